@@ -66,7 +66,7 @@ func TestWatch(t *testing.T) {
 	if host, _, _ := net.SplitHostPort(seen.Addr()); host != "127.0.0.1" {
 		t.Errorf("without a host it listens on %s", seen.Addr())
 	}
-	wants(t, seen.Addr(), "/readyz", http.StatusServiceUnavailable, "begins")
+	wants(t, seen.Addr(), "/readyz", http.StatusServiceUnavailable, "starting")
 	wants(t, seen.Addr(), "/metrics", http.StatusOK, "go_goroutines")
 	c, err := h.Life("worker:0").Dial(ctx, 0)
 	must(t, err)
@@ -82,7 +82,7 @@ func TestWatch(t *testing.T) {
 		_, err := c.Clock(ctx)
 		must(t, err)
 	}
-	wants(t, seen.Addr(), "/healthz", http.StatusOK, "its work goes on")
+	wants(t, seen.Addr(), "/healthz", http.StatusOK, "the process is working")
 	_, body := get(t, seen.Addr(), "/metrics")
 	for _, line := range []string{
 		"\nperdure_worker_clock 3\n", "\nperdure_ready 1\n", "\nperdure_healthy 1\n",
@@ -157,7 +157,7 @@ func TestAddress(t *testing.T) {
 	seen, err = watch.Open("", nil)
 	must(t, err)
 	defer seen.Close()
-	wants(t, addr, "/healthz", http.StatusOK, "begins")
+	wants(t, addr, "/healthz", http.StatusOK, "starting")
 }
 
 var _ io.Closer = (*watch.Watch)(nil)

@@ -51,15 +51,18 @@ func TestKeysSay(t *testing.T) {
 		"status" + api + as("operator"):    "",
 		"status" + api + " --keys " + ring: "",
 		"status" + api + as("worker"):      "",
-		"stop" + api + as("viewer"): "viewer/viewer may look at the job, and " +
-			"change nothing",
-		"stop" + api + as("worker"): "worker/worker may look at the job, and " +
-			"change nothing",
-		"scale 9" + api + as("server"): "server/server may look at the job, and " +
-			"change nothing",
-		"drain server:0" + api + as("viewer"):                         "may look at the job, and change nothing",
-		"drain server:0" + api + as("server"):                         "may look at the job, and change nothing",
-		"fault kill:server:0@0s" + api + as("viewer"):                 "may look at the job, and change nothing",
+		"stop" + api + as("viewer"): "viewer/viewer may look at the job, but " +
+			"only an operator may change it",
+		"stop" + api + as("worker"): "worker/worker may look at the job, but " +
+			"only an operator may change it",
+		"scale 9" + api + as("server"): "server/server may look at the job, but " +
+			"only an operator may change it",
+		"drain server:0" + api + as("viewer"): "may look at the job, but only an operator " +
+			"may change it",
+		"drain server:0" + api + as("server"): "may look at the job, but only an operator " +
+			"may change it",
+		"fault kill:server:0@0s" + api + as("viewer"): "may look at the job, but only an operator " +
+			"may change it",
 		"status" + api + file:                                         "name them with --keys",
 		"status" + api + file + " --keys " + others:                   "another job's keys",
 		"worker --join " + at + file + " --run " + dir:                "the job has keys, and the caller shows none",
@@ -80,7 +83,7 @@ func TestKeysSay(t *testing.T) {
 	}
 	wantOut(t, 0, []string{"fault", "slow*1.5:worker:0@0s+1s", "--run", dir})
 	if log := fileOf(t, dir, "logs", "coordinator.log"); !strings.Contains(log, "who=operator/operator") ||
-		!strings.Contains(log, "refused a call of the control API") || !strings.Contains(log, "who=viewer/viewer") {
+		!strings.Contains(log, "rejected a control API call") || !strings.Contains(log, "who=viewer/viewer") {
 		t.Errorf("the coordinator's log does not say who has asked for what:\n%s", log)
 	}
 	knock(t, at, controlOf(t, dir))

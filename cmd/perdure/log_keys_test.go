@@ -45,9 +45,10 @@ func TestLogKeysLive(t *testing.T) {
 	}{
 		{"there are no streams of other in this log", []string{"verify", dir, "--job", "other"}},
 		{"there are no streams of other in this log", append([]string{"verify", "--job", "other"}, as("operator")...)},
-		{"asks for the job's keys; name their folder with --keys", []string{"verify", "perdure://" + at}},
-		{"does not take the keys of viewer/viewer", append([]string{"verify"}, as("viewer")...)},
-		{"does not let the holder of the keys of worker/worker do this", append([]string{"verify"}, as("worker")...)},
+		{"requires the job's keys; name their directory with --keys", []string{"verify", "perdure://" + at}},
+		{"does not accept the keys of viewer/viewer", append([]string{"verify"}, as("viewer")...)},
+		{"does not allow the holder of the keys of worker/worker to do this", append([]string{"verify"},
+			as("worker")...)},
 		{"another job's keys", []string{"verify", "perdure://" + at, "--keys", newKeys(t)}},
 		{"does not answer", []string{"verify", "nats://" + at}},
 	} {
@@ -69,7 +70,7 @@ func TestLogServed(t *testing.T) {
 	sameModel(t, s, one(t), dir)
 	look := []string{"log", "verify", url, "--keys", filepath.Join(ring, "operator")}
 	wantRefused(t, exitError, "there are no streams of any job in this log", look...)
-	wantRefused(t, exitError, "asks for the job's keys; name their folder with --keys",
+	wantRefused(t, exitError, "requires the job's keys; name their directory with --keys",
 		small("--recovery", "stateless", "--log", url, "--out", newFolder(t))...)
 	wantRefused(t, exitUsage, "ca applies only to a NATS cluster; perdure://HOST:PORT uses the job's keys",
 		small("--keys", ring, "--recovery", "stateless", "--log", url+"?ca=x", "--out", newFolder(t))...)

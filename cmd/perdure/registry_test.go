@@ -86,7 +86,7 @@ func TestManyCoordinators(t *testing.T) {
 	}
 	for _, c := range all {
 		if c != serving[0] {
-			c.refused(exitError, `in use by another process: (pid \d+ on|it has not written)`)
+			c.refused(exitError, `in use by another process: (pid \d+ on|an unknown process)`)
 		}
 	}
 	serving[0].Kill()
@@ -98,7 +98,7 @@ func TestLostLease(t *testing.T) {
 	c := coordinate(t, dir)
 	c.serves(t)
 	must(t, os.Remove(filepath.Join(dir, "registry", "facts.lock")))
-	c.refused(exitFenced, `this process has no right to write any more`)
+	c.refused(exitFenced, `this process no longer has the lease`)
 	next := coordinate(t, dir)
 	next.serves(t)
 	next.Kill()

@@ -60,19 +60,19 @@ func TestLogLook(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o666))
 	wantOut(t, 1, []string{"log", "verify", file}, "perdure: "+file+
-		" is a file; name the folder of a log, or of a run that has one\n")
+		" is a file; name the directory of a log, or of a run that has one\n")
 	secret, at, _ := strings.Cut(s.URL(), "@")
 	wantOut(t, 1, []string{"log", "verify", "nats://other@" + at},
-		"perdure: the log at nats://"+at+" does not take these credentials\n")
+		"perdure: the log at nats://"+at+" does not accept these credentials\n")
 	elsewhere := []string{
 		"train", "--clocks", "3", "--recovery", "stateless", "--out",
 		newFolder(t), "--log",
 	}
 	wantOut(t, 1, append(elsewhere, "nats://other@"+at),
-		"perdure: the log at nats://"+at+" does not take these credentials\n")
+		"perdure: the log at nats://"+at+" does not accept these credentials\n")
 	wantOut(t, 1, append(elsewhere, secret+"@"+at+"?mb=100000000"),
 		"perdure: the log at nats://"+at+" has no room for stream",
-		"MiB; give that log more room, or the job a smaller one (mb in --log)\n")
+		"MiB; raise that log's limit, or make the stream smaller (mb in --log)\n")
 	text := fmt.Sprintf(`{"schema": 1, "job": {"id": "first", "log": %q}, "log": {"mb": 100, "nats": %[1]q}}`, s.URL())
 	must(t, os.WriteFile(filepath.Join(run, "run.json"), []byte(text), 0o666))
 	if got, want := checkpoints.LogLine(t.Context(), run), " MB of at most 104.9, in 2 streams, at nats://"+
@@ -86,7 +86,7 @@ func TestLogLook(t *testing.T) {
 	wantOut(t, 1, []string{"log", "verify", run}, "job first shard 0: 0 records, 0 entries, 0.0 MB: whole\n",
 		"job first shard 1: whole for 1 records\n",
 		"perdure: record 2 of stream perdure-first-1 (shard 1) is damaged: ",
-		"what follows cannot be replayed: bring a copy of the log back, or begin the job again\n")
+		"later records cannot be replayed: restore a copy of the log, or start the job again\n")
 }
 
 // changeByte changes the first byte of a text that is in one file of a folder.
@@ -292,8 +292,8 @@ func TestLogOfRunLooked(t *testing.T) {
 			must(t, os.CopyFS(dir, os.DirFS(whole)))
 			must(t, c.damage(dir))
 			code, verdict := 1, []string{
-				"perdure: " + c.want + "what was there cannot be replayed: bring a copy of the log back, or begin " +
-					"the job again\n",
+				"perdure: " + c.want + "its records cannot be replayed: restore a copy of the log, or start the job " +
+					"again\n",
 			}
 			if c.want == "" {
 				code, verdict = 0, soundStreams

@@ -54,7 +54,7 @@ func TestTokenFile(t *testing.T) {
 	look, number := tokenOf(t, ring, ci, "viewer", "ci", 0o600)
 	steer, _ := tokenOf(t, ring, ci, "operator", "robot", 0o600)
 	_, _ = tokenOf(t, ring, ci, "viewer", "all", 0o644)
-	wantRefused(t, exitUsage, `a token for the role "worker"`, "keys", "token", ring, "--role", "worker", "--for", "1h")
+	wantRefused(t, exitUsage, `invalid token role "worker"`, "keys", "token", ring, "--role", "worker", "--for", "1h")
 
 	job := start(t, joinable(dir, "kill:worker:1@clock:20+1h", "--keys", ring)...)
 	awaitStatus(t, dir, `server:1 .* live `)
@@ -68,8 +68,9 @@ func TestTokenFile(t *testing.T) {
 	wantOut(t, 0, with("status", "ci"), "server:1")
 	wantOut(t, 0, []string{"status", "--run", dir, "--token-file", filepath.Join(ci, "ci")}, "server:1")
 	wantOut(t, 0, append(with("status", "ci"), "--keys", ring), "server:1")
-	start(t, with("stop", "ci")...).refused(exitError, "viewer/ci may look at the job, and change nothing")
-	start(t, with("status", "all")...).refused(exitUsage, "others than its owner can use .*; write chmod 600")
+	start(t, with("stop", "ci")...).refused(exitError,
+		"viewer/ci may look at the job, but only an operator may change it")
+	start(t, with("status", "all")...).refused(exitUsage, "is accessible to other users .*; run chmod 600")
 
 	call := func(text string) int { return callAs(t, controlOf(t, dir), filepath.Join(ci, keys.CAFile), text) }
 	if is := call(look); is != http.StatusOK {

@@ -73,7 +73,7 @@ func TestUnusableLog(t *testing.T) {
 		}, nil, []string{"the snapshot holds all before record", "give the job the log that it had"}},
 		{"a log that lost its end, of which nobody died", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
 			c.Log().LoseEnd(job.ID, 1, 7)
-		}, updatelog.ErrDamaged, []string{"record 7", "shard 1", "it was there"}},
+		}, updatelog.ErrDamaged, []string{"record 7", "shard 1", "it was acknowledged"}},
 		{"an update in other pieces", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
 			put(context.Background(), c, job,
 				wire.Header{

@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// Counted is a registry whose saves are counted. Who reads the counts waits for no save.
+// Counted wraps a Registry and counts saves. Reading the counters never blocks on a save.
 type Counted struct {
 	Registry
 
-	mu    sync.Mutex // guards what follows
-	so    Counts
-	since time.Time // when what is to be saved now was tried first; zero: nothing is
+	mu     sync.Mutex // guards the fields below
+	counts Counts
+	since  time.Time // first attempt of the pending save; zero: none is pending
 }
 
-// Counts are what a registry has done for a process.
+// Counts holds the statistics of a registry's saves.
 type Counts struct {
 	Saves, Failures int64
-	Took            time.Duration // of the saves that succeeded
-	Waits           time.Duration // since what is to be saved now was tried first; 0: nothing is
-	Failing         string        // why the last try has failed; "": it has not
+	Took            time.Duration // total duration of successful saves
+	Waits           time.Duration // time since the first attempt of the pending save; 0: none is pending
+	Failing         string        // error of the last attempt; "" if it succeeded
 }
 
-// Count counts the saves of a registry.
+// Count returns r with counted saves.
 func Count(r Registry) *Counted { return &Counted{Registry: r} }
 
-// Counts returns what was counted so far.
+// Counts returns the statistics so far.
 func (c *Counted) Counts() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	so := c.so
+	so := c.counts
 	if !c.since.IsZero() {
 		so.Waits = time.Since(c.since)
 	}
@@ -47,7 +47,7 @@ func (c *Counted) Acquire(ctx context.Context, holder Holder) (Lease, error) {
 	return countedLease{l, c}, nil
 }
 
-// begin notes that something is tried.
+// begin records the start of an attempt.
 func (c *Counted) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,24 +56,24 @@ func (c *Counted) begin() {
 	}
 }
 
-// end notes how it went.
+// end records the result of an attempt.
 func (c *Counted) end(took time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
-		c.so.Saves++
-		c.so.Took += took
-		c.so.Failing = ""
+		c.counts.Saves++
+		c.counts.Took += took
+		c.counts.Failing = ""
 	} else {
-		c.so.Failures++
-		c.so.Failing = err.Error()
+		c.counts.Failures++
+		c.counts.Failing = err.Error()
 	}
-	if err == nil || errors.Is(err, ErrConflict) || errors.Is(err, ErrLost) { // else it is tried again
+	if err == nil || errors.Is(err, ErrConflict) || errors.Is(err, ErrLost) { // other errors are retried
 		c.since = time.Time{}
 	}
 }
 
-// countedLease counts what is saved by it.
+// countedLease counts the saves of a lease.
 type countedLease struct {
 	Lease
 	by *Counted

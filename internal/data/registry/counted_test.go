@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 )
 
-// slow is a registry that takes a second for a save, and fails if it is told to.
+// slow is a registry whose saves take a second, and fail on request.
 type slow struct {
 	registry.Registry
 	fails error
@@ -30,7 +30,7 @@ func (l slowLease) Save(context.Context, []byte, uint64) (uint64, error) {
 func (slowLease) Done() <-chan struct{} { return nil }
 func (slowLease) Release() error        { return nil }
 
-// TestCounted: saves are counted, and whoever looks sees for how long one has been tried.
+// TestCounted checks the counts of saves, and the reported duration of a save in progress.
 func TestCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{}
@@ -42,13 +42,13 @@ func TestCounted(t *testing.T) {
 		save := func(fails error) {
 			s.fails = fails
 			if _, err := l.Save(t.Context(), nil, 0); !errors.Is(err, fails) {
-				t.Errorf("a save that is to give %v gives %v", fails, err)
+				t.Errorf("Save returned %[2]v, want %[1]v", fails, err)
 			}
 		}
 		want := func(w registry.Counts) {
 			t.Helper()
 			if got := c.Counts(); got != w {
-				t.Errorf("%+v; want %+v", got, w)
+				t.Errorf("got counts %+v, want %+v", got, w)
 			}
 		}
 		save(nil)
@@ -58,7 +58,7 @@ func TestCounted(t *testing.T) {
 		want(registry.Counts{Saves: 1, Failures: 2, Took: time.Second, Waits: 2 * time.Second, Failing: "no room"})
 		save(nil)
 		want(registry.Counts{Saves: 2, Failures: 2, Took: 2 * time.Second})
-		save(registry.ErrLost) // it is not tried again
+		save(registry.ErrLost) // ErrLost is not retried
 		want(registry.Counts{Saves: 2, Failures: 3, Took: 2 * time.Second, Failing: registry.ErrLost.Error()})
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 )
 
-// One process at a time may save, over the revision that it knows.
+// Only the holder of the lease may save, over the revision that it knows.
 func Example() {
 	ctx := context.Background()
 	r, err := registry.OpenFile(disk.NewMemory(), "run/registry")

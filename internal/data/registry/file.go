@@ -14,11 +14,11 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// FileVersion is the version of the file format written here.
+// FileVersion is the version of the file format that this package writes.
 const FileVersion = 1
 
-// A registry file is a sealed document (see disk.Seal) whose body is the
-// revision on a line of its own, and then the registry's document:
+// A registry file is a sealed document (see disk.Seal) whose body is a line with the revision, followed by the
+// registry's document:
 //
 //	PERDURE REGISTRY <version> bytes <body bytes> crc32c <8 hexadecimal digits>\n
 //	revision <decimal>\n
@@ -30,34 +30,31 @@ const (
 
 // Errors of a registry file.
 var (
-	// ErrCorrupt is wrapped when the file was truncated or changed.
+	// ErrCorrupt is wrapped if the file was truncated or changed.
 	ErrCorrupt = disk.ErrCorrupt
-	// ErrOtherVersion is wrapped when a newer or an older version of Perdure wrote the file.
+	// ErrOtherVersion is wrapped if another version of Perdure wrote the file.
 	ErrOtherVersion = disk.ErrOtherVersion
 )
 
-// defaultPoll is how often a lock is looked at, as often as a coordinator looks
-// at everything else.
+// defaultPoll is the interval between lock checks, the same as that of the coordinator's other checks.
 const defaultPoll = 100 * time.Millisecond
 
-// File is a registry in a file, seen by one client.
+// File is one client of a registry in a file.
 type File struct {
-	// Poll is how often a lease looks at its lock; 0: 100 ms. Set it before anything else
-	// is called.
+	// Poll is the interval at which a lease checks its lock; 0: 100 ms. Set it before calling any method.
 	Poll time.Duration
 
 	fsys   disk.FS
 	path   string
 	closed chan struct{}
-	checks sync.WaitGroup // goroutines that look at a lease's lock
+	checks sync.WaitGroup // goroutines that check a lease's lock
 
-	mu    sync.Mutex // guards lease, and keeps saves apart
-	lease *fileLease // nil: this client has none
+	mu    sync.Mutex // guards lease, and serialises saves
+	lease *fileLease // nil: this client has no lease
 }
 
-// OpenFile opens the registry in the file at path, which the first Save makes.
-// Its lease is the lock of path + ".lock". On a file system without locks (see
-// disk.Locker) its user sees to it that there is one client.
+// OpenFile opens the registry in the file at path, which the first Save creates. Its lease is the lock of path +
+// ".lock". On a file system without locks (see disk.Locker), the caller must ensure that there is only one client.
 func OpenFile(fsys disk.FS, filePath string) (*File, error) {
 	if err := fsys.MkdirAll(path.Dir(filePath)); err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
@@ -69,9 +66,8 @@ func OpenFile(fsys disk.FS, filePath string) (*File, error) {
 	return r, nil
 }
 
-// read returns what the file holds, and makes it durable: whoever has renamed the file may
-// have died before the sync of its folder, and what has been read must not be taken back by a
-// power cut.
+// read returns the contents of the file and makes them durable. The process that renamed the file may have died before
+// it synced the directory, and a power failure must not revert a document that was read.
 func (r *File) read() (doc []byte, revision uint64, err error) {
 	if doc, revision, err = r.peek(new(bytes.Buffer)); err != nil {
 		return nil, 0, err
@@ -82,7 +78,7 @@ func (r *File) read() (doc []byte, revision uint64, err error) {
 	return doc, revision, nil
 }
 
-// peek returns what the file holds, perhaps not durable yet, in the given memory.
+// peek returns the contents of the file, which may not be durable yet. It uses the given memory.
 func (r *File) peek(memory *bytes.Buffer) (doc []byte, revision uint64, err error) {
 	f, err := r.fsys.Open(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +87,7 @@ func (r *File) peek(memory *bytes.Buffer) (doc []byte, revision uint64, err erro
 	if err != nil {
 		return nil, 0, fmt.Errorf("registry: %w", err)
 	}
-	defer f.Close() // only read
+	defer f.Close() // opened read-only
 	memory.Reset()
 	if _, err := memory.ReadFrom(f); err != nil {
 		return nil, 0, fmt.Errorf("registry: %w", err)
@@ -103,7 +99,7 @@ func (r *File) peek(memory *bytes.Buffer) (doc []byte, revision uint64, err erro
 	return doc, revision, nil
 }
 
-// head returns what a file has before its document.
+// head returns the bytes that precede the document in a file.
 func head(doc []byte, revision uint64) []byte {
 	line := fmt.Appendf(nil, "%s%d\n", revisionPrefix, revision)
 	return append(disk.SealOf(fileKind, FileVersion, line, doc), line...)

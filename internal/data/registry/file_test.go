@@ -29,7 +29,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// someone is a holder; nothing depends on what its wall clock showed.
+// someone is a holder with an arbitrary wall-clock time.
 var someone = Holder{PID: 7, Host: "box", Since: time.Date(1970, 1, 1, 1, 2, 3, 0, time.UTC)}
 
 func acquire(t testing.TB, r Registry) Lease {
@@ -50,14 +50,14 @@ func wantDoc(t testing.TB, r Registry, doc string, revision uint64) {
 	t.Helper()
 	got, at, err := r.Load(t.Context())
 	if err != nil || string(got) != doc || at != revision {
-		t.Errorf("it holds %q at %d, %v; want %q at %d", got, at, err, doc, revision)
+		t.Errorf("got %q at revision %d, error %v; want %q at %d", got, at, err, doc, revision)
 	}
 }
 
 func wantError(t testing.TB, what string, got, want error) {
 	t.Helper()
 	if !errors.Is(got, want) || strings.Contains(got.Error(), "\n") {
-		t.Errorf("%s gives %v; want one line that is %q", what, got, want)
+		t.Errorf("%s: got error %v, want one line that wraps %q", what, got, want)
 	}
 }
 
@@ -65,12 +65,12 @@ func open(t testing.TB, fsys disk.FS, path string) *File {
 	t.Helper()
 	r, err := OpenFile(fsys, path)
 	must(t, err)
-	t.Cleanup(func() { _ = r.Close() }) // its disk may have crashed
+	t.Cleanup(func() { _ = r.Close() }) // the disk may have crashed
 	return r
 }
 
-// TestCrashAtEveryStep: from its opening to its closing, a client that saves
-// dies at every step, and the file is the old one or the new one.
+// TestCrashAtEveryStep lets a client die at every step between opening and closing. The file must be the old or the new
+// one.
 func TestCrashAtEveryStep(t *testing.T) {
 	life := func(fsys disk.FS) error {
 		r, err := OpenFile(fsys, "registry")
@@ -94,18 +94,19 @@ func TestCrashAtEveryStep(t *testing.T) {
 			fsys.FailAfter(step)
 			finished = life(fsys) == nil
 
-			// The process is dead, the machine is not: what its successor reads is
-			// what is still there when the power fails afterwards.
+			// The process died, but not the machine. A document that its successor reads must survive a later power
+			// failure.
 			if seed%2 == 0 {
 				fsys.FailAfter(0)
-				successor := &File{fsys: fsys, path: "registry"} // opening it reads too
+				successor := &File{fsys: fsys, path: "registry"} // opening would read as well
 				_, _, err := successor.Load(t.Context())
 				must(t, err)
 				read, err := fsys.ReadFile("registry")
 				must(t, err)
 				fsys.Crash(rand.New(rand.NewPCG(seed, 0)))
 				if kept, err := fsys.ReadFile("registry"); err != nil || !bytes.Equal(kept, read) {
-					t.Errorf("step %d, seed %d: a power cut took back what was read: %q, %v", step, seed, kept, err)
+					t.Errorf("step %d, seed %d: a power failure reverted a document that was read: %q, %v", step, seed,
+						kept, err)
 				}
 			} else {
 				fsys.Crash(rand.New(rand.NewPCG(seed, 0)))
@@ -132,10 +133,10 @@ func put(t testing.TB, fsys disk.FS, name, content string) {
 	must(t, f.Close())
 }
 
-// stumbling fails one step, and all others go well.
+// stumbling is a file system in which a single step fails.
 type stumbling struct {
 	disk.FS
-	left *int // steps before the one that fails
+	left *int // steps until the failing one
 }
 
 var errStumbled = errors.New("input/output error")
@@ -183,8 +184,7 @@ func (f stumblingFile) Sync() error {
 	return f.File.Sync()
 }
 
-// TestSaveAgain: whichever step of a Save has failed, also one that was carried
-// out nevertheless, the same Save tried again succeeds, once.
+// TestSaveAgain checks that a retried Save succeeds once, whichever step failed, even if that step took effect.
 func TestSaveAgain(t *testing.T) {
 	for step, finished := 1, false; !finished; step++ {
 		left := 0
@@ -204,19 +204,18 @@ func TestSaveAgain(t *testing.T) {
 		}
 		wantDoc(t, r, "two", one+1)
 		_, err = l.Save(t.Context(), []byte("two"), one)
-		wantError(t, "saving once more", err, ErrConflict)
+		wantError(t, "saving again", err, ErrConflict)
 		m.Crash(rand.New(rand.NewPCG(uint64(step), 0)))
 		wantDoc(t, open(t, m, "registry"), "two", one+1)
 	}
 }
 
-// TestSaveOtherwise: who has not heard what became of a Save cannot put another
-// document in its place unseen.
+// TestSaveOtherwise checks that after a Save with an unknown result, another document cannot be saved unnoticed.
 func TestSaveOtherwise(t *testing.T) {
 	left := 0
 	r := open(t, stumbling{disk.NewMemory(), &left}, "registry")
 	l := acquire(t, r)
-	left = 5 // the sync of the folder after the rename
+	left = 5 // the sync of the directory after the rename
 	_, err := l.Save(t.Context(), []byte("one"), 0)
 	wantError(t, "Save", err, errStumbled)
 	_, err = l.Save(t.Context(), []byte("other"), 0)
@@ -262,7 +261,7 @@ func TestFileGolden(t *testing.T) {
 	want, err := os.ReadFile(golden)
 	must(t, err)
 	if !bytes.Equal(got, want) {
-		t.Errorf("the file is %q, not %q: old registries could not be read", got, want)
+		t.Errorf("got the file %q, want %q: existing registries would become unreadable", got, want)
 	}
 }
 
@@ -278,7 +277,7 @@ func TestFileRefusesEveryChange(t *testing.T) {
 			ok = ok || errors.Is(err, w)
 		}
 		if !ok || !strings.Contains(err.Error(), "registry: registry: ") || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%q gives %v", b, err)
+			t.Errorf("%q: unexpected error %v", b, err)
 		}
 	}
 	for i := range good {
@@ -297,7 +296,7 @@ func TestFileRefusesEveryChange(t *testing.T) {
 	refused(disk.Seal(fileKind, 1, []byte("version 1\n")), ErrCorrupt)
 }
 
-// TestDamagedWhileOpen: a file that was damaged under its holder is not replaced.
+// TestDamagedWhileOpen checks that a file damaged while its holder is running is not replaced.
 func TestDamagedWhileOpen(t *testing.T) {
 	fsys := disk.NewMemory()
 	r := open(t, fsys, "registry")
@@ -310,7 +309,7 @@ func TestDamagedWhileOpen(t *testing.T) {
 	wantError(t, "Load", err, ErrCorrupt)
 }
 
-// TestOlderFileIsPutBack: the revision goes back; who saves is refused.
+// TestOlderFileIsPutBack checks that a Save is rejected if the file was replaced by an older one.
 func TestOlderFileIsPutBack(t *testing.T) {
 	fsys := disk.NewMemory()
 	r := open(t, fsys, "registry")
@@ -322,13 +321,13 @@ func TestOlderFileIsPutBack(t *testing.T) {
 	must(t, r.Close())
 }
 
-// TestPoll: without being asked otherwise, a lease looks at its lock every 100 ms.
+// TestPoll checks that by default a lease checks its lock every 100 ms.
 func TestPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys := disk.NewMemory()
 		r := open(t, fsys, "registry")
 		l := acquire(t, r)
-		synctest.Wait() // until it looks
+		synctest.Wait() // until it polls
 		start := time.Now()
 		fsys.FailAfter(0)
 		<-l.Done()
@@ -339,7 +338,7 @@ func TestPoll(t *testing.T) {
 	})
 }
 
-// TestWithoutLocks: on a file system that has none, its one client can do all.
+// TestWithoutLocks checks that a single client works on a file system without locks.
 func TestWithoutLocks(t *testing.T) {
 	r := open(t, struct{ disk.FS }{disk.NewMemory()}, "registry")
 	l := acquire(t, r)
@@ -351,10 +350,9 @@ func TestWithoutLocks(t *testing.T) {
 	must(t, r.Close())
 }
 
-// TestNamesOfHolders: a lock file names its holder, whatever version wrote it,
-// and one that is damaged names nobody.
+// TestNamesOfHolders checks that the holder in a lock file of any version is named, and that a damaged one is not.
 func TestNamesOfHolders(t *testing.T) {
-	unknown := "it has not written who it is"
+	unknown := "an unknown process"
 	for line, want := range map[string]string{
 		someone.Line():                      someone.String(),
 		"12 my-box 2026-01-02T03:04:05Z":    "pid 12 on my-box since 2026-01-02T03:04:05Z",
@@ -368,22 +366,21 @@ func TestNamesOfHolders(t *testing.T) {
 		strings.Repeat("\x00", 256):         unknown,
 	} {
 		if got := NameOf(line); got != want {
-			t.Errorf("%q names %q; want %q", line, got, want)
+			t.Errorf("%q names %q, want %q", line, got, want)
 		}
 	}
 	odd := Holder{PID: 1, Host: "two words\n", Since: someone.Since}
 	if got := NameOf(odd.Line()); got != "pid 1 on two-words since 1970-01-01T01:02:03Z" {
-		t.Errorf("an odd host gives %q", got)
+		t.Errorf("a host name with spaces: got %q", got)
 	}
 	self := Self()
 	if got := NameOf(self.Line()); self.PID != os.Getpid() || got != self.String() {
-		t.Errorf("this process is called %q, not %q", got, self)
+		t.Errorf("this process is named %q, want %q", got, self)
 	}
 }
 
-// TestWallClockSetBack: nothing depends on what the machine's clock shows. Each
-// holder's clock is an hour behind that of the one before, and its file's time
-// too.
+// TestWallClockSetBack checks that the wall clock does not matter: each holder's clock, and its file's time, is an hour
+// behind the previous holder's.
 func TestWallClockSetBack(t *testing.T) {
 	path := t.TempDir() + "/registry"
 	now := time.Now()
@@ -405,8 +402,8 @@ func TestWallClockSetBack(t *testing.T) {
 	}
 }
 
-// TestUnusableFolders: what cannot be written is one line that names it.
-func TestUnusableFolders(t *testing.T) {
+// TestUnusableDirectories checks the one-line error, with the path, for files that cannot be written.
+func TestUnusableDirectories(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(dir+"/file", nil, 0o666))
 	must(t, os.Mkdir(dir+"/closed", 0o555))
@@ -417,7 +414,7 @@ func TestUnusableFolders(t *testing.T) {
 		"/x": "/x.lock", "/folder": "/folder",
 	} {
 		if os.Getuid() == 0 && strings.HasPrefix(path, "/closed") {
-			continue // where the superuser may write
+			continue // root may write there
 		}
 		r, err := OpenFile(disk.OS(), dir+path)
 		if err == nil {
@@ -425,7 +422,7 @@ func TestUnusableFolders(t *testing.T) {
 			must(t, r.Close())
 		}
 		if err == nil || !strings.Contains(err.Error(), dir+named+": ") || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s gives %v; want one line that names %s", path, err, named)
+			t.Errorf("%s: error %v, want one line that names %s", path, err, named)
 		}
 	}
 	names, err := disk.OS().List(dir)
@@ -440,7 +437,7 @@ func TestLeftTemporariesAreRemoved(t *testing.T) {
 	for _, name := range []string{".registry.1-1.tmp", ".other.1-1.tmp"} {
 		must(t, os.WriteFile(dir+"/"+name, nil, 0o666))
 	}
-	reader := open(t, disk.OS(), dir+"/registry") // who only reads removes nothing
+	reader := open(t, disk.OS(), dir+"/registry") // a reader removes nothing
 	names, err := disk.OS().List(dir)
 	must(t, err)
 	if len(names) != 2 {
@@ -460,7 +457,7 @@ func FuzzFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, b := range [][]byte{b, disk.Seal(fileKind, 1, b)} {
 			if _, _, err := decode(b); err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrOtherVersion) {
-				t.Fatalf("an error of no kind: %v", err)
+				t.Fatalf("unexpected kind of error: %v", err)
 			}
 		}
 	})

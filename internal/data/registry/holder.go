@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Holder says, for people, which process has the lease. Nothing is decided by
-// it: Since is whatever that machine's wall clock showed.
+// Holder describes the process that has the lease, for people. No decision depends on it: Since is that machine's
+// wall-clock time.
 type Holder struct {
 	PID   int
-	Host  string // a word
+	Host  string // host name, without spaces
 	Since time.Time
 }
 
-// Self returns this process as a holder from now on.
+// Self returns a Holder that describes this process, starting now.
 func Self() Holder {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
@@ -24,12 +24,12 @@ func Self() Holder {
 	return Holder{PID: os.Getpid(), Host: host, Since: time.Now()}
 }
 
-// String is how a message names the holder.
+// String returns the holder for messages.
 func (h Holder) String() string {
 	return fmt.Sprintf("pid %d on %s since %s", h.PID, h.Host, h.Since.UTC().Format(time.RFC3339))
 }
 
-// Line is how a registry notes who has its lease.
+// Line returns the form in which a registry stores the holder of its lease.
 //
 //	<pid, decimal> <host> <since, RFC 3339 in UTC>
 func (h Holder) Line() string {
@@ -37,14 +37,14 @@ func (h Holder) Line() string {
 	return fmt.Sprintf("%d %s %s", h.PID, host, h.Since.UTC().Format(time.RFC3339))
 }
 
-// NameOf is what a message calls the holder that wrote a line, which may be damaged.
+// NameOf returns the name, for messages, of the holder that wrote a line, which may be damaged.
 func NameOf(line string) string {
 	var h Holder
 	var since string
-	n, _ := fmt.Sscanf(line, "%d %s %s", &h.PID, &h.Host, &since) // n says what was there
+	n, _ := fmt.Sscanf(line, "%d %s %s", &h.PID, &h.Host, &since) // n is the number of fields found
 	at, err := time.Parse(time.RFC3339, since)
 	if h.Since = at; n == 3 && err == nil && line == h.Line() {
 		return h.String()
 	}
-	return "it has not written who it is"
+	return "an unknown process"
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// fileLease is the lock of a registry's file. The registry's mutex guards it.
+// fileLease is the lock of a registry's file. The registry's mu guards it.
 type fileLease struct {
 	r      *File
 	holder Holder
 	lock   disk.Lock // nil on a file system without locks
 	done   chan struct{}
-	failed *attempt     // the last Save, if it is not known what came of it
-	stored bytes.Buffer // memory for what the file holds
+	failed *attempt     // the last Save, if its result is unknown
+	stored bytes.Buffer // reusable memory for the file's contents
 }
 
-// attempt is a Save that failed half way: the file may have been replaced.
+// attempt is a Save that failed part-way: the file may have been replaced.
 type attempt struct {
 	doc      []byte
 	previous uint64
@@ -55,15 +55,15 @@ func (r *File) Acquire(ctx context.Context, holder Holder) (Lease, error) {
 		return l, nil
 	}
 	if err := r.removeTemporaries(); err != nil {
-		_ = r.end(l) // the reason is err
+		_ = r.end(l) // err is the cause
 		return nil, err
 	}
 	r.checks.Go(l.check)
 	return l, nil
 }
 
-// removeTemporaries deletes what writers of this file left behind when they
-// died. Only who has the lease may: any other's writer may be alive.
+// removeTemporaries deletes temporary files that writers of this file left when they died. Only the lease's holder may
+// call it, because otherwise a writer may still be alive.
 func (r *File) removeTemporaries() error {
 	dir, base := path.Dir(r.path), path.Base(r.path)
 	names, err := r.fsys.List(dir)
@@ -80,7 +80,7 @@ func (r *File) removeTemporaries() error {
 	return nil
 }
 
-// end ends a lease, if it is not over; it needs the mutex.
+// end ends a lease that has not ended yet. The caller must hold r.mu.
 func (r *File) end(l *fileLease) error {
 	if l == nil || r.lease != l {
 		return nil
@@ -96,8 +96,8 @@ func (r *File) end(l *fileLease) error {
 	return nil
 }
 
-// held returns ErrLost once the lease is over, and ends one whose lock keeps
-// nobody out any more; it needs the mutex.
+// held returns ErrLost if the lease has ended. It ends a lease whose lock no longer excludes others. The caller must
+// hold r.mu.
 func (l *fileLease) held() error {
 	if l.r.lease != l {
 		return ErrLost
@@ -106,14 +106,13 @@ func (l *fileLease) held() error {
 		return nil
 	}
 	if err := l.lock.Held(); err != nil {
-		_ = l.r.end(l) // the reason is err
+		_ = l.r.end(l) // err is the cause
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	return nil
 }
 
-// check looks at the lock until the lease is over, so that its holder hears of
-// it also while it saves nothing.
+// check polls the lock until the lease has ended, so that the holder notices it even without saving.
 func (l *fileLease) check() {
 	tick := l.r.ticker()
 	defer tick.Stop()
@@ -123,7 +122,7 @@ func (l *fileLease) check() {
 			return
 		case <-tick.C:
 			l.r.mu.Lock()
-			_ = l.held() // which ends it
+			_ = l.held() // ends the lease if the lock is lost
 			l.r.mu.Unlock()
 		}
 	}
@@ -146,7 +145,7 @@ func (l *fileLease) Save(ctx context.Context, doc []byte, previous uint64) (uint
 	if f := l.failed; f != nil && f.previous == previous && revision == previous+1 &&
 		bytes.Equal(f.doc, doc) && bytes.Equal(stored, doc) {
 		l.failed = nil
-		return revision, nil // only the last sync had failed, and read has made up for it
+		return revision, nil // only the last sync had failed, and read has repeated it
 	}
 	if revision != previous {
 		return 0, conflict(revision, previous)
@@ -166,7 +165,7 @@ func (l *fileLease) Save(ctx context.Context, doc []byte, previous uint64) (uint
 	return revision + 1, nil
 }
 
-// present returns what the file holds, until the next call. What a Save has left that failed is made durable.
+// present returns the contents of the file, valid until the next call. It makes the result of a failed Save durable.
 func (l *fileLease) present() (doc []byte, revision uint64, err error) {
 	if l.failed != nil {
 		return l.r.read()

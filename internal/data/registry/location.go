@@ -10,22 +10,22 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// Driver opens the registries of one scheme, such as etcd. Its package calls Register, and a program that is to have it
-// imports that package, as it would a driver of package database/sql.
+// Driver opens the registries of one URL scheme, such as etcd. Its package calls Register. Programs import that package
+// for its side effect, as with drivers of database/sql.
 type Driver struct {
-	// Parse returns a location as messages have it, and what tells its registry apart from all others. Its error is a
-	// perdure.ErrUsage in one line, which repeats nothing that may be secret.
+	// Parse returns the location for messages, and an identity that distinguishes its registry from all others. The
+	// error is a one-line perdure.ErrUsage without secrets.
 	Parse func(text string) (shown, identity string, err error)
-	// Open opens the registry. Nothing is asked of it yet, which may be away.
+	// Open opens the registry. It does not contact the service yet, which may be unavailable.
 	Open func(ctx context.Context, text string) (Registry, error)
 }
 
-var drivers = map[string]Driver{} // by scheme; complete once the program's packages are initialised
+var drivers = map[string]Driver{} // by scheme; complete after package initialisation
 
-// Register adds the driver of a scheme. Only init functions call it.
+// Register adds the driver of a scheme. It must be called only from init functions.
 func Register(scheme string, d Driver) { drivers[scheme] = d }
 
-// Location is where a registry is, as people write it: the path of a file, or etcd://HOST:PORT,…/PREFIX.
+// Location is the location of a registry as written by users: the path of a file, or etcd://HOST:PORT,…/PREFIX.
 type Location struct {
 	text, shown, identity string
 	isFile                bool
@@ -33,8 +33,7 @@ type Location struct {
 
 var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
-// ParseLocation reads a location. Its error is a perdure.ErrUsage in one line, which repeats nothing that may be
-// secret.
+// ParseLocation parses a location. The error is a one-line perdure.ErrUsage without secrets.
 func ParseLocation(text string) (Location, error) {
 	begin, _, _ := strings.Cut(text, "://")
 	switch d, has := drivers[begin]; {
@@ -42,16 +41,17 @@ func ParseLocation(text string) (Location, error) {
 		shown, identity, err := d.Parse(text)
 		return Location{text: text, shown: shown, identity: identity}, err
 	case text == "" || scheme.MatchString(text):
-		return Location{}, fmt.Errorf("%w: a registry is the path of a file, or etcd://HOST:PORT,HOST:PORT/PREFIX",
-			perdure.ErrUsage)
+		return Location{},
+			fmt.Errorf("%w: invalid registry location; write the path of a file, or etcd://HOST:PORT,HOST:PORT/PREFIX",
+				perdure.ErrUsage)
 	}
 	return Location{text: text, shown: text, identity: text, isFile: true}, nil
 }
 
-// String is the location as messages have it.
+// String returns the location for messages.
 func (l Location) String() string { return l.shown }
 
-// File returns the path of the file that the registry is in, if it is in one. Only processes of one machine share that.
+// File returns the path of the registry's file, if it is in a file. Only processes on one machine can share it.
 func (l Location) File() (path string, is bool) {
 	if !l.isFile {
 		return "", false
@@ -59,11 +59,11 @@ func (l Location) File() (path string, is bool) {
 	return l.text, true
 }
 
-// Identity is what tells the registry apart from all others: of one in etcd its prefix. Its members are no part of it,
-// which some name in another order than others, or in part.
+// Identity distinguishes the registry from all others. For etcd it is the prefix, without the members, because users
+// may list these in different orders or incompletely.
 func (l Location) Identity() string { return l.identity }
 
-// Open opens the registry that is there. Of etcd nothing is asked yet, which may be away.
+// Open opens the registry. It does not contact etcd yet, so etcd may be unavailable.
 func (l Location) Open(ctx context.Context) (Registry, error) {
 	if !l.isFile {
 		begin, _, _ := strings.Cut(l.text, "://")
@@ -76,7 +76,7 @@ func (l Location) Open(ctx context.Context) (Registry, error) {
 	return r, nil
 }
 
-// OpenLocation opens the registry at a location, as people write it.
+// OpenLocation opens the registry at a location as written by users.
 func OpenLocation(ctx context.Context, text string) (Registry, error) {
 	l, err := ParseLocation(text)
 	if err != nil {

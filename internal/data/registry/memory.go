@@ -7,19 +7,19 @@ import (
 	"sync"
 )
 
-// Memory is a registry that lives as long as its process, seen by one client.
+// Memory is one client of an in-memory registry.
 type Memory struct {
 	shared *shared
 	closed chan struct{}
 	close  func()
 }
 
-// shared is what the clients of one registry in memory have in common.
+// shared is the state that all clients of an in-memory registry share.
 type shared struct {
-	mu       sync.Mutex // guards everything below
+	mu       sync.Mutex // guards the fields below
 	doc      []byte
 	revision uint64
-	lease    *memoryLease // nil: nobody has it
+	lease    *memoryLease // nil: the lease is free
 }
 
 type memoryLease struct {
@@ -31,8 +31,7 @@ type memoryLease struct {
 // NewMemory returns the first client of a new registry.
 func NewMemory() *Memory { return (&shared{}).client() }
 
-// Another returns another client of the same registry, as another process would
-// be.
+// Another returns another client of the same registry, like another process.
 func (r *Memory) Another() *Memory { return r.shared.client() }
 
 func (s *shared) client() *Memory {
@@ -40,7 +39,7 @@ func (s *shared) client() *Memory {
 	return &Memory{shared: s, closed: closed, close: sync.OnceFunc(func() { close(closed) })}
 }
 
-// usable returns why a client with the given closed channel cannot be used.
+// usable returns an error if a client with the given closed channel cannot be used.
 func usable(ctx context.Context, closed <-chan struct{}) error {
 	select {
 	case <-closed:
@@ -74,8 +73,7 @@ func (r *Memory) Acquire(ctx context.Context, holder Holder) (Lease, error) {
 	return r.shared.lease, nil
 }
 
-// Expire takes the lease away from whoever has it, as a service does that has
-// not heard of the holder for too long.
+// Expire ends the current lease, like a service that has not heard from the holder for too long.
 func (r *Memory) Expire() {
 	r.shared.mu.Lock()
 	defer r.shared.mu.Unlock()

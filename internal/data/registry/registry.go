@@ -1,10 +1,9 @@
-// Package registry keeps the coordinator's durable facts: one document that is
-// replaced as a whole, by compare-and-swap on its revision, by the one process
-// that has the lease. A view exists only once the registry has it.
+// Package registry stores the job record, the coordinator's durable state. It is a single document that is replaced as
+// a whole, by compare-and-swap on its revision, by the one process that has the lease. A view takes effect only after
+// the registry has stored it.
 //
-// What keeps the facts right is the revision and the lease together, and no
-// clock: a process that no longer has the lease cannot save, however late it
-// hears of that.
+// Correctness depends on the revision and the lease together, and not on a clock: a process that has lost the lease
+// cannot save, however late it notices.
 package registry
 
 import (
@@ -12,46 +11,43 @@ import (
 	"errors"
 )
 
-// Registry is one client's access to a document. All methods are safe for
-// concurrent use. Implementations pass one conformance suite.
+// Registry is one client's access to a document. All methods are safe for concurrent use. All implementations pass the
+// same conformance suite.
 type Registry interface {
-	// Load returns the document and its revision; revision 0 means that there is
-	// none yet. What was loaded is durable.
+	// Load returns the document and its revision; revision 0 means that no document exists yet. A loaded document is
+	// durable.
 	Load(ctx context.Context) (doc []byte, revision uint64, err error)
-	// Acquire takes the lease, the right to save. At most one client of all has
-	// it; while another has, Acquire gives ErrHeld at once and names that one.
+	// Acquire acquires the lease, the right to save. At most one client has it. While another client has it, Acquire
+	// immediately returns ErrHeld, with the name of that client.
 	Acquire(ctx context.Context, holder Holder) (Lease, error)
-	// Close gives up what this client has: its lease.
+	// Close releases the client's lease and closes the client.
 	Close() error
 }
 
-// Lease is the right to save. It ends when it is released, when its Registry is
-// closed, when its holder dies, or when the registry takes it away.
+// Lease is the right to save. It ends when it is released, its Registry is closed, its holder dies, or the registry
+// revokes it.
 type Lease interface {
-	// Save replaces the document if its revision is still previous, and returns
-	// the new revision, which is higher, by one or more. It is durable when Save
-	// returns. A revision that is not previous gives ErrConflict, a lease that
-	// has ended ErrLost: nothing was saved. After any other error the old
-	// document or the new one is there, whole, and the same Save may be tried
-	// again: it succeeds where the first one did.
+	// Save replaces the document if its revision is still previous, and returns the new revision, which is higher. The
+	// document is durable when Save returns. Save returns ErrConflict if the revision differs, and ErrLost if the lease
+	// has ended; in both cases nothing was saved. After any other error, either the old or the new document is stored,
+	// completely. The same Save may then be retried: it succeeds even if the first attempt took effect.
 	Save(ctx context.Context, doc []byte, previous uint64) (revision uint64, err error)
-	// Done is closed when the lease has ended. That may be noticed late: only
-	// Save tells for certain.
+	// Done is closed when the lease has ended, possibly with a delay. Only Save determines this reliably.
 	Done() <-chan struct{}
-	// Release gives the lease back; it may be called again.
+	// Release ends the lease. It may be called more than once.
 	Release() error
 }
 
 var (
-	// ErrConflict is returned by Save when somebody else has saved meanwhile.
+	// ErrConflict is returned by Save if another process has saved in the meantime.
 	ErrConflict = errors.New("registry: the document was changed by another process")
-	// ErrHeld is returned by Acquire while somebody else has the lease.
+	// ErrHeld is returned by Acquire while another process has the lease.
 	ErrHeld = errors.New("registry: in use by another process")
-	// ErrLost is returned by Save once the lease has ended.
-	ErrLost = errors.New("registry: this process has no right to write any more")
-	// ErrClosed is returned by a Registry that was closed.
+	// ErrLost is returned by Save after the lease has ended.
+	ErrLost = errors.New("registry: this process no longer has the lease")
+	// ErrClosed is returned by a closed Registry.
 	ErrClosed = errors.New("registry: closed")
-	// ErrAway is wrapped when the service that keeps the registry does not answer. It
-	// is nobody's mistake, and it may come back: whoever can wait does.
+	// ErrAway is wrapped if the registry's service does not answer. It may become available again, so callers that can
+	// wait should wait.
 	ErrAway = errors.New("registry: no answer")
 )

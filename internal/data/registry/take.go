@@ -6,27 +6,25 @@ import (
 	"time"
 )
 
-// LingersError is the ErrHeld of a lease that may outlive its holder: the service that
-// keeps it hears of a death by silence alone. So whoever comes instead of a process that has
-// just died finds the lease held, for a moment.
+// LingersError is the ErrHeld of a lease that may outlive its holder, because the service detects a death only by a
+// timeout. So the successor of a process that just died finds the lease held for a while.
 type LingersError struct {
-	Err error         // says who has the lease
-	For time.Duration // after which the lease of a holder that has died is surely free
+	Err error         // names the holder
+	For time.Duration // time after which a dead holder's lease has certainly expired
 }
 
 func (e *LingersError) Error() string { return e.Err.Error() }
 
 func (e *LingersError) Unwrap() error { return e.Err }
 
-// takePause is how often Take tries again.
+// takePause is the pause between Take's attempts.
 const takePause = 100 * time.Millisecond
 
-// Take acquires the lease for a process that may be the successor of its holder. It waits for a
-// registry that is away for as long as ctx lasts, and for the lease of a holder that may
-// be dead for as long as that may outlive it. Waiting is told why it waits whenever the
-// reason is another one; it may be nil.
+// Take acquires the lease for a process that may succeed its holder. While the registry is unavailable, it waits until
+// ctx is done. While the lease may belong to a dead holder, it waits as long as the lease may outlive that holder. Take
+// calls waiting with the reason of the wait, and again whenever the reason changes; it may be nil.
 func Take(ctx context.Context, r Registry, holder Holder, waiting func(error)) (Lease, error) {
-	var held time.Time // since when; zero: it was not, when it was last asked for
+	var held time.Time // start of the wait for the holder; zero: the lease was not held at the last attempt
 	told := ""
 	again := time.NewTicker(takePause)
 	defer again.Stop()
@@ -44,7 +42,7 @@ func Take(ctx context.Context, r Registry, holder Holder, waiting func(error)) (
 				return nil, err
 			}
 		case errors.Is(err, ErrAway):
-			held = time.Time{} // a lease is not over while nobody counts its time
+			held = time.Time{} // leases do not expire while the service is unavailable
 		default:
 			return nil, err
 		}

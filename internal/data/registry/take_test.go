@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 )
 
-// moody is a registry that refuses its lease for a reason, as long as there is one.
+// moody is a registry whose Acquire fails while refuses returns an error.
 type moody struct {
 	*registry.Memory
 	refuses func() error
@@ -24,8 +24,8 @@ func (m moody) Acquire(ctx context.Context, h registry.Holder) (registry.Lease, 
 	return m.Memory.Acquire(ctx, h)
 }
 
-// TestTake: who comes after a process that died waits until its lease is over, and for a registry that is
-// away; whose lease is surely not of the dead is told at once, or in the end.
+// TestTake checks that Take waits for the lease of a possibly dead holder and for an unavailable registry, and fails if
+// the lease certainly belongs to a live process: immediately, or after the waiting time.
 func TestTake(t *testing.T) {
 	held := &registry.LingersError{Err: registry.ErrHeld, For: 10 * time.Second}
 	between := func(from, until time.Duration, err error) func(time.Duration) error {
@@ -70,13 +70,13 @@ func TestTake(t *testing.T) {
 					told = append(told, map[bool]string{true: "held", false: "away"}[errors.Is(err, registry.ErrHeld)])
 				})
 				if !errors.Is(err, c.want) || (err == nil) != (l != nil) {
-					t.Errorf("it gets %v, %v", l, err)
+					t.Errorf("got lease %v, error %v", l, err)
 				}
 				if took := time.Since(began); took < c.after || took > c.after+200*time.Millisecond {
-					t.Errorf("it took %v, not %v", took, c.after)
+					t.Errorf("took %v, want %v", took, c.after)
 				}
 				if got := strings.Join(told, " "); got != c.told {
-					t.Errorf("it was told %q, not %q", got, c.told)
+					t.Errorf("waiting was called with %q, want %q", got, c.told)
 				}
 			})
 		})

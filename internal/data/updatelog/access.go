@@ -10,14 +10,14 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// KeysScheme is how the address of a log begins that asks for certificates, and shows one: perdure://HOST:PORT. A NATS
-// server that others run has nats:// or tls://.
+// KeysScheme is the URL scheme of a log that requires client certificates and presents its own: perdure://HOST:PORT.
+// Externally managed NATS servers use nats:// or tls://.
 const KeysScheme = "perdure"
 
-// AsksForKeys reports whether the log at an address asks for certificates.
+// AsksForKeys reports whether the log at an address requires certificates.
 func AsksForKeys(address string) bool { return strings.HasPrefix(address, KeysScheme+"://") }
 
-// dialled is a log's address as the NATS client knows it.
+// dialled returns a log's address in the form that the NATS client accepts.
 func dialled(address string) string {
 	if !AsksForKeys(address) {
 		return address
@@ -25,22 +25,22 @@ func dialled(address string) string {
 	return strings.ReplaceAll(address, KeysScheme+"://", "tls://")
 }
 
-// Access is what a client shows to a log whose address begins with KeysScheme. Where it is nil nothing is shown but
-// what the address itself has.
+// Access holds the credentials that a client presents to a log whose address starts with KeysScheme. With nil, the
+// client presents only the credentials in the address itself.
 type Access struct {
 	TLS  *tls.Config
-	Kind string // as the log's Guard has it
-	Who  string // as people read it
-	// Token is shown, too, where the address has none; "": nothing is.
+	Kind string // as returned by the log's Guard
+	Who  string // for messages
+	// Token is presented in addition if the address has none; "": none.
 	Token string
-	// OneByOne says that it only looks at records, one by one: the log keeps no reader's place for it.
+	// OneByOne reports whether the client reads records one at a time, so that the log keeps no consumer for it.
 	OneByOne bool
-	// Explain says what an error of a handshake means, and whether it will be the same the next time; nil: it says
-	// nothing of keys.
+	// Explain returns the explanation of a handshake error, and whether the error is permanent. It returns nil if the
+	// error is unrelated to keys.
 	Explain func(error) (why error, forGood bool)
 }
 
-// To is the access that the log at an address asks for; nil: it asks for none.
+// To returns the access that the log at an address requires, or nil if it requires none.
 func (a *Access) To(address string) *Access {
 	if AsksForKeys(address) {
 		return a
@@ -48,14 +48,14 @@ func (a *Access) To(address string) *Access {
 	return nil
 }
 
-// Options are how a NATS client shows who it is.
+// Options returns the NATS client options that present the credentials.
 func (a *Access) Options() []nats.Option {
 	return []nats.Option{
 		nats.Secure(a.TLS), nats.TLSHandshakeFirst(), nats.CustomInboxPrefix(Inbox(a.Kind)), nats.Token(a.Token),
 	}
 }
 
-// Shown is what was shown, for messages.
+// Shown names the presented credentials, for messages.
 func (a *Access) Shown() string {
 	if a == nil {
 		return "these credentials"
@@ -63,38 +63,38 @@ func (a *Access) Shown() string {
 	return "the keys of " + a.Who
 }
 
-// Explained says what an error of a connection means, and whether it will be the same the next time, which is known of
-// those that have nothing to do with keys.
+// Explained explains a connection error and reports whether it is permanent. For errors that are unrelated to keys, the
+// caller passes whether they are transient.
 func (a *Access) Explained(err error, transient bool) (why error, forGood bool) {
-	var silent *net.OpError // it takes connections, and says nothing
+	var silent *net.OpError // accepts connections but sends nothing
 	switch {
 	case a != nil && a.Explain != nil:
 		if why, forGood = a.Explain(err); why != nil {
 			return why, forGood
 		}
 	case errors.As(err, &silent) && silent.Op == "read" && silent.Timeout():
-		err = fmt.Errorf("%w (if it is served with keys, its address begins with %s://)", err, KeysScheme)
+		err = fmt.Errorf("%w (if it is served with keys, its address starts with %s://)", err, KeysScheme)
 	}
 	return err, !transient
 }
 
-// ReadsOneByOne reports whether the log keeps no reader's place for it.
+// ReadsOneByOne reports whether the client reads records one at a time, without a consumer.
 func (a *Access) ReadsOneByOne() bool { return a != nil && a.OneByOne }
 
-// Rights are what somebody may do at a log.
+// Rights is a set of operations that a client may perform on a log.
 type Rights uint
 
-// The rights that there are. All go by the subjects of messages, as NATS knows them: which of a job's shards, and what
-// is in a record, nobody looks at.
+// The rights. The server enforces them by message subject, as NATS does. It does not check which shards of the job a
+// client uses, or the contents of records.
 const (
-	MayLook   Rights = 1 << iota // at streams that he names, and at records, one by one
-	MayList                      // all streams, and who reads them
-	MayAppend                    // records
-	MayRead                      // streams as they grow, for which the log keeps a reader's place
-	MayTrim                      // streams
-	MayMake                      // streams
-	MayRemove                    // streams
+	MayLook   Rights = 1 << iota // read the state of named streams, and single records
+	MayList                      // list all streams and their consumers
+	MayAppend                    // append records
+	MayRead                      // follow streams with a consumer
+	MayTrim                      // trim streams
+	MayMake                      // create streams
+	MayRemove                    // remove streams
 )
 
-// Inbox is where a log that asks for keys answers those of a kind.
+// Inbox returns the subject prefix under which a log that requires keys answers clients of a kind.
 func Inbox(kind string) string { return "_INBOX." + kind }

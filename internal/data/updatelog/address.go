@@ -14,35 +14,35 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// URLFile is the file in a log's folder that says how to reach its server, with its secret.
+// URLFile is the file in a log's directory that holds the server's URL, including its secret.
 const URLFile = "url"
 
-// ServerName is how a server says its name that Perdure runs itself.
+// ServerName is the name of the NATS servers that Perdure runs itself.
 const ServerName = "perdure-log"
 
-// MaxUnread is how many bytes a client may be behind before such a server cuts it off.
+// MaxUnread is how many unread bytes a client may have before such a server disconnects it.
 const MaxUnread = 256 << 20
 
-// mostURL is how many bytes it may have.
-const mostURL = 1 << 16
+// maxURL is the maximum size of that file in bytes.
+const maxURL = 1 << 16
 
-// Sync says when the log's own server writes through to the disk.
+// Sync selects when the log's own server flushes to disk.
 type Sync string
 
 const (
-	// SyncInterval acknowledges what the operating system has, and syncs it every
-	// few seconds: it survives the process's death at any moment, not a power cut.
+	// SyncInterval acknowledges records when the operating system has them, and flushes every few seconds. Records
+	// survive the death of the process at any moment, but not a power failure.
 	SyncInterval Sync = "interval"
-	// SyncAlways acknowledges what is on the disk.
+	// SyncAlways acknowledges records when they are on disk.
 	SyncAlways Sync = "always"
 )
 
-// ReadURL reads the URL of the log that has its streams in a folder. The log need
-// not run.
+// ReadURL reads the URL of the log in a directory. The log does not have to be running.
 func ReadURL(dir string) (string, error) {
-	b, err := disk.ReadRegular(filepath.Join(dir, URLFile), mostURL)
+	b, err := disk.ReadRegular(filepath.Join(dir, URLFile), maxURL)
 	if at, bad := os.Stat(dir); bad == nil && !at.IsDir() {
-		return "", fmt.Errorf("%w: %s is a file; name the folder of a log, or of a run that has one", ErrRefused, dir)
+		return "", fmt.Errorf("%w: %s is a file; name the directory of a log, or of a run that has one", ErrRefused,
+			dir)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("%w: there is no log in %s", ErrRefused, dir)
@@ -51,7 +51,7 @@ func ReadURL(dir string) (string, error) {
 		return "", fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if !bytes.HasSuffix(b, []byte("\n")) {
-		return "", fmt.Errorf("%w: the log in %s is just starting", ErrAway, dir)
+		return "", fmt.Errorf("%w: the log in %s is starting", ErrAway, dir)
 	}
 	line := strings.TrimSpace(string(b))
 	schemes := []string{"nats", "tls", KeysScheme}
@@ -61,7 +61,7 @@ func ReadURL(dir string) (string, error) {
 	return line, nil
 }
 
-// Authorized returns the address of a log with the token that it asks for.
+// Authorized returns the address of a log with the given token.
 func Authorized(addr, token string) string {
 	u, err := url.Parse(addr)
 	if err != nil || token == "" {
@@ -71,10 +71,10 @@ func Authorized(addr, token string) string {
 	return u.String()
 }
 
-// NoAddress says what is wrong with a log's file that is to have its address. What is there
-// may be secret.
+// NoAddress returns the error for a log whose URL file has no valid address. The error omits the contents, which may be
+// secret.
 func NoAddress(dir string) error {
-	return fmt.Errorf("%w: %s has no address of a log; write one there, a line such as nats://SECRET@127.0.0.1:4222 "+
-		"(a run's is in its run.json, as the job's log; to look into a log that nobody serves any will do)",
+	return fmt.Errorf("%w: %s has no valid address of a log; write a line such as nats://SECRET@127.0.0.1:4222 to it "+
+		"(run.json has the address of a run's log; to inspect a log that is not served, any address will do)",
 		ErrRefused, filepath.Join(dir, URLFile))
 }

@@ -10,64 +10,63 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// store is what the two implementations differ in: where records are kept.
+// store is the storage of a log: JetStream, or memory.
 type store interface {
-	// publish appends the records of a group in order, each before the next, and
-	// returns the last one's position once all are durable. After an error any of
-	// them may be there. An error that wraps none of the errors that last is worth
-	// another try.
+	// publish appends the records of a group in order, each after the one before, and returns the last one's position
+	// once all are durable. After an error, any of them may have been stored. An error is worth a retry unless lasting
+	// reports true for it.
 	publish(ctx context.Context, shard int, records [][]byte) (Position, error)
-	// read delivers the records from a position on, and calls atEnd when the last
-	// one that there was has been delivered: once, for the end when it began.
+	// read delivers the records from a position on. It calls atEnd once, when it has delivered the last record that
+	// existed when it started.
 	read(ctx context.Context, shard int, from Position,
 		deliver func(at Position, stored time.Time, record []byte) error, atEnd func()) error
 	extent(ctx context.Context, shard int) (first, next Position, err error)
-	// record returns the record at a position; nil: there is none.
+	// record returns the record at a position, or nil if there is none.
 	record(ctx context.Context, shard int, at Position) ([]byte, error)
-	// onReturn names the function that is called, and does not block, when the log has come
-	// back, perhaps without all that was there.
+	// onReturn sets the function that is called when the log is available again, perhaps without all its records. The
+	// function must not block.
 	onReturn(f func())
 	trim(ctx context.Context, shard int, before Position) error
-	// bound is how many bytes a stream takes at most; 0: there is no bound.
+	// bound returns the maximum size of a stream in bytes, or 0 if it is unlimited.
 	bound() int
 	close() error
 }
 
-// How entries are put together and tried again.
+// Limits for grouping and retrying entries.
 const (
-	MaxGroup   = 8 << 20 // a group holds more only if its one entry does
-	boundParts = 4       // nor more than such a part of what a stream takes
+	MaxGroup   = 8 << 20 // bytes of a group; a single larger entry is a group of its own
+	boundParts = 4       // a group takes at most this fraction of a stream's limit
 	firstPause = 20 * time.Millisecond
 	longPause  = time.Second
 	lateAnswer = time.Second
 )
 
-// log is a Log over any store.
+// log implements Log on a store.
 type log struct {
 	Options
 	store    store
 	producer uint64
-	ctx      context.Context // ends with Close
+	ctx      context.Context // canceled by Close
 	cancel   context.CancelFunc
-	room     *semaphore.Weighted // bytes on their way, at most Bound
-	running  sync.WaitGroup      // what Close waits for
+	inFlight *semaphore.Weighted // bytes in flight, at most Bound
+	running  sync.WaitGroup      // goroutines that Close waits for
 	looks    looks
 	lanes    []lane // by shard
 }
 
-// lane is what waits to go to one shard.
+// lane queues the entries of one shard.
 type lane struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields up to last
 	queue  []pending
-	busy   bool  // a goroutine works on the queue
-	failed error // nothing more goes
+	busy   bool  // a goroutine is sending the queue
+	failed error // no more entries are sent
 	closed bool
 	last   acked
 
-	group uint64 // the last group's number; the goroutine's own
+	group uint64 // number of the last group; used only by the sending goroutine
 }
 
-// pending is an entry on its way.
+// pending is an entry in flight.
 type pending struct {
 	entry [][]byte
 	size  int
@@ -78,7 +77,7 @@ func newLog(o Options, s store, producer uint64) *log {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &log{
 		Options: o, store: s, producer: producer, ctx: ctx, cancel: cancel,
-		room: semaphore.NewWeighted(int64(o.Bound)), lanes: make([]lane, o.Shards),
+		inFlight: semaphore.NewWeighted(int64(o.Bound)), lanes: make([]lane, o.Shards),
 	}
 	s.onReturn(l.returned)
 	return l
@@ -90,10 +89,10 @@ func (l *log) Append(ctx context.Context, shard int, entry [][]byte, done func(P
 		return err
 	}
 	p := pending{entry: entry, size: entrySize(entry) + lengthPrefix, done: done}
-	if !l.room.TryAcquire(l.weight(p)) {
+	if !l.inFlight.TryAcquire(l.weight(p)) {
 		ctx, over := l.within(ctx)
 		defer over()
-		if err := l.room.Acquire(ctx, l.weight(p)); err != nil {
+		if err := l.inFlight.Acquire(ctx, l.weight(p)); err != nil {
 			return l.ended(err)
 		}
 	}
@@ -101,7 +100,7 @@ func (l *log) Append(ctx context.Context, shard int, entry [][]byte, done func(P
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := n.usable(); err != nil {
-		l.room.Release(l.weight(p))
+		l.inFlight.Release(l.weight(p))
 		return err
 	}
 	n.queue = append(n.queue, p)
@@ -112,7 +111,7 @@ func (l *log) Append(ctx context.Context, shard int, entry [][]byte, done func(P
 	return nil
 }
 
-// weight returns an entry's part of the bound. An entry larger than the bound goes alone.
+// weight returns how much of the bound an entry uses. An entry larger than the bound is sent alone.
 func (l *log) weight(p pending) int64 { return int64(min(p.size, l.Bound)) }
 
 func (n *lane) usable() error {
@@ -122,8 +121,8 @@ func (n *lane) usable() error {
 	return n.failed
 }
 
-// push sends what a lane holds, one group after the other: the next goes when
-// the one before is durable, so that trying again never changes the order.
+// push sends the entries of a lane, one group after another. A group is sent only when the previous one is durable, so
+// retries never change the order.
 func (l *log) push(shard int, n *lane) {
 	for {
 		group, failed := n.next(l.groupBytes())
@@ -140,14 +139,14 @@ func (l *log) push(shard int, n *lane) {
 			n.mu.Unlock()
 		}
 		for _, p := range group {
-			l.room.Release(l.weight(p))
+			l.inFlight.Release(l.weight(p))
 			p.done(at, err)
 		}
 	}
 }
 
-// groupBytes is how much goes together at most, unless it is one entry. A stream that
-// was full takes a group as soon as that part of it was trimmed.
+// groupBytes returns the maximum size of a group with more than one entry. A full stream accepts a group again as soon
+// as that much of it was trimmed.
 func (l *log) groupBytes() int {
 	if bound := l.store.bound(); bound > 0 {
 		return min(MaxGroup, bound/boundParts)
@@ -155,8 +154,8 @@ func (l *log) groupBytes() int {
 	return MaxGroup
 }
 
-// next takes the entries of the next group, of at most that number of bytes, off the queue;
-// without any, the lane's goroutine is over.
+// next removes the entries of the next group, of at most max bytes, from the queue. If the queue is empty, the sending
+// goroutine must end.
 func (n *lane) next(most int) (group []pending, failed error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -172,8 +171,8 @@ func (n *lane) next(most int) (group []pending, failed error) {
 	return group, n.failed
 }
 
-// keep sends one group until it is durable. Every try is a new group: records
-// of one that failed are never taken for parts of the next.
+// keep sends one group until it is durable. Every attempt uses a new group number, so records of a failed attempt are
+// never mistaken for records of the next.
 func (l *log) keep(shard int, n *lane, group []pending) (Position, error) {
 	entries := make([][][]byte, len(group))
 	for i, p := range group {
@@ -187,8 +186,9 @@ func (l *log) keep(shard int, n *lane, group []pending) (Position, error) {
 		answered := l.unanswered(shard)
 		at, err := l.store.publish(l.ctx, shard, records)
 		waiting = answered() || waiting
-		if took := time.Since(begun); err == nil && took > MaxSpan/2 { // readers may find that it took too long
-			err = fmt.Errorf("%w in time: %d records took %v", ErrAway, len(records), took.Round(time.Second))
+		// Readers may have discarded the group as too slow.
+		if took := time.Since(begun); err == nil && took > MaxSpan/2 {
+			err = fmt.Errorf("%w in time: storing %d records took %v", ErrAway, len(records), took.Round(time.Second))
 		}
 		if err == nil {
 			err = n.acknowledged(l.Job, shard, at)
@@ -212,8 +212,7 @@ func (l *log) keep(shard int, n *lane, group []pending) (Position, error) {
 	}
 }
 
-// acknowledged notes that the lane's last group is durable. Its place must come after that of
-// the one before.
+// acknowledged records that the lane's last group is durable. Its position must be after that of the previous group.
 func (n *lane) acknowledged(job string, shard int, at Position) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -224,9 +223,9 @@ func (n *lane) acknowledged(job string, shard int, at Position) error {
 	return nil
 }
 
-// unanswered tells, once what was sent has gone for long without an answer, that it waits:
-// a log that stands still breaks no connection. The function that it returns ends that,
-// and reports whether it was told.
+// unanswered reports through Status that a shard waits when a request has no answer after lateAnswer. A stalled log
+// does not break connections, so no other error would show it. The caller must call the returned function when the
+// request ends; it reports whether Status was called.
 func (l *log) unanswered(shard int) (answered func() bool) {
 	var mu sync.Mutex
 	told, over := false, false
@@ -234,7 +233,7 @@ func (l *log) unanswered(shard int) (answered func() bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if told = !over; told {
-			l.Status(shard, fmt.Errorf("%w: nothing for %v", ErrAway, lateAnswer))
+			l.Status(shard, fmt.Errorf("%w: no response in %v", ErrAway, lateAnswer))
 		}
 	})
 	return func() bool {
@@ -246,7 +245,7 @@ func (l *log) unanswered(shard int) (answered func() bool) {
 	}
 }
 
-// lasting reports whether no waiting cures an error.
+// lasting reports whether an error is permanent, so that waiting does not help.
 func lasting(err error) bool {
 	return errors.Is(err, ErrRefused) || errors.Is(err, ErrClosed) || errors.Is(err, ErrTrimmed) ||
 		errors.Is(err, ErrDamaged)
@@ -283,7 +282,7 @@ func (l *log) Read(ctx context.Context, shard int, from Position, deliver func(E
 		from = first
 	}
 	if from < first || from > next {
-		return fmt.Errorf("%w: shard %d is to be read from position %d; its log has %d to %d", ErrTrimmed, shard,
+		return fmt.Errorf("%w: cannot read shard %d from position %d; its log has %d to %d", ErrTrimmed, shard,
 			from, first, next-1)
 	}
 	return l.ended((&reader{
@@ -292,7 +291,7 @@ func (l *log) Read(ctx context.Context, shard int, from Position, deliver func(E
 	}).run(ctx, l.store))
 }
 
-// within is ctx until the log is closed.
+// within returns ctx, canceled early when the log is closed.
 func (l *log) within(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if l.ctx.Err() != nil {
@@ -302,7 +301,7 @@ func (l *log) within(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { stop(); cancel() }
 }
 
-// ended says ErrClosed where a call ended because the log was closed.
+// ended returns ErrClosed if a call failed because the log was closed, and err otherwise.
 func (l *log) ended(err error) error {
 	if err != nil && errors.Is(err, context.Canceled) && l.ctx.Err() != nil {
 		return ErrClosed

@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-// assembler makes entries of a stream's records. What it yields is a function of
-// the records and the times they were stored at, so that all who read a stream
-// from its beginning agree.
+// assembler assembles entries from a stream's records. The result depends only on the records and the times at which
+// they were stored, so all readers of a stream agree on it.
 type assembler struct {
 	job   string
 	shard int
-	next  Position // that the next record must have; 0: any
+	next  Position // of the next record; 0: any
 	open  map[uint64]*openGroup
 }
 
-// openGroup is a producer's latest group, of which records are still to come.
+// openGroup is a producer's latest group while records of it are missing.
 type openGroup struct {
 	number uint64
 	begin  Position
-	stored time.Time // its first record
+	stored time.Time // when its first record was stored
 	parts  [][]byte
 	count  uint32
 }
@@ -33,11 +32,11 @@ func (a *assembler) damaged(at Position, reason string) error {
 	return &DamageError{Stream: StreamName(a.job, a.shard), Shard: a.shard, Position: at, Reason: reason}
 }
 
-// add takes the next record, stored at the given time, and returns the entries
-// that are whole by it. It keeps b.
+// add takes the next record, stored at the given time, and returns the entries that it completes. It keeps a reference
+// to b.
 func (a *assembler) add(at Position, stored time.Time, b []byte) ([]Entry, error) {
 	if a.next != 0 && at != a.next {
-		return nil, a.damaged(a.next, "it is missing")
+		return nil, a.damaged(a.next, "the record is missing")
 	}
 	a.next = at + 1
 	h, payload, err := decode(b)
@@ -59,13 +58,13 @@ func (a *assembler) add(at Position, stored time.Time, b []byte) ([]Entry, error
 	return a.entries(g, at)
 }
 
-// take puts a record to its group and returns that if it is whole.
+// take adds a record to its group, and returns the group if it is complete.
 func (a *assembler) take(h Header, at Position, stored time.Time, payload []byte) *openGroup {
 	g := a.open[h.Producer]
 	switch {
 	case g != nil && h.Group < g.number:
-		return nil // late, and sent again since
-	case h.Index == 0: // whatever was open is given up
+		return nil // late; the group was sent again
+	case h.Index == 0: // a new group discards an incomplete one
 		g = &openGroup{number: h.Group, begin: at, stored: stored, count: h.Count}
 		a.open[h.Producer] = g
 	case g == nil || h.Group != g.number || h.Index != uint32(len(g.parts)) || h.Count != g.count:
@@ -78,7 +77,7 @@ func (a *assembler) take(h Header, at Position, stored time.Time, payload []byte
 	return g
 }
 
-// expire gives up the groups that were begun too long before a moment.
+// expire discards groups whose first record was stored MaxSpan or longer before now.
 func (a *assembler) expire(now time.Time) {
 	for producer, g := range a.open {
 		if now.Sub(g.stored) >= MaxSpan {
@@ -87,7 +86,7 @@ func (a *assembler) expire(now time.Time) {
 	}
 }
 
-// resume is the position before which nothing is needed any more.
+// resume returns the position before which no record is needed any more.
 func (a *assembler) resume() Position {
 	least := a.next
 	for _, g := range a.open {
@@ -96,7 +95,7 @@ func (a *assembler) resume() Position {
 	return least
 }
 
-// entries takes a whole group apart.
+// entries splits a complete group into its entries.
 func (a *assembler) entries(g *openGroup, at Position) ([]Entry, error) {
 	payloads, err := split(g.parts)
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// BenchmarkLog measures the log's whole path, on an embedded server with either
-// way to sync: appending entries until they are durable, and replaying them.
+// BenchmarkLog measures the whole path of the log on an embedded server, with both sync modes: appending entries until
+// they are durable, and replaying them.
 func BenchmarkLog(b *testing.B) {
 	for _, sync := range []Sync{SyncInterval, SyncAlways} {
 		for _, size := range []int{1 << 20, 64 << 10} {
-			w := newServerWorld(b, sync)
+			w := newServerBackend(b, sync)
 			l := open1(b, w)
 			name := fmt.Sprintf("sync=%s/size=%dKiB", sync, size>>10)
 			b.Run("append/"+name, func(b *testing.B) { benchAppend(b, l, size) })
@@ -25,7 +25,7 @@ func benchAppend(b *testing.B, l Log, size int) {
 	entry := [][]byte{[]byte(pattern(1, size))}
 	b.SetBytes(int64(size))
 	var all sync.WaitGroup
-	for range b.N { // b.Loop would not count the wait for the last
+	for range b.N { // b.Loop would not include the wait for the last entry
 		all.Add(1)
 		must(b, l.Append(b.Context(), 1, entry, func(_ Position, err error) {
 			if err != nil {
@@ -37,7 +37,7 @@ func benchAppend(b *testing.B, l Log, size int) {
 	all.Wait()
 }
 
-// benchReplay reads what is there, from the beginning, until it has read enough.
+// benchReplay reads the log from the start, repeatedly, until it has read enough.
 func benchReplay(b *testing.B, l Log, size int) {
 	b.SetBytes(int64(size))
 	for left := b.N; left > 0; {

@@ -21,8 +21,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// certify makes an authority and a certificate of it, which is good for both sides, and
-// returns their files.
+// certify creates an authority and a certificate for both client and server, and returns their files.
 func certify(t *testing.T) (ca, cert, key string) {
 	dir := t.TempDir()
 	file := func(name, kind string, der []byte) string {
@@ -52,8 +51,8 @@ func certify(t *testing.T) (ca, cert, key string) {
 		file("key.pem", "EC PRIVATE KEY", keyDER)
 }
 
-// TestTLS: a log that asks for certificates is used by who has one, and refused to others
-// in one line.
+// TestTLS checks that a log that requires certificates accepts clients with a certificate and rejects others with one
+// line.
 func TestTLS(t *testing.T) {
 	ca, cert, key := certify(t)
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -79,9 +78,9 @@ func TestTLS(t *testing.T) {
 	must(t, err)
 	must(t, i.Close())
 	for what, o := range map[string]DialOptions{
-		"no certificate":           {Options: o.Options, CA: ca},
-		"nobody vouches for it":    {Options: o.Options, Cert: cert, Key: key},
-		"a certificate, and a key": {Options: o.Options, CA: ca, Cert: cert, Key: ca},
+		"no certificate":    {Options: o.Options, CA: ca},
+		"unknown authority": {Options: o.Options, Cert: cert, Key: key},
+		"mismatched key":    {Options: o.Options, CA: ca, Cert: cert, Key: ca},
 	} {
 		_, err := Dial(t.Context(), url, o)
 		wantError(t, what, err, ErrRefused, "")
@@ -89,12 +88,12 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestReplicas: streams that are on three servers outlive any one of them. A server that is
-// alone refuses them.
+// TestReplicas checks that streams with three replicas survive the loss of any one server, and that a single server
+// rejects such streams.
 func TestReplicas(t *testing.T) {
 	_, err := Dial(t.Context(), runPlain(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}),
 		DialOptions{Options: Options{Job: job, Shards: 2}, Replicas: 3})
-	wantError(t, "three copies on one server", err, ErrRefused, "replicas")
+	wantError(t, "three replicas on one server", err, ErrRefused, "replicas")
 
 	nodes, urls := runCluster(t)
 	l, err := Dial(t.Context(), urls, DialOptions{Options: Options{Job: job, Shards: 2}, Replicas: 3})
@@ -108,11 +107,11 @@ func TestReplicas(t *testing.T) {
 	wantTexts(t, l, Oldest, "a b")
 }
 
-// runCluster runs three NATS servers, by name, that know each other.
+// runCluster runs a cluster of three NATS servers, and returns them by name.
 func runCluster(t *testing.T) (nodes map[string]*server.Server, urls string) {
 	nodes = map[string]*server.Server{}
 	var routes []*url.URL
-	for range 3 { // each has to know where the others will be
+	for range 3 { // each needs the addresses of the others
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
 		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
@@ -133,7 +132,7 @@ func runCluster(t *testing.T) (nodes map[string]*server.Server, urls string) {
 	var all []string
 	for _, s := range nodes {
 		if !s.ReadyForConnections(time.Minute) {
-			t.Fatal("the server does not start")
+			t.Fatal("the server did not start")
 		}
 		all = append(all, s.ClientURL())
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// What tests of this package need of package logserver, which imports it: see serve_test.go.
+// Tests of this package use package logserver, which imports this package. See serve_test.go.
 type (
 	Server interface {
 		URL() string
@@ -35,5 +35,5 @@ var (
 	Unwritable    func(*server.HealthStatus) bool
 )
 
-// streamsFolder has, in a log's folder, a folder for each stream.
-const streamsFolder = "jetstream/$G/streams"
+// streamsDir is the directory, within a log's directory, that has one directory per stream.
+const streamsDir = "jetstream/$G/streams"

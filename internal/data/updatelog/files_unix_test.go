@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// TestOddFiles: a log of which a file is a pipe, a device, a folder or a link to nothing does
-// not start; one that runs ends when a file becomes such. Both name the file.
+// TestOddFiles checks that a log does not start if one of its files is a pipe, a device, a directory or a dangling
+// link, and that a running log ends when a file is replaced by one. The error names the file.
 func TestOddFiles(t *testing.T) {
-	w := newServerWorld(t, SyncInterval)
+	w := newServerBackend(t, SyncInterval)
 	put1(t, open1(t, w), "a")
 	whole := t.TempDir()
 	w.restart(t, func() { must(t, os.CopyFS(whole, os.DirFS(w.dir))) })
-	stream := filepath.Join(streamsFolder, StreamName(job, 1))
+	stream := filepath.Join(streamsDir, StreamName(job, 1))
 	ways := map[string]func(path string) error{
 		"named pipe": func(path string) error { return syscall.Mkfifo(path, 0o600) },
 		"device":     func(path string) error { return os.Symlink("/dev/zero", path) },
@@ -33,7 +33,7 @@ func TestOddFiles(t *testing.T) {
 	} {
 		for how, put := range ways {
 			if how == "folder" && filepath.Ext(name) == "" && name != URLFile && name != "lock" {
-				continue // it is one
+				continue // it is a directory
 			}
 			dir := t.TempDir()
 			must(t, os.CopyFS(dir, os.DirFS(whole)))
@@ -51,16 +51,16 @@ func TestOddFiles(t *testing.T) {
 	path := filepath.Join(dir, stream, "msgs", "1.blk")
 	must(t, os.Remove(path))
 	must(t, ways["named pipe"](path))
-	wantError(t, "a log that runs", s.Run(t.Context()), ErrDamaged, path+" is not a regular file; bring a copy")
+	wantError(t, "a running log", s.Run(t.Context()), ErrDamaged, path+" is not a regular file")
 }
 
-// TestLinkedFiles: a link to a file, or to a folder, is as good as that.
+// TestLinkedFiles checks that links to files and to directories work.
 func TestLinkedFiles(t *testing.T) {
-	w := newServerWorld(t, SyncInterval)
+	w := newServerBackend(t, SyncInterval)
 	l := open1(t, w)
 	put1(t, l, "a")
 	w.restart(t, func() {
-		msgs := filepath.Join(w.dir, streamsFolder, StreamName(job, 1), "msgs")
+		msgs := filepath.Join(w.dir, streamsDir, StreamName(job, 1), "msgs")
 		elsewhere := filepath.Join(t.TempDir(), "elsewhere")
 		must(t, os.CopyFS(elsewhere, os.DirFS(msgs)))
 		must(t, os.RemoveAll(msgs))
@@ -72,8 +72,8 @@ func TestLinkedFiles(t *testing.T) {
 	wantTexts(t, l, Oldest, "a b")
 }
 
-// TestGivenToken: a log that is given its secret has it, whatever becomes of its file url,
-// which is mended.
+// TestGivenToken checks that a log uses the token in its options, whatever its URL file contains, and repairs that
+// file.
 func TestGivenToken(t *testing.T) {
 	dir := t.TempDir()
 	file, at := filepath.Join(dir, URLFile), ""
@@ -84,11 +84,11 @@ func TestGivenToken(t *testing.T) {
 		s, err := Serve(dir, ServeOptions{Listen: "127.0.0.1:" + cmp.Or(at, "0"), Token: "secret"})
 		must(t, err)
 		if _, at, _ = strings.Cut(s.URL(), "secret@127.0.0.1:"); at == "" {
-			t.Fatalf("after %q its URL is %s", bad, s.URL())
+			t.Fatalf("after URL file %q, the URL is %s", bad, s.URL())
 		}
 		url, err := ReadURL(dir)
 		if err != nil || url != s.URL() {
-			t.Errorf("after %q the file has %s, not %s: %v", bad, url, s.URL(), err)
+			t.Errorf("after URL file %q, the file has %s, want %s: %v", bad, url, s.URL(), err)
 		}
 		must(t, s.Close())
 	}

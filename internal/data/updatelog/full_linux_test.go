@@ -13,19 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallDisk mounts a file system of that size.
+// smallDisk mounts a file system of the given size.
 func smallDisk(t *testing.T, size string) (dir string) {
 	dir = t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		t.Skipf("a small file system cannot be mounted here: %v", err)
+		t.Skipf("cannot mount a small file system: %v", err)
 	}
 	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
 	return dir
 }
 
-// TestDiskFull fills the disk under a log: who appends is told that it waits and why, and
-// goes on once there is room; nothing that was acknowledged is missing. A log that is
-// opened meanwhile waits, too.
+// TestDiskFull fills the disk of a log. Producers must be notified why they wait, and must continue when there is space
+// again. No acknowledged record may be lost. Opening the log in the meantime must wait as well.
 func TestDiskFull(t *testing.T) {
 	disk := smallDisk(t, "80m")
 	s, err := Serve(filepath.Join(disk, "log"), ServeOptions{})
@@ -49,21 +48,21 @@ func TestDiskFull(t *testing.T) {
 	must(t, <-put(0))
 	filler := filepath.Join(disk, "filler")
 	fill(t, filler)
-	const n = 24 // more than what may be in the system's hands
+	const n = 24 // more than the operating system may buffer
 	var done []<-chan error
 	for i := range byte(n) {
 		done = append(done, put(i+1))
 	}
 	for !errors.Is(<-waits, ErrDisk) {
 	}
-	for to, err := s.Look(ctx); to.Waits == ""; to, err = s.Look(ctx) { // whoever watches it comes to know
+	for to, err := s.Look(ctx); to.Waits == ""; to, err = s.Look(ctx) { // callers of Look see the reason, too
 		must(t, err)
 	}
 	late := make(chan error, 1)
 	again := o
 	again.Status = func(shard int, why error) {
 		if shard == -1 && errors.Is(why, ErrDisk) {
-			_ = os.Remove(filler) // both wait now
+			_ = os.Remove(filler) // both clients wait now
 		}
 	}
 	go func() {
@@ -79,24 +78,24 @@ func TestDiskFull(t *testing.T) {
 	}
 	for why := range waits {
 		if why == nil {
-			break // it was told that it goes on
+			break // reported that appends continue
 		}
 	}
 	seen := map[byte]bool{}
 	err = l.Read(t.Context(), 0, Oldest, func(e Entry) error {
 		if i := e.Payload[0]; !bytes.Equal(e.Payload, bytes.Repeat([]byte{i}, 1<<20)) {
-			t.Errorf("entry %d is not what was appended", i)
+			t.Errorf("entry %d differs from the appended one", i)
 		} else if seen[i] = true; i < n {
 			return nil
 		}
 		return errEnough
 	}, nil)
 	if err != errEnough || len(seen) != n+1 {
-		t.Errorf("%d entries of %d are there: %v", len(seen), n+1, err)
+		t.Errorf("read %d of %d entries: %v", len(seen), n+1, err)
 	}
 }
 
-// fill makes a file of what room there is on its disk.
+// fill creates a file that uses up all free space of its disk.
 func fill(t *testing.T, path string) {
 	f, err := os.Create(path)
 	must(t, err)
@@ -106,7 +105,7 @@ func fill(t *testing.T, path string) {
 	must(t, f.Close())
 }
 
-// TestNoRoom refuses streams for which the disk has no room, in one line that says so.
+// TestNoRoom checks the one-line error for streams that do not fit on the disk.
 func TestNoRoom(t *testing.T) {
 	s, err := Serve(filepath.Join(smallDisk(t, "64m"), "log"), ServeOptions{})
 	must(t, err)
@@ -115,22 +114,20 @@ func TestNoRoom(t *testing.T) {
 	wantError(t, "a stream that is too large", err, ErrRefused,
 		"has no room for stream perdure-job-1-0, which may take 100 MiB")
 	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("it is not one line: %v", err)
+		t.Errorf("the error has several lines: %v", err)
 	}
 }
 
-// TestInspectNoRoom: where there is no room for a log's copy, nobody looks into it, and is
-// told how much it takes, and where.
+// TestInspectNoRoom checks the error if there is no space for the copy of a log: it says how much is needed, and where.
 func TestInspectNoRoom(t *testing.T) {
-	w := newServerWorld(t, SyncInterval)
+	w := newServerBackend(t, SyncInterval)
 	put1(t, open1(t, w), pattern(0, 2<<20))
 	w.restart(t, func() {
 		small := smallDisk(t, "17m")
 		t.Setenv("TMPDIR", small)
 		_, err := InspectFolder(t.Context(), w.dir, time.Minute, DialOptions{})
 		wantError(t, "a small disk", err, ErrRefused,
-			"a copy of it is made, which takes 18 MiB, and "+small+
-				" has no room for that; make room, or choose another folder with TMPDIR")
+			"needs a copy of 18 MiB, and "+small+" has not enough space")
 		t.Setenv("TMPDIR", smallDisk(t, "19m"))
 		i, err := InspectFolder(t.Context(), w.dir, time.Minute, DialOptions{})
 		must(t, err)

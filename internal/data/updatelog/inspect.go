@@ -14,38 +14,37 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Stream is one shard's stream as it is found in a log.
+// Stream describes one shard's stream in a log.
 type Stream struct {
 	Name    string
 	Job     string
 	Shard   int
 	Version int
-	First   Position // of its first record
-	Next    Position // that its next record will have
+	First   Position // of the first record
+	Next    Position // of the next record to be appended
 	Bytes   uint64
-	// Damage is what is known of it without reading its records: nil if nothing is wrong. It
-	// wraps ErrDamaged.
+	// Damage is the damage that is known without reading the records, or nil. It wraps ErrDamaged.
 	Damage error
 }
 
-// Record is one record as it is found in a stream.
+// Record is one record of a stream.
 type Record struct {
 	Header
 	Position Position
 	Stored   time.Time
-	Bytes    int     // of the whole record
-	Entries  []Entry // that are whole by this record
+	Bytes    int     // size of the record
+	Entries  []Entry // completed by this record
 }
 
-// Inspector looks into a log, and changes nothing: of one that nobody serves, into a copy.
+// Inspector reads a log without changing it. If no process serves the log, it reads a copy.
 type Inspector struct {
 	c     *client
 	close func() error
-	lost  map[string]error // by stream, what is known of it without reading it
-	has   []Stream         // that there are folders of
+	lost  map[string]error // by stream name: damage known without reading the stream
+	has   []Stream         // streams that have directories
 }
 
-// Inspect opens the log at a URL as it is. Of o the credentials count.
+// Inspect opens the log at a URL for inspection. It uses only the credentials in o.
 func Inspect(ctx context.Context, url string, o DialOptions) (*Inspector, error) {
 	c, err := connect(ctx, url, o)
 	if err != nil {
@@ -54,11 +53,11 @@ func Inspect(ctx context.Context, url string, o DialOptions) (*Inspector, error)
 	return &Inspector{c: c, close: c.close, lost: map[string]error{}}, nil
 }
 
-// URL is where the log is, without secrets.
+// URL returns the log's address, without secrets.
 func (i *Inspector) URL() string { return i.c.url }
 
-// InspectOwn opens a log of this process as it is: has are the streams that there are folders of, lost is what is
-// known of streams without reading them, and end is called when the Inspector is closed.
+// InspectOwn opens a log that this process serves. has lists the streams that have directories, lost the damage known
+// without reading the streams. Close calls end.
 func InspectOwn(ctx context.Context, url string, own nats.InProcessConnProvider, has []Stream, lost map[string]error,
 	end func() error,
 ) (*Inspector, error) {
@@ -69,10 +68,10 @@ func InspectOwn(ctx context.Context, url string, own nats.InProcessConnProvider,
 	return &Inspector{c: c, lost: lost, has: has, close: func() error { return errors.Join(c.close(), end()) }}, nil
 }
 
-// Close lets go of the log.
+// Close closes the connection to the log.
 func (i *Inspector) Close() error { return i.close() }
 
-// Streams lists the streams of Perdure's jobs, by job and shard.
+// Streams lists the streams of Perdure's jobs, sorted by job and shard.
 func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
 	var found []*jetstream.StreamInfo
 	if err := i.c.unlessDenied(ctx, func(ctx context.Context) error {
@@ -102,12 +101,12 @@ func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
 	}
 	for _, s := range i.has {
 		if !slices.ContainsFunc(streams, func(other Stream) bool { return other.Name == s.Name }) {
-			s.Damage = fmt.Errorf("%w: stream %s (shard %d) cannot be opened: its meta.inf is damaged; bring a copy "+
-				"of the log back, or begin the job again", ErrDamaged, s.Name, s.Shard)
+			s.Damage = fmt.Errorf("%w: stream %s (shard %d) cannot be opened: its meta.inf is damaged; restore a copy "+
+				"of the log, or start the job again", ErrDamaged, s.Name, s.Shard)
 			streams = append(streams, s)
 		}
 	}
-	streams = append(streams, gaps(streams)...)
+	streams = append(streams, missingStreams(streams)...)
 	slices.SortFunc(streams, func(a,
 		b Stream,
 	) int {
@@ -116,13 +115,13 @@ func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
 	return streams, nil
 }
 
-// mostListed bounds the shards of a job of which one is said to be gone: a name that nobody
-// gave, of a folder, say, may have any number.
-const mostListed = 1 << 12
+// maxListed limits for how many shards of a job a missing stream is reported. The name of a directory may contain any
+// shard number.
+const maxListed = 1 << 12
 
-// gaps returns the streams that are not there though there are some of the job's later
-// shards: they are made in order.
-func gaps(streams []Stream) (gone []Stream) {
+// missingStreams returns the streams that are missing although the job has streams of later shards. Streams are created
+// in the order of the shards.
+func missingStreams(streams []Stream) (gone []Stream) {
 	shards := map[string]map[int]bool{} // by job
 	for _, s := range streams {
 		if shards[s.Job] == nil {
@@ -131,7 +130,7 @@ func gaps(streams []Stream) (gone []Stream) {
 		shards[s.Job][s.Shard] = true
 	}
 	for job, has := range shards {
-		for shard := range min(slices.Max(slices.Collect(maps.Keys(has))), mostListed) {
+		for shard := range min(slices.Max(slices.Collect(maps.Keys(has))), maxListed) {
 			if !has[shard] {
 				gone = append(gone, Gone(job, shard))
 			}
@@ -140,7 +139,7 @@ func gaps(streams []Stream) (gone []Stream) {
 	return gone
 }
 
-// Gone is a stream that should be in a log, and is not there.
+// Gone returns the description of a missing stream.
 func Gone(job string, shard int) Stream {
 	name := StreamName(job, shard)
 	return Stream{
@@ -149,11 +148,10 @@ func Gone(job string, shard int) Stream {
 	}
 }
 
-// Records shows the records that a stream has now, in order, and what entries
-// they make. It ends at the first that is damaged, with an error that wraps ErrDamaged, or
-// behind the last with the stream's Damage.
+// Records calls show for each record of a stream in order, with the entries that it completes. It stops at the first
+// damaged record with an error that wraps ErrDamaged. After the last record it returns the stream's Damage.
 func (i *Inspector) Records(ctx context.Context, s Stream, show func(Record) error) error {
-	if s.Damage != nil && s.Version == 0 { // it could not be opened
+	if s.Damage != nil && s.Version == 0 { // the stream could not be opened
 		return s.Damage
 	}
 	o := i.c.o

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// content returns what a folder's files hold, and are like, by name.
+// content returns a description of each file in a directory, including its contents, by name.
 func content(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -34,7 +34,7 @@ func content(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// account is what a look into a log finds: a line for each stream, and its damage.
+// account returns a line for each stream that an inspection finds, with its damage.
 func account(t *testing.T, dir string) string {
 	t.Helper()
 	i, err := InspectFolder(t.Context(), dir, time.Minute, DialOptions{})
@@ -55,8 +55,7 @@ func account(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// wantAccount looks into a log twice: it finds the same, and nothing is changed, nor left in
-// the temporary folder.
+// wantAccount inspects a log twice. Both inspections must find the same, change nothing, and leave no temporary files.
 func wantAccount(t *testing.T, dir string, parts ...string) {
 	t.Helper()
 	temporary := t.TempDir()
@@ -74,31 +73,31 @@ func wantAccount(t *testing.T, dir string, parts ...string) {
 	after := content(t, dir)
 	for path := range before {
 		if before[path] != after[path] {
-			t.Errorf("%s was %q, and is %q", path, before[path], after[path])
+			t.Errorf("%s changed from %q to %q", path, before[path], after[path])
 		}
 	}
 	if len(after) != len(before) {
-		t.Errorf("there were %d files and folders, and are %d", len(before), len(after))
+		t.Errorf("%d files and directories before, %d after", len(before), len(after))
 	}
 	if left := content(t, temporary); len(left) != 1 {
-		t.Errorf("files are left: %v", left)
+		t.Errorf("temporary files are left: %v", left)
 	}
 }
 
-// spoil changes the bytes of a file.
+// spoil returns a func that changes the bytes of a file.
 func spoil(change func(b []byte) []byte, name ...string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
-		file := filepath.Join(append([]string{dir, streamsFolder}, name...)...)
+		file := filepath.Join(append([]string{dir, streamsDir}, name...)...)
 		b, err := os.ReadFile(file)
 		must(t, err)
 		must(t, os.WriteFile(file, change(b), 0o600))
 	}
 }
 
-// remove removes a file, or a folder with all in it.
+// remove returns a func that removes a file or a directory.
 func remove(name ...string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
-		path := filepath.Join(append([]string{dir, streamsFolder}, name...)...)
+		path := filepath.Join(append([]string{dir, streamsDir}, name...)...)
 		_, err := os.Stat(path)
 		must(t, err)
 		must(t, os.RemoveAll(path))
@@ -109,14 +108,14 @@ func empty([]byte) []byte { return nil }
 
 const wholeLog = "shard 0: 1 to 1, 0 records: <nil>; <nil>\nshard 1: 1 to 4, 3 records: <nil>; <nil>\n"
 
-// damage is what was done to a copy of a log's folder, and what is told of it.
+// damage describes a change to a copy of a log's directory and the text that an inspection must report.
 type damage struct {
 	from string
 	do   func(t *testing.T, dir string)
 	want string
 }
 
-// damages are of the folder of a log that was killed, and of one that was closed, by name.
+// damages returns the cases for the directories of a killed and of a gracefully closed log, by name.
 func damages(killed, closed string) map[string]damage {
 	flip := func(b []byte) []byte { b[strings.Index(string(b), "second")]++; return b }
 	half := func(b []byte) []byte { return append(b, b[:60]...) }
@@ -127,7 +126,7 @@ func damages(killed, closed string) map[string]damage {
 		"killed, half a record": {killed, spoil(half, one, "msgs", "1.blk"), wholeLog},
 		"killed, a record flipped": {
 			killed, spoil(flip, one, "msgs", "1.blk"),
-			"1 records: updatelog: damaged: stream " + one + ": " + "DIR/" + streamsFolder + "/" + one +
+			"1 records: updatelog: damaged: stream " + one + ": " + "DIR/" + streamsDir + "/" + one +
 				"/msgs/1.blk is damaged after ",
 		},
 		"closed, a record flipped": {
@@ -136,19 +135,19 @@ func damages(killed, closed string) map[string]damage {
 		},
 		"killed, the file gone": {
 			killed, remove(one, "msgs", "1.blk"),
-			"stream " + one + ": there is no file of records in DIR/",
+			"stream " + one + ": no record file in DIR/",
 		},
 		"closed, the file gone": {
 			closed, remove(one, "msgs", "1.blk"),
-			"stream " + one + ": there is no file of records in DIR/",
+			"stream " + one + ": no record file in DIR/",
 		},
 		"closed, the file empty": {
 			closed, spoil(empty, one, "msgs", "1.blk"),
-			"stream " + one + ": it ended with record 3 when its index.db was written, and ends with record 0;",
+			"stream " + one + ": its index.db lists record 3 as the last one, but the last record is 0;",
 		},
 		"closed, the end gone": {
 			closed,
-			spoil(func(b []byte) []byte { return b[:len(b)-2] }, one, "msgs", "1.blk"), "ends with record 2;",
+			spoil(func(b []byte) []byte { return b[:len(b)-2] }, one, "msgs", "1.blk"), "the last record is 2;",
 		},
 		"closed, the index gone": {closed, remove(one, "msgs", "index.db"), wholeLog},
 		"closed, the index damaged": {
@@ -157,7 +156,7 @@ func damages(killed, closed string) map[string]damage {
 		},
 		"killed, the folder gone": {killed, remove(zero), "stream " + zero + ": it is gone, with all of its records;"},
 		"a folder of any number": {killed, func(t *testing.T, dir string) {
-			must(t, os.Mkdir(filepath.Join(dir, streamsFolder, "perdure-x-999999999999"), 0o700))
+			must(t, os.Mkdir(filepath.Join(dir, streamsDir, "perdure-x-999999999999"), 0o700))
 		}, "shard 999999999999: 1 to 1, "},
 		"closed, the folder gone": {
 			closed, remove(zero),
@@ -165,7 +164,7 @@ func damages(killed, closed string) map[string]damage {
 		},
 		"closed, the records gone": {
 			closed, remove(one, "msgs"),
-			"stream " + one + ": there is no file of records in DIR/",
+			"stream " + one + ": no record file in DIR/",
 		},
 		"killed, what it is cut short": {
 			killed, spoil(func(b []byte) []byte { return b[:100] }, one, "meta.inf"),
@@ -174,10 +173,10 @@ func damages(killed, closed string) map[string]damage {
 	}
 }
 
-// TestInspectTwice looks into logs that nobody serves, of which some were killed, and some
-// were damaged: what is told is the same every time, and nothing changes.
+// TestInspectTwice inspects unserved logs, some of them killed or damaged. The result is the same every time, and
+// nothing changes.
 func TestInspectTwice(t *testing.T) {
-	w := newServerWorld(t, SyncInterval)
+	w := newServerBackend(t, SyncInterval)
 	l := open1(t, w)
 	for _, text := range []string{"first", "second", "third"} {
 		put1(t, l, text)
@@ -195,10 +194,10 @@ func TestInspectTwice(t *testing.T) {
 	}
 }
 
-// TestInspectFiles looks into a log of several files, of which the first is emptied or
-// removed, and into one that was trimmed, which is no damage.
+// TestInspectFiles inspects a log of several files whose first file is emptied or removed, and a trimmed log, which is
+// not damage.
 func TestInspectFiles(t *testing.T) {
-	w := newServerWorld(t, SyncInterval)
+	w := newServerBackend(t, SyncInterval)
 	l := open1(t, w)
 	for i := range 3 {
 		put1(t, l, pattern(i, 8<<20))
@@ -208,25 +207,25 @@ func TestInspectFiles(t *testing.T) {
 			dir := t.TempDir()
 			err := os.CopyFS(dir, os.DirFS(w.dir))
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // the server deletes what was trimmed, beside us
+				continue // the server deletes trimmed files concurrently
 			}
 			must(t, err)
 			return dir
 		}
 	}
 	dir, msgs := copied(), filepath.Join(StreamName(job, 1), "msgs")
-	files, _ := filepath.Glob(filepath.Join(dir, streamsFolder, msgs, "*.blk"))
+	files, _ := filepath.Glob(filepath.Join(dir, streamsDir, msgs, "*.blk"))
 	if len(files) < 3 {
-		t.Fatalf("the stream is in %v", files)
+		t.Fatalf("the stream has only the files %v", files)
 	}
 	spoil(empty, msgs, "1.blk")(t, dir)
 	wantAccount(t, dir, msgs+"/1.blk is empty;")
 	dir = copied()
 	spoil(empty, msgs, "2.blk")(t, dir)
-	wantAccount(t, dir, "is missing; what follows cannot be replayed")
+	wantAccount(t, dir, "is missing; later records cannot be replayed")
 	dir = copied()
 	remove(msgs, "2.blk")(t, dir)
-	wantAccount(t, dir, "is missing; what follows cannot be replayed")
+	wantAccount(t, dir, "is missing; later records cannot be replayed")
 
 	_, next, err := l.Extent(t.Context(), 1)
 	must(t, err)
@@ -239,10 +238,10 @@ func TestInspectFiles(t *testing.T) {
 	}
 }
 
-// TestInspectAddress: a log whose file with its address is empty or rubbish says so, and one
-// that is served and has none yet that it is starting.
+// TestInspectAddress checks the errors for a URL file that is empty or invalid, and for a served log whose address is
+// not written yet.
 func TestInspectAddress(t *testing.T) {
-	w := newServerWorld(t, SyncInterval)
+	w := newServerBackend(t, SyncInterval)
 	put1(t, open1(t, w), "a")
 	file := filepath.Join(w.dir, URLFile)
 	right, err := os.ReadFile(file)
@@ -260,39 +259,38 @@ func TestInspectAddress(t *testing.T) {
 		"nats://%zz@x\n",
 	} {
 		wantError(t, fmt.Sprintf("%q of a log that is served", bad), look(bad), ErrRefused,
-			file+" has no address of a log; write one there")
+			file+" has no valid address of a log")
 	}
-	wantError(t, "a log that starts", look(""), ErrAway,
-		"is just starting; should it stay so, bring the address back in its file url")
+	wantError(t, "a starting log", look(""), ErrAway,
+		"restore the address in its empty file url")
 	must(t, look(string(right)))
 	w.restart(t, func() {
 		for _, bad := range []string{"", "nats://x@127.0.0.1:1", "\n", "rubbish\n"} {
-			wantError(t, fmt.Sprintf("%q of a log that nobody serves", bad), look(bad), ErrRefused,
-				file+" has no address of a log; write one there")
+			wantError(t, fmt.Sprintf("%q of a log that is not served", bad), look(bad), ErrRefused,
+				file+" has no valid address of a log")
 		}
 		must(t, look("nats://any@127.0.0.1:1\n"))
 		must(t, look(string(right)))
 	})
 }
 
-// TestInspectCopy: a copy that cannot be made is refused in one line, and nothing of it is
-// left.
+// TestInspectCopy checks that a failed copy is reported in one line and leaves no files.
 func TestInspectCopy(t *testing.T) {
-	w := newServerWorld(t, SyncInterval)
+	w := newServerBackend(t, SyncInterval)
 	put1(t, open1(t, w), "a")
 	w.restart(t, func() {
 		t.Setenv("TMPDIR", filepath.Join(w.dir, "nowhere"))
 		_, err := InspectFolder(t.Context(), w.dir, time.Minute, DialOptions{})
-		wantError(t, "no temporary folder", err, ErrRefused, "choose another folder with TMPDIR")
+		wantError(t, "no temporary directory", err, ErrRefused, "TMPDIR")
 		temporary := t.TempDir()
 		t.Setenv("TMPDIR", temporary)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := InspectFolder(ctx, w.dir, time.Minute, DialOptions{}); !errors.Is(err, context.Canceled) {
-			t.Errorf("who gives up gets %v", err)
+			t.Errorf("a canceled inspection returns %v", err)
 		}
 		if left := content(t, temporary); len(left) != 1 {
-			t.Errorf("files are left: %v", left)
+			t.Errorf("temporary files are left: %v", left)
 		}
 	})
 }

@@ -20,81 +20,80 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// DialOptions says how to reach a log on JetStream, and what its streams are like.
+// DialOptions configures the connection to a log on JetStream, and the log's streams.
 type DialOptions struct {
 	Options
-	// MaxBytes bounds each shard's stream: appends beyond wait until it is trimmed
-	// (0: only the server's own limits).
+	// MaxBytes limits each shard's stream; further appends wait until the stream is trimmed. 0: only the server's
+	// limits apply.
 	MaxBytes int64
-	Replicas int // of each stream in a cluster (0: 1)
+	Replicas int // replicas of each stream in a cluster; 0: 1
 
-	User, Password string // where the URL does not have them
+	User, Password string // used if the URL has none
 	Credentials    string // path of a credentials file
 	CA             string // path of the certificate authority's certificate
 	Cert, Key      string // paths of the client's own certificate and key
-	// Access is what is shown to a log whose address begins with perdure://; nil: the job has no keys.
+	// Access holds the credentials for a log whose address starts with perdure://; nil: the job has no keys.
 	Access *Access
-	// ReadOnly makes no streams: it opens what is there.
+	// ReadOnly opens existing streams only and creates none.
 	ReadOnly bool
 }
 
-// Waiting and flow of the connection.
+// Timeouts and flow control of the connection.
 const (
-	askTimeout  = 5 * time.Second   // of one question
-	lookTimeout = time.Second       // of one that is asked to know why another was not answered
-	ackTimeout  = 20 * time.Second  // of one record
-	maxPending  = 64                // records of a process on their way
-	readAhead   = 64 << 20          // bytes that the readers of all shards together ask for at once
-	leastAhead  = MaxRecord * 5 / 4 // and each of them at least this
-	mostAhead   = 4096              // records that a reader asks for at once
-	overdue     = 2 * time.Second   // a record that is there should have come
-	surelyFull  = 8                 // refusals, after which there is no room for a stream
+	askTimeout  = 5 * time.Second   // one request
+	lookTimeout = time.Second       // a request that finds out why another one failed
+	ackTimeout  = 20 * time.Second  // one record
+	maxPending  = 64                // records of a process in flight
+	readAhead   = 64 << 20          // bytes requested at the same time by the readers of all shards together
+	minAhead    = MaxRecord * 5 / 4 // minimum for each reader
+	maxAhead    = 4096              // records requested by a reader at the same time
+	overdue     = 2 * time.Second   // an existing record should have arrived
+	surelyFull  = 8                 // after this many rejections, a stream is reported as too large
 	dialPause   = 100 * time.Millisecond
-	longestDial = 2 * time.Second // of one try
+	longestDial = 2 * time.Second // one connection attempt
 )
 
-// What a stream's metadata say.
+// Keys of a stream's metadata.
 const (
 	metaVersion = "perdure.version"
 	metaJob     = "perdure.job"
 	metaShard   = "perdure.shard"
 )
 
-// JetStream's error codes for "no room".
+// JetStream's error codes for insufficient storage.
 const (
-	codeMaxBytes     jetstream.ErrorCode = 10077 // a stream's own limits, or its storage fails
+	codeMaxBytes     jetstream.ErrorCode = 10077 // stream limit reached, or storage failure
 	codeNoResources  jetstream.ErrorCode = 10023
 	codeNoStorage    jetstream.ErrorCode = 10047
 	codeAccountLimit jetstream.ErrorCode = 10002
 
-	codeReplicas jetstream.ErrorCode = 10074 // more than one, of a server that is alone
+	codeReplicas jetstream.ErrorCode = 10074 // more than one replica on a server without a cluster
 )
 
-// client is a store on JetStream.
+// client implements store on JetStream.
 type client struct {
 	o       DialOptions
-	access  *Access // what this log asks for; nil: it asks for no keys
+	access  *Access // credentials for this log; nil: it requires no keys
 	url     string  // without secrets, for messages
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	streams []jetstream.Stream // by shard
-	made    []string           // the names of those that were not there
+	created []string           // names of the streams that this client created
 
-	mu     sync.Mutex   // guards what follows
-	full   map[int]bool // shards of which the last group found no room
-	closed bool         // the log is still to be opened
-	waits  bool         // for which somebody was told that it waits
-	back   func()       // called when the log has come back; nil: nobody has to know
+	mu          sync.Mutex   // guards the fields up to onReconnect
+	full        map[int]bool // shards whose last group did not fit
+	closed      bool         // the log is not open yet
+	waiting     bool         // Status was called because opening waits
+	onReconnect func()       // called when the log is available again; may be nil
 
-	denied context.Context // ends when the log has said that this client may not do something, which is its cause
+	denied context.Context // canceled when the log denies an operation to this client, with the denial as the cause
 	deny   context.CancelCauseFunc
 }
 
-// Dial opens a job's log at a NATS server or cluster, and makes the streams that
-// are not there. It tries until the log answers or ctx ends, and then reconnects
-// by itself. The URL is nats://[user:password@|token@]host:port[,...], tls://, or perdure://
-// for a log that asks for keys. It refuses (ErrRefused) wrong credentials, a server without
-// JetStream, and streams of another job or a newer version.
+// Dial opens a job's log at a NATS server or cluster, and creates missing streams. It retries until the log answers or
+// ctx is done. Later it reconnects by itself. The URL is nats://[user:password@|token@]host:port[,...], tls://, or
+// perdure:// for a log that requires keys. Dial returns ErrRefused for wrong credentials, a server without JetStream,
+// and streams of another job or a newer version.
 func Dial(ctx context.Context, url string, o DialOptions) (Log, error) {
 	c, err := connect(ctx, url, o)
 	if err != nil {
@@ -118,12 +117,13 @@ func Dial(ctx context.Context, url string, o DialOptions) (Log, error) {
 	return newLog(c.o.Options, c, binary.LittleEndian.Uint64(id[:])), nil
 }
 
-// connect reaches the server.
+// connect connects to the server.
 func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option) (*client, error) {
 	c := &client{o: o, access: o.Access.To(url), url: WithoutSecrets(url), full: map[int]bool{}, closed: true}
 	c.denied, c.deny = context.WithCancelCause(context.WithoutCancel(ctx))
 	if AsksForKeys(url) && c.access == nil {
-		return nil, fmt.Errorf("%w: the log at %s asks for the job's keys; name their folder with --keys", ErrRefused,
+		return nil, fmt.Errorf("%w: the log at %s requires the job's keys; name their directory with --keys",
+			ErrRefused,
 			c.url)
 	}
 	if err := disk.CheckRegular(o.Credentials, o.CA, o.Cert, o.Key); err != nil {
@@ -137,7 +137,7 @@ func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option
 		}
 		if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
 			errors.Is(err, nats.ErrAuthRevoked) {
-			return nil, fmt.Errorf("%w: the log at %s does not take %s", ErrRefused, c.url, c.access.Shown())
+			return nil, fmt.Errorf("%w: the log at %s does not accept %s", ErrRefused, c.url, c.access.Shown())
 		}
 		why, forGood := c.access.Explained(err, transient(err))
 		if forGood {
@@ -151,7 +151,7 @@ func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option
 	}
 	if most := c.nc.MaxPayload(); most < MaxRecord {
 		c.nc.Close()
-		return nil, fmt.Errorf("%w: the log at %s takes messages of at most %d bytes; set max_payload of its server "+
+		return nil, fmt.Errorf("%w: the log at %s accepts messages of at most %d bytes; set max_payload of its server "+
 			"to %d or more", ErrRefused, c.url, most, MaxRecord)
 	}
 	js, err := jetstream.New(c.nc, jetstream.WithPublishAsyncMaxPending(maxPending),
@@ -178,27 +178,26 @@ func (c *client) isClosed() bool {
 	return c.closed
 }
 
-// opening tells, while the log is to be opened, why that has to wait.
+// opening reports through Status why opening the log has to wait.
 func (c *client) opening(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed && err != nil && !lasting(err) && c.o.Status != nil {
-		c.waits = true
+		c.waiting = true
 		c.o.Status(-1, err)
 	}
 }
 
-// opened notes that the log is open, and tells it if somebody was told that it is not.
+// opened records that the log is open, and reports it if Status was called before.
 func (c *client) opened() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed = false; c.waits {
+	if c.closed = false; c.waiting {
 		c.o.Status(-1, nil)
 	}
 }
 
-// transient reports whether a connection may succeed later: nobody listens, or
-// the connection breaks.
+// transient reports whether a later connection may succeed: no process listens, or the connection broke.
 func transient(err error) bool {
 	var timeout interface{ Timeout() bool }
 	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) ||
@@ -211,11 +210,12 @@ func (c *client) settings() []nats.Option {
 	s := []nats.Option{
 		nats.Name("perdure"), nats.Timeout(longestDial), nats.MaxReconnects(-1), nats.ReconnectWait(dialPause),
 		nats.ReconnectJitter(dialPause, dialPause), nats.IgnoreAuthErrorAbort(),
-		nats.ReconnectBufSize(-1), // what is sent while away fails at once, and is sent again in order
+		nats.ReconnectBufSize(-1), // sends while disconnected fail immediately; this package resends in order
 		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
-		nats.ReconnectHandler(func(*nats.Conn) { c.cameBack() }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { // calls fail, and say so
-			if errors.Is(err, nats.ErrPermissionViolation) { // but of these the caller would hear nothing
+		nats.ReconnectHandler(func(*nats.Conn) { c.reconnected() }),
+		// Other errors are returned by the calls.
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrPermissionViolation) { // a denied request would just time out
 				c.deny(err)
 			}
 		}),
@@ -240,7 +240,7 @@ func (c *client) settings() []nats.Option {
 
 func subject(job string, shard int) string { return fmt.Sprintf("perdure.%s.%d", job, shard) }
 
-// config is what a shard's stream is to be.
+// config returns the configuration of a shard's stream.
 func (c *client) config(shard int) jetstream.StreamConfig {
 	most := c.o.MaxBytes
 	if most == 0 {
@@ -258,7 +258,7 @@ func (c *client) config(shard int) jetstream.StreamConfig {
 	}
 }
 
-// open opens a shard's stream, or makes it.
+// open opens a shard's stream, creating it if necessary.
 func (c *client) open(ctx context.Context, shard int) (s jetstream.Stream, err error) {
 	want, refused := c.config(shard), 0
 	err = c.ask(ctx, func(ctx context.Context) error {
@@ -266,7 +266,7 @@ func (c *client) open(ctx context.Context, shard int) (s jetstream.Stream, err e
 		if errors.Is(err, jetstream.ErrStreamNotFound) && !c.o.ReadOnly {
 			s, err = c.make(ctx, want)
 		}
-		return c.unpromised(c.refusal(err, want.Name), want, &refused)
+		return c.checkStorage(c.refusal(err, want.Name), want, &refused)
 	})
 	if err != nil {
 		return nil, err
@@ -278,45 +278,45 @@ func (c *client) open(ctx context.Context, shard int) (s jetstream.Stream, err e
 	have.MaxBytes = want.MaxBytes
 	err = c.ask(ctx, func(ctx context.Context) error {
 		s, err = c.js.UpdateStream(ctx, have)
-		return c.unpromised(c.refusal(err, want.Name), want, &refused)
+		return c.checkStorage(c.refusal(err, want.Name), want, &refused)
 	})
 	return s, err
 }
 
-// make makes a stream that is not there.
+// make creates a stream.
 func (c *client) make(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
 	s, err := c.js.CreateStream(ctx, want)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return c.js.Stream(ctx, want.Name) // another was faster
+		return c.js.Stream(ctx, want.Name) // another client created it first
 	}
 	var answer *jetstream.APIError
-	if !errors.As(err, &answer) { // without an answer it may be made
-		c.made = append(c.made, want.Name)
+	if !errors.As(err, &answer) { // without an answer, the stream may have been created
+		c.created = append(c.created, want.Name)
 	}
 	return s, err
 }
 
-// unpromised makes a lasting error of that a stream would not get the room that it may
-// come to need, once it was refused often enough: while two ask for the same stream at
-// once, the server counts its room twice.
-func (c *client) unpromised(err error, want jetstream.StreamConfig, refused *int) error {
+// checkStorage turns the lack of storage for a stream into a permanent error after surelyFull rejections. A single
+// rejection proves nothing: while two clients create the same stream, the server reserves its size twice.
+func (c *client) checkStorage(err error, want jetstream.StreamConfig, refused *int) error {
 	if !errors.Is(err, ErrFull) {
 		return err
 	}
 	if *refused++; *refused < surelyFull {
 		return err
 	}
-	return fmt.Errorf("%w: the log at %s has no room for stream %s, which may take %d MiB; give that log more room, "+
-		"or the job a smaller one (mb in --log)",
+	return fmt.Errorf("%w: the log at %s has no room for stream %s, which may take %d MiB; raise that log's limit, "+
+		"or make the stream smaller (mb in --log)",
 		ErrRefused, c.url, want.Name, want.MaxBytes>>20)
 }
 
-// owned refuses a stream that is not of our job and version.
+// owned returns an error if a stream belongs to another job or another version.
 func owned(have, want jetstream.StreamConfig) error {
 	job, version := have.Metadata[metaJob], have.Metadata[metaVersion]
 	v, err := strconv.ParseUint(version, 10, 32)
 	if job == "" || err != nil {
-		return fmt.Errorf("%w: stream %s is not a Perdure job's; choose another job id", ErrRefused, want.Name)
+		return fmt.Errorf("%w: stream %s does not belong to a Perdure job; choose another job id", ErrRefused,
+			want.Name)
 	}
 	if err := disk.CheckVersion(v, Version); err != nil {
 		return fmt.Errorf("%w: stream %s was %w", ErrRefused, want.Name, err)
@@ -328,18 +328,18 @@ func owned(have, want jetstream.StreamConfig) error {
 	return nil
 }
 
-// refusal makes a lasting error of an answer that asking again does not change.
+// refusal turns an error answer into a permanent error unless a retry may help.
 func (c *client) refusal(err error, stream string) error {
 	var answer *jetstream.APIError
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, jetstream.ErrStreamNotFound) && !c.isClosed():
-		return Damaged(stream, "the log at %s had it, and has none of that name any more", c.url)
+		return Damaged(stream, "the log at %s had it, but has no stream of that name any more", c.url)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("%w: the log at %s has no stream %s", ErrRefused, c.url, stream)
 	case isOff(err) && (!c.isClosed() || c.nc.ConnectedServerName() == ServerName):
-		return fmt.Errorf("%w: the log at %s has closed its streams, and opens them when there is room", ErrDisk, c.url)
+		return fmt.Errorf("%w: the log at %s has closed its streams until there is enough free space", ErrDisk, c.url)
 	case isOff(err), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("%w: the server at %s runs without JetStream; start it with -js", ErrRefused, c.url)
 	case errors.As(err, &answer) && noRoom(answer.ErrorCode):
@@ -350,8 +350,7 @@ func (c *client) refusal(err error, stream string) error {
 	return fmt.Errorf("%w at %s: %w", ErrAway, c.url, err)
 }
 
-// isOff reports whether a server said, or showed by that nobody there took the question,
-// that it has no JetStream now.
+// isOff reports whether JetStream is disabled on the server: the server reported it, or no responder took the request.
 func isOff(err error) bool {
 	return errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, nats.ErrNoResponders)
 }
@@ -360,20 +359,20 @@ func noRoom(code jetstream.ErrorCode) bool {
 	return code == codeMaxBytes || code == codeNoResources || code == codeNoStorage || code == codeAccountLimit
 }
 
-// unlessDenied asks a question, and does not wait for an answer where the log says that this client may not ask.
+// unlessDenied sends a request, and stops waiting for the answer if the log denies this client the operation.
 func (c *client) unlessDenied(ctx context.Context, question func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.denied, cancel)()
 	err := question(ctx)
 	if why := context.Cause(c.denied); err != nil && why != nil {
-		return fmt.Errorf("%w: the log at %s does not let the holder of %s do this (%w)", ErrRefused, c.url,
+		return fmt.Errorf("%w: the log at %s does not allow the holder of %s to do this (%w)", ErrRefused, c.url,
 			c.access.Shown(), why)
 	}
 	return err
 }
 
-// ask repeats a question until it is answered for good.
+// ask repeats a request until it has a final answer.
 func (c *client) ask(ctx context.Context, question func(ctx context.Context) error) error {
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		one, cancel := context.WithTimeout(ctx, askTimeout)
@@ -392,7 +391,7 @@ func (c *client) ask(ctx context.Context, question func(ctx context.Context) err
 }
 
 func (c *client) publish(ctx context.Context, shard int, records [][]byte) (Position, error) {
-	if err := c.roomFor(ctx, shard, records); err != nil {
+	if err := c.checkRoom(ctx, shard, records); err != nil {
 		return 0, err
 	}
 	acks := make([]jetstream.PubAckFuture, len(records))
@@ -421,10 +420,11 @@ func (c *client) publish(ctx context.Context, shard int, records [][]byte) (Posi
 	return Position(last), nil
 }
 
-// refused says why a record was not stored.
+// refused returns why a record was not stored.
 func (c *client) refused(ctx context.Context, shard int, err error) error {
 	name := StreamName(c.o.Job, shard)
-	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) { // is it gone, or away?
+	// Tell a missing stream from an unavailable log.
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) {
 		one, cancel := context.WithTimeout(ctx, lookTimeout)
 		defer cancel()
 		if _, gone := c.js.Stream(one, name); errors.Is(gone, jetstream.ErrStreamNotFound) || isOff(gone) {
@@ -442,9 +442,9 @@ func (c *client) refused(ctx context.Context, shard int, err error) error {
 	return err
 }
 
-// roomFor asks first, after a group found no room, so that what is tried again
-// does not fill the stream with beginnings of groups.
-func (c *client) roomFor(ctx context.Context, shard int, records [][]byte) error {
+// checkRoom checks for space before sending, if the previous group did not fit. Otherwise retries would fill the stream
+// with incomplete groups.
+func (c *client) checkRoom(ctx context.Context, shard int, records [][]byte) error {
 	need := 0
 	for _, r := range records {
 		need += len(r) + recordOverhead
@@ -473,10 +473,10 @@ func (c *client) roomFor(ctx context.Context, shard int, records [][]byte) error
 	return nil
 }
 
-// recordOverhead is more than what JetStream stores with a record, subject included.
+// recordOverhead is an upper bound on what JetStream stores with a record, subject included.
 const recordOverhead = 128
 
-// Overhead is what a job's stream takes, at most, for a record beside its entries.
+// Overhead returns the maximum number of bytes that a record takes in a job's stream in addition to its entries.
 func Overhead(job string) int { return recordOverhead + headerSize + len(job) + lengthPrefix }
 
 func (c *client) extent(ctx context.Context, shard int) (first, next Position, err error) {
@@ -505,7 +505,7 @@ func (c *client) trim(ctx context.Context, shard int, before Position) error {
 	if err != nil {
 		return err
 	}
-	before = min(before, next) // a purge beyond the end would make a hole
+	before = min(before, next) // a purge beyond the end would leave a gap in the positions
 	if before <= 1 {
 		return nil
 	}
@@ -523,11 +523,11 @@ func (c *client) record(ctx context.Context, shard int, at Position) ([]byte, er
 	return m.Data, err
 }
 
-// raw is one record, and when it was stored; nil: it is not there.
+// raw returns one record with the time at which it was stored, or nil if it does not exist.
 func (c *client) raw(ctx context.Context, shard int, at Position) (m *jetstream.RawStreamMsg, err error) {
 	err = c.ask(ctx, func(ctx context.Context) (err error) {
 		m, err = c.streams[shard].GetMsg(ctx, uint64(at))
-		if isOff(err) { // nobody took the question: is the stream gone, or the log?
+		if isOff(err) { // no responder: find out whether the stream or the log is unavailable
 			_, err = c.streams[shard].Info(ctx)
 			err = cmp.Or(err, ErrAway)
 		}
@@ -542,12 +542,12 @@ func (c *client) raw(ctx context.Context, shard int, at Position) (m *jetstream.
 func (c *client) onReturn(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.back = f
+	c.onReconnect = f
 }
 
-func (c *client) cameBack() {
+func (c *client) reconnected() {
 	c.mu.Lock()
-	back := c.back
+	back := c.onReconnect
 	c.mu.Unlock()
 	if back != nil {
 		back()

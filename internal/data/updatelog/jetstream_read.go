@@ -43,7 +43,7 @@ func (c *client) read(ctx context.Context, shard int, from Position, deliver fun
 	}
 }
 
-// readEach reads up to the end that there was, one record after the other, for who only looks.
+// readEach reads the existing records one at a time, for clients without the right to create consumers.
 func (c *client) readEach(ctx context.Context, shard int, from, end Position,
 	deliver func(Position, time.Time, []byte) error, atEnd func(),
 ) error {
@@ -71,26 +71,26 @@ func (c *client) readEach(ctx context.Context, shard int, from, end Position,
 	return ctx.Err()
 }
 
-// missing is damage: a server passes over what it finds damaged.
+// missing returns the error for a missing record. It counts as damage, because the server skips damaged records.
 func missing(job string, shard int, at Position) error {
-	return &DamageError{Stream: StreamName(job, shard), Shard: shard, Position: at, Reason: "it is missing"}
+	return &DamageError{Stream: StreamName(job, shard), Shard: shard, Position: at, Reason: "the record is missing"}
 }
 
-// reading is one Read of a shard's records, over as many consumers as it takes.
+// reading is one read of a shard's records, with a new consumer after each failure.
 type reading struct {
 	*client
 	shard   int
 	next    Position
-	end     Position // when the reading began
+	end     Position // when the read started
 	deliver func(Position, time.Time, []byte) error
 	atEnd   func()
-	failed  error // why it is over
+	failed  error // permanent error that ended the read
 
-	stored   time.Time // the last record that was read; zero: none was
-	returned uint64    // how often the log had come back when it was last seen to be the same
+	stored   time.Time // when the last record read was stored; zero: none was read
+	returned uint64    // number of reconnects when the log was last checked by same
 }
 
-// run reads until something fails.
+// run reads with one consumer until an error occurs.
 func (r *reading) run(ctx context.Context) error {
 	if r.next >= r.end {
 		r.atEnd()
@@ -103,7 +103,7 @@ func (r *reading) run(ctx context.Context) error {
 	if err != nil {
 		return r.refusal(err, StreamName(r.o.Job, r.shard))
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(mostAhead, ahead(r.o.Shards)))
+	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(maxAhead, ahead(r.o.Shards)))
 	if err != nil {
 		return err
 	}
@@ -129,12 +129,12 @@ func (r *reading) run(ctx context.Context) error {
 	}
 }
 
-// ahead is how many bytes a reader of one of n shards asks for at once. All of them
-// come over one connection, which a server cuts that has too much to send on it, or whose
-// answer to a ping is stuck behind that: and then all is sent again.
-func ahead(shards int) int { return max(leastAhead, readAhead/shards) }
+// ahead returns how many bytes a reader of one of n shards requests at the same time. All readers share one connection.
+// A server closes a connection with too much pending data, or whose ping answer is stuck behind that data, and then
+// everything is sent again.
+func ahead(shards int) int { return max(minAhead, readAhead/shards) }
 
-// one waits for the next message; nil when none comes for long.
+// one waits for the next message. It returns nil if none arrives in time.
 func (r *reading) one(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
 	soon, cancel := context.WithTimeout(ctx, overdue)
 	defer cancel()
@@ -145,16 +145,15 @@ func (r *reading) one(ctx context.Context, messages jetstream.MessagesContext) (
 	return m, err
 }
 
-// same returns what is wrong if a log that was away has come back without the last record
-// that was read, or with another in its place: nothing that follows would fit, and what is
-// appended meanwhile, before the position to read from, would never be read.
+// same returns an error if the log came back without the last record that was read, or with another record in its
+// place. Later records would not match. Records appended in the meantime at lower positions would never be read.
 func (r *reading) same(ctx context.Context) error {
 	returned := r.nc.Stats().Reconnects
 	if returned == r.returned {
 		return nil
 	}
 	first, next, err := r.extent(ctx, r.shard)
-	// a cluster's new leader may not know of all at once
+	// a cluster's new leader may not know of all records yet
 	if err == nil && next < r.next && sleep(ctx, lookTimeout) == nil {
 		first, next, err = r.extent(ctx, r.shard)
 	}
@@ -170,7 +169,7 @@ func (r *reading) same(ctx context.Context) error {
 		if err == nil && !m.Time.Equal(r.stored) {
 			return lostEnd(r.o.Job, r.shard, r.next-1)
 		}
-		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) { // else it was just trimmed
+		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) { // ErrMsgNotFound: the record was just trimmed
 			return err
 		}
 	}
@@ -178,14 +177,13 @@ func (r *reading) same(ctx context.Context) error {
 	return nil
 }
 
-// lost returns what is wrong if the next record is not there: the server passes
-// over what it finds damaged.
+// lost returns an error if the next record does not exist. The server skips damaged records.
 func (r *reading) lost(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	_, err := r.streams[r.shard].GetMsg(soon, uint64(r.next))
 	if !errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil // it comes yet, or the log is away
+		return nil // the record may still arrive, or the log is unavailable
 	}
 	switch first, _, err := r.extent(ctx, r.shard); {
 	case err != nil:
@@ -203,7 +201,7 @@ func (r *reading) take(ctx context.Context, m jetstream.Msg) error {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	at := Position(meta.Sequence.Stream)
-	if at > r.next { // trimmed, or damaged
+	if at > r.next { // trimmed or damaged
 		if first, _, err := r.extent(ctx, r.shard); err != nil {
 			return err
 		} else if r.next < first {

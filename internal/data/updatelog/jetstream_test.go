@@ -21,9 +21,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestDialRefuses gives one clear line for each log that will not do.
+// TestDialRefuses checks the one-line errors for logs that cannot be used.
 func TestDialRefuses(t *testing.T) {
-	w := newServerWorld(t, SyncInterval)
+	w := newServerBackend(t, SyncInterval)
 	o := Options{Job: job, Shards: 2}
 	dial := func(url string, d DialOptions) error {
 		d.Options = o
@@ -38,9 +38,9 @@ func TestDialRefuses(t *testing.T) {
 	good := w.server.URL()
 	_, at, _ := strings.Cut(good, "@")
 	err := dial("nats://wrong@"+at, DialOptions{})
-	wantError(t, "a wrong secret", err, ErrRefused, at+" does not take these credentials")
+	wantError(t, "a wrong secret", err, ErrRefused, at+" does not accept these credentials")
 	if strings.Contains(err.Error(), "wrong@") {
-		t.Errorf("the secret is told: %v", err)
+		t.Errorf("the error contains the secret: %v", err)
 	}
 	wantError(t, "no secret", dial("nats://"+at, DialOptions{}), ErrRefused, "credentials")
 	wantError(t, "a missing file", dial(good, DialOptions{CA: "/nowhere"}), perdure.ErrUsage, "/nowhere")
@@ -56,11 +56,11 @@ func TestDialRefuses(t *testing.T) {
 	wantError(t, "no JetStream", dial(plain, DialOptions{}), ErrRefused, "without JetStream")
 	small := runPlain(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), MaxPayload: 1000})
 	wantError(t, "small messages", dial(small, DialOptions{}), ErrRefused, "max_payload")
-	wantError(t, "nothing to look into", dial(good, DialOptions{ReadOnly: true}), ErrRefused, "no stream")
+	wantError(t, "a missing stream", dial(good, DialOptions{ReadOnly: true}), ErrRefused, "no stream")
 }
 
-// TestTransient: whatever becomes of a connection to a log that is killed meanwhile, the
-// next one may succeed; who is at a wrong address hears that at once.
+// TestTransient checks that connection errors of a killed log count as transient, and errors of a wrong address as
+// permanent.
 func TestTransient(t *testing.T) {
 	system := func(op string, errno syscall.Errno) error {
 		return fmt.Errorf("nats: %w", &net.OpError{Op: op, Net: "tcp", Err: os.NewSyscallError(op, errno)})
@@ -70,7 +70,7 @@ func TestTransient(t *testing.T) {
 		system("connect", syscall.ECONNREFUSED), system("read", syscall.ECONNRESET), system("write", syscall.EPIPE),
 	} {
 		if !transient(err) {
-			t.Errorf("%v is taken for a lasting error", err)
+			t.Errorf("%v counts as permanent", err)
 		}
 	}
 	for _, err := range []error{
@@ -78,12 +78,12 @@ func TestTransient(t *testing.T) {
 		&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", IsNotFound: true}},
 	} {
 		if transient(err) {
-			t.Errorf("%v is waited for", err)
+			t.Errorf("%v counts as transient", err)
 		}
 	}
 }
 
-// runPlain runs another NATS server.
+// runPlain runs a NATS server that Perdure does not manage.
 func runPlain(t *testing.T, o *server.Options) string {
 	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
 	s, err := server.NewServer(o)
@@ -91,29 +91,29 @@ func runPlain(t *testing.T, o *server.Options) string {
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("the server does not start")
+		t.Fatal("the server did not start")
 	}
 	return s.ClientURL()
 }
 
-// TestOwned sees that streams of others are left alone.
+// TestOwned checks that streams of others are left alone.
 func TestOwned(t *testing.T) {
-	w := newServerWorld(t, SyncInterval)
+	w := newServerBackend(t, SyncInterval)
 	nc, err := nats.Connect(w.server.URL())
 	must(t, err)
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	must(t, err)
-	// Each in a stream of its own: NATS may fail to make one that was just deleted.
+	// Each case has a stream of its own, because NATS may fail to create a stream that was just deleted.
 	for i, c := range []struct {
 		want string
 		meta map[string]string
 	}{
-		{"not a Perdure job's", nil},
+		{"does not belong to a Perdure job", nil},
 		{"format 2, this one reads format 1)", map[string]string{metaJob: "owned1", metaShard: "0", metaVersion: "2"}},
 		{"shard 0 of job other", map[string]string{metaJob: "other", metaShard: "0", metaVersion: "1"}},
 		{"shard 5 of job owned3", map[string]string{metaJob: "owned3", metaShard: "5", metaVersion: "1"}},
-		{"is not a Perdure job's; ", map[string]string{metaJob: "owned4", metaShard: "0", metaVersion: "x"}},
+		{"does not belong to a Perdure job; ", map[string]string{metaJob: "owned4", metaShard: "0", metaVersion: "x"}},
 		{"format 0, this one reads format 1)", map[string]string{metaJob: "owned5", metaShard: "0", metaVersion: "0"}},
 	} {
 		owned := fmt.Sprint("owned", i)
@@ -126,26 +126,26 @@ func TestOwned(t *testing.T) {
 	l := open1(t, w)
 	put1(t, l, "a")
 	must(t, js.DeleteStream(t.Context(), StreamName(job, 1)))
-	wantError(t, "a stream that is gone", (<-start(t, l, "b")).err, ErrDamaged, "has none of that name any more")
+	wantError(t, "a deleted stream", (<-start(t, l, "b")).err, ErrDamaged, "has no stream of that name any more")
 	if err := js.DeleteStream(t.Context(), StreamName(job, 0)); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestServeRefuses gives one clear line for each mistake.
+// TestServeRefuses checks the one-line errors of Serve.
 func TestServeRefuses(t *testing.T) {
-	w := newServerWorld(t, SyncAlways)
+	w := newServerBackend(t, SyncAlways)
 	_, err := Serve(w.dir, ServeOptions{})
-	wantError(t, "a folder that is served", err, ErrRunning, w.dir)
+	wantError(t, "a directory that is served", err, ErrRunning, w.dir)
 	_, at, _ := strings.Cut(w.server.URL(), "@")
 	_, err = Serve(t.TempDir(), ServeOptions{Listen: at})
-	wantError(t, "an address that is taken", err, ErrRefused, "cannot listen at "+at+": listen tcp")
+	wantError(t, "an address that is in use", err, ErrRefused, "cannot listen on "+at+": listen tcp")
 	missing := filepath.Join(t.TempDir(), "log")
 	for _, listen := range []string{at, "x"} {
 		_, err = Serve(missing, ServeOptions{Listen: listen})
-		wantError(t, "an address that is taken or is none", err, ErrRefused, listen)
+		wantError(t, "an address that is in use or invalid", err, ErrRefused, listen)
 		if _, err := os.Stat(missing); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("a refused log leaves its folder: %v", err)
+			t.Errorf("a failed Serve leaves its directory: %v", err)
 		}
 	}
 	for _, bad := range []string{"x", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999"} {
@@ -153,7 +153,7 @@ func TestServeRefuses(t *testing.T) {
 		wantError(t, "no address", err, ErrRefused, bad)
 	}
 	_, err = Serve(t.TempDir(), ServeOptions{Sync: "never"})
-	wantError(t, "no way to sync", err, ErrRefused, "never")
+	wantError(t, "an unknown sync mode", err, ErrRefused, "never")
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o666))
 	_, err = Serve(file, ServeOptions{})
@@ -161,28 +161,28 @@ func TestServeRefuses(t *testing.T) {
 	odd, begin := t.TempDir(), time.Now()
 	must(t, os.WriteFile(filepath.Join(odd, "jetstream"), nil, 0o666))
 	_, err = Serve(odd, ServeOptions{})
-	wantError(t, "a folder that cannot be used", err, ErrRefused, "does not start: Can't start JetStream")
+	wantError(t, "an unusable directory", err, ErrRefused, "did not start: Can't start JetStream")
 	if took := time.Since(begin); took > 30*time.Second {
-		t.Errorf("a log that gave up at once was waited for: %v", took)
+		t.Errorf("waited %v for a log that gave up immediately", took)
 	}
 	_, err = ReadURL(t.TempDir())
 	wantError(t, "no log", err, ErrRefused, "no log")
 }
 
-// TestSameAddress sees that a log that is started again is where it was.
+// TestSameAddress checks that a restarted log has the same address as before.
 func TestSameAddress(t *testing.T) {
-	w := newServerWorld(t, SyncAlways)
+	w := newServerBackend(t, SyncAlways)
 	before := w.server.URL()
 	w.restart(t, func() {})
 	if after := w.server.URL(); after != before {
-		t.Errorf("the log was at %s, and is at %s", before, after)
+		t.Errorf("the log moved from %s to %s", before, after)
 	}
 	if got, err := ReadURL(w.dir); err != nil || got != before {
 		t.Errorf("%q, %v", got, err)
 	}
 	info, err := os.Stat(filepath.Join(w.dir, URLFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("others may read the secret: %v, %v", info.Mode(), err)
+		t.Errorf("other users can read the secret: mode %v, error %v", info.Mode(), err)
 	}
 	var taken net.Listener
 	w.restart(t, func() {
@@ -192,14 +192,13 @@ func TestSameAddress(t *testing.T) {
 	})
 	defer taken.Close()
 	if after := w.server.URL(); after == before {
-		t.Errorf("the log is at %s, which another process has", after)
+		t.Errorf("the log is at %s, an address that another process uses", after)
 	}
 }
 
-// TestInspect looks into a log that runs and one that does not, and finds what a
-// disk has done to it.
+// TestInspect inspects a running and a stopped log, and detects a changed byte on disk.
 func TestInspect(t *testing.T) {
-	w := newServerWorld(t, SyncInterval)
+	w := newServerBackend(t, SyncInterval)
 	l := open1(t, w)
 	big := pattern(1, 3*MaxRecord)
 	put1(t, l, "a")
@@ -226,23 +225,23 @@ func TestInspect(t *testing.T) {
 	whole := func() {
 		t.Helper()
 		if records, entries, err := look(); records != 5 || entries != 2 || err != nil {
-			t.Fatalf("%d records, %d entries, %v", records, entries, err)
+			t.Fatalf("%d records, %d entries, error %v", records, entries, err)
 		}
 	}
 	whole()
 	w.restart(t, whole)
-	put1(t, l, "b") // it is as it was
+	put1(t, l, "b") // the log still works
 	w.restart(t, func() {
 		damageDisk(t, w.dir, big[MaxRecord+1000:MaxRecord+1100])
 		records, _, err := look()
-		wantError(t, "a log that the disk has damaged", err, ErrDamaged, StreamName(job, 1))
+		wantError(t, "a log with a changed byte", err, ErrDamaged, StreamName(job, 1))
 		if records >= 5 {
-			t.Errorf("%d records are shown", records)
+			t.Errorf("%d records shown despite damage", records)
 		}
 	})
 }
 
-// damageDisk changes one byte where a text lies in any file of a folder.
+// damageDisk changes one byte of a text in the only file of a directory that contains it.
 func damageDisk(t *testing.T, dir, text string) {
 	t.Helper()
 	changed := 0
@@ -260,11 +259,11 @@ func damageDisk(t *testing.T, dir, text string) {
 		return nil
 	})
 	if err != nil || changed != 1 {
-		t.Fatalf("%d files have the text: %v", changed, err)
+		t.Fatalf("%d files contain the text, want 1: %v", changed, err)
 	}
 }
 
-// TestRun sees that a server which has lost its streams opens them again.
+// TestRun checks that a server that lost its streams reopens them.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Serve(dir, ServeOptions{})
@@ -276,35 +275,35 @@ func TestRun(t *testing.T) {
 	must(t, err)
 	defer l.Close()
 	put1(t, l, "a")
-	must(t, s.NATS().ShutdownJetStream()) // as it does itself when the disk is full
+	must(t, s.NATS().ShutdownJetStream()) // the server does the same when its disk is full
 	put1(t, l, "b")
 	wantTexts(t, l, Oldest, "a b")
 	to, err := s.Look(ctx)
 	if err != nil || to.Streams != 2 || to.Records < 2 || to.Stored == 0 || to.Connections == 0 || to.Sent == 0 ||
 		to.Waits != "" {
-		t.Errorf("who looks sees %+v, %v", to, err)
+		t.Errorf("Look returns %+v, %v", to, err)
 	}
 	cancel()
 	must(t, <-ended)
 	if _, err := s.Look(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("who looks when nobody runs it is told %v", err)
+		t.Errorf("Look without Run returns %v", err)
 	}
 }
 
-// A process that reads all shards at once asks for no more than its connection may have
-// waiting for it, by far, and each of its readers for a record at least.
+// TestReadAhead checks that readers of all shards together request far less than a connection may have pending, and
+// that each of them can request at least one record.
 func TestReadAhead(t *testing.T) {
 	for shards := 1; shards <= 128; shards++ {
 		if n := ahead(shards); n <= MaxRecord || n*shards > MaxUnread*2/3 {
-			t.Errorf("%d readers ask for %d bytes each; a record has %d, and %d may wait", shards, n, MaxRecord,
+			t.Errorf("%d readers request %d bytes each; a record has %d, and %d may be pending", shards, n, MaxRecord,
 				MaxUnread)
 		}
 	}
 }
 
-// TestAllAtOnce: a log that has room for a job's streams and no more has it for all who
-// ask for them at the same time.
-func TestAllAtOnce(t *testing.T) {
+// TestConcurrentDial checks that a log with just enough room for a job's streams serves all clients that create them
+// concurrently.
+func TestConcurrentDial(t *testing.T) {
 	const shards, each, clients = 6, 64 << 20, 8
 	s, err := Serve(filepath.Join(t.TempDir(), "log"), ServeOptions{MaxBytes: shards * each})
 	must(t, err)
@@ -328,24 +327,24 @@ func TestAllAtOnce(t *testing.T) {
 	}
 }
 
-// TestUnwritable: a look at a log's health that says nothing of its streams is no reason to
-// close them. That one of them cannot be written is: [TestDiskFull].
+// TestUnwritable checks that a failed health check that is unrelated to streams does not close them. [TestDiskFull]
+// covers an unwritable stream.
 func TestUnwritable(t *testing.T) {
-	s := newServerWorld(t, SyncInterval).server
+	s := newServerBackend(t, SyncInterval).server
 	if h := s.NATS().Healthz(&server.HealthzOptions{}); Unwritable(h) {
-		t.Errorf("a log that is whole cannot be written: %+v", h)
+		t.Errorf("an intact log counts as unwritable: %+v", h)
 	}
 	s.NATS().Shutdown()
 	s.NATS().WaitForShutdown()
 	if h := s.NATS().Healthz(&server.HealthzOptions{}); h.Error == "" || Unwritable(h) {
-		t.Errorf("of a log that takes no connections it is said: %+v", h)
+		t.Errorf("health of a log that accepts no connections: %+v", h)
 	}
 }
 
-// TestInspectKilled: what a server cuts off as it starts, since it finds it damaged, is told;
-// half a record that was being written when it was killed is none.
+// TestInspectKilled checks that damage that a server silently truncates on startup is reported. A record that was being
+// written when the server was killed is not damage.
 func TestInspectKilled(t *testing.T) {
-	w := newServerWorld(t, SyncInterval)
+	w := newServerBackend(t, SyncInterval)
 	l := open1(t, w)
 	for _, text := range []string{"first", "second", "third"} {
 		put1(t, l, text)
@@ -357,7 +356,7 @@ func testInspectKilled(t *testing.T, log string) {
 	t.Run("meta.inf", func(t *testing.T) {
 		dir := t.TempDir()
 		must(t, os.CopyFS(dir, os.DirFS(log)))
-		must(t, os.Truncate(filepath.Join(dir, streamsFolder, StreamName(job, 1), "meta.inf"), 100))
+		must(t, os.Truncate(filepath.Join(dir, streamsDir, StreamName(job, 1), "meta.inf"), 100))
 		i, err := InspectFolder(t.Context(), dir, time.Minute, DialOptions{})
 		must(t, err)
 		defer i.Close()
@@ -367,10 +366,10 @@ func testInspectKilled(t *testing.T, log string) {
 			t.Fatalf("streams %+v", streams)
 		}
 		err = i.Records(t.Context(), streams[1], func(Record) error { return nil })
-		wantError(t, "what a stream is", err, ErrDamaged, "stream "+StreamName(job, 1)+" (shard 1) cannot be opened")
+		wantError(t, "a damaged meta.inf", err, ErrDamaged, "stream "+StreamName(job, 1)+" (shard 1) cannot be opened")
 	})
-	msgs := filepath.Join(log, streamsFolder, StreamName(job, 1), "msgs")
-	must(t, os.Remove(filepath.Join(msgs, "index.db"))) // it is written when the server ends in order
+	msgs := filepath.Join(log, streamsDir, StreamName(job, 1), "msgs")
+	must(t, os.Remove(filepath.Join(msgs, "index.db"))) // written on a graceful shutdown
 	for name, c := range map[string]struct {
 		spoil   func(b []byte) []byte
 		records int
@@ -378,7 +377,7 @@ func testInspectKilled(t *testing.T, log string) {
 	}{
 		"untouched":     {func(b []byte) []byte { return b }, 3, true},
 		"half a record": {func(b []byte) []byte { return append(b, b[:60]...) }, 3, true},
-		// the same, as far as anybody knows
+		// cannot be distinguished from the previous case
 		"cut in the third":  {func(b []byte) []byte { return b[:len(b)-2] }, 2, true},
 		"the first flipped": {func(b []byte) []byte { b[strings.Index(string(b), "first")]++; return b }, 0, false},
 		"second flipped":    {func(b []byte) []byte { b[strings.Index(string(b), "second")]++; return b }, 1, false},
@@ -387,7 +386,7 @@ func testInspectKilled(t *testing.T, log string) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			must(t, os.CopyFS(dir, os.DirFS(log)))
-			file := filepath.Join(dir, streamsFolder, StreamName(job, 1), "msgs", "1.blk")
+			file := filepath.Join(dir, streamsDir, StreamName(job, 1), "msgs", "1.blk")
 			b, err := os.ReadFile(file)
 			must(t, err)
 			must(t, os.WriteFile(file, c.spoil(b), 0o600))
@@ -399,7 +398,7 @@ func testInspectKilled(t *testing.T, log string) {
 			records := 0
 			err = i.Records(t.Context(), streams[1], func(Record) error { records++; return nil })
 			if records != c.records || c.whole != (err == nil) {
-				t.Errorf("%d records, and %v", records, err)
+				t.Errorf("%d records, error %v", records, err)
 			}
 			if !c.whole {
 				wantError(t, "damage", err, ErrDamaged, "1.blk is damaged after ")

@@ -6,24 +6,24 @@ import (
 	"sync"
 )
 
-// A log may come back without its end: its machine failed before that was on the disk, or a
-// file was damaged. Others may have appended as much since, so that positions tell nothing.
-// So whoever has appended looks, each time the log has come back, whether the last that was
-// acknowledged of it is there still. Else it might wait for what nobody will ever read.
+// A log may come back without its last records: its machine failed before they were on disk, or a file was damaged.
+// Other producers may have appended as many since, so positions alone do not show the loss. Therefore each producer
+// checks, each time the log comes back, whether the last record acknowledged to it still exists. Otherwise it might
+// wait forever for its records to be read.
 
-// acked is the last group of a lane that the log has acknowledged.
+// acked is the last acknowledged group of a lane.
 type acked struct {
-	at    Position // of its last record; 0: there is none
+	at    Position // of its last record; 0: none
 	group uint64
 }
 
-// looks are the looks that are under way.
+// looks controls the checks that run in the background.
 type looks struct {
 	mu     sync.Mutex
 	closed bool
 }
 
-// returned is called when the log has come back. It does not block.
+// returned is called when the log is available again. It does not block.
 func (l *log) returned() {
 	l.looks.mu.Lock()
 	defer l.looks.mu.Unlock()
@@ -36,14 +36,14 @@ func (l *log) returned() {
 	}
 }
 
-// end lets no look begin any more.
+// end prevents further checks.
 func (k *looks) end() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.closed = true
 }
 
-// look sees that what the log has acknowledged to this process is there.
+// look checks that the records acknowledged to this process still exist.
 func (l *log) look(shard int) {
 	n := &l.lanes[shard]
 	n.mu.Lock()
@@ -54,7 +54,7 @@ func (l *log) look(shard int) {
 	}
 	err := l.keeps(l.ctx, shard, last)
 	if !lasting(err) || errors.Is(err, ErrClosed) {
-		return // the log is away again, say: it is looked again when it is back
+		return // for example, the log is unavailable again; the next return triggers another check
 	}
 	n.mu.Lock()
 	first := n.failed == nil
@@ -67,13 +67,11 @@ func (l *log) look(shard int) {
 	}
 }
 
-// mostLooks is how often it is looked for a record, a second apart, that the log does not show
-// though it says that it goes further. In a cluster any server may be the one that is asked,
-// and may not have heard yet what the others have.
-const mostLooks = 10
+// maxLooks is how often a record is looked up, a second apart, that the log does not return although its end is
+// further. In a cluster, any server may answer, and that server may lag behind the others.
+const maxLooks = 10
 
-// keeps returns a lasting error if a group of this process is gone that the log has
-// acknowledged, and that nobody has trimmed.
+// keeps returns a permanent error if an acknowledged group of this process is missing and was not trimmed.
 func (l *log) keeps(ctx context.Context, shard int, last acked) error {
 	for looks := 1; ; looks++ {
 		b, err := l.store.record(ctx, shard, last.at)
@@ -87,14 +85,14 @@ func (l *log) keeps(ctx context.Context, shard int, last acked) error {
 		if err != nil {
 			return err
 		}
-		missing := b == nil && last.at < next // and not cut off, nor another's
+		missing := b == nil && last.at < next // neither truncated nor replaced
 		switch {
 		case first > last.at && b == nil:
-			return nil // it was trimmed
-		case missing && looks >= mostLooks || !missing && looks > 1:
+			return nil // trimmed
+		case missing && looks >= maxLooks || !missing && looks > 1:
 			return lostEnd(l.Job, shard, min(next, last.at))
 		}
-		if err := sleep(ctx, lookTimeout); err != nil { // a cluster's new leader may not know of all at once
+		if err := sleep(ctx, lookTimeout); err != nil { // a cluster's new leader may not know of all records yet
 			return err
 		}
 	}

@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// late is a store of which one server, that is asked for records, has not heard yet what the
-// others have.
+// late is a store in which the queried server lags behind the rest of the cluster.
 type late struct {
 	store
-	looks int // in which it knows of no record
+	looks int // number of lookups that find no record
 }
 
 func (s *late) record(ctx context.Context, shard int, at Position) ([]byte, error) {
@@ -22,10 +21,10 @@ func (s *late) record(ctx context.Context, shard int, at Position) ([]byte, erro
 	return s.store.record(ctx, shard, at)
 }
 
-// TestLateServer: a record that the log does not show at once, though it says that it goes
-// further, is not lost yet; one that it never shows is.
+// TestLateServer checks that a record is not reported lost if the log returns it late, and is reported lost if the log
+// never returns it.
 func TestLateServer(t *testing.T) {
-	for looks, want := range map[int]bool{0: false, mostLooks - 1: false, mostLooks: true} {
+	for looks, want := range map[int]bool{0: false, maxLooks - 1: false, maxLooks: true} {
 		synctest.Test(t, func(t *testing.T) {
 			lost := make(chan error, 1)
 			o := Options{Job: job, Shards: 2, Lost: func(_ int, err error) { lost <- err }}
@@ -38,7 +37,7 @@ func TestLateServer(t *testing.T) {
 			l.returned()
 			<-time.After(time.Minute)
 			if len(lost) > 0 != want {
-				t.Errorf("with %d looks in vain it is said to be lost: %v", looks, !want)
+				t.Errorf("after %d failed lookups, reported lost: %v", looks, !want)
 			}
 			must(t, l.Close())
 			must(t, plain.Close())

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Memory is a log in memory, for simulations: it starts no goroutine of its own,
-// reads time only as the time package gives it, and so runs in virtual time. It
-// outlives those who [Memory.Open] it, and fails as it is told to.
+// Memory is an in-memory log for simulations. It starts no goroutines of its own and uses only the time package, so it
+// runs in virtual time. It outlives the clients that [Memory.Open] returns. Its methods inject faults.
 type Memory struct {
 	mu        sync.Mutex // guards everything below
 	streams   map[string]*memoryStream
@@ -20,16 +19,16 @@ type Memory struct {
 	broken    bool
 	delay     func(shard int) time.Duration
 	lose      int
-	limit     int      // bytes of one stream; 0: none
-	back      []func() // called when a stream has lost its end
+	limit     int      // bytes of one stream; 0: unlimited
+	back      []func() // called when a stream has lost its last records
 }
 
 type memoryStream struct {
 	first   Position
 	records []memoryRecord
 	bytes   int
-	losses  int      // how often it lost its end,
-	lost    Position // and from where on, the last time
+	losses  int      // how often it lost its last records
+	lost    Position // the position from which records were lost the last time
 }
 
 type memoryRecord struct {
@@ -37,12 +36,12 @@ type memoryRecord struct {
 	bytes  []byte
 }
 
-// NewMemory returns an empty log in memory, which answers at once.
+// NewMemory returns an empty in-memory log without delays.
 func NewMemory() *Memory {
 	return &Memory{streams: map[string]*memoryStream{}, changed: make(chan struct{})}
 }
 
-// Open opens a job's log, as a process of its own would.
+// Open opens a job's log, like a separate process.
 func (m *Memory) Open(o Options) (Log, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -53,36 +52,33 @@ func (m *Memory) Open(o Options) (Log, error) {
 	return newLog(o, &memoryClient{m: m, job: o.Job}, m.producers), nil
 }
 
-// SetAway makes the log be away (nothing is stored, acknowledged or answered) or
-// there again.
+// SetAway makes the log unavailable (it stores, acknowledges and answers nothing) or available again.
 func (m *Memory) SetAway(away bool) { m.set(func() { m.away = away }) }
 
-// SetBroken makes the log store nothing, since its disk is full or fails, or store
-// again; what is there is read.
+// SetBroken makes the log reject writes as if its disk were full or failing, or accept them again. Reads still work.
 func (m *Memory) SetBroken(broken bool) { m.set(func() { m.broken = broken }) }
 
-// SetDelay makes storing each record take as long as delay says (nil: no time);
-// delay is called for each, by several goroutines.
+// SetDelay makes storing each record take the duration that delay returns; nil: no time. Several goroutines may call
+// delay concurrently.
 func (m *Memory) SetDelay(delay func(shard int) time.Duration) { m.set(func() { m.delay = delay }) }
 
-// LoseAcks makes the log forget to acknowledge the next n groups that it stores.
+// LoseAcks makes the log store the next n groups without acknowledging them.
 func (m *Memory) LoseAcks(n int) { m.set(func() { m.lose = n }) }
 
-// SetLimit bounds each stream to that number of bytes; 0: unbounded.
+// SetLimit limits the size of each stream; 0: unlimited.
 func (m *Memory) SetLimit(bytes int) { m.set(func() { m.limit = bytes }) }
 
-// Alter gives the bytes of a kept record to change; it panics where there is none.
+// Alter passes the bytes of a stored record to change. It panics if the record does not exist.
 func (m *Memory) Alter(job string, shard int, at Position, change func(record []byte)) {
 	m.set(func() {
 		s := m.stream(job, shard)
 		r := &s.records[at-s.first]
-		r.bytes = slices.Clone(r.bytes) // readers keep what they were given
+		r.bytes = slices.Clone(r.bytes) // readers keep the old bytes
 		change(r.bytes)
 	})
 }
 
-// LoseEnd forgets the records of a shard from a position on, as when the machine fails
-// before they are on the disk.
+// LoseEnd removes the records of a shard from a position on, as if the machine failed before they were on disk.
 func (m *Memory) LoseEnd(job string, shard int, from Position) {
 	var back []func()
 	m.set(func() {
@@ -122,7 +118,7 @@ func (m *Memory) stream(job string, shard int) *memoryStream {
 
 func (s *memoryStream) next() Position { return s.first + Position(len(s.records)) }
 
-// memoryClient is one process's store.
+// memoryClient implements store for one client of a Memory.
 type memoryClient struct {
 	m   *Memory
 	job string
@@ -150,7 +146,7 @@ func (c *memoryClient) publish(ctx context.Context, shard int, records [][]byte)
 	return at, nil
 }
 
-// hold takes the time that storing a record takes.
+// hold waits for the time that storing a record takes.
 func (m *Memory) hold(ctx context.Context, shard int) error {
 	m.mu.Lock()
 	delay := m.delay
@@ -161,7 +157,7 @@ func (m *Memory) hold(ctx context.Context, shard int) error {
 	return sleep(ctx, delay(shard))
 }
 
-// put stores one record; the first of a group needs room for the whole.
+// put stores one record. The first record of a group needs room for the whole group.
 func (c *memoryClient) put(shard int, record []byte, group int, first bool) (Position, error) {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
@@ -186,14 +182,14 @@ func (c *memoryClient) put(shard int, record []byte, group int, first bool) (Pos
 	return s.next() - 1, nil
 }
 
-// tooLarge refuses what never fits.
+// tooLarge returns the error for a group that can never fit.
 func tooLarge(group, limit int) error {
-	return fmt.Errorf("%w: an update of %d bytes does not fit into a log of at most %d bytes for each shard; give "+
-		"the log more room", ErrRefused, group, limit)
+	return fmt.Errorf("%w: an update of %d bytes does not fit into a log of at most %d bytes for each shard; raise "+
+		"the log's limit", ErrRefused, group, limit)
 }
 
-// there waits until the log is there, and returns with its lock held.
-func (m *Memory) there(ctx context.Context) error {
+// lockAvailable waits until the log is available, and returns with m.mu held.
+func (m *Memory) lockAvailable(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -212,7 +208,7 @@ func (m *Memory) there(ctx context.Context) error {
 }
 
 func (c *memoryClient) extent(ctx context.Context, shard int) (first, next Position, err error) {
-	if err := c.m.there(ctx); err != nil {
+	if err := c.m.lockAvailable(ctx); err != nil {
 		return 0, 0, err
 	}
 	defer c.m.mu.Unlock()
@@ -221,7 +217,7 @@ func (c *memoryClient) extent(ctx context.Context, shard int) (first, next Posit
 }
 
 func (c *memoryClient) record(ctx context.Context, shard int, at Position) ([]byte, error) {
-	if err := c.m.there(ctx); err != nil {
+	if err := c.m.lockAvailable(ctx); err != nil {
 		return nil, err
 	}
 	defer c.m.mu.Unlock()
@@ -231,11 +227,11 @@ func (c *memoryClient) record(ctx context.Context, shard int, at Position) ([]by
 	return nil, nil
 }
 
-// onReturn needs m.mu, which Open holds.
+// onReturn implements store. The caller must hold m.mu, as Open does.
 func (c *memoryClient) onReturn(f func()) { c.m.back = append(c.m.back, f) }
 
 func (c *memoryClient) trim(ctx context.Context, shard int, before Position) error {
-	if err := c.m.there(ctx); err != nil {
+	if err := c.m.lockAvailable(ctx); err != nil {
 		return err
 	}
 	defer c.m.mu.Unlock()
@@ -278,11 +274,10 @@ func (c *memoryClient) losses(shard int) int {
 	return c.m.stream(c.job, shard).losses
 }
 
-// wait returns the record at a position once there is one. The stream had lost its end so
-// often when somebody began to read it.
+// wait returns the record at a position once it exists. losses is the stream's loss count when the read started.
 func (c *memoryClient) wait(ctx context.Context, shard int, at Position, losses int) (memoryRecord, error) {
 	for {
-		if err := c.m.there(ctx); err != nil {
+		if err := c.m.lockAvailable(ctx); err != nil {
 			return memoryRecord{}, err
 		}
 		s, changed := c.m.stream(c.job, shard), c.m.changed

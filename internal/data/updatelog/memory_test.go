@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// TestLostAck sees that a group whose acknowledgement was lost comes twice, and
-// nothing comes out of order.
+// TestLostAck checks that a group whose acknowledgement is lost appears twice, and that the order is kept.
 func TestLostAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := memoryWorld{NewMemory()}
+		w := memoryBackend{NewMemory()}
 		l := open1(t, w)
 		w.LoseAcks(2)
 		put1(t, l, "a")
@@ -23,10 +22,10 @@ func TestLostAck(t *testing.T) {
 	})
 }
 
-// TestDelay sees that a slow log lets records of two producers mix.
+// TestDelay checks that the records of two producers interleave in a slow log.
 func TestDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := memoryWorld{NewMemory()}
+		w := memoryBackend{NewMemory()}
 		w.SetDelay(func(int) time.Duration { return time.Second })
 		l, other := open1(t, w), open1(t, w)
 		begun := time.Now()
@@ -34,22 +33,23 @@ func TestDelay(t *testing.T) {
 		must(t, (<-p).err)
 		must(t, (<-q).err)
 		if took := time.Since(begun); took != 3*time.Second {
-			t.Fatalf("three records at a second each take %v", took)
+			t.Fatalf("three records at one second each take %v", took)
 		}
 		entries, _, err := read(t, l, Oldest)
 		must(t, err)
 		if len(entries) != 2 || entries[0].Resume >= entries[0].Position {
-			t.Fatalf("%d entries; the first at %d is resumed from %d: nothing is between its records", len(entries),
+			t.Fatalf("%d entries; the first at %d has resume position %d: its records are not interleaved",
+				len(entries),
 				entries[0].Position, entries[0].Resume)
 		}
 	})
 }
 
-// TestTooSlow sees that a group which takes too long is void for all, and is sent
-// again until it does not.
+// TestTooSlow checks that a group stored too slowly is ignored by all readers, and is sent again until it is fast
+// enough.
 func TestTooSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := memoryWorld{NewMemory()}
+		w := memoryBackend{NewMemory()}
 		n := 0
 		w.SetDelay(func(int) time.Duration {
 			if n++; n == 2 {
@@ -58,19 +58,20 @@ func TestTooSlow(t *testing.T) {
 			return 0
 		})
 		l := open1(t, w)
-		at := put1(t, l, pattern(1, 2*MaxRecord)) // three records a try
+		at := put1(t, l, pattern(1, 2*MaxRecord)) // three records per attempt
 		entries, resume, err := read(t, l, Oldest)
 		must(t, err)
 		if at != 6 || len(entries) != 1 || entries[0].Position != 6 || resume != 7 {
-			t.Fatalf("durable at %d, %d entries, resume from %d; want it at the second try", at, len(entries), resume)
+			t.Fatalf("durable at %d, %d entries, resume position %d; want success on the second attempt", at,
+				len(entries), resume)
 		}
 	})
 }
 
-// TestDeadGroup sees that what a dead producer began stops being waited for.
+// TestDeadGroup checks that readers stop waiting for the incomplete group of a dead producer.
 func TestDeadGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := memoryWorld{NewMemory()}
+		w := memoryBackend{NewMemory()}
 		l := open1(t, w)
 		dead := group(7, 1, pattern(1, 2*MaxRecord))
 		put1(t, l, "a")
@@ -82,10 +83,10 @@ func TestDeadGroup(t *testing.T) {
 		go func() { _ = l.Read(ctx, 1, Oldest, func(Entry) error { return nil }, func(p Position) { up <- p }) }()
 		begun := time.Now()
 		if p := <-up; p != 2 {
-			t.Errorf("caught up, resume from %d; want 2, where a group is open", p)
+			t.Errorf("caught up with resume position %d, want 2, where a group is open", p)
 		}
 		if p := <-up; p != 4 || time.Since(begun) != MaxSpan {
-			t.Errorf("after %v resume from %d; want 4 after %v", time.Since(begun), p, MaxSpan)
+			t.Errorf("after %v: resume position %d, want 4 after %v", time.Since(begun), p, MaxSpan)
 		}
 		w.put(t, 1, dead[1])
 		w.put(t, 1, dead[2])
@@ -94,11 +95,11 @@ func TestDeadGroup(t *testing.T) {
 	})
 }
 
-// TestAwayGroup sees that a group is waited for as long as the log is away, for
-// its end may be there.
+// TestAwayGroup checks that readers wait for an open group while the log is unavailable, because the log may have the
+// rest.
 func TestAwayGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := memoryWorld{NewMemory()}
+		w := memoryBackend{NewMemory()}
 		l := open1(t, w)
 		text := pattern(1, 2*MaxRecord)
 		parts := group(7, 1, text)
@@ -112,7 +113,7 @@ func TestAwayGroup(t *testing.T) {
 		}()
 		<-up
 		synctest.Wait()
-		w.set(func() { // the others come, but nobody hears of it
+		w.set(func() { // the remaining records are stored without waking readers
 			s := w.stream(job, 1)
 			for _, r := range parts[1:] {
 				s.records = append(s.records, memoryRecord{stored: time.Now(), bytes: r})
@@ -127,10 +128,10 @@ func TestAwayGroup(t *testing.T) {
 	})
 }
 
-// TestAlter sees that a change of what is stored is found.
+// TestAlter checks that a change to a stored record is detected.
 func TestAlter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := memoryWorld{NewMemory()}
+		w := memoryBackend{NewMemory()}
 		l := open1(t, w)
 		at := put1(t, l, strings.Repeat("x", 100))
 		w.Alter(job, 1, at, func(record []byte) { record[90]++ })
@@ -139,8 +140,8 @@ func TestAlter(t *testing.T) {
 	})
 }
 
-// TestWaits sees that what a Log tells of waiting is told on once, and that a log that
-// stores nothing is waited for.
+// TestWaits checks that Waits reports the start and the end of a wait once, and that appends wait for a log that stores
+// nothing.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, w, news := NewMemory(), Waits{}, 0
@@ -155,20 +156,20 @@ func TestWaits(t *testing.T) {
 		m.SetBroken(true)
 		b := start(t, l, "b")
 		time.Sleep(time.Minute) // of virtual time
-		if got := w.Why(); news != 1 || got != "the log's disk is full, or fails" {
-			t.Errorf("told %d times: %q", news, got)
+		if got := w.Why(); news != 1 || got != "the log's disk is full or failing" {
+			t.Errorf("notified %d times: %q", news, got)
 		}
 		wantTexts(t, l, Oldest, "a")
 		m.SetBroken(false)
 		must(t, (<-b).err)
 		if got := w.Why(); news != 2 || got != "" {
-			t.Errorf("told %d times: %q", news, got)
+			t.Errorf("notified %d times: %q", news, got)
 		}
 	})
 }
 
-// TestLateAnswer: who appends to a log that is there, and does not answer, is told so after
-// a second, and when it answers.
+// TestLateAnswer checks that a producer is notified after one second without an answer, and again when the answer
+// arrives.
 func TestLateAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
@@ -187,8 +188,8 @@ func TestLateAnswer(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if got := strings.Join(told, "; "); got != "1 "+ErrAway.Error()+": nothing for 1s; 1 <nil>" {
-			t.Errorf("told is %q", got)
+		if got := strings.Join(told, "; "); got != "1 "+ErrAway.Error()+": no response in 1s; 1 <nil>" {
+			t.Errorf("notifications %q", got)
 		}
 	})
 }

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// reader makes entries of one shard's records for one Read.
+// reader assembles entries from one shard's records for one Read.
 type reader struct {
 	*assembler
 	deliver  func(Entry) error
 	caughtUp func(Position)
 
-	mu   sync.Mutex // guards the assembler, and is held during the callbacks
-	idle *time.Timer
-	told Position // the last that caughtUp was called with
-	up   bool     // it was called
+	mu       sync.Mutex // guards the assembler and the fields below; held during callbacks
+	idle     *time.Timer
+	reported Position // last argument of caughtUp
+	up       bool     // caughtUp was called
 }
 
 func (r *reader) run(ctx context.Context, s store) error {
@@ -55,29 +55,29 @@ func (r *reader) atEnd() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.up = true
-	r.tell()
+	r.report()
 }
 
-// quiet is called when nothing has come for MaxSpan. If nothing is there either,
-// what is open never becomes whole.
+// quiet is called when no record has arrived for MaxSpan. If the log has no new record either, the open groups will
+// never be completed.
 func (r *reader) quiet(ctx context.Context, s store) {
-	_, next, err := s.extent(ctx, r.shard) // waits while the log is away
+	_, next, err := s.extent(ctx, r.shard) // waits while the log is unavailable
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil || ctx.Err() != nil {
-		return // the reading is over
+		return // the read has ended
 	}
-	if !r.up || next != r.next { // something is on its way
+	if !r.up || next != r.next { // more records will arrive
 		r.idle.Reset(MaxSpan)
 		return
 	}
 	clear(r.open)
-	if r.resume() != r.told {
-		r.tell()
+	if r.resume() != r.reported {
+		r.report()
 	}
 }
 
-func (r *reader) tell() {
-	r.told = r.resume()
-	r.caughtUp(r.told)
+func (r *reader) report() {
+	r.reported = r.resume()
+	r.caughtUp(r.reported)
 }

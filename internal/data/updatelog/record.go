@@ -10,27 +10,28 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// Version is the version of the records that this package writes.
+// Version is the version of the record format that this package writes.
 const Version = 1
 
-// The layout of a record; docs/formats/files.md draws it.
+// The layout of a record. See docs/formats/files.md.
 const (
 	recordMagic  = "pulr"
-	headerSize   = 48 // without the job id behind it
-	sumAt        = 12 // the checksum covers all bytes but its own four
-	lengthPrefix = 8  // before each entry of a group
+	headerSize   = 48 // without the job ID that follows it
+	sumAt        = 12 // the checksum covers all bytes except its own four
+	lengthPrefix = 8  // precedes each entry of a group
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Header is what a record says of itself.
+// Header is the header of a record.
 type Header struct {
 	Job      string
 	Shard    int
-	Producer uint64 // which Log value wrote it: drawn at random
-	Group    uint64 // numbers the producer's groups for this shard, from 1; sent again, a group has a new one
-	Index    uint32 // of the record in its group, from 0
-	Count    uint32 // of the group's records
+	Producer uint64 // random ID of the Log value that wrote the record
+	// Number of the group, counting the producer's groups for this shard from 1; a resent group has a new number.
+	Group uint64
+	Index uint32 // of the record within its group, from 0
+	Count uint32 // number of records in the group
 }
 
 // appendHeader appends a record's header, without its checksum, to b.
@@ -49,19 +50,18 @@ func appendHeader(b []byte, h Header, payload int) []byte {
 	return append(b, h.Job...)
 }
 
-// seal writes the checksum into a whole record.
+// seal writes the checksum into a complete record.
 func seal(record []byte) { binary.LittleEndian.PutUint32(record[sumAt:], sum(record)) }
 
 func sum(record []byte) uint32 {
 	return crc32.Update(crc32.Checksum(record[:sumAt], castagnoli), castagnoli, record[sumAt+4:])
 }
 
-// decode checks a record and takes it apart; payload is a part of b. The error
-// says what is wrong with the record, or wraps ErrRefused where its version is
-// not ours.
+// decode validates a record and splits it; payload is a subslice of b. The error describes the damage, or wraps
+// ErrRefused if the record has another version.
 func decode(b []byte) (h Header, payload []byte, err error) {
 	if len(b) < headerSize || string(b[:4]) != recordMagic {
-		return h, nil, fmt.Errorf("it does not begin as a record")
+		return h, nil, fmt.Errorf("it does not begin like a record")
 	}
 	if err := disk.CheckVersion(uint64(binary.LittleEndian.Uint16(b[4:])), Version); err != nil {
 		if sum(b) == binary.LittleEndian.Uint32(b[sumAt:]) {
@@ -71,7 +71,7 @@ func decode(b []byte) (h Header, payload []byte, err error) {
 	}
 	job, n := int(binary.LittleEndian.Uint16(b[6:])), uint64(binary.LittleEndian.Uint32(b[8:]))
 	if uint64(headerSize+job)+n != uint64(len(b)) {
-		return h, nil, fmt.Errorf("it has %d bytes where its header says %d", len(b), uint64(headerSize+job)+n)
+		return h, nil, fmt.Errorf("it has %d bytes, but its header says %d", len(b), uint64(headerSize+job)+n)
 	}
 	if sum(b) != binary.LittleEndian.Uint32(b[sumAt:]) {
 		return h, nil, fmt.Errorf("its checksum is wrong")
@@ -87,15 +87,15 @@ func decode(b []byte) (h Header, payload []byte, err error) {
 	return h, b[headerSize+job:], nil
 }
 
-// belongs returns why the record is not one of the job's shard.
+// belongs returns an error if the record does not belong to the job's shard.
 func (h Header) belongs(job string, shard int) error {
 	if h.Job != job || h.Shard != shard {
-		return fmt.Errorf("it is of shard %d of job %s", h.Shard, strings.ToValidUTF8(h.Job, "?"))
+		return fmt.Errorf("it belongs to shard %d of job %s", h.Shard, strings.ToValidUTF8(h.Job, "?"))
 	}
 	return nil
 }
 
-// groupSize is the number of bytes of a group of these entries.
+// groupSize returns the size of a group of these entries in bytes.
 func groupSize(entries [][][]byte) (n int) {
 	for _, e := range entries {
 		n += lengthPrefix + entrySize(e)
@@ -110,8 +110,8 @@ func entrySize(entry [][]byte) (n int) {
 	return n
 }
 
-// encode makes the records of a group of entries: each with its length before it,
-// all behind each other, cut to fit. h's Index and Count are set here.
+// encode returns the records of a group of entries. The entries are concatenated, each with its length before it, and
+// cut into records of at most MaxRecord bytes. encode sets h's Index and Count.
 func encode(h Header, entries [][][]byte) (records [][]byte) {
 	most := MaxRecord - headerSize - len(h.Job)
 	left := groupSize(entries)
@@ -142,8 +142,7 @@ func encode(h Header, entries [][][]byte) (records [][]byte) {
 	return records
 }
 
-// split takes the entries out of a group's parts, which it uses up. Only those that lie
-// in more than one part are copied.
+// split extracts the entries from a group's parts, which it consumes. Only entries that span several parts are copied.
 func split(parts [][]byte) (payloads [][]byte, err error) {
 	left := entrySize(parts)
 	for left > 0 {
@@ -160,7 +159,7 @@ func split(parts [][]byte) (payloads [][]byte, err error) {
 	return payloads, nil
 }
 
-// take takes the first n bytes, which are there, off parts.
+// take removes the first n bytes from parts, which must have that many.
 func take(parts *[][]byte, n int) []byte {
 	var run [][]byte
 	for n > 0 {

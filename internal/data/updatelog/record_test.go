@@ -12,9 +12,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestGolden holds the bytes of a record with two entries.
+// TestGolden compares a record with two entries to its golden bytes.
 func TestGolden(t *testing.T) {
 	records := encode(Header{Job: job, Shard: 3, Producer: 0x0102030405060708, Group: 9}, [][][]byte{
 		{[]byte("one "), []byte("entry")}, {}, {[]byte("another")},
@@ -30,13 +30,12 @@ func TestGolden(t *testing.T) {
 	want, err := os.ReadFile(golden)
 	must(t, err)
 	if !bytes.Equal(got, want) {
-		t.Errorf("the record is\n%s\nwant\n%s", got, want)
+		t.Errorf("got the record\n%s\nwant\n%s", got, want)
 	}
 }
 
-// TestAssemble puts producers' groups into a stream in any mixture, with records
-// lost and groups sent again, and sees that whole groups come out in order, and
-// that whoever resumes misses nothing.
+// TestAssemble mixes producers' groups in a stream at random, with records lost and groups resent. Complete groups must
+// come out in order, and a reader that resumes must miss nothing.
 func TestAssemble(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		stream, times := drawStream(rt)
@@ -45,7 +44,8 @@ func TestAssemble(t *testing.T) {
 			later, _ := replay(rt, stream, times, e.Resume)
 			want := all[i+1:]
 			if len(later) < len(want) {
-				rt.Fatalf("resumed from %d, %d entries come; %d follow that at %d", e.Resume, len(later), len(want),
+				rt.Fatalf("resumed from %d: got %d entries, want %d after the one at %d", e.Resume, len(later),
+					len(want),
 					e.Position)
 			}
 			for j, w := range want {
@@ -55,7 +55,7 @@ func TestAssemble(t *testing.T) {
 			}
 		}
 		if ends > Position(len(stream)+1) {
-			rt.Fatalf("resume from %d of %d", ends, len(stream))
+			rt.Fatalf("resume position %d after the end of %d records", ends, len(stream))
 		}
 		for producer := byte('a'); producer < 'd'; producer++ {
 			last := byte(0)
@@ -70,9 +70,9 @@ func TestAssemble(t *testing.T) {
 	})
 }
 
-// drawStream draws what producers a, b and c may leave behind. Each has groups of
-// one to three records, which begin with its letter and the group's number; each
-// try may stop anywhere or lose a record, and is repeated then.
+// drawStream generates the records that producers a, b and c may leave. Each producer has groups of one to three
+// records, which start with its letter and the group's number. Each attempt may stop anywhere or lose a record, and is
+// then repeated.
 func drawStream(rt *rapid.T) (stream [][]byte, times []time.Time) {
 	type try struct{ records [][]byte }
 	left := map[int][]try{}
@@ -137,7 +137,7 @@ func replay(rt *rapid.T, stream [][]byte, times []time.Time, from Position) (all
 	return all, a.resume()
 }
 
-// FuzzDecode sees that no bytes make the reader panic or take too much.
+// FuzzDecode checks that no input makes the reader panic or allocate too much.
 func FuzzDecode(f *testing.F) {
 	f.Add(group(1, 1, "x")[0])
 	f.Fuzz(func(_ *testing.T, b []byte) {

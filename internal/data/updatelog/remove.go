@@ -8,9 +8,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Create makes the streams of a job that begins: all, or none. Where one cannot be made, it
-// removes those that it has made, and leaves alone what was there. It refuses a log that has
-// records of the job. Otherwise it is like Dial.
+// Create creates the streams of a new job, all or none. If one cannot be created, it removes those that it has created
+// and leaves existing streams alone. It returns an error for a log that already has records of the job. Otherwise it is
+// like Dial.
 func Create(ctx context.Context, url string, o DialOptions) error {
 	c, err := connect(ctx, url, o)
 	if err != nil {
@@ -29,34 +29,33 @@ func Create(ctx context.Context, url string, o DialOptions) error {
 	return nil
 }
 
-// create makes a shard's stream, or finds one that is as good as new.
+// create creates a shard's stream, or finds an empty one.
 func (c *client) create(ctx context.Context, shard int) error {
 	s, err := c.open(ctx, shard)
 	if err != nil {
 		return err
 	}
 	if s.CachedInfo().State.LastSeq > 0 {
-		return fmt.Errorf("%w: the log at %s has updates of this job already; a run begins with an empty one",
+		return fmt.Errorf("%w: the log at %s already has updates of this job; a run starts with an empty log",
 			ErrRefused, c.url)
 	}
 	return nil
 }
 
-// undo removes the streams that this client has made, and returns why it had to, and what
-// is left.
+// undo removes the streams that this client created. It returns why, and which streams could not be removed.
 func (c *client) undo(ctx context.Context, why error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout) // it may have ended: that may be why
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout) // the original context may be the cause
 	defer cancel()
-	for _, name := range c.made {
+	for _, name := range c.created {
 		if err := c.remove(ctx, name); err != nil {
-			return fmt.Errorf("%w; of what was made of this job's log, stream %s and maybe more are left (%w): "+
+			return fmt.Errorf("%w; stream %s of this job and possibly others could not be removed (%w): "+
 				"remove them with nats stream rm", why, name, err)
 		}
 	}
 	return why
 }
 
-// remove deletes a stream, if it is there.
+// remove deletes a stream if it exists.
 func (c *client) remove(ctx context.Context, name string) error {
 	return c.ask(ctx, func(ctx context.Context) error {
 		err := c.js.DeleteStream(ctx, name)

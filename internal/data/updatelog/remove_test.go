@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// names are those of the streams in a log.
+// names returns the names of the streams in a log.
 func names(t *testing.T, i *Inspector) (names []string) {
 	t.Helper()
 	streams, err := i.Streams(t.Context())
@@ -21,11 +21,11 @@ func names(t *testing.T, i *Inspector) (names []string) {
 func wantNames(t *testing.T, i *Inspector, want ...string) {
 	t.Helper()
 	if got := names(t, i); !slices.Equal(got, want) {
-		t.Errorf("the streams are %v; want %v", got, want)
+		t.Errorf("got the streams %v, want %v", got, want)
 	}
 }
 
-// limited serves a log that takes 256 MiB, and looks into it.
+// limited starts a log with a limit of 256 MiB and an inspector for it.
 func limited(t *testing.T) (url string, i *Inspector) {
 	s, err := Serve(t.TempDir(), ServeOptions{MaxBytes: 256 << 20})
 	must(t, err)
@@ -40,8 +40,8 @@ func sized(job string, shards int, mb int64) DialOptions {
 	return DialOptions{Options: Options{Job: job, Shards: shards}, MaxBytes: mb << 20}
 }
 
-// TestCreate sees that a job for which there is no room leaves nothing behind, and what was
-// there before alone; and that a log which has updates is not taken for a new one.
+// TestCreate checks that a job that does not fit leaves no streams, that existing streams are kept, and that a log with
+// updates is not accepted as a new one.
 func TestCreate(t *testing.T) {
 	url, i := limited(t)
 	must(t, Create(t.Context(), url, sized("other", 2, 32)))
@@ -53,7 +53,7 @@ func TestCreate(t *testing.T) {
 	}
 	wantNames(t, i, "perdure-other-0", "perdure-other-1")
 
-	must(t, Create(t.Context(), url, sized(job, 1, 80))) // which leaves room for one more
+	must(t, Create(t.Context(), url, sized(job, 1, 80))) // leaves room for one more
 	wantError(t, "a third stream", Create(t.Context(), url, sized(job, 3, 80)), ErrRefused, "has no room")
 	wantNames(t, i, StreamName(job, 0), "perdure-other-0", "perdure-other-1")
 	must(t, Create(t.Context(), url, sized(job, 2, 80)))
@@ -64,15 +64,15 @@ func TestCreate(t *testing.T) {
 	defer l.Close()
 	put1(t, l, "a")
 	wantError(t, "another's updates", Create(t.Context(), url, sized("other", 2, 32)), ErrRefused,
-		"has updates of this job already")
+		"already has updates of this job")
 	must(t, l.Trim(t.Context(), 1, 2))
-	wantError(t, "what had updates", Create(t.Context(), url, sized("other", 2, 32)), ErrRefused,
-		"has updates of this job already")
+	wantError(t, "a stream that had updates", Create(t.Context(), url, sized("other", 2, 32)), ErrRefused,
+		"already has updates of this job")
 	wantNames(t, i, StreamName(job, 0), StreamName(job, 1), "perdure-other-0", "perdure-other-1")
-	wantError(t, "no job", Create(t.Context(), url, sized("", 1, 64)), ErrRefused, "no job id")
+	wantError(t, "no job", Create(t.Context(), url, sized("", 1, 64)), ErrRefused, "invalid job id")
 }
 
-// TestCreateEnded sees that nothing is left of a job that somebody gave up meanwhile.
+// TestCreateEnded checks that a canceled Create leaves no streams.
 func TestCreateEnded(t *testing.T) {
 	url, i := limited(t)
 	c, err := connect(t.Context(), url, sized(job, 2, 80))
@@ -84,11 +84,11 @@ func TestCreateEnded(t *testing.T) {
 	cancel()
 	why := c.create(ctx, 1)
 	wantError(t, "a context that has ended", why, context.Canceled, "")
-	wantError(t, "what it comes to", c.undo(ctx, why), context.Canceled, "")
+	wantError(t, "the error of undo", c.undo(ctx, why), context.Canceled, "")
 	wantNames(t, i)
 }
 
-// TestRemove removes one job's streams and gives their room back.
+// TestRemove checks that removing one job's streams frees their space.
 func TestRemove(t *testing.T) {
 	url, i := limited(t)
 	must(t, Create(t.Context(), url, sized("other", 2, 28)))
@@ -97,7 +97,7 @@ func TestRemove(t *testing.T) {
 	must(t, err)
 	own := slices.DeleteFunc(streams, func(s Stream) bool { return s.Job != job })
 	wantError(t, "no room", Create(t.Context(), url, sized("third", 1, 200)), ErrRefused, "has no room")
-	for range 2 { // again: they are gone already
+	for range 2 { // again, when they are already gone
 		must(t, i.Remove(t.Context(), own))
 	}
 	wantNames(t, i, "perdure-other-0", "perdure-other-1")

@@ -2,10 +2,9 @@ package updatelog
 
 import "strings"
 
-// WithoutSecrets returns an address of a log, or several with commas between them, without
-// what may be users' names, passwords or tokens. It takes whatever people write, also what is
-// no address at all, and rather shows too little of it: a password that is not escaped may
-// hold a comma, so that only a comma with a scheme behind it ends an address.
+// WithoutSecrets returns an address of a log, or several separated by commas, without user names, passwords and tokens.
+// It accepts any text, also invalid addresses, and rather removes too much. An unescaped password may contain a comma,
+// so only a comma before a scheme ends an address.
 func WithoutSecrets(addresses string) string {
 	var shown []string
 	for rest := addresses; ; {
@@ -24,13 +23,13 @@ func WithoutSecrets(addresses string) string {
 	}
 }
 
-// beginsAddress reports whether a scheme is what comes first.
+// beginsAddress reports whether text starts with a scheme.
 func beginsAddress(text string) bool {
 	scheme, _, found := strings.Cut(text, "://")
 	return found && !strings.ContainsAny(scheme, ",@:/")
 }
 
-// withoutSecret is WithoutSecrets of one address.
+// withoutSecret is WithoutSecrets for a single address.
 func withoutSecret(address string) string {
 	at := strings.LastIndex(address, "@")
 	if at < 0 {

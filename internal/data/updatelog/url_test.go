@@ -17,7 +17,7 @@ func TestWithoutSecrets(t *testing.T) {
 		"nonsense@":                             "",
 	} {
 		if got := WithoutSecrets(address); got != want {
-			t.Errorf("%s is shown as %s, want %s", address, got, want)
+			t.Errorf("WithoutSecrets(%q) = %q, want %q", address, got, want)
 		}
 	}
 }

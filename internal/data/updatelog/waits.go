@@ -7,15 +7,13 @@ import (
 	"sync"
 )
 
-// Waits keeps what an Options.Status is told. The zero Waits is ready; safe for
-// concurrent use.
+// Waits stores the reports of an Options.Status. The zero Waits is ready to use. It is safe for concurrent use.
 type Waits struct {
 	mu  sync.Mutex
 	why map[int]error // by shard
 }
 
-// Note takes what Status was told, and reports whether that is the beginning or the end of
-// a shard's waiting.
+// Note records a report, and reports whether a shard's wait starts or ends with it.
 func (w *Waits) Note(shard int, why error) (news bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -31,7 +29,7 @@ func (w *Waits) Note(shard int, why error) (news bool) {
 	return waited == (why == nil)
 }
 
-// Why says what the first of those shards that wait waits for, "" if none does.
+// Why returns the reason of the first shard that waits, or "" if none does.
 func (w *Waits) Why() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,18 +18,18 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// guest is a connection of a peer.
-type guest struct {
+// fakeConn is a connection with a chosen peer address and identity.
+type fakeConn struct {
 	transport.Conn
 	at  string
 	who keys.Identity
 }
 
-func (g *guest) Peer() string       { return g.at }
-func (g *guest) Who() keys.Identity { return g.who }
+func (g *fakeConn) Peer() string       { return g.at }
+func (g *fakeConn) Who() keys.Identity { return g.who }
 
-// house is a door, and who comes to it.
-type house struct {
+// fixture is a Door with a listener that peers connect to.
+type fixture struct {
 	*testing.T
 	*admission.Door
 	log     bytes.Buffer
@@ -39,8 +39,8 @@ type house struct {
 
 const secret = perdure.Secret("the job's")
 
-func newHouse(t *testing.T) *house {
-	h := &house{T: t, network: transport.NewMemory(1, transport.MemoryOptions{})}
+func newFixture(t *testing.T) *fixture {
+	h := &fixture{T: t, network: transport.NewMemory(1, transport.MemoryOptions{})}
 	h.Door = &admission.Door{Keys: wire.Keys{Job: secret}, Log: slog.New(slog.NewTextHandler(&h.log, nil))}
 	var err error
 	if h.listens, err = h.network.Host("house").Listen("house/1"); err != nil {
@@ -50,8 +50,9 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-// comes connects, greets, and returns how that one leaves, and why it was refused, if it was.
-func (h *house) comes(at string, who keys.Identity, hello wire.Hello) (leave func(), refused wire.Refusal) {
+// connect opens a connection and performs the handshake. It returns the func that closes an admitted connection, or the
+// refusal.
+func (h *fixture) connect(at string, who keys.Identity, hello wire.Hello) (leave func(), refused wire.Refusal) {
 	h.Helper()
 	far, err := h.network.Host("guest").Dial(h.Context(), "house/1")
 	if err != nil {
@@ -66,47 +67,49 @@ func (h *house) comes(at string, who keys.Identity, hello wire.Hello) (leave fun
 	if err := far.Send(wire.Control(wire.KindHello, hello)); err != nil {
 		h.Fatal(err)
 	}
-	_, peer, err := h.Enter(&guest{near, at, who})
+	_, peer, err := h.Enter(&fakeConn{near, at, who})
 	if err == nil {
 		return peer.Leave, refused
 	}
 	var f wire.Frame
 	if err := far.Recv(&f); err != nil || f.Kind != wire.KindRefuse || wire.ParseControl(&f, &refused) != nil {
-		h.Fatalf("who is not let in is told %v, %v", f.Kind, err)
+		h.Fatalf("got frame %v (error %v) instead of a refusal", f.Kind, err)
 	}
 	return nil, refused
 }
 
 var observer = wire.Hello{Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: "guest", Secret: secret}
 
-// TestBound: a peer is let in as often as the job's size allows, and then told in one line that it has enough. Others
-// are let in all the while: another machine, another certificate on the same one. Who has left makes room.
+// TestBound checks the limit on the connections of one peer. It grows with the job, a rejected peer receives one line
+// with the reason, and the limit does not affect another machine or another certificate on the same machine. Closing a
+// connection makes room for another.
 func TestBound(t *testing.T) { synctest.Test(t, bound) }
 
 func bound(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.Expect(10)
 	const most = admission.Least + 10*admission.PerPlace
 	worker, server := keys.Identity{Role: keys.Worker, Name: "w"}, keys.Identity{Role: keys.Server, Name: "s"}
 	hello := observer
 	var leaves []func()
 	for i := range most {
-		leave, refused := h.comes(fmt.Sprintf("10.0.0.4:%d", 1000+i), worker, hello)
+		leave, refused := h.connect(fmt.Sprintf("10.0.0.4:%d", 1000+i), worker, hello)
 		if leave == nil {
 			t.Fatalf("connection %d of %d: %s", i, most, refused.Reason)
 		}
 		leaves = append(leaves, leave)
 	}
-	want := fmt.Sprintf("worker/w at 10.0.0.4 has %d connections to this process already, and one peer may have no "+
-		"more; end some of them", most)
+	want := fmt.Sprintf("worker/w at 10.0.0.4 already has %d connections to this process, the limit for one "+
+		"peer; close some of them", most)
 	for i := range 3 {
-		leave, refused := h.comes("10.0.0.4:9", worker, hello)
+		leave, refused := h.connect("10.0.0.4:9", worker, hello)
 		if leave != nil || refused.Reason != want || !refused.Again || h.Refused() != int64(i+1) {
-			t.Fatalf("one more: let in %v, %+v, %d counted; want %q", leave != nil, refused, h.Refused(), want)
+			t.Fatalf("connection above the limit: admitted %v, refusal %+v, %d refused; want %q", leave != nil,
+				refused, h.Refused(), want)
 		}
 	}
 	if n := strings.Count(h.log.String(), want); n != 3 {
-		t.Errorf("the log says so %d times: %s", n, &h.log)
+		t.Errorf("logged %d times, want 3: %s", n, &h.log)
 	}
 	for what, c := range map[string]struct {
 		at  string
@@ -116,26 +119,26 @@ func bound(t *testing.T) {
 		"another certificate there":       {"10.0.0.4:9", server},
 		"another machine's other address": {"[fd00:0:0:1::4]:9", worker},
 	} {
-		if leave, refused := h.comes(c.at, c.who, hello); leave == nil {
+		if leave, refused := h.connect(c.at, c.who, hello); leave == nil {
 			t.Errorf("%s: %s", what, refused.Reason)
 		}
 	}
 	leaves[7]()
-	if leave, refused := h.comes("10.0.0.4:9", worker, hello); leave == nil {
-		t.Errorf("after one has left: %s", refused.Reason)
+	if leave, refused := h.connect("10.0.0.4:9", worker, hello); leave == nil {
+		t.Errorf("after a connection closed: %s", refused.Reason)
 	}
-	h.Expect(11) // somebody has joined
+	h.Expect(11) // another worker joined
 	for range admission.PerPlace {
-		if leave, refused := h.comes("10.0.0.4:9", worker, hello); leave == nil {
-			t.Errorf("after the job has grown: %s", refused.Reason)
+		if leave, refused := h.connect("10.0.0.4:9", worker, hello); leave == nil {
+			t.Errorf("after the job grew: %s", refused.Reason)
 		}
 	}
-	if leave, _ := h.comes("10.0.0.4:9", worker, hello); leave != nil || h.Refused() != 4 {
-		t.Errorf("beyond that: let in %v, %d counted", leave != nil, h.Refused())
+	if leave, _ := h.connect("10.0.0.4:9", worker, hello); leave != nil || h.Refused() != 4 {
+		t.Errorf("above the new limit: admitted %v, %d refused", leave != nil, h.Refused())
 	}
 }
 
-// TestPeers: which connections are of one peer.
+// TestPeers checks which addresses count as the same peer.
 func TestPeers(t *testing.T) { synctest.Test(t, peers) }
 
 func peers(t *testing.T) {
@@ -145,37 +148,37 @@ func peers(t *testing.T) {
 	}{
 		"two ports":                          {[2]string{"10.0.0.4:1", "10.0.0.4:2"}, true},
 		"two machines":                       {[2]string{"10.0.0.4:1", "10.0.0.5:1"}, false},
-		"a network of version 6":             {[2]string{"[fd00::1]:1", "[fd00::ffff:1]:1"}, true},
-		"two networks of version 6":          {[2]string{"[fd00:0:0:1::1]:1", "[fd00:0:0:2::1]:1"}, false},
-		"with a zone":                        {[2]string{"[fe80::1%eth0]:1", "[fe80::1%eth1]:1"}, true},
-		"version 4 in version 6":             {[2]string{"[::ffff:10.0.0.4]:1", "[::ffff:10.0.0.5]:1"}, false},
+		"one IPv6 network":                   {[2]string{"[fd00::1]:1", "[fd00::ffff:1]:1"}, true},
+		"two IPv6 networks":                  {[2]string{"[fd00:0:0:1::1]:1", "[fd00:0:0:2::1]:1"}, false},
+		"IPv6 zones":                         {[2]string{"[fe80::1%eth0]:1", "[fe80::1%eth1]:1"}, true},
+		"IPv4-mapped IPv6":                   {[2]string{"[::ffff:10.0.0.4]:1", "[::ffff:10.0.0.5]:1"}, false},
 		"a process over a Unix socket":       {[2]string{"process 7 (Unix socket)", "process 7 (Unix socket)"}, true},
 		"two processes over the Unix socket": {[2]string{"process 7 (Unix socket)", "process 8 (Unix socket)"}, false},
 	} {
-		h := newHouse(t)
+		h := newFixture(t)
 		for range admission.Least {
-			if leave, refused := h.comes(c.addrs[0], keys.Identity{}, observer); leave == nil {
+			if leave, refused := h.connect(c.addrs[0], keys.Identity{}, observer); leave == nil {
 				t.Fatal(refused.Reason)
 			}
 		}
-		if leave, refused := h.comes(c.addrs[1], keys.Identity{}, observer); (leave == nil) != c.same {
-			t.Errorf("%s: let in %v: %s", name, leave != nil, refused.Reason)
+		if leave, refused := h.connect(c.addrs[1], keys.Identity{}, observer); (leave == nil) != c.same {
+			t.Errorf("%s: admitted %v: %s", name, leave != nil, refused.Reason)
 		}
 	}
 }
 
-// TestAtOnce: who comes at once, and leaves at once, is counted right.
-func TestAtOnce(t *testing.T) { synctest.Test(t, atOnce) }
+// TestConcurrent checks the connection count while peers connect and disconnect concurrently.
+func TestConcurrent(t *testing.T) { synctest.Test(t, concurrent) }
 
-func atOnce(t *testing.T) {
-	h := newHouse(t)
+func concurrent(t *testing.T) {
+	h := newFixture(t)
 	var all sync.WaitGroup
 	turns := make(chan struct{}, 1)
 	for range 8 {
 		all.Go(func() {
 			for range 100 {
-				turns <- struct{}{} // one connection is accepted after the other
-				leave, refused := h.comes("10.0.0.4:1", keys.Identity{}, observer)
+				turns <- struct{}{} // accept connections one at a time
+				leave, refused := h.connect("10.0.0.4:1", keys.Identity{}, observer)
 				<-turns
 				if leave == nil {
 					t.Errorf("refused: %s", refused.Reason)
@@ -191,21 +194,21 @@ func atOnce(t *testing.T) {
 	}
 }
 
-// TestGreeting: who does not show the secret is not let in, and counts for nobody; who says nothing where that is usual
-// makes no noise.
-func TestGreeting(t *testing.T) { synctest.Test(t, greeting) }
+// TestHandshake checks that a peer without the secret is rejected and uses up no limit, and that Visited silences the
+// warning about connections without a handshake.
+func TestHandshake(t *testing.T) { synctest.Test(t, handshake) }
 
-func greeting(t *testing.T) {
-	h := newHouse(t)
+func handshake(t *testing.T) {
+	h := newFixture(t)
 	stranger := observer
 	stranger.Secret = "a guess"
 	for range admission.Least + 1 {
-		if leave, refused := h.comes("10.0.0.4:1", keys.Identity{}, stranger); leave != nil || refused.Again {
-			t.Fatalf("a stranger: let in %v, %+v", leave != nil, refused)
+		if leave, refused := h.connect("10.0.0.4:1", keys.Identity{}, stranger); leave != nil || refused.Again {
+			t.Fatalf("wrong secret: admitted %v, %+v", leave != nil, refused)
 		}
 	}
-	if leave, refused := h.comes("10.0.0.4:1", keys.Identity{}, observer); leave == nil || h.Refused() != 0 {
-		t.Errorf("after strangers: %s, %d counted", refused.Reason, h.Refused())
+	if leave, refused := h.connect("10.0.0.4:1", keys.Identity{}, observer); leave == nil || h.Refused() != 0 {
+		t.Errorf("after rejected handshakes: %s, %d refused", refused.Reason, h.Refused())
 	}
 	for _, visited := range []bool{false, true} {
 		h.Visited = visited
@@ -221,19 +224,18 @@ func greeting(t *testing.T) {
 		far.Close()
 		_, _, err = h.Enter(near)
 		near.Close()
-		if err == nil || strings.Contains(h.log.String(), "did not say who") == visited {
+		if err == nil || strings.Contains(h.log.String(), "handshake failed") == visited {
 			t.Errorf("visited %v: %v, %s", visited, err, &h.log)
 		}
 	}
 }
 
-// TestBudgets: what is queued on all connections of a peer is counted together, and for no other peer; there is room
-// for what all places of the job may leave unread, however many there are by then. Nothing is left of it on connections
-// that are closed.
+// TestBudgets checks that one budget covers all connections of a peer, that peers do not share budgets, and that the
+// budget follows the size of the job. Closing a connection frees its share.
 func TestBudgets(t *testing.T) { synctest.Test(t, budgets) }
 
 func budgets(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	enter := func(at string) (near transport.Conn, peer *admission.Peer) {
 		far, err := h.network.Host("guest").Dial(t.Context(), "house/1")
 		if err != nil {
@@ -247,7 +249,7 @@ func budgets(t *testing.T) {
 		if err := far.Send(wire.Control(wire.KindHello, observer)); err != nil {
 			t.Fatal(err)
 		}
-		_, peer, err = h.Enter(&guest{near, at, keys.Identity{}})
+		_, peer, err = h.Enter(&fakeConn{near, at, keys.Identity{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -257,7 +259,7 @@ func budgets(t *testing.T) {
 	two, same := enter("10.0.0.4:2")
 	_, other := enter("10.0.0.5:1")
 	if peer != same || peer == other {
-		t.Fatal("the connections of a peer, and of no other, share budgets")
+		t.Fatal("budgets are not per peer")
 	}
 	f := wire.Frame{Header: wire.Header{Kind: wire.KindRows}, Payload: make([]byte, 1<<20)}
 	const bytes = 1<<20 + wire.HeaderBytes
@@ -267,7 +269,7 @@ func budgets(t *testing.T) {
 		}
 	}
 	if peer.Unread.Held() != 3*bytes || other.Unread.Held() != 0 {
-		t.Errorf("of %d bytes that are not read %d count, and %d for somebody else", 3*bytes, peer.Unread.Held(),
+		t.Errorf("%d unread bytes: counted %d, and %d for the other peer", 3*bytes, peer.Unread.Held(),
 			other.Unread.Held())
 	}
 	for places := range 3 {
@@ -275,7 +277,7 @@ func budgets(t *testing.T) {
 		room := int64(admission.Spare+places) * admission.PlaceBytes
 		for what, b := range map[string]*transport.Budget{"unread": peer.Unread, "waiting": peer.Waiting} {
 			if left := room - b.Held(); b.Take(left+1) || !b.Take(left) {
-				t.Errorf("%d places: %s has not room for %d", places, what, room)
+				t.Errorf("with %d members, the %s budget is not %d bytes", places, what, room)
 			} else {
 				b.Give(left)
 			}
@@ -283,28 +285,28 @@ func budgets(t *testing.T) {
 	}
 	two.Close()
 	if peer.Unread.Held() != bytes {
-		t.Errorf("after one was closed %d bytes count, want %d", peer.Unread.Held(), bytes)
+		t.Errorf("after closing one connection: %d bytes, want %d", peer.Unread.Held(), bytes)
 	}
 	one.Close()
 	if peer.Unread.Held() != 0 {
-		t.Errorf("after both were closed %d bytes count", peer.Unread.Held())
+		t.Errorf("after closing both connections: %d bytes, want 0", peer.Unread.Held())
 	}
 	peer.Leave()
 	if _, again := enter("10.0.0.4:3"); again != peer {
-		t.Error("who still has a connection has another budget")
+		t.Error("a peer with an open connection got a new budget")
 	}
 	peer.Leave()
 	peer.Leave()
 	if _, again := enter("10.0.0.4:4"); again == peer {
-		t.Error("who had no connection any more is still known")
+		t.Error("a peer without connections was not forgotten")
 	}
 }
 
-// TestFlood: however many connections say nothing, a process's log has a line for the first, and then one for each
-// second; other kinds are written immediately.
+// TestFlood checks that many failed handshakes are logged once immediately and then at most once a second, and that
+// messages of other kinds are still logged immediately.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		h.Door.Log = httpdebug.NewLog(&h.log, httpdebug.Text)
 		const many = 2000
 		for range many {
@@ -318,23 +320,23 @@ func TestFlood(t *testing.T) {
 			}
 			far.Close()
 			if _, _, err := h.Enter(near); err == nil {
-				t.Fatal("a silent peer is let in")
+				t.Fatal("a silent peer was admitted")
 			}
 			near.Close()
 		}
 		wrong := observer
 		wrong.Secret = "another"
-		if leave, _ := h.comes("10.0.0.7:1", keys.Identity{}, wrong); leave != nil {
-			t.Error("a peer with another secret is let in")
+		if leave, _ := h.connect("10.0.0.7:1", keys.Identity{}, wrong); leave != nil {
+			t.Error("a peer with another secret was admitted")
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		seconds := 60
 		if n := strings.Count(h.log.String(), "\n"); n < 2 || n > seconds || h.log.Len() > seconds*300 {
-			t.Errorf("%d lines, of %d bytes, for %d connections", n, h.log.Len(), many)
+			t.Errorf("logged %d lines (%d bytes) for %d connections", n, h.log.Len(), many)
 		}
 		if !strings.Contains(h.log.String(), " more=") {
-			t.Errorf("the others are not counted: %s", &h.log)
+			t.Errorf("skipped lines are not counted: %s", &h.log)
 		}
 	})
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// The roles that may send each kind of message. What a message may contain has bounds of its own, which its
-// receiver checks. docs/design/security.md shows the tables.
+// The roles that may send each kind of message. Receivers check the contents separately. The tables are documented in
+// docs/design/security.md.
 
-// table is who may send a kind of message; nobody may send what it does not have.
+// table lists the roles that may send each kind of message. No role may send a kind that is missing.
 type table [math.MaxUint8 + 1][]wire.Role
 
 var (
@@ -19,7 +19,7 @@ var (
 	workers     = []wire.Role{wire.RoleWorker}
 	supervisors = []wire.Role{wire.RoleSupervisor}
 	clients     = []wire.Role{wire.RoleWorker, wire.RoleObserver}
-	changers    = []wire.Role{wire.RoleWorker, wire.RoleServer} // a server's are entries of a shard's log
+	changers    = []wire.Role{wire.RoleWorker, wire.RoleServer} // a server sends these as entries of a shard's log
 )
 
 var toCoordinator = table{
@@ -27,7 +27,7 @@ var toCoordinator = table{
 	wire.KindWorkerStatus: workers,
 	wire.KindTable:        workers,
 	wire.KindReport:       workers,
-	// a worker of itself: it leaves; an observer of its processes: it is a host
+	// A worker reports itself when it leaves. An observer reports the processes of its host.
 	wire.KindExited: {wire.RoleSupervisor, wire.RoleWorker, wire.RoleObserver},
 	wire.KindOrder:  supervisors,
 	wire.KindEcho:   clients,
@@ -60,12 +60,12 @@ var toServer = table{
 	wire.KindCut:      servers,
 }
 
-// ToCoordinator refuses a message of a kind that its sender's role may not send to a coordinator.
+// ToCoordinator returns an error if the role may not send messages of this kind to a coordinator.
 func ToCoordinator(role wire.Role, kind wire.Kind) error {
 	return toCoordinator.check(role, kind, wire.RoleCoordinator)
 }
 
-// ToServer refuses a message of a kind that its sender's role may not send to a server.
+// ToServer returns an error if the role may not send messages of this kind to a server.
 func ToServer(role wire.Role, kind wire.Kind) error {
 	return toServer.check(role, kind, wire.RoleServer)
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys/authority"
 )
 
-// caller is one kind of those who call.
+// caller is one kind of caller.
 type caller struct {
-	name   string // of its row
-	who    string // as the log has it; "": it does not come so far
+	name   string // of its row in the table
+	who    string // name in the log; "": never reaches the gate
 	ring   *keys.Ring
 	shows  string
 	addr   string
 	host   string
 	origin string
-	then   func() // what happens once it has connected; nil: nothing
+	then   func() // run after connecting; may be nil
 }
 
-// client returns how the caller calls whom; end ends its connections.
+// client returns an HTTP client and a base URL for the caller; end closes its connections.
 func (c *caller) client() (tool *http.Client, url string, end func()) {
 	t := &http.Transport{}
 	url = "http://" + c.addr
@@ -47,15 +47,15 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// crossing has each kind of caller make each call there is.
+// crossing makes every call with every kind of caller.
 type crossing struct {
 	*testing.T
 	heardJob
-	dir     string // the job's keys
+	dir     string // directory of the job's keys
 	ours    *authority.Authority
-	own     *keys.Ring // the coordinator's
-	keyed   string     // the address of the job with keys
-	plain   string     // and of the one without
+	own     *keys.Ring // the coordinator's keys
+	keyed   string     // address of the job with keys
+	plain   string     // address of the job without keys
 	rights  map[string]map[string]string
 	callers []*caller
 }
@@ -78,7 +78,7 @@ func (c *crossing) ring(folder string) *keys.Ring {
 	return r
 }
 
-// at is the authority by a clock that shows so much more than this machine's.
+// at returns the authority with a clock that is ahead of this machine's.
 func (c *crossing) at(ahead time.Duration) *authority.Authority {
 	c.Helper()
 	a, err := authority.Open(c.dir, func() time.Time { return time.Now().Add(ahead) })
@@ -93,7 +93,7 @@ func (c *crossing) add(name, who string, ring *keys.Ring, shows string) *caller 
 	return added
 }
 
-// certificates are callers who show one.
+// certificates adds the callers with certificates.
 func (c *crossing) certificates() {
 	rings := map[keys.Role]*keys.Ring{}
 	for _, role := range keys.Roles {
@@ -115,7 +115,7 @@ func (c *crossing) certificates() {
 	c.add("certificate of an operator of another job", "", c.ring(keys.Folder(others, keys.Operator)), "")
 }
 
-// operator makes keys of an operator.
+// operator issues keys for an operator.
 func (c *crossing) operator(a *authority.Authority, name string) *keys.Ring {
 	c.Helper()
 	h, err := a.Issue(keys.Operator, name, time.Hour)
@@ -123,7 +123,7 @@ func (c *crossing) operator(a *authority.Authority, name string) *keys.Ring {
 	return c.ring(h.Folder)
 }
 
-// revoke revokes what has a name or a number, which the coordinator knows when it returns.
+// revoke revokes a name or serial number. The coordinator knows about it when revoke returns.
 func (c *crossing) revoke(name string) {
 	c.Helper()
 	_, err := c.ours.Revoke([]string{name})
@@ -131,7 +131,7 @@ func (c *crossing) revoke(name string) {
 	must(c.T, c.own.Refresh())
 }
 
-// tokens are callers who show no certificate.
+// tokens adds the callers with tokens and no certificate.
 func (c *crossing) tokens() {
 	bare, err := keys.Trusting(filepath.Join(c.dir, "ca"), "job")
 	must(c.T, err)
@@ -155,7 +155,7 @@ func (c *crossing) tokens() {
 	c.add("nothing, and without TLS", "", nil, "")
 }
 
-// secrets are callers of the job without keys.
+// secrets adds the callers of the job without keys.
 func (c *crossing) secrets() {
 	for _, x := range []struct{ name, who, shows string }{
 		{"the run's secret", "a holder of the run's secret", secret},
@@ -176,7 +176,7 @@ func (c *crossing) secrets() {
 	}
 }
 
-// articled is a name with who has it.
+// articled appends a role with its article, as in "token of an operator".
 func articled(what string, role keys.Role) string {
 	if role == keys.Operator {
 		return what + " an " + string(role)

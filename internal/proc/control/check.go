@@ -12,19 +12,21 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// check refuses a change that no job can make. It needs no knowledge of the job.
+// check returns an error for a change that is invalid for every job.
 func (s *Scale) check() error {
 	switch {
 	case s.Workers == 0 && len(s.Leave) == 0:
-		return fmt.Errorf("%w: name how many workers should take part (workers), or which slots leave (leave)",
+		return fmt.Errorf("%w: set either the number of workers (workers) or the slots that leave (leave)",
 			perdure.ErrUsage)
 	case s.Workers != 0 && len(s.Leave) > 0:
-		return fmt.Errorf("%w: name how many workers should take part, or which slots leave, and not both",
+		return fmt.Errorf("%w: set either the number of workers or the slots that leave, not both",
 			perdure.ErrUsage)
 	case s.Workers < 0 || s.Workers > perdure.MaxSlots:
-		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, s.Workers, perdure.MaxSlots)
+		return fmt.Errorf("%w: invalid number of workers %d; choose 1 to %d", perdure.ErrUsage, s.Workers,
+			perdure.MaxSlots)
 	case s.At < 0 || s.At > perdure.MaxClock:
-		return fmt.Errorf("%w: clock %d; choose 1 to %d, or 0 for the next that no slot has begun", perdure.ErrUsage,
+		return fmt.Errorf("%w: invalid clock %d; choose 1 to %d, or 0 for the next clock that no slot has started",
+			perdure.ErrUsage,
 			s.At, perdure.MaxClock)
 	}
 	sorted := slices.Sorted(slices.Values(s.Leave))
@@ -39,17 +41,18 @@ func (s *Scale) check() error {
 	return nil
 }
 
-// noticeOf is a notice in milliseconds; 0: none.
+// noticeOf returns a preemption notice given in milliseconds; 0: none.
 func noticeOf(ms int64) (time.Duration, error) {
 	if ms < 0 || ms > MostNotice.Milliseconds() {
-		return 0, fmt.Errorf("%w: a notice of %d ms; choose 0, for as long as it takes, to %d", perdure.ErrUsage, ms,
+		return 0, fmt.Errorf("%w: invalid notice of %d ms; choose at most %d, or 0 for no time limit", perdure.ErrUsage,
+			ms,
 			MostNotice.Milliseconds())
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-// strictJSON is the codec of the JSON that scripts write by hand. It refuses fields that a message does not have: a
-// misspelt one would be left out, and the call would do something else.
+// strictJSON is a JSON codec that rejects unknown fields. Scripts write this JSON by hand; a misspelled field would be
+// ignored, and the call would do something else.
 type strictJSON string
 
 // Name implements connect.Codec.
@@ -73,4 +76,4 @@ func (strictJSON) Unmarshal(text []byte, m any) error {
 	return protojson.Unmarshal(text, p)
 }
 
-var errNoMessage = errors.New("the control API has messages of its schema only")
+var errNoMessage = errors.New("not a message of the control API's schema")

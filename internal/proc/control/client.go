@@ -17,16 +17,16 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// Client is a job's control API as seen from another process. It is a Backend.
+// Client is a client of a job's control API. It implements Backend.
 type Client struct {
 	addr string
 	ring *keys.Ring // nil: the job has no keys
 	rpc  controlv1.ControlClient
 }
 
-// NewClient returns a client of the coordinator at addr: "host:port", or a URL
-// that begins with http:// or https://. It shows the run's secret, and of a job with keys the certificate of its ring,
-// nil: it has none. It connects when it is first used; each call ends with its context at the latest.
+// NewClient returns a client of the coordinator at addr, which is "host:port" or a URL that starts with http:// or
+// https://. It presents the run's secret and, for a job with keys, the certificate in ring, which may be nil. It
+// connects on first use. Each call ends when its context is done.
 func NewClient(addr string, secret perdure.Secret, ring *keys.Ring) *Client {
 	url, caller := addr, http.DefaultClient
 	if !strings.Contains(addr, "://") {
@@ -40,13 +40,13 @@ func NewClient(addr string, secret perdure.Secret, ring *keys.Ring) *Client {
 		}}
 	}
 	return &Client{addr, ring, controlv1.NewControlClient(caller, url,
-		connect.WithReadMaxBytes(maxResponseBytes), connect.WithInterceptors(showing(secret)))}
+		connect.WithReadMaxBytes(maxResponseBytes), connect.WithInterceptors(addSecret(secret)))}
 }
 
 var _ Backend = (*Client)(nil)
 
-// showing shows the secret with each call.
-func showing(secret perdure.Secret) connect.UnaryInterceptorFunc {
+// addSecret adds the secret to each call.
+func addSecret(secret perdure.Secret) connect.UnaryInterceptorFunc {
 	return func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
 			if secret != "" {
@@ -57,7 +57,7 @@ func showing(secret perdure.Secret) connect.UnaryInterceptorFunc {
 	}
 }
 
-// StatusJSON is Status as the API's JSON has it, for programs.
+// StatusJSON returns Status as JSON, for programs.
 func (c *Client) StatusJSON(ctx context.Context) ([]byte, error) {
 	r, err := c.rpc.Status(ctx, &controlv1.StatusRequest{})
 	if err != nil {
@@ -92,10 +92,10 @@ func (c *Client) Fault(ctx context.Context, spec string) (string, error) {
 
 // Scale implements Backend.
 func (c *Client) Scale(ctx context.Context, s Scale) (string, error) {
-	// A number that the message has no room for would arrive as another one.
+	// An integer that does not fit into the message would be truncated.
 	odd := func(n int) bool { return int(int32(n)) != n }
 	if odd(s.Workers) || slices.ContainsFunc(s.Leave, func(slot perdure.Slot) bool { return odd(int(slot)) }) {
-		return "", fmt.Errorf("%w: no job has that many workers, or a slot of such a number; a job has at most %d",
+		return "", fmt.Errorf("%w: number of workers or slot out of range; a job has at most %d slots",
 			perdure.ErrUsage, perdure.MaxSlots)
 	}
 	req := &controlv1.ScaleRequest{Workers: int32(s.Workers), At: int64(s.At)}
@@ -106,7 +106,7 @@ func (c *Client) Scale(ctx context.Context, s Scale) (string, error) {
 	return r.GetAccepted(), c.failed(ctx, err)
 }
 
-// milliseconds rounds away from 0, which would be another notice.
+// milliseconds rounds away from 0, because a notice of 0 means something else.
 func milliseconds(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	switch rest := d % time.Millisecond; {

@@ -1,15 +1,12 @@
-// Package control implements the control API of a job, with which people, scripts and the dashboard watch it and
-// steer it. It speaks Connect, so that one schema (control/v1/control.proto) serves Go, Python, curl and the
-// browser.
+// Package control implements the control API of a job, through which people, scripts and the dashboard observe and
+// control it. It uses Connect, so that one schema (control/v1/control.proto) serves Go, Python, curl and browsers.
 //
-// [Backend] is the API in plain Go values. The coordinator implements it and
-// hands it to [NewHandler]; [NewClient] gives the same interface to whoever
-// asks from outside. An error keeps its kind on the way: what errors.Is calls
-// [perdure.ErrUsage], [perdure.ErrStopped], [perdure.ErrFenced] or
-// [perdure.ErrRefused] at the coordinator, it calls so at the client, with the
-// same message.
+// [Backend] is the API in plain Go values. The coordinator implements it and passes it to [NewHandler]. [NewClient]
+// returns the same interface for callers in other processes. Errors keep their kind in transit: errors.Is reports
+// [perdure.ErrUsage], [perdure.ErrStopped], [perdure.ErrFenced] or [perdure.ErrRefused] at the client as it does at the
+// coordinator, with the same message.
 //
-// Everything here is safe for concurrent use, as far as the Backend is.
+// All of the package is safe for concurrent use if the Backend is.
 package control
 
 import (
@@ -21,70 +18,70 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Backend is a job that can be watched and steered. Its methods may be called
-// concurrently, and return soon: none waits for the job.
+// Backend is a job that can be observed and controlled. Its methods may be called concurrently. They return soon and do
+// not wait for the job.
 type Backend interface {
-	// Status says how the job is doing.
+	// Status returns the state of the job.
 	Status(ctx context.Context) (Status, error)
-	// View returns the job's present view.
+	// View returns the job's current view.
 	View(ctx context.Context) (words.View, error)
-	// Fault adds a fault, KIND:TARGET@WHEN[+FOR], and says in words what will
-	// happen. A spec that does not parse, or that has no target in this job, gives
-	// perdure.ErrUsage.
+	// Fault adds a fault, KIND:TARGET@WHEN[+FOR], and returns a description of what will happen. It returns
+	// perdure.ErrUsage if spec is invalid or its target does not exist in this job.
 	Fault(ctx context.Context, spec string) (accepted string, err error)
-	// Scale lets workers join or leave, and says in words what will happen. What
-	// cannot be gives perdure.ErrUsage; while another change is being made, or when
-	// the job is over, perdure.ErrRefused and perdure.ErrStopped.
+	// Scale lets workers join or leave, and returns a description of what will happen. It returns perdure.ErrUsage for
+	// an impossible change, perdure.ErrRefused while another change is in progress, and perdure.ErrStopped when the job
+	// is over.
 	Scale(ctx context.Context, s Scale) (accepted string, err error)
-	// Drain has others take over what a server holds, or all servers of a host, whose
-	// workers leave. It returns who is to end; Status says how far that has come. Who is not
-	// there gives perdure.ErrUsage, what nobody could take over perdure.ErrRefused.
+	// Drain moves the replicas of a server, or of all servers of a host, to other servers, and lets the host's workers
+	// leave. It returns the processes that will end; Status reports the progress. It returns perdure.ErrUsage if the
+	// server or host does not exist, and perdure.ErrRefused if no other process can take over.
 	Drain(ctx context.Context, d Drain) (Draining, error)
-	// Stop ends the job in order, without waiting for the end. A job that is over
-	// gives perdure.ErrStopped.
+	// Stop ends the job gracefully, without waiting for the end. It returns perdure.ErrStopped if the job is already
+	// over.
 	Stop(ctx context.Context) error
 }
 
-// Scale is a change of who takes part in a job.
+// Scale is a change of the slots that participate in a job.
 type Scale struct {
-	Workers int            // how many are to take part; 0: Leave says it
+	Workers int            // desired number of workers; 0: see Leave
 	Leave   []perdure.Slot // slots that leave
-	At      perdure.Clock  // from this clock on, or nothing changes; 0: from the next that no slot has begun
+	// The clock of the change; it fails if that has started. 0: the next clock that no slot has started.
+	At perdure.Clock
 }
 
-// Drain says who is to hand over what is held there, and to end.
+// Drain selects the processes that hand over their replicas and end.
 type Drain struct {
-	Who    string        // server:N, or the name of a host
-	Notice time.Duration // how long they have; 0: as long as it takes, or as the host was told
+	Who    string        // server:N, or a host's name
+	Notice time.Duration // time limit; 0: no limit, or the host's own notice
 }
 
-// MostNotice bounds a notice: who has longer needs none.
+// MostNotice is the maximum notice. With more time, a notice is pointless.
 const MostNotice = 24 * time.Hour
 
-// Draining is what a Drain has begun.
+// Draining lists the processes that a Drain has told to end.
 type Draining struct {
 	Places []DrainedPlace
 }
 
-// DrainedPlace is a place whose process is to end.
+// DrainedPlace identifies a process that will end.
 type DrainedPlace struct {
 	Role        string // server or worker
 	Index       int
 	Incarnation perdure.Incarnation
 }
 
-// State says what a job is doing.
+// State is the state of a job.
 type State string
 
 // The states of a job.
 const (
 	StateStarting   State = "starting"   // some slot or shard has never had a process
 	StateTraining   State = "training"   // every shard is served
-	StateRecovering State = "recovering" // some shard is in an outage, or the job is rolling back
+	StateRecovering State = "recovering" // some shard is unavailable, or the job is rolling back
 	StateDone       State = "done"       // every slot has finished its clocks
 )
 
-// Status says how a job is doing.
+// Status describes the state of a job.
 type Status struct {
 	Job             string // the job's id
 	Workload        string
@@ -102,19 +99,19 @@ type Status struct {
 	Processes       []Process
 	LastEvent       string // one line
 	Recovery        perdure.Recovery
-	NoReplace       bool   // a dead server's place stays empty
+	NoReplace       bool   // dead servers are not replaced
 	Coordinator     string // the address at which processes join the job
-	// Saving is how often a checkpoint is made where the job chooses that; nil: it does not.
+	// Saving is the checkpoint interval if the job chooses it; nil: the job does not choose it.
 	Saving *words.Saving
-	// RegistryAway says that the coordinator waits for its registry; nil: it does not. Of processes this status has
-	// what was known when that began, and of decisions those that are recorded.
+	// RegistryAway is set while the coordinator waits for its registry. Then the status shows the processes as last
+	// fieldCache and the decisions as last recorded.
 	RegistryAway *Away
 }
 
-// Away is a coordinator's waiting for its registry.
+// Away describes how long a coordinator has waited for its registry, and why.
 type Away struct {
 	Seconds float64 // so far
-	Why     string  // the last try has failed; "": none has yet
+	Why     string  // error of the last attempt; "" if none has failed yet
 }
 
 // Process is one process of the job.
@@ -125,35 +122,34 @@ type Process struct {
 	Incarnation perdure.Incarnation
 	State       ProcessState
 	Clock       perdure.Clock // worker: its clock; server: MinClock of its shards
-	Draining    bool          // a server that is to end, and hands over what it holds
-	KeptBytes   int64         // of a worker: of updates that it keeps until they are in a checkpoint
-	// Unread is how many records of the update log the rows of a server's shards lack; nil:
-	// there is no such log, or it is not known.
+	Draining    bool          // the server is draining and will end
+	KeptBytes   int64         // of a worker: bytes of updates that are not in a checkpoint yet
+	// Unread is the number of update log records that a server's shards have not applied; nil: no update log, or
+	// unknown.
 	Unread *int64
-	// Outage is what a worker goes on without; nil: nothing is out, or it waits.
+	// Outage lists the unavailable shards that a worker continues without; nil: none, or the worker waits.
 	Outage *perdure.WorkerOutage
-	Host   string // the name of the host that has started it; "": none has, or it is not connected
-	Shards int    // of a server: how many it holds, or begins to hold
-	Bytes  int64  // of their rows, as far as it has said
-	// Drained is the newest incarnation of a server's place of which others have taken over all.
+	Host   string // name of the host that started it; "": none, or disconnected
+	Shards int    // of a server: shards that it holds or is about to hold
+	Bytes  int64  // size of their rows, as last reported
+	// Drained is the newest incarnation of the server whose replicas other servers have all taken over.
 	Drained perdure.Incarnation
 
-	words.Resources // zero: not known
-	words.Span      // of a slot: when it takes part
+	words.Resources // zero: unknown
+	words.Span      // of a slot: its membership interval
 }
 
-// ProcessState says whether a process lives, as far as the coordinator knows.
+// ProcessState is the state of a process, as known to the coordinator.
 type ProcessState string
 
 // The states of a process.
 const (
 	ProcessStarting ProcessState = "starting"
 	ProcessLive     ProcessState = "live"
-	ProcessSuspect  ProcessState = "suspect" // silent, and not yet given up
+	ProcessSuspect  ProcessState = "suspect" // silent, but not yet considered dead
 	ProcessDead     ProcessState = "dead"
-	ProcessLeft     ProcessState = "left" // its slot has done the last of its clocks
+	ProcessLeft     ProcessState = "left" // its slot has finished its last clock
 )
 
-// ErrUnreachable wraps what a Client returns when nobody answers as a
-// coordinator at its address.
+// ErrUnreachable is wrapped by a Client's errors if no coordinator answers at its address.
 var ErrUnreachable = errors.New("control: no coordinator answers")

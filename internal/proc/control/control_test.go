@@ -61,16 +61,15 @@ func serve(t *testing.T, job Backend) string {
 	return s.URL
 }
 
-// fill sets every field below v to a value that is not zero and differs from
-// its neighbours'.
+// fill sets every field below v to a nonzero value that differs from its neighbours.
 func fill(t *testing.T, v reflect.Value, next *int) {
 	t.Helper()
 	*next++
-	if c, ok := v.Addr().Interface().(*perdure.Consistency); ok { // a word on the wire
+	if c, ok := v.Addr().Interface().(*perdure.Consistency); ok { // a string in messages
 		*c = perdure.Consistency{Kind: perdure.SSP, Staleness: perdure.Clock(*next)}
 		return
 	}
-	if r, ok := v.Addr().Interface().(*perdure.Recovery); ok { // likewise
+	if r, ok := v.Addr().Interface().(*perdure.Recovery); ok { // also a string in messages
 		*r = perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2 + *next, Every: perdure.Clock(*next)}
 		return
 	}
@@ -122,12 +121,12 @@ func TestEveryFieldArrives(t *testing.T) {
 		t.Errorf("drain: got %+v, %v\nwant %+v", ends, err, job.ends)
 	}
 	if job.drain != (Drain{Who: "a", Notice: 25 * time.Second}) {
-		t.Errorf("the job was asked for %+v", job.drain)
+		t.Errorf("the job received %+v", job.drain)
 	}
 }
 
-// The names that other programs see, each with its own value: two settings that
-// are exchanged on the way there and back would arrive all the same.
+// TestTableAsJSON checks the field names that other programs see. Two settings swapped in both directions would pass
+// the round-trip test.
 func TestTableAsJSON(t *testing.T) {
 	job := fakeJob{view: words.View{Tables: []perdure.TableSpec{{
 		Name: "w", Rows: 1, Sparse: true, Dim: 2, Evict: 3, NonFinite: perdure.AllowNonFinite,
@@ -173,7 +172,7 @@ func TestNothingArrivesAsNothing(t *testing.T) {
 
 func TestFaultScaleAndStopReachTheJob(t *testing.T) {
 	var job fakeJob
-	// An address without a scheme is how the command line writes it.
+	// The command line passes an address without a scheme.
 	c := NewClient(strings.TrimPrefix(serve(t, &job), "http://"), "", nil)
 	accepted, err := c.Fault(t.Context(), "kill:server:0@clock:20")
 	if err != nil || accepted != "accepted kill:server:0@clock:20" {
@@ -234,7 +233,7 @@ func TestNoCoordinatorThere(t *testing.T) {
 	gone.Close()
 	for name, addr := range map[string]string{
 		"another server": other.URL,
-		"nobody":         gone.URL,
+		"closed":         gone.URL,
 		"not an address": "::",
 	} {
 		_, err := NewClient(addr, "", nil).Status(t.Context())
@@ -263,7 +262,7 @@ func TestUnknownConsistencyIsAnErrorNotAPanic(t *testing.T) {
 	}
 }
 
-// TestPlainHTTP pins the API as curl, Python and browsers use it.
+// TestPlainHTTP pins the API as used by curl, Python and browsers.
 func TestPlainHTTP(t *testing.T) {
 	loss := 0.25
 	job := fakeJob{status: Status{Job: "j1", Clock: 7, State: StateTraining, Loss: &loss}}
@@ -305,7 +304,7 @@ func TestPlainHTTP(t *testing.T) {
 	}
 }
 
-// TestRequestsAreBounded sends more than a request may hold.
+// TestRequestsAreBounded sends a request above the size limit.
 func TestRequestsAreBounded(t *testing.T) {
 	var job fakeJob
 	code, body := request(t, "POST", serve(t, &job)+Path+"Fault", `{"spec":"`+strings.Repeat("x", maxRequestBytes)+`"}`)
@@ -314,8 +313,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// request returns a plain HTTP request's status code and body; JSON compact,
-// because protobuf puts spaces in at random.
+// request returns the status code and body of a plain HTTP request. It compacts JSON, because protobuf adds random
+// spaces.
 func request(t *testing.T, method, url, body string) (code int, answer string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -353,17 +352,17 @@ func ExampleClient() {
 	// Output: training at clock 12
 }
 
-// TestRefusedInput: invalid input is answered with invalid_argument in one line, and never reaches the job.
+// TestRefusedInput checks that invalid input is answered with invalid_argument in one line, and never reaches the job.
 func TestRefusedInput(t *testing.T) {
 	job := &untouched{T: t}
 	url := serve(t, job)
 	long := strings.Repeat("9", 5000)
 	for _, c := range []struct{ call, body, want string }{
-		{"Scale", `{}`, "how many workers"},
-		{"Scale", `{"workers":0}`, "how many workers"},
-		{"Scale", `{"workers":0,"leave":[]}`, "how many workers"},
-		{"Scale", `{"workers":-1}`, "-1 workers"},
-		{"Scale", `{"workers":2147483647}`, "2147483647 workers"},
+		{"Scale", `{}`, "the number of workers"},
+		{"Scale", `{"workers":0}`, "the number of workers"},
+		{"Scale", `{"workers":0,"leave":[]}`, "the number of workers"},
+		{"Scale", `{"workers":-1}`, "workers -1"},
+		{"Scale", `{"workers":2147483647}`, "workers 2147483647"},
 		{"Scale", `{"workers":2147483648}`, "workers"},
 		{"Scale", `{"workers":1e99}`, "workers"},
 		{"Scale", `{"workers":1.5}`, "workers"},
@@ -408,30 +407,30 @@ type untouched struct {
 }
 
 func (u *untouched) Scale(_ context.Context, s Scale) (string, error) {
-	u.Errorf("a change reaches the job: %+v", s)
+	u.Errorf("a Scale call reached the job: %+v", s)
 	return "", nil
 }
 
 func (u *untouched) Drain(_ context.Context, d Drain) (Draining, error) {
-	u.Errorf("a drain reaches the job: %+v", d)
+	u.Errorf("a Drain call reached the job: %+v", d)
 	return Draining{}, nil
 }
 
 func (u *untouched) Stop(context.Context) error {
-	u.Error("a stop reaches the job")
+	u.Error("a Stop call reached the job")
 	return nil
 }
 
-// TestShortNotice: a notice of less than a millisecond does not become none.
+// TestShortNotice checks that a notice of less than a millisecond is not rounded to none.
 func TestShortNotice(t *testing.T) {
 	var job fakeJob
 	c := NewClient(serve(t, &job), "", nil)
 	if _, err := c.Drain(t.Context(), Drain{Who: "server:0", Notice: time.Microsecond}); err != nil ||
 		job.drain.Notice != time.Millisecond {
-		t.Errorf("a notice of %v, %v", job.drain.Notice, err)
+		t.Errorf("got a notice of %v, error %v", job.drain.Notice, err)
 	}
 	if _, err := c.Drain(t.Context(), Drain{Who: "server:0", Notice: -time.Microsecond}); !errors.Is(err,
 		perdure.ErrUsage) {
-		t.Errorf("a notice below 0: %v", err)
+		t.Errorf("unexpected error for a negative notice: %v", err)
 	}
 }

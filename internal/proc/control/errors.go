@@ -15,8 +15,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// kinds pairs the errors that keep their kind on the way with the Connect codes
-// that carry it. Each code stands once: the client reads the table backwards.
+// kinds maps the errors that keep their kind in transit to Connect codes. Each code occurs once, because the client
+// uses the table in reverse.
 var kinds = []struct {
 	err  error
 	code connect.Code
@@ -25,12 +25,12 @@ var kinds = []struct {
 	{perdure.ErrStopped, connect.CodeFailedPrecondition},
 	{perdure.ErrFenced, connect.CodeAborted},
 	{perdure.ErrRefused, connect.CodePermissionDenied},
-	{perdure.ErrRefused, connect.CodeUnauthenticated}, // said by the Gate alone
+	{perdure.ErrRefused, connect.CodeUnauthenticated}, // used only by the Gate
 	{context.Canceled, connect.CodeCanceled},
 	{context.DeadlineExceeded, connect.CodeDeadlineExceeded},
 }
 
-// toConnect gives a backend's error the code that carries its kind.
+// toConnect wraps a backend's error with the code for its kind.
 func toConnect(err error) error {
 	if err == nil {
 		return nil
@@ -43,8 +43,7 @@ func toConnect(err error) error {
 	return connect.NewError(connect.CodeInternal, err)
 }
 
-// remoteError is a coordinator's error as its client sees it: the message of
-// the one and the kind of the other.
+// remoteError is a coordinator's error at its client, with the original message and kind.
 type remoteError struct {
 	message string
 	kind    error
@@ -53,11 +52,11 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.message }
 func (e *remoteError) Unwrap() error { return e.kind }
 
-// spokePlain is what is left of the answer of a server that speaks TLS alone to a call that does not.
-const spokePlain = "400 Bad Request"
+// plainHTTP is part of the answer of a TLS server to a plain HTTP request.
+const plainHTTP = "400 Bad Request"
 
-// failed turns a call's error back into the backend's error. If the error did not come from a Backend, the
-// coordinator has refused the connection, or none answers.
+// failed converts a call's error back to the backend's error. An error that does not come from a Backend means that the
+// coordinator rejected the connection, or that no coordinator answers.
 func (c *Client) failed(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -69,7 +68,7 @@ func (c *Client) failed(ctx context.Context, err error) error {
 	if !errors.As(err, &said) {
 		return fmt.Errorf("control: %s: %w", c.addr, err)
 	}
-	if strings.Contains(said.Message(), spokePlain) {
+	if strings.Contains(said.Message(), plainHTTP) {
 		return fmt.Errorf("%w: the job at %s has keys; name them with --keys", perdure.ErrUsage, c.addr)
 	}
 	if !connect.IsWireError(err) {
@@ -86,18 +85,18 @@ func (c *Client) failed(ctx context.Context, err error) error {
 	return fmt.Errorf("control: the coordinator at %s: %s", c.addr, said.Message())
 }
 
-// probePatience is how long a coordinator may take to say that it does not accept a certificate.
-const probePatience = 2 * time.Second
+// probeTimeout is how long a coordinator may take to reject a certificate.
+const probeTimeout = 2 * time.Second
 
-// declined says which certificate is not accepted, if that is why a call with keys has failed; nil: it is not. In TLS
-// 1.3 the other side says so only after the handshake, when a request may be on its way: then the connection breaks,
-// and its reason is lost. So a second connection is opened, on which nothing is sent.
+// declined returns which certificate was rejected if that is why a call with keys failed, and otherwise nil. In TLS
+// 1.3, the server rejects a certificate only after the handshake, when a request may already be in flight. The
+// connection then breaks and the reason is lost. So declined opens a second connection and sends nothing on it.
 func (c *Client) declined(ctx context.Context, err error) error {
 	var dial *net.OpError
 	if c.ring == nil || errors.As(err, &dial) && dial.Op == "dial" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	at := c.addr
 	if _, after, is := strings.Cut(at, "://"); is {
@@ -107,7 +106,7 @@ func (c *Client) declined(ctx context.Context, err error) error {
 	conn, err := d.DialContext(ctx, "tcp", strings.TrimSuffix(at, "/"))
 	if err == nil {
 		defer conn.Close()
-		end, _ := ctx.Deadline() // it has one
+		end, _ := ctx.Deadline() // always set
 		_ = conn.SetReadDeadline(end)
 		_, err = conn.Read(make([]byte, 1))
 	}

@@ -21,26 +21,29 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys/authority"
 )
 
-// AlivePath is where whoever looks after the coordinator asks whether it is alive. It needs
-// no secret, and its answer says nothing else.
+// AlivePath is the path of the coordinator's liveness check. It requires no secret, and its answer reveals nothing
+// else.
 const AlivePath = "/alive"
 
-// Gate says who may call a control API.
+// Gate controls access to a control API.
 type Gate struct {
 	Secret perdure.Secret
-	Addrs  []string                    // by which it is called
-	Alive  func(context.Context) error // returns as soon as the coordinator shows that it is
-	Ring   *keys.Ring                  // the coordinator's; nil: the job has no keys
-	Log    *slog.Logger                // hears who has asked for a change; nil: nobody does
-	// Refused receives lines about refused calls, which callers can make as often as they like; nil: Log does.
+	Addrs  []string                    // addresses by which clients call it
+	Alive  func(context.Context) error // returns once the coordinator has shown that it is alive
+	Ring   *keys.Ring                  // the coordinator's keys; nil: the job has none
+	Log    *slog.Logger                // logs calls that change the job; may be nil
+	// Refused receives messages about rejected calls, which callers can trigger as often as they like; nil: Log
+	// receives them.
 	Refused *slog.Logger
 }
 
-// Guard lets only those through who show the secret, in the header Authorization: Bearer,
-// and who name this machine, or one of its addresses, as the Host: a page of
-// another origin, in a browser of this machine, does neither. Where callers show certificates, or tokens, what each may
-// do follows from its role instead. To AlivePath it answers as
-// soon as Alive returns, whose context ends with the call.
+// Guard returns a handler that passes authorized calls to h.
+//
+// Without TLS, a caller must present the secret in the header Authorization: Bearer, and its Host header must name this
+// machine or one of its addresses. A web page of another origin in a browser of this machine can do neither. With TLS,
+// callers present certificates or tokens, and their role determines what they may do.
+//
+// A request to AlivePath is answered as soon as Alive returns; the context of Alive ends with the request.
 func (g *Gate) Guard(h http.Handler) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,9 +53,9 @@ func (g *Gate) Guard(h http.Handler) http.Handler {
 			}
 			return
 		}
-		who, err := g.admits(r)
-		g.note(r, who, err)
-		if err != nil { // before anything of the request is read
+		who, err := g.authenticate(r)
+		g.logCall(r, who, err)
+		if err != nil { // rejected before the request is read
 			status, code := http.StatusForbidden, connect.CodePermissionDenied
 			if errors.As(err, &unknownError{}) {
 				w.Header().Set("WWW-Authenticate", "Bearer")
@@ -62,45 +65,46 @@ func (g *Gate) Guard(h http.Handler) http.Handler {
 				http.Error(w, err.Error(), status)
 				return
 			}
-			_ = refuse.Write(w, r, connect.NewError(code, err)) // its caller has gone
+			_ = refuse.Write(w, r, connect.NewError(code, err)) // the caller has disconnected
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
 }
 
-// note writes down who asks for a change, and whether that one may.
-func (g *Gate) note(r *http.Request, who string, refused error) {
-	if g.Log == nil || slices.Contains(looks, r.URL.Path) {
+// logCall logs calls that change the job, and whether they were allowed.
+func (g *Gate) logCall(r *http.Request, who string, refused error) {
+	if g.Log == nil || slices.Contains(readCalls, r.URL.Path) {
 		return
 	}
-	call := "unknown" // the path is the caller's to choose
-	if slices.Contains(changes, r.URL.Path) {
+	call := "unknown" // callers may invent any path
+	if slices.Contains(changeCalls, r.URL.Path) {
 		call = path.Base(r.URL.Path)
 	}
 	if refused != nil {
-		cmp.Or(g.Refused, g.Log).Warn("refused a call of the control API", "call", call, "who", who, "from",
+		cmp.Or(g.Refused, g.Log).Warn("rejected a control API call", "call", call, "who", who, "from",
 			r.RemoteAddr, "err", refused)
 		return
 	}
-	g.Log.Info("a call of the control API", "call", call, "who", who, "from", r.RemoteAddr)
+	g.Log.Info("control API call", "call", call, "who", who, "from", r.RemoteAddr)
 }
 
-// admits reports who calls, as people read it, and why that one may not.
-func (g *Gate) admits(r *http.Request) (who string, err error) {
+// authenticate returns the caller's name for the log, and an error if the call is not allowed.
+func (g *Gate) authenticate(r *http.Request) (who string, err error) {
 	for _, origin := range r.Header.Values("Origin") {
 		if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
-			return "a page", errors.New("the control API answers no pages of other origins")
+			return "a page", errors.New("the control API does not accept calls from web pages of other origins")
 		}
 	}
 	if r.TLS != nil {
-		if g.Ring != nil && slices.ContainsFunc(r.TLS.PeerCertificates, g.Ring.Revoked) { // since it has connected
+		// Revoked since the connection was opened.
+		if g.Ring != nil && slices.ContainsFunc(r.TLS.PeerCertificates, g.Ring.Revoked) {
 			return named(r), errors.New("the caller's certificate is revoked")
 		}
-		return g.knows(r)
+		return g.authorize(r)
 	}
-	if !here(r.Host, g.Addrs) {
-		return "somebody", errors.New("the control API is called by the address of its machine, not by another name")
+	if !isLocalHost(r.Host, g.Addrs) {
+		return "somebody", errors.New("invalid Host header; call the control API by the address of its machine")
 	}
 	if err := showsSecret(r, g.Secret); err != nil {
 		return "somebody", err
@@ -114,26 +118,26 @@ func showsSecret(r *http.Request, secret perdure.Secret) error {
 	case secret == "", is && secret.Admits(perdure.Secret(shown)):
 		return nil
 	case !is:
-		return errors.New("the secret is missing: it is in the file secret in the run's folder, which " +
-			"PERDURE_SECRET_FILE names; show it as Authorization: Bearer SECRET")
+		return errors.New("the secret is missing: set PERDURE_SECRET_FILE to the file secret in the run's directory, " +
+			"or send the header Authorization: Bearer SECRET")
 	}
-	return errors.New("the secret is not this run's: that is in the file secret in its folder, which " +
-		"PERDURE_SECRET_FILE names")
+	return errors.New("the secret is not this run's: set PERDURE_SECRET_FILE to the file secret in the run's " +
+		"directory")
 }
 
-// looks are the calls that change nothing.
-var looks = []string{controlv1.ControlStatusProcedure, controlv1.ControlViewProcedure}
+// readCalls lists the calls that change nothing.
+var readCalls = []string{controlv1.ControlStatusProcedure, controlv1.ControlViewProcedure}
 
-// changes are the others.
-var changes = []string{
+// changeCalls lists the calls that change the job.
+var changeCalls = []string{
 	controlv1.ControlFaultProcedure, controlv1.ControlScaleProcedure, controlv1.ControlDrainProcedure,
 	controlv1.ControlStopProcedure,
 }
 
-// unknownError is why nobody can say who calls a job with keys: there is no token, or not one that says it.
+// unknownError means that a caller of a job with keys presents no valid certificate or token.
 type unknownError struct{ error }
 
-// named is whom the log names of a caller with a certificate, whatever that is good for.
+// named returns the name in the caller's certificate for the log, even if the certificate is not valid.
 func named(r *http.Request) string {
 	is, err := keys.Of(r.TLS.PeerCertificates[0])
 	if err != nil {
@@ -142,9 +146,10 @@ func named(r *http.Request) string {
 	return is.String()
 }
 
-// knows reports whose certificate or token a caller shows, and whether it lets it do what it asks for.
-func (g *Gate) knows(r *http.Request) (who string, err error) {
-	if len(r.TLS.PeerCertificates) > 0 { // a client with a certificate may show the run's secret, too
+// authorize returns the name in the caller's certificate or token, and an error if its role does not allow the call.
+func (g *Gate) authorize(r *http.Request) (who string, err error) {
+	// The certificate takes precedence over the run's secret, which may be sent as well.
+	if len(r.TLS.PeerCertificates) > 0 {
 		is, err := keys.Of(r.TLS.PeerCertificates[0])
 		if err != nil {
 			return "somebody", err
@@ -153,8 +158,8 @@ func (g *Gate) knows(r *http.Request) (who string, err error) {
 	}
 	shown, is := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !is || g.Ring == nil {
-		return "somebody", unknownError{errors.New("the control API of a job with keys asks for a certificate or a " +
-			"token: perdure keys new makes certificates of an operator and of a viewer, and perdure keys token a " +
+		return "somebody", unknownError{errors.New("the control API of a job with keys requires a certificate or a " +
+			"token; use an operator's or viewer's certificate from perdure keys new, or a token from perdure keys " +
 			"token")}
 	}
 	t, err := authority.CheckToken(shown, g.Ring)
@@ -164,16 +169,16 @@ func (g *Gate) knows(r *http.Request) (who string, err error) {
 	return t.String(), may(t.Identity, r)
 }
 
-// may reports why somebody may not do what he asks for; nil: he may.
+// may returns an error if the holder of an identity is not allowed to make the call.
 func may(is keys.Identity, r *http.Request) error {
-	if is.Role == keys.Operator || slices.Contains(looks, r.URL.Path) {
+	if is.Role == keys.Operator || slices.Contains(readCalls, r.URL.Path) {
 		return nil
 	}
-	return fmt.Errorf("%s may look at the job, and change nothing: that is for an operator", is)
+	return fmt.Errorf("%s may look at the job, but only an operator may change it", is)
 }
 
-// here reports whether a Host is this machine, or one of its addresses.
-func here(host string, addrs []string) bool {
+// isLocalHost reports whether a Host header names this machine or one of its addresses.
+func isLocalHost(host string, addrs []string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
 		name = strings.Trim(host, "[]")

@@ -19,7 +19,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 )
 
-// guardedJob serves a job's control API as a coordinator does, and returns its address.
+// guardedJob serves a job's control API like a coordinator, and returns its address.
 func guardedJob(t *testing.T, job Backend, alive func(context.Context) error) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -29,15 +29,15 @@ func guardedJob(t *testing.T, job Backend, alive func(context.Context) error) (a
 	addrs := []string{l.Addr().String(), "training.example:7"}
 	gate := Gate{Secret: "open sesame", Addrs: addrs, Alive: alive}
 	s := httpdebug.NewHTTPServer(gate.Guard(NewHandler(job)))
-	go func() { _ = s.Serve(l) }() // ends with the test
+	go func() { _ = s.Serve(l) }() // returns at the end of the test
 	t.Cleanup(func() { _ = s.Close() })
 	return l.Addr().String()
 }
 
 func isAlive(context.Context) error { return nil }
 
-// TestGuard: a call needs the secret, and names this machine; it comes from no page of
-// another origin. What is refused has done nothing.
+// TestGuard checks that a call must present the secret and name this machine, and must not come from a page of another
+// origin. Rejected calls have no effect.
 func TestGuard(t *testing.T) {
 	var job fakeJob
 	addr := guardedJob(t, &job, isAlive)
@@ -45,7 +45,7 @@ func TestGuard(t *testing.T) {
 	const bearer = "Bearer open sesame"
 	for _, c := range []struct {
 		host, origin, authorization string
-		says                        string // "": it is let in
+		says                        string // "": allowed
 	}{
 		{addr, "", bearer, ""},
 		{"localhost:9", "", bearer, ""},
@@ -56,16 +56,16 @@ func TestGuard(t *testing.T) {
 		{addr, "http://" + addr, bearer, ""},
 		{addr, "", "", "the secret is missing"},
 		{addr, "", "open sesame", "the secret is missing"},
-		{addr, "", "Bearer ", "the secret is missing"}, // the end of a header is trimmed
+		{addr, "", "Bearer ", "the secret is missing"}, // trailing space in a header is trimmed
 		{addr, "", "Bearer open sesam", "the secret is not this run's"},
 		{addr, "", "Bearer open sesame!", "the secret is not this run's"},
 		{"evil.example", "", bearer, "by the address of its machine"},
 		{"evil.example:" + port, "", bearer, "by the address of its machine"},
 		{"localhost.evil.example", "", bearer, "by the address of its machine"},
 		{"10.1.2.3:" + port, "", bearer, "by the address of its machine"},
-		{addr, "http://evil.example", bearer, "no pages of other origins"},
-		{addr, "http://localhost:" + port, bearer, "no pages of other origins"},
-		{addr, "null", bearer, "no pages of other origins"},
+		{addr, "http://evil.example", bearer, "web pages of other origins"},
+		{addr, "http://localhost:" + port, bearer, "web pages of other origins"},
+		{addr, "null", bearer, "web pages of other origins"},
 	} {
 		for _, kind := range []string{"application/json", "text/plain"} {
 			stops := job.stops
@@ -108,7 +108,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// alive asks whether the job is alive, as its supervisor does.
+// alive checks whether the job is alive, like its supervisor.
 func alive(addr string) error {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -120,13 +120,13 @@ func alive(addr string) error {
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if err == nil && !strings.Contains(line, " 200 ") {
-		err = fmt.Errorf("it says %q", line)
+		err = fmt.Errorf("unexpected answer %q", line)
 	}
 	return err
 }
 
-// TestSlowCallers: those who hold more connections than anybody needs, and send next to
-// nothing, or garbage, or more than may be, keep neither the supervisor nor a call out.
+// TestSlowCallers checks that callers with far too many connections, which send almost nothing, garbage or too much,
+// block neither the supervisor nor other calls.
 func TestSlowCallers(t *testing.T) {
 	addr := guardedJob(t, &fakeJob{}, isAlive)
 	begins := []string{
@@ -148,25 +148,26 @@ func TestSlowCallers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		_, _ = io.WriteString(c, begins[i%len(begins)]) // it may be closed already
+		_, _ = io.WriteString(c, begins[i%len(begins)]) // the connection may be closed already
 		if i%16 == 0 {
 			if err := alive(addr); err != nil {
-				t.Fatalf("beside %d slow callers: %v", i, err)
+				t.Fatalf("with %d slow callers: %v", i, err)
 			}
 		}
 	}
 	if err := alive(addr); err != nil {
-		t.Errorf("beside all of them: %v", err)
+		t.Errorf("with all slow callers: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := NewClient(addr, "open sesame", nil).Status(ctx); err != nil {
-		t.Errorf("a call beside all of them: %v", err)
+		t.Errorf("a call with all slow callers: %v", err)
 	}
 }
 
-// TestRefusedCallsAreTold: refused calls go to their own log. The log never repeats a path that a caller invents.
-func TestRefusedCallsAreTold(t *testing.T) {
+// TestRefusedCallsAreLogged checks that rejected calls go to their own log, and that the log never contains a path that
+// a caller invented.
+func TestRefusedCallsAreLogged(t *testing.T) {
 	var all, refused strings.Builder
 	gate := Gate{
 		Secret: "open sesame", Addrs: []string{"training.example:7"}, Alive: isAlive,
@@ -179,6 +180,6 @@ func TestRefusedCallsAreTold(t *testing.T) {
 	}
 	if said := refused.String(); strings.Count(said, "\n") != 3 || strings.Count(said, "call=Stop") != 1 ||
 		strings.Count(said, "call=unknown") != 2 || len(said) > 3*400 || all.Len() > 0 {
-		t.Errorf("of refused calls it says %.2000s, and otherwise %s", said, &all)
+		t.Errorf("log of rejected calls: %.2000s; other log: %s", said, &all)
 	}
 }

@@ -10,18 +10,17 @@ import (
 	controlv1 "github.com/perdure/perdure/internal/proc/control/v1"
 )
 
-// Bounds on one message, in bytes. The largest answer is the view of 65536
-// shards.
+// Limits on the size of one message, in bytes. The largest response is the view of 65536 shards.
 const (
 	maxRequestBytes  = 64 << 10
 	maxResponseBytes = 64 << 20
 )
 
-// Path is the prefix under which a handler of NewHandler expects its requests.
+// Path is the prefix of the paths that the handler of NewHandler serves.
 const Path = "/" + controlv1.ControlName + "/"
 
-// NewHandler serves the control API of a job below Path. Other paths are not
-// found, so that it can stand beside other handlers or alone.
+// NewHandler returns a handler that serves a job's control API below Path. It answers other paths with 404, so it can
+// be used alone or together with other handlers.
 func NewHandler(b Backend) http.Handler {
 	path, h := controlv1.NewControlHandler(&service{b}, connect.WithReadMaxBytes(maxRequestBytes),
 		connect.WithCodec(strictJSON("json")), connect.WithCodec(strictJSON("json; charset=utf-8")))
@@ -30,7 +29,7 @@ func NewHandler(b Backend) http.Handler {
 	return mux
 }
 
-// service puts a Backend behind the generated interface.
+// service adapts a Backend to the generated interface.
 type service struct{ backend Backend }
 
 func (s *service) Status(ctx context.Context, _ *controlv1.StatusRequest) (*controlv1.StatusResponse, error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys/authority"
 )
 
-// privateJob serves the control API of a job with keys, which are in dir. own are the coordinator's.
+// privateJob serves the control API of a job whose keys are in dir. own are the coordinator's keys.
 func privateJob(t *testing.T) (dir string, own *keys.Ring, addr string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "keys")
@@ -33,7 +33,7 @@ func privateJob(t *testing.T) (dir string, own *keys.Ring, addr string) {
 	gate := Gate{Alive: isAlive, Ring: own}
 	s := httpdebug.NewHTTPServer(gate.Guard(NewHandler(&fakeJob{})))
 	s.ErrorLog = log.New(io.Discard, "", 0)
-	go func() { _ = s.Serve(tls.NewListener(l, own.Web())) }() // ends with the test
+	go func() { _ = s.Serve(tls.NewListener(l, own.Web())) }() // returns at the end of the test
 	t.Cleanup(func() { _ = s.Close() })
 	return dir, own, l.Addr().String()
 }
@@ -65,8 +65,8 @@ func revokes(t *testing.T, dir string, own *keys.Ring) {
 	}
 }
 
-// TestRevokedCaller: a revoked holder is refused, also on an open connection, and with a certificate that a newer one
-// has replaced.
+// TestRevokedCaller checks that a revoked holder is rejected, also on an open connection, and also with a certificate
+// that was replaced by a newer one.
 func TestRevokedCaller(t *testing.T) {
 	dir, own, addr := privateJob(t)
 	c := NewClient(addr, "", ringIn(t, filepath.Join(dir, "operator")))
@@ -75,15 +75,16 @@ func TestRevokedCaller(t *testing.T) {
 	}
 	revokes(t, dir, own)
 	if _, err := c.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "is revoked") {
-		t.Errorf("on its connection it is told %v", err)
+		t.Errorf("on the open connection: error %v", err)
 	}
 }
 
-// TestRefusedCertificate: the error says that a certificate is refused, and not that no coordinator answers.
+// TestRefusedCertificate checks that the error names the rejected certificate, instead of reporting that no coordinator
+// answers.
 func TestRefusedCertificate(t *testing.T) {
 	dir, own, addr := privateJob(t)
 	revokes(t, dir, own)
-	copied := filepath.Join(t.TempDir(), "copied") // which has not got the new list
+	copied := filepath.Join(t.TempDir(), "copied") // without the new revocation list
 	if err := os.CopyFS(copied, os.DirFS(keys.Folder(dir, keys.Operator))); err != nil {
 		t.Fatal(err)
 	}
@@ -108,12 +109,12 @@ func TestRefusedCertificate(t *testing.T) {
 	}
 	for folder, want := range map[string]string{
 		filepath.Join(dir, "operator"):      "which is revoked",
-		copied:                              "it refuses our certificate",
-		filepath.Join(dir, "operator-late"): "which ran out at",
-		filepath.Join(another, "operator"):  "of another job's keys",
+		copied:                              "it rejects our certificate",
+		filepath.Join(dir, "operator-late"): "which expired at",
+		filepath.Join(another, "operator"):  "belongs to another job's keys",
 	} {
 		ring := ringIn(t, folder)
-		for range 10 { // the reason is found also where a broken connection has lost it
+		for range 10 { // the reason must be found even if the broken connection lost it
 			c := NewClient(addr, "", ring)
 			_, err := c.Scale(t.Context(), Scale{Workers: 1})
 			if !errors.Is(err, perdure.ErrRefused) || errors.Is(err, ErrUnreachable) ||
@@ -124,7 +125,7 @@ func TestRefusedCertificate(t *testing.T) {
 	}
 }
 
-// TestKeysForJobWithout: the error tells a job without keys from an address where no coordinator answers.
+// TestKeysForJobWithout checks that the errors distinguish a job without keys from an address without a coordinator.
 func TestKeysForJobWithout(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	if _, err := authority.New(dir, "job", time.Hour, time.Now); err != nil {
@@ -134,7 +135,7 @@ func TestKeysForJobWithout(t *testing.T) {
 	addr := guardedJob(t, &fakeJob{}, isAlive)
 	if _, err := NewClient(addr, "", ring).Status(t.Context()); !errors.Is(err, perdure.ErrUsage) ||
 		!strings.Contains(err.Error(), "leave out --keys") {
-		t.Errorf("a job without keys: %v", err)
+		t.Errorf("unexpected error for a job without keys: %v", err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -142,6 +143,6 @@ func TestKeysForJobWithout(t *testing.T) {
 	}
 	l.Close()
 	if _, err := NewClient(l.Addr().String(), "", ring).Status(t.Context()); !errors.Is(err, ErrUnreachable) {
-		t.Errorf("nothing listens: %v", err)
+		t.Errorf("unexpected error for an address without a listener: %v", err)
 	}
 }

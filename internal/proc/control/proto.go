@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// translated makes a message of a plain Go value, or a plain value of a message. Fields of the same name have the same
-// meaning, so that a new one needs no code here; a test fills every field and fails when one is forgotten.
+// translated converts a plain Go value to a message, or the reverse. Fields with the same name have the same meaning,
+// so a new field needs no code here. A test fills every field and fails if one is missing.
 func translated[T any](from any) (to T, err error) {
 	if err = translate(reflect.ValueOf(&to).Elem(), reflect.ValueOf(from)); err != nil {
 		err = fmt.Errorf("control: %T: %w", from, err)
@@ -19,8 +19,8 @@ func translated[T any](from any) (to T, err error) {
 	return to, err
 }
 
-// translate copies structs field by field, lists item by item, and numbers and texts as they are. A value that has a
-// text of its own, such as a recovery strategy, is that text in a message. Nil and "" leave to as it is.
+// translate copies structs field by field, lists element by element, and numbers and strings unchanged. A type with a
+// text form, such as a recovery strategy, becomes that text in a message. Nil and "" leave to unchanged.
 func translate(to, from reflect.Value) error {
 	if from.Kind() == reflect.Pointer {
 		if from.IsNil() {
@@ -70,21 +70,21 @@ func translateList(to, from reflect.Value) error {
 	return nil
 }
 
-// otherNames are fields of messages that plain values call otherwise: the messages say the unit.
+// otherNames maps names of message fields to different names in the plain values: messages include the unit.
 var otherNames = map[string]string{"IntervalSeconds": "Interval", "RanSeconds": "Ran", "QueuedBytes": "Bytes"}
 
 type structs struct{ to, from reflect.Type }
 
-// sameFields is where two structs have the same field.
+// sameFields has the indexes of a field that two structs share.
 type sameFields struct{ to, from []int }
 
-// known has the fields of two structs: a view has thousands of shards.
-var known sync.Map // of []sameFields, by structs
+// fieldCache caches the result of fieldsOf, because a view has thousands of shards.
+var fieldCache sync.Map // []sameFields by structs
 
-// fieldsOf returns the fields of two structs, of which one is a message. Each field of a message is one of the plain
-// value, or of a struct that is embedded there.
+// fieldsOf returns the shared fields of two structs, one of which is a message. Each field of the message must exist in
+// the plain struct or in a struct embedded in it.
 func fieldsOf(to, from reflect.Type) (all []sameFields) {
-	if all, is := known.Load(structs{to, from}); is {
+	if all, is := fieldCache.Load(structs{to, from}); is {
 		return all.([]sameFields)
 	}
 	message, plain := to, from
@@ -110,6 +110,6 @@ func fieldsOf(to, from reflect.Type) (all []sameFields) {
 			all = append(all, sameFields{p.Index, m.Index})
 		}
 	}
-	known.Store(structs{to, from}, all)
+	fieldCache.Store(structs{to, from}, all)
 	return all
 }

@@ -25,12 +25,12 @@ import (
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 )
 
-// The words of the table for what a call is answered.
+// The table's terms for the answers to a call.
 const (
 	allowed  = "yes"
 	denied   = "denied"
 	stranger = "unknown"
-	unheard  = "–" // it comes no further than the handshake of TLS
+	unheard  = "–" // rejected in the TLS handshake
 )
 
 const (
@@ -38,14 +38,14 @@ const (
 	rightsBegin = "| who calls | "
 )
 
-// callRights reads the table of docs/design/security.md: what each who calls is answered, by call.
+// callRights reads the table in docs/design/security.md: the answer to each call, by caller and call.
 func callRights(t *testing.T) (rights map[string]map[string]string) {
 	t.Helper()
 	page, err := os.ReadFile(rightsPage)
 	must(t, err)
 	_, rest, found := strings.Cut(string(page), "\n"+rightsBegin)
 	if !found {
-		t.Fatalf("%s has no table that begins with %q", rightsPage, rightsBegin)
+		t.Fatalf("%s has no table that starts with %q", rightsPage, rightsBegin)
 	}
 	cells := func(line string) []string { return strings.Split(strings.Trim(line, "|\n "), " | ") }
 	var calls []string
@@ -62,12 +62,12 @@ func callRights(t *testing.T) (rights map[string]map[string]string) {
 			return rights
 		}
 		if len(row) != len(calls)+1 || rights[row[0]] != nil {
-			t.Fatalf("%s: %q has not a cell for each call, or is there twice", rightsPage, line)
+			t.Fatalf("%s: row %q is a duplicate, or has the wrong number of cells", rightsPage, line)
 		}
 		rights[row[0]] = map[string]string{}
 		for i, call := range calls {
 			if !slices.Contains([]string{allowed, denied, stranger, unheard}, row[i+1]) {
-				t.Fatalf("%s: %q says %q", rightsPage, line, row[i+1])
+				t.Fatalf("%s: row %q has the unknown term %q", rightsPage, line, row[i+1])
 			}
 			rights[row[0]][call] = row[i+1]
 		}
@@ -75,7 +75,7 @@ func callRights(t *testing.T) (rights map[string]map[string]string) {
 	return rights
 }
 
-// heardJob is a job, what its log says, and what its gate lets through.
+// heardJob is a job that records its log and the calls that its gate admits.
 type heardJob struct {
 	mu             sync.Mutex
 	lines, through []string
@@ -88,7 +88,7 @@ func (h *heardJob) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// take returns what there was since it was called last.
+// take returns what was recorded since the previous call.
 func (h *heardJob) take() (lines, through []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,7 +97,7 @@ func (h *heardJob) take() (lines, through []string) {
 	return lines, through
 }
 
-// serve serves the job's control API as a coordinator does, and returns its address.
+// serve serves the job's control API like a coordinator, and returns its address.
 func (h *heardJob) serve(t *testing.T, gate Gate) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -114,13 +114,13 @@ func (h *heardJob) serve(t *testing.T, gate Gate) (addr string) {
 		h.mu.Unlock()
 		api.ServeHTTP(w, r)
 	})))
-	s.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0) // handshakes that fail are wanted
-	go func() { _ = s.Serve(l) }()                         // ends with the test
+	s.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0) // handshake failures are expected
+	go func() { _ = s.Serve(l) }()                         // returns at the end of the test
 	t.Cleanup(func() { _ = s.Close() })
 	return addr
 }
 
-// ways are those in which one call can be made.
+// ways lists the protocols in which a call can be made.
 func ways(m protoreflect.MethodDescriptor, http2 bool) map[string][]connect.ClientOption {
 	w := map[string][]connect.ClientOption{
 		"Connect": nil, "Connect with JSON": {connect.WithProtoJSON()}, "gRPC-Web": {connect.WithGRPCWeb()},
@@ -136,13 +136,13 @@ func ways(m protoreflect.MethodDescriptor, http2 bool) map[string][]connect.Clie
 	return w
 }
 
-// changesNothing reports whether a call changes nothing, as its schema says.
+// changesNothing reports whether the schema marks a call as having no side effects.
 func changesNothing(m protoreflect.MethodDescriptor) bool {
 	o, ok := m.Options().(*descriptorpb.MethodOptions)
 	return ok && o.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
-// answered is what a call was answered, in the table's words.
+// answered returns the answer to a call, in the table's terms.
 func answered(err error) string {
 	switch code := connect.CodeOf(err); {
 	case err == nil:
@@ -157,9 +157,9 @@ func answered(err error) string {
 	return err.Error()
 }
 
-// TestRightsOfCallers has each kind of caller make each call of the schema, in each way that it can be made. What it
-// is answered is as docs/design/security.md has it. What is refused does not come to the job, and what would change
-// something is in the log, with who has asked, whether it was refused or not.
+// TestRightsOfCallers makes each call of the schema with each kind of caller and in each protocol. The answers must
+// match docs/design/security.md. Rejected calls must not reach the job. Calls that change the job must be logged with
+// the caller's name, whether rejected or not.
 func TestRightsOfCallers(t *testing.T) {
 	c := newCrossing(t)
 	c.rights = callRights(t)
@@ -172,11 +172,11 @@ func TestRightsOfCallers(t *testing.T) {
 		delete(c.rights, one.name)
 	}
 	for name := range c.rights {
-		t.Errorf("%s has a row for %q, which nobody here is", rightsPage, name)
+		t.Errorf("%s has a row for %q, but the test has no such caller", rightsPage, name)
 	}
 }
 
-// calls has a caller make each call.
+// calls makes each call as one caller.
 func (c *crossing) calls(one *caller, calls protoreflect.MethodDescriptors) {
 	row := c.rights[one.name]
 	if row == nil {
@@ -202,7 +202,7 @@ func (c *crossing) calls(one *caller, calls protoreflect.MethodDescriptors) {
 			err := call(tool, url, m, options...)
 			lines, through := c.take()
 			if got := answered(err); got != row[name] {
-				c.Errorf("%s calls %s by %s, and is answered %s (%v); want %s", one.name, name, way, got, err,
+				c.Errorf("%s calls %s by %s: got %s (%v), want %s", one.name, name, way, got, err,
 					row[name])
 			}
 			var want []string
@@ -210,14 +210,14 @@ func (c *crossing) calls(one *caller, calls protoreflect.MethodDescriptors) {
 				want = []string{name}
 			}
 			if !slices.Equal(through, want) {
-				c.Errorf("%s calls %s by %s: the job is asked for %v", one.name, name, way, through)
+				c.Errorf("%s calls %s by %s: the job received %v", one.name, name, way, through)
 			}
 			c.noted(one, m, err, lines)
 		}
 	}
 }
 
-// call makes a call, with nothing in it that need not be.
+// call makes a call without optional fields.
 func call(tool *http.Client, url string, m protoreflect.MethodDescriptor, options ...connect.ClientOption) error {
 	url += fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name())
 	request := dynamicpb.NewMessage(m.Input())
@@ -229,17 +229,17 @@ func call(tool *http.Client, url string, m protoreflect.MethodDescriptor, option
 	return err
 }
 
-// noted checks what the log has of a call.
+// noted checks the log of a call.
 func (c *crossing) noted(one *caller, m protoreflect.MethodDescriptor, err error, lines []string) {
 	if changesNothing(m) || one.who == "" {
 		if lines != nil {
-			c.Errorf("%s calls %s, and the log has %q", one.name, m.Name(), lines)
+			c.Errorf("%s calls %s: unexpected log %q", one.name, m.Name(), lines)
 		}
 		return
 	}
-	begins := `level=INFO msg="a call of the control API"`
+	begins := `level=INFO msg="control API call"`
 	if err != nil {
-		begins = `level=WARN msg="refused a call of the control API"`
+		begins = `level=WARN msg="rejected a control API call"`
 	}
 	who := one.who
 	if strings.Contains(who, " ") {
@@ -247,6 +247,6 @@ func (c *crossing) noted(one *caller, m protoreflect.MethodDescriptor, err error
 	}
 	want := fmt.Sprintf("%s call=%s who=%s from=127.0.0.1:", begins, m.Name(), who)
 	if len(lines) != 1 || !strings.Contains(lines[0], want) {
-		c.Errorf("%s calls %s, and the log has %q; want one line with %s", one.name, m.Name(), lines, want)
+		c.Errorf("%s calls %s: got the log %q, want one line with %s", one.name, m.Name(), lines, want)
 	}
 }

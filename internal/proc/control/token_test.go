@@ -27,7 +27,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys/authority"
 )
 
-// newAuthority makes the keys of a job, by a clock that shows so much more than this machine's.
+// newAuthority creates the keys of a job, with a clock that is ahead of this machine's.
 func newAuthority(t *testing.T, job string, ahead time.Duration) (a *authority.Authority, dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "keys")
@@ -46,7 +46,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// issued is a token that a job's authority prints.
+// issued returns a token from a job's authority.
 func issued(t *testing.T, a *authority.Authority, role keys.Role) string {
 	t.Helper()
 	_, text, err := a.Token(role, "ci", time.Hour)
@@ -54,7 +54,7 @@ func issued(t *testing.T, a *authority.Authority, role keys.Role) string {
 	return text
 }
 
-// keyOf reads a key, and the certificate that lies with it.
+// keyOf reads a private key.
 func keyOf(t *testing.T, path string) *ecdsa.PrivateKey {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -71,7 +71,7 @@ func keyOf(t *testing.T, path string) *ecdsa.PrivateKey {
 	}
 }
 
-// forged are tokens that no authority prints.
+// forged creates tokens that no authority issues.
 type forged struct {
 	ca, worker *ecdsa.PrivateKey
 }
@@ -90,7 +90,7 @@ func signed(t *testing.T, m jwt.SigningMethod, key any) string {
 	return "Bearer " + text
 }
 
-// but is what the authority would sign, but for one thing.
+// but returns a signed token with one change.
 func (f *forged) but(t *testing.T, change func(*jwt.RegisteredClaims)) string {
 	t.Helper()
 	c := claims()
@@ -100,7 +100,7 @@ func (f *forged) but(t *testing.T, change func(*jwt.RegisteredClaims)) string {
 	return "Bearer " + text
 }
 
-// damaged changes a part of a token.
+// damaged changes one part of a token.
 func damaged(t *testing.T, text string, n int, change func([]byte)) string {
 	t.Helper()
 	parts := strings.Split(text, ".")
@@ -111,7 +111,7 @@ func damaged(t *testing.T, text string, n int, change func([]byte)) string {
 	return "Bearer " + strings.Join(parts, ".")
 }
 
-// shownCase is a call, what it shows, and what it is answered.
+// shownCase is a call, the header that it presents, and the expected answer.
 type shownCase struct {
 	name, call, shows string
 	status            int
@@ -120,13 +120,13 @@ type shownCase struct {
 
 const (
 	look, stop = "Status", "Stop"
-	unsigned   = "nobody whom we trust has signed the token"
-	badClaims  = "not one for the control API"
+	unsigned   = "no trusted certificate has signed the token"
+	badClaims  = "not for the control API"
 
 	ok, unknown, forbidden = http.StatusOK, http.StatusUnauthorized, http.StatusForbidden
 )
 
-// cases are calls that show what nobody is to believe.
+// cases returns calls with forged tokens.
 func (f *forged) cases(t *testing.T, operator string) []shownCase {
 	t.Helper()
 	public, err := x509.MarshalPKIXPublicKey(f.ca.Public())
@@ -146,22 +146,23 @@ func (f *forged) cases(t *testing.T, operator string) []shownCase {
 			unknown, badClaims,
 		},
 		{"without end", stop, but(func(c *jwt.RegisteredClaims) { c.ExpiresAt = nil }), unknown, badClaims},
-		{"without number", stop, but(func(c *jwt.RegisteredClaims) { c.ID = "" }), unknown, "no number"},
+		{"without number", stop, but(func(c *jwt.RegisteredClaims) { c.ID = "" }), unknown, "no serial number"},
 		{
 			"a server's", look, but(func(c *jwt.RegisteredClaims) { c.Subject = "spiffe://job/server/x" }),
-			unknown, "tokens for viewer and operator",
+			unknown, "tokens exist for viewer and operator",
 		},
-		{"nobody's", look, but(func(c *jwt.RegisteredClaims) { c.Subject = "me" }), unknown, "nobody"},
+		{"nobody's", look, but(func(c *jwt.RegisteredClaims) { c.Subject = "me" }), unknown, "invalid identity"},
 		{
 			"of a job that shares the key", stop,
 			but(func(c *jwt.RegisteredClaims) { c.Subject = "spiffe://next/operator/eve" }),
-			unknown, "the token is for job next, and not for job",
+			unknown, "the token is for job next, not for job",
 		},
-		{"what the others are but for one thing", stop, but(func(*jwt.RegisteredClaims) {}), ok, ""},
+		{"the unchanged token", stop, but(func(*jwt.RegisteredClaims) {}), ok, ""},
 	}
 }
 
-// gated serves a control API that takes tokens, and returns how a tool calls it. said ends it, and returns its log.
+// gated serves a control API that accepts tokens, and returns a func that calls it like a tool. said stops it and
+// returns its log.
 func gated(t *testing.T, job Backend, dir string, own *keys.Ring) (call func(shownCase, string) (int, string),
 	addr string, said func() string,
 ) {
@@ -172,7 +173,7 @@ func gated(t *testing.T, job Backend, dir string, own *keys.Ring) (call func(sho
 	gate := Gate{Alive: isAlive, Ring: own, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	s := httpdebug.NewHTTPServer(gate.Guard(NewHandler(job)))
 	served := make(chan struct{})
-	go func() { _ = s.Serve(tls.NewListener(l, own.Web())); close(served) }() // its end is asked for
+	go func() { _ = s.Serve(tls.NewListener(l, own.Web())); close(served) }() // said closes it
 	ring, err := keys.Trusting(filepath.Join(dir, "ca"), "job")
 	must(t, err)
 	tool := &http.Client{Transport: &http.Transport{TLSClientConfig: ring.Client(keys.Coordinator)}}
@@ -197,8 +198,9 @@ func gated(t *testing.T, job Backend, dir string, own *keys.Ring) (call func(sho
 	}
 }
 
-// TestTokens: who shows a token, and no certificate, makes the calls of its role, and nothing is believed that nobody
-// has signed who is trusted. What is refused has done nothing, and the log has who it was, and no token.
+// TestTokens checks that a caller with a token and no certificate can make the calls of its role, and that tokens
+// without a trusted signature are rejected. Rejected calls have no effect. The log has the caller's name, but never the
+// token.
 func TestTokens(t *testing.T) {
 	ours, dir := newAuthority(t, "job", 0)
 	others, _ := newAuthority(t, "job", 0)
@@ -225,16 +227,16 @@ func TestTokens(t *testing.T) {
 		{"a viewer looks at the view", "View", "Bearer " + viewer, ok, ""},
 		{"an operator looks", look, "Bearer " + operator, ok, ""},
 		{"an operator stops", stop, "Bearer " + operator, ok, ""},
-		{"a viewer stops", stop, "Bearer " + viewer, forbidden, "viewer/ci may look at the job, and change nothing"},
+		{"a viewer stops", stop, "Bearer " + viewer, forbidden, "viewer/ci may look at the job, but only an operator"},
 		{"a viewer drains", "Drain", "Bearer " + viewer, forbidden, "may look at the job"},
-		{"nothing is shown", look, "", unknown, "asks for a certificate or a token"},
-		{"another scheme", look, "Basic " + viewer, unknown, "asks for a certificate or a token"},
-		{"no token", look, "Bearer open sesame", unknown, "what is shown is no token"},
-		{"nothing of one", look, "Bearer ..", unknown, "what is shown is no token"},
-		{"half a token", look, "Bearer " + viewer[:len(viewer)/2], unknown, "is no token"},
+		{"no header", look, "", unknown, "requires a certificate or a token"},
+		{"another scheme", look, "Basic " + viewer, unknown, "requires a certificate or a token"},
+		{"no token", look, "Bearer open sesame", unknown, "invalid token"},
+		{"an empty token", look, "Bearer ..", unknown, "invalid token"},
+		{"half a token", look, "Bearer " + viewer[:len(viewer)/2], unknown, "invalid token"},
 		{"another job's", stop, "Bearer " + issued(t, others, keys.Operator), unknown, unsigned},
-		{"one that has run out", look, at(-2 * time.Hour), unknown, "the token ran out at"},
-		{"one of tomorrow", look, at(time.Hour), unknown, "do the clocks"},
+		{"an expired token", look, at(-2 * time.Hour), unknown, "the token expired at"},
+		{"a token that is not valid yet", look, at(time.Hour), unknown, "the clocks"},
 		{"a revoked one", stop, "Bearer " + revoked, unknown, "is revoked"},
 	}, forged.cases(t, operator)...) {
 		stops := job.stops
@@ -258,17 +260,17 @@ func TestTokens(t *testing.T) {
 	log := said()
 	for _, want := range []string{"who=\"operator/ci by token ", "who=\"viewer/ci by token ", "call=Stop who=some"} {
 		if !strings.Contains(log, want) {
-			t.Errorf("the log has no %s:\n%s", want, log)
+			t.Errorf("the log lacks %s:\n%s", want, log)
 		}
 	}
 	for _, text := range []string{viewer, operator, revoked} {
 		if strings.Contains(log, text[len(text)-20:]) {
-			t.Error("the log has a token")
+			t.Error("the log contains a token")
 		}
 	}
 }
 
-// TestTokenOf: for whom there are no tokens, and for how long there are none, is one line.
+// TestTokenOf checks the one-line errors for invalid roles and lifetimes of tokens.
 func TestTokenOf(t *testing.T) {
 	a, _ := newAuthority(t, "job", 0)
 	for _, c := range []struct {
@@ -277,11 +279,11 @@ func TestTokenOf(t *testing.T) {
 		good time.Duration
 		says string
 	}{
-		{keys.Worker, "ci", time.Hour, "tokens for viewer and operator"},
-		{"", "ci", time.Hour, "tokens for viewer and operator"},
-		{keys.Viewer, "C I", time.Hour, `a name "C I"`},
-		{keys.Viewer, "ci", 0, "choose a second to"},
-		{keys.Viewer, "ci", 366 * 24 * time.Hour, "choose a second to"},
+		{keys.Worker, "ci", time.Hour, "tokens exist for viewer and operator"},
+		{"", "ci", time.Hour, "tokens exist for viewer and operator"},
+		{keys.Viewer, "C I", time.Hour, `invalid name "C I"`},
+		{keys.Viewer, "ci", 0, "choose 1s to"},
+		{keys.Viewer, "ci", 366 * 24 * time.Hour, "choose 1s to"},
 	} {
 		_, text, err := a.Token(c.role, c.name, c.good)
 		if text != "" || !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), c.says) {
@@ -289,9 +291,9 @@ func TestTokenOf(t *testing.T) {
 		}
 	}
 	if job, err := authority.TokenJob(issued(t, a, keys.Viewer)); job != "job" || err != nil {
-		t.Errorf("a token is of job %q: %v", job, err)
+		t.Errorf("TokenJob returned %q, %v", job, err)
 	}
 	if _, err := authority.TokenJob("nonsense"); err == nil {
-		t.Error("nonsense is a token")
+		t.Error("TokenJob accepted nonsense")
 	}
 }

@@ -1,6 +1,6 @@
-// Package httpdebug serves what operators look at over HTTP: metrics for Prometheus at /metrics, liveness at
-// /healthz, readiness at /readyz, and log lines that name their process. It knows neither job nor role: the
-// process describes itself in a Look. It also bounds what HTTP callers may take ([NewHTTPServer]).
+// Package httpdebug implements the HTTP endpoints for operators: Prometheus metrics at /metrics, liveness at /healthz
+// and readiness at /readyz. It also provides loggers whose lines name their process. The package depends on neither job
+// nor role: the process describes itself in a Look. [NewHTTPServer] bounds the resources that HTTP callers can use.
 //
 //	e, err := httpdebug.Open(addr, log)
 //	e.Show(httpdebug.NewProbe(bound, look))
@@ -23,7 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Loopback completes an address of metrics: without a host it is of this machine alone.
+// Loopback completes the address of a metrics endpoint. An address without a host is bound to 127.0.0.1.
 func Loopback(addr string) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -35,15 +35,15 @@ func Loopback(addr string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// Eye is what a process is seen by.
+// Eye is the HTTP endpoint through which a process is observed.
 type Eye struct {
 	addr    string
 	served  *http.Server
 	stopped context.CancelFunc
-	probe   atomic.Pointer[Probe] // nil: the process has not begun its work
+	probe   atomic.Pointer[Probe] // nil until the process starts its work
 }
 
-// Open listens at an address and answers at once. What the process does is shown once Show was called.
+// Open listens on an address and answers immediately. It serves the state of the process after Show is called.
 func Open(addr string, log *slog.Logger) (*Eye, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -52,7 +52,7 @@ func Open(addr string, log *slog.Logger) (*Eye, error) {
 	return open(l, addr, log), nil
 }
 
-// Insist is Open for a process that goes on where the address is in use, and tries it again until it is free.
+// Insist is like Open, but if the address is in use, it retries in the background until the address is free.
 func Insist(ctx context.Context, addr string, log *slog.Logger) *Eye {
 	if e, err := Open(addr, log); err == nil {
 		return e
@@ -65,7 +65,7 @@ func Insist(ctx context.Context, addr string, log *slog.Logger) *Eye {
 			l, err := net.Listen("tcp", addr)
 			if err == nil {
 				if ctx.Err() != nil {
-					_ = l.Close() // nothing came
+					_ = l.Close() // closed without any connection
 					return
 				}
 				e.serve(l)
@@ -73,7 +73,7 @@ func Insist(ctx context.Context, addr string, log *slog.Logger) *Eye {
 			}
 			if !told {
 				told = true
-				log.Warn("nobody can watch this process; it is tried again", "err", inUse(addr, err))
+				log.Warn("cannot serve metrics; retrying every second", "err", inUse(addr, err))
 			}
 			select {
 			case <-time.After(time.Second):
@@ -98,27 +98,27 @@ func prepare(addr string, log *slog.Logger) *Eye {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(Gatherer(e.probe.Load), promhttp.HandlerOpts{
 		ErrorLog: ErrorLog(log), ErrorHandling: promhttp.ContinueOnError,
-		DisableCompression: true, // whoever scrapes is near, and it would cost a third more
-		// Who scrapes while others do has the same numbers, and who reads slowly has them from a copy: neither keeps
-		// the others waiting.
-		MaxRequestsInFlight: MostScrapes, CoalesceGather: true, Timeout: patience,
+		DisableCompression: true, // scrapers are nearby, and compression would cost a third more CPU
+		// Concurrent scrapes share one gathering, and slow readers are served from a copy, so neither blocks the
+		// others.
+		MaxRequestsInFlight: MostScrapes, CoalesceGather: true, Timeout: gatherTimeout,
 	}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { say(w, e.health(r.Context())) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { say(w, e.ready(r.Context())) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { reply(w, e.health(r.Context())) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { reply(w, e.ready(r.Context())) })
 	e.served = NewHTTPServer(mux)
 	e.served.ErrorLog = ErrorLog(log)
 	return e
 }
 
 const (
-	// MostScrapes is how many may ask for metrics at the same time. The next is told to come again.
+	// MostScrapes limits concurrent scrapes. Further ones are answered with 503.
 	MostScrapes = 4
-	// patience is how long it may take to gather them, whose work is asked for less.
-	patience = 10 * time.Second
+	// gatherTimeout limits how long gathering takes. The probe of the process has a shorter limit.
+	gatherTimeout = 10 * time.Second
 )
 
-// Gatherer gathers what a process shows whose work a probe asks, and what Go and the system know of it; nil: it has not
-// begun its work.
+// Gatherer gathers the metrics of the process that the probe reports on, plus those of the Go runtime and the operating
+// system. The probe is nil until the process starts its work.
 func Gatherer(probe func() *Probe) prometheus.Gatherer {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -133,19 +133,19 @@ func open(l net.Listener, addr string, log *slog.Logger) *Eye {
 	return e
 }
 
-func (e *Eye) serve(l net.Listener) { go func() { _ = e.served.Serve(l) }() } // ends with the Eye
+func (e *Eye) serve(l net.Listener) { go func() { _ = e.served.Serve(l) }() } // returns when the Eye is closed
 
-// Addr is where it listens.
+// Addr returns the address that the Eye listens on.
 func (e *Eye) Addr() string { return e.addr }
 
-// Show says whom to ask from now on. A nil Eye shows nothing.
+// Show sets the probe that is served from now on. Calling it on a nil Eye does nothing.
 func (e *Eye) Show(p *Probe) {
 	if e != nil {
 		e.probe.Store(p)
 	}
 }
 
-// Close ends it. It returns nil.
+// Close stops the server. It always returns nil.
 func (e *Eye) Close() error {
 	if e == nil {
 		return nil
@@ -154,13 +154,13 @@ func (e *Eye) Close() error {
 	return e.served.Close()
 }
 
-// word is an answer to a probe.
-type word struct {
+// answer is the response to a health or readiness check.
+type answer struct {
 	good bool
 	why  string
 }
 
-func say(w http.ResponseWriter, a word) {
+func reply(w http.ResponseWriter, a answer) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if !a.good {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -168,37 +168,37 @@ func say(w http.ResponseWriter, a word) {
 	fmt.Fprintln(w, a.why)
 }
 
-// begins is what a process is that has not begun its work.
-const begins = "the process begins"
+// starting is the answer of a process that has not started its work.
+const starting = "the process is starting"
 
-func (e *Eye) health(ctx context.Context) word {
+func (e *Eye) health(ctx context.Context) answer {
 	p := e.probe.Load()
 	if p == nil {
-		return word{true, begins}
+		return answer{true, starting}
 	}
 	seen := p.Ask(ctx)
 	if seen.Err != nil {
-		return word{false, seen.Err.Error()}
+		return answer{false, seen.Err.Error()}
 	}
 	if seen.Waits != "" {
-		return word{true, seen.Waits}
+		return answer{true, seen.Waits}
 	}
-	return word{true, fmt.Sprintf("its work goes on; it answered after %v", seen.Took.Round(time.Microsecond))}
+	return answer{true, fmt.Sprintf("the process is working; it answered in %v", seen.Took.Round(time.Microsecond))}
 }
 
-func (e *Eye) ready(ctx context.Context) word {
+func (e *Eye) ready(ctx context.Context) answer {
 	p := e.probe.Load()
 	if p == nil {
-		return word{false, begins}
+		return answer{false, starting}
 	}
 	seen := p.Ask(ctx)
 	switch {
 	case seen.Err != nil:
-		return word{false, seen.Err.Error()}
+		return answer{false, seen.Err.Error()}
 	case seen.Waits != "":
-		return word{false, seen.Waits}
+		return answer{false, seen.Waits}
 	case seen.NotReady != "":
-		return word{false, seen.NotReady}
+		return answer{false, seen.NotReady}
 	}
-	return word{true, seen.Does}
+	return answer{true, seen.Does}
 }

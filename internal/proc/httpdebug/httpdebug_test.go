@@ -24,14 +24,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var silent = slog.New(slog.DiscardHandler)
 
-// get asks an Eye that does not listen.
+// get sends a request to an Eye that does not listen.
 func get(e *Eye, path string) (code int, body string) {
 	w := httptest.NewRecorder()
 	e.served.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w.Code, w.Body.String()
 }
 
-// wants asks for a path, and looks for a code and for words in the answer.
+// wants requests a path and checks the status code and that the answer contains words.
 func wants(t *testing.T, e *Eye, path string, code int, words string) {
 	t.Helper()
 	if is, body := get(e, path); is != code || !strings.Contains(body, words) {
@@ -39,14 +39,14 @@ func wants(t *testing.T, e *Eye, path string, code int, words string) {
 	}
 }
 
-// TestStuck: a process whose work is stuck says so in time, however many ask, and says when it goes on again.
+// TestStuck checks that a stuck process is reported in time, however many callers ask, and that it recovers.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		work := make(chan struct{}, 1) // whoever has it may go on
+		work := make(chan struct{}, 1) // held while the process works
 		var looks atomic.Int32
 		e := prepare("", silent)
-		wants(t, e, "/healthz", http.StatusOK, begins)
-		wants(t, e, "/readyz", http.StatusServiceUnavailable, begins)
+		wants(t, e, "/healthz", http.StatusOK, starting)
+		wants(t, e, "/readyz", http.StatusServiceUnavailable, starting)
 		wants(t, e, "/metrics", http.StatusOK, "go_goroutines")
 		e.Show(NewProbe(2*time.Second, func() Look {
 			looks.Add(1)
@@ -54,7 +54,7 @@ func TestStuck(t *testing.T) {
 			<-work
 			return Look{Does: "it works"}
 		}, nil))
-		wants(t, e, "/healthz", http.StatusOK, "goes on")
+		wants(t, e, "/healthz", http.StatusOK, "is working")
 		wants(t, e, "/readyz", http.StatusOK, "it works")
 		wants(t, e, "/metrics", http.StatusOK, "perdure_healthy 1")
 		before := looks.Load()
@@ -62,23 +62,23 @@ func TestStuck(t *testing.T) {
 		began := time.Now()
 		wants(t, e, "/healthz", http.StatusServiceUnavailable, "has not answered for 2s")
 		if took := time.Since(began); took != 2*time.Second {
-			t.Errorf("it said so after %v", took)
+			t.Errorf("reported after %v, want 2s", took)
 		}
-		wants(t, e, "/readyz", http.StatusServiceUnavailable, "its work is stuck")
+		wants(t, e, "/readyz", http.StatusServiceUnavailable, "the process is stuck")
 		wants(t, e, "/metrics", http.StatusOK, "perdure_healthy 0")
 		if n := looks.Load() - before; n != 1 {
-			t.Errorf("%d looks at work that is stuck; want one", n)
+			t.Errorf("%d looks at a stuck process, want 1", n)
 		}
 		<-work
 		synctest.Wait()
-		wants(t, e, "/healthz", http.StatusOK, "goes on")
+		wants(t, e, "/healthz", http.StatusOK, "is working")
 	})
 }
 
-// slowReader is whoever asks, and takes no answer until it is told to.
+// slowReader is a client that does not read its response until it is allowed to.
 type slowReader struct {
 	*httptest.ResponseRecorder
-	writes chan struct{} // closed once it takes it
+	writes chan struct{} // closed when reading may start
 }
 
 func (s *slowReader) Write(b []byte) (int, error) {
@@ -86,8 +86,8 @@ func (s *slowReader) Write(b []byte) (int, error) {
 	return s.ResponseRecorder.Write(b)
 }
 
-// TestScrapes: however many scrape at once, a few wait for one gathering of numbers, and the others are told to come
-// again; who reads slowly keeps nobody waiting.
+// TestScrapes checks that concurrent scrapes share one gathering, that those above MostScrapes are rejected, and that a
+// slow reader blocks no other scrape.
 func TestScrapes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int32
@@ -108,7 +108,7 @@ func TestScrapes(t *testing.T) {
 		}
 		synctest.Wait()
 		if refused := len(codes); refused != many-MostScrapes || looks.Load() != 1 {
-			t.Errorf("%d of %d scrapes are refused at once, and there are %d looks", refused, many, looks.Load())
+			t.Errorf("%d of %d scrapes were rejected, with %d looks", refused, many, looks.Load())
 		}
 		close(work)
 		synctest.Wait()
@@ -117,7 +117,7 @@ func TestScrapes(t *testing.T) {
 			counts[<-codes]++
 		}
 		if counts[http.StatusOK] != MostScrapes || counts[http.StatusServiceUnavailable] != many-MostScrapes {
-			t.Errorf("they are answered %v", counts)
+			t.Errorf("unexpected status codes: %v", counts)
 		}
 		writes := make(chan struct{})
 		for range 2 * MostScrapes {
@@ -130,31 +130,31 @@ func TestScrapes(t *testing.T) {
 	})
 }
 
-// TestBounded: a process that is watched is served within the bounds of NewHTTPServer.
+// TestBounded checks that the metrics endpoint has the limits of NewHTTPServer.
 func TestBounded(t *testing.T) {
 	want := NewHTTPServer(nil)
 	if s := prepare("", silent).served; s.ConnState == nil || s.MaxHeaderBytes != want.MaxHeaderBytes ||
 		s.ReadTimeout != want.ReadTimeout || s.WriteTimeout != want.WriteTimeout || s.IdleTimeout != want.IdleTimeout {
-		t.Errorf("it is served by %+v", s)
+		t.Errorf("unexpected limits: %+v", s)
 	}
 }
 
-// TestReady: a process may be healthy and not ready, and a disk that takes its time makes it no less healthy.
+// TestReady checks that a process can be healthy but not ready, and that waiting for a disk does not make it unhealthy.
 func TestReady(t *testing.T) {
 	var look Look
 	e := prepare("", silent)
 	e.Show(NewProbe(time.Minute, func() Look { return look }, nil))
-	look = Look{NotReady: "it has no place"}
-	wants(t, e, "/healthz", http.StatusOK, "goes on")
-	wants(t, e, "/readyz", http.StatusServiceUnavailable, "it has no place\n")
+	look = Look{NotReady: "it has no slot"}
+	wants(t, e, "/healthz", http.StatusOK, "is working")
+	wants(t, e, "/readyz", http.StatusServiceUnavailable, "it has no slot\n")
 	wants(t, e, "/metrics", http.StatusOK, "perdure_ready 0")
-	look = Look{Waits: "it waits for its disk"}
-	wants(t, e, "/healthz", http.StatusOK, "it waits for its disk\n")
-	wants(t, e, "/readyz", http.StatusServiceUnavailable, "it waits for its disk\n")
+	look = Look{Waits: "waiting for the disk"}
+	wants(t, e, "/healthz", http.StatusOK, "waiting for the disk\n")
+	wants(t, e, "/readyz", http.StatusServiceUnavailable, "waiting for the disk\n")
 	wants(t, e, "/other", http.StatusNotFound, "")
 }
 
-// TestMetrics: what a look has is shown, and what is known beside it, also while nobody answers.
+// TestMetrics checks that samples of the look and extra samples are exported.
 func TestMetrics(t *testing.T) {
 	counter := NewMetric(Counter, "perdure_test_cats_total", "Cats.", "colour")
 	summary := NewMetric(Summary, "perdure_test_naps_seconds", "Naps of cats.")
@@ -187,7 +187,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestInUse: a port in use is one clear line; whoever insists listens there once it is free.
+// TestInUse checks the error for a port in use, and that Insist listens once the port is free.
 func TestInUse(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -197,13 +197,13 @@ func TestInUse(t *testing.T) {
 	_, err = Open(addr, silent)
 	if want := "cannot listen on " + addr + " for metrics: "; !errors.Is(err, syscall.EADDRINUSE) ||
 		!strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "; choose another --metrics") {
-		t.Errorf("a port in use: %v", err)
+		t.Errorf("unexpected error for a port in use: %v", err)
 	}
-	told := make(told, 1)
+	told := make(lineWriter, 1)
 	e := Insist(t.Context(), addr, slog.New(slog.NewTextHandler(told, nil)))
 	defer e.Close()
 	if line := <-told; !strings.Contains(line, "address already in use") {
-		t.Errorf("it says %s", line)
+		t.Errorf("unexpected log line: %s", line)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -213,21 +213,21 @@ func TestInUse(t *testing.T) {
 	for ctx.Err() == nil {
 		r, err := http.Get("http://" + addr + "/healthz")
 		if err == nil {
-			_ = r.Body.Close() // only its code counts
+			_ = r.Body.Close() // only the status code matters
 			http.DefaultClient.CloseIdleConnections()
 			if r.StatusCode != http.StatusOK {
-				t.Errorf("it answers %s", r.Status)
+				t.Errorf("status %s", r.Status)
 			}
 			return
 		}
 	}
-	t.Error("nobody listens there")
+	t.Error("no process listens on the freed port")
 }
 
-// told hands on what is written.
-type told chan string
+// lineWriter sends everything written to it over the channel.
+type lineWriter chan string
 
-func (c told) Write(b []byte) (int, error) {
+func (c lineWriter) Write(b []byte) (int, error) {
 	c <- string(b)
 	return len(b), nil
 }
@@ -237,23 +237,23 @@ func TestLoopback(t *testing.T) {
 		":9464": "127.0.0.1:9464", "0.0.0.0:1": "0.0.0.0:1", "[::1]:0": "[::1]:0", "9464": "", "a:b:c": "",
 	} {
 		if got, err := Loopback(addr); got != want || (err == nil) != (want != "") {
-			t.Errorf("%s is %q, %v; want %q", addr, got, err, want)
+			t.Errorf("Loopback(%q) = %q, %v; want %q", addr, got, err, want)
 		}
 	}
 }
 
-// TestLog: each line says who has written it, as far as that is known, in both formats.
+// TestLog checks that each line names its process as far as it is known, in both formats.
 func TestLog(t *testing.T) {
 	var out bytes.Buffer
 	log := NewLog(&out, JSON)
-	log.Info("nobody knows")
+	log.Info("unnamed")
 	Name(log, "", "server", -1)
-	log.Info("a newcomer")
+	log.Info("no index yet")
 	Name(log, "j1", "server", 2)
 	log.With("shard", 3).Warn("a server", "err", errors.New("broken"))
 	want := []map[string]any{
-		{"msg": "nobody knows", "level": "INFO"},
-		{"msg": "a newcomer", "level": "INFO", "role": "server"},
+		{"msg": "unnamed", "level": "INFO"},
+		{"msg": "no index yet", "level": "INFO", "role": "server"},
 		{
 			"msg": "a server", "level": "WARN", "role": "server", "job": "j1", "id": 2.0, "shard": 3.0, "err": "broken",
 		},
@@ -266,7 +266,7 @@ func TestLog(t *testing.T) {
 		}
 		delete(got, "time")
 		if a, b := text(got), text(w); a != b {
-			t.Errorf("%s, want %s", a, b)
+			t.Errorf("got %s, want %s", a, b)
 		}
 	}
 	out.Reset()
@@ -274,12 +274,12 @@ func TestLog(t *testing.T) {
 	Name(log, "j1", "worker", 0)
 	log.Info("a worker", "clock", 7)
 	if !strings.HasSuffix(out.String(), `level=INFO msg="a worker" clock=7 job=j1 role=worker id=0`+"\n") {
-		t.Errorf("as text: %s", &out)
+		t.Errorf("unexpected text line: %s", &out)
 	}
-	Name(silent, "j1", "worker", 0) // is of another kind
+	Name(silent, "j1", "worker", 0) // another kind of handler: does nothing
 }
 
 func text(v map[string]any) string {
-	b, _ := json.Marshal(v) // it came from there
+	b, _ := json.Marshal(v) // v was decoded from JSON
 	return string(b)
 }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Format is how lines of a log are written.
+// Format selects how log lines are encoded.
 type Format string
 
 // The formats. "" is Text.
@@ -16,7 +16,7 @@ const (
 	JSON Format = "json"
 )
 
-// NewLog makes a log whose lines end with who has written them, as far as Name has said by then.
+// NewLog returns a logger whose lines end with the identity of the process that Name has set.
 func NewLog(out io.Writer, f Format) *slog.Logger {
 	options := &slog.HandlerOptions{Level: slog.LevelInfo}
 	var h slog.Handler = slog.NewTextHandler(out, options)
@@ -26,8 +26,8 @@ func NewLog(out io.Writer, f Format) *slog.Logger {
 	return slog.New(named{h, new(atomic.Pointer[[]slog.Attr])})
 }
 
-// Name says who writes to a log that NewLog has made; of any other, or none, it does nothing. An empty job and a
-// negative id are not known yet.
+// Name sets the identity that a logger created by NewLog adds to its lines. It does nothing for other loggers and for
+// nil. An empty job or a negative id means that it is not known yet.
 func Name(log *slog.Logger, job, role string, id int) {
 	if log == nil {
 		return
@@ -47,7 +47,7 @@ func Name(log *slog.Logger, job, role string, id int) {
 	n.who.Store(&who)
 }
 
-// named adds who writes to each line.
+// named is a handler that adds the identity of the process to each line.
 type named struct {
 	slog.Handler
 	who *atomic.Pointer[[]slog.Attr]

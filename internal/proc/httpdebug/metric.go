@@ -7,17 +7,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Kind is how a metric's values go on.
+// Kind is the Prometheus type of a metric.
 type Kind string
 
-// The kinds. A Summary is a count and a sum.
+// The kinds of metrics. A Summary has a count and a sum, without quantiles.
 const (
 	Counter Kind = "counter"
 	Gauge   Kind = "gauge"
 	Summary Kind = "summary"
 )
 
-// Metric is a name under which a process shows numbers.
+// Metric describes a metric: its name, help text, kind and labels.
 type Metric struct {
 	Name, Help string
 	Kind       Kind
@@ -25,27 +25,27 @@ type Metric struct {
 	desc       *prometheus.Desc
 }
 
-// NewMetric describes a metric.
+// NewMetric returns the description of a metric.
 func NewMetric(kind Kind, name, help string, labels ...string) *Metric {
 	return &Metric{
 		Name: name, Help: help, Kind: kind, Labels: labels, desc: prometheus.NewDesc(name, help, labels, nil),
 	}
 }
 
-// Sample is a metric's value, with the values of its labels.
+// Sample is one value of a metric, with the values of its labels.
 type Sample struct {
 	of     *Metric
 	value  float64
-	count  uint64 // of a Summary, whose sum is the value
+	count  uint64 // only for a Summary; value is then its sum
 	labels []string
 }
 
-// Is makes a sample.
+// Is returns a sample with the given value.
 func (m *Metric) Is(value float64, labels ...string) Sample {
 	return Sample{of: m, value: value, labels: labels}
 }
 
-// Sums makes a sample of a Summary.
+// Sums returns a sample of a Summary.
 func (m *Metric) Sums(count int64, sum float64) Sample {
 	return Sample{of: m, value: sum, count: uint64(max(count, 0))}
 }
@@ -60,17 +60,18 @@ func (s *Sample) metric() (prometheus.Metric, error) {
 	return prometheus.NewConstMetric(s.of.desc, prometheus.GaugeValue, s.value, s.labels...)
 }
 
-// What every process shows of its own answering.
+// The metrics that every process exports about its own responsiveness.
 var (
 	Healthy = NewMetric(Gauge, "perdure_healthy",
-		"1 if the work of the process has answered in time, 0 if not: then what only it knows is missing.")
+		"1 if the process has answered in time. 0 if not: then the metrics that only it can compute are missing.")
 	Answer = NewMetric(Gauge, "perdure_answer_seconds",
 		"How long the loop of a coordinator, or the locks of a server or worker, kept this scrape waiting.")
-	Ready = NewMetric(Gauge, "perdure_ready", "1 if the process holds its place and does its work, as at /readyz.")
+	Ready = NewMetric(Gauge, "perdure_ready",
+		"1 if the process has its place in the job and does its work, as at /readyz.")
 )
 
-// unchecked collects what a process shows when it is asked. It describes nothing: which metrics there are depends on
-// who is asked.
+// unchecked collects the metrics that a process reports when asked. It describes none in advance, because they depend
+// on the process.
 type unchecked func() *Probe
 
 func (unchecked) Describe(chan<- *prometheus.Desc) {}
@@ -87,12 +88,12 @@ func (u unchecked) Collect(to chan<- prometheus.Metric) {
 		}
 		return 0
 	}
-	samples := slices.Concat(seen.Samples, []Sample{ // others may have the same look
+	samples := slices.Concat(seen.Samples, []Sample{ // copied, because concurrent callers may share the look
 		Healthy.Is(is(seen.Err == nil)), Answer.Is(seen.Took.Seconds()),
 		Ready.Is(is(seen.Err == nil && seen.NotReady == "" && seen.Waits == "")),
 	})
-	if p.beside != nil {
-		samples = append(samples, p.beside()...)
+	if p.extra != nil {
+		samples = append(samples, p.extra()...)
 	}
 	for i := range samples {
 		m, err := samples[i].metric()

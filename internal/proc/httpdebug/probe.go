@@ -7,54 +7,54 @@ import (
 	"time"
 )
 
-// Look is how a process is at one moment, as whoever does its work says.
+// Look is the state of a process at one moment, as reported by its main loop.
 type Look struct {
-	Does     string // what it does, where it is ready
-	NotReady string // why it does not do its work; "": it does
-	// Waits says that the work waits for something that takes as long as it takes, a disk say, so that nobody could be
-	// asked; "": somebody was.
+	Does     string // what the process is doing, if it is ready
+	NotReady string // why the process is not ready; "" if it is ready
+	// Waits names what the process is blocked on without a time limit, for example a disk, so that the main loop could
+	// not be asked. It is "" if the main loop answered.
 	Waits   string
 	Samples []Sample
 }
 
-// Seen is what a look has shown, or why it has not.
+// Seen is the result of a look: the state, or why it is unknown.
 type Seen struct {
 	Look
-	Took time.Duration // how long the process's work has kept who looked waiting
-	Err  error         // nobody has answered in time
+	Took time.Duration // how long the caller waited
+	Err  error         // set if the process did not answer in time
 }
 
-// Probe asks the work of a process how it is. While one look is under way, others wait for the same.
+// Probe asks the main loop of a process for its state. Concurrent callers share one look.
 type Probe struct {
-	bound  time.Duration
-	look   func() Look
-	beside func() []Sample // what is known without the work; nil: nothing
+	bound time.Duration
+	look  func() Look
+	extra func() []Sample // samples that need no look; may be nil
 
-	mu    sync.Mutex // guards under
-	under *looking   // nil: no look is under way
+	mu      sync.Mutex   // guards pending
+	pending *pendingLook // nil if no look is in progress
 }
 
-// looking is a look that is under way.
-type looking struct {
+// pendingLook is a look in progress.
+type pendingLook struct {
 	began time.Time
-	done  chan struct{} // closed when seen is there
+	done  chan struct{} // closed when seen is set
 	seen  Seen
 }
 
-// NewProbe asks by look, which may take as long as the work is stuck; who asks waits for the bound at most. beside has
-// samples that need no look; it may be nil.
+// NewProbe returns a probe that calls look, which may block as long as the process is stuck. Callers wait at most
+// bound. beside returns samples that need no look; it may be nil.
 func NewProbe(bound time.Duration, look func() Look, beside func() []Sample) *Probe {
-	return &Probe{bound: bound, look: look, beside: beside}
+	return &Probe{bound: bound, look: look, extra: beside}
 }
 
-// Ask looks, and waits until the work has answered, ctx ends, or it has been too long.
+// Ask takes a look and waits until the process has answered, ctx is done, or the time limit has passed.
 func (p *Probe) Ask(ctx context.Context) Seen {
 	p.mu.Lock()
-	if p.under == nil {
-		p.under = &looking{began: time.Now(), done: make(chan struct{})}
-		go p.run(p.under)
+	if p.pending == nil {
+		p.pending = &pendingLook{began: time.Now(), done: make(chan struct{})}
+		go p.run(p.pending)
 	}
-	l := p.under
+	l := p.pending
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, p.bound)
 	defer cancel()
@@ -63,16 +63,16 @@ func (p *Probe) Ask(ctx context.Context) Seen {
 		return l.seen
 	case <-ctx.Done():
 		took := time.Since(l.began)
-		err := fmt.Errorf("its work is stuck: it has not answered for %v", took.Round(time.Millisecond))
+		err := fmt.Errorf("the process is stuck: it has not answered for %v", took.Round(time.Millisecond))
 		return Seen{Took: took, Err: err}
 	}
 }
 
-func (p *Probe) run(l *looking) {
+func (p *Probe) run(l *pendingLook) {
 	l.seen.Look = p.look()
 	l.seen.Took = time.Since(l.began)
 	p.mu.Lock()
-	p.under = nil
+	p.pending = nil
 	p.mu.Unlock()
 	close(l.done)
 }

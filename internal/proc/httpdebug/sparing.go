@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// sparingWindow is how often one kind of line is written at most.
+// sparingWindow is the minimum interval between two lines of the same kind.
 const sparingWindow = time.Second
 
-// mostKinds bounds how many kinds of lines are distinguished within a window.
-const mostKinds = 256
+// maxKinds limits how many kinds of lines are distinguished within a window.
+const maxKinds = 256
 
-// kindAttrs are the attributes that distinguish kinds of lines, in addition to the message. All of them have been
-// checked: a peer that has shown no keys cannot choose their values.
+// kindAttrs are the attributes that, in addition to the message, distinguish kinds of lines. Their values have been
+// validated, so a peer that has not presented keys cannot choose them.
 var kindAttrs = []string{"who", "call", "peer_role", "index", "slot"}
 
-// Sparing returns a logger for lines that a peer can cause as often as it likes. Of each kind of line it writes the
-// first immediately, and then at most one in each second: the latest, with the attribute more, which counts those that
-// were left out before it. A kind is a message, and the values of kindAttrs. A logger that NewLog has not made, such as
-// a test's, is returned as it is.
+// Sparing returns a logger for lines that a peer can trigger as often as it likes. It writes the first line of each
+// kind immediately, and then at most one per second: the latest, with the attribute "more" counting the lines skipped
+// before it. A kind is a message plus the values of kindAttrs. Loggers that NewLog did not create, such as those of
+// tests, are returned unchanged.
 func Sparing(to *slog.Logger) *slog.Logger {
 	if to != nil {
 		if n, ok := to.Handler().(named); ok {
@@ -32,10 +32,10 @@ func Sparing(to *slog.Logger) *slog.Logger {
 	return to
 }
 
-// Sparing returns the handler of Sparing.
+// Sparing returns the handler that the function Sparing uses.
 func (n named) Sparing() slog.Handler { return sparing{n, "", &kinds{open: map[string]*kind{}}} }
 
-// ErrorLog is Sparing for what an HTTP server reports of its connections.
+// ErrorLog returns a rate-limited logger for the connection errors of an HTTP server.
 func ErrorLog(to *slog.Logger) *log.Logger { return log.New(httpErrors{Sparing(to)}, "", 0) }
 
 type httpErrors struct{ to *slog.Logger }
@@ -45,23 +45,23 @@ func (e httpErrors) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// sparing is the handler of Sparing.
+// sparing is a handler that limits the rate of each kind of line.
 type sparing struct {
 	slog.Handler
-	prefix string // what attributes of the logger itself add to each kind
+	prefix string // the part of the kind that comes from the logger's own attributes
 	kinds  *kinds
 }
 
-// kinds are the kinds of lines that were written lately.
+// kinds holds the kinds of lines written within the last window.
 type kinds struct {
 	mu   sync.Mutex // guards open and its entries
 	open map[string]*kind
 }
 
-// kind is one that was written within the last window.
+// kind is the state of one kind within its window.
 type kind struct {
 	skipped int
-	last    slog.Record // the latest of those that were left out
+	last    slog.Record // the latest skipped line
 	to      slog.Handler
 }
 
@@ -76,8 +76,8 @@ func (s sparing) Handle(ctx context.Context, r slog.Record) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	one := k.open[name]
-	if one == nil && len(k.open) >= mostKinds {
-		name = "" // all others together
+	if one == nil && len(k.open) >= maxKinds {
+		name = "" // all further kinds share one entry
 		one = k.open[name]
 	}
 	if one != nil {
@@ -90,7 +90,7 @@ func (s sparing) Handle(ctx context.Context, r slog.Record) error {
 	return s.Handler.Handle(ctx, r)
 }
 
-// end ends the window of a kind. If lines were left out in it another one begins.
+// end closes the window of a kind. If lines were skipped, it writes the latest and opens another window.
 func (k *kinds) end(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -105,7 +105,7 @@ func (k *kinds) end(name string) {
 	}
 	*one = kind{}
 	time.AfterFunc(sparingWindow, func() { k.end(name) })
-	_ = to.Handle(context.Background(), r) // a logger has no one to report it to
+	_ = to.Handle(context.Background(), r) // a logger cannot report its own failure
 }
 
 func kindOf(a slog.Attr) string {

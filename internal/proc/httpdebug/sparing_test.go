@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 )
 
-// output is what a log has written. Timers write to it while a test reads.
+// output collects the lines of a log. Timers write to it while the test reads.
 type output struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
@@ -38,7 +38,8 @@ func (o *output) Reset() {
 	o.text.Reset()
 }
 
-// TestSparing: of lines of one kind the first is written immediately, then one in each second, and all are counted.
+// TestSparing checks that the first line of a kind is written immediately and then one per second, and that all lines
+// are counted.
 func TestSparing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out output
@@ -48,7 +49,7 @@ func TestSparing(t *testing.T) {
 			for i := range each {
 				log.Warn("refused", "peer", fmt.Sprintf("10.0.0.1:%d", i))
 				if i == 0 && out.String() == "" {
-					t.Fatal("the first is not written immediately")
+					t.Fatal("the first line is not written immediately")
 				}
 			}
 			time.Sleep(time.Second)
@@ -58,19 +59,19 @@ func TestSparing(t *testing.T) {
 		synctest.Wait()
 		lines := strings.Count(out.String(), "\n")
 		if lines > seconds+1 || counted(t, out.String()) != each*seconds {
-			t.Errorf("%d lines of %d: %s", counted(t, out.String()), each*seconds, &out)
+			t.Errorf("counted %d of %d lines: %s", counted(t, out.String()), each*seconds, &out)
 		}
 		if !strings.Contains(out.String(), "peer=10.0.0.1:4999 more=4998") {
-			t.Errorf("the latest is not there: %s", &out)
+			t.Errorf("the latest line is missing: %s", &out)
 		}
 		out.Reset()
 		if log.Warn("refused", "peer", "10.0.0.2:1"); !strings.Contains(out.String(), "10.0.0.2:1") {
-			t.Errorf("after a quiet minute it says %q", &out)
+			t.Errorf("after a quiet minute: logged %q", &out)
 		}
 	})
 }
 
-// counted is how many lines a log stands for.
+// counted returns how many lines a log represents, including skipped ones.
 func counted(t *testing.T, log string) (n int) {
 	t.Helper()
 	n = strings.Count(log, "\n")
@@ -84,20 +85,20 @@ func counted(t *testing.T, log string) (n int) {
 	return n
 }
 
-// TestSparingKinds: lines of other kinds are written meanwhile, and the number of kinds is bounded.
+// TestSparingKinds checks that other kinds of lines are still written, and that the number of kinds is limited.
 func TestSparingKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out output
 		log := httpdebug.Sparing(httpdebug.NewLog(&out, httpdebug.Text))
 		for range 100 {
-			log.Warn("refused", "who", "somebody", "call", "Stop")
+			log.Warn("refused", "who", "unknown", "call", "Stop")
 		}
 		log.Warn("refused", "who", "viewer/eve", "call", "Stop")
-		log.With("slot", 1).Warn("refused", "who", "somebody", "call", "Stop")
-		log.Info("refused", "who", "somebody", "call", "Stop")
-		log.Warn("another", "who", "somebody", "call", "Stop")
+		log.With("slot", 1).Warn("refused", "who", "unknown", "call", "Stop")
+		log.Info("refused", "who", "unknown", "call", "Stop")
+		log.Warn("another", "who", "unknown", "call", "Stop")
 		if n := strings.Count(out.String(), "\n"); n != 5 {
-			t.Errorf("%d lines of 5 kinds: %s", n, &out)
+			t.Errorf("%d lines for 5 kinds: %s", n, &out)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -108,12 +109,12 @@ func TestSparingKinds(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := strings.Count(out.String(), "\n"); n > 300 || counted(t, out.String()) != 10000 {
-			t.Errorf("%d lines, which stand for %d, of 10000 kinds", n, counted(t, out.String()))
+			t.Errorf("%d lines, representing %d, for 10000 kinds", n, counted(t, out.String()))
 		}
 	})
 }
 
-// TestErrorLog: what an HTTP server says of many connections is one kind.
+// TestErrorLog checks that the connection errors of an HTTP server are one kind.
 func TestErrorLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out output
@@ -124,7 +125,7 @@ func TestErrorLog(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := strings.Count(out.String(), "\n"); n != 2 || counted(t, out.String()) != 1000 {
-			t.Errorf("%d lines, which stand for %d: %s", n, counted(t, out.String()), &out)
+			t.Errorf("%d lines, representing %d: %s", n, counted(t, out.String()), &out)
 		}
 	})
 }

@@ -7,35 +7,35 @@ import (
 	"time"
 )
 
-// The bounds. Callers that somebody has a use for keep far away from them.
+// The limits of an HTTP server. Legitimate callers stay far below them.
 const (
 	MostConnections = 64
 	MostHeaderBytes = 16 << 10
 
-	headerPatience = 5 * time.Second
-	callPatience   = 10 * time.Second // for the whole of a request
-	answerPatience = time.Minute      // a view of many shards, over a slow line
-	idlePatience   = time.Minute
+	headerTimeout   = 5 * time.Second
+	requestTimeout  = 10 * time.Second // for a whole request
+	responseTimeout = time.Minute      // enough for a view with many shards over a slow connection
+	idleTimeout     = time.Minute
 )
 
-// NewHTTPServer returns a server for a handler, with these bounds.
+// NewHTTPServer returns an HTTP server with these limits.
 func NewHTTPServer(h http.Handler) *http.Server {
-	var all crowd
+	var all connLimit
 	return &http.Server{
-		Handler: h, ConnState: all.note, MaxHeaderBytes: MostHeaderBytes,
-		ReadHeaderTimeout: headerPatience, ReadTimeout: callPatience, WriteTimeout: answerPatience,
-		IdleTimeout: idlePatience,
+		Handler: h, ConnState: all.stateChanged, MaxHeaderBytes: MostHeaderBytes,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: responseTimeout,
+		IdleTimeout: idleTimeout,
 	}
 }
 
-// crowd bounds how many connections there are: for the newest the oldest has to go, so that
-// those who hold theirs for long keep nobody out.
-type crowd struct {
-	mu    sync.Mutex // guards what follows
-	conns []net.Conn // in the order in which they came
+// connLimit limits the number of open connections. A new connection above the limit replaces the oldest one, so clients
+// with long-lived connections cannot lock out others.
+type connLimit struct {
+	mu    sync.Mutex // guards conns
+	conns []net.Conn // oldest first
 }
 
-func (a *crowd) note(c net.Conn, s http.ConnState) {
+func (a *connLimit) stateChanged(c net.Conn, s http.ConnState) {
 	if s != http.StateNew && s != http.StateClosed && s != http.StateHijacked {
 		return
 	}
@@ -51,7 +51,7 @@ func (a *crowd) note(c net.Conn, s http.ConnState) {
 		return
 	}
 	if a.conns = append(a.conns, c); len(a.conns) > MostConnections {
-		_ = a.conns[0].Close() // its goroutine notices
+		_ = a.conns[0].Close() // its goroutine notices and ends
 		a.conns = a.conns[1:]
 	}
 }

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// TestCrowd: of those who open more connections than anybody needs, and say next to nothing, the oldest go; who comes
-// then is answered.
-func TestCrowd(t *testing.T) {
+// TestConnLimit checks that the oldest connections are closed when a client opens too many, and that a later request is
+// still answered.
+func TestConnLimit(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := NewHTTPServer(
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
-	go func() { _ = s.Serve(l) }() // ends with the test
+	go func() { _ = s.Serve(l) }() // returns at the end of the test
 	defer s.Close()
 	dial := func(says string) net.Conn {
 		c, err := net.Dial("tcp", l.Addr().String())
@@ -29,7 +29,7 @@ func TestCrowd(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = c.Close() })
 		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
-		_, _ = io.WriteString(c, says) // it may be closed already
+		_, _ = io.WriteString(c, says) // the connection may be closed already
 		return c
 	}
 	var all []net.Conn
@@ -38,28 +38,28 @@ func TestCrowd(t *testing.T) {
 	}
 	answer, err := bufio.NewReader(dial("GET / HTTP/1.0\r\n\r\n")).ReadString('\n')
 	if err != nil || !strings.Contains(answer, "200") {
-		t.Errorf("who comes then is told %q, %v", answer, err)
+		t.Errorf("later request: answer %q, error %v", answer, err)
 	}
 	for i, c := range all[:2*MostConnections] {
 		_, err := c.Read(make([]byte, 1))
 		if timeout := net.Error(nil); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
-			t.Fatalf("the %d-th, of which %d came later, is still there: %v", i, len(all)-i, err)
+			t.Fatalf("connection %d, older than %d others, is still open: %v", i, len(all)-i, err)
 		}
 	}
 }
 
-// TestPatience: nobody may take as long as he likes over anything.
-func TestPatience(t *testing.T) {
+// TestTimeouts checks that every phase of a request has a time limit.
+func TestTimeouts(t *testing.T) {
 	s := NewHTTPServer(nil)
 	for what, d := range map[string]time.Duration{
 		"a header": s.ReadHeaderTimeout, "a request": s.ReadTimeout, "an answer": s.WriteTimeout,
 		"the next request": s.IdleTimeout,
 	} {
 		if d <= 0 || d > time.Minute {
-			t.Errorf("%s may take %v", what, d)
+			t.Errorf("the limit of %s is %v", what, d)
 		}
 	}
 	if s.MaxHeaderBytes != MostHeaderBytes {
-		t.Errorf("a header may have %d bytes", s.MaxHeaderBytes)
+		t.Errorf("the header limit is %d bytes", s.MaxHeaderBytes)
 	}
 }

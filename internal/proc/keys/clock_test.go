@@ -12,29 +12,29 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys/authority"
 )
 
-// TestJumps: the wall clock of one side jumps. Who calls anew is let in as long as the certificates are good by the
-// clock of who looks; the refusal is for now, and not for good. No connection that is there ends.
+// TestJumps lets the wall clock of one side jump. New connections are accepted while the certificates are valid by the
+// verifier's clock. A rejection is temporary, and existing connections are never closed.
 func TestJumps(t *testing.T) {
 	made := time.Now()
-	dir := folder(t, "job", func() time.Time { return made }) // for an hour, and from five minutes before
+	dir := folder(t, "job", func() time.Time { return made }) // valid from five minutes before made until an hour after
 	server, worker := open(t, dir, keys.Server), open(t, dir, keys.Worker)
 	leaf, err := tls.LoadX509KeyPair(filepath.Join(dir, "worker", keys.IdentityFile),
 		filepath.Join(dir, "worker", keys.IdentityFile))
 	must(t, err)
-	if _, ok := server.Hold(leaf.Leaf, func() { t.Error("a connection that is there has ended") }); !ok {
-		t.Fatal("it cannot be held")
+	if _, ok := server.Hold(leaf.Leaf, func() { t.Error("an existing connection was closed") }); !ok {
+		t.Fatal("Hold failed")
 	}
 	for _, c := range []struct {
-		is   time.Duration // what the clock shows, since the certificates were made
-		want string        // what who looks says of the other; "": nothing
+		is   time.Duration // clock reading, relative to the creation of the certificates
+		want string        // the verifier's error; "": none
 	}{
 		{0, ""},
-		{0, ""}, // it stands
+		{0, ""}, // the clock stands still
 		{59 * time.Minute, ""},
-		{time.Hour + time.Minute, "ran out at"},
-		{0, ""}, // it is set right
+		{time.Hour + time.Minute, "expired at"},
+		{0, ""}, // the clock is corrected
 		{-4 * time.Minute, ""},
-		{-time.Hour, "do the clocks of both machines agree?"},
+		{-time.Hour, "the clocks of both machines agree"},
 		{0, ""},
 	} {
 		for _, side := range []*keys.Ring{server, worker} {
@@ -50,14 +50,14 @@ func TestJumps(t *testing.T) {
 			case c.want == "" && (near != nil || far != nil):
 				t.Errorf("at %v: %v, %v", c.is, near, far)
 			case c.want != "" && (says == nil || !strings.Contains(says.Error(), c.want) || keys.Foreign(says)):
-				t.Errorf("at %v: %v, want one with %q that is not for good", c.is, says, c.want)
+				t.Errorf("at %v: %v, want a temporary error with %q", c.is, says, c.want)
 			}
 			must(t, side.Refresh())
 		}
 	}
 }
 
-// TestClockStands: new files are noticed that are as long as those before, and have the same time.
+// TestClockStands checks that new files with the same size and modification time are noticed.
 func TestClockStands(t *testing.T) {
 	dir := folder(t, "job", time.Now)
 	server := open(t, dir, keys.Server)
@@ -73,7 +73,7 @@ func TestClockStands(t *testing.T) {
 	}
 	stands()
 	must(t, server.Refresh())
-	for { // a signature takes a byte more or less
+	for { // the length of a signature varies by a byte
 		_, err := a.Renew([]string{"server"}, 3*time.Hour)
 		must(t, err)
 		now, err := os.Stat(path)
@@ -85,6 +85,6 @@ func TestClockStands(t *testing.T) {
 	stands()
 	must(t, server.Refresh())
 	if left := time.Until(server.Until()); left < 2*time.Hour {
-		t.Errorf("the keys are good for %v: the new ones were not noticed", left)
+		t.Errorf("the keys are valid for %v: the new ones were not noticed", left)
 	}
 }

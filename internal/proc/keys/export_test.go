@@ -2,5 +2,5 @@ package keys
 
 import "time"
 
-// SetClock gives a ring another wall clock, before it is used.
+// SetClock sets a ring's wall clock. It must be called before the ring is used.
 func (r *Ring) SetClock(clock func() time.Time) { r.clock = clock }

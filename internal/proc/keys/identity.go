@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Role is what a certificate lets its holder be.
+// Role is the role that a certificate grants to its holder.
 type Role string
 
 // The roles of a job.
@@ -17,24 +17,24 @@ const (
 	Coordinator Role = "coordinator"
 	Server      Role = "server"
 	Worker      Role = "worker"
-	Operator    Role = "operator" // a person who may change a running job, and stop it
-	Viewer      Role = "viewer"   // a person who may see how a job does, and none of its rows
+	Operator    Role = "operator" // a person who may change and stop a running job
+	Viewer      Role = "viewer"   // a person who may see the state of a job, but not its rows
 )
 
-// Roles are all there are.
+// Roles lists all roles.
 var Roles = []Role{Coordinator, Server, Worker, Operator, Viewer}
 
-// scheme and the parts behind it make a name as SPIFFE has them: spiffe://JOB/ROLE/NAME.
+// scheme is the URI scheme of a SPIFFE ID: spiffe://JOB/ROLE/NAME.
 const scheme = "spiffe"
 
-// Identity is who a certificate says that its holder is.
+// Identity is the identity in a certificate.
 type Identity struct {
-	Domain string // whose keys these are: a job's, or all jobs' that share them. SPIFFE calls it the trust domain
+	Domain string // job, or group of jobs, that shares these keys; SPIFFE calls it the trust domain
 	Role   Role
-	Name   string // of this one holder, for people
+	Name   string // name of the holder, for people
 }
 
-// String is the identity as people read it, and as audit lines have it.
+// String returns the identity for messages and audit lines.
 func (i Identity) String() string {
 	if i.Role == "" {
 		return "nobody"
@@ -42,29 +42,30 @@ func (i Identity) String() string {
 	return string(i.Role) + "/" + i.Name
 }
 
-// URL is the identity as a certificate has it.
+// URL returns the identity as written in a certificate.
 func (i Identity) URL() *url.URL {
 	return &url.URL{Scheme: scheme, Host: i.Domain, Path: "/" + string(i.Role) + "/" + i.Name}
 }
 
-// word is what a domain and a name are made of.
-var word = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
+// namePattern matches valid domains and names.
+var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
 
-// Validate reports what is wrong with an identity, if anything.
+// Validate returns an error if the identity is invalid.
 func (i Identity) Validate() error {
 	if !slices.Contains(Roles, i.Role) {
-		return fmt.Errorf("a role %q; there are %s", i.Role, Known())
+		return fmt.Errorf("unknown role %q; roles: %s", i.Role, Known())
 	}
 	for what, text := range map[string]string{"job": i.Domain, "name": i.Name} {
-		if !word.MatchString(text) {
-			return fmt.Errorf("a %s %q; write at most 63 of a-z, 0-9, dot, hyphen and _, with a letter or digit at "+
+		if !namePattern.MatchString(text) {
+			return fmt.Errorf("invalid %s %q; use at most 63 of a-z, 0-9, dot, hyphen and _, with a letter or digit "+
+				"at "+
 				"both ends", what, text)
 		}
 	}
 	return nil
 }
 
-// Known is the list of roles, for messages.
+// Known returns the list of roles for messages.
 func Known() string {
 	names := make([]string, len(Roles))
 	for i, r := range Roles {
@@ -73,26 +74,26 @@ func Known() string {
 	return strings.Join(names, ", ")
 }
 
-// ofURL reads an identity as URL writes it, and does not validate it.
+// ofURL parses an identity written by URL without validating it.
 func ofURL(u *url.URL) (i Identity, ok bool) {
 	role, name, ok := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 	return Identity{Domain: u.Host, Role: Role(role), Name: name}, ok && u.Scheme == scheme
 }
 
-// ParseIdentity reads an identity as URL writes it.
+// ParseIdentity parses an identity written by URL.
 func ParseIdentity(text string) (Identity, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return Identity{}, fmt.Errorf("nobody: a name has the form %s://JOB/ROLE/NAME", scheme)
+		return Identity{}, fmt.Errorf("invalid identity: it must have the form %s://JOB/ROLE/NAME", scheme)
 	}
 	i, ok := ofURL(u)
 	if !ok {
-		return Identity{}, fmt.Errorf("nobody: a name has the form %s://JOB/ROLE/NAME", scheme)
+		return Identity{}, fmt.Errorf("invalid identity: it must have the form %s://JOB/ROLE/NAME", scheme)
 	}
 	return i, i.Validate()
 }
 
-// Of reads who a certificate says that its holder is.
+// Of returns the identity in a certificate.
 func Of(c *x509.Certificate) (Identity, error) {
 	var found []Identity
 	for _, u := range c.URIs {
@@ -101,11 +102,11 @@ func Of(c *x509.Certificate) (Identity, error) {
 		}
 	}
 	if len(found) != 1 {
-		return Identity{}, fmt.Errorf("its certificate has %d names of the form %s://JOB/ROLE/NAME, and needs one",
+		return Identity{}, fmt.Errorf("its certificate has %d names of the form %s://JOB/ROLE/NAME, not one",
 			len(found), scheme)
 	}
 	if err := found[0].Validate(); err != nil {
-		return Identity{}, fmt.Errorf("its certificate is for %w", err)
+		return Identity{}, fmt.Errorf("its certificate has an %w", err)
 	}
 	return found[0], nil
 }

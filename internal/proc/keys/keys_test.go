@@ -23,7 +23,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// folder makes the keys of a job.
+// folder creates the keys of a job.
 func folder(t *testing.T, job string, now func() time.Time) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), job)
@@ -39,7 +39,7 @@ func open(t *testing.T, dir string, role keys.Role) *keys.Ring {
 	return r
 }
 
-// meet has one side call the other, and returns what each says. What the caller sends arrives, where both agree.
+// meet connects the two sides and returns the error of each. If both accept, a byte from the caller must arrive.
 func meet(t *testing.T, caller, called *tls.Config) (near, far error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -74,7 +74,7 @@ func meet(t *testing.T, caller, called *tls.Config) (near, far error) {
 	return near, <-done
 }
 
-// TestMeet: who is let in, and who is taken for whom he says to be.
+// TestMeet checks which peers accept each other.
 func TestMeet(t *testing.T) {
 	now := time.Now
 	ours, others := folder(t, "ours", now), folder(t, "others", now)
@@ -82,7 +82,7 @@ func TestMeet(t *testing.T) {
 	future := folder(t, "future", func() time.Time { return time.Now().Add(time.Hour) })
 	gone := revokedWorker(t, ours)
 	all := []keys.Role{keys.Coordinator, keys.Server}
-	// mixed is a job of another name whose keys somebody whom ours trust has signed.
+	// mixed is another job whose keys are signed by an authority that ours also trusts.
 	mixed := folder(t, "mixed", now)
 	for _, side := range []string{ours, mixed} {
 		for _, role := range keys.Roles {
@@ -92,7 +92,7 @@ func TestMeet(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		caller, called *keys.Ring
-		near, far      string // what each says; "": nothing is wrong
+		near, far      string // errors of both sides; "": none
 	}{
 		"a worker calls a server":      {open(t, ours, keys.Worker), open(t, ours, keys.Server), "", ""},
 		"a viewer calls a coordinator": {open(t, ours, keys.Viewer), open(t, ours, keys.Coordinator), "", ""},
@@ -106,22 +106,22 @@ func TestMeet(t *testing.T) {
 		},
 		"a worker is called": {
 			open(t, ours, keys.Worker), open(t, ours, keys.Worker),
-			"for a worker, whom nobody", "",
+			"the role worker, which is not allowed", "",
 		},
 		"an operator is called": {
-			open(t, ours, keys.Worker), open(t, ours, keys.Operator), "for a operator",
+			open(t, ours, keys.Worker), open(t, ours, keys.Operator), "the role operator",
 			"",
 		},
-		"keys that have run out": {open(t, past, keys.Worker), open(t, past, keys.Server), "ran out at", ""},
-		"keys of tomorrow": {
+		"expired keys": {open(t, past, keys.Worker), open(t, past, keys.Server), "expired at", ""},
+		"keys that are not valid yet": {
 			open(t, future, keys.Worker), open(t, future, keys.Server),
-			"do the clocks", "",
+			"the clocks", "",
 		},
 		"a job of another name calls": {
 			open(t, mixed, keys.Worker), open(t, ours, keys.Server),
-			"is for job ours, and ours for mixed", "",
+			"is for job ours, but ours is for mixed", "",
 		},
-		"a worker whose keys are taken": {
+		"a worker whose keys are revoked": {
 			gone, open(t, ours, keys.Server), "bad certificate",
 			"is revoked",
 		},
@@ -129,44 +129,44 @@ func TestMeet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			near, far := meet(t, c.caller.Client(all...), c.called.Server())
 			if (near == nil) != (c.near == "") || near != nil && !strings.Contains(near.Error(), c.near) {
-				t.Errorf("the caller says %v, want %q", near, c.near)
+				t.Errorf("the caller's error is %v, want %q", near, c.near)
 			}
 			if c.near == "" && far != nil || c.far != "" && (far == nil || !strings.Contains(far.Error(), c.far)) {
-				t.Errorf("who is called says %v, want %q", far, c.far)
+				t.Errorf("the server's error is %v, want %q", far, c.far)
 			}
 		})
 	}
 }
 
-// TestMeetNobody: who has no keys is let in nowhere but where he may show something else.
+// TestMeetNobody checks that a client without keys is rejected, except where it may authenticate in another way.
 func TestMeetNobody(t *testing.T) {
 	ours := folder(t, "ours", time.Now)
 	gone := revokedWorker(t, ours)
 	all := []keys.Role{keys.Coordinator, keys.Server}
-	t.Run("nobody's keys", func(t *testing.T) {
+	t.Run("no keys", func(t *testing.T) {
 		near, far := meet(t, &tls.Config{InsecureSkipVerify: true}, open(t, ours, keys.Server).Server())
 		if near == nil || far == nil {
-			t.Errorf("somebody without keys is let in: %v, %v", near, far)
+			t.Errorf("a client without keys was admitted: %v, %v", near, far)
 		}
 	})
 	t.Run("an old TLS", func(t *testing.T) {
 		old := open(t, ours, keys.Worker).Client(all...)
 		old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
 		if near, far := meet(t, old, open(t, ours, keys.Server).Server()); near == nil || far == nil {
-			t.Errorf("TLS 1.2 is spoken: %v, %v", near, far)
+			t.Errorf("TLS 1.2 was accepted: %v, %v", near, far)
 		}
 	})
 	if near, far := meet(t, &tls.Config{InsecureSkipVerify: true}, open(t, ours,
 		keys.Coordinator).Web()); near != nil ||
 		far != nil {
-		t.Errorf("a tool without keys is not let in where it may show something else: %v, %v", near, far)
+		t.Errorf("Web rejected a tool without keys: %v, %v", near, far)
 	}
 	if near, _ := meet(t, gone.Client(all...), open(t, ours, keys.Coordinator).Web()); near == nil {
-		t.Error("where a certificate is no must, one that is revoked is taken")
+		t.Error("Web accepted a revoked certificate")
 	}
 }
 
-// revokedWorker is the keys of a worker that were revoked.
+// revokedWorker returns the revoked keys of a worker.
 func revokedWorker(t *testing.T, dir string) *keys.Ring {
 	t.Helper()
 	a, err := authority.Open(dir, time.Now)
@@ -192,7 +192,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// TestRefresh: keys are renewed and revoked while they are used, and files that do not fit are not.
+// TestRefresh checks that renewed and revoked keys are picked up, and that invalid files are ignored.
 func TestRefresh(t *testing.T) {
 	dir := folder(t, "job", time.Now)
 	a, err := authority.Open(dir, time.Now)
@@ -204,20 +204,20 @@ func TestRefresh(t *testing.T) {
 	must(t, err)
 	must(t, server.Refresh())
 	if !server.Until().After(before) {
-		t.Errorf("renewed keys are good until %v, those before until %v", server.Until(), before)
+		t.Errorf("renewed keys are valid until %v, the old ones until %v", server.Until(), before)
 	}
 	file := filepath.Join(dir, "server", keys.IdentityFile)
 	good := read(t, file)
 	half := good[:len(good)/2]
 	must(t, os.WriteFile(file, []byte(half), 0o600))
-	if err := server.Refresh(); err == nil || !strings.Contains(err.Error(), "those from before are used on") {
-		t.Errorf("half a file: %v", err)
+	if err := server.Refresh(); err == nil || !strings.Contains(err.Error(), "the previous keys stay in use") {
+		t.Errorf("unexpected error for half a file: %v", err)
 	}
 	if err := server.Refresh(); err != nil {
-		t.Errorf("it says so again: %v", err)
+		t.Errorf("the error is reported again: %v", err)
 	}
 	if near, far := meet(t, worker.Client(all...), server.Server()); near != nil || far != nil {
-		t.Errorf("with half a file there: %v, %v", near, far)
+		t.Errorf("connecting with half a file: %v, %v", near, far)
 	}
 	must(t, os.WriteFile(file, []byte(good), 0o600))
 	must(t, server.Refresh())
@@ -231,42 +231,42 @@ func TestRefresh(t *testing.T) {
 	_, ok := server.Hold(leaf.Leaf, func() { ended <- "worker" })
 	other, ok2 := server.Hold(mine.Leaf, func() { ended <- "server" })
 	if !ok || !ok2 {
-		t.Fatal("what is not revoked cannot be held")
+		t.Fatal("Hold failed for valid certificates")
 	}
 	_, err = a.Revoke([]string{"worker"})
 	must(t, err)
 	must(t, server.Refresh())
 	if who := <-ended; who != "worker" || len(ended) > 0 {
-		t.Errorf("the connection of %s has ended, want the worker's alone", who)
+		t.Errorf("the connection of %s was closed, want only the worker's", who)
 	}
 	if _, ok := server.Hold(leaf.Leaf, func() {}); ok {
-		t.Error("a connection is held whose peer's certificate is revoked")
+		t.Error("Hold succeeded for a revoked certificate")
 	}
 	other.Release()
 	if near, _ := meet(t, worker.Client(all...), server.Server()); near == nil {
-		t.Error("a worker is let in whose certificate is revoked")
+		t.Error("a worker with a revoked certificate was admitted")
 	}
-	// A list that somebody else has signed revokes nothing, and is said to be wrong.
+	// A list signed by another authority revokes nothing, and is reported as invalid.
 	stranger := folder(t, "stranger", time.Now)
 	must(t, os.WriteFile(filepath.Join(dir, "server", keys.RevokedFile),
 		[]byte(read(t, filepath.Join(stranger, "ca", keys.RevokedFile))), 0o600))
-	if err := server.Refresh(); err == nil || !strings.Contains(err.Error(), "is signed by nobody") {
-		t.Errorf("a stranger's list: %v", err)
+	if err := server.Refresh(); err == nil || !strings.Contains(err.Error(), "is not signed by any certificate") {
+		t.Errorf("unexpected error for another authority's list: %v", err)
 	}
 }
 
-// TestOpen: what is wrong with a folder is one line.
+// TestOpen checks the one-line errors for invalid directories.
 func TestOpen(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, dir string)
 		want  string
 	}{
-		"no folder":       {func(t *testing.T, dir string) { must(t, os.RemoveAll(dir)) }, "no such file"},
+		"no directory":    {func(t *testing.T, dir string) { must(t, os.RemoveAll(dir)) }, "no such file"},
 		"no certificates": {spoiled(keys.CAFile, "", 0o600), "has no certificate"},
 		"a torn certificate": {spoiled(keys.CAFile, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END "+
 			"CERTIFICATE-----\n", 0o600), "ca.pem: "},
-		"no key":                {spoiled(keys.IdentityFile, "", 0o600), "has no certificate with its key"},
-		"a key for all to read": {spoiled(keys.IdentityFile, "", 0o644), "write chmod 600"},
+		"no key":                {spoiled(keys.IdentityFile, "", 0o600), "has no certificate with a matching key"},
+		"a key for all to read": {spoiled(keys.IdentityFile, "", 0o644), "run chmod 600"},
 		"nonsense in the list": {spoiled(keys.RevokedFile, "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 "+
 			"CRL-----\n", 0o600), "revoked.pem: "},
 	} {
@@ -276,7 +276,7 @@ func TestOpen(t *testing.T) {
 			_, err := keys.Open(dir)
 			if err == nil || !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), c.want) ||
 				strings.Contains(err.Error(), "\n") {
-				t.Errorf("%v, want one line with %q", err, c.want)
+				t.Errorf("error %v, want one line with %q", err, c.want)
 			}
 		})
 	}

@@ -5,12 +5,13 @@ import (
 	"os"
 )
 
-// rootID is the user who may read every file.
+// rootID is the user ID of root, who may read every file.
 const rootID = 0
 
-// open reports whether others than its owner can use a file. One of root's that a group may read, and nobody else, is
-// taken by others than root: only root has let that group in, and it reads all files anyway. So Kubernetes hands a
-// secret to a process that is not root, with a group that its pod alone has; and so it can replace it while it runs.
+// open reports whether users other than the owner can access a file. There is one exception: a process that does not
+// run as root accepts a file owned by root that its group may read. Only root can have given that group access, and
+// root can read all files anyway. Kubernetes provides secrets that way, with a group that only the pod has, and can
+// replace them while the process runs.
 func open(info fs.FileInfo) bool { return openTo(info.Mode().Perm(), ownerOf(info), os.Geteuid()) }
 
 func openTo(mode fs.FileMode, owner, user int) bool {

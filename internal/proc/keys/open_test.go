@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestOpenTo: a key is its owner's alone; but one of root's may be read by a group that root has chosen.
+// TestOpenTo checks that only the owner may have access to a key, except for files of root with access for a group.
 func TestOpenTo(t *testing.T) {
 	const me = 65532
 	for _, c := range []struct {
@@ -19,7 +19,7 @@ func TestOpenTo(t *testing.T) {
 		{0o400, me, me, false},
 		{0o440, me, me, true},
 		{0o604, me, me, true},
-		{0o440, rootID, me, false}, // as Kubernetes mounts a secret for the group of a pod
+		{0o440, rootID, me, false}, // how Kubernetes mounts a secret for the group of a pod
 		{0o640, rootID, me, false},
 		{0o460, rootID, me, true},
 		{0o450, rootID, me, true},
@@ -29,7 +29,7 @@ func TestOpenTo(t *testing.T) {
 		{0o440, -1, me, true},
 	} {
 		if got := openTo(c.mode, c.owner, c.user); got != c.open {
-			t.Errorf("%04o of %d, read by %d: open %v, want %v", c.mode, c.owner, c.user, got, c.open)
+			t.Errorf("mode %04o, owner %d, user %d: open %v, want %v", c.mode, c.owner, c.user, got, c.open)
 		}
 	}
 	name := filepath.Join(t.TempDir(), "key")
@@ -41,6 +41,6 @@ func TestOpenTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := ownerOf(info); got != os.Getuid() {
-		t.Errorf("it is of user %d, want %d", got, os.Getuid())
+		t.Errorf("owner %d, want %d", got, os.Getuid())
 	}
 }

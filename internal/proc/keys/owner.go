@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// ownerOf is the user whose file it is; -1: it is not known.
+// ownerOf returns the user ID of a file's owner, or -1 if it is unknown.
 func ownerOf(info fs.FileInfo) int {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(s.Uid)

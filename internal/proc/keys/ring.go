@@ -1,13 +1,13 @@
-// Package keys implements mutual TLS between the processes of a job: how a process proves who it is, and checks
-// its peers.
+// Package keys implements mutual TLS between the processes of a job: how a process proves its identity and verifies its
+// peers.
 //
-// A Ring is what one process has: its certificate and key, the certificates that it trusts, and the list of those that
-// are revoked. It makes the configurations of TLS 1.3 for both sides of a connection. Each side shows a certificate;
-// what counts is the role that it names, and not the address of its host: machines come and go.
+// A Ring holds what one process needs: its certificate and key, the trusted certificates, and the revocation list. It
+// creates TLS 1.3 configurations for both sides of a connection. Each side presents a certificate. Peers check the role
+// in the certificate, not the host's address, because machines come and go.
 //
-// Files are read again when they have changed, so that keys are renewed and revoked while a job runs. A connection
-// ends when the certificate at its other end is revoked; a certificate that has run out admits nobody anew, and ends
-// nothing that is there.
+// Files are read again when they change, so keys can be renewed and revoked while a job runs. A connection ends when
+// the peer's certificate is revoked. An expired certificate is rejected for new connections but does not end existing
+// ones.
 package keys
 
 import (
@@ -28,44 +28,45 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// The files of a folder of keys.
+// The files in a directory of keys.
 const (
-	CAFile       = "ca.pem"       // the certificates that are trusted, one or more
-	IdentityFile = "identity.pem" // the process's own certificate, those between it and a trusted one, and its key
-	RevokedFile  = "revoked.pem"  // the list of what is revoked (X.509 CRL); there need not be one
+	CAFile = "ca.pem" // one or more trusted certificates
+	// The process's own certificate, the intermediate certificates up to a trusted one, and its key.
+	IdentityFile = "identity.pem"
+	RevokedFile  = "revoked.pem" // the X.509 certificate revocation list; optional
 )
 
-// mostFile bounds what is read of a file, in bytes.
-const mostFile = 1 << 20
+// maxFile limits the size of a file, in bytes.
+const maxFile = 1 << 20
 
-// lookEvery is how often Watch looks whether files have changed.
-const lookEvery = time.Second
+// pollInterval is how often Watch checks the files for changes.
+const pollInterval = time.Second
 
-// Ring is the keys of one process. It is safe for concurrent use.
+// Ring holds the keys of one process. It is safe for concurrent use.
 type Ring struct {
 	dir   string
-	clock func() time.Time // the wall clock: certificates run out by it
+	clock func() time.Time // the wall clock, for expiry
 
-	mu     sync.Mutex // guards what follows
-	now    held
+	mu     sync.Mutex // guards the fields below
+	now    contents
 	stamps [3]stamp
-	failed string           // why the files that are there now cannot be used; "": they are
-	live   map[*Hold]string // connections by the serial number of the peer's certificate
+	failed string           // why the current files cannot be used; "" if they can
+	holds  map[*Hold]string // open connections, with the serial number of the peer's certificate
 }
 
-// held is what the files said when they were read last and were right.
-type held struct {
+// contents is what the files contained when they were last read successfully.
+type contents struct {
 	own      tls.Certificate
 	identity Identity
 	trusted  []*x509.Certificate
-	roots    *x509.CertPool  // of trusted
-	revoked  map[string]bool // serial numbers
+	roots    *x509.CertPool  // pool of trusted
+	revoked  map[string]bool // revoked serial numbers
 }
 
-// stamp tells whether a file has changed. Files are replaced as a whole, so that each is another one: that tells it,
-// too, where the wall clock stands, or was set to what it was.
+// stamp detects changes of a file. Files are replaced as a whole, so each version is another file. That detects a
+// change even if the wall clock stands still or was set back.
 type stamp struct {
-	info fs.FileInfo // nil: it is not there
+	info fs.FileInfo // nil: the file does not exist
 }
 
 func (s stamp) same(as stamp) bool {
@@ -76,8 +77,8 @@ func (s stamp) same(as stamp) bool {
 		s.info.ModTime().Equal(as.info.ModTime())
 }
 
-// Folder is where a process of a role finds its keys: dir itself, or the folder of the role in it, as
-// perdure keys new makes them.
+// Folder returns the directory with the keys of a role: dir itself, or the role's subdirectory, as perdure keys new
+// creates it.
 func Folder(dir string, role Role) string {
 	if _, err := os.Stat(filepath.Join(dir, IdentityFile)); err == nil {
 		return dir
@@ -85,10 +86,10 @@ func Folder(dir string, role Role) string {
 	return filepath.Join(dir, string(role))
 }
 
-// Open reads a folder of keys.
+// Open reads a directory of keys.
 func Open(dir string) (*Ring, error) {
-	r := &Ring{dir: dir, clock: time.Now, live: map[*Hold]string{}}
-	r.stamps = r.look() // before they are read: what changes meanwhile is read again
+	r := &Ring{dir: dir, clock: time.Now, holds: map[*Hold]string{}}
+	r.stamps = r.stat() // taken before reading, so that a concurrent change is read again
 	now, err := read(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: keys: %w", perdure.ErrUsage, err)
@@ -97,9 +98,9 @@ func Open(dir string) (*Ring, error) {
 	return r, nil
 }
 
-// Trusting is the ring of somebody who has no certificate: whom a folder's certificates say to trust, of one job.
+// Trusting returns a ring without a certificate, which trusts the certificates in dir for peers of one job.
 func Trusting(dir, domain string) (*Ring, error) {
-	r := &Ring{dir: dir, clock: time.Now, live: map[*Hold]string{}}
+	r := &Ring{dir: dir, clock: time.Now, holds: map[*Hold]string{}}
 	if err := r.now.trust(dir); err != nil {
 		return nil, fmt.Errorf("%w: keys: %w", perdure.ErrUsage, err)
 	}
@@ -107,16 +108,16 @@ func Trusting(dir, domain string) (*Ring, error) {
 	return r, nil
 }
 
-// Identity is who this process is.
+// Identity returns the identity of this process.
 func (r *Ring) Identity() Identity { return r.current().identity }
 
-// Until is when its certificate runs out.
+// Until returns when the process's certificate expires.
 func (r *Ring) Until() time.Time { return r.current().own.Leaf.NotAfter }
 
-// Dir is the folder that the keys are in.
+// Dir returns the directory of the keys.
 func (r *Ring) Dir() string { return r.dir }
 
-// SecretFile is the file with the run's secret that lies beside the keys; "": there is none.
+// SecretFile returns the file with the run's secret that is stored with the keys, or "" if there is none.
 func (r *Ring) SecretFile() string {
 	path := filepath.Join(r.dir, SecretFile)
 	if _, err := os.Stat(path); err != nil {
@@ -125,10 +126,10 @@ func (r *Ring) SecretFile() string {
 	return path
 }
 
-// Watch looks, until ctx ends, whether files have changed, and tells warn once of each change that cannot be used: what
-// was there before is used on.
+// Watch checks the files for changes until ctx is done. It calls warn once for each change that cannot be used; the
+// previous keys then stay in use.
 func (r *Ring) Watch(ctx context.Context, warn func(error)) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -142,40 +143,40 @@ func (r *Ring) Watch(ctx context.Context, warn func(error)) {
 	}
 }
 
-// Refresh reads the files again if they have changed, and ends connections to those that are revoked now. An error says
-// why what is there now cannot be used, once.
+// Refresh reads the files again if they changed, and ends connections to peers that are now revoked. It returns an
+// error, once, if the new files cannot be used.
 func (r *Ring) Refresh() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	stamps := r.look()
+	stamps := r.stat()
 	if slices.EqualFunc(stamps[:], r.stamps[:], stamp.same) {
 		return nil
 	}
 	now, err := read(r.dir)
 	if err != nil {
-		if r.failed == err.Error() { // two files are replaced one after the other: it is tried again
+		if r.failed == err.Error() { // two files may be replaced one after the other: try again
 			return nil
 		}
 		r.failed = err.Error()
-		return fmt.Errorf("keys: %w; those from before are used on", err)
+		return fmt.Errorf("keys: %w; the previous keys stay in use", err)
 	}
 	r.now, r.stamps, r.failed = now, stamps, ""
-	for hold, serial := range r.live {
+	for hold, serial := range r.holds {
 		if now.revoked[serial] {
-			delete(r.live, hold)
+			delete(r.holds, hold)
 			hold.end()
 		}
 	}
 	return nil
 }
 
-func (r *Ring) current() held {
+func (r *Ring) current() contents {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.now
 }
 
-func (r *Ring) look() (s [3]stamp) {
+func (r *Ring) stat() (s [3]stamp) {
 	for i, name := range []string{CAFile, IdentityFile, RevokedFile} {
 		if info, err := os.Stat(filepath.Join(r.dir, name)); err == nil {
 			s[i] = stamp{info}
@@ -184,13 +185,14 @@ func (r *Ring) look() (s [3]stamp) {
 	return s
 }
 
-// Hold is a connection that ends when its peer's certificate is revoked.
+// Hold is a connection that is closed when its peer's certificate is revoked.
 type Hold struct {
 	ring *Ring
 	end  func()
 }
 
-// Hold remembers a connection; end ends it, and does not wait. False: its peer's certificate is revoked already.
+// Hold registers a connection. The ring calls end, which must not block, when the peer's certificate is revoked. Hold
+// returns false if it is already revoked.
 func (r *Ring) Hold(peer *x509.Certificate, end func()) (*Hold, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,31 +201,31 @@ func (r *Ring) Hold(peer *x509.Certificate, end func()) (*Hold, bool) {
 		return nil, false
 	}
 	h := &Hold{r, end}
-	r.live[h] = serial
+	r.holds[h] = serial
 	return h, true
 }
 
-// IsRevoked reports whether nobody takes what has a serial number any more.
+// IsRevoked reports whether the certificate or token with a serial number is revoked.
 func (r *Ring) IsRevoked(serial *big.Int) bool { return r.current().revoked[serial.String()] }
 
-// Trusted are the certificates that are trusted.
+// Trusted returns the trusted certificates.
 func (r *Ring) Trusted() []*x509.Certificate { return r.current().trusted }
 
-// Now is what the wall clock shows, by which what is signed runs out.
+// Now returns the wall-clock time that expiry is checked against.
 func (r *Ring) Now() time.Time { return r.clock() }
 
-// Revoked reports whether nobody takes a certificate any more.
+// Revoked reports whether a certificate is revoked.
 func (r *Ring) Revoked(c *x509.Certificate) bool { return r.current().revoked[c.SerialNumber.String()] }
 
-// Release forgets the connection, which has ended.
+// Release unregisters a connection that has closed.
 func (h *Hold) Release() {
 	h.ring.mu.Lock()
 	defer h.ring.mu.Unlock()
-	delete(h.ring.live, h)
+	delete(h.ring.holds, h)
 }
 
-// read reads a folder, and checks that what is in it fits together.
-func read(dir string) (h held, err error) {
+// read reads a directory of keys and checks that the files match.
+func read(dir string) (h contents, err error) {
 	if err := h.trust(dir); err != nil {
 		return h, err
 	}
@@ -233,7 +235,7 @@ func read(dir string) (h held, err error) {
 		return h, err
 	}
 	if h.own, err = tls.X509KeyPair(text, text); err != nil {
-		return h, fmt.Errorf("%s has no certificate with its key: %w", path, err)
+		return h, fmt.Errorf("%s has no certificate with a matching key: %w", path, err)
 	}
 	if h.identity, err = Of(h.own.Leaf); err != nil {
 		return h, fmt.Errorf("%s: %w", path, err)
@@ -241,8 +243,8 @@ func read(dir string) (h held, err error) {
 	return h, nil
 }
 
-// trust reads whom to trust.
-func (h *held) trust(dir string) (err error) {
+// trust reads the trusted certificates and the revocation list.
+func (h *contents) trust(dir string) (err error) {
 	if h.trusted, err = certificates(filepath.Join(dir, CAFile)); err != nil {
 		return err
 	}
@@ -275,7 +277,7 @@ func certificates(path string) (list []*x509.Certificate, err error) {
 	return list, err
 }
 
-// revoked reads the serial numbers of a list of what is revoked, that somebody who is trusted has signed.
+// revoked returns the serial numbers in a revocation list, which one of the trusted certificates must have signed.
 func revoked(path string, trusted []*x509.Certificate) (map[string]bool, error) {
 	text, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -296,7 +298,7 @@ func revoked(path string, trusted []*x509.Certificate) (map[string]bool, error) 
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		if !signed(list, trusted) {
-			return nil, fmt.Errorf("%s is signed by nobody whom %s names", path, CAFile)
+			return nil, fmt.Errorf("%s is not signed by any certificate in %s", path, CAFile)
 		}
 		for _, e := range list.RevokedCertificateEntries {
 			serials[e.SerialNumber.String()] = true
@@ -313,14 +315,14 @@ func signed(list *x509.RevocationList, trusted []*x509.Certificate) bool {
 	return false
 }
 
-// readPrivate reads a file with a key. One that others can read, too, is none any more.
+// readPrivate reads a file with a key. It returns an error if other users can access the file.
 func readPrivate(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if open(info) {
-		return nil, fmt.Errorf("others than its owner can use %s, which has a key (mode %04o); write chmod 600 %s",
+		return nil, fmt.Errorf("%s has a private key but is accessible to other users (mode %04o); run chmod 600 %s",
 			path, info.Mode().Perm(), path)
 	}
 	return readFile(path)
@@ -331,11 +333,11 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > mostFile {
-		return nil, fmt.Errorf("%s is not a file of keys", path)
+	if !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil, fmt.Errorf("%s is not a key file", path)
 	}
 	return os.ReadFile(path)
 }
 
-// Serial is a serial number as it is written in lists and on command lines.
+// Serial formats a serial number for lists and command lines.
 func Serial(n *big.Int) string { return n.Text(16) }

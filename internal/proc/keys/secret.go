@@ -12,37 +12,35 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// The files with the secrets of a run or of a folder of keys: that which all show each other, and, after the same name,
-// that which servers show each other.
+// The secret files of a run or a directory of keys. SecretFile holds the secret that all processes share. The file with
+// ServersExt appended holds the one that only servers share.
 const (
 	SecretFile = "secret"
 	ServersExt = ".servers"
 )
 
-// secretBytes is how many random bytes a secret is made of; its file has twice as many
-// digits, and a newline.
+// secretBytes is the number of random bytes in a secret. Its file has twice as many hexadecimal digits, and a newline.
 const secretBytes = 32
 
-// NewSecret draws a secret.
+// NewSecret returns a new random secret.
 func NewSecret() perdure.Secret {
 	var b [secretBytes]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // never fails
 	return perdure.Secret(hex.EncodeToString(b[:]))
 }
 
-// ReadSecret reads a run's secret from its file. One that others can read, too, is none
-// any more.
+// ReadSecret reads a run's secret from its file. It returns an error if other users can access the file.
 func ReadSecret(path string) (perdure.Secret, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return "", fmt.Errorf("%w: the run's secret: %w", perdure.ErrUsage, err)
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%w: %s is not a file with a run's secret; name the file secret in the run's folder, "+
+		return "", fmt.Errorf("%w: %s is not a file with a run's secret; name the file secret in the run's directory, "+
 			"or a copy of it", perdure.ErrUsage, path)
 	}
 	if open(info) {
-		return "", fmt.Errorf("%w: others than its owner can use %s, which has a run's secret (mode %04o); write "+
+		return "", fmt.Errorf("%w: %s has a run's secret but is accessible to other users (mode %04o); run "+
 			"chmod 600 %s", perdure.ErrUsage, path, info.Mode().Perm(), path)
 	}
 	f, err := os.Open(path)
@@ -53,8 +51,7 @@ func ReadSecret(path string) (perdure.Secret, error) {
 	return InheritedSecret(f)
 }
 
-// InheritedSecret reads a secret from an open file, from its beginning, wherever others
-// that share the descriptor have read to.
+// InheritedSecret reads a secret from the start of an open file, independent of the descriptor's shared offset.
 func InheritedSecret(f *os.File) (perdure.Secret, error) {
 	b := make([]byte, 2*secretBytes+2)
 	n, err := f.ReadAt(b, 0)
@@ -68,10 +65,10 @@ func InheritedSecret(f *os.File) (perdure.Secret, error) {
 		return "", fmt.Errorf("%w: the run's secret: %w", perdure.ErrUsage, err)
 	}
 	return "", fmt.Errorf("%w: %s has no run's secret, which is a line of %d hexadecimal digits; name the file "+
-		"secret in the run's folder, or a copy of it", perdure.ErrUsage, f.Name(), 2*secretBytes)
+		"secret in the run's directory, or a copy of it", perdure.ErrUsage, f.Name(), 2*secretBytes)
 }
 
-// ReadToken reads a token from its file. One that others can read, too, is none any more.
+// ReadToken reads a token from its file. It returns an error if other users can access the file.
 func ReadToken(path string) (perdure.Secret, error) {
 	text, err := readPrivate(path)
 	if err != nil {
@@ -79,13 +76,14 @@ func ReadToken(path string) (perdure.Secret, error) {
 	}
 	words := bytes.Fields(text)
 	if len(words) != 1 {
-		return "", fmt.Errorf("%w: %s has no token, which is one line that perdure keys token prints", perdure.ErrUsage,
+		return "", fmt.Errorf("%w: %s does not contain a token, a single line that perdure keys token prints",
+			perdure.ErrUsage,
 			path)
 	}
 	return perdure.Secret(words[0]), nil
 }
 
-// WriteSecret makes a file with a secret, that its owner alone can read.
+// WriteSecret creates a file with a secret that only its owner can read.
 func WriteSecret(name string, secret perdure.Secret) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

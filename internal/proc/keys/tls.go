@@ -9,25 +9,26 @@ import (
 	"time"
 )
 
-// Client is how a process calls others, who are of the given roles.
+// Client returns the configuration for connections to peers of the given roles.
 func (r *Ring) Client(roles ...Role) *tls.Config {
-	c := r.config(x509.ExtKeyUsageServerAuth, "the peer that was called", roles...)
-	// The name of a host says nothing here; verify checks the rest of what would be checked, and more.
+	c := r.config(x509.ExtKeyUsageServerAuth, "the server", roles...)
+	// Host names are not checked. verify performs all other standard checks, and more.
 	c.InsecureSkipVerify = true
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return r.own(), nil }
 	return c
 }
 
-// Server is how a process is called. Whoever calls shows a certificate.
+// Server returns the configuration for accepting connections. Callers must present a certificate.
 func (r *Ring) Server() *tls.Config {
 	c := r.config(x509.ExtKeyUsageClientAuth, "the caller", Roles...)
 	c.ClientAuth = tls.RequireAnyClientCert
-	c.SessionTicketsDisabled = true // so that each connection is checked as a whole
+	c.SessionTicketsDisabled = true // every connection gets the full verification
 	c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.own(), nil }
 	return c
 }
 
-// Web is how a process is called by browsers and tools, too: whoever shows no certificate shows something else.
+// Web returns the configuration for accepting connections from browsers and tools as well. Callers without a
+// certificate must authenticate in another way.
 func (r *Ring) Web() *tls.Config {
 	c := r.Server()
 	verify := c.VerifyConnection
@@ -45,8 +46,8 @@ func (r *Ring) Web() *tls.Config {
 func (r *Ring) config(use x509.ExtKeyUsage, whom string, roles ...Role) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		// Records are as large as they may be from the first on: they carry frames, and no page that somebody waits
-		// for.
+		// Records have full size from the start, because connections carry frames, and no user waits for the first
+		// bytes of a page.
 		DynamicRecordSizingDisabled: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if err := r.verify(s.PeerCertificates, use, roles); err != nil {
@@ -62,11 +63,11 @@ func (r *Ring) own() *tls.Certificate {
 	return &own
 }
 
-// verify checks the certificates that a peer shows: the first is its own.
+// verify checks the certificates that a peer presents. The first one is the peer's own.
 func (r *Ring) verify(shown []*x509.Certificate, use x509.ExtKeyUsage, roles []Role) error {
 	now, at := r.current(), r.clock()
 	if len(shown) == 0 {
-		return foreign{errors.New("it shows no certificate")}
+		return foreign{errors.New("it presents no certificate")}
 	}
 	between := x509.NewCertPool()
 	for _, c := range shown[1:] {
@@ -88,34 +89,35 @@ func (r *Ring) verify(shown []*x509.Certificate, use x509.ExtKeyUsage, roles []R
 		return err
 	}
 	if who.Domain != now.identity.Domain {
-		return foreign{fmt.Errorf("its certificate is for job %s, and ours for %s", who.Domain, now.identity.Domain)}
+		return foreign{fmt.Errorf("its certificate is for job %s, but ours is for %s", who.Domain, now.identity.Domain)}
 	}
 	for _, role := range roles {
 		if who.Role == role {
 			return nil
 		}
 	}
-	return foreign{fmt.Errorf("its certificate is for a %s, whom nobody calls", who.Role)}
+	return foreign{fmt.Errorf("its certificate has the role %s, which is not allowed for this connection", who.Role)}
 }
 
-// explain says in words that help why a certificate is not taken.
+// explain returns a helpful error for a certificate that failed verification.
 func explain(leaf *x509.Certificate, at time.Time, err error) error {
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError
 	switch {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && at.After(leaf.NotAfter):
-		return fmt.Errorf("its certificate ran out at %s; perdure keys renew makes new ones",
+		return fmt.Errorf("its certificate expired at %s; renew it with perdure keys renew",
 			leaf.NotAfter.UTC().Format(time.RFC3339))
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Errorf("its certificate is good from %s on: do the clocks of both machines agree?",
+		return fmt.Errorf("its certificate is not valid before %s; check that the clocks of both machines agree",
 			leaf.NotBefore.UTC().Format(time.RFC3339))
 	case errors.As(err, &unknown):
-		return foreign{errors.New("its certificate is of another job's keys: nobody whom we trust has signed it")}
+		return foreign{errors.New("its certificate belongs to another job's keys: no trusted certificate has signed " +
+			"it")}
 	}
 	return err
 }
 
-// declinedError is why the ring does not accept a peer's certificate.
+// declinedError is the reason for rejecting a peer's certificate.
 type declinedError struct {
 	whom string
 	why  error
@@ -124,32 +126,32 @@ type declinedError struct {
 func (e declinedError) Error() string { return fmt.Sprintf("%s: %v", e.whom, e.why) }
 func (e declinedError) Unwrap() error { return e.why }
 
-// Declined says which certificate was not accepted, and why, if a call with the ring has failed for that reason; nil:
-// it has failed for another.
+// Declined returns which certificate was rejected, and why, if err comes from a failed handshake with the ring.
+// Otherwise it returns nil.
 func (r *Ring) Declined(err error) error {
 	var ours declinedError
 	var alert *net.OpError
 	switch own := r.current().own.Leaf; {
 	case errors.As(err, &ours):
-		return fmt.Errorf("we refuse it: %w", ours.why)
+		return fmt.Errorf("we reject it: %w", ours.why)
 	case !errors.As(err, &alert) || alert.Op != "remote error":
 		return nil
 	case own == nil:
-		return fmt.Errorf("it asks for a certificate (%w)", err)
+		return fmt.Errorf("it requires a certificate (%w)", err)
 	case r.clock().After(own.NotAfter):
-		return fmt.Errorf("it refuses our certificate, in %s, which ran out at %s: perdure keys renew makes a new one",
+		return fmt.Errorf("it rejects our certificate, in %s, which expired at %s; renew it with perdure keys renew",
 			r.dir, own.NotAfter.UTC().Format(time.RFC3339))
 	case r.Revoked(own):
-		return fmt.Errorf("it refuses our certificate, in %s, which is revoked", r.dir)
+		return fmt.Errorf("it rejects our certificate, in %s, which is revoked", r.dir)
 	default:
-		return fmt.Errorf("it refuses our certificate, in %s; its log says why (%w)", r.dir, err)
+		return fmt.Errorf("it rejects our certificate, in %s; its log has the reason (%w)", r.dir, err)
 	}
 }
 
-// foreign is an error about a peer that will never be one of ours, however often it is called.
+// foreign is an error about a peer that can never become a valid one, however often the call is retried.
 type foreign struct{ error }
 
-// Foreign reports whether an error says that a peer was called that will never be one of ours.
+// Foreign reports whether an error concerns a peer that can never become a valid one.
 func Foreign(err error) bool {
 	var f foreign
 	return errors.As(err, &f)

@@ -24,36 +24,36 @@ import (
 	"github.com/perdure/perdure/internal/proc/logserver"
 )
 
-// within is how soon a connection ends whose certificate is revoked.
+// within limits how long a connection may survive the revocation of its certificate.
 const within = 10 * time.Second
 
 func matches(err error, pattern string) bool {
 	return err != nil && regexp.MustCompile(pattern).MatchString(err.Error())
 }
 
-func (w *world) authority(now func() time.Time) *authority.Authority {
+func (w *fixture) authority(now func() time.Time) *authority.Authority {
 	w.Helper()
 	a, err := authority.Open(w.dir, now)
 	must(w.T, err)
 	return a
 }
 
-// issue makes one more worker's keys.
-func (w *world) issue(name string) *keys.Ring {
+// issue issues the keys of another worker.
+func (w *fixture) issue(name string) *keys.Ring {
 	w.Helper()
 	h, err := w.authority(time.Now).Issue(keys.Worker, name, time.Hour)
 	must(w.T, err)
 	return ring(w.T, h.Folder, keys.Worker)
 }
 
-func (w *world) revoke(name string) {
+func (w *fixture) revoke(name string) {
 	w.Helper()
 	_, err := w.authority(time.Now).Revoke([]string{name})
 	must(w.T, err)
 }
 
-// expired are a worker's keys that ran out an hour ago.
-func (w *world) expired() *updatelog.Access {
+// expired returns a worker's keys that expired an hour ago.
+func (w *fixture) expired() *updatelog.Access {
 	w.Helper()
 	then := func() time.Time { return time.Now().Add(-2 * time.Hour) }
 	h, err := w.authority(then).Issue(keys.Worker, "old", time.Hour)
@@ -61,7 +61,8 @@ func (w *world) expired() *updatelog.Access {
 	return logkeys.Access(ring(w.T, h.Folder, keys.Worker))
 }
 
-// TestRevoked: who is revoked loses his connection within seconds, and gets no other; those of others stay.
+// TestRevoked checks that a revoked client loses its connection within seconds and cannot reconnect, and that other
+// clients keep theirs.
 func TestRevoked(t *testing.T) {
 	t.Parallel()
 	w := serve(t, newKeys(t, "mine"), "")
@@ -81,24 +82,25 @@ func TestRevoked(t *testing.T) {
 	}
 	gone, stays := connect(w.issue("gone")), connect(w.issue("stays"))
 	w.revoke("worker-gone")
-	must(t, w.ring.Refresh()) // which a process does by itself, each second
+	must(t, w.ring.Refresh()) // a process does this every second
 	select {
 	case name := <-lost:
 		if name != "gone" {
-			t.Errorf("%s has lost its connection", name)
+			t.Errorf("%s lost its connection", name)
 		}
 	case <-time.After(within):
-		t.Fatal("who is revoked keeps its connection")
+		t.Fatal("the revoked client keeps its connection")
 	}
 	if err := try(stays, acts["append"].subject, "x"); err != nil {
-		t.Errorf("who is not revoked: %v", err)
+		t.Errorf("the client that is not revoked: %v", err)
 	}
 	if err := gone.FlushTimeout(time.Second); err == nil || gone.IsConnected() {
-		t.Errorf("who is revoked has connected again: %v", err)
+		t.Errorf("the revoked client reconnected: %v", err)
 	}
 }
 
-// TestRenewed: what is renewed is shown by the next connection, on both sides, and what is there stays.
+// TestRenewed checks that both sides present renewed certificates on the next connection, and that existing connections
+// survive.
 func TestRenewed(t *testing.T) {
 	t.Parallel()
 	dir := newKeys(t, "mine")
@@ -132,19 +134,19 @@ func TestRenewed(t *testing.T) {
 	select {
 	case <-again:
 	case <-time.After(within):
-		t.Fatal("it does not come back with new keys")
+		t.Fatal("no reconnection with new keys")
 	}
 	must(t, try(nc, acts["append"].subject, "x"))
 	mu.Lock()
 	defer mu.Unlock()
 	for who, serials := range map[string][]string{"the caller": callers, "the log": called} {
 		if n := len(serials); n < 2 || serials[n-1] == serials[n-2] {
-			t.Errorf("%s shows what it had before: %v", who, serials)
+			t.Errorf("%s presents its old certificate: %v", who, serials)
 		}
 	}
 }
 
-// TestPlain: a log with keys says nothing to who does not speak TLS, and takes nothing from him.
+// TestPlain checks that a log with keys neither answers nor accepts anything from a client that does not use TLS.
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	w := serve(t, newKeys(t, "mine"), "")
@@ -159,27 +161,27 @@ func TestPlain(t *testing.T) {
 		must(t, c.SetDeadline(time.Now().Add(time.Minute)))
 		_, err = c.Write([]byte(says))
 		must(t, err)
-		heard, _ := io.ReadAll(c) // until it is closed, in whatever way
-		// TLS says in plain that it was not spoken: an alert, of 7 bytes.
+		heard, _ := io.ReadAll(c) // until the log closes the connection, in whatever way
+		// A TLS server answers plain text with an unencrypted alert of 7 bytes.
 		if len(heard) > 7 || strings.Contains(string(heard), "INFO") {
-			t.Errorf("to %q the log says %q", says, heard)
+			t.Errorf("the log answers %q with %q", says, heard)
 		}
 		_ = c.Close()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	_, err := updatelog.Dial(ctx, "nats://"+at, updatelog.DialOptions{Options: updatelog.Options{Job: job, Shards: 1}})
-	if err == nil || !matches(err, "if it is served with keys, its address begins with perdure://") {
-		t.Errorf("who calls it without TLS: %v", err)
+	if err == nil || !matches(err, "if it is served with keys, its address starts with perdure://") {
+		t.Errorf("a client without TLS: %v", err)
 	}
 	first, next, err := w.dial(keys.Server).Extent(t.Context(), 0)
 	if err != nil || first != 1 || next != 2 {
-		t.Errorf("it has records %d to %d: %v", first, next-1, err)
+		t.Errorf("the stream has records %d to %d: %v", first, next-1, err)
 	}
 }
 
-// TestLooks: an operator sees all that there is, record by record; and is told that he may not remove it.
-func TestLooks(t *testing.T) {
+// TestInspect checks that an operator can read all records, but not remove the stream.
+func TestInspect(t *testing.T) {
 	t.Parallel()
 	w := serve(t, newKeys(t, "mine"), "")
 	want := []string{"a", "b", "c"}
@@ -197,7 +199,7 @@ func TestLooks(t *testing.T) {
 	for _, role := range []keys.Role{keys.Operator, keys.Coordinator} {
 		i, streams := look(role)
 		if len(streams) != 1 || streams[0].Name != stream {
-			t.Fatalf("a %s sees %v", role, streams)
+			t.Fatalf("a %s sees the streams %v", role, streams)
 		}
 		var got []string
 		must(t, i.Records(t.Context(), streams[0], func(r updatelog.Record) error {
@@ -207,24 +209,24 @@ func TestLooks(t *testing.T) {
 			return nil
 		}))
 		if !slices.Equal(got, want) {
-			t.Errorf("a %s sees %v, not %v", role, got, want)
+			t.Errorf("a %s reads %v, want %v", role, got, want)
 		}
 	}
 	i, streams := look(keys.Operator)
 	if err := i.Remove(t.Context(), streams); !errors.Is(err, updatelog.ErrRefused) ||
-		!matches(err, "does not let the holder of the keys of operator/operator do this") {
-		t.Errorf("an operator removes streams: %v", err)
+		!matches(err, "does not allow the holder of the keys of operator/operator to do this") {
+		t.Errorf("removing streams as an operator: %v", err)
 	}
 	i, streams = look(keys.Coordinator)
 	must(t, i.Remove(t.Context(), streams))
 	if left, err := i.Streams(t.Context()); err != nil || len(left) != 0 {
-		t.Errorf("a coordinator leaves %v: %v", left, err)
+		t.Errorf("after removal by a coordinator, these streams are left: %v (error %v)", left, err)
 	}
 }
 
-// TestMostOfOne: one certificate has as many connections as it may, and no more, however it asks; another one has its
-// own, and who ends one makes room.
-func TestMostOfOne(t *testing.T) {
+// TestMaxPerPeer checks the limit on connections per certificate. Other certificates have limits of their own, and
+// closing a connection makes room for another.
+func TestMaxPerPeer(t *testing.T) {
 	t.Parallel()
 	const most = 3
 	w := serve(t, newKeys(t, "mine"), "", func(g *logserver.Guard) { g.MostOfOne = most })
@@ -238,34 +240,34 @@ func TestMostOfOne(t *testing.T) {
 	}
 	for range 3 {
 		if _, err := w.bare(mine); !errors.Is(err, nats.ErrAuthorization) {
-			t.Fatalf("one more than %d: %v", most, err)
+			t.Fatalf("connection above the limit of %d: %v", most, err)
 		}
 	}
 	nc, err := w.bare(others)
 	must(t, err)
 	defer nc.Close()
 	inside[0].Close()
-	for ended := time.Now().Add(within); ; { // the log hears of it soon
+	for ended := time.Now().Add(within); ; { // the log notices with a delay
 		nc, err := w.bare(mine)
 		if err == nil {
 			nc.Close()
 			return
 		}
 		if time.Now().After(ended) {
-			t.Fatalf("one has gone, and there is no room: %v", err)
+			t.Fatalf("still rejected after a connection was closed: %v", err)
 		}
 	}
 }
 
-// TestNoKeys: a job without keys has none to show, and asks for none.
+// TestNoKeys checks that a job without keys neither presents nor requires any.
 func TestNoKeys(t *testing.T) {
 	if logserver.NewGuard(nil, true) != nil || logkeys.Access(nil) != nil {
-		t.Error("a job without keys has some")
+		t.Error("a job without keys has a guard or credentials")
 	}
 	if a, err := logkeys.Open("", keys.Operator); a != nil || err != nil {
 		t.Errorf("%v, %v", a, err)
 	}
 	if _, err := logkeys.Open(filepath.Join(t.TempDir(), "none"), keys.Operator); err == nil {
-		t.Error("keys of a folder that is not there")
+		t.Error("Open succeeded for a missing directory")
 	}
 }

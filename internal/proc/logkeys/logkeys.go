@@ -1,10 +1,11 @@
-// Package logkeys says what each role may do at an update log that asks for the keys of a job ([Of]), and opens such a
-// log as a client. The log shows a server's keys. Package updatelog knows of rights, and this one of whose they are.
+// Package logkeys authorizes clients of an update log that requires job keys: it defines the rights of each role ([Of])
+// and opens such a log as a client. The log itself presents a server's keys. Package updatelog defines the rights; this
+// package maps roles to them.
 //
 //	logserver.Serve(dir, logserver.ServeOptions{Guard: logserver.NewGuard(ring, false)})
 //	updatelog.Dial(ctx, "perdure://10.0.0.5:4222", updatelog.DialOptions{Access: logkeys.Access(ring)})
 //
-// A nil ring is a job's without keys, and has neither.
+// A nil ring means a job without keys, for which both return nil.
 package logkeys
 
 import (
@@ -21,11 +22,11 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// Shows is the role whose keys a log shows. Servers make rows of what is in it, and may append and trim: who has their
-// keys has nothing to win by being the log, too, so that it has no role of its own.
+// Shows is the role whose keys a log presents. Servers build rows from the log and may append and trim, so a holder of
+// a server's keys gains nothing by impersonating the log. Therefore the log has no role of its own.
 const Shows = keys.Server
 
-// rights are what each role may do. Who is not here is not let in.
+// rights lists the rights of each role. A role that is missing is rejected.
 var rights = map[keys.Role]updatelog.Rights{
 	keys.Coordinator: updatelog.MayLook | updatelog.MayList | updatelog.MayRead | updatelog.MayMake |
 		updatelog.MayRemove,
@@ -34,7 +35,8 @@ var rights = map[keys.Role]updatelog.Rights{
 	keys.Operator: updatelog.MayLook | updatelog.MayList,
 }
 
-// Of is what a role may do at a log. In that of one run alone the run's servers make the streams, as they start.
+// Of returns the rights of a role. If the log belongs to a single run, the run's servers may also create the streams,
+// which they do as they start.
 func Of(role keys.Role, ofRun bool) updatelog.Rights {
 	may := rights[role]
 	if ofRun && role == keys.Server {
@@ -43,7 +45,7 @@ func Of(role keys.Role, ofRun bool) updatelog.Rights {
 	return may
 }
 
-// Access is what a process shows to a log.
+// Access returns the credentials and rights of a process that connects to a log.
 func Access(ring *keys.Ring) *updatelog.Access {
 	if ring == nil {
 		return nil
@@ -56,29 +58,30 @@ func Access(ring *keys.Ring) *updatelog.Access {
 	}
 }
 
-// explain says what an error of a handshake means for who wants to know what to do, and whether it is for good: the log
-// will never be one of ours, or never takes what we show. New files may come for a certificate that has run out, the
-// log's or ours. nil: it says nothing of keys.
+// explain returns a handshake error with an explanation of what to do, and whether the error is permanent: the log is
+// not one of this job, or never accepts this certificate. If a certificate ran out, the log's or ours, the error is
+// temporary, because new files may be installed. It returns nil if the error is unrelated to keys.
 func explain(ring *keys.Ring, err error) (why error, forGood bool) {
 	var alert *net.OpError
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &record):
-		return errors.New("it does not speak TLS: it is served without keys"), true
+		return errors.New("the log does not use TLS: it is served without keys"), true
 	case errors.As(err, &alert) && alert.Op == "remote error" && ring.Now().After(ring.Until()):
-		return fmt.Errorf("our own certificate, in %s, ran out at %s: perdure keys renew makes a new one", ring.Dir(),
+		return fmt.Errorf("our own certificate, in %s, expired at %s; renew it with perdure keys renew", ring.Dir(),
 			ring.Until().UTC().Format(time.RFC3339)), false
 	case errors.As(err, &alert) && alert.Op == "remote error":
-		return fmt.Errorf("it does not take our certificate, in %s; its own log says why (%w)", ring.Dir(), err), true
+		return fmt.Errorf("it does not accept our certificate, in %s; its own log has the reason (%w)", ring.Dir(),
+			err), true
 	case errors.Is(err, nats.ErrTLS):
 		return err, keys.Foreign(err)
 	}
 	return nil, false
 }
 
-// Open opens the keys of a role, in a folder or in the role's folder there, for somebody who looks into a log, or makes
-// and removes streams; nil without a folder. The secret that lies beside the keys is shown, too: a run's own log may
-// ask for it.
+// Open returns the access of a role whose keys are in dir or in the role's subdirectory of dir, for tools that inspect
+// a log or create and remove streams. It returns nil if dir is "". If a secret is stored with the keys, it is presented
+// as well, because the log of a single run may require it.
 func Open(dir string, role keys.Role) (*updatelog.Access, error) {
 	if dir == "" {
 		return nil, nil
@@ -98,7 +101,8 @@ func Open(dir string, role keys.Role) (*updatelog.Access, error) {
 	return a, nil
 }
 
-// Appends opens a job's log for who only appends, without credentials but a ring's: its streams are there already.
+// Appends returns a function that opens a job's log for appending only. Its only credentials are those of the ring, and
+// the log's streams must already exist.
 func Appends(ring *keys.Ring) func(context.Context, string, updatelog.Options) (updatelog.Log, error) {
 	return func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
 		return updatelog.Dial(ctx, addr, updatelog.DialOptions{Options: o, ReadOnly: true, Access: Access(ring)})

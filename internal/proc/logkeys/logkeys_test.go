@@ -25,7 +25,7 @@ import (
 const (
 	job    = "j"
 	stream = "perdure-j-0"
-	space  = 64 << 20 // of a stream
+	space  = 64 << 20 // limit of one stream
 )
 
 func must(t *testing.T, err error) {
@@ -35,7 +35,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// newKeys makes the keys of a job.
+// newKeys creates the keys of a job.
 func newKeys(t *testing.T, name string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
@@ -51,18 +51,18 @@ func ring(t *testing.T, dir string, role keys.Role) *keys.Ring {
 	return r
 }
 
-// world is a log that asks for keys.
-type world struct {
+// fixture is a running log that requires keys.
+type fixture struct {
 	*testing.T
-	dir  string // of the keys
+	dir  string // directory of the keys
 	ring *keys.Ring
 	log  *logserver.Server
 }
 
-// serve serves a log; with a token it is that of one run.
-func serve(t *testing.T, dir, token string, change ...func(*logserver.Guard)) *world {
+// serve starts a log. With a token, it is the log of a single run.
+func serve(t *testing.T, dir, token string, change ...func(*logserver.Guard)) *fixture {
 	t.Helper()
-	w := &world{T: t, dir: dir, ring: ring(t, dir, logkeys.Shows)}
+	w := &fixture{T: t, dir: dir, ring: ring(t, dir, logkeys.Shows)}
 	guard := logserver.NewGuard(w.ring, token != "")
 	for _, c := range change {
 		c(guard)
@@ -84,8 +84,8 @@ func serve(t *testing.T, dir, token string, change ...func(*logserver.Guard)) *w
 	return w
 }
 
-// create makes the job's stream, and puts some records into it.
-func (w *world) create(entries ...string) {
+// create creates the job's stream and appends some records.
+func (w *fixture) create(entries ...string) {
 	w.Helper()
 	o := updatelog.DialOptions{Options: updatelog.Options{Job: job, Shards: 1}, MaxBytes: space}
 	o.Access = w.access(keys.Coordinator)
@@ -97,12 +97,12 @@ func (w *world) create(entries ...string) {
 	must(w.T, l.Close())
 }
 
-func (w *world) access(role keys.Role) *updatelog.Access {
+func (w *fixture) access(role keys.Role) *updatelog.Access {
 	return logkeys.Access(ring(w.T, w.dir, role))
 }
 
-// dial opens the job's log as a role.
-func (w *world) dial(role keys.Role) updatelog.Log {
+// dial opens the job's log with the keys of a role.
+func (w *fixture) dial(role keys.Role) updatelog.Log {
 	w.Helper()
 	l, err := updatelog.Dial(w.Context(), w.log.URL(), updatelog.DialOptions{
 		Options: updatelog.Options{Job: job, Shards: 1}, MaxBytes: space, ReadOnly: role == keys.Worker,
@@ -122,8 +122,8 @@ func put(ctx context.Context, l updatelog.Log, entry string) error {
 	return <-done
 }
 
-// bare is a connection of somebody who has a role's keys, and a NATS client of his own.
-func (w *world) bare(a *updatelog.Access, more ...nats.Option) (*nats.Conn, error) {
+// bare returns a plain NATS connection with the given credentials, as a modified client would open it.
+func (w *fixture) bare(a *updatelog.Access, more ...nats.Option) (*nats.Conn, error) {
 	o := append([]nats.Option{
 		nats.Secure(a.TLS), nats.TLSHandshakeFirst(), nats.CustomInboxPrefix("_INBOX." + a.Kind), nats.Token(a.Token),
 		nats.Timeout(time.Minute), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond),
@@ -133,7 +133,7 @@ func (w *world) bare(a *updatelog.Access, more ...nats.Option) (*nats.Conn, erro
 	return nats.Connect(strings.Replace(w.log.URL(), updatelog.KeysScheme, "tls", 1), o...)
 }
 
-// acts are what somebody could do at a log: where that is asked, and how.
+// acts lists the operations that a client could attempt, with their subjects and request bodies.
 var acts = map[string]struct{ subject, body string }{
 	"look at the log":      {"$JS.API.INFO", ""},
 	"look at a stream":     {"$JS.API.STREAM.INFO." + stream, ""},
@@ -160,15 +160,15 @@ var acts = map[string]struct{ subject, body string }{
 const consumer = `{"stream_name":"` + stream + `","config":{"name":"me","ack_policy":"none","deliver_policy":"all",` +
 	`"mem_storage":true,"inactive_threshold":60000000000}}`
 
-// order is that in which acts are tried: some need what others have made.
+// order is the order in which the acts are tried; some need the results of earlier ones.
 var order = []string{
 	"look at the log", "look at a stream", "look at a record", "get a record", "list streams", "list readers", "append",
 	"read", "read on", "end reading", "trim", "make a stream", "change a stream", "remove a stream", "delete a record",
 	"copy a stream", "speak of other work", "speak for the log", "acknowledge as a log", "ask the whole server",
 }
 
-// may is the table of docs/design/security.md: what each role may do at a log, and what in addition at one of a run's
-// own.
+// may is the table in docs/design/security.md: the rights of each role at any log, and the additional ones at the log
+// of a single run.
 var may = map[keys.Role][2][]string{
 	keys.Coordinator: {{
 		"look at the log", "look at a stream", "look at a record", "get a record", "list streams", "list readers",
@@ -185,11 +185,12 @@ var may = map[keys.Role][2][]string{
 	keys.Viewer: {},
 }
 
-// TestRights: every role tries everything at a log; what it may do is done, and of all else it is told that it may not.
+// TestRights checks that each role can do exactly what the table allows, and that everything else is rejected as a
+// permission violation.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	if len(order) != len(acts) {
-		t.Fatalf("%d acts, %d of them in order", len(acts), len(order))
+		t.Fatalf("%d acts, but %d entries in order", len(acts), len(order))
 	}
 	dir := newKeys(t, "mine")
 	for _, role := range keys.Roles {
@@ -212,29 +213,30 @@ func TestRights(t *testing.T) {
 			nc, err := w.bare(w.access(role))
 			if len(wanted) == 0 {
 				if !errors.Is(err, nats.ErrAuthorization) {
-					t.Errorf("a %s is let in: %v", role, err)
+					t.Errorf("a %s was admitted: %v", role, err)
 				}
 				continue
 			}
 			must(t, err)
-			if !slices.Contains(wanted, "make a stream") { // what is to be refused is possible
+			// The stream must exist, so that only the missing right can fail the act.
+			if !slices.Contains(wanted, "make a stream") {
 				must(t, w.makeMore())
 			}
 			for _, what := range order {
 				err := try(nc, acts[what].subject, acts[what].body)
 				if allowed := slices.Contains(wanted, what); allowed != (err == nil) {
-					t.Errorf("a %s would %s (a run's own log: %v): %v", role, what, own == 1, err)
+					t.Errorf("a %s tried to %s (log of a single run: %v): %v", role, what, own == 1, err)
 				} else if !allowed && !errors.Is(err, nats.ErrPermissionViolation) {
-					t.Errorf("a %s would %s: %v", role, what, err)
+					t.Errorf("a %s tried to %s: %v", role, what, err)
 				}
 			}
 			others := "_INBOX." + string(other(role)) + ".>"
 			for _, hears := range []string{">", "_INBOX.>", "perdure.>", "$JS.>", others} {
-				nc, err := w.bare(w.access(role)) // what it was told before does not count
+				nc, err := w.bare(w.access(role)) // a fresh connection has no earlier error
 				must(t, err)
 				_, err = nc.SubscribeSync(hears)
 				if err = errors.Join(err, nc.Flush(), nc.LastError()); !errors.Is(err, nats.ErrPermissionViolation) {
-					t.Errorf("a %s may hear %s: %v", role, hears, err)
+					t.Errorf("a %s may subscribe to %s: %v", role, hears, err)
 				}
 				nc.Close()
 			}
@@ -243,8 +245,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// makeMore makes the stream that others try to remove.
-func (w *world) makeMore() error {
+// makeMore creates the stream that roles without the right try to remove.
+func (w *fixture) makeMore() error {
 	nc, err := w.bare(w.access(keys.Coordinator))
 	if err != nil {
 		return err
@@ -260,7 +262,7 @@ func other(role keys.Role) keys.Role {
 	return keys.Server
 }
 
-// try does something at a log. An error says that this was not allowed, or not done.
+// try sends a request to the log. It returns an error if the request was not allowed or failed.
 func try(nc *nats.Conn, subject, body string) error {
 	answers, err := nc.SubscribeSync(nc.NewInbox())
 	if err != nil {
@@ -271,7 +273,7 @@ func try(nc *nats.Conn, subject, body string) error {
 	if err := errors.Join(nc.PublishRequest(subject, answers.Subject, []byte(body)), nc.Flush()); err != nil {
 		return err
 	}
-	// What was refused was said before the flush was answered.
+	// The server reports a violation before it answers the flush.
 	if err := nc.LastError(); err != nil && (before == nil || err.Error() != before.Error()) {
 		return err
 	}
@@ -286,7 +288,8 @@ func try(nc *nats.Conn, subject, body string) error {
 	return nil
 }
 
-// TestDeputy: who may not do something cannot have the log do it in his place, as where an answer is to go to.
+// TestDeputy checks that a client cannot make the log perform a forbidden operation on its behalf, for example by
+// naming the operation's subject as the reply subject.
 func TestDeputy(t *testing.T) {
 	t.Parallel()
 	for _, role := range []keys.Role{keys.Worker, keys.Operator, keys.Server, keys.Coordinator} {
@@ -304,24 +307,24 @@ func TestDeputy(t *testing.T) {
 				}
 				to := strings.ReplaceAll(acts[reply].subject, "more", stream)
 				must(t, nc.PublishRequest(acts[ask].subject, to, []byte(acts[ask].body)))
-				must(t, nc.PublishRequest(acts[ask].subject, to, []byte(`{"seq":99}`))) // whose answer is empty
+				must(t, nc.PublishRequest(acts[ask].subject, to, []byte(`{"seq":99}`))) // the answer is empty
 			}
 		}
-		if role == keys.Operator { // nor append
+		if role == keys.Operator { // an operator must not append either
 			must(t, nc.PublishRequest(acts["look at a stream"].subject, "perdure.j.0", nil))
 		}
-		must(t, nc.Flush())                                    // what was refused was said
-		must(t, try(nc, acts["look at a stream"].subject, "")) // the log has done all that came before
+		must(t, nc.Flush())                                    // all violations are reported by now
+		must(t, try(nc, acts["look at a stream"].subject, "")) // the log has processed everything before it
 		l := w.dial(keys.Server)
 		must(t, put(t.Context(), l, "d"))
 		first, next, err := l.Extent(t.Context(), 0)
 		if err != nil || first != 1 || next != 5 {
-			t.Errorf("after what a %s has tried the stream has records %d to %d, %v", role, first, next-1, err)
+			t.Errorf("after the attempts of a %s, the stream has records %d to %d, %v", role, first, next-1, err)
 		}
 	}
 }
 
-// TestRefused: who has no keys of the job's, or none that are good, is let in nowhere, and is told why.
+// TestRefused checks that clients without valid keys of the job are rejected, and what the error says.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	dir := newKeys(t, "mine")
@@ -331,7 +334,7 @@ func TestRefused(t *testing.T) {
 	w.revoke("worker-gone")
 	must(t, w.ring.Refresh())
 	dial := func(url string, a *updatelog.Access) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // it tries again what may pass
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // Dial retries temporary errors
 		defer cancel()
 		l, err := updatelog.Dial(ctx, url, updatelog.DialOptions{
 			Options: updatelog.Options{Job: job, Shards: 1}, ReadOnly: true, Access: a,
@@ -354,31 +357,34 @@ func TestRefused(t *testing.T) {
 		says   string
 	}{
 		"its own":             {w.access(keys.Worker), nil, ""},
-		"no keys":             {nil, updatelog.ErrRefused, "asks for the job's keys; name their folder with --keys"},
-		"no certificate":      {nobody, updatelog.ErrRefused, "does not take our certificate"},
-		"an older TLS":        {old, updatelog.ErrRefused, "does not take our certificate"},
+		"no keys":             {nil, updatelog.ErrRefused, "requires the job's keys; name their directory with --keys"},
+		"no certificate":      {nobody, updatelog.ErrRefused, "does not accept our certificate"},
+		"an older TLS":        {old, updatelog.ErrRefused, "does not accept our certificate"},
 		"another job's":       {others("other"), updatelog.ErrRefused, "another job's keys"},
 		"another authority's": {others("mine"), updatelog.ErrRefused, "another job's keys"},
-		"revoked":             {logkeys.Access(revoked), updatelog.ErrRefused, "does not take our certificate"},
-		"a viewer's":          {w.access(keys.Viewer), updatelog.ErrRefused, "does not take the keys of viewer/viewer"},
-		"some that ran out":   {w.expired(), updatelog.ErrAway, "our own certificate, in .*, ran out at"},
+		"revoked":             {logkeys.Access(revoked), updatelog.ErrRefused, "does not accept our certificate"},
+		"a viewer's": {
+			w.access(keys.Viewer), updatelog.ErrRefused,
+			"does not accept the keys of viewer/viewer",
+		},
+		"expired": {w.expired(), updatelog.ErrAway, "our own certificate, in .*, expired at"},
 	} {
 		err := dial(w.log.URL(), c.access)
 		if !errors.Is(err, c.is) || err != nil && !matches(err, c.says) {
-			t.Errorf("who shows %s: %v", name, err)
+			t.Errorf("credentials %s: %v", name, err)
 		}
 	}
 	own := serve(t, dir, "secret")
 	without := strings.Replace(own.log.URL(), "secret@", "", 1)
 	if err := dial(without, own.access(keys.Worker)); !errors.Is(err, updatelog.ErrRefused) {
-		t.Errorf("who does not show the run's secret: %v", err)
+		t.Errorf("without the run's secret: %v", err)
 	}
 	plain, err := logserver.Serve(t.TempDir(), logserver.ServeOptions{})
 	must(t, err)
 	defer plain.Close()
 	_, at, _ := strings.Cut(plain.URL(), "@")
 	err = dial("perdure://"+at, w.access(keys.Worker))
-	if !matches(err, "it does not speak TLS: it is served without keys") {
-		t.Errorf("who calls a log without keys: %v", err)
+	if !matches(err, "the log does not use TLS: it is served without keys") {
+		t.Errorf("with keys at a log without keys: %v", err)
 	}
 }

@@ -17,53 +17,50 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// blocks are the files in which a server that does not run keeps its streams' records. It cuts
-// off, as it starts, what follows the first record of a file that it finds damaged, and says
-// nothing: what it left is whole then. So who is to find damage looks at them before and
-// after.
+// blocks describes the files that hold the streams' records while the server is stopped. On startup the server silently
+// truncates a file at the first damaged record. So damage is found by comparing the files before and after the start.
 type blocks struct {
-	dir        string             // the log's folder
-	at         string             // its copy, which the server gets
-	mostRecord int                // bytes
-	streams    map[string][]block // by name, each in the order of their numbers
+	dir       string             // the log's directory
+	at        string             // the copy of dir that the server opens
+	maxRecord int                // bytes
+	streams   map[string][]block // by stream name, sorted by block number
 }
 
 // block is one file of a stream.
 type block struct {
-	name   string // within the log's folder
+	name   string // relative to the log's directory
 	number int
 	size   int64
-	end    []byte // of the last of a stream, all of it
+	end    []byte // the whole content; only of a stream's last block
 }
 
-// streamFolder is the folder of one stream.
-type streamFolder struct {
+// streamDir describes the directory of one stream.
+type streamDir struct {
 	Name, Job string
 	Shard     int
 }
 
-// streamFolders returns the streams that a log's folder has, by name.
-func streamFolders(dir string) (streams []streamFolder) {
-	names, _ := filepath.Glob(filepath.Join(dir, streamsFolder, "perdure-*-*")) // fails of bad patterns only
+// streamDirs returns the streams in a log's directory, sorted by name.
+func streamDirs(dir string) (streams []streamDir) {
+	names, _ := filepath.Glob(filepath.Join(dir, streamsDir, "perdure-*-*")) // fails only for bad patterns
 	for _, path := range names {
 		name := filepath.Base(path)
 		job := strings.TrimPrefix(name[:strings.LastIndex(name, "-")], "perdure-")
 		if shard, err := strconv.Atoi(name[strings.LastIndex(name, "-")+1:]); err == nil {
-			streams = append(streams, streamFolder{Name: name, Job: job, Shard: shard})
+			streams = append(streams, streamDir{Name: name, Job: job, Shard: shard})
 		}
 	}
 	return streams
 }
 
-// readBlocks looks at the files of a log's folder dir, in its copy at, whose records have at most
-// mostRecord bytes.
+// readBlocks reads the block files of the log in dir from its copy at. Records have at most maxRecord bytes.
 func readBlocks(dir, at string, mostRecord int) (*blocks, error) {
-	b := &blocks{dir: dir, at: at, mostRecord: mostRecord, streams: map[string][]block{}}
-	files, _ := filepath.Glob(filepath.Join(at, streamsFolder, "*", "msgs", "*.blk")) // fails of bad patterns only
+	b := &blocks{dir: dir, at: at, maxRecord: mostRecord, streams: map[string][]block{}}
+	files, _ := filepath.Glob(filepath.Join(at, streamsDir, "*", "msgs", "*.blk")) // fails only for bad patterns
 	for _, file := range files {
 		number, err := strconv.Atoi(strings.TrimSuffix(filepath.Base(file), ".blk"))
 		if err != nil {
-			continue // no block's name
+			continue // not a block
 		}
 		info, err := os.Stat(file)
 		if err != nil {
@@ -79,22 +76,22 @@ func readBlocks(dir, at string, mostRecord int) (*blocks, error) {
 	for _, all := range b.streams {
 		slices.SortFunc(all, func(a, b block) int { return cmp.Compare(a.number, b.number) })
 		last, err := &all[len(all)-1], error(nil)
-		if last.end, err = disk.ReadRegular(filepath.Join(at, last.name), mostBlock); err != nil {
+		if last.end, err = disk.ReadRegular(filepath.Join(at, last.name), maxBlock); err != nil {
 			return nil, err
 		}
 	}
 	return b, nil
 }
 
-// Lost returns, by stream, which files are gone, or empty, as far as the others tell. It is
-// asked before the server starts.
+// Lost returns, by stream, which files are missing or empty, as far as the other files show. It must be called before
+// the server starts.
 func (b *blocks) Lost() (map[string]error, error) {
 	lost := map[string]error{}
-	for _, s := range streamFolders(b.at) {
+	for _, s := range streamDirs(b.at) {
 		all := b.streams[s.Name]
-		if len(all) == 0 { // a server makes the first with the stream, and never removes the last
-			lost[s.Name] = updatelog.Damaged(s.Name, "there is no file of records in %s, not even an empty one",
-				filepath.Join(b.dir, streamsFolder, s.Name, "msgs"))
+		if len(all) == 0 { // the server creates the first file with the stream and never removes the last
+			lost[s.Name] = updatelog.Damaged(s.Name, "no record file in %s, not even an empty one",
+				filepath.Join(b.dir, streamsDir, s.Name, "msgs"))
 			continue
 		}
 		last, err := b.last(all)
@@ -103,9 +100,9 @@ func (b *blocks) Lost() (map[string]error, error) {
 		}
 		if had := b.recorded(s.Name); had > last {
 			lost[s.Name] = updatelog.Damaged(s.Name,
-				"it ended with record %d when its index.db was written, and ends with record %d", had, last)
+				"its index.db lists record %d as the last one, but the last record is %d", had, last)
 		}
-		for i, one := range all { // one that nothing was written to yet is the first, or follows another
+		for i, one := range all { // an empty file is valid as the first one, or as the last one
 			if one.size == 0 && (i < len(all)-1 || i == 0 && one.number > 1) {
 				lost[s.Name] = updatelog.Damaged(s.Name, "%s is empty", filepath.Join(b.dir, one.name))
 			}
@@ -114,7 +111,7 @@ func (b *blocks) Lost() (map[string]error, error) {
 	return lost, nil
 }
 
-// CutOff returns, by stream, what the server that has started since has cut off.
+// CutOff returns, by stream, which files the server has truncated since it started.
 func (b *blocks) CutOff() map[string]error {
 	cut := map[string]error{}
 	for stream, all := range b.streams {
@@ -124,7 +121,7 @@ func (b *blocks) CutOff() map[string]error {
 			case err == nil:
 				now = info.Size()
 			case !last:
-				continue // all in it was trimmed
+				continue // all its records were trimmed
 			}
 			if now < one.size && (!last || !b.torn(one.end[now:])) {
 				cut[stream] = updatelog.Damaged(stream, "%s is damaged after %d of its %d bytes",
@@ -136,29 +133,28 @@ func (b *blocks) CutOff() map[string]error {
 	return cut
 }
 
-// torn reports whether the end of a file is the beginning of a record. The server writes a
-// record's length first, whose highest bit means something else.
+// torn reports whether end is an incomplete record, as a crash leaves it. The server writes the length of a record
+// first.
 func (b *blocks) torn(end []byte) bool {
-	return len(end) < 4 || len(end) < 2*b.mostRecord && int64(lengthOf(end)) > int64(len(end))
+	return len(end) < 4 || len(end) < 2*b.maxRecord && int64(lengthOf(end)) > int64(len(end))
 }
 
-// What a record in a block begins with: its length, and its position, of which the highest
-// bits say what it is.
+// The header of a record in a block holds its length and its position. The highest bits are flags.
 const (
 	blockHeader   = 22
-	blockFlag     = 1 << 31 // of the length
-	blockErased   = 1 << 63 // of the position: what was there is gone
-	blockDeletion = 1 << 62 // that another record, or all up to it, is gone
+	blockFlag     = 1 << 31 // in the length; not part of it
+	blockErased   = 1 << 63 // in the position: the record was erased
+	blockDeletion = 1 << 62 // in the position: marks the deletion of another record, or of all records up to it
 )
 
 func lengthOf(record []byte) uint32 { return binary.LittleEndian.Uint32(record) &^ blockFlag }
 
-// last returns the highest position that a stream's files know of; 0: none.
+// last returns the highest position in a stream's files, or 0.
 func (b *blocks) last(all []block) (last uint64, err error) {
 	for _, one := range slices.Backward(all) {
 		content, found := one.end, false
 		if content == nil {
-			if content, err = disk.ReadRegular(filepath.Join(b.at, one.name), mostBlock); err != nil {
+			if content, err = disk.ReadRegular(filepath.Join(b.at, one.name), maxBlock); err != nil {
 				return 0, err
 			}
 		}
@@ -171,17 +167,17 @@ func (b *blocks) last(all []block) (last uint64, err error) {
 			found = found || position&blockDeletion == 0
 			content = content[length:]
 		}
-		if found { // what is in those before is before it
+		if found { // earlier files have only lower positions
 			return last, nil
 		}
 	}
 	return last, nil
 }
 
-// recorded returns the last position that a stream had when the server wrote down what it is
-// like: as it ended in order, or every few minutes. 0: it is not known.
+// recorded returns the last position in the stream's index.db, or 0 if it is unknown. The server writes this file on a
+// graceful shutdown and every few minutes.
 func (b *blocks) recorded(stream string) uint64 {
-	content, err := disk.ReadRegular(filepath.Join(b.at, streamsFolder, stream, "msgs", "index.db"), mostBlock)
+	content, err := disk.ReadRegular(filepath.Join(b.at, streamsDir, stream, "msgs", "index.db"), maxBlock)
 	key := sha256.Sum256([]byte(stream))
 	h, bad := highwayhash.New64(key[:])
 	at := len(content) - highwayhash.Size64
@@ -189,11 +185,11 @@ func (b *blocks) recorded(stream string) uint64 {
 		return 0
 	}
 	if _, err := h.Write(content[:at]); err != nil || !bytes.Equal(h.Sum(nil), content[at:]) {
-		return 0 // it is damaged; the server then reads the blocks
+		return 0 // damaged; the server then reads the blocks
 	}
 	var last uint64
 	rest := content[len(indexMagic):at]
-	for range indexLast + 1 { // unsigned or not, they are as long
+	for range indexLast + 1 { // signed and unsigned varints have the same length
 		n := 0
 		if last, n = binary.Uvarint(rest); n <= 0 {
 			return 0
@@ -203,11 +199,11 @@ func (b *blocks) recorded(stream string) uint64 {
 	return last
 }
 
-// What an index.db begins with, and how many numbers come before the last position: records,
-// bytes, the first position and its time.
+// The first bytes of an index.db, and how many numbers precede the last position: records, bytes, the first position
+// and its time.
 var indexMagic = []byte{11, 4}
 
 const indexLast = 4
 
-// mostBlock bounds a file of a stream that is read whole, in bytes: many times the largest.
-const mostBlock = 1 << 30
+// maxBlock limits the size of a file that is read into memory, in bytes. It is many times the largest legitimate size.
+const maxBlock = 1 << 30

@@ -12,18 +12,19 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// copyLog copies a log's folder into a temporary one, for a server to look into, and leaves room
-// bytes free on that disk. Nobody may serve the folder meanwhile. A server that starts cuts off
-// what it finds damaged, removes files, and writes others. So all is copied: it may write to any
-// of the files, and the folders may be on different disks.
+// copyLog copies the log in dir to a temporary directory, so that a server can open it. It leaves room bytes free on
+// that disk. No process may serve dir in the meantime.
+//
+// All files are copied, because a server that starts truncates damaged files, removes some and writes others. Hard
+// links would not protect them, and the directories may be on different disks.
 func copyLog(ctx context.Context, dir string, room int64) (to string, err error) {
-	need, err := dataBytes(filepath.Join(dir, dataFolder))
+	need, err := dataBytes(filepath.Join(dir, dataDir))
 	if err != nil {
 		return "", fmt.Errorf("%w: the log in %s: %w", updatelog.ErrRefused, dir, err)
 	}
 	noRoom := func() error {
-		return fmt.Errorf("%w: to look into the log in %s a copy of it is made, which takes %d MiB, and %s has no "+
-			"room for that; make room, or choose another folder with TMPDIR",
+		return fmt.Errorf("%w: inspecting the log in %s needs a copy of %d MiB, and %s has not enough space; "+
+			"free some space, or set TMPDIR to another directory",
 			updatelog.ErrRefused, dir, (need+room)>>20, os.TempDir())
 	}
 	if free, known := disk.Free(os.TempDir()); known && free < need+room {
@@ -31,21 +32,21 @@ func copyLog(ctx context.Context, dir string, room int64) (to string, err error)
 	}
 	to, err = os.MkdirTemp("", "perdure-log-")
 	if err != nil {
-		return "", fmt.Errorf("%w: to look into the log in %s a copy of it is made: %w; choose another folder with "+
-			"TMPDIR", updatelog.ErrRefused, dir, err)
+		return "", fmt.Errorf("%w: inspecting the log in %s needs a copy: %w; set TMPDIR to another "+
+			"directory", updatelog.ErrRefused, dir, err)
 	}
-	if err = copyFolder(ctx, filepath.Join(dir, dataFolder), filepath.Join(to, dataFolder)); err == nil {
+	if err = copyDir(ctx, filepath.Join(dir, dataDir), filepath.Join(to, dataDir)); err == nil {
 		return to, nil
 	}
 	if disk.Full(err) {
 		err = noRoom()
 	} else if ctx.Err() == nil {
-		err = fmt.Errorf("%w: the log in %s cannot be copied: %w", updatelog.ErrRefused, dir, err)
+		err = fmt.Errorf("%w: cannot copy the log in %s: %w", updatelog.ErrRefused, dir, err)
 	}
 	return "", errors.Join(err, os.RemoveAll(to))
 }
 
-// dataBytes returns how many bytes the files of a folder have, that need not be there.
+// dataBytes returns the total size of the files in a directory. A missing directory has size 0.
 func dataBytes(dir string) (n int64, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -70,8 +71,8 @@ func dataBytes(dir string) (n int64, err error) {
 	return n, err
 }
 
-// copyFolder copies the files of a folder, that need not be there, and of those in it.
-func copyFolder(ctx context.Context, from, to string) error {
+// copyDir copies a directory recursively. A missing directory counts as empty.
+func copyDir(ctx context.Context, from, to string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -88,7 +89,7 @@ func copyFolder(ctx context.Context, from, to string) error {
 		switch {
 		case err != nil:
 		case info.IsDir():
-			err = copyFolder(ctx, from, to)
+			err = copyDir(ctx, from, to)
 		case info.Mode().IsRegular():
 			err = copyFile(from, to)
 		}
@@ -99,7 +100,7 @@ func copyFolder(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// copyFile copies a file; where the file system shares what is the same, it takes no room.
+// copyFile copies a file. On file systems with copy-on-write the copy takes no space.
 func copyFile(from, to string) error {
 	r, err := disk.OpenRegular(from)
 	if err != nil {

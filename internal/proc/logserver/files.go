@@ -11,43 +11,42 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// A NATS server opens the files of its streams as they come: of a named pipe it waits for who
-// would write, for good, of a device it reads without end, and a folder in a file's place it
-// passes over, and what was there is gone. So a log looks what its files are before it starts,
-// and while it runs: it reads some only when somebody wants what is in them.
+// A NATS server opens its stream files without checking their type. It blocks forever on a named pipe, reads a device
+// without end, and ignores a directory where it expects a file, which loses the file's records. So the log checks the
+// types of its files before it starts and while it runs: the server reads some files only on demand.
 
-// checkFiles returns an error, in one line, that names a file of a log's folder that is none.
+// checkFiles returns an error that names a path in the log's directory that is not a regular file.
 func checkFiles(dir string) error {
 	for _, name := range []string{updatelog.URLFile, lockFile} {
 		if err := checkFile(filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
-	return checkFolder(filepath.Join(dir, dataFolder), deepest)
+	return checkDir(filepath.Join(dir, dataDir), maxDepth)
 }
 
-// deepest is more than how deep a log's folders are within each other.
-const deepest = 8
+// maxDepth is larger than the nesting depth of a log's directories.
+const maxDepth = 8
 
-// checkFolder looks at a folder, which need not be there, and all in it.
-func checkFolder(dir string, depth int) error {
+// checkDir checks a directory and everything in it. A missing directory is valid.
+func checkDir(dir string, depth int) error {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !isLink(dir):
 		return nil
 	case err == nil && info.Mode().IsRegular():
-		return nil // what the server tries its disk with, say
+		return nil // for example, the server's disk probe
 	case err != nil || !info.IsDir():
-		return notAFile(dir, "folder", err)
+		return notAFile(dir, "directory", err)
 	}
-	entries, _ := os.ReadDir(dir) // that cannot be read, or is gone by now, and so was a folder
+	entries, _ := os.ReadDir(dir) // unreadable, or removed since Stat saw a directory
 	for _, e := range entries {
 		var err error
 		path := filepath.Join(dir, e.Name())
 		switch filepath.Ext(e.Name()) {
-		case "": // no name of a file
+		case "": // not a file name of the server
 			if depth > 0 {
-				err = checkFolder(path, depth-1)
+				err = checkDir(path, depth-1)
 			}
 		case ".blk", ".inf", ".sum", ".db", ".dat":
 			if !e.Type().IsRegular() {
@@ -61,7 +60,7 @@ func checkFolder(dir string, depth int) error {
 	return nil
 }
 
-// checkFile looks at a file, which need not be there.
+// checkFile checks that path is a regular file. A missing file is valid.
 func checkFile(path string) error {
 	info, err := os.Stat(path)
 	if err == nil && info.Mode().IsRegular() || errors.Is(err, fs.ErrNotExist) && !isLink(path) {
@@ -80,6 +79,6 @@ func notAFile(path, what string, err error) error {
 	if err != nil {
 		why = " (" + strings.TrimPrefix(err.Error(), "stat "+path+": ") + ")"
 	}
-	return fmt.Errorf("%w: %s is not a %s%s; bring a copy of the log back, or begin the job again",
+	return fmt.Errorf("%w: %s is not a %s%s; restore a copy of the log, or start the job again",
 		updatelog.ErrDamaged, path, what, why)
 }

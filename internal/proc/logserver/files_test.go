@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// TestFoldersGo: folders of a stream that go while they are looked at, as when it is trimmed to
-// its end, are no damage.
-func TestFoldersGo(t *testing.T) {
+// TestDirRemoved checks that a stream directory removed during the check, as trimming to the end does, is not damage.
+func TestDirRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "stream")
 	over := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -21,7 +20,7 @@ func TestFoldersGo(t *testing.T) {
 		}
 	}()
 	for range 20_000 {
-		if err := checkFolder(dir, deepest); err != nil {
+		if err := checkDir(dir, maxDepth); err != nil {
 			t.Error(err)
 			break
 		}

@@ -1,11 +1,11 @@
 package logserver
 
-// The server is too forgiving: as it starts it cuts off what it finds damaged, and says nothing; it waits for ever on
-// a named pipe. What is lost can be told only by looking into the folder before it starts, and after.
+// The NATS server does not report damage. On startup it silently truncates damaged files, and it blocks forever on a
+// named pipe. So the directory must be examined before and after the server starts.
 
-// What a log's folder has.
+// The contents of a log's directory.
 const (
-	lockFile      = "lock"                     // held while it runs
-	dataFolder    = "jetstream"                // what the NATS server keeps
-	streamsFolder = dataFolder + "/$G/streams" // a folder for each stream
+	lockFile   = "lock"                  // locked while the log is served
+	dataDir    = "jetstream"             // the data of the NATS server
+	streamsDir = dataDir + "/$G/streams" // one directory per stream
 )

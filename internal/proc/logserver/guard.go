@@ -16,10 +16,10 @@ import (
 	"github.com/perdure/perdure/internal/proc/logkeys"
 )
 
-// harmless are the rights of those who are kept apart (see Door.apart).
-const harmless = updatelog.MayLook | updatelog.MayList | updatelog.MayAppend
+// isolated are the rights of roles that get an account of their own (see connGuard.isolatedAccount).
+const isolated = updatelog.MayLook | updatelog.MayList | updatelog.MayAppend
 
-// subjects are what a right lets its holder send messages to.
+// subjects lists the subjects that each right allows its holder to publish to.
 var subjects = map[updatelog.Rights][]string{
 	updatelog.MayLook:   {"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.DIRECT.GET.*"},
 	updatelog.MayList:   {"$JS.API.STREAM.LIST", "$JS.API.CONSUMER.LIST.*"},
@@ -33,22 +33,23 @@ var subjects = map[updatelog.Rights][]string{
 	updatelog.MayRemove: {"$JS.API.STREAM.DELETE.*"},
 }
 
-// Guard has a log ask whoever connects for a certificate. It knows who may do what; the log knows nothing of roles. Its
-// functions are called by several goroutines.
+// Guard makes a log require client certificates. It maps certificates to rights, so that the log itself does not depend
+// on roles. Its functions must be safe for concurrent use.
 type Guard struct {
-	// TLS asks for a certificate, and refuses those that are good for nothing.
+	// TLS requests a client certificate and rejects invalid ones.
 	TLS *tls.Config
-	// Admit says what the holder of a certificate may do (0: he is not let in), and whom he is one of: who is of
-	// another kind cannot see what the log answers him.
+	// Admit returns the rights of a certificate's holder (0: the connection is rejected) and its kind. Clients of one
+	// kind cannot see the log's answers to clients of another kind.
 	Admit func(*x509.Certificate) (kind string, may updatelog.Rights)
-	// Revoked reports whether nobody takes a certificate any more.
+	// Revoked reports whether the certificate is revoked.
 	Revoked func(*x509.Certificate) bool
-	// MostOfOne is how many connections there may be at once by one certificate on one machine: a process has one, and
-	// a job at most as many processes on a machine. 0: 4,096.
+	// MostOfOne is the maximum number of concurrent connections per certificate and machine; 0: 4,096. A process needs
+	// one connection, and a job at most one per process on the machine.
 	MostOfOne int
 }
 
-// NewGuard is how a log asks for the keys of a job; ofRun: it is that of one run, whose processes alone start it.
+// NewGuard returns the guard of a log that requires the keys of a job. ofRun reports whether the log belongs to a
+// single run, whose processes alone start it.
 func NewGuard(ring *keys.Ring, ofRun bool) *Guard {
 	if ring == nil {
 		return nil
@@ -66,10 +67,10 @@ func NewGuard(ring *keys.Ring, ofRun bool) *Guard {
 	}
 }
 
-// defaultMostOfOne is Guard.MostOfOne where that is 0.
+// defaultMostOfOne is the default of Guard.MostOfOne.
 const defaultMostOfOne = 4096
 
-// permissions are what the server checks for each message and each subscription of a connection.
+// permissions returns the publish and subscribe permissions that the server enforces for a connection.
 func permissions(kind string, may updatelog.Rights) *server.Permissions {
 	p := &server.Permissions{
 		Publish:   &server.SubjectPermission{Allow: []string{}},
@@ -84,31 +85,34 @@ func permissions(kind string, may updatelog.Rights) *server.Permissions {
 	return p
 }
 
-// Door lets connections in at a log that has a guard. It is safe for concurrent use.
+// connGuard authenticates connections to a log that has a guard. It is safe for concurrent use.
 type connGuard struct {
-	nats  *server.Server
-	guard *Guard
-	token string // that is asked for, too; "": none is
-	most  int    // Guard.MostOfOne
+	nats       *server.Server
+	guard      *Guard
+	token      string // additionally required; "": none
+	maxPerPeer int    // Guard.MostOfOne
 
-	mu     sync.Mutex         // guards what follows
-	inside map[uint64]visitor // by the number of the connection
+	mu    sync.Mutex        // guards conns
+	conns map[uint64]client // by connection ID
 }
 
-type visitor struct {
+type client struct {
 	shown []*x509.Certificate
-	peer  string // the certificate, and the machine
+	peer  string // certificate serial and machine
 }
 
-// newConnGuard makes the door of a log that also asks for a token, unless that is "".
+// newConnGuard returns the connGuard of a log. It also requires the token unless that is "".
 func newConnGuard(g *Guard, token string) *connGuard {
-	return &connGuard{guard: g, token: token, most: cmp.Or(g.MostOfOne, defaultMostOfOne), inside: map[uint64]visitor{}}
+	return &connGuard{
+		guard: g, token: token, maxPerPeer: cmp.Or(g.MostOfOne, defaultMostOfOne),
+		conns: map[uint64]client{},
+	}
 }
 
-// Of says whose door it is, before that is opened.
+// Of sets the server that the connGuard protects. It must be called before the server starts.
 func (d *connGuard) Of(n *server.Server) { d.nats = n }
 
-// Check implements server.Authentication: the handshake is over, and the peer has said what it wants.
+// Check implements server.Authentication. The server calls it after the TLS handshake and the client's CONNECT message.
 func (d *connGuard) Check(c server.ClientAuthentication) bool {
 	s := c.GetTLSConnectionState()
 	if s == nil || len(s.PeerCertificates) == 0 {
@@ -124,30 +128,33 @@ func (d *connGuard) Check(c server.ClientAuthentication) bool {
 	}
 	machine, _, err := net.SplitHostPort(c.RemoteAddress().String())
 	if err != nil {
-		machine = "" // it has no port, and all such are one
+		machine = "" // an address without a port; all of these count as one machine
 	}
-	v := visitor{shown: s.PeerCertificates, peer: leaf.SerialNumber.Text(16) + "@" + machine}
+	v := client{shown: s.PeerCertificates, peer: leaf.SerialNumber.Text(16) + "@" + machine}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.has(v.peer) >= d.most {
+	if d.countLocked(v.peer) >= d.maxPerPeer {
 		return false
 	}
-	account, err := d.apart(kind, may)
+	account, err := d.isolatedAccount(kind, may)
 	if err != nil {
-		d.nats.Errorf("The log cannot let in a %s: %v", kind, err)
+		d.nats.Errorf("cannot admit a %s: %v", kind, err)
 		return false
 	}
-	d.inside[c.GetID()] = v
+	d.conns[c.GetID()] = v
 	c.RegisterUser(&server.User{Username: kind, Account: account, Permissions: permissions(kind, may)})
 	return true
 }
 
-// apart is the account of a kind whose rights are harmless; nil: the log's own. What somebody may send says little
-// alone: he also says where the log is to send its answer, and may name what he may not send to himself, so that the
-// log, in its own account, would purge or delete a stream in his place. In an account of his own there is nothing of
-// the log but the requests that he may make, and answers go nowhere else.
-func (d *connGuard) apart(kind string, may updatelog.Rights) (*server.Account, error) {
-	if may&^harmless != 0 {
+// isolatedAccount returns the account of a kind whose rights are all in isolated, and nil for other kinds, which use
+// the log's own account.
+//
+// Publish permissions alone are not sufficient. A client chooses the subject to which the log sends its answer. If that
+// is a subject that the client must not publish to itself, the log's own account would purge or delete a stream on the
+// client's behalf. An account of its own contains only the requests that the client may send, and answers stay in that
+// account.
+func (d *connGuard) isolatedAccount(kind string, may updatelog.Rights) (*server.Account, error) {
+	if may&^isolated != 0 {
 		return nil, nil
 	}
 	a, isNew := d.nats.LookupOrRegisterAccount("perdure-" + kind)
@@ -166,9 +173,9 @@ func (d *connGuard) apart(kind string, may updatelog.Rights) (*server.Account, e
 	return a, nil
 }
 
-// has counts the connections of a peer that have not ended. It needs the lock.
-func (d *connGuard) has(peer string) (n int) {
-	for id, v := range d.inside {
+// countLocked returns the number of open connections of a peer. The caller must hold d.mu.
+func (d *connGuard) countLocked(peer string) (n int) {
+	for id, v := range d.conns {
 		if v.peer == peer && d.nats.GetClient(id) != nil {
 			n++
 		}
@@ -176,14 +183,14 @@ func (d *connGuard) has(peer string) (n int) {
 	return n
 }
 
-// sweep forgets connections that have ended, and returns those whose certificate was revoked.
+// sweep forgets closed connections, and returns those whose certificate is revoked.
 func (d *connGuard) sweep() (out []uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for id, v := range d.inside {
+	for id, v := range d.conns {
 		switch {
 		case d.nats.GetClient(id) == nil:
-			delete(d.inside, id)
+			delete(d.conns, id)
 		case slices.ContainsFunc(v.shown, d.guard.Revoked):
 			out = append(out, id)
 		}
@@ -191,13 +198,13 @@ func (d *connGuard) sweep() (out []uint64) {
 	return out
 }
 
-// Evict ends the connections of those whose certificates were revoked, and returns their numbers.
+// Evict closes connections whose certificates are revoked, and returns their IDs.
 func (d *connGuard) Evict() (ended []uint64) {
 	if d == nil {
 		return nil
 	}
 	for _, id := range d.sweep() {
-		if d.nats.DisconnectClientByID(id) == nil { // else it has just ended
+		if d.nats.DisconnectClientByID(id) == nil { // an error means that it just closed
 			ended = append(ended, id)
 		}
 	}

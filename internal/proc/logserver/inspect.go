@@ -14,9 +14,9 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// InspectFolder opens the log of a folder: through the process that serves it, which is given
-// so much time to answer, or in this process while none does. It copies the log then: to
-// start the server would change what is there. Of o the credentials count, where it is served.
+// InspectFolder opens the log in a directory for inspection. If a process serves the log, InspectFolder connects to it
+// with the credentials in o and waits at most patience for the answer. Otherwise it serves a copy in this process,
+// because a server that starts would change the original.
 func InspectFolder(
 	ctx context.Context,
 	dir string,
@@ -31,14 +31,14 @@ func InspectFolder(
 	lock, err := disk.Share(filepath.Join(dir, lockFile))
 	switch {
 	case errors.Is(err, disk.ErrLocked) && starting:
-		return nil, fmt.Errorf("%w: the log in %s is just starting; should it stay so, bring the address back in "+
-			"its file %s, which is empty, or start it again", updatelog.ErrAway, dir, updatelog.URLFile)
+		return nil, fmt.Errorf("%w: the log in %s is starting; if it stays in this state, restore the address in "+
+			"its empty file %s, or restart it", updatelog.ErrAway, dir, updatelog.URLFile)
 	case errors.Is(err, disk.ErrLocked):
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		return updatelog.Inspect(ctx, url, o)
 	case errors.Is(err, fs.ErrNotExist):
-		lock = nil // nobody has served it where it is
+		lock = nil // it was never served in this directory
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", updatelog.ErrRefused, err)
 	}
@@ -46,7 +46,7 @@ func InspectFolder(
 	if starting {
 		err = updatelog.NoAddress(dir)
 	} else {
-		copied, err = copyLog(ctx, dir, leastRoom)
+		copied, err = copyLog(ctx, dir, minFree)
 	}
 	if lock != nil {
 		err = errors.Join(err, lock.Close())
@@ -61,7 +61,7 @@ func InspectFolder(
 	return i, err
 }
 
-// inspectCopy looks into the copy of a folder, which is removed in the end.
+// inspectCopy opens the copy of a log's directory. Closing the inspector removes the copy.
 func inspectCopy(ctx context.Context, dir, copied string) (*updatelog.Inspector, error) {
 	before, err := readBlocks(dir, copied, updatelog.MaxRecord)
 	if err != nil {
@@ -72,7 +72,7 @@ func inspectCopy(ctx context.Context, dir, copied string) (*updatelog.Inspector,
 		return nil, fmt.Errorf("%w: %w", updatelog.ErrRefused, err)
 	}
 	var has []updatelog.Stream
-	for _, s := range streamFolders(copied) {
+	for _, s := range streamDirs(copied) {
 		has = append(has, updatelog.Stream{Name: s.Name, Job: s.Job, Shard: s.Shard, First: 1, Next: 1})
 	}
 	s, err := Serve(copied, ServeOptions{private: true})

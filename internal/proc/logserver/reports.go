@@ -7,55 +7,54 @@ import (
 	"sync"
 )
 
-// reports are what a NATS server that runs in this process says of itself: they are passed on, without what concerns
-// nobody, and the last thing that went wrong is kept. They implement the server's Logger, and are safe for concurrent
-// use.
-type reports struct {
-	Log         *slog.Logger // nil: reports are dropped
-	Connections *slog.Logger // for reports about single connections; nil: these are dropped
+// natsLogger implements the Logger interface of an embedded NATS server. It forwards the relevant messages and keeps
+// the last error. It is safe for concurrent use.
+type natsLogger struct {
+	Log         *slog.Logger // nil: messages are dropped
+	Connections *slog.Logger // for messages about single connections; nil: they are dropped
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards wrong and fatal
 	wrong string
 	fatal bool
 }
 
-// Last is the last thing that went wrong.
-func (w *reports) Last() string {
+// Last returns the last error.
+func (w *natsLogger) Last() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.wrong == "" {
-		return "it does not say why"
+		return "no reason given"
 	}
 	return w.wrong
 }
 
-func (w *reports) failed(text string) {
+func (w *natsLogger) failed(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wrong = text
 }
 
-// Noticef leaves out what a server says of its start and its clients.
-func (w *reports) Noticef(string, ...any) {}
+// Noticef drops messages about startup and clients.
+func (w *natsLogger) Noticef(string, ...any) {}
 
-// Debugf leaves out everything.
-func (w *reports) Debugf(string, ...any) {}
+// Debugf drops all messages.
+func (w *natsLogger) Debugf(string, ...any) {}
 
-// Tracef leaves out everything.
-func (w *reports) Tracef(string, ...any) {}
+// Tracef drops all messages.
+func (w *natsLogger) Tracef(string, ...any) {}
 
 // Warnf implements server.Logger.
-func (w *reports) Warnf(format string, args ...any) {
-	if w.Log != nil && !strings.Contains(format, "TLS Handshake First") { // all of ours use it
+func (w *natsLogger) Warnf(format string, args ...any) {
+	if w.Log != nil && !strings.Contains(format, "TLS Handshake First") { // all clients of Perdure use it
 		w.Log.Warn(fmt.Sprintf(format, args...))
 	}
 }
 
-// ofConnection is what the server writes into what it says of one connection.
+// ofConnection appears in the server's messages about a single connection.
 const ofConnection = " - cid:"
 
-// Errorf implements server.Logger. What is wrong with a connection is its peer's mistake, and says nothing of the log.
-func (w *reports) Errorf(format string, args ...any) {
+// Errorf implements server.Logger. Errors of a single connection are the peer's fault and say nothing about the log.
+func (w *natsLogger) Errorf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if strings.Contains(text, ofConnection) {
 		if w.Connections != nil {
@@ -69,9 +68,8 @@ func (w *reports) Errorf(format string, args ...any) {
 	}
 }
 
-// Fatalf implements server.Logger: the server gives up. What NATS has for this ends the
-// process.
-func (w *reports) Fatalf(format string, args ...any) {
+// Fatalf implements server.Logger. The server calls it when it gives up. NATS's own logger would exit the process.
+func (w *natsLogger) Fatalf(format string, args ...any) {
 	w.Errorf(format, args...)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +77,7 @@ func (w *reports) Fatalf(format string, args ...any) {
 }
 
 // GaveUp reports whether the server has given up.
-func (w *reports) GaveUp() bool {
+func (w *natsLogger) GaveUp() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.fatal

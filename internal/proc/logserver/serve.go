@@ -1,6 +1,6 @@
-// Package logserver runs a job's update log: a NATS server with JetStream in this process ([Serve]), which can ask
-// whoever connects for the job's keys ([Guard]). It also looks into the folder of a log that nobody serves
-// ([InspectFolder]). Clients need package updatelog only, which has no server in it.
+// Package logserver implements a job's update log as an embedded NATS server with JetStream ([Serve]). The log can
+// require clients to present the job's keys ([Guard]). The package also inspects a log directory that no process serves
+// ([InspectFolder]). Clients need only package updatelog, which does not depend on the server.
 package logserver
 
 import (
@@ -26,73 +26,73 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// ServeOptions says how to serve a log.
+// ServeOptions configures a log.
 type ServeOptions struct {
-	// Listen is the address to listen at (""  and port 0: a free one of this
-	// machine, and after a restart the same again).
+	// Listen is the address to listen on. With "" and port 0, the log picks a free port on this machine and reuses it
+	// after a restart.
 	Listen string
 	Sync   updatelog.Sync // "": updatelog.SyncInterval
-	// MaxBytes bounds the streams' files together (0: three quarters of the disk's
-	// free room).
+	// MaxBytes limits the total size of the streams' files. 0: three quarters of the free disk space.
 	MaxBytes int64
-	// Token is the secret of the log's URL ("": that which is in its file url, or, where there
-	// is none, one that is drawn; of a log with a guard: none).
+	// Token is the secret in the log's URL. "": the one in the log's URL file, or a random one if there is none. A log
+	// with a guard then has no secret.
 	Token string
-	// Guard asks for certificates; nil: nothing is encrypted, and whoever has the secret is let in.
+	// Guard requires certificates. nil: connections are not encrypted, and any client with the secret is admitted.
 	Guard *Guard
-	// Log is told what the server reports, unless nil.
+	// Log receives the server's messages; nil: none.
 	Log *slog.Logger
-	// Refused receives lines about failed connections, which peers can cause as often as they like; nil: Log does.
+	// Refused receives messages about failed connections, which peers can trigger as often as they like; nil: Log
+	// receives them.
 	Refused *slog.Logger
 
-	private bool // nobody outside this process can reach it
+	private bool // not reachable from outside of this process
 }
 
-// Of the server.
+// Intervals and limits of the server.
 const (
 	syncEvery  = 10 * time.Second
-	startLimit = time.Minute // for reading what is there
+	startLimit = time.Minute // for reading the existing streams
 	checkEvery = time.Second
 
-	handshakeLimit = 10 * time.Second       // for TLS
-	endLimit       = time.Second            // for ending, if a file is in the way
-	leastRoom      = 2 * updatelog.MaxGroup // on the disk, for streams to be opened again
+	handshakeLimit = 10 * time.Second       // of TLS
+	endLimit       = time.Second            // to close when a file blocks the server
+	minFree        = 2 * updatelog.MaxGroup // free disk space required to open the streams again
 )
 
-// ErrRunning is returned by Serve for a folder whose log another process serves.
-var ErrRunning = fmt.Errorf("%w: the log is served already", updatelog.ErrRefused)
+// Serve returns ErrRunning if another process already serves the log in the directory.
+var ErrRunning = fmt.Errorf("%w: another process already serves the log", updatelog.ErrRefused)
 
-// Server is a running log: a NATS server of its own with JetStream.
+// Server is a running log: an embedded NATS server with JetStream.
 type Server struct {
 	dir    string
 	o      ServeOptions
 	unlock func() error
 	url    string
 	nats   *server.Server
-	watch  *reports
-	door   *connGuard // nil: whoever has the secret is let in
-	closed bool       // its streams are, since the disk is full or fails
-	asks   chan chan<- State
+	watch  *natsLogger
+	door   *connGuard // nil: any client with the secret is admitted
+	closed bool       // the streams are closed because the disk is full or failing
+	looks  chan chan<- State
 }
 
-// Serve runs a log whose streams are in a folder, which is made where it is not
-// there. Its URL, with a secret that is drawn once, is in the folder's file url,
-// which only its owner can read.
+// Serve starts a log whose streams are stored in dir, and creates dir if necessary. It writes the log's URL, with its
+// secret, to the file "url" in dir, which only the owner can read. The secret is generated once.
 func Serve(dir string, o ServeOptions) (*Server, error) {
 	if o.Sync == "" {
 		o.Sync = updatelog.SyncInterval
 	}
 	if o.Sync != updatelog.SyncInterval && o.Sync != updatelog.SyncAlways {
-		return nil, fmt.Errorf("%w: a log syncs %s or %s, not %q", updatelog.ErrRefused, updatelog.SyncInterval,
+		return nil, fmt.Errorf("%w: a log syncs with %s or %s, not %q", updatelog.ErrRefused, updatelog.SyncInterval,
 			updatelog.SyncAlways, o.Sync)
 	}
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:0"
 	}
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // else it is not made either
+	// Check the address first, so that a failure leaves no directory.
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		l, err := net.Listen("tcp", o.Listen)
 		if err != nil {
-			return nil, fmt.Errorf("%w: cannot listen at %s: %w", updatelog.ErrRefused, o.Listen, err)
+			return nil, fmt.Errorf("%w: cannot listen on %s: %w", updatelog.ErrRefused, o.Listen, err)
 		}
 		if err := l.Close(); err != nil {
 			return nil, fmt.Errorf("%w: %w", updatelog.ErrRefused, err)
@@ -101,7 +101,7 @@ func Serve(dir string, o ServeOptions) (*Server, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("%w: %w", updatelog.ErrRefused, err)
 	}
-	s := &Server{dir: dir, o: o, unlock: func() error { return nil }, asks: make(chan chan<- State)}
+	s := &Server{dir: dir, o: o, unlock: func() error { return nil }, looks: make(chan chan<- State)}
 	if err := checkFiles(dir); err != nil {
 		return nil, err
 	}
@@ -121,14 +121,13 @@ func Serve(dir string, o ServeOptions) (*Server, error) {
 		err = s.start()
 	}
 	if err != nil {
-		_ = s.unlock() // nothing was written under it
+		_ = s.unlock() // nothing was written under the lock
 		return nil, err
 	}
 	return s, nil
 }
 
-// start starts the server, at the address of the last time where none is asked
-// for.
+// start starts the server. If no port is configured, it tries the port of the previous run first.
 func (s *Server) start() error {
 	host, port, token, err := s.address()
 	if err != nil {
@@ -153,11 +152,11 @@ func (s *Server) start() error {
 	}
 	here := updatelog.Authorized(where.String(), token)
 	if here == s.url {
-		return nil // it was started again
+		return nil // restarted at the same address
 	}
 	s.url = here
 	if old, err := updatelog.ReadURL(s.dir); err == nil && old == s.url {
-		return nil // nobody is to find half of it
+		return nil // not rewritten, so that no reader finds a partial file
 	}
 	if err := os.WriteFile(filepath.Join(s.dir, updatelog.URLFile), []byte(s.url+"\n"), 0o600); err != nil {
 		s.nats.Shutdown()
@@ -170,14 +169,14 @@ func (s *Server) anyPort() bool { return strings.HasSuffix(s.o.Listen, ":0") }
 
 var errListen = errors.New("cannot listen")
 
-// address is where to listen, and the secret.
+// address returns the address to listen on and the secret.
 func (s *Server) address() (host string, port int, token string, err error) {
 	host, text, err := net.SplitHostPort(s.o.Listen)
 	if err == nil {
 		port, err = strconv.Atoi(text)
 	}
 	if err != nil || port < 0 || port > 65535 {
-		return "", 0, "", fmt.Errorf("%w: %q is no address to listen at; write HOST:PORT", updatelog.ErrRefused,
+		return "", 0, "", fmt.Errorf("%w: invalid listen address %q; write HOST:PORT", updatelog.ErrRefused,
 			s.o.Listen)
 	}
 	if old, err := updatelog.ReadURL(s.dir); err == nil {
@@ -186,7 +185,7 @@ func (s *Server) address() (host string, port int, token string, err error) {
 				token = u.User.Username()
 			}
 			if port == 0 {
-				port, _ = strconv.Atoi(u.Port()) // 0 where there is none
+				port, _ = strconv.Atoi(u.Port()) // 0 if the URL has no port
 			}
 		}
 	}
@@ -209,7 +208,7 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 	if s.door = nil; s.o.Guard != nil && !s.o.private {
 		s.door = newConnGuard(s.o.Guard, token)
 		o.Authorization, o.CustomClientAuthentication = "", s.door
-		// Nothing is said before TLS is there, neither by who is called nor by who calls.
+		// TLS comes first on both sides: no byte of the protocol is sent in the clear.
 		o.TLSConfig, o.TLSHandshakeFirst, o.TLSTimeout = s.o.Guard.TLS, true, handshakeLimit.Seconds()
 	}
 	n, err := server.NewServer(o)
@@ -219,74 +218,76 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 	if s.door != nil {
 		s.door.Of(n)
 	}
-	s.watch = &reports{Log: s.o.Log, Connections: cmp.Or(s.o.Refused, s.o.Log)}
+	s.watch = &natsLogger{Log: s.o.Log, Connections: cmp.Or(s.o.Refused, s.o.Log)}
 	n.SetLoggerV2(s.watch, false, false, false)
-	n.Start() // where it gives up, it says so before it returns, and would never be ready
+	n.Start() // if it gives up, it logs that before Start returns, and never becomes ready
 	if s.watch.GaveUp() || !n.ReadyForConnections(startLimit) || n.JetStreamEnabled() == s.closed {
 		n.Shutdown()
 		n.WaitForShutdown()
 		if text, taken := strings.CutPrefix(s.watch.Last(), cannotListen); taken {
 			at, why, _ := strings.Cut(text, ", ")
-			return nil, fmt.Errorf("%w: %w at %s: %s", updatelog.ErrRefused, errListen, at, strings.Trim(why, `"`))
+			return nil, fmt.Errorf("%w: %w on %s: %s", updatelog.ErrRefused, errListen, at, strings.Trim(why, `"`))
 		}
-		return nil, fmt.Errorf("%w: the log in %s does not start: %s", updatelog.ErrRefused, s.dir, s.watch.Last())
+		return nil, fmt.Errorf("%w: the log in %s did not start: %s", updatelog.ErrRefused, s.dir, s.watch.Last())
 	}
 	return n, nil
 }
 
-// cannotListen is how a NATS server begins to say that it cannot listen.
+// cannotListen is the prefix of the NATS server's message when it cannot listen.
 const cannotListen = "Error listening on port: "
 
-// URL is how to reach the log, its secret included.
+// URL returns the log's URL, including its secret.
 func (s *Server) URL() string { return s.url }
 
-// NATS returns the server itself, for what its own clients cannot ask.
+// NATS returns the underlying server, for operations that clients cannot request.
 func (s *Server) NATS() *server.Server { return s.nats }
 
-// Run waits until ctx ends, and closes the log; it ends, with an error, if a file of the log is
-// found to be none, but a named pipe, say. A NATS server whose disk is full gives
-// up the streams that it could not write, for good, and leaves who appends without an
-// answer. So Run closes all streams then, which clients are told, and opens them again
-// once there is room.
+// Run serves the log until ctx is done, and then closes it. It returns an error if a file of the log turns out not to
+// be a regular file but, for example, a named pipe.
+//
+// When its disk is full, a NATS server permanently gives up the streams that it could not write, and never answers
+// pending appends. So Run then closes all streams, which clients are notified of, and reopens them when there is enough
+// space.
 func (s *Server) Run(ctx context.Context) error {
-	for s.rest(ctx, checkEvery) == nil {
+	for s.waitAnswering(ctx, checkEvery) == nil {
 		if err := checkFiles(s.dir); err != nil {
 			return s.abandon(err)
 		}
 		for _, id := range s.door.Evict() {
-			s.warn("a connection is ended whose certificate was revoked", "connection", id)
+			s.warn("closed a connection: its certificate is revoked", "connection", id)
 		}
 		switch failed, room := s.failed(), s.hasRoom(); {
 		case failed && !s.closed:
-			s.warn("the log's disk is full, or fails: updates wait", "why", s.watch.Last())
-			s.again(!room)
+			s.warn("the log's disk is full or failing; updates wait", "why", s.watch.Last())
+			s.restart(!room)
 		case s.closed && room:
-			s.again(false)
+			s.restart(false)
 		}
 	}
 	return s.Close()
 }
 
-// State is the state of a served log.
+// State is the state of a running log.
 type State struct {
-	Waits                           string // why updates wait; "": they do not
-	Streams, Connections            int
-	Records, Stored, Received, Sent uint64 // the last three in bytes, and the last two since the server started
+	Waits                string // why updates wait; "" if they do not
+	Streams, Connections int
+	// Stored, Received and Sent are in bytes. Received and Sent count from the start of the server.
+	Records, Stored, Received, Sent uint64
 }
 
-// Look asks Run for the log's state. It waits while Run opens the streams again; without Run, until ctx ends.
+// Look returns the log's state. It blocks while Run reopens the streams, and until ctx is done if Run is not running.
 func (s *Server) Look(ctx context.Context) (State, error) {
 	answer := make(chan State, 1)
 	select {
-	case s.asks <- answer:
+	case s.looks <- answer:
 		return <-answer, nil
 	case <-ctx.Done():
 		return State{}, ctx.Err()
 	}
 }
 
-// rest waits for d and answers Look meanwhile. It returns an error when ctx ends.
-func (s *Server) rest(ctx context.Context, d time.Duration) error {
+// waitAnswering waits for d and answers calls of Look in the meantime. It returns an error when ctx is done.
+func (s *Server) waitAnswering(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	for {
@@ -295,7 +296,7 @@ func (s *Server) rest(ctx context.Context, d time.Duration) error {
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
-		case answer := <-s.asks:
+		case answer := <-s.looks:
 			answer <- s.state()
 		}
 	}
@@ -311,42 +312,41 @@ func (s *Server) state() State {
 		to.Streams, to.Records, to.Stored = j.Streams, j.Messages, j.Bytes
 	}
 	if s.closed || s.failed() {
-		to.Waits = "the log's disk is full, or fails: updates wait"
+		to.Waits = "the log's disk is full or failing; updates wait"
 	}
 	return to
 }
 
-// failed reports whether there are streams that cannot be written, or none at all.
+// failed reports whether a stream cannot be written, or JetStream is disabled.
 func (s *Server) failed() bool {
 	return !s.nats.JetStreamEnabled() || Unwritable(s.nats.Healthz(&server.HealthzOptions{}))
 }
 
-// Unwritable reports whether a look at a server's health has found a stream that it cannot
-// write. A look at which the process stood still for a millisecond finds something else: that the
-// server takes no connections, which is not so.
+// Unwritable reports whether a health check found a stream that the server cannot write. If the process stalls for a
+// millisecond, the check instead reports, wrongly, that the server accepts no connections. Unwritable ignores that.
 func Unwritable(h *server.HealthStatus) bool {
 	return h.Error != "" && h.StatusCode == http.StatusServiceUnavailable
 }
 
-// hasRoom reports whether the disk has room enough to go on, as far as is known.
+// hasRoom reports whether the disk has enough free space for the streams, or the free space is unknown.
 func (s *Server) hasRoom() bool {
 	free, known := disk.Free(s.dir)
-	return !known || free >= leastRoom
+	return !known || free >= minFree
 }
 
-// again starts the server again, without streams or with them.
-func (s *Server) again(closed bool) {
+// restart restarts the server, without streams if closed is true.
+func (s *Server) restart(closed bool) {
 	s.nats.Shutdown()
 	s.nats.WaitForShutdown()
 	s.closed = closed
 	if err := s.start(); err != nil {
-		s.warn("the log cannot be opened again yet", "err", err)
+		s.warn("cannot reopen the log yet", "err", err)
 	} else if !closed {
-		s.warn("the log is open again")
+		s.warn("reopened the log")
 	}
 }
 
-// abandon ends a server that may hang on one of its files, for which it is not waited.
+// abandon closes a server that may block on one of its files, and waits at most endLimit for it.
 func (s *Server) abandon(why error) error {
 	over := make(chan error, 1)
 	go func() { over <- s.Close() }()
@@ -364,7 +364,7 @@ func (s *Server) warn(what string, about ...any) {
 	}
 }
 
-// Close ends the server; what was acknowledged is kept.
+// Close stops the server. Acknowledged records are kept.
 func (s *Server) Close() error {
 	s.nats.Shutdown()
 	s.nats.WaitForShutdown()

@@ -6,8 +6,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// TestSyncs sees that a log that is to sync with every record does, and that no log leaves
-// it to the system.
+// TestSyncs checks that SyncAlways syncs every record, and that no log leaves syncing to the operating system.
 func TestSyncs(t *testing.T) {
 	for sync, always := range map[updatelog.Sync]bool{updatelog.SyncAlways: true, updatelog.SyncInterval: false} {
 		s, err := Serve(t.TempDir(), ServeOptions{Sync: sync})
@@ -20,7 +19,7 @@ func TestSyncs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c := info.Config; c.SyncAlways != always || c.SyncInterval != syncEvery {
-			t.Errorf("%s: the server syncs always: %v, every %v", sync, c.SyncAlways, c.SyncInterval)
+			t.Errorf("%s: SyncAlways %v, SyncInterval %v", sync, c.SyncAlways, c.SyncInterval)
 		}
 	}
 }

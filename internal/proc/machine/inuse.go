@@ -6,14 +6,14 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// InUse returns what this process has in use now. It stops nothing: a status may carry it
-// however often it is sent.
+// InUse returns the resources that this process uses now. It does not stop the world, so every status message may
+// include it.
 func InUse() words.Resources {
 	s := []metrics.Sample{{Name: "/sched/goroutines:goroutines"}, {Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s)
 	var n [2]int64
 	for i := range s {
-		if s[i].Value.Kind() == metrics.KindUint64 { // else a later Go has renamed it
+		if s[i].Value.Kind() == metrics.KindUint64 { // otherwise a later Go version renamed it
 			n[i] = int64(s[i].Value.Uint64())
 		}
 	}

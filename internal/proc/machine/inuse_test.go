@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestInUse: what a test has in use is counted: itself, and what it holds.
+// TestInUse checks that InUse counts goroutines and retained memory.
 func TestInUse(t *testing.T) {
 	const held = 32 << 20
 	before := InUse()
@@ -13,10 +13,10 @@ func TestInUse(t *testing.T) {
 	after := InUse()
 	runtime.KeepAlive(rows)
 	if before.Goroutines < 2 || before.HeapBytes <= 0 {
-		t.Errorf("in use: %+v", before)
+		t.Errorf("implausible resources in use: %+v", before)
 	}
-	// A collection may have freed what others let go of, but never what is held.
+	// A collection may have freed memory of other tests, but never the retained bytes.
 	if after.HeapBytes < held {
-		t.Errorf("%d bytes are in use while %d are held", after.HeapBytes, held)
+		t.Errorf("InUse reports %d bytes while %d are retained", after.HeapBytes, held)
 	}
 }

@@ -1,10 +1,9 @@
-// Package machine measures the machine and the process (memory, cores, processor), and limits what the process
-// takes: how much memory there is ([Memory], [FreeMemory]), what the process has in use ([InUse]), how much
-// garbage it lets pile up ([Garbage]), how many cores it uses ([Cores]) and which processor it has ([CPUModel]).
+// Package machine measures and limits the resources of the machine and the process. It reports how much memory the
+// machine has ([Memory], [FreeMemory]), the resources in use ([InUse]) and the processor model ([CPUModel]), and it
+// bounds the garbage that may accumulate ([Garbage]) and the cores in use ([Cores]).
 //
-// A process sets the last two once, when it begins; GOGC and GOMAXPROCS in the environment
-// override them. How much memory there is only Linux tells: elsewhere nothing is known, and
-// whoever asks does without. All of it is safe for concurrent use.
+// A process calls Garbage and Cores once, at startup; GOGC and GOMAXPROCS in the environment override them. Memory
+// sizes are known only on Linux: callers must handle unknown values. All functions are safe for concurrent use.
 package machine
 
 import (
@@ -16,23 +15,22 @@ import (
 )
 
 const (
-	garbageLeast = 64 << 20 // bytes that may pile up however little lives, in all processes of a role
-	garbageFloor = 8 << 20  // and in each
-	garbageShare = 8        // and this part of what lives on top
+	garbageLeast = 64 << 20 // bytes of garbage allowed regardless of the live heap, in all processes of a role together
+	garbageFloor = 8 << 20  // the same for one process
+	garbageShare = 8        // plus the live heap divided by this
 )
 
-// Garbage lets garbage grow, in each of n like processes on this machine, to its
-// part of garbageLeast and 1/garbageShare of what lives. Go's own pace is wrong for
-// both ends: a small server, whose messages are its only garbage, would collect
-// all the time, and one with a large table would let it double. GOGC in the
-// environment overrides it.
+// Garbage sets how much garbage each of n similar processes on this machine may accumulate: its part of garbageLeast
+// plus 1/garbageShare of the live heap. Go's default pace is wrong at both ends. A small server, whose only garbage is
+// messages, would collect all the time, and a server with a large table would let its heap double. GOGC in the
+// environment overrides the setting.
 func Garbage(n int) {
 	if os.Getenv("GOGC") == "" {
 		watchGC(max(garbageFloor, garbageLeast/uint64(n)), 0)
 	}
 }
 
-// watchGC sets the pace now and after every collection.
+// watchGC sets the GC percentage now and after every collection.
 func watchGC(least uint64, before int) {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
@@ -40,20 +38,18 @@ func watchGC(least uint64, before int) {
 	if now != before {
 		debug.SetGCPercent(now)
 	}
-	// The finaliser runs when a collection finds its object unreachable, and
-	// makes the next one.
+	// The finalizer runs when a collection finds its object unreachable, and then creates the next such object.
 	runtime.SetFinalizer(&struct{ _ [64]byte }{}, func(any) { watchGC(least, now) })
 }
 
-// gcPercent returns the garbage to allow, in percent of the bytes that live.
+// gcPercent returns the allowed garbage as a percentage of the live heap.
 func gcPercent(least, live uint64) int {
-	live = max(live, 4<<20) // the least that Go reckons with
+	live = max(live, 4<<20) // Go's minimum heap
 	return int(100 * (least + live/garbageShare) / live)
 }
 
-// Cores keeps one of n servers, or one of n workers, of a local job from
-// taking all cores: half of them are the servers', half the workers'. GOMAXPROCS
-// in the environment overrides it.
+// Cores limits one of n servers, or one of n workers, of a local job to its share of the cores. Servers share one half
+// of the cores, workers the other. GOMAXPROCS in the environment overrides it.
 func Cores(n int) { UseCores(max(1, runtime.NumCPU()/2/n)) }
 
 // UseCores sets GOMAXPROCS unless the environment does.
@@ -63,9 +59,9 @@ func UseCores(n int) {
 	}
 }
 
-// CPUModel returns the processor's name.
+// CPUModel returns the processor's model name.
 func CPUModel() string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // Linux has it
+	text, _ := os.ReadFile("/proc/cpuinfo") // exists only on Linux
 	for line := range strings.Lines(string(text)) {
 		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(value)

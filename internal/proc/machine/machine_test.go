@@ -9,27 +9,27 @@ import (
 	"testing"
 )
 
-// TestGCPercent: little that lives lets a fixed amount of garbage pile up, and much that
-// lives its eighth on top.
+// TestGCPercent checks that a small live heap allows a fixed amount of garbage, and a large one an eighth on top.
 func TestGCPercent(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
 		least, live uint64
 		want        int
 	}{
-		{64 * mib, 0, 1612}, // as if 4 MiB lived
+		{64 * mib, 0, 1612}, // treated as 4 MiB live
 		{64 * mib, 4 * mib, 1612},
 		{64 * mib, 64 * mib, 112},
 		{8 * mib, 64 * mib, 25},
 		{64 * mib, 64 << 30, 12},
 	} {
 		if got := gcPercent(c.least, c.live); got != c.want {
-			t.Errorf("%d MiB live, at least %d MiB of garbage: %d %%, want %d %%", c.live/mib, c.least/mib, got, c.want)
+			t.Errorf("%d MiB live, %d MiB of garbage allowed: got %d%%, want %d%%", c.live/mib, c.least/mib, got,
+				c.want)
 		}
 	}
 }
 
-// asProcess makes this test binary a process that bounds itself, and says how.
+// asProcess is the environment variable that makes this test binary limit itself and print the settings in effect.
 const asProcess = "PERDURE_TEST_MACHINE"
 
 func TestMain(m *testing.M) {
@@ -37,14 +37,14 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	Garbage(1)
-	Cores(1 << 20) // among a million processes each has one core
+	Cores(1 << 20) // one core each among a million processes
 	percent := debug.SetGCPercent(100)
 	os.Stdout.WriteString(strings.Join([]string{word(percent == 100), word(runtime.GOMAXPROCS(0) == 1)}, " "))
 }
 
 func word(usual bool) string { return map[bool]string{true: "yes", false: "no"}[usual] }
 
-// TestEnvironment: the environment overrides the pace.
+// TestEnvironment checks that GOGC and GOMAXPROCS override the computed limits.
 func TestEnvironment(t *testing.T) {
 	for want, env := range map[string][]string{
 		"no yes":  {"GOGC=", "GOMAXPROCS="},
@@ -55,7 +55,7 @@ func TestEnvironment(t *testing.T) {
 		cmd.Env = append(append(os.Environ(), asProcess+"=1"), env...)
 		out, err := cmd.Output()
 		if err != nil || string(out) != want {
-			t.Errorf("with %q: garbage grows as usual, one core: %s, want %s; %v", env, out, want, err)
+			t.Errorf("with %q: default GC percentage and one core: %s, want %s; %v", env, out, want, err)
 		}
 	}
 }

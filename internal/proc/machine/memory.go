@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Memory returns the bytes of memory that this machine has, or that the group may use that this process is in; 0: the
-// system does not say.
+// Memory returns the memory of this machine in bytes, or the limit of this process's cgroup if that is lower. It
+// returns 0 if the system does not report it.
 func Memory() int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -28,8 +28,8 @@ func Memory() int64 {
 	return 0
 }
 
-// FreeMemory returns how many bytes this machine, or the group that this process is in, can
-// give to processes without swapping, where the system tells.
+// FreeMemory returns how many bytes this machine, or this process's cgroup, can allocate without swapping. known
+// reports whether the system provides the value.
 func FreeMemory() (bytes float64, known bool) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -49,10 +49,10 @@ func FreeMemory() (bytes float64, known bool) {
 	return bytes, known
 }
 
-// cached returns how much of what a group uses holds files only: the system gives it back
-// when processes want it.
+// cached returns how many bytes of a cgroup's memory are file cache, which the kernel reclaims when processes need
+// memory.
 func cached(group string) (bytes float64) {
-	text, _ := os.ReadFile(filepath.Join(group, "memory.stat")) // "" where there is none
+	text, _ := os.ReadFile(filepath.Join(group, "memory.stat")) // empty if the file is missing
 	for line := range strings.Lines(string(text)) {
 		var name string
 		var n float64
@@ -64,9 +64,9 @@ func cached(group string) (bytes float64) {
 	return bytes
 }
 
-// cgroup is the folder of the group, of version 2, that this process is in.
+// cgroup returns the directory of this process's cgroup (version 2).
 func cgroup() string {
-	text, _ := os.ReadFile("/proc/self/cgroup") // "" where there is none
+	text, _ := os.ReadFile("/proc/self/cgroup") // empty if the file is missing
 	for line := range strings.Lines(string(text)) {
 		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
 			return filepath.Join("/sys/fs/cgroup", path)
@@ -80,6 +80,6 @@ func number(file string) (float64, bool) {
 	if err != nil {
 		return 0, false
 	}
-	v, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64) // "max": no bound
+	v, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64) // "max" means no limit
 	return v, err == nil
 }

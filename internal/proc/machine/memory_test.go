@@ -9,11 +9,11 @@ import (
 func TestMemory(t *testing.T) {
 	free, known := FreeMemory()
 	if all := Memory(); known != (all > 0) || free < 0 || free > float64(all) {
-		t.Errorf("%.0f bytes of %d are free, known %v", free, all, known)
+		t.Errorf("free memory is %.0f of %d bytes, known %v", free, all, known)
 	}
 }
 
-// TestCached: what holds files only is counted, and what cannot be read is nothing.
+// TestCached checks that file caches are counted and that unparsable lines and a missing file count as 0.
 func TestCached(t *testing.T) {
 	dir := t.TempDir()
 	text := "anon 1000\nactive_file 20\ninactive_file 300\nkernel 7\nslab_reclaimable 4000\nodd\n"
@@ -24,7 +24,7 @@ func TestCached(t *testing.T) {
 		t.Errorf("%.0f bytes, want 4320", got)
 	}
 	if got := cached(filepath.Join(dir, "none")); got != 0 {
-		t.Errorf("%.0f bytes of no group", got)
+		t.Errorf("%.0f bytes for a missing cgroup, want 0", got)
 	}
 }
 

@@ -523,7 +523,7 @@ func TestSilentPeer(t *testing.T) {
 		if took := time.Since(begin); took < 4*time.Second || took > 6*time.Second {
 			t.Errorf("cut off after %v: %v", took, err)
 		}
-		if n := s.log.about("did not say who it is"); n != 1 {
+		if n := s.log.about("handshake failed"); n != 1 {
 			t.Errorf("%d lines in the log, want 1", n)
 		}
 		s.goesOn("a silent peer")

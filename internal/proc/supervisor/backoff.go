@@ -3,24 +3,23 @@ package supervisor
 import "time"
 
 const (
-	shortLife  = time.Second // a process that lives for less has ended as soon as it began
-	leastPause = 100 * time.Millisecond
-	mostPause  = 5 * time.Second
+	shortLife = time.Second // a shorter life counts as a failed start
+	minPause  = 100 * time.Millisecond
+	maxPause  = 5 * time.Second
 )
 
-// Backoff chooses how long a place stays empty before its next process: not at all
-// after one that has lived for a while, and ever longer while they end as soon as they
-// begin, so that a fault that nobody mends does not take the machine.
+// Backoff computes the pause before a place's next process. A process that has run for a while is replaced immediately.
+// The pause grows while processes end right after they start, so that a permanent fault does not overload the machine.
 type Backoff struct {
 	pause time.Duration
 }
 
-// Next returns the pause after a process that has lived for so long.
+// Next returns the pause after a process that ran for the given time.
 func (b *Backoff) Next(lived time.Duration) time.Duration {
 	if lived >= shortLife {
 		b.pause = 0
 	}
 	now := b.pause
-	b.pause = min(max(2*b.pause, leastPause), mostPause)
+	b.pause = min(max(2*b.pause, minPause), maxPause)
 	return now
 }

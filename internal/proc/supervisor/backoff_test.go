@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// TestBackoff: the first process that ends is replaced at once, and so is one that has
-// lived for a while; of those that end as soon as they begin each waits longer.
+// TestBackoff checks that the first process that ends, and those that ran for a while, are replaced immediately, and
+// that the pause grows while processes end right after they start.
 func TestBackoff(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct{ lived, want []time.Duration }{
 		"killed now and then": {[]time.Duration{time.Second, time.Hour, 2 * time.Second}, []time.Duration{0, 0, 0}},
-		"ends at once": {
+		"ends immediately": {
 			[]time.Duration{0, ms, 999 * ms, 0, 0, 0, 0, 0, 0},
 			[]time.Duration{0, 100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 5000 * ms, 5000 * ms},
 		},

@@ -7,40 +7,40 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// ExitUsage is how a program ends that was used wrongly: it would end so again.
+// ExitUsage is the exit code of a program that was used wrongly. A restart would fail in the same way.
 const ExitUsage = 2
 
-// usageError begins the last line of a Python program that did not catch Perdure's own error of wrong usage.
+// usageError is the prefix of the last line of a Python program that did not catch Perdure's usage error.
 const usageError = "perdure.errors.UsageError: "
 
-// notItsFault begin the last line of a Python program that ends since something else did: another process was given its
-// slot, its agent was killed, or the coordinator was not heard.
-var notItsFault = []string{
+// consequences lists prefixes of the last line of a Python program that ended because of something else: its slot was
+// given to another process, its agent was killed, or it lost the coordinator.
+var consequences = []string{
 	"perdure.errors.Fenced: ", "perdure.errors.AgentDied: ", "perdure.errors.Lost: ", "perdure.errors.Stopped: ",
 	"perdure.errors.Done: ",
 }
 
-// ownSignals end a process because of what it did itself. All others came from outside: from the fault injector, from
-// an operator, or from the system, which may have needed the memory.
+// ownSignals are the signals that a process causes by itself. All others come from outside: from the fault injector, an
+// operator, or the system, for example when it runs out of memory.
 var ownSignals = []string{"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP"}
 
-// outside are the codes by which shells and programs say that a signal from outside ended them or a process of theirs:
+// outsideCodes lists the exit codes that shells and programs use after a signal from outside ended them or a child:
 // SIGHUP, SIGINT, SIGQUIT, SIGKILL and SIGTERM.
-var outside = []int{128 + 1, exitSignal, 128 + 3, 128 + 9, 128 + 15}
+var outsideCodes = []int{128 + 1, exitSignal, 128 + 3, 128 + 9, 128 + 15}
 
-// Worker is what the coordinator is told of a worker's end that nobody here has brought about. The coordinator counts
-// failures, since it knows the slot's clock and all hosts. own says that it is a program of
-// the user's, whose codes are its own.
+// Worker returns the report to the coordinator about a worker's exit that the supervisor did not cause. The coordinator
+// counts the failures, because it knows the slot's clock and all hosts. own reports whether the worker is a user's
+// program, which defines its own exit codes.
 func (e *Exit) Worker(own bool) wire.Exited {
 	x := wire.Exited{Role: e.Role, Index: e.Index, PID: e.PID, How: e.How}
 	foreign := func(start string) bool { return strings.HasPrefix(e.LastLine, start) }
 	switch {
-	case e.PID == 0, !own && e.Code == exitFenced, slices.Contains(outside, e.Code),
-		e.Signal != "" && !slices.Contains(ownSignals, e.Signal), slices.ContainsFunc(notItsFault, foreign):
+	case e.PID == 0, !own && e.Code == exitFenced, slices.Contains(outsideCodes, e.Code),
+		e.Signal != "" && !slices.Contains(ownSignals, e.Signal), slices.ContainsFunc(consequences, foreign):
 		return x
 	}
 	x.Failed, x.Code, x.Why, x.Said = true, e.Code, strings.TrimPrefix(e.LastLine, "perdure: "), e.Tail
-	// a Go program that panics has that code, too
+	// a Go panic exits with the same code
 	x.Final = e.Code == ExitUsage && !goPanic(e.LastLine) || foreign(usageError)
 	x.Why = strings.TrimPrefix(x.Why, usageError)
 	return x

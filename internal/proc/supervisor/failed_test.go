@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// TestFailedByItself: a program fails where it ends by itself, whatever its age, or by a signal that it has brought
-// about; not where a signal came from outside, or since another process has died. A wrong use is final.
+// TestFailedByItself checks which exits count as failures: those that the program causes itself, at any age, but not
+// those from an outside signal or because another process died. Wrong usage is final.
 func TestFailedByItself(t *testing.T) {
 	for name, c := range map[string]struct {
 		e             Exit
@@ -38,15 +38,15 @@ func TestFailedByItself(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if c.final && got.Why != "x" {
-			t.Errorf("%s: the reason is %q", name, got.Why)
+			t.Errorf("%s: reason %q, want x", name, got.Why)
 		}
 	}
 	if fenced := (&Exit{PID: 1, Code: exitFenced}).Worker(false); fenced.Failed {
-		t.Error("a worker of Perdure's own whose slot was taken has failed")
+		t.Error("a Perdure worker whose slot was taken counts as failed")
 	}
 	errors, err := os.ReadFile("../../../python/src/perdure/errors.py")
 	must(t, err)
-	for _, line := range append(notItsFault, usageError) {
+	for _, line := range append(consequences, usageError) {
 		class := strings.TrimSuffix(strings.TrimPrefix(line, "perdure.errors."), ": ")
 		if !strings.Contains(string(errors), "\nclass "+class+"(") {
 			t.Errorf("the Python package has no class %s", class)
@@ -54,17 +54,17 @@ func TestFailedByItself(t *testing.T) {
 	}
 }
 
-// TestFailureIsTold: the supervisor tells the coordinator of a program's failure, with its last lines. An end that it
-// planned is no failure.
-func TestFailureIsTold(t *testing.T) {
+// TestFailureIsReported checks that the supervisor reports a program's failure with its last lines to the coordinator,
+// and that a planned exit is not a failure.
+func TestFailureIsReported(t *testing.T) {
 	j := newTestJob(t, JobConfig{OwnWorkers: true})
 	told := &exitedConn{}
 	j.up(told, nil)
 	exit := Exit{
 		Role: wire.RoleWorker, Index: 1, PID: 7, Code: 1, How: "ended with code 1", LastLine: "why", Tail: "a\nwhy",
 	}
-	if j.onExit(exit) < Restart(leavePause) {
-		t.Error("the next process does not wait for what the coordinator says of the failure")
+	if j.onExit(exit) < Restart(leaveDelay) {
+		t.Error("the restart does not wait for the coordinator's reaction to the failure")
 	}
 	j.away[place{wire.RoleWorker, 1}] = 0
 	j.onExit(exit)
@@ -73,7 +73,7 @@ func TestFailureIsTold(t *testing.T) {
 	}
 }
 
-// exitedConn is a connection that keeps what it is told of ends.
+// exitedConn is a connection that records reported exits.
 type exitedConn struct {
 	transport.Conn
 	all []wire.Exited

@@ -10,57 +10,56 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Fault is a failure that a job is asked to go through, written
-// KIND:TARGET@WHEN[+FOR]: "kill:server:0@clock:100", "slow*3:worker:*@12.5s+2s".
+// Fault is a planned failure, written KIND:TARGET@WHEN[+FOR]: "kill:server:0@clock:100", "slow*3:worker:*@12.5s+2s".
 // Faults are comparable values.
 type Fault struct {
 	Kind   FaultKind
-	Factor float64 // of slow and jitter, above 1; else 0
+	Factor float64 // only for slow and jitter: above 1; else 0
 	Target Target
 	When   When
-	// For is how long it stays so; 0: the kind's default (a killed process is
-	// replaced at once, all else stays until the end).
+	// For is the duration of the fault. 0 is the kind's default: a killed process is replaced immediately, and all
+	// other faults last until the end.
 	For time.Duration
 }
 
-// FaultKind names what a fault does.
+// FaultKind is the kind of a fault.
 type FaultKind string
 
 // The kinds of faults.
 const (
 	FaultKill   FaultKind = "kill"   // SIGKILL
-	FaultTerm   FaultKind = "term"   // SIGTERM: notice of the end
+	FaultTerm   FaultKind = "term"   // SIGTERM: a request to end
 	FaultFreeze FaultKind = "freeze" // SIGSTOP, and SIGCONT after For
-	FaultCut    FaultKind = "cut"    // no message in or out
-	FaultSlow   FaultKind = "slow"   // Factor times as slow
-	FaultJitter FaultKind = "jitter" // each message up to Factor times as slow
+	FaultCut    FaultKind = "cut"    // drops all messages in both directions
+	FaultSlow   FaultKind = "slow"   // slows down by Factor
+	FaultJitter FaultKind = "jitter" // delays each message by up to Factor
 )
 
-// Targets that are no process of a wire.Role of their own.
+// Targets that are not processes with a wire.Role of their own.
 const (
 	RoleLog    wire.Role = "log"    // the update log's process
-	RoleShards wire.Role = "shards" // a part of the shards, wherever they are
+	RoleShards wire.Role = "shards" // a fraction of the shards, on any servers
 )
 
 // All is the Index of a target that means every server or every worker.
 const All = -1
 
-// Target says whom a fault hits.
+// Target selects the processes or shards that a fault hits.
 type Target struct {
 	Role  wire.Role
-	Index int     // of a server or worker, or All; else 0
-	Part  float64 // of the shards, above 0 and at most 1; else 0
+	Index int     // index of a server or worker, or All; else 0
+	Part  float64 // fraction of the shards, above 0 and at most 1; else 0
 }
 
-// Hits reports whether the target means the given process. Whether a part of
-// the shards does is not for the target to know: false.
+// Hits reports whether the target includes the given process. It returns false for targets that are a fraction of the
+// shards, because a Target cannot determine which these are.
 func (t Target) Hits(role wire.Role, index int) bool {
 	return t.Role == role && role != RoleShards && (!numbered(role) || t.Index == All || t.Index == index)
 }
 
 func numbered(role wire.Role) bool { return role == wire.RoleServer || role == wire.RoleWorker }
 
-// String returns the target as it is written in a fault.
+// String returns the target as written in a fault.
 func (t Target) String() string {
 	switch {
 	case t.Role == RoleShards:
@@ -73,15 +72,15 @@ func (t Target) String() string {
 	return string(t.Role) + ":" + strconv.Itoa(t.Index)
 }
 
-// When says when a fault is due.
+// When is the time at which a fault is due.
 type When struct {
 	ByClock bool
-	Clock   perdure.Clock // ByClock: when the job's MinClock reaches it
-	After   time.Duration // ByClock: so long after that
-	Since   time.Duration // else: since the first clock began
+	Clock   perdure.Clock // ByClock: the value of the job's MinClock
+	After   time.Duration // ByClock: delay after that clock is reached
+	Since   time.Duration // otherwise: time since the first clock started
 }
 
-// String returns the time as it is written in a fault.
+// String returns the time as written in a fault.
 func (w When) String() string {
 	if w.ByClock {
 		if w.After > 0 {
@@ -92,8 +91,8 @@ func (w When) String() string {
 	return formatDuration(w.Since)
 }
 
-// formatDuration writes whole and broken seconds ("90s", "12.5s"), which people
-// compare more easily than hours and minutes; below a second as Go does.
+// formatDuration formats whole and fractional seconds ("90s", "12.5s"), which are easier to compare than hours and
+// minutes. Below a second it uses Go's format.
 func formatDuration(d time.Duration) string {
 	if d < time.Second {
 		return d.String()
@@ -102,7 +101,7 @@ func formatDuration(d time.Duration) string {
 	return strings.TrimRight(strings.TrimRight(s, "0"), ".") + "s"
 }
 
-// String returns the fault as it is written on the command line.
+// String returns the fault as written on the command line.
 func (f Fault) String() string {
 	s := string(f.Kind)
 	if f.Factor != 0 {
@@ -124,12 +123,12 @@ func (f *Fault) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// ParseFault reads KIND:TARGET@WHEN[+FOR]. Every mistake gives one line that
-// wraps perdure.ErrUsage and shows an example.
+// ParseFault parses KIND:TARGET@WHEN[+FOR]. Each error is one line that wraps perdure.ErrUsage and shows an example.
 func ParseFault(s string) (Fault, error) {
-	if len(s) > mostFault {
-		return Fault{}, fmt.Errorf("%w: fault %.40q…: it has %d characters; write for example kill:server:0@12.5s",
-			perdure.ErrUsage, s, len(s))
+	if len(s) > maxFault {
+		return Fault{},
+			fmt.Errorf("%w: fault %.40q… is too long (%d characters); write for example kill:server:0@12.5s",
+				perdure.ErrUsage, s, len(s))
 	}
 	f, err := parseFault(s)
 	if err == nil {
@@ -141,8 +140,8 @@ func ParseFault(s string) (Fault, error) {
 	return f, nil
 }
 
-// mostFault bounds the text of a fault, in bytes: every mistake shows it.
-const mostFault = 200
+// maxFault limits the text of a fault in bytes, because every error shows it.
+const maxFault = 200
 
 func parseFault(s string) (f Fault, err error) {
 	kind, rest, ok := strings.Cut(s, ":")
@@ -166,7 +165,7 @@ func parseFault(s string) (f Fault, err error) {
 	if hasLength {
 		f.For, err = time.ParseDuration(length)
 		if err != nil || f.For <= 0 {
-			return f, fmt.Errorf("%q is not a time above 0 for it to stay so; write for example +2s or +500ms", length)
+			return f, fmt.Errorf("%q is not a duration above 0; write for example +2s or +500ms", length)
 		}
 	}
 	return f, nil
@@ -196,10 +195,10 @@ func parseKind(s string) (FaultKind, float64, error) {
 		"example kill:server:0@12.5s", s)
 }
 
-// mostFactor is as slow as a process can be made: it is alive then, and stands still.
-const mostFactor = 10_000
+// maxFactor is the largest slow-down: the process lives but makes practically no progress.
+const maxFactor = 10_000
 
-func validFactor(x float64) bool { return x > 1 && x <= mostFactor }
+func validFactor(x float64) bool { return x > 1 && x <= maxFactor }
 
 func parseTarget(s string) (Target, error) {
 	name, arg, hasArg := strings.Cut(s, ":")
@@ -246,20 +245,20 @@ func parseWhen(s string) (When, error) {
 		}
 		w := When{ByClock: true, Clock: perdure.Clock(n)}
 		if w.After, err = time.ParseDuration(late); isLate && (err != nil || w.After <= 0) {
-			return When{}, fmt.Errorf("%q is not a time above 0 behind a clock; write for example @clock:100,250ms",
+			return When{}, fmt.Errorf("%q is not a time above 0 after a clock; write for example @clock:100,250ms",
 				late)
 		}
 		return w, nil
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {
-		return When{}, fmt.Errorf("%q is neither a time since the first clock began nor a clock; write for example "+
+		return When{}, fmt.Errorf("%q is neither a time since the first clock started nor a clock; write for example "+
 			"@12.5s or @clock:100", s)
 	}
 	return When{Since: d}, nil
 }
 
-// check reports what is wrong with the fault in any job.
+// check returns an error if the fault is invalid in every job.
 func (f Fault) check() error {
 	if f.Target.Role == RoleShards && f.Kind != FaultKill {
 		return fmt.Errorf("shards can only be killed; write for example kill:shards:0.5@12.5s, or %s a server", f.Kind)
@@ -267,13 +266,13 @@ func (f Fault) check() error {
 	return nil
 }
 
-// Validate reports what is wrong with the fault in a job of that number of servers and
-// workers, with a log process or without, whose last clock is latest, if anything: one line that wraps
-// perdure.ErrUsage. The fault is one that ParseFault made.
+// Validate returns an error if the fault is invalid in a job with the given numbers of servers and workers, with or
+// without a log process, whose last clock is latest. The error is one line that wraps perdure.ErrUsage. The fault must
+// come from ParseFault.
 func (f Fault) Validate(servers, workers int, log bool, latest perdure.Clock) error {
 	err := f.check()
 	if f.When.ByClock && f.When.Clock > latest {
-		err = fmt.Errorf("it would never strike: the job ends at clock %d", latest)
+		err = fmt.Errorf("it would never occur: the job ends at clock %d", latest)
 	}
 	number := func(n int, name string) {
 		if f.Target.Index != All && (f.Target.Index < 0 || f.Target.Index >= n) {

@@ -16,12 +16,12 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// isUsage asks for one clear line.
+// isUsage checks that err is a one-line usage error.
 func isUsage(t *testing.T, err error, want string) {
 	t.Helper()
 	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) ||
 		strings.Contains(err.Error(), "\n") {
-		t.Errorf("error %v; want one line of usage with %q", err, want)
+		t.Errorf("error %v, want a one-line usage error with %q", err, want)
 	}
 }
 
@@ -71,18 +71,18 @@ func TestParseFault(t *testing.T) {
 		},
 	} {
 		if got := parse(t, s); got != want {
-			t.Errorf("%s is %+v, want %+v", s, got, want)
+			t.Errorf("%s parsed as %+v, want %+v", s, got, want)
 		}
 		if want.String() != s {
-			t.Errorf("%+v is written %s, want %s", want, want, s)
+			t.Errorf("%+v formatted as %s, want %s", want, want, s)
 		}
 	}
 	if got := parse(t, "kill:server:0@1m30s").String(); got != "kill:server:0@90s" {
-		t.Errorf("minutes are written %s", got)
+		t.Errorf("minutes formatted as %s", got)
 	}
 }
 
-// TestMistakes tells each mistake apart, with an example.
+// TestMistakes checks the error for each mistake, including its example.
 func TestMistakes(t *testing.T) {
 	for s, want := range map[string]string{
 		"":                                        "names no target",
@@ -117,13 +117,13 @@ func TestMistakes(t *testing.T) {
 		"kill:server:0@noon":                      "neither a time",
 		"kill:server:0@clock:x":                   `"x" is not a clock`,
 		"kill:server:0@clock:-1":                  `"-1" is not a clock`,
-		"kill:server:0@clock:5,":                  `"" is not a time above 0 behind a clock`,
-		"kill:server:0@clock:5,0s+1s":             `"0s" is not a time above 0 behind a clock`,
-		"kill:server:0@1s+":                       `"" is not a time above 0`,
-		"kill:server:0@1s+0s":                     `"0s" is not a time above 0`,
-		"kill:server:0@1s+-2s":                    `"-2s" is not a time above 0`,
-		"kill:server:0@1s+2":                      `"2" is not a time above 0`,
-		"kill:server:0@clock:1+clock:5":           `"clock:5" is not a time above 0`,
+		"kill:server:0@clock:5,":                  `"" is not a time above 0 after a clock`,
+		"kill:server:0@clock:5,0s+1s":             `"0s" is not a time above 0 after a clock`,
+		"kill:server:0@1s+":                       `"" is not a duration above 0`,
+		"kill:server:0@1s+0s":                     `"0s" is not a duration above 0`,
+		"kill:server:0@1s+-2s":                    `"-2s" is not a duration above 0`,
+		"kill:server:0@1s+2":                      `"2" is not a duration above 0`,
+		"kill:server:0@clock:1+clock:5":           `"clock:5" is not a duration above 0`,
 		"kill:server:0\n@1s":                      "needs the server's number",
 		"kill:server:0@99999999999h":              "neither a time",
 		"kill:server:0@clock:1e3":                 `"1e3" is not a clock`,
@@ -154,8 +154,8 @@ func TestValidate(t *testing.T) {
 		"cut:log@2s":                              "the log can be killed, terminated or frozen",
 		"jitter*2:log@clock:100":                  "this job has no log process",
 		"kill:server:0@clock:1000":                "",
-		"kill:server:0@clock:1001":                "it would never strike: the job ends at clock 1000",
-		"kill:server:0@clock:9223372036854775807": "it would never strike",
+		"kill:server:0@clock:1001":                "it would never occur: the job ends at clock 1000",
+		"kill:server:0@clock:9223372036854775807": "it would never occur",
 	} {
 		err := parse(t, s).Validate(2, 3, strings.HasSuffix(s, "log@2s"), 1000)
 		if want == "" && err != nil {
@@ -188,14 +188,14 @@ func TestTargetHits(t *testing.T) {
 	}
 }
 
-// drawFault draws any fault that can be written.
+// drawFault generates any valid fault.
 func drawFault(t *rapid.T) Fault {
 	f := Fault{Kind: rapid.SampledFrom([]FaultKind{
 		FaultKill, FaultTerm, FaultFreeze, FaultCut, FaultSlow,
 		FaultJitter,
 	}).Draw(t, "kind")}
 	if f.Kind == FaultSlow || f.Kind == FaultJitter {
-		f.Factor = rapid.Float64Range(math.Nextafter(1, 2), mostFactor).Draw(t, "factor")
+		f.Factor = rapid.Float64Range(math.Nextafter(1, 2), maxFactor).Draw(t, "factor")
 	}
 	roles := []wire.Role{wire.RoleServer, wire.RoleWorker, wire.RoleCoordinator, RoleLog}
 	if f.Kind == FaultKill {
@@ -224,14 +224,14 @@ func TestFaultRoundTrip(t *testing.T) {
 		f := drawFault(t)
 		got, err := ParseFault(f.String())
 		if err != nil || got != f {
-			t.Fatalf("%+v is written %s and read as %+v, %v", f, f, got, err)
+			t.Fatalf("%+v formatted as %s, parsed as %+v, %v", f, f, got, err)
 		}
 		b, err := json.Marshal(f)
 		if err == nil {
 			err = json.Unmarshal(b, &got)
 		}
 		if err != nil || got != f {
-			t.Fatalf("%s is %s in JSON and read as %s, %v", f, b, got, err)
+			t.Fatalf("%s encoded as %s, decoded as %s, %v", f, b, got, err)
 		}
 	})
 }
@@ -251,13 +251,12 @@ func FuzzParseFault(f *testing.F) {
 		}
 		again, err := ParseFault(fault.String())
 		if err != nil || again != fault {
-			t.Errorf("%q is %+v, written %s, and read as %+v, %v", s, fault, fault, again, err)
+			t.Errorf("%q parsed as %+v, formatted as %s, parsed as %+v, %v", s, fault, fault, again, err)
 		}
 	})
 }
 
-// TestSchedule hands out each fault once, in the order given, also when the
-// clock goes back.
+// TestSchedule checks that each fault is due once, in the given order, even if the clock rolls back.
 func TestSchedule(t *testing.T) {
 	faults := []Fault{
 		parse(t, "kill:server:0@clock:10"),
@@ -280,7 +279,7 @@ func TestSchedule(t *testing.T) {
 		{time.Second - 1, 9, nil},
 		{time.Second, 10, []int{0, 2, 3}},
 		{1299 * time.Millisecond, 10, nil},
-		{1300 * time.Millisecond, 5, []int{5}}, // as long after the clock, though it was rolled back
+		{1300 * time.Millisecond, 5, []int{5}}, // delay after the clock, although it was rolled back
 		{1500 * time.Millisecond, 5, nil},      // rolled back
 		{1600 * time.Millisecond, 20, nil},
 		{time.Hour, 21, []int{1}},
@@ -291,10 +290,10 @@ func TestSchedule(t *testing.T) {
 			want = append(want, faults[i])
 		}
 		if got := s.Due(step.since, step.clock); !reflect.DeepEqual(got, want) {
-			t.Errorf("at %v, clock %d: %v is due, want %v", step.since, step.clock, got, want)
+			t.Errorf("at %v, clock %d: due %v, want %v", step.since, step.clock, got, want)
 		}
 	}
 	if faults[0].Kind != FaultKill || len(s.Alarms()) != 0 {
-		t.Error("the schedule touched its input, or alarms stay")
+		t.Error("the schedule changed its input, or alarms are left")
 	}
 }

@@ -17,74 +17,71 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Spec says what runs at a place. The same is started again after an exit.
+// Spec describes the process of a place. The same Spec is used for restarts.
 type Spec struct {
 	Role    wire.Role
 	Index   int
 	Command []string // program and arguments
-	Env     []string // "KEY=value", over this process's own
-	LogPath string   // stdout and stderr are appended to it; "": they go to Output
-	Output  *os.File // nil: they are dropped
-	// Files become the process's descriptors 3, 4, … They stay the caller's, who
-	// keeps them open: a listener given so outlives the process that serves it.
+	Env     []string // "KEY=value", added to this process's environment
+	LogPath string   // file that receives stdout and stderr (appended); "": see Output
+	Output  *os.File // receives stdout and stderr if LogPath is ""; nil: they are discarded
+	// Files become the process's descriptors 3, 4, … The caller owns them and must keep them open. So a listener
+	// outlives the process that serves it.
 	Files []*os.File
-	// Grace is how long Stop lets the process end by itself; 0: Options.Grace.
+	// Grace is how long Stop waits for the process to end by itself; 0: Options.Grace.
 	Grace time.Duration
 }
 
-// Exit is the end of a process, or a start that failed.
+// Exit describes the end of a process, or a failed start.
 type Exit struct {
 	Role     wire.Role
 	Index    int
-	PID      int    // 0: it could not be started
-	Code     int    // -1: a signal ended it, or it could not be started
-	Signal   string // "SIGKILL"; "": it ended by itself
-	How      string // all of the above in words
-	LastLine string // of its log, or where a Go panic began: why it ended
-	Tail     string // the last lines of its log
+	PID      int    // 0: could not be started
+	Code     int    // -1: ended by a signal, or could not be started
+	Signal   string // for example "SIGKILL"; "": no signal
+	How      string // description of the above
+	LastLine string // last line of its log, or the first line of a Go panic: the reason of the exit
+	Tail     string // last lines of its log
 	At       time.Time
-	Lived    time.Duration // since it was started; 0: it could not be
+	Lived    time.Duration // run time; 0: could not be started
 }
 
-// Restart is how long to wait before a place's next process is started; below 0
-// there is none.
+// Restart is the pause before a place's next process starts; a negative value means no restart.
 type Restart time.Duration
 
-// The usual answers to an Exit.
+// The usual values of a Restart.
 const (
 	Now   Restart = 0
 	Never Restart = -1
 )
 
-// Options are how a Group behaves.
+// Options configures a Group.
 type Options struct {
-	// OnExit is told of every exit at once, and decides about the next process.
-	// Once Stop was called the answer does not matter. It must not call Stop.
-	// Nil: never restart.
+	// OnExit is called immediately for every exit, and decides about the next process. The result is ignored after Stop
+	// was called. OnExit must not call Stop. Nil: never restart.
 	OnExit func(Exit) Restart
-	// Grace is how long Stop lets processes end by themselves; 0: 5 s.
+	// Grace is how long Stop waits for processes to end by themselves; 0: 5 s.
 	Grace time.Duration
 }
 
 var (
-	// ErrNotRunning is returned where a place has no process now.
+	// ErrNotRunning is returned if a place has no process.
 	ErrNotRunning = errors.New("supervisor: not running")
-	// ErrTaken is returned by Start for a place that is held already.
+	// ErrTaken is returned by Start if the place already has a process.
 	ErrTaken = errors.New("supervisor: the place is taken")
 )
 
 const (
 	defaultGrace = 5 * time.Second
-	// killPatience bounds the wait for a process that was killed: one in an
-	// uninterruptible system call can take for ever.
-	killPatience = 5 * time.Second
+	// killTimeout limits the wait for a killed process. A process in an uninterruptible system call may never end.
+	killTimeout = 5 * time.Second
 )
 
-// Group is the processes of one job on this machine.
+// Group manages the processes of one job on this machine.
 type Group struct {
 	opts     Options
 	lifeline *os.File // read end, inherited by every process; see DieWithParent
-	hold     *os.File // write end: closed by the system when this process ends
+	hold     *os.File // write end; the system closes it when this process ends
 	thread   chan func()
 	stop     chan struct{} // closed by Stop
 	noMore   chan struct{} // closed by NoMore
@@ -92,10 +89,10 @@ type Group struct {
 	keepers  sync.WaitGroup
 	finish   sync.Once
 
-	mu       sync.Mutex // guards all below, and the keepers' fields that say so
+	mu       sync.Mutex // guards the fields below, and the fields of keepers where noted
 	stopping bool
 	places   map[place]*keeper
-	spent    map[wire.Role]Usage // by processes that have ended
+	spent    map[wire.Role]Usage // usage of processes that have ended
 }
 
 type place struct {
@@ -105,7 +102,7 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprintf("%s:%d", p.role, p.index) }
 
-// NewGroup makes a group without processes. Stop releases it.
+// NewGroup returns a group without processes. Stop releases it.
 func NewGroup(opts Options) (*Group, error) {
 	if opts.OnExit == nil {
 		opts.OnExit = func(Exit) Restart { return Never }
@@ -129,9 +126,8 @@ func NewGroup(opts Options) (*Group, error) {
 	return g, nil
 }
 
-// runThread starts all processes from one thread that lives as long as the
-// group: Linux sends a process's Pdeathsig when the *thread* that made it ends,
-// and the runtime ends threads as it likes, but none that a goroutine holds.
+// runThread starts all processes from one thread that lives as long as the group. Linux sends a process's Pdeathsig
+// when the *thread* that created it ends. The Go runtime may end any thread, except one that a goroutine has locked.
 func (g *Group) runThread() {
 	runtime.LockOSThread()
 	for f := range g.thread {
@@ -149,9 +145,8 @@ func (g *Group) onThread(f func() error) (err error) {
 	return err
 }
 
-// Start puts a process at its place. It fails if the place is taken (by a
-// process, or by one that is about to be started again), if the program cannot
-// be started, or after Stop (perdure.ErrStopped).
+// Start starts a process at its place. It fails if the place already has a process or a pending restart, if the program
+// cannot be started, and after Stop (perdure.ErrStopped).
 func (g *Group) Start(spec Spec) error {
 	k := &keeper{group: g, spec: spec, place: place{spec.Role, spec.Index}, ended: make(chan struct{})}
 	g.mu.Lock()
@@ -167,8 +162,8 @@ func (g *Group) Start(spec Spec) error {
 	return nil
 }
 
-// begin starts a keeper's process; g.mu is held, so that Stop and signals find
-// either none or one that runs.
+// begin starts a keeper's process. The caller must hold g.mu, so that Stop and signals find either no process or a
+// running one.
 func (g *Group) begin(k *keeper) error {
 	if g.stopping {
 		return perdure.ErrStopped
@@ -182,15 +177,15 @@ func (g *Group) begin(k *keeper) error {
 // Kill sends SIGKILL.
 func (g *Group) Kill(role wire.Role, index int) error { return g.signal(role, index, os.Kill) }
 
-// Terminate sends SIGTERM: notice of the end.
+// Terminate sends SIGTERM, a request to end.
 func (g *Group) Terminate(role wire.Role, index int) error {
 	return g.signal(role, index, signalTerm)
 }
 
-// Freeze sends SIGSTOP: the process stands still until it is thawed or killed.
+// Freeze sends SIGSTOP, which stops the process until it is thawed or killed.
 func (g *Group) Freeze(role wire.Role, index int) error { return g.signal(role, index, signalStop) }
 
-// Thaw sends SIGCONT. It does nothing to a process that is not frozen.
+// Thaw sends SIGCONT. It has no effect on a process that is not frozen.
 func (g *Group) Thaw(role wire.Role, index int) error { return g.signal(role, index, signalCont) }
 
 func (g *Group) signal(role wire.Role, index int, sig os.Signal) error {
@@ -203,8 +198,7 @@ func (g *Group) signal(role wire.Role, index int, sig os.Signal) error {
 	return fmt.Errorf("%w: %s", ErrNotRunning, p)
 }
 
-// KillPID sends SIGKILL to the process of that number if it is one of the
-// group's, at whatever place: never to its successor there.
+// KillPID sends SIGKILL to the process with the given ID if it belongs to the group, and never to its successor.
 func (g *Group) KillPID(pid int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -228,14 +222,13 @@ func (g *Group) at(pid int) (p place, ok bool) {
 	return p, false
 }
 
-// PID returns the number of the process at a place, 0 if it has none now.
+// PID returns the ID of the process at a place, or 0.
 func (g *Group) PID(role wire.Role, index int) int {
 	pid, _ := g.life(place{role, index})
 	return pid
 }
 
-// life returns the number of the process at a place, 0 if it has none now, and how many
-// the place has had.
+// life returns the ID of the process at a place, or 0, and how many processes the place has had.
 func (g *Group) life(p place) (pid, began int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -245,9 +238,9 @@ func (g *Group) life(p place) (pid, began int) {
 	return 0, 0
 }
 
-// Stop ends all processes: SIGTERM, and SIGKILL for those that are left when
-// their grace is over or ctx ends. It returns when all have ended and their exits
-// have been told, or with the places of those that even SIGKILL does not end.
+// Stop ends all processes with SIGTERM, and with SIGKILL if they still run after their grace period or when ctx is
+// done. It returns when all processes have ended and all exits are reported, or an error that names the places whose
+// processes survive SIGKILL.
 func (g *Group) Stop(ctx context.Context) error {
 	g.mu.Lock()
 	if !g.stopping {
@@ -256,7 +249,7 @@ func (g *Group) Stop(ctx context.Context) error {
 	}
 	g.mu.Unlock()
 	g.signalAll(signalTerm)
-	g.signalAll(signalCont) // a frozen process hears nothing else
+	g.signalAll(signalCont) // a frozen process handles no other signal
 
 	ended := make(chan struct{})
 	go func() {
@@ -278,8 +271,8 @@ func (g *Group) Stop(ctx context.Context) error {
 	g.signalAll(os.Kill)
 	select {
 	case <-ended:
-	case <-time.After(killPatience):
-		return fmt.Errorf("supervisor: killed, but not ended after %v: %s", killPatience, g.left())
+	case <-time.After(killTimeout):
+		return fmt.Errorf("supervisor: killed, but not ended after %v: %s", killTimeout, g.left())
 	}
 	var err error
 	g.finish.Do(func() {
@@ -289,10 +282,10 @@ func (g *Group) Stop(ctx context.Context) error {
 	return err
 }
 
-// NoMore has no place get a process again that waits for one.
+// NoMore cancels pending restarts: places that wait for one stay empty.
 func (g *Group) NoMore() { g.last.Do(func() { close(g.noMore) }) }
 
-// Await waits until all places of a role are without a process for good, or ctx ends.
+// Await waits until no place of a role has a process or a pending restart, or until ctx is done.
 func (g *Group) Await(ctx context.Context, role wire.Role) {
 	g.mu.Lock()
 	var all []*keeper
@@ -318,12 +311,12 @@ func (g *Group) signalSome(sig os.Signal, which func(*keeper) bool) {
 	defer g.mu.Unlock()
 	for _, k := range g.places {
 		if which(k) {
-			_ = k.signal(sig) // it has ended: all the better
+			_ = k.signal(sig) // an error means that the process has ended
 		}
 	}
 }
 
-// graces lists how long processes may take to end by themselves, each time once.
+// graces returns the distinct grace periods of the processes.
 func (g *Group) graces() (all []time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -345,25 +338,24 @@ func (g *Group) left() string {
 	return strings.Join(names, ", ")
 }
 
-// keeper keeps one place.
+// keeper manages one place.
 type keeper struct {
 	group *Group
 	spec  Spec
 	place place
-	ended chan struct{} // closed when the place has no process, and will have none
+	ended chan struct{} // closed when the place will never have a process again
 
-	cmd      *exec.Cmd // nil: no process now; guarded by group.mu
-	born     time.Time // when the present process began; guarded by group.mu
-	began    int       // how many processes the place has had; guarded by group.mu
-	logStart int64     // where the process's part of the log begins
-	used     Usage     // by the present process, when last looked; guarded by group.mu
+	cmd      *exec.Cmd // nil: no process; guarded by group.mu
+	born     time.Time // start of the current process; guarded by group.mu
+	began    int       // number of processes so far; guarded by group.mu
+	logStart int64     // offset of the process's output in the log
+	used     Usage     // last sample of the current process; guarded by group.mu
 }
 
-// grace is how long the place's process may take to end by itself.
+// grace returns the grace period of the place's process.
 func (k *keeper) grace() time.Duration { return cmp.Or(k.spec.Grace, k.group.opts.Grace) }
 
-// run tells of exits and starts the place's next processes, until there is to
-// be none.
+// run reports exits and starts the place's next processes, until there are no more restarts.
 func (k *keeper) run() {
 	g := k.group
 	defer close(k.ended)
@@ -394,7 +386,7 @@ func (k *keeper) run() {
 	}
 }
 
-// pause waits before the next process. It is false if there is to be none.
+// pause waits before the next process. It reports whether to start it.
 func (k *keeper) pause(again Restart) bool {
 	if again < 0 {
 		return false

@@ -26,8 +26,7 @@ func init() {
 		fmt.Fprintln(say, "ready")
 		forever()
 	}
-	// Each supervises two children, one of them frozen where only the kernel
-	// could end it.
+	// Each supervises two children, one of them frozen if only the kernel could end it.
 	childModes["supervisor"] = func(say *os.File) { supervise(say, "wait", true) }
 	childModes["supervisor without the kernel"] = func(say *os.File) {
 		withDeathSignal = false
@@ -49,11 +48,10 @@ func supervise(say *os.File, mode string, freeze bool) {
 	forever()
 }
 
-// TestDieWithSupervisor kills a supervisor: what it started ends within a
-// second.
+// TestDieWithSupervisor checks that the children of a killed supervisor end within a second.
 func TestDieWithSupervisor(t *testing.T) {
 	for mode, ready := range map[string]int{"supervisor": 1, "supervisor without the kernel": 2} {
-		ear := newEar(t)
+		ear := newListener(t)
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), childEnv+"="+mode)
 		cmd.ExtraFiles = []*os.File{ear.file}
@@ -66,14 +64,14 @@ func TestDieWithSupervisor(t *testing.T) {
 			case strings.HasPrefix(line, "ready"):
 				ready--
 			default:
-				t.Fatalf("%s says %q", mode, line)
+				t.Fatalf("%s wrote %q", mode, line)
 			}
 		}
 		must(t, cmd.Process.Kill())
 		if err := cmd.Wait(); err == nil {
 			t.Error("the supervisor was not killed")
 		}
-		if mode == "supervisor" { // the frozen one may have come to speak before
+		if mode == "supervisor" { // the frozen child may have written before
 			must(t, ear.read.SetReadDeadline(time.Now().Add(time.Second)))
 			if b, err := ear.buf.Peek(1); err == nil && b[0] == 'r' {
 				ear.line()
@@ -83,11 +81,10 @@ func TestDieWithSupervisor(t *testing.T) {
 	}
 }
 
-// TestThreadMayEnd starts a process from a goroutine whose thread then ends:
-// the process lives on.
+// TestThreadMayEnd checks that a process survives the end of the thread of the goroutine that started it.
 func TestThreadMayEnd(t *testing.T) {
 	g := newTestGroup(t, 0)
-	ear := newEar(t)
+	ear := newListener(t)
 	hear, talk, err := os.Pipe()
 	must(t, err)
 	defer hear.Close()
@@ -97,8 +94,7 @@ func TestThreadMayEnd(t *testing.T) {
 	start = func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if syscall.Gettid() == os.Getpid() {
-			// The main thread never ends. While this goroutine holds it, another one
-			// gets another.
+			// The main thread never ends. While this goroutine holds it, another goroutine gets another thread.
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
@@ -124,20 +120,20 @@ func TestThreadMayEnd(t *testing.T) {
 	ear.expect("still there?")
 }
 
-// await looks again and again: the kernel offers no channel for it.
+// await polls, because the kernel offers no notification.
 func await(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !happened(); runtime.Gosched() {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s has not come", what)
+			t.Fatalf("timeout waiting for %s", what)
 		}
 	}
 }
 
-// TestFreeze stops a process and lets it go on.
+// TestFreeze checks stopping and continuing a process.
 func TestFreeze(t *testing.T) {
 	g := newTestGroup(t, 0)
-	ear := newEar(t)
+	ear := newListener(t)
 	hear, talk, err := os.Pipe()
 	must(t, err)
 	defer hear.Close()
@@ -155,16 +151,16 @@ func TestFreeze(t *testing.T) {
 	must(t, g.Thaw(wire.RoleServer, 0))
 	ear.expect("hello")
 	must(t, g.Freeze(wire.RoleServer, 0))
-	must(t, g.Kill(wire.RoleServer, 0)) // frozen, too
+	must(t, g.Kill(wire.RoleServer, 0)) // also while frozen
 	if e := g.exit(); e.Signal != "SIGKILL" {
 		t.Errorf("exit %+v", e)
 	}
 }
 
-// TestUsage counts what a role's processes use, the dead ones' time included.
+// TestUsage checks the usage of a role's processes, including the CPU time of dead ones.
 func TestUsage(t *testing.T) {
 	g := newTestGroup(t, 0)
-	ear := newEar(t)
+	ear := newListener(t)
 	for i := range 2 {
 		must(t, g.Start(childSpec("busy", wire.RoleServer, i, ear.file)))
 		ear.expect("ready")
@@ -174,17 +170,17 @@ func TestUsage(t *testing.T) {
 	both := g.Usage()
 	if u := both[wire.RoleServer]; u.CPU < 100*time.Millisecond || u.CPU > time.Minute || u.RSS < 2<<20 ||
 		u.Written < 2 {
-		t.Errorf("two busy servers use %+v", u)
+		t.Errorf("usage of two busy servers: %+v", u)
 	}
 	if u := both[wire.RoleWorker]; u.CPU >= both[wire.RoleServer].CPU || u.RSS < 1<<20 {
-		t.Errorf("an idle worker uses %+v", u)
+		t.Errorf("usage of an idle worker: %+v", u)
 	}
 	must(t, g.Kill(wire.RoleServer, 1))
 	g.exit()
 	one := g.Usage()[wire.RoleServer]
 	// The kernel's sums and its samples of 10 ms differ by a tick or two.
 	if was := both[wire.RoleServer]; one.CPU < was.CPU-2*clockTick || one.RSS >= was.RSS || one.Written < was.Written {
-		t.Errorf("after a death the servers use %+v, before %+v", one, both[wire.RoleServer])
+		t.Errorf("usage of the servers after a death: %+v, before: %+v", one, both[wire.RoleServer])
 	}
 }
 
@@ -192,10 +188,10 @@ func TestParseIO(t *testing.T) {
 	const text = "rchar: 1\nwchar: 323934931\nsyscr: 2\nsyscw: 3\nread_bytes: 4\nwrite_bytes: " +
 		"8192\ncancelled_write_bytes: 5\n"
 	if written, stored := parseIO([]byte(text)); written != 323934931 || stored != 8192 {
-		t.Errorf("%d written and %d stored", written, stored)
+		t.Errorf("got %d written and %d stored", written, stored)
 	}
 	if written, stored := parseIO([]byte("wchar\nwrite_bytes: x\n")); written != 0 || stored != 0 {
-		t.Errorf("of nothing: %d written and %d stored", written, stored)
+		t.Errorf("without values: got %d written, %d stored", written, stored)
 	}
 }
 

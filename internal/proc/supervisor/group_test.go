@@ -23,8 +23,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// childEnv makes this test binary play a child: each mode is what one does.
-// Descriptor 3 is where it speaks, and 4 (if any) what it hears.
+// childEnv makes this test binary act as a child process in one of the modes below. A child writes to descriptor 3, and
+// reads from descriptor 4 if there is one.
 const childEnv = "SUPERVISOR_TEST_CHILD"
 
 var childModes = map[string]func(say *os.File){
@@ -75,7 +75,7 @@ var childModes = map[string]func(say *os.File){
 	"end":   func(*os.File) {},
 }
 
-// forever waits for a signal that nobody sends.
+// forever waits for a signal that is never sent.
 func forever() {
 	never := make(chan os.Signal, 1)
 	signal.Notify(never, syscall.SIGUSR2)
@@ -92,7 +92,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-const patience = 20 * time.Second // for what is sure to come
+const patience = 20 * time.Second // timeout for expected events
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -101,7 +101,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// testGroup is a group whose exits wait to be looked at, each with its answer.
+// testGroup is a group whose exits wait to be received, each with its answer.
 type testGroup struct {
 	*Group
 	t       *testing.T
@@ -136,34 +136,34 @@ func (g *testGroup) exit() Exit {
 	select {
 	case e := <-g.exits:
 		if e.At.IsZero() || time.Since(e.At) > patience {
-			g.t.Errorf("an exit at %v", e.At)
+			g.t.Errorf("implausible exit time %v", e.At)
 		}
 		return e
 	case <-time.After(patience):
-		g.t.Fatal("no exit was told")
+		g.t.Fatal("no exit was reported")
 		return Exit{}
 	}
 }
 
-// ear hears what children say.
-type ear struct {
+// listener receives what children write.
+type listener struct {
 	t    *testing.T
 	read *os.File
 	buf  *bufio.Reader
 	file *os.File // the children's end
 }
 
-func newEar(t *testing.T) *ear {
+func newListener(t *testing.T) *listener {
 	t.Helper()
 	r, w, err := os.Pipe()
 	must(t, err)
 	t.Cleanup(func() {
-		_, _ = r.Close(), w.Close() // the second time, perhaps
+		_, _ = r.Close(), w.Close() // may already be closed
 	})
-	return &ear{t: t, read: r, buf: bufio.NewReader(r), file: w}
+	return &listener{t: t, read: r, buf: bufio.NewReader(r), file: w}
 }
 
-func (e *ear) line() string {
+func (e *listener) line() string {
 	e.t.Helper()
 	must(e.t, e.read.SetReadDeadline(time.Now().Add(patience)))
 	s, err := e.buf.ReadString('\n')
@@ -171,30 +171,30 @@ func (e *ear) line() string {
 	return strings.TrimSuffix(s, "\n")
 }
 
-func (e *ear) expect(want string) {
+func (e *listener) expect(want string) {
 	e.t.Helper()
 	if got := e.line(); got != want {
-		e.t.Fatalf("the child says %q, want %q", got, want)
+		e.t.Fatalf("the child wrote %q, want %q", got, want)
 	}
 }
 
-// silence waits until all who could speak are gone.
-func (e *ear) silence(within time.Duration) {
+// silence waits until all children that could write have ended.
+func (e *listener) silence(within time.Duration) {
 	e.t.Helper()
 	must(e.t, e.file.Close())
 	must(e.t, e.read.SetReadDeadline(time.Now().Add(within)))
 	if rest, err := io.ReadAll(e.buf); err != nil || len(rest) > 0 {
-		e.t.Fatalf("children live on, %q: %v", rest, err)
+		e.t.Fatalf("children survived, %q: %v", rest, err)
 	}
 }
 
 func childSpec(mode string, role wire.Role, index int, files ...*os.File) Spec {
-	// The race detector would wait for a second before each exit.
+	// The race detector would delay each exit by a second.
 	env := []string{childEnv + "=" + mode, "GORACE=atexit_sleep_ms=0"}
 	return Spec{Role: role, Index: index, Command: []string{os.Args[0]}, Env: env, Files: files}
 }
 
-// TestExits tells how and why each process ended.
+// TestExits checks how and why each process ended.
 func TestExits(t *testing.T) {
 	g := newTestGroup(t, 0)
 	for i, c := range []struct {
@@ -209,23 +209,23 @@ func TestExits(t *testing.T) {
 		{"panic", Exit{Code: 2, How: "ended with code 2", LastLine: "panic: boom"}},
 		{"wait", Exit{Code: -1, Signal: "SIGKILL", How: "killed by SIGKILL"}},
 	} {
-		ear := newEar(t)
+		ear := newListener(t)
 		spec := childSpec(c.mode, wire.RoleWorker, i, ear.file)
 		spec.LogPath = filepath.Join(t.TempDir(), "log")
 		must(t, g.Start(spec))
 		pid := g.PID(wire.RoleWorker, i)
 		if c.mode == "wait" {
 			if got, want := ear.line(), fmt.Sprintf("ready %d %d", pid, pid); got != want {
-				t.Errorf("says %q, want its number and a group of its own: %q", got, want)
+				t.Errorf("the child wrote %q, want its PID and its own process group: %q", got, want)
 			}
 			must(t, g.Kill(wire.RoleWorker, i))
 		}
 		got := g.exit()
 		if pid != 0 && got.PID != pid || got.PID == 0 {
-			t.Errorf("%s: exit of process %d, not %d", c.mode, got.PID, pid)
+			t.Errorf("%s: exit of process %d, want %d", c.mode, got.PID, pid)
 		}
 		if got.Lived <= 0 || got.Lived > patience {
-			t.Errorf("%s: it has lived for %v", c.mode, got.Lived)
+			t.Errorf("%s: implausible run time %v", c.mode, got.Lived)
 		}
 		if c.mode == "panic" && strings.HasPrefix(got.Tail, "panic: boom\ngoroutine ") {
 			c.want.Tail = got.Tail
@@ -237,11 +237,11 @@ func TestExits(t *testing.T) {
 	}
 }
 
-// TestRestart starts a place's next process when the caller says so, in the
-// same log, and leaves the place free afterwards.
+// TestRestart checks that a place's next process starts when the caller says so, with the same log, and that the place
+// is free afterwards.
 func TestRestart(t *testing.T) {
 	g := newTestGroup(t, 0)
-	ear := newEar(t)
+	ear := newListener(t)
 	spec := childSpec("fail", wire.RoleServer, 2, ear.file)
 	spec.LogPath = filepath.Join(t.TempDir(), "server-2.log")
 	g.answers <- Now
@@ -262,30 +262,30 @@ func TestRestart(t *testing.T) {
 	}
 	if got, want := strings.Join(heads,
 		"\n"), "=== server:2: process 1\n=== server:2: process 2\n=== server:2: process 3"; got != want {
-		t.Errorf("the log's processes are\n%s\nwant\n%s", got, want)
+		t.Errorf("got the log headers\n%s\nwant\n%s", got, want)
 	}
 	if n := strings.Count(string(log), "disk is full"); n != 3 {
-		t.Errorf("the log has the output of %d processes:\n%s", n, log)
+		t.Errorf("the log has the output of %d processes, want 3:\n%s", n, log)
 	}
 }
 
-// TestPlaces has one process at a place, and signals only that one.
+// TestPlaces checks that a place has one process, and that signals reach only that one.
 func TestPlaces(t *testing.T) {
 	g := newTestGroup(t, 0)
-	ear := newEar(t)
+	ear := newListener(t)
 	spec := childSpec("wait", wire.RoleServer, 0, ear.file)
 	must(t, g.Start(spec))
 	first := g.PID(wire.RoleServer, 0)
 	ear.line()
 	if err := g.Start(spec); !errors.Is(err, ErrTaken) {
-		t.Errorf("a second process at a place: %v", err)
+		t.Errorf("starting a second process at a place: %v", err)
 	}
 	for _, err := range []error{
 		g.Kill(wire.RoleServer, 1), g.Terminate(wire.RoleWorker, 0), g.Freeze(wire.RoleServer, -1),
 		g.Thaw(wire.RoleCoordinator, 0), g.KillPID(0), g.KillPID(os.Getpid()),
 	} {
 		if !errors.Is(err, ErrNotRunning) {
-			t.Errorf("a signal to nobody: %v", err)
+			t.Errorf("signalling an empty place: %v", err)
 		}
 	}
 
@@ -294,16 +294,16 @@ func TestPlaces(t *testing.T) {
 	if e := g.exit(); e.PID != first || e.Signal != "SIGKILL" {
 		t.Errorf("exit %+v", e)
 	}
-	ear.line() // its successor
+	ear.line() // the successor
 	if err := g.KillPID(first); !errors.Is(err, ErrNotRunning) {
-		t.Errorf("a late order reached the successor: %v", err)
+		t.Errorf("a late KillPID reached the successor: %v", err)
 	}
 	must(t, g.Terminate(wire.RoleServer, 0))
 	if e := g.exit(); e.PID == first || e.Signal != "SIGTERM" {
 		t.Errorf("exit %+v", e)
 	}
 
-	// The keeper gives its place up just after its caller said so.
+	// The keeper frees its place shortly after the callback returns.
 	for deadline := time.Now().Add(patience); ; {
 		err := g.Start(spec)
 		if err == nil {
@@ -316,15 +316,15 @@ func TestPlaces(t *testing.T) {
 	ear.line()
 }
 
-// TestCannotStart tells of a program that is not there, at first and later.
+// TestCannotStart checks the report for a missing program, on the first start and on a restart.
 func TestCannotStart(t *testing.T) {
 	g := newTestGroup(t, 0)
 	program := filepath.Join(t.TempDir(), "program")
-	ear := newEar(t)
+	ear := newListener(t)
 	spec := childSpec("wait", wire.RoleCoordinator, 0, ear.file)
 	spec.Command = []string{program}
 	if err := g.Start(spec); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "start coordinator:0") {
-		t.Errorf("started nothing: %v", err)
+		t.Errorf("starting a missing program: %v", err)
 	}
 	if err := g.Start(Spec{}); err == nil {
 		t.Error("started an empty command")
@@ -348,10 +348,10 @@ func TestCannotStart(t *testing.T) {
 	}
 }
 
-// TestFullLog starts a process though there is no room for a line in its log.
+// TestFullLog checks that a process starts even if its log cannot be written.
 func TestFullLog(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip("no /dev/full here")
+		t.Skip("/dev/full does not exist")
 	}
 	g := newTestGroup(t, 0)
 	spec := childSpec("end", wire.RoleServer, 0)
@@ -362,14 +362,14 @@ func TestFullLog(t *testing.T) {
 	}
 }
 
-// TestStop lets processes end by themselves, frozen ones too.
+// TestStop checks that Stop lets processes end by themselves, even frozen ones.
 func TestStop(t *testing.T) {
 	g := newTestGroup(t, time.Hour)
-	ears := []*ear{newEar(t), newEar(t)}
+	ears := []*listener{newListener(t), newListener(t)}
 	for i, e := range ears {
 		must(t, g.Start(childSpec("graceful", wire.RoleWorker, i, e.file)))
 		e.expect("ready")
-		g.answers <- Now // in vain
+		g.answers <- Now // ignored after Stop
 	}
 	must(t, g.Freeze(wire.RoleWorker, 1))
 	must(t, g.Stop(t.Context()))
@@ -381,14 +381,14 @@ func TestStop(t *testing.T) {
 		}
 	}
 	if err := g.Start(childSpec("end", wire.RoleWorker, 0)); !errors.Is(err, perdure.ErrStopped) {
-		t.Errorf("a start after the end: %v", err)
+		t.Errorf("starting after Stop: %v", err)
 	}
 }
 
-// TestStopKills ends what does not end by itself within the grace.
+// TestStopKills checks that Stop kills processes that outlive their grace period.
 func TestStopKills(t *testing.T) {
 	g := newTestGroup(t, time.Millisecond)
-	stubborn := newEar(t)
+	stubborn := newListener(t)
 	must(t, g.Start(childSpec("stubborn", wire.RoleWorker, 0, stubborn.file)))
 	stubborn.expect("ready")
 	must(t, g.Stop(t.Context()))
@@ -398,11 +398,11 @@ func TestStopKills(t *testing.T) {
 	}
 }
 
-// TestStopAtOnce waits neither for the grace when its context ends, nor for a
-// process that was to be started later.
-func TestStopAtOnce(t *testing.T) {
+// TestStopImmediately checks that Stop waits neither for the grace period when its context is done, nor for a pending
+// restart.
+func TestStopImmediately(t *testing.T) {
 	g := newTestGroup(t, time.Hour)
-	stubborn := newEar(t)
+	stubborn := newListener(t)
 	must(t, g.Start(childSpec("stubborn", wire.RoleWorker, 0, stubborn.file)))
 	stubborn.expect("ready")
 	g.answers <- Restart(time.Hour)
@@ -417,12 +417,12 @@ func TestStopAtOnce(t *testing.T) {
 	must(t, g.Stop(ctx))
 }
 
-// TestDieWithParentRefuses says what is wrong with a descriptor.
+// TestDieWithParentRefuses checks the errors for invalid descriptors.
 func TestDieWithParentRefuses(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	must(t, err)
 	defer file.Close()
-	noPipe := func() string { // whose owner DieWithParent becomes: closed twice it would be another's by then
+	noPipe := func() string { // DieWithParent takes ownership: closing it twice could close another file
 		fd, err := syscall.Dup(int(file.Fd()))
 		must(t, err)
 		return fmt.Sprint(fd)
@@ -435,16 +435,16 @@ func TestDieWithParentRefuses(t *testing.T) {
 		}
 	}
 	t.Setenv(lifelineEnv, fmt.Sprint(noPipe(), ":", os.Getpid()))
-	if err := DieWithParent(); err != nil { // of who is a child of another process, which has handed it on
+	if err := DieWithParent(); err != nil { // the lifeline of an ancestor
 		t.Error(err)
 	}
 	dead := exec.Command("true")
 	must(t, dead.Run())
 	t.Setenv(lifelineEnv, fmt.Sprint(noPipe(), ":", dead.Process.Pid))
-	if err := DieWithParent(); err == nil { // whose supervisor is gone, as this one's may be, looks at its lifeline
-		t.Error("a lifeline of a dead supervisor is left alone")
+	if err := DieWithParent(); err == nil { // the supervisor is gone: the lifeline counts
+		t.Error("the lifeline of a dead supervisor was ignored")
 	}
-	if err := DieWithParent(); err != nil { // the variable is gone: nobody's child
+	if err := DieWithParent(); err != nil { // without the variable there is no supervisor
 		t.Error(err)
 	}
 }
@@ -489,9 +489,9 @@ func TestLastLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	must(t, os.WriteFile(path, []byte(strings.Repeat("old\n", 2*tailLines)+"\ta\x1b[2Jb \r\n\nc\n"), 0o666))
 	if _, tail := lastLines(path, 0); tail != strings.Repeat("old\n", tailLines-2)+"\ta[2Jb\nc" {
-		t.Errorf("the last lines are %q", tail)
+		t.Errorf("unexpected last lines %q", tail)
 	}
 	if got, _ := lastLines(filepath.Join(t.TempDir(), "none"), 0); got != "" {
-		t.Errorf("no log's last line is %q", got)
+		t.Errorf("last line of a missing log: %q", got)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// carryOut carries the faults out that are due.
-func (j *Job) carryOut() {
+// injectDue injects the faults that are due.
+func (j *Job) injectDue() {
 	j.mu.Lock()
 	if !j.began || j.over {
 		j.mu.Unlock()
@@ -40,7 +40,7 @@ func (j *Job) carryOut() {
 		}
 		for _, p := range targets[i] {
 			if err := j.inject(f, p); err != nil && !errors.Is(err, ErrNotRunning) {
-				j.cfg.Log.Error("cannot carry a fault out", "fault", f.String(), "err", err)
+				j.cfg.Log.Error("cannot inject a fault", "fault", f.String(), "err", err)
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func targetName(p place) string {
 	return p.String()
 }
 
-// targets lists the places that a target means. It needs j.mu.
+// targets returns the places that a target includes. The caller must hold j.mu.
 func (j *Job) targets(t Target) (ps []place) {
 	if t.Role == RoleShards {
 		return []place{{role: RoleShards}}
@@ -69,7 +69,7 @@ func (j *Job) targets(t Target) (ps []place) {
 	return ps
 }
 
-// inject does to one process what a fault says.
+// inject injects a fault into one process.
 func (j *Job) inject(f Fault, p place) error {
 	switch f.Kind {
 	case FaultKill:
@@ -84,21 +84,21 @@ func (j *Job) inject(f Fault, p place) error {
 		pid := j.group.PID(p.role, p.index)
 		if f.For > 0 {
 			time.AfterFunc(f.For, func() {
-				if j.group.PID(p.role, p.index) == pid { // else it was replaced meanwhile
-					_ = j.group.Thaw(p.role, p.index) // it may have ended since
+				if j.group.PID(p.role, p.index) == pid { // otherwise the process was replaced
+					_ = j.group.Thaw(p.role, p.index) // the process may have ended
 				}
 			})
 		}
 		return j.group.Freeze(p.role, p.index)
 	}
-	// The others are for the process's own fault layer.
+	// The process's own fault layer handles the other kinds.
 	spec := fmt.Sprintf("%s %g %s", f.Kind, f.Factor, f.For)
 	j.tell(wire.Order{Kind: wire.OrderPass, Target: targetName(p), Spec: spec})
 	return nil
 }
 
-// EndSoon asks worker 0 to end the job at its next clock, as if it had seen that
-// the goal is reached. Nobody answers: it may be lost with a process that dies.
+// EndSoon asks worker 0 to end the job at its next clock, as if it had reached the goal. The request is not
+// acknowledged and may be lost if a process dies.
 func (j *Job) EndSoon() {
 	j.tell(wire.Order{Kind: wire.OrderPass, Target: targetName(place{role: wire.RoleWorker}), Spec: "end 0 0s"})
 }
@@ -110,11 +110,11 @@ func (j *Job) tell(o wire.Order) {
 	j.line.send(wire.Control(wire.KindOrder, o))
 }
 
-// Failure is a fault or a death, and what came of it.
+// Failure is a fault or a death, with its consequences.
 type Failure struct {
 	Kind         string
 	Target       string
-	At           time.Duration // since the first clock began
+	At           time.Duration // since the first clock started
 	AtClock      int64
 	Detected     *time.Duration // after At
 	Serving      *time.Duration
@@ -124,11 +124,11 @@ type Failure struct {
 	at      time.Time
 	planned bool
 	died    bool
-	pid     int // of the process that died
+	pid     int // of the dead process
 	before  wire.Progress
 }
 
-// timeline matches faults with what is heard of their targets later.
+// timeline matches faults with later reports about their targets.
 type timeline struct{ failures []*Failure }
 
 func (t *timeline) fault(f Fault, target string, now time.Time, since time.Duration, p wire.Progress) {
@@ -137,7 +137,7 @@ func (t *timeline) fault(f Fault, target string, now time.Time, since time.Durat
 	})
 }
 
-// open returns the oldest failure of a target for which ok holds.
+// open returns the oldest failure of a target for which ok is true.
 func (t *timeline) open(target string, ok func(*Failure) bool) *Failure {
 	for _, f := range t.failures {
 		if f.Target == target && ok(f) {
@@ -147,7 +147,7 @@ func (t *timeline) open(target string, ok func(*Failure) bool) *Failure {
 	return nil
 }
 
-// died notes an exit: of a planned fault, or a failure of its own.
+// died records an exit, either of a planned fault or as a separate failure.
 func (t *timeline) died(target string, e Exit, since time.Duration, p wire.Progress) {
 	if f := t.open(target, func(f *Failure) bool { return f.planned && !f.died && f.Serving == nil }); f != nil {
 		f.died, f.pid = true, e.PID
@@ -158,8 +158,9 @@ func (t *timeline) died(target string, e Exit, since time.Duration, p wire.Progr
 	})
 }
 
-// took is how long after the failure something was, that was heard of at a later moment of this process. Others say
-// when it was by the wall clock, which may have jumped since the failure: what cannot be so was when it was heard.
+// took returns how long after the failure an event occurred. at is the wall-clock time that another process reported,
+// and heard is when this process received the report. The wall clock may have jumped since the failure. If at is
+// impossible, took uses heard instead.
 func (f *Failure) took(at, heard time.Time) *time.Duration {
 	took, most := at.Sub(f.at), heard.Sub(f.at)
 	if took < 0 || took > most {
@@ -174,7 +175,7 @@ func (t *timeline) detected(target string, at, heard time.Time) {
 	}
 }
 
-// serving notes that a target works again, and what its failure cost meanwhile.
+// serving records that a target works again, and what its failure cost.
 func (t *timeline) serving(e wire.Event, heard time.Time) {
 	if f := t.open(e.Target, func(f *Failure) bool { return f.Serving == nil && f.Detected != nil }); f != nil {
 		f.Serving = f.took(time.Unix(0, e.UnixNs), heard)
@@ -182,12 +183,11 @@ func (t *timeline) serving(e wire.Event, heard time.Time) {
 	}
 }
 
-// surelyHeard is how long after a death what the coordinator says is sure to be of a time
-// when it knew of it.
-const surelyHeard = time.Second
+// settleTime is how long after a death the coordinator's reports are certain to reflect it.
+const settleTime = time.Second
 
-// settled notes of processes that have died that others work in their places, where the
-// whole job serves: who coordinated then may have died before it could say so.
+// settled records that replacements of dead processes work, once the whole job serves. A coordinator may die before it
+// reports this itself.
 func (t *timeline) settled(p *wire.Progress, now time.Time) {
 	if !p.Serving {
 		return
@@ -195,7 +195,7 @@ func (t *timeline) settled(p *wire.Progress, now time.Time) {
 	for _, d := range p.Places {
 		target := targetName(place{d.Role, d.Index})
 		f := t.open(target, func(f *Failure) bool { return f.died && f.Serving == nil })
-		if f == nil || now.Sub(f.at) < surelyHeard || d.State != placeAlive || d.PID == f.pid || d.PID == 0 {
+		if f == nil || now.Sub(f.at) < settleTime || d.State != placeAlive || d.PID == f.pid || d.PID == 0 {
 			continue
 		}
 		if f.Detected == nil {

@@ -18,90 +18,84 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Watcher is told what happens to a job. Its functions are called one at a time
-// and must return soon; any may be nil.
+// Watcher receives events of a job. Its functions are called one at a time and must return soon; any may be nil.
 type Watcher struct {
 	Event    func(wire.Event)
 	Report   func(wire.Report)
 	Progress func(wire.Progress)
 }
 
-// JobConfig is what a Job needs.
+// JobConfig configures a Job.
 type JobConfig struct {
 	Network     transport.Network
-	Coordinator string         // its address
-	Secret      perdure.Secret // what servers and the supervisor show
-	// Control is where the coordinator's process answers at control.AlivePath, though its
-	// disk may not; "": nobody looks whether it is silent.
+	Coordinator string         // the coordinator's address
+	Secret      perdure.Secret // secret of servers and the supervisor
+	// Control is the address where the coordinator's process answers control.AlivePath, even if its disk does not
+	// answer. "": the coordinator is not watched.
 	Control   string
-	Ring      *keys.Ring // of a job with keys: what its processes are called with; else nil
+	Ring      *keys.Ring // keys for connections to the job's processes; nil: the job has none
 	Faults    []Fault
-	Seed      uint64 // of what faults draw
-	NoReplace bool   // servers that end are not started again
-	// Worker says what runs in a slot that joins the job while it runs; nil: nobody here
-	// starts its processes.
+	Seed      uint64 // seed for random choices of faults
+	NoReplace bool   // servers that end are not replaced
+	// Worker returns the process for a slot that joins the running job; nil: this supervisor does not start workers.
 	Worker func(slot int) Spec
-	// OwnWorkers says that these are programs of the user's: one that ends with an error is started
-	// again, too, until the coordinator says that the job has failed.
+	// OwnWorkers reports whether the workers are programs of the user. Such a worker is restarted even if it ends with
+	// an error, until the coordinator reports that the job has failed.
 	OwnWorkers bool
-	// LogAddr is where the job's log process, if it has one, listens.
+	// LogAddr is the address of the job's log process; "": none.
 	LogAddr string
 	Watch   Watcher
 	Log     *slog.Logger
-	Grace   time.Duration // see Options; 0: 150 ms, since they are told before
-	// LastCheckpoint is how long a job that is ended early (Stop) may take for its last
-	// checkpoint; 0: none is made.
+	Grace   time.Duration // see Options; 0: 150 ms, because processes are notified of the end beforehand
+	// LastCheckpoint is the time limit for the last checkpoint of a job that is ended early (Stop); 0: none is made.
 	LastCheckpoint time.Duration
 }
 
-// Job runs a local job's processes: it starts and watches them, replaces those
-// that die, carries the planned faults out, and tells the coordinator which
-// processes have ended.
+// Job runs the processes of a local job. It starts and watches them, replaces those that die, injects the planned
+// faults, and reports exits to the coordinator.
 type Job struct {
 	cfg   JobConfig
 	group *Group
 	ctx   context.Context
 	fatal context.CancelCauseFunc
 
-	mu       sync.Mutex // guards what follows
-	line     line       // to the coordinator: exits and orders
+	mu       sync.Mutex // guards the fields below, up to logTold
+	line     line       // connection to the coordinator, for exits and orders
 	schedule *Schedule
-	begun    time.Time // when the first clock began
+	begun    time.Time // when the first clock started
 	began    bool
 	clock    wire.Progress
-	places   known
+	places   knownPlaces
 	away     map[place]time.Duration // how long a place stays empty after its next exit
-	trouble  map[string]string       // by target: what it last could not do
-	why      error                   // the job ends because of it
-	over     bool                    // processes may end as they like
-	until    map[place]perdure.Clock // of slots that leave: from when they do not take part
-	left     map[place]bool          // of slots that have: no process comes after the last
+	trouble  map[string]string       // by target: the last reported problem
+	why      error                   // why the job ends
+	over     bool                    // the job is over; exits are not failures
+	until    map[place]perdure.Clock // for leaving slots: the first clock without them
+	left     map[place]bool          // slots that have left, and get no further process
 	restarts map[place]*Backoff
 	closing  closing
 	timeline timeline
 	logState string     // see tellLog
-	logTold  wire.Order // what the coordinator was last told of the log
+	logTold  wire.Order // last report about the log to the coordinator
 
-	callRound time.Duration // see watch; tests hurry it
+	callRound time.Duration // see watch; shorter in tests
 }
 
-// maxPending bounds the faults that are planned: each is looked at again and again.
+// maxPending limits the number of planned faults, because all of them are checked at every tick.
 const maxPending = 4096
 
-// ErrChild means that a process of the job ended with an error of its own, not
-// by being killed: replacing it would not help.
+// ErrChild means that a process of the job failed by itself. A replacement would not help.
 var ErrChild = errors.New("supervisor: a process of the job failed")
 
-// Codes of processes that nothing is wrong with.
+// Exit codes that are not failures.
 const (
-	exitFenced = 3 // its place was taken
-	// ExitDrained is how a server ends that the coordinator has ordered to hand over what it holds: it is not started
-	// again.
+	exitFenced = 3 // another process has its place
+	// ExitDrained is the exit code of a server that the coordinator has drained. It is not restarted.
 	ExitDrained = 4
-	exitSignal  = 130 // a signal told it to end, perhaps before it had begun its work
+	exitSignal  = 130 // ended by a signal, perhaps during startup
 )
 
-// NewJob makes a job without processes. ctx's end does not end them; Stop does.
+// NewJob returns a job without processes. When ctx is done, the processes continue; Stop ends them.
 func NewJob(ctx context.Context, cfg JobConfig) (*Job, error) {
 	j := &Job{
 		cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}, trouble: map[string]string{},
@@ -120,10 +114,10 @@ func NewJob(ctx context.Context, cfg JobConfig) (*Job, error) {
 // Group returns the job's processes.
 func (j *Job) Group() *Group { return j.group }
 
-// Run keeps in touch with the coordinator and carries faults out until ctx or
-// the job ends, or a process fails; it returns why.
+// Run keeps a connection to the coordinator and injects faults until ctx is done, the job ends, or a process fails. It
+// returns the reason.
 func (j *Job) Run() error {
-	name := "supervisor-" + rand.Text() // of one job, the coordinator lets one in
+	name := "supervisor-" + rand.Text() // the coordinator admits one supervisor per job
 	link := transport.Link{
 		Network: j.cfg.Network, Addr: j.cfg.Coordinator, Wants: keys.Coordinator,
 		Hello: func() wire.Hello {
@@ -148,7 +142,7 @@ func (j *Job) Run() error {
 			case <-j.ctx.Done():
 				return
 			case <-tick.C:
-				j.carryOut()
+				j.injectDue()
 			}
 		}
 	})
@@ -157,15 +151,15 @@ func (j *Job) Run() error {
 	return context.Cause(j.ctx)
 }
 
-// End ends the job: the coordinator tells the workers, among them those that
-// nobody here has started, and ends; then Run returns err.
+// End ends the job. The coordinator notifies all workers, including those on other hosts, and ends. Then Run returns
+// err.
 func (j *Job) End(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.end(err)
 }
 
-// end is End for those who hold j.mu. The first error counts.
+// end is End for callers that hold j.mu. The first error counts.
 func (j *Job) end(err error) {
 	j.over = true
 	if j.why != nil {
@@ -173,10 +167,10 @@ func (j *Job) end(err error) {
 	}
 	j.why = err
 	j.line.send(wire.Control(wire.KindOrder, wire.Order{Kind: wire.OrderEnd, Spec: err.Error()}))
-	time.AfterFunc(lastWord, func() { j.fatal(err) })
+	time.AfterFunc(endTimeout, func() { j.fatal(err) })
 }
 
-// Over says that the job is done: processes that end are not replaced.
+// Over records that the job is done. Processes that end are no longer replaced.
 func (j *Job) Over() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -192,14 +186,14 @@ func (j *Job) AddFault(f Fault) {
 	j.schedule.pending = append(j.schedule.pending, f)
 }
 
-// Pending returns the planned faults that have not happened.
+// Pending returns the planned faults that have not occurred yet.
 func (j *Job) Pending() []Fault {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.schedule.pending)
 }
 
-// Since returns how long ago the first clock began; 0 if it has not.
+// Since returns the time since the first clock started, or 0 if it has not.
 func (j *Job) Since() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -216,7 +210,7 @@ func (j *Job) since(now time.Time) time.Duration {
 func (j *Job) up(c transport.Conn, _ *wire.Frame) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.places = known{}
+	j.places = knownPlaces{}
 	j.line.up(c)
 	j.remind()
 	if j.cfg.LogAddr != "" {
@@ -234,12 +228,12 @@ func (j *Job) down(c transport.Conn, _ error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.line.down(c)
-	if j.why != nil { // that was the coordinator's last word
+	if j.why != nil { // the coordinator has ended
 		j.fatal(j.why)
 	}
 }
 
-// frame takes what the coordinator tells.
+// frame handles a message from the coordinator.
 func (j *Job) frame(_ transport.Conn, f *wire.Frame) error {
 	switch f.Kind {
 	case wire.KindEvent:
@@ -310,14 +304,14 @@ func (j *Job) progress(p wire.Progress) {
 	for _, slot := range awaited {
 		j.startWorker(slot)
 	}
-	j.carryOut()
+	j.injectDue()
 	if j.cfg.Watch.Progress != nil {
 		j.cfg.Watch.Progress(p)
 	}
 }
 
-// takePlaces notes which slots leave, and returns those that have joined and need a
-// process. It needs j.mu.
+// takePlaces records which slots leave. It returns the slots that have joined and need a process. The caller must hold
+// j.mu.
 func (j *Job) takePlaces(places []wire.PlaceProgress) (awaited []int) {
 	for _, d := range places {
 		if d.Role != wire.RoleWorker {
@@ -334,7 +328,7 @@ func (j *Job) takePlaces(places []wire.PlaceProgress) (awaited []int) {
 	return awaited
 }
 
-// startWorker starts a slot's first process here, unless there is one.
+// startWorker starts a slot's first process, unless it already has one.
 func (j *Job) startWorker(slot int) {
 	if j.cfg.Worker == nil {
 		return
@@ -345,12 +339,12 @@ func (j *Job) startWorker(slot int) {
 	}
 }
 
-// order does what the coordinator, or somebody through it, asks for.
+// order handles an order from the coordinator, or forwarded by it.
 func (j *Job) order(o wire.Order) error {
 	switch o.Kind {
 	case wire.OrderKill:
 		if at, ok := j.group.at(o.PID); ok && string(at.role) != strings.SplitN(o.Target, ":", 2)[0] {
-			j.cfg.Log.Error("a suspect calls itself by another's process number", "target", o.Target, "pid", o.PID,
+			j.cfg.Log.Error("a suspect reports the process ID of another process", "target", o.Target, "pid", o.PID,
 				"of", at)
 			return nil
 		}
@@ -373,7 +367,7 @@ func (j *Job) order(o wire.Order) error {
 		}
 		if len(j.Pending()) >= maxPending {
 			j.say("trouble", string(wire.RoleSupervisor), time.Now(),
-				fmt.Sprintf("%v is left out: %d faults are planned already", f, maxPending))
+				fmt.Sprintf("ignored fault %v: %d faults are already planned", f, maxPending))
 			return nil
 		}
 		j.AddFault(f)
@@ -383,13 +377,13 @@ func (j *Job) order(o wire.Order) error {
 	return nil
 }
 
-// ErrFailed wraps why the coordinator gave the job up.
-var ErrFailed = errors.New("supervisor: the job cannot go on")
+// ErrFailed wraps the reason why the coordinator gave up the job.
+var ErrFailed = errors.New("supervisor: the job cannot continue")
 
-// ErrStopAsked is why Run ends after somebody asked to stop the job.
-var ErrStopAsked = errors.New("supervisor: stopped as asked")
+// ErrStopAsked is returned by Run if the job was stopped on request.
+var ErrStopAsked = errors.New("supervisor: stopped on request")
 
-// onExit is told of every process that ends, and decides about its successor.
+// onExit handles the exit of a process, and decides about its successor.
 func (j *Job) onExit(e Exit) Restart {
 	again, left := j.successor(e)
 	target := targetName(place{e.Role, e.Index})
@@ -399,12 +393,12 @@ func (j *Job) onExit(e Exit) Restart {
 	case e.Role == RoleLog && again != Never:
 		j.say("detected", target, e.At, fmt.Sprintf("%s is dead: %s; updates wait for its successor", target, e.How))
 		j.tellLog(placeDead)
-		go j.awaitLog() // until it listens, or the job ends
+		go j.awaitLog() // until the log listens or the job ends
 	}
 	return again
 }
 
-// say tells who watches of something that the coordinator knows nothing of.
+// say reports an event that the coordinator does not know of to the Watcher.
 func (j *Job) say(kind, target string, at time.Time, text string) {
 	if j.cfg.Watch.Event == nil {
 		return
@@ -418,12 +412,11 @@ func (j *Job) say(kind, target string, at time.Time, text string) {
 	j.cfg.Watch.Event(e)
 }
 
-// leavePause is how long a process is waited for that came after one whose slot may
-// just have left: then it is told so when it comes.
-const leavePause = 250 * time.Millisecond
+// leaveDelay delays the replacement of a process whose slot may just have left, until the coordinator has reported it.
+const leaveDelay = 250 * time.Millisecond
 
-// successor says when the next process takes the place of one that ended. left
-// says that none does, since the job replaces no servers.
+// successor returns when the next process takes the place of one that ended. left reports whether the place stays empty
+// because the job does not replace servers.
 func (j *Job) successor(e Exit) (again Restart, left bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -435,12 +428,13 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 	}
 	target := targetName(p)
 	if e.Code == 0 && (j.left[p] || j.until[p] > 0) {
-		if pause = max(pause, leavePause); j.left[p] {
-			return Never, false // it had nothing left to do
+		if pause = max(pause, leaveDelay); j.left[p] {
+			return Never, false // the slot has done all its work
 		}
 	}
 	if j.cfg.OwnWorkers && e.Role == wire.RoleWorker && e.Code == 0 && j.clock.End > 0 && j.clock.Clock >= j.clock.End {
-		return Restart(max(pause, leavePause)), false // it has done all, and the job's end is not known here yet
+		// All its work is done, but the end of the job is not known here yet.
+		return Restart(max(pause, leaveDelay)), false
 	}
 	drained := e.Role == wire.RoleServer && e.Code == ExitDrained
 	if !j.over && !drained {
@@ -456,14 +450,14 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 			told = e.Worker(true)
 		}
 		if told.Failed {
-			pause = max(pause, leavePause) // the coordinator may say that it was the last time
+			pause = max(pause, leaveDelay) // the coordinator may report that this failure was the last one allowed
 		}
 		j.line.send(wire.Control(wire.KindExited, told))
 	}
 	switch {
 	case j.over || j.ctx.Err() != nil:
 		return Never, false
-	case own && e.PID != 0: // the coordinator counts how often it fails
+	case own && e.PID != 0: // the coordinator counts the failures
 	case drained:
 		return Never, true
 	case e.PID == 0 || e.Code > 0 && e.Code != exitFenced && e.Code != exitSignal:
@@ -475,8 +469,7 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 	return Restart(pause), false
 }
 
-// restart returns how long a place stays empty after a process that nobody here has
-// ended on purpose. It needs j.mu.
+// restart returns how long a place stays empty after an unplanned exit. The caller must hold j.mu.
 func (j *Job) restart(p place, e Exit) time.Duration {
 	if j.restarts[p] == nil {
 		j.restarts[p] = &Backoff{}
@@ -484,8 +477,8 @@ func (j *Job) restart(p place, e Exit) time.Duration {
 	return j.restarts[p].Next(e.Lived)
 }
 
-// reason says why a process ended: its last word, or, where that could not be
-// written (a full disk), what it last told the coordinator. It needs j.mu.
+// reason returns why a process ended: its last line, or, if the log could not be written (a full disk), the last
+// problem that it reported to the coordinator. The caller must hold j.mu.
 func (j *Job) reason(target string, e Exit) string {
 	if text, ok := strings.CutPrefix(e.LastLine, "perdure: "); ok {
 		return text

@@ -19,7 +19,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// testJob is a job whose coordinator is the test, and whose events wait.
+// testJob is a job with the test as its coordinator. Its events wait to be received.
 type testJob struct {
 	*Job
 	t      *testing.T
@@ -41,7 +41,7 @@ func newTestJob(t *testing.T, cfg JobConfig) *testJob {
 	return j
 }
 
-// start starts a server that plays a mode, and returns what it says.
+// start starts a server in a mode, and returns its output.
 func (j *testJob) start(index int, mode string) *bufio.Scanner {
 	j.t.Helper()
 	hear, say, err := os.Pipe()
@@ -60,14 +60,13 @@ func (j *testJob) event() wire.Event {
 	case e := <-j.events:
 		return e
 	case <-time.After(patience):
-		j.t.Fatal("no event comes")
+		j.t.Fatal("no event was reported")
 		return wire.Event{}
 	}
 }
 
-// TestServerLeaves: a server that was told to end is no failure, whether it ends in order
-// or says that a signal ended it before it had begun its work; its next process is
-// started, and begins its life as the first did.
+// TestServerLeaves checks that a requested exit of a server is not a failure, whether the server ends gracefully or a
+// signal ends it during startup. Its replacement starts in the same way.
 func TestServerLeaves(t *testing.T) {
 	for _, how := range []string{"graceful", "interrupted"} {
 		t.Run(how, func(t *testing.T) { leaves(t, how) })
@@ -83,39 +82,38 @@ func leaves(t *testing.T, how string) {
 		first := j.group.PID(wire.RoleServer, 0)
 		must(t, j.inject(Fault{Kind: FaultTerm, Target: Target{Role: wire.RoleServer}}, place{wire.RoleServer, 0}))
 		if !said.Scan() || said.Text() != "bye" || first == 0 {
-			t.Fatalf("the server, process %d, said %q", first, said.Text())
+			t.Fatalf("server process %d wrote %q", first, said.Text())
 		}
 	}
 	if err := j.ctx.Err(); err != nil {
-		t.Errorf("the job has ended: %v", err)
+		t.Errorf("the job ended: %v", err)
 	}
 }
 
-// TestNoReplace: where servers are not replaced, one that is killed and one that
-// leaves are gone for good, and the job says so; it goes on.
+// TestNoReplace checks that with NoReplace, killed and ended servers are not replaced, the job reports it, and
+// continues.
 func TestNoReplace(t *testing.T) {
 	j := newTestJob(t, JobConfig{NoReplace: true})
 	for i, kind := range []FaultKind{FaultKill, FaultTerm} {
 		said := j.start(i, "graceful")
 		if !said.Scan() || said.Text() != "ready" {
-			t.Fatal("the server does not begin")
+			t.Fatal("the server did not start")
 		}
 		must(t, j.inject(Fault{Kind: kind, Target: Target{Role: wire.RoleServer}}, place{wire.RoleServer, i}))
 		how := []string{"killed by SIGKILL", "ended with code 0"}[i]
 		e := j.event()
 		if want := fmt.Sprintf("server:%d %s, and is not replaced", i, how); e.Kind != "left" ||
 			e.Target != fmt.Sprintf("server:%d", i) || e.Text != want {
-			t.Errorf("told %+v; want %q", e, want)
+			t.Errorf("got event %+v, want %q", e, want)
 		}
 		must(t, j.awaitEmpty(i))
 	}
 	if err := j.ctx.Err(); err != nil {
-		t.Errorf("the job has ended: %v", err)
+		t.Errorf("the job ended: %v", err)
 	}
 }
 
-// awaitEmpty waits until a server's place can be taken anew: nobody is to be
-// started there.
+// awaitEmpty waits until a server's place is free.
 func (j *testJob) awaitEmpty(index int) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		err := j.group.Start(Spec{Role: wire.RoleServer, Index: index, Command: []string{"/nonexistent"}})
@@ -123,12 +121,12 @@ func (j *testJob) awaitEmpty(index int) error {
 			return nil
 		}
 	}
-	return errors.New("the place stays taken")
+	return errors.New("the place is still taken")
 }
 
-// TestEndsAtOnce: of processes that end as soon as they begin the first is replaced at
-// once, and each later one after a longer pause.
-func TestEndsAtOnce(t *testing.T) {
+// TestFailingStarts checks that of processes that end right after they start, the first is replaced immediately and
+// later ones after growing pauses.
+func TestFailingStarts(t *testing.T) {
 	j := newTestJob(t, JobConfig{})
 	begun := time.Now()
 	must(t, j.group.Start(Spec{
@@ -137,42 +135,41 @@ func TestEndsAtOnce(t *testing.T) {
 	}))
 	for _, n := j.group.life(place{wire.RoleServer, 0}); n < 4; _, n = j.group.life(place{wire.RoleServer, 0}) {
 		if time.Since(begun) > patience {
-			t.Fatalf("only %d processes have begun", n)
+			t.Fatalf("only %d processes started", n)
 		}
 	}
-	if took := time.Since(begun); took < 3*leastPause { // 0, 100 and 200 ms
-		t.Errorf("four processes have begun within %v", took)
+	if took := time.Since(begun); took < 3*minPause { // 0, 100 and 200 ms
+		t.Errorf("four processes started within %v", took)
 	}
 }
 
-// TestDone: once the coordinator says that the job is done, nobody is replaced.
+// TestDone checks that no process is replaced once the coordinator reports that the job is done.
 func TestDone(t *testing.T) {
 	j := newTestJob(t, JobConfig{})
 	said := j.start(0, "graceful")
 	if !said.Scan() || said.Text() != "ready" {
-		t.Fatal("the server does not begin")
+		t.Fatal("the server did not start")
 	}
 	j.progress(wire.Progress{Complete: true, Done: true})
 	must(t, j.group.Kill(wire.RoleServer, 0))
 	must(t, j.awaitEmpty(0))
 }
 
-// TestFailed: a job that its coordinator gives up ends with the coordinator's
-// words.
+// TestFailed checks that a job ends with the coordinator's reason when the coordinator gives it up.
 func TestFailed(t *testing.T) {
 	j := newTestJob(t, JobConfig{})
 	j.Job.event(wire.Event{Kind: "failed", Text: "no replica of shard 3 is left"})
 	select {
 	case <-j.ctx.Done():
 	case <-time.After(patience):
-		t.Fatal("the job goes on")
+		t.Fatal("the job continues")
 	}
 	if err := j.why; !errors.Is(err, ErrFailed) || !strings.HasSuffix(err.Error(), ": no replica of shard 3 is left") {
-		t.Errorf("the job ends with %v", err)
+		t.Errorf("the job ended with %v", err)
 	}
 }
 
-// TestLogDies: people are told when the log's process dies, and when it listens again.
+// TestLogDies checks the events when the log's process dies, and when it listens again.
 func TestLogDies(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -189,14 +186,13 @@ func TestLogDies(t *testing.T) {
 	} {
 		got := j.event()
 		if got.UnixNs = 0; got != want {
-			t.Errorf("told %+v; want %+v", got, want)
+			t.Errorf("got event %+v, want %+v", got, want)
 		}
 	}
 }
 
-// TestLogSilent: a log process that listens, and says nothing to whoever connects, is
-// killed, and people are told; the next one, which greets, is left alone. The
-// coordinator is told of both, and of how it stands when it comes.
+// TestLogSilent checks that a log process that accepts connections but sends nothing is killed and reported, and that
+// its successor, which sends a greeting, is not. The coordinator receives reports on both.
 func TestLogSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -222,19 +218,20 @@ func TestLogSilent(t *testing.T) {
 			go greetAll(l)
 		}
 		if got.UnixNs = 0; got != want {
-			t.Errorf("told %+v; want %+v", got, want)
+			t.Errorf("got event %+v, want %+v", got, want)
 		}
 	}
 	begun, silent, second := told.await(t, "waiting 1"), told.await(t, "silent 1"), told.await(t, "alive 2")
 	if begun != first || silent != first || second == first || second == 0 {
-		t.Errorf("process %d is silent; the coordinator is told of %d, %d and %d", first, begun, silent, second)
+		t.Errorf("process %d is silent; the coordinator received reports of %d, %d and %d", first, begun, silent,
+			second)
 	}
 	j.fatal(nil)
 	<-watched
 }
 
-// TestCoordinatorSilent: the same of a coordinator whose socket is held while it stands
-// still. Its next process, which answers whatever it is asked, is not killed.
+// TestCoordinatorSilent checks the same for a stopped coordinator whose socket is still open. Its successor, which
+// answers any request, is not killed.
 func TestCoordinatorSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -256,9 +253,9 @@ func TestCoordinatorSilent(t *testing.T) {
 	}
 	got := j.event()
 	if got.UnixNs = 0; got != want {
-		t.Errorf("told %+v; want %+v", got, want)
+		t.Errorf("got event %+v, want %+v", got, want)
 	}
-	go func() { _ = http.Serve(l, http.NotFoundHandler()) }() // until l is closed
+	go func() { _ = http.Serve(l, http.NotFoundHandler()) }() // returns when l is closed
 	second := func() bool { pid := j.group.PID(wire.RoleCoordinator, 0); return pid != first && pid != 0 }
 	var calls []string
 	for len(calls) == 0 || calls[len(calls)-1] != placeAlive || !second() {
@@ -266,12 +263,12 @@ func TestCoordinatorSilent(t *testing.T) {
 		case state := <-states:
 			calls = append(calls, state)
 		case <-time.After(patience):
-			t.Fatalf("the calls found %q", calls)
+			t.Fatalf("the probes returned %q", calls)
 		}
 	}
 	for _, state := range calls[:silentRounds] {
 		if state != placeSilent {
-			t.Errorf("the calls found %q", calls)
+			t.Errorf("the probes returned %q", calls)
 		}
 	}
 	if f := j.Timeline(); len(f) != 1 || f[0].Target != "coordinator" || f[0].Detected == nil {
@@ -281,7 +278,7 @@ func TestCoordinatorSilent(t *testing.T) {
 	<-watched
 }
 
-// ordersConn is a connection that keeps the orders it is given.
+// ordersConn is a connection that records orders.
 type ordersConn struct {
 	transport.Conn
 	orders chan wire.Order
@@ -297,7 +294,7 @@ func (c ordersConn) Send(frames ...wire.Frame) error {
 	return nil
 }
 
-// await waits until the log is said to be so, and returns its process.
+// await waits until the log is reported in a state, and returns its process ID.
 func (c ordersConn) await(t *testing.T, how string) (pid int) {
 	t.Helper()
 	for {
@@ -307,25 +304,25 @@ func (c ordersConn) await(t *testing.T, how string) (pid int) {
 				return o.PID
 			}
 		case <-time.After(patience):
-			t.Fatalf("nobody says that the log is %s", how)
+			t.Fatalf("the log was not reported %s", how)
 		}
 	}
 }
 
-// greetAll says a word to whoever connects, until the listener is closed.
+// greetAll sends a greeting to every client, until the listener is closed.
 func greetAll(l net.Listener) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			return
 		}
-		_, _ = c.Write([]byte("INFO\r\n")) // to one that has left, perhaps
+		_, _ = c.Write([]byte("INFO\r\n")) // the client may be gone
 		_ = c.Close()
 	}
 }
 
-// TestCall: a process is silent if it takes connections, or does not even refuse them, and
-// does not say a word, greeting or answer; one that does not listen only waits.
+// TestCall checks that a process counts as silent if it accepts or does not refuse connections but sends nothing, and
+// as waiting if it does not listen.
 func TestCall(t *testing.T) {
 	for role, answer := range map[wire.Role]func(net.Listener){
 		RoleLog:              greetAll,
@@ -341,22 +338,21 @@ func TestCall(t *testing.T) {
 		w := j.watches()[0]
 		j.callRound = time.Millisecond
 		if got := j.call(w); got != placeSilent || w.role != role {
-			t.Errorf("of a %s that says nothing: %s is %s", role, w.role, got)
+			t.Errorf("probing a silent %s: %s is %s", role, w.role, got)
 		}
 		j.callRound = patience
 		go answer(l)
 		if got := j.call(w); got != placeAlive {
-			t.Errorf("of a %s that answers: %s", role, got)
+			t.Errorf("probing a %s that answers: %s", role, got)
 		}
 		must(t, l.Close())
 		if got := j.call(w); got != placeWaiting {
-			t.Errorf("of a %s that does not listen: %s", role, got)
+			t.Errorf("probing a %s that does not listen: %s", role, got)
 		}
 	}
 }
 
-// TestSilence: only rounds of silence of one process, one after the other, count; and
-// it is killed once.
+// TestSilence checks that only consecutive silent rounds of the same process count, and that it is killed once.
 func TestSilence(t *testing.T) {
 	type round struct {
 		pid    int
@@ -365,7 +361,7 @@ func TestSilence(t *testing.T) {
 	silent := func(pid, times int) []round { return slices.Repeat([]round{{pid, true}}, times) }
 	for name, c := range map[string]struct {
 		rounds []round
-		kills  []int // in which rounds
+		kills  []int // rounds in which the process is killed
 	}{
 		"silent": {silent(1, 3*silentRounds), []int{silentRounds - 1}},
 		"heard in time": {

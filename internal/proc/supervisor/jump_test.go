@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/rig/wall"
 )
 
-// TestJumpedTimeline: the wall clock jumps between a failure and what is told of it. How long that took is by the
-// monotonic clock then, and never less than nothing.
+// TestJumpedTimeline lets the wall clock jump between a failure and the reports about it. Durations then come from the
+// monotonic clock, and are never negative.
 func TestJumpedTimeline(t *testing.T) {
 	for _, by := range []time.Duration{0, time.Hour, -time.Hour} {
 		var line timeline
@@ -21,11 +21,11 @@ func TestJumpedTimeline(t *testing.T) {
 		line.serving(serves, told(2200*time.Millisecond))
 		f := line.list()[0]
 		detected, serving := time.Second, 2*time.Second
-		if by != 0 { // nobody knows, but when it was heard
+		if by != 0 { // only the time of receipt is known
 			detected, serving = 1100*time.Millisecond, 2200*time.Millisecond
 		}
 		if *f.Detected != detected || *f.Serving != serving {
-			t.Errorf("after a jump by %v: detected after %v, and serving after %v; want %v and %v", by, *f.Detected,
+			t.Errorf("after a jump by %v: detected after %v, serving after %v; want %v and %v", by, *f.Detected,
 				*f.Serving, detected, serving)
 		}
 	}

@@ -6,12 +6,11 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// known is what the coordinator has told of the job's places on a connection: servers,
-// then slots, by number.
-type known struct{ servers, slots []wire.PlaceProgress }
+// knownPlaces is the state of the job's places as reported on a connection: servers and slots, each sorted by index.
+type knownPlaces struct{ servers, slots []wire.PlaceProgress }
 
-// take takes what is new of some places, and returns all.
-func (k *known) take(news []wire.PlaceProgress) []wire.PlaceProgress {
+// take merges changed places and returns all of them.
+func (k *knownPlaces) take(news []wire.PlaceProgress) []wire.PlaceProgress {
 	for _, p := range news {
 		list := &k.slots
 		if p.Role == wire.RoleServer {

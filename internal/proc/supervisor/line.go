@@ -5,17 +5,17 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// maxUnsent bounds what is kept for a coordinator that is away.
+// maxUnsent limits the messages kept while the coordinator is unavailable.
 const maxUnsent = 4096
 
-// line is the way to the coordinator. What is said while it is away is kept, and sent once
-// it is back, in order.
+// line is the connection to the coordinator. Messages sent while it is down are kept, and sent in order after the
+// reconnect.
 type line struct {
-	conn   transport.Conn // nil: it is away
+	conn   transport.Conn // nil: disconnected
 	unsent []wire.Frame
 }
 
-// up connects the line, and sends what was kept.
+// up sets the connection and sends the kept messages.
 func (l *line) up(c transport.Conn) {
 	l.conn = c
 	unsent := l.unsent
@@ -25,14 +25,14 @@ func (l *line) up(c transport.Conn) {
 	}
 }
 
-// down notes that a connection has ended; there may be a later one.
+// down records that a connection has ended. A later one may already be in use.
 func (l *line) down(c transport.Conn) {
 	if l.conn == c {
 		l.conn = nil
 	}
 }
 
-// send sends a frame to the coordinator, or keeps it until there is one.
+// send sends a frame to the coordinator, or keeps it until there is a connection.
 func (l *line) send(f wire.Frame) {
 	if l.conn != nil && l.conn.Send(f) == nil {
 		return

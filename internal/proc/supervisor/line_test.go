@@ -9,11 +9,11 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// wires is a connection that keeps what is sent, until it breaks.
+// wires is a connection that records frames until it breaks.
 type wires struct {
 	transport.Conn
 	kinds  []wire.Kind
-	breaks int // after as many frames; 0: never
+	breaks int // number of frames before it breaks; 0: never
 }
 
 func (w *wires) Send(frames ...wire.Frame) error {
@@ -24,8 +24,8 @@ func (w *wires) Send(frames ...wire.Frame) error {
 	return nil
 }
 
-// What is said while the coordinator is away is sent once it is back, in order, and what a
-// connection broke over, with the next one.
+// TestLine checks that messages sent while the coordinator is unavailable are sent in order after the reconnect,
+// including the one that broke a connection.
 func TestLine(t *testing.T) {
 	frame := func(k wire.Kind) wire.Frame { return wire.Frame{Header: wire.Header{Kind: k}} }
 	var l line
@@ -36,7 +36,7 @@ func TestLine(t *testing.T) {
 	l.send(frame(3))
 	l.down(first)
 	l.up(second)
-	l.down(first) // that of a connection that had ended already
+	l.down(first) // a connection that had already ended
 	l.send(frame(4))
 	if !slices.Equal(first.kinds, []wire.Kind{1}) || !slices.Equal(second.kinds, []wire.Kind{2, 3, 4}) {
 		t.Errorf("first %v, then %v; want 1, then 2 3 4", first.kinds, second.kinds)
@@ -46,6 +46,6 @@ func TestLine(t *testing.T) {
 		l.send(frame(5))
 	}
 	if len(l.unsent) != maxUnsent {
-		t.Errorf("%d frames are kept, want %d", len(l.unsent), maxUnsent)
+		t.Errorf("kept %d frames, want %d", len(l.unsent), maxUnsent)
 	}
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// logLook is how often it is looked whether the log is back.
-const logLook = 10 * time.Millisecond
+// logPollInterval is how often the log's address is probed until the log is back.
+const logPollInterval = 10 * time.Millisecond
 
-// awaitLog waits for the next log process to listen.
+// awaitLog waits until the next log process listens.
 func (j *Job) awaitLog() {
 	dialer := net.Dialer{Timeout: time.Second}
 	for j.ctx.Err() == nil {
 		if c, err := dialer.DialContext(j.ctx, "tcp", j.cfg.LogAddr); err == nil {
-			_ = c.Close() // it was only to be seen that it answers
+			_ = c.Close() // only a probe
 			now := time.Now()
 			j.mu.Lock()
 			j.timeline.serving(wire.Event{
@@ -29,14 +29,13 @@ func (j *Job) awaitLog() {
 			return
 		}
 		select {
-		case <-time.After(logLook):
+		case <-time.After(logPollInterval):
 		case <-j.ctx.Done():
 		}
 	}
 }
 
-// tellLog notes the log's state, and tells the coordinator what is news of its process:
-// for people who ask it.
+// tellLog records the log's state, and reports changes of its process to the coordinator, which shows them to users.
 func (j *Job) tellLog(state string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -47,7 +46,7 @@ func (j *Job) tellLog(state string) {
 	}
 }
 
-// logOrder is what the coordinator is told of the log. It needs j.mu.
+// logOrder returns the report about the log to the coordinator. The caller must hold j.mu.
 func (j *Job) logOrder() wire.Order {
 	pid, began := j.group.life(place{role: RoleLog})
 	return wire.Order{Kind: wire.OrderLog, PID: pid, Spec: fmt.Sprintf("%s %d", j.logState, began)}

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// start starts the place's process; group.mu is held.
+// start starts the place's process. The caller must hold group.mu.
 func (k *keeper) start() (err error) {
 	if len(k.spec.Command) == 0 {
 		return errors.New("no command")
@@ -35,7 +35,7 @@ func (k *keeper) start() (err error) {
 		if err != nil {
 			return err
 		}
-		defer log.Close() // the process has its own descriptor, and nothing is buffered in ours
+		defer log.Close() // the process has its own descriptor, and this process buffers nothing
 		cmd.Stdout, cmd.Stderr = log, log
 	}
 	if err := k.group.onThread(cmd.Start); err != nil {
@@ -46,9 +46,8 @@ func (k *keeper) start() (err error) {
 	return nil
 }
 
-// openLog opens the log for the place's next process, with a line that says so.
-// The file is the process's own, not a pipe through this one: no output is lost
-// and no process is held up when the supervisor is slow or dead.
+// openLog opens the log for the place's next process and writes a header line. The process writes to the file directly,
+// not through a pipe to the supervisor. So no output is lost and no process blocks if the supervisor is slow or dead.
 func (k *keeper) openLog() (*os.File, error) {
 	log, err := os.OpenFile(k.spec.LogPath, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
 	if err != nil {
@@ -56,7 +55,7 @@ func (k *keeper) openLog() (*os.File, error) {
 	}
 	_, err = fmt.Fprintf(log, "=== %s: process %d began at %s\n", k.place, k.began+1,
 		time.Now().UTC().Format(time.RFC3339Nano))
-	if err == nil || disk.Full(err) { // what a process has to log must not keep it from running
+	if err == nil || disk.Full(err) { // a full disk must not prevent a process from running
 		k.logStart, err = log.Seek(0, io.SeekEnd)
 	}
 	if err != nil {
@@ -65,13 +64,13 @@ func (k *keeper) openLog() (*os.File, error) {
 	return log, nil
 }
 
-// wait returns when the place's process has ended.
+// wait waits for the place's process to end.
 func (k *keeper) wait() Exit {
 	g := k.group
 	g.mu.Lock()
 	cmd := k.cmd
 	g.mu.Unlock()
-	err := cmd.Wait() // also an *exec.ExitError, which the state below tells in full
+	err := cmd.Wait() // may be an *exec.ExitError; ProcessState below has the details
 	e := Exit{Role: k.spec.Role, Index: k.spec.Index, PID: cmd.Process.Pid, Code: -1, At: time.Now()}
 
 	g.mu.Lock()
@@ -84,7 +83,7 @@ func (k *keeper) wait() Exit {
 	g.mu.Unlock()
 
 	if s := cmd.ProcessState; s == nil {
-		e.How = fmt.Sprintf("could not be waited for: %v", err)
+		e.How = fmt.Sprintf("lost: cannot wait for the process: %v", err)
 	} else if e.Code, e.Signal = s.ExitCode(), signalOf(s); e.Signal != "" {
 		e.How = "killed by " + e.Signal
 	} else {
@@ -96,7 +95,7 @@ func (k *keeper) wait() Exit {
 	return e
 }
 
-// signal sends a signal to the place's process; group.mu is held.
+// signal sends a signal to the place's process. The caller must hold group.mu.
 func (k *keeper) signal(sig os.Signal) error {
 	if k.cmd == nil {
 		return fmt.Errorf("%w: %s", ErrNotRunning, k.place)
@@ -111,7 +110,7 @@ func (k *keeper) signal(sig os.Signal) error {
 	return nil
 }
 
-// pid returns the number of the place's process or 0; group.mu is held.
+// pid returns the ID of the place's process, or 0. The caller must hold group.mu.
 func (k *keeper) pid() int {
 	if k.cmd == nil {
 		return 0
@@ -122,20 +121,22 @@ func (k *keeper) pid() int {
 const (
 	tailBytes    = 256 << 10 // enough for a panic with the stacks of many goroutines
 	maxLineBytes = 500
-	// tailLines is enough for a traceback with the error that another one caused.
+	// tailLines is enough for a traceback that includes the causing error.
 	tailLines = 20
 )
 
-// lastLines reads the part of a log from the given byte on. It returns the line that explains why the process ended,
-// and the last lines. The former is the last line that has a letter or a digit, with two exceptions: where Go's runtime
-// ended the process it is the line that states the reason, and where a Python launcher only reports that a process of
-// its own failed, it is that process's exception. Both are "" if there are no lines: a log only explains.
+// lastLines reads a log from the given byte on. It returns the line that explains why the process ended, and the last
+// lines.
+//
+// The explanation is the last line with a letter or a digit, with two exceptions. If Go's runtime ended the process, it
+// is the line with the reason. If a Python launcher only reports that one of its processes failed, it is that process's
+// exception. Both results are "" if there are no lines or the log cannot be read.
 func lastLines(path string, from int64) (last, tail string) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", ""
 	}
-	defer f.Close() // only read
+	defer f.Close() // opened read-only
 	if end, err := f.Seek(0, io.SeekEnd); err == nil {
 		from = max(from, end-tailBytes)
 	}
@@ -165,22 +166,22 @@ func lastLines(path string, from int64) (last, tail string) {
 	if len(lines) == 0 {
 		return "", ""
 	}
-	last = cmp.Or(panicked, python.behindLauncher(), says, lines[len(lines)-1])
+	last = cmp.Or(panicked, python.hiddenByLauncher(), says, lines[len(lines)-1])
 	return strings.TrimSpace(last), strings.Join(lines, "\n")
 }
 
-// tracebacks finds the exceptions with which Python processes end in a log that they share.
+// tracebacks finds the exceptions that ended Python processes, in a log that they share.
 type tracebacks struct {
-	inside   bool   // a traceback has begun, and its exception has not come yet
-	raised   string // the last exception, but a launcher's
-	launcher bool   // whether a launcher's exception followed
+	inside   bool   // inside a traceback, before its exception
+	raised   string // the last exception that is not a launcher's
+	launcher bool   // a launcher's exception followed
 }
 
 var (
-	// rankPrefix begins each line of a traceback of a process that torchrun started, once it knows its rank.
+	// rankPrefix starts each traceback line of a process that torchrun started, once the process knows its rank.
 	rankPrefix = regexp.MustCompile(`^\[rank\d+\]:\s?`)
 	exception  = regexp.MustCompile(`^[A-Za-z_][\w.]*(: |:?$)`)
-	// launchers are the exceptions with which torchrun and accelerate launch report a failed process.
+	// launchers matches the exceptions that torchrun and accelerate launch raise for a failed process.
 	launchers = regexp.MustCompile(`^(torch\.distributed\..*\.ChildFailedError|subprocess\.CalledProcessError)\b`)
 )
 
@@ -194,14 +195,14 @@ func (t *tracebacks) read(line string) {
 		t.inside, t.launcher = false, true
 	default:
 		t.inside, t.launcher = false, false
-		if !strings.HasPrefix(t.raised, usageError) { // other ranks fail because of it
+		if !strings.HasPrefix(t.raised, usageError) { // other ranks fail as a consequence
 			t.raised = line
 		}
 	}
 }
 
-// behindLauncher returns the exception that a launcher's report hides, or "".
-func (t *tracebacks) behindLauncher() string {
+// hiddenByLauncher returns the exception that a launcher's report hides, or "".
+func (t *tracebacks) hiddenByLauncher() string {
 	if !t.launcher {
 		return ""
 	}
@@ -210,12 +211,12 @@ func (t *tracebacks) behindLauncher() string {
 
 func wordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// goPanic reports whether Go's runtime ended a process with this line.
+// goPanic reports whether a line states why Go's runtime ended the process.
 func goPanic[T string | []byte](line T) bool {
 	return strings.HasPrefix(string(line), "panic: ") || strings.HasPrefix(string(line), "fatal error: ")
 }
 
-// printable bounds a line of a log, and takes off what would control a terminal.
+// printable truncates a log line, and removes terminal control characters.
 func printable(line []byte) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\t' {

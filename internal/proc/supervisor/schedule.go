@@ -7,21 +7,20 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Schedule tells which faults are due, each once, whether or not the job's
-// clock goes back in between. It is pure; not safe for concurrent use.
+// Schedule determines which faults are due, each once, even if the job's clock rolls back. It does no I/O. It is not
+// safe for concurrent use.
 type Schedule struct {
 	pending []Fault
-	reached map[When]time.Duration // when a clock was first reached that faults come some time after
+	reached map[When]time.Duration // for faults that occur some time after a clock: when that clock was first reached
 }
 
-// NewSchedule makes a schedule of the faults.
+// NewSchedule returns a schedule of the faults.
 func NewSchedule(faults []Fault) *Schedule {
 	return &Schedule{pending: slices.Clone(faults), reached: map[When]time.Duration{}}
 }
 
-// Due returns the faults that have come due, in the order in which they were
-// given, and forgets them. since counts from when the first clock began;
-// minClock is the job's MinClock.
+// Due removes and returns the faults that are due, in the order in which they were given. since is the time since the
+// first clock started; minClock is the job's MinClock.
 func (s *Schedule) Due(since time.Duration, minClock perdure.Clock) (due []Fault) {
 	s.pending = slices.DeleteFunc(s.pending, func(f Fault) bool {
 		now := s.isDue(f.When, since, minClock)
@@ -44,8 +43,7 @@ func (s *Schedule) isDue(w When, since time.Duration, minClock perdure.Clock) bo
 	return reached && at+w.After <= since
 }
 
-// Alarms returns the clocks that pending faults wait for, ascending, each once:
-// what perdure.JobSpec.Alarms is for.
+// Alarms returns the clocks that pending faults wait for, ascending and without duplicates, for perdure.JobSpec.Alarms.
 func (s *Schedule) Alarms() (clocks []perdure.Clock) {
 	for _, f := range s.pending {
 		if f.When.ByClock {

@@ -7,10 +7,9 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// TestServesUntold: who coordinated when a process died may have died before it could say
-// that its place is filled again; that the whole job serves, with another process there,
-// says it too.
-func TestServesUntold(t *testing.T) {
+// TestServesUnreported checks that a failure ends when the whole job serves with another process in the place. The
+// coordinator may die before it reports the replacement.
+func TestServesUnreported(t *testing.T) {
 	var line timeline
 	at := time.Now()
 	line.died("worker:1", Exit{PID: 7, At: at}, time.Second, wire.Progress{})
@@ -31,11 +30,11 @@ func TestServesUntold(t *testing.T) {
 		tell(true, 0, placeAlive),
 	} {
 		if f.Serving != nil || f.Detected != nil {
-			t.Fatalf("it is said to serve: %+v", f)
+			t.Fatalf("the failure ended too early: %+v", f)
 		}
 	}
 	if f := tell(true, 8, placeAlive); f.Serving == nil || *f.Serving != time.Minute || f.Detected == nil ||
 		f.ClocksRedone != 3 {
-		t.Errorf("another process works: %+v", f)
+		t.Errorf("the failure did not end correctly: %+v", f)
 	}
 }

@@ -13,27 +13,26 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// A watched process is called once in a round, and killed after this number of rounds without
-// a word. They are counted, not timed: if this process itself stood still, that is one
-// round at most. Who is called may be slow while its disk is, and still answers.
+// A watched process is probed once per round, and killed after this number of consecutive rounds without an answer.
+// Counting rounds instead of time means that a stall of the supervisor itself counts as one round at most. A probed
+// process may be slow because of its disk, but still answers.
 const (
 	callRound    = time.Second
 	silentRounds = 10
 )
 
-// watched is a process of the job that no other process watches.
+// watched is a process of the job that only the supervisor watches.
 type watched struct {
 	role wire.Role
 	addr string
-	// call is what it is asked, so that it says something; "": it greets whoever comes.
+	// call is sent as a request; "": the process sends a greeting by itself.
 	call string
-	tell func(state string) // hears of every call how the process is; may be nil
+	tell func(state string) // receives the result of every probe; may be nil
 }
 
-// watches returns whom the job watches itself. Servers and workers are watched by the
-// coordinator.
+// watches returns the processes that this supervisor watches. The coordinator watches servers and workers.
 func (j *Job) watches() (all []watched) {
-	if j.cfg.Control != "" { // any answer will do: it comes when the loop has done something
+	if j.cfg.Control != "" { // any answer suffices: it is sent by the coordinator's loop
 		all = append(all, watched{
 			role: wire.RoleCoordinator, addr: j.cfg.Control,
 			call: "HEAD " + control.AlivePath + " HTTP/1.0\r\n\r\n",
@@ -45,8 +44,7 @@ func (j *Job) watches() (all []watched) {
 	return all
 }
 
-// watch kills a process when it has been silent for too long, so that the next one
-// takes its place.
+// watch kills a process that has been silent for too long, so that it is replaced.
 func (j *Job) watch(w watched) {
 	tick := time.NewTicker(j.callRound)
 	defer tick.Stop()
@@ -71,19 +69,18 @@ func (j *Job) watch(w watched) {
 	}
 }
 
-// How a process is: as wire.PlaceProgress says it.
+// The states of a process, as in wire.PlaceProgress.
 const (
-	placeWaiting = "waiting" // it does not listen
+	placeWaiting = "waiting" // not listening
 	placeAlive   = "alive"
 	placeSilent  = "silent"
 	placeDead    = "dead"
 )
 
-// call connects to a process and waits for a word, whatever it is. That it can connect
-// says nothing: the system does that for a process that stands still, and who holds the
-// socket may be another. The word needs the process, but neither its disk nor room there.
-// A connection that is refused is no silence: the process is about to end, or reads what
-// it has before it listens, which takes as long as it takes.
+// call connects to a process and waits for any answer. A successful connection proves nothing: the system accepts
+// connections for a stopped process, and another process may hold the socket. Only the answer proves that the process
+// works, and it depends neither on its disk nor on free disk space. A refused connection does not count as silence: the
+// process is about to end, or reads its state before it listens, which may take any time.
 func (j *Job) call(w watched) string {
 	ctx, cancel := context.WithTimeout(j.ctx, j.callRound)
 	defer cancel()
@@ -92,7 +89,7 @@ func (j *Job) call(w watched) string {
 		defer c.Close()
 		defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
 		if _, err = c.Write([]byte(w.call)); err == nil {
-			_, err = c.Read(make([]byte, 4096)) // all of it, so that the connection ends in order
+			_, err = c.Read(make([]byte, 4096)) // reads the whole answer, so that the connection closes gracefully
 		}
 	}
 	var slow net.Error
@@ -105,7 +102,7 @@ func (j *Job) call(w watched) string {
 	return placeWaiting
 }
 
-// dial connects to a process that is watched. One with keys is called with them; a log shows those of a server.
+// dial connects to a watched process, using the job's keys if there are any. A log presents a server's keys.
 func (w *watched) dial(ctx context.Context, ring *keys.Ring) (net.Conn, error) {
 	if ring == nil {
 		return new(net.Dialer).DialContext(ctx, "tcp", w.addr)
@@ -117,11 +114,10 @@ func (w *watched) dial(ctx context.Context, ring *keys.Ring) (net.Conn, error) {
 	return (&tls.Dialer{Config: ring.Client(shows)}).DialContext(ctx, "tcp", w.addr)
 }
 
-// silence counts the rounds in which a process was silent, one after the other.
+// silence counts the consecutive rounds in which a process was silent.
 type silence struct{ pid, rounds int }
 
-// note takes what one round has shown of a process (0: there is none), and reports
-// whether that process is to be killed: once.
+// note records the result of one round for a process (0: none), and reports, once, whether the process must be killed.
 func (s *silence) note(pid int, silent bool) (tooLong bool) {
 	if pid != s.pid || !silent {
 		s.pid, s.rounds = pid, 0
@@ -132,7 +128,7 @@ func (s *silence) note(pid int, silent bool) (tooLong bool) {
 	return s.rounds == silentRounds
 }
 
-// killSilent ends a process that is silent.
+// killSilent kills a silent process.
 func (j *Job) killSilent(role wire.Role, pid int) {
 	now, target := time.Now(), targetName(place{role: role})
 	j.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys/authority"
 )
 
-// TestCallLogKeys: a log that asks for keys says nothing before the handshake, and is alive all the same.
+// TestCallLogKeys checks that a log that requires keys, and so sends nothing before the handshake, counts as alive.
 func TestCallLogKeys(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	_, err := authority.New(dir, "mine", time.Hour, time.Now)
@@ -27,6 +27,6 @@ func TestCallLogKeys(t *testing.T) {
 	j.callRound = patience
 	go greetAll(tls.NewListener(l, log.Server()))
 	if got := j.call(j.watches()[0]); got != placeAlive {
-		t.Errorf("a log with keys that answers is %s", got)
+		t.Errorf("probing a log with keys: %s", got)
 	}
 }

@@ -8,31 +8,30 @@ import (
 )
 
 const (
-	// lastWord is how long the coordinator may take to tell everybody that the job ends.
-	lastWord = 300 * time.Millisecond
-	// overGrace is how long processes of a job that is over may take to end by themselves:
-	// they have heard that it is, and nothing that they have is needed any more.
+	// endTimeout is how long the coordinator may take to notify all processes that the job ends.
+	endTimeout = 300 * time.Millisecond
+	// overGrace is the grace period for processes of a job that is over. They have been notified, and their state is no
+	// longer needed.
 	overGrace = 150 * time.Millisecond
 )
 
-// closing is the end of a job that is ended early, while its last checkpoint is made.
+// closing is the state of a job that is ended early, while its last checkpoint is made.
 type closing struct {
-	why error // nil: it is not being ended
+	why error // nil: the job is not being ended
 }
 
-// Stop ends the job early: where checkpoints are kept a last one is made before, for
-// which there is JobConfig.LastCheckpoint; meanwhile all goes on. Asked a second time it
-// does not wait. Then Run returns err, that of the first who asked. A job that is complete
-// is left to who exports its model.
+// Stop ends the job early. If the job keeps checkpoints, a last one is made first, within JobConfig.LastCheckpoint,
+// while training continues. A second call does not wait for it. Run then returns the err of the first call. If the job
+// is already complete, Stop leaves its end to the process that exports the model.
 func (j *Job) Stop(err error) {
 	if j.stop(err) {
 		j.say("closing", "", time.Now(),
-			fmt.Sprintf("the job is to end; a last checkpoint is made, for at most %v (asked again, it ends at once)",
+			fmt.Sprintf("ending the job after a last checkpoint, for at most %v (stop it again to end immediately)",
 				j.cfg.LastCheckpoint))
 	}
 }
 
-// stop is Stop; it reports whether a last checkpoint is made.
+// stop implements Stop. It reports whether a last checkpoint is made.
 func (j *Job) stop(err error) (saves bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -53,7 +52,7 @@ func (j *Job) stop(err error) (saves bool) {
 	return false
 }
 
-// late ends the job without a last checkpoint: there was no more time for it.
+// late ends the job without a last checkpoint, after its time limit.
 func (j *Job) late() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -64,15 +63,15 @@ func (j *Job) late() {
 
 func closeOrder() wire.Frame { return wire.Control(wire.KindOrder, wire.Order{Kind: wire.OrderClose}) }
 
-// remind asks a coordinator that has just come for the last checkpoint: the one before it
-// may not have recorded it. It needs j.mu.
+// remind requests the last checkpoint from a new coordinator, because its predecessor may not have recorded the
+// request. The caller must hold j.mu.
 func (j *Job) remind() {
 	if j.closing.why != nil && j.why == nil {
 		j.line.send(closeOrder())
 	}
 }
 
-// closed ends the job once its last checkpoint is made. It needs j.mu.
+// closed ends the job once its last checkpoint is made. The caller must hold j.mu.
 func (j *Job) closed(p *wire.Progress) {
 	if j.closing.why != nil && p.Closed && !p.Complete {
 		j.end(j.closing.why)

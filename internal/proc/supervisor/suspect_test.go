@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// TestKillOfAnother: a suspect that calls itself by the number of a process at another kind
-// of place has that one not killed.
+// TestKillOfAnother checks that a suspect that reports the PID of another role's process does not get that process
+// killed.
 func TestKillOfAnother(t *testing.T) {
 	j := newTestJob(t, JobConfig{})
 	var said strings.Builder
@@ -24,8 +24,8 @@ func TestKillOfAnother(t *testing.T) {
 	}))
 	pid := j.group.PID(wire.RoleServer, 0)
 	must(t, j.order(wire.Order{Kind: "kill", Target: "worker:0", PID: pid}))
-	if !strings.Contains(said.String(), "by another's process number") || j.group.PID(wire.RoleServer, 0) != pid {
-		t.Errorf("said: %q; the server's process is %d, and was %d", said.String(), j.group.PID(wire.RoleServer, 0),
+	if !strings.Contains(said.String(), "process ID of another process") || j.group.PID(wire.RoleServer, 0) != pid {
+		t.Errorf("log %q; the server's process is %d, was %d", said.String(), j.group.PID(wire.RoleServer, 0),
 			pid)
 	}
 	must(t, j.order(wire.Order{Kind: "kill", Target: "server:0", PID: pid}))

@@ -4,6 +4,6 @@ package supervisor
 
 import "syscall"
 
-// processAttributes gives each process a group of its own, so that Ctrl-C in
-// the terminal reaches the supervisor only, which ends the others in order.
+// processAttributes puts each process into its own process group, so that Ctrl-C in the terminal reaches only the
+// supervisor, which ends the others gracefully.
 func processAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

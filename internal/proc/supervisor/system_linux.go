@@ -2,13 +2,12 @@ package supervisor
 
 import "syscall"
 
-// withDeathSignal is switched off by the test that the lifeline alone does it.
+// withDeathSignal is disabled by the test of the lifeline alone.
 var withDeathSignal = true
 
-// processAttributes gives each process a group of its own, so that Ctrl-C in
-// the terminal reaches the supervisor only, which ends the others in order; and
-// lets the kernel kill it when the thread that started it ends (see
-// Group.runThread).
+// processAttributes puts each process into its own process group, so that Ctrl-C in the terminal reaches only the
+// supervisor, which ends the others gracefully. It also makes the kernel kill the process when the thread that started
+// it ends (see Group.runThread).
 func processAttributes() *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setpgid: true}
 	if withDeathSignal {

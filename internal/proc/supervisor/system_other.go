@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Signals that the system does not have fail to be sent. Groups need inherited
-// descriptors, which such systems do not have either: Start fails.
+// Sending signals that the system does not have fails. Groups need inherited descriptors, which these systems also
+// lack, so Start fails.
 const (
 	signalTerm = syscall.SIGTERM
 	signalStop = syscall.Signal(-1)

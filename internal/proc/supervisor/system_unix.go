@@ -15,7 +15,7 @@ const (
 	signalCont = syscall.SIGCONT
 )
 
-// signalOf names the signal that ended a process, "" if none did.
+// signalOf returns the name of the signal that ended a process, or "".
 func signalOf(s *os.ProcessState) string {
 	if status, ok := s.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return unix.SignalName(status.Signal())

@@ -12,17 +12,16 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Usage is what the processes of a role use, together.
+// Usage is the resource usage of all processes of a role together.
 type Usage struct {
-	CPU time.Duration // processor time so far, of those that have ended too
-	RSS int64         // resident memory in bytes, now
-	// Bytes so far, of those that have ended too, up to when they were last looked
-	// at; 0 where there is no /proc.
-	Written int64 // handed to the system by writes: to connections and to files
-	Stored  int64 // of files, that the system had to bring to storage
+	CPU time.Duration // CPU time so far, including ended processes
+	RSS int64         // current resident memory in bytes
+	// Bytes so far, including ended processes up to their last sample; 0 without /proc.
+	Written int64 // passed to write system calls, for connections and files
+	Stored  int64 // file data that the system had to bring to storage
 }
 
-// plus adds up, but for memory that an ended process has no more.
+// plus adds the usage of an ended process, except for its memory.
 func (u Usage) plus(ended Usage) Usage {
 	return Usage{
 		CPU: u.CPU + ended.CPU, RSS: u.RSS, Written: u.Written + ended.Written,
@@ -30,8 +29,7 @@ func (u Usage) plus(ended Usage) Usage {
 	}
 }
 
-// Usage samples what each role's processes use. Where there is no /proc, what
-// runs counts 0 until it has ended.
+// Usage samples the usage of each role's processes. Without /proc, running processes count as 0 until they end.
 func (g *Group) Usage() map[wire.Role]Usage {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -42,8 +40,8 @@ func (g *Group) Usage() map[wire.Role]Usage {
 	for _, k := range g.places {
 		u := byRole[k.spec.Role]
 		if pid := k.pid(); pid != 0 {
-			// One that has just ended may be gone from /proc: its last sample stands
-			// in, so that the sum does not go back.
+			// A process that just ended may be gone from /proc. Its last sample is then used, so that the sum never
+			// decreases.
 			if now, ok := processUsage(pid); ok && now.CPU >= k.used.CPU {
 				now.Written, now.Stored = max(now.Written, k.used.Written), max(now.Stored, k.used.Stored)
 				k.used = now
@@ -69,7 +67,7 @@ func processUsage(pid int) (Usage, bool) {
 	return u, ok
 }
 
-// parseIO reads the bytes written in proc_pid_io(5); what is missing is 0.
+// parseIO returns the bytes written in proc_pid_io(5); missing values are 0.
 func parseIO(text []byte) (written, stored int64) {
 	for line := range bytes.Lines(text) {
 		name, value, _ := bytes.Cut(line, []byte(": "))
@@ -87,13 +85,13 @@ func parseIO(text []byte) (written, stored int64) {
 	return written, stored
 }
 
-// wantsToRun reports whether a thread of a process runs, waits for the processor, or waits for a disk, by
-// /proc/PID/task/TID/stat. Without /proc it is false.
+// wantsToRun reports whether a thread of a process is running, runnable, or waiting for a disk, according to
+// /proc/PID/task/TID/stat. It is false without /proc.
 func wantsToRun(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	return slices.ContainsFunc(threads, func(path string) bool {
 		stat, err := os.ReadFile(path)
-		end := bytes.LastIndexByte(stat, ')') // of the program's name, which may contain anything
+		end := bytes.LastIndexByte(stat, ')') // end of the program's name, which may contain any character
 		if err != nil || end < 0 {
 			return false
 		}
@@ -102,19 +100,19 @@ func wantsToRun(pid int) bool {
 	})
 }
 
-// clockTick is the unit of processor time in /proc: 1/sysconf(_SC_CLK_TCK) s,
-// which is 1/100 s on every architecture that Go's Linux port has.
+// clockTick is the unit of CPU time in /proc: 1/sysconf(_SC_CLK_TCK) s, which is 1/100 s on every architecture of Go's
+// Linux port.
 const clockTick = 10 * time.Millisecond
 
-// parseStat reads the processor time (fields 14 and 15, user and system) and
-// the resident pages (field 24) of proc_pid_stat(5).
+// parseStat returns the CPU time (fields 14 and 15, user and system) and the resident pages (field 24) of
+// proc_pid_stat(5).
 func parseStat(stat []byte) (u Usage, ok bool) {
-	// Field 2 is the program's name in parentheses, and may contain anything.
+	// Field 2 is the program's name in parentheses, and may contain any character.
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 {
 		return u, false
 	}
-	fields := bytes.Fields(stat[end+1:]) // from field 3 on
+	fields := bytes.Fields(stat[end+1:]) // starts with field 3
 	const user, system, pages = 14 - 3, 15 - 3, 24 - 3
 	if len(fields) <= pages {
 		return u, false

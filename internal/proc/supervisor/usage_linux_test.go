@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// TestWantsToRun: a running process wants to run; one that sleeps or was stopped does not.
+// TestWantsToRun checks running, sleeping and stopped processes.
 func TestWantsToRun(t *testing.T) {
 	if !wantsToRun(os.Getpid()) {
-		t.Error("this process, which runs, does not want to")
+		t.Error("this process is running, but wantsToRun is false")
 	}
 	busy, idle := exec.Command("sh", "-c", "while :; do :; done"), exec.Command("sleep", "60")
 	for _, c := range []*exec.Cmd{busy, idle} {
@@ -23,14 +23,14 @@ func TestWantsToRun(t *testing.T) {
 		t.Helper()
 		for began := time.Now(); wantsToRun(c.Process.Pid) != want; {
 			if time.Since(began) > 10*time.Second {
-				t.Fatalf("%s wants to run: %v", what, !want)
+				t.Fatalf("%s: wantsToRun is %v", what, !want)
 			}
 		}
 	}
 	until("a loop", busy, true)
-	until("a process that sleeps", idle, false)
+	until("a sleeping process", idle, false)
 	if err := busy.Process.Signal(signalStop); err != nil {
 		t.Fatal(err)
 	}
-	until("a loop that was stopped", busy, false)
+	until("a stopped loop", busy, false)
 }

@@ -94,7 +94,7 @@ func TestStandbyIsWatched(t *testing.T) {
 	until := time.Now().Add(time.Minute)
 	for asks("/readyz", "it stands by") == 0 && time.Now().Before(until) { // it has just started
 	}
-	if code := asks("/healthz", "goes on"); code != http.StatusOK {
+	if code := asks("/healthz", "is working"); code != http.StatusOK {
 		t.Errorf("it is not healthy: %d", code)
 	}
 	if code := asks("/readyz", "it stands by"); code != http.StatusServiceUnavailable {

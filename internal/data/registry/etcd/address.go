@@ -18,17 +18,17 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 )
 
-// Scheme is that of an address.
+// Scheme is the URL scheme of an address.
 const Scheme = "etcd"
 
-// Is reports whether somebody has written an address of etcd, and not the name of a file.
+// Is reports whether text is an etcd address and not a file name.
 func Is(text string) bool { return strings.HasPrefix(text, Scheme+"://") }
 
-// Address says where a registry is, and what its client shows.
+// Address is the location of a registry, with the client's credentials.
 type Address struct {
 	hosts         []string // HOST:PORT of each member, IPv6 in brackets
-	prefix        string   // of all keys, without slashes at its ends
-	ca, cert, key string   // files; "": none
+	prefix        string   // prefix of all keys, without slashes at the ends
+	ca, cert, key string   // file names; "": none
 }
 
 const form = "etcd://HOST:PORT,HOST:PORT/PREFIX?ca=FILE&cert=FILE&key=FILE"
@@ -38,28 +38,27 @@ var (
 	prefixPart = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 )
 
-// Parse reads an address. Its error is a perdure.ErrUsage in one line, which repeats nothing that may
-// be secret: neither a user nor a password has a place in an address, and the whole text is
-// never shown.
+// Parse parses an address. It returns a one-line perdure.ErrUsage that contains no secrets: an address must not have a
+// user or password, and the error never repeats the whole text.
 func Parse(text string) (Address, error) {
 	a, err := parse(text)
 	if err != nil {
-		return Address{}, fmt.Errorf("%w: the address of a registry in etcd, %s, is wrong: %w", perdure.ErrUsage, form,
+		return Address{}, fmt.Errorf("%w: invalid registry address, expected %s: %w", perdure.ErrUsage, form,
 			err)
 	}
 	return a, nil
 }
 
-// parse does not go by package url, which knows of one host only.
+// parse does not use package net/url, which supports only one host.
 func parse(text string) (a Address, err error) {
 	rest, is := strings.CutPrefix(text, Scheme+"://")
 	if !is {
-		return a, errors.New("it does not begin with etcd://")
+		return a, errors.New("it does not start with etcd://")
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	hosts, prefix, _ := strings.Cut(rest, "/")
 	if strings.Contains(rest, "@") {
-		return a, errors.New("it has an @; users and passwords are not taken: show a certificate, by cert and key")
+		return a, errors.New("users and passwords (@) are not supported; use a client certificate (cert and key)")
 	}
 	if a.hosts, err = parseHosts(hosts); err != nil {
 		return a, err
@@ -69,8 +68,8 @@ func parse(text string) (a Address, err error) {
 	}
 	for part := range strings.SplitSeq(a.prefix, "/") {
 		if !prefixPart.MatchString(part) || part == "." || part == ".." {
-			return a, fmt.Errorf("%q cannot be a prefix; it has names of letters, digits, dots, _ and -, "+
-				"with single slashes between them", a.prefix)
+			return a, fmt.Errorf("invalid prefix %q; use names of letters, digits, dots, _ and -, "+
+				"separated by single slashes", a.prefix)
 		}
 	}
 	return a, a.parseQuery(query)
@@ -87,15 +86,15 @@ func parseHosts(text string) (hosts []string, err error) {
 		address := strings.HasPrefix(one, "[")
 		switch {
 		case one == "":
-			return nil, errors.New("it has an empty host; write one comma between two hosts")
+			return nil, errors.New("it has an empty host; separate hosts by single commas")
 		case strings.Count(one, ":") > 1 && !address:
-			return nil, fmt.Errorf("%q is no HOST:PORT; an IPv6 address stands in brackets, as in [::1]:2379", one)
+			return nil, fmt.Errorf("%q is not HOST:PORT; put an IPv6 address in brackets, as in [::1]:2379", one)
 		case err != nil || bad != nil || n == 0:
-			return nil, fmt.Errorf("%q has no port from 1 to 65535; etcd's is 2379 mostly", one)
+			return nil, fmt.Errorf("%q has no port from 1 to 65535; etcd's default is 2379", one)
 		case address && net.ParseIP(host) == nil, !address && !hostName.MatchString(host):
-			return nil, fmt.Errorf("%q is no host", host)
+			return nil, fmt.Errorf("invalid host %q", host)
 		case seen[one]:
-			return nil, fmt.Errorf("%s is there twice", one)
+			return nil, fmt.Errorf("host %s is listed twice", one)
 		}
 		seen[one] = true
 		hosts = append(hosts, one)
@@ -106,14 +105,14 @@ func parseHosts(text string) (hosts []string, err error) {
 func (a *Address) parseQuery(text string) error {
 	query, err := url.ParseQuery(text)
 	if err != nil {
-		return errors.New("what is behind the ? must be ca=FILE, cert=FILE and key=FILE, with & between them")
+		return errors.New("the query must be ca=FILE, cert=FILE and key=FILE, separated by &")
 	}
 	known := map[string]*string{"ca": &a.ca, "cert": &a.cert, "key": &a.key}
 	for name, values := range query {
 		to := known[name]
 		switch {
 		case to == nil:
-			return fmt.Errorf("%q is not known behind the ?; ca, cert and key are", name)
+			return fmt.Errorf("unknown query parameter %q; use ca, cert and key", name)
 		case len(values) > 1:
 			return fmt.Errorf("%s is given twice", name)
 		case values[0] == "":
@@ -127,13 +126,13 @@ func (a *Address) parseQuery(text string) error {
 	return nil
 }
 
-// String is the address as messages have it: without the files that its client shows.
+// String returns the address for messages, without the credential files.
 func (a Address) String() string { return Scheme + "://" + strings.Join(a.hosts, ",") + "/" + a.prefix }
 
-// Prefix is that of all keys, without slashes at its ends.
+// Prefix returns the prefix of all keys, without slashes at the ends.
 func (a Address) Prefix() string { return a.prefix }
 
-// tls is how the client speaks TLS; nil: it does not.
+// tls returns the client's TLS configuration, or nil for a connection without TLS.
 func (a Address) tls() (*tls.Config, error) {
 	if a.ca == "" && a.cert == "" {
 		return nil, nil
@@ -141,7 +140,7 @@ func (a Address) tls() (*tls.Config, error) {
 	if err := disk.CheckRegular(a.ca, a.cert, a.key); err != nil {
 		return nil, fmt.Errorf("%w: %s: ca, cert or key: %w", perdure.ErrUsage, a, err)
 	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12} // what an etcd speaks says who runs it: it has flags for that
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12} // etcd's operator chooses the TLS version of the server
 	if a.ca != "" {
 		text, err := os.ReadFile(a.ca)
 		if err != nil {

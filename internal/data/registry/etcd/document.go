@@ -11,31 +11,31 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// Version is the version of the keys and values written here.
+// Version is the version of the keys and values that this package writes.
 const Version = 1
 
-// The keys of a registry, below its prefix. docs/formats/files.md has what they hold.
+// The keys of a registry, below its prefix. See docs/formats/files.md for their values.
 const (
-	holderKey = "holder" // who has the lease; it is bound to a lease of etcd
-	headKey   = "head"   // names the chunks of the document
-	chunkKeys = "chunk/" // and the name of one
+	holderKey = "holder" // the lease's holder; bound to an etcd lease
+	headKey   = "head"   // lists the chunks of the document
+	chunkKeys = "chunk/" // followed by the name of a chunk
 )
 
-// A document is cut where its content says, not at fixed places: so a byte more or less
-// changes the chunk that it is in, and not all behind it.
+// A document is split at content-defined positions, not at fixed offsets. So inserting a byte changes one chunk, and
+// not all later ones.
 const (
-	leastChunk = 4 << 10
-	mostChunk  = 64 << 10
-	cutBits    = 13 // beyond the least, a chunk has 2^13 bytes on average
+	minChunk = 4 << 10
+	maxChunk = 64 << 10
+	cutBits  = 13 // beyond the minimum, a chunk has 2^13 bytes on average
 )
 
-// mostBytes bounds a document, so that its head fits into a request beside some chunks.
-const mostBytes = 64 << 20
+// maxBytes limits the size of a document, so that its head and some chunks fit into one request.
+const maxBytes = 64 << 20
 
-var errLarge = fmt.Errorf("registry: a document has at most %d bytes", mostBytes)
+var errLarge = fmt.Errorf("registry: document larger than %d bytes", maxBytes)
 
-// gear has a number without a pattern for each byte. Two processes that had others would
-// cut otherwise, and understand each other.
+// gear holds a random-looking number for each byte value. Two processes with different tables would split documents
+// differently, but could still read each other's.
 var gear = func() (g [256]uint64) {
 	for i := range g {
 		sum := sha256.Sum256([]byte{byte(i)})
@@ -46,21 +46,20 @@ var gear = func() (g [256]uint64) {
 	return g
 }()
 
-// chunk is a part of a document. Its name is made of its content: equal parts are one.
+// chunk is a part of a document. Its name is derived from its content, so equal parts are stored once.
 type chunk struct {
 	name string
-	data []byte // lies in the document
+	data []byte // slice of the document
 }
 
-// cut cuts a document into chunks. A cut is where the last 64 bytes have a sum that begins with
-// zeros.
+// cut splits a document into chunks. It splits where the rolling hash of the last 64 bytes starts with zeros.
 func cut(doc []byte) (chunks []chunk) {
 	for len(doc) > 0 {
 		n, sum := 0, uint64(0)
-		for n < min(len(doc), mostChunk) {
+		for n < min(len(doc), maxChunk) {
 			sum = sum<<1 + gear[doc[n]]
 			n++
-			if n >= leastChunk && sum>>(64-cutBits) == 0 {
+			if n >= minChunk && sum>>(64-cutBits) == 0 {
 				break
 			}
 		}
@@ -70,24 +69,24 @@ func cut(doc []byte) (chunks []chunk) {
 	return chunks
 }
 
-// nameOf is the name of a chunk: half of its SHA-256 is enough, since nobody who may write here needs to
-// forge one.
+// nameOf returns the name of a chunk. Half of its SHA-256 suffices, because no process with write access has a reason
+// to forge one.
 func nameOf(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:16])
 }
 
-// head says which chunks the document is made of.
+// head lists the chunks of a document.
 type head struct {
-	// try is which try of which lease has written it: nobody else's head has the same.
+	// try identifies the lease and the attempt that wrote the head. It is unique.
 	try    string
 	bytes  int
-	chunks []string // names, in order; one may come again
+	chunks []string // names in order; a name may occur several times
 }
 
 const headKind = "REGISTRY-HEAD"
 
-// encode makes a sealed document (see disk.Seal) whose body is
+// encode returns a sealed document (see disk.Seal) whose body is
 //
 //	try <a word>\n
 //	bytes <decimal>\n
@@ -107,24 +106,24 @@ func decodeHead(sealed []byte) (*head, error) {
 	}
 	lines := strings.Split(string(body), "\n")
 	if len(lines) < 3 || lines[len(lines)-1] != "" {
-		return nil, fmt.Errorf("%w: its head has no lines", disk.ErrCorrupt)
+		return nil, fmt.Errorf("%w: its head is truncated", disk.ErrCorrupt)
 	}
 	try, tried := strings.CutPrefix(lines[0], "try ")
 	digits, sized := strings.CutPrefix(lines[1], "bytes ")
 	n, err := strconv.Atoi(digits)
-	if !tried || !sized || err != nil || n < 0 || n > mostBytes {
-		return nil, fmt.Errorf("%w: its head does not say how large it is", disk.ErrCorrupt)
+	if !tried || !sized || err != nil || n < 0 || n > maxBytes {
+		return nil, fmt.Errorf("%w: its head has no valid size", disk.ErrCorrupt)
 	}
 	return &head{try: try, bytes: n, chunks: slices.Clone(lines[2 : len(lines)-1])}, nil
 }
 
-// document puts the document together, of chunks by name.
+// document assembles the document from chunks by name.
 func (h *head) document(chunks map[string][]byte) ([]byte, error) {
 	doc := make([]byte, 0, h.bytes)
 	for _, name := range h.chunks {
 		data, there := chunks[name]
 		if !there {
-			return nil, fmt.Errorf("%w: it lacks chunk %s", disk.ErrCorrupt, name)
+			return nil, fmt.Errorf("%w: chunk %s is missing", disk.ErrCorrupt, name)
 		}
 		if nameOf(data) != name {
 			return nil, fmt.Errorf("%w: chunk %s was changed", disk.ErrCorrupt, name)
@@ -140,4 +139,4 @@ func (h *head) document(chunks map[string][]byte) ([]byte, error) {
 	return doc, nil
 }
 
-var errSize = fmt.Errorf("%w: its chunks are not as large as its head says", disk.ErrCorrupt)
+var errSize = fmt.Errorf("%w: the size of its chunks differs from the size in its head", disk.ErrCorrupt)

@@ -1,9 +1,9 @@
-// Package etcd keeps a registry in etcd, for a coordinator that may die with its machine: a
-// standby on another one takes the lease over within seconds.
+// Package etcd implements a registry in etcd, for a coordinator whose machine may fail: a standby on another machine
+// takes over the lease within seconds.
 //
-// What keeps the facts right is what etcd compares in each transaction that writes, never a
-// clock: that the holder's key is still the one that this lease has created, and that the
-// head is still the one that is to be replaced. See docs/design/registry.md.
+// Correctness depends on the comparisons in each etcd transaction that writes, and never on a clock: the holder's key
+// must still be the one that this lease created, and the head must still be the one to be replaced. See
+// docs/design/registry.md.
 package etcd
 
 import (
@@ -28,67 +28,65 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 )
 
-// timing is how long things may take. Nothing that it says decides whether a Save is right.
+// timing holds timeouts. None of them affects the correctness of Save.
 type timing struct {
-	ttl      time.Duration // of a lease, in whole seconds: who has died holds it for that long
-	renew    time.Duration // how often a lease is renewed
-	giveUp   time.Duration // a lease that could not be renewed for that long is given up
-	first    time.Duration // what the first tries of a call may take: another member may answer
-	try      time.Duration // what one may take at most
-	patience time.Duration // what a call may take, with all its tries
-	pause    time.Duration // between two tries
-	release  time.Duration // what giving a lease back may take; it ends by itself, too
+	ttl      time.Duration // lifetime of a lease in whole seconds: a dead holder keeps it that long
+	renew    time.Duration // interval between renewals
+	giveUp   time.Duration // a lease is given up if it could not be renewed for this long
+	first    time.Duration // timeout of a call's first attempts, after which another member may answer
+	try      time.Duration // maximum timeout of one attempt
+	patience time.Duration // timeout of a call, including retries
+	pause    time.Duration // pause between attempts
+	release  time.Duration // timeout of releasing a lease, which otherwise expires by itself
 
-	now func() time.Time // by its monotonic clock a lease is given up
+	now func() time.Time // clock whose monotonic reading decides when a lease is given up
 }
 
-// usual has a ttl that is the least of etcd, whose clusters extend it to one and a half of
-// their election timeout, and a patience that bears the election of a leader. The first tries are
-// short: training stands while a call goes to a member whose machine is gone, or to one that takes
-// it to a leader whose machine is.
-var usual = timing{
+// defaultTiming is the default timing. Its ttl is etcd's minimum, which clusters extend to one and a half of their
+// election timeout. Its patience covers the election of a leader. The first attempts are short, because training stalls
+// while a call goes to a member whose machine is gone, or to one that forwards it to such a leader.
+var defaultTiming = timing{
 	ttl: 2 * time.Second, renew: 500 * time.Millisecond, giveUp: 90 * time.Second,
 	first: 300 * time.Millisecond, try: 2 * time.Second, patience: 6 * time.Second,
 	pause: 100 * time.Millisecond, release: time.Second, now: time.Now,
 }
 
-// may is what the next try may take after some that had no answer. There are two of each length: of three members
-// one may be gone, and a slow registry is to answer at last.
-func (t timing) may(unheard int) time.Duration {
+// attemptTimeout returns the timeout of the next attempt after a number of attempts without an answer. Each timeout is
+// used twice, because one of three members may be gone. It grows, so that a slow registry can eventually answer.
+func (t timing) attemptTimeout(unheard int) time.Duration {
 	return min(t.first<<min(unheard/2, 16), t.try)
 }
 
-// lingers is when the lease of somebody who has died is surely over, also where leases are longer
-// than usual or a leader is being elected.
-const lingers = 10 * time.Second
+// maxLinger is the time after which the lease of a dead holder has certainly expired, even if leases are longer than
+// usual or a leader is being elected.
+const maxLinger = 10 * time.Second
 
-// Limits of a transaction, well below those of a server that nobody has configured: 1.5 MiB and
-// 128 operations.
+// Limits of a transaction, well below the server's default limits of 1.5 MiB and 128 operations.
 const (
-	mostTxnBytes = 1 << 20
-	mostTxnOps   = 100
+	maxTxnBytes = 1 << 20
+	maxTxnOps   = 100
 )
 
-// Registry is a registry in etcd, seen by one client.
+// Registry is one client of a registry in etcd.
 type Registry struct {
-	shown    string // its address, in messages
-	prefix   string // of its keys, with a slash at its end
+	shown    string // address for messages
+	prefix   string // prefix of its keys, with a trailing slash
 	client   *clientv3.Client
 	members  *members
 	leases   pb.LeaseClient
 	t        timing
 	txnBytes int
-	open     context.Context // ended by Close
-	shut     func()
+	ctx      context.Context // canceled by Close
+	cancel   func()
 	renewals sync.WaitGroup
 
-	mu    sync.Mutex // guards lease, and keeps Acquire and Close apart
-	lease *lease     // the newest of this client; nil: it had none
+	mu    sync.Mutex // guards lease, and serialises Acquire and Close
+	lease *lease     // newest lease of this client; nil: none so far
 }
 
-// Open opens the registry at an address (see Parse). Nothing is asked of etcd yet, which may be away.
+// Open opens the registry at an address (see Parse). It does not contact etcd yet, so etcd may be unavailable.
 func Open(ctx context.Context, address string) (*Registry, error) {
-	return openWith(ctx, address, usual)
+	return openWith(ctx, address, defaultTiming)
 }
 
 func openWith(ctx context.Context, address string, t timing) (*Registry, error) {
@@ -100,7 +98,7 @@ func openWith(ctx context.Context, address string, t timing) (*Registry, error) 
 	if err != nil {
 		return nil, err
 	}
-	// A client looks for members that are away more often than is usual: a lease is short.
+	// Reconnect faster than the default, because leases are short.
 	again := grpc.ConnectParams{MinConnectTimeout: t.try, Backoff: backoff.Config{
 		BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 300 * time.Millisecond,
 	}}
@@ -108,10 +106,9 @@ func openWith(ctx context.Context, address string, t timing) (*Registry, error) 
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: hosts[:1], TLS: secure, Logger: zap.NewNop(),
 		Context:         context.WithoutCancel(ctx), // Close ends it
-		DialOptions:     []grpc.DialOption{grpc.WithConnectParams(again), grpc.WithChainUnaryInterceptor(atOnce)},
-		MaxUnaryRetries: 1, // patiently tries again
-		// A member that is frozen says nothing: its connection is to be noticed. So is, within the
-		// timeout, one whose machine is gone: it acknowledges nothing.
+		DialOptions:     []grpc.DialOption{grpc.WithConnectParams(again), grpc.WithChainUnaryInterceptor(failFast)},
+		MaxUnaryRetries: 1, // Registry.retry retries instead
+		// Keepalives detect a stalled member, and, within the timeout, a member whose machine is gone.
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: time.Second,
 	})
 	if err != nil {
@@ -120,38 +117,38 @@ func openWith(ctx context.Context, address string, t timing) (*Registry, error) 
 	r := &Registry{
 		shown: a.String(), prefix: a.prefix + "/", client: client,
 		members: &members{client: client, hosts: hosts},
-		leases:  pb.NewLeaseClient(client.ActiveConnection()), t: t, txnBytes: mostTxnBytes,
+		leases:  pb.NewLeaseClient(client.ActiveConnection()), t: t, txnBytes: maxTxnBytes,
 	}
-	r.open, r.shut = context.WithCancel(context.Background())
+	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r, nil
 }
 
-// atOnce has a call fail when no member can be reached. The client would wait until its time is over, and then
-// not know why.
-func atOnce(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker,
+// failFast makes a call fail immediately if no member can be reached. By default the client would wait until the
+// timeout and lose the reason.
+func failFast(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker,
 	o ...grpc.CallOption,
 ) error {
 	return call(ctx, method, req, reply, conn, append(o, grpc.WaitForReady(false))...)
 }
 
-// usable returns why the client cannot be used.
+// usable returns an error if the client cannot be used.
 func (r *Registry) usable(ctx context.Context) error {
-	if r.open.Err() != nil {
+	if r.ctx.Err() != nil {
 		return registry.ErrClosed
 	}
 	return ctx.Err()
 }
 
-// soon is a context that ends after a while, and when the registry is closed.
-func (r *Registry) soon(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+// withTimeout returns a context with a timeout that is also canceled when the registry is closed.
+func (r *Registry) withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, d)
-	stop := context.AfterFunc(r.open, cancel)
+	stop := context.AfterFunc(r.ctx, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// Load implements registry.Registry. It is one transaction: head and chunks are of one moment.
+// Load implements registry.Registry. It is a single transaction, so head and chunks are consistent.
 func (r *Registry) Load(ctx context.Context) (doc []byte, revision uint64, err error) {
-	err = r.patiently(ctx, func(ctx context.Context) error {
+	err = r.retry(ctx, func(ctx context.Context) error {
 		doc, revision, err = r.load(ctx)
 		return err
 	})
@@ -182,21 +179,21 @@ func (r *Registry) load(ctx context.Context) (doc []byte, revision uint64, err e
 	return doc, uint64(heads[0].ModRevision), nil
 }
 
-// broken is why a document cannot be read, which no other try would change.
+// broken means that a document cannot be read, which a retry would not change.
 type broken struct{ error }
 
 func (b broken) Unwrap() error { return b.error }
 
-// patiently tries until it is done, decided, or was tried for long enough. A try may fail though
-// what it asked for is done: it must be one that may be made again.
-func (r *Registry) patiently(ctx context.Context, try func(ctx context.Context) error) error {
+// retry calls try until it succeeds, returns a decision, or patience is exceeded. An attempt may fail although it
+// took effect, so try must be repeatable.
+func (r *Registry) retry(ctx context.Context, try func(ctx context.Context) error) error {
 	until := time.Now().Add(r.t.patience)
-	for unheard := 0; ; { // how many tries have had no answer
+	for unheard := 0; ; { // number of attempts without an answer
 		if err := r.usable(ctx); err != nil {
 			return err
 		}
-		turn := r.members.asked()
-		one, cancel := r.soon(ctx, r.t.may(unheard))
+		turn := r.members.current()
+		one, cancel := r.withTimeout(ctx, r.t.attemptTimeout(unheard))
 		err := try(one)
 		if one.Err() != nil {
 			unheard++
@@ -213,18 +210,18 @@ func (r *Registry) patiently(ctx context.Context, try func(ctx context.Context) 
 			return err
 		}
 		if errors.Is(err, errChanged) {
-			continue // it is not away
+			continue // the registry is available
 		}
 		r.members.failed(turn)
 		select {
 		case <-time.After(r.t.pause):
 		case <-ctx.Done():
-		case <-r.open.Done():
+		case <-r.ctx.Done():
 		}
 	}
 }
 
-// explain makes one line of an error of etcd's client, and reports whether another try may help.
+// explain converts an error of etcd's client to one line, and reports whether a retry may help.
 func (r *Registry) explain(err error) (explained error, passes bool) {
 	var b broken
 	if errors.As(err, &b) {
@@ -238,8 +235,8 @@ func (r *Registry) explain(err error) (explained error, passes bool) {
 	if errors.As(err, &known) {
 		code, text = known.Code(), known.Error()
 	}
-	if errors.Is(err, context.DeadlineExceeded) { // as the client puts it, which then has no code
-		code, text = codes.DeadlineExceeded, fmt.Sprintf("none within %v", r.t.try)
+	if errors.Is(err, context.DeadlineExceeded) { // the client's own error, which has no code
+		code, text = codes.DeadlineExceeded, fmt.Sprintf("no answer within %v", r.t.try)
 	}
 	if _, quoted, found := strings.Cut(text, "connection error: desc = "); found {
 		if reason, err := strconv.Unquote(quoted); err == nil {
@@ -259,10 +256,10 @@ func (r *Registry) explain(err error) (explained error, passes bool) {
 
 // Close implements registry.Registry.
 func (r *Registry) Close() error {
-	if r.open.Err() != nil {
+	if r.ctx.Err() != nil {
 		return nil
 	}
-	r.shut() // who waits for an answer waits no longer
+	r.cancel() // cancel waiting calls
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var err error

@@ -22,7 +22,7 @@ import (
 	"github.com/perdure/perdure/internal/data/registry/registrytest"
 )
 
-var seedFlag = flag.Uint64("etcd.seed", 1, "the seed of what is drawn")
+var seedFlag = flag.Uint64("etcd.seed", 1, "the seed of random choices")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -33,7 +33,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// quick is for a fake, which answers at once.
+// quick is the timing for a fake server, which answers immediately.
 var quick = timing{
 	ttl: 2 * time.Second, renew: time.Millisecond, giveUp: time.Minute, first: 5 * time.Second,
 	try:      5 * time.Second,
@@ -83,7 +83,8 @@ func wantDoc(t testing.TB, r *Registry, doc []byte, revision uint64) {
 	t.Helper()
 	got, at, err := r.Load(t.Context())
 	if err != nil || !bytes.Equal(got, doc) || at != revision {
-		t.Errorf("it holds %.20q (%d bytes) at %d, %v; want %.20q (%d bytes) at %d", got, len(got), at, err, doc,
+		t.Errorf("got %.20q (%d bytes) at revision %d, error %v; want %.20q (%d bytes) at %d", got, len(got), at, err,
+			doc,
 			len(doc), revision)
 	}
 }
@@ -91,11 +92,11 @@ func wantDoc(t testing.TB, r *Registry, doc []byte, revision uint64) {
 func wantError(t testing.TB, what string, got, want error) {
 	t.Helper()
 	if !errors.Is(got, want) || strings.Contains(got.Error(), "\n") {
-		t.Errorf("%s gives %v; want one line that is %q", what, got, want)
+		t.Errorf("%s: got error %v, want one line that wraps %q", what, got, want)
 	}
 }
 
-// document makes a document up, of lines as the coordinator's facts have them.
+// document generates a document with lines like those of a job record.
 func document(rng *rand.Rand, size int) []byte {
 	var b bytes.Buffer
 	for i := 0; b.Len() < size; i++ {
@@ -105,13 +106,13 @@ func document(rng *rand.Rand, size int) []byte {
 	return b.Bytes()[:size]
 }
 
-// small has transactions of a few chunks, so that most documents need several.
+// small limits transactions to a few chunks, so that most documents need several.
 func small(r *Registry) *Registry {
 	r.txnBytes = 30 << 10
 	return r
 }
 
-// keys are those of a registry, without its prefix.
+// names returns the keys of a registry, without its prefix.
 func names(f *registrytest.EtcdServer) (names []string) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
@@ -122,7 +123,7 @@ func names(f *registrytest.EtcdServer) (names []string) {
 	return names
 }
 
-// nth makes a fault of the nth call from now on, and says whether there was one.
+// nth injects a fault into the nth call from now on. struck reports whether it occurred.
 func nth(f *registrytest.EtcdServer, n int, is registrytest.Fault) (struck func() bool) {
 	var mu sync.Mutex
 	f.Strike(func(string) registrytest.Fault {
@@ -136,8 +137,8 @@ func nth(f *registrytest.EtcdServer, n int, is registrytest.Fault) (struck func(
 	return func() bool { mu.Lock(); defer mu.Unlock(); return n <= 0 }
 }
 
-// TestSaveAgain: whichever call of a Save is lost, or takes effect unheard, the Save succeeds once. So it does if
-// it was given up, and is tried again.
+// TestSaveAgain checks that a Save takes effect once, whichever of its calls is lost or succeeds without an answer, and
+// also if it was given up and is retried.
 func TestSaveAgain(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seedFlag, 0))
 	one, two := document(rng, 90<<10), document(rng, 150<<10)
@@ -145,7 +146,7 @@ func TestSaveAgain(t *testing.T) {
 		for _, patience := range []time.Duration{quick.patience, 0} {
 			for n, struck := 1, true; struck; n++ {
 				f := registrytest.NewEtcd(t, nil)
-				// Renewals are calls, too.
+				// Renewals would count as calls.
 				r := small(open(t, f, func(t *timing) { t.patience, t.renew = patience, time.Hour }))
 				l := acquire(t, r)
 				first := save(t, l, one, 0)
@@ -157,22 +158,23 @@ func TestSaveAgain(t *testing.T) {
 					if patience > 0 || !struck {
 						t.Fatalf("call %d, fault %d: %v", n, is, err)
 					}
-					wantError(t, "a Save that is given up", err, registry.ErrAway)
+					wantError(t, "an abandoned Save", err, registry.ErrAway)
 					second = save(t, l, two, first)
 				}
 				wantDoc(t, r, two, second)
 				_, err = l.Save(t.Context(), two, first)
-				wantError(t, "saving once more", err, registry.ErrConflict)
+				wantError(t, "saving again", err, registry.ErrConflict)
 				clean(t, f, two)
 			}
 		}
 	}
 }
 
-// TestMemberSilent: where a member says nothing, as one whose machine is gone, another one is asked once and for all.
+// TestMemberSilent checks that a member that does not answer, like one whose machine is gone, is replaced by another
+// one permanently.
 func TestMemberSilent(t *testing.T) {
 	f := registrytest.NewEtcd(t, nil)
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // never accepts
 	must(t, err)
 	defer silent.Close()
 	hasty := quick
@@ -181,36 +183,37 @@ func TestMemberSilent(t *testing.T) {
 	must(t, err)
 	defer r.Close()
 	if r.members.hosts[0] == f.Addr {
-		r.members.failed(r.members.asked())
+		r.members.failed(r.members.current())
 	}
-	turn := r.members.asked()
+	turn := r.members.current()
 	l := acquire(t, r)
 	revision := save(t, l, []byte("1"), 0)
 	wantDoc(t, r, []byte("1"), revision)
-	if now := r.members.asked(); now != turn+1 || r.members.hosts[0] != f.Addr {
-		t.Errorf("%d others were asked, the last of them %s; one answers, at %s", now-turn, r.members.hosts[0], f.Addr)
+	if now := r.members.current(); now != turn+1 || r.members.hosts[0] != f.Addr {
+		t.Errorf("switched members %d times, last to %s; want once, to %s", now-turn, r.members.hosts[0], f.Addr)
 	}
 	must(t, silent.Close())
-	r.members.failed(r.members.asked()) // it is there no more
+	r.members.failed(r.members.current()) // the member is gone
 	wantDoc(t, r, []byte("1"), revision)
 }
 
-// TestMay: tries become longer, two by two, up to the most.
+// TestMay checks that timeouts grow every second attempt, up to the maximum.
 func TestMay(t *testing.T) {
 	var may []time.Duration
 	for unheard := range 8 {
-		may = append(may, usual.may(unheard))
+		may = append(may, defaultTiming.attemptTimeout(unheard))
 	}
 	ms := time.Millisecond
 	want := []time.Duration{
 		300 * ms, 300 * ms, 600 * ms, 600 * ms, 1200 * ms, 1200 * ms, 2000 * ms, 2000 * ms,
 	}
-	if !slices.Equal(may, want) || usual.may(1000) != usual.try || quick.may(0) != quick.try {
-		t.Errorf("tries of %v, not %v", may, want)
+	if !slices.Equal(may,
+		want) || defaultTiming.attemptTimeout(1000) != defaultTiming.try || quick.attemptTimeout(0) != quick.try {
+		t.Errorf("timeouts %v, want %v", may, want)
 	}
 }
 
-// clean asks that there is nothing but what a document needs.
+// clean checks that the registry has only the keys that a document needs.
 func clean(t testing.TB, f *registrytest.EtcdServer, doc []byte) {
 	t.Helper()
 	want := []string{headKey, holderKey}
@@ -219,12 +222,12 @@ func clean(t testing.TB, f *registrytest.EtcdServer, doc []byte) {
 	}
 	slices.Sort(want)
 	if got := names(f); !slices.Equal(got, slices.Compact(want)) {
-		t.Errorf("there are %d keys, and %d are needed", len(got), len(want))
+		t.Errorf("got %d keys, want %d", len(got), len(want))
 	}
 }
 
-// TestSaveOtherwise: who has not heard what became of a Save cannot put another document in its place
-// unseen, and another process's document of the same content is not taken for his own.
+// TestSaveOtherwise checks that after a Save with an unknown result, another document cannot be saved unnoticed, and
+// that another process's identical document is not mistaken for the own one.
 func TestSaveOtherwise(t *testing.T) {
 	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f, func(t *timing) { t.patience = 0 })
@@ -244,7 +247,7 @@ func TestSaveOtherwise(t *testing.T) {
 	f.Strike(nil)
 	_, err = l.Save(t.Context(), []byte("other"), first)
 	wantError(t, "another Save", err, registry.ErrConflict)
-	second := save(t, l, []byte("one"), first) // which was carried out
+	second := save(t, l, []byte("one"), first) // had taken effect
 	wantDoc(t, r, []byte("one"), second)
 
 	fail(registrytest.Lost)
@@ -255,11 +258,11 @@ func TestSaveOtherwise(t *testing.T) {
 	successor := acquire(t, open(t, f))
 	third := save(t, successor, []byte("two"), second)
 	_, err = l.Save(t.Context(), []byte("two"), second)
-	wantError(t, "the same of another process", err, registry.ErrLost)
+	wantError(t, "the same document of another process", err, registry.ErrLost)
 	wantDoc(t, r, []byte("two"), third)
 }
 
-// TestLate: a Save that was given up, and reaches etcd when another one has been made, changes nothing.
+// TestLate checks that an abandoned Save that reaches etcd after another one changes nothing.
 func TestLate(t *testing.T) {
 	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f)
@@ -283,8 +286,8 @@ func TestLate(t *testing.T) {
 	clean(t, f, []byte("two"))
 }
 
-// TestLostMidway: a lease that ends at any call of a Save, while another process takes over and saves, ends
-// in ErrLost and changes nothing, though chunks were put already; or it ended too late.
+// TestLostMidway checks that a lease that ends at any call of a Save, while another process takes over and saves,
+// results in ErrLost and changes nothing, even if chunks were already put.
 func TestLostMidway(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seedFlag, 1))
 	zero, mine, others := document(rng, 60<<10), document(rng, 150<<10), document(rng, 90<<10)
@@ -314,14 +317,14 @@ func TestLostMidway(t *testing.T) {
 		wantError(t, fmt.Sprintf("Save, call %d", n), err, registry.ErrLost)
 		wantDoc(t, r, others, second)
 		<-l.Done()
-		doc := append(others, 'x') // what the dead left goes with the next Save
+		doc := append(others, 'x') // the next Save removes what the dead process left
 		save(t, other.lease, doc, second)
 		clean(t, f, doc)
 	}
 }
 
-// TestNeverHalf: whoever loads while large documents are saved in several transactions gets one of them, whole, at its
-// revision.
+// TestNeverHalf checks that concurrent readers of large documents, which need several transactions, always get a
+// complete document and its revision.
 func TestNeverHalf(t *testing.T) {
 	f := registrytest.NewEtcd(t, nil)
 	r := small(open(t, f))
@@ -365,7 +368,7 @@ func TestNeverHalf(t *testing.T) {
 	for _, one := range all {
 		for _, got := range one {
 			if n++; docs[got.revision] != got.doc {
-				t.Fatalf("at revision %d were loaded %d bytes, not the %d that were saved", got.revision, len(got.doc),
+				t.Fatalf("revision %d: loaded %d bytes, want the saved %d bytes", got.revision, len(got.doc),
 					len(docs[got.revision]))
 			}
 		}
@@ -375,7 +378,7 @@ func TestNeverHalf(t *testing.T) {
 	clean(t, f, doc)
 }
 
-// TestSmallChange: of a large document a change writes little more than itself, also one that moves all behind it.
+// TestSmallChange checks that a small change of a large document writes little data, even if it shifts all later bytes.
 func TestSmallChange(t *testing.T) {
 	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f)
@@ -393,19 +396,19 @@ func TestSmallChange(t *testing.T) {
 	}
 	again, wrote := calls()
 	if each := (wrote - put) / changes; each > 32<<10 {
-		t.Errorf("a small change of %d bytes writes %d", len(doc), each)
+		t.Errorf("a small change of %d bytes wrote %d bytes", len(doc), each)
 	} else {
-		t.Logf("a small change of %d bytes writes %d on average", len(doc), each)
+		t.Logf("a small change of %d bytes wrote %d bytes on average", len(doc), each)
 	}
 	if again-txns != changes {
-		t.Errorf("%d saves were %d transactions", changes, again-txns)
+		t.Errorf("%d saves took %d transactions", changes, again-txns)
 	}
 	wantDoc(t, r, doc, at)
 	clean(t, f, doc)
 }
 
-// TestAway: a registry that is away ends no lease. When it is back, who had the lease has it, and saves; if it is not
-// there any more, its holder hears so.
+// TestAway checks that an unavailable registry does not end a lease. When it is available again, the holder can save;
+// if the lease is gone, the holder is notified.
 func TestAway(t *testing.T) {
 	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f, func(t *timing) { t.patience = 5 * time.Millisecond })
@@ -435,7 +438,7 @@ func TestAway(t *testing.T) {
 	wantError(t, "Acquire", err, registry.ErrAway)
 	<-tried
 	if l.over() {
-		t.Error("a registry that is away has ended a lease")
+		t.Error("an unavailable registry ended a lease")
 	}
 	f.Strike(nil)
 	second := save(t, l, []byte("two"), first)
@@ -451,7 +454,7 @@ func TestAway(t *testing.T) {
 	wantError(t, "Save", err, registry.ErrLost)
 }
 
-// TestGivenUp: who alone is cut off for long does not lead for ever.
+// TestGivenUp checks that a holder that is cut off alone gives up its lease.
 func TestGivenUp(t *testing.T) {
 	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f, func(t *timing) { t.giveUp, t.patience = 20*time.Millisecond, 0 })
@@ -463,7 +466,7 @@ func TestGivenUp(t *testing.T) {
 	wantError(t, "Save", err, registry.ErrLost)
 }
 
-// TestKeyTakenAway: whoever deletes the holder's key takes the lease away.
+// TestKeyTakenAway checks that deleting the holder's key ends the lease.
 func TestKeyTakenAway(t *testing.T) {
 	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f)
@@ -474,7 +477,7 @@ func TestKeyTakenAway(t *testing.T) {
 	<-l.Done()
 }
 
-// TestAcquireUnheard: a try to acquire that took effect unheard keeps nobody out, and nor does a call that failed.
+// TestAcquireUnheard checks that a failed Acquire, and one that succeeded without an answer, do not block others.
 func TestAcquireUnheard(t *testing.T) {
 	for _, is := range []registrytest.Fault{registrytest.Lost, registrytest.Unheard} {
 		for n, struck := 1, true; struck; n++ {
@@ -487,21 +490,21 @@ func TestAcquireUnheard(t *testing.T) {
 			save(t, l, []byte("one"), 0)
 			must(t, l.Release())
 			f.Mu.Lock()
-			if len(f.Leases) > 0 && is != registrytest.Unheard { // one that was granted unheard ends by itself
-				t.Errorf("call %d: %d leases are left", n, len(f.Leases))
+			if len(f.Leases) > 0 && is != registrytest.Unheard { // a lease granted without an answer expires by itself
+				t.Errorf("call %d: %d leases left", n, len(f.Leases))
 			}
 			f.Mu.Unlock()
 		}
 	}
 }
 
-// TestErrors: what etcd refuses is one line that names the registry; what may pass is waited for by who can.
+// TestErrors checks that etcd's errors become one line that names the registry, and that temporary ones are retried.
 func TestErrors(t *testing.T) {
 	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f)
 	l := acquire(t, r)
-	_, err := l.Save(t.Context(), make([]byte, mostBytes+1), 0)
-	wantError(t, "a document that is too large", err, errLarge)
+	_, err := l.Save(t.Context(), make([]byte, maxBytes+1), 0)
+	wantError(t, "an oversized document", err, errLarge)
 	first := save(t, l, []byte("one"), 0)
 	for what, spoil := range map[string]func(){
 		"head":  func() { f.Keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 1 x") },
@@ -524,7 +527,7 @@ func TestErrors(t *testing.T) {
 		}
 		wantError(t, what, err, want)
 		if err != nil && !strings.HasPrefix(err.Error(), "registry: etcd://"+f.Addr+"/a/job: ") {
-			t.Errorf("%q does not name it", err)
+			t.Errorf("%q does not name the registry", err)
 		}
 		f.Mu.Lock()
 		f.Keys = was
@@ -535,7 +538,7 @@ func TestErrors(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestGolden: what is in etcd can be read by later versions.
+// TestGolden checks that later versions can read the keys in etcd.
 func TestGolden(t *testing.T) {
 	const golden = "testdata/keys-1.golden"
 	f := registrytest.NewEtcd(t, nil)
@@ -570,7 +573,7 @@ func FuzzHead(f *testing.F) {
 			_, err = h.document(map[string][]byte{nameOf([]byte("one")): []byte("one")})
 		}
 		if err != nil && !errors.Is(err, registry.ErrCorrupt) && !errors.Is(err, registry.ErrOtherVersion) {
-			t.Fatalf("an error of no kind: %v", err)
+			t.Fatalf("unexpected kind of error: %v", err)
 		}
 	})
 }

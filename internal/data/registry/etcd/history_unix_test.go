@@ -22,17 +22,18 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 )
 
-// deed is what a client of a registry has asked for.
+// deed is an operation of a client, with its result.
 type deed struct {
 	op       string // load, acquire, save, release
-	lease    int    // that was acquired, and by which is saved; each has a number of its own
-	doc      string // the first line of what was saved or loaded
+	lease    int    // number of the lease that was acquired, or used to save
+	doc      string // first line of the saved or loaded document
 	previous uint64
-	revision uint64 // that was answered
+	revision uint64 // revision in the answer
 	conflict bool
 }
 
-// state is the whole of a registry. That a lease ends by itself is not seen: another may have it at any time.
+// state is the complete state of a registry. The expiry of a lease is not visible: another client may acquire it at any
+// time.
 type state struct {
 	doc      string
 	revision uint64
@@ -63,15 +64,15 @@ var model = porcupine.Model{
 	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
 }
 
-// history notes what clients have asked for and were answered. Its time is a counter.
+// history records the operations of clients. Its time is a counter.
 type history struct {
 	t        *testing.T
 	now      atomic.Int64
 	leases   atomic.Int64
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	ops      []porcupine.Operation
-	unknown  []porcupine.Operation // saves of which it is not known whether they took effect
-	refused  map[string]bool       // documents that were not saved
+	unknown  []porcupine.Operation // saves with an unknown result
+	refused  map[string]bool       // documents whose save failed
 	outcomes map[string]int
 }
 
@@ -92,7 +93,7 @@ func (h *history) note(client int, call int64, d deed, outcome string) {
 	}
 }
 
-// load is one; false: nobody answered.
+// load performs one load. ok is false if the registry did not answer.
 func (h *history) load(ctx context.Context, r *Registry, client int) (revision uint64, ok bool) {
 	call := h.now.Add(1)
 	doc, revision, err := r.Load(ctx)
@@ -104,13 +105,13 @@ func (h *history) load(ctx context.Context, r *Registry, client int) (revision u
 	}
 	line, rest, _ := bytes.Cut(doc, []byte("\n"))
 	if !bytes.Equal(rest, filler(string(line))) {
-		h.t.Errorf("at %d it holds %d bytes that nobody has saved under %q", revision, len(doc), line)
+		h.t.Errorf("revision %d has %d bytes that were never saved as %q", revision, len(doc), line)
 	}
 	h.note(client, call, deed{op: "load", doc: string(line), revision: revision}, "ok")
 	return revision, true
 }
 
-// filler is what a document has behind its first line: none to some hundred kilobytes.
+// filler returns the part of a document after its first line: up to some hundred kilobytes.
 func filler(line string) []byte {
 	if line == "" {
 		return nil
@@ -119,7 +120,7 @@ func filler(line string) []byte {
 	return document(rng, rng.IntN(300<<10))
 }
 
-// hold is one client's time with the lease, if it gets it.
+// hold is one client's use of the lease, if it can acquire it.
 func (h *history) hold(ctx context.Context, r *Registry, client int, rng *rand.Rand) {
 	number := int(h.leases.Add(1))
 	call := h.now.Add(1)
@@ -154,7 +155,7 @@ func (h *history) hold(ctx context.Context, r *Registry, client int, rng *rand.R
 	}
 }
 
-// save tries as a coordinator does, and reports whether the lease is still there.
+// save retries like a coordinator, and reports whether the lease is still valid.
 func (h *history) save(ctx context.Context, l registry.Lease, client int, d deed) bool {
 	call, doc := h.now.Add(1), append([]byte(d.doc+"\n"), filler(d.doc)...)
 	for {
@@ -188,7 +189,7 @@ func (h *history) outcome(what string) {
 	h.outcomes[what]++
 }
 
-// check looks at the whole history: it is one of a registry that serves one after another.
+// check checks that the whole history is linearizable.
 func (h *history) check(c *cluster, prefix string) {
 	t := h.t
 	observed := map[string]deed{}
@@ -197,7 +198,7 @@ func (h *history) check(c *cluster, prefix string) {
 			observed[d.doc] = d
 		}
 	}
-	// Whatever has changed the registry and is not known to was loaded by who went on from it, or by the last one.
+	// If a save with an unknown result took effect, either the next client or the final load has loaded it.
 	for _, op := range h.unknown {
 		d := op.Input.(deed)
 		if seen, was := observed[d.doc]; was {
@@ -208,7 +209,7 @@ func (h *history) check(c *cluster, prefix string) {
 	}
 	for doc := range h.refused {
 		if _, was := observed[doc]; was {
-			t.Errorf("%q was refused, and was there", doc)
+			t.Errorf("%q was rejected, but was loaded", doc)
 		}
 	}
 	over, saves := map[uint64]string{}, 0
@@ -222,21 +223,20 @@ func (h *history) check(c *cluster, prefix string) {
 			t.Errorf("%q and %q were both saved over revision %d", other, d.doc, d.previous)
 		}
 		over[d.previous] = d.doc
-		// Etcd has kept what it had at every revision.
+		// etcd keeps its state at every revision.
 		was, err := c.raw.Get(t.Context(), prefix+"/"+headKey, clientv3.WithRev(int64(d.revision)))
 		if err != nil || len(was.Kvs) != 1 || was.Kvs[0].ModRevision != int64(d.revision) {
-			t.Errorf("%q, saved at revision %d, was never there: %v", d.doc, d.revision, err)
+			t.Errorf("%q, saved at revision %d, does not exist in etcd: %v", d.doc, d.revision, err)
 		}
 	}
-	t.Logf("%d operations, %d of them saves: %v", len(h.ops), saves, h.outcomes)
+	t.Logf("%d operations, including %d saves: %v", len(h.ops), saves, h.outcomes)
 	if r := porcupine.CheckOperationsTimeout(model, h.ops, time.Minute); r != porcupine.Ok {
 		t.Errorf("%v: the history is not linearizable", r)
 	}
 }
 
-// TestServerCluster: three members, of which the leader is killed, frozen, and all but one are away for a while, while
-// clients save, lose their leases and take them over. Whatever was answered is what one registry would have
-// answered that serves one after another.
+// TestServerCluster runs three members. The leader is killed and stalled, and all but one become unavailable for a
+// while, as clients save, lose their leases and take them over. The history must be linearizable.
 func TestServerCluster(t *testing.T) {
 	c := start(t, 3)
 	prefix := c.prefix()
@@ -257,7 +257,7 @@ func TestServerCluster(t *testing.T) {
 			}
 		})
 	}
-	wg.Go(func() { // leases end by themselves
+	wg.Go(func() { // leases expire
 		for ctx.Err() == nil {
 			after(1500 * time.Millisecond)
 			soon, cancel := context.WithTimeout(ctx, time.Second)
@@ -271,17 +271,17 @@ func TestServerCluster(t *testing.T) {
 	stop()
 	wg.Wait()
 	if _, ok := h.load(t.Context(), c.open(t, prefix), 9); !ok {
-		t.Fatal("nobody answers in the end")
+		t.Fatal("no answer at the end")
 	}
 	h.check(c, prefix)
 	for _, needed := range []string{"save ok", "save conflict", "save lost", "lease taken away"} {
 		if h.outcomes[needed] == 0 {
-			t.Errorf("there was no %s", needed)
+			t.Errorf("the run had no %q", needed)
 		}
 	}
 }
 
-// suffer has members die, freeze and come back.
+// suffer kills, stalls and restarts members.
 func (c *cluster) suffer(h *history, rng *rand.Rand) {
 	others := func(n int) []*member {
 		all := slices.Clone(c.members)
@@ -309,7 +309,7 @@ func (c *cluster) suffer(h *history, rng *rand.Rand) {
 		m.signal(syscall.SIGCONT)
 		after(2 * time.Second)
 		h.outcome("two killed")
-		kill(others(2), 8*time.Second) // longer than a call is tried
+		kill(others(2), 8*time.Second) // longer than the timeout of a call
 		after(3 * time.Second)
 	}
 	h.outcome("all killed")
@@ -317,7 +317,7 @@ func (c *cluster) suffer(h *history, rng *rand.Rand) {
 	after(5 * time.Second)
 }
 
-// TestHistoriesThatAreWrong: the check finds one answer of a history that was changed.
+// TestHistoriesThatAreWrong checks that a history with one wrong answer is rejected.
 func TestHistoriesThatAreWrong(t *testing.T) {
 	history := []deed{
 		{op: "acquire", lease: 1},
@@ -335,13 +335,13 @@ func TestHistoriesThatAreWrong(t *testing.T) {
 		return porcupine.CheckOperationsTimeout(model, ops, time.Minute)
 	}
 	if r := check(history); r != porcupine.Ok {
-		t.Errorf("the right one: %v", r)
+		t.Errorf("the correct history: %v", r)
 	}
 	for i, wrong := range map[int]deed{
-		3: {op: "save", lease: 1, doc: "b", previous: 3, revision: 7}, // by who has the lease no more
-		4: {op: "save", lease: 2, doc: "c", previous: 3, revision: 9}, // a second one over the same
-		5: {op: "load", doc: "a", revision: 3},                        // what was before
-		1: {op: "save", lease: 1, doc: "a", previous: 0, revision: 8}, // revisions go back
+		3: {op: "save", lease: 1, doc: "b", previous: 3, revision: 7}, // by a former holder of the lease
+		4: {op: "save", lease: 2, doc: "c", previous: 3, revision: 9}, // a second save over the same revision
+		5: {op: "load", doc: "a", revision: 3},                        // the previous document
+		1: {op: "save", lease: 1, doc: "a", previous: 0, revision: 8}, // a decreasing revision
 	} {
 		if r := check(slices.Replace(slices.Clone(history), i, i+1, wrong)); r != porcupine.Illegal {
 			t.Errorf("with %+v: %v", wrong, r)

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/rig/wall"
 )
 
-// TestJumpedLease: whose registry is away gives no lease up because the wall clock jumps, an hour forward and back at
-// each look; and gives it up in time by the monotonic clock.
+// TestJumpedLease checks that jumps of the wall clock, an hour forward and back, do not end a lease while the registry
+// is unavailable, and that the monotonic clock ends it in time.
 func TestJumpedLease(t *testing.T) {
 	f := registrytest.NewEtcd(t, nil)
 	var looks, passed atomic.Int64
@@ -34,7 +34,7 @@ func TestJumpedLease(t *testing.T) {
 	select {
 	case <-failed:
 	case <-l.Done():
-		t.Fatal("it is given up because the wall clock jumps")
+		t.Fatal("the lease was given up because the wall clock jumped")
 	}
 	passed.Store(int64(2 * time.Minute))
 	<-l.Done()

@@ -15,18 +15,18 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 )
 
-// lease is the holder's key, which etcd deletes when the lease of etcd ends that it is bound to.
+// lease is the holder's key, which etcd deletes when the attached etcd lease expires.
 type lease struct {
 	r     *Registry
 	id    clientv3.LeaseID
-	fence int64 // the revision that has created the holder's key: no other lease has the same
+	fence int64 // the revision that created the holder's key; unique to this lease
 	done  chan struct{}
 	end   func() // closes done, once
 
-	saving sync.Mutex // guards what follows, and keeps saves apart
+	saving sync.Mutex // guards the fields below, and serialises saves
 	saves  int
-	last   *attempt // the last Save, if it is not known what came of it
-	known  *known   // nil: it is to be asked for
+	last   *attempt // the last Save, if its result is unknown
+	known  *known   // nil: must be read first
 }
 
 // Acquire implements registry.Registry.
@@ -34,7 +34,7 @@ func (r *Registry) Acquire(ctx context.Context, holder registry.Holder) (registr
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var l *lease
-	err := r.patiently(ctx, func(ctx context.Context) (err error) {
+	err := r.retry(ctx, func(ctx context.Context) (err error) {
 		l, err = r.acquire(ctx, holder)
 		return err
 	})
@@ -42,17 +42,18 @@ func (r *Registry) Acquire(ctx context.Context, holder registry.Holder) (registr
 		return nil, err
 	}
 	if r.lease != nil {
-		r.lease.end() // it is over, or this one would not be
+		r.lease.end() // it has ended: otherwise this one could not have been acquired
 	}
 	r.lease = l
 	r.renewals.Go(l.renew)
 	return l, nil
 }
 
-// acquire is one try. What it leaves behind when it fails ends by itself, since nobody renews it.
+// acquire makes one attempt. If it fails, the etcd lease that it may leave expires by itself.
 func (r *Registry) acquire(ctx context.Context, holder registry.Holder) (*lease, error) {
 	key := r.prefix + holderKey
-	found, err := r.client.Get(ctx, key) // who waits for the lease asks often, and makes no lease of etcd each time
+	// Read first: waiting clients ask often, and must not create an etcd lease each time.
+	found, err := r.client.Get(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +68,7 @@ func (r *Registry) acquire(ctx context.Context, holder registry.Holder) (*lease,
 		Then(clientv3.OpPut(key, holder.Line(), clientv3.WithLease(granted.ID))).
 		Else(clientv3.OpGet(key)).Commit()
 	if err != nil || !made.Succeeded {
-		_ = r.revoke(granted.ID) // the key, too, if it was made
+		_ = r.revoke(granted.ID) // also deletes the key if it was created
 	}
 	if err != nil {
 		return nil, err
@@ -83,10 +84,10 @@ func (r *Registry) acquire(ctx context.Context, holder registry.Holder) (*lease,
 
 func (r *Registry) held(kv *mvccpb.KeyValue) error {
 	err := fmt.Errorf("%w: %s (%s)", registry.ErrHeld, registry.NameOf(string(kv.Value)), r.shown)
-	return decided(&registry.LingersError{Err: err, For: lingers})
+	return decided(&registry.LingersError{Err: err, For: maxLinger})
 }
 
-// revoke ends a lease of etcd, also for who has no time any more.
+// revoke ends an etcd lease. It does not depend on the caller's context, which may be done.
 func (r *Registry) revoke(id clientv3.LeaseID) error {
 	ctx, cancel := context.WithTimeout(context.Background(), r.t.release)
 	defer cancel()
@@ -98,11 +99,11 @@ func (r *Registry) revoke(id clientv3.LeaseID) error {
 	return err
 }
 
-// renew keeps the lease until it is over, and ends it once etcd says that it is. While etcd says
-// nothing it may still be there: a cluster without a leader ends no lease, and its next leader
-// counts each from the beginning. So a registry that is away for a minute ends no lease. But who
-// alone is cut off must not lead for ever whom a successor is waiting for: after a longer time
-// it gives up.
+// renew renews the lease until it ends, and ends it when etcd reports that it is gone.
+//
+// Without an answer from etcd, the lease may still exist: a cluster without a leader expires no leases, and a new
+// leader restarts their lifetimes. So a registry outage of a minute does not end the lease. But a holder that is cut
+// off alone must not lead forever while a successor waits, so it gives up after timing.giveUp.
 func (l *lease) renew() {
 	defer l.end()
 	heard := l.r.t.now()
@@ -114,8 +115,8 @@ func (l *lease) renew() {
 			return
 		case <-tick.C:
 		}
-		turn := l.r.members.asked()
-		there, err := l.there()
+		turn := l.r.members.current()
+		there, err := l.alive()
 		if err != nil {
 			l.r.members.failed(turn)
 		}
@@ -130,12 +131,12 @@ func (l *lease) renew() {
 	}
 }
 
-// there renews the lease of etcd once, and reports whether it and the holder's key are still there.
-func (l *lease) there() (bool, error) {
-	ctx, cancel := l.r.soon(context.Background(), l.r.t.try/4) // a member may be frozen, and the next one not
+// alive renews the etcd lease once, and reports whether it and the holder's key still exist.
+func (l *lease) alive() (bool, error) {
+	ctx, cancel := l.r.withTimeout(context.Background(),
+		l.r.t.try/4) // the member may be stalled; then another one is asked
 	defer cancel()
-	// The client's own KeepAlive gives up after one time to live, and its KeepAliveOnce
-	// tries again without a pause.
+	// The client's KeepAlive gives up after one lifetime, and its KeepAliveOnce retries without a pause.
 	stream, err := l.r.leases.LeaseKeepAlive(ctx)
 	if err != nil {
 		return false, err

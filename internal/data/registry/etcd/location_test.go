@@ -32,13 +32,13 @@ func TestParse(t *testing.T) {
 				t.Errorf("%q: %v, %v", text, l, err)
 			}
 			if _, again := registry.OpenLocation(t.Context(), text); again == nil || again.Error() != err.Error() {
-				t.Errorf("%q: opening it gives %v", text, again)
+				t.Errorf("%q: OpenLocation returned %v", text, again)
 			}
 			continue
 		}
 		_, file := l.File()
 		if err != nil || l.String() != want.shown || file != want.file {
-			t.Errorf("%q: %s (a file: %v), %v", text, l, file, err)
+			t.Errorf("%q: got %s (file %v), error %v", text, l, file, err)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestOpen(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if r, err = registry.OpenLocation(t.Context(), "etcd://127.0.0.1:1/job"); err != nil { // where nobody answers
+	if r, err = registry.OpenLocation(t.Context(), "etcd://127.0.0.1:1/job"); err != nil { // no server there
 		t.Fatal(err)
 	}
 	over, cancel := context.WithCancel(t.Context())
@@ -74,12 +74,12 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestIdentity: members in another order, or in part, are no other registry.
+// TestIdentity checks that the identity does not depend on the order or completeness of the members.
 func TestIdentity(t *testing.T) {
 	for _, same := range []string{"etcd://a:1,b:2/x/y", "etcd://b:2,a:1/x/y/", "etcd://a:1/x/y?ca=/c"} {
 		l, err := registry.ParseLocation(same)
 		if err != nil || l.Identity() != "x/y" {
-			t.Errorf("%s is %q, %v", same, l.Identity(), err)
+			t.Errorf("%s has the identity %q, error %v", same, l.Identity(), err)
 		}
 	}
 	if l, err := registry.ParseLocation("/a/b"); err != nil || l.Identity() != "/a/b" {

@@ -8,38 +8,39 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// members has one member of etcd asked, and the next one when that fails. The client itself takes them in turns: then
-// a third of all calls wait for a member whose machine is gone, until its connection is held to be broken.
+// members selects the etcd member that receives all requests, and switches to the next one on failure. The client's own
+// round-robin would send a third of all calls to a member whose machine is gone, until its connection is found to be
+// broken.
 type members struct {
 	client *clientv3.Client
 
-	mu    sync.Mutex // guards all below
-	hosts []string   // the first is asked
-	turn  int        // how often another one was taken
+	mu       sync.Mutex // guards the fields below
+	hosts    []string   // the first one is used
+	switches int        // number of switches
 }
 
-// shuffled is members in any order: not all clients begin with the same one.
+// shuffled returns the hosts in random order, so that clients start with different members.
 func shuffled(hosts []string) []string {
 	hosts = slices.Clone(hosts)
 	rand.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
 	return hosts
 }
 
-// asked says which turn it is, for who is about to ask.
-func (m *members) asked() int {
+// current returns the current turn. Call it before a request.
+func (m *members) current() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.turn
+	return m.switches
 }
 
-// failed has the next member be asked, unless another call has failed of that turn.
+// failed switches to the next member, unless another failed call of the same turn has already done so.
 func (m *members) failed(turn int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.turn != turn || len(m.hosts) == 1 {
+	if m.switches != turn || len(m.hosts) == 1 {
 		return
 	}
-	m.turn++
+	m.switches++
 	m.hosts = append(m.hosts[1:], m.hosts[0])
 	m.client.SetEndpoints(m.hosts[0])
 }

@@ -12,40 +12,41 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 )
 
-// What Load relies on: at every revision of etcd each chunk that the head names is there. For
+// Load relies on this invariant: at every revision of etcd, each chunk that the head lists exists. It holds because
 //
-//   - every transaction that writes compares that the holder's key is the writer's own: one
-//     process writes at a time, in one Save at a time;
-//   - a chunk is deleted only in a transaction that replaces the head, and by one that does not
-//     name it;
-//   - a head is put only in a transaction that compares that the head is still the one after
-//     which the writer has seen or put all chunks that it names.
+//   - every transaction that writes checks that the holder's key is the writer's own, so one process writes at a time,
+//     in one
+// Save at a time;
+//   - a chunk is deleted only by a transaction that replaces the head with one that does not list it;
+//   - a transaction that puts a head checks that the previous head is still the one after which the writer has seen or
+//     put
+// all chunks that the new head lists.
 //
-// So the chunks of a document that is larger than a transaction may be put one after another before
-// its head: while the head is the same nobody deletes them.
+// So the chunks of a document that exceeds one transaction may be put one after another before its head: no process
+// deletes them while the head is unchanged.
 
-// attempt is a Save, however often it is tried.
+// attempt is one Save, including its retries.
 type attempt struct {
 	previous uint64
 	head     head
-	chunks   []chunk // each once; they lie in the document of who saves
+	chunks   []chunk // distinct chunks; slices of the caller's document
 }
 
-// known is what the writer knows of the registry.
+// known is the writer's knowledge of the registry.
 type known struct {
-	holder   int64  // which revision has created the holder's key; 0: there is none
-	revision uint64 // of the head; 0: there is none
-	try      string // that has written it
+	holder   int64  // revision that created the holder's key; 0: none
+	revision uint64 // revision of the head; 0: none
+	try      string // attempt that wrote the head
 	chunks   map[string]bool
 }
 
 var (
 	errDecided = errors.New("decided")
-	// errChanged is what a try gives that has found another registry than it knew.
-	errChanged = errors.New("another process has changed it meanwhile")
+	// errChanged is returned by an attempt that finds the registry changed.
+	errChanged = errors.New("another process has changed it in the meantime")
 )
 
-// decision is an error that is the answer: no further try is made.
+// decision is an error that is a final answer and stops retries.
 type decision struct{ error }
 
 func decided(err error) error { return decision{err} }
@@ -63,11 +64,11 @@ func (l *lease) Save(ctx context.Context, doc []byte, previous uint64) (revision
 	if l.over() {
 		return 0, registry.ErrLost
 	}
-	if len(doc) > mostBytes {
+	if len(doc) > maxBytes {
 		return 0, errLarge
 	}
 	a := l.attempt(doc, previous)
-	err = l.r.patiently(ctx, func(ctx context.Context) error {
+	err = l.r.retry(ctx, func(ctx context.Context) error {
 		revision, err = l.try(ctx, a)
 		return err
 	})
@@ -81,8 +82,8 @@ func (l *lease) Save(ctx context.Context, doc []byte, previous uint64) (revision
 	return revision, err
 }
 
-// attempt is a Save of a document. The same one as the last, of which it is not known what came of it,
-// goes on under its name: whichever of the two is carried out has done both.
+// attempt returns the attempt to save a document. If the last Save has an unknown result and was identical, the attempt
+// continues under its name: if either takes effect, both have succeeded.
 func (l *lease) attempt(doc []byte, previous uint64) *attempt {
 	a := &attempt{previous: previous, head: head{bytes: len(doc)}}
 	seen := map[string]bool{}
@@ -102,8 +103,8 @@ func (l *lease) attempt(doc []byte, previous uint64) *attempt {
 	return a
 }
 
-// try saves once. It looks first, unless it knows what is there: it may have been saved by an earlier
-// try of which nothing was heard.
+// try makes one attempt to save. If it does not know the state of the registry, it reads that first, because an earlier
+// attempt without an answer may have succeeded.
 func (l *lease) try(ctx context.Context, a *attempt) (uint64, error) {
 	if l.known == nil || l.known.revision != a.previous {
 		if err := l.look(ctx); err != nil {
@@ -120,7 +121,7 @@ func (l *lease) try(ctx context.Context, a *attempt) (uint64, error) {
 	case k.revision != a.previous:
 		return 0, decided(fmt.Errorf("%w: it is at revision %d, not %d", registry.ErrConflict, k.revision, a.previous))
 	}
-	l.known = nil // until it is known what becomes of this
+	l.known = nil // unknown until the result is known
 	sealed := a.head.encode()
 	room := l.r.txnBytes - len(sealed)
 	fresh := slices.DeleteFunc(slices.Clone(a.chunks), func(c chunk) bool { return k.chunks[c.name] })
@@ -140,7 +141,7 @@ func (l *lease) try(ctx context.Context, a *attempt) (uint64, error) {
 	}
 }
 
-// look asks what is there.
+// look reads the state of the registry.
 func (l *lease) look(ctx context.Context) error {
 	l.known = nil
 	p := l.r.prefix
@@ -167,15 +168,15 @@ func (l *lease) look(ctx context.Context) error {
 	return nil
 }
 
-// mine compares that this lease is still the one.
+// mine returns the comparison that this lease is still valid.
 func (l *lease) mine() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(l.r.prefix+holderKey), "=", l.fence)
 }
 
-// puts are what puts chunks, as far as there is room in a transaction, and what is left.
+// puts returns the operations that put as many chunks as fit into a transaction, and the remaining chunks.
 func (l *lease) puts(chunks []chunk, room int) (ops []clientv3.Op, rest []chunk) {
 	for i, c := range chunks {
-		if room -= len(c.data); len(ops) == mostTxnOps || room < 0 && i > 0 {
+		if room -= len(c.data); len(ops) == maxTxnOps || room < 0 && i > 0 {
 			return ops, chunks[i:]
 		}
 		ops = append(ops, clientv3.OpPut(l.r.prefix+chunkKeys+c.name, string(c.data)))
@@ -183,15 +184,15 @@ func (l *lease) puts(chunks []chunk, room int) (ops []clientv3.Op, rest []chunk)
 	return ops, nil
 }
 
-// replace puts the head, with the last chunks that it names, and deletes others.
+// replace puts the head with the last of its chunks, and deletes unused ones.
 func (l *lease) replace(ctx context.Context, a *attempt, k *known, sealed []byte, ops []clientv3.Op) (uint64, error) {
 	key := l.r.prefix + headKey
 	ops = append(ops, clientv3.OpPut(key, string(sealed)))
 	for _, c := range a.chunks {
-		delete(k.chunks, c.name) // what is left nobody needs
+		delete(k.chunks, c.name) // the remaining chunks are unused
 	}
 	for name := range k.chunks {
-		if len(ops) > mostTxnOps { // the next Save deletes more
+		if len(ops) > maxTxnOps { // the next Save deletes the rest
 			break
 		}
 		delete(k.chunks, name)

@@ -29,18 +29,19 @@ import (
 	"github.com/perdure/perdure/internal/data/registry/registrytest"
 )
 
-var serverFlag = flag.String("etcd.server", "", "a program to be the servers of tests: etcd; none: no such test")
+var serverFlag = flag.String("etcd.server", "",
+	"path of an etcd program for tests with a real server; empty: skip them")
 
-// member is a real server of etcd, which can be killed and frozen.
+// member is a real etcd server that can be killed and stalled.
 type member struct {
 	testing.TB
-	client string // its address
+	client string // the member's address
 	args   []string
 	cmd    *exec.Cmd
 	log    *os.File
 }
 
-// cluster is of one member or more.
+// cluster is a cluster of one or more members.
 type cluster struct {
 	testing.TB
 	members  []*member
@@ -48,11 +49,11 @@ type cluster struct {
 	raw      *clientv3.Client
 }
 
-// start starts a cluster, unless no server was named.
+// start starts a cluster. It skips the test if no server program was named.
 func start(t testing.TB, members int, more ...string) *cluster {
 	t.Helper()
 	if *serverFlag == "" {
-		t.Skip("without -etcd.server there is no etcd: make check-etcd has one")
+		t.Skip("needs -etcd.server; run make check-etcd")
 	}
 	program, err := filepath.Abs(*serverFlag)
 	must(t, err)
@@ -93,7 +94,7 @@ func start(t testing.TB, members int, more ...string) *cluster {
 	defer cancel()
 	if _, err := c.raw.Get(ctx, "x"); err != nil {
 		text, _ := os.ReadFile(c.members[0].log.Name())
-		t.Fatalf("it does not answer: %v\n%s", err, text)
+		t.Fatalf("the cluster does not answer: %v\n%s", err, text)
 	}
 	return c
 }
@@ -115,7 +116,7 @@ func (m *member) signal(s syscall.Signal) {
 	must(m, m.cmd.Process.Signal(s))
 }
 
-// address is that of a registry in the cluster.
+// address returns the address of a registry in the cluster.
 func (c *cluster) address(prefix string) string {
 	var hosts []string
 	for _, m := range c.members {
@@ -124,18 +125,18 @@ func (c *cluster) address(prefix string) string {
 	return "etcd://" + strings.Join(hosts, ",") + "/" + prefix
 }
 
-// prefix is a new one.
+// prefix returns a new prefix.
 func (c *cluster) prefix() string { return fmt.Sprintf("perdure/job-%d", c.prefixes.Add(1)) }
 
 func (c *cluster) open(t testing.TB, prefix string) *Registry {
 	t.Helper()
 	r, err := Open(t.Context(), c.address(prefix))
 	must(t, err)
-	t.Cleanup(func() { _ = r.Close() }) // the cluster may be away
+	t.Cleanup(func() { _ = r.Close() }) // the cluster may be unavailable
 	return r
 }
 
-// expire ends the lease of who has the registry.
+// expire ends the lease of a registry.
 func (c *cluster) expire(ctx context.Context, prefix string) error {
 	found, err := c.raw.Get(ctx, prefix+"/"+holderKey)
 	if err == nil && len(found.Kvs) > 0 {
@@ -144,7 +145,7 @@ func (c *cluster) expire(ctx context.Context, prefix string) error {
 	return err
 }
 
-// leader is the member that leads.
+// leader returns the leader.
 func (c *cluster) leader() *member {
 	c.Helper()
 	for _, m := range c.members {
@@ -158,10 +159,10 @@ func (c *cluster) leader() *member {
 	return c.members[0]
 }
 
-// after waits: what is tested takes real time.
+// after sleeps, because the tests depend on real time.
 func after(d time.Duration) { <-time.After(d) }
 
-// TestServerConformance: the suite, with etcd's own server.
+// TestServerConformance runs the conformance suite with a real etcd server.
 func TestServerConformance(t *testing.T) {
 	c := start(t, 1)
 	s := registrytest.Subject{Name: "server", Make: func(t testing.TB) (registrytest.Clients, func()) {
@@ -173,7 +174,7 @@ func TestServerConformance(t *testing.T) {
 	registrytest.Linearizable(t, s)
 }
 
-// TestServerLarge: documents of several transactions, as the limits of a server are that nobody has configured.
+// TestServerLarge saves documents that need several transactions, with the server's default limits.
 func TestServerLarge(t *testing.T) {
 	c := start(t, 1)
 	r := c.open(t, c.prefix())
@@ -185,18 +186,18 @@ func TestServerLarge(t *testing.T) {
 		at = save(t, l, doc, at)
 		wantDoc(t, r, doc, at)
 	}
-	for range 40 { // each deletes some of what nobody needs
+	for range 40 { // each Save deletes some unused chunks
 		at = save(t, l, []byte("small"), at)
 	}
 	found, err := c.raw.Get(t.Context(), r.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	must(t, err)
 	if found.Count != 3 {
-		t.Errorf("there are %d keys; head, holder and a chunk are needed", found.Count)
+		t.Errorf("got %d keys, want head, holder and one chunk", found.Count)
 	}
 }
 
-// TestServerFull: an etcd that is full is as a full disk, which whoever can wait waits for; what was saved stays, and
-// when there is room the same Save succeeds.
+// TestServerFull checks that a full etcd is treated like a full disk: saved documents stay, and the same Save succeeds
+// when there is space again.
 func TestServerFull(t *testing.T) {
 	c := start(t, 1, "--quota-backend-bytes", fmt.Sprint(16<<20))
 	r := c.open(t, c.prefix())
@@ -213,7 +214,7 @@ func TestServerFull(t *testing.T) {
 		}
 	}
 	if wantError(t, "Save", err, syscall.ENOSPC); !disk.Full(err) {
-		t.Errorf("%v is none of a full disk", err)
+		t.Errorf("%v does not count as a full disk", err)
 	}
 	wantDoc(t, r, doc, at)
 	_, err = c.raw.Compact(t.Context(), int64(at), clientv3.WithCompactPhysical())
@@ -227,12 +228,12 @@ func TestServerFull(t *testing.T) {
 
 const holdEnv = "PERDURE_TEST_HOLDS"
 
-// TestHolds is no test, but another process, which takes the lease of the registry that it is told, saves, says so,
-// and waits for its end.
+// TestHolds is not a test but a helper process, which acquires the lease of the given registry, saves, reports it, and
+// waits for the end of the lease.
 func TestHolds(t *testing.T) {
 	address := os.Getenv(holdEnv)
 	if address == "" {
-		t.Skip("it is a process of TestServerTakeover")
+		t.Skip("helper process of TestServerTakeover")
 	}
 	r, err := Open(t.Context(), address)
 	must(t, err)
@@ -246,7 +247,7 @@ func TestHolds(t *testing.T) {
 	fmt.Println("has lost it")
 }
 
-// TestServerTakeover: a standby has the lease within 3 s of the death of its holder, ten times.
+// TestServerTakeover checks, ten times, that a standby gets the lease within 3 s of the holder's death.
 func TestServerTakeover(t *testing.T) {
 	c := start(t, 3)
 	prefix := c.prefix()
@@ -261,7 +262,7 @@ func TestServerTakeover(t *testing.T) {
 		must(t, err)
 		must(t, holder.Start())
 		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "holds\n" {
-			t.Fatalf("it says %q, %v", line, err)
+			t.Fatalf("unexpected output %q, error %v", line, err)
 		}
 		after(time.Duration(i) * 90 * time.Millisecond) // somewhere between two renewals
 		began := time.Now()
@@ -271,7 +272,7 @@ func TestServerTakeover(t *testing.T) {
 		took = append(took, time.Since(began))
 		doc, at, err := standby.Load(t.Context())
 		if err != nil || string(doc) != fmt.Sprint(holder.Process.Pid) {
-			t.Errorf("it finds %q, %v", doc, err)
+			t.Errorf("loaded %q, error %v", doc, err)
 		}
 		save(t, l, []byte("standby"), at)
 		must(t, l.Release())
@@ -281,12 +282,12 @@ func TestServerTakeover(t *testing.T) {
 	t.Logf("a standby took over after %v at best, %v in the median, %v at worst", took[0].Round(time.Millisecond),
 		((took[4] + took[5]) / 2).Round(time.Millisecond), took[9].Round(time.Millisecond))
 	if took[9] > 3*time.Second {
-		t.Errorf("%v is more than 3 s", took[9])
+		t.Errorf("the slowest takeover took %v, more than 3 s", took[9])
 	}
 }
 
-// TestServerAway: etcd is killed, all of it or too much to decide anything, and comes back after a minute: the same
-// coordinator has the lease, and the same Save succeeds.
+// TestServerAway kills all of etcd, or a majority, and restarts it after a minute. The coordinator must still have the
+// lease, and the same Save must succeed.
 func TestServerAway(t *testing.T) {
 	for _, a := range []struct {
 		name          string
@@ -306,7 +307,7 @@ func TestServerAway(t *testing.T) {
 			began := time.Now()
 			for time.Since(began) < a.while {
 				if _, err := l.Save(t.Context(), []byte("two"), first); !errors.Is(err, registry.ErrAway) {
-					t.Fatalf("Save while it is away: %v", err)
+					t.Fatalf("Save while etcd is unavailable: %v", err)
 				}
 			}
 			for _, m := range gone {
@@ -318,18 +319,18 @@ func TestServerAway(t *testing.T) {
 				second, err = l.Save(t.Context(), []byte("two"), first)
 			}
 			must(t, err)
-			t.Logf("away for %v, saved %v after it was back", time.Since(began).Round(time.Second),
+			t.Logf("unavailable for %v, saved %v after the restart", time.Since(began).Round(time.Second),
 				time.Since(back).Round(time.Millisecond))
-			after(3 * time.Second) // longer than a lease lives that is not renewed
+			after(3 * time.Second) // longer than the lifetime of an unrenewed lease
 			if l.over() {
-				t.Error("the lease is over")
+				t.Error("the lease has ended")
 			}
 			wantDoc(t, r, []byte("two"), second)
 		})
 	}
 }
 
-// BenchmarkServerSave saves a document of 1 MB of which little has changed.
+// BenchmarkServerSave saves a document of 1 MB with small changes.
 func BenchmarkServerSave(b *testing.B) {
 	for _, members := range []int{1, 3} {
 		b.Run(fmt.Sprintf("%d members", members), func(b *testing.B) {

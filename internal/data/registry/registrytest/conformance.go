@@ -1,5 +1,5 @@
-// Package registrytest has the tests that every registry passes ([Run], [Linearizable]) and an etcd server in memory
-// ([NewEtcd]). It is for tests only.
+// Package registrytest provides the tests that every registry must pass ([Run], [Linearizable]) and an in-memory etcd
+// server ([NewEtcd]). It is for tests only.
 package registrytest
 
 import (
@@ -14,19 +14,18 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 )
 
-// Clients opens clients of one registry, each as another process would. They are closed when the test ends.
+// Clients opens clients of one registry, each like a separate process. They are closed when the test ends.
 type Clients func(t testing.TB) registry.Registry
 
-// Subject is an implementation that is tested.
+// Subject is an implementation under test.
 type Subject struct {
 	Name   string
-	Bubble bool // in virtual time
-	// Make returns the clients of a new registry, and what takes its lease away
-	// from a holder that lives.
+	Bubble bool // run in virtual time
+	// Make returns a func that opens clients of a new registry, and one that takes the lease away from a live holder.
 	Make func(t testing.TB) (open Clients, expire func())
 }
 
-// Run tests an implementation.
+// Run runs the conformance suite.
 func Run(t *testing.T, s Subject) {
 	cases := []struct {
 		name string
@@ -63,7 +62,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// someone is a holder; nothing depends on what its wall clock showed.
+// someone is a holder with an arbitrary wall-clock time.
 var someone = registry.Holder{PID: 7, Host: "box", Since: time.Date(1970, 1, 1, 1, 2, 3, 0, time.UTC)}
 
 func acquire(t testing.TB, r registry.Registry) registry.Lease {
@@ -84,14 +83,14 @@ func wantDoc(t testing.TB, r registry.Registry, doc string, revision uint64) {
 	t.Helper()
 	got, at, err := r.Load(t.Context())
 	if err != nil || string(got) != doc || at != revision {
-		t.Errorf("it holds %q at %d, %v; want %q at %d", got, at, err, doc, revision)
+		t.Errorf("got %q at revision %d, error %v; want %q at %d", got, at, err, doc, revision)
 	}
 }
 
 func wantError(t testing.TB, what string, got, want error) {
 	t.Helper()
 	if !errors.Is(got, want) || strings.Contains(got.Error(), "\n") {
-		t.Errorf("%s gives %v; want one line that is %q", what, got, want)
+		t.Errorf("%s: got error %v, want one line that wraps %q", what, got, want)
 	}
 }
 
@@ -111,7 +110,7 @@ func testCompareAndSwap(t *testing.T, open Clients, _ func()) {
 	wantDoc(t, r, "one\n", first)
 	second := save(t, l, "", first)
 	if second <= first || first == 0 {
-		t.Errorf("revisions %d, then %d", first, second)
+		t.Errorf("revisions do not grow: %d, then %d", first, second)
 	}
 	wantDoc(t, r, "", second)
 	wantDoc(t, other, "", second)
@@ -150,7 +149,7 @@ func testManyWriters(t *testing.T, open Clients, _ func()) {
 		}
 	}
 	if won != 1 {
-		t.Errorf("%d writers won", won)
+		t.Errorf("%d writers succeeded, want 1", won)
 	}
 }
 
@@ -194,7 +193,7 @@ func testOneHolder(t *testing.T, open Clients, _ func()) {
 		_, err := by.Acquire(t.Context(), registry.Holder{PID: 8})
 		wantError(t, "a second holder", err, registry.ErrHeld)
 		if !strings.Contains(err.Error(), "pid 7 on box since 1970-01-01T01:02:03Z") {
-			t.Errorf("%q does not say who has it, where, and since when", err)
+			t.Errorf("%q does not name the holder, its host and time", err)
 		}
 	}
 	refused(b)
@@ -209,7 +208,7 @@ func testOneHolder(t *testing.T, open Clients, _ func()) {
 	must(t, l.Release())
 	l = acquire(t, a)
 	refused(open(t))
-	must(t, open(t).Close()) // which gives back nothing of others
+	must(t, open(t).Close()) // must not release leases of other clients
 	save(t, l, "one", 0)
 	must(t, a.Close())
 	<-l.Done()
@@ -221,7 +220,7 @@ func testEndedLease(t *testing.T, open Clients, _ func()) {
 	one := save(t, old, "one", 0)
 	select {
 	case <-old.Done():
-		t.Error("a lease that is held is done")
+		t.Error("Done is closed for a valid lease")
 	default:
 	}
 	must(t, old.Release())
@@ -231,7 +230,7 @@ func testEndedLease(t *testing.T, open Clients, _ func()) {
 	held := acquire(t, b)
 	_, err = old.Save(t.Context(), []byte("late"), one)
 	wantError(t, "Save while another has the lease", err, registry.ErrLost)
-	must(t, old.Release()) // which takes it from nobody
+	must(t, old.Release()) // must not affect the new holder
 	two := save(t, held, "two", one)
 	wantDoc(t, a, "two", two)
 }
@@ -241,7 +240,7 @@ func testExpiredLease(t *testing.T, open Clients, expire func()) {
 	old := acquire(t, a)
 	one := save(t, old, "one", 0)
 	expire()
-	// The next holder has saved nothing yet: the revision alone would not do.
+	// The next holder has not saved yet, so checking only the revision would not suffice.
 	held := acquire(t, b)
 	_, err := old.Save(t.Context(), []byte("late"), one)
 	wantError(t, "Save with a lease that was taken away", err, registry.ErrLost)
@@ -249,7 +248,7 @@ func testExpiredLease(t *testing.T, open Clients, expire func()) {
 	two := save(t, held, "two", one)
 
 	expire()
-	<-held.Done() // without a Save
+	<-held.Done() // noticed without a Save
 	_, err = held.Save(t.Context(), []byte("late"), two)
 	wantError(t, "Save with a lease that was taken away", err, registry.ErrLost)
 	must(t, old.Release())

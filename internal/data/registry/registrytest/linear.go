@@ -15,29 +15,28 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 )
 
-// asked and answered are an operation of a history, as its client saw it.
+// asked and answered are the input and output of an operation, as seen by its client.
 type asked struct {
 	op       string // load, acquire, save, release
 	client   int
-	doc      string // to save
-	previous uint64 // of save
+	doc      string // document to save
+	previous uint64 // expected revision of a save
 }
 
 type answered struct {
-	doc      string // loaded
+	doc      string // loaded document
 	revision uint64
-	refused  bool // the lease was held, or the revision was another
+	refused  bool // the lease was held, or the revision differed
 }
 
-// known is the whole of a registry: what one process would keep in three
-// variables.
+// known is the complete state of a registry.
 type known struct {
 	doc      string
 	revision uint64
-	holder   int // 0: nobody
+	holder   int // 0: free
 }
 
-// model is what a registry promises, one operation at a time.
+// model is the sequential specification of a registry.
 var model = porcupine.Model{
 	Init: func() any { return known{} },
 	Step: func(state, input, output any) (bool, any) {
@@ -66,16 +65,15 @@ var model = porcupine.Model{
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v: %+v", input, output) },
 }
 
-// history notes operations of many clients. Its time is a counter: what has one
-// number less had ended before.
+// history records the operations of many clients. Its time is a counter: an operation with a lower return time ended
+// before one with a higher call time started.
 type history struct {
 	now atomic.Int64
 	mu  sync.Mutex // guards ops
 	ops []porcupine.Operation
 }
 
-// note runs an operation and notes it. An error that is none of refusals fails
-// the test.
+// note runs and records an operation. An error other than refusal fails the test.
 func (h *history) note(t *testing.T, in asked, run func() (answered, error), refusal error) answered {
 	op := porcupine.Operation{ClientId: in.client, Input: in, Call: h.now.Add(1)}
 	out, err := run()
@@ -97,8 +95,7 @@ func (h *history) load(t *testing.T, r registry.Registry, client int) (revision 
 	}, nil).revision
 }
 
-// hold is one client's time with the lease: two of its goroutines save at once,
-// now and then over a revision that is old.
+// hold is one client's use of the lease. Two of its goroutines save concurrently, sometimes with an old revision.
 func (h *history) hold(t *testing.T, r registry.Registry, client int, rng *rand.Rand) {
 	var l registry.Lease
 	if h.note(t, asked{op: "acquire", client: client}, func() (out answered, err error) {
@@ -126,7 +123,7 @@ func (h *history) hold(t *testing.T, r registry.Registry, client int, rng *rand.
 	h.note(t, asked{op: "release", client: client}, func() (answered, error) { return answered{}, l.Release() }, nil)
 }
 
-// play has many clients use a registry at once, and returns what they saw.
+// play lets many clients use a registry concurrently, and returns their operations.
 func play(t *testing.T, seed uint64, open Clients) []porcupine.Operation {
 	const writers, readers, turns = 3, 4, 12
 	h := &history{}
@@ -149,8 +146,7 @@ func play(t *testing.T, seed uint64, open Clients) []porcupine.Operation {
 
 const checking = 30 * time.Second
 
-// Linearizable tests that, whatever many clients do at once, what each saw is what it
-// would have seen had they taken turns.
+// Linearizable checks that the operations of concurrent clients are linearizable.
 func Linearizable(t *testing.T, s Subject) {
 	t.Run(s.Name, func(t *testing.T) {
 		conflicts, saves, refusals := 0, 0, 0
@@ -174,7 +170,7 @@ func Linearizable(t *testing.T, s Subject) {
 		}
 		t.Logf("%d saves, %d conflicts, %d refused leases", saves, conflicts, refusals)
 		if saves == 0 || conflicts == 0 {
-			t.Error("not everything was tried")
+			t.Error("the run had no saves or no conflicts")
 		}
 	})
 }

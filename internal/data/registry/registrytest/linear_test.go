@@ -9,8 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 )
 
-// TestHistoriesThatAreWrong: the check finds one answer that was changed, of
-// every kind.
+// TestHistoriesThatAreWrong checks that histories with one changed answer of any kind are rejected.
 func TestHistoriesThatAreWrong(t *testing.T) {
 	kinds := map[string]int{}
 	for seed := range uint64(4) {
@@ -23,7 +22,7 @@ func TestHistoriesThatAreWrong(t *testing.T) {
 			case in.op == "load":
 				out.revision++
 			case in.op == "acquire":
-				continue // a refusal more or less may well be right
+				continue // may be correct either way
 			case out.refused:
 				out = answered{revision: in.previous + 1}
 			case in.op == "save":
@@ -35,11 +34,11 @@ func TestHistoriesThatAreWrong(t *testing.T) {
 			wrong[i].Output = out
 			kinds[fmt.Sprint(in.op, out.refused)]++
 			if porcupine.CheckOperationsTimeout(model, wrong, checking) != porcupine.Illegal {
-				t.Errorf("seed %d: operation %d, %+v, cannot be answered %+v", seed, i, in, out)
+				t.Errorf("seed %d: accepted operation %d, %+v, with the wrong answer %+v", seed, i, in, out)
 			}
 		}
 	}
 	if len(kinds) != 3 {
-		t.Errorf("only these were changed: %v", kinds)
+		t.Errorf("only these kinds were changed: %v", kinds)
 	}
 }

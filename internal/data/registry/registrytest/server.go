@@ -11,9 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,37 +20,37 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// EtcdServer is a server of etcd in memory: it answers the calls that package etcd makes, over real connections,
-// with etcd's limits. Leases end only when a test ends them.
+// EtcdServer is an in-memory etcd server. It answers the calls that package etcd makes over real connections, with
+// etcd's limits. Leases end only when a test ends them.
 type EtcdServer struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedLeaseServer
 	Addr string
-	// Proceed lets the one call continue that is Late; Proceeded is closed when it has.
+	// Proceed lets the single Late call continue; Proceeded is closed when it has finished.
 	Proceed, Proceeded chan struct{}
 
 	Mu       sync.Mutex // guards the fields below
 	Keys     map[string]*mvccpb.KeyValue
 	Leases   map[int64]bool
-	Calls    map[string]int // by method
-	Written  int            // bytes
+	Calls    map[string]int // number of calls by method
+	Written  int            // bytes written
 	revision int64
 	granted  int64
-	strike   func(call string) Fault // decides about the next call; nil: no fault
+	strike   func(call string) Fault // returns the fault of the next call; nil: no faults
 }
 
-// Fault is what may become of a call.
+// Fault is a fault of a call.
 type Fault int
 
 // The faults of a call.
 const (
 	NoFault Fault = iota
-	Lost          // it never arrives
-	Unheard       // it takes effect, and its reply is lost
-	Late          // it takes effect when a test says so, though its caller may have gone
+	Lost          // the request is lost
+	Unheard       // the call takes effect, but the reply is lost
+	Late          // the call takes effect when the test says so, even if its caller is gone
 )
 
-// NewEtcd starts a server, which listens until the test ends; with TLS if there is a configuration.
+// NewEtcd starts a server that listens until the test ends. It uses TLS if secure is not nil.
 func NewEtcd(t testing.TB, secure *tls.Config) *EtcdServer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,7 +86,7 @@ func (f *EtcdServer) fate(method string) Fault {
 	return strike(call)
 }
 
-// Strike decides what becomes of calls from now on; nil: none has a fault.
+// Strike sets the func that returns the faults of further calls; nil: no faults.
 func (f *EtcdServer) Strike(strike func(call string) Fault) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
@@ -100,14 +99,14 @@ func (f *EtcdServer) unary(
 	fate := f.fate(info.FullMethod)
 	switch fate {
 	case Lost:
-		return nil, status.Error(codes.Unavailable, "lost on its way")
+		return nil, status.Error(codes.Unavailable, "the request was lost")
 	case Late:
 		<-f.Proceed
 		defer close(f.Proceeded)
 	}
 	resp, err := handle(ctx, req)
 	if fate == Unheard {
-		return nil, status.Error(codes.Unavailable, "its reply was lost")
+		return nil, status.Error(codes.Unavailable, "the reply was lost")
 	}
 	return resp, err
 }
@@ -116,7 +115,7 @@ func (f *EtcdServer) stream(
 	srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
 ) error {
 	if f.fate(info.FullMethod) != NoFault {
-		return status.Error(codes.Unavailable, "lost on its way")
+		return status.Error(codes.Unavailable, "the request was lost")
 	}
 	return handle(srv, s)
 }
@@ -181,7 +180,7 @@ func (f *EtcdServer) Txn(_ context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 		}
 		touched[key] = true
 	}
-	switch { // as a server that nobody has configured
+	switch { // the limits of an etcd server with default settings
 	case len(r.Success) > 128:
 		return nil, rpctypes.ErrGRPCTooManyOps
 	case size > 1536<<10:
@@ -267,7 +266,7 @@ func (f *EtcdServer) LeaseKeepAlive(s pb.Lease_LeaseKeepAliveServer) error {
 	for {
 		r, err := s.Recv()
 		if err != nil {
-			return nil // the client has gone
+			return nil // the client has disconnected
 		}
 		f.Mu.Lock()
 		resp := &pb.LeaseKeepAliveResponse{Header: f.header(), ID: r.ID}

@@ -8,11 +8,12 @@
 package controlv1
 
 import (
-	connect "connectrpc.com/connect"
 	context "context"
 	errors "errors"
 	http "net/http"
 	strings "strings"
+
+	connect "connectrpc.com/connect"
 )
 
 // This is a compile-time assertion to ensure that this generated file and the connect package are
@@ -51,23 +52,24 @@ const (
 
 // ControlClient is a client for the perdure.control.v1.Control service.
 type ControlClient interface {
-	// Status says how the job is doing.
+	// Status returns the state of the job.
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
-	// View says who holds which shard and who speaks for which slot.
+	// View returns which server holds which shard, and which process speaks for which slot.
 	View(context.Context, *ViewRequest) (*ViewResponse, error)
-	// Fault adds a fault to the job. A fault that does not parse, or that has no
-	// target in this job, is INVALID_ARGUMENT.
+	// Fault adds a fault to the job. A fault that is invalid, or whose target does
+	// not exist in this job, is INVALID_ARGUMENT.
 	Fault(context.Context, *FaultRequest) (*FaultResponse, error)
-	// Scale lets workers join or leave the job, from a clock on that none of them has
-	// begun. What cannot be is INVALID_ARGUMENT; while another change is being made it is
-	// FAILED_PRECONDITION or PERMISSION_DENIED.
+	// Scale lets workers join or leave the job, from a clock that none of them has
+	// started. An impossible change is INVALID_ARGUMENT; while another change is in progress
+	// it is FAILED_PRECONDITION or PERMISSION_DENIED.
 	Scale(context.Context, *ScaleRequest) (*ScaleResponse, error)
-	// Drain has others take over what a server holds, or all servers of a host, whose workers
-	// leave at a clock. It does not wait for that: Status says how far it has come. Who or what is not
-	// there is INVALID_ARGUMENT; what nobody could take over is PERMISSION_DENIED.
+	// Drain moves the replicas of a server, or of all servers of a host, to other servers. The
+	// host's workers leave at a clock. Drain does not wait for the end; Status reports the progress.
+	// An unknown server or host is INVALID_ARGUMENT. If no other process can take over, the answer
+	// is PERMISSION_DENIED.
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
-	// Stop ends the job in order; nothing that a checkpoint holds is lost. It does not wait
-	// for the end. Stopping a job that is over is FAILED_PRECONDITION.
+	// Stop ends the job gracefully; checkpoints are kept. It does not wait for the end.
+	// Stopping a job that is over is FAILED_PRECONDITION.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
 }
 
@@ -189,23 +191,24 @@ func (c *controlClient) Stop(ctx context.Context, req *StopRequest) (*StopRespon
 
 // ControlHandler is an implementation of the perdure.control.v1.Control service.
 type ControlHandler interface {
-	// Status says how the job is doing.
+	// Status returns the state of the job.
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
-	// View says who holds which shard and who speaks for which slot.
+	// View returns which server holds which shard, and which process speaks for which slot.
 	View(context.Context, *ViewRequest) (*ViewResponse, error)
-	// Fault adds a fault to the job. A fault that does not parse, or that has no
-	// target in this job, is INVALID_ARGUMENT.
+	// Fault adds a fault to the job. A fault that is invalid, or whose target does
+	// not exist in this job, is INVALID_ARGUMENT.
 	Fault(context.Context, *FaultRequest) (*FaultResponse, error)
-	// Scale lets workers join or leave the job, from a clock on that none of them has
-	// begun. What cannot be is INVALID_ARGUMENT; while another change is being made it is
-	// FAILED_PRECONDITION or PERMISSION_DENIED.
+	// Scale lets workers join or leave the job, from a clock that none of them has
+	// started. An impossible change is INVALID_ARGUMENT; while another change is in progress
+	// it is FAILED_PRECONDITION or PERMISSION_DENIED.
 	Scale(context.Context, *ScaleRequest) (*ScaleResponse, error)
-	// Drain has others take over what a server holds, or all servers of a host, whose workers
-	// leave at a clock. It does not wait for that: Status says how far it has come. Who or what is not
-	// there is INVALID_ARGUMENT; what nobody could take over is PERMISSION_DENIED.
+	// Drain moves the replicas of a server, or of all servers of a host, to other servers. The
+	// host's workers leave at a clock. Drain does not wait for the end; Status reports the progress.
+	// An unknown server or host is INVALID_ARGUMENT. If no other process can take over, the answer
+	// is PERMISSION_DENIED.
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
-	// Stop ends the job in order; nothing that a checkpoint holds is lost. It does not wait
-	// for the end. Stopping a job that is over is FAILED_PRECONDITION.
+	// Stop ends the job gracefully; checkpoints are kept. It does not wait for the end.
+	// Stopping a job that is over is FAILED_PRECONDITION.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
 }
 

@@ -11,11 +11,12 @@
 package controlv1
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -66,8 +67,8 @@ type StatusResponse struct {
 	Job             string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // the job's id
 	Workload        string                 `protobuf:"bytes,2,opt,name=workload,proto3" json:"workload,omitempty"`
 	RunDir          string                 `protobuf:"bytes,3,opt,name=run_dir,json=runDir,proto3" json:"run_dir,omitempty"`
-	Generation      uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`    // 1 and the roll-backs of the whole job so far
-	Clock           int64                  `protobuf:"varint,5,opt,name=clock,proto3" json:"clock,omitempty"`              // MinClock: every slot has finished that number of iterations
+	Generation      uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`    // 1 plus the number of rollbacks of the whole job
+	Clock           int64                  `protobuf:"varint,5,opt,name=clock,proto3" json:"clock,omitempty"`              // MinClock: every slot has finished this many iterations
 	End             int64                  `protobuf:"varint,6,opt,name=end,proto3" json:"end,omitempty"`                  // the job ends at this clock; 0: no end
 	State           string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`               // starting, training, recovering or done
 	Loss            *float64               `protobuf:"fixed64,8,opt,name=loss,proto3,oneof" json:"loss,omitempty"`         // on the training data; absent: none reported yet
@@ -79,9 +80,9 @@ type StatusResponse struct {
 	Processes       []*Process             `protobuf:"bytes,14,rep,name=processes,proto3" json:"processes,omitempty"`
 	LastEvent       string                 `protobuf:"bytes,15,opt,name=last_event,json=lastEvent,proto3" json:"last_event,omitempty"`          // one line
 	Recovery        string                 `protobuf:"bytes,16,opt,name=recovery,proto3" json:"recovery,omitempty"`                             // the strategy as on the command line: none, checkpoint:20, chain:3, …
-	NoReplace       bool                   `protobuf:"varint,17,opt,name=no_replace,json=noReplace,proto3" json:"no_replace,omitempty"`         // a dead server's place stays empty
+	NoReplace       bool                   `protobuf:"varint,17,opt,name=no_replace,json=noReplace,proto3" json:"no_replace,omitempty"`         // dead servers are not replaced
 	Coordinator     string                 `protobuf:"bytes,18,opt,name=coordinator,proto3" json:"coordinator,omitempty"`                       // the address at which processes join the job
-	Saving          *Saving                `protobuf:"bytes,19,opt,name=saving,proto3" json:"saving,omitempty"`                                 // absent: the strategy says how often a checkpoint is made, or makes none
+	Saving          *Saving                `protobuf:"bytes,19,opt,name=saving,proto3" json:"saving,omitempty"`                                 // absent: the strategy sets the checkpoint interval, or makes no checkpoints
 	RegistryAway    *Away                  `protobuf:"bytes,20,opt,name=registry_away,json=registryAway,proto3" json:"registry_away,omitempty"` // absent: the coordinator does not wait for its registry
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -257,12 +258,12 @@ func (x *StatusResponse) GetRegistryAway() *Away {
 	return nil
 }
 
-// Away says that the coordinator waits for its registry. Of processes a status has what was known when that began, and
-// of decisions those that are recorded.
+// Away describes how long the coordinator has waited for its registry. The status then shows the processes as last known
+// and the decisions as last recorded.
 type Away struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seconds       float64                `protobuf:"fixed64,1,opt,name=seconds,proto3" json:"seconds,omitempty"` // so far
-	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`           // the last try has failed; "": none has yet
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`           // error of the last attempt; "": none has failed yet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -320,18 +321,18 @@ type Process struct {
 	Incarnation   uint32                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`                            // starting, live, suspect, dead, or, of a slot, left
 	Clock         int64                  `protobuf:"varint,6,opt,name=clock,proto3" json:"clock,omitempty"`                           // worker: its clock; server: MinClock of its shards
-	Goroutines    int32                  `protobuf:"varint,7,opt,name=goroutines,proto3" json:"goroutines,omitempty"`                 // 0: not known
-	HeapBytes     int64                  `protobuf:"varint,8,opt,name=heap_bytes,json=heapBytes,proto3" json:"heap_bytes,omitempty"`  // of objects that live, or that are not collected yet; 0: not known
-	Draining      bool                   `protobuf:"varint,9,opt,name=draining,proto3" json:"draining,omitempty"`                     // a server that is to end, and hands over what it holds
-	From          int64                  `protobuf:"varint,10,opt,name=from,proto3" json:"from,omitempty"`                            // of a slot: the clock from which it takes part
-	Until         int64                  `protobuf:"varint,11,opt,name=until,proto3" json:"until,omitempty"`                          // of a slot: the clock from which it does not any more; 0: no end
-	KeptBytes     int64                  `protobuf:"varint,12,opt,name=kept_bytes,json=keptBytes,proto3" json:"kept_bytes,omitempty"` // of a worker: of updates that it keeps until they are in a checkpoint
-	Outage        *Outage                `protobuf:"bytes,13,opt,name=outage,proto3" json:"outage,omitempty"`                         // of a worker that goes on without some shards; absent: there is none
-	Unread        *int64                 `protobuf:"varint,14,opt,name=unread,proto3,oneof" json:"unread,omitempty"`                  // of a server: records of the update log that its shards' rows lack; absent: there is no such log, or it is not known
-	Host          string                 `protobuf:"bytes,15,opt,name=host,proto3" json:"host,omitempty"`                             // the name of the host that has started it; "": none has, or it is not connected
-	Shards        int32                  `protobuf:"varint,16,opt,name=shards,proto3" json:"shards,omitempty"`                        // of a server: how many it holds, or begins to hold
-	Bytes         int64                  `protobuf:"varint,17,opt,name=bytes,proto3" json:"bytes,omitempty"`                          // of a server: of their rows, as far as it has said
-	Drained       uint32                 `protobuf:"varint,18,opt,name=drained,proto3" json:"drained,omitempty"`                      // of a server's place: the newest incarnation of which others have taken over all
+	Goroutines    int32                  `protobuf:"varint,7,opt,name=goroutines,proto3" json:"goroutines,omitempty"`                 // 0: unknown
+	HeapBytes     int64                  `protobuf:"varint,8,opt,name=heap_bytes,json=heapBytes,proto3" json:"heap_bytes,omitempty"`  // size of live and not yet collected objects; 0: unknown
+	Draining      bool                   `protobuf:"varint,9,opt,name=draining,proto3" json:"draining,omitempty"`                     // the server is draining and will end
+	From          int64                  `protobuf:"varint,10,opt,name=from,proto3" json:"from,omitempty"`                            // of a slot: the first clock in which it participates
+	Until         int64                  `protobuf:"varint,11,opt,name=until,proto3" json:"until,omitempty"`                          // of a slot: the first clock in which it no longer participates; 0: no end
+	KeptBytes     int64                  `protobuf:"varint,12,opt,name=kept_bytes,json=keptBytes,proto3" json:"kept_bytes,omitempty"` // of a worker: bytes of updates that are not in a checkpoint yet
+	Outage        *Outage                `protobuf:"bytes,13,opt,name=outage,proto3" json:"outage,omitempty"`                         // of a worker: the unavailable shards that it continues without; absent: none
+	Unread        *int64                 `protobuf:"varint,14,opt,name=unread,proto3,oneof" json:"unread,omitempty"`                  // of a server: update log records that its shards have not applied; absent: no update log, or unknown
+	Host          string                 `protobuf:"bytes,15,opt,name=host,proto3" json:"host,omitempty"`                             // name of the host that started it; "": none, or disconnected
+	Shards        int32                  `protobuf:"varint,16,opt,name=shards,proto3" json:"shards,omitempty"`                        // of a server: shards that it holds or is about to hold
+	Bytes         int64                  `protobuf:"varint,17,opt,name=bytes,proto3" json:"bytes,omitempty"`                          // of a server: size of their rows, as last reported
+	Drained       uint32                 `protobuf:"varint,18,opt,name=drained,proto3" json:"drained,omitempty"`                      // newest incarnation of the server whose replicas other servers have all taken over
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -492,14 +493,14 @@ func (x *Process) GetDrained() uint32 {
 	return 0
 }
 
-// Saving is how often a checkpoint is made where the job chooses that itself.
+// Saving is the checkpoint interval if the job chooses it.
 type Saving struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	IntervalSeconds float64                `protobuf:"fixed64,1,opt,name=interval_seconds,json=intervalSeconds,proto3" json:"interval_seconds,omitempty"` // 0: not chosen yet
-	Why             string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`                                                  // in words
-	Failures        int64                  `protobuf:"varint,3,opt,name=failures,proto3" json:"failures,omitempty"`                                       // after which rows were taken from a checkpoint
-	RanSeconds      float64                `protobuf:"fixed64,4,opt,name=ran_seconds,json=ranSeconds,proto3" json:"ran_seconds,omitempty"`                // how long the job had been going on when it was chosen
-	Rows            *RowSaving             `protobuf:"bytes,5,opt,name=rows,proto3" json:"rows,omitempty"`                                                // absent: rows are not saved by themselves
+	Why             string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`                                                  // explanation for people
+	Failures        int64                  `protobuf:"varint,3,opt,name=failures,proto3" json:"failures,omitempty"`                                       // failures after which rows were read from a checkpoint
+	RanSeconds      float64                `protobuf:"fixed64,4,opt,name=ran_seconds,json=ranSeconds,proto3" json:"ran_seconds,omitempty"`                // age of the job when the interval was chosen
+	Rows            *RowSaving             `protobuf:"bytes,5,opt,name=rows,proto3" json:"rows,omitempty"`                                                // absent: rows are not saved individually
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -569,12 +570,12 @@ func (x *Saving) GetRows() *RowSaving {
 	return nil
 }
 
-// Outage says what a worker goes on without.
+// Outage lists the unavailable shards that a worker continues without.
 type Outage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Shards        []int32                `protobuf:"varint,1,rep,packed,name=shards,proto3" json:"shards,omitempty"`                       // that are out for it
-	Seconds       float64                `protobuf:"fixed64,2,opt,name=seconds,proto3" json:"seconds,omitempty"`                           // since some are
-	QueuedBytes   int64                  `protobuf:"varint,3,opt,name=queued_bytes,json=queuedBytes,proto3" json:"queued_bytes,omitempty"` // of updates that are queued for them
+	Shards        []int32                `protobuf:"varint,1,rep,packed,name=shards,proto3" json:"shards,omitempty"`                       // unavailable shards
+	Seconds       float64                `protobuf:"fixed64,2,opt,name=seconds,proto3" json:"seconds,omitempty"`                           // duration of the outage
+	QueuedBytes   int64                  `protobuf:"varint,3,opt,name=queued_bytes,json=queuedBytes,proto3" json:"queued_bytes,omitempty"` // size of the updates queued for them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -670,17 +671,17 @@ type ViewResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"` // views are totally ordered by it
 	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	Cut           int64                  `protobuf:"varint,3,opt,name=cut,proto3" json:"cut,omitempty"`         // the clock that this generation began at
+	Cut           int64                  `protobuf:"varint,3,opt,name=cut,proto3" json:"cut,omitempty"`         // the clock at which this generation started
 	End           int64                  `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`         // no update of a clock ≥ end is ever applied; 0: no end yet
 	Durable       int64                  `protobuf:"varint,5,opt,name=durable,proto3" json:"durable,omitempty"` // the newest published checkpoint's cut
-	Named         int64                  `protobuf:"varint,12,opt,name=named,proto3" json:"named,omitempty"`    // a cut beside those of the strategy's interval; 0: none
+	Named         int64                  `protobuf:"varint,12,opt,name=named,proto3" json:"named,omitempty"`    // an additional cut outside of the strategy's interval; 0: none
 	Done          bool                   `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
 	Tables        []*Table               `protobuf:"bytes,7,rep,name=tables,proto3" json:"tables,omitempty"`
 	Shards        []*Shard               `protobuf:"bytes,8,rep,name=shards,proto3" json:"shards,omitempty"`         // shard i is entry i
 	Slots         []*Slot                `protobuf:"bytes,9,rep,name=slots,proto3" json:"slots,omitempty"`           // slot i is entry i
-	Tentative     bool                   `protobuf:"varint,13,opt,name=tentative,proto3" json:"tentative,omitempty"` // end may still be taken back: every slot stops there, and one of them evaluates the model
-	Pause         bool                   `protobuf:"varint,10,opt,name=pause,proto3" json:"pause,omitempty"`         // no slot ends a clock until it is decided where the job ends, or who takes part
-	Roster        uint64                 `protobuf:"varint,11,opt,name=roster,proto3" json:"roster,omitempty"`       // changes of the slots' spans so far
+	Tentative     bool                   `protobuf:"varint,13,opt,name=tentative,proto3" json:"tentative,omitempty"` // end may still be withdrawn: every slot stops there, and one of them evaluates the model
+	Pause         bool                   `protobuf:"varint,10,opt,name=pause,proto3" json:"pause,omitempty"`         // no slot ends a clock until the job's end, or its participants, are decided
+	Roster        uint64                 `protobuf:"varint,11,opt,name=roster,proto3" json:"roster,omitempty"`       // number of changes to membership intervals
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -819,10 +820,10 @@ type Table struct {
 	Sparse        bool                   `protobuf:"varint,7,opt,name=sparse,proto3" json:"sparse,omitempty"`
 	Evict         int64                  `protobuf:"varint,8,opt,name=evict,proto3" json:"evict,omitempty"`                         // sparse: a row not updated for that number of clocks is dropped; 0: never
 	NonFinite     string                 `protobuf:"bytes,9,opt,name=non_finite,json=nonFinite,proto3" json:"non_finite,omitempty"` // updates with NaN or Inf: "" (refused) or allow
-	Distance      string                 `protobuf:"bytes,10,opt,name=distance,proto3" json:"distance,omitempty"`                   // what priority of scar goes by: "" (l2), tv, labels or none
-	Whole         bool                   `protobuf:"varint,11,opt,name=whole,proto3" json:"whole,omitempty"`                        // dense: it is one unit, all on one shard
-	Shard         int32                  `protobuf:"varint,12,opt,name=shard,proto3" json:"shard,omitempty"`                        // whole: the shard that it is on
-	Combine       string                 `protobuf:"bytes,13,opt,name=combine,proto3" json:"combine,omitempty"`                     // "": the rule runs for each slot's update of a clock; sum, mean, weighted: once for all
+	Distance      string                 `protobuf:"bytes,10,opt,name=distance,proto3" json:"distance,omitempty"`                   // distance that determines the priority of scar: "" (l2), tv, labels or none
+	Whole         bool                   `protobuf:"varint,11,opt,name=whole,proto3" json:"whole,omitempty"`                        // dense: the table is one unit on one shard
+	Shard         int32                  `protobuf:"varint,12,opt,name=shard,proto3" json:"shard,omitempty"`                        // whole: the table's shard
+	Combine       string                 `protobuf:"bytes,13,opt,name=combine,proto3" json:"combine,omitempty"`                     // "": the rule runs for each slot's update of a clock; sum, mean, weighted: once for all of them together
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -948,7 +949,7 @@ func (x *Table) GetCombine() string {
 	return ""
 }
 
-// Rule says how an update changes a row. Settings that a rule does not have are
+// Rule defines how an update changes a row. Settings that a rule does not have are
 // 0.
 type Rule struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -956,7 +957,7 @@ type Rule struct {
 	Rate          float64                `protobuf:"fixed64,2,opt,name=rate,proto3" json:"rate,omitempty"`                             // the learning rate at clock 0; all but add
 	Schedule      string                 `protobuf:"bytes,3,opt,name=schedule,proto3" json:"schedule,omitempty"`                       // const (or empty), sqrt or step
 	Every         int64                  `protobuf:"varint,4,opt,name=every,proto3" json:"every,omitempty"`                            // step: clocks between two reductions
-	Factor        float64                `protobuf:"fixed64,5,opt,name=factor,proto3" json:"factor,omitempty"`                         // step: what the rate is multiplied with
+	Factor        float64                `protobuf:"fixed64,5,opt,name=factor,proto3" json:"factor,omitempty"`                         // step: factor of each reduction
 	Momentum      float64                `protobuf:"fixed64,6,opt,name=momentum,proto3" json:"momentum,omitempty"`                     // momentum and nesterov
 	Beta1         float64                `protobuf:"fixed64,7,opt,name=beta1,proto3" json:"beta1,omitempty"`                           // adam
 	Beta2         float64                `protobuf:"fixed64,8,opt,name=beta2,proto3" json:"beta2,omitempty"`                           // adam
@@ -965,8 +966,8 @@ type Rule struct {
 	L1            float64                `protobuf:"fixed64,11,opt,name=l1,proto3" json:"l1,omitempty"`                                // ftrl
 	L2            float64                `protobuf:"fixed64,12,opt,name=l2,proto3" json:"l2,omitempty"`                                // ftrl
 	Decay         float64                `protobuf:"fixed64,13,opt,name=decay,proto3" json:"decay,omitempty"`                          // weight decay
-	ClipValue     float64                `protobuf:"fixed64,14,opt,name=clip_value,json=clipValue,proto3" json:"clip_value,omitempty"` // bound of each value of an update; 0: none
-	ClipNorm      float64                `protobuf:"fixed64,15,opt,name=clip_norm,json=clipNorm,proto3" json:"clip_norm,omitempty"`    // bound of each row's Euclidean norm in an update; 0: none
+	ClipValue     float64                `protobuf:"fixed64,14,opt,name=clip_value,json=clipValue,proto3" json:"clip_value,omitempty"` // limit of each value of an update; 0: none
+	ClipNorm      float64                `protobuf:"fixed64,15,opt,name=clip_norm,json=clipNorm,proto3" json:"clip_norm,omitempty"`    // limit of each row's Euclidean norm in an update; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1106,7 +1107,7 @@ func (x *Rule) GetClipNorm() float64 {
 	return 0
 }
 
-// Init says what rows hold before the first update.
+// Init defines the rows before the first update.
 type Init struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // zeros (or empty), uniform or normal
@@ -1159,22 +1160,22 @@ func (x *Init) GetScale() float64 {
 	return 0
 }
 
-// Shard says who holds a shard: its chain. Updates enter at the head, and count
+// Shard is a shard's chain of servers. Updates enter at the head and are committed
 // once all members have them.
 type Shard struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
-	Server      int32                  `protobuf:"varint,1,opt,name=server,proto3" json:"server,omitempty"`           // the head; -1: nobody
+	Server      int32                  `protobuf:"varint,1,opt,name=server,proto3" json:"server,omitempty"`           // the head; -1: none
 	Incarnation uint32                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // of the head's process
-	Addr        string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`                // the head's
-	Epoch       uint64                 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`             // grows with every change of the chain
-	Base        []int64                `protobuf:"varint,5,rep,packed,name=base,proto3" json:"base,omitempty"`        // the applied vector this epoch starts with, where rows were lost
-	Lost        bool                   `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`               // this epoch began with the shard's rows lost, or with what its former head alone had
-	Since       uint64                 `protobuf:"varint,7,opt,name=since,proto3" json:"since,omitempty"`             // as a Holder's, of the head
-	Followers   []*Holder              `protobuf:"bytes,8,rep,name=followers,proto3" json:"followers,omitempty"`      // the rest of the chain in its order; the last is the tail
-	Joining     *Holder                `protobuf:"bytes,9,opt,name=joining,proto3" json:"joining,omitempty"`          // absent: nobody copies the shard from the tail now
-	Restored    bool                   `protobuf:"varint,11,opt,name=restored,proto3" json:"restored,omitempty"`      // this epoch began with the rows of the cut durable, and workers send again what came after
-	Yields      bool                   `protobuf:"varint,10,opt,name=yields,proto3" json:"yields,omitempty"`          // the head is about to be dropped, and takes in nothing more
-	// files of the running checkpoint that this epoch began with, oldest first
+	Addr        string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`                // of the head
+	Epoch       uint64                 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`             // increases with every change of the chain
+	Base        []int64                `protobuf:"varint,5,rep,packed,name=base,proto3" json:"base,omitempty"`        // the applied vector at the start of this epoch, if rows were lost
+	Lost        bool                   `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`               // this epoch started without the shard's rows, or only with those of its former head
+	Since       uint64                 `protobuf:"varint,7,opt,name=since,proto3" json:"since,omitempty"`             // like Holder.since, of the head
+	Followers   []*Holder              `protobuf:"bytes,8,rep,name=followers,proto3" json:"followers,omitempty"`      // the rest of the chain in order; the last is the tail
+	Joining     *Holder                `protobuf:"bytes,9,opt,name=joining,proto3" json:"joining,omitempty"`          // absent: no replica is copying the shard from the tail
+	Restored    bool                   `protobuf:"varint,11,opt,name=restored,proto3" json:"restored,omitempty"`      // this epoch started with the rows of the cut durable, and workers resend later updates
+	Yields      bool                   `protobuf:"varint,10,opt,name=yields,proto3" json:"yields,omitempty"`          // the head will be removed and accepts no more updates
+	// files of the partial checkpoint that this epoch started with, oldest first
 	Saved         []*SavedFile `protobuf:"bytes,12,rep,name=saved,proto3" json:"saved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1297,7 +1298,7 @@ func (x *Shard) GetSaved() []*SavedFile {
 // Holder is a server that holds a replica of a shard.
 type Holder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Server        int32                  `protobuf:"varint,1,opt,name=server,proto3" json:"server,omitempty"`           // -1: nobody
+	Server        int32                  `protobuf:"varint,1,opt,name=server,proto3" json:"server,omitempty"`           // -1: none
 	Incarnation   uint32                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // of the server's process
 	Addr          string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`
 	Since         uint64                 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"` // the revision of the view that made it a holder
@@ -1363,16 +1364,16 @@ func (x *Holder) GetSince() uint64 {
 	return 0
 }
 
-// Slot says which incarnation of a slot may speak, and from which clock.
+// Slot names the incarnation that speaks for a slot, and its first clock.
 type Slot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Incarnation   uint32                 `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // 0: never taken
-	Decided       bool                   `protobuf:"varint,2,opt,name=decided,proto3" json:"decided,omitempty"`         // the fate of the older incarnations' last clock is decided
+	Decided       bool                   `protobuf:"varint,2,opt,name=decided,proto3" json:"decided,omitempty"`         // the last clock of older incarnations is decided
 	Start         int64                  `protobuf:"varint,3,opt,name=start,proto3" json:"start,omitempty"`
-	Settled       bool                   `protobuf:"varint,4,opt,name=settled,proto3" json:"settled,omitempty"` // every shard has carried the decision out
-	From          int64                  `protobuf:"varint,5,opt,name=from,proto3" json:"from,omitempty"`       // the first clock in which the slot takes part
-	Until         int64                  `protobuf:"varint,6,opt,name=until,proto3" json:"until,omitempty"`     // the first in which it does not any more; 0: no end
-	Left          bool                   `protobuf:"varint,7,opt,name=left,proto3" json:"left,omitempty"`       // it has done its last clock
+	Settled       bool                   `protobuf:"varint,4,opt,name=settled,proto3" json:"settled,omitempty"` // every shard has executed the decision
+	From          int64                  `protobuf:"varint,5,opt,name=from,proto3" json:"from,omitempty"`       // the first clock in which the slot participates
+	Until         int64                  `protobuf:"varint,6,opt,name=until,proto3" json:"until,omitempty"`     // the first clock in which it no longer participates; 0: no end
+	Left          bool                   `protobuf:"varint,7,opt,name=left,proto3" json:"left,omitempty"`       // the slot has finished its last clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1502,7 +1503,7 @@ func (x *FaultRequest) GetSpec() string {
 
 type FaultResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Accepted      string                 `protobuf:"bytes,1,opt,name=accepted,proto3" json:"accepted,omitempty"` // what will happen, in words
+	Accepted      string                 `protobuf:"bytes,1,opt,name=accepted,proto3" json:"accepted,omitempty"` // description of what will happen
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1546,9 +1547,9 @@ func (x *FaultResponse) GetAccepted() string {
 
 type ScaleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Workers       int32                  `protobuf:"varint,1,opt,name=workers,proto3" json:"workers,omitempty"`    // how many are to take part; 0: leave says it
+	Workers       int32                  `protobuf:"varint,1,opt,name=workers,proto3" json:"workers,omitempty"`    // desired number of workers; 0: see leave
 	Leave         []int32                `protobuf:"varint,2,rep,packed,name=leave,proto3" json:"leave,omitempty"` // slots that leave
-	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`              // from this clock on, or nothing changes; 0: from the next that no slot has begun
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`              // clock of the change; it fails if that has started. 0: the next clock that no slot has started
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1606,7 +1607,7 @@ func (x *ScaleRequest) GetAt() int64 {
 
 type ScaleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Accepted      string                 `protobuf:"bytes,1,opt,name=accepted,proto3" json:"accepted,omitempty"` // what will happen, in words
+	Accepted      string                 `protobuf:"bytes,1,opt,name=accepted,proto3" json:"accepted,omitempty"` // description of what will happen
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1650,8 +1651,8 @@ func (x *ScaleResponse) GetAccepted() string {
 
 type DrainRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Who           string                 `protobuf:"bytes,1,opt,name=who,proto3" json:"who,omitempty"`                            // server:N, or the name of a host
-	NoticeMs      int64                  `protobuf:"varint,2,opt,name=notice_ms,json=noticeMs,proto3" json:"notice_ms,omitempty"` // how long they have, then they end anyway; 0: as long as it takes, or as the host was told
+	Who           string                 `protobuf:"bytes,1,opt,name=who,proto3" json:"who,omitempty"`                            // server:N, or a host's name
+	NoticeMs      int64                  `protobuf:"varint,2,opt,name=notice_ms,json=noticeMs,proto3" json:"notice_ms,omitempty"` // time limit, after which they end anyway; 0: no limit, or the host's own notice
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1702,7 +1703,7 @@ func (x *DrainRequest) GetNoticeMs() int64 {
 
 type DrainResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Places        []*Drained             `protobuf:"bytes,1,rep,name=places,proto3" json:"places,omitempty"` // that are to end
+	Places        []*Drained             `protobuf:"bytes,1,rep,name=places,proto3" json:"places,omitempty"` // processes that will end
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1744,7 +1745,7 @@ func (x *DrainResponse) GetPlaces() []*Drained {
 	return nil
 }
 
-// Drained is a place whose process is to end.
+// Drained identifies a process that will end.
 type Drained struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"` // server or worker
@@ -1877,7 +1878,7 @@ func (*StopResponse) Descriptor() ([]byte, []int) {
 	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{22}
 }
 
-// SavedFile is a file of rows in the run's folder of checkpoints.
+// SavedFile is a file of rows in the run's checkpoint directory.
 type SavedFile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	File          string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
@@ -1938,16 +1939,16 @@ func (x *SavedFile) GetCrc() uint32 {
 	return 0
 }
 
-// RowSaving is what became of rows that are saved by themselves, of the job so far.
+// RowSaving has the statistics of individually saved rows for the job so far.
 type RowSaving struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bytes         int64                  `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`                                       // of the files that were written
-	PausedSeconds float64                `protobuf:"fixed64,2,opt,name=paused_seconds,json=pausedSeconds,proto3" json:"paused_seconds,omitempty"` // for which training stood while rows were chosen, over all shards
-	Restored      int64                  `protobuf:"varint,3,opt,name=restored,proto3" json:"restored,omitempty"`                                 // lost rows that came back as last saved
+	Bytes         int64                  `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`                                       // size of the written files
+	PausedSeconds float64                `protobuf:"fixed64,2,opt,name=paused_seconds,json=pausedSeconds,proto3" json:"paused_seconds,omitempty"` // time for which training paused to select rows, over all shards
+	Restored      int64                  `protobuf:"varint,3,opt,name=restored,proto3" json:"restored,omitempty"`                                 // lost rows that were restored as last saved
 	Initial       int64                  `protobuf:"varint,4,opt,name=initial,proto3" json:"initial,omitempty"`                                   // lost rows that were never saved
-	AgeClocks     int64                  `protobuf:"varint,5,opt,name=age_clocks,json=ageClocks,proto3" json:"age_clocks,omitempty"`              // for how many clocks these had not been saved, all together
-	Oldest        int64                  `protobuf:"varint,6,opt,name=oldest,proto3" json:"oldest,omitempty"`                                     // the most of any
-	PartlyLost    int64                  `protobuf:"varint,7,opt,name=partly_lost,json=partlyLost,proto3" json:"partly_lost,omitempty"`           // updates that some of these rows lack and others do not
+	AgeClocks     int64                  `protobuf:"varint,5,opt,name=age_clocks,json=ageClocks,proto3" json:"age_clocks,omitempty"`              // total age of these rows in clocks since they were saved
+	Oldest        int64                  `protobuf:"varint,6,opt,name=oldest,proto3" json:"oldest,omitempty"`                                     // maximum age of a row
+	PartlyLost    int64                  `protobuf:"varint,7,opt,name=partly_lost,json=partlyLost,proto3" json:"partly_lost,omitempty"`           // updates that some of these rows have and others lack
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2241,34 +2242,37 @@ func file_internal_proc_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_internal_proc_control_v1_control_proto_rawDescData
 }
 
-var file_internal_proc_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
-var file_internal_proc_control_v1_control_proto_goTypes = []any{
-	(*StatusRequest)(nil),  // 0: perdure.control.v1.StatusRequest
-	(*StatusResponse)(nil), // 1: perdure.control.v1.StatusResponse
-	(*Away)(nil),           // 2: perdure.control.v1.Away
-	(*Process)(nil),        // 3: perdure.control.v1.Process
-	(*Saving)(nil),         // 4: perdure.control.v1.Saving
-	(*Outage)(nil),         // 5: perdure.control.v1.Outage
-	(*ViewRequest)(nil),    // 6: perdure.control.v1.ViewRequest
-	(*ViewResponse)(nil),   // 7: perdure.control.v1.ViewResponse
-	(*Table)(nil),          // 8: perdure.control.v1.Table
-	(*Rule)(nil),           // 9: perdure.control.v1.Rule
-	(*Init)(nil),           // 10: perdure.control.v1.Init
-	(*Shard)(nil),          // 11: perdure.control.v1.Shard
-	(*Holder)(nil),         // 12: perdure.control.v1.Holder
-	(*Slot)(nil),           // 13: perdure.control.v1.Slot
-	(*FaultRequest)(nil),   // 14: perdure.control.v1.FaultRequest
-	(*FaultResponse)(nil),  // 15: perdure.control.v1.FaultResponse
-	(*ScaleRequest)(nil),   // 16: perdure.control.v1.ScaleRequest
-	(*ScaleResponse)(nil),  // 17: perdure.control.v1.ScaleResponse
-	(*DrainRequest)(nil),   // 18: perdure.control.v1.DrainRequest
-	(*DrainResponse)(nil),  // 19: perdure.control.v1.DrainResponse
-	(*Drained)(nil),        // 20: perdure.control.v1.Drained
-	(*StopRequest)(nil),    // 21: perdure.control.v1.StopRequest
-	(*StopResponse)(nil),   // 22: perdure.control.v1.StopResponse
-	(*SavedFile)(nil),      // 23: perdure.control.v1.SavedFile
-	(*RowSaving)(nil),      // 24: perdure.control.v1.RowSaving
-}
+var (
+	file_internal_proc_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+	file_internal_proc_control_v1_control_proto_goTypes  = []any{
+		(*StatusRequest)(nil),  // 0: perdure.control.v1.StatusRequest
+		(*StatusResponse)(nil), // 1: perdure.control.v1.StatusResponse
+		(*Away)(nil),           // 2: perdure.control.v1.Away
+		(*Process)(nil),        // 3: perdure.control.v1.Process
+		(*Saving)(nil),         // 4: perdure.control.v1.Saving
+		(*Outage)(nil),         // 5: perdure.control.v1.Outage
+		(*ViewRequest)(nil),    // 6: perdure.control.v1.ViewRequest
+		(*ViewResponse)(nil),   // 7: perdure.control.v1.ViewResponse
+		(*Table)(nil),          // 8: perdure.control.v1.Table
+		(*Rule)(nil),           // 9: perdure.control.v1.Rule
+		(*Init)(nil),           // 10: perdure.control.v1.Init
+		(*Shard)(nil),          // 11: perdure.control.v1.Shard
+		(*Holder)(nil),         // 12: perdure.control.v1.Holder
+		(*Slot)(nil),           // 13: perdure.control.v1.Slot
+		(*FaultRequest)(nil),   // 14: perdure.control.v1.FaultRequest
+		(*FaultResponse)(nil),  // 15: perdure.control.v1.FaultResponse
+		(*ScaleRequest)(nil),   // 16: perdure.control.v1.ScaleRequest
+		(*ScaleResponse)(nil),  // 17: perdure.control.v1.ScaleResponse
+		(*DrainRequest)(nil),   // 18: perdure.control.v1.DrainRequest
+		(*DrainResponse)(nil),  // 19: perdure.control.v1.DrainResponse
+		(*Drained)(nil),        // 20: perdure.control.v1.Drained
+		(*StopRequest)(nil),    // 21: perdure.control.v1.StopRequest
+		(*StopResponse)(nil),   // 22: perdure.control.v1.StopResponse
+		(*SavedFile)(nil),      // 23: perdure.control.v1.SavedFile
+		(*RowSaving)(nil),      // 24: perdure.control.v1.RowSaving
+	}
+)
+
 var file_internal_proc_control_v1_control_proto_depIdxs = []int32{
 	3,  // 0: perdure.control.v1.StatusResponse.processes:type_name -> perdure.control.v1.Process
 	4,  // 1: perdure.control.v1.StatusResponse.saving:type_name -> perdure.control.v1.Saving

@@ -1,9 +1,10 @@
-// Package authority issues, renews and revokes the certificates and tokens of a job. It is for the command line of
-// a person; processes of a job only use what it has made (package keys).
+// Package authority issues, renews and revokes the certificates and tokens of a job. It is used by people on the
+// command line. Processes of a job only use the resulting files (package keys).
 //
-// One folder has it all: ca with the key that signs, which need not be on any machine of the job, and a folder for each
-// who gets keys, to be copied to where that one runs. Their names are the roles', or ROLE-NAME for more of a role.
-// Files are replaced as a whole, so a process that reads them while they are made anew finds the old or the new.
+// An authority is a directory. Its subdirectory ca has the signing key, which does not need to be on any machine of the
+// job. Each holder of keys has another subdirectory, to be copied to the holder's machine. Subdirectories are named
+// ROLE, or ROLE-NAME for further holders of a role. Files are replaced atomically, so a concurrent reader finds the old
+// or the new version.
 package authority
 
 import (
@@ -29,15 +30,14 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// How long certificates are good for unless somebody says otherwise, and how long before now they begin to be: clocks
-// of machines differ.
+// The default lifetimes of certificates, and how far their start is backdated, because the clocks of machines differ.
 const (
-	DefaultGood = 365 * 24 * time.Hour
-	rootGood    = 10 * DefaultGood
-	early       = 5 * time.Minute
+	DefaultGood  = 365 * 24 * time.Hour
+	rootLifetime = 10 * DefaultGood
+	backdate     = 5 * time.Minute
 )
 
-// Days is a number of days; the longest Duration where none is as long.
+// Days returns n days, or the longest Duration if n days would overflow.
 func Days(n int) time.Duration {
 	const day = 24 * time.Hour
 	if n > int(math.MaxInt64/day) {
@@ -46,13 +46,13 @@ func Days(n int) time.Duration {
 	return time.Duration(max(n, -1)) * day
 }
 
-// root is the folder of what signs, and its files.
+// root is the subdirectory of the signing key, and keyFile the key's file.
 const (
 	root    = "ca"
 	keyFile = "key.pem"
 )
 
-// Authority is a folder of keys, opened to make more.
+// Authority is a directory of keys, opened to issue more.
 type Authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -60,19 +60,20 @@ type Authority struct {
 	now  func() time.Time
 }
 
-// Holder is the holder of a certificate that the authority has signed, or of a token.
+// Holder describes a certificate that the authority has signed, or a token, and its holder.
 type Holder struct {
 	keys.Identity
-	Folder string // "": it is a token, or a certificate that a newer one has replaced
+	Folder string // "" for a token, and for a certificate that was replaced by a newer one
 	Serial *big.Int
 	From   time.Time
 	Until  time.Time
 	Token  bool
-	// Revoked says that nobody takes the certificate any more.
+	// Revoked reports whether the certificate or token is revoked.
 	Revoked bool
 }
 
-// folderName names the folder of an identity's keys. Commands that renew and revoke take this name.
+// folderName returns the name of the directory with an identity's keys. The commands that renew and revoke use this
+// name.
 func folderName(who keys.Identity) string {
 	if who.Name == string(who.Role) {
 		return who.Name
@@ -80,13 +81,13 @@ func folderName(who keys.Identity) string {
 	return string(who.Role) + "-" + who.Name
 }
 
-// New makes an authority in a new folder, and the keys of one holder of each role. If it fails it leaves nothing
-// behind.
+// New creates an authority in a new directory, and the keys of one holder of each role. On failure it removes
+// everything that it created.
 func New(dir, job string, good time.Duration, now func() time.Time) (list []Holder, err error) {
 	if err := (keys.Identity{Domain: job, Role: keys.Worker, Name: "worker"}).Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
-	if err := checkGood(good); err != nil {
+	if err := checkLifetime(good); err != nil {
 		return nil, err
 	}
 	names, err := os.ReadDir(dir)
@@ -98,7 +99,7 @@ func New(dir, job string, good time.Duration, now func() time.Time) (list []Hold
 		return nil, err
 	}
 	switch err := os.Mkdir(filepath.Join(dir, root), 0o700); {
-	case errors.Is(err, fs.ErrExist): // another command has just made it
+	case errors.Is(err, fs.ErrExist): // another command has just created it
 		return nil, notEmpty(dir)
 	case err != nil:
 		return nil, err
@@ -116,11 +117,11 @@ func New(dir, job string, good time.Duration, now func() time.Time) (list []Hold
 }
 
 func notEmpty(dir string) error {
-	return fmt.Errorf("%w: %s is not empty; name a new folder, or write perdure keys renew %s", perdure.ErrUsage, dir,
+	return fmt.Errorf("%w: %s is not empty; name a new directory, or run perdure keys renew %s", perdure.ErrUsage, dir,
 		dir)
 }
 
-// folders are the names of the folders that New makes for holders.
+// folders returns the names of the directories that New creates for holders.
 func folders() (names []string) {
 	for _, role := range keys.Roles {
 		names = append(names, string(role))
@@ -128,9 +129,9 @@ func folders() (names []string) {
 	return names
 }
 
-// fill makes all that is in a new folder.
+// fill creates the contents of a new directory.
 func (a *Authority) fill(job string, good time.Duration) (list []Holder, err error) {
-	if err := a.begin(job); err != nil {
+	if err := a.createRoot(job); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(a.dir, root, keys.SecretFile)
@@ -151,16 +152,16 @@ func (a *Authority) fill(job string, good time.Duration) (list []Holder, err err
 	return list, nil
 }
 
-// checkGood refuses keys that would be good for no time, or longer than the authority.
-func checkGood(good time.Duration) error {
-	if good <= 0 || good > rootGood {
-		return fmt.Errorf("%w: keys that are good for %v; choose up to %v", perdure.ErrUsage, good, rootGood)
+// checkLifetime checks that a lifetime is positive and not longer than the authority's.
+func checkLifetime(good time.Duration) error {
+	if good <= 0 || good > rootLifetime {
+		return fmt.Errorf("%w: invalid lifetime %v; choose up to %v", perdure.ErrUsage, good, rootLifetime)
 	}
 	return nil
 }
 
-// begin draws the key that signs.
-func (a *Authority) begin(job string) error {
+// createRoot generates the signing key and its certificate.
+func (a *Authority) createRoot(job string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -169,7 +170,7 @@ func (a *Authority) begin(job string) error {
 	t := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: "perdure " + job},
 		URIs:      []*url.URL{{Scheme: "spiffe", Host: job}},
-		NotBefore: at.Add(-early), NotAfter: at.Add(rootGood),
+		NotBefore: at.Add(-backdate), NotAfter: at.Add(rootLifetime),
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true,
 		MaxPathLenZero: true,
 	}
@@ -189,12 +190,12 @@ func (a *Authority) begin(job string) error {
 		write(filepath.Join(a.dir, root, keys.CAFile), 0o644, block("CERTIFICATE", der)))
 }
 
-// Open opens a folder that New has made.
+// Open opens a directory that New has created.
 func Open(dir string, now func() time.Time) (*Authority, error) {
 	a := &Authority{dir: dir, now: now}
 	text, err := os.ReadFile(filepath.Join(dir, root, keys.CAFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s has no folder %s: it is not one that perdure keys new has made",
+		return nil, fmt.Errorf("%w: %s has no directory %s; create the keys with perdure keys new",
 			perdure.ErrUsage, dir,
 			root)
 	}
@@ -205,7 +206,7 @@ func Open(dir string, now func() time.Time) (*Authority, error) {
 		return nil, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, filepath.Join(dir, root, keys.CAFile), err)
 	}
 	if text, err = os.ReadFile(filepath.Join(dir, root, keyFile)); err != nil {
-		return nil, fmt.Errorf("%w: the key that signs: %w", perdure.ErrUsage, err)
+		return nil, fmt.Errorf("%w: the signing key: %w", perdure.ErrUsage, err)
 	}
 	key, err := parsed(text, x509.ParsePKCS8PrivateKey)
 	if err != nil {
@@ -220,7 +221,7 @@ func Open(dir string, now func() time.Time) (*Authority, error) {
 	return a, nil
 }
 
-// domain is whose keys they are.
+// domain returns the trust domain of the keys.
 func (a *Authority) domain() string {
 	if len(a.cert.URIs) == 0 {
 		return ""
@@ -228,13 +229,13 @@ func (a *Authority) domain() string {
 	return a.cert.URIs[0].Host
 }
 
-// Issue makes keys for somebody, or new ones in place of those that there are.
+// Issue creates keys for a holder, replacing existing ones.
 func (a *Authority) Issue(role keys.Role, name string, good time.Duration) (h Holder, err error) {
 	who := keys.Identity{Domain: a.domain(), Role: role, Name: name}
 	if err := who.Validate(); err != nil {
 		return h, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
-	if err := checkGood(good); err != nil {
+	if err := checkLifetime(good); err != nil {
 		return h, err
 	}
 	err = a.change(func(r *record) error {
@@ -244,7 +245,7 @@ func (a *Authority) Issue(role keys.Role, name string, good time.Duration) (h Ho
 	return h, err
 }
 
-// issue makes keys. It records the certificate before it writes it: a certificate that exists can be revoked.
+// issue creates keys. It records the certificate before writing it, so that every existing certificate can be revoked.
 func (a *Authority) issue(r *record, who keys.Identity, good time.Duration) (h Holder, err error) {
 	identity, cert, err := a.sign(who, good)
 	if err != nil {
@@ -261,24 +262,24 @@ func (a *Authority) issue(r *record, who keys.Identity, good time.Duration) (h H
 	}
 	role := who.Role
 	for _, name := range []string{keys.CAFile, keys.RevokedFile} {
-		if err := a.hand(name, h.Folder, 0o644); err != nil {
+		if err := a.copyTo(name, h.Folder, 0o644); err != nil {
 			return h, err
 		}
 	}
 	if role != keys.Viewer {
-		if err := a.hand(keys.SecretFile, h.Folder, 0o600); err != nil {
+		if err := a.copyTo(keys.SecretFile, h.Folder, 0o600); err != nil {
 			return h, err
 		}
 	}
 	if role == keys.Server || role == keys.Coordinator {
-		if err := a.hand(keys.SecretFile+keys.ServersExt, h.Folder, 0o600); err != nil {
+		if err := a.copyTo(keys.SecretFile+keys.ServersExt, h.Folder, 0o600); err != nil {
 			return h, err
 		}
 	}
 	return h, write(filepath.Join(h.Folder, keys.IdentityFile), 0o600, identity)
 }
 
-// sign makes a key, and the certificate of who has it.
+// sign creates a key and its certificate.
 func (a *Authority) sign(who keys.Identity, good time.Duration) (identity []byte, cert *x509.Certificate, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -291,8 +292,8 @@ func (a *Authority) sign(who keys.Identity, good time.Duration) (identity []byte
 	}
 	t := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: who.String()}, URIs: []*url.URL{who.URL()},
-		DNSNames:  []string{string(who.Role)}, // for tools that insist on a name: perdure itself asks for the role
-		NotBefore: at.Add(-early), NotAfter: until, KeyUsage: x509.KeyUsageDigitalSignature,
+		DNSNames:  []string{string(who.Role)}, // for tools that require a name; Perdure itself checks the role
+		NotBefore: at.Add(-backdate), NotAfter: until, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
 	}
@@ -307,18 +308,19 @@ func (a *Authority) sign(who keys.Identity, good time.Duration) (identity []byte
 	return append(block("CERTIFICATE", der), block("PRIVATE KEY", private)...), cert, err
 }
 
-// Token makes a token for a tool that cannot show a certificate. text is to be shown, and to be kept secret.
+// Token creates a token for a tool that cannot present a certificate. The text is what the tool presents; it must be
+// kept secret.
 func (a *Authority) Token(role keys.Role, name string, good time.Duration) (t *Token, text string, err error) {
 	at := a.now()
 	t = &Token{
 		Identity: keys.Identity{Domain: a.domain(), Role: role, Name: name}, Serial: serial(),
-		From: at.Add(-early).UTC().Truncate(time.Second), Until: at.Add(good).UTC().Truncate(time.Second),
+		From: at.Add(-backdate).UTC().Truncate(time.Second), Until: at.Add(good).UTC().Truncate(time.Second),
 	}
 	if err := t.Validate(); err != nil {
 		return nil, "", fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
 	if good < time.Second || good > DefaultGood {
-		return nil, "", fmt.Errorf("%w: a token that is good for %v; choose a second to %v", perdure.ErrUsage, good,
+		return nil, "", fmt.Errorf("%w: invalid lifetime %v of a token; choose 1s to %v", perdure.ErrUsage, good,
 			DefaultGood)
 	}
 	if err := a.change(func(r *record) error {
@@ -333,8 +335,8 @@ func (a *Authority) Token(role keys.Role, name string, good time.Duration) (t *T
 	return t, text, err
 }
 
-// hand gives a holder a copy of a file.
-func (a *Authority) hand(name, folder string, mode os.FileMode) error {
+// copyTo copies a file to a holder's directory.
+func (a *Authority) copyTo(name, folder string, mode os.FileMode) error {
 	text, err := os.ReadFile(filepath.Join(a.dir, root, name))
 	if err != nil {
 		return err
@@ -342,10 +344,10 @@ func (a *Authority) hand(name, folder string, mode os.FileMode) error {
 	return write(filepath.Join(folder, name), mode, text)
 }
 
-// Renew makes new keys for all holders whose keys are not revoked, or for those that are named by their folders. What
-// they had stays good until it runs out, so that nobody is cut off who has not the new ones yet.
+// Renew issues new keys for the named holders, or for all whose keys are not revoked. The old keys stay valid until
+// they expire, so that holders without the new ones are not cut off.
 func (a *Authority) Renew(names []string, good time.Duration) (list []Holder, err error) {
-	if err := checkGood(good); err != nil {
+	if err := checkLifetime(good); err != nil {
 		return nil, err
 	}
 	err = a.change(func(r *record) error {
@@ -371,7 +373,7 @@ func (a *Authority) Renew(names []string, good time.Duration) (list []Holder, er
 	return list, err
 }
 
-// choose finds holders by the names of their folders; none: all.
+// choose finds holders by the names of their directories. Without names, it returns all.
 func choose(all []Holder, names []string) (chosen []Holder, err error) {
 	if len(names) == 0 {
 		return all, nil
@@ -387,11 +389,11 @@ func choose(all []Holder, names []string) (chosen []Holder, err error) {
 }
 
 func noKeys(name string) error {
-	return fmt.Errorf("%w: there are no keys %s; perdure keys ls shows those that there are", perdure.ErrUsage, name)
+	return fmt.Errorf("%w: keys %s do not exist; list the existing ones with perdure keys ls", perdure.ErrUsage, name)
 }
 
-// List returns the holders of keys, in the order of their folders, then everything else that the authority has signed
-// and that has not run out: certificates that newer ones have replaced, and tokens.
+// List returns the holders of keys in the order of their directories. Then follow all other certificates and tokens
+// that have not expired: replaced certificates, and tokens.
 func (a *Authority) List() (list []Holder, record Completeness, err error) {
 	r, err := a.load()
 	if err != nil {
@@ -413,7 +415,7 @@ func (a *Authority) List() (list []Holder, record Completeness, err error) {
 	return list, r.Completeness, nil
 }
 
-// holders returns the holders of the keys in folders.
+// holders returns the holders that have directories.
 func (a *Authority) holders() (list []Holder, err error) {
 	entries, err := os.ReadDir(a.dir)
 	if err != nil {
@@ -427,7 +429,7 @@ func (a *Authority) holders() (list []Holder, err error) {
 		folder := filepath.Join(a.dir, e.Name())
 		text, err := os.ReadFile(filepath.Join(folder, keys.IdentityFile))
 		if err != nil {
-			continue // it is no holder's
+			continue // not a holder's directory
 		}
 		cert, err := parsed(text, x509.ParseCertificate)
 		if err != nil {
@@ -452,7 +454,7 @@ func isRevoked(list []x509.RevocationListEntry, serial *big.Int) bool {
 	return slices.ContainsFunc(list, func(r x509.RevocationListEntry) bool { return r.SerialNumber.Cmp(serial) == 0 })
 }
 
-// revoked reads the list of what is revoked, and its number.
+// revoked reads the revocation list and its number.
 func (a *Authority) revoked() (list []x509.RevocationListEntry, number int64, err error) {
 	path := filepath.Join(a.dir, root, keys.RevokedFile)
 	text, err := os.ReadFile(path)
@@ -466,8 +468,8 @@ func (a *Authority) revoked() (list []x509.RevocationListEntry, number int64, er
 	return l.RevokedCertificateEntries, l.Number.Int64(), nil
 }
 
-// publish signs a list of what is revoked. It does not run out before the authority does: who has no newer one goes
-// by it.
+// publish signs a revocation list. It expires together with the authority, so a process without a newer list continues
+// to use it.
 func (a *Authority) publish(list []x509.RevocationListEntry, number int64) error {
 	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{
 		Number: big.NewInt(number), ThisUpdate: a.now(), NextUpdate: a.cert.NotAfter, RevokedCertificateEntries: list,
@@ -478,12 +480,12 @@ func (a *Authority) publish(list []x509.RevocationListEntry, number int64) error
 	return write(filepath.Join(a.dir, root, keys.RevokedFile), 0o644, block("X509 CRL", der))
 }
 
-// parsed reads the first part of a PEM file.
+// parsed parses the first block of a PEM file.
 func parsed[T any](text []byte, parse func([]byte) (T, error)) (T, error) {
 	b, _ := pem.Decode(text)
 	if b == nil {
 		var none T
-		return none, errors.New("it has nothing in the form PEM")
+		return none, errors.New("no PEM block found")
 	}
 	return parse(b.Bytes)
 }
@@ -492,13 +494,13 @@ func block(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// serial draws a serial number.
+// serial returns a random serial number.
 func serial() *big.Int {
-	n, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)) // it never fails
-	return n.SetBit(n, 126, 1)                                          // so that all are written with as many digits
+	n, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)) // never fails
+	return n.SetBit(n, 126, 1)                                          // all have the same number of digits
 }
 
-// write replaces a file as a whole. At no moment can others read it who may not.
+// write replaces a file atomically. Unauthorized users cannot read it at any moment.
 func write(path string, mode os.FileMode, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {

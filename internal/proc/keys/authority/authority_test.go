@@ -21,28 +21,28 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestNew: each role has what it needs, and nothing that another has.
+// TestNew checks that each role gets the files that it needs, and no others.
 func TestNew(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	list, err := authority.New(dir, "job", time.Hour, time.Now)
 	must(t, err)
 	if len(list) != len(keys.Roles) {
-		t.Fatalf("%d have keys, of %d roles", len(list), len(keys.Roles))
+		t.Fatalf("%d holders of keys for %d roles", len(list), len(keys.Roles))
 	}
 	servers := map[keys.Role]bool{keys.Server: true, keys.Coordinator: true}
 	for _, h := range list {
 		r, err := keys.Open(h.Folder)
 		must(t, err)
 		if r.Identity() != h.Identity || h.Domain != "job" {
-			t.Errorf("%s has the keys of %s", h, r.Identity())
+			t.Errorf("the directory of %s has the keys of %s", h, r.Identity())
 		}
 		_, job := os.Stat(filepath.Join(h.Folder, keys.SecretFile))
 		_, more := os.Stat(filepath.Join(h.Folder, keys.SecretFile+keys.ServersExt))
 		if (job == nil) == (h.Role == keys.Viewer) || (more == nil) != servers[h.Role] {
-			t.Errorf("%s: the run's secret: %v, the servers': %v", h, job, more)
+			t.Errorf("%s: error reading the run's secret: %v, the servers' secret: %v", h, job, more)
 		}
 	}
-	// Nobody else of this machine can read a key or a secret.
+	// Other users of this machine must not be able to read a key or a secret.
 	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -50,16 +50,16 @@ func TestNew(t *testing.T) {
 		info, err := d.Info()
 		public := d.Name() == keys.CAFile || d.Name() == keys.RevokedFile || d.Name() == "lock"
 		if err == nil && !public && info.Mode().Perm() != 0o600 {
-			t.Errorf("%s has mode %04o", path, info.Mode().Perm())
+			t.Errorf("%s has mode %04o, want 0600", path, info.Mode().Perm())
 		}
 		if strings.HasPrefix(d.Name(), ".") {
-			t.Errorf("%s is left", path)
+			t.Errorf("temporary file %s is left", path)
 		}
 		return err
 	}))
 }
 
-// TestHolders: more get keys, all get new ones, and some lose them.
+// TestHolders checks issuing, renewing and revoking the keys of several holders.
 func TestHolders(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	_, err := authority.New(dir, "job", time.Hour, time.Now)
@@ -71,7 +71,7 @@ func TestHolders(t *testing.T) {
 	renewed, err := a.Renew(nil, 2*time.Hour)
 	must(t, err)
 	if len(renewed) != len(keys.Roles)+1 {
-		t.Errorf("%d have new keys", len(renewed))
+		t.Errorf("renewed the keys of %d holders", len(renewed))
 	}
 	_, err = a.Revoke([]string{"worker-alice", keys.Serial(alice.Serial)})
 	must(t, err)
@@ -89,21 +89,21 @@ func TestHolders(t *testing.T) {
 		}
 	}
 	if revoked != "viewer/viewer worker/alice " {
-		t.Errorf("revoked are %s", revoked)
+		t.Errorf("revoked holders: %s", revoked)
 	}
 	renewed, err = a.Renew(nil, time.Hour)
 	must(t, err)
 	if len(renewed) != len(keys.Roles)-1 {
-		t.Errorf("of all but two, %d have new keys: %v", len(renewed), renewed)
+		t.Errorf("with two holders revoked, renewed %d: %v", len(renewed), renewed)
 	}
 	renewed, err = a.Renew([]string{"viewer"}, time.Hour)
 	must(t, err)
 	if len(renewed) != 1 || renewed[0].Revoked {
-		t.Errorf("who is named has %v", renewed)
+		t.Errorf("renewing a named holder returned %v", renewed)
 	}
 }
 
-// TestRefused: what cannot be is one line, and changes nothing.
+// TestRefused checks that invalid requests return a one-line error and change nothing.
 func TestRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	_, err := authority.New(dir, "job", time.Hour, time.Now)
@@ -120,16 +120,16 @@ func TestRefused(t *testing.T) {
 		do   func() error
 		want string
 	}{
-		"a folder that is there": {func() error {
+		"an existing directory": {func() error {
 			_, err := authority.New(dir, "job", time.Hour,
 				time.Now)
 			return err
 		}, "is not empty"},
-		"a name of a job": {func() error {
+		"an invalid job name": {func() error {
 			_, err := authority.New(filepath.Join(t.TempDir(), "x"), "My Job", time.Hour, time.Now)
 			return err
-		}, `a job "My Job"`},
-		"no folder of keys": {
+		}, `invalid job "My Job"`},
+		"not a directory of keys": {
 			func() error { _, err := authority.Open(t.TempDir(), time.Now); return err },
 			"perdure keys new",
 		},
@@ -139,31 +139,31 @@ func TestRefused(t *testing.T) {
 		},
 		"a role": {
 			func() error { _, err := a.Issue("king", "alice", time.Hour); return err },
-			`a role "king"; there are coordinator`,
+			`unknown role "king"; roles: coordinator`,
 		},
 		"a name": {
 			func() error { _, err := a.Issue(keys.Worker, "../x", time.Hour); return err },
-			`a name "../x"`,
+			`invalid name "../x"`,
 		},
-		"no time": {func() error { _, err := a.Issue(keys.Worker, "bob", 0); return err }, "good for 0s"},
-		"nobody": {
+		"no lifetime": {func() error { _, err := a.Issue(keys.Worker, "bob", 0); return err }, "invalid lifetime 0s"},
+		"an unknown holder": {
 			func() error { _, err := a.Revoke([]string{"worker-nobody"}); return err },
-			"there are no keys worker-nobody",
+			"keys worker-nobody do not exist",
 		},
-		"nobody to renew": {
+		"no holder to renew": {
 			func() error { _, err := a.Renew([]string{"worker-nobody"}, time.Hour); return err },
-			"there are no keys",
+			"do not exist",
 		},
 	} {
 		err := c.do()
 		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), c.want) ||
 			strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %v, want one line with %q", name, err, c.want)
+			t.Errorf("%s: error %v, want one line with %q", name, err, c.want)
 		}
 	}
 	list, _, err := a.List()
 	must(t, err)
 	if len(list) != len(keys.Roles) {
-		t.Errorf("%d have keys", len(list))
+		t.Errorf("%d holders after failed requests", len(list))
 	}
 }

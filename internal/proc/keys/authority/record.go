@@ -17,8 +17,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// The record lies next to the key that signs. The lock keeps two commands from changing it, or the list of revoked
-// serial numbers, at the same time.
+// The record is stored with the signing key. The lock prevents two commands from changing the record, or the revocation
+// list, at the same time.
 const (
 	recordFile = "issued.json"
 	lockFile   = "lock"
@@ -27,27 +27,29 @@ const (
 // recordVersion is the format of the record.
 const recordVersion = 1
 
-// lockPatience is how long a command waits for another one that changes the same keys, and lockLook how often it tries.
+// lockTimeout is how long a command waits for another one that changes the same keys, and lockInterval how often it
+// retries.
 const (
-	lockPatience = 10 * time.Second
-	lockLook     = 10 * time.Millisecond
+	lockTimeout  = 10 * time.Second
+	lockInterval = 10 * time.Millisecond
 )
 
-// late is how long an entry stays in the record, and is still revoked, after it ran out: clocks of machines differ.
-const late = 24 * time.Hour
+// retention is how long an entry stays in the record, and revoked, after it expired, because the clocks of machines
+// differ.
+const retention = 24 * time.Hour
 
-// record lists each certificate and token that the authority has signed and that may still be accepted. Revoking a
-// name must reach all of them, and a folder has only the newest certificate of its holder.
+// record lists each certificate and token that the authority has signed and that may still be accepted. Revoking a name
+// must cover all of them, but a directory has only the newest certificate of its holder.
 type record struct {
 	Version int `json:"version"`
 	Completeness
 	Issued []entry `json:"issued"`
 }
 
-// Completeness says which certificates and tokens may be missing from the record.
+// Completeness reports from when on certificates and tokens may be missing from the record.
 type Completeness struct {
-	// Since is when the record was started again after it was lost, or when it lacked a certificate, as an older copy
-	// does. The zero time means that nothing is missing.
+	// Since is when a lost record was replaced by a new one, or when a recorded certificate was found missing, as
+	// happens with an older copy. The zero time means that the record is complete.
 	Since time.Time `json:"since,omitzero"`
 }
 
@@ -78,7 +80,7 @@ func (a *Authority) holder(e *entry, revoked []x509.RevocationListEntry) Holder 
 	}
 }
 
-// change runs do while no other command changes the folder. do receives the record, and saves its additions.
+// change runs do while no other command changes the directory. do receives the record and must save its changes.
 func (a *Authority) change(do func(*record) error) error {
 	lock, err := a.lock()
 	if err != nil {
@@ -91,31 +93,32 @@ func (a *Authority) change(do func(*record) error) error {
 	return errors.Join(err, lock.Close())
 }
 
-// lock takes the folder's lock, for which it waits a while.
+// lock acquires the directory's lock, waiting at most lockTimeout.
 func (a *Authority) lock() (disk.Lock, error) {
-	locker := disk.OS().(disk.Locker) // it is one everywhere; where the system has no locks it locks nothing
+	locker := disk.OS().(disk.Locker) // always a Locker; without system support it locks nothing
 	path := filepath.ToSlash(filepath.Join(a.dir, root, lockFile))
-	for end := time.Now().Add(lockPatience); ; time.Sleep(lockLook) {
+	for end := time.Now().Add(lockTimeout); ; time.Sleep(lockInterval) {
 		lock, err := locker.Lock(path, fmt.Sprintf("process %d", os.Getpid()))
 		var locked *disk.LockedError
 		if !errors.As(err, &locked) {
 			return lock, err
 		}
 		if time.Now().After(end) {
-			return nil, fmt.Errorf("%w: another command is changing the keys in %s (%s); try again when it has ended",
+			return nil, fmt.Errorf("%w: another command is changing the keys in %s (%s); try again when it has "+
+				"finished",
 				perdure.ErrUsage, a.dir, locked.Holder)
 		}
 	}
 }
 
-// load reads the record, without entries that ran out long ago. It adds certificates that lie in folders and are not
-// recorded: the record is then an older copy, or was lost, so more may be missing.
+// load reads the record, without long-expired entries. It adds certificates that exist in directories but are not
+// recorded: then the record is an older copy or was lost, so more entries may be missing.
 func (a *Authority) load() (*record, error) {
 	r, err := a.read()
 	if err != nil {
 		return nil, err
 	}
-	r.Issued = slices.DeleteFunc(r.Issued, func(e entry) bool { return a.now().After(e.Until.Add(late)) })
+	r.Issued = slices.DeleteFunc(r.Issued, func(e entry) bool { return a.now().After(e.Until.Add(retention)) })
 	all, err := a.holders()
 	if err != nil {
 		return nil, err
@@ -130,7 +133,7 @@ func (a *Authority) load() (*record, error) {
 	return r, nil
 }
 
-// read reads the record's file. A folder that has lost it gets a new one.
+// read reads the record's file. If the file was lost, it returns a new record.
 func (a *Authority) read() (*record, error) {
 	path := filepath.Join(a.dir, root, recordFile)
 	text, err := os.ReadFile(path)
@@ -142,18 +145,18 @@ func (a *Authority) read() (*record, error) {
 	}
 	r := &record{}
 	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("%w: %s, the record of all keys that were issued, is damaged: %w; restore it from a "+
+		return nil, fmt.Errorf("%w: %s, the record of all issued keys, is damaged: %w; restore it from a "+
 			"copy", perdure.ErrUsage, path, err)
 	}
 	if r.Version != recordVersion {
-		return nil, fmt.Errorf("%w: %s has version %d, and this program reads version %d; use the program that wrote "+
+		return nil, fmt.Errorf("%w: %s has version %d, but this program reads version %d; use the program that wrote "+
 			"it", perdure.ErrUsage, path, r.Version, recordVersion)
 	}
 	for i := range r.Issued {
 		e := &r.Issued[i]
 		n, ok := new(big.Int).SetString(e.Serial, 16)
 		if !ok {
-			return nil, fmt.Errorf("%w: %s, the record of all keys that were issued, is damaged: serial number %q; "+
+			return nil, fmt.Errorf("%w: %s, the record of all issued keys, is damaged: invalid serial number %q; "+
 				"restore it from a copy", perdure.ErrUsage, path, e.Serial)
 		}
 		e.serial = n
@@ -170,12 +173,12 @@ func (a *Authority) save(r *record) error {
 	return write(filepath.Join(a.dir, root, recordFile), 0o600, append(text, '\n'))
 }
 
-// find returns the index of the entry with a serial number; -1: not recorded.
+// find returns the index of the entry with a serial number, or -1.
 func (r *record) find(serial *big.Int) int {
 	return slices.IndexFunc(r.Issued, func(e entry) bool { return e.serial.Cmp(serial) == 0 })
 }
 
-// signed reports whether the certificate in a holder's folder is this authority's.
+// signed reports whether this authority signed the certificate in a holder's directory.
 func (a *Authority) signed(h *Holder) bool {
 	text, err := os.ReadFile(filepath.Join(h.Folder, keys.IdentityFile))
 	if err != nil {

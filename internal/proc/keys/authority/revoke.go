@@ -12,20 +12,20 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// leastDigits is how many digits a serial number has at least. Names of folders never look like one: they begin with a
-// role.
-const leastDigits = 16
+// minDigits is the minimum number of digits of a serial number. Names of directories start with a role, so they never
+// look like one.
+const minDigits = 16
 
-// Revocation is what Revoke has done.
+// Revocation is the result of Revoke.
 type Revocation struct {
-	File  string   // the new list of revoked serial numbers, which holders on other machines must get
-	Ended []Holder // whose certificates and tokens it has, of those that were named
+	File  string   // the new revocation list, which must be copied to holders on other machines
+	Ended []Holder // the named certificates and tokens in the list
 	Completeness
 }
 
-// Revoke revokes certificates and tokens. A name is that of a folder, and stands for every certificate and token of
-// its holder that has not run out, also those that newer ones have replaced; a serial number stands for one. Holders on
-// other machines learn it when they get the new list. If one name is unknown, nothing is revoked.
+// Revoke revokes certificates and tokens. The name of a directory stands for all unexpired certificates and tokens of
+// its holder, including replaced ones. A serial number stands for one. Holders on other machines apply the revocation
+// when they get the new list. If a name is unknown, nothing is revoked.
 func (a *Authority) Revoke(names []string) (done Revocation, err error) {
 	done.File = filepath.Join(a.dir, root, keys.RevokedFile)
 	err = a.change(func(r *record) error {
@@ -59,7 +59,7 @@ func (a *Authority) Revoke(names []string) (done Revocation, err error) {
 			return err
 		}
 		for _, h := range all {
-			if err := a.hand(keys.RevokedFile, h.Folder, 0o644); err != nil {
+			if err := a.copyTo(keys.RevokedFile, h.Folder, 0o644); err != nil {
 				return err
 			}
 		}
@@ -71,10 +71,10 @@ func (a *Authority) Revoke(names []string) (done Revocation, err error) {
 // named resolves a name or a serial number from the command line.
 func (a *Authority) named(r *record, all []Holder, name string) (ends []Holder, err error) {
 	n, ok := new(big.Int).SetString(strings.ToLower(name), 16)
-	if ok && len(name) >= leastDigits {
+	if ok && len(name) >= minDigits {
 		return a.numbered(r, all, n)
 	}
-	whose := map[string]bool{name: true} // a copy of a folder may have another name
+	whose := map[string]bool{name: true} // a copied directory may have another name
 	for _, h := range all {
 		if filepath.Base(h.Folder) == name {
 			ends, whose[folderName(h.Identity)] = append(ends, h), true
@@ -92,8 +92,8 @@ func (a *Authority) named(r *record, all []Holder, name string) (ends []Holder, 
 	return ends, nil
 }
 
-// numbered finds the certificate or token with a serial number. A number that the authority has not recorded is a
-// mistake, unless the record is not complete.
+// numbered finds the certificate or token with a serial number. An unrecorded number is an error, unless the record is
+// incomplete.
 func (a *Authority) numbered(r *record, all []Holder, n *big.Int) ([]Holder, error) {
 	if at := slices.IndexFunc(all, func(h Holder) bool { return h.Serial.Cmp(n) == 0 }); at >= 0 {
 		return all[at : at+1], nil
@@ -102,8 +102,9 @@ func (a *Authority) numbered(r *record, all []Holder, n *big.Int) ([]Holder, err
 		return []Holder{a.holder(&r.Issued[at], nil)}, nil
 	}
 	if r.Since.IsZero() {
-		return nil, fmt.Errorf("%w: no certificate or token that has not run out has the serial number %s; perdure "+
-			"keys ls shows those that there are", perdure.ErrUsage, keys.Serial(n))
+		return nil, fmt.Errorf("%w: no unexpired certificate or token has the serial number %s; list the existing "+
+			"ones with "+
+			"perdure keys ls", perdure.ErrUsage, keys.Serial(n))
 	}
 	return []Holder{{Serial: n}}, nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys/authority"
 )
 
-// newAuthority makes an authority whose clock shows *at.
+// newAuthority creates an authority whose clock shows *at.
 func newAuthority(t *testing.T, at *time.Time) (a *authority.Authority, dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "keys")
@@ -32,7 +32,7 @@ func newAuthority(t *testing.T, at *time.Time) (a *authority.Authority, dir stri
 	return a, dir
 }
 
-// revokedBy returns the serial numbers in the list that the holder of a folder goes by.
+// revokedBy returns the serial numbers in the revocation list in a directory.
 func revokedBy(t *testing.T, folder string) (serials []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, keys.RevokedFile))
@@ -47,13 +47,14 @@ func revokedBy(t *testing.T, folder string) (serials []string) {
 	return serials
 }
 
-// TestRevokeName: revoking a name revokes every certificate and token of its holder that has not run out, and no other.
+// TestRevokeName checks that revoking a name revokes all unexpired certificates and tokens of its holder, and no
+// others.
 func TestRevokeName(t *testing.T) {
 	at := time.Now()
 	a, dir := newAuthority(t, &at)
 	old, err := a.Issue(keys.Operator, "alice", time.Hour)
 	must(t, err)
-	at = at.Add(48 * time.Hour) // old has run out
+	at = at.Add(48 * time.Hour) // old has expired
 	var want []string
 	for range 3 {
 		h, err := a.Issue(keys.Operator, "alice", 40*24*time.Hour)
@@ -70,22 +71,22 @@ func TestRevokeName(t *testing.T) {
 	token, _, err := a.Token(keys.Operator, "alice", 40*24*time.Hour)
 	must(t, err)
 	want = append(want, keys.Serial(token.Serial))
-	_, err = a.Issue(keys.Worker, "alice", time.Hour) // another role's
+	_, err = a.Issue(keys.Worker, "alice", time.Hour) // the same name with another role
 	must(t, err)
 	_, _, err = a.Token(keys.Operator, "bob", time.Hour)
 	must(t, err)
-	must(t, os.RemoveAll(filepath.Join(dir, "operator-alice"))) // it was moved to her machine
+	must(t, os.RemoveAll(filepath.Join(dir, "operator-alice"))) // moved to her machine
 
-	for range 2 { // a second time it changes nothing
+	for range 2 { // the second time changes nothing
 		done, err := a.Revoke([]string{"operator-alice"})
 		must(t, err)
 		if len(done.Ended) != len(want) || !done.Since.IsZero() {
-			t.Errorf("revoked %v; the record is complete since %v", done.Ended, done.Since)
+			t.Errorf("revoked %v; Since is %v", done.Ended, done.Since)
 		}
 		slices.Sort(want)
 		for _, role := range keys.Roles {
 			if got := revokedBy(t, filepath.Join(dir, string(role))); !slices.Equal(got, want) {
-				t.Errorf("the %s refuses %v, want %v", role, got, want)
+				t.Errorf("the %s has the revocation list %v, want %v", role, got, want)
 			}
 		}
 	}
@@ -93,13 +94,13 @@ func TestRevokeName(t *testing.T) {
 	must(t, err)
 	for _, h := range list {
 		if is := slices.Contains(want, keys.Serial(h.Serial)); is != h.Revoked || h.Serial.Cmp(old.Serial) == 0 {
-			t.Errorf("%s %s until %v is listed as revoked: %v", h, keys.Serial(h.Serial), h.Until, h.Revoked)
+			t.Errorf("%s %s, valid until %v: listed as revoked %v", h, keys.Serial(h.Serial), h.Until, h.Revoked)
 		}
 	}
 }
 
-// TestRevokeNumber: a serial number that was never issued is a mistake; nothing is revoked then, whatever else is
-// named.
+// TestRevokeNumber checks that an unknown serial number is an error, and that then no other named certificate is
+// revoked.
 func TestRevokeNumber(t *testing.T) {
 	at := time.Now()
 	a, dir := newAuthority(t, &at)
@@ -111,20 +112,20 @@ func TestRevokeNumber(t *testing.T) {
 	must(t, err)
 	_, err = a.Revoke([]string{"worker-alice", "4fffffffffffffffffffffffffffffff"})
 	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "4fffffffffffffffffffffffffffffff") {
-		t.Errorf("an unknown serial number: %v", err)
+		t.Errorf("unexpected error for an unknown serial number: %v", err)
 	}
 	if got := revokedBy(t, filepath.Join(dir, "worker")); len(got) != 0 {
-		t.Errorf("a refused command revokes %v", got)
+		t.Errorf("the failed command revoked %v", got)
 	}
 	_, err = a.Revoke([]string{strings.ToUpper(keys.Serial(first.Serial)), keys.Serial(token.Serial)})
 	must(t, err)
 	if got := revokedBy(t, filepath.Join(dir, "worker")); len(got) != 2 {
-		t.Errorf("two serial numbers: %v are revoked", got)
+		t.Errorf("with two serial numbers, %v are revoked", got)
 	}
 }
 
-// TestLostRecord: a record that was lost starts again. It contains the certificates in the folders, and the authority
-// says that there may be more; a serial number that it does not know may be one of these.
+// TestLostRecord checks that a lost record is replaced by one with the certificates in the directories, and marked as
+// incomplete. An unknown serial number may then be revoked.
 func TestLostRecord(t *testing.T) {
 	at := time.Now()
 	a, dir := newAuthority(t, &at)
@@ -136,7 +137,7 @@ func TestLostRecord(t *testing.T) {
 	list, record, err := a.List()
 	must(t, err)
 	if len(list) != len(keys.Roles)+1 || record.Since.IsZero() {
-		t.Errorf("%d have keys, and all is recorded since %v", len(list), record.Since)
+		t.Errorf("%d holders; Since is %v", len(list), record.Since)
 	}
 	at = at.Add(time.Minute)
 	_, err = a.Renew([]string{"worker-alice"}, time.Hour)
@@ -145,7 +146,7 @@ func TestLostRecord(t *testing.T) {
 	done, err := a.Revoke([]string{"worker-alice"})
 	must(t, err)
 	if len(done.Ended) != 2 || done.Since.After(at.Add(-time.Second)) || done.Since.IsZero() {
-		t.Errorf("%v are revoked, and all is recorded since %v; want 2", done.Ended, done.Since)
+		t.Errorf("%v are revoked, want 2; Since is %v", done.Ended, done.Since)
 	}
 	_, err = a.Revoke([]string{keys.Serial(stolen.Serial)})
 	must(t, err)
@@ -154,7 +155,7 @@ func TestLostRecord(t *testing.T) {
 	}
 }
 
-// TestConcurrentCommands: commands that change one folder wait for one another, and lose nothing.
+// TestConcurrentCommands checks that commands that change one directory wait for each other and lose nothing.
 func TestConcurrentCommands(t *testing.T) {
 	at := time.Now()
 	a, dir := newAuthority(t, &at)
@@ -183,11 +184,12 @@ func TestConcurrentCommands(t *testing.T) {
 	list, record, err := a.List()
 	must(t, err)
 	if len(list) != len(keys.Roles)+16 || !record.Since.IsZero() {
-		t.Errorf("%d certificates are listed, and all is recorded since %v", len(list), record.Since)
+		t.Errorf("%d certificates are listed; Since is %v", len(list), record.Since)
 	}
 }
 
-// TestRecordDamaged: a record that cannot be read is one line, and nothing is issued that would not be recorded.
+// TestRecordDamaged checks the one-line error for an unreadable record, and that no keys are issued that cannot be
+// recorded.
 func TestRecordDamaged(t *testing.T) {
 	at := time.Now()
 	a, dir := newAuthority(t, &at)
@@ -197,39 +199,40 @@ func TestRecordDamaged(t *testing.T) {
 		_, err := a.Issue(keys.Worker, "bob", time.Hour)
 		if !errors.Is(err, perdure.ErrUsage) || strings.Contains(err.Error(), "\n") ||
 			!strings.Contains(err.Error(), path) {
-			t.Errorf("a record %q: %v", text, err)
+			t.Errorf("unexpected error for the record %q: %v", text, err)
 		}
 	}
 	must(t, os.Remove(path))
-	must(t, os.Mkdir(path, 0o700)) // it cannot be written: nothing is handed out
+	must(t, os.Mkdir(path, 0o700)) // the record cannot be written
 	if _, err := a.Issue(keys.Worker, "bob", time.Hour); err == nil {
-		t.Error("keys are issued that are not recorded")
+		t.Error("issued unrecorded keys")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "worker-bob")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("keys that are not recorded were handed out: %v", err)
+		t.Errorf("unrecorded keys were written: %v", err)
 	}
 }
 
-// TestNewRefused: a refused New writes nothing, so that the corrected one succeeds.
+// TestNewRefused checks that a failed New writes nothing, so that a corrected call succeeds.
 func TestNewRefused(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "keys")
 	for _, days := range []int{0, -1, math.MinInt, 11 * 365, 213504, math.MaxInt} {
 		good := authority.Days(days)
 		if _, err := authority.New(dir, "job", good, time.Now); !errors.Is(err, perdure.ErrUsage) {
-			t.Errorf("keys that are good for %v: %v", good, err)
+			t.Errorf("unexpected error for a lifetime of %v: %v", good, err)
 		}
 	}
-	late := func() time.Time { return time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) } // no certificate can have that
+	// Not representable in a certificate.
+	late := func() time.Time { return time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }
 	if _, err := authority.New(dir, "job", time.Hour, late); err == nil {
-		t.Error("the year 10000")
+		t.Error("New succeeded in the year 10000")
 	}
 	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
-		t.Errorf("a refused command leaves %v, %v", left, err)
+		t.Errorf("the failed command left %v (error %v)", left, err)
 	}
 	must(t, os.Mkdir(dir, 0o700))
 	if _, err := authority.New(dir, "job", time.Hour, late); err == nil {
-		t.Error("the year 10000")
+		t.Error("New succeeded in the year 10000")
 	}
 	_, err := authority.New(dir, "job", time.Hour, time.Now)
 	must(t, err)

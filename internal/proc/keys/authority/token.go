@@ -14,39 +14,40 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// A token admits a tool to the control API of a job with keys if the tool cannot show a certificate. It is a line of
-// text that names its holder and its expiry, signed by the key that signs the job's certificates: a JSON Web Token (RFC
-// 7519) with the algorithm ES256. To check one, a process needs the certificates that it trusts, and no key.
+// A token admits a tool to the control API of a job with keys if the tool cannot present a certificate. It is a line of
+// text with the holder's name and the expiry, signed by the job's signing key: a JSON Web Token (RFC 7519) with the
+// algorithm ES256. To check a token, a process needs only the trusted certificates, and no key.
 
-// audience is whom a token is for: what the same key signs for others is none of ours.
+// audience is the audience of a token, so that tokens signed by the same key for other purposes are rejected.
 const audience = "perdure control"
 
-// TokenRoles are those that a token can have. The others hold rows or lead the job, and show certificates.
+// TokenRoles lists the roles that a token can have. The other roles hold rows or lead the job, and must present
+// certificates.
 var TokenRoles = []keys.Role{keys.Viewer, keys.Operator}
 
-// Token is what a token says.
+// Token is the content of a token.
 type Token struct {
 	keys.Identity
-	Serial *big.Int // by which it is revoked, as a certificate is by its own
+	Serial *big.Int // identifies the token for revocation
 	From   time.Time
 	Until  time.Time
 }
 
-// String is who shows it, as audit lines have it.
+// String returns the holder and the serial number, for audit lines.
 func (t *Token) String() string {
 	return fmt.Sprintf("%s by token %s", t.Identity, keys.Serial(t.Serial))
 }
 
-// Validate reports what is wrong with what it says, if anything.
+// Validate returns an error if the content is invalid.
 func (t *Token) Validate() error {
 	if !slices.Contains(TokenRoles, t.Role) {
-		return fmt.Errorf("a token for the role %q; there are tokens for %s and %s", t.Role, TokenRoles[0],
+		return fmt.Errorf("invalid token role %q; tokens exist for %s and %s", t.Role, TokenRoles[0],
 			TokenRoles[1])
 	}
 	return t.Identity.Validate()
 }
 
-// Sign makes the text.
+// Sign returns the signed text of the token.
 func (t *Token) Sign(key *ecdsa.PrivateKey) (string, error) {
 	return jwt.NewWithClaims(jwt.SigningMethodES256, jwt.RegisteredClaims{
 		Subject: t.URL().String(), Audience: jwt.ClaimStrings{audience}, ID: keys.Serial(t.Serial),
@@ -54,8 +55,8 @@ func (t *Token) Sign(key *ecdsa.PrivateKey) (string, error) {
 	}).SignedString(key)
 }
 
-// CheckToken reports who shows a token to the holder of a ring. An error says why nobody is let in with it, and has
-// nothing of the text.
+// CheckToken verifies a token against a ring and returns its content. The error says why the token is rejected, without
+// the token's text.
 func CheckToken(text string, ring *keys.Ring) (*Token, error) {
 	var said jwt.RegisteredClaims
 	now := ring.Now()
@@ -71,18 +72,18 @@ func CheckToken(text string, ring *keys.Ring) (*Token, error) {
 	}
 	switch {
 	case t.Domain != ring.Identity().Domain:
-		return nil, fmt.Errorf("the token is for job %s, and not for %s", t.Domain, ring.Identity().Domain)
+		return nil, fmt.Errorf("the token is for job %s, not for %s", t.Domain, ring.Identity().Domain)
 	case ring.IsRevoked(t.Serial):
 		return nil, fmt.Errorf("the token %s is revoked", keys.Serial(t.Serial))
 	}
 	return t, nil
 }
 
-// TokenJob is whose keys have signed a token, as it says itself: nobody has checked it.
+// TokenJob returns the job that a token names. It does not verify the token.
 func TokenJob(text string) (string, error) {
 	var said jwt.RegisteredClaims
 	if _, _, err := jwt.NewParser().ParseUnverified(text, &said); err != nil {
-		return "", errNone
+		return "", errNoToken
 	}
 	t, err := of(&said)
 	if err != nil {
@@ -91,9 +92,9 @@ func TokenJob(text string) (string, error) {
 	return t.Domain, nil
 }
 
-var errNone = errors.New("what is shown is no token: perdure keys token makes one")
+var errNoToken = errors.New("invalid token; create one with perdure keys token")
 
-// signers are the keys of those certificates that may sign others.
+// signers returns the keys of the valid certificates that may sign others.
 func signers(trusted []*x509.Certificate, now time.Time) (any, error) {
 	var set jwt.VerificationKeySet
 	for _, c := range trusted {
@@ -105,33 +106,33 @@ func signers(trusted []*x509.Certificate, now time.Time) (any, error) {
 	return set, nil
 }
 
-// of reads what a token says.
+// of returns the content of a token.
 func of(said *jwt.RegisteredClaims) (*Token, error) {
 	who, err := keys.ParseIdentity(said.Subject)
 	if err != nil {
-		return nil, fmt.Errorf("the token is for %w", err)
+		return nil, fmt.Errorf("the token has an %w", err)
 	}
 	n, ok := new(big.Int).SetString(said.ID, 16)
 	if !ok || n.Sign() <= 0 || said.ExpiresAt == nil {
-		return nil, errors.New("the token has no number by which it could be revoked, or no end")
+		return nil, errors.New("the token has no serial number or no expiry")
 	}
 	t := &Token{Identity: who, Serial: n, Until: said.ExpiresAt.Time}
 	return t, t.Validate()
 }
 
-// explainToken says in words that help why a token is not taken.
+// explainToken returns a helpful error for a rejected token.
 func explainToken(said *jwt.RegisteredClaims, err error) error {
 	switch {
 	case errors.Is(err, jwt.ErrTokenMalformed):
-		return errNone
+		return errNoToken
 	case errors.Is(err, jwt.ErrTokenSignatureInvalid), errors.Is(err, jwt.ErrTokenUnverifiable):
-		return errors.New("nobody whom we trust has signed the token: it is another job's, or damaged")
+		return errors.New("no trusted certificate has signed the token: it belongs to another job, or is damaged")
 	case errors.Is(err, jwt.ErrTokenExpired) && said.ExpiresAt != nil:
-		return fmt.Errorf("the token ran out at %s; perdure keys token makes a new one",
+		return fmt.Errorf("the token expired at %s; create a new one with perdure keys token",
 			said.ExpiresAt.UTC().Format(time.RFC3339))
 	case errors.Is(err, jwt.ErrTokenNotValidYet) && said.NotBefore != nil:
-		return fmt.Errorf("the token is good from %s on: do the clocks of both machines agree?",
+		return fmt.Errorf("the token is not valid before %s; check that the clocks of both machines agree",
 			said.NotBefore.UTC().Format(time.RFC3339))
 	}
-	return errors.New("the token is not one for the control API of a job: perdure keys token makes one")
+	return errors.New("the token is not for the control API of a job; create one with perdure keys token")
 }
