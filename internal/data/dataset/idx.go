@@ -119,8 +119,8 @@ func readExactly(r io.Reader, shown string, size int64) ([]byte, error) {
 		n, err := io.ReadFull(r, data[read:])
 		read += n
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, corrupt(shown, "is truncated: the header says %d bytes of elements, but only %d are present", size,
-				read)
+			return nil, corrupt(shown, "is truncated: the header says %d bytes of elements, but only %d are present",
+				size, read)
 		}
 		if err != nil {
 			return nil, readError(shown, "the elements", err)

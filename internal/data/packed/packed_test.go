@@ -169,7 +169,7 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-// fill sets one value in every to 1.
+// fill sets the first of every group of values to 1.
 func fill(values []float32, every int) []float32 {
 	clear(values)
 	for i := 0; every > 0 && i < len(values); i += every {

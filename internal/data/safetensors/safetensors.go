@@ -170,7 +170,8 @@ func encodeHeader(tensors []Tensor, meta map[string]string) ([]byte, error) {
 		b = append(b, ' ')
 	}
 	if len(b)-lengthBytes > maxHeader {
-		return nil, fmt.Errorf("safetensors: header of %d bytes is too large; at most %d are allowed", len(b), maxHeader)
+		return nil, fmt.Errorf("safetensors: header of %d bytes is too large; at most %d are allowed", len(b),
+			maxHeader)
 	}
 	binary.LittleEndian.PutUint64(b, uint64(len(b)-lengthBytes))
 	return b, nil

@@ -103,8 +103,8 @@ type Farness struct {
 	moved bool    // some row has changed
 }
 
-// Together returns the number of rows of width values that Add treats as one: a power of two, because a few values at a
-// time would cost more than the work.
+// Together returns the number of rows of width values that Add treats as one: a power of two, because processing
+// a few values at a time would cost more than the computation itself.
 func Together(width int) int {
 	n := 1
 	for 2*n*width <= 64 {

@@ -39,8 +39,8 @@ func (p *Part) Places(ids []perdure.RowID, runs []Run) ([]Run, error) {
 	for len(ids) > 0 {
 		n := min(len(ids), batch)
 		if n > MaxStored-p.index.Len() {
-			return runs, fmt.Errorf("%w: table %[3]s has %[4]d of at most %[5]d rows and cannot take %[2]d more", ErrFull, n,
-				p.Spec.Name, p.index.Len(), MaxStored)
+			return runs, fmt.Errorf("%w: table %[3]s has %[4]d of at most %[5]d rows and cannot take %[2]d more",
+				ErrFull, n, p.Spec.Name, p.index.Len(), MaxStored)
 		}
 		p.find(ids[:n], at[:n])
 		for i, at := range at[:n] {

@@ -136,8 +136,8 @@ func (p *Part) checkRun(first perdure.RowID, n int) error {
 	switch {
 	case p.Spec.Sparse:
 		if n != 0 {
-			return fmt.Errorf("%w: %d consecutive rows of table %s, which is sparse: give the id of each row", ErrRow, n,
-				p.Spec.Name)
+			return fmt.Errorf("%w: %d consecutive rows of table %s, which is sparse: give the id of each row", ErrRow,
+				n, p.Spec.Name)
 		}
 	case p.Rows == 0 && n > 0:
 		return fmt.Errorf("%w: rows %d to %d of table %s; the shard has no rows of this table", ErrRow, first,
@@ -163,7 +163,7 @@ func (p *Part) CheckRows(first perdure.RowID, ids []perdure.RowID, count, values
 		}
 	case p.Spec.Sparse:
 		if count > MaxStored-p.index.Len() {
-			return fmt.Errorf("%w: table %[3]s has %[4]d of at most %[5]d rows and cannot take %[2]d more; use more shards",
+			return fmt.Errorf("%w: table %[3]s has %[4]d of at most %[5]d rows; %[2]d more exceed it; use more shards",
 				ErrFull, count, p.Spec.Name, p.index.Len(), MaxStored)
 		}
 	default:
