@@ -12,17 +12,17 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// place is what a reader of a segment is at.
+// place is a reader's position in a segment.
 type place struct {
-	left        int64  // bytes from its begin to the file's end
-	kind, index uint32 // of the section; 0: they are not known
+	left        int64  // from its start to the end of the file
+	kind, index uint32 // of the section; kind 0 if not known
 }
 
-// alone reports whether what follows a section can be understood though its bytes are wrong.
-func (p place) alone() bool { return p.kind != sectionMeta && p.kind != sectionRuns }
+// skippable reports whether the rest of the file can be read although this section is damaged.
+func (p place) skippable() bool { return p.kind != sectionMeta && p.kind != sectionRuns }
 
-// words says where that is in a file of that many bytes, of which some are left to read.
-func (p place) words(size, left int64, tables []metaTable) string {
+// describe returns the position as text, for a file of the given size with left bytes still to read.
+func (p place) describe(size, left int64, tables []metaTable) string {
 	from := size - p.left
 	switch {
 	case p.kind == 0 && from == 0:
@@ -54,33 +54,33 @@ func (p place) what(tables []metaTable) string {
 	return what
 }
 
-// Audit reads checkpoints of a folder to their last byte. A file that several of them have in
-// common is read once. It is for one goroutine.
+// Audit reads the checkpoints of a store completely. It reads a file that several of them share only once. It is not
+// safe for concurrent use.
 type Audit struct {
-	Bytes int64 // that were read
+	Bytes int64 // bytes read
 	Files int
 	in    store.Store
 	read  map[string]*audited // by file
 }
 
-// audited is what was read of a segment file.
+// audited is the content and the defects of a segment file.
 type audited struct {
-	segment *Segment
-	sum     uint32
-	tables  []metaTable
-	runs    [][]table.Run // by table; none if the rows were chosen
-	defects []Defect
-	told    bool
+	segment  *Segment
+	sum      uint32
+	tables   []metaTable
+	runs     [][]table.Run // by table; empty for selected rows
+	defects  []Defect
+	reported bool
 }
 
-// NewAudit begins to read checkpoints of a folder.
+// NewAudit returns an Audit of a store.
 func NewAudit(in store.Store) *Audit {
 	return &Audit{in: in, read: map[string]*audited{}}
 }
 
-// Checkpoint reads all segments of a checkpoint, and says what is wrong, and of each table how
-// many rows there are. What is wrong with a file that an earlier one has in common is not said
-// again; whole says whether this one is.
+// Checkpoint reads all segments of a checkpoint. It returns the number of rows of each table and the defects. Defects
+// of a file that was already reported for another checkpoint are not repeated; whole reports whether this checkpoint is
+// free of defects.
 func (a *Audit) Checkpoint(m Manifest) (rows []int64, defects []Defect, whole bool) {
 	m = m.normal()
 	rows, whole = make([]int64, len(m.Tables)), true
@@ -90,10 +90,10 @@ func (a *Audit) Checkpoint(m Manifest) (rows []int64, defects []Defect, whole bo
 		for _, f := range ref.files() {
 			one := a.file(f.File)
 			good = good && len(one.defects) == 0
-			if !one.told {
+			if !one.reported {
 				defects = append(defects, one.defects...)
 			}
-			one.told = true
+			one.reported = true
 			chain = append(chain, one)
 		}
 		if good {
@@ -106,8 +106,8 @@ func (a *Audit) Checkpoint(m Manifest) (rows []int64, defects []Defect, whole bo
 	return rows, defects, whole
 }
 
-// states reads the states of slots that a checkpoint names, and says what is wrong with them. What was said
-// of one is not said again.
+// states reads the slot states that a checkpoint names and returns their defects. Defects that were already reported
+// are not repeated.
 func (a *Audit) states(files []FileRef) (defects []Defect, whole bool) {
 	whole = true
 	for _, f := range files {
@@ -124,25 +124,25 @@ func (a *Audit) states(files []FileRef) (defects []Defect, whole bool) {
 				one.defects = []Defect{{File: f.File, Err: err}}
 			}
 		}
-		if whole = whole && len(one.defects) == 0; !one.told {
+		if whole = whole && len(one.defects) == 0; !one.reported {
 			defects = append(defects, one.defects...)
 		}
-		one.told = true
+		one.reported = true
 	}
 	return defects, whole
 }
 
-// Segment reads a segment that no checkpoint may name, and returns its defects.
+// Segment reads a segment, which need not belong to a checkpoint, and returns its defects.
 func (a *Audit) Segment(file string) []Defect { return a.file(file).defects }
 
-// fits says what is wrong with segments of a shard beside one another, and with the manifest; it
-// counts the rows.
+// fits returns the defects of a shard's segments with respect to one another and to the manifest. It adds to the row
+// counts.
 func (m Manifest) fits(ref SegmentRef, chain []*audited, rows []int64) []Defect {
 	last := chain[len(chain)-1]
 	l := layers{look: true, tables: last.tables}
 	for i, one := range chain {
 		file := ref.files()[i].File
-		if err := m.means(ref, i, one.segment, one.sum); err != nil {
+		if err := m.matches(ref, i, one.segment, one.sum); err != nil {
 			return []Defect{{File: file, Err: err}}
 		}
 		for t := range one.tables {
@@ -160,7 +160,7 @@ func (m Manifest) fits(ref SegmentRef, chain []*audited, rows []int64) []Defect 
 	return nil
 }
 
-// counts compares the rows of a table in a shard with the manifest.
+// counts compares a shard's number of rows of a table with the manifest.
 func (m Manifest) counts(shard perdure.ShardID, t int, has metaTable) error {
 	return counts(m.key().manifest(), m.Tables, m.Job.Shards, shard, t, has)
 }
@@ -168,17 +168,17 @@ func (m Manifest) counts(shard perdure.ShardID, t int, has metaTable) error {
 func counts(manifest string, tables []perdure.TableSpec, shards int, shard perdure.ShardID, t int, has metaTable,
 ) error {
 	if t >= len(tables) || tables[t] != has.Spec {
-		return corrupt("its table %d is %s, and %s has another there", t, has.Spec.Name, manifest)
+		return corrupt("its table %d is %s, but %s has a different table there", t, has.Spec.Name, manifest)
 	}
 	first, n := placement.Range(&has.Spec, shards, shard)
 	if !has.Spec.Sparse && (has.First != int64(first) || has.Rows != int64(n)) {
-		return corrupt("it has %d rows from row %d of table %s; of its %d rows shard %d is to have %d from row %d",
+		return corrupt("it has %d rows from row %d of table %s; of its %d rows, shard %d must have %d from row %d",
 			has.Rows, has.First, has.Spec.Name, has.Spec.Rows, shard, n, first)
 	}
 	return nil
 }
 
-// file reads a segment file, unless it was.
+// file reads a segment file, unless it has been read before.
 func (a *Audit) file(name string) *audited {
 	if one := a.read[name]; one != nil {
 		return one
@@ -191,7 +191,7 @@ func (a *Audit) file(name string) *audited {
 	err := withReader(a.in, name, func(r *sumReader) (err error) {
 		size := r.left
 		r.at = place{left: size}
-		here := func(err error) { found(r.at.words(size, r.left, one.tables), err) }
+		here := func(err error) { found(r.at.describe(size, r.left, one.tables), err) }
 		r.note = here
 		one.segment, err = r.segment(func(_ int, t metaTable, runs []table.Run) (rowsTo, error) {
 			one.tables = append(one.tables, t)
@@ -216,7 +216,7 @@ func (a *Audit) file(name string) *audited {
 	return one
 }
 
-// Rows returns of each table how many rows a checkpoint has, as the segments say at their begin.
+// Rows returns the number of rows of each table in a checkpoint, as recorded at the start of the segments.
 func Rows(in store.Store, m Manifest) ([]int64, error) {
 	rows := make([]int64, len(m.Tables))
 	for _, ref := range m.Segments {
@@ -231,8 +231,8 @@ func Rows(in store.Store, m Manifest) ([]int64, error) {
 	return rows, nil
 }
 
-// Fits reports whether the tables of a segment that was restored are those of the manifest, and
-// have the rows that the shard is to have.
+// Fits returns an error unless the tables of a restored segment are those of the manifest and have the rows that the
+// shard must have.
 func (m Manifest) Fits(s *Segment) error {
 	for t := range s.Tables {
 		one := &s.Tables[t]

@@ -1,29 +1,24 @@
-// Package checkpoint keeps durable images of a job in a store: immutable
-// segment files, each the state of one shard at a cut, and manifest files, each
-// naming the segments of one checkpoint.
+// Package checkpoint stores durable checkpoints of a job: immutable segment files, each with the state of one shard at
+// a cut, and manifests, each naming the segments of one checkpoint.
 //
-// A running checkpoint is another thing: of each row the value that was saved of it last. Its
-// segments have rows that were chosen, and are laid over one another ([RestoreRows]); its manifests
-// are numbered ([PublishRunning], [WholeRunning], [PruneRunning]).
+// A running checkpoint (strategy scar) instead holds, for each row, the value that was saved last. Its segments contain
+// selected rows and are layered over one another ([RestoreRows]). Its manifests are numbered ([PublishRunning],
+// [WholeRunning], [PruneRunning]).
 //
-// Servers write segments ([WriteSegment]); then the coordinator publishes the
-// manifest ([Publish]) and may delete what is older ([Prune]). A server that
-// restores asks for its shard's segment ([Restore]). Who wants to know what a store has, and
-// whether it is whole, asks [Look] and an [Audit].
+// Servers write segments ([WriteSegment]). The coordinator then publishes the manifest ([Publish]) and may delete older
+// checkpoints ([Prune]). A restoring server reads its shard's segment ([Restore]). [Look] lists what a store contains;
+// an [Audit] verifies every byte of it.
 //
 // Invariants:
 //
-//   - a checkpoint exists once its manifest does, and the manifest is written
-//     last, when all its segments are durable: at every moment, a crash leaves
-//     the old checkpoint or the new one, whole;
-//   - a segment may hold only what has changed since another one, which it names with
-//     its checksum; a manifest names, for each shard, all that are needed, and nothing
-//     that the kept manifest names is deleted;
-//   - a segment's name holds generation, cut (or number), shard and epoch, so that no holder
-//     of a shard overwrites what another one wrote;
-//   - what a reader returns without an error is what was written, bit by bit.
-//     What the bits mean is not judged: that no row of a sparse table is there
-//     twice, for example, is checked by package table when it takes the image.
+//   - A checkpoint exists once its manifest exists. The manifest is written last, after all its segments are durable,
+//     so a crash at any moment leaves either the old checkpoint or the new one, complete.
+//   - A segment may hold only the rows that changed since another segment, which it names together with its checksum. A
+//     manifest names every segment that a shard needs, and no file that a retained manifest names is deleted.
+//   - A segment's name contains the generation, the cut (or number), the shard and the epoch, so that no holder of a
+//     shard overwrites another holder's segment.
+//   - Data that a reader returns without an error is bit for bit what was written. Readers do not validate its meaning:
+//     for example, package table checks that no row of a sparse table occurs twice when it takes the image.
 //
 // All functions may be called concurrently for different shards and cuts.
 package checkpoint
@@ -43,11 +38,11 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Errors of reading. Each message names the file and what is wrong with it.
+// Errors of reading. Each message names the file and the defect.
 var (
 	// ErrCorrupt is wrapped when a file is missing, truncated or changed.
 	ErrCorrupt = disk.ErrCorrupt
-	// ErrOtherVersion is wrapped when a newer or an older version of Perdure wrote a file.
+	// ErrOtherVersion is wrapped when another version of Perdure, newer or older, wrote a file.
 	ErrOtherVersion = disk.ErrOtherVersion
 	// ErrOtherJob is wrapped when a file belongs to another job.
 	ErrOtherJob = errors.New("belongs to another job")
@@ -55,9 +50,9 @@ var (
 	ErrNoCheckpoint = errors.New("no checkpoint")
 )
 
-// Segment is one shard's state at a cut: all updates of clocks < Cut and none
-// of later ones are applied. Or, if it has a Number, it is of rows that were chosen: they are as
-// they were when all updates of clocks < Cut were applied, and of later ones what Applied says.
+// Segment is one shard's state at a cut: all updates of clocks < Cut are applied, and none of later clocks. A segment
+// with a Number holds selected rows instead: they contain all updates of clocks < Cut, and the updates of later clocks
+// that Applied lists.
 type Segment struct {
 	Job        string
 	Generation perdure.Generation
@@ -67,66 +62,64 @@ type Segment struct {
 	Seed       uint64          // of the initialisers
 	Seq        uint64          // updates that the rows contain
 	Applied    []perdure.Clock // per slot
-	// States holds what each slot gave to be saved; nil where it gave nothing.
-	// It is as long as Applied, or empty when no slot gave anything.
+	// States holds each slot's state; nil if the slot has saved none. Its length is that of Applied, or 0 if no slot
+	// has saved a state.
 	States [][]byte
 	Tables []TableRows
-	// Follows is nil where the tables have all of their rows. Else they have only those
-	// that have changed since that segment of the same shard, on top of which they are to
-	// be put: see Restore.
+	// Follows is nil if the tables are complete. Otherwise the tables contain only the rows that changed since the
+	// named segment of the same shard, and are applied on top of it: see Restore.
 	Follows *FileRef
-	// Number, if it is not 0, says that the tables have only rows that were chosen: dense ones
-	// those at the positions that their runs say, sparse ones those of their ids. It tells the
-	// segments apart that a shard's holder writes of such, which grow. See RestoreRows.
+	// Number is nonzero if the tables contain only selected rows: for dense tables, those at the positions in their
+	// runs; for sparse tables, those of their ids. It increases with each such segment that a holder of the shard
+	// writes, and tells them apart. See RestoreRows.
 	Number uint64
 }
 
-// FileRef names a segment file and tells it from others of its name.
+// FileRef names a segment file and distinguishes it from other files of the same name.
 type FileRef struct {
 	File  string `json:"file"`
 	Bytes int64  `json:"bytes"`
-	CRC   uint32 `json:"crc32c"` // of its header and its sections' checksums
+	CRC   uint32 `json:"crc32c"` // over the header and the sections' checksums
 }
 
-// TableRows is a shard's part of one table: its rows and the state of its rule.
+// TableRows is a shard's part of one table: its rows and the state of its update rule.
 type TableRows struct {
 	Spec  perdure.TableSpec
 	First int64 // dense: the image's rows are First, First+1 and so on; sparse: 0
 	Image table.Image
-	// Stream, where there is one, is what is written, and not Image.
+	// Stream, if not nil, is written in place of Image.
 	Stream *Stream
 }
 
-// Stream gives a table's rows to who writes them, piece by piece.
+// Stream supplies a table's rows to the segment writer, piece by piece.
 type Stream struct {
-	Rows int64 // that the shard holds
-	// Runs are the positions of those that are written, in order: of all, unless the segment
-	// follows another, or is of rows that were chosen.
+	Rows int64 // in the shard, written or not
+	// Runs are the positions of the rows that are written, in ascending order. They cover all rows unless the segment
+	// follows another one or holds selected rows.
 	Runs []table.Run
-	// Next returns the next bytes as a file has them: those of one column after the
-	// other, as in table.Image, and none of two together. They are good until it is
-	// called again. Its error ends the writing.
+	// Next returns the next bytes in the file's format: one column after another, in the order of table.Image, and
+	// never bytes of two columns in one piece. The bytes are valid until the next call. An error aborts the write.
 	Next func() ([]byte, error)
 }
 
-// SegmentRef names a segment within its folder.
+// SegmentRef names a segment within its store.
 type SegmentRef struct {
 	File  string          `json:"file"`
 	Bytes int64           `json:"bytes"`
-	CRC   uint32          `json:"crc32c"` // of its header and its sections' checksums
+	CRC   uint32          `json:"crc32c"` // over the header and the sections' checksums
 	Shard perdure.ShardID `json:"shard"`
 	Seq   uint64          `json:"seq"`
-	// Base are the segments that it follows, in order: the first has all rows, each of the
-	// others those that have changed since the one before.
+	// Base lists the segments that this one builds on, in order: the first has all rows, each of the others the rows
+	// that changed since its predecessor.
 	Base []FileRef `json:"base,omitempty"`
-	// States are objects in which lies what slots gave to be saved, where the segment only refers to it.
+	// States lists the objects that hold slot states to which the segment only refers.
 	States []FileRef `json:"states,omitempty"`
 }
 
-// Self is the segment's own file.
+// Self returns the reference to the segment's own file.
 func (r SegmentRef) Self() FileRef { return FileRef{r.File, r.Bytes, r.CRC} }
 
-// files are all that the shard's rows are in, in order: the last is the segment's own.
+// files returns all files with rows of the shard, in order; the last is the segment's own.
 func (r SegmentRef) files() []FileRef { return append(slices.Clone(r.Base), r.Self()) }
 
 // Manifest describes one checkpoint: a segment for every shard of the job.
@@ -135,15 +128,15 @@ type Manifest struct {
 	Generation perdure.Generation  `json:"generation"`
 	Cut        perdure.Clock       `json:"cut"`
 	Tables     []perdure.TableSpec `json:"tables"`
-	// when each takes part, as was known then; none: the job's, throughout
+	// when each participates, as known at the time; empty: from the job's start to its end
 	Slots []words.Span `json:"slots,omitempty"`
-	// clocks that slots did in spans before these, which others have taken over since
+	// clocks that slots completed in earlier membership intervals; other processes have taken the slots since
 	PastClocks int64        `json:"past_clocks,omitempty"`
-	Segments   []SegmentRef `json:"segments"` // in order of shards
+	Segments   []SegmentRef `json:"segments"` // ordered by shard
 	SavedAt    time.Time    `json:"saved_at"`
 }
 
-// CheckJob returns ErrOtherJob unless the checkpoint is of the job of that ID.
+// CheckJob returns ErrOtherJob unless the checkpoint belongs to the job with that ID.
 func (m Manifest) CheckJob(id string) error {
 	if m.Job.ID != id {
 		return fmt.Errorf("checkpoint: %s %w: %q, not %q", m.key().manifest(), ErrOtherJob, m.Job.ID, id)
@@ -151,8 +144,8 @@ func (m Manifest) CheckJob(id string) error {
 	return nil
 }
 
-// A key orders the checkpoints of a job: a later generation is newer whatever
-// its cut, because it has rolled back what the earlier one did after its cut.
+// A key orders the checkpoints of a job. A later generation is newer whatever its cut, because it has rolled back
+// everything that the earlier generation did after its cut.
 type key struct {
 	generation perdure.Generation
 	cut        perdure.Clock

@@ -7,16 +7,15 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// A column is what one section holds of a table: equally much of each row, in
-// the order of the rows.
+// A column is the content of one section of a table: the same number of bytes for each row, in the order of the rows.
 type column struct {
 	kind     uint32
-	plane    int   // of Image.Planes; sectionValues and sectionState
-	word     int   // bytes of a number
-	rowBytes int64 // of numbers that belong to one row
+	plane    int   // index in Image.Planes; only for sectionValues and sectionPlane
+	word     int   // bytes per number
+	rowBytes int64 // bytes per row
 }
 
-// columns lists a table's sections in their order.
+// columns returns a table's columns in the order of its sections.
 func columns(spec perdure.TableSpec) (out []column) {
 	if spec.Sparse {
 		out = append(out, column{kind: sectionIDs, word: 8, rowBytes: 8})
@@ -36,7 +35,7 @@ func columns(spec perdure.TableSpec) (out []column) {
 	return out
 }
 
-// rowBytes returns what a row takes in all of the columns together.
+// rowBytes returns the bytes per row of all columns together.
 func rowBytes(cols []column) (n int64) {
 	for _, c := range cols {
 		n += c.rowBytes
@@ -44,7 +43,7 @@ func rowBytes(cols []column) (n int64) {
 	return n
 }
 
-// index returns the index of the column's section, for a table by its number.
+// index returns the index of the column's section for table number t.
 func (c column) index(t int) uint32 {
 	if c.kind == sectionPlane {
 		return uint32(t<<planeBits | c.plane)
@@ -63,22 +62,24 @@ func (c column) of(img table.Image) [][]byte {
 	return asBytes(img.Planes[c.plane])
 }
 
-// checkImage reports what of an image does not fit its table.
+// checkImage returns an error if an image does not match its table.
 func checkImage(spec perdure.TableSpec, img table.Image) error {
 	cols := columns(spec)
 	planes := cols[len(cols)-1].plane + 1
 	ids, touched := bytesOf(asBytes(img.IDs)), bytesOf(asBytes(img.Touched))
 	switch {
 	case len(img.Planes) != planes:
-		return fmt.Errorf("table %s: %d planes; rule %s has %d", spec.Name, len(img.Planes), spec.Rule.Kind, planes)
+		return fmt.Errorf("table %s: image has %d planes, but rule %s has %d", spec.Name, len(img.Planes),
+			spec.Rule.Kind, planes)
 	case !spec.Sparse && ids != 0:
-		return fmt.Errorf("table %s: row ids of a dense table", spec.Name)
+		return fmt.Errorf("table %s: image has row ids, but the table is dense", spec.Name)
 	case spec.Evict == 0 && touched != 0:
-		return fmt.Errorf("table %s: clocks of last updates; it does not evict rows", spec.Name)
+		return fmt.Errorf("table %s: image has clocks of last updates, but the table does not evict rows", spec.Name)
 	}
 	for _, c := range cols {
 		if n := bytesOf(c.of(img)); n%c.rowBytes != 0 || n/c.rowBytes != int64(img.Rows) {
-			return fmt.Errorf("table %s: %s of %d bytes for %d rows of %d", spec.Name, c, n, img.Rows, c.rowBytes)
+			return fmt.Errorf("table %s: image has %[3]d bytes of %[2]s, but %[4]d rows of %[5]d bytes each", spec.Name,
+				c, n, img.Rows, c.rowBytes)
 		}
 	}
 	return nil
@@ -103,7 +104,7 @@ func bytesOf(pieces [][]byte) (n int64) {
 	return n
 }
 
-// newImage makes the memory of an image, each column in one piece.
+// newImage allocates an image, each column in one piece.
 func newImage(spec perdure.TableSpec, rows int64) table.Image {
 	img := table.Image{Rows: int(rows)}
 	for _, c := range columns(spec) {

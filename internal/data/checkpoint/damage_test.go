@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// rowsOfTwo is a folder with a running checkpoint of two files a shard, and how shard 1's are
-// restored.
+// rowsOfTwo returns a store with a running checkpoint of two files per shard, those of shard 1, and a function that
+// restores shard 1.
 func rowsOfTwo(t *testing.T) (fsys *disk.Memory, files []FileRef, restore func([]FileRef) error) {
 	t.Helper()
 	fsys = newFolder(t)
@@ -26,15 +26,15 @@ func rowsOfTwo(t *testing.T) (fsys *disk.Memory, files []FileRef, restore func([
 	return fsys, m.Shards[1].Files, restore
 }
 
-// partsOfTwo are shard 1's parts with initial rows.
+// partsOfTwo returns shard 1's parts with initial rows.
 func partsOfTwo() []*table.Part {
 	return []*table.Part{
 		table.New(testTable("w", 6, 3), 0, 7, 3, 3), table.New(testSparse("e", 2), 1, 7, 0, 0),
 	}
 }
 
-// Every file of chosen rows that is changed in any byte, cut anywhere, or missing, is refused, by
-// its name.
+// TestRowsRefuseEveryChange: readers reject any file of selected rows with a changed byte, a truncated one or a missing
+// one, and name it.
 func TestRowsRefuseEveryChange(t *testing.T) {
 	fsys, files, restore := rowsOfTwo(t)
 	for _, f := range files {
@@ -69,36 +69,36 @@ func TestRowsRefuseEveryChange(t *testing.T) {
 	must(t, restore(files))
 }
 
-// What is sound, and not what is meant, is refused, and says why.
+// TestRowsThatAreNotMeant: valid files that are not the expected ones are rejected with the reason.
 func TestRowsThatAreNotMeant(t *testing.T) {
 	fsys, files, restore := rowsOfTwo(t)
-	wantErr(t, restore([]FileRef{files[1], files[0]}), ErrCorrupt, files[0].File+" is named after "+files[1].File)
-	wantErr(t, restore([]FileRef{files[0], files[0]}), ErrCorrupt, files[0].File+" is named twice")
-	wantErr(t, restore([]FileRef{{File: "../" + files[0].File}}), ErrCorrupt, "is no segment of chosen rows")
+	wantErr(t, restore([]FileRef{files[1], files[0]}), ErrCorrupt, files[0].File+" is listed after "+files[1].File)
+	wantErr(t, restore([]FileRef{files[0], files[0]}), ErrCorrupt, files[0].File+" is listed twice")
+	wantErr(t, restore([]FileRef{{File: "../" + files[0].File}}), ErrCorrupt, "is not a segment of selected rows")
 	wantErr(t, restore([]FileRef{{File: strings.Replace(files[0].File, "n0", "n", 1)}}), ErrCorrupt,
-		"is no segment of chosen rows")
+		"is not a segment of selected rows")
 	other := slices.Clone(files)
 	other[1].CRC++
-	wantErr(t, restore(other), ErrCorrupt, files[1].File+": damaged: it is not the one that is meant")
+	wantErr(t, restore(other), ErrCorrupt, files[1].File+": damaged: it is not the segment")
 	other[1].Bytes++
 	wantErr(t, restore(other), ErrCorrupt, files[1].File+": damaged: ")
 	_, err := RestoreRows(ckpt(fsys), "job-2", 1, files, partsOfTwo())
 	wantErr(t, err, ErrOtherJob, files[1].File+`: belongs to another job: "job-1", not "job-2"`)
 	_, err = RestoreRows(ckpt(fsys), "job-1", 0, files, partsOfTwo())
-	wantErr(t, err, ErrCorrupt, "is no segment of chosen rows of shard 0")
+	wantErr(t, err, ErrCorrupt, "segment of selected rows of shard 0")
 	_, err = RestoreRows(ckpt(fsys), "job-1", 1, files, partsOfTwo()[:1])
-	wantErr(t, err, ErrCorrupt, files[1].File+": damaged: table 1 is e, and the job has only 1")
+	wantErr(t, err, ErrCorrupt, files[1].File+": damaged: table 1 is e, but the job has only 1")
 	swapped := partsOfTwo()
 	slices.Reverse(swapped)
 	_, err = RestoreRows(ckpt(fsys), "job-1", 1, files, swapped)
-	wantErr(t, err, ErrCorrupt, files[1].File+": damaged: table 0 is w, and the job's e is another")
+	wantErr(t, err, ErrCorrupt, files[1].File+": damaged: table 0 is w, which differs from the job's table e")
 	shifted := partsOfTwo()
 	shifted[0] = table.New(shifted[0].Spec, 0, 7, 2, 3)
 	_, err = RestoreRows(ckpt(fsys), "job-1", 1, files, shifted)
 	wantErr(t, err, ErrCorrupt,
-		files[1].File+": damaged: table w is of 3 rows from row 3, and the shard has 3 from row 2")
+		files[1].File+": damaged: table w has 3 rows from row 3, but the shard has 3 from row 2")
 
-	// Under the name of another: of the same shard, of another one, and of another kind.
+	// Files under the name of another one: of the same shard, of another shard, and of another kind.
 	under := func(name, as string) {
 		t.Helper()
 		b, err := fsys.ReadFile("ckpt/" + name)
@@ -123,7 +123,7 @@ func TestRowsThatAreNotMeant(t *testing.T) {
 	must(t, err)
 	under(plain.File, files[0].File)
 	wantErr(t, restore([]FileRef{refOf(files[0].File)}), ErrCorrupt,
-		files[0].File+": damaged: it is a checkpoint's segment, and not one of chosen rows")
+		files[0].File+": damaged: it is a segment of a checkpoint")
 
 	chosen, err := WriteSegment(ckpt(fsys), &Segment{
 		Job: "job-1", Generation: 1, Epoch: 1, Cut: 5, Shard: 1,
@@ -134,10 +134,10 @@ func TestRowsThatAreNotMeant(t *testing.T) {
 	chosen.File = plain.File
 	job := testJob()
 	_, err = Restore(ckpt(fsys), Manifest{Job: job, Generation: 1, Cut: 5, Segments: []SegmentRef{chosen}}, 1, nil)
-	wantErr(t, err, ErrCorrupt, plain.File+": damaged: it has only rows that were chosen")
+	wantErr(t, err, ErrCorrupt, plain.File+": damaged: it has only selected rows")
 }
 
-// A segment of chosen rows that says what cannot be is refused, with all checksums right.
+// TestRowsThatCannotBe: impossible segments of selected rows are rejected even if all checksums are correct.
 func TestRowsThatCannotBe(t *testing.T) {
 	fsys, files, restore := rowsOfTwo(t)
 	spec, sparse := testTable("w", 6, 3), testSparse("e", 2)
@@ -151,7 +151,7 @@ func TestRowsThatCannotBe(t *testing.T) {
 		},
 	})
 	must(t, err)
-	wantErr(t, restore([]FileRef{ref.Self()}), ErrCorrupt, ref.File+": damaged: table e has a row twice")
+	wantErr(t, restore([]FileRef{ref.Self()}), ErrCorrupt, ref.File+": damaged: table e contains a row twice")
 
 	b, err := fsys.ReadFile("ckpt/" + files[0].File)
 	must(t, err)
@@ -159,10 +159,10 @@ func TestRowsThatCannotBe(t *testing.T) {
 		to   byte
 		want string
 	}{
-		72: {0, "impossible header: kind 3"},     // no number
-		10: {2, "impossible header: kind 2"},     // a number, and it is no segment of chosen rows
-		11: {1, "impossible header: kind 259"},   // no kind
-		79: {1, "it is not the one that is mea"}, // another number
+		72: {0, "impossible header: kind 3"},   // no number
+		10: {2, "impossible header: kind 2"},   // a number, but not a segment of selected rows
+		11: {1, "impossible header: kind 259"}, // no kind
+		79: {1, "it is not the segment"},       // another number
 	} {
 		changed := bytes.Clone(b)
 		changed[at] = change.to
@@ -174,12 +174,12 @@ func TestRowsThatCannotBe(t *testing.T) {
 		"its image":      {Number: 1, Tables: []TableRows{{Spec: spec, Image: newImage(sparse, 1)}}},
 	} {
 		if _, err := WriteSegment(ckpt(newFolder(t)), s); err == nil {
-			t.Errorf("%s: it is written", what)
+			t.Errorf("%s: it was written", what)
 		}
 	}
 }
 
-// A folder that has no running checkpoint's files restores to the initial rows.
+// TestRowsOfNoFile: without files, a shard is restored to its initial rows.
 func TestRowsOfNoFile(t *testing.T) {
 	parts := partsOfTwo()
 	want := rowsBytes(parts)
@@ -201,7 +201,7 @@ func rowsBytes(parts []*table.Part) (all string) {
 	return all
 }
 
-// A reader of segments refuses damaged segments of chosen rows as well.
+// TestChosenRowsRefuseEveryChange: the segment reader also rejects damaged segments of selected rows.
 func TestChosenRowsRefuseEveryChange(t *testing.T) {
 	fsys := newFolder(t)
 	f, err := writeRows(fsys, 2, 1, 3)

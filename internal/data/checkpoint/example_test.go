@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// A job of one shard is saved at clock 20 and restored.
+// This example saves a job of one shard at clock 20 and restores it.
 func Example() {
 	fsys := disk.NewMemory() // or disk.OS()
 	bsp := perdure.Consistency{Kind: perdure.BSP}

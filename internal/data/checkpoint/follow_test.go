@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// streamOf gives rows of an image, as a table's snapshot does.
+// streamOf streams rows of an image, as a table's snapshot does.
 func streamOf(spec perdure.TableSpec, img table.Image, runs ...table.Run) *Stream {
 	var columnsOf [][]byte
 	for _, c := range columns(spec) {
@@ -42,8 +42,8 @@ func streamOf(spec perdure.TableSpec, img table.Image, runs ...table.Run) *Strea
 	return &Stream{Rows: int64(img.Rows), Runs: runs, Next: next}
 }
 
-// following is a segment that follows another: a row of the first table, and most of the
-// second.
+// following returns a segment that follows another one. It has one row of the first table and most rows of the second
+// sparse one.
 func following(f FileRef) *Segment {
 	s := testSegment()
 	s.Cut, s.Seq, s.Follows = 60, 180, &f
@@ -87,7 +87,7 @@ func TestFollowingSegmentGolden(t *testing.T) {
 	}
 }
 
-// course is a job of one shard that is saved again and again.
+// course is a job of one shard that is saved repeatedly.
 type course struct {
 	fsys   *disk.Memory
 	parts  []*table.Part
@@ -126,7 +126,7 @@ func (c *course) train(t *rapid.T) {
 	}
 }
 
-// save writes the next checkpoint, and publishes it.
+// save writes and publishes the next checkpoint.
 func (c *course) save(all bool) error {
 	c.cut++
 	if all {
@@ -166,7 +166,7 @@ func (c *course) save(all bool) error {
 	return Prune(ckpt(c.fsys), m, 1)
 }
 
-// same compares what is restored with the job.
+// same compares the restored rows with the job's.
 func (c *course) same(t *rapid.T) {
 	m, err := Latest(ckpt(c.fsys))
 	if err != nil {
@@ -178,7 +178,7 @@ func (c *course) same(t *rapid.T) {
 	}
 	for i, p := range c.parts {
 		if !sameImage(s.Tables[i].Image, p.Image()) {
-			t.Fatalf("table %s at cut %d is not what it was", p.Spec.Name, c.cut)
+			t.Fatalf("table %s at cut %d differs from the job's", p.Spec.Name, c.cut)
 		}
 	}
 	if s.Cut != c.cut || s.Follows != nil || len(s.Tables) != len(c.parts) {
@@ -193,17 +193,17 @@ func (c *course) same(t *rapid.T) {
 	}
 	for i, p := range c.parts {
 		if rows[i] != int64(p.Stored()) {
-			t.Fatalf("table %s has %d rows, and %d were read", p.Spec.Name, p.Stored(), rows[i])
+			t.Fatalf("table %s has %d rows, but %d were read", p.Spec.Name, p.Stored(), rows[i])
 		}
 	}
 	names, err := c.fsys.List("ckpt")
 	if err != nil || len(names) != len(c.base)+1 {
-		t.Fatalf("on the disk are %v, want a manifest and %d segments (%v)", names, len(c.base), err)
+		t.Fatalf("the disk holds %v, want a manifest and %d segments (%v)", names, len(c.base), err)
 	}
 }
 
-// What is restored of a segment and those that follow it is what there was: rows that
-// change, are stored and evicted, and tables that are added.
+// TestFollowingSegments: a segment and its followers restore to the saved state, while rows change and are stored and
+// evicted and tables are added.
 func TestFollowingSegments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fsys := disk.NewMemory()
@@ -225,7 +225,7 @@ func TestFollowingSegments(t *testing.T) {
 	})
 }
 
-// trained is a course with three checkpoints, each of which follows the one before.
+// trained returns a course with three checkpoints, each following the previous one.
 func trained(t *testing.T) *course {
 	t.Helper()
 	c := &course{fsys: newFolder(t)}
@@ -239,8 +239,8 @@ func trained(t *testing.T) *course {
 	return c
 }
 
-// Every file of a checkpoint that is changed in any byte, cut anywhere, or missing, is
-// refused, by its name.
+// TestFollowingSegmentsRefuseEveryChange: readers reject any checkpoint file with a changed byte, a truncated one or a
+// missing one, and name it.
 func TestFollowingSegmentsRefuseEveryChange(t *testing.T) {
 	c := trained(t)
 	m, err := Latest(ckpt(c.fsys))
@@ -263,7 +263,7 @@ func TestFollowingSegmentsRefuseEveryChange(t *testing.T) {
 			_, wrong, whole := NewAudit(ckpt(c.fsys)).Checkpoint(m)
 			if whole || len(wrong) != 1 || !strings.HasPrefix(wrong[0].String(), f.File+", ") ||
 				strings.Contains(wrong[0].String(), "\n") {
-				t.Fatalf("%s: %s %d: whole %t, and wrong is %v", f.File, what, i, whole, wrong)
+				t.Fatalf("%s: %s %d: whole %t, defects %v", f.File, what, i, whole, wrong)
 			}
 		}
 		step := max(1, len(good)/700) // the first has 24 KB
@@ -281,23 +281,23 @@ func TestFollowingSegmentsRefuseEveryChange(t *testing.T) {
 	must(t, Verify(ckpt(c.fsys), m))
 }
 
-// Segments are put over those only that they were made to follow.
+// TestWrongBase: a segment is applied only on top of the segment that it was written to follow.
 func TestWrongBase(t *testing.T) {
 	c := trained(t)
 	m, err := Latest(ckpt(c.fsys))
 	must(t, err)
 	ref := &m.Segments[0]
 	ref.Base = ref.Base[:1]
-	wantErr(t, Verify(ckpt(c.fsys), m), ErrCorrupt, ref.File+": damaged: it does not follow the one that")
+	wantErr(t, Verify(ckpt(c.fsys), m), ErrCorrupt, ref.File+": damaged: it does not follow the segment that")
 	ref.Base = nil
 	wantErr(t, Verify(ckpt(c.fsys), m), ErrCorrupt, ref.File+": damaged:")
 	ref.Base = []FileRef{c.base[1], c.base[0]}
 	wantErr(t, Verify(ckpt(c.fsys), m), ErrCorrupt,
-		"is no segment that one of shard 0 at generation 1, cut 1 can follow")
+		"is not an earlier segment of shard 0; a segment at generation 1, cut 1 cannot follow it")
 	_, err = readSegment(c.fsys, "ckpt/"+c.base[2].File, nil)
 	must(t, err)
 
-	// A row that no segment has: one follows a longer table than there was.
+	// A row is in no segment: the last one follows a longer table than there was.
 	spec := courseSpecs()[2]
 	job := testJob()
 	job.Servers, job.Shards = 1, 1
@@ -312,16 +312,15 @@ func TestWrongBase(t *testing.T) {
 	last.Base = []FileRef{f}
 	gap := Manifest{Job: job, Cut: 2, Segments: []SegmentRef{last}}
 	_, err = Restore(ckpt(c.fsys), gap, 0, nil)
-	wantErr(t, err, ErrCorrupt, last.File+": damaged: of table f, of 4 rows, row 2 is in no segment")
+	wantErr(t, err, ErrCorrupt, last.File+": damaged: table f has 4 rows, but row 2 is in no segment")
 	_, wrong, whole := NewAudit(ckpt(c.fsys)).Checkpoint(gap)
-	if whole || len(wrong) != 1 || wrong[0].String() != last.File+": of table f, of 4 rows, row 2 is in no segment" {
+	if whole || len(wrong) != 1 || wrong[0].String() != last.File+": table f has 4 rows, but row 2 is in no segment" {
 		t.Errorf("whole: %t; wrong: %v", whole, wrong)
 	}
 }
 
-// A power cut at any step of writing, publishing and pruning leaves the old checkpoint or
-// the new one, whole: also where the new one needs files of the old one, and where it
-// takes their place.
+// TestFollowingCrashesAtEveryStep: a power failure at any step of writing, publishing and pruning leaves the old
+// checkpoint or the new one complete. This also holds if the new one needs files of the old one, and if it replaces it.
 func TestFollowingCrashesAtEveryStep(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		for step := 1; ; step++ {

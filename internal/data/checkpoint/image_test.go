@@ -20,7 +20,7 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// testSparse is a table whose image has sections of every kind.
+// testSparse returns a table whose image has sections of every kind.
 func testSparse(name string, dim int) perdure.TableSpec {
 	return perdure.TableSpec{
 		Name: name, Sparse: true, Dim: dim, Evict: 100,
@@ -29,12 +29,12 @@ func testSparse(name string, dim int) perdure.TableSpec {
 	}
 }
 
-// dense makes an image of rows without state.
+// dense returns an image of rows without rule state.
 func dense(dim int, values ...float32) table.Image {
 	return table.Image{Rows: len(values) / dim, Planes: [][][]float32{{values}}}
 }
 
-// sameImage compares bits, whatever the pieces, so that NaN equals itself.
+// sameImage compares bits, so that NaN equals itself. How the images are divided into pieces does not matter.
 func sameImage(a, b table.Image) bool {
 	same := func(x, y [][]byte) bool { return bytes.Equal(bytes.Join(x, nil), bytes.Join(y, nil)) }
 	if a.Rows != b.Rows || len(a.Planes) != len(b.Planes) || !same(asBytes(a.IDs), asBytes(b.IDs)) ||
@@ -49,8 +49,7 @@ func sameImage(a, b table.Image) bool {
 	return true
 }
 
-// cut cuts v into pieces, at most 7 or so, some of them empty; they need not end
-// where rows do.
+// cut divides v into about 7 pieces, some of them empty. Their boundaries need not be those of rows.
 func cut[T any](rng *rand.Rand, v []T) (pieces [][]T) {
 	for len(v) > 0 {
 		n := min(len(v), rng.IntN(1+len(v)/3+1))
@@ -60,7 +59,7 @@ func cut[T any](rng *rand.Rand, v []T) (pieces [][]T) {
 	return pieces
 }
 
-// cutImage gives an image of one piece a column other pieces of the same memory.
+// cutImage returns an image of the same content whose columns are divided into random pieces.
 func cutImage(rng *rand.Rand, img table.Image) table.Image {
 	img.IDs = cut(rng, slices.Concat(img.IDs...))
 	img.Touched = cut(rng, slices.Concat(img.Touched...))
@@ -82,7 +81,7 @@ var allRules = []perdure.Rule{
 	{Kind: perdure.RuleFTRL, Rate: 0.5, Beta: 1, L1: 0.1, L2: 0.2},
 }
 
-// drawTable draws a table of any kind and a part of it, in pieces.
+// drawTable draws a table of any kind and a part of it, divided into pieces.
 func drawTable(rt *rapid.T, name string) TableRows {
 	t := TableRows{Spec: perdure.TableSpec{
 		Name: name, Dim: rapid.IntRange(1, 5).Draw(rt, "dim"),
@@ -117,8 +116,7 @@ func randomImage(rng *rand.Rand, spec perdure.TableSpec, rows int64) table.Image
 	return cutImage(rng, img)
 }
 
-// The columns are checked against the shapes as the rules' documentation has
-// them, not against what package table says.
+// TestColumnsOfEveryRule checks the columns against the documentation of the rules, not against package table.
 func TestColumnsOfEveryRule(t *testing.T) {
 	for kind, want := range map[perdure.RuleKind]string{
 		perdure.RuleAdd: "3.0:20", perdure.RuleSGD: "3.0:20",
@@ -162,20 +160,20 @@ func TestReadsIntoTheCallersMemory(t *testing.T) {
 		t.Errorf("read %+v", s)
 	}
 	if got := strings.Join(asked, ", "); got != "w3 2, b2 2, e0 3" {
-		t.Errorf("memory was asked for as %s", got)
+		t.Errorf("memory was requested for %s", got)
 	}
 	for _, part := range s.Tables {
 		for _, c := range columns(part.Spec) {
 			for k, piece := range c.of(memory[part.Spec.Name]) {
 				if got := c.of(part.Image)[k]; len(piece) > 0 && &got[0] != &piece[0] {
-					t.Errorf("table %s: piece %d of %s is not where it was asked for", part.Spec.Name, k, c)
+					t.Errorf("table %s: piece %d of %s is not in the caller's memory", part.Spec.Name, k, c)
 				}
 			}
 		}
 	}
 }
 
-// spoilers make an image of testSparse, of rows 3 and dimension 2, unfit.
+// spoilers make an image of testSparse, with 3 rows of dimension 2, invalid.
 var spoilers = map[string]func(img *table.Image){
 	"fewer rows":         func(img *table.Image) { img.Rows-- },
 	"negative rows":      func(img *table.Image) { img.Rows = -1 },
@@ -217,7 +215,7 @@ func TestImagesThatDoNotFit(t *testing.T) {
 	) {
 		return newImage(spec, rows+1), nil
 	})
-	if err == nil || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "memory of 3 rows for 2") {
+	if err == nil || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "memory for 3 rows, need 2") {
 		t.Errorf("reading into one row more gives %v", err)
 	}
 	unknown := errors.New("unknown table")
@@ -227,8 +225,8 @@ func TestImagesThatDoNotFit(t *testing.T) {
 	}
 }
 
-// Other words in the meta make a reader expect other sections than there are;
-// all checksums are right.
+// TestSectionsMustBeThoseOfTheMeta: with a changed meta, a reader expects other sections than the file has. All
+// checksums are correct.
 func TestSectionsMustBeThoseOfTheMeta(t *testing.T) {
 	for what, edit := range map[string][3]string{
 		"evicts no more":       {`,"evict":100`, ``, "unexpected section of kind 3, index 0"},
@@ -251,7 +249,7 @@ func TestSectionsMustBeThoseOfTheMeta(t *testing.T) {
 		"a first row of a sparse": {`"first":0,"rows":3`, `"first":1,"rows":3`, "meta: "},
 		"more rows than a file": {
 			`"first":0,"rows":3`, `"first":0,"rows":9223372036854775807`,
-			"table e has 9223372036854775807 rows",
+			"table e claims 9223372036854775807 rows",
 		},
 		"another dimension": {`"sparse":true,"dim":2`, `"sparse":true,"dim":1`, "table e has "},
 	} {
@@ -263,7 +261,7 @@ func TestSectionsMustBeThoseOfTheMeta(t *testing.T) {
 	}
 }
 
-// A sparse table must have ids, and a dense one none.
+// TestIDsAreThereIfAndOnlyIfSparse: a sparse table must have ids, and a dense table must not.
 func TestIDsAreThereIfAndOnlyIfSparse(t *testing.T) {
 	sparse, dim := testSparse("e", 2), 2
 	sparse.Rule, sparse.Evict = perdure.Rule{Kind: perdure.RuleAdd}, 0
@@ -278,11 +276,11 @@ func TestIDsAreThereIfAndOnlyIfSparse(t *testing.T) {
 	plain.Sparse, plain.Rows = false, 3
 	b = segmentBytes(t, &Segment{Job: "j", Tables: []TableRows{{Spec: plain, Image: dense(dim, 1, 2, 3, 4, 5, 6)}}})
 	_, err = readBytes(editMeta(t, b, asDense, asSparse), nil)
-	wantErr(t, err, ErrCorrupt, "it has 2 sections, its tables need 1 more")
+	wantErr(t, err, ErrCorrupt, "it has 2 sections, but its tables need 1 more")
 }
 
-// Sections that are exchanged, doubled or left out, and one of a kind that is
-// not known, with all checksums right.
+// TestSectionsInAnotherOrder: readers reject swapped, duplicated and missing sections and those of unknown kinds. All
+// checksums are correct.
 func TestSectionsInAnotherOrder(t *testing.T) {
 	s := testSegment()
 	all, err := s.sections()
@@ -294,10 +292,10 @@ func TestSectionsInAnotherOrder(t *testing.T) {
 		}
 	}
 	if _, err := readBytes(rawSegment(t, s, all), nil); err != nil {
-		t.Fatalf("the sound one: %v", err)
+		t.Fatalf("the valid segment: %v", err)
 	}
 	for i := range all {
-		state := all[i].kind == sectionState // may be absent, and of any length
+		state := all[i].kind == sectionState // may be absent and may have any length
 		if !state {
 			refused(fmt.Sprint("without section ", i), slices.Delete(slices.Clone(all), i, i+1))
 		}
@@ -325,14 +323,14 @@ func TestSectionsInAnotherOrder(t *testing.T) {
 	}
 }
 
-// editMeta replaces words of the meta section and makes the checksums right.
+// editMeta replaces text in the meta section and corrects the checksums.
 func editMeta(t *testing.T, b []byte, old, with string) []byte {
 	t.Helper()
 	le := binary.LittleEndian
 	n := int64(le.Uint64(b[headerBytes+8:]))
 	words := b[headerBytes+sectionBytes:][:n]
 	if bytes.Count(words, []byte(old)) != 1 {
-		t.Fatalf("%s is not there once in %s", old, words)
+		t.Fatalf("%s does not occur exactly once in %s", old, words)
 	}
 	words = bytes.Replace(words, []byte(old), []byte(with), 1)
 	out := bytes.Clone(b[:headerBytes+sectionBytes])
@@ -342,7 +340,7 @@ func editMeta(t *testing.T, b []byte, old, with string) []byte {
 	return reseal(append(out, b[headerBytes+sectionSize(n):]...))
 }
 
-// rawSegment writes sections as they are given.
+// rawSegment writes sections unchecked.
 func rawSegment(t *testing.T, s *Segment, sections []section) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -355,8 +353,8 @@ func rawSegment(t *testing.T, s *Segment, sections []section) []byte {
 	return b.Bytes()
 }
 
-// What rows an image has is package table's to judge, so that there is one place
-// that does: ids that are there twice are written and read.
+// TestIDsAreNotJudged: only package table checks the rows of an image, so that the check exists in one place. Duplicate
+// ids are written and read.
 func TestIDsAreNotJudged(t *testing.T) {
 	s := testSegment()
 	s.Tables[2].Image.IDs = [][]perdure.RowID{{7, 7, 7}}

@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/data/store/storetest"
 )
 
-// TestListLags: where a store does not list the newest yet, an older checkpoint is found whole, and nothing of the
-// newest is deleted: neither by who prunes for it, nor for the one before.
+// TestListLags: if a store does not list the newest checkpoint yet, an older complete one is found, and no file of the
+// newest is deleted, whether Prune keeps the newest or the one before it.
 func TestListLags(t *testing.T) {
 	fsys := newFolder(t)
 	published(t, fsys, 1, 10)
@@ -19,17 +19,17 @@ func TestListLags(t *testing.T) {
 	newest := published(t, fsys, 1, 30)
 	in := &storetest.Lags{Store: ckpt(fsys), Unlisted: []string{newest.key().manifest()}}
 	if m, err := Latest(in); err != nil || m.Cut != 20 {
-		t.Errorf("it finds clock %d, %v", m.Cut, err)
+		t.Errorf("found clock %d, %v", m.Cut, err)
 	}
 	if m, err := Of(in, 30, 2); err != nil || m.Cut != 30 || m.Generation != 1 {
-		t.Errorf("by its name it finds clock %d of generation %d, %v", m.Cut, m.Generation, err)
+		t.Errorf("by name, found clock %d of generation %d, %v", m.Cut, m.Generation, err)
 	}
 	if err := Prune(in, newest, 1); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("prune for what is not listed: %v", err)
+		t.Errorf("prune for an unlisted checkpoint: %v", err)
 	}
 	wantLatest(t, fsys, 1, 30)
 	for i := range newest.Segments {
-		must(t, Prune(in, older, 1)) // with its segments listed, and then not
+		must(t, Prune(in, older, 1)) // first with its segments listed, then without
 		in.Unlisted = append(in.Unlisted, newest.Segments[i].File)
 	}
 	wantWhole(t, fsys, 2)
@@ -41,19 +41,19 @@ func TestListLags(t *testing.T) {
 	in = &storetest.Lags{Store: ckpt(runs), Unlisted: []string{RunningFile(3)}}
 	r, err := LatestRunning(in)
 	if err != nil || r.Number != 2 {
-		t.Fatalf("it finds number %d, %v", r.Number, err)
+		t.Fatalf("found number %d, %v", r.Number, err)
 	}
 	must(t, PruneRunning(in, r, 1))
 	wantWhole(t, runs, 2)
 }
 
-// wantWhole wants that many checkpoints, all whole.
+// wantWhole checks that n checkpoints exist, all complete.
 func wantWhole(t *testing.T, fsys disk.FS, n int) {
 	t.Helper()
 	found, err := Look(ckpt(fsys))
 	must(t, err)
 	lacks := slices.ContainsFunc(found.Kept, func(k Kept) bool { return k.Err != nil || len(k.Lacks) > 0 })
 	if len(found.Kept) != n || lacks {
-		t.Errorf("there are %d checkpoints, or one lacks something: %+v", len(found.Kept), found.Kept)
+		t.Errorf("found %d checkpoints, or one is incomplete: %+v", len(found.Kept), found.Kept)
 	}
 }

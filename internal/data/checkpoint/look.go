@@ -12,41 +12,40 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// Found is what a folder of checkpoints has, as names, manifests and lengths of files tell. No
-// segment was read.
+// Found lists the checkpoints of a store, as determined from file names, manifests and file sizes. No segment was read.
 type Found struct {
 	Kept  []Kept   // newest first
-	Loose []Loose  // what no manifest names that can be read
-	Other []string // names of whatever else is there
+	Loose []Loose  // files that no readable manifest names
+	Other []string // names of all other files
 }
 
-// Kept is one checkpoint that a folder keeps: one of a cut, or a running one.
+// Kept is one checkpoint in a store: of a cut, or a running one.
 type Kept struct {
-	File       string // of its manifest
+	File       string // manifest
 	Generation perdure.Generation
-	Cut        perdure.Clock // of a running one its clock; -1: that is not known
-	Manifest   Manifest      // of a running one what Running.Manifest says
-	Number     uint64        // of a running one; 0: it is of a cut
-	Running    Running       // where Number > 0
-	Err        error         // why the manifest cannot be used; nil: it can
-	Lacks      []Defect      // segments that are not there in full length
-	Recorded   bool          // the store lacks the manifest, and the run's coordinator has recorded it
+	Cut        perdure.Clock // of a running checkpoint its clock; -1 if unknown
+	Manifest   Manifest      // of a running checkpoint the result of Running.Manifest
+	Number     uint64        // of a running checkpoint; 0 for a checkpoint of a cut
+	Running    Running       // set if Number > 0
+	Err        error         // why the manifest is unusable, or nil
+	Lacks      []Defect      // files that are missing or have the wrong size
+	Recorded   bool          // the store lacks the manifest, but the run's coordinator has recorded it
 }
 
-// Loose is a segment that belongs to no checkpoint, or a file that somebody has only begun.
+// Loose is a segment that belongs to no checkpoint, or a temporary file of an unfinished write.
 type Loose struct {
 	File  string
 	Bytes int64
 }
 
-// Defect is something that is wrong with a file.
+// Defect is a fault in a file.
 type Defect struct {
 	File  string
-	Place string // where in the file, and what should be there; "": all of the file is meant
+	Place string // position and content of the damaged section; "": the whole file
 	Err   error
 }
 
-// String is one line that names the file and the place.
+// String returns one line with the file, the place and the cause.
 func (d Defect) String() string {
 	where := d.File
 	if d.Place != "" {
@@ -55,7 +54,7 @@ func (d Defect) String() string {
 	return where + ": " + d.cause()
 }
 
-// cause says what is wrong, without the words that name the file again.
+// cause returns the error's text without the prefix that names the file.
 func (d Defect) cause() string {
 	if at := (*fs.PathError)(nil); errors.As(d.Err, &at) {
 		return strings.TrimPrefix(at.Err.Error(), ErrCorrupt.Error()+": ")
@@ -73,10 +72,10 @@ func (d Defect) cause() string {
 	return text
 }
 
-// Whole reports whether all of a checkpoint's files are there, in full length.
+// Whole reports whether the manifest is readable and all files exist at full length.
 func (k *Kept) Whole() bool { return k.Err == nil && len(k.Lacks) == 0 }
 
-// Defects are what is wrong with a checkpoint, as far as was looked.
+// Defects returns the checkpoint's known defects.
 func (k *Kept) Defects() []Defect {
 	if k.Err != nil {
 		return []Defect{{File: k.File, Err: k.Err}}
@@ -86,13 +85,13 @@ func (k *Kept) Defects() []Defect {
 
 func (k *Kept) key() key { return key{k.Generation, k.Cut} }
 
-// compare orders what a folder keeps: it has cuts or running checkpoints, and of both the latter
-// come last.
+// compare orders the checkpoints of a store. A store holds either checkpoints of cuts or running checkpoints; if it
+// holds both, the running ones come last.
 func (k *Kept) compare(other *Kept) int {
 	return cmp.Or(cmp.Compare(k.Number, other.Number), k.key().compare(other.key()))
 }
 
-// Files returns all that it needs: segments, and states of slots.
+// Files returns all files that the checkpoint needs: segments and slot states.
 func (k *Kept) Files() []FileRef {
 	if k.Number > 0 {
 		return k.Running.Files()
@@ -100,7 +99,7 @@ func (k *Kept) Files() []FileRef {
 	return k.Manifest.Files()
 }
 
-// CheckJob returns ErrOtherJob unless it is of the job of that ID.
+// CheckJob returns ErrOtherJob unless the checkpoint belongs to the job with that ID.
 func (k *Kept) CheckJob(id string) error {
 	if k.Number > 0 {
 		return k.Running.CheckJob(id)
@@ -108,7 +107,7 @@ func (k *Kept) CheckJob(id string) error {
 	return k.Manifest.CheckJob(id)
 }
 
-// KeptOf reads the manifest that a file is; ok says that it is one by its name.
+// KeptOf reads the manifest in that file; ok reports whether the name is that of a manifest.
 func KeptOf(in store.Store, name string) (kept Kept, ok bool) {
 	if k, ok := parseManifestName(name); ok {
 		kept = Kept{File: name, Generation: k.generation, Cut: k.cut}
@@ -127,8 +126,8 @@ func KeptOf(in store.Store, name string) (kept Kept, ok bool) {
 	return kept, true
 }
 
-// Files returns all that a checkpoint needs: of each shard the segments that its own one follows, then
-// that, and then the states of slots that it refers to.
+// Files returns all files that a checkpoint needs: for each shard the segments that its own one builds on, that
+// segment, and the slot states to which it refers.
 func (m Manifest) Files() (files []FileRef) {
 	for _, ref := range m.Segments {
 		files = append(append(files, ref.files()...), ref.States...)
@@ -136,10 +135,10 @@ func (m Manifest) Files() (files []FileRef) {
 	return files
 }
 
-// Names are the names of all that a checkpoint is made of: its manifest, and the segments.
+// Names returns the names of all files of a checkpoint: its manifest, segments and slot states.
 func (m Manifest) Names() []string { return names(m.key().manifest(), m.Files()) }
 
-// Names are the names of all that a running checkpoint is made of.
+// Names returns the names of all files of a running checkpoint.
 func (m *Running) Names() []string { return names(m.name(), m.Files()) }
 
 func names(manifest string, files []FileRef) []string {
@@ -150,14 +149,14 @@ func names(manifest string, files []FileRef) []string {
 	return all
 }
 
-// ClaimFile is what says whose a store is, where somebody has put it there.
+// ClaimFile is the name of the optional object that records which job a store belongs to.
 const ClaimFile = "perdure.job"
 
-// looks is how often a folder is looked at of which checkpoints are deleted meanwhile.
+// looks is the max number of attempts to get a listing during which no checkpoint is deleted.
 const looks = 10
 
-// Look says what a folder has. The job may live, and write and delete meanwhile: what is gone
-// is not missed if its manifest is gone, too.
+// Look lists the contents of a store. The job may be running and write and delete files at the same time: a missing
+// file is no defect if its manifest is missing also.
 func Look(in store.Store) (found Found, err error) {
 	for range looks {
 		var meanwhile bool
@@ -168,14 +167,14 @@ func Look(in store.Store) (found Found, err error) {
 	return found, err
 }
 
-// look looks once; meanwhile says that a checkpoint was deleted while it did.
+// look makes one attempt; meanwhile reports whether a checkpoint was deleted during it.
 func look(in store.Store) (found Found, meanwhile bool, err error) {
 	all, err := listed(in)
 	if err != nil {
 		return found, false, fmt.Errorf("checkpoint: %w", err)
 	}
 	found = gather(in, all, func(string) bool { return true })
-	known := map[string]Defect{} // of files that were looked at
+	known := map[string]Defect{} // by name of the files queried so far
 	sizes := sizesOf(all)
 	kept := found.Kept[:0]
 	for _, k := range found.Kept {
@@ -190,7 +189,7 @@ func look(in store.Store) (found Found, meanwhile bool, err error) {
 	return found, meanwhile, nil
 }
 
-// listed returns all that a store has, and what was begun.
+// listed returns all entries of a store, including temporary ones.
 func listed(in store.Store) ([]store.Entry, error) {
 	there, err := in.List("")
 	if err != nil {
@@ -200,9 +199,9 @@ func listed(in store.Store) ([]store.Entry, error) {
 	return append(begun, there...), err
 }
 
-// gather reads the manifests of some names, and sorts the others by what they are.
+// gather reads the manifests whose names of accepts, and sorts the other entries by kind.
 func gather(in store.Store, all []store.Entry, of func(name string) bool) (found Found) {
-	named := map[string]bool{} // and manifests
+	named := map[string]bool{} // manifests and the files they name
 	for _, e := range all {
 		if !of(e.Name) {
 			continue
@@ -219,7 +218,7 @@ func gather(in store.Store, all []store.Entry, of func(name string) bool) (found
 	}
 	slices.SortFunc(found.Kept, func(a, b Kept) int { return b.compare(&a) })
 	for _, e := range all {
-		if _, _, _, ours := partOf(e.Name); named[e.Name] || e.Name == ClaimFile || isState(e.Name) {
+		if _, _, _, ours := parsePart(e.Name); named[e.Name] || e.Name == ClaimFile || isState(e.Name) {
 			continue
 		} else if ours {
 			found.Loose = append(found.Loose, Loose{e.Name, max(e.Bytes, 0)})
@@ -230,13 +229,14 @@ func gather(in store.Store, all []store.Entry, of func(name string) bool) (found
 	return found
 }
 
-// Names reports whether a store has something of that name. What cannot be asked is there.
+// Names reports whether a store has an object of that name. If the store cannot be listed, it assumes so.
 func Names(in store.Store, name string) bool {
 	all, err := in.List(name)
 	return err != nil || slices.ContainsFunc(all, func(e store.Entry) bool { return e.Name == name })
 }
 
-// lacks returns which files are not there in full length; what is not listed so is asked for, once.
+// lacks returns the files that are missing or have the wrong size. A file whose listed size differs is queried
+// individually, once.
 func lacks(in store.Store, files []FileRef, sizes map[string]int64, known map[string]Defect) (out []Defect) {
 	for _, f := range files {
 		if n, there := sizes[f.File]; there && n == f.Bytes {

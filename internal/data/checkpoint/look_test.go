@@ -11,11 +11,11 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// TestLook tells by names and lengths what a folder has.
+// TestLook: Look determines a store's contents from names and sizes.
 func TestLook(t *testing.T) {
 	fsys := newFolder(t)
 	if found, err := Look(ckpt(fsys)); err != nil || len(found.Kept)+len(found.Loose)+len(found.Other) > 0 {
-		t.Errorf("an empty folder has %+v, %v", found, err)
+		t.Errorf("an empty store has %+v, %v", found, err)
 	}
 	published(t, fsys, 1, 20)
 	cut := published(t, fsys, 1, 40).Segments[1].File
@@ -36,26 +36,26 @@ func TestLook(t *testing.T) {
 			wrong = append(wrong, d.String())
 		}
 		if k.Whole() != (len(k.Defects()) == 0) {
-			t.Errorf("%s is whole: %t, and wrong are %v", k.File, k.Whole(), k.Defects())
+			t.Errorf("%s is whole: %t, but its defects are %v", k.File, k.Whole(), k.Defects())
 		}
 	}
 	if want := []string{
 		key{2, 30}.manifest(), key{1, 40}.manifest(), key{1, 20}.manifest(), odd,
 	}; !slices.Equal(kept, want) {
-		t.Errorf("kept are %v, want %v", kept, want)
+		t.Errorf("kept %v, want %v", kept, want)
 	}
 	if len(wrong) != 2 || !strings.HasPrefix(wrong[0], cut+": it has 1 bytes, not ") ||
 		!strings.HasPrefix(wrong[1], odd+": it does not begin with ") {
-		t.Errorf("wrong are %q", wrong)
+		t.Errorf("defects %q", wrong)
 	}
 	if len(found.Loose) != 2 || found.Loose[0].File != begun || found.Loose[1].File != loose ||
 		found.Loose[1].Bytes != 1 || !slices.Equal(found.Other, []string{"notes"}) {
-		t.Errorf("loose are %v, and else there is %v", found.Loose, found.Other)
+		t.Errorf("loose files %v, other files %v", found.Loose, found.Other)
 	}
 }
 
-// TestLookRunning: running checkpoints are found by their numbers, and what one may need stays that
-// cannot be read: files of rows that are newer than those of the one before it.
+// TestLookRunning: running checkpoints are found by their numbers. Files that an unreadable one may need remain:
+// segments of rows that are newer than those of the one before it.
 func TestLookRunning(t *testing.T) {
 	fsys := newFolder(t)
 	published(t, fsys, 1, 20)
@@ -78,10 +78,10 @@ func TestLookRunning(t *testing.T) {
 	}
 	want := []string{RunningFile(7), RunningFile(4), RunningFile(2), key{1, 20}.manifest()}
 	if !slices.Equal(kept, want) {
-		t.Errorf("kept are %v, want %v", kept, want)
+		t.Errorf("kept %v, want %v", kept, want)
 	}
 	if !slices.Equal(wrong, []string{RunningFile(7), file(3)}) {
-		t.Errorf("wrong are %v", wrong)
+		t.Errorf("defects in %v", wrong)
 	}
 	k := &found.Kept[1]
 	if k.Cut != 20 || k.Number != 4 || len(k.Files()) != 4 || k.CheckJob("job-1") != nil || k.CheckJob("x") == nil {
@@ -101,20 +101,20 @@ func TestLookRunning(t *testing.T) {
 		r := found.Without(c.n, c.newer)
 		for _, name := range c.stay {
 			if slices.Contains(r.Files, name) {
-				t.Errorf("without all but %d (%t): %s would be deleted", c.n, c.newer, name)
+				t.Errorf("keeping %d (%t): %s would be deleted", c.n, c.newer, name)
 			}
 		}
 		for _, name := range c.not {
 			if !slices.Contains(r.Files, name) {
-				t.Errorf("without all but %d (%t): %s would stay", c.n, c.newer, name)
+				t.Errorf("keeping %d (%t): %s would remain", c.n, c.newer, name)
 			}
 		}
 	}
 	clock, err := ClockOf(ckpt(fsys), FileRef{File: file(4)})
 	if err != nil || clock != 20 {
-		t.Errorf("it was begun at %d, %v", clock, err)
+		t.Errorf("it was started at clock %d, %v", clock, err)
 	}
-	furthest, err := Furthest(ckpt(fsys), &found.Kept[1].Running) // its newest files can be read
+	furthest, err := Furthest(ckpt(fsys), &found.Kept[1].Running) // its newest files are readable
 	if err != nil || furthest != 3 {
 		t.Errorf("some shard has %d clocks, %v", furthest, err)
 	}
@@ -122,8 +122,8 @@ func TestLookRunning(t *testing.T) {
 	wantErr(t, err, ErrCorrupt, file(3))
 }
 
-// TestAudit says where in a file something is wrong, of more than one place, too, and how many
-// rows a manifest's tables are to have.
+// TestAudit: an Audit reports where a file is damaged, even in more than one place, and compares the tables' rows with
+// the manifest.
 func TestAudit(t *testing.T) {
 	fsys := newFolder(t)
 	m := published(t, fsys, 1, 20)
@@ -135,16 +135,16 @@ func TestAudit(t *testing.T) {
 	}
 	more, err := Rows(ckpt(fsys), m)
 	if err != nil || !slices.Equal(more, rows) {
-		t.Errorf("of the begins of the files: rows %v, %v", more, err)
+		t.Errorf("from the start of the files: rows %v, %v", more, err)
 	}
 	for name, change := range map[string]func(m *Manifest){
-		"it has 3 rows from row 0 of table w; of its 6 rows shard 0 is to have 2 from row 0": func(m *Manifest) {
+		"it has 3 rows from row 0 of table w; of its 6 rows, shard 0 must have 2 from row 0": func(m *Manifest) {
 			m.Job.Shards = 3
 		},
-		"its table 1 is e, and g000001-c0000000020.manifest has another there": func(m *Manifest) {
+		"its table 1 is e, but g000001-c0000000020.manifest has a different table there": func(m *Manifest) {
 			m.Tables[1].Dim = 3
 		},
-		"it is not the one that g000001-c0000000020.manifest names": func(m *Manifest) {
+		"it is not the segment that g000001-c0000000020.manifest names": func(m *Manifest) {
 			m.Segments[1].Seq++
 		},
 	} {
@@ -168,8 +168,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// removals deletes checkpoints with a crash at each step, and counts those that were left without
-// a file that they need.
+// removals deletes checkpoints with a crash at each step and counts the remaining ones that lack a file.
 func removals(t *testing.T, remove func(fsys disk.FS, r Removal) error) (broken int) {
 	t.Helper()
 	for step := 1; ; step++ {
@@ -187,7 +186,7 @@ func removals(t *testing.T, remove func(fsys disk.FS, r Removal) error) (broken 
 			found, err = Look(ckpt(fsys))
 			must(t, err)
 			if found.Kept[0].Cut != 60 {
-				t.Fatalf("step %d: the newest is of clock %d", step, found.Kept[0].Cut)
+				t.Fatalf("step %d: the newest has clock %d", step, found.Kept[0].Cut)
 			}
 			for i := range found.Kept {
 				if !found.Kept[i].Whole() {
@@ -201,11 +200,11 @@ func removals(t *testing.T, remove func(fsys disk.FS, r Removal) error) (broken 
 	}
 }
 
-// TestRemoveCrashes: a power cut while checkpoints are deleted leaves each whole, or none of it
-// that counts. The other order would not, which shows that it is looked at.
+// TestRemoveCrashes: after a power failure during a deletion, every checkpoint whose manifest remains is complete.
+// Negative control: the opposite order must be detected.
 func TestRemoveCrashes(t *testing.T) {
 	if n := removals(t, func(fsys disk.FS, r Removal) error { return Remove(ckpt(fsys), r) }); n > 0 {
-		t.Errorf("%d times a checkpoint is left that lacks files", n)
+		t.Errorf("%d times a remaining checkpoint lacks files", n)
 	}
 	wrong := removals(t, func(fsys disk.FS, r Removal) error {
 		for _, name := range slices.Concat(r.Files, r.Manifests) {
@@ -216,6 +215,6 @@ func TestRemoveCrashes(t *testing.T) {
 		return fsys.SyncDir("ckpt")
 	})
 	if wrong == 0 {
-		t.Error("manifests that are deleted last are not noticed")
+		t.Error("deleting the manifests last was not detected")
 	}
 }

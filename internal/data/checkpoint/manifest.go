@@ -46,28 +46,28 @@ func decodeManifest(sealed []byte) (m Manifest, err error) {
 	return m, nil
 }
 
-// normal returns the manifest with its segments in order.
+// normal returns the manifest with its segments sorted by shard.
 func (m Manifest) normal() Manifest {
 	m.Segments = slices.Clone(m.Segments)
 	slices.SortFunc(m.Segments, func(a, b SegmentRef) int { return cmp.Compare(a.Shard, b.Shard) })
 	return m
 }
 
-// checkStates reports what cannot be the name of a saved state.
+// checkStates returns an error if a file's name is not that of a slot state.
 func checkStates(files []FileRef) error {
 	if i := slices.IndexFunc(files, func(f FileRef) bool { return !isState(f.File) }); i >= 0 {
-		return fmt.Errorf("%q is no saved state", files[i].File)
+		return fmt.Errorf("%q is not a saved state", files[i].File)
 	}
 	return nil
 }
 
-// check reports what makes a manifest useless, whatever the disk holds.
+// check returns an error if the manifest is invalid in itself, whatever the store holds.
 func (m Manifest) check() error {
 	if err := recovery.Check(&m.Job); err != nil {
 		return err
 	}
 	if m.Cut < 0 || m.PastClocks < 0 {
-		return fmt.Errorf("cut %d, %d past clocks", m.Cut, m.PastClocks)
+		return fmt.Errorf("cut %d and past clocks %d must not be negative", m.Cut, m.PastClocks)
 	}
 	for _, t := range m.Tables {
 		if err := t.Validate(m.Job.Shards); err != nil {
@@ -79,11 +79,12 @@ func (m Manifest) check() error {
 	}
 	for i, ref := range m.Segments {
 		if ref.Shard != perdure.ShardID(i) {
-			return fmt.Errorf("segment %d of %d is of shard %d; each shard must have exactly one", i, len(m.Segments),
-				ref.Shard)
+			return fmt.Errorf("segment %d of %d belongs to shard %d; each shard must have exactly one", i,
+				len(m.Segments), ref.Shard)
 		}
 		if k, shard, ok := parseSegmentName(ref.File); !ok || k != m.key() || shard != ref.Shard {
-			return fmt.Errorf("%q is no segment of shard %d at generation %d, cut %d", ref.File, i, m.Generation, m.Cut)
+			return fmt.Errorf("%q is not a segment of shard %d at generation %d, cut %d", ref.File, i, m.Generation,
+				m.Cut)
 		}
 		if err := cmp.Or(ref.checkBase(m.key()), checkStates(ref.States)); err != nil {
 			return err
@@ -92,12 +93,13 @@ func (m Manifest) check() error {
 	return nil
 }
 
-// checkBase checks that a segment follows earlier ones of its shard, in order.
+// checkBase checks that the files in Base are earlier segments of the same shard, in order.
 func (r SegmentRef) checkBase(k key) error {
 	for i := len(r.Base) - 1; i >= 0; i-- {
 		earlier, shard, ok := parseSegmentName(r.Base[i].File)
 		if !ok || shard != r.Shard || earlier.compare(k) >= 0 {
-			return fmt.Errorf("%q is no segment that one of shard %d at generation %d, cut %d can follow",
+			return fmt.Errorf(
+				"%q is not an earlier segment of shard %d; a segment at generation %d, cut %d cannot follow it",
 				r.Base[i].File, r.Shard, k.generation, k.cut)
 		}
 		k = earlier
@@ -105,10 +107,10 @@ func (r SegmentRef) checkBase(k key) error {
 	return nil
 }
 
-// Publish makes a checkpoint of segments that have been written: it checks that every shard has exactly one, that
-// these and those that they follow are there in full length, and then writes the manifest durably, whole or not at
-// all. Publishing it again does no harm; publishing one older than the newest gives perdure.ErrFenced. A folder holds
-// the checkpoints of one job.
+// Publish creates a checkpoint from segments that have been written. It checks that every shard has exactly one segment
+// and that these segments, and those they build on, exist at full length. Then it writes the manifest durably and
+// atomically. Publishing the same checkpoint again has no effect; publishing one older than the newest returns
+// perdure.ErrFenced. A store holds the checkpoints of one job.
 func Publish(in store.Store, m Manifest) error {
 	m = m.normal()
 	name := m.key().manifest()
@@ -126,7 +128,7 @@ func Publish(in store.Store, m Manifest) error {
 	}
 	sealed, err := m.encode()
 	if err == nil {
-		_, err = decodeManifest(sealed) // what cannot be read back must not be published
+		_, err = decodeManifest(sealed) // a manifest that cannot be read back must not be published
 	}
 	if err != nil {
 		return fmt.Errorf("checkpoint: publish %s: %w", name, err)
@@ -137,7 +139,7 @@ func Publish(in store.Store, m Manifest) error {
 	return nil
 }
 
-// writeManifest writes a manifest durably, when all files that it names are there and durable.
+// writeManifest writes a manifest durably, after checking that all files it names exist and are durable.
 func writeManifest(in store.Store, name string, sealed []byte, files []FileRef) error {
 	if err := in.Sync(); err != nil {
 		return err
@@ -151,7 +153,7 @@ func writeManifest(in store.Store, name string, sealed []byte, files []FileRef) 
 	})
 }
 
-// checkSizes checks that all files are there, in full length; what is not listed so is asked for.
+// checkSizes checks that all files exist at full length. A file whose listed size differs is queried individually.
 func checkSizes(in store.Store, files []FileRef) error {
 	all, err := in.List("")
 	sizes := sizesOf(all)
@@ -163,7 +165,7 @@ func checkSizes(in store.Store, files []FileRef) error {
 	return err
 }
 
-// sizesOf returns the sizes of what a store has listed.
+// sizesOf returns the sizes of the listed files, by name.
 func sizesOf(all []store.Entry) map[string]int64 {
 	sizes := map[string]int64{}
 	for _, e := range all {
@@ -182,7 +184,7 @@ func checkSize(in store.Store, ref FileRef) error {
 	return nil
 }
 
-// readManifest reads the manifest of that name.
+// readManifest reads the manifest with that key.
 func readManifest(in store.Store, k key) (Manifest, error) {
 	name := k.manifest()
 	sealed, err := store.Read(in, name)
@@ -199,7 +201,7 @@ func readManifest(in store.Store, k key) (Manifest, error) {
 	return m, nil
 }
 
-// manifests returns which manifests a folder holds, newest first.
+// manifests returns the keys of the manifests in a store, newest first.
 func manifests[K any](in store.Store, prefix string, parse func(string) (K, bool), compare func(a, b K) int,
 ) (keys []K, err error) {
 	all, err := in.List(prefix)
@@ -215,13 +217,13 @@ func manifests[K any](in store.Store, prefix string, parse func(string) (K, bool
 	return keys, nil
 }
 
-// Latest returns the newest checkpoint: the highest generation, and in it the
-// highest cut, whose manifest is valid. It is durable: what a process that died
-// had renamed but not synced yet is synced before it is believed.
+// Latest returns the newest checkpoint whose manifest is valid: the highest generation and, within it, the highest cut.
+// It is durable: Latest syncs the store first, because a process may have died after renaming a file but before syncing
+// it.
 //
-// A damaged manifest is passed over, because publishing leaves none behind. A
-// manifest of another version of Perdure is an error: starting from an earlier
-// checkpoint instead would lose training. Without a valid one the error is ErrNoCheckpoint.
+// A damaged manifest is skipped, because Publish never leaves one. A manifest of another version of Perdure is an
+// error: starting from an earlier checkpoint instead would lose training progress. If no manifest is valid, the error
+// is ErrNoCheckpoint.
 func Latest(in store.Store) (Manifest, error) {
 	keys, err := manifests(in, "g", parseManifestName, key.compare)
 	if err != nil {
@@ -230,7 +232,7 @@ func Latest(in store.Store) (Manifest, error) {
 	return newest(in, keys, readManifest)
 }
 
-// newest reads the first manifest that is not damaged, of those that a folder holds, newest first.
+// newest returns the first undamaged manifest of those with the given keys, which are ordered newest first.
 func newest[K, M any](in store.Store, keys []K, read func(store.Store, K) (M, error),
 ) (none M, err error) {
 	if len(keys) == 0 {
@@ -254,8 +256,8 @@ func newest[K, M any](in store.Store, keys []K, read func(store.Store, K) (M, er
 	return none, fmt.Errorf("checkpoint: %s holds %w that can be read: %w", in, ErrNoCheckpoint, damaged)
 }
 
-// Of returns the newest checkpoint of a cut, of the generations up to one. It opens manifests by their names, since a
-// list may lack the newest. A damaged one is passed over; without another the error is about it.
+// Of returns the newest checkpoint of a cut among the generations up to upTo. It opens manifests by name, because a
+// listing may lack the newest. It skips damaged ones; if no other exists, the error describes the damaged one.
 func Of(in store.Store, cut perdure.Clock, upTo perdure.Generation) (none Manifest, err error) {
 	damaged := fmt.Errorf("%w of clock %d in %s", ErrNoCheckpoint, cut, in)
 	for n := range upTo + 1 {

@@ -33,7 +33,7 @@ func testJob() perdure.JobSpec {
 	}
 }
 
-// save writes both segments of a checkpoint, with values that tell its cut.
+// save writes both segments of a checkpoint, with values that identify its cut.
 func save(fsys disk.FS, generation perdure.Generation, cut perdure.Clock) (Manifest, error) {
 	spec, sparse := testTable("w", 6, 3), testSparse("e", 2)
 	m := Manifest{
@@ -88,7 +88,7 @@ func wantLatest(t testing.TB, fsys disk.FS, generation perdure.Generation, cut p
 	}
 }
 
-// ckpt is the store that the tests have on their disks.
+// ckpt returns the store that the tests use.
 func ckpt(fsys disk.FS) store.Store { return store.Folder(fsys, "ckpt") }
 
 func overwrite(t testing.TB, fsys disk.FS, name string, content []byte) {
@@ -214,10 +214,10 @@ func TestPublishRefuses(t *testing.T) {
 			func(_ disk.FS, m *Manifest) { m.Segments[1] = m.Segments[0] },
 			"each shard must have exactly one",
 		},
-		"segments of another cut": {func(_ disk.FS, m *Manifest) { m.Cut++ }, "is no segment of shard 0 at"},
+		"segments of another cut": {func(_ disk.FS, m *Manifest) { m.Cut++ }, "is not a segment of shard 0 at"},
 		"exchanged segments": {func(_ disk.FS, m *Manifest) {
 			m.Segments[0].File, m.Segments[1].File = m.Segments[1].File, m.Segments[0].File
-		}, "is no segment of shard 0 at"},
+		}, "is not a segment of shard 0 at"},
 		"a missing segment": {
 			func(fsys disk.FS, m *Manifest) { _ = fsys.Remove("ckpt/" + m.Segments[1].File) },
 			"s00001-e000001.segment is missing",
@@ -261,9 +261,9 @@ func TestRestoreAndVerify(t *testing.T) {
 		t.Errorf("restored %+v", s)
 	}
 	_, err = Restore(ckpt(fsys), m, 2, nil)
-	wantErr(t, err, ErrCorrupt, "no segment of shard 2")
+	wantErr(t, err, ErrCorrupt, "segment of shard 2")
 
-	// A sound segment that is not the one that was published.
+	// A valid segment that is not the published one.
 	file := "ckpt/" + m.Segments[1].File
 	_, err = WriteSegment(ckpt(fsys), &Segment{Job: "job-2", Generation: 1, Epoch: 1, Cut: 20, Shard: 1})
 	must(t, err)
@@ -271,7 +271,7 @@ func TestRestoreAndVerify(t *testing.T) {
 	_, err = WriteSegment(ckpt(fsys), &Segment{Job: "job-1", Generation: 1, Epoch: 1, Cut: 20, Shard: 1, Seq: 60})
 	must(t, err)
 	wantErr(t, Verify(ckpt(fsys), m), ErrCorrupt,
-		file+": damaged: it is not the one that "+m.key().manifest()+" names")
+		file+": damaged: it is not the segment that "+m.key().manifest()+" names")
 
 	flipLast(t, fsys, file)
 	wantErr(t, Verify(ckpt(fsys), m), ErrCorrupt, file)
@@ -279,8 +279,8 @@ func TestRestoreAndVerify(t *testing.T) {
 	wantErr(t, Verify(ckpt(fsys), m), fs.ErrNotExist, file+" is missing")
 }
 
-// A manifest knows its segments from others of the same names, sizes and counts: from
-// those that another process wrote of the same cut, and from those of other shards.
+// TestSegmentsOfOneShape: a manifest distinguishes its segments from others with the same names, sizes and counts,
+// whether another process wrote them for the same cut or they belong to other shards.
 func TestSegmentsOfOneShape(t *testing.T) {
 	fsys := newFolder(t)
 	m := published(t, fsys, 1, 20)
@@ -292,13 +292,13 @@ func TestSegmentsOfOneShape(t *testing.T) {
 		was[i] = b
 	}
 	if len(was[0]) != len(was[1]) {
-		t.Fatalf("segments of %d and %d bytes are not of one shape", len(was[0]), len(was[1]))
+		t.Fatalf("segments have %d and %d bytes; want equal sizes", len(was[0]), len(was[1]))
 	}
-	for i, file := range files { // as after a mistake in copying a folder
+	for i, file := range files { // as after an error when copying a directory
 		overwrite(t, fsys, file, was[1-i])
 	}
 	wantErr(t, Verify(ckpt(fsys), m), ErrCorrupt,
-		files[0]+": damaged: it is not the one that "+m.key().manifest()+" names")
+		files[0]+": damaged: it is not the segment that "+m.key().manifest()+" names")
 
 	overwrite(t, fsys, files[0], was[0])
 	s, err := readSegment(fsys, files[0], nil)
@@ -307,7 +307,7 @@ func TestSegmentsOfOneShape(t *testing.T) {
 	_, err = WriteSegment(ckpt(fsys), s)
 	must(t, err)
 	_, err = Restore(ckpt(fsys), m, 0, nil)
-	wantErr(t, err, ErrCorrupt, files[0]+": damaged: it is not the one that "+m.key().manifest()+" names")
+	wantErr(t, err, ErrCorrupt, files[0]+": damaged: it is not the segment that "+m.key().manifest()+" names")
 }
 
 func TestPrune(t *testing.T) {
@@ -343,21 +343,20 @@ func TestPrune(t *testing.T) {
 
 	keep.Cut = 35 // never published
 	if err := Prune(ckpt(fsys), keep, 1); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("pruning before a manifest that is not there gives %v", err)
+		t.Errorf("pruning before a missing manifest gives %v", err)
 	}
 	wantLatest(t, fsys, 2, 30)
 }
 
-// replacing makes a checkpoint of another one.
+// replacing replaces one checkpoint by another.
 type replacing struct {
 	old     func(t testing.TB, fsys disk.FS)
 	replace func(fsys *disk.Memory) (safe bool, err error)
-	// left says whether the new one is what a folder has, and whole.
+	// left reports whether the store holds the new checkpoint, and checks that it is complete.
 	left func(fsys disk.FS) (isNew bool, err error)
 }
 
-// crashEverywhere runs replace with a crash at each of its steps, and reports what was found to be
-// broken.
+// crashEverywhere runs replace with a crash at each of its steps and returns the faults it found.
 func (c replacing) crashEverywhere(t *testing.T) (bad []string) {
 	t.Helper()
 	for step := 1; ; step++ {
@@ -384,7 +383,7 @@ func (c replacing) crashEverywhere(t *testing.T) (bad []string) {
 	}
 }
 
-// crashEverywhere is that of making checkpoint 40 of checkpoint 20.
+// crashEverywhere injects crashes while checkpoint 40 replaces checkpoint 20.
 func crashEverywhere(t *testing.T, replace func(fsys *disk.Memory) (safe bool, err error)) (bad []string) {
 	t.Helper()
 	return replacing{
@@ -416,8 +415,8 @@ func TestCrashAtEveryStep(t *testing.T) {
 	}
 }
 
-// A segment that takes several writes is there whole or not at all, and what was
-// there under its name before is never touched.
+// TestSegmentCrashesAtEveryStep: a segment that takes several writes is stored completely or not at all, and an older
+// file of that name stays intact.
 func TestSegmentCrashesAtEveryStep(t *testing.T) {
 	spec := testSparse("e", 8)
 	old := &Segment{Job: "j", Tables: []TableRows{{Spec: spec, Image: newImage(spec, 1)}}}
@@ -443,7 +442,7 @@ func TestSegmentCrashesAtEveryStep(t *testing.T) {
 			}
 		}
 		if finished {
-			if step < 8 { // create, 6 writes at least, sync, rename, sync
+			if step < 8 { // create, at least 6 writes, sync, rename, sync
 				t.Errorf("only %d steps", step)
 			}
 			return
@@ -451,7 +450,7 @@ func TestSegmentCrashesAtEveryStep(t *testing.T) {
 	}
 }
 
-// Negative controls: the harness above must catch each of these orders.
+// Negative controls: the harness above must detect each of these wrong orders.
 func TestCrashesCatchWrongOrders(t *testing.T) {
 	for what, replace := range map[string]func(fsys *disk.Memory) (bool, error){
 		"old one deleted first": func(fsys *disk.Memory) (bool, error) {
@@ -481,13 +480,13 @@ func TestCrashesCatchWrongOrders(t *testing.T) {
 		},
 	} {
 		if crashEverywhere(t, replace) == nil {
-			t.Errorf("%s: not caught", what)
+			t.Errorf("%s: not detected", what)
 		}
 	}
 }
 
-// A process dies between renaming the manifest and syncing the folder; its
-// successor reads it, and then the power fails.
+// TestWhatLatestGivesIsDurable: a process dies between renaming the manifest and syncing the directory. Its successor
+// reads the manifest, and then the power fails.
 func TestWhatLatestGivesIsDurable(t *testing.T) {
 	for step := 1; ; step++ {
 		finished := false

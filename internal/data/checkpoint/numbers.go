@@ -5,17 +5,17 @@ import (
 	"unsafe"
 )
 
-// Numbers are little-endian in a file. Where they are so in memory, too, nothing is copied.
+// Numbers are little-endian in a file. If they are also little-endian in memory, they are not copied.
 
-// chunkBytes is how much is checked, copied and handed on at once: small enough
-// that a chunk is still in the processor's cache when it is used again.
+// chunkBytes is the number of bytes that are checksummed, copied and passed on together: small enough for a chunk to
+// stay in the processor's cache in between.
 const chunkBytes = 256 << 10
 
-// littleEndian says that a number lies in memory as it lies in the file. It is
-// a variable so that tests take the other way too.
+// littleEndian reports whether numbers have the same representation in memory and in a file. It is a variable so that
+// tests also cover the other case.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// asBytes returns the memory of each of the pieces.
+// asBytes returns the memory of each piece as bytes.
 func asBytes[T ~float32 | ~uint32 | ~uint64](pieces [][]T) [][]byte {
 	out := make([][]byte, len(pieces))
 	for i, p := range pieces {
@@ -25,14 +25,14 @@ func asBytes[T ~float32 | ~uint32 | ~uint64](pieces [][]T) [][]byte {
 	return out
 }
 
-// encodeNumbers hands memory that holds numbers of word bytes to emit as the file has
-// it, a chunk at a time. Numbers of 1 byte are plain bytes.
+// encodeNumbers passes numbers of word bytes each to emit in the file's byte order, a chunk at a time. Numbers of 1
+// byte are plain bytes.
 func encodeNumbers(memory []byte, word int, emit func([]byte) error) error {
 	var buf []byte
 	for len(memory) > 0 {
 		chunk := memory[:min(chunkBytes, len(memory))]
 		memory = memory[len(chunk):]
-		if !littleEndian && word > 1 { // the memory is not ours to turn round
+		if !littleEndian && word > 1 { // the caller's memory must not change
 			buf = append(buf[:0], chunk...)
 			toLittle(buf, word)
 			chunk = buf
@@ -44,8 +44,8 @@ func encodeNumbers(memory []byte, word int, emit func([]byte) error) error {
 	return nil
 }
 
-// decodeNumbers has fill put the file's bytes into memory, a chunk at a time, and makes
-// numbers of word bytes of them.
+// decodeNumbers calls fill to read the file's bytes into memory, a chunk at a time, and converts them to numbers of
+// word bytes each.
 func decodeNumbers(memory []byte, word int, fill func([]byte) error) error {
 	for len(memory) > 0 {
 		chunk := memory[:min(chunkBytes, len(memory))]
@@ -60,7 +60,7 @@ func decodeNumbers(memory []byte, word int, fill func([]byte) error) error {
 	return nil
 }
 
-// toLittle makes what a file has of numbers of word bytes, in place.
+// toLittle converts numbers of word bytes each to the file's byte order, in place.
 func toLittle(b []byte, word int) {
 	for ; len(b) > 0; b = b[word:] {
 		if word == 4 {

@@ -41,12 +41,12 @@ func TestBothEncodingsAgree(t *testing.T) {
 		littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 	}
 	if b := asBytes([][]uint64{ids[:1]})[0]; binary.NativeEndian.Uint64(b) != math.MaxUint64 {
-		t.Error("the ids' memory is elsewhere")
+		t.Error("the ids' memory was copied")
 	}
 }
 
-// The portable encoding is checked against a naive one, since on a machine that
-// is little-endian anyway it changes no byte.
+// TestPortableEncodingIsLittleEndian checks the portable encoding against a naive one, because on a little-endian
+// machine the encoding changes no byte.
 func TestPortableEncodingIsLittleEndian(t *testing.T) {
 	defer func(old bool) { littleEndian = old }(littleEndian)
 	littleEndian = false

@@ -17,33 +17,31 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Dest returns where a table's part is to be read to: memory for an image of
-// that many rows, in pieces of any lengths; of a dense table the rows first,
-// first+1, …, first+rows-1. Its error ends the reading. A nil Dest means newly
-// made memory.
+// Dest returns the memory to read a table's part into: an image of that many rows, in pieces of any length. For a dense
+// table these are the rows first, first+1, …, first+rows-1. An error aborts the read. With a nil Dest, the reader
+// allocates memory.
 type Dest func(spec perdure.TableSpec, first, rows int64) (table.Image, error)
 
-// A sink returns where a table goes, by its number, of which there are those rows; nil: it is
-// only looked at.
+// A sink returns the destination for the given rows of table i; nil means that they are only verified.
 type sink func(i int, t metaTable, runs []table.Run) (rowsTo, error)
 
-// rowsTo is where rows of a table go.
+// rowsTo is a destination for rows of a table.
 type rowsTo interface {
-	// column reads a payload of n bytes: of those rows the i-th of the table's columns.
+	// column reads a payload of n bytes: column i of the table, for the given rows.
 	column(r *sumReader, i int, c column, n int64, runs []table.Run) error
 }
 
-// imageTo is an image, of which what is behind its end is passed over.
+// imageTo stores rows in an image. Rows beyond the end of the image are skipped.
 type imageTo struct{ *table.Image }
 
-// image returns the memory for a table.
+// image returns memory for a table.
 func (dst Dest) image(t metaTable) (table.Image, error) {
 	if dst == nil {
 		return newImage(t.Spec, t.Rows), nil
 	}
 	img, err := dst(t.Spec, t.First, t.Rows)
 	if err == nil && int64(img.Rows) != t.Rows {
-		err = fmt.Errorf("table %s: memory of %d rows for %d", t.Spec.Name, img.Rows, t.Rows)
+		err = fmt.Errorf("table %s: memory for %d rows, need %d", t.Spec.Name, img.Rows, t.Rows)
 	}
 	if err == nil {
 		err = checkImage(t.Spec, img)
@@ -51,8 +49,8 @@ func (dst Dest) image(t metaTable) (table.Image, error) {
 	return img, err
 }
 
-// readFile reads and checks a segment file. Its tables go to the sink. It also returns the
-// file's checksum: of the header and the sections' checksums.
+// readFile reads and verifies a segment file and passes its tables to the sink. It also returns the file's checksum,
+// over the header and the sections' checksums.
 func readFile(in store.Store, file string, into sink) (s *Segment, sum uint32, err error) {
 	err = withReader(in, file, func(r *sumReader) (err error) {
 		s, err = r.segment(into)
@@ -62,7 +60,7 @@ func readFile(in store.Store, file string, into sink) (s *Segment, sum uint32, e
 	return s, sum, err
 }
 
-// peek reads what tables a segment has.
+// peek reads the list of a segment's tables.
 func peek(in store.Store, file string) (tables []metaTable, err error) {
 	err = withReader(in, file, func(r *sumReader) error {
 		_, _, err := r.header()
@@ -76,7 +74,7 @@ func peek(in store.Store, file string) (tables []metaTable, err error) {
 	return tables, err
 }
 
-// withReader has a segment file read.
+// withReader opens a segment file, calls read and closes the file.
 func withReader(in store.Store, file string, read func(r *sumReader) error) error {
 	f, err := in.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +83,7 @@ func withReader(in store.Store, file string, read func(r *sumReader) error) erro
 	if err != nil {
 		return fmt.Errorf("checkpoint: read segment: %w", err)
 	}
-	// Pieces of memory may be small; those of 64 KiB and more pass the buffer by.
+	// Pieces of memory may be small; reads of 64 KiB and more bypass the buffer.
 	err = read(&sumReader{r: bufio.NewReaderSize(f, 64<<10), left: f.Size()})
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
@@ -96,17 +94,17 @@ func withReader(in store.Store, file string, read func(r *sumReader) error) erro
 	return nil
 }
 
-// sumReader reads a segment file of known size and keeps the checksums of the
-// section and of the file, as sumWriter does. Nothing is made larger than what is left to read.
+// sumReader reads a segment file of known size and maintains the checksums of the section and of the file, as sumWriter
+// does. It never allocates more than the number of bytes left to read.
 type sumReader struct {
 	r        io.Reader
 	left     int64
 	sec, sum uint32
-	kind     uint16 // of the file
-	scratch  []byte // what is only looked at
-	at       place  // what is being read
-	// note, where there is one, hears of a section whose checksum is wrong and that nothing
-	// else depends on; what follows is read then.
+	kind     uint16 // of the segment
+	scratch  []byte // buffer for bytes that are only verified
+	at       place  // current position
+	// note, if not nil, receives the error for a section whose checksum is wrong but on which the rest of the file does
+	// not depend; reading then continues.
 	note func(err error)
 }
 
@@ -116,11 +114,11 @@ func corrupt(format string, args ...any) error {
 
 func (r *sumReader) fill(b []byte) error {
 	if int64(len(b)) > r.left {
-		return corrupt("truncated: %d bytes are wanted, %d are left", len(b), r.left)
+		return corrupt("truncated: need %d bytes, %d are left", len(b), r.left)
 	}
 	_, err := io.ReadFull(r.r, b)
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return corrupt("truncated while it was read")
+		return corrupt("truncated during the read")
 	}
 	if err != nil {
 		return err
@@ -130,7 +128,7 @@ func (r *sumReader) fill(b []byte) error {
 	return nil
 }
 
-// named reads a header, or a section's checksum.
+// named reads a header or a section's checksum.
 func (r *sumReader) named(b []byte) error {
 	if err := r.fill(b); err != nil {
 		return err
@@ -139,8 +137,7 @@ func (r *sumReader) named(b []byte) error {
 	return nil
 }
 
-// segment reads a whole file: the header, the meta, and the sections that the
-// meta allows.
+// segment reads a whole file: the header, the meta, and the sections that the meta describes.
 func (r *sumReader) segment(into sink) (*Segment, error) {
 	s, sections, err := r.header()
 	if err != nil {
@@ -163,7 +160,7 @@ func (r *sumReader) segment(into sink) (*Segment, error) {
 		}
 	}
 	if states < 0 {
-		return nil, corrupt("it has %d sections, its tables need %d more", sections, -states)
+		return nil, corrupt("it has %d sections, but its tables need %d more", sections, -states)
 	}
 	if err := r.states(s.States, states); err != nil {
 		return nil, err
@@ -176,12 +173,12 @@ func (r *sumReader) segment(into sink) (*Segment, error) {
 		s.Tables = append(s.Tables, rows)
 	}
 	if r.left != 0 {
-		return nil, corrupt("it has %d bytes too many", r.left)
+		return nil, corrupt("it has %d extra bytes at its end", r.left)
 	}
 	return s, nil
 }
 
-// states reads that many saved states of slots.
+// states reads the given number of slot states.
 func (r *sumReader) states(into [][]byte, sections int64) error {
 	next := uint32(0)
 	for range sections {
@@ -204,7 +201,7 @@ func (r *sumReader) states(into [][]byte, sections int64) error {
 }
 
 func unexpected(kind, index uint32) error {
-	return corrupt("an unexpected section of kind %d, index %d", kind, index)
+	return corrupt("unexpected section of kind %d, index %d", kind, index)
 }
 
 // table reads the sections of table i.
@@ -216,8 +213,9 @@ func (r *sumReader) table(i int, t metaTable, into sink) (TableRows, error) {
 		return out, err
 	}
 	rows := rowsIn(runs)
-	if most := r.left / rowBytes(cols); rows > most { // no product below overflows
-		return out, corrupt("table %s has %d rows, what is left of the file holds at most %d", t.Spec.Name, rows, most)
+	if most := r.left / rowBytes(cols); rows > most { // so that no product below overflows
+		return out, corrupt("table %s claims %d rows, but the rest of the file holds at most %d", t.Spec.Name, rows,
+			most)
 	}
 	to, err := into(i, t, runs)
 	if err != nil {
@@ -234,7 +232,7 @@ func (r *sumReader) table(i int, t metaTable, into sink) (TableRows, error) {
 		case kind != c.kind || index != c.index(i):
 			return out, unexpected(kind, index)
 		case n != rows*c.rowBytes:
-			return out, corrupt("table %s has %d bytes of %s, its %d rows need %d", t.Spec.Name, n, c, rows,
+			return out, corrupt("table %s has %d bytes of %s, but its %d rows need %d", t.Spec.Name, n, c, rows,
 				rows*c.rowBytes)
 		}
 		if err = to.column(r, k, c, n, runs); err == nil {
@@ -247,7 +245,7 @@ func (r *sumReader) table(i int, t metaTable, into sink) (TableRows, error) {
 	return out, nil
 }
 
-// nowhere is where rows go that are only looked at.
+// nowhere discards rows that are only verified.
 type nowhere struct{}
 
 func (nowhere) column(r *sumReader, _ int, _ column, n int64, _ []table.Run) error { return r.skip(n) }
@@ -269,13 +267,13 @@ func (img imageTo) column(r *sumReader, _ int, c column, _ int64, runs []table.R
 	return nil
 }
 
-// cursor goes through memory that lies in pieces.
+// cursor iterates over memory that consists of several pieces.
 type cursor struct {
 	left [][]byte
-	at   int64 // where the first of them begins
+	at   int64 // offset of the first remaining piece
 }
 
-// each gives f n bytes, from a place on that is not before those of the last call.
+// each passes n bytes, starting at offset from, to f. Offsets must not decrease between calls.
 func (c *cursor) each(from, n int64, f func([]byte) error) error {
 	for n > 0 {
 		size := int64(len(c.left[0]))
@@ -304,7 +302,7 @@ func (r *sumReader) skip(n int64) error {
 	return nil
 }
 
-// chunk reads the next of n bytes, as many as fit. They are good until it is called again.
+// chunk reads the next bytes of n, up to chunkBytes. They are valid until the next call.
 func (r *sumReader) chunk(n int64) ([]byte, error) {
 	n = min(n, chunkBytes)
 	if int64(cap(r.scratch)) < n {
@@ -318,14 +316,14 @@ func (r *sumReader) header() (s *Segment, sections uint32, err error) {
 	size := r.left
 	var h [headerBytes]byte
 	if size < headerBytes {
-		return nil, 0, corrupt("truncated: %d bytes, its header alone has %d", size, headerBytes)
+		return nil, 0, corrupt("truncated: %d bytes, but a header alone has %d", size, headerBytes)
 	}
 	if err := r.named(h[:]); err != nil {
 		return nil, 0, err
 	}
 	le := binary.LittleEndian
 	if string(h[:8]) != segmentMagic {
-		return nil, 0, corrupt("not a segment: it begins with % x", h[:8])
+		return nil, 0, corrupt("not a segment: it starts with % x", h[:8])
 	}
 	if err := disk.CheckVersion(uint64(le.Uint16(h[8:])), SegmentVersion); err != nil {
 		return nil, 0, err
@@ -334,12 +332,12 @@ func (r *sumReader) header() (s *Segment, sections uint32, err error) {
 	want := le.Uint32(h[12:])
 	le.PutUint32(h[12:], 0)
 	if got := crc32.Checksum(h[:], castagnoli); got != want {
-		return nil, 0, corrupt("header checksum mismatch: it says %08x, its bytes give %08x", want, got)
+		return nil, 0, corrupt("header checksum mismatch: recorded %08x, computed %08x", want, got)
 	}
 	if n := le.Uint64(h[64:]); n > uint64(size) {
 		return nil, 0, corrupt("truncated: %d of %d bytes", size, n)
 	} else if n < uint64(size) {
-		return nil, 0, corrupt("%d bytes follow its end", uint64(size)-n)
+		return nil, 0, corrupt("%d extra bytes follow its end", uint64(size)-n)
 	}
 	s = &Segment{
 		Generation: perdure.Generation(le.Uint64(h[16:])),
@@ -359,7 +357,7 @@ func (r *sumReader) header() (s *Segment, sections uint32, err error) {
 	return s, sections, nil
 }
 
-// sectionHead reads a section's head. Its payload is known to be there.
+// sectionHead reads a section's head and checks that the file is long enough for its payload.
 func (r *sumReader) sectionHead() (kind, index uint32, n int64, err error) {
 	r.sec, r.at = 0, place{left: r.left}
 	var h [sectionBytes]byte
@@ -369,7 +367,7 @@ func (r *sumReader) sectionHead() (kind, index uint32, n int64, err error) {
 	le := binary.LittleEndian
 	kind, index, n = le.Uint32(h[0:]), le.Uint32(h[4:]), int64(le.Uint64(h[8:]))
 	if n < 0 || n > r.left {
-		return 0, 0, 0, corrupt("section %d announces %d bytes, %d are left", kind, uint64(n), r.left)
+		return 0, 0, 0, corrupt("section of kind %d claims %d bytes, but %d are left", kind, uint64(n), r.left)
 	}
 	r.at = place{r.at.left, kind, index}
 	return kind, index, n, nil
@@ -389,8 +387,8 @@ func (r *sumReader) sectionEnd(n int64) error {
 		return err
 	}
 	if want := binary.LittleEndian.Uint32(b[:]); want != got {
-		err := corrupt("section checksum mismatch: it says %08x, its bytes give %08x", want, got)
-		if r.note == nil || !r.at.alone() {
+		err := corrupt("section checksum mismatch: recorded %08x, computed %08x", want, got)
+		if r.note == nil || !r.at.skippable() {
 			return err
 		}
 		r.note(err)

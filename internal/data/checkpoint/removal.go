@@ -12,16 +12,15 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// Removal is what is to be deleted of a folder.
+// Removal lists the files to delete from a store.
 type Removal struct {
 	Manifests []string // oldest first
-	Files     []string // that no manifest names which stays
+	Files     []string // named by no remaining manifest
 }
 
-// Without returns what is to be deleted so that of the checkpoints only the newest n are left, and
-// nothing that belongs to none. What a checkpoint may need that stays is not in it: where the
-// manifest of one cannot be used, that is every segment which may be one of its own. newer says
-// that what is newer than all manifests stays, too: somebody may be about to publish it.
+// Without returns the files to delete so that only the newest n checkpoints and their files remain. It excludes every
+// file that a remaining checkpoint may need: if the manifest of one is unreadable, these are all segments that may
+// belong to it. With newer, files newer than all manifests also remain, because a process may be about to publish them.
 func (f *Found) Without(n int, newer bool) (r Removal) {
 	n = min(n, len(f.Kept))
 	named := map[string]bool{}
@@ -32,7 +31,7 @@ func (f *Found) Without(n int, newer bool) (r Removal) {
 	}
 	s := f.spares(n, newer)
 	delete := func(name string) {
-		if !named[name] && !s.may(name) {
+		if !named[name] && !s.mayNeed(name) {
 			r.Files = append(r.Files, name)
 		}
 	}
@@ -53,21 +52,21 @@ func (f *Found) Without(n int, newer bool) (r Removal) {
 	return r
 }
 
-// Prune deletes what the checkpoint keep has made superfluous: first the manifests of before it, but
-// for the n-1 newest of them that can be read (n is 0: for all), and when that is durable the
-// segments that nobody needs any more, and what writers that died left behind. What is newer than
-// the newest stays: it may be about to be published.
+// Prune deletes the checkpoints that keep makes superfluous. First it deletes the manifests older than keep, except
+// those of the n-1 newest readable ones (all of them if n is 0). Once that is durable, it deletes the segments that are
+// no longer needed and the temporary files of writers that died. Files newer than the newest manifest remain, because
+// they may be about to be published.
 func Prune(in store.Store, keep Manifest, n int) error {
 	return prune(in, keep.key().manifest(), n)
 }
 
-// PruneRunning does so with a running checkpoint.
+// PruneRunning does the same as Prune for running checkpoints.
 func PruneRunning(in store.Store, keep Running, n int) error {
 	return prune(in, keep.name(), n)
 }
 
-// Withdraw deletes the manifest of a checkpoint, which is then no checkpoint any more. Its segments stay until the next
-// Prune. A manifest that is missing is not an error.
+// Withdraw deletes a checkpoint's manifest, and so the checkpoint. Its segments remain until the next Prune. A missing
+// manifest is not an error.
 func Withdraw(in store.Store, m Manifest) error {
 	if err := in.Delete(m.key().manifest()); err != nil {
 		return fmt.Errorf("checkpoint: withdraw %s: %w", m.key().manifest(), err)
@@ -80,7 +79,7 @@ func prune(in store.Store, keep string, n int) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint: prune: %w", err)
 	}
-	// Cuts and running checkpoints have nothing in common.
+	// Checkpoints of cuts and running checkpoints share no files.
 	found := gather(in, all, func(name string) bool { return path.Ext(name) == path.Ext(keep) })
 	at := slices.IndexFunc(found.Kept, func(k Kept) bool { return k.File == keep })
 	switch {
@@ -101,20 +100,20 @@ func prune(in store.Store, keep string, n int) error {
 	return Remove(in, found.Without(stay, true))
 }
 
-// spares says which files stay though no manifest that stays is known to name them.
+// spares determines which files remain although no remaining manifest is known to name them.
 type spares struct {
-	newer  bool   // what is newer than all stays
-	states bool   // all states of slots stay: the job may live, and who needs them is not known here
-	number uint64 // of the newest running checkpoint
-	// of cuts: the last of those that may need what they do not say, and the last of all
+	newer  bool   // files newer than all manifests remain
+	states bool   // all slot states remain: the job may be alive, and their users are not known here
+	number uint64 // number of the newest running checkpoint
+	// checkpoints of cuts: the newest unreadable one that remains, and the newest of all
 	unread, newest key
-	// Of running checkpoints: where any, segments of rows stay that are newer than those of last,
-	// or all, where there is no last.
-	any  bool // newer says so, too
+	// Running checkpoints: if any is set, segments of selected rows that are newer than those of last remain, or all of
+	// them if last is nil.
+	any  bool // implied by newer
 	last *Running
 }
 
-// spares looks at the newest n checkpoints.
+// spares examines the newest n checkpoints.
 func (f *Found) spares(n int, newer bool) *spares {
 	s := &spares{newer: newer, states: newer}
 	s.unread.cut, s.newest.cut = -1, -1
@@ -138,8 +137,8 @@ func (f *Found) spares(n int, newer bool) *spares {
 	return s
 }
 
-// running takes in the next older one of the running checkpoints that stay. What one needs is what
-// the next older one names, or newer; so one that cannot be used needs nothing else.
+// running adds the next older one of the remaining running checkpoints. A running checkpoint needs only segments that
+// the next older one names, and newer ones. So an unreadable one needs no others.
 func (s *spares) running(k *Kept) {
 	switch {
 	case k.Err != nil:
@@ -149,13 +148,13 @@ func (s *spares) running(k *Kept) {
 	}
 }
 
-// may reports whether a file may be needed that nobody names who stays.
-func (s *spares) may(name string) bool {
+// mayNeed reports whether a file that no remaining manifest names may still be needed.
+func (s *spares) mayNeed(name string) bool {
 	if isState(name) {
 		return s.states
 	}
 	_, begun := store.BegunOf(name)
-	cut, rows, number, _ := partOf(name)
+	cut, rows, number, _ := parsePart(name)
 	switch {
 	case number > 0:
 		return s.newer && number >= s.number
@@ -166,27 +165,27 @@ func (s *spares) may(name string) bool {
 	return !begun && cut.compare(s.unread) <= 0 || s.newer && (newer > 0 || begun && newer == 0)
 }
 
-// isState reports whether a file is what a slot gave to be saved, or was begun to become it. One that no manifest
-// names is not looked at here: the coordinator knows who needs it.
+// isState reports whether a file is a slot state, complete or temporary. States that no manifest names are not handled
+// here: the coordinator knows which are needed.
 func isState(name string) bool {
 	return strings.HasPrefix(name, states.Prefix)
 }
 
-// lacks reports whether a segment is no older than all that it names of that shard.
+// lacks reports whether a segment is at least as new as all segments that the manifest names for its shard.
 func (m *Running) lacks(f *rowsFile) bool {
 	return int(f.shard) >= len(m.Shards) ||
 		f.generation >= m.Generation && f.compare(m.Shards[f.shard].last()) >= 0
 }
 
-// rowsFile is a segment of chosen rows, and of which shard it is.
+// rowsFile is the key and the shard of a segment of selected rows.
 type rowsFile struct {
 	rowsKey
 	shard perdure.ShardID
 }
 
-// partOf returns of what a segment is, or a file that somebody has begun: of a cut, of chosen
-// rows, or the manifest of that number.
-func partOf(name string) (cut key, rows *rowsFile, number uint64, ok bool) {
+// partOf parses the name of a segment, or of a temporary file of an unfinished write. It returns the cut that the file
+// belongs to, or the key of the selected rows, or the number of the running manifest.
+func parsePart(name string) (cut key, rows *rowsFile, number uint64, ok bool) {
 	if final, temporary := store.BegunOf(name); temporary {
 		if cut, ok = parseManifestName(final); ok {
 			return cut, nil, 0, true
@@ -203,10 +202,10 @@ func partOf(name string) (cut key, rows *rowsFile, number uint64, ok bool) {
 	return cut, nil, 0, ok
 }
 
-// Remove deletes what Without returned: first the manifests, and when that is durable what they
+// Remove deletes the files that Without returned: first the manifests and, once that is durable, the files that they
 // named, so that no manifest outlives its segments.
 func Remove(in store.Store, r Removal) error {
-	if err := in.Sync(); err != nil { // what stays is durable before others go
+	if err := in.Sync(); err != nil { // the remaining files must be durable before others are deleted
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	for _, names := range [][]string{r.Manifests, r.Files} {

@@ -8,11 +8,11 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// pruning is a folder of which old checkpoints are deleted while new ones are made.
+// pruning creates new checkpoints in a store and deletes old ones.
 type pruning struct {
-	make  func(fsys disk.FS, i int) error    // the i-th
-	prune func(fsys disk.FS, i, n int) error // after that
-	is    func(k *Kept, i int) bool          // whether it is that one
+	make  func(fsys disk.FS, i int) error    // creates the i-th checkpoint
+	prune func(fsys disk.FS, i, n int) error // keeps n checkpoints, the i-th the newest
+	is    func(k *Kept, i int) bool          // reports whether k is the i-th checkpoint
 }
 
 var prunings = map[string]pruning{
@@ -30,7 +30,7 @@ var prunings = map[string]pruning{
 		},
 		is: func(k *Kept, i int) bool { return k.Number == 0 && int(k.Cut) == 20*i },
 	},
-	"running": { // each has files in common with the one before it
+	"running": { // each shares files with its predecessor
 		make: func(fsys disk.FS, i int) error {
 			_, err := publishRunning(fsys, 1, uint64(i))
 			return err
@@ -46,8 +46,8 @@ var prunings = map[string]pruning{
 	},
 }
 
-// TestPruneKeeps: as many of the newest checkpoints stay as are asked for, or all; with each, all
-// that it needs, whatever instant the power fails at.
+// TestPruneKeeps: the requested number of checkpoints remain, or all of them, each with all its files, at whatever
+// moment the power fails.
 func TestPruneKeeps(t *testing.T) {
 	const all = 5
 	for name, p := range prunings {
@@ -90,8 +90,7 @@ func TestPruneKeeps(t *testing.T) {
 	}
 }
 
-// TestPruneOdd: one that cannot be read does not count, and goes when it is older than those that
-// stay.
+// TestPruneOdd: an unreadable checkpoint does not count. It is deleted once it is older than those that remain.
 func TestPruneOdd(t *testing.T) {
 	for name, p := range prunings {
 		fsys := newFolder(t)
@@ -105,14 +104,14 @@ func TestPruneOdd(t *testing.T) {
 		found, err = Look(ckpt(fsys))
 		must(t, err)
 		if k := found.Kept; len(k) != 3 || !p.is(&k[0], 4) || k[1].Err == nil || !p.is(&k[2], 2) || !k[2].Whole() {
-			t.Errorf("%s: there are %v", name, k)
+			t.Errorf("%s: found %v", name, k)
 		}
 		must(t, p.make(fsys, 5))
 		must(t, p.prune(fsys, 5, 2))
 		found, err = Look(ckpt(fsys))
 		must(t, err)
 		if k := found.Kept; len(k) != 2 || !k[1].Whole() || len(found.Loose) > 0 {
-			t.Errorf("%s: then there are %v, %v", name, k, found.Loose)
+			t.Errorf("%s: after another checkpoint, found %v, %v", name, k, found.Loose)
 		}
 	}
 }

@@ -10,21 +10,21 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// check reports whether a segment of that kind can follow what it says.
+// check returns an error unless f is a valid predecessor for a segment of that kind.
 func (f *FileRef) check(s *Segment, kind uint16) error {
 	if follows := kind == kindFollower; follows != (f != nil) {
-		return corrupt("kind %d, and it follows another segment: %t", kind, f != nil)
+		return corrupt("kind %d, but follows another segment: %t", kind, f != nil)
 	}
 	if f == nil {
 		return nil
 	}
 	if k, shard, ok := parseSegmentName(f.File); !ok || shard != s.Shard || k.compare(key{s.Generation, s.Cut}) >= 0 {
-		return corrupt("it follows %q, which is no earlier segment of shard %d", f.File, s.Shard)
+		return corrupt("it follows %q, which is not an earlier segment of shard %d", f.File, s.Shard)
 	}
 	return nil
 }
 
-// runs reads which rows of table i there are: all, unless the segment says which.
+// runs reads the positions of the rows of table i; a segment of all rows does not list them.
 func (r *sumReader) runs(i int, t metaTable) ([]table.Run, error) {
 	if r.kind == kindWhole {
 		return allRows(t.Rows), nil
@@ -36,7 +36,7 @@ func (r *sumReader) runs(i int, t metaTable) ([]table.Run, error) {
 	case kind != sectionRuns || index != uint32(i):
 		return nil, unexpected(kind, index)
 	case n%16 != 0:
-		return nil, corrupt("table %s has %d bytes of runs of 16 each", t.Spec.Name, n)
+		return nil, corrupt("table %s has %d bytes of runs, not a multiple of 16", t.Spec.Name, n)
 	}
 	b, err := r.bytes(n)
 	if err == nil {
@@ -50,33 +50,35 @@ func (r *sumReader) runs(i int, t metaTable) ([]table.Run, error) {
 	for ; len(b) > 0; b = b[16:] {
 		first, rows := int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:]))
 		if first < end || rows < 1 || first > t.Rows || rows > t.Rows-first {
-			return nil, corrupt("table %s has a run of %d rows from position %d, after position %d, of %d rows",
+			return nil, corrupt(
+				"table %s has an invalid run of %d rows from position %d (must start at %d or later; %d rows in all)",
 				t.Spec.Name, rows, first, end, t.Rows)
 		}
 		out, end = append(out, table.Run{First: int(first), Rows: int(rows)}), first+rows
 	}
-	one := t.Spec.Sparse || t.Spec.Whole && len(out) > 0 // of a whole table all rows were chosen, or none
+	one := t.Spec.Sparse || t.Spec.Whole && len(out) > 0 // of a whole table, all rows are selected or none
 	if r.kind == kindChosen && one && !slices.Equal(out, allRows(t.Rows)) {
-		return nil, corrupt("table %s has %d of %d rows that were chosen, in %d runs, and not all in one", t.Spec.Name,
+		return nil, corrupt("table %s has %d of %d selected rows in %d runs; expected one run of all rows", t.Spec.Name,
 			rowsIn(out), t.Rows, len(out))
 	}
 	return out, nil
 }
 
-// Restore reads one shard of a checkpoint, from the segment that the manifest names and those that it follows, and
-// checks that each is the one that the manifest means. The tables go straight into the memory that dst returns, and
-// the segment refers to it. Before dst is asked, the files are known to be long enough; after an error what it holds
-// is undefined.
+// Restore reads one shard of a checkpoint, from the segment that the manifest names and those it builds on, and checks
+// that each is the one that the manifest means. The tables are read directly into the memory that dst returns; the
+// segment refers to that memory. Restore calls dst only after checking that the files are long enough. After an error,
+// the contents of that memory are undefined.
 func Restore(in store.Store, m Manifest, shard perdure.ShardID, dst Dest) (*Segment, error) {
 	for _, ref := range m.Segments {
 		if ref.Shard == shard {
 			return m.restore(in, ref, dst, false)
 		}
 	}
-	return nil, fmt.Errorf("checkpoint: %s: %w: it names no segment of shard %d", m.key().manifest(), ErrCorrupt, shard)
+	return nil, fmt.Errorf("checkpoint: %s: %w: it does not name a segment of shard %d", m.key().manifest(), ErrCorrupt,
+		shard)
 }
 
-// restore reads a shard, or only looks at its files.
+// restore reads a shard. With look it only verifies the files.
 func (m Manifest) restore(in store.Store, ref SegmentRef, dst Dest, look bool) (s *Segment, err error) {
 	l := layers{dst: dst, look: look}
 	files := ref.files()
@@ -92,51 +94,51 @@ func (m Manifest) restore(in store.Store, ref SegmentRef, dst Dest, look bool) (
 		if err != nil {
 			return nil, err
 		}
-		if err := m.means(ref, i, s, sum); err != nil {
+		if err := m.matches(ref, i, s, sum); err != nil {
 			return nil, fmt.Errorf("checkpoint: segment %s/%s: %w", in, f.File, err)
 		}
 	}
 	for i, img := range l.images {
 		s.Tables[i].Image = *img
 	}
-	s.Follows = nil // all rows are there
+	s.Follows = nil // it is complete now
 	return s, nil
 }
 
-// means reports whether a segment that was read, with its checksum, is the i-th of the files
-// that are named for a shard.
-func (m Manifest) means(ref SegmentRef, i int, s *Segment, sum uint32) error {
+// matches returns an error unless a segment, read with the given checksum, is the i-th file that the manifest names for
+// a shard.
+func (m Manifest) matches(ref SegmentRef, i int, s *Segment, sum uint32) error {
 	files := ref.files()
 	k, shard, _ := parseSegmentName(files[i].File)
 	switch follows := i > 0; {
 	case s.Number > 0:
-		return corrupt("it has only rows that were chosen, and %s names a checkpoint's segments",
+		return corrupt("it has only selected rows, but %s must name segments of a checkpoint",
 			m.key().manifest())
 	case s.Job != m.Job.ID:
 		return fmt.Errorf("%w: %q, not %q", ErrOtherJob, s.Job, m.Job.ID)
 	case s.Shard != shard || (key{s.Generation, s.Cut}) != k || sum != files[i].CRC,
 		i == len(files)-1 && s.Seq != ref.Seq:
-		return corrupt("it is not the one that %s names", m.key().manifest())
+		return corrupt("it is not the segment that %s names", m.key().manifest())
 	case follows != (s.Follows != nil) || follows && *s.Follows != files[i-1]:
-		return corrupt("it does not follow the one that %s names before it", m.key().manifest())
+		return corrupt("it does not follow the segment that %s names before it", m.key().manifest())
 	}
 	return nil
 }
 
-// layers puts segments over one another that follow one another.
+// layers applies a sequence of segments, each on top of its predecessor.
 type layers struct {
 	dst     Dest
-	look    bool           // no memory is filled
+	look    bool           // verify only; fill no memory
 	bytes   int64          // of all files
-	tables  []metaTable    // as the last segment has them
-	images  []*table.Image // by table, as many as were met
-	covered []int64        // likewise: the rows before this one were read, or passed over
+	tables  []metaTable    // of the last segment
+	images  []*table.Image // by table; only the tables seen so far
+	covered []int64        // by table: all rows below this position are in some segment
 }
 
-// sink gives a table of a segment the memory of the last one's.
+// sink directs a segment's table to the memory of the last segment's table.
 func (l *layers) sink(i int, t metaTable, runs []table.Run) (rowsTo, error) {
 	if i >= len(l.tables) || l.tables[i].Spec != t.Spec || l.tables[i].First != t.First {
-		return nil, corrupt("table %d is %s, and the segments that follow have another", i, t.Spec.Name)
+		return nil, corrupt("table %d is %s, which differs from that table in later segments", i, t.Spec.Name)
 	}
 	if i == len(l.covered) {
 		l.covered = append(l.covered, 0)
@@ -148,14 +150,14 @@ func (l *layers) sink(i int, t metaTable, runs []table.Run) (rowsTo, error) {
 		}
 	}
 	if l.covered[i] = end; end != t.Rows {
-		return nil, corrupt("of table %s, of %d rows, row %d is in no segment", t.Spec.Name, t.Rows, end)
+		return nil, corrupt("table %s has %d rows, but row %d is in no segment", t.Spec.Name, t.Rows, end)
 	}
 	if l.look {
 		return nil, nil
 	}
 	if i == len(l.images) {
 		if most := l.bytes / rowBytes(columns(t.Spec)); l.tables[i].Rows > most {
-			return nil, corrupt("table %s is to have %d rows, its segments hold at most %d", t.Spec.Name,
+			return nil, corrupt("table %s claims %d rows, but its segments hold at most %d", t.Spec.Name,
 				l.tables[i].Rows, most)
 		}
 		img, err := l.dst.image(l.tables[i])

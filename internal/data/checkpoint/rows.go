@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// A rowsKey orders a shard's segments of chosen rows.
+// A rowsKey orders the segments of selected rows of one shard.
 type rowsKey struct {
 	generation perdure.Generation
 	epoch      perdure.Epoch
@@ -32,7 +32,7 @@ func (k rowsKey) segment(shard perdure.ShardID) string {
 
 var rowsName = regexp.MustCompile(`^s(\d+)-g(\d+)-e(\d+)-n(\d+)\.rows$`)
 
-// parseRowsName takes the name of a segment of chosen rows apart.
+// parseRowsName parses the name of a segment of selected rows.
 func parseRowsName(name string) (k rowsKey, shard perdure.ShardID, ok bool) {
 	m := rowsName.FindStringSubmatch(name)
 	if m == nil {
@@ -49,54 +49,55 @@ func parseRowsName(name string) (k rowsKey, shard perdure.ShardID, ok bool) {
 	return k, shard, err == nil && k.number > 0 && k.segment(shard) == name
 }
 
-// checkRowsFiles reports whether files can be those that a shard's running checkpoint is made of:
-// segments of chosen rows, the oldest first, none twice.
+// checkRowsFiles returns an error unless files can make up a shard's running checkpoint: segments of selected rows,
+// oldest first, without duplicates.
 func checkRowsFiles(shard perdure.ShardID, files []FileRef) error {
 	if len(files) > math.MaxInt32 {
-		return fmt.Errorf("%d files of shard %d", len(files), shard)
+		return fmt.Errorf("too many files for shard %[2]d: %[1]d", len(files), shard)
 	}
 	var last rowsKey
 	for i, f := range files {
 		k, of, ok := parseRowsName(f.File)
 		switch {
 		case !ok || of != shard:
-			return fmt.Errorf("%q is no segment of chosen rows of shard %d", f.File, shard)
+			return fmt.Errorf("%q is not a segment of selected rows of shard %d", f.File, shard)
 		case i > 0 && k == last:
-			return fmt.Errorf("%s is named twice", f.File)
+			return fmt.Errorf("%s is listed twice", f.File)
 		case i > 0 && k.compare(last) < 0:
-			return fmt.Errorf("%s is named after %s, and is older", f.File, files[i-1].File)
+			return fmt.Errorf("%s is listed after %s but is older", f.File, files[i-1].File)
 		}
 		last = k
 	}
 	return nil
 }
 
-// Layers says what rows were restored of.
+// Layers describes which files the rows were restored from.
 type Layers struct {
-	// Segments are the files', without rows. The last says how far the shard had come, and what
-	// its slots had given to be saved.
+	// Segments are the segments of the files, without rows. The last one holds the shard's progress and its slot
+	// states.
 	Segments []*Segment
-	// Of says of each row, by table and position, which file it came from; -1: of none, it has its
+	// Of is, by table and row position, the index of the file that the row came from; -1 if none has it and it has its
 	// initial values.
 	Of [][]int32
 }
 
-// RestoreRows gives each row of a shard's parts what the newest segment of chosen rows has of it, and a dense row that
-// is in none its initial values. The files are the oldest first; the parts are as table.Blank makes them, sparse ones
-// without rows. Dense rows are read straight into the parts' memory; sparse ones are stored. It begins with the newest
-// file, so that each row is laid once. Each file is read in full, and has to be the one that is meant: of the job, of
-// the shard, with the checksum that its reference has. After an error what the parts hold is undefined.
+// RestoreRows restores each row of a shard's parts from the newest segment of selected rows that contains it. Dense
+// rows that are in no segment get their initial values. files are ordered oldest first; parts are as table.Blank makes
+// them, sparse ones without rows. Dense rows are read directly into the parts' memory; sparse rows are inserted.
+// RestoreRows starts with the newest file, so that it writes each row once. Every file is read in full and must be the
+// one that is meant: of this job and shard, with the checksum of its reference. After an error, the contents of the
+// parts are undefined.
 func RestoreRows(in store.Store, job string, shard perdure.ShardID, files []FileRef, parts []*table.Part,
 ) (*Layers, error) {
 	if err := checkRowsFiles(shard, files); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w: %w", ErrCorrupt, err)
 	}
-	for _, f := range files { // before anything is laid
+	for _, f := range files { // before any row is written
 		if err := checkSize(in, f); err != nil {
 			return nil, fmt.Errorf("checkpoint: %w", err)
 		}
 	}
-	l := &laying{parts: parts, out: &Layers{
+	l := &restoring{parts: parts, out: &Layers{
 		Of: make([][]int32, len(parts)), Segments: make([]*Segment, len(files)),
 	}}
 	for i, p := range parts {
@@ -108,7 +109,7 @@ func RestoreRows(in store.Store, job string, shard perdure.ShardID, files []File
 		if err != nil {
 			return nil, err
 		}
-		if err := meansRows(job, shard, f, s, sum); err != nil {
+		if err := matchesRows(job, shard, f, s, sum); err != nil {
 			return nil, fmt.Errorf("checkpoint: segment %s/%s: %w", in, f.File, err)
 		}
 		s.Tables = nil
@@ -120,7 +121,7 @@ func RestoreRows(in store.Store, job string, shard perdure.ShardID, files []File
 	return l.out, nil
 }
 
-// ClockOf returns at which MinClock a shard was when a segment of its chosen rows was begun.
+// ClockOf returns the MinClock of a shard when it started to write a segment of selected rows.
 func ClockOf(in store.Store, f FileRef) (clock perdure.Clock, err error) {
 	err = withReader(in, f.File, func(r *sumReader) error {
 		s, _, err := r.header()
@@ -132,8 +133,8 @@ func ClockOf(in store.Store, f FileRef) (clock perdure.Clock, err error) {
 	return clock, err
 }
 
-// Furthest returns how many clocks of any slot some shard of a running checkpoint has. The coordinator hears of a
-// shard's clocks later than they are saved, so that may be more than the checkpoint's own clock.
+// Furthest returns the highest clock count of any slot that some shard of a running checkpoint contains. It may exceed
+// the checkpoint's own clock, because the coordinator learns a shard's clocks only after they are saved.
 func Furthest(in store.Store, m *Running) (clock perdure.Clock, err error) {
 	for _, s := range m.Shards {
 		if len(s.Files) == 0 {
@@ -157,30 +158,29 @@ func Furthest(in store.Store, m *Running) (clock perdure.Clock, err error) {
 	return clock, nil
 }
 
-// meansRows reports whether a segment that was read, with its checksum, is the one that a
-// reference means.
-func meansRows(job string, shard perdure.ShardID, f FileRef, s *Segment, sum uint32) error {
+// matchesRows returns an error unless a segment, read with the given checksum, is the one that the reference means.
+func matchesRows(job string, shard perdure.ShardID, f FileRef, s *Segment, sum uint32) error {
 	k, _, _ := parseRowsName(f.File)
 	switch {
 	case s.Job != job:
 		return fmt.Errorf("%w: %q, not %q", ErrOtherJob, s.Job, job)
 	case s.Number == 0:
-		return corrupt("it is a checkpoint's segment, and not one of chosen rows")
+		return corrupt("it is a segment of a checkpoint, not one of selected rows")
 	case s.Shard != shard || (rowsKey{s.Generation, s.Epoch, s.Number}) != k || sum != f.CRC:
-		return corrupt("it is not the one that is meant")
+		return corrupt("it is not the segment that the manifest names")
 	}
 	return nil
 }
 
-// laying is a restore of chosen rows.
-type laying struct {
+// restoring is a restore of selected rows in progress.
+type restoring struct {
 	parts []*table.Part
-	file  int32 // that is being read
+	file  int32 // being read
 	out   *Layers
 }
 
-// grow lets rows up to n of a table be of no file yet.
-func (l *laying) grow(i, n int) {
+// grow extends the record of table i to n rows, marking the new ones as not restored yet.
+func (l *restoring) grow(i, n int) {
 	had := len(l.out.Of[i])
 	l.out.Of[i] = append(l.out.Of[i], make([]int32, n-had)...)
 	for at := had; at < n; at++ {
@@ -188,36 +188,38 @@ func (l *laying) grow(i, n int) {
 	}
 }
 
-// sink gives a table of a segment the part's memory.
-func (l *laying) sink(i int, t metaTable, runs []table.Run) (rowsTo, error) {
+// sink directs a segment's table to the memory of its part.
+func (l *restoring) sink(i int, t metaTable, runs []table.Run) (rowsTo, error) {
 	switch {
 	case i >= len(l.parts):
-		return nil, corrupt("table %d is %s, and the job has only %d", i, t.Spec.Name, len(l.parts))
+		return nil, corrupt("table %d is %s, but the job has only %d tables", i, t.Spec.Name, len(l.parts))
 	case l.parts[i].Spec != t.Spec:
-		return nil, corrupt("table %d is %s, and the job's %s is another", i, t.Spec.Name, l.parts[i].Spec.Name)
+		return nil, corrupt("table %d is %s, which differs from the job's table %s", i, t.Spec.Name,
+			l.parts[i].Spec.Name)
 	}
 	p := l.parts[i]
 	if !t.Spec.Sparse && (t.First != int64(p.First) || t.Rows != int64(p.Rows)) {
-		return nil, corrupt("table %s is of %d rows from row %d, and the shard has %d from row %d", t.Spec.Name,
+		return nil, corrupt("table %s has %d rows from row %d, but the shard has %d from row %d", t.Spec.Name,
 			t.Rows, t.First, p.Rows, p.First)
 	}
-	to := &partTo{laying: l, i: i, part: p}
+	to := &partTo{restoring: l, i: i, part: p}
 	if t.Spec.Sparse {
-		return to, nil // the ids say which rows
+		return to, nil // the ids identify the rows
 	}
 	return to, to.lay(runs)
 }
 
-// partTo is the memory of rows of a part.
+// partTo stores rows in a part.
 type partTo struct {
-	*laying
+	*restoring
 	i    int
 	part *table.Part
-	runs []table.Run // of its rows, in the order of the file
-	laid []bool      // by run: a newer file has these rows
+	runs []table.Run // of the part's rows, in the order of the file
+	laid []bool      // by run: whether a newer file has restored these rows
 }
 
-// lay notes which rows come from this file, of those that it has: all of a run, or none.
+// lay records which of the file's rows are restored from it. It splits the runs so that a newer file has restored all
+// rows of a run or none.
 func (to *partTo) lay(runs []table.Run) error {
 	to.grow(to.i, to.part.Stored())
 	of := to.out.Of[to.i]
@@ -226,7 +228,7 @@ func (to *partTo) lay(runs []table.Run) error {
 			first, laid := at, of[at] >= 0
 			for ; at < end && (of[at] >= 0) == laid; at++ {
 				if of[at] == to.file {
-					return corrupt("table %s has a row twice", to.part.Spec.Name)
+					return corrupt("table %s contains a row twice", to.part.Spec.Name)
 				} else if !laid {
 					of[at] = to.file
 				}
@@ -254,7 +256,7 @@ func (to *partTo) column(r *sumReader, i int, c column, n int64, _ []table.Run) 
 	})
 }
 
-// places reads which rows there are, of a sparse table.
+// places reads the ids of a sparse table's rows and inserts the rows.
 func (to *partTo) places(r *sumReader, n int64) (err error) {
 	ids, runs := make([]perdure.RowID, 0, min(n, chunkBytes)/8), []table.Run(nil)
 	for n > 0 {
@@ -274,15 +276,15 @@ func (to *partTo) places(r *sumReader, n int64) (err error) {
 	return to.lay(runs)
 }
 
-// pieces reads a payload into memory that lies here and there: long pieces straight, and short
-// ones through a chunk, since to read and sum up each would cost a call.
+// pieces reads a payload into scattered memory. Long pieces are read directly, short ones through a chunk, because
+// reading and checksumming each of them would cost a call.
 type pieces struct {
 	r    *sumReader
-	left int64  // of the payload, that is not read yet
-	have []byte // that is read, and nowhere yet
+	left int64  // not read yet
+	have []byte // read but not yet delivered
 }
 
-// straightBytes is how long a piece is that is read straight.
+// straightBytes is the min length of a piece that is read directly.
 const straightBytes = 4 << 10
 
 func (p *pieces) read(b []byte) (err error) {
@@ -293,7 +295,7 @@ func (p *pieces) read(b []byte) (err error) {
 	return p.each(len(b), func(have []byte) { b = b[copy(b, have):] })
 }
 
-// each gives f n bytes, a chunk's at a time.
+// each passes n bytes to f, at most a chunk at a time.
 func (p *pieces) each(n int, f func(have []byte)) (err error) {
 	for n > 0 {
 		if len(p.have) == 0 {

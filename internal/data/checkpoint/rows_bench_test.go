@@ -10,9 +10,9 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// BenchmarkRows writes an eighth of 100 MB of rows, chosen one by one here and there, or in long
-// runs, and all of a table with as many bytes plainly; and restores each, the chosen rows over initial
-// ones of the 100 MB. The dense rows have 64 values, the sparse ones 16, with adam's state.
+// BenchmarkRows writes an eighth of 100 MB of rows, selected singly or in long runs, and for comparison a complete
+// table of the same size. It restores each; the selected rows are restored over the initial rows of the 100 MB. Dense
+// rows have 64 values, sparse ones 16 and Adam's state.
 func BenchmarkRows(b *testing.B) {
 	sparse := testSparse("e", 16)
 	sparse.Init = perdure.Init{}
@@ -40,7 +40,7 @@ func BenchmarkRows(b *testing.B) {
 	}
 }
 
-// filledPart is a part with rows that hold something.
+// filledPart returns a part with nonzero rows.
 func filledPart(b *testing.B, spec perdure.TableSpec, rows int) *table.Part {
 	b.Helper()
 	p := table.New(spec, 0, 1, 0, rows)
@@ -58,8 +58,8 @@ func filledPart(b *testing.B, spec perdure.TableSpec, rows int) *table.Part {
 	return p
 }
 
-// benchmarkRows writes the part, or the rows of these runs, and restores: of chosen rows over a part
-// that has its rows already, if it is dense, and into an empty one, if it is sparse.
+// benchmarkRows writes the part, or the rows of the given runs, and restores them. Selected dense rows are restored
+// over a part that has all its rows, sparse ones into an empty part.
 func benchmarkRows(b *testing.B, part, small *table.Part, runs []table.Run) {
 	dir, job := b.TempDir(), testJob()
 	job.Servers, job.Shards = 1, 1
@@ -75,7 +75,7 @@ func benchmarkRows(b *testing.B, part, small *table.Part, runs []table.Run) {
 		defer rows.Close()
 		s.Tables = []TableRows{{Spec: part.Spec, Stream: &Stream{
 			Rows: int64(rows.Rows()), Runs: rows.Runs(),
-			Next: func() ([]byte, error) { // as a server does it
+			Next: func() ([]byte, error) { // as a server does
 				piece, live := rows.Next(len(room), func(int) []byte { return room })
 				if live {
 					piece = room[:copy(room, piece)]
@@ -115,9 +115,8 @@ func benchmarkRows(b *testing.B, part, small *table.Part, runs []table.Run) {
 	})
 }
 
-// BenchmarkRestart begins a shard of 100 MB anew: from one file of all rows, as a checkpoint is read;
-// and from files of an eighth each, 16 of them, of rows chosen one by one or in runs of 64, some of
-// which newer ones have again, after which an eighth are in none.
+// BenchmarkRestart restores a shard of 100 MB: from one file of all rows, as for a checkpoint, and from 16 files of an
+// eighth each, with rows selected singly or in runs of 64. Some rows are in several files; about an eighth are in none.
 func BenchmarkRestart(b *testing.B) {
 	const rows, dim = 400_000, 64
 	spec := testTable("w", rows, dim)

@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// picking is a job of one shard of which rows are saved that are chosen at random. What is known of
-// it is naive: of each row its bytes as they were saved last.
+// picking is a job of one shard that saves random selections of rows. Its model is naive: for each row, the bytes that
+// were saved last.
 type picking struct {
 	fsys   *disk.Memory
 	specs  []perdure.TableSpec
@@ -24,7 +24,7 @@ type picking struct {
 	number uint64
 }
 
-// savedRow is a row as it was saved: the bytes of its columns, one after the other.
+// savedRow is a saved row: the bytes of its columns, concatenated.
 type savedRow struct {
 	file  int
 	bytes string
@@ -49,7 +49,7 @@ func initialParts(specs []perdure.TableSpec) (parts []*table.Part) {
 	return parts
 }
 
-// blankParts are what files are laid over.
+// blankParts returns the parts that files are restored into.
 func blankParts(specs []perdure.TableSpec) (parts []*table.Part) {
 	for i, spec := range specs {
 		parts = append(parts, table.Blank(spec, perdure.TableID(i), 7, 0, int(spec.Rows)))
@@ -123,7 +123,7 @@ func pick(t *rapid.T, p *table.Part) (runs []table.Run) {
 	return runs
 }
 
-// segment is the next save, of those rows; then tells when they are read.
+// segment returns the next segment, with the given rows. It calls meanwhile whenever rows are read.
 func (c *picking) segment(runs [][]table.Run, meanwhile func()) (*Segment, []*table.Snapshot) {
 	c.number++
 	s := &Segment{
@@ -147,7 +147,7 @@ func (c *picking) segment(runs [][]table.Run, meanwhile func()) (*Segment, []*ta
 	return s, open
 }
 
-// save writes rows that are chosen, while they go on changing.
+// save writes a random selection of rows, while all rows keep changing.
 func (c *picking) save(t *rapid.T) {
 	runs := make([][]table.Run, len(c.parts))
 	for i, p := range c.parts {
@@ -175,7 +175,7 @@ func (c *picking) save(t *rapid.T) {
 	c.files = append(c.files, ref.Self())
 }
 
-// same restores, and compares with what was saved of each row last.
+// same restores the rows and compares each with its last saved value.
 func (c *picking) same(t *rapid.T) {
 	parts := initialParts(c.specs)
 	_, dense0 := rowsOf(parts[0])
@@ -196,15 +196,15 @@ func (c *picking) same(t *rapid.T) {
 			want[id] = row
 		}
 		if len(ids) != len(want) || len(rows) != len(want) || len(l.Of[i]) != len(want) {
-			t.Fatalf("table %s: %d rows, of %d known where from, want %d", p.Spec.Name, len(ids), len(l.Of[i]),
+			t.Fatalf("table %s: %d rows, origin known for %d, want %d", p.Spec.Name, len(ids), len(l.Of[i]),
 				len(want))
 		}
 		for at, id := range ids {
 			if w, ok := want[id]; !ok || rows[id] != w.bytes || int(l.Of[i][at]) != w.file {
-				t.Fatalf("table %s, row %d of file %d (there is one: %t): % x\nwant % x of file %d", p.Spec.Name, id,
+				t.Fatalf("table %s, row %d from file %d (expected: %t): % x\nwant % x from file %d", p.Spec.Name, id,
 					l.Of[i][at], ok, rows[id], w.bytes, w.file)
 			}
-			if p.Spec.Sparse { // it is found
+			if p.Spec.Sparse { // check that the index finds it
 				if err := p.ReadRows(make([]float32, p.Spec.Dim), 0, []perdure.RowID{id}, 1); err != nil {
 					t.Fatal(err)
 				}
@@ -222,8 +222,8 @@ func (c *picking) same(t *rapid.T) {
 	}
 }
 
-// What is restored has of each row what was saved of it last, bit by bit, and else its initial
-// values: dense rows, sparse ones and such as are evicted, with the state of their rules.
+// TestRestoreRows: each restored row has the value saved last, bit for bit, or else its initial value. It covers dense
+// rows, sparse rows and evicted rows, with the state of their rules.
 func TestRestoreRows(t *testing.T) {
 	native := littleEndian
 	defer func() { littleEndian = native }()

@@ -17,37 +17,37 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// RunningVersion is the version of the format of a running checkpoint's manifest.
+// RunningVersion is the version of the running manifest format.
 const RunningVersion = 1
 
-// The manifest of a running checkpoint is a sealed document (see disk.Seal) with a JSON body, the
-// type Running, indented. It is never changed.
+// The manifest of a running checkpoint is a sealed document (see disk.Seal) whose JSON body is the type Running,
+// indented. It is immutable.
 const runningKind = "RUNNING-CHECKPOINT"
 
-// Running describes a running checkpoint: of each row the value that was saved of it last, in
-// segments of chosen rows. What is in none of them has its initial values.
+// Running describes a running checkpoint: for each row the value that was saved last, in segments of selected rows.
+// Rows that are in no segment have their initial values.
 type Running struct {
-	Number     uint64              `json:"number"` // from 1: a higher one is newer
+	Number     uint64              `json:"number"` // from 1; higher is newer
 	Job        perdure.JobSpec     `json:"job"`
 	Generation perdure.Generation  `json:"generation"`
-	Clock      perdure.Clock       `json:"clock"` // the job's MinClock then
+	Clock      perdure.Clock       `json:"clock"` // the job's MinClock at that time
 	Tables     []perdure.TableSpec `json:"tables"`
-	// when each takes part, as was known then; none: the job's, throughout
+	// when each participates, as known at the time; empty: from the job's start to its end
 	Slots      []words.Span   `json:"slots,omitempty"`
-	PastClocks int64          `json:"past_clocks,omitempty"` // as in a Manifest
-	Shards     []RunningShard `json:"shards"`                // exactly one for each, in order
+	PastClocks int64          `json:"past_clocks,omitempty"` // as in Manifest
+	Shards     []RunningShard `json:"shards"`                // exactly one per shard, in order
 	SavedAt    time.Time      `json:"saved_at"`
 }
 
-// RunningShard names the segments that a shard's running checkpoint is made of.
+// RunningShard names the segments of one shard's running checkpoint.
 type RunningShard struct {
 	Shard perdure.ShardID `json:"shard"`
-	Files []FileRef       `json:"files,omitempty"` // oldest first; none: nothing has been saved yet
-	// States are objects in which lies what slots gave to be saved, where the last file only refers to it.
+	Files []FileRef       `json:"files,omitempty"` // oldest first; empty if nothing has been saved yet
+	// States lists the objects that hold slot states to which the last file only refers.
 	States []FileRef `json:"states,omitempty"`
 }
 
-// CheckJob returns ErrOtherJob unless the running checkpoint is of the job of that ID.
+// CheckJob returns ErrOtherJob unless the running checkpoint belongs to the job with that ID.
 func (m *Running) CheckJob(id string) error {
 	if m.Job.ID != id {
 		return fmt.Errorf("checkpoint: %s %w: %q, not %q", m.name(), ErrOtherJob, m.Job.ID, id)
@@ -55,7 +55,7 @@ func (m *Running) CheckJob(id string) error {
 	return nil
 }
 
-// Files returns all that the running checkpoint needs: segments, and states of slots.
+// Files returns all files that the running checkpoint needs: segments and slot states.
 func (m *Running) Files() (files []FileRef) {
 	for _, s := range m.Shards {
 		files = append(append(files, s.Files...), s.States...)
@@ -63,7 +63,7 @@ func (m *Running) Files() (files []FileRef) {
 	return files
 }
 
-// Manifest returns what the manifest of a cut would say of the job, and no segments.
+// Manifest returns the job's description in the form of a cut's manifest, without segments.
 func (m *Running) Manifest() Manifest {
 	return Manifest{
 		Job: m.Job, Generation: m.Generation, Cut: m.Clock, Tables: m.Tables, Slots: m.Slots,
@@ -73,7 +73,7 @@ func (m *Running) Manifest() Manifest {
 
 func (m *Running) name() string { return RunningFile(m.Number) }
 
-// RunningFile is the name of the manifest of that number.
+// RunningFile returns the name of the manifest with that number.
 func RunningFile(number uint64) string { return fmt.Sprintf("r%012d.running", number) }
 
 var runningName = regexp.MustCompile(`^r(\d+)\.running$`)
@@ -109,13 +109,14 @@ func decodeRunning(sealed []byte) (m Running, err error) {
 	return m, nil
 }
 
-// check reports what makes it useless, whatever the disk holds.
+// check returns an error if the manifest is invalid in itself, whatever the store holds.
 func (m *Running) check() error {
 	if err := recovery.Check(&m.Job); err != nil {
 		return err
 	}
 	if m.Number < 1 || m.Clock < 0 || m.PastClocks < 0 {
-		return fmt.Errorf("number %d, clock %d, %d past clocks", m.Number, m.Clock, m.PastClocks)
+		return fmt.Errorf("invalid number %d (≥ 1), clock %d (≥ 0) or past clocks %d (≥ 0)", m.Number, m.Clock,
+			m.PastClocks)
 	}
 	for _, t := range m.Tables {
 		if err := t.Validate(m.Job.Shards); err != nil {
@@ -123,25 +124,24 @@ func (m *Running) check() error {
 		}
 	}
 	if len(m.Shards) != m.Job.Shards {
-		return fmt.Errorf("%d shards, and the job has %d", len(m.Shards), m.Job.Shards)
+		return fmt.Errorf("%d shards, but the job has %d", len(m.Shards), m.Job.Shards)
 	}
 	for i, s := range m.Shards {
 		if s.Shard != perdure.ShardID(i) {
-			return fmt.Errorf("shard %d is in place %d of %d; each must be there once, in order", s.Shard, i,
+			return fmt.Errorf("shard %d is at position %d of %d; each must occur once, in order", s.Shard, i,
 				len(m.Shards))
 		}
 		if err := cmp.Or(checkRowsFiles(s.Shard, s.Files), checkStates(s.States)); err != nil {
 			return err
 		}
 		if last := s.last(); last.generation > m.Generation {
-			return fmt.Errorf("%s is of a later generation than %d", s.Files[len(s.Files)-1].File, m.Generation)
+			return fmt.Errorf("%s belongs to a later generation than %d", s.Files[len(s.Files)-1].File, m.Generation)
 		}
 	}
 	return nil
 }
 
-// last returns which of a shard's segments is the newest; none: the zero rowsKey, which is before
-// all.
+// last returns the key of the shard's newest segment, or the zero rowsKey, which precedes all others, if there is none.
 func (s *RunningShard) last() (k rowsKey) {
 	if n := len(s.Files); n > 0 {
 		k, _, _ = parseRowsName(s.Files[n-1].File)
@@ -149,17 +149,17 @@ func (s *RunningShard) last() (k rowsKey) {
 	return k
 }
 
-// PublishRunning makes a running checkpoint of segments that have been written: it checks that all
-// that are named are there in full length, and then writes the manifest durably, whole or not at
-// all. To publish the same again does no harm; of an earlier number or generation than the newest,
-// or another of its number, gives perdure.ErrFenced. A folder holds what one job saves.
+// PublishRunning creates a running checkpoint from segments that have been written. It checks that all named files
+// exist at full length, then writes the manifest durably and atomically. Publishing the same manifest again has no
+// effect. It returns perdure.ErrFenced if the number or the generation is lower than the newest, or if a different
+// manifest has this number. A store holds the running checkpoints of one job.
 func PublishRunning(in store.Store, m Running) error {
 	m.Shards = slices.Clone(m.Shards)
 	slices.SortFunc(m.Shards, func(a, b RunningShard) int { return cmp.Compare(a.Shard, b.Shard) })
 	failed := func(err error) error { return fmt.Errorf("checkpoint: publish %s: %w", m.name(), err) }
 	sealed, err := m.encode()
 	if err == nil {
-		_, err = decodeRunning(sealed) // what cannot be read back must not be published
+		_, err = decodeRunning(sealed) // a manifest that cannot be read back must not be published
 	}
 	if err != nil {
 		return failed(err)
@@ -182,23 +182,23 @@ func PublishRunning(in store.Store, m Running) error {
 	return nil
 }
 
-// after reports whether it may be published while old is the newest.
+// after returns an error unless the manifest may be published while old is the newest.
 func (m *Running) after(old *Running, sealed []byte) error {
 	switch {
 	case old.Generation > m.Generation:
-		return fmt.Errorf("%s is of generation %d, this one of %d: %w", old.name(), old.Generation, m.Generation,
+		return fmt.Errorf("%s has generation %d, this one %d: %w", old.name(), old.Generation, m.Generation,
 			perdure.ErrFenced)
 	case old.Number > m.Number:
 		return fmt.Errorf("%s is newer: %w", old.name(), perdure.ErrFenced)
 	case old.Number == m.Number:
 		if there, err := old.encode(); err != nil || string(there) != string(sealed) {
-			return fmt.Errorf("there is another one: %w", perdure.ErrFenced)
+			return fmt.Errorf("a different manifest has this number: %w", perdure.ErrFenced)
 		}
 	}
 	return nil
 }
 
-// readRunning reads the manifest of that number.
+// readRunning reads the manifest with that number.
 func readRunning(in store.Store, number uint64) (m Running, err error) {
 	sealed, err := store.Read(in, RunningFile(number))
 	if err != nil {
@@ -214,8 +214,8 @@ func readRunning(in store.Store, number uint64) (m Running, err error) {
 	return m, nil
 }
 
-// LatestRunning returns the newest running checkpoint whose manifest is valid. It is durable. It treats manifests that
-// are damaged or of another version of Perdure as Latest does, and does not look at segments.
+// LatestRunning returns the newest running checkpoint whose manifest is valid; it is durable. Manifests that are
+// damaged or written by another version of Perdure are treated as in Latest. Segments are not examined.
 func LatestRunning(in store.Store) (Running, error) {
 	numbers, err := manifests(in, "r", parseRunningName, cmp.Compare)
 	if err != nil {
@@ -224,9 +224,9 @@ func LatestRunning(in store.Store) (Running, error) {
 	return newest(in, numbers, readRunning)
 }
 
-// WholeRunning returns the newest running checkpoint that is whole: all that it needs was read, and checked. What is
-// wrong with the newer ones is passed over, and told. A manifest of another version of Perdure is an error, as for
-// Latest; so is a folder without a whole one: ErrNoCheckpoint.
+// WholeRunning returns the newest complete running checkpoint: all its files were read and verified. Newer, damaged
+// ones are skipped; passed lists their defects. A manifest of another version of Perdure is an error, as for Latest. If
+// the store has no complete one, the error is ErrNoCheckpoint.
 func WholeRunning(in store.Store) (m Running, passed []Defect, err error) {
 	numbers, err := manifests(in, "r", parseRunningName, cmp.Compare)
 	if err != nil {
@@ -244,15 +244,15 @@ func WholeRunning(in store.Store) (m Running, passed []Defect, err error) {
 		wrong, whole := audit.Running(m)
 		passed = append(passed, wrong...)
 		if !whole {
-			return Running{}, fmt.Errorf("checkpoint: %s names what is %w", m.name(), ErrCorrupt)
+			return Running{}, fmt.Errorf("checkpoint: %s names a file that is %w", m.name(), ErrCorrupt)
 		}
 		return m, nil
 	})
 	return m, passed, err
 }
 
-// Running reads all segments of a running checkpoint, and says what is wrong. What is wrong with a
-// file that another one has in common is not said again; whole says whether this one is.
+// Running reads all segments of a running checkpoint and returns their defects. Defects of a file that was already
+// reported for another checkpoint are not repeated; whole reports whether this checkpoint is free of defects.
 func (a *Audit) Running(m Running) (defects []Defect, whole bool) {
 	whole = true
 	for _, s := range m.Shards {
@@ -261,10 +261,10 @@ func (a *Audit) Running(m Running) (defects []Defect, whole bool) {
 			wrong := one.defects
 			if len(wrong) == 0 {
 				wrong = m.fits(s.Shard, f, one)
-			} else if one.told {
+			} else if one.reported {
 				wrong, whole = nil, false
 			}
-			one.told = true
+			one.reported = true
 			whole, defects = whole && len(wrong) == 0, append(defects, wrong...)
 		}
 		wrong, good := a.states(s.States)
@@ -273,9 +273,9 @@ func (a *Audit) Running(m Running) (defects []Defect, whole bool) {
 	return defects, whole
 }
 
-// fits says what is wrong with a shard's segment beside the manifest.
+// fits returns the defects of a shard's segment with respect to the manifest.
 func (m *Running) fits(shard perdure.ShardID, f FileRef, one *audited) []Defect {
-	if err := meansRows(m.Job.ID, shard, f, one.segment, one.sum); err != nil {
+	if err := matchesRows(m.Job.ID, shard, f, one.segment, one.sum); err != nil {
 		return []Defect{{File: f.File, Err: err}}
 	}
 	for t, has := range one.tables {

@@ -17,8 +17,8 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// writeRows writes a shard's next segment of chosen rows: two of a dense table, and two of a
-// sparse one, with values that tell its number.
+// writeRows writes a shard's next segment of selected rows: two rows of a dense table and two of a sparse one, with
+// values that identify its number.
 func writeRows(fsys disk.FS, generation perdure.Generation, shard perdure.ShardID, number uint64) (FileRef, error) {
 	spec, sparse := testTable("w", 6, 3), testSparse("e", 2)
 	first, last := table.Run{First: 0, Rows: 1}, table.Run{First: 2, Rows: 1}
@@ -35,8 +35,8 @@ func writeRows(fsys disk.FS, generation perdure.Generation, shard perdure.ShardI
 	return ref.Self(), err
 }
 
-// saveRunning writes the segments of a running checkpoint: of each shard one that is new, and one
-// that the checkpoint before had, too. The first has none.
+// saveRunning writes the segments of a running checkpoint: for each shard a new one and, unless it is the first, one
+// that the previous checkpoint had also.
 func saveRunning(fsys disk.FS, generation perdure.Generation, number uint64) (Running, error) {
 	m := Running{
 		Number: number, Job: testJob(), Generation: generation, Clock: perdure.Clock(5 * number),
@@ -100,8 +100,8 @@ func TestRunningGolden(t *testing.T) {
 	wantErr(t, got.CheckJob("job-2"), ErrOtherJob, m.name())
 }
 
-// Of a stale holder nothing is published: neither an earlier number, nor an earlier generation,
-// nor another one of the same number.
+// TestRunningIsTheHighestNumber: a stale coordinator can publish neither a lower number, nor a lower generation, nor a
+// different manifest with the same number.
 func TestRunningIsTheHighestNumber(t *testing.T) {
 	fsys := newFolder(t)
 	_, err := LatestRunning(ckpt(fsys))
@@ -119,8 +119,8 @@ func TestRunningIsTheHighestNumber(t *testing.T) {
 	}{
 		"an earlier number":                       {2, 8, "r000000000008.running: r000000000009.running is newer"},
 		"an earlier number of a later generation": {3, 8, "r000000000008.running: r000000000009.running is newer"},
-		"an earlier generation":                   {1, 10, "r000000000009.running is of generation 2, this one of 1"},
-		"the same number of a later generation":   {3, 9, "r000000000009.running: there is another one"},
+		"an earlier generation":                   {1, 10, "r000000000009.running has generation 2, this one 1"},
+		"the same number of a later generation":   {3, 9, "r000000000009.running: a different manifest"},
 	} {
 		if _, err := publishRunning(fsys, c.generation, c.number); !errors.Is(err, perdure.ErrFenced) ||
 			!strings.Contains(err.Error(), c.want) {
@@ -129,7 +129,7 @@ func TestRunningIsTheHighestNumber(t *testing.T) {
 	}
 	other := m
 	other.Clock++
-	wantErr(t, PublishRunning(ckpt(fsys), other), perdure.ErrFenced, "there is another one")
+	wantErr(t, PublishRunning(ckpt(fsys), other), perdure.ErrFenced, "a different manifest")
 	wantRunning(t, fsys, 2, 9)
 
 	for _, version := range []int{RunningVersion - 1, RunningVersion + 1} {
@@ -152,24 +152,24 @@ func TestPublishRunningRefuses(t *testing.T) {
 		spoil func(fsys disk.FS, m *Running)
 		want  string
 	}{
-		"a shard is missing": {func(_ disk.FS, m *Running) { m.Shards = m.Shards[:1] }, "1 shards, and the job has 2"},
+		"a shard is missing": {func(_ disk.FS, m *Running) { m.Shards = m.Shards[:1] }, "1 shards, but the job has 2"},
 		"a shard twice": {
 			func(_ disk.FS, m *Running) { m.Shards[1] = m.Shards[0] },
-			"shard 0 is in place 1 of 2; each must be there once",
+			"shard 0 is at position 1 of 2",
 		},
 		"exchanged segments": {func(_ disk.FS, m *Running) {
 			m.Shards[0].Files, m.Shards[1].Files = m.Shards[1].Files, m.Shards[0].Files
-		}, "is no segment of chosen rows of shard 0"},
+		}, "segment of selected rows of shard 0"},
 		"a segment of a checkpoint": {func(_ disk.FS, m *Running) {
 			m.Shards[0].Files[0].File = "g000001-c0000000020-s00000-e000001.segment"
-		}, `"g000001-c0000000020-s00000-e000001.segment" is no segment of chosen rows`},
+		}, `"g000001-c0000000020-s00000-e000001.segment" is not a segment of selected rows`},
 		"a segment twice": {func(_ disk.FS, m *Running) {
 			m.Shards[0].Files[1] = m.Shards[0].Files[0]
-		}, "s00000-g000001-e000001-n000000000003.rows is named twice"},
-		"the older one last": {func(_ disk.FS, m *Running) { slices.Reverse(m.Shards[1].Files) }, "and is older"},
+		}, "s00000-g000001-e000001-n000000000003.rows is listed twice"},
+		"the older one last": {func(_ disk.FS, m *Running) { slices.Reverse(m.Shards[1].Files) }, "but is older"},
 		"of a later generation": {
 			func(_ disk.FS, m *Running) { m.Generation = 0 },
-			"n000000000004.rows is of a later generation than 0",
+			"n000000000004.rows belongs to a later generation than 0",
 		},
 		"a missing segment": {func(fsys disk.FS, m *Running) {
 			_ = fsys.Remove("ckpt/" + m.Shards[1].Files[0].File)
@@ -199,12 +199,12 @@ func TestPublishRunningRefuses(t *testing.T) {
 	}
 }
 
-// Where the newest names what is missing or damaged, that is told by name, and the next older one
-// that is whole is offered.
+// TestWholeRunning: if the newest running checkpoint names missing or damaged files, these are reported by name and the
+// next older complete one is returned.
 func TestWholeRunning(t *testing.T) {
 	for what, c := range map[string]struct {
 		spoil func(fsys disk.FS, m *Running)
-		want  string // is what was passed over; "": nothing was
+		want  string // expected defects; "" if none
 		found uint64 // 0: none
 	}{
 		"nothing": {func(disk.FS, *Running) {}, "", 6},
@@ -222,7 +222,7 @@ func TestWholeRunning(t *testing.T) {
 			b, err := fsys.ReadFile("ckpt/" + m.Shards[0].Files[0].File)
 			must(t, err)
 			overwrite(t, fsys, "ckpt/"+m.Shards[0].Files[1].File, b)
-		}, "s00000-g000001-e000001-n000000000006.rows: it is not the one that is meant", 4},
+		}, "s00000-g000001-e000001-n000000000006.rows: it is not the segment", 4},
 		"both are damaged": {func(fsys disk.FS, m *Running) {
 			flipLast(t, fsys, "ckpt/"+m.name())
 			flipLast(t, fsys, "ckpt/s00000-g000001-e000001-n000000000004.rows")
@@ -240,24 +240,24 @@ func TestWholeRunning(t *testing.T) {
 		all := strings.Join(said, " ")
 		for word := range strings.SplitSeq(c.want, " … ") {
 			if !strings.Contains(all, word) {
-				t.Errorf("%s: passed over %q; want %q", what, all, c.want)
+				t.Errorf("%s: skipped %q; want %q", what, all, c.want)
 			}
 		}
 		if got.Number != c.found || (err == nil) != (c.found > 0) || err != nil && !errors.Is(err, ErrNoCheckpoint) ||
 			c.want == "" && len(passed) > 0 {
-			t.Errorf("%s: number %d, %v, passed over %q; want %d", what, got.Number, err, all, c.found)
+			t.Errorf("%s: number %d, %v, skipped %q; want %d", what, got.Number, err, all, c.found)
 		}
 	}
 }
 
-// Tables that do not fit the manifest are refused, and say why.
+// TestRunningOfOtherTables: tables that do not match the manifest are rejected with the reason.
 func TestRunningOfOtherTables(t *testing.T) {
 	fsys := newFolder(t)
 	m := publishedRunning(t, fsys, 1, 2)
 	m.Tables = slices.Clone(m.Tables)
 	m.Tables[0].Rows = 8
 	wantErr(t, verifyRunning(fsys, m), ErrCorrupt,
-		"its table 0 is w, and r000000000002.running has another there")
+		"its table 0 is w, but r000000000002.running has a different table there")
 	m.Number = 0
 	wantErr(t, verifyRunning(fsys, m), ErrCorrupt, "number 0")
 }
@@ -288,7 +288,7 @@ func TestPruneRunning(t *testing.T) {
 		temporary("notes"), temporary(RunningFile(7)), temporary(rows(2, 7)),
 		"g000001-c0000000020-s00000-e000001.segment", "g000001-c0000000020-s00001-e000001.segment",
 		"g000001-c0000000020.manifest", "notes", RunningFile(4), RunningFile(6), RunningFile(7),
-		rows(2, 3), rows(2, 4), rows(2, 5), rows(2, 6), rows(2, 7), rows(2, 9), // of 4, too: it is the one before
+		rows(2, 3), rows(2, 4), rows(2, 5), rows(2, 6), rows(2, 7), rows(2, 9), // of 4 also
 	}
 	for number := uint64(3); number <= 7; number++ {
 		want = append(want, rowsKey{2, 1, number}.segment(1))
@@ -300,20 +300,20 @@ func TestPruneRunning(t *testing.T) {
 	}
 	must(t, verifyRunning(fsys, mustLatest(t, fsys)))
 	overwrite(t, fsys, "ckpt/"+RunningFile(6), []byte("damaged"))
-	must(t, PruneRunning(ckpt(fsys), newer, 2)) // 4 is the one before that anybody can go on from
+	must(t, PruneRunning(ckpt(fsys), newer, 2)) // 4 is the newest earlier checkpoint that is readable
 	must(t, verifyRunning(fsys, mustLatest(t, fsys)))
 	must(t, fsys.Remove("ckpt/"+RunningFile(7)))
 	if m, passed, err := WholeRunning(ckpt(fsys)); err != nil || m.Number != 4 || len(passed) != 1 {
-		t.Errorf("the one before: %+v, %v, %v", m, passed, err)
+		t.Errorf("previous checkpoint: %+v, %v, %v", m, passed, err)
 	}
 
 	keep.Number = 5 // never published
 	if err := PruneRunning(ckpt(fsys), keep, 2); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("pruning before a manifest that is not there gives %v", err)
+		t.Errorf("pruning before a missing manifest gives %v", err)
 	}
 }
 
-// verifyRunning reads all segments of a running checkpoint, and returns the first that is wrong.
+// verifyRunning reads all segments of a running checkpoint and returns the first defect.
 func verifyRunning(fsys disk.FS, m Running) error {
 	if err := m.check(); err != nil {
 		return corrupt("%v", err)
@@ -331,7 +331,7 @@ func mustLatest(t testing.TB, fsys disk.FS) Running {
 	return m
 }
 
-// runningCrashes is making running checkpoint 4 of number 3, which has a file in common with it.
+// runningCrashes replaces running checkpoint 3 by checkpoint 4, which shares a file with it.
 func runningCrashes(replace func(fsys *disk.Memory) (bool, error)) replacing {
 	return replacing{
 		old:     func(t testing.TB, fsys disk.FS) { publishedRunning(t, fsys, 1, 3) },
@@ -339,7 +339,7 @@ func runningCrashes(replace func(fsys *disk.Memory) (bool, error)) replacing {
 		left: func(fsys disk.FS) (bool, error) {
 			m, passed, err := WholeRunning(ckpt(fsys))
 			if err == nil && len(passed) > 0 {
-				err = fmt.Errorf("%v was passed over", passed)
+				err = fmt.Errorf("%v was skipped", passed)
 			}
 			if err == nil && m.Number != 3 && m.Number != 4 {
 				err = fmt.Errorf("number %d", m.Number)
@@ -349,7 +349,7 @@ func runningCrashes(replace func(fsys *disk.Memory) (bool, error)) replacing {
 	}
 }
 
-// next writes the two segments that running checkpoint 4 has, and 3 has not.
+// next writes the two segments that running checkpoint 4 has in addition to those of 3.
 func next(fsys disk.FS) (m Running, err error) {
 	m, err = LatestRunning(ckpt(fsys))
 	if err != nil {
@@ -367,8 +367,8 @@ func next(fsys disk.FS) (m Running, err error) {
 	return m, nil
 }
 
-// A crash at any step of writing, publishing and pruning leaves the old running checkpoint or the
-// new one, whole; and each wrong order is caught.
+// TestRunningCrashesAtEveryStep: a crash at any step of writing, publishing and pruning leaves the old running
+// checkpoint or the new one complete. Wrong orders are detected.
 func TestRunningCrashesAtEveryStep(t *testing.T) {
 	bad := runningCrashes(func(fsys *disk.Memory) (bool, error) {
 		m, err := next(fsys)
@@ -416,7 +416,7 @@ func TestRunningCrashesAtEveryStep(t *testing.T) {
 		},
 	} {
 		if runningCrashes(replace).crashEverywhere(t) == nil {
-			t.Errorf("%s: not caught", what)
+			t.Errorf("%s: not detected", what)
 		}
 	}
 }

@@ -18,8 +18,7 @@ import (
 // SegmentVersion is the version of the segment format.
 const SegmentVersion = 1
 
-// The kinds of segments: all rows, those that have changed since another segment, and those that
-// were chosen.
+// The kinds of segments: all rows, the rows changed since another segment, and selected rows.
 const (
 	kindWhole    = 1
 	kindFollower = 2
@@ -40,7 +39,7 @@ func (s *Segment) kind() uint16 {
 //
 //	 0      8     magic "PERDSEGM"
 //	 8      2     version of this format (1)
-//	10      2     kind: 1 all rows; 2 it follows another; 3 chosen rows
+//	10      2     kind: 1 all rows; 2 changed rows, follows another segment; 3 selected rows
 //	12      4     CRC-32C of the header, with these 4 bytes zero
 //	16      8     generation
 //	24      8     epoch of the shard
@@ -65,26 +64,25 @@ func (s *Segment) kind() uint16 {
 //
 //	kind 1  index 0      meta: JSON, see the type meta
 //	kind 2  index slot   the slot's saved state, as saved; slots ascending,
-//	                     slots that saved nothing have none
+//	                     slots without a state have no section
 //
-// and then for each table of the meta in turn, one number after the other in the
-// order of the rows:
+// and then for each table of the meta in turn, one number after another in the order of the rows:
 //
-//	kind 7  index table  segments of kinds 2 and 3: which rows there are: for each run of
-//	                     them, in order and without overlap, the position of its first and
-//	                     how many they are, uint64 each. Kind 3, sparse tables: one run
-//	                     from 0, of all; the ids say which rows
+//	kind 7  index table  segments of kinds 2 and 3: positions of the rows: for each run of
+//	                     rows, in order and without overlap, the position of its first row and
+//	                     the number of rows, uint64 each. Kind 3, sparse tables: one run
+//	                     from 0 with all rows; the ids identify them
 //	kind 4  index table  sparse tables: the rows' ids, uint64
 //	kind 5  index table  tables that evict: the clock of each row's last update,
 //	                     uint32
 //	kind 3  index table  the rows: float32, row by row
 //	kind 6  index table·256+plane
-//	                     planes 1, 2, … of the rule's state: float32, as many for
-//	                     each row as the row has values, or 1
+//	                     planes 1, 2, … of the rule's state: float32; per row either
+//	                     as many as the row has values, or 1
 //
-// Which of them a table has follows from its spec in the meta, and how many bytes
-// each has from the number of rows, or of those in the runs. A reader refuses everything else: to skip
-// what it does not know would be to lose state in silence.
+// The table's spec in the meta determines which sections it has; the number of rows, or of rows in the runs,
+// determines their sizes. A reader rejects everything else: skipping unknown sections would silently lose state.
+
 const (
 	segmentMagic   = "PERDSEGM"
 	headerBytes    = 80
@@ -97,12 +95,12 @@ const (
 	sectionTouched = 5
 	sectionPlane   = 6
 	sectionRuns    = 7
-	// planeBits is how many bits of a section's index number the plane.
+	// planeBits is the number of low bits of a section's index that hold the plane.
 	planeBits = 8
 	maxTables = 1 << (32 - planeBits)
 )
 
-// meta is what a segment says in words.
+// meta is a segment's description, stored as JSON.
 type meta struct {
 	Job     string          `json:"job"`
 	Applied []perdure.Clock `json:"applied"` // per slot
@@ -113,13 +111,13 @@ type meta struct {
 type metaTable struct {
 	Spec  perdure.TableSpec `json:"spec"`
 	First int64             `json:"first"` // dense: the first row; sparse: 0
-	Rows  int64             `json:"rows"`  // that the shard holds
+	Rows  int64             `json:"rows"`  // in the shard
 }
 
-// check reports what no reader would accept.
+// check returns an error for a meta that every reader would reject.
 func (m meta) check() error {
 	if len(m.Tables) > maxTables {
-		return fmt.Errorf("%d tables; a segment has at most %d", len(m.Tables), maxTables)
+		return fmt.Errorf("too many tables: %d; a segment has at most %d", len(m.Tables), maxTables)
 	}
 	for _, t := range m.Tables {
 		if err := t.check(); err != nil {
@@ -130,28 +128,28 @@ func (m meta) check() error {
 }
 
 func (t metaTable) check() error {
-	if err := t.Spec.Asked().Validate(1); err != nil { // it does not know how many shards there are
+	if err := t.Spec.Asked().Validate(1); err != nil { // the number of shards is not known here
 		return err
 	}
 	switch {
 	case t.Spec.Sparse && (t.First != 0 || t.Rows < 0):
-		return fmt.Errorf("sparse table %s: %d rows from row %d", t.Spec.Name, t.Rows, t.First)
+		return fmt.Errorf("sparse table %s: invalid range of %d rows from row %d", t.Spec.Name, t.Rows, t.First)
 	case !t.Spec.Sparse && (t.First < 0 || t.Rows < 0 || t.First > t.Spec.Rows || t.Rows > t.Spec.Rows-t.First):
-		return fmt.Errorf("table %s: %d rows from row %d, of %d", t.Spec.Name, t.Rows, t.First, t.Spec.Rows)
+		return fmt.Errorf("table %s: range of %d rows from row %d is outside of its %d rows", t.Spec.Name, t.Rows,
+			t.First, t.Spec.Rows)
 	}
 	return nil
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// padding returns the zeros after a payload of n bytes.
+// padding returns the number of zero bytes after a payload of n bytes.
 func padding(n int64) int64 { return -(n + trailerBytes) & 7 }
 
-// sectionSize returns the bytes of a section with a payload of n bytes.
+// sectionSize returns the size of a section with a payload of n bytes.
 func sectionSize(n int64) int64 { return sectionBytes + n + padding(n) + trailerBytes }
 
-// section is one section to write: memory that holds numbers of word bytes, or what a
-// stream gives.
+// section is one section to write: either memory that holds numbers of word bytes each, or a stream.
 type section struct {
 	kind, index uint32
 	bytes       int64
@@ -164,7 +162,7 @@ func plain(kind, index uint32, b []byte) section {
 	return section{kind: kind, index: index, bytes: int64(len(b)), word: 1, memory: [][]byte{b}}
 }
 
-// section returns the column's section of a table by its number.
+// section returns the section of the column for table number t.
 func (c column) section(t int, rows *TableRows) section {
 	s := section{
 		kind: c.kind, index: c.index(t), bytes: rowsIn(rows.runs()) * c.rowBytes, word: c.word,
@@ -176,8 +174,8 @@ func (c column) section(t int, rows *TableRows) section {
 	return s
 }
 
-// metaTable is what the meta says of a table. Of a sparse one, of which rows were chosen, there
-// are no others.
+// meta returns the table's entry in the segment's meta. For a sparse table of a segment of selected rows, Rows counts
+// only those.
 func (t *TableRows) meta(chosen bool) metaTable {
 	m := metaTable{Spec: t.Spec, First: t.First, Rows: t.count()}
 	if chosen && t.Spec.Sparse {
@@ -186,7 +184,7 @@ func (t *TableRows) meta(chosen bool) metaTable {
 	return m
 }
 
-// placed returns where the rows are that are written, as the segment has it.
+// placed returns the positions of the written rows as the segment records them.
 func (t *TableRows) placed(chosen bool) []table.Run {
 	if chosen && t.Spec.Sparse {
 		return allRows(rowsIn(t.runs()))
@@ -194,7 +192,7 @@ func (t *TableRows) placed(chosen bool) []table.Run {
 	return t.runs()
 }
 
-// runs returns the positions of the rows that are written.
+// runs returns the positions of the rows to write.
 func (t *TableRows) runs() []table.Run {
 	if t.Stream != nil {
 		return t.Stream.Runs
@@ -202,7 +200,7 @@ func (t *TableRows) runs() []table.Run {
 	return allRows(int64(t.Image.Rows))
 }
 
-// allRows is the run of n rows.
+// allRows returns the runs that cover n rows.
 func allRows(n int64) []table.Run {
 	if n == 0 {
 		return nil
@@ -217,7 +215,7 @@ func rowsIn(runs []table.Run) (n int64) {
 	return n
 }
 
-// encodeRuns returns the payload of a section of runs.
+// encodeRuns returns the payload of a runs section.
 func encodeRuns(runs []table.Run) (b []byte) {
 	for _, r := range runs {
 		b = binary.LittleEndian.AppendUint64(b, uint64(r.First))
@@ -226,7 +224,7 @@ func encodeRuns(runs []table.Run) (b []byte) {
 	return b
 }
 
-// count returns how many rows there are.
+// count returns the number of rows in the shard.
 func (t *TableRows) count() int64 {
 	if t.Stream != nil {
 		return t.Stream.Rows
@@ -234,9 +232,8 @@ func (t *TableRows) count() int64 {
 	return int64(t.Image.Rows)
 }
 
-// WriteSegment writes the segment into a store, durably and whole or not at
-// all, and returns how a manifest refers to it. It streams: the rows are
-// written from the memory they are in.
+// WriteSegment writes the segment to a store, durably and atomically, and returns the reference for a manifest. It
+// streams the rows directly from the memory that holds them.
 func WriteSegment(in store.Store, s *Segment) (SegmentRef, error) {
 	name := s.file()
 	sections, err := s.sections()
@@ -281,19 +278,19 @@ func (s *Segment) write(w *sumWriter, sections []section) (size int64, err error
 	return size, nil
 }
 
-// sections returns what follows the header, after checking that a reader will
-// accept it.
+// sections returns the sections after the header. It checks first that a reader will accept them.
 func (s *Segment) sections() ([]section, error) {
 	if s.Shard < 0 || s.Cut < 0 {
-		return nil, fmt.Errorf("shard %d at cut %d; both must be ≥ 0", s.Shard, s.Cut)
+		return nil, fmt.Errorf("invalid shard %d or cut %d; both must be ≥ 0", s.Shard, s.Cut)
 	}
 	if s.Number > 0 && s.Follows != nil {
-		return nil, fmt.Errorf("rows that were chosen, and it follows %s", s.Follows.File)
+		return nil, fmt.Errorf("a segment of selected rows must not follow another one, but it follows %s",
+			s.Follows.File)
 	}
 	if len(s.States) != 0 && len(s.States) != len(s.Applied) {
 		return nil, fmt.Errorf("%d saved states for %d slots", len(s.States), len(s.Applied))
 	}
-	if !utf8.ValidString(s.Job) { // JSON would change it
+	if !utf8.ValidString(s.Job) { // JSON would alter it
 		return nil, fmt.Errorf("job ID %q is not UTF-8", s.Job)
 	}
 	m := meta{Job: s.Job, Applied: s.Applied, Follows: s.Follows}
@@ -323,7 +320,8 @@ func (s *Segment) sections() ([]section, error) {
 		if s.kind() != kindWhole {
 			out = append(out, plain(sectionRuns, uint32(i), encodeRuns(t.placed(s.Number > 0))))
 		} else if n := rowsIn(t.runs()); n != t.count() {
-			return nil, fmt.Errorf("table %s: %d of %d rows, and no segment that it follows", t.Spec.Name, n, t.count())
+			return nil, fmt.Errorf("table %s: only %d of %d rows, but it follows no segment that has the others",
+				t.Spec.Name, n, t.count())
 		}
 		for _, c := range columns(t.Spec) {
 			out = append(out, c.section(i, t))
@@ -355,9 +353,9 @@ func (s *Segment) header(sections []section) (h []byte, fileBytes int64) {
 	return h, fileBytes
 }
 
-// sumWriter writes and keeps two checksums: of the section, and of what tells a file
-// from all others, the header and the sections' checksums. (One of all bytes would
-// not: what ends with its own checksum leaves the same remainder, whatever it is.)
+// sumWriter writes and maintains two checksums: of the current section, and of the header together with the sections'
+// checksums. The latter identifies the file. (A checksum of all bytes would not: the CRC of data that ends with its own
+// CRC is a constant.)
 type sumWriter struct {
 	w        io.Writer
 	sec, sum uint32
@@ -369,7 +367,7 @@ func (w *sumWriter) write(b []byte) error {
 	return err
 }
 
-// named writes a header, or a section's checksum.
+// named writes a header or a section's checksum.
 func (w *sumWriter) named(b []byte) error {
 	w.sum = wire.AddSum(w.sum, b)
 	_, err := w.w.Write(b)
@@ -409,7 +407,8 @@ func (w *sumWriter) content(s *section) error {
 	for left := s.bytes; left > 0; {
 		piece, err := s.stream.Next()
 		if err == nil && (len(piece) == 0 || int64(len(piece)) > left) {
-			err = fmt.Errorf("checkpoint: a piece of %d bytes of a section of which %d are left", len(piece), left)
+			err = fmt.Errorf("checkpoint: stream returned a piece of %d bytes; the section has %d left", len(piece),
+				left)
 		}
 		if err == nil {
 			err = w.write(piece)

@@ -38,7 +38,7 @@ func must(t testing.TB, err error) {
 func wantErr(t testing.TB, err, want error, words string) {
 	t.Helper()
 	if !errors.Is(err, want) || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("got %v; want one line with %q that is %v", err, words, want)
+		t.Errorf("got %v; want one line that contains %q and wraps %v", err, words, want)
 	}
 }
 
@@ -96,8 +96,8 @@ func segmentBytes(t testing.TB, s *Segment) []byte {
 	return b
 }
 
-// sumOf returns a file's checksum as docs/formats/files.md has it: of its header and then
-// the checksum that each section ends with.
+// sumOf computes a file's checksum as docs/formats/files.md defines it: over the header and the checksum at the end of
+// each section.
 func sumOf(b []byte) uint32 {
 	sum := crc32.Checksum(b[:80], castagnoli)
 	for b = b[80:]; len(b) > 0; {
@@ -108,7 +108,7 @@ func sumOf(b []byte) uint32 {
 	return sum
 }
 
-// readSegment reads a segment file for itself, whatever it follows.
+// readSegment reads a single segment file, whatever it follows.
 func readSegment(fsys disk.FS, file string, dst Dest) (*Segment, error) {
 	var kept keeper
 	s, _, err := readFile(store.Folder(fsys, path.Dir(file)), path.Base(file), kept.sink(dst))
@@ -121,7 +121,7 @@ func readBytes(b []byte, dst Dest) (*Segment, error) {
 	return kept.of(s), err
 }
 
-// keeper keeps the images of a segment that is read for itself.
+// keeper collects the images of a single segment.
 type keeper []*table.Image
 
 func (k *keeper) sink(dst Dest) sink {
@@ -132,7 +132,7 @@ func (k *keeper) sink(dst Dest) sink {
 	}
 }
 
-// of gives a segment that was read its images.
+// of puts the collected images into a segment that was read.
 func (k *keeper) of(s *Segment) *Segment {
 	for i := range *k {
 		if s != nil {
@@ -150,7 +150,7 @@ func golden(t *testing.T, file string, got []byte) {
 	want, err := os.ReadFile(file)
 	must(t, err)
 	if !bytes.Equal(got, want) {
-		t.Errorf("the bytes are not those of %s: if the format changes, so must its version", file)
+		t.Errorf("the bytes differ from %s: if the format changes, its version must change also", file)
 	}
 }
 
@@ -180,8 +180,7 @@ func TestSegmentGolden(t *testing.T) {
 	}
 }
 
-// The layout is checked against the numbers of its description, not against the
-// writer's own constants.
+// TestSegmentLayout checks the layout against the numbers in its description, not against the writer's own constants.
 func TestSegmentLayout(t *testing.T) {
 	b, err := os.ReadFile("testdata/segment-whole.golden")
 	must(t, err)
@@ -215,7 +214,7 @@ func TestSegmentLayout(t *testing.T) {
 		"b's values": at(320, 3, 1, 8) && le.Uint32(b[len(b)-304:]) == math.Float32bits(0.25),
 	} {
 		if !ok {
-			t.Errorf("%s is not where docs/formats/files.md says", what)
+			t.Errorf("%s is not at the offset given in docs/formats/files.md", what)
 		}
 	}
 }
@@ -291,7 +290,7 @@ func refusesEveryChange(t *testing.T, good []byte) {
 	}
 	longer := append(bytes.Clone(good), make([]byte, 8)...)
 	refused("extended by", 8, longer)
-	refused("extended, and its header says so, by", 8, reseal(longer))
+	refused("extended, with its header adjusted, by", 8, reseal(longer))
 }
 
 func TestSegmentErrors(t *testing.T) {
@@ -345,8 +344,8 @@ func TestWriteSegmentRefusesWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// reseal makes all checksums of a segment right that the lengths allow to find,
-// so that what lies behind them is tested.
+// reseal corrects all checksums of a segment that can be located by the section lengths, so that the checks after them
+// are reached.
 func reseal(b []byte) []byte {
 	b = bytes.Clone(b)
 	if len(b) < headerBytes {
@@ -370,16 +369,16 @@ func reseal(b []byte) []byte {
 
 func TestLyingLengthsAllocateNothing(t *testing.T) {
 	good := segmentBytes(t, testSegment())
-	for i := headerBytes + 8; i < headerBytes+sectionBytes; i++ { // of the meta section
+	for i := headerBytes + 8; i < headerBytes+sectionBytes; i++ { // length of the meta section
 		b := bytes.Clone(good)
 		b[i] ^= 0x7f
 		wantSmallError(t, reseal(b))
 	}
-	// A table that claims 240 GB, in as many bytes and with the checksums right.
+	// A table that claims 240 GB in a small file, with correct checksums.
 	s := testSegment()
 	s.Tables[0].Spec.Rows, s.Tables[0].First = 1e12, 1e10
 	wantSmallError(t, editMeta(t, segmentBytes(t, s), `"first":10000000000,"rows":2}`, `"first":0,"rows":20000000000}`))
-	// A sparse one that claims a number of rows such that their bytes overflow to 0.
+	// A sparse table whose claimed number of rows overflows to 0 bytes.
 	wantSmallError(t, editMeta(t, good, `"first":0,"rows":3}`, `"first":0,"rows":4611686018427387904}`))
 }
 
@@ -393,7 +392,7 @@ func wantSmallError(t *testing.T, b []byte) {
 		t.Errorf("got %v", err)
 	}
 	if grown := after.TotalAlloc - before.TotalAlloc; grown > 1<<20 {
-		t.Errorf("%d bytes were made for a file of %d", grown, len(b))
+		t.Errorf("allocated %d bytes for a file of %d", grown, len(b))
 	}
 }
 
@@ -405,25 +404,25 @@ func FuzzReadSegment(f *testing.F) {
 			s, err := readBytes(b, nil)
 			if err != nil {
 				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrOtherVersion) {
-					t.Fatalf("an error of no kind: %v", err)
+					t.Fatalf("error is neither ErrCorrupt nor ErrOtherVersion: %v", err)
 				}
 				continue
 			}
 			again, err := readBytes(segmentBytes(t, s), nil)
 			if err != nil || !sameSegment(again, s) {
-				t.Fatalf("what was read cannot be written: %v", err)
+				t.Fatalf("a segment that was read cannot be written: %v", err)
 			}
 		}
 	})
 }
 
-// On the two-core reference machine restoring runs at several GB/s.
+// BenchmarkRestore reaches several GB/s on the two-core reference machine.
 func BenchmarkRestore(b *testing.B) { benchmark(b, true) }
 
 func BenchmarkWriteSegment(b *testing.B) { benchmark(b, false) }
 
-// benchmark takes 100 MB: dense, in one piece; and sparse with all of Adam's
-// state, in pieces of 1,024 rows, of which the ids' have 8 KiB.
+// benchmark uses 100 MB of rows: dense ones in one piece, and sparse ones with Adam's full state in pieces of 1,024
+// rows, whose ids take 8 KiB.
 func benchmark(b *testing.B, restore bool) {
 	const dim, rows = 1000, 25_000
 	values := make([]float32, rows*dim)

@@ -21,7 +21,7 @@ func storedState(t *testing.T, fsys disk.FS, number uint64) states.Ref {
 	return ref
 }
 
-// withState publishes a checkpoint of a cut, with a slot's state of that number.
+// withState publishes a checkpoint of a cut that refers to a slot state of that number.
 func withState(t *testing.T, fsys disk.FS, cut perdure.Clock, number uint64) (Manifest, error) {
 	t.Helper()
 	m, err := save(fsys, 1, cut)
@@ -35,8 +35,8 @@ func withState(t *testing.T, fsys disk.FS, cut perdure.Clock, number uint64) (Ma
 	return m, Publish(ckpt(fsys), m)
 }
 
-// A checkpoint names what its segments only refer to: it is missed where it is not there, and read to the last
-// byte.
+// TestManifestStates: a checkpoint names the slot states that its segments refer to. A missing one is reported, and
+// each is verified to the last byte.
 func TestManifestStates(t *testing.T) {
 	fsys := newFolder(t)
 	m, err := withState(t, fsys, 20, 1)
@@ -72,7 +72,7 @@ func TestManifestStates(t *testing.T) {
 	wantErr(t, Publish(ckpt(fsys), again), fs.ErrNotExist, name+" is missing")
 }
 
-// So does a running checkpoint.
+// TestRunningStates is TestManifestStates for a running checkpoint.
 func TestRunningStates(t *testing.T) {
 	fsys := newFolder(t)
 	m, err := saveRunning(fsys, 2, 3)
@@ -94,8 +94,8 @@ func TestRunningStates(t *testing.T) {
 	}
 }
 
-// When old checkpoints are deleted of a job that is over, the states that only they have are, too. Beside a job
-// that goes on they stay: the coordinator knows who else needs them.
+// TestRemovedStates: when old checkpoints of a finished job are deleted, the slot states that only they name are
+// deleted also. While the job runs, they remain: the coordinator knows which are needed.
 func TestRemovedStates(t *testing.T) {
 	fsys := newFolder(t)
 	want := []string(nil)
@@ -108,20 +108,20 @@ func TestRemovedStates(t *testing.T) {
 	found, err := Look(ckpt(fsys))
 	must(t, err)
 	if r := found.Without(1, true); slices.ContainsFunc(r.Files, isState) {
-		t.Errorf("beside its job %v would be deleted", r.Files)
+		t.Errorf("while the job runs, %v would be deleted", r.Files)
 	}
 	r := found.Without(1, false)
 	if got := slices.DeleteFunc(r.Files, func(n string) bool { return !isState(n) }); !slices.Equal(got, want[:2]) {
-		t.Errorf("of states %v would be deleted, want %v", got, want[:2])
+		t.Errorf("states %v would be deleted, want %v", got, want[:2])
 	}
 	must(t, Remove(ckpt(fsys), found.Without(1, false)))
 	if !Names(ckpt(fsys), loose) {
-		t.Error("one is gone that nobody names")
+		t.Error("the state that no manifest names is gone")
 	}
-	overwrite(t, fsys, "ckpt/g000001-c0000000080.manifest", []byte("x")) // what it refers to is not known
+	overwrite(t, fsys, "ckpt/g000001-c0000000080.manifest", []byte("x")) // its references are unknown
 	found, err = Look(ckpt(fsys))
 	must(t, err)
 	if r := found.Without(1, false); slices.ContainsFunc(r.Files, isState) {
-		t.Errorf("beside a manifest that cannot be read %v would be deleted", r.Files)
+		t.Errorf("with an unreadable manifest, %v would be deleted", r.Files)
 	}
 }

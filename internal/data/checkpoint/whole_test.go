@@ -8,21 +8,21 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Of a whole table a segment of chosen rows has all rows, or none: one with some is refused. A shard that has
-// nothing of it writes and reads it all the same.
+// TestWholeTables: a segment of selected rows contains all rows of a whole table or none; one with some of them is
+// rejected. A shard that holds no rows of the table can still write and read it.
 func TestWholeTables(t *testing.T) {
 	spec := testTable("w", 6, 3)
 	spec.Whole, spec.Shard = true, 1
 	for name, c := range map[string]struct {
 		shard   perdure.ShardID
 		runs    []table.Run
-		of      int32 // the file that its rows are of
+		of      int32 // index of the file that its rows came from
 		refused string
 	}{
 		"all":        {1, []table.Run{{Rows: 6}}, 0, ""},
 		"none":       {1, nil, -1, ""},
-		"some":       {1, []table.Run{{First: 2, Rows: 4}}, 0, "table w has 4 of 6 rows that were chosen, in 1 runs"},
-		"all in two": {1, []table.Run{{Rows: 3}, {First: 3, Rows: 3}}, 0, "in 2 runs, and not all in one"},
+		"some":       {1, []table.Run{{First: 2, Rows: 4}}, 0, "table w has 4 of 6 selected rows in 1 runs"},
+		"all in two": {1, []table.Run{{Rows: 3}, {First: 3, Rows: 3}}, 0, "in 2 runs; expected one"},
 		"elsewhere":  {0, nil, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -53,10 +53,10 @@ func TestWholeTables(t *testing.T) {
 			}
 			must(t, err)
 			if want := slices.Repeat([]int32{c.of}, rows); !slices.Equal(l.Of[0], want) {
-				t.Errorf("its rows are of the files %v, want %v", l.Of[0], want)
+				t.Errorf("its rows came from files %v, want %v", l.Of[0], want)
 			}
 			if !slices.Equal(slices.Concat(to.Image().Planes[0]...), slices.Concat(part.Image().Planes[0]...)) {
-				t.Error("its rows are others")
+				t.Error("its rows differ")
 			}
 		})
 	}

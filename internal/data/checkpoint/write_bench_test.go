@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// BenchmarkWrite writes 256 MB of rows: as a segment of a snapshot that is copied piece by
-// piece under a lock, and as a plain file.
+// BenchmarkWrite writes 256 MB of rows: as a segment of a snapshot that is copied piece by piece under a lock, and as a
+// plain file.
 func BenchmarkWrite(b *testing.B) {
 	const rows, dim = 250_000, 256
 	spec := testTable("w", rows, dim)

@@ -13,19 +13,19 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Corpus is documents, parted into those that are trained on and those that a model is judged by.
+// Corpus is a set of documents, divided into training documents and documents for evaluation.
 type Corpus struct {
 	Name        string
-	Words       []string // by number; nil: nobody has said how the words are written
-	Size        int      // of the vocabulary: words have the numbers 0 … Size-1
+	Words       []string // spellings by number; nil if unknown
+	Size        int      // size of the vocabulary: words are numbered 0 … Size-1
 	Train, Test Documents
 
-	synthetic bool // a function of its name
+	synthetic bool // determined by its name
 }
 
-// Documents are documents one after the other. A word that a document has three times is there three times.
+// Documents is a concatenation of documents. A word that occurs three times in a document is listed three times.
 type Documents struct {
-	Starts []int   // where the documents begin in Tokens, and where the last one ends
+	Starts []int   // start of each document in Tokens, and the end of the last one
 	Tokens []int32 // numbers of words
 }
 
@@ -35,7 +35,7 @@ func (d *Documents) Len() int { return max(0, len(d.Starts)-1) }
 // Document returns the words of the i-th document.
 func (d *Documents) Document(i int) []int32 { return d.Tokens[d.Starts[i]:d.Starts[i+1]] }
 
-// end says that a document has all its words.
+// end ends the current document.
 func (d *Documents) end() {
 	if len(d.Starts) == 0 {
 		d.Starts = append(d.Starts, 0)
@@ -43,12 +43,12 @@ func (d *Documents) end() {
 	d.Starts = append(d.Starts, len(d.Tokens))
 }
 
-// Bytes returns what the corpus takes in memory, without the words as they are written.
+// Bytes returns the memory size of the corpus, without the spellings of words.
 func (c *Corpus) Bytes() int64 {
 	return 4*int64(len(c.Train.Tokens)+len(c.Test.Tokens)) + 8*int64(len(c.Train.Starts)+len(c.Test.Starts))
 }
 
-// Word returns how a word is written; where nobody has said so, its number.
+// Word returns the spelling of a word, or a text with its number if the spelling is unknown.
 func (c *Corpus) Word(i int) string {
 	if i < len(c.Words) {
 		return c.Words[i]
@@ -56,9 +56,9 @@ func (c *Corpus) Word(i int) string {
 	return "word" + strconv.Itoa(i)
 }
 
-// Digest tells corpora apart by what is in them: "sha256:" and a hash over both parts, of each how many documents
-// it has, the length of each, and the words' numbers, all in 4 bytes, little-endian. That of a synthetic corpus is its
-// name, of which it is a function.
+// Digest identifies a corpus by its content: "sha256:" and a hash over both parts. For each part it covers the number
+// of documents, the length of each document and the words' numbers, all in 4 bytes, little-endian. The digest of a
+// synthetic corpus is its name, which determines the corpus.
 func (c *Corpus) Digest() string {
 	if c.synthetic {
 		return c.Name
@@ -77,18 +77,19 @@ func (c *Corpus) Digest() string {
 	return s.text()
 }
 
-// maxCorpusTokens bounds what is trained on: float32 counts to 2²⁴, and a topic has a share of the tokens only.
+// maxCorpusTokens is the max number of training tokens: float32 counts exactly only to 2²⁴, but a topic has only a
+// share of the tokens.
 const maxCorpusTokens = 1 << 28
 
-// OpenCorpus makes the corpus that a path names:
+// OpenCorpus opens or generates the corpus for a path:
 //
-//   - "" or "synthetic:N": N documents that are made up, see Synthetic;
-//   - a file: documents in the LDA-C format, plain or compressed by gzip, with vocab.txt beside it if it is there;
-//   - a folder with train.ldac or train.ldac.gz: likewise, and test.ldac or test.ldac.gz has what is held out;
-//   - another folder: each file in it and below it whose name ends with .txt is a document, and each whose name ends
-//     with .json is a list of documents, {"title": …, "body": …}, of which those count that have a body.
+//   - "" or "synthetic:N": N synthetic documents, see SyntheticCorpus;
+//   - a file: documents in the LDA-C format, plain or gzip-compressed, and vocab.txt in its directory if it exists;
+//   - a directory with train.ldac or train.ldac.gz: in the same format, with held-out documents in test.ldac[.gz];
+//   - another directory: each file in or below it whose name ends with .txt is a document, and each whose name ends
+//     with .json is a list of documents, {"title": …, "body": …}; those without a body are ignored.
 //
-// Where nothing says which documents are held out, every tenth or so is, by a hash of its place.
+// If there is no file of held-out documents, about every tenth document is held out, by a hash of its position.
 func OpenCorpus(path string) (*Corpus, error) {
 	if path == "" {
 		path = DefaultCorpus
@@ -124,7 +125,7 @@ func loadCorpus(path string) (*Corpus, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, &FileError{Path: path, Problem: "no such file or folder", Kind: ErrMissing}
 	case err != nil:
-		return nil, &FileError{Path: path, Problem: "cannot be looked at", Kind: err}
+		return nil, &FileError{Path: path, Problem: "cannot be accessed", Kind: err}
 	case !info.IsDir():
 		return loadCorpusFiles(path, path, "")
 	}
@@ -138,7 +139,7 @@ func loadCorpus(path string) (*Corpus, error) {
 	return loadTexts(path)
 }
 
-// wordsUsed returns one more than the highest number of a word.
+// wordsUsed returns the highest number of a word plus one.
 func (c *Corpus) wordsUsed() int {
 	most := int32(-1)
 	for _, part := range []*Documents{&c.Train, &c.Test} {

@@ -10,11 +10,11 @@ import (
 	"strconv"
 )
 
-// The format LDA-C (Blei): a document a line, "N word:count word:count …", of N words with numbers from 0.
-// vocab.txt beside it has in its line i how word i is written.
+// The LDA-C format (Blei) has one document per line, "N word:count word:count …", with N distinct words, numbered from
+// 0. Line i of vocab.txt in the same directory is the spelling of word i.
 
-// maxWord is the highest number of a word, and maxCount how often a document may have one: far beyond use, so that
-// one mistyped number does not take all memory.
+// maxWord is the max number of a word, and maxCount the max count of a word in a document. Both exceed practical needs
+// and only keep one mistyped number from exhausting memory.
 const maxWord, maxCount = 1<<24 - 1, 1 << 20
 
 // loadCorpusFiles reads files of documents; test may be "".
@@ -39,14 +39,14 @@ func loadCorpusFiles(name, train, test string) (*Corpus, error) {
 	return c, nil
 }
 
-// readWords reads a vocabulary; nil: there is no such file.
+// readWords reads a vocabulary; it returns nil if the file does not exist.
 func readWords(path string) (words []string, err error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil
 	}
 	err = readLines(path, func(_ int, word []byte) error {
 		if len(word) == 0 {
-			return errors.New("no word; each line has one")
+			return errors.New("empty line; each line must have one word")
 		}
 		words = append(words, string(word))
 		return nil
@@ -54,7 +54,7 @@ func readWords(path string) (words []string, err error) {
 	return words, err
 }
 
-// read adds a file's documents to the part that each belongs to, by its number.
+// read adds a file's documents to the parts that which selects by their index.
 func (c *Corpus) read(path string, which func(i int) *Documents) error {
 	return readLines(path, func(number int, line []byte) error {
 		if line = bytes.TrimSpace(line); len(line) == 0 {
@@ -64,18 +64,18 @@ func (c *Corpus) read(path string, which func(i int) *Documents) error {
 	})
 }
 
-// document reads one line.
+// document parses one line.
 func (c *Corpus) document(line []byte, to *Documents) error {
 	begin := len(to.Tokens)
 	first, rest, _ := bytes.Cut(line, []byte(" "))
 	words, err := strconv.ParseUint(string(first), 10, 31)
 	if err != nil {
-		return fmt.Errorf("it begins with %.40q, not with how many words follow", first)
+		return fmt.Errorf("it starts with %.40q, not with the number of words", first)
 	}
 	for found := uint64(0); ; found++ {
 		if rest = bytes.TrimLeft(rest, " \t"); len(rest) == 0 {
 			if found != words {
-				return fmt.Errorf("it says %d words and has %d", words, found)
+				return fmt.Errorf("it announces %d words but has %d", words, found)
 			}
 			slices.Sort(to.Tokens[begin:])
 			to.end()
@@ -91,10 +91,10 @@ func (c *Corpus) document(line []byte, to *Documents) error {
 		times, err2 := strconv.ParseUint(string(count), 10, 32)
 		switch {
 		case !ok || err != nil || err2 != nil || id > maxWord || times < 1 || times > maxCount:
-			return fmt.Errorf("%.40q is not word:count, of a word from 0 to %d and a count from 1 to %d", field,
+			return fmt.Errorf("%.40q is not word:count, with a word from 0 to %d and a count from 1 to %d", field,
 				maxWord, maxCount)
 		case c.Words != nil && int(id) >= len(c.Words):
-			return fmt.Errorf("word %d, and the vocabulary beside it has %d, from 0", id, len(c.Words))
+			return fmt.Errorf("word %d is not in vocab.txt, which has %d words, numbered from 0", id, len(c.Words))
 		}
 		for range times {
 			to.Tokens = append(to.Tokens, int32(id))

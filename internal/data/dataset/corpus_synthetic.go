@@ -5,20 +5,20 @@ import (
 	"slices"
 )
 
-// DefaultCorpus is the corpus that is used where none is named.
+// DefaultCorpus is the corpus for an empty name.
 const DefaultCorpus = "synthetic:2000"
 
-// How many documents may be made up.
+// The limits of the number of synthetic documents.
 const minMadeUpDocuments, maxMadeUpDocuments = 20, 1_000_000
 
-// The shape of what is made up.
+// The shape of synthetic corpora.
 const (
 	madeUpTopics = 20
-	madeUpWords  = 4000 // of the vocabulary
+	madeUpWords  = 4000 // size of the vocabulary
 )
 
-// SyntheticCorpus makes documents up: always the same ones, of a number. Each is about one to three of 20 topics, and
-// has 40 to 160 words. Of these, one in eight is any word; the others are words of its topics, of which each has 200
+// SyntheticCorpus generates the given number of documents; they are the same in every call. Each has one to three of 20
+// topics, and 40 to 160 words. One word in eight is any word; the others belong to its topics. Each topic has 200 words
 // of its own, the k-th with a share that falls with k^⅔.
 func SyntheticCorpus(documents int) *Corpus {
 	c := &Corpus{

@@ -22,7 +22,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// writeCorpus makes a folder of files.
+// writeCorpus creates a directory of files.
 func writeCorpus(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func zipped(t testing.TB, text string) string {
 	return b.String()
 }
 
-// manyDocuments are 40 good lines, of words from 0 to 12.
+// manyDocuments returns 40 valid lines with words from 0 to 12.
 func manyDocuments() string {
 	var b strings.Builder
 	for i := range 40 {
@@ -52,7 +52,7 @@ func manyDocuments() string {
 	return b.String()
 }
 
-// TestCorpusForms reads the same documents in all forms that are accepted.
+// TestCorpusForms reads the same documents in all accepted forms.
 func TestCorpusForms(t *testing.T) {
 	lines := manyDocuments()
 	want, err := OpenCorpus(filepath.Join(writeCorpus(t, map[string]string{"docs.ldac": lines}), "docs.ldac"))
@@ -70,7 +70,7 @@ func TestCorpusForms(t *testing.T) {
 		c, err := OpenCorpus(filepath.Join(writeCorpus(t, map[string]string{name: text}), name))
 		must(t, err)
 		if c.Digest() != want.Digest() {
-			t.Errorf("%s is read as others", name)
+			t.Errorf("%s yields different documents", name)
 		}
 	}
 	words := strings.Repeat("a\n", 12) + "last\nunused\n"
@@ -92,7 +92,7 @@ func TestTexts(t *testing.T) {
 	}
 	c, err := OpenCorpus(writeCorpus(t, files))
 	must(t, err)
-	// Gewürz is in all, what is in one only is too rare, the others are stop words.
+	// Gewürz is in all documents, words in only one document are too rare, the others are stop words.
 	if want := []string{"paprika", "saffron", "thyme"}; !slices.Equal(c.Words, want) {
 		t.Errorf("words %q, want %q", c.Words, want)
 	}
@@ -104,17 +104,17 @@ func TestTexts(t *testing.T) {
 func TestCorpusRefuses(t *testing.T) {
 	good := manyDocuments()
 	for want, files := range map[string]map[string]string{
-		"line 41: it begins with \"x\"":               {"docs": good + "x 1:1\n"},
-		"line 41: it says 2 words and has 1":          {"docs": good + "2 1:1\n"},
-		"line 41: it says 1 words and has 2":          {"docs": good + "1 1:1 2:1\n"},
+		"line 41: it starts with \"x\"":               {"docs": good + "x 1:1\n"},
+		"line 41: it announces 2 words but has 1":     {"docs": good + "2 1:1\n"},
+		"line 41: it announces 1 words but has 2":     {"docs": good + "1 1:1 2:1\n"},
 		"\"-1:1\" is not word:count":                  {"docs": good + "1 -1:1\n"},
 		"\"1:0\" is not word:count":                   {"docs": good + "1 1:0\n"},
 		"\"16777216:1\" is not word:count":            {"docs": good + "1 16777216:1\n"},
 		"\"1:99999999\" is not word:count":            {"docs": good + "1 1:99999999\n"},
 		"\"7\" is not word:count":                     {"docs": good + "1 7\n"},
 		"line 41: empty":                              {"docs": good + "\n" + good},
-		"word 5, and the vocabulary beside it has 2":  {"docs": good, "vocab.txt": "a\nb\n"},
-		"vocab.txt: line 2: no word":                  {"docs": good, "vocab.txt": "a\n\nb\n"},
+		"word 5 is not in vocab.txt, which has 2":     {"docs": good, "vocab.txt": "a\nb\n"},
+		"vocab.txt: line 2: empty line":               {"docs": good, "vocab.txt": "a\n\nb\n"},
 		"is truncated":                                {"docs": zipped(t, good)[:60]},
 		"is empty":                                    {"docs": ""},
 		"has no words to train on":                    {"docs": strings.Repeat("0\n", 40)},
@@ -130,7 +130,7 @@ func TestCorpusRefuses(t *testing.T) {
 		}
 		if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrMissing) &&
 			!errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%v is of no known kind", err)
+			t.Errorf("%v has no known kind", err)
 		}
 	}
 	for _, name := range []string{"synthetic:", "synthetic:5", "synthetic:many", "synthetic:2000000"} {
@@ -147,14 +147,14 @@ func TestSyntheticCorpus(t *testing.T) {
 	}
 	again := SyntheticCorpus(300)
 	if !slices.Equal(again.Train.Tokens, c.Train.Tokens) || again.Digest() != c.Digest() {
-		t.Error("another time other documents are made up")
+		t.Error("a second call generates different documents")
 	}
 	if c.wordsUsed() > c.Size {
 		t.Errorf("word %d of %d", c.wordsUsed()-1, c.Size)
 	}
 }
 
-// TestJSON: documents of a list have a body; the folder has texts beside it.
+// TestJSON: documents of a list need a body; the directory also contains texts.
 func TestJSON(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -174,7 +174,7 @@ func TestJSON(t *testing.T) {
 	}
 	for _, bad := range []string{"{}", "[1]", "[{]", "no"} {
 		write("a.json", bad)
-		if _, err := OpenCorpus(dir); err == nil || !strings.Contains(err.Error(), "is no list of documents") ||
+		if _, err := OpenCorpus(dir); err == nil || !strings.Contains(err.Error(), "list of documents") ||
 			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", bad, err)
 		}

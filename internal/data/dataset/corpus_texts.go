@@ -13,19 +13,19 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// What counts as a word of a text: a run of letters, at least three of them, as small letters, that is no stop
-// word, and that is in enough documents and in not too many.
+// A word of a text is a run of at least three letters, in lower case, that is not a stop word and occurs in enough
+// documents but not in too many.
 const (
 	leastLetters = 3
 	mostLetters  = 40
-	rareIn       = 3   // documents that must have a word, or one in a thousand of them if that is more
-	commonIn     = 0.5 // the share of the documents that may
+	rareIn       = 3   // min number of documents with a word, or one in a thousand of them if that is more
+	commonIn     = 0.5 // max share of the documents
 )
 
-// mostText bounds one file of a folder of texts.
+// mostText is the max size of one text file.
 const mostText = 64 << 20
 
-// loadTexts reads a folder of texts, in the order of their paths.
+// loadTexts reads a directory of texts, in the order of their paths.
 func loadTexts(folder string) (*Corpus, error) {
 	var paths []string
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
@@ -51,7 +51,7 @@ func loadTexts(folder string) (*Corpus, error) {
 		}
 		texts = append(texts, more...)
 	}
-	in := map[string]int{} // documents that have a word
+	in := map[string]int{} // number of documents with a word
 	for _, text := range texts {
 		for word := range maps.Keys(wordSet(text)) {
 			in[word]++
@@ -88,8 +88,8 @@ func wordSet(words []string) map[string]bool {
 
 func endsWith(path, end string) bool { return strings.EqualFold(filepath.Ext(path), end) }
 
-// readTexts returns the words of each document of a file: of a text, the one; of JSON, a list of documents, those that
-// have a body.
+// readTexts returns the words of each document of a file: a text file is one document; a JSON file is a list of
+// documents, and those without a body are ignored.
 func readTexts(path string) ([][]string, error) {
 	text, err := readFile(path)
 	if err != nil {
@@ -103,7 +103,7 @@ func readTexts(path string) ([][]string, error) {
 		Body  string `json:"body"`
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, corrupt(path, "is no list of documents as {\"title\": …, \"body\": …}: %s",
+		return nil, corrupt(path, "is not a list of documents like {\"title\": …, \"body\": …}: %s",
 			strings.ReplaceAll(err.Error(), "\n", " "))
 	}
 	var texts [][]string
@@ -124,7 +124,7 @@ func readFile(path string) ([]byte, error) {
 		return nil, &FileError{Path: path, Problem: "cannot be read: " + err.Error(), Kind: err}
 	}
 	if slices.Contains(text, 0) {
-		return nil, corrupt(path, "is not a text: it has bytes of 0 in it")
+		return nil, corrupt(path, "is not a text: it contains zero bytes")
 	}
 	return text, nil
 }
@@ -136,7 +136,7 @@ func wordsOf(text string) []string {
 	})
 }
 
-// stopWords are English words that say nothing of what a text is about.
+// stopWords are English words that do not indicate the subject of a text.
 var stopWords = wordSet(strings.Fields(`
 about above after again all also and any are because been before being below between both but can cannot could did
 does doing down during each ever every few for from further get had has have having her here hers herself him himself

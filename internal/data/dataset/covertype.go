@@ -10,24 +10,23 @@ import (
 	"strings"
 )
 
-// The files of CoverType, each as it is or, with .gz behind its name, compressed.
+// The files of CoverType, each plain or compressed with .gz appended to its name.
 const (
 	covertypeTrain = "covtrain.csv"
 	covertypeTest  = "covtest.csv"
 )
 
-// The shape of CoverType (Blackard and Dean 1999): ten measures of a place, four
-// marks of its wilderness area, forty of its soil; the kind of its forest.
+// The shape of CoverType (Blackard and Dean 1999): ten measurements of a location, four indicators of its wilderness
+// area and forty of its soil type; the class is its forest type.
 const (
 	covertypeFeatures = 54
 	covertypeClasses  = 7
 )
 
-// LoadCovertype reads covtrain.csv and covtest.csv from a folder: 54 numbers and
-// a label from 1 to 7 in each line. A first line of names and empty lines are
-// passed over. Features are standardised: of each, the mean over the training
-// examples is taken away, and what is left is divided by their standard
-// deviation, unless that is 0. [Examples.Scaling] says what these are.
+// LoadCovertype reads covtrain.csv and covtest.csv from a directory: 54 numbers and a label from 1 to 7 per line. A
+// first line of headings and empty lines are ignored. Features are standardised: the mean over the training examples is
+// subtracted, and the result is divided by their standard deviation, unless that is 0. [Examples.Scaling] contains
+// both.
 func LoadCovertype(dir string) (*Examples, error) {
 	set := &Examples{Name: dir}
 	for i, part := range []*Split{&set.Train, &set.Test} {
@@ -43,11 +42,11 @@ func LoadCovertype(dir string) (*Examples, error) {
 	return set, nil
 }
 
-// OpenScaled reads examples to judge by a model that was trained on numbers of such a scaling: the test part of a
-// folder of CoverType, or all lines of a file of its kind. They are both parts of the set.
+// OpenScaled reads examples for prediction by a model that was trained with the given scaling: the test part of a
+// CoverType directory, or all lines of a file in its format. They form both parts of the set.
 func OpenScaled(path string, scaling *Scaling) (*Examples, error) {
 	if len(scaling.Means) != covertypeFeatures || len(scaling.Deviations) != covertypeFeatures {
-		return nil, corrupt(path, "is of %d features, and the model's file has means of %d and deviations of %d",
+		return nil, corrupt(path, "has %d features, but the model's file has %d means and %d deviations",
 			covertypeFeatures, len(scaling.Means), len(scaling.Deviations))
 	}
 	set := &Examples{Name: path, Scaling: scaling}
@@ -63,13 +62,13 @@ func OpenScaled(path string, scaling *Scaling) (*Examples, error) {
 	return set, nil
 }
 
-// holdsCovertype reports whether a folder has CoverType in it, to be trained on.
+// holdsCovertype reports whether a directory contains CoverType's training file.
 func holdsCovertype(dir string) bool {
 	_, there := plainOrPacked(filepath.Join(dir, covertypeTrain))
 	return there
 }
 
-// readCovertype reads the examples of a file, as they are.
+// readCovertype reads the examples of a file without scaling them.
 func readCovertype(path string, part *Split) error {
 	part.Dim, part.Classes = covertypeFeatures, covertypeClasses
 	err := readLines(path, func(number int, line []byte) error {
@@ -84,7 +83,8 @@ func readCovertype(path string, part *Split) error {
 	return err
 }
 
-// takeLabelled adds the example of a line: features and a label, separated by commas. The first line may have headings.
+// takeLabelled adds the example on a line: features and a label, separated by commas. The first line may contain
+// headings.
 func (s *Split) takeLabelled(line []byte, first bool) error {
 	if n := bytes.Count(line, []byte(",")) + 1; n != covertypeFeatures+1 {
 		return fmt.Errorf("%d columns; CoverType has %d features and a label", n, covertypeFeatures)
@@ -113,7 +113,7 @@ func (s *Split) takeLabelled(line []byte, first bool) error {
 // Scaling is what the features of a set were brought to about zero mean and unit variance by, feature by feature.
 type Scaling struct{ Means, Deviations []float64 } // a deviation of 0 does not count
 
-// measure is what the features of a training part say.
+// measure returns the means and deviations of a training part's features.
 func measure(train *Split) *Scaling {
 	s := &Scaling{Means: make([]float64, train.Dim), Deviations: make([]float64, train.Dim)}
 	for f := range train.Dim {
@@ -145,13 +145,13 @@ func (s *Scaling) apply(part *Split) {
 	}
 }
 
-// The names, in a model's file, of what features were scaled by, a number for each in a line.
+// The keys of a model's file for the means and deviations of features, one number per line.
 const (
 	MeansKey      = "features.means"
 	DeviationsKey = "features.deviations"
 )
 
-// Constants are what a model's file says of it; nil: of no scaling.
+// Constants returns the scaling in the form of a model's file; nil if there is no scaling.
 func (s *Scaling) Constants() map[string]string {
 	if s == nil {
 		return nil
@@ -159,7 +159,7 @@ func (s *Scaling) Constants() map[string]string {
 	return map[string]string{MeansKey: NumberLines(s.Means), DeviationsKey: NumberLines(s.Deviations)}
 }
 
-// ScalingOf is what a model's file says of scaling; nil: nothing.
+// ScalingOf returns the scaling in a model's file; nil if it has none.
 func ScalingOf(constants map[string]string) (*Scaling, error) {
 	if constants[MeansKey] == "" {
 		return nil, nil

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// covertypeLine is an example with two numbers of its own.
+// covertypeLine returns an example with two numbers of its own.
 func covertypeLine(first, second, label string) string {
 	return first + "," + second + strings.Repeat(",4", covertypeFeatures-2) + "," + label + "\n"
 }
@@ -40,7 +40,7 @@ func TestCovertype(t *testing.T) {
 			t.Errorf("train %d: %v, want %v", i, got, want)
 		}
 	}
-	// By the training examples' means and deviations: (2, 1), (0, 10), and (4, 0).
+	// Scaled by the training examples' means and deviations: (2, 1), (0, 10), and (4, 0).
 	if got := set.Test.Row(0)[:3]; got[0] != 3 || got[1] != 0 || got[2] != 0 {
 		t.Errorf("test: %v", got)
 	}
@@ -86,7 +86,7 @@ func TestCovertypeRefuses(t *testing.T) {
 	}
 }
 
-// TestStandardised holds the scaled features to what the word says.
+// TestStandardised checks that the scaled features are standardised.
 func TestStandardised(t *testing.T) {
 	var text strings.Builder
 	for i := range 50 {

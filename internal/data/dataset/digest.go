@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// digestPiece is how many bytes are hashed at once.
+// digestPiece is the number of bytes hashed per call.
 const digestPiece = 1 << 16
 
 // summer hashes numbers, little-endian.
 type summer struct {
-	hash.Hash // whose Write never fails
+	hash.Hash // its Write never fails
 	piece     []byte
 }
 
@@ -57,7 +57,7 @@ func (s *summer) floats(list []float32) {
 	}
 }
 
-// words hashes a list of numbers, behind how many they are.
+// words hashes a list of numbers, preceded by its length.
 func words[T int32 | uint32](s *summer, list []T) {
 	s.count(len(list))
 	for _, v := range list {
@@ -65,10 +65,10 @@ func words[T int32 | uint32](s *summer, list []T) {
 	}
 }
 
-// Digest tells sets apart by what is in them, wherever their files are, and whether they
-// are compressed: "sha256:" and a hash in hexadecimal. It is over both parts, of each its
-// numbers of examples, pixels or features, and classes, and then pixels, features and labels,
-// each behind how many they are: little-endian, counts in 8 bytes, other numbers as they are.
+// Digest identifies a set by its content, regardless of the location and compression of its files: "sha256:" and a hash
+// in hexadecimal. For both parts it covers the numbers of examples, of pixels or features, and of classes, and then
+// pixels, features and labels, each preceded by its length. Numbers are little-endian; lengths take 8 bytes, other
+// numbers their own size.
 func (e *Examples) Digest() string {
 	s := newSummer()
 	for _, part := range []*Split{&e.Train, &e.Test} {
@@ -82,10 +82,9 @@ func (e *Examples) Digest() string {
 	return s.text()
 }
 
-// Digest tells sets apart by what is in them: of both parts, the users, the items and the
-// values, and then the names of users and of items where they have any, a line each, each
-// behind how many they are, as of Examples. That of a synthetic set is its name,
-// of which it is a function.
+// Digest identifies a set by its content: the users, items and values of both parts, then the names of users and items
+// if they have names, one per line. Each list is preceded by its length, as for Examples. The digest of a synthetic set
+// is its name, which determines the set.
 func (r *Ratings) Digest() string {
 	if r.synthetic {
 		return r.Name

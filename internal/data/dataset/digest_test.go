@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestDigest: a digest is of what is in a set, and of nothing else.
+// TestDigest: a digest depends on the content of a set and on nothing else.
 func TestDigest(t *testing.T) {
 	set := func() *Examples {
 		return &Examples{Name: "a", Train: Split{
@@ -20,7 +20,7 @@ func TestDigest(t *testing.T) {
 			Labels: []uint8{1},
 		}}
 	}
-	// Computed from the documented bytes with another implementation.
+	// Computed by another implementation from the documented bytes.
 	const want = "sha256:ee99e3d57f88d426fa6ccae2be4741bd7eecf6f0af91011a96fc67d593527a2d"
 	if got := set().Digest(); got != want {
 		t.Errorf("digest %s, want %s", got, want)
@@ -34,16 +34,16 @@ func TestDigest(t *testing.T) {
 	} {
 		e := set()
 		if change(e); e.Digest() == want {
-			t.Errorf("%s does not count", what)
+			t.Errorf("%s does not change the digest", what)
 		}
 	}
 	e := set()
 	if e.Name = "b"; e.Digest() != want {
-		t.Error("the name counts")
+		t.Error("the name changes the digest")
 	}
 }
 
-// TestDigestOfRatings: one file gives one digest, compressed or not; another value another.
+// TestDigestOfRatings: a file has one digest, compressed or not; a different value changes it.
 func TestDigestOfRatings(t *testing.T) {
 	dir := t.TempDir()
 	digest := func(name, text string) string {
@@ -71,11 +71,11 @@ func TestDigestOfRatings(t *testing.T) {
 	}
 	plain := digest("a.csv", lines)
 	if packed, more := digest("b.csv.gz", lines), digest("c.csv", lines+"2,10,4\n"); plain != packed || plain == more {
-		t.Errorf("plain %s, compressed %s, with a rating more %s", plain, packed, more)
+		t.Errorf("plain %s, compressed %s, with another rating %s", plain, packed, more)
 	}
 	a, errA := SyntheticRatings(0.0001)
 	b, errB := SyntheticRatings(0.0002)
 	if errA != nil || errB != nil || a.Digest() == b.Digest() || a.Digest() != a.Name {
-		t.Errorf("of made-up ratings %v and %v (%v, %v)", a, b, errA, errB)
+		t.Errorf("synthetic ratings %v and %v (%v, %v)", a, b, errA, errB)
 	}
 }

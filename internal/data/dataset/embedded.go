@@ -7,21 +7,19 @@ import (
 	"sync"
 )
 
-// The files are made from the full set by TestMakeEmbedded; embedded/README.txt
-// says what is in them.
+// TestMakeEmbedded creates the files from the full set; embedded/README.txt
+// describes them.
 //
 //go:embed embedded/*.gz
 var embeddedFiles embed.FS
 
-// Embedded returns the set inside the binary: the first 1,000 training and the
-// first 200 test pictures of each of Fashion-MNIST's ten classes, in the order
-// of the full set. It is unpacked once; all callers share it and must not
-// write to it.
+// Embedded returns the set inside the binary: the first 1,000 training and the first 200 test pictures of each of
+// Fashion-MNIST's ten classes, in the order of the full set. It is unpacked once; all callers share it and must not
+// modify it.
 func Embedded() (*Examples, error) { return embeddedOnce() }
 
-// InPlaceOfEmbedded has Embedded return the pictures of a folder. It is called before
-// Embedded is, by tests alone: a job is many processes, and under the race detector each
-// would unpack for a second.
+// InPlaceOfEmbedded makes Embedded return the pictures of a directory. Only tests call it, before Embedded: a job has
+// many processes, and under the race detector each would spend a second unpacking.
 func InPlaceOfEmbedded(dir string) { inPlace = os.DirFS(dir) }
 
 var inPlace fs.FS

@@ -17,7 +17,7 @@ func TestEmbedded(t *testing.T) {
 	for _, part := range []struct {
 		split    *Split
 		perClass int
-		sum      string // of the pixels, then the labels
+		sum      string // over the pixels, then the labels
 	}{
 		{&set.Train, 1000, "73194a0c06a93deab58b95e00e618cc5c80fb5c9a84df26bbc429eeb3507846a"},
 		{&set.Test, 200, "8e8b02fc2db0ff9ed2d481ff30f8bd7cc5c88205cb131d7f4a0c19448f6957c9"},
@@ -59,7 +59,7 @@ func TestEmbeddedIsSmall(t *testing.T) {
 	}
 }
 
-// BenchmarkLoadFull loads the full set in the folder PERDURE_FASHION_MNIST.
+// BenchmarkLoadFull loads the full set from the directory PERDURE_FASHION_MNIST.
 func BenchmarkLoadFull(b *testing.B) {
 	dir := os.Getenv("PERDURE_FASHION_MNIST")
 	if dir == "" {

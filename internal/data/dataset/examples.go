@@ -6,28 +6,27 @@ import (
 	"os"
 )
 
-// Examples is a set of labelled examples, pictures of one size or rows of
-// numbers, parted into what is trained on and what is only evaluated on.
+// Examples is a set of labelled examples, either pictures of one size or rows of numbers, divided into training and
+// test parts.
 type Examples struct {
-	Name        string // "embedded Fashion-MNIST", or the folder it was read from
+	Name        string // "embedded Fashion-MNIST", or the directory it was read from
 	Train, Test Split
-	Scaling     *Scaling // of rows of numbers; nil: these are pictures
+	Scaling     *Scaling // of rows of numbers; nil for pictures
 }
 
-// Split is one part of a set. Example i's class is Labels[i] < Classes. What it
-// looks like is, of pictures, Pixels[i*Dim : (i+1)*Dim], row by row, 0 for the
-// background to 255; of rows of numbers it is Features[i*Dim : (i+1)*Dim]. The
-// other of the two is nil.
+// Split is one part of a set. The class of example i is Labels[i] < Classes. A picture is Pixels[i*Dim : (i+1)*Dim],
+// row by row, from 0 for the background to 255. A row of numbers is Features[i*Dim : (i+1)*Dim]. The slice of the other
+// kind is nil.
 type Split struct {
 	N        int       // examples, at least 1
-	Dim      int       // pixels or features of each; the same in both parts of a set
+	Dim      int       // pixels or features per example; the same in both parts of a set
 	Classes  int       // the same in both parts of a set
 	Pixels   []uint8   // N × Dim
-	Features []float32 // N × Dim, of about zero mean and unit variance
+	Features []float32 // N × Dim, with approximately zero mean and unit variance
 	Labels   []uint8   // N
 }
 
-// Some returns n of the examples, evenly spread over all of them; all, if there are no more.
+// Some returns n of the examples, evenly distributed, or all if there are no more.
 func (s *Split) Some(n int) Split {
 	if n >= s.N {
 		return *s
@@ -46,7 +45,7 @@ func (s *Split) Some(n int) Split {
 	return some
 }
 
-// Bytes returns what the set takes in memory.
+// Bytes returns the memory size of the set.
 func (e *Examples) Bytes() (n int64) {
 	for _, s := range []*Split{&e.Train, &e.Test} {
 		n += int64(len(s.Pixels) + 4*len(s.Features) + len(s.Labels))
@@ -60,8 +59,8 @@ func (s *Split) Image(i int) []uint8 { return s.Pixels[i*s.Dim : (i+1)*s.Dim : (
 // Row returns the features of example i.
 func (s *Split) Row(i int) []float32 { return s.Features[i*s.Dim : (i+1)*s.Dim : (i+1)*s.Dim] }
 
-// Open loads the embedded set for "", else the folder at path: CoverType where it
-// holds covtrain.csv or covtrain.csv.gz, else pictures.
+// Open loads the embedded set for "", otherwise the directory at path: CoverType if it contains covtrain.csv or
+// covtrain.csv.gz, else pictures.
 func Open(path string) (*Examples, error) {
 	if path == "" {
 		return Embedded()
@@ -75,7 +74,7 @@ func Open(path string) (*Examples, error) {
 	return LoadImages(path)
 }
 
-// checkFolder says what is wrong with a path that should be a set's folder.
+// checkFolder returns an error unless the path is a directory.
 func checkFolder(dir string) error {
 	info, err := os.Stat(dir)
 	switch {

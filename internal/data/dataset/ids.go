@@ -11,17 +11,17 @@ import (
 	"unicode/utf8"
 )
 
-// ids gives users, or items, their rows. The first of a file says whether all are numbers, each of which is its row's,
-// or names, which are counted as they come.
+// ids assigns rows to users or items. The first id of a file determines whether all are numbers, which are the rows, or
+// names, which are numbered in order of appearance.
 type ids struct {
 	numbers bool
-	rows    map[string]int32 // of names; nil: they are none
+	rows    map[string]int32 // of names; nil if ids are numbers
 	names   []string         // by row
 	bytes   int              // of all names
 }
 
-// Limits of names: far beyond use, so that a file of something else is told. All together are in the metadata of a
-// model's file.
+// Limits of names, which exceed practical needs, so that a file with other content is detected. All names together are
+// in the metadata of a model's file.
 const (
 	maxNameBytes  = 200
 	maxNamesBytes = 32 << 20
@@ -49,7 +49,7 @@ func (d *ids) row(id string) (int32, error) {
 		return 0, fmt.Errorf("%.40q is not a name: at most %d bytes of UTF-8, and no control characters", id,
 			maxNameBytes)
 	case len(d.names) > maxID || d.bytes+len(id) > maxNamesBytes:
-		return 0, fmt.Errorf("%.40q is one name too many: %d of %d bytes are known; number them from 0", id,
+		return 0, fmt.Errorf("too many names at %.40q: %d names of %d bytes so far; use numbers from 0 instead", id,
 			len(d.names), d.bytes)
 	}
 	row = int32(len(d.names))
@@ -57,16 +57,16 @@ func (d *ids) row(id string) (int32, error) {
 	return row, nil
 }
 
-// number reads an id that is its row's number.
+// number parses an id that is the row's number.
 func number(id string) (int32, error) {
 	v, err := strconv.ParseUint(id, 10, 64)
 	if err != nil || v > maxID {
-		return 0, fmt.Errorf("%.40q is not a whole number from 0 to %d, as the first one is", id, maxID)
+		return 0, fmt.Errorf("%.40q is not a whole number from 0 to %d like the first one", id, maxID)
 	}
 	return int32(v), nil
 }
 
-// separator is what stands between the columns of a file, by one of its lines.
+// separator determines the column separator of a file from one of its lines.
 func separator(line []byte) string {
 	for _, by := range []string{"\t", "::", ",", ";"} {
 		if bytes.Contains(line, []byte(by)) {
@@ -76,8 +76,8 @@ func separator(line []byte) string {
 	return " "
 }
 
-// split returns the columns of a line, without the blanks around them. In quotes, as of spreadsheets, they may have
-// what else separates them.
+// split returns the columns of a line without surrounding blanks. A column in quotes, as written by spreadsheets, may
+// contain the separator.
 func split(line []byte, by string) ([]string, error) {
 	if by == " " {
 		return strings.Fields(string(line)), nil
@@ -88,7 +88,7 @@ func split(line []byte, by string) ([]string, error) {
 		r.Comma, r.TrimLeadingSpace = rune(by[0]), true
 		var err error
 		if fields, err = r.Read(); err != nil {
-			return nil, errors.New("its quotes do not pair")
+			return nil, errors.New("unbalanced quotes")
 		}
 	} else {
 		fields = strings.Split(string(line), by)
@@ -99,8 +99,8 @@ func split(line []byte, by string) ([]string, error) {
 	return fields, nil
 }
 
-// ReadPairs reads lines "user,item" in the forms that ratings may have, with any columns more, and gives each to a
-// function, whose errors are told with the line.
+// ReadPairs reads lines "user,item" in any form that ratings may have, with any additional columns, and passes each to
+// a function. It adds the line number to the function's errors.
 func ReadPairs(path string, each func(user, item string) error) error {
 	by := ""
 	return readLines(path, func(number int, line []byte) error {

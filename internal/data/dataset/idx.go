@@ -13,14 +13,13 @@ import (
 )
 
 var (
-	// ErrCorrupt is wrapped by the errors about a file that is there but is not
-	// what it should be.
+	// ErrCorrupt is wrapped by errors about an existing but invalid file.
 	ErrCorrupt = errors.New("not a valid data file")
-	// ErrMissing is wrapped by the errors about a set or file that is not there.
+	// ErrMissing is wrapped by errors about a missing set or file.
 	ErrMissing = errors.New("no such data")
 )
 
-// A FileError says in one line which file (or folder) is at fault, and why.
+// A FileError describes in one line which file or directory is faulty, and why.
 type FileError struct {
 	Path    string
 	Problem string
@@ -33,19 +32,19 @@ func (e *FileError) Error() string { return "dataset: " + e.Path + ": " + e.Prob
 // Unwrap returns the kind of the error.
 func (e *FileError) Unwrap() error { return e.Kind }
 
-// corrupt is the error of a file that is not what it should be.
+// corrupt returns the error for an invalid file.
 func corrupt(path, format string, args ...any) error {
 	return &FileError{Path: path, Problem: fmt.Sprintf(format, args...), Kind: ErrCorrupt}
 }
 
-// maxIDXBytes bounds what a file may ask to be loaded: 40 times the largest set
-// in use. A header is not to be trusted with more memory than that.
+// maxIDXBytes is the max size of the data in a file: 40 times the largest set in use. It limits the memory that a wrong
+// header can claim.
 const maxIDXBytes = 2 << 30
 
 // idxUnsignedByte is the third byte of the magic: elements of one byte.
 const idxUnsignedByte = 0x08
 
-// readIDX reads an idx file of unsigned bytes with the wanted number of
+// readIDX reads an idx file of unsigned bytes with the given number of
 // dimensions, gzip-compressed if its name ends in .gz:
 //
 //	0   0  0  type  rank     magic; type 0x08 is unsigned byte
@@ -92,7 +91,7 @@ func readIDXHeader(r io.Reader, shown string, rank int) ([]int, error) {
 		return nil, readError(shown, "the magic", err)
 	}
 	if header[0] != 0 || header[1] != 0 {
-		return nil, corrupt(shown, "is not an idx file: it begins with % x, not 00 00", header[:4])
+		return nil, corrupt(shown, "is not an idx file: it starts with % x, not 00 00", header[:4])
 	}
 	if header[2] != idxUnsignedByte {
 		return nil, corrupt(shown, "holds idx elements of type 0x%02x; only 0x%02x, unsigned byte, is read",
@@ -111,9 +110,8 @@ func readIDXHeader(r io.Reader, shown string, rank int) ([]int, error) {
 	return dims, nil
 }
 
-// readExactly reads size bytes and the end of the file after them. Memory grows
-// with what is really there, so that a lying header costs at most 64 MiB; the
-// sets in use fit in the first piece.
+// readExactly reads size bytes and then the end of the file. Memory grows with the data that is actually present, so
+// that a wrong header costs at most 64 MiB; the sets in use fit in the first piece.
 func readExactly(r io.Reader, shown string, size int64) ([]byte, error) {
 	data := make([]byte, min(size, 64<<20))
 	read := 0
@@ -121,7 +119,8 @@ func readExactly(r io.Reader, shown string, size int64) ([]byte, error) {
 		n, err := io.ReadFull(r, data[read:])
 		read += n
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, corrupt(shown, "is truncated: the header says %d bytes of elements, %d are there", size, read)
+			return nil, corrupt(shown, "is truncated: the header says %d bytes of elements, but only %d are present",
+				size, read)
 		}
 		if err != nil {
 			return nil, readError(shown, "the elements", err)
@@ -133,20 +132,20 @@ func readExactly(r io.Reader, shown string, size int64) ([]byte, error) {
 		copy(grown, data)
 		data = grown
 	}
-	// Reading on to the end also makes gzip check its own checksum.
+	// Reading to the end also makes gzip verify its checksum.
 	var one [1]byte
 	switch _, err := io.ReadFull(r, one[:]); {
 	case err == nil:
-		return nil, corrupt(shown, "has bytes after the last of the %d elements that the header says", size)
+		return nil, corrupt(shown, "has extra bytes after the %d elements that the header announces", size)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, corrupt(shown, "does not end as a gzip file does: it is cut short or has other bytes at its end")
+		return nil, corrupt(shown, "does not end like a gzip file: it is truncated or has other bytes at its end")
 	case !errors.Is(err, io.EOF):
 		return nil, readError(shown, "the end", err)
 	}
 	return data, nil
 }
 
-// readError says which part of a file could not be read.
+// readError returns an error that names the part of a file that could not be read.
 func readError(shown, part string, err error) error {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

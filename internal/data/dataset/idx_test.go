@@ -33,8 +33,7 @@ func gz(t *testing.T, raw []byte) []byte {
 	return b.Bytes()
 }
 
-// writeSet writes a good set of 3 + 2 pictures of 2 × 2 pixels, with some
-// files replaced: nil leaves a file out.
+// writeSet writes a valid set of 3 + 2 pictures of 2 × 2 pixels, with some files replaced; nil omits a file.
 func writeSet(t *testing.T, replaced map[string][]byte) string {
 	t.Helper()
 	files := map[string][]byte{
@@ -91,11 +90,11 @@ func TestLoadImagesRefuses(t *testing.T) {
 		name, file string
 		data       []byte
 		kind       error
-		want       string // in the message, with the file's name
+		want       string // in the message, together with the file's name
 	}{
 		{"no file", images, nil, ErrMissing, "holds neither train-images-idx3-ubyte nor train-images-idx3-ubyte.gz"},
 		{"empty", images, []byte{}, ErrCorrupt, "ends within the magic"},
-		{"magic", images, []byte("GIF89a..........................."), ErrCorrupt, "begins with 47 49 46 38"},
+		{"magic", images, []byte("GIF89a..........................."), ErrCorrupt, "starts with 47 49 46 38"},
 		{
 			"element type", images, append([]byte{0, 0, 0x0d, 3}, idxBytes(pixels, 3, 2, 2)[4:]...), ErrCorrupt,
 			"type 0x0d",
@@ -107,20 +106,20 @@ func TestLoadImagesRefuses(t *testing.T) {
 		{"huge", images, idxBytes(pixels, 1<<31, 1<<31, 1<<31), ErrCorrupt, "more than the 2147483648 bytes"},
 		{
 			"large lie", images, idxBytes(pixels, 1<<10, 1<<10, 1<<10), ErrCorrupt,
-			"header says 1073741824 bytes of elements, 12 are there",
+			"header says 1073741824 bytes of elements, but only 12 are present",
 		},
 		{
 			"truncated", images, idxBytes(pixels[:11], 3, 2, 2), ErrCorrupt,
-			"header says 12 bytes of elements, 11 are there",
+			"header says 12 bytes of elements, but only 11 are present",
 		},
 		{
 			"trailing", images, idxBytes(append(pixels, 13), 3, 2, 2), ErrCorrupt,
-			"bytes after the last of the 12 elements",
+			"bytes after the 12 elements",
 		},
 		{"count", labels, idxBytes([]byte{0, 2}, 2), ErrCorrupt, "2 labels for the 3 pictures"},
 		{"not gzip", testImages, idxBytes(pixels, 3, 2, 2), ErrCorrupt, "not a gzip file"},
 		{"gzip cut", testImages, packed[:len(packed)-18], ErrCorrupt, "truncated"},
-		{"gzip checksum cut", testImages, packed[:len(packed)-1], ErrCorrupt, "cut short"},
+		{"gzip checksum cut", testImages, packed[:len(packed)-1], ErrCorrupt, "like a gzip file"},
 		{"gzip checksum", testImages, damaged, ErrCorrupt, "checksum"},
 		{"gzip trailing", testImages, append(bytes.Clone(packed), "more"...), ErrCorrupt, "other bytes at its end"},
 		{
@@ -167,8 +166,7 @@ func TestOpenRefusesWhatIsNoFolder(t *testing.T) {
 	}
 }
 
-// FuzzReadIDX looks for input that panics or that is accepted with a shape
-// other than its content's.
+// FuzzReadIDX searches for input that causes a panic or is accepted with a shape that does not match its content.
 func FuzzReadIDX(f *testing.F) {
 	f.Add(idxBytes([]byte{1, 2, 3, 4}, 1, 2, 2))
 	f.Add(idxBytes([]byte{1, 2, 3, 4}, 1<<31, 1<<31, 2))

@@ -9,9 +9,8 @@ import (
 	"slices"
 )
 
-// LoadImages reads a set in MNIST's layout from a folder: the files
-// {train,t10k}-{images-idx3,labels-idx1}-ubyte, each as it is or, with .gz at
-// the end of its name, compressed by gzip.
+// LoadImages reads a set in MNIST's layout from a directory: the files {train,t10k}-{images-idx3,labels-idx1}-ubyte,
+// each plain or gzip-compressed with .gz appended to its name.
 func LoadImages(dir string) (*Examples, error) {
 	if err := checkFolder(dir); err != nil {
 		return nil, err
@@ -19,10 +18,10 @@ func LoadImages(dir string) (*Examples, error) {
 	return loadImages(os.DirFS(dir), dir, dir)
 }
 
-// The stems of the files of the two parts.
+// The prefixes of the file names of the two parts.
 var splitStems = [2]string{"train", "t10k"}
 
-// loadImages reads both parts at once: decompressing is most of the work.
+// loadImages reads both parts concurrently, because decompression is most of the work.
 func loadImages(fsys fs.FS, dir, name string) (*Examples, error) {
 	var splits [2]Split
 	testDone := make(chan error, 1)
@@ -60,7 +59,7 @@ func loadSplit(fsys fs.FS, dir, stem string) (Split, error) {
 	if err != nil {
 		return Split{}, err
 	}
-	// The labels first: they are small, and often where a mistake is.
+	// Read the labels first: they are small, and errors are common there.
 	labelDims, labelData, err := readIDX(fsys, labels, filepath.Join(dir, labels), 1)
 	if err != nil {
 		return Split{}, err
@@ -82,8 +81,7 @@ func loadSplit(fsys fs.FS, dir, stem string) (Split, error) {
 	}, nil
 }
 
-// findIDX returns the name under which a file is in the folder: its own, which
-// loads faster, or with .gz.
+// findIDX returns the name of a file in the directory: the plain one, which loads faster, or the one with .gz.
 func findIDX(fsys fs.FS, dir, name string) (string, error) {
 	for _, candidate := range []string{name, name + ".gz"} {
 		if info, err := fs.Stat(fsys, candidate); err == nil && !info.Mode().IsRegular() {

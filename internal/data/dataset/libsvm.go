@@ -11,28 +11,28 @@ import (
 	"strings"
 )
 
-// Files in the LIBSVM format have an example a line: "label feature:value feature:value …", as LIBSVM, XGBoost and
-// Vowpal Wabbit's users have them, plain or compressed by gzip. Features are numbers, or names, which are hashed;
-// labels are numbers or names. A feature without a value is 1, and text after a # is ignored. A file is read as a
-// stream, and a SparseSet keeps 8 bytes of it for each value and 10 for each example.
+// Files in the LIBSVM format have one example per line, "label feature:value feature:value …", as used with LIBSVM,
+// XGBoost and Vowpal Wabbit, plain or gzip-compressed. Features are numbers, or names, which are hashed; labels are
+// numbers or names. A feature without a value has the value 1, and text after a # is ignored. Files are read as
+// streams; a SparseSet takes 8 bytes per value and 10 per example.
 
-// SparseSet is a set of examples, parted into what is trained on and what is only evaluated on.
+// SparseSet is a set of examples, divided into training and test parts.
 type SparseSet struct {
 	Name        string
-	Classes     []string // the labels: in order of what they are as numbers, or of the alphabet
-	Features    int      // the highest number + 1; of names, HashedFeatures
+	Classes     []string // the labels, in numerical or else alphabetical order
+	Features    int      // highest number + 1; for names, HashedFeatures
 	Train, Test SparseSplit
 
 	Hashed    bool // features are names
-	Synthetic bool // a function of its name
-	Marked    bool // a file says that it is made up, see Mark
+	Synthetic bool // determined by its name
+	Marked    bool // a file is marked as synthetic, see MadeUp
 
-	Scaling *Scaling // of rows of numbers, see Dense; nil: it is of no such rows
+	Scaling *Scaling // of rows of numbers; nil for other sets
 }
 
-// Digest tells sets apart by what is in them: "sha256:" and a hash over the classes' names, a line each, and of both
-// parts the examples' lengths, features, values and labels, each behind how many they are, little-endian. That of a
-// synthetic set is its name.
+// Digest identifies a set by its content: "sha256:" and a hash over the class names, one per line, and over the
+// examples' lengths, features, values and labels of both parts, each preceded by its length, little-endian. The digest
+// of a synthetic set is its name.
 func (s *SparseSet) Digest() string {
 	if s.Synthetic {
 		return s.Name
@@ -53,10 +53,10 @@ func (s *SparseSet) Digest() string {
 
 // SparseSplit is one part of a set.
 type SparseSplit struct {
-	Starts  []int64   // by example, and one more: where its features begin
-	Feature []uint32  // of an example, in the order of its line
+	Starts  []int64   // per example, and one more: start of its features
+	Feature []uint32  // of each example, in the order of its line
 	Value   []float32 // finite
-	Label   []uint8   // by example: the number of its class
+	Label   []uint8   // per example: the number of its class
 }
 
 // Len returns the number of examples.
@@ -68,7 +68,7 @@ func (s *SparseSplit) Example(i int) ([]uint32, []float32) {
 	return s.Feature[from:to:to], s.Value[from:to:to]
 }
 
-// Bytes returns what the set takes in memory.
+// Bytes returns the memory size of the set.
 func (s *SparseSet) Bytes() (n int64) {
 	for _, p := range []*SparseSplit{&s.Train, &s.Test} {
 		n += int64(8*len(p.Starts) + 4*len(p.Feature) + 4*len(p.Value) + len(p.Label))
@@ -76,32 +76,33 @@ func (s *SparseSet) Bytes() (n int64) {
 	return n
 }
 
-// HashedFeatures is to how many numbers names are hashed, by FNV-1a: two names in 4 million have the same one.
+// HashedFeatures is the number of hash values for feature names (FNV-1a): two names collide with a probability of one
+// in 4 million.
 const HashedFeatures = 1 << 22
 
-// FeatureNaming says what the features of examples are that a model is to judge, as its file has it.
+// FeatureNaming is the kind of features of the examples for a model, as recorded in its file.
 type FeatureNaming string
 
-// How a file names its features.
+// The kinds of feature names.
 const (
-	FirstSays        FeatureNaming = ""      // the model does not say: the first feature of the examples decides
-	NamedFeatures    FeatureNaming = "true"  // names, which are hashed, also where they look like numbers
+	FirstSays        FeatureNaming = ""      // unknown: the first feature of the examples decides
+	NamedFeatures    FeatureNaming = "true"  // names, which are hashed even if they look like numbers
 	NumberedFeatures FeatureNaming = "false" // numbers
 )
 
-// Limits, far beyond use: so that one mistyped number does not take all memory.
+// Limits that exceed practical needs, so that one mistyped number does not exhaust memory.
 const (
 	maxFeature = 1<<30 - 1
 	maxClasses = 255
 )
 
-// DefaultSparse is the set that is used where the user names none.
+// DefaultSparse is the set for an empty name.
 const DefaultSparse = SyntheticPrefix + "4000"
 
-// OpenSparse reads a file, of which every tenth example or so is held out; or a folder with train.libsvm and
-// test.libsvm; or one of CoverType; or one with train.ldac, train.labels, test.ldac and test.labels, of documents in
-// the LDA-C format and a label a line for each. All may be compressed, with .gz behind their names. "synthetic:N"
-// makes N clicks up, as WriteSyntheticSparse writes them.
+// OpenSparse reads a set of one of these forms: a file, with about every tenth example held out; a directory
+// with train.libsvm and test.libsvm; a CoverType directory; or a directory with documents in the LDA-C format,
+// train.ldac and test.ldac, and one label per line for each in train.labels and test.labels. All files may be
+// compressed, with .gz appended to their names. "synthetic:N" generates N clicks, as WriteSyntheticSparse does.
 func OpenSparse(path string) (*SparseSet, error) {
 	if path == "" {
 		path = DefaultSparse
@@ -127,7 +128,7 @@ func OpenSparse(path string) (*SparseSet, error) {
 	return r.finish()
 }
 
-// SparseOf makes a set of rows of numbers: a class's label is its number, from 1.
+// SparseOf converts a set of rows of numbers. A class's label is its number, from 1.
 func SparseOf(e *Examples) *SparseSet {
 	s := &SparseSet{Name: e.Name, Features: e.Train.Dim, Scaling: e.Scaling}
 	for k := range e.Train.Classes {
@@ -147,9 +148,9 @@ func SparseOf(e *Examples) *SparseSet {
 	return s
 }
 
-// OpenAllSparse reads all examples of a file, or the test ones of a folder, to be classified: they are both parts of
-// the set. A label that is none of the classes is not known: its number is how many these are. Features are what
-// naming says.
+// OpenAllSparse reads all examples of a file, or the test examples of a directory, for classification; they form both
+// parts of the set. A label that is not one of the classes gets the number len(classes). naming determines the kind of
+// features.
 func OpenAllSparse(path string, classes []string, naming FeatureNaming) (*SparseSet, error) {
 	info, err := os.Stat(path)
 	if path == "" || strings.HasPrefix(path, SyntheticPrefix) || err == nil && info.IsDir() {
@@ -231,7 +232,7 @@ func openSparseFolder(dir string, naming FeatureNaming) (*SparseSet, error) {
 	}
 }
 
-// findSparse returns the path of a file, or of its compressed form.
+// findSparse returns the path of a file or of its compressed form.
 func findSparse(dir, name string) (string, error) {
 	path, there := plainOrPacked(filepath.Join(dir, name))
 	if !there {
@@ -252,7 +253,7 @@ func readLabels(dir, name string) (labels []string, err error) {
 	return labels, err
 }
 
-// sparsePart is a split whose labels are numbered as they come.
+// sparsePart is a split whose labels are numbered in order of appearance.
 type sparsePart struct {
 	SparseSplit
 	labels []int
@@ -262,9 +263,9 @@ type sparsePart struct {
 type sparseReader struct {
 	set         SparseSet
 	train, test sparsePart
-	known       map[string]int // labels, as they come
+	known       map[string]int // labels, in order of appearance
 	labels      []string
-	named       int8 // features are names: -1 not known yet, 0 no, 1 yes
+	named       int8 // whether features are names: -1 unknown, 0 no, 1 yes
 }
 
 func newSparseReader(name string) *sparseReader {
@@ -273,7 +274,7 @@ func newSparseReader(name string) *sparseReader {
 	return r
 }
 
-// expect says what features are.
+// expect sets the kind of features.
 func (r *sparseReader) expect(naming FeatureNaming) {
 	switch naming {
 	case NamedFeatures:
@@ -283,14 +284,14 @@ func (r *sparseReader) expect(naming FeatureNaming) {
 	}
 }
 
-// mark notes that examples are made up.
+// mark records that the examples are synthetic.
 func (r *sparseReader) mark() {
 	if !r.set.Marked {
 		r.set.Marked, r.set.Name = true, MadeUp(filepath.Base(r.set.Name))
 	}
 }
 
-// read reads a file of lines; labels: nil: each line begins with its label, else with how many features it has.
+// read reads a file of lines. If labels is nil, each line starts with its label, otherwise with its number of features.
 func (r *sparseReader) read(path string, labels []string, to func(example int) *sparsePart) error {
 	examples := 0
 	err := readLines(path, func(number int, text []byte) error {
@@ -319,15 +320,15 @@ func (r *sparseReader) read(path string, labels []string, to func(example int) *
 	return err
 }
 
-// example takes one.
+// example adds one example.
 func (r *sparseReader) example(p *sparsePart, label string, fields [][]byte) error {
 	number, known := r.known[label]
 	if !known {
 		if strings.ContainsRune(label, ':') || label == "" {
-			return fmt.Errorf("label %.40q; a line begins with its label, and features follow", label)
+			return fmt.Errorf("invalid label %.40q; a line starts with its label, and features follow", label)
 		}
 		if number = len(r.labels); number == maxClasses {
-			return fmt.Errorf("label %.40q is one too many; at most %d are accepted", label, maxClasses)
+			return fmt.Errorf("too many labels at %.40q; at most %d are accepted", label, maxClasses)
 		}
 		r.known[label], r.labels = number, append(r.labels, label)
 	}
@@ -355,7 +356,7 @@ func (r *sparseReader) example(p *sparsePart, label string, fields [][]byte) err
 	return nil
 }
 
-// feature returns the number of a feature. The first one says whether they are numbers or names.
+// feature returns the number of a feature. The first feature determines whether they are numbers or names.
 func (r *sparseReader) feature(name []byte) (uint32, error) {
 	v, err := strconv.ParseUint(string(name), 10, 64)
 	if r.named < 0 {
@@ -370,12 +371,12 @@ func (r *sparseReader) feature(name []byte) (uint32, error) {
 	case r.named == 1:
 		return hashFeature(name), nil
 	case err != nil || v > maxFeature:
-		return 0, fmt.Errorf("feature %.40q is not a whole number from 0 to %d, as the others are", name, maxFeature)
+		return 0, fmt.Errorf("feature %.40q is not a whole number from 0 to %d like the others", name, maxFeature)
 	}
 	return uint32(v), nil
 }
 
-// hashFeature is FNV-1a, folded.
+// hashFeature returns the folded FNV-1a hash of a name.
 func hashFeature(name []byte) uint32 {
 	h := uint64(14695981039346656037)
 	for _, b := range name {
@@ -384,7 +385,7 @@ func hashFeature(name []byte) uint32 {
 	return uint32((h ^ h>>32) % HashedFeatures)
 }
 
-// finish puts the classes in order.
+// finish sorts the classes and completes the set.
 func (r *sparseReader) finish() (*SparseSet, error) {
 	s := &r.set
 	switch {
@@ -412,7 +413,7 @@ func (r *sparseReader) finish() (*SparseSet, error) {
 	return s, nil
 }
 
-// sortLabels puts labels in order: of numbers, if all are.
+// sortLabels sorts labels, numerically if all are numbers.
 func sortLabels(labels []string) {
 	numbers := map[string]float64{}
 	for _, l := range labels {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAnyBytes: whatever is in a file, it is read or refused in one line, and what is read is whole.
+// TestAnyBytes: any file is either read completely or rejected in one line.
 func TestAnyBytes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "any")
 	rapid.Check(t, func(r *rapid.T) {

@@ -11,26 +11,26 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// How many clicks may be made up.
+// The limits of the number of synthetic clicks.
 const (
 	minClicks         = 100
 	maxClicks         = 100_000_000
 	maxClicksInMemory = 2_000_000
 )
 
-// The shape of Criteo's click logs: counts, and categories of which a few are frequent and most are rare.
+// The shape of Criteo's click logs: counts, and categories with a few frequent and many rare values.
 const (
 	clickCounts     = 13
 	clickCategories = 26
 )
 
-// syntheticMark begins the first line of a file whose examples are made up, so that its results are not taken for
-// others.
+// syntheticMark is the start of the first line of a file with synthetic examples, so that results on it are not
+// mistaken for others.
 const syntheticMark = "# synthetic"
 
-// WriteSyntheticSparse writes a click log of some lines, always the same ones: of Criteo's shape, and made up, as the
-// line before them says. A line's label is 1 in one of five, with the odds that weights of its features, which a hash
-// draws, add up to.
+// WriteSyntheticSparse writes a synthetic click log with the shape of Criteo's, the same in every call. The line before
+// the clicks marks it as synthetic. A line's label is 1 in one case of five, with odds that are the sum of its
+// features' weights, which a hash determines.
 func WriteSyntheticSparse(to io.Writer, clicks int) error {
 	if clicks < minClicks || clicks > maxClicks {
 		return fmt.Errorf("%w: %d clicks; choose %d to %d", perdure.ErrUsage, clicks, minClicks, maxClicks)
@@ -55,17 +55,17 @@ func appendClick(line []byte, i int) []byte {
 	var text []byte
 	score := -5.0
 	for k := range clickCounts {
-		v := math.Floor(-4 * math.Log(1-uniform())) // geometric, of mean 3.5
+		v := math.Floor(-4 * math.Log(1-uniform())) // geometric, mean 3.5
 		if v == 0 {
-			continue // most are not there
+			continue // most are absent
 		}
 		x := math.Log1p(v)
 		score += float64(x * float64(clickWeight(uint64(k))*0.3))
 		text = fmt.Appendf(text, " n%d:%s", k+1, strconv.FormatFloat(x, 'g', 4, 64))
 	}
 	for k := range clickCategories {
-		size := float64(uint64(4) << (k % 14))         // values of this category: 4 to 32,768
-		value := uint64(size * math.Pow(uniform(), 3)) // the first ones are the frequent ones
+		size := float64(uint64(4) << (k % 14))         // number of values of this category: 4 to 32,768
+		value := uint64(size * math.Pow(uniform(), 3)) // the first ones are frequent
 		score += float64(clickWeight(uint64(k)<<32|value|1<<62) * 0.5)
 		text = fmt.Appendf(text, " c%d=%x", k+1, uint32(mix(uint64(k)<<32|value)))
 	}
@@ -77,7 +77,7 @@ func appendClick(line []byte, i int) []byte {
 	return append(line, '\n')
 }
 
-// clickWeight is what a feature adds to the odds: of mean 0, and deviation 1.
+// clickWeight returns a feature's contribution to the odds, with mean 0 and deviation 1.
 func clickWeight(feature uint64) float64 {
 	sum := -6.0
 	for k := range uint64(12) {
@@ -86,7 +86,7 @@ func clickWeight(feature uint64) float64 {
 	return sum
 }
 
-// openSyntheticSparse makes a set of clicks.
+// openSyntheticSparse generates a set of clicks.
 func openSyntheticSparse(n string) (*SparseSet, error) {
 	clicks, err := strconv.Atoi(n)
 	if err != nil || clicks < minClicks || clicks > maxClicksInMemory {

@@ -20,7 +20,7 @@ func writeSparse(t testing.TB, path, text string) string {
 	return path
 }
 
-// good are 50 examples of three classes.
+// good returns 50 examples of three classes.
 func good() string {
 	var b strings.Builder
 	for i := range 50 {
@@ -29,7 +29,7 @@ func good() string {
 	return b.String()
 }
 
-// TestSparseForms reads the same examples in all forms that are accepted.
+// TestSparseForms reads the same examples in all accepted forms.
 func TestSparseForms(t *testing.T) {
 	dir := t.TempDir()
 	want, err := OpenSparse(writeSparse(t, filepath.Join(dir, "a"), good()))
@@ -57,21 +57,21 @@ func TestSparseForms(t *testing.T) {
 		got, err := OpenSparse(writeSparse(t, filepath.Join(dir, name), text))
 		must(t, err)
 		if got.Marked {
-			t.Errorf("%s is taken for made up", name)
+			t.Errorf("%s is considered synthetic", name)
 		}
 		if got.Digest() != want.Digest() {
-			t.Errorf("%s: another set", name)
+			t.Errorf("%s: different set", name)
 		}
 	}
 	marked, err := OpenSparse(writeSparse(t, filepath.Join(dir, "marked"), syntheticMark+": made up\n"+good()))
 	must(t, err)
 	if !marked.Marked || marked.Name != "synthetic data in marked" || marked.Digest() != want.Digest() {
-		t.Errorf("a file that says that it is made up is called %q", marked.Name)
+		t.Errorf("a file marked as synthetic is named %q", marked.Name)
 	}
 	other, err := OpenSparse(writeSparse(t, filepath.Join(dir, "other"), strings.Replace(good(), "7:0.5", "7:0.25", 1)))
 	must(t, err)
 	if other.Digest() == want.Digest() {
-		t.Error("another value, and the same digest")
+		t.Error("a different value has the same digest")
 	}
 }
 
@@ -91,7 +91,7 @@ func TestSparseNames(t *testing.T) {
 	}
 }
 
-// TestFolders: parts that have files of their own are those.
+// TestFolders: separate files become the parts.
 func TestFolders(t *testing.T) {
 	dir := t.TempDir()
 	writeSparse(t, filepath.Join(dir, "train.libsvm"), "1 1:1\n2 2:1\n")
@@ -113,7 +113,7 @@ func TestFolders(t *testing.T) {
 	}
 	writeSparse(t, filepath.Join(texts, "test.labels"), "c\nb\n")
 	if _, err := OpenSparse(texts); err == nil || !strings.Contains(err.Error(), "has 1 examples for 2 labels") {
-		t.Errorf("a label too many: %v", err)
+		t.Errorf("an extra label: %v", err)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestSparseRefuses(t *testing.T) {
 		{good() + "1 word:1\n", `line 51: feature "word" is not a whole number from 0 to 1073741823`},
 		{good() + "1 -1:1\n", `line 51: feature "-1" is not`},
 		{good() + "1 99999999999:1\n", `line 51: feature "99999999999" is not`},
-		{good() + "1:1 2:1\n", `line 51: label "1:1"; a line begins with its label`},
+		{good() + "1:1 2:1\n", `line 51: invalid label "1:1"; a line starts with its label`},
 		{"a word\n" + good() + "b :1\n", "line 52: a feature has no name"},
 		{good() + strings.Repeat("1", 1<<18) + "\n", "line of more than"},
 		{"\x1f\x8bnothing", "gzip"},
@@ -145,7 +145,7 @@ func TestSparseRefuses(t *testing.T) {
 		fmt.Fprintf(&many, "c%d 1:1\n", i)
 	}
 	if _, err := OpenSparse(writeSparse(t, filepath.Join(dir, "many"), many.String())); err == nil ||
-		!strings.Contains(err.Error(), "is one too many; at most 255") {
+		!strings.Contains(err.Error(), "at most 255") {
 		t.Errorf("300 classes: %v", err)
 	}
 	for _, name := range []string{filepath.Join(dir, "none"), dir} {
@@ -160,7 +160,7 @@ func TestSparseRefuses(t *testing.T) {
 	}
 }
 
-// TestSyntheticSparse: a file that is written has the examples that are made up by name.
+// TestSyntheticSparse: a written file has the same examples as the synthetic set of that name.
 func TestSyntheticSparse(t *testing.T) {
 	var b bytes.Buffer
 	must(t, WriteSyntheticSparse(&b, 2000))
@@ -173,7 +173,7 @@ func TestSyntheticSparse(t *testing.T) {
 	}
 	made.Synthetic = false
 	if made.Digest() != written.Digest() {
-		t.Error("the file has other examples")
+		t.Error("the file has different examples")
 	}
 	clicks := 0
 	for _, l := range made.Train.Label {

@@ -12,13 +12,11 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// blockBytes is how much of a file of lines is read at once, and so the most
-// that one line may have.
+// blockBytes is the size of a read from a file of lines, and so the max length of a line.
 const blockBytes = 1 << 18
 
-// readBlocks reads a file of lines, decompressing it if it begins as a gzip file
-// does or its name says that it should, and gives it to parse in blocks of whole
-// lines, each ended by '\n'. A block is valid until parse returns.
+// readBlocks reads a file of lines and passes it to parse in blocks of complete lines, each ended by '\n'. It
+// decompresses the file if it starts like a gzip file or its name ends with .gz. A block is valid until parse returns.
 func readBlocks(path string, parse func(block []byte) error) error {
 	f, err := disk.OpenRegular(path)
 	if err != nil {
@@ -29,7 +27,7 @@ func readBlocks(path string, parse func(block []byte) error) error {
 	if err != nil {
 		return err
 	}
-	buf := make([]byte, blockBytes+1) // one more: a '\n' after the last line
+	buf := make([]byte, blockBytes+1) // one more for a '\n' after the last line
 	for held, last := 0, false; !last; {
 		for held < blockBytes && !last {
 			n, err := r.Read(buf[held:blockBytes])
@@ -55,8 +53,8 @@ func readBlocks(path string, parse func(block []byte) error) error {
 	return nil
 }
 
-// readLines calls each with every line of a file, without its end, and the line's number, from 1. It adds the line to
-// errors of each. A line is valid until each returns.
+// readLines calls each with every line of a file, without its end, and the line's number, from 1. It adds the line
+// number to errors of each. A line is valid until each returns.
 func readLines(path string, each func(number int, line []byte) error) error {
 	number := 0
 	return readBlocks(path, func(b []byte) error {
@@ -75,8 +73,8 @@ func readLines(path string, each func(number int, line []byte) error) error {
 	})
 }
 
-// plainOrPacked finds a file, or its compressed form, which has .gz behind its name. Without either it returns the path
-// as it is.
+// plainOrPacked finds a file or its compressed form with .gz appended to the name. If neither exists, it returns the
+// path unchanged.
 func plainOrPacked(path string) (found string, there bool) {
 	for _, found := range []string{path, path + ".gz"} {
 		if _, err := os.Stat(found); err == nil {
@@ -86,7 +84,7 @@ func plainOrPacked(path string) (found string, there bool) {
 	return path, false
 }
 
-// decompressed returns a reader of the file's content.
+// decompressed returns a reader of the file's uncompressed content.
 func decompressed(r *bufio.Reader, path string) (io.Reader, error) {
 	magic, err := r.Peek(2)
 	switch {
@@ -104,18 +102,17 @@ func decompressed(r *bufio.Reader, path string) (io.Reader, error) {
 	return z, nil
 }
 
-// isHeader says whether a file's first line names its columns: its first field
-// begins with no digit, sign or point.
+// isHeader reports whether a file's first line contains column headings: it does not start with a digit, sign, point or
+// comma.
 func isHeader(line []byte) bool {
 	return len(line) > 0 && bytes.IndexByte([]byte("0123456789+-.,"), line[0]) < 0
 }
 
-// content returns the line at the start of a block without its end, "\n" or
-// "\r\n", and what comes after it.
+// content returns the line at the start of a block without its end, "\n" or "\r\n", and the rest of the block.
 func content(block []byte) (line, rest []byte) {
 	n := bytes.IndexByte(block, '\n')
 	return bytes.TrimSuffix(block[:n], []byte("\r")), block[n+1:]
 }
 
-// byteOrderMark begins the files of some programs.
+// byteOrderMark is at the start of files that some programs write.
 var byteOrderMark = []byte("\xef\xbb\xbf")

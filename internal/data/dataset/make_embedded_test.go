@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-var fullSet = flag.String("dataset.full", "", "the folder of the full Fashion-MNIST, of which TestMakeEmbedded "+
-	"takes a part")
+var fullSet = flag.String("dataset.full", "", "directory of the full Fashion-MNIST, from which TestMakeEmbedded "+
+	"selects a part")
 
-// TestMakeEmbedded makes the embedded set from the full Fashion-MNIST. It takes the first 1,000 training and the
-// first 200 test pictures of each class and keeps their order, so that its output is a function of its input, and
-// writes them as idx files like the full set's, gzip-compressed as well as the standard library can:
+// TestMakeEmbedded creates the embedded set from the full Fashion-MNIST. It takes the first 1,000 training and the
+// first 200 test pictures of each class in their order, so that its output is a function of its input. It writes them
+// as idx files like the full set's, with the highest gzip compression of the standard library:
 //
 //	go test ./internal/data/dataset -run TestMakeEmbedded -dataset.full FOLDER
 func TestMakeEmbedded(t *testing.T) {
@@ -40,7 +40,7 @@ func TestMakeEmbedded(t *testing.T) {
 	}
 }
 
-const side = 28 // pixels, of Fashion-MNIST's square pictures
+const side = 28 // pixels per side of Fashion-MNIST's square pictures
 
 // writeSubset writes the first perClass pictures of each class.
 func writeSubset(s *Split, perClass int, stem string) error {
@@ -56,7 +56,7 @@ func writeSubset(s *Split, perClass int, stem string) error {
 	}
 	for class, n := range taken {
 		if n < perClass {
-			return fmt.Errorf("class %d has only %d of the wanted %d pictures", class, n, perClass)
+			return fmt.Errorf("class %d has only %d of the required %d pictures", class, n, perClass)
 		}
 	}
 	n := uint32(len(labels))

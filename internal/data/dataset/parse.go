@@ -6,21 +6,20 @@ import (
 	"strconv"
 )
 
-// ratingParser reads lines "user,item,rating". Nearly all lines of real files
-// are plain digits, which fast reads; whatever it does not know is left to slow,
-// which also finds the words for what is wrong.
+// ratingParser parses lines "user,item,rating". Nearly all lines of real files are plain digits, which fast parses. It
+// leaves other lines to slow, which also produces the error messages.
 type ratingParser struct {
 	path     string
 	ratings  Ratings
-	line     int    // lines before the present one
-	columns  int    // of every line; 0: not known yet
-	by       string // what stands between them; "": likewise
-	ids      [2]ids // of users, and of items
+	line     int    // lines before the current one
+	columns  int    // per line; 0 if not known yet
+	by       string // separator; "" if not known yet
+	ids      [2]ids // of users and items
 	last     int32
-	unsorted bool // some user comes after one with a higher number
+	unsorted bool // a user follows one with a higher number
 }
 
-// block takes whole lines.
+// block parses complete lines.
 func (p *ratingParser) block(b []byte) error {
 	if p.line == 0 {
 		b = bytes.TrimPrefix(b, byteOrderMark)
@@ -51,14 +50,14 @@ func (p *ratingParser) add(user, item int32, value float32) {
 	p.ratings.add(user, item, value)
 }
 
-// powers are those of ten that float64 has exactly and a rating needs.
+// powers are the powers of ten that float64 represents exactly and that ratings need.
 var powers = [16]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
 
-// fast reads the line at the start of b, which has a '\n' in it, and returns its
-// length with its '\n', or 0 if it is not of the plainest form.
+// fast parses the line at the start of b, which contains a '\n', and returns its length including the '\n', or 0 if it
+// is not of the plainest form.
 func (p *ratingParser) fast(b []byte) (user, item int32, value float32, n int) {
 	if p.columns == 0 || len(p.by) != 1 || !p.ids[0].numbers || !p.ids[1].numbers {
-		return 0, 0, 0, 0 // the first line says what they are like
+		return 0, 0, 0, 0 // the first line determines the format
 	}
 	by := p.by[0]
 	u, i := digits(b, 0)
@@ -86,7 +85,7 @@ func (p *ratingParser) fast(b []byte) (user, item int32, value float32, n int) {
 		if fraction, i = digits(b, at); i == at {
 			return 0, 0, 0, 0
 		}
-		// Both are below 2⁵³ where all digits together are at most 15: one rounding.
+		// Both are below 2⁵³ if there are at most 15 digits in all: one rounding.
 		if i-at > 6 || whole > 1e8 {
 			return 0, 0, 0, 0
 		}
@@ -107,8 +106,8 @@ func (p *ratingParser) fast(b []byte) (user, item int32, value float32, n int) {
 	return int32(u), int32(v), float32(r), i + 1
 }
 
-// digits reads a whole number from at on and returns where it ends: at, if there
-// is none or it has more than nine digits.
+// digits parses a whole number starting at at and returns its end. The end is at if there is no number or it has more
+// than nine digits.
 func digits(b []byte, at int) (v uint64, end int) {
 	i := at
 	for ; i < len(b); i++ {
@@ -124,7 +123,7 @@ func digits(b []byte, at int) (v uint64, end int) {
 	return v, i
 }
 
-// slow reads any line, or says what is wrong with it.
+// slow parses any line or returns the error.
 func (p *ratingParser) slow(line []byte) error {
 	if len(line) == 0 {
 		return nil

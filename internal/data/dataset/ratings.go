@@ -6,24 +6,23 @@ import (
 	"strings"
 )
 
-// Ratings are what users think of items, parted into what is trained on and
-// what is only evaluated on: about every tenth rating, chosen by a hash of its
-// user and item alone, so that all programs and all seeds hold out the same.
+// Ratings are users' ratings of items, divided into training and test parts. The test part is about every tenth rating,
+// chosen by a hash of its user and item alone, so that all programs and seeds hold out the same ratings.
 type Ratings struct {
-	Name        string  // the file it was read from, or "synthetic …"
+	Name        string  // file name, or "synthetic …"
 	Users       int     // the highest user's number + 1
 	Items       int     // the highest item's number + 1
-	Mean        float64 // of the training ratings
-	Deviation   float64 // their standard deviation; 1 where all are the same
+	Mean        float64 // mean of the training ratings
+	Deviation   float64 // their standard deviation; 1 if all are equal
 	Train, Test RatingSplit
 
-	UserNames, ItemNames []string // by number, where the file has names; nil: it has numbers
+	UserNames, ItemNames []string // by number; nil if the file has numbers
 
-	synthetic bool // a function of its name
+	synthetic bool // determined by its name
 }
 
-// RatingSplit is one part of a set, a rating a place of its columns, in order of
-// users. A user who rated an item twice is there twice, in the same part.
+// RatingSplit is one part of a set, with one rating per index of its columns, ordered by user. If a user rated an item
+// twice, both ratings are in the same part.
 type RatingSplit struct {
 	User, Item []int32
 	Value      []float32 // finite
@@ -32,7 +31,7 @@ type RatingSplit struct {
 // Len returns the number of ratings.
 func (s *RatingSplit) Len() int { return len(s.Value) }
 
-// Bytes returns what the set takes in memory.
+// Bytes returns the memory size of the set.
 func (r *Ratings) Bytes() int64 { return 12 * int64(r.Train.Len()+r.Test.Len()) }
 
 func (s *RatingSplit) add(user, item int32, value float32) {
@@ -41,8 +40,8 @@ func (s *RatingSplit) add(user, item int32, value float32) {
 	s.Value = append(s.Value, value)
 }
 
-// OpenRatings makes the synthetic set for a name as "synthetic:0.01" (see
-// SyntheticRatings), else reads the file at path. "" is DefaultRatings.
+// OpenRatings generates the synthetic set for a name such as "synthetic:0.01" (see SyntheticRatings), and otherwise
+// reads the file at path. "" means DefaultRatings.
 func OpenRatings(path string) (*Ratings, error) {
 	if path == "" {
 		path = DefaultRatings
@@ -53,16 +52,14 @@ func OpenRatings(path string) (*Ratings, error) {
 	return LoadRatings(path)
 }
 
-// maxID is the highest number of a user or an item. Models have a row for every
-// number up to the highest, so that one mistyped number must not take all memory.
+// maxID is the max number of a user or an item. Models have a row for every number up to the highest, so one mistyped
+// number must not exhaust memory.
 const maxID = 1<<24 - 1
 
-// LoadRatings reads a file of lines "user,item,rating", as it is or compressed
-// by gzip; for a comma there may be a tab, "::", ";" or blanks. Users and items are
-// whole numbers from 0 to 16,777,215, and need not begin at 0 nor be without gaps,
-// or names, which are numbered as they come; the first line has either. A rating is
-// any finite number. A fourth column, as of times, is passed over if every line has
-// it, and so are a first line of headings and empty lines.
+// LoadRatings reads a file of lines "user,item,rating", plain or gzip-compressed. The separator may also be a tab,
+// "::", ";" or blanks. Users and items are either whole numbers from 0 to 16,777,215, possibly with gaps, or names,
+// which are numbered in order of appearance; the first line determines which. A rating is any finite number. A fourth
+// column, such as a time, is ignored if every line has it. A first line of headings and empty lines are ignored also.
 func LoadRatings(path string) (*Ratings, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
@@ -90,7 +87,7 @@ func LoadRatings(path string) (*Ratings, error) {
 	return r.finish()
 }
 
-// finish computes what follows from the columns.
+// finish computes the values derived from the columns.
 func (r *Ratings) finish() (*Ratings, error) {
 	if r.Train.Len() > math.MaxInt32 {
 		return nil, corrupt(r.Name, "holds %d ratings to train on; at most %d are accepted", r.Train.Len(),
@@ -113,7 +110,7 @@ func (r *Ratings) finish() (*Ratings, error) {
 	return r, nil
 }
 
-// add puts a rating into the part where it belongs.
+// add adds a rating to the part to which it belongs.
 func (r *Ratings) add(user, item int32, value float32) {
 	r.Users, r.Items = max(r.Users, int(user)+1), max(r.Items, int(item)+1)
 	if heldOut(user, item) {
@@ -123,16 +120,16 @@ func (r *Ratings) add(user, item int32, value float32) {
 	}
 }
 
-// heldOut says whether a rating is one that is only evaluated on.
+// heldOut reports whether a rating belongs to the test part.
 func heldOut(user, item int32) bool {
 	return mix(uint64(user)<<32|uint64(item)) < math.MaxUint64/10
 }
 
-// HeldOut says whether the i-th example of a file that has no parts of its own is one that is only evaluated on: every
-// tenth or so.
+// HeldOut reports whether the i-th example of a file without separate parts belongs to the test part: about every
+// tenth.
 func HeldOut(i int) bool { return mix(uint64(i)) < 1<<63/5 }
 
-// part returns the part to which the i-th example of such a file belongs.
+// part returns the part of the i-th example of such a file.
 func part[T any](i int, train, test *T) *T {
 	if HeldOut(i) {
 		return test

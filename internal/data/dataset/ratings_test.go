@@ -25,7 +25,7 @@ func writeData(t testing.TB, name, text string) string {
 	return path
 }
 
-// manyLines are good ratings: 20 users of 10 items.
+// manyLines returns valid ratings: 20 users of 10 items.
 func manyLines() string {
 	var b strings.Builder
 	for i := range 200 {
@@ -43,7 +43,7 @@ func triples(s *RatingSplit) (list []string) {
 	return list
 }
 
-// TestRatingsForms reads the same ratings in all forms that are accepted.
+// TestRatingsForms reads the same ratings in all accepted forms.
 func TestRatingsForms(t *testing.T) {
 	plain := manyLines()
 	want, err := LoadRatings(writeData(t, "ratings.csv", plain))
@@ -79,11 +79,11 @@ func TestRatingsForms(t *testing.T) {
 			continue
 		}
 		if !slices.IsSorted(got.Train.User) || !slices.IsSorted(got.Test.User) {
-			t.Errorf("%s: not in order of users", name)
+			t.Errorf("%s: not ordered by user", name)
 		}
 		if !slices.Equal(triples(&got.Train), triples(&want.Train)) ||
 			!slices.Equal(triples(&got.Test), triples(&want.Test)) {
-			t.Errorf("%s: other ratings", name)
+			t.Errorf("%s: different ratings", name)
 		}
 		if got.Users != 20 || got.Items != 10 || math.Abs(got.Mean-want.Mean) > 1e-12 {
 			t.Errorf("%s: %d users, %d items, mean %v", name, got.Users, got.Items, got.Mean)
@@ -121,11 +121,11 @@ func TestRatingsRefuses(t *testing.T) {
 		{"four then three", "1,2,3,4\n1,2,3\n", "line 2: 3 columns"},
 		{"four then five", "1,2,3,4\n1,2,3,4\n1,2,3,4,5\n", "line 3: 5 columns"},
 		{"tabs later", good + "1\t2\t3\n", "line 201: 1 columns"},
-		{"names later", good + "ann,2,3\n", `line 201: user "ann" is not a whole number from 0 to 16777215, as the`},
+		{"names later", good + "ann,2,3\n", `line 201: user "ann" is not a whole number from 0 to 16777215 like`},
 		{"no name", "ann,b,3\n,b,4\n", "line 2: user has no name"},
 		{"long name", "ann,b,3\nann," + strings.Repeat("b", 201) + ",4\n", "is not a name: at most 200 bytes"},
 		{"torn name", "ann,b,3\n\xff,b,4\n", "is not a name"},
-		{"quotes", "ann,b,3\n\"ann,b,4\n", "line 2: its quotes do not pair"},
+		{"quotes", "ann,b,3\n\"ann,b,4\n", "line 2: unbalanced quotes"},
 		{"headings only", "user,item,rating\nuser,item,rating\n", `line 2: rating "rating"`},
 		{"long line", good + strings.Repeat("1", blockBytes) + "\n", "line of more than"},
 		{"not gzip.gz", good, "not a gzip file"},
@@ -156,7 +156,7 @@ func TestRatingsRefuses(t *testing.T) {
 	}
 }
 
-// TestFastAndSlowAgree: what the fast reader takes, it reads as the slow one.
+// TestFastAndSlowAgree: lines that fast accepts have the same result with slow.
 func TestFastAndSlowAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		line := rapid.OneOf(
@@ -184,7 +184,7 @@ func TestFastAndSlowAgree(t *testing.T) {
 	})
 }
 
-// TestFastTakesPlainLines: else loading would be slow, and right all the same.
+// TestFastTakesPlainLines: fast accepts plain lines; otherwise loading would be slow but correct.
 func TestFastTakesPlainLines(t *testing.T) {
 	p := &ratingParser{columns: 3, by: ",", ids: [2]ids{{numbers: true}, {numbers: true}}}
 	for _, line := range []string{"0,0,5\n", "24982,99,-9.66\n", "1,2,3.125000\n"} {
@@ -208,10 +208,10 @@ func TestSynthetic(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(r.Train.Value, again.Train.Value) || !slices.Equal(r.Test.Item, again.Test.Item) {
-		t.Error("the same name gives other ratings")
+		t.Error("the same name gives different ratings")
 	}
 	if !slices.IsSorted(r.Train.User) || !slices.IsSorted(r.Test.User) {
-		t.Error("not in order of users")
+		t.Error("not ordered by user")
 	}
 	seen := map[[2]int32]bool{}
 	perItem := make([]int, r.Items)
@@ -252,7 +252,7 @@ func BenchmarkLoadRatings(b *testing.B) {
 	}
 }
 
-// TestNames: names are numbered as they come, and tell sets apart.
+// TestNames: names are numbered in order of appearance, and they change the digest.
 func TestNames(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprintln(&b, `"user";"book";"rating"`)
@@ -271,7 +271,7 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Digest() == other.Digest() {
-		t.Error("sets of other names have the same digest")
+		t.Error("sets with different names have the same digest")
 	}
 }
 

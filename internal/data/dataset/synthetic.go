@@ -9,34 +9,31 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// SyntheticPrefix begins the names of synthetic sets of ratings: "synthetic:"
-// and the factor.
+// SyntheticPrefix is the prefix of the names of synthetic sets: for ratings, "synthetic:" and the factor.
 const SyntheticPrefix = "synthetic:"
 
-// inFile is how the name of a set begins whose file says that it is made up.
+// inFile is the prefix of the name of a set whose file is marked as synthetic.
 const inFile = "synthetic data in "
 
-// MadeUp is the name of a set whose file says that it is made up.
+// MadeUp returns the name of a set whose file is marked as synthetic.
 func MadeUp(path string) string { return inFile + path }
 
-// IsMadeUp reports whether a name says that a set is made up.
+// IsMadeUp reports whether a name is that of a synthetic set.
 func IsMadeUp(name string) bool {
 	return strings.HasPrefix(name, SyntheticPrefix) || strings.HasPrefix(name, inFile)
 }
 
-// DefaultRatings is the set that is used where none is named: 205,183 ratings by
-// 7,623 users of 2,239 items, made in 5 ms.
+// DefaultRatings is the set for an empty name: 205,183 ratings by 7,623 users of 2,239 items, generated in 5 ms.
 const DefaultRatings = SyntheticPrefix + "0.002"
 
-// The shape of the data of the Netflix prize.
+// The shape of the Netflix prize data.
 const (
 	netflixUsers   = 480_189
 	netflixItems   = 17_770
 	netflixRatings = 100_480_507
 )
 
-// The factors that SyntheticRatings takes: below the least there are fewer
-// ratings than users.
+// The limits of the factor of SyntheticRatings: below the min there would be fewer ratings than users.
 const minFactor, maxFactor = 1e-4, 1
 
 func openSynthetic(factor string) (*Ratings, error) {
@@ -48,16 +45,13 @@ func openSynthetic(factor string) (*Ratings, error) {
 	return SyntheticRatings(f)
 }
 
-// SyntheticRatings makes ratings of the shape of the Netflix prize's, factor
-// times as many: about 100,480,507·factor ratings by 480,189·factor^⅔ users of
-// 17,770·factor^⅓ items, so that every size has Netflix's density of 1.18%. It
-// is the same set each time, whatever a job's seed is.
+// SyntheticRatings generates ratings with the shape of the Netflix prize data, scaled by factor: about
+// 100,480,507·factor ratings by 480,189·factor^⅔ users of 17,770·factor^⅓ items, so that every size has Netflix's
+// density of 1.18%. The set does not depend on a job's seed.
 //
-// A rating is 3.6 + the user's and the item's inclination + the product of their
-// 10 hidden factors + noise of standard deviation 0.8, clipped to 1 … 5; so no
-// model predicts held-out ratings with an RMSE much below 0.77. Users have
-// between 0.2 and 2.6 times the mean number of ratings, and the share of the
-// k-th most popular item falls with 1/√k.
+// A rating is 3.6 + the biases of the user and the item + the product of their 10 hidden factors + noise of standard
+// deviation 0.8, clipped to 1 … 5; so no model predicts held-out ratings with an RMSE much below 0.77. Users have
+// between 0.2 and 2.6 times the mean number of ratings, and the share of the k-th most popular item falls with 1/√k.
 func SyntheticRatings(factor float64) (*Ratings, error) {
 	if !(factor >= minFactor && factor <= maxFactor) {
 		return nil, fmt.Errorf("%w: synthetic data of %v times Netflix's size; choose %g to %g, as in synthetic:0.01",
@@ -79,20 +73,20 @@ func SyntheticRatings(factor float64) (*Ratings, error) {
 	return r.finish()
 }
 
-// hidden is how many factors a user or an item has in a synthetic set.
+// hidden is the number of factors of a user or an item in a synthetic set.
 const hidden = 10
 
-// taste is what a synthetic user or item is like.
+// taste contains the factors and the bias of a synthetic user or item.
 type taste struct {
 	factors     [hidden]float32
 	inclination float32
 }
 
-// synthesis makes synthetic ratings, user by user.
+// synthesis generates synthetic ratings, user by user.
 type synthesis struct {
-	tastes  []taste // of items
-	popular []int32 // items, the most popular first
-	rated   []int32 // by items: the last user who rated it, + 1
+	tastes  []taste // per item
+	popular []int32 // items, most popular first
+	rated   []int32 // per item: the last user who rated it, + 1
 }
 
 // The seeds of the parts of a synthetic set.
@@ -106,7 +100,7 @@ func newSynthesis(users, items int) *synthesis {
 	s := &synthesis{tastes: make([]taste, items), popular: make([]int32, items), rated: make([]int32, items)}
 	for i := range s.tastes {
 		s.tastes[i] = newTaste(itemSeed + uint64(i))
-		// Real catalogues are not in order of popularity.
+		// Real catalogues are not ordered by popularity.
 		j := int(mix(orderSeed+uint64(i)) % uint64(i+1))
 		s.popular[i] = s.popular[j]
 		s.popular[j] = int32(i)
@@ -114,22 +108,22 @@ func newSynthesis(users, items int) *synthesis {
 	return s
 }
 
-// newTaste draws a taste: an inclination of standard deviation 0.35, and 10
-// factors whose products with another's have together one of 0.7. The k-th has a
-// share of 1/k of that variance, as what moves people is not all alike in weight.
+// newTaste draws a taste: a bias of standard deviation 0.35, and 10 factors whose scalar product with another taste's
+// has a standard deviation of 0.7. The k-th factor contributes a share of 1/k of that variance, because preferences
+// differ in weight.
 func newTaste(seed uint64) (t taste) {
 	state := mix(seed)
 	for k := range t.factors {
 		state += golden
-		variance := 0.49 / (2.9289682539682538 * float64(k+1)) // of its product; below it 1 + ½ + … + ⅒
+		variance := 0.49 / (2.9289682539682538 * float64(k+1)) // of its product; the divisor is 1 + ½ + … + ⅒
 		t.factors[k] = float32(math.Sqrt(math.Sqrt(variance)) * bell(mix(state)))
 	}
 	t.inclination = float32(0.35 * bell(mix(state+golden)))
 	return t
 }
 
-// bell turns random bits into a number of mean 0 and standard deviation 1, near
-// to normal: the sum of four uniform ones.
+// bell converts random bits to a number with mean 0 and standard deviation 1, approximately normal: the sum of four
+// uniform ones.
 func bell(bits uint64) float64 {
 	sum := bits&0xffff + bits>>16&0xffff + bits>>32&0xffff + bits>>48
 	const deviation = 1 << 16 * 0.57735026918962576 // of the sum: √(4/12)
@@ -163,5 +157,5 @@ func (s *synthesis) user(r *Ratings, user int32, mean float64) {
 	}
 }
 
-// unit turns random bits into a number in [0, 1).
+// unit converts random bits to a number in [0, 1).
 func unit(bits uint64) float64 { return float64(bits>>11) / (1 << 53) }

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// both file systems, each with an empty folder to work in
+// eachFS runs a test on both file systems, each with an empty directory.
 func eachFS(t *testing.T, test func(t *testing.T, fsys FS, root string)) {
 	t.Run("os", func(t *testing.T) { test(t, OS(), t.TempDir()) })
 	t.Run("memory", func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestFolders(t *testing.T) {
 		wantNames(t, fsys, deep, "a", "b", "c")
 		must(t, fsys.SyncDir(deep))
 		if err := fsys.MkdirAll(path.Join(deep, "a", "z")); err == nil {
-			t.Error("a folder was made below a file")
+			t.Error("a directory was created below a file")
 		}
 	})
 }
@@ -102,7 +102,7 @@ func TestRenameAndRemove(t *testing.T) {
 		wantFile(t, fsys, b, "new")
 		must(t, fsys.MkdirAll(path.Join(root, "sub")))
 		if err := fsys.Rename(b, path.Join(root, "sub", "b")); err == nil {
-			t.Error("renamed from one folder to another")
+			t.Error("renamed from one directory to another")
 		}
 		must(t, fsys.Remove(b))
 		must(t, fsys.Remove(b))
@@ -120,17 +120,17 @@ func TestLink(t *testing.T) {
 		wantFile(t, fsys, b, "new")
 		put(t, fsys, a, "newer")
 		if err := fsys.Link(a, b); !errors.Is(err, fs.ErrExist) {
-			t.Errorf("a name that a file has: %v", err)
+			t.Errorf("link to an existing name: %v", err)
 		}
 		wantFile(t, fsys, b, "new")
 		must(t, fsys.MkdirAll(path.Join(root, "sub")))
 		if err := fsys.Link(b, path.Join(root, "sub", "b")); err == nil {
-			t.Error("linked from one folder to another")
+			t.Error("linked from one directory to another")
 		}
 	})
 }
 
-// unlinked is a file system that knows no links.
+// unlinked is a file system without links.
 type unlinked struct{ FS }
 
 func (unlinked) Link(from, to string) error {
@@ -146,7 +146,7 @@ func TestWriteNewFile(t *testing.T) {
 			}
 			must(t, write("first"))
 			if err := write("second"); !errors.Is(err, fs.ErrExist) {
-				t.Errorf("%s: a second one: %v", name, err)
+				t.Errorf("%s: second WriteNewFile: %v", name, err)
 			}
 			wantFile(t, fsys, p, "first")
 		}
@@ -168,7 +168,7 @@ func TestErrorsNameThePath(t *testing.T) {
 		} {
 			if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), gone) ||
 				strings.Contains(err.Error(), "\n") {
-				t.Errorf("%s gives %v; want one line with %s that is fs.ErrNotExist", what, err, gone)
+				t.Errorf("%s gives %v; want one line that contains %s and wraps fs.ErrNotExist", what, err, gone)
 			}
 		}
 	})
@@ -202,7 +202,7 @@ func TestWriteFile(t *testing.T) {
 		err := WriteFile(fsys, name, func(w io.Writer) error {
 			names, _ := fsys.List(root)
 			if len(names) != 2 {
-				t.Errorf("while writing there are %q", names)
+				t.Errorf("during the write, the directory has %q", names)
 			}
 			if final, ok := TemporaryOf(names[0]); !ok || final != "a" {
 				t.Errorf("TemporaryOf(%q) = %q, %v", names[0], final, ok)
@@ -217,7 +217,7 @@ func TestWriteFile(t *testing.T) {
 		}
 		wantNames(t, fsys, root, "a")
 		if b, _ := fsys.ReadFile(name); !strings.HasPrefix(string(b), "second") {
-			t.Error("a write that failed changed the file")
+			t.Error("a failed write changed the file")
 		}
 	})
 }
@@ -247,7 +247,7 @@ func TestLock(t *testing.T) {
 func TestTemporaryOf(t *testing.T) {
 	for _, name := range []string{"a", ".a.tmp", "a.1-2.tmp", ".a.1-2.tmpx", ".a.1.tmp", "..1-2.tmp"} {
 		if final, ok := TemporaryOf(name); ok {
-			t.Errorf("%s counts as temporary file of %q", name, final)
+			t.Errorf("%s counts as a temporary file of %q", name, final)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// A file that WriteFile replaced survives a power cut.
+// A file that WriteFile replaced survives a power failure.
 func ExampleWriteFile() {
 	fsys := disk.NewMemory()
 	err := disk.WriteFile(fsys, "greeting", func(w io.Writer) error {

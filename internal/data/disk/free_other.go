@@ -2,6 +2,6 @@
 
 package disk
 
-// Free returns how many bytes anybody may still use of the file system that a file or
-// folder is on, or would be made on; false where the system does not say.
+// Free returns the number of bytes available to unprivileged users in the file system of a file or directory, which
+// need not exist yet. known is false if the system does not report it.
 func Free(string) (bytes int64, known bool) { return 0, false }

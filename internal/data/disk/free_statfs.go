@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Free returns how many bytes anybody may still use of the file system that a file or
-// folder is on, or would be made on; false where the system does not say.
+// Free returns the number of bytes available to unprivileged users in the file system of a file or directory, which
+// need not exist yet. known is false if the system does not report it.
 func Free(path string) (bytes int64, known bool) {
 	var s unix.Statfs_t
 	err := unix.Statfs(path, &s)

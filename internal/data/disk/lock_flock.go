@@ -11,17 +11,17 @@ import (
 	"syscall"
 )
 
-// maxHolder bounds what is read of a holder's line, in bytes.
+// maxHolder is the max number of bytes read of a holder's line.
 const maxHolder = 256
 
-// flock is a lock that the kernel gives back however the process ends.
+// flock is a lock that the kernel releases however the process ends.
 type flock struct {
 	f    *os.File
 	path string
 }
 
-// lockFile takes an flock. The file stays when the lock is released: removing it
-// would let two processes hold locks of two files of one name.
+// lockFile acquires an flock. The file remains when the lock is released: if it were removed, two processes could hold
+// locks on two files of the same name.
 func lockFile(path, holder string) (Lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
@@ -39,9 +39,9 @@ func lockFile(path, holder string) (Lock, error) {
 	return flock{f, path}, nil
 }
 
-// Share holds the lock of the file at path off everybody who wants it alone, together with
-// others who do so, and writes nothing. It gives a LockedError at once while somebody has
-// the lock, and fs.ErrNotExist where nobody ever had it. It is the operating system's.
+// Share acquires a shared lock on the file at path, in the operating system's file system, and writes nothing. While it
+// is held, an exclusive Lock fails; other shared locks succeed. If the file is locked exclusively, Share returns a
+// LockedError immediately. If it has never been locked, it returns fs.ErrNotExist.
 func Share(path string) (Lock, error) {
 	f, err := OpenRegular(path)
 	if err != nil {
@@ -58,22 +58,22 @@ func Share(path string) (Lock, error) {
 	return flock{f, path}, nil
 }
 
-// name writes the holder's line into a lock file. It is for people only, so a full
-// disk must not keep the lock from its next holder; the line goes over the older
-// one, which needs no room. Where it cannot be written, nobody is named.
+// name writes the holder's line into a lock file. The line only informs users, so a full disk must not keep the next
+// holder from the lock. The line overwrites the previous one, which needs no space. If it cannot be written, no holder
+// is named.
 func name(f *os.File, holder string) {
 	line := holder + "\n"
 	size := int64(len(line))
 	if _, err := f.WriteAt([]byte(line), 0); err != nil {
 		size = 0
 	}
-	_ = f.Truncate(size) // what is behind the line is not read
+	_ = f.Truncate(size) // bytes after the line are ignored
 }
 
-// holderOf reads the line of the process that has a lock file locked.
+// holderOf reads the line of the process that holds the lock.
 func holderOf(f *os.File) string {
 	var b [maxHolder]byte
-	n, _ := f.ReadAt(b[:], 0) // what cannot be read is not told
+	n, _ := f.ReadAt(b[:], 0) // an unreadable line is omitted
 	line, _, whole := strings.Cut(string(b[:n]), "\n")
 	if !whole {
 		return ""

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// What a dead holder has left in the file is no obstacle, whatever it is.
+// TestLockFileOfADeadHolder: the line of a dead holder, whatever it is, does not block the next one.
 func TestLockFileOfADeadHolder(t *testing.T) {
 	name := path.Join(t.TempDir(), "lock")
 	for _, left := range []string{"", "1234567890\n", "half a li", strings.Repeat("\x00\n", 4096)} {
@@ -23,7 +23,7 @@ func TestLockFileOfADeadHolder(t *testing.T) {
 	}
 }
 
-// A line that is not whole, or not there, names nobody.
+// TestHolderOfALock: with an incomplete or missing line, no holder is named.
 func TestHolderOfALock(t *testing.T) {
 	name := path.Join(t.TempDir(), "lock")
 	held, err := OS().(Locker).Lock(name, "me")
@@ -46,16 +46,16 @@ func TestHolderOfALock(t *testing.T) {
 	must(t, held.Close())
 }
 
-// Who shares a lock keeps out who wants it alone, and is kept out by them; nothing is written.
+// TestShare: shared and exclusive locks exclude each other. A shared lock writes nothing.
 func TestShare(t *testing.T) {
 	name := path.Join(t.TempDir(), "lock")
 	if _, err := Share(name); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a lock that nobody ever had is shared: %v", err)
+		t.Errorf("a lock that never existed was shared: %v", err)
 	}
 	held, err := OS().(Locker).Lock(name, "me")
 	must(t, err)
 	if _, err := Share(name); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), `"me"`) {
-		t.Errorf("a lock that somebody has is shared: %v", err)
+		t.Errorf("a lock held exclusively was shared: %v", err)
 	}
 	must(t, held.Close())
 	one, err := Share(name)
@@ -64,7 +64,7 @@ func TestShare(t *testing.T) {
 	must(t, err)
 	must(t, one.Close())
 	if _, err := OS().(Locker).Lock(name, "you"); !errors.Is(err, ErrLocked) {
-		t.Errorf("a lock that is shared is somebody's: %v", err)
+		t.Errorf("a shared lock was acquired exclusively: %v", err)
 	}
 	wantFile(t, OS(), name, "me\n")
 	must(t, two.Close())
@@ -73,7 +73,7 @@ func TestShare(t *testing.T) {
 	must(t, held.Close())
 }
 
-// A lock whose file was removed or replaced keeps nobody out, and says so.
+// TestLockFileReplaced: a lock whose file was removed or replaced reports that it is ineffective.
 func TestLockFileReplaced(t *testing.T) {
 	name := path.Join(t.TempDir(), "lock")
 	held, err := OS().(Locker).Lock(name, "me")

@@ -7,8 +7,8 @@ type noLock struct{}
 func (noLock) Held() error  { return nil }
 func (noLock) Close() error { return nil }
 
-// lockFile locks nothing: this system has no flock.
+// lockFile does nothing: this system has no flock.
 func lockFile(path, holder string) (Lock, error) { return noLock{}, nil }
 
-// Share shares nothing: this system has no flock.
+// Share does nothing: this system has no flock.
 func Share(path string) (Lock, error) { return noLock{}, nil }

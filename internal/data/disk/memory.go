@@ -14,41 +14,39 @@ import (
 	"syscall"
 )
 
-// ErrCrashed is returned by every operation of a Memory after the step that
-// FailAfter named, and by files that were open when it crashed.
+// ErrCrashed is returned by every operation of a Memory from the step that FailAfter selected on, and by files that
+// were open during a Crash.
 var ErrCrashed = errors.New("the disk has crashed")
 
-// Memory is a file system in memory that can crash. It keeps apart what is
-// durable and what is not: the bytes of a file since its last Sync, and the
-// creations, renames and removals in a folder since its last SyncDir. Folders
-// are durable once made. Its locks are no files; they are of one process, and so
-// end when it dies, by Crash or FailAfter(0). Safe for concurrent use.
+// Memory is a file system in memory that can crash. It distinguishes durable state from unsynced state: the bytes of a
+// file since its last Sync, and the creations, renames and removals in a directory since its last SyncDir. Directories
+// are durable once created. Its locks are not files; they belong to one process, so Crash and FailAfter(0), at which
+// that process dies, release them. Memory is safe for concurrent use.
 //
-// Its steps are the operations that change something: MkdirAll, Create, Write,
-// Sync, Rename, Remove and SyncDir. A test that crashes at every step runs with
-// FailAfter(1), FailAfter(2), and so on until nothing fails any more, and after
-// each calls Crash.
+// Its steps are the operations that change something: MkdirAll, Create, Write, Sync, Rename, Link, Remove and SyncDir.
+// A test that crashes at every step calls FailAfter(1), FailAfter(2), and so on until no operation fails, and calls
+// Crash after each.
 type Memory struct {
-	mu     sync.Mutex // guards everything below and all inodes
+	mu     sync.Mutex // guards all fields below and all inodes
 	dirs   map[string]*memDir
-	steps  int // done so far
-	failAt int // the step that fails; 0: none
+	steps  int // steps so far
+	failAt int // the first step to fail; 0: none
 	dead   bool
-	boot   int   // counts crashes: files opened before one are dead
-	limit  int64 // bytes in all files; 0: none
+	boot   int   // number of crashes; files opened before the last one are dead
+	limit  int64 // max bytes in all files; 0: no limit
 	locks  map[string]*memLock
 }
 
 type memDir struct {
-	entries map[string]*inode // what is seen
-	durable map[string]*inode // what is on the platter
+	entries map[string]*inode // visible state
+	durable map[string]*inode // state on the platter
 	pending []change          // durable + all of pending = entries
 }
 
-// A change is one creation, rename or removal; a crash keeps or loses it whole.
+// A change is one creation, rename or removal. A crash keeps or loses it as a unit.
 type change struct {
-	remove string // "": none
-	set    string // "": none
+	remove string // may be ""
+	set    string // may be ""
 	node   *inode
 }
 
@@ -67,7 +65,7 @@ type inode struct {
 	truncated bool // since the last Sync, so that data need not extend durable
 }
 
-// NewMemory returns an empty file system with the folders "/" and ".".
+// NewMemory returns an empty file system with the directories "/" and ".".
 func NewMemory() *Memory {
 	m := &Memory{dirs: map[string]*memDir{}, locks: map[string]*memLock{}}
 	m.mkdir("/")
@@ -79,10 +77,9 @@ func (m *Memory) mkdir(dir string) {
 	m.dirs[dir] = &memDir{entries: map[string]*inode{}, durable: map[string]*inode{}}
 }
 
-// FailAfter makes the n-th step from now, and every operation after it, fail
-// with ErrCrashed and do nothing, as for a process that died there. FailAfter(0)
-// is that process's successor on a machine that stayed up: all works again and
-// nothing is lost.
+// FailAfter makes the nth step from now and every later operation fail with ErrCrashed and change nothing, as if the
+// process had died there. FailAfter(0) models its successor on a machine that stayed up: all operations work again, and
+// no data is lost.
 func (m *Memory) FailAfter(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,18 +91,17 @@ func (m *Memory) FailAfter(n int) {
 	}
 }
 
-// Limit makes writes fail with syscall.ENOSPC once all files together would
-// hold more than that number of bytes; 0 lifts the limit.
+// Limit makes writes fail with syscall.ENOSPC if all files together would exceed the given number of bytes; 0 removes
+// the limit.
 func (m *Memory) Limit(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.limit = bytes
 }
 
-// Crash is a power cut and the restart after it. Of what was not synced, rng
-// picks what is kept: of each folder's changes all, none, the first few or any;
-// of each file's bytes a prefix, whose end may read as zeros. Files that were
-// open are dead.
+// Crash simulates a power failure and a restart. rng selects which unsynced data is kept: of each directory's changes
+// all, none, the first few or any subset; of each file's bytes a prefix, whose end may read as zeros. Open files are
+// dead afterwards.
 func (m *Memory) Crash(rng *rand.Rand) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,7 +146,7 @@ func (n *inode) crash(rng *rand.Rand) {
 	if !n.truncated || base == nil {
 		tail := slices.Clone(n.data[len(base):])
 		tail = tail[:rng.IntN(len(tail)+1)]
-		if rng.IntN(2) == 0 { // the size was written, some of the blocks were not
+		if rng.IntN(2) == 0 { // the size was written, but not all blocks
 			clear(tail[rng.IntN(len(tail)+1):])
 		}
 		kept = append(kept, tail...)
@@ -158,7 +154,7 @@ func (n *inode) crash(rng *rand.Rand) {
 	n.data, n.durable, n.truncated = kept, kept, false
 }
 
-// step counts a change and says whether it may go ahead.
+// step counts a change and returns an error if it must fail.
 func (m *Memory) step() error {
 	m.steps++
 	if m.failAt > 0 && m.steps >= m.failAt {
@@ -178,7 +174,7 @@ func failed(op, filePath string, err error) error {
 	return wrap(&fs.PathError{Op: op, Path: filePath, Err: err})
 }
 
-// at returns the folder of a path, which must exist, and the name in it.
+// at returns the directory of a path, which must exist, and the name in it.
 func (m *Memory) at(filePath string) (*memDir, string, error) {
 	filePath = path.Clean(filePath)
 	d := m.dirs[path.Dir(filePath)]
@@ -186,7 +182,7 @@ func (m *Memory) at(filePath string) (*memDir, string, error) {
 	case d == nil:
 		return nil, "", fs.ErrNotExist
 	case m.dirs[filePath] != nil:
-		return nil, "", errors.New("is a folder")
+		return nil, "", errors.New("is a directory")
 	}
 	return d, path.Base(filePath), nil
 }
@@ -200,7 +196,7 @@ func (m *Memory) MkdirAll(dir string) error {
 	}
 	for d := path.Clean(dir); m.dirs[d] == nil; d = path.Dir(d) {
 		if parent := m.dirs[path.Dir(d)]; parent != nil && parent.entries[path.Base(d)] != nil {
-			return failed("mkdir", dir, errors.New("a file is in the way"))
+			return failed("mkdir", dir, errors.New("a file of that name exists"))
 		}
 		m.mkdir(d)
 	}
@@ -252,7 +248,7 @@ func (m *Memory) ReadFile(filePath string) ([]byte, error) {
 	return bytes.Clone(b), err
 }
 
-// Open implements FS. The reader sees the file as it is now.
+// Open implements FS. The reader sees the file's current content.
 func (m *Memory) Open(filePath string) (io.ReadCloser, error) {
 	b, err := m.content(filePath)
 	if err != nil {
@@ -317,7 +313,7 @@ func (m *Memory) Link(oldPath, newPath string) error {
 	return nil
 }
 
-// between is a step that concerns a file and another name in its folder.
+// between starts a step on a file and another name in its directory.
 func (m *Memory) between(oldPath, newPath string) (d *memDir, from, to string, err error) {
 	if err := m.step(); err != nil {
 		return nil, "", "", err
@@ -338,7 +334,7 @@ func (m *Memory) between(oldPath, newPath string) (d *memDir, from, to string, e
 	return d, from, to, nil
 }
 
-// change does what is durable with the next sync of the folder.
+// change applies a change that the next SyncDir makes durable.
 func (d *memDir) change(c change) {
 	c.apply(d.entries)
 	d.pending = append(d.pending, c)
@@ -380,7 +376,7 @@ func (m *Memory) SyncDir(dir string) error {
 	return nil
 }
 
-// memLock is held while it is the one in m.locks.
+// memLock is held while m.locks contains it.
 type memLock struct {
 	m            *Memory
 	path, holder string
@@ -431,7 +427,7 @@ func (m *Memory) used() (bytes int64) {
 	return bytes
 }
 
-// memFile is an open file; m.mu guards closed and the inode.
+// memFile is an open file. m.mu guards closed and the inode.
 type memFile struct {
 	m      *Memory
 	path   string

@@ -12,8 +12,7 @@ import (
 
 func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
-// outcomes crashes a disk that prepare made under many seeds, and returns what
-// state reports of it, each with how often.
+// outcomes crashes a disk that prepare has set up, with many seeds. It returns how often state reported each result.
 func outcomes(t *testing.T, prepare func(m *Memory), state func(m *Memory) string) map[string]int {
 	t.Helper()
 	seen := map[string]int{}
@@ -148,7 +147,7 @@ func TestNothingWorksAfterTheStepThatFails(t *testing.T) {
 	wantFile(t, m, "a", "x")
 	m.Crash(seeded(1))
 	if _, err := f.Write([]byte("z")); !errors.Is(err, ErrCrashed) {
-		t.Errorf("a file that was open when the disk crashed still writes: %v", err)
+		t.Errorf("a file that was open during the crash still accepts writes: %v", err)
 	}
 }
 
@@ -166,13 +165,13 @@ func TestLocksEndWithTheirProcess(t *testing.T) {
 		}
 		_, err = m.Lock("lock", "you")
 		if !errors.Is(err, ErrCrashed) || !errors.Is(held.Held(), ErrCrashed) {
-			t.Errorf("on a disk that has crashed Lock gives %v, Held gives %v", err, held.Held())
+			t.Errorf("after a crash, Lock gives %v, Held gives %v", err, held.Held())
 		}
 		die(m)
 		next, err := m.Lock("lock", "you")
 		must(t, err)
 		if held.Held() == nil {
-			t.Errorf("a lock outlives a %s", what)
+			t.Errorf("a lock survives a %s", what)
 		}
 		must(t, held.Close())
 		must(t, next.Held())
@@ -198,8 +197,8 @@ func TestFullDisk(t *testing.T) {
 	}))
 }
 
-// replaceEverywhere crashes replace at each of its steps under many seeds and
-// reports the contents that are neither old nor new, or old after a success.
+// replaceEverywhere crashes replace at each of its steps with many seeds. It returns the contents that are neither old
+// nor new, or old after a success.
 func replaceEverywhere(t *testing.T, replace func(m *Memory) error) (bad []string) {
 	t.Helper()
 	for step := 1; ; step++ {
@@ -236,8 +235,7 @@ func TestWriteFileCrashesAtEveryStep(t *testing.T) {
 	}
 }
 
-// Negative controls: each way to leave a sync out must be caught by the same
-// harness, or the test above shows nothing.
+// Negative controls: the same harness must detect every missing sync; otherwise the test above proves nothing.
 func TestCrashesCatchMissingSyncs(t *testing.T) {
 	write := func(m *Memory, name string, sync bool) error {
 		f, err := m.Create(name)
@@ -268,7 +266,7 @@ func TestCrashesCatchMissingSyncs(t *testing.T) {
 		},
 	} {
 		if bad := replaceEverywhere(t, replace); bad == nil {
-			t.Errorf("replacing a file %s was not caught", what)
+			t.Errorf("replacing a file %s was not detected", what)
 		}
 	}
 }

@@ -4,5 +4,5 @@ package disk
 
 import "syscall"
 
-// noWait opens a pipe without waiting for who would write to it.
+// noWait opens a pipe without waiting for a writer.
 const noWait = syscall.O_NONBLOCK

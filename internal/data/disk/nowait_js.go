@@ -1,4 +1,4 @@
 package disk
 
-// noWait is nothing where simulations are replayed: no pipe is opened there.
+// noWait is 0 in the browser, where simulations are replayed: no pipe is opened there.
 const noWait = 0

@@ -11,34 +11,33 @@ import (
 	"runtime"
 )
 
-// Locker is what a file system offers that can keep other processes out.
+// Locker is implemented by file systems that can lock out other processes.
 type Locker interface {
-	// Lock takes the exclusive lock of the file at path, which it makes if need
-	// be, until the Lock is closed or the process dies. holder is one line that
-	// tells others who has it. A lock that another has gives a LockedError at once.
+	// Lock acquires the exclusive lock of the file at path, creating the file if necessary, until the Lock is closed or
+	// the process dies. holder is one line that describes the holder to others. If another process holds the lock, Lock
+	// returns a LockedError immediately.
 	Lock(path, holder string) (Lock, error)
 }
 
-// Lock is a lock that is held. Closing it gives it back.
+// Lock is a held lock. Close releases it.
 type Lock interface {
 	io.Closer
-	// Held returns an error once the lock keeps nobody out any more, because its
-	// file was removed or replaced: others would lock another file.
+	// Held returns an error once the lock is ineffective, because its file was removed or replaced: other processes
+	// would lock a different file.
 	Held() error
 }
 
-// LockedError is returned by Locker.Lock while somebody else has the lock. It is
-// ErrLocked.
+// LockedError is returned by Locker.Lock while another process holds the lock. It wraps ErrLocked.
 type LockedError struct {
 	Path   string
-	Holder string // the holder's line, as it is; "" where it could not be read
+	Holder string // the holder's line, unmodified; "" if it could not be read
 }
 
 func (e *LockedError) Error() string {
 	return fmt.Sprintf("disk: lock %s: %v (%q)", e.Path, ErrLocked, e.Holder)
 }
 
-// Unwrap makes the error ErrLocked.
+// Unwrap returns ErrLocked.
 func (e *LockedError) Unwrap() error { return ErrLocked }
 
 // ErrLocked is wrapped by every LockedError.
@@ -46,10 +45,9 @@ var ErrLocked = errors.New("locked by another process")
 
 var errReplaced = errors.New("the lock file was removed or replaced")
 
-var errAcrossFolders = errors.New("not within one folder")
+var errAcrossFolders = errors.New("not within one directory")
 
-// OS returns the operating system's file system. It is a Locker too, where the
-// system has flock.
+// OS returns the operating system's file system. It is also a Locker, if the system has flock.
 func OS() FS { return osFS{} }
 
 type osFS struct{}
@@ -64,7 +62,7 @@ func wrap(err error) error {
 
 func (osFS) MkdirAll(dir string) error {
 	dir = filepath.Clean(filepath.FromSlash(dir))
-	var made []string // the folders that are missing, deepest first
+	var made []string // the missing directories, deepest first
 	for d := dir; ; d = filepath.Dir(d) {
 		if _, err := os.Stat(d); err == nil || d == filepath.Dir(d) {
 			break
@@ -98,8 +96,8 @@ func (osFS) createStream(path string) (File, error) {
 	return &stream{f: f}, nil
 }
 
-// mostRead is how large a file may be that is read as a whole: a registry or a manifest
-// of the largest job has a tenth of it.
+// mostRead is the max size of a file that ReadFile accepts: a registry or a manifest of the largest job has a tenth of
+// it.
 const mostRead = 1 << 30
 
 func (osFS) ReadFile(path string) ([]byte, error) {
@@ -159,7 +157,7 @@ func syncDir(dir string) error {
 	if err != nil {
 		return wrap(err)
 	}
-	if runtime.GOOS != "windows" { // which cannot sync a folder, and journals it by itself
+	if runtime.GOOS != "windows" { // which cannot sync a directory but journals its changes
 		err = d.Sync()
 	}
 	return wrap(both(err, d.Close()))

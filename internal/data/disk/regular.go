@@ -9,9 +9,8 @@ import (
 	"syscall"
 )
 
-// OpenRegular opens a regular file, or what a link leads to if that is one. Anything
-// else is refused at once, as damaged: a pipe may never have anything to read, and a
-// device may have no end.
+// OpenRegular opens a regular file or a link to one. It immediately rejects anything else as damaged: a pipe may never
+// deliver data, and a device may be endless.
 func OpenRegular(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -20,8 +19,7 @@ func OpenRegular(path string) (*os.File, error) {
 	if err := regular(path, info); err != nil {
 		return nil, err
 	}
-	// What it is may change until it is open; to open a pipe is then not to wait for
-	// who would write.
+	// The file may be replaced before it is open. noWait keeps the opening of a pipe from waiting for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|noWait, 0)
 	if err != nil {
 		return nil, err
@@ -35,7 +33,7 @@ func OpenRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// ReadRegular reads a regular file no longer than a bound, in bytes.
+// ReadRegular reads a regular file of at most the given number of bytes.
 func ReadRegular(path string, most int64) ([]byte, error) {
 	f, err := OpenRegular(path)
 	if err != nil {
@@ -46,7 +44,7 @@ func ReadRegular(path string, most int64) ([]byte, error) {
 	if err == nil && int64(len(b)) > most {
 		err = &fs.PathError{
 			Op: "read", Path: path,
-			Err: fmt.Errorf("%w: it has more than the %d bytes that are read", ErrCorrupt, most),
+			Err: fmt.Errorf("%w: it has more than %d bytes", ErrCorrupt, most),
 		}
 	}
 	if err != nil {
@@ -55,7 +53,7 @@ func ReadRegular(path string, most int64) ([]byte, error) {
 	return b, nil
 }
 
-// regular says what is wrong with a file that is none to be read.
+// regular returns an error unless the file is regular.
 func regular(path string, info fs.FileInfo) error {
 	if info.Mode().IsRegular() {
 		return nil
@@ -66,7 +64,7 @@ func regular(path string, info fs.FileInfo) error {
 	return &fs.PathError{Op: "open", Path: path, Err: irregular(kindOf(info.Mode()))}
 }
 
-// irregular is the kind of something that is not a regular file. Where a store needs a file, it counts as damage.
+// irregular is the error for a file that is not regular, by its kind. Where a store needs a file, it counts as damage.
 type irregular string
 
 func (kind irregular) Error() string {
@@ -75,8 +73,8 @@ func (kind irregular) Error() string {
 
 func (kind irregular) Unwrap() error { return ErrCorrupt }
 
-// CheckRegular returns an error unless all files are regular and can be opened. It is for files that another library
-// opens, which would wait at a named pipe. An empty path is skipped.
+// CheckRegular returns an error unless all files are regular and can be opened. It protects libraries that open files
+// themselves from waiting at a named pipe. An empty path is skipped.
 func CheckRegular(paths ...string) error {
 	for _, path := range paths {
 		if path == "" {

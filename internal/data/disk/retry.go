@@ -5,20 +5,18 @@ import (
 	"time"
 )
 
-// Retry is how patiently something is done with a disk. A full disk is nobody's mistake
-// and somebody may make room, so that it is waited for as long as it takes. Any other
-// error may pass, too, or may not: so it is tried a number of times.
+// Retry configures how persistently a disk operation is repeated. A full disk is retried without limit, because an
+// operator may free space. Other errors may be temporary or permanent, so they are retried a limited number of times.
 type Retry struct {
-	Tries int              // before an error other than a full disk is returned; 0 and 1: it is returned at once
-	Pause time.Duration    // between two tries
-	Over  func(error) bool // reports that no try can help any more; nil: one always can
-	// Passes reports that an error is waited for as long as it takes; nil: a full disk is.
+	Tries int              // max number of attempts for errors that do not pass; 0 and 1: no retry
+	Pause time.Duration    // between attempts
+	Over  func(error) bool // reports whether no further attempt can succeed; nil: never
+	// Passes reports whether an error is retried without limit; nil: only a full disk is.
 	Passes func(error) bool
 }
 
-// Do tries until do succeeds, and returns the last error when it gives up. It tries at least
-// once, and not again once ctx has ended. What people are to be told is told by do, which
-// sees every error.
+// Do calls do until it succeeds and returns the last error when it gives up. It calls do at least once, and not again
+// after ctx has ended. do sees every error and reports it to users if necessary.
 func (r Retry) Do(ctx context.Context, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
@@ -29,7 +27,7 @@ func (r Retry) Do(ctx context.Context, do func() error) error {
 		case <-time.After(r.Pause):
 		case <-ctx.Done():
 		}
-		if ctx.Err() != nil || r.over(err) { // it may have become so meanwhile
+		if ctx.Err() != nil || r.over(err) { // over may have changed during the pause
 			return err
 		}
 	}

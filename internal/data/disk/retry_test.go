@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// TestRetry: which errors are tried again, how often, and how long that takes.
+// TestRetry checks which errors are retried, how often, and how long that takes.
 func TestRetry(t *testing.T) {
 	broken, gone := errors.New("broken"), errors.New("gone")
 	full := fmt.Errorf("write: %w", syscall.ENOSPC)
 	for name, c := range map[string]struct {
-		errs  []error // of the tries, one after the other; then they succeed
-		tries int     // that are made
+		errs  []error // of successive attempts; later ones succeed
+		tries int     // expected number of attempts
 		want  error
 	}{
 		"it succeeds":                   {nil, 1, nil},
@@ -47,7 +47,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestRetryEnds: it stops in the middle of a pause, and does not try again once it is over.
+// TestRetryEnds: Do stops during a pause, and does not retry once over reports true.
 func TestRetryEnds(t *testing.T) {
 	full := fmt.Errorf("write: %w", syscall.ENOSPC)
 	synctest.Test(t, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestRetryEnds(t *testing.T) {
 		over := func(error) bool { return time.Since(begin) >= 1500*time.Millisecond }
 		err = Retry{Pause: time.Second, Over: over}.Do(t.Context(), func() error { tried++; return full })
 		if tried != 2 || !Full(err) {
-			t.Errorf("%v after %d tries, and it was over after 1.5 s; want 2 tries", err, tried)
+			t.Errorf("%v after %d tries, although it was over after 1.5 s; want 2 tries", err, tried)
 		}
 	})
 }

@@ -7,18 +7,16 @@ import (
 	"hash/crc32"
 )
 
-// Errors of reading a durable format. The reader's message says the rest.
+// Errors of reading a durable format. The reader's message adds the details.
 var (
-	// ErrCorrupt is wrapped by every error about bytes that are not what was
-	// written: truncated, changed, or of another kind of file.
+	// ErrCorrupt is wrapped by every error about bytes that are not as written: truncated, changed, or from another
+	// kind of file.
 	ErrCorrupt = errors.New("damaged")
-	// ErrOtherVersion is wrapped when the file's format is that of a newer or
-	// an older version of Perdure.
+	// ErrOtherVersion is wrapped when a newer or older version of Perdure wrote the file's format.
 	ErrOtherVersion = errors.New("written by another version of Perdure")
 )
 
-// CheckVersion returns ErrOtherVersion unless a file has the one format version
-// that its reader knows.
+// CheckVersion returns ErrOtherVersion unless the file has the one format version that its reader supports.
 func CheckVersion(got uint64, known int) error {
 	if got == uint64(known) {
 		return nil
@@ -36,19 +34,18 @@ const crcDigits = 8
 //	PERDURE <KIND> <version> bytes <body bytes> crc32c <8 hexadecimal digits>\n
 //	<body>
 //
-// The checksum covers the line up to and with the blank before its digits, and
-// then the body.
+// The checksum covers the line up to and including the space before its digits, and then the body.
 func sealLine(kind string, version uint64, body int) []byte {
 	return fmt.Appendf(nil, "PERDURE %s %d bytes %d crc32c ", kind, version, body)
 }
 
-// Seal returns a document of the given kind (one word) and format version with
-// a first line that tells its length and checksum.
+// Seal returns a document of the given kind (one word) and format version. Its first line contains the length and the
+// checksum of the body.
 func Seal(kind string, version int, body []byte) []byte {
 	return append(SealOf(kind, version, body), body...)
 }
 
-// SealOf returns that first line alone, of a body in parts, which are to follow it.
+// SealOf returns only the first line of a sealed document, whose body consists of the given parts.
 func SealOf(kind string, version int, body ...[]byte) []byte {
 	size := 0
 	for _, part := range body {
@@ -62,8 +59,8 @@ func SealOf(kind string, version int, body ...[]byte) []byte {
 	return fmt.Appendf(line, "%0*x\n", crcDigits, sum)
 }
 
-// Unseal verifies what Seal returned and gives its body, which aliases sealed.
-// The errors are ErrCorrupt and, for any version but known, ErrOtherVersion.
+// Unseal verifies a document that Seal returned and returns its body, which aliases sealed. Its errors are ErrCorrupt
+// and, for any version but known, ErrOtherVersion.
 func Unseal(kind string, known int, sealed []byte) (body []byte, err error) {
 	line, body, found := bytes.Cut(sealed, []byte("\n"))
 	prefix := "PERDURE " + kind + " "
@@ -77,15 +74,15 @@ func Unseal(kind string, known int, sealed []byte) (body []byte, err error) {
 	if err := CheckVersion(version, known); err != nil {
 		return nil, err
 	}
-	// The line is compared with the one that its body must have, digit by digit,
-	// so that no second way of writing the same numbers is accepted.
+	// The line is compared byte by byte with the one that the body requires, so that no other notation of the same
+	// numbers is accepted.
 	want := sealLine(kind, version, len(body))
 	if !found || len(line) != len(want)+crcDigits || !bytes.HasPrefix(line, want) {
 		return nil, fmt.Errorf("%w: truncated, or its first line was changed", ErrCorrupt)
 	}
 	sum := crc32.Update(crc32.Checksum(want, castagnoli), castagnoli, body)
 	if got := fmt.Sprintf("%0*x", crcDigits, sum); got != string(line[len(want):]) {
-		return nil, fmt.Errorf("%w: checksum mismatch: it says %s, its bytes give %s", ErrCorrupt, line[len(want):],
+		return nil, fmt.Errorf("%w: checksum mismatch: recorded %s, computed %s", ErrCorrupt, line[len(want):],
 			got)
 	}
 	return body, nil

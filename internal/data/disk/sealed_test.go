@@ -40,7 +40,7 @@ func TestUnsealRefusesEveryChange(t *testing.T) {
 	refused(append(bytes.Clone(good), 0))
 }
 
-// TestUnsealOtherVersion: newer and older documents are refused in one line that says what to do.
+// TestUnsealOtherVersion: newer and older documents are rejected in one line that says what to do.
 func TestUnsealOtherVersion(t *testing.T) {
 	for version := range 4 {
 		_, err := Unseal("NOTE", 2, Seal("NOTE", version, nil))
@@ -58,7 +58,7 @@ func FuzzUnseal(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		body, err := Unseal("NOTE", 1, b)
 		if err == nil && !bytes.Equal(Seal("NOTE", 1, body), b) {
-			t.Errorf("two ways to write one document: %q", b)
+			t.Errorf("two notations of one document: %q", b)
 		}
 	})
 }

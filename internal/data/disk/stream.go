@@ -8,37 +8,35 @@ import (
 	"unsafe"
 )
 
-// streamer is a file system with a better way than Create to write one long file that
-// nobody reads before it is synced.
+// streamer is a file system with a faster way than Create to write a long file that is not read before it is synced.
 type streamer interface {
 	createStream(path string) (File, error)
 }
 
 const (
-	// streamStart is how much is collected of a file that may be a small one.
+	// streamStart is the initial buffer size, since the file may be small.
 	streamStart = 64 << 10
-	// streamPiece is how much of a long one is written at once.
+	// streamPiece is the size of one write of a long file.
 	streamPiece = 1 << 20
-	// streamAlign is what the memory and the place in the file of a piece that is written
-	// past the system's cache must be multiples of: no disk asks for more.
+	// streamAlign is the alignment of memory and file offset for writes that bypass the system's cache; no disk
+	// requires more.
 	streamAlign = 4 << 10
-	// streamKept is how many pieces of memory a process keeps for the next file.
+	// streamKept is the max number of buffers that a process keeps for the next file.
 	streamKept = 4
 )
 
-// stream is a file that is written from its beginning to its end, and then synced. While
-// one piece is written the next is filled. Pieces go past the system's cache where that
-// can be: to copy them there takes more of the processor than all else about them, and
-// memory that others need; and nothing is left to be done when the file is synced. What
-// is too short for a piece takes the usual way.
+// stream is a file that is written from start to end and then synced. It fills one piece while the previous one is
+// written. If possible, pieces bypass the system's cache. Copying into the cache takes more processor time than all
+// other work, and memory that other processes need; and with the bypass, little remains to be done when the file is
+// synced. A rest shorter than a piece is written through the cache.
 type stream struct {
 	f       *os.File
 	filling []byte
-	spare   []byte     // to be filled next; nil: not there yet
-	writing chan error // of the piece that is being written; nil: none is
-	direct  bool       // past the cache
+	spare   []byte     // filled next; nil if not allocated
+	writing chan error // result of the write in progress; nil if there is none
+	direct  bool       // writes bypass the cache
 	long    bool       // a piece has been written
-	failed  error      // for good
+	failed  error      // permanent error
 }
 
 func (s *stream) Write(p []byte) (n int, err error) {
@@ -55,7 +53,7 @@ func (s *stream) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// turn makes room: more, or, of a piece, by having it written.
+// turn makes room in the buffer: it allocates a larger one, or starts writing a full piece.
 func (s *stream) turn() error {
 	switch {
 	case s.filling == nil:
@@ -80,7 +78,7 @@ func (s *stream) turn() error {
 	return nil
 }
 
-// wait waits until no piece is being written.
+// wait waits for the write in progress.
 func (s *stream) wait() (err error) {
 	if s.writing != nil {
 		err, s.writing = <-s.writing, nil
@@ -88,7 +86,7 @@ func (s *stream) wait() (err error) {
 	return err
 }
 
-// writePiece writes a piece. A file system may say only now that it goes by its cache.
+// writePiece writes a piece. Some file systems report only at this point that they cannot bypass the cache.
 func (s *stream) writePiece(b []byte) error {
 	n, err := s.f.Write(b)
 	if s.direct && errors.Is(err, syscall.EINVAL) {
@@ -99,7 +97,7 @@ func (s *stream) writePiece(b []byte) error {
 	return wrap(err)
 }
 
-// cached goes on through the cache.
+// cached switches to writes through the cache.
 func (s *stream) cached() error {
 	if !s.direct {
 		return nil
@@ -108,7 +106,7 @@ func (s *stream) cached() error {
 	return setDirect(s.f, false)
 }
 
-// Sync ends the file.
+// Sync writes the rest and syncs the file.
 func (s *stream) Sync() error {
 	err := cmp.Or(s.failed, s.wait())
 	if err == nil {
@@ -133,8 +131,7 @@ func (s *stream) Close() error {
 	return both(err, wrap(s.f.Close()))
 }
 
-// pieces is memory for pieces that nobody uses. Memory that is new costs more than what
-// is done with it.
+// pieces holds unused buffers. Allocating new memory costs more than the work done with it.
 var pieces = make(chan []byte, streamKept)
 
 func newPiece() []byte {

@@ -5,8 +5,7 @@ import (
 	"syscall"
 )
 
-// setDirect has what is written to a file go past the system's cache, or not. Not every
-// file system can.
+// setDirect switches whether writes to a file bypass the system's cache. Not every file system supports it.
 func setDirect(f *os.File, on bool) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestStreamWritesWhatItIsGiven writes files of lengths around those at which a stream
-// does something else, in writes of all lengths, past the cache and through it.
+// TestStreamWritesWhatItIsGiven writes files whose lengths are near the thresholds of a stream, in writes of various
+// lengths, bypassing the cache and through it.
 func TestStreamWritesWhatItIsGiven(t *testing.T) {
 	content := make([]byte, 4*streamPiece)
 	random := rand.NewChaCha8([32]byte{1})
@@ -42,13 +42,13 @@ func TestStreamWritesWhatItIsGiven(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b, err := os.ReadFile(name); err != nil || !bytes.Equal(b, content[:length]) {
-			t.Fatalf("%d bytes are read, %v; %d were written", len(b), err, length)
+			t.Fatalf("read %d bytes, %v; wrote %d", len(b), err, length)
 		}
 	})
 }
 
-// TestStreamGoesOnThroughTheCache takes a file system that says only of a write that it
-// cannot go past its cache: here one from a place that does not suit the disk.
+// TestStreamGoesOnThroughTheCache uses a file system that reports only at a write that it cannot bypass its cache; here
+// the file offset is unaligned.
 func TestStreamGoesOnThroughTheCache(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a")
 	f, err := os.Create(name)
@@ -64,15 +64,15 @@ func TestStreamGoesOnThroughTheCache(t *testing.T) {
 	must(t, s.Close())
 	b, err := os.ReadFile(name)
 	if err != nil || string(b) != "odd"+string(content) {
-		t.Errorf("%d bytes are read, %v; want %d", len(b), err, 3+len(content))
+		t.Errorf("read %d bytes, %v; want %d", len(b), err, 3+len(content))
 	}
 }
 
-// TestStreamKeepsItsError fails a piece that is written while others are filled.
+// TestStreamKeepsItsError makes the write of a piece fail while others are filled.
 func TestStreamKeepsItsError(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a")
 	must(t, os.WriteFile(name, nil, 0o666))
-	f, err := os.Open(name) // to read only
+	f, err := os.Open(name) // read-only
 	must(t, err)
 	s := &stream{f: f}
 	_, first := s.Write(make([]byte, 3*streamPiece))
@@ -85,7 +85,7 @@ func TestStreamKeepsItsError(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestPiecesAreUsedAgain writes a long file, and another in the memory of the first.
+// TestPiecesAreUsedAgain writes a long file, and then another one in the memory of the first.
 func TestPiecesAreUsedAgain(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a")
 	content := make([]byte, 3*streamPiece)
@@ -103,13 +103,13 @@ func TestPiecesAreUsedAgain(t *testing.T) {
 		pieces <- p
 	}
 	if len(had) < 2 || len(had) > streamKept {
-		t.Fatalf("%d pieces are kept", len(had))
+		t.Fatalf("kept %d pieces", len(had))
 	}
 	write()
 	for range len(pieces) {
 		p := <-pieces
 		if !had[unsafe.SliceData(p)] {
-			t.Error("a piece is new")
+			t.Error("a piece was newly allocated")
 		}
 		pieces <- p
 	}

@@ -13,20 +13,18 @@ import (
 	"syscall"
 )
 
-// temporaries counts the temporary names of this process, so that two writers
-// of one path never share one.
+// temporaries counts the temporary names of this process, so that two writers of one path never share one.
 var temporaries atomic.Uint64
 
 var temporaryName = regexp.MustCompile(`^\.(.+)\.[0-9]+-[0-9]+\.tmp$`)
 
-// Full reports whether an error says that there was no room on a disk: it may be tried
-// again once somebody has made some.
+// Full reports whether an error means that the disk is full. A retry may succeed once space has been freed.
 func Full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// TemporaryOf returns the name of the file that a temporary file of WriteFile
-// was to become. It is false for any other name.
+// TemporaryOf returns the name of the file that a temporary file of WriteFile would become. ok is false for any other
+// name.
 func TemporaryOf(name string) (final string, ok bool) {
 	m := temporaryName.FindStringSubmatch(name)
 	if m == nil {
@@ -35,14 +33,12 @@ func TemporaryOf(name string) (final string, ok bool) {
 	return m[1], true
 }
 
-// WriteFile makes or replaces the file at path by what write writes, whole or
-// not at all, whenever the machine stops: it writes a temporary file in the
-// same folder, syncs and closes it, renames it, and syncs the folder. The
-// writer is buffered.
+// WriteFile atomically creates or replaces the file at path with the bytes that write writes, whenever the machine
+// stops. It writes a temporary file in the same directory, syncs and closes it, renames it, and syncs the directory.
+// The writer is buffered.
 //
-// On an error path holds its old content, and no temporary file is left by a
-// process that lives; only when the last sync failed may path hold the new
-// content already, whole but perhaps not durable.
+// After an error, path has its old content and the temporary file is removed, unless the process dies. Only if the last
+// sync failed may path have the new content: complete, but perhaps not durable.
 func WriteFile(fsys FS, filePath string, write func(io.Writer) error) error {
 	dir, tmp := temporary(filePath)
 	if err := writeSynced(fsys, tmp, write); err != nil {
@@ -54,8 +50,8 @@ func WriteFile(fsys FS, filePath string, write func(io.Writer) error) error {
 	return fsys.SyncDir(dir)
 }
 
-// WriteNewFile is WriteFile for a path at which nothing may be yet: else it is fs.ErrExist, and what is
-// there stays. Of several writers one succeeds; where the file system knows no links, as FAT's, several may.
+// WriteNewFile is WriteFile for a path that must not exist: otherwise it returns fs.ErrExist and changes nothing. Of
+// several concurrent writers one succeeds. On file systems without links, such as FAT, several may succeed.
 func WriteNewFile(fsys FS, filePath string, write func(io.Writer) error) error {
 	dir, tmp := temporary(filePath)
 	err := writeSynced(fsys, tmp, write)
@@ -81,7 +77,7 @@ func renameNew(fsys FS, tmp, filePath string) error {
 	return fsys.Rename(tmp, filePath)
 }
 
-// temporary returns the folder of a path, and a name in it that no other writer has.
+// temporary returns the directory of a path and a name in it that no other writer uses.
 func temporary(filePath string) (dir, tmp string) {
 	dir, name := path.Split(filePath)
 	if dir == "" {
@@ -102,7 +98,7 @@ func writeSynced(fsys FS, filePath string, write func(io.Writer) error) error {
 	return both(err, f.Close())
 }
 
-// createBuffered creates a file that nobody reads before it is synced.
+// createBuffered creates a file that is not read before it is synced.
 func createBuffered(fsys FS, path string) (File, error) {
 	if s, ok := fsys.(streamer); ok {
 		return s.createStream(path)
@@ -114,7 +110,7 @@ func createBuffered(fsys FS, path string) (File, error) {
 	return &buffered{bufio.NewWriterSize(f, streamStart), f}, nil
 }
 
-// buffered is a file that is written in larger pieces.
+// buffered is a file with a write buffer.
 type buffered struct {
 	*bufio.Writer
 	f File
@@ -129,7 +125,7 @@ func (b *buffered) Sync() error {
 
 func (b *buffered) Close() error { return b.f.Close() }
 
-// both returns what went wrong, in one line.
+// both joins two errors in one line.
 func both(err, then error) error {
 	switch {
 	case then == nil:
@@ -140,7 +136,7 @@ func both(err, then error) error {
 	return fmt.Errorf("%w; then %w", err, then)
 }
 
-// size seeks to the end where the file can, and else reads it all.
+// size seeks to the end if the reader can seek, and otherwise reads it all.
 func size(r io.Reader) (int64, error) {
 	if s, ok := r.(io.Seeker); ok {
 		return s.Seek(0, io.SeekEnd)
@@ -148,8 +144,7 @@ func size(r io.Reader) (int64, error) {
 	return io.Copy(io.Discard, r)
 }
 
-// Size returns the size of the file at path in bytes; a missing file gives
-// fs.ErrNotExist.
+// Size returns the size of the file at path in bytes. A missing file is fs.ErrNotExist.
 func Size(fsys FS, filePath string) (int64, error) {
 	f, err := fsys.Open(filePath)
 	if err != nil {

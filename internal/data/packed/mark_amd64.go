@@ -2,10 +2,10 @@ package packed
 
 import "golang.org/x/sys/cpu"
 
-// vectors says that this machine has AVX2 and that its operating system saves the registers.
+// vectors reports whether this machine has AVX2 and its operating system saves the registers.
 var vectors = cpu.X86.HasAVX2
 
-// mark sets the bits of whole words: of 64 values each.
+// mark sets the bits of complete words, of 64 values each.
 func mark(dst []uint64, values []float32) {
 	if vectors {
 		markAVX2(dst, values)

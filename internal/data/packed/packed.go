@@ -1,15 +1,14 @@
-// Package packed encodes float32 values without the zeros among them. Rows of counts, and what a clock does to
-// them, are mostly zeros: packed they take a fraction of the bytes, and come out with the same bits.
+// Package packed encodes float32 values without the zeros among them. Rows of counts, and their changes in one clock,
+// are mostly zeros: packed they take a fraction of the bytes, and unpacking restores the same bits.
 //
-// Packed, n values are:
+// The encoding of n values is:
 //
 //	0      8·w   w = ⌈n/64⌉ words: bit i%64 of word i/64 says that value i is given; bits from n on are 0
-//	8·w    4·k   the k values that are given, in order: float32
+//	8·w    4·k   the k given values, in order: float32
 //
-// Left out is only what is +0, all of whose bits are 0: −0 and each NaN come out as they went in. A value that is
-// given may be +0 as well.
+// Only +0, whose bits are all 0, is omitted: −0 and each NaN keep their bits. A given value may also be +0.
 //
-// It is a codec only: no I/O, no state, safe for concurrent use.
+// The package is only a codec: it does no I/O, has no state and is safe for concurrent use.
 package packed
 
 import (
@@ -20,22 +19,22 @@ import (
 	"math/bits"
 )
 
-// ErrPacked means that bytes are not that many values, packed.
+// ErrPacked means that bytes are not the encoding of that many values.
 var ErrPacked = errors.New("packed values are malformed")
 
 const (
-	// Least is how many values are packed at least: of fewer the heads of messages are most.
+	// Least is the min number of values to pack: with fewer, the headers of messages dominate.
 	Least = 1 << 10
 
 	wordBits  = 64
-	lookAt    = 8  // places that Pays looks at
-	lookWidth = 16 // values at each: as many as a line of the processor's cache has
+	lookAt    = 8  // positions that Pays samples
+	lookWidth = 16 // values per sample: one cache line
 )
 
-// Words returns how many words say which of n values are given.
+// Words returns the number of words of the bit mask for n values.
 func Words(n int) int { return n/wordBits + (n%wordBits+wordBits-1)/wordBits }
 
-// Bits sets dst, of as many words as values need, to which of them are not +0.
+// Bits sets the bits of dst for those values that are not +0. dst has as many words as values need.
 func Bits(dst []uint64, values []float32) {
 	n := len(values) / wordBits
 	mark(dst[:n], values[:n*wordBits])
@@ -44,7 +43,7 @@ func Bits(dst []uint64, values []float32) {
 	}
 }
 
-// markPlain returns which of at most 64 values are not +0.
+// markPlain returns the mask of those of at most 64 values that are not +0.
 func markPlain(values []float32) (word uint64) {
 	for i, v := range values {
 		b := math.Float32bits(v)
@@ -53,8 +52,8 @@ func markPlain(values []float32) (word uint64) {
 	return word
 }
 
-// Pays reports whether values are worth packing, by a look at some of them from all over: it takes as long for any
-// number of values, so that those that are not worth it are hardly held up.
+// Pays reports whether values are worth packing, by sampling them at several positions. Its cost does not depend on the
+// number of values, so that it hardly delays values that are not worth packing.
 func Pays(values []float32) bool {
 	if len(values) < Least {
 		return false
@@ -62,7 +61,7 @@ func Pays(values []float32) bool {
 	given := 0
 	at, room := uint64(0), uint64(len(values)-lookWidth+1)
 	for range lookAt {
-		at += 0x9e3779b97f4a7c15 // apart whatever the rows' length is, and the same for all
+		at += 0x9e3779b97f4a7c15 // spread for any row length, and the same for all
 		from := int((at >> 32) * room >> 32)
 		for _, v := range values[from : from+lookWidth] {
 			b := math.Float32bits(v)
@@ -72,13 +71,13 @@ func Pays(values []float32) bool {
 	return given <= lookAt*lookWidth/4
 }
 
-// Append appends values, packed, to dst, and reports whether it has: not if they would take more than half of what
-// they take as they are.
+// Append appends the packed values to dst. It reports false and appends nothing if they would take more than half of
+// their unpacked size.
 func Append(dst []byte, values []float32) (packed []byte, ok bool) {
 	words := Words(len(values))
 	start := len(dst)
 	packed = grow(dst, 8*words)
-	var marks [64]uint64 // of values that are near enough to be in the processor's cache when they are copied
+	var marks [64]uint64 // few enough that their values are still in the processor's cache when they are copied
 	given := 0
 	for at := 0; at < words; at += len(marks) {
 		n := min(len(marks), words-at)
@@ -95,7 +94,7 @@ func Append(dst []byte, values []float32) (packed []byte, ok bool) {
 	return packed, true
 }
 
-// grow makes dst n bytes longer, which are to be written.
+// grow extends dst by n bytes, which the caller must write.
 func grow(dst []byte, n int) []byte {
 	if cap(dst)-len(dst) >= n {
 		return dst[:len(dst)+n]
@@ -103,7 +102,7 @@ func grow(dst []byte, n int) []byte {
 	return append(dst, make([]byte, n)...)
 }
 
-// copyGiven appends those of the values that are marked.
+// copyGiven appends the marked values.
 func copyGiven(dst []byte, marks []uint64, values []float32) []byte {
 	given := 0
 	for _, word := range marks {
@@ -122,8 +121,8 @@ func copyGiven(dst []byte, marks []uint64, values []float32) []byte {
 	return dst
 }
 
-// Cut returns the n values, packed, that src begins with, those of them that are given, and what follows them. It takes
-// no memory, whatever src says.
+// Cut splits src into the encoding of n values, the given ones among them, and the rest. It does not allocate, whatever
+// src contains.
 func Cut(src []byte, n int) (values, given, rest []byte, err error) {
 	words := Words(n)
 	if n < 0 || len(src)/8 < words {
@@ -138,13 +137,13 @@ func Cut(src []byte, n int) (values, given, rest []byte, err error) {
 	}
 	end := 8*words + 4*k
 	if len(src) < end {
-		return nil, nil, nil, fmt.Errorf("%w: %d given values announced, %d bytes there", ErrPacked, k,
+		return nil, nil, nil, fmt.Errorf("%w: %d given values announced, but only %d bytes present", ErrPacked, k,
 			len(src)-8*words)
 	}
 	return src[:end:end], src[8*words : end : end], src[end:], nil
 }
 
-// Place returns which of the values the k-th given one is, of those that Cut has returned.
+// Place returns the index of the k-th given value in the values that Cut has returned.
 func Place(values []byte, k int) int {
 	for at := 0; ; at += 8 {
 		word := binary.LittleEndian.Uint64(values[at:])
@@ -159,7 +158,7 @@ func Place(values []byte, k int) int {
 	}
 }
 
-// Expand sets dst to the values that Cut has returned for as many as dst has.
+// Expand unpacks values that Cut has returned into dst, whose length must be their number.
 func Expand(dst []float32, values []byte) {
 	words := Words(len(dst))
 	given := values[8*words:]

@@ -10,12 +10,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// odd are values that look like 0, or like no number, and are to come out with their bits.
+// odd are values that resemble 0 or are NaN; their bits must be preserved.
 var odd = []uint32{
 	0, 1 << 31, 1, 1<<31 | 1, 0x7f800000, 0xff800000, 0x7fc00000, 0x7fa00001, 0xffc12345, math.Float32bits(1),
 }
 
-// draw returns n values of which about one in some is not +0.
+// draw returns n values, about one in some of which is not +0.
 func draw(t *rapid.T, n int) []float32 {
 	one := rapid.IntRange(1, 200).Draw(t, "one in")
 	state := rapid.Uint64().Draw(t, "seed")
@@ -36,8 +36,8 @@ func bitsOf(values []float32) (all []uint32) {
 	return all
 }
 
-// What is packed comes out with the same bits, behind whatever it was appended to and before whatever follows, and
-// takes at most half. What would take more is not packed.
+// TestRoundTrip: packed values keep their bits, whatever precedes or follows them, and take at most half the size.
+// Values that would take more are not packed.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := draw(t, rapid.IntRange(0, 5000).Draw(t, "n"))
@@ -56,7 +56,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		if !ok {
 			if len(all) != len(before) {
-				t.Fatalf("%d bytes were left behind", len(all)-len(before))
+				t.Fatalf("%d bytes remain", len(all)-len(before))
 			}
 			return
 		}
@@ -67,7 +67,7 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil || len(rest) != 3 || len(some) != 4*given {
 			t.Fatalf("%d given of %d, %d bytes left: %v", len(some)/4, len(values), len(rest), err)
 		}
-		got := slices.Repeat([]float32{9}, len(values)) // whatever the memory has had
+		got := slices.Repeat([]float32{9}, len(values)) // previous contents of the memory
 		Expand(got, src)
 		if !slices.Equal(bitsOf(got), bitsOf(values)) {
 			t.Fatalf("%x came out as %x", bitsOf(values), bitsOf(got))
@@ -85,7 +85,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// The vectors mark what the plain loop marks.
+// TestBits: the vector loop marks the same values as the plain loop.
 func TestBits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := draw(t, rapid.IntRange(0, 700).Draw(t, "n"))
@@ -99,8 +99,8 @@ func TestBits(t *testing.T) {
 	})
 }
 
-// Few values are never worth it, nor are those that are mostly given, wherever these are; those with a few in a hundred
-// are, also where those that are given lie together.
+// TestPays: few values are never worth packing, and neither are mostly given ones, wherever the zeros are. Values with
+// a few given in a hundred are, even if these are adjacent.
 func TestPays(t *testing.T) {
 	for n := Least; n < 1<<18; n = n*5/4 + 1 {
 		some := make([]float32, n)
@@ -119,7 +119,7 @@ func TestPays(t *testing.T) {
 	}
 }
 
-// Whoever reads packed values takes no others for them, and no memory for them.
+// TestMalformed: malformed encodings are rejected without allocation.
 func TestMalformed(t *testing.T) {
 	word := func(w uint64, rest ...byte) []byte { return append(binary.LittleEndian.AppendUint64(nil, w), rest...) }
 	for what, c := range map[string]struct {
@@ -140,7 +140,7 @@ func TestMalformed(t *testing.T) {
 	}
 	src := word(1, 1, 2, 3, 4)
 	if allocs := testing.AllocsPerRun(100, func() { _, _, _, _ = Cut(src, 64) }); allocs > 0 {
-		t.Errorf("cutting takes memory %v times", allocs)
+		t.Errorf("Cut allocates %v times", allocs)
 	}
 }
 
@@ -169,7 +169,7 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-// fill makes one value in some 1.
+// fill sets the first of every group of values to 1.
 func fill(values []float32, every int) []float32 {
 	clear(values)
 	for i := 0; every > 0 && i < len(values); i += every {

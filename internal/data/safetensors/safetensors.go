@@ -1,9 +1,8 @@
-// Package safetensors writes and reads models in the public safetensors format,
-// which PyTorch and others load, and computes a model's hash.
+// Package safetensors reads and writes models in the public safetensors format, which PyTorch and other frameworks
+// load, and computes a model's hash.
 //
-// Two types of values are supported: float32, which tables are made of, and
-// int64, for the row ids of sparse tables ([Sparse]). What Read returns is complete
-// and consistent, or there is an error. All functions may be called concurrently.
+// Two types of values are supported: float32 for tables, and int64 for the row ids of sparse tables ([Sparse]). Read
+// returns either a complete and consistent model or an error. All functions may be called concurrently.
 package safetensors
 
 import (
@@ -31,16 +30,15 @@ import (
 // safetensors file of float32 and int64 tensors.
 var ErrMalformed = errors.New("safetensors: malformed file")
 
-// Tensor is a named array, its last dimension varying fastest: of float32, or,
-// where Ints is not nil, of int64.
+// Tensor is a named array whose last dimension varies fastest. Its values are float32 or, if Ints is not nil, int64.
 type Tensor struct {
 	Name  string
 	Shape []int64 // empty: a single value
 	Data  []float32
-	Ints  []int64 // nil: Data has the values
+	Ints  []int64 // if nil, Data has the values
 }
 
-// dtype returns the type of the tensor's values and how many it holds.
+// dtype returns the type of the tensor's values and their number.
 func (t Tensor) dtype() (name string, values int) {
 	if t.Ints != nil {
 		return int64Type, len(t.Ints)
@@ -54,14 +52,14 @@ func (t Tensor) dtype() (name string, values int) {
 //	8      n     header: JSON, then blanks; keys "__metadata__", then the tensors
 //	8+n    …     the tensors' values, in the order of the header, without gaps
 //
-// Tensors of int64 come before those of float32: all are then at multiples of
-// their values' bytes, which PyTorch demands of int64.
+// Tensors of int64 precede those of float32, so that all are aligned to the size of their values, which PyTorch
+// requires for int64.
 const (
 	lengthBytes = 8
 	metadataKey = "__metadata__"
 	float32Type = "F32"
 	int64Type   = "I64"
-	// maxHeader is the bound of the format's own reference implementation.
+	// maxHeader is the limit of the format's reference implementation.
 	maxHeader  = 100_000_000
 	chunkBytes = 64 << 10
 )
@@ -69,10 +67,10 @@ const (
 type entry struct {
 	Dtype   string   `json:"dtype"`
 	Shape   []int64  `json:"shape"`
-	Offsets [2]int64 `json:"data_offsets"` // begin and end, from the header's end
+	Offsets [2]int64 `json:"data_offsets"` // start and end, relative to the end of the header
 }
 
-// width returns the bytes of a value of a type; 0: not supported.
+// width returns the size of a value of a type; 0 if it is not supported.
 func width(dtype string) int64 {
 	switch dtype {
 	case float32Type:
@@ -83,8 +81,8 @@ func width(dtype string) int64 {
 	return 0
 }
 
-// elements returns how many values a shape has; ok is false if it has a negative
-// dimension or its bytes do not fit an int64.
+// elements returns the number of values of a shape. ok is false if it has a negative dimension or if its size in bytes
+// overflows an int64.
 func elements(shape []int64) (n int64, ok bool) {
 	n = 1
 	for _, d := range shape {
@@ -96,8 +94,8 @@ func elements(shape []int64) (n int64, ok bool) {
 	return n, true
 }
 
-// Write writes tensors, those of int64 first and else in their order, and the
-// metadata (nil: none). It streams.
+// Write writes tensors, those of int64 first and otherwise in the given order, and the metadata, which may be nil. It
+// streams.
 func Write(w io.Writer, tensors []Tensor, meta map[string]string) error {
 	tensors = slices.Clone(tensors)
 	slices.SortStableFunc(tensors, func(a, b Tensor) int {
@@ -153,7 +151,7 @@ func encodeHeader(tensors []Tensor, meta map[string]string) ([]byte, error) {
 		dtype, values := t.dtype()
 		switch {
 		case !utf8.ValidString(t.Name) || seen[t.Name]:
-			return nil, fmt.Errorf("safetensors: tensor name %q is taken or not UTF-8", t.Name)
+			return nil, fmt.Errorf("safetensors: tensor name %q is a duplicate or not UTF-8", t.Name)
 		case t.Data != nil && t.Ints != nil:
 			return nil, fmt.Errorf("safetensors: tensor %s: values of two types", t.Name)
 		case !ok || n != int64(values):
@@ -172,13 +170,14 @@ func encodeHeader(tensors []Tensor, meta map[string]string) ([]byte, error) {
 		b = append(b, ' ')
 	}
 	if len(b)-lengthBytes > maxHeader {
-		return nil, fmt.Errorf("safetensors: a header of %d bytes; at most %d are allowed", len(b), maxHeader)
+		return nil, fmt.Errorf("safetensors: header of %d bytes is too large; at most %d are allowed", len(b),
+			maxHeader)
 	}
 	binary.LittleEndian.PutUint64(b, uint64(len(b)-lengthBytes))
 	return b, nil
 }
 
-// writeValues writes little-endian values, on machines of either order.
+// writeValues writes values in little-endian order on any machine.
 func writeValues(w io.Writer, t Tensor) error {
 	var buf [chunkBytes]byte
 	le := binary.LittleEndian
@@ -208,8 +207,8 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
 
-// Read reads a file of the given size, and returns its tensors in the order of
-// their values. It makes nothing larger than the file.
+// Read reads a file of the given size and returns its tensors in the order of their values. It allocates no more memory
+// than the file has bytes.
 func Read(r io.ReaderAt, size int64) ([]Tensor, map[string]string, error) {
 	header, err := readHeader(r, size)
 	if err != nil {
@@ -231,7 +230,7 @@ func Read(r io.ReaderAt, size int64) ([]Tensor, map[string]string, error) {
 	return tensors, meta, nil
 }
 
-// ReadNames reads the names of a file's tensors, and no values.
+// ReadNames reads only the names of a file's tensors.
 func ReadNames(r io.ReaderAt, size int64) ([]string, error) {
 	header, err := readHeader(r, size)
 	if err != nil {
@@ -255,15 +254,14 @@ func readHeader(r io.ReaderAt, size int64) ([]byte, error) {
 	}
 	n := binary.LittleEndian.Uint64(length[:])
 	if n > maxHeader || int64(n) > size-lengthBytes {
-		return nil, malformed("a header of %d bytes in a file of %d", n, size)
+		return nil, malformed("header of %d bytes in a file of %d bytes", n, size)
 	}
 	header := make([]byte, n)
 	return header, readAt(r, header, lengthBytes, size)
 }
 
-// decodeHeader returns the tensors, without data, and their entries, both
-// in the order of the values. It goes through the JSON by hand because a map
-// would let a name that is there twice pass.
+// decodeHeader returns the tensors, without data, and their entries, both in the order of the values. It parses the
+// JSON token by token because a map would hide duplicate names.
 func decodeHeader(header []byte) (tensors []Tensor, entries []entry, meta map[string]string, err error) {
 	bad := func(err error) ([]Tensor, []entry, map[string]string, error) {
 		return nil, nil, nil, malformed("header: %v", err)
@@ -283,9 +281,9 @@ func decodeHeader(header []byte) (tensors []Tensor, entries []entry, meta map[st
 		if err != nil {
 			return bad(err)
 		}
-		name, _ := token.(string) // a key: the decoder allows nothing else
+		name, _ := token.(string) // a key; the decoder allows nothing else
 		if seen[name] {
-			return bad(fmt.Errorf("%q is there twice", name))
+			return bad(fmt.Errorf("%q occurs twice", name))
 		}
 		seen[name] = true
 		e := named{name: name}
@@ -303,7 +301,7 @@ func decodeHeader(header []byte) (tensors []Tensor, entries []entry, meta map[st
 		return bad(err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return bad(errors.New("something follows the JSON object"))
+		return bad(errors.New("extra data follows the JSON object"))
 	}
 	slices.SortStableFunc(all, func(a, b named) int {
 		return cmp.Or(cmp.Compare(a.Offsets[0], b.Offsets[0]), cmp.Compare(a.Offsets[1], b.Offsets[1]))
@@ -315,25 +313,25 @@ func decodeHeader(header []byte) (tensors []Tensor, entries []entry, meta map[st
 	return tensors, entries, meta, nil
 }
 
-// checkOffsets checks that the tensors cover all of the bytes once.
+// checkOffsets checks that the tensors cover every byte exactly once.
 func checkOffsets(tensors []Tensor, entries []entry, bytes int64) error {
 	var end int64
 	for i, e := range entries {
 		n, ok := elements(e.Shape)
 		switch name := tensors[i].Name; {
 		case width(e.Dtype) == 0:
-			return malformed("tensor %q is of type %q; only %s and %s are supported", name, e.Dtype, float32Type,
+			return malformed("tensor %q has type %q; only %s and %s are supported", name, e.Dtype, float32Type,
 				int64Type)
 		case !ok || e.Offsets[1]-e.Offsets[0] != width(e.Dtype)*n:
 			return malformed("tensor %q: %d bytes for shape %v", name, e.Offsets[1]-e.Offsets[0], e.Shape)
 		case e.Offsets[0] != end || e.Offsets[1] > bytes:
-			return malformed("tensor %q is at bytes %d to %d of %d, where %d was expected", name, e.Offsets[0],
+			return malformed("tensor %q is at bytes %d to %d of %d, but must start at byte %d", name, e.Offsets[0],
 				e.Offsets[1], bytes, end)
 		}
 		end = e.Offsets[1]
 	}
 	if end != bytes {
-		return malformed("%d bytes of values, the header describes %d", bytes, end)
+		return malformed("%d bytes of values, but the header describes %d", bytes, end)
 	}
 	return nil
 }
@@ -352,7 +350,7 @@ func readAt(r io.ReaderAt, b []byte, at, size int64) error {
 	return fmt.Errorf("safetensors: read: %w", err)
 }
 
-// readValues fills in a tensor's values, whose offsets are known to be sound.
+// readValues reads a tensor's values. Its offsets must have been checked.
 func readValues(r io.ReaderAt, t *Tensor, e entry, base, size int64) error {
 	bytes := e.Offsets[1] - e.Offsets[0]
 	if e.Dtype == int64Type {
@@ -380,18 +378,19 @@ func readValues(r io.ReaderAt, t *Tensor, e entry, base, size int64) error {
 	return nil
 }
 
-// Hash returns a model's hash: SHA-256, in hexadecimal, over the tensors in
-// ascending order of their names' bytes, and nothing else. Of each tensor it
-// takes, little-endian:
+// Hash returns a model's hash: SHA-256, in hexadecimal, over the tensors in ascending order of their names' bytes, and
+// nothing else. For each tensor it covers, little-endian:
 //
 //	4      name bytes n
 //	n      name
-//	4      rank k; of int64 tensors 2³¹ + k
+//
+// 4 rank k; for int64 tensors 2³¹ + k
+//
 //	8·k    dimensions
 //	…      values
 //
-// Two models have one hash if and only if names, types, shapes and all bits of
-// all values are the same, whatever the tensors' order.
+// Two models have the same hash if and only if names, types, shapes and all bits of all values are the same, regardless
+// of the tensors' order.
 func Hash(tensors []Tensor) string {
 	sorted := slices.Clone(tensors)
 	slices.SortStableFunc(sorted, func(a, b Tensor) int { return cmp.Compare(a.Name, b.Name) })
@@ -413,21 +412,21 @@ func Hash(tensors []Tensor) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Origin is where a model comes from.
+// Origin describes the origin of a model.
 type Origin struct {
 	Job     *perdure.JobSpec
 	Clock   perdure.Clock
-	Version string // of Perdure; "": not known
-	Data    string // the data set's name, or its path, of which the last part is told; "": not known
+	Version string // of Perdure; "" if unknown
+	Data    string // the data set's name or path (only the last element is recorded); "" if unknown
 
-	Constants map[string]string // that predictions need beside the tables; nil: none
+	Constants map[string]string // needed by predictions in addition to the tables; may be nil
 }
 
-// The names of sealed settings that have a key of their own in a model's metadata.
+// The sealed settings that have their own key in a model's metadata.
 var sealedKeys = map[string]string{"data.digest": "data", "rule": "params.Rule.kind", "rate": "params.Rule.rate"}
 
-// Metadata returns what a model's file says of it: where it comes from, the settings that made it, and what its
-// predictions need.
+// Metadata returns the metadata of a model's file: its origin, the settings that produced it, and the constants that
+// its predictions need.
 func Metadata(o Origin) map[string]string {
 	meta := map[string]string{
 		"format": "pt", "clock": fmt.Sprint(o.Clock), "workload": o.Job.Workload, "seed": fmt.Sprint(o.Job.Seed),
@@ -436,7 +435,7 @@ func Metadata(o Origin) map[string]string {
 		meta["perdure"] = o.Version
 	}
 	if o.Data != "" {
-		meta["data"] = filepath.Base(o.Data) // where it lay is nobody else's concern
+		meta["data"] = filepath.Base(o.Data) // the directory is private
 	}
 	for name, value := range o.Job.Seal.Settings {
 		meta["setting."+name] = value
@@ -445,7 +444,7 @@ func Metadata(o Origin) map[string]string {
 		if value := o.Job.Seal.Settings[name]; value != "" {
 			var text string
 			if json.Unmarshal([]byte(value), &text) != nil {
-				text = value // a number
+				text = value // not a string but a number
 			}
 			meta[key] = text
 		}
@@ -457,8 +456,8 @@ func Metadata(o Origin) map[string]string {
 	return meta
 }
 
-// tablesRule is the rule that all tables have; "": they have several, or add what workers have computed by the rule of
-// the settings.
+// tablesRule returns the rule of all tables. It is "" if they have several rules, or if they add changes that workers
+// computed by the rule of the settings.
 func tablesRule(sealed map[string]string) (rule string) {
 	for name, value := range sealed {
 		if !strings.HasPrefix(name, "tables.") || !strings.HasSuffix(name, ".rule.kind") {

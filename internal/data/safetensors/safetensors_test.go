@@ -56,10 +56,10 @@ func TestGolden(t *testing.T) {
 	want, err := os.ReadFile(golden)
 	must(t, err)
 	if !bytes.Equal(got, want) {
-		t.Error("the bytes are not the golden ones")
+		t.Error("the bytes differ from the golden file")
 	}
 	if n := binary.LittleEndian.Uint64(got); n%8 != 0 || got[8] != '{' {
-		t.Errorf("a header of %d bytes that begins with %q", n, got[8])
+		t.Errorf("a header of %d bytes that starts with %q", n, got[8])
 	}
 	tensors, gotMeta, err := read(got)
 	if err != nil || !reflect.DeepEqual(tensors, testTensors()) || !reflect.DeepEqual(gotMeta, meta) {
@@ -140,7 +140,7 @@ func file(header string, values int) []byte {
 func TestReadRefuses(t *testing.T) {
 	const a = `"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}`
 	if _, _, err := read(file("{"+a+"}", 4)); err != nil {
-		t.Fatalf("the sound one: %v", err)
+		t.Fatalf("the valid file: %v", err)
 	}
 	for what, b := range map[string][]byte{
 		"an empty file":     {},
@@ -178,7 +178,7 @@ func TestReadRefuses(t *testing.T) {
 }
 
 func TestHash(t *testing.T) {
-	// Computed from the documented bytes with another implementation.
+	// Computed by another implementation from the documented bytes.
 	const want = "f1d381e6947cc3851e8340fe5ae85b6f9253d1288131de55d62a5414d2f673fe"
 	tensors := testTensors()
 	if got := Hash(tensors); got != want {
@@ -186,19 +186,19 @@ func TestHash(t *testing.T) {
 	}
 	tensors[0], tensors[2] = tensors[2], tensors[0]
 	if Hash(tensors) != want {
-		t.Error("the order of the tensors counts")
+		t.Error("the order of the tensors changes the hash")
 	}
 	for what, change := range map[string]func(t []Tensor){
 		"name":      func(t []Tensor) { t[0].Name = "v" },
 		"shape":     func(t []Tensor) { t[0].Shape = []int64{3, 2} },
 		"value":     func(t []Tensor) { t[0].Data[5] = 0 },
-		"type":      func(t []Tensor) { t[2].Data, t[2].Ints = nil, []int64{} }, // not one byte of values
+		"type":      func(t []Tensor) { t[2].Data, t[2].Ints = nil, []int64{} }, // no values at all
 		"zero sign": func(t []Tensor) { t[1].Data[1] = float32(math.Copysign(0, -1)) },
 	} {
 		tensors := testTensors()
 		change(tensors)
 		if Hash(tensors) == want {
-			t.Errorf("the %s does not count", what)
+			t.Errorf("the %s does not change the hash", what)
 		}
 	}
 }
@@ -210,13 +210,13 @@ func FuzzRead(f *testing.F) {
 		tensors, meta, err := read(b)
 		if err != nil {
 			if !errors.Is(err, ErrMalformed) {
-				t.Fatalf("an error of no kind: %v", err)
+				t.Fatalf("error is not ErrMalformed: %v", err)
 			}
 			return
 		}
 		again, _, err := read(encoded(t, tensors, meta))
 		if err != nil || Hash(again) != Hash(tensors) {
-			t.Fatalf("what was read cannot be written: %v", err)
+			t.Fatalf("a model that was read cannot be written: %v", err)
 		}
 	})
 }
@@ -229,7 +229,7 @@ func ExampleWrite() {
 	// Output: [{w [2] [1 2] []}] <nil> <nil>
 }
 
-// TestMetadataRule: the rule is that of the tables, or, where these only add, that by which workers take steps.
+// TestMetadataRule: the rule is that of the tables or, if these only add, that of the workers' steps.
 func TestMetadataRule(t *testing.T) {
 	for want, tables := range map[string][]string{
 		"set": {"set", "set"}, "sgd": {"add", "add"}, "adam": {"set", "add"},
@@ -244,7 +244,7 @@ func TestMetadataRule(t *testing.T) {
 		job := &perdure.JobSpec{Seal: perdure.Seal{Settings: settings}}
 		meta := Metadata(Origin{Job: job, Data: "/home/of/somebody/ratings.csv"})
 		if meta["rule"] != want || meta["data"] != "ratings.csv" {
-			t.Errorf("of tables by %q: rule %q, data %q", tables, meta["rule"], meta["data"])
+			t.Errorf("tables with rule %q: rule %q, data %q", tables, meta["rule"], meta["data"])
 		}
 	}
 }

@@ -8,22 +8,18 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// IDsSuffix follows a sparse table's name in the name of the tensor of its row
-// ids.
+// IDsSuffix is appended to a sparse table's name to form the name of the tensor of its row ids.
 const IDsSuffix = "/ids"
 
-// Sparse returns the two tensors of a sparse table of n rows: `name`, float32 of
-// shape [n, dim], and `name/ids`, int64 of shape [n]. Row i of the one has the id
-// that is element i of the other, as an int64 of the same 64 bits, because
-// PyTorch has hardly any support for uint64. Rows are in ascending order of their
-// ids as unsigned numbers.
+// Sparse returns the two tensors of a sparse table of n rows: `name`, float32 of shape [n, dim], and `name/ids`, int64
+// of shape [n]. The id of row i is element i of the latter, as an int64 with the same 64 bits, because PyTorch hardly
+// supports uint64. Rows are in ascending order of their ids as unsigned numbers.
 //
-// The rows are given in any order: values has dim values for each of ids. They
-// are copied unless they are in order already. An id that is there twice is an
-// error.
+// The rows may be passed in any order: values has dim values for each of ids. They are copied unless they are already
+// in order. A duplicate id is an error.
 func Sparse(name string, dim int, ids []perdure.RowID, values []float32) (rows, rowIDs Tensor, err error) {
 	if dim < 1 || len(values)%dim != 0 || len(values)/dim != len(ids) {
-		return rows, rowIDs, fmt.Errorf("safetensors: table %s: %d values for %d rows of %d", name, len(values),
+		return rows, rowIDs, fmt.Errorf("safetensors: table %s: %d values for %d rows of %d values", name, len(values),
 			len(ids), dim)
 	}
 	if !slices.IsSorted(ids) {
@@ -34,7 +30,7 @@ func Sparse(name string, dim int, ids []perdure.RowID, values []float32) (rows, 
 	rowIDs = Tensor{Name: name + IDsSuffix, Shape: []int64{n}, Ints: make([]int64, n)}
 	for i, id := range ids {
 		if i > 0 && ids[i-1] == id {
-			return Tensor{}, Tensor{}, fmt.Errorf("safetensors: table %s: row %d is there twice", name, id)
+			return Tensor{}, Tensor{}, fmt.Errorf("safetensors: table %s: row %d occurs twice", name, id)
 		}
 		rowIDs.Ints[i] = int64(id)
 	}

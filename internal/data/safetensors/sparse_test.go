@@ -15,8 +15,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// sparseTensors is a model of a dense table with an odd number of values and a
-// sparse one, whose ids are not where an int64 of them would be in order.
+// sparseTensors returns a model with a dense table with an odd number of values and a sparse one. In the given order,
+// the int64 ids would not be aligned.
 func sparseTensors(t testing.TB) []Tensor {
 	t.Helper()
 	rows, ids, err := Sparse("w", 2,
@@ -35,9 +35,9 @@ func TestSparseGolden(t *testing.T) {
 	want, err := os.ReadFile(golden)
 	must(t, err)
 	if !bytes.Equal(got, want) {
-		t.Error("the bytes are not the golden ones")
+		t.Error("the bytes differ from the golden file")
 	}
-	// By hand, as docs/formats/files.md has it: the ids come first, so that they are aligned.
+	// By hand, as in docs/formats/files.md: the ids come first, so that they are aligned.
 	header := string(got[8 : 8+binary.LittleEndian.Uint64(got)])
 	const words = `{"w/ids":{"dtype":"I64","shape":[4],"data_offsets":[0,32]},` +
 		`"b":{"dtype":"F32","shape":[3],"data_offsets":[32,44]},` +
@@ -57,8 +57,7 @@ func TestSparseGolden(t *testing.T) {
 	}
 }
 
-// Whatever order rows are given in, one set of them gives one file; compared with
-// a map.
+// TestSparse: rows in any order give the same file. The result is compared with a map.
 func TestSparse(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dim := rapid.IntRange(1, 3).Draw(rt, "dim")
@@ -103,8 +102,8 @@ func TestSparseRefuses(t *testing.T) {
 		values int
 		want   string
 	}{
-		"an id twice in order":     {1, []perdure.RowID{1, 2, 2}, 3, "table w: row 2 is there twice"},
-		"an id twice out of order": {1, []perdure.RowID{2, 1, 2}, 3, "table w: row 2 is there twice"},
+		"an id twice in order":     {1, []perdure.RowID{1, 2, 2}, 3, "table w: row 2 occurs twice"},
+		"an id twice out of order": {1, []perdure.RowID{2, 1, 2}, 3, "table w: row 2 occurs twice"},
 		"half a row":               {2, []perdure.RowID{1}, 1, "1 values for 1 rows of 2"},
 		"too many rows":            {2, []perdure.RowID{1}, 4, "4 values for 1 rows of 2"},
 		"rows of nothing":          {0, nil, 0, "rows of 0"},
@@ -116,7 +115,7 @@ func TestSparseRefuses(t *testing.T) {
 	}
 }
 
-// Computed from the documented bytes with another implementation.
+// TestHashOfSparse: the hash was computed by another implementation from the documented bytes.
 func TestHashOfSparse(t *testing.T) {
 	const want = "956a0648be7a6a3d87429a382f2aa023105f2a149250adcdbddee140cf370fc4"
 	if got := Hash(sparseTensors(t)); got != want {

@@ -11,9 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// Folder returns the store that has each object in a file of its name in a folder. Files are
-// written under temporary names, synced and renamed (disk.WriteFile). What else is in the folder is
-// listed, and never touched.
+// Folder returns a store that keeps each object in a file of its name in the directory dir. Files are written under
+// temporary names, synced and renamed (disk.WriteFile). Other files in the directory are listed but never changed.
 func Folder(fsys disk.FS, dir string) Store { return folder{fsys, dir} }
 
 type folder struct {
@@ -44,7 +43,7 @@ func (f folder) PutNew(name string, content []byte) error {
 	}))
 }
 
-// file is an open file.
+// file implements Object.
 type file struct {
 	io.ReadCloser
 	size int64
@@ -72,11 +71,11 @@ func (f folder) Begun() ([]Entry, error) {
 	return f.list(func(_ string, begun bool) bool { return begun })
 }
 
-// lists is how often a folder is listed of which files are deleted meanwhile.
+// lists is the max number of attempts to list a directory while files are being deleted.
 const lists = 10
 
-// list returns the files that are wanted. Where one is gone before its size is known there may be
-// others for it: so all is listed again.
+// list returns the files that wanted accepts. If one disappears before its size is read, another may have replaced it,
+// so list starts again.
 func (f folder) list(wanted func(name string, begun bool) bool) (all []Entry, err error) {
 	for range lists {
 		var gone bool
@@ -124,7 +123,7 @@ func (f folder) Delete(names ...string) error {
 
 func (f folder) Sync() error { return ofDisk(f.fsys.SyncDir(f.dir)) }
 
-// ofDisk says of which kind an error of a disk is.
+// ofDisk classifies an error of a disk.
 func ofDisk(err error) error {
 	switch {
 	case err == nil:

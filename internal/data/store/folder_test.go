@@ -28,8 +28,8 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// Whenever the machine stops, an object is the old one or the new one, whole, and what was put is
-// there; what was deleted is gone.
+// TestFolderCrash: whenever the machine stops, an object is the old one or the new one, complete. Stored objects
+// remain, and deleted ones are gone.
 func TestFolderCrash(t *testing.T) {
 	old, now := storetest.Content(1, 3000), storetest.Content(2, 200_000)
 	for step := 1; ; step++ {
@@ -50,10 +50,10 @@ func TestFolderCrash(t *testing.T) {
 		for _, e := range all {
 			b, err := store.Read(s, e.Name)
 			if err != nil || string(b) != string(old) && (e.Name != "o" || string(b) != string(now)) {
-				t.Errorf("step %d: %s has %d bytes of neither, %v", step, e.Name, len(b), err)
+				t.Errorf("step %d: %s has %d bytes, neither the old nor the new content; %v", step, e.Name, len(b), err)
 			}
 			if e.Name == "o" && put == nil && len(b) == len(old) || e.Name == "gone" && deleted == nil {
-				t.Errorf("step %d: %s is the old one, though nothing failed", step, e.Name)
+				t.Errorf("step %d: %s has its old content although nothing failed", step, e.Name)
 			}
 		}
 		if !slices.ContainsFunc(all, func(e store.Entry) bool { return e.Name == "o" }) {
@@ -65,14 +65,14 @@ func TestFolderCrash(t *testing.T) {
 		}
 		for _, e := range begun {
 			if of, ok := store.BegunOf(e.Name); !ok || of != "o" {
-				t.Errorf("step %d: %+v was begun", step, e)
+				t.Errorf("step %d: unfinished write %+v", step, e)
 			}
 			if err := s.Delete(e.Name); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if left, err := s.Begun(); err != nil || len(left) != 0 {
-			t.Errorf("step %d: %v is left, %v", step, left, err)
+			t.Errorf("step %d: %v remains, %v", step, left, err)
 		}
 		if put == nil && deleted == nil {
 			return
@@ -80,7 +80,7 @@ func TestFolderCrash(t *testing.T) {
 	}
 }
 
-// What is seen and was synced stays, though its writer died before its Put returned.
+// TestFolderSync: an object that was visible at a Sync remains, even if its writer died before its Put returned.
 func TestFolderSync(t *testing.T) {
 	for step := 1; ; step++ {
 		fsys := disk.NewMemory()
@@ -105,7 +105,7 @@ func TestFolderSync(t *testing.T) {
 	}
 }
 
-// Each error is of the kind that callers act on.
+// TestFolderErrors: each error has the kind that callers act on.
 func TestFolderErrors(t *testing.T) {
 	fsys := disk.NewMemory()
 	s := store.Folder(fsys, "d")
@@ -118,7 +118,7 @@ func TestFolderErrors(t *testing.T) {
 		t.Errorf("on a full disk: %v", err)
 	}
 	if strings.Count(err.Error(), "\n") != 0 {
-		t.Errorf("more than a line: %v", err)
+		t.Errorf("more than one line: %v", err)
 	}
 
 	dir := t.TempDir()
@@ -127,16 +127,16 @@ func TestFolderErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	if all, err := s.List(""); err != nil || !slices.Equal(all, []store.Entry{{Name: "sub", Bytes: -1}}) {
-		t.Errorf("a folder: %v, %v", all, err)
+		t.Errorf("a directory: %v, %v", all, err)
 	}
 	if os.Getuid() == 0 {
-		return // who may do everything is not denied anything
+		return // the superuser is never denied access
 	}
 	if err := os.Chmod(dir, 0o555); err != nil {
 		t.Fatal(err)
 	}
 	if err := storetest.Put(s, "o", nil); !errors.Is(err, store.ErrDenied) || !errors.Is(err, fs.ErrPermission) ||
 		store.Passes(err) {
-		t.Errorf("into a folder that must not be written: %v", err)
+		t.Errorf("put into a read-only directory: %v", err)
 	}
 }

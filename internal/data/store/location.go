@@ -11,43 +11,44 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// Driver opens the stores of one scheme, such as s3. Its package calls Register, and a program that is to have it
-// imports that package, as it would a driver of package database/sql.
+// Driver opens the stores of one URL scheme, such as s3. Its package calls Register. A program that needs a driver
+// imports the package, as with drivers of package database/sql.
 type Driver struct {
-	// Clean checks a location and returns it as it is always written. Its error repeats nothing that may be secret.
+	// Clean checks a location and returns it in canonical form. Its error repeats no part that may be secret.
 	Clean func(text string) (string, error)
-	// Open returns the store at a location that Clean has returned. Nothing is asked of it yet. Its calls end with ctx.
+	// Open returns the store at a location that Clean has returned. It sends no request. Requests of the store end with
+	// ctx.
 	Open func(ctx context.Context, text string) (Store, error)
 }
 
-var drivers = map[string]Driver{} // by scheme; complete once the program's packages are initialised
+var drivers = map[string]Driver{} // by scheme; complete after package initialisation
 
-// Register adds the driver of a scheme. Only init functions call it.
+// Register adds the driver of a scheme. It may be called only by init functions.
 func Register(scheme string, d Driver) { drivers[scheme] = d }
 
-// packages are those that programs import to have a driver, by scheme.
+// packages maps a scheme to the package that a program must import for its driver.
 var packages = map[string]string{"s3": "github.com/perdure/perdure/store/s3"}
 
-// ErrNoDriver is wrapped when a location is right and the program has no driver for it.
+// ErrNoDriver is wrapped when a location is valid but the program has no driver for its scheme.
 var ErrNoDriver = errors.New("no driver")
 
-// Location is where a store is, as people write it: file:///DIR, or s3://BUCKET/PREFIX.
+// Location is the URL of a store: file:///DIR, or s3://BUCKET/PREFIX.
 type Location struct {
-	dir  string // "": a driver opens it
+	dir  string // directory; "" if a driver opens the store
 	text string
 }
 
 const fileScheme = "file"
 
-// IsLocation reports whether somebody has written a location, and not the name of a folder.
+// IsLocation reports whether text is a location and not a directory name.
 func IsLocation(text string) bool {
 	scheme, _, found := strings.Cut(text, "://")
 	return found && (scheme == fileScheme || packages[scheme] != "")
 }
 
-var errForm = errors.New("a store is file:///DIR or s3://BUCKET/PREFIX?endpoint=URL&region=NAME")
+var errForm = errors.New("invalid store location; write file:///DIR or s3://BUCKET/PREFIX?endpoint=URL&region=NAME")
 
-// ParseLocation reads a location. Its error says what is wrong, and repeats nothing that may be secret.
+// ParseLocation parses a location. Its error states what is wrong but repeats no part that may be secret.
 func ParseLocation(text string) (Location, error) {
 	scheme, _, _ := strings.Cut(text, "://")
 	if d, has := drivers[scheme]; has {
@@ -65,7 +66,7 @@ func ParseLocation(text string) (Location, error) {
 	return FolderLocation(u.Path), nil
 }
 
-// OpenLocation opens a store that is where a text says.
+// OpenLocation opens the store at a location given as text.
 func OpenLocation(ctx context.Context, where string) (Store, error) {
 	l, err := ParseLocation(where)
 	if err != nil {
@@ -74,19 +75,19 @@ func OpenLocation(ctx context.Context, where string) (Store, error) {
 	return l.Open(ctx)
 }
 
-// FolderLocation is the location of a store in a folder, by its path from the root on.
+// FolderLocation returns the location of a store in a directory, given its absolute path.
 func FolderLocation(dir string) Location {
 	dir = path.Clean(dir)
 	return Location{dir: dir, text: (&url.URL{Scheme: fileScheme, Path: dir}).String()}
 }
 
-// String is the location as ParseLocation reads it.
+// String returns the location in the form that ParseLocation accepts.
 func (l Location) String() string { return l.text }
 
-// Folder returns the folder that the store is in, if it is in one.
+// Folder returns the store's directory; is reports whether it has one.
 func (l Location) Folder() (dir string, is bool) { return l.dir, l.dir != "" }
 
-// Open returns the store that is there. Nothing is asked of it yet. Its calls end with ctx.
+// Open returns the store at the location. It sends no request. Requests of the store end with ctx.
 func (l Location) Open(ctx context.Context) (Store, error) {
 	if l.dir != "" {
 		return Folder(disk.OS(), l.dir), nil

@@ -34,7 +34,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	if store.IsLocation("a/b") || store.IsLocation("/file:") {
-		t.Error("a folder's name is no location")
+		t.Error("a directory name is not a location")
 	}
 }
 
@@ -58,6 +58,6 @@ func TestOpen(t *testing.T) {
 		t.Errorf("%v, %v", s, err)
 	}
 	if _, err := os.Stat("s3:"); err == nil {
-		t.Error("a folder of that name was made")
+		t.Error("opening created a directory of that name")
 	}
 }

@@ -15,12 +15,11 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// Large states that the programs of slots save are objects of the job's store: one for each state, never changed.
-// Package states has their names and the references to them, and says which are still needed; the coordinator
-// deletes the others.
+// Large slot states are objects in the job's store: one immutable object per state. Package states defines their names
+// and references and determines which are still needed; the coordinator deletes the others.
 //
-// What is read without an error is what was put, bit by bit. An object is read and written as a stream, and
-// takes no more memory than the state itself.
+// A state that is read without an error is bit for bit the one that was stored. Objects are read and written as streams
+// and need no more memory than the state itself.
 
 // An object:
 //
@@ -37,7 +36,7 @@ const (
 	footBytes = 4
 )
 
-// MaxStateBytes is how large a state may be: 1 GiB.
+// MaxStateBytes is the max size of a slot state: 1 GiB.
 const MaxStateBytes = 1 << 30
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -51,17 +50,17 @@ func head(slot perdure.Slot, n int) []byte {
 	return b
 }
 
-// StateRef returns the reference to a state of a key, before it is put.
+// StateRef returns the reference that a state will have once it is stored under the key.
 func StateRef(k states.Key, state []byte) states.Ref {
 	crc := crc32.Update(crc32.Checksum(head(k.Slot, len(state)), castagnoli), castagnoli, state)
 	return states.Ref{Key: k, Bytes: int64(headBytes + len(state) + footBytes), CRC: crc}
 }
 
-// pieceBytes is how much is put at a time.
+// pieceBytes is the number of bytes per write.
 const pieceBytes = 1 << 20
 
-// PutState makes the object that a reference names. Before each piece over is asked whether it is still wanted: its
-// error ends it.
+// PutState stores a state as the object that the reference names. Before each piece it calls over, which returns an
+// error if the state is no longer needed; PutState then stops.
 func PutState(in Store, r states.Ref, state []byte, over func() error) error {
 	err := in.Put(r.Name(), func(w io.Writer) error {
 		if _, err := w.Write(head(r.Slot, len(state))); err != nil {
@@ -81,13 +80,13 @@ func PutState(in Store, r states.Ref, state []byte, over func() error) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("save the state of slot %d as %s: %w", r.Slot, r.Name(), err)
+		return fmt.Errorf("store the state of slot %d as %s: %w", r.Slot, r.Name(), err)
 	}
 	return nil
 }
 
-// GetState returns the state that a reference names. Its error names the object: it wraps fs.ErrNotExist where
-// there is none, and ErrCorrupt where another one is there.
+// GetState returns the state that a reference names. Its error names the object and wraps fs.ErrNotExist if the object
+// is missing, or ErrCorrupt if it is damaged or a different one.
 func GetState(in Store, r states.Ref) (state []byte, err error) {
 	err = read(in, r.File(), func(n int64, from io.Reader) (err error) {
 		state = make([]byte, n)
@@ -100,15 +99,15 @@ func GetState(in Store, r states.Ref) (state []byte, err error) {
 	return state, nil
 }
 
-// CheckState reads an object that a manifest names to its last byte.
+// CheckState reads and verifies all of an object that a manifest names.
 func CheckState(in Store, f words.SavedFile) error { return read(in, f, discard) }
 
-// CheckStateAlone reads an object that no manifest names to its last byte: only its own checksum can be compared.
+// CheckStateAlone reads all of an object that no manifest names. It can verify only the object's own checksum.
 func CheckStateAlone(in Store, name string) error {
 	return read(in, words.SavedFile{File: name, Bytes: unknown}, discard)
 }
 
-// unknown is the length of an object if only its name is known.
+// unknown is the size of an object of which only the name is known.
 const unknown = -1
 
 func discard(n int64, from io.Reader) error {
@@ -116,7 +115,7 @@ func discard(n int64, from io.Reader) error {
 	return err
 }
 
-// CopyState copies an object that a manifest names, and checks it.
+// CopyState copies and verifies an object that a manifest names.
 func CopyState(from, to Store, f words.SavedFile) error {
 	return to.Put(f.File, func(w io.Writer) error {
 		return read(from, f, func(n int64, in io.Reader) error {
@@ -133,25 +132,25 @@ func CopyState(from, to Store, f words.SavedFile) error {
 	})
 }
 
-// read has take read the n bytes of a state, of which the object of that name is to be, and checks all.
+// read opens the object, calls take to read the n bytes of its state, and verifies the object against f.
 func read(in Store, f words.SavedFile, take func(n int64, from io.Reader) error) error {
 	k, ok := states.ParseName(f.File)
 	if !ok {
-		return fmt.Errorf("saved state %q: %w: nothing of that name is one", f.File, ErrCorrupt)
+		return fmt.Errorf("slot state %q: %w: not the name of a slot state", f.File, ErrCorrupt)
 	}
 	o, err := in.Open(f.File)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("saved state %s of slot %d is missing in %s: %w", f.File, k.Slot, in, fs.ErrNotExist)
+		return fmt.Errorf("slot state %s of slot %d is missing in %s: %w", f.File, k.Slot, in, fs.ErrNotExist)
 	}
 	if err != nil {
-		return fmt.Errorf("saved state %s: %w", f.File, err)
+		return fmt.Errorf("slot state %s: %w", f.File, err)
 	}
 	err = readObject(o, k, f, take)
 	if closeErr := o.Close(); err == nil {
 		err = closeErr
 	}
 	if err != nil {
-		return fmt.Errorf("saved state %s of slot %d in %s: %w", f.File, k.Slot, in, err)
+		return fmt.Errorf("slot state %s of slot %d in %s: %w", f.File, k.Slot, in, err)
 	}
 	return nil
 }
@@ -170,7 +169,7 @@ func readObject(o Object, k states.Key, f words.SavedFile, take func(int64, io.R
 	case o.Size() != f.Bytes:
 		return corrupt("it has %d bytes, not %d", o.Size(), f.Bytes)
 	case n < 0 || n > MaxStateBytes:
-		return corrupt("it has %d bytes; a saved state has %d to %d", o.Size(), headBytes+footBytes,
+		return corrupt("it has %d bytes; a slot state has %d to %d", o.Size(), headBytes+footBytes,
 			headBytes+MaxStateBytes+footBytes)
 	}
 	b := make([]byte, headBytes)
@@ -179,13 +178,13 @@ func readObject(o Object, k states.Key, f words.SavedFile, take func(int64, io.R
 	}
 	le := binary.LittleEndian
 	if string(b[:len(magic)]) != magic {
-		return corrupt("it is no saved state")
+		return corrupt("it is not a slot state")
 	}
 	if err := disk.CheckVersion(uint64(le.Uint32(b[8:])), version); err != nil {
 		return err
 	}
 	if string(b) != string(head(k.Slot, int(n))) {
-		return corrupt("its head is another one's")
+		return corrupt("its header belongs to another slot state")
 	}
 	s := &summed{o: o, sum: crc32.New(castagnoli)}
 	_, _ = s.sum.Write(b)
@@ -197,12 +196,12 @@ func readObject(o Object, k states.Key, f words.SavedFile, take func(int64, io.R
 		return err
 	}
 	if le.Uint32(b) != sum || !alone && sum != f.CRC {
-		return corrupt("its checksum is wrong")
+		return corrupt("checksum mismatch")
 	}
 	return nil
 }
 
-// summed sums what is read.
+// summed is a reader that computes a checksum of the bytes read.
 type summed struct {
 	o   Object
 	sum hash.Hash32
@@ -219,10 +218,10 @@ func full(from io.Reader, b []byte) error {
 	return ended(err)
 }
 
-// ended says of an object that ended early that it is damaged.
+// ended turns an unexpected end of an object into ErrCorrupt.
 func ended(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return corrupt("it ends early")
+		return corrupt("truncated")
 	}
 	return err
 }

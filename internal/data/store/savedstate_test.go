@@ -32,7 +32,7 @@ func folder(t *testing.T, fsys *disk.Memory) store.Store {
 	return s
 }
 
-// The bytes of an object are those of the formats' page.
+// TestGolden: an object has the bytes that the documentation of the formats shows.
 func TestGolden(t *testing.T) {
 	fsys := disk.NewMemory()
 	in := folder(t, fsys)
@@ -58,13 +58,13 @@ func TestRoundTrip(t *testing.T) {
 		must(t, store.CopyState(in, other, ref.File()))
 		for _, from := range []store.Store{in, other} {
 			if got, err := store.GetState(from, ref); err != nil || !bytes.Equal(got, state) {
-				t.Errorf("%d bytes come back as %d, %v", n, len(got), err)
+				t.Errorf("stored %d bytes, read %d; %v", n, len(got), err)
 			}
 		}
 	}
 }
 
-// Each byte that is changed, each end that is missing and another state under the name are found, in one line that
+// TestDamage: a changed byte, a truncated object and another state under the same name are detected, in one line that
 // names the object.
 func TestDamage(t *testing.T) {
 	fsys := disk.NewMemory()
@@ -72,7 +72,7 @@ func TestDamage(t *testing.T) {
 	ref := store.StateRef(key, []byte("state"))
 	_, err := store.GetState(in, ref)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), ref.Name()+" of slot 1 is missing in c") {
-		t.Errorf("nothing is there: %v", err)
+		t.Errorf("missing object: %v", err)
 	}
 	must(t, store.PutState(in, ref, []byte("state"), never))
 	path := "c/" + ref.Name()
@@ -92,7 +92,7 @@ func TestDamage(t *testing.T) {
 			}
 		}
 		if _, err := store.GetState(to, ref); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: it was copied: %v", what, err)
+			t.Errorf("%s: the damaged object was copied: %v", what, err)
 		}
 	}
 	for i := range good {
@@ -115,21 +115,21 @@ func TestDamage(t *testing.T) {
 		t.Errorf("another state under the name: %v", err)
 	}
 	if err := store.CheckState(in, words.SavedFile{File: "a"}); !errors.Is(err, store.ErrCorrupt) {
-		t.Errorf("a name that is none: %v", err)
+		t.Errorf("invalid name: %v", err)
 	}
 }
 
-// At whatever step the disk fails, the state is there whole or not at all; and so it is where it is not wanted
-// any more.
+// TestCrash: at whatever step the disk fails, the state exists completely or not at all. The same holds if the state is
+// no longer needed.
 func TestCrash(t *testing.T) {
 	ref := store.StateRef(key, []byte("state"))
 	over := errors.New("over")
 	in := folder(t, disk.NewMemory())
 	if err := store.PutState(in, ref, []byte("state"), func() error { return over }); !errors.Is(err, over) {
-		t.Errorf("it is not wanted any more: %v", err)
+		t.Errorf("no longer needed: %v", err)
 	}
 	if _, err := store.GetState(in, ref); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it is there: %v", err)
+		t.Errorf("the state was stored: %v", err)
 	}
 	failing := errors.New("broken")
 	for n := range 5 {
@@ -144,7 +144,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// broken is a store whose n-th write fails.
+// broken is a store whose nth write fails.
 type broken struct {
 	store.Store
 	n   int

@@ -1,17 +1,17 @@
-// Package store keeps whole objects under names: what a job's processes share of its checkpoints. An
-// object store is all that they need of a disk, and a bucket far away can be one, too.
+// Package store provides the object store in which a job's processes share checkpoints and slot states. The store can
+// be a directory on a disk or a bucket of a remote object store.
 //
 // Invariants:
 //
-//   - an object is there whole or not at all, whenever a process, the machine or the network stops;
-//     what Put has returned without an error stays there;
-//   - a name has one writer and one meaning. Putting it again is for the writer whose first try may
-//     have come to nothing, and replaces what is there, whole;
-//   - nothing is renamed, and nobody locks anything: what there is to be agreed on is agreed on elsewhere;
-//   - what is listed is all that is there when the call begins. (All stores that are read after a
-//     write as it was written list so, too: S3 does since 2020.)
+//   - An object exists completely or not at all, whenever a process, the machine or the network fails. Once Put has
+//     returned without an error, the object is durable.
+//   - Each name has one writer and one meaning. Only a writer whose first attempt may have failed puts the name again;
+//     this replaces the object atomically.
+//   - The store has no rename and no locks: processes coordinate by other means.
+//   - List returns every object that exists when the call starts. (This holds for all stores with read-after-write
+//     consistency; S3 has had it since 2020.)
 //
-// Package storetest has the test that every store passes. All methods may be called concurrently.
+// Package storetest contains the test that every store must pass. All methods may be called concurrently.
 package store
 
 import (
@@ -26,61 +26,60 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// Errors that callers tell apart, beside fs.ErrNotExist, which is wrapped when there is no such
-// object. Each message says what is wrong and where.
+// Errors that callers distinguish, in addition to fs.ErrNotExist, which is wrapped when an object does not exist. Each
+// message states the fault and the store.
 var (
-	// ErrCorrupt is wrapped when what is there cannot be what was put.
+	// ErrCorrupt is wrapped when an object cannot be what was stored.
 	ErrCorrupt = disk.ErrCorrupt
-	// ErrFull is wrapped when there is no room: somebody may make some.
+	// ErrFull is wrapped when the store has no space left; an operator may free some.
 	ErrFull = errors.New("full")
-	// ErrDenied is wrapped when the store lets this process not do that.
+	// ErrDenied is wrapped when the store does not permit the operation.
 	ErrDenied = errors.New("not permitted")
-	// ErrAway is wrapped when the store does not answer, or says that it cannot do so now.
+	// ErrAway is wrapped when the store does not answer, or answers that it is temporarily unavailable.
 	ErrAway = errors.New("not reachable")
-	// ErrNoBucket is wrapped when the place itself is not there.
+	// ErrNoBucket is wrapped when the bucket does not exist.
 	ErrNoBucket = errors.New("no such bucket")
 )
 
-// Store keeps objects. Its String says where it is, as people are told it, without what is secret.
+// Store is an object store. Its String method returns the location as shown to users, without secrets.
 type Store interface {
 	fmt.Stringer
-	// Prepare sees to it that objects can be put: it makes the place where that is the store's to do.
+	// Prepare makes the store ready for writing. It creates the directory of a store on a disk.
 	Prepare() error
-	// Put makes an object of what write writes, which is called once, or replaces it. After an error
-	// the object is as it was; only when the last of it failed may it be there, whole.
+	// Put creates or replaces the object with the bytes that write writes; it calls write once. After an error the
+	// previous object is unchanged, except that an error of the last step may leave the new object, complete.
 	Put(name string, write func(io.Writer) error) error
-	// PutNew makes an object where there is none of that name: else it is fs.ErrExist, and what is there
-	// stays. Of several who do so at once one succeeds; only with servers of S3 that know no conditional
-	// puts several may, and the last one's stays. Whose answer was lost may find his own there.
+	// PutNew creates an object if none of that name exists; otherwise it returns fs.ErrExist and changes nothing. Of
+	// several concurrent calls one succeeds. S3 servers without conditional puts are an exception: several may succeed,
+	// and the last one's object remains. A caller whose response was lost may find its own object.
 	PutNew(name string, content []byte) error
-	// Open opens an object to be read from its beginning to its end.
+	// Open opens an object for reading from start to end.
 	Open(name string) (Object, error)
-	// List returns what objects there are whose names begin so, by their names.
+	// List returns the objects whose names start with prefix, sorted by name.
 	List(prefix string) ([]Entry, error)
-	// Begun returns what writers have begun to put. Those that live may be about to end it.
+	// Begun returns the unfinished writes. Their writers may be alive and about to finish.
 	Begun() ([]Entry, error)
-	// Delete deletes objects, and what was begun, by their names. What is not there is no error. It is
-	// durable when it returns; before that any of them may be gone.
+	// Delete deletes objects and unfinished writes by name. A missing name is not an error. The deletion is durable
+	// when Delete returns; before that, any of them may be gone.
 	Delete(names ...string) error
-	// Sync makes durable what is seen though its Put has not returned: whoever was putting it may
-	// have died just then.
+	// Sync makes objects durable that are visible although their Put has not returned: their writer may have died
+	// before finishing.
 	Sync() error
 }
 
 // Object is an open object.
 type Object interface {
 	io.ReadCloser
-	Size() int64 // in bytes, of all of it
+	Size() int64 // of the whole object, in bytes
 }
 
-// Entry is an object that a store has, or what was begun to become one.
+// Entry is an object in a store, or an unfinished write.
 type Entry struct {
 	Name  string
-	Bytes int64 // -1: it cannot be read; of what was only begun it may be 0
+	Bytes int64 // -1 if unknown; may be 0 for an unfinished write
 }
 
-// BegunOf returns the name of the object that something was to become which was only begun. It is
-// false for any other name.
+// BegunOf returns the name of the object that an unfinished write would create. ok is false for any other name.
 func BegunOf(name string) (final string, ok bool) {
 	if final, _, ok := strings.Cut(name, BegunMark); ok {
 		return final, true
@@ -88,8 +87,8 @@ func BegunOf(name string) (final string, ok bool) {
 	return disk.TemporaryOf(name)
 }
 
-// BegunMark stands between the name of an object and what tells beginnings of it apart, where they are no files: no
-// name of an object has it.
+// BegunMark separates the name of an object from the identifier of an unfinished write, in stores where that is not a
+// file. No object's name contains it.
 const BegunMark = "?"
 
 // Size returns the size of an object.
@@ -102,13 +101,14 @@ func Size(s Store, name string) (int64, error) {
 	return n, o.Close()
 }
 
-// Named is a store whose lists have some names more, of objects that it has, though its own list lacks them.
+// Named is a store whose listings also contain the given names, if the objects exist, even if the store's own listing
+// lacks them.
 type Named struct {
 	Store
 	Names []string
 }
 
-// List returns what objects there are.
+// List returns the store's listing with the additional names.
 func (s Named) List(prefix string) ([]Entry, error) {
 	all, err := s.Store.List(prefix)
 	for _, name := range s.Names {
@@ -126,17 +126,16 @@ func (s Named) List(prefix string) ([]Entry, error) {
 	return all, err
 }
 
-// mostRead is how large an object may be that is read as a whole: a manifest of the largest job has
-// a tenth of it.
+// mostRead is the max size of an object that Read accepts. The manifest of the largest job has a tenth of it.
 const mostRead = 1 << 30
 
-// Read returns the content of an object, which has at most 1 GiB.
+// Read returns the content of an object of at most 1 GiB.
 func Read(s Store, name string) ([]byte, error) {
 	o, err := s.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	b, err := []byte(nil), fmt.Errorf("%s/%s: %w: it has more than the %d bytes that are read", s, name, ErrCorrupt,
+	b, err := []byte(nil), fmt.Errorf("%s/%s: %w: it has more than %d bytes", s, name, ErrCorrupt,
 		int64(mostRead))
 	if o.Size() <= mostRead {
 		b, err = io.ReadAll(o)
@@ -147,13 +146,13 @@ func Read(s Store, name string) ([]byte, error) {
 	return b, err
 }
 
-// Passes reports whether an error may pass by itself, or when somebody makes room, however long it
-// takes: then it is worth trying again.
+// Passes reports whether an error may be temporary, perhaps until an operator frees space, so that a retry is
+// worthwhile.
 func Passes(err error) bool {
 	return errors.Is(err, ErrFull) || errors.Is(err, ErrAway) || disk.Full(err)
 }
 
-// Kind returns an error that reads like err, and is kind, too.
+// Kind returns an error with err's message that also matches kind.
 func Kind(kind, err error) error {
 	if err == nil || kind == nil || errors.Is(err, kind) {
 		return err
@@ -170,10 +169,10 @@ func (k kinded) Unwrap() []error { return []error{k.error, k.kind} }
 
 var named = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$`)
 
-// CheckName reports what no store takes as a name.
+// CheckName returns an error unless name is valid in every store.
 func CheckName(name string) error {
 	if !named.MatchString(name) {
-		return fmt.Errorf("store: %q cannot be the name of an object: %w", name, fs.ErrInvalid)
+		return fmt.Errorf("store: invalid object name %q: %w", name, fs.ErrInvalid)
 	}
 	return nil
 }

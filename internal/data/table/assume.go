@@ -2,10 +2,10 @@ package table
 
 import "github.com/perdure/perdure"
 
-// Assume makes a part with these rows, of a sparse one those of ids, as if training began with them; values has Dim
-// values for each. The rule's state is empty, as that of a row that was never updated. Only of ftrl, which computes a
-// row from its state alone, it is the sum of gradients from which the row follows at the rate of clock 0, with no
-// square seen yet: the next update moves the row from there.
+// Assume returns a part with the given rows, for a sparse table those of ids, as if training started with them. values
+// has Dim values per row. The rule's state is empty, like that of a row without updates. The exception is ftrl, which
+// computes a row from its state alone: its sums of gradients are set so that the rows follow from them at the rate of
+// clock 0, with no squares accumulated. The next update moves a row from there.
 func Assume(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.RowID, ids []perdure.RowID,
 	values []float32,
 ) *Part {
@@ -24,8 +24,8 @@ func Assume(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdu
 	return p
 }
 
-// ftrlSums sets z of rows of ftrl to what gives their values w, where n is 0: the inverse of what ftrl computes. A
-// value of 0 is anywhere within λ1 of 0, and is given the middle.
+// ftrlSums sets z of ftrl rows so that it yields their values w while n is 0; it inverts the formula of ftrl. For a
+// value of 0, any z within λ1 of 0 will do; z is then 0.
 func ftrlSums(rule perdure.Rule, z, w []float32) {
 	by := rule.Beta/float64(rule.RateAt(0)) + rule.L2
 	for i, v := range w {

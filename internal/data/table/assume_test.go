@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestAssume: a part has the rows that it is given, its state is empty, and the first update moves them from there. Of
-// ftrl an update of no gradient leaves them where they are.
+// TestAssume: a part has the given rows and no state, and the first update moves the rows from there. An update with
+// zero gradient leaves ftrl rows unchanged.
 func TestAssume(t *testing.T) {
 	ids, values := []perdure.RowID{7, 1 << 60, 3}, []float32{1, -2, 0, 0.25, -0.5, 8}
 	for _, kind := range []perdure.RuleKind{

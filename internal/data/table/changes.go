@@ -2,13 +2,13 @@ package table
 
 import "math/bits"
 
-// noted says which rows of a part have changed, a block of a few rows at a time.
+// noted records which rows of a part have changed, by blocks of a few rows.
 type noted struct {
-	shift  uint8 // a block is of 1<<shift rows
+	shift  uint8 // a block has 1<<shift rows
 	blocks []uint64
 }
 
-// note notes rows that are about to change.
+// note records rows that are about to change.
 func (c *noted) note(at, n int) {
 	if c == nil || n == 0 {
 		return
@@ -22,12 +22,10 @@ func (c *noted) note(at, n int) {
 	}
 }
 
-// SnapshotChanged begins a snapshot of the rows that have changed since the last
-// snapshot of this kind, with those that share a block of some 2 KiB with them; of all
-// rows if all is set, or there was none. A row counts as changed when the position where
-// it is stored holds another row than before, too: who puts what is read to the positions
-// that Runs tells, into the image that there was before, and makes that one Rows rows
-// long, has the image of the part.
+// SnapshotChanged starts a snapshot of the rows that have changed since the last snapshot of this kind, together with
+// the rows that share a block of about 2 KiB with them. It covers all rows if all is set or if there was no such
+// snapshot. A row also counts as changed if its position held a different row before. To get the part's image, write
+// the bytes read to the positions in Runs of the previous image, and resize that to Rows rows.
 func (p *Part) SnapshotChanged(all bool) *Snapshot { return p.snapshotChanged(all, asideBytes) }
 
 func (p *Part) snapshotChanged(all bool, asideBytes int) *Snapshot {
@@ -51,10 +49,10 @@ func (p *Part) snapshotChanged(all bool, asideBytes int) *Snapshot {
 	return s.begin()
 }
 
-// addBlock adds a block to what is read, after those before it.
+// addBlock appends a block to the rows to read.
 func (s *Snapshot) addBlock(block int) {
 	if block<<s.shift >= s.rows {
-		return // these rows have gone
+		return // these rows were removed
 	}
 	first, n := s.span(block)
 	if last := len(s.runs) - 1; last >= 0 && s.runs[last].First+s.runs[last].Rows == first {
@@ -64,15 +62,14 @@ func (s *Snapshot) addBlock(block int) {
 	s.runs = append(s.runs, Run{first, n})
 }
 
-// Undo counts the rows of a snapshot as changed again: what was read of them is not kept.
+// Undo marks the rows of a snapshot as changed again, because the bytes that were read are discarded.
 func (s *Snapshot) Undo() {
 	for _, r := range s.runs {
 		s.part.changes.note(r.First, r.Rows)
 	}
 }
 
-// ChangedBytes returns about how many bytes SnapshotChanged would read, and how many of
-// all rows.
+// ChangedBytes returns the approximate number of bytes that SnapshotChanged would read, and that of all rows.
 func (p *Part) ChangedBytes() (changed, all int64) {
 	_, rowSize, _ := p.sources(asideBytes)
 	all = int64(p.Stored()) * int64(rowSize)

@@ -1,27 +1,23 @@
 package table
 
-// pieceBytes is about how large a piece of a growing column is: large enough
-// that the collector has little to look after, and small enough that the room
-// which is made ahead of the rows does not count.
+// pieceBytes is the approximate size of a piece of a growing column: large enough to keep the number of objects for the
+// garbage collector small, and small enough that memory allocated in advance is negligible.
 const pieceBytes = 1 << 20
 
-// whole is the shift of a column that lies in one piece.
+// whole is the shift of a column that consists of a single piece.
 const whole = 62
 
-// column is an array of rows of width values each. It grows without being
-// copied: it lies in pieces of 1<<shift rows, of which all but the last are
-// full. Only the first piece, while it is the only one, grows by being copied,
-// so that a small column is small. How many rows are in use is the owner's
-// to know.
+// column is an array of rows of width values each. It grows without copying: it consists of pieces of 1<<shift rows,
+// all full except the last. Only while there is a single piece does it grow by copying, so that a small column stays
+// small. The owner keeps track of the number of rows in use.
 type column[T any] struct {
 	width  int
 	shift  uint8
-	room   int // rows there is memory for
+	room   int // capacity in rows
 	pieces [][]T
 }
 
-// pieceShift returns the shift for pieces of at most the given size, or of one
-// row.
+// pieceShift returns the shift for pieces of at most the given size, but at least one row.
 func pieceShift(rowBytes, bytes int) (shift uint8) {
 	for rowBytes<<(shift+1) <= bytes {
 		shift++
@@ -29,14 +25,14 @@ func pieceShift(rowBytes, bytes int) (shift uint8) {
 	return shift
 }
 
-// rows returns n rows from a position on, which must lie in one piece.
+// rows returns n rows from a position on. They must be in one piece.
 func (c *column[T]) rows(at, n int) []T {
 	shift := c.shift & 63
 	from := (at & (1<<shift - 1)) * c.width
 	return c.pieces[at>>shift][from : from+n*c.width]
 }
 
-// reserve makes room for n rows. What they hold is not defined.
+// reserve allocates memory for n rows. Their contents are undefined.
 func (c *column[T]) reserve(n int) {
 	if n <= c.room {
 		return
@@ -55,9 +51,8 @@ func (c *column[T]) reserve(n int) {
 	}
 }
 
-// trim gives back the memory behind the first n rows, but for one piece: a
-// column that grows and shrinks around the end of a piece must not make that
-// piece every time.
+// trim releases the memory after the first n rows, except for one piece: a column whose length varies around the end of
+// a piece must not reallocate that piece each time.
 func (c *column[T]) trim(n int) {
 	keep := (n-1)>>c.shift + 2
 	if keep < len(c.pieces) {
@@ -66,7 +61,7 @@ func (c *column[T]) trim(n int) {
 	}
 }
 
-// image returns the first n rows as the pieces they lie in.
+// image returns the pieces of the first n rows.
 func (c *column[T]) image(n int) (pieces [][]T) {
 	for at := 0; at < n; at += 1 << c.shift {
 		pieces = append(pieces, c.rows(at, min(n-at, 1<<c.shift)))

@@ -6,24 +6,23 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Sum adds up what several updates do to rows of one part, so that the part's rule can be run for all
-// of them at once. What it gives is a function of the calls alone: the bits are those of float32, each
-// operation rounded on its own, in the order of the calls,
+// Sum adds up the deltas of several updates to one part, so that the part's rule can run once for all of them. The
+// result depends only on the calls: every operation is rounded to float32 on its own, in the order of the calls,
 //
 //	Σ = share₁·g₁;  Σ = Σ + share₂·g₂;  Σ = Σ + share₃·g₃ …
 //
-// for the updates that touch a row, and rows come in the order in which they were first touched. It has
-// no row that none of them touches. It is not for concurrent use.
+// for the updates that touch a row. It contains only rows that some update touches, in the order of their first touch.
+// It is not safe for concurrent use.
 type Sum struct {
 	dim    int
 	first  perdure.RowID // dense: the part's
 	index  *Index        // sparse; nil for a dense part
-	at     []int32       // dense: 1 + where a row's sum is, 0 if there is none
-	runs   []Run         // dense: the sums as runs of rows, by their numbers in the part
+	at     []int32       // dense: 1 + the index of the row's sum, or 0 if it has none
+	runs   []Run         // dense: the sums as runs of rows, by their positions in the part
 	values []float32     // the sums
 }
 
-// NewSum makes an empty sum of updates of a part, which has that many rows from the first one on, if it is dense.
+// NewSum returns an empty Sum for a part. first and rows describe the part if it is dense.
 func NewSum(spec perdure.TableSpec, first perdure.RowID, rows int) *Sum {
 	if spec.Sparse {
 		return &Sum{dim: spec.Dim, index: NewIndex()}
@@ -31,8 +30,8 @@ func NewSum(spec perdure.TableSpec, first perdure.RowID, rows int) *Sum {
 	return &Sum{dim: spec.Dim, first: first, at: make([]int32, rows)}
 }
 
-// Add adds deltas, each times share, to those of rows, which the part must have. They are named as for
-// Part.CheckRows. It keeps nothing of its arguments.
+// Add adds deltas, multiplied by share, to the sums of rows, which must belong to the part. The rows are identified as
+// in Part.CheckRows. Add does not retain its arguments.
 func (s *Sum) Add(first perdure.RowID, ids []perdure.RowID, count int, delta []float32, share float32) {
 	switch {
 	case ids == nil:
@@ -58,8 +57,8 @@ func (s *Sum) Add(first perdure.RowID, ids []perdure.RowID, count int, delta []f
 	}
 }
 
-// addRun adds the deltas of n consecutive rows of a dense part. Of those, neighbours whose sums are
-// neighbours are added together.
+// addRun adds the deltas of n consecutive rows of a dense part. Adjacent rows whose sums are also adjacent are added
+// together.
 func (s *Sum) addRun(row, n int, delta []float32, share float32) {
 	for j := 0; j < n; {
 		k, at := j+1, s.at[row+j]
@@ -76,7 +75,7 @@ func (s *Sum) addRun(row, n int, delta []float32, share float32) {
 	}
 }
 
-// enter notes where the sums of rows will be that have none.
+// enter records the positions of the sums of new rows.
 func (s *Sum) enter(row, n int) {
 	next := int32(len(s.values)/s.dim) + 1
 	for i := range s.at[row : row+n] {
@@ -89,7 +88,7 @@ func (s *Sum) enter(row, n int) {
 	s.runs = append(s.runs, Run{row, n})
 }
 
-// push begins the sums of rows that have none.
+// push appends the sums of new rows.
 func (s *Sum) push(g []float32, share float32) {
 	from := len(s.values)
 	s.values = append(s.values, g...)
@@ -98,17 +97,17 @@ func (s *Sum) push(g []float32, share float32) {
 	}
 }
 
-// sum adds to the sums of rows from a place on.
+// sum adds to the sums of consecutive rows.
 func (s *Sum) sum(at int, g []float32, share float32) {
 	to := s.values[at*s.dim:][:len(g)]
 	if share == 1 {
 		add(to, g)
 		return
 	}
-	sgd(to, g, -share) // minus minus: the same bits as plus
+	sgd(to, g, -share) // subtracts the negative: the same bits as addition
 }
 
-// Take hands the sums out, named as for Part.ApplyRows, and empties the Sum. What it hands out is valid
+// Take passes the sums to apply, identified as in Part.ApplyRows, and empties the Sum. The arguments are valid only
 // until apply returns.
 func (s *Sum) Take(apply func(first perdure.RowID, ids []perdure.RowID, count int, sums []float32)) {
 	from := 0
@@ -126,7 +125,7 @@ func (s *Sum) Take(apply func(first perdure.RowID, ids []perdure.RowID, count in
 		s.index.Reset()
 	}
 	s.runs = s.runs[:0]
-	if n := len(s.values); n > 0 && 4*n < cap(s.values) { // what a burst needed does not stay
+	if n := len(s.values); n > 0 && 4*n < cap(s.values) { // release the memory of a burst
 		s.values = nil
 	}
 	s.values = s.values[:0]

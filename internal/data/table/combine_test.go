@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// naiveSum is what a Sum is: rows in the order of their first touch, each float32 rounded by itself.
+// naiveSum is a naive Sum: rows in the order of their first touch, each float32 operation rounded on its own.
 type naiveSum struct {
 	ids  []perdure.RowID
 	sums map[perdure.RowID][]float32
@@ -32,8 +32,8 @@ func (n *naiveSum) add(id perdure.RowID, g []float32, share float32) {
 	n.sums[id] = sum
 }
 
-// Whatever updates there are, in runs and by lists, a Sum has the rows that they touch and no others, with the
-// bits of one addition after the other; and it can be used again.
+// TestSum: for any updates, by runs and by lists, a Sum has exactly the rows that they touch, with the bits of
+// successive additions. It can be reused.
 func TestSum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := perdure.TableSpec{
@@ -88,13 +88,13 @@ func TestSum(t *testing.T) {
 				}
 			})
 			if !slices.Equal(got, want.ids) {
-				t.Fatalf("it has the rows %v, want %v", got, want.ids)
+				t.Fatalf("rows %v, want %v", got, want.ids)
 			}
 		}
 	})
 }
 
-// In steady state nothing is allocated, and what a large clock needed goes with the next one.
+// TestSumMemory: in steady state a Sum does not allocate, and the memory of a large clock is released at the next one.
 func TestSumMemory(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		spec := perdure.TableSpec{Name: "w", Dim: 8, Sparse: sparse, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
@@ -116,12 +116,12 @@ func TestSumMemory(t *testing.T) {
 		}
 		turn(10)
 		if cap(s.values) != 0 {
-			t.Errorf("sparse %v: after a clock of 10 rows there is room for %d values", sparse, cap(s.values))
+			t.Errorf("sparse %v: after a clock of 10 rows, capacity for %d values", sparse, cap(s.values))
 		}
 		turn(0)
 		turn(10)
 		if turn(0); cap(s.values) == 0 {
-			t.Errorf("sparse %v: a clock without updates takes the memory of others", sparse)
+			t.Errorf("sparse %v: a clock without updates releases memory in use", sparse)
 		}
 	}
 }

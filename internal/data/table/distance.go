@@ -6,17 +6,16 @@ import (
 	"slices"
 )
 
-// Gap returns the square of the distance between two rows as long as each other. It has the
-// same bits on every machine.
+// Gap returns the squared Euclidean distance between two rows of equal length. It has the same bits on every machine.
 func Gap(a, b []float32) float64 { return gap(a, b) }
 
-// Farthest is the key of a distance that is infinite, or not a number.
+// Farthest is the key of an infinite distance and of one that is NaN.
 const Farthest = 0x7f800000
 
-// Distances gives each of len(keys) rows a key: the higher it is the farther row i of a is from
-// row i of b, both of width values, one row after the other. It is the bits of the float32
-// nearest to √Gap/by, since those of floats ≥ 0 are in the floats' order; 0 only where Gap is,
-// and at most Farthest. It returns the highest, and has the same bits on every machine.
+// Distances computes a key for each of len(keys) rows. A higher key means that row i of a is farther from row i of b;
+// both have width values per row, concatenated. The key is the bit pattern of the float32 nearest to √Gap/by, because
+// the bit patterns of floats ≥ 0 have the same order as the floats. It is 0 only if Gap is 0, and at most Farthest.
+// Distances returns the highest key. The keys have the same bits on every machine.
 func Distances(keys []uint32, a, b []float32, width, by int) (most uint32) {
 	if width == 1 && by < 1<<24 {
 		return apart(keys, a[:len(keys)], b[:len(keys)], float32(by))
@@ -31,11 +30,10 @@ func Distances(keys []uint32, a, b []float32, width, by int) (most uint32) {
 	return most
 }
 
-// Far is the distance between what a row is, u, and what it was, v.
+// Far is a distance between the current row u and the earlier row v.
 type Far func(u, v []float32) float64
 
-// Keys is Distances with a distance of the table's own in place of the Euclidean one. A key is 0 only where
-// the rows are equal.
+// Keys is Distances with the table's own distance in place of the Euclidean one. A key is 0 only if the rows are equal.
 func (far Far) Keys(keys []uint32, a, b []float32, width, by int) (most uint32) {
 	for i := range keys {
 		u, v := a[i*width:(i+1)*width], b[i*width:(i+1)*width]
@@ -48,8 +46,8 @@ func (far Far) Keys(keys []uint32, a, b []float32, width, by int) (most uint32) 
 	return most
 }
 
-// Variation is the scaled total variation of counts: the sum of u, times ½ Σ|uₖ/Σu − vₖ/Σv|; of a row whose sum
-// is not above 0 each part is 0.
+// Variation returns the scaled total variation of counts: the sum of u, times ½ Σ|uₖ/Σu − vₖ/Σv|. For a row whose sum
+// is not positive, every share is 0.
 func Variation(u, v []float32) (sum float64) {
 	of, before := total(u), total(v)
 	if of == 0 {
@@ -65,7 +63,7 @@ func Variation(u, v []float32) (sum float64) {
 	return of * sum / 2
 }
 
-// total is the sum of a row's counts; 0 where that is below.
+// total returns the sum of a row's counts, or 0 if that is negative.
 func total(u []float32) (sum float64) {
 	for _, n := range u {
 		sum += float64(n)
@@ -76,9 +74,9 @@ func total(u []float32) (sum float64) {
 	return sum
 }
 
-// Relabelled is the scaled total variation of the counts of labels, where u and v list one label for each of
-// the same things: ½ Σ|n(u,k) − n(v,k)|, with n the number of times that label k is in a row. That is
-// how many things must have got another label, at least.
+// Relabelled returns the scaled total variation of label counts, where u and v list one label for each of the same
+// items: ½ Σ|n(u,k) − n(v,k)|, with n the number of times that label k occurs in a row. It is the min number of items
+// whose label has changed.
 func Relabelled(u, v []float32) float64 {
 	now, was := slices.Sorted(slices.Values(u)), slices.Sorted(slices.Values(v))
 	same := 0
@@ -95,19 +93,18 @@ func Relabelled(u, v []float32) float64 {
 	return float64(len(u) - same)
 }
 
-// Farness is how far many rows are from what they were, all of them together. The zero value is of
-// none, and of Euclidean distances. It has the same bits on every machine, as long as the same rows are
-// added in the same calls, or in such as begin at a multiple of Together; rows that are as they were may be
-// left out.
+// Farness accumulates the distance of many rows from their earlier values. The zero value is empty and uses Euclidean
+// distances. The result has the same bits on every machine if the same rows are added in the same calls, or in calls
+// that start at multiples of Together. Unchanged rows may be omitted.
 type Farness struct {
-	Far Far // what is added up; nil: Euclidean distances
+	Far Far // distance to add up; nil: Euclidean
 
-	sum   float64 // of Gap, or of Far
-	moved bool    // a row is not what it was
+	sum   float64 // sum of Gap or Far
+	moved bool    // some row has changed
 }
 
-// Together is how many rows of width values Add looks at as one: a power of two, since few values at a
-// time would cost more than the work.
+// Together returns the number of rows of width values that Add treats as one: a power of two, because processing
+// a few values at a time would cost more than the computation itself.
 func Together(width int) int {
 	n := 1
 	for 2*n*width <= 64 {
@@ -116,7 +113,7 @@ func Together(width int) int {
 	return n
 }
 
-// Add adds rows of width values, a, which were b.
+// Add adds rows a of width values each, whose earlier values are b.
 func (f *Farness) Add(a, b []float32, width int) {
 	var far [batch]float64
 	for wide := width * Together(width); f.Far == nil && len(a) >= wide; {
@@ -139,7 +136,7 @@ func (f *Farness) Add(a, b []float32, width int) {
 	}
 }
 
-// add adds the distance of some rows. A row with NaN or Inf in it that is as it was is not far.
+// add adds the distance of some rows. An unchanged row with NaN or Inf has distance 0.
 func (f *Farness) add(d float64, a, b []float32, width int) {
 	switch {
 	case d <= math.MaxFloat64:
@@ -154,7 +151,7 @@ func (f *Farness) add(d float64, a, b []float32, width int) {
 	}
 }
 
-// Key is the key of the distance, divided by a number, as Distances makes one.
+// Key returns the key, as in Distances, of the distance divided by a number.
 func (f *Farness) Key(by int64) uint32 {
 	d := f.sum
 	if f.Far == nil {
@@ -167,7 +164,7 @@ func (f *Farness) Key(by int64) uint32 {
 	return key
 }
 
-// differ says whether a row is not what it was. A row with NaN in it is, if its bits are.
+// differ reports whether a row has changed. A row with NaN is unchanged if its bits are.
 func differ(u, v []float32) bool { return !slices.Equal(u, v) && !identical(u, v) }
 
 func identical(a, b []float32) bool {
@@ -179,11 +176,11 @@ func identical(a, b []float32) bool {
 	return true
 }
 
-// AtLeast sets a bit of dst for each key that is not below least, the first one's the lowest bit
-// of the first word, and clears all others. There is a word for each 64 keys, or fewer.
+// AtLeast sets the bits of dst that correspond to keys ≥ least and clears the others. The first key's bit is the lowest
+// bit of the first word. dst has one word per 64 keys, the last of which may be incomplete.
 func AtLeast(dst []uint64, keys []uint32, least uint32) { atLeast(dst, keys, least) }
 
-// gapsPlain: dst[i] is the gap of rows i.
+// gapsPlain: dst[i] is the Gap of rows i.
 func gapsPlain(dst []float64, a, b []float32, width int) {
 	for i := range dst {
 		dst[i] = gapPlain(a[i*width:(i+1)*width], b[i*width:(i+1)*width])
@@ -194,7 +191,7 @@ func gapsPlain(dst []float64, a, b []float32, width int) {
 func rootsPlain(dst []uint32, squares []float64, by float64) (most uint32) {
 	dst = dst[:len(squares)]
 	for i, square := range squares {
-		key := min(math.Float32bits(float32(math.Sqrt(square)/by)), Farthest) // NaN is above
+		key := min(math.Float32bits(float32(math.Sqrt(square)/by)), Farthest) // NaN is greater
 		if square != 0 {
 			key = max(key, 1)
 		}
@@ -203,8 +200,8 @@ func rootsPlain(dst []uint32, squares []float64, by float64) (most uint32) {
 	return most
 }
 
-// apartPlain: dst[i] is the key of |a-b| / by. It is what gaps and roots give: the square of a
-// float32 and its root are exact in float64, which has digits enough to divide and round twice.
+// apartPlain: dst[i] is the key of |a-b| / by. It equals the result of gaps and roots: the square of a float32 and its
+// root are exact in float64, which has enough digits for a division and two roundings.
 func apartPlain(dst []uint32, a, b []float32, by float32) (most uint32) {
 	dst, b = dst[:len(a)], b[:len(a)]
 	for i := range a {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestFarness: many rows together are as far as their vector is, or as their own distances come to; of one row
-// that is what Distances and Keys say. What is left out since it is as it was makes no difference, and
-// so does NaN that was there.
+// TestFarness: the distance of many rows is that of their concatenation, or the sum of the rows' own distances; for one
+// row it equals that of Distances and Keys. Omitting unchanged rows makes no difference, and neither does unchanged
+// NaN.
 func TestFarness(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, width := range []int{1, 3, 16, 64, 100} {
@@ -23,7 +23,7 @@ func TestFarness(t *testing.T) {
 					u[i], v[i] = float32(r.IntN(9)), float32(r.IntN(9))
 				}
 				if row/group%2 == 1 {
-					copy(v, u) // may be left out
+					copy(v, u) // may be omitted
 				}
 				if own != nil {
 					want += own(u, v)
@@ -44,7 +44,7 @@ func TestFarness(t *testing.T) {
 			}
 			same := all.sum == changed.sum && all.moved == changed.moved
 			if !same || math.Abs(float64(math.Float32frombits(all.Key(7)))-want/7) > 1e-6*want {
-				t.Errorf("rows of %d values, %s: %+v, and of those that changed %+v; want %v", width, name, all,
+				t.Errorf("rows of %d values, %s: %+v, changed rows only %+v; want %v", width, name, all,
 					changed, want)
 			}
 			one, key, of := Farness{Far: own}, make([]uint32, 1), Distances
@@ -57,13 +57,13 @@ func TestFarness(t *testing.T) {
 			}
 			one.Add(now[group*width:][:width], make([]float32, width), width)
 			if name != "labels" && one.Key(7) != Farthest {
-				t.Errorf("a row that is NaN now has key %d", one.Key(7))
+				t.Errorf("a row that became NaN has key %d", one.Key(7))
 			}
 		}
 	}
 }
 
-// TestRelabelled: as many things as must have got another label, whatever their order.
+// TestRelabelled: the distance is the min number of items with a new label, in any order.
 func TestRelabelled(t *testing.T) {
 	for _, c := range []struct {
 		u, v []float32
@@ -84,11 +84,11 @@ func TestRelabelled(t *testing.T) {
 		}
 	}
 	if key := []uint32{7}; Far(Relabelled).Keys(key, []float32{2, 1}, []float32{2, 1}, 2, 1) != 0 || key[0] != 0 {
-		t.Error("a row that is as it was is not")
+		t.Error("an unchanged row counts as changed")
 	}
 }
 
-// TestFarnessMoved: rows that have changed are never as far as those that have not, however little that is.
+// TestFarnessMoved: changed rows never have the same key as unchanged ones, however small the change.
 func TestFarnessMoved(t *testing.T) {
 	for _, f := range []Farness{{}, {Far: Variation}, {Far: Relabelled}} {
 		if f.Add([]float32{1, 2}, []float32{1, 2}, 1); f.Key(1) != 0 {
@@ -96,7 +96,7 @@ func TestFarnessMoved(t *testing.T) {
 		}
 		f.Add([]float32{2, 4}, []float32{1, 2}, 2) // the same distribution
 		if f.Key(math.MaxInt64) == 0 {
-			t.Errorf("%+v of very many bytes has key 0", f)
+			t.Errorf("%+v divided by very many bytes has key 0", f)
 		}
 	}
 }

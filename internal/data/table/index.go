@@ -7,20 +7,17 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Index gives the ids of rows positions: 0, 1, 2 and so on, in the order in
-// which they are added. Where positions come to lie is a function of the calls
-// alone.
+// Index assigns positions 0, 1, 2, … to row ids in the order in which they are added. The positions depend only on the
+// calls.
 //
-// Ids stand once, in pieces of 1 MiB that are never copied. Positions are found
-// through 256 hash tables, which share the ids out by their hash and grow each
-// alone: none is large, so that no call stalls for long. Their sizes are
-// staggered, so that they take turns in growing: at any time the tables of n
-// ids have memory for at most 1.5 times what n ids need when all are full. That
-// is 9.6 bytes for each id, and 9 for the id itself: at most 18.6 bytes, beside
-// 25 KiB for an empty index and 1 MiB for the piece that is being filled. After
-// removals, the tables have at most 3 times what the ids need.
+// Each id is stored once, in pieces of 1 MiB that are never copied. Positions are found through 256 hash tables. Each
+// holds the ids of one range of hashes and grows on its own, so none is large and no call stalls for long. Their sizes
+// are staggered, so that they grow in turn: at any time the tables of n ids have memory for at most 1.5 times what n
+// ids need when all are full. That is 9.6 bytes per id, and 9 for the id itself: at most 18.6 bytes, plus 25 KiB for an
+// empty index and 1 MiB for the piece that is being filled. After removals, the tables have at most 3 times the memory
+// that the ids need.
 //
-// Find, FindAll, ID, IDs and Len change nothing: any number may run at once.
+// Find, FindAll, ID, IDs and Len do not modify the index and may run concurrently.
 type Index struct {
 	ids    column[perdure.RowID]
 	n      int
@@ -29,26 +26,25 @@ type Index struct {
 
 const (
 	hashTables = 256
-	idShift    = 17 // of a piece of ids: 1 MiB
+	idShift    = 17 // piece of ids: 1 MiB
 
-	slots   = 12 // of a bucket
-	mostFor = 10 // ids for each bucket of a hash table before it grows
+	slots   = 12 // per bucket
+	mostFor = 10 // ids per bucket of a hash table before it grows
 )
 
-// hashTable has the positions of those ids whose hash begins with its number.
+// hashTable holds the positions of the ids whose hash starts with its number.
 type hashTable struct {
 	buckets []bucket
 	n       int32
-	level   int8 // of the size
+	level   int8 // size level
 }
 
-// bucket is one line of the processor's cache: 12 positions with a byte of each
-// id's hash, so that nearly always one line tells where an id is, or that it is
-// nowhere. An id that finds its bucket full goes to the next one with room.
+// bucket is one cache line: 12 positions with a byte of each id's hash, so that a single line nearly always determines
+// where an id is, or that it is absent. An id whose bucket is full goes to the next one with space.
 type bucket struct {
-	tags  uint64 // of positions 0 to 7, the lowest byte first; 0: no position
+	tags  uint64 // of positions 0 to 7, lowest byte first; 0: empty
 	tags2 uint32 // of positions 8 to 11
-	over  uint32 // ids that found this bucket full and lie further on
+	over  uint32 // number of ids that found this bucket full and are stored further on
 	at    [slots]uint32
 }
 
@@ -60,13 +56,12 @@ func NewIndex() *Index {
 // Len returns the number of ids.
 func (x *Index) Len() int { return x.n }
 
-// ID returns the id at a position, which must be one of 0 … Len()-1.
+// ID returns the id at a position in 0 … Len()-1.
 func (x *Index) ID(at int) perdure.RowID {
 	return x.ids.pieces[at>>idShift][at&(1<<idShift-1)]
 }
 
-// IDs returns ids from a position on, at least one unless the position is Len(),
-// and at most n. They alias the index.
+// IDs returns at most n ids from a position on, and at least one unless the position is Len(). They alias the index.
 func (x *Index) IDs(from, n int) []perdure.RowID {
 	n = min(n, x.n-from, 1<<idShift-from&(1<<idShift-1))
 	if n <= 0 {
@@ -81,9 +76,8 @@ func (x *Index) Find(id perdure.RowID) (at int, ok bool) {
 	return at, at >= 0
 }
 
-// FindAll sets at[i] to the position of ids[i], or to -1. It is faster than
-// Find for each: what it waits for from memory, it waits for together. The two
-// have the same length.
+// FindAll sets at[i] to the position of ids[i], or to -1. It is faster than a Find for each id because it overlaps the
+// memory accesses. Both slices must have the same length.
 func (x *Index) FindAll(ids []perdure.RowID, at []int) {
 	var of [batch]*Index
 	for i := range min(batch, len(ids)) {
@@ -95,8 +89,8 @@ func (x *Index) FindAll(ids []perdure.RowID, at []int) {
 	findBatch(&of, ids, at)
 }
 
-// FindEach sets at[i] to the position of ids[i] in the index of[i], or to -1: FindAll for ids of several indexes. A nil
-// index has no ids. The three have the same length.
+// FindEach sets at[i] to the position of ids[i] in the index of[i], or to -1. It is FindAll for ids of several indexes.
+// A nil index has no ids. The slices must have the same length.
 func FindEach(of []*Index, ids []perdure.RowID, at []int) {
 	for from := 0; from < len(ids); from += batch {
 		var some [batch]*Index
@@ -120,7 +114,7 @@ func findBatch(of *[batch]*Index, ids []perdure.RowID, at []int) {
 		}
 	}
 	prefetch(&wanted[0], len(ids), 1)
-	for i := range ids { // the first position that has the id's tag is most likely the id's
+	for i := range ids { // the first position with the id's tag most likely belongs to the id
 		if wanted[i] == nil {
 			at[i] = nowhere
 			continue
@@ -145,13 +139,13 @@ func findBatch(of *[batch]*Index, ids []perdure.RowID, at []int) {
 	}
 }
 
-// What is known after a look at an id's own bucket, if not a position.
+// Results of a lookup in an id's own bucket, if not a position.
 const (
 	nowhere   = -1
 	elsewhere = -2
 )
 
-// Add gives an id a position if it has none: the next one.
+// Add assigns the next position to an id, unless it has one.
 func (x *Index) Add(id perdure.RowID) (at int, added bool) {
 	h := hash(id)
 	if at := x.find(h, id); at >= 0 {
@@ -164,9 +158,8 @@ func (x *Index) Add(id perdure.RowID) (at int, added bool) {
 	return x.n - 1, true
 }
 
-// Remove takes an id out. So that positions stay 0 … Len()-1, the id at the last
-// position, Len() after the call, takes its place: hole. What is kept by
-// position must move likewise.
+// Remove removes an id. To keep the positions 0 … Len()-1, the id at the last position, Len() after the call, moves to
+// the freed position, hole. The caller must move data stored by position in the same way.
 func (x *Index) Remove(id perdure.RowID) (hole int, ok bool) {
 	h := hash(id)
 	hole = x.find(h, id)
@@ -184,8 +177,8 @@ func (x *Index) Remove(id perdure.RowID) (hole int, ok bool) {
 	return hole, true
 }
 
-// restore makes the hash tables for n ids that the column of ids holds already.
-// If an id stands there twice, it returns that, and false.
+// restore builds the hash tables for n ids that the id column holds already. If an id occurs twice, it returns that id
+// and false.
 func (x *Index) restore(n int) (twice perdure.RowID, ok bool) {
 	for i := range x.tables {
 		x.tables[i] = hashTable{}
@@ -200,7 +193,7 @@ func (x *Index) restore(n int) (twice perdure.RowID, ok bool) {
 	var at [batch]int
 	for from := 0; from < n; {
 		ids := x.IDs(from, batch)
-		x.FindAll(ids, at[:len(ids)]) // brings their buckets
+		x.FindAll(ids, at[:len(ids)]) // prefetches their buckets
 		for i, id := range ids {
 			h := hash(id)
 			if x.find(h, id) >= 0 {
@@ -213,7 +206,7 @@ func (x *Index) restore(n int) (twice perdure.RowID, ok bool) {
 	return 0, true
 }
 
-// Reset takes all ids out. Memory that was put to use is kept for the next ones.
+// Reset removes all ids. Memory in use is kept for later ids.
 func (x *Index) Reset() {
 	for i := range x.tables {
 		t := &x.tables[i]
@@ -228,7 +221,7 @@ func (x *Index) Reset() {
 	x.ids.trim(0)
 }
 
-// find returns the position of an id with its hash, or -1.
+// find returns the position of an id with the given hash, or -1.
 func (x *Index) find(h uint64, id perdure.RowID) int {
 	t := &x.tables[h>>56]
 	if len(t.buckets) == 0 {
@@ -250,7 +243,7 @@ func (x *Index) find(h uint64, id perdure.RowID) int {
 	return -1
 }
 
-// insert enters a position that is not there yet.
+// insert inserts a new position.
 func (x *Index) insert(h uint64, at int) {
 	i := int(h >> 56)
 	t := &x.tables[i]
@@ -278,7 +271,7 @@ func (t *hashTable) insert(h uint64, at int) {
 	}
 }
 
-// clear takes a position out, which must be there.
+// clear removes a position, which must exist.
 func (x *Index) clear(h uint64, at int) {
 	t := &x.tables[h>>56]
 	here, s := x.slot(h, at)
@@ -292,7 +285,7 @@ func (x *Index) clear(h uint64, at int) {
 	}
 }
 
-// slot returns where a position stands, which must be there.
+// slot returns the bucket and the slot of a position, which must exist.
 func (x *Index) slot(h uint64, at int) (b *bucket, s int) {
 	t := &x.tables[h>>56]
 	for i := t.home(h); ; i = t.next(i) {
@@ -306,7 +299,7 @@ func (x *Index) slot(h uint64, at int) (b *bucket, s int) {
 	}
 }
 
-// resize gives a hash table the size of a level.
+// resize changes a hash table to the size of the given level.
 func (x *Index) resize(i int, level int8) {
 	t := &x.tables[i]
 	old := t.buckets
@@ -326,7 +319,7 @@ func (x *Index) resize(i int, level int8) {
 	}
 }
 
-// enter inserts positions, at most batch, into their hash table.
+// enter inserts at most batch positions into their hash table.
 func (x *Index) enter(t *hashTable, at []int) {
 	var wanted [batch]unsafe.Pointer
 	for i, at := range at {
@@ -338,17 +331,15 @@ func (x *Index) enter(t *hashTable, at []int) {
 	}
 }
 
-// tableSize returns the buckets of hash table i at a level: double those of the
-// level below, and the more the higher its number, from 1 to 2 times 2^level.
+// tableSize returns the number of buckets of hash table i at a level. It doubles with each level and increases with i,
+// from 1 to 2 times 2^level.
 func tableSize(i int, level int8) int { return (hashTables + i) << level / hashTables }
 
-// hash spreads ids that are sequential, strided or differ in few bits. It must
-// have nothing in common with what shares rows out among shards, nor be what
-// initial values are made of.
+// hash distributes ids that are sequential, strided or differ in few bits. It must be independent of the function that
+// assigns rows to shards and of the one that generates initial values.
 func hash(id perdure.RowID) uint64 { return mix(uint64(id) ^ 0xd6e8feb86659fd93) }
 
-// A hash's 8 highest bits choose the hash table, the next 32 the bucket, and the
-// last 16 make the tag.
+// The 8 highest bits of a hash select the hash table, the next 32 the bucket, and the last 16 form the tag.
 
 func (t *hashTable) home(h uint64) int {
 	return int(uint64(uint32(h>>24)) * uint64(len(t.buckets)) >> 32)
@@ -366,12 +357,12 @@ func tag(h uint64) uint8 { return uint8(h&0xffff*255>>16) + 1 }
 
 const (
 	ones  = 0x0101010101010101 // the lowest bit of each byte
-	lows  = 0x7f7f7f7f7f7f7f7f // all but the highest
-	mover = 0x0102040810204080 // a product with it brings the lowest bits of 8 bytes into the highest byte
+	lows  = 0x7f7f7f7f7f7f7f7f // all bits except the highest of each byte
+	mover = 0x0102040810204080 // multiplying by it moves the lowest bits of 8 bytes into the highest byte
 	half  = 1<<32 - 1
 )
 
-// match returns a bit for each slot that has a tag.
+// match returns a bit mask of the slots with the given tag.
 func (b *bucket) match(tag uint8) uint32 {
 	v := b.tags ^ uint64(tag)*ones
 	w := b.tags2 ^ uint32(tag)*(ones&half)

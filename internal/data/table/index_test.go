@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// naiveIndex is the index as one would write it down.
+// naiveIndex is a naive index.
 type naiveIndex struct {
 	ids []perdure.RowID
 	at  map[perdure.RowID]int
@@ -40,7 +40,7 @@ func (x *naiveIndex) remove(id perdure.RowID) (hole int, ok bool) {
 	return hole, true
 }
 
-// patterns are ways in which ids come: the i-th id of each.
+// patterns are typical sequences of ids: the i-th id of each.
 var patterns = map[string]func(i uint64) perdure.RowID{
 	"sequential":  func(i uint64) perdure.RowID { return perdure.RowID(i) },
 	"from above":  func(i uint64) perdure.RowID { return perdure.RowID(^i) },
@@ -53,7 +53,7 @@ var patterns = map[string]func(i uint64) perdure.RowID{
 	"as if mixed": func(i uint64) perdure.RowID { return perdure.RowID(mix(i)) },
 }
 
-// sameIndex compares an index with what it should be.
+// sameIndex compares an index with the expected one.
 func sameIndex(x *Index, want *naiveIndex, more ...perdure.RowID) error {
 	if x.Len() != len(want.ids) {
 		return fmt.Errorf("%d ids, want %d", x.Len(), len(want.ids))
@@ -75,7 +75,7 @@ func sameIndex(x *Index, want *naiveIndex, more ...perdure.RowID) error {
 		}
 		found, foundOK := x.Find(id)
 		if at[i] != wantAt || found != wantAt || foundOK != ok {
-			return fmt.Errorf("id %d is found at %d (all at once: %d), want %d", id, found, at[i], wantAt)
+			return fmt.Errorf("id %d is at %d (by FindAll: %d), want %d", id, found, at[i], wantAt)
 		}
 		if ok && x.ID(wantAt) != id {
 			return fmt.Errorf("id %d at position %d, want %d", x.ID(wantAt), wantAt, id)
@@ -84,7 +84,7 @@ func sameIndex(x *Index, want *naiveIndex, more ...perdure.RowID) error {
 	return nil
 }
 
-// An index does what a map and a list do.
+// TestIndexLikeMap: an index behaves like a map and a list.
 func TestIndexLikeMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pattern := patterns[rapid.SampledFrom(slices.Sorted(maps.Keys(patterns))).Draw(t, "pattern")]
@@ -119,9 +119,9 @@ func TestIndexLikeMap(t *testing.T) {
 	})
 }
 
-// Whatever the ids are like, they are spread: hardly any lies outside of its
-// bucket's neighbourhood, and memory stays within what Index promises. Pieces
-// and sizes are crossed in both directions, and a restored index is the same.
+// TestIndexLarge: any pattern of ids is distributed evenly: hardly any id is outside of its bucket's neighbourhood, and
+// memory stays within the bounds of Index. Piece and size limits are crossed in both directions, and a restored index
+// is equal.
 func TestIndexLarge(t *testing.T) {
 	const n = 140_000
 	for name, pattern := range patterns {
@@ -135,7 +135,7 @@ func TestIndexLarge(t *testing.T) {
 			want.add(pattern(i))
 			if count := int(i + 1); count&(count-1) == 0 || count%10_000 == 0 {
 				if ids, most := 8*x.ids.room, max(9*count, 8*count+pieceBytes)+8; ids > most {
-					t.Fatalf("%s: room of %d bytes for %d ids", name, ids, count)
+					t.Fatalf("%s: capacity of %d bytes for %d ids", name, ids, count)
 				}
 				if tables, most := x.bytes()-8*x.ids.room, 9.6*1.02*float64(count)+25<<10; float64(tables) > most {
 					t.Fatalf("%s: hash tables of %d bytes for %d ids, more than %.0f", name, tables, count, most)
@@ -143,23 +143,23 @@ func TestIndexLarge(t *testing.T) {
 			}
 		}
 		if passed, counted := x.passed(); passed > int(n)/8 || passed != counted {
-			t.Errorf("%s: %d of %d ids passed a full bucket, and %d are counted", name, passed, n, counted)
+			t.Errorf("%s: %d of %d ids skipped a full bucket, but %d are counted", name, passed, n, counted)
 		}
 		if err := sameIndex(x, want, perdure.RowID(1)<<63|12345); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, ok := x.restore(x.Len()); !ok {
-			t.Errorf("%s: an id stands twice", name)
+			t.Errorf("%s: an id occurs twice", name)
 		}
 		if err := sameIndex(x, want, perdure.RowID(1)<<63|12345); err != nil {
 			t.Errorf("%s, restored: %v", name, err)
 		}
-		for i := n - n/4; i < n; i++ { // late ones found their buckets full
+		for i := n - n/4; i < n; i++ { // late ones met full buckets
 			x.Remove(pattern(i))
 			want.remove(pattern(i))
 		}
 		if passed, counted := x.passed(); passed != counted {
-			t.Errorf("%s, some removed: %d ids passed a full bucket, and %d are counted", name, passed, counted)
+			t.Errorf("%s, some removed: %d ids skipped a full bucket, but %d are counted", name, passed, counted)
 		}
 		for i := range n - n/4 - 1000 {
 			x.Remove(pattern(i))
@@ -174,8 +174,7 @@ func TestIndexLarge(t *testing.T) {
 	}
 }
 
-// passed counts how often an id had to go past a full bucket, and adds up what
-// the buckets have counted.
+// passed counts how often an id had to skip a full bucket, and returns the sum of the buckets' own counts.
 func (x *Index) passed() (passed, counted int) {
 	for at := range x.n {
 		h := hash(x.ID(at))
@@ -193,8 +192,8 @@ func (x *Index) passed() (passed, counted int) {
 	return passed, counted
 }
 
-// An index whose length goes up and down around the end of a piece does not make
-// that piece each time.
+// TestIndexAroundPiece: an index whose length varies around the end of a piece does not reallocate that piece each
+// time.
 func TestIndexAroundPiece(t *testing.T) {
 	x := NewIndex()
 	for i := range perdure.RowID(1<<idShift + 1) {
@@ -208,7 +207,7 @@ func TestIndexAroundPiece(t *testing.T) {
 	}
 }
 
-// bytes is the memory of an index.
+// bytes returns the memory of an index.
 func (x *Index) bytes() int {
 	n := 8*x.ids.room + hashTables*32
 	for i := range x.tables {
@@ -217,7 +216,7 @@ func (x *Index) bytes() int {
 	return n
 }
 
-// benchIDs returns n ids in an order that has nothing to do with their values.
+// benchIDs returns n ids in an order unrelated to their values.
 func benchIDs(n int, seed uint64) []perdure.RowID {
 	ids := make([]perdure.RowID, n)
 	for i := range ids {
@@ -226,7 +225,7 @@ func benchIDs(n int, seed uint64) []perdure.RowID {
 	return ids
 }
 
-// indexBench is an index and Go's map of the same ids, and the order to ask in.
+// indexBench is an index and a Go map with the same ids, and the order of lookups.
 type indexBench struct {
 	ids, others []perdure.RowID
 	x           *Index
@@ -281,7 +280,7 @@ func (c *indexBench) addToMap() {
 	}
 }
 
-// BenchmarkIndex compares the index with Go's map: nanoseconds for each id.
+// BenchmarkIndex compares the index with a Go map, in nanoseconds per id.
 func BenchmarkIndex(b *testing.B) {
 	for _, n := range []int{100_000, 10_000_000} {
 		c := newIndexBench(n)
@@ -321,7 +320,7 @@ func BenchmarkIndex(b *testing.B) {
 	}
 }
 
-// TestFindEach: ids of several indexes are found together, each in its own; a nil index has none.
+// TestFindEach: ids of several indexes are looked up together, each in its own index; a nil index has no ids.
 func TestFindEach(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	of := []*Index{NewIndex(), nil, NewIndex(), NewIndex()}

@@ -6,8 +6,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// fillInitial gives a row its initial values, which depend on the job's seed,
-// the table's number and the row only.
+// fillInitial sets a row to its initial values, which depend only on the job's seed, the table's number and the row.
 func fillInitial(row []float32, init perdure.Init, seed uint64, id perdure.TableID, r perdure.RowID) {
 	switch init.Kind {
 	case perdure.InitUniform:
@@ -34,7 +33,7 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// unit makes a number of SplitMix64's sequence uniform in (0, 1).
+// unit returns the output of SplitMix64 for a state as a number uniform in (0, 1).
 func unit(state uint64) float64 { return (float64(mix(state)>>11) + 0.5) / (1 << 53) }
 
 func fillUniform(row []float32, scale float64, seed uint64) {
@@ -44,7 +43,7 @@ func fillUniform(row []float32, scale float64, seed uint64) {
 	}
 }
 
-// fillNormal is the method of Box and Muller.
+// fillNormal uses the method of Box and Muller.
 func fillNormal(row []float32, scale float64, seed uint64) {
 	for i := range row {
 		seed += golden

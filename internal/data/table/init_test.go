@@ -20,7 +20,7 @@ func values(p *Part) []float32 {
 	return v
 }
 
-// The initial values are part of what a seed means: they never change.
+// TestInitialValues: a seed's initial values never change.
 func TestInitialValues(t *testing.T) {
 	for _, tc := range []struct {
 		init perdure.Init
@@ -88,7 +88,7 @@ func TestInitialValues(t *testing.T) {
 	}
 }
 
-// A row begins with the same values whatever shard it is on.
+// TestInitialValuesDoNotDependOnShards: a row has the same initial values on any shard.
 func TestInitialValuesDoNotDependOnShards(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := spec(rapid.IntRange(1, 9).Draw(t, "dim"), perdure.Init{
@@ -125,7 +125,7 @@ func TestInitialValuesDoNotDependOnShards(t *testing.T) {
 	})
 }
 
-// The distributions are what they are called, and rows, tables and seeds differ.
+// TestDistributions: the distributions match their names, and rows, tables and seeds differ.
 func TestDistributions(t *testing.T) {
 	const n, scale = 100_000, 0.5
 	for _, tc := range []struct {
@@ -152,7 +152,7 @@ func TestDistributions(t *testing.T) {
 			"row": next, "table": values(New(s, 1, 1, 0, 1)), "seed": values(New(s, 0, 2, 0, 1)),
 		} {
 			if slices.Equal(row, other) {
-				t.Errorf("%s: the same values in another %s", tc.kind, what)
+				t.Errorf("%s: same values for another %s", tc.kind, what)
 			}
 		}
 	}

@@ -2,15 +2,12 @@ package table
 
 import "math"
 
-// The loops that the rules are made of, in plain Go. They fix the bits: each
-// operation is rounded to float32 on its own, in the order that is written here.
-// The conversions keep the compiler from fusing a multiplication with an
-// addition, which would give other bits on machines that have such an
-// instruction. Where an architecture has vector kernels, they do the same
-// operations on eight values at a time, and tests hold them against these.
+// The loops of the rules in plain Go. They define the bits: each operation is rounded to float32 on its own, in the
+// order written here. The conversions keep the compiler from fusing a multiplication and an addition, which would give
+// different bits on machines with such an instruction. Vector kernels of an architecture do the same operations on
+// eight values at a time; tests compare them with these loops.
 //
-// All vectors of a call have the same length; w are the rows, g is what a rule
-// sees of an update.
+// All vectors of a call have the same length; w are the rows, g is the update as the rule sees it.
 
 // addPlain: w += g.
 func addPlain(w, g []float32) {
@@ -56,7 +53,7 @@ func adagradPlain(w, a, g []float32, rate, epsilon float32) {
 	}
 }
 
-// adamFactors are the numbers of one call of adam.
+// adamFactors are the constants of one call of adam.
 type adamFactors struct {
 	beta1, rest1 float32 // β1, 1-β1
 	beta2, rest2 float32 // β2, 1-β2
@@ -77,7 +74,7 @@ func adamPlain(w, m, v, g []float32, k *adamFactors) {
 	}
 }
 
-// ftrlFactors are the numbers of one call of ftrl.
+// ftrlFactors are the constants of one call of ftrl.
 type ftrlFactors struct {
 	inverse float32 // 1/α
 	beta    float32
@@ -85,7 +82,7 @@ type ftrlFactors struct {
 }
 
 // ftrlPlain: n' = n + g·g; s = (√n' - √n)·inverse; z += g - s·w; n = n';
-// w = 0 where |z| ≤ l1, else (sign(z)·l1 - z) / ((beta + √n)·inverse + l2).
+// w = 0 if |z| ≤ l1, else (sign(z)·l1 - z) / ((beta + √n)·inverse + l2).
 func ftrlPlain(w, z, n, g []float32, k *ftrlFactors) {
 	z, n, g = z[:len(w)], n[:len(w)], g[:len(w)]
 	f := *k
@@ -104,8 +101,8 @@ func ftrlPlain(w, z, n, g []float32, k *ftrlFactors) {
 	}
 }
 
-// clipPlain: dst = scale·g, with each g first bounded to [-bound, bound]. A NaN
-// stays one; bound +Inf bounds nothing, and scale 1 changes nothing.
+// clipPlain: dst = scale·g, with each g first bounded to [-bound, bound]. NaN stays NaN. The bound +Inf and the scale 1
+// have no effect.
 func clipPlain(dst, g []float32, bound, scale float32) {
 	g = g[:len(dst)]
 	for i := range dst {
@@ -123,10 +120,9 @@ func bounded(v, bound float32) float32 {
 	return v
 }
 
-// squaresPlain returns the sum of the squares of g, each value bounded as in clip.
-// Value i goes to the partial sum i mod 16; then the upper half of the sums is
-// added to the lower one until one is left. The squares are exact in float64:
-// nothing overflows, and a fused multiplication would give the same bits.
+// squaresPlain returns the sum of the squares of g, with each value bounded as in clip. Value i goes to partial sum i
+// mod 16; then the upper half of the sums is added to the lower half until one is left. The squares are exact in
+// float64: they do not overflow, and a fused multiplication would give the same bits.
 func squaresPlain(g []float32, bound float32) float64 {
 	var sums [16]float64
 	for i, v := range g {
@@ -136,8 +132,7 @@ func squaresPlain(g []float32, bound float32) float64 {
 	return fold(&sums)
 }
 
-// gapPlain returns the sum of the squares of a - b, each difference rounded to float32. It
-// is summed as in squares.
+// gapPlain returns the sum of the squares of a - b, with each difference rounded to float32. It sums as squares does.
 func gapPlain(a, b []float32) float64 {
 	b = b[:len(a)]
 	var sums [16]float64
@@ -148,7 +143,7 @@ func gapPlain(a, b []float32) float64 {
 	return fold(&sums)
 }
 
-// fold adds the upper half of partial sums to the lower one until one is left.
+// fold adds the upper half of partial sums to the lower half until one is left.
 func fold(sums *[16]float64) float64 {
 	for n := len(sums) / 2; n > 0; n /= 2 {
 		for i := range n {
@@ -158,9 +153,9 @@ func fold(sums *[16]float64) float64 {
 	return sums[0]
 }
 
-// nonFinitePlain returns the index of the first NaN or ±Inf; -1: there is none.
+// nonFinitePlain returns the index of the first NaN or ±Inf, or -1 if there are none.
 func nonFinitePlain(values []float32) int {
-	const exponent = 0x7f800000 // all of its bits are set in these, and only in these
+	const exponent = 0x7f800000 // all its bits are set in NaN and ±Inf, and in no other values
 	for i, v := range values {
 		if math.Float32bits(v)&exponent == exponent {
 			return i
@@ -169,6 +164,5 @@ func nonFinitePlain(values []float32) int {
 	return -1
 }
 
-// root is the correctly rounded square root: that of float64 has digits enough
-// to round once more.
+// root returns the correctly rounded square root: float64 has enough digits for a second rounding.
 func root(v float32) float32 { return float32(math.Sqrt(float64(v))) }

@@ -2,10 +2,9 @@ package table
 
 import "golang.org/x/sys/cpu"
 
-// vectors says that this machine has AVX2 and that its operating system saves
-// the registers. The vector kernels are in kernels_amd64.s: the operations of
-// the plain loops, in their order, and their bits for every length and
-// alignment. Only where an operation meets two NaN may it be the other one's.
+// vectors reports whether this machine has AVX2 and its operating system saves the registers. The vector kernels are in
+// kernels_amd64.s: they do the operations of the plain loops in the same order and give the same bits for every length
+// and alignment. Only an operation on two NaN may return the other one.
 var vectors = cpu.X86.HasAVX2
 
 func add(w, g []float32) {
@@ -94,8 +93,8 @@ func gaps(dst []float64, a, b []float32, width int) {
 	gapsAVX2(dst, a[:len(dst)*width], b[:len(dst)*width], width)
 }
 
-// roots leaves the squares behind the last four to the plain loop, as apart does those behind
-// the last eight.
+// roots leaves the squares after the last multiple of four to the plain loop; apart does so after the last multiple of
+// eight.
 func roots(dst []uint32, squares []float64, by float64) (most uint32) {
 	n := 0
 	if vectors {
@@ -123,8 +122,8 @@ func atLeast(dst []uint64, keys []uint32, least uint32) {
 	atLeastPlain(dst[n:], keys[64*n:], least)
 }
 
-// nonFinite leaves the eight values that have one among them, and those after
-// the last eight, to the plain loop.
+// nonFinite leaves the group of eight values that contains one, and the values after the last multiple of eight, to the
+// plain loop.
 func nonFinite(values []float32) int {
 	finite := 0
 	if vectors {
@@ -178,8 +177,7 @@ func apartAVX2(dst []uint32, a, b []float32, by float32) (most uint32)
 //go:noescape
 func atLeastAVX2(dst []uint64, keys []uint32, least uint32)
 
-// finiteAVX2 returns how many values before the first NaN or ±Inf it has looked
-// at, a multiple of 8.
+// finiteAVX2 returns the number of values, a multiple of 8, that it has checked before the first NaN or ±Inf.
 //
 //go:noescape
 func finiteAVX2(values []float32) int

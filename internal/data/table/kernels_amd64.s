@@ -3,18 +3,18 @@
 
 // The plain loops of kernels.go on eight values at a time: the same operations
 // in the same order, none fused (no VFMADD), none approximate (no VRCPPS, no
-// VRSQRTPS). Main loops are unrolled by macros; what is left is done eight values
-// at a time, and the last one to seven under a mask, whose other lanes are read
-// as zeros and not written. There are no prefetches: the machine follows these
-// streams itself, and on 64 MiB asking for them 256 B to 4 KiB ahead cost up to a
-// fifth.
+// VRSQRTPS). Main loops are unrolled by macros; the rest is done eight values at
+// a time, and the last one to seven under a mask, whose other lanes are read as
+// zeros and not written. There are no explicit prefetches: the processor detects
+// these streams itself, and on 64 MiB prefetching 256 B to 4 KiB ahead cost up to
+// 20 %.
 //
 // Registers: DI the rows, R8 and R9 the state, SI the update; DX the length, AX
-// the next value, BX where the present loop ends.
+// the next value, BX the end of the current loop.
 //
 // Operands are in Go's order: VSUBPS b, a, d is d = a - b.
 
-// Sixteen lanes that are on, then sixteen that are off.
+// Sixteen enabled lanes, then sixteen masked ones.
 DATA lanes<>+0(SB)/8, $-1
 DATA lanes<>+8(SB)/8, $-1
 DATA lanes<>+16(SB)/8, $-1
@@ -209,7 +209,7 @@ TEXT ·nesterovAVX2(SB), NOSPLIT, $0-80
 	VBROADCASTSS rate+76(FP), Y15
 	BEGIN(32)
 
-// From v, g and w their new values; g is used up.
+// Computes the new v and w from v, g and w; g is overwritten.
 #define NESTEROV_STEP(V, G, W) \
 	VMULPS V, Y14, V; \
 	VADDPS G, V, V
@@ -275,7 +275,7 @@ TEXT ·adagradAVX2(SB), NOSPLIT, $0-80
 	VBROADCASTSS epsilon+76(FP), Y15
 	BEGIN(32)
 
-// a from a and g; then w from w, g and a, which are used up.
+// a from a and g; then w from w, g and a, which are overwritten.
 #define ADAGRAD_STEP(A, G, T) \
 	VMULPS G, G, T; \
 	VADDPS T, A, A
@@ -349,7 +349,7 @@ TEXT ·adamAVX2(SB), NOSPLIT, $0-104
 	VBROADCASTSS adamFactors_epsilon(R10), Y15
 	BEGIN(16)
 
-// m and v from m, v and g, which is used up; then w from w, m and v, likewise.
+// m and v from m, v and g, which is overwritten; then w from w, m and v, which are overwritten.
 #define ADAM_STEP(M, V, G, T) \
 	VMULPS M, Y9, M; \
 	VMULPS G, Y10, T; \
@@ -513,7 +513,7 @@ TEXT ·clipAVX2(SB), NOSPLIT, $0-56
 	VXORPS Y13, Y14, Y13 // -bound
 	BEGIN(32)
 
-// A minimum or maximum with a NaN is the second source, here g: a NaN stays.
+// A minimum or maximum with a NaN returns the second source, here g: NaN stays NaN.
 #define CLIP(G) \
 	VMINPS G, Y14, G; \
 	VMAXPS G, Y13, G; \
@@ -582,7 +582,7 @@ TEXT ·squaresAVX2(SB), NOSPLIT, $0-40
 	VMULPD Y, Y, Y; \
 	VADDPD Y, SUM, SUM
 
-// A lane that is off adds 0, which changes no sum of squares.
+// A masked lane adds 0, which does not change a sum of squares.
 #define SQUARES_UNDER(at, X, Y, SUM) \
 	VMOVUPS at(BX)(CX*4), X8; \
 	VMASKMOVPS at(SI)(AX*4), X8, X; \
@@ -644,7 +644,7 @@ TEXT ·gapAVX2(SB), NOSPLIT, $0-56
 	VMULPD Y, Y, Y; \
 	VADDPD Y, SUM, SUM
 
-// A lane that is off adds 0, which changes no sum of squares.
+// A masked lane adds 0, which does not change a sum of squares.
 #define GAP_UNDER(at, X, Y, SUM) \
 	VMOVUPS at(BX)(CX*4), X8; \
 	VMASKMOVPS at(DI)(AX*4), X8, X; \
@@ -694,7 +694,7 @@ TEXT ·finiteAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS exponent<>(SB), Y15
 	BEGIN(32)
 
-// All ones in the lanes whose exponent is.
+// All ones in the lanes whose exponent is all ones.
 #define SUSPECT(at, X) \
 	VPAND at(SI)(AX*4), Y15, X; \
 	VPCMPEQD X, Y15, X
@@ -714,7 +714,7 @@ loop:
 	ADDQ $32, AX
 	JMP  loop
 
-rest: // or one of these 32
+rest: // or among these 32
 	EIGHTS
 
 eights:
@@ -731,7 +731,7 @@ done:
 	VZEROUPPER
 	RET
 
-// SUM_UP adds the sixteen partial sums Y0 … Y3 up, in X0.
+// SUM_UP adds up the sixteen partial sums Y0 … Y3 in X0.
 #define SUM_UP \
 	VADDPD Y2, Y0, Y0; \
 	VADDPD Y3, Y1, Y1; \
@@ -746,8 +746,8 @@ done:
 
 // func gapsAVX2(dst []float64, a, b []float32, width int)
 //
-// It is gapAVX2 of one row after the other: R8 the next result, R9 how many are left. Rows of
-// two, four and eight values have loops of their own, which leave out sums that are 0.
+// It is gapAVX2 for one row after another: R8 the next result, R9 the number of rows left. Rows of
+// two, four and eight values have loops of their own, which omit sums that are 0.
 TEXT ·gapsAVX2(SB), NOSPLIT, $0-80
 	MOVQ dst_base+0(FP), R8
 	MOVQ dst_len+8(FP), R9
@@ -801,7 +801,7 @@ done:
 	DECQ   R9
 	JMP    row
 
-// GAP_FIRST is GAP where the sum is nothing yet.
+// GAP_FIRST is GAP for an empty sum.
 #define GAP_FIRST(at, X, Y) \
 	VMOVUPS at(DI)(AX*4), X; \
 	VSUBPS at(SI)(AX*4), X, X; \
@@ -877,7 +877,7 @@ loop:
 	CMPQ AX, DX
 	JGE  done
 	VMOVUPD (SI)(AX*8), Y0
-	VCMPPD $4, Y12, Y0, Y1 // those that are not 0
+	VCMPPD $4, Y12, Y0, Y1 // nonzero lanes
 	VEXTRACTF128 $1, Y1, X2
 	VSHUFPS $0x88, X2, X1, X1
 	VPSRLD $31, X1, X1
@@ -917,7 +917,7 @@ loop:
 	JGE  done
 	VMOVUPS (SI)(AX*4), Y0
 	VSUBPS (R8)(AX*4), Y0, Y0
-	VCMPPS $4, Y12, Y0, Y1 // those that are not 0
+	VCMPPS $4, Y12, Y0, Y1 // nonzero lanes
 	VPSRLD $31, Y1, Y1
 	VANDNPS Y0, Y11, Y0
 	VDIVPS Y15, Y0, Y0
@@ -950,7 +950,7 @@ TEXT ·atLeastAVX2(SB), NOSPLIT, $0-52
 	VPMAXUD Y15, Y, Y14; \
 	VPCMPEQD Y14, Y, Y
 
-// THIRTY_TWO sets the low half of R to which of 32 keys are large enough.
+// THIRTY_TWO sets the low half of R to the mask of those of 32 keys that are large enough.
 #define THIRTY_TWO(at, R) \
 	EIGHT_KEYS(at, Y0); \
 	EIGHT_KEYS(at+32, Y1); \
@@ -981,7 +981,7 @@ done:
 	VZEROUPPER
 	RET
 
-// In which order packing leaves groups of four keys, half by half.
+// The order in which packing leaves groups of four keys, half by half.
 DATA keyOrder<>+0(SB)/4, $0
 DATA keyOrder<>+4(SB)/4, $4
 DATA keyOrder<>+8(SB)/4, $1

@@ -2,7 +2,7 @@
 
 package table
 
-// vectors: this architecture has the plain loops only.
+// vectors is false: this architecture has only the plain loops.
 var vectors bool
 
 func add(w, g []float32)                               { addPlain(w, g) }

@@ -10,17 +10,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// vectorsOf are a kernel's rows, state and update: w, s, r, g.
+// vectorsOf holds a kernel's rows, state and update: w, s, r, g.
 type vectorsOf struct{ w, s, r, g []float32 }
 
-// kernel is one loop of this machine and its plain twin, called with any numbers
-// k. Some return a number.
+// kernel is one loop of this machine and its plain counterpart, called with arbitrary constants k. Some return a
+// number.
 type kernel struct {
 	name        string
 	fast, plain func(v vectorsOf, k [7]float32) float64
 }
 
-// changes makes a kernel's function of one that returns nothing.
+// changes adapts a function without a result.
 func changes(f func(v vectorsOf, k [7]float32)) func(vectorsOf, [7]float32) float64 {
 	return func(v vectorsOf, k [7]float32) float64 { f(v, k); return 0 }
 }
@@ -98,12 +98,12 @@ var kernels = []kernel{
 	},
 }
 
-// bitsIn is the memory of floats, for keys.
+// bitsIn returns the memory of floats as bits, for keys.
 func bitsIn(v []float32) []uint32 {
 	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(v))), len(v))
 }
 
-// by is what distances are divided by: what a row takes, which is at least its values.
+// by returns the divisor of distances: the size of a row, at least that of its values.
 func by(k [7]float32) float32 { return float32(4 + math.Float32bits(k[0])%4000) }
 
 // gapsOf returns a digest of the gaps of rows of some width.
@@ -116,7 +116,7 @@ func gapsOf(f func(dst []float64, a, b []float32, width int), v vectorsOf, k [7]
 	f(dst, v.w, v.g, width)
 	return digest(func(i int) uint64 {
 		if dst[i] != dst[i] {
-			return 1 // whichever NaN
+			return 1 // any NaN
 		}
 		return math.Float64bits(dst[i])
 	}, len(dst))
@@ -143,7 +143,7 @@ func atLeastOf(f func(dst []uint64, keys []uint32, least uint32), v vectorsOf, k
 	return digest(func(i int) uint64 { return dst[i] }, len(dst))
 }
 
-// digest mixes numbers into one that has the bits of no NaN.
+// digest combines numbers into one whose bits are not those of a NaN.
 func digest(of func(i int) uint64, n int) float64 {
 	sum := uint64(n)
 	for i := range n {
@@ -152,7 +152,7 @@ func digest(of func(i int) uint64, n int) float64 {
 	return float64(sum >> 12)
 }
 
-// sequence is a fixed sequence of numbers from a seed.
+// sequence is a deterministic sequence of numbers from a seed.
 type sequence uint64
 
 func (s *sequence) bits() uint64 {
@@ -160,7 +160,7 @@ func (s *sequence) bits() uint64 {
 	return mix(uint64(*s))
 }
 
-// value is an ordinary number, an edge or any bits.
+// value returns an ordinary number, an edge case or arbitrary bits.
 func (s *sequence) value() float32 {
 	z := s.bits()
 	switch pick := z >> 32; pick % 8 {
@@ -173,7 +173,7 @@ func (s *sequence) value() float32 {
 	}
 }
 
-// ordinary is in [-10, 10).
+// ordinary returns a number in [-10, 10).
 func (s *sequence) ordinary() float32 { return float32(s.bits()>>40)*(20.0/(1<<24)) - 10 }
 
 func (s *sequence) fill(n int, value func() float32) []float32 {
@@ -186,13 +186,12 @@ func (s *sequence) fill(n int, value func() float32) []float32 {
 
 var edges = []float32{
 	0, float32(math.Copysign(0, -1)), 1, -1, math.MaxFloat32, -math.MaxFloat32,
-	math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, 0x1p-126, // the smallest that is not subnormal
+	math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, 0x1p-126, // smallest normal number
 	float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 1 << 24, 1<<24 - 1,
 }
 
-// checkKernel calls both loops on n values from next, at addresses of the given
-// alignments (in values, 2 bits for each vector), and compares all that they
-// wrote, what lies around it, and what they returned.
+// checkKernel calls both loops on n values from next, at addresses with the given alignments (in values, 2 bits per
+// vector). It compares everything they wrote, the memory around it, and their results.
 func checkKernel(t interface{ Fatalf(string, ...any) }, k kernel, n int, alignments uint8, next func() float32) {
 	var mine, all, want [4][]float32
 	for i := range mine {
@@ -229,9 +228,8 @@ func checkKernel(t interface{ Fatalf(string, ...any) }, k kernel, n int, alignme
 	}
 }
 
-// Every kernel of this machine has its plain twin's bits, for every length that
-// its loops treat differently, every alignment and any numbers, and touches
-// nothing else.
+// TestKernelsLikePlain: every kernel of this machine gives the bits of its plain counterpart for every length that its
+// loops treat differently, every alignment and any numbers, and writes nowhere else.
 func TestKernelsLikePlain(t *testing.T) {
 	if !vectors {
 		t.Skip("this machine has the plain loops only")
@@ -263,7 +261,7 @@ func FuzzKernels(f *testing.F) {
 		if !vectors || len(data) < 4 {
 			t.Skip()
 		}
-		at := 0 // values are read from data, around and around
+		at := 0 // values are read from data cyclically
 		checkKernel(t, kernels[int(which)%len(kernels)], int(n), alignments, func() float32 {
 			if at+4 > len(data) {
 				at = (at + 1) % 4
@@ -278,8 +276,8 @@ func FuzzKernels(f *testing.F) {
 	})
 }
 
-// arithmetic does a kernel's formula one operation at a time; none of them can be
-// fused with another, but for the one place where it is asked to.
+// arithmetic evaluates a kernel's formula one operation at a time. No operations are fused except at the one selected
+// place.
 type arithmetic struct{ fused int }
 
 //go:noinline
@@ -288,7 +286,7 @@ func times(a, b float32) float32 { return a * b }
 //go:noinline
 func plus(a, b float32) float32 { return a + b }
 
-// mulAdd is a·b + c.
+// mulAdd returns a·b + c.
 func (o arithmetic) mulAdd(place int, a, b, c float32) float32 {
 	if place == o.fused {
 		return float32(math.FMA(float64(a), float64(b), float64(c)))
@@ -296,7 +294,7 @@ func (o arithmetic) mulAdd(place int, a, b, c float32) float32 {
 	return plus(times(a, b), c)
 }
 
-// mulMulAdd is a·b + c·d, where either product could be fused: two places.
+// mulMulAdd returns a·b + c·d, where either product may be fused: two places.
 func (o arithmetic) mulMulAdd(place int, a, b, c, d float32) float32 {
 	if place+1 == o.fused {
 		return o.mulAdd(place+1, c, d, times(a, b))
@@ -304,8 +302,7 @@ func (o arithmetic) mulMulAdd(place int, a, b, c, d float32) float32 {
 	return o.mulAdd(place, a, b, times(c, d))
 }
 
-// formulas are the kernels' formulas for one value, with the number of places
-// where a multiplication and an addition meet.
+// formulas are the kernels' formulas for one value, with the number of places where a multiplication meets an addition.
 var formulas = map[string]struct {
 	places int
 	do     func(o arithmetic, w, s, r, g float32, k [7]float32) (float32, float32, float32)
@@ -343,17 +340,17 @@ var formulas = map[string]struct {
 	}},
 }
 
-// The kernels round each operation of their formula: they have the bits of it
-// done step by step, on values that would show each step that is fused.
+// TestNothingIsFused: the kernels round each operation of their formula. They give the bits of a stepwise evaluation,
+// on values for which any fused step would show.
 func TestNothingIsFused(t *testing.T) {
 	const n = 1000
 	seed := sequence(1)
-	small := func() float32 { return seed.ordinary() / 100 } // so that what is added to it shows
+	small := func() float32 { return seed.ordinary() / 100 } // so that an addition to it is visible
 	positive := func() float32 { return 1.5 + seed.ordinary()/10 }
 	for _, k := range kernels {
 		formula, ok := formulas[k.name]
 		if !ok {
-			continue // nothing is multiplied and added, or in float64, where it is exact
+			continue // no multiplication meets an addition, or only in float64, where it is exact
 		}
 		start := vectorsOf{
 			seed.fill(n, small), seed.fill(n, positive), seed.fill(n, positive),
@@ -371,7 +368,7 @@ func TestNothingIsFused(t *testing.T) {
 		want := at(-1)
 		for place := range formula.places {
 			if sameBits(at(place), want) {
-				t.Errorf("%s: the example does not tell whether place %d is fused", k.name, place)
+				t.Errorf("%s: the example does not reveal whether place %d is fused", k.name, place)
 			}
 		}
 		for name, do := range map[string]func(vectorsOf, [7]float32) float64{"vectors": k.fast, "plain": k.plain} {
@@ -389,7 +386,7 @@ func TestNothingIsFused(t *testing.T) {
 	}
 }
 
-// The keys of single values, which are made in float32, are those of their squares' roots.
+// TestApartIsRoot: the keys of single values, which are computed in float32, equal those of the roots of their squares.
 func TestApartIsRoot(t *testing.T) {
 	rapid.Check(quiet{t}, func(t *rapid.T) {
 		seed := sequence(rapid.Uint64().Draw(t, "seed"))
@@ -414,21 +411,21 @@ func TestApartIsRoot(t *testing.T) {
 	})
 }
 
-// The distance of counts is that of their shares, times how many there are. What has changed is never
-// as far as what has not.
+// TestVariations: the distance of counts is that of their shares, multiplied by their sum. Changed rows never have the
+// key of unchanged ones.
 func TestVariations(t *testing.T) {
 	for _, c := range []struct {
 		now, saved []float32
-		want       float32 // by 4
+		want       float32 // divided by 4
 	}{
 		{[]float32{2, 0, 6}, []float32{2, 0, 6}, 0},
-		{[]float32{2, 0, 6}, []float32{0, 1, 0}, 2},     // nothing in common: all of the 8
-		{[]float32{4, 0, 4}, []float32{1, 0, 3}, 0.5},   // a quarter of them
-		{[]float32{4, 0, 12}, []float32{1, 0, 3}, -1},   // the same shares
-		{[]float32{0, 0, 0}, []float32{1, 0, 3}, -1},    // nobody is left
-		{[]float32{1, 0, 3}, []float32{0, 0, 0}, 0.5},   // of nothing
-		{[]float32{-1, 0, -3}, []float32{1, 0, 3}, -1},  // no counts
-		{[]float32{1, 0, 3}, []float32{-1, 0, -3}, 0.5}, // were none
+		{[]float32{2, 0, 6}, []float32{0, 1, 0}, 2},     // disjoint: all 8 differ
+		{[]float32{4, 0, 4}, []float32{1, 0, 3}, 0.5},   // a quarter differs
+		{[]float32{4, 0, 12}, []float32{1, 0, 3}, -1},   // equal shares
+		{[]float32{0, 0, 0}, []float32{1, 0, 3}, -1},    // empty now
+		{[]float32{1, 0, 3}, []float32{0, 0, 0}, 0.5},   // empty before
+		{[]float32{-1, 0, -3}, []float32{1, 0, 3}, -1},  // invalid counts now
+		{[]float32{1, 0, 3}, []float32{-1, 0, -3}, 0.5}, // invalid counts before
 	} {
 		key := []uint32{7}
 		want := math.Float32bits(c.want)

@@ -12,7 +12,7 @@ import (
 
 var large = flag.Bool("large", false, "run the tests that take GBs of memory")
 
-// TestMemory stores 50,000,000 rows of 8 values in a process of less than 4 GB.
+// TestMemory stores 50,000,000 rows of 8 values in a process with less than 4 GB.
 func TestMemory(t *testing.T) {
 	if !*large {
 		t.Skip("takes 3 GB of memory; run it with -large")
@@ -31,7 +31,7 @@ func TestMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (i+each)%(rows/5) == 0 {
-			t.Logf("%d rows: %.1f bytes a row beside the values", p.Stored(),
+			t.Logf("%d rows: %.1f bytes a row in addition to the values", p.Stored(),
 				float64(p.index.bytes()+4*p.touched.room)/float64(p.Stored()))
 		}
 	}
@@ -43,7 +43,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// residentKiB reads a line of what the kernel says about this process.
+// residentKiB reads one of the kernel's memory statistics of this process.
 func residentKiB(t *testing.T, what string) (n int64) {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {

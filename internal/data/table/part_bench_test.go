@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// BenchmarkPart reads and updates random rows of a sparse table of 1,000,000
-// rows, on one core: rows a second.
+// BenchmarkPart reads and updates random rows of a sparse table of 1,000,000 rows on one core. It reports rows per
+// second.
 func BenchmarkPart(b *testing.B) {
 	const rows = 1_000_000
 	for _, dim := range []int{64, 8} {

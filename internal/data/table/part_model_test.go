@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// partRules are the rules that parts are tried with.
+// partRules are the rules with which parts are tested.
 var partRules = []perdure.Rule{
 	{Kind: perdure.RuleAdd},
 	{Kind: perdure.RuleSet},
@@ -25,14 +25,14 @@ var partRules = []perdure.Rule{
 	perdure.Rule{Kind: perdure.RuleFTRL, Rate: 0.1, L1: 0.1, L2: 0.1}.WithDefaults(),
 }
 
-// naivePart is a part as one would write it down: each row on its own.
+// naivePart is a naive part that stores each row separately.
 type naivePart struct {
 	spec   perdure.TableSpec
 	id     perdure.TableID
 	seed   uint64
 	update *updater
 	rows   map[perdure.RowID]*naiveRow
-	order  []perdure.RowID // as they are stored
+	order  []perdure.RowID // in storage order
 }
 
 type naiveRow struct {
@@ -71,8 +71,7 @@ func (p *naivePart) apply(ids []perdure.RowID, delta []float32, clock perdure.Cl
 	}
 }
 
-// evict drops what was not touched since the oldest clock that stays; the last
-// row fills each hole, from the end on.
+// evict removes the rows that were not updated since oldest. From the end on, the last row fills each hole.
 func (p *naivePart) evict(oldest perdure.Clock) (n int) {
 	for i := len(p.order) - 1; i >= 0; i-- {
 		if id := p.order[i]; p.rows[id].touched < oldest {
@@ -86,11 +85,11 @@ func (p *naivePart) evict(oldest perdure.Clock) (n int) {
 	return n
 }
 
-// sameImage compares a part's image with what it should be.
+// sameImage compares a part's image with the expected one.
 func (p *naivePart) sameImage(part *Part) error {
 	m := part.Image()
 	if m.Rows != len(p.order) || part.Stored() != len(p.order) {
-		return fmt.Errorf("%d rows, and %d are stored, want %d", m.Rows, part.Stored(), len(p.order))
+		return fmt.Errorf("%d rows, %d stored, want %d", m.Rows, part.Stored(), len(p.order))
 	}
 	var want Image
 	want.Planes = make([][][]float32, len(m.Planes))
@@ -130,7 +129,7 @@ func (p *naivePart) sameImage(part *Part) error {
 	return nil
 }
 
-// restored makes a part of a copy of another's image.
+// restored returns a part restored from a copy of another's image.
 func restored(p *Part, pieceBytes int) (*Part, error) {
 	from := p.Image()
 	q := blank(p.Spec, p.id, p.seed, p.First, from.Rows, pieceBytes)
@@ -164,12 +163,12 @@ func copyPieces[T any](to, from [][]T) error {
 	return nil
 }
 
-// partCase is a part, what it should be, and what is drawn for it.
+// partCase is a part, its expected content, and the generators for it.
 type partCase struct {
 	part       *Part
 	want       *naivePart
 	pieceBytes int
-	clock      *rapid.Generator[perdure.Clock] // of updates, after MinClock
+	clock      *rapid.Generator[perdure.Clock] // of updates, at or after MinClock
 	min        perdure.Clock
 	ids        *rapid.Generator[perdure.RowID]
 }
@@ -214,7 +213,7 @@ func drawPart(t *rapid.T, sparse, evict bool) *partCase {
 	return c
 }
 
-// drawRows draws rows as a message names them, and spells them out.
+// drawRows draws rows as a message identifies them, and expands them to ids.
 func (c *partCase) drawRows(t *rapid.T) (first perdure.RowID, ids, all []perdure.RowID, fits bool) {
 	fits = true
 	if rapid.Bool().Draw(t, "named") {
@@ -293,17 +292,16 @@ func (c *partCase) evict(t *rapid.T) {
 		want = c.want.evict(c.min/step*step - k)
 	}
 	if got := c.part.Evict(c.min, nil); got != want {
-		t.Fatalf("%d rows are evicted, want %d", got, want)
+		t.Fatalf("evicted %d rows, want %d", got, want)
 	}
 	for id, r := range c.want.rows {
 		if k := c.want.spec.Evict; k > 0 && r.touched+k+max(1, k/4) <= c.min {
-			t.Fatalf("row %d, last touched at clock %d, is there at MinClock %d", id, r.touched, c.min)
+			t.Fatalf("row %d, last updated at clock %d, is stored at MinClock %d", id, r.touched, c.min)
 		}
 	}
 }
 
-// A part does what single rows do, whatever is between: refused updates, reads,
-// eviction, and being restored from its image.
+// TestPartLikeRows: a part behaves like separate rows, with rejected updates, reads, evictions and restores in between.
 func TestPartLikeRows(t *testing.T) {
 	t.Run("dense", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { drawPart(t, false, false).run(t) }) })
 	t.Run("sparse", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { drawPart(t, true, false).run(t) }) })
@@ -332,8 +330,8 @@ func (c *partCase) run(t *rapid.T) {
 	}
 }
 
-// A sparse part of many rows and pieces, of usual size: with eviction of most,
-// it gives memory back, and goes on.
+// TestLargePart: a sparse part with many rows and pieces of the usual size releases memory when most rows are evicted,
+// and continues to work.
 func TestLargePart(t *testing.T) {
 	const n = 280_000
 	s := perdure.TableSpec{Name: "t", Sparse: true, Dim: 3, Evict: 8, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
@@ -368,10 +366,10 @@ func TestLargePart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := p.Evict(9, nil); got != 0 {
-		t.Fatalf("%d rows are evicted at MinClock 9", got)
+		t.Fatalf("evicted %d rows at MinClock 9", got)
 	}
 	if got := p.Evict(10, nil); got != n-kept || p.Stored() != kept {
-		t.Fatalf("%d rows are evicted at MinClock 10, and %d stay", got, p.Stored())
+		t.Fatalf("evicted %d rows at MinClock 10, %d remain", got, p.Stored())
 	}
 	check(p, 3)
 	if pieces := len(p.planes[0].pieces) + len(p.touched.pieces) + len(p.index.ids.pieces); pieces > 6 {
@@ -387,14 +385,14 @@ func TestLargePart(t *testing.T) {
 		}
 	}
 	if got := q.planes[0].rows(5, 1)[0]; got != 6*15 {
-		t.Errorf("row 5 begins with %v, want 90", got)
+		t.Errorf("row 5 starts with %v, want 90", got)
 	}
 	if got := q.planes[0].rows(n-1, 1)[1]; got != 3*delta[3*n-2] {
 		t.Errorf("the last row is %v, want %v", got, 3*delta[3*n-2])
 	}
 }
 
-// A row that begins again has nothing of the row that was in its place.
+// TestPlaceUsedAgain: a row stored at the position of an evicted row inherits nothing from it.
 func TestPlaceUsedAgain(t *testing.T) {
 	for _, rule := range partRules {
 		s := perdure.TableSpec{Name: "t", Sparse: true, Dim: 3, Evict: 1, Rule: rule}
@@ -403,7 +401,7 @@ func TestPlaceUsedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := p.Evict(7, nil); got != 1 || p.Stored() != 0 {
-			t.Fatalf("%d rows are evicted, %d stay", got, p.Stored())
+			t.Fatalf("evicted %d rows, %d remain", got, p.Stored())
 		}
 		q := New(s, 0, 1, 0, 0)
 		for _, p := range []*Part{p, q} {
@@ -417,7 +415,7 @@ func TestPlaceUsedAgain(t *testing.T) {
 	}
 }
 
-// An image with a row twice is refused.
+// TestRestoredRefuses: an image with a duplicate row is rejected.
 func TestRestoredRefuses(t *testing.T) {
 	for _, n := range []int{2, 100, 140_000} {
 		p := Blank(perdure.TableSpec{Name: "t", Sparse: true, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 1,
@@ -445,19 +443,19 @@ func TestRestoredRefuses(t *testing.T) {
 	}
 }
 
-// A shard refuses rows beyond what positions can count.
+// TestFull: a shard rejects rows beyond the max number of positions.
 func TestFull(t *testing.T) {
 	p := New(perdure.TableSpec{Name: "t", Sparse: true, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 1, 0, 0)
-	p.index.n = MaxStored - 1 // as if
+	p.index.n = MaxStored - 1 // simulated
 	if err := p.CheckRows(0, []perdure.RowID{1}, 1, 1); err != nil {
 		t.Error(err)
 	}
 	if err := p.CheckRows(0, []perdure.RowID{1, 2}, 2, 2); !errors.Is(err, ErrFull) {
-		t.Errorf("2 rows more than there can be: %v", err)
+		t.Errorf("2 rows beyond the limit: %v", err)
 	}
 }
 
-// Reads and updates of rows that are stored allocate nothing.
+// TestNoAllocation: reads and updates of stored rows do not allocate.
 func TestNoAllocation(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		for _, rule := range partRules {

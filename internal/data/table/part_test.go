@@ -10,11 +10,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// What a peer's message may ask for, and what not: nothing of a refused one is
-// applied.
+// TestRefusals checks which requests of a peer are valid. Nothing of a rejected update is applied.
 func TestRefusals(t *testing.T) {
 	const first, rows, dim = 10, 5, 3
-	huge := math.MaxInt / dim // times dim does not overflow; plus one does
+	huge := math.MaxInt / dim // multiplied by dim it does not overflow; one more does
 	for _, tc := range []struct {
 		what   string
 		first  perdure.RowID
@@ -81,7 +80,7 @@ func ExamplePart() {
 	// Output:
 	// <nil>
 	// [-0.5 -1 -1.5 -2] <nil>
-	// table: row not on this shard: rows 98 to 100 of table weights; the shard holds 50 to 99
+	// table: row not on this shard: rows 98 to 100 of table weights; the shard has rows 50 to 99
 }
 
 func ExamplePart_sparse() {
@@ -102,5 +101,5 @@ func ExamplePart_sparse() {
 	// <nil>
 	// 1 [1152921504606846976]
 	// <nil> [2 3 0 0] 1
-	// table: row not on this shard: 1 consecutive rows of table words, which is sparse: name each row
+	// table: row not on this shard: 1 consecutive rows of table words, which is sparse: give the id of each row
 }

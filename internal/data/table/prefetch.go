@@ -2,23 +2,20 @@ package table
 
 import "unsafe"
 
-// Rows that are asked for at random lie in memory that the processor cannot
-// foresee. What costs is to wait for each in turn, so the next rows are on their
-// way while some are worked on: about linesAhead lines of 64 bytes, which is what
-// the processor can wait for at once. Of a long row it is enough to ask for the
-// first lines.
+// Rows at random positions are in memory that the processor cannot predict, and waiting for each in turn is expensive.
+// So the next rows are prefetched while some are processed: about linesAhead lines of 64 bytes, the number of loads
+// that the processor can have in flight. For a long row, prefetching the first lines is enough.
 const (
 	linesAhead = 32
 	mostLines  = 8
 )
 
-// lines returns how many of a row's lines are asked for.
+// lines returns the number of a row's cache lines to prefetch.
 func (c *column[T]) lines() int {
 	return min((c.width*int(unsafe.Sizeof(*new(T)))+63)/64, mostLines)
 }
 
-// ahead returns how many rows are asked for at once, of which the first planes
-// will be used.
+// ahead returns the number of rows to prefetch together if the first planes will be used.
 func (p *Part) ahead(planes int) int {
 	lines := 0
 	for i := range p.planes[:planes] {
@@ -27,8 +24,8 @@ func (p *Part) ahead(planes int) int {
 	return max(1, linesAhead/lines)
 }
 
-// bring asks for the first planes of the rows at positions, at most
-// linesAhead, to be brought from memory. Positions of -1 are passed over.
+// bring prefetches the first planes of the rows at the given positions, at most linesAhead. Positions of -1 are
+// skipped.
 func (p *Part) bring(at []int, planes int) {
 	var wanted [linesAhead]unsafe.Pointer
 	for i := range p.planes[:planes] {

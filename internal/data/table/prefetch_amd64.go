@@ -2,9 +2,8 @@ package table
 
 import "unsafe"
 
-// prefetch has the processor bring the given number of cache lines from each of
-// n addresses on, and waits for none of them. An address may be nil: nothing is
-// read.
+// prefetch starts loading the given number of cache lines from each of n addresses and does not wait for them. An
+// address may be nil: nothing is read from it.
 //
 //go:noescape
 func prefetch(at *unsafe.Pointer, n, lines int)

@@ -4,6 +4,5 @@ package table
 
 import "unsafe"
 
-// prefetch would have the processor bring memory: nothing but speed depends
-// on it.
+// prefetch does nothing; it only affects speed.
 func prefetch(at *unsafe.Pointer, n, lines int) {}

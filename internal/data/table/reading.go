@@ -2,10 +2,10 @@ package table
 
 import "github.com/perdure/perdure"
 
-// What a part's reader needs who goes by position, as the ledger of a running checkpoint does.
+// Access by position, as the ledger of a running checkpoint needs it.
 
-// RowBytes returns what a row takes in a snapshot: its values and its rule's state; of a
-// sparse table its id, and with eviction its clock, too.
+// RowBytes returns the size of a row in a snapshot: its values and its rule's state; for a sparse table also its id
+// and, with eviction, its clock.
 func (p *Part) RowBytes() (n int) {
 	for i := range p.planes {
 		n += 4 * p.planes[i].width
@@ -19,8 +19,8 @@ func (p *Part) RowBytes() (n int) {
 	return n
 }
 
-// Values returns the values of rows from a position on: of at most n, and of at least one
-// unless there are no more. They alias the part.
+// Values returns the values of at most n rows from a position on, and of at least one unless there are no more. They
+// alias the part.
 func (p *Part) Values(from, n int) []float32 {
 	c := &p.planes[0]
 	n = min(n, p.Stored()-from)
@@ -33,11 +33,10 @@ func (p *Part) Values(from, n int) []float32 {
 	return c.rows(from, n)
 }
 
-// Initial sets dst, of Dim values, to a row's initial ones.
+// Initial sets dst, of length Dim, to a row's initial values.
 func (p *Part) Initial(dst []float32, row perdure.RowID) {
 	fillInitial(dst, p.Spec.Init, p.seed, p.id, row)
 }
 
-// Positions sets at[i] to the position of a row with ids[i]; of a sparse part's that is not
-// stored to -1.
+// Positions sets at[i] to the position of the row ids[i]. For a sparse part it is -1 if the row is not stored.
 func (p *Part) Positions(ids []perdure.RowID, at []int) { p.find(ids, at) }

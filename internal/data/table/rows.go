@@ -6,14 +6,14 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// SnapshotOf begins a snapshot of the rows of these runs only, which the part must have, in order
-// and apart. Rows that were not chosen are not read, whatever they share a block with. What
-// SnapshotChanged is to know is left as it is.
+// SnapshotOf starts a snapshot of only the rows of the given runs, which must be within the part, in ascending order
+// and disjoint. Other rows are not read, even if they share a block with these. The changes recorded for
+// SnapshotChanged are unaffected.
 func (p *Part) SnapshotOf(runs []Run) *Snapshot { return p.snapshotOf(runs, asideBytes) }
 
 func (p *Part) snapshotOf(runs []Run, asideBytes int) *Snapshot {
 	s := p.newSnapshot(asideBytes)
-	for i := range s.passed { // nobody asks for a block without any of these rows
+	for i := range s.passed { // skip blocks without any of these rows
 		s.passed[i] = ^uint64(0)
 	}
 	s.runs = make([]Run, 0, len(runs))
@@ -29,19 +29,18 @@ func (p *Part) snapshotOf(runs []Run, asideBytes int) *Snapshot {
 	return s.begin()
 }
 
-// Places gives rows of a sparse part places, those that have none at the part's end, and adds the
-// positions to runs, in the order of the ids. What a row holds that had no place is not defined:
-// each is to be filled, by Overlay.
+// Places assigns positions to rows of a sparse table, new ones at the part's end, and appends the positions to runs, in
+// the order of the ids. The content of a new row is undefined: the caller must fill it by Overlay.
 func (p *Part) Places(ids []perdure.RowID, runs []Run) ([]Run, error) {
 	var at [batch]int
-	if p.index.Len() == 0 { // so that columns need not grow by and by
+	if p.index.Len() == 0 { // avoids growing the columns step by step
 		p.room(len(ids))
 	}
 	for len(ids) > 0 {
 		n := min(len(ids), batch)
 		if n > MaxStored-p.index.Len() {
-			return runs, fmt.Errorf("%w: %d more of table %s, where %d of at most %d are", ErrFull, n, p.Spec.Name,
-				p.index.Len(), MaxStored)
+			return runs, fmt.Errorf("%w: table %[3]s has %[4]d of at most %[5]d rows and cannot take %[2]d more",
+				ErrFull, n, p.Spec.Name, p.index.Len(), MaxStored)
 		}
 		p.find(ids[:n], at[:n])
 		for i, at := range at[:n] {
@@ -59,10 +58,9 @@ func (p *Part) Places(ids []perdure.RowID, runs []Run) ([]Run, error) {
 	return runs, nil
 }
 
-// Overlay gives fill the memory of the rows of these runs, one after the other, in one column, with
-// the number of the run: the same column that a Snapshot of the part reads as its i-th. What it is
-// filled with are this machine's numbers. The runs may be in any order. The column of a sparse
-// part's ids is not to be filled: see Places.
+// Overlay calls fill with the memory of the given runs in one column, in turn, and with the number of the run. Column i
+// is the one that a Snapshot of the part reads as its i-th. fill must write numbers in this machine's byte order. The
+// runs may be in any order. The column with the ids of a sparse part must not be filled: see Places.
 func (p *Part) Overlay(i int, runs []Run, fill func(run int, memory []byte) error) error {
 	columns, _, _ := p.sources(asideBytes)
 	c := &columns[i]

@@ -1,21 +1,19 @@
 // # Update rules
 //
-// This is what is computed, for a row w, what was Inc'd g, and η =
-// Rule.RateAt(clock): in float32, each operation rounded on its own, in the order
-// of the parentheses. What stands in [ ] is one number for a row or a call, of
-// operations in float64 that are rounded to float32 once; η, √a and ε in them are
-// float32, and so are the operations that combine them.
+// The rules below compute a row w from the delta g of an Inc, with η = Rule.RateAt(clock). They use float32, with each
+// operation rounded on its own, in the order of the parentheses. A term in [ ] is one number per row or call: it is
+// computed in float64 and rounded to float32 once. η, √a and ε in such terms are float32, and so are the operations
+// that combine them.
 //
-// First what every rule but add and set does to g, in this order, each where it is set:
+// First, every rule except add and set modifies g in this order, by those options that are set:
 //
 //	ClipValue c   g = max(min(g, c), -c)
 //	ClipNorm  N   g = [N/‖g‖]·g for a row whose norm is > N
 //	Decay     λ   g = g + λ·w; under adam instead w = w - [η·λ]·w
 //
-// ‖g‖² is summed in float64, where squares of float32 are exact and cannot
-// overflow: value i of a row goes to the partial sum i mod 16, and then the upper
-// half of the sums is added to the lower one, four times. Then the rule, with the
-// state beside a row, which starts as zeros:
+// ‖g‖² is summed in float64, where squares of float32 are exact and cannot overflow: value i of a row goes to the
+// partial sum i mod 16, and then the upper half of the sums is added to the lower one, four times. Then the rule is
+// applied, with the row's state, which starts as zeros:
 //
 //	add              w = w + g
 //	set              w = g
@@ -28,27 +26,22 @@
 //	                 m = β1·m + [1-β1]·g;  v = β2·v + [1-β2]·(g·g)
 //	                 w = w - ([η/[1-β1^t]]·m) / ([1/√(1-β2^t)]·√v + ε)
 //	ftrl             n' = n + g·g;  z = z + (g - ((√n' - √n)·[1/η])·w);  n = n'
-//	                 w = 0 where |z| ≤ λ1, else
+//	                 w = 0 if |z| ≤ λ1, else
 //	                 w = (sign(z)·λ1 - z) / ((β + √n)·[1/η] + λ2)
 //
-// In words: momentum is Polyak's heavy ball and nesterov is the form of Sutskever,
-// Martens, Dahl and Hinton ("On the importance of initialization and momentum in
-// deep learning", 2013), both with the signs and the undamped gradient that
-// PyTorch has. adagrad is Duchi, Hazan and Singer ("Adaptive subgradient methods",
-// 2011) with its diagonal; rowwise-adagrad keeps one accumulator for each row, of
-// the mean square, as recommendation models do for embeddings (Naumov et al.,
-// DLRM, 2019). adam is Kingma and Ba ("Adam: a method for stochastic
-// optimization", 2015), with Loshchilov and Hutter's decoupled decay (AdamW,
-// 2019); its t counts the updates of that row, so that rows that are seldom
-// updated are corrected for their own number of updates. ftrl is FTRL-Proximal
-// with a learning rate for each coordinate, Algorithm 1 of McMahan et al. ("Ad
-// click prediction: a view from the trenches", 2013), α = η; the paper has a
-// constant α, and with a schedule 1/η is that of the update's clock.
+// momentum is Polyak's heavy ball and nesterov is the form of Sutskever, Martens, Dahl and Hinton ("On the importance
+// of initialization and momentum in deep learning", 2013), both with the signs and the undamped gradient of PyTorch.
+// adagrad is Duchi, Hazan and Singer ("Adaptive subgradient methods", 2011) with a diagonal matrix; rowwise-adagrad
+// keeps one accumulator per row, for the mean square, as recommendation models do for embeddings (Naumov et al., DLRM,
+// 2019). adam is Kingma and Ba ("Adam: a method for stochastic optimization", 2015), with Loshchilov and Hutter's
+// decoupled decay (AdamW, 2019); its t counts the updates of each row, so that rarely updated rows are corrected for
+// their own number of updates. ftrl is FTRL-Proximal with a learning rate for each coordinate, Algorithm 1 of McMahan
+// et al. ("Ad click prediction: a view from the trenches", 2013), α = η; the paper has a constant α, and with a
+// schedule 1/η is that of the update's clock.
 //
-// At the edges: a row of rowwise-adagrad with a = 0 stays as it is, and so does a
-// row of ftrl once η is so small (2⁻¹²⁸) that 1/η is infinite. A NaN that an update
-// contains stays one through clipping; ±Inf is clipped by ClipValue, and becomes
-// NaN under ClipNorm, where the row's other values become 0.
+// Edge cases: a row of rowwise-adagrad with a = 0 does not change, and neither does a row of ftrl once η is so small
+// (2⁻¹²⁸) that 1/η is infinite. Clipping keeps NaN in an update as NaN; ±Inf is clipped by ClipValue, and becomes NaN
+// under ClipNorm, where the row's other values become 0.
 package table
 
 import (
@@ -57,8 +50,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// StateShape says what state a rule keeps beside a row: how many values for each
-// value of the row (0 to 2), and whether one more for the row as a whole.
+// StateShape returns the shape of a rule's state per row: how many values for each value of the row (0 to 2), and
+// whether there is one more for the row as a whole.
 func StateShape(rule perdure.Rule) (full int, perRow bool) {
 	switch rule.Kind {
 	case perdure.RuleMomentum, perdure.RuleNesterov, perdure.RuleAdagrad:
@@ -73,11 +66,9 @@ func StateShape(rule perdure.Rule) (full int, perRow bool) {
 	return 0, false
 }
 
-// Apply changes rows, whole ones of dim values each, by the deltas of an update
-// of the given clock: for the rules that keep no state, on servers and in
-// workers' caches alike. A rule that keeps state changes nothing here: only a
-// shard has what it needs. Apply allocates nothing, and may be called
-// concurrently for different rows.
+// Apply applies the deltas of an update of the given clock to complete rows of dim values each, for rules without
+// state. Servers and workers' caches both use it. For a rule with state it does nothing, because only a shard has the
+// state. Apply does not allocate and may be called concurrently for different rows.
 func Apply(rule perdure.Rule, dim int, rows, delta []float32, clock perdure.Clock) {
 	applyStateless(rule.Kind, shapingOf(rule), dim, rows, delta, rule.RateAt(clock))
 }
@@ -96,17 +87,17 @@ func applyStateless(kind perdure.RuleKind, s shaping, dim int, rows, delta []flo
 	}
 }
 
-// FirstNonFinite returns the index of the first NaN or ±Inf, -1 if there is none.
+// FirstNonFinite returns the index of the first NaN or ±Inf, or -1 if there are none.
 func FirstNonFinite(values []float32) int { return nonFinite(values) }
 
-// blockValues is how many values are shaped and then applied at a time: 4 KiB of
-// each stream, which together stay in the innermost cache.
+// blockValues is the number of values that are shaped and then applied together: 4 KiB of each stream, so that all
+// streams fit into the innermost cache.
 const blockValues = 1024
 
-// shaping is what happens to g before a rule sees it.
+// shaping describes how g is modified before a rule uses it.
 type shaping struct {
-	bound float32 // of each value; +Inf: none
-	norm  float64 // of each row; 0: no bound
+	bound float32 // per value; +Inf: none
+	norm  float64 // per row; 0: none
 	decay float32 // λ; 0: none
 }
 
@@ -125,7 +116,7 @@ func (s shaping) needed() bool {
 	return s.norm > 0 || s.decay > 0 || !math.IsInf(float64(s.bound), 1)
 }
 
-// scale returns what a row of g is multiplied with, after its values are bounded.
+// scale returns the factor for a row of g, after its values are bounded.
 func (s shaping) scale(g []float32) float32 {
 	if s.norm == 0 {
 		return 1
@@ -136,10 +127,10 @@ func (s shaping) scale(g []float32) float32 {
 	return 1
 }
 
-// shape writes to dst what the rule sees of g, the deltas of whole rows w.
+// shape writes to dst the modified deltas g of the complete rows w.
 func (s shaping) shape(dim int, dst, g, w []float32) {
 	if s.norm == 0 {
-		dim = len(g) // no row is looked at as a whole
+		dim = len(g) // rows need not be treated separately
 	}
 	for at := 0; at < len(g); at += dim {
 		row := g[at : at+dim]
@@ -150,12 +141,12 @@ func (s shaping) shape(dim int, dst, g, w []float32) {
 
 func (s shaping) addDecay(g, w []float32) {
 	if s.decay > 0 {
-		sgd(g, w, -s.decay) // minus minus: the same bits as plus
+		sgd(g, w, -s.decay) // subtracts the negative: the same bits as addition
 	}
 }
 
-// descend is sgd of what s makes of the deltas, as many whole rows at a time as
-// fit into a block, or one that does not.
+// descend is sgd with the shaped deltas, for as many complete rows at a time as fit into a block, or for one longer
+// row.
 func (s shaping) descend(dim int, rows, delta []float32, rate float32) {
 	var scratch [blockValues]float32
 	for len(delta) > 0 {
@@ -185,8 +176,8 @@ func (s shaping) descendLong(scratch, w, g []float32, rate float32) {
 // planes is the memory of n consecutive rows of dim values.
 type planes struct {
 	values []float32    // n × dim
-	state  [2][]float32 // n × dim each: as many as the rule keeps
-	row    []float32    // n: one value for each row, if the rule keeps one
+	state  [2][]float32 // n × dim each; as many as the rule needs
+	row    []float32    // n: one value per row, if the rule has one
 }
 
 // rows returns the memory of the rows from … to-1.
@@ -203,15 +194,15 @@ func (p planes) rows(dim, from, to int) planes {
 	return q
 }
 
-// updater applies one rule to the rows of one part. It is not for concurrent use.
+// updater applies one rule to the rows of one part. It is not safe for concurrent use.
 type updater struct {
 	rule    perdure.Rule
 	dim     int
-	batch   int // rows that are done at a time where a block at a time matters
+	batch   int // rows processed together where the block size matters
 	shaping shaping
-	scratch []float32 // batch × dim: shaped deltas; nil where nothing is shaped
+	scratch []float32 // batch × dim: shaped deltas; nil if no shaping is needed
 	clock   perdure.Clock
-	rate    float32 // of the clock
+	rate    float32 // at that clock
 	adam    adamFactors
 	bias    *biases // adam
 }
@@ -234,10 +225,10 @@ func newUpdater(rule perdure.Rule, dim int) *updater {
 	return u
 }
 
-// apply changes rows and their state by the deltas of an update of the given
-// clock; there are as many as values. It allocates nothing.
+// apply applies the deltas of an update of the given clock to rows and their state; there are as many deltas as values.
+// It does not allocate.
 func (u *updater) apply(p planes, delta []float32, clock perdure.Clock) {
-	if clock != u.clock { // many rows come one by one
+	if clock != u.clock { // many rows arrive one by one
 		u.clock, u.rate = clock, u.rule.RateAt(clock)
 	}
 	switch {
@@ -250,7 +241,7 @@ func (u *updater) apply(p planes, delta []float32, clock perdure.Clock) {
 	}
 }
 
-// applyShaped shapes and applies a batch of rows at a time.
+// applyShaped shapes and applies the deltas of a batch of rows at a time.
 func (u *updater) applyShaped(p planes, delta []float32) {
 	count := len(delta) / u.dim
 	for from := 0; from < count; from += u.batch {
@@ -262,7 +253,7 @@ func (u *updater) applyShaped(p planes, delta []float32) {
 	}
 }
 
-// step is the rule itself.
+// step applies the rule itself.
 func (u *updater) step(p planes, g []float32) {
 	switch u.rule.Kind {
 	case perdure.RuleMomentum:
@@ -296,7 +287,7 @@ func (u *updater) stepRowwiseAdagrad(p planes, g []float32) {
 	}
 }
 
-// stepAdam does consecutive rows together that were updated as often.
+// stepAdam processes consecutive rows with the same number of updates together.
 func (u *updater) stepAdam(p planes, g []float32) {
 	decay := float32(float64(u.rate) * u.rule.Decay)
 	for from := 0; from < len(p.row); {
@@ -319,24 +310,21 @@ func (u *updater) stepAdam(p planes, g []float32) {
 	}
 }
 
-// maxUpdates is as far as a float32 can count.
+// maxUpdates is the largest count that a float32 represents exactly.
 const maxUpdates = 1 << 24
 
-// biases computes adam's bias corrections. Rows of a sparse table have all kinds
-// of t, so there is nothing to remember but powers.
+// biases computes adam's bias corrections. The rows of a sparse table differ in t, so only powers can be cached.
 type biases struct{ beta1, beta2 powers }
 
-// at returns 1-β1^t and 1/√(1-β2^t), what makes up for moments that began as
-// zeros, after t updates.
+// at returns 1-β1^t and 1/√(1-β2^t), which correct for the moments' initial zeros after t updates.
 func (b *biases) at(t float32) (first, second float32) {
 	n := uint32(t)
 	return float32(1 - b.beta1.at(n)), float32(1 / math.Sqrt(1-b.beta2.at(n)))
 }
 
-// powers are those of one number to i, 2⁸·i and 2¹⁶·i for every i up to 2⁸. They
-// take multiplications only, so that every machine has the same bits, which
-// math.Pow does not promise; the conversions keep them from being fused with what
-// is done to the result.
+// powers holds the powers of one number with the exponents i, 2⁸·i and 2¹⁶·i for every i up to 2⁸. It needs only
+// multiplications, so every machine gets the same bits, which math.Pow does not guarantee. The conversions keep the
+// multiplications from being fused with later operations.
 type powers [3][257]float64
 
 func (p *powers) init(x float64) {
@@ -349,7 +337,7 @@ func (p *powers) init(x float64) {
 	}
 }
 
-// at returns the power to n, up to 2²⁴.
+// at returns the power with exponent n, up to 2²⁴.
 func (p *powers) at(n uint32) float64 {
 	low := float64(p[1][n>>8&255] * p[0][n&255])
 	return float64(p[2][min(n>>16, 256)] * low)

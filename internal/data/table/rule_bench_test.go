@@ -9,11 +9,11 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// rounds are the seconds that several ways to do the same took, round by round.
+// rounds are the durations in seconds of several alternatives, round by round.
 type rounds [][]float64
 
-// contest times several ways in turn, each first in as many rounds as the others:
-// what else the machine does hits all of them alike.
+// contest times several alternatives in turn, in each position equally often, so that other load on the machine affects
+// all of them equally.
 func contest(b *testing.B, repeat int, ways ...func()) (took rounds) {
 	b.Helper()
 	for b.Loop() {
@@ -28,11 +28,11 @@ func contest(b *testing.B, repeat int, ways ...func()) (took rounds) {
 		}
 		took = append(took, round)
 	}
-	b.ReportMetric(0, "ns/op") // of all of them together: says nothing
+	b.ReportMetric(0, "ns/op") // of all together: meaningless
 	return took
 }
 
-// median is the median over the rounds of what f makes of one.
+// median returns the median of f over the rounds.
 func (r rounds) median(f func(round []float64) float64) float64 {
 	var all []float64
 	for _, round := range r {
@@ -42,18 +42,17 @@ func (r rounds) median(f func(round []float64) float64) float64 {
 	return all[len(all)/2]
 }
 
-// seconds is the median of what a way took.
+// seconds returns the median duration of an alternative.
 func (r rounds) seconds(way int) float64 {
 	return r.median(func(round []float64) float64 { return round[way] })
 }
 
-// gain is the median of how many times as long another way took as way 0 in the
-// same round.
+// gain returns the median ratio of another alternative's duration to that of alternative 0 in the same round.
 func (r rounds) gain(other int) float64 {
 	return r.median(func(round []float64) float64 { return round[other] / round[0] })
 }
 
-// plainly does something with the plain loops.
+// plainly runs a function with the plain loops.
 func plainly(do func()) func() {
 	return func() {
 		defer func(were bool) { vectors = were }(vectors)
@@ -62,19 +61,17 @@ func plainly(do func()) func() {
 	}
 }
 
-// streams is how many vectors of the rows' size a rule reads and writes.
+// streams returns the number of vectors of the rows' size that a rule reads and writes.
 func streams(rule perdure.Rule) float64 {
 	full, _ := StateShape(rule)
 	return float64(2 + 1 + 2*full) // rows, update, state
 }
 
-// BenchmarkRules measures each rule on rows of 64 values, as many as fill 64 KiB
-// (a near cache) and 64 MiB (none), beside the same in plain Go, and beside what
-// the memory gives: y = x + y in the vector kernel of add, which reads two
-// streams and writes one of them back and does next to nothing else, and a copy,
-// which reads one stream and writes another. GB/s counts each stream that is read
-// and each that is written. of-add and of-copy are shares of their GB/s in the same
-// round; x-plain is how many times as long the plain loops take.
+// BenchmarkRules measures each rule on rows of 64 values that fill 64 KiB (a near cache) and 64 MiB (no cache). It
+// compares them with plain Go and with the memory's speed: y = x + y in the vector kernel of add, which reads two
+// streams and writes one, with hardly any other work, and a copy, which reads one stream and writes another. GB/s
+// counts each stream read and each written. of-add and of-copy are shares of their GB/s in the same round; x-plain is
+// the ratio of the plain loops' duration.
 func BenchmarkRules(b *testing.B) {
 	const dim = 64
 	clipped := perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.1, Decay: 1e-4, ClipNorm: 1}
@@ -106,7 +103,7 @@ func BenchmarkRules(b *testing.B) {
 	}
 }
 
-// BenchmarkFirstNonFinite measures the check of an update, one stream read.
+// BenchmarkFirstNonFinite measures the check of an update, which reads one stream.
 func BenchmarkFirstNonFinite(b *testing.B) {
 	for _, n := range []int{1 << 14, 1 << 24} {
 		b.Run(fmt.Sprintf("%dKiB", n*4>>10), func(b *testing.B) {
@@ -119,9 +116,8 @@ func BenchmarkFirstNonFinite(b *testing.B) {
 	}
 }
 
-// BenchmarkSparseAdam measures updates of single rows of 64 values, all in a near
-// cache: beside rows whose counts of updates are alike, rows whose counts are
-// anything up to 30,000, which need bias corrections of their own.
+// BenchmarkSparseAdam measures updates of single rows of 64 values, all in a near cache. It compares rows with equal
+// update counts and rows with counts up to 30,000, which need separate bias corrections.
 func BenchmarkSparseAdam(b *testing.B) {
 	const dim, rows = 64, 256
 	rule := perdure.Rule{Kind: perdure.RuleAdam, Rate: 0.001}.WithDefaults()

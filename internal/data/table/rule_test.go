@@ -11,8 +11,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// stateful and stateless are rules of every kind, with settings large enough to
-// show where they enter.
+// stateful and stateless are rules of every kind, with settings large enough to have a visible effect.
 var (
 	stateless = []perdure.Rule{
 		{Kind: perdure.RuleAdd},
@@ -29,7 +28,7 @@ var (
 	}
 )
 
-// variants are a rule with all it may have beside: schedules, decay, clipping.
+// variants returns a rule with all its options: schedules, decay, clipping.
 func variants(rule perdure.Rule) []perdure.Rule {
 	if rule.Kind == perdure.RuleAdd || rule.Kind == perdure.RuleSet {
 		return []perdure.Rule{rule}
@@ -64,7 +63,7 @@ func allRules() (all []perdure.Rule) {
 	return all
 }
 
-// newPlanes makes n rows of dim values, from next, with a rule's state of zeros.
+// newPlanes returns n rows of dim values from next, with zero state.
 func newPlanes(rule perdure.Rule, dim, n int, next func() float32) planes {
 	full, perRow := StateShape(rule)
 	p := planes{values: make([]float32, n*dim)}
@@ -93,8 +92,8 @@ func (p planes) same(q planes) bool {
 		sameBits(p.row, q.row)
 }
 
-// paperRow is one row under a rule, in float64 and as its paper has it: written
-// from the papers, not from the kernels, and only as fast as it is plain.
+// paperRow is one row under a rule, in float64. It is written from the papers, not from the kernels, and without regard
+// to speed.
 type paperRow struct {
 	rule          perdure.Rule
 	w, s, r       []float64 // r: second moments of adam, n of ftrl
@@ -119,7 +118,7 @@ func (p *paperRow) rate(clock int) float64 {
 	return p.rule.Rate
 }
 
-// gradient is what the rule sees of a row's update.
+// gradient returns a row's update as the rule sees it.
 func (p *paperRow) gradient(delta []float32) (g []float64, meanSquare float64) {
 	norm := 0.0
 	for _, d := range delta {
@@ -185,9 +184,8 @@ func (p *paperRow) update(delta []float32, clock int) {
 	}
 }
 
-// Every rule, with all that goes with it, stays within 5e-6 of its paper in
-// float64, relative to the largest value of the row so far (and at least 1),
-// over 300 clocks; float32 has 6e-8.
+// TestRulesLikePapers: every rule with all its options stays within 5e-6 of its paper in float64, relative to the
+// largest value of the row so far (and at least 1), over 300 clocks; float32 has a precision of 6e-8.
 func TestRulesLikePapers(t *testing.T) {
 	const dim, rows, clocks, tolerance = 19, 4, 300, 5e-6
 	worst := 0.0
@@ -205,7 +203,7 @@ func TestRulesLikePapers(t *testing.T) {
 		slope := seed.fill(dim, seed.ordinary)
 		largest := 1.0
 		for clock := range clocks {
-			from := int(seed.bits() % rows) // rows differ in how often they are updated
+			from := int(seed.bits() % rows) // rows differ in their number of updates
 			to := from + 1 + int(seed.bits()%uint64(rows-from))
 			g := make([]float32, (to-from)*dim)
 			for j := range g {
@@ -229,8 +227,8 @@ func TestRulesLikePapers(t *testing.T) {
 	t.Logf("at most %.1e off", worst)
 }
 
-// What an update does to a run of rows is what it does to them one by one, bit
-// for bit, however long they are and whatever state they are in.
+// TestRunLikeRows: an update changes a run of rows bit for bit as it changes them one by one, whatever their length and
+// state.
 func TestRunLikeRows(t *testing.T) {
 	rules := allRules()
 	rapid.Check(t, func(t *rapid.T) {
@@ -268,7 +266,7 @@ func TestRunLikeRows(t *testing.T) {
 	})
 }
 
-// A rule gives the same bits with vectors and without.
+// TestRulesLikePlain: a rule gives the same bits with and without vectors.
 func TestRulesLikePlain(t *testing.T) {
 	if !vectors {
 		t.Skip("this machine has the plain loops only")
@@ -294,7 +292,7 @@ func TestRulesLikePlain(t *testing.T) {
 	}
 }
 
-// The plain rules are as one would write them down, each operation rounded.
+// TestApplyBits compares the plain rules with naive ones that round each operation.
 func TestApplyBits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rule := rules().Draw(t, "rule")
@@ -308,7 +306,7 @@ func TestApplyBits(t *testing.T) {
 	})
 }
 
-// A rule that keeps state is computed where the state is, and nowhere else.
+// TestApplyLeavesStateToShards: a rule with state is computed only by the shard.
 func TestApplyLeavesStateToShards(t *testing.T) {
 	for _, rule := range stateful {
 		rows := []float32{1, 2, 3}
@@ -347,7 +345,7 @@ func TestFirstNonFinite(t *testing.T) {
 		for i := range n {
 			v := slices.Clone(values)
 			v[i] = bad[i%len(bad)]
-			v[min(n-1, i+3)] = bad[i%len(bad)] // a later one does not matter
+			v[min(n-1, i+3)] = bad[i%len(bad)] // a later one must not matter
 			if got := FirstNonFinite(v); got != i {
 				t.Fatalf("%d of %d: found at %d", i, n, got)
 			}
@@ -355,8 +353,7 @@ func TestFirstNonFinite(t *testing.T) {
 	}
 }
 
-// A gradient whose squares overflow float32 is scaled to its bound all the same,
-// and clipping leaves NaN what it is.
+// TestClipEdges: a gradient whose squares overflow float32 is still scaled to its bound, and clipping keeps NaN.
 func TestClipEdges(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	for _, tc := range []struct {
@@ -383,7 +380,7 @@ func TestClipEdges(t *testing.T) {
 	}
 }
 
-// Rules whose rate or state has fallen to nothing leave rows as they are.
+// TestNothingToLearn: rules whose rate or state is zero leave rows unchanged.
 func TestNothingToLearn(t *testing.T) {
 	for _, rule := range []perdure.Rule{
 		{Kind: perdure.RuleRowwiseAdagrad, Rate: 1, Epsilon: 1e-45},
@@ -397,7 +394,7 @@ func TestNothingToLearn(t *testing.T) {
 	}
 }
 
-// Adam counts each row's updates as far as float32 can, and no further.
+// TestAdamCounts: adam counts each row's updates up to the limit of float32, and no further.
 func TestAdamCounts(t *testing.T) {
 	rule := perdure.Rule{Kind: perdure.RuleAdam, Rate: 1}.WithDefaults()
 	u := newUpdater(rule, 1)
@@ -411,8 +408,8 @@ func TestAdamCounts(t *testing.T) {
 	}
 }
 
-// The corrections are right for every count: within half a unit in the last
-// place of a float32, and what the powers' own rounding adds to that.
+// TestBias: the corrections are accurate for every count: within half a unit in the last place of a float32, plus the
+// rounding error of the powers.
 func TestBias(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const beta1 = 0.9

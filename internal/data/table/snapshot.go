@@ -6,40 +6,39 @@ import (
 	"unsafe"
 )
 
-// Snapshot is what a part held at one moment, read in pieces while the part goes on
-// changing: before rows are changed that are still to be read, what they were is put
-// aside, a block of a few rows at a time. To begin one takes no time that depends on the
-// part's size, and a change of rows waits for a copy of their blocks at most. A part may
-// have any number of snapshots at a time; each puts aside for itself.
+// Snapshot is the content of a part at one moment, read in pieces while the part keeps changing. Before rows change
+// that have not been read yet, their old content is saved, a block of a few rows at a time. Starting a snapshot takes
+// constant time, and a change of rows waits at most for a copy of their blocks. A part may have any number of
+// snapshots; each saves blocks on its own.
 //
-// What is read is the rows' bytes, little-endian, one column after the other: of a sparse
-// table the ids; with eviction the clocks; then the planes, as an Image lists them.
+// A snapshot reads the rows' bytes, little-endian, one column after another: for a sparse table the ids; with eviction
+// the clocks; then the planes, in the order of an Image.
 //
-// It is the part's owner who guards it, too: Next and Close count as changes of the part.
+// The part's owner must also serialise access to its snapshots: Next and Close count as changes of the part.
 type Snapshot struct {
 	part    *Part
-	rows    int   // that the part had
-	runs    []Run // those that are read, in order and apart
-	count   int   // of them
-	shift   uint8 // a block is of 1<<shift rows
+	rows    int   // number of rows of the part
+	runs    []Run // rows to read, ascending and disjoint
+	count   int   // rows in runs
+	shift   uint8 // a block has 1<<shift rows
 	columns []source
-	rowSize int // bytes of a row in all columns
+	rowSize int // bytes per row in all columns
 
-	at, from int            // the next byte to be read is columns[at]'s byte from
-	run      int            // of which run it is
-	passed   []uint64       // a bit for each block: it is put aside, or nobody asks for it any more
-	aside    map[int][]byte // by block: its columns, one after the other
-	room     []byte         // for what is put aside next
-	rooms    [][]byte       // all that there were
+	at, from int            // position: byte from of columns[at]
+	run      int            // current run
+	passed   []uint64       // a bit per block: it is saved, or will not be read again
+	aside    map[int][]byte // saved blocks: their columns, concatenated
+	room     []byte         // free memory for saved blocks
+	rooms    [][]byte       // all memory obtained
 }
 
-// source is a column as bytes.
+// source accesses a column as bytes.
 type source struct {
-	word    int  // bytes of a number
-	rowSize int  // bytes of a row
-	shift   uint // 1<<shift rows lie in one piece
-	before  int  // bytes of a row in the columns before this one
-	// memory returns that of n rows, which lie in one piece.
+	word    int  // bytes per number
+	rowSize int  // bytes per row
+	shift   uint // 1<<shift rows per piece
+	before  int  // bytes per row in the columns before this one
+	// memory returns the memory of n rows in one piece.
 	memory func(at, n int) []byte
 }
 
@@ -57,19 +56,19 @@ func memoryOf[T ~float32 | ~uint32 | ~uint64](v []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), int(unsafe.Sizeof(word))*len(v))
 }
 
-// asideBytes is about how much is put aside at once: so little that updates of rows here
-// and there copy little else, and so much that it costs little more than the copy.
+// asideBytes is the approximate size of a block: small enough that scattered updates copy few other rows, and large
+// enough that the overhead per copy is small.
 const asideBytes = 2 << 10
 
 const (
-	// asideRoom is how much memory is got at once for it.
+	// asideRoom is the size of an allocation for saved blocks.
 	asideRoom = 256 << 10
-	// roomsKept is how many of them a process keeps for its next snapshots.
+	// roomsKept is the max number of these allocations that a process keeps for later snapshots.
 	roomsKept = 16
 )
 
-// rooms is memory for what is put aside that nobody uses: to get memory that is new, which
-// updates would have to wait for, may take many times as long as to copy rows to it.
+// rooms holds unused memory for saved blocks. Updates have to wait for new memory, and obtaining it may take many times
+// as long as copying rows into it.
 var rooms = make(chan []byte, roomsKept)
 
 func newRoom(size int) []byte {
@@ -93,10 +92,10 @@ func keepRoom(room []byte) {
 	}
 }
 
-// Run is rows at consecutive positions.
+// Run is a range of rows at consecutive positions.
 type Run struct{ First, Rows int }
 
-// Snapshot begins a snapshot of the part as it is. Close ends it.
+// Snapshot starts a snapshot of the part's current content. Close ends it.
 func (p *Part) Snapshot() *Snapshot { return p.snapshot(asideBytes) }
 
 func (p *Part) snapshot(asideBytes int) *Snapshot {
@@ -107,7 +106,7 @@ func (p *Part) snapshot(asideBytes int) *Snapshot {
 	return s.begin()
 }
 
-// newSnapshot makes a snapshot that reads no rows.
+// newSnapshot returns a snapshot without rows.
 func (p *Part) newSnapshot(asideBytes int) *Snapshot {
 	s := &Snapshot{part: p, rows: p.Stored(), aside: map[int][]byte{}}
 	s.columns, s.rowSize, s.shift = p.sources(asideBytes)
@@ -127,8 +126,8 @@ func (s *Snapshot) begin() *Snapshot {
 	return s
 }
 
-// sources returns the part's columns, what a row takes in all of them, and the shift of
-// blocks of about blockBytes of which none lies in two pieces.
+// sources returns the part's columns, the size of a row in all of them, and the shift of blocks of about blockBytes
+// that do not cross pieces.
 func (p *Part) sources(blockBytes int) (columns []source, rowSize int, shift uint8) {
 	if p.Spec.Sparse {
 		columns = append(columns, sourceOf(&p.index.ids))
@@ -149,7 +148,7 @@ func (p *Part) sources(blockBytes int) (columns []source, rowSize int, shift uin
 	return columns, rowSize, min(pieceShift(rowSize, blockBytes), uint8(most))
 }
 
-// Close ends the snapshot, wherever it is. It may be called again.
+// Close ends the snapshot at any point. Further calls have no effect.
 func (s *Snapshot) Close() {
 	s.part.snapshots = slices.DeleteFunc(s.part.snapshots, func(other *Snapshot) bool { return other == s })
 	for _, room := range s.rooms {
@@ -158,26 +157,25 @@ func (s *Snapshot) Close() {
 	s.at, s.aside, s.room, s.rooms = len(s.columns), nil, nil, nil
 }
 
-// Rows returns how many rows the part had.
+// Rows returns the number of rows that the part had.
 func (s *Snapshot) Rows() int { return s.rows }
 
-// Runs returns the positions of the rows that are read.
+// Runs returns the positions of the rows to read.
 func (s *Snapshot) Runs() []Run { return s.runs }
 
-// Bytes returns how many bytes there are to read, in all.
+// Bytes returns the total number of bytes to read.
 func (s *Snapshot) Bytes() int64 { return int64(s.count) * int64(s.rowSize) }
 
 func (s *Snapshot) block(row int) int { return row >> s.shift }
 
-// span returns a block's first row, and how many it has.
+// span returns a block's first row and its number of rows.
 func (s *Snapshot) span(block int) (first, n int) {
 	first = block << s.shift
 	return first, min(1<<s.shift, s.rows-first)
 }
 
-// Next returns the next bytes, at most most of them, and none after the last. They are
-// numbers of one column. Those that lie together as they were are the part's own memory
-// (live), good until the part changes; others are put together in room that is asked for.
+// Next returns the next bytes of one column, at most most, or none at the end. Contiguous unchanged bytes are the
+// part's own memory (live), valid until the part changes. Others are copied into memory that Next requests by room.
 func (s *Snapshot) Next(most int, room func(n int) []byte) (b []byte, live bool) {
 	if s.at == len(s.columns) {
 		return nil, false
@@ -212,15 +210,14 @@ func (s *Snapshot) Next(most int, room func(n int) []byte) (b []byte, live bool)
 }
 
 const (
-	// shortBytes is how much is handed over at once at least, while there is more of a column: rows
-	// that are chosen here and there cost a call each else.
+	// shortBytes is the min size of a result, unless the column ends: otherwise scattered rows would cost a call each.
 	shortBytes = 4 << 10
-	// collectBytes is how much of such is, at most: each row has to come from memory, some 0.1 µs,
-	// and updates wait so long.
+	// collectBytes is the max size of a result collected from scattered rows. Each row takes some 0.1 µs to load from
+	// memory, and updates wait for that time.
 	collectBytes = 64 << 10
 )
 
-// upTo returns how many bytes of the column are left to be read: at most most.
+// upTo returns the number of unread bytes in the column, at most most.
 func (s *Snapshot) upTo(most int) int {
 	size := s.columns[s.at].rowSize
 	n := s.end()*size - s.from
@@ -230,7 +227,7 @@ func (s *Snapshot) upTo(most int) int {
 	return min(n, most)
 }
 
-// collect copies the next bytes of a column, of several runs.
+// collect copies the next bytes of a column from several runs.
 func (s *Snapshot) collect(c *source, b []byte) []byte {
 	for left := b; len(left) > 0; {
 		n := min(s.end()*c.rowSize-s.from, len(left))
@@ -246,10 +243,10 @@ func (s *Snapshot) collect(c *source, b []byte) []byte {
 	return b
 }
 
-// end returns the row that the run ends before.
+// end returns the row after the current run.
 func (s *Snapshot) end() int { return s.runs[s.run].First + s.runs[s.run].Rows }
 
-// seek goes on to the next run, or column, once one is read.
+// seek moves to the next run or column once the current one has been read.
 func (s *Snapshot) seek() {
 	end := s.end()
 	if s.from < end*s.columns[s.at].rowSize {
@@ -263,11 +260,11 @@ func (s *Snapshot) seek() {
 		s.from = s.runs[s.run].First * s.columns[s.at].rowSize
 	}
 	if block := s.block(end - 1); last && (s.at == len(s.columns) || s.block(s.runs[s.run].First) != block) {
-		delete(s.aside, block) // also where the run ends before the block does
+		delete(s.aside, block) // also if the run ends before the block
 	}
 }
 
-// changed reports whether any of n bytes of a column are put aside.
+// changed reports whether any of n bytes of a column belong to saved blocks.
 func (s *Snapshot) changed(c *source, from, n int) bool {
 	if len(s.aside) == 0 {
 		return false
@@ -280,8 +277,7 @@ func (s *Snapshot) changed(c *source, from, n int) bool {
 	return false
 }
 
-// gather copies bytes of a column as they were. What is put aside is let go once nobody
-// will ask for it any more.
+// gather copies the original bytes of a column. It releases saved blocks that will not be read again.
 func (s *Snapshot) gather(dst []byte, c *source, from int) {
 	for len(dst) > 0 {
 		block := s.block(from / c.rowSize)
@@ -300,7 +296,7 @@ func (s *Snapshot) gather(dst []byte, c *source, from int) {
 	}
 }
 
-// put puts rows aside that are about to be changed.
+// put saves rows that are about to change.
 func (s *Snapshot) put(at, n int) {
 	for block := s.block(at); block <= s.block(at+n-1) && block<<s.shift < s.rows; block++ {
 		word, bit := &s.passed[block/64], uint64(1)<<(block%64)
@@ -314,7 +310,7 @@ func (s *Snapshot) put(at, n int) {
 func (s *Snapshot) putBlock(block int) {
 	first, rows := s.span(block)
 	if s.at == len(s.columns) || s.at == len(s.columns)-1 && s.from >= (first+rows)*s.columns[s.at].rowSize {
-		return // all of it is read
+		return // it has been read completely
 	}
 	size := rows * s.rowSize
 	if cap(s.room)-len(s.room) < size {
@@ -328,7 +324,7 @@ func (s *Snapshot) putBlock(block int) {
 	s.aside[block] = s.room[begin:]
 }
 
-// putAside is to be called before rows are changed that lie in one piece.
+// putAside must be called before rows in one piece are changed.
 func (p *Part) putAside(at, n int) {
 	p.changes.note(at, n)
 	for _, s := range p.snapshots {
@@ -339,20 +335,19 @@ func (p *Part) putAside(at, n int) {
 	}
 }
 
-// A Watcher hears which rows of a part are about to change, n from a position on. It may read
-// the part.
+// A Watcher is notified before n rows of a part from a position on change. It may read the part.
 type Watcher interface{ Before(at, n int) }
 
-// Watch has a watcher hear of all changes from now on, until Unwatch.
+// Watch notifies a watcher of all changes until Unwatch.
 func (p *Part) Watch(w Watcher) { p.watchers = append(p.watchers, w) }
 
-// Unwatch ends that.
+// Unwatch stops the notifications.
 func (p *Part) Unwatch(w Watcher) {
 	p.watchers = slices.DeleteFunc(p.watchers, func(other Watcher) bool { return other == w })
 }
 
-// Memory returns the image's memory in the order in which a Snapshot is read: who fills
-// it with a snapshot's bytes, and then calls Settle, has the image of the part as it was.
+// Memory returns the image's memory in the order in which a Snapshot is read. To restore a snapshot, fill the memory
+// with its bytes and then call Settle.
 func (m Image) Memory() (pieces [][]byte) {
 	for _, p := range m.IDs {
 		pieces = append(pieces, memoryOf(p))
@@ -368,8 +363,7 @@ func (m Image) Memory() (pieces [][]byte) {
 	return pieces
 }
 
-// Settle makes this machine's numbers of the little-endian ones that Memory was filled
-// with.
+// Settle converts the little-endian numbers in the memory to this machine's byte order.
 func (m Image) Settle() {
 	if littleEndian {
 		return
@@ -384,10 +378,10 @@ func (m Image) Settle() {
 	}
 }
 
-// littleEndian is a variable so that tests take the other way too.
+// littleEndian is a variable so that tests also cover the other case.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// turn makes little-endian numbers of big-endian ones, and the other way round.
+// turn converts between little-endian and big-endian numbers.
 func turn(b []byte, word int) {
 	for ; len(b) > 0; b = b[word:] {
 		slices.Reverse(b[:word])

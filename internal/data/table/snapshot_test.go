@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// reading is a snapshot that is being read, what it has to be, and what was read.
+// reading is a snapshot being read, its expected content, and the bytes read so far.
 type reading struct {
 	s         *Snapshot
 	want, got []byte
@@ -21,7 +21,7 @@ type reading struct {
 	chosen    bool // not all rows
 }
 
-// bytesOf is what a snapshot of the part as it is must give.
+// bytesOf returns the expected bytes of a snapshot of the part.
 func bytesOf(p *Part) []byte {
 	m := p.Image()
 	all := slices.Concat(m.Memory()...)
@@ -34,7 +34,7 @@ func bytesOf(p *Part) []byte {
 	return all
 }
 
-// bytesOfRuns is what a snapshot of these rows of the part as it is must give.
+// bytesOfRuns returns the expected bytes of a snapshot of these rows.
 func bytesOfRuns(p *Part, runs []Run) (b []byte) {
 	all := bytesOf(p)
 	columns, _, _ := p.sources(asideBytes)
@@ -47,7 +47,7 @@ func bytesOfRuns(p *Part, runs []Run) (b []byte) {
 	return b
 }
 
-// drawRuns draws rows of a part: single ones here and there, long runs, neighbours.
+// drawRuns draws rows of a part: scattered single rows, long runs, neighbours.
 func drawRuns(t *rapid.T, p *Part) (runs []Run) {
 	most := rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "longest run")
 	gap := rapid.SampledFrom([]int{0, 2, 30}).Draw(t, "widest gap")
@@ -59,11 +59,11 @@ func drawRuns(t *rapid.T, p *Part) (runs []Run) {
 	return runs
 }
 
-// next reads at most most bytes, and checks what can be said of them at once.
+// next reads at most most bytes and checks them as far as possible.
 func (r *reading) next(t *rapid.T, most int) {
 	b, live := r.s.Next(most, func(n int) []byte { return make([]byte, n) })
 	if live && (!littleEndian || len(b) != cap(b)) || len(b) > max(most, 8) {
-		t.Fatalf("%d bytes (of %d, live %v), at most %d are wanted", len(b), cap(b), live, most)
+		t.Fatalf("%d bytes (of %d, live %v); want at most %d", len(b), cap(b), live, most)
 	}
 	r.got, r.done = append(r.got, b...), len(b) == 0
 	if !bytes.HasPrefix(r.want, r.got) {
@@ -74,9 +74,8 @@ func (r *reading) next(t *rapid.T, most int) {
 	}
 }
 
-// Snapshots give what a part was when each began, whatever happens between the pieces:
-// updates, rows that are stored and evicted, other snapshots. What they give makes a
-// part that is the same.
+// TestSnapshotIsOfOneMoment: a snapshot has the part's content at its start, whatever happens between the pieces:
+// updates, stored and evicted rows, other snapshots. A part restored from it is equal.
 func TestSnapshotIsOfOneMoment(t *testing.T) {
 	for name, kind := range map[string]struct{ sparse, evict bool }{
 		"dense": {}, "sparse": {sparse: true},
@@ -129,7 +128,7 @@ func (c *partCase) snapshots(t *rapid.T) {
 			r.next(t, most.Draw(t, "most"))
 		}
 		if len(r.s.aside) != 0 {
-			t.Fatalf("%d blocks are still put aside", len(r.s.aside))
+			t.Fatalf("%d blocks are still saved", len(r.s.aside))
 		}
 		r.s.Close()
 		if r.chosen {
@@ -139,14 +138,14 @@ func (c *partCase) snapshots(t *rapid.T) {
 		c.sameAgain(t, r)
 	}
 	if len(c.part.snapshots) != 0 {
-		t.Fatalf("%d snapshots go on", len(c.part.snapshots))
+		t.Fatalf("%d snapshots are still open", len(c.part.snapshots))
 	}
 	if err := c.want.sameImage(c.part); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// sameAgain makes a part of what was read of another.
+// sameAgain restores a part from the bytes of a snapshot.
 func (c *partCase) sameAgain(t *rapid.T, r *reading) {
 	p := blank(c.part.Spec, c.part.id, c.part.seed, c.part.First, r.s.Rows(), c.pieceBytes)
 	from := r.got
@@ -155,15 +154,14 @@ func (c *partCase) sameAgain(t *rapid.T, r *reading) {
 	}
 	p.Image().Settle()
 	if err := p.Restored(); err != nil || len(from) != 0 || !bytes.Equal(bytesOf(p), r.want) {
-		t.Fatalf("a part of what was read is another: %v, %d bytes are left", err, len(from))
+		t.Fatalf("the restored part differs: %v, %d bytes left", err, len(from))
 	}
 }
 
-// overlaid lays what was read of chosen rows over a part of initial rows, and takes it from there
-// again.
+// overlaid writes selected rows over a part of initial rows, and reads them back.
 func (c *partCase) overlaid(t *rapid.T, r *reading) {
 	rows, native := c.part.Rows, littleEndian
-	littleEndian = true // what is filled are numbers of this machine, as they were read or turned
+	littleEndian = true // fill writes numbers in this machine's byte order
 	defer func() { littleEndian = native }()
 	p := blank(c.part.Spec, c.part.id, c.part.seed, c.part.First, rows, c.pieceBytes)
 	runs, from := r.s.Runs(), bytes.Clone(r.got)
@@ -183,9 +181,9 @@ func (c *partCase) overlaid(t *rapid.T, r *reading) {
 			if err == nil {
 				runs, err = p.Places(ids[half:], places)
 			}
-			again, errAgain := p.Places(ids, nil) // all have one now
+			again, errAgain := p.Places(ids, nil) // all have a position now
 			if err != nil || errAgain != nil || p.Stored() != len(ids) || !slices.Equal(again, runs) || len(runs) > 1 {
-				t.Fatalf("%d rows have the places %v, and then %v; %v, %v", len(ids), runs, again, err, errAgain)
+				t.Fatalf("%d rows have the positions %v, and then %v; %v, %v", len(ids), runs, again, err, errAgain)
 			}
 			continue
 		}
@@ -205,13 +203,12 @@ func (c *partCase) overlaid(t *rapid.T, r *reading) {
 		}
 	}
 	if got := bytesOfRuns(p, runs); !bytes.Equal(got, want) {
-		t.Fatalf("chosen rows of what was read of them are\n%v, want\n%v", got, want)
+		t.Fatalf("selected rows, read back, are\n%v, want\n%v", got, want)
 	}
 }
 
-// Snapshots of what has changed, one after the other, put over one another give what the
-// part was at each, whatever is changed while they are read, stored or evicted; also
-// where one is undone.
+// TestSnapshotsOfChanges: successive snapshots of changed rows, applied in order, yield the part's content at each of
+// them, whatever is changed, stored or evicted in between, and even if one is undone.
 func TestSnapshotsOfChanges(t *testing.T) {
 	for name, kind := range map[string]struct{ sparse, evict bool }{
 		"dense": {}, "sparse": {sparse: true},
@@ -223,13 +220,13 @@ func TestSnapshotsOfChanges(t *testing.T) {
 	}
 }
 
-// layers are the columns of a part, as what was read of its snapshots makes them.
+// layers are a part's columns, assembled from its snapshots.
 type layers struct {
 	columns [][]byte
 	rows    int
 }
 
-// put puts what was read of a snapshot over the layers.
+// put applies the bytes of a snapshot to the layers.
 func (l *layers) put(s *Snapshot, read []byte) {
 	if l.columns == nil {
 		l.columns = make([][]byte, len(s.columns))
@@ -258,13 +255,13 @@ func (c *partCase) followed(t *rapid.T) {
 	}
 	for range rapid.IntRange(2, 5).Draw(t, "snapshots") {
 		most, want := rapid.SampledFrom([]int{100, 1000}).Draw(t, "most"), bytesOf(c.part)
-		if rapid.Bool().Draw(t, "chosen rows too") { // of these, what has changed knows nothing
+		if rapid.Bool().Draw(t, "chosen rows too") { // these do not affect the recorded changes
 			defer c.part.snapshotOf(drawRuns(t, c.part), block).Close()
 		}
 		changed, all := c.part.ChangedBytes()
 		s := c.part.snapshotChanged(rapid.IntRange(0, 5).Draw(t, "all") == 0, block)
 		if changed > all || all != int64(len(want)) {
-			t.Fatalf("%d bytes are changed of %d, want %d", changed, all, len(want))
+			t.Fatalf("%d bytes of %d changed, want %d", changed, all, len(want))
 		}
 		var read []byte
 		for more := true; more; {
@@ -282,13 +279,13 @@ func (c *partCase) followed(t *rapid.T) {
 		}
 		l.put(s, read)
 		if got := slices.Concat(l.columns...); !bytes.Equal(got, want) {
-			t.Fatalf("the snapshots make\n%v, want\n%v", got, want)
+			t.Fatalf("the snapshots yield\n%v, want\n%v", got, want)
 		}
 		change()
 	}
 }
 
-// What has not changed is not read again.
+// TestChangesAreFew: unchanged rows are not read again.
 func TestChangesAreFew(t *testing.T) {
 	p := New(spec(64, perdure.Init{}), 0, 1, 0, 10_000)
 	if s := p.SnapshotChanged(false); s.Bytes() != 10_000*256 {
@@ -299,18 +296,18 @@ func TestChangesAreFew(t *testing.T) {
 	}
 	s := p.SnapshotChanged(false)
 	if runs := s.Runs(); len(runs) != 1 || runs[0] != (Run{5000, 8}) || s.Bytes() != 8*256 {
-		t.Errorf("one row has changed: %v, %d bytes", runs, s.Bytes())
+		t.Errorf("after one change: %v, %d bytes", runs, s.Bytes())
 	}
 	if s := p.SnapshotChanged(false); s.Bytes() != 0 || len(s.Runs()) != 0 {
-		t.Errorf("nothing has: %d bytes", s.Bytes())
+		t.Errorf("without changes: %d bytes", s.Bytes())
 	}
 	if changed, _ := p.ChangedBytes(); changed != 0 {
-		t.Errorf("nothing has: %d bytes", changed)
+		t.Errorf("without changes: %d bytes", changed)
 	}
 }
 
-// BenchmarkPutAside updates rows here and there, while a snapshot begins again and again
-// that is never read, and while there is none.
+// BenchmarkPutAside updates scattered rows while snapshots that are never read are started repeatedly, and without
+// snapshots.
 func BenchmarkPutAside(b *testing.B) {
 	const rows, dim, named = 100_000, 64, 1000
 	for name, with := range map[string]bool{"none": false, "a snapshot each": true} {
@@ -335,8 +332,7 @@ func BenchmarkPutAside(b *testing.B) {
 	}
 }
 
-// TestAsideRoomIsUsedAgain: memory for what is put aside is that of the snapshot before,
-// and what that one had put aside does not show.
+// TestAsideRoomIsUsedAgain: saved blocks reuse the memory of the previous snapshot, whose content does not show.
 func TestAsideRoomIsUsedAgain(t *testing.T) {
 	p := New(perdure.TableSpec{Name: "t", Rows: 512, Dim: 512, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 1, 0, 512)
 	delta := slices.Repeat([]float32{1}, 512*512)
@@ -353,14 +349,14 @@ func TestAsideRoomIsUsedAgain(t *testing.T) {
 			if first := unsafe.SliceData(room); round == 0 {
 				had[first] = true
 			} else if !had[first] {
-				t.Errorf("round %d: a room is new", round)
+				t.Errorf("round %d: memory was newly allocated", round)
 			}
 		}
 		for read := 0; read < 4*len(delta); {
 			b, _ := s.Next(1<<20, func(n int) []byte { return make([]byte, n) })
 			for _, v := range asFloats(b) {
 				if v != float32(round) {
-					t.Fatalf("round %d: %v is read", round, v)
+					t.Fatalf("round %d: read %v", round, v)
 				}
 			}
 			read += len(b)
@@ -368,7 +364,7 @@ func TestAsideRoomIsUsedAgain(t *testing.T) {
 		s.Close()
 	}
 	if len(had) < 4 {
-		t.Fatalf("%d rooms", len(had))
+		t.Fatalf("%d allocations kept", len(had))
 	}
 }
 

@@ -6,15 +6,14 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// store gives a row of a sparse table its place, unless it has one, and its
-// initial values.
+// store assigns a position and the initial values to a row of a sparse table, unless it is stored already.
 func (p *Part) store(id perdure.RowID) (at int) {
 	at, added := p.add(id)
-	if !added { // named twice in one update
+	if !added { // occurs twice in one update
 		return at
 	}
 	for i := range p.planes[1:] {
-		clear(p.planes[1+i].rows(at, 1)) // an evicted row may have been here
+		clear(p.planes[1+i].rows(at, 1)) // may hold the state of an evicted row
 	}
 	fillInitial(p.planes[0].rows(at, 1), p.Spec.Init, p.seed, p.id, id)
 	if p.Spec.Evict > 0 {
@@ -23,7 +22,7 @@ func (p *Part) store(id perdure.RowID) (at int) {
 	return at
 }
 
-// add gives a row of a sparse table its place, unless it has one. What it holds is not defined.
+// add assigns a position to a row of a sparse table, unless it has one. The content of a new row is undefined.
 func (p *Part) add(id perdure.RowID) (at int, added bool) {
 	at, added = p.index.Add(id)
 	if !added {
@@ -33,7 +32,7 @@ func (p *Part) add(id perdure.RowID) (at int, added bool) {
 	return at, true
 }
 
-// room makes room for n rows of a sparse table, beside their ids.
+// room reserves memory for n rows of a sparse table, except for their ids.
 func (p *Part) room(n int) {
 	for i := range p.planes {
 		p.planes[i].reserve(n)
@@ -43,7 +42,7 @@ func (p *Part) room(n int) {
 	}
 }
 
-// touch notes the clock of an update of rows, if it will be asked for.
+// touch records the clock of an update of rows, if the table evicts rows.
 func (p *Part) touch(at []int, clock perdure.Clock) {
 	if p.Spec.Evict == 0 {
 		return
@@ -54,31 +53,26 @@ func (p *Part) touch(at []int, clock perdure.Clock) {
 	}
 }
 
-// Evict drops rows that were not updated for more than Spec.Evict clocks, if
-// that is not 0, and returns how many; gone, if not nil, is told each before it
-// goes, with its position, at which the last row then is. It is called when the
-// shard's MinClock has become min. It looks at the rows only when min has
-// reached a multiple of a quarter of Spec.Evict, so that it is cheap to call at
-// every clock: a row whose newest update is of clock c is gone when MinClock is
-// c + Evict + max(1, Evict/4), and it is there while MinClock is at most
-// c + Evict.
+// Evict removes the rows that were not updated for more than Spec.Evict clocks, unless that is 0, and returns their
+// number. Before each removal it calls gone, if not nil, with the row and its position; afterwards the last row has
+// that position. Call Evict when the shard's MinClock becomes min. It scans the rows only when min passes a multiple of
+// a quarter of Spec.Evict, so calling it at every clock is cheap. A row whose newest update has clock c is removed when
+// MinClock reaches c + Evict + max(1, Evict/4) at the latest, and is kept while MinClock is at most c + Evict.
 //
-// Which rows a part holds, and in which order, stays a function of the calls,
-// also across a restored image, given that updates after a call have clocks of
-// at least its min, as MinClock promises: a part that was restored looks at all
-// rows once more, and finds nothing.
+// The rows of a part and their order depend only on the calls, even after a restore, provided that updates after a call
+// have clocks of at least its min, as MinClock guarantees. A restored part scans all rows once more and removes none.
 func (p *Part) Evict(min perdure.Clock, gone func(row perdure.RowID, at int)) (evicted int) {
 	if p.Spec.Evict == 0 {
 		return 0
 	}
 	step := max(1, p.Spec.Evict/4)
-	oldest := min/step*step - p.Spec.Evict // that stays
+	oldest := min/step*step - p.Spec.Evict // oldest clock that is kept
 	if oldest <= p.swept {
 		return 0
 	}
 	p.swept = oldest
 	n := p.index.Len()
-	for end := n; end > 0; end -= batch { // from the end: what fills a hole is known to stay
+	for end := n; end > 0; end -= batch { // from the end, so that a row that fills a hole is one to be kept
 		var old [batch]int
 		k := 0
 		for at := end - 1; at >= max(0, end-batch); at-- {
@@ -99,15 +93,15 @@ func (p *Part) Evict(min perdure.Clock, gone func(row perdure.RowID, at int)) (e
 	return n - p.index.Len()
 }
 
-// drop takes rows out, at most batch, from the last to the first. The last row
-// of all takes the place of each, so that rows stay without gaps.
+// drop removes rows, at most batch, ordered from last to first. The last row of the part takes the position of each, so
+// that no gaps arise.
 func (p *Part) drop(rows []int) {
 	var ids, tail [batch]perdure.RowID
 	var at [batch]int
 	for i, row := range rows {
 		ids[i], tail[i] = p.index.ID(row), p.index.ID(p.index.Len()-1-i)
 	}
-	p.index.FindAll(tail[:len(rows)], at[:]) // brings what Remove changes from memory
+	p.index.FindAll(tail[:len(rows)], at[:]) // prefetches the memory that Remove changes
 	p.index.FindAll(ids[:len(rows)], at[:])
 	for i, hole := range rows {
 		p.putAside(hole, 1)
@@ -121,9 +115,8 @@ func (p *Part) drop(rows []int) {
 	}
 }
 
-// Image is all that a part holds, as pieces of the part's own memory, in row
-// order: nothing is copied. Each list's pieces hold Rows rows in all; where they
-// are cut is a function of the table's spec and Rows.
+// Image is the complete content of a part, as pieces of the part's own memory, in row order; nothing is copied. The
+// pieces of each list hold Rows rows together. Their boundaries are a function of the table's spec and Rows.
 type Image struct {
 	Rows    int
 	IDs     [][]perdure.RowID // sparse: the rows' ids
@@ -131,8 +124,8 @@ type Image struct {
 	Planes  [][][]float32     // the values, then the rule's state: planes as large as the values, then one value a row
 }
 
-// Image returns the part's content. It holds until the part is next changed, and
-// a change of the pieces changes the part: see Blank.
+// Image returns the part's content. It is valid until the part changes next. Writing to the pieces changes the part:
+// see Blank.
 func (p *Part) Image() Image {
 	m := Image{Rows: p.Stored()}
 	if p.Spec.Sparse {
@@ -147,14 +140,14 @@ func (p *Part) Image() Image {
 	return m
 }
 
-// Restored completes a Blank part whose image has been read in. From then on it
-// is what the part was that the image is of. The error is ErrCorruptImage.
+// Restored completes a Blank part after its image has been read. The part is then equivalent to the one that the image
+// was taken from. Its error is ErrCorruptImage.
 func (p *Part) Restored() error {
 	if !p.Spec.Sparse {
 		return nil
 	}
 	if id, ok := p.index.restore(p.index.Len()); !ok {
-		return fmt.Errorf("%w: table %s has row %d twice", ErrCorruptImage, p.Spec.Name, id)
+		return fmt.Errorf("%w: table %s contains row %d twice", ErrCorruptImage, p.Spec.Name, id)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Errors that a peer's message, or a file, can cause.
+// Errors that a peer's message or a file can cause.
 var (
 	ErrRow          = errors.New("table: row not on this shard")
 	ErrShape        = errors.New("table: wrong number of values")
@@ -16,11 +16,11 @@ var (
 	ErrCorruptImage = errors.New("table: corrupt image")
 )
 
-// MaxStored is the number of rows of a sparse table that one shard can hold.
+// MaxStored is the max number of rows of a sparse table on one shard.
 const MaxStored = math.MaxInt32
 
-// batch is how many rows' positions are looked up at once: enough to wait for
-// many answers of the memory together, and few enough for the stack.
+// batch is the number of rows whose positions are looked up together: enough to overlap many memory accesses, and few
+// enough for the stack.
 const batch = 128
 
 // Part is one shard's part of a table.
@@ -35,19 +35,18 @@ type Part struct {
 	planes []column[float32] // the values, then the state: planes as large as the values, then one value a row
 	full   int               // planes of state as large as the values
 
-	snapshots []*Snapshot // to be told what is about to change
-	changes   *noted      // nil: nobody asks for them
+	snapshots []*Snapshot // notified before rows change
+	changes   *noted      // nil if changes are not recorded
 	watchers  []Watcher
 
 	// Of a sparse table only. The row at each position has its id in the index.
 	index   *Index
 	touched column[uint32] // with eviction: the highest clock of the row's updates
-	swept   perdure.Clock  // rows not touched since this clock are gone
+	swept   perdure.Clock  // rows not updated since this clock have been evicted
 }
 
-// New makes a part with its initial values, which depend on the job's seed, the
-// table's number and the row only. A sparse table's part begins empty, and first
-// and rows are ignored.
+// New returns a part with its initial values, which depend only on the job's seed, the table's number and the row. A
+// sparse table's part starts empty; first and rows are ignored.
 func New(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.RowID, rows int) *Part {
 	if spec.Sparse {
 		first, rows = 0, 0
@@ -57,10 +56,11 @@ func New(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.
 	return p
 }
 
-// Begin gives those rows of a dense part that Blank made their initial values for which are says so.
+// Begin sets the rows of a dense part for which are returns true to their initial values. The part must come from
+// Blank.
 func (p *Part) Begin(are func(at int) bool) {
 	if p.Spec.Init.Kind != perdure.InitUniform && p.Spec.Init.Kind != perdure.InitNormal {
-		return // zeros are there already
+		return // the rows are zero already
 	}
 	for at := range p.Rows {
 		if are(at) {
@@ -69,13 +69,13 @@ func (p *Part) Begin(are func(at int) bool) {
 	}
 }
 
-// Blank makes a part of a number of rows (of a sparse table: stored rows) whose
-// memory is to be filled through its Image; then Restored completes it.
+// Blank returns a part with the given number of rows (for a sparse table: stored rows). The caller fills its memory
+// through Image; Restored then completes it.
 func Blank(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.RowID, rows int) *Part {
 	return blank(spec, id, seed, first, rows, pieceBytes)
 }
 
-// blank is Blank with the size of the pieces in which a sparse table's rows lie.
+// blank is Blank with the given piece size for a sparse table's rows.
 func blank(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.RowID, rows, pieceBytes int) *Part {
 	p := &Part{Spec: spec, First: first, Rows: rows, id: id, seed: seed, update: newUpdater(spec.Rule, spec.Dim)}
 	shift := uint8(whole)
@@ -103,8 +103,7 @@ func blank(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdur
 	return p
 }
 
-// Stored returns the number of rows that the part holds in memory: of a dense
-// table Rows.
+// Stored returns the number of rows that the part has in memory; for a dense table that is Rows.
 func (p *Part) Stored() int {
 	if p.Spec.Sparse {
 		return p.index.Len()
@@ -112,9 +111,8 @@ func (p *Part) Stored() int {
 	return p.Rows
 }
 
-// IDs returns the ids of a sparse part's stored rows from a position on: at most
-// n, and at least one unless there are no more. They alias the part, and are in
-// the order in which the rows were stored, as far as nothing was evicted.
+// IDs returns the ids of at most n stored rows of a sparse part from a position on, and at least one unless there are
+// no more. They alias the part. Unless rows were evicted, they are in the order in which the rows were stored.
 func (p *Part) IDs(from, n int) []perdure.RowID {
 	if !p.Spec.Sparse {
 		return nil
@@ -138,34 +136,34 @@ func (p *Part) checkRun(first perdure.RowID, n int) error {
 	switch {
 	case p.Spec.Sparse:
 		if n != 0 {
-			return fmt.Errorf("%w: %d consecutive rows of table %s, which is sparse: name each row", ErrRow, n,
-				p.Spec.Name)
+			return fmt.Errorf("%w: %d consecutive rows of table %s, which is sparse: give the id of each row", ErrRow,
+				n, p.Spec.Name)
 		}
 	case p.Rows == 0 && n > 0:
-		return fmt.Errorf("%w: rows %d to %d of table %s; the shard holds none of it", ErrRow, first,
+		return fmt.Errorf("%w: rows %d to %d of table %s; the shard has no rows of this table", ErrRow, first,
 			first+perdure.RowID(n)-1, p.Spec.Name)
 	case first < p.First || n < 0 || n > p.Rows || first-p.First > perdure.RowID(p.Rows-n):
-		return fmt.Errorf("%w: rows %d to %d of table %s; the shard holds %d to %d",
+		return fmt.Errorf("%w: rows %d to %d of table %s; the shard has rows %d to %d",
 			ErrRow, first, first+perdure.RowID(n)-1, p.Spec.Name, p.First, p.First+perdure.RowID(p.Rows)-1)
 	}
 	return nil
 }
 
-// CheckRows reports whether deltas of the given number of values could be
-// applied to the rows: so that an update is refused before any part of it is.
-// The rows are the count ids, or count consecutive ones from first where ids is
-// nil. A sparse table has a row for every id, and no consecutive ones.
+// CheckRows returns an error if deltas with the given number of values cannot be applied to the rows. It allows an
+// update to be rejected before any part of it is applied. The rows are the count ids or, if ids is nil, count
+// consecutive ones from first. A sparse table has a row for every id, and no consecutive rows.
 func (p *Part) CheckRows(first perdure.RowID, ids []perdure.RowID, count, values int) error {
 	switch {
 	case ids != nil && len(ids) != count:
-		return fmt.Errorf("%w: %d rows are announced and %d named of table %s", ErrShape, count, len(ids), p.Spec.Name)
+		return fmt.Errorf("%w: %d rows announced, but %d row ids given for table %s", ErrShape, count, len(ids),
+			p.Spec.Name)
 	case ids == nil:
 		if err := p.checkRun(first, count); err != nil {
 			return err
 		}
 	case p.Spec.Sparse:
 		if count > MaxStored-p.index.Len() {
-			return fmt.Errorf("%w: %d more of table %s, where %d of at most %d are; use more shards",
+			return fmt.Errorf("%w: table %[3]s has %[4]d of at most %[5]d rows; %[2]d more exceed it; use more shards",
 				ErrFull, count, p.Spec.Name, p.index.Len(), MaxStored)
 		}
 	default:
@@ -176,14 +174,14 @@ func (p *Part) CheckRows(first perdure.RowID, ids []perdure.RowID, count, values
 		}
 	}
 	if values != count*p.Spec.Dim {
-		return fmt.Errorf("%w: %d for %d rows of table %s of %d each", ErrShape, values, count, p.Spec.Name, p.Spec.Dim)
+		return fmt.Errorf("%w: %d for %d rows of table %s of %d values each", ErrShape, values, count, p.Spec.Name,
+			p.Spec.Dim)
 	}
 	return nil
 }
 
-// ReadRows copies rows, named as for CheckRows, into dst, in that order. A
-// sparse table's row that is not stored is read as its initial values, and is
-// not stored: what a part holds is a function of its updates alone.
+// ReadRows copies rows, identified as in CheckRows, into dst in the given order. A row of a sparse table that is not
+// stored reads as its initial values and is not stored: the content of a part depends only on its updates.
 func (p *Part) ReadRows(dst []float32, first perdure.RowID, ids []perdure.RowID, count int) error {
 	if err := p.CheckRows(first, ids, count, len(dst)); err != nil {
 		return err
@@ -204,7 +202,7 @@ func (p *Part) ReadRows(dst []float32, first perdure.RowID, ids []perdure.RowID,
 	return nil
 }
 
-// copy copies the rows at positions, or their initial values.
+// copy copies the rows at the given positions; for -1 it copies the initial values.
 func (p *Part) copy(dst []float32, ids []perdure.RowID, at []int) {
 	dim, ahead := p.Spec.Dim, p.ahead(1)
 	p.bring(at[:min(ahead, len(at))], 1)
@@ -222,11 +220,10 @@ func (p *Part) copy(dst []float32, ids []perdure.RowID, at []int) {
 	}
 }
 
-// ApplyRows applies deltas, row after row, of an update of the given clock. The
-// rows are named as for CheckRows; nothing is applied if they are refused. A row
-// that is named twice is changed twice, one after the other, as by two updates:
-// a sender that means one change adds its deltas up. A sparse table's row that
-// is not stored is, with its initial values.
+// ApplyRows applies the deltas of an update of the given clock, row by row. The rows are identified as in CheckRows; if
+// they are rejected, nothing is applied. A row that occurs twice is changed twice, as by two updates; a sender that
+// means one change must add up its deltas. A row of a sparse table that is not stored yet is stored first, with its
+// initial values.
 func (p *Part) ApplyRows(first perdure.RowID, ids []perdure.RowID, count int, delta []float32,
 	clock perdure.Clock,
 ) error {
@@ -253,7 +250,7 @@ func (p *Part) ApplyRows(first perdure.RowID, ids []perdure.RowID, count int, de
 	return nil
 }
 
-// find sets at[i] to the position of ids[i], or to -1 if it is not stored.
+// find sets at[i] to the position of ids[i], or to -1 if the row is not stored.
 func (p *Part) find(ids []perdure.RowID, at []int) {
 	if p.Spec.Sparse {
 		p.index.FindAll(ids, at)
@@ -264,10 +261,10 @@ func (p *Part) find(ids []perdure.RowID, at []int) {
 	}
 }
 
-// apply applies deltas to the rows at positions. Neighbours are handed over
-// together: with short rows, the calls would cost more than the work.
+// apply applies deltas to the rows at the given positions. Adjacent rows are processed together: with short rows, the
+// calls would cost more than the work.
 func (p *Part) apply(at []int, delta []float32, clock perdure.Clock) {
-	dim, last := p.Spec.Dim, 1<<p.planes[0].shift-1 // the last of its piece
+	dim, last := p.Spec.Dim, 1<<p.planes[0].shift-1 // last row of a piece
 	ahead := p.ahead(len(p.planes))
 	p.bring(at[:min(ahead, len(at))], len(p.planes))
 	for i := 0; i < len(at); i += ahead {
@@ -284,7 +281,7 @@ func (p *Part) apply(at []int, delta []float32, clock perdure.Clock) {
 	}
 }
 
-// memory returns what n rows consist of that lie in one piece, to be changed.
+// memory returns the memory of n rows in one piece, for modification.
 func (p *Part) memory(at, n int) (m planes) {
 	p.putAside(at, n)
 	m.values = p.planes[0].rows(at, n)

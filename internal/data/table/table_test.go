@@ -9,19 +9,19 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// sameBits reports whether two vectors are equal bit for bit, where one NaN is as
-// good as another: which of two NaNs an addition keeps depends on the machine.
+// sameBits reports whether two vectors are equal bit for bit, with all NaN considered equal: which of two NaN an
+// addition returns depends on the machine.
 func sameBits(a, b []float32) bool {
 	return slices.EqualFunc(a, b, func(x, y float32) bool {
 		return math.Float32bits(x) == math.Float32bits(y) || x != x && y != y
 	})
 }
 
-// floats draws values of every kind: ordinary ones, the edges, and any bits.
+// floats draws values of every kind: ordinary ones, edge cases, and arbitrary bits.
 func floats() *rapid.Generator[float32] {
 	edges := []float32{
 		0, float32(math.Copysign(0, -1)), 1, -1, math.MaxFloat32, -math.MaxFloat32,
-		math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, 0x1p-126, // the smallest that is not subnormal
+		math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, 0x1p-126, // smallest normal number
 		float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 1 << 24, 1<<24 - 1,
 	}
 	return rapid.OneOf(
@@ -31,8 +31,7 @@ func floats() *rapid.Generator[float32] {
 	)
 }
 
-// naiveApply is the rule as one would write it down: row += delta, or
-// row -= rate·delta, each operation rounded on its own.
+// naiveApply is the naive rule: row += delta, or row -= rate·delta, each operation rounded on its own.
 func naiveApply(rule perdure.Rule, rows, delta []float32, clock perdure.Clock) []float32 {
 	out := slices.Clone(rows)
 	rate := rule.RateAt(clock)
@@ -66,8 +65,7 @@ func rules() *rapid.Generator[perdure.Rule] {
 	})
 }
 
-// guarded returns a copy of v that begins at an address of its own alignment, and
-// what lies around it.
+// guarded returns a copy of v at an address with its own alignment, and the memory around it.
 func guarded(v []float32, offset int) (mine, all []float32) {
 	all = make([]float32, offset+len(v)+4)
 	for i := range all {

@@ -9,13 +9,12 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// coder goes over the fields of a message in their order, to write them or to read them:
-// one description of a message serves both. Whole numbers are varints, signed ones in
-// zigzag, as package encoding/binary has them; a text is its length and its bytes; a list
-// is its length and its items. After an error nothing more is read. What is written is
-// only looked at: others may be reading the same view.
+// coder encodes or decodes the fields of a message in order, so that one description of a message serves both
+// directions. Integers are varints, signed ones in zigzag encoding, as in package encoding/binary. A text is its length
+// and its bytes; a list is its length and its items. After an error, a coder reads nothing more. Encoding does not
+// modify the message: other goroutines may be reading the same view.
 type coder struct {
-	b       []byte // written so far, or left to be read
+	b       []byte // written so far, or not read yet
 	reading bool
 	err     error
 }
@@ -27,10 +26,10 @@ func (c *coder) fail(format string, args ...any) {
 	c.b = nil
 }
 
-// done returns the error of a message that was read, which must be all that there is.
+// done returns the error of a decoded message, including that of trailing bytes.
 func (c *coder) done() error {
 	if c.err == nil && len(c.b) > 0 {
-		c.fail("%d bytes follow its end", len(c.b))
+		c.fail("%d extra bytes follow its end", len(c.b))
 	}
 	return c.err
 }
@@ -49,18 +48,18 @@ func (c *coder) uvarint(v uint64) uint64 {
 	return v
 }
 
-// count codes a number that is never below 0.
+// count codes an unsigned number.
 func count[N ~uint32 | ~uint64](c *coder, v *N) {
 	x := c.uvarint(uint64(*v))
 	if !c.reading {
 		return
 	}
 	if *v = N(x); uint64(*v) != x {
-		c.fail("%d is too large a number", x)
+		c.fail("number %d is too large", x)
 	}
 }
 
-// number codes a number of either sign.
+// number codes a signed number.
 func number[N ~int | ~int32 | ~int64](c *coder, v *N) {
 	u := c.uvarint(uint64(*v)<<1 ^ uint64(int64(*v)>>63))
 	if !c.reading {
@@ -68,7 +67,7 @@ func number[N ~int | ~int32 | ~int64](c *coder, v *N) {
 	}
 	x := int64(u>>1) ^ -int64(u&1)
 	if *v = N(x); int64(*v) != x {
-		c.fail("%d is too large a number", x)
+		c.fail("number %d is too large", x)
 	}
 }
 
@@ -84,8 +83,7 @@ func (c *coder) float(v *float64) {
 	*v, c.b = math.Float64frombits(binary.LittleEndian.Uint64(c.b)), c.b[8:]
 }
 
-// flags codes up to eight truths in a byte, the first in the lowest bit. One that says
-// nothing known is refused.
+// flags codes up to eight booleans in a byte, the first in the lowest bit. It rejects unknown bits.
 func (c *coder) flags(v ...*bool) {
 	if !c.reading {
 		var f byte
@@ -104,7 +102,7 @@ func (c *coder) flags(v ...*bool) {
 	f := c.b[0]
 	c.b = c.b[1:]
 	if f>>len(v) != 0 {
-		c.fail("its flags are %#x", f)
+		c.fail("unknown flags %#x", f)
 		return
 	}
 	for i, is := range v {
@@ -134,7 +132,7 @@ func list[T any](c *coder, v *[]T, each func(c *coder, item *T)) {
 		}
 		return
 	}
-	if n > uint64(len(c.b)) { // an item has a byte at least
+	if n > uint64(len(c.b)) { // an item has at least one byte
 		c.fail("it ends within a list of %d", n)
 		return
 	}
@@ -149,7 +147,7 @@ func list[T any](c *coder, v *[]T, each func(c *coder, item *T)) {
 	}
 }
 
-// optional codes what may not be there.
+// optional codes a value that may be absent.
 func optional[T any](c *coder, v **T, each func(c *coder, item *T)) {
 	there := *v != nil
 	c.flags(&there)
@@ -163,24 +161,24 @@ func optional[T any](c *coder, v **T, each func(c *coder, item *T)) {
 	}
 }
 
-// numbers codes a list of them.
+// numbers codes a list of signed numbers.
 func numbers[N ~int | ~int32 | ~int64](c *coder, v *[]N) { list(c, v, number[N]) }
 
 // slot codes a slot's number.
 func (c *coder) slot(v *perdure.Slot) {
 	if number(c, v); *v < 0 {
-		c.fail("there can be no slot %d", *v)
+		c.fail("invalid slot %d", *v)
 	}
 }
 
 // shard codes a shard's number.
 func (c *coder) shard(v *perdure.ShardID) {
 	if number(c, v); *v < 0 {
-		c.fail("there can be no shard %d", *v)
+		c.fail("invalid shard %d", *v)
 	}
 }
 
-// coded is how a control frame's payload is written that is not JSON, and read.
+// coded encodes or decodes the payloads of control frames that are not JSON. It reports whether v is one of them.
 func coded(c *coder, v any) (known bool) {
 	switch v := v.(type) {
 	case *words.View:
@@ -191,7 +189,7 @@ func coded(c *coder, v any) (known bool) {
 		c.serverDelta(v)
 	case *words.WorkerDelta:
 		c.workerDelta(v)
-	case words.View: // to be written
+	case words.View: // for encoding
 		c.view(&v)
 	case words.ViewDelta:
 		c.viewDelta(&v)

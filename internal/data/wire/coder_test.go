@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// TestWritingOnlyLooks: a view that is written is not touched, since others read it
-// meanwhile. The race detector is the judge.
+// TestWritingOnlyLooks: encoding does not modify a view, which other goroutines read concurrently. The race detector
+// checks this.
 func TestWritingOnlyLooks(t *testing.T) {
 	unread := int64(3)
 	holder := words.Holder{Server: 1, Incarnation: 2, Addr: "a", Since: 3}

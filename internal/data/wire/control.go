@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Role says what a process is to the job.
+// Role is the role of a process in the job.
 type Role string
 
 // The roles of processes.
@@ -25,22 +25,22 @@ const (
 // Hello is the first frame of every connection.
 type Hello struct {
 	Role    Role   `json:"role"`
-	Job     string `json:"job"`            // "" on a first contact with the coordinator: any
+	Job     string `json:"job"`            // "" for any job, at the first contact with the coordinator
 	Index   int    `json:"index"`          // server number or slot; -1: the coordinator chooses
 	Process string `json:"process"`        // unique to this process
 	PID     int    `json:"pid"`            // 0 inside one process
 	Addr    string `json:"addr,omitempty"` // where a server listens for workers
 	// Incarnation is what the coordinator granted earlier, on a reconnect.
 	Incarnation perdure.Incarnation `json:"incarnation,omitempty"`
-	Zone        string              `json:"zone,omitempty"`    // the failure domain that a server is in
-	AtCuts      bool                `json:"at_cuts,omitempty"` // a worker that saves its state for checkpoints only
-	// Grow: a worker that finds no free slot asks for one more.
+	Zone        string              `json:"zone,omitempty"`    // a server's failure domain
+	AtCuts      bool                `json:"at_cuts,omitempty"` // of a worker: it saves its state only for checkpoints
+	// Grow is set by a worker that asks for an additional slot if none is free.
 	Grow   bool           `json:"grow,omitempty"`
-	Called string         `json:"called,omitempty"` // of an observer that is a host: what people call it
-	Asks   bool           `json:"asks,omitempty"`   // an observer wants to know what the job was asked to be
+	Called string         `json:"called,omitempty"` // of an observer that is a host: its display name
+	Asks   bool           `json:"asks,omitempty"`   // of an observer: it asks for the run's settings
 	Secret perdure.Secret `json:"secret,omitempty"` // of the run, for this role
-	Nonce  perdure.Secret `json:"nonce,omitempty"`  // of a worker: what it drew at its beginning
-	Ticket perdure.Secret `json:"ticket,omitempty"` // of a worker: what the coordinator's Welcome gave it, for servers
+	Nonce  perdure.Secret `json:"nonce,omitempty"`  // of a worker: random, drawn at its start
+	Ticket perdure.Secret `json:"ticket,omitempty"` // of a worker: the ticket from its Welcome, for servers
 }
 
 // Welcome answers Hello.
@@ -48,25 +48,25 @@ type Welcome struct {
 	Job         perdure.JobSpec     `json:"job"`
 	Index       int                 `json:"index"`
 	Incarnation perdure.Incarnation `json:"incarnation"`
-	Ticket      perdure.Secret      `json:"ticket,omitempty"` // of a worker: it shows that it speaks for its slot
-	Store       string              `json:"store,omitempty"`  // of a worker: where the job's store is
-	Local       bool                `json:"local,omitempty"`  // that is in the run's folder, with the coordinator
-	// Of an observer that asks: the run's settings as run.json has them, and its folder.
+	Ticket      perdure.Secret      `json:"ticket,omitempty"` // of a worker: proves that it speaks for its slot
+	Store       string              `json:"store,omitempty"`  // of a worker: location of the job's store
+	Local       bool                `json:"local,omitempty"`  // it is in the run's directory
+	// Of an observer with Asks: the run's settings in the form of run.json, and its directory.
 	Run    json.RawMessage `json:"run,omitempty"`
 	Folder string          `json:"folder,omitempty"`
 }
 
-// Refusal says why a connection is being closed for good.
+// Refusal is the reason for which a connection is closed permanently.
 type Refusal struct {
 	Reason string `json:"reason"`
-	Fenced bool   `json:"fenced,omitempty"` // the process's place was taken: it must end
-	Over   bool   `json:"over,omitempty"`   // the job has ended: there is nothing left to do
-	Done   bool   `json:"done,omitempty"`   // likewise, since all of it is done
-	Failed bool   `json:"failed,omitempty"` // likewise, since the job cannot continue
-	Again  bool   `json:"again,omitempty"`  // not now: the process may ask again
+	Fenced bool   `json:"fenced,omitempty"` // another process has taken the slot or server index; this one must end
+	Over   bool   `json:"over,omitempty"`   // the job has ended; no work is left
+	Done   bool   `json:"done,omitempty"`   // the job has ended because it is complete
+	Failed bool   `json:"failed,omitempty"` // the job has ended because it cannot continue
+	Again  bool   `json:"again,omitempty"`  // temporary; the process may try again
 }
 
-// Report is what a training program measured.
+// Report contains measurements of a training program.
 type Report struct {
 	Slot         perdure.Slot       `json:"slot"`
 	Generation   perdure.Generation `json:"generation"`
@@ -76,31 +76,31 @@ type Report struct {
 	TestAccuracy *float64           `json:"test_accuracy,omitempty"`
 	TrainRMSE    *float64           `json:"train_rmse,omitempty"`
 	TestRMSE     *float64           `json:"test_rmse,omitempty"`
-	// Backlog says that the rows that were judged lacked updates that had been made.
+	// Backlog says that the evaluated rows lacked updates that had been made.
 	Backlog bool `json:"backlog,omitempty"`
-	// EndAfter asks the coordinator to end the job at the earliest clock after
-	// Clock that every slot can still meet: the goal is reached.
+	// EndAfter asks the coordinator to end the job, because the goal is reached, at the earliest clock after Clock at
+	// which every slot can still stop.
 	EndAfter bool `json:"end_after,omitempty"`
-	// Tentative, with EndAfter, says that the end may be taken back once the model of that clock is evaluated. EndAfter
-	// alone at a tentative end confirms it, and Continue takes it back.
+	// Tentative, with EndAfter, says that the end may be withdrawn once the model of that clock has been evaluated. At
+	// a tentative end, EndAfter alone confirms it and Continue withdraws it.
 	Tentative bool `json:"tentative,omitempty"`
 	Continue  bool `json:"continue,omitempty"`
-	// Untrained is the part of its data that the slot has not trained, since the job ended first.
+	// Untrained describes the part of its data that the slot did not train because the job ended first.
 	Untrained *Untrained `json:"untrained,omitempty"`
 }
 
-// Untrained is the part of its data that a slot has not trained, since the job ended first.
+// Untrained describes the part of its data that a slot did not train because the job ended first.
 type Untrained struct {
-	Left   *int64 `json:"left,omitempty"`   // batches or steps; nil: it is not known how many
-	Total  int64  `json:"of,omitempty"`     // of how many
-	Unit   string `json:"unit,omitempty"`   // UnitSteps, or anything else: batches
-	Unsent int64  `json:"unsent,omitempty"` // steps since the last outer step, which do not count
+	Left   *int64 `json:"left,omitempty"`   // batches or steps; nil if unknown
+	Total  int64  `json:"of,omitempty"`     // total number
+	Unit   string `json:"unit,omitempty"`   // UnitSteps; any other value means batches
+	Unsent int64  `json:"unsent,omitempty"` // steps since the last outer step; they do not count
 }
 
-// UnitSteps is the unit of trainers: steps of the optimizer.
+// UnitSteps is the unit of trainers: optimizer steps.
 const UnitSteps = "steps"
 
-// Of describes for people the data that a slot has not trained.
+// Of describes the untrained data of a slot for users.
 func (u *Untrained) Of(slot perdure.Slot) string {
 	unit, what := "batches", []string(nil)
 	if u.Unit == UnitSteps {
@@ -127,32 +127,33 @@ type Event struct {
 	Text         string        `json:"text"`
 	UpdatesLost  int64         `json:"updates_lost"` // of the job so far
 	ClocksRedone int64         `json:"clocks_redone"`
-	Said         string        `json:"said,omitempty"` // the last lines of a program that failed, where they are news
+	Said         string        `json:"said,omitempty"` // the last lines of a failed program, if not reported before
 }
 
-// Progress is what the coordinator knows of the job, for its parent and for
-// people: at every tick, at alarms, and when it is complete.
+// Progress is the coordinator's state of the job for its parent and for users. It is sent at every tick, at alarms, and
+// when the job is complete.
 type Progress struct {
 	Revision   uint64             `json:"revision"`
 	Generation perdure.Generation `json:"generation"`
-	Clock      perdure.Clock      `json:"clock"` // the least of all slots' clocks
+	Clock      perdure.Clock      `json:"clock"` // the smallest clock of all slots
 	End        perdure.Clock      `json:"end"`
 	Durable    perdure.Clock      `json:"durable"`
-	Complete   bool               `json:"complete"` // nothing is left to do but to export the model
-	Done       bool               `json:"done"`     // not even that: nobody is to come any more
-	// Closed: the job is to end early, and the last checkpoint that there can be is durable.
+	Complete   bool               `json:"complete"` // only the export of the model is left to do
+	Done       bool               `json:"done"`     // nothing is left to do, and no further process will be admitted
+	// Closed says that the job ends early and that its last possible checkpoint is durable.
 	Closed       bool  `json:"closed"`
 	Serving      bool  `json:"serving"`     // every shard serves and every slot works
-	UpdatesIn    int64 `json:"updates_in"`  // that the rows contain now
-	UpdatesDue   int64 `json:"updates_due"` // that the rows are to contain at the end, none lost
+	UpdatesIn    int64 `json:"updates_in"`  // in the rows now
+	UpdatesDue   int64 `json:"updates_due"` // in the rows at the end if none is lost
 	UpdatesLost  int64 `json:"updates_lost"`
 	ClocksRedone int64 `json:"clocks_redone"`
-	// Places are all in the first of a connection, then those of which something is new.
+	// Places contains all servers and slots in the first Progress of a connection, and later only those that have
+	// changed.
 	Places []PlaceProgress `json:"places"`
-	Saving *words.Saving   `json:"saving,omitempty"` // where an interval is chosen, or rows are saved
+	Saving *words.Saving   `json:"saving,omitempty"` // if the interval is chosen automatically, or rows are saved
 }
 
-// PlaceProgress is one server's or worker's part of a Progress.
+// PlaceProgress is the part of a Progress for one server or slot.
 type PlaceProgress struct {
 	Role        Role                    `json:"role"`
 	Index       int                     `json:"index"`
@@ -164,34 +165,33 @@ type PlaceProgress struct {
 	Problem     string                  `json:"problem,omitempty"`
 	Worker      *perdure.WorkerCounters `json:"worker,omitempty"`
 	words.Span                          // of a slot
-	// Awaited says of a slot that joined a running job that somebody is to start a
-	// process for it now.
+	// Awaited says, for a slot added to a running job, that its process must be started now.
 	Awaited bool `json:"awaited,omitempty"`
 }
 
-// OrderKind is what an order asks for.
+// OrderKind is the kind of an order.
 type OrderKind string
 
 // The kinds of orders.
 const (
-	// To the supervisor: end a process that was given up, take a fault in, end the job.
+	// To the supervisor: kill a process that was given up, inject a fault, end the job.
 	OrderKill  OrderKind = "kill"
-	OrderFault OrderKind = "fault" // to servers and workers, too: fail like this
+	OrderFault OrderKind = "fault" // also to servers and workers: fail in this way
 	OrderStop  OrderKind = "stop"
-	// Say whether a silent process wants to run; the answer is OrderRuns or OrderIdle, of the same process.
+	// Report whether a silent process is runnable; the answer is OrderRuns or OrderIdle for the same process.
 	OrderLook OrderKind = "look"
-	// To a server: hand over what it holds, and end. To a host: have all its processes do so.
+	// To a server: hand over its replicas and end. To a host: have all its processes do so.
 	OrderDrain OrderKind = "drain"
 
 	// To the coordinator.
-	OrderClose  OrderKind = "close"  // make a last checkpoint: the job is to end
-	OrderEnd    OrderKind = "end"    // end the job: Spec says why
-	OrderFinish OrderKind = "finish" // what the job leaves behind is safe: all may go
-	OrderDrop   OrderKind = "drop"   // drop a share of the shards
-	OrderPass   OrderKind = "pass"   // pass a fault on to a process
-	OrderLog    OrderKind = "log"    // note how the log's process is
-	OrderRuns   OrderKind = "runs"   // a silent process runs, or waits for the processor
-	OrderIdle   OrderKind = "idle"   // it does not: it was stopped, or waits for something else
+	OrderClose  OrderKind = "close"  // make a last checkpoint before the job ends
+	OrderEnd    OrderKind = "end"    // end the job; Spec is the reason
+	OrderFinish OrderKind = "finish" // the job's results are safe; all processes may end
+	OrderDrop   OrderKind = "drop"   // drop some of the shards
+	OrderPass   OrderKind = "pass"   // forward a fault to a process
+	OrderLog    OrderKind = "log"    // record the state of the update log's process
+	OrderRuns   OrderKind = "runs"   // the silent process is running or waiting for the processor
+	OrderIdle   OrderKind = "idle"   // the silent process is stopped or waits for something else
 )
 
 // Order asks a process to do something.
@@ -202,38 +202,38 @@ type Order struct {
 	Spec   string    `json:"spec,omitempty"`
 }
 
-// Drain is the order to hand over and to end, within a notice of some milliseconds; 0: it takes as long as it takes.
+// Drain returns the order to hand over and end within a preemption notice in milliseconds; 0 means no deadline.
 func Drain(notice int64) Order {
 	return Order{Kind: OrderDrain, Spec: strconv.FormatInt(notice, 10)}
 }
 
-// Notice is how many milliseconds whoever is ordered to drain has for that; 0: as long as it takes.
+// Notice returns the milliseconds that the receiver of a drain order has; 0 means no deadline.
 func (o *Order) Notice() int64 {
 	ms, _ := strconv.ParseInt(o.Spec, 10, 64)
 	return max(0, ms)
 }
 
-// Exited tells the coordinator that a process has ended, as its parent saw it.
+// Exited notifies the coordinator that a process has ended, as observed by its parent.
 type Exited struct {
 	Role  Role   `json:"role"`
 	Index int    `json:"index"`
 	PID   int    `json:"pid"`
 	How   string `json:"how"`
-	Host  string `json:"host,omitempty"` // of an observer, which is a host: what its processes' names begin with
+	Host  string `json:"host,omitempty"` // of an observer that is a host: the prefix of its processes' names
 	// Failed says that a worker's program ended by itself (code 0 included), and not by a signal from outside, a
 	// planned fault or an order. Index is then the slot, or of a host the number of its worker.
 	Failed bool   `json:"failed,omitempty"`
-	Final  bool   `json:"final,omitempty"` // the failure is a usage error, which would come again
+	Final  bool   `json:"final,omitempty"` // the failure is a usage error; a restart would fail again
 	Code   int    `json:"code,omitempty"`
-	Why    string `json:"why,omitempty"`  // of a failure: its last line
-	Said   string `json:"said,omitempty"` // of a failure: its last lines
+	Why    string `json:"why,omitempty"`  // of a failure: the last line of output
+	Said   string `json:"said,omitempty"` // of a failure: the last lines of output
 }
 
-// HostVariable tells the processes of a host what their names begin with, in the environment.
+// HostVariable is the environment variable with the prefix of the names of a host's processes.
 const HostVariable = "PERDURE_HOST"
 
-// OfHost is how the name begins that a process of a host gives itself: of its number the host hears. Of a process that
-// no host has started, it is nothing.
+// OfHost returns the prefix of the name of a host's process, which reports its number to the host. It is empty for a
+// process that no host has started.
 func OfHost(host string, pid int) string {
 	if host == "" {
 		return ""
@@ -241,9 +241,8 @@ func OfHost(host string, pid int) string {
 	return fmt.Sprintf("%s-%d-", host, pid)
 }
 
-// Control makes a control frame of the given kind with v as its payload: a pointer to a
-// view, a status or a change of one, written in varints, for these are told to all or by
-// all; or anything else that is plain data, in JSON.
+// Control returns a control frame of the given kind with v as its payload. Pointers to views, statuses and their deltas
+// are encoded in varints, because they are sent to all processes or by all. Any other plain data is encoded in JSON.
 func Control(kind Kind, v any) Frame {
 	var c coder
 	if !coded(&c, v) {
@@ -252,16 +251,16 @@ func Control(kind Kind, v any) Frame {
 	return Frame{Header: Header{Kind: kind, Slot: perdure.NoSlot, Shard: -1}, Payload: c.b}
 }
 
-// JSON encodes a control type, or what else is plain data, as payloads have it.
+// JSON encodes a control type, or any other plain data, as in payloads.
 func JSON(v any) []byte {
 	b, err := json.Marshal(v)
-	if err != nil { // it is plain data
+	if err != nil { // impossible for plain data
 		panic(fmt.Sprintf("wire: encode %T: %v", v, err))
 	}
 	return b
 }
 
-// ParseControl reads a control frame's payload into v, which is zero.
+// ParseControl reads a control frame's payload into v, which must be zero.
 func ParseControl(f *Frame, v any) error {
 	c := coder{b: f.Payload, reading: true}
 	if coded(&c, v) {

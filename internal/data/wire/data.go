@@ -11,17 +11,17 @@ import (
 	"github.com/perdure/perdure/internal/data/packed"
 )
 
-// Rows of a table are named in one of two ways: a run of consecutive rows, or a
+// Rows identifies rows of a table in one of two ways: as a run of consecutive rows, or as a
 // list of row ids.
 //
-//	 0      4     table (0xFFFFFFFF: the slot's saved state; 0xFFFFFFFE: the update's basis;
-//	              0xFFFFFFFD: it was made alone)
+//	 0      4     table (0xFFFFFFFF: the slot's state; 0xFFFFFFFE: the update's basis;
+//	              0xFFFFFFFD: the update was made while its shard was unavailable)
 //	 4      4     mode: 0 run, 1 list; in an update also 2, the table's weight
-//	 8      8     count n of rows (of bytes, for the saved state; of clocks, for the basis)
+//	 8      8     count n of rows (slot state: of bytes; basis: of clocks)
 //	16      8     run: the first row (basis: the clock; weight: a float64); list: 0
 //	24      8·n   list only: the row ids
 //
-// In an update 4 is added to the mode where the values are packed: see AppendPackedBlock.
+// In an update, 4 is added to the mode if the values are packed: see AppendPackedBlock.
 type Rows struct {
 	Table perdure.TableID
 	First perdure.RowID   // run: the first row
@@ -31,16 +31,16 @@ type Rows struct {
 
 const rowsBytes = 24
 
-// stateTable marks the block that holds a slot's saved state.
+// stateTable marks the block with a slot's state.
 const stateTable = perdure.TableID(math.MaxUint32)
 
-// basisTable marks the block that says what an update was computed from.
+// basisTable marks the block with the clocks that an update was computed from.
 const basisTable = stateTable - 1
 
-// aloneTable marks the block that says that an update was made while its shard was out.
+// aloneTable marks the block that says that an update was made while its shard was unavailable.
 const aloneTable = stateTable - 2
 
-// NoBasis is the Basis of an update that does not say what it was computed from.
+// NoBasis is the Basis of an update without a basis block.
 const NoBasis = perdure.Clock(-1)
 
 // ID returns the i-th row's id.
@@ -51,7 +51,7 @@ func (r *Rows) ID(i int) perdure.RowID {
 	return r.First + perdure.RowID(i)
 }
 
-// Part returns the rows from the i-th to before the j-th.
+// Part returns rows i to j-1 of r.
 func (r *Rows) Part(i, j int) *Rows {
 	if r.IDs != nil {
 		return &Rows{Table: r.Table, Count: j - i, IDs: r.IDs[i:j]}
@@ -76,16 +76,15 @@ func AppendRows(dst []byte, r *Rows) []byte {
 	return dst
 }
 
-// ParseRows reads a Rows from the start of src and returns the rest. Its ids
-// alias src where the machine allows.
+// ParseRows reads a Rows from the start of src and returns the rest. Its ids alias src if the machine allows.
 func ParseRows(src []byte, r *Rows) (rest []byte, err error) {
 	if len(src) < rowsBytes {
-		return nil, fmt.Errorf("%w: %d bytes where rows are named", ErrPayload, len(src))
+		return nil, fmt.Errorf("%w: %d bytes are too short to identify rows", ErrPayload, len(src))
 	}
 	return rowsOf(src, r, binary.LittleEndian.Uint32(src[4:]))
 }
 
-// rowsOf is ParseRows of a head that is there, whatever mode it says.
+// rowsOf is ParseRows for a head that is complete, with the given mode.
 func rowsOf(src []byte, r *Rows, mode uint32) (rest []byte, err error) {
 	le := binary.LittleEndian
 	n := le.Uint64(src[8:])
@@ -99,16 +98,16 @@ func rowsOf(src []byte, r *Rows, mode uint32) (rest []byte, err error) {
 		return src, nil
 	case 1:
 		if uint64(len(src))/8 < n {
-			return nil, fmt.Errorf("%w: %d row ids announced, %d bytes there", ErrPayload, n, len(src))
+			return nil, fmt.Errorf("%w: %d row ids announced, but only %d bytes present", ErrPayload, n, len(src))
 		}
 		r.First, r.IDs = 0, rowIDs(src[:8*n])
 		return src[8*n:], nil
 	}
-	return nil, fmt.Errorf("%w: rows named in mode %d", ErrPayload, mode)
+	return nil, fmt.Errorf("%w: unknown mode %d of rows", ErrPayload, mode)
 }
 
-// rowIDs returns the ids in src, whose length is a multiple of 8: an alias of src
-// where the machine allows, else a copy. It is never nil.
+// rowIDs returns the ids in src, whose length is a multiple of 8: an alias of src if the machine allows, otherwise a
+// copy. It is never nil.
 func rowIDs(src []byte) []perdure.RowID {
 	if len(src) == 0 {
 		return []perdure.RowID{}
@@ -124,18 +123,17 @@ func rowIDs(src []byte) []perdure.RowID {
 	return ids
 }
 
-// Block is one table's part of an update: rows and their deltas, in row-major
-// order, Dim values each.
+// Block is one table's part of an update: rows and their deltas, in row-major order, Dim values each.
 type Block struct {
 	Rows
 	Values []float32
 }
 
-// modePacked is added to the mode of a block's rows where its values are packed: see package packed.
+// modePacked is added to the mode of a block's rows if its values are packed: see package packed.
 const modePacked = 4
 
-// AppendPackedBlock appends the encoding of b with its values packed, and returns by how many bytes it is less than
-// that of AppendBlock: 0, and nothing is appended, where that is little.
+// AppendPackedBlock appends the encoding of b with its values packed and returns the number of bytes saved compared
+// with AppendBlock. If that is small, it appends nothing and returns 0.
 func AppendPackedBlock(dst []byte, b *Block) (with []byte, saved int) {
 	if !packed.Pays(b.Values) {
 		return dst, 0
@@ -150,22 +148,20 @@ func AppendPackedBlock(dst []byte, b *Block) (with []byte, saved int) {
 	return with, rowsBytes + 8*len(b.IDs) + 8 + 4*(len(b.Values)+len(b.Values)%2) - (len(with) - start)
 }
 
-// AppendBlock appends the encoding of b: its rows, the number of values as 8
-// bytes, the values as float32.
+// AppendBlock appends the encoding of b: its rows, the number of values as 8 bytes, and the values as float32.
 func AppendBlock(dst []byte, b *Block) []byte {
 	dst = AppendBlockHead(dst, b)
 	dst = AppendFloats(dst, b.Values)
 	return pad8(dst)
 }
 
-// AppendBlockHead appends the encoding of b without its values: they must follow,
-// as the end of the payload.
+// AppendBlockHead appends the encoding of b without its values, which must follow as the end of the payload.
 func AppendBlockHead(dst []byte, b *Block) []byte {
 	dst = AppendRows(dst, &b.Rows)
 	return binary.LittleEndian.AppendUint64(dst, uint64(len(b.Values)))
 }
 
-// AppendStateBlock appends what a slot wants saved with its update.
+// AppendStateBlock appends the state that a slot saves with its update.
 func AppendStateBlock(dst, state []byte) []byte {
 	r := Rows{Table: stateTable, Count: len(state)}
 	dst = AppendRows(dst, &r)
@@ -173,29 +169,28 @@ func AppendStateBlock(dst, state []byte) []byte {
 	return pad8(dst)
 }
 
-// AppendBasisBlock appends what an update was computed from: the least MinClock, ≥ 0,
-// of the rows, and how many of the slot's own clocks before it did not show in them. It
-// is in the last part of the update, if in any.
+// AppendBasisBlock appends what an update was computed from: the smallest MinClock (≥ 0) of the rows, and how many of
+// the slot's own earlier clocks they did not contain. If an update has this block, it is in the last part.
 func AppendBasisBlock(dst []byte, basis, lag perdure.Clock) []byte {
 	return AppendRows(dst, &Rows{Table: basisTable, First: perdure.RowID(basis), Count: int(lag)})
 }
 
-// AppendAloneBlock appends that an update was computed from rows of its shard that were
-// read while the shard was out. It is in the last part of the update, if in any.
+// AppendAloneBlock appends a block that says that an update was computed from rows that were read while their shard was
+// unavailable. If an update has this block, it is in the last part.
 func AppendAloneBlock(dst []byte) []byte { return AppendRows(dst, &Rows{Table: aloneTable}) }
 
-// modeWeight marks a block that has no rows, but how much the update counts for its table.
+// modeWeight marks a block without rows that gives an update's weight for its table.
 const modeWeight = 2
 
-// AppendWeightBlock appends how much an update counts for a table that combines updates by their weights. It is
-// in the last part of the update, if in any.
+// AppendWeightBlock appends the weight of an update for a table that combines updates by weight. If an update has this
+// block, it is in the last part.
 func AppendWeightBlock(dst []byte, t perdure.TableID, weight float64) []byte {
 	dst = AppendRows(dst, &Rows{Table: t, First: perdure.RowID(math.Float64bits(weight))})
 	binary.LittleEndian.PutUint32(dst[len(dst)-rowsBytes+4:], modeWeight)
 	return dst
 }
 
-// pad8 keeps what follows aligned to 8 bytes from the payload's start.
+// pad8 pads dst so that the next bytes are aligned to 8 from the payload's start.
 func pad8(dst []byte) []byte {
 	for len(dst)%8 != 0 {
 		dst = append(dst, 0)
@@ -209,36 +204,35 @@ func pad8(dst []byte) []byte {
 //		… b.Block …
 //	}
 //
-// after which b.Err says whether the payload was sound. Ids, values and state
-// alias the payload.
+// Afterwards b.Err reports whether the payload was valid. Ids, values and state alias the payload.
 type Blocks struct {
-	Rows                 // of the present block
-	Given  []float32     // its values; where they are packed those that were not left out
-	Len    int           // how many values it has altogether
-	State  []byte        // what the slot wants saved; nil: nothing so far
-	Basis  perdure.Clock // MinClock of the oldest row that the update was computed from; NoBasis: not said so far
-	Lag    perdure.Clock // how many of the slot's own clocks did not show in the rows
-	Alone  bool          // these were read while the shard was out
-	Weight float64       // the block has no rows, but how much the update counts for its table; 0: it has rows
-	block  Block         // what Whole has returned
-	packed []byte        // the present block's values, packed; nil: they are not
-	most   int           // how many packed values the rest of the payload may have
+	Rows                 // of the current block
+	Given  []float32     // its values; if packed, only the nonzero ones that are transmitted
+	Len    int           // number of values, including omitted ones
+	State  []byte        // the slot's state; nil if not seen so far
+	Basis  perdure.Clock // MinClock of the oldest row that the update was computed from; NoBasis if not seen so far
+	Lag    perdure.Clock // number of the slot's own clocks that the rows did not contain
+	Alone  bool          // the rows were read while the shard was unavailable
+	Weight float64       // of a block without rows: the update's weight for its table; 0: the block has rows
+	block  Block         // returned by Whole
+	packed []byte        // the current block's packed values; nil if not packed
+	most   int           // max number of packed values in the rest of the payload
 	rest   []byte
 	size   int
 	err    error
 }
 
-// mostPacked bounds the packed values of one payload: with those that were left out they would fit in one as well. So
-// whoever receives few bytes need not make much of them.
+// mostPacked is the max number of packed values in one payload, including omitted ones: unpacked they would also fit in
+// one. It keeps a few received bytes from expanding to much memory.
 const mostPacked = MaxPayload / 4
 
-// ReadBlocks begins to read a payload.
+// ReadBlocks returns a reader of a payload.
 func ReadBlocks(payload []byte) Blocks {
 	return Blocks{rest: payload, size: len(payload), most: mostPacked, Basis: NoBasis}
 }
 
-// Whole returns the present block with all its values. Those that are packed are unpacked into room, which grows where
-// it has too little; it is used again by the next call. nil: into memory of their own.
+// Whole returns the current block with all its values. It unpacks packed values into room, growing it if necessary; the
+// next call reuses it. If room is nil, it allocates.
 func (b *Blocks) Whole(room *[]float32) *Block {
 	b.block = Block{b.Rows, b.Given}
 	if b.packed == nil {
@@ -255,7 +249,7 @@ func (b *Blocks) Whole(room *[]float32) *Block {
 	return &b.block
 }
 
-// Place returns which of the block's values the k-th given one is.
+// Place returns the index in the block of the k-th transmitted value.
 func (b *Blocks) Place(k int) int {
 	if b.packed == nil {
 		return k
@@ -263,7 +257,7 @@ func (b *Blocks) Place(k int) int {
 	return packed.Place(b.packed, k)
 }
 
-// Err returns why Next returned false, nil at the payload's end.
+// Err returns the reason why Next returned false, or nil at the payload's end.
 func (b *Blocks) Err() error { return b.err }
 
 // Next reads the next table's block and reports whether there is one.
@@ -291,12 +285,12 @@ func (b *Blocks) Next() bool {
 		case b.Table == basisTable:
 			b.Basis, b.Lag, b.rest = perdure.Clock(b.First), perdure.Clock(b.Count), src
 			if b.IDs != nil || b.Basis < 0 {
-				b.err = fmt.Errorf("%w: an update computed from rows of MinClock %d", ErrPayload, b.Basis)
+				b.err = fmt.Errorf("%w: invalid basis of an update: MinClock %d", ErrPayload, b.Basis)
 			}
 			continue
 		case b.Table == aloneTable:
 			if b.Alone, b.rest = true, src; b.IDs != nil || b.First != 0 || b.Count != 0 {
-				b.err = fmt.Errorf("%w: an update made alone, of rows", ErrPayload)
+				b.err = fmt.Errorf("%w: the block that marks an unavailable shard contains rows", ErrPayload)
 			}
 			continue
 		case b.Table != stateTable:
@@ -304,7 +298,7 @@ func (b *Blocks) Next() bool {
 			return b.err == nil
 		}
 		if b.Count < 0 || b.Count > len(src) {
-			b.err = fmt.Errorf("%w: saved state of %d bytes, %d there", ErrPayload, b.Count, len(src))
+			b.err = fmt.Errorf("%w: slot state of %d bytes announced, but %d present", ErrPayload, b.Count, len(src))
 			return false
 		}
 		b.State = src[:b.Count:b.Count]
@@ -313,14 +307,15 @@ func (b *Blocks) Next() bool {
 	return false
 }
 
-// weight reads a block that is a weight, and reports whether it is one.
+// weight reads a block with a weight and reports whether it is valid.
 func (b *Blocks) weight() bool {
 	le := binary.LittleEndian
-	b.Rows = Rows{Table: perdure.TableID(le.Uint32(b.rest)), IDs: []perdure.RowID{}} // a list of none
+	b.Rows = Rows{Table: perdure.TableID(le.Uint32(b.rest)), IDs: []perdure.RowID{}} // an empty list
 	b.Given, b.Len, b.packed = nil, 0, nil
 	b.Weight = math.Float64frombits(le.Uint64(b.rest[16:]))
 	if err := perdure.ValidateWeight(b.Weight); err != nil || le.Uint64(b.rest[8:]) != 0 {
-		b.err = fmt.Errorf("%w: an update of weight %v, with %d rows", ErrPayload, b.Weight, le.Uint64(b.rest[8:]))
+		b.err = fmt.Errorf("%w: invalid weight block: weight %v, with %d rows", ErrPayload, b.Weight,
+			le.Uint64(b.rest[8:]))
 	}
 	b.rest = b.rest[rowsBytes:]
 	return b.err == nil
@@ -335,22 +330,22 @@ func (b *Blocks) values(src []byte) {
 	n := binary.LittleEndian.Uint64(src)
 	src = src[8:]
 	if n > uint64(len(src)/4) {
-		b.err = fmt.Errorf("%w: %d values announced, %d bytes there", ErrPayload, n, len(src))
+		b.err = fmt.Errorf("%w: %d values announced, but only %d bytes present", ErrPayload, n, len(src))
 		return
 	}
 	b.Given, b.Len, b.packed = Floats(src[:4*n]), int(n), nil
 	b.rest = skipPad(src[4*n:], b.size)
 }
 
-// packedValues reads a block's values that are packed.
+// packedValues reads a block's packed values.
 func (b *Blocks) packedValues(src []byte) {
 	if b.Table >= aloneTable || len(src) < 8 {
-		b.err = fmt.Errorf("%w: a block of packed values without any", ErrPayload)
+		b.err = fmt.Errorf("%w: a block of packed values has none", ErrPayload)
 		return
 	}
 	n := binary.LittleEndian.Uint64(src)
 	if n > uint64(b.most) {
-		b.err = fmt.Errorf("%w: more than %d values packed in one message", ErrPayload, mostPacked)
+		b.err = fmt.Errorf("%w: more than %d packed values in one message", ErrPayload, mostPacked)
 		return
 	}
 	b.most -= int(n)
@@ -363,44 +358,44 @@ func (b *Blocks) packedValues(src []byte) {
 	b.rest = skipPad(rest, b.size)
 }
 
-// skipPad skips the zero bytes up to the next multiple of 8 from the start of a
-// payload of the given size, of which rest is the end.
+// skipPad skips the padding up to the next multiple of 8 from the start of a payload of the given size, whose unread
+// end is rest.
 func skipPad(rest []byte, size int) []byte {
 	at := size - len(rest)
 	return rest[min(len(rest), (8-at%8)%8):]
 }
 
-// Answer is the payload of KindRows: what a Get is answered with. The rows are
-// those asked for, in that order.
+// Answer is the payload of KindRows, the response to a Get. The rows are
+// those requested, in that order.
 //
 //	 0      8     seq: updates that the shard's rows contained
 //	 8      8     n, length of the applied vector
-//	16      8     microseconds: of a Get, that it waited for the shard's MinClock; of
-//	              a Push, since the shard reached its MinClock
+//	16      8     microseconds: for a Get, how long it waited for the shard's MinClock; for
+//	              a Push, the time since the shard reached its MinClock
 //	24      8·n   the applied vector: for each slot, its clocks contained
 //	24+8n   4·m   the values
 //
-// With FlagPacked the values are packed, and take less: see package packed.
+// With FlagPacked the values are packed: see package packed.
 type Answer struct {
 	State
-	Values []float32 // nil where they are packed: see Whole
-	packed []byte    // as they came
+	Values []float32 // nil if they are packed: see Whole
+	packed []byte    // as received
 }
 
-// Whole returns the values of an answer, which must be those of as many rows of dim values. Those that are packed are
-// unpacked into room, which grows where it has too little.
+// Whole returns the values of an answer, which must be those of rows rows of dim values. It unpacks packed values into
+// room, growing it if necessary.
 func (a *Answer) Whole(rows, dim int, room *[]float32) ([]float32, error) {
 	most := MaxPayload / 4 / dim
 	if a.packed == nil || rows > most {
 		if rows > most || len(a.Values) != rows*dim {
-			return nil, fmt.Errorf("%w: %d values for %d rows of %d", ErrPayload, len(a.Values), rows, dim)
+			return nil, fmt.Errorf("%w: %d values for %d rows of %d values", ErrPayload, len(a.Values), rows, dim)
 		}
 		return a.Values, nil
 	}
 	n := rows * dim
 	values, _, rest, err := packed.Cut(a.packed, n)
 	if err == nil && len(rest) > 0 {
-		err = fmt.Errorf("%d bytes follow their end", len(rest))
+		err = fmt.Errorf("%d extra bytes follow them", len(rest))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: values for %d rows of %d: %w", ErrPayload, rows, dim, err)
@@ -413,17 +408,17 @@ func (a *Answer) Whole(rows, dim int, room *[]float32) ([]float32, error) {
 	return all, nil
 }
 
-// Packed reports whether its values are packed.
+// Packed reports whether the answer's values are packed.
 func (a *Answer) Packed() bool { return a.packed != nil }
 
-// State is what an answer's rows contain.
+// State describes the updates that an answer's rows contain.
 type State struct {
 	Seq     uint64
 	Waited  uint64 // microseconds
 	Applied []perdure.Clock
 }
 
-// AppendState appends an Answer without its values, which follow.
+// AppendState appends an Answer without its values, which must follow.
 func AppendState(dst []byte, s *State) []byte {
 	le := binary.LittleEndian
 	dst = le.AppendUint64(dst, s.Seq)
@@ -441,7 +436,7 @@ const stateBytes = 24
 // AnswerHeaderBytes is the size of an Answer before its values.
 func AnswerHeaderBytes(slots int) int { return stateBytes + 8*slots }
 
-// parse reads a State, reusing its vector, and returns the rest.
+// parse reads a State, reusing its vector, and returns the rest of src.
 func (s *State) parse(src []byte) (rest []byte, err error) {
 	if len(src) < stateBytes {
 		return nil, fmt.Errorf("%w: answer of %d bytes", ErrPayload, len(src))
@@ -451,7 +446,8 @@ func (s *State) parse(src []byte) (rest []byte, err error) {
 	n := le.Uint64(src[8:])
 	src = src[stateBytes:]
 	if n > uint64(len(src)/8) {
-		return nil, fmt.Errorf("%w: applied vector of %d slots, %d bytes there", ErrPayload, n, len(src))
+		return nil, fmt.Errorf("%w: applied vector of %d slots announced, but only %d bytes present", ErrPayload, n,
+			len(src))
 	}
 	s.Applied = s.Applied[:0]
 	for i := range n {
@@ -460,8 +456,8 @@ func (s *State) parse(src []byte) (rest []byte, err error) {
 	return src[8*n:], nil
 }
 
-// ParseAnswer reads an Answer, reusing a.Applied. Its values alias the payload. How many they are to be only its
-// reader knows: it asks for that many, by Whole.
+// ParseAnswer reads an Answer, reusing a.Applied. Its values alias the payload. Only the caller knows the expected
+// number of values and passes it to Whole.
 func ParseAnswer(f *Frame, a *Answer) error {
 	src, err := a.parse(f.Payload)
 	if err != nil {
@@ -470,7 +466,7 @@ func ParseAnswer(f *Frame, a *Answer) error {
 	return a.take(src, f)
 }
 
-// take takes the values: what is left of the payload, or its body.
+// take sets the values: the rest of the payload, or its body.
 func (a *Answer) take(src []byte, f *Frame) error {
 	a.Values, a.packed = nil, nil
 	if body := f.Body; len(body) > 0 {
@@ -490,15 +486,14 @@ func (a *Answer) take(src []byte, f *Frame) error {
 	return nil
 }
 
-// Push is the payload of KindPush: rows of one table that have changed, none in a
-// frame that only tells the shard's state. It is an Answer with Rows, padded to 8
-// bytes by their encoding, between the state and the values.
+// Push is the payload of KindPush: changed rows of one table, or none in a frame that only reports the shard's state.
+// It is an Answer with Rows between the state and the values; their encoding pads them to 8 bytes.
 type Push struct {
 	Answer
 	Rows
 }
 
-// AppendPushHead appends a Push without its values, which follow.
+// AppendPushHead appends a Push without its values, which must follow.
 func AppendPushHead(dst []byte, s *State, r *Rows) []byte { return AppendRows(AppendState(dst, s), r) }
 
 // ParsePush reads a Push, reusing p.Applied. Its ids and values alias the payload.
@@ -513,8 +508,7 @@ func ParsePush(f *Frame, p *Push) error {
 	return p.take(src, f)
 }
 
-// AppendIDs appends the payload of KindIDs: how many rows the shard stores, how
-// many ids follow, and the ids.
+// AppendIDs appends the payload of KindIDs: the number of rows that the shard stores, the number of ids, and the ids.
 func AppendIDs(dst []byte, stored int, ids []perdure.RowID) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(stored))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(len(ids)))
@@ -524,7 +518,7 @@ func AppendIDs(dst []byte, stored int, ids []perdure.RowID) []byte {
 	return dst
 }
 
-// ParseIDs reads what AppendIDs wrote; the ids alias src where the machine allows.
+// ParseIDs decodes the output of AppendIDs. The ids alias src if the machine allows.
 func ParseIDs(src []byte) (stored int, ids []perdure.RowID, err error) {
 	le := binary.LittleEndian
 	if len(src) < 16 || len(src)%8 != 0 || le.Uint64(src) > math.MaxInt64 ||
@@ -543,7 +537,7 @@ func AppendCounts(dst []byte, c words.Counts) []byte {
 	return le.AppendUint64(dst, uint64(c.Seen))
 }
 
-// ParseCounts reads what AppendCounts wrote.
+// ParseCounts decodes the output of AppendCounts.
 func ParseCounts(src []byte) (c words.Counts, err error) {
 	if len(src) != 32 {
 		return c, fmt.Errorf("%w: counts of %d bytes", ErrPayload, len(src))
@@ -573,8 +567,8 @@ func AppendFloats(dst []byte, values []float32) []byte {
 	return dst
 }
 
-// FloatBytes returns the memory of v, and whether it holds v as it is on the wire:
-// such bytes may be sent, and received into, in place of v.
+// FloatBytes returns the memory of v and reports whether it has the wire format. If so, it may be sent and received
+// into directly.
 func FloatBytes(v []float32) (b []byte, ok bool) {
 	if !littleEndian || len(v) == 0 {
 		return nil, false
@@ -582,8 +576,8 @@ func FloatBytes(v []float32) (b []byte, ok bool) {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), 4*len(v)), true
 }
 
-// Floats returns the float32 values in src, whose length is a multiple of 4: an
-// alias of src where the machine allows, else a copy.
+// Floats returns the float32 values in src, whose length is a multiple of 4: an alias of src if the machine allows,
+// otherwise a copy.
 func Floats(src []byte) []float32 {
 	if len(src) == 0 {
 		return nil

@@ -9,20 +9,19 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// allocates runs f and fails if it took much more memory than the input is
-// large: a peer must not be able to make this process take memory for a few
-// bytes. What JSON and the fuzzer itself need is the constant.
+// allocates runs f and fails if it allocates much more memory than the input has bytes: a peer must not make this
+// process allocate memory with a few bytes. The constant is what JSON and the fuzzer itself need.
 func allocates(t *testing.T, input int, f func()) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	f()
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > uint64(64*input)+1<<20 {
-		t.Errorf("%d bytes of input took %d bytes of memory", input, took)
+		t.Errorf("%d bytes of input allocated %d bytes of memory", input, took)
 	}
 }
 
-// seedPayloads adds the payloads of all samples, whatever they are for.
+// seedPayloads adds the payloads of all samples of any kind.
 func seedPayloads(f *testing.F) {
 	for _, s := range samples() {
 		f.Add(s.frame.Payload)
@@ -38,7 +37,7 @@ func FuzzDecode(f *testing.F) {
 			var got Frame
 			rest, err := Decode(b, &got)
 			if err == nil && b[4] == Version && !bytes.Equal(Append(nil, &got), b[:len(b)-len(rest)]) {
-				t.Errorf("% x is read as %+v, which is written as % x", b, got, Append(nil, &got))
+				t.Errorf("% x was decoded as %+v, which is encoded as % x", b, got, Append(nil, &got))
 			}
 		})
 	})
@@ -54,7 +53,7 @@ func FuzzParseRows(f *testing.F) {
 				return
 			}
 			if r.Count < 0 || r.IDs != nil && len(r.IDs) != r.Count || len(b)-len(rest) != rowsBytes+8*len(r.IDs) {
-				t.Errorf("% x is read as %+v, with %d bytes left", b, r, len(rest))
+				t.Errorf("% x was decoded as %+v, with %d bytes left", b, r, len(rest))
 			}
 		})
 	})
@@ -85,7 +84,7 @@ func FuzzParseAnswer(f *testing.F) {
 				return
 			}
 			if back := AppendFloats(AppendState(nil, &a.State), a.Values); !bytes.Equal(back, b) {
-				t.Errorf("% x is written back as % x", b, back)
+				t.Errorf("% x was encoded again as % x", b, back)
 			}
 		})
 	})
@@ -104,7 +103,7 @@ func FuzzPackedAnswer(f *testing.F) {
 			}
 			values, err := a.Whole(n, 1, &room)
 			if err == nil && (len(values) != n || n > 8*len(b)) {
-				t.Errorf("%d bytes are read as %d values, want %d", len(b), len(values), n)
+				t.Errorf("%d bytes were decoded as %d values, want %d", len(b), len(values), n)
 			}
 		})
 	})
@@ -122,7 +121,7 @@ func FuzzParsePush(f *testing.F) {
 			}
 			back := AppendFloats(AppendPushHead(nil, &p.State, &p.Rows), p.Values)
 			if len(back) != len(b) {
-				t.Errorf("% x is written back as % x", b, back)
+				t.Errorf("% x was encoded again as % x", b, back)
 			}
 		})
 	})
@@ -134,7 +133,7 @@ func FuzzParseIDs(f *testing.F) {
 		allocates(t, len(b), func() {
 			stored, ids, err := ParseIDs(b)
 			if err == nil && !bytes.Equal(AppendIDs(nil, stored, ids), b) {
-				t.Errorf("% x is written back as % x", b, AppendIDs(nil, stored, ids))
+				t.Errorf("% x was encoded again as % x", b, AppendIDs(nil, stored, ids))
 			}
 		})
 	})
@@ -144,7 +143,7 @@ func FuzzParseCounts(f *testing.F) {
 	seedPayloads(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if c, err := ParseCounts(b); err == nil && !bytes.Equal(AppendCounts(nil, c), b) {
-			t.Errorf("% x is read as %+v", b, c)
+			t.Errorf("% x was decoded as %+v", b, c)
 		}
 	})
 }
@@ -159,7 +158,7 @@ func FuzzParseControl(f *testing.F) {
 				&words.WorkerDelta{}, &perdure.TableSpec{},
 				&Report{}, &Event{}, &Order{}, &Exited{}, &Progress{},
 			} {
-				_ = ParseControl(&frame, v) // refused or not: without a panic
+				_ = ParseControl(&frame, v) // may fail, but must not panic
 			}
 		})
 	})

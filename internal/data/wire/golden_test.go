@@ -17,16 +17,16 @@ import (
 	"github.com/perdure/perdure/internal/data/packed"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func ptr[T any](v T) *T { return &v }
 
-// sample is one message with every field set, and how to read its payload.
+// sample is one message with every field set, and the function that decodes its payload.
 type sample struct {
 	name  string
 	frame Frame
-	want  any              // what the payload says; nil: there is none
-	parse func(*Frame) any // reads the payload
+	want  any              // the decoded payload; nil if there is none
+	parse func(*Frame) any // decodes the payload
 }
 
 func control(name string, kind Kind, v any) sample {
@@ -39,7 +39,7 @@ func control(name string, kind Kind, v any) sample {
 	}}
 }
 
-// data makes a frame as those between workers and servers are.
+// data returns a frame as sent between workers and servers.
 func data(name string, kind Kind, flags uint16, payload []byte, want any, parse func(*Frame) any) sample {
 	h := Header{
 		Kind: kind, Flags: flags, Generation: 3, Epoch: 5, Clock: 1234, Request: 77,
@@ -48,19 +48,19 @@ func data(name string, kind Kind, flags uint16, payload []byte, want any, parse 
 	return sample{name, Frame{Header: h, Payload: payload}, want, parse}
 }
 
-// clocks makes an update one of several clocks.
+// clocks turns an update into one of several clocks.
 func clocks(s sample, n uint16) sample {
 	s.frame.Clocks = n
 	return s
 }
 
-// entry is a log entry whose payload is as of a control frame.
+// entry is a log entry with the payload of a control frame.
 func entry(name string, kind Kind, v any) sample {
 	c := control(name, kind, v)
 	return data(name, kind, 0, c.frame.Payload, v, c.parse)
 }
 
-// blocks is an update as ReadBlocks gives it.
+// blocks is an update as ReadBlocks returns it.
 type blocks struct {
 	Blocks []Block
 	State  []byte
@@ -82,7 +82,7 @@ func parseAlone(f *Frame) any {
 	return b.Alone
 }
 
-// weight is how much an update counts for a table.
+// weight is the weight of an update for a table.
 type weight struct {
 	Table  perdure.TableID
 	Weight float64
@@ -131,7 +131,7 @@ func parseAnswer(f *Frame) any {
 	return wholeOf(&a)
 }
 
-// wholeOf returns an answer, with all its values if they are packed.
+// wholeOf returns an answer, with its values unpacked if necessary.
 func wholeOf(a *Answer) any {
 	if !a.Packed() {
 		return *a
@@ -143,17 +143,17 @@ func wholeOf(a *Answer) any {
 	return Answer{State: a.State, Values: values}
 }
 
-// packedValues is how many values the samples of packed ones have.
+// packedValues is the number of values in the samples of packed values.
 const packedValues = 1030
 
-// mostlyZeros are that number of values, of which four are given: one of them −0.
+// mostlyZeros returns packedValues values, of which four are transmitted, one of them −0.
 func mostlyZeros() []float32 {
 	v := make([]float32, packedValues)
 	v[0], v[63], v[64], v[packedValues-1] = 0.5, float32(math.Copysign(0, -1)), -2, 3
 	return v
 }
 
-// packedOf appends values, packed, to the head of an answer.
+// packedOf appends packed values to the head of an answer.
 func packedOf(head []byte, values []float32) []byte {
 	all, _ := packed.Append(head, values)
 	return all
@@ -276,7 +276,7 @@ func controlSamples() []sample {
 	return append(samples, statusSamples()...)
 }
 
-// statusSamples are what servers and workers tell the coordinator.
+// statusSamples are statuses of servers and workers for the coordinator.
 func statusSamples() []sample {
 	return []sample{
 		control("status-server", KindStatus, words.ServerDelta{
@@ -324,7 +324,7 @@ func statusSamples() []sample {
 	}
 }
 
-// storedIDs is an answer to a scan as ParseIDs gives it.
+// storedIDs is a response to a scan as ParseIDs returns it.
 type storedIDs struct {
 	Stored int
 	IDs    []perdure.RowID
@@ -406,7 +406,7 @@ func dataSamples() []sample {
 
 func samples() []sample { return append(controlSamples(), dataSamples()...) }
 
-// fields are the parts of a header, for people who read a golden file.
+// fields names the parts of a header for readers of a golden file.
 var fields = []struct {
 	name  string
 	bytes int
@@ -428,8 +428,7 @@ var fields = []struct {
 	{"parts", 2},
 }
 
-// dump writes a frame's bytes for people: a line a field, then the payload, 16
-// bytes a line.
+// dump prints a frame's bytes in readable form: one line per field, then the payload with 16 bytes per line.
 func dump(b []byte) string {
 	var out strings.Builder
 	at := 0
@@ -458,7 +457,7 @@ func latin(b []byte) []rune {
 	return out
 }
 
-// undump reads what dump wrote.
+// undump parses the output of dump.
 func undump(text string) (out []byte, err error) {
 	at := 0
 	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
@@ -473,15 +472,15 @@ func undump(text string) (out []byte, err error) {
 			return nil, fmt.Errorf("line %d: %w", i+1, err)
 		}
 		if want := fmt.Sprintf("%04x", at); line[:4] != want {
-			return nil, fmt.Errorf("line %d begins at %s, want %s", i+1, line[:4], want)
+			return nil, fmt.Errorf("line %d starts at %s, want %s", i+1, line[:4], want)
 		}
 		out, at = append(out, b...), at+len(b)
 	}
 	return out, nil
 }
 
-// Every kind of message has bytes that do not change, and they are read back as
-// what was sent. Python and later versions are held to the same files.
+// TestGolden: the encoding of every kind of message is fixed and decodes to what was sent. Python and later versions
+// are tested against the same files.
 func TestGolden(t *testing.T) {
 	kinds := map[Kind]bool{}
 	for _, s := range samples() {
@@ -499,7 +498,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got != string(golden) {
-				t.Errorf("bytes have changed (a change needs a new version):\ngot\n%s\nwant\n%s", got, golden)
+				t.Errorf("the encoding has changed (a change needs a new version):\ngot\n%s\nwant\n%s", got, golden)
 			}
 			b, err := undump(string(golden))
 			if err != nil {
@@ -510,7 +509,7 @@ func TestGolden(t *testing.T) {
 				t.Fatalf("decoded %+v, %d bytes left, %v; want %+v", f.Header, len(rest), err, s.frame.Header)
 			}
 			if said := s.parse(&f); !reflect.DeepEqual(said, s.want) {
-				t.Errorf("the payload says %+v, want %+v", said, s.want)
+				t.Errorf("decoded payload %+v, want %+v", said, s.want)
 			}
 		})
 	}
@@ -525,8 +524,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// A sample sets every field of the messages, so that none is forgotten in the
-// golden bytes.
+// TestSamplesAreFull: the samples set every field of the messages, so that the golden files cover them all.
 func TestSamplesAreFull(t *testing.T) {
 	for _, s := range controlSamples() {
 		if s.name == "status-supervisor" || strings.HasPrefix(s.name, "status-") {

@@ -9,12 +9,12 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Keys are the secrets of a run. Job is what workers, observers and callers of the control
-// API show, Servers what servers and the supervisor show, which no worker knows. Without
-// them, as in tests inside one process, nothing is asked for.
+// Keys are the secrets of a run. Workers, observers and callers of the control API present Job. Servers and the
+// supervisor present Servers, which no worker knows. If both are empty, as in tests inside one process, no secret is
+// required.
 type Keys struct{ Job, Servers perdure.Secret }
 
-// For returns what a process of a role shows.
+// For returns the secret that a process with that role presents.
 func (k *Keys) For(role Role) perdure.Secret {
 	if role == RoleWorker || role == RoleObserver {
 		return k.Job
@@ -22,7 +22,7 @@ func (k *Keys) For(role Role) perdure.Secret {
 	return k.Servers
 }
 
-// Check turns away a process that does not show the secret of its role.
+// Check rejects a process that does not present the secret of its role.
 func (k *Keys) Check(h *Hello) error {
 	if k.For(h.Role).Admits(h.Secret) {
 		return nil
@@ -38,7 +38,7 @@ func (k *Keys) Check(h *Hello) error {
 	return fmt.Errorf("the secret of a %s is %s; it is in %s", h.Role.Known(), what, file)
 }
 
-// Known is a role as it is put in a line: peers may call themselves anything.
+// Known returns the role in a form that is safe to print: a peer may send any string as its role.
 func (r Role) Known() Role {
 	switch r {
 	case RoleCoordinator, RoleServer, RoleWorker, RoleObserver, RoleSupervisor:
@@ -47,8 +47,8 @@ func (r Role) Known() Role {
 	return "process of an unknown role"
 }
 
-// Ticket is what the coordinator gives to the process that it lets speak for a slot, and
-// what servers ask of one that would. Only those who know the servers' secret can make it.
+// Ticket returns the proof that a process speaks for a slot. The coordinator issues it to that process, and servers
+// require it. It cannot be made without the servers' secret.
 func (k *Keys) Ticket(job string, slot perdure.Slot, incarnation perdure.Incarnation, process string) perdure.Secret {
 	if k.Servers == "" {
 		return ""
@@ -58,7 +58,7 @@ func (k *Keys) Ticket(job string, slot perdure.Slot, incarnation perdure.Incarna
 	return perdure.Secret(hex.EncodeToString(sum.Sum(nil)))
 }
 
-// LogToken is what the job's update log asks for, "" if it asks for nothing of the run's.
+// LogToken returns the secret that the job's update log requires; "" if it does not require one of the run.
 func (k *Keys) LogToken(job *perdure.JobSpec) string {
 	if !job.LogSecret {
 		return ""
@@ -69,28 +69,28 @@ func (k *Keys) LogToken(job *perdure.JobSpec) string {
 // Bounds on a Hello.
 const (
 	MaxHello = 16 << 10 // bytes of the frame's payload
-	maxName  = 512      // bytes of each of its words
+	maxName  = 512      // bytes of each of its texts
 )
 
-// Validate reports what is wrong with a Hello whoever it is from, if anything.
+// Validate returns an error if a Hello is malformed, whatever its sender.
 func (h *Hello) Validate() error {
 	for _, word := range []string{h.Job, h.Process, h.Addr, h.Zone, string(h.Role)} {
 		if len(word) > maxName {
-			return fmt.Errorf("%w: a hello with a word of %d bytes; at most %d are taken",
+			return fmt.Errorf("%w: hello contains a text of %d bytes; the limit is %d",
 				ErrPayload, len(word), maxName)
 		}
 	}
 	if h.Index < -1 {
-		return fmt.Errorf("%w: a hello for number %d; -1 asks for any", ErrPayload, h.Index)
+		return fmt.Errorf("%w: hello with invalid index %d; use -1 for any", ErrPayload, h.Index)
 	}
 	if h.PID < 0 {
-		return fmt.Errorf("%w: a hello of process %d", ErrPayload, h.PID)
+		return fmt.Errorf("%w: hello with invalid process id %d", ErrPayload, h.PID)
 	}
 	return nil
 }
 
-// Name is the process's name, of no other process: nobody else knows what it was drawn
-// from, whatever it calls itself.
+// Name returns the process's unique name. It is derived from the nonce, which no other process knows, so no other
+// process can claim it.
 func (h *Hello) Name() string {
 	if h.Nonce == "" {
 		return h.Process

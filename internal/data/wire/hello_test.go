@@ -10,13 +10,13 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestKeys: each role shows the secret of its own; workers' opens nothing that is servers'.
+// TestKeys: each role must present its own secret; the workers' secret does not admit servers.
 func TestKeys(t *testing.T) {
 	k := Keys{Job: "job", Servers: "servers"}
 	for _, c := range []struct {
 		role   Role
 		secret perdure.Secret
-		says   string // "": it is let in
+		says   string // "": accepted
 	}{
 		{RoleWorker, "job", ""},
 		{RoleObserver, "job", ""},
@@ -41,12 +41,11 @@ func TestKeys(t *testing.T) {
 	}
 	var none Keys
 	if err := none.Check(&Hello{Role: RoleSupervisor}); err != nil {
-		t.Errorf("where nothing is asked for: %v", err)
+		t.Errorf("without required secrets: %v", err)
 	}
 }
 
-// TestTicket: a ticket is of one process for one slot, of one incarnation, in one job, and
-// made with the servers' secret.
+// TestTicket: a ticket belongs to one process for one slot, incarnation and job, and is made with the servers' secret.
 func TestTicket(t *testing.T) {
 	k := Keys{Job: "job", Servers: "servers"}
 	seen := map[perdure.Secret]bool{}
@@ -56,16 +55,16 @@ func TestTicket(t *testing.T) {
 		(&Keys{Job: "job", Servers: "others"}).Ticket("a", 1, 1, "p"),
 	} {
 		if ticket == "" || seen[ticket] {
-			t.Errorf("the ticket %q is not one", ticket.Reveal())
+			t.Errorf("the ticket %q was accepted", ticket.Reveal())
 		}
 		seen[ticket] = true
 	}
 	if !k.Ticket("a", 1, 1, "p").Admits(k.Ticket("a", 1, 1, "p")) {
-		t.Error("a ticket is not its own")
+		t.Error("a valid ticket was rejected")
 	}
 }
 
-// TestSecretIsNotPrinted: whatever prints a hello prints no secret; the wire has it.
+// TestSecretIsNotPrinted: no way of printing a hello reveals a secret; the encoding contains it.
 func TestSecretIsNotPrinted(t *testing.T) {
 	h := Hello{Role: RoleWorker, Secret: "hush-1", Nonce: "hush-2", Ticket: "hush-3"}
 	k := Keys{Job: "hush-4", Servers: "hush-5"}
@@ -82,7 +81,7 @@ func TestSecretIsNotPrinted(t *testing.T) {
 	b, err := json.Marshal(h)
 	var back Hello
 	if err != nil || json.Unmarshal(b, &back) != nil || back != h {
-		t.Errorf("%s is not the same hello: %v", b, err)
+		t.Errorf("%s decodes to a different hello: %v", b, err)
 	}
 }
 
@@ -99,7 +98,7 @@ func TestHelloBounds(t *testing.T) {
 		{Role: Role(long)},
 	} {
 		if h.Validate() == nil {
-			t.Errorf("%.100v is taken", h)
+			t.Errorf("%.100v was accepted", h)
 		}
 	}
 	h := Hello{Role: RoleWorker, Index: -1, Process: "own-4711", Nonce: "n"}

@@ -137,7 +137,7 @@ func (c *coder) counters(w *perdure.WorkerCounters) {
 	}
 }
 
-// histogram codes counts by a number, in its order.
+// histogram codes a map from values to counts, in order of the values.
 func (c *coder) histogram(h *map[int64]int64) {
 	type bin struct{ of, n int64 }
 	var bins []bin

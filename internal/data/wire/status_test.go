@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// told brings a server's word over the wire.
+// told sends a server's delta over the wire and applies it.
 func told(t rapid.TB, d *words.ServerDelta, to *words.ServerWord) (bytes int, heard map[perdure.ShardID]bool) {
 	t.Helper()
 	f := wire.Control(wire.KindStatus, d)
@@ -22,13 +22,13 @@ func told(t rapid.TB, d *words.ServerDelta, to *words.ServerWord) (bytes int, he
 	heard = map[perdure.ShardID]bool{}
 	to.Take(&got, func(s perdure.ShardID, before *words.ShardWord, now *words.ShardDelta) {
 		if heard[s] = true; before == nil && now == nil {
-			t.Fatalf("shard %d goes and was not there", s)
+			t.Fatalf("unknown shard %d was removed", s)
 		}
 	})
 	return wire.HeaderBytes + f.PayloadBytes(), heard
 }
 
-// busy is a status of some replicas, each of which has a fence of each slot.
+// busy returns a status of some replicas, each with a fence for every slot.
 func busy(replicas, slots int, clock perdure.Clock) *words.ServerStatus {
 	st := &words.ServerStatus{Revision: 9, Resources: words.Resources{Goroutines: 100, HeapBytes: 100_000_000}}
 	for i := range replicas {
@@ -48,9 +48,8 @@ func busy(replicas, slots int, clock perdure.Clock) *words.ServerStatus {
 	return st
 }
 
-// What a server says when nothing has changed is as long in a large job as in a small
-// one; what it says of a change is as long as the change; a clock more is said with the
-// counts.
+// TestHeartbeatBytes: a status without changes is as short in a large job as in a small one, and a status with a change
+// is as long as the change. Progress by one clock is sent with the counts.
 func TestHeartbeatBytes(t *testing.T) {
 	var same, one []int
 	for _, job := range []struct{ replicas, slots int }{{1, 1}, {24, 48}, {60, 500}} {
@@ -66,10 +65,10 @@ func TestHeartbeatBytes(t *testing.T) {
 			return bytes
 		}
 		all := say(busy(job.replicas, job.slots, 7), true)
-		for clock := range perdure.Clock(200) { // of which some take one byte, some two, as do the numbers of words
+		for clock := range perdure.Clock(200) { // of one byte and of two
 			n := say(busy(job.replicas, job.slots, 7+clock), false)
 			if n > 100 {
-				t.Fatalf("%d replicas, %d slots: nothing is new, and told in %d bytes", job.replicas, job.slots, n)
+				t.Fatalf("%d replicas, %d slots: a status without changes has %d bytes", job.replicas, job.slots, n)
 			}
 			if clock == 99 {
 				same = append(same, n)
@@ -79,25 +78,25 @@ func TestHeartbeatBytes(t *testing.T) {
 		st.Shards[0].Fences[0].Carried = true
 		one = append(one, say(st, false))
 		if got := word.Shards[0].MinClock; got != 7 {
-			t.Errorf("the shard is said to be at clock %d", got)
+			t.Errorf("the received clock of the shard is %d", got)
 		}
 		if f, ok := word.Shards[0].Fence(0); !ok || !f.Carried {
-			t.Errorf("its fence is said to be %+v", f)
+			t.Errorf("its received fence is %+v", f)
 		}
 		counts := say(busy(job.replicas, job.slots, 300), true)
 		if counts > 100+40*job.replicas {
-			t.Errorf("the counts of %d replicas are told in %d bytes", job.replicas, counts)
+			t.Errorf("the counts of %d replicas take %d bytes", job.replicas, counts)
 		}
 		t.Logf("%d replicas, %d slots: all in %d bytes, nothing new in %d, a fence in %d, counts in %d", job.replicas,
 			job.slots, all, same[len(same)-1], one[len(one)-1], counts)
 	}
 	if same[0] != same[1] || same[1] != same[2] || one[0] != one[1] || one[1] != one[2] {
-		t.Errorf("nothing new takes %d bytes, a fence %d: they depend on the job's size", same, one)
+		t.Errorf("an unchanged status takes %d bytes, a fence %d: they depend on the job's size", same, one)
 	}
 }
 
-// What a coordinator knows, by what was told, is what the server says, but for counts
-// that were not told yet; and on a new connection all is told anew.
+// TestStatusDeltas: the coordinator's copy of a status equals the server's, except for counts that are not sent yet. On
+// a new connection the whole status is sent again.
 func TestStatusDeltas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var speaker words.ServerSpeaker
@@ -120,19 +119,19 @@ func TestStatusDeltas(t *testing.T) {
 			for _, sh := range before.Shards {
 				if now := word.Shards[sh.Shard]; !heard[sh.Shard] &&
 					(now == nil || !reflect.DeepEqual(now.ShardStatus.Applied, sh.Applied) || now.Ready != sh.Ready) {
-					t.Fatalf("shard %d changed unheard: %+v after %+v", sh.Shard, now, sh)
+					t.Fatalf("shard %d changed without notice: %+v after %+v", sh.Shard, now, sh)
 				}
 			}
-			for i := range st.Shards { // what decides is known at once
+			for i := range st.Shards { // fields that decisions depend on are sent immediately
 				if got := word.Shards[st.Shards[i].Shard]; got == nil || got.Ready != st.Shards[i].Ready ||
 					(got.MinClock >= 5) != (st.Shards[i].MinClock >= 5) && st.Shards[i].MinClock >= 5 {
-					t.Fatalf("shard %d is said to be %+v, and is %+v", st.Shards[i].Shard, got, st.Shards[i])
+					t.Fatalf("shard %d was received as %+v, but is %+v", st.Shards[i].Shard, got, st.Shards[i])
 				}
 			}
 			d, _ := speaker.Delta(&st, 5, true)
 			told(t, &d, &word)
 			if got := word.Status(); !reflect.DeepEqual(got, st) {
-				t.Fatalf("it is known to be\n%+v, and says\n%+v", got, st)
+				t.Fatalf("received\n%+v, but the sender has\n%+v", got, st)
 			}
 		}
 	})
@@ -178,7 +177,7 @@ func statuses() *rapid.Generator[words.ServerStatus] {
 	})
 }
 
-// A worker's word says what it is, whatever was told before on the connection.
+// TestWorkerDeltas: a worker's delta yields its status, whatever was sent before on the connection.
 func TestWorkerDeltas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var speaker words.WorkerSpeaker
@@ -214,13 +213,13 @@ func TestWorkerDeltas(t *testing.T) {
 			}
 			got.Take(&heard)
 			if !counts {
-				got.Counters = st.Counters // they may be older
+				got.Counters = st.Counters // the received counters may be older
 				if st.Outage != nil && got.Outage != nil {
 					got.Outage = &perdure.WorkerOutage{Shards: got.Outage.Shards, Seconds: st.Outage.Seconds}
 				}
 			}
 			if !reflect.DeepEqual(got, st) {
-				t.Fatalf("it is known to be\n%+v, and says\n%+v", got, st)
+				t.Fatalf("received\n%+v, but the sender has\n%+v", got, st)
 			}
 			if !counts {
 				got.Counters, speaker = perdure.WorkerCounters{}, words.WorkerSpeaker{}

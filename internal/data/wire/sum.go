@@ -4,15 +4,15 @@ import "hash/crc32"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// AddSum returns the CRC-32C of what sum is of, followed by b.
+// AddSum returns the CRC-32C of the bytes with checksum sum, followed by b.
 func AddSum(sum uint32, b []byte) uint32 { return addCold(sum, b) }
 
-// warmBytes is how much is brought into the cache before it is summed.
+// warmBytes is the number of bytes loaded into the cache before they are summed.
 const warmBytes = 4 << 10
 
-// addCold is add for bytes that may lie in memory only, as what is sent does. The
-// standard library sums three parts of its input at once, which hides from the
-// processor what comes next: without warm, that took three times as long.
+// addCold is add for bytes that may not be in the cache, such as those about to be sent. The standard library sums
+// three parts of its input concurrently, which defeats the processor's prefetching: without warm it took three times as
+// long.
 func addCold(sum uint32, b []byte) uint32 {
 	for !canFold && len(b) > warmBytes {
 		warm(b[:warmBytes])

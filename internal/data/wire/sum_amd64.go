@@ -7,22 +7,22 @@ import (
 )
 
 const (
-	// foldBytes is what one step of fold takes.
+	// foldBytes is the number of bytes per step of fold.
 	foldBytes = 256
-	// leastFolded is the least for which folding is worth its beginning and end.
+	// leastFolded is the min length at which folding outweighs its setup.
 	leastFolded = 4 * foldBytes
 )
 
 var canFold = cpu.X86.HasSSE42 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512VPCLMULQDQ
 
-// fold is add without the inversions at begin and end, for a b that is a multiple
-// of foldBytes long and not empty.
+// fold is add without the inversions at the start and the end. The length of b must be a positive multiple of
+// foldBytes.
 //
 //go:noescape
 func fold(sum uint32, b []byte) uint32
 
-// add is crc32.Update for Castagnoli's polynomial. The standard library multiplies
-// 8 bytes in a step, this 256: from the cache, it is twice as fast.
+// add is crc32.Update for Castagnoli's polynomial. The standard library multiplies 8 bytes per step, this function 256:
+// from the cache, it is twice as fast.
 func add(sum uint32, b []byte) uint32 {
 	if canFold && len(b) >= leastFolded {
 		n := len(b) &^ (foldBytes - 1)

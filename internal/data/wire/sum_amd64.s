@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// x^n mod P for CRC-32C, reflected: the low half of what is folded lies 64 bits
+// x^n mod P for CRC-32C, reflected: the low half of the folded value is 64 bits
 // farther from the end than the high half. Over 256 bytes n is 8·256+31 and
 // 8·256-33, and so on.
 DATA over256<>+0(SB)/8, $0xdcb17aa4
@@ -13,7 +13,7 @@ DATA over16<>+0(SB)/8, $0xf20c0dfe
 DATA over16<>+8(SB)/8, $0x493c7d27
 GLOBL over16<>(SB), RODATA|NOPTR, $16
 
-// FOLD moves acc as far ahead as k says, and adds next to it.
+// FOLD shifts acc by the distance that k encodes and adds next to it.
 #define FOLD(acc, next, k, tmp) \
 	VPCLMULQDQ $0x00, k, acc, tmp; \
 	VPCLMULQDQ $0x11, k, acc, acc; \
@@ -67,7 +67,7 @@ done:
 	FOLD16(X4, X2, X5, X6)
 	FOLD16(X4, X3, X5, X6)
 
-	// The sum of the 16 bytes that are left is that of all.
+	// The sum of the remaining 16 bytes is the sum of all bytes.
 	VMOVQ   X4, R8
 	VPEXTRQ $1, X4, R9
 	XORL    AX, AX

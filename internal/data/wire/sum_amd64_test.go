@@ -2,7 +2,7 @@ package wire
 
 import "testing"
 
-// TestSumWithoutFolding is TestSum as on an older processor.
+// TestSumWithoutFolding runs TestSum as on an older processor.
 func TestSumWithoutFolding(t *testing.T) {
 	if !canFold {
 		t.Skip("this processor cannot fold: TestSum has shown it")

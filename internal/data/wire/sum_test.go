@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestSum compares the sums with the standard library's, over all lengths around
-// those that make a difference, at all alignments, from any begin.
+// TestSum compares the sums with the standard library's, for all lengths near the thresholds, at all alignments and
+// from any initial sum.
 func TestSum(t *testing.T) {
 	const seed = 11
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -38,7 +38,7 @@ func TestSum(t *testing.T) {
 	check(^uint32(0), make([]byte, 4096))
 }
 
-// BenchmarkSum sums what lies in the cache, and what lies in memory.
+// BenchmarkSum sums bytes in the cache and bytes in memory.
 func BenchmarkSum(b *testing.B) {
 	room := make([]byte, 80<<20)
 	for i := range room {

@@ -32,7 +32,7 @@ func (c *coder) viewDelta(d *words.ViewDelta) {
 	count(c, &d.Roster)
 }
 
-// course codes what belongs to all shards and slots.
+// course codes the fields that concern all shards and slots.
 func (c *coder) course(g *perdure.Generation, cut, end, durable, named *perdure.Clock, pause, done, tentative *bool) {
 	c.flags(pause, done, tentative)
 	count(c, g)
@@ -42,7 +42,7 @@ func (c *coder) course(g *perdure.Generation, cut, end, durable, named *perdure.
 	number(c, named)
 }
 
-// table codes a table's properties in JSON: there are few, and they are told once.
+// table codes a table's properties in JSON: there are few, and they are sent once.
 func (c *coder) table(t *perdure.TableSpec) {
 	var text string
 	if !c.reading {
@@ -50,7 +50,7 @@ func (c *coder) table(t *perdure.TableSpec) {
 	}
 	if c.text(&text); c.reading && c.err == nil {
 		if err := json.Unmarshal([]byte(text), t); err != nil {
-			c.fail("a table: %v", err)
+			c.fail("invalid table: %v", err)
 		}
 	}
 }

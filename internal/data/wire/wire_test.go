@@ -31,7 +31,7 @@ func drawHeader(t *rapid.T) Header {
 	}
 }
 
-// Any frames, one behind the other, are read back as they were.
+// TestFramesRoundTrip: any sequence of frames is decoded unchanged.
 func TestFramesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var sent []Frame
@@ -39,7 +39,7 @@ func TestFramesRoundTrip(t *testing.T) {
 		for range rapid.IntRange(1, 4).Draw(t, "frames") {
 			f := Frame{Header: drawHeader(t), Payload: rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "payload")}
 			sent = append(sent, f)
-			seam := rapid.IntRange(0, len(f.Payload)).Draw(t, "seam") // on the wire there is none
+			seam := rapid.IntRange(0, len(f.Payload)).Draw(t, "seam") // not visible in the encoding
 			b = Append(b, &Frame{Header: f.Header, Payload: f.Payload[:seam], Body: f.Payload[seam:]})
 		}
 		for i := range sent {
@@ -76,7 +76,7 @@ func sameRows(a, b Rows) bool {
 		(a.IDs == nil) == (b.IDs == nil)
 }
 
-func sameFloats(a, b []float32) bool { // by their bits: NaNs, too
+func sameFloats(a, b []float32) bool { // compares bits, so that NaN equals itself
 	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
 }
 
@@ -89,8 +89,8 @@ func drawFloats(t *rapid.T) []float32 {
 	return out
 }
 
-// Any update is read back as it was, saved state included, whatever its values
-// are and wherever in memory its bytes lie.
+// TestBlocksRoundTrip: any update is decoded unchanged, including the slot state, whatever its values and wherever its
+// bytes are in memory.
 func TestBlocksRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var sent []Block
@@ -129,10 +129,10 @@ func TestBlocksRoundTrip(t *testing.T) {
 		for b.Next() {
 		}
 		if b.Basis != basis || basis != NoBasis && b.Lag != 3 {
-			t.Fatalf("it was computed from rows of MinClock %d, want %d", b.Basis, basis)
+			t.Fatalf("basis MinClock %d, want %d", b.Basis, basis)
 		}
 		if b.Alone != alone {
-			t.Fatalf("it was made alone: %v, want %v", b.Alone, alone)
+			t.Fatalf("made while the shard was unavailable: %v, want %v", b.Alone, alone)
 		}
 	})
 }
@@ -166,7 +166,7 @@ func TestAnswersAndCountsRoundTrip(t *testing.T) {
 	})
 }
 
-// Whatever is cut off or flipped, the frame is refused, in one line.
+// TestDamage: a truncated or changed frame is rejected in one line.
 func TestDamage(t *testing.T) {
 	sentinels := []error{ErrMagic, ErrVersion, ErrTooLarge, ErrChecksum, ErrPayload}
 	refused := func(what string, b []byte) {
@@ -216,12 +216,11 @@ func TestHeaderErrors(t *testing.T) {
 	large := Frame{Header: Header{Kind: KindState}, Payload: make([]byte, MaxPayload)}
 	var f Frame
 	if _, err := Decode(Append(nil, &large), &f); err != nil || len(f.Payload) != MaxPayload {
-		t.Errorf("the largest payload there may be: %v", err)
+		t.Errorf("the largest valid payload: %v", err)
 	}
 }
 
-// A payload that ends anywhere before its end is refused or says less: never
-// something else.
+// TestTruncatedPayloads: a truncated payload is rejected or yields a prefix, never something else.
 func TestTruncatedPayloads(t *testing.T) {
 	for _, s := range dataSamples() {
 		for n := range len(s.frame.Payload) {
@@ -230,39 +229,39 @@ func TestTruncatedPayloads(t *testing.T) {
 			case error:
 				if s.frame.Kind != KindGet && s.frame.Kind != KindScan && s.frame.Kind != KindDrop &&
 					!errors.Is(got, ErrPayload) {
-					t.Errorf("%s cut to %d: %v", s.name, n, got)
+					t.Errorf("%s truncated to %d: %v", s.name, n, got)
 				}
-			case blocks: // at the end of a block, or of the values before the padding
+			case blocks: // truncated at the end of a block, or before the padding
 				want := s.want.(blocks)
 				if len(got.Blocks) > len(want.Blocks) || len(got.Blocks) == len(want.Blocks) &&
 					string(got.State) == string(want.State) && n <= len(s.frame.Payload)-8 {
-					t.Errorf("%s cut to %d says %+v", s.name, n, got)
+					t.Errorf("%s truncated to %d yields %+v", s.name, n, got)
 				}
-			case Answer: // has no number of values: its reader knows how many it asked for
+			case Answer: // does not contain the number of values, which only its reader knows
 				if want := s.want.(Answer); len(got.Values) >= len(want.Values) {
-					t.Errorf("%s cut to %d says %+v", s.name, n, got)
+					t.Errorf("%s truncated to %d yields %+v", s.name, n, got)
 				}
-			case Push: // likewise
+			case Push: // as for Answer
 				if want := s.want.(Push); len(got.Values) >= len(want.Values) && len(want.Values) > 0 {
-					t.Errorf("%s cut to %d says %+v", s.name, n, got)
+					t.Errorf("%s truncated to %d yields %+v", s.name, n, got)
 				}
 			case string:
-			case bool: // likewise: no block is no word
+			case bool: // the absence of a block is valid
 				if got {
-					t.Errorf("%s cut to %d says %+v", s.name, n, got)
+					t.Errorf("%s truncated to %d yields %+v", s.name, n, got)
 				}
-			case [2]perdure.Clock: // no block is no word
+			case [2]perdure.Clock: // the absence of a block is valid
 				if n > 0 {
-					t.Errorf("%s cut to %d says %+v", s.name, n, got)
+					t.Errorf("%s truncated to %d yields %+v", s.name, n, got)
 				}
 			default:
-				t.Errorf("%s cut to %d says %+v", s.name, n, got)
+				t.Errorf("%s truncated to %d yields %+v", s.name, n, got)
 			}
 		}
 	}
 }
 
-// What is announced beyond what is there is refused before memory is taken.
+// TestAnnouncedTooMuch: a count beyond the data present is rejected before memory is allocated.
 func TestAnnouncedTooMuch(t *testing.T) {
 	le := binary.LittleEndian
 	rows := func(mode uint32, n uint64) []byte {
@@ -282,16 +281,17 @@ func TestAnnouncedTooMuch(t *testing.T) {
 	for _, n := range []uint64{1, 1 << 32, 1 << 62, math.MaxUint64} {
 		if _, err := readAll(le.AppendUint64(rows(0, 1), n), func(*Block) error { return nil }); !errors.Is(err,
 			ErrPayload) {
-			t.Errorf("%d values that are not there: %v", n, err)
+			t.Errorf("%d missing values: %v", n, err)
 		}
 		if err := ParseAnswer(&Frame{Payload: append(le.AppendUint64(make([]byte, 8), n), make([]byte, 8)...)},
 			&Answer{}); !errors.Is(err, ErrPayload) {
-			t.Errorf("an applied vector of %d that is not there: %v", n, err)
+			t.Errorf("a missing applied vector of %d: %v", n, err)
 		}
 	}
 }
 
-// A weight stands for a table beside its rows, and one that is no weight is refused, and so is one with rows.
+// TestWeights: a weight block may accompany a table's rows. An invalid weight is rejected, and so is a weight block
+// with rows.
 func TestWeights(t *testing.T) {
 	rows := Block{Rows: Rows{Table: 3, First: 5, Count: 1}, Values: []float32{1, 2}}
 	for _, w := range []float64{1, 0.1, perdure.MaxWeight, math.SmallestNonzeroFloat64} {
@@ -300,12 +300,12 @@ func TestWeights(t *testing.T) {
 		b := ReadBlocks(payload)
 		for b.Next() {
 			if got = append(got, b.Weight); b.Table != 3 || (b.Weight == 0) != (b.Count == 1) ||
-				b.Weight != 0 && (b.IDs == nil || len(b.IDs) != 0) { // no shard refuses a list of no rows
-				t.Errorf("weight %v is read as %+v", w, b.Rows)
+				b.Weight != 0 && (b.IDs == nil || len(b.IDs) != 0) { // every shard accepts an empty list of rows
+				t.Errorf("weight %v was decoded as %+v", w, b.Rows)
 			}
 		}
 		if b.Err() != nil || !slices.Equal(got, []float64{0, w, 0}) {
-			t.Errorf("weight %v is read as %v, %v", w, got, b.Err())
+			t.Errorf("weight %v was decoded as %v, %v", w, got, b.Err())
 		}
 	}
 	for _, w := range []float64{0, -1, math.NaN(), math.Inf(1), math.MaxFloat64, math.Copysign(0, -1)} {
@@ -319,11 +319,11 @@ func TestWeights(t *testing.T) {
 		t.Errorf("a weight with rows: %v", err)
 	}
 	if _, err := ParseRows(AppendWeightBlock(nil, 0, 1), &Rows{}); !errors.Is(err, ErrPayload) {
-		t.Errorf("a weight where rows are named: %v", err)
+		t.Errorf("a weight in place of rows: %v", err)
 	}
 }
 
-// readAll hands the blocks of a payload to f and returns the saved state.
+// readAll passes the blocks of a payload to f and returns the slot state.
 func readAll(payload []byte, f func(*Block) error) (state []byte, err error) {
 	b := ReadBlocks(payload)
 	for b.Next() {
@@ -337,7 +337,7 @@ func readAll(payload []byte, f func(*Block) error) (state []byte, err error) {
 	return b.State, nil
 }
 
-// A block whose values are sent apart, behind its head, is the same block.
+// TestBlockInTwoPieces: a block whose values are sent separately after its head is the same block.
 func TestBlockInTwoPieces(t *testing.T) {
 	for n := range 9 {
 		b := Block{Rows: Rows{Table: 3, Count: n, IDs: make([]perdure.RowID, n)}, Values: make([]float32, n)}
@@ -365,7 +365,7 @@ func TestBlockInTwoPieces(t *testing.T) {
 	}
 }
 
-// An answer may lie in two pieces, split before its values and nowhere else.
+// TestAnswerInTwoPieces: an answer may be split before its values and nowhere else.
 func TestAnswerInTwoPieces(t *testing.T) {
 	head := AppendState(nil, &State{Seq: 7, Applied: []perdure.Clock{1, 2}})
 	values := []float32{1, 2, 3}
@@ -385,7 +385,7 @@ func TestAnswerInTwoPieces(t *testing.T) {
 	}
 }
 
-// Frames of a newer and of an older version are refused, from a connection and from an update log.
+// TestOtherVersions: frames of newer and older versions are rejected, from a connection and from an update log.
 func TestOtherVersions(t *testing.T) {
 	for _, version := range []byte{Version - 1, Version + 1} {
 		b := Append(nil, &Frame{Header: Header{Kind: KindUpdate}})
@@ -405,8 +405,9 @@ func TestOtherVersions(t *testing.T) {
 	}
 }
 
-// A payload that says that it has more packed values than would fit in it as they are is refused before any is
-// unpacked, also where several blocks say so together; and so are packed values that are not whole, or are of no table.
+// TestPackedBlocksAreBounded: a payload that announces more packed values than would fit unpacked is rejected before
+// any is unpacked, even if only several blocks together exceed the limit. Incomplete packed values and those without a
+// table are also rejected.
 func TestPackedBlocksAreBounded(t *testing.T) {
 	head := func(table perdure.TableID, n uint64) []byte {
 		b := AppendRows(nil, &Rows{Table: table, Count: 1})
@@ -441,6 +442,6 @@ func TestPackedBlocksAreBounded(t *testing.T) {
 	}
 	var r Rows
 	if _, err := ParseRows(head(1, 64), &r); !errors.Is(err, ErrPayload) {
-		t.Errorf("rows of a read that are packed: %v", err)
+		t.Errorf("packed rows in a read: %v", err)
 	}
 }

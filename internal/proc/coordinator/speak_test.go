@@ -183,7 +183,7 @@ func TestGrowth(t *testing.T) {
 			t.Errorf("who says a worker's whole name is told %+v", r)
 		}
 		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: -5, Process: "c"})); !strings.Contains(
-			r.Reason, "-1 asks for any") {
+			r.Reason, "-1 for any") {
 			t.Errorf("who asks for slot -5 is told %+v", r)
 		}
 		if f := g.facts(); len(f.View.Slots) != 2 || f.Change != nil {

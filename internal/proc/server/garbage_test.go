@@ -318,16 +318,16 @@ func badReads() []bad {
 		},
 		{
 			"consecutive rows of a sparse table", goodHello, badFrame(wire.KindUpdate, update(0, nil, 2, 6, 1), nil),
-			"is sparse: name each row",
+			"is sparse: give the id",
 		},
 		{
 			"too few values of sparse rows", goodHello,
-			badFrame(wire.KindUpdate, update(0, sparseRows(0, 0), 2, 5, 1), nil), "5 for 2 rows of table s of 3 each",
+			badFrame(wire.KindUpdate, update(0, sparseRows(0, 0), 2, 5, 1), nil), "5 for 2 rows of table s of 3",
 		},
 		{
 			"values of another dimension", goodHello,
 			badFrame(wire.KindUpdate, update(0, sparseRows(0, 0), 2, 8, 1), nil),
-			"8 for 2 rows of table s of 3 each",
+			"8 for 2 rows of table s of 3",
 		},
 		{"Inf in a sparse row", goodHello, badFrame(wire.KindUpdate, infUpdate(), nil), "value 2 of row "},
 		{
@@ -343,7 +343,7 @@ func badReads() []bad {
 		{
 			"a read of consecutive sparse rows", goodHello,
 			badFrame(wire.KindGet, read(wire.Rows{Table: 1, Count: 1}), func(h *wire.Header) { h.Clock = 0 }),
-			"is sparse: name each row",
+			"is sparse: give the id",
 		},
 		{
 			"a read that is too large", goodHello,

@@ -65,7 +65,7 @@ var damages = []damage{
 	},
 	{
 		"a byte longer", segmentName(20, 1), func(b []byte) []byte { return append(slices.Clone(b), 0) },
-		[]string{", header: 1 bytes follow its end"},
+		[]string{", header: 1 extra bytes follow its end"},
 		true,
 	},
 	{

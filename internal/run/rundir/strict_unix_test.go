@@ -24,7 +24,7 @@ func TestReadRunOddFiles(t *testing.T) {
 	for file, want := range map[string]string{
 		"/dev/zero": "a device, not a regular file", link: "a device, not a regular file",
 		pipe: "a named pipe, not a regular file",
-		lost: "no such file", dir: "is a directory", long: "more than the 67108864 bytes",
+		lost: "no such file", dir: "is a directory", long: "more than 67108864 bytes",
 	} {
 		err := ReadRun(file, &asked{})
 		if err == nil || !strings.HasPrefix(err.Error(), file+" is not a run's settings file: ") ||

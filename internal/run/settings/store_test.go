@@ -16,8 +16,8 @@ func TestTakeStore(t *testing.T) {
 		{"", "s3://bucket/here/", "s3://bucket/here", ""},
 		{there, "file:///x/../y", "file:///y", ""},
 		{there, "", "", "the run of DIR/run.json has its checkpoints in " + there},
-		{"", "here", "", "--store: a store is file:///DIR"},
-		{"", "s3://user:word@bucket/x", "", "--store: what is secret"},
+		{"", "here", "", "file:///DIR"},
+		{"", "s3://user:word@bucket/x", "", "must not contain secrets"},
 	} {
 		s, a := Run{Checkpoints: Checkpoints{Store: c.was}}, Asked{Store: c.given, Given: map[string]bool{}}
 		if c.given != "" {

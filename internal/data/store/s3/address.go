@@ -13,15 +13,15 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// Address says where a store is.
+// Address is the location of a store in S3.
 type Address struct {
 	Bucket   string
-	Prefix   string // of all names, without slashes at its ends; "": none
+	Prefix   string // of all keys, without leading and trailing slashes; may be empty
 	Endpoint string // http://HOST[:PORT] or https://HOST[:PORT]; "": AWS
-	Region   string // "": as the environment says, or as AWS does
+	Region   string // "": from the environment, or from AWS
 }
 
-// Scheme is that of an address.
+// Scheme is the URL scheme of an address.
 const Scheme = "s3"
 
 var (
@@ -29,19 +29,19 @@ var (
 	prefixPart = regexp.MustCompile(`^[A-Za-z0-9!_.*'()=+-]+$`)
 )
 
-// Parse reads s3://BUCKET/PREFIX?endpoint=URL&region=NAME. What is secret does not belong there: it is
-// refused, and not repeated in the error.
+// Parse parses s3://BUCKET/PREFIX?endpoint=URL&region=NAME. It rejects addresses that contain secrets and does not
+// repeat them in the error.
 func Parse(text string) (a Address, err error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != Scheme {
-		return a, errors.New("it must be s3://BUCKET/PREFIX?endpoint=URL&region=NAME")
+		return a, errors.New("invalid address; write s3://BUCKET/PREFIX?endpoint=URL&region=NAME")
 	}
 	if u.User != nil {
 		return a, errSecret
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return a, errors.New("what is behind the ? must be endpoint=URL and region=NAME")
+		return a, errors.New("invalid query parameters; write endpoint=URL and region=NAME")
 	}
 	for name, values := range query {
 		switch {
@@ -49,7 +49,7 @@ func Parse(text string) (a Address, err error) {
 			strings.Contains(strings.ToLower(name), "token"):
 			return a, errSecret
 		case name != "endpoint" && name != "region":
-			return a, fmt.Errorf("%q is not known behind the ?; endpoint=URL and region=NAME are", name)
+			return a, fmt.Errorf("unknown query parameter %q; only endpoint=URL and region=NAME are allowed", name)
 		case len(values) > 1:
 			return a, fmt.Errorf("%s is given twice", name)
 		}
@@ -58,12 +58,12 @@ func Parse(text string) (a Address, err error) {
 		Bucket: u.Host, Prefix: strings.Trim(u.Path, "/"), Region: query.Get("region"),
 	}
 	if !bucketName.MatchString(a.Bucket) {
-		return a, fmt.Errorf("%q cannot be a bucket's name", a.Bucket)
+		return a, fmt.Errorf("invalid bucket name %q", a.Bucket)
 	}
 	if a.Prefix != "" {
 		for _, part := range strings.Split(a.Prefix, "/") {
 			if !prefixPart.MatchString(part) || part == "." || part == ".." {
-				return a, fmt.Errorf("%q cannot be a prefix", a.Prefix)
+				return a, fmt.Errorf("invalid prefix %q", a.Prefix)
 			}
 		}
 	}
@@ -71,10 +71,10 @@ func Parse(text string) (a Address, err error) {
 	return a, err
 }
 
-var errSecret = errors.New("what is secret must not be in it: credentials are taken from AWS_ACCESS_KEY_ID and " +
+var errSecret = errors.New("the address must not contain secrets: credentials are taken from AWS_ACCESS_KEY_ID and " +
 	"AWS_SECRET_ACCESS_KEY, or from ~/.aws/credentials")
 
-// endpoint reads URL, or HOST:PORT, which is to be reached by TLS.
+// endpoint parses URL, or HOST:PORT, which means TLS.
 func endpoint(text string) (string, error) {
 	if text == "" {
 		return "", nil
@@ -88,12 +88,12 @@ func endpoint(text string) (string, error) {
 		return "", errSecret
 	case err != nil || !slices.Contains([]string{"http", "https"}, u.Scheme) || u.Host == "" ||
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
-		return "", errors.New("its endpoint must be http://HOST:PORT or https://HOST:PORT")
+		return "", errors.New("invalid endpoint; write http://HOST:PORT or https://HOST:PORT")
 	}
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// String is the address as Parse reads it.
+// String returns the address in the form that Parse accepts.
 func (a Address) String() string {
 	query := url.Values{}
 	if a.Endpoint != "" {
@@ -108,7 +108,7 @@ func (a Address) String() string {
 	return a.short() + "?" + strings.ReplaceAll(strings.ReplaceAll(query.Encode(), "%3A", ":"), "%2F", "/")
 }
 
-// short is the address without the way to it.
+// short returns the address without endpoint and region.
 func (a Address) short() string {
 	if a.Prefix == "" {
 		return Scheme + "://" + a.Bucket
@@ -116,7 +116,7 @@ func (a Address) short() string {
 	return Scheme + "://" + a.Bucket + "/" + a.Prefix
 }
 
-// host returns where to connect to, and whether by TLS.
+// host returns the host to connect to and whether to use TLS.
 func (a Address) host() (host string, secure bool) {
 	if a.Endpoint == "" {
 		return awsHost, true
@@ -127,7 +127,7 @@ func (a Address) host() (host string, secure bool) {
 
 const awsHost = "s3.amazonaws.com"
 
-// region returns that of the bucket; "": the library is to ask AWS.
+// region returns the bucket's region; with "", the library queries AWS.
 func (a Address) region() string {
 	for _, r := range []string{a.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")} {
 		if r != "" {
@@ -137,7 +137,7 @@ func (a Address) region() string {
 	if a.Endpoint == "" {
 		return ""
 	}
-	return "us-east-1" // what others than AWS take without asking
+	return "us-east-1" // accepted by servers other than AWS
 }
 
 func init() {

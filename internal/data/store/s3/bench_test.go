@@ -13,8 +13,8 @@ import (
 
 var benchURL = flag.String("s3.url", "", "a store that benchmarks may write to: s3://BUCKET/PREFIX?endpoint=URL")
 
-// BenchmarkPut puts objects as segments are put, as a stream of which nobody knows the length, and beside that
-// by one plain request of the library of known length: the most that the server can do.
+// BenchmarkPut stores objects as segments are stored, as a stream of unknown length. For comparison it stores them by
+// one plain library request of known length, the most that the server can do.
 func BenchmarkPut(b *testing.B) {
 	s, plain := benchStore(b), minio.PutObjectOptions{DisableContentSha256: true, DisableMultipart: true}
 	for _, mb := range []int{4, 64, 256} {

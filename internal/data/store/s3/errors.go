@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// Codes of errors that say more than the number of the answer does.
+// Error codes that are more specific than the HTTP status.
 var (
 	missingCodes = []string{"NoSuchKey", "NoSuchUpload", "NotFound"}
 	fullCodes    = []string{
@@ -28,14 +28,14 @@ var (
 		"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken",
 		"AllAccessDisabled", "AccountProblem", "AuthorizationHeaderMalformed",
 	}
-	// A request is refused that was signed by a clock that is wrong: the next is not, once the clock is set right.
+	// The server rejects a request signed with a wrong clock. A retry succeeds once the clock is corrected.
 	skewedCode = "RequestTimeTooSkewed"
 	awayCodes  = []string{
 		skewedCode, "SlowDown", "SlowDownWrite", "SlowDownRead", "RequestTimeout", "InternalError", "Throttling",
 	}
 )
 
-// wrong says what was done, and where, and what is wrong, of the kind that it is.
+// wrong adds the operation, the store and the object's name to an error and classifies it.
 func (s *Store) wrong(what, name string, err error) error {
 	if err == nil {
 		return nil
@@ -48,8 +48,7 @@ func (s *Store) wrong(what, name string, err error) error {
 	return store.Kind(kind, fmt.Errorf("store: %s %s: %w", what, where, cause))
 }
 
-// kindOf says of which kind an error is, and what people are to read of it; a nil kind is none that
-// callers tell apart.
+// kindOf returns an error's kind and the error to show to users. The kind is nil if callers do not distinguish it.
 func kindOf(err error) (kind, cause error) {
 	if err == nil {
 		return nil, nil
@@ -57,7 +56,7 @@ func kindOf(err error) (kind, cause error) {
 	if answer := (minio.ErrorResponse{}); errors.As(err, &answer) {
 		kind := kindOfAnswer(answer)
 		if answer.Code == skewedCode {
-			return kind, fmt.Errorf("%w (%s); do the clocks of both machines agree?", err, answer.Code)
+			return kind, fmt.Errorf("%w (%s); check that the clocks of both machines agree", err, answer.Code)
 		}
 		if answer.Code != "" && answer.Code != http.StatusText(answer.StatusCode) {
 			err = fmt.Errorf("%s (%s)", answer.Error(), answer.Code)
@@ -65,7 +64,7 @@ func kindOf(err error) (kind, cause error) {
 		return kind, err
 	}
 	if at := (*url.Error)(nil); errors.As(err, &at) {
-		err = at.Err // the address is long, and says nothing
+		err = at.Err // the URL is long and adds nothing
 	}
 	if errors.Is(err, errSilent) {
 		return store.ErrAway, errSilent
@@ -77,7 +76,7 @@ func kindOf(err error) (kind, cause error) {
 	var invalid x509.CertificateInvalidError
 	var network net.Error
 	switch {
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired: // by this machine's clock, or it is renewed
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired: // or this clock is wrong
 		return store.ErrAway, err
 	case errors.As(err, &untrusted):
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// Open implements store.Store. The content is asked for when it is read first.
+// Open implements store.Store. The content is requested at the first read.
 func (s *Store) Open(name string) (store.Object, error) {
 	var info minio.ObjectInfo
 	err := s.do("open", name, func(ctx context.Context) (err error) {
@@ -27,21 +27,21 @@ func (s *Store) Open(name string) (store.Object, error) {
 	return &object{s: s, name: name, size: info.Size, etag: info.ETag, ctx: ctx, cancel: cancel}, nil
 }
 
-// readPauses are before a broken stream is asked for anew; what comes meanwhile begins them again.
+// readPauses are the pauses before a broken stream is requested again. Received data resets the sequence.
 var readPauses = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, time.Second}
 
-// object is an object that is read. Where the stream breaks it is asked for the rest.
+// object is an object being read. If the stream breaks, it requests the remaining bytes.
 type object struct {
 	s      *Store
 	name   string
 	size   int64
-	etag   string // the rest must be that of the same bytes
+	etag   string // the remaining bytes must belong to the same object
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	at     int64         // read so far
-	body   io.ReadCloser // nil: to be asked for
-	broken int           // times since anything came
+	body   io.ReadCloser // nil if not requested
+	broken int           // failures since data was last received
 }
 
 func (o *object) Size() int64 { return o.size }
@@ -57,7 +57,7 @@ func (o *object) Read(b []byte) (int, error) {
 		n, err := o.read(b[:min(int64(len(b)), o.size-o.at)])
 		if n > 0 {
 			o.at, o.broken = o.at+int64(n), 0
-			return n, nil // an error comes again
+			return n, nil // an error recurs at the next read
 		}
 		if err = o.brokenBy(err); err != nil {
 			return 0, err
@@ -65,7 +65,7 @@ func (o *object) Read(b []byte) (int, error) {
 	}
 }
 
-// read reads from the stream, which it opens where it is not.
+// read reads from the stream and opens it if necessary.
 func (o *object) read(b []byte) (n int, err error) {
 	if o.body == nil {
 		var opt minio.GetObjectOptions
@@ -89,14 +89,15 @@ func (o *object) read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// brokenBy ends the stream, and waits until it is to be asked for anew; an error says that it is not.
+// brokenBy closes the broken stream and waits before it is requested again. It returns an error if a retry is
+// pointless.
 func (o *object) brokenBy(err error) error {
 	if err == nil {
 		return nil
 	}
-	_ = o.end() // it is broken anyway
+	_ = o.end() // the stream is broken anyway
 	if answer := minio.ToErrorResponse(err); answer.StatusCode == http.StatusPreconditionFailed {
-		return fmt.Errorf("store: read %s/%s: %w: it was replaced meanwhile", o.s, o.name, store.ErrCorrupt)
+		return fmt.Errorf("store: read %s/%s: %w: it was replaced during the read", o.s, o.name, store.ErrCorrupt)
 	}
 	wrong := o.s.wrong("read", o.name, err)
 	if !errors.Is(wrong, store.ErrAway) || o.broken >= len(readPauses) {
@@ -118,7 +119,7 @@ func (o *object) end() (err error) {
 	return err
 }
 
-// Close ends the reading; what was not read does not come any more.
+// Close ends the read and discards the unread bytes.
 func (o *object) Close() error {
 	o.cancel()
 	_ = o.end()

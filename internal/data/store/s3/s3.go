@@ -1,14 +1,13 @@
-// Package s3 implements a store in an S3 bucket, or in a server that speaks its protocol.
+// Package s3 implements store.Store in a bucket of Amazon S3 or of a server with the same protocol.
 //
-// An object of at most 8 MiB is put by one request, a larger one as a multipart upload, in bounded
-// memory: so it is there whole or not at all. What could not be ended is aborted; of a writer that dies
-// over it an unfinished upload is left, which Begun lists and Delete aborts. Requests that are refused
-// or lost are tried again with growing pauses; a server that is silent is left at once. Both end as
-// store.ErrAway, and what is to come of it the caller says.
+// An object of at most 8 MiB is stored by one request; a larger one by a multipart upload, in bounded memory. Either
+// way it exists completely or not at all. Failed uploads are aborted. A writer that dies leaves an unfinished upload,
+// which Begun lists and Delete aborts. Rejected and lost requests are retried with growing pauses; a silent server is
+// given up immediately. Both end with store.ErrAway, and the caller decides what to do.
 //
 // Credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN), from
-// AWS_SHARED_CREDENTIALS_FILE or ~/.aws/credentials (AWS_PROFILE), or, at AWS, from the machine's role.
-// They are in no address and in no error.
+// AWS_SHARED_CREDENTIALS_FILE or ~/.aws/credentials (AWS_PROFILE), or, at AWS, from the machine's role. They occur in
+// no address and in no error.
 //
 // All methods may be called concurrently.
 package s3
@@ -38,36 +37,37 @@ import (
 )
 
 const (
-	// partBytes is how much is uploaded at once. An upload has at most 10,000 parts: 80 GB.
+	// partBytes is the size of one part of an upload. An upload has at most 10,000 parts: 80 GB.
 	partBytes = 8 << 20
-	// partsAtOnce are how many parts of one upload are under way.
+	// partsAtOnce is the number of concurrent parts per upload.
 	partsAtOnce = 2
-	// uploadsAtOnce bounds the memory: each has partsAtOnce+1 parts of it.
+	// uploadsAtOnce bounds memory: each upload needs partsAtOnce+1 parts.
 	uploadsAtOnce = 4
 	deletesAtOnce = 8
-	// triesOf is how often a request is made; the pauses between come to 2 s.
+	// triesOf is the max number of attempts per request; the pauses between them add up to 2 s.
 	triesOf = 6
-	// silentAfter is how long nothing comes or goes until a server counts as away.
+	// silentAfter is the time without any data transfer after which a server counts as unavailable.
 	silentAfter = 15 * time.Second
 )
 
-// Options are for tests; none is needed.
+// Options are for tests; all are optional.
 type Options struct {
-	// Around, where there is one, has all requests go through what it returns.
+	// Around, if not nil, wraps the transport of all requests.
 	Around func(http.RoundTripper) http.RoundTripper
-	// Silence is how long nothing comes or goes until the server counts as away; 0: 15 s.
+	// Silence is the time without any data transfer after which the server counts as unavailable; 0 means 15 s.
 	Silence time.Duration
 }
 
-// Store is one in a bucket.
+// Store implements store.Store in a bucket.
 type Store struct {
-	addr    Address
-	client  *minio.Core
-	ctx     context.Context
-	uploads chan *bytes.Buffer // what begins an upload: it is kept, since clearing a new one takes as long as sending
+	addr   Address
+	client *minio.Core
+	ctx    context.Context
+	// uploads holds reusable buffers for the first part of an upload: clearing a new one takes as long as sending it.
+	uploads chan *bytes.Buffer
 }
 
-// Open returns the store at an address. Nothing is asked of it yet. All of its calls end with ctx.
+// Open returns the store at an address. It sends no request. All requests of the store end with ctx.
 func Open(ctx context.Context, a Address, o Options) (*Store, error) {
 	host, secure := a.host()
 	var way http.RoundTripper = newTransport(cmp.Or(o.Silence, silentAfter))
@@ -77,7 +77,7 @@ func Open(ctx context.Context, a Address, o Options) (*Store, error) {
 	client, err := minio.NewCore(host, &minio.Options{
 		Creds: credentials.New(newChain(a)), Secure: secure, Region: a.region(),
 		Transport: quitter{way}, MaxRetries: triesOf,
-		TrailingHeaders: true, // the library has no checksums of parts without
+		TrailingHeaders: true, // without it, the library sends no checksums of parts
 	})
 	if err != nil {
 		return nil, fmt.Errorf("store: %s: %w", a, err)
@@ -89,11 +89,11 @@ func Open(ctx context.Context, a Address, o Options) (*Store, error) {
 	return &Store{a, client, ctx, uploads}, nil
 }
 
-// chain is where credentials may be, in order.
+// chain lists the providers of credentials, in order.
 type chain struct{ credentials.Chain }
 
-// newChain returns the usual places. A role of the machine is asked for only where there can be one:
-// elsewhere nobody answers.
+// newChain returns the usual providers. It queries the machine's role only where one can exist; elsewhere the query
+// would time out.
 func newChain(a Address) *chain {
 	c := &chain{}
 	c.Providers = []credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}}
@@ -104,12 +104,12 @@ func newChain(a Address) *chain {
 	return c
 }
 
-// errNone says that there are no credentials.
+// errNone is returned if no credentials are found.
 var errNone = store.Kind(store.ErrDenied, errors.New("no credentials: set AWS_ACCESS_KEY_ID and "+
-	"AWS_SECRET_ACCESS_KEY, or have them in ~/.aws/credentials"))
+	"AWS_SECRET_ACCESS_KEY, or put them into ~/.aws/credentials"))
 
-// RetrieveWithCredContext implements credentials.Provider. The library's own chain would go on in
-// nobody's name.
+// RetrieveWithCredContext implements credentials.Provider. The library's own chain would continue with anonymous
+// requests.
 func (c *chain) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value, error) {
 	v, err := c.Chain.RetrieveWithCredContext(cc)
 	if err == nil && v.AccessKeyID == "" {
@@ -118,10 +118,10 @@ func (c *chain) RetrieveWithCredContext(cc *credentials.CredContext) (credential
 	return v, err
 }
 
-// String is where the store is, without the way to it.
+// String returns the store's address without endpoint and region.
 func (s *Store) String() string { return s.addr.short() }
 
-// key is an object's name in the bucket.
+// key returns the key in the bucket of the object with that name.
 func (s *Store) key(name string) string {
 	if s.addr.Prefix == "" {
 		return name
@@ -129,10 +129,10 @@ func (s *Store) key(name string) string {
 	return s.addr.Prefix + "/" + name
 }
 
-// name is what key has made a key of.
+// name is the inverse of key.
 func (s *Store) name(key string) string { return strings.TrimPrefix(key, s.key("")) }
 
-// do does something with the server, until it is silent.
+// do runs an operation on the server and cancels it when the server is silent.
 func (s *Store) do(what, name string, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
@@ -144,7 +144,7 @@ func (s *Store) do(what, name string, f func(ctx context.Context) error) error {
 	return s.wrong(what, name, err)
 }
 
-// Prepare asks whether there is such a bucket. It is not made.
+// Prepare checks that the bucket exists. It does not create one.
 func (s *Store) Prepare() error {
 	return s.do("open", "", func(ctx context.Context) error {
 		there, err := s.client.BucketExists(ctx, s.addr.Bucket)
@@ -165,7 +165,7 @@ func (s *Store) Put(name string, write func(io.Writer) error) (err error) {
 	case first = <-s.uploads:
 		defer func() {
 			if err != nil {
-				first = &bytes.Buffer{} // a request that was given up may still read the old one
+				first = &bytes.Buffer{} // an abandoned request may still read the old buffer
 			}
 			s.uploads <- first
 		}()
@@ -180,14 +180,15 @@ func (s *Store) Put(name string, write func(io.Writer) error) (err error) {
 		written <- err
 	}()
 	err = s.do("put", name, func(ctx context.Context) error { return s.upload(ctx, name, r, first) })
-	r.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // who writes still is not to wait
+	r.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // unblock write if it is still running
 	if writeErr := <-written; writeErr != nil && !errors.Is(writeErr, err) {
 		return writeErr
 	}
 	return err
 }
 
-// PutNew implements store.Store. Where the server knows no conditional put it looks first.
+// PutNew implements store.Store. If the server does not support conditional puts, it checks first whether the object
+// exists.
 func (s *Store) PutNew(name string, content []byte) error {
 	if err := store.CheckName(name); err != nil {
 		return err
@@ -216,17 +217,17 @@ func (s *Store) putNew(ctx context.Context, name string, content []byte) error {
 	return put(putOptions(content))
 }
 
-var errThere = errors.New("there is one already")
+var errThere = errors.New("the object already exists")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// upload uploads what there is to be read; first has room for what one request takes.
+// upload uploads the content of r; first is the buffer for the first part.
 func (s *Store) upload(ctx context.Context, name string, r io.Reader, first *bytes.Buffer) error {
 	first.Reset()
 	n, err := io.CopyN(first, r, partBytes)
 	rest, size := io.Reader(bytes.NewReader(first.Bytes())), n
 	switch {
-	case err == nil: // there may be more
+	case err == nil: // there may be more data
 		rest, size = io.MultiReader(rest, r), -1
 	case !errors.Is(err, io.EOF):
 		return err
@@ -239,9 +240,9 @@ func (s *Store) upload(ctx context.Context, name string, r io.Reader, first *byt
 	return err
 }
 
-// putOptions are those of an object; whole is its content where one request has all of it. What is sent
-// has a CRC-32C in its head, which the server compares. A SHA-256 of it for the signature would cost
-// several times as much, and TLS is there against whoever would change both.
+// putOptions returns the options for a put; whole is the content if one request carries all of it. The header contains
+// a CRC-32C of the content, which the server verifies. A signed SHA-256 would cost several times as much; TLS protects
+// against deliberate changes.
 func putOptions(whole []byte) minio.PutObjectOptions {
 	o := minio.PutObjectOptions{
 		PartSize: partBytes, ConcurrentStreamParts: true, NumThreads: partsAtOnce,
@@ -271,16 +272,16 @@ func (s *Store) List(prefix string) (all []store.Entry, err error) {
 	return all, err
 }
 
-// uploadMark stands between the name of an object and the number of an upload that is to become it.
+// uploadMark separates an object's name from the id of an unfinished upload.
 const uploadMark = store.BegunMark + "uploadId="
 
-// Begun returns uploads that were not ended.
+// Begun returns the unfinished uploads.
 func (s *Store) Begun() (all []store.Entry, err error) {
 	err = s.do("list the uploads of", "", func(ctx context.Context) error {
 		for key, upload, more := "", "", true; more; {
 			page, err := s.client.ListMultipartUploads(ctx, s.addr.Bucket, s.key(""), key, upload, "", 1000)
 			if kind, _ := kindOf(err); errors.Is(kind, fs.ErrNotExist) {
-				return nil // some say so where there never was one
+				return nil // some servers return this if there never was an upload
 			}
 			if err != nil {
 				return err
@@ -318,5 +319,5 @@ func (s *Store) Delete(names ...string) error {
 	return all.Wait()
 }
 
-// Sync has nothing to do: what is seen is durable.
+// Sync does nothing: visible objects are durable.
 func (s *Store) Sync() error { return nil }

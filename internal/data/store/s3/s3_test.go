@@ -30,10 +30,10 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// secret is one that must be nowhere.
+// secret must occur in no address and no error.
 const secret = "s3cr3tKeyThatNobodyIsToSee"
 
-// server begins a server with one bucket, and returns the address of a store in it.
+// server starts a server with one bucket and returns the address of a store in it.
 func server(t *testing.T) Address {
 	t.Helper()
 	t.Setenv("AWS_ACCESS_KEY_ID", "test")
@@ -44,7 +44,7 @@ func server(t *testing.T) Address {
 		t.Fatal(err)
 	}
 	s := httptest.NewUnstartedServer(gofakes3.New(backend).Server())
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // it has things to say of lost connections
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // suppress its messages about lost connections
 	s.Start()
 	t.Cleanup(s.Close)
 	return Address{Bucket: "bucket", Prefix: "a/b", Endpoint: s.URL}
@@ -75,7 +75,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// way is what happens to requests.
+// way handles a request.
 type way func(next http.RoundTripper, r *http.Request) (*http.Response, error)
 
 type round struct {
@@ -99,8 +99,8 @@ func answer(r *http.Request, status int) (*http.Response, error) {
 	}, nil
 }
 
-// A server that fails half of all requests, before or after it has done what it was asked for, is a
-// slow one: what is put is there, and what is not there was not put.
+// TestHalfFails: a server that fails half of all requests, before or after executing them, is only slow. Stored objects
+// exist, and objects whose Put failed do not.
 func TestHalfFails(t *testing.T) {
 	for seed := range uint64(2) {
 		var mu sync.Mutex
@@ -117,7 +117,7 @@ func TestHalfFails(t *testing.T) {
 				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("refused")}
 			}
 			res, err := next.RoundTrip(r)
-			if what < 4 && err == nil { // it is done, and nobody hears of it
+			if what < 4 && err == nil { // the request was executed, but the response is lost
 				_ = res.Body.Close()
 				return nil, &net.OpError{Op: "read", Net: "tcp", Err: errors.New("reset")}
 			}
@@ -149,7 +149,7 @@ func TestHalfFails(t *testing.T) {
 	}
 }
 
-// What breaks over reading is asked for from there on.
+// TestTruncated: when a read breaks, the remaining bytes are requested.
 func TestTruncated(t *testing.T) {
 	a := server(t)
 	b := storetest.Content(1, 3<<20)
@@ -170,13 +170,13 @@ func TestTruncated(t *testing.T) {
 	s := open(t, a, by(cut(1<<20)))
 	storetest.Has(t, s, "o", b)
 	if n := asked.Load(); n != 3 {
-		t.Errorf("asked %d times for 3 MiB, of which 1 comes at a time", n)
+		t.Errorf("%d requests for 3 MiB at 1 MiB per response", n)
 	}
 	if _, err := store.Read(open(t, a, by(cut(0))), "o"); !errors.Is(err, store.ErrAway) {
-		t.Errorf("a server that never sends anything: %v", err)
+		t.Errorf("a server that sends no data: %v", err)
 	}
 
-	// Of another object of that name nothing is taken.
+	// No bytes of a new object with the same name are used.
 	s = open(t, a, by(func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		res, err := next.RoundTrip(r)
 		if err == nil && r.Method == http.MethodGet && r.Header.Get("Range") != "" {
@@ -193,8 +193,8 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// Each refusal is of the kind that callers act on, in one line, which names the place and has nothing
-// that is secret.
+// TestRefused: each rejection has the kind that callers act on, in one line that names the store and contains no
+// secret.
 func TestRefused(t *testing.T) {
 	a := server(t)
 	status := func(n int) Options {
@@ -251,7 +251,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Without credentials nothing is asked of anybody.
+// TestNoCredentials: without credentials no request is sent.
 func TestNoCredentials(t *testing.T) {
 	a := server(t)
 	none := filepath.Join(t.TempDir(), "none")
@@ -262,7 +262,7 @@ func TestNoCredentials(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	s := open(t, a, by(func(http.RoundTripper, *http.Request) (*http.Response, error) {
-		t.Error("the server is asked")
+		t.Error("a request was sent")
 		return nil, errors.New("no")
 	}))
 	if err := s.Prepare(); !errors.Is(err, store.ErrDenied) || !strings.Contains(err.Error(), "AWS_ACCESS_KEY_ID") {
@@ -270,7 +270,7 @@ func TestNoCredentials(t *testing.T) {
 	}
 }
 
-// A server that knows no conditional put is asked first whether there is an object.
+// TestNoConditions: if the server does not support conditional puts, the store checks first whether the object exists.
 func TestNoConditions(t *testing.T) {
 	s := open(t, server(t), by(func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		if r.Header.Get("If-None-Match") != "" {
@@ -282,12 +282,12 @@ func TestNoConditions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.PutNew("one", []byte("second")); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("a second one: %v", err)
+		t.Errorf("second PutNew: %v", err)
 	}
 	storetest.Has(t, s, "one", []byte("first"))
 }
 
-// A server that is silent is left after one try, before, within and behind an object.
+// TestSilent: a silent server is given up after one attempt, before, within and after an object.
 func TestSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -308,7 +308,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// What a writer that died has begun is listed, and can be deleted.
+// TestBegun: the unfinished upload of a dead writer is listed and can be deleted.
 func TestBegun(t *testing.T) {
 	a := server(t)
 	s := open(t, a, Options{})
@@ -321,7 +321,7 @@ func TestBegun(t *testing.T) {
 		t.Fatalf("%v, %v", begun, err)
 	}
 	if of, ok := store.BegunOf(begun[0].Name); !ok || of != "o" {
-		t.Errorf("%s was to become %q", begun[0].Name, of)
+		t.Errorf("%s would become %q", begun[0].Name, of)
 	}
 	if all, err := s.List(""); err != nil || len(all) != 0 {
 		t.Errorf("%v, %v", all, err)
@@ -340,7 +340,7 @@ func TestParse(t *testing.T) {
 	for _, c := range []struct {
 		text string
 		want Address
-		back string // "": the same
+		back string // "" if equal to text
 	}{
 		{"s3://bucket", Address{Bucket: "bucket"}, ""},
 		{"s3://bucket/", Address{Bucket: "bucket"}, "s3://bucket"},
@@ -369,19 +369,19 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"s3://":                               "bucket's name",
-		"s3://B/x":                            "bucket's name",
+		"s3://":                               "bucket name",
+		"s3://B/x":                            "bucket name",
 		"gs://bucket":                         "s3://BUCKET/PREFIX",
 		"s3://key:" + secret + "@bucket/x":    "AWS_ACCESS_KEY_ID",
 		"s3://bucket/x?secret_key=" + secret:  "AWS_ACCESS_KEY_ID",
 		"s3://bucket/x?X-Amz-Token=" + secret: "AWS_ACCESS_KEY_ID",
 		"s3://b.ok/x?endpoint=http://a:" + secret + "@h": "AWS_ACCESS_KEY_ID",
-		"s3://bucket/../x":                     "cannot be a prefix",
-		"s3://bucket/a b":                      "cannot be a prefix",
-		"s3://bucket/x?endpoint=ftp://h":       "its endpoint must be",
-		"s3://bucket/x?endpoint=http://h/path": "its endpoint must be",
-		"s3://bucket/x?endpoint=http://":       "its endpoint must be",
-		"s3://bucket/x?color=red":              `"color" is not known`,
+		"s3://bucket/../x":                     "invalid prefix",
+		"s3://bucket/a b":                      "invalid prefix",
+		"s3://bucket/x?endpoint=ftp://h":       "invalid endpoint",
+		"s3://bucket/x?endpoint=http://h/path": "invalid endpoint",
+		"s3://bucket/x?endpoint=http://":       "invalid endpoint",
+		"s3://bucket/x?color=red":              `"color"`,
 		"s3://bucket/x?region=a&region=b":      "region is given twice",
 	} {
 		if a, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) ||

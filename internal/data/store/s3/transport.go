@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// connectTime is how long it may take to be connected.
+// connectTime is the timeout for establishing a connection.
 const connectTime = 5 * time.Second
 
-// newTransport returns connections that end when nothing has come or gone for silence: a server that
-// is frozen is not waited for. (Timeouts of whole requests would have to know how long those are.)
+// newTransport returns a transport whose connections fail when no data is transferred for the duration silence, so that
+// a frozen server does not block. (A timeout of whole requests would depend on their size.)
 func newTransport(silence time.Duration) *http.Transport {
 	dialer := net.Dialer{Timeout: connectTime}
 	return &http.Transport{
@@ -26,13 +26,13 @@ func newTransport(silence time.Duration) *http.Transport {
 			return &watched{c, silence}, nil
 		},
 		TLSHandshakeTimeout: connectTime, MaxIdleConnsPerHost: 16,
-		IdleConnTimeout: silence / 2, // none is taken again whose end is near
+		IdleConnTimeout: silence / 2, // do not reuse a connection that is about to time out
 		WriteBufferSize: 64 << 10, ReadBufferSize: 64 << 10,
-		DisableCompression: true, // lengths must be those of the objects
+		DisableCompression: true, // lengths must equal those of the objects
 	}
 }
 
-// watched is a connection. Whatever comes or goes puts the end of both off.
+// watched is a connection that extends both deadlines whenever data is transferred.
 type watched struct {
 	net.Conn
 	silence time.Duration
@@ -46,7 +46,7 @@ func (c *watched) Read(b []byte) (int, error) {
 	return n, errors.Join(err, c.alive())
 }
 
-// writePiece is how much is written at once: on a slow way much more may take longer than silence.
+// writePiece is the max size of one write: on a slow connection, a much larger one may take longer than silence.
 const writePiece = 256 << 10
 
 func (c *watched) Write(b []byte) (n int, err error) {
@@ -63,19 +63,19 @@ func (c *watched) Write(b []byte) (n int, err error) {
 
 func (c *watched) alive() error { return c.SetDeadline(time.Now().Add(c.silence)) }
 
-// operation is what belongs to one call of a Store.
+// operation is the state of one call of a Store method.
 type operation struct {
-	silent atomic.Bool // the server has not said anything for so long that there is no use in going on
+	silent atomic.Bool // the server has been silent for too long; requests are not retried
 	cancel context.CancelCauseFunc
 }
 
 type operationKey struct{}
 
-// errSilent ends an operation. Its requests are not tried again.
+// errSilent ends an operation; its requests are not retried.
 var errSilent = errors.New("the server does not answer")
 
-// quitter ends an operation whose server is silent. The library would try again, as often as it
-// does after a refusal, which comes at once.
+// quitter ends an operation when its server is silent. Otherwise the library would retry as often as after a rejection,
+// which arrives immediately.
 type quitter struct{ http.RoundTripper }
 
 func (q quitter) RoundTrip(r *http.Request) (*http.Response, error) {

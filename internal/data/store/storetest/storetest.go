@@ -1,4 +1,4 @@
-// Package storetest tests a store: every implementation passes it.
+// Package storetest provides a test that every implementation of store.Store must pass.
 package storetest
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// Large is more than any store writes at once, and no multiple of it.
+// Large is larger than any store writes in one piece, and not a multiple of that size.
 const Large = 17<<20 + 4321
 
-// Run tests a store. empty returns one that has nothing, whose Prepare was not called.
+// Run tests a store. empty returns a new store without objects, before Prepare.
 func Run(t *testing.T, empty func(t *testing.T) store.Store) {
 	for _, c := range []struct {
 		name string
@@ -38,7 +38,7 @@ func Run(t *testing.T, empty func(t *testing.T) store.Store) {
 		t.Run(c.name, func(t *testing.T) {
 			s := empty(t)
 			if all, err := s.List(""); err != nil || len(all) != 0 {
-				t.Fatalf("before anything is put: %v, %v", all, err)
+				t.Fatalf("a new store lists %v, %v", all, err)
 			}
 			for range 2 {
 				if err := s.Prepare(); err != nil {
@@ -47,7 +47,7 @@ func Run(t *testing.T, empty func(t *testing.T) store.Store) {
 			}
 			c.test(t, s)
 			if begun, err := s.Begun(); err != nil || len(begun) != 0 {
-				t.Errorf("left behind: %v, %v", begun, err)
+				t.Errorf("unfinished writes remain: %v, %v", begun, err)
 			}
 			if err := s.Sync(); err != nil {
 				t.Error(err)
@@ -56,15 +56,15 @@ func Run(t *testing.T, empty func(t *testing.T) store.Store) {
 	}
 }
 
-// Content returns bytes that are a function of the seed.
+// Content returns n pseudorandom bytes that depend only on the seed.
 func Content(seed uint64, n int) []byte {
 	b := make([]byte, n)
 	rng := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
-	_, _ = rng.Read(b) // never an error
+	_, _ = rng.Read(b) // never fails
 	return b
 }
 
-// Put puts bytes in pieces that are no powers of two.
+// Put stores bytes in pieces whose size is not a power of two.
 func Put(s store.Store, name string, b []byte) error {
 	return s.Put(name, func(w io.Writer) error {
 		for piece := range slices.Chunk(b, 300_001) {
@@ -83,14 +83,14 @@ func put(t *testing.T, s store.Store, name string, b []byte) {
 	}
 }
 
-// Has checks that an object is there, and has that content.
+// Has checks that an object exists and has that content.
 func Has(t *testing.T, s store.Store, name string, want []byte) {
 	t.Helper()
 	if got, err := store.Read(s, name); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s has %d bytes, not the %d that were put, %v", name, len(got), len(want), err)
+		t.Errorf("%s has %d bytes, or others than the %d that were stored; %v", name, len(got), len(want), err)
 	}
 	if n, err := store.Size(s, name); err != nil || n != int64(len(want)) {
-		t.Errorf("%s is of size %d, not %d, %v", name, n, len(want), err)
+		t.Errorf("%s has size %d, want %d; %v", name, n, len(want), err)
 	}
 }
 
@@ -105,7 +105,7 @@ func objects(t *testing.T, s store.Store) {
 	Has(t, s, "o70000", b)
 }
 
-// onlyNew has many make one object: one succeeds, and it is his.
+// onlyNew lets several goroutines create one object: exactly one succeeds, and the object is its own.
 func onlyNew(t *testing.T, s store.Store) {
 	const all = 8
 	var made [all]error
@@ -116,7 +116,7 @@ func onlyNew(t *testing.T, s store.Store) {
 	wg.Wait()
 	first := slices.Index(made[:], nil)
 	if first < 0 {
-		t.Fatalf("nobody made it: %v", made)
+		t.Fatalf("all PutNew failed: %v", made)
 	}
 	Has(t, s, "one", Content(uint64(first), 100+first))
 	made[first] = fs.ErrExist
@@ -129,7 +129,7 @@ func onlyNew(t *testing.T, s store.Store) {
 		t.Fatal(err)
 	}
 	if err := s.PutNew("one", nil); err != nil {
-		t.Errorf("one that was deleted: %v", err)
+		t.Errorf("PutNew after a delete: %v", err)
 	}
 	Has(t, s, "one", nil)
 }
@@ -142,16 +142,16 @@ func large(t *testing.T, s store.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	some := make([]byte, 1000) // whoever has read enough closes it
+	some := make([]byte, 1000) // a reader may close it before the end
 	if _, err := io.ReadFull(o, some); err != nil || !bytes.Equal(some, b[:1000]) {
-		t.Errorf("its beginning: %v", err)
+		t.Errorf("its start: %v", err)
 	}
 	if err := o.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// What fails leaves nothing, and what was there as it was.
+// failing checks that a failed Put leaves no new object and does not change an existing one.
 func failing(t *testing.T, s store.Store) {
 	b, broken := Content(2, 100), errors.New("broken")
 	put(t, s, "there", b)
@@ -174,10 +174,10 @@ func failing(t *testing.T, s store.Store) {
 
 func missing(t *testing.T, s store.Store) {
 	if _, err := s.Open("new"); !errors.Is(err, fs.ErrNotExist) || store.Passes(err) {
-		t.Errorf("opened, and not there: %v", err)
+		t.Errorf("open a missing object: %v", err)
 	}
 	if _, err := store.Size(s, "new"); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "new") {
-		t.Errorf("size of what is not there: %v", err)
+		t.Errorf("size of a missing object: %v", err)
 	}
 }
 
@@ -192,7 +192,7 @@ func listed(t *testing.T, s store.Store) {
 		"": want, "a": want[:3], "a-1": want[:2], "b.": want[3:], "c": nil,
 	} {
 		if got, err := s.List(prefix); err != nil || !slices.Equal(got, want) {
-			t.Errorf("list %q: %v, not %v, %v", prefix, got, want, err)
+			t.Errorf("list %q: %v, want %v; %v", prefix, got, want, err)
 		}
 	}
 }
@@ -214,7 +214,7 @@ func deleted(t *testing.T, s store.Store) {
 	}
 }
 
-// A name that means something else to one of the stores is refused.
+// names checks that names with a special meaning in some store are rejected.
 func names(t *testing.T, s store.Store) {
 	for _, name := range []string{
 		"", ".", "..", "a/b", "/a", "../a", ".a.1-1.tmp", "ä", "a b", "a?b", strings.Repeat("a", 201),
