@@ -284,9 +284,9 @@ var helps = map[string]string{
 		"random one; kill:coordinator; kill:log, under stateless (default all that the strategy supports).",
 	"strategies_measure": "What to measure: train (training speed, compared with none), push (speed of pushes of " +
 		"4 MiB, compared with none), faults, save (a checkpoint of --mb, or 500, MB during training and without " +
-		"it; no --recovery), rows (cost of scar's selectors while they save rows of --mb, or 500, MB per second " +
-		"out of --mb/50 s; no --recovery), replay (how fast --mb, or 500, MB of updates are read back from the " +
-		"log after a stateless server is killed; one server and one worker unless --servers is set; no " +
+		"it; no --recovery), rows (cost of scar's selectors while they save --mb, or 500, MB within --mb/50 s, " +
+		"which is as much as all rows; no --recovery), replay (how fast --mb, or 500, MB of updates are read back " +
+		"from the log after a stateless server is killed; one server and one worker unless --servers is set; no " +
 		"--recovery) (default train, push and faults).",
 	"strategies_rounds": "Rounds of each measurement",
 	"strategies_mb":     "faults: train an additional model of N MB next to softmax's small one",
