@@ -25,7 +25,8 @@ type initCmd struct {
 func (c *initCmd) Run(k *kong.Context) error {
 	if c.Schema {
 		if c.File != "" {
-			return fmt.Errorf("%w: --schema prints to standard output; remove %s and redirect the output", perdure.ErrUsage,
+			return fmt.Errorf("%w: --schema prints to standard output; remove %s and redirect the output",
+				perdure.ErrUsage,
 				c.File)
 		}
 		return plain.JSON(stdout, schemaOf(k.Model.Node))
@@ -107,8 +108,9 @@ func schemaOf(root *kong.Node) schema {
 		Schema: "https://json-schema.org/draft/2020-12/schema", Title: "A job of perdure train or perdure up",
 		Type: "object", Additional: &no,
 		Properties: map[string]schema{workloadKey: {
-			Description: "The workload to train; not for up. With perdure coordinator, own stands for your own programs.",
-			Type:        oneText, Enum: append(childNames(train), settings.OwnWorkload),
+			Description: "The workload to train; not for up. With perdure coordinator, own stands for your own " +
+				"programs.",
+			Type: oneText, Enum: append(childNames(train), settings.OwnWorkload),
 			Default: settings.DefaultWorkload,
 		}},
 	}

@@ -44,7 +44,8 @@ func (c *keysNewCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "Each directory in %s is for one role; copy it to the machines of that role. Never copy ca.\n", c.Dir)
+	fmt.Fprintf(stdout, "Each directory in %s is for one role; copy it to the machines of that role. Never copy "+
+		"ca.\n", c.Dir)
 	return screen.Holders(stdout, list, false)
 }
 
@@ -101,7 +102,8 @@ func (c *keysTokenCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "The token of %s is valid until %s; to revoke it earlier: perdure keys revoke %s %s\n", t.Identity,
+	fmt.Fprintf(os.Stderr, "The token of %s is valid until %s; to revoke it earlier: perdure keys revoke %s %s\n",
+		t.Identity,
 		t.Until.Format(time.RFC3339), c.Dir, keys.Serial(t.Serial))
 	_, err = fmt.Fprintln(stdout, text)
 	return err

@@ -31,7 +31,7 @@ func (c *scaleCmd) Run(ctx context.Context) error {
 	change := control.Scale{Workers: c.Workers}
 	for _, slot := range c.Leave {
 		if slot < 0 || slot >= perdure.MaxSlots {
-			return fmt.Errorf("%w: invalid slot %d; choose 0 to %d", perdure.ErrUsage, slot, perdure.MaxSlots-1)
+			return fmt.Errorf("%w: invalid slot %d; perdure status lists the slots", perdure.ErrUsage, slot)
 		}
 		change.Leave = append(change.Leave, perdure.Slot(slot))
 	}

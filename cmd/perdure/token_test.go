@@ -18,7 +18,7 @@ func tokenOf(t *testing.T, ring, folder, role, name string, mode os.FileMode) (t
 	t.Helper()
 	code, out, errs := invoke(t, "keys", "token", ring, "--role", role, "--for", "24h", "--name", name)
 	words := strings.Fields(errs)
-	if code != 0 || strings.Count(out, "\n") != 1 || !strings.Contains(errs, role+"/"+name+" is good until") {
+	if code != 0 || strings.Count(out, "\n") != 1 || !strings.Contains(errs, role+"/"+name+" is valid until") {
 		t.Fatalf("keys token ends with %d: %s", code, errs)
 	}
 	must(t, os.WriteFile(filepath.Join(folder, name), []byte(out), mode))

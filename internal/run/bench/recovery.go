@@ -275,7 +275,8 @@ func (r *recoveryRun) header() string {
 	if r.MB > 0 {
 		model += fmt.Sprintf(" and a table of %d MB", r.MB)
 	}
-	fmt.Fprintf(&s, "%d servers, %d workers, %d shards, %s, %d rounds; faults hit a job that trains %s\n", r.Servers, r.Workers,
+	fmt.Fprintf(&s, "%d servers, %d workers, %d shards, %s, %d rounds; faults hit a job that trains %s\n",
+		r.Servers, r.Workers,
 		r.Shards, r.Consistency, r.Rounds, model)
 	return s.String()
 }

@@ -92,7 +92,8 @@ func (b *RecoveryOptions) checkReplay(folder string) error {
 		return err
 	}
 	if bytes, known := disk.Free(folder); known && int64(s.Log.MB) > bytes>>20 {
-		return fmt.Errorf("%w: --measure replay of %d MB and %d shards needs an update log of up to %d MiB, but only %d "+
+		return fmt.Errorf("%w: --measure replay of %d MB and %d shards needs an update log of up to %d MiB, but "+
+			"only %d "+
 			"are free in %s; choose a smaller --mb, fewer --shards or another TMPDIR",
 			perdure.ErrUsage, b.replaySize(), b.Shards, s.Log.MB, bytes>>20, folder)
 	}

@@ -65,7 +65,8 @@ func TestReplayed(t *testing.T) {
 	}
 	rounds[1].serving = rounds[1].empty
 	res = r.replayed(1, rounds)
-	if got, want := res.ReplayLine(), "no MB/s, because a round took no longer than with nothing to read; a bare reader "+
+	if got, want := res.ReplayLine(), "no MB/s, because a round took no longer than with nothing to read; a bare "+
+		"reader "+
 		"has 500"; !strings.HasSuffix(got, want) || res.ReplayMBPerS != nil || res.ReplayOfBare != nil {
 		t.Errorf("summed up as %s; want %s", got, want)
 	}

@@ -35,7 +35,8 @@ func Claim(in store.Store, job *perdure.JobSpec) error {
 	err := take(in, job)
 	switch {
 	case errors.Is(err, ErrTaken):
-		return fmt.Errorf("%w: --store: %w; choose a store that no other job uses, for example another prefix", perdure.ErrUsage,
+		return fmt.Errorf("%w: --store: %w; choose a store that no other job uses, for example another prefix",
+			perdure.ErrUsage,
 			err)
 	case err != nil:
 		return fmt.Errorf("--store: %w", err)

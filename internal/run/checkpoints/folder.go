@@ -61,12 +61,14 @@ func Open(name string) (*Folder, error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: directory %s does not exist; name a run's directory, or its directory of checkpoints",
+		return nil, fmt.Errorf("%w: directory %s does not exist; name a run's directory, or its directory of "+
+			"checkpoints",
 			perdure.ErrUsage, dir)
 	case err != nil:
 		return nil, err
 	case !info.IsDir():
-		return nil, fmt.Errorf("%w: %s is a file; name a run's directory, or its directory of checkpoints", perdure.ErrUsage,
+		return nil, fmt.Errorf("%w: %s is a file; name a run's directory, or its directory of checkpoints",
+			perdure.ErrUsage,
 			dir)
 	}
 	return f, f.place(dir)
@@ -154,7 +156,8 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 	case len(found.Loose) > 0:
 		why = fmt.Sprintf(", only %s of an incomplete one", plain.Count(len(found.Loose), "file"))
 	case f.Run == "" && len(found.Other) > 0:
-		why = fmt.Sprintf(", but other files such as %s; name a run's directory, or its directory of checkpoints", found.Other[0])
+		why = fmt.Sprintf(", but other files such as %s; name a run's directory, or its directory of checkpoints",
+			found.Other[0])
 	}
 	return found, fmt.Errorf("%s holds no checkpoint%s", f.Store, why)
 }

@@ -15,7 +15,8 @@ import (
 // their content is verified only when they are copied.
 func (f *Folder) Choose() (*checkpoint.Kept, error) {
 	if f.Run == "" {
-		return nil, fmt.Errorf("%w: %s is not in a run's directory, which holds the settings to continue with; name a run's "+
+		return nil, fmt.Errorf("%w: %s is not in a run's directory, which holds the settings to continue with; "+
+			"name a run's "+
 			"directory", perdure.ErrUsage, f.Store)
 	}
 	found, err := f.look()
@@ -37,7 +38,8 @@ func (f *Folder) Choose() (*checkpoint.Kept, error) {
 func (f *Folder) Fork(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (saved *settings.Saved, err error) {
 	switch rows := recovery.RoundsOf(job.Recovery).Any(); {
 	case k.Number > 0 && !rows:
-		return nil, fmt.Errorf("%w: %s has rows of different clocks; to continue from it choose the recovery strategy scar",
+		return nil, fmt.Errorf("%w: %s has rows of different clocks; to continue from it choose the recovery "+
+			"strategy scar",
 			perdure.ErrUsage, k.File)
 	case rows && k.Number == 0 && k.Cut > 0:
 		saved, err = f.forkSelected(k, to, job)

@@ -47,7 +47,8 @@ func (p *LogPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []
 	var known *knownLog
 	switch {
 	case (p.Dir == "") == (p.NATS == ""):
-		return nil, nil, fmt.Errorf("%w: no log given; name a run's directory or an address nats://HOST:PORT", perdure.ErrUsage)
+		return nil, nil, fmt.Errorf("%w: no log given; name a run's directory or an address nats://HOST:PORT",
+			perdure.ErrUsage)
 	case p.NATS != "":
 		soon, cancel := context.WithTimeout(ctx, LogPatience)
 		defer cancel()

@@ -91,14 +91,17 @@ func (k *knownLog) check(found []updatelog.Stream) ([]updatelog.Stream, error) {
 func lacks(s *updatelog.Stream, before, after shardstore.SnapshotFile, begun bool) error {
 	switch {
 	case before.Name != "" && uint64(s.Next) < before.Position:
-		return updatelog.Damaged(s.Name, "snapshot %s contains all updates before record %d, but the stream ends before record %d",
+		return updatelog.Damaged(s.Name, "snapshot %s contains all updates before record %d, but the stream ends "+
+			"before record %d",
 			before.Name, before.Position, s.Next)
 	case after.Name != "" && uint64(s.First) > after.Position:
 		return updatelog.Damaged(s.Name,
-			"the newest snapshot, %s, contains all updates before record %d, but the stream begins with record %d", after.Name,
+			"the newest snapshot, %s, contains all updates before record %d, but the "+
+				"stream begins with record %d", after.Name,
 			after.Position, s.First)
 	case after.Name == "" && s.First > 1:
-		return updatelog.Damaged(s.Name, "it begins with record %d, but no snapshot contains the updates before it", s.First)
+		return updatelog.Damaged(s.Name, "it begins with record %d, but no snapshot contains the updates before it",
+			s.First)
 	case begun && s.Next == 1: // a server writes a record when it starts to serve a shard
 		return updatelog.Damaged(s.Name, "it is empty, but streams of other shards are not")
 	}

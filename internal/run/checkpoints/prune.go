@@ -81,7 +81,8 @@ func (f *Folder) ended(dry bool) (release func(), err error) {
 	}
 	hold, holder, err := rundir.HoldEnded(f.Run)
 	if errors.Is(err, rundir.ErrAlive) {
-		return nil, fmt.Errorf("%w: the run in %s is still running, in %s, and deletes old checkpoints itself; end it first "+
+		return nil, fmt.Errorf("%w: the run in %s is still running, in %s, and deletes old checkpoints itself; end "+
+			"it first "+
 			"with perdure stop --run %s", perdure.ErrUsage, f.Run, holder, f.Run)
 	}
 	if err != nil {

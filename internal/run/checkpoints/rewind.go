@@ -71,7 +71,8 @@ func (f *Folder) forkSelected(k *checkpoint.Kept, to *Folder, job *perdure.JobSp
 	if why != "" {
 		saved, err := f.forkRows(k, to, job)
 		if err == nil {
-			saved.Note = fmt.Sprintf("all rows count as saved at clock %d: the earlier saves of %s are not reconstructed "+
+			saved.Note = fmt.Sprintf("all rows count as saved at clock %d: the earlier saves of %s are not "+
+				"reconstructed "+
 				"because %s", k.Cut, job.Recovery, why)
 		}
 		return saved, err

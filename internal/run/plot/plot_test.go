@@ -110,7 +110,8 @@ func TestLooks(t *testing.T) {
 		greys[fmt.Sprint(l.Dashes, l.Shape)] = true
 	}
 	if len(colours) != Distinct || len(greys) != Distinct {
-		t.Errorf("%d series have %d different colours, and %d different dashes and shapes", Distinct, len(colours), len(greys))
+		t.Errorf("%d series have %d different colours, and %d different dashes and shapes", Distinct,
+			len(colours), len(greys))
 	}
 }
 

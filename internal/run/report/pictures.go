@@ -61,7 +61,8 @@ func (s *section) bands() string {
 	if !slices.ContainsFunc(s.groups, func(g *group) bool { return len(g.Trials) > 1 }) {
 		return ""
 	}
-	return "Lines are medians of a group's runs; bands show the range from minimum to maximum. After a run has ended, its " +
+	return "Lines are medians of a group's runs; bands show the range from minimum to maximum. After a run has " +
+		"ended, its " +
 		"last value is used."
 }
 

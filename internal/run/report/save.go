@@ -75,7 +75,8 @@ func mayReplace(file string, force bool) error {
 	case bytes.Contains(b, []byte(Mark)):
 		return nil
 	}
-	return fmt.Errorf("%w: %s already exists and is not a report; choose another name, or add --force", perdure.ErrUsage,
+	return fmt.Errorf("%w: %s already exists and is not a report; choose another name, or add --force",
+		perdure.ErrUsage,
 		file)
 }
 

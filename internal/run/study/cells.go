@@ -79,7 +79,8 @@ func (f File) Check() (*Study, error) {
 				}
 			}
 			if slices.ContainsFunc(s.Cells, func(o *Cell) bool { return o.Name == c.Name }) {
-				return nil, fmt.Errorf("%w: two cells would have the directory %s; use values that differ in letters or "+
+				return nil, fmt.Errorf("%w: two cells would have the directory %s; use values that differ in "+
+					"letters or "+
 					"digits", perdure.ErrUsage, c.Name)
 			}
 			s.Cells = append(s.Cells, c)

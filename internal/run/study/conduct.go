@@ -214,7 +214,8 @@ func (c *conductor) do(ctx context.Context, r *run, program Program) error {
 	c.take(r, &d)
 	c.tell(r)
 	if d.Why != "" && !c.KeepGoing {
-		return fmt.Errorf("%w: %s: %s; run the same command again to continue with the next run, or use --keep-going", ErrFailed,
+		return fmt.Errorf("%w: %s: %s; run the same command again to continue with the next run, or use "+
+			"--keep-going", ErrFailed,
 			r.folder, d.Why)
 	}
 	return nil

@@ -45,7 +45,8 @@ func readMachineRecord(b []byte) (*machineRecord, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	case len(r.events) == 0:
-		return nil, fmt.Errorf("%w: the record adds no machine; it must have lines `milliseconds,add|remove,name`, or be "+
+		return nil, fmt.Errorf("%w: the record adds no machine; it must have lines `milliseconds,add|remove,name`, "+
+			"or be "+
 			"SkyPilot's JSON", perdure.ErrUsage)
 	}
 	return r, nil

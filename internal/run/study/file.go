@@ -214,7 +214,8 @@ func (r *reader) settings(v settings.Node) (all []Setting, err error) {
 		case "seed":
 			return nil, e.Value.Errorf("a job cannot set the seed; set seeds: 3, or a list, next to job")
 		case "fault":
-			return nil, e.Value.Errorf("a job cannot set faults; define failures, with a name for each plan, next to job")
+			return nil, e.Value.Errorf("a job cannot set faults; define failures, with a name for each plan, next " +
+				"to job")
 		}
 		if err := e.Known(r.known...); err != nil {
 			return nil, err

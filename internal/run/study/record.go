@@ -105,7 +105,8 @@ func hold(folder string) (io.Closer, error) {
 	who := fmt.Sprintf("pid %d", os.Getpid())
 	lock, err := locker.Lock(filepath.ToSlash(filepath.Join(folder, lockName)), who)
 	if locked := (*disk.LockedError)(nil); errors.As(err, &locked) {
-		return nil, fmt.Errorf("%w: another study is running in %s (%s); wait until it has ended, or choose another directory "+
+		return nil, fmt.Errorf("%w: another study is running in %s (%s); wait until it has ended, or choose "+
+			"another directory "+
 			"with --out", perdure.ErrUsage, folder, locked.Holder)
 	}
 	if err != nil {
@@ -116,7 +117,9 @@ func hold(folder string) (io.Closer, error) {
 
 // errMixed returns the error for runs of different builds.
 func errMixed(runs int, of *done, now *Program, where string) error {
-	return fmt.Errorf("%w: %d of the runs in %s are of another build of perdure (%s %s; this is %s %s), so their times "+
-		"and results may not be comparable; add --mixed to continue anyway, or --out for another directory", perdure.ErrUsage,
+	return fmt.Errorf("%w: %d of the runs in %s are of another build of perdure (%s %s; this is %s %s), so their "+
+		"times "+
+		"and results may not be comparable; add --mixed to continue anyway, or --out for another directory",
+		perdure.ErrUsage,
 		runs, where, of.Version, of.Build, now.Version, now.Build)
 }

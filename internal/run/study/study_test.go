@@ -208,7 +208,8 @@ func TestLosses(t *testing.T) {
 	}
 	var screen, out strings.Builder
 	how.Screen = &screen
-	if r, err = s.Conduct(t.Context(), how); err != nil || !strings.Contains(screen.String(), "4 of 4 runs are already finished") {
+	if r, err = s.Conduct(t.Context(), how); err != nil || !strings.Contains(screen.String(), "4 of 4 runs are "+
+		"already finished") {
 		t.Errorf("%s, %v", screen.String(), err)
 	}
 	if err := r.Print(&out); err != nil || !strings.Contains(out.String(), "\nlarge: 2 twins\nSTRATEGY") {

@@ -236,7 +236,8 @@ func (c *conductor) find(u *undisturbed) (err error) {
 		u.epsilon = max(u.epsilon, v)
 	}
 	if math.IsNaN(u.epsilon) || math.IsInf(u.epsilon, 0) {
-		return fmt.Errorf("%w: the undisturbed run of seed %d diverges: its loss is not finite; choose a smaller learning rate",
+		return fmt.Errorf("%w: the undisturbed run of seed %d diverges: its loss is not finite; choose a smaller "+
+			"learning rate",
 			perdure.ErrUsage, u.seed)
 	}
 	u.reach, err = itercost.Kappa(itercost.EachClock(losses), u.epsilon)

@@ -74,7 +74,8 @@ func (c *conductor) findBest(ctx context.Context, u *undisturbed, crew Crew) err
 	}
 	u.begin, u.best = initial(t), rowsOf(t)
 	if !(between(u.begin, u.best) > 0) {
-		return fmt.Errorf("%w: --measure distance needs a dense table that changes and counts for the distance; %s has "+
+		return fmt.Errorf("%w: --measure distance needs a dense table that changes and counts for the distance; %s "+
+			"has "+
 			"none; choose train or test", perdure.ErrUsage, c.Run.Job.Workload)
 	}
 	return nil

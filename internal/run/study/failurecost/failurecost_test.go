@@ -90,7 +90,8 @@ func TestStudy(t *testing.T) {
 			all := tr
 			all.Lost = 1
 			if part, whole := tr.Failures[0].Norm, norms[key(&all)]; part > whole {
-				t.Errorf("clock %d: losing a part of the servers moves by %g, losing all by %g", tr.Failures[0].Clock, part, whole)
+				t.Errorf("clock %d: losing a part of the servers moves by %g, losing all by %g",
+					tr.Failures[0].Clock, part, whole)
 			}
 		}
 	}

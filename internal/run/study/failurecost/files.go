@@ -89,7 +89,8 @@ func Read(folder string) (*Result, error) {
 		return nil, fmt.Errorf("cannot read %s: %w", path, err)
 	}
 	if r.Schema != Schema {
-		return nil, fmt.Errorf("%w: %s has schema %d, but this version of perdure reads %d; run the study again", perdure.ErrUsage, path,
+		return nil, fmt.Errorf("%w: %s has schema %d, but this version of perdure reads %d; run the study again",
+			perdure.ErrUsage, path,
 			r.Schema, Schema)
 	}
 	return r, nil

@@ -59,7 +59,7 @@ const (
 // When a failure strikes.
 const (
 	StrikeBetween = "between" // between two clocks: the next one is computed with the restored rows, as in the paper
-	StrikeAmid    = "amid"    // within a clock: slots have read their rows; their updates are applied to the restored rows
+	StrikeAmid    = "amid"    // within a clock: slots have read their rows; their updates go to the restored rows
 )
 
 // Fractions and multiples of a twin's clocks. ε is the highest loss of the undisturbed twin after epsilonAt of its
@@ -94,7 +94,8 @@ func (p *Plan) Check() error {
 	case p.Run.Job.Clocks < 10:
 		return fmt.Errorf("%w: --clocks %d; a twin needs at least 10 clocks", perdure.ErrUsage, p.Run.Job.Clocks)
 	case p.Twins < 1 || p.Trials < 1 || p.Twins*p.Trials > 1e6:
-		return fmt.Errorf("%w: %d twins with %d trials each; choose at least 1 of both, and at most 1e6 trials in all", perdure.ErrUsage, p.Twins,
+		return fmt.Errorf("%w: %d twins with %d trials each; choose at least 1 of both, and at most 1e6 trials in "+
+			"all", perdure.ErrUsage, p.Twins,
 			p.Trials)
 	case p.Failures < 1 || p.Failures > int(latestAt*float64(p.Run.Job.Clocks))/2:
 		return fmt.Errorf("%w: --failures %d; choose at least 1, and few enough to strike in different clocks of %d",
@@ -107,7 +108,8 @@ func (p *Plan) Check() error {
 		return fmt.Errorf("%w: --smooth %d; choose at least 1 clock, and at most half of %d", perdure.ErrUsage,
 			p.Smooth, p.Run.Job.Clocks)
 	case p.Smooth > 1 && p.measure() == MeasureDistance:
-		return fmt.Errorf("%w: --smooth %d with --measure distance; bounds apply to single clocks: remove one of the two",
+		return fmt.Errorf("%w: --smooth %d with --measure distance; bounds apply to single clocks: remove one of "+
+			"the two",
 			perdure.ErrUsage, p.Smooth)
 	case p.Lose != LoseServers && p.Lose != LoseShards:
 		return fmt.Errorf("%w: --lose %s; choose servers or shards", perdure.ErrUsage, p.Lose)
