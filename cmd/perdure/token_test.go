@@ -22,7 +22,7 @@ func tokenOf(t *testing.T, ring, folder, role, name string, mode os.FileMode) (t
 		t.Fatalf("keys token ends with %d: %s", code, errs)
 	}
 	must(t, os.WriteFile(filepath.Join(folder, name), []byte(out), mode))
-	return strings.TrimSpace(out), words[len(words)-4]
+	return strings.TrimSpace(out), words[len(words)-1]
 }
 
 // callAs asks a job how it does, as a tool does that trusts a file, and looks for the name of a coordinator.
