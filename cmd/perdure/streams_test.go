@@ -268,8 +268,8 @@ var lacking = map[string]struct {
 			return errors.Join(os.Remove(at+"2-g000000-e000001.snapshot"),
 				os.Rename(at+"4-g000000-e000001.snapshot", at+"1-g000000-e000001.snapshot"))
 		},
-		"stream perdure-first-0: the newest snapshot, s00000-p00000000000000000001-g000000-e000001.snapshot, contains " +
-			"all updates before record 1, but the stream begins with record 2; ",
+		"stream perdure-first-0: the newest snapshot, s00000-p00000000000000000001-g000000-e000001.snapshot, " +
+			"contains all updates before record 1, but the stream begins with record 2; ",
 	},
 	"no snapshots": {
 		func(dir string) error { return os.RemoveAll(settings.SnapshotFolder(dir)) },

@@ -74,7 +74,7 @@ func Open(name string) (*Folder, error) {
 	return f, f.place(dir)
 }
 
-// cutClock splits DIR@CLOCK. clock is nil if there is none.
+// cutClock splits DIR@CLOCK. clock is nil without @CLOCK.
 func cutClock(name string) (place string, clock *perdure.Clock) {
 	if at := strings.LastIndexByte(name, '@'); at > 0 {
 		if n, err := strconv.ParseInt(name[at+1:], 10, 64); err == nil && n >= 0 {

@@ -22,7 +22,7 @@ type pruned struct {
 	Bytes       int64      `json:"bytes"`
 }
 
-// Prune deletes all checkpoints older than the newest whole ones, of which it keeps the given number (0: all), and
+// Prune keeps the given number of the newest whole checkpoints (0: all) and deletes older ones, and
 // files that belong to none. It first reads every byte of the checkpoints to keep. A dry run only reports what it would
 // delete.
 func (f *Folder) Prune(out io.Writer, keep int, dry, asJSON bool) error {

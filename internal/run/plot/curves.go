@@ -40,7 +40,7 @@ func Measured(columns []string, rows [][]string, column string) (p Points, diver
 	return p, diverged
 }
 
-// At returns the value at a time, interpolated between measurements. There is none before the first measurement. After
+// At returns the value at a time, interpolated between measurements. Before the first measurement ok is false. After
 // the last one there is a value only if stays is set.
 func (p *Points) At(x float64, stays bool) (y float64, ok bool) {
 	if len(p.X) == 0 || x < p.X[0] {

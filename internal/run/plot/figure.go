@@ -27,7 +27,7 @@ import (
 
 // Figure is a picture.
 type Figure struct {
-	Name    string // description for readers who cannot see it
+	Name    string // alternative text
 	Width   float64
 	Columns int     // of panels; 0: one
 	High    float64 // height of each panel with its axes

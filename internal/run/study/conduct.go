@@ -49,7 +49,7 @@ type Trial struct {
 	Seed    uint64             `json:"seed"`
 	Folder  string             `json:"folder"`
 	Build   string             `json:"build"`
-	Model   *string            `json:"model_sha256"` // null if there is none
+	Model   *string            `json:"model_sha256"` // null without a model
 	Figures map[string]float64 `json:"figures"`
 }
 
