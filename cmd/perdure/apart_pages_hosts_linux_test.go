@@ -141,7 +141,7 @@ func pageHosts(t *testing.T) {
 	}
 	drain := strings.TrimPrefix(b.page.block(notice, 1).lines[0], "$ ")
 	if out := five.does(strings.ReplaceAll(drain, "rack-a-7", "machine-7")); !strings.Contains(out,
-		"machine-7 is drained: others have all that was held there") {
+		"machine-7 is drained") {
 		t.Errorf("%s says %s", drain, out)
 	}
 	b.hosts[seven].ends()

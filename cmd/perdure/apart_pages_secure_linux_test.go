@@ -129,7 +129,7 @@ func (b *begun) token(g *guide) {
 	if err := json.Unmarshal([]byte(asked.stdout.String()), &answer); err != nil || answer.Workload != "own" {
 		b.all.Errorf("the answer is %s: %v", asked.stdout, err)
 	}
-	b.five.does("perdure keys revoke keys " + regexp.MustCompile(`keys revoke \S+ (\S+) ends it`).FindStringSubmatch(
+	b.five.does("perdure keys revoke keys " + regexp.MustCompile(`keys revoke \S+ (\S+)`).FindStringSubmatch(
 		said.stderr.String())[1])
 	await(b.all, func() bool {
 		p := b.seven.types(curl)

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/run/bench"
 )
 
-// benchCmds are the benchmarks; moves is meant where none is named.
+// benchCmds are the benchmarks. moves is the default.
 type benchCmds struct {
 	Moves     benchCmd          `cmd:"" default:"withargs" help:"@bench_moves"`
 	Recovery  benchRecoveryCmd  `cmd:"" help:"@bench_recovery"`
@@ -25,8 +25,7 @@ func (b *benchCmd) Run(ctx context.Context) error {
 	return bench.RunMoves(ctx, stdout, b.MovesOptions)
 }
 
-// benchRecoveryCmd measures what recovery strategies cost while nothing fails, and
-// what a failure costs under them.
+// benchRecoveryCmd measures what recovery strategies cost without failures, and what a failure costs.
 type benchRecoveryCmd struct{ bench.RecoveryOptions }
 
 func (b *benchRecoveryCmd) Run(ctx context.Context, k *kong.Context) error {
@@ -38,8 +37,7 @@ func (b *benchRecoveryCmd) Run(ctx context.Context, k *kong.Context) error {
 	return bench.RunRecovery(ctx, stdout, terminal, b.RecoveryOptions)
 }
 
-// benchWorkloadsCmd measures whole training programs against the same kernel in a
-// plain loop on one thread.
+// benchWorkloadsCmd compares whole training programs with the same kernel in a plain loop on one thread.
 type benchWorkloadsCmd struct{ bench.WorkloadsOptions }
 
 func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
@@ -48,5 +46,5 @@ func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
 
 type benchPeerCmd struct{}
 
-// Run answers raw exchanges on the inherited sockets until the bench ends.
+// Run serves raw exchanges on the inherited sockets until the benchmark ends.
 func (benchPeerCmd) Run(ctx context.Context) error { return bench.AnswerRaw(ctx) }

@@ -55,9 +55,9 @@ func (c *checkpointVerifyCmd) Run() error {
 }
 
 type checkpointExportCmd struct {
-	Dir   string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default the newest that is whole)."`
+	Dir   string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default the newest complete one)."`
 	To    string `required:"" short:"o" help:"The file to write." placeholder:"FILE" type:"path"`
-	Force bool   `help:"Replace the file if it is there."`
+	Force bool   `help:"Replace the file if it exists."`
 	JSON  bool   `name:"json" help:"Print JSON, for programs."`
 }
 
@@ -68,9 +68,9 @@ func (c *checkpointExportCmd) Run() error {
 type checkpointPruneCmd struct {
 	Dir    string `arg:"" help:"@checkpoint_dir"`
 	Keep   int    `required:"" help:"@checkpoint_keep" placeholder:"K"`
-	DryRun bool   `name:"dry-run" help:"Only say what would be deleted."`
+	DryRun bool   `name:"dry-run" help:"Only list what would be deleted."`
 	JSON   bool   `name:"json" help:"Print JSON, for programs."`
-	Force  bool   `help:"Delete in a store by its URL, too, whose run may go on."`
+	Force  bool   `help:"Also delete in a store that is named by its URL, although its run may still be running."`
 }
 
 func (c *checkpointPruneCmd) Run() error {

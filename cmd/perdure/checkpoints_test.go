@@ -31,7 +31,7 @@ func TestCheckpoint(t *testing.T) {
 	if fileOf(t, model) != fileOf(t, dir, "model.safetensors") {
 		t.Error("the model of the last checkpoint is not the run's")
 	}
-	wantRefused(t, exitUsage, "is there already; choose another name, or write --force",
+	wantRefused(t, exitUsage, "already exists; choose another name, or add --force",
 		look("export", dir, "--to", model)...)
 	wantOut(t, 0, look("prune", dir, "--keep", "1", "--dry-run"), "keep clock 6: whole: ", "nothing to delete\n")
 
@@ -47,7 +47,7 @@ func TestCheckpoint(t *testing.T) {
 		"perdure: "+folder+": 1 checkpoint, 1 not whole, 1 defect\n")
 	wantRefused(t, exitError, name, look("export", dir, "--to", model, "--force")...)
 	wantOut(t, 1, look("prune", dir, "--keep", "1"),
-		"perdure: "+folder+" holds no checkpoint that is whole; nothing is deleted\n")
+		"perdure: "+folder+" holds no whole checkpoint; nothing is deleted\n")
 	wantRefused(t, exitUsage, "it holds that of clock 6\n", look("show", dir+"@7")...)
 }
 
@@ -62,7 +62,7 @@ func TestCheckpointAlive(t *testing.T) {
 		wantOut(t, 0, []string{"checkpoint", command, dir}, "whole")
 	}
 	prune := []string{"checkpoint", "prune", dir, "--keep", "1"}
-	wantRefused(t, exitUsage, fmt.Sprintf("goes on, in pid %d since .*; end it first", p.Process.Pid), prune...)
+	wantRefused(t, exitUsage, fmt.Sprintf("still running, in pid %d since .*; end it first", p.Process.Pid), prune...)
 	p.Stop()
 	wantOut(t, 0, prune, "keep clock ")
 	if _, err := (&settings.Asked{}).Resume(dir); err != nil {

@@ -17,7 +17,7 @@ type demoCmd struct {
 	Seed uint64 `help:"@demo_seed (default ${default})." default:"7" placeholder:"N"`
 }
 
-// demoFaults kill servers, a worker and the coordinator.
+// demoFaults kills servers, a worker and the coordinator.
 var demoFaults = []string{
 	"kill:server:0@clock:60", "kill:worker:2@clock:90", "kill:server:1@clock:120+500ms", "kill:coordinator@clock:170",
 	"kill:server:2@clock:230",
@@ -33,7 +33,7 @@ func (d *demoCmd) Run(ctx context.Context) error {
 	}
 	fmt.Fprintln(stdout, `Perdure trains one model twice, on this machine, with real processes:
 4 workers, 3 parameter servers and a coordinator; 10,000 pictures of clothes.
-Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
+Run 1 is undisturbed. In run 2, processes are killed with SIGKILL while it trains.`)
 	fmt.Fprintln(stdout)
 	one := func(name string, faults []string) (rundir.Summary, error) {
 		fmt.Fprintln(stdout, "──", name)
@@ -64,15 +64,15 @@ Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
 	return compare(d.Out, calm, storm)
 }
 
-// compare shows the two runs side by side, and refuses a demo whose two models differ.
+// compare prints the two runs side by side. It returns an error if their models differ.
 func compare(dir string, calm, storm rundir.Summary) error {
 	screen.Compare(stdout, &calm, &storm)
 	if *calm.ModelSHA256 != *storm.ModelSHA256 {
-		return fmt.Errorf("the two models differ, which must never happen; please report it with the folder %s", dir)
+		return fmt.Errorf("the two models differ, which is a bug; please report it and attach the directory %s", dir)
 	}
 	fmt.Fprintln(stdout, `
-The two models are identical, to the last bit. Elsewhere, a killed parameter
-server hangs or crashes the job, or costs it work that nobody can tell from
-the result. Here it costs time, and nothing else.`)
+The two models are identical to the last bit. In other systems, a killed
+parameter server stops the job, or silently loses updates. Here it costs
+only time.`)
 	return nil
 }

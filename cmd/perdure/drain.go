@@ -18,7 +18,7 @@ type drainCmd struct {
 
 func (c *drainCmd) Run(ctx context.Context) error {
 	if c.Notice < 0 || c.Notice > control.MostNotice {
-		return fmt.Errorf("%w: --notice %v; choose a time above 0, and of %v at most", perdure.ErrUsage, c.Notice,
+		return fmt.Errorf("%w: --notice %v; choose a time from 0 to %v", perdure.ErrUsage, c.Notice,
 			control.MostNotice)
 	}
 	client, err := c.client()
@@ -36,7 +36,7 @@ func (c *drainCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return ended(err)
 	}
-	fmt.Fprintf(stdout, "%6.1fs  %s is drained: others have all that was held there\n", time.Since(began).Seconds(),
+	fmt.Fprintf(stdout, "%6.1fs  %s is drained; all its work has been handed over\n", time.Since(began).Seconds(),
 		c.Who)
 	return nil
 }

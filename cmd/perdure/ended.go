@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/run/runs"
 )
 
-// printEnded shows how the run has ended whose coordinator does not answer, as err says;
-// where that is not known it returns what is.
+// printEnded shows how the run ended, if err is that its coordinator does not answer and the run is over. Otherwise it
+// returns an error that explains the state.
 func (t *target) printEnded(err error, asJSON bool) error {
 	if t.Run == "" || !errors.Is(err, control.ErrUnreachable) {
 		return ended(err)
@@ -18,8 +18,8 @@ func (t *target) printEnded(err error, asJSON bool) error {
 	holder, alive := rundir.Alive(t.Run)
 	if alive != nil {
 		if errors.Is(alive, rundir.ErrAlive) {
-			return fmt.Errorf("%w; the run goes on, in %s: its coordinator is just being replaced, or it is about "+
-				"to end: try again", err, holder)
+			return fmt.Errorf("%w; the run is still running, in %s: its coordinator is being replaced, or the "+
+				"run is about to end; try again", err, holder)
 		}
 		return alive
 	}

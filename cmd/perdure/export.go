@@ -5,7 +5,7 @@ import "github.com/perdure/perdure/internal/run/checkpoints"
 type exportCmd struct {
 	Dir   string `arg:"" name:"run" help:"@export_run" type:"existingdir"`
 	To    string `required:"" short:"o" help:"The file to write." placeholder:"FILE" type:"path"`
-	Force bool   `help:"Replace the file if it is there."`
+	Force bool   `help:"Replace the file if it exists."`
 	JSON  bool   `name:"json" help:"Print JSON, for programs."`
 }
 

@@ -1,247 +1,247 @@
 package main
 
-// flagText is what a flag of train and up is for: one short line for its command's help, and
-// what else there is to know, for its group's. In more, lines that begin with two spaces are
-// kept as they are.
+// flagText is the help of a flag of train and up. line is for the command's help; the help of
+// its group adds more. Lines of more that begin with two spaces are printed unchanged.
 type flagText struct{ line, more string }
 
-// flagGroups are the groups of these flags, in the order of the help.
+// flagGroups lists the groups of these flags in the order of the help.
 var flagGroups = []struct{ name, title string }{
-	{"job", "How large the job is, and when it ends"},
+	{"job", "Size of the job, and when it ends"},
 	{"consistency", "How stale reads may be"},
-	{"recovery", "What happens when processes die, and what is kept for it"},
-	{"outages", "What happens while nobody answers for a shard"},
-	{"faults", "What is to fail, and how slow the network and the machines are"},
+	{"recovery", "What happens when processes die"},
+	{"outages", "What happens while a shard is unavailable"},
+	{"faults", "Injected faults, and limits on network and compute speed"},
 	{"training", "How the model is trained"},
 	{"cnn", "The workload cnn"},
 	{"mf", "The workload mf"},
 	{"softmax", "The workload softmax"},
 	{"lda", "The workload lda"},
 	{"quadratic", "The workload quadratic"},
-	{"run", "The run's folder, earlier runs, and what is printed"},
+	{"run", "The run's directory, earlier runs, and output"},
 }
 
-// flagTexts are by group and flag.
+// flagTexts holds the help of each flag under GROUP.FLAG.
 var flagTexts = map[string]flagText{
-	"job.workers": {"Workers, which train.", "Each has a slot, a process and a share of the data. Workers may join " +
+	"job.workers": {"Number of workers.", "Each has a slot, a process and a share of the data. Workers may join " +
 		"and leave later."},
-	"job.servers": {"Servers, which hold the model.", ""},
-	"job.shards":  {"Parts of every table; fewer where data are few.", "The servers share the parts."},
-	"job.clocks":  {"Iterations of every worker.", "Without it cnn has 2000."},
-	"job.seed":    {"Seed of all that is drawn at random.", "A bsp job ends with the same model for the same seed."},
-	"job.until": {"End at accuracy:A, loss:L, rmse:R or time:T.", "The job ends as soon as the test set says so: " +
-		"accuracy:A (0 to 1), loss:L or rmse:R, or when it has trained for so long: time:T. At the latest it ends " +
-		"after --clocks (default never)."},
-	"job.scale": {"How many take part from a clock on.", "WORKERS@clock:CLOCK, for example 4@clock:100; may be " +
-		"given again, with later clocks (default none)."},
-	"job.listen": {"Where workers reach this machine.", "The coordinator's address, whose host the servers use " +
-		"too; port 0 picks a free one."},
-	"job.keys": {"Keys, so that all connections are private.", "DIR is what perdure keys new has made, with a folder " +
-		"for each role: connections are encrypted, and each side shows a certificate. A job that others can reach " +
-		"needs it (default none)."},
-	"job.insecure": {"Let others reach it without keys.", "Nothing is encrypted then, and whoever can listen has the " +
-		"run's secret, too: for networks where you trust everybody. What goes to a store or a log on another machine " +
-		"may then go unencrypted, too."},
-	"job.exec": {"Start your program in each slot.", "COMMAND is a command line of the shell. It has " +
-		"PERDURE_COORDINATOR, PERDURE_SECRET_FILE and PERDURE_SLOT set, and is started again when it dies. What it " +
-		"prints is in logs/ (default: you start it)."},
+	"job.servers": {"Number of servers, which hold the model.", ""},
+	"job.shards":  {"Shards of every table; fewer for few data.", "The servers share the shards."},
+	"job.clocks":  {"Iterations of every worker.", "cnn has 2000 by default."},
+	"job.seed":    {"Seed of all random choices.", "A bsp job ends with the same model for the same seed."},
+	"job.until": {"End at accuracy:A, loss:L, rmse:R or time:T.", "The job ends as soon as the test set reaches " +
+		"accuracy:A (0 to 1), loss:L or rmse:R, or after a training time of T. It ends after --clocks at the " +
+		"latest (default never)."},
+	"job.scale": {"Number of workers from a given clock on.", "WORKERS@clock:CLOCK, for example 4@clock:100; may " +
+		"be repeated with later clocks (default none)."},
+	"job.listen": {"Address where workers reach this machine.", "This is the coordinator's address; servers " +
+		"listen on the same host. Port 0 picks a free one."},
+	"job.keys": {"Keys for private connections.", "DIR is the directory that perdure keys new has made, with a " +
+		"subdirectory for each role. Connections are encrypted, and both sides present certificates. Required if " +
+		"other machines can reach the job (default none)."},
+	"job.insecure": {"Let other machines connect without keys.", "Nothing is encrypted then, and anyone who can " +
+		"listen on the network can also read the run's secret. Use it only on networks where you trust everyone. " +
+		"It also allows unencrypted connections to a store or a log on another machine."},
+	"job.exec": {"Start your program in each slot.", "COMMAND is a shell command line. It runs with " +
+		"PERDURE_COORDINATOR, PERDURE_SECRET_FILE and PERDURE_SLOT set, and is restarted when it dies. Its output " +
+		"is written to logs/ (default: you start it)."},
 
 	"consistency.consistency": {"How stale reads may be.", `
   bsp      not at all
-  ssp:S    by S clocks
-  essp:S   likewise, but servers push what changed
-  asp      at will
-  vap:V    at will, but a worker's updates that not all can see yet change
-           no value by more than V/√(clock+1) in sum, unless it is one alone
-TABLE=MODEL is for one table, and a model alone for all others: with mf ssp:2,items=bsp, say.`},
-	"consistency.stale-scale": {"How updates from old rows are weakened.", `
+  ssp:S    by at most S clocks
+  essp:S   as ssp:S, but servers push changed rows
+  asp      without limit
+  vap:V    without limit, but the updates of a worker that are not yet
+           visible to all change no value by more than V/√(clock+1) in
+           sum; a single update may exceed that
+TABLE=MODEL applies to one table, and a model alone to all others, for example with mf: ssp:2,items=bsp.`},
+	"consistency.stale-scale": {"How updates from stale rows are scaled down.", `
   none     not at all
-  inverse  by 1/(1+age), age being how many clocks all slots have done since
-  paper    a tenth once more than 50 updates came between
-  average  only those made while the shard was out: 1/workers, so that their
-           mean is taken; sums, as tables of the rule add are, stay whole
-Under bsp nothing is old (default average with --on-outage continue, else none).`},
-	"consistency.cache-mb": {"Rows that each worker keeps, in MiB.", "What it does not keep it reads again."},
+  inverse  by 1/(1+age), where age is the number of clocks that all slots
+           have finished since the row was read
+  paper    to a tenth if more than 50 updates were applied in between
+  average  updates made while the shard was unavailable are multiplied by
+           1/workers, so that their mean is applied; sums, such as tables
+           with the rule add, are not scaled
+Under bsp no row is stale (default average with --on-outage continue, else none).`},
+	"consistency.cache-mb": {"Rows that each worker caches, in MiB.", "Rows that do not fit are read again when " +
+		"needed."},
 
 	"recovery.recovery": {"What a server's death does.", `
-  none                    its rows begin again
-  resend:C                its shards go back to the last checkpoint, one every
-                          C clocks, and workers send again what came after
-  resend:C,partial        likewise; if a worker dies, too, what nobody has
-                          kept is lost and counted, and nobody goes back
-  checkpoint:C            all roll back to the last checkpoint
-  checkpoint:C,async      likewise; training goes on while one is written, as
-                          under resend
+  none                    its rows start from scratch
+  resend:C                its shards return to the last checkpoint, one every
+                          C clocks; workers resend later updates
+  resend:C,partial        as resend:C; if a worker dies as well, updates
+                          without a copy are lost and counted; no rollback
+  checkpoint:C            all shards roll back to the last checkpoint
+  checkpoint:C,async      as checkpoint:C; training continues while a
+                          checkpoint is written, as under resend
   chain:N                 each shard is kept on N servers; an update counts
                           once all have it
-  chain:N,checkpoint:C    likewise, and if all N die, all roll back
-  chain:N,async           an update counts once the first has it; what it
-                          alone had is lost with it
-  chain:N,every:K         likewise, and the others follow every K clocks
-  stateless               updates go to a log, from which any server makes the
-                          rows again; see --log
-  scar:C,R,SELECTOR       a dead server's rows come back as last saved, and
-                          nobody goes back; R of the rows, as 1/8, is saved
-                          every R·C clocks, chosen by priority, round, random
-                          or used
-auto for C has the job choose how often. resend alone is resend:auto, and scar alone scar:auto,1/8,priority.`},
-	"recovery.mtbf": {"Time between two failures, for auto.", "Under checkpoint:auto and resend:auto: for " +
-		"example 6h. " +
-		"With the time that a checkpoint takes it gives how often one is made (default: an hour, which counts as " +
-		"one " +
-		"failure among those that are seen)."},
+  chain:N,checkpoint:C    as chain:N; if all N die, all shards roll back
+  chain:N,async           an update counts once the first server has it;
+                          updates that only that server has die with it
+  chain:N,every:K         as chain:N,async; the others follow every K clocks
+  stateless               updates go to a log, from which any server can
+                          rebuild the rows; see --log
+  scar:C,R,SELECTOR       a dead server's rows return as last saved, without
+                          a rollback; a part R of the rows, such as 1/8, is
+                          saved every R·C clocks, chosen by priority, round,
+                          random or used
+With auto for C the job chooses the interval. resend means resend:auto, and scar means scar:auto,1/8,priority.`},
+	"recovery.mtbf": {"Mean time between failures, for auto.", "For checkpoint:auto and resend:auto, for example " +
+		"6h. Together with the time that a checkpoint takes it determines the checkpoint interval (default: " +
+		"estimated from the failures so far, starting from one per hour)."},
 	"recovery.store": {"Where checkpoints are kept.", "Checkpoints, or snapshots of shards: file:///DIR, or " +
-		"s3://BUCKET/PREFIX?endpoint=URL&region=NAME with the credentials of the environment or of ~/.aws " +
-		"(default the " +
-		"folder checkpoint in the run's)."},
-	"recovery.keep-checkpoints": {"How many checkpoints are kept; 0: all.", "The newest stay. Under scar at " +
-		"least two do."},
-	"recovery.grace": {"How long the last checkpoint may take.", "When the job is ended early, by Ctrl-C, " +
-		"SIGTERM or " +
-		"perdure stop, a last checkpoint is made where the strategy keeps any; 0s: none is made. Ctrl-C again " +
-		"ends the " +
-		"job at once."},
-	"recovery.no-replace": {"Start no server anew when one dies.", "The others take over what it held."},
-	"recovery.max-failures": {"Give the job up when a program has failed so often at one clock.", "A failure is a " +
-		"program's own end before its work is done, and no signal from outside. A wrong use of Perdure (code 2) " +
-		"ends the job at the first. The count begins again when the slot's clock advances."},
-	"recovery.take-over-after": {"Let the others take over from a server gone for so long.", "It gets a share again " +
-		"when its next process comes. 0s: never, it is awaited (default 30s)."},
-	"recovery.zone": {"The zone of server I; may be given again.", "A zone is a failure domain such as a " +
-		"rack: copies " +
-		"of a shard are kept in different ones where possible (default none)."},
-	"recovery.zones": {"The zones of all servers, in turn.", "Over and over: with a,b server 0 is in a, 1 in " +
-		"b, 2 in a " +
-		"(default none)."},
-	"recovery.retain-mb": {"Updates that each worker keeps, in MiB.", "Under resend, until they are in a " +
-		"checkpoint; " +
-		"when half of that is used a checkpoint is made before its time."},
+		"s3://BUCKET/PREFIX?endpoint=URL&region=NAME with credentials from the environment or ~/.aws (default the " +
+		"directory checkpoint in the run's directory)."},
+	"recovery.keep-checkpoints": {"How many checkpoints to keep; 0: all.", "The newest are kept; under scar at " +
+		"least two."},
+	"recovery.grace": {"How long the last checkpoint may take.", "When Ctrl-C, SIGTERM or perdure stop ends the " +
+		"job early, it writes a last checkpoint if its recovery strategy uses checkpoints. 0s writes none. A " +
+		"second Ctrl-C ends the job immediately."},
+	"recovery.no-replace": {"Do not replace servers that die.", "The other servers take over their shards."},
+	"recovery.max-failures": {"Fail the job after N failures of a program at one clock.", "A failure is a " +
+		"program that ends by itself before its work is done; a signal from outside does not count. A wrong use " +
+		"of Perdure (code 2) fails the job immediately. The count restarts when the slot's clock advances."},
+	"recovery.take-over-after": {"Reassign the shards of a server that is gone for so long.", "A later " +
+		"replacement is assigned shards again. 0s: wait for the replacement indefinitely (default 30s)."},
+	"recovery.zone": {"The zone of server I; may be repeated.", "A zone is a failure domain, such as a rack. " +
+		"Copies of a shard are kept in different zones if possible (default none)."},
+	"recovery.zones": {"The zones of all servers, assigned in turn.", "With a,b server 0 is in a, 1 in b, 2 in " +
+		"a, and so on (default none)."},
+	"recovery.retain-mb": {"Updates that each worker retains, in MiB.", "Under resend, workers retain updates " +
+		"until a checkpoint contains them. When half of the limit is used, a checkpoint is made early."},
 	"recovery.log": {"The update log of stateless.", `
-  file:?OPTIONS              a process of this job serves it, in the run's
-                             folder (the usual)
+  file:?OPTIONS              a process of this job serves it, from the run's
+                             directory (the default)
   perdure://HOST:PORT?OPTIONS
                              perdure log --keys serves it, with the job's keys
-  nats://HOST:PORT?OPTIONS   it is on a NATS cluster with JetStream, or served
-                             by perdure log without keys; or tls://
-OPTIONS are NAME=VALUE, with & between:
-  sync=interval              (file) the system has an update, and syncs it every
-                             few seconds: it survives any process's death, but
-                             not the machine's (the usual)
-  sync=always                (file) an update counts once it is on the disk
-  mb=N                       MiB that it takes at most, over all shards; who
-                             would append more waits (default 4096, or 32 for
-                             each shard, or less where the disk has less)
-  snapshot-mb=N              MiB of updates between two snapshots of the shards,
-                             which cut the log (default 256)
+  nats://HOST:PORT?OPTIONS   a NATS cluster with JetStream has it, or perdure
+                             log without keys serves it; or tls://
+OPTIONS are NAME=VALUE, separated by &:
+  sync=interval              (file) updates are written to the operating
+                             system and synced every few seconds: they survive
+                             the death of any process, but not of the machine
+                             (the default)
+  sync=always                (file) an update counts once it is on disk
+  mb=N                       disk space limit in MiB, over all shards; when it
+                             is reached, appends wait (default 4096, or 32 for
+                             each shard, or less on small disks)
+  snapshot-mb=N              MiB of updates between two snapshots of the
+                             shards, which truncate the log (default 256)
   creds=FILE                 (nats) credentials, as nsc makes them
-  ca=FILE                    (nats) the authority that vouches for the cluster
+  ca=FILE                    (nats) the certificate authority of the cluster
   cert=FILE                  (nats) this job's own certificate, with key=FILE
   replicas=N                 (nats) servers that keep each update, 1 to 5
-For example 'file:?sync=always&mb=8192'; quote it, for the shell.`},
+For example 'file:?sync=always&mb=8192'; quote it in a shell.`},
 
-	"outages.on-outage": {"What workers do while a shard is out.", `
-  wait             until a live server answers for it
-  continue         read its rows from the cache, beyond what the consistency
-                   model allows by up to 1000 clocks, and queue what it is to
-                   get; nothing is lost
-  continue:CLOCKS  likewise, by up to CLOCKS clocks
-continue does not go with bsp, nor with recovery none and checkpoint:C.`},
-	"outages.outage-rows": {"What reads see of a shard that is out.", "With --on-outage continue: frozen " +
-		"(rows stay as " +
-		"they were) or apply (what the worker itself adds to them shows)."},
-	"outages.outage-mb": {"Most updates that a worker queues, in MiB.", "With --on-outage continue: those for " +
-		"shards that are out; beyond that it waits."},
-	"outages.suspend-after": {"Go on without a worker gone for so long.", "It takes part again when a process " +
-		"comes. Not under bsp, which waits; 0s: never (default 30s, under bsp never)."},
+	"outages.on-outage": {"What workers do while a shard is unavailable.", `
+  wait             wait until a live server answers for it
+  continue         read its rows from the cache, up to 1000 clocks older than
+                   the consistency model allows, and queue its updates;
+                   nothing is lost
+  continue:CLOCKS  as continue, up to CLOCKS clocks older
+continue cannot be combined with bsp, nor with recovery none and checkpoint:C.`},
+	"outages.outage-rows": {"What reads of an unavailable shard return.", "With --on-outage continue: frozen " +
+		"(rows stay as they were) or apply (the worker's own updates are added)."},
+	"outages.outage-mb": {"Limit on a worker's queued updates, in MiB.", "With --on-outage continue: updates for " +
+		"unavailable shards. When the queue is full, the worker waits."},
+	"outages.suspend-after": {"Continue without a worker gone for so long.", "It takes part again when a new " +
+		"process takes its slot. Not under bsp, which waits; 0s: never (default 30s, under bsp never)."},
 
-	"faults.fault": {"A failure: kill:server:0@clock:100, say.", `
-KIND:TARGET@WHEN[+FOR]; may be given again (default none).
+	"faults.fault": {"Inject a failure, such as kill:server:0@clock:100.", `
+KIND:TARGET@WHEN[+FOR]; may be repeated (default none).
   KIND    kill, term, freeze, cut, slow*X, jitter*X
   TARGET  server:I, worker:I (* for all), coordinator, log, shards:PART
-  WHEN    clock:N, clock:N,TIME (so long after it), or a time since the start
+  WHEN    clock:N, clock:N,TIME (that long after it), or a time since the start
   FOR     how long it lasts
 For example 'kill:server:0@clock:100+2s'.`},
-	"faults.delay": {"Send every message so much later.", "Of every message between the job's processes, drawn " +
-		"anew for " +
-		"each, for example 5ms or 5ms±2ms (default at once). Your own programs delay nothing themselves."},
-	"faults.bandwidth": {"Bytes per second at most.", "Of each of the job's processes on each connection, for " +
-		"example 100MB; also KB, GB, KiB, MiB, GiB (default as many as it can)."},
-	"faults.compute-ms": {"Milliseconds that a clock computes at least.", "What is left of them is slept, and " +
-		"takes no core."},
+	"faults.delay": {"Delay every message by this time.", "Applies to every message between the job's processes " +
+		"and is drawn again for each, for example 5ms or 5ms±2ms (default no delay). Messages sent by your own " +
+		"programs are not delayed."},
+	"faults.bandwidth": {"Limit on bytes per second.", "For each process and each connection, for example 100MB; " +
+		"also KB, GB, KiB, MiB, GiB (default no limit)."},
+	"faults.compute-ms": {"Minimum milliseconds of compute per clock.", "A worker that finishes a clock sooner " +
+		"sleeps for the rest and uses no core."},
 
-	"training.data": {"Data set's folder or file; see perdure data.", "Or synthetic:F (default the workload's " +
+	"training.data": {"Data set's directory or file; see perdure data.", "Or synthetic:F (default the workload's " +
 		"own)."},
-	"training.init": {"Begin with a model that a run has made.", "A model.safetensors, or the folder of a run that " +
-		"has one, of the same workload and with the same tables. Clocks, the schedule and the rule's state begin as " +
-		"ever."},
-	"training.lr":    {"Learning rate at clock 0.", "(default the workload's, as fits the rule)"},
+	"training.init": {"Start with the model of another run.", "A model.safetensors, or the directory of a run " +
+		"that has one, for the same workload with the same tables. Clocks, the schedule and the rule's state " +
+		"start from scratch."},
+	"training.lr":    {"Learning rate at clock 0.", "(default the workload's, to suit the rule)"},
 	"training.batch": {"Examples per worker and clock.", "(default the workload's)"},
 	"training.rule": {"How servers apply updates (default the workload's).", "sgd, momentum, nesterov, adagrad, " +
-		"rowwise-adagrad, adam or ftrl, with settings behind it, for example adam,beta2=0.99,decay=0.01,clip-norm=5."},
-	"training.combine": {"What becomes of the workers' updates of a clock.", "each: the rule runs for each of " +
-		"them; sum, mean: it runs once, for their sum or mean; weighted: for their mean by examples (default each). " +
-		"All but each need bsp; for softmax and cnn."},
+		"rowwise-adagrad, adam or ftrl, followed by settings, for example " +
+		"adam,beta2=0.99,decay=0.01,clip-norm=5."},
+	"training.combine": {"How the workers' updates of a clock are combined.", "each: the rule runs for each " +
+		"update; sum, mean: it runs once, for the sum or the mean; weighted: once, for the mean weighted by " +
+		"examples (default each). All but each need bsp; for softmax and cnn."},
 	"training.sparse":      {"Keep the model in sparse tables.", "A row is stored from its first update on."},
 	"training.schedule":    {"Learning rate over time.", "const, sqrt (rate/√(clock+1)) or step."},
 	"training.step-every":  {"Schedule step: clocks between two steps.", ""},
-	"training.step-factor": {"Schedule step: what the rate is multiplied by.", ""},
-	"training.eval-every": {"Clocks or time between two evaluations.", "On the test set: a number of clocks, " +
-		"by worker 0; or a time, for example 2s, by this command, which takes no worker's time; 0: only at the end."},
+	"training.step-factor": {"Schedule step: factor applied to the rate.", ""},
+	"training.eval-every": {"Clocks or time between two evaluations.", "Evaluates on the test set, after a " +
+		"number of clocks, by worker 0, or after a time such as 2s, by this command, which costs the workers no " +
+		"time. 0: only at the end."},
 
-	"cnn.final-relu": {"A last ReLU on the scores.", "The authors of the network have it."},
-	"cnn.partition": {"Tables are cut by row, or stay whole by layer.", "row cuts each table over all shards; " +
-		"layer keeps " +
-		"each on one of them, and scar saves and restores it as a whole."},
+	"cnn.final-relu": {"Apply a final ReLU to the scores.", "The network's authors use it."},
+	"cnn.partition": {"Split tables by row, or keep each layer whole.", "row splits each table over all shards. " +
+		"layer keeps each table on one shard, so that scar saves and restores it as a whole."},
 	"mf.rank":           {"Values in each user's and each item's row.", "(default the workload's)"},
 	"mf.l2":             {"Weight of the rows' squares in the loss.", "For each rating (default the workload's)."},
 	"mf.clock-fraction": {"Part of a worker's ratings in a clock.", "(default the workload's)"},
-	"mf.whole-users": {"All ratings of some users in a clock.", "In turn; else a clock goes through ratings " +
-		"drawn at " +
-		"random."},
+	"mf.whole-users": {"Process all ratings of some users per clock.", "Users take turns. Without it a clock " +
+		"processes ratings drawn at random."},
 
-	"mf.solver": {"How rows are found (default sgd).", "sgd takes a step for each rating; als, alternating least " +
-		"squares, finds each row at once, users' and items' in turn, exactly and without a learning rate."},
-	"mf.implicit": {"als: values are counts of what was seen.", "A user is 1 + X times the count sure to want an " +
-		"item that he has, and not what he has not; 0: they are ratings. 10 to 40 is usual."},
+	"mf.solver": {"How rows are computed (default sgd).", "sgd takes a step for each rating. als, alternating " +
+		"least squares, solves for each row exactly, without a learning rate, first for users and then for " +
+		"items."},
+	"mf.implicit": {"als: values count how often an item was seen.", "The weight of an item that a user has seen " +
+		"is 1 + X times its count; items not seen count as not wanted, with weight 1. 0: values are ratings. 10 " +
+		"to 40 is usual."},
 
-	"lda.topics": {"Topics that are looked for.", "(default the workload's)"},
-	"lda.alpha": {"How many topics a document mixes.", "The Dirichlet prior of a document's mixture: below 1 few " +
-		"topics, above it many (default the workload's)."},
-	"lda.beta": {"How many words a topic has.", "The Dirichlet prior of a topic's words: the less it is, the fewer " +
-		"(default the workload's)."},
-	"lda.rebuild": {"Add lost counts again.", "Where a server's death has taken counts, workers make them those of " +
-		"the assignments again; under models other than bsp each adds what its own documents had to them. For " +
+	"lda.topics": {"Number of topics.", "(default the workload's)"},
+	"lda.alpha": {"Prior for the number of topics per document.", "The Dirichlet prior of a document's mixture: " +
+		"below 1 few topics, above it many (default the workload's)."},
+	"lda.beta": {"Prior for the number of words per topic.", "The Dirichlet prior of a topic's words: lower " +
+		"values give fewer words (default the workload's)."},
+	"lda.rebuild": {"Add lost counts again.", "After a server's death has lost counts, workers restore them from " +
+		"the assignments. Under models other than bsp, each worker adds the counts of its own documents. For " +
 		"recovery strategies that lose rows: none, scar, resend:C,partial and chain:N,async."},
-	"lda.doc-topics": {"Who keeps documents' topics.", "slot: a worker remembers those that it has drawn. table: " +
-		"they are on servers alone and read in each clock, so that rows that a death takes are lost: for comparison " +
-		"with SCAR's paper."},
+	"lda.doc-topics": {"Where documents' topics are kept.", "slot: in each worker's memory. table: only on " +
+		"servers, read in each clock, so that rows lost with a server lose topics; use it to compare with SCAR's " +
+		"paper."},
 	"lda.clock-fraction": {"Part of a worker's documents in a clock.", "(default the workload's)"},
 
 	"softmax.l2": {"Weight of the weights' squares in the loss.", "X/2 times their sum; the bias is left out."},
-	"softmax.full-batch": {"All of a worker's examples in a clock.", "Then gradients are exact, and training is " +
+	"softmax.full-batch": {"All of a worker's examples in a clock.", "Gradients are then exact, and training is " +
 		"plain gradient descent on a convex function."},
-	"quadratic.rows":      {"Rows of x.", "(default the workload's)"},
-	"quadratic.dim":       {"Values in each row.", "(default the workload's)"},
-	"quadratic.condition": {"The largest curvature by the least.", "The larger, the slower (default the workload's)."},
-	"quadratic.noise":     {"Deviation of what gradients are off.", "In each value; 0: they are exact."},
+	"quadratic.rows": {"Rows of x.", "(default the workload's)"},
+	"quadratic.dim":  {"Values in each row.", "(default the workload's)"},
+	"quadratic.condition": {"Ratio of the largest to the smallest curvature.", "Larger values converge more " +
+		"slowly (default the workload's)."},
+	"quadratic.noise": {"Standard deviation of the gradients' error.", "For each value; 0: gradients are " +
+		"exact."},
 
 	"run.file": {"Read the job from a file; see perdure init.", "YAML or JSON. Its keys are the flags' names " +
-		"without " +
-		"dashes, and workload. Flags on the command line win."},
-	"run.out": {"The run's folder, empty or new.", "(default runs/NAME-TIME)"},
-	"run.resume": {"Go on from where an earlier run ended.", "From the last checkpoint of that run's folder, or " +
-		"from its update log, with its settings. --clocks, --servers, --recovery, --mtbf, --until, --eval-every, " +
-		"--fault, --delay, --bandwidth, --listen, --grace, --max-failures, --keep-checkpoints, --store, --exec and " +
-		"--out may differ. Programs of your own begin at its clock. With train, --workers may differ, too."},
-	"run.fork": {"Go on from a checkpoint as another run.", "From that of CLOCK, or the newest, with that run's " +
-		"settings. What may differ is what may with --resume; scar can follow any strategy. That run is left as it " +
-		"is, and may go on."},
-	"run.from": {"Run that run.json again.", "With its settings; --fault, --delay, --bandwidth, --listen, --grace, " +
-		"--max-failures, --store, --exec and --out may differ."},
+		"without dashes, and workload. Flags on the command line override the file."},
+	"run.out": {"The run's directory, empty or new.", "(default runs/NAME-TIME)"},
+	"run.resume": {"Continue an earlier run from where it ended.", "From the last checkpoint in that run's " +
+		"directory, or from its update log, with its settings. --clocks, --servers, --recovery, --mtbf, --until, " +
+		"--eval-every, --fault, --delay, --bandwidth, --listen, --grace, --max-failures, --keep-checkpoints, " +
+		"--store, --exec and --out may differ. Your own programs start at that clock. With train, --workers may " +
+		"also differ."},
+	"run.fork": {"Continue from a checkpoint as another run.", "From the checkpoint of CLOCK, or the newest, " +
+		"with that run's settings. The same flags may differ as with --resume; scar can follow any strategy. The " +
+		"original run is not changed and may still be running."},
+	"run.from": {"Repeat the run that run.json describes.", "With its settings; --fault, --delay, --bandwidth, " +
+		"--listen, --grace, --max-failures, --store, --exec and --out may differ."},
 	"run.quiet": {"Print one line, the result.", ""},
-	"run.metrics": {"Show Prometheus how each process does.", "The coordinator at HOST:PORT, servers and then " +
-		"workers at the ports after it; with port 0, as in 127.0.0.1:0, each at a free one. metrics.json in the " +
-		"run's folder says where. Without a host it is this machine alone (default nowhere)."},
-	"run.log-format": {"How logs are written: text or json.", "A line for each, with job, role and id."},
-	"run.json":       {"Print the result as JSON, and nothing else.", "The document is that of summary.json."},
+	"run.metrics": {"Serve metrics for Prometheus.", "The coordinator listens at HOST:PORT, servers and then " +
+		"workers at the following ports; with port 0, as in 127.0.0.1:0, each picks a free one. metrics.json in " +
+		"the run's directory lists the addresses. Without a host, only this machine can reach them (default " +
+		"nowhere)."},
+	"run.log-format": {"How logs are written: text or json.", "One line per entry, with job, role and id."},
+	"run.json":       {"Print the result as JSON, and nothing else.", "The document is the same as summary.json."},
 }

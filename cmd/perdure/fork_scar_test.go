@@ -113,7 +113,8 @@ func TestForkSelected(t *testing.T) {
 	}
 	p := start(t, "train", "--fork", prefix+"@20", "--recovery", "scar:8,1/4", "--clocks", "22", "--out",
 		newFolder(t))
-	p.Says("all rows count as saved at clock 20: what scar:8,1/4,priority would have saved before is not made, since " +
+	p.Says("all rows count as saved at clock 20: the earlier saves of scar:8,1/4,priority are not reconstructed " +
+		"because " +
 		"no checkpoint of clock 2 is kept")
 	p.Wait()
 }

@@ -48,7 +48,7 @@ func TestFork(t *testing.T) {
 		dir+"@25")
 	wantRefused(t, exitUsage, "--seed cannot be changed with --fork", "train", "--fork", dir, "--seed", "9")
 	wantRefused(t, exitUsage, "is already at clock 60; set a larger --clocks", "train", "--fork", dir)
-	wantRefused(t, exitUsage, "is in no run's folder", "train", "--fork", filepath.Join(dir, "logs"))
+	wantRefused(t, exitUsage, "is not in a run's directory", "train", "--fork", filepath.Join(dir, "logs"))
 }
 
 // listing are the names and lengths of all files of a folder.

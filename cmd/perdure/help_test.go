@@ -98,8 +98,8 @@ func TestHelpAsked(t *testing.T) {
 		"bench --help":            "Usage: perdure bench [moves|recovery|workloads] [flags]",
 		"--help":                  "Usage: perdure COMMAND [flags]",
 		"runs show --help":        "Usage: perdure runs show",
-		"train --help=recovry":    `no group of flags "recovry"; choose job, consistency, .*; did you mean recovery?`,
-		"status --help=recovery":  "this command's flags have no groups",
+		"train --help=recovry":    `unknown flag group "recovry"; choose job, consistency, .*; did you mean recovery?`,
+		"status --help=recovery":  "the flags of this command have no groups",
 		"train --resume --help":   "--resume",
 		"train --workers 3 --hel": "unknown flag --hel",
 	} {

@@ -19,8 +19,7 @@ var (
 	unexpected  = regexp.MustCompile(`^unexpected argument (\S+)`)
 )
 
-// mistake makes of what kong says of a command line the line that people read, with where there
-// is more.
+// mistake turns kong's error about a command line into one line for the user, with a hint and the help command to run.
 func mistake(app *kong.Application, err error) string {
 	node := app.Node
 	if p := (*kong.ParseError)(nil); errors.As(err, &p) && p.Context != nil {
@@ -33,14 +32,14 @@ func mistake(app *kong.Application, err error) string {
 	return fmt.Sprintf("%s (see perdure %s --help)", text, node.Path())
 }
 
-// hint says, where somebody may have meant something else, what that is.
+// hint adds to text what the user probably meant, if that can be guessed.
 func hint(node *kong.Node, text string) string {
 	switch m := unexpected.FindStringSubmatch(text); {
 	case m == nil:
 	case m[1] == "launch":
-		return text + "; it is a command of the Python package: python -m perdure launch"
+		return text + "; launch is a command of the Python package: python -m perdure launch"
 	case node.Path() == "log serve":
-		return text + "; the NATS CLI lists and removes the streams of a log: nats stream ls, nats stream rm"
+		return text + "; to list or remove the streams of a log use the NATS CLI: nats stream ls, nats stream rm"
 	case node.Name == "train":
 		if _, err := workload.Find(m[1]); err != nil {
 			return plain.Text(err) + settings.Suggest(m[1], childNames(node))
@@ -51,12 +50,12 @@ func hint(node *kong.Node, text string) string {
 		return text
 	}
 	if owners := ownersOf(node, m[1]); owners != "" {
-		return fmt.Sprintf("--%s is a flag of %s alone; leave it out", m[1], owners)
+		return fmt.Sprintf("--%s is only valid with %s; remove it", m[1], owners)
 	}
 	return text
 }
 
-// ownersOf are the other workloads that have a flag of that name; "": there is none.
+// ownersOf returns the other workloads that have a flag of that name, or "".
 func ownersOf(node *kong.Node, flag string) string {
 	var owners []string
 	for ; node != nil; node = node.Parent {

@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// coordinatorCmd is a job's coordinator: by itself, or as train and up start it, with --run.
+// coordinatorCmd runs a job's coordinator: on its own, or with --run as a child of train or up.
 type coordinatorCmd struct {
 	Folder    string `name:"run" hidden:"" help:"The run's folder." type:"path"`
 	Job       string `help:"@coordinator_job" placeholder:"JOB.yaml" type:"path"`
@@ -35,8 +35,8 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 		return (&role.Coordinator{Folder: c.Folder, Keys: c.Keys, Log: c.log(), Watch: c.watched()}).Run(ctx)
 	}
 	if c.Job == "" || c.Dir == "" {
-		return fmt.Errorf("%w: a coordinator needs --job JOB.yaml, the file with its job (perdure init writes one), "+
-			"and --dir DIR, where it keeps what the job has", perdure.ErrUsage)
+		return fmt.Errorf("%w: a coordinator needs --job JOB.yaml, the job file (perdure init writes one), and "+
+			"--dir DIR, the directory for the job's state", perdure.ErrUsage)
 	}
 	job, err := readJob(ctx, c.Job)
 	if err != nil {
@@ -50,14 +50,14 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	return c.ended(ctx, co.Run(ctx))
 }
 
-// notOfHosts are keys of a job's file that say what is said on each host.
+// notOfHosts are keys of a job file that are given on the command lines of the coordinator and the hosts instead.
 var notOfHosts = []string{"listen", "keys", "insecure", "out", "metrics", "log-format", "exec"}
 
-// readJob reads the job of a coordinator: the file of a train -f, or, where its workload is own, of an up -f.
+// readJob reads the job file of a coordinator: one of train -f or, if its workload is own, one of up -f.
 func readJob(ctx context.Context, name string) (job host.Job, err error) {
 	text, err := disk.ReadRegular(name, settings.MaxDocumentBytes)
 	if err != nil {
-		return job, fmt.Errorf("%w: %s cannot be read: %w", perdure.ErrUsage, name, plain.Cause(err))
+		return job, fmt.Errorf("%w: cannot read %s: %w", perdure.ErrUsage, name, plain.Cause(err))
 	}
 	job = host.Job{Name: name, Text: text}
 	doc, err := settings.ParseDocument(name, text)
@@ -71,8 +71,8 @@ func readJob(ctx context.Context, name string) (job host.Job, err error) {
 	command := "train"
 	for i, e := range slices.Backward(entries) {
 		if slices.Contains(notOfHosts, e.Key) {
-			return job, e.Value.Errorf("%s is said on the command lines of perdure coordinator and perdure host; "+
-				"leave it out", e.Key)
+			return job, e.Value.Errorf("%s is set on the command lines of perdure coordinator and perdure host; "+
+				"remove it from the file", e.Key)
 		}
 		if text, err := e.Value.Text(); e.Key == workloadKey && err == nil && text == settings.OwnWorkload {
 			command, entries = "up", slices.Delete(entries, i, i+1)
@@ -103,7 +103,7 @@ func readJob(ctx context.Context, name string) (job host.Job, err error) {
 	return job, nil
 }
 
-// hostCmd keeps the servers and workers of a machine alive.
+// hostCmd keeps the servers and workers of a machine running.
 type hostCmd struct {
 	Host host.Host `embed:""`
 	Logs string    `help:"@host_logs (default ${default})." default:"files" enum:"files,output" placeholder:"WHERE"`
@@ -128,10 +128,10 @@ func (c *hostCmd) Run(ctx context.Context) (err error) {
 	if err := h.Run(ctx, atOnce); err != nil || !h.Taken() {
 		return c.ended(ctx, err)
 	}
-	return toldError{int(c.SignalCode)} // by the command, which is as a signal
+	return toldError{int(c.SignalCode)} // --notice-command ended the host, which counts as a signal
 }
 
-// machineName is what this machine calls itself, as a host's name.
+// machineName returns this machine's host name with invalid characters replaced, as the default name of a host.
 func machineName() string {
 	name, err := os.Hostname()
 	if err != nil || name == "" {

@@ -16,16 +16,17 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// initCmd writes a job's file, as people begin with one.
+// initCmd writes an example job file.
 type initCmd struct {
 	File   string `arg:"" optional:"" help:"The file to write (default job.yaml)." type:"path"`
-	Schema bool   `help:"Print the JSON Schema of such files instead, for editors and programs."`
+	Schema bool   `help:"Print the JSON Schema of job files instead, for editors and programs."`
 }
 
 func (c *initCmd) Run(k *kong.Context) error {
 	if c.Schema {
 		if c.File != "" {
-			return fmt.Errorf("%w: --schema prints; leave %s out, and redirect what it prints", perdure.ErrUsage,
+			return fmt.Errorf("%w: --schema prints to standard output; remove %s and redirect the output",
+				perdure.ErrUsage,
 				c.File)
 		}
 		return plain.JSON(stdout, schemaOf(k.Model.Node))
@@ -37,26 +38,26 @@ func (c *initCmd) Run(k *kong.Context) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("%w: %s is there already; name another file, or remove it", perdure.ErrUsage, name)
+		return fmt.Errorf("%w: %s already exists; choose another file or remove it", perdure.ErrUsage, name)
 	case err != nil:
-		return fmt.Errorf("%s cannot be written: %w", name, plain.Cause(err))
+		return fmt.Errorf("cannot write %s: %w", name, plain.Cause(err))
 	}
 	_, err = f.WriteString(commented(k.Model.Node))
 	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("%s cannot be written: %w", name, plain.Cause(err)), os.Remove(name))
+		return errors.Join(fmt.Errorf("cannot write %s: %w", name, plain.Cause(err)), os.Remove(name))
 	}
-	fmt.Fprintf(stdout, "%s is written; run it: perdure train -f %s\n", name, name)
+	fmt.Fprintf(stdout, "wrote %s; run it with: perdure train -f %s\n", name, name)
 	return nil
 }
 
-// set are the keys that stand in a commented file as they are by default, and no comments.
+// set are the keys that a commented file sets to their defaults; all others are comments.
 var set = []string{"workers", "servers", "clocks", "seed", "consistency", "recovery"}
 
-// commented is a job's file that runs as it is, and shows all that may stand in one.
+// commented returns a job file that runs as it is and lists all other keys as comments.
 func commented(root *kong.Node) string {
 	var b strings.Builder
-	b.WriteString("# A job: perdure train -f this file. A flag on the command line wins over its key here.\n" +
-		"# A line that begins with #: take the # away, and say what you want.\n\n")
+	b.WriteString("# A job file for perdure train -f. Flags on the command line override its keys.\n" +
+		"# To set a key that is commented out, remove the # and change its value.\n\n")
 	fmt.Fprintf(&b, "%-32s# %s\n", workloadKey+": "+settings.DefaultWorkload, "Or "+
 		strings.Join(childNames(commandOf(root, "train"))[1:], " or ")+".")
 	flags := usage{node: commandOf(root, "train")}
@@ -87,7 +88,7 @@ func commented(root *kong.Node) string {
 	return b.String()
 }
 
-// schema is as much of JSON Schema as a job's file needs.
+// schema is the subset of JSON Schema that describes job files.
 type schema struct {
 	Schema      string            `json:"$schema,omitempty"`
 	Title       string            `json:"title,omitempty"`
@@ -100,15 +101,16 @@ type schema struct {
 	Additional  *bool             `json:"additionalProperties,omitempty"`
 }
 
-// schemaOf is the schema of jobs' files, made of the flags of train and up.
+// schemaOf derives the schema of job files from the flags of train and up.
 func schemaOf(root *kong.Node) schema {
 	no, train := false, commandOf(root, "train")
 	s := schema{
 		Schema: "https://json-schema.org/draft/2020-12/schema", Title: "A job of perdure train or perdure up",
 		Type: "object", Additional: &no,
 		Properties: map[string]schema{workloadKey: {
-			Description: "What is trained; not for up. own, for perdure coordinator: programs of your own.",
-			Type:        oneText, Enum: append(childNames(train), settings.OwnWorkload),
+			Description: "The workload to train; not for up. With perdure coordinator, own stands for your own " +
+				"programs.",
+			Type: oneText, Enum: append(childNames(train), settings.OwnWorkload),
 			Default: settings.DefaultWorkload,
 		}},
 	}
@@ -126,7 +128,7 @@ func schemaOfFlag(f *kong.Flag) schema {
 	s := schema{Description: strings.TrimSpace(text.line + " " + strings.TrimSpace(text.more)), Type: kindOf(f)}
 	scalar := []string{oneText, anyNumber}
 	switch s.Type {
-	case oneText: // 0.9 and 10 are texts to such a flag
+	case oneText: // flags of this type accept 0.9 and 10 as text
 		s.Type, s.Default = scalar, f.Default
 	case manyTexts:
 		s.Type, s.Items = []string{oneText, manyTexts}, &schema{Type: scalar}

@@ -16,9 +16,9 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// jobFile is a job that somebody has written into a file: what -f names. Its keys are the flags
-// of train or up without dashes, and for train the workload. It becomes a command line: its keys
-// as flags, and then what stands on the command line, which wins.
+// jobFile is a job file, which -f names. Its keys are the flags of train or up without dashes and, for train, the
+// workload. It is converted to a command line: first its keys as flags, then the arguments of the actual command line,
+// which override them.
 type jobFile struct {
 	command string // train or up
 	args    []string
@@ -27,21 +27,21 @@ type jobFile struct {
 	model   *kong.Application
 }
 
-// notInFiles are flags that a job's file does not have: they are about one run of it.
+// notInFiles are flags that are not allowed in a job file: they concern a single run of it.
 var notInFiles = []string{"file", "resume", "fork", "from", "quiet", "json", "help", "help-all", "version"}
 
-// workloadKey names the workload, which is no flag.
+// workloadKey is the key of the workload, which is not a flag.
 const workloadKey = "workload"
 
-// commandLine is what is found on a command line before it is parsed.
+// commandLine holds what scan found on a command line before it is parsed.
 type commandLine struct {
-	files    []string        // job files that it names; at most one is allowed
+	files    []string        // job files named; at most one is allowed
 	given    map[string]bool // flags
 	workload string
-	at       int // where the workload stands; -1: nowhere
+	at       int // index of the workload, or -1
 }
 
-// scan looks through the arguments of train or up.
+// scan searches the arguments of train or up for job files, flags and the workload.
 func scan(command *kong.Node, args []string) commandLine {
 	l := commandLine{given: map[string]bool{}, at: -1}
 	for i := 1; i < len(args); i++ {
@@ -73,7 +73,7 @@ func scan(command *kong.Node, args []string) commandLine {
 	return l
 }
 
-// flagBelow is the flag of that name of a command or of one below it; nil: there is none.
+// flagBelow returns the flag of that name of a command or its subcommands, or nil.
 func flagBelow(n *kong.Node, name string) *kong.Flag {
 	for _, group := range n.AllFlags(false) {
 		for _, f := range group {
@@ -90,7 +90,7 @@ func flagBelow(n *kong.Node, name string) *kong.Flag {
 	return nil
 }
 
-// commandOf is the command of that name below n; nil: there is none.
+// commandOf returns the subcommand of n with that name, or nil.
 func commandOf(n *kong.Node, name string) *kong.Node {
 	for _, c := range n.Children {
 		if c.Name == name {
@@ -100,8 +100,8 @@ func commandOf(n *kong.Node, name string) *kong.Node {
 	return nil
 }
 
-// openJobFile reads the file that a command line of train or up names; nil: it names none. It refuses arguments without
-// a value, of any command.
+// openJobFile reads the job file named on a command line of train or up. It returns nil if there is none. For all
+// commands it rejects flags with an empty value.
 func openJobFile(model *kong.Application, args []string) (*jobFile, error) {
 	if err := settings.RefuseEmpty(args); err != nil || len(args) == 0 || args[0] != "train" && args[0] != "up" {
 		return nil, err
@@ -111,7 +111,7 @@ func openJobFile(model *kong.Application, args []string) (*jobFile, error) {
 	if n := len(j.line.files); n == 0 {
 		return nil, nil
 	} else if n > 1 {
-		return nil, fmt.Errorf("%w: --file is given %d times; a job is written in one file", perdure.ErrUsage, n)
+		return nil, fmt.Errorf("%w: --file is given %d times; a job consists of one file", perdure.ErrUsage, n)
 	}
 	doc, err := settings.ReadDocument(j.line.files[0])
 	if err != nil {
@@ -121,8 +121,7 @@ func openJobFile(model *kong.Application, args []string) (*jobFile, error) {
 	return j, err
 }
 
-// commandLine is the command line that file and command line make together, without the key
-// that is left out.
+// commandLine merges the file and the command line into one command line. It omits the key without.
 func (j *jobFile) commandLine(without string) ([]string, error) {
 	line, rest := []string{j.command}, slices.Clone(j.args[1:])
 	node := commandOf(j.model.Node, j.command)
@@ -154,12 +153,12 @@ func (j *jobFile) commandLine(without string) ([]string, error) {
 	return append(line, rest...), nil
 }
 
-// again reports whether the command line goes on from an earlier run, whose workload holds.
+// again reports whether the command line continues or repeats an earlier run, whose workload applies.
 func (j *jobFile) again() bool {
 	return j.line.given["resume"] || j.line.given["fork"] || j.line.given["from"]
 }
 
-// workload is the one that the file names; "": it names none.
+// workload returns the workload that the file names, or "".
 func (j *jobFile) workload(train *kong.Node) (string, error) {
 	i := slices.IndexFunc(j.entries, func(e settings.Entry) bool { return e.Key == workloadKey })
 	if i < 0 || j.command != "train" {
@@ -174,18 +173,18 @@ func (j *jobFile) workload(train *kong.Node) (string, error) {
 	return name, err
 }
 
-// known refuses a key that is no flag of the command.
+// known returns an error if the key is not a flag of the command.
 func (j *jobFile) known(e settings.Entry, known []string) error {
 	if owners := ownersOf(commandOf(j.model.Node, j.command), e.Key); owners != "" && !slices.Contains(known, e.Key) {
-		return e.Value.Errorf("%s is a key of jobs of %s alone", e.Key, owners)
+		return e.Value.Errorf("%s is only valid in job files of %s", e.Key, owners)
 	}
 	if slices.Contains(notInFiles, e.Key) {
-		return e.Value.Errorf("%s is for the command line, not for a job's file: write --%s there", e.Key, e.Key)
+		return e.Value.Errorf("%s is not allowed in a job file; use --%s on the command line", e.Key, e.Key)
 	}
 	return e.Known(known...)
 }
 
-// fileFlags are the flags of a command that are keys of a job's file.
+// fileFlags returns the flags of a command that are keys of a job file.
 func fileFlags(n *kong.Node) (flags map[string]*kong.Flag, names []string) {
 	flags = map[string]*kong.Flag{}
 	u := usage{node: n}
@@ -197,7 +196,7 @@ func fileFlags(n *kong.Node) (flags map[string]*kong.Flag, names []string) {
 	return flags, names
 }
 
-// Kinds of values that keys have.
+// JSON types of keys.
 const (
 	wholeNumber = "integer"
 	anyNumber   = "number"
@@ -206,7 +205,7 @@ const (
 	manyTexts   = "array"
 )
 
-// kindOf is what a flag's value is.
+// kindOf returns the JSON type of a flag's value.
 func kindOf(f *kong.Flag) string {
 	t := f.Target.Type()
 	if t.Kind() == reflect.Pointer {
@@ -225,14 +224,14 @@ func kindOf(f *kong.Flag) string {
 	return oneText
 }
 
-// fileArgs are the flags that a key and its value mean.
+// fileArgs converts a key's value to arguments of the command line.
 func fileArgs(f *kong.Flag, v settings.Node) (args []string, err error) {
 	var texts []string
 	switch kindOf(f) {
 	case wholeNumber:
 		var n int64
 		if n, err = v.Int(); err == nil && n < 0 && f.Target.Kind() == reflect.Uint64 {
-			err = v.Errorf("%s is %d; write a whole number from 0", f.Name, n)
+			err = v.Errorf("%s is %d; it must not be negative", f.Name, n)
 		}
 		texts = []string{fmt.Sprint(n)}
 	case anyNumber:
@@ -253,15 +252,15 @@ func fileArgs(f *kong.Flag, v settings.Node) (args []string, err error) {
 	}
 	for _, text := range texts {
 		if text == "" && err == nil {
-			err = v.Errorf("%s is empty; write its value, or leave the key out", f.Name)
+			err = v.Errorf("%s is empty; set a value or remove the key", f.Name)
 		}
 		args = append(args, "--"+f.Name+"="+text)
 	}
 	return args, err
 }
 
-// blame adds the place in the file to an error that a key of it has brought about: one without
-// which the command line would have another, or none.
+// blame adds the position in the file to an error that one of its keys causes. A key is the cause if the command line
+// without it has a different error, or none.
 func (j *jobFile) blame(err error) error {
 	if !errors.Is(err, perdure.ErrUsage) || j.wrong("") != plain.Text(err) {
 		return err
@@ -284,8 +283,7 @@ func (j *jobFile) blame(err error) error {
 	return guilty.Value.Errorf("%s", plain.Text(err))
 }
 
-// wrong is what is wrong with the settings that the command line has without that key of the
-// file; "": nothing.
+// wrong returns the error that the settings have without that key of the file, or "".
 func (j *jobFile) wrong(without string) string {
 	args, err := j.commandLine(without)
 	if err != nil {

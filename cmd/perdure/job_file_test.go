@@ -53,17 +53,17 @@ func TestJobFileRefused(t *testing.T) {
 	for _, c := range []struct{ command, text, want string }{
 		{"train", "workers: 4\nworkrs: 4\n", `:2: unknown key "workrs"; did you mean workers\?`},
 		{"train", "workers: four\n", `:1: workers is the text "four"; write a whole number`},
-		{"train", "seed: -1\n", `:1: seed is -1; write a whole number from 0`},
+		{"train", "seed: -1\n", `:1: seed is -1; it must not be negative`},
 		{"train", "lr: fast\n", `:1: lr is the text "fast"; write a number`},
 		{"train", "sparse: 1\n", `:1: sparse is 1; write true or false`},
 		{"train", "fault: {a: b}\n", `:1: fault is a map; write a list`},
 		{"train", "data:\n", `:1: data is empty; write a word or a number`},
-		{"train", "clocks: 4\ndata: ''\n", `:2: data is empty; write its value, or leave the key out`},
+		{"train", "clocks: 4\ndata: ''\n", `:2: data is empty; set a value or remove the key`},
 		{"train", "", ` is empty: it has no key`},
 		{"up", "# workers: 4\n", ` is empty: it has no key`},
 		{"train", "workload: softmx\n", `:1: unknown workload "softmx"; choose .*; did you mean softmax\?`},
-		{"train", "\nrank: 3\n", `:2: rank is a key of jobs of perdure train mf alone`},
-		{"train", "resume: a\n", `:1: resume is for the command line, not for a job's file`},
+		{"train", "\nrank: 3\n", `:2: rank is only valid in job files of perdure train mf`},
+		{"train", "resume: a\n", `:1: resume is not allowed in a job file`},
 		{"train", "seed: 3\n\nconsistency: bpp\n", `:3: unknown consistency model "bpp"; choose`},
 		{"train", "clocks: 9\nmtbf: 6h\nrecovery: none\n", `:2: --mtbf determines the interval`},
 		{"train", "servers: 2\nfault: [kill:server:9@clock:3]\n", `:2: fault "kill:server:9@clock:3": there is no`},
@@ -82,9 +82,9 @@ func TestJobFileRefused(t *testing.T) {
 // TestInit: the file that init writes runs as it is, and asks for what no file asks for.
 func TestInit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "job.yaml")
-	wantOut(t, 0, []string{"init", path}, "run it: perdure train -f "+path)
-	wantRefused(t, exitUsage, "job.yaml is there already", "init", path)
-	wantRefused(t, exitError, "cannot be written: no such file", "init", filepath.Join(path+"s", "job.yaml"))
+	wantOut(t, 0, []string{"init", path}, "run it with: perdure train -f "+path)
+	wantRefused(t, exitUsage, "job.yaml already exists", "init", path)
+	wantRefused(t, exitError, "cannot write .*: no such file", "init", filepath.Join(path+"s", "job.yaml"))
 	j, err := openJobFile(parserModel(), []string{"train", "-f", path})
 	must(t, err)
 	if wrong := j.wrong(""); wrong != "" {

@@ -209,6 +209,6 @@ func TestJSONOfLog(t *testing.T) {
 // TestRunIsNamedOnce: the folder of a run is an argument of status and stop, or --run.
 func TestRunIsNamedOnce(t *testing.T) {
 	t.Parallel()
-	wantRefused(t, exitUsage, "the run is named twice", "status", "a", "--run", "b")
-	wantRefused(t, exitUsage, "the run is named twice", "stop", "a", "--run", "b")
+	wantRefused(t, exitUsage, "the run is given twice", "status", "a", "--run", "b")
+	wantRefused(t, exitUsage, "the run is given twice", "stop", "a", "--run", "b")
 }

@@ -12,21 +12,21 @@ import (
 
 type keysCmds struct {
 	New    keysNewCmd    `cmd:"" help:"@keys_new"`
-	Ls     keysLsCmd     `cmd:"" help:"List who has keys, and until when they are good."`
+	Ls     keysLsCmd     `cmd:"" help:"List the holders of keys and when their keys expire."`
 	Issue  keysIssueCmd  `cmd:"" help:"@keys_issue"`
 	Renew  keysRenewCmd  `cmd:"" help:"@keys_renew"`
 	Revoke keysRevokeCmd `cmd:"" help:"@keys_revoke"`
 	Token  keysTokenCmd  `cmd:"" help:"@keys_token"`
 }
 
-// keysFolder is a folder of keys, and whose they are.
+// keysFolder is a directory of keys, which holds an authority.
 type keysFolder struct {
 	Dir string `arg:"" help:"@keys_dir" type:"path"`
 }
 
 func (f *keysFolder) open() (*authority.Authority, error) { return authority.Open(f.Dir, time.Now) }
 
-// goodFor is how long keys are good.
+// goodFor is the validity of keys.
 type goodFor struct {
 	Days int `help:"@keys_days (default ${default})." default:"365" placeholder:"N"`
 }
@@ -34,7 +34,7 @@ type goodFor struct {
 func (g *goodFor) time() time.Duration { return authority.Days(g.Days) }
 
 type keysNewCmd struct {
-	Dir string `arg:"" help:"A new folder." type:"path"`
+	Dir string `arg:"" help:"The directory to create." type:"path"`
 	Job string `help:"@keys_job (default ${default})." default:"perdure" placeholder:"NAME"`
 	goodFor
 }
@@ -44,9 +44,8 @@ func (c *keysNewCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "The folders of %s are for one role each; copy each to where that role runs, and ca to "+
-		"nowhere.\n",
-		c.Dir)
+	fmt.Fprintf(stdout, "Each directory in %s is for one role; copy it to the machines of that role. Never copy "+
+		"ca.\n", c.Dir)
 	return screen.Holders(stdout, list, false)
 }
 
@@ -103,7 +102,8 @@ func (c *keysTokenCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "The token of %s is good until %s; perdure keys revoke %s %s ends it before.\n", t.Identity,
+	fmt.Fprintf(os.Stderr, "The token of %s is valid until %s; to revoke it earlier: perdure keys revoke %s %s\n",
+		t.Identity,
 		t.Until.Format(time.RFC3339), c.Dir, keys.Serial(t.Serial))
 	_, err = fmt.Fprintln(stdout, text)
 	return err
@@ -124,9 +124,8 @@ func (c *keysRenewCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(stdout, "Copy these folders to where they are used: who uses them reads them again. What was there "+
-		"before "+
-		"stays good until it runs out, unless it is revoked.")
+	fmt.Fprintln(stdout, "Copy these directories to the machines that use them; running processes reload them. "+
+		"Earlier keys stay valid until they expire or are revoked.")
 	return screen.Holders(stdout, list, false)
 }
 
@@ -146,8 +145,7 @@ func (c *keysRevokeCmd) Run() error {
 	}
 	screen.Missing(os.Stderr, done.Completeness)
 	screen.Revoked(stdout, done.Ended)
-	fmt.Fprintf(stdout, "Copy %s into the folders of keys on all machines, coordinators and servers first: within a "+
-		"second "+
-		"of that they end what is connected, and let nobody in.\n", done.File)
+	fmt.Fprintf(stdout, "Copy %s into the key directories on all machines, coordinators and servers first. Within a "+
+		"second they close connections with revoked keys and reject new ones.\n", done.File)
 	return nil
 }

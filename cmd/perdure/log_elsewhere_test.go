@@ -29,7 +29,7 @@ func TestLogElsewhere(t *testing.T) {
 	}
 	none := func() {
 		t.Helper()
-		wantOut(t, 1, []string{"log", "verify", s.URL()}, "there are no streams of any job in this log")
+		wantOut(t, 1, []string{"log", "verify", s.URL()}, "this log has no streams of any job")
 	}
 	wantRefused(t, exitError, "has no room for stream perdure-.*-3, which may take 100 MiB", train("20", "400")...)
 	none()

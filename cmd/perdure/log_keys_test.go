@@ -43,8 +43,8 @@ func TestLogKeysLive(t *testing.T) {
 		pattern string
 		args    []string
 	}{
-		{"there are no streams of other in this log", []string{"verify", dir, "--job", "other"}},
-		{"there are no streams of other in this log", append([]string{"verify", "--job", "other"}, as("operator")...)},
+		{"this log has no streams of other", []string{"verify", dir, "--job", "other"}},
+		{"this log has no streams of other", append([]string{"verify", "--job", "other"}, as("operator")...)},
 		{"requires the job's keys; name their directory with --keys", []string{"verify", "perdure://" + at}},
 		{"does not accept the keys of viewer/viewer", append([]string{"verify"}, as("viewer")...)},
 		{"does not allow the holder of the keys of worker/worker to do this", append([]string{"verify"},
@@ -69,7 +69,7 @@ func TestLogServed(t *testing.T) {
 		"kill:server:1@clock:15", "--out", dir), "--quiet")...)
 	sameModel(t, s, one(t), dir)
 	look := []string{"log", "verify", url, "--keys", filepath.Join(ring, "operator")}
-	wantRefused(t, exitError, "there are no streams of any job in this log", look...)
+	wantRefused(t, exitError, "this log has no streams of any job", look...)
 	wantRefused(t, exitError, "requires the job's keys; name their directory with --keys",
 		small("--recovery", "stateless", "--log", url, "--out", newFolder(t))...)
 	wantRefused(t, exitUsage, "ca applies only to a NATS cluster; perdure://HOST:PORT uses the job's keys",

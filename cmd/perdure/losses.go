@@ -17,7 +17,7 @@ type lossesCmd struct {
 	JSON  bool              `name:"json" help:"Print JSON, for programs."`
 }
 
-// complete reads what is to be trained.
+// complete parses the arguments after --, which select what to train.
 func (c *lossesCmd) complete() (err error) {
 	a := &c.Asked
 	if a.Version = version; len(a.Args) > 0 && a.Args[0] == "--" {
@@ -27,7 +27,7 @@ func (c *lossesCmd) complete() (err error) {
 	return err
 }
 
-// lossesSettings are the settings of what a command line of perdure study losses trains, or what is wrong with it.
+// lossesSettings returns the run settings of a command line of perdure study losses.
 func lossesSettings(args []string) (s settings.Run, err error) {
 	var c cli
 	if _, err := newParser(context.Background(), &c).Parse(append([]string{"study", "losses"}, args...)); err != nil {
@@ -58,7 +58,7 @@ func (c *lossesCmd) Run(ctx context.Context) error {
 		err = r.Print(stdout)
 	}
 	if n, same, _ := r.Repeated(); err == nil && same < n {
-		err = fmt.Errorf("%d of the repeated trials ended with another model", n-same)
+		err = fmt.Errorf("%d of the repeated trials ended with a different model", n-same)
 	}
 	return err
 }

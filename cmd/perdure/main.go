@@ -1,5 +1,5 @@
-// Command perdure trains models through failure: a parameter server whose every
-// process may be killed. See `perdure --help` and docs/GUIDE.md.
+// Command perdure trains models with a fault-tolerant parameter server: any of its processes may be killed at any time.
+// See `perdure --help` and docs/GUIDE.md.
 package main
 
 import (
@@ -29,23 +29,23 @@ var version = "unversioned"
 const (
 	exitError  = 1
 	exitUsage  = 2
-	exitFenced = 3 // a role's process whose place was given to a newer one
-	exitFailed = 5 // a coordinator or a host whose job has failed
+	exitFenced = 3 // the process's slot or server index now belongs to a newer process
+	exitFailed = 5 // the job of a coordinator or a host has failed
 	exitSignal = 130
 )
 
 type cli struct {
-	Train      trainCmd       `cmd:"" help:"Train a workload on this machine, through whatever fails."`
-	Init       initCmd        `cmd:"" help:"Write a commented file for a job, for train -f."`
-	Demo       demoCmd        `cmd:"" help:"Show in a minute what Perdure is for."`
+	Train      trainCmd       `cmd:"" help:"Train a workload on this machine, even if processes fail."`
+	Init       initCmd        `cmd:"" help:"Write a commented job file, for train -f."`
+	Demo       demoCmd        `cmd:"" help:"Show in one minute what Perdure does."`
 	Up         upCmd          `cmd:"" help:"Start a coordinator and servers for your own training programs."`
 	Export     exportCmd      `cmd:"" help:"@perdure_export"`
 	Predict    predictCmd     `cmd:"" help:"@perdure_predict"`
 	Runs       runsCmds       `cmd:"" help:"List, show, compare, export and delete runs."`
 	Study      studyCmds      `cmd:"" help:"@perdure_study"`
 	Report     reportCmd      `cmd:"" help:"@perdure_report"`
-	Status     statusCmd      `cmd:"" help:"Say how a running job is doing."`
-	Fault      faultCmd       `cmd:"" help:"Make something fail in a running job."`
+	Status     statusCmd      `cmd:"" help:"Show the status of a running job."`
+	Fault      faultCmd       `cmd:"" help:"Inject a failure into a running job."`
 	Stop       stopCmd        `cmd:"" help:"@perdure_stop"`
 	Roles      roleCmds       `embed:""`
 	Keys       keysCmds       `cmd:"" help:"@perdure_keys"`
@@ -53,23 +53,23 @@ type cli struct {
 	Drain      drainCmd       `cmd:"" help:"@perdure_drain"`
 	Data       dataCmd        `cmd:"" help:"List and fetch data sets."`
 	Workloads  workloadsCmd   `cmd:"" help:"List what can be trained."`
-	Log        logCmds        `cmd:"" help:"Serve an update log, for jobs on many machines, or look into one."`
+	Log        logCmds        `cmd:"" help:"Serve an update log for jobs on many machines, or inspect one."`
 	Checkpoint checkpointCmds `cmd:"" help:"@perdure_checkpoint"`
 	Bench      benchCmds      `cmd:"" help:"@perdure_bench"`
 	Version    versionCmd     `cmd:"" help:"Print the version."`
 
 	About aboutFlags `embed:""`
 
-	Completion kongcompletion.Completion `cmd:"" help:"Print how to switch shell completions on."`
+	Completion kongcompletion.Completion `cmd:"" help:"Print how to enable shell completion."`
 
-	BenchPeer benchPeerCmd `cmd:"" hidden:"" help:"Answer the raw exchanges of perdure bench."`
+	BenchPeer benchPeerCmd `cmd:"" hidden:"" help:"Serve the raw exchanges of perdure bench."`
 }
 
-// aboutFlags print something of the program, and end.
+// aboutFlags print information about the program and exit.
 type aboutFlags struct {
 	Help    helpFlag    `short:"h" help:"Print help."`
 	HelpAll helpAllFlag `hidden:"" help:"Print help with all flags."`
-	Version versionFlag `name:"version" help:"Print the version, and end."`
+	Version versionFlag `name:"version" help:"Print the version and exit."`
 }
 
 func main() {
@@ -95,7 +95,7 @@ func run(args []string) int {
 		return finish(ctx, err)
 	}
 	k, err := parser.Parse(args)
-	if err != nil && stdout.Lost() != nil { // of the help, which it would have printed
+	if err != nil && stdout.Lost() != nil { // printing the help has failed
 		return finish(ctx, nil)
 	}
 	if err != nil {
@@ -109,8 +109,8 @@ func run(args []string) int {
 	return finish(ctx, err)
 }
 
-// finish reports how a command ended, and returns the exit code. A process of a job prints
-// into its log, and goes on without room for it.
+// finish reports how a command ended and returns the exit code. Processes of a job ignore lost output: they print to
+// their log and continue when the disk is full.
 func finish(ctx context.Context, err error) int {
 	code := 0
 	if err != nil {
@@ -122,15 +122,14 @@ func finish(ctx context.Context, err error) int {
 	return code
 }
 
-// newParser makes the parser of command lines.
+// newParser returns the parser for command lines.
 func newParser(ctx context.Context, c *cli) *kong.Kong {
 	return kong.Must(c,
 		kong.Name("perdure"),
-		kong.Description("A parameter server that trains through failure: kill any process at any moment, "+
-			"and training goes on."),
+		kong.Description("A fault-tolerant parameter server: training continues when any process is killed."),
 		kong.NoDefaultHelp(),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Writers(stdout, os.Stderr), kong.PostBuild(fillHelp),
-		kong.Exit(func(code int) { os.Exit(cmp.Or(code, finish(ctx, nil))) }), // after it has printed help
+		kong.Exit(func(code int) { os.Exit(cmp.Or(code, finish(ctx, nil))) }), // runs after the help is printed
 	)
 }
 

@@ -10,7 +10,7 @@ import (
 type reportCmd struct {
 	Folders []string `arg:"" name:"run" help:"@report_folders"`
 	Out     string   `short:"o" help:"@report_out (default ${default})." default:"report.html" type:"path"`
-	Force   bool     `help:"Replace a file that is there and is no report."`
+	Force   bool     `help:"Replace an existing file that is not a report."`
 }
 
 func (c *reportCmd) Run() error {

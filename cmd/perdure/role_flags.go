@@ -12,15 +12,15 @@ import (
 
 type logFormat = httpdebug.Format
 
-// logFlags say how a process of a job writes what it does.
+// logFlags sets the log format of a process of a job.
 type logFlags struct {
 	LogFormat logFormat `help:"@log_format (default ${default})." default:"text" enum:"text,json" placeholder:"HOW"`
 }
 
-// log is where a process says what it does: its standard output, which its parent keeps in a file.
+// log returns a logger that writes to standard output, which the parent process stores in a file.
 func (f *logFlags) log() *slog.Logger { return httpdebug.NewLog(stdout.File, f.LogFormat) }
 
-// roleFlags are how a process of a job lets itself be watched.
+// roleFlags are the flags that all processes of a job share.
 type roleFlags struct {
 	logFlags
 	Metrics    string        `help:"@metrics" placeholder:"HOST:PORT"`
@@ -31,12 +31,12 @@ func (f *roleFlags) watched() role.Watched {
 	return role.Watched{Metrics: f.Metrics, Insist: supervisor.HasParent(), Version: version}
 }
 
-// toldError ends a process that was told to end, before its job was over, with a code that says so.
+// toldError ends a process that was asked to stop before its job was over. code is the exit code.
 type toldError struct{ code int }
 
-func (e toldError) Error() string { return "told to end" }
+func (e toldError) Error() string { return "stopped before the job ended" }
 
-// ended is err, or where a signal has ended the process in order that this was so.
+// ended returns err or, if a signal ended the process gracefully and --signal-code is set, an error with that code.
 func (f *roleFlags) ended(ctx context.Context, err error) error {
 	if err == nil && ctx.Err() != nil && f.SignalCode != 0 {
 		return toldError{int(f.SignalCode)}
@@ -44,7 +44,7 @@ func (f *roleFlags) ended(ctx context.Context, err error) error {
 	return err
 }
 
-// roleCmds are processes of a job that is there.
+// roleCmds are the processes of a job that exists already.
 type roleCmds struct {
 	Coordinator coordinatorCmd `cmd:"" help:"@perdure_coordinator"`
 	Host        hostCmd        `cmd:"" help:"@perdure_host"`
@@ -83,7 +83,7 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	return c.ended(ctx, w.Run(ctx))
 }
 
-// agentCmd is the worker of the program that has started it.
+// agentCmd is the worker of the program that started it.
 type agentCmd struct {
 	FD      int    `name:"fd" help:"@agent_fd (default ${default})." default:"3" placeholder:"N"`
 	Metrics string `help:"@metrics" env:"PERDURE_METRICS" placeholder:"HOST:PORT"`

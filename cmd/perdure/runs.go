@@ -5,8 +5,8 @@ import (
 )
 
 type runsCmds struct {
-	Ls      runsLsCmd      `cmd:"" help:"List runs, a line each."`
-	Show    runsShowCmd    `cmd:"" help:"Say how a run is doing, or how it ended."`
+	Ls      runsLsCmd      `cmd:"" help:"List runs, one line each."`
+	Show    runsShowCmd    `cmd:"" help:"Show the status of a run, or how it ended."`
 	Compare runsCompareCmd `cmd:"" help:"@runs_compare"`
 	Export  runsExportCmd  `cmd:"" help:"@runs_export"`
 	Rm      runsRmCmd      `cmd:"" help:"@runs_rm"`
@@ -39,12 +39,12 @@ func (c *runsLsCmd) Run() error {
 }
 
 type runsShowCmd struct {
-	Folder string `arg:"" name:"run" help:"The run's folder."`
+	Folder string `arg:"" name:"run" help:"The run's directory."`
 	Prices string `help:"@runs_prices" placeholder:"FILE" type:"path"`
 	JSON   bool   `name:"json" help:"Print JSON, for programs."`
 }
 
-// pricesOf reads a list of prices; "" is none.
+// pricesOf reads a price file. It returns nil if file is empty.
 func pricesOf(file string) (*runs.Prices, error) {
 	if file == "" {
 		return nil, nil
@@ -95,7 +95,7 @@ func (c *runsExportCmd) Run() error {
 
 type runsRmCmd struct {
 	Folders []string `arg:"" name:"run" help:"@runs_ended"`
-	DryRun  bool     `name:"dry-run" help:"Only say what would be deleted."`
+	DryRun  bool     `name:"dry-run" help:"Only list what would be deleted."`
 	JSON    bool     `name:"json" help:"Print JSON, for programs."`
 }
 

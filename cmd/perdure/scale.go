@@ -13,7 +13,7 @@ import (
 type scaleCmd struct {
 	target
 	Workers int    `arg:"" optional:"" help:"@scale_workers"`
-	Leave   []int  `help:"Slots that leave, instead of a number of workers." placeholder:"SLOT"`
+	Leave   []int  `help:"Slots that leave the job, instead of a number of workers." placeholder:"SLOT"`
 	At      *int64 `help:"@scale_at" placeholder:"CLOCK"`
 	JSON    bool   `name:"json" help:"Print JSON, for programs."`
 }
@@ -21,7 +21,7 @@ type scaleCmd struct {
 func (c *scaleCmd) Run(ctx context.Context) error {
 	switch {
 	case (c.Workers != 0) == (len(c.Leave) > 0):
-		return fmt.Errorf("%w: say how many workers are to take part, or with --leave which slots are not",
+		return fmt.Errorf("%w: give either a number of workers, or the slots that leave with --leave",
 			perdure.ErrUsage)
 	case c.Workers < 0 || c.Workers > perdure.MaxSlots:
 		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, c.Workers, perdure.MaxSlots)
@@ -31,7 +31,7 @@ func (c *scaleCmd) Run(ctx context.Context) error {
 	change := control.Scale{Workers: c.Workers}
 	for _, slot := range c.Leave {
 		if slot < 0 || slot >= perdure.MaxSlots {
-			return fmt.Errorf("%w: there is no slot %d", perdure.ErrUsage, slot)
+			return fmt.Errorf("%w: invalid slot %d; perdure status lists the slots", perdure.ErrUsage, slot)
 		}
 		change.Leave = append(change.Leave, perdure.Slot(slot))
 	}

@@ -85,17 +85,17 @@ func TestGuestJoins(t *testing.T) {
 	guest := start(t, "worker", "--join", controlOf(t, dir), "--secret-file", secretOf(dir))
 	awaitStatus(t, dir, fmt.Sprintf(`worker:3 +pid %d .* live .*, from clock [1-9]`, guest.Process.Pid))
 	for args, want := range map[string]string{
-		"":                             `say how many workers`,
-		"3 --leave 1":                  `say how many workers`,
+		"":                             `give either a number of workers`,
+		"3 --leave 1":                  `give either a number of workers`,
 		"-- -1":                        `-1 workers; choose 1 to 4096`,
 		"4 --at 0":                     `--at 0; choose a clock of at least 1`,
 		"5 --at 1":                     `clock 1; workers are already at clock \d+`,
 		"5 --at 1000000":               `clock 1000000; the job ends at clock 1000000`,
 		"--leave 9":                    `there is no slot 9 in a job of 4`,
-		"--leave=-1":                   `there is no slot -1`,
+		"--leave=-1":                   `invalid slot -1`,
 		"--leave 0,1,2,3":              `at least one must remain`,
 		"--leave 0 --leave 0":          `slot 0 is named twice`,
-		"--leave 3 --leave 2147483648": `there is no slot 2147483648`,
+		"--leave 3 --leave 2147483648": `invalid slot 2147483648`,
 	} {
 		wantRefused(t, exitUsage, want, append([]string{"scale", "--run", dir}, strings.Fields(args)...)...)
 	}

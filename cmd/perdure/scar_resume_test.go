@@ -117,7 +117,8 @@ func looksIntoRows(t *testing.T, dir, clock string) {
 		return append([]string{"checkpoint", command}, more...)
 	}
 	wantOut(t, 0, look("ls", dir), " "+clock+" ", "  scar:8,1/4,priority  whole, newest\n")
-	wantOut(t, 0, look("show", dir+"@"+clock), "running checkpoint of clock "+clock+", ", " as last saved, ", "\nshard")
+	wantOut(t, 0, look("show", dir+"@"+clock), "running checkpoint of clock "+clock+", ", " clocks old on average, "+
+		"", "\nshard")
 	wantOut(t, 0, look("verify", dir), "clock "+clock+": whole: ", " files of rows\n")
 	wantOut(t, 0, look("export", dir, "--to", filepath.Join(t.TempDir(), "model")), "clock "+clock+" of job ")
 	wantOut(t, 0, look("prune", dir, "--keep", "1"), "keep clock "+clock+": whole: ")

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// untilToldTwice returns a context that ends with the second signal to end: ctx ends
-// with the first, which asks for an orderly end only.
+// untilToldTwice returns a context that is canceled by the second signal to end. The first signal cancels only ctx,
+// which requests a graceful end.
 func untilToldTwice(ctx context.Context) (context.Context, context.CancelFunc) {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	again := make(chan os.Signal, 1)

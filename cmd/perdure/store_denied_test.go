@@ -83,9 +83,10 @@ func TestPruneStoreAlive(t *testing.T) {
 	p := start(t, small("--clocks", "1000000", "--store", place, "--out", dir)...)
 	awaitEvent(t, dir, "is durable", 1)
 	prune := []string{"checkpoint", "prune", place, "--keep", "1"}
-	wantRefused(t, exitUsage, "taken: it belongs to job [0-9a-f]+ .softmax., which may go on: name its run's folder",
+	wantRefused(t, exitUsage, "taken: it belongs to job [0-9a-f]+ .softmax., which may still be running: name its "+
+		"run's directory",
 		prune...)
 	p.Stop()
-	wantRefused(t, exitUsage, "which may go on", prune...)
+	wantRefused(t, exitUsage, "which may still be running", prune...)
 	wantOut(t, 0, append(prune, "--force"), "keep clock ", "\n")
 }

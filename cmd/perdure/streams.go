@@ -12,11 +12,11 @@ import (
 
 type logCmds struct {
 	Serve  logServeCmd  `cmd:"" default:"withargs" help:"@logs_serve"`
-	Dump   logDumpCmd   `cmd:"" help:"Show the records of one shard's stream."`
-	Verify logVerifyCmd `cmd:"" help:"Read every record of a log; say where the first damage is."`
+	Dump   logDumpCmd   `cmd:"" help:"Show the records in the stream of one shard."`
+	Verify logVerifyCmd `cmd:"" help:"Read every record of a log and report the first damaged one."`
 }
 
-// logServeCmd is the log as a process of its own, for jobs on many machines.
+// logServeCmd serves an update log as a separate process, for jobs on many machines.
 type logServeCmd struct {
 	Log role.Log `embed:""`
 	roleFlags
@@ -28,7 +28,7 @@ func (c *logServeCmd) Run(ctx context.Context) error {
 	return c.ended(ctx, l.Run(ctx))
 }
 
-// logPlace is where a log is that somebody looks into.
+// logPlace is the location of the log to inspect.
 type logPlace struct {
 	Place string `arg:"" optional:"" name:"dir|url" help:"@place_place"`
 	Job   string `help:"@place_job" placeholder:"ID"`
@@ -36,7 +36,7 @@ type logPlace struct {
 	JSON  bool   `name:"json" help:"Print JSON, for programs."`
 }
 
-// place is what the flags say.
+// place converts the flags to a location.
 func (p *logPlace) place() (checkpoints.LogPlace, error) {
 	switch {
 	case p.Place == "":

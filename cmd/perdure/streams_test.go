@@ -55,7 +55,7 @@ func TestLogLook(t *testing.T) {
 	wantOut(t, 0, []string{"log", "verify", s.URL(), "--job", "first"}, "first")
 	wantOut(t, 1, []string{"log", "verify", run, "--job", "second"}, "no streams of second")
 	wantOut(t, 2, []string{"log", "dump", run, "--shard", "7"}, "no shard 7")
-	wantOut(t, 2, []string{"log", "verify"}, "which log?")
+	wantOut(t, 2, []string{"log", "verify"}, "no log given")
 	wantOut(t, 1, []string{"log", "verify", t.TempDir()}, "no log in")
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o666))
@@ -250,8 +250,9 @@ var lacking = map[string]struct {
 	}, "stream perdure-first-0: it is gone, with all of its records; "},
 	"its file empty": {
 		func(dir string) error { return os.Truncate(filepath.Join(logStream(dir, 1), "msgs", "1.blk"), 0) },
-		"stream perdure-first-1: snapshot s00001-p00000000000000000003-g000000-e000001.snapshot holds all before " +
-			"record 3, and the stream ends before record 1; ",
+		"stream perdure-first-1: snapshot s00001-p00000000000000000003-g000000-e000001.snapshot contains all " +
+			"updates before " +
+			"record 3, but the stream ends before record 1; ",
 	},
 	"that, and no snapshots": {
 		func(dir string) error {
@@ -259,7 +260,7 @@ var lacking = map[string]struct {
 				os.Remove(filepath.Join(settings.SnapshotFolder(dir),
 					"s00001-p00000000000000000003-g000000-e000001.snapshot")))
 		},
-		"stream perdure-first-1: it is empty, and those of other shards are not; ",
+		"stream perdure-first-1: it is empty, but streams of other shards are not; ",
 	},
 	"the newest snapshot older": {
 		func(dir string) error {
@@ -267,12 +268,12 @@ var lacking = map[string]struct {
 			return errors.Join(os.Remove(at+"2-g000000-e000001.snapshot"),
 				os.Rename(at+"4-g000000-e000001.snapshot", at+"1-g000000-e000001.snapshot"))
 		},
-		"stream perdure-first-0: the newest snapshot, s00000-p00000000000000000001-g000000-e000001.snapshot, holds " +
-			"all before record 1, and the stream begins with record 2; ",
+		"stream perdure-first-0: the newest snapshot, s00000-p00000000000000000001-g000000-e000001.snapshot, " +
+			"contains all updates before record 1, but the stream begins with record 2; ",
 	},
 	"no snapshots": {
 		func(dir string) error { return os.RemoveAll(settings.SnapshotFolder(dir)) },
-		"stream perdure-first-0: it begins with record 2, and no snapshot holds what was before; ",
+		"stream perdure-first-0: it begins with record 2, but no snapshot contains the updates before it; ",
 	},
 }
 
@@ -312,7 +313,7 @@ func TestLogOfRunLooked(t *testing.T) {
 func TestLogDumpMost(t *testing.T) {
 	whole := runWithLog(t)
 	wantOut(t, 2, []string{"log", "dump", whole, "--shard", "0", "--most=-1"},
-		"perdure: --most -1; choose 1 or more, or leave it out to see all\n")
+		"perdure: --most -1; choose 1 or more, or omit it to see all\n")
 	wantOut(t, 2, []string{"log", "dump", whole, "--shard", "0", "--most", "0"}, "perdure: --most 0; choose 1 or more")
 	if _, out, _ := invoke(t, "log", "dump", whole, "--shard", "0", "--most", "1"); strings.Count(out,
 		"producer") != 1 {
@@ -320,7 +321,7 @@ func TestLogDumpMost(t *testing.T) {
 	}
 	must(t, os.WriteFile(filepath.Join(whole, "run.json"), []byte("{"), 0o666))
 	wantOut(t, 2, []string{"log", "verify", whole}, "run.json is not a run's settings file: ",
-		"; to look into the log without it, name its folder "+settings.LogFolder(whole)+"\n")
+		"; to inspect the log without it, name the directory "+settings.LogFolder(whole)+"\n")
 	wantOut(t, 0, []string{"log", "verify", settings.LogFolder(whole)}, soundStreams...)
 }
 

@@ -27,15 +27,15 @@ func (c *studyInitCmd) Run() error {
 	if err := study.Init(c.File); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s is written; perdure study %s --list says what it would run\n", c.File, c.File)
+	fmt.Fprintf(stdout, "wrote %s; to see what it would run: perdure study %s --list\n", c.File, c.File)
 	return nil
 }
 
 type studyCmd struct {
 	File  string      `arg:"" help:"The study's file; see perdure study init."`
 	Quick bool        `help:"@study_quick"`
-	List  bool        `help:"Say what would be run, and run nothing."`
-	Busy  bool        `help:"Run although the machine is busy with something else."`
+	List  bool        `help:"List what would be run, without running it."`
+	Busy  bool        `help:"Run even if other programs keep the machine busy."`
 	Asked study.Asked `embed:""`
 }
 
@@ -48,15 +48,15 @@ func (c *studyCmd) Run(ctx context.Context) error {
 		return err
 	}
 	var busy error
-	timed := file.Kind.Name == study.OfTrain                        // an in-memory study measures no time
-	if timed && !c.Busy && !c.Quick && !c.Asked.Report && !c.List { // before this program is what makes it busy
+	timed := file.Kind.Name == study.OfTrain                        // an in-memory study does not measure time
+	if timed && !c.Busy && !c.Quick && !c.Asked.Report && !c.List { // before this program makes it busy
 		busy = study.Idle()
 	}
 	s, err := file.Check()
 	if err != nil {
 		return err
 	}
-	if busy != nil { // told after mistakes, which waiting does not mend
+	if busy != nil { // reported after mistakes in the file, which waiting does not fix
 		return busy
 	}
 	if c.List {
@@ -69,7 +69,7 @@ func (c *studyCmd) Run(ctx context.Context) error {
 	return s.Run(ctx, &c.Asked, path, version, stdout, os.Stderr)
 }
 
-// studyKinds are the kinds of studies that there are.
+// studyKinds returns the kinds of studies.
 func studyKinds() []study.Kind {
 	keys := jobKeys()
 	return []study.Kind{
@@ -81,24 +81,24 @@ func studyKinds() []study.Kind {
 	}
 }
 
-// notOfStudies are flags of train that a study's job cannot have: the study sees to these itself.
+// notOfStudies are flags of train that a study's job cannot set because the study sets them.
 var notOfStudies = []string{
 	"help", "out", "quiet", "json", "resume", "fork", "from", "file", "listen", "version", "help-all",
 }
 
-// notOfLosses are flags of study losses that a study sees to itself: its seeds are twins.
+// notOfLosses are flags of study losses that a study sets itself: it runs a twin for each seed.
 var notOfLosses = []string{"help", "help-all", "out", "json", "twins", "parallel", "version"}
 
-// jobKeys are the keys that a study's job may have: the workload, and train's flags.
+// jobKeys returns the keys that a study's job may have: the workload and train's flags.
 func jobKeys() []string {
 	train := commandNamed("train")
 	return keysOf([]string{"workload"}, notOfStudies, append([]*kong.Node{train}, train.Children...)...)
 }
 
-// lossesKeys are the flags of study losses that a study's job may have.
+// lossesKeys returns the flags of study losses that a study's job may have.
 func lossesKeys() []string { return keysOf(nil, notOfLosses, commandNamed("study", "losses")) }
 
-// commandNamed is a command of this program.
+// commandNamed returns a command of this program.
 func commandNamed(names ...string) *kong.Node {
 	var c cli
 	at := newParser(context.Background(), &c).Model.Node
@@ -108,7 +108,7 @@ func commandNamed(names ...string) *kong.Node {
 	return at
 }
 
-// keysOf are some keys, and the flags of commands but for some.
+// keysOf appends the flags of commands, except those in without and hidden ones, to keys.
 func keysOf(keys, without []string, commands ...*kong.Node) []string {
 	for _, n := range commands {
 		for _, f := range n.Flags {
@@ -120,7 +120,7 @@ func keysOf(keys, without []string, commands ...*kong.Node) []string {
 	return keys
 }
 
-// trainSettings are the settings of a command line of perdure train, or what is wrong with it.
+// trainSettings returns the run settings of a command line of perdure train.
 func trainSettings(args []string) (s settings.Run, err error) {
 	var c cli
 	parser := newParser(context.Background(), &c)

@@ -55,7 +55,7 @@ func TestScarStudy(t *testing.T) {
 	before, err := os.Stat(filepath.Join(out, "quadratic", "seed-1", "costs.json"))
 	must(t, err)
 	code, _, errs = invoke(t, append(args, "--json")...)
-	if code != 0 || !strings.Contains(errs, "runs are done already") {
+	if code != 0 || !strings.Contains(errs, "runs are already finished") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 	after, err := os.Stat(filepath.Join(out, "quadratic", "seed-1", "costs.json"))

@@ -18,11 +18,11 @@ func tokenOf(t *testing.T, ring, folder, role, name string, mode os.FileMode) (t
 	t.Helper()
 	code, out, errs := invoke(t, "keys", "token", ring, "--role", role, "--for", "24h", "--name", name)
 	words := strings.Fields(errs)
-	if code != 0 || strings.Count(out, "\n") != 1 || !strings.Contains(errs, role+"/"+name+" is good until") {
+	if code != 0 || strings.Count(out, "\n") != 1 || !strings.Contains(errs, role+"/"+name+" is valid until") {
 		t.Fatalf("keys token ends with %d: %s", code, errs)
 	}
 	must(t, os.WriteFile(filepath.Join(folder, name), []byte(out), mode))
-	return strings.TrimSpace(out), words[len(words)-4]
+	return strings.TrimSpace(out), words[len(words)-1]
 }
 
 // callAs asks a job how it does, as a tool does that trusts a file, and looks for the name of a coordinator.

@@ -20,8 +20,8 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// jobFlags are what train and up have in common. Their texts are in flagTexts. What is main
-// stands in the command's own help, and all else in that of its group.
+// jobFlags are the flags that train and up share. Their help is in flagTexts. Flags with the tag main appear in the
+// command's own help, all others only in the help of their group.
 type jobFlags struct {
 	File  string           `short:"f" group:"run" main:"" placeholder:"JOB.yaml"`
 	Asked settings.Asked   `embed:""`
@@ -29,8 +29,8 @@ type jobFlags struct {
 	Watch localrun.Watched `embed:""`
 }
 
-// trainCmd are the flags that all workloads have. Where none is named, the first is trained, or
-// that of the earlier run that is named.
+// trainCmd holds the flags that all workloads share. Without a workload on the command line it trains that of the
+// earlier run, if one is named, or else the default one.
 type trainCmd struct {
 	Of workloadFlags `embed:""`
 	jobFlags
@@ -39,25 +39,25 @@ type trainCmd struct {
 	outputFlags
 }
 
-// workloadFlags are the workloads, and the flags of each.
+// workloadFlags are the workloads and the flags of each.
 type workloadFlags struct {
-	Unnamed struct{}              `cmd:"" default:"withargs" hidden:"" help:"Train the usual workload."`
-	Softmax settings.ConvexAsked  `cmd:"" help:"Softmax regression, the usual one: pictures of clothes."`
-	CNN     settings.NetworkAsked `cmd:"" name:"cnn" help:"A convolutional network on pictures of 28 x 28."`
+	Unnamed struct{}              `cmd:"" default:"withargs" hidden:"" help:"Train the default workload."`
+	Softmax settings.ConvexAsked  `cmd:"" help:"Softmax regression on pictures of clothes (the default)."`
+	CNN     settings.NetworkAsked `cmd:"" name:"cnn" help:"A convolutional network on 28 x 28 pictures."`
 	MF      settings.FactorsAsked `cmd:"" name:"mf" help:"Matrix factorisation: ratings of items by users."`
-	LogReg  struct{}              `cmd:"" name:"logreg" help:"Logistic regression: sparse features, as of clicks."`
+	LogReg  struct{}              `cmd:"" name:"logreg" help:"Logistic regression on sparse features, such as clicks."`
 	LDA     settings.TopicsAsked  `cmd:"" name:"lda" help:"Latent Dirichlet allocation: topics of documents."`
-	Bowl    settings.BowlAsked    `cmd:"" name:"quadratic" help:"A bowl, of which all is known."`
+	Bowl    settings.BowlAsked    `cmd:"" name:"quadratic" help:"A quadratic function with a known minimum."`
 }
 
-// againFlags name an earlier run.
+// againFlags name an earlier run to continue or repeat.
 type againFlags struct {
 	Resume string `group:"run" main:"" placeholder:"DIR" type:"existingdir"`
 	Fork   string `group:"run" placeholder:"DIR[@CLOCK]" type:"path"`
 	From   string `group:"run" placeholder:"FILE" type:"existingfile"`
 }
 
-// outputFlags are about what a command prints of a run.
+// outputFlags control what a command prints about a run.
 type outputFlags struct {
 	Quiet bool `group:"run" main:"" short:"q"`
 	JSON  bool `name:"json" group:"run" main:""`
@@ -75,12 +75,12 @@ func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
 	return err
 }
 
-// settings are those of the run that the command line asks for.
+// settings returns the settings of the run that the command line requests.
 func (t *trainCmd) settings(k *kong.Context) (settings.Run, error) {
 	return settingsOf(t.asked(workloadOf(k), given(k)), &t.Again)
 }
 
-// workloadOf is the workload that a command line of train names; "": none.
+// workloadOf returns the workload that a command line of train names, or "".
 func workloadOf(k *kong.Context) string {
 	if n := k.Selected(); n != nil && !n.Hidden && n.Parent.Name == "train" {
 		return n.Name
@@ -88,7 +88,7 @@ func workloadOf(k *kong.Context) string {
 	return ""
 }
 
-// view is what shows a run.
+// view returns the view that displays a run.
 func (f *outputFlags) view() screen.View {
 	switch {
 	case f.JSON:
@@ -99,8 +99,8 @@ func (f *outputFlags) view() screen.View {
 	return screen.New(stdout)
 }
 
-// runJob runs a training job to its end and returns its summary. The first signal to end ends
-// it in order, with a last checkpoint; the second at once.
+// runJob runs a training job to its end and returns its summary. The first signal ends the job gracefully, with a last
+// checkpoint. The second ends it immediately.
 func runJob(
 	ctx context.Context, s settings.Run, out string, view screen.View, w localrun.Watched,
 ) (sum rundir.Summary, err error) {
@@ -116,13 +116,13 @@ func runJob(
 	return r.Wait(ctx, atOnce)
 }
 
-// warn tells people something that they must know.
+// warn prints a warning for the user.
 func warn(line string) { fmt.Fprintln(os.Stderr, "perdure:", line) }
 
-// shown are flags about what people see of a run, and the one that stands for others.
+// shown are flags that only affect output, and --file, which stands for the flags in the file.
 var shown = []string{"quiet", "json", "metrics", "log-format", "file"}
 
-// given returns the names of the flags on the command line that ask something of a run.
+// given returns the names of the flags on the command line that affect the run.
 func given(k *kong.Context) map[string]bool {
 	names := map[string]bool{}
 	for _, p := range k.Path {
@@ -133,11 +133,11 @@ func given(k *kong.Context) map[string]bool {
 	return names
 }
 
-// asked is what the flags ask for of a workload; given are those on the command line.
+// asked returns the request that the flags make for a workload; given are those on the command line.
 func (t *trainCmd) asked(workload string, given map[string]bool) *settings.Asked {
 	a := t.jobFlags.asked(workload, given)
 	if !given["clocks"] {
-		a.Shape.Clocks = 0 // the workload's
+		a.Shape.Clocks = 0 // use the workload's default
 	}
 	w := t.Work
 	w.Init, w.Data = home(w.Init), home(w.Data)
@@ -146,7 +146,7 @@ func (t *trainCmd) asked(workload string, given map[string]bool) *settings.Asked
 	return a
 }
 
-// asked is what the common flags ask for.
+// asked returns the request that the common flags make.
 func (f *jobFlags) asked(workload string, given map[string]bool) *settings.Asked {
 	a := f.Asked
 	a.Version, a.Workload, a.Given = version, workload, given
@@ -154,7 +154,7 @@ func (f *jobFlags) asked(workload string, given map[string]bool) *settings.Asked
 	return &a
 }
 
-// settingsOf are those of a run that repeats another, goes on from one, or begins.
+// settingsOf returns the settings of a run that repeats, resumes or forks another, or starts a new one.
 func settingsOf(a *settings.Asked, of *againFlags) (s settings.Run, err error) {
 	switch {
 	case of.From != "":
@@ -176,7 +176,7 @@ func settingsOf(a *settings.Asked, of *againFlags) (s settings.Run, err error) {
 	return a.Fork(f.Run, k)
 }
 
-// absolute is a path that other processes understand, which may begin in another folder.
+// absolute makes a path absolute, for processes that may run in another directory.
 func absolute(path string) string {
 	if path == "" {
 		return ""
@@ -187,7 +187,7 @@ func absolute(path string) string {
 	return path
 }
 
-// home puts the user's folder in place of ~, where the shell has not.
+// home expands a leading ~ if the shell has not.
 func home(path string) string {
 	if strings.HasPrefix(path, "~/") {
 		return kong.ExpandPath(path)

@@ -26,12 +26,12 @@ import (
 type upCmd struct {
 	jobFlags
 	Exec       string     `group:"job" main:"" placeholder:"COMMAND"`
-	WithParent bool       `hidden:"" help:"End when the process that has started this ends."`
+	WithParent bool       `hidden:"" help:"End when the parent process ends."`
 	Again      againFlags `embed:""`
 	outputFlags
 }
 
-// settings are those of the run that the command line asks for.
+// settings returns the settings of the run that the command line requests.
 func (u *upCmd) settings(k *kong.Context) (settings.Run, error) {
 	return settingsOf(u.asked(settings.OwnWorkload, given(k)), &u.Again)
 }
@@ -42,7 +42,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		return err
 	}
 	if strings.TrimSpace(u.Exec) == "" && given(k)["exec"] {
-		return fmt.Errorf("%w: --exec is empty; give the command that starts your program, or leave it out",
+		return fmt.Errorf("%w: --exec is empty; give the command that starts your program, or omit it",
 			perdure.ErrUsage)
 	}
 	if u.Out == "" {
@@ -62,7 +62,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = r.Close() }() // how the job has ended counts
+	defer func() { _ = r.Close() }() // the result of the job matters, not that of closing it
 	if u.Exec == "" && !u.Quiet && !u.JSON {
 		keys := ""
 		if s.Reach.Keys != "" {
@@ -84,7 +84,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	return nil
 }
 
-// target is a running job, by its folder or address.
+// target is a running job, named by its directory or address.
 type target struct {
 	Run     string `help:"@target_run" placeholder:"DIR" type:"path"`
 	Address string `help:"@target_address" placeholder:"HOST:PORT"`
@@ -92,7 +92,8 @@ type target struct {
 	TokenFile string `name:"token-file" env:"PERDURE_TOKEN_FILE" help:"@token" placeholder:"FILE" type:"path"`
 }
 
-// client finds the job's control API; of a run it then knows the folder.
+// client connects to the job's control API. If the job is a run on this machine, it also sets t.Run to the run's
+// directory.
 func (t *target) client() (c *control.Client, err error) {
 	if t.TokenFile != "" {
 		c, t.Run, err = reach.ByToken(t.Address, t.Run, t.TokenFile, t.Keys)
@@ -102,7 +103,7 @@ func (t *target) client() (c *control.Client, err error) {
 	return c, err
 }
 
-// aRun is a target of a command that is about a run alone, which it names as other such commands do.
+// aRun is a target for commands about one run, which accept its directory as an argument.
 type aRun struct {
 	Named string `arg:"" optional:"" name:"run" help:"@target_run" type:"path"`
 	target
@@ -111,17 +112,17 @@ type aRun struct {
 func (t *aRun) client() (*control.Client, error) {
 	if t.Named != "" {
 		if t.Run != "" {
-			return nil, fmt.Errorf("%w: the run is named twice; leave --run out", perdure.ErrUsage)
+			return nil, fmt.Errorf("%w: the run is given twice; remove --run", perdure.ErrUsage)
 		}
 		t.Run = t.Named
 	}
 	return t.target.client()
 }
 
-// ended adds to a client's error what it most often means.
+// ended adds the most frequent cause to the error of a client that cannot reach the job.
 func ended(err error) error {
 	if errors.Is(err, control.ErrUnreachable) {
-		return fmt.Errorf("%w; the run has ended, or its coordinator is just being replaced", err)
+		return fmt.Errorf("%w; the run has ended, or its coordinator is being replaced", err)
 	}
 	return err
 }

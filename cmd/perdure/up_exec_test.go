@@ -58,7 +58,7 @@ func TestUpExec(t *testing.T) {
 		t.Errorf("what is exported is not the run's model: %v", err)
 	}
 	code, _, errs := invoke(t, "export", dir, "-o", to)
-	if code != exitUsage || !strings.Contains(errs, "is there already") {
+	if code != exitUsage || !strings.Contains(errs, "already exists") {
 		t.Errorf("a file that is there: exit code %d: %s", code, errs)
 	}
 }

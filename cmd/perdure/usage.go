@@ -14,10 +14,10 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// This file prints help. A command with few flags shows them all. train and up have dozens: they
-// show the main ones, a line each, and the others by group.
+// This file prints help. The help of a command with few flags shows them all. train and up have dozens: their help
+// shows the main ones, one line each, and --help=GROUP shows the others.
 
-// helpFlag prints the help of the command it stands behind; with a group's name, that group's.
+// helpFlag prints the help of the command that it follows. With the name of a group it prints the help of that group.
 type helpFlag string
 
 // Decode implements kong.MapperValue.
@@ -29,13 +29,13 @@ func (h *helpFlag) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// IsBool says to kong that the flag may stand alone.
+// IsBool makes kong accept the flag without a value.
 func (helpFlag) IsBool() bool { return true }
 
-// IgnoreDefault has kong print the help of bench, say, and not of its default command.
+// IgnoreDefault makes kong print the help of a command such as bench itself, instead of that of its default command.
 func (helpFlag) IgnoreDefault() {}
 
-// BeforeReset is called as soon as the flag is read.
+// BeforeReset prints the help and exits as soon as the flag is parsed.
 func (helpFlag) BeforeReset(k *kong.Context, p *kong.Path) error {
 	h, _ := k.FlagValue(p.Flag).(helpFlag)
 	text := strings.Builder{}
@@ -48,13 +48,13 @@ func (helpFlag) BeforeReset(k *kong.Context, p *kong.Path) error {
 	return nil
 }
 
-// helpAllFlag prints a command's help with all its flags.
+// helpAllFlag prints the help of a command with all its flags.
 type helpAllFlag bool
 
-// IgnoreDefault is as helpFlag's.
+// IgnoreDefault has the same effect as helpFlag's.
 func (helpAllFlag) IgnoreDefault() {}
 
-// BeforeReset is as helpFlag's.
+// BeforeReset prints the help and exits as soon as the flag is parsed.
 func (helpAllFlag) BeforeReset(k *kong.Context) error {
 	u := usage{out: k.Stdout, node: helped(k), width: width()}
 	u.all()
@@ -62,7 +62,7 @@ func (helpAllFlag) BeforeReset(k *kong.Context) error {
 	return nil
 }
 
-// helped is the command that a command line asks the help of.
+// helped returns the command whose help a command line requests.
 func helped(k *kong.Context) *kong.Node {
 	n := k.Selected()
 	if n == nil {
@@ -74,7 +74,7 @@ func helped(k *kong.Context) *kong.Node {
 	return n
 }
 
-// width is that of the terminal; what is no terminal has 80 columns.
+// width returns the width of the terminal, at most 100 columns, or 80 if stdout is not a terminal.
 func width() int {
 	const usual, most = 80, 100
 	if w, _, err := term.GetSize(int(stdout.Fd())); err == nil && w > 0 {
@@ -90,7 +90,7 @@ type usage struct {
 	width int
 }
 
-// print prints the help that is asked for: "-" is the command's own, else a group's.
+// print prints the requested help: the command's own for "-", otherwise that of the group.
 func (u *usage) print(what string) error {
 	if what == "-" {
 		u.own()
@@ -99,9 +99,9 @@ func (u *usage) print(what string) error {
 	names := u.groups()
 	switch {
 	case len(names) == 0:
-		return fmt.Errorf("%w: this command's flags have no groups; write --help", perdure.ErrUsage)
+		return fmt.Errorf("%w: the flags of this command have no groups; use --help", perdure.ErrUsage)
 	case !slices.Contains(names, what):
-		return fmt.Errorf("%w: there is no group of flags %q; choose %s%s", perdure.ErrUsage, what,
+		return fmt.Errorf("%w: unknown flag group %q; choose %s%s", perdure.ErrUsage, what,
 			strings.Join(names, ", "), settings.Suggest(what, names))
 	}
 	for _, g := range flagGroups {
@@ -121,7 +121,7 @@ func (u *usage) print(what string) error {
 	return nil
 }
 
-// own is the help of the command: all that it has, or what is main.
+// own prints the help of the command with its main flags, or with all flags if they have no groups.
 func (u *usage) own() {
 	u.head()
 	main := func(f *kong.Flag) bool { return f.Tag.Has("main") }
@@ -134,10 +134,10 @@ func (u *usage) own() {
 		return
 	}
 	fmt.Fprintln(u.out)
-	u.text("More: --help=GROUP, which is "+strings.Join(groups, ", ")+". --help-all: all flags.", 0)
+	u.text("More: --help=GROUP, where GROUP is "+strings.Join(groups, ", ")+". --help-all: all flags.", 0)
 }
 
-// all is the help with all flags, group by group.
+// all prints the help with all flags, group by group.
 func (u *usage) all() {
 	u.head()
 	if len(u.groups()) == 0 {
@@ -146,14 +146,14 @@ func (u *usage) all() {
 	}
 	for _, g := range flagGroups {
 		if slices.Contains(u.groups(), g.name) {
-			fmt.Fprintf(u.out, "%s (--help=%s says more)\n", g.title, g.name)
+			fmt.Fprintf(u.out, "%s (details: --help=%s)\n", g.title, g.name)
 			u.list(func(f *kong.Flag) bool { return f.Group != nil && f.Group.Key == g.name })
 			fmt.Fprintln(u.out)
 		}
 	}
 }
 
-// head is what a command is called, what it is for, its commands and arguments.
+// head prints the usage line, the description, and the list of subcommands and arguments.
 func (u *usage) head() {
 	fmt.Fprintln(u.out, "Usage:", usageLine(u.node))
 	fmt.Fprintln(u.out)
@@ -174,7 +174,7 @@ func (u *usage) head() {
 	fmt.Fprintln(u.out)
 }
 
-// usageLine is how a command line begins.
+// usageLine returns the first line of the help.
 func usageLine(n *kong.Node) string {
 	line := "perdure"
 	if n.Type != kong.ApplicationNode {
@@ -200,7 +200,7 @@ func usageLine(n *kong.Node) string {
 	return line + " [flags]"
 }
 
-// flags are those that the command takes, its own before those of commands above it.
+// flags returns the flags that the command accepts: its own first, then those of its parents.
 func (u *usage) flags() (flags []*kong.Flag) {
 	all := u.node.AllFlags(true)
 	for _, group := range slices.Backward(all) {
@@ -213,7 +213,7 @@ func isHelp(f *kong.Flag) bool {
 	return f.Name == "help" || f.Name == "help-all" || f.Name == "version"
 }
 
-// groups are the names of the groups that the command's flags are in.
+// groups returns the names of the groups that the command's flags belong to, in the order of flagGroups.
 func (u *usage) groups() (names []string) {
 	has := map[string]bool{}
 	for _, f := range u.flags() {
@@ -229,7 +229,7 @@ func (u *usage) groups() (names []string) {
 	return names
 }
 
-// list prints the flags that are wanted, one or more lines each.
+// list prints the flags for which wanted is true.
 func (u *usage) list(wanted func(f *kong.Flag) bool) {
 	var rows [][2]string
 	for _, f := range u.flags() {
@@ -240,7 +240,7 @@ func (u *usage) list(wanted func(f *kong.Flag) bool) {
 	u.table(rows)
 }
 
-// flagName is how a flag is written: "-q, --quiet", "    --out=DIR".
+// flagName formats a flag's name and placeholder: "-q, --quiet", "    --out=DIR".
 func flagName(f *kong.Flag) string {
 	s := "    --" + f.Name
 	if f.Short != 0 {
@@ -252,7 +252,7 @@ func flagName(f *kong.Flag) string {
 	return s
 }
 
-// flagLine is what a flag is for, with its default.
+// flagLine returns the one-line help of a flag, with its default.
 func flagLine(f *kong.Flag) string {
 	if f.HasDefault && f.Group != nil {
 		return fmt.Sprintf("%s (default %s).", strings.TrimSuffix(f.Help, "."), f.Default)
@@ -260,7 +260,7 @@ func flagLine(f *kong.Flag) string {
 	return f.Help
 }
 
-// moreLines are what else there is to know of a flag.
+// moreLines returns the additional help of a flag, wrapped to width.
 func moreLines(f *kong.Flag, width int) (lines []string) {
 	if f.Group == nil {
 		return nil
@@ -283,7 +283,7 @@ func moreLines(f *kong.Flag, width int) (lines []string) {
 	return lines
 }
 
-// table prints rows of two columns, the second wrapped.
+// table prints rows of two columns and wraps the second.
 func (u *usage) table(rows [][2]string) {
 	const most = 26
 	column := 0
@@ -315,7 +315,7 @@ func (u *usage) text(text string, indent int) {
 	}
 }
 
-// wrapped breaks a text into lines; it has one at least.
+// wrapped breaks a text into lines. The result has at least one line, even for an empty text.
 func wrapped(text string, most int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(text) {
@@ -330,7 +330,7 @@ func wrapped(text string, most int) (lines []string) {
 	return append(lines, line)
 }
 
-// fillFlags gives flags that are in a group their line.
+// fillFlags sets the one-line help of flags that are in a group.
 func fillFlags(n *kong.Node) error {
 	for _, f := range n.Flags {
 		if f.Group == nil {
@@ -338,7 +338,7 @@ func fillFlags(n *kong.Node) error {
 		}
 		text, known := flagTexts[f.Group.Key+"."+f.Name]
 		if !known {
-			return fmt.Errorf("there is no text for --%s in group %s", f.Name, f.Group.Key)
+			return fmt.Errorf("no help text for --%s in group %s", f.Name, f.Group.Key)
 		}
 		f.Help = text.line
 	}

@@ -53,7 +53,7 @@ func TestOwnExamples(t *testing.T) {
 	made := filepath.Join(dir, "clicks.libsvm")
 	wantOut(t, 0, []string{"data", "make", "ctr", "-o", made, "--lines", "500"}, "500 synthetic clicks")
 	wantMadeUp(t, made)
-	wantRefused(t, exitUsage, "is there already; choose another name, or write --force", "data", "make", "ctr", "-o",
+	wantRefused(t, exitUsage, "already exists; choose another name, or add --force", "data", "make", "ctr", "-o",
 		made)
 	wantRefused(t, exitUsage, "choose 100 to", "data", "make", "ctr", "-o", made, "--lines", "3", "--force")
 	wantRefused(t, exitError, "line 1: label", "train", "logreg", "--data", write(t, dir, "bad", "1:2 3:4\n"))

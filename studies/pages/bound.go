@@ -2,7 +2,7 @@ package main
 
 import "text/template"
 
-// bound is the page of bound.yaml.
+// bound writes the page of bound.yaml.
 func bound(p *page) {
 	of := func(m measure, format string) func(delay, model string) string {
 		return func(delay, model string) string {

@@ -7,7 +7,7 @@ import (
 	"text/template"
 )
 
-// consistency is the page of consistency.yaml.
+// consistency writes the page of consistency.yaml.
 func consistency(p *page) {
 	even := at{"clock-fraction": "0.1", "failures": "even"}
 	of := func(m measure, format string) func(model string) string {
@@ -27,7 +27,7 @@ func consistency(p *page) {
 	})
 }
 
-// ages says how old reads are.
+// ages shows how old the rows are that workers read.
 func ages(p *page, cells []*cell) string {
 	axes, look := []string{"consistency"}, looks{colour: "consistency"}
 	bounded := only(cells, "consistency", "bsp", "ssp:2", "essp:2", "ssp:3", "essp:3", "ssp:5", "essp:5", "ssp:10",
@@ -47,7 +47,7 @@ func ages(p *page, cells []*cell) string {
 			col("RMSE at the end", atEnd("test_rmse"), "%.3f"))
 }
 
-// timeSplit says what the workers' time goes to.
+// timeSplit shows how workers spend their time.
 func timeSplit(p *page, cells []*cell) string {
 	axes, look := []string{"consistency"}, looks{colour: "consistency"}
 	return p.dots("time.svg", "What the workers' time goes to, 10% of the data in a clock", cells, axes, look,
@@ -56,7 +56,7 @@ func timeSplit(p *page, cells []*cell) string {
 		col("seconds in all", seconds, "%.1f"))
 }
 
-// straggler is about training with one slow worker.
+// straggler shows training with one slow worker.
 func straggler(p *page, fraction string) string {
 	cells := p.where(at{"clock-fraction": fraction, "failures": "straggler"})
 	return p.curves("straggler-"+strings.TrimSuffix(percentOf(fraction), "%")+".svg",
@@ -72,7 +72,7 @@ func straggler(p *page, fraction string) string {
 			column{"without", seconds, "%.1f", "even"})
 }
 
-// courses compares how training went with the paper.
+// courses compares the course of training with the paper's.
 func courses(p *page) string {
 	text := "| s, data in a clock | `ssp`, the paper | here | less `bsp` | verdict | `essp`, the paper | here | less " +
 		"`bsp` | verdict |\n|---|---|---|--:|---|---|---|--:|---|\n"
@@ -100,8 +100,8 @@ const (
 	diverges = "diverges"
 )
 
-// courseOf writes how the error of a model develops with one slow worker: in the paper, here, the difference to bsp at
-// the end, and a verdict.
+// courseOf describes how the error of a model develops with one slow worker. It returns four table cells: the course in
+// the paper, the course here, the difference to bsp at the end, and a verdict.
 func courseOf(p *page, fraction, model, paper string) string {
 	labels := at{"clock-fraction": fraction, "failures": "straggler"}
 	c, bsp := p.cell(labels.and("consistency", model)), p.cell(labels.and("consistency", "bsp"))

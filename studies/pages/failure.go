@@ -6,8 +6,8 @@ import (
 	"text/template"
 )
 
-// When the server is killed for the first and the second time, in seconds: an evaluation at the kill itself is before
-// it.
+// Times just after the server is killed for the first and the second time, in seconds. An evaluation at the moment of
+// the kill still counts as before it.
 const (
 	firstKill  = 30.1
 	secondKill = 80.1
@@ -20,7 +20,7 @@ var (
 	firstGap     = gap("test_accuracy", firstKill)
 )
 
-// failurePage is the page of failure.yaml, or of failure-paper.yaml, whose choices are strategies.
+// failurePage is the page of failure.yaml or failure-paper.yaml. In the latter, each choice is a strategy.
 type failurePage struct {
 	*page
 
@@ -29,10 +29,10 @@ type failurePage struct {
 	calm, killed []*cell
 }
 
-// end is the cell that ended with the highest or the lowest accuracy.
+// end is the name and the accuracy of the cell that ended with the highest or the lowest accuracy.
 type end struct{ Name, Accuracy string }
 
-// failure is the page of failure.yaml and of failure-paper.yaml.
+// failure writes the page of failure.yaml or failure-paper.yaml.
 func failure(p *page) {
 	f := &failurePage{
 		page: p, paper: p.Name == "failure-paper", axes: []string{"consistency", "recovery", "on-outage"},
@@ -66,7 +66,7 @@ func failure(p *page) {
 	})
 }
 
-// apartness says whether trials tell two cells apart.
+// apartness describes whether the trials distinguish two cells.
 func (f *failurePage) apartness(best, worst *cell) string {
 	switch {
 	case f.once():
@@ -130,13 +130,13 @@ func (f *failurePage) dollars() string {
 		column{"without", costTo(cost, "test_accuracy", 0.8), "%.4f", "none"})
 }
 
-// strategy is one of the paper's five, with kills and without.
+// strategy is one of the paper's five, with its cells with and without kills.
 type strategy struct {
 	what         string
 	killed, calm *cell
 }
 
-// strategies are the paper's five.
+// strategies returns the paper's five strategies.
 func (f *failurePage) strategies() (all []strategy) {
 	for _, s := range []struct{ what, paper, consistency, recovery, outage string }{
 		{"sync checkpointing", "sync-checkpoints", "bsp", "checkpoint:100", "wait"},
@@ -155,7 +155,7 @@ func (f *failurePage) strategies() (all []strategy) {
 	return all
 }
 
-// comparison compares the findings with the paper's.
+// comparison compares the results with the paper's.
 func (f *failurePage) comparison() string {
 	text := "| | the paper | here | of the paper's | direction: reproduced if | direction | size |\n" +
 		"|---|--:|--:|--:|---|---|---|\n"
@@ -189,8 +189,8 @@ func (f *failurePage) comparison() string {
 	return text
 }
 
-// row writes a line of the comparison: the paper's text and size, the size that was found and its text, the rule for
-// the direction and the verdict about it.
+// row formats a row of the comparison: the claim, the paper's text and size, the size found here and its text, the rule
+// for the direction, and its verdict.
 func (f *failurePage) row(what, text string, paper, found float64, here, rule, verdict string) string {
 	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |\n", what, text, here, times(paper, found), rule, verdict,
 		within(paper, found))
@@ -219,7 +219,7 @@ func (f *failurePage) changes(all []strategy) (text string) {
 	return text
 }
 
-// ratios compares the needs of stateless recovery with those of asynchronous checkpoints.
+// ratios compares the resources that stateless recovery and asynchronous checkpoints need.
 func (f *failurePage) ratios(stateless, checkpoints *cell) (text string) {
 	judged := func(ratio float64, so bool) string {
 		if math.IsNaN(ratio) {

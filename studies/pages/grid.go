@@ -6,7 +6,7 @@ import (
 	"text/template"
 )
 
-// grid is the page of grid.yaml.
+// grid writes the page of grid.yaml.
 func grid(p *page) {
 	calm, two := p.where(at{"failures": "none"}), p.where(at{"failures": "two"})
 	worst, best := ends(two, clocks)

@@ -2,9 +2,9 @@
 //
 //	go run ./studies/pages runs/grid docs/studies/grid
 //
-// It reads study.json and the runs from the folder that perdure study has written, and writes README.md, pictures and
-// runs.csv into another folder. Each study has a text here, NAME.md.tmpl, and a function that fills it in. A page
-// depends on the study's folder alone, and nothing is written if a run cannot be read.
+// It reads study.json and the runs from the directory that perdure study has written, and writes README.md, pictures
+// and runs.csv to another directory. Each study has a template here, NAME.md.tmpl, and a function that fills it in. A
+// page depends only on the study's directory. If a run cannot be read, nothing is written.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// writers are the functions that write a page, by the study's name.
+// writers maps a study's name to the function that writes its page.
 var writers = map[string]func(*page){
 	"bound": bound, "consistency": consistency, "failure": failure, "failure-paper": failure, "grid": grid,
 	"regret": regret, "scar": scar, "spot": spot, "topics": topics,
@@ -28,7 +28,7 @@ var writers = map[string]func(*page){
 
 func main() {
 	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: pages FOLDER-OF-A-STUDY FOLDER-OF-ITS-PAGE")
+		fmt.Fprintln(os.Stderr, "usage: pages STUDY-DIRECTORY PAGE-DIRECTORY")
 		os.Exit(2)
 	}
 	if err := run(os.Args[1], os.Args[2]); err != nil {
@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-// run writes the page of the study in a folder into another folder.
+// run reads the study in folder and writes its page to the directory to.
 func run(folder, to string) error {
 	results, err := readResults(folder)
 	if err != nil {
@@ -48,17 +48,17 @@ func run(folder, to string) error {
 		return err
 	}
 	err = s.write(to)
-	if len(s.unknown) > 0 && !s.Quick { // which has fewer cells than the page
-		fmt.Fprintf(os.Stderr, "pages: no cell has %s; the page lacks it\n", strings.Join(s.unknown, ", "))
+	if len(s.unknown) > 0 && !s.Quick { // a quick study has fewer cells than the page
+		fmt.Fprintf(os.Stderr, "pages: no cell has %s; the page is incomplete\n", strings.Join(s.unknown, ", "))
 	}
 	return err
 }
 
-// write writes the study's page, its pictures and tables, and runs.csv.
+// write writes the study's page with its pictures, tables and runs.csv.
 func (s *outcome) write(to string) error {
 	writer := writers[s.Name]
 	if writer == nil {
-		return fmt.Errorf("the study %q has no page here; those of %s have", s.Name,
+		return fmt.Errorf("no page for the study %q; studies with a page: %s", s.Name,
 			strings.Join(slices.Sorted(maps.Keys(writers)), ", "))
 	}
 	p := &page{outcome: s, files: map[string][]byte{}}

@@ -9,10 +9,10 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// A measure is a number of a run; NaN: the run does not know it.
+// A measure computes a number from a trial. It is NaN if the run did not record it.
 type measure func(*trial) float64
 
-// figure is a figure of the study.
+// figure returns the measure for a figure in study.json.
 func figure(name string) measure {
 	return func(t *trial) float64 {
 		if v, known := t.figures[name]; known {
@@ -30,7 +30,7 @@ var (
 	cost, costSpot, costMonth = figure("cost"), figure("cost-spot"), figure("cost-month")
 )
 
-// Parts of the workers' time.
+// Shares of the workers' time.
 var (
 	computing = split(func(s *rundir.TimeSplit) float64 { return s.Compute })
 	waiting   = split(func(s *rundir.TimeSplit) float64 { return s.Staleness })
@@ -62,7 +62,7 @@ func count(of func(*rundir.Summary) *int64) measure {
 	}
 }
 
-// What processes used: all of them together, and the memory of those of one role.
+// Resource usage: CPU time and storage of all processes, and peak memory of all processes of one role.
 var (
 	cpuSeconds = used(func(u *rundir.RoleUsage) *float64 { return &u.CPUSeconds })
 	mbStored   = used(func(u *rundir.RoleUsage) *float64 { return u.MBStored })
@@ -94,13 +94,13 @@ func memory(role string) measure {
 	}
 }
 
-// over is one measure divided by another.
+// over divides one measure by another.
 func over(a, b measure) measure { return func(t *trial) float64 { return a(t) / b(t) } }
 
-// histogram is what one comes to.
+// histogram summarizes a histogram.
 type histogram struct{ n, mean, deviation, lowest, highest float64 }
 
-// differential and missing are histograms over reads of rows, by clocks and by updates.
+// differential and missing summarize how stale reads were, in clocks and in missing updates.
 func differential(part func(histogram) float64) measure {
 	return func(t *trial) float64 { return part(histogramOf(t.summary.ClockDifferential)) }
 }
@@ -114,7 +114,7 @@ func deviation(h histogram) float64 { return h.deviation }
 func lowest(h histogram) float64    { return h.lowest }
 func highest(h histogram) float64   { return h.highest }
 
-// differentialAt is the share of reads that have a clock differential.
+// differentialAt returns the share of reads with the clock differential key.
 func differentialAt(key string) measure {
 	return func(t *trial) float64 {
 		h := t.summary.ClockDifferential
@@ -144,13 +144,13 @@ func histogramOf(counts map[string]int64) histogram {
 	return h
 }
 
-// measured are what series.csv has of a column over seconds.
+// measured returns the values of a column of series.csv over the time in seconds.
 func (t *trial) measured(column string) plot.Points {
 	p, _ := plot.Measured(t.series.Columns, t.series.Rows, column)
 	return p
 }
 
-// valueAt returns a value by its index; NaN: there is none.
+// valueAt returns p[i], or NaN if i is out of range.
 func valueAt(p []float64, i int) float64 {
 	if i < 0 || i >= len(p) {
 		return math.NaN()
@@ -158,7 +158,7 @@ func valueAt(p []float64, i int) float64 {
 	return p[i]
 }
 
-// atEnd is the last value of a column.
+// atEnd returns the last value of a column.
 func atEnd(column string) measure {
 	return func(t *trial) float64 {
 		p := t.measured(column)
@@ -166,7 +166,7 @@ func atEnd(column string) measure {
 	}
 }
 
-// aboveLeast is the last value of a column less the least.
+// aboveLeast returns the last value of a column minus its minimum.
 func aboveLeast(column string) measure {
 	return func(t *trial) float64 {
 		p := t.measured(column)
@@ -177,8 +177,8 @@ func aboveLeast(column string) measure {
 	}
 }
 
-// around are the last value of a column that was measured by a time and the first one after it, and how far apart in
-// time these are.
+// around returns the last value of a column measured at or before a time, the first value after it, and the time
+// between the two.
 func (t *trial) around(column string, at float64) (before, next, gap float64) {
 	p := t.measured(column)
 	i := 0
@@ -200,12 +200,13 @@ func gap(column string, at float64) measure {
 	return func(t *trial) float64 { _, _, v := t.around(column, at); return v }
 }
 
-// change is the next value less the one before.
+// change returns the first value of a column after a time minus the last one before it.
 func change(column string, at float64) measure {
 	return func(t *trial) float64 { v, w, _ := t.around(column, at); return w - v }
 }
 
-// changeBy is the first value of a column from a later time on, less the last that was measured by a time.
+// changeBy returns the first value of a column at or after the time later, minus the last one measured at or before the
+// time at.
 func changeBy(column string, later, at float64) measure {
 	return func(t *trial) float64 {
 		p := t.measured(column)
@@ -214,7 +215,7 @@ func changeBy(column string, later, at float64) measure {
 	}
 }
 
-// rise is the time in seconds at which a column first reached a value; ∞: it never did.
+// rise returns the time in seconds at which a column first reached a value, or +Inf if it never did.
 func rise(column string, value float64) measure {
 	return func(t *trial) float64 {
 		p := t.measured(column)
@@ -228,12 +229,12 @@ func rise(column string, value float64) measure {
 	}
 }
 
-// costTo is the cost, at constant rate, until a column reached a value for the first time.
+// costTo returns the cost, at a constant rate, until a column first reached a value.
 func costTo(by measure, column string, value float64) measure {
 	return func(t *trial) float64 { return by(t) / seconds(t) * rise(column, value)(t) }
 }
 
-// regretOf is the excess of a column over a value, summed over the clocks; between two measurements it is interpolated.
+// regretOf returns the excess of a column over a value, summed over the clocks with linear interpolation.
 func regretOf(column string, above float64) measure {
 	return func(t *trial) float64 {
 		at, in := slices.Index(t.series.Columns, "clock"), slices.Index(t.series.Columns, column)
@@ -248,7 +249,7 @@ func regretOf(column string, above float64) measure {
 				continue
 			}
 			if y -= above; n == 0 {
-				was = y // as it was from the beginning on
+				was = y // extend the first measurement back to clock 0
 			}
 			sum += (c - clock) * (y + was) / 2
 			clock, was, n = c, y, n+1

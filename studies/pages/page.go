@@ -17,13 +17,13 @@ import (
 type page struct {
 	*outcome
 	text  strings.Builder
-	files map[string][]byte // pictures and tables that the page leads to, by name
+	files map[string][]byte // linked pictures and tables, by name
 }
 
 //go:embed *.md.tmpl
 var texts embed.FS
 
-// fill writes the page's text, NAME.md.tmpl, which may call functions: those of all pages, and its own.
+// fill executes the template NAME.md.tmpl. The template may call the functions that all pages share, and those in own.
 func (p *page) fill(name string, own template.FuncMap) {
 	t := template.New(name + ".md.tmpl").Funcs(template.FuncMap{
 		"atATime": p.atATime, "facts": p.facts,
@@ -31,12 +31,12 @@ func (p *page) fill(name string, own template.FuncMap) {
 		"runs":    func() string { return "[runs.csv](runs.csv) has a line for each run." },
 	}).Funcs(own)
 	t = template.Must(t.ParseFS(texts, name+".md.tmpl"))
-	if err := t.Execute(&p.text, p.Results); err != nil { // the text does not fit its functions
+	if err := t.Execute(&p.text, p.Results); err != nil { // the template does not match its functions
 		panic(err)
 	}
 }
 
-// facts writes what the study ran on and how, what ran it, and how often.
+// facts returns a table with the machine, how the study ran on it, the program's version, and the number of trials.
 func (p *page) facts(how string) string {
 	trials, runs, quick, rest := "trials", "runs ", "", ""
 	if p.Kind == study.OfLosses {
@@ -53,11 +53,11 @@ func (p *page) facts(how string) string {
 		p.tried(), rest)
 }
 
-// percent is the format of shares; others are those of fmt, and "" is four digits.
+// percent is the format of shares. Other formats are those of fmt; "" prints four digits.
 const percent = "percent"
 
-// column is one of a table or a picture. With failures it shows the cell that differs from the row's cell only in its
-// plan of failures, which is this one.
+// column is a column of a table or a picture. If failures is set, the column shows the cell that differs from the row's
+// cell only in its failure plan.
 type column struct {
 	heading  string
 	of       measure
@@ -65,10 +65,10 @@ type column struct {
 	failures string
 }
 
-// col is a column of the cell itself.
+// col returns a column that shows the row's own cell.
 func col(heading string, of measure, format string) column { return column{heading, of, format, ""} }
 
-// spread is the column's value of a cell.
+// spread returns the column's values for a cell.
 func (s *outcome) spread(c *cell, col *column) plot.Spread {
 	if col.failures != "" {
 		c = s.under(c, col.failures)
@@ -76,7 +76,7 @@ func (s *outcome) spread(c *cell, col *column) plot.Spread {
 	return c.spread(col.of)
 }
 
-// table writes a table: a row for each cell, by its labels of some axes, and columns.
+// table formats a table with one row per cell, named by its labels of the given axes.
 func (p *page) table(cells []*cell, axes []string, columns ...column) string {
 	text := "| |"
 	for _, col := range columns {
@@ -93,7 +93,7 @@ func (p *page) table(cells []*cell, axes []string, columns ...column) string {
 	return text + "\n"
 }
 
-// show writes the median of a spread, and its range where that is not one number.
+// show formats the median of a spread, and its range if it has more than one value.
 func show(v plot.Spread, format string) string {
 	if !known(v) {
 		return "–"
@@ -101,7 +101,7 @@ func show(v plot.Spread, format string) string {
 	return v.Text(func(x float64) string { return shown(x, format) })
 }
 
-// show writes the median and the range of a measure in the trials of a cell.
+// show formats the median and the range of a measure over the trials of a cell.
 func (c *cell) show(of measure, format string) string { return show(c.spread(of), format) }
 
 func shown(x float64, format string) string {
@@ -116,20 +116,20 @@ func shown(x float64, format string) string {
 
 func known(v plot.Spread) bool { return !math.IsNaN(v.Mid) }
 
-// Verdicts about the claims of a paper.
+// Verdicts about a paper's claims.
 const (
 	reproduced    = "reproduced"
 	notReproduced = "not reproduced"
 	incomparable  = "not comparable"
 )
 
-// A single trial says nothing of chance, so it reproduces nothing.
+// Verdicts from a single trial. It shows nothing about chance, so it cannot reproduce a claim.
 const (
 	soOnce    = "so in one trial"
 	notSoOnce = "not so in one trial"
 )
 
-// verdict says whether trials reproduce a claim; once: there was a single trial, which cannot.
+// verdict returns whether the trials reproduce a claim. once is set if there was only one trial, which is not enough.
 func verdict(so, once bool) string {
 	switch {
 	case so && once:
@@ -142,7 +142,7 @@ func verdict(so, once bool) string {
 	return notReproduced
 }
 
-// falls is the verdict about a fall: every trial falls, and further than each of those that nothing happened to.
+// falls returns the verdict about a fall: every trial falls, and by more than every trial without failures.
 func falls(found, calm plot.Spread) string {
 	if !known(found) || !known(calm) {
 		return incomparable
@@ -150,7 +150,7 @@ func falls(found, calm plot.Spread) string {
 	return verdict(found.High < 0 && found.High < calm.Low, found.N == 1 || calm.N == 1)
 }
 
-// rises is the verdict about a rise: every trial rises.
+// rises returns the verdict about a rise: every trial rises.
 func rises(found plot.Spread) string {
 	if !known(found) {
 		return incomparable
@@ -158,7 +158,7 @@ func rises(found plot.Spread) string {
 	return verdict(found.Low > 0, found.N == 1)
 }
 
-// above is the verdict about being above others: the median is, and the trials' ranges do not meet.
+// above returns the verdict about being higher: the median is higher, and the ranges of the trials do not overlap.
 func above(found, others plot.Spread) string {
 	if !known(found) || !known(others) {
 		return incomparable
@@ -166,7 +166,7 @@ func above(found, others plot.Spread) string {
 	return verdict(found.Mid >= others.Mid && found.Low > others.High, found.N == 1 || others.N == 1)
 }
 
-// within is the verdict about a size: it is within a factor of 2 of the paper's, and of the same sign.
+// within returns the verdict about a size: it has the sign of the paper's size and is within a factor of 2 of it.
 func within(paper, found float64) string {
 	ratio := found / paper
 	switch {
@@ -178,7 +178,7 @@ func within(paper, found float64) string {
 	return notReproduced
 }
 
-// times says how many times as large as the paper's a size is.
+// times formats the ratio of the size found to the paper's.
 func times(paper, found float64) string {
 	ratio := found / paper
 	switch {
@@ -190,11 +190,11 @@ func times(paper, found float64) string {
 	return fmt.Sprintf("%.2f times", ratio)
 }
 
-// lineColumns is how long a line of text may be.
+// lineColumns is the maximum length of a line of text.
 const lineColumns = 118
 
-// tidy wraps paragraphs and items of lists. Blocks are separated by empty lines; tables, headings, pictures and code
-// stay unchanged.
+// tidy wraps paragraphs and list items. Blocks are separated by empty lines. Tables, headings, pictures and code are
+// left unchanged.
 func tidy(text string) string {
 	var blocks []string
 	for block := range strings.SplitSeq(text, "\n\n") {
@@ -218,7 +218,7 @@ func tidy(text string) string {
 	return strings.Join(blocks, "\n\n") + "\n"
 }
 
-// wrap breaks a text into lines, of which all but the first are indented.
+// wrap breaks text into lines and indents all but the first.
 func wrap(text, indent string) string {
 	var out strings.Builder
 	at := 0

@@ -23,12 +23,12 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// planned are the results of a study's file before anything has run.
+// planned returns the results of a study before any run.
 func planned(t *testing.T, file string, quick bool) *study.Results {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	must(t, err)
-	keys := regexp.MustCompile(`[a-z][a-z0-9-]+`).FindAllString(string(text), -1) // whatever a job may have
+	keys := regexp.MustCompile(`[a-z][a-z0-9-]+`).FindAllString(string(text), -1) // any key a job may have
 	check := func([]string) (s settings.Run, err error) {
 		s.Job.Slots, s.Job.Servers, s.Job.Clocks = 8, 4, 100
 		return s, nil
@@ -51,8 +51,8 @@ func planned(t *testing.T, file string, quick bool) *study.Results {
 	return r
 }
 
-// TestPages: each study here has a page, also while nothing of it is done, and the page asks for no cell that the
-// study does not have: that would leave a hole in it.
+// TestPages checks that each study has a page, even before its first run, and that the page refers only to cells that
+// the study has; other references would leave gaps.
 func TestPages(t *testing.T) {
 	files, err := filepath.Glob("../*.yaml")
 	must(t, err)
@@ -80,8 +80,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// folder makes a study's folder: two strategies, with failures and without, of two seeds. Accuracy rises by 0.1 a
-// second to its end at 5 s; under slow by half of that, and with failures nothing is measured from 2 s to 4 s.
+// folder creates the directory of a study: two strategies, with and without failures, with two seeds each. Accuracy
+// rises by 0.1 a second until 5 s, and half as fast under slow. With failures, nothing is measured between 2 s and 4 s.
 func folder(t testing.TB) (dir string, r *study.Results) {
 	t.Helper()
 	dir = t.TempDir()
@@ -170,7 +170,7 @@ func TestMeasures(t *testing.T) {
 	}
 }
 
-// TestParts: what pages are made of.
+// TestParts checks the building blocks of pages.
 func TestParts(t *testing.T) {
 	dir, r := folder(t)
 	r.Quick, r.Missing = true, 2
@@ -218,22 +218,22 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestRefuses: a study that has no page, and a run that cannot be read, are each one error, and no page.
+// TestRefuses checks that a study without a page and an unreadable run are reported, and that no page is written.
 func TestRefuses(t *testing.T) {
 	dir, r := folder(t)
 	b, err := json.Marshal(r)
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, "study.json"), b, 0o644))
 	to := filepath.Join(dir, "page")
-	if err := run(dir, to); err == nil || !strings.Contains(err.Error(), `"tried" has no page here; those of bound, `) {
-		t.Errorf("a study that has no page: %v", err)
+	if err := run(dir, to); err == nil || !strings.Contains(err.Error(), `no page for the study "tried"`) {
+		t.Errorf("study without a page: %v", err)
 	}
 	must(t, os.Remove(filepath.Join(dir, "fast_none", "seed-1", "series.csv")))
 	if err := run(dir, to); err == nil || !strings.Contains(err.Error(), "and run the study again") {
 		t.Errorf("a run without a series: %v", err)
 	}
 	if _, err := os.Stat(to); err == nil {
-		t.Error("there is a page")
+		t.Error("a page was written")
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // width of pictures, in pixels.
 const width = 880.0
 
-// picture keeps a picture, and returns the line that shows it.
+// picture stores a picture and returns the Markdown that shows it.
 func (p *page) picture(file string, f *plot.Figure) string {
 	if p.files[file] != nil {
 		panic("the picture " + file + " is drawn twice")
@@ -20,7 +20,7 @@ func (p *page) picture(file string, f *plot.Figure) string {
 	return "![" + f.Name + "](" + file + ")\n\n"
 }
 
-// looks names the axes that choose the colour and the dashes of a cell; without dash the colour chooses both.
+// looks names the axes that determine the colour and the dashes of a cell. If dash is empty, colour determines both.
 type looks struct{ colour, dash string }
 
 func (l *looks) of(c *cell) plot.Look {
@@ -33,8 +33,8 @@ func (l *looks) of(c *cell) plot.Look {
 	return look
 }
 
-// curves draws a column of the series over seconds, of each cell the median, and a band from least to most. There is a
-// panel for each label of an axis, or one ("").
+// curves plots a column of the series over time. Each cell has a curve for the median, and a band from the minimum to
+// the maximum. There is a panel for each label of the axis panels, or a single one if panels is empty.
 func (p *page) curves(file, name, column, y string, cells []*cell, look looks, panels string) string {
 	f := &plot.Figure{Name: name, Width: width, High: 340}
 	titles := []string{""}
@@ -47,7 +47,7 @@ func (p *page) curves(file, name, column, y string, cells []*cell, look looks, p
 		}
 		f.Columns, f.High = min(2, len(titles)), 280
 	}
-	var axes []string // which say how a cell is drawn
+	var axes []string // that determine a cell's look
 	for _, axis := range []string{look.dash, look.colour} {
 		if axis != "" {
 			axes = append(axes, axis)
@@ -80,7 +80,7 @@ func (p *page) curves(file, name, column, y string, cells []*cell, look looks, p
 	return p.picture(file, f)
 }
 
-// sameAxes gives panels the same axes, so that they can be compared.
+// sameAxes gives all panels the same axes to make them comparable.
 func sameAxes(panels []plot.Panel) {
 	if len(panels) < 2 {
 		return
@@ -105,7 +105,8 @@ func addKey(keys []plot.Key, name string, look plot.Look) []plot.Key {
 	return append(keys, plot.Key{Name: name, Look: look})
 }
 
-// faultTimes are the times of the faults that the trials of some cells had, to a second; none where there are many.
+// faultTimes returns the times of the faults in the cells' trials, rounded to seconds, or nil if there are more than
+// four.
 func faultTimes(cells []*cell) (at []float64) {
 	for _, c := range cells {
 		for _, t := range c.trials {
@@ -121,7 +122,7 @@ func faultTimes(cells []*cell) (at []float64) {
 	return at
 }
 
-// curve is what the trials measured.
+// curve returns the curve and the band of a column over the cell's trials. any reports whether there is a value.
 func (c *cell) curve(column string) (curve plot.Curve, any bool) {
 	var all []plot.Points
 	var stays []bool
@@ -133,7 +134,7 @@ func (c *cell) curve(column string) (curve plot.Curve, any bool) {
 	return curve, any
 }
 
-// dots draws a panel for each column, with a row for each cell: the median, and a line from least to most.
+// dots plots a panel for each column with a row for each cell: the median, and a line from the minimum to the maximum.
 func (p *page) dots(file, name string, cells []*cell, axes []string, look looks, columns ...column) string {
 	f := &plot.Figure{Name: name, Width: width, Columns: min(3, len(columns))}
 	for n := range columns {

@@ -5,10 +5,10 @@ import (
 	"text/template"
 )
 
-// leastLoss is the least that any run of the study's model came to.
+// leastLoss is the lowest loss that any run of the study's model reached.
 const leastLoss = 0.42
 
-// regret is the page of regret.yaml.
+// regret writes the page of regret.yaml.
 func regret(p *page) {
 	sum, axes := regretOf("test_loss", leastLoss), []string{"consistency", "clocks"}
 	byRoot := over(sum, func(t *trial) float64 { return math.Sqrt(clocks(t)) })

@@ -13,17 +13,17 @@ import (
 	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
 
-// Strategies that the page speaks of: rows that come back alone, from full saves, and from saves of an eighth of the
-// rows, by priority.
+// Strategies that the page compares. Both restore only the lost rows: from full saves, or from saves of an eighth of
+// the rows, chosen by priority.
 const (
 	fullSaves   = "scar:16,1,priority"
 	eighthSaves = "scar:16,1/8,priority"
 )
 
-// saves names these strategies in the page's text.
+// saves maps the names in the template to strategies.
 var saves = map[string]string{"full": fullSaves, "eighth": eighthSaves}
 
-// summarized are the problems of the first table.
+// summarized lists the problems of the first table.
 var summarized = []struct{ name, problem string }{
 	{"quadratic", "quadratic"},
 	{"softmax on CoverType", "covtype"},
@@ -44,7 +44,7 @@ type scarPage struct{ *page }
 
 func (p scarPage) problem(name string) *cell { return p.cell(at{"problem": name}) }
 
-// scar is the page of scar.yaml.
+// scar writes the page of scar.yaml.
 func scar(of *page) {
 	p := scarPage{of}
 	var all []*cell
@@ -85,7 +85,8 @@ func scar(of *page) {
 	})
 }
 
-// costs writes the costs of failures in a problem as a table, and as a picture, and leads to all its trials.
+// costs writes the costs of failures in a problem as a table and, if drawn is set, as a picture, with a link to all
+// trials.
 func (p scarPage) costs(problem, about string, drawn bool) string {
 	losses := p.problem(problem).losses
 	if losses == nil {
@@ -103,7 +104,7 @@ func (p scarPage) costs(problem, about string, drawn bool) string {
 	return text + p.forks(problem, losses)
 }
 
-// judged names the measure of a model's quality.
+// judged describes how the quality of a model is measured.
 func judged(r *failurecost.Result) string {
 	by := map[string]string{
 		failurecost.MeasureTrain: "the loss on what it is trained on",
@@ -117,7 +118,7 @@ func judged(r *failurecost.Result) string {
 	return by
 }
 
-// forks keeps a file with a line for each trial of a problem, and leads to it.
+// forks stores a CSV file with a line for each trial of a problem, and returns a link to it.
 func (p scarPage) forks(problem string, losses *failurecost.Result) string {
 	var text strings.Builder
 	_ = csv.NewWriter(&text).WriteAll(losses.Rows()) // into memory
@@ -125,8 +126,8 @@ func (p scarPage) forks(problem string, losses *failurecost.Result) string {
 	return fmt.Sprintf("[All trials](%s.csv).", problem)
 }
 
-// bytesDrawn draws the cost of losing half of the servers against the bytes written: a panel for each problem, a curve
-// for each strategy over its intervals.
+// bytesDrawn plots the cost of losing half of the servers against the bytes written. There is a panel for each problem,
+// with a curve over the intervals for each strategy.
 func (p scarPage) bytesDrawn(problems ...string) string {
 	f := &plot.Figure{
 		Name:  "What a failure costs in clocks, against MB written: the mean, and its 95% interval",
@@ -161,7 +162,7 @@ func (p scarPage) bytesDrawn(problems ...string) string {
 	return p.picture("bytes.svg", f)
 }
 
-// of returns the summary of the trials of a strategy in which a part of the servers is lost.
+// of returns the summary of a strategy's trials that lose the part lost of the servers.
 func (c *cell) of(strategy string, lost float64) *failurecost.Cell {
 	if c.losses == nil {
 		return (&failurecost.Result{}).Cell(strategy, lost)
@@ -169,8 +170,8 @@ func (c *cell) of(strategy string, lost float64) *failurecost.Cell {
 	return c.losses.Cell(strategy, lost)
 }
 
-// saved returns by which part a strategy's failures cost less than the first strategy's, with the 95% interval; NaN if
-// most trials are censored.
+// saved returns the relative saving in cost compared with the first strategy, with the 95% interval. It is NaN if most
+// trials are censored.
 func (c *cell) saved(strategy string, lost float64) plot.Spread {
 	of := c.of(strategy, lost)
 	if of.Fewer == nil || 2*of.Censored > of.Trials {
@@ -186,8 +187,8 @@ func (c *cell) saved(strategy string, lost float64) plot.Spread {
 	return v
 }
 
-// fewer writes the savings of a strategy when half of the servers are lost, with the interval in brackets, or why they
-// are not known.
+// fewer formats the saving of a strategy when half of the servers are lost, with the interval in brackets, or the
+// reason why it is not known.
 func (c *cell) fewer(strategy string) string {
 	of := c.of(strategy, 0.5)
 	if 2*of.Censored > of.Trials {
@@ -196,8 +197,8 @@ func (c *cell) fewer(strategy string) string {
 	return of.Less()
 }
 
-// claim is the verdict about a paper that reports that a strategy saves a part or more: of the mean, unless even the
-// upper end of the interval is below it.
+// claim returns the verdict about a paper's claim that a strategy saves at least the given part. The claim is rejected
+// only if the whole interval is below that part.
 func (c *cell) claim(strategy string, part float64) string {
 	v := c.saved(strategy, 0.5)
 	switch {
@@ -213,12 +214,12 @@ func (c *cell) claim(strategy string, part float64) string {
 	return "not shown: the interval reaches it"
 }
 
-// better are the cells in which a strategy's failures cost less than the first one's, beyond the spread of the trials.
+// better returns the cells in which a strategy costs significantly less than the first one.
 func better(cells []*cell, strategy string) []*cell {
 	return plot.Where(cells, func(c *cell) bool { return c.saved(strategy, 0.5).Low > 0 })
 }
 
-// savings writes the least and the most that a strategy saves in some cells.
+// savings formats the lowest and the highest saving of a strategy over some cells.
 func savings(cells []*cell, strategy string, lost float64) string {
 	var all []float64
 	for _, c := range cells {
@@ -236,7 +237,7 @@ func savings(cells []*cell, strategy string, lost float64) string {
 	return least + " to " + most
 }
 
-// repeated says how trials went that were repeated with servers that were really killed; "": none was.
+// repeated reports the trials that were repeated with real processes, or "" if there were none.
 func repeated(cells []*cell) string {
 	n, same, once := 0, 0, 0
 	for _, c := range cells {

@@ -13,8 +13,8 @@ import (
 )
 
 // ofLosses returns the results of a study with two twins for each problem. In one problem full recovery costs 8 and 12
-// clocks and partial recovery 2 and 4, or 3 and 5; in one, most trials of partial recovery never reach ε; and one
-// has not run yet.
+// clocks and partial recovery 2 and 4, or 3 and 5. In another, most trials of partial recovery never reach ε. One
+// problem has not run yet.
 func ofLosses(t testing.TB) (dir string, r *study.Results) {
 	t.Helper()
 	dir = t.TempDir()
@@ -47,8 +47,8 @@ func ofLosses(t testing.TB) (dir string, r *study.Results) {
 	return dir, r
 }
 
-// TestScar: the trials of all twins are pooled, censored trials are reported and not averaged away, and the page says
-// which problem has not run yet.
+// TestScar checks that the trials of all twins are pooled, that censored trials are reported instead of averaged, and
+// that the page names the problem that has not run yet.
 func TestScar(t *testing.T) {
 	s, err := open(ofLosses(t))
 	must(t, err)
@@ -77,7 +77,7 @@ func TestScar(t *testing.T) {
 		t.Errorf("%v, %s", err, b)
 	}
 	if _, err := os.Stat(filepath.Join(to, "als-jester.svg")); err == nil {
-		t.Error("what is not run is drawn")
+		t.Error("a problem without runs is drawn")
 	}
 	drawn, err := os.ReadFile(filepath.Join(to, "bytes.svg"))
 	if err != nil || !strings.Contains(string(drawn), ">scar:C,1/8,priority<") ||

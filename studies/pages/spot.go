@@ -5,17 +5,17 @@ import (
 	"text/template"
 )
 
-// perUpdate is the cost of an applied update, by the month: idle machines are paid as well.
+// perUpdate is the monthly cost divided by the applied updates: idle machines are paid for as well.
 var perUpdate = over(costMonth, applied)
 
 // spotPage is the page of spot.yaml.
 type spotPage struct {
 	*page
 	axes       []string
-	taken, asp []*cell // cells on machines that are taken away: all, and those under asp
+	taken, asp []*cell // cells with preempted machines: all, and those under asp
 }
 
-// spot is the page of spot.yaml.
+// spot writes the page of spot.yaml.
 func spot(of *page) {
 	p := spotPage{
 		of,
@@ -33,7 +33,7 @@ func spot(of *page) {
 		return func() string { return most.show(clocks, "%.0f") }
 	}
 	p.fill("spot", template.FuncMap{
-		// taken is how recovery is written where others take over from a server that is away.
+		// taken adds the setting with which other servers take over from one that is unavailable.
 		"taken": func(recovery string) string { return recovery + " take-over-after=1s" },
 		"left":  p.left, "lost": asp(lost), "redone": asp(redone),
 		"failed": func(recovery string) string {
@@ -45,14 +45,14 @@ func spot(of *page) {
 	})
 }
 
-// left is the share of clocks that are done on spot machines, of those on machines that stay.
+// left returns the clocks finished on spot machines as a share of those on machines that stay.
 func (p spotPage) left(model, recovery string) string {
 	labels := at{"consistency": model, "recovery": recovery}
 	calm, p3 := p.cell(labels.and("failures", "calm")), p.cell(labels.and("failures", "p3"))
 	return shown(100*(p3.mid(clocks)/calm.mid(clocks)), "%.0f%%")
 }
 
-// rest is what runs came to, and which did not end.
+// rest describes the results of the runs, and lists the runs that did not end.
 func (p spotPage) rest() string {
 	axes, taken := p.axes, p.taken
 	text := p.curves("accuracy.svg", "Accuracy over time", "test_accuracy", "test accuracy", taken,
@@ -104,7 +104,7 @@ func (p spotPage) dollars() string {
 		column{"undisturbed, on demand", costTo(cost, "test_accuracy", 0.8), "%.4f", "calm"})
 }
 
-// money judges a paper's claim that costs are similar.
+// money judges the paper's claim that costs are similar.
 func (p spotPage) money() string {
 	cells := p.asp
 	perClock, perMonth := over(cost, clocks), over(costMonth, clocks)
@@ -137,8 +137,8 @@ func (p spotPage) updates() string {
 	return text
 }
 
-// verdict says whether the cheapest strategy that continues trains more for the same money than the cheapest one that
-// waits.
+// verdict compares the cheapest strategy that continues with the cheapest one that waits: does it train more for the
+// same money?
 func (p spotPage) verdict() string {
 	cheapest, _ := ends(p.asp, perUpdate)
 	patient, _ := ends(p.where(at{"consistency": "bsp", "failures": "p3"}), perUpdate)

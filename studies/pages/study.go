@@ -22,10 +22,10 @@ import (
 type outcome struct {
 	study.Results
 
-	date    string // of the newest run
+	date    string // date of the newest run
 	folder  string
 	cells   []*cell
-	unknown []string // labels that a page asked for and no cell has
+	unknown []string // labels that a page requested but no cell has
 }
 
 // cell is a set of runs that differ only in their seeds.
@@ -33,9 +33,9 @@ type cell struct {
 	name   string
 	trials []*trial
 	failed []study.Failed
-	labels at                  // of all axes
-	place  map[string]int      // of these among the axis' labels
-	losses *failurecost.Result // of all its twins; nil: it has none
+	labels at                  // one for each axis
+	place  map[string]int      // index of each label among the labels of its axis
+	losses *failurecost.Result // pooled over all twins; nil if there are none
 }
 
 // trial is a run that has ended.
@@ -45,7 +45,7 @@ type trial struct {
 	series  rundir.Series
 }
 
-// mostResults bounds study.json, in bytes.
+// mostResults limits the size of study.json, in bytes.
 const mostResults = 256 << 20
 
 func readResults(folder string) (*study.Results, error) {
@@ -60,7 +60,7 @@ func readResults(folder string) (*study.Results, error) {
 	return r, nil
 }
 
-// open reads the runs in a study's folder.
+// open reads the runs in a study's directory.
 func open(folder string, r *study.Results) (*outcome, error) {
 	s := &outcome{Results: *r, folder: folder}
 	shorten(&s.Results)
@@ -72,8 +72,8 @@ func open(folder string, r *study.Results) (*outcome, error) {
 	return s, nil
 }
 
-// shorten cuts the labels of an axis to the first word where that tells them apart. The label of a choice of several
-// settings has all of them.
+// shorten cuts the labels of an axis to their first word if the result is still unique. The label of a choice with
+// several settings lists them all.
 func shorten(r *study.Results) {
 	for axis := range r.Axes {
 		full := map[string]string{} // by first word
@@ -116,7 +116,7 @@ func (s *outcome) open(r *study.CellResult) error {
 			s.dated(filepath.Join(run, "summary.json"))
 		}
 		if err != nil {
-			return fmt.Errorf("%w; delete the folder %s and run the study again", err, run)
+			return fmt.Errorf("%w; delete the directory %s and run the study again", err, run)
 		}
 		c.trials = append(c.trials, t)
 	}
@@ -135,14 +135,14 @@ func (s *outcome) open(r *study.CellResult) error {
 	return nil
 }
 
-// dated notes when a run's file was written.
+// dated updates s.date with the modification time of a run's file.
 func (s *outcome) dated(file string) {
 	if info, err := os.Stat(file); err == nil {
 		s.date = max(s.date, info.ModTime().Format("2006-01-02"))
 	}
 }
 
-// by are the labels of an axis, or of "failures", in the order of the study's file.
+// by returns the labels of an axis, or of "failures", in the order of the study's file.
 func (s *outcome) by(axis string) (labels []string) {
 	for _, c := range s.cells {
 		if label, known := c.labels[axis]; known && !slices.Contains(labels, label) {
@@ -152,10 +152,10 @@ func (s *outcome) by(axis string) (labels []string) {
 	return labels
 }
 
-// at are labels by axis, or by "failures".
+// at holds a label for each of some axes, or for "failures".
 type at map[string]string
 
-// and adds a label.
+// and returns a copy of a with one more label.
 func (a at) and(axis, label string) at {
 	more := at{}
 	maps.Copy(more, a)
@@ -163,7 +163,7 @@ func (a at) and(axis, label string) at {
 	return more
 }
 
-// where are the cells that have some labels, in the order of the study's file.
+// where returns the cells that have all the given labels, in the order of the study's file.
 func (s *outcome) where(labels at) []*cell {
 	for axis, label := range labels {
 		if text := axis + "=" + label; !slices.Contains(s.by(axis), label) && !slices.Contains(s.unknown, text) {
@@ -180,13 +180,13 @@ func (s *outcome) where(labels at) []*cell {
 	})
 }
 
-// only keeps the cells that have one of some labels of an axis.
+// only returns the cells that have one of the given labels of an axis.
 func only(cells []*cell, axis string, labels ...string) []*cell {
 	return plot.Where(cells, func(c *cell) bool { return slices.Contains(labels, c.labels[axis]) })
 }
 
-// cell returns the first cell that has some labels, or else a cell without runs: with --quick a study may have fewer
-// cells than its page mentions.
+// cell returns the first cell that has the given labels, or else a cell without runs: with --quick a study may have
+// fewer cells than its page mentions.
 func (s *outcome) cell(labels at) *cell {
 	if found := s.where(labels); len(found) > 0 {
 		return found[0]
@@ -194,12 +194,12 @@ func (s *outcome) cell(labels at) *cell {
 	return &cell{name: "none"}
 }
 
-// under returns the cell that differs from another only in its plan of failures.
+// under returns the cell that differs from c only in its failure plan.
 func (s *outcome) under(c *cell, failures string) *cell {
 	return s.cell(c.labels.and("failures", failures))
 }
 
-// named is how a cell is called by its labels of axes: of those that are named, else of all that differ.
+// named returns a cell's name: its labels of the given axes or, if none are given, of all axes that vary.
 func (s *outcome) named(c *cell, axes ...string) string {
 	if len(axes) == 0 {
 		for _, axis := range append(slices.Clone(s.Axes), "failures") {
@@ -217,7 +217,7 @@ func (s *outcome) named(c *cell, axes ...string) string {
 	return cmp.Or(strings.Join(words, " "), c.name)
 }
 
-// atATime writes how many runs ran at the same time.
+// atATime describes how many runs ran at the same time.
 func (s *outcome) atATime() string {
 	if s.AtOnce > 1 {
 		return fmt.Sprintf("up to %d runs at a time", s.AtOnce)
@@ -225,7 +225,7 @@ func (s *outcome) atATime() string {
 	return "one run at a time"
 }
 
-// tried is how many trials cells have, the fewest and the most.
+// tried returns the number of trials per cell, or the range if cells differ.
 func (s *outcome) tried() string {
 	least, most := math.MaxInt, 0
 	for _, c := range s.cells {
@@ -237,10 +237,10 @@ func (s *outcome) tried() string {
 	return fmt.Sprintf("%d to %d", least, most)
 }
 
-// once reports whether each cell has one trial, which says nothing of chance.
+// once reports whether each cell has only one trial, which shows nothing about chance.
 func (s *outcome) once() bool { return s.tried() == "1" }
 
-// failedRuns writes how many runs of some cells failed.
+// failedRuns formats the number of failed runs in some cells.
 func failedRuns(cells []*cell) string {
 	n, all := 0, 0
 	for _, c := range cells {
@@ -249,7 +249,7 @@ func failedRuns(cells []*cell) string {
 	return fmt.Sprintf("%d of %d runs", n, all)
 }
 
-// spread returns the median and the range of a measure over the trials that know it.
+// spread returns the median and the range of a measure over the trials that recorded it.
 func (c *cell) spread(of measure) plot.Spread {
 	var values []float64
 	for _, t := range c.trials {
@@ -260,10 +260,10 @@ func (c *cell) spread(of measure) plot.Spread {
 	return plot.SpreadOf(values)
 }
 
-// mid returns the median of a measure over the trials of a cell; NaN: no trial knows it.
+// mid returns the median of a measure over the trials of a cell, or NaN if no trial recorded it.
 func (c *cell) mid(of measure) float64 { return c.spread(of).Mid }
 
-// sorted returns cells by the median of a measure, ascending, without cells whose trials do not know it.
+// sorted returns the cells in ascending order of the median of a measure, without cells that did not record it.
 func sorted(cells []*cell, of measure) []*cell {
 	some := plot.Where(cells, func(c *cell) bool { return known(c.spread(of)) })
 	slices.SortStableFunc(some, func(a, b *cell) int { return cmp.Compare(a.mid(of), b.mid(of)) })
@@ -279,7 +279,7 @@ func ends(cells []*cell, of measure) (lowest, highest *cell) {
 	return some[0], some[len(some)-1]
 }
 
-// apart reports whether the trials of two cells tell them apart: their ranges do not meet, and neither is one trial.
+// apart reports whether the trials distinguish two cells: both have several trials, and their ranges do not overlap.
 func apart(a, b *cell, of measure) bool {
 	v, w := a.spread(of), b.spread(of)
 	return len(a.trials) > 1 && len(b.trials) > 1 && (v.High < w.Low || w.High < v.Low)

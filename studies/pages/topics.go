@@ -2,7 +2,7 @@ package main
 
 import "text/template"
 
-// topics is the page of topics.yaml.
+// topics writes the page of topics.yaml.
 func topics(p *page) {
 	of := func(m measure) func(string) string {
 		return func(model string) string { return p.cell(at{"consistency": model}).show(m, percent) }

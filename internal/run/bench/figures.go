@@ -27,19 +27,19 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Median returns the middle of some values.
+// Median returns the middle value, or the upper one of two.
 func Median[T cmp.Ordered](v []T) T {
 	v = slices.Sorted(slices.Values(v))
 	return v[len(v)/2]
 }
 
-// spread is the middle of what all rounds measured, the least and the most.
+// spread is the median, the minimum and the maximum over all rounds.
 type spread struct{ Median, Least, Most float64 }
 
-// newSpread is that of some values, one at least.
+// newSpread returns the spread of v, which must not be empty.
 func newSpread(v []float64) spread { return spread{Median(v), slices.Min(v), slices.Max(v)} }
 
-// spreadOf is that of what rounds have measured.
+// spreadOf returns the spread of a measurement over all rounds.
 func spreadOf[T any](rounds []T, what func(*T) float64) spread {
 	var v []float64
 	for i := range rounds {
@@ -50,8 +50,7 @@ func spreadOf[T any](rounds []T, what func(*T) float64) spread {
 
 func (s spread) String() string { return fmt.Sprintf("%.2f (%.2f to %.2f)", s.Median, s.Least, s.Most) }
 
-// choose returns those of all that were given by name, in their own order, or
-// all if none was.
+// choose returns the elements of all whose names are given, in the order of all. If no names are given, it returns all.
 func choose[T any](flag string, given []string, all []T, name func(T) string) (chosen []T, err error) {
 	var names []string
 	for _, v := range all {
@@ -69,10 +68,10 @@ func choose[T any](flag string, given []string, all []T, name func(T) string) (c
 	return chosen, nil
 }
 
-// itself is the name of what is its own name, for choose.
+// itself returns s. It is the name function of choose for lists of names.
 func itself(s string) string { return s }
 
-// checkCounts refuses numbers of things of which there must be some, and not too many.
+// checkCounts returns an error unless all counts are between 1 and 1,000,000.
 func checkCounts(counts map[string]int64) error {
 	for what, n := range counts {
 		if n < 1 || n > 1_000_000 {
@@ -82,15 +81,14 @@ func checkCounts(counts map[string]int64) error {
 	return nil
 }
 
-// machineLine says what is measured, and on which machine.
+// machineLine describes the version and the machine that are measured.
 func machineLine(version string) string {
 	return fmt.Sprintf("perdure %s, wire version %d, %s %s/%s, on %s, %d cores",
 		version, wire.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, machine.CPUModel(), runtime.NumCPU())
 }
 
-// prepare has this process be like a worker's, says at once if the results could not be
-// written to the given file ("": to none), and makes a folder for what a benchmark writes. The
-// caller removes it.
+// prepare sets up this process like that of a worker, checks that the results file is writable ("" for none), and
+// creates a directory for a benchmark's output. The caller must remove it.
 func prepare(results string) (dir string, err error) {
 	machine.Garbage(1)
 	if err := checkWritable(results); err != nil {
@@ -102,14 +100,13 @@ func prepare(results string) (dir string, err error) {
 	return dir, nil
 }
 
-// checkWritable says before the work, not after it, that its results could not
-// be written. "" is no file.
+// checkWritable returns an error if results cannot be written to path, before the benchmark runs. "" means no file.
 func checkWritable(path string) error {
 	if path == "" {
 		return nil
 	}
 	if i, err := os.Stat(path); err == nil && i.IsDir() {
-		return fmt.Errorf("%w: --json %s is a folder; name a file", perdure.ErrUsage, path)
+		return fmt.Errorf("%w: --json %s is a directory; choose a file", perdure.ErrUsage, path)
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".perdure-bench-")
 	if err == nil {
@@ -117,12 +114,12 @@ func checkWritable(path string) error {
 		err = os.Remove(f.Name())
 	}
 	if err != nil {
-		return fmt.Errorf("%w: --json %s: cannot write there: %w", perdure.ErrUsage, path, plain.Cause(err))
+		return fmt.Errorf("%w: --json %s: cannot write the file: %w", perdure.ErrUsage, path, plain.Cause(err))
 	}
 	return nil
 }
 
-// writeResults makes or replaces the file, as a whole.
+// writeResults creates or replaces the file atomically.
 func writeResults(path string, results any) error {
 	if path == "" {
 		return nil
@@ -134,10 +131,10 @@ func writeResults(path string, results any) error {
 	})
 }
 
-// milliseconds is a duration as figures have it.
+// milliseconds converts a duration to milliseconds.
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
-// medianAndMax returns the median of some values and the highest, nil of none.
+// medianAndMax returns the median and the maximum, or nil if v is empty.
 func medianAndMax(v []float64) (middle, most *float64) {
 	if len(v) == 0 {
 		return nil, nil

@@ -31,7 +31,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestChoose: what is chosen comes in the order of all there is, once each.
+// TestChoose checks that choices are returned once each and in the order of all.
 func TestChoose(t *testing.T) {
 	all := []string{"a", "b", "c"}
 	for _, c := range []struct{ given, want []string }{{nil, all}, {[]string{"c", "a", "c"}, []string{"a", "c"}}} {
@@ -45,8 +45,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestResultsFile: results replace a file as a whole, and where they could not be written is known
-// before.
+// TestResultsFile checks that results replace a file atomically, and that an unwritable file is reported before the
+// benchmark runs.
 func TestResultsFile(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "bench.json")

@@ -20,13 +20,12 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// The benchmark of moves measures what it costs to push and to pull: blocks of dense tables and rows of
-// sparse ones, between this process and a server of a job of its own, in rounds that take turns
-// with a raw exchange of the same bytes. A line of the results is one operation with one rule,
-// one size, one number of connections and one kind of sockets. What was pushed is verified:
-// figures of something else than what they are called are worth nothing.
+// The benchmark of moves measures the cost of pushes and pulls: blocks of dense tables and rows of sparse ones, between
+// this process and a server of its own job. Rounds alternate with a raw exchange of the same bytes. A line of the
+// results is one operation with one rule, one size, one number of connections and one kind of socket. Pushed values are
+// verified, to ensure that the measured operations really took place.
 
-// MovesOptions are what is asked of the benchmark, as flags of perdure bench moves; what is empty is all there is.
+// MovesOptions are the flags of perdure bench moves. Empty lists select everything.
 type MovesOptions struct {
 	Op     []string      `help:"@moves_op" placeholder:"OP"`
 	Rule   []string      `help:"@moves_rule" placeholder:"RULE"`
@@ -37,18 +36,18 @@ type MovesOptions struct {
 	Time   time.Duration `help:"@moves_time (default ${default})." default:"600ms" placeholder:"TIME"`
 	Shards int           `help:"@moves_shards" placeholder:"N"`
 	Raw    int           `name:"raw-conns" help:"@moves_raw" placeholder:"N"`
-	JSON   string        `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
+	JSON   string        `name:"json" help:"Also write all results to a file." placeholder:"FILE" type:"path"`
 
-	Version string `kong:"-"` // of Perdure, as it is told
+	Version string `kong:"-"` // of Perdure, for the header
 }
 
-// What can be chosen, and is measured where nothing is chosen.
+// Possible choices; all are measured by default, except TLS.
 var (
 	allOps   = []string{"pull", "push", "inc"}
 	allRules = []string{string(perdure.RuleAdd), string(perdure.RuleSGD), string(perdure.RuleAdam)}
 	allConns = []int{1, 4}
 
-	usualSockets = []string{"tcp", "unix"} // TLS is measured where it is asked for
+	usualSockets = []string{"tcp", "unix"} // TLS is measured only on request
 
 	moveSizes = []moveSize{
 		{Name: "4KiB", Bytes: 4 << 10},
@@ -67,7 +66,7 @@ const (
 	maxTime   = time.Hour
 )
 
-// moveSize is how much one operation moves.
+// moveSize is the amount that one operation moves.
 type moveSize struct {
 	Name  string
 	Bytes int64 // of values
@@ -84,7 +83,7 @@ type measurement struct {
 	Socket string
 }
 
-// RunMoves measures, prints a line as soon as it is there, and writes the results.
+// RunMoves runs the benchmark, prints each line as soon as it is measured, and writes the results.
 func RunMoves(ctx context.Context, out io.Writer, o MovesOptions) error {
 	plan, skipped, err := o.plan()
 	if err != nil {
@@ -94,7 +93,7 @@ func RunMoves(ctx context.Context, out io.Writer, o MovesOptions) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
+	defer os.RemoveAll(dir) // leftovers are in the system's temporary directory
 	raw, err := startRawPeer(dir)
 	if err != nil {
 		return err
@@ -113,7 +112,7 @@ func RunMoves(ctx context.Context, out io.Writer, o MovesOptions) error {
 	return writeResults(o.JSON, run.results)
 }
 
-// movesBed is what is measured on one job: the same connections throughout.
+// movesBed is a group of measurements on one job, over the same connections.
 type movesBed struct {
 	Conns    int
 	Shards   int
@@ -123,8 +122,7 @@ type movesBed struct {
 	Lines    []measurement
 }
 
-// plan turns the flags into beds, or says what is wrong. skipped is what this
-// build cannot do.
+// plan converts the flags to beds. skipped lists what this build does not support.
 func (b *MovesOptions) plan() (beds []movesBed, skipped []string, err error) {
 	switch {
 	case b.Rounds < 1 || b.Rounds > maxRounds:
@@ -183,19 +181,18 @@ func (b *MovesOptions) plan() (beds []movesBed, skipped []string, err error) {
 	slices.Sort(skipped)
 	skipped = slices.Compact(skipped)
 	if len(beds) == 0 {
-		return nil, nil, fmt.Errorf("%w: nothing is left to measure: this build has no %s", perdure.ErrUsage,
+		return nil, nil, fmt.Errorf("%w: nothing to measure: this build does not support %s", perdure.ErrUsage,
 			strings.Join(skipped, ", no "))
 	}
 	return beds, skipped, nil
 }
 
-// largeShards is into how many parts a table of large blocks is split: each
-// is then applied while its part of the update is still in the processor's cache.
+// largeShards is the number of shards of tables with large blocks. Each shard is applied while its part of the update
+// is still in the processor's cache.
 const largeShards = 8
 
-// usualShards returns how many shards a job for such measurements has. A small
-// block is one message: to split it costs more than to apply its parts side by
-// side gains.
+// usualShards returns the default number of shards for a group of measurements. A small block is a single message;
+// splitting it costs more than applying its parts in parallel saves.
 func usualShards(lines []measurement) int {
 	switch size := lines[0].Size; {
 	case size.large():
@@ -208,8 +205,8 @@ func usualShards(lines []measurement) int {
 
 func (s moveSize) large() bool { return s.rows == 0 && s.Bytes >= 1<<20 }
 
-// groupMoves makes up the measurements of one kind of connection, those on one job
-// together: small dense tables, large ones, and each sparse table by itself.
+// groupMoves groups the measurements for one kind of connection by job: small dense tables, large dense tables, and
+// each sparse table separately.
 func groupMoves(ops, rules []string, sizes []moveSize) (groups [][]measurement) {
 	if len(ops) == 1 && ops[0] == "pull" {
 		rules = []string{""}
@@ -219,7 +216,7 @@ func groupMoves(ops, rules []string, sizes []moveSize) (groups [][]measurement) 
 		var sparse []measurement
 		for _, op := range ops {
 			if op != "push" && i > 0 {
-				continue // costs the same under every rule, or is only for comparison
+				continue // the cost does not depend on the rule, or the operation is only a comparison
 			}
 			for _, s := range sizes {
 				m := measurement{Op: op, Size: s}
@@ -244,15 +241,15 @@ func groupMoves(ops, rules []string, sizes []moveSize) (groups [][]measurement) 
 	return append([][]measurement{dense, large}, groups...)
 }
 
-// movesJob is a job of one server, and this process as its worker.
+// movesJob is a job with one server, and with this process as its worker.
 type movesJob struct {
 	*localrun.Run
 	ended  chan struct{}
 	Client soleWorker
 }
 
-// startMovesJob starts a job as `perdure up` does, in a folder of its own, and
-// joins it. Its end by itself cancels with why.
+// startMovesJob starts a job as `perdure up` does, in its own directory, and joins it. If the job ends by itself, it
+// calls cancel with the reason.
 func startMovesJob(
 	ctx context.Context, cancel context.CancelCauseFunc, out string, bed *movesBed, version string,
 ) (b *movesJob, err error) {
@@ -290,18 +287,18 @@ func startMovesJob(
 	return b, nil
 }
 
-// goodFor is how long the keys of a job are good that is measured over TLS.
+// goodFor is the validity of the keys of a job measured over TLS.
 const goodFor = 24 * time.Hour
 
-// endlessClocks are more than any bench counts.
+// endlessClocks is more clocks than any benchmark runs.
 const endlessClocks = 1<<31 - 1
 
-// Undisturbed says that the figures are worth nothing if a process of the job
-// had to be replaced meanwhile.
+// Undisturbed returns an error if a process of the job was replaced during the measurement, which makes the results
+// invalid.
 func (b *movesJob) Undisturbed() error {
 	if f := b.Job().Timeline(); len(f) > 0 {
-		return fmt.Errorf("bench: %s was replaced while it was measured (%s); measure again when the machine has "+
-			"less to do", f[0].Target, f[0].Kind)
+		return fmt.Errorf("bench: %s was replaced during the measurement (%s); repeat it when the machine is less "+
+			"busy", f[0].Target, f[0].Kind)
 	}
 	return nil
 }

@@ -12,18 +12,17 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// Only this file of the benchmark of moves touches the client, and it uses what a user's program would.
+// This is the only file of the moves benchmark that uses the client, through the same API as a user's program.
 
-// missingFor says what a measurement needs that this machine has not; "": nothing.
+// missingFor returns the feature that a measurement needs and this machine lacks, or "".
 func missingFor(m *measurement) string {
 	if m.Socket == "unix" && !unixWorks() {
-		return "Unix sockets that are chosen by themselves"
+		return "automatic Unix sockets"
 	}
 	return ""
 }
 
-// unixWorks reports whether processes of this machine find each other's Unix
-// sockets.
+// unixWorks reports whether processes on this machine can find each other's Unix sockets.
 var unixWorks = sync.OnceValue(func() bool {
 	l, err := transport.TCP{}.Listen(localrun.AnyPort)
 	if err != nil {
@@ -37,10 +36,10 @@ var unixWorks = sync.OnceValue(func() bool {
 	return c.Close() == nil
 })
 
-// soleWorker is this process as the job's one worker.
+// soleWorker is this process as the only worker of the job.
 type soleWorker struct{ *worker.Client }
 
-// joinAlone joins a job over the connections that the bed asks for.
+// joinAlone joins a job over the connections that the bed specifies.
 func joinAlone(ctx context.Context, r *localrun.Run, b *movesBed) (soleWorker, error) {
 	c := worker.Config{Coordinator: r.Coordinator(), Secret: r.Secrets().Job, Connections: b.Conns}
 	var network transport.Network
@@ -59,22 +58,22 @@ func joinAlone(ctx context.Context, r *localrun.Run, b *movesBed) (soleWorker, e
 
 func (c soleWorker) Close() { _ = c.Client.Close() } // never fails
 
-// movedTable makes a table.
+// Table opens a table.
 func (c soleWorker) Table(ctx context.Context, spec perdure.TableSpec) (*movedTable, error) {
 	t, err := c.Client.Table(ctx, spec)
 	return &movedTable{Table: t, c: c}, err
 }
 
-// movedTable is one table that is pushed to and pulled from.
+// movedTable is a table to push to and pull from.
 type movedTable struct {
 	*worker.Table
 	c        soleWorker
 	Pushes   int
-	computed error // of the last compute
+	computed error // error of the last compute
 }
 
-// pushed applies delta on the server, and returns when it is applied. rows are
-// the ids to move; nil: all rows of a dense table.
+// pushed pushes delta and returns when the server has applied it. rows are the IDs to move; nil means all rows of a
+// dense table.
 func (t *movedTable) pushed(ctx context.Context, rows []perdure.RowID, delta []float32) (err error) {
 	if rows == nil {
 		err = t.IncRun(0, delta)
@@ -87,8 +86,7 @@ func (t *movedTable) pushed(ctx context.Context, rows []perdure.RowID, delta []f
 	return t.finished(ctx)
 }
 
-// compute puts delta where the table's next update has it, as a program would that
-// computes it there.
+// compute writes delta into the buffer of the table's next update, like a program that computes it in place.
 func (t *movedTable) compute(delta []float32) {
 	to, err := t.Deltas(0, int(t.Spec().Rows))
 	if t.computed = err; err == nil {
@@ -96,7 +94,7 @@ func (t *movedTable) compute(delta []float32) {
 	}
 }
 
-// finished ends the clock, and returns when its update is applied.
+// finished ends the clock and returns when its update is applied.
 func (t *movedTable) finished(ctx context.Context) error {
 	if t.computed != nil {
 		return t.computed
@@ -108,7 +106,7 @@ func (t *movedTable) finished(ctx context.Context) error {
 	return t.c.Settle(ctx)
 }
 
-// pulled reads rows from the server; Forget comes before.
+// pulled reads rows from the server. The caller must call Forget first.
 func (t *movedTable) pulled(ctx context.Context, rows []perdure.RowID, dst []float32) error {
 	if rows == nil {
 		return t.GetRun(ctx, 0, dst)
@@ -116,8 +114,8 @@ func (t *movedTable) pulled(ctx context.Context, rows []perdure.RowID, dst []flo
 	return t.GetRows(ctx, rows, dst)
 }
 
-// Verify reads a dense table of rule add, and holds it against all that was
-// pushed: figures of something else than what they are called are worth nothing.
+// Verify reads a dense table with the rule add and compares it with the sum of all pushes, to ensure that the measured
+// pushes were really applied.
 func (t *movedTable) Verify(ctx context.Context) error {
 	spec := t.Spec()
 	if spec.Sparse || spec.Rule.Kind != perdure.RuleAdd || t.Pushes > mostExact {

@@ -24,7 +24,7 @@ const (
 	idLists    = 8         // draws of random rows, used in turn
 )
 
-// movesRun is one run of the bench.
+// movesRun is one run of the benchmark.
 type movesRun struct {
 	MovesOptions
 	out     io.Writer
@@ -35,7 +35,7 @@ type movesRun struct {
 	best    map[rawKey]rawWay
 }
 
-// measure does all measurements of a bed, on one job.
+// measure runs all measurements of a bed on one job.
 func (r *movesRun) measure(ctx context.Context, bed movesBed) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -46,7 +46,7 @@ func (r *movesRun) measure(ctx context.Context, bed movesBed) (err error) {
 	}
 	defer func() {
 		if ctx.Err() != nil {
-			err = context.Cause(ctx) // of the job, rather than what came of it
+			err = context.Cause(ctx) // the cause, instead of its consequences
 		}
 		err = errors.Join(err, job.Close())
 	}()
@@ -55,7 +55,7 @@ func (r *movesRun) measure(ctx context.Context, bed movesBed) (err error) {
 		return err
 	}
 	for _, t := range tables {
-		if spec := t.Spec(); !spec.Sparse { // rows of 0 would be pulled packed
+		if spec := t.Spec(); !spec.Sparse { // rows of zeros would be sent compressed
 			if err := t.pushed(ctx, nil, pushDelta(int(spec.Rows)*spec.Dim)); err != nil {
 				return err
 			}
@@ -81,8 +81,8 @@ func (r *movesRun) measure(ctx context.Context, bed movesBed) (err error) {
 	return nil
 }
 
-// TableOf names the table that a measurement uses: every push has one of its
-// rule, every pull one that is there anyway.
+// TableOf returns the name of the table that a measurement uses: a push uses a table with its rule, a pull any table of
+// the right size.
 func (b *movesBed) TableOf(m *measurement) string {
 	rule := m.Rule
 	if i := slices.IndexFunc(b.Lines, func(m measurement) bool { return m.Rule != "" }); rule == "" && i >= 0 {
@@ -95,8 +95,8 @@ func (b *movesBed) TableOf(m *measurement) string {
 	return string(cmp.Or(rule, perdure.RuleAdd)) + "-" + size
 }
 
-// makeTables makes all tables of a bed, for a job must have them before its first
-// clock ends, and fills the sparse ones.
+// makeTables creates all tables of a bed and fills the sparse ones. A job must have all its tables before its first
+// clock ends.
 func makeTables(ctx context.Context, c soleWorker, bed *movesBed) (map[string]*movedTable, error) {
 	tables := map[string]*movedTable{}
 	for i := range bed.Lines {
@@ -131,7 +131,7 @@ func makeTables(ctx context.Context, c soleWorker, bed *movesBed) (map[string]*m
 	return tables, nil
 }
 
-// ruleOf is the rule that a table is named for.
+// ruleOf returns the rule that a table's name contains.
 func ruleOf(table string) perdure.Rule {
 	for _, kind := range allRules {
 		if table[:len(kind)] == kind && kind != string(perdure.RuleAdd) {
@@ -141,7 +141,7 @@ func ruleOf(table string) perdure.Rule {
 	return perdure.Rule{Kind: perdure.RuleAdd}
 }
 
-// fill stores all rows of a sparse table, by one push to each.
+// fill stores all rows of a sparse table by pushing once to each.
 func (t *movedTable) fill(ctx context.Context) error {
 	delta := pushDelta(seedRows * sparseDim)
 	ids := make([]perdure.RowID, seedRows)
@@ -156,18 +156,18 @@ func (t *movedTable) fill(ctx context.Context) error {
 	return nil
 }
 
-// sparseID spreads the rows of a sparse table over all numbers there are, no two
-// in one place: every step can be undone.
+// sparseID spreads the rows of a sparse table over all 64-bit numbers. Every step is invertible, so no two rows
+// collide.
 func sparseID(i int) perdure.RowID {
 	z := uint64(i) * 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	return perdure.RowID(z ^ z>>31)
 }
 
-// mostExact pushes of Delta add up without rounding.
+// mostExact is the number of pushes of pushDelta that add up without rounding.
 const mostExact = (1 << 24) / 7
 
-// pushDelta is what a push adds: small multiples of 1/1024.
+// pushDelta returns the delta of a push: small multiples of 1/1024.
 func pushDelta(values int) []float32 {
 	delta := make([]float32, values)
 	for i := range delta {
@@ -176,19 +176,18 @@ func pushDelta(values int) []float32 {
 	return delta
 }
 
-// operation is what one side of a measurement does again and again.
+// operation is the repeated operation of one side of a measurement.
 type operation struct {
-	Cores   func() // sets the processor's cores to be used, before a round
-	Prepare func() // before each, not timed; may be nil
+	Cores   func() // sets the number of cores to use, before a round
+	Prepare func() // called before each operation, not timed; may be nil
 	Do      func() error
 }
 
-// A worker process of a local job shares the cores with others; the raw exchange
-// may use them all.
+// A worker process of a local job shares the cores with other processes. The raw exchange may use all cores.
 func workerCores() { machine.Cores(1) }
 func allCores()    { machine.UseCores(runtime.NumCPU()) }
 
-// Operation makes up Perdure's side.
+// Operation returns Perdure's side of a measurement.
 func (t *movedTable) Operation(ctx context.Context, m *measurement) operation {
 	var lists [][]perdure.RowID
 	if m.Size.rows > 0 {
@@ -197,7 +196,7 @@ func (t *movedTable) Operation(ctx context.Context, m *measurement) operation {
 			lists = append(lists, drawRows(rng, m.Size.rows))
 		}
 	}
-	var ids []perdure.RowID // of the next operation; nil: all
+	var ids []perdure.RowID // of the next operation; nil: all rows
 	turn := func() {
 		if lists != nil {
 			ids = lists[0]
@@ -233,19 +232,19 @@ func drawRows(rng *rand.Rand, n int) (ids []perdure.RowID) {
 	return ids
 }
 
-// stretch is what one side did in one round.
+// stretch is the work of one side in one round.
 type stretch struct {
 	Ops  int
-	Took time.Duration // of the operations alone
+	Took time.Duration // in operations only
 }
 
-// GBPerSecond is the speed at which values were moved.
+// GBPerSecond returns the rate at which values were moved.
 func (s stretch) GBPerSecond(bytes int64) float64 {
 	return float64(bytes) * float64(s.Ops) / s.Took.Seconds() / 1e9
 }
 
-// Repeat does an operation, one after the other, for so long, and at least once.
-// It appends how long each took to laps.
+// Repeat repeats an operation until budget has elapsed, at least once. It appends the duration of each operation to
+// laps.
 func (o *operation) Repeat(ctx context.Context, budget time.Duration, laps *[]time.Duration) (s stretch, err error) {
 	o.Cores()
 	for begin := time.Now(); s.Ops == 0 || time.Since(begin) < budget; {
@@ -267,8 +266,8 @@ func (o *operation) Repeat(ctx context.Context, budget time.Duration, laps *[]ti
 	return s, nil
 }
 
-// line measures one line: rounds of Perdure and of the raw exchange in turn, so
-// that whatever else this machine does hits both.
+// line measures one line. Rounds of Perdure and of the raw exchange alternate, so that other load on the machine
+// affects both.
 func (r *movesRun) line(ctx context.Context, m *measurement, t *movedTable) (res MovesResult, err error) {
 	ours := t.Operation(ctx, m)
 	way, err := r.bestRaw(ctx, m)
@@ -284,7 +283,7 @@ func (r *movesRun) line(ctx context.Context, m *measurement, t *movedTable) (res
 	raw := operation{Cores: allCores, Do: client.Exchange}
 	budget := r.Time / time.Duration(2*r.Rounds)
 	laps, rawLaps := make([]time.Duration, 0, 1<<16), make([]time.Duration, 0, 1<<16)
-	for _, o := range []*operation{&ours, &raw} { // caches, connections and buffers get warm
+	for _, o := range []*operation{&ours, &raw} { // warm up caches, connections and buffers
 		if _, err := o.Repeat(ctx, budget, &laps); err != nil {
 			return res, err
 		}
@@ -312,21 +311,20 @@ func (r *movesRun) line(ctx context.Context, m *measurement, t *movedTable) (res
 	return res, nil
 }
 
-// rawWay is how a raw exchange is done.
+// rawWay is a configuration of the raw exchange.
 type rawWay struct {
 	conns         int
 	chunk, buffer int64
 }
 
-// rawKey is what the best way depends on.
+// rawKey is what the best configuration depends on.
 type rawKey struct {
 	op, size, socket string
 	conns            int
 }
 
-// rawWays are what is tried: with few bytes one connection is faster than
-// several, with many it depends on the machine. asked is how many connections
-// the raw exchange must have, 0 for whichever is faster.
+// rawWays returns the configurations to try. For few bytes one connection is faster than several; for many it depends
+// on the machine. asked is the required number of connections, or 0 for the fastest.
 func rawWays(m *measurement, asked int) (ways []rawWay) {
 	conns, chunks := []int{1}, []int64{1 << 20}
 	switch {
@@ -348,11 +346,10 @@ func rawWays(m *measurement, asked int) (ways []rawWay) {
 	return ways
 }
 
-// tryRaw is how long each way is tried, at least.
+// tryRaw is the minimum time for which a configuration is tried.
 const tryRaw = 5 * time.Millisecond
 
-// bestRaw finds out, once for all rules, in which way the raw exchange is
-// fastest: it is measured at its best.
+// bestRaw returns the fastest configuration of the raw exchange. It is determined once for all rules.
 func (r *movesRun) bestRaw(ctx context.Context, m *measurement) (best rawWay, err error) {
 	key := rawKey{m.Op, m.Size.Name, m.Socket, m.Conns}
 	if way, ok := r.best[key]; ok {
@@ -360,7 +357,7 @@ func (r *movesRun) bestRaw(ctx context.Context, m *measurement) (best rawWay, er
 	}
 	fastest := time.Duration(0)
 	ways := rawWays(m, r.Raw)
-	for _, way := range append(ways, ways...) { // twice: something else may have slowed one
+	for _, way := range append(ways, ways...) { // twice, because other load may have slowed one attempt
 		typical, err := r.try(ctx, m, way)
 		if err != nil {
 			return best, err
@@ -376,7 +373,7 @@ func (r *movesRun) bestRaw(ctx context.Context, m *measurement) (best rawWay, er
 	return best, nil
 }
 
-// try returns how long an exchange typically takes in some way.
+// try returns the typical duration of an exchange in a configuration.
 func (r *movesRun) try(ctx context.Context, m *measurement, way rawWay) (typical time.Duration, err error) {
 	client, err := r.dialRaw(ctx, m, way)
 	if err != nil {
@@ -394,13 +391,13 @@ func (r *movesRun) try(ctx context.Context, m *measurement, way rawWay) (typical
 	return Median(laps[1:]), nil
 }
 
-// A raw exchange has a header's bytes, and those that say which rows are meant.
+// Bytes of a header in a raw exchange, and bytes that describe rows.
 const (
 	rawHeaderBytes = 64
 	rawRowsBytes   = 24
 )
 
-// dialRaw opens the raw exchange of as many bytes.
+// dialRaw opens the raw exchange for a measurement.
 func (r *movesRun) dialRaw(ctx context.Context, m *measurement, way rawWay) (*rawClient, error) {
 	ids := int64(8 * m.Size.rows)
 	s := rawShape{Ask: rawHeaderBytes + rawRowsBytes + ids, Answer: m.Size.Bytes, Chunk: way.chunk, Buffer: way.buffer}

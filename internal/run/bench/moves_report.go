@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// MovesResult is one line of the results. GB are 10⁹ bytes of values, MRows 10⁶
-// rows. Speeds and the ratio are medians over the rounds, times over all
-// operations.
+// MovesResult is one line of the results. GB are 10⁹ bytes of values, MRows 10⁶ rows. Speeds and the ratio are medians
+// over the rounds, latencies are over all operations.
 type MovesResult struct {
 	Op     string `json:"op"`
 	Rule   string `json:"rule"` // "" for a pull
@@ -24,7 +23,7 @@ type MovesResult struct {
 	PerdureGBPerS float64 `json:"perdure_gb_per_s"`
 	RawGBPerS     float64 `json:"raw_gb_per_s"`
 	RawConns      int     `json:"raw_conns"` // of the raw exchange
-	Ratio         float64 `json:"ratio"`     // of Perdure's speed to the raw exchange's, in the same round
+	Ratio         float64 `json:"ratio"`     // Perdure's speed divided by the raw exchange's, in the same round
 	RatioMin      float64 `json:"ratio_min"`
 	RatioMax      float64 `json:"ratio_max"`
 
@@ -36,8 +35,8 @@ type MovesResult struct {
 	Ops         int     `json:"ops"` // of Perdure, in all rounds
 }
 
-// newMovesResult makes a line of pairs of Perdure's and the raw exchange's rounds,
-// and of how long each of Perdure's operations took.
+// newMovesResult computes a line from the rounds of Perdure and of the raw exchange, and from the durations of
+// Perdure's operations.
 func newMovesResult(m *measurement, pairs [][2]stretch, laps []time.Duration, mallocs uint64) MovesResult {
 	var ours, raw, ratios []float64
 	for _, p := range pairs {
@@ -64,7 +63,7 @@ func newMovesResult(m *measurement, pairs [][2]stretch, laps []time.Duration, ma
 
 const movesColumns = "%-4s  %-4s  %-10s  %5s  %-6s  %12s  %8s  %-18s  %10s  %10s  %10s  %s"
 
-// Line is the result as people read it.
+// Line formats the result.
 func (r *MovesResult) Line() string {
 	rows := ""
 	if r.Rows > 0 {
@@ -76,7 +75,7 @@ func (r *MovesResult) Line() string {
 		fmt.Sprintf("%.1f", r.P50Us), fmt.Sprintf("%.1f", r.P99Us), fmt.Sprintf("%.1f", r.AllocsPerOp), rows), " ")
 }
 
-// header says what is measured, on what, and what is not.
+// header describes the measurement, the machine, and what is skipped.
 func (b *MovesOptions) header(skipped []string) string {
 	var s strings.Builder
 	fmt.Fprintln(&s, machineLine(b.Version))
@@ -95,7 +94,7 @@ func (b *MovesOptions) header(skipped []string) string {
 		"one of a raw exchange of the same bytes in turn%s\n",
 		shards, b.Rounds, b.Time, over)
 	for _, lack := range skipped {
-		fmt.Fprintf(&s, "skipped, this build has none: %s\n", lack)
+		fmt.Fprintf(&s, "skipped, not supported by this build: %s\n", lack)
 	}
 	fmt.Fprintf(&s, "\n"+movesColumns+"\n", "op", "rule", "size", "conns", "socket", "Perdure GB/s", "raw GB/s",
 		"ratio (spread)", "p50 µs", "p99 µs", "allocs/op", "M rows/s")

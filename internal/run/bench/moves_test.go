@@ -18,9 +18,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// TestBenchMovesWhatItSays: a push is applied when it returns, a pull brings what
-// the server has, and it is found out when they do not, or when the server was
-// another one in between.
+// TestBenchMovesWhatItSays checks that a push is applied when it returns, that a pull returns the server's values, and
+// that missing pushes and a replaced server are detected.
 func TestBenchMovesWhatItSays(t *testing.T) {
 	startsItself(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -54,7 +53,7 @@ func TestBenchMovesWhatItSays(t *testing.T) {
 	must(t, table.Verify(ctx))
 	table.Pushes++
 	if err := table.Verify(ctx); err == nil {
-		t.Error("a push that was not made is not missed")
+		t.Error("a missing push is not detected")
 	}
 	table.Pushes--
 
@@ -67,7 +66,7 @@ func TestBenchMovesWhatItSays(t *testing.T) {
 		must(t, within.Err())
 	}
 	if err := table.Verify(within); err == nil {
-		t.Error("what a killed server held is not missed")
+		t.Error("the lost rows of a killed server are not detected")
 	}
 }
 
@@ -101,8 +100,7 @@ func TestBenchResult(t *testing.T) {
 	}
 }
 
-// TestBenchPlan: what is chosen is measured, each once, and nothing else; what
-// the build cannot do is named.
+// TestBenchPlan checks that the chosen measurements are planned once each, and that unsupported ones are named.
 func TestBenchPlan(t *testing.T) {
 	b := &MovesOptions{
 		Op: []string{"push", "pull"}, Rule: []string{"sgd", "add", "sgd"}, Shards: 2, Size: []string{"64KiB"},
@@ -120,8 +118,7 @@ func TestBenchPlan(t *testing.T) {
 		t.Errorf("got  %+v, skipped %q\nwant %+v", beds, skipped, want)
 	}
 
-	// All there is: pull, push with three rules, six sizes; inc with the four dense
-	// ones.
+	// In all: pull, and push with three rules, for six sizes each; inc for the four dense sizes.
 	possible := 0
 	for _, g := range groupMoves(allOps, allRules, moveSizes) {
 		possible += len(g)
@@ -131,8 +128,7 @@ func TestBenchPlan(t *testing.T) {
 	}
 }
 
-// TestRawWays: the raw exchange may have one connection or as many as Perdure,
-// unless it is said how many.
+// TestRawWays checks that the raw exchange uses one connection or as many as Perdure, unless a number is given.
 func TestRawWays(t *testing.T) {
 	for _, c := range []struct {
 		conns, asked int
@@ -146,13 +142,13 @@ func TestRawWays(t *testing.T) {
 				}
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("%s, %d connections, %d asked for: %d are tried", size.Name, c.conns, c.asked, got)
+				t.Errorf("%s, %d connections, %d requested: tried %d", size.Name, c.conns, c.asked, got)
 			}
 		}
 	}
 }
 
-// TestDrawRows: rows are drawn once each.
+// TestDrawRows checks that no row is drawn twice.
 func TestDrawRows(t *testing.T) {
 	const n = 100_000
 	ids := drawRows(rand.New(rand.NewPCG(1, n)), n)
@@ -162,7 +158,7 @@ func TestDrawRows(t *testing.T) {
 	}
 }
 
-// TestBenchHeader: what people paste says what it was measured on.
+// TestBenchHeader checks that the header describes the version and the machine.
 func TestBenchHeader(t *testing.T) {
 	b := &MovesOptions{Shards: 5, Rounds: 7, Time: 3 * time.Second}
 	want := regexp.MustCompile(`^perdure .*, go\S+ \w+/\w+, on .+, \d+ cores\n.*5 shards.* 7 rounds in 3s, ` +
@@ -172,10 +168,10 @@ func TestBenchHeader(t *testing.T) {
 	}
 }
 
-// TestRunMoves measures one line, without a command line: the results are what was planned.
+// TestRunMoves measures one line through the Go API and checks that the results match the plan.
 func TestRunMoves(t *testing.T) {
 	startsItself(t)
-	t.Setenv("GOGC", "100") // the pace of this process stays as it is
+	t.Setenv("GOGC", "100") // do not change the GC setting of this process
 	var out bytes.Buffer
 	o := MovesOptions{
 		Op: []string{"pull", "push"}, Rule: []string{"add"}, Size: []string{"4KiB"}, Conns: []int{1},

@@ -23,7 +23,7 @@ func startsItself(t *testing.T) {
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
 }
 
-// TestMain runs the tests, or what this binary was started as.
+// TestMain runs the tests, or the process that the environment selects.
 func TestMain(m *testing.M) {
 	var err error
 	switch {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// process is a process that a benchmark of moves starts, as the command is with the same arguments.
+// process runs a process of a moves benchmark, as the perdure command does with the same arguments.
 func process(name string, args []string) error {
 	if err := supervisor.DieWithParent(); err != nil {
 		return err

@@ -12,27 +12,26 @@ import (
 	"time"
 )
 
-// Benchmarks compare Perdure with a raw exchange: two processes that exchange the same number of bytes on
-// plain connections, without frames, checksums, rows or rules, as fast as this machine lets them. A rawPeer
-// is the other process; it runs this program as COMMAND bench-peer, which is AnswerRaw. A rawClient belongs
-// to one goroutine; only Stop may be called from another.
+// Benchmarks compare Perdure with a raw exchange: two processes exchange the same number of bytes over plain
+// connections as fast as the machine allows, without frames, checksums, rows or rules. A rawPeer is the other process;
+// it runs this program as COMMAND bench-peer, which calls AnswerRaw. A rawClient belongs to one goroutine; only Stop
+// may be called from another.
 
-// Descriptors that the bench hands to its raw peer: listening sockets.
+// File descriptors of the listening sockets that the benchmark passes to its raw peer.
 const (
 	rawTCPFD  = 3
 	rawUnixFD = 4
 	rawTLSFD  = 5
 )
 
-// rawShape is what is exchanged on one connection, and how. It is the first
-// thing on the connection.
+// rawShape describes the exchange on one connection. It is the first message on the connection.
 type rawShape struct {
 	Ask, Answer int64 // bytes
-	Chunk       int64 // bytes of one Read or Write, at most
-	Buffer      int64 // bytes of the kernel's buffers; 0: as the system has them
+	Chunk       int64 // maximum bytes per Read or Write
+	Buffer      int64 // bytes of the kernel's buffers; 0: the system's default
 }
 
-// maxRawBytes bounds what a peer makes room for.
+// maxRawBytes limits the buffers that a peer allocates.
 const maxRawBytes = 1 << 30
 
 func (s *rawShape) check() error {
@@ -44,7 +43,7 @@ func (s *rawShape) check() error {
 	return nil
 }
 
-// setBuffers sets the kernel's buffers of a connection; the system may give less.
+// setBuffers sets the kernel's buffers of a connection. The system may grant less.
 func (s *rawShape) setBuffers(c net.Conn) error {
 	if t, is := c.(*tls.Conn); is {
 		c = t.NetConn()
@@ -83,8 +82,7 @@ func (s *rawShape) write(c net.Conn, b []byte) error {
 	return nil
 }
 
-// AnswerRaw is what a peer's process does: it answers raw exchanges on the sockets that
-// it has inherited, until ctx ends.
+// AnswerRaw serves raw exchanges on the inherited sockets until ctx ends.
 func AnswerRaw(ctx context.Context) error {
 	config, err := serverTLS()
 	if err != nil {
@@ -112,7 +110,7 @@ func AnswerRaw(ctx context.Context) error {
 	return nil
 }
 
-// answerRaw is the peer's side of one connection, until it breaks.
+// answerRaw serves one connection until it breaks.
 func answerRaw(c net.Conn) {
 	defer c.Close()
 	var s rawShape
@@ -124,14 +122,14 @@ func answerRaw(c net.Conn) {
 	}
 }
 
-// rawClient is the bench's side of a raw exchange over one or more connections.
+// rawClient is the benchmark's side of a raw exchange over one or more connections.
 type rawClient struct {
 	parts []*rawPart
 	fails chan error
 	done  sync.WaitGroup
 }
 
-// rawPart is what one connection carries.
+// rawPart is the part of an exchange on one connection.
 type rawPart struct {
 	rawShape
 	conn  net.Conn
@@ -139,7 +137,7 @@ type rawPart struct {
 	start chan struct{}
 }
 
-// dialRaw opens connections and splits what is exchanged evenly over them. private says that they are TLS's.
+// dialRaw opens connections and splits the exchange evenly over them. private selects TLS.
 func dialRaw(ctx context.Context, addr net.Addr, private bool, conns int, whole rawShape) (*rawClient, error) {
 	r := &rawClient{fails: make(chan error, conns)}
 	var d net.Dialer
@@ -177,7 +175,7 @@ func (p *rawPart) exchange() error {
 	return p.read(p.conn, p.buf[:p.Answer])
 }
 
-// Exchange does one exchange on all connections at once.
+// Exchange performs one exchange on all connections concurrently.
 func (r *rawClient) Exchange() (err error) {
 	for _, p := range r.parts[1:] {
 		p.start <- struct{}{}
@@ -189,17 +187,17 @@ func (r *rawClient) Exchange() (err error) {
 	return err
 }
 
-// Fill writes something into what is sent first, so that its memory is there.
+// Fill writes to the buffer that is sent first, so that its memory is allocated.
 func (r *rawClient) Fill() {
 	for i := range r.parts[0].buf {
 		r.parts[0].buf[i] = byte(i)
 	}
 }
 
-// Stop makes an exchange that is on its way fail.
+// Stop makes an exchange in progress fail.
 func (r *rawClient) Stop() {
 	for _, p := range r.parts {
-		_ = p.conn.SetDeadline(time.Unix(1, 0)) // one that is closed fails anyway
+		_ = p.conn.SetDeadline(time.Unix(1, 0)) // a closed connection fails anyway
 	}
 }
 

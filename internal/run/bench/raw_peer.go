@@ -11,21 +11,20 @@ import (
 	"github.com/perdure/perdure/internal/run/localrun"
 )
 
-// socketKinds are the kinds of sockets on which a peer answers, in the order of their
-// descriptors.
+// socketKinds lists the kinds of sockets on which a peer listens, in the order of their file descriptors.
 var socketKinds = []string{"tcp", "unix", socketTLS}
 
-// socketTLS is Go's TLS over TCP, with the settings that connections of a job with keys have.
+// socketTLS is TLS over TCP, with the settings that a job with keys uses.
 const socketTLS = "tls"
 
-// rawPeer is the process that the raw exchanges are made with.
+// rawPeer is the process that serves raw exchanges.
 type rawPeer struct {
 	Addrs map[string]net.Addr // by kind of socket
 	group *supervisor.Group
 	files []*os.File
 }
 
-// startRawPeer opens the sockets and starts the process that answers on them.
+// startRawPeer opens the sockets and starts the process that serves them.
 func startRawPeer(dir string) (p *rawPeer, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -58,7 +57,7 @@ func startRawPeer(dir string) (p *rawPeer, err error) {
 		if u, ok := l.(*net.UnixListener); ok {
 			u.SetUnlinkOnClose(false)
 		}
-		if err := l.Close(); err != nil { // f holds the socket
+		if err := l.Close(); err != nil { // f keeps the socket open
 			return nil, fmt.Errorf("bench: listen for the raw exchange: %w", err)
 		}
 	}
@@ -73,12 +72,12 @@ func startRawPeer(dir string) (p *rawPeer, err error) {
 
 func (p *rawPeer) Close() {
 	if p.group != nil {
-		_ = p.group.Stop(context.Background()) // it bounds itself, and the kernel ends what is left with this process
+		_ = p.group.Stop(context.Background()) // limited in time; the kernel ends the remaining processes with this one
 	}
 	for _, f := range p.files {
 		_ = f.Close() // nothing was written
 	}
 	if path := p.Addrs["unix"]; path != nil {
-		_ = os.Remove(path.String()) // another peer may come in its place
+		_ = os.Remove(path.String()) // another peer may use the path
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/run/localrun"
 )
 
-// counted is a connection that counts what its peer moved.
+// counted is a connection that counts bytes.
 type counted struct {
 	net.Conn
 	read, written *atomic.Int64
@@ -31,8 +31,7 @@ func (c counted) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// TestRawExchange: as many bytes go each way as it says, on however many
-// connections; and an exchange that is on its way can be stopped.
+// TestRawExchange checks the number of bytes in both directions, over any number of connections.
 func TestRawExchange(t *testing.T) {
 	for _, kind := range socketKinds {
 		for _, conns := range []int{1, 3} {
@@ -88,11 +87,11 @@ func TestRawExchange(t *testing.T) {
 	}
 }
 
-// TestRawStop: an exchange that nobody answers fails when it is stopped.
+// TestRawStop checks that a pending exchange fails when it is stopped.
 func TestRawStop(t *testing.T) {
 	l, err := net.Listen("tcp", localrun.AnyPort)
 	must(t, err)
-	defer l.Close() // nobody accepts: the system does
+	defer l.Close() // only the system accepts connections
 	r, err := dialRaw(t.Context(), l.Addr(), false, 2, rawShape{Ask: 1, Answer: 1, Chunk: 1})
 	must(t, err)
 	failed := make(chan error)
@@ -104,8 +103,7 @@ func TestRawStop(t *testing.T) {
 	must(t, r.Close())
 }
 
-// TestRawRefuses: a peer that asks for nonsense is turned away before anything
-// is made room for.
+// TestRawRefuses checks that a peer rejects invalid shapes before it allocates memory.
 func TestRawRefuses(t *testing.T) {
 	for _, s := range []rawShape{
 		{Ask: 0, Answer: 1, Chunk: 1},
@@ -113,7 +111,7 @@ func TestRawRefuses(t *testing.T) {
 		{Ask: 1, Answer: 1, Chunk: -1},
 	} {
 		if s.check() == nil {
-			t.Errorf("%+v is taken", s)
+			t.Errorf("%+v is accepted", s)
 		}
 	}
 }

@@ -9,19 +9,19 @@ import (
 	"math/big"
 )
 
-// tlsSettings are those of a connection of a job with keys (package keys): what is measured differs in nothing else.
+// tlsSettings returns the settings of connections of a job with keys (package keys), so that nothing else differs.
 func tlsSettings() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true, SessionTicketsDisabled: true}
 }
 
-// clientTLS trusts whoever answers: it is a process that the bench has started.
+// clientTLS trusts any peer, because the benchmark has started it.
 func clientTLS() *tls.Config {
 	c := tlsSettings()
 	c.InsecureSkipVerify = true
 	return c
 }
 
-// serverTLS is a peer's side, with a certificate of its own making.
+// serverTLS returns the settings of the peer, with a self-signed certificate.
 func serverTLS() (*tls.Config, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

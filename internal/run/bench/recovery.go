@@ -21,13 +21,12 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/logreg"
 )
 
-// The benchmark of recovery measures what recovery strategies cost: the speed of training and of pushes
-// under each beside that under none, how long a failure is felt by readers and by workers, what
-// a checkpoint costs while training goes on, and how fast a server reads the update log again.
-// The jobs are real; their parent, and where it must see each clock their workers too, is this
-// process.
+// The benchmark of recovery measures the cost of recovery strategies: the speed of training and of pushes compared with
+// none, how long a failure interrupts readers and workers, the cost of a checkpoint during training, and how fast a
+// server reads the update log back. Jobs consist of real processes. This process is their parent and, for measurements
+// that need to observe each clock, also runs their workers.
 
-// RecoveryOptions are what is asked of the benchmark, as flags of perdure bench recovery; what is empty is chosen.
+// RecoveryOptions are the flags of perdure bench recovery. Empty lists have defaults.
 type RecoveryOptions struct {
 	Recovery    []string `help:"@strategies_recovery" placeholder:"STRATEGY" sep:"none"`
 	Fault       []string `help:"@strategies_fault" placeholder:"KIND"`
@@ -43,19 +42,19 @@ type RecoveryOptions struct {
 	Batch       int      `help:"@strategies_batch (default ${default})." default:"512" placeholder:"N"`
 	Clocks      int64    `help:"@strategies_clocks (default ${default})." default:"300" placeholder:"N"`
 	Seed        uint64   `help:"@strategies_seed (default ${default})." default:"1" placeholder:"N"`
-	JSON        string   `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
+	JSON        string   `name:"json" help:"Also write all results to a file." placeholder:"FILE" type:"path"`
 
-	Version      string `kong:"-"` // of Perdure, as it is told
-	ServersGiven bool   `kong:"-"` // Servers was chosen by the user
+	Version      string `kong:"-"` // of Perdure, for the header
+	ServersGiven bool   `kong:"-"` // the user chose Servers
 }
 
-// What can be chosen, and is measured where nothing is chosen.
+// Possible choices; all are measured by default, except those in onDemand.
 var (
 	allRecoveries = []string{
 		"none", "checkpoint:20", "resend:20", "chain:2", "chain:3", "stateless", "scar:20,1/8,priority",
 	}
 	allMeasures = []string{"train", "push", "faults", "save", "rows", "replay"}
-	onDemand    = []string{"save", "rows", "replay"} // these take minutes, and a disk
+	onDemand    = []string{"save", "rows", "replay"} // these take minutes and need disk space
 	allFailures = []failure{
 		{
 			name: "kill:head", kind: supervisor.FaultKill, copies: 2,
@@ -75,23 +74,23 @@ var (
 	}
 )
 
-// failure is one kind of failure.
+// failure is a kind of failure.
 type failure struct {
 	name   string
 	kind   supervisor.FaultKind
-	role   wire.Role // of which there is one process; "": a server
-	copies int       // the least replicas of a chain that has it
-	// of names the replica that fails; nil: any server, in whatever chains.
+	role   wire.Role // a role with a single process; "": a server
+	copies int       // minimum number of replicas per chain
+	// of returns the replica that fails; nil: any server.
 	of func(*words.ShardView) words.Holder
 }
 
-// applies reports whether a strategy has what fails.
+// applies reports whether a strategy has the process that fails.
 func (f *failure) applies(r perdure.Recovery) bool {
 	return recovery.Of(r).Traits().Copies >= f.copies &&
 		(f.role != supervisor.RoleLog || recovery.Of(r).Traits().Logged())
 }
 
-// needs says what it takes, for people.
+// needs describes the requirement of a failure, for messages.
 func (f *failure) needs() string {
 	if f.role == supervisor.RoleLog {
 		return "an update log; add --recovery stateless"
@@ -99,8 +98,8 @@ func (f *failure) needs() string {
 	return fmt.Sprintf("a chain of %d replicas; add --recovery chain:%d", f.copies, f.copies)
 }
 
-// victim chooses whom the fault hits: of draws of [0, n) it makes one. affected
-// are the shards that have that replica.
+// victim chooses the process that fails. draw(n) returns a number in [0, n). affected are the shards that have that
+// replica.
 func (f *failure) victim(
 	v *words.View, servers int, draw func(n int) int,
 ) (t supervisor.Target, affected []perdure.ShardID) {
@@ -127,15 +126,15 @@ func (f *failure) victim(
 	return t, affected
 }
 
-// chosen is what the flags ask for.
+// chosen holds the parsed choices.
 type chosen struct {
 	strategies []perdure.Recovery
 	faults     []failure
 	measures   map[string]bool
 }
 
-// RunRecovery measures, prints a line as soon as it is there, and writes the results. Where
-// people look on it shows on terminal what is going on; nil: nobody does.
+// RunRecovery runs the benchmark, prints each line as soon as it is measured, and writes the results. It shows its
+// progress on terminal unless that is nil.
 func RunRecovery(ctx context.Context, out, terminal io.Writer, o RecoveryOptions) error {
 	plan, err := o.plan()
 	if err != nil {
@@ -145,7 +144,7 @@ func RunRecovery(ctx context.Context, out, terminal io.Writer, o RecoveryOptions
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
+	defer os.RemoveAll(dir) // leftovers are in the system's temporary directory
 	run := &recoveryRun{RecoveryOptions: o, chosen: plan, out: out, dir: dir, terminal: terminal}
 	fmt.Fprint(out, run.header())
 	for _, step := range []struct {
@@ -174,7 +173,7 @@ func RunRecovery(ctx context.Context, out, terminal io.Writer, o RecoveryOptions
 	return writeResults(o.JSON, run.all())
 }
 
-// plan reads the flags, or says what is wrong with them.
+// plan parses and checks the flags.
 func (b *RecoveryOptions) plan() (p chosen, err error) {
 	err = checkCounts(map[string]int64{
 		"rounds": int64(b.Rounds), "clocks": b.Clocks, "examples in a batch": int64(b.Batch),
@@ -202,13 +201,13 @@ func (b *RecoveryOptions) plan() (p chosen, err error) {
 	given, compares := b.Recovery, p.measures["train"] || p.measures["push"] || p.measures["faults"]
 	switch {
 	case len(given) > 0 && !compares:
-		return p, fmt.Errorf("%w: --recovery %s: --measure %s is of one strategy alone; leave out --recovery, or "+
-			"measure train, push or faults too", perdure.ErrUsage, given[0], strings.Join(b.Measure, ","))
+		return p, fmt.Errorf("%w: --recovery %s: --measure %s does not compare strategies; remove --recovery, or "+
+			"also measure train, push or faults", perdure.ErrUsage, given[0], strings.Join(b.Measure, ","))
 	case len(given) > 0:
 	case compares:
 		given = allRecoveries
 	case p.measures["save"] || p.measures["rows"]:
-		given = []string{string(perdure.RecoverNone)} // to look at the other flags with
+		given = []string{string(perdure.RecoverNone)} // any strategy, to check the other flags
 	}
 	for _, text := range given {
 		job, err := b.shape(text).Job("bench")
@@ -235,10 +234,10 @@ func (b *RecoveryOptions) plan() (p chosen, err error) {
 	return p, nil
 }
 
-// maxMB keeps a job on the machines there are.
+// maxMB keeps jobs within the memory of real machines.
 const maxMB = 100_000
 
-// shape is a job like those that are measured.
+// shape returns the shape of a job to measure.
 func (b *RecoveryOptions) shape(recovery string) settings.Shape {
 	return settings.Shape{
 		Workers: b.Workers, Servers: b.Servers, Shards: b.Shards, Consistency: b.Consistency, Recovery: recovery,
@@ -246,50 +245,51 @@ func (b *RecoveryOptions) shape(recovery string) settings.Shape {
 	}
 }
 
-// recoveryRun is one run of the bench.
+// recoveryRun is one run of the benchmark.
 type recoveryRun struct {
 	RecoveryOptions
 	chosen
 	out      io.Writer
-	terminal io.Writer // nil: nobody looks on
+	terminal io.Writer // nil: show no progress
 	dir      string
 	jobs     int
 	got      measured
 }
 
-// measured is what was measured so far.
+// measured holds the results so far.
 type measured struct {
-	train   map[perdure.Recovery]spread // of the speed under none
+	train   map[perdure.Recovery]spread // relative to none
 	push    map[perdure.Recovery]spread
 	faulty  []RecoveryResult
 	saves   []RecoveryResult
 	replays []RecoveryResult
 }
 
-// header says what is measured, on what.
+// header describes the measurement and the machine.
 func (r *recoveryRun) header() string {
 	var s strings.Builder
 	fmt.Fprintln(&s, machineLine(r.Version))
 	if maps.Equal(r.measures, map[string]bool{"replay": true}) {
-		return s.String() // whose job is another one
+		return s.String() // replay uses a different job
 	}
 	model := "softmax"
 	if r.MB > 0 {
 		model += fmt.Sprintf(" and a table of %d MB", r.MB)
 	}
-	fmt.Fprintf(&s, "%d servers, %d workers, %d shards, %s, %d rounds; what fails trains %s\n", r.Servers, r.Workers,
+	fmt.Fprintf(&s, "%d servers, %d workers, %d shards, %s, %d rounds; faults hit a job that trains %s\n",
+		r.Servers, r.Workers,
 		r.Shards, r.Consistency, r.Rounds, model)
 	return s.String()
 }
 
-// progress shows on a terminal what is going on; "": nothing any more.
+// progress shows the current step on the terminal. "" clears the line.
 func (r *recoveryRun) progress(format string, args ...any) {
 	if r.terminal != nil {
 		fmt.Fprintf(r.terminal, "\r\x1b[K"+format, args...)
 	}
 }
 
-// settings are those of a job that trains a small model.
+// settings returns the settings of a job that trains a small model.
 func (r *recoveryRun) settings(recovery perdure.Recovery) (settings.Run, error) {
 	job, err := r.shape(recovery.String()).Job(logreg.SoftmaxName)
 	if err != nil {
@@ -306,6 +306,5 @@ func (r *recoveryRun) settings(recovery perdure.Recovery) (settings.Run, error) 
 	return s, s.Check()
 }
 
-// shortBatch makes clocks so short that the gap between two says when
-// training stands still.
+// shortBatch makes clocks so short that the time between two shows when training stalls.
 const shortBatch = 8

@@ -10,39 +10,39 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
-// What is measured of rows that are saved by themselves: jobs train a large table under none and under
-// scar in turn, and each selector saves as many bytes as the table has in every window.
+// This file measures the cost of saving rows individually. Jobs train a large table under none and under scar in turn.
+// In every window, each selector saves as many bytes as the table has. chosenLeast is the minimum window.
 const chosenLeast = 250 * time.Millisecond
 
-// chosenWindow is in which as many bytes are saved as mb of rows have: 10 s for 500 MB.
+// chosenWindow returns the window in which as many bytes are saved as mb MB of rows have: 10 s for 500 MB.
 func chosenWindow(mb int) time.Duration {
 	return max(chosenLeast, time.Duration(float64(mb)/saveMBPerS*float64(time.Second)))
 }
 
-// choosing is what one round measured of a selector.
+// choosing is the result of one round for a selector.
 type choosing struct {
-	lost  float64       // clocks that were not ended, of those that a job that saves nothing ended
-	mb    float64       // that were saved in a window
-	stood time.Duration // for which shards, all together, stood while an eighth was chosen and set aside
-	pause time.Duration // the longest clock, but for what the longest one takes where nothing is saved
-	copy  time.Duration // that copying as many bytes in memory takes as are saved at a time
+	lost  float64       // clocks lost, as a share of those of a job that saves nothing
+	mb    float64       // saved in a window
+	stood time.Duration // total pause of the shards while an eighth is chosen and copied
+	pause time.Duration // the longest clock, minus the longest without saving
+	copy  time.Duration // the time to copy the bytes of one save in memory
 }
 
-// pace is how a job trained in a window.
+// pace is the speed of a job in a window.
 type pace struct {
 	perSecond float64
 	longest   time.Duration // clock
 }
 
-// chosenSaves measures what it costs to train while rows are saved by themselves.
+// chosenSaves measures the cost of saving rows individually during training.
 func (r *recoveryRun) chosenSaves(ctx context.Context) error {
 	mb := r.MB
 	if mb == 0 {
 		mb = saveMB
 	}
-	fmt.Fprintf(r.out, "\nrows of %d MB saved by themselves, an eighth at a time and as many bytes in %v as all rows "+
+	fmt.Fprintf(r.out, "\nrows of %d MB saved individually, an eighth at a time and as many bytes in %v as all rows "+
 		"have: clocks lost, of those under none in the same round (least to most); MB saved in that time; how long "+
-		"shards stood for an eighth, of a copy of it in memory; how much longer the longest clock took\n",
+		"shards pause for an eighth, of a copy of it in memory; how much longer the longest clock takes\n",
 		mb, chosenWindow(mb))
 	for _, selector := range []perdure.Selector{
 		perdure.SelectPriority, perdure.SelectRound, perdure.SelectRandom, perdure.SelectUsed,
@@ -64,7 +64,7 @@ func (r *recoveryRun) chosenSaves(ctx context.Context) error {
 	return nil
 }
 
-// chosenRound trains under none, and then under scar: once until each row has been saved, and once more.
+// chosenRound trains under none and then under scar. Under scar it first waits until each row has been saved.
 func (r *recoveryRun) chosenRound(ctx context.Context, selector perdure.Selector, mb int) (c choosing, err error) {
 	var none, saving pace
 	window := chosenWindow(mb)
@@ -88,7 +88,7 @@ func (r *recoveryRun) chosenRound(ctx context.Context, selector perdure.Selector
 			return err
 		}
 		after := before
-		for after.Bytes == before.Bytes { // on a busy machine no save may fall into one window
+		for after.Bytes == before.Bytes { // on a busy machine a window may contain no save
 			if saving, err = j.pace(ctx, 0, window); err != nil {
 				return err
 			}
@@ -107,7 +107,7 @@ func (r *recoveryRun) chosenRound(ctx context.Context, selector perdure.Selector
 	return c, err
 }
 
-// pace trains for a while, and then for a window, or, on a busy machine, for as many windows as one clock takes.
+// pace trains for the time warm and then for a window. On a busy machine it repeats the window until a clock ends.
 func (j *recoveryJob) pace(ctx context.Context, warm, window time.Duration) (p pace, err error) {
 	if _, _, err := j.await(ctx, "training", sound); err != nil {
 		return p, err
@@ -128,7 +128,7 @@ func (j *recoveryJob) pace(ctx context.Context, warm, window time.Duration) (p p
 	return pace{perSecond(laps, begin, end), longest(laps, begin, func(int) bool { return true })}, nil
 }
 
-// savedRows returns what was saved of rows by themselves so far.
+// savedRows returns the statistics of rows saved so far.
 func (j *recoveryJob) savedRows(ctx context.Context) (all words.RowSaving, err error) {
 	_, s, err := j.await(ctx, "training", func(s *control.Status, v *words.View) bool {
 		return s.Saving != nil && s.Saving.Rows != nil
@@ -139,7 +139,7 @@ func (j *recoveryJob) savedRows(ctx context.Context) (all words.RowSaving, err e
 	return *s.Saving.Rows, nil
 }
 
-// chose sums the rounds up.
+// chose summarizes the rounds.
 func (r *recoveryRun) chose(selector perdure.Selector, mb int, rounds []choosing) RecoveryResult {
 	lost := spreadOf(rounds, func(c *choosing) float64 { return c.lost })
 	middle := func(what func(c *choosing) float64) float64 { return spreadOf(rounds, what).Median }
@@ -158,7 +158,7 @@ func (r *recoveryRun) chose(selector perdure.Selector, mb int, rounds []choosing
 	}
 }
 
-// RowsLine prints what was measured of rows that are saved by themselves.
+// RowsLine formats the result of saving rows individually.
 func (r *RecoveryResult) RowsLine() string {
 	c := r.Rows
 	return fmt.Sprintf("%-21s  %.1f %% (%.1f to %.1f)  %.0f MB  stood %.1f ms, %.2f of a copy's %.1f ms; pause %.1f ms",

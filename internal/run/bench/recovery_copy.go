@@ -9,20 +9,19 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// shardBytes is how many bytes of values a shard has, on average.
+// shardBytes returns the average number of bytes of values in a shard.
 func (j *recoveryJob) shardBytes() float64 {
 	return float64(j.ballast.Rows*ballastDim*4) / float64(j.Settings().Job.Shards)
 }
 
-// catchUp is what the servers that joined chains did in a round.
+// catchUp measures the servers that joined chains in a round.
 type catchUp struct {
-	bytes                 float64 // that were copied; 0: none joined
+	bytes                 float64 // copied; 0 if no server joined
 	gbPerS                float64
-	readRatio, clockRatio float64 // of before
+	readRatio, clockRatio float64 // relative to the time before
 }
 
-// newCatchUp finds in a round's events, which begin when something failed, the
-// pairs "joining" and "joined" of a shard.
+// newCatchUp pairs the events "joining" and "joined" of each shard. The events of a round start with the failure.
 func newCatchUp(told []wire.Event, shardBytes float64, gets, clocks []lap, struck time.Time) (c catchUp) {
 	began := map[string]time.Time{}
 	var first, last time.Time
@@ -46,17 +45,17 @@ func newCatchUp(told []wire.Event, shardBytes float64, gets, clocks []lap, struc
 	return copying(copied, first, last, struck, gets, clocks)
 }
 
-// copying says how it went to copy between two times, after a calm that ended when
-// something struck.
+// copying returns the speed of a copy between two times, and the speed of reads and clocks meanwhile, compared with the
+// calm before struck.
 func copying(bytes float64, from, to, struck time.Time, gets, clocks []lap) catchUp {
 	before := struck.Add(-calm)
 	of := func(laps []lap) float64 { return perSecond(laps, from, to) / perSecond(laps, before, struck) }
 	return catchUp{bytes, bytes / to.Sub(from).Seconds() / 1e9, of(gets), of(clocks)}
 }
 
-// copyRaw copies as many bytes from this process to another one, over a plain socket of
-// the kind that servers of one machine use, while the job goes on: the most that this
-// machine could give to a server that joins. The other process is new, too, and so is its memory.
+// copyRaw copies as many bytes from this process to another, over a plain socket of the kind that servers on one
+// machine use, while the job trains. This is the fastest copy that the machine allows for a joining server. Like that
+// server, the other process is new and has fresh memory.
 func (j *recoveryJob) copyRaw(ctx context.Context, bytes float64) (c catchUp, err error) {
 	n := min(int64(bytes), maxRawBytes)
 	client, closes, err := j.rawCopy(ctx, "unix", n)
@@ -91,7 +90,7 @@ func (j *recoveryJob) rawCopy(ctx context.Context, socket string, bytes int64) (
 		return nil, nil, err
 	}
 	stop := context.AfterFunc(ctx, client.Stop)
-	client.Fill() // the pages are there, as a shard's are
+	client.Fill() // touch the pages, as those of a shard are
 	return client, func() error {
 		stop()
 		defer peer.Close()
@@ -99,10 +98,10 @@ func (j *recoveryJob) rawCopy(ctx context.Context, socket string, bytes int64) (
 	}, nil
 }
 
-// rawCopyChunk is how much a plain copy reads and writes at once.
+// rawCopyChunk is the size of a read or write in a plain copy.
 const rawCopyChunk = 512 << 10
 
-// addCopies adds what the rounds say of the servers that joined.
+// addCopies adds the measurements of servers that joined.
 func (r *RecoveryResult) addCopies(rounds []outage) {
 	var of []float64
 	each := func(what func(o *outage) catchUp) (rates, reads, clocks *float64) {
@@ -134,7 +133,7 @@ func (r *recoveryRun) joinHeading() string {
 	return "joining GB/s; reads, clocks meanwhile"
 }
 
-// joining says how fast the servers that joined copied; "" if that was not measured.
+// joining formats the speed of servers that joined, or "" if it was not measured.
 func (r *RecoveryResult) joining() string {
 	if r.CatchUpGBPerS == nil {
 		return ""

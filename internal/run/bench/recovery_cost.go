@@ -13,8 +13,8 @@ import (
 
 var recoverNone = perdure.Recovery{Kind: perdure.RecoverNone}
 
-// trainRatios trains under each strategy and none in turn, in every round in
-// another order, and holds what one round gave against none of the same round.
+// trainRatios trains under each strategy and none, in a different order in every round, and compares each speed with
+// that of none in the same round.
 func (r *recoveryRun) trainRatios(ctx context.Context) error {
 	fmt.Fprintf(r.out, "\n%s, batch %d, %d clocks: samples/s, median of the rounds; and of those under none in the "+
 		"same round, median (least to most)\n", r.Workload, r.Batch, r.Clocks)
@@ -45,7 +45,7 @@ func (r *recoveryRun) trainRatios(ctx context.Context) error {
 	return nil
 }
 
-// againstNone lists the strategies that are measured, and none.
+// againstNone returns the strategies to measure, and none.
 func (r *recoveryRun) againstNone() []perdure.Recovery {
 	if slices.Contains(r.strategies, recoverNone) {
 		return r.strategies
@@ -53,7 +53,7 @@ func (r *recoveryRun) againstNone() []perdure.Recovery {
 	return append([]perdure.Recovery{recoverNone}, r.strategies...)
 }
 
-// ratios holds each strategy's speeds against those of none, round by round.
+// ratios divides each strategy's speeds by those of none, round by round.
 func ratios(speeds map[perdure.Recovery][]float64) map[perdure.Recovery]spread {
 	of := map[perdure.Recovery]spread{}
 	for strategy, v := range speeds {
@@ -68,12 +68,12 @@ func ratios(speeds map[perdure.Recovery][]float64) map[perdure.Recovery]spread {
 
 const (
 	pushBlock  = "4MiB"
-	pushBudget = 50 * time.Millisecond // of one turn's pushes under one strategy
-	pushTurns  = 6                     // of each in a round, so that whatever else the machine does hits both
+	pushBudget = 50 * time.Millisecond // for the pushes of one turn under one strategy
+	pushTurns  = 6                     // turns of each strategy in a round, so that other load affects both
 )
 
-// pushRatios pushes blocks under each strategy beside none. Both jobs are there
-// all the time; one of them at a time is used.
+// pushRatios pushes blocks under each strategy and under none. Both jobs run all the time, but only one is used at a
+// time.
 func (r *recoveryRun) pushRatios(ctx context.Context) error {
 	fmt.Fprintf(r.out, "\npushes of %s, asp: GB/s, median of the rounds; and of those under none in the same round, "+
 		"median (least to most)\n", pushBlock)
@@ -104,7 +104,7 @@ func (r *recoveryRun) pushAgainstNone(
 	pushers := map[perdure.Recovery]*pusher{}
 	defer func() {
 		if ctx.Err() != nil {
-			err = context.Cause(ctx) // of the job, rather than what came of it
+			err = context.Cause(ctx) // the cause, instead of its consequences
 		}
 		for _, p := range pushers {
 			err = errors.Join(err, p.job.Close())
@@ -139,12 +139,12 @@ func (r *recoveryRun) pushAgainstNone(
 	return speeds, nil
 }
 
-// pushedBlock is what is pushed.
+// pushedBlock returns the size of the blocks to push.
 func pushedBlock() moveSize {
 	return moveSizes[slices.IndexFunc(moveSizes, func(s moveSize) bool { return s.Name == pushBlock })]
 }
 
-// pushBed is a table of such a block, and one connection over which it is pushed.
+// pushBed returns a bed with a table of such a block and a single connection.
 func pushBed(shards int) movesBed {
 	m := measurement{
 		Op: "push", Rule: perdure.RuleAdd, Size: pushedBlock(), Conns: 1, Socket: "tcp",
@@ -153,7 +153,7 @@ func pushBed(shards int) movesBed {
 	return movesBed{Conns: m.Conns, Shards: m.Shards, Socket: m.Socket, Lines: []measurement{m}}
 }
 
-// pusher is a job that blocks are pushed to.
+// pusher is a job to push blocks to.
 type pusher struct {
 	job   *movesJob
 	table *movedTable
@@ -184,14 +184,14 @@ func (r *recoveryRun) startPusher(
 	return p, nil
 }
 
-// push pushes for a while.
+// push pushes for the time of one turn.
 func (p *pusher) push(ctx context.Context) (stretch, error) {
 	o := p.table.Operation(ctx, &p.what)
 	var laps []time.Duration
 	return o.Repeat(ctx, pushBudget, &laps)
 }
 
-// blank is a result of a strategy in which no failure is.
+// blank returns a result of a strategy without a failure.
 func (r *recoveryRun) blank(strategy perdure.Recovery) RecoveryResult {
 	res := RecoveryResult{
 		Recovery: strategy.String(), Trained: r.Workload, Rounds: r.Rounds, Servers: r.Servers,
@@ -206,7 +206,7 @@ func (r *recoveryRun) blank(strategy perdure.Recovery) RecoveryResult {
 	return res
 }
 
-// all are all lines; a strategy whose failures were not measured has one.
+// all returns all lines. A strategy without measured failures has one line.
 func (r *recoveryRun) all() []RecoveryResult {
 	results := slices.Concat(r.got.faulty, r.got.saves, r.got.replays)
 	if r.measures["faults"] {

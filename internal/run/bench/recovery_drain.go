@@ -13,9 +13,10 @@ import (
 	"github.com/perdure/perdure/internal/run/reach"
 )
 
-// drainCosts are of a server that hands over what it holds: how many MB that are, as it has said; seconds from the
-// signal until others have all; updates that were lost, of all rounds; and how fast as much goes over a plain
-// connection of TCP to another process of this machine, and to a plain file that is synced, while the same job trains.
+// drainCosts measures a server that hands over its shards: the MB it held, the seconds from the signal until others
+// have everything, and the updates lost in all rounds. For comparison it has the speed of sending as much over a plain
+// TCP connection to another process on this machine, and of writing it to a plain file that is synced, while the same
+// job trains.
 type drainCosts struct {
 	MB          float64 `json:"mb"`
 	Seconds     float64 `json:"seconds"`
@@ -28,13 +29,13 @@ type drainCosts struct {
 	FileSeconds float64 `json:"file_seconds"`
 }
 
-// drained is what one round has measured of a server that was to end.
+// drained is the result of one round for a server that was asked to end.
 type drained struct {
 	mb, seconds, tcp, file float64 // the last two in MB/s
 	lost                   int64
 }
 
-// drainOf measures a server that has handed over since something struck, given what was known of it before.
+// drainOf measures a server that has handed over its shards since struck. before is its status before that.
 func (j *recoveryJob) drainOf(ctx context.Context, before *control.Process, told []wire.Event, struck time.Time) (
 	d *drained, err error,
 ) {
@@ -47,10 +48,10 @@ func (j *recoveryJob) drainOf(ctx context.Context, before *control.Process, told
 		d.lost = max(d.lost, e.UpdatesLost)
 	}
 	if d.seconds == 0 {
-		return nil, fmt.Errorf("bench: %s was to hand over, and nobody has told that it did", target)
+		return nil, fmt.Errorf("bench: %s was asked to hand over its shards, but no event reports that it did", target)
 	}
 	if d.mb < 1 {
-		return d, nil // there is nothing to compare with
+		return d, nil // too little to compare
 	}
 	if d.tcp, err = j.sendRaw(ctx, int64(d.mb*1e6)); err == nil {
 		d.file, err = writeRaw(filepath.Join(j.rawDir, "raw-file"), int(d.mb))
@@ -58,8 +59,7 @@ func (j *recoveryJob) drainOf(ctx context.Context, before *control.Process, told
 	return d, err
 }
 
-// sendRaw sends as many bytes over a plain connection of TCP to another process, and returns how many MB that are in a
-// second.
+// sendRaw sends as many bytes over a plain TCP connection to another process, and returns the speed in MB/s.
 func (j *recoveryJob) sendRaw(ctx context.Context, bytes int64) (mbPerS float64, err error) {
 	n := min(bytes, maxRawBytes)
 	client, closes, err := j.rawCopy(ctx, "tcp", n)
@@ -74,13 +74,13 @@ func (j *recoveryJob) sendRaw(ctx context.Context, bytes int64) (mbPerS float64,
 	return float64(n) / 1e6 / time.Since(from).Seconds(), nil
 }
 
-// serverOf is a server as a status has it.
+// serverOf returns the status of a server.
 func serverOf(s *control.Status, t supervisor.Target) *control.Process {
 	p := reach.ProcessOf(s, t)
 	return &p
 }
 
-// addDrains adds what the rounds say of servers that have handed over.
+// addDrains adds the measurements of servers that handed over their shards.
 func (r *RecoveryResult) addDrains(rounds []outage) {
 	var mb, seconds, tcp, file []float64
 	d := &drainCosts{}
@@ -106,7 +106,7 @@ func (r *RecoveryResult) addDrains(rounds []outage) {
 	r.Drain = d
 }
 
-// drain says how a server has handed over; "" if that was not measured.
+// drain formats the cost of handing over, or "" if it was not measured.
 func (r *RecoveryResult) drain() string {
 	d := r.Drain
 	if d == nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/perdure/perdure/internal/run/reach"
 )
 
-// RecoveryResult is one line of the results: a strategy and what fails under it.
-// Times are in milliseconds since the failure. What was not measured is null.
+// RecoveryResult is one line of the results: a strategy and a failure. Times are in milliseconds since the failure.
+// Values that were not measured are null.
 type RecoveryResult struct {
 	Recovery string `json:"recovery"`
-	Trained  string `json:"train_workload"` // what the speed of training was measured with
+	Trained  string `json:"train_workload"` // workload for the training speed
 	Fault    string `json:"fault"`          // "": faults were not measured
 	Rounds   int    `json:"rounds"`
 	Servers  int    `json:"servers"`
@@ -29,31 +29,31 @@ type RecoveryResult struct {
 	Shards   int    `json:"shards"`
 	MB       int    `json:"mb"`
 
-	// until the coordinator, or of the coordinator its parent, noticed; null: it need not notice
+	// until the coordinator noticed or, for the coordinator itself, its parent; null: no need to notice
 	DetectedMsMedian *float64 `json:"detected_ms_median"`
-	// How long a shard that was hit did not serve: the longest that a read of it
-	// waited, or that no clock of the training ended, whichever is longer.
+	// The time for which an affected shard was unavailable: the longest wait of a read of it, or the longest time
+	// without the end of a clock, whichever is longer.
 	ServingAgainMsMedian *float64 `json:"serving_again_ms_median"`
 	ServingAgainMsMax    *float64 `json:"serving_again_ms_max"`
-	LongestGetMsMedian   *float64 `json:"longest_get_ms_median"` // of a shard that was hit
+	LongestGetMsMedian   *float64 `json:"longest_get_ms_median"` // of an affected shard
 	LongestGetMsMax      *float64 `json:"longest_get_ms_max"`
 	LongestClockMsMedian *float64 `json:"longest_clock_ms_median"` // from one end of a clock to the next
 	LongestClockMsMax    *float64 `json:"longest_clock_ms_max"`
 
-	TrainRatio    *float64 `json:"train_ratio"` // speed of training, of that under none
+	TrainRatio    *float64 `json:"train_ratio"` // training speed, relative to none
 	TrainRatioMin *float64 `json:"train_ratio_min"`
 	TrainRatioMax *float64 `json:"train_ratio_max"`
-	PushRatio     *float64 `json:"push_ratio"` // speed of pushes of 4 MiB, of that under none
+	PushRatio     *float64 `json:"push_ratio"` // speed of pushes of 4 MiB, relative to none
 	PushRatioMin  *float64 `json:"push_ratio_min"`
 	PushRatioMax  *float64 `json:"push_ratio_max"`
 
-	// Of servers that joined chains: GB (10⁹ bytes of values) that they copied in a
-	// second, and reads of rows and clocks meanwhile, of those in a second before.
+	// For servers that joined chains: GB (10⁹ bytes of values) copied per second, and reads and clocks meanwhile,
+	// relative to before.
 	CatchUpGBPerS     *float64 `json:"catch_up_gb_per_s"`
 	CatchUpReadRatio  *float64 `json:"catch_up_read_ratio"`
 	CatchUpClockRatio *float64 `json:"catch_up_clock_ratio"`
-	// The same of a plain copy of as many bytes from this process to another, while the
-	// same job trained and was read; and how much of its speed the servers had in a round.
+	// The same for a plain copy of as many bytes from this process to another while the same job trains, and the
+	// servers' speed relative to it.
 	CatchUpRawGBPerS     *float64 `json:"catch_up_raw_gb_per_s"`
 	CatchUpRawReadRatio  *float64 `json:"catch_up_raw_read_ratio"`
 	CatchUpRawClockRatio *float64 `json:"catch_up_raw_clock_ratio"`
@@ -64,9 +64,9 @@ type RecoveryResult struct {
 
 	Drain *drainCosts `json:"drain"`
 
-	// Of a killed server's shards under stateless: until all serve again with ReplayMB of
-	// updates to read, and with none; how fast these were read in the time between the two
-	// (null: in some round there was none), and how fast a reader has them that throws them away.
+	// For the shards of a killed server under stateless: the time until all serve again with ReplayMB of updates to
+	// read, and with none; the speed of reading, from the difference of the two (null if some round had none); and the
+	// speed of a reader that discards the updates.
 	ReplayServingMs    *float64 `json:"replay_serving_ms"`
 	ReplayServingMsMin *float64 `json:"replay_serving_ms_min"`
 	ReplayServingMsMax *float64 `json:"replay_serving_ms_max"`
@@ -81,11 +81,10 @@ type RecoveryResult struct {
 	ReplayOfBare       *float64 `json:"replay_of_bare"`
 }
 
-// saveCosts are of a first checkpoint, of all MB: clocks in a second after the cut, of those before, and
-// how many were lost until it was durable, of those of as long a time; the longest pause of training until then,
-// in as much time before the cut, and how long a copy of as much in memory takes; how fast it was
-// written until it was durable, and how fast a plain file is
-// while the same job trains.
+// saveCosts measures a first checkpoint of all MB: the rate of clocks after the cut, relative to before; the clocks
+// lost until the checkpoint is durable, relative to the window; the longest pause of training until then, in as much
+// time before the cut, and relative to a copy of as much in memory; the speed of writing until it is durable, and that
+// of a plain file while the same job trains.
 type saveCosts struct {
 	TrainRatio    float64 `json:"train_ratio"`
 	TrainRatioMin float64 `json:"train_ratio_min"`
@@ -102,10 +101,10 @@ type saveCosts struct {
 	OfRaw         float64 `json:"of_raw"`
 }
 
-// rowCosts are of rows that are saved by themselves, as many bytes in 10 s as all rows have: clocks lost, of
-// those of a job that saves nothing; how much was saved in that time; for how long shards stood for
-// an eighth of the rows, all together; the longest clock beyond that other job's, in which is also
-// what writing takes of cores and disk; and how long a copy of an eighth of the rows takes.
+// rowCosts measures rows that are saved individually, as many bytes per window as all rows have: the clocks lost,
+// relative to a job that saves nothing; the MB saved in that time; the total pause of the shards per eighth of the
+// rows; the longest clock beyond that of the other job, which includes the load of writing on cores and disk; and the
+// time to copy an eighth of the rows.
 type rowCosts struct {
 	Lost        float64 `json:"lost"`
 	LostMin     float64 `json:"lost_min"`
@@ -118,21 +117,21 @@ type rowCosts struct {
 	PauseOfCopy float64 `json:"pause_of_copy"`
 }
 
-// calm is how long a job is watched before a failure, and after it is over.
+// calm is how long a job is observed before a failure and after the recovery.
 const calm = 250 * time.Millisecond
 
-// outage is what one round measured.
+// outage is the result of one round.
 type outage struct {
-	detected   time.Duration // below 0: nobody told
+	detected   time.Duration // below 0: not reported
 	get, clock time.Duration
 	catchUp    catchUp
 	raw        catchUp  // a plain copy of as much, afterwards
-	drained    *drained // nil: nobody was to hand over
+	drained    *drained // nil: no server was asked to hand over
 }
 
 func (r *recoveryRun) allFaults(ctx context.Context) error {
-	fmt.Fprintf(r.out, "\nmilliseconds: median (most); a read of a shard that was hit, and the time between two "+
-		"ends of clocks, at their longest\n")
+	fmt.Fprintf(r.out, "\nmilliseconds: median (maximum); the longest read of an affected shard, and the longest "+
+		"time between the ends of two clocks\n")
 	fmt.Fprintln(r.out, strings.TrimRight(fmt.Sprintf(faultColumns, "recovery", "fault", "noticed", "serves again",
 		"longest read", "longest clock", r.joinHeading()), " "))
 	for _, strategy := range r.strategies {
@@ -152,7 +151,7 @@ func (r *recoveryRun) allFaults(ctx context.Context) error {
 	return nil
 }
 
-// measureFault takes a job of its own through all rounds of a failure.
+// measureFault runs all rounds of a failure on a job of its own.
 func (r *recoveryRun) measureFault(
 	ctx context.Context, strategy perdure.Recovery, f *failure,
 ) (res RecoveryResult, err error) {
@@ -177,7 +176,7 @@ func (r *recoveryRun) measureFault(
 	return res, err
 }
 
-// round makes something fail once the job is sound, and watches until it is again.
+// round injects a failure when the job is sound, and waits until it is sound again.
 func (j *recoveryJob) round(ctx context.Context, f *failure, draw func(n int) int) (o outage, err error) {
 	if _, _, err = j.await(ctx, f.name, sound); err != nil {
 		return o, err
@@ -193,7 +192,7 @@ func (j *recoveryJob) round(ctx context.Context, f *failure, draw func(n int) in
 	}
 	target, affected := f.victim(&view, j.Settings().Job.Servers, draw)
 	over, from := j.overAfter(&status, target), time.Now()
-	j.Job().AddFault(supervisor.Fault{Kind: f.kind, Target: target}) // when the first clock begins: now
+	j.Job().AddFault(supervisor.Fault{Kind: f.kind, Target: target}) // when the first clock begins, which is now
 	_, _, err = j.await(ctx, f.name, func(s *control.Status, v *words.View) bool {
 		return over(s) && sound(s, v)
 	})
@@ -206,7 +205,7 @@ func (j *recoveryJob) round(ctx context.Context, f *failure, draw func(n int) in
 	told := j.watch.since(from)
 	at := slices.IndexFunc(told, func(e wire.Event) bool { return e.Kind == "fault" })
 	if at < 0 {
-		return o, fmt.Errorf("bench: the failure %s of %s was not carried out", f.name, target)
+		return o, fmt.Errorf("bench: the failure %s of %s was not injected", f.name, target)
 	}
 	struck := time.Unix(0, told[at].UnixNs)
 	gets, clocks := j.gets.rewind(), j.clocks.rewind()
@@ -232,9 +231,9 @@ func (j *recoveryJob) round(ctx context.Context, f *failure, draw func(n int) in
 	return o, err
 }
 
-// overAfter returns what says that a failure of a target is over, beside that the job is
-// sound: that it has another process, or, where no status speaks of it, that its parent
-// says so and every slot has ended a clock that it began since.
+// overAfter returns a condition for the end of a failure, in addition to a sound job: the target has a new process. The
+// log does not appear in the status; for it the parent must report that it serves, and every slot must then have
+// finished another clock.
 func (j *recoveryJob) overAfter(status *control.Status, target supervisor.Target) func(s *control.Status) bool {
 	before, failures, clock := reach.ProcessOf(status, target), len(j.Job().Timeline()), status.Clock
 	if target.Role == supervisor.RoleLog {
@@ -262,10 +261,10 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// detected is how long it took until somebody noticed; below 0: nobody told.
+// detected returns the time until the failure was detected, or -1 if no event reports it.
 func (j *recoveryJob) detected(told []wire.Event, t supervisor.Target, struck time.Time) time.Duration {
 	if t.Role == wire.RoleCoordinator || t.Role == supervisor.RoleLog {
-		failures := j.Job().Timeline() // its parent notices
+		failures := j.Job().Timeline() // its parent detects it
 		if last := failures[len(failures)-1]; last.Detected != nil {
 			return *last.Detected
 		}
@@ -279,7 +278,7 @@ func (j *recoveryJob) detected(told []wire.Event, t supervisor.Target, struck ti
 	return -1
 }
 
-// faultResult sums rounds up.
+// faultResult summarizes the rounds.
 func (r *recoveryRun) faultResult(strategy perdure.Recovery, f *failure, rounds []outage) RecoveryResult {
 	res := r.blank(strategy)
 	res.Fault = f.name
@@ -304,7 +303,7 @@ func (r *recoveryRun) faultResult(strategy perdure.Recovery, f *failure, rounds 
 
 const faultColumns = "%-21s  %-16s  %8s  %-18s  %-18s  %-18s  %s"
 
-// Line is the result as people read it.
+// Line formats the result.
 func (r *RecoveryResult) Line() string {
 	noticed := "-"
 	if r.DetectedMsMedian != nil {

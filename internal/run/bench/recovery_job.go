@@ -23,9 +23,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// recoveryJob is a training job whose servers and coordinator are processes of
-// their own, and whose workers are in this one, which notes when each ends its
-// clocks. An observer reads a row of every shard, again and again.
+// recoveryJob is a training job whose servers and coordinator are separate processes. Its workers run in this process,
+// which records the ends of their clocks. An observer reads a row of every shard again and again.
 type recoveryJob struct {
 	*localrun.Run
 	api     *control.Client
@@ -33,19 +32,18 @@ type recoveryJob struct {
 	ballast perdure.TableSpec // the larger part of the model; Rows 0: none
 	gets    tape              // by shard
 	clocks  tape              // by slot
-	rawDir  string            // for plain copies beside those of servers; "": none are made
+	rawDir  string            // for plain copies in comparison; "": none
 	running sync.WaitGroup
 	cancel  context.CancelCauseFunc
 }
 
-// tape notes, of things that are done again and again, when each time began and
-// ended. It is safe for concurrent use.
+// tape records when repeated operations began and ended. It is safe for concurrent use.
 type tape struct {
 	mu   sync.Mutex // guards laps
 	laps []lap
 }
 
-// lap is one time that the thing of that number was done.
+// lap is one execution of the operation with that number.
 type lap struct {
 	number   int
 	from, to time.Time
@@ -57,7 +55,7 @@ func (t *tape) add(number int, from, to time.Time) {
 	t.laps = append(t.laps, lap{number, from, to})
 }
 
-// rewind forgets what was noted, and returns it.
+// rewind returns the recorded laps and clears the tape.
 func (t *tape) rewind() []lap {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,8 +64,8 @@ func (t *tape) rewind() []lap {
 	return laps
 }
 
-// longest returns the longest lap that ended after a time, of what counts. What
-// was before that time is no part of it.
+// longest returns the longest lap that ended after a time, among those that count. Only the part of a lap after that
+// time counts.
 func longest(laps []lap, after time.Time, counts func(number int) bool) (most time.Duration) {
 	for _, l := range laps {
 		if l.to.After(after) && counts(l.number) {
@@ -81,7 +79,7 @@ func longest(laps []lap, after time.Time, counts func(number int) bool) (most ti
 	return most
 }
 
-// perSecond returns how many laps ended in a second between two times.
+// perSecond returns the rate of laps that ended between two times.
 func perSecond(laps []lap, from, to time.Time) float64 {
 	n := 0
 	for _, l := range laps {
@@ -92,7 +90,7 @@ func perSecond(laps []lap, from, to time.Time) float64 {
 	return float64(n) / to.Sub(from).Seconds()
 }
 
-// eventView keeps a job's events.
+// eventView stores a job's events.
 type eventView struct {
 	screen.Silent
 	mu     sync.Mutex // guards events
@@ -106,7 +104,7 @@ func (v *eventView) Event(_ *screen.State, e wire.Event) {
 	v.events = append(v.events, e)
 }
 
-// since returns what was told from a time on.
+// since returns the events from a time on.
 func (v *eventView) since(at time.Time) (told []wire.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -118,8 +116,7 @@ func (v *eventView) since(at time.Time) (told []wire.Event) {
 	return told
 }
 
-// openRecoveryJob starts a job in which nobody works yet. Its end by itself cancels with
-// why.
+// openRecoveryJob starts a job without workers. If the job ends by itself, it calls cancel with the reason.
 func openRecoveryJob(
 	ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string,
 ) (j *recoveryJob, err error) {
@@ -133,7 +130,7 @@ func openRecoveryJob(
 	return j, nil
 }
 
-// work trains and reads until ctx ends. Whatever goes wrong cancels the job with why.
+// work trains and reads until ctx ends. Any error cancels the job.
 func (j *recoveryJob) work(ctx context.Context, mb int) {
 	j.ballast = ballastTable(mb)
 	for slot := range j.Settings().Job.Slots {
@@ -142,7 +139,7 @@ func (j *recoveryJob) work(ctx context.Context, mb int) {
 	j.goOn(func() error { return j.probe(ctx) })
 }
 
-// goOn does something until the job's end.
+// goOn runs f until the job ends.
 func (j *recoveryJob) goOn(f func() error) {
 	j.running.Go(func() {
 		if err := f(); err != nil {
@@ -151,18 +148,17 @@ func (j *recoveryJob) goOn(f func() error) {
 	})
 }
 
-// close ends the job in order, so that its processes end by themselves; and with it ctx.
+// close ends the job gracefully, so that its processes end by themselves. This also ends ctx.
 func (j *recoveryJob) close() error {
 	j.Job().End(localrun.ErrOver)
 	j.running.Wait()
 	return j.Run.Close()
 }
 
-// The larger part of a model of some size: rows that are pushed to, a few in each
-// clock.
+// The larger part of a model: rows to which each clock pushes a few deltas.
 const (
 	ballastDim  = 1024
-	ballastRows = 16 // that a clock pushes
+	ballastRows = 16 // rows pushed per clock
 )
 
 func ballastTable(mb int) perdure.TableSpec {
@@ -172,7 +168,7 @@ func ballastTable(mb int) perdure.TableSpec {
 	}
 }
 
-// train works in a slot until ctx ends, through roll-backs.
+// train works in a slot until ctx ends, and continues after rollbacks.
 func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
 	c, err := worker.Dial(ctx, worker.Config{
 		Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Slot: slot.Exactly(), Process: reach.ProcessName(),
@@ -219,7 +215,7 @@ func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
 	}
 }
 
-// probe reads a row of every shard, one after the other, until ctx ends.
+// probe reads a row of every shard in turn until ctx ends.
 func (j *recoveryJob) probe(ctx context.Context) error {
 	w, err := workload.New(j.Settings().Job.Workload, j.Settings().Params)
 	if err != nil {
@@ -255,12 +251,12 @@ func (j *recoveryJob) probe(ctx context.Context) error {
 }
 
 const (
-	// patience is how long a job may take to begin, and to be whole again.
+	// patience limits how long a job may take to start and to recover.
 	patience  = 3 * time.Minute
 	lookEvery = 10 * time.Millisecond
 )
 
-// await looks at the job until ok holds.
+// await polls the job until ok returns true.
 func (j *recoveryJob) await(
 	ctx context.Context, what string, ok func(*control.Status, *words.View) bool,
 ) (v words.View, s control.Status, err error) {
@@ -276,13 +272,13 @@ func (j *recoveryJob) await(
 			return v, s, nil
 		}
 		if time.Since(begin) > patience {
-			return v, s, fmt.Errorf("bench: %s under %s: the job is not whole again after %v; it told last: %s", what,
+			return v, s, fmt.Errorf("bench: %s under %s: the job has not recovered after %v; last event: %s", what,
 				j.Settings().Job.Recovery, patience, j.LastEvent())
 		}
 	}
 }
 
-// sound reports whether nothing is left of any failure.
+// sound reports whether the job has recovered from all failures.
 func sound(s *control.Status, v *words.View) bool {
 	for _, p := range s.Processes {
 		if p.State != control.ProcessLive || p.Draining {
@@ -292,8 +288,7 @@ func sound(s *control.Status, v *words.View) bool {
 	return s.State == control.StateTraining && whole(v, recovery.Of(s.Recovery).Traits().Copies)
 }
 
-// whole reports whether every shard has as many replicas as it should, and nobody
-// is on the way to or from its chain.
+// whole reports whether every shard has its full number of replicas, and no server is joining its chain.
 func whole(v *words.View, copies int) bool {
 	return len(v.Shards) > 0 && !slices.ContainsFunc(v.Shards, func(s words.ShardView) bool {
 		return s.Replicas() != max(1, copies) || s.Joining != nil

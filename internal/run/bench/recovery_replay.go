@@ -23,26 +23,24 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// What is measured of reading the update log again: a server is killed once before
-// anything was pushed, and once when all that is pushed is in the log, and applied. Its shards
-// have no snapshot, so that all of it has to be read.
+// This file measures how fast the update log is read back. A server is killed once before any push, and once when all
+// pushes are in the log and applied. Its shards have no snapshot, so the whole log must be read.
 const (
-	replayMB    = 500 // unless --mb says something else
-	replayRoom  = 6   // of what is pushed: shards are written when a fifth of the room was read
+	replayMB    = 500 // default of --mb
+	replayRoom  = 6   // log size as a multiple of the pushes: a snapshot is written after reading a fifth of it
 	replayLook  = time.Millisecond
-	replayPerMB = 100 * time.Millisecond // how long reading it may take, at most
+	replayPerMB = 100 * time.Millisecond // limit for the time to read it
 )
 
-// rereading is what one round measured.
+// rereading is the result of one round.
 type rereading struct {
-	empty   time.Duration // from the kill until all shards of the server serve again, with nothing to read
-	serving time.Duration // likewise, with this to read:
+	empty   time.Duration // from the kill until all shards of the server serve again, without updates to read
+	serving time.Duration // the same, with bytes to read
 	bytes   int64
-	bare    time.Duration // that a reader takes to read these and throw them away
+	bare    time.Duration // the time a reader needs that discards the bytes
 }
 
-// mbPerS is how fast the updates were read: in the time that it took longer than with
-// nothing to read; 0 where it took no longer.
+// mbPerS returns the speed of reading, from the additional time compared with an empty log. It is 0 if there was none.
 func (p *rereading) mbPerS() float64 {
 	if p.serving <= p.empty {
 		return 0
@@ -52,7 +50,7 @@ func (p *rereading) mbPerS() float64 {
 
 func (p *rereading) bareMBPerS() float64 { return float64(p.bytes) / 1e6 / p.bare.Seconds() }
 
-// replaySize is how many MB are pushed, at least.
+// replaySize returns the minimum number of MB to push.
 func (b *RecoveryOptions) replaySize() int {
 	if b.MB == 0 {
 		return replayMB
@@ -60,13 +58,13 @@ func (b *RecoveryOptions) replaySize() int {
 	return b.MB
 }
 
-// replayPushes is how many blocks these are.
+// replayPushes returns the number of blocks to push.
 func (b *RecoveryOptions) replayPushes() int {
 	block := pushedBlock().Bytes
 	return int((int64(b.replaySize())*1e6 + block - 1) / block)
 }
 
-// replaySettings are those of a job whose log holds all that is pushed.
+// replaySettings returns the settings of a job whose log can hold all pushes.
 func (b *RecoveryOptions) replaySettings() (s settings.Run, err error) {
 	shape := b.shape(string(perdure.RecoverStateless))
 	shape.Workers, shape.Consistency = 1, string(perdure.ASP)
@@ -86,21 +84,22 @@ func (b *RecoveryOptions) replaySettings() (s settings.Run, err error) {
 	return s, err
 }
 
-// checkReplay refuses flags with which no log can be read again that is kept in a folder.
+// checkReplay returns an error if the directory has too little space for the log.
 func (b *RecoveryOptions) checkReplay(folder string) error {
 	s, err := b.replaySettings()
 	if err != nil {
 		return err
 	}
 	if bytes, known := disk.Free(folder); known && int64(s.Log.MB) > bytes>>20 {
-		return fmt.Errorf("%w: --measure replay of %d MB and %d shards takes an update log of up to %d MiB, and %d "+
+		return fmt.Errorf("%w: --measure replay of %d MB and %d shards needs an update log of up to %d MiB, but "+
+			"only %d "+
 			"are free in %s; choose a smaller --mb, fewer --shards or another TMPDIR",
 			perdure.ErrUsage, b.replaySize(), b.Shards, s.Log.MB, bytes>>20, folder)
 	}
 	return nil
 }
 
-// allReplays measures how fast a server makes its shards of the update log.
+// allReplays measures how fast a server rebuilds its shards from the update log.
 func (r *recoveryRun) allReplays(ctx context.Context) error {
 	s, err := r.replaySettings()
 	if err != nil {
@@ -108,8 +107,8 @@ func (r *recoveryRun) allReplays(ctx context.Context) error {
 	}
 	fmt.Fprintf(r.out, "\n%d MB of pushes of %s in the update log, and no snapshot; --servers %d --workers 1 "+
 		"--shards %d --consistency asp, %d rounds: ms from the SIGKILL of a server until all its shards serve "+
-		"again, and the same before anything was pushed; MB that are read again, MB/s in the time between the two, "+
-		"of that of a reader which throws all away; median (least to most)\n",
+		"again, and the same before any push; MB read back; MB/s in the difference of the two times, "+
+		"relative to a reader that discards the updates; median (least to most)\n",
 		r.replaySize(), pushBlock, s.Job.Servers, s.Job.Shards, r.Rounds)
 	var rounds []rereading
 	for i := range r.Rounds {
@@ -127,8 +126,8 @@ func (r *recoveryRun) allReplays(ctx context.Context) error {
 	return nil
 }
 
-// replayRound takes one job through both kills. bareFirst says whether the bare reader
-// reads before the server does: what the machine did last helps, or hinders, the one that is next.
+// replayRound runs one job through both kills. bareFirst decides whether the bare reader reads before the server,
+// because the order affects the caches of the machine.
 func (r *recoveryRun) replayRound(ctx context.Context, bareFirst bool) (m rereading, err error) {
 	s, err := r.replaySettings()
 	if err != nil {
@@ -147,16 +146,16 @@ func (r *recoveryRun) replayRound(ctx context.Context, bareFirst bool) (m reread
 	return m, err
 }
 
-// replayer is this process in a job whose log is read again: as its worker, and as one
-// that only looks, and so knows nothing but what servers tell.
+// replayer is this process as the worker of a job whose log is read back, and as an observer, which knows only what
+// servers report.
 type replayer struct {
 	*recoveryJob
 	worker, observer soleWorker
 	pushed, seen     *movedTable
-	patience         time.Duration // how long shards may take to serve again
+	patience         time.Duration // limit for the time until shards serve again
 }
 
-// joinReplay joins a job as its one worker, and as an observer.
+// joinReplay joins a job as its only worker, and as an observer.
 func (j *recoveryJob) joinReplay(ctx context.Context) (p *replayer, err error) {
 	p = &replayer{recoveryJob: j}
 	defer func() {
@@ -218,7 +217,7 @@ func (p *replayer) measure(ctx context.Context, pushes int, bareFirst bool) (m r
 	return m, errors.Join(p.undisturbed(shards), p.seen.Verify(ctx))
 }
 
-// fill pushes blocks, one after the other, each when the one before is applied.
+// fill pushes blocks one after the other, and waits until each is applied.
 func (p *replayer) fill(ctx context.Context, pushes int) error {
 	m := pushBed(p.Settings().Job.Shards).Lines[0]
 	o := p.pushed.Operation(ctx, &m)
@@ -232,8 +231,7 @@ func (p *replayer) fill(ctx context.Context, pushes int) error {
 	return nil
 }
 
-// victim returns the server that has the first shard, and all shards that it has, once
-// nothing is left of any failure.
+// victim waits until the job is sound. It returns the server that has the first shard, and all shards of that server.
 func (p *replayer) victim(ctx context.Context) (t supervisor.Target, shards []perdure.ShardID, err error) {
 	view, _, err := p.await(ctx, "reading the log", sound)
 	if err != nil {
@@ -244,8 +242,7 @@ func (p *replayer) victim(ctx context.Context) (t supervisor.Target, shards []pe
 	return t, shards, nil
 }
 
-// strike kills a server, and returns how long it takes until all its shards have answered
-// a read that began when it was dead.
+// strike kills a server. It returns the time until all its shards have answered a read that started after its death.
 func (p *replayer) strike(
 	ctx context.Context, target supervisor.Target, shards []perdure.ShardID,
 ) (took time.Duration, err error) {
@@ -253,12 +250,12 @@ func (p *replayer) strike(
 	defer cancel()
 	defer func() {
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("bench: %s was killed, and its shards do not serve again after %v; the job told last: %s",
+			err = fmt.Errorf("bench: the shards of the killed %s are still unavailable after %v; last event: %s",
 				target, p.patience, p.LastEvent())
 		}
 	}()
 	from := time.Now()
-	p.Job().AddFault(supervisor.Fault{Kind: supervisor.FaultKill, Target: target}) // when the first clock begins: now
+	p.Job().AddFault(supervisor.Fault{Kind: supervisor.FaultKill, Target: target}) // takes effect now
 	struck, err := p.dead(ctx, from, target)
 	if err != nil {
 		return 0, err
@@ -278,7 +275,7 @@ func (p *replayer) strike(
 	return time.Since(struck), nil
 }
 
-// dead returns when a process was struck, once it is known to be dead.
+// dead waits until a process is reported dead, and returns when it was killed.
 func (p *replayer) dead(ctx context.Context, from time.Time, target supervisor.Target) (struck time.Time, err error) {
 	tick := time.NewTicker(replayLook)
 	defer tick.Stop()
@@ -300,12 +297,11 @@ func (p *replayer) dead(ctx context.Context, from time.Time, target supervisor.T
 	}
 }
 
-// readBare reads the shards' streams from their beginning to their end, side by side as a
-// server does, and throws away what they hold.
+// readBare reads the shards' streams from beginning to end, concurrently like a server, and discards the updates.
 func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *rereading) error {
 	allCores()
 	job := &p.Settings().Job
-	updates, err := p.Settings().OpenLog(nil, true)(ctx, // it reads as well: a benchmark has no keys
+	updates, err := p.Settings().OpenLog(nil, true)(ctx, // read-only access; a benchmark has no keys
 		updatelog.Authorized(p.Settings().Job.Log, p.Secrets().LogToken(&p.Settings().Job)),
 		updatelog.Options{Job: job.ID, Shards: job.Shards})
 	if err != nil {
@@ -335,13 +331,13 @@ func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *re
 	return errors.Join(errs...)
 }
 
-// undisturbed says that the figures are worth nothing if something else was replaced than
-// what was killed, or if not all of the log was read again.
+// undisturbed returns an error if another process was replaced, or if part of the log was not read back. Either makes
+// the results invalid.
 func (p *replayer) undisturbed(shards []perdure.ShardID) error {
 	for _, f := range p.Job().Timeline() {
 		if f.Kind != string(supervisor.FaultKill) {
-			return fmt.Errorf("bench: %s was replaced while it was measured (%s); measure again when the machine "+
-				"has less to do", f.Target, f.Kind)
+			return fmt.Errorf("bench: %s was replaced during the measurement (%s); repeat it when the machine "+
+				"is less busy", f.Target, f.Kind)
 		}
 	}
 	in, err := p.Settings().OpenSnapshots(context.Background(), p.Dir().Path())
@@ -351,12 +347,12 @@ func (p *replayer) undisturbed(shards []perdure.ShardID) error {
 	return readWhole(in, shards)
 }
 
-// readWhole says that of a shard with a snapshot not all of the log was read.
+// readWhole returns an error if a shard has a snapshot, because then its log was not read completely.
 func readWhole(in store.Store, shards []perdure.ShardID) error {
 	for _, s := range shards {
 		files, err := shardstore.ListSnapshots(in, s)
 		if err == nil && len(files) > 0 {
-			err = fmt.Errorf("bench: shard %d has a snapshot, so that not all of its log had to be read", s)
+			err = fmt.Errorf("bench: shard %d has a snapshot, so its log was not read completely", s)
 		}
 		if err != nil {
 			return err
@@ -365,7 +361,7 @@ func readWhole(in store.Store, shards []perdure.ShardID) error {
 	return nil
 }
 
-// replayed sums the rounds up.
+// replayed summarizes the rounds.
 func (r *recoveryRun) replayed(servers int, rounds []rereading) RecoveryResult {
 	over := func(what func(p *rereading) float64) (middle, least, most *float64) {
 		s := spreadOf(rounds, what)
@@ -388,9 +384,9 @@ func (r *recoveryRun) replayed(servers int, rounds []rereading) RecoveryResult {
 	return res
 }
 
-// ReplayLine prints what was measured of reading the log again.
+// ReplayLine formats the result of reading the log back.
 func (r *RecoveryResult) ReplayLine() string {
-	rate := fmt.Sprintf("no MB/s, for a round took no longer than with nothing to read; a bare reader has %.0f",
+	rate := fmt.Sprintf("no MB/s, because a round took no longer than with nothing to read; a bare reader has %.0f",
 		*r.ReplayBareMBPerS)
 	if r.ReplayMBPerS != nil {
 		rate = fmt.Sprintf("%.0f MB/s (%.0f to %.0f), %.2f of a bare reader's %.0f", *r.ReplayMBPerS,

@@ -14,33 +14,31 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// What is measured of saving: a job trains a large table for a while, comes to a
-// cut at which all of it is to be written, and trains on for as long; then as much is
-// written to a plain file, while it still trains.
+// This file measures the cost of checkpoints. A job trains a large table, reaches a cut at which all of it must be
+// written, and trains for as long again. Then the same amount is written to a plain file while the job trains.
 const (
-	saveMB      = 500  // unless --mb says something else
-	saveMBPerS  = 50.0 // 500 MB every 10 s: how long it is watched before and after the cut
+	saveMB      = 500  // default of --mb
+	saveMBPerS  = 50.0 // 500 MB every 10 s: determines the time observed before and after the cut
 	saveLeast   = time.Second
-	saveTries   = 3 // of copying as much, and of writing it to a plain file: their median counts
+	saveTries   = 3 // copies in memory and to a plain file; the median counts
 	rawPiece    = 1 << 20
-	saveAround  = time.Second // before the cut and after it is durable: how fast it trains then
+	saveAround  = time.Second // before the cut and after the checkpoint is durable, to measure the training speed
 	saveWarming = 500 * time.Millisecond
 )
 
-// saving is what one round measured.
+// saving is the result of one round.
 type saving struct {
-	speed float64       // clocks in a second from the cut on, of those before it
-	lost  float64       // clocks that were not ended until it is durable, of those of the whole window
-	pause time.Duration // the longest clock from the cut until it is durable, but for what a clock takes
-	calm  time.Duration // likewise, in as much time before the cut
-	copy  time.Duration // that copying as much in memory takes
-	ofRaw float64       // how fast it was written, of a plain file
+	speed float64       // clocks per second after the cut, relative to before
+	lost  float64       // clocks lost until the checkpoint is durable, relative to the window
+	pause time.Duration // the longest clock until the checkpoint is durable, minus a typical clock
+	calm  time.Duration // the same, in as much time before the cut
+	copy  time.Duration // the time to copy as much in memory
+	ofRaw float64       // speed of writing, relative to a plain file
 	mbPerS,
 	rawMBPerS float64
 }
 
-// allSaves measures what it costs to save while training goes on, and beside it what it
-// costs where training stands still meanwhile.
+// allSaves measures the cost of checkpoints that are written during training, and of those for which training pauses.
 func (r *recoveryRun) allSaves(ctx context.Context) error {
 	mb := r.MB
 	if mb == 0 {
@@ -72,9 +70,9 @@ func (r *recoveryRun) allSaves(ctx context.Context) error {
 	return nil
 }
 
-// saveRound takes one job to its first cut, and over it.
+// saveRound runs one job to its first cut and beyond.
 func (r *recoveryRun) saveRound(ctx context.Context, async bool, mb int, window time.Duration) (s saving, err error) {
-	var clock float64 // seconds that one takes
+	var clock float64 // duration of a clock in seconds
 	err = r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *recoveryJob) error {
 		for j.reached(1).IsZero() {
 			if err := pause(ctx, lookEvery); err != nil {
@@ -101,7 +99,7 @@ func (r *recoveryRun) saveRound(ctx context.Context, async bool, mb int, window 
 	return s, err
 }
 
-// withJob trains in a job for as long as f takes.
+// withJob trains in a job while f runs.
 func (r *recoveryRun) withJob(
 	ctx context.Context, strategy perdure.Recovery, mb int, f func(context.Context, *recoveryJob) error,
 ) error {
@@ -115,8 +113,7 @@ func (r *recoveryRun) withJob(
 	})
 }
 
-// inJob opens a job in a folder of its own, which is gone afterwards, and keeps it for as
-// long as f takes.
+// inJob opens a job in its own directory, runs f, and removes the directory.
 func (r *recoveryRun) inJob(
 	ctx context.Context, s settings.Run, f func(context.Context, *recoveryJob) error,
 ) error {
@@ -129,12 +126,12 @@ func (r *recoveryRun) inJob(
 	}
 	err = f(ctx, j)
 	if ctx.Err() != nil {
-		err = context.Cause(ctx) // of the job, rather than what came of it
+		err = context.Cause(ctx) // the cause, instead of its consequences
 	}
 	return errors.Join(err, j.close(), os.RemoveAll(j.Dir().Path()))
 }
 
-// measureSave waits until the first checkpoint is durable, and for the rest of the window.
+// measureSave waits until the first checkpoint is durable, and until the end of the window.
 func (j *recoveryJob) measureSave(
 	ctx context.Context, every perdure.Clock, mb int, window time.Duration, rawFile string,
 ) (s saving, err error) {
@@ -151,8 +148,8 @@ func (j *recoveryJob) measureSave(
 	}
 	began, cut := j.reached(1), j.reached(every)
 	if cut.IsZero() {
-		return s, fmt.Errorf("a checkpoint was durable before all workers had ended clock %d, of which it was to "+
-			"be: nothing can be said of it", every)
+		return s, fmt.Errorf("the checkpoint was durable before all workers had finished its clock %d: "+
+			"cannot measure it", every)
 	}
 	if err := pause(ctx, time.Until(cut.Add(window))); err != nil {
 		return s, err
@@ -188,21 +185,19 @@ func (j *recoveryJob) measureSave(
 	return s, nil
 }
 
-// longestBegun returns the longest lap that began between two times, or was under way
-// then. What was before them is no part of it.
+// longestBegun returns the longest lap that began before to and ended after from. The part before from does not count.
 func longestBegun(laps []lap, from, to time.Time) time.Duration {
 	begun := slices.DeleteFunc(slices.Clone(laps), func(l lap) bool { return l.from.After(to) })
 	return longest(begun, from, func(int) bool { return true })
 }
 
-// longestEnded returns the longest lap that ended between two times. What was before them
-// is no part of it, and what was under way after them is none.
+// longestEnded returns the longest lap that ended between two times. The part before from does not count.
 func longestEnded(laps []lap, from, to time.Time) time.Duration {
 	ended := slices.DeleteFunc(slices.Clone(laps), func(l lap) bool { return l.to.After(to) })
 	return longest(ended, from, func(int) bool { return true })
 }
 
-// reached returns when the last slot ended its n-th clock.
+// reached returns when the last slot finished its n-th clock.
 func (j *recoveryJob) reached(n perdure.Clock) (at time.Time) {
 	j.clocks.mu.Lock()
 	defer j.clocks.mu.Unlock()
@@ -215,7 +210,7 @@ func (j *recoveryJob) reached(n perdure.Clock) (at time.Time) {
 	return at
 }
 
-// writeRaw writes a file of that size, one piece after the other, and syncs it.
+// writeRaw writes a file of that size piece by piece, and syncs it.
 func writeRaw(file string, mb int) (mbPerS float64, err error) {
 	f, err := os.Create(file)
 	if err != nil {
@@ -237,7 +232,7 @@ func writeRaw(file string, mb int) (mbPerS float64, err error) {
 	return float64(mb) / time.Since(begin).Seconds(), nil
 }
 
-// copyTime copies that many MB from memory to memory, both of which are there.
+// copyTime returns the time to copy that many MB in memory that is already mapped.
 func copyTime(mb int) time.Duration {
 	from, to := slices.Repeat([]byte{1}, mb*1e6), slices.Repeat([]byte{2}, mb*1e6)
 	begin := time.Now()
@@ -245,7 +240,7 @@ func copyTime(mb int) time.Duration {
 	return time.Since(begin)
 }
 
-// saved sums the rounds up.
+// saved summarizes the rounds.
 func (r *recoveryRun) saved(name string, mb int, rounds []saving) RecoveryResult {
 	speed := spreadOf(rounds, func(s *saving) float64 { return s.speed })
 	lost := spreadOf(rounds, func(s *saving) float64 { return s.lost })
@@ -266,7 +261,7 @@ func (r *recoveryRun) saved(name string, mb int, rounds []saving) RecoveryResult
 	}
 }
 
-// SaveLine prints what was measured of saving.
+// SaveLine formats the result of a checkpoint.
 func (r *RecoveryResult) SaveLine() string {
 	s := r.Save
 	return strings.TrimRight(fmt.Sprintf("%-21s  %.3f (%.3f to %.3f)  %.1f %% (%.1f to %.1f)  pause %.1f ms (%.1f), "+

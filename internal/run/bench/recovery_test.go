@@ -19,8 +19,7 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// TestWhole: a job is whole when every shard has as many replicas as it should, and nobody
-// joins.
+// TestWhole checks that a job is whole if every shard has its full number of replicas and no server is joining.
 func TestWhole(t *testing.T) {
 	chain := func(servers ...int) (s words.ShardView) {
 		s.Server = servers[0]
@@ -49,8 +48,8 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestReplayed: a rate is that of the time which reading took longer than nothing, and
-// there is none if in some round it took no longer.
+// TestReplayed checks that the rate comes from the additional time of reading, and that there is no rate if some round
+// had none.
 func TestReplayed(t *testing.T) {
 	r := &recoveryRun{RecoveryOptions: RecoveryOptions{Shards: 4}}
 	const ms = time.Millisecond
@@ -67,13 +66,14 @@ func TestReplayed(t *testing.T) {
 	}
 	rounds[1].serving = rounds[1].empty
 	res = r.replayed(1, rounds)
-	if got, want := res.ReplayLine(), "no MB/s, for a round took no longer than with nothing to read; a bare reader "+
+	if got, want := res.ReplayLine(), "no MB/s, because a round took no longer than with nothing to read; a bare "+
+		"reader "+
 		"has 500"; !strings.HasSuffix(got, want) || res.ReplayMBPerS != nil || res.ReplayOfBare != nil {
 		t.Errorf("summed up as %s; want %s", got, want)
 	}
 }
 
-// TestReplayReadsWhole: figures of a shard that has a snapshot are refused.
+// TestReplayReadsWhole checks that results of a shard with a snapshot are rejected.
 func TestReplayReadsWhole(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "snapshots")
 	shards := []perdure.ShardID{0, 3}
@@ -91,9 +91,8 @@ func TestReplayReadsWhole(t *testing.T) {
 	}
 }
 
-// TestReplayPlan: the log of a job has room for all that is pushed before a fifth of it is
-// read, one server is taken unless another number is given, which other strategies need
-// not have use for, and a disk without that room is refused before anything is begun.
+// TestReplayPlan checks that the job's log is five times larger than the pushes, that one server is used unless another
+// number is given, and that a disk without enough space is rejected.
 func TestReplayPlan(t *testing.T) {
 	b := &RecoveryOptions{
 		Measure: []string{"replay"}, Rounds: 1, Clocks: 1, Batch: 1, Workload: "softmax", Servers: 3,
@@ -103,7 +102,7 @@ func TestReplayPlan(t *testing.T) {
 		if b.MB, b.Servers, b.ServersGiven = c.mb, 3, false; c.given > 0 {
 			b.Servers, b.ServersGiven = c.given, true
 		}
-		if c.mb > 0 { // 500 MB take more than any disk may have
+		if c.mb > 0 { // 500 MB may be too much for the disk
 			p, err := b.plan()
 			must(t, err)
 			if len(p.measures) != 1 || !p.measures["replay"] {
@@ -127,12 +126,12 @@ func TestReplayPlan(t *testing.T) {
 	}
 	b.Shards = int(free>>20/settings.LeastLogMB) + 1000
 	if err := b.checkReplay(folder); err == nil || !strings.Contains(err.Error(), "are free in "+folder) {
-		t.Errorf("a log that is too large for the disk is taken: %v", err)
+		t.Errorf("a log that is too large for the disk is accepted: %v", err)
 	}
 }
 
-// TestBenchVictims: the server that is killed has the place in a chain that the fault names,
-// and the shards that are watched are those in which it has.
+// TestBenchVictims checks that a fault kills a server with the right position in a chain, and that the affected shards
+// are those in which it has that position.
 func TestBenchVictims(t *testing.T) {
 	var v words.View
 	for s := range 6 { // chains of 0 1 2, 1 2 0, 2 0 1, …
@@ -141,7 +140,7 @@ func TestBenchVictims(t *testing.T) {
 		sv.Followers = []words.Holder{{Server: (s + 1) % 3}, {Server: (s + 2) % 3}}
 		v.Shards = append(v.Shards, sv)
 	}
-	v.Shards[5].Followers = v.Shards[5].Followers[:1] // one has 2 0 only
+	v.Shards[5].Followers = v.Shards[5].Followers[:1] // one has only 2 0
 	all := []perdure.ShardID{0, 1, 2, 3, 4, 5}
 	for _, c := range []struct {
 		fault    string
@@ -182,13 +181,13 @@ func TestBenchVictims(t *testing.T) {
 			}
 		}
 		if got := strings.Join(names, " "); got != want {
-			t.Errorf("%s goes through %s, want %s", strategy, got, want)
+			t.Errorf("%s applies to %s, want %s", strategy, got, want)
 		}
 	}
 }
 
-// TestLaps: the longest of those that count, and only what of it came after the
-// failure.
+// TestLaps checks that the longest lap is found among those that count, and that only the part after the failure
+// counts.
 func TestLaps(t *testing.T) {
 	zero := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return zero.Add(time.Duration(ms) * time.Millisecond) }
@@ -220,8 +219,8 @@ func TestLaps(t *testing.T) {
 	}
 }
 
-// TestCatchUp: two servers that copied 50 MB each, in 300 ms together; one that
-// never came up with the tail does not count.
+// TestCatchUp checks the rate of two servers that copied 50 MB each, in 300 ms together. A server that did not finish
+// joining does not count.
 func TestCatchUp(t *testing.T) {
 	struck := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return struck.Add(time.Duration(ms) * time.Millisecond) }
@@ -246,7 +245,7 @@ func TestCatchUp(t *testing.T) {
 		t.Errorf("got %+v, want 0.333 GB/s, 1 and 0.5 of before", c)
 	}
 	if c := newCatchUp(told[:2], 50e6, reads, clocks, struck); c != (catchUp{}) {
-		t.Errorf("nobody joined, and it was measured as %+v", c)
+		t.Errorf("%+v without a server that joined", c)
 	}
 	r := &recoveryRun{RecoveryOptions: RecoveryOptions{Snapshot: true}}
 	res := r.faultResult(perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 3}, &allFailures[0],
@@ -260,8 +259,7 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// TestPauses: a clock that was under way at the cut, and that the checkpoint held up, is a
-// pause after the cut, and none of before it.
+// TestPauses checks that a clock in progress at the cut counts as a pause after the cut, and not before it.
 func TestPauses(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
@@ -280,11 +278,11 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestDrains: what rounds say of servers that have handed over, and nothing where nobody was to.
+// TestDrains checks the summary of servers that handed over their shards, and that there is none if no server did.
 func TestDrains(t *testing.T) {
 	var r RecoveryResult
 	if r.addDrains([]outage{{}, {}}); r.Drain != nil || r.drain() != "" {
-		t.Errorf("nobody was to hand over: %+v", r.Drain)
+		t.Errorf("no server handed over: %+v", r.Drain)
 	}
 	r.addDrains([]outage{
 		{drained: &drained{mb: 100, seconds: 0.5, tcp: 1000, file: 200}},

@@ -28,30 +28,29 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/mf"
 )
 
-// The benchmark of workloads measures whole training programs, in real processes, against the same kernel
-// in a plain loop on one thread. It runs perdure train as a user would, so that all that is
-// between a command line and a summary counts, but for starting the processes.
+// The benchmark of workloads compares whole training programs, in real processes, with the same kernel in a plain loop
+// on one thread. It runs perdure train as a user would. Everything between the command line and the summary counts,
+// except starting the processes.
 
-// WorkloadsOptions are what is asked of the benchmark, as flags of perdure bench workloads; what is empty is chosen.
+// WorkloadsOptions are the flags of perdure bench workloads. Empty lists have defaults.
 type WorkloadsOptions struct {
 	Workload    []string `help:"@programs_workload" placeholder:"NAME"`
 	Data        string   `help:"@programs_data (default ${default})." default:"synthetic:0.02" placeholder:"PATH"`
 	Documents   string   `help:"Documents of lda (default ${default})." default:"synthetic:20000" placeholder:"PATH"`
-	Workers     []int    `help:"Workers, beside one server (default 1,2)." placeholder:"N"`
+	Workers     []int    `help:"Numbers of workers, with one server (default 1,2)." placeholder:"N"`
 	Consistency string   `help:"@programs_consistency (default ${default})." default:"essp:3" placeholder:"MODEL"`
 	Recovery    string   `help:"@programs_recovery (default ${default})." default:"none" placeholder:"STRATEGY"`
 	Shards      int      `help:"@programs_shards (default ${default})." default:"8" placeholder:"N"`
 	Rounds      int      `help:"@programs_rounds (default ${default})." default:"5" placeholder:"N"`
-	// Clocks are of mf, cnn, logreg, lda and quadratic; als has a tenth of them, als-100 a hundredth, and softmax 100
+	// Clocks of mf, cnn, logreg, lda and quadratic. als runs a tenth of them, als-100 a hundredth, and softmax 100
 	// times as many.
 	Clocks int64  `help:"@programs_clocks (default ${default})." default:"200" placeholder:"N"`
-	JSON   string `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
+	JSON   string `name:"json" help:"Also write all results to a file." placeholder:"FILE" type:"path"`
 
-	Program string `kong:"-"` // perdure; "": this program
+	Program string `kong:"-"` // the perdure program; "": this program
 }
 
-// WorkloadsResult is one line of the results. Rates are medians over the rounds, and
-// so is the ratio of those of one round.
+// WorkloadsResult is one line of the results. The rates and the ratio are medians over the rounds.
 type WorkloadsResult struct {
 	Workload    string  `json:"workload"`
 	Data        string  `json:"data"`
@@ -66,17 +65,17 @@ type WorkloadsResult struct {
 	Rounds      int     `json:"rounds"`
 }
 
-// contender is one workload, prepared.
+// contender is a prepared workload.
 type contender struct {
 	name, data, unit string
-	workload         string // of perdure train; "": the name
+	workload         string // for perdure train; "": the name
 	clocks           int64
-	flags            []string                                // of perdure train
-	plain            func(perdure.Clock) (samples int)       // trains on
+	flags            []string                                // for perdure train
+	plain            func(perdure.Clock) (samples int)       // continues training
 	samples          func(workers int, clocks int64) float64 // of a job
 }
 
-// RunWorkloads measures, prints a line as soon as it is there, and writes the results.
+// RunWorkloads runs the benchmark, prints each line as soon as it is measured, and writes the results.
 func RunWorkloads(ctx context.Context, out io.Writer, b WorkloadsOptions) error {
 	contenders, err := b.contenders()
 	if err != nil {
@@ -85,7 +84,7 @@ func RunWorkloads(ctx context.Context, out io.Writer, b WorkloadsOptions) error 
 	if len(b.Workers) == 0 {
 		b.Workers = []int{1, 2}
 	}
-	for _, n := range b.Workers { // before anything is measured
+	for _, n := range b.Workers { // check all before measuring
 		shape := settings.Shape{
 			Workers: n, Servers: 1, Shards: b.Shards, Consistency: b.Consistency,
 			Recovery: b.Recovery, Clocks: b.Clocks,
@@ -101,12 +100,12 @@ func RunWorkloads(ctx context.Context, out io.Writer, b WorkloadsOptions) error 
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
+	defer os.RemoveAll(dir) // leftovers are in the system's temporary directory
 	const columns = "%-9s  %-28s  %7s  %14s  %14s  %s\n"
 	fmt.Fprintf(out, columns, "workload", "data", "workers", "per second", "plain loop", "ratio (least to most)")
 	results := []WorkloadsResult{}
 	for _, c := range contenders {
-		c.plain(perdure.Clock(c.clocks)) // warms up
+		c.plain(perdure.Clock(c.clocks)) // warm up
 		for _, workers := range b.Workers {
 			r, err := b.measure(ctx, c, workers, dir)
 			if err != nil {
@@ -121,7 +120,7 @@ func RunWorkloads(ctx context.Context, out io.Writer, b WorkloadsOptions) error 
 	return writeResults(b.JSON, results)
 }
 
-// contenders prepares what was asked for, or says what is wrong.
+// contenders prepares the chosen workloads.
 func (b *WorkloadsOptions) contenders() (list []*contender, err error) {
 	type known struct {
 		name    string
@@ -181,12 +180,12 @@ func (b *WorkloadsOptions) mf() (*contender, error) {
 	}, nil
 }
 
-// als is mf by alternating least squares; a clock goes through all users, or all items.
+// als is mf by alternating least squares. A clock processes all users or all items.
 func (b *WorkloadsOptions) als() (*contender, error) {
 	return b.alternating(mf.SolverALS, mf.AlternatingDefaults.Rank, max(2, b.Clocks/10))
 }
 
-// wideALS is als with rows as long as those of mf, whose equations are most of the work.
+// wideALS is als with rows as long as those of mf. Solving the equations is most of the work.
 const wideALS = "als-100"
 
 func (b *WorkloadsOptions) wideALS() (*contender, error) {
@@ -206,7 +205,7 @@ func (b *WorkloadsOptions) alternating(name string, rank int, clocks int64) (*co
 	if err != nil {
 		return nil, err
 	}
-	var failed error // once it has, it has nothing to time
+	var failed error // after a failure there is nothing to time
 	return &contender{
 		name: name, workload: mf.Name, data: filepath.Base(data.Name), unit: "ratings/s", clocks: clocks,
 		flags: []string{"--solver", mf.SolverALS, "--data", b.Data, "--rank", strconv.Itoa(o.Rank)},
@@ -221,7 +220,7 @@ func (b *WorkloadsOptions) alternating(name string, rank int, clocks int64) (*co
 	}, nil
 }
 
-// softmax is the convex one, with small clocks.
+// softmax is the convex workload, with short clocks.
 func (b *WorkloadsOptions) softmax() (*contender, error) {
 	data, err := dataset.Embedded()
 	if err != nil {
@@ -244,7 +243,7 @@ func (b *WorkloadsOptions) softmax() (*contender, error) {
 	}, nil
 }
 
-// cnn is the one that computes for long.
+// cnn is the workload with the most compute.
 func (b *WorkloadsOptions) cnn() (*contender, error) {
 	data, err := dataset.Embedded()
 	if err != nil {
@@ -267,7 +266,7 @@ func (b *WorkloadsOptions) cnn() (*contender, error) {
 	}, nil
 }
 
-// logreg is the one of sparse features, on clicks that are made up, in large batches.
+// logreg is the workload with sparse features, on synthetic clicks, in large batches.
 func (b *WorkloadsOptions) logreg() (*contender, error) {
 	const clicks, size = 20_000, 2048
 	set := fmt.Sprintf("%s%d", dataset.SyntheticPrefix, clicks)
@@ -281,7 +280,7 @@ func (b *WorkloadsOptions) logreg() (*contender, error) {
 		return nil, err
 	}
 	each := float64(len(data.Train.Feature)) / float64(data.Train.Len())
-	var failed error // once it has, it has nothing to time
+	var failed error // after a failure there is nothing to time
 	return &contender{
 		name: logreg.Name, data: data.Name, unit: "nonzeros/s", clocks: b.Clocks,
 		flags: []string{"--data", set, "--batch", strconv.Itoa(size)},
@@ -296,8 +295,8 @@ func (b *WorkloadsOptions) logreg() (*contender, error) {
 	}, nil
 }
 
-// lda is the one that counts. It gets faster with each pass, so that both begin anew in each round; what the plain
-// loop takes to begin, some hundredths of a second, counts as its own.
+// lda is the workload of counts. It gets faster with each pass, so both sides start from scratch in each round. The
+// start of the plain loop, a few hundredths of a second, counts for it.
 func (b *WorkloadsOptions) lda() (*contender, error) {
 	data, err := dataset.OpenCorpus(b.Documents)
 	if err != nil {
@@ -313,7 +312,7 @@ func (b *WorkloadsOptions) lda() (*contender, error) {
 		plain: func(clocks perdure.Clock) int {
 			p, err := lda.NewPlain(data, o)
 			if err != nil {
-				return 0 // it was made before
+				return 0 // it succeeded before
 			}
 			n, _ := p.Run(clocks)
 			return n
@@ -324,7 +323,7 @@ func (b *WorkloadsOptions) lda() (*contender, error) {
 	}, nil
 }
 
-// quadratic is the one that computes next to nothing, in a dense table of 100,000 values.
+// quadratic is the workload with almost no compute, in a dense table of 100,000 values.
 func (b *WorkloadsOptions) quadratic() (*contender, error) {
 	bowl := workload.DefaultBowl
 	bowl.Rows, bowl.Dim = 1000, 100
@@ -345,7 +344,7 @@ func (b *WorkloadsOptions) quadratic() (*contender, error) {
 	}, nil
 }
 
-// measure runs a workload's rounds.
+// measure runs the rounds of a workload.
 func (b *WorkloadsOptions) measure(
 	ctx context.Context, c *contender, workers int, dir string,
 ) (r WorkloadsResult, err error) {
@@ -369,8 +368,7 @@ func (b *WorkloadsOptions) measure(
 	}, nil
 }
 
-// job trains with real processes, and returns the seconds from the beginning of the
-// first clock to the end of the last.
+// job trains with real processes, and returns the seconds from the start of the first clock to the end of the last.
 func (b *WorkloadsOptions) job(
 	ctx context.Context, c *contender, workers int, out string,
 ) (seconds float64, err error) {
@@ -380,8 +378,8 @@ func (b *WorkloadsOptions) job(
 	}, c.flags...)...)
 }
 
-// trainProgram runs a program, this one where it is "", as perdure train, and returns the seconds from the beginning of
-// the first clock to the end of the last.
+// trainProgram runs a program as perdure train, by default this one, and returns the seconds from the start of the
+// first clock to the end of the last.
 func trainProgram(ctx context.Context, program, workload, out string, flags ...string) (seconds float64, err error) {
 	if program == "" {
 		if program, err = os.Executable(); err != nil {
@@ -407,17 +405,17 @@ func trainProgram(ctx context.Context, program, workload, out string, flags ...s
 		var e rundir.Event
 		switch {
 		case json.Unmarshal(line, &e) != nil || e.Kind != "complete":
-		case e.Seconds <= 0: // whoever looks at the clock heard of the first and of the last one at once
-			return 0, fmt.Errorf("bench: perdure train %s was over too soon to be timed; give it more --clocks",
+		case e.Seconds <= 0: // the first and the last clock were observed at the same moment
+			return 0, fmt.Errorf("bench: perdure train %s was too short to be timed; choose more --clocks",
 				workload)
 		default:
 			return e.Seconds, nil
 		}
 	}
-	return 0, errors.New("bench: the job's record does not say when it was complete")
+	return 0, errors.New("bench: the job's events do not contain its completion")
 }
 
-// lastLine is what a process said last, without its name.
+// lastLine returns the last line of a process's output, without its prefix.
 func lastLine(said []byte, err error) string {
 	said = bytes.TrimSpace(said)
 	if len(said) == 0 {

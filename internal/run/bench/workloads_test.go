@@ -13,13 +13,13 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// asTrain makes this test binary a perdure train, which takes two seconds, it says.
+// asTrain makes this test binary act as a perdure train that reports a duration of two seconds.
 const asTrain = "PERDURE_TEST_AS_TRAIN"
 
-// runAsTrain is the process that asTrain asks for.
+// runAsTrain is the process that asTrain selects.
 func runAsTrain() error {
 	if os.Getenv(asTrain) == "fails" {
-		return errors.New("perdure: it is tired")
+		return errors.New("perdure: no server left")
 	}
 	out := os.Args[slices.Index(os.Args, "--out")+1]
 	events := []byte(`{"seconds":0,"kind":"begin"}` + "\n" + `{"seconds":2,"clock":20,"kind":"complete"}` + "\n")
@@ -33,8 +33,8 @@ func workloadsOptions(file string) WorkloadsOptions {
 	}
 }
 
-// TestRunWorkloads: a rate is what all of a job's workers go through in the time that its record
-// says, and the plain loop stands beside it.
+// TestRunWorkloads checks that the rate is the work of all workers divided by the recorded time, next to the rate of
+// the plain loop.
 func TestRunWorkloads(t *testing.T) {
 	t.Setenv(asTrain, "works")
 	var out bytes.Buffer
@@ -60,7 +60,8 @@ func TestRunWorkloads(t *testing.T) {
 	}
 }
 
-// TestWorkloadsRefuse: what cannot be measured is told before, and what a job says when it fails.
+// TestWorkloadsRefuse checks that invalid options are rejected in advance, and that the error of a failed job is
+// returned.
 func TestWorkloadsRefuse(t *testing.T) {
 	t.Setenv(asTrain, "fails")
 	var out bytes.Buffer
@@ -68,7 +69,7 @@ func TestWorkloadsRefuse(t *testing.T) {
 		"unknown --workload": func(o *WorkloadsOptions) { o.Workload = []string{"tetris"} },
 		"0 rounds":           func(o *WorkloadsOptions) { o.Rounds = 0 },
 		"0 workers":          func(o *WorkloadsOptions) { o.Workers = []int{0} },
-		"is a folder":        func(o *WorkloadsOptions) { o.JSON = t.TempDir() },
+		"is a directory":     func(o *WorkloadsOptions) { o.JSON = t.TempDir() },
 	} {
 		o := workloadsOptions("")
 		change(&o)
@@ -78,7 +79,7 @@ func TestWorkloadsRefuse(t *testing.T) {
 		}
 	}
 	if err := RunWorkloads(t.Context(), &out, workloadsOptions("")); err == nil ||
-		err.Error() != "bench: perdure train softmax: it is tired" {
-		t.Errorf("a job that fails: %v", err)
+		err.Error() != "bench: perdure train softmax: no server left" {
+		t.Errorf("failed job: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func must(t *testing.T, err error) {
 
 var bsp = perdure.Consistency{Kind: perdure.BSP}
 
-// tables are a dense one, and a sparse one of which shard s has the rows s, s+2, ….
+// tables are a dense one and a sparse one. Shard s has the rows s, s+2, … of the latter.
 var tables = []perdure.TableSpec{
 	{Name: "w", Rows: 9, Dim: 2, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: bsp},
 	{Name: "s", Sparse: true, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: bsp},
@@ -43,11 +43,11 @@ var testJob = perdure.JobSpec{
 // saved is the time of the checkpoint of clock 0.
 var saved = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-// value is what a number of a table is at a cut.
+// value returns the value of a table at a cut.
 func value(cut perdure.Clock, row, col int) float32 { return float32(int(cut)*1000 + row*10 + col) }
 
-// segment makes a shard's segment of a cut. One that follows another has only the first row of
-// the dense table and all of the other.
+// segment returns a shard's segment of a cut. A segment that follows another has only the first row of the dense table,
+// and all of the sparse one.
 func segment(cut perdure.Clock, shard perdure.ShardID, follows *checkpoint.FileRef) *checkpoint.Segment {
 	s := &checkpoint.Segment{
 		Job: testJob.ID, Generation: 1, Epoch: 1, Cut: cut, Shard: shard, Seq: uint64(cut),
@@ -58,7 +58,7 @@ func segment(cut perdure.Clock, shard perdure.ShardID, follows *checkpoint.FileR
 	for i := range rows {
 		at := cut
 		if follows != nil && i > 0 {
-			at -= 10 // as it was
+			at -= 10 // unchanged
 		}
 		w = append(w, value(at, int(first)+i, 0), value(at, int(first)+i, 1))
 	}
@@ -78,7 +78,7 @@ func segment(cut perdure.Clock, shard perdure.ShardID, follows *checkpoint.FileR
 	return s
 }
 
-// stream gives the first of a table's rows, as a file has them.
+// stream returns the first row of a table in the format of a file.
 func stream(rows int, columns ...[]byte) *checkpoint.Stream {
 	next := func() (b []byte, err error) {
 		b, columns = columns[0], columns[1:]
@@ -101,8 +101,7 @@ func numbers(v []perdure.RowID) (b []byte) {
 	return b
 }
 
-// kept makes a folder with checkpoints of the clocks 10, 20 and so on, of which each second one
-// follows the one before.
+// kept creates a directory with checkpoints of the clocks 10, 20 and so on. Every second one follows the previous one.
 func kept(t *testing.T, n int) (*Folder, *disk.Memory) {
 	t.Helper()
 	fsys := disk.NewMemory()
@@ -138,7 +137,7 @@ func save(t *testing.T, fsys disk.FS, n int) {
 	}
 }
 
-// names are a segment's and a manifest's.
+// segmentName and manifestName return the names of a segment and of a manifest.
 func segmentName(cut, shard int) string {
 	return fmt.Sprintf("g000001-c%010d-s%05d-e000001.segment", cut, shard)
 }
@@ -162,8 +161,8 @@ func write(t *testing.T, fsys disk.FS, name string, b []byte) {
 	must(t, fsys.SyncDir("c"))
 }
 
-// TestPruneCrashes cuts the power at every step of Prune: the newest whole checkpoint is whole
-// after each, no manifest lacks a segment, and a second Prune ends the work.
+// TestPruneCrashes crashes the file system at every step of Prune. After each crash the newest whole checkpoint must
+// still be whole and no manifest may lack a segment. A second Prune must finish the work.
 func TestPruneCrashes(t *testing.T) {
 	for _, keep := range []int{0, 1, 2, 3} {
 		for at := 1; ; at++ {
@@ -181,7 +180,7 @@ func TestPruneCrashes(t *testing.T) {
 				}
 			}
 			if len(found.Kept) == 0 || found.Kept[0].Cut != 50 {
-				t.Fatalf("keep %d, crash at step %d: there are %v", keep, at, found.Kept)
+				t.Fatalf("keep %d, crash at step %d: found %v", keep, at, found.Kept)
 			}
 			must(t, f.Verify(&bytes.Buffer{}, false))
 			must(t, f.Prune(&bytes.Buffer{}, keep, false, false))
@@ -189,7 +188,7 @@ func TestPruneCrashes(t *testing.T) {
 				0: {"10", "20", "30", "40", "50"}, 1: {"50"}, 2: {"40", "50", "30s"}, 3: {"30", "40", "50"},
 			}[keep]
 			if got := held(t, fsys); !slices.Equal(got, holds(want)) {
-				t.Fatalf("keep %d, crash at step %d: then there is %v, want %v", keep, at, got, holds(want))
+				t.Fatalf("keep %d, crash at step %d: files %v, want %v", keep, at, got, holds(want))
 			}
 			if err == nil {
 				break
@@ -205,11 +204,11 @@ func held(t *testing.T, fsys disk.FS) []string {
 	return names
 }
 
-// holds are the files of checkpoints; of one with an s only its segments.
+// holds returns the files of checkpoints. A name with the suffix s stands for segments only.
 func holds(cuts []string) (names []string) {
 	for _, text := range cuts {
 		var cut int
-		_, _ = fmt.Sscan(strings.TrimSuffix(text, "s"), &cut) // they are numbers
+		_, _ = fmt.Sscan(strings.TrimSuffix(text, "s"), &cut) // the cuts are numbers
 		names = append(names, segmentName(cut, 0), segmentName(cut, 1))
 		if !strings.HasSuffix(text, "s") {
 			names = append(names, manifestName(cut))

@@ -12,16 +12,15 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// A claim says whose a store is that is not in its run's folder, from the moment at which the run
-// begins: names of files tell those of one job apart, and not those of two. It is a sealed document
-// (see disk.Seal) with a JSON body.
+// A claim records which job owns a store outside of its run's directory, from the start of the run. File names are
+// unique only within a job. A claim is a sealed document (see disk.Seal) with a JSON body.
 const (
 	claimName    = checkpoint.ClaimFile
 	claimKind    = "JOB"
 	claimVersion = 1
 )
 
-// ErrTaken is wrapped when a store has checkpoints already, or a job that will make some.
+// ErrTaken is wrapped if a store already has checkpoints, or belongs to a job that will write some.
 var ErrTaken = errors.New("taken")
 
 type claim struct {
@@ -30,13 +29,14 @@ type claim struct {
 	Workload string `json:"workload"`
 }
 
-// Claim takes an empty store for a job. It writes, and reads again: so who must not do either is
-// told when a run begins, and not when it saves first.
+// Claim takes an empty store for a job. It writes and reads a file, so missing permissions are reported when a run
+// starts, and not at its first checkpoint.
 func Claim(in store.Store, job *perdure.JobSpec) error {
 	err := take(in, job)
 	switch {
 	case errors.Is(err, ErrTaken):
-		return fmt.Errorf("%w: --store: %w; name a place that no other job has, another prefix, say", perdure.ErrUsage,
+		return fmt.Errorf("%w: --store: %w; choose a store that no other job uses, for example another prefix",
+			perdure.ErrUsage,
 			err)
 	case err != nil:
 		return fmt.Errorf("--store: %w", err)
@@ -44,7 +44,7 @@ func Claim(in store.Store, job *perdure.JobSpec) error {
 	return nil
 }
 
-// Share is Claim for one of several coordinators of a job. own reports whether it is this one that has taken the store.
+// Share is Claim for one of several coordinators of a job. own reports whether this coordinator has taken the store.
 func Share(in store.Store, job *perdure.JobSpec) (own bool, err error) {
 	if err = Claim(in, job); err == nil {
 		return true, nil
@@ -57,7 +57,7 @@ func Share(in store.Store, job *perdure.JobSpec) (own bool, err error) {
 	return false, err
 }
 
-// claimOf is what is written for a job.
+// claimOf returns the claim of a job.
 func claimOf(job *perdure.JobSpec) ([]byte, error) {
 	body, err := json.Marshal(claim{claimVersion, job.ID, job.Workload})
 	return disk.Seal(claimKind, claimVersion, append(body, '\n')), err
@@ -84,7 +84,7 @@ func take(in store.Store, job *perdure.JobSpec) error {
 	return err
 }
 
-// free reports whether nobody has claimed a store, and nobody has saved anything there.
+// free returns an error if a store is claimed or has checkpoints.
 func free(in store.Store) error {
 	switch got, err := store.Read(in, claimName); {
 	case err == nil:
@@ -105,10 +105,10 @@ func free(in store.Store) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%s is %w: it has checkpoints already, %s, say", in, ErrTaken, name)
+	return fmt.Errorf("%s is %w: it already has checkpoints, for example %s", in, ErrTaken, name)
 }
 
-// taken says whose a store is.
+// taken returns an error that names the owner of a store.
 func taken(in store.Store, sealed []byte) error {
 	body, err := disk.Unseal(claimKind, claimVersion, sealed)
 	var c claim
@@ -116,12 +116,12 @@ func taken(in store.Store, sealed []byte) error {
 		err = json.Unmarshal(body, &c)
 	}
 	if err != nil {
-		return fmt.Errorf("%s is %w: its %s cannot be read: %w", in, ErrTaken, claimName, err)
+		return fmt.Errorf("%s is %w: cannot read its %s: %w", in, ErrTaken, claimName, err)
 	}
 	return fmt.Errorf("%s is %w: it belongs to job %s (%s)", in, ErrTaken, c.ID, c.Workload)
 }
 
-// claimDefects reads the claim of a store, and returns its defects.
+// claimDefects verifies the claim of a store and returns its defects.
 func claimDefects(in store.Store) []checkpoint.Defect {
 	sealed, err := store.Read(in, claimName)
 	if err == nil {
@@ -133,7 +133,7 @@ func claimDefects(in store.Store) []checkpoint.Defect {
 	return nil
 }
 
-// Unclaim gives a store back to which nothing has come yet but what its run was to go on from.
+// Unclaim releases a store that holds only the checkpoint from which its run was about to continue.
 func Unclaim(in store.Store) error {
 	found, err := checkpoint.Look(in)
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// TestClaim: a store is one job's, from its begin on.
+// TestClaim checks that a store belongs to a single job.
 func TestClaim(t *testing.T) {
 	fsys := disk.NewMemory()
 	in := store.Folder(fsys, "c")
 	one, other := &perdure.JobSpec{ID: "one", Workload: "mf"}, &perdure.JobSpec{ID: "other", Workload: "cnn"}
 	must(t, Claim(in, one))
-	for _, job := range []*perdure.JobSpec{one, other} { // that of a run that begins anew is no other's
+	for _, job := range []*perdure.JobSpec{one, other} { // a new run of the same job is another owner
 		if err := Claim(in, job); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "job one (mf)") {
-			t.Errorf("claimed by %s, too: %v", job.ID, err)
+			t.Errorf("also claimed by %s: %v", job.ID, err)
 		}
 	}
 	if own, err := Share(in, one); own || err != nil {
@@ -32,10 +32,10 @@ func TestClaim(t *testing.T) {
 		t.Errorf("shared by another job: %v", err)
 	}
 	if found, err := checkpoint.Look(in); err != nil || len(found.Kept)+len(found.Loose)+len(found.Other) > 0 {
-		t.Errorf("it looks like %+v, %v", found, err)
+		t.Errorf("found %+v, %v", found, err)
 	}
 	write(t, fsys, claimName, []byte("x"))
-	if err := Claim(in, other); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "cannot be read") {
+	if err := Claim(in, other); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "cannot read") {
 		t.Errorf("a damaged claim: %v", err)
 	}
 	must(t, Unclaim(in))
@@ -49,10 +49,10 @@ func TestClaim(t *testing.T) {
 		remove(t, fsys, name)
 	}
 	write(t, fsys, "notes", []byte("x"))
-	must(t, Claim(in, one)) // a store may have what is nobody's checkpoint
+	must(t, Claim(in, one)) // other files do not matter
 }
 
-// TestClaimTogether: of runs that begin in the same moment one gets the store.
+// TestClaimTogether checks that only one of several concurrent claims succeeds.
 func TestClaimTogether(t *testing.T) {
 	in := store.Folder(disk.NewMemory(), "c")
 	const all = 8
@@ -72,11 +72,11 @@ func TestClaimTogether(t *testing.T) {
 		}
 	}
 	if got != 1 {
-		t.Errorf("%d runs have it: %v", got, errs)
+		t.Errorf("%d runs claimed it: %v", got, errs)
 	}
 }
 
-// TestClaimCrashes: a power cut leaves a store that is one's or nobody's.
+// TestClaimCrashes checks that a store has one owner or none after a crash.
 func TestClaimCrashes(t *testing.T) {
 	job := &perdure.JobSpec{ID: "one", Workload: "mf"}
 	for step := 1; ; step++ {

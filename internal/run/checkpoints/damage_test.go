@@ -16,12 +16,12 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
-// oneLine reports whether an error is one line that has a text.
+// oneLine reports whether an error is a single line that contains want.
 func oneLine(err error, want string) bool {
 	return err != nil && !strings.Contains(err.Error(), "\n") && strings.Contains(err.Error(), want)
 }
 
-// flipped returns bytes in which one is another, counted from the end where at < 0.
+// flipped returns a function that flips a bit in the bytes at these offsets. Negative offsets count from the end.
 func flipped(at ...int) func([]byte) []byte {
 	return func(b []byte) []byte {
 		b = slices.Clone(b)
@@ -35,17 +35,17 @@ func flipped(at ...int) func([]byte) []byte {
 	}
 }
 
-// damage is what becomes of a file, and what is said of it.
+// damage is a way to damage a file, and the expected report.
 type damage struct {
 	name   string
 	file   string
-	change func([]byte) []byte // nil: it is deleted
-	says   []string            // of the file, a line each
-	shows  bool                // in a list, too
+	change func([]byte) []byte // nil: delete the file
+	says   []string            // expected lines about the file
+	shows  bool                // List also reports it
 }
 
-// The newest of two checkpoints is damaged, or what it follows; a segment ends with 16 bytes of a
-// section's head, two values, zeros and a checksum, and before them with a section of two ids.
+// The newest of two checkpoints is damaged, or a segment that it follows. A segment ends with two sections: one with
+// two IDs, and one with a header of 16 bytes, two values, padding and a checksum.
 var damages = []damage{
 	{"magic", segmentName(20, 0), flipped(0), []string{", header: not a segment"}, false},
 	{"header", segmentName(20, 0), flipped(33), []string{", header: header checksum mismatch"}, false},
@@ -105,9 +105,9 @@ var damages = []damage{
 	},
 }
 
-// TestDamage damages a file in each way: Verify names it, with the place, and what cannot be seen
-// without reading no list shows. Whatever is wrong with the newest checkpoint, the model of the
-// one before can be had, unless it needs the same file.
+// TestDamage damages a file in every way. Verify must name the file and the position. List must not report damage that
+// only reading can reveal. If the newest checkpoint is damaged, the model of the previous one can still be exported,
+// unless it needs the same file.
 func TestDamage(t *testing.T) {
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {
@@ -122,14 +122,14 @@ func TestDamage(t *testing.T) {
 			}
 			var out bytes.Buffer
 			if err := f.Verify(&out, false); !oneLine(err, "not whole") {
-				t.Errorf("Verify says %v", err)
+				t.Errorf("Verify: %v", err)
 			}
 			for _, says := range d.says {
 				want := func(line string) bool {
 					return strings.HasPrefix(line, "  "+d.file) && strings.Contains(line, says)
 				}
 				if !slices.ContainsFunc(strings.Split(out.String(), "\n"), want) {
-					t.Errorf("nothing says %s: %s in\n%s", d.file, says, &out)
+					t.Errorf("no line with %s: %s in\n%s", d.file, says, &out)
 				}
 			}
 			if n := strings.Count(out.String(), d.file); n != len(d.says) {
@@ -138,16 +138,16 @@ func TestDamage(t *testing.T) {
 			shared := d.file == segmentName(10, 1)
 			if old := "clock 10: whole: 2 shards, 2 segments, 13 rows in 2 tables\n"; strings.Contains(out.String(),
 				old) == shared {
-				t.Errorf("what is said of clock 10 is wrong:\n%s", &out)
+				t.Errorf("wrong report of clock 10:\n%s", &out)
 			}
 			out.Reset()
 			if err := f.List(&out, false); (err != nil) != d.shows || d.shows && !oneLine(err, d.file) {
-				t.Errorf("List says %v\n%s", err, &out)
+				t.Errorf("List: %v\n%s", err, &out)
 			}
 			to := filepath.Join(t.TempDir(), "model")
 			out.Reset()
 			if err := f.Export(&out, to, false, false); (err != nil) != shared {
-				t.Errorf("Export says %v", err)
+				t.Errorf("Export: %v", err)
 			} else if !shared {
 				wantModel(t, to, 10)
 			}
@@ -155,7 +155,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// wantModel looks for the model of a cut in a file.
+// wantModel checks that a file contains the model of a cut.
 func wantModel(t *testing.T, file string, cut perdure.Clock) {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -187,7 +187,7 @@ func wantModel(t *testing.T, file string, cut perdure.Clock) {
 	}
 }
 
-// TestOddFolders: what is no folder of checkpoints is refused in one line.
+// TestOddFolders checks that a directory without checkpoints is reported in one line.
 func TestOddFolders(t *testing.T) {
 	dir := t.TempDir()
 	join := func(names ...string) string { return filepath.Join(append([]string{dir}, names...)...) }
@@ -210,18 +210,19 @@ func TestOddFolders(t *testing.T) {
 	file("x", "odd", "checkpoint")
 	mkdir("a@b")
 	for name, want := range map[string]string{
-		"nothing":               "there is no folder " + join("nothing") + "; name a run's folder",
-		"nothing@7":             "there is no folder " + join("nothing") + "; name a run's folder",
-		"empty@x":               "to name the checkpoint of a clock, write " + join("empty") + "@CLOCK",
-		"foreign/notes.txt":     "notes.txt is a file; name",
-		"empty":                 "/empty holds no checkpoint",
-		"foreign":               "/foreign holds no checkpoint, but notes.txt, say; name a run's folder",
-		"begun":                 "/begun/checkpoint holds no checkpoint, and 1 file of one that was begun",
-		"begun/checkpoint":      "/begun/checkpoint holds no checkpoint, and 1 file of one that was begun",
+		"nothing":           "directory " + join("nothing") + " does not exist; name a run's directory",
+		"nothing@7":         "directory " + join("nothing") + " does not exist; name a run's directory",
+		"empty@x":           "to choose the checkpoint of a clock, use " + join("empty") + "@CLOCK",
+		"foreign/notes.txt": "notes.txt is a file; name",
+		"empty":             "/empty holds no checkpoint",
+		"foreign": "/foreign holds no checkpoint, but other files such as notes.txt; name a run's " +
+			"directory",
+		"begun":                 "/begun/checkpoint holds no checkpoint, only 1 file of an incomplete one",
+		"begun/checkpoint":      "/begun/checkpoint holds no checkpoint, only 1 file of an incomplete one",
 		"rows":                  "/rows/checkpoint holds no checkpoint: no rows have been saved yet",
 		"begun@7":               "/begun/checkpoint holds no checkpoint",
 		"bare":                  "/bare/checkpoint holds no checkpoint",
-		"none":                  "/none/checkpoint holds no checkpoint: a run under none keeps none",
+		"none":                  "/none/checkpoint holds no checkpoint: a run under none writes none",
 		"odd":                   "/odd/checkpoint: not a directory",
 		"a@b":                   "/a@b holds no checkpoint",
 		"foreign/notes.txt@700": "is a file; name",
@@ -236,8 +237,7 @@ func TestOddFolders(t *testing.T) {
 	}
 }
 
-// TestOpen finds the run of a folder of checkpoints, also through a link, and the clock that is
-// asked for.
+// TestOpen checks that Open finds the run of a directory of checkpoints, even through a link, and the requested clock.
 func TestOpen(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
@@ -260,7 +260,7 @@ func TestOpen(t *testing.T) {
 	must(t, os.Mkdir(alone, 0o777))
 	for _, name := range []string{alone, "file://" + filepath.ToSlash(alone), "file:///nowhere/checkpoint"} {
 		if f, err := Open(name); err != nil || f.Run != "" {
-			t.Errorf("a folder of checkpoints that is in no run's: %v, %v", f, err)
+			t.Errorf("directory of checkpoints without a run: %v, %v", f, err)
 		}
 	}
 }

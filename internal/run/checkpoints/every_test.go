@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
-// record writes into a run's folder what its coordinator recorded last.
+// record writes the last job record of a run's coordinator.
 func record(t *testing.T, f *Folder, known membership.Facts) {
 	t.Helper()
 	reg, err := registry.OpenFile(disk.OS(), filepath.ToSlash(filepath.Join(f.Run, "registry", "facts")))
@@ -35,7 +35,7 @@ func record(t *testing.T, f *Folder, known membership.Facts) {
 	must(t, reg.Close())
 }
 
-// looseFiles adds files that no checkpoint names: a state that a job saved just before its end, and a claim.
+// looseFiles adds files that no checkpoint names: a slot state that a job saved just before its end, and a claim.
 func looseFiles(t *testing.T, f *Folder) {
 	t.Helper()
 	ref := store.StateRef(states.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
@@ -45,8 +45,8 @@ func looseFiles(t *testing.T, f *Folder) {
 	must(t, f.Store.PutNew(claimName, sealed))
 }
 
-// TestEveryFile damages every file of a store, one at a time, and Verify names it. It names a deleted file if something
-// refers to it: a manifest, or for a manifest the run's record.
+// TestEveryFile damages every file of a store, one at a time, and checks that Verify names it. A deleted file must be
+// named if a manifest refers to it or, for a manifest, the job record.
 func TestEveryFile(t *testing.T) {
 	for kind, store := range map[string]func(*testing.T) (*Folder, *disk.Memory){
 		"cuts": func(t *testing.T) (*Folder, *disk.Memory) {
@@ -67,7 +67,7 @@ func TestEveryFile(t *testing.T) {
 		},
 		"snapshots": func(t *testing.T) (*Folder, *disk.Memory) {
 			f, fsys := kept(t, 0)
-			f.Run = "" // it is named by its URL
+			f.Run = "" // as if opened by URL
 			for shard := range perdure.ShardID(2) {
 				for _, at := range []uint64{7, 9} {
 					about := shardstore.SnapshotAbout{
@@ -96,17 +96,17 @@ func TestEveryFile(t *testing.T) {
 	}
 }
 
-// everyDamage flips bits of a file, shortens it, empties it, and deletes it.
+// everyDamage flips bits of a file, truncates it, empties it, and deletes it.
 func everyDamage(t *testing.T, f *Folder, fsys *disk.Memory, e store.Entry) {
 	t.Helper()
 	good := read(t, fsys, e.Name)
-	name := strings.TrimPrefix(e.Name, "g000001-") // of one that is missing nothing tells the generation
+	name := strings.TrimPrefix(e.Name, "g000001-") // nothing reveals the generation of a missing file
 	named := func(how string) {
 		t.Helper()
 		for _, asJSON := range []bool{false, true} {
 			var out bytes.Buffer
 			if err := f.Verify(&out, asJSON); !oneLine(err, "") || !strings.Contains(out.String(), name) {
-				t.Errorf("%s, %s: Verify says %v and\n%s", e.Name, how, err, &out)
+				t.Errorf("%s, %s: Verify: %v\n%s", e.Name, how, err, &out)
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func everyDamage(t *testing.T, f *Folder, fsys *disk.Memory, e store.Entry) {
 	write(t, fsys, e.Name, good)
 }
 
-// names reports whether a manifest, or the run's record, refers to a file.
+// names reports whether a manifest or the job record refers to a file.
 func names(f *Folder, name string) bool {
 	if name == manifestName(30) || name == runningName(3) {
 		return true
@@ -143,8 +143,8 @@ func names(f *Folder, name string) bool {
 	return false
 }
 
-// TestLostManifest: all commands report that the newest checkpoint that a run recorded is missing, and none of them
-// uses an older one in its place. A live run may be about to write it.
+// TestLostManifest checks that all commands report that the newest recorded checkpoint is missing, and that none
+// silently uses an older one. While the run is alive it may be about to write the checkpoint.
 func TestLostManifest(t *testing.T) {
 	f, _ := kept(t, 2)
 	record(t, f, membership.Begin(testJob, 1, 20, nil))
@@ -155,7 +155,7 @@ func TestLostManifest(t *testing.T) {
 		"verify": f.Verify(&out, false), "ls": f.List(&out, false), "show": f.Show(&out, false),
 	} {
 		if !oneLine(err, "") || !strings.Contains(out.String()+err.Error(), "c0000000020.manifest: it is missing") {
-			t.Errorf("%s says %v and\n%s", what, err, &out)
+			t.Errorf("%s: %v\n%s", what, err, &out)
 		}
 	}
 	if _, err := f.Choose(); err == nil {
@@ -165,7 +165,7 @@ func TestLostManifest(t *testing.T) {
 	f.Clock = &clock
 	must(t, f.Verify(&bytes.Buffer{}, false))
 	if _, err := f.Choose(); err != nil {
-		t.Errorf("the older one is chosen by its clock: %v", err)
+		t.Errorf("cannot choose the older one by its clock: %v", err)
 	}
 	f.Clock = nil
 	hold, err := disk.OS().(disk.Locker).Lock(filepath.ToSlash(filepath.Join(f.Run, "lock")), "somebody")
@@ -174,15 +174,16 @@ func TestLostManifest(t *testing.T) {
 	must(t, hold.Close())
 }
 
-// TestUnlistedManifest: a checkpoint that is recorded and there, though the store's list lacks it, is not missing.
+// TestUnlistedManifest checks that a recorded checkpoint that exists but that the store does not list yet is not
+// missing.
 func TestUnlistedManifest(t *testing.T) {
-	for _, last := range []int{20, 30} { // the second is of no checkpoint that was written
+	for _, last := range []int{20, 30} { // the second was never written
 		f, _ := kept(t, 2)
 		f.Store = &storetest.Lags{Store: f.Store, Unlisted: []string{manifestName(20)}}
 		record(t, f, membership.Begin(testJob, 1, perdure.Clock(last), nil))
 		var out bytes.Buffer
 		if _ = f.Verify(&out, false); strings.Contains(out.String(), "manifest: it is missing") != (last == 30) {
-			t.Errorf("clock %d is recorded:\n%s", last, &out)
+			t.Errorf("recorded clock %d:\n%s", last, &out)
 		}
 	}
 }

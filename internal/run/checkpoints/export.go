@@ -22,8 +22,8 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// Export writes the model of a checkpoint, as a run writes its own: that of the clock, or the
-// newest one that is whole. It replaces no file but by force.
+// Export writes the model of the checkpoint of f.Clock, or of the newest whole one, in the format of a run's model. It
+// replaces an existing file only if force is set.
 func (f *Folder) Export(out io.Writer, to string, force, asJSON bool) error {
 	tell := plain.Tell(out, asJSON)
 	if err := MayWrite(to, "model.safetensors", force); err != nil {
@@ -32,8 +32,8 @@ func (f *Folder) Export(out io.Writer, to string, force, asJSON bool) error {
 	return f.retried(func() (meanwhile bool, err error) { return f.exportOne(tell, to) })
 }
 
-// exportOne writes the model of the first checkpoint that is whole, of those that may be meant.
-// meanwhile says that one was deleted by its job while it was read.
+// exportOne writes the model of the first candidate that is whole. meanwhile reports whether the job deleted a
+// checkpoint while it was read.
 func (f *Folder) exportOne(tell *plain.Teller, to string) (meanwhile bool, err error) {
 	found, err := f.asked()
 	if err != nil {
@@ -53,10 +53,10 @@ func (f *Folder) exportOne(tell *plain.Teller, to string) (meanwhile bool, err e
 		}
 		tell.Note("clock %s is not whole: %s", clockText(k.Cut), plain.Text(err))
 	}
-	return false, fmt.Errorf("%s holds no checkpoint that is whole", f.Store)
+	return false, fmt.Errorf("%s holds no whole checkpoint", f.Store)
 }
 
-// other names the next older checkpoint that is whole, where one that was asked for is not.
+// other returns a hint to the next older whole checkpoint.
 func (f *Folder) other(k *checkpoint.Kept) string {
 	found, err := f.look()
 	if err != nil {
@@ -65,38 +65,39 @@ func (f *Folder) other(k *checkpoint.Kept) string {
 	return f.offer(&found, k)
 }
 
-// MayWrite refuses a place for a file that is taken, or has no folder. The name is one that the file may have.
+// MayWrite returns an error if the file to exists and force is not set, or if its directory does not exist. name is an
+// example of a file name, for the message.
 func MayWrite(to, name string, force bool) error {
 	info, err := os.Stat(to)
 	switch {
 	case err == nil && info.IsDir():
-		return fmt.Errorf("%w: --to %s is a folder; name a file, for example %s", perdure.ErrUsage, to,
+		return fmt.Errorf("%w: --to %s is a directory; name a file, for example %s", perdure.ErrUsage, to,
 			filepath.Join(to, name))
 	case err == nil && !info.Mode().IsRegular():
-		return fmt.Errorf("%w: --to %s is no regular file; name another", perdure.ErrUsage, to)
+		return fmt.Errorf("%w: --to %s is not a regular file; choose another", perdure.ErrUsage, to)
 	case err == nil && !force:
-		return fmt.Errorf("%w: %s is there already; choose another name, or write --force", perdure.ErrUsage, to)
+		return fmt.Errorf("%w: %s already exists; choose another name, or add --force", perdure.ErrUsage, to)
 	case err == nil || errors.Is(err, fs.ErrNotExist):
 	default:
 		return err
 	}
 	if info, err := os.Stat(filepath.Dir(to)); err != nil || !info.IsDir() {
-		return fmt.Errorf("%w: there is no folder %s; make it, or choose another --to", perdure.ErrUsage,
+		return fmt.Errorf("%w: directory %s does not exist; create it, or choose another --to", perdure.ErrUsage,
 			filepath.Dir(to))
 	}
 	return nil
 }
 
-// exported is what was written, for programs.
+// exported is the JSON output of Export.
 type exported struct {
 	Clock perdure.Clock `json:"clock"`
 	Job   string        `json:"job"`
 	File  string        `json:"file"`
 	Model string        `json:"model_sha256"`
-	Notes []string      `json:"notes"` // what else is to be said
+	Notes []string      `json:"notes"` // remarks
 }
 
-// write writes a model, and says so.
+// write writes a model and reports it.
 func (f *Folder) write(tell *plain.Teller, k *checkpoint.Kept, tensors []safetensors.Tensor, to string) error {
 	origin := safetensors.Origin{Job: &k.Manifest.Job, Clock: k.Cut}
 	f.finish(tell, &k.Manifest, tensors, &origin)
@@ -113,15 +114,15 @@ func (f *Folder) write(tell *plain.Teller, k *checkpoint.Kept, tensors []safeten
 	return tell.End(e)
 }
 
-// finish mends a model, and completes its origin with what its run and its workload know: the version, the data with
-// which the checkpoint was made, and what predictions need beside the tables.
+// finish repairs the model if its workload needs that, and adds to its origin what the run and the workload know: the
+// version, the training data, and the constants needed for predictions.
 func (f *Folder) finish(t *plain.Teller, m *checkpoint.Manifest, tensors []safetensors.Tensor, o *safetensors.Origin) {
 	if m.Job.Workload == settings.OwnWorkload {
 		return
 	}
 	s, w, err := f.workload(m)
 	if err != nil {
-		t.Note("its metadata say how it was trained, and not what predictions need of the data: %s",
+		t.Note("the file has no metadata for predictions: %s",
 			plain.Text(err))
 		return
 	}
@@ -129,7 +130,7 @@ func (f *Folder) finish(t *plain.Teller, m *checkpoint.Manifest, tensors []safet
 	o.Version, o.Data, o.Constants = s.Version, w.Describe().Data, w.Constants()
 }
 
-// workload opens what the run trains, if that is what the checkpoint was made with.
+// workload opens the workload of the run, if the checkpoint matches the run's settings.
 func (f *Folder) workload(m *checkpoint.Manifest) (settings.Run, workload.Workload, error) {
 	if f.Run == "" {
 		return settings.Run{}, nil, errNoRun
@@ -142,7 +143,7 @@ func (f *Folder) workload(m *checkpoint.Manifest) (settings.Run, workload.Worklo
 	return s, w, err
 }
 
-// model reads the tables of a checkpoint, as a run reads them in its end.
+// model reads the tables of a checkpoint.
 func (f *Folder) model(k *checkpoint.Kept) ([]safetensors.Tensor, error) {
 	if !k.Whole() {
 		return nil, fmt.Errorf("%s/%s", f.Store, k.Defects()[0])
@@ -169,7 +170,7 @@ func (f *Folder) model(k *checkpoint.Kept) ([]safetensors.Tensor, error) {
 		for t, spec := range m.Tables {
 			if t < len(s.Tables) {
 				tables[t].add(s.Tables[t].Image)
-			} else if !spec.Sparse { // it was added after the cut, and has its initial rows
+			} else if !spec.Sparse { // added after the cut, so it has its initial rows
 				first, rows := placement.Range(&spec, m.Job.Shards, ref.Shard)
 				tables[t].add(table.New(spec, perdure.TableID(t), m.Job.Seed, first, rows).Image())
 			}
@@ -186,16 +187,16 @@ func (f *Folder) model(k *checkpoint.Kept) ([]safetensors.Tensor, error) {
 	return all, nil
 }
 
-// values are the rows of a table, of shard after shard: a dense one's are then in order.
+// values are the rows of a table, in the order of shards. The rows of a dense table are then in order.
 type values struct {
 	rows []float32
 	ids  []perdure.RowID
 }
 
-// room is for the values of a checkpoint's tables: never more than its files are long, unless rows
-// are in none, and made anew.
+// room allocates the values of a checkpoint's tables. The size of the files limits the allocation, except for running
+// checkpoints, whose initial rows are in no file.
 func room(k *checkpoint.Kept) []values {
-	most := int64(0) // values
+	most := int64(0) // in values
 	for _, file := range k.Files() {
 		most += file.Bytes / 4
 	}

@@ -1,14 +1,12 @@
-// Package checkpoints looks into the checkpoints that a job keeps, of one clock or running: it
-// lists, shows and verifies them, makes a model of one, and deletes old ones. It does the same for the update
-// log and the snapshots that some jobs keep instead. A Folder is where checkpoints
-// are; it is found by a run's folder, or by its folder of checkpoints. All that is read of a
-// checkpoint goes through it and package checkpoint: whatever else may come to keep checkpoints is
-// to be one too.
+// Package checkpoints inspects the checkpoints of a job: it lists, shows and verifies them, exports a model, and
+// deletes old ones. It supports checkpoints of one clock and running (partial) checkpoints. For stateless jobs it
+// inspects the update log and the snapshots of shards instead. A Folder is a directory or store of checkpoints; Open
+// finds it by a run's directory, by the directory of checkpoints, or by URL.
 //
-// It prints what it finds, and returns an error if something is wrong. All but Prune only read,
-// and may do so while the job goes on: what it deletes meanwhile is not missed. Prune refuses
-// beside a job that goes on, and deletes nothing before it has read to the last byte what is to
-// stay in its place. All is safe for concurrent use, but for two calls of Prune.
+// Functions print their findings and return an error if something is wrong. All but Prune are read-only and may run
+// while the job is running; checkpoints that the job deletes meanwhile are not reported as missing. Prune fails while
+// the job is running. It deletes nothing before it has read every byte of the checkpoints that remain. All functions
+// are safe for concurrent use, except for concurrent calls of Prune.
 package checkpoints
 
 import (
@@ -23,30 +21,29 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perdure/perdure/internal/run/plain"
-
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// folderName is what the folder of checkpoints is called in a run's.
+// folderName is the name of the directory of checkpoints in a run's directory.
 const folderName = "checkpoint"
 
-// Folder is where checkpoints are that somebody looks into.
+// Folder is a directory or store of checkpoints to inspect.
 type Folder struct {
-	Store store.Store    // of the checkpoints
-	Run   string         // the run's folder; "": it is in none
+	Store store.Store    // holds the checkpoints
+	Run   string         // the run's directory; "": unknown
 	Clock *perdure.Clock // only the checkpoint of this clock; nil: all, or the newest
 	Now   time.Time
-	Force bool // Prune goes on where nobody can see whether the run has ended
+	Force bool // Prune continues even if it cannot tell whether the run has ended
 }
 
-// Open finds what somebody has named: DIR or a store's URL, or either with @CLOCK behind it.
+// Open opens a directory or the URL of a store, either with an optional suffix @CLOCK.
 func Open(name string) (*Folder, error) {
 	f := &Folder{Now: time.Now()}
 	if store.IsLocation(name) {
@@ -56,25 +53,27 @@ func Open(name string) (*Folder, error) {
 	info, err := os.Stat(dir)
 	if at := strings.LastIndexByte(name, '@'); errors.Is(err, fs.ErrNotExist) && at > 0 {
 		if dir, f.Clock = cutClock(name); f.Clock == nil {
-			return nil, fmt.Errorf("%w: there is no folder %s; to name the checkpoint of a clock, write %s@CLOCK",
+			return nil, fmt.Errorf("%w: directory %s does not exist; to choose the checkpoint of a clock, use %s@CLOCK",
 				perdure.ErrUsage, name, name[:at])
 		}
 		info, err = os.Stat(dir)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: there is no folder %s; name a run's folder, or its folder of checkpoints",
+		return nil, fmt.Errorf("%w: directory %s does not exist; name a run's directory, or its directory of "+
+			"checkpoints",
 			perdure.ErrUsage, dir)
 	case err != nil:
 		return nil, err
 	case !info.IsDir():
-		return nil, fmt.Errorf("%w: %s is a file; name a run's folder, or its folder of checkpoints", perdure.ErrUsage,
+		return nil, fmt.Errorf("%w: %s is a file; name a run's directory, or its directory of checkpoints",
+			perdure.ErrUsage,
 			dir)
 	}
 	return f, f.place(dir)
 }
 
-// cutClock parts the name of a place and the clock behind it, as in DIR@CLOCK; nil: there is none.
+// cutClock splits DIR@CLOCK. clock is nil without @CLOCK.
 func cutClock(name string) (place string, clock *perdure.Clock) {
 	if at := strings.LastIndexByte(name, '@'); at > 0 {
 		if n, err := strconv.ParseInt(name[at+1:], 10, 64); err == nil && n >= 0 {
@@ -84,7 +83,7 @@ func cutClock(name string) (place string, clock *perdure.Clock) {
 	return name, nil
 }
 
-// at opens a store by its URL. Of a folder it may be a run's; else nobody knows whose it is, or whether that goes on.
+// at opens a store by its URL. The URL of a directory may be that of a run. For other stores the run is unknown.
 func (f *Folder) at(name string) error {
 	name, f.Clock = cutClock(name)
 	l, err := store.ParseLocation(name)
@@ -98,12 +97,12 @@ func (f *Folder) at(name string) error {
 	return err
 }
 
-// place finds the run's folder, and where that says that its checkpoints are.
+// place opens the checkpoints of a run's directory, or a directory of checkpoints whose run it tries to find.
 func (f *Folder) place(dir string) (err error) {
 	if isRun(dir) {
 		f.Run = dir
 		run, err := settings.Read(filepath.Join(dir, "run.json"))
-		if err != nil { // a run that has just begun has none
+		if err != nil { // a run that has just started has none
 			run = settings.Run{}
 		}
 		f.Store, err = run.OpenStore(context.Background(), dir)
@@ -119,7 +118,7 @@ func (f *Folder) place(dir string) (err error) {
 	return nil
 }
 
-// isRun reports whether a folder is a run's. That of one that has just begun has no run.json.
+// isRun reports whether a directory belongs to a run. A run that has just started has no run.json.
 func isRun(dir string) bool {
 	return slices.ContainsFunc([]string{"run.json", "lock", "registry"}, func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))
@@ -127,8 +126,8 @@ func isRun(dir string) bool {
 	})
 }
 
-// look says what the folder has; that it has no checkpoint is an error. One that is of another
-// job than its run is of no use.
+// look lists the checkpoints of the folder. It returns an error if there are none. Checkpoints of a job other than the
+// run's are marked as defective.
 func (f *Folder) look() (found checkpoint.Found, err error) {
 	if found, err = checkpoint.Look(f.Store); err != nil {
 		return found, err
@@ -152,16 +151,17 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 	case unread == nil && recovery.RoundsOf(run.Job.Recovery).Any():
 		why = ": no rows have been saved yet"
 	case unread == nil && run.Job.Recovery.Kind != "" && !recovery.Of(run.Job.Recovery).Traits().Saves():
-		why = fmt.Sprintf(": a run under %s keeps none", run.Job.Recovery)
+		why = fmt.Sprintf(": a run under %s writes none", run.Job.Recovery)
 	case len(found.Loose) > 0:
-		why = fmt.Sprintf(", and %s of one that was begun", plain.Count(len(found.Loose), "file"))
+		why = fmt.Sprintf(", only %s of an incomplete one", plain.Count(len(found.Loose), "file"))
 	case f.Run == "" && len(found.Other) > 0:
-		why = fmt.Sprintf(", but %s, say; name a run's folder, or its folder of checkpoints", found.Other[0])
+		why = fmt.Sprintf(", but other files such as %s; name a run's directory, or its directory of checkpoints",
+			found.Other[0])
 	}
 	return found, fmt.Errorf("%s holds no checkpoint%s", f.Store, why)
 }
 
-// addLost adds the checkpoint that a run recorded last, if it is missing. A live run may be about to write it.
+// addLost adds the last checkpoint that a run recorded, if it is missing. A live run may be about to write it.
 func addLost(found *checkpoint.Found, run string, in store.Store) {
 	if run == "" {
 		return
@@ -174,11 +174,11 @@ func addLost(found *checkpoint.Found, run string, in store.Store) {
 	}
 }
 
-// errNoRun is why nothing more is known of a folder of checkpoints than it says itself.
-var errNoRun = errors.New("no run's folder is around it")
+// errNoRun is the reason why nothing is known about the run of a directory of checkpoints.
+var errNoRun = errors.New("it is not in a run's directory")
 
-// one returns the checkpoint that is asked for: that of the clock, or the newest one. Of two of a
-// clock it is that of the later generation, or the newer, unless that is not whole and another is.
+// one returns the checkpoint of f.Clock, or the newest. Of several checkpoints of a clock it returns the newest whole
+// one or, if none is whole, the newest.
 func (f *Folder) one(found checkpoint.Found) (*checkpoint.Kept, error) {
 	if f.Clock == nil {
 		return &found.Kept[0], nil
@@ -195,8 +195,8 @@ func (f *Folder) one(found checkpoint.Found) (*checkpoint.Kept, error) {
 	return &found.Kept[i], nil
 }
 
-// asked returns all checkpoints and the files that belong to none, or only the checkpoint of the clock. Running ones
-// may be several of a clock: then all of them.
+// asked returns all checkpoints and the files that belong to none or, with f.Clock, only the checkpoints of that clock.
+// There may be several running checkpoints of a clock.
 func (f *Folder) asked() (found checkpoint.Found, err error) {
 	found, err = f.look()
 	if err != nil || f.Clock == nil {
@@ -215,38 +215,38 @@ func (f *Folder) asked() (found checkpoint.Found, err error) {
 	return checkpoint.Found{Kept: kept}, nil
 }
 
-// offer names the next older checkpoint that is whole, as names and lengths of files tell, where
-// one is not; "": there is none.
+// offer returns a hint to the next older whole checkpoint, judged by names and lengths of files, or "" if there is
+// none.
 func (f *Folder) offer(found *checkpoint.Found, k *checkpoint.Kept) string {
 	at := slices.IndexFunc(found.Kept, func(other checkpoint.Kept) bool { return other.File == k.File })
 	for i := at + 1; i < len(found.Kept); i++ {
 		if older := &found.Kept[i]; older.Whole() && older.Cut != k.Cut {
-			return fmt.Sprintf("; the next older one that is whole is %s@%d", f.Store, older.Cut)
+			return fmt.Sprintf("; the next older whole one is %s@%d", f.Store, older.Cut)
 		}
 	}
 	return ""
 }
 
-// tries is how often a checkpoint is looked for that its job does not delete while it is read.
+// tries is the number of attempts to read a checkpoint before its job deletes it.
 const tries = 5
 
-// retried reads a checkpoint, again where its job has deleted it meanwhile.
+// retried calls read again if the job deleted the checkpoint meanwhile.
 func (f *Folder) retried(read func() (meanwhile bool, err error)) error {
 	for range tries {
 		if meanwhile, err := read(); !meanwhile {
 			return err
 		}
 	}
-	return fmt.Errorf("%s: the job deletes its checkpoints before they are read; try again, or when it has ended",
+	return fmt.Errorf("%s: the job deletes its checkpoints before they are read; try again, or wait until it has ended",
 		f.Store)
 }
 
-// gone reports whether a checkpoint is no more there: its job has deleted it meanwhile.
+// gone reports whether the job has deleted a checkpoint meanwhile.
 func (f *Folder) gone(k *checkpoint.Kept) bool {
 	return !k.Recorded && !checkpoint.Names(f.Store, k.File)
 }
 
-// job is whose the checkpoints are, as the newest one says that can be read.
+// job returns the job of the newest readable checkpoint.
 func job(kept []checkpoint.Kept) *perdure.JobSpec {
 	for i := range kept {
 		if kept[i].Err == nil {
@@ -256,12 +256,12 @@ func job(kept []checkpoint.Kept) *perdure.JobSpec {
 	return nil
 }
 
-// newestWhole is the index of the newest checkpoint whose files are all there; -1: there is none.
+// newestWhole returns the index of the newest checkpoint whose files are complete, or -1.
 func newestWhole(kept []checkpoint.Kept) int {
 	return slices.IndexFunc(kept, func(k checkpoint.Kept) bool { return k.Whole() })
 }
 
-// clocks lists the clocks of checkpoints, the newest first.
+// clocks lists the clocks of checkpoints, newest first.
 func clocks(kept []checkpoint.Kept) string {
 	const most = 8
 	var words []string

@@ -12,12 +12,13 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Choose returns the checkpoint that another run is to go on from: that of the clock, or the newest
-// one. Its files are there; whether they are whole is seen when they are copied.
+// Choose returns the checkpoint from which another run continues: that of f.Clock, or the newest. Its files exist, but
+// their content is verified only when they are copied.
 func (f *Folder) Choose() (*checkpoint.Kept, error) {
 	if f.Run == "" {
-		return nil, fmt.Errorf("%w: %s is in no run's folder, which says how to go on; name a run's", perdure.ErrUsage,
-			f.Store)
+		return nil, fmt.Errorf("%w: %s is not in a run's directory, which holds the settings to continue with; "+
+			"name a run's "+
+			"directory", perdure.ErrUsage, f.Store)
 	}
 	found, err := f.look()
 	if err != nil {
@@ -30,14 +31,17 @@ func (f *Folder) Choose() (*checkpoint.Kept, error) {
 	return k, err
 }
 
-// Fork writes a checkpoint that was chosen as one of another job, whose own folder is to. Where rows
-// are saved by themselves it is a running one, and Fork returns what the job begins with. Of a cut that is what the
-// job's selector would have saved by then, beside the cut, where the run keeps what that takes (see rewind); else all
-// rows are saved, as of its clock. The files are written anew, since each names its job.
+// Fork writes a checkpoint returned by Choose as a checkpoint of another job to the folder to. Files are rewritten,
+// because each names its job. If the job saves rows individually, Fork writes a running checkpoint and returns the
+// job's initial state. From the checkpoint of a cut it derives, if possible, the rows that the job's selector would
+// have saved so far, and writes them in addition to the cut (see rewind). Otherwise all rows count as saved at the
+// cut's clock.
 func (f *Folder) Fork(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (saved *settings.Saved, err error) {
 	switch rows := recovery.RoundsOf(job.Recovery).Any(); {
 	case k.Number > 0 && !rows:
-		return nil, fmt.Errorf("%w: what %s has saved is of no one clock", perdure.ErrUsage, k.File)
+		return nil, fmt.Errorf("%w: %s has rows of different clocks; to continue from it choose the recovery "+
+			"strategy scar",
+			perdure.ErrUsage, k.File)
 	case rows && k.Number == 0 && k.Cut > 0:
 		saved, err = f.forkSelected(k, to, job)
 	case rows:
@@ -46,7 +50,7 @@ func (f *Folder) Fork(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (sav
 		err = f.forkCut(&k.Manifest, to, job)
 	}
 	if err != nil && f.gone(k) {
-		return nil, fmt.Errorf("%s: the run has deleted %s while it was read; have it keep more, with "+
+		return nil, fmt.Errorf("%s: the run has deleted %s while it was read; keep more checkpoints with "+
 			"--keep-checkpoints, or name a newer one", f.Store, k.File)
 	}
 	return saved, err
@@ -73,7 +77,7 @@ func (f *Folder) forkCut(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpe
 	return checkpoint.Publish(to.Store, fork)
 }
 
-// copyStates copies what slots have saved.
+// copyStates copies slot states.
 func (f *Folder) copyStates(to *Folder, files []checkpoint.FileRef) error {
 	for _, file := range files {
 		if err := store.CopyState(f.Store, to.Store, words.SavedFile(file)); err != nil {
@@ -91,7 +95,7 @@ func (f *Folder) forkRows(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) 
 	for shard := range perdure.ShardID(job.Shards) {
 		layers, err := f.layers(k, shard)
 		var files []words.SavedFile
-		var refers []checkpoint.FileRef // the newest one
+		var refers []checkpoint.FileRef // of the newest segment
 		for i, s := range layers {
 			if err != nil {
 				break
@@ -109,8 +113,8 @@ func (f *Folder) forkRows(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) 
 	return f.publish(m, to, job, all, states)
 }
 
-// publish writes the manifest of a running checkpoint of these files, by shard, with which a job begins at a clock,
-// and copies the states of slots that the newest ones refer to.
+// publish writes the manifest of a running checkpoint that consists of these files, by shard. A job starts from it.
+// publish also copies the slot states to which the newest files refer.
 func (f *Folder) publish(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpec, files [][]words.SavedFile,
 	refers [][]checkpoint.FileRef,
 ) (*settings.Saved, error) {
@@ -133,9 +137,9 @@ func (f *Folder) publish(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpe
 	return saved, checkpoint.PublishRunning(to.Store, fork)
 }
 
-// layers returns the segments that a shard's running checkpoint is to be made of: of a cut one with
-// all rows; else for each file one with those of its rows that no newer file has. The newest one
-// says how far the shard had come, whether it has rows or not.
+// layers returns the segments of a shard for a new running checkpoint. From a cut it returns one segment with all rows.
+// From a running checkpoint it returns one segment for each file, with the rows that no newer file has. The newest
+// segment is included even without rows, because it records the progress of the shard.
 func (f *Folder) layers(k *checkpoint.Kept, shard perdure.ShardID) ([]*checkpoint.Segment, error) {
 	if k.Number == 0 {
 		s, err := checkpoint.Restore(f.Store, k.Manifest, shard, nil)
@@ -159,7 +163,7 @@ func (f *Folder) layers(k *checkpoint.Kept, shard perdure.ShardID) ([]*checkpoin
 	return out, nil
 }
 
-// runsOf returns the positions of the rows that are of a file.
+// runsOf returns the positions of the rows that come from a file.
 func runsOf(of []int32, file int32) (runs []table.Run) {
 	for at, is := range of {
 		switch n := len(runs); {

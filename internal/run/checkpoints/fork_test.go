@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// forked is a folder for a checkpoint of another job.
+// forked returns an empty folder for a fork, and its job.
 func forked(t *testing.T) (*Folder, *perdure.JobSpec) {
 	t.Helper()
 	fsys := disk.NewMemory()
@@ -24,8 +24,8 @@ func forked(t *testing.T) (*Folder, *perdure.JobSpec) {
 	return &Folder{Store: store.Folder(fsys, "c"), Now: saved}, &job
 }
 
-// TestForkRows: of each running checkpoint that is kept another job begins with the same rows, each
-// as old as it was; and the first has what it had.
+// TestForkRows checks that a job forked from any running checkpoint starts with the same rows with the same ages, and
+// that the original is unchanged.
 func TestForkRows(t *testing.T) {
 	f, fsys := keptRows(t, 5)
 	before := held(t, fsys)
@@ -38,7 +38,7 @@ func TestForkRows(t *testing.T) {
 		begins, err := f.Fork(k, to, job)
 		must(t, err)
 		if begins.Number != 1 || len(begins.Files) != 2 || len(begins.Files[0]) != min(n, 3) {
-			t.Errorf("of the %d. one it begins with %+v", n, begins)
+			t.Errorf("fork of checkpoint %d starts with %+v", n, begins)
 		}
 		var was, is bytes.Buffer
 		must(t, f.Show(&was, true))
@@ -47,19 +47,19 @@ func TestForkRows(t *testing.T) {
 		must(t, json.Unmarshal(was.Bytes(), &a))
 		must(t, json.Unmarshal(is.Bytes(), &b))
 		if b.Job.ID != "second" || b.Clock != clock || agesOf(&a) != agesOf(&b) {
-			t.Errorf("of the %d. one there are %s, and were %s", n, agesOf(&b), agesOf(&a))
+			t.Errorf("fork of checkpoint %d has %s, want %s", n, agesOf(&b), agesOf(&a))
 		}
 		model := filepath.Join(t.TempDir(), "model")
 		must(t, to.Export(&bytes.Buffer{}, model, false, false))
 		wantRows(t, model, n)
 	}
 	if after := held(t, fsys); !slices.Equal(after, before) {
-		t.Errorf("there were %v, and are %v", before, after)
+		t.Errorf("files %v became %v", before, after)
 	}
 }
 
-// TestForkSameClock: running checkpoints that are published faster than clocks end are of one clock, and of other
-// files. A job begins with the newest of them that is whole.
+// TestForkSameClock checks several running checkpoints of one clock. They occur if checkpoints are published faster
+// than clocks end. A fork uses the newest whole one.
 func TestForkSameClock(t *testing.T) {
 	f, fsys := keptRows(t, 3)
 	found, err := checkpoint.Look(f.Store)
@@ -77,7 +77,7 @@ func TestForkSameClock(t *testing.T) {
 		to, job := forked(t)
 		saved, err := f.Fork(k, to, job)
 		if must(t, err); k.Number != want || len(saved.Files) != 2 {
-			t.Errorf("it begins with number %d, and %d shards; want number %d", k.Number, len(saved.Files), want)
+			t.Errorf("forked from number %d with %d shards; want number %d", k.Number, len(saved.Files), want)
 		}
 		if want == 4 {
 			remove(t, fsys, rowsName(4, 0))
@@ -85,7 +85,7 @@ func TestForkSameClock(t *testing.T) {
 	}
 }
 
-// agesOf says of each shard which rows are how old.
+// agesOf describes how old the rows of each shard are.
 func agesOf(s *shown) (text string) {
 	for _, one := range s.Shards {
 		text += fmt.Sprint(" shard ", one.Seq, *one.Initial)
@@ -96,8 +96,8 @@ func agesOf(s *shown) (text string) {
 	return text
 }
 
-// TestForkCut: of a checkpoint of one clock another job begins with such a one, of segments that
-// follow no others, or with all rows saved.
+// TestForkCut checks that a fork of a cut has a cut whose segments follow no others, or a running checkpoint with all
+// rows.
 func TestForkCut(t *testing.T) {
 	f, _ := kept(t, 2)
 	for _, rows := range []bool{false, true} {
@@ -110,14 +110,14 @@ func TestForkCut(t *testing.T) {
 		begins, err := f.Fork(k, to, job)
 		must(t, err)
 		if (begins != nil) != rows {
-			t.Errorf("rows: %t; it begins with %+v", rows, begins)
+			t.Errorf("rows: %t; the fork starts with %+v", rows, begins)
 		}
 		must(t, to.Verify(&bytes.Buffer{}, false))
 		found, err := checkpoint.Look(to.Store)
 		must(t, err)
 		if k := found.Kept; len(k) != 1 || len(k[0].Files()) != 2 || k[0].Manifest.Job.ID != "second" ||
 			k[0].Cut != 20 || (k[0].Number > 0) != rows {
-			t.Errorf("rows: %t; there are %+v", rows, k)
+			t.Errorf("rows: %t; found %+v", rows, k)
 		}
 		model := filepath.Join(t.TempDir(), "model")
 		must(t, to.Export(&bytes.Buffer{}, model, false, false))
@@ -125,7 +125,7 @@ func TestForkCut(t *testing.T) {
 	}
 }
 
-// TestForkGone: what the first run deletes meanwhile is told so, and what is damaged by name.
+// TestForkGone checks the errors for checkpoints that the run deleted meanwhile, and for damaged ones.
 func TestForkGone(t *testing.T) {
 	f, fsys := keptRows(t, 2)
 	k, err := f.Choose()
@@ -133,15 +133,15 @@ func TestForkGone(t *testing.T) {
 	write(t, fsys, rowsName(2, 1), flipped(-8)(read(t, fsys, rowsName(2, 1))))
 	to, job := forked(t)
 	if _, err := f.Fork(k, to, job); !oneLine(err, rowsName(2, 1)) {
-		t.Errorf("of a damaged one: %v", err)
+		t.Errorf("damaged checkpoint: %v", err)
 	}
 	remove(t, fsys, runningName(2), rowsName(2, 0))
 	_, err = f.Fork(k, to, job)
-	if !oneLine(err, "the run has deleted "+runningName(2)+" while it was read; have it keep") {
-		t.Errorf("of one that is gone: %v", err)
+	if !oneLine(err, "the run has deleted "+runningName(2)+" while it was read; keep") {
+		t.Errorf("deleted checkpoint: %v", err)
 	}
 	f.Run = ""
-	if _, err := f.Choose(); !oneLine(err, "c is in no run's folder") {
-		t.Errorf("of no run: %v", err)
+	if _, err := f.Choose(); !oneLine(err, "c is not in a run's directory") {
+		t.Errorf("no run: %v", err)
 	}
 }

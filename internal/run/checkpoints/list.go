@@ -13,26 +13,26 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// line is one checkpoint of a list, as programs read it.
+// line is the JSON form of a checkpoint in a list.
 type line struct {
-	Clock      perdure.Clock      `json:"clock"` // -1: it is not known
+	Clock      perdure.Clock      `json:"clock"` // -1: unknown
 	Generation perdure.Generation `json:"generation"`
-	Number     uint64             `json:"number"` // of a running checkpoint; 0: it is of one clock
+	Number     uint64             `json:"number"` // of a running checkpoint; 0: checkpoint of one clock
 	Manifest   string             `json:"manifest"`
-	Newest     bool               `json:"newest"` // of the whole ones
-	Whole      bool               `json:"whole"`  // as names and lengths of files tell
+	Newest     bool               `json:"newest"` // among the whole ones
+	Whole      bool               `json:"whole"`  // judged by names and lengths of files
 	Defects    []string           `json:"defects"`
-	SavedAt    *time.Time         `json:"saved_at"` // this and what follows: null where the manifest is of no use
+	SavedAt    *time.Time         `json:"saved_at"` // from here on: null if the manifest is unusable
 	Bytes      *int64             `json:"bytes"`
 	Strategy   *perdure.Recovery  `json:"strategy"`
-	Segments   *int               `json:"segments"` // one of each shard
-	Follows    *int               `json:"follows"`  // earlier segments that these need
-	// Of a running checkpoint, where its files can be read: how many clocks before its own the
-	// oldest of them was begun. No row that was saved is older.
+	Segments   *int               `json:"segments"` // one for each shard
+	Follows    *int               `json:"follows"`  // earlier segments that these depend on
+	// For a running checkpoint with readable files: the number of clocks between the oldest file and the checkpoint. No
+	// saved row is older.
 	Oldest *perdure.Clock `json:"oldest"`
 }
 
-// list is what List writes for programs.
+// list is the JSON output of List.
 type list struct {
 	Folder      string  `json:"folder"`
 	Job         string  `json:"job"`
@@ -46,12 +46,12 @@ type loose struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// List lists the checkpoints of a folder, the newest first. It reads no segment: whole are those
-// whose files are there in full length. The first that is wrong with one is returned. Of the files
-// of running ones it reads the begin, which says how old they are.
+// List lists the checkpoints of a folder, newest first. It does not read segments: a checkpoint counts as whole if its
+// files exist with their full length. For running checkpoints it reads the files' headers to find their clocks. It
+// returns the first defect found.
 func (f *Folder) List(out io.Writer, asJSON bool) error {
 	if f.Clock != nil {
-		return fmt.Errorf("%w: ls lists all checkpoints; leave @%d out, or see perdure checkpoint show",
+		return fmt.Errorf("%w: ls lists all checkpoints; remove @%d, or use perdure checkpoint show",
 			perdure.ErrUsage, *f.Clock)
 	}
 	found, err := f.look()
@@ -110,7 +110,7 @@ func lineOf(k *checkpoint.Kept, newest bool) line {
 	return l
 }
 
-// print writes a table for people.
+// print writes a table.
 func (l *list) print(out io.Writer, now time.Time) {
 	fmt.Fprintln(out, l.Folder)
 	if l.Job != "" {
@@ -141,7 +141,7 @@ func (l *list) print(out io.Writer, now time.Time) {
 		loose += file.Bytes
 	}
 	if n := len(l.Loose); n > 0 {
-		fmt.Fprintf(out, "%s of none of these, %s: just being written, or left over\n", plain.Count(n, "file"),
+		fmt.Fprintf(out, "%s of no checkpoint, %s: being written, or left over\n", plain.Count(n, "file"),
 			size(loose))
 	}
 }
@@ -165,7 +165,7 @@ func (c *line) files() string {
 	return fmt.Sprint(*c.Segments)
 }
 
-// oldest says how old the oldest of the files is.
+// oldest formats the age of the oldest file.
 func (c *line) oldest() string {
 	if c.Oldest == nil {
 		return "-"

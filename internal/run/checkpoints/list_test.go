@@ -16,8 +16,8 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// TestList: a line for each checkpoint, the newest first, within 80 columns; the newest whole one
-// is marked.
+// TestList checks the list: one line per checkpoint, newest first, at most 80 columns wide, and the newest whole one is
+// marked.
 func TestList(t *testing.T) {
 	f, fsys := kept(t, 4)
 	write(t, fsys, segmentName(40, 1), nil)
@@ -32,10 +32,10 @@ func TestList(t *testing.T) {
  +30 +1  59m30s +[\d.]+ .?B +2  checkpoint:10  whole, newest
  +20 +1 +- +- +- +-  cannot be used
  +10 +1  59m50s +[\d.]+ .?B +2  checkpoint:10  whole
-2 files of none of these, [\d.]+ .?B: just being written, or left over
+2 files of no checkpoint, [\d.]+ .?B: being written, or left over
 $`
 	if !regexp.MustCompile(want).MatchString(out.String()) {
-		t.Errorf("it says\n%s", &out)
+		t.Errorf("output\n%s", &out)
 	}
 	for line := range strings.Lines(out.String()) {
 		if len(line) > 81 {
@@ -44,12 +44,12 @@ $`
 	}
 	clock := perdure.Clock(30)
 	f.Clock = &clock
-	if err := f.List(&out, false); !oneLine(err, "leave @30 out") {
+	if err := f.List(&out, false); !oneLine(err, "remove @30") {
 		t.Errorf("of a clock: %v", err)
 	}
 }
 
-// TestListJSON: programs get the same, with what is not known as null.
+// TestListJSON checks that the JSON output has the same content, with null for unknown values.
 func TestListJSON(t *testing.T) {
 	f, fsys := kept(t, 2)
 	write(t, fsys, manifestName(20), []byte("x"))
@@ -66,15 +66,15 @@ func TestListJSON(t *testing.T) {
 	bad, good := got.Checkpoints[0], got.Checkpoints[1]
 	if bad.Clock != 20 || bad.Whole || bad.Newest || bad.Bytes != nil || bad.Strategy != nil || len(bad.Defects) != 1 ||
 		!strings.Contains(out.String(), `"strategy": null`) {
-		t.Errorf("of the damaged one: %+v", bad)
+		t.Errorf("damaged checkpoint: %+v", bad)
 	}
 	if good.Clock != 10 || !good.Whole || !good.Newest || *good.Segments != 2 || *good.Follows != 0 ||
 		good.Strategy.String() != "checkpoint:10" || !good.SavedAt.Equal(saved.Add(10*time.Second)) {
-		t.Errorf("of the good one: %+v", good)
+		t.Errorf("good checkpoint: %+v", good)
 	}
 }
 
-// TestShow says what a manifest says, for people and for programs.
+// TestShow checks the text and the JSON output for a manifest.
 func TestShow(t *testing.T) {
 	f, fsys := kept(t, 2)
 	var out bytes.Buffer
@@ -84,7 +84,7 @@ func TestShow(t *testing.T) {
   manifest  ` + manifestName(20) + `
   saved     2026-11-23T12:00:20Z, 59m40s ago
   job       first \(own\), seed 0
-  begun as  1 worker, 1 server, 2 shards
+  started   1 worker, 1 server, 2 shards
   under     bsp, checkpoint:10
   bytes     [\d.]+ .?B in 4 segments
 
@@ -99,7 +99,7 @@ shard +updates +bytes +crc32c +file
  +follows +[\d.]+ .?B +[0-9a-f]{8}  ` + segmentName(10, 1) + `
 $`
 	if !regexp.MustCompile(want).MatchString(out.String()) {
-		t.Errorf("it says\n%s", &out)
+		t.Errorf("output\n%s", &out)
 	}
 	out.Reset()
 	clock := perdure.Clock(10)
@@ -116,11 +116,11 @@ $`
 	}
 	clock = 30
 	if err := f.Show(&out, false); !oneLine(err, "no checkpoint of clock 30; it holds those of clocks 20, 10") {
-		t.Errorf("of a clock that is not there: %v", err)
+		t.Errorf("unknown clock: %v", err)
 	}
 }
 
-// TestVerify says what it has read, each file once, and how fast.
+// TestVerify checks that every file is read once, and that the speed is reported.
 func TestVerify(t *testing.T) {
 	f, fsys := kept(t, 3)
 	bytesOf := 0
@@ -137,11 +137,11 @@ clock 10: whole: 2 shards, 2 segments, 13 rows in 2 tables
 read ` + regexp.QuoteMeta(size(int64(bytesOf))) + ` of 6 files in \d\.\d{3} s: [\d.]+ .?B/s
 $`
 	if !regexp.MustCompile(want).MatchString(out.String()) {
-		t.Errorf("it says\n%s", &out)
+		t.Errorf("output\n%s", &out)
 	}
 }
 
-// TestExport writes the model of any checkpoint, and replaces no file but by force.
+// TestExport exports every checkpoint, and checks that a file is replaced only with force.
 func TestExport(t *testing.T) {
 	f, _ := kept(t, 3)
 	dir := t.TempDir()
@@ -154,32 +154,32 @@ func TestExport(t *testing.T) {
 	f.Clock = nil
 	a := filepath.Join(dir, "a")
 	err := f.Export(&out, a, false, false)
-	if !oneLine(err, "a is there already; choose another name, or write --force") {
-		t.Errorf("over a file: %v", err)
+	if !oneLine(err, "a already exists; choose another name, or add --force") {
+		t.Errorf("existing file: %v", err)
 	}
 	wantModel(t, a, 10)
 	must(t, f.Export(&out, a, true, false))
 	wantModel(t, a, 30)
-	if err := f.Export(&out, dir, true, false); !oneLine(err, "is a folder; name a file") {
-		t.Errorf("over a folder: %v", err)
+	if err := f.Export(&out, dir, true, false); !oneLine(err, "is a directory; name a file") {
+		t.Errorf("directory: %v", err)
 	}
-	if err := f.Export(&out, filepath.Join(dir, "x", "a"), false, false); !oneLine(err, "there is no folder ") {
-		t.Errorf("into no folder: %v", err)
+	if err := f.Export(&out, filepath.Join(dir, "x", "a"), false, false); !oneLine(err, "does not exist") {
+		t.Errorf("missing directory: %v", err)
 	}
 	names, err := os.ReadDir(dir)
 	must(t, err)
 	if len(names) != 3 {
-		t.Errorf("it leaves %v", names)
+		t.Errorf("files left: %v", names)
 	}
 }
 
-// deleting is a file system whose job goes on: when the folder has been listed, or before a file
-// is opened, it publishes the next checkpoint, and deletes the one before.
+// deleting is a file system with a running job. After the directory is listed, or before a file is opened, the job
+// publishes the next checkpoint and deletes the previous one.
 type deleting struct {
 	disk.FS
 	after func()
-	left  int // how often it does so after a list
-	open  int // before which file it does; 0: before none
+	left  int // number of lists after which it does so
+	open  int // the file before which it does so; 0: none
 }
 
 func (d *deleting) Open(path string) (io.ReadCloser, error) {
@@ -198,7 +198,7 @@ func (d *deleting) List(dir string) ([]string, error) {
 	return names, err
 }
 
-// TestLive: what a job deletes meanwhile is not missed.
+// TestLive checks that checkpoints that the job deletes meanwhile are not reported as missing.
 func TestLive(t *testing.T) {
 	for name, do := range map[string]func(f *Folder, out *bytes.Buffer) error{
 		"ls":     func(f *Folder, out *bytes.Buffer) error { return f.List(out, false) },
@@ -208,9 +208,9 @@ func TestLive(t *testing.T) {
 			return f.Export(out, filepath.Join(t.TempDir(), "model"), false, false)
 		},
 	} {
-		for open := range 10 { // sizes are found by opening, too
+		for open := range 10 { // sizes are also found by opening
 			if open > 0 && name != "verify" && name != "export" {
-				break // nobody reads what was found
+				break // these commands do not read files
 			}
 			f, fsys := kept(t, 1)
 			next := disk.NewMemory()
@@ -228,7 +228,7 @@ func TestLive(t *testing.T) {
 			f.Store = store.Folder(d, "c")
 			var out bytes.Buffer
 			if err := do(f, &out); err != nil || !strings.Contains(out.String(), "30") {
-				t.Errorf("%s beside a job that goes on, %d files: %v\n%s", name, open, err, &out)
+				t.Errorf("%s while the job is running, %d files: %v\n%s", name, open, err, &out)
 			}
 		}
 	}

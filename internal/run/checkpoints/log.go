@@ -20,27 +20,26 @@ import (
 )
 
 // DumpLog and VerifyLog do what the NATS CLI cannot: they decode the records of an update log, and read a log's
-// directory whether a process serves it or not. For a run's own log the settings and snapshots say which
-// records must be there, so missing ones are reported as damage.
+// directory whether a process serves it or not. For a run's own log the settings and snapshots say which records must
+// be there, so missing ones are reported as damage.
 //
-// Both print what they find and return the first damage as an error. Only RemoveLogOf changes a log. All
-// functions are safe for concurrent use.
+// Both print what they find and return the first damage as an error. Only RemoveLogOf changes a log. All functions are
+// safe for concurrent use.
 
-// LogPlace is where a log is that somebody looks into: at a folder, or at an address with what it
-// takes to be let in.
+// LogPlace is the location of a log to inspect: a directory, or an address with credentials.
 type LogPlace struct {
-	Dir       string // a run's folder, or a log's
+	Dir       string // a run's or a log's directory
 	NATS      string
 	Creds, CA string
 	Cert, Key string
-	Keys      string // the folder of what is shown to a log that asks for keys; "": the run's, where it has some
-	Job       string // only this job's streams; "": all
+	Keys      string // directory of keys for a log that requires keys; "": the run's keys, if any
+	Job       string // only streams of this job; "": all
 }
 
-// LogPatience is how long a log may take to answer somebody who looks into it.
+// LogPatience limits how long an inspection waits for a log's answer.
 const LogPatience = 5 * time.Second
 
-// open opens the log and lists its streams, and those that should be there.
+// open opens the log and lists its streams, including those that should exist but do not.
 func (p *LogPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []updatelog.Stream, err error) {
 	if err := settings.CheckPair(p.Cert, p.Key); err != nil {
 		return nil, nil, err
@@ -48,7 +47,8 @@ func (p *LogPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []
 	var known *knownLog
 	switch {
 	case (p.Dir == "") == (p.NATS == ""):
-		return nil, nil, fmt.Errorf("%w: which log? name a run's folder, or write nats://HOST:PORT", perdure.ErrUsage)
+		return nil, nil, fmt.Errorf("%w: no log given; name a run's directory or an address nats://HOST:PORT",
+			perdure.ErrUsage)
 	case p.NATS != "":
 		soon, cancel := context.WithTimeout(ctx, LogPatience)
 		defer cancel()
@@ -75,7 +75,7 @@ func (p *LogPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []
 	return i, streams, nil
 }
 
-// inspectLog opens the log at an address with an operator's rights.
+// inspect opens the log at an address with an operator's rights.
 func (p *LogPlace) inspect(ctx context.Context) (*updatelog.Inspector, error) {
 	o := updatelog.DialOptions{Credentials: p.Creds, CA: p.CA, Cert: p.Cert, Key: p.Key}
 	if updatelog.AsksForKeys(p.NATS) {
@@ -87,27 +87,27 @@ func (p *LogPlace) inspect(ctx context.Context) (*updatelog.Inspector, error) {
 	return updatelog.Inspect(ctx, p.NATS, o)
 }
 
-// accessTo is what is shown to the log of a folder, if somebody serves it and it asks for keys.
+// accessTo returns the credentials for the log in a directory, if a process serves it and it requires keys.
 func (p *LogPlace) accessTo(dir string) (*updatelog.Access, error) {
 	url, err := updatelog.ReadURL(dir)
 	if err != nil || !updatelog.AsksForKeys(url) {
-		return nil, nil // who opens it says why
+		return nil, nil // opening the log reports the reason
 	}
 	if p.Keys != "" {
 		return logkeys.Open(p.Keys, keys.Operator)
 	}
 	s, err := settings.Read(filepath.Join(p.Dir, "run.json"))
 	if err != nil {
-		return nil, nil // it is no run's: if it is served it says that it asks for keys
+		return nil, nil // not a run's directory; a log that requires keys will say so
 	}
 	access, err := s.LogAccess(keys.Operator)
 	if err != nil {
-		return nil, nil // likewise, if they are on another machine
+		return nil, nil // the keys may be on another machine; a log that requires keys will say so
 	}
 	return access, nil
 }
 
-// streams lists a log's streams that are asked for.
+// streams lists the requested streams of a log.
 func (p *LogPlace) streams(ctx context.Context, i *updatelog.Inspector, known *knownLog) ([]updatelog.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, LogPatience)
 	defer cancel()
@@ -117,12 +117,12 @@ func (p *LogPlace) streams(ctx context.Context, i *updatelog.Inspector, known *k
 	}
 	some := onlyStreams(all, func(s updatelog.Stream) bool { return p.Job == "" || s.Job == p.Job })
 	if err == nil && len(some) == 0 {
-		err = fmt.Errorf("there are no streams of %s in this log", cmp.Or(p.Job, "any job"))
+		err = fmt.Errorf("this log has no streams of %s", cmp.Or(p.Job, "any job"))
 	}
 	return some, err
 }
 
-// streamsOf returns those of a job.
+// streamsOf returns the streams of a job.
 func streamsOf(streams []updatelog.Stream, job string) []updatelog.Stream {
 	return onlyStreams(streams, func(s updatelog.Stream) bool { return s.Job == job })
 }
@@ -136,19 +136,18 @@ func onlyStreams(streams []updatelog.Stream, wanted func(updatelog.Stream) bool)
 	return some
 }
 
-// verifiedLog is what Verify has found of a stream, for programs.
+// verifiedLog is the JSON output of VerifyLog for a stream.
 type verifiedLog struct {
 	Job     string `json:"job"`
 	Shard   int    `json:"shard"`
 	Whole   bool   `json:"whole"`
-	Records int    `json:"records"` // that are whole, up to the first damage
+	Records int    `json:"records"` // valid ones, up to the first damage
 	Entries int    `json:"entries"`
 	Bytes   int    `json:"bytes"`
 	Damage  string `json:"damage,omitempty"`
 }
 
-// VerifyLog reads every record of a log, says which streams are whole, and returns the first
-// damage.
+// VerifyLog reads every record of a log, reports which streams are whole, and returns the first damage.
 func VerifyLog(ctx context.Context, out io.Writer, p LogPlace, asJSON bool) error {
 	i, streams, err := p.open(ctx)
 	if err != nil {

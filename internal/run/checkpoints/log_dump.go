@@ -14,17 +14,17 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// LogPart is what Dump shows of a stream, as flags of perdure log dump.
+// LogPart selects the records that DumpLog shows, as flags of perdure log dump.
 type LogPart struct {
 	Shard int                `required:"" help:"The shard." placeholder:"N"`
-	From  updatelog.Position `help:"@dump_from" placeholder:"N"`             // 0: the first that there is
+	From  updatelog.Position `help:"@dump_from" placeholder:"N"`             // 0: the first one stored
 	Most  *int               `name:"most" help:"@dump_most" placeholder:"N"` // nil: all
 }
 
 // DumpLog shows the records of one shard's stream.
 func DumpLog(ctx context.Context, out io.Writer, p LogPlace, part LogPart, asJSON bool) error {
 	if part.Most != nil && *part.Most < 1 {
-		return fmt.Errorf("%w: --most %d; choose 1 or more, or leave it out to see all", perdure.ErrUsage, *part.Most)
+		return fmt.Errorf("%w: --most %d; choose 1 or more, or omit it to see all", perdure.ErrUsage, *part.Most)
 	}
 	i, streams, err := p.open(ctx)
 	if err != nil {
@@ -33,7 +33,7 @@ func DumpLog(ctx context.Context, out io.Writer, p LogPlace, part LogPart, asJSO
 	streams = onlyStreams(streams, func(s updatelog.Stream) bool { return s.Shard == part.Shard })
 	switch {
 	case len(streams) == 0:
-		err = fmt.Errorf("%w: there is no shard %d in this log; see perdure log verify", perdure.ErrUsage, part.Shard)
+		err = fmt.Errorf("%w: this log has no shard %d; see perdure log verify", perdure.ErrUsage, part.Shard)
 	case len(streams) > 1:
 		err = fmt.Errorf("%w: %d jobs have a shard %d in this log; choose one with --job", perdure.ErrUsage,
 			len(streams), part.Shard)
@@ -45,7 +45,7 @@ func DumpLog(ctx context.Context, out io.Writer, p LogPlace, part LogPart, asJSO
 
 var errEnoughShown = errors.New("enough was shown")
 
-// logRecord is one as Dump shows it, for programs.
+// logRecord is the JSON form of a record.
 type logRecord struct {
 	Position updatelog.Position `json:"position"`
 	Stored   time.Time          `json:"stored"`
@@ -54,16 +54,16 @@ type logRecord struct {
 	Part     int                `json:"part"` // from 1
 	Parts    int                `json:"parts"`
 	Bytes    int                `json:"bytes"`
-	Entries  []logEntry         `json:"entries"` // that are whole by this record
+	Entries  []logEntry         `json:"entries"` // entries completed by this record
 }
 
 type logEntry struct {
 	Resume updatelog.Position `json:"resume"`
 	Bytes  int                `json:"bytes"`
-	Frames []logFrame         `json:"frames"` // none: it is not of a job's messages
+	Frames []logFrame         `json:"frames"` // empty if the entry does not consist of the job's messages
 }
 
-// dumpStream shows a part of a stream. What was read before a damage is shown all the same.
+// dumpStream shows a part of a stream. Records before a damaged one are shown in any case.
 func dumpStream(
 	ctx context.Context, tell *plain.Teller, i *updatelog.Inspector, s updatelog.Stream, part LogPart,
 ) error {
@@ -95,7 +95,7 @@ func dumpStream(
 	return errors.Join(tell.End(all), err)
 }
 
-// kindNames are those of the messages that are kept in a log.
+// kindNames are the names of the messages that a log contains.
 var kindNames = map[wire.Kind]string{
 	wire.KindUpdate: "update", wire.KindTick: "tick", wire.KindFence: "fence", wire.KindDecide: "decide",
 	wire.KindEnd:      "end",
@@ -103,20 +103,20 @@ var kindNames = map[wire.Kind]string{
 	wire.KindLife: "life",
 }
 
-// logFrame is what a log says of a message.
+// logFrame is the JSON form of a message in a log.
 type logFrame struct {
 	Kind        string `json:"kind"`
 	Slot        int    `json:"slot"`
 	Incarnation uint64 `json:"incarnation"`
 	Clock       int64  `json:"clock"`
-	Last        int64  `json:"last_clock"` // Clock: it is of one
+	Last        int64  `json:"last_clock"` // equal to Clock for a single clock
 	Part        int    `json:"part"`       // from 1
 	Parts       int    `json:"parts"`
 	Generation  uint64 `json:"generation"`
 	Bytes       int    `json:"bytes"`
 }
 
-// framesOf are those in an entry; none: it is something else.
+// framesOf decodes the frames of an entry. The result is empty if the entry contains other data.
 func framesOf(entry []byte) []logFrame {
 	all := []logFrame{}
 	for rest := entry; len(rest) > 0; {
@@ -142,7 +142,7 @@ func framesOf(entry []byte) []logFrame {
 	return all
 }
 
-// String says what an entry is: the frames in it, or else how long it is.
+// String describes the frames of an entry, or its length if there are none.
 func (e logEntry) String() string {
 	if len(e.Frames) == 0 {
 		return fmt.Sprintf("%d bytes", e.Bytes)

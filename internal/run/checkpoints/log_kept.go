@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// keptInLog returns what the job's streams hold now, and where that is.
+// keptInLog returns the current size of the job's streams, and the log's address.
 func keptInLog(ctx context.Context, s *settings.Run) (bytes uint64, streams int, where string, err error) {
 	i, err := inspectLog(ctx, s, keys.Operator)
 	if err != nil {
@@ -43,7 +43,7 @@ func inspectLog(ctx context.Context, s *settings.Run, role keys.Role) (*updatelo
 	return updatelog.Inspect(ctx, addr, s.LogOptions(updatelog.Options{Shards: s.Job.Shards}, access))
 }
 
-// RemoveLogOf removes the streams of a job of which no process is left.
+// RemoveLogOf removes the streams of a job that has no processes left.
 func RemoveLogOf(s *settings.Run) error {
 	ctx, cancel := context.WithTimeout(context.Background(), LogPatience)
 	defer cancel()
@@ -58,8 +58,8 @@ func RemoveLogOf(s *settings.Run) error {
 	return errors.Join(err, i.Close())
 }
 
-// LogLine says how full the update log is of the run in a folder of this machine, and where
-// if no process of the job serves it; "" if it has none.
+// LogLine describes how full the update log of a run on this machine is and, if no process of the job serves it, its
+// address. It returns "" if the run has no log.
 func LogLine(ctx context.Context, run string) string {
 	s, err := settings.Read(filepath.Join(run, "run.json"))
 	if err != nil || s.Log == nil {

@@ -17,16 +17,16 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// knownLog is what a run's folder tells of its log: what the log must have at least.
+// knownLog is what a run's directory requires of its log at least.
 type knownLog struct {
 	job    string
 	shards int
-	in     store.Store               // of the snapshots
-	before []shardstore.SnapshotFile // by shard, the newest there was before the log was looked at
+	in     store.Store               // holds the snapshots
+	before []shardstore.SnapshotFile // by shard, the newest snapshot before the log was opened
 }
 
-// knowLog reads what a run's folder tells, before its log is looked at; nil for a log's own
-// folder, or a run whose log is elsewhere.
+// knowLog reads the requirements from a run's directory, before the log is opened. It returns nil for a log's own
+// directory, or if the run's log is elsewhere.
 func knowLog(run string) (*knownLog, error) {
 	file := filepath.Join(run, "run.json")
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
@@ -34,7 +34,7 @@ func knowLog(run string) (*knownLog, error) {
 	}
 	s, err := settings.Read(file)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w; to look into the log without it, name its folder %s", perdure.ErrUsage, err,
+		return nil, fmt.Errorf("%w: %w; to inspect the log without it, name the directory %s", perdure.ErrUsage, err,
 			settings.LogFolder(run))
 	}
 	if !s.HasOwnLog() {
@@ -48,8 +48,7 @@ func knowLog(run string) (*knownLog, error) {
 	return k, err
 }
 
-// newest returns each shard's newest snapshot, as the names of files tell; one without a
-// name: there is none.
+// newest returns each shard's newest snapshot, judged by file names. Its name is empty if there is none.
 func (k *knownLog) newest() ([]shardstore.SnapshotFile, error) {
 	newest := make([]shardstore.SnapshotFile, k.shards)
 	for shard := range newest {
@@ -64,9 +63,8 @@ func (k *knownLog) newest() ([]shardstore.SnapshotFile, error) {
 	return newest, nil
 }
 
-// check notes what is missing in the streams that were found. A job that runs writes on
-// meanwhile: its log reaches as far as the snapshots that there were before, and begins
-// where those begin that there are now.
+// check marks streams that lack records. A running job writes meanwhile: its log must reach as far as the snapshots
+// found before, and must begin where the current snapshots end.
 func (k *knownLog) check(found []updatelog.Stream) ([]updatelog.Stream, error) {
 	after, err := k.newest()
 	if err != nil {
@@ -89,20 +87,23 @@ func (k *knownLog) check(found []updatelog.Stream) ([]updatelog.Stream, error) {
 	return found, nil
 }
 
-// lacks says what a stream lacks that its shard's snapshots need, or nil.
+// lacks returns the damage of a stream that lacks records needed after its shard's snapshots, or nil.
 func lacks(s *updatelog.Stream, before, after shardstore.SnapshotFile, begun bool) error {
 	switch {
 	case before.Name != "" && uint64(s.Next) < before.Position:
-		return updatelog.Damaged(s.Name, "snapshot %s holds all before record %d, and the stream ends before record %d",
+		return updatelog.Damaged(s.Name, "snapshot %s contains all updates before record %d, but the stream ends "+
+			"before record %d",
 			before.Name, before.Position, s.Next)
 	case after.Name != "" && uint64(s.First) > after.Position:
 		return updatelog.Damaged(s.Name,
-			"the newest snapshot, %s, holds all before record %d, and the stream begins with record %d", after.Name,
+			"the newest snapshot, %s, contains all updates before record %d, but the "+
+				"stream begins with record %d", after.Name,
 			after.Position, s.First)
 	case after.Name == "" && s.First > 1:
-		return updatelog.Damaged(s.Name, "it begins with record %d, and no snapshot holds what was before", s.First)
-	case begun && s.Next == 1: // a server that begins to serve a shard says so there
-		return updatelog.Damaged(s.Name, "it is empty, and those of other shards are not")
+		return updatelog.Damaged(s.Name, "it begins with record %d, but no snapshot contains the updates before it",
+			s.First)
+	case begun && s.Next == 1: // a server writes a record when it starts to serve a shard
+		return updatelog.Damaged(s.Name, "it is empty, but streams of other shards are not")
 	}
 	return nil
 }

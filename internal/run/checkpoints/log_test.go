@@ -24,8 +24,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// logged makes the folder of a run of two shards, whose log has some records of each and is
-// served elsewhere.
+// logged creates the directory of a run with two shards. Its log has some records for each and is served elsewhere.
 func logged(t *testing.T, records int) (run string, s *logserver.Server) {
 	t.Helper()
 	s, err := logserver.Serve(filepath.Join(t.TempDir(), "log"), logserver.ServeOptions{})
@@ -56,7 +55,7 @@ func logged(t *testing.T, records int) (run string, s *logserver.Server) {
 	return run, s
 }
 
-// TestLogLook shows and verifies a log.
+// TestLogLook dumps and verifies a log.
 func TestLogLook(t *testing.T) {
 	_, s := logged(t, 3)
 	at := checkpoints.LogPlace{NATS: s.URL()}
@@ -90,12 +89,12 @@ func TestLogLook(t *testing.T) {
 			}
 		}
 		if name == "dump some" && strings.Count(out.String(), "producer") != 1 {
-			t.Errorf("of one record is shown:\n%s", &out)
+			t.Errorf("want one record:\n%s", &out)
 		}
 	}
 }
 
-// TestLogMistakes: what is not there, and what nobody can mean.
+// TestLogMistakes checks the errors for missing streams and invalid flags.
 func TestLogMistakes(t *testing.T) {
 	_, s := logged(t, 1)
 	none := 0
@@ -106,10 +105,10 @@ func TestLogMistakes(t *testing.T) {
 		return checkpoints.DumpLog(t.Context(), os.Stderr, at, part, false)
 	}
 	for want, err := range map[string]error{
-		"which log?":          verify(checkpoints.LogPlace{}),
-		"both cert and key":   verify(checkpoints.LogPlace{NATS: s.URL(), Cert: "x"}),
-		"--most 0":            dump(checkpoints.LogPlace{}, checkpoints.LogPart{Most: &none}),
-		"there is no shard 7": dump(checkpoints.LogPlace{NATS: s.URL()}, checkpoints.LogPart{Shard: 7}),
+		"no log given":      verify(checkpoints.LogPlace{}),
+		"both cert and key": verify(checkpoints.LogPlace{NATS: s.URL(), Cert: "x"}),
+		"--most 0":          dump(checkpoints.LogPlace{}, checkpoints.LogPart{Most: &none}),
+		"has no shard 7":    dump(checkpoints.LogPlace{NATS: s.URL()}, checkpoints.LogPart{Shard: 7}),
 	} {
 		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -121,16 +120,16 @@ func TestLogMistakes(t *testing.T) {
 	}
 }
 
-// TestRemoveLogOf removes a run's streams; until then the run's status counts them.
+// TestRemoveLogOf removes a run's streams. Until then LogLine counts them.
 func TestRemoveLogOf(t *testing.T) {
 	run, _ := logged(t, 2)
 	if line := checkpoints.LogLine(t.Context(), run); !strings.Contains(line, "in 2 streams, at nats://") {
-		t.Errorf("a status says %q", line)
+		t.Errorf("status %q", line)
 	}
 	set, err := settings.Read(filepath.Join(run, "run.json"))
 	must(t, err)
 	must(t, checkpoints.RemoveLogOf(&set))
 	if line := checkpoints.LogLine(t.Context(), run); !strings.Contains(line, "in 0 streams") {
-		t.Errorf("then a status says %q", line)
+		t.Errorf("status after removal %q", line)
 	}
 }

@@ -17,9 +17,8 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// ExportRun writes the model of a run, whose folder this is: the one that it has made, or of a run that
-// goes on, or has not come to its end, that of its newest checkpoint that is whole. It replaces no file
-// but by force.
+// ExportRun writes the model of the run in a directory. If the run has not finished, it exports the newest whole
+// checkpoint. It replaces an existing file only if force is set.
 func ExportRun(out io.Writer, run, to string, force, asJSON bool) error {
 	if err := MayWrite(to, "model.safetensors", force); err != nil {
 		return err
@@ -40,14 +39,14 @@ func ExportRun(out io.Writer, run, to string, force, asJSON bool) error {
 	}
 	f, err := Open(run)
 	if err != nil {
-		return fmt.Errorf("%w: %s has no model: it has not ended, and keeps no checkpoint from which one can be made",
+		return fmt.Errorf("%w: %s has no model: the run has not ended, and has no checkpoint to export",
 			perdure.ErrUsage, run)
 	}
 	return f.Export(out, to, force, asJSON)
 }
 
-// refuseUnnamed refuses the model of perdure.torch: its tensors are rows of tables without the names and shapes of
-// parameters, so no state_dict can be made of them.
+// refuseUnnamed rejects the model of a perdure.torch program. Its tensors are rows of tables without the names and
+// shapes of parameters, so they cannot be converted to a state_dict.
 func refuseUnnamed(model *os.File, run string) error {
 	info, err := model.Stat()
 	if err != nil {
@@ -65,7 +64,7 @@ func refuseUnnamed(model *os.File, run string) error {
 	return nil
 }
 
-// copyModel copies the model that a run has made.
+// copyModel copies the final model of a run.
 func copyModel(tell *plain.Teller, model io.Reader, sum *rundir.Summary, run, to string) error {
 	err := disk.WriteFile(disk.OS(), filepath.ToSlash(to), func(file io.Writer) error {
 		_, err := io.Copy(file, model)
@@ -78,6 +77,6 @@ func copyModel(tell *plain.Teller, model io.Reader, sum *rundir.Summary, run, to
 	if s, err := settings.Read(filepath.Join(run, "run.json")); err == nil {
 		e.Job = s.Job.ID
 	}
-	tell.Line("clock %d, of the run's end: %s\nmodel %s", e.Clock, to, e.Model)
+	tell.Line("clock %d, at the end of the run: %s\nmodel %s", e.Clock, to, e.Model)
 	return tell.End(e)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
-// TestExportUnnamed: the tables of a PyTorch program have no parameter names, so its model is refused and no file is
-// written. Any other model is copied.
+// TestExportUnnamed checks that the model of a PyTorch program, which has no parameter names, is rejected without
+// writing a file. Other models are copied.
 func TestExportUnnamed(t *testing.T) {
 	for _, c := range []struct {
 		tensors []string

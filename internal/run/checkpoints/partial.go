@@ -12,10 +12,10 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// PartialSaves is the running checkpoint of one shard whose rows are in this process. It saves some rows at a
-// time, as a server does under scar, and returns them as they were last saved: a scar.Ledger chooses the
-// rows, and they are written and read as segments of a checkpoint. So a simulated loss of a shard uses the
-// same code as a real one. PartialSaves belongs to one goroutine.
+// PartialSaves is the running checkpoint of one shard whose rows are in this process. Like a server under scar, it
+// saves some rows at a time and restores them as last saved. A scar.Ledger chooses the rows, and they are stored as
+// segments of a checkpoint. A simulated loss of a shard thus runs the same code as a real one. PartialSaves belongs to
+// one goroutine.
 type PartialSaves struct {
 	in     store.Store
 	job    *perdure.JobSpec
@@ -24,11 +24,11 @@ type PartialSaves struct {
 	saves  uint64
 	taken  int64
 	bytes  int64
-	files  []string             // that are there
-	states []checkpoint.FileRef // of slots, to which the newest one refers
+	files  []string             // existing files
+	states []checkpoint.FileRef // slot states to which the newest file refers
 }
 
-// NewPartialSaves begins with a shard of which nothing is saved: its rows are initial.
+// NewPartialSaves starts with a shard whose rows are initial and of which nothing is saved.
 func NewPartialSaves(in store.Store, job *perdure.JobSpec, id perdure.ShardID, parts []*table.Part) *PartialSaves {
 	s := &PartialSaves{in: in, job: job, id: id, ledger: scar.New(ledgerSettings(job, id))}
 	for t, p := range parts {
@@ -43,13 +43,14 @@ func ledgerSettings(job *perdure.JobSpec, id perdure.ShardID) scar.Settings {
 	}
 }
 
-// Changed notes that an update has changed rows: the count ids, or of a dense table consecutive ones from first.
+// Changed records that an update has changed count rows: those in ids or, for a dense table, consecutive ones from
+// first.
 func (s *PartialSaves) Changed(t perdure.TableID, p *table.Part, first perdure.RowID, ids []perdure.RowID, count int) {
 	s.ledger.Changed(t, p, first, ids, count)
 }
 
-// Save saves what is chosen of the rows, for a number of rounds that are due. The segment says how far the shard is,
-// and what its slots have saved; it gets rows and a name.
+// Save saves the rows chosen for the given number of due rounds. of holds the progress of the shard and its slot
+// states; Save adds the rows and a name.
 func (s *PartialSaves) Save(parts []*table.Part, rounds int64, of *checkpoint.Segment) error {
 	s.taken += rounds
 	choice := s.ledger.Choose(parts, rounds)
@@ -72,7 +73,7 @@ func (s *PartialSaves) Save(parts []*table.Part, rounds int64, of *checkpoint.Se
 	return s.drop(ref.File)
 }
 
-// drop deletes files that the running checkpoint needs no more, now that another one is there.
+// drop deletes files that the running checkpoint no longer needs.
 func (s *PartialSaves) drop(newest string) error {
 	var stay, gone []string
 	for _, name := range append(s.files, newest) {
@@ -86,16 +87,16 @@ func (s *PartialSaves) drop(newest string) error {
 	return s.in.Delete(gone...)
 }
 
-// Files are what the running checkpoint is made of, the oldest first.
+// Files returns the files of the running checkpoint, oldest first.
 func (s *PartialSaves) Files() []words.SegmentFile { return slices.Clone(s.ledger.Files()) }
 
-// States are the objects with what slots have saved, to which the newest file refers.
+// States returns the slot states to which the newest file refers.
 func (s *PartialSaves) States() []checkpoint.FileRef { return s.states }
 
-// Bytes is how much was written.
+// Bytes returns the number of bytes written.
 func (s *PartialSaves) Bytes() int64 { return s.bytes }
 
-// Lay makes the shard's rows as they were last saved, and changes nothing.
+// Lay returns the shard's rows as last saved. It changes nothing.
 func (s *PartialSaves) Lay(specs []perdure.TableSpec) ([]*table.Part, error) {
 	parts, _, err := s.lay(specs)
 	return parts, err
@@ -122,14 +123,15 @@ func (s *PartialSaves) lay(specs []perdure.TableSpec) ([]*table.Part, *checkpoin
 	return parts, layers, err
 }
 
-// Lose has the shard die: it goes on with the rows that it returns, as they were last saved, and with a new ledger.
+// Lose simulates the death of the shard. It returns the rows as last saved, with which the shard continues, and starts
+// a new ledger.
 func (s *PartialSaves) Lose(specs []perdure.TableSpec) ([]*table.Part, error) {
 	parts, layers, err := s.lay(specs)
 	if err != nil {
 		return nil, err
 	}
 	with := ledgerSettings(s.job, s.id)
-	with.Saves = uint64(s.taken) // so that random does not choose again what it did before
+	with.Saves = uint64(s.taken) // prevents random from repeating its choices
 	files := s.ledger.Files()
 	s.ledger.Forget()
 	if layers == nil {
@@ -143,10 +145,10 @@ func (s *PartialSaves) Lose(specs []perdure.TableSpec) ([]*table.Part, error) {
 	return parts, nil
 }
 
-// pieceBytes is how much of a table is read at a time.
+// pieceBytes is the size of the pieces in which a table is read.
 const pieceBytes = 256 << 10
 
-// SegmentRows are some rows of a table, to be written.
+// SegmentRows returns some rows of a table for writing.
 func SegmentRows(p *table.Part, runs []table.Run) checkpoint.TableRows {
 	rows := p.SnapshotOf(runs)
 	room := make([]byte, pieceBytes)

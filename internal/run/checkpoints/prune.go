@@ -13,25 +13,25 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// pruned is what Prune has done, or would do, for programs.
+// pruned is the JSON output of Prune.
 type pruned struct {
 	DryRun      bool       `json:"dry_run"`
-	Kept        []verified `json:"kept"` // that were read, to know how many are whole
+	Kept        []verified `json:"kept"` // checkpoints that were read, to count the whole ones
 	Checkpoints int        `json:"checkpoints"`
 	Files       []string   `json:"files"`
 	Bytes       int64      `json:"bytes"`
 }
 
-// Prune deletes the checkpoints that are older than the newest whole ones, of which it keeps that
-// many (0: all stay), and what belongs to none. What is to stay it reads first, to the last byte. A
-// dry run says what it would delete.
+// Prune keeps the given number of the newest whole checkpoints (0: all) and deletes older ones, and
+// files that belong to none. It first reads every byte of the checkpoints to keep. A dry run only reports what it would
+// delete.
 func (f *Folder) Prune(out io.Writer, keep int, dry, asJSON bool) error {
 	tell := plain.Tell(out, asJSON)
 	switch {
 	case keep < 0:
 		return fmt.Errorf("%w: --keep %d; choose 1 or more, or 0 to keep all", perdure.ErrUsage, keep)
 	case f.Clock != nil:
-		return fmt.Errorf("%w: prune keeps the newest checkpoints; leave @%d out", perdure.ErrUsage, *f.Clock)
+		return fmt.Errorf("%w: prune keeps the newest checkpoints; remove @%d", perdure.ErrUsage, *f.Clock)
 	}
 	release, err := f.ended(dry)
 	if err != nil {
@@ -53,7 +53,7 @@ func (f *Folder) Prune(out io.Writer, keep int, dry, asJSON bool) error {
 	did := "deleted"
 	switch {
 	case len(p.Files) == 0:
-		tell.Line("there is nothing to delete")
+		tell.Line("nothing to delete")
 		return tell.End(p)
 	case dry:
 		did = "would delete"
@@ -70,8 +70,8 @@ func (f *Folder) Prune(out io.Writer, keep int, dry, asJSON bool) error {
 	return tell.End(p)
 }
 
-// ended sees that the run has ended, and keeps it so until it is released. Of a store alone nobody can keep it so; its
-// run may go on unless its model is there.
+// ended checks that the run has ended, and prevents it from starting again until release is called. It cannot do so for
+// a store without the run's directory: there the run counts as ended only if its model exists.
 func (f *Folder) ended(dry bool) (release func(), err error) {
 	if f.Run == "" && (dry || f.Force) {
 		return func() {}, nil
@@ -81,7 +81,8 @@ func (f *Folder) ended(dry bool) (release func(), err error) {
 	}
 	hold, holder, err := rundir.HoldEnded(f.Run)
 	if errors.Is(err, rundir.ErrAlive) {
-		return nil, fmt.Errorf("%w: the run in %s goes on, in %s, and deletes old checkpoints itself; end it first, "+
+		return nil, fmt.Errorf("%w: the run in %s is still running, in %s, and deletes old checkpoints itself; end "+
+			"it first "+
 			"with perdure stop --run %s", perdure.ErrUsage, f.Run, holder, f.Run)
 	}
 	if err != nil {
@@ -90,7 +91,7 @@ func (f *Folder) ended(dry bool) (release func(), err error) {
 	return func() { _ = hold.Close() }, nil // nothing was written
 }
 
-// left refuses a store that somebody has claimed, and whose run is not seen to have ended.
+// left returns an error if a store is claimed and its run may still be running.
 func (f *Folder) left() error {
 	claimed, err := store.Read(f.Store, claimName)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,12 +103,12 @@ func (f *Folder) left() error {
 	if _, err := store.Size(f.Store, rundir.ModelFile); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return fmt.Errorf("%w: %w, which may go on: name its run's folder, or delete all the same with --force",
+	return fmt.Errorf("%w: %w, which may still be running: name its run's directory, or add --force to delete anyway",
 		perdure.ErrUsage, taken(f.Store, claimed))
 }
 
-// chosen returns how many checkpoints stay, the newest. It reads them to the last byte until
-// there are as many whole ones as are to be kept; where there are not, all stay.
+// chosen returns how many of the newest checkpoints stay. It reads them completely until it has found keep whole ones.
+// If there are fewer, all stay.
 func (f *Folder) chosen(tell *plain.Teller, found *checkpoint.Found, keep int, p *pruned) (stay int, err error) {
 	for i := range found.Kept {
 		if k := &found.Kept[i]; errors.Is(k.Err, checkpoint.ErrOtherVersion) {
@@ -135,12 +136,12 @@ func (f *Folder) chosen(tell *plain.Teller, found *checkpoint.Found, keep int, p
 		}
 	}
 	if whole == 0 {
-		return 0, fmt.Errorf("%s holds no checkpoint that is whole; nothing is deleted", f.Store)
+		return 0, fmt.Errorf("%s holds no whole checkpoint; nothing is deleted", f.Store)
 	}
 	return len(found.Kept), nil
 }
 
-// bytesOf returns the bytes of the segments that are deleted.
+// bytesOf returns the size of the segments to delete.
 func bytesOf(found *checkpoint.Found, r checkpoint.Removal) (bytes int64) {
 	sizes := map[string]int64{}
 	for i := range found.Kept {

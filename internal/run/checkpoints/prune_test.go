@@ -14,15 +14,14 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// cutShort is a file that lacks its last byte.
+// cutShort returns b without its last byte.
 func cutShort(b []byte) []byte { return b[:len(b)-1] }
 
-// pruneCases are what is kept of five checkpoints, of which the second and the fourth follow the
-// ones before.
+// pruneCases list which of five checkpoints stay. The second and the fourth follow the previous ones.
 var pruneCases = []struct {
 	name   string
 	keep   int
-	file   string // that is damaged; "": none
+	file   string // the damaged file; "": none
 	change func([]byte) []byte
 	stay   []string // see holds; nil: all
 	says   []string
@@ -37,9 +36,9 @@ var pruneCases = []struct {
 		[]string{"50", "40", "30s"},
 		[]string{"keep clock 50: whole: ", "keep clock 40: whole: ", " 3 checkpoints, 7 files in all, "},
 	},
-	{"five", 5, "", nil, nil, []string{"keep clock 10: whole: ", "there is nothing to delete\n"}},
-	{"six", 6, "", nil, nil, []string{"keep clock 10: whole: ", "there is nothing to delete\n"}},
-	{"all", 0, "", nil, nil, []string{"there is nothing to delete\n"}},
+	{"five", 5, "", nil, nil, []string{"keep clock 10: whole: ", "nothing to delete\n"}},
+	{"six", 6, "", nil, nil, []string{"keep clock 10: whole: ", "nothing to delete\n"}},
+	{"all", 0, "", nil, nil, []string{"nothing to delete\n"}},
 	{
 		"the newest is cut", 1, segmentName(50, 1), cutShort,
 		[]string{"50", "40", "30s"},
@@ -67,8 +66,8 @@ var pruneCases = []struct {
 	},
 }
 
-// TestPrune deletes what is older than the newest whole ones, and no file that one needs that
-// stays, whole or not. A dry run says the same, and deletes nothing.
+// TestPrune checks that all checkpoints older than the newest whole ones are deleted, but no file that a remaining one
+// needs, whole or not. A dry run prints the same and deletes nothing.
 func TestPrune(t *testing.T) {
 	for _, c := range pruneCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -91,7 +90,7 @@ func TestPrune(t *testing.T) {
 				}
 				got := held(t, fsys)
 				if !slices.Equal(got, want) {
-					t.Errorf("dry %t: there are %v, want %v", dry, got, want)
+					t.Errorf("dry %t: files %v, want %v", dry, got, want)
 				}
 				if dry {
 					before = got
@@ -101,8 +100,8 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestPruneLoose deletes files of no checkpoint; in a folder that is in no run's, those that
-// somebody may be about to publish stay, since nobody knows whether a job writes there.
+// TestPruneLoose checks that files of no checkpoint are deleted. In a directory without a run, files that a job may be
+// about to publish stay.
 func TestPruneLoose(t *testing.T) {
 	for _, inRun := range []bool{true, false} {
 		f, fsys := kept(t, 2)
@@ -110,14 +109,14 @@ func TestPruneLoose(t *testing.T) {
 			f.Run = ""
 		}
 		newer, begun, older := segmentName(30, 0), "."+segmentName(30, 1)+".7-1.tmp", "."+manifestName(10)+".7-2.tmp"
-		left := "g000001-c0000000010-s00000-e000002.segment" // by a holder whose word came too late
+		left := "g000001-c0000000010-s00000-e000002.segment" // written by a holder that was fenced
 		for _, name := range []string{newer, begun, older, left, "notes.txt"} {
 			write(t, fsys, name, []byte("x"))
 		}
 		var out bytes.Buffer
 		must(t, f.List(&out, false))
-		if !strings.Contains(out.String(), "4 files of none of these, 4 B: just being written, or left over\n") {
-			t.Errorf("List says\n%s", &out)
+		if !strings.Contains(out.String(), "4 files of no checkpoint, 4 B: being written, or left over\n") {
+			t.Errorf("List:\n%s", &out)
 		}
 		must(t, f.Prune(&bytes.Buffer{}, 0, false, false))
 		want := append(holds([]string{"10", "20"}), "notes.txt")
@@ -126,12 +125,12 @@ func TestPruneLoose(t *testing.T) {
 		}
 		slices.Sort(want)
 		if got := held(t, fsys); !slices.Equal(got, want) {
-			t.Errorf("in a run's folder: %t: there are %v, want %v", inRun, got, want)
+			t.Errorf("in a run's directory: %t: files %v, want %v", inRun, got, want)
 		}
 	}
 }
 
-// TestPruneRefused: what cannot be meant, and where nothing may be deleted.
+// TestPruneRefused checks invalid requests, and cases in which nothing may be deleted.
 func TestPruneRefused(t *testing.T) {
 	clock := perdure.Clock(20)
 	for name, c := range map[string]struct {
@@ -141,10 +140,10 @@ func TestPruneRefused(t *testing.T) {
 		usage  bool
 	}{
 		"keep -1": {-1, func(*Folder, *disk.Memory) {}, "--keep -1; choose 1 or more", true},
-		"a clock": {1, func(f *Folder, _ *disk.Memory) { f.Clock = &clock }, "leave @20 out", true},
+		"a clock": {1, func(f *Folder, _ *disk.Memory) { f.Clock = &clock }, "remove @20", true},
 		"none whole": {1, func(_ *Folder, fsys *disk.Memory) {
 			remove(t, fsys, segmentName(10, 0), segmentName(30, 0))
-		}, "c holds no checkpoint that is whole; nothing is deleted", false},
+		}, "c holds no whole checkpoint; nothing is deleted", false},
 		"another version's manifest": {1, func(_ *Folder, fsys *disk.Memory) {
 			write(t, fsys, manifestName(30), bytes.Replace(read(t, fsys, manifestName(30)), []byte("CHECKPOINT 1"),
 				[]byte("CHECKPOINT 9"), 1))
@@ -161,7 +160,7 @@ func TestPruneRefused(t *testing.T) {
 			t.Errorf("%s: %v; want %s", name, err, c.want)
 		}
 		if got := held(t, fsys); !slices.Equal(got, before) {
-			t.Errorf("%s: there are %v, want %v", name, got, before)
+			t.Errorf("%s: files %v, want %v", name, got, before)
 		}
 	}
 }
@@ -173,8 +172,7 @@ func remove(t *testing.T, fsys disk.FS, names ...string) {
 	}
 }
 
-// TestPruneAlive: beside a run that goes on nothing is deleted, whether its parent is alive or
-// only its coordinator.
+// TestPruneAlive checks that nothing is deleted while the run is running, even if only its coordinator is alive.
 func TestPruneAlive(t *testing.T) {
 	f, fsys := kept(t, 3)
 	dir, err := rundir.Create(filepath.Join(t.TempDir(), "run"))
@@ -183,22 +181,22 @@ func TestPruneAlive(t *testing.T) {
 	before := held(t, fsys)
 	for _, dry := range []bool{true, false} {
 		err := f.Prune(&bytes.Buffer{}, 1, dry, false)
-		if !oneLine(err, "goes on, in pid ") || !errors.Is(err, perdure.ErrUsage) {
-			t.Errorf("beside a run that goes on: %v", err)
+		if !oneLine(err, "still running, in pid ") || !errors.Is(err, perdure.ErrUsage) {
+			t.Errorf("running run: %v", err)
 		}
 	}
 	if got := held(t, fsys); !slices.Equal(got, before) {
-		t.Errorf("there are %v, want %v", got, before)
+		t.Errorf("files %v, want %v", got, before)
 	}
 	must(t, dir.Close())
 	must(t, f.Prune(&bytes.Buffer{}, 1, false, false))
 	if got := held(t, fsys); !slices.Equal(got, holds([]string{"30"})) {
-		t.Errorf("after its end there are %v", got)
+		t.Errorf("after its end: files %v", got)
 	}
 }
 
-// TestPruneClaimed: a store by itself whose run may go on keeps all, unless somebody insists; one in which the run has
-// left its model, at its end, does not, and a dry run deletes nothing anyway.
+// TestPruneClaimed checks that a store without a run's directory keeps all checkpoints while its run may be running,
+// unless --force is set. The run has ended if it has left its model. A dry run deletes nothing.
 func TestPruneClaimed(t *testing.T) {
 	f, fsys := kept(t, 3)
 	f.Run = ""
@@ -210,16 +208,16 @@ func TestPruneClaimed(t *testing.T) {
 		err := f.Prune(&bytes.Buffer{}, 1, false, false)
 		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "\n") {
-			t.Errorf("a claimed store: %v", err)
+			t.Errorf("claimed store: %v", err)
 		}
 		if now := held(t, fsys); !slices.Equal(now, before) {
-			t.Errorf("it has %v, and had %v", now, before)
+			t.Errorf("files %v, want %v", now, before)
 		}
 	}
-	refused("it belongs to job one (mf), which may go on: name its run's folder, or")
+	refused("it belongs to job one (mf), which may still be running")
 	must(t, f.Prune(&bytes.Buffer{}, 1, true, false))
 	write(t, fsys, claimName, []byte("x"))
-	refused(claimName + " cannot be read")
+	refused("cannot read its " + claimName)
 	write(t, fsys, rundir.ModelFile, []byte("x"))
 	must(t, f.Prune(&bytes.Buffer{}, 2, false, false))
 	remove(t, fsys, rundir.ModelFile)

@@ -14,17 +14,17 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// This file has what a job's selector would have saved of the rows of another one, up to a cut that is kept: the choice
-// of each round depends on the rows at its clock and on the choices before, so it can be made of checkpoints of these
-// clocks.
+// This file reconstructs the rows that a job's selector would have saved in another run, up to a cut. The choice of
+// each round depends only on the rows at its clock and on earlier choices, so it can be computed if the checkpoints of
+// these clocks are kept.
 
-// round is a number of rounds of saves that are due at one clock, and the checkpoint of that clock.
+// round is the number of rounds of saves due at a clock, and the checkpoint of that clock.
 type round struct {
 	n int64
 	m *checkpoint.Manifest
 }
 
-// rewind returns the rounds of a job up to a cut, or why they cannot be made.
+// rewind returns the rounds of a job up to a cut, or the reason why they cannot be reconstructed.
 func (f *Folder) rewind(k *checkpoint.Kept, job *perdure.JobSpec) (all []round, why string, err error) {
 	due := recovery.RoundsOf(job.Recovery)
 	sparse := slices.ContainsFunc(k.Manifest.Tables, func(t perdure.TableSpec) bool { return t.Sparse })
@@ -32,9 +32,9 @@ func (f *Folder) rewind(k *checkpoint.Kept, job *perdure.JobSpec) (all []round, 
 	case due.Timed():
 		return nil, "it is not known when it would have saved", nil
 	case job.Recovery.Selector == perdure.SelectUsed:
-		return nil, "checkpoints do not say how often rows were updated", nil
+		return nil, "checkpoints do not record how often rows were updated", nil
 	case k.Manifest.Job.Init != "":
-		return nil, "the run began with a model, and rows that were never saved are in none of its files", nil
+		return nil, "the run started with a model, and rows that were never saved are in none of its files", nil
 	case sparse:
 		return nil, "some tables are sparse", nil
 	}
@@ -62,8 +62,8 @@ func (f *Folder) rewind(k *checkpoint.Kept, job *perdure.JobSpec) (all []round, 
 	return all, "", nil
 }
 
-// forkSelected writes the cut, and beside it a running checkpoint of what the job's selector would have saved by
-// then; where that cannot be known, only one of all rows.
+// forkSelected writes the cut, and in addition a running checkpoint of the rows that the job's selector would have
+// saved so far. If they are not known, it writes only a running checkpoint of all rows.
 func (f *Folder) forkSelected(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (*settings.Saved, error) {
 	due, why, err := f.rewind(k, job)
 	if err != nil {
@@ -72,8 +72,9 @@ func (f *Folder) forkSelected(k *checkpoint.Kept, to *Folder, job *perdure.JobSp
 	if why != "" {
 		saved, err := f.forkRows(k, to, job)
 		if err == nil {
-			saved.Note = fmt.Sprintf("all rows count as saved at clock %d: what %s would have saved before is not "+
-				"made, since %s", k.Cut, job.Recovery, why)
+			saved.Note = fmt.Sprintf("all rows count as saved at clock %d: the earlier saves of %s are not "+
+				"reconstructed "+
+				"because %s", k.Cut, job.Recovery, why)
 		}
 		return saved, err
 	}
@@ -98,7 +99,7 @@ func (f *Folder) forkSelected(k *checkpoint.Kept, to *Folder, job *perdure.JobSp
 	return saved, err
 }
 
-// rewinding is the shard of a job that never was.
+// rewinding is a shard of the job as if it had run from the start.
 type rewinding struct {
 	from  store.Store
 	shard perdure.ShardID
@@ -117,9 +118,9 @@ func newRewinding(f *Folder, m *checkpoint.Manifest, to store.Store, job *perdur
 	return r
 }
 
-// save brings the shard to the clock of a round, and saves what its ledger chooses.
+// save advances the shard to the clock of a round, and saves the rows that its ledger chooses.
 func (r *rewinding) save(round *round) error {
-	for _, p := range r.parts { // whoever watches hears that all is about to change
+	for _, p := range r.parts { // notifies observers that all rows are about to change
 		all := []table.Run{{Rows: p.Rows}}
 		if err := p.Overlay(0, all, func(int, []byte) error { return nil }); err != nil {
 			return err

@@ -7,12 +7,12 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Of a running checkpoint each row is of a clock of its own: that of the file which it is in.
+// Each row of a running checkpoint has its own clock: that of the file that contains it.
 
-// ages remembers of which clocks files are that several running checkpoints name.
+// ages caches the clocks of files, which several running checkpoints may name.
 type ages struct {
 	*Folder
-	clocks map[string]*perdure.Clock // nil: it cannot be read
+	clocks map[string]*perdure.Clock // nil: unreadable
 }
 
 func (f *Folder) ages() *ages { return &ages{f, map[string]*perdure.Clock{}} }
@@ -30,8 +30,8 @@ func (a *ages) of(file checkpoint.FileRef) *perdure.Clock {
 	return a.clocks[file.File]
 }
 
-// oldest returns how many clocks before its own the oldest file of a running checkpoint was begun;
-// nil: it is none, has no files, or some cannot be read.
+// oldest returns the number of clocks between the oldest file of a running checkpoint and the checkpoint. It returns
+// nil for other checkpoints, and if there are no files or some cannot be read.
 func (a *ages) oldest(k *checkpoint.Kept) *perdure.Clock {
 	files := k.Files()
 	if k.Number == 0 || k.Err != nil || len(files) == 0 {
@@ -48,14 +48,13 @@ func (a *ages) oldest(k *checkpoint.Kept) *perdure.Clock {
 	return &most
 }
 
-// restored is a shard as it comes back from a running checkpoint.
+// restored is a shard restored from a running checkpoint.
 type restored struct {
 	parts  []*table.Part
 	layers *checkpoint.Layers
 }
 
-// restore makes a shard's rows, each as it was last saved, and the initial ones of those that were
-// not.
+// restore returns a shard's rows as last saved. Rows that were never saved have their initial values.
 func (f *Folder) restore(m *checkpoint.Running, shard perdure.ShardID) (*restored, error) {
 	r := &restored{}
 	for t, spec := range m.Tables {
@@ -67,7 +66,7 @@ func (f *Folder) restore(m *checkpoint.Running, shard perdure.ShardID) (*restore
 	return r, err
 }
 
-// count returns how many rows are in none of the shard's files, and how many in each.
+// count returns the number of rows in none of the shard's files, and the number in each file.
 func (r *restored) count() (initial int64, in []int64) {
 	in = make([]int64, len(r.layers.Segments))
 	for _, rows := range r.layers.Of {

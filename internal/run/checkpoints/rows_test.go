@@ -22,9 +22,8 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Running checkpoints: the n-th is of clock 10n+3. Each has of each shard the three newest files of
-// which the n-th was begun at clock 10n. That has one row of the dense table, which is another from
-// file to file, and one of the other.
+// Running checkpoint n is of clock 10n+3. For each shard it has the three newest files, of which file n was started at
+// clock 10n. Each file has one row of the dense table, a different one each time, and one of the sparse table.
 
 var rowTables = []perdure.TableSpec{
 	{
@@ -42,7 +41,7 @@ func rowsJob() perdure.JobSpec {
 	return j
 }
 
-// part is which rows of the dense table a shard has, and which of them its n-th file has.
+// part returns the rows of the dense table in a shard, and the row that its n-th file contains.
 func part(shard perdure.ShardID, n int) (first, rows, at int) {
 	begin, rows := placement.Range(&perdure.TableSpec{Rows: 9}, 2, shard)
 	return int(begin), rows, (n - 1) % 4
@@ -68,7 +67,7 @@ func rowsSegment(shard perdure.ShardID, n int) *checkpoint.Segment {
 func rowsName(n, shard int) string { return fmt.Sprintf("s%05d-g000001-e000001-n%012d.rows", shard, n) }
 func runningName(n int) string     { return checkpoint.RunningFile(uint64(n)) }
 
-// keptRows makes a folder with n running checkpoints.
+// keptRows creates a directory with n running checkpoints.
 func keptRows(t *testing.T, n int) (*Folder, *disk.Memory) {
 	t.Helper()
 	fsys := disk.NewMemory()
@@ -96,7 +95,7 @@ func saveRows(t *testing.T, fsys disk.FS, n int) {
 	}
 }
 
-// holdsRows are the files of running checkpoints and their manifests, and then such files of rows.
+// holdsRows returns the names of these manifests with the files they need, and of the files of more.
 func holdsRows(manifests []int, more ...int) (names []string) {
 	for _, n := range manifests {
 		names = append(names, runningName(n))
@@ -109,7 +108,7 @@ func holdsRows(manifests []int, more ...int) (names []string) {
 	return slices.Compact(names)
 }
 
-// TestListRows: of running checkpoints a list says how old the oldest of their files is.
+// TestListRows checks that the list has the age of the oldest file of a running checkpoint.
 func TestListRows(t *testing.T) {
 	f, fsys := keptRows(t, 3)
 	write(t, fsys, runningName(2), []byte("x"))
@@ -123,10 +122,10 @@ func TestListRows(t *testing.T) {
  +33 +1  58m00s +[\d.]+ .?B +6 +23  scar:10,1/8,priority  whole, newest
  +\? +0 +- +- +- +- +-  cannot be used
  +13 +1 +1h00m +[\d.]+ .?B +2 +3  scar:10,1/8,priority  whole
-1 file of none of these, 1 B: just being written, or left over
+1 file of no checkpoint, 1 B: being written, or left over
 $`
 	if !regexp.MustCompile(want).MatchString(out.String()) {
-		t.Errorf("it says\n%s", &out)
+		t.Errorf("output\n%s", &out)
 	}
 	for line := range strings.Lines(out.String()) {
 		if len(line) > 81 {
@@ -136,7 +135,7 @@ $`
 	out.Reset()
 	remove(t, fsys, runningName(2), rowsName(3, 1))
 	err := f.List(&out, true)
-	if !oneLine(err, rowsName(3, 1)+": it is missing; the next older one that is whole is c@13") {
+	if !oneLine(err, rowsName(3, 1)+": it is missing; the next older whole one is c@13") {
 		t.Errorf("the error is %v", err)
 	}
 	var got list
@@ -147,7 +146,7 @@ $`
 	}
 }
 
-// TestShowRows says of each file how many rows are as it has them, and how old.
+// TestShowRows checks the number of current rows and their age for each file.
 func TestShowRows(t *testing.T) {
 	f, fsys := keptRows(t, 3)
 	var out bytes.Buffer
@@ -157,11 +156,11 @@ func TestShowRows(t *testing.T) {
   manifest  ` + runningName(3) + `
   saved     2026-11-23T12:02:00Z, 58m00s ago
   job       first \(own\), seed 0
-  begun as  1 worker, 1 server, 2 shards
+  started   1 worker, 1 server, 2 shards
   under     bsp, scar:10,1/8,priority
   bytes     [\d.]+ .?B in 6 segments
-  rows      12 as last saved, 13.0 clocks before in the mean, and 23 at most
-            3 that were never saved, and begin again
+  rows      12 saved, 13.0 clocks old on average, and 23 at most
+            3 never saved, which start from scratch
 
 table +rows +dim +rule +model
 w +9 +2 +add +bsp
@@ -178,12 +177,12 @@ shard +clock +rows +bytes +crc32c +file
  +never +1 *
 $`
 	if !regexp.MustCompile(want).MatchString(out.String()) {
-		t.Errorf("it says\n%s", &out)
+		t.Errorf("output\n%s", &out)
 	}
 	out.Reset()
 	write(t, fsys, rowsName(3, 1), flipped(-8)(read(t, fsys, rowsName(3, 1))))
 	err := f.Show(&out, true)
-	if !oneLine(err, rowsName(3, 1)) || !oneLine(err, "; the next older one that is whole is c@23") {
+	if !oneLine(err, rowsName(3, 1)) || !oneLine(err, "; the next older whole one is c@23") {
 		t.Errorf("the error is %v", err)
 	}
 	var got shown
@@ -194,13 +193,12 @@ $`
 	}
 	out.Reset()
 	if err := f.Show(&out, false); err == nil || !strings.Contains(out.String(), "\n1      ?      ?  ") ||
-		!strings.Contains(out.String(), ": a file is damaged\n") || strings.Contains(out.String(), "as last saved") {
-		t.Errorf("of a damaged one: %v\n%s", err, &out)
+		!strings.Contains(out.String(), ": a file is damaged\n") || strings.Contains(out.String(), "on average") {
+		t.Errorf("damaged checkpoint: %v\n%s", err, &out)
 	}
 }
 
-// rowDamages are what becomes of a file of the newest of three running checkpoints, or of one that
-// all have.
+// rowDamages are ways to damage a file of the newest of three running checkpoints, or one that all share.
 var rowDamages = []damage{
 	{"values", rowsName(3, 0), flipped(-8), []string{" (values of table s): section checksum mismatch"}, false},
 	{"header", rowsName(3, 0), flipped(33), []string{", header: header checksum mismatch"}, false},
@@ -221,8 +219,7 @@ var rowDamages = []damage{
 	},
 }
 
-// TestRowDamage: what is wrong is named, and the model of the next older one that is whole can be
-// had.
+// TestRowDamage checks that defects are named, and that the model of the next older whole checkpoint can be exported.
 func TestRowDamage(t *testing.T) {
 	for _, d := range rowDamages {
 		t.Run(d.name, func(t *testing.T) {
@@ -233,38 +230,38 @@ func TestRowDamage(t *testing.T) {
 				write(t, fsys, d.file, d.change(read(t, fsys, d.file)))
 			}
 			var out bytes.Buffer
-			older := "; the newest that is whole is c@23"
+			older := "; the newest whole one is c@23"
 			if d.name == "in all" {
 				older = "3 not whole, 1 defect"
 			}
 			if err := f.Verify(&out, false); !oneLine(err, older) {
-				t.Errorf("Verify says %v", err)
+				t.Errorf("Verify: %v", err)
 			}
 			if !strings.Contains(out.String(), "  "+d.file) || !strings.Contains(out.String(), d.says[0]) ||
 				strings.Count(out.String(), d.file) != 1 {
-				t.Errorf("Verify says\n%s", &out)
+				t.Errorf("Verify:\n%s", &out)
 			}
 			if err := f.List(&bytes.Buffer{}, false); (err != nil) != d.shows || d.shows && !oneLine(err, d.file) {
-				t.Errorf("List says %v", err)
+				t.Errorf("List: %v", err)
 			}
 			out.Reset()
 			to := filepath.Join(t.TempDir(), "model")
 			err := f.Export(&out, to, false, false)
 			if d.name == "in all" {
-				if !oneLine(err, "c holds no checkpoint that is whole") || fileThere(to) {
-					t.Errorf("Export says %v", err)
+				if !oneLine(err, "c holds no whole checkpoint") || fileThere(to) {
+					t.Errorf("Export: %v", err)
 				}
 				return
 			}
 			if err != nil || !strings.Contains(out.String(), " is not whole: ") {
-				t.Fatalf("Export says %v\n%s", err, &out)
+				t.Fatalf("Export: %v\n%s", err, &out)
 			}
 			wantRows(t, to, 2)
 			clock := perdure.Clock(33)
 			f.Clock = &clock
 			err = f.Export(&out, to, true, false)
-			if strings.HasPrefix(d.file, "s") && !oneLine(err, "; the next older one that is whole is c@23") {
-				t.Errorf("of clock 33 Export says %v", err)
+			if strings.HasPrefix(d.file, "s") && !oneLine(err, "; the next older whole one is c@23") {
+				t.Errorf("Export of clock 33: %v", err)
 			}
 		})
 	}
@@ -275,7 +272,7 @@ func fileThere(name string) bool {
 	return err == nil
 }
 
-// wantRows compares a model with what the n-th running checkpoint has.
+// wantRows compares a model with the content of the n-th running checkpoint.
 func wantRows(t *testing.T, file string, n int) {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -298,18 +295,17 @@ func wantRows(t *testing.T, file string, n int) {
 		got[one.Name] = one
 	}
 	if !slices.Equal(got["w"].Data, w) || !slices.Equal(got["w"].Shape, []int64{9, 2}) {
-		t.Errorf("of the %d. one w is %v; want %v", n, got["w"], w)
+		t.Errorf("checkpoint %d: w is %v; want %v", n, got["w"], w)
 	}
 	if !slices.Equal(got["s/ids"].Ints, ids) || !slices.Equal(got["s"].Data, values) {
-		t.Errorf("of the %d. one s is %v with ids %v; want %v with %v", n, got["s"], got["s/ids"], values, ids)
+		t.Errorf("checkpoint %d: s is %v with ids %v; want %v with %v", n, got["s"], got["s/ids"], values, ids)
 	}
 	if meta["clock"] != fmt.Sprint(10*n+3) {
 		t.Errorf("metadata %v", meta)
 	}
 }
 
-// TestExportRows writes the model of any running checkpoint that is kept: rows that are in no file
-// have their initial values.
+// TestExportRows exports every running checkpoint. Rows that are in no file have their initial values.
 func TestExportRows(t *testing.T) {
 	f, _ := keptRows(t, 5)
 	to := filepath.Join(t.TempDir(), "model")
@@ -322,8 +318,7 @@ func TestExportRows(t *testing.T) {
 	}
 }
 
-// TestSameClock: of two running checkpoints of a clock both are read, and the newer one counts,
-// unless it is not whole.
+// TestSameClock checks that of two running checkpoints of a clock both are read, and that the newer whole one is used.
 func TestSameClock(t *testing.T) {
 	f, fsys := keptRows(t, 2)
 	found, err := checkpoint.Look(store.Folder(fsys, "c"))
@@ -336,7 +331,7 @@ func TestSameClock(t *testing.T) {
 	var out bytes.Buffer
 	must(t, f.Verify(&out, false))
 	if strings.Count(out.String(), "clock 23: whole: 2 shards, 4 files of rows\n") != 2 {
-		t.Errorf("Verify says\n%s", &out)
+		t.Errorf("Verify:\n%s", &out)
 	}
 	write(t, fsys, runningName(3), nil)
 	to := filepath.Join(t.TempDir(), "model")
@@ -345,17 +340,17 @@ func TestSameClock(t *testing.T) {
 	clock = 7
 	err = f.Show(&out, false)
 	if !oneLine(err, "c holds no checkpoint of clock 7; it holds those of clocks ?, 23, 13") {
-		t.Errorf("of a clock that is not there: %v", err)
+		t.Errorf("unknown clock: %v", err)
 	}
 }
 
-// TestPruneRows keeps the newest whole running checkpoints, all that they need, and what one may
-// need that cannot be read.
+// TestPruneRows checks that the newest whole running checkpoints stay, with all files that they or an unreadable one
+// may need.
 func TestPruneRows(t *testing.T) {
 	for name, c := range map[string]struct {
 		keep  int
 		spoil string // a file; "": none
-		run   bool   // it is in a run's folder
+		run   bool   // in a run's directory
 		stay  []string
 	}{
 		"one":               {1, "", true, holdsRows([]int{5})},
@@ -369,7 +364,7 @@ func TestPruneRows(t *testing.T) {
 		"an older is odd":   {2, runningName(2), true, holdsRows([]int{5, 4})},
 	} {
 		f, fsys := keptRows(t, 5)
-		write(t, fsys, rowsName(7, 0), []byte("begun")) // to be published, or left
+		write(t, fsys, rowsName(7, 0), []byte("begun")) // to be published, or left over
 		write(t, fsys, rowsName(7, 1), []byte("begun"))
 		write(t, fsys, "."+rowsName(4, 0)+".7-1.tmp", []byte("begun"))
 		write(t, fsys, "."+runningName(4)+".7-1.tmp", []byte("begun"))
@@ -382,12 +377,12 @@ func TestPruneRows(t *testing.T) {
 		must(t, f.Prune(&bytes.Buffer{}, c.keep, true, false))
 		must(t, f.Prune(&bytes.Buffer{}, c.keep, false, false))
 		if got := held(t, fsys); !slices.Equal(got, c.stay) {
-			t.Errorf("%s: there are\n%v, want\n%v", name, got, c.stay)
+			t.Errorf("%s: files\n%v, want\n%v", name, got, c.stay)
 		}
 	}
 }
 
-// TestPruneRowsCrashes cuts the power at every step of Prune: each manifest that is left is whole.
+// TestPruneRowsCrashes crashes the file system at every step of Prune. All remaining manifests must be whole.
 func TestPruneRowsCrashes(t *testing.T) {
 	for _, keep := range []int{0, 1, 2} {
 		for at := 1; ; at++ {
@@ -400,13 +395,13 @@ func TestPruneRowsCrashes(t *testing.T) {
 			found, lookErr := checkpoint.Look(store.Folder(fsys, "c"))
 			must(t, lookErr)
 			if len(found.Kept) == 0 || found.Kept[0].Number != 5 {
-				t.Fatalf("keep %d, crash at step %d: there are %v", keep, at, found.Kept)
+				t.Fatalf("keep %d, crash at step %d: found %v", keep, at, found.Kept)
 			}
 			must(t, f.Verify(&bytes.Buffer{}, false))
 			must(t, f.Prune(&bytes.Buffer{}, keep, false, false))
 			want := holdsRows(map[int][]int{0: {1, 2, 3, 4, 5}, 1: {5}, 2: {4, 5}}[keep])
 			if got := held(t, fsys); !slices.Equal(got, want) {
-				t.Fatalf("keep %d, crash at step %d: then there is %v, want %v", keep, at, got, want)
+				t.Fatalf("keep %d, crash at step %d: files %v, want %v", keep, at, got, want)
 			}
 			if err == nil {
 				break

@@ -13,26 +13,26 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// shown is what Show writes for programs.
+// shown is the JSON output of Show.
 type shown struct {
 	line
 	Job    perdure.JobSpec `json:"job"`
 	Tables []shownTable    `json:"tables"`
 	Slots  []words.Span    `json:"slots"`
 	Shards []shownShard    `json:"shards"`
-	unread bool            // files are damaged that are there, as reading them tells
+	unread bool            // files exist but are damaged
 }
 
 type shownTable struct {
 	perdure.TableSpec
-	Stored *int64 `json:"stored"` // rows; null where segments cannot be read
+	Stored *int64 `json:"stored"` // number of rows; null if segments cannot be read
 }
 
 type shownShard struct {
 	Shard perdure.ShardID `json:"shard"`
-	Seq   uint64          `json:"seq"`   // updates that its rows contain; of a running checkpoint the newest file's
-	Files []shownFile     `json:"files"` // each but the first follows the one before, or has newer rows
-	// of a running checkpoint that can be read: rows that are in no file, and begin again
+	Seq   uint64          `json:"seq"`   // updates contained in its rows; for a running checkpoint, in the newest file
+	Files []shownFile     `json:"files"` // each follows the previous one, or has newer rows
+	// for a readable running checkpoint: rows in no file, which start from scratch
 	Initial *int64 `json:"initial,omitempty"`
 }
 
@@ -40,19 +40,19 @@ type shownFile struct {
 	File   string `json:"file"`
 	Bytes  int64  `json:"bytes"`
 	CRC32C string `json:"crc32c"`
-	// Of a running checkpoint that can be read: where training was when the file was begun, and how
-	// many rows it has that no newer one has.
+	// For a readable running checkpoint: the clock at which the file was started, and the number of its rows that no
+	// newer file has.
 	Clock *perdure.Clock `json:"clock,omitempty"`
 	Rows  *int64         `json:"rows,omitempty"`
 }
 
-// Show says what a checkpoint's manifest says, and of each table how many rows are stored. Of a
-// running one it reads the files: they say how old the rows are.
+// Show describes a checkpoint from its manifest, with the number of stored rows of each table. For a running checkpoint
+// it reads the files to find the age of the rows.
 func (f *Folder) Show(out io.Writer, asJSON bool) error {
 	return f.retried(func() (meanwhile bool, err error) { return f.show(out, asJSON) })
 }
 
-// show says it once; meanwhile says that the job deleted the checkpoint while it was read.
+// show makes one attempt. meanwhile reports whether the job deleted the checkpoint while it was read.
 func (f *Folder) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 	found, err := f.look()
 	if err != nil {
@@ -85,7 +85,7 @@ func (f *Folder) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 	return false, err
 }
 
-// shown describes a checkpoint. Its error says why something is not known that files say.
+// shown describes a checkpoint. unread is the reason if some files cannot be read.
 func (f *Folder) shown(k *checkpoint.Kept, newest bool) (s *shown, unread error) {
 	m := &k.Manifest
 	s = &shown{line: lineOf(k, newest), Job: m.Job, Slots: []words.Span{}, Tables: []shownTable{}}
@@ -116,8 +116,8 @@ func fileOf(f checkpoint.FileRef) shownFile {
 	return shownFile{File: f.File, Bytes: f.Bytes, CRC32C: fmt.Sprintf("%08x", f.CRC)}
 }
 
-// shownRows adds the shards of a running checkpoint, and how old their rows are. It returns how
-// many rows its tables have.
+// shownRows adds the shards of a running checkpoint with the age of their rows. It returns the number of rows of each
+// table.
 func (f *Folder) shownRows(s *shown, m *checkpoint.Running) (rows []int64, err error) {
 	rows = make([]int64, len(m.Tables))
 	for _, shard := range m.Shards {
@@ -147,7 +147,7 @@ func (f *Folder) shownRows(s *shown, m *checkpoint.Running) (rows []int64, err e
 	return rows, nil
 }
 
-// print says it in words, for people.
+// print writes the description as text.
 func (s *shown) print(out io.Writer, dir string, now time.Time) {
 	state := "whole"
 	switch {
@@ -156,7 +156,7 @@ func (s *shown) print(out io.Writer, dir string, now time.Time) {
 	case s.Newest:
 		state = "whole, the newest"
 	case !s.Whole:
-		state = fmt.Sprintf("%s missing, or not of their length", plain.Count(len(s.Defects), "file"))
+		state = fmt.Sprintf("%s missing, or of the wrong length", plain.Count(len(s.Defects), "file"))
 	}
 	j := &s.Job
 	what := "checkpoint"
@@ -168,7 +168,7 @@ func (s *shown) print(out io.Writer, dir string, now time.Time) {
 	fmt.Fprintf(out, "  manifest  %s\n", s.Manifest)
 	fmt.Fprintf(out, "  saved     %s, %s ago\n", s.SavedAt.UTC().Format(time.RFC3339), age(now.Sub(*s.SavedAt)))
 	fmt.Fprintf(out, "  job       %s (%s), seed %d\n", j.ID, j.Workload, j.Seed)
-	fmt.Fprintf(out, "  begun as  %s, %s, %s\n", plain.Count(j.Slots, "worker"), plain.Count(j.Servers, "server"),
+	fmt.Fprintf(out, "  started   %s, %s, %s\n", plain.Count(j.Slots, "worker"), plain.Count(j.Servers, "server"),
 		plain.Count(j.Shards, "shard"))
 	fmt.Fprintf(out, "  under     %s, %s\n", j.Models(), j.Recovery)
 	fmt.Fprintf(out, "  bytes     %s in %s\n", size(*s.Bytes), plain.Count(*s.Segments+*s.Follows, "segment"))
@@ -196,7 +196,7 @@ func (s *shown) print(out io.Writer, dir string, now time.Time) {
 	s.printShards(out)
 }
 
-// printAges says how old the rows of a running checkpoint are.
+// printAges writes how old the rows of a running checkpoint are.
 func (s *shown) printAges(out io.Writer) {
 	if s.Number == 0 {
 		return
@@ -215,14 +215,14 @@ func (s *shown) printAges(out io.Writer) {
 			}
 		}
 	}
-	fmt.Fprintf(out, "  rows      %d as last saved, %.1f clocks before in the mean, and %d at most\n", saved,
+	fmt.Fprintf(out, "  rows      %d saved, %.1f clocks old on average, and %d at most\n", saved,
 		float64(ages)/float64(max(1, saved)), oldest)
 	if initial > 0 {
-		fmt.Fprintf(out, "            %d that were never saved, and begin again\n", initial)
+		fmt.Fprintf(out, "            %d never saved, which start from scratch\n", initial)
 	}
 }
 
-// printShards lists each shard's files: its own one, and then what that follows, or has older rows.
+// printShards lists the files of each shard, newest first.
 func (s *shown) printShards(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if s.Number > 0 {
@@ -244,7 +244,7 @@ func (s *shown) printShards(out io.Writer) {
 	_ = w.Flush() // out keeps its own errors
 }
 
-// spanText says in which clocks a slot takes part.
+// spanText describes the membership interval of a slot.
 func spanText(s words.Span) string {
 	if s.Until == 0 {
 		return fmt.Sprintf("from clock %d on", s.From)
@@ -259,8 +259,8 @@ func ruleText(r perdure.Rule) string {
 	return fmt.Sprintf("%s, rate %g", r.Kind, r.Rate)
 }
 
-// printRows lists the files of each shard of a running checkpoint, the newest first, and how many
-// rows are as each has them.
+// printRows lists the files of each shard of a running checkpoint, newest first, and the number of current rows in
+// each.
 func (s *shown) printRows(w *tabwriter.Writer) {
 	fmt.Fprint(w, "\nshard\tclock\trows\tbytes\tcrc32c\tfile\n")
 	for _, one := range s.Shards {

@@ -18,14 +18,14 @@ import (
 
 // A run with an update log keeps snapshots of its shards instead of checkpoints.
 
-// snapshotsOf returns the store of a run's snapshots and their names; none: the run keeps checkpoints, or has no
-// snapshot yet. Without a run's folder, "", they are in the store that the user named.
+// snapshotsOf returns the store of a run's snapshots and their names. There are none if the run keeps checkpoints, or
+// has no snapshot yet. Without a run's directory it looks in the store that the user named.
 func snapshotsOf(folder string, named store.Store) (in store.Store, names []string, err error) {
 	in = named
 	if folder != "" {
 		run, err := settings.Read(filepath.Join(folder, "run.json"))
 		if err != nil || !recovery.Of(run.Job.Recovery).Traits().Logged() {
-			return nil, nil, nil // a run that has just begun has no settings; the caller reads its checkpoints
+			return nil, nil, nil // a run that has just started has no settings; the caller reads its checkpoints
 		}
 		if in, err = run.OpenSnapshots(context.Background(), folder); err != nil {
 			return nil, nil, err
@@ -35,15 +35,15 @@ func snapshotsOf(folder string, named store.Store) (in store.Store, names []stri
 	return in, names, err
 }
 
-// verifiedSnapshot is what Verify has found of a snapshot, for programs.
+// verifiedSnapshot is the JSON output of Verify for a snapshot.
 type verifiedSnapshot struct {
 	File    string   `json:"file"`
 	Whole   bool     `json:"whole"`
 	Defects []string `json:"defects"`
 }
 
-// verifySnapshots reads snapshots, and the other files of their store. One that its job has deleted since they were
-// listed is not missed.
+// verifySnapshots reads snapshots and the other files of their store. It ignores snapshots that the job has deleted
+// since they were listed.
 func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool) error {
 	began, bytes, bad := time.Now(), int64(0), 0
 	all, job := []verifiedSnapshot{}, ""

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// A fork has what slots have saved in the store of the run that it is of; and a checkpoint is verified with it.
+// TestForkStates checks that a fork copies the slot states of its run, and that they are verified with a checkpoint.
 func TestForkStates(t *testing.T) {
 	f, _ := kept(t, 1)
 	m, err := checkpoint.Latest(f.Store)

@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Verify reads every byte of the checkpoints, or of the one of a clock, or of the snapshots of a run with an update
-// log. It prints which are whole, and a line for each defect of the others; or all of it as JSON.
+// Verify reads every byte of the checkpoints, of the checkpoint of f.Clock, or of the snapshots of a run with an update
+// log. It prints which are whole, and a line for each defect of the others. With asJSON it prints JSON.
 func (f *Folder) Verify(out io.Writer, asJSON bool) error {
 	if in, names, err := snapshotsOf(f.Run, f.Store); err != nil {
 		return err
@@ -24,7 +24,7 @@ func (f *Folder) Verify(out io.Writer, asJSON bool) error {
 	return f.retried(func() (meanwhile bool, err error) { return f.verify(out, asJSON) })
 }
 
-// verified is what Verify has found of a checkpoint, for programs.
+// verified is the JSON output of Verify for a checkpoint.
 type verified struct {
 	Clock   perdure.Clock `json:"clock"`
 	Whole   bool          `json:"whole"`
@@ -39,7 +39,7 @@ func verifiedOf(k *checkpoint.Kept, wrong []checkpoint.Defect, whole bool) verif
 	return v
 }
 
-// verify reads what there is; meanwhile says that the job had deleted all of it by then.
+// verify makes one attempt. meanwhile reports whether the job has deleted all checkpoints meanwhile.
 func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 	found, err := f.asked()
 	if err != nil {
@@ -64,7 +64,7 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 		case !whole:
 			bad, wrong = bad+1, wrong+len(more)
 		case bad > 0 && offer == "":
-			offer = fmt.Sprintf("; the newest that is whole is %s@%d", f.Store, kept[i].Cut)
+			offer = fmt.Sprintf("; the newest whole one is %s@%d", f.Store, kept[i].Cut)
 		}
 	}
 	if read == 0 {
@@ -98,8 +98,8 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 	return false, nil
 }
 
-// strays reads the files that belong to no checkpoint, and returns their defects. A file that its job has deleted since
-// the store was listed is not missed.
+// strays reads the files that belong to no checkpoint, and returns their defects. It ignores files that the job has
+// deleted since the store was listed.
 func strays(in store.Store, a *checkpoint.Audit, found *checkpoint.Found) (defects []checkpoint.Defect, err error) {
 	named, loose := map[string]bool{}, map[string]bool{}
 	for i := range found.Kept {
@@ -110,7 +110,7 @@ func strays(in store.Store, a *checkpoint.Audit, found *checkpoint.Found) (defec
 	for _, file := range found.Loose {
 		loose[file.File] = true
 	}
-	all, err := in.List("") // without what writers have begun
+	all, err := in.List("") // without files in progress
 	for _, e := range all {
 		var wrong []checkpoint.Defect
 		switch _, state := states.ParseName(e.Name); {
@@ -130,7 +130,7 @@ func strays(in store.Store, a *checkpoint.Audit, found *checkpoint.Found) (defec
 	return defects, err
 }
 
-// audit reads a checkpoint: it returns a line that says what it has, and what is wrong.
+// audit reads a checkpoint. It returns a summary line and the defects.
 func (f *Folder) audit(a *checkpoint.Audit, k *checkpoint.Kept) (line string, wrong []checkpoint.Defect, whole bool) {
 	clock := "clock " + clockText(k.Cut)
 	if k.Err != nil {
@@ -144,7 +144,7 @@ func (f *Folder) audit(a *checkpoint.Audit, k *checkpoint.Kept) (line string, wr
 	}
 	switch {
 	case !whole && len(wrong) == 0:
-		return clock + ": not whole: it needs a file that is damaged, see above", nil, false
+		return clock + ": not whole: it needs a damaged file, see above", nil, false
 	case !whole:
 		return clock + ": not whole", wrong, false
 	case k.Number > 0:

@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// size is a number of bytes as people read it.
+// size formats a number of bytes.
 func size(n int64) string {
 	v := float64(n)
 	for _, unit := range []string{"B", "kB", "MB", "GB"} {
@@ -22,7 +22,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f TB", v)
 }
 
-// age is how long ago something was.
+// age formats a duration since an event.
 func age(d time.Duration) string {
 	s := int64(max(d, 0) / time.Second)
 	switch {
@@ -36,7 +36,7 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", s/86400, s/3600%24)
 }
 
-// clockText is a clock; of a manifest that cannot be read it may not be known.
+// clockText formats a clock, which may be unknown if a manifest cannot be read.
 func clockText(c perdure.Clock) string {
 	if c < 0 {
 		return "?"

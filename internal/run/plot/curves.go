@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Most is how many places of the horizontal axis a curve has: more than a picture shows.
+// Most is the number of horizontal positions of a curve. Pictures cannot show more.
 const Most = 240
 
 // Points are values of a column over seconds.
 type Points struct{ X, Y []float64 }
 
-// Measured are the numbers of a column at their times; what is no finite number is left out, and says so.
+// Measured returns the values of a column over time. diverged reports whether some were not finite; these are omitted.
 func Measured(columns []string, rows [][]string, column string) (p Points, diverged bool) {
 	at, in := slices.Index(columns, "seconds"), slices.Index(columns, column)
 	behind := -1
-	if strings.HasPrefix(column, "test_") { // rows that lacked updates are of no state of the training
+	if strings.HasPrefix(column, "test_") { // rows that lack updates match no state of the training
 		behind = slices.Index(columns, "backlog")
 	}
 	if at < 0 || in < 0 {
@@ -40,8 +40,8 @@ func Measured(columns []string, rows [][]string, column string) (p Points, diver
 	return p, diverged
 }
 
-// At is the value at a time, between two that were measured; none before the first. After the last one it
-// holds where it stays.
+// At returns the value at a time, interpolated between measurements. Before the first measurement ok is false. After
+// the last one there is a value only if stays is set.
 func (p *Points) At(x float64, stays bool) (y float64, ok bool) {
 	if len(p.X) == 0 || x < p.X[0] {
 		return 0, false
@@ -57,8 +57,8 @@ func (p *Points) At(x float64, stays bool) (y float64, ok bool) {
 	return p.Y[i-1] + share*(p.Y[i]-p.Y[i-1]), true
 }
 
-// Band is what several runs measured: their median, and from least to most; of one run there is no band. stays says
-// of each whether its last value holds after its end. ok: there is anything.
+// Band returns the median of several runs, and their range; for a single run there is no range. stays reports for each
+// run whether its last value still applies after its end. ok reports whether there are any values.
 func Band(all []Points, stays []bool) (x, mid, low, high []float64, ok bool) {
 	var some []Points
 	var stay []bool
@@ -90,8 +90,8 @@ func Band(all []Points, stays []bool) (x, mid, low, high []float64, ok bool) {
 	return x, mid, low, high, true
 }
 
-// Thinned keeps of each place of the axis the first and the last value, the least and the most: what is
-// left out would be drawn over.
+// Thinned keeps the first, the last, the smallest and the largest value at each horizontal position. The omitted values
+// would not be visible.
 func (p *Points) Thinned() Points {
 	n := len(p.X)
 	if n <= 2*Most {

@@ -1,10 +1,10 @@
-// Package plot summarizes measurements of several runs (medians, ranges, curves over time), and draws pictures of
-// measurements: panels with axes, series with what they range over, bars and points in rows, and a key above them.
-// gonum's plot draws, as SVG; what is chosen here is how all pictures of Perdure look.
+// Package plot summarizes measurements of several runs (medians, ranges, curves over time) and plots them: panels with
+// axes, series with their ranges, bars and points in rows, and a key above them. gonum's plot renders them as SVG; this
+// package defines the common look of all of Perdure's pictures.
 //
-// A picture is readable without colours (dashes and shapes tell series apart), in dark (its colours are
-// variables of style) and on a narrow page (its width is asked for: text does not shrink with it). What is
-// drawn is a function of the Figure alone. Nothing here is shared.
+// Pictures are readable without colours, because dashes and shapes also distinguish series; in dark mode, because
+// colours are CSS variables; and on narrow pages, because the caller chooses the width and text does not shrink with
+// it. A picture depends only on its Figure. The package has no shared state.
 package plot
 
 import (
@@ -27,38 +27,38 @@ import (
 
 // Figure is a picture.
 type Figure struct {
-	Name    string // what it shows, for who cannot see it
+	Name    string // alternative text
 	Width   float64
 	Columns int     // of panels; 0: one
-	High    float64 // of each panel with its axes
+	High    float64 // height of each panel with its axes
 	Keys    []Key
 	Panels  []Panel
 }
 
-// Key says what a look stands for.
+// Key explains a look.
 type Key struct {
 	Name string
 	Look Look
 }
 
-// Axis is one of a panel's.
+// Axis is one axis of a panel.
 type Axis struct {
 	Name      string  // with its unit
-	Low, High float64 // both the same: as the items need
+	Low, High float64 // both equal: determined by the items
 	Percent   bool    // values are shares
-	Whole     bool    // values are whole numbers
-	FromZero  bool    // it begins at 0, if nothing is below
+	Whole     bool    // values are integers
+	FromZero  bool    // the axis starts at 0 if no value is negative
 }
 
 // Panel is one plot.
 type Panel struct {
 	Title string
 	X, Y  Axis
-	Rows  []string // names of rows, from the top, in place of Y
-	Items []Item   // what comes later is drawn above
+	Rows  []string // names of rows from top to bottom, instead of Y
+	Items []Item   // later items are drawn on top
 }
 
-// Item is something that is drawn in a panel: a Curve, a Span, a Mark, an Upright, a Bar or a Dot.
+// Item is an element of a panel: a Curve, a Span, a Mark, an Upright, a Bar or a Dot.
 type Item interface {
 	plot.Plotter
 	bounds() box
@@ -72,7 +72,7 @@ const (
 	edgeRight = 16.0
 )
 
-// wider is by how much text may be wider than it was measured, in whatever font a reader has.
+// wider is the factor by which text may be wider than measured, because the reader's font may differ.
 const wider = 1.14
 
 func styled(size float64, tone Tone) text.Style {
@@ -91,7 +91,7 @@ func init() {
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 }
 
-// SVG draws the figure. One that stands alone has its styles and a ground in it.
+// SVG renders the figure. A standalone picture includes styles and a background.
 func (f *Figure) SVG(alone bool) []byte {
 	columns := max(1, f.Columns)
 	lines := (len(f.Panels) + columns - 1) / columns
@@ -110,7 +110,7 @@ func (f *Figure) SVG(alone bool) []byte {
 	return f.finish(c, high, alone)
 }
 
-// panelHead is what is above each panel's plot: its title and the name of the vertical axis.
+// panelHead returns the height above each panel's plot, for the title and the name of the vertical axis.
 func (f *Figure) panelHead() (high float64) {
 	for i := range f.Panels {
 		h := 16.0
@@ -125,7 +125,7 @@ func (f *Figure) panelHead() (high float64) {
 	return high
 }
 
-// panelHigh is how high panels are: as asked, or as their rows need.
+// panelHigh returns the height of the panels: High, or as much as their rows need.
 func (f *Figure) panelHigh() float64 {
 	if f.High > 0 {
 		return f.High
@@ -137,7 +137,7 @@ func (f *Figure) panelHigh() float64 {
 	return float64(rows)*rowHigh + 46
 }
 
-// fit shortens a text to what there is room for.
+// fit shortens a text to the available width.
 func fit(s string, style text.Style, most float64) string {
 	if wider*float64(style.Width(s)) <= most {
 		return s
@@ -149,13 +149,13 @@ func fit(s string, style text.Style, most float64) string {
 	return strings.TrimRight(string(short), " ,") + "…"
 }
 
-// placed is a key where it stands: x from the left, y from the top of the keys.
+// placed is a key with its position: x from the left, y from the top of the keys.
 type placed struct {
 	Key
 	x, y float64
 }
 
-// sample is how wide that of a key's look is.
+// sample returns the width of the sample of a key's look.
 func (k *Key) sample() float64 {
 	if k.Look.Area || k.Look.Cross {
 		return 14
@@ -163,7 +163,7 @@ func (k *Key) sample() float64 {
 	return 30
 }
 
-// placeKeys puts keys into lines.
+// placeKeys arranges the keys in lines.
 func (f *Figure) placeKeys() (all []placed, high float64) {
 	x, y := margin, 0.0
 	for _, k := range f.Keys {
@@ -197,7 +197,7 @@ func (k *placed) draw(c vgdraw.Canvas, top float64) {
 	c.FillText(styled(textSize, Ink), vg.Point{X: x + vg.Length(k.sample()) + 6, Y: y - 4.5}, k.Name)
 }
 
-// drawPanels draws them in tiles whose data stand below and beside each other.
+// drawPanels draws the panels in a grid with aligned axes.
 func (f *Figure) drawPanels(c vgdraw.Canvas, columns, lines int, top float64) {
 	head := vg.Length(f.panelHead())
 	tiles := vgdraw.Tiles{
@@ -224,7 +224,7 @@ func (f *Figure) drawPanels(c vgdraw.Canvas, columns, lines int, top float64) {
 			p := &f.Panels[j*columns+i]
 			plots[j][i].Draw(area)
 			data := plots[j][i].DataCanvas(area)
-			y := data.Max.Y + 9 // above the uppermost value of the axis
+			y := data.Max.Y + 9 // above the topmost value of the axis
 			left := area.Min.X
 			if p.Rows != nil {
 				left, y = data.Min.X, data.Max.Y+5
@@ -241,7 +241,7 @@ func (f *Figure) drawPanels(c vgdraw.Canvas, columns, lines int, top float64) {
 	}
 }
 
-// edgeLeft leaves room for half of the first tick's value, where rows have no axis.
+// edgeLeft leaves room for half of the first tick's label if rows replace an axis.
 func (f *Figure) edgeLeft() vg.Length {
 	if slices.ContainsFunc(f.Panels, func(p Panel) bool { return p.Rows != nil }) {
 		return 16
@@ -255,13 +255,13 @@ var (
 		`font-style:[^;]*;font-size:([^;]*)px;?([^"]*)"`)
 )
 
-// fonts are those that are as wide as what was measured, and then what there is.
+// fonts lists fonts with the widths that were measured, then generic ones.
 const fonts = "'Liberation Sans',Arial,Helvetica,sans-serif"
 
-// finish gives what was drawn the head that pages need: a name, a size without a unit, and styles.
+// finish replaces the SVG header by one for pages: with a name, a size without a unit, and styles.
 func (f *Figure) finish(c *vgsvg.Canvas, high float64, alone bool) []byte {
 	var b bytes.Buffer
-	_, _ = c.WriteTo(&b) // into memory
+	_, _ = c.WriteTo(&b) // writes to memory
 	body := svgHead.ReplaceAllString(b.String(), "")
 	body = textHead.ReplaceAllStringFunc(body, func(found string) string {
 		m := textHead.FindStringSubmatch(found)

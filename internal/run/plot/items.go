@@ -9,14 +9,13 @@ import (
 	vgdraw "gonum.org/v1/plot/vg/draw"
 )
 
-// Curve is a series: a line through its middle, and a band from least to most where these are given. A
-// value that is no number leaves a gap.
+// Curve is a series: a line for the median and, if given, a band for the range. NaN leaves a gap.
 type Curve struct {
 	Look           Look
 	X, Mid         []float64
-	Low, High      []float64 // nil: there is no band
-	PointsAtValues bool      // each value has a point; else they are far apart
-	Faint          bool      // the band is hardly seen, since much lies on it
+	Low, High      []float64 // nil: no band
+	PointsAtValues bool      // draw a point at each value; otherwise points are sparse
+	Faint          bool      // draw the band faintly, because it is covered by much else
 }
 
 func (s *Curve) bounds() box {
@@ -33,7 +32,7 @@ func (s *Curve) bounds() box {
 // Plot draws the series.
 func (s *Curve) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
-	place := func(v float64) vg.Length { // pictures have no infinity
+	place := func(v float64) vg.Length { // SVG has no infinity
 		far := (c.Max.Y - c.Min.Y) * 3
 		return min(max(y(v), c.Min.Y-far), c.Max.Y+far)
 	}
@@ -60,7 +59,7 @@ func (s *Curve) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	}
 }
 
-// parts are stretches of indexes with values.
+// parts returns the ranges of indexes with values.
 func (s *Curve) parts() (all [][]int) {
 	var part []int
 	for i := range s.X {
@@ -79,14 +78,14 @@ func (s *Curve) parts() (all [][]int) {
 	return all
 }
 
-// between is how far points of a line are apart.
+// between is the distance between the points on a line.
 const between = 64
 
 func (s *Curve) drawPoints(c vgdraw.Canvas, line []vg.Point) {
 	if s.Look.Shape == 0 {
 		return
 	}
-	// series begin theirs at different places, so that they do not hide each other
+	// series start their points at different offsets, so that they do not hide each other
 	next := line[0].X + vg.Length(between*(1+int(s.Look.Tone-Series)*3%Distinct)/(Distinct+1))
 	if len(line) == 1 || s.PointsAtValues {
 		next = line[0].X
@@ -99,7 +98,7 @@ func (s *Curve) drawPoints(c vgdraw.Canvas, line []vg.Point) {
 	}
 }
 
-// cross is a mark on a ground of its own, so that it is seen on any line.
+// cross draws a mark with an outline, so that it is visible on any line.
 func cross(c vgdraw.Canvas, at vg.Point, tone Tone) {
 	const r = 3.8
 	for _, s := range []vgdraw.LineStyle{{Color: Paper, Width: 4.6}, {Color: tone, Width: 2.1}} {
@@ -108,8 +107,7 @@ func cross(c vgdraw.Canvas, at vg.Point, tone Tone) {
 	}
 }
 
-// Span is a stretch of the horizontal axis that has a ground of its own; one too short to be seen is made
-// wide enough.
+// Span is an interval of the horizontal axis with its own background. An interval too short to be visible is widened.
 type Span struct {
 	From, To float64
 	Tone     Tone
@@ -117,7 +115,7 @@ type Span struct {
 
 func (s *Span) bounds() box { return none() }
 
-// Plot draws the stretch.
+// Plot draws the interval.
 func (s *Span) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	x, _ := p.Transforms(&c)
 	from, to := max(x(s.From), c.Min.X), min(x(s.To), c.Max.X)
@@ -132,7 +130,7 @@ func fillBox(c vgdraw.Canvas, tone Tone, left, low, right, high vg.Length) {
 	c.FillPolygon(tone, []vg.Point{{X: left, Y: low}, {X: right, Y: low}, {X: right, Y: high}, {X: left, Y: high}})
 }
 
-// Mark is a cross at a place of a series.
+// Mark is a cross on a series.
 type Mark struct {
 	X, Y float64
 	Tone Tone
@@ -140,7 +138,7 @@ type Mark struct {
 
 func (m *Mark) bounds() box { return none() }
 
-// Plot draws the mark, if it is in the panel.
+// Plot draws the mark if it is inside the panel.
 func (m *Mark) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	at := vg.Point{X: x(m.X), Y: min(max(y(m.Y), c.Min.Y), c.Max.Y)}
@@ -149,7 +147,7 @@ func (m *Mark) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	}
 }
 
-// Upright is a line at a place of the horizontal axis.
+// Upright is a vertical line.
 type Upright struct {
 	X    float64
 	Tone Tone
@@ -170,14 +168,14 @@ type Bar struct {
 	Row      int
 	From, To float64
 	Look     Look
-	Inside   string // in it, if there is room
+	Inside   string // text inside the bar, if there is room
 }
 
 func (b *Bar) bounds() box { return box{[2]float64{b.From, b.To}, [2]float64{math.NaN(), math.NaN()}} }
 
-const barHigh = 6.5 // half of it
+const barHigh = 6.5 // half the height of a bar
 
-// Plot draws the bar. Parts are told apart by a line between them, too.
+// Plot draws the bar. A line separates the parts.
 func (b *Bar) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	if math.IsNaN(b.From + b.To) {
 		return
@@ -198,13 +196,13 @@ func (b *Bar) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	}
 }
 
-// place is where a row's drawing is: below its name.
+// place returns the vertical position of a row's items: below its name.
 func place(c vgdraw.Canvas, p *plot.Plot, row int) (x func(float64) vg.Length, y vg.Length) {
 	x, up := p.Transforms(&c)
 	return x, up(rowAt(rows(p), row)) - 8
 }
 
-// Dot is a value in a row, with a line from least to most.
+// Dot is a value in a row, with a line for its range.
 type Dot struct {
 	Row            int
 	Mid, Low, High float64

@@ -9,28 +9,28 @@ import (
 	vgdraw "gonum.org/v1/plot/vg/draw"
 )
 
-// Tone is a colour of a picture by what it is for: what that is in light and in dark is chosen here.
+// Tone is a colour by purpose. Its values for light and dark mode are defined here.
 type Tone int
 
-// The tones that every picture has, and those of series, from Series on.
+// The tones of all pictures. Those of series start at Series.
 const (
 	Paper Tone = iota
 	Ink
-	Soft // of what is read second
+	Soft // secondary text
 	Grid
-	Axle   // of the axes
-	Away   // of a stretch in which something was not there
-	Hit    // of a fault
-	Pale   // of a part that matters less
-	Series // the first series, of Distinct
+	Axle   // axes
+	Away   // an interval in which a process was unavailable
+	Hit    // a fault
+	Pale   // a less important part
+	Series // the first of Distinct series
 )
 
-// Distinct is how many tones of series there are.
+// Distinct is the number of tones of series.
 const Distinct = 7
 
-// hues are the tones in light and in dark. Those of series are Okabe and Ito's, which stay apart for all
-// kinds of colour vision, a little darker where they would not be read on white, and without their yellow.
-// No two are the same, and none is black: a picture is told apart by them.
+// hues are the tones in light and dark mode. Those of series are the colours of Okabe and Ito, which are distinct for
+// all kinds of colour vision, without their yellow and somewhat darker where they would be hard to read on white. All
+// are different and none is black, because named identifies tones by their colours.
 var hues = []struct{ name, light, dark string }{
 	Paper: {"paper", "FFFFFF", "16191D"}, Ink: {"ink", "22262B", "E9ECEF"}, Soft: {"soft", "626973", "A2ABB5"},
 	Grid: {"grid", "E6E8EB", "2C3238"}, Axle: {"axis", "A9B0B9", "5B646E"}, Away: {"away", "F6ECD9", "3A3120"},
@@ -40,7 +40,7 @@ var hues = []struct{ name, light, dark string }{
 	Series + 5: {"s5", "3B3F46", "D5DAE0"}, Series + 6: {"s6", "2E86C1", "8FD0F5"},
 }
 
-// Styles are the rules of style that pictures on a page need, once.
+// Styles returns the CSS rules that pictures on a page need once.
 func Styles() string {
 	var light, dark strings.Builder
 	for _, h := range hues {
@@ -52,7 +52,7 @@ func Styles() string {
 
 var colour = regexp.MustCompile(`(fill|stroke):#([0-9A-F]{6})`)
 
-// named puts the names of tones in place of their colours, which stay for who knows no styles.
+// named replaces the colours of tones by CSS variables, with the colours as fallback.
 func named(svg string) string {
 	names := map[string]string{}
 	for _, h := range hues {
@@ -67,16 +67,16 @@ func named(svg string) string {
 	})
 }
 
-// RGBA is the tone in light.
+// RGBA returns the colour in light mode.
 func (t Tone) RGBA() (r, g, b, a uint32) { return ink{t, 1}.RGBA() }
 
-// ink is a tone that what is behind can be seen through.
+// ink is a tone with an opacity.
 type ink struct {
 	Tone
 	opacity float64
 }
 
-// RGBA rounds up: who divides by the opacity again comes to the very colour.
+// RGBA rounds up, so that dividing by the opacity gives exactly the original colour.
 func (i ink) RGBA() (r, g, b, a uint32) {
 	a = uint32(i.opacity * 0xffff)
 	var of [3]uint32
@@ -87,17 +87,16 @@ func (i ink) RGBA() (r, g, b, a uint32) {
 	return of[0], of[1], of[2], a
 }
 
-// Look is how a series is told apart: by its tone, and where there are no colours by dashes and the shape
-// of its points.
+// Look is the look of a series. Without colours, dashes and the shape of points distinguish series.
 type Look struct {
 	Tone   Tone
-	Dashes int  // of dashing; 0: none
-	Shape  int  // of shapes; 0: no points
-	Area   bool // it is an area, in keys
-	Cross  bool // it is a mark, in keys
+	Dashes int  // index into dashing; 0: none
+	Shape  int  // index into shapes; 0: no points
+	Area   bool // an area, in keys
+	Cross  bool // a mark, in keys
 }
 
-// LookOf is that of the n-th series.
+// LookOf returns the look of the n-th series.
 func LookOf(n int) Look {
 	return Look{Tone: Series + Tone(n%Distinct), Dashes: n % len(dashing), Shape: 1 + n%(len(shapes)-1)}
 }
@@ -114,10 +113,10 @@ var shapes = []vgdraw.GlyphDrawer{
 	hollow{vgdraw.PyramidGlyph{}},
 }
 
-// hollow is a shape that is empty inside.
+// hollow is a shape with an empty interior.
 type hollow struct{ of vgdraw.GlyphDrawer }
 
-// DrawGlyph draws the shape, and a smaller one of the ground into it.
+// DrawGlyph draws the shape, and a smaller one in the background colour on top of it.
 func (h hollow) DrawGlyph(c *vgdraw.Canvas, s vgdraw.GlyphStyle, at vg.Point) {
 	h.of.DrawGlyph(c, s, at)
 	s.Color, s.Radius = Paper, s.Radius*.55

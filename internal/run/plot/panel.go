@@ -12,7 +12,7 @@ import (
 	vgdraw "gonum.org/v1/plot/vg/draw"
 )
 
-// box is what items range over; one that says nothing of an axis has NaN there.
+// box is the range of items. An axis without a range has NaN.
 type box struct{ x, y [2]float64 }
 
 func (b box) with(o box) box {
@@ -27,12 +27,12 @@ func (b box) with(o box) box {
 	return box{widen(b.x, o.x), widen(b.y, o.y)}
 }
 
-// none is the range of nothing.
+// none returns the empty range.
 func none() box {
 	return box{[2]float64{math.Inf(1), math.Inf(-1)}, [2]float64{math.Inf(1), math.Inf(-1)}}
 }
 
-// plot makes the panel's plot. Names of rows stand above each row.
+// plot returns the panel's plot. The names of rows are above each row.
 func (p *Panel) plot() *plot.Plot {
 	all := p.all()
 	out := plot.New()
@@ -62,7 +62,7 @@ func (p *Panel) plot() *plot.Plot {
 	return out
 }
 
-// set gives an axis its range, and ticks at about n places.
+// set sets the range of an axis, and about n ticks.
 func (a *Axis) set(to *plot.Axis, is [2]float64, n int) {
 	low, high := a.Low, a.High
 	if !(high > low) {
@@ -106,7 +106,7 @@ func (a *Axis) set(to *plot.Axis, is [2]float64, n int) {
 	})
 }
 
-// ticks are about n round numbers within a range.
+// ticks returns about n round numbers in a range.
 func (a *Axis) ticks(low, high float64, n int) (at []float64) {
 	raw := (high - low) / float64(n)
 	step := math.Pow(10, math.Floor(math.Log10(raw)))
@@ -120,12 +120,12 @@ func (a *Axis) ticks(low, high float64, n int) (at []float64) {
 		step = max(1, step)
 	}
 	for k := math.Ceil(low/step - 1e-9); k*step <= high+1e-9*step; k++ {
-		at = append(at, k*step+0) // +0: no minus zero
+		at = append(at, k*step+0) // +0 avoids a negative zero
 	}
 	return at
 }
 
-// writer writes ticks, all with as many digits as their distance needs.
+// writer returns a function that formats ticks with as many digits as their distance requires.
 func (a *Axis) writer(at []float64) func(float64) string {
 	scale, unit := 1.0, ""
 	if a.Percent {
@@ -144,7 +144,7 @@ func (a *Axis) writer(at []float64) func(float64) string {
 	}
 }
 
-// thousands puts a comma between each three digits.
+// thousands inserts thousands separators.
 func thousands(s string) string {
 	for at := len(s) - 3; at > 0 && s[at-1] >= '0' && s[at-1] <= '9'; at -= 3 {
 		s = s[:at] + "," + s[at:]
@@ -152,13 +152,13 @@ func thousands(s string) string {
 	return s
 }
 
-// rowAt is where a row is on its axis, which goes upwards.
+// rowAt returns the position of a row on its axis, which points upwards.
 func rowAt(rows, row int) float64 { return float64(rows - 1 - row) }
 
-// rows is how many rows the panel of a plot has.
+// rows returns the number of rows in the panel of a plot.
 func rows(p *plot.Plot) int { return int(math.Round(p.Y.Max - p.Y.Min)) }
 
-// namesAbove writes each row's name above what is drawn in it.
+// namesAbove draws the name of each row above its items.
 type namesAbove []string
 
 func (n namesAbove) Plot(c vgdraw.Canvas, p *plot.Plot) {
@@ -169,10 +169,10 @@ func (n namesAbove) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	}
 }
 
-// Right is where the horizontal axis ends that the panel's items need.
+// Right returns the maximum of the horizontal axis that the panel's items need.
 func (p *Panel) Right() float64 { return p.all().x[1] }
 
-// Upward is the vertical axis with the range that the panel's items need, for others to share.
+// Upward returns the vertical axis with the range that the panel's items need, so that other panels can share it.
 func (p *Panel) Upward() Axis {
 	var to plot.Axis
 	p.Y.set(&to, p.all().y, 5)
@@ -181,7 +181,7 @@ func (p *Panel) Upward() Axis {
 	return a
 }
 
-// all is what the items range over.
+// all returns the range of the items.
 func (p *Panel) all() box {
 	all := none()
 	for _, i := range p.Items {

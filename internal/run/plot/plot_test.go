@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// everything is a figure with each kind of item in it.
+// everything returns a figure with every kind of item.
 func everything() *Figure {
 	nan, far := math.NaN(), math.Inf(1)
 	return &Figure{
@@ -50,8 +50,8 @@ func everything() *Figure {
 	}
 }
 
-// TestSVG: a picture is well-formed, has numbers only, all its colours can be turned dark, and is the same
-// each time.
+// TestSVG checks that a picture is well-formed and deterministic, contains no invalid numbers, and that all colours
+// change in dark mode.
 func TestSVG(t *testing.T) {
 	svg := everything().SVG(true)
 	for d := xml.NewDecoder(bytes.NewReader(svg)); ; {
@@ -63,7 +63,7 @@ func TestSVG(t *testing.T) {
 	}
 	for _, bad := range []string{"NaN", "Inf", "fill:#", "stroke:#", "pt\"", "e+"} {
 		if bytes.Contains(svg, []byte(bad)) {
-			t.Errorf("%q is in it", bad)
+			t.Errorf("the picture contains %q", bad)
 		}
 	}
 	for _, want := range []string{
@@ -75,14 +75,14 @@ func TestSVG(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(svg, everything().SVG(true)) {
-		t.Error("the same figure is drawn in two ways")
+		t.Error("the same figure is rendered in two ways")
 	}
 	if in := everything().SVG(false); bytes.Contains(in, []byte("<style>")) {
-		t.Error("a picture for a page has styles of its own")
+		t.Error("a picture for a page has its own styles")
 	}
 }
 
-// TestInside: what is drawn, and where text begins, is within the picture.
+// TestInside checks that all items, and the start of all texts, are inside the picture.
 func TestInside(t *testing.T) {
 	f := everything()
 	svg := string(f.SVG(false))
@@ -101,7 +101,7 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestLooks: no two series are drawn alike, in grey neither.
+// TestLooks checks that no two series look the same, even in greyscale.
 func TestLooks(t *testing.T) {
 	colours, greys := map[Tone]bool{}, map[string]bool{}
 	for i := range Distinct {
@@ -110,17 +110,18 @@ func TestLooks(t *testing.T) {
 		greys[fmt.Sprint(l.Dashes, l.Shape)] = true
 	}
 	if len(colours) != Distinct || len(greys) != Distinct {
-		t.Errorf("of %d series %d colours and %d dashes with shapes are told apart", Distinct, len(colours), len(greys))
+		t.Errorf("%d series have %d different colours, and %d different dashes and shapes", Distinct,
+			len(colours), len(greys))
 	}
 }
 
-// TestTones: each tone comes out as its own colour, however much can be seen through it, and is read on the
-// ground, in light and in dark.
+// TestTones checks that each tone keeps its colour at any opacity, and that it is readable on the background in light
+// and dark mode.
 func TestTones(t *testing.T) {
 	seen := map[string]bool{}
 	for i, h := range hues {
 		if seen[h.light] || h.light == "000000" {
-			t.Errorf("%s is there twice, or black", h.light)
+			t.Errorf("%s appears twice, or is black", h.light)
 		}
 		seen[h.light] = true
 		for _, opacity := range []float64{1, .55, .17} {
@@ -142,7 +143,7 @@ func TestTones(t *testing.T) {
 	}
 }
 
-// contrast is that of two colours as WCAG counts it.
+// contrast returns the contrast of two colours as defined by WCAG.
 func contrast(a, b string) float64 {
 	light := func(hue string) (sum float64) {
 		var of [3]uint8

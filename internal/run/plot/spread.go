@@ -8,14 +8,13 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Spread is what several seeds gave: their median, and the least and the most.
-// A seed that diverged counts as +Inf.
+// Spread is the median, the minimum and the maximum over several seeds. A seed that diverged counts as +Inf.
 type Spread struct {
 	Mid, Low, High float64
-	N              int // how many values there were; 0: that is not known
+	N              int // number of values; 0: unknown
 }
 
-// SpreadOf aggregates values; of none it is NaN.
+// SpreadOf returns the spread of values. It is NaN for no values.
 func SpreadOf(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{Mid: math.NaN(), Low: math.NaN(), High: math.NaN()}
@@ -28,10 +27,10 @@ func SpreadOf(values []float64) Spread {
 	return Spread{mid, v[0], v[len(v)-1], len(v)}
 }
 
-// String is the median, with least and most where they differ from it.
+// String returns the median, and the range if it has more than one value.
 func (s Spread) String() string { return s.Text(plain.Short) }
 
-// Text is String with values written by write.
+// Text is like String with values formatted by write.
 func (s Spread) Text(write func(float64) string) string {
 	if write(s.Low) == write(s.High) {
 		return write(s.Mid)
@@ -39,7 +38,7 @@ func (s Spread) Text(write func(float64) string) string {
 	return fmt.Sprintf("%s (%s to %s)", write(s.Mid), write(s.Low), write(s.High))
 }
 
-// Where keeps the results that a condition holds for.
+// Where returns the results for which keep returns true.
 func Where[T any](results []T, keep func(T) bool) (kept []T) {
 	for _, r := range results {
 		if keep(r) {

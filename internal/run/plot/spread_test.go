@@ -29,6 +29,6 @@ func TestSpread(t *testing.T) {
 		t.Errorf("in percents: %q", got)
 	}
 	if none := SpreadOf(nil); !math.IsNaN(none.Mid) || none.String() != "–" {
-		t.Errorf("of nothing: %+v, %q", none, none)
+		t.Errorf("no values: %+v, %q", none, none)
 	}
 }

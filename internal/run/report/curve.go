@@ -4,13 +4,13 @@ import (
 	"github.com/perdure/perdure/internal/run/plot"
 )
 
-// measured are the numbers of a column at their times; what is no finite number is left out, and says so.
+// measured returns the values of a column over time. diverged reports whether some were not finite; these are omitted.
 func (t *trial) measured(column string) (p plot.Points, diverged bool) {
 	return plot.Measured(t.series.Columns, t.series.Rows, column)
 }
 
-// curve is what trials measured: their median, and from least to most. A run that has ended with a result counts on
-// with its last value, since its model stays as it is.
+// curve returns the median of the trials, and the band from the minimum to the maximum. A run that has ended with a
+// result keeps its last value, because its model does not change.
 func (g *group) curve(column string) (c plot.Curve, any bool) {
 	c.Look = g.Look
 	var all []plot.Points
@@ -23,7 +23,7 @@ func (g *group) curve(column string) (c plot.Curve, any bool) {
 	return c, any
 }
 
-// middle is the curve's value at a time, for a mark on it.
+// middle returns the curve's value at a time, for a mark on it.
 func middle(c *plot.Curve, x float64) float64 {
 	p := plot.Points{X: c.X, Y: c.Mid}
 	if y, ok := p.At(x, true); ok {

@@ -1,9 +1,9 @@
-// Package report makes one page of runs that people can read without Perdure and hand on: what came of them
-// in plain sentences, pictures, tables, settings, and how to run them again. It is one HTML file that needs
-// nothing else, or Markdown with pictures beside it.
+// Package report writes a report of runs that can be read and shared without Perdure: the results in plain sentences,
+// plots, tables, settings, and the commands to repeat the runs. It is one self-contained HTML file, or a Markdown file
+// with pictures next to it.
 //
-// Runs that differ in nothing but their seed are trials of one group; groups are named by what differs. Of
-// runs of several workloads each has a section of its own: their results cannot be compared. What cannot be
-// read, and what has no result, is named on the page and counts nowhere. A sentence claims no more than the
-// spread of the trials allows. A page is a function of the runs and of Options. Nothing here is shared.
+// Runs that differ only in their seed are trials of one group; a group is named by the settings that differ. Each
+// workload has its own section, because results of different workloads cannot be compared. Runs that cannot be read or
+// that have no result are listed, but do not count. A sentence claims no more than the spread of the trials allows. A
+// page depends only on the runs and on Options. The package has no shared state.
 package report

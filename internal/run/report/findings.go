@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// findings are the sentences that summarize a page. They are in a template, where they can be
-// read and changed as text; facts fill in the numbers, and choose.
+// findings are the sentences that summarize a page. They are in a template, so that they can be
+// read and edited as text. The template chooses sentences by facts and inserts numbers.
 //
 //	{{define "fast"}}
 //	{{if .Fast}}It is fast,
@@ -17,11 +17,10 @@ import (
 //	{{with .Slow}}Slow are {{list .}}.{{end}}
 //	{{end}}
 //
-// A paragraph is one finding, however its lines are broken; empty paragraphs are skipped.
+// A paragraph is one finding, regardless of its line breaks. Empty paragraphs are skipped.
 type findings struct{ t *template.Template }
 
-// parseFindings reads a template of findings. It is part of the program, so that a mistake in
-// it is the program's.
+// parseFindings parses a template of findings. It panics on errors, because the template is part of the program.
 func parseFindings(text string) findings {
 	t := template.New("findings").Option("missingkey=error").Funcs(template.FuncMap{
 		"list": func(v []string) string { return strings.Join(v, ", ") }, "names": plain.Listed,
@@ -29,7 +28,7 @@ func parseFindings(text string) findings {
 	return findings{template.Must(t.Parse(text))}
 }
 
-// of returns the findings of a kind that facts lead to.
+// of returns the findings of a kind for the given facts.
 func (f findings) of(kind string, facts any) (found []string, err error) {
 	var text strings.Builder
 	if err := f.t.ExecuteTemplate(&text, kind, facts); err != nil {

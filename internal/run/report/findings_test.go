@@ -34,9 +34,9 @@ func TestFindings(t *testing.T) {
 		}
 	}
 	if got, err := f.of("price", facts{}); err == nil {
-		t.Errorf("of what is not there: %q", got)
+		t.Errorf("undefined template: %q", got)
 	}
 	if got, err := f.of("speed", nil); err == nil {
-		t.Errorf("of no facts: %q", got)
+		t.Errorf("without facts: %q", got)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/run/runs"
 )
 
-// trial is one run with what was measured.
+// trial is a run with its measurements.
 type trial struct {
 	*runs.Run
 	line   runs.Line
@@ -25,7 +25,8 @@ type trial struct {
 
 func (t *trial) done() bool { return t.State == runs.Done && t.Summary != nil }
 
-// away is for how many seconds something was missing: from each fault until all served again, none twice.
+// away returns how many seconds processes were missing: from each fault until all processes served again, without
+// counting overlaps twice.
 func (t *trial) away() (seconds float64) {
 	end := 0.0
 	for _, s := range t.outages() {
@@ -35,7 +36,7 @@ func (t *trial) away() (seconds float64) {
 	return seconds
 }
 
-// outages are the stretches in which something was missing, in the order of their begin.
+// outages returns the intervals in which processes were missing, ordered by start.
 func (t *trial) outages() (all [][2]float64) {
 	if t.Summary == nil {
 		return nil
@@ -49,17 +50,17 @@ func (t *trial) outages() (all [][2]float64) {
 	return all
 }
 
-// group has the runs whose settings differ in nothing but the seed.
+// group is a set of runs whose settings differ only in the seed.
 type group struct {
 	Name   string
 	Trials []*trial
 	Look   plot.Look
 }
 
-// Done are the trials that have a result.
+// done returns the trials that have a result.
 func (g *group) done() []*trial { return plot.Where(g.Trials, (*trial).done) }
 
-// spread is over the trials that have a result, and know that number.
+// spread returns the spread of a number over the trials that have a result and that number.
 func (g *group) spread(of func(t *trial) *float64) plot.Spread {
 	var values []float64
 	for _, t := range g.done() {
@@ -93,16 +94,16 @@ func number(n *int64) *float64 {
 	return &v
 }
 
-// own are settings that say which run it is, or follow from others.
+// own lists settings that identify a run or follow from other settings.
 var own = []string{
 	"job.seed", "params.Seed", "params.Slots", "job.log", "job.log_secret", "job.alarms", "job.fixed_end",
 	"job.await_export", "generation", "cut", "tables", "slots", "schema",
 }
 
-// setting is how people call one, and how its value reads in a group's name.
+// setting is a setting with its name and the format of its value in a group's name.
 type setting struct{ path, name, format string }
 
-// called are the settings in the order in which names of groups have them; others follow.
+// called lists settings in the order in which they appear in group names. All other settings follow.
 var called = []setting{
 	{"job.workload", "workload", "%s"},
 	{"params.Data", "data", "%s"},
@@ -133,7 +134,7 @@ func callOf(path string) setting {
 	return setting{path, path, path + " %s"}
 }
 
-// rank is where a setting comes in names and tables.
+// rank returns the position of a setting in names and tables.
 func rank(path string) int {
 	if i := slices.IndexFunc(called, func(c setting) bool { return c.path == path }); i >= 0 {
 		return i
@@ -141,7 +142,7 @@ func rank(path string) int {
 	return len(called)
 }
 
-// text is a setting's value for people: a list without its brackets, of a file only the name.
+// text formats a setting's value: lists without brackets, files by their base name.
 func (s setting) text(value string) string {
 	var list []string
 	if json.Unmarshal([]byte(value), &list) == nil {
@@ -160,7 +161,7 @@ func (s setting) text(value string) string {
 	return value
 }
 
-// groupsOf puts trials together, and returns the paths of the settings that differ between groups.
+// groupsOf groups trials, and returns the paths of the settings that differ between groups.
 func groupsOf(trials []*trial) (groups []*group, differ []string) {
 	differ = differing(trials)
 	keys, by := groupBy(trials, func(t *trial) string {
@@ -183,7 +184,7 @@ func groupsOf(trials []*trial) (groups []*group, differ []string) {
 	return groups, differ
 }
 
-// enough are the first of the settings that differ which tell all groups apart: names have no others.
+// enough returns the first differing settings that distinguish all groups. Group names contain only these.
 func enough(trials []*trial, differ []string) (paths []string) {
 	apart := func(paths []string) int {
 		keys, _ := groupBy(trials, func(t *trial) string {
@@ -203,7 +204,7 @@ func enough(trials []*trial, differ []string) (paths []string) {
 	return paths
 }
 
-// differing are the settings that not all have alike, in their order.
+// differing returns the settings whose values differ between trials, in order.
 func differing(trials []*trial) (paths []string) {
 	seen := map[string]bool{}
 	for _, t := range trials {
@@ -220,7 +221,8 @@ func differing(trials []*trial) (paths []string) {
 	return paths
 }
 
-// partOf is what a setting adds to its group's name. Faults are counted where that tells them apart.
+// partOf returns the part of a group's name that a setting contributes. Faults are only counted if the counts differ
+// between groups.
 func partOf(path, value string, trials []*trial) string {
 	s := callOf(path)
 	if path == "faults" {
@@ -246,7 +248,7 @@ func partOf(path, value string, trials []*trial) string {
 	return fmt.Sprintf(s.format, s.text(value))
 }
 
-// plural writes a count with its noun.
+// plural formats a count with its noun.
 func plural(n float64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -254,7 +256,7 @@ func plural(n float64, noun string) string {
 	return counted(n) + " " + noun + "s"
 }
 
-// counted writes a number of things, with commas.
+// counted formats a count with thousands separators.
 func counted(n float64) string {
 	s := fmt.Sprintf("%.0f", math.Abs(n))
 	if n != math.Trunc(n) {
@@ -266,7 +268,7 @@ func counted(n float64) string {
 	return s
 }
 
-// groupBy puts the results of each key together, in the order of their coming.
+// groupBy groups results by key, in the order in which the keys appear.
 func groupBy[T any, K comparable](results []T, key func(T) K) (keys []K, groups map[K][]T) {
 	groups = map[K][]T{}
 	for _, r := range results {

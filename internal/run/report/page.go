@@ -17,27 +17,27 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Options are what a page says beside the runs.
+// Options are information on a page beyond the runs.
 type Options struct {
-	Version string // of Perdure, which makes the page
+	Version string // of Perdure, which writes the page
 	Made    time.Time
 }
 
-// Page is what a report says.
+// Page is the content of a report.
 type Page struct {
 	Title    string
-	Question string   // of the study that the runs are; "": there is none
-	Facts    []string // of the page as a whole, in a line
-	Problems []string // runs that cannot be read, and why
-	Notes    []string // what else must be known to read the page rightly
+	Question string   // of the study that the runs belong to; "": none
+	Facts    []string // about the page as a whole, printed in one line
+	Problems []string // runs that cannot be read, with the reason
+	Notes    []string // remarks that are necessary to interpret the page
 	Sections []*section
 }
 
-// section is about the runs of one workload.
+// section describes the runs of one workload.
 type section struct {
-	Heading  string // "": the page has only one
+	Heading  string // "": the page has a single section
 	Answer   []string
-	Figures  []figure // numbers to be seen at once
+	Figures  []figure // key numbers
 	Pictures []picture
 	Tables   []table
 	Again    []again
@@ -51,17 +51,17 @@ type section struct {
 // figure is a number with its name.
 type figure struct{ Name, Value string }
 
-// table is folded away.
+// table is a table that is collapsed at first.
 type table struct {
 	Name string
 	Head []string
 	Rows [][]string
 }
 
-// again says how a run is run again.
+// again is the command to repeat a run.
 type again struct{ Name, Command, File, Settings string }
 
-// New makes a page of runs. That of damaged ones says so; it is an error if there are no others.
+// New returns a page of runs. Damaged runs are listed as problems. It returns an error if no run can be read.
 func New(all []*runs.Run, o Options) (*Page, error) {
 	p := &Page{}
 	var trials []*trial
@@ -92,8 +92,8 @@ func New(all []*runs.Run, o Options) (*Page, error) {
 		p.Sections = append(p.Sections, s)
 	}
 	if len(keys) > 1 {
-		p.Notes = append(p.Notes, fmt.Sprintf("These runs train %s. What models of different workloads come to "+
-			"cannot be compared, so each has a section of its own.", plain.Listed(keys)))
+		p.Notes = append(p.Notes, fmt.Sprintf("These runs train %s. Results of different workloads "+
+			"cannot be compared, so each workload has its own section.", plain.Listed(keys)))
 	}
 	p.Notes = append(p.Notes, unfinished(trials)...)
 	p.head(trials, o)
@@ -101,10 +101,10 @@ func New(all []*runs.Run, o Options) (*Page, error) {
 	return p, nil
 }
 
-// read reads what was measured in a run; no trial of one without settings.
+// read reads the measurements of a run. It returns no trial if the settings cannot be read.
 func read(r *runs.Run) (t *trial, problem error) {
 	if r.Settings.Job.ID == "" {
-		return nil, cmp.Or(r.Problem, fmt.Errorf("its settings cannot be read"))
+		return nil, cmp.Or(r.Problem, fmt.Errorf("cannot read its settings"))
 	}
 	t = &trial{Run: r, line: r.Line()}
 	if t.flat, problem = r.Flat(); problem != nil {
@@ -119,28 +119,28 @@ func read(r *runs.Run) (t *trial, problem error) {
 		delete(t.flat, "params.Marked")
 	}
 	if t.series, problem = rundir.ReadSeries(r.Folder); problem != nil {
-		problem = fmt.Errorf("what was measured cannot be read, so it is in no curve: %w", problem)
+		problem = fmt.Errorf("cannot read its measurements, so it is missing in the curves: %w", problem)
 	}
 	return t, cmp.Or(r.Problem, problem)
 }
 
-// unfinished says which runs have no result.
+// unfinished returns notes about runs without a result.
 func unfinished(trials []*trial) (notes []string) {
 	by := map[runs.State][]string{}
 	for _, t := range trials {
 		by[t.State] = append(by[t.State], fmt.Sprintf("%s (clock %d of %d)", t.Folder, t.Clock, t.line.Clocks))
 	}
 	if len(trials) == 1 {
-		return nil // the answer says it
+		return nil // the answer describes it
 	}
 	for _, s := range []struct {
 		state runs.State
 		text  string
 	}{
-		{runs.Running, "still going on, and is here as it stood when this page was made"},
+		{runs.Running, "still running when this page was made"},
 		{runs.Stopped, "ended early"},
 		{runs.Failed, "failed"},
-		{runs.Killed, "killed with all its processes"},
+		{runs.Killed, "killed with all processes"},
 		{runs.Damaged, "damaged"},
 	} {
 		names := by[s.state]
@@ -151,13 +151,13 @@ func unfinished(trials []*trial) (notes []string) {
 		if len(names) > 6 {
 			names, more = names[:6], fmt.Sprintf(" and %d more", len(names)-6)
 		}
-		notes = append(notes, fmt.Sprintf("Without a result, %s: %s%s. What was measured is in the curves, and "+
-			"counts in no figure.", s.text, strings.Join(names, ", "), more))
+		notes = append(notes, fmt.Sprintf("Without a result, %s: %s%s. Their measurements appear in the curves, but "+
+			"not in the figures.", s.text, strings.Join(names, ", "), more))
 	}
 	return notes
 }
 
-// head is what stands above and below all sections.
+// head sets the title and the facts of the page.
 func (p *Page) head(trials []*trial, o Options) {
 	p.Title = "Perdure: " + trials[0].Folder
 	if len(trials) > 1 {
@@ -183,13 +183,13 @@ func (p *Page) head(trials []*trial, o Options) {
 	runs := plural(float64(len(trials)), "run")
 	when := ""
 	if !first.IsZero() {
-		when = ", begun " + first.UTC().Format("2006-01-02 15:04")
+		when = ", started " + first.UTC().Format("2006-01-02 15:04")
 		if last.Sub(first) > time.Minute {
 			when += " to " + last.UTC().Format("2006-01-02 15:04")
 		}
 		when += " UTC"
 	}
-	p.Facts = append(p.Facts, runs+when, "run by Perdure "+plain.Listed(versions),
+	p.Facts = append(p.Facts, runs+when, "run with Perdure "+plain.Listed(versions),
 		fmt.Sprintf("page made by Perdure %s at %s UTC", o.Version, o.Made.UTC().Format("2006-01-02 15:04")))
 }
 
@@ -221,13 +221,13 @@ func newSection(trials []*trial) (s *section, err error) {
 	return s, err
 }
 
-// begins reports whether a sentence begins with a name, which stays as it is.
+// begins reports whether a sentence begins with a name, which must not be capitalized.
 func (s *section) begins(line string) bool {
 	return slices.ContainsFunc(s.groups, func(g *group) bool { return strings.HasPrefix(line, g.Name) }) ||
 		strings.HasPrefix(line, s.trials[0].Folder)
 }
 
-// measureOf is what most of the models are judged by.
+// measureOf returns the measure that most of the models have.
 func measureOf(trials []*trial) measure {
 	for _, m := range []measure{{"rmse", "test_rmse"}, {"accuracy", "test_accuracy"}, {"loss", "test_loss"}} {
 		if slices.ContainsFunc(trials, func(t *trial) bool {
@@ -240,7 +240,7 @@ func measureOf(trials []*trial) measure {
 	return measure{"loss", "train_loss"}
 }
 
-// trialsOf are the facts of one group.
+// trialsOf returns the facts about a single group.
 func trialsOf(s *section) map[string]any {
 	g := s.groups[0]
 	l, r := g.spread(lost), g.spread(redone)
@@ -256,7 +256,7 @@ func trialsOf(s *section) map[string]any {
 	return facts
 }
 
-// figuresOf are the numbers of one run.
+// figuresOf returns the key numbers of a run.
 func figuresOf(t *trial, m measure) (all []figure) {
 	add := func(name string, v *float64, write func(float64) string) {
 		if v != nil {
@@ -277,7 +277,7 @@ func figuresOf(t *trial, m measure) (all []figure) {
 	return all
 }
 
-// mostAgain is of how many groups a page says how to run them again: it has their settings in it.
+// mostAgain limits the number of groups for which a page has the command and the settings to repeat them.
 const mostAgain = 24
 
 func (s *section) howAgain() (all []again, err error) {

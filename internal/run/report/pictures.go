@@ -8,24 +8,24 @@ import (
 	"github.com/perdure/perdure/internal/run/plot"
 )
 
-// picture is one with its heading, for wide pages and for narrow ones.
+// picture is a plot with a heading, for wide and for narrow pages.
 type picture struct {
 	Name, Heading, Caption string
 	Main                   bool
-	Wide, Narrow           *plot.Figure // Narrow nil: Wide is narrow enough
+	Wide, Narrow           *plot.Figure // Narrow is nil if Wide is narrow enough
 }
 
-// Widths of pictures, in pixels: a main one on a wide page and on a narrow one, and a small one.
+// Widths of pictures in pixels: a main picture on wide and on narrow pages, and a small picture.
 const (
 	wideWidth   = 880.0
 	narrowWidth = 352.0
 	smallWidth  = 424.0
 )
 
-// Together is how many curves may be in one panel: beyond that each has one of its own.
+// together is the maximum number of curves in one panel. With more groups, each has its own panel.
 const together = 8
 
-// How many panels, and rows of a panel, a picture has at most.
+// Maximum number of panels in a picture, and of rows in a panel.
 const (
 	mostPanels = 24
 	mostRows   = 40
@@ -49,23 +49,24 @@ func (s *section) pictures() (all []picture) {
 	return all
 }
 
-// both makes a main picture in its two widths.
+// both returns a main picture in both widths.
 func both(name, heading, caption string, make func(width float64) *plot.Figure) picture {
 	return picture{
 		Name: name, Heading: heading, Caption: caption, Main: true, Wide: make(wideWidth), Narrow: make(narrowWidth),
 	}
 }
 
-// bands says how curves are to be read.
+// bands explains the bands of the curves.
 func (s *section) bands() string {
 	if !slices.ContainsFunc(s.groups, func(g *group) bool { return len(g.Trials) > 1 }) {
 		return ""
 	}
-	return "Lines are medians of a group's runs, bands go from the least to the most. A run that has ended counts on " +
-		"with its last value."
+	return "Lines are medians of a group's runs; bands show the range from minimum to maximum. After a run has " +
+		"ended, its " +
+		"last value is used."
 }
 
-// learning is the main picture: how good the model was over time, and where something failed.
+// learning returns the main picture: the quality of the model over time, with the faults.
 func (s *section) learning() (picture, bool) {
 	var curves []plot.Curve
 	var of []*group
@@ -110,7 +111,7 @@ func (s *section) learning() (picture, bool) {
 			f.Panels = append(f.Panels, p)
 		}
 		if len(of) > mostPanels {
-			caption += fmt.Sprintf(" The first %d of %d groups are drawn.", mostPanels, len(of))
+			caption += fmt.Sprintf(" Only the first %d of %d groups are shown.", mostPanels, len(of))
 		}
 	}
 	if len(of) > 1 && len(of) <= together {
@@ -129,7 +130,7 @@ func (s *section) learning() (picture, bool) {
 	}), true
 }
 
-// sized is the figure in a width, with panels as wide as they can be read.
+// sized returns the figure for a width, with as many columns as are readable.
 func sized(f plot.Figure, width float64) *plot.Figure {
 	f.Width, f.High = width, 340
 	if width < 500 {
@@ -148,7 +149,7 @@ func outageItems(t *trial) (all []plot.Item) {
 	return all
 }
 
-// marks are crosses on a group's curve where its runs had faults; of those close together one.
+// marks returns crosses on a group's curve where its runs had faults. Faults close to each other share a cross.
 func (g *group) marks(c *plot.Curve) (all []plot.Item) {
 	var at []float64
 	for _, t := range g.Trials {
@@ -168,16 +169,16 @@ func (g *group) marks(c *plot.Curve) (all []plot.Item) {
 	return all
 }
 
-// ending is how each group ended, side by side.
+// ending compares the final results of the groups.
 func (s *section) ending() (picture, bool) {
 	f := plot.Figure{Name: "How each group ended"}
 	rows := plot.Where(s.ordered(), func(g *group) bool { return len(g.done()) > 0 })
 	caption := ""
 	if s.bands() != "" {
-		caption = "Points are medians of a group's runs, lines go from the least to the most."
+		caption = "Points are medians of a group's runs; lines show the range from minimum to maximum."
 	}
 	if len(rows) > mostRows {
-		caption += fmt.Sprintf(" The best %d of %d groups are drawn; the table has all.", mostRows, len(rows))
+		caption += fmt.Sprintf(" Only the best %d of %d groups are shown; the table has all.", mostRows, len(rows))
 		rows = rows[:mostRows]
 	}
 	columns := []struct {
@@ -200,7 +201,7 @@ func (s *section) ending() (picture, bool) {
 		some, first := false, rows[0].spread(c.of)
 		for i, g := range rows {
 			v := g.spread(c.of)
-			some = some || v != first || v.Low != v.High // else it says nothing
+			some = some || v != first || v.Low != v.High // otherwise all values are equal
 			p.Rows = append(p.Rows, g.Name)
 			look := g.Look
 			if len(rows) > together {
@@ -229,7 +230,7 @@ func mid(v plot.Spread, write func(float64) string) string {
 	return write(v.Mid)
 }
 
-// overTime is a small picture of a column over time.
+// overTime returns a small picture of a column over time.
 func (s *section) overTime(name, heading, column, axis string) (picture, bool) {
 	if len(s.groups) > together {
 		return picture{}, false
@@ -254,7 +255,7 @@ func (s *section) overTime(name, heading, column, axis string) (picture, bool) {
 	return picture{Name: name, Heading: heading, Wide: f}, some
 }
 
-// parts of the workers' time, as they are drawn.
+// parts of the workers' time, with their looks
 var parts = []struct {
 	name string
 	look plot.Look
@@ -264,9 +265,9 @@ var parts = []struct {
 	{"moving rows and updates", plot.Look{Tone: plot.Series, Area: true}},
 }
 
-// timeSplit is what the workers' time went to: of one run by worker, else by group.
+// timeSplit shows how the workers spent their time: by worker for a single run, otherwise by group.
 func (s *section) timeSplit() (picture, bool) {
-	f := &plot.Figure{Name: "What the workers' time went to", Width: smallWidth}
+	f := &plot.Figure{Name: "How workers spent their time", Width: smallWidth}
 	p := plot.Panel{X: plot.Axis{Name: "share of the time", Low: 0, High: 1, Percent: true}}
 	bar := func(name string, shares [3]float64) {
 		from := 0.0
@@ -308,10 +309,10 @@ func (s *section) timeSplit() (picture, bool) {
 		f.Keys = append(f.Keys, plot.Key{Name: part.name, Look: part.look})
 	}
 	f.Panels = []plot.Panel{p}
-	return picture{Name: "time", Heading: "What the workers' time went to", Wide: f}, len(p.Rows) > 0
+	return picture{Name: "time", Heading: "How workers spent their time", Wide: f}, len(p.Rows) > 0
 }
 
-// capital writes a sentence's first letter large.
+// capital capitalizes the first letter of a sentence.
 func capital(s string) string {
 	if s == "" || s[0] < 'a' || s[0] > 'z' {
 		return s

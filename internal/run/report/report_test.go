@@ -27,7 +27,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// spec is what a made-up run is like.
+// spec describes a synthetic run.
 type spec struct {
 	workload string
 	seed     uint64
@@ -40,7 +40,7 @@ type spec struct {
 	points   int
 }
 
-// fake makes a run's folder, without making it durable as a real one is: there are hundreds.
+// fake creates a run's directory. It does not sync files as a real run does, because there are hundreds.
 func fake(t testing.TB, folder string, s spec) {
 	t.Helper()
 	recovery, err := perdure.ParseRecovery(s.recovery)
@@ -88,7 +88,7 @@ func fake(t testing.TB, folder string, s spec) {
 	})
 }
 
-// house has three trials of two recoveries, and one of a third, in folders below one.
+// house creates three trials of two strategies and one of a third, in subdirectories of one directory.
 func house(t testing.TB) string {
 	root := t.TempDir()
 	for seed := range 3 {
@@ -120,7 +120,8 @@ func htmlOf(t testing.TB, p *Page) string {
 	return b.String()
 }
 
-// TestGroups: runs that differ in their seed are trials of one group, and the answer says no more than they show.
+// TestGroups checks that runs with different seeds are trials of one group, and that the answer claims no more than
+// they show.
 func TestGroups(t *testing.T) {
 	p := pageOf(t, house(t))
 	s := p.Sections[0]
@@ -133,16 +134,16 @@ func TestGroups(t *testing.T) {
 	}
 	want := []string{
 		"chain:2 ended with the best test accuracy, 81.00% (80.00% to 82.00%), but the trials overlap with those " +
-			"of resend:20, 80.00%: they do not tell the two apart. Last is recovery none with 71.00% (70.00% to " +
+			"of resend:20, 80.00%, so they do not distinguish the two. Last is recovery none with 71.00% (70.00% to " +
 			"72.00%).",
 		"There were 7 faults in all; recovering from them took 1.75 s. Updates were lost under recovery none (600), " +
-			"and under nothing else. No clock was done again.",
+			"and under no other group. No clock was repeated.",
 		"recovery none was quickest with 9.01 s (9.00 s to 9.02 s); next is chain:2 with 10.0 s, 1.00 s more. " +
 			"Slowest is resend:20 with 14.0 s.",
 		"Runs of the same seed ended with the same model, to the last bit, under chain:2 and resend:20.",
-		"Of some groups there is only one trial: what is said here was seen, and is no rule.",
-		"The 7 runs are 3 groups, 1 to 3 trials each, which differ in recovery. Figures are medians, with the least " +
-			"and the most.",
+		"Some groups have only one trial, so these results may be due to chance.",
+		"The 7 runs are 3 groups, 1 to 3 trials each, which differ in recovery. Figures are medians, with minimum " +
+			"and maximum.",
 	}
 	if is := strings.Join(s.Answer, "\n"); is != strings.Join(want, "\n") {
 		t.Errorf("answer:\n%s\nwant:\n%s", is, strings.Join(want, "\n"))
@@ -156,7 +157,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestNames: what a setting adds to its group's name are words, and no path of run.json.
+// TestNames checks that group names contain words instead of the paths of run.json.
 func TestNames(t *testing.T) {
 	for path, want := range map[string]string{
 		"job.recovery": "true", "params.Topics.Rebuild": "rebuild true", "params.Batch": "batch true",
@@ -167,13 +168,13 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestOne: the story of one run.
+// TestOne checks the answer for a single run.
 func TestOne(t *testing.T) {
 	folder := filepath.Join(house(t), "none0")
 	s := pageOf(t, folder).Sections[0]
 	want := folder + " trained softmax for 100 clocks in 9.00 s, and ended with a test accuracy of 70.00%.\n" +
-		"There was one fault: server:0 killed at clock 50. Recovering took 0.25 s in all.\n" +
-		"600 updates were lost, and no clock was done again, under recovery none."
+		"There was one fault: server:0 killed at clock 50. Recovery took 0.25 s in total.\n" +
+		"600 updates were lost, and no clock was repeated, under recovery none."
 	if is := strings.Join(s.Answer, "\n"); is != want {
 		t.Errorf("answer:\n%s\nwant:\n%s", is, want)
 	}
@@ -182,8 +183,8 @@ func TestOne(t *testing.T) {
 	}
 }
 
-// TestBad: what cannot be read is named and counts nowhere; what has no result counts in no figure; runs of
-// several workloads are not compared.
+// TestBad checks that unreadable runs are listed and do not count, that runs without a result do not count in figures,
+// and that different workloads are not compared.
 func TestBad(t *testing.T) {
 	root := house(t)
 	must(t, os.WriteFile(filepath.Join(root, "chain0", "summary.json"), []byte(`{"workload": "so`), 0o666))
@@ -194,7 +195,7 @@ func TestBad(t *testing.T) {
 	p := pageOf(t, root)
 	problems := strings.Join(p.Problems, "\n")
 	for _, want := range []string{
-		"cannot read its summary", "a run's settings file: it is empty", "what was measured cannot be read",
+		"cannot read its summary", "a run's settings file: it is empty", "cannot read its measurements",
 	} {
 		if !strings.Contains(problems, want) {
 			t.Errorf("%q is missing in:\n%s", want, problems)
@@ -211,18 +212,18 @@ func TestBad(t *testing.T) {
 	}
 	for _, g := range p.Sections[0].groups {
 		if g.Name == "chain:2" && (len(g.Trials) != 3 || len(g.done()) != 1) {
-			t.Errorf("of chain:2 there are %d runs, %d with a result", len(g.Trials), len(g.done()))
+			t.Errorf("chain:2 has %d runs, %d with a result", len(g.Trials), len(g.done()))
 		}
 	}
 	all, err := runs.Find([]string{filepath.Join(root, "chain1")})
 	must(t, err)
 	_, err = New(all, Options{})
 	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "it is empty") {
-		t.Errorf("nothing but a damaged run: %v", err)
+		t.Errorf("only a damaged run: %v", err)
 	}
 }
 
-// TestStudy: runs of a study are grouped by its plans of failures, whose faults are other ones for each seed.
+// TestStudy checks that runs of a study are grouped by its failure plans, although the faults differ between seeds.
 func TestStudy(t *testing.T) {
 	root := t.TempDir()
 	for _, plan := range []string{"calm", "drawn"} {
@@ -253,11 +254,11 @@ func TestStudy(t *testing.T) {
 	}
 	must(t, os.WriteFile(file, []byte("{"), 0o666))
 	if p := pageOf(t, root); len(p.Sections[0].groups) != 4 || len(p.Problems) != 1 {
-		t.Errorf("a damaged study: %d groups, %v", len(p.Sections[0].groups), p.Problems)
+		t.Errorf("damaged study: %d groups, %v", len(p.Sections[0].groups), p.Problems)
 	}
 }
 
-// TestGoesOn: a run that goes on is told as such.
+// TestGoesOn checks the answer for a run that is still running.
 func TestGoesOn(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "a")
 	d, err := rundir.Create(folder)
@@ -269,13 +270,13 @@ func TestGoesOn(t *testing.T) {
 	}}))
 	p := pageOf(t, folder)
 	is := strings.Join(p.Sections[0].Answer, "\n")
-	if !strings.Contains(is, "still goes on: it stands at clock 0 of 100") {
+	if !strings.Contains(is, "is still running, at clock 0 of 100") {
 		t.Errorf("answer: %s", is)
 	}
 	htmlOf(t, p)
 }
 
-// TestSelfContained: a page asks for nothing, and what runs have in their names is text.
+// TestSelfContained checks that a page loads no resources, and that names of runs are escaped.
 func TestSelfContained(t *testing.T) {
 	root := house(t)
 	must(t, os.Rename(filepath.Join(root, "none0"), filepath.Join(root, "<script>alert(1)</script>"[:8])))
@@ -283,7 +284,7 @@ func TestSelfContained(t *testing.T) {
 	for _, bad := range []string{"<script", "http://", "https://", "src=", "@import", "ZgotmplZ"} {
 		for _, found := range regexp.MustCompile(`.{0,30}`+regexp.QuoteMeta(bad)+`.{0,30}`).FindAllString(page, -1) {
 			if !strings.Contains(found, `xmlns="http://www.w3.org/2000/svg"`) {
-				t.Errorf("%q is in it: %s", bad, found)
+				t.Errorf("page contains %q: %s", bad, found)
 			}
 		}
 	}
@@ -294,7 +295,7 @@ func TestSelfContained(t *testing.T) {
 	}
 }
 
-// TestSecrets: what a run's addresses have of names and passwords is on no page.
+// TestSecrets checks that names and passwords in addresses do not appear on a page.
 func TestSecrets(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "a")
 	fake(t, folder, spec{"softmax", 1, "stateless", .8, 0, 10, "x", false, 0})
@@ -319,16 +320,16 @@ func TestSecrets(t *testing.T) {
 	for _, text := range []string{htmlOf(t, p), string(markdown)} {
 		for _, bad := range []string{"joe", "pass", "token2", "key3", "secret3"} {
 			if strings.Contains(text, bad) {
-				t.Errorf("%s is on the page: %s", bad, regexp.MustCompile(".{0,60}"+bad+".{0,60}").FindString(text))
+				t.Errorf("page contains %s: %s", bad, regexp.MustCompile(".{0,60}"+bad+".{0,60}").FindString(text))
 			}
 		}
 		if !strings.Contains(text, "host:4222") || !strings.Contains(text, "bucket/x") {
-			t.Error("addresses are gone")
+			t.Error("addresses are missing")
 		}
 	}
 }
 
-// TestMarkdown: a page's pictures lie beside it, and a page of one's own is not replaced.
+// TestMarkdown checks that pictures are written next to the page, and that other files are not replaced.
 func TestMarkdown(t *testing.T) {
 	p, dir := pageOf(t, house(t)), t.TempDir()
 	var out bytes.Buffer
@@ -347,11 +348,11 @@ func TestMarkdown(t *testing.T) {
 			t.Errorf("%s has no styles", m[1])
 		}
 	}
-	must(t, p.Write(&out, file, false)) // its own, again
+	must(t, p.Write(&out, file, false)) // replaces its own page
 	for _, c := range []struct{ file, want string }{
-		{"own.html", "is there already, and is no report"},
-		{"a.pdf", "is an .html or an .md file"},
-		{filepath.Join("gone", "a.html"), "there is no folder"},
+		{"own.html", "already exists and is not a report"},
+		{"a.pdf", "must be an .html or an .md file"},
+		{filepath.Join("gone", "a.html"), "does not exist"},
 	} {
 		if c.file == "own.html" {
 			must(t, os.WriteFile(filepath.Join(dir, c.file), []byte("mine"), 0o666))
@@ -364,7 +365,7 @@ func TestMarkdown(t *testing.T) {
 	must(t, p.Write(&out, filepath.Join(dir, "own.html"), true))
 }
 
-// many are runs with that many measurements each.
+// many creates runs with that many measurements each.
 func many(t testing.TB, n, points int) string {
 	root := t.TempDir()
 	strategies := []string{"chain:2", "none", "resend:20", "checkpoint:20", "stateless", "resend:5", "scar:9,1/8,round"}
@@ -380,21 +381,21 @@ func many(t testing.TB, n, points int) string {
 	return root
 }
 
-// mostBytes bounds the page of two hundred runs.
+// mostBytes limits the page of two hundred runs.
 const mostBytes = 3_000_000
 
-// TestSize: a page of many groups and runs is not large, since curves have no more points than can be seen.
+// TestSize checks the size of a page with many groups and runs. Curves have no more points than are visible.
 func TestSize(t *testing.T) {
 	runs, points := 200, 1000
 	if testing.Short() {
 		runs, points = 50, 300 // more points than are drawn
 	}
 	if n := len(htmlOf(t, pageOf(t, many(t, runs, points)))); n > mostBytes {
-		t.Errorf("a page of %d runs has %d bytes", runs, n)
+		t.Errorf("page of %d runs has %d bytes", runs, n)
 	}
 }
 
-// BenchmarkReport makes the page of two hundred runs with a thousand measurements each.
+// BenchmarkReport makes a page of two hundred runs with a thousand measurements each.
 func BenchmarkReport(b *testing.B) {
 	root := many(b, 200, 1000)
 	for b.Loop() {

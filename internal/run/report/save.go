@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// Write writes the page into a file, as its name ends: in .html, or in .md with pictures beside it. A file
-// that is there is replaced if a report has made it, or by force. What was written is told in a line.
+// Write writes the page to a file: HTML for .html, or Markdown for .md with pictures next to it. It replaces an
+// existing file only if that is a report or force is set. It prints a line about the files.
 func (p *Page) Write(out io.Writer, file string, force bool) error {
 	var files []File
 	switch end := filepath.Ext(file); end {
@@ -30,12 +30,12 @@ func (p *Page) Write(out io.Writer, file string, force bool) error {
 		if err != nil {
 			return err
 		}
-		for _, pic := range pictures { // first: a page that is there has all that it shows
+		for _, pic := range pictures { // first, so that an existing page always has its pictures
 			files = append(files, File{filepath.Join(filepath.Dir(file), pic.Name), pic.Body})
 		}
 		files = append(files, File{file, text})
 	default:
-		return fmt.Errorf("%w: a report is an .html or an .md file, and not %s", perdure.ErrUsage, file)
+		return fmt.Errorf("%w: a report must be an .html or an .md file: %s", perdure.ErrUsage, file)
 	}
 	for _, f := range files {
 		if err := mayReplace(f.Name, force); err != nil {
@@ -51,7 +51,7 @@ func (p *Page) Write(out io.Writer, file string, force bool) error {
 	}
 	beside := ""
 	if n := len(files) - 1; n > 0 {
-		beside = fmt.Sprintf(" and %s beside it", plural(float64(n), "picture"))
+		beside = fmt.Sprintf(" and %s next to it", plural(float64(n), "picture"))
 	}
 	runs := 0
 	for _, s := range p.Sections {
@@ -61,7 +61,7 @@ func (p *Page) Write(out io.Writer, file string, force bool) error {
 	return nil
 }
 
-// mayReplace refuses to replace what no report has made.
+// mayReplace returns an error if the file exists and is not a report.
 func mayReplace(file string, force bool) error {
 	if force {
 		return nil
@@ -75,7 +75,8 @@ func mayReplace(file string, force bool) error {
 	case bytes.Contains(b, []byte(Mark)):
 		return nil
 	}
-	return fmt.Errorf("%w: %s is there already, and is no report; choose another name, or --force", perdure.ErrUsage,
+	return fmt.Errorf("%w: %s already exists and is not a report; choose another name, or add --force",
+		perdure.ErrUsage,
 		file)
 }
 
@@ -85,7 +86,7 @@ func save(f File) error {
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: there is no folder %s", perdure.ErrUsage, filepath.Dir(f.Name))
+		return fmt.Errorf("%w: directory %s does not exist", perdure.ErrUsage, filepath.Dir(f.Name))
 	}
 	if at := (*os.PathError)(nil); errors.As(err, &at) {
 		return fmt.Errorf("%w: cannot write %s: %w", perdure.ErrUsage, f.Name, at.Err)

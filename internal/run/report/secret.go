@@ -8,11 +8,11 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// credentials are what an address has in front of its host.
+// credentials matches the part of an address before its host that may contain credentials.
 var credentials = regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^/@"\s]+@`)
 
-// withoutSecrets is a text of a run's settings as it may be handed on: addresses are without names and
-// passwords, as those of a log can have them.
+// withoutSecrets removes names and passwords from the addresses in a text of a run's settings, so that the text can be
+// shared.
 func (t *trial) withoutSecrets(text string) string {
 	addresses := []string{t.Settings.Job.Log}
 	if t.Settings.Log != nil {
@@ -24,7 +24,7 @@ func (t *trial) withoutSecrets(text string) string {
 			continue
 		}
 		text = strings.ReplaceAll(text, is, shown)
-		if a, err := json.Marshal(is); err == nil { // as it is written in run.json
+		if a, err := json.Marshal(is); err == nil { // as written in run.json
 			if b, err := json.Marshal(shown); err == nil {
 				text = strings.ReplaceAll(text, string(a), string(b))
 			}

@@ -18,13 +18,13 @@ var sentencesText string
 
 var sentences = parseFindings(sentencesText)
 
-// measure is what the models of a section are judged by.
+// measure is the measure of a section's models.
 type measure struct {
 	Name   string // accuracy, rmse or loss
-	column string // of the series
+	column string // column of the series
 }
 
-// Title is the measure as people call it.
+// Title returns the measure's name for readers.
 func (m measure) Title() string {
 	if m.Name == "rmse" {
 		return "test RMSE"
@@ -32,9 +32,9 @@ func (m measure) Title() string {
 	return "test " + m.Name
 }
 
-func (m measure) more() bool { return m.Name == "accuracy" } // more is better
+func (m measure) more() bool { return m.Name == "accuracy" } // higher is better
 
-// text writes a value.
+// text formats a value.
 func (m measure) text(v float64) string {
 	if m.Name == "accuracy" {
 		return fmt.Sprintf("%.2f%%", 100*v)
@@ -42,7 +42,7 @@ func (m measure) text(v float64) string {
 	return fmt.Sprintf("%.4f", v)
 }
 
-// apart writes how far two values are apart.
+// apart formats the difference between two values.
 func (m measure) apart(v float64) string {
 	if m.Name == "accuracy" {
 		return fmt.Sprintf("%.2f points", 100*math.Abs(v))
@@ -50,7 +50,7 @@ func (m measure) apart(v float64) string {
 	return fmt.Sprintf("%.4f", math.Abs(v))
 }
 
-// seconds writes a time.
+// seconds formats a duration.
 func seconds(v float64) string {
 	switch {
 	case v < 10:
@@ -61,7 +61,7 @@ func seconds(v float64) string {
 	return fmt.Sprintf("%.0f min %02.0f s", math.Floor(v/60), math.Floor(math.Mod(v, 60)))
 }
 
-// story are the facts of one run.
+// story holds the facts about a single run.
 type story struct {
 	Run, Workload, Recovery, Consistency string
 	Clocks, Of                           int64
@@ -69,9 +69,9 @@ type story struct {
 	Measure, Result, Wall, Away          string
 	Faults                               []string
 	Many                                 int
-	Counted                              bool // what was lost and redone is known
+	Counted                              bool // lost updates and repeated clocks are known
 	Lost, Redone                         string
-	Nothing                              bool // was lost or redone
+	Nothing                              bool // nothing was lost or repeated
 	Last                                 string
 	Diverged                             bool
 }
@@ -111,7 +111,7 @@ func storyOf(t *trial, m measure) story {
 	return s
 }
 
-// happened says what a fault was.
+// happened describes a fault.
 func happened(f *rundir.Failure) string {
 	switch {
 	case f.Target == "":
@@ -122,36 +122,36 @@ func happened(f *rundir.Failure) string {
 	return fmt.Sprintf("%s of %s at clock %d", f.Kind, f.Target, f.AtClock)
 }
 
-// comparison are the facts of several groups.
+// comparison holds the facts about several groups.
 type comparison struct {
 	Runs, Groups, Done int
-	Differ             string // what differs, in words
-	Few                string // how many trials there are, if these are less than three; "": enough
-	Trials             string // of each group
-	Several            bool   // some have more than one
+	Differ             string // the settings that differ, in words
+	Few                string // a warning if there are fewer than three trials, or ""
+	Trials             string // per group
+	Several            bool   // some groups have more than one trial
 	Best               *contest
 	Fast               *contest
-	Losers             []string // groups that lost updates, with how many
-	Lossless           bool     // it is known that none did
+	Losers             []string // groups that lost updates, with the number
+	Lossless           bool     // no other group lost updates
 	Redoers            []string
-	Redone             string // in all groups the same; "": not so
+	Redone             string // the number if equal in all groups, or ""
 	Faults             string // of all runs
 	Alike              []string
 	AllAlike           bool
 }
 
-// contest is how groups did in one thing.
+// contest compares the groups by one measure.
 type contest struct {
 	Title, Best, Value, Next, NextValue, By, Last, LastValue string
 
-	Tied    []string // groups that did as well as the best
-	All     bool     // all did
-	Overlap bool     // of the best and the next: the trials do not tell them apart
-	Single  bool     // of both there is one trial, so that nothing can overlap
-	Close   bool     // they are less than a twentieth apart
+	Tied    []string // groups equal to the best
+	All     bool     // all groups are equal
+	Overlap bool     // the ranges of the best and the next overlap
+	Single  bool     // both have a single trial, so ranges cannot overlap
+	Close   bool     // they differ by less than a twentieth
 }
 
-// compareBy orders groups by a number; nil: fewer than two have it.
+// compareBy orders groups by a number. It returns nil if fewer than two groups have it.
 func compareBy(
 	groups []*group, title string, of func(*trial) *float64, more bool, write, apart func(float64) string,
 ) *contest {
@@ -228,9 +228,9 @@ func comparisonOf(s *section) comparison {
 	}
 	c.Several = most > 1
 	if few := []string{1: "one trial", 2: "two trials"}; least < len(few) {
-		c.Few = "of some groups there is only " + few[least]
+		c.Few = "some groups have only " + few[least]
 		if least == most {
-			c.Few = "of each group there is only " + few[least]
+			c.Few = "each group has only " + few[least]
 		}
 	}
 	if total > 0 {
@@ -256,7 +256,7 @@ func comparisonOf(s *section) comparison {
 	return c
 }
 
-// sameText is a count that is the same in all runs that have a result; "": there is no such.
+// sameText returns a count that is equal in all runs with a result, or "".
 func sameText(groups []*group, of func(*trial) *float64) string {
 	same := math.NaN()
 	for _, g := range groups {
@@ -275,8 +275,7 @@ func sameText(groups []*group, of func(*trial) *float64) string {
 	return counted(same)
 }
 
-// alike are the groups whose runs of the same seed ended with the same model as those of the first one that
-// there are others of.
+// alike returns the first set of groups whose runs with the same seed ended with the same model.
 func alike(groups []*group) (names []string, all bool) {
 	models := func(g *group) map[uint64]string {
 		of := map[uint64]string{}

@@ -9,13 +9,13 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// studyFile says what a study's runs are of, two folders above each: STUDY/CELL/seed-N.
+// studyFile is the file of a study, two directories above each run: STUDY/CELL/seed-N.
 const studyFile = "study.json"
 
-// mostStudy bounds what is read of one, in bytes.
+// mostStudy limits the size of a study file, in bytes.
 const mostStudy = 256 << 20
 
-// aStudy is what a page needs of a study.json.
+// aStudy is the part of a study.json that a page needs.
 type aStudy struct {
 	Name     string `json:"name"`
 	Question string `json:"question"`
@@ -30,14 +30,14 @@ type aStudy struct {
 	} `json:"cells"`
 }
 
-// planned is the setting of a study's run that names its plan of failures. The faults that the plan comes to
-// are other ones for each seed, so that they tell no groups apart.
+// planned is the setting that names the failure plan of a study's run. The faults of a plan differ between seeds, so
+// they cannot distinguish groups.
 const planned = "failures"
 
-// studiesOf finds the studies that runs are of, and gives each run its plan of failures in place of the
-// faults. What cannot be read of a study is told; its runs are grouped by their own settings then.
+// studiesOf finds the studies that runs belong to, and replaces the faults of each run by its failure plan. If a study
+// cannot be read, it is reported and its runs are grouped by their own settings.
 func studiesOf(trials []*trial) (found []*aStudy, problems []string) {
-	read := map[string]*aStudy{} // by folder; nil: there is none
+	read := map[string]*aStudy{} // by directory; nil if there is none
 	for _, t := range trials {
 		cell := filepath.Dir(t.Folder)
 		folder := filepath.Dir(cell)
@@ -69,7 +69,7 @@ func studiesOf(trials []*trial) (found []*aStudy, problems []string) {
 	return found, problems
 }
 
-// tell writes what studies say onto the page.
+// tell adds information about the studies to the page.
 func (p *Page) tell(studies []*aStudy) {
 	var machines []string
 	for _, s := range studies {
@@ -83,7 +83,7 @@ func (p *Page) tell(studies []*aStudy) {
 			}
 		}
 		if s.Quick {
-			p.Notes = append(p.Notes, fmt.Sprintf("The study %s was only tried out, with --quick.", s.Name))
+			p.Notes = append(p.Notes, fmt.Sprintf("The study %s was only run with --quick.", s.Name))
 		}
 	}
 	p.Facts = append(p.Facts, machines...)

@@ -12,7 +12,7 @@ import (
 
 const unknown = "–"
 
-// tables are all that are folded away.
+// tables returns the tables of a section.
 func (s *section) tables() (all []table) {
 	if len(s.groups) > 1 {
 		all = append(all, s.groupTable())
@@ -35,10 +35,10 @@ func spreadText(s plot.Spread, write func(float64) string) string {
 	return s.Text(write)
 }
 
-// groupTable has the groups, the best first.
+// groupTable lists the groups, best first.
 func (s *section) groupTable() table {
 	t := table{
-		Name: "Groups: the median of each, and from least to most",
+		Name: "Groups: medians, with the range from minimum to maximum",
 		Head: []string{
 			"group", "results", s.measure.Title(), "time", "faults", "updates lost", "clocks redone", "recovering",
 		},
@@ -54,7 +54,7 @@ func (s *section) groupTable() table {
 	return t
 }
 
-// ordered are the groups, the best first; those without a result last.
+// ordered returns the groups, best first. Groups without a result come last.
 func (s *section) ordered() []*group {
 	all := slices.Clone(s.groups)
 	slices.SortStableFunc(all, func(a, b *group) int {
@@ -82,7 +82,7 @@ func valueText(v *float64, write func(float64) string) string {
 	return write(*v)
 }
 
-// runTable has a line for each run.
+// runTable has a row for each run.
 func (s *section) runTable() table {
 	t := table{
 		Name: "Runs", Head: []string{
@@ -117,11 +117,11 @@ func (s *section) runTable() table {
 
 func milliseconds(v float64) string { return fmt.Sprintf("%.0f ms", v) }
 
-// faultTable has the faults of one run.
+// faultTable lists the faults of a run.
 func (s *section) faultTable(r *trial) table {
 	t := table{
 		Name: "Faults", Head: []string{
-			"fault", "of", "at", "clock", "noticed after", "all serves again after", "updates lost", "clocks redone",
+			"fault", "of", "at", "clock", "detected after", "all serving again after", "updates lost", "clocks redone",
 		},
 	}
 	if r.Summary == nil {
@@ -137,7 +137,7 @@ func (s *section) faultTable(r *trial) table {
 	return t
 }
 
-// differTable has the settings in which groups differ.
+// differTable lists the settings in which groups differ.
 func (s *section) differTable() table {
 	t := table{Name: "Settings that differ", Head: []string{"group"}}
 	for _, path := range s.differ {
@@ -153,9 +153,9 @@ func (s *section) differTable() table {
 	return t
 }
 
-// sharedTable has the settings that all share, and the seeds.
+// sharedTable lists the settings that all runs share, and the seeds.
 func (s *section) sharedTable() table {
-	t := table{Name: "Settings that all share", Head: []string{"setting", "value"}}
+	t := table{Name: "Settings that all runs share", Head: []string{"setting", "value"}}
 	if len(s.trials) == 1 {
 		t.Name = "Settings"
 	}

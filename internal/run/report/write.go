@@ -20,7 +20,7 @@ var (
 	css string
 )
 
-// Mark is in each file that a report is made of, so that a new one may replace it.
+// Mark appears in every file of a report, so that a new report may replace it.
 const Mark = "made by perdure report"
 
 var htmlPage = template.Must(template.New("page").Funcs(template.FuncMap{
@@ -32,7 +32,7 @@ var htmlPage = template.Must(template.New("page").Funcs(template.FuncMap{
 	},
 }).Parse(htmlText))
 
-// HTML writes the page as one file that needs nothing else.
+// HTML writes the page as one self-contained file.
 func (p *Page) HTML(w io.Writer) error { return htmlPage.Execute(w, p) }
 
 var markdownPage = texttemplate.Must(texttemplate.New("page").Funcs(texttemplate.FuncMap{
@@ -43,13 +43,13 @@ var markdownPage = texttemplate.Must(texttemplate.New("page").Funcs(texttemplate
 	"mark": func() string { return "<!-- " + Mark + " -->" },
 }).Parse(markdownText))
 
-// File is one that stands beside a Markdown page.
+// File is a file next to a Markdown page.
 type File struct {
 	Name string
 	Body []byte
 }
 
-// Markdown returns the page as Markdown, and the pictures beside it, whose names begin with name.
+// Markdown returns the page as Markdown, and its pictures, whose names begin with name.
 func (p *Page) Markdown(name string) (text []byte, pictures []File, err error) {
 	type named struct {
 		*Page

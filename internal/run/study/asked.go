@@ -11,17 +11,17 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Asked is how a user asks for a study, as flags of perdure study.
+// Asked holds the flags of perdure study.
 type Asked struct {
 	Out       string `help:"@study_out" placeholder:"DIR" type:"path"`
-	KeepGoing bool   `help:"Go on after a run that has failed."`
+	KeepGoing bool   `help:"Continue after a run has failed."`
 	Mixed     bool   `help:"@study_mixed"`
 	Parallel  int    `help:"@study_parallel (default ${default})." default:"1" placeholder:"N"`
 	Report    bool   `help:"@study_report"`
 	JSON      bool   `name:"json" help:"Print JSON, for programs."`
 }
 
-// Check says what cannot be asked.
+// Check returns an error if the flags are invalid.
 func (a *Asked) Check() error {
 	if a.Parallel < 1 || a.Parallel > 1000 {
 		return fmt.Errorf("%w: --parallel %d; choose at least 1", perdure.ErrUsage, a.Parallel)
@@ -29,8 +29,8 @@ func (a *Asked) Check() error {
 	return nil
 }
 
-// Run runs the missing runs of a study with the program at a path, or only collects the finished ones. It writes the
-// results into the study's folder, and prints them.
+// Run runs the missing runs of a study with the program at path or, with Report, only collects the finished ones. It
+// writes the results to the study's directory and prints them.
 func (s *Study) Run(ctx context.Context, a *Asked, path, version string, out, screen io.Writer) error {
 	how := Conducting{Folder: a.Out, Parallel: a.Parallel, KeepGoing: a.KeepGoing, Mixed: a.Mixed, Screen: screen}
 	if how.Folder == "" {
@@ -58,6 +58,6 @@ func (s *Study) Run(ctx context.Context, a *Asked, path, version string, out, sc
 	if err2 := results.Print(out); err2 != nil || err != nil {
 		return errors.Join(err, err2)
 	}
-	fmt.Fprintf(out, "%s are in %s\n", results.files(), how.Folder)
+	fmt.Fprintf(out, "wrote %s to %s\n", results.files(), how.Folder)
 	return nil
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// maxInUse is the part of a machine's cores that may be at work when a study that measures times starts.
+// maxInUse is the maximum fraction of a machine's cores that may be in use when a study starts that measures time.
 const maxInUse = 0.25
 
-// Idle returns an error if other processes keep the machine busy. It looks for a second. Systems without /proc/stat
-// count as idle.
+// Idle returns an error if other processes keep the machine busy. It observes the machine for a second. Systems without
+// /proc/stat count as idle.
 func Idle() error {
 	first, _ := os.ReadFile("/proc/stat")
 	time.Sleep(time.Second)
@@ -26,22 +26,22 @@ func idle(first, second string) error {
 	work0, all0 := ticks(first)
 	work, all := ticks(second)
 	if inUse := (work - work0) / (all - all0); inUse > maxInUse && all > all0 {
-		return fmt.Errorf("%w: the machine is busy with something else, and the times of runs would be wrong: %.0f%% "+
-			"of its cores are at work; wait, or add --busy", perdure.ErrUsage, 100*inUse)
+		return fmt.Errorf("%w: other programs keep the machine busy and would distort the runs' times: %.0f%% "+
+			"of its cores are in use; wait, or add --busy", perdure.ErrUsage, 100*inUse)
 	}
 	return nil
 }
 
-// ticks are those that all cores have worked, and all that there were, of the first line of /proc/stat.
+// ticks returns the CPU ticks that all cores spent working, and all ticks, from the first line of /proc/stat.
 func ticks(stat string) (work, all float64) {
 	line, _, _ := strings.Cut(stat, "\n")
 	for i, field := range strings.Fields(line) {
 		v, err := strconv.ParseFloat(field, 64)
-		if i == 0 || i > 8 || err != nil { // the others are times of guests, which these contain
+		if i == 0 || i > 8 || err != nil { // later fields are guest times, which the first ones include
 			continue
 		}
 		all += v
-		if i != 4 && i != 5 { // idle, or waiting for a disk
+		if i != 4 && i != 5 { // not idle or waiting for a disk
 			work += v
 		}
 	}

@@ -13,39 +13,39 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Cell is what is the same in some runs but for their seeds.
+// Cell is a set of runs that differ only in their seeds.
 type Cell struct {
-	Name   string   // of its folder, too
-	Labels []string // the choice of each axis
-	Plan   string   // the name of how machines fail
+	Name   string   // also the name of its directory
+	Labels []string // the choice for each axis
+	Plan   string   // the name of the failure plan
 
 	kind *Kind
-	own  []string // flags of the kind's command itself
-	args []string // of perdure train, but for seed, faults and folder
+	own  []string // flags of the kind's own command
+	args []string // for perdure train, without seed, faults and directory
 	plan *faultPlan
-	job  faultJob // but for the seed
+	job  faultJob // without the seed
 }
 
-// LeftOut is a cell that no run can be.
+// LeftOut is a cell that cannot run.
 type LeftOut struct {
 	Name string `json:"name"`
 	Why  string `json:"why"`
 }
 
-// Study is a file that was checked: its cells can be run.
+// Study is a checked file: its cells can be run.
 type Study struct {
 	File
 	Cells   []*Cell
 	LeftOut []LeftOut
-	Notes   []string // what plans mean, for people
+	Notes   []string // explanations of the failure plans
 
-	prices *runs.Prices // nil: none
+	prices *runs.Prices // nil if none
 }
 
-// mostCells bounds a study, far beyond use: a list too many is told, and not tried.
+// mostCells limits the size of a study. It is far above any sensible size and catches mistyped lists.
 const mostCells = 10_000
 
-// Check makes the cells of a study, and asks about each whether it can run.
+// Check creates the cells of a study and checks that each can run.
 func (f File) Check() (*Study, error) {
 	s := &Study{File: f}
 	if f.Prices != "" {
@@ -58,7 +58,7 @@ func (f File) Check() (*Study, error) {
 	n := len(f.Plans)
 	for _, a := range f.Vary {
 		if n *= len(a.Choices); n > mostCells {
-			return nil, fmt.Errorf("%w: the study has more than %d cells; vary less", perdure.ErrUsage, mostCells)
+			return nil, fmt.Errorf("%w: the study has more than %d cells; reduce vary", perdure.ErrUsage, mostCells)
 		}
 	}
 	for _, chosen := range combinations(f.Vary) {
@@ -67,8 +67,8 @@ func (f File) Check() (*Study, error) {
 			notes, err := c.check(f.Seeds)
 			switch {
 			case err != nil && !f.LeaveOut:
-				return nil, fmt.Errorf("%w: cell %s cannot run: %s (impossible: leave-out in the study's file leaves "+
-					"such cells out)", perdure.ErrUsage, c.Name, plain.Text(err))
+				return nil, fmt.Errorf("%w: cell %s cannot run: %s (set impossible: leave-out in the study's file "+
+					"to skip such cells)", perdure.ErrUsage, c.Name, plain.Text(err))
 			case err != nil:
 				s.LeftOut = append(s.LeftOut, LeftOut{c.Name, plain.Text(err)})
 				continue
@@ -79,7 +79,8 @@ func (f File) Check() (*Study, error) {
 				}
 			}
 			if slices.ContainsFunc(s.Cells, func(o *Cell) bool { return o.Name == c.Name }) {
-				return nil, fmt.Errorf("%w: two cells would have the folder %s; write what differs in letters and "+
+				return nil, fmt.Errorf("%w: two cells would have the directory %s; use values that differ in "+
+					"letters or "+
 					"digits", perdure.ErrUsage, c.Name)
 			}
 			s.Cells = append(s.Cells, c)
@@ -92,7 +93,7 @@ func (f File) Check() (*Study, error) {
 	return s, nil
 }
 
-// combinations are all ways to choose one of each axis; the last axis changes fastest.
+// combinations returns all ways to choose one value for each axis. The last axis varies fastest.
 func combinations(axes []Axis) [][]Choice {
 	all := [][]Choice{nil}
 	for _, a := range axes {
@@ -107,7 +108,7 @@ func combinations(axes []Axis) [][]Choice {
 	return all
 }
 
-// cell makes the cell of some choices. What is chosen wins over the job.
+// cell creates the cell for some choices, which override the job's settings.
 func (f *File) cell(chosen []Choice, plan *Plan) *Cell {
 	c := &Cell{Plan: plan.Name, plan: &plan.faultPlan, kind: &f.Kind}
 	job := slices.Clone(f.Job)
@@ -119,7 +120,7 @@ func (f *File) cell(chosen []Choice, plan *Plan) *Cell {
 			job = replace(job, s, func(a, b Setting) bool { return a.Key == b.Key })
 		}
 	}
-	if f.Kind.Name != OfLosses { // whose trials have failures of their own
+	if f.Kind.Name != OfLosses { // its trials draw their own failures
 		names = append(names, plan.Name)
 	}
 	c.Name = cmp.Or(folderName(strings.Join(names, "_")), "all")
@@ -134,7 +135,7 @@ func (f *File) cell(chosen []Choice, plan *Plan) *Cell {
 			to = &c.own
 		}
 		for _, v := range s.Values {
-			if v != "" { // else its default holds: quick may take a value back
+			if v != "" { // else the default applies: quick may remove a value
 				*to = append(*to, "--"+s.Key+"="+v)
 			}
 		}
@@ -143,8 +144,8 @@ func (f *File) cell(chosen []Choice, plan *Plan) *Cell {
 	return c
 }
 
-// check asks whether the cell can run with each of the seeds. The kind is asked once: it reads the data, and seeds
-// differ in nothing but what machines do.
+// check checks that the cell can run with each seed. It calls kind.Check only once, because that reads the data; seeds
+// affect only the faults.
 func (c *Cell) check(seeds []uint64) (notes []string, err error) {
 	s, err := c.kind.Check(c.line(c.args, ""))
 	if err != nil {
@@ -163,19 +164,19 @@ func (c *Cell) check(seeds []uint64) (notes []string, err error) {
 		if _, err := s.ParseFaults(); err != nil {
 			return nil, err
 		}
-		notes = f.Notes // of each seed the same
+		notes = f.Notes // equal for all seeds
 	}
 	return notes, nil
 }
 
-// faults are what machines do in the run of a seed.
+// faults returns the faults of the run with a seed.
 func (c *Cell) faults(seed uint64) (faultList, error) {
 	job := c.job
 	job.Seed = seed
 	return c.plan.Of(job)
 }
 
-// line are flags of the kind's command, with a folder for the run if there is one.
+// line returns the arguments of the kind's command, with the run's directory unless folder is "".
 func (c *Cell) line(train []string, folder string) []string {
 	var to []string
 	if folder != "" {
@@ -187,13 +188,13 @@ func (c *Cell) line(train []string, folder string) []string {
 	return slices.Concat(c.own, to, []string{"--"}, train)
 }
 
-// Args are those of the kind's command for the run of a seed, without its folder.
+// Args returns the arguments of the kind's command for the run with a seed, without its directory.
 func (c *Cell) Args(seed uint64) ([]string, error) {
 	args, err := c.trainArgs(seed)
 	return c.line(args, ""), err
 }
 
-// trainArgs are those of perdure train for the run of a seed, without its folder.
+// trainArgs returns the arguments of perdure train for the run with a seed, without its directory.
 func (c *Cell) trainArgs(seed uint64) ([]string, error) {
 	f, err := c.faults(seed)
 	if err != nil {

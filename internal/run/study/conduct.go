@@ -21,17 +21,17 @@ import (
 	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
 
-// Conducting is how a study is run.
+// Conducting configures how a study is run.
 type Conducting struct {
 	Program   Program
-	Folder    string // of all runs of the study
+	Folder    string // for all runs of the study
 	Parallel  int    // runs at a time
-	KeepGoing bool   // after a run that failed
-	Mixed     bool   // runs of another build count
+	KeepGoing bool   // continue after a failed run
+	Mixed     bool   // accept runs of another build
 	Screen    io.Writer
 }
 
-// ErrFailed is returned when a run has failed, which is told on the screen.
+// ErrFailed is returned if a run has failed. The failure is also reported on the screen.
 var ErrFailed = errors.New("a run has failed")
 
 // run is a cell with a seed, and how it ended.
@@ -40,68 +40,67 @@ type run struct {
 	seed   uint64
 	folder string
 	args   []string
-	done   *done // nil: it is not done
-	trial  Trial // of a run that did not fail
+	done   *done // nil if not finished
+	trial  Trial // valid unless the run failed
 }
 
-// Trial is a run that came to its end.
+// Trial is a run that completed.
 type Trial struct {
 	Seed    uint64             `json:"seed"`
 	Folder  string             `json:"folder"`
 	Build   string             `json:"build"`
-	Model   *string            `json:"model_sha256"` // null: there is none
+	Model   *string            `json:"model_sha256"` // null without a model
 	Figures map[string]float64 `json:"figures"`
 }
 
-// Failed is a run that did not.
+// Failed is a run that did not complete.
 type Failed struct {
 	Seed   uint64 `json:"seed"`
 	Folder string `json:"folder"`
 	Why    string `json:"why"`
 }
 
-// conductor runs what is to be run. mu guards done and trial of runs.
+// conductor executes a study. mu guards done and trial of all runs.
 type conductor struct {
 	*Study
 	Conducting
 
 	mu   sync.Mutex
-	runs []*run // by seed, so that each cell has its first trial early
+	runs []*run // ordered by seed, so that each cell gets its first trial early
 }
 
-// Conduct runs a study, as far as it is not done, and returns its results, also of one that was interrupted.
+// Conduct executes the missing runs of a study and returns its results, even if it was interrupted.
 func (s *Study) Conduct(ctx context.Context, how Conducting) (*Results, error) {
 	lock, err := hold(how.Folder)
 	if err != nil {
 		return nil, err
 	}
-	defer lock.Close() // it ends with the process anyway
+	defer lock.Close() // the process's end also releases it
 	c, err := s.conductor(how)
 	if err != nil {
 		return nil, err
 	}
 	if n := len(c.finished()); n > 0 {
-		fmt.Fprintf(c.Screen, "%d of %d runs are done already\n", n, len(c.runs))
+		fmt.Fprintf(c.Screen, "%d of %d runs are already finished\n", n, len(c.runs))
 	}
 	err = c.doAll(ctx)
 	results, err2 := c.results()
 	return results, errors.Join(err, err2)
 }
 
-// Collect returns the results of what is done of a study, of whatever build, and runs nothing: also while the study
-// goes on.
+// Collect returns the results of the finished runs of any build, without running anything. The study may be running.
 func (s *Study) Collect(folder string) (*Results, error) {
 	c, err := s.conductor(Conducting{Folder: folder, Mixed: true})
 	if err != nil {
 		return nil, err
 	}
 	if len(c.finished()) == 0 {
-		return nil, fmt.Errorf("%w: no run of the study is done in %s", perdure.ErrUsage, folder)
+		return nil, fmt.Errorf("%w: no run of the study has finished in %s", perdure.ErrUsage, folder)
 	}
 	return c.results()
 }
 
-// conductor takes over the runs that are done, and refuses those of another build.
+// conductor collects the finished runs. It returns an error if some are of another build, unless how.Mixed is set.
 func (s *Study) conductor(how Conducting) (*conductor, error) {
 	c := &conductor{Study: s, Conducting: how}
 	others, other := 0, (*done)(nil)
@@ -132,12 +131,12 @@ func (s *Study) conductor(how Conducting) (*conductor, error) {
 	return c, nil
 }
 
-// finished are the runs that are done. It needs mu while runs go on.
+// finished returns the runs that are finished. The caller must hold mu while runs are in progress.
 func (c *conductor) finished() []*run {
 	return plot.Where(c.runs, func(r *run) bool { return r.done != nil })
 }
 
-// doAll does what is not done. The first error ends it, when the runs that have begun are over.
+// doAll executes the missing runs. After the first error it starts no more runs and waits for those in progress.
 func (c *conductor) doAll(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -164,23 +163,24 @@ func (c *conductor) doAll(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sameProgram returns the program that runs, which may have been built anew meanwhile.
+// sameProgram returns the program to run. It returns an error if the program was rebuilt meanwhile, unless c.Mixed is
+// set.
 func (c *conductor) sameProgram() (p Program, err error) {
 	if !c.Program.changed() {
 		return c.Program, nil
 	}
 	if !c.Mixed {
-		return p, fmt.Errorf("%w: the program %s was changed while the study ran; its runs would be of two builds: "+
-			"add --mixed to go on all the same, or --out for another folder", perdure.ErrUsage, c.Program.Path)
+		return p, fmt.Errorf("%w: the program %s changed while the study ran, so its runs would be of two builds: "+
+			"add --mixed to continue anyway, or --out for another directory", perdure.ErrUsage, c.Program.Path)
 	}
 	c.Program, err = OpenProgram(c.Program.Path, c.Program.Version)
 	return c.Program, err
 }
 
-// do does one run, and prints a line about it.
+// do executes one run and prints a line about it.
 func (c *conductor) do(ctx context.Context, r *run, program Program) error {
 	if _, err := rundir.Alive(r.folder); errors.Is(err, rundir.ErrAlive) {
-		return fmt.Errorf("%w: the run in %s goes on: wait until it has ended, or stop it with perdure stop "+
+		return fmt.Errorf("%w: the run in %s is still running: wait until it has ended, or stop it with perdure stop "+
 			"--run %s", perdure.ErrUsage, r.folder, r.folder)
 	}
 	if err := os.Remove(r.folder + doneEnd); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -193,7 +193,7 @@ func (c *conductor) do(ctx context.Context, r *run, program Program) error {
 	}
 	text, late, err := failurecost.RunProgram(ctx, program.Path, command, r.folder, c.Timeout)
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // interrupted: it is begun again
+		return context.Cause(ctx) // interrupted: the next attempt starts it again
 	}
 	d := done{
 		Args: r.args, Version: program.Version, Build: program.Build, Seconds: time.Since(began).Seconds(),
@@ -205,7 +205,7 @@ func (c *conductor) do(ctx context.Context, r *run, program Program) error {
 	case err != nil && !c.found(r.folder):
 		d.Why = cmp.Or(strings.TrimPrefix(lastLine(text), "perdure: "), err.Error())
 	}
-	if err := os.MkdirAll(r.folder, 0o777); err != nil { // of a run that was refused
+	if err := os.MkdirAll(r.folder, 0o777); err != nil { // a rejected run has no directory
 		return err
 	}
 	if err := writeJSON(r.folder+doneEnd, d); err != nil {
@@ -214,14 +214,15 @@ func (c *conductor) do(ctx context.Context, r *run, program Program) error {
 	c.take(r, &d)
 	c.tell(r)
 	if d.Why != "" && !c.KeepGoing {
-		return fmt.Errorf("%w: %s: %s; the same command goes on behind it, and --keep-going does at once", ErrFailed,
+		return fmt.Errorf("%w: %s: %s; run the same command again to continue with the next run, or use "+
+			"--keep-going", ErrFailed,
 			r.folder, d.Why)
 	}
 	return nil
 }
 
-// found reports whether a run that ended with an error has found all the same what it was to find: in a study of losses
-// trials that were repeated with real servers ended otherwise, which is a result, and the table tells it.
+// found reports whether a run that returned an error has a result nevertheless. A study of losses returns an error if
+// trials repeated with real servers ended differently. That is a result, which the table shows.
 func (c *conductor) found(folder string) bool {
 	if c.Kind.Name != OfLosses {
 		return false
@@ -230,7 +231,7 @@ func (c *conductor) found(folder string) bool {
 	return err == nil
 }
 
-// commandLine is that of a run. A job that is interrupted is begun again, and needs no last checkpoint.
+// commandLine returns the arguments of a run. It omits the last checkpoint, because interrupted runs start again.
 func (c *Cell) commandLine(seed uint64, folder string) ([]string, error) {
 	args, err := c.trainArgs(seed)
 	if c.kind.Name == OfTrain {
@@ -242,7 +243,7 @@ func (c *Cell) commandLine(seed uint64, folder string) ([]string, error) {
 	return slices.Concat(c.kind.Command, c.line(args, folder)), err
 }
 
-// take notes how a run ended, and reads what it has left.
+// take records how a run ended, and reads its results.
 func (c *conductor) take(r *run, d *done) {
 	t := Trial{Seed: r.seed, Folder: r.folder, Build: d.Build}
 	if d.Why == "" {
@@ -255,7 +256,7 @@ func (c *conductor) take(r *run, d *done) {
 	r.done, r.trial = d, t
 }
 
-// read reads what a run has left.
+// read reads the results of a run.
 func (c *conductor) read(t *Trial) error {
 	if c.Kind.Name == OfLosses {
 		t.Figures = map[string]float64{}
@@ -264,14 +265,14 @@ func (c *conductor) read(t *Trial) error {
 	}
 	s, err := rundir.ReadSummary(t.Folder)
 	if err != nil {
-		return fmt.Errorf("its summary cannot be read: %w", err)
+		return fmt.Errorf("cannot read its summary: %w", err)
 	}
 	t.Figures, t.Model = figuresOf(&s), s.ModelSHA256
 	c.price(t.Folder, t.Figures)
 	return nil
 }
 
-// price puts what a run cost among its figures, as far as there are prices.
+// price adds the costs of a run to its figures, if there are prices.
 func (c *conductor) price(folder string, figures map[string]float64) {
 	bill := runs.Read(folder).Cost(c.prices)
 	if bill == nil {
@@ -291,7 +292,7 @@ func lastLine(text string) string {
 	return strings.TrimSpace(lines[len(lines)-1])
 }
 
-// tell prints a line about a run that is done. The rest is taken to need as long as the mean of what is done.
+// tell prints a line about a finished run. The remaining time is estimated from the mean duration of finished runs.
 func (c *conductor) tell(r *run) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,33 +12,33 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
-// The faults of one run of a study are given, drawn from a distribution, or replayed from a record of real machines
-// that were taken away. They are a function of the plan, the job's machines and a seed, without time, files or
-// processes. A faultPlan does not change once it was made, and any number of goroutines may use it.
+// The faults of a run are given explicitly, drawn from a distribution, or replayed from a record of preemptions of real
+// machines. They depend only on the plan, the job's machines and the seed, not on time, files or processes. A faultPlan
+// is immutable and safe for concurrent use.
 
-// faultJob is what a plan must know of the job that it is for.
+// faultJob is the information about a job that a plan needs.
 type faultJob struct {
 	Workers, Servers int
-	Time             time.Duration // that it runs, at most; 0: it is bounded by clocks only
-	Clocks           perdure.Clock // that it runs, at most
+	Time             time.Duration // maximum running time; 0 if only clocks limit the job
+	Clocks           perdure.Clock // maximum number of clocks
 	Seed             uint64
 }
 
-// faultPlan says how machines fail. Any of its parts may be there; the faults of all of them are carried out.
+// faultPlan defines how machines fail. All of its parts that are set apply.
 type faultPlan struct {
 	Given  []string // as on the command line
 	Draw   *faultDraw
 	Replay *faultReplay
 }
 
-// faultList are those of one run, in the order of their times.
+// faultList holds the faults of one run in the order of their times.
 type faultList struct {
 	All []supervisor.Fault
-	// Notes say for people what a plan means for this job, where that is not to be seen from the faults.
+	// Notes explain what a plan means for this job if the faults do not show it.
 	Notes []string
 }
 
-// Texts are the faults as on the command line.
+// Texts returns the faults as on the command line.
 func (f *faultList) Texts() (texts []string) {
 	for _, fault := range f.All {
 		texts = append(texts, fault.String())
@@ -46,7 +46,7 @@ func (f *faultList) Texts() (texts []string) {
 	return texts
 }
 
-// Of returns the faults of a job's run, or says why the plan does not go with the job.
+// Of returns the faults for a run of a job. It returns an error if the plan does not suit the job.
 func (p *faultPlan) Of(job faultJob) (f faultList, err error) {
 	for _, text := range p.Given {
 		fault, err := supervisor.ParseFault(text)
@@ -67,7 +67,7 @@ func (p *faultPlan) Of(job faultJob) (f faultList, err error) {
 			return f, err
 		}
 	}
-	slices.SortStableFunc(f.All, func(a, b supervisor.Fault) int { // those at a time are before those at a clock
+	slices.SortStableFunc(f.All, func(a, b supervisor.Fault) int { // faults at a time come before those at a clock
 		return cmp.Or(cmp.Compare(a.When.Clock, b.When.Clock), cmp.Compare(a.When.Since, b.When.Since))
 	})
 	return f, nil
@@ -94,7 +94,7 @@ func targetsOf(who string, job faultJob) (all []supervisor.Target, err error) {
 	return all, nil
 }
 
-// How a machine fails: without notice, or with one.
+// failureKind returns how a machine fails: kill, term or freeze. The default is kill.
 func failureKind(text string) (supervisor.FaultKind, error) {
 	switch kind := supervisor.FaultKind(cmp.Or(text, string(supervisor.FaultKill))); kind {
 	case supervisor.FaultKill, supervisor.FaultTerm, supervisor.FaultFreeze:
@@ -103,7 +103,7 @@ func failureKind(text string) (supervisor.FaultKind, error) {
 	return "", fmt.Errorf("%w: how: %s; choose kill, term (with notice) or freeze", perdure.ErrUsage, text)
 }
 
-// wholeSeconds rounds to a millisecond, which is what people read, and never to 0 what is above it.
+// wholeSeconds rounds to milliseconds for readability, but never rounds a positive time to 0.
 func wholeSeconds(seconds float64) time.Duration {
 	ms := math.Round(seconds * 1000)
 	if ms < 1 && seconds > 0 {

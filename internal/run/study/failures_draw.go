@@ -10,8 +10,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
-// How the time between two failures is distributed: of a machine that does not age; of one that does, or that is
-// rather taken when it is new; and, by clocks, of one that fails in each clock with the same probability.
+// Distributions of the time between two failures. Machines with exponential failures do not age. Weibull describes
+// machines that fail more often with age, or when they are new. Geometric counts clocks: each clock fails with the same
+// probability.
 const (
 	lawExponential = "exponential"
 	lawWeibull     = "weibull"
@@ -21,23 +22,23 @@ const (
 // faultDraw draws the times between failures.
 type faultDraw struct {
 	Law        string
-	Mean       time.Duration // of Exponential
+	Mean       time.Duration // of exponential
 	Scale      time.Duration // of Weibull
-	Shape      float64       // of Weibull: below 1 young machines fail more, above 1 old ones
-	MeanClocks float64       // of Geometric
-	// OfJob has one draw for the whole job, whose failures hit one machine each, of those that are there;
-	// else each machine has draws of its own.
+	Shape      float64       // of Weibull: below 1 young machines fail more often, above 1 old ones
+	MeanClocks float64       // of geometric
+	// OfJob draws failures once for the whole job; each failure hits one of the machines that are up. Otherwise
+	// failures are drawn for each machine separately.
 	OfJob bool
 	Who   string        // servers, workers or machines
 	How   string        // kill, term or freeze
-	Away  time.Duration // until the machine is back; 0: at once
+	Away  time.Duration // time until the machine is back; 0: immediately
 	Until time.Duration // 0: as long as the job runs
 }
 
-// mostFaults bounds the faults of one run, far beyond use: a mean that was mistyped is told, and not tried.
+// mostFaults limits the faults of one run. It is far above any sensible number and catches a mistyped mean.
 const mostFaults = 10_000
 
-// clockTime is as far as a draw got: in seconds, or in clocks.
+// clockTime is a position in a run, in seconds or clocks.
 type clockTime = float64
 
 func (d *faultDraw) faults(job faultJob) (all []supervisor.Fault, err error) {
@@ -55,7 +56,7 @@ func (d *faultDraw) faults(job faultJob) (all []supervisor.Fault, err error) {
 	}
 	fail := func(t supervisor.Target, at clockTime) error {
 		if len(all) == mostFaults {
-			return fmt.Errorf("%w: the plan has more than %d failures in a run; make the time between two longer",
+			return fmt.Errorf("%w: the plan has more than %d failures in a run; increase the time between failures",
 				perdure.ErrUsage, mostFaults)
 		}
 		f := supervisor.Fault{Kind: kind, Target: t, For: d.Away}
@@ -81,7 +82,7 @@ func (d *faultDraw) faults(job faultJob) (all []supervisor.Fault, err error) {
 	return all, nil
 }
 
-// ofJob has one draw for all machines. A failure hits one that is there; where none is, it hits nobody.
+// ofJob draws failures for the whole job. A failure hits one of the machines that are up, or none if all are down.
 func (d *faultDraw) ofJob(
 	job faultJob, targets []supervisor.Target, end clockTime, fail func(supervisor.Target, clockTime) error,
 ) error {
@@ -106,7 +107,8 @@ func (d *faultDraw) ofJob(
 	return nil
 }
 
-// away is for how long a machine that failed cannot fail again: of clocks that is not known, and one at least.
+// away returns how long a failed machine cannot fail again. For geometric failures it is 0, because the duration of a
+// clock is not known.
 func (d *faultDraw) away() clockTime {
 	if d.Law == lawGeometric {
 		return 0
@@ -114,7 +116,7 @@ func (d *faultDraw) away() clockTime {
 	return d.Away.Seconds()
 }
 
-// next draws the time to the next failure.
+// next draws the time until the next failure.
 func (d *faultDraw) next(r *rand.Rand) clockTime {
 	switch d.Law {
 	case lawWeibull:
@@ -123,26 +125,26 @@ func (d *faultDraw) next(r *rand.Rand) clockTime {
 		if d.MeanClocks == 1 {
 			return 1
 		}
-		// The clocks to the first failure, when each clock has one with probability 1/mean.
+		// The number of clocks until the first failure, with probability 1/mean at each clock.
 		return 1 + math.Floor(-r.ExpFloat64()/math.Log1p(-1/d.MeanClocks))
 	}
 	return d.Mean.Seconds() * r.ExpFloat64()
 }
 
-// check says what is wrong, and until when is drawn.
+// check returns an error if the settings are invalid, and otherwise the end of the time in which failures occur.
 func (d *faultDraw) check(job faultJob) (end clockTime, err error) {
 	wrong := func(text string) (clockTime, error) { return 0, fmt.Errorf("%w: draw: %s", perdure.ErrUsage, text) }
 	switch {
 	case d.Away < 0 || d.Until < 0:
-		return wrong("away and until are times of 0 or more")
+		return wrong("away and until must not be negative")
 	case d.Law == lawExponential && d.Mean <= 0:
-		return wrong("exponential needs mean, the time between two failures, for example mean: 60s")
+		return wrong("exponential needs mean, the mean time between failures, for example mean: 60s")
 	case d.Law == lawWeibull && (d.Scale <= 0 || !(d.Shape > 0) || math.IsInf(d.Shape, 0)):
 		return wrong("weibull needs scale, a time, and shape, a number above 0, for example scale: 60s and shape: 0.7")
 	case d.Law == lawGeometric && (!(d.MeanClocks >= 1) || math.IsInf(d.MeanClocks, 0)):
-		return wrong("geometric needs mean-clocks, the clocks between two failures, at least 1, for example 100")
+		return wrong("geometric needs mean-clocks, the mean clocks between failures, at least 1, for example 100")
 	case d.Law == lawGeometric && d.Until != 0:
-		return wrong("geometric is by clocks, and until is a time; leave it out")
+		return wrong("geometric counts clocks, but until is a time; remove until")
 	case d.Law == lawGeometric:
 		return clockTime(job.Clocks), nil
 	case d.Law != lawExponential && d.Law != lawWeibull:
@@ -152,6 +154,6 @@ func (d *faultDraw) check(job faultJob) (end clockTime, err error) {
 	case job.Time > 0:
 		return job.Time.Seconds(), nil
 	}
-	return wrong("the job does not say how long it runs; add until to the plan, for example until: 60s, or have the " +
-		"job run until time:60s")
+	return wrong("the job has no time limit; add until to the plan, for example until: 60s, or set until: time:60s " +
+		"in the job")
 }

@@ -14,27 +14,26 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// machineRecord is what was seen of real machines: when each came, and when it was taken away.
+// machineRecord records when real machines were added and when they were preempted.
 type machineRecord struct {
 	events []machineEvent // in order of time
 }
 
-// machineEvent is one machine that comes or goes.
+// machineEvent is the addition or removal of one machine.
 type machineEvent struct {
-	at      time.Duration // since the record began
+	at      time.Duration // since the start of the record
 	came    bool
 	machine string
 }
 
-// readMachineRecord reads a record in one of two formats, which it tells apart by their beginnings:
+// readMachineRecord reads a record in one of two formats, which it distinguishes by their first byte:
 //
-//   - lines `milliseconds,add|remove,name`, in order of time, as Bamboo's records are;
-//   - `{"metadata":{"gap_seconds":G},"data":[count,…]}`, as SkyPilot's are: how many machines there were, every
-//     G seconds. It does not say which one went, so it is the one that came last: a job has a machine less only
-//     when there are fewer than it needs.
+//   - lines `milliseconds,add|remove,name`, in order of time, like Bamboo's records;
+//   - `{"metadata":{"gap_seconds":G},"data":[count,…]}`, like SkyPilot's: the number of machines every G seconds. It
+//     does not name the machines that leave, so the last one added is removed first. A job thus loses a machine only
+//     if fewer remain than it needs.
 //
-// Errors name the line. A machine that goes without having come makes the record unusable, since what is
-// missing of it may be more.
+// Errors name the line. If a machine is removed without having been added, the record is rejected as incomplete.
 func readMachineRecord(b []byte) (*machineRecord, error) {
 	r, err := &machineRecord{}, error(nil)
 	if begin := bytes.TrimSpace(b); len(begin) > 0 && begin[0] == '{' {
@@ -46,13 +45,14 @@ func readMachineRecord(b []byte) (*machineRecord, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	case len(r.events) == 0:
-		return nil, fmt.Errorf("%w: no machine comes in it; a record has lines `milliseconds,add|remove,name`, or is "+
+		return nil, fmt.Errorf("%w: the record adds no machine; it must have lines `milliseconds,add|remove,name`, "+
+			"or be "+
 			"SkyPilot's JSON", perdure.ErrUsage)
 	}
 	return r, nil
 }
 
-// mostMillis bounds times of a record: 30 years.
+// mostMillis limits the times of a record to 30 years.
 const mostMillis = 1e12
 
 func (r *machineRecord) readLines(b []byte) error {
@@ -69,19 +69,19 @@ func (r *machineRecord) readLines(b []byte) error {
 		}
 		n, _ := lines.FieldPos(0)
 		if len(cells) != 3 || cells[1] != "add" && cells[1] != "remove" {
-			return fmt.Errorf("line %d: write milliseconds,add|remove,name, for example 480000,add,node1", n)
+			return fmt.Errorf("line %d: want milliseconds,add|remove,name, for example 480000,add,node1", n)
 		}
 		ms, err := strconv.ParseInt(cells[0], 10, 64)
 		e := machineEvent{time.Duration(ms) * time.Millisecond, cells[1] == "add", cells[2]}
 		switch {
 		case err != nil || ms < 0 || ms > mostMillis:
-			return fmt.Errorf("line %d: %q is no number of milliseconds", n, cells[0])
+			return fmt.Errorf("line %d: %q is not a valid number of milliseconds", n, cells[0])
 		case len(r.events) > 0 && e.at < r.events[len(r.events)-1].at:
-			return fmt.Errorf("line %d: its time is before the line above; a record is in order of time", n)
+			return fmt.Errorf("line %d: time is before that of the previous line; lines must be in order of time", n)
 		case !e.came && !there[e.machine]:
-			return fmt.Errorf("line %d: %s is taken away, and is not there; the record is not whole", n, e.machine)
+			return fmt.Errorf("line %d: %s is removed but was not added; the record is incomplete", n, e.machine)
 		case e.came && there[e.machine]:
-			return fmt.Errorf("line %d: %s comes, and is there already; the record is not whole", n, e.machine)
+			return fmt.Errorf("line %d: %s is added twice; the record is incomplete", n, e.machine)
 		}
 		there[e.machine] = e.came
 		r.events = append(r.events, e)
@@ -96,13 +96,13 @@ func (r *machineRecord) readCounts(b []byte) error {
 		Data []int `json:"data"`
 	}
 	if err := json.Unmarshal(b, &counts); err != nil {
-		return fmt.Errorf(`it is no JSON of {"metadata":{"gap_seconds":G},"data":[count,…]}: %w`, err)
+		return fmt.Errorf(`invalid JSON, want {"metadata":{"gap_seconds":G},"data":[count,…]}: %w`, err)
 	}
 	gap := counts.Metadata.Gap
 	if !(gap > 0) || math.IsInf(gap, 0) || gap*float64(len(counts.Data)) > mostMillis/1000 {
 		return fmt.Errorf("metadata.gap_seconds is %v; it must be a number of seconds above 0", gap)
 	}
-	var there []string // in order of their coming
+	var there []string // in the order in which they were added
 	came := 0
 	for i, n := range counts.Data {
 		at := time.Duration(float64(i) * gap * float64(time.Second))
@@ -123,10 +123,10 @@ func (r *machineRecord) readCounts(b []byte) error {
 	return nil
 }
 
-// mostCounted bounds the machines of a count.
+// mostCounted limits the number of machines.
 const mostCounted = 100_000
 
-// at lists the machines that are there at a moment, before what happens at it; who came first is first.
+// at lists the machines that are up just before t, in the order in which they were added.
 func (r *machineRecord) at(t time.Duration) (there []string) {
 	for _, e := range r.events {
 		if e.at >= t {
@@ -137,7 +137,7 @@ func (r *machineRecord) at(t time.Duration) (there []string) {
 	return there
 }
 
-// onto is who is there after the event.
+// onto returns the machines that are up after the event.
 func (e *machineEvent) onto(there []string) []string {
 	if e.came {
 		return append(there, e.machine)
@@ -151,7 +151,7 @@ func (e *machineEvent) onto(there []string) []string {
 	return kept
 }
 
-// enough is the first moment at which that number of machines is there; false: there never is.
+// enough returns the first moment at which that number of machines is up. It returns false if there is none.
 func (r *machineRecord) enough(machines int) (time.Duration, bool) {
 	there := 0
 	for _, e := range r.events {
@@ -167,5 +167,5 @@ func (r *machineRecord) enough(machines int) (time.Duration, bool) {
 	return 0, false
 }
 
-// end is when the record ends.
+// end returns the time of the last event.
 func (r *machineRecord) end() time.Duration { return r.events[len(r.events)-1].at }

@@ -10,21 +10,21 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
-// faultReplay has a job go through a window of a record, in less time.
+// faultReplay replays a window of a record, scaled to the time of a job.
 //
-// The machines of the job are the ones that were there when the window began, those that came first first; which
-// of them is which server or worker is drawn. One that is taken away is killed; several at once are killed at once.
-// The next machine that comes takes the place that has been empty longest, and the killed process is back; what is
-// not filled when the window ends is back then. Machines beyond those that the job needs, their ends and comings
-// while no place is empty mean nothing to it.
+// The machines of the job are those that were up when the window starts, in the order in which they were added. The
+// seed assigns them to servers and workers. A removed machine kills its process; machines removed together are killed
+// together. The next machine added takes over the slot that has been empty longest, and the killed process restarts
+// there. Slots that are still empty at the end of the window are filled then. Machines that the job does not need are
+// ignored, including their removal and their addition while no slot is empty.
 type faultReplay struct {
 	Record       *machineRecord
-	Name         string // of the record, for people
+	Name         string // name of the record, for messages
 	From, Length time.Duration
 	Into         time.Duration // the job's time for the window
-	Boot         time.Duration // from a machine's coming to its work, of the record's time
+	Boot         time.Duration // time from a machine's addition until it works, in the record's time
 	Who          string        // servers, workers or machines
-	How          string        // kill, or term: with notice
+	How          string        // kill, or term (with notice)
 }
 
 func (r *faultReplay) faults(job faultJob, f *faultList) error {
@@ -37,7 +37,7 @@ func (r *faultReplay) faults(job faultJob, f *faultList) error {
 		return err
 	}
 	if kind == supervisor.FaultFreeze {
-		return fmt.Errorf("%w: how: freeze; a machine that is taken away is killed, or has notice: choose kill or term",
+		return fmt.Errorf("%w: how: freeze; removed machines cannot freeze: choose kill or term",
 			perdure.ErrUsage)
 	}
 	there, err := r.check(len(targets))
@@ -57,19 +57,19 @@ func (r *faultReplay) faults(job faultJob, f *faultList) error {
 	return nil
 }
 
-// check says what is wrong, and which machines the job has at first.
+// check returns an error if the settings are invalid, and otherwise the machines that the job has at first.
 func (r *faultReplay) check(needed int) (there []string, err error) {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("%w: replay of %s: "+format, append([]any{perdure.ErrUsage, r.Name}, args...)...)
 	}
 	switch {
 	case r.Length <= 0 || r.Into <= 0:
-		return nil, wrong("length, of the record's time, and into, of the job's, are times above 0, for example " +
+		return nil, wrong("length, of the record's time, and into, of the job's, must be above 0, for example " +
 			"length: 1h and into: 180s")
 	case r.From < 0 || r.Boot < 0:
-		return nil, wrong("from and boot are times of 0 or more")
+		return nil, wrong("from and boot must not be negative")
 	case r.From+r.Length > r.Record.end():
-		return nil, wrong("the window ends at %v, and the record at %v; choose an earlier one", r.From+r.Length,
+		return nil, wrong("the window ends at %v, but the record at %v; choose an earlier window", r.From+r.Length,
 			r.Record.end())
 	}
 	there = r.Record.at(r.From)
@@ -78,35 +78,35 @@ func (r *faultReplay) check(needed int) (there []string, err error) {
 	}
 	at, ever := r.Record.enough(needed)
 	if !ever {
-		return nil, wrong("it never has the %d machines that the job needs; choose a smaller job", needed)
+		return nil, wrong("it never has the %d machines that the job needs; use a smaller job", needed)
 	}
-	return nil, wrong("at %v there are %d machines, and the job needs %d; the first moment with as many is %v", r.From,
+	return nil, wrong("at %v there are %d machines, but the job needs %d; the first time with enough is %v", r.From,
 		len(there), needed, at.Truncate(time.Second)+time.Second)
 }
 
-// replayPlaces are the job's, and who is in each.
+// replayPlaces tracks which machine is in each of the job's slots.
 type replayPlaces struct {
 	replay  *faultReplay
 	kind    supervisor.FaultKind
 	targets []supervisor.Target
-	holds   []string // the machine in each place; "": it was taken away
-	empty   []int    // of faults: the places that wait for a machine, the longest first
+	holds   []string // the machine in each slot; "" if it was removed
+	empty   []int    // indexes of faults whose slots wait for a machine, oldest first
 	faults  []supervisor.Fault
-	place   []int // of each fault
+	place   []int // the slot of each fault
 
-	last []int // of each place the number of its newest fault, from 1; 0: it had none
+	last []int // for each slot the number of its newest fault, from 1; 0 if none
 
-	elsewhere, early, back int // removals of machines that the job does not have, or not yet; places that were filled
+	elsewhere, early, back int // removals of others, or before they worked; slots filled
 }
 
-// take takes over what happened.
+// take processes an event.
 func (p *replayPlaces) take(e *machineEvent) {
 	at := slices.Index(p.holds, e.machine)
 	switch {
 	case !e.came && at < 0:
 		p.elsewhere++
 	case !e.came && p.boots(at, e.at):
-		p.holds[at] = "" // the process has not been back since its last fault, which goes on
+		p.holds[at] = "" // the process has not restarted since its last fault, which is extended
 		p.empty = append(p.empty, p.last[at]-1)
 		p.early++
 	case !e.came:
@@ -126,7 +126,7 @@ func (p *replayPlaces) take(e *machineEvent) {
 	}
 }
 
-// boots reports whether the process in a place is not back yet from its last fault.
+// boots reports whether the process in a slot has not restarted yet after its last fault.
 func (p *replayPlaces) boots(at int, when time.Duration) bool {
 	if p.last[at] == 0 {
 		return false
@@ -135,13 +135,13 @@ func (p *replayPlaces) boots(at int, when time.Duration) bool {
 	return f.When.Since+f.For > p.scaled(when-p.replay.From)
 }
 
-// fill ends a fault at a moment of the window.
+// fill ends a fault at a time of the window.
 func (p *replayPlaces) fill(i int, at time.Duration) {
 	f := &p.faults[i]
 	f.For = max(0, p.scaled(at)-f.When.Since)
 }
 
-// end returns the faults. Whoever is still missing is back when the window ends.
+// end returns the faults. Slots still empty are filled when the window ends.
 func (p *replayPlaces) end() []supervisor.Fault {
 	for _, i := range p.empty {
 		p.fill(i, p.replay.Length)
@@ -151,18 +151,18 @@ func (p *replayPlaces) end() []supervisor.Fault {
 
 func (p *replayPlaces) told() string {
 	r := p.replay
-	text := fmt.Sprintf("%s from %v to %v, in %v: %d removals hit the job's %d machines, %d machines come for them",
+	text := fmt.Sprintf("%s from %v to %v, in %v: %d removals hit the job's %d machines, %d were replaced",
 		r.Name, r.From, r.From+r.Length, r.Into, len(p.faults)+p.early, len(p.targets), p.back)
 	if p.early > 0 {
-		text += fmt.Sprintf(" (taken away before they worked: %d)", p.early)
+		text += fmt.Sprintf(" (removed before they worked: %d)", p.early)
 	}
 	if p.elsewhere > 0 {
-		text += fmt.Sprintf("; of machines that it does not have: %d, which mean nothing to it", p.elsewhere)
+		text += fmt.Sprintf("; %d removals of other machines were ignored", p.elsewhere)
 	}
 	return text
 }
 
-// scaled is a time of the window in the job's time.
+// scaled converts a time of the window to the job's time.
 func (p *replayPlaces) scaled(t time.Duration) time.Duration {
 	return wholeSeconds(t.Seconds() * p.replay.Into.Seconds() / p.replay.Length.Seconds())
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// smallRecord is a record that can be counted by hand: four machines come; b goes at 10 s, a and c at 20 s; e comes at
-// 30 s, f at 50 s, and e goes again at 52 s.
+// smallRecord is small enough to check by hand: four machines are added; b is removed at 10 s, a and c at 20 s; e is
+// added at 30 s and f at 50 s; e is removed again at 52 s.
 const smallRecord = `0,add,a
 0,add,b
 1000,add,c
@@ -44,7 +44,7 @@ func texts(t *testing.T, p *faultPlan, job faultJob) []string {
 	return f.Texts()
 }
 
-// TestReplay: a window of 60 s from 5 s on, in 6 s of the job.
+// TestReplay replays a window of 60 s that starts at 5 s, in 6 s of the job.
 func TestReplay(t *testing.T) {
 	three := faultJob{Workers: 1, Servers: 2}
 	r := faultReplay{
@@ -59,23 +59,23 @@ func TestReplay(t *testing.T) {
 	}{
 		{
 			"all", func(*faultReplay) {},
-			// b's place waits longest and has e, whose end is a fault of its own; f has one of the others; who is
-			// still away at the end is back then.
+			// b's slot waits longest and gets e, whose removal is another fault. f gets one of the other slots. Slots
+			// still empty at the end are filled then.
 			[]string{"@500ms+2s", "@1.5s+3s", "@1.5s+4.5s", "@4.7s+1.3s"},
-			"4 removals hit the job's 3 machines, 2 machines come for them",
+			"4 removals hit the job's 3 machines, 2 were replaced",
 		},
 		{
 			"boot", func(r *faultReplay) { r.Boot = 25 * time.Second },
-			// e would work from 55 s on, and goes before: its place is away from first to last.
+			// e would work from 55 s on, but is removed earlier: its slot stays empty throughout.
 			[]string{"@500ms+5.5s", "@1.5s+4.5s", "@1.5s+4.5s"},
-			"4 removals hit the job's 3 machines, 2 machines come for them (taken away before they worked: 1)",
+			"4 removals hit the job's 3 machines, 2 were replaced (removed before they worked: 1)",
 		},
 		{
 			"one server",
 			func(r *faultReplay) { r.From, r.Length, r.Who = 9*time.Second, 18*time.Second, "servers" },
 			[]string{"@333ms+5.667s", "@3.667s+2.333s"},
-			"2 removals hit the job's 2 machines, 0 machines come for them; of machines that it does " +
-				"not have: 1, which mean nothing to it",
+			"2 removals hit the job's 2 machines, 0 were replaced; 1 removals of other " +
+				"machines were ignored",
 		},
 	} {
 		r := r
@@ -98,8 +98,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayTargets: which machine is which server or worker is drawn; a machine that comes works in the place
-// that it fills, so that its own end hits that place.
+// TestReplayTargets checks that the seed assigns machines to servers and workers, and that the removal of a replacement
+// hits the slot that it filled.
 func TestReplayTargets(t *testing.T) {
 	r := &faultPlan{Replay: &faultReplay{
 		Record: recordOf(t, smallRecord), Name: "small",
@@ -113,10 +113,10 @@ func TestReplayTargets(t *testing.T) {
 			t.Fatal(err)
 		}
 		if f.All[0].Target != f.All[3].Target {
-			t.Errorf("seed %d: e came for b, and its end hits another: %q", seed, f.Texts())
+			t.Errorf("seed %d: e replaced b, but its removal hits another target: %q", seed, f.Texts())
 		}
 		if f.All[0].Target == f.All[1].Target || f.All[1].Target == f.All[2].Target {
-			t.Errorf("seed %d: two machines in one place: %q", seed, f.Texts())
+			t.Errorf("seed %d: two machines in one slot: %q", seed, f.Texts())
 		}
 		if again := texts(t, r, job); !slices.Equal(again, f.Texts()) {
 			t.Errorf("seed %d: %q, and then %q", seed, f.Texts(), again)
@@ -124,11 +124,11 @@ func TestReplayTargets(t *testing.T) {
 		seen[f.All[0].Target.String()] = true
 	}
 	if len(seen) != 3 {
-		t.Errorf("b was only %v", seen)
+		t.Errorf("b was always %v", seen)
 	}
 }
 
-// TestBamboo counts an hour of the record that the spot study takes: counted with another program.
+// TestBamboo checks the replay of the record that the spot study uses. The numbers were counted with another program.
 func TestBamboo(t *testing.T) {
 	b, err := os.ReadFile("../../../studies/traces/bamboo-p3.csv")
 	if err != nil {
@@ -147,19 +147,19 @@ func TestBamboo(t *testing.T) {
 		}
 	}
 	if came != 177 || gone != 167 || r.end() != 40920*time.Second {
-		t.Errorf("%d came, %d were taken, until %v", came, gone, r.end())
+		t.Errorf("%d added, %d removed, until %v", came, gone, r.end())
 	}
 	f, err := (&faultPlan{Replay: &faultReplay{
 		Record: r, Name: "p3", From: 220 * time.Minute, Length: time.Hour, Into: 3 * time.Minute,
 	}}).Of(faultJob{Workers: 8, Servers: 4, Seed: 1})
-	want := "p3 from 3h40m0s to 4h40m0s, in 3m0s: 12 removals hit the job's 12 machines, 12 machines come for them; " +
-		"of machines that it does not have: 8, which mean nothing to it"
+	want := "p3 from 3h40m0s to 4h40m0s, in 3m0s: 12 removals hit the job's 12 machines, 12 were replaced; " +
+		"8 removals of other machines were ignored"
 	if err != nil || !slices.Equal(f.Notes, []string{want}) || len(f.All) != 12 {
 		t.Errorf("%q, %v; want %q", f.Notes, err, want)
 	}
 }
 
-// TestCounts: of counts the machine that came last is the one that goes.
+// TestCounts checks that in a record of counts the last machine added is removed first.
 func TestCounts(t *testing.T) {
 	r := recordOf(t, ` {"metadata":{"gap_seconds":300,"zone":"a"},"data":[3,3,1,2,4]}`)
 	f := texts(t, &faultPlan{Replay: &faultReplay{
@@ -171,33 +171,33 @@ func TestCounts(t *testing.T) {
 	if f := texts(t, &faultPlan{Replay: &faultReplay{
 		Record: r, From: time.Second, Length: time.Second, Into: time.Second,
 	}}, faultJob{Workers: 3}); len(f) != 0 {
-		t.Errorf("nothing happens, and faults are %q", f)
+		t.Errorf("faults without events: %q", f)
 	}
 }
 
-// TestRecords that cannot be used are told with their line.
+// TestRecords checks that errors in a record name the line.
 func TestRecords(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                           "no machine comes in it",
-		"0,add":                      "line 1: write milliseconds,add|remove,name",
-		"0,gone,a":                   "line 1: write",
-		"x,add,a":                    `line 1: "x" is no number of milliseconds`,
-		"-5,add,a":                   `line 1: "-5" is no number`,
-		"# b\n0,add,a\n0,remove,b":   "line 3: b is taken away, and is not there; the record is not whole",
-		"0,add,a\n0,add,a":           "line 2: a comes, and is there already",
-		"5,add,a\n4,add,b":           "line 2: its time is before the line above",
+		"":                           "adds no machine",
+		"0,add":                      "line 1: want milliseconds,add|remove,name",
+		"0,gone,a":                   "line 1: want",
+		"x,add,a":                    `line 1: "x" is not a valid number of milliseconds`,
+		"-5,add,a":                   `line 1: "-5" is not a valid number`,
+		"# b\n0,add,a\n0,remove,b":   "line 3: b is removed but was not added",
+		"0,add,a\n0,add,a":           "line 2: a is added twice",
+		"5,add,a\n4,add,b":           "line 2: time is before",
 		"0,add,\"a":                  "parse error on line 1",
 		`{"data":[1]}`:               "metadata.gap_seconds is 0",
-		`{"metadata":{}, "data":[1}`: "it is no JSON",
+		`{"metadata":{}, "data":[1}`: "invalid JSON",
 		`{"metadata":{"gap_seconds":1},"data":[1,-1]}`: "data.1 is -1",
-		`{"metadata":{"gap_seconds":1},"data":[]}`:     "no machine comes",
+		`{"metadata":{"gap_seconds":1},"data":[]}`:     "adds no machine",
 	} {
 		_, err := readMachineRecord([]byte(text))
 		isUsage(t, text, err, want)
 	}
 }
 
-// TestFailureMistakes of plans.
+// TestFailureMistakes checks the errors of invalid plans.
 func TestFailureMistakes(t *testing.T) {
 	r := recordOf(t, smallRecord)
 	window := func(from, length time.Duration) *faultReplay {
@@ -211,16 +211,16 @@ func TestFailureMistakes(t *testing.T) {
 		"exponential needs mean":  {Draw: &faultDraw{Law: lawExponential}},
 		"weibull needs scale":     {Draw: &faultDraw{Law: lawWeibull, Scale: time.Second}},
 		"geometric needs":         {Draw: &faultDraw{Law: lawGeometric, MeanClocks: .5}},
-		"geometric is by clocks":  {Draw: &faultDraw{Law: lawGeometric, MeanClocks: 5, Until: time.Second}},
+		"geometric counts clocks": {Draw: &faultDraw{Law: lawGeometric, MeanClocks: 5, Until: time.Second}},
 		"away and until":          {Draw: &faultDraw{Law: lawExponential, Mean: time.Second, Away: -1}},
-		"does not say how long":   {Draw: &faultDraw{Law: lawExponential, Mean: time.Second}},
+		"no time limit":           {Draw: &faultDraw{Law: lawExponential, Mean: time.Second}},
 		"choose servers, workers": {Draw: &faultDraw{Law: lawExponential, Mean: time.Second, Until: 1, Who: "all"}},
 		"how: burn":               {Draw: &faultDraw{Law: lawExponential, Mean: time.Second, Until: 1, How: "burn"}},
 		"more than 10000":         {Draw: &faultDraw{Law: lawExponential, Mean: time.Microsecond, Until: time.Second}},
 		"length, of the record's": {Replay: window(0, 0)},
 		"from and boot":           {Replay: window(-1, 1)},
-		"the window ends at 1m50s, and the record at 1m40s": {Replay: window(50*time.Second, time.Minute)},
-		"at 1s there are 2 machines, and the job needs 3; the first moment with as many is 2s": {
+		"the window ends at 1m50s, but the record at 1m40s": {Replay: window(50*time.Second, time.Minute)},
+		"at 1s there are 2 machines, but the job needs 3; the first time with enough is 2s": {
 			Replay: window(time.Second, time.Minute),
 		},
 		"choose kill or term": {Replay: freeze},
@@ -232,7 +232,7 @@ func TestFailureMistakes(t *testing.T) {
 	isUsage(t, "large", err, "it never has the 8 machines that the job needs")
 }
 
-// TestLaws: drawn times have the mean that their law has.
+// TestLaws checks that drawn times have the mean of their distribution.
 func TestLaws(t *testing.T) {
 	const runs = 400
 	for _, c := range []struct {
@@ -261,7 +261,7 @@ func TestLaws(t *testing.T) {
 	}
 }
 
-// TestDraw: what is drawn stays within the run, and hits nobody who is away.
+// TestDraw checks that drawn faults are within the run and hit only machines that are up.
 func TestDraw(t *testing.T) {
 	for _, ofJob := range []bool{false, true} {
 		d := &faultPlan{
@@ -286,7 +286,7 @@ func TestDraw(t *testing.T) {
 		}
 		job.Seed++
 		if other := texts(t, d, job); slices.Equal(other, f.Texts()) {
-			t.Errorf("another seed gives %q, too", other)
+			t.Errorf("another seed gives the same faults: %q", other)
 		}
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// Figures are what each trial is measured by. A trial has none of those that its run does not know.
+// Figures lists the figures of a trial. A trial lacks those that its run did not record.
 var Figures = []string{
 	"accuracy", "rmse", "loss", "seconds", "clocks", "faults", "lost", "redone", "away", "goal-seconds",
 	"cost", "cost-spot", "cost-month",
 }
 
-// figuresOf are those of a run that came to its end.
+// figuresOf returns the figures of a completed run.
 func figuresOf(s *rundir.Summary) map[string]float64 {
 	f := map[string]float64{"seconds": s.WallSeconds, "clocks": float64(s.Clocks)}
 	put := func(name string, v *float64) {
@@ -40,8 +40,8 @@ func figuresOf(s *rundir.Summary) map[string]float64 {
 	return f
 }
 
-// away is for how long something was missing, in s: of each failure the time until its target served again. One
-// whose return was not seen was away until the end.
+// away returns how long processes were missing, in seconds: for each failure the time until its target served again, or
+// the time until the end if it did not.
 func away(s *rundir.Summary) (seconds float64) {
 	for _, f := range s.Failures {
 		switch {
@@ -54,18 +54,18 @@ func away(s *rundir.Summary) (seconds float64) {
 	return seconds
 }
 
-// Figure is what the trials of a cell gave.
+// Figure summarizes a figure over the trials of a cell.
 type Figure struct {
 	Trials int     `json:"trials"`
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
 	Mean   float64 `json:"mean"`
-	// Within is half of the 95% interval of the mean (Student's t); null of one trial.
+	// Within is half of the 95% interval of the mean (Student's t); null for a single trial.
 	Within *float64 `json:"within"`
 }
 
-// figureOf sums values up; there is one at least.
+// figureOf summarizes values, of which there must be at least one.
 func figureOf(values []float64) Figure {
 	s := plot.SpreadOf(values)
 	f := Figure{Trials: len(values), Median: s.Mid, Low: s.Low, High: s.High, Mean: stat.Mean(values, nil)}

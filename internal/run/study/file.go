@@ -1,9 +1,10 @@
-// Package study reads a study's file, runs it, and collects its results. A cell is a choice of what is varied and of
-// how machines fail; each cell with each seed is one run of this program, a process with a folder of its own.
+// Package study reads a study's file, executes its runs, and collects the results. A cell is a combination of the
+// varied settings and a failure plan. Each cell with each seed is one run of this program, in a process and a directory
+// of its own.
 //
-// The file is checked as a whole before anything runs: cells that cannot run are reported first. What has been done is
-// not done again; a run that failed is a result, and no trial; runs of two builds of the program are not mixed unless
-// the user says so. Conduct is called once at a time for a folder of runs.
+// The file is checked as a whole before anything runs, and cells that cannot run are reported first. Finished runs are
+// not repeated. A failed run is a result, but not a trial. Runs of different builds of the program are mixed only if
+// the user requests it. Only one call of Conduct may use a directory at a time.
 package study
 
 import (
@@ -18,49 +19,49 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Setting is a key of a job with its values: several of what may be given again.
+// Setting is a key of a job with its values. Only keys that may be repeated have several.
 type Setting struct {
 	Key    string
 	Values []string
 }
 
-// Choice is one value of what is varied: a setting, or several that go together.
+// Choice is one value of an axis: a setting, or several that belong together.
 type Choice struct {
 	Label    string
 	Settings []Setting
 }
 
-// Axis is something that is varied.
+// Axis is a setting that varies.
 type Axis struct {
 	Name    string
 	Choices []Choice
 }
 
-// Plan is how machines fail, by name.
+// Plan is a named failure plan.
 type Plan struct {
 	Name string
 	faultPlan
 }
 
-// Kind is what the runs of a study are.
+// Kind defines what the runs of a study are.
 type Kind struct {
-	Name    string   // kind: in the file; that of OfTrain may be left out
-	Command []string // of this program, to which a run's flags are given
-	Own     []string // flags of the command itself, which go before -- and what is trained; nil: all are of training
-	Keys    []string // that a job may have: the workload, and train's flags
+	Name    string   // value of kind: in the file; OfTrain is the default
+	Command []string // subcommand of this program, followed by a run's flags
+	Own     []string // flags of the command itself, before -- and the flags of training; nil: all flags are of training
+	Keys    []string // allowed in a job: the workload, and train's flags
 	Check   Check
 }
 
-// Check makes settings of flags of a kind's command, or says what is wrong with them. It runs nothing.
+// Check converts arguments of a kind's command to settings, or returns an error. It does not run anything.
 type Check func(args []string) (settings.Run, error)
 
 // Names of kinds.
 const (
 	OfTrain  = "train"  // each run is a job
-	OfLosses = "losses" // each run is an undisturbed twin of a job, and the failures of its forks, in memory
+	OfLosses = "losses" // each run is an undisturbed twin of a job and its forks with failures, in memory
 )
 
-// File is a study as it is written down.
+// File is the content of a study's file.
 type File struct {
 	Kind           Kind
 	Name, Question string
@@ -68,20 +69,20 @@ type File struct {
 	Vary           []Axis
 	Plans          []Plan
 	Seeds          []uint64
-	LeaveOut       bool // cells that no run can be; else they are refused
+	LeaveOut       bool // skip cells that cannot run; otherwise they are errors
 	Timeout        time.Duration
-	Prices         string // a file's path; "": none
+	Prices         string // path of the price file, or ""
 	Quick          bool
 }
 
-// reader reads a file. known are the keys that a job may have.
+// reader reads a file. known lists the keys that a job may have.
 type reader struct {
 	File
 	known []string
 	quick *settings.Node
 }
 
-// Read reads a study of one of some kinds, the first where it names none. With quick, what it says under quick counts.
+// Read reads a study. Its kind is the first of kinds by default. With quick, the settings under quick apply.
 func Read(path string, kinds []Kind, quick bool) (File, error) {
 	v, err := settings.ReadDocument(path)
 	if err != nil {
@@ -95,14 +96,14 @@ func parse(v settings.Node, name string, kinds []Kind, quick bool) (File, error)
 	if err := r.takeKind(v, kinds); err != nil {
 		return r.File, err
 	}
-	changed := r.quickFields() // what quick may change
+	changed := r.quickFields() // the fields that quick may change
 	all := fields{
 		"name": into(&r.Name, folder), "question": into(&r.Question, settings.Node.Text),
-		"kind":       func(settings.Node) error { return nil }, // is known already
+		"kind":       func(settings.Node) error { return nil }, // takeKind has read it
 		"impossible": into(&r.LeaveOut, oneOf("leave-out", "refuse")),
 		"quick":      func(v settings.Node) error { r.quick = &v; return nil },
 	}
-	if r.Kind.Name != OfLosses { // which measures no time
+	if r.Kind.Name != OfLosses { // studies of losses measure no time
 		all["prices"] = into(&r.Prices, beside)
 	}
 	maps.Copy(all, changed)
@@ -111,20 +112,20 @@ func parse(v settings.Node, name string, kinds []Kind, quick bool) (File, error)
 		return r.File, err
 	}
 	if !slices.ContainsFunc(asked, func(key string) bool { return changed[key] != nil || key == "quick" }) {
-		return r.File, v.Errorf("the study does not say what runs; write job: {workload: mf}, for example")
+		return r.File, v.Errorf("the study has nothing to run; add, for example, job: {workload: mf}")
 	}
 	switch {
 	case r.quick != nil:
 		full := r.File
 		r.Job, r.Vary, r.Plans = slices.Clone(r.Job), slices.Clone(r.Vary), slices.Clone(r.Plans)
 		if _, err := changed.read(*r.quick); err != nil {
-			return r.File, err // also when it is not used: it is read now, and not only when somebody wants it
+			return r.File, err // also checked when quick is not used, to find mistakes early
 		}
 		if !quick {
 			r.File = full
 		}
 	case quick:
-		return r.File, v.Errorf("the study does not say what --quick changes; add quick: with fewer clocks, say")
+		return r.File, v.Errorf("the study has no section for --quick; add quick:, for example with fewer clocks")
 	}
 	if len(r.Plans) == 0 {
 		r.Plans = []Plan{{Name: "none"}}
@@ -132,7 +133,7 @@ func parse(v settings.Node, name string, kinds []Kind, quick bool) (File, error)
 	return r.File, nil
 }
 
-// takeKind takes the kind of a study over, which says how all else is read.
+// takeKind reads the kind of a study, which determines the other keys.
 func (r *reader) takeKind(v settings.Node, kinds []Kind) error {
 	r.Kind = kinds[0]
 	entries, err := v.Map()
@@ -150,7 +151,7 @@ func (r *reader) takeKind(v settings.Node, kinds []Kind) error {
 		}
 		at := slices.Index(names, text)
 		if at < 0 {
-			return e.Value.Errorf("kind is %s; write %s", text, strings.Join(names, " or "))
+			return e.Value.Errorf("kind is %s; choose %s", text, strings.Join(names, " or "))
 		}
 		r.Kind = kinds[at]
 	}
@@ -158,8 +159,8 @@ func (r *reader) takeKind(v settings.Node, kinds []Kind) error {
 	return err
 }
 
-// quickFields are the keys that a file may also have under quick: there each replaces what it names. Trials of a study
-// of losses draw their failures themselves.
+// quickFields returns the keys that a file may also have under quick, where they override those at the top. Studies of
+// losses have no failures, because their trials draw them.
 func (r *reader) quickFields() fields {
 	f := fields{
 		"job": r.takeJob, "vary": r.takeVary, "failures": r.takePlans, "seeds": into(&r.Seeds, takeSeeds),
@@ -171,10 +172,10 @@ func (r *reader) quickFields() fields {
 	return f
 }
 
-// fields read the values of a map by their keys.
+// fields maps the keys of a map to functions that read their values.
 type fields map[string]func(settings.Node) error
 
-// read reads a map that may have these keys, and returns those that it has.
+// read reads a map with these keys, and returns the keys that are present.
 func (f fields) read(v settings.Node) (keys []string, err error) {
 	entries, err := v.Map(slices.Sorted(maps.Keys(f))...)
 	for _, e := range entries {
@@ -186,7 +187,7 @@ func (f fields) read(v settings.Node) (keys []string, err error) {
 	return keys, err
 }
 
-// into reads a value into a variable.
+// into returns a function that reads a value into a variable.
 func into[T any](to *T, read func(settings.Node) (T, error)) func(settings.Node) error {
 	return func(v settings.Node) (err error) {
 		*to, err = read(v)
@@ -211,9 +212,10 @@ func (r *reader) settings(v settings.Node) (all []Setting, err error) {
 	for _, e := range entries {
 		switch e.Key {
 		case "seed":
-			return nil, e.Value.Errorf("the seed is the study's; write seeds: 3, or a list, beside job")
+			return nil, e.Value.Errorf("a job cannot set the seed; set seeds: 3, or a list, next to job")
 		case "fault":
-			return nil, e.Value.Errorf("faults are the study's; write failures, with a name for each plan, beside job")
+			return nil, e.Value.Errorf("a job cannot set faults; define failures, with a name for each plan, next " +
+				"to job")
 		}
 		if err := e.Known(r.known...); err != nil {
 			return nil, err
@@ -247,19 +249,19 @@ func (r *reader) takeVary(v settings.Node) error {
 				c.Label = names[i]
 			}
 			if slices.ContainsFunc(axis.Choices, func(o Choice) bool { return o.Label == c.Label }) {
-				return item.Errorf("%s is in the list of %s twice", c.Label, e.Key)
+				return item.Errorf("%s appears twice in the list of %s", c.Label, e.Key)
 			}
 			axis.Choices = append(axis.Choices, c)
 		}
 		if len(axis.Choices) == 0 {
-			return e.Value.Errorf("the list of %s is empty; leave it out, or say what is tried", e.Key)
+			return e.Value.Errorf("the list of %s is empty; remove it or add values", e.Key)
 		}
 		r.Vary = replace(r.Vary, axis, func(a, b Axis) bool { return a.Name == b.Name })
 	}
 	return nil
 }
 
-// itemsOf are the values of what is varied: a list, or a map that has a name for each map of keys that go together.
+// itemsOf returns the values of an axis: the items of a list, or named groups of keys from a map.
 func itemsOf(v settings.Node) (items []settings.Node, names []string, err error) {
 	if !v.IsMap() {
 		items, err = v.List()
@@ -275,7 +277,7 @@ func itemsOf(v settings.Node) (items []settings.Node, names []string, err error)
 	return items, names, err
 }
 
-// choice reads a value of what is varied: a value of the key, or a map of keys that go together.
+// choice reads a value of an axis: a value of its key, or a map of keys that belong together.
 func (r *reader) choice(of settings.Entry, v settings.Node) (c Choice, err error) {
 	if v.IsMap() {
 		if c.Settings, err = r.settings(v); err != nil {
@@ -296,14 +298,14 @@ func (r *reader) choice(of settings.Entry, v settings.Node) (c Choice, err error
 		return c, err
 	}
 	if of.Key == "seed" || of.Key == "fault" {
-		return c, of.Value.Errorf("%s is not varied: write seeds, or failures, beside vary", of.Key)
+		return c, of.Value.Errorf("%s cannot be varied: use seeds or failures, next to vary", of.Key)
 	}
 	c.Label, err = v.Text()
 	c.Settings = []Setting{{of.Key, []string{c.Label}}}
 	return c, err
 }
 
-// replace replaces what is the same, or puts it behind the others.
+// replace replaces the element for which same is true, or appends one.
 func replace[T any](all []T, one T, same func(a, b T) bool) []T {
 	if i := slices.IndexFunc(all, func(t T) bool { return same(t, one) }); i >= 0 {
 		all[i] = one
@@ -312,7 +314,7 @@ func replace[T any](all []T, one T, same func(a, b T) bool) []T {
 	return append(all, one)
 }
 
-// mostSeeds bounds the seeds of a study, far beyond use.
+// mostSeeds limits the seeds of a study. It is far above any sensible number.
 const mostSeeds = 1000
 
 func seedsUpTo(n int64) (seeds []uint64) {
@@ -322,7 +324,7 @@ func seedsUpTo(n int64) (seeds []uint64) {
 	return seeds
 }
 
-// takeSeeds reads how many seeds there are, or which.
+// takeSeeds reads the number of seeds, or a list of them.
 func takeSeeds(v settings.Node) (seeds []uint64, err error) {
 	if !v.IsList() {
 		n, err := v.Int()
@@ -344,7 +346,7 @@ func takeSeeds(v settings.Node) (seeds []uint64, err error) {
 		case err != nil:
 			return nil, err
 		case n < 0 || slices.Contains(seeds, uint64(n)):
-			return nil, item.Errorf("seed %d is below 0, or stands twice", n)
+			return nil, item.Errorf("seed %d is negative or appears twice", n)
 		}
 		seeds = append(seeds, uint64(n))
 	}
@@ -354,21 +356,21 @@ func takeSeeds(v settings.Node) (seeds []uint64, err error) {
 	return seeds, nil
 }
 
-// folder reads a name of a folder.
+// folder reads the name of a directory.
 func folder(v settings.Node) (string, error) {
 	name, err := v.Text()
 	if err == nil && folderName(name) != name {
-		err = v.Errorf("name is %s; it names a folder: write it in letters, digits, - and _", name)
+		err = v.Errorf("name is %s; it must be a valid directory name: use letters, digits, - and _", name)
 	}
 	return name, err
 }
 
-// oneOf reads yes as true, and no as false.
+// oneOf reads yes as true and no as false.
 func oneOf(yes, no string) func(settings.Node) (bool, error) {
 	return func(v settings.Node) (bool, error) {
 		text, err := v.Text()
 		if err == nil && text != yes && text != no {
-			err = v.Errorf("%s is %s; write %s or %s", v.Path(), text, yes, no)
+			err = v.Errorf("%s is %s; choose %s or %s", v.Path(), text, yes, no)
 		}
 		return text == yes, err
 	}
@@ -381,12 +383,12 @@ func duration(v settings.Node) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, v.Errorf("%s is %s; write a time of 0 or more, for example 30s, 5m or 1h", v.Path(), text)
+		return 0, v.Errorf("%s is %s; it must be a time of 0 or more, for example 30s, 5m or 1h", v.Path(), text)
 	}
 	return d, nil
 }
 
-// beside reads the path of a file, from the folder that the study is in.
+// beside reads the path of a file, relative to the study's directory.
 func beside(v settings.Node) (string, error) {
 	path, err := v.Text()
 	if err != nil || filepath.IsAbs(path) {
@@ -400,7 +402,7 @@ func beside(v settings.Node) (string, error) {
 	return filepath.Join(v.Folder(), path), nil
 }
 
-// folderName makes of a text what a folder may be named.
+// folderName replaces characters that a directory name should not contain.
 func folderName(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -411,5 +413,5 @@ func folderName(text string) string {
 	}, text)
 }
 
-// seedName is the folder of a seed's run.
+// seedName returns the name of the directory for a seed's run.
 func seedName(seed uint64) string { return "seed-" + strconv.FormatUint(seed, 10) }

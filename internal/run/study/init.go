@@ -11,17 +11,17 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// example is a study that one may begin with.
+// example is the study that Init writes.
 //
 //go:embed example.yaml
 var example []byte
 
-// Init writes a study that one may begin with. It replaces no file.
+// Init writes an example study to path. It does not replace an existing file.
 func Init(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("%w: %s is there already; choose another name: perdure study init other.yaml",
+		return fmt.Errorf("%w: %s already exists; choose another name: perdure study init other.yaml",
 			perdure.ErrUsage, path)
 	case err != nil:
 		return fmt.Errorf("%w: cannot write %s: %w", perdure.ErrUsage, path, plain.Cause(err))

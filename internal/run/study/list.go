@@ -9,7 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// List says what would be run: each cell with the command of its first run, what is left out, and what plans mean.
+// List prints what would be run: each cell with the command of its first run, the cells left out, and the notes on
+// plans.
 func (s *Study) List(out io.Writer) error {
 	for _, c := range s.Cells {
 		args, err := c.Args(s.Seeds[0])
@@ -33,7 +34,7 @@ func (s *Study) List(out io.Writer) error {
 	return err
 }
 
-// time is how long all runs train, where each says so; else 0.
+// time returns the total training time of all runs, or 0 if a job has no time limit.
 func (s *Study) time() (all time.Duration) {
 	for _, c := range s.Cells {
 		if c.job.Time == 0 {
@@ -44,7 +45,7 @@ func (s *Study) time() (all time.Duration) {
 	return all
 }
 
-// quoted writes arguments as a shell takes them.
+// quoted quotes arguments for a shell.
 func quoted(args []string) (all []string) {
 	for _, a := range args {
 		if strings.ContainsAny(a, " *±&?;'\"$") {

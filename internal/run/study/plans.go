@@ -6,12 +6,11 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure/internal/data/disk"
-
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// takePlans reads how machines fail: a list of faults, what is drawn, or a record that is replayed.
+// takePlans reads the failure plans. Each is a list of faults, a distribution, or a record to replay.
 func (r *reader) takePlans(v settings.Node) error {
 	entries, err := v.Map()
 	if err != nil {
@@ -20,7 +19,7 @@ func (r *reader) takePlans(v settings.Node) error {
 	for _, e := range entries {
 		p := Plan{Name: e.Key}
 		if folderName(p.Name) != p.Name {
-			return e.Value.Errorf("%s names a folder: write it in letters, digits, - and _", p.Name)
+			return e.Value.Errorf("plan %s must be a valid directory name: use letters, digits, - and _", p.Name)
 		}
 		switch v := e.Value; {
 		case v.IsMap():
@@ -36,7 +35,7 @@ func (r *reader) takePlans(v settings.Node) error {
 	return nil
 }
 
-// faults reads a list of faults; "none" is none.
+// faults reads a list of faults. "none" stands for an empty list.
 func faults(v settings.Node) (given []string, err error) {
 	given, err = v.Texts()
 	if err != nil || len(given) == 1 && given[0] == "none" {
@@ -50,7 +49,7 @@ func faults(v settings.Node) (given []string, err error) {
 	return given, nil
 }
 
-// takePlan reads a map: what is drawn, or a record that is replayed, and faults beside these.
+// takePlan reads a map: a distribution or a record to replay, with optional further faults.
 func takePlan(v settings.Node, p *faultPlan) error {
 	entries, err := v.Map()
 	if err != nil || len(entries) == 0 {
@@ -82,14 +81,14 @@ func takePlan(v settings.Node, p *faultPlan) error {
 		}.read(v)
 		return err
 	}
-	return v.Errorf("%s says neither draw: exponential, weibull or geometric, nor replay: FILE; faults that are given "+
-		"are a list, as in [kill:server:0@10s]", v.Path())
+	return v.Errorf("%s has neither draw: exponential, weibull or geometric, nor replay: FILE; to set faults "+
+		"directly use a list such as [kill:server:0@10s]", v.Path())
 }
 
-// mostRecord bounds a record of machines, in bytes.
+// mostRecord limits the size of a record of machines, in bytes.
 const mostRecord = 256 << 20
 
-// readRecord reads the record of machines that is replayed.
+// readRecord reads the record to replay.
 func (r *faultReplay) readRecord(v settings.Node) error {
 	path, err := beside(v)
 	if err != nil {
@@ -97,7 +96,7 @@ func (r *faultReplay) readRecord(v settings.Node) error {
 	}
 	b, err := disk.ReadRegular(path, mostRecord)
 	if err != nil {
-		return v.Errorf("%s cannot be read: %w", path, plain.Cause(err))
+		return v.Errorf("cannot read %s: %w", path, plain.Cause(err))
 	}
 	if r.Record, err = readMachineRecord(b); err != nil {
 		return v.Errorf("%s: %s", path, strings.ReplaceAll(plain.Text(err), "\n", "; "))

@@ -16,35 +16,35 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// done is what stands beside a run's folder when the run has ended: what was asked, of which build, and how it went.
-// A run without it was interrupted, and is begun again.
+// done is stored next to a run's directory when the run has ended. It records the arguments, the build and the result.
+// A run without it was interrupted and starts again.
 type done struct {
 	Args    []string `json:"args"`
 	Version string   `json:"version"`
-	Build   string   `json:"build"` // the program's SHA-256, its first 12 digits
+	Build   string   `json:"build"` // first 12 digits of the program's SHA-256
 	Seconds float64  `json:"seconds"`
-	Why     string   `json:"why,omitempty"` // why the run failed; "": it did not
+	Why     string   `json:"why,omitempty"` // why the run failed; "" if it did not
 
 	Ended time.Time `json:"ended"`
 }
 
-const doneEnd = ".json" // of the name of a done's file, behind the run's folder
+const doneEnd = ".json" // appended to the name of the run's directory
 
-// readDone reads what stands beside a run; nil: nothing that can be used.
+// readDone reads the record of a run. It returns nil if there is none that can be used.
 func readDone(folder string) (*done, error) {
 	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // somebody wants it done again
+		return nil, nil // the user deleted the run to repeat it
 	}
 	b, err := disk.ReadRegular(folder+doneEnd, 1<<20)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w", folder+doneEnd, plain.Cause(err))
+		return nil, fmt.Errorf("cannot read %s: %w", folder+doneEnd, plain.Cause(err))
 	}
 	var d done
 	if err := json.Unmarshal(b, &d); err != nil {
-		return nil, nil // written in part: the run is begun again
+		return nil, nil // incomplete: the run starts again
 	}
 	return &d, nil
 }
@@ -53,25 +53,25 @@ func (d *done) began() time.Time {
 	return d.Ended.Add(-time.Duration(d.Seconds * float64(time.Second)))
 }
 
-// writeJSON writes a file whole, or leaves it as it is.
+// writeJSON writes a file atomically.
 func writeJSON(path string, v any) error {
 	return disk.WriteFile(disk.OS(), filepath.ToSlash(path), func(w io.Writer) error { return plain.JSON(w, v) })
 }
 
-// Program is the command that runs, as it is on the disk.
+// Program is the executable file that runs.
 type Program struct {
 	Path, Version, Build string
 	info                 fs.FileInfo
 }
 
-// OpenProgram looks at a program.
+// OpenProgram reads a program's file and computes its build.
 func OpenProgram(path, version string) (p Program, err error) {
 	p = Program{Path: path, Version: version}
 	f, err := os.Open(path)
 	if err != nil {
-		return p, fmt.Errorf("this program's file cannot be read: %w", err)
+		return p, fmt.Errorf("cannot read the program's file: %w", err)
 	}
-	defer f.Close() // only read
+	defer f.Close() // opened read-only
 	if p.info, err = f.Stat(); err != nil {
 		return p, err
 	}
@@ -83,20 +83,20 @@ func OpenProgram(path, version string) (p Program, err error) {
 	return p, nil
 }
 
-// changed reports whether another file is there than was opened.
+// changed reports whether the program's file was replaced since it was opened.
 func (p *Program) changed() bool {
 	info, err := os.Stat(p.Path)
 	return err != nil || !os.SameFile(info, p.info) || info.Size() != p.info.Size() ||
 		!info.ModTime().Equal(p.info.ModTime())
 }
 
-// lockName is the file whose lock a study's process holds while it runs.
+// lockName is the file that is locked while a study runs.
 const lockName = "lock"
 
-// hold keeps other processes from conducting a study in a folder.
+// hold locks a study's directory against other processes.
 func hold(folder string) (io.Closer, error) {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
-		return nil, fmt.Errorf("%w: cannot write into %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
+		return nil, fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
 	}
 	locker, ok := disk.OS().(disk.Locker)
 	if !ok {
@@ -105,18 +105,21 @@ func hold(folder string) (io.Closer, error) {
 	who := fmt.Sprintf("pid %d", os.Getpid())
 	lock, err := locker.Lock(filepath.ToSlash(filepath.Join(folder, lockName)), who)
 	if locked := (*disk.LockedError)(nil); errors.As(err, &locked) {
-		return nil, fmt.Errorf("%w: another study runs in %s (%s); wait until it has ended, or choose another folder "+
+		return nil, fmt.Errorf("%w: another study is running in %s (%s); wait until it has ended, or choose "+
+			"another directory "+
 			"with --out", perdure.ErrUsage, folder, locked.Holder)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: cannot write into %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
+		return nil, fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
 	}
 	return lock, nil
 }
 
-// errMixed says that runs would be of two builds.
+// errMixed returns the error for runs of different builds.
 func errMixed(runs int, of *done, now *Program, where string) error {
-	return fmt.Errorf("%w: %d of the runs in %s are of another build of perdure (%s %s; this is %s %s): their times "+
-		"and results may not compare; add --mixed to go on all the same, or --out for another folder", perdure.ErrUsage,
+	return fmt.Errorf("%w: %d of the runs in %s are of another build of perdure (%s %s; this is %s %s), so their "+
+		"times "+
+		"and results may not be comparable; add --mixed to continue anyway, or --out for another directory",
+		perdure.ErrUsage,
 		runs, where, of.Version, of.Build, now.Version, now.Build)
 }

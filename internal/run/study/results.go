@@ -23,46 +23,46 @@ import (
 	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
 
-// Schema is that of study.json.
+// Schema is the version of study.json.
 const Schema = 1
 
-// Results are what a study has found so far: study.json.
+// Results are the results of a study so far, stored as study.json.
 type Results struct {
 	Schema   int          `json:"schema"`
 	Kind     string       `json:"kind"`
 	Name     string       `json:"name"`
 	Question string       `json:"question,omitempty"`
 	Quick    bool         `json:"quick"`
-	Version  string       `json:"version"` // of perdure that ran them, several with commas between
+	Version  string       `json:"version"` // of the perdure that executed the runs; several are separated by commas
 	Builds   []string     `json:"builds"`  // of all runs
 	Machine  Machine      `json:"machine"`
-	AtOnce   int          `json:"at_once"` // the most runs that went on at the same time
+	AtOnce   int          `json:"at_once"` // maximum number of concurrent runs
 	Axes     []string     `json:"axes"`
-	Runs     int          `json:"runs"`    // that were asked for
-	Missing  int          `json:"missing"` // of these, not done
+	Runs     int          `json:"runs"`    // planned
+	Missing  int          `json:"missing"` // planned but not finished
 	Cells    []CellResult `json:"cells"`
 	LeftOut  []LeftOut    `json:"left_out"`
 	Notes    []string     `json:"notes"`
-	Prices   string       `json:"prices,omitempty"` // where they are from
+	Prices   string       `json:"prices,omitempty"` // source of the prices
 }
 
-// Machine is what a study ran on.
+// Machine is the machine that ran a study.
 type Machine struct {
 	Cores int    `json:"cores"`
 	CPU   string `json:"cpu"`
 }
 
-// CellResult is what a cell's runs gave; of a study of losses, what the trials of all twins did.
+// CellResult is the result of a cell's runs. Losses summarizes the trials of all twins.
 type CellResult struct {
 	Name     string             `json:"name"`
-	Choices  []string           `json:"choices"` // one of each axis
+	Choices  []string           `json:"choices"` // one for each axis
 	Failures string             `json:"failures"`
 	Trials   []Trial            `json:"trials"`
 	Failed   []Failed           `json:"failed"`
 	Figures  map[string]Figure  `json:"figures"`
 	Losses   []failurecost.Cell `json:"losses,omitempty"`
 
-	pooled *failurecost.Result // nil: it is none, or there is no twin yet
+	pooled *failurecost.Result // nil for other kinds, and before the first twin
 }
 
 func (c *conductor) results() (*Results, error) {
@@ -122,7 +122,7 @@ func (c *conductor) results() (*Results, error) {
 	return r, nil
 }
 
-// put adds what is not there yet.
+// put adds one if it is missing.
 func put(all []string, one string) []string {
 	if slices.Contains(all, one) {
 		return all
@@ -130,8 +130,8 @@ func put(all []string, one string) []string {
 	return append(all, one)
 }
 
-// atOnce is the most runs that went on at the same time. It is counted, and not what was asked for, since a study may
-// go on with other settings than it began with.
+// atOnce returns the maximum number of concurrent runs. It is computed from the runs, because a study may be continued
+// with another setting.
 func atOnce(finished []*run) (most int) {
 	for _, a := range finished {
 		began, n := a.done.began(), 0
@@ -145,7 +145,7 @@ func atOnce(finished []*run) (most int) {
 	return most
 }
 
-// pool puts together what all twins of a cell gave.
+// pool merges the results of all twins of a cell.
 func (r *CellResult) pool() (err error) {
 	var all []*failurecost.Result
 	for _, t := range r.Trials {
@@ -164,7 +164,7 @@ func (r *CellResult) pool() (err error) {
 	return err
 }
 
-// Write writes study.json, runs.csv and, where runs measure over time, series.csv into the study's folder.
+// Write writes study.json, runs.csv and, if the runs are jobs, series.csv to the study's directory.
 func (r *Results) Write(folder string) error {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (r *Results) Write(folder string) error {
 	return r.writeSeries(folder)
 }
 
-// files are the names of what Write writes.
+// files returns the names of the files that Write writes.
 func (r *Results) files() string {
 	if r.Kind == OfLosses {
 		return "study.json and runs.csv"
@@ -186,7 +186,7 @@ func (r *Results) files() string {
 	return "study.json, runs.csv and series.csv"
 }
 
-// WriteRuns writes runs.csv into a folder: a line for each run.
+// WriteRuns writes runs.csv with a line for each run.
 func (r *Results) WriteRuns(folder string) error {
 	rows := [][]string{slices.Concat([]string{"cell"}, r.Axes, []string{"failures", "seed", "state"}, Figures,
 		[]string{"model_sha256", "build", "folder", "why"})}
@@ -217,8 +217,8 @@ func (r *Results) WriteRuns(folder string) error {
 	return plain.WriteCSV(filepath.Join(folder, "runs.csv"), rows)
 }
 
-// writeSeries writes series.csv: a line for each line of each run's series.csv, with the run's cell and seed. Columns
-// that a run does not have are empty.
+// writeSeries writes series.csv. It has all lines of the runs' series.csv, with the cell and the seed of each run.
+// Columns that a run lacks are empty.
 func (r *Results) writeSeries(folder string) error {
 	var columns []string
 	err := r.eachSeries(func(_ []string, s *rundir.Series) error {
@@ -255,14 +255,14 @@ func (r *Results) writeSeries(folder string) error {
 	})
 }
 
-// eachSeries reads the series of each run, one at a time, with the cell and the seed.
+// eachSeries passes the series of each run to use, one at a time, with the cell and the seed.
 func (r *Results) eachSeries(use func(of []string, s *rundir.Series) error) error {
 	for i := range r.Cells {
 		c := &r.Cells[i]
 		for _, t := range c.Trials {
 			s, err := rundir.ReadSeries(t.Folder)
 			if err != nil {
-				return fmt.Errorf("%w; delete the folder %s and run the study again", err, t.Folder)
+				return fmt.Errorf("%w; delete the directory %s and run the study again", err, t.Folder)
 			}
 			of := slices.Concat([]string{c.Name}, c.Choices, []string{c.Failures, strconv.FormatUint(t.Seed, 10)})
 			if err := use(of, &s); err != nil {
@@ -273,7 +273,7 @@ func (r *Results) eachSeries(use func(of []string, s *rundir.Series) error) erro
 	return nil
 }
 
-// within is a run's folder within its study's: where the study lay is nobody's business elsewhere.
+// within returns a run's directory relative to the study's, to leave out where the study was stored.
 func within(folder string) string {
 	return filepath.ToSlash(filepath.Join(filepath.Base(filepath.Dir(folder)), filepath.Base(folder)))
 }
@@ -284,7 +284,7 @@ type column struct {
 	write         func(float64) string
 }
 
-// columns of the table, where some cell has the figure.
+// columns of the table; a column is shown if some cell has the figure.
 var columns = []column{
 	{"accuracy", "ACCURACY", plain.Percent1},
 	{"rmse", "RMSE", plain.Short},
@@ -310,7 +310,7 @@ func (r *Results) has(figures ...string) bool {
 	})
 }
 
-// shown are the columns that say something: the loss only where there is nothing better.
+// shown returns the columns to show. The loss is shown only if no cell has an accuracy or an RMSE.
 func (r *Results) shown() (all []column) {
 	for _, c := range columns {
 		if r.has(c.figure) && (c.figure != "loss" || !r.has("accuracy", "rmse")) {
@@ -320,7 +320,7 @@ func (r *Results) shown() (all []column) {
 	return all
 }
 
-// Print prints a table: of each cell the median of each figure, with the least and the most where they differ.
+// Print prints a table with the median of each figure for each cell, and the range if its values differ.
 func (r *Results) Print(out io.Writer) error {
 	if r.Question != "" {
 		fmt.Fprintln(out, r.Question)
@@ -357,7 +357,7 @@ func (r *Results) Print(out io.Writer) error {
 	return r.printRest(out)
 }
 
-// printLosses prints the table of each cell.
+// printLosses prints a table for each cell.
 func (r *Results) printLosses(out io.Writer) error {
 	for i := range r.Cells {
 		c := &r.Cells[i]
@@ -372,7 +372,7 @@ func (r *Results) printLosses(out io.Writer) error {
 	return r.printRest(out)
 }
 
-// printRest says what there is not.
+// printRest prints failed and missing runs, cells left out, and notes.
 func (r *Results) printRest(out io.Writer) error {
 	for i := range r.Cells {
 		for _, f := range r.Cells[i].Failed {
@@ -380,7 +380,7 @@ func (r *Results) printRest(out io.Writer) error {
 		}
 	}
 	if r.Missing > 0 {
-		fmt.Fprintf(out, "missing  %d of %d runs; the same command goes on with them\n", r.Missing, r.Runs)
+		fmt.Fprintf(out, "missing  %d of %d runs; run the same command again to continue\n", r.Missing, r.Runs)
 	}
 	for _, l := range r.LeftOut {
 		fmt.Fprintf(out, "left out %s: %s\n", l.Name, l.Why)

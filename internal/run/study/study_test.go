@@ -19,8 +19,8 @@ import (
 	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
 
-// pretend makes this test's own process the program that is run: it writes a summary into the folder that its
-// command line names, or fails.
+// pretend makes this test binary act as the program that is run: it writes a summary to the directory that its
+// arguments name, or fails.
 const pretend = "STUDY_TEST_PRETEND"
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		<-context.Background().Done()
 	}
 	if strings.Contains(args, "--recovery=bad") {
-		_, _ = io.WriteString(os.Stderr, "perdure: nobody has shard 3\n")
+		_, _ = io.WriteString(os.Stderr, "perdure: no server has shard 3\n")
 		os.Exit(1)
 	}
 	folder := os.Args[slices.Index(os.Args, "--out")+1]
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 		if strings.Contains(args, "--trials=0") || twinOf(uint64(seed)).Write(folder) != nil {
 			os.Exit(1)
 		}
-		if strings.Contains(args, "--trials=7") { // what was repeated ended otherwise
+		if strings.Contains(args, "--trials=7") { // as if repeated trials had ended differently
 			os.Exit(1)
 		}
 		return
@@ -62,8 +62,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// twinOf is what a twin gave: two trials under each of two strategies, of which the second costs as many clocks as
-// half of the seed.
+// twinOf returns the result of a twin: two trials under each of two strategies. A trial under the second costs half the
+// seed in clocks.
 func twinOf(seed uint64) *failurecost.Result {
 	r := &failurecost.Result{
 		Schema: failurecost.Schema, Workload: "mf", Measure: failurecost.MeasureTrain, Clocks: 20,
@@ -78,7 +78,7 @@ func twinOf(seed uint64) *failurecost.Result {
 
 var known = []string{"workload", "workers", "servers", "recovery", "clocks", "until", "sparse"}
 
-// train knows two recoveries that no job of one server can have.
+// train rejects two settings that need more servers.
 func train(args []string) (s settings.Run, err error) {
 	s.Job.Slots, s.Job.Servers, s.Job.Clocks = 2, 1, 100
 	for _, a := range args {
@@ -94,7 +94,7 @@ func train(args []string) (s settings.Run, err error) {
 	return s, nil
 }
 
-// kinds are a kind of jobs, and one of losses.
+// kinds returns a kind of jobs and a kind of losses.
 func kinds(keys []string) []Kind {
 	return []Kind{
 		{Name: OfTrain, Command: []string{"train"}, Keys: keys, Check: train},
@@ -144,7 +144,7 @@ quick:
   seeds: 1
 `
 
-// TestCells: each choice with each, the job's settings below what is chosen.
+// TestCells checks that every combination is a cell, and that choices override the job's settings.
 func TestCells(t *testing.T) {
 	s := checked(t, small, false)
 	var names []string
@@ -182,8 +182,8 @@ vary:
 seeds: [2, 4]
 `
 
-// TestLosses: of a study of losses each seed is a twin, whose command has its own flags before what is trained; what
-// twins gave is put together, and kept when the study goes on.
+// TestLosses checks studies of losses: each seed is a twin, the command has its own flags before those of training, the
+// twins' results are pooled, and finished twins are kept when the study continues.
 func TestLosses(t *testing.T) {
 	s := checked(t, ofLosses, false)
 	args, err := s.Cells[0].Args(4)
@@ -208,22 +208,23 @@ func TestLosses(t *testing.T) {
 	}
 	var screen, out strings.Builder
 	how.Screen = &screen
-	if r, err = s.Conduct(t.Context(), how); err != nil || !strings.Contains(screen.String(), "4 of 4 runs are done") {
+	if r, err = s.Conduct(t.Context(), how); err != nil || !strings.Contains(screen.String(), "4 of 4 runs are "+
+		"already finished") {
 		t.Errorf("%s, %v", screen.String(), err)
 	}
 	if err := r.Print(&out); err != nil || !strings.Contains(out.String(), "\nlarge: 2 twins\nSTRATEGY") {
 		t.Errorf("%s, %v", out.String(), err)
 	}
 	if r.Cells[1].Losses[1].Trials != 4 || len(r.Cells[1].Failed) != 0 {
-		t.Errorf("runs that ended with code 1, and with their results: %+v", r.Cells[1])
+		t.Errorf("runs with exit code 1 and a result: %+v", r.Cells[1])
 	}
 	broken := checked(t, strings.Replace(ofLosses, "trials: 7", "trials: 0", 1), false)
 	if _, err := broken.Conduct(t.Context(), Conducting{
 		Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard,
 	}); !errors.Is(err, ErrFailed) {
-		t.Errorf("a run without a result: %v", err)
+		t.Errorf("run without a result: %v", err)
 	}
-	// A twin whose result cannot be read has failed.
+	// A twin with an unreadable result has failed.
 	costs := filepath.Join(how.Folder, "small", "seed-2", "costs.json")
 	if err := os.WriteFile(costs, []byte(`{"schema": 0}`), 0o666); err != nil {
 		t.Fatal(err)
@@ -242,34 +243,34 @@ func isUsage(t *testing.T, of string, err error, want string) {
 	}
 }
 
-// TestMistakes are told with their lines.
+// TestMistakes checks that errors in a file name the line.
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"jobs: {}":                                    `a.yaml:1: unknown key "jobs"; did you mean job?`,
 		"job:\n  wokers: 2":                           `a.yaml:2: unknown key "wokers"; did you mean workers?`,
-		"job: {seed: 2}":                              "the seed is the study's",
-		"job: {fault: x}":                             "faults are the study's",
+		"job: {seed: 2}":                              "cannot set the seed",
+		"job: {fault: x}":                             "cannot set faults",
 		"vary: {recover: [a]}":                        `unknown key "recover"; did you mean recovery?`,
 		"vary: {recovery: a}":                         "vary.recovery is the text \"a\"; write a list",
 		"vary: {recovery: []}":                        "the list of recovery is empty",
-		"name: x":                                     "the study does not say what runs; write job: {workload: mf}",
-		"vary: {recovery: [a, a]}":                    "a is in the list of recovery twice",
-		"name: a/b":                                   "it names a folder",
+		"name: x":                                     "the study has nothing to run",
+		"vary: {recovery: [a, a]}":                    "a appears twice in the list of recovery",
+		"name: a/b":                                   "valid directory name",
 		"seeds: 0":                                    "seeds is 0; choose 1",
-		"seeds: [1, 1]":                               "seed 1 is below 0, or stands twice",
-		"timeout: soon":                               "timeout is soon; write a time",
-		"impossible: maybe":                           "impossible is maybe; write leave-out or refuse",
+		"seeds: [1, 1]":                               "seed 1 is negative or appears twice",
+		"timeout: soon":                               "timeout is soon; it must be a time",
+		"impossible: maybe":                           "impossible is maybe; choose leave-out or refuse",
 		"until: {figure: speed}":                      `unknown key "until"`,
-		"failures: {a b: []}":                         "a b names a folder",
+		"failures: {a b: []}":                         "plan a b must be a valid directory name",
 		"failures: {a: [burn:server:0@1s]}":           `unknown kind "burn"`,
-		"failures: {a: {mean: 3s}}":                   "failures.a says neither draw",
+		"failures: {a: {mean: 3s}}":                   "failures.a has neither draw",
 		"failures: {a: {draw: weibull, men: 3s}}":     `unknown key "men"; did you mean mean?`,
 		"failures: {a: {draw: weibull, shape: much}}": "failures.a.shape is the text",
-		"failures: {a: {replay: none.csv}}":           "none.csv cannot be read: no such file",
-		"failures: {a: {replay: file.go}}":            "file.go: line 1: write milliseconds,add|remove,name",
+		"failures: {a: {replay: none.csv}}":           "none.csv: no such file",
+		"failures: {a: {replay: file.go}}":            "file.go: line 1: want milliseconds,add|remove,name",
 		"quick: {name: b}":                            `unknown key "name"`,
 		"quick: {kind: losses}":                       `unknown key "kind"`,
-		"kind: loss":                                  "kind is loss; write train or losses",
+		"kind: loss":                                  "kind is loss; choose train or losses",
 		"kind: losses\nfailures: {a: []}":             `a.yaml:2: unknown key "failures"`,
 		"job: {trials: 3}":                            `unknown key "trials"`,
 		"vary: {problem: {a: 3}}":                     "vary.problem.a is 3; write a map",
@@ -279,12 +280,12 @@ func TestMistakes(t *testing.T) {
 		isUsage(t, text, err, want)
 	}
 	_, err := read(t, "seeds: 2", true)
-	isUsage(t, "quick", err, "does not say what --quick changes")
+	isUsage(t, "quick", err, "no section for --quick")
 	for text, want := range map[string]string{
 		"vary: {recovery: [none, chain:2]}":               "cell chain-2_none cannot run: a chain of 2 needs 2 servers",
 		"failures: {a: [kill:server:9@1s]}":               "there is no server:9",
 		"failures: {a: {draw: exponential}}":              "exponential needs mean",
-		"vary: {until: [a:b, a-b]}":                       "two cells would have the folder a-b_none",
+		"vary: {until: [a:b, a-b]}":                       "two cells would have the directory a-b_none",
 		"job: {recovery: chain:2}\nimpossible: leave-out": "no cell of the study can run",
 	} {
 		f, err := read(t, text, false)
@@ -300,7 +301,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// program is this test, as one that is run.
+// program returns this test binary as the program to run.
 func program(t *testing.T, build string) Program {
 	t.Helper()
 	t.Setenv(pretend, "yes")
@@ -317,7 +318,8 @@ func program(t *testing.T, build string) Program {
 	return p
 }
 
-// TestConduct: what is done is not done again; what failed is a result and no trial; builds are not mixed.
+// TestConduct checks that finished runs are not repeated, that failed runs are results but not trials, and that builds
+// are not mixed.
 func TestConduct(t *testing.T) {
 	s := checked(t, "vary: {recovery: [none, bad]}\nseeds: 2", false)
 	folder := t.TempDir()
@@ -325,7 +327,7 @@ func TestConduct(t *testing.T) {
 	how := Conducting{Program: program(t, "one"), Folder: folder, Screen: &screen}
 
 	_, err := s.Conduct(t.Context(), how)
-	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "nobody has shard 3") {
+	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "no server has shard 3") {
 		t.Errorf("a run that failed: %v", err)
 	}
 	how.KeepGoing = true
@@ -333,7 +335,7 @@ func TestConduct(t *testing.T) {
 	if err != nil || r.Runs != 4 || r.Missing != 0 || len(r.Cells[0].Trials) != 2 || len(r.Cells[1].Failed) != 2 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if !strings.Contains(screen.String(), "   4/4  bad_none seed 2: failed: nobody has shard 3\n") {
+	if !strings.Contains(screen.String(), "   4/4  bad_none seed 2: failed: no server has shard 3\n") {
 		t.Errorf("screen\n%s", &screen)
 	}
 	f := r.Cells[0].Figures
@@ -342,7 +344,7 @@ func TestConduct(t *testing.T) {
 		t.Errorf("figures %+v", f)
 	}
 
-	// Nothing is done again, so that a program that cannot run does no harm.
+	// Everything is finished, so a missing program does not matter.
 	done := screen.Len()
 	again := how
 	again.Screen = io.Discard
@@ -354,7 +356,7 @@ func TestConduct(t *testing.T) {
 		t.Errorf("collected: %v", err)
 	}
 	_, err = s.Collect(t.TempDir())
-	isUsage(t, "a folder without runs", err, "no run of the study is done in ")
+	isUsage(t, "a folder without runs", err, "no run of the study has finished in ")
 	again.Program.Build = "two"
 	_, err = s.Conduct(t.Context(), again)
 	isUsage(t, "another build", err, "4 of the runs in "+folder+" are of another build of perdure (test "+
@@ -372,11 +374,11 @@ func TestConduct(t *testing.T) {
 	must(t, os.RemoveAll(filepath.Join(folder, "none_none", "seed-2")))
 	_, err = other.Conduct(t.Context(), how)
 	if err != nil || strings.Count(screen.String()[done:], "none_none seed 2") != 1 {
-		t.Errorf("a folder that is deleted: %v, %q", err, screen.String()[done:])
+		t.Errorf("deleted directory: %v, %q", err, screen.String()[done:])
 	}
 }
 
-// TestWrite: the files of a study have each run, what failed among them, and all that runs measured over time.
+// TestWrite checks that the files of a study contain every run, including failed ones, and all series.
 func TestWrite(t *testing.T) {
 	s, folder := checked(t, "vary: {recovery: [none, bad]}\nseeds: 2", false), t.TempDir()
 	how := Conducting{Program: program(t, "one"), Folder: folder, Screen: io.Discard, KeepGoing: true}
@@ -399,13 +401,13 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestHold: one process conducts a study in a folder at a time.
+// TestHold checks that only one process conducts a study in a directory.
 func TestHold(t *testing.T) {
 	s, folder := checked(t, "seeds: 1", false), t.TempDir()
 	held, err := hold(folder)
 	must(t, err)
 	_, err = s.Conduct(t.Context(), Conducting{Folder: folder, Screen: io.Discard})
-	isUsage(t, "a study beside it", err, "another study runs in "+folder+" (pid ")
+	isUsage(t, "a study beside it", err, "another study is running in "+folder+" (pid ")
 	must(t, held.Close())
 }
 
@@ -423,7 +425,7 @@ func equal(t *testing.T, a, b *Results) bool {
 	return err == nil && err2 == nil && string(x) == string(y)
 }
 
-// TestLate: a run that takes too long has failed, and one that is interrupted is begun again.
+// TestLate checks that a run that exceeds the timeout has failed, and that an interrupted run starts again.
 func TestLate(t *testing.T) {
 	s := checked(t, "job: {recovery: hang}\nseeds: 1\ntimeout: 10ms", false)
 	how := Conducting{Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard}
@@ -441,7 +443,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestAtOnce: runs that follow each other are one at a time.
+// TestAtOnce checks that successive runs do not count as concurrent.
 func TestAtOnce(t *testing.T) {
 	at := func(from, to int64) *run {
 		return &run{done: &done{Ended: time.Unix(to, 0), Seconds: float64(to - from)}}
@@ -450,7 +452,7 @@ func TestAtOnce(t *testing.T) {
 		nil, {at(3, 5), at(0, 3), at(5, 9)}, {at(0, 4), at(3, 6), at(5, 9)}, {at(0, 9), at(1, 3), at(2, 5), at(4, 6)},
 	} {
 		if got := atOnce(runs); got != want {
-			t.Errorf("%d at once, want %d", got, want)
+			t.Errorf("%d concurrent runs, want %d", got, want)
 		}
 	}
 }
@@ -466,10 +468,10 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestIdle: a machine is busy when its cores are at work.
+// TestIdle checks that a machine counts as busy while its cores are in use.
 func TestIdle(t *testing.T) {
 	const before = "cpu  100 0 0 100 0 0 0 0 0 0\ncpu0 ..."
-	isUsage(t, "busy", idle(before, "cpu  200 0 0 100 0 0 0 0 0 0\n"), "100% of its cores are at work")
+	isUsage(t, "busy", idle(before, "cpu  200 0 0 100 0 0 0 0 0 0\n"), "100% of its cores are in use")
 	for _, after := range []string{"cpu  101 0 0 200 50 0 0 0 0 0\n", "", "x", before} {
 		if err := idle(before, after); err != nil {
 			t.Errorf("%q: %v", after, err)
@@ -477,13 +479,13 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestInit: the example is read and can be run, and replaces nothing.
+// TestInit checks that the example is valid and that Init replaces no file.
 func TestInit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "study.yaml")
 	if err := Init(path); err != nil {
 		t.Fatal(err)
 	}
-	isUsage(t, "again", Init(path), "is there already")
+	isUsage(t, "again", Init(path), "already exists")
 	for _, quick := range []bool{false, true} {
 		f, err := Read(path, kinds(append(known, "compute-ms", "consistency")), quick)
 		if err != nil || len(f.Plans) != 2 || f.Timeout != 2*time.Minute {

@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Asked is what somebody asks to be tried, as he writes it: flags of perdure study losses, and of perdure train behind
-// them. What is empty is chosen for him.
+// Asked is the request of a user: the flags of perdure study losses and, in Args, those of perdure train. Empty fields
+// have defaults.
 type Asked struct {
 	Recovery   []string `help:"@losses_recovery" sep:"none" placeholder:"STRATEGY"`
 	Lost       []string `help:"@losses_lost (default 1/2)." sep:"none" placeholder:"PART"`
@@ -31,16 +31,16 @@ type Asked struct {
 	Repeat     int      `help:"@losses_repeat" placeholder:"N"`
 	Args       []string `arg:"" optional:"" name:"train" passthrough:"" help:"@losses_train"`
 
-	Run     settings.Run `kong:"-"` // of the twins, which Args ask for
+	Run     settings.Run `kong:"-"` // the settings of the twins, parsed from Args
 	Version string       `kong:"-"`
 }
 
-// usual are the strategies that are tried where none is named: the first is what the others are compared with.
+// usual lists the strategies that are tried by default. The others are compared with the first.
 var usual = []string{
 	"checkpoint:16", "scar:16,1", "scar:16,1/8,priority", "scar:16,1/8,round", "scar:16,1/8,random",
 }
 
-// Plan is what is to be tried.
+// Plan converts the request to a plan and checks it.
 func (a *Asked) Plan() (*Plan, error) {
 	p := &Plan{
 		Run: a.Run, Twins: a.Twins, Trials: a.Trials, Failures: a.Failures, Mean: a.MeanClocks, Lose: a.Lose,
@@ -87,14 +87,14 @@ func (a *Asked) Plan() (*Plan, error) {
 	return p, p.Check()
 }
 
-// Try tries it.
+// Try runs the study.
 func (a *Asked) Try(ctx context.Context, screen io.Writer) (*Result, error) {
 	p, err := a.Plan()
 	if err != nil {
 		return nil, err
 	}
 	if a.Repeat > 0 && p.Run.Job.Consistency.Kind != perdure.BSP {
-		return nil, fmt.Errorf("%w: --repeat under --consistency %s; models are the same only under bsp",
+		return nil, fmt.Errorf("%w: --repeat under --consistency %s; models are reproducible only under bsp",
 			perdure.ErrUsage, p.Run.Job.Consistency)
 	}
 	r, err := p.Conduct(ctx, screen)
@@ -111,11 +111,11 @@ func (a *Asked) Try(ctx context.Context, screen io.Writer) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(folder) // what the system leaves of it is in its temporary folder
+	defer os.RemoveAll(folder) // leftovers are in the system's temporary directory
 	return r, p.Repeat(ctx, r, &Real{Program: program, Args: a.Args, Folder: folder, Count: a.Repeat}, screen)
 }
 
-// sign notes whose result it is.
+// sign records the version and the arguments that produced the result.
 func (r *Result) sign(a *Asked) {
 	if r != nil {
 		r.Version, r.Args = a.Version, a.Args

@@ -12,33 +12,33 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// undisturbed is a twin: its series, and all that is needed to fork it.
+// undisturbed is a twin: its series of losses, and everything needed to fork it.
 type undisturbed struct {
 	seed     uint64
 	failures [][]Failure // of each trial
 	losses   []float64   // by clock
 	epsilon  float64
 	reach    itercost.Reach
-	rate     float64 // of distances, typical; NaN: it is not known
-	begin    rows    // what it began with
-	best     rows    // x*, or what comes nearest to it; nil: nobody asks
+	rate     float64 // typical factor by which a clock multiplies the distance; NaN if unknown
+	begin    rows    // initial rows
+	best     rows    // x*, or the nearest known rows; nil if not needed
 	at       map[perdure.Clock]*Training
-	laid     map[string]map[perdure.Clock]rows // by strategy and clock: as they were saved last
-	bytes    map[string]int64                  // that were written until the last failure
+	laid     map[string]map[perdure.Clock]rows // by strategy and clock: rows as last saved
+	bytes    map[string]int64                  // written until the last failure, by strategy
 }
 
-// rows are those of all shards, by table.
+// rows holds the rows of all shards, by table.
 type rows [][]*table.Part
 
-// conductor tries what is planned.
+// conductor runs a plan.
 type conductor struct {
 	*Plan
 	horizon perdure.Clock
 	crews   chan Crew
-	lead    perdure.Clock // clocks that a fork begins before its first failure, so that its slots know what they would
+	lead    perdure.Clock // clocks from the start of a fork to its first failure, to rebuild the slots' memory
 }
 
-// Conduct tries all, and says now and then how far it is.
+// Conduct runs all trials and reports its progress to screen.
 func (p *Plan) Conduct(ctx context.Context, screen io.Writer) (*Result, error) {
 	c := &conductor{Plan: p, horizon: perdure.Clock(beyond * float64(p.Run.Job.Clocks))}
 	r := &Result{
@@ -65,7 +65,7 @@ func (p *Plan) Conduct(ctx context.Context, screen io.Writer) (*Result, error) {
 	return r, r.sum()
 }
 
-// open makes the crews of a seed, which draws what they train on.
+// open creates the crews for a seed. The seed determines their training data.
 func (c *conductor) open(seed uint64) error {
 	s := c.of(seed, c.passes()[0])
 	c.crews = make(chan Crew, max(1, c.Parallel))
@@ -83,11 +83,11 @@ func (c *conductor) open(seed uint64) error {
 	return nil
 }
 
-// start is the clock at which the fork of a trial begins.
+// start returns the clock at which the fork of a trial starts.
 func (c *conductor) start(failures []Failure) perdure.Clock { return max(0, failures[0].Clock-c.lead) }
 
-// step does a clock of a training, and returns how far its model was before; lose, if not nil, comes in the middle of
-// it.
+// step runs one clock of a training and returns the measure of its model before that clock. If lose is not nil, it is
+// called between Compute and Apply.
 func (c *conductor) step(ctx context.Context, u *undisturbed, t *Training, lose func() error) (
 	loss float64, err error,
 ) {
@@ -115,8 +115,8 @@ func (c *conductor) step(ctx context.Context, u *undisturbed, t *Training, lose 
 	return loss, err
 }
 
-// train trains a twin, and keeps it at each clock at which a fork begins; and again under each strategy, for
-// what is saved.
+// train trains a twin and keeps a copy at each clock at which a fork starts. It then trains the twin again under each
+// other strategy, to get the rows that it saves.
 func (c *conductor) train(ctx context.Context, seed uint64) (*undisturbed, error) {
 	u := &undisturbed{
 		seed: seed, failures: c.failures(seed), at: map[perdure.Clock]*Training{}, rate: math.NaN(),
@@ -143,7 +143,7 @@ func (c *conductor) train(ctx context.Context, seed uint64) (*undisturbed, error
 	return u, nil
 }
 
-// pass trains a twin under a strategy. The first pass has the series, too, and goes on until the horizon.
+// pass trains a twin under a strategy. Only the first pass records the series of losses and runs until the horizon.
 func (c *conductor) pass(ctx context.Context, u *undisturbed, n int, crew Crew) error {
 	r := c.passes()[n]
 	s := c.of(u.seed, r)
@@ -172,7 +172,7 @@ func (c *conductor) pass(ctx context.Context, u *undisturbed, n int, crew Crew) 
 			u.bytes[r.String()] = t.Saved()
 		}
 		if t.Clock == last && n > 0 {
-			return nil // the series is known
+			return nil // the first pass recorded the series
 		}
 		loss, err := c.step(ctx, u, t, nil)
 		if err != nil {
@@ -191,7 +191,8 @@ func (c *conductor) pass(ctx context.Context, u *undisturbed, n int, crew Crew) 
 	return nil
 }
 
-// clocks are those at which trials fail first, those at which forks begin, and the last at which one fails.
+// clocks returns the clocks of the trials' first failures, the clocks at which forks start, and the clock of the last
+// failure.
 func (c *conductor) clocks(u *undisturbed) (first, starts map[perdure.Clock]bool, last perdure.Clock) {
 	first, starts = map[perdure.Clock]bool{}, map[perdure.Clock]bool{}
 	for _, of := range u.failures {
@@ -200,7 +201,7 @@ func (c *conductor) clocks(u *undisturbed) (first, starts map[perdure.Clock]bool
 	return first, starts, last
 }
 
-// countWhole counts what whole checkpoints write, where one is due by the clock that a twin has done.
+// countWhole counts the bytes of whole checkpoints that are due at the clock that the twin has finished.
 func (c *conductor) countWhole(u *undisturbed, t *Training, last perdure.Clock) error {
 	for i := range c.Arms {
 		if a := &c.Arms[i]; a.whole() && t.Clock <= last && t.Clock%a.Recovery.Every == 0 {
@@ -214,7 +215,7 @@ func (c *conductor) countWhole(u *undisturbed, t *Training, last perdure.Clock) 
 	return nil
 }
 
-// keep keeps the rows of all shards as they were saved last.
+// keep stores the rows of all shards as last saved.
 func keep(t *Training, laid map[perdure.Clock]rows) error {
 	for shard := range t.Job.Shards {
 		parts, err := t.Lay(shard)
@@ -226,8 +227,8 @@ func keep(t *Training, laid map[perdure.Clock]rows) error {
 	return nil
 }
 
-// find finds ε: the most that the twin's loss is from epsilonAt of its clocks on, which is what it has there where its
-// loss only falls.
+// find determines ε: the maximum loss of the twin from the fraction epsilonAt of its clocks on. If the loss only falls,
+// that is its loss at that point.
 func (c *conductor) find(u *undisturbed) (err error) {
 	losses := smooth(u.losses, c.Smooth)
 	u.epsilon = math.Inf(-1)
@@ -235,15 +236,17 @@ func (c *conductor) find(u *undisturbed) (err error) {
 		u.epsilon = max(u.epsilon, v)
 	}
 	if math.IsNaN(u.epsilon) || math.IsInf(u.epsilon, 0) {
-		return fmt.Errorf("%w: the undisturbed run of seed %d diverges: its loss is no number; choose a smaller rate",
+		return fmt.Errorf("%w: the undisturbed run of seed %d diverges: its loss is not finite; choose a smaller "+
+			"learning rate",
 			perdure.ErrUsage, u.seed)
 	}
 	u.reach, err = itercost.Kappa(itercost.EachClock(losses), u.epsilon)
 	return err
 }
 
-// smooth is of each clock the mean of the last n, of as many as there are at the beginning. Losses of minibatches go up
-// and down by more than they fall, and a run that is hardly behind is above ε until the next peak is over.
+// smooth returns for each clock the mean of the last n losses, or of all losses if there are fewer. The loss of
+// minibatches fluctuates more than it falls per clock. Without smoothing, a run that lags only slightly can stay above
+// ε until the next peak is over.
 func smooth(losses []float64, n int) []float64 {
 	if n == 1 {
 		return losses

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// rowsOf are the rows of a training, which goes on with them.
+// rowsOf returns the rows of a training. They are not copied.
 func rowsOf(t *Training) (all rows) {
 	for shard := range t.Job.Shards {
 		all = append(all, t.Parts(shard))
@@ -18,7 +18,7 @@ func rowsOf(t *Training) (all rows) {
 	return all
 }
 
-// initial are the rows that a training began with.
+// initial returns the rows that a training started with.
 func initial(t *Training) (all rows) {
 	for shard := range t.Job.Shards {
 		all = append(all, t.Initial(shard))
@@ -26,7 +26,7 @@ func initial(t *Training) (all rows) {
 	return all
 }
 
-// between is the distance between two models.
+// between returns the distance between two models.
 func between(a, b rows) float64 {
 	squares := 0.0
 	for shard := range a {
@@ -37,11 +37,11 @@ func between(a, b rows) float64 {
 
 func distance(t *Training, from rows) float64 { return between(rowsOf(t), from) }
 
-// far reports whether a table is a part of the model whose distance counts: sparse rows have other places, and what has
-// no distance is no part of the model.
+// far reports whether a table counts for the distance. Sparse tables do not, because the positions of their rows differ
+// between models, nor do tables that are not part of the model.
 func far(p *table.Part) bool { return !p.Spec.Sparse && p.Spec.Distance != perdure.DistanceNone }
 
-// gap is the square of the distance between rows of dense tables.
+// gap returns the squared distance between the rows of dense tables.
 func gap(a, b []*table.Part) (squares float64) {
 	for n, p := range a {
 		if !far(p) {
@@ -57,7 +57,7 @@ func gap(a, b []*table.Part) (squares float64) {
 	return squares
 }
 
-// findBest finds x*: what a twin comes to that trains for much longer.
+// findBest approximates x* by the rows of a twin that trains bestAfter times as long.
 func (c *conductor) findBest(ctx context.Context, u *undisturbed, crew Crew) error {
 	s := c.of(u.seed, perdure.Recovery{Kind: perdure.RecoverNone})
 	t, err := NewTraining(&s, crew)
@@ -74,13 +74,15 @@ func (c *conductor) findBest(ctx context.Context, u *undisturbed, crew Crew) err
 	}
 	u.begin, u.best = initial(t), rowsOf(t)
 	if !(between(u.begin, u.best) > 0) {
-		return fmt.Errorf("%w: --measure distance, and no dense table of %s changes that counts as distance; choose "+
-			"train or test", perdure.ErrUsage, c.Run.Job.Workload)
+		return fmt.Errorf("%w: --measure distance needs a dense table that changes and counts for the distance; %s "+
+			"has "+
+			"none; choose train or test", perdure.ErrUsage, c.Run.Job.Workload)
 	}
 	return nil
 }
 
-// rateOf is c, by which a clock typically multiplies the distance; NaN: it does not fall.
+// rateOf returns c, the factor by which a clock typically multiplies the distance, or NaN if the distance does not
+// fall.
 func rateOf(distances []float64) float64 {
 	r, err := itercost.Bootstrap{Seed: 1, Draws: 1}.Rate(itercost.EachClock(distances))
 	if err != nil {
@@ -89,8 +91,7 @@ func rateOf(distances []float64) float64 {
 	return r.C
 }
 
-// worst is the largest factor between two neighbours of a series of distances, but for those between which a failure
-// struck.
+// worst returns the largest ratio of two successive distances, except where a failure struck between them.
 func worst(distances []float64, failed map[int]bool) (c float64) {
 	for i := 1; i < len(distances); i++ {
 		if !failed[i] {
@@ -100,9 +101,9 @@ func worst(distances []float64, failed map[int]bool) (c float64) {
 	return c
 }
 
-// bind finds the bounds of what a trial cost: κ of the disturbed run can be no later where each clock, of its twin and
-// of itself, takes the model nearer to x* by the factor c at least. And the neat form, of the rate that is typical of
-// the twin, which is no bound of all trainings.
+// bind computes the bounds of a trial's cost. Bound assumes that every clock of the twin and of the trial multiplies
+// the distance to x* by at most c; κ of the disturbed run can then be no later. Neat is the simplified form with the
+// typical rate of the twin. It does not bound every training.
 func (u *undisturbed) bind(tr *Trial, distances []float64, strike string) error {
 	if tr.Censored {
 		return nil
@@ -111,7 +112,7 @@ func (u *undisturbed) bind(tr *Trial, distances []float64, strike string) error 
 	var all []itercost.Perturbation
 	failed := map[int]bool{}
 	for _, f := range tr.Failures {
-		// What strikes amid a clock is added to what that clock came to: the next one begins with it.
+		// With StrikeAmid the failure affects the result of its own clock, so the next clock starts with it.
 		at := int(f.Clock)
 		if strike == StrikeAmid {
 			at++
@@ -129,7 +130,7 @@ func (u *undisturbed) bind(tr *Trial, distances []float64, strike string) error 
 		if err != nil {
 			return err
 		}
-		most++ // for rounding
+		most++ // allow for rounding
 		tr.Bound = &most
 	}
 	if u.rate > 0 && u.rate < 1 {

@@ -14,26 +14,26 @@ import (
 
 // Trial is one fork of a twin, with its failures.
 type Trial struct {
-	Strategy string    `json:"strategy"` // or how it is perturbed otherwise
-	Lost     float64   `json:"lost"`     // part of the servers; 0: none dies
+	Strategy string    `json:"strategy"` // or the perturbation
+	Lost     float64   `json:"lost"`     // part of the servers; 0 if none dies
 	Seed     uint64    `json:"seed"`     // of the twin
 	Failures []Failure `json:"failures"`
-	Cost     int       `json:"cost"`     // in clocks; of a censored trial, at least that
-	Censored bool      `json:"censored"` // the run did not come to ε
+	Cost     int       `json:"cost"`     // in clocks; a lower bound if censored
+	Censored bool      `json:"censored"` // the run did not reach ε
 	Bound    *int      `json:"bound,omitempty"`
-	Neat     *float64  `json:"neat,omitempty"` // the neat form of a bound
+	Neat     *float64  `json:"neat,omitempty"` // simplified form of the bound
 
 	arm *Arm
 }
 
-// trials are those of a twin that are to be tried.
+// trials returns the trials to run for a twin.
 func (c *conductor) trials(u *undisturbed) (all []Trial) {
 	for i := range c.Arms {
 		a := &c.Arms[i]
 		of := Trial{Strategy: a.Text, Seed: u.seed, arm: a, Failures: []Failure{}}
 		switch a.How {
 		case ByStaleReads:
-			all = append(all, of) // one, since nothing of it is drawn
+			all = append(all, of) // a single trial, because nothing is random
 		case ByDeath:
 			for _, of.Lost = range c.Lost {
 				for _, failures := range u.failures {
@@ -54,7 +54,7 @@ func (c *conductor) trials(u *undisturbed) (all []Trial) {
 	return all
 }
 
-// fork tries all failures of a twin.
+// fork runs all trials of a twin.
 func (c *conductor) fork(ctx context.Context, u *undisturbed) ([]Trial, error) {
 	all := c.trials(u)
 	errs := make([]error, len(all))
@@ -78,8 +78,8 @@ func (c *conductor) fork(ctx context.Context, u *undisturbed) ([]Trial, error) {
 	return all, errors.Join(append(errs, context.Cause(ctx))...)
 }
 
-// redone is how many clocks are done again where all go back to a checkpoint: under bsp to the same bits. A failure
-// strikes after as many clocks as it says, of which some may have been done again.
+// redone returns how many clocks are repeated if all shards roll back to a checkpoint. Under bsp the repeated clocks
+// give the same bits. Failure clocks count all clocks computed, including repeated ones.
 func redone(tr *Trial) (clocks int) {
 	for _, f := range tr.Failures {
 		clocks += (int(f.Clock) - clocks) % int(tr.arm.Recovery.Every)
@@ -87,9 +87,9 @@ func redone(tr *Trial) (clocks int) {
 	return clocks
 }
 
-// try disturbs a fork of a twin as a trial says, and says what it cost.
+// try disturbs a fork of a twin as the trial specifies, and records the cost.
 func (c *conductor) try(ctx context.Context, u *undisturbed, tr *Trial, crew Crew) error {
-	// One that is to fail more than once saves rows as it goes on.
+	// A trial with several failures must save rows between them.
 	t, err := c.begin(ctx, u, tr, crew, tr.arm.saves() && len(tr.Failures) > 1)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (c *conductor) try(ctx context.Context, u *undisturbed, tr *Trial, crew Cre
 	if err != nil {
 		return err
 	}
-	if t.Clock < c.horizon { // it diverged
+	if t.Clock < c.horizon { // diverged
 		tr.Cost, tr.Censored = max(0, int(t.Clock)-u.reach.Clock), true
 		return nil
 	}
@@ -117,8 +117,8 @@ func (c *conductor) try(ctx context.Context, u *undisturbed, tr *Trial, crew Cre
 	return u.bind(tr, losses, c.Strike)
 }
 
-// begin makes the training of a trial, at its first failure or before: a fork of its twin, or one that was trained from
-// the beginning on, and saves rows.
+// begin returns the training of a trial, at or before its first failure. It is a fork of the twin or, if saves is set,
+// a training from the first clock on that saves rows.
 func (c *conductor) begin(ctx context.Context, u *undisturbed, tr *Trial, crew Crew, saves bool) (
 	*Training, error,
 ) {
@@ -149,8 +149,8 @@ func (c *conductor) begin(ctx context.Context, u *undisturbed, tr *Trial, crew C
 	return t, nil
 }
 
-// disturb trains until the horizon, while a trial's failures strike, and returns the series, that of the twin included.
-// A training that diverges ends before.
+// disturb trains until the horizon, applies the trial's failures, and returns the series of losses, including those of
+// the twin before the fork. It returns early if the training diverges.
 func (c *conductor) disturb(ctx context.Context, u *undisturbed, tr *Trial, t *Training) ([]float64, error) {
 	left := tr.Failures
 	losses := append([]float64{}, u.losses[:t.Clock]...)
@@ -181,7 +181,7 @@ func (c *conductor) disturb(ctx context.Context, u *undisturbed, tr *Trial, t *T
 	return losses, nil
 }
 
-// strike has a failure of a trial strike a training, and notes how far the rows are off.
+// strike applies a failure of a trial to a training, and records the distance by which it moves the rows.
 func (c *conductor) strike(u *undisturbed, tr *Trial, f *Failure, t *Training) error {
 	if tr.arm.How != ByDeath {
 		f.Norm = u.perturb(tr.arm, f.Clock, t)
@@ -202,7 +202,7 @@ func (c *conductor) strike(u *undisturbed, tr *Trial, f *Failure, t *Training) e
 	return nil
 }
 
-// restore has a training go on with the rows of a shard that its strategy has.
+// restore replaces the rows of a shard by those that the strategy recovers.
 func (c *conductor) restore(u *undisturbed, tr *Trial, t *Training, shard int) error {
 	switch {
 	case tr.arm.initial():
@@ -218,13 +218,13 @@ func (c *conductor) restore(u *undisturbed, tr *Trial, t *Training, shard int) e
 	return err
 }
 
-// halve rounds values as bfloat16 has them, to the nearest, ties to even.
+// halve rounds values to bfloat16, to nearest with ties to even.
 func halve(parts []*table.Part) {
 	for _, p := range parts {
 		for _, piece := range p.Image().Planes[0] {
 			for i, v := range piece {
 				bits := math.Float32bits(v)
-				if v == v { // what is no number stays so
+				if v == v { // NaN stays NaN
 					bits += 0x7fff + bits>>16&1
 				}
 				piece[i] = math.Float32frombits(bits &^ 0xffff)
@@ -233,13 +233,13 @@ func halve(parts []*table.Part) {
 	}
 }
 
-// perturb moves the rows of a training as an arm says, and returns by how much.
+// perturb moves the rows of a training as the arm specifies, and returns the distance.
 func (u *undisturbed) perturb(a *Arm, clock perdure.Clock, t *Training) float64 {
 	rng := rand.New(rand.NewPCG(u.seed, uint64(clock)<<8|0x9e))
 	if a.How == ByReset {
 		return reset(t, a.Size, rng)
 	}
-	// The direction: drawn, or from x* to where the model is.
+	// The direction: random, or from x* to the current model.
 	var way [][]float32
 	squares := 0.0
 	each(t, func(shard, n, piece int, values []float32) {
@@ -254,7 +254,7 @@ func (u *undisturbed) perturb(a *Arm, clock perdure.Clock, t *Training) float64 
 		}
 		way = append(way, d)
 	})
-	if squares == 0 { // the model is x* itself: there is no way from it
+	if squares == 0 { // the model is x* itself, so there is no direction
 		return 0
 	}
 	norm := a.Size * between(u.begin, u.best)
@@ -268,7 +268,7 @@ func (u *undisturbed) perturb(a *Arm, clock perdure.Clock, t *Training) float64 
 	return norm
 }
 
-// each calls a function for all values that count as distance, in pieces of memory that it may change.
+// each calls do for all values that count for the distance. do may change them in place.
 func each(t *Training, do func(shard, n, piece int, values []float32)) {
 	for shard := range t.Job.Shards {
 		for n, p := range t.Parts(shard) {
@@ -282,7 +282,8 @@ func each(t *Training, do func(shard, n, piece int, values []float32)) {
 	}
 }
 
-// reset makes a part of the rows of dense tables initial, of each row by a draw, and returns by how much that is.
+// reset resets each row of the dense tables to its initial values with probability part, and returns the distance
+// moved.
 func reset(t *Training, part float64, rng *rand.Rand) float64 {
 	squares := 0.0
 	for shard := range t.Job.Shards {

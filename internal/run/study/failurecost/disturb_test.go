@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// tried are the trials of a bowl, of which one clock is as another, so that whoever loses all of it, and goes on with
-// what was saved at a clock, is behind by the clocks since.
+// tried runs trials of a quadratic. All its clocks make equal progress, so a training that loses everything and
+// continues from the rows saved at some clock lags by the clocks since then.
 func tried(t *testing.T, change func(a *Asked)) *Result {
 	t.Helper()
 	a := asked(t)
@@ -24,8 +24,8 @@ func tried(t *testing.T, change func(a *Asked)) *Result {
 	return r
 }
 
-// behind is by how many clocks of a bowl a trial is behind when all of it is lost in each failure, and all of it is
-// saved now and then; every 0 clocks: never.
+// behind returns by how many clocks a trial of the quadratic lags if each failure loses everything, and everything is
+// saved every few clocks; every 0 means never.
 func behind(failures []Failure, every perdure.Clock) int {
 	saved, at, last := perdure.Clock(0), perdure.Clock(0), failures[len(failures)-1].Clock
 	left := failures
@@ -40,7 +40,8 @@ func behind(failures []Failure, every perdure.Clock) int {
 	return int(last + 1 - at)
 }
 
-// Of several failures each strikes the training that the ones before have disturbed, with what that has saved since.
+// TestFailures checks that each of several failures strikes the training that the earlier ones disturbed, with the rows
+// saved since.
 func TestFailures(t *testing.T) {
 	for _, failures := range []int{1, 2, 3} {
 		r := tried(t, func(a *Asked) { a.Failures, a.Trials, a.MeanClocks = failures, 5, 6 })
@@ -65,12 +66,13 @@ func TestFailures(t *testing.T) {
 			}
 		}
 		if some == 0 {
-			t.Error("no failure costs anything")
+			t.Error("all failures are free")
 		}
 	}
 }
 
-// Where all go back, a failure strikes after as many clocks as were done, of which some were done again.
+// TestRedone checks the count of repeated clocks when all shards roll back: later failures count the repeated clocks as
+// well.
 func TestRedone(t *testing.T) {
 	arm := armOf(perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 8})
 	for want, clocks := range map[int][]perdure.Clock{5: {5}, 0: {16}, 9: {5, 9}, 12: {5, 20}, 3: {8, 11}} {
@@ -79,12 +81,13 @@ func TestRedone(t *testing.T) {
 			tr.Failures = append(tr.Failures, Failure{Clock: c})
 		}
 		if got := redone(&tr); got != want {
-			t.Errorf("failures at %v: %d clocks are done again, want %d", clocks, got, want)
+			t.Errorf("failures at %v: %d clocks repeated, want %d", clocks, got, want)
 		}
 	}
 }
 
-// Perturbations are as large as they say: who resets all begins anew, and the adversary costs more than chance.
+// TestPerturb checks that perturbations have the requested size, that resetting all rows restarts the training, and
+// that adversarial perturbations cost more than random ones.
 func TestPerturb(t *testing.T) {
 	r := tried(t, func(a *Asked) {
 		a.Perturb, a.Measure = []string{"random:0.5", "adversarial:0.5", "reset:1", "reset:1/2"}, MeasureDistance
@@ -101,15 +104,15 @@ func TestPerturb(t *testing.T) {
 			starts[tr.Seed] = 2 * f.Norm
 		case "adversarial:0.5":
 			if math.Abs(2*f.Norm-starts[tr.Seed]) > 1e-9 || f.Norm == 0 {
-				t.Errorf("%+v: another norm than at random, %v", tr, starts)
+				t.Errorf("%+v: the norm differs from that of random, %v", tr, starts)
 			}
 		case "reset:1":
 			if !tr.Censored && tr.Cost != int(f.Clock) {
-				t.Errorf("all rows were reset at clock %d, and it cost %d", f.Clock, tr.Cost)
+				t.Errorf("resetting all rows at clock %d cost %d", f.Clock, tr.Cost)
 			}
 		}
 		if tr.Lost == 0 && f.Servers != nil {
-			t.Errorf("servers died of %s", tr.Strategy)
+			t.Errorf("%s killed servers", tr.Strategy)
 		}
 	}
 	if costs["adversarial:0.5"] <= costs["random:0.5"] || costs["random:0.5"] <= 0 || norms["reset:1/2"] == 0 ||
@@ -118,7 +121,7 @@ func TestPerturb(t *testing.T) {
 	}
 }
 
-// Bounds hold, and are bounds of something: with a rate that is too good, they do not.
+// TestBounds checks that costs stay within their bounds, and that there is no bound if the training does not contract.
 func TestBounds(t *testing.T) {
 	r := tried(t, func(a *Asked) {
 		a.Perturb, a.Measure, a.Failures = []string{"random:0.2", "adversarial:0.02"}, MeasureDistance, 2
@@ -145,23 +148,23 @@ func TestBounds(t *testing.T) {
 		begin: rows{{one(t, 0)}}, best: rows{{one(t, 1)}}, losses: []float64{1, 0.5, 0.25}, epsilon: 0.25, rate: 0.5,
 	}
 	u.reach.Clock = 2
-	// The failure throws the model back by 2: with c = 1/2 it is at 2.5, 1.25 … and at ε after four more clocks.
+	// The failure moves the model by 2. With c = 1/2 the distances are 2.5, 1.25 …, so ε is reached four clocks later.
 	tr := &Trial{Cost: 3, Failures: []Failure{{Clock: 1, Norm: 2}}}
 	err := u.bind(tr, []float64{1, 2.5, 1.25, 0.625, 0.3125, 0.15625}, StrikeBetween)
 	if err != nil || tr.Bound == nil || *tr.Bound < tr.Cost || *tr.Bound > tr.Cost+2 {
-		t.Errorf("a bound of %v, %v; the cost is %d", tr.Bound, err, tr.Cost)
+		t.Errorf("bound %v, %v; the cost is %d", tr.Bound, err, tr.Cost)
 	}
 	if tr.Neat == nil || math.Abs(*tr.Neat-math.Log2(5)) > 1e-9 {
-		t.Errorf("the neat form is %v", tr.Neat)
+		t.Errorf("neat form %v", tr.Neat)
 	}
 	tr = &Trial{Cost: 3, Failures: []Failure{{Clock: 1, Norm: 2}}}
 	err = u.bind(tr, []float64{1, 2.5, 2.6, 0.625, 0.3125, 0.15625}, StrikeBetween)
 	if err != nil || tr.Bound != nil {
-		t.Errorf("a training that does not contract has the bound %v, %v", tr.Bound, err)
+		t.Errorf("bound %v, %v for a training that does not contract", tr.Bound, err)
 	}
 }
 
-// one is a table of one value.
+// one returns a table with a single value.
 func one(t *testing.T, v float32) *table.Part {
 	t.Helper()
 	p := table.New(perdure.TableSpec{Name: "x", Rows: 1, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 1, 0, 1)
@@ -171,7 +174,7 @@ func one(t *testing.T, v float32) *table.Part {
 	return p
 }
 
-// Reads that are a clock old take the first step twice; the longer ago, the more it costs.
+// TestStale checks that with reads one clock old the first step is repeated, and that older reads cost more.
 func TestStale(t *testing.T) {
 	s := bowl(t, "none")
 	s.Params.Rule.Rate = 0.25
@@ -197,10 +200,10 @@ func TestStale(t *testing.T) {
 	}
 	first := norm(0, 1)
 	if fresh, old := norm(0, 2), norm(1, 2); math.Abs(old/first-2) > 1e-6 || fresh/first > 1.99 {
-		t.Errorf("a step is %g; two are %g, and %g where reads are a clock old", first, fresh, old)
+		t.Errorf("one step moves by %g; two steps by %g, and by %g with reads one clock old", first, fresh, old)
 	}
 	if three := norm(1, 3); three/first > 2.99 {
-		t.Errorf("three steps are %g: reads are older than a clock", three)
+		t.Errorf("three steps move by %g: reads are older than one clock", three)
 	}
 	r := tried(t, func(a *Asked) {
 		a.Run.Params.Rule.Rate = 0.25
@@ -211,20 +214,20 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// What is saved as bfloat16 comes back rounded to the nearest that has 8 bits, ties to even.
+// TestSavedAs checks that rows saved as bfloat16 return rounded to 8 bits of precision, to nearest with ties to even.
 func TestSavedAs(t *testing.T) {
 	for v, want := range map[float32]float32{
 		1: 1, 1 + 1.0/128: 1 + 1.0/128, 1 + 1.0/256: 1, 1 + 3.0/256: 1 + 1.0/64, -1 - 1.1/256: -1 - 1.0/128, 0: 0,
 	} {
 		p := one(t, v)
 		if halve([]*table.Part{p}); p.Values(0, 1)[0] != want {
-			t.Errorf("%g is rounded to %g, want %g", v, p.Values(0, 1)[0], want)
+			t.Errorf("%g rounds to %g, want %g", v, p.Values(0, 1)[0], want)
 		}
 	}
 	p := one(t, 0)
 	p.Image().Planes[0][0][0] = float32(math.NaN())
 	if halve([]*table.Part{p}); p.Values(0, 1)[0] == p.Values(0, 1)[0] {
-		t.Error("what is no number becomes one")
+		t.Error("NaN becomes a number")
 	}
 	for _, failures := range []int{1, 2} {
 		whole := tried(t, func(a *Asked) { a.Failures = failures })
@@ -236,12 +239,12 @@ func TestSavedAs(t *testing.T) {
 			}
 		}
 		if others == 0 {
-			t.Errorf("%d failures: what was rounded comes back as it was", failures)
+			t.Errorf("%d failures: rounded rows return unchanged", failures)
 		}
 	}
 }
 
-// Lost shards are as many as a part says, and any: not only neighbours, as those of a server are.
+// TestLose checks that the requested part of the shards is lost, and that they need not be neighbours on one server.
 func TestLose(t *testing.T) {
 	a := asked(t)
 	a.Lose, a.Lost, a.Trials = LoseShards, []string{"1/4", "1"}, 6
@@ -260,31 +263,31 @@ func TestLose(t *testing.T) {
 			apart++
 		}
 		if tr.Strategy == "scar:8,1,priority" && f.Clock%8 != 0 && f.Norm == 0 {
-			t.Errorf("%+v: nothing is lost", tr)
+			t.Errorf("%+v: nothing was lost", tr)
 		}
 	}
 	if apart == 0 {
-		t.Error("all lost shards are of one server each")
+		t.Error("lost shards always share a server")
 	}
 }
 
-// A model is judged by the mean of the last clocks. Of a bowl, whose loss falls evenly, costs are the same then.
+// TestSmooth checks the moving average. The quadratic's loss falls evenly, so smoothing does not change the costs.
 func TestSmooth(t *testing.T) {
 	if got := smooth([]float64{4, 2, 6, 1}, 3); !slices.Equal(got, []float64{4, 3, 4, 3}) {
 		t.Errorf("the means of 3 clocks are %v", got)
 	}
 	losses := []float64{9, 7, 8, 5, 6, 3, 4, 1, 2}
 	if got := smooth(losses, 1); !slices.Equal(got, losses) {
-		t.Errorf("of 1 clock they are %v", got)
+		t.Errorf("the means of 1 clock are %v", got)
 	}
 	plain, even := tried(t, func(*Asked) {}), tried(t, func(a *Asked) { a.Smooth = 4 })
 	for i, tr := range even.Trials {
 		other := &plain.Trials[i]
 		if !tr.Censored && !other.Censored && max(tr.Cost-other.Cost, other.Cost-tr.Cost) > 1 {
-			t.Errorf("%+v costs %d, and by single clocks %d", tr, tr.Cost, other.Cost)
+			t.Errorf("%+v costs %d, and %d without smoothing", tr, tr.Cost, other.Cost)
 		}
 	}
 	if plain.Twins[0].Epsilon >= even.Twins[0].Epsilon {
-		t.Errorf("ε is %g, and of means %g", plain.Twins[0].Epsilon, even.Twins[0].Epsilon)
+		t.Errorf("ε is %g, and %g with smoothing", plain.Twins[0].Epsilon, even.Twins[0].Epsilon)
 	}
 }

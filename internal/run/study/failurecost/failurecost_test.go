@@ -13,13 +13,13 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// bowl is a run of workload quadratic, of which all is known.
+// bowl returns a run of the workload quadratic, whose minimum is known.
 func bowl(t *testing.T, recovery string) settings.Run {
 	t.Helper()
 	return runOf(t, recovery, func(*settings.Asked) {})
 }
 
-// runOf is a small run of a workload.
+// runOf returns a small run, modified by change.
 func runOf(t *testing.T, recovery string, change func(a *settings.Asked)) settings.Run {
 	t.Helper()
 	rows := 200
@@ -50,8 +50,8 @@ func asked(t *testing.T) *Asked {
 	}
 }
 
-// A study is a function of what is asked. All go back under checkpoint, by the clocks since the last one; to lose all
-// servers under scar:C,1 is to go on with exactly what checkpoint:C goes back to, so what comes back is as far off.
+// TestStudy checks that a study is reproducible. checkpoint:8 costs the clocks since the last checkpoint. Losing all
+// servers under scar:8,1 restores the same rows as rolling back to checkpoint:8.
 func TestStudy(t *testing.T) {
 	first, err := asked(t).Try(t.Context(), io.Discard)
 	if err != nil {
@@ -62,7 +62,7 @@ func TestStudy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(first, again) {
-		t.Error("the same study has another result")
+		t.Error("two runs of the same study differ")
 	}
 	if n := len(first.Trials); n != 3*2*2*3 || len(first.Cells) != 6 {
 		t.Fatalf("%d trials in %d cells", n, len(first.Cells))
@@ -78,24 +78,25 @@ func TestStudy(t *testing.T) {
 		case tr.Strategy == "scar:8,1,priority":
 			norms[key(&tr)] = f.Norm
 			if f.Clock%8 == 0 && f.Norm != 0 {
-				t.Errorf("all was saved in clock %d, and %g is lost", f.Clock, f.Norm)
+				t.Errorf("everything was saved in clock %d, but %g is lost", f.Clock, f.Norm)
 			}
 		}
 		if f.Clock < 1 || f.Clock > 24 {
-			t.Errorf("a failure at clock %d of 30", f.Clock)
+			t.Errorf("failure at clock %d of 30", f.Clock)
 		}
 	}
-	for _, tr := range first.Trials { // partial recovery is never farther off than full recovery from the same values
+	for _, tr := range first.Trials { // partial recovery never moves further than full recovery from the same values
 		if tr.Strategy == "scar:8,1,priority" && tr.Lost < 1 {
 			all := tr
 			all.Lost = 1
 			if part, whole := tr.Failures[0].Norm, norms[key(&all)]; part > whole {
-				t.Errorf("clock %d: a part of the servers lost %g, all lost %g", tr.Failures[0].Clock, part, whole)
+				t.Errorf("clock %d: losing a part of the servers moves by %g, losing all by %g",
+					tr.Failures[0].Clock, part, whole)
 			}
 		}
 	}
 	if b, err := json.Marshal(first); err != nil || !strings.Contains(string(b), `"fewer":null`) {
-		t.Errorf("as JSON: %v; the first strategy is compared with nothing", err)
+		t.Errorf("as JSON: %v; the first strategy must not be compared", err)
 	}
 	if err := first.Print(io.Discard); err != nil {
 		t.Error(err)
@@ -114,7 +115,7 @@ func key(t *Trial) string {
 	return string(b)
 }
 
-// What a strategy writes does not depend on which one is tried first.
+// TestBytes checks that the bytes that a strategy writes do not depend on the order of the strategies.
 func TestBytes(t *testing.T) {
 	bytes := func(recovery ...string) map[string]int64 {
 		a := asked(t)
@@ -127,12 +128,12 @@ func TestBytes(t *testing.T) {
 	}
 	one, other := bytes("scar:8,1", "scar:8,1/4,round"), bytes("scar:8,1/4,round", "scar:8,1")
 	if len(one) != 3 || one["checkpoint:8"] == 0 || !reflect.DeepEqual(one, other) {
-		t.Errorf("bytes %v, and in another order %v", one, other)
+		t.Errorf("bytes %v, but %v in another order", one, other)
 	}
 }
 
-// A training that is copied at a clock goes on as the one that it is a copy of; what is lost of one is not lost of the
-// other; and who loses shards goes on with the rows that Lay says.
+// TestCopies checks that a copy continues exactly as the original, that a loss in one does not affect the other, and
+// that a training that loses shards continues with the rows that Lay returns.
 func TestCopies(t *testing.T) {
 	s := bowl(t, "scar:8,1/4,round")
 	crew, err := NewCrew(&s)
@@ -168,7 +169,7 @@ func TestCopies(t *testing.T) {
 	steps(a, 5)
 	steps(b, 5)
 	if hash(a) != hash(b) {
-		t.Error("a copy goes on otherwise")
+		t.Error("a copy continues differently")
 	}
 	calm := hash(b)
 	laid, err := a.Lay(2)
@@ -179,15 +180,15 @@ func TestCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if gap(a.Parts(2), laid) != 0 || gap(a.Parts(2), b.Parts(2)) == 0 {
-		t.Error("a lost shard has other rows than were saved")
+		t.Error("the rows of a lost shard are not those last saved")
 	}
 	if hash(a) == calm || hash(b) != calm {
-		t.Error("a loss changes nothing, or the copy as well")
+		t.Error("a loss changes nothing, or also changes the copy")
 	}
 }
 
-// A fork comes to what a training comes to that goes on from the beginning, and loses the same: also where slots know
-// what they have drawn, as those of lda do.
+// TestForks checks that a fork has the same results and losses as a training from the first clock on, even if slots
+// have memory, as those of lda do.
 func TestForks(t *testing.T) {
 	half, docs, rank, topics := 0.5, "synthetic:100", 2, 10
 	for name, change := range map[string]func(a *settings.Asked){
@@ -229,7 +230,7 @@ func TestForks(t *testing.T) {
 	}
 }
 
-// compare compares the models of all forks of a twin with those of trainings from the beginning.
+// compare compares the models of all forks of a twin with those of trainings from the first clock on.
 func (p *Plan) compare(t *testing.T) {
 	t.Helper()
 	c := &conductor{Plan: p, horizon: 16}
@@ -260,17 +261,17 @@ func (p *Plan) compare(t *testing.T) {
 			models = append(models, h)
 		}
 		if models[0] != models[1] {
-			t.Errorf("strike %s, %+v: a fork ends with another model", p.Strike, tr)
+			t.Errorf("strike %s, %+v: the fork ends with a different model", p.Strike, tr)
 		}
 	}
 }
 
-// What a training in memory comes to is what its workload comes to: a bowl's loss falls by its contraction.
+// TestBowl checks that a training in memory matches its workload: the loss of the quadratic falls in every clock.
 func TestBowl(t *testing.T) {
 	s := bowl(t, "none")
 	p := Plan{Run: s}
 	if p.measure() != MeasureTrain {
-		t.Errorf("a bowl is judged by %s", p.measure())
+		t.Errorf("the measure of quadratic is %s", p.measure())
 	}
 	crew, err := NewCrew(&s)
 	if err != nil {
@@ -293,15 +294,15 @@ func TestBowl(t *testing.T) {
 	}
 }
 
-// Mistakes are told in a line each, before anything is trained.
+// TestRefused checks that mistakes are reported in one line each, before training starts.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(a *Asked)
 		want   string
 	}{
-		"auto":     {func(a *Asked) { a.Recovery = []string{"scar:auto,1/8"} }, "depends on time"},
+		"auto":     {func(a *Asked) { a.Recovery = []string{"scar:auto,1/8"} }, "depend on time"},
 		"chain":    {func(a *Asked) { a.Recovery = []string{"chain:2"} }, "checkpoint:C"},
-		"full":     {func(a *Asked) { a.Recovery = []string{"checkpoint:8"} }, "all go back"},
+		"full":     {func(a *Asked) { a.Recovery = []string{"checkpoint:8"} }, "roll back all shards"},
 		"selector": {func(a *Asked) { a.Recovery = []string{"scar:8,1/8,best"} }, "best"},
 		"lost":     {func(a *Asked) { a.Lost = []string{"0"} }, "--lost 0"},
 		"more":     {func(a *Asked) { a.Lost = []string{"3/2"} }, "--lost 3/2"},
@@ -311,10 +312,10 @@ func TestRefused(t *testing.T) {
 		"perturb":  {func(a *Asked) { a.Perturb = []string{"shake:1"} }, "--perturb shake:1; choose random:X"},
 		"random":   {func(a *Asked) { a.Perturb = []string{"random:much"} }, "--perturb random:much"},
 		"reset":    {func(a *Asked) { a.Perturb = []string{"reset:2"} }, "--perturb 2; choose a part"},
-		"stale":    {func(a *Asked) { a.Perturb = []string{"stale:0"} }, "of 1 to 1000"},
+		"stale":    {func(a *Asked) { a.Perturb = []string{"stale:0"} }, "is 1 to 1000"},
 		"lose":     {func(a *Asked) { a.Lose = "rows" }, "--lose rows"},
 		"smooth":   {func(a *Asked) { a.Smooth = 20 }, "--smooth 20"},
-		"unsmooth": {func(a *Asked) { a.Smooth, a.Measure = 2, MeasureDistance }, "bounds are of each clock"},
+		"unsmooth": {func(a *Asked) { a.Smooth, a.Measure = 2, MeasureDistance }, "bounds apply to single clocks"},
 		"saved as": {func(a *Asked) { a.SavedAs = "int8" }, "--saved-as int8"},
 		"twins":    {func(a *Asked) { a.Twins = 0 }, "0 twins"},
 		"mean":     {func(a *Asked) { a.MeanClocks = 0.5 }, "--mean-clocks 0.5"},
@@ -324,7 +325,7 @@ func TestRefused(t *testing.T) {
 		"clocks":   {func(a *Asked) { a.Run.Job.Clocks = 5 }, "--clocks 5"},
 		"vap": {
 			func(a *Asked) { a.Run.Job.Consistency = perdure.Consistency{Kind: perdure.VAP, Bound: 1} },
-			"bsp, ssp:S and asp",
+			"bsp, ssp:S or asp",
 		},
 		"scale": {func(a *Asked) { a.Run.Scale = []string{"3@clock:5"} }, "--scale"},
 	} {
@@ -333,7 +334,7 @@ func TestRefused(t *testing.T) {
 			c.change(a)
 			if _, err := a.Plan(); err == nil || !strings.Contains(err.Error(), c.want) ||
 				strings.Contains(err.Error(), "\n") {
-				t.Errorf("%v, want a line with %q", err, c.want)
+				t.Errorf("%v, want one line with %q", err, c.want)
 			}
 		})
 	}

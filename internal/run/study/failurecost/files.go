@@ -15,16 +15,16 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// resultName is the file that has all of a result.
+// resultName is the file with the complete result.
 const resultName = "costs.json"
 
-// mostResult bounds what is read of it.
+// mostResult limits the size of a result that is read, in bytes.
 const mostResult = 256 << 20
 
-// Write writes costs.json, trials.csv, and these as a table and drawn, costs.md and costs.svg, into a folder.
+// Write writes the result to a directory: costs.json, trials.csv, costs.md with tables, and costs.svg with a plot.
 func (r *Result) Write(folder string) error {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
-		return fmt.Errorf("%w: cannot write into %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
+		return fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
 	}
 	f, err := os.Create(filepath.Join(folder, resultName))
 	if err != nil {
@@ -38,7 +38,7 @@ func (r *Result) Write(folder string) error {
 		os.WriteFile(filepath.Join(folder, "costs.svg"), r.Picture().SVG(true), 0o666))
 }
 
-// tables are all there are.
+// tables returns all tables that are not empty.
 func (r *Result) tables() string {
 	var all []string
 	for _, t := range []string{r.Table(), r.Perturbed(), r.Bounded()} {
@@ -49,7 +49,7 @@ func (r *Result) tables() string {
 	return strings.Join(all, "\n")
 }
 
-// Rows are those of trials.csv, a header and one for each trial.
+// Rows returns the rows of trials.csv: a header and one row for each trial.
 func (r *Result) Rows() [][]string {
 	rows := [][]string{{
 		"strategy", "lost", "seed", "clocks", "servers", "shards", "norms", "cost", "censored", "bound", "neat",
@@ -73,38 +73,39 @@ func (r *Result) Rows() [][]string {
 	return rows
 }
 
-// Read reads what Write has written.
+// Read reads a result that Write wrote.
 func Read(folder string) (*Result, error) {
 	path := filepath.Join(folder, resultName)
 	b, err := disk.ReadRegular(path, mostResult)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s has no %s: perdure study losses --out writes it", perdure.ErrUsage, folder,
+		return nil, fmt.Errorf("%w: %s has no %s; perdure study losses --out writes it", perdure.ErrUsage, folder,
 			resultName)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w", path, plain.Cause(err))
+		return nil, fmt.Errorf("cannot read %s: %w", path, plain.Cause(err))
 	}
 	r := &Result{}
 	if err := json.Unmarshal(b, r); err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w", path, err)
+		return nil, fmt.Errorf("cannot read %s: %w", path, err)
 	}
 	if r.Schema != Schema {
-		return nil, fmt.Errorf("%w: %s has schema %d, and this perdure reads %d: run it again", perdure.ErrUsage, path,
+		return nil, fmt.Errorf("%w: %s has schema %d, but this version of perdure reads %d; run the study again",
+			perdure.ErrUsage, path,
 			r.Schema, Schema)
 	}
 	return r, nil
 }
 
-// Pool makes one result of those of several twins, which were tried alike: their trials are in the same cells.
+// Pool merges the results of several twins with equal settings. Trials of the same strategy and lost part share a cell.
 func Pool(all []*Result) (*Result, error) {
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%w: no twin was tried", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: there are no twins", perdure.ErrUsage)
 	}
 	sum := *all[0]
 	sum.Twins, sum.Trials, sum.Repeats, sum.Bytes = nil, nil, nil, map[string]int64{}
 	for _, r := range all {
 		if r.Workload != sum.Workload || r.Measure != sum.Measure || r.Clocks != sum.Clocks || r.Strike != sum.Strike {
-			return nil, fmt.Errorf("%w: twins of %s for %d clocks and of %s for %d were not tried alike",
+			return nil, fmt.Errorf("%w: twins have different settings: %s for %d clocks and %s for %d",
 				perdure.ErrUsage, sum.Workload, sum.Clocks, r.Workload, r.Clocks)
 		}
 		sum.Twins = append(sum.Twins, r.Twins...)

@@ -11,24 +11,24 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// loose is where the slots of a job stand that do not wait for each other in each clock, under ssp and asp. Each takes
-// a time for a clock that the seed draws; it reads the rows as they are when it begins, and what it adds is applied
-// when its time is over. So what a read lacks is what is under way. Caches, which may hold older rows, are not
-// modelled.
+// loose is the state of the slots of a job under ssp and asp, where they do not wait for each other in every clock. The
+// seed determines how long each slot takes for each clock. A slot reads the rows as they are when it starts a clock,
+// and its update is applied when it finishes. So a read misses the updates in progress. Caches, which may hold older
+// rows, are not modelled.
 type loose struct {
-	ahead  perdure.Clock   // by how many clocks a slot may be before the last one; -1: by any
-	clocks []perdure.Clock // that each slot has done
-	ends   []float64       // when the clock is over that it computes; NaN: it computes none
+	ahead  perdure.Clock   // how far a slot may be ahead of the slowest; -1: no limit
+	clocks []perdure.Clock // finished by each slot
+	ends   []float64       // when each slot finishes its current clock; NaN if it is idle
 	now    float64
 }
 
-// What a clock takes a slot, in units of time that mean nothing else: between these.
+// Limits on the duration of a clock of a slot, in arbitrary units of time.
 const (
 	fastest = 0.5
 	slowest = 1.5
 )
 
-// looseOf is how slots go under a consistency model; nil: all do a clock together.
+// looseOf returns the initial state under a consistency model, or nil if all slots run each clock together.
 func looseOf(job *perdure.JobSpec) *loose {
 	l := &loose{clocks: make([]perdure.Clock, job.Slots), ends: make([]float64, job.Slots)}
 	for i := range l.ends {
@@ -52,14 +52,14 @@ func (l *loose) copy() *loose {
 	return &loose{l.ahead, slices.Clone(l.clocks), slices.Clone(l.ends), l.now}
 }
 
-// takes is how long a slot computes a clock.
+// takes returns how long a slot computes a clock.
 func takes(seed uint64, slot int, clock perdure.Clock) float64 {
 	rng := rand.New(rand.NewPCG(seed, uint64(slot)<<40|uint64(clock)))
 	return fastest + (slowest-fastest)*rng.Float64()
 }
 
-// Advance does a clock: all slots compute it, and what they add is applied. Under ssp and asp it goes on until every
-// slot has done the clock, while some are beyond it. It returns the mean of the training loss, as Compute does.
+// Advance runs one clock: all slots compute it, and their updates are applied. Under ssp and asp it runs until every
+// slot has finished the clock; some may be ahead of it. It returns the mean training loss, like Compute.
 func (t *Training) Advance(ctx context.Context) (loss float64, err error) {
 	if t.loose == nil {
 		if loss, err = t.Compute(ctx); err != nil {
@@ -88,7 +88,7 @@ func (t *Training) Advance(ctx context.Context) (loss float64, err error) {
 	return sum / float64(samples), nil // 0/0 is NaN
 }
 
-// begin has a slot compute its next clock.
+// begin makes a slot compute its next clock.
 func (t *Training) begin(ctx context.Context, slot int) (workload.Metrics, error) {
 	l, u := t.loose, t.slots[slot]
 	u.clear()
@@ -96,7 +96,7 @@ func (t *Training) begin(ctx context.Context, slot int) (workload.Metrics, error
 	return t.crew[slot].Step(ctx, u, workload.Share{Rank: slot, Of: len(t.slots)}, l.clocks[slot])
 }
 
-// end applies what the slot adds whose clock is over first, and saves rows if a round is due.
+// end applies the update of the slot that finishes first, and saves rows if a round is due.
 func (t *Training) end() error {
 	l, first := t.loose, -1
 	for i, at := range l.ends {
@@ -105,7 +105,7 @@ func (t *Training) end() error {
 		}
 	}
 	if first < 0 {
-		return fmt.Errorf("no slot computes at clock %d", t.Clock)
+		return fmt.Errorf("no slot is computing at clock %d", t.Clock)
 	}
 	for id, parts := range t.parts {
 		for n, p := range parts {

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// under is a bowl under a consistency model.
+// under returns a run of the quadratic under a consistency model.
 func under(t *testing.T, model string, workers int) settings.Run {
 	t.Helper()
 	return runOf(t, "none", func(a *settings.Asked) {
@@ -20,7 +20,7 @@ func under(t *testing.T, model string, workers int) settings.Run {
 	})
 }
 
-// after is a training after some clocks, which was copied on the way where copied is above 0.
+// after returns a training after some clocks. If copied is above 0, the training is replaced by a copy at that clock.
 func after(t *testing.T, s settings.Run, clocks, copied perdure.Clock) *Training {
 	t.Helper()
 	crew, err := NewCrew(&s)
@@ -44,8 +44,9 @@ func after(t *testing.T, s settings.Run, clocks, copied perdure.Clock) *Training
 	return tr
 }
 
-// One worker alone does under asp what it does under bsp, to the bit. Several that may not be ahead do it but for the
-// order in which updates are added; where they may, they come to another model. A copy goes on with what is under way.
+// TestLoose checks the order of updates under ssp and asp. A single worker gives the same bits under asp as under bsp.
+// Several workers under ssp:0 differ only by rounding; under weaker models they reach a different model. A copy
+// continues with the updates in progress.
 func TestLoose(t *testing.T) {
 	hash := func(tr *Training) string {
 		h, err := tr.Hash()
@@ -55,31 +56,32 @@ func TestLoose(t *testing.T) {
 		return h
 	}
 	if hash(after(t, under(t, "asp", 1), 9, 0)) != hash(after(t, under(t, "bsp", 1), 9, 0)) {
-		t.Error("one worker does something else under asp")
+		t.Error("a single worker gives a different model under asp")
 	}
 	bsp := after(t, under(t, "bsp", 4), 9, 0)
 	way := distance(bsp, initial(bsp))
 	if d := distance(after(t, under(t, "ssp:0", 4), 9, 0), rowsOf(bsp)); d > 1e-5*way {
-		t.Errorf("under ssp:0 the model is %g off, of %g", d, way)
+		t.Errorf("under ssp:0 the model is off by %g, of %g", d, way)
 	}
 	models := map[string]string{}
 	for _, model := range []string{"ssp:1", "ssp:3", "asp"} {
 		tr := after(t, under(t, model, 4), 12, 0)
 		if d := distance(tr, rowsOf(after(t, under(t, "bsp", 4), 12, 0))); d < 1e-3*way {
-			t.Errorf("under %s the model is only %g off, of %g", model, d, way)
+			t.Errorf("under %s the model is off by only %g, of %g", model, d, way)
 		}
 		h := hash(tr)
 		if again := hash(after(t, under(t, model, 4), 12, 5)); again != h {
-			t.Errorf("under %s a copy goes on otherwise", model)
+			t.Errorf("under %s a copy continues differently", model)
 		}
 		models[h] = model
 	}
 	if len(models) < 2 {
-		t.Errorf("all models are the same: %v", models)
+		t.Errorf("all models are equal: %v", models)
 	}
 }
 
-// Failures are tried under ssp and asp, as functions of the seed; what has no sense there is refused.
+// TestLooseStudy checks that failures under ssp and asp are reproducible, and that settings that require bsp are
+// rejected.
 func TestLooseStudy(t *testing.T) {
 	ask := func(model string) *Asked {
 		a := asked(t)
@@ -94,18 +96,18 @@ func TestLooseStudy(t *testing.T) {
 		}
 		again, err := ask(model).Try(t.Context(), io.Discard)
 		if err != nil || !reflect.DeepEqual(first, again) {
-			t.Errorf("%s: the same study has another result, %v", model, err)
+			t.Errorf("%s: two runs of the same study differ, %v", model, err)
 		}
 		if c := first.Cell("none", 1); c.Mean == nil && c.Censored == 0 || c.Mean != nil && *c.Mean <= 0 {
-			t.Errorf("%s: to lose all costs %+v", model, c)
+			t.Errorf("%s: losing everything costs %+v", model, c)
 		}
 	}
 	for want, change := range map[string]func(a *Asked){
-		"compare with scar:C,1":        func(a *Asked) { a.Recovery = append(a.Recovery, "checkpoint:8") },
-		"a clock has no middle":        func(a *Asked) { a.Strike = StrikeAmid },
-		"bounds are of bsp":            func(a *Asked) { a.Measure = MeasureDistance },
-		"reads are stale there anyhow": func(a *Asked) { a.Perturb = []string{"stale:1"} },
-		"only under bsp":               func(a *Asked) { a.Repeat = 1 },
+		"compare with scar:C,1": func(a *Asked) { a.Recovery = append(a.Recovery, "checkpoint:8") },
+		"within a clock":        func(a *Asked) { a.Strike = StrikeAmid },
+		"bounds are known":      func(a *Asked) { a.Measure = MeasureDistance },
+		"stale anyway":          func(a *Asked) { a.Perturb = []string{"stale:1"} },
+		"only under bsp":        func(a *Asked) { a.Repeat = 1 },
 	} {
 		a := ask("asp")
 		change(a)

@@ -11,9 +11,9 @@ import (
 	"github.com/perdure/perdure/internal/run/plot"
 )
 
-// Table is what deaths of servers cost, as a table of Markdown: a row for each strategy, with what was written for all
-// twins until their last failure, and for each part of the servers that died the mean cost with its interval, and how
-// much less that is than under the first strategy.
+// Table returns the costs of servers' deaths as a Markdown table with a row for each strategy. The row has the MB
+// written for all twins until their last failure. For each lost part of the servers it has the mean cost with its
+// interval, and how much lower that is than under the first strategy.
 func (r *Result) Table() string {
 	strategies, lost := r.axes()
 	if len(strategies) == 0 {
@@ -36,7 +36,7 @@ func (r *Result) Table() string {
 	return b.String()
 }
 
-// Perturbed is what perturbations cost that are no deaths of servers, as a table of Markdown; "": none was tried.
+// Perturbed returns the costs of perturbations other than deaths as a Markdown table, or "" if there are none.
 func (r *Result) Perturbed() string {
 	var b strings.Builder
 	for i := range r.Cells {
@@ -50,7 +50,7 @@ func (r *Result) Perturbed() string {
 	return "| perturbation | clocks |\n|---|--:|\n" + b.String()
 }
 
-// Bounded is what trials cost beside the bounds of that, as a table of Markdown; "": no trial has a bound.
+// Bounded returns the costs of trials and their bounds as a Markdown table, or "" if no trial has a bound.
 func (r *Result) Bounded() string {
 	var b strings.Builder
 	for i := range r.Cells {
@@ -73,12 +73,12 @@ func (r *Result) Bounded() string {
 		"|---|--:|--:|--:|--:|--:|--:|--:|\n" + b.String()
 }
 
-// axes are the strategies and the parts that were tried, in their order.
+// axes returns the strategies and the lost parts that were tried, in order.
 func (r *Result) axes() (strategies []string, lost []float64) {
 	seen := map[any]bool{}
 	for _, c := range r.Cells {
 		if c.Lost == 0 {
-			continue // none of both: a perturbation
+			continue // a perturbation, which has neither
 		}
 		if !seen[c.Strategy] {
 			seen[c.Strategy], strategies = true, append(strategies, c.Strategy)
@@ -90,7 +90,7 @@ func (r *Result) axes() (strategies []string, lost []float64) {
 	return strategies, lost
 }
 
-// Cell is what the trials of a strategy and a lost part gave: nothing, where there is none.
+// Cell returns the cell of a strategy and a lost part, or an empty cell.
 func (r *Result) Cell(strategy string, lost float64) *Cell {
 	for i := range r.Cells {
 		if c := &r.Cells[i]; c.Strategy == strategy && c.Lost == lost {
@@ -100,7 +100,7 @@ func (r *Result) Cell(strategy string, lost float64) *Cell {
 	return &Cell{}
 }
 
-// share writes a part as people do.
+// share formats a lost part in words or as a fraction.
 func share(part float64) string {
 	for text, v := range map[string]float64{"nothing": 0, "¼": 0.25, "½": 0.5, "¾": 0.75, "all": 1} {
 		if part == v {
@@ -110,7 +110,7 @@ func share(part float64) string {
 	return plain.Percent0(part)
 }
 
-// cost is the mean with its interval, and how many trials are in none of both.
+// cost formats the mean with its interval, and how many trials are censored.
 func (c *Cell) cost() string {
 	text := "–"
 	if c.Mean != nil {
@@ -124,7 +124,7 @@ func (c *Cell) cost() string {
 
 func oneDigit(v float64) string { return fmt.Sprintf("%.1f", v) }
 
-// Less is by which part the mean is below that of the first strategy, with its interval.
+// Less formats the saving compared with the first strategy, with its interval.
 func (c *Cell) Less() string {
 	if c.Fewer == nil {
 		return "–"
@@ -132,8 +132,8 @@ func (c *Cell) Less() string {
 	return fmt.Sprintf("%s [%s]", plain.Percent0(*c.Fewer), c.FewerIn.text(", ", plain.Percent0))
 }
 
-// Family is what a strategy costs and writes with each of its intervals that was tried, the fewest bytes first. Low and
-// High are the ends of the means' 95% intervals; where these have none, the mean.
+// Family is the cost and the MB written of a strategy with each of its checkpoint intervals, in ascending order of
+// bytes. Low and High are the ends of the means' 95% intervals, or the means themselves if an interval is open.
 type Family struct {
 	Name                string // the strategy, with C in place of its interval
 	MB, Mean, Low, High []float64
@@ -141,7 +141,8 @@ type Family struct {
 
 var interval = regexp.MustCompile(`:[0-9]+`)
 
-// Families are the strategies that write something, in their order. What most trials of which are censored is left out.
+// Families returns the strategies that write checkpoints, sorted by name. It omits cells in which most trials are
+// censored.
 func (r *Result) Families(lost float64) (all []*Family) {
 	named := map[string]*Family{}
 	strategies, _ := r.axes()
@@ -168,7 +169,7 @@ func (r *Result) Families(lost float64) (all []*Family) {
 	return all
 }
 
-// Picture draws the costs: a panel for each part of the servers that died, a row for each strategy.
+// Picture plots the costs: a panel for each lost part of the servers, with a row for each strategy.
 func (r *Result) Picture() *plot.Figure {
 	strategies, lost := r.axes()
 	f := &plot.Figure{Name: "What a failure costs, in clocks: the mean, and its 95% interval", Width: 880, Columns: 3}

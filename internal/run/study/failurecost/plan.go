@@ -1,9 +1,9 @@
-// Package failurecost measures what the death of some servers costs a training in iterations, by strategy: it trains an
-// undisturbed twin in memory (Training), loses servers in many forks of it, each at a clock that is drawn, and
-// counts by how many clocks later each comes to the twin's loss for good (package itercost; Qiao, Aragam, Zhang and
-// Xing, ICML 2019).
+// Package failurecost measures how many iterations a training loses when servers die, for each recovery strategy. It
+// trains an undisturbed twin in memory (Training). It then loses servers in many forks of the twin, at random clocks,
+// and counts how many clocks later each fork permanently reaches the twin's loss (package itercost; Qiao, Aragam, Zhang
+// and Xing, ICML 2019).
 //
-// A study is a function of its plan. What it tells of real servers it tries with real ones: see repeat.go.
+// The result is a function of the plan. Trials in memory are validated with real servers: see repeat.go.
 package failurecost
 
 import (
@@ -19,51 +19,52 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Plan is what is tried.
+// Plan defines the trials of a study.
 type Plan struct {
-	Run      settings.Run // of the twins; its clocks are those that ε is found in
-	Arms     []Arm        // what is tried; strategies are compared with the first one
+	Run      settings.Run // of the twins; ε is determined from its clocks
+	Arms     []Arm        // strategies are compared with the first one
 	Lost     []float64    // parts of the servers, in (0, 1]
 	Lose     string       // LoseServers or LoseShards
-	Twins    int          // undisturbed runs, each with a seed of its own, from the run's on
+	Twins    int          // undisturbed runs, with successive seeds
 	Trials   int          // forks of each twin
 	Failures int          // in each fork
-	Mean     float64      // of the clock of a failure, drawn from a geometric distribution
+	Mean     float64      // mean clock of a failure; the distribution is geometric
 	Strike   string       // StrikeBetween or StrikeAmid
 	SavedAs  string       // SavedWhole or SavedHalf
-	Measure  string       // one of those below; "": as fits the workload
-	Smooth   int          // clocks whose mean a model is judged by
-	Sample   int          // examples of the test set that a model is judged on, where the workload can
+	Measure  string       // one of the measures below; "" for the workload's default
+	Smooth   int          // clocks over which the measure is averaged
+	Sample   int          // number of test examples to evaluate on, if the workload supports it
 	Parallel int
 }
 
-// What a model is judged by, at every clock.
+// Measures of a model, evaluated at every clock.
 const (
-	MeasureTrain    = "train"    // the loss on what the clock trains on: for workloads whose clocks take all examples
-	MeasureTest     = "test"     // the loss on examples that are not trained on
-	MeasureDistance = "distance" // ‖x − x*‖, x* being what a twin that trains bestAfter times as long comes to
+	MeasureTrain    = "train"    // loss on the data of the clock: for workloads whose clocks use all examples
+	MeasureTest     = "test"     // loss on test examples
+	MeasureDistance = "distance" // ‖x − x*‖, where x* is the model after training bestAfter times as long
 )
 
-// As what rows are saved one by one. Full checkpoints, which all go back to, are as they were.
+// Precision in which rows are saved. Full checkpoints are always exact.
 const (
 	SavedWhole = "float32"
-	SavedHalf  = "bfloat16" // what comes back was rounded to 8 bits of precision
+	SavedHalf  = "bfloat16" // rows are rounded to 8 bits of precision
 )
 
-// What a failure takes.
+// What a failure destroys.
 const (
-	LoseServers = "servers" // with the shards that they have, which are neighbours
-	LoseShards  = "shards"  // any, as if they lay anyhow on servers
+	LoseServers = "servers" // all shards of a server, which are neighbours
+	LoseShards  = "shards"  // any shards, as if they were placed at random
 )
 
 // When a failure strikes.
 const (
-	StrikeBetween = "between" // two clocks: the next one is computed with the rows that came back, as the paper has it
-	StrikeAmid    = "amid"    // a clock: all have read, and what they add is applied to the rows that came back
+	StrikeBetween = "between" // between two clocks: the next one is computed with the restored rows, as in the paper
+	StrikeAmid    = "amid"    // within a clock: slots have read their rows; their updates go to the restored rows
 )
 
-// ε is what the undisturbed twin has from epsilonAt of its clocks on; disturbed runs go on for beyond of them, and are
-// censored if they do not come to ε. A failure is at latestAt of them at the latest.
+// Fractions and multiples of a twin's clocks. ε is the highest loss of the undisturbed twin after epsilonAt of its
+// clocks. Disturbed runs last beyond times as long and are censored if they do not reach ε. Failures occur before
+// latestAt. x* is found after bestAfter times as many clocks.
 const (
 	epsilonAt = 0.9
 	beyond    = 1.3
@@ -71,7 +72,7 @@ const (
 	bestAfter = 10
 )
 
-// checkTraining says what cannot be tried.
+// Check returns an error if the plan cannot be run.
 func (p *Plan) Check() error {
 	if err := checkTraining(&p.Run); err != nil {
 		return err
@@ -88,25 +89,27 @@ func (p *Plan) Check() error {
 	}
 	switch {
 	case !forks:
-		return fmt.Errorf("%w: under the strategies that are tried all go back; add --recovery scar:C,R,SELECTOR",
+		return fmt.Errorf("%w: all strategies tried roll back all shards; add --recovery scar:C,R,SELECTOR",
 			perdure.ErrUsage)
 	case p.Run.Job.Clocks < 10:
-		return fmt.Errorf("%w: --clocks %d; a twin needs 10 clocks at least", perdure.ErrUsage, p.Run.Job.Clocks)
+		return fmt.Errorf("%w: --clocks %d; a twin needs at least 10 clocks", perdure.ErrUsage, p.Run.Job.Clocks)
 	case p.Twins < 1 || p.Trials < 1 || p.Twins*p.Trials > 1e6:
-		return fmt.Errorf("%w: %d twins with %d failures each; choose 1 of both at least", perdure.ErrUsage, p.Twins,
+		return fmt.Errorf("%w: %d twins with %d trials each; choose at least 1 of both, and at most 1e6 trials in "+
+			"all", perdure.ErrUsage, p.Twins,
 			p.Trials)
 	case p.Failures < 1 || p.Failures > int(latestAt*float64(p.Run.Job.Clocks))/2:
-		return fmt.Errorf("%w: --failures %d; choose 1 at least, and so few that they are in different clocks of %d",
+		return fmt.Errorf("%w: --failures %d; choose at least 1, and few enough to strike in different clocks of %d",
 			perdure.ErrUsage, p.Failures, p.Run.Job.Clocks)
 	case !(p.Mean >= 1):
 		return fmt.Errorf("%w: --mean-clocks %g; choose 1 or more", perdure.ErrUsage, p.Mean)
 	case p.Sample < 1:
 		return fmt.Errorf("%w: --sample %d; choose 1 or more examples", perdure.ErrUsage, p.Sample)
 	case p.Smooth < 1 || p.Smooth > int(p.Run.Job.Clocks)/2:
-		return fmt.Errorf("%w: --smooth %d; choose 1 clock at least, and half of %d at most", perdure.ErrUsage,
+		return fmt.Errorf("%w: --smooth %d; choose at least 1 clock, and at most half of %d", perdure.ErrUsage,
 			p.Smooth, p.Run.Job.Clocks)
 	case p.Smooth > 1 && p.measure() == MeasureDistance:
-		return fmt.Errorf("%w: --smooth %d with --measure distance; bounds are of each clock: leave one out",
+		return fmt.Errorf("%w: --smooth %d with --measure distance; bounds apply to single clocks: remove one of "+
+			"the two",
 			perdure.ErrUsage, p.Smooth)
 	case p.Lose != LoseServers && p.Lose != LoseShards:
 		return fmt.Errorf("%w: --lose %s; choose servers or shards", perdure.ErrUsage, p.Lose)
@@ -119,14 +122,14 @@ func (p *Plan) Check() error {
 	}
 	for _, part := range p.Lost {
 		if !(part > 0 && part <= 1) {
-			return fmt.Errorf("%w: --lost %g; choose a part of the servers above 0, of 1 at most", perdure.ErrUsage,
+			return fmt.Errorf("%w: --lost %g; choose a part of the servers above 0 and at most 1", perdure.ErrUsage,
 				part)
 		}
 	}
 	return nil
 }
 
-// checkLoose says what cannot be tried under a model under which slots do not do a clock together.
+// checkLoose rejects settings that do not work under models in which slots do not run each clock together.
 func (p *Plan) checkLoose() error {
 	c := p.Run.Job.Consistency
 	var what string
@@ -134,20 +137,20 @@ func (p *Plan) checkLoose() error {
 	case c.Kind == perdure.BSP:
 		return nil
 	case p.has((*Arm).whole):
-		what = "--recovery checkpoint:C; what is done again is not the same there: compare with scar:C,1"
+		what = "--recovery checkpoint:C; repeated clocks give different results: compare with scar:C,1"
 	case p.has(func(a *Arm) bool { return a.How == ByStaleReads }):
-		what = "--perturb stale:CLOCKS; reads are stale there anyhow"
+		what = "--perturb stale:CLOCKS; reads are stale anyway"
 	case p.Strike != StrikeBetween:
-		what = "--strike " + p.Strike + "; a clock has no middle there"
+		what = "--strike " + p.Strike + "; failures within a clock need bsp"
 	case p.measure() == MeasureDistance:
-		what = "--measure distance; bounds are of bsp"
+		what = "--measure distance; bounds are known only under bsp"
 	default:
 		return nil
 	}
 	return fmt.Errorf("%w: --consistency %s with %s", perdure.ErrUsage, c, what)
 }
 
-// checkArm says of an arm why it cannot be tried.
+// checkArm returns an error if the arm cannot be run.
 func (p *Plan) checkArm(a *Arm) error {
 	if a.How != ByDeath {
 		return nil
@@ -156,43 +159,43 @@ func (p *Plan) checkArm(a *Arm) error {
 	job.Recovery = a.Recovery
 	switch rows := recovery.RoundsOf(a.Recovery); {
 	case rows.Timed() || a.Recovery.Auto:
-		return fmt.Errorf("%w: --recovery %s; when it saves depends on time: write a number of clocks",
+		return fmt.Errorf("%w: --recovery %s; its saves depend on time: choose a number of clocks",
 			perdure.ErrUsage, a.Text)
 	case !a.saves() && !a.initial() && (!a.whole() || a.Recovery.Every < 1):
-		return fmt.Errorf("%w: --recovery %s; what is tried is checkpoint:C, which all go back to, scar:C,R,SELECTOR "+
-			"and none", perdure.ErrUsage, a.Text)
+		return fmt.Errorf("%w: --recovery %s; choose checkpoint:C, which rolls back all shards, scar:C,R,SELECTOR "+
+			"or none", perdure.ErrUsage, a.Text)
 	}
 	return recovery.Check(&job)
 }
 
-// measure is what a model is judged by.
+// measure returns the measure of the plan, or the default for its workload.
 func (p *Plan) measure() string {
 	switch {
 	case p.Measure != "":
 		return p.Measure
 	case p.Run.Params.Batch > 0:
-		return MeasureTest // a batch is another one in each clock
+		return MeasureTest // every clock has a different batch
 	}
 	return MeasureTrain
 }
 
-// Failure is one of a trial.
+// Failure is one failure of a trial.
 type Failure struct {
 	Clock   perdure.Clock `json:"clock"`
-	Servers []int         `json:"servers"` // that died; null: shards were lost, or rows perturbed otherwise
+	Servers []int         `json:"servers"` // that died; null for lost shards and perturbations
 	Shards  []int         `json:"shards,omitempty"`
-	Norm    float64       `json:"norm"` // ‖δ‖ of what it did to the rows; 0: all went back to one clock
+	Norm    float64       `json:"norm"` // ‖δ‖, how far the rows moved; 0 after a rollback to one clock
 }
 
-// failures draws those of a twin: for each of its trials, in the order of their clocks. Servers are all there are, in
-// the order in which they die, and so are shards.
+// failures draws the failures of all trials of a twin, each trial in the order of clocks. Servers and Shards list all
+// servers or shards in the random order in which they are lost.
 func (p *Plan) failures(seed uint64) (all [][]Failure) {
 	rng := rand.New(rand.NewPCG(seed, 0x5ca7))
 	last := perdure.Clock(latestAt * float64(p.Run.Job.Clocks))
 	for len(all) < p.Trials {
 		var of []Failure
 		for len(of) < p.Failures {
-			// The number of clocks until one that fails, each with probability 1/Mean.
+			// The number of clocks until the first failure, with probability 1/Mean at each clock.
 			n := 1.0
 			if p.Mean > 1 {
 				n = 1 + math.Floor(math.Log(1-rng.Float64())/math.Log(1-1/p.Mean))
@@ -214,7 +217,7 @@ func (p *Plan) failures(seed uint64) (all [][]Failure) {
 	return all
 }
 
-// dead are the failures where a part of the servers dies in each, or a part of the shards: one at least.
+// dead returns the failures reduced to a part of the servers or shards, at least one each.
 func dead(failures []Failure, part float64) (all []Failure) {
 	some := func(all []int) []int {
 		if all == nil {
@@ -228,7 +231,7 @@ func dead(failures []Failure, part float64) (all []Failure) {
 	return all
 }
 
-// lost are the shards that a failure takes.
+// lost returns the shards that a failure destroys.
 func (f *Failure) lost(job *perdure.JobSpec) (all []int) {
 	if f.Shards != nil {
 		return f.Shards
@@ -241,14 +244,15 @@ func (f *Failure) lost(job *perdure.JobSpec) (all []int) {
 	return all
 }
 
-// of is the run of a seed under a strategy.
+// of returns the run with a seed, under a strategy.
 func (p *Plan) of(seed uint64, r perdure.Recovery) settings.Run {
 	s := p.Run
 	s.Job.Seed, s.Params.Seed, s.Job.Recovery = seed, seed, r
 	return s
 }
 
-// passes are the strategies under which a twin is trained, for what they save; none, if none saves rows.
+// passes returns the strategies under which a twin is trained to get the rows that they save. If no strategy saves
+// rows, it returns none.
 func (p *Plan) passes() (all []perdure.Recovery) {
 	for i := range p.Arms {
 		if p.Arms[i].saves() {
@@ -261,7 +265,7 @@ func (p *Plan) passes() (all []perdure.Recovery) {
 	return all
 }
 
-// has reports whether an arm is tried.
+// has reports whether an arm satisfies which.
 func (p *Plan) has(which func(*Arm) bool) bool {
 	return slices.ContainsFunc(p.Arms, func(a Arm) bool { return which(&a) })
 }

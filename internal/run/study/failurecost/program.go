@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// RunProgram runs program with args, which name the folder, and returns what it printed. What an
-// earlier attempt left in the folder is removed. A program that takes longer than
-// timeout is asked to end: late. err is the program's, or the system's.
+// RunProgram runs program with args, which contain folder, and returns its output. It first removes files that an
+// earlier attempt left in folder. After timeout it asks the program to end and returns late. err is an error of the
+// program or the system.
 func RunProgram(
 	ctx context.Context, program string, args []string, folder string, timeout time.Duration,
 ) (output string, late bool, err error) {
@@ -24,7 +24,7 @@ func RunProgram(
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	command := exec.CommandContext(limited, program, args...)
-	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) } // it ends its own processes
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) } // it ends its children
 	command.WaitDelay = 10 * time.Second
 	text, err := command.CombinedOutput()
 	return string(text), limited.Err() != nil, err

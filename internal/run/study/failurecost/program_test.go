@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// pretend makes this test's own process a program that is run: it prints its
-// arguments, and makes the folder that they end with.
+// pretend makes this test binary act as the program that is run: it prints its arguments and creates the directory that
+// they end with.
 const pretend = "FAILURECOST_TEST_PRETEND"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestRunProgram: what was left is removed, and the output is told.
+// TestRunProgram checks that leftovers are removed and the output is returned.
 func TestRunProgram(t *testing.T) {
 	t.Setenv(pretend, "yes")
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // else each process sleeps for a second at its end
@@ -49,6 +49,6 @@ func TestRunProgram(t *testing.T) {
 	}
 	if _, late, err := RunProgram(context.Background(), self, []string{"hang"}, folder, time.Millisecond); !late ||
 		err == nil {
-		t.Errorf("a program that hangs: late %v, %v", late, err)
+		t.Errorf("hanging program: late %v, %v", late, err)
 	}
 }

@@ -16,31 +16,31 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// Repeat is a trial with servers that were really killed.
+// Repeat is a trial repeated with real processes.
 type Repeat struct {
 	Trial
-	Same  bool   `json:"same"`  // its model is that of the trial, after the same clocks
-	Tries int    `json:"tries"` // until it was, or all that there were
+	Same  bool   `json:"same"`  // the model equals that of the trial after the same clocks
+	Tries int    `json:"tries"` // attempts until it was equal, or all attempts
 	Why   string `json:"why,omitempty"`
 }
 
-// Real is how trials are repeated: by perdure train, with servers that are killed while their workers compute: in the
-// middle of a clock, when all have read, and none has sent what it adds.
+// Real repeats trials with perdure train and kills servers in the middle of a clock, after all workers have read and
+// before any has sent its update.
 type Real struct {
 	Program string
-	Args    []string // of perdure train, of the twins
-	Folder  string   // for the runs; it is left empty
+	Args    []string // of perdure train, for the twins
+	Folder  string   // for the runs; they are removed afterwards
 	Count   int
 }
 
 const (
-	afterwards = 3                // clocks that a repeated trial goes on after its failure
-	computeMs  = 500              // of each clock, and as much more in each further try
-	mostTries  = 5                // on a machine that is busy some may not have read by then
-	patience   = 10 * time.Minute // of a run
+	afterwards = 3                // clocks that a repeated trial continues after its failure
+	computeMs  = 500              // of each clock; each further attempt adds as much
+	mostTries  = 5                // on a busy machine some workers may not have read by then
+	patience   = 10 * time.Minute // limit for a run
 )
 
-// Repeat repeats some trials, which the seed draws of all that can be: those in whose clock no round of saves is due.
+// Repeat repeats a random choice of the trials that qualify: those without a round of saves at the clock of a failure.
 func (p *Plan) Repeat(ctx context.Context, r *Result, real *Real, screen io.Writer) error {
 	var can []Trial
 	for _, t := range r.Trials {
@@ -70,11 +70,11 @@ func (p *Plan) Repeat(ctx context.Context, r *Result, real *Real, screen io.Writ
 	return nil
 }
 
-// last is the clock of the last failure.
+// last returns the clock of the last failure.
 func (t *Trial) last() perdure.Clock { return t.Failures[len(t.Failures)-1].Clock }
 
-// timely reports whether no round of saves is due at the clock of a failure, and none strikes where the one before may
-// not be over: of a round that is due, a server that really dies may have died before it was recorded.
+// timely reports whether no round of saves is due at the clock of a failure, and none before the previous round may be
+// over. A real server may die before a round that is due is recorded.
 func timely(r perdure.Recovery, failures []Failure) bool {
 	due := recovery.RoundsOf(r)
 	for i, f := range failures {
@@ -85,7 +85,7 @@ func timely(r perdure.Recovery, failures []Failure) bool {
 	return true
 }
 
-// model is the hash of a trial's model, some clocks after its failure.
+// model returns the hash of a trial's model, some clocks after its failure.
 func (c *conductor) model(ctx context.Context, tr *Trial) (string, error) {
 	if err := c.open(tr.Seed); err != nil {
 		return "", err
@@ -112,7 +112,7 @@ func (c *conductor) model(ctx context.Context, tr *Trial) (string, error) {
 	return t.Hash()
 }
 
-// run does a trial with real processes, and says whether its model is the same, and if not, what became of it.
+// run runs a trial with real processes. It reports whether the model is the same and, if not, the reason.
 func (real *Real) run(ctx context.Context, t *Trial, ms int, want string) (same bool, why string, err error) {
 	folder := filepath.Join(real.Folder, fmt.Sprintf("real-%d", time.Now().UnixNano()))
 	defer os.RemoveAll(folder)
@@ -137,10 +137,10 @@ func (real *Real) run(ctx context.Context, t *Trial, ms int, want string) (same 
 	}
 	sum, err := rundir.ReadSummary(folder)
 	if err != nil || sum.ModelSHA256 == nil {
-		return false, "it has no model", err
+		return false, "the run has no model", err
 	}
 	if *sum.ModelSHA256 != want {
-		return false, "another model", nil
+		return false, "a different model", nil
 	}
 	return true, "", nil
 }

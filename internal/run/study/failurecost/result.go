@@ -14,62 +14,62 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Schema is that of costs.json.
+// Schema is the version of costs.json.
 const Schema = 2
 
-// Result is what came of a plan: costs.json.
+// Result is the result of a plan, stored as costs.json.
 type Result struct {
 	Schema   int              `json:"schema"`
 	Version  string           `json:"version"`
 	Workload string           `json:"workload"`
-	Args     []string         `json:"args"`   // of perdure train, of the twins
+	Args     []string         `json:"args"`   // of perdure train, for the twins
 	Strike   string           `json:"strike"` // when failures strike
 	SavedAs  string           `json:"saved_as"`
-	Lose     string           `json:"lose"` // servers, or shards
+	Lose     string           `json:"lose"` // servers or shards
 	Measure  string           `json:"measure"`
-	Smooth   int              `json:"smooth"` // clocks whose mean it is
+	Smooth   int              `json:"smooth"` // clocks over which the measure is averaged
 	Clocks   perdure.Clock    `json:"clocks"`
 	Twins    []Twin           `json:"twins"`
 	Cells    []Cell           `json:"cells"`
 	Trials   []Trial          `json:"trials"`
-	Repeats  []Repeat         `json:"repeats"` // with servers that were really killed
-	Bytes    map[string]int64 `json:"bytes"`   // by strategy: written for all twins, up to their last failure
+	Repeats  []Repeat         `json:"repeats"` // trials repeated with real servers
+	Bytes    map[string]int64 `json:"bytes"`   // by strategy: written for all twins until their last failure
 }
 
 // Twin is an undisturbed run.
 type Twin struct {
 	Seed    uint64  `json:"seed"`
 	Epsilon float64 `json:"epsilon"`
-	Reached int     `json:"reached"` // the clock from which on its loss is ε at most
+	Reached int     `json:"reached"` // the clock from which on its loss is at most ε
 }
 
-// Cell is what the trials of a strategy and a lost part gave. Costs are in clocks; of censored trials nothing is
-// supposed: they are in the median's range and in no mean.
+// Cell summarizes the trials of a strategy and a lost part. Costs are in clocks. Censored trials count for the range of
+// the median, but not for the mean.
 type Cell struct {
 	Strategy string     `json:"strategy"`
 	Lost     float64    `json:"lost"`
 	Trials   int        `json:"trials"`
 	Censored int        `json:"censored"`
-	Mean     *float64   `json:"mean"`    // null: all are censored
-	Within   Ends       `json:"within"`  // its 95% interval, by bootstrap
-	Median   [2]float64 `json:"median"`  // its least and its most; the latter is -1 where there is none
-	Fewer    *float64   `json:"fewer"`   // by which part the mean is below that of the first strategy
-	FewerIn  Ends       `json:"between"` // its 95% interval, that mean being taken as it is
+	Mean     *float64   `json:"mean"`    // null if all are censored
+	Within   Ends       `json:"within"`  // 95% bootstrap interval
+	Median   [2]float64 `json:"median"`  // lowest and highest possible median; the latter is -1 if unbounded
+	Fewer    *float64   `json:"fewer"`   // relative saving compared with the first strategy
+	FewerIn  Ends       `json:"between"` // its 95% interval; the first strategy's mean is taken as exact
 	Bounds   *Bounds    `json:"bounds,omitempty"`
 }
 
-// Bounds are what bounds say of a cell's trials.
+// Bounds compares the costs of a cell's trials with their bounds.
 type Bounds struct {
-	Norm  float64 `json:"norm"`  // ‖δ‖ of a failure, the mean
+	Norm  float64 `json:"norm"`  // mean ‖δ‖ of a failure
 	Known int     `json:"known"` // trials that have a bound
 	Below int     `json:"below"` // of these, trials that cost no more
 	Mean  float64 `json:"mean"`  // of the bounds
-	Neats int     `json:"neats"` // trials for which the neat form is known
+	Neats int     `json:"neats"` // trials with a neat form
 	Under int     `json:"under"` // of these, trials that cost no more than it, rounded up
-	Neat  float64 `json:"neat"`  // the mean of the neat form
+	Neat  float64 `json:"neat"`  // mean of the neat form
 }
 
-// Ends are those of an interval; nil: it has no end there, since too many trials are censored.
+// Ends are the ends of an interval. An end is nil if too many censored trials leave it open.
 type Ends [2]*float64
 
 func endsOf(low, high float64) (e Ends) {
@@ -81,7 +81,7 @@ func endsOf(low, high float64) (e Ends) {
 	return e
 }
 
-// text writes both ends.
+// text formats both ends.
 func (e Ends) text(between string, write func(float64) string) string {
 	both := [2]string{"−∞", "∞"}
 	for i, v := range e {
@@ -92,7 +92,7 @@ func (e Ends) text(between string, write func(float64) string) string {
 	return both[0] + between + both[1]
 }
 
-// take takes over what a twin gave.
+// take adds the results of a twin.
 func (r *Result) take(u *undisturbed, trials []Trial) {
 	r.Twins = append(r.Twins, Twin{u.seed, u.epsilon, u.reach.Clock})
 	r.Trials = append(r.Trials, trials...)
@@ -104,7 +104,7 @@ func (r *Result) take(u *undisturbed, trials []Trial) {
 	}
 }
 
-// of are the costs of a cell, and the number of the twin of each.
+// of returns the costs of a cell's trials, and the seed of each trial's twin.
 func (r *Result) of(strategy string, lost float64) (costs []itercost.Cost, twins []int) {
 	for _, t := range r.Trials {
 		if t.Strategy == strategy && t.Lost == lost {
@@ -115,7 +115,7 @@ func (r *Result) of(strategy string, lost float64) (costs []itercost.Cost, twins
 	return costs, twins
 }
 
-// sum makes the cells of the trials, in their order. All are compared with the first strategy that was tried.
+// sum computes the cells from the trials, in order. All are compared with the first strategy.
 func (r *Result) sum() error {
 	r.Cells = nil
 	for _, t := range r.Trials {
@@ -123,7 +123,7 @@ func (r *Result) sum() error {
 			continue
 		}
 		costs, twins := r.of(t.Strategy, t.Lost)
-		var base []itercost.Cost // else it is compared with nothing
+		var base []itercost.Cost // nil: not compared
 		if first := r.Trials[0].Strategy; t.Strategy != first && t.Lost > 0 {
 			base, _ = r.of(first, t.Lost)
 		}
@@ -138,7 +138,7 @@ func (r *Result) sum() error {
 	return nil
 }
 
-// bounds sums up what bounds say of the trials of a cell; nil: none has any.
+// bounds summarizes the bounds of a cell's trials. It returns nil if none has a bound.
 func (r *Result) bounds(strategy string, lost float64) *Bounds {
 	var b Bounds
 	failures := 0
@@ -175,7 +175,7 @@ func (r *Result) bounds(strategy string, lost float64) *Bounds {
 	return &b
 }
 
-// cellOf sums costs up, beside those of the same failures under the first strategy.
+// cellOf summarizes costs and compares them with the costs of the same failures under the first strategy.
 func cellOf(costs, base []itercost.Cost, twins []int, many bool) (c Cell, err error) {
 	s, err := itercost.Summarize(costs)
 	if err != nil {
@@ -218,7 +218,7 @@ func cellOf(costs, base []itercost.Cost, twins []int, many bool) (c Cell, err er
 	return c, nil
 }
 
-// Print prints a table.
+// Print prints the cells as a table.
 func (r *Result) Print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "STRATEGY\tLOST\tTRIALS\tCOST IN CLOCKS\t95%\tMEDIAN\tCENSORED\tFEWER\t95%")
@@ -257,14 +257,14 @@ func (r *Result) Print(out io.Writer) error {
 		}
 	}
 	if n, same, once := r.Repeated(); n > 0 {
-		fmt.Fprintf(out, "%d trials were repeated with servers that were really killed; %d ended with the same model, "+
-			"to the last bit, %d of them at the first try\n", n, same, once)
+		fmt.Fprintf(out, "%d trials were repeated with real servers that were killed; %d ended with the same model, "+
+			"to the last bit, %d of them at the first attempt\n", n, same, once)
 	}
 	return nil
 }
 
-// Repeated is how many trials were repeated with real servers, how many of them ended with the same model, and how
-// many of these at the first try.
+// Repeated returns how many trials were repeated with real servers, how many of these ended with the same model, and
+// how many of those at the first attempt.
 func (r *Result) Repeated() (n, same, once int) {
 	for _, t := range r.Repeats {
 		n++

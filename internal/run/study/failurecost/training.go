@@ -20,7 +20,7 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// Crew computes what the slots of a job compute: a workload for each.
+// Crew is the workload of each slot of a job.
 type Crew []workload.Workload
 
 // NewCrew opens the workload of a run for each of its slots.
@@ -36,8 +36,8 @@ func NewCrew(s *settings.Run) (Crew, error) {
 	return crew, nil
 }
 
-// Memory is for how many clocks a training must go on, once it is copied, until its slots know what they would, had
-// they trained from the beginning.
+// Memory returns how many clocks a copied training must run until its slots have the memory of a training from the
+// first clock on.
 func (c Crew) Memory() (most perdure.Clock) {
 	for _, w := range c {
 		if r, does := w.(workload.Remembering); does {
@@ -47,58 +47,58 @@ func (c Crew) Memory() (most perdure.Clock) {
 	return most
 }
 
-// Training is a job in memory: it trains in this process what servers and workers would train under bsp, to the same
-// bits. The same workloads compute, the same tables apply their updates in slot order, and under scar the same ledger
-// chooses the rows that are saved. Under ssp and asp it is one possible order: see loose.go. It has no processes,
-// messages or wall clocks, so a training can be copied at any clock, lose shards, and continue, as often as a study
-// asks.
+// Training is a job in memory. Under bsp it computes in this process exactly the bits that servers and workers would
+// compute: the same workloads run, the same tables apply their updates in slot order, and under scar the same ledger
+// chooses the rows to save. Under ssp and asp it computes one possible order of updates: see loose.go. It has no
+// processes, messages or wall clocks, so a study can copy a training at any clock, lose shards, and continue, as often
+// as needed.
 //
-// Shards are lost between two clocks, or in the middle of one: every slot has read its rows, and no update of that
-// clock is applied. The rounds of saves that are due by then are durable, and the lost rows come back as they were
-// saved last. In the middle the clock's updates are applied to them: that is where a server that is killed while its
-// workers compute leaves a job.
+// Shards are lost between two clocks or in the middle of one, after every slot has read its rows and before any update
+// of that clock is applied. All rounds of saves that are due by then are durable, and lost rows return as last saved.
+// In the middle of a clock, the clock's updates are then applied to them. A server that is killed while its workers
+// compute has the same effect.
 //
 // A Training belongs to one goroutine, and so does a Crew, which several trainings may use in turn.
 type Training struct {
 	Job   *perdure.JobSpec
 	Specs []perdure.TableSpec
-	Clock perdure.Clock // whose updates are to come next
-	Stale int           // clocks by which what the slots read is older than they may see under bsp
+	Clock perdure.Clock // the next clock to compute
+	Stale int           // additional age of reads in clocks, beyond bsp
 
 	crew  Crew
 	parts [][]*table.Part // by shard, by table
 	slots []*updates
 	seq   uint64
 	due   recovery.Rounds
-	saved []*checkpoints.PartialSaves // by shard; nil: no rows are saved
-	past  [][][]*table.Part           // of the last Stale clocks, the oldest first
+	saved []*checkpoints.PartialSaves // by shard; nil if no rows are saved
+	past  [][][]*table.Part           // rows of the last Stale clocks, oldest first
 	read  [][]*table.Part             // what slots read instead of parts while they compute; nil: parts
-	loose *loose                      // nil: all slots do a clock together
+	loose *loose                      // nil if all slots run each clock together
 }
 
-// checkTraining refuses a run that cannot be trained here, and says why.
+// checkTraining returns an error if a run cannot be trained in memory.
 func checkTraining(s *settings.Run) error {
 	job := &s.Job
 	for name, c := range job.TableConsistency {
 		if !c.TwoStep() {
-			return fmt.Errorf("%w: table %s is under %s; losses are tried under bsp, where a run is a function of its "+
+			return fmt.Errorf("%w: table %s is under %s; studies of losses need bsp, where a run is a function of its "+
 				"seed", perdure.ErrUsage, name, c)
 		}
 	}
 	switch {
 	case !slices.Contains([]perdure.ConsistencyKind{perdure.BSP, perdure.SSP, perdure.ASP}, job.Consistency.Kind):
-		return fmt.Errorf("%w: --consistency %s; what is lost is tried under bsp, ssp:S and asp", perdure.ErrUsage,
+		return fmt.Errorf("%w: --consistency %s; choose bsp, ssp:S or asp", perdure.ErrUsage,
 			job.Consistency)
 	case job.Init != "":
-		return fmt.Errorf("%w: --init; here a twin begins with the rows that its seed draws", perdure.ErrUsage)
+		return fmt.Errorf("%w: --init; a twin starts with initial rows from its seed; remove --init", perdure.ErrUsage)
 	case len(s.Scale) > 0:
-		return fmt.Errorf("%w: --scale; here the same workers take part throughout", perdure.ErrUsage)
+		return fmt.Errorf("%w: --scale; the number of workers must stay the same; remove --scale", perdure.ErrUsage)
 	}
 	return nil
 }
 
-// New begins a job: its tables hold their initial rows. Under scar rows are saved as they would be, onto a disk in
-// memory.
+// NewTraining creates a job whose tables hold their initial rows. Under scar it saves rows as a server would, to a disk
+// in memory.
 func NewTraining(s *settings.Run, crew Crew) (*Training, error) {
 	job := s.Job
 	t := &Training{Job: &job, crew: crew, due: recovery.RoundsOf(job.Recovery)}
@@ -128,7 +128,7 @@ func NewTraining(s *settings.Run, crew Crew) (*Training, error) {
 	return t, nil
 }
 
-// Initial are the rows that a shard begins with.
+// Initial returns the initial rows of a shard.
 func (t *Training) Initial(shard int) (parts []*table.Part) {
 	for n, spec := range t.Specs {
 		first, rows := placement.Range(&spec, t.Job.Shards, perdure.ShardID(shard))
@@ -137,8 +137,8 @@ func (t *Training) Initial(shard int) (parts []*table.Part) {
 	return parts
 }
 
-// Copy copies a training as it is, to be gone on with by a crew; what is saved of its rows is not copied, and the copy
-// saves none. What slots know beside their rows is the crew's: see Memory.
+// Copy returns a copy of a training that another crew continues. The copy has no saved rows and saves none. The memory
+// of slots is not copied, because it belongs to the crew: see Memory.
 func (t *Training) Copy(crew Crew) (*Training, error) {
 	c := &Training{Job: t.Job, Specs: t.Specs, Clock: t.Clock, crew: crew, seq: t.seq, loose: t.loose.copy()}
 	for _, parts := range t.parts {
@@ -180,8 +180,8 @@ func copyParts(parts []*table.Part, seed uint64) (all []*table.Part, err error) 
 	return all, nil
 }
 
-// Compute has every slot compute the present clock, and returns the mean of the training loss over their examples: NaN
-// where there is none. No row changes.
+// Compute makes every slot compute the current clock. It returns the mean training loss over their examples, or NaN if
+// there are none. It changes no rows.
 func (t *Training) Compute(ctx context.Context) (loss float64, err error) {
 	if t.Stale > 0 {
 		if err := t.lookBack(); err != nil {
@@ -204,7 +204,7 @@ func (t *Training) Compute(ctx context.Context) (loss float64, err error) {
 	return sum / float64(samples), nil // 0/0 is NaN
 }
 
-// lookBack has the slots read rows as they were Stale clocks ago, or at the beginning.
+// lookBack makes the slots read the rows of Stale clocks ago, or the initial rows.
 func (t *Training) lookBack() error {
 	now := make([][]*table.Part, len(t.parts))
 	for id, parts := range t.parts {
@@ -220,7 +220,7 @@ func (t *Training) lookBack() error {
 	return nil
 }
 
-// Apply applies what the slots have computed, in their order, and then saves rows if a round is due.
+// Apply applies the updates of the slots in order, and saves rows if a round is due.
 func (t *Training) Apply() error {
 	for id, parts := range t.parts {
 		for n, p := range parts {
@@ -234,7 +234,7 @@ func (t *Training) Apply() error {
 	return t.save()
 }
 
-// save saves rows, if a round is due now that all slots have done a clock.
+// save saves rows if a round is due at the clock that all slots have finished.
 func (t *Training) save() error {
 	n := t.due.Done(t.Clock) - t.due.Done(t.Clock-1)
 	if t.saved == nil || n <= 0 {
@@ -255,7 +255,7 @@ func (t *Training) save() error {
 	return nil
 }
 
-// applyTable applies what the slots have computed for a shard's part of a table: each by itself, or combined.
+// applyTable applies the updates of all slots to a shard's part of a table, individually or combined.
 func (t *Training) applyTable(shard, n int, p *table.Part) (err error) {
 	if p.Spec.Combine == perdure.CombineEach {
 		for _, u := range t.slots {
@@ -287,7 +287,7 @@ func (t *Training) applyTable(shard, n int, p *table.Part) (err error) {
 	return err
 }
 
-// applyRows runs a table's rule for rows of a shard, at a clock.
+// applyRows applies a table's rule to rows of a shard.
 func (t *Training) applyRows(
 	shard int, id perdure.TableID, p *table.Part, first perdure.RowID, ids []perdure.RowID, n int, values []float32,
 	clock perdure.Clock,
@@ -301,13 +301,14 @@ func (t *Training) applyRows(
 	return nil
 }
 
-// Saves reports whether the training saves rows of its own.
+// Saves reports whether the training saves rows.
 func (t *Training) Saves() bool { return t.saved != nil }
 
-// Lay makes the rows of a shard as they were last saved. The training goes on as it is.
+// Lay returns the rows of a shard as last saved. It does not change the training.
 func (t *Training) Lay(shard int) ([]*table.Part, error) { return t.saved[shard].Lay(t.Specs) }
 
-// Lose has shards die, before Compute or between Compute and Apply: each goes on with its rows as they were last saved.
+// Lose simulates the death of shards, before Compute or between Compute and Apply. Each shard continues with its rows
+// as last saved.
 func (t *Training) Lose(shards []int) (err error) {
 	for _, id := range shards {
 		if t.parts[id], err = t.saved[id].Lose(t.Specs); err != nil {
@@ -317,13 +318,13 @@ func (t *Training) Lose(shards []int) (err error) {
 	return nil
 }
 
-// Put has a shard go on with other rows, which belong to the training from then on.
+// Put replaces the rows of a shard. The training owns parts from then on.
 func (t *Training) Put(shard int, parts []*table.Part) { t.parts[shard] = parts }
 
-// Parts are the rows of a shard, by table.
+// Parts returns the rows of a shard, by table.
 func (t *Training) Parts(shard int) []*table.Part { return t.parts[shard] }
 
-// Saved is how many bytes were written so that rows are saved.
+// Saved returns the bytes written to save rows.
 func (t *Training) Saved() (bytes int64) {
 	for _, s := range t.saved {
 		bytes += s.Bytes()
@@ -331,7 +332,7 @@ func (t *Training) Saved() (bytes int64) {
 	return bytes
 }
 
-// Size is how many bytes a whole checkpoint of the rows takes.
+// Size returns the size of a whole checkpoint in bytes.
 func (t *Training) Size() (bytes int64, err error) {
 	in := store.Folder(disk.NewMemory(), "rows")
 	if err := in.Prepare(); err != nil {
@@ -354,12 +355,12 @@ func (t *Training) Size() (bytes int64, err error) {
 	return bytes, nil
 }
 
-// Evaluate judges the model as it is.
+// Evaluate evaluates the current model.
 func (t *Training) Evaluate(ctx context.Context) (workload.Eval, error) {
 	return t.crew[0].Evaluate(ctx, t.slots[0])
 }
 
-// Hash is the model's, as a run has it in its summary.
+// Hash returns the hash of the model, as in a run's summary.
 func (t *Training) Hash() (string, error) {
 	var all []safetensors.Tensor
 	for n, spec := range t.Specs {

@@ -11,20 +11,21 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// updates are a slot's way to the tables: it reads rows as they are, and what it adds is kept until the clock ends.
+// updates implements the tables for a slot. Reads return the current rows; deltas are kept until the clock ends.
 type updates struct {
 	of     *Training
 	tables []*deltas
 	byName map[string]*deltas
 	ids    []perdure.RowID
-	weight float64 // of the clock: its examples
+	weight float64 // weight of the clock: its examples
 }
 
-// deltas are what a slot has added to the rows of a table in the present clock, in the order of their first touch.
+// deltas holds what a slot has added to the rows of a table in the current clock, in the order in which rows were first
+// touched.
 type deltas struct {
-	n      int // of the table
+	n      int // index of the table
 	spec   perdure.TableSpec
-	place  map[perdure.RowID]int // of a row among the deltas
+	place  map[perdure.RowID]int // index of a row among the deltas
 	rows   []perdure.RowID
 	values []float32
 }
@@ -39,7 +40,7 @@ func newUpdates(t *Training) *updates {
 	return u
 }
 
-// take takes over what another slot has added, which is not applied yet.
+// take copies the deltas of another slot that are not yet applied.
 func (u *updates) take(of *updates) {
 	for n, d := range of.tables {
 		maps.Copy(u.tables[n].place, d.place)
@@ -58,10 +59,10 @@ func (u *updates) find(name string) (*deltas, error) {
 	if d := u.byName[name]; d != nil {
 		return d, nil
 	}
-	return nil, fmt.Errorf("%w: there is no table %s", perdure.ErrUsage, name)
+	return nil, fmt.Errorf("%w: table %q does not exist", perdure.ErrUsage, name)
 }
 
-// list names n rows from the first on; it is valid until the next call.
+// list returns the IDs of n rows from first on. The result is valid until the next call.
 func (u *updates) list(first perdure.RowID, n int) []perdure.RowID {
 	u.ids = u.ids[:0]
 	for i := range n {
@@ -70,7 +71,7 @@ func (u *updates) list(first perdure.RowID, n int) []perdure.RowID {
 	return u.ids
 }
 
-// rows are what the slot reads, by shard and table.
+// rows returns the rows that the slot reads, by shard and table.
 func (u *updates) rows() [][]*table.Part {
 	if u.of.read != nil {
 		return u.of.read
@@ -155,14 +156,14 @@ func (u *updates) IncRows(_ context.Context, name string, rows []perdure.RowID, 
 	return nil
 }
 
-// applyTo changes the rows of a shard's part by what was added in a clock.
+// applyTo applies the deltas to the rows of a shard's part.
 func (d *deltas) applyTo(t *Training, shard int, p *table.Part, clock perdure.Clock) error {
 	return d.each(t, shard, p, func(first perdure.RowID, ids []perdure.RowID, n int, values []float32) error {
 		return t.applyRows(shard, perdure.TableID(d.n), p, first, ids, n, values, clock)
 	})
 }
 
-// each hands out what was added to rows of a shard's part, by runs of rows, or, in a sparse table, by rows.
+// each passes the deltas for a shard's part to do, in runs of rows or, in a sparse table, row by row.
 func (d *deltas) each(
 	t *Training, shard int, p *table.Part,
 	do func(first perdure.RowID, ids []perdure.RowID, n int, values []float32) error,
@@ -175,7 +176,7 @@ func (d *deltas) each(
 			continue
 		}
 		n := 1
-		if !d.spec.Sparse { // runs of rows, as most updates have them, are applied at once
+		if !d.spec.Sparse { // apply runs of rows together; most updates consist of them
 			end := p.First + perdure.RowID(p.Rows)
 			for i+n < len(d.rows) && d.rows[i+n] == first+perdure.RowID(n) && d.rows[i+n] < end {
 				n++
