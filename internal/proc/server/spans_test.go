@@ -71,7 +71,7 @@ func TestTornUpdate(t *testing.T) {
 				}
 				w.say(wire.KindUpdate, c.from, add(5), of(uint16(c.to-c.from)))
 				f.pass(time.Second)
-				if w.last(wire.KindRefuse) == nil || f.logs[0].about("it takes none") != 1 {
+				if w.last(wire.KindRefuse) == nil || f.logs[0].about("the update is rejected") != 1 {
 					t.Errorf("its sender is not refused; the log says %q", f.logs[0].all)
 				}
 				if other := f.logs[1]; f.err(0) != nil || f.err(1) != nil || len(other.all) > 0 {

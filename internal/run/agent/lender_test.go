@@ -35,7 +35,7 @@ func TestDeltas(t *testing.T) {
 		at, values := p.share(32)
 		for clock := range int64(3) {
 			r := p.call(opDeltas, 0, "", 0, 2, 3)
-			p.refused(codeUsage, "has from Deltas", opIncRun, 0, "", at, 3, 1)
+			p.refused(codeUsage, "(from Deltas)", opIncRun, 0, "", at, 3, 1)
 			b, err := unix.Mmap(fd, r.args[0], int(r.args[1]), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 			must(t, err)
 			lent := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), 12)
