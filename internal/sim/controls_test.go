@@ -189,7 +189,8 @@ var controls = []control{
 		no(noOutage), no(noOutage), no(noOutage), refuses("the update is rejected", tornNot, 2, 12, 20),
 		refuses("the update is rejected", tornNot, 2, 12, 20), no(noAcross),
 		no(noAcross), no(noAcross),
-		refuses("the update is rejected", tornNot, 12, 17, 20), refuses("the update is rejected", tornNot, 12, 33, 44), no(noAcross),
+		refuses("the update is rejected", tornNot, 12, 17, 20),
+		refuses("the update is rejected", tornNot, 12, 33, 44), no(noAcross),
 		no(noAcross),
 	}},
 	{
