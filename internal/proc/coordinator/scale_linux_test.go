@@ -239,7 +239,7 @@ func (c *crowd) dies(k membership.Kind, index int) {
 	delete(c.seats, m.slotID())
 }
 
-// settle lets all processes report their changes until there are no changes remain.
+// settle lets all processes report their changes until no changes remain.
 func (c *crowd) settle() {
 	for round := 0; ; round++ {
 		quiet := true
