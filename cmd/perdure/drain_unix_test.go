@@ -120,7 +120,7 @@ func TestDrainServer(t *testing.T) {
 	}
 	awaitStatus(t, dir, `(?m)server:1 .* drained .*, gone$`)
 	if code, out, errs = invoke(t, "drain", "server:0", "--run", dir); code == 0 ||
-		!strings.Contains(errs, "nobody could take over what server:0 holds") || strings.Count(errs, "\n") != 1 {
+		!strings.Contains(errs, "take over the shards of server:0") || strings.Count(errs, "\n") != 1 {
 		t.Errorf("the last server is drained, with code %d: %s%s", code, out, errs)
 	}
 	if code, out, errs := p.Wait(); code != 0 {

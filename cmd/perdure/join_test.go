@@ -77,7 +77,7 @@ func TestJoinMistakes(t *testing.T) {
 	} {
 		wantRefused(t, exitUsage, want, strings.Fields(args)...)
 	}
-	wantRefused(t, exitError, `every worker of the job is there already`, // it knows what it would train
+	wantRefused(t, exitError, `all worker slots are taken`, // it knows what it would train
 		strings.Fields("worker --join "+coordinator+file)...)
 	job.Stop()
 }

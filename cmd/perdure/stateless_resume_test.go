@@ -137,7 +137,7 @@ func TestStatelessNotResumed(t *testing.T) {
 		t.Errorf("with a damaged snapshot it goes on from clock %d, and else from %d", again, from)
 	}
 	must(t, os.Remove(newest[0]))
-	refused("shard 1: .* bring the newer snapshots back to ")
+	refused("shard 1: .* restore the newer snapshots in ")
 	must(t, os.Rename(settings.LogFolder(dir), dir+"log"))
 	refused("there is no log in ")
 }

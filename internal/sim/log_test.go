@@ -70,7 +70,7 @@ func TestUnusableLog(t *testing.T) {
 		}, updatelog.ErrDamaged, []string{"record 7", "shard 1"}},
 		{"another log, behind the snapshots", 1 << 10, func(c *sim.Cluster, _ perdure.JobSpec) {
 			c.LoseLog()
-		}, nil, []string{"the snapshot holds all before record", "give the job the log that it had"}},
+		}, nil, []string{"the snapshot contains all records before", "give the job its original log"}},
 		{"a log that lost its end, of which nobody died", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
 			c.Log().LoseEnd(job.ID, 1, 7)
 		}, updatelog.ErrDamaged, []string{"record 7", "shard 1", "it was acknowledged"}},
@@ -89,7 +89,7 @@ func TestUnusableLog(t *testing.T) {
 			for _, name := range names {
 				_ = c.Disk().Remove("snapshots/" + name)
 			}
-		}, nil, []string{"are gone", "bring the newer snapshots back"}},
+		}, nil, []string{"are gone", "newer snapshots"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := logged(t, test.snapshot, nil, func(_ context.Context, c *sim.Cluster, job perdure.JobSpec) {

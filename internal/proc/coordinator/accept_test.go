@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// starved is a listener that has no files for a while.
+// starved is a listener without file descriptors for a while.
 type starved struct {
 	transport.Listener
 	fails int
@@ -28,8 +28,8 @@ func (l *starved) Accept() (transport.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// TestAccept: a coordinator that has too many files open takes connections as soon as it
-// has fewer; one that has no listener any more ends, and says why.
+// TestAccept checks that a coordinator with too many open files accepts connections again when it has fewer, and that
+// it ends with an error when it loses its listener.
 func TestAccept(t *testing.T) {
 	var l transport.Listener
 	inJob(t, rig.Job("bsp", "none", 1, 1, 1), func(t *testing.T, on *lone) {
@@ -43,7 +43,7 @@ func TestAccept(t *testing.T) {
 		}
 		if err := on.process.Wait(); err == nil || errors.Is(err, context.Canceled) ||
 			!strings.Contains(err.Error(), "coordinator: accept: ") {
-			t.Errorf("without its listener it ends with %v", err)
+			t.Errorf("it ended with %v after losing its listener", err)
 		}
 	}, func(cfg *coordinator.Config) { l, cfg.Listener = cfg.Listener, &starved{cfg.Listener, 3} })
 }

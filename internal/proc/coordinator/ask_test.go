@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 )
 
-// TestAsk: who gives up before the loop has come to a question hears no answer later; who is
-// being answered just then waits for it.
+// TestAsk checks that a caller which gives up before the loop reaches its question never gets an answer later, and that
+// a caller whose question is being answered waits.
 func TestAsk(t *testing.T) {
 	c := &Coordinator{inbox: make(inbox, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -25,7 +25,7 @@ func TestAsk(t *testing.T) {
 		t.Errorf("given up: %v", err)
 	}
 	if loop.do(); answered {
-		t.Error("it was answered when nobody listened any more")
+		t.Error("the question was answered after the caller gave up")
 	}
 
 	ctx, cancel = context.WithCancel(t.Context())

@@ -8,31 +8,30 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// attention says whether the loop has listened since its last tick. Who has not cannot
-// say of anybody that it was silent.
+// attention records whether the loop has kept up with its messages since its last tick. If it has not, it cannot tell
+// which processes have been silent.
 type attention struct {
-	every    time.Duration // a tick
+	every    time.Duration // interval between ticks
 	last     time.Time     // when the last one was handled
-	caughtUp bool          // since then all that had come was read at some time
+	caughtUp bool          // since last, the inbox was empty at some time
 	lag
 }
 
-// lateTicks is how many ticks late the loop may be and still have listened: a tick
-// counts as one, however late.
+// lateTicks is how many ticks late the loop may be and still have kept up. A late tick counts as one.
 const lateTicks = 2
 
-// listened reports, at a tick, whether the loop listened since the one before.
+// listened reports, at a tick, whether the loop has kept up since the previous tick.
 func (a *attention) listened(now time.Time, unread int) bool {
 	listened := (a.caughtUp || unread == 0) && (a.last.IsZero() || now.Sub(a.last) <= (1+lateTicks)*a.every)
 	a.last, a.caughtUp = now, false
 	return listened
 }
 
-// reads notes how many messages wait.
+// reads records how many messages are waiting.
 func (a *attention) reads(unread int) { a.caughtUp = a.caughtUp || unread == 0 }
 
-// hearUnread tells the core who was heard: whose messages wait, or have come and cannot be handed over.
-func (w *crew) hearUnread(core *membership.Core) {
+// noteUnread reports processes with unread messages to the core as alive.
+func (w *crew) noteUnread(core *membership.Core) {
 	for m := range w.members {
 		if m.unread.messages.Load() > 0 && m.place() {
 			core.Heard(m.kind(), m.index, m.hello.Process)
@@ -40,9 +39,9 @@ func (w *crew) hearUnread(core *membership.Core) {
 	}
 }
 
-// tick lets time pass.
+// tick advances the core's time.
 func (c *Coordinator) tick(now time.Time) {
-	c.crew.hearUnread(c.core)
+	c.crew.noteUnread(c.core)
 	listened := c.attention.listened(now, len(c.inbox))
 	if listened {
 		c.core.Tick()
@@ -50,39 +49,38 @@ func (c *Coordinator) tick(now time.Time) {
 		c.core.LateTick()
 	}
 	if text := c.attention.note(now, listened, len(c.inbox)); text != "" {
-		c.tell(membership.Event{Kind: "behind", Target: string(wire.RoleCoordinator), Text: text})
+		c.emit(membership.Event{Kind: "behind", Target: string(wire.RoleCoordinator), Text: text})
 	}
 }
 
-// lag is how long the loop has not listened at all. A job whose coordinator is behind for
-// good goes on, but nobody who is silent is noticed in it, so people are told.
+// lag measures for how long the loop has not kept up. A job with an overloaded coordinator keeps training, but no
+// silent process is detected, so the user is notified.
 type lag struct {
-	since time.Time // of the first tick at which it had not; zero: it has
-	said  time.Time // when that was told last; zero: it was not
+	since    time.Time // the first tick at which the loop had not kept up; zero if it has
+	reported time.Time // when the user was last notified; zero if never
 }
 
-// After lagTold of it people are told, and again every lagAgain.
+// The user is notified after a lag of lagTold, and again every lagAgain.
 const (
 	lagTold  = 10 * time.Second
 	lagAgain = time.Minute
 )
 
-// note notes whether the loop has listened, at a tick, and returns what is to be told of that;
-// "": nothing.
+// note records, at a tick, whether the loop has kept up. It returns a message for the user, or "".
 func (l *lag) note(now time.Time, listened bool, unread int) (text string) {
 	switch {
-	case listened && !l.said.IsZero():
-		text = fmt.Sprintf("the coordinator has caught up, after %v; silence is judged again", l.lasts(now))
+	case listened && !l.reported.IsZero():
+		text = fmt.Sprintf("the coordinator has caught up after %v; failure detection has resumed", l.lasts(now))
 		fallthrough
 	case listened:
 		*l = lag{}
 	case l.since.IsZero():
 		l.since = now
-	case now.Sub(l.since) >= lagTold && now.Sub(l.said) >= lagAgain:
-		l.said = now
-		text = fmt.Sprintf("the coordinator has been behind for %v: %d messages wait; "+
-			"silence is judged again once it has caught up; "+
-			"fewer workers, servers or shards, more cores or a faster disk help", l.lasts(now), unread)
+	case now.Sub(l.since) >= lagTold && now.Sub(l.reported) >= lagAgain:
+		l.reported = now
+		text = fmt.Sprintf("the coordinator has been overloaded for %v: %d messages are waiting; "+
+			"failure detection resumes when it has caught up; "+
+			"use fewer workers, servers or shards, more cores or a faster disk", l.lasts(now), unread)
 	}
 	return text
 }

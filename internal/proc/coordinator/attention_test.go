@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Who judges has listened if its tick came about in time, and all that had come was read
-// at some time since the one before.
+// TestAttention checks that the loop has listened if its tick was on time and its inbox was empty at some time since
+// the previous tick.
 func TestAttention(t *testing.T) {
 	const every = 100 * time.Millisecond
 	now := time.Unix(1000, 0)
 	for name, c := range map[string]struct {
 		late   time.Duration
-		read   []int // how many messages waited after each that was read
-		unread int   // when the tick comes
+		read   []int // number of waiting messages after each message read
+		unread int   // at the tick
 		want   bool
 	}{
 		"idle":                        {want: true},
@@ -28,7 +28,7 @@ func TestAttention(t *testing.T) {
 	} {
 		a := attention{every: every}
 		if !a.listened(now, 0) {
-			t.Fatal("at its first tick it has not listened")
+			t.Fatal("it has not listened at its first tick")
 		}
 		for _, n := range c.read {
 			a.reads(n)
@@ -42,35 +42,35 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// TestLag: people are told after 10 s of ticks at which the loop had not listened, again a
-// minute after that, and when it has caught up; not of less.
+// TestLag checks that the user is notified after 10 s without listening, again after a minute, and when the loop has
+// caught up, but not of shorter lags.
 func TestLag(t *testing.T) {
 	var l lag
 	start := time.Unix(1000, 0)
 	for _, c := range []struct {
 		at       time.Duration // of a tick
 		listened bool
-		says     string // what it begins with
+		says     string // expected prefix
 	}{
 		{0, true, ""},
 		{1 * time.Second, false, ""},
 		{10900 * time.Millisecond, false, ""},
-		{10950 * time.Millisecond, true, ""}, // nothing was told of it
+		{10950 * time.Millisecond, true, ""}, // no notification was sent
 		{20 * time.Second, false, ""},
 		{29900 * time.Millisecond, false, ""},
-		{30400 * time.Millisecond, false, "the coordinator has been behind for 10s: 7 messages wait; "},
+		{30400 * time.Millisecond, false, "the coordinator has been overloaded for 10s: 7 messages are waiting; "},
 		{31 * time.Second, false, ""},
 		{90300 * time.Millisecond, false, ""},
-		{90400 * time.Millisecond, false, "the coordinator has been behind for 1m10s: 7 messages wait; "},
+		{90400 * time.Millisecond, false, "the coordinator has been overloaded for 1m10s: 7 messages are waiting; "},
 		{150 * time.Second, false, ""},
-		{151 * time.Second, false, "the coordinator has been behind for 2m11s: "},
-		{152 * time.Second, true, "the coordinator has caught up, after 2m12s; "},
+		{151 * time.Second, false, "the coordinator has been overloaded for 2m11s: "},
+		{152 * time.Second, true, "the coordinator has caught up after 2m12s; "},
 		{153 * time.Second, true, ""},
 		{154 * time.Second, false, ""},
 	} {
 		text := l.note(start.Add(c.at), c.listened, 7)
 		if (text == "") != (c.says == "") || !strings.HasPrefix(text, c.says) {
-			t.Errorf("after %v, listened %v, it says %q, want %q", c.at, c.listened, text, c.says)
+			t.Errorf("after %v, listened %v, the message is %q, want %q", c.at, c.listened, text, c.says)
 		}
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// A loop that does not catch up says so after a while, and not at every tick, and says when
-// it has; status shows it.
+// TestSaysThatItIsBehind checks that an overloaded loop notifies the user after a while, not at every tick, and again
+// when it has caught up. The status shows the messages.
 func TestSaysThatItIsBehind(t *testing.T) {
-	var log strings.Builder // the loop's alone, while it lives
+	var log strings.Builder // used only by the loop while it runs
 	inJob(t, rig.Job("bsp", "none", 1, 1, 1), func(t *testing.T, on *lone) {
 		const each = 25 * time.Millisecond
 		work := func(d time.Duration) {
@@ -31,24 +31,24 @@ func TestSaysThatItIsBehind(t *testing.T) {
 		}
 		work(8 * time.Second)
 		if text := latest(); text != "" {
-			t.Errorf("behind for less than 10 s it says %q", text)
+			t.Errorf("after less than 10 s of overload the message is %q", text)
 		}
-		<-time.After(time.Second) // it catches up
+		<-time.After(time.Second) // the loop catches up
 		work(100 * time.Second)
-		if text := latest(); !strings.Contains(text, "has been behind for 1m1") ||
-			!strings.Contains(text, " messages wait; ") {
-			t.Errorf("status says %q", text)
+		if text := latest(); !strings.Contains(text, "has been overloaded for 1m1") ||
+			!strings.Contains(text, " messages are waiting; ") {
+			t.Errorf("the status shows %q", text)
 		}
 		<-time.After(time.Second)
-		if text := latest(); !strings.Contains(text, "has caught up, after 1m") {
-			t.Errorf("it has caught up, and says %q", text)
+		if text := latest(); !strings.Contains(text, "has caught up after 1m") {
+			t.Errorf("after catching up the message is %q", text)
 		}
 		on.Stop(rig.CoordinatorHost)
-		// When exactly, TestLag says: the loop takes what comes in any order, and under so much
-		// work a tick may be half a second late.
-		for text, want := range map[string]int{"has been behind for 1": 2, "has caught up, after": 1} {
+		// TestLag checks the exact times. Here the loop takes tasks in any order, and under this load a tick may be
+		// half a second late.
+		for text, want := range map[string]int{"has been overloaded for 1": 2, "has caught up after": 1} {
 			if n := strings.Count(log.String(), text); n != want {
-				t.Errorf("the log says %d times %q, want %d:\n%s", n, text, want, log.String())
+				t.Errorf("the log has %d times %q, want %d:\n%s", n, text, want, log.String())
 			}
 		}
 	}, func(cfg *coordinator.Config) { cfg.Log = slog.New(slog.NewTextHandler(&log, nil)) })

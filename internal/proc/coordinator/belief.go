@@ -7,39 +7,38 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// belief is a worker's word on its slot: how far it is, or that the job is to end there.
-type belief struct {
+// clockReport is a worker's report on its slot: its clock, or a request to end the job.
+type clockReport struct {
 	Slot       perdure.Slot
 	Generation perdure.Generation
 	Clock      perdure.Clock
-	EndAfter   bool // the job is to end after the clock
+	EndAfter   bool // the job should end after the clock
 }
 
-// believe refuses a report that no worker which keeps the rules would send: of another slot
-// than its own, of a clock that nobody can have come to, or of an end that the job may not
-// have.
-func believe(job *perdure.JobSpec, v *words.View, worker perdure.Slot, r belief) error {
+// validate rejects reports that no correct worker would send: for another slot than its own, of a clock outside of the
+// job, or an end that the job does not permit.
+func validate(job *perdure.JobSpec, v *words.View, worker perdure.Slot, r clockReport) error {
 	switch {
 	case r.Slot != worker:
-		return fmt.Errorf("worker:%d reports for slot %d", worker, r.Slot)
+		return fmt.Errorf("worker:%d sent a report for slot %d", worker, r.Slot)
 	case r.Clock < 0 || r.Clock > v.Latest(job):
-		return fmt.Errorf("worker:%d reports of clock %d; the job's are 0 to %d", worker, r.Clock, v.Latest(job))
-	case !r.EndAfter || r.Generation != v.Generation: // of a course of training that was abandoned
+		return fmt.Errorf("worker:%d reported clock %d; the job's clocks are 0 to %d", worker, r.Clock, v.Latest(job))
+	case !r.EndAfter || r.Generation != v.Generation: // of a generation that was rolled back
 		return nil
 	case job.FixedEnd:
-		return fmt.Errorf("worker:%d asks for the job's end at clock %d; this job has no goal and ends at clock %d",
+		return fmt.Errorf("worker:%d asked to end the job at clock %d, but the job has no goal and ends at clock %d",
 			worker, r.Clock, v.End)
 	}
 	return nil
 }
 
-// fits refuses a dense table that the servers cannot have room for, of which each has as many
-// bytes; 0: there is no bound. Each shard is held that many times (copies), and a whole table is
-// all on one server. A table that is there already fits.
-func fits(
+// checkSize rejects a dense table that the servers have no capacity for. Each server may hold the given number of
+// bytes; 0 means no limit. Each shard is stored copies times, and a whole table resides on one server. An existing
+// table is always accepted.
+func checkSize(
 	job *perdure.JobSpec, tables []perdure.TableSpec, servers, copies int, bytes int64, spec *perdure.TableSpec,
 ) error {
-	if bytes == 0 || spec.Sparse || spec.Validate(job.Shards) != nil { // then it is refused anyway
+	if bytes == 0 || spec.Sparse || spec.Validate(job.Shards) != nil { // an invalid table is rejected later
 		return nil
 	}
 	left := bytes * int64(servers) / int64(copies)
@@ -54,7 +53,7 @@ func fits(
 		left = min(left, bytes)
 	}
 	if needs := spec.Rows * int64(spec.Dim) * 4; needs > left {
-		return fmt.Errorf("table %s of %d rows × %d takes %d MiB; there is room for %d", spec.Name, spec.Rows,
+		return fmt.Errorf("table %s of %d rows × %d takes %d MiB; the capacity left is %d MiB", spec.Name, spec.Rows,
 			spec.Dim, needs>>20, max(0, left)>>20)
 	}
 	return nil

@@ -13,40 +13,39 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 )
 
-// book is where the loop records its facts, and what is recorded.
-type book struct {
+// factStore saves the loop's facts to the registry.
+type factStore struct {
 	lease    registry.Lease
 	revision uint64 // of the registry's document
 	document membership.Document
 	text     []byte // the registry's document
 	looks    looks
-	// generation of the facts that this process recorded last. Goroutines that publish checkpoints read it.
+	// generation is that of the last saved facts. Goroutines that publish checkpoints read it.
 	generation atomic.Uint64
 }
 
-// A document that cannot be saved is tried again this number of times before the coordinator
-// gives up; on a full disk until there is room, and in a registry that is away until it is
-// back. Nothing goes on without it: what is not recorded has not been decided.
+// saveTries is how often saving a document is tried before the coordinator ends. It is tried without limit while the
+// disk is full or the registry is unavailable. The loop is blocked meanwhile, because no decision takes effect before
+// it is saved.
 const (
 	saveTries = 10
 	savePause = time.Second
 )
 
-// passes reports that an error of the registry is nobody's mistake.
+// passes reports whether an error of the registry is temporary.
 func passes(err error) bool { return disk.Full(err) || errors.Is(err, registry.ErrAway) }
 
-// outdated reports that another process is the coordinator, or may be.
+// outdated reports whether err means that another process is, or may be, the coordinator.
 func outdated(err error) bool {
 	return errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrLost)
 }
 
-// fenced is how a coordinator ends whose lease was taken away. Whoever has started it may start the next
-// one: if nobody else has the lease that one goes on.
+// fenced returns the error of a coordinator that has lost its lease. Its parent may start another one, which continues
+// if no other process holds the lease.
 func fenced(err error) error { return fmt.Errorf("coordinator: %w: %w", perdure.ErrFenced, err) }
 
-// save records the facts, which takes as long as the registry takes. It tells of each try that has failed, and will be
-// made again.
-func (b *book) save(ctx context.Context, f *membership.Facts, tell func(error)) error {
+// save saves the facts and blocks until the registry has them. It calls tell for each failed try that is repeated.
+func (b *factStore) save(ctx context.Context, f *membership.Facts, tell func(error)) error {
 	doc, err := b.document.Encode(f)
 	if err != nil {
 		return fmt.Errorf("coordinator: %w", err)
@@ -75,8 +74,8 @@ func (b *book) save(ctx context.Context, f *membership.Facts, tell func(error)) 
 	return fmt.Errorf("coordinator: %w", err)
 }
 
-// meanwhile does what takes as long as the registry takes, and shows those who look what is known. The loop stands
-// where it was: nothing else happens in it. Of each try that failed it tells the loop.
+// meanwhile runs do, which waits for the registry, and serves callers of Look in the meantime. The loop is blocked and
+// handles nothing else. It reports failed tries to tell.
 func (l looks) meanwhile(do func(failed func(error)) error, tell func(error)) error {
 	began, why := time.Now(), ""
 	failed, done := make(chan error), make(chan error, 1)

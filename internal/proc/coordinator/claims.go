@@ -9,24 +9,24 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// claimAfter is how long a process may ask for a slot that another process of the same supervisor's slot has. Then it
-// is refused permanently. A dead process is noticed sooner, after 6 s at most.
+// claimAfter is how long a process may ask for a slot that is held by another process of the same supervisor's slot.
+// After that it is rejected permanently. A dead process is detected sooner, within 6 s.
 const claimAfter = 8 * time.Second
 
-// claims are since when processes ask for slots that others have, by slot. A supervisor starts one process at a time
-// for a slot, so two that live are parts of one program.
+// claims records, by slot, since when processes have asked for slots of others. A supervisor starts one process at a
+// time for a slot, so two live processes belong to one program.
 type claims map[int]claim
 
 type claim struct {
 	process, holder string
 	since           time.Time
-	refused         int           // how many, one after the other
-	clock           perdure.Clock // of the slot, when the last one was
-	text            string        // why
+	refused         int           // number of successive rejections
+	clock           perdure.Clock // the slot's clock at the last rejection
+	text            string        // the reason
 }
 
-// twice returns why a slot's program cannot run: in two starts at one clock two of its processes claimed the slot. A
-// start that was killed may leave a process, so one claim proves nothing. "": it can run.
+// twice returns why a slot's program cannot run, or "". It fails if two of its processes claimed the slot in two starts
+// at the same clock. A single claim proves nothing, since a killed start may leave a process behind.
 func (cs claims) twice(slot int) string {
 	if c := cs[slot]; c.refused > 1 {
 		return c.text
@@ -34,8 +34,8 @@ func (cs claims) twice(slot int) string {
 	return ""
 }
 
-// claim notes that a worker asks for a slot which is taken. It returns a permanent refusal, or nil where the worker
-// may ask again.
+// claim records that a worker asks for an occupied slot. It returns a permanent refusal, or nil if the worker may ask
+// again.
 func (cs claims) claim(m *member, c *Coordinator, now time.Time) *wire.Refusal {
 	slots, i := c.core.Facts().Slots, m.hello.Index
 	if m.hello.Role != wire.RoleWorker || i < 0 || i >= len(slots) {
@@ -56,13 +56,13 @@ func (cs claims) claim(m *member, c *Coordinator, now time.Time) *wire.Refusal {
 	if now.Sub(was.since) < claimAfter {
 		return nil
 	}
-	text := fmt.Sprintf("processes %d and %d of one program both ask for worker:%d, and both live: a slot is one "+
-		"process; join the job in one of them only, or give each a slot of its own", holder.PID, m.hello.PID, i)
+	text := fmt.Sprintf("processes %d and %d of one program both claim worker:%d, but a slot has only one "+
+		"process; join the job from one of them only, or give each its own slot", holder.PID, m.hello.PID, i)
 	if clock := c.core.Condition(membership.Worker, i).Clock; clock > was.clock {
 		was.refused, was.clock = 0, clock
 	}
 	was.refused, was.text, was.process = was.refused+1, text, ""
 	cs[i] = was
-	c.tell(membership.Event{Kind: "trouble", Target: fmt.Sprintf("worker:%d", i), Text: text})
+	c.emit(membership.Event{Kind: "trouble", Target: fmt.Sprintf("worker:%d", i), Text: text})
 	return &wire.Refusal{Reason: text}
 }

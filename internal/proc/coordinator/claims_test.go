@@ -8,12 +8,13 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// TestTwoOfOneSlot: a second process that one supervisor's slot has started is refused permanently while the first one
-// lives, with one line. A process of another start may ask again, and so may one whose predecessor may be dead.
+// TestTwoOfOneSlot checks that a second process started by one supervisor's slot is rejected permanently, with one log
+// line, while the first one lives. A process of another start may ask again, as may a process whose predecessor may be
+// dead.
 func TestTwoOfOneSlot(t *testing.T) {
 	for name, c := range map[string]struct {
-		second string // the start that the second one is of
-		silent bool   // the first one says nothing any more
+		second string // the name of the second process's start
+		silent bool   // the first process is silent
 		again  bool
 	}{
 		"of one start":              {hostName, false, false},
@@ -35,10 +36,10 @@ func TestTwoOfOneSlot(t *testing.T) {
 					r = wire.Refusal{}
 					second := peer(f.T, f.on.Net, hello)
 					if c.silent {
-						return // it has the slot, or waits for it
+						return // it holds the slot, or waits for it
 					}
 					if await(f.T, second, wire.KindRefuse, &r); asks == 0 && !r.Again {
-						f.Fatalf("it is refused immediately: %+v", r)
+						f.Fatalf("it is rejected immediately: %+v", r)
 					}
 					if !r.Again {
 						break
@@ -47,7 +48,7 @@ func TestTwoOfOneSlot(t *testing.T) {
 					<-time.After(5 * time.Second)
 				}
 				if r.Again != c.again || !c.again && !strings.Contains(r.Reason, "processes 1 and 2 of one program") {
-					f.Errorf("it is told %+v", r)
+					f.Errorf("it received %+v", r)
 				}
 			})
 		})

@@ -1,10 +1,10 @@
-// Package coordinator runs the process that knows who is alive and who holds what: it carries out what package
-// membership decides. It owns connections, time and the registry; every decision is membership's.
+// Package coordinator implements the process that tracks which processes are alive and which shards they hold. Package
+// membership makes every decision; the coordinator carries the decisions out. It owns connections, time and the
+// registry.
 //
-// One goroutine, the loop, owns the core. Facts are in the registry before
-// anybody hears of them. The coordinator may be killed at any instant: training
-// goes on with the view that everybody has, and a new process goes on from the
-// registry with the same decisions.
+// One goroutine, the loop, owns the membership core. Facts are saved in the registry before they are sent to any
+// process. The coordinator may be killed at any instant: training continues with the last view, and a new coordinator
+// reads the registry and continues with the same decisions.
 package coordinator
 
 import (
@@ -35,37 +35,36 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Config is what a coordinator needs to run.
+// Config configures a coordinator.
 type Config struct {
 	Listener transport.Listener
 	Registry registry.Registry
-	Lease    registry.Lease    // of Registry, that was taken already; nil: New takes it
-	Begin    *membership.Facts // what the job begins with, where the registry is empty; nil: it must not be
-	Store    store.Store       // of checkpoints, and of what slots save
-	StoreAt  string            // where that is, as workers are told it; "": it is only this process's
-	// StoreLocal says that it is a directory of the run's folder, which other machines may not reach.
+	Lease    registry.Lease    // of Registry, if it is already held; nil: New acquires it
+	Begin    *membership.Facts // the initial facts of a new job; if nil, the registry must not be empty
+	Store    store.Store       // for checkpoints and slot states
+	StoreAt  string            // the store's address as sent to workers; "" if only this process can use it
+	// StoreLocal reports whether the store is a directory of the run, which other machines may be unable to reach.
 	StoreLocal bool
-	Keep       int // how many checkpoints stay, the newest; of running ones two at least; 0: all
+	Keep       int // how many of the newest checkpoints to keep, at least two of partial ones; 0: all
 	Log        *slog.Logger
 	Tick       time.Duration // 0: 100 ms
-	// Patience is the silence after which a process is suspected of which nothing is
-	// known yet; 0: 1.5 s. Of one that is heard at every Tick it is a third of
-	// that, of one that is heard irregularly up to four times.
+	// Patience is the initial timeout after which a silent process is suspected; 0: 1.5 s. A process that sends at
+	// every Tick has a third of that, an irregular one up to four times.
 	Patience time.Duration
-	OnOrder  func(wire.Order) // faults for this process itself; may be nil
-	Keys     wire.Keys        // what who connects must show
-	// TableBytes bounds the rows of all dense tables together, each replica's counted: it is
-	// how many bytes each server of the job has room for; 0: there is no bound.
+	OnOrder  func(wire.Order) // injects faults into this process; may be nil
+	Keys     wire.Keys        // the keys that peers must present
+	// TableBytes limits the rows of dense tables, including replicas, to this many bytes per server; 0 means no limit.
 	TableBytes int64
-	// Settings are the run's, as run.json has them, and Folder where that is: for those who join without it.
+	// Settings is the content of the run's run.json, and Folder the run's directory. Processes without them receive
+	// them.
 	Settings []byte
 	Folder   string
-	// GoesOn says that a job which somebody wanted to end early goes on after all: its coordinator was started again.
+	// GoesOn cancels an early end that the user had requested: the coordinator was started again.
 	GoesOn bool
-	// MaxFailures is how often the program of a slot may fail at one clock; 0: 5. One that has failed so often at the
-	// same place fails there always.
+	// MaxFailures is how often the program of a slot may fail at one clock; 0: 5. A program that fails this often at
+	// one clock is assumed to fail there always.
 	MaxFailures int
-	// Linger is how long it stays, at most, once the job is ended, so that everybody hears it; 0: 250 ms.
+	// Linger is how long the coordinator waits, at most, until all processes know that the job has ended; 0: 250 ms.
 	Linger time.Duration
 }
 
@@ -74,73 +73,71 @@ const (
 	defaultPatience = 1500 * time.Millisecond
 	defaultFailures = 5
 	inboxSize       = 1024
-	maxEvents       = 4096 // kept for a supervisor that is away
+	maxEvents       = 4096 // kept while no supervisor is connected
 )
 
 // Coordinator is one coordinator process.
 type Coordinator struct {
-	cfg   Config
-	door  admission.Door
-	job   *perdure.JobSpec // which never changes
-	inbox inbox
-	wg    sync.WaitGroup // Run's goroutines
-	// onDisk says that the loop waits for its disk.
+	cfg       Config
+	admission admission.Door
+	job       *perdure.JobSpec // immutable
+	inbox     inbox
+	wg        sync.WaitGroup // Run's goroutines
+	// onDisk reports whether the loop is waiting for its disk.
 	onDisk atomic.Bool
 
-	// The loop's own.
+	// The fields below belong to the loop.
 	core       *membership.Core
 	attention  attention
 	sweeper    sweeper
 	pruner     pruner
-	book       book
+	factStore  factStore
 	crew       crew
-	asked      bool // somebody has asked for a place, and waits for an answer
+	asked      bool // a process is waiting for a slot or server index
 	supervisor *member
-	reported   reports      // by it, so far
+	reported   reports      // the last reports to the supervisor
 	events     []wire.Frame // for the supervisor, not sent yet
 	progressed perdure.Clock
-	ended      error // why the loop ends, once it does
-	bye        farewell
+	ended      error // why the loop ends; nil while it runs
+	farewell   farewell
 	troubles   troubles
 	completed  bool
-	roster     uint64 // that the supervisor was told of
+	roster     uint64 // the membership revision last sent to the supervisor
 	latest     Latest
 	began      time.Time
 	speed      words.Rate
 }
 
-// Latest is what this coordinator, since it began, last heard of the training
-// itself, and of the log.
+// Latest is the newest information about training and the update log that this coordinator has received.
 type Latest struct {
-	TrainLoss, TestAccuracy *float64 // nil: not heard
+	TrainLoss, TestAccuracy *float64 // nil: not received
 	ClocksPerSecond         float64  // over the last seconds; see words.Rate
-	Event                   string   // in words
-	// of the job's own log process, as the supervisor sees it; nil: not heard
+	Event                   string   // as text
+	// Log is the state of the job's own log process according to the supervisor; nil: not received.
 	Log *wire.PlaceProgress
-	// Tally is the loop's, who asks may read it there.
+	// Tally belongs to the loop; callbacks of Ask may read it.
 	Tally *Tally
-	// Host is what people call the host that has started a process of that name; "": none has, or it is not
-	// connected.
+	// Host returns the display name of the host that started a process; "" if there is none or it is not connected.
 	Host func(process string) string
-	// Refused counts connections of peers that had as many as one may have.
+	// Refused counts connections rejected because the peer had too many.
 	Refused func() int64
-	// Drain orders a server, or all of a host, to hand over and to end.
+	// Drain orders a server, or all processes of a host, to hand over their work and end.
 	Drain func(core *membership.Core, who string, notice time.Duration) ([]Drained, error)
 }
 
-// member is a connection that was admitted, or that waits for its slot.
+// member is a connection that was admitted or is waiting for its slot.
 type member struct {
 	conn     transport.Conn
 	hello    wire.Hello
 	index    int
 	welcomed bool
-	answered func() // ends its being told that its Hello was heard
-	hearing
+	answered func() // stops the keep-alive that is sent until the Hello is answered
+	statusReader
 	unread  *unread
-	failing map[int]*streak // of a host: failures of its workers before they have joined, by its number
+	failing map[int]*streak // of a host: failures of its workers before they joined, by their number
 }
 
-// Run coordinates until ctx ends or the registry fails.
+// Run runs a coordinator until ctx ends or the registry fails.
 func Run(ctx context.Context, cfg Config) error {
 	c, err := New(ctx, cfg)
 	if err != nil {
@@ -149,18 +146,18 @@ func Run(ctx context.Context, cfg Config) error {
 	return c.Run(ctx)
 }
 
-// lease is the right to coordinate.
+// lease returns the lease of the registry.
 func (cfg *Config) lease(ctx context.Context) (registry.Lease, error) {
 	if cfg.Lease != nil {
 		return cfg.Lease, nil
 	}
 	return registry.Take(ctx, cfg.Registry, registry.Self(), func(err error) {
-		cfg.Log.Warn("the coordinator waits for its registry", "err", err)
+		cfg.Log.Warn("the coordinator is waiting for its registry", "err", err)
 	})
 }
 
-// New takes the registry's lease, which Run's end or closing the registry gives back,
-// reads the registry and prepares a coordinator. It waits for a registry that is away. Nothing is served before Run.
+// New acquires the registry's lease, reads the registry and prepares a coordinator. The lease is released when Run
+// returns or the registry is closed. New waits while the registry is unavailable. No connection is accepted before Run.
 func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	if cfg.Tick == 0 {
 		cfg.Tick = defaultTick
@@ -172,7 +169,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		cfg.MaxFailures = defaultFailures
 	}
 	if cfg.Linger == 0 {
-		cfg.Linger = usualLinger
+		cfg.Linger = defaultLinger
 	}
 	lease, err := cfg.lease(ctx)
 	if err != nil {
@@ -191,31 +188,31 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	switch {
 	case revision > 0:
 		if err := json.Unmarshal(doc, &facts); err != nil {
-			return nil, fmt.Errorf("coordinator: facts in the registry: %w", err)
+			return nil, fmt.Errorf("coordinator: invalid facts in the registry: %w", err)
 		}
 		if cfg.Begin != nil && facts.Job.ID != cfg.Begin.Job.ID {
-			return nil, fmt.Errorf("%w: the registry has job %s, and this coordinator is for job %s: choose another "+
+			return nil, fmt.Errorf("%w: the registry belongs to job %s, not to job %s: choose another "+
 				"registry", perdure.ErrUsage, facts.Job.ID, cfg.Begin.Job.ID)
 		}
 	case cfg.Begin != nil:
 		facts = *cfg.Begin
 	default:
-		return nil, fmt.Errorf("coordinator: the registry is empty and no job was given")
+		return nil, fmt.Errorf("coordinator: the registry is empty and no job is configured")
 	}
 	if cfg.GoesOn {
 		facts.Closing = nil
 	}
 	c := &Coordinator{
-		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize), door: admission.Door{Keys: cfg.Keys, Log: cfg.Log},
-		core: membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)),
-		book: book{lease: lease, revision: revision, text: bytes.Clone(doc), looks: make(looks)},
-		bye:  farewell{met: map[string]struct{}{}}, troubles: newTroubles(cfg.MaxFailures),
+		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize), admission: admission.Door{Keys: cfg.Keys, Log: cfg.Log},
+		core:      membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)),
+		factStore: factStore{lease: lease, revision: revision, text: bytes.Clone(doc), looks: make(looks)},
+		farewell:  farewell{met: map[string]struct{}{}}, troubles: newTroubles(cfg.MaxFailures),
 		crew: newCrew(), progressed: -1, began: time.Now(),
 		attention: attention{every: cfg.Tick}, latest: Latest{Tally: newTally()},
 	}
 	c.pruner.prune, c.latest.Host, c.latest.Drain = c.cfg.prune, c.crew.hostOf, c.crew.drain
-	c.latest.Refused = c.door.Refused
-	c.door.Expect(len(facts.Servers) + len(facts.Slots))
+	c.latest.Refused = c.admission.Refused
+	c.admission.Expect(len(facts.Servers) + len(facts.Slots))
 	ticks := func(ms int64) int64 { return int64(time.Duration(ms) * time.Millisecond / cfg.Tick) }
 	c.core.GiveUpAfter(ticks(facts.Job.SuspendMs), ticks(facts.Job.TakeOverMs))
 	c.core.TickSeconds(cfg.Tick.Seconds())
@@ -225,16 +222,16 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		}
 	}
 	if facts.Failed != "" {
-		c.tell(membership.Event{Kind: "failed", Text: facts.Failed})
+		c.emit(membership.Event{Kind: "failed", Text: facts.Failed})
 	}
 	return c, nil
 }
 
-// Run serves until ctx or the job ends (perdure.ErrStopped), or the registry
-// fails or takes the lease away (perdure.ErrFenced).
+// Run serves until ctx ends, the job ends (perdure.ErrStopped), the registry fails, or the lease is lost
+// (perdure.ErrFenced).
 func (c *Coordinator) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer func() { _ = c.book.lease.Release() }() // it ends with the process anyway
+	defer func() { _ = c.factStore.lease.Release() }() // the lease ends with the process anyway
 	defer c.wg.Wait()
 	defer func() {
 		cancel()
@@ -251,13 +248,13 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.book.lease.Done():
+		case <-c.factStore.lease.Done():
 			return fenced(registry.ErrLost)
 		case d := <-c.inbox:
 			if err := c.read(ctx, d); err != nil {
 				return err
 			}
-		case <-c.bye.late:
+		case <-c.farewell.late:
 			c.ending(true)
 		case <-tick.C:
 			now := time.Now()
@@ -271,7 +268,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		if err := c.carryOut(ctx); err != nil {
 			return err
 		}
-		if ticked { // what is known now is recorded: a successor does not need what nobody needs by that
+		if ticked { // the current facts are saved, so garbage by them is not needed by a successor
 			c.sweeper.sweep(ctx, c)
 		}
 		c.ending(false)
@@ -281,7 +278,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	}
 }
 
-// rate computes the clocks per second. The first begins some time after this process.
+// rate computes the clocks per second. The first clock starts some time after this process.
 func (c *Coordinator) rate(now time.Time) {
 	at := now.Sub(c.began).Seconds()
 	if clock := c.core.MinClock(); clock > 0 {
@@ -290,11 +287,11 @@ func (c *Coordinator) rate(now time.Time) {
 	c.latest.ClocksPerSecond, _ = c.speed.PerSecond(at)
 }
 
-// Ask runs f in the loop, where it may look at the core, and waits for it. If ctx ends
-// before f has begun it never does: f may write to what the caller goes on with.
+// Ask runs f in the loop, where it may read the core, and waits for it. If ctx ends before f has started, f never runs,
+// so the caller may reuse memory that f writes to.
 func (c *Coordinator) Ask(ctx context.Context, f func(core *membership.Core, latest Latest)) error {
 	done := make(chan struct{})
-	var claimed atomic.Bool // by the loop, or by the caller, who gives up
+	var claimed atomic.Bool // by the loop, or by the caller when it gives up
 	c.inbox.do(ctx, func() {
 		if claimed.CompareAndSwap(false, true) {
 			f(c.core, c.latest)
@@ -308,12 +305,12 @@ func (c *Coordinator) Ask(ctx context.Context, f func(core *membership.Core, lat
 		if claimed.CompareAndSwap(false, true) {
 			return ctx.Err()
 		}
-		<-done // it is at work
+		<-done // f is running
 		return nil
 	}
 }
 
-// Order passes an order on to the supervisor; false if there is none.
+// Order forwards an order to the supervisor. It returns false if no supervisor is connected.
 func (c *Coordinator) Order(ctx context.Context, o wire.Order) (bool, error) {
 	there := false
 	err := c.Ask(ctx, func(*membership.Core, Latest) {
@@ -324,7 +321,7 @@ func (c *Coordinator) Order(ctx context.Context, o wire.Order) (bool, error) {
 	return there, err
 }
 
-// carryOut does what the core wants done, in its order: the registry first.
+// carryOut carries out the core's decisions, starting with saving the facts.
 func (c *Coordinator) carryOut(ctx context.Context) error {
 	if c.core.Complete() && !c.core.Facts().Job.AwaitExport {
 		c.core.Finish()
@@ -334,9 +331,9 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		if err := c.save(ctx, r.Facts); err != nil {
 			return err
 		}
-		c.door.Expect(len(r.Facts.Servers) + len(r.Facts.Slots))
-		c.crew.tell(r.Delta, c.crew.servers)
-		c.crew.tell(r.WorkerDelta, c.crew.readers)
+		c.admission.Expect(len(r.Facts.Servers) + len(r.Facts.Slots))
+		c.crew.broadcast(r.Delta, c.crew.servers)
+		c.crew.broadcast(r.WorkerDelta, c.crew.readers)
 	}
 	if r.Facts != nil || c.asked {
 		c.asked = false
@@ -347,14 +344,14 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		c.progress(true)
 	}
 	for _, e := range r.Events {
-		c.tell(e)
+		c.emit(e)
 	}
 	if r.Facts != nil && r.Facts.Failed != "" {
 		c.dismiss(failed(r.Facts.Failed))
 	}
 	for _, k := range r.Kills {
-		if m := c.crew.seated[seat{k.Kind, k.Index}]; k.Guest && m != nil && m.hello.Process == k.Process {
-			m.conn.Close() // nobody here can end it; if it lives, it comes again
+		if m := c.crew.newest[slotID{k.Kind, k.Index}]; k.Guest && m != nil && m.hello.Process == k.Process {
+			m.conn.Close() // this coordinator cannot kill the process; if it lives, it reconnects
 		}
 		if c.supervisor != nil && !k.Guest {
 			c.supervisor.send(wire.Control(wire.KindOrder, wire.Order{
@@ -393,10 +390,10 @@ func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
 	c.onDisk.Store(true)
 	defer c.onDisk.Store(false)
 	told := false
-	return c.book.save(ctx, f, func(err error) {
+	return c.factStore.save(ctx, f, func(err error) {
 		if !told {
 			told = true
-			c.tell(membership.Event{
+			c.emit(membership.Event{
 				Kind: "trouble", Target: string(wire.RoleCoordinator),
 				Text: fmt.Sprintf("the coordinator cannot go on, and tries again: %v", err),
 			})
@@ -404,8 +401,7 @@ func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
 	})
 }
 
-// publish writes the manifest of a cut that every shard has written, and then
-// lets the loop record it.
+// publish writes the manifest of a cut that every shard has written, and then posts a task that records it.
 func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m checkpoint.Manifest) {
 	m.SavedAt = time.Now().UTC()
 	for i, g := range p.Segments {
@@ -419,41 +415,41 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 		m.Segments = append(m.Segments, ref)
 	}
 	err := checkpoint.Publish(c.cfg.Store, m)
-	if err == nil && c.book.generation.Load() > uint64(p.Generation) {
+	if err == nil && c.factStore.generation.Load() > uint64(p.Generation) {
 		c.cfg.withdraw(m)
 	}
 	if err != nil {
 		c.cfg.Log.Error("cannot publish a checkpoint", "cut", p.Cut, "err", err)
-		select { // the same cut is asked for again
+		select { // the core requests the same cut again
 		case <-time.After(time.Second):
 		case <-ctx.Done():
 		}
 	}
 	c.inbox.do(ctx, func() {
 		if !c.core.Published(p.Generation, p.Cut, err == nil) {
-			return // a roll-back may have come first: it goes back to the older checkpoint
+			return // after a rollback in the meantime, the older checkpoint is the current one
 		}
-		// Only once the registry names the new checkpoint may the old one go.
+		// The old checkpoint may be deleted only after the registry names the new one.
 		if c.ended = c.carryOut(ctx); c.ended != nil {
 			return
 		}
 		if c.cfg.Keep > 0 {
-			c.pruner.after(m, c.wg.Go) // the loop waits for no store, which may be far away
+			c.pruner.after(m, c.wg.Go) // the loop must not wait for a store, which may be slow
 		}
 	})
 }
 
-// withdraw deletes the manifest of a checkpoint that a recorded rollback overtook while it was written. The job never
-// uses that checkpoint again, and a checkpoint of the new generation may have pruned its segments before the manifest
-// was there. Only the segments remain, which the next prune deletes.
+// withdraw deletes the manifest of a checkpoint that was overtaken by a recorded rollback while it was being written.
+// The job never uses that checkpoint, and its segments may have been pruned before the manifest existed. Remaining
+// segments are deleted by the next prune.
 func (cfg *Config) withdraw(m checkpoint.Manifest) {
 	if err := checkpoint.Withdraw(cfg.Store, m); err != nil {
-		cfg.Log.Warn("cannot delete the manifest of a checkpoint that a rollback overtook", "cut", m.Cut, "err", err)
+		cfg.Log.Warn("cannot delete the manifest of a checkpoint that was overtaken by a rollback", "cut", m.Cut, "err", err)
 	}
 }
 
-// prune deletes what a checkpoint has made superfluous. The next one may have been quicker, and have
-// deleted this one.
+// prune deletes the files that a new checkpoint has made superfluous. A newer checkpoint may already have deleted this
+// one.
 func (cfg *Config) prune(m checkpoint.Manifest) {
 	err := checkpoint.Prune(cfg.Store, m, cfg.Keep)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -461,10 +457,10 @@ func (cfg *Config) prune(m checkpoint.Manifest) {
 	}
 }
 
-// tell passes an event on to the log and the supervisor.
-func (c *Coordinator) tell(e membership.Event) {
+// emit passes an event to the log and the supervisor.
+func (c *Coordinator) emit(e membership.Event) {
 	c.latest.Tally.note(e)
-	if e.Kind != "joining" && e.Kind != "joined" { // of single shards: too many to be news
+	if e.Kind != "joining" && e.Kind != "joined" { // events of single shards are too many
 		c.latest.Event = e.Text
 	}
 	c.cfg.Log.Info(e.Text, "event", e.Kind, "target", e.Target, "clock", c.core.MinClock())
@@ -477,7 +473,7 @@ func (c *Coordinator) tell(e membership.Event) {
 	}))
 }
 
-// toSupervisor sends a frame to the supervisor, or keeps it for the next one.
+// toSupervisor sends a frame to the supervisor, or keeps it for the next supervisor connection.
 func (c *Coordinator) toSupervisor(f wire.Frame) {
 	if c.supervisor != nil && c.supervisor.conn.TrySend(f) == nil {
 		return
@@ -487,7 +483,7 @@ func (c *Coordinator) toSupervisor(f wire.Frame) {
 	}
 }
 
-// drop loses a share of the shards, chosen by a seed.
+// drop discards a fraction of the shards, chosen by a seed.
 func (c *Coordinator) drop(share float64, seed uint64) {
 	n := len(c.core.Facts().View.Shards)
 	order := rand.New(rand.NewPCG(seed, uint64(n))).Perm(n)

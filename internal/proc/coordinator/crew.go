@@ -6,40 +6,40 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// seat is a place, of which one connection is the newest.
-type seat struct {
+// slotID identifies a server or a worker slot. One connection per slotID is the newest.
+type slotID struct {
 	kind  membership.Kind
 	index int
 }
 
-// crew is who is connected. A member that has asked for a place waits until that is
-// recorded, and a worker until its slot is settled.
+// crew holds the connected members. A server or worker waits until its assignment is saved, and a worker also until its
+// slot is settled.
 type crew struct {
 	members map[*member]struct{}
-	seated  map[seat]*member     // the newest of each place
-	waiting map[*member]struct{} // of the members
-	servers map[*member]struct{} // of the members who are welcome
-	readers map[*member]struct{} // likewise: clients of the servers
-	whole   wire.Frame           // the whole view, as it was told last; it has no payload before that
-	of      uint64               // its revision
+	newest  map[slotID]*member   // the newest connection for each slotID
+	waiting map[*member]struct{} // the waiting members
+	servers map[*member]struct{} // the welcomed servers
+	readers map[*member]struct{} // the welcomed clients of servers
+	whole   wire.Frame           // the last encoded complete view; its payload is nil before the first
+	of      uint64               // the revision of that view
 }
 
 func newCrew() crew {
 	none := func() map[*member]struct{} { return map[*member]struct{}{} }
-	return crew{members: none(), seated: map[seat]*member{}, waiting: none(), servers: none(), readers: none()}
+	return crew{members: none(), newest: map[slotID]*member{}, waiting: none(), servers: none(), readers: none()}
 }
 
-// seat gives a member its place, where it waits until it is welcome. The connection that its
-// process had before broke, and that was not noticed yet: it is forgotten.
-func (c *crew) seat(m *member) {
-	if o := c.seated[m.seat()]; o != nil && o != m && o.hello.Process == m.hello.Process {
+// add registers a member, which waits until it is welcomed. An older connection of the same process is dropped; it has
+// broken without being noticed.
+func (c *crew) add(m *member) {
+	if o := c.newest[m.slotID()]; o != nil && o != m && o.hello.Process == m.hello.Process {
 		c.forget(o)
 	}
 	c.members[m], c.waiting[m] = struct{}{}, struct{}{}
-	c.seated[m.seat()] = m
+	c.newest[m.slotID()] = m
 }
 
-// welcome lets a member in.
+// welcome marks a member as welcomed.
 func (c *crew) welcome(m *member) {
 	delete(c.waiting, m)
 	c.members[m], m.welcomed = struct{}{}, true
@@ -50,7 +50,7 @@ func (c *crew) welcome(m *member) {
 	}
 }
 
-// view returns the whole view for who is welcome. It is encoded once for all who come before the next one.
+// view returns the encoded complete view. It is encoded once per revision.
 func (c *crew) view(v *words.View) wire.Frame {
 	if c.whole.Payload == nil || c.of != v.Revision {
 		c.whole, c.of = wire.Control(wire.KindView, v), v.Revision
@@ -58,13 +58,13 @@ func (c *crew) view(v *words.View) wire.Frame {
 	return c.whole
 }
 
-// forget ends a connection in whose place another has come.
+// forget closes a connection that a newer one has replaced.
 func (c *crew) forget(m *member) {
 	c.remove(m)
-	m.conn.Close() // its reader notices
+	m.conn.Close() // the receiving goroutine notices
 }
 
-// remove takes a member off whose connection has ended; false: it was not there.
+// remove removes a member whose connection has ended. It reports whether the member was registered.
 func (c *crew) remove(m *member) bool {
 	_, there := c.members[m]
 	delete(c.members, m)
@@ -74,29 +74,28 @@ func (c *crew) remove(m *member) bool {
 	return there
 }
 
-// vacate takes the place from a member whose connection has ended; false: it had none, or
-// its process has come again.
+// vacate releases the slotID of a member whose connection has ended. It returns false if the member had none or its
+// process has reconnected.
 func (c *crew) vacate(m *member) bool {
-	if !m.place() || c.seated[m.seat()] != m {
+	if !m.place() || c.newest[m.slotID()] != m {
 		return false
 	}
-	delete(c.seated, m.seat())
+	delete(c.newest, m.slotID())
 	return true
 }
 
-// current reports whether what a member says counts: it has its place, and its process
-// has no later connection, on which it says all anew.
+// current reports whether a member's messages count: it was welcomed and has no newer connection, on which its process
+// would report everything again.
 func (c *crew) current(m *member, role wire.Role) bool {
-	return m.hello.Role == role && m.welcomed && c.seated[m.seat()] == m
+	return m.hello.Role == role && m.welcomed && c.newest[m.slotID()] == m
 }
 
-// tell tells some of those who are welcome what changed of the view. Who waits is told the whole
-// view later.
-func (c *crew) tell(d *words.ViewDelta, whom map[*member]struct{}) {
+// broadcast sends a view delta to some of the welcomed members. Waiting members receive the complete view later.
+func (c *crew) broadcast(d *words.ViewDelta, whom map[*member]struct{}) {
 	if d == nil {
 		return
 	}
-	f := []wire.Frame{wire.Control(wire.KindViewDelta, d)} // one for all: none changes it
+	f := []wire.Frame{wire.Control(wire.KindViewDelta, d)} // shared, since no receiver changes it
 	for m := range whom {
 		m.send(f...)
 	}

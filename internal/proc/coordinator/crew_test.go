@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// heard is a connection that notes what it was told.
+// heard is a connection that records the frames sent on it.
 type heard struct {
 	transport.Conn
 	frames []wire.Frame
@@ -21,8 +21,8 @@ func (h *heard) TrySend(frames ...wire.Frame) error {
 
 func (h *heard) Close() error { return nil }
 
-// TestCrewEncodesOnce: the whole view is encoded once for all who come before the next one, and a change of it once
-// for all whom it concerns. Who waits, has gone, or is of another role is not told.
+// TestCrewEncodesOnce checks that a complete view is encoded once per revision, and a delta once for all its receivers.
+// Members that are waiting, have gone, or have another role receive no delta.
 func TestCrewEncodesOnce(t *testing.T) {
 	v := &words.View{Revision: 7, Shards: make([]words.ShardView, 3), Slots: make([]words.SlotView, 2)}
 	c := newCrew()
@@ -34,13 +34,13 @@ func TestCrewEncodesOnce(t *testing.T) {
 	case &first.Payload[0] != &again.Payload[0]:
 		t.Error("one view is encoded twice")
 	case err != nil || known.Revision != 8 || known.Shards[1].Epoch != 9:
-		t.Errorf("who comes later is told %+v (%v)", known, err)
+		t.Errorf("a later member received %+v (%v)", known, err)
 	}
 	conns := map[string]*heard{}
 	join := func(name string, role wire.Role, index int, welcome bool) *member {
 		conns[name] = &heard{}
 		m := &member{conn: conns[name], hello: wire.Hello{Role: role, Index: index, Process: name}, index: index}
-		c.seat(m)
+		c.add(m)
 		if welcome {
 			c.welcome(m)
 		}
@@ -55,19 +55,19 @@ func TestCrewEncodesOnce(t *testing.T) {
 	join("supervisor", wire.RoleSupervisor, -1, true)
 	join("back", wire.RoleWorker, 1, true)
 	conns["before"] = conns["back"]
-	join("back", wire.RoleWorker, 1, true) // its former connection is forgotten
+	join("back", wire.RoleWorker, 1, true) // its former connection is dropped
 	d := &words.ViewDelta{Base: 7, Revision: 8}
-	c.tell(d, c.servers)
-	c.tell(nil, c.servers)
-	c.tell(d, c.readers)
+	c.broadcast(d, c.servers)
+	c.broadcast(nil, c.servers)
+	c.broadcast(d, c.readers)
 	for name, want := range map[string]int{
 		"server": 1, "waits": 0, "gone": 0, "worker": 1, "observer": 1, "supervisor": 0, "before": 0, "back": 1,
 	} {
 		if got := conns[name].frames; len(got) != want {
-			t.Errorf("%s is told %d times, want %d", name, len(got), want)
+			t.Errorf("%s received %d frames, want %d", name, len(got), want)
 		}
 	}
 	if w, o := conns["worker"].frames[0], conns["observer"].frames[0]; &w.Payload[0] != &o.Payload[0] {
-		t.Error("one change is encoded twice")
+		t.Error("one delta is encoded twice")
 	}
 }

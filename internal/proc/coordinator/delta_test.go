@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// Whoever is there is told what changes, whoever comes the whole view: they know the
-// same, and nobody who is there is told the whole view again, or what does not concern it.
+// TestDeltas checks that connected members receive deltas and new ones the complete view, and that both know the same.
+// No member receives the complete view twice, or changes that do not concern it.
 func TestDeltas(t *testing.T) {
 	inJob(t, rig.Job("ssp:1", "chain:2", 1, 2, 8), func(t *testing.T, on *lone) {
 		mem := on.Net
@@ -42,8 +42,8 @@ func TestDeltas(t *testing.T) {
 		if known.Revision < 3 || known.Shards[7].Replicas() != 2 {
 			t.Errorf("the view is %+v", known)
 		}
-		// A worker asks for the slot: that concerns the servers, which refuse its
-		// predecessors. The others hear of it with what concerns them, too.
+		// When a worker asks for the slot, the servers are notified so that they reject its predecessors. Other members
+		// receive that change together with a later one that concerns them.
 		worker := peer(t, mem, wire.Hello{Role: wire.RoleWorker, Index: 0, Process: "w", PID: 9})
 		var d words.ViewDelta
 		for len(d.Slots) == 0 {
@@ -56,7 +56,7 @@ func TestDeltas(t *testing.T) {
 		d = words.ViewDelta{}
 		if await(t, early, wire.KindViewDelta, &d); len(d.Tables) != 1 || len(d.Slots) != 1 ||
 			d.Base != known.Revision || d.Revision < d.Base+2 {
-			t.Errorf("the observer of revision %d is told %+v", known.Revision, d)
+			t.Errorf("the observer of revision %d received %+v", known.Revision, d)
 		}
 		if known, err = d.Apply(&known); err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func TestDeltas(t *testing.T) {
 		var late words.View
 		await(t, peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: "late"}), wire.KindView, &late)
 		if !reflect.DeepEqual(known, late) {
-			t.Errorf("who was there knows %+v, who comes is told %+v", known, late)
+			t.Errorf("an old member knows %+v, a new one received %+v", known, late)
 		}
 	})
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Drained is a place whose process was ordered to hand over what it holds, and to end.
+// Drained identifies a process that was ordered to hand over its work and end.
 type Drained struct {
 	Kind        membership.Kind
 	Index       int
 	Incarnation perdure.Incarnation
 }
 
-// drain orders a server, or all of a host, to hand over what is held there and to end, within a notice; 0: it takes as
-// long as it takes, or as a host was told. It does not wait for that.
+// drain orders a server, or all processes of a host, to hand over their work and end within a notice. A notice of 0
+// sets no limit, or keeps the host's own. drain does not wait for the hand-over.
 func (c *crew) drain(core *membership.Core, who string, notice time.Duration) (all []Drained, err error) {
 	var to []*member
 	f := core.Facts()
@@ -30,7 +30,7 @@ func (c *crew) drain(core *membership.Core, who string, notice time.Duration) (a
 	case f.Over():
 		return nil, fmt.Errorf("%w: the job is over", perdure.ErrStopped)
 	case isWorker:
-		return nil, fmt.Errorf("%w: a worker holds nothing to hand over; it leaves with perdure scale --leave %.20s",
+		return nil, fmt.Errorf("%w: a worker has no shards to hand over; use perdure scale --leave %.20s",
 			perdure.ErrUsage, worker)
 	case isServer:
 		all, to, err = c.drainsServer(f, server)
@@ -40,12 +40,12 @@ func (c *crew) drain(core *membership.Core, who string, notice time.Duration) (a
 	if err != nil {
 		return nil, err
 	}
-	if leave := serversOf(all); len(leave) > 0 && !stays(core, leave) {
-		return nil, fmt.Errorf("%w: nobody could take over what %s holds: no other server stays; start another one "+
+	if leave := serversOf(all); len(leave) > 0 && !othersStay(core, leave) {
+		return nil, fmt.Errorf("%w: no other server could take over the shards of %s; start another server "+
 			"first", perdure.ErrRefused, who)
 	}
 	for _, m := range to {
-		if m.hello.Role != wire.RoleServer || notice > 0 || isServer { // else its host tells it, after its workers
+		if m.hello.Role != wire.RoleServer || notice > 0 || isServer { // else its host does, after its workers
 			m.send(wire.Control(wire.KindOrder, wire.Drain(notice.Milliseconds())))
 		}
 	}
@@ -61,8 +61,8 @@ func serversOf(all []Drained) (servers []int) {
 	return servers
 }
 
-// stays reports whether there is a server that may be given more, beside some.
-func stays(core *membership.Core, beside []int) bool {
+// othersStay reports whether there is a server, besides those given, that may receive shards.
+func othersStay(core *membership.Core, beside []int) bool {
 	for i := range core.Facts().Servers {
 		if core.Condition(membership.Server, i).Open && !slices.Contains(beside, i) {
 			return true
@@ -77,9 +77,9 @@ func (c *crew) drainsServer(f *membership.Facts, number string) (all []Drained, 
 		return nil, nil, fmt.Errorf("%w: there is no server:%.20s in this job, whose servers are 0 to %d",
 			perdure.ErrUsage, number, len(f.Servers)-1)
 	}
-	m, p := c.seated[seat{membership.Server, int(n)}], &f.Servers[n]
+	m, p := c.newest[slotID{membership.Server, int(n)}], &f.Servers[n]
 	if m == nil || !m.welcomed || p.Left && !p.Draining {
-		return nil, nil, fmt.Errorf("%w: server:%d is not connected: perdure status says how it is",
+		return nil, nil, fmt.Errorf("%w: server:%d is not connected: see perdure status",
 			perdure.ErrUsage, n)
 	}
 	return []Drained{{membership.Server, int(n), p.Incarnation}}, []*member{m}, nil
@@ -103,7 +103,7 @@ func (c *crew) drainsHost(core *membership.Core, who string) (all []Drained, to 
 					continue
 				}
 				all = append(all, Drained{k, i, places[i].Incarnation})
-				if m := c.seated[seat{k, i}]; m != nil && k == membership.Server {
+				if m := c.newest[slotID{k, i}]; m != nil && k == membership.Server {
 					servers = append(servers, m)
 				}
 			}
@@ -115,12 +115,12 @@ func (c *crew) drainsHost(core *membership.Core, who string) (all []Drained, to 
 	return all, to, nil
 }
 
-// isHost reports whether a member is a host that people can call.
+// isHost reports whether a member is a host with a display name.
 func (m *member) isHost() bool {
-	return m.hello.Role == wire.RoleObserver && m.hello.Called != "" && len(m.hello.Process) >= leastHost
+	return m.hello.Role == wire.RoleObserver && m.hello.Called != "" && len(m.hello.Process) >= minHostName
 }
 
-// hosts returns the hosts that people call so: several on one machine may have one name.
+// hosts returns the hosts with a display name. Several hosts on one machine may have the same name.
 func (c *crew) hosts(called string) (all []*member) {
 	for m := range c.members {
 		if m.isHost() && m.hello.Called == called {
@@ -131,10 +131,10 @@ func (c *crew) hosts(called string) (all []*member) {
 	return all
 }
 
-// mostNames bounds how many hosts are named in one line.
-const mostNames = 20
+// maxNames is the maximum number of hosts named in one message.
+const maxNames = 20
 
-// hostNames returns what people call the hosts that are connected.
+// hostNames returns the display names of the connected hosts.
 func (c *crew) hostNames() (names []string) {
 	for m := range c.members {
 		if m.isHost() {
@@ -143,10 +143,10 @@ func (c *crew) hostNames() (names []string) {
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	return names[:min(len(names), mostNames)]
+	return names[:min(len(names), maxNames)]
 }
 
-// hostOf returns what people call the host of a process; "": it has none that is connected.
+// hostOf returns the display name of a process's host, or "" if that host is not connected.
 func (c *crew) hostOf(process string) string {
 	host := hostIn(process)
 	if host == "" {
@@ -160,10 +160,10 @@ func (c *crew) hostOf(process string) string {
 	return ""
 }
 
-// hostIn returns the name of the host that a process's name begins with; "": none has started it.
+// hostIn returns the secret name of the host that started a process, or "" if no host did. Process names start with it.
 func hostIn(process string) string {
 	host, _, _ := strings.Cut(process, "-")
-	if len(host) < leastHost {
+	if len(host) < minHostName {
 		return ""
 	}
 	return host

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// ordered is what the next order on a connection says; "": none has come for a second, and the connection is closed.
+// ordered returns the next order on a connection, or "" if none arrives within a second. It closes the connection.
 func ordered(g *guarded, conn transport.Conn) string {
 	g.Helper()
 	defer time.AfterFunc(time.Second, func() { conn.Close() }).Stop()
@@ -34,8 +34,8 @@ func ordered(g *guarded, conn transport.Conn) string {
 	}
 }
 
-// TestDrain: who is to end is told so, and nobody else: a server; a host, and where a notice is given its servers; what
-// cannot be is refused, and nobody is told anything.
+// TestDrain checks that only the processes that must drain receive the order: a server, or a host and, if a notice is
+// given, its servers. Invalid requests are rejected and send nothing.
 func TestDrain(t *testing.T) {
 	const a, b = "the name of a that nobody guesses", "the name of b that nobody guesses"
 	server := func(i int) coordinator.Drained {
@@ -45,7 +45,7 @@ func TestDrain(t *testing.T) {
 	for who, c := range map[string]struct {
 		notice time.Duration
 		all    []coordinator.Drained
-		told   [4]string // host a, host b, server 0 of a, server 1 of b
+		told   [4]string // expected at host a, host b, server 0 of a, server 1 of b
 		kind   error
 		says   string
 	}{
@@ -77,7 +77,7 @@ func TestDrain(t *testing.T) {
 				g.joins(wire.Hello{
 					Role: wire.RoleWorker, Index: -1, PID: 7, Process: wire.OfHost(a, 7) + "x", Nonce: "drawn",
 				})
-				<-time.After(time.Second) // all have come
+				<-time.After(time.Second) // all orders have arrived
 				var all []coordinator.Drained
 				var refused error
 				host := ""
@@ -88,7 +88,7 @@ func TestDrain(t *testing.T) {
 					t.Fatal(err)
 				}
 				if host != "host-b" {
-					t.Errorf("server 1 is said to be of host %q", host)
+					t.Errorf("the host of server 1 is %q", host)
 				}
 				if !reflect.DeepEqual(all, c.all) || !errors.Is(refused, c.kind) ||
 					c.kind != nil && !strings.Contains(refused.Error(), c.says) {
@@ -96,7 +96,7 @@ func TestDrain(t *testing.T) {
 				}
 				for i, conn := range conns {
 					if says := ordered(g, conn); says != c.told[i] {
-						t.Errorf("connection %d is told %q, want %q", i, says, c.told[i])
+						t.Errorf("connection %d received %q, want %q", i, says, c.told[i])
 					}
 				}
 			})
@@ -104,7 +104,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainTheLast: what nobody could take over is not drained.
+// TestDrainTheLast checks that a server is not drained if no other server can take over.
 func TestDrainTheLast(t *testing.T) {
 	inGuarded(t, func(g *guarded) {
 		for pid := range 2 {
@@ -115,14 +115,14 @@ func TestDrainTheLast(t *testing.T) {
 				conn.Close()
 			}
 		}
-		<-time.After(100 * time.Millisecond) // it is known that it has gone
+		<-time.After(100 * time.Millisecond) // the coordinator has noticed that it left
 		var refused error
 		if err := g.Ask(g.Context(), func(core *membership.Core, latest coordinator.Latest) {
 			_, refused = latest.Drain(core, "server:0", 0)
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if !errors.Is(refused, perdure.ErrRefused) || !strings.Contains(refused.Error(), "nobody could take over") {
+		if !errors.Is(refused, perdure.ErrRefused) || !strings.Contains(refused.Error(), "could take over") {
 			t.Errorf("the last server: %v", refused)
 		}
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// peer says Hello to the coordinator.
+// peer connects and sends a Hello to the coordinator.
 func peer(t *testing.T, mem *transport.Memory, h wire.Hello) transport.Conn {
 	t.Helper()
 	conn, err := mem.Host(h.Process).Dial(t.Context(), rig.CoordinatorAddr)
@@ -23,7 +23,7 @@ func peer(t *testing.T, mem *transport.Memory, h wire.Hello) transport.Conn {
 	return conn
 }
 
-// await receives until a frame of some kind comes.
+// await receives until a frame of a kind arrives.
 func await(t *testing.T, conn transport.Conn, kind wire.Kind, v any) {
 	t.Helper()
 	for {
@@ -41,8 +41,8 @@ func await(t *testing.T, conn transport.Conn, kind wire.Kind, v any) {
 	}
 }
 
-// When a chain's last servers have died everybody is told why, and so is who comes
-// back later, also by the coordinator's next process.
+// TestFailedJob checks that all members learn why the job failed when a chain's last servers have died, including
+// members that reconnect later, even to the next coordinator.
 func TestFailedJob(t *testing.T) {
 	job := rig.Job("ssp:1", "chain:2", 1, 2, 2)
 	inJob(t, job, func(t *testing.T, on *lone) {
@@ -65,12 +65,12 @@ func TestFailedJob(t *testing.T) {
 			for e := (wire.Event{}); e.Kind != "failed"; {
 				await(t, supervisor, wire.KindEvent, &e)
 				if e.Kind == "failed" && !strings.Contains(e.Text, "shard 0") {
-					t.Errorf("the supervisor is told %q", e.Text)
+					t.Errorf("the supervisor received %q", e.Text)
 				}
 			}
 			var r wire.Refusal
 			if await(t, other, wire.KindRefuse, &r); !r.Over || !strings.Contains(r.Reason, "the rows of shard 0") {
-				t.Errorf("others are told %+v", r)
+				t.Errorf("other members received %+v", r)
 			}
 		}
 		said(supervisor, observer)

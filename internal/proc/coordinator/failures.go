@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// troubles are what keeps programs from working. The loop owns them.
+// troubles tracks why programs cannot work. The loop owns it.
 type troubles struct {
 	failures
 	missing
@@ -19,34 +19,34 @@ type troubles struct {
 
 func newTroubles(most int) troubles { return troubles{newFailures(most), newMissing(), claims{}} }
 
-// failures counts how often the program of each slot fails at one clock, on whatever hosts it runs. A program that
-// fails as often as the job allows ends the job. The counts are the loop's, and not recorded: a new coordinator counts
-// from 0, which delays the end.
+// failures counts how often the program of each slot fails at one clock, on any host. A program that reaches the job's
+// limit ends the job. The loop owns the counts and does not save them, so a new coordinator counts from 0, which delays
+// the end.
 type failures struct {
-	most  int
-	slots map[int]*streak
-	came  map[int][2]came // by slot: its newest processes, the last first
+	max      int
+	slots    map[int]*streak
+	arrivals map[int][2]arrival // by slot: its two newest processes, newest first
 }
 
 func newFailures(most int) failures {
-	return failures{most: most, slots: map[int]*streak{}, came: map[int][2]came{}}
+	return failures{max: most, slots: map[int]*streak{}, arrivals: map[int][2]arrival{}}
 }
 
-// came is a process that was given a slot, and the slot's clock then.
-type came struct {
+// arrival is a process that was given a slot, and the slot's clock at that time.
+type arrival struct {
 	process string
 	clock   perdure.Clock
 }
 
 // streak counts failures since the clock last advanced.
 type streak struct {
-	clock perdure.Clock // the furthest at which one was counted
+	clock perdure.Clock // the highest clock at which a failure was counted
 	n     int
-	why   string // the last line of the failure whose lines were shown last
+	why   string // the reason of the failure whose output was last shown
 }
 
-// count counts a failure at a clock, and returns how many there were at it. A clock that was reached before is no
-// progress: it is repeated after a rollback.
+// count counts a failure at a clock and returns the number of failures since the last progress. Reaching an old clock
+// again is not progress, since clocks are repeated after a rollback.
 func (s *streak) count(clock perdure.Clock) int {
 	if clock > s.clock {
 		s.n = 0
@@ -56,7 +56,8 @@ func (s *streak) count(clock perdure.Clock) int {
 	return s.n
 }
 
-// show returns the last lines of a failure where they say more than its reason, and are news or the last ones.
+// show returns the output of a failure if it contains more than the reason, and if the reason is new or this is the
+// last failure.
 func (s *streak) show(e *wire.Exited, last bool) string {
 	if !last && s.n > 1 && e.Why == s.why || !strings.Contains(e.Said, "\n") {
 		return ""
@@ -65,17 +66,17 @@ func (s *streak) show(e *wire.Exited, last bool) string {
 	return e.Said
 }
 
-// comes notes a process that was given a slot.
-func (f *failures) comes(slot int, process string, clock perdure.Clock) {
-	if now := f.came[slot]; now[0].process != process {
-		f.came[slot] = [2]came{{process, clock}, now[0]}
+// noteArrival records a process that was given a slot.
+func (f *failures) noteArrival(slot int, process string, clock perdure.Clock) {
+	if now := f.arrivals[slot]; now[0].process != process {
+		f.arrivals[slot] = [2]arrival{{process, clock}, now[0]}
 	}
 }
 
-// slotOf returns the slot that a process of a host has or had; false: it had none.
+// slotOf returns the slot that a host's process holds or held. had is false if it never had one.
 func (f *failures) slotOf(e *wire.Exited) (slot int, had bool) {
 	name := wire.OfHost(e.Host, e.PID)
-	for slot, all := range f.came {
+	for slot, all := range f.arrivals {
 		for _, c := range all {
 			if strings.HasPrefix(c.process, name) {
 				return slot, true
@@ -85,19 +86,19 @@ func (f *failures) slotOf(e *wire.Exited) (slot int, had bool) {
 	return 0, false
 }
 
-// mostSaid bounds the last lines of a program that are passed on, in bytes.
-const mostSaid = 16 << 10
+// maxSaid is the maximum number of bytes of a program's output that are passed on.
+const maxSaid = 16 << 10
 
-// programFailed counts a worker's end by its own fault. An error turns the host away whose programs fail before they
-// have joined the job: those of another machine may be well.
+// programFailed counts a worker's failure. It returns an error if the host must be rejected because its programs fail
+// before they join the job. Programs on other machines may work.
 func programFailed(m *member, c *Coordinator, e *wire.Exited) (err error) {
 	f := c.core.Facts()
 	if !e.Failed || e.Role != wire.RoleWorker || m.hello.Role == wire.RoleWorker || f.Over() || c.core.Complete() ||
-		c.bye.why != nil {
+		c.farewell.why != nil {
 		return nil
 	}
-	e.How, e.Why = e.How[:min(len(e.How), mostWords)], e.Why[:min(len(e.Why), mostWords)]
-	e.Said = e.Said[max(0, len(e.Said)-mostSaid):]
+	e.How, e.Why = e.How[:min(len(e.How), maxText)], e.Why[:min(len(e.Why), maxText)]
+	e.Said = e.Said[max(0, len(e.Said)-maxSaid):]
 	slot, had := e.Index, slotsOf(f, e.Index)
 	if m.hello.Role == wire.RoleObserver {
 		slot, had = c.troubles.slotOf(e)
@@ -112,7 +113,7 @@ func programFailed(m *member, c *Coordinator, e *wire.Exited) (err error) {
 		said, err = c.troubles.ofHost(c.core, m, e)
 	}
 	if said.Kind != "" {
-		c.tell(said)
+		c.emit(said)
 	}
 	if end != "" {
 		membership.Fail(end, c.core)
@@ -122,12 +123,12 @@ func programFailed(m *member, c *Coordinator, e *wire.Exited) (err error) {
 
 func slotsOf(f *membership.Facts, slot int) bool { return slot >= 0 && slot < len(f.Slots) }
 
-// ofSlot counts a failure of a slot's program. It returns the event, and why the job ends; "": it continues.
+// ofSlot counts a failure of a slot's program. It returns the event, and why the job ends, or "".
 func (f *failures) ofSlot(core *membership.Core, slot int, e *wire.Exited) (said membership.Event, end string) {
 	v, clock := &core.Facts().View, core.Condition(membership.Worker, slot).Clock
 	sl := &v.Slots[slot]
 	if sl.Left || e.Code == 0 && (sl.Until > 0 || v.End > 0 && clock >= v.End) {
-		return said, "" // it has done its work
+		return said, "" // the program has finished its work
 	}
 	s := f.slots[slot]
 	if s == nil {
@@ -135,25 +136,26 @@ func (f *failures) ofSlot(core *membership.Core, slot int, e *wire.Exited) (said
 		f.slots[slot] = s
 	}
 	n := s.count(clock)
-	// A newcomer with another command line does not end a job that works.
-	final := e.Final && (clock > f.came[slot][0].clock || core.MinClock() == v.Cut)
+	// A new process with a wrong command line must not end a job that is making progress.
+	final := e.Final && (clock > f.arrivals[slot][0].clock || core.MinClock() == v.Cut)
 	switch {
 	case final && e.Why != "":
-		end = fmt.Sprintf("worker:%d was refused at clock %d: %s", slot, clock, e.Why)
-	case final || n >= f.most:
-		end = fmt.Sprintf("worker:%d failed %d times at clock %d, and would again; at last it %s; correct the program "+
-			"and start the job again", slot, n, clock, reasonOf(e))
+		end = fmt.Sprintf("worker:%d was rejected at clock %d: %s", slot, clock, e.Why)
+	case final || n >= f.max:
+		end = fmt.Sprintf("worker:%d failed %d times at clock %d without progress; the last time it %s; correct the "+
+			"program and start the job again", slot, n, clock, reasonOf(e))
 	}
 	return membership.Event{
 		Kind: "failure", Target: fmt.Sprintf("worker:%d", slot), Said: s.show(e, end != ""),
-		Text: fmt.Sprintf("worker:%d failed at clock %d (%d of %d): %s", slot, clock, n, f.most, reasonOf(e)),
+		Text: fmt.Sprintf("worker:%d failed at clock %d (%d of %d): %s", slot, clock, n, f.max, reasonOf(e)),
 	}, end
 }
 
-// ofHost counts a failure of a host's program that had no slot. It returns the event, and why the host is turned away.
+// ofHost counts a failure of a host's program without a slot. It returns the event, and an error if the host must be
+// rejected.
 func (f *failures) ofHost(core *membership.Core, m *member, e *wire.Exited) (said membership.Event, err error) {
 	if e.Index < 0 || e.Index >= perdure.MaxSlots {
-		return said, fmt.Errorf("a host says that its worker %d has failed", e.Index)
+		return said, fmt.Errorf("a host reported a failure of worker %d, which is not a valid number", e.Index)
 	}
 	if m.failing == nil {
 		m.failing = map[int]*streak{}
@@ -167,17 +169,17 @@ func (f *failures) ofHost(core *membership.Core, m *member, e *wire.Exited) (sai
 	switch {
 	case e.Final:
 		err = fmt.Errorf("%s cannot run: %s", who, reasonOf(e))
-	case n >= f.most:
-		err = fmt.Errorf("%s failed %d times before it joined the job, and would again; at last it %s", who, n,
+	case n >= f.max:
+		err = fmt.Errorf("%s failed %d times before it joined the job; the last time it %s", who, n,
 			reasonOf(e))
 	}
 	return membership.Event{
 		Kind: "failure", Said: s.show(e, err != nil),
-		Text: fmt.Sprintf("%s failed before it joined (%d of %d): %s", who, n, f.most, reasonOf(e)),
+		Text: fmt.Sprintf("%s failed before it joined (%d of %d): %s", who, n, f.max, reasonOf(e)),
 	}, err
 }
 
-// reasonOf says how a program ended, and why as far as its last line says it.
+// reasonOf describes how a program ended, and why if its last output line is known.
 func reasonOf(e *wire.Exited) string {
 	if e.Why == "" {
 		return e.How

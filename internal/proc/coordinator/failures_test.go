@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// failing is a job with a supervisor and a host, whose worker 0 is a process of the host or of the supervisor.
+// failing is a job with a supervisor and a host. Worker 0 is a process of the host or of the supervisor.
 type failing struct {
 	*testing.T
 	on         *lone
@@ -25,7 +25,7 @@ type failing struct {
 
 const (
 	hostName = "a name that nobody guesses"
-	arrives  = 10 * time.Millisecond // what was sent, in virtual time
+	arrives  = 10 * time.Millisecond // transmission time, in virtual time
 )
 
 func inFailing(t *testing.T, most int, test func(f *failing)) {
@@ -40,7 +40,7 @@ func inFailing(t *testing.T, most int, test func(f *failing)) {
 	}, func(cfg *coordinator.Config) { cfg.MaxFailures = most })
 }
 
-// comes has a process of the host ask for a slot, and leave it as a program's agent does.
+// comes lets a process of the host ask for a slot and disconnect, as a program's agent does.
 func (f *failing) comes(slot, pid int) {
 	f.Helper()
 	conn := peer(f.T, f.on.Net, wire.Hello{
@@ -55,7 +55,7 @@ func (f *failing) comes(slot, pid int) {
 	<-time.After(arrives)
 }
 
-// says has the supervisor or the host say that a worker has ended.
+// says lets the supervisor or the host report the end of a worker.
 func (f *failing) says(by transport.Conn, e wire.Exited) {
 	f.Helper()
 	e.Role, e.How = wire.RoleWorker, fmt.Sprintf("ended with code %d", e.Code)
@@ -68,7 +68,7 @@ func (f *failing) says(by transport.Conn, e wire.Exited) {
 	<-time.After(arrives)
 }
 
-// failed returns why the job has failed; "": it has not.
+// failed returns why the job has failed, or "".
 func (f *failing) failed() (why string) {
 	f.Helper()
 	if err := f.on.Ask(f.Context(), func(core *membership.Core, _ coordinator.Latest) {
@@ -79,17 +79,17 @@ func (f *failing) failed() (why string) {
 	return why
 }
 
-// TestProgramFails: a program that fails as often as the job allows ends the job, with its last line; one that was used
-// wrongly does at once. Ends by signals, of programs that a supervisor does not call failed, count as little as what a
-// worker says of itself.
+// TestProgramFails checks that a program which fails as often as the job allows ends the job, with its last output
+// line. A usage error ends the job immediately. Two kinds of ends do not count: by signals that a supervisor does not
+// call failures, and those that workers report of themselves.
 func TestProgramFails(t *testing.T) {
 	const most = 3
 	for name, c := range map[string]struct {
 		e     wire.Exited
-		times int // until the job has failed; 0: it does not
+		times int // number of failures that end the job; 0: it never ends
 	}{
 		"an error":      {wire.Exited{Failed: true, Code: 1, Why: "no memory"}, most},
-		"a wrong use":   {wire.Exited{Failed: true, Final: true, Code: 2, Why: "no such optimizer"}, 1},
+		"a usage error": {wire.Exited{Failed: true, Final: true, Code: 2, Why: "no such optimizer"}, 1},
 		"code 0":        {wire.Exited{Failed: true}, most},
 		"a signal":      {wire.Exited{Code: -1}, 0},
 		"no known slot": {wire.Exited{Failed: true, Code: 1, Index: 9}, 0},
@@ -101,7 +101,7 @@ func TestProgramFails(t *testing.T) {
 					f.says(f.supervisor, c.e)
 					if failed := f.failed(); (failed != "") != (n == c.times) || !strings.Contains(failed, c.e.Why) &&
 						failed != "" {
-						f.Fatalf("after %d failures of %d the job is told to have failed: %q", n, c.times, failed)
+						f.Fatalf("after %d failures of %d the job has failed: %q", n, c.times, failed)
 					}
 				}
 			})
@@ -109,8 +109,8 @@ func TestProgramFails(t *testing.T) {
 	}
 }
 
-// TestProgramOfHostFails: the programs of hosts are counted as those of a supervisor are, on whatever host the slot is
-// taken; a host whose program fails before it joins is turned away, and the job goes on without it.
+// TestProgramOfHostFails checks that failures of hosts' programs count like those of a supervisor, on whichever host
+// the slot is held. A host whose program fails before it joins is rejected, and the job continues without it.
 func TestProgramOfHostFails(t *testing.T) {
 	const most = 3
 	failure := wire.Exited{Failed: true, Code: 1, Why: "Inf at batch 150"}
@@ -130,14 +130,14 @@ func TestProgramOfHostFails(t *testing.T) {
 			}
 			if !strings.Contains(e.Text, "worker:0 failed 3 times at clock 0") ||
 				!strings.Contains(e.Text, failure.Why) {
-				f.Errorf("people are told %q", e.Text)
+				f.Errorf("the event is %q", e.Text)
 			}
 		})
 	})
 	for name, c := range map[string]struct {
 		final bool
 		times int
-	}{"before it joins": {false, most}, "wrongly used before it joins": {true, 1}} {
+	}{"before it joins": {false, most}, "a usage error before it joins": {true, 1}} {
 		t.Run(name, func(t *testing.T) {
 			inFailing(t, most, func(f *failing) {
 				e := failure
@@ -149,7 +149,7 @@ func TestProgramOfHostFails(t *testing.T) {
 				await(f.T, f.host, wire.KindRefuse, &r)
 				if r.Again || r.Over || !strings.Contains(r.Reason, "worker-0 of host rack-7") ||
 					!strings.Contains(r.Reason, e.Why) {
-					f.Errorf("the host is told %+v", r)
+					f.Errorf("the host received %+v", r)
 				}
 				if why := f.failed(); why != "" {
 					f.Errorf("the job has failed: %s", why)
@@ -159,8 +159,8 @@ func TestProgramOfHostFails(t *testing.T) {
 	}
 }
 
-// TestNewcomerIsUsedWrongly: the program of a newcomer does not end a job that works, though it says that it is used
-// wrongly; a process that has done clocks does.
+// TestNewcomerIsUsedWrongly checks that a usage error of a new process does not end a job that makes progress, but one
+// of a process that has finished clocks does.
 func TestNewcomerIsUsedWrongly(t *testing.T) {
 	for name, works := range map[string]bool{"a newcomer": false, "one that has worked": true} {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestNewcomerIsUsedWrongly(t *testing.T) {
 	}
 }
 
-// reach has a process of the host take a slot, and say that it is at a clock.
+// reach lets a process of the host take a slot and report a clock.
 func (f *failing) reach(slot, pid int, clock perdure.Clock) {
 	f.Helper()
 	name := wire.OfHost(hostName, pid) + "x"
@@ -193,16 +193,16 @@ func (f *failing) reach(slot, pid int, clock perdure.Clock) {
 	}
 }
 
-// TestMissingIsTold: within 10 s people are told who is missing and how the job continues, when it begins and in its
-// midst.
+// TestMissingIsTold checks that within 10 s the user is notified which processes are missing and how the job can
+// continue, at its start and later.
 func TestMissingIsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		model  string
-		begins bool // all were there, and one has died
+		begins bool // all processes had joined, and one has died
 		want   []string
 	}{
-		"at first":           {"bsp", false, []string{"server:0 (no process has come), worker:0", "fewer --servers"}},
-		"in the midst":       {"bsp", true, []string{"8s: worker:1 (its process is dead", "fewer --workers"}},
+		"at first":           {"bsp", false, []string{"server:0 (no process has joined), worker:0", "fewer --servers"}},
+		"later":              {"bsp", true, []string{"8s: worker:1 (its process is dead", "fewer --workers"}},
 		"where it may leave": {"asp", true, []string{"8s: worker:1 (its process is dead", "perdure scale --leave 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,11 +222,11 @@ func TestMissingIsTold(t *testing.T) {
 					await(t, supervisor, wire.KindEvent, &e)
 				}
 				if took := time.Since(began); took > 10*time.Second {
-					t.Errorf("people are told after %v", took)
+					t.Errorf("the user is notified after %v", took)
 				}
 				for _, want := range c.want {
 					if !strings.Contains(e.Text, want) {
-						t.Errorf("people are told %q; want %q in it", e.Text, want)
+						t.Errorf("the event is %q; want %q in it", e.Text, want)
 					}
 				}
 			})

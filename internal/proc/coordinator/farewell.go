@@ -8,31 +8,30 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// usualLinger is how long a coordinator whose job is ended stays, at most, so that
-// everybody hears it.
-const usualLinger = 250 * time.Millisecond
+// defaultLinger is how long a coordinator waits, at most, until all processes know that the job has ended.
+const defaultLinger = 250 * time.Millisecond
 
-// farewell is the end of a job, while it is told.
+// farewell is the state of a job's end.
 type farewell struct {
-	why  *wire.Refusal       // nil: the job goes on
-	late <-chan time.Time    // whoever has not heard it by then need not
+	why  *wire.Refusal       // nil: the job has not ended
+	late <-chan time.Time    // when the coordinator stops waiting for processes
 	met  map[string]struct{} // the processes that this coordinator has answered
 }
 
-// end ends the job: everybody is told, also who comes back just then, and the
-// coordinator ends when all have gone.
+// end ends the job. All processes are notified, including those that reconnect now. The coordinator ends once all have
+// disconnected.
 func (c *Coordinator) end(why string) {
-	if c.bye.why != nil {
+	if c.farewell.why != nil {
 		return
 	}
 	done := c.core.Facts().View.Done
-	c.bye.why, c.bye.late = &wire.Refusal{Over: true, Done: done, Reason: "the job was ended: " + why},
+	c.farewell.why, c.farewell.late = &wire.Refusal{Over: true, Done: done, Reason: "the job was ended: " + why},
 		time.After(c.cfg.Linger)
-	c.dismiss(*c.bye.why)
+	c.dismiss(*c.farewell.why)
 }
 
-// heard reports whether everybody who may live has heard that the job is ended, and has gone.
-func (c *Coordinator) heard() bool {
+// allGone reports whether all processes that may be alive have received the end of the job and disconnected.
+func (c *Coordinator) allGone() bool {
 	for m := range c.crew.members {
 		if m != c.supervisor {
 			return false
@@ -42,19 +41,18 @@ func (c *Coordinator) heard() bool {
 	return c.metAll(membership.Server, facts.Servers) && c.metAll(membership.Worker, facts.Slots)
 }
 
-// metAll reports whether this coordinator has answered all processes of some places but
-// for those that are dead.
+// metAll reports whether this coordinator has answered all processes in places, except dead ones.
 func (c *Coordinator) metAll(k membership.Kind, places []membership.Place) bool {
 	for i, p := range places {
-		if _, met := c.bye.met[p.Process]; !met && p.Process != "" && c.core.Condition(k, i).State != "dead" {
+		if _, met := c.farewell.met[p.Process]; !met && p.Process != "" && c.core.Condition(k, i).State != "dead" {
 			return false
 		}
 	}
 	return true
 }
 
-// dismiss ends the connections to all but the supervisor. They close when they have read
-// why: who closed here at once might take the word back.
+// dismiss sends r to all members except the supervisor. They close their connections when they have read it. Closing
+// here immediately could discard the message.
 func (c *Coordinator) dismiss(r wire.Refusal) {
 	for m := range c.crew.members {
 		if m != c.supervisor {
@@ -63,9 +61,9 @@ func (c *Coordinator) dismiss(r wire.Refusal) {
 	}
 }
 
-// ending ends the loop, once the job is ended and everybody has heard it.
+// ending ends the loop if the job has ended and all processes have gone, or if it is too late to wait.
 func (c *Coordinator) ending(late bool) {
-	if c.ended == nil && c.bye.why != nil && (late || c.heard()) {
+	if c.ended == nil && c.farewell.why != nil && (late || c.allGone()) {
 		c.ended = perdure.ErrStopped
 	}
 }

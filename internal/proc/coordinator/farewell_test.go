@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// Whoever is there when a job is ended is told, and so is who comes just then; the
-// coordinator ends when all have gone, and does not wait long for one that does not.
+// TestFarewell checks that all members are notified of the end of a job, including members that connect at that time.
+// The coordinator ends when all have disconnected, and does not wait long for one that does not.
 func TestFarewell(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		inJob(t, rig.Job("bsp", "none", 1, 2, 2), func(t *testing.T, on *lone) {
@@ -37,17 +37,17 @@ func TestFarewell(t *testing.T) {
 			hear(peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: 1, Process: "b", PID: 2}))
 			select {
 			case <-on.process.Ended():
-				t.Fatalf("it has ended (%v) before all have gone", on.process.Wait())
+				t.Fatalf("it ended (%v) before all members had gone", on.process.Wait())
 			default:
 			}
 			if !deaf {
 				server.Close()
 			}
 			if err := on.process.Wait(); !errors.Is(err, perdure.ErrStopped) {
-				t.Errorf("it ends with %v", err)
+				t.Errorf("it ended with %v", err)
 			}
 			if took := time.Since(asked); deaf != (took >= 200*time.Millisecond) || took > 500*time.Millisecond {
-				t.Errorf("one stays: %v; it has ended after %v", deaf, took)
+				t.Errorf("one member stays: %v; the coordinator ended after %v", deaf, took)
 			}
 		})
 	}

@@ -9,9 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/coordinator"
 )
 
-// TestSaysThatItHears: who waits for its place is told all the while that it was heard, though
-// the loop is busy; who has not shown the secret is told nothing of the kind; and who has its
-// answer nothing more.
+// TestSaysThatItHears checks that a server which waits for its admission receives keep-alives although the loop is
+// busy, and none after its answer. A peer that has not presented the secret receives none.
 func TestSaysThatItHears(t *testing.T) {
 	inGuarded(t, func(g *guarded) {
 		t := g.T
@@ -22,12 +21,12 @@ func TestSaysThatItHears(t *testing.T) {
 		stranger := peer(t, g.Net, wire.Hello{Role: wire.RoleServer, Index: 0, Process: "stranger", Secret: "guess"})
 		var f wire.Frame
 		if err := stranger.Recv(&f); err != nil || f.Kind != wire.KindRefuse {
-			t.Errorf("a stranger is told %v (%v)", f.Kind, err)
+			t.Errorf("a stranger received %v (%v)", f.Kind, err)
 		}
 		for began := time.Now(); time.Since(began) < time.Minute; {
 			asked := time.Now()
 			if err := server.Recv(&f); err != nil || f.Kind != wire.KindEcho || time.Since(asked) > 2*time.Second {
-				t.Fatalf("who waits is told %v (%v) after %v", f.Kind, err, time.Since(asked))
+				t.Fatalf("the waiting server received %v (%v) after %v", f.Kind, err, time.Since(asked))
 			}
 		}
 		close(busy)
@@ -36,7 +35,7 @@ func TestSaysThatItHears(t *testing.T) {
 		defer done.Stop()
 		for server.Recv(&f) == nil {
 			if f.Kind == wire.KindEcho {
-				t.Fatal("who has its answer is told that it was heard")
+				t.Fatal("a keep-alive arrived after the answer")
 			}
 		}
 	})

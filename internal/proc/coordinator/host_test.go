@@ -8,14 +8,14 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// TestHostTells: a host says that one of its processes has ended, by the name that it has given to them, and the
-// coordinator believes it of no other process. Who does not know the name says nothing, or is turned away.
+// TestHostTells checks that the coordinator accepts a host's report of a process's end only for processes with the
+// host's secret name. An observer that does not know a name has no effect or is rejected.
 func TestHostTells(t *testing.T) {
 	const name = "a name that nobody guesses"
 	for what, c := range map[string]struct {
 		says   wire.Exited
-		ends   string // whose place is free then; "": nobody's
-		leaves bool   // who says so is turned away
+		ends   string // the kind of process that is considered dead; "" if none
+		leaves bool   // the observer is rejected
 	}{
 		"a worker":          {wire.Exited{Role: wire.RoleWorker, PID: 7, Host: name}, "worker", false},
 		"a server":          {wire.Exited{Role: wire.RoleServer, PID: 8, Host: name}, "server", false},
@@ -41,7 +41,7 @@ func TestHostTells(t *testing.T) {
 				if err := host.Send(wire.Control(wire.KindExited, c.says), echo); err != nil {
 					g.Fatal(err)
 				}
-				for f := (wire.Frame{}); f.Kind != wire.KindEcho && !c.leaves; { // what was said before was read
+				for f := (wire.Frame{}); f.Kind != wire.KindEcho && !c.leaves; { // reads all earlier answers
 					if err := host.Recv(&f); err != nil {
 						g.Fatal(err)
 					}
@@ -56,8 +56,8 @@ func TestHostTells(t *testing.T) {
 				if !c.leaves {
 					return
 				}
-				if r := g.refused(host); !strings.Contains(r.Reason, "is not its host") {
-					t.Errorf("it is told %+v", r)
+				if r := g.refused(host); !strings.Contains(r.Reason, "is not the host") {
+					t.Errorf("it received %+v", r)
 				}
 			})
 		})

@@ -5,46 +5,44 @@ import (
 	"time"
 )
 
-// deed is something that the loop is to do.
-type deed struct {
+// task is work for the loop.
+type task struct {
 	do func()
-	// exact says that it tells somebody what the core knows: all of that is recorded
-	// before. What only tells the core something is recorded together with what came
-	// with it.
-	exact bool
+	// saved tasks read the core and may send its state to other processes, so that state is saved before they run. The
+	// results of other tasks are saved together, after all messages that arrived with them.
+	saved bool
 }
 
-// inbox is what the loop is to do, in order.
-type inbox chan deed
+// inbox is the loop's queue of tasks.
+type inbox chan task
 
-// do runs f in the loop, when all that came before it is carried out.
-func (in inbox) do(ctx context.Context, f func()) { in.post(ctx, deed{f, true}) }
+// do runs f in the loop after the effects of all earlier tasks are saved.
+func (in inbox) do(ctx context.Context, f func()) { in.post(ctx, task{f, true}) }
 
-// gather runs f in the loop, where it may tell the core something, and nobody what the
-// core knows: that may not be recorded yet.
-func (in inbox) gather(ctx context.Context, f func()) { in.post(ctx, deed{f, false}) }
+// gather runs f in the loop. f may update the core, but must not send its state to any process, because that state may
+// not be saved yet.
+func (in inbox) gather(ctx context.Context, f func()) { in.post(ctx, task{f, false}) }
 
-func (in inbox) post(ctx context.Context, d deed) {
+func (in inbox) post(ctx context.Context, d task) {
 	select {
 	case in <- d:
 	case <-ctx.Done():
 	}
 }
 
-// read does what is to be done, and all that has come by then, or as much of it as there is
-// time for until the next tick: to record what follows from it takes as long for one
-// message as for hundreds, and while the loop waits for its disk others come.
-func (c *Coordinator) read(ctx context.Context, d deed) error {
+// read runs a task and all tasks that have arrived by then, as far as time permits until the next tick. Saving takes as
+// long for one message as for hundreds, and more messages arrive while the loop waits for its disk.
+func (c *Coordinator) read(ctx context.Context, d task) error {
 	began := time.Now()
 	for waiting := len(c.inbox); ; waiting-- {
-		if d.exact {
+		if d.saved {
 			if err := c.carryOut(ctx); err != nil {
 				return err
 			}
 		}
 		d.do()
 		c.attention.reads(len(c.inbox))
-		if waiting <= 0 || d.exact || c.ended != nil || time.Since(began) >= c.cfg.Tick {
+		if waiting <= 0 || d.saved || c.ended != nil || time.Since(began) >= c.cfg.Tick {
 			return nil
 		}
 		d = <-c.inbox

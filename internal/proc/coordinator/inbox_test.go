@@ -18,14 +18,14 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// lateRegistry takes its time to save, and keeps what it saved.
+// lateRegistry takes a while to save, and records what it saved.
 type lateRegistry struct {
 	registry.Registry
 	took time.Duration
 
 	mu    sync.Mutex
 	saves int
-	views map[uint64]words.View // that were saved, by revision
+	views map[uint64]words.View // saved views by revision
 }
 
 type lateLease struct {
@@ -39,7 +39,7 @@ func (r *lateRegistry) Acquire(ctx context.Context, holder registry.Holder) (reg
 }
 
 func (l lateLease) Save(ctx context.Context, doc []byte, previous uint64) (uint64, error) {
-	<-time.After(l.r.took) // virtual
+	<-time.After(l.r.took) // virtual time
 	var facts membership.Facts
 	if err := json.Unmarshal(doc, &facts); err != nil {
 		return 0, err
@@ -51,9 +51,8 @@ func (l lateLease) Save(ctx context.Context, doc []byte, previous uint64) (uint6
 	return l.Lease.Save(ctx, doc, previous)
 }
 
-// TestGathered: what comes while the registry takes its time is recorded together, so that
-// many who come at once do not wait for each other's records; and who asks to be told the
-// view meanwhile is told none that is not recorded.
+// TestGathered checks that messages which arrive while the registry is saving are saved together, so that many servers
+// do not wait for each other. An observer that asks for the view meanwhile receives only a saved one.
 func TestGathered(t *testing.T) {
 	const many, took = 100, 50 * time.Millisecond
 	r := &lateRegistry{took: took, views: map[uint64]words.View{}}
@@ -68,7 +67,7 @@ func TestGathered(t *testing.T) {
 					PID: i + 1,
 				}))
 		}
-		<-time.After(took / 2) // while the first is recorded
+		<-time.After(took / 2) // while the first is being saved
 		for i := range 3 {
 			observers = append(observers,
 				peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: fmt.Sprint("observer-", i)}))
@@ -78,7 +77,7 @@ func TestGathered(t *testing.T) {
 			await(t, conn, wire.KindView, &v)
 			r.mu.Lock()
 			if recorded, there := r.views[v.Revision]; !there || !reflect.DeepEqual(v, recorded) {
-				t.Errorf("an observer is told %+v; recorded is %+v", v, recorded)
+				t.Errorf("an observer received %+v; saved is %+v", v, recorded)
 			}
 			r.mu.Unlock()
 		}
@@ -89,7 +88,7 @@ func TestGathered(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.saves > many/4 {
-			t.Errorf("%d servers that came at once were recorded %d times, which took %v", many, r.saves,
+			t.Errorf("%d servers that came together were saved %d times, which took %v", many, r.saves,
 				time.Since(began))
 		}
 	}, func(cfg *coordinator.Config) { r.Registry, cfg.Registry = cfg.Registry, r })

@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure/internal/rig/wall"
 )
 
-// TestJumpedAttention: a jump of the wall clock is no tick that came late, so silence is judged on; and nobody is told
-// that the coordinator is behind. A clock that stands makes no tick late, either.
+// TestJumpedAttention checks that a jump of the wall clock is not mistaken for a late tick, so failure detection
+// continues and the user is not notified. Neither does a stopped wall clock make a tick late.
 func TestJumpedAttention(t *testing.T) {
 	const every = 100 * time.Millisecond
 	start := time.Now()
@@ -18,19 +18,19 @@ func TestJumpedAttention(t *testing.T) {
 			now := wall.Jump(start.Add(time.Duration(100*n+i)*every), shows)
 			listened := a.listened(now, 0)
 			if !listened {
-				t.Errorf("tick %d of part %d was not listened to", i, n)
+				t.Errorf("the loop did not listen at tick %d of part %d", i, n)
 			}
 			if text := l.note(now, listened, 0); text != "" {
-				t.Errorf("people are told: %s", text)
+				t.Errorf("the user is notified: %s", text)
 			}
 		}
 	}
-	// One that is late is late whatever the wall clock says: it stands, or goes back.
+	// A late tick is late even if the wall clock stands still or is set back.
 	for _, shows := range []time.Duration{0, -2 * time.Second} {
 		before := start.Add(time.Hour)
 		a.listened(before, 0)
 		if a.listened(wall.Jump(before.Add(2*time.Second), shows), 0) {
-			t.Errorf("two seconds late, with a clock that goes %v, and it has listened", shows)
+			t.Errorf("listened at a tick two seconds late, with a wall clock that moved by %v", shows)
 		}
 	}
 }

@@ -17,9 +17,8 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// TestLease: of two coordinators on one registry the second does not begin, and
-// says who is there; one whose lease is taken away ends by itself, having saved
-// nothing after that; then another can go on.
+// TestLease checks that a second coordinator on one registry does not start and names the first one. A coordinator that
+// loses its lease ends and saves nothing afterwards, and then another one can continue.
 func TestLease(t *testing.T) {
 	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	begin := membership.Begin(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
@@ -36,19 +35,19 @@ func TestLease(t *testing.T) {
 	second := first.Another()
 	_, _, err = life("second", second)
 	if !errors.Is(err, registry.ErrHeld) || !strings.Contains(err.Error(), fmt.Sprintf("pid %d on ", os.Getpid())) {
-		t.Errorf("a second coordinator gets %v", err)
+		t.Errorf("the second coordinator returned %v", err)
 	}
 
 	p.Go(c.Run)
 	if err := c.Ask(ctx, func(*membership.Core, coordinator.Latest) {}); err != nil {
-		t.Fatal(err) // it runs
+		t.Fatal(err) // it is running
 	}
 	first.Expire()
 	if err := p.Wait(); !errors.Is(err, registry.ErrLost) || !errors.Is(err, perdure.ErrFenced) {
-		t.Errorf("without its lease it ends with %v", err)
+		t.Errorf("it ended with %v after losing its lease", err)
 	}
 	if err := c.Save(ctx); !errors.Is(err, registry.ErrLost) || !errors.Is(err, perdure.ErrFenced) {
-		t.Errorf("without its lease it saves: %v", err)
+		t.Errorf("saving without the lease returned %v", err)
 	}
 
 	other := begin
@@ -56,7 +55,7 @@ func TestLease(t *testing.T) {
 	third := second.Another()
 	_, err = h.Life("third").Coordinator(other, func(cfg *coordinator.Config) { cfg.Registry = third })
 	if !errors.Is(err, perdure.ErrUsage) {
-		t.Errorf("a coordinator of another job begins with the facts of this one: %v", err)
+		t.Errorf("a coordinator of another job starts from the facts of this one: %v", err)
 	}
 	third.Expire() // its process has ended
 
@@ -66,11 +65,11 @@ func TestLease(t *testing.T) {
 	p.Go(c.Run)
 	p.Stop()
 	if err := p.Wait(); !errors.Is(err, context.Canceled) {
-		t.Errorf("the second ends with %v", err)
+		t.Errorf("the second coordinator ended with %v", err)
 	}
 }
 
-// absent is a registry that does not answer while it is away.
+// absent is a registry that does not answer while away is set.
 type absent struct {
 	registry.Registry
 	away *atomic.Bool
@@ -96,8 +95,8 @@ func (a absentLease) Save(ctx context.Context, doc []byte, previous uint64) (uin
 	return a.Lease.Save(ctx, doc, previous)
 }
 
-// TestRegistryAway: a coordinator waits for a registry that is away, however long, when it begins and when it is to
-// save, and goes on when that is back.
+// TestRegistryAway checks that a coordinator waits for an unavailable registry without limit, at its start and when it
+// saves, and continues when the registry is back.
 func TestRegistryAway(t *testing.T) {
 	const while = time.Minute
 	rig.In(t, time.Hour, rig.Options{Ended: func(*rig.Process, error) {}}, func(t *testing.T, ctx context.Context,
@@ -110,7 +109,7 @@ func TestRegistryAway(t *testing.T) {
 			time.AfterFunc(while, func() { away.Store(false) })
 			return func() {
 				if took := time.Since(left); took < while || took > while+2*time.Second {
-					t.Errorf("it went on after %v; the registry was away for %v", took, while)
+					t.Errorf("it continued after %v; the registry was unavailable for %v", took, while)
 				}
 			}
 		}
@@ -128,12 +127,12 @@ func TestRegistryAway(t *testing.T) {
 		back = leave()
 		c.Occupy(ctx, func() { err = c.Save(ctx) })
 		if asked := c.Ask(ctx, func(*membership.Core, coordinator.Latest) {}); asked != nil || err != nil {
-			t.Fatalf("it ends: %v, %v", asked, err)
+			t.Fatalf("it ended: %v, %v", asked, err)
 		}
 		back()
 		p.Stop()
 		if err := p.Wait(); !errors.Is(err, context.Canceled) {
-			t.Errorf("it ends with %v", err)
+			t.Errorf("it ended with %v", err)
 		}
 	})
 }

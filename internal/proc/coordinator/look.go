@@ -9,40 +9,40 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 )
 
-// Seen is what who looks at a coordinator is shown.
+// Seen is the state that callers of Look receive.
 type Seen struct {
 	Core   *membership.Core
 	Latest Latest
-	Facts  *membership.Facts // as they are recorded
-	// Waits says that the loop waits for its registry. The core is as it was when that began, and may know, and have
-	// decided, what is not recorded.
+	Facts  *membership.Facts // as saved
+	// Waits is non-nil if the loop is waiting for its registry. The core is then as of the start of that wait and may
+	// contain decisions that are not saved.
 	Waits *Waits
 }
 
-// Waits is a loop's waiting for its registry.
+// Waits describes a wait of the loop for its registry.
 type Waits struct {
 	For time.Duration // so far
-	Why string        // the last try has failed; "": none has yet
+	Why string        // the error of the last try; "" before the first error
 }
 
-// lookPatience is how long who looks waits for the loop, before an answer will do that it gives while it waits for its
+// lookPatience is how long Look waits for the loop before it accepts an answer from a loop that is waiting for its
 // registry.
 const lookPatience = 250 * time.Millisecond
 
-// look is somebody who looks while the loop waits for its registry.
+// look is a pending call of Look that accepts an answer during a wait for the registry.
 type look func(w *Waits)
 
-// looks are those. Only a loop that waits for its registry takes any.
+// looks passes pending calls of Look to a loop that is waiting for its registry.
 type looks chan look
 
-// Look runs f as Ask does, but waits for no registry: where that does not answer, f is shown what is known, and what of
-// it is recorded. So nobody is told as a fact what is none yet.
+// Look is like Ask but does not wait for the registry. While the registry does not answer, f receives the current state
+// and, separately, the saved facts, so that callers do not mistake an unsaved decision for a fact.
 func (c *Coordinator) Look(ctx context.Context, f func(s *Seen)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var claimed atomic.Bool // by the loop, in one way or the other, or by the caller, who gives up
+	var claimed atomic.Bool // by the loop in either way, or by the caller when it gives up
 	done := make(chan error, 1)
-	go c.inbox.do(ctx, func() { // the inbox may be full meanwhile
+	go c.inbox.do(ctx, func() { // the inbox may be full
 		if claimed.CompareAndSwap(false, true) {
 			f(&Seen{Core: c.core, Latest: c.latest, Facts: c.core.Facts()})
 			done <- nil
@@ -53,7 +53,7 @@ func (c *Coordinator) Look(ctx context.Context, f func(s *Seen)) error {
 			return
 		}
 		s := Seen{Core: c.core, Latest: c.latest, Facts: &membership.Facts{}, Waits: w}
-		err := json.Unmarshal(c.book.text, s.Facts)
+		err := json.Unmarshal(c.factStore.text, s.Facts)
 		if err == nil {
 			f(&s)
 		}
@@ -61,20 +61,20 @@ func (c *Coordinator) Look(ctx context.Context, f func(s *Seen)) error {
 	})
 	patience := time.NewTimer(lookPatience)
 	defer patience.Stop()
-	var offered looks // nil: not yet
+	var offered looks // nil until the patience is over
 	for {
 		select {
 		case err := <-done:
 			return err
 		case <-patience.C:
-			offered = c.book.looks
+			offered = c.factStore.looks
 		case offered <- waiting:
 			offered = nil
 		case <-ctx.Done():
 			if claimed.CompareAndSwap(false, true) {
 				return ctx.Err()
 			}
-			return <-done // it is at work
+			return <-done // f is running
 		}
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// TestLookAway: while its registry is away a coordinator shows soon what it knows, and as a fact only what is recorded;
-// it says for how long it has waited, and why. Who has given up is shown nothing. When the registry is back all is as
-// it was before.
+// TestLookAway checks that Look answers promptly while the registry is unavailable. It shows the current state, only
+// saved facts as facts, and how long and why the loop has been waiting. A caller that has given up sees nothing. When
+// the registry is back, everything is as before.
 func TestLookAway(t *testing.T) {
 	rig.In(t, time.Hour, rig.Options{Ended: func(*rig.Process, error) {}}, func(t *testing.T, ctx context.Context,
 		h *rig.Hosts,
@@ -49,7 +49,7 @@ func TestLookAway(t *testing.T) {
 			t.Fatal(asked, err)
 		}
 		sees(0, 1, time.Millisecond, "no answer")
-		for range 3000 { // more than there is room for
+		for range 3000 { // more than the inbox can hold
 			go c.Occupy(ctx, func() {})
 		}
 		<-time.After(20 * time.Second)
@@ -59,20 +59,21 @@ func TestLookAway(t *testing.T) {
 		soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
 		if err := c.Look(soon, func(*coordinator.Seen) {
-			t.Error("who has given up is shown something")
+			t.Error("a caller that had given up was answered")
 		}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("who gives up: %v", err)
+			t.Errorf("a caller that gives up gets %v", err)
 		}
 		<-time.After(while)
 		sees(1, 1, 0, "")
 		p.Stop()
 		if err := p.Wait(); !errors.Is(err, context.Canceled) {
-			t.Errorf("it ends with %v", err)
+			t.Errorf("it ended with %v", err)
 		}
 	})
 }
 
-// seesSoon asks that a coordinator shows soon how many tables are recorded and known, and for how long it has waited.
+// seesSoon checks that Look promptly shows the given numbers of saved and known tables, and the duration and reason of
+// the wait.
 func seesSoon(ctx context.Context, t *testing.T, c *coordinator.Coordinator, tables, known int, waits time.Duration,
 	why string,
 ) {
@@ -80,16 +81,16 @@ func seesSoon(ctx context.Context, t *testing.T, c *coordinator.Coordinator, tab
 	began := time.Now()
 	err := c.Look(ctx, func(s *coordinator.Seen) {
 		if n := len(s.Facts.View.Tables); n != tables {
-			t.Errorf("it shows %d tables; %d are recorded", n, tables)
+			t.Errorf("it shows %d tables; %d are saved", n, tables)
 		}
 		if n := len(s.Core.Facts().View.Tables); n != known {
 			t.Errorf("it knows %d tables; want %d", n, known)
 		}
 		switch w := s.Waits; {
 		case w == nil && waits > 0, w != nil && waits == 0:
-			t.Errorf("it waits: %v; want %v", w, waits)
+			t.Errorf("the wait is %v; want %v", w, waits)
 		case w != nil && (w.For < waits || w.For > waits+time.Second || !strings.Contains(w.Why, why)):
-			t.Errorf("it waits for %v, %q; want %v, %q", w.For, w.Why, waits, why)
+			t.Errorf("the wait is %v, %q; want %v, %q", w.For, w.Why, waits, why)
 		}
 	})
 	if took := time.Since(began); err != nil || took > time.Second/2 {

@@ -16,20 +16,20 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// send ends the connection of who takes nothing. That of who is gone is its reader's to end, once it has read what came
-// before: that may be a worker's word that it leaves.
+// send queues frames and closes the connection if the peer does not read. A broken connection is left to its receiving
+// goroutine, which first reads the frames that arrived before, for example a worker's announcement that it leaves.
 func (m *member) send(frames ...wire.Frame) {
 	if err := m.conn.TrySend(frames...); err != nil && !errors.Is(err, transport.ErrBroken) {
-		m.conn.Close() // its reader notices
+		m.conn.Close() // the receiving goroutine notices
 	}
 }
 
 func (m *member) kind() membership.Kind { return membership.Kind(m.hello.Role) }
 
-// seat is the place that a member has, or asks for.
-func (m *member) seat() seat { return seat{m.kind(), m.index} }
+// slotID returns the server or slot that a member holds or asks for.
+func (m *member) slotID() slotID { return slotID{m.kind(), m.index} }
 
-// place reports whether a member has a place in the job.
+// place reports whether a member is a server or a worker.
 func (m *member) place() bool {
 	return m.hello.Role == wire.RoleServer || m.hello.Role == wire.RoleWorker
 }
@@ -39,26 +39,26 @@ func (m *member) reads() bool {
 	return m.hello.Role == wire.RoleWorker || m.hello.Role == wire.RoleObserver
 }
 
-// accept takes connections until the listener is closed. A coordinator that can take
-// none any more ends: its next process may.
+// accept accepts connections until the listener is closed. If accepting fails permanently, the coordinator ends, since
+// its replacement may succeed.
 func (c *Coordinator) accept(ctx context.Context) {
-	err := transport.AcceptAll(ctx, c.cfg.Listener, c.door.Connections(),
+	err := transport.AcceptAll(ctx, c.cfg.Listener, c.admission.Connections(),
 		func(conn transport.Conn) { c.wg.Go(func() { c.serve(ctx, conn) }) })
 	if err != nil {
 		c.inbox.do(ctx, func() { c.ended = fmt.Errorf("coordinator: accept: %w", err) })
 	}
 }
 
-// serve handles one connection until it breaks.
+// serve handles one connection until it ends.
 func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	hello, peer, err := c.door.Enter(conn)
+	hello, peer, err := c.admission.Enter(conn)
 	if err != nil {
-		return // the log has it
+		return // Enter has logged it
 	}
 	defer peer.Leave()
-	defer conn.Close() // what is queued counts until then
+	defer conn.Close() // queued frames count against the peer until then
 	hello.Process = hello.Name()
 	unanswered, answered := context.WithCancel(ctx)
 	defer answered()
@@ -68,7 +68,7 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 		unread: newUnread(),
 	}
 	admitted := make(chan bool, 1)
-	c.inbox.post(ctx, deed{func() { admitted <- c.admit(ctx, m) }, !m.place()}) // who has no place is told the view now
+	c.inbox.post(ctx, task{func() { admitted <- c.admit(ctx, m) }, !m.place()}) // observers get the view now
 	select {
 	case ok := <-admitted:
 		if !ok {
@@ -83,10 +83,10 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 			break
 		}
 		if err = admission.ToCoordinator(hello.Role, f.Kind); err != nil {
-			_ = transport.Refuse(conn, wire.Refusal{Reason: err.Error()}) // it is being closed anyway
+			_ = transport.Refuse(conn, wire.Refusal{Reason: err.Error()}) // the connection is closed anyway
 			break
 		}
-		if f.Kind == wire.KindEcho { // at once, whatever the loop waits for
+		if f.Kind == wire.KindEcho { // answered immediately, whatever the loop is doing
 			if err = conn.TrySend(wire.Frame{Header: f.Header}); err != nil && !errors.Is(err, transport.ErrBroken) {
 				break
 			}
@@ -100,33 +100,33 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 		if act, err = c.parse(m, &f); err != nil {
 			break
 		}
-		c.inbox.post(ctx, deed{func() {
+		c.inbox.post(ctx, task{func() {
 			m.unread.take(weight)
 			if err := act(); err != nil {
-				c.turnAway(ctx, m, err)
+				c.reject(ctx, m, err)
 			}
 		}, f.Kind == wire.KindOrder})
 	}
 	c.inbox.gather(ctx, func() { c.leave(m, err) })
 }
 
-// turnAway ends the connection of a process that does not keep the rules, and tells it.
-func (c *Coordinator) turnAway(ctx context.Context, m *member, why error) {
-	c.turnDown(ctx, m, wire.Refusal{Reason: why.Error()})
-	m.conn.Close() // its reader notices
+// reject notifies a misbehaving process and closes its connection.
+func (c *Coordinator) reject(ctx context.Context, m *member, why error) {
+	c.refuseSaved(ctx, m, wire.Refusal{Reason: why.Error()})
+	m.conn.Close() // the receiving goroutine notices
 }
 
-// admit decides on a newcomer.
+// admit decides whether a new connection is accepted.
 func (c *Coordinator) admit(ctx context.Context, m *member) bool {
-	r := c.judge(m)
+	r := c.decide(m)
 	if r != nil {
-		c.turnDown(ctx, m, *r)
+		c.refuseSaved(ctx, m, *r)
 	}
 	return r == nil
 }
 
-// turnDown refuses a process, once that is recorded from which it follows.
-func (c *Coordinator) turnDown(ctx context.Context, m *member, r wire.Refusal) {
+// refuseSaved refuses a process after saving the facts on which the refusal is based.
+func (c *Coordinator) refuseSaved(ctx context.Context, m *member, r wire.Refusal) {
 	if c.ended == nil {
 		c.ended = c.carryOut(ctx)
 	}
@@ -135,16 +135,16 @@ func (c *Coordinator) turnDown(ctx context.Context, m *member, r wire.Refusal) {
 	}
 }
 
-// judge lets a newcomer in, or says why not.
-func (c *Coordinator) judge(m *member) *wire.Refusal {
+// decide accepts a new connection or returns why it is refused.
+func (c *Coordinator) decide(m *member) *wire.Refusal {
 	facts := c.core.Facts()
-	c.bye.met[m.hello.Process] = struct{}{}
+	c.farewell.met[m.hello.Process] = struct{}{}
 	if m.hello.Job != "" && m.hello.Job != facts.Job.ID {
-		return &wire.Refusal{Reason: fmt.Sprintf("this is job %s, the peer belongs to job %s", facts.Job.ID,
+		return &wire.Refusal{Reason: fmt.Sprintf("wrong job: this is job %s, the peer belongs to job %s", facts.Job.ID,
 			m.hello.Job)}
 	}
-	if c.bye.why != nil && m.hello.Role != wire.RoleSupervisor {
-		return c.bye.why
+	if c.farewell.why != nil && m.hello.Role != wire.RoleSupervisor {
+		return c.farewell.why
 	}
 	if facts.Failed != "" && m.hello.Role != wire.RoleSupervisor {
 		r := failed(facts.Failed)
@@ -155,7 +155,7 @@ func (c *Coordinator) judge(m *member) *wire.Refusal {
 		if s := c.supervisor; s != nil && s.hello.Process != m.hello.Process {
 			return &wire.Refusal{Again: true, Reason: "the job has a supervisor already"}
 		} else if s != nil {
-			c.crew.forget(s) // its connection broke, and that was not noticed yet
+			c.crew.forget(s) // the connection broke without being noticed
 		}
 		c.supervisor, c.reported = m, reports{}
 		c.core.Supervised(true)
@@ -175,22 +175,22 @@ func (c *Coordinator) judge(m *member) *wire.Refusal {
 	return nil
 }
 
-// join asks the core for a server's or worker's place.
+// join asks the core for a server index or worker slot.
 func (c *Coordinator) join(m *member) *wire.Refusal {
 	facts := c.core.Facts()
 	k := m.kind()
 	if i := m.hello.Index; m.hello.Incarnation > 0 && i >= 0 && superseded(facts, k, i, m.hello) {
 		return &wire.Refusal{Fenced: true, Reason: fmt.Sprintf("%s:%d has been given to a newer process", k, i)}
 	}
-	// else whoever knows a worker's name could say it
+	// Without this check, any process that knows a worker's name could use it.
 	if k == membership.Worker && c.cfg.Keys.Job != "" && m.hello.Nonce == "" {
-		return &wire.Refusal{Reason: "a worker's hello without the number that it has drawn"}
+		return &wire.Refusal{Reason: "the worker's hello has no nonce"}
 	}
 	if job := &facts.Job; m.hello.AtCuts && !recovery.Of(job.Recovery).Traits().Saves() {
 		return &wire.Refusal{Reason: fmt.Sprintf(
-			"the program saves its state for checkpoints only, and recovery %s keeps none: what it had done would "+
-				"be lost with its process; choose checkpoint:C or chain:N,checkpoint:C, or let it call SaveState in "+
-				"each clock", job.Recovery)}
+			"the program saves its state for checkpoints only, but recovery %s keeps none, so its progress would "+
+				"be lost with its process; use checkpoint:C or chain:N,checkpoint:C, or call SaveState in "+
+				"every clock", job.Recovery)}
 	}
 	index, _, admission := c.core.Join(k, m.hello.Index, membership.Newcomer{
 		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID, Grow: m.hello.Grow,
@@ -198,11 +198,11 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	})
 	m.index = index
 	switch admission {
-	case membership.Granted, membership.Wait: // once it is recorded, and the slot is settled
+	case membership.Granted, membership.Wait: // welcomed once this is saved and the slot is settled
 		if k == membership.Worker {
-			c.troubles.comes(index, m.hello.Process, c.core.Condition(k, index).Clock)
+			c.troubles.noteArrival(index, m.hello.Process, c.core.Condition(k, index).Clock)
 		}
-		c.crew.seat(m)
+		c.crew.add(m)
 		c.asked = true
 	case membership.Taken:
 		if r := c.troubles.claim(m, c, time.Now()); r != nil {
@@ -210,18 +210,18 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 		}
 		taken := fmt.Sprintf("%s:%d is taken", k, m.hello.Index)
 		if m.hello.Index < 0 {
-			taken = fmt.Sprintf("every %s of the job is there already", k)
+			taken = fmt.Sprintf("all %ss of the job are connected", k)
 		}
 		return &wire.Refusal{Again: true, Reason: taken}
 	case membership.Unreached:
-		return &wire.Refusal{Again: true, Reason: fmt.Sprintf("others cannot reach a server at %s", m.hello.Addr)}
+		return &wire.Refusal{Again: true, Reason: fmt.Sprintf("other servers cannot reach the address %s", m.hello.Addr)}
 	case membership.Over:
 		return &wire.Refusal{Over: true, Done: true, Reason: "the job is done"}
 	case membership.Departed:
 		return &wire.Refusal{Over: true, Reason: fmt.Sprintf("%s:%d has left the job", k, index)}
 	case membership.Fixed:
 		return &wire.Refusal{Reason: fmt.Sprintf(
-			"every worker of the job is there already, and all wait for each: people say that there are to be more, "+
+			"all worker slots are taken, and this job does not grow by itself; add one "+
 				"with perdure scale %d", workers(facts)+1)}
 	case membership.Refused:
 		most := len(facts.Slots)
@@ -233,7 +233,7 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	return nil
 }
 
-// workers returns how many slots take part, as far as is known.
+// workers returns the number of slots that have no end yet.
 func workers(f *membership.Facts) (n int) {
 	for i := range f.View.Slots {
 		if f.View.Slots[i].Until == 0 {
@@ -243,7 +243,7 @@ func workers(f *membership.Facts) (n int) {
 	return n
 }
 
-// superseded reports whether a process that had a place has lost it.
+// superseded reports whether a newer process holds the server index or slot that h claims.
 func superseded(facts *membership.Facts, k membership.Kind, index int, h wire.Hello) bool {
 	places := facts.Servers
 	if k == membership.Worker {
@@ -253,12 +253,12 @@ func superseded(facts *membership.Facts, k membership.Kind, index int, h wire.He
 }
 
 func (c *Coordinator) refuse(m *member, r wire.Refusal) {
-	c.door.Connections().Warn("refused a connection", "peer", m.conn.Peer(), "peer_role", m.hello.Role, "reason",
+	c.admission.Connections().Warn("rejected a connection", "peer", m.conn.Peer(), "peer_role", m.hello.Role, "reason",
 		r.Reason)
-	_ = transport.Refuse(m.conn, r) // it is being closed anyway
+	_ = transport.Refuse(m.conn, r) // the connection is closed anyway
 }
 
-// welcome tells a process that it is in, and everything it needs to know.
+// welcome sends a process its welcome and the complete view.
 func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	facts := c.core.Facts()
 	c.crew.welcome(m)
@@ -278,7 +278,7 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	}
 }
 
-// grant welcomes those who wait and whose places are recorded, and their slots settled.
+// grant welcomes the waiting members whose assignment is saved and whose slots are settled.
 func (c *Coordinator) grant() {
 	facts := c.core.Facts()
 	for m := range c.crew.waiting {
@@ -296,7 +296,7 @@ func (c *Coordinator) leave(m *member, err error) {
 	if !c.crew.remove(m) {
 		return
 	}
-	c.door.Connections().Info("connection ended", "peer_role", m.hello.Role, "index", m.index, "err", err)
+	c.admission.Connections().Info("connection ended", "peer_role", m.hello.Role, "index", m.index, "err", err)
 	if c.supervisor == m {
 		c.supervisor = nil
 		c.core.Supervised(false)
@@ -306,8 +306,7 @@ func (c *Coordinator) leave(m *member, err error) {
 	}
 }
 
-// parse turns a frame that its sender may send into what the loop is to do about it. An error, of this or of that,
-// ends the connection.
+// parse turns a permitted frame into a task for the loop. An error from parse or from the task ends the connection.
 func (c *Coordinator) parse(m *member, f *wire.Frame) (act func() error, err error) {
 	switch f.Kind {
 	case wire.KindStatus:
@@ -316,7 +315,7 @@ func (c *Coordinator) parse(m *member, f *wire.Frame) (act func() error, err err
 			return nil, err
 		}
 		act = func() error {
-			c.serverSays(m, &d)
+			c.serverStatus(m, &d)
 			return nil
 		}
 	case wire.KindWorkerStatus:
@@ -329,7 +328,7 @@ func (c *Coordinator) parse(m *member, f *wire.Frame) (act func() error, err err
 		}
 		m.worker.Take(&d)
 		st := m.worker
-		act = func() error { return c.workerSays(m, st) }
+		act = func() error { return c.workerStatus(m, st) }
 	case wire.KindTable:
 		var spec perdure.TableSpec
 		act, err = func() error { return c.table(spec) }, wire.ParseControl(f, &spec)
@@ -349,35 +348,37 @@ func (c *Coordinator) parse(m *member, f *wire.Frame) (act func() error, err err
 	return act, err
 }
 
-// mostWords is how much of what a process says in words is passed on, in bytes.
-const mostWords = 500
+// maxText is the maximum number of bytes of a process's text that are passed on.
+const maxText = 500
 
-// exited takes the word that a process has ended: its parent's, or, of a worker that
-// leaves, its own.
+// exited processes a report that a process has ended. It comes from its parent, or from a worker that is leaving.
 func (c *Coordinator) exited(m *member, e wire.Exited) error {
 	if m.hello.Role == wire.RoleWorker && (e.Role != wire.RoleWorker || e.Index != m.index || e.PID != m.hello.PID) {
-		return fmt.Errorf("worker:%d says that process %d, %s:%d, has ended", m.index, e.PID, e.Role.Known(), e.Index)
+		return fmt.Errorf("worker:%d reported the end of another process: %d, %s:%d", m.index, e.PID, e.Role.Known(),
+			e.Index)
 	}
-	kind, how := membership.Kind(e.Role), e.How[:min(len(e.How), mostWords)]
+	kind, how := membership.Kind(e.Role), e.How[:min(len(e.How), maxText)]
 	if m.hello.Role != wire.RoleObserver {
 		c.core.Gone(kind, e.Index, e.PID, how)
-	} else if err := hostSays(kind, &e, how, c.core); err != nil {
+	} else if err := hostReports(kind, &e, how, c.core); err != nil {
 		return err
 	}
 	return programFailed(m, c, &e)
 }
 
-// leastHost is how long a host's name is at least: only the host and its processes know it, and nobody guesses it.
-const leastHost = 20
+// minHostName is the minimum length of a host's secret name, so that it cannot be guessed. Only the host and its
+// processes know it.
+const minHostName = 20
 
-// hostSays takes the word of a host that one of its processes has ended. Which place that had the host does not know.
-func hostSays(kind membership.Kind, e *wire.Exited, how string, core *membership.Core) error {
+// hostReports processes a host's report that one of its processes has ended. The host does not know which slot or
+// server index the process held.
+func hostReports(kind membership.Kind, e *wire.Exited, how string, core *membership.Core) error {
 	places := core.Facts().Servers
 	if kind == membership.Worker {
 		places = core.Facts().Slots
 	}
-	if len(e.Host) < leastHost || kind != membership.Server && kind != membership.Worker {
-		return fmt.Errorf("an observer says that a %s has ended, and is not its host", e.Role.Known())
+	if len(e.Host) < minHostName || kind != membership.Server && kind != membership.Worker {
+		return fmt.Errorf("an observer that is not the host reported the end of a %s", e.Role.Known())
 	}
 	name := wire.OfHost(e.Host, e.PID)
 	for i := range places {
@@ -386,14 +387,14 @@ func hostSays(kind membership.Kind, e *wire.Exited, how string, core *membership
 			return nil
 		}
 	}
-	return nil // it had no place
+	return nil // the process held none
 }
 
-// table creates a table as a worker asks.
+// table creates a table for a worker.
 func (c *Coordinator) table(spec perdure.TableSpec) error {
 	f := c.core.Facts()
 	copies := recovery.Of(f.Job.Recovery).Traits().Copies
-	if err := fits(&f.Job, f.View.Tables, len(f.Servers), copies, c.cfg.TableBytes, &spec); err != nil {
+	if err := checkSize(&f.Job, f.View.Tables, len(f.Servers), copies, c.cfg.TableBytes, &spec); err != nil {
 		return err
 	}
 	return c.core.AddTable(spec)
@@ -401,15 +402,15 @@ func (c *Coordinator) table(spec perdure.TableSpec) error {
 
 func (c *Coordinator) report(m *member, r wire.Report) error {
 	f := c.core.Facts()
-	says := belief{Slot: r.Slot, Generation: r.Generation, Clock: r.Clock, EndAfter: r.EndAfter || r.Continue}
-	if err := believe(&f.Job, &f.View, perdure.Slot(m.index), says); err != nil || !m.welcomed {
+	says := clockReport{Slot: r.Slot, Generation: r.Generation, Clock: r.Clock, EndAfter: r.EndAfter || r.Continue}
+	if err := validate(&f.Job, &f.View, perdure.Slot(m.index), says); err != nil || !m.welcomed {
 		return err
 	}
 	if r.Generation != f.View.Generation {
-		return nil // of a course of training that was abandoned
+		return nil // of a generation that was rolled back
 	}
 	if r.EndAfter {
-		if r.Clock >= c.core.MinClock() { // else it was kept for so long that all have gone beyond it
+		if r.Clock >= c.core.MinClock() { // otherwise the report is so old that all workers have passed it
 			c.core.EndAfter(r.Clock, r.Tentative)
 		}
 		return nil
@@ -419,7 +420,7 @@ func (c *Coordinator) report(m *member, r wire.Report) error {
 		return nil
 	}
 	if r.Untrained != nil {
-		c.tell(membership.Event{
+		c.emit(membership.Event{
 			Kind: "untrained", Target: fmt.Sprintf("%s:%d", wire.RoleWorker, m.index),
 			Text: r.Untrained.Of(r.Slot),
 		})
@@ -434,7 +435,7 @@ func (c *Coordinator) report(m *member, r wire.Report) error {
 	return nil
 }
 
-// order does what the supervisor asks for.
+// order carries out an order of the supervisor.
 func (c *Coordinator) order(o wire.Order) {
 	switch o.Kind {
 	case wire.OrderFinish:
@@ -458,11 +459,11 @@ func (c *Coordinator) order(o wire.Order) {
 		q := membership.Inquiry{PID: o.PID}
 		kind, at, _ := strings.Cut(o.Target, ":")
 		if _, err := fmt.Sscan(at+" "+o.Spec, &q.Index, &q.Number); err == nil {
-			c.crew.hearUnread(c.core) // the process may have sent a status since, which comes after this order
+			c.crew.noteUnread(c.core) // the process may have sent a status that arrives after this order
 			q.Kind = membership.Kind(kind)
 			c.core.Answers(q, o.Kind == wire.OrderRuns)
 		}
-	case wire.OrderPass: // a fault for one of the members' own fault layers
+	case wire.OrderPass: // a fault for a member's fault layer
 		o.Kind = wire.OrderFault
 		if o.Target == string(wire.RoleCoordinator) && c.cfg.OnOrder != nil {
 			c.cfg.OnOrder(o)
@@ -473,13 +474,12 @@ func (c *Coordinator) order(o wire.Order) {
 			}
 		}
 	default:
-		c.door.Connections().Warn("order not understood", "kind", o.Kind)
+		c.admission.Connections().Warn("unknown order", "kind", o.Kind)
 	}
 }
 
-// failed is what everybody is told of a job that can not go on. The supervisor, which
-// hears of it by an event, ends the processes. The coordinator stays, and tells
-// whoever comes back.
+// failed returns the refusal for members of a failed job. The supervisor learns of the failure by an event and ends the
+// processes. The coordinator stays to answer processes that reconnect.
 func failed(why string) wire.Refusal {
 	return wire.Refusal{Over: true, Failed: true, Reason: why}
 }

@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	// missingAfter is how long a place may have no process before the console says so. A replacement usually takes
-	// less.
+	// missingAfter is how long a server or slot may lack a process before the user is notified. A replacement usually
+	// takes less.
 	missingAfter = 8 * time.Second
-	// missingWith is for how long others must have been missing to be named in the same line.
+	// missingWith is the minimum time that others must have been missing to be named in the same message.
 	missingWith = missingAfter - 2*time.Second
-	mostMissing = 8 // are named in one line
+	maxMissing  = 8 // named in one message
 )
 
-// missing knows which places have no process, and since when. The loop owns it.
+// missing tracks which servers and slots lack a process, and since when. The loop owns it.
 type missing struct {
-	since map[seat]time.Time
-	told  []seat    // last
-	at    time.Time // when that was
+	since map[slotID]time.Time
+	told  []slotID  // last notification
+	at    time.Time // time of the last notification
 }
 
-func newMissing() missing { return missing{since: map[seat]time.Time{}} }
+func newMissing() missing { return missing{since: map[slotID]time.Time{}} }
 
-// note takes which places have no process now, in order. It returns those that people are to be told of; none: it was
-// told, or is too early. It tells of other places than before at most once in missingAfter.
-func (m *missing) note(now time.Time, places []seat) (news []seat) {
-	since, due := make(map[seat]time.Time, len(places)), false
+// note takes the servers and slots that lack a process now, in order, and returns those to notify the user about. It
+// returns none if it is too early or the user knows. Notifications that differ are at least missingAfter apart.
+func (m *missing) note(now time.Time, places []slotID) (news []slotID) {
+	since, due := make(map[slotID]time.Time, len(places)), false
 	for _, s := range places {
 		at, was := m.since[s]
 		if !was {
@@ -54,10 +54,10 @@ func (m *missing) note(now time.Time, places []seat) (news []seat) {
 	return news
 }
 
-// look tells people which processes the job waits for, and how it can continue without them.
+// look notifies the user which processes the job waits for and how it can continue without them.
 func (m *missing) look(now time.Time, c *Coordinator) {
 	f := c.core.Facts()
-	if f.Over() || c.core.Complete() || c.bye.why != nil {
+	if f.Over() || c.core.Complete() || c.farewell.why != nil {
 		return
 	}
 	news := m.note(now, without(c.core))
@@ -72,7 +72,7 @@ func (m *missing) look(now time.Time, c *Coordinator) {
 		} else {
 			workers++
 		}
-		if i < mostMissing {
+		if i < maxMissing {
 			names = append(names, nameOf(s, c))
 		}
 	}
@@ -90,11 +90,11 @@ func (m *missing) look(now time.Time, c *Coordinator) {
 	if len(news) == 1 {
 		target = fmt.Sprintf("%s:%d", news[0].kind, news[0].index)
 	}
-	c.tell(membership.Event{Kind: "missing", Target: target, Text: text})
+	c.emit(membership.Event{Kind: "missing", Target: target, Text: text})
 }
 
-// without returns the places that have no process and that others wait for, servers first.
-func without(core *membership.Core) (all []seat) {
+// without returns the servers and slots that lack a process and that others wait for, servers first.
+func without(core *membership.Core) (all []slotID) {
 	f := core.Facts()
 	away := func(k membership.Kind, i int) bool {
 		state := core.Condition(k, i).State
@@ -103,21 +103,21 @@ func without(core *membership.Core) (all []seat) {
 	if !f.Placed() || !core.Serving() {
 		for i := range f.Servers {
 			if !f.Servers[i].Left && away(membership.Server, i) {
-				all = append(all, seat{membership.Server, i})
+				all = append(all, slotID{membership.Server, i})
 			}
 		}
 	}
 	for i := range f.Slots {
 		if sl := &f.View.Slots[i]; !sl.Left && sl.From <= core.MinClock()+1 && away(membership.Worker, i) {
-			all = append(all, seat{membership.Worker, i})
+			all = append(all, slotID{membership.Worker, i})
 		}
 	}
 	return all
 }
 
-// nameOf says what a place is called, and where its last process was.
-func nameOf(s seat, c *Coordinator) string {
-	process := c.troubles.came[s.index][0].process
+// nameOf returns the name of a server or slot, with the state of its last process.
+func nameOf(s slotID, c *Coordinator) string {
+	process := c.troubles.arrivals[s.index][0].process
 	if s.kind == membership.Server {
 		process = c.core.Facts().Servers[s.index].Process
 	}
@@ -126,16 +126,16 @@ func nameOf(s seat, c *Coordinator) string {
 	case host != "":
 		return fmt.Sprintf("%s (last on host %s)", name, host)
 	case c.core.Condition(s.kind, s.index).State == "dead" || process != "":
-		return name + " (its process is dead, and the next one has not joined)"
+		return name + " (its process is dead and no replacement has joined)"
 	}
-	return name + " (no process has come)"
+	return name + " (no process has joined)"
 }
 
-// withoutServers says how a job continues without servers.
+// withoutServers tells the user how a job continues without servers.
 func withoutServers(f *membership.Facts) string {
 	switch {
 	case !f.Placed():
-		return "training begins once all servers are there: start them, or the job again with fewer --servers"
+		return "training starts once all servers have joined: start them, or restart the job with fewer --servers"
 	case f.Job.TakeOverMs > 0:
 		return fmt.Sprintf("other servers take over after %v (--take-over-after)",
 			time.Duration(f.Job.TakeOverMs)*time.Millisecond)
@@ -143,12 +143,12 @@ func withoutServers(f *membership.Facts) string {
 	return "start a server"
 }
 
-// withoutWorkers says how a job continues without the workers of slots. Under bsp it does not, nor without a slot that
-// never began: its share of the first clock has no other slot.
-func withoutWorkers(f *membership.Facts, folder string, missing []seat) string {
+// withoutWorkers tells the user how a job continues without some workers. Under bsp it cannot, and it cannot continue
+// without a slot that never started, since no other slot does its share of the first clock.
+func withoutWorkers(f *membership.Facts, folder string, missing []slotID) string {
 	leave, all := "", true
 	for i := range f.Slots {
-		switch at := (seat{membership.Worker, i}); {
+		switch at := (slotID{membership.Worker, i}); {
 		case !slices.Contains(missing, at):
 			all = all && f.View.Slots[i].Left
 		case f.Slots[i].Incarnation > 0 && !f.TwoStep():
@@ -157,14 +157,14 @@ func withoutWorkers(f *membership.Facts, folder string, missing []seat) string {
 	}
 	switch {
 	case f.TwoStep():
-		return "under bsp all workers wait for each: start one for each slot, or the job again with fewer " +
-			"--workers"
+		return "under bsp, all workers wait for each other: start a worker for each slot, or restart the job with " +
+			"fewer --workers"
 	case leave == "" || all:
-		return "start a worker for each slot, or the job again with fewer --workers"
+		return "start a worker for each slot, or restart the job with fewer --workers"
 	}
 	command := "perdure scale"
 	if folder != "" {
 		command += " --run " + folder
 	}
-	return "the others continue without them after " + command + leave
+	return "to continue without them, run " + command + leave
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 )
 
-// TestMissing: people are told of places without a process after a while, of those that are missing nearly as long in
-// the same line, again when these are others, and not too often.
+// TestMissing checks that the user is notified of missing processes after a while, with those that are missing nearly
+// as long in the same message, and again when the set changes, but not too often.
 func TestMissing(t *testing.T) {
 	type at struct {
 		seconds int
-		workers string // that are missing
-		want    string // that people are told of
+		workers string // missing workers
+		want    string // workers in the notification
 	}
 	for name, c := range map[string][]at{
 		"at first":             {{0, "01", ""}, {7, "01", ""}, {8, "01", "01"}, {9, "01", ""}, {90, "01", ""}},
@@ -26,16 +26,16 @@ func TestMissing(t *testing.T) {
 	} {
 		m, begin := newMissing(), time.Unix(1000, 0)
 		for _, c := range c {
-			var places []seat
+			var places []slotID
 			for _, digit := range c.workers {
-				places = append(places, seat{membership.Worker, int(digit - '0')})
+				places = append(places, slotID{membership.Worker, int(digit - '0')})
 			}
 			got := ""
 			for _, s := range m.note(begin.Add(time.Duration(c.seconds)*time.Second), places) {
 				got += fmt.Sprint(s.index)
 			}
 			if got != c.want {
-				t.Errorf("%s: after %d s people are told of %q, want %q", name, c.seconds, got, c.want)
+				t.Errorf("%s: after %d s the notification names %q, want %q", name, c.seconds, got, c.want)
 			}
 		}
 	}

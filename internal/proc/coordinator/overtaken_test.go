@@ -19,7 +19,7 @@ import (
 // heldStore delays the first manifest that is put into it until release is closed.
 type heldStore struct {
 	store.Store
-	first   atomic.Bool // a manifest was put
+	first   atomic.Bool // a manifest has been put
 	held    chan struct{}
 	release chan struct{}
 }
@@ -32,9 +32,9 @@ func (s *heldStore) Put(name string, write func(io.Writer) error) error {
 	return s.Store.Put(name, write)
 }
 
-// TestOvertakenManifest: a manifest reaches the store only after a rollback, when the checkpoints of the next
-// generation are durable and have pruned its segments. The coordinator deletes the manifest, also when its loop has
-// ended by then, so every checkpoint in the store is whole.
+// TestOvertakenManifest checks a manifest that reaches the store only after a rollback, when checkpoints of the next
+// generation are durable and have pruned its segments. The coordinator deletes it, even if its loop has ended by then,
+// so every checkpoint in the store is complete.
 func TestOvertakenManifest(t *testing.T) {
 	for when, ended := range map[string]bool{"while the loop runs": false, "after the loop has ended": true} {
 		t.Run(when, func(t *testing.T) {
@@ -94,6 +94,6 @@ func overtake(t *testing.T, ctx context.Context, h *rig.Hosts, ended bool) {
 	<-time.After(time.Minute)
 	found, err := checkpoint.Look(s.Store)
 	if err != nil || len(found.Kept) != 1 || found.Kept[0].Cut != job.Clocks || !found.Kept[0].Whole() {
-		t.Errorf("the store has %d checkpoints (%v), want one, of clock %d, whole", len(found.Kept), err, job.Clocks)
+		t.Errorf("the store has %d checkpoints (%v), want one complete checkpoint of clock %d", len(found.Kept), err, job.Clocks)
 	}
 }

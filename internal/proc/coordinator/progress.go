@@ -6,7 +6,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// progress tells the supervisor how the job is.
+// progress reports the state of the job to the supervisor.
 func (c *Coordinator) progress(always bool) {
 	c.progressed, c.completed = c.core.MinClock(), c.core.Complete()
 	if c.supervisor == nil {
@@ -27,14 +27,14 @@ func (c *Coordinator) progress(always bool) {
 	c.supervisor.send(wire.Control(wire.KindProgress, p))
 }
 
-// reports is what the supervisor was told of each place, by its number.
+// reports holds the last reports to the supervisor, by kind and index.
 type reports struct{ servers, workers report }
 
-// report is what it was told of the places of one kind; the zero progress: nothing yet.
+// report holds the last reports about one kind of process. A zero element means that nothing was reported yet.
 type report []wire.PlaceProgress
 
-// news adds what is to be told of a place to the news, if it is any.
-func (r *report) news(p wire.PlaceProgress, news []wire.PlaceProgress) []wire.PlaceProgress {
+// changed appends p to news if it differs from the last report.
+func (r *report) changed(p wire.PlaceProgress, news []wire.PlaceProgress) []wire.PlaceProgress {
 	for len(*r) <= p.Index {
 		*r = append(*r, wire.PlaceProgress{})
 	}
@@ -45,28 +45,28 @@ func (r *report) news(p wire.PlaceProgress, news []wire.PlaceProgress) []wire.Pl
 	return news
 }
 
-// places returns what is to be told of the places: those of which something is new.
+// places returns reports for the servers and slots that have changed.
 func (c *Coordinator) places(facts *membership.Facts) (news []wire.PlaceProgress) {
 	for i := range facts.Servers {
 		p := place(wire.RoleServer, i, c.core.Condition(membership.Server, i))
-		news = c.reported.servers.news(p, news)
+		news = c.reported.servers.changed(p, news)
 	}
 	for i := range facts.Slots {
 		w := place(wire.RoleWorker, i, c.core.Condition(membership.Worker, i))
 		w.Span, w.Awaited = facts.View.Slots[i].Span, c.core.Awaited(i)
-		news = c.reported.workers.news(w, news)
+		news = c.reported.workers.changed(w, news)
 	}
 	return news
 }
 
-// samePlace reports whether there is nothing new of a place.
+// samePlace reports whether two reports are equal.
 func samePlace(a, b *wire.PlaceProgress) bool {
 	x, y := *a, *b
 	x.Worker, y.Worker = nil, nil
 	if x != y || (a.Worker == nil) != (b.Worker == nil) {
 		return false
 	}
-	return a.Worker == b.Worker || a.Worker.Equal(b.Worker) // mostly it has said nothing since
+	return a.Worker == b.Worker || a.Worker.Equal(b.Worker) // usually the same pointer
 }
 
 func place(role wire.Role, index int, d membership.Condition) wire.PlaceProgress {

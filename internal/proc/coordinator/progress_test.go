@@ -16,8 +16,8 @@ import (
 
 var chains = rig.Job("bsp", "chain:2", 2, 2, 2)
 
-// The supervisor is told of all places once, and then of those of which something is new;
-// another one of all again.
+// TestProgressTellsNews checks that a supervisor receives the state of all servers and slots once and only changes
+// afterwards. Another supervisor receives all again.
 func TestProgressTellsNews(t *testing.T) {
 	inJob(t, chains, func(t *testing.T, on *lone) {
 		mem := on.Net
@@ -28,11 +28,11 @@ func TestProgressTellsNews(t *testing.T) {
 			return p
 		}
 		if p := next(supervisor); len(p.Places) != 4 {
-			t.Fatalf("at first %d places are told, want 4", len(p.Places))
+			t.Fatalf("the first report has %d places, want 4", len(p.Places))
 		}
 		for range 20 {
 			if p := next(supervisor); len(p.Places) != 0 {
-				t.Fatalf("nothing has changed, and it is told of %+v", p.Places)
+				t.Fatalf("nothing has changed, but it received %+v", p.Places)
 			}
 		}
 		server := peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: 1, Process: "b", PID: 7})
@@ -41,17 +41,17 @@ func TestProgressTellsNews(t *testing.T) {
 		for told := 0; told == 0; {
 			p := next(supervisor)
 			if told = len(p.Places); told > 0 && (told != 1 || p.Places[0].Process != "b") {
-				t.Fatalf("server:1 has come, and it is told of %+v", p.Places)
+				t.Fatalf("server:1 has joined, and it received %+v", p.Places)
 			}
 		}
 		if p := next(peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})); len(p.Places) != 4 {
-			t.Fatalf("one that comes again is told of %d places, want 4", len(p.Places))
+			t.Fatalf("after a reconnect the report has %d places, want 4", len(p.Places))
 		}
 	})
 }
 
-// Whose status is not the next of its connection is closed, and may come again; what was
-// on its way on an older connection changes nothing.
+// TestStatusGap checks that a connection with a gap in its statuses is closed and that the server may reconnect. A
+// status that was in flight on the older connection has no effect.
 func TestStatusGap(t *testing.T) {
 	inJob(t, chains, func(t *testing.T, on *lone) {
 		mem := on.Net
@@ -67,7 +67,7 @@ func TestStatusGap(t *testing.T) {
 				Number: number,
 				Shards: []words.ShardDelta{{ShardStatus: words.ShardStatus{Shard: 1, MinClock: clock}}},
 			}
-			_ = conn.Send(wire.Control(wire.KindStatus, &d)) // it may be closed
+			_ = conn.Send(wire.Control(wire.KindStatus, &d)) // the connection may be closed
 		}
 		at := perdure.Clock(-1)
 		knows := func(clock perdure.Clock) {
@@ -96,7 +96,7 @@ func TestStatusGap(t *testing.T) {
 		say(first, 3, 99)
 		say(second, 2, 8)
 		knows(8)
-		say(second, 4, 9) // the third is missing
+		say(second, 4, 9) // the third status is missing
 		for {
 			var f wire.Frame
 			if err := second.Recv(&f); err != nil {
@@ -109,9 +109,8 @@ func TestStatusGap(t *testing.T) {
 	})
 }
 
-// A job of many slots and shards: what all servers say when nothing is new is read, as it
-// is in a small one, and nobody is suspected while all are starting and the words of each
-// slot's fences come in.
+// TestManySlots runs a job of many slots and shards. All statuses are read in time even when nothing has changed, and
+// no process is suspected while all are starting and the fences of all slots are reported.
 func TestManySlots(t *testing.T) {
 	const servers, slots, shards = 12, 48, 96
 	job := chains
@@ -158,15 +157,15 @@ func TestManySlots(t *testing.T) {
 	})
 }
 
-// fakeServer says of each shard that the view gives it that it serves, and has fenced and
-// carried out what the view asks for.
+// fakeServer reports every shard that the view assigns to it as serving, with all fences and decisions of the view
+// carried out.
 func fakeServer(t *testing.T, index int, conn transport.Conn) {
 	var view words.View
 	var speaker words.ServerSpeaker
 	frames := make(chan wire.Frame)
 	defer func() {
 		conn.Close()
-		for range frames { // its reader ends
+		for range frames { // until its receiving goroutine ends
 		}
 	}()
 	go func() {
@@ -216,7 +215,7 @@ func fakeServer(t *testing.T, index int, conn transport.Conn) {
 	}
 }
 
-// well is what a replica says that is as the view wants it.
+// well returns the status of a replica that has done everything that the view requires.
 func well(view *words.View, s perdure.ShardID, h words.Holder) words.ShardStatus {
 	st := words.ShardStatus{Shard: s, Generation: 1, Epoch: view.Shards[s].Epoch, Since: h.Since, Ready: true}
 	for slot, sl := range view.Slots {
@@ -228,7 +227,7 @@ func well(view *words.View, s perdure.ShardID, h words.Holder) words.ShardStatus
 	return st
 }
 
-// fakeWorker says again and again that it is at the job's first clock.
+// fakeWorker keeps reporting the job's first clock.
 func fakeWorker(conn transport.Conn) {
 	var f wire.Frame
 	for f.Kind != wire.KindWelcome {

@@ -6,18 +6,18 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 )
 
-// pruner deletes what checkpoints have made superfluous, beside the loop, which waits for no store: one at a time.
-// What the newest of them has made superfluous is all that those before it have, so no other waits its turn. All
-// methods may be called concurrently.
+// pruner deletes the files that checkpoints have made superfluous, outside of the loop, which must not wait for a
+// store. It prunes one checkpoint at a time. Only the newest one waits, since pruning after it covers all earlier ones.
+// All methods may be called concurrently.
 type pruner struct {
 	prune func(m checkpoint.Manifest)
 
-	mu   sync.Mutex           // guards what follows
-	next *checkpoint.Manifest // that is to be done; nil: none
+	mu   sync.Mutex           // guards the fields below
+	next *checkpoint.Manifest // the next checkpoint; nil if none
 	busy bool
 }
 
-// after prunes after a checkpoint, once what is under way is done. Whoever is given run calls it in a goroutine.
+// after schedules pruning after a checkpoint, when the current one is done. run must call its argument in a goroutine.
 func (p *pruner) after(m checkpoint.Manifest, run func(func())) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -27,7 +27,7 @@ func (p *pruner) after(m checkpoint.Manifest, run func(func())) {
 	}
 }
 
-// work prunes until there is nothing to do.
+// work prunes until nothing is scheduled.
 func (p *pruner) work() {
 	for m := p.take(); m != nil; m = p.take() {
 		p.prune(*m)

@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 )
 
-// TestPruner: while the store takes its time over one checkpoint, of those that are published only the newest waits;
-// and no more than one goroutine is there.
+// TestPruner checks that only the newest published checkpoint waits while the store is busy with another one, and that
+// there is only one goroutine.
 func TestPruner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wg sync.WaitGroup
@@ -38,7 +38,7 @@ func TestPruner(t *testing.T) {
 		wg.Wait()
 		publish(5)
 		if wg.Wait(); !slices.Equal(done, []perdure.Clock{1, 4, 5}) || begun != 2 {
-			t.Errorf("what was done is %v, by %d goroutines", done, begun)
+			t.Errorf("pruned %v with %d goroutines", done, begun)
 		}
 	})
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// lone is a coordinator without other processes. The test connects whoever is to talk to it.
+// lone is a coordinator without other processes. The test connects its peers.
 type lone struct {
 	*coordinator.Coordinator
 	*rig.Hosts
 	process *rig.Process
 }
 
-// inJob runs a test in virtual time with the coordinator of a job that begins. The rest of its
-// settings may be changed before. It may end by itself.
+// inJob runs a test in virtual time with the coordinator of a new job. change may modify its configuration. The
+// coordinator may end by itself.
 func inJob(t *testing.T, job perdure.JobSpec, test func(t *testing.T, on *lone), change ...func(*coordinator.Config)) {
 	t.Helper()
 	o := rig.Options{Seed: 1, Ended: func(*rig.Process, error) {}}
@@ -29,7 +29,7 @@ func inJob(t *testing.T, job perdure.JobSpec, test func(t *testing.T, on *lone),
 	})
 }
 
-// start starts it, once more where it has ended.
+// start starts the coordinator, also after it has ended.
 func (on *lone) start(t *testing.T, job perdure.JobSpec, change ...func(*coordinator.Config)) {
 	t.Helper()
 	var err error

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// as is how somebody greets in a role.
+// as returns a Hello in a role.
 func as(role wire.Role) wire.Hello {
 	h := wire.Hello{Role: role, Process: "somebody", PID: 7}
 	switch role {
@@ -29,7 +29,7 @@ func as(role wire.Role) wire.Hello {
 	return h
 }
 
-// asItShouldBe is a message of a kind that a role may send, with nothing wrong with it.
+// asItShouldBe returns a valid message of a kind that a role may send.
 func asItShouldBe(kind wire.Kind, role wire.Role) wire.Frame {
 	switch kind {
 	case wire.KindStatus:
@@ -59,7 +59,7 @@ func asItShouldBe(kind wire.Kind, role wire.Role) wire.Frame {
 	return wire.Frame{Header: wire.Header{Kind: kind, Shard: -1}}
 }
 
-// says has somebody come in a role and say something, and returns why his connection was ended, "" if it was not.
+// says connects in a role, sends a frame, and returns why the connection was closed, or "" if it was not.
 func (g *guarded) says(role wire.Role, f wire.Frame) (reason string) {
 	g.Helper()
 	conn := g.joins(as(role))
@@ -72,14 +72,14 @@ func (g *guarded) says(role wire.Role, f wire.Frame) (reason string) {
 	select {
 	case reason = <-heard:
 		if reason == "" {
-			reason = "without a word"
+			reason = "without a reason"
 		}
 	case <-time.After(100 * time.Millisecond):
 	}
 	return reason
 }
 
-// untilEnd receives until a connection ends, and returns why it did as far as it was told.
+// untilEnd receives until a connection ends and returns the reason, if one was received.
 func untilEnd(conn transport.Conn) (reason string) {
 	var f wire.Frame
 	for conn.Recv(&f) == nil {
@@ -91,8 +91,8 @@ func untilEnd(conn transport.Conn) (reason string) {
 	return reason
 }
 
-// TestRightsAtCoordinator sends a coordinator each kind of message there could be, in each role. What a role may send
-// is as docs/design/security.md has it; all else ends the connection with a line that says so.
+// TestRightsAtCoordinator sends a coordinator every kind of message in every role. docs/design/security.md lists what
+// each role may send. Any other message closes the connection with an explanation.
 func TestRightsAtCoordinator(t *testing.T) {
 	rights, err := rig.Rights("../../..")
 	if err != nil {
@@ -100,7 +100,7 @@ func TestRightsAtCoordinator(t *testing.T) {
 	}
 	roles := []wire.Role{wire.RoleServer, wire.RoleWorker, wire.RoleObserver, wire.RoleSupervisor}
 	for _, role := range roles {
-		for n := range 256 { // each in a job of its own: what may be sent may change it
+		for n := range 256 { // each in its own job, since a permitted message may change the job
 			kind := wire.Kind(n)
 			want := fmt.Sprintf("no %s may send a frame of kind %d to a coordinator", role, kind)
 			if slices.Contains(rights[kind].Coordinator, role) {
@@ -108,7 +108,7 @@ func TestRightsAtCoordinator(t *testing.T) {
 			}
 			inGuarded(t, func(g *guarded) {
 				if says := g.says(role, asItShouldBe(kind, role)); says != want {
-					g.Errorf("a %s sends kind %d (%s), and is told %q; want %q", role, kind, rights[kind].Name, says,
+					g.Errorf("a %s that sends kind %d (%s) received %q; want %q", role, kind, rights[kind].Name, says,
 						want)
 				}
 			})
@@ -116,7 +116,7 @@ func TestRightsAtCoordinator(t *testing.T) {
 	}
 	inGuarded(t, func(g *guarded) {
 		if r := g.refused(g.joins(as(wire.RoleCoordinator))); r.Again || r.Reason == "" {
-			g.Errorf("another coordinator is told %+v", r)
+			g.Errorf("another coordinator received %+v", r)
 		}
 	})
 }

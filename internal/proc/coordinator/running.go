@@ -10,10 +10,10 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 )
 
-// The registry names the files of a running checkpoint; they are what counts. A manifest
-// repeats it, for those who have no registry, and what neither needs is deleted after it.
+// The registry is authoritative for the files of a partial checkpoint. A manifest repeats their names for readers
+// without the registry. Files that neither needs are deleted after the manifest is written.
 
-// running returns the manifest of the running checkpoint that is to be published.
+// running returns the manifest of a partial checkpoint.
 func running(f *membership.Facts, p *membership.Publish) checkpoint.Running {
 	m := checkpoint.Running{
 		Number: p.Running.Number, Generation: p.Generation, Job: f.Job, Tables: f.View.Tables, Clock: p.Cut,
@@ -34,10 +34,9 @@ func running(f *membership.Facts, p *membership.Publish) checkpoint.Running {
 	return m
 }
 
-// publishRunning writes a running checkpoint's manifest, and deletes what nobody needs any
-// more. The registry names the files already. A coordinator that has lost its registry does no harm
-// here: an older manifest is refused where there is a newer one, and no file that is newer than
-// those of the manifest is deleted.
+// publishRunning writes the manifest of a partial checkpoint and deletes files that are no longer needed. The registry
+// already names the files. A coordinator that has lost its lease does no harm here: the store rejects an older manifest
+// if a newer one exists, and files newer than the manifest's are not deleted.
 func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, m checkpoint.Running) {
 	m.SavedAt = time.Now().UTC()
 	for i := range m.Shards {
@@ -48,13 +47,13 @@ func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, 
 	err := checkpoint.PublishRunning(c.cfg.Store, m)
 	published := err == nil
 	if err != nil {
-		c.cfg.Log.Error("cannot publish the running checkpoint; the next one is tried", "clock", p.Cut, "err", err)
-	} else if c.cfg.Keep > 0 { // the one before stays, too: whoever finds this one damaged goes on from that
+		c.cfg.Log.Error("cannot publish the partial checkpoint; continuing with the next one", "clock", p.Cut, "err", err)
+	} else if c.cfg.Keep > 0 { // the previous one also stays, as a fallback if this one is damaged
 		if err = checkpoint.PruneRunning(c.cfg.Store, m, max(2, c.cfg.Keep)); err != nil {
-			c.cfg.Log.Warn("cannot delete what a running checkpoint needs no more", "err", err)
+			c.cfg.Log.Warn("cannot delete old files of the partial checkpoint", "err", err)
 		}
 	}
 	c.inbox.do(ctx, func() {
-		c.core.Published(p.Generation, p.Cut, p.Last && published) // no roll-back ever goes to it
+		c.core.Published(p.Generation, p.Cut, p.Last && published) // not a target of rollbacks
 	})
 }

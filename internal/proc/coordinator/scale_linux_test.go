@@ -23,12 +23,12 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// These benchmarks are of the coordinator of a large job. They do what its loop does about each message, with its own
-// functions: read the message, take the core's steps, encode the document and save it, encode what is told of it.
-// Only the sockets are not there, and whoever is behind them says at once what it is to say. What they report is
-// processor time, so that other programs on the machine matter little. docs/bench/scale.md has the figures.
+// These benchmarks measure the coordinator of a large job. They run what its loop does for each message, with its own
+// functions: read the message, advance the core, encode and save the document, and encode the frames that follow. Only
+// sockets are missing, and the simulated peers answer immediately. The results are processor time, so other programs on
+// the machine have little effect. docs/bench/scale.md has the figures.
 
-// cpu returns the processor time of this process so far.
+// cpu returns the processor time used by this process.
 func cpu() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t); err != nil {
@@ -37,15 +37,15 @@ func cpu() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// parts are what handling took, by what it was for.
+// parts splits the cost of handling messages by purpose.
 type parts struct {
 	heard, core, document, saved, told time.Duration
-	words, documents, frames, bytes    int // that came, and of what all were told
+	words, documents, frames, bytes    int // received messages, saved documents, and sent frames and their bytes
 }
 
 func (p *parts) all() time.Duration { return p.heard + p.core + p.document + p.saved + p.told }
 
-// metered is a registry that notes when it is asked to save.
+// metered is a registry that records when it is asked to save.
 type metered struct {
 	registry.Registry
 	begun, done time.Duration // of the last save
@@ -70,7 +70,7 @@ func (l meteredLease) Save(ctx context.Context, doc []byte, previous uint64) (ui
 	return revision, err
 }
 
-// drain is a connection whose other end takes all, and says nothing.
+// drain is a connection whose peer reads everything and sends nothing.
 type drain struct {
 	transport.Conn
 	spent *parts
@@ -87,14 +87,14 @@ func (d drain) TrySend(frames ...wire.Frame) error {
 func (drain) Close() error { return nil }
 func (drain) Peer() string { return "drain" }
 
-// crowd is a coordinator with all the processes of its job.
+// crowd is a coordinator with all processes of its job.
 type crowd struct {
 	testing.TB
 	*Coordinator
 	registry metered
 	spent    parts
-	came     int // processes so far
-	seats    map[seat]*member
+	came     int // number of processes so far
+	seats    map[slotID]*member
 	servers  map[int]*words.ServerSpeaker
 	said     map[int]words.ServerStatus
 	workers  map[int]*words.WorkerSpeaker
@@ -102,7 +102,7 @@ type crowd struct {
 	now      time.Time // at the last tick
 }
 
-// begun returns the facts of a job in which a process speaks for every slot.
+// begun returns the facts of a job in which every slot has a process.
 func begun(t testing.TB, recovery string, workers, servers, shards int) membership.Facts {
 	job := perdure.JobSpec{ID: "scale", Slots: workers, Servers: servers, Shards: shards, Clocks: 1000}
 	var err error
@@ -118,7 +118,7 @@ func begun(t testing.TB, recovery string, workers, servers, shards int) membersh
 	return f
 }
 
-// gather returns the coordinator of a job in which all serve and work.
+// gather returns the coordinator of a job in which all servers and workers are at work.
 func gather(t testing.TB, recovery string, workers, servers, shards int) *crowd {
 	c := gathering(t, begun(t, recovery, workers, servers, shards))
 	for i := range servers {
@@ -132,7 +132,7 @@ func gather(t testing.TB, recovery string, workers, servers, shards int) *crowd 
 	return c
 }
 
-// gathering returns the coordinator of a job to which its supervisor alone has come.
+// gathering returns the coordinator of a job that only its supervisor has joined.
 func gathering(t testing.TB, f membership.Facts) *crowd {
 	file, err := registry.OpenFile(disk.OS(), t.TempDir()+"/registry")
 	if err != nil {
@@ -140,7 +140,7 @@ func gathering(t testing.TB, f membership.Facts) *crowd {
 	}
 	file.Poll = time.Hour
 	c := &crowd{
-		TB: t, registry: metered{Registry: file}, seats: map[seat]*member{},
+		TB: t, registry: metered{Registry: file}, seats: map[slotID]*member{},
 		servers: map[int]*words.ServerSpeaker{}, said: map[int]words.ServerStatus{},
 		workers: map[int]*words.WorkerSpeaker{}, clocks: map[int]words.WorkerStatus{},
 	}
@@ -153,7 +153,7 @@ func gathering(t testing.TB, f membership.Facts) *crowd {
 		t.Fatal(err)
 	}
 	c.handle(func() error {
-		c.judge(c.member(wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"}))
+		c.decide(c.member(wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"}))
 		return nil
 	})
 	return c
@@ -166,7 +166,7 @@ func (c *crowd) member(h wire.Hello) *member {
 	}
 }
 
-// handle does something that the loop is to do, and what follows.
+// handle runs a task of the loop and carries out its effects.
 func (c *crowd) handle(do func() error) {
 	at, saves := cpu(), c.registry.saves
 	err := do()
@@ -187,7 +187,7 @@ func (c *crowd) handle(do func() error) {
 	c.spent.told += cpu() - at
 }
 
-// hear reads a message of a member, and does what follows.
+// hear reads a member's message and carries out its effects.
 func (c *crowd) hear(m *member, f wire.Frame) {
 	at := cpu()
 	act, err := c.parse(m, &f)
@@ -199,7 +199,7 @@ func (c *crowd) hear(m *member, f wire.Frame) {
 	c.handle(act)
 }
 
-// comes has a process come for a place.
+// comes lets a new process join.
 func (c *crowd) comes(k membership.Kind, index int) {
 	c.came++
 	h := wire.Hello{
@@ -209,17 +209,17 @@ func (c *crowd) comes(k membership.Kind, index int) {
 	switch f := c.core.Facts(); {
 	case k == membership.Server:
 		h.Addr = fmt.Sprintf("10.0.%d.%d:40123", index/250, index%250)
-	case index >= 0 && f.View.Slots[index].Settled: // it comes back
+	case index >= 0 && f.View.Slots[index].Settled: // the slot's process is replaced
 		h.Process, h.PID = f.Slots[index].Process, f.Slots[index].PID
 	}
 	m := c.member(h)
 	c.handle(func() error {
-		if r := c.judge(m); r != nil {
-			return fmt.Errorf("%s:%d is refused: %s", k, index, r.Reason)
+		if r := c.decide(m); r != nil {
+			return fmt.Errorf("%s:%d is rejected: %s", k, index, r.Reason)
 		}
 		return nil
 	})
-	c.seats[m.seat()] = m
+	c.seats[m.slotID()] = m
 	if k == membership.Server {
 		c.servers[m.index], c.said[m.index] = &words.ServerSpeaker{}, words.ServerStatus{}
 	} else {
@@ -227,24 +227,24 @@ func (c *crowd) comes(k membership.Kind, index int) {
 	}
 }
 
-// dies has a process die, as the supervisor sees it.
+// dies lets a process die, reported by the supervisor.
 func (c *crowd) dies(k membership.Kind, index int) {
-	m := c.seats[seat{k, index}]
+	m := c.seats[slotID{k, index}]
 	c.hear(c.supervisor, wire.Control(wire.KindExited,
 		wire.Exited{Role: wire.Role(k), Index: index, PID: m.hello.PID, How: "signal: killed"}))
 	c.handle(func() error {
 		c.leave(m, io.EOF)
 		return nil
 	})
-	delete(c.seats, m.seat())
+	delete(c.seats, m.slotID())
 }
 
-// settle has everybody say what is new of it, until there is nothing more.
+// settle lets all processes report their changes until no changes remain.
 func (c *crowd) settle() {
 	for round := 0; ; round++ {
 		quiet := true
 		for i, st := range c.statuses() {
-			m := c.seats[seat{membership.Server, i}]
+			m := c.seats[slotID{membership.Server, i}]
 			if m == nil || !m.welcomed || reflect.DeepEqual(st.Shards, c.said[i].Shards) {
 				continue
 			}
@@ -257,7 +257,7 @@ func (c *crowd) settle() {
 		}
 		acked := c.acked()
 		for i := range c.core.Facts().Slots {
-			m := c.seats[seat{membership.Worker, i}]
+			m := c.seats[slotID{membership.Worker, i}]
 			if m == nil || !m.welcomed {
 				continue
 			}
@@ -277,14 +277,14 @@ func (c *crowd) settle() {
 	}
 }
 
-// says has a worker say how it is.
+// says lets a worker send its status.
 func (c *crowd) says(worker int, st words.WorkerStatus) {
 	c.clocks[worker] = st
 	d := c.workers[worker].Delta(&st, true)
-	c.hear(c.seats[seat{membership.Worker, worker}], wire.Control(wire.KindWorkerStatus, &d))
+	c.hear(c.seats[slotID{membership.Worker, worker}], wire.Control(wire.KindWorkerStatus, &d))
 }
 
-// acked is what each worker says of shards that are lost.
+// acked returns what each worker reports about lost shards.
 func (c *crowd) acked() (all []words.Acked) {
 	for i := range c.core.Facts().View.Shards {
 		if sv := &c.core.Facts().View.Shards[i]; sv.Lost && sv.Base == nil {
@@ -294,11 +294,11 @@ func (c *crowd) acked() (all []words.Acked) {
 	return all
 }
 
-// statuses are what servers say that are as the view wants them.
+// statuses returns the statuses of servers that have done everything that the view requires.
 func (c *crowd) statuses() []words.ServerStatus {
 	v := &c.core.Facts().View
 	all := make([]words.ServerStatus, len(c.core.Facts().Servers))
-	copied := map[int]bool{} // servers that have copied a shard since they were heard last: each copies one at a time
+	copied := map[int]bool{} // servers that have copied a shard since their last status; each copies one at a time
 	var fences []words.Fence
 	for i := range v.Slots {
 		if sl := &v.Slots[i]; !sl.Settled && sl.Incarnation > 0 {
@@ -338,7 +338,7 @@ func (c *crowd) statuses() []words.ServerStatus {
 	return all
 }
 
-// holder returns a server that holds something, another one each time.
+// holder returns a server that holds shards, a different one for each n.
 func (c *crowd) holder(n int) int {
 	held := c.statuses()
 	for i := n * 37; ; i++ {
@@ -348,10 +348,10 @@ func (c *crowd) holder(n int) int {
 	}
 }
 
-// strategies are those that the benchmarks know.
+// strategies are the recovery strategies of the benchmarks.
 var strategies = []string{"chain:2", "stateless", "none", "checkpoint:20", "resend:auto", "scar:20"}
 
-// sizes are workers, servers and shards of jobs.
+// sizes are the numbers of workers, servers and shards of jobs.
 var sizes = [][3]int{
 	{100, 200, 1000},
 	{300, 200, 1000},
@@ -363,7 +363,7 @@ var sizes = [][3]int{
 	{1000, 200, 3000},
 }
 
-// each tells a story of each strategy in jobs of each size, again and again, and reports what its stages took.
+// each runs a scenario repeatedly for each strategy and size, and reports the cost of its stages.
 func each(b *testing.B, strategies []string, story func(c *crowd, s *stages, n int)) {
 	for _, recovery := range strategies {
 		for _, size := range sizes {
@@ -381,13 +381,13 @@ func each(b *testing.B, strategies []string, story func(c *crowd, s *stages, n i
 	}
 }
 
-// stage is what one part of a story took, in all its runs.
+// stage is the cost of one part of a scenario, over all its runs.
 type stage struct {
 	name string
 	parts
 }
 
-// stages are the parts of a story, in their order.
+// stages are the parts of a scenario in order.
 type stages []*stage
 
 func (s *stages) of(name string) *stage {
@@ -398,7 +398,7 @@ func (s *stages) of(name string) *stage {
 	return (*s)[at]
 }
 
-// measure notes what a stage takes.
+// measure adds the cost of do to a stage.
 func (c *crowd) measure(s *stage, do func()) {
 	c.spent = parts{}
 	do()
@@ -409,7 +409,7 @@ func (c *crowd) measure(s *stage, do func()) {
 	s.frames, s.bytes = s.frames+p.frames, s.bytes+p.bytes
 }
 
-// report reports n runs of a story.
+// report reports n runs of a scenario.
 func (s stages) report(b *testing.B, c *crowd, n int) {
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1e3 / float64(n) }
 	for _, st := range s {
@@ -429,8 +429,8 @@ func (s stages) report(b *testing.B, c *crowd, n int) {
 	b.ReportMetric(float64(wire.HeaderBytes+view.PayloadBytes())/1e3, "view-kB")
 }
 
-// BenchmarkServerDies is the way from the word that a server has died to the moment at which all serves again: it is
-// noticed; its next process comes; whoever has something to say then says it, one after the other.
+// BenchmarkServerDies measures from the report of a server's death until all shards serve again: the death is noticed,
+// the replacement joins, and all affected processes report, one after the other.
 func BenchmarkServerDies(b *testing.B) {
 	each(b, strategies, func(c *crowd, s *stages, n int) {
 		victim := c.holder(n)
@@ -440,13 +440,13 @@ func BenchmarkServerDies(b *testing.B) {
 	})
 }
 
-// BenchmarkServerJoins is one server more, which gets its share, and then leaves the job again.
+// BenchmarkServerJoins adds a server, which receives its share of the shards and then leaves the job.
 func BenchmarkServerJoins(b *testing.B) {
 	each(b, strategies[:2], func(c *crowd, s *stages, n int) {
 		c.measure(s.of("comes"), func() { c.comes(membership.Server, -1) })
 		c.measure(s.of("share"), c.settle)
 		last := len(c.core.Facts().Servers) - 1
-		m := c.seats[seat{membership.Server, last}]
+		m := c.seats[slotID{membership.Server, last}]
 		c.measure(s.of("drain"), func() {
 			st := c.said[last]
 			st.Draining = true
@@ -460,8 +460,8 @@ func BenchmarkServerJoins(b *testing.B) {
 	})
 }
 
-// BenchmarkWorkerDies is a worker's death, until another process speaks for its slot: every shard has refused the
-// first and carried out what was decided.
+// BenchmarkWorkerDies measures a worker's death until another process holds its slot: every shard has fenced the first
+// process and carried out the decision.
 func BenchmarkWorkerDies(b *testing.B) {
 	each(b, strategies[:2], func(c *crowd, s *stages, n int) {
 		victim := n * 37 % len(c.core.Facts().Slots)
@@ -471,8 +471,8 @@ func BenchmarkWorkerDies(b *testing.B) {
 	})
 }
 
-// BenchmarkSecond is a second in which nothing happens but that each slot ends a clock: every process says five times
-// in two seconds that it is there, as it does in jobs of 160 and more, and its counts once a second; and there are ten
+// BenchmarkSecond measures a second in which each slot finishes one clock and nothing else happens. Every process sends
+// five statuses in two seconds, as in jobs of 160 processes and more, and its counts once per second. There are ten
 // ticks.
 func BenchmarkSecond(b *testing.B) {
 	each(b, strategies, func(c *crowd, s *stages, n int) {
@@ -497,7 +497,7 @@ func BenchmarkSecond(b *testing.B) {
 	})
 }
 
-// work has all workers say that they are at a clock.
+// work lets all workers report a clock.
 func (c *crowd) work(clock perdure.Clock, counts bool) {
 	for i := range c.core.Facts().Slots {
 		st := words.WorkerStatus{
@@ -511,23 +511,23 @@ func (c *crowd) work(clock perdure.Clock, counts bool) {
 		}
 		c.clocks[i] = st
 		d := c.workers[i].Delta(&st, counts)
-		c.hear(c.seats[seat{membership.Worker, i}], wire.Control(wire.KindWorkerStatus, &d))
+		c.hear(c.seats[slotID{membership.Worker, i}], wire.Control(wire.KindWorkerStatus, &d))
 	}
 }
 
-// serveOn has all servers say how far their shards are.
+// serveOn lets all servers report the progress of their shards.
 func (c *crowd) serveOn(clock perdure.Clock, counts bool) {
 	for i, st := range c.statuses() {
 		for j := range st.Shards {
 			st.Shards[j].MinClock, st.Shards[j].Seq = clock, uint64(clock)*uint64(len(c.core.Facts().Slots))
 		}
 		d, _ := c.servers[i].Delta(&st, 0, counts)
-		c.hear(c.seats[seat{membership.Server, i}], wire.Control(wire.KindStatus, &d))
+		c.hear(c.seats[slotID{membership.Server, i}], wire.Control(wire.KindStatus, &d))
 	}
 }
 
-// BenchmarkStart is the beginning of a job: all come, one after the other, each shard refuses who was there before
-// each, and carries out what is decided.
+// BenchmarkStart measures the start of a job: all processes join one after the other. For each one, every shard fences
+// the processes before it and carries out the decision.
 func BenchmarkStart(b *testing.B) {
 	for _, workers := range []int{100, 300, 1000, 3000} {
 		b.Run(fmt.Sprintf("workers=%d/servers=200/shards=1000", workers), func(b *testing.B) {
@@ -556,13 +556,13 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// line is a number of members of a crew on real connections, and their other ends.
+// line is a number of crew members on real connections, with the other ends.
 type line struct {
 	crew         crew
 	conns, peers []transport.Conn
 }
 
-// connect connects a number of them.
+// connect connects n members.
 func connect(b *testing.B, n int) *line {
 	l, err := transport.TCP{}.Listen("127.0.0.1:0")
 	if err != nil {
@@ -596,8 +596,8 @@ func hear(b *testing.B, conns []transport.Conn) {
 	}
 }
 
-// BenchmarkSockets is what a message costs the coordinator's thread on a real connection: to tell one that is encoded
-// once for all, as the view's changes are, and to receive a word.
+// BenchmarkSockets measures the cost of a message on a real connection for the coordinator's thread: sending one that
+// is encoded once for all members, as view deltas are, and receiving one.
 func BenchmarkSockets(b *testing.B) {
 	mine := func() time.Duration {
 		var t unix.Timespec
@@ -624,7 +624,7 @@ func BenchmarkSockets(b *testing.B) {
 			times := 0
 			for ; b.Loop(); times++ {
 				at := mine()
-				all.crew.tell(d, all.crew.readers)
+				all.crew.broadcast(d, all.crew.readers)
 				tells += mine() - at
 				hear(b, all.peers)
 				for _, peer := range all.peers {

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// refusing is a connection that takes nothing.
+// refusing is a connection that accepts no frames.
 type refusing struct {
 	transport.Conn
 	why    error
@@ -23,13 +23,13 @@ func (r *refusing) Close() error {
 	return nil
 }
 
-// TestSendToWhoIsGone: what somebody has said before he went is still read: his connection is not closed because
-// nothing can be sent to him. Who takes nothing though he is there is ended.
+// TestSendToWhoIsGone checks that messages of a peer that has disconnected are still read: a failed send does not close
+// its connection. The connection of a peer that is present but does not read is closed.
 func TestSendToWhoIsGone(t *testing.T) {
 	for why, closes := range map[error]bool{
 		fmt.Errorf("%w: worker: %w", transport.ErrBroken, io.EOF): false,
 		transport.ErrFull:   true,
-		transport.ErrClosed: true, // once more does no harm
+		transport.ErrClosed: true, // closing again is harmless
 	} {
 		c := &refusing{why: why}
 		(&member{conn: c}).send(wire.Frame{})

@@ -9,9 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// TestSilentGuest: the connection of a server that nobody here can kill is ended when it has been silent for too long,
-// as if it had broken: its machine may be gone without a word, and the others are to take over at once. If it lives it
-// comes again.
+// TestSilentGuest checks that the connection of an unmanaged server is closed after it has been silent for too long.
+// Its machine may be gone, and other servers must take over without delay. If the server lives, it reconnects.
 func TestSilentGuest(t *testing.T) {
 	inJob(t, rig.Job("bsp", "resend:10", 1, 2, 2), func(t *testing.T, on *lone) {
 		hello := wire.Hello{Role: wire.RoleServer, Index: -1, Process: "guest", PID: 1, Addr: "guest:1"}
@@ -30,16 +29,17 @@ func TestSilentGuest(t *testing.T) {
 		}
 		silent := time.Now()
 		var f wire.Frame
-		for c.Recv(&f) == nil { // views
+		for c.Recv(&f) == nil { // receives views
 		}
 		if took := time.Since(silent); took < 300*time.Millisecond || took > 3*time.Second {
-			t.Errorf("its connection is ended after %v of silence", took)
+			t.Errorf("its connection was closed after %v of silence", took)
 		}
 		await(t, peer(t, on.Net, hello), wire.KindWelcome, &wire.Welcome{})
 	})
 }
 
-// TestUnreachedGuest: a server that others cannot reach is let in again when they can, and not before.
+// TestUnreachedGuest checks that a server which other servers cannot reach is admitted again only once they can reach
+// it.
 func TestUnreachedGuest(t *testing.T) {
 	inJob(t, rig.Job("bsp", "resend:10", 1, 3, 3), func(t *testing.T, on *lone) {
 		hello := wire.Hello{Role: wire.RoleServer, Index: -1, Process: "guest", PID: 1, Addr: "guest:1"}
@@ -55,7 +55,7 @@ func TestUnreachedGuest(t *testing.T) {
 			if err := other.Send(wire.Control(wire.KindStatus, d)); err != nil {
 				t.Fatal(err)
 			}
-			_ = guest.Send(wire.Control(wire.KindStatus, &words.ServerDelta{Number: n})) // it is ended in the end
+			_ = guest.Send(wire.Control(wire.KindStatus, &words.ServerDelta{Number: n})) // closed at some time
 			<-time.After(100 * time.Millisecond)
 		}
 		for range 80 {
@@ -72,7 +72,7 @@ func TestUnreachedGuest(t *testing.T) {
 		}
 		var r wire.Refusal
 		if err := wire.ParseControl(&f, &r); err != nil || !r.Again {
-			t.Errorf("it is told %+v (%v)", r, err)
+			t.Errorf("it received %+v (%v)", r, err)
 		}
 		for range 5 {
 			say()

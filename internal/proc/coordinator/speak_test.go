@@ -17,16 +17,16 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// keys are the secrets of a test's run.
+// keys are the secrets of a test run.
 var keys = wire.Keys{Job: "the job's", Servers: "the servers'"}
 
-// guarded is a coordinator that asks for secrets.
+// guarded is a coordinator that requires secrets.
 type guarded struct {
 	*testing.T
 	*lone
 }
 
-// inGuarded runs a test with a coordinator of two slots and a job that ends at clock 100.
+// inGuarded runs a test with the coordinator of a job of two slots that ends at clock 100.
 func inGuarded(t *testing.T, test func(g *guarded), change ...func(*coordinator.Config)) {
 	t.Helper()
 	job := rig.Job("bsp", "none", 2, 2, 4)
@@ -36,14 +36,14 @@ func inGuarded(t *testing.T, test func(g *guarded), change ...func(*coordinator.
 		append([]func(*coordinator.Config){guards}, change...)...)
 }
 
-// joins connects with the secret of its role.
+// joins connects with the secret of the Hello's role.
 func (g *guarded) joins(h wire.Hello) transport.Conn {
 	g.Helper()
 	h.Secret = keys.For(h.Role)
 	return peer(g.T, g.Net, h)
 }
 
-// refused waits for the refusal on a connection, and for its end.
+// refused waits until a connection has been refused and closed.
 func (g *guarded) refused(conn transport.Conn) (r wire.Refusal) {
 	g.Helper()
 	await(g.T, conn, wire.KindRefuse, &r)
@@ -53,7 +53,7 @@ func (g *guarded) refused(conn transport.Conn) (r wire.Refusal) {
 	return r
 }
 
-// facts looks at the job.
+// facts returns the facts of the job.
 func (g *guarded) facts() (f membership.Facts) {
 	g.Helper()
 	if err := g.Ask(g.Context(), func(core *membership.Core,
@@ -66,8 +66,7 @@ func (g *guarded) facts() (f membership.Facts) {
 	return f
 }
 
-// TestSecretIsAskedFor: who does not show the secret of its role is told so in one line,
-// and turned away.
+// TestSecretIsAskedFor checks that a peer without the secret of its role is rejected with a one-line explanation.
 func TestSecretIsAskedFor(t *testing.T) {
 	inGuarded(t, func(g *guarded) {
 		t := g.T
@@ -84,16 +83,16 @@ func TestSecretIsAskedFor(t *testing.T) {
 			h.Process = "stranger"
 			if r := g.refused(peer(t, g.Net, h)); r.Again || !strings.Contains(r.Reason, "the secret of a ") ||
 				strings.ContainsAny(r.Reason, "\n'") && strings.Contains(r.Reason, "the job's") {
-				t.Errorf("a %s is told %+v", h.Role, r)
+				t.Errorf("a %s received %+v", h.Role, r)
 			}
 		}
 		if f := g.facts(); f.Slots[0].Process != "" || f.Servers[0].Process != "" {
-			t.Errorf("somebody has a place: %+v", f)
+			t.Errorf("a process was admitted: %+v", f)
 		}
 	})
 }
 
-// TestLies: what no worker may say ends its connection, and changes nothing of the job.
+// TestLies checks that a worker's invalid message closes its connection and does not change the job.
 func TestLies(t *testing.T) {
 	for what, f := range rig.LiesToCoordinator() {
 		t.Run(what, func(t *testing.T) {
@@ -108,12 +107,12 @@ func TestLies(t *testing.T) {
 					t.Fatal(err)
 				}
 				if r := g.refused(liar); r.Reason == "" || r.Again || strings.Contains(r.Reason, "\n") {
-					t.Errorf("it is told %+v", r)
+					t.Errorf("it received %+v", r)
 				}
 				if after := g.facts(); after.View.End != 100 || after.View.Done || after.UpdatesLost != 0 ||
 					after.Ending || len(after.View.Tables) != 0 || !same(&after.Slots[1], &before.Slots[1]) ||
 					!same(&after.Servers[0], &before.Servers[0]) {
-					t.Errorf("the job was %+v, and is %+v", before, after)
+					t.Errorf("the job has changed from %+v to %+v", before, after)
 				}
 				if there, err := g.Order(t.Context(), wire.Order{Kind: "stop"}); !there || err != nil {
 					t.Errorf("the supervisor is not attached: %v", err)
@@ -124,15 +123,15 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestOneSupervisor: a second one is turned away while the first is there; the first may
-// come again, though nobody has noticed that its connection broke.
+// TestOneSupervisor checks that a second supervisor is rejected while the first is connected. The first may reconnect
+// even if the failure of its old connection was not noticed.
 func TestOneSupervisor(t *testing.T) {
 	inGuarded(t, func(g *guarded) {
 		t := g.T
 		first := g.joins(wire.Hello{Role: wire.RoleSupervisor, Process: "parent"})
 		await(t, first, wire.KindWelcome, &wire.Welcome{})
 		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleSupervisor, Process: "another"})); !r.Again {
-			t.Errorf("a second supervisor is told %+v", r)
+			t.Errorf("a second supervisor received %+v", r)
 		}
 		order := func(to transport.Conn) {
 			t.Helper()
@@ -156,8 +155,8 @@ func TestOneSupervisor(t *testing.T) {
 	})
 }
 
-// TestGrowth: where all wait for each, a newcomer's word makes no slot; and the name of a
-// process is not enough to have its place.
+// TestGrowth checks that a worker cannot add a slot to a job in which all workers wait for each other, and that the
+// name of a process does not suffice to take its slot.
 func TestGrowth(t *testing.T) {
 	inGuarded(t, func(g *guarded) {
 		t := g.T
@@ -169,33 +168,33 @@ func TestGrowth(t *testing.T) {
 			Role: wire.RoleWorker, Index: -1, Process: "c", Nonce: "c",
 			Grow: true,
 		})); r.Again || !strings.Contains(r.Reason, "perdure scale 3") {
-			t.Errorf("a guest is told %+v", r)
+			t.Errorf("a new worker received %+v", r)
 		}
 		if r := g.refused(g.joins(wire.Hello{
 			Role: wire.RoleWorker, Index: 0, Process: "a",
 			Nonce: "guess",
 		})); !r.Again || !strings.Contains(r.Reason, "is taken") {
-			t.Errorf("who calls itself as another is told %+v", r)
+			t.Errorf("a worker with the name of another received %+v", r)
 		}
 		name := (&wire.Hello{Process: "a", Nonce: "a"}).Name()
 		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: 0, Process: name})); r.Again ||
-			!strings.Contains(r.Reason, "the number that it has drawn") {
-			t.Errorf("who says a worker's whole name is told %+v", r)
+			!strings.Contains(r.Reason, "nonce") {
+			t.Errorf("a worker with the complete name of another received %+v", r)
 		}
 		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: -5, Process: "c"})); !strings.Contains(
 			r.Reason, "-1 for any") {
-			t.Errorf("who asks for slot -5 is told %+v", r)
+			t.Errorf("a worker that asks for slot -5 received %+v", r)
 		}
 		if f := g.facts(); len(f.View.Slots) != 2 || f.Change != nil {
-			t.Errorf("the job has %d slots, and a change to come: %+v", len(f.View.Slots), f.Change)
+			t.Errorf("the job has %d slots and a pending change: %+v", len(f.View.Slots), f.Change)
 		}
 	})
 }
 
-// slowRegistry stands still while it saves, once it is told to.
+// slowRegistry blocks saves once slow is closed.
 type slowRegistry struct {
 	registry.Registry
-	slow chan struct{} // closed: saves take until the end
+	slow chan struct{} // closed: saves block until the end
 }
 
 func (r slowRegistry) Acquire(ctx context.Context, o registry.Holder) (registry.Lease, error) {
@@ -218,8 +217,8 @@ func (l slowLease) Save(ctx context.Context, doc []byte, revision uint64) (uint6
 	}
 }
 
-// TestAlive: a coordinator is alive while its loop does something, or waits for its disk; not
-// if it stands still otherwise, though others of its goroutines answer.
+// TestAlive checks that a coordinator is alive while its loop runs tasks or waits for its disk, but not if its loop is
+// stuck, even if its other goroutines answer.
 func TestAlive(t *testing.T) {
 	slow := make(chan struct{})
 	inGuarded(t, func(g *guarded) {
@@ -230,23 +229,23 @@ func TestAlive(t *testing.T) {
 			return g.Alive(ctx)
 		}
 		if err := alive(); err != nil {
-			t.Errorf("at work: %v", err)
+			t.Errorf("busy: %v", err)
 		}
 		stand := make(chan struct{})
 		go func() { _ = g.Ask(t.Context(), func(*membership.Core, coordinator.Latest) { <-stand }) }()
 		synctest.Wait()
 		if err := alive(); err == nil {
-			t.Error("a loop that stands still is alive")
+			t.Error("a stuck loop is reported as alive")
 		}
 		close(stand)
 		if err := alive(); err != nil {
-			t.Errorf("at work again: %v", err)
+			t.Errorf("busy again: %v", err)
 		}
 		close(slow)
 		g.joins(wire.Hello{Role: wire.RoleServer, Index: 0, Process: "s"})
 		synctest.Wait()
 		if err := alive(); err != nil {
-			t.Errorf("while it waits for its disk: %v", err)
+			t.Errorf("while waiting for the disk: %v", err)
 		}
 	}, func(cfg *coordinator.Config) { cfg.Registry = slowRegistry{cfg.Registry, slow} })
 }

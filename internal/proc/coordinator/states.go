@@ -13,18 +13,18 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// What slots save lies in the store where it is large. Workers put it there, one object for each state; what
-// nobody will ever need again is deleted here, and nowhere else: package states has the rule.
+// Large slot states are stored in the store, one object per state. Workers write them. Only the coordinator deletes
+// them when they are not needed any more; package states defines when that is.
 
-// sweeper deletes beside the loop, which waits for no store: one sweep at a time.
+// sweeper deletes states outside of the loop, which must not wait for a store. It runs one sweep at a time.
 type sweeper struct {
-	named named
-	busy  bool
-	swept *states.Held // what was known when the last one began; nil: there was none
-	told  string       // why one could not be done: told once
+	named    named
+	busy     bool
+	swept    *states.Held // the input of the last sweep; nil before the first
+	reported string       // the last reported error
 }
 
-// sweep begins a sweep, if something may have become garbage since the last one began.
+// sweep starts a sweep if there may be new garbage since the last one was started.
 func (s *sweeper) sweep(ctx context.Context, c *Coordinator) {
 	if s.busy || c.cfg.Store == nil {
 		return
@@ -38,20 +38,20 @@ func (s *sweeper) sweep(ctx context.Context, c *Coordinator) {
 		err := s.clear(ctx, c.cfg.Store, held)
 		c.inbox.do(ctx, func() {
 			if s.busy = false; err == nil {
-				s.told = ""
+				s.reported = ""
 				return
 			}
-			s.swept = nil // it is tried again
-			if text := err.Error(); text != s.told && ctx.Err() == nil {
-				s.told = text
-				c.cfg.Log.Warn("cannot delete states that nobody needs; it is tried again", "err", err)
+			s.swept = nil // the sweep is repeated
+			if text := err.Error(); text != s.reported && ctx.Err() == nil {
+				s.reported = text
+				c.cfg.Log.Warn("cannot delete unused slot states; retrying", "err", err)
 			}
 		})
 	})
 }
 
-// clear deletes what nobody needs. What is held now, and may be named by a checkpoint later, was noted
-// before the checkpoints that there are are read.
+// clear deletes the states that are not needed. The states in held may be named by later checkpoints, so held must be
+// taken before the checkpoints are read.
 func (s *sweeper) clear(ctx context.Context, in store.Store, held *states.Held) error {
 	there, err := in.List(states.Prefix)
 	if err != nil {
@@ -75,15 +75,15 @@ func (s *sweeper) clear(ctx context.Context, in store.Store, held *states.Held) 
 	return in.Delete(garbage...)
 }
 
-// named finds which states of slots the checkpoints of a store refer to. It reads a manifest once. Only the sweep
-// that is under way uses it.
+// named caches which slot states the checkpoints of a store refer to. Each manifest is read once. Only the current
+// sweep uses it.
 type named map[string][]string // by manifest
 
-// in returns the names of what the checkpoints that there are refer to. A manifest that cannot be read is an
-// error: what it refers to is not known.
+// in returns the names of all files that checkpoints refer to. If a manifest cannot be read, its references are
+// unknown, so it returns an error.
 func (n *named) in(s store.Store) (names []string, err error) {
 	read := named{}
-	for _, prefix := range []string{"g", "r"} { // of manifests
+	for _, prefix := range []string{"g", "r"} { // prefixes of manifests
 		all, err := s.List(prefix)
 		if err != nil {
 			return nil, err
@@ -92,14 +92,14 @@ func (n *named) in(s store.Store) (names []string, err error) {
 			of, known := (*n)[e.Name]
 			if !known {
 				k, ok := checkpoint.KeptOf(s, e.Name)
-				if !ok || errors.Is(k.Err, fs.ErrNotExist) { // deleted meanwhile
+				if !ok || errors.Is(k.Err, fs.ErrNotExist) { // deleted since the listing
 					continue
 				}
 				if k.Err != nil {
 					return nil, k.Err
 				}
 				for _, f := range k.Files() {
-					of = append(of, f.File) // segments, too: nobody takes them for states
+					of = append(of, f.File) // includes segments, which are never mistaken for states
 				}
 			}
 			read[e.Name] = of

@@ -7,16 +7,15 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// hearing is what a connection's reader knows of the statuses that came on it. It is the
-// reader's alone: statuses are decoded there, not in the loop.
-type hearing struct {
-	statuses uint64 // how many have come
+// statusReader tracks the statuses received on one connection. Only the receiving goroutine uses it: statuses are
+// decoded there and not in the loop.
+type statusReader struct {
+	statuses uint64 // number of statuses received
 	worker   words.WorkerStatus
 }
 
-// parseStatus reads a status, which must be the next one of its connection, as its
-// number says.
-func (h *hearing) parseStatus(f *wire.Frame, d any, number *uint64) error {
+// parseStatus decodes a status and checks that its number is the next one of the connection.
+func (h *statusReader) parseStatus(f *wire.Frame, d any, number *uint64) error {
 	if err := wire.ParseControl(f, d); err != nil {
 		return err
 	}
@@ -27,18 +26,17 @@ func (h *hearing) parseStatus(f *wire.Frame, d any, number *uint64) error {
 	return nil
 }
 
-var errOther = errors.New("its status does not fit what is known of it")
+var errOther = errors.New("its status does not continue its previous one")
 
-func (c *Coordinator) serverSays(m *member, d *words.ServerDelta) {
+func (c *Coordinator) serverStatus(m *member, d *words.ServerDelta) {
 	if c.crew.current(m, wire.RoleServer) && !c.core.ServerSays(m.index, m.hello.Process, d) {
-		c.door.Connections().Warn("closed a connection", "peer_role", m.hello.Role, "index", m.index, "err", errOther)
-		m.conn.Close() // it comes again, and says all anew
+		c.admission.Connections().Warn("closed a connection", "peer_role", m.hello.Role, "index", m.index, "err", errOther)
+		m.conn.Close() // the server reconnects and sends a complete status
 	}
 }
 
-// workerSays takes a worker's status; an error is of one that no worker which keeps the rules
-// would send.
-func (c *Coordinator) workerSays(m *member, st words.WorkerStatus) error {
+// workerStatus records a worker's status. It returns an error if no correct worker would send it.
+func (c *Coordinator) workerStatus(m *member, st words.WorkerStatus) error {
 	if err := st.Validate(&c.core.Facts().Job, &c.core.Facts().View); err != nil ||
 		!c.crew.current(m, wire.RoleWorker) {
 		return err

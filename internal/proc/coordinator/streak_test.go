@@ -7,17 +7,17 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// TestStreak: failures at one clock are counted, however long each process lived. Only a clock that was never reached
-// before is progress: after a rollback the same clocks come again.
+// TestStreak checks that failures at one clock are counted no matter how long each process lived. Only a new highest
+// clock is progress, since clocks are repeated after a rollback.
 func TestStreak(t *testing.T) {
 	for name, c := range map[string]struct {
 		clocks []perdure.Clock
 		want   int
 	}{
-		"at one clock":      {[]perdure.Clock{7, 7, 7}, 3},
-		"before any clock":  {[]perdure.Clock{0, 0}, 2},
-		"progress":          {[]perdure.Clock{7, 7, 8}, 1},
-		"after a roll-back": {[]perdure.Clock{150, 100, 100, 150}, 4},
+		"at one clock":     {[]perdure.Clock{7, 7, 7}, 3},
+		"before any clock": {[]perdure.Clock{0, 0}, 2},
+		"progress":         {[]perdure.Clock{7, 7, 8}, 1},
+		"after a rollback": {[]perdure.Clock{150, 100, 100, 150}, 4},
 	} {
 		s, got := streak{}, 0
 		for _, clock := range c.clocks {
@@ -29,7 +29,8 @@ func TestStreak(t *testing.T) {
 	}
 }
 
-// TestShow: the lines of a program that fails again in the same way are shown at first and at last.
+// TestShow checks that the output of a program that keeps failing in the same way is shown for the first and the last
+// failure.
 func TestShow(t *testing.T) {
 	s := streak{}
 	for i, c := range []struct {
@@ -43,11 +44,11 @@ func TestShow(t *testing.T) {
 		}
 	}
 	if got := s.show(&wire.Exited{Why: "why", Said: "perdure: why"}, true); got != "" {
-		t.Errorf("a line that is the reason is shown again: %q", got)
+		t.Errorf("output that is only the reason is shown again: %q", got)
 	}
 }
 
-// TestTwice: one refused claim may be what a start that was killed has left; the second one is how the program is.
+// TestTwice checks that one rejected claim does not count, since a killed start may have caused it, and that two do.
 func TestTwice(t *testing.T) {
 	for refused, want := range []string{"", "", "why"} {
 		cs := claims{3: {refused: refused, text: "why"}}

@@ -7,15 +7,15 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 )
 
-// Tally is what this coordinator has counted since it began. The loop owns it.
+// Tally counts events since this coordinator started. The loop owns it.
 type Tally struct {
 	Events     map[string]int64 // by kind
-	Deaths     map[string]int64 // that were noticed, by what has died: server, worker, or shards that were dropped
-	Recoveries map[string]int64 // by what works again: likewise, and what was waited for: log, store
-	Outage     time.Duration    // in which not every shard served and every slot worked, since all did first
+	Deaths     map[string]int64 // detected deaths by target: server, worker, or dropped shards
+	Recoveries map[string]int64 // recoveries by target: as in Deaths, plus log and store
+	Outage     time.Duration    // total time in which a shard or slot was not working, after all had been working once
 
-	served bool      // all have
-	ticked time.Time // the last tick
+	served bool      // all shards and slots have been working
+	ticked time.Time // time of the last tick
 }
 
 func newTally() *Tally {
@@ -34,7 +34,7 @@ func (t *Tally) note(e membership.Event) {
 	}
 }
 
-// tick counts the time since the last tick, if it was one of an outage.
+// tick adds the time since the last tick to Outage if a shard or slot is not working.
 func (t *Tally) tick(now time.Time, core *membership.Core) {
 	serves := core.Serving()
 	if t.served = t.served || serves; t.served && !serves && !core.Complete() && !t.ticked.IsZero() {

@@ -10,34 +10,35 @@ import (
 )
 
 const (
-	// mostUnread is how many bytes of one connection's messages wait for the loop, so that nobody fills its inbox
-	// alone. leastUnread is what a message counts at least, so that there are no more than 64.
-	mostUnread  = 8 << 20
-	leastUnread = mostUnread / 64
+	// maxUnread is the maximum weight of one connection's messages that are waiting for the loop, so that no connection
+	// can fill the inbox alone. minWeight is the minimum weight of a message, which limits a connection to 64 messages.
+	maxUnread = 8 << 20
+	minWeight = maxUnread / 64
 )
 
-// unread is what has come on a connection and the loop has not read. The reader waits while it is full.
+// unread limits the messages of one connection that the loop has not read. The receiving goroutine waits while the
+// limit is reached.
 type unread struct {
-	room     *semaphore.Weighted
+	capacity *semaphore.Weighted
 	messages atomic.Int32
 }
 
-func newUnread() *unread { return &unread{room: semaphore.NewWeighted(mostUnread)} }
+func newUnread() *unread { return &unread{capacity: semaphore.NewWeighted(maxUnread)} }
 
-// weight is what a message counts.
-func (u *unread) weight(f *wire.Frame) int64 { return max(leastUnread, int64(f.PayloadBytes())) }
+// weight returns the weight of a message.
+func (u *unread) weight(f *wire.Frame) int64 { return max(minWeight, int64(f.PayloadBytes())) }
 
-// put counts a message that has come, once there is room for it.
+// put counts a received message as soon as the limit permits.
 func (u *unread) put(ctx context.Context, weight int64) error {
-	if err := u.room.Acquire(ctx, weight); err != nil {
+	if err := u.capacity.Acquire(ctx, weight); err != nil {
 		return err
 	}
 	u.messages.Add(1)
 	return nil
 }
 
-// take counts a message that the loop reads.
+// take counts a message as read by the loop.
 func (u *unread) take(weight int64) {
 	u.messages.Add(-1)
-	u.room.Release(weight)
+	u.capacity.Release(weight)
 }

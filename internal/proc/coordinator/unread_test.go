@@ -13,15 +13,15 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// TestUnread: while the loop is busy, 8 MiB of what comes on a connection are taken in, or 64 messages, and one more;
-// the rest stays on its way, and does not keep others waiting. The loop reads all of it later, and nobody is turned
-// away.
+// TestUnread checks that while the loop is busy, a connection's receiving goroutine reads at most 8 MiB or 64 messages,
+// and one more. The rest stays in the network and does not delay other connections. The loop reads everything later,
+// and no connection is closed.
 func TestUnread(t *testing.T) {
 	for _, c := range []struct{ bytes, sent, most int }{{3 << 20, 10, 3}, {4<<20 - 100, 10, 3}, {100, 100, 65}} {
 		inGuarded(t, func(g *guarded) {
 			t := g.T
 			busy := make(chan struct{})
-			go func() { // once they are in
+			go func() { // once they are read
 				<-time.After(time.Second)
 				_ = g.Ask(t.Context(), func(*membership.Core, coordinator.Latest) { <-busy })
 			}()
@@ -42,9 +42,9 @@ func TestUnread(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			<-time.After(time.Second) // what arrives has arrived
+			<-time.After(time.Second) // everything has arrived that can
 			if onWay := int(unread.Held()) / size; c.sent-onWay != c.most {
-				t.Errorf("of %d messages of %d bytes %d are taken in, want %d", c.sent, size, c.sent-onWay, c.most)
+				t.Errorf("of %d messages of %d bytes %d were read, want %d", c.sent, size, c.sent-onWay, c.most)
 			}
 			before := unread.Held()
 			d := another.Delta(&words.WorkerStatus{}, false)
@@ -53,13 +53,13 @@ func TestUnread(t *testing.T) {
 			}
 			<-time.After(time.Second)
 			if unread.Held() != before {
-				t.Error("another one's message is not taken in")
+				t.Error("a message of another connection was not read")
 			}
 			close(busy)
 			<-time.After(time.Second)
 			synctest.Wait()
 			if unread.Held() != 0 {
-				t.Errorf("of %d messages of %d bytes %d are never taken in", c.sent, size, int(unread.Held())/size)
+				t.Errorf("of %d messages of %d bytes %d were never read", c.sent, size, int(unread.Held())/size)
 			}
 			const mine = 77
 			echo := wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Shard: -1, Request: mine}}
@@ -68,7 +68,7 @@ func TestUnread(t *testing.T) {
 			}
 			for f := (wire.Frame{}); f.Request != mine; {
 				if err := conn.Recv(&f); err != nil {
-					t.Fatalf("it was turned away: %v", err)
+					t.Fatalf("the connection was closed: %v", err)
 				}
 			}
 		})

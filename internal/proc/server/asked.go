@@ -9,36 +9,36 @@ import (
 )
 
 const (
-	// mostAsked is how many bytes the reads of one connection take: what an honest client has asked for at any time
-	// takes less. alwaysAllowed of them are taken even where the peer's other connections leave no room.
-	mostAsked     = 64 << 20
-	alwaysAllowed = 1 << 20
-	// each is what a read counts beside its ids.
-	each = 128
+	// maxReadBytes is the maximum weight of one connection's waiting reads. An honest client never has this much
+	// outstanding. The first minReadBytes are accepted even if the peer's other connections have used up its budget.
+	maxReadBytes = 64 << 20
+	minReadBytes = 1 << 20
+	// readOverhead is the weight of a read in addition to its ids.
+	readOverhead = 128
 )
 
-// readBudget bounds the bytes of the reads of one connection that wait for a clock. All counts those of all
-// connections of its peer. It is for one goroutine at a time.
+// readBudget limits the weight in bytes of one connection's waiting reads. All is the budget shared by all connections
+// of the peer. A readBudget must not be used concurrently.
 type readBudget struct {
 	All *transport.Budget
 
 	bytes int64
-	needs map[perdure.Clock]int // how many wait for which MinClock
+	needs map[perdure.Clock]int // number of waiting reads for each MinClock
 }
 
-func weight(rd *replica.Read) int64 { return each + 8*int64(len(rd.Rows.IDs)) }
+func weight(rd *replica.Read) int64 { return readOverhead + 8*int64(len(rd.Rows.IDs)) }
 
-// Wait counts a read that waits from now on, unless there are too many of the connection, or of its peer.
+// Wait adds a waiting read. It fails if the connection or its peer exceeds its budget.
 func (r *readBudget) Wait(rd *replica.Read) error {
 	n := weight(rd)
 	switch all := r.bytes + n; {
-	case all > mostAsked:
-		return fmt.Errorf("its reads that wait take %d bytes; at most %d are kept", all, mostAsked)
-	case all <= alwaysAllowed:
+	case all > maxReadBytes:
+		return fmt.Errorf("waiting reads take %d bytes, more than the maximum of %d", all, maxReadBytes)
+	case all <= minReadBytes:
 		r.All.Add(n)
 	case !r.All.Take(n):
-		return fmt.Errorf("its reads that wait take %d bytes, and with those on its peer's other connections more "+
-			"than are kept", all)
+		return fmt.Errorf("waiting reads take %d bytes, which together with the peer's other connections exceeds "+
+			"the maximum", all)
 	}
 	if r.needs == nil {
 		r.needs = map[perdure.Clock]int{}
@@ -48,8 +48,7 @@ func (r *readBudget) Wait(rd *replica.Read) error {
 	return nil
 }
 
-// Done counts a read that waits no more: it is answered, or dropped. It returns whether others wait for the same
-// MinClock.
+// Done removes a read that was answered or dropped. It reports whether other reads wait for the same MinClock.
 func (r *readBudget) Done(rd *replica.Read) (others bool) {
 	n := weight(rd)
 	r.bytes -= n

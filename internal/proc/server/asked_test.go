@@ -15,42 +15,43 @@ func readOf(ids int, need perdure.Clock) *replica.Read {
 	return &replica.Read{Need: need, Rows: wire.Rows{IDs: make([]perdure.RowID, ids)}}
 }
 
-// bytes are what a read of a number of rows counts.
+// bytes returns the weight of a read of that many rows.
 func bytes(ids int) int64 { return 128 + 8*int64(ids) }
 
-// TestBounds: a connection has its own bound, and beyond what it may always have its peer's. A read that is refused
-// counts for nothing.
+// TestBounds checks that a connection has its own limit and that, beyond its guaranteed minimum, its peer's limit
+// applies. A rejected read counts nothing.
 func TestBounds(t *testing.T) {
-	most := int64(mostAsked) + 2*alwaysAllowed
+	most := int64(maxReadBytes) + 2*minReadBytes
 	all := transport.NewBudget(func() int64 { return most })
 	one, two := readBudget{All: all}, readBudget{All: all}
-	const ids = (alwaysAllowed - 128) / 8
+	const ids = (minReadBytes - 128) / 8
 	fill := func(r *readBudget) (n int64, err error) {
 		for n = 0; err == nil; n++ {
 			err = r.Wait(readOf(ids, 1))
 		}
 		return n - 1, err
 	}
-	if n, err := fill(&one); n != mostAsked/alwaysAllowed || !strings.Contains(err.Error(), "at most 67108864") {
+	if n, err := fill(&one); n != maxReadBytes/minReadBytes || !strings.Contains(err.Error(), "67108864") {
 		t.Errorf("one connection has %d, then %v", n, err)
 	}
-	if n, err := fill(&two); n != 2 || !strings.Contains(err.Error(), "its peer's other connections") {
+	if n, err := fill(&two); n != 2 || !strings.Contains(err.Error(), "peer's other connections") {
 		t.Errorf("the next has %d, then %v", n, err)
 	}
 	three := readBudget{All: all}
 	if n, err := fill(&three); n != 1 || err == nil {
-		t.Errorf("one more has %d, then %v; want what it may always have", n, err)
+		t.Errorf("one more has %d, then %v; want the guaranteed minimum", n, err)
 	}
-	if want := most + alwaysAllowed; all.Held() != want {
+	if want := most + minReadBytes; all.Held() != want {
 		t.Errorf("%d bytes count, want %d", all.Held(), want)
 	}
 }
 
-// TestDone: who is told that others wait for the same clock is told right, and nothing counts when none waits.
+// TestDone checks that Done correctly reports other reads for the same clock, and that nothing is counted once no read
+// waits.
 func TestDone(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
-		all := transport.NewBudget(func() int64 { return mostAsked })
+		all := transport.NewBudget(func() int64 { return maxReadBytes })
 		r := readBudget{All: all}
 		var waiting []*replica.Read
 		held, needs := int64(0), map[perdure.Clock]int{}

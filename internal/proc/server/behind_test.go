@@ -14,10 +14,10 @@ import (
 	"github.com/perdure/perdure/internal/proc/server"
 )
 
-// slowStore has put no object before it may.
+// slowStore is a store whose writes block until may is closed.
 type slowStore struct {
 	store.Store
-	may chan struct{} // closed: it may
+	may chan struct{} // closed: writes may proceed
 }
 
 func (s slowStore) Put(name string, write func(io.Writer) error) error {
@@ -28,8 +28,8 @@ func (s slowStore) Put(name string, write func(io.Writer) error) error {
 	})
 }
 
-// inSlowFleet runs a test with servers whose store has nothing before it may. Updates of
-// the clocks 0 to 4 are sent to server 0.
+// inSlowFleet runs a test with servers whose store blocks writes until may is closed. Updates of the clocks 0 to 4 are
+// sent to server 0.
 func inSlowFleet(t *testing.T, recovery string, members []int, test func(f *fleet, may chan struct{})) {
 	t.Helper()
 	may := sync.OnceValue(func() chan struct{} { return make(chan struct{}) }) // within the bubble
@@ -44,8 +44,8 @@ func inSlowFleet(t *testing.T, recovery string, members []int, test func(f *flee
 	}, func(cfg *server.Config) { cfg.Store = slowStore{cfg.Store, may()} })
 }
 
-// saved checks which cuts a server says are saved, and that each holds the updates of
-// the clocks before it, and no others.
+// saved checks which cuts a server reports as saved, and that each contains exactly the updates of the clocks before
+// it.
 func (f *fleet) saved(i int, cuts ...perdure.Clock) {
 	f.Helper()
 	var got []perdure.Clock
@@ -74,7 +74,7 @@ func (f *fleet) saved(i int, cuts ...perdure.Clock) {
 	}
 }
 
-// Training goes on while a cut is written, up to the next one.
+// TestSavedBehind checks that training continues up to the next cut while a cut is being written.
 func TestSavedBehind(t *testing.T) {
 	inSlowFleet(t, "checkpoint:2,async", []int{0}, func(f *fleet, may chan struct{}) {
 		if st := f.counted(0); st.MinClock != 4 || len(st.Segments) > 0 || st.Problem != "" {
@@ -89,7 +89,7 @@ func TestSavedBehind(t *testing.T) {
 	})
 }
 
-// What has not changed is not written again, until that would cost more than to write all.
+// TestSavedBehindFollows checks that unchanged rows are not written again until a complete segment is cheaper.
 func TestSavedBehindFollows(t *testing.T) {
 	inFleet(t, "asp", "checkpoint:1,async", 1, 1, func(f *fleet) {
 		f.chain(0)
@@ -118,15 +118,16 @@ func TestSavedBehindFollows(t *testing.T) {
 			}
 		}
 		if !slices.Equal(follow, []int{0, 1, 2, 0, 1, 2}) {
-			t.Errorf("segments follow these numbers of others: %v", follow)
+			t.Errorf("segments depend on these numbers of others: %v", follow)
 		}
 		if last := st.Segments[5]; st.SaveBytes != last.Bytes {
-			t.Errorf("the last one, of %d bytes, is said to have %d", last.Bytes, st.SaveBytes)
+			t.Errorf("the last segment has %d bytes, reported are %d", last.Bytes, st.SaveBytes)
 		}
 	})
 }
 
-// Who writes dies: the others have gone on, and write the next cut.
+// TestNextHeadSavesTheNextCut kills the head while it writes a cut. The others have passed that cut and write the next
+// one.
 func TestNextHeadSavesTheNextCut(t *testing.T) {
 	inSlowFleet(t, "chain:3,checkpoint:2,async", []int{0, 1, 2}, func(f *fleet, may chan struct{}) {
 		f.pass(time.Second)
@@ -151,8 +152,8 @@ func TestNextHeadSavesTheNextCut(t *testing.T) {
 	})
 }
 
-// A full disk is said, and waited for at the next cut only. What was left of the cut that
-// could not be written is not on the disk.
+// TestFullDiskBehind checks that a full disk is reported, and that the shard waits for it only at the next cut. A cut
+// that failed leaves nothing on the disk.
 func TestFullDiskBehind(t *testing.T) {
 	inFleet(t, "asp", "checkpoint:2,async", 1, 1, func(f *fleet) {
 		f.chain(0)
@@ -163,12 +164,12 @@ func TestFullDiskBehind(t *testing.T) {
 		for clock := range perdure.Clock(5) {
 			w.say(wire.KindUpdate, clock, add(1))
 			if st := f.shard(0); clock > 1 && st.Problem == "" {
-				t.Errorf("at clock %d nothing is said of the disk: %+v", clock, st)
+				t.Errorf("at clock %d the disk problem is not reported: %+v", clock, st)
 			}
 		}
 		f.pass(time.Minute)
 		if st := f.counted(0); st.MinClock != 4 || len(st.Segments) > 0 {
-			t.Errorf("at the second cut that nobody can write: %+v", st)
+			t.Errorf("at the second cut that cannot be written: %+v", st)
 		}
 		full.Limit(0)
 		f.pass(2 * time.Second)
@@ -179,9 +180,8 @@ func TestFullDiskBehind(t *testing.T) {
 	})
 }
 
-// Replicas that take entries in other batches go on after a cut at the same place of the
-// log all the same: what it held back is applied in the same order, and sums of floats
-// depend on that.
+// TestReplicasGoOnAtTheSamePlace checks that replicas which receive entries in different batches resume after a cut at
+// the same log position. They must apply the delayed updates in the same order, because sums of floats depend on it.
 func TestReplicasGoOnAtTheSamePlace(t *testing.T) {
 	inFleet(t, "vap:1e9", "chain:2,checkpoint:2,async", 2, 2, func(f *fleet) {
 		f.chain(0, 1)
@@ -189,7 +189,7 @@ func TestReplicasGoOnAtTheSamePlace(t *testing.T) {
 		first, second := f.works(0, 0), f.works(0, 1)
 		first.say(wire.KindUpdate, 0, add(-1e8))
 		for clock := range perdure.Clock(3) {
-			second.say(wire.KindUpdate, clock, add(float32(clock/2))) // the last is held back
+			second.say(wire.KindUpdate, clock, add(float32(clock/2))) // the last one is delayed by the cut
 		}
 		var burst []wire.Frame
 		for clock, v := range []float32{1: 0, 2: 1e8} {
@@ -209,7 +209,7 @@ func TestReplicasGoOnAtTheSamePlace(t *testing.T) {
 		}
 		for i := range 2 {
 			if row := f.ended[i].Tables[0].Image.Planes[0][0][0]; row != 0 {
-				t.Errorf("row 0 is %v at server %d: who was held back came after who came later", row, i)
+				t.Errorf("row 0 is %v at server %d: a delayed update was applied after a later one", row, i)
 			}
 		}
 	})

@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// mostSpare bounds the bytes that a server keeps to receive and answer into.
-const mostSpare = 64 << 20
+// maxSpare is the maximum number of bytes kept for reuse by received and sent frames.
+const maxSpare = 64 << 20
 
-// trimEvery is how long memory may lie unused: what a burst needed is let go then.
+// trimEvery is how long unused memory is kept, so that memory needed by a burst is released.
 const trimEvery = 10 * time.Second
 
-// frameBuffers are memory for payloads and answers, used again and again: making and
-// collecting it costs more than what it is for.
+// frameBuffers pools memory for payloads and answers. Allocating and collecting that memory costs more than the work
+// done with it.
 type frameBuffers struct {
-	mu       sync.Mutex // guards what follows
-	bytes    int        // kept
+	mu       sync.Mutex // guards the fields below
+	bytes    int        // in the pool
 	payloads [maxClass]shelf[[]byte]
 	answers  [maxClass]shelf[*answerFrame]
 }
 
-// shelf keeps pieces of memory of one size, the last used on top.
+// shelf is a stack of buffers of one size; the most recently used is on top.
 type shelf[T any] struct {
 	kept []T
-	idle int // how many, from the bottom, have not been taken since trim
+	idle int // how many, from the bottom, were not taken since the last trim
 }
 
 func (s *shelf[T]) put(v T) { s.kept = append(s.kept, v) }
@@ -36,12 +36,12 @@ func (s *shelf[T]) take() (v T, ok bool) {
 		return v, false
 	}
 	v = s.kept[n]
-	s.kept = slices.Delete(s.kept, n, n+1) // which forgets v
+	s.kept = slices.Delete(s.kept, n, n+1) // also clears the slot
 	s.idle = min(s.idle, n)
 	return v, true
 }
 
-// trim lets go of what has not been taken since it was last called.
+// trim releases the buffers that were not taken since the last call.
 func (s *shelf[T]) trim(gone func(T)) {
 	for _, v := range s.kept[:s.idle] {
 		gone(v)
@@ -50,7 +50,7 @@ func (s *shelf[T]) trim(gone func(T)) {
 	s.idle = len(s.kept)
 }
 
-// Trim lets go of what nothing needed since it was last called.
+// Trim releases the memory that was not needed since the last call.
 func (b *frameBuffers) Trim() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -60,15 +60,15 @@ func (b *frameBuffers) Trim() {
 	}
 }
 
-// Memory is kept by size: class k has 2^k bytes.
+// Memory is pooled by size: class k has 2^k bytes.
 const (
-	leastClass = 8
-	maxClass   = 24
+	minClass = 8
+	maxClass = 24
 )
 
-func class(n int) int { return max(leastClass, bits.Len(uint(max(n, 1)-1))) }
+func class(n int) int { return max(minClass, bits.Len(uint(max(n, 1)-1))) }
 
-// Payload returns n bytes.
+// Payload returns a buffer of n bytes.
 func (b *frameBuffers) Payload(n int) []byte {
 	k := class(n)
 	b.mu.Lock()
@@ -80,21 +80,21 @@ func (b *frameBuffers) Payload(n int) []byte {
 	return make([]byte, n, 1<<k)
 }
 
-// Wants reports whether Keep may take memory back: what Payload returned has the sizes that it keeps.
+// Wants reports whether Keep would accept p. Buffers from Payload always have an acceptable size.
 func (b *frameBuffers) Wants(p []byte) bool { return cap(p) == 1<<class(cap(p)) }
 
-// Keep takes back what Payload returned.
+// Keep takes back a buffer from Payload.
 func (b *frameBuffers) Keep(p []byte) {
 	k := class(cap(p))
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.Wants(p) && b.bytes+cap(p) <= mostSpare {
+	if b.Wants(p) && b.bytes+cap(p) <= maxSpare {
 		b.payloads[k].put(p)
 		b.bytes += cap(p)
 	}
 }
 
-// Own returns bytes as memory of the caller's alone: a copy, where somebody else still has them.
+// Own returns body as memory that only the caller uses. It copies body if it is shared.
 func (b *frameBuffers) Own(body []byte, shared bool) []byte {
 	if !shared || body == nil {
 		return body
@@ -104,7 +104,7 @@ func (b *frameBuffers) Own(body []byte, shared bool) []byte {
 	return alone
 }
 
-// KeepAll keeps each of several, and returns their slice, empty.
+// KeepAll takes back several buffers and returns their slice, emptied.
 func (b *frameBuffers) KeepAll(all [][]byte) [][]byte {
 	for i, p := range all {
 		b.Keep(p)
@@ -113,15 +113,15 @@ func (b *frameBuffers) KeepAll(all [][]byte) [][]byte {
 	return all[:0]
 }
 
-// answerFrame is the memory of one frame to a worker.
+// answerFrame is the memory of one frame sent to a worker.
 type answerFrame struct {
 	head   []byte
 	values []float32
-	kept   []byte // a copy of what was lent, or of its end
+	kept   []byte // a copy of lent memory, or of its end
 	from   *frameBuffers
 }
 
-// answerFrame returns room for n values.
+// Answer returns a frame with capacity for n values.
 func (b *frameBuffers) Answer(n int) *answerFrame {
 	k := class(4 * n)
 	b.mu.Lock()
@@ -134,7 +134,7 @@ func (b *frameBuffers) Answer(n int) *answerFrame {
 	return &answerFrame{values: make([]float32, n, 1<<k/4), from: b}
 }
 
-// Copied returns room for n bytes that the answer keeps until Release.
+// Copied returns a buffer of n bytes that the answer holds until Release.
 func (a *answerFrame) Copied(n int) []byte {
 	a.kept = a.from.Payload(n)
 	return a.kept
@@ -156,7 +156,7 @@ func (a *answerFrame) Release() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.bytes+4*cap(a.values) <= mostSpare {
+	if b.bytes+4*cap(a.values) <= maxSpare {
 		a.head = a.head[:0]
 		b.answers[k].put(a)
 		b.bytes += 4 * cap(a.values)

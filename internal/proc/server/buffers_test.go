@@ -2,7 +2,8 @@ package server
 
 import "testing"
 
-// What a burst needed is let go once it has lain unused; what is in use stays.
+// TestBuffersForgetBursts checks that memory needed by a burst is released once it is unused, and that used memory
+// stays.
 func TestBuffersForgetBursts(t *testing.T) {
 	var b frameBuffers
 	use := func(n int) {
@@ -36,22 +37,22 @@ func TestBuffersForgetBursts(t *testing.T) {
 	check("after nothing", 0)
 }
 
-// What somebody else still has is copied, and what is the caller's alone is not.
+// TestOwn checks that only shared memory is copied.
 func TestOwn(t *testing.T) {
 	var b frameBuffers
 	body := []byte{1, 2, 3}
 	if got := b.Own(body, false); &got[0] != &body[0] {
-		t.Error("memory of one's own is copied")
+		t.Error("unshared memory was copied")
 	}
 	got := b.Own(body, true)
 	if body[0] = 9; got[0] != 1 || len(got) != 3 {
-		t.Errorf("a copy became %v", got)
+		t.Errorf("the copy changed to %v", got)
 	}
 	if b.Own(nil, true) != nil {
-		t.Error("nothing is copied")
+		t.Error("nil was copied")
 	}
 	first := &got[0]
 	if all := b.KeepAll([][]byte{got}); len(all) != 0 || &b.Payload(3)[0] != first {
-		t.Error("memory that is kept is not used again")
+		t.Error("kept memory was not reused")
 	}
 }

@@ -17,66 +17,65 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// conn is a connection from a worker or an observer, or from another server.
+// conn is a connection from a worker, an observer or another server.
 type conn struct {
 	replica.Reader
 	tc  transport.Conn
 	log *slog.Logger
-	// Opens and Follows of lives of shards that are not here yet; guarded by Server.mu
+	// opens holds the Opens and Follows for shards or epochs that are not here yet. Server.mu guards it.
 	opens  map[perdure.ShardID]*waiting
 	role   wire.Role        // of the peer
-	server bool             // from another server
-	index  int              // that one's number
-	job    *perdure.JobSpec // which never changes
-	batch  batch            // of the goroutine that receives from it
-	taking *incomingCopy    // that goroutine's, too: the snapshot that it brings
+	server bool             // the peer is a server
+	index  int              // the peer server's index
+	job    *perdure.JobSpec // immutable
+	batch  batch            // owned by the receiving goroutine
+	taking *incomingCopy    // the incoming snapshot; owned by the receiving goroutine
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	holding   bool
 	held      []wire.Frame
 	heldBytes int
 	broken    bool
-	asked     readBudget // that wait
+	asked     readBudget // the weight of waiting reads
 	staged    round
 }
 
-// waits counts a read that waits from now on, unless there are too many.
-func (c *conn) waits(rd *replica.Read) error {
+// addRead counts a waiting read. It fails if too many are waiting.
+func (c *conn) addRead(rd *replica.Read) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.asked.Wait(rd)
 }
 
-// waited counts a read that waits no more, and reports whether others wait for the same MinClock.
-func (c *conn) waited(rd *replica.Read) (others bool) {
+// removeRead stops counting a waiting read and reports whether others wait for the same MinClock.
+func (c *conn) removeRead(rd *replica.Read) (others bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.asked.Done(rd)
 }
 
-// allStaged counts an acknowledgement that a clock is staged on one more shard, and
-// reports whether it is most likely the last: who waits for it waits for all shards.
+// allStaged counts an acknowledgement that a clock is staged on one more shard. It reports whether this is probably the
+// last shard. Workers that wait for staging wait for all shards.
 func (c *conn) allStaged(clock perdure.Clock) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.staged.complete(clock)
 }
 
-// beginRound forgets how many shards acknowledge on the connection: some come, or go.
+// beginRound resets the number of shards that acknowledge on this connection, since it may have changed.
 func (c *conn) beginRound() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.staged = round{}
 }
 
-// round counts what comes once from each of several shards in each clock.
+// round counts events that each of several shards sends once per clock.
 type round struct {
 	clock       perdure.Clock
-	here, whole int // how many have come, and came in the round before
+	here, whole int // events of this round and of the previous one
 }
 
-// complete counts one of a clock, and reports whether as many have come as in the round
-// before.
+// complete counts an event of a clock and reports whether the round has as many events as the previous one.
 func (r *round) complete(clock perdure.Clock) bool {
 	if clock != r.clock {
 		r.clock, r.here, r.whole = clock, 0, r.here
@@ -85,11 +84,11 @@ func (r *round) complete(clock perdure.Clock) bool {
 	return r.here >= r.whole
 }
 
-// mostHeld is how many bytes of answers are held back at most.
-const mostHeld = 16 << 10
+// maxHeld is the maximum number of bytes of answers that are held back.
+const maxHeld = 16 << 10
 
-// send queues frames for the peer. It never waits: a peer that takes too little
-// of what it asked for must not hold others up, and loses its connection.
+// send queues frames for the peer. It never blocks: a peer that reads too slowly must not delay others and loses its
+// connection.
 func (c *conn) send(frames ...wire.Frame) {
 	if len(frames) == 0 {
 		return
@@ -101,7 +100,7 @@ func (c *conn) send(frames ...wire.Frame) {
 	}
 }
 
-// queue is send for who will call sendHeld soon. It reports whether that is needed.
+// queue is like send, for callers that call sendHeld soon. It reports whether they must.
 func (c *conn) queue(frames []wire.Frame) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +108,7 @@ func (c *conn) queue(frames []wire.Frame) bool {
 	return len(c.held) > 0
 }
 
-// add holds frames back, unless that must not be. It needs c.mu.
+// add holds frames back if that is allowed. The caller must hold c.mu.
 func (c *conn) add(frames []wire.Frame) {
 	c.held = append(c.held, frames...)
 	lent := false
@@ -117,12 +116,12 @@ func (c *conn) add(frames []wire.Frame) {
 		c.heldBytes += wire.HeaderBytes + frames[i].PayloadBytes()
 		lent = lent || frames[i].Lent
 	}
-	if lent || c.heldBytes > mostHeld {
+	if lent || c.heldBytes > maxHeld {
 		c.flush()
 	}
 }
 
-// sendHeld sends what queue has held back.
+// sendHeld sends the frames that queue held back.
 func (c *conn) sendHeld() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,8 +130,8 @@ func (c *conn) sendHeld() {
 	}
 }
 
-// hold keeps back what is sent until release, when all that has come is dealt
-// with: the answers to frames that came together go out together.
+// hold delays frames until release, which is called when all received frames have been handled. So the answers to
+// frames that arrived together are sent together.
 func (c *conn) hold() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,11 +146,11 @@ func (c *conn) release() {
 	c.batch.flush()
 }
 
-// end closes the connection. Close lets go out what was sent, for a moment at most, and nobody waits
-// for that who has a lock: the goroutine that receives ends with the connection.
+// end closes the connection without blocking. Close may wait briefly until queued frames are sent, and callers of end
+// hold locks. The receiving goroutine ends with the connection.
 func (c *conn) end() { go c.tc.Close() }
 
-// flush sends what is held back. It needs c.mu.
+// flush sends the frames that are held back. The caller must hold c.mu.
 func (c *conn) flush() {
 	if len(c.held) == 0 {
 		return
@@ -161,31 +160,31 @@ func (c *conn) flush() {
 		c.log.Warn("closed a connection", "slot", c.Slot, "peer", c.tc.Peer(), "err", err)
 		c.end()
 	}
-	clear(c.held) // lets the payloads go
+	clear(c.held) // releases the payloads
 	c.held, c.heldBytes = c.held[:0], 0
 }
 
-// connOf returns the connection that a reader is.
+// connOf returns the connection of a reader.
 func connOf(r *replica.Reader) *conn { return r.Conn.(*conn) }
 
-// serve handles one connection until it breaks.
+// serve handles one connection until it ends.
 func (s *Server) serve(tc transport.Conn) {
 	defer tc.Close()
-	defer context.AfterFunc(s.ctx, func() { tc.Close() })() // also while it has not said who it is
-	hello, peer, err := s.door.Enter(tc)
+	defer context.AfterFunc(s.ctx, func() { tc.Close() })() // also before the handshake
+	hello, peer, err := s.admission.Enter(tc)
 	if err != nil {
-		return // the log has it
+		return // Enter has logged it
 	}
 	defer peer.Leave()
-	defer tc.Close() // what is queued counts until then
+	defer tc.Close() // queued frames count against the peer until then
 	c := &conn{
 		Reader: replica.Reader{Slot: perdure.Slot(hello.Index), Incarnation: hello.Incarnation},
-		tc:     tc, log: s.door.Connections(), opens: map[perdure.ShardID]*waiting{},
+		tc:     tc, log: s.admission.Connections(), opens: map[perdure.ShardID]*waiting{},
 		asked: readBudget{All: peer.Waiting},
 	}
 	c.Conn = c
 	if err := s.admit(c, hello); err != nil {
-		c.log.Warn("refused a connection", "peer", tc.Peer(), "err", err)
+		c.log.Warn("rejected a connection", "peer", tc.Peer(), "err", err)
 		return
 	}
 	defer s.forget(c)
@@ -212,36 +211,36 @@ func (s *Server) serve(tc transport.Conn) {
 	}
 }
 
-// admit checks who wants to connect, and welcomes it.
+// admit checks the peer's identity and welcomes it.
 func (s *Server) admit(c *conn, hello wire.Hello) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var r wire.Refusal
 	switch {
 	case s.job == nil || s.conns == nil:
-		return fmt.Errorf("this server has not joined a job yet") // the peer tries again
+		return fmt.Errorf("this server has not joined a job yet") // the peer retries
 	case hello.Job != s.job.ID:
-		r.Reason = fmt.Sprintf("this server works for job %s, the peer for job %q", s.job.ID, hello.Job)
+		r.Reason = fmt.Sprintf("wrong job: this server works for job %s, the peer for job %q", s.job.ID, hello.Job)
 	case hello.Role == wire.RoleObserver:
 		c.Slot = perdure.NoSlot
 	case hello.Role == wire.RoleServer:
 		c.Slot, c.server, c.index = perdure.NoSlot, true, hello.Index
 	case hello.Role != wire.RoleWorker:
-		r.Reason = fmt.Sprintf("a server talks to workers, observers and servers, not to a %q", hello.Role)
+		r.Reason = fmt.Sprintf("a server accepts workers, observers and servers, not role %q", hello.Role)
 	case hello.Index < 0 || hello.Index >= perdure.MaxSlots:
-		r.Reason = fmt.Sprintf("slot %d of a job of %d", hello.Index, len(s.view.Slots))
+		r.Reason = fmt.Sprintf("invalid slot %d: the job has %d slots", hello.Index, len(s.view.Slots))
 	case !s.cfg.Keys.Ticket(s.job.ID, perdure.Slot(hello.Index), hello.Incarnation, hello.Name()).Admits(hello.Ticket):
-		r.Reason = fmt.Sprintf("the coordinator has not let this process speak for slot %d with incarnation %d",
+		r.Reason = fmt.Sprintf("the coordinator has not given slot %d to this process with incarnation %d",
 			hello.Index, hello.Incarnation)
 	case hello.Index >= s.job.Slots && hello.Index >= len(s.view.Slots):
-		// The peer tries again.
-		return fmt.Errorf("slot %d of a job of %d, as far as this server has heard", hello.Index, s.job.Slots)
+		// The peer retries.
+		return fmt.Errorf("unknown slot %d: the job started with %d slots", hello.Index, s.job.Slots)
 	case len(s.view.Slots) > hello.Index && hello.Incarnation < s.view.Slots[hello.Index].Incarnation:
-		r = wire.Refusal{Fenced: true, Reason: fmt.Sprintf("slot %d was taken by incarnation %d; this is %d",
+		r = wire.Refusal{Fenced: true, Reason: fmt.Sprintf("slot %d was taken over by incarnation %d; this is %d",
 			hello.Index, s.view.Slots[hello.Index].Incarnation, hello.Incarnation)}
 	}
 	if r.Reason != "" {
-		_ = transport.Refuse(c.tc, r) // it is being closed anyway
+		_ = transport.Refuse(c.tc, r) // the connection is closed anyway
 		return fmt.Errorf("%s", r.Reason)
 	}
 	c.job, c.role = s.job, hello.Role
@@ -262,9 +261,8 @@ func (s *Server) forget(c *conn) {
 	}
 }
 
-// shard returns the shard that a frame is for, or nil if it is for another life
-// of it than the one held here: such a frame is refused by being ignored, and
-// its sender opens the shard again when it knows the newer view.
+// shard returns the shard that a frame addresses, or nil if the frame is of another generation or epoch than the
+// replica held here. Such a frame is ignored, and its sender opens the shard again once it knows the newer view.
 func (s *Server) shard(f *wire.Frame) *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,9 +273,9 @@ func (s *Server) shard(f *wire.Frame) *shard {
 	return sh
 }
 
-// handle acts on one frame. An error ends the connection.
+// handle processes one frame. An error ends the connection.
 func (s *Server) handle(c *conn, f *wire.Frame) error {
-	if err := c.speaks(f, c.job); err != nil {
+	if err := c.checkFrame(f, c.job); err != nil {
 		return err
 	}
 	switch {
@@ -291,7 +289,7 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 	sh := s.shard(f)
 	if sh == nil && f.Kind == wire.KindSnapshot {
 		f.Body = nil        // it may be memory of rows
-		return errNotWanted // its sender must not wait for an answer
+		return errNotWanted // the sender must not wait for an answer
 	}
 	if sh == nil {
 		return nil
@@ -300,17 +298,17 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 		return s.fromServer(sh, c, f)
 	}
 	if f.Kind == wire.KindUpdate || f.Kind == wire.KindTick {
-		return sh.takeIn(c, f)
+		return sh.takeUpdate(c, f)
 	}
-	return sh.ask(c, f)
+	return sh.takeRequest(c, f)
 }
 
-// fromServer acts on a frame of another server.
+// fromServer processes a frame from another server.
 func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 	switch f.Kind {
 	case wire.KindUpdate, wire.KindTick, wire.KindFence, wire.KindDecide:
 		if n := perdure.Slot(sh.slots.n.Load()); f.Slot < 0 || f.Slot >= n {
-			return fmt.Errorf("an entry of kind %d is of slot %d; the job has %d", f.Kind, f.Slot, n)
+			return fmt.Errorf("invalid slot %d in an entry of kind %d: the job has %d slots", f.Slot, f.Kind, n)
 		}
 	case wire.KindRoster:
 		if err := sh.slots.expect(f, sh.job.Slots); err != nil {
@@ -328,7 +326,7 @@ func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 	return nil
 }
 
-// open answers once the shard is ready in the life that the peer means.
+// open answers once the shard is ready in the epoch that the peer asked for.
 func (s *Server) open(c *conn, f *wire.Frame) {
 	if int(f.Shard) < 0 || int(f.Shard) >= c.job.Shards {
 		return
@@ -344,23 +342,23 @@ func (s *Server) open(c *conn, f *wire.Frame) {
 		return
 	}
 	s.mu.Lock()
-	c.opens[f.Shard] = w // the shard may be on its way to us, or the peer behind
+	c.opens[f.Shard] = w // the shard may still be moving here, or the peer's view may be old
 	s.mu.Unlock()
-	s.opened(f.Shard) // it may have come meanwhile
+	s.opened(f.Shard) // the shard may have arrived since the first check
 }
 
-// waiting is an Open or a Follow that waits for a life of a shard.
+// waiting is an Open or a Follow that waits for an epoch of a shard.
 type waiting struct {
 	c     *conn
 	h     wire.Header
-	taken bool // a goroutine brings it to the shard; guarded by Server.mu
-	// over: its connection has ended, or has said something newer since. Whoever sets it has the shard's lock later, so
-	// that whoever finds it unset there comes first.
+	taken bool // a goroutine is passing it to the shard; guarded by Server.mu
+	// over is set when the connection has ended or has sent a newer request. The goroutine that sets over acquires the
+	// shard's lock later, so a goroutine that finds it unset under that lock comes first.
 	over atomic.Bool
 }
 
-// enters brings a shard an Open or a Follow, unless it is not restored yet and cannot say what it has, or is in another
-// life by now. For the batch see fromPredecessor.
+// enters passes an Open or a Follow to a shard. It fails if the shard is not restored yet and does not know its state,
+// or if the epoch has changed. For the batch see fromPredecessor.
 func (w *waiting) enters(sh *shard, to *batch) (taken bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -374,9 +372,9 @@ func (w *waiting) enters(sh *shard, to *batch) (taken bool) {
 	return sh.open(w.c, &f)
 }
 
-// opened brings a shard the Opens and Follows that wait for its present life. Those that the shard cannot take yet keep
-// waiting. If the shard changes meanwhile, the goroutine that changes it calls opened too. That call may find them
-// taken by this one, so this one looks again.
+// opened passes to a shard the Opens and Follows that wait for its current epoch. Those that the shard cannot accept
+// yet keep waiting. A goroutine that changes the shard in the meantime also calls opened. It may find requests that
+// this call has taken, so this call checks again.
 func (s *Server) opened(id perdure.ShardID) {
 	for again := true; again; {
 		sh, look, found := s.takeWaiting(id)
@@ -394,7 +392,7 @@ func (s *Server) opened(id perdure.ShardID) {
 	}
 }
 
-// takeWaiting takes what waits for the present life of a shard, and returns how often that was done.
+// takeWaiting takes the requests that wait for the current epoch of a shard. look counts its calls.
 func (s *Server) takeWaiting(id perdure.ShardID) (sh *shard, look uint64, found []*waiting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -411,7 +409,7 @@ func (s *Server) takeWaiting(id perdure.ShardID) (sh *shard, look uint64, found 
 	return sh, sh.opening, found
 }
 
-// held returns the shards that this server has.
+// held returns the shards that this server holds.
 func (s *Server) held() []*shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()

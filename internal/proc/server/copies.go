@@ -11,15 +11,15 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// copyPause is when a snapshot that could not be sent is tried again.
+// copyPause is the delay before a failed snapshot transfer is retried.
 const copyPause = 100 * time.Millisecond
 
-// errNotWanted ends the connection of a snapshot that is not of the shard's present
-// life, or that another one has overtaken.
+// errNotWanted ends the connection of a snapshot that belongs to an older epoch of the shard or was superseded by
+// another snapshot.
 var errNotWanted = errors.New("server: the snapshot is not wanted")
 
-// give connects to the peer, in its turn, and sends it a copy that begins once the connection is there.
-// Copies go in the order in which they were asked for: else small ones could overtake a large one for ever.
+// give waits for its turn, connects to the peer, and sends the copy that begin starts once the connection is
+// established. Copies are sent in the order of the requests; otherwise small ones could overtake a large one forever.
 func (p *peer) give(room int64, begin func() (*shardCopy, error)) (bytes int64, err error) {
 	if err = p.copying.Acquire(p.s.ctx, room); err != nil {
 		return 0, err
@@ -38,8 +38,8 @@ func (p *peer) give(room int64, begin func() (*shardCopy, error)) (bytes int64, 
 	return c.Send(tc)
 }
 
-// copyTo sends a peer a snapshot, in a goroutine of its own, if the shard is still in its present
-// life when it is the snapshot's turn. It needs sh.mu.
+// copyTo sends a peer a snapshot in a new goroutine. It does nothing if the shard's epoch has changed when its turn
+// comes. The caller must hold sh.mu.
 func (sh *shard) copyTo(p *peer) {
 	s, name, room := sh.s, sh.link.Name(), copyRoomOf(sh.rep.State.Bytes())
 	s.wg.Go(func() {
@@ -65,7 +65,7 @@ func (sh *shard) copyTo(p *peer) {
 	})
 }
 
-// copy begins a copy of the shard as it is, in the life of that name.
+// copy starts a snapshot of the shard if it still has the given generation and epoch.
 func (sh *shard) copy(name link.Name) (*shardCopy, error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -77,7 +77,7 @@ func (sh *shard) copy(name link.Name) (*shardCopy, error) {
 	return beginCopy(from, &sh.rep.State, sh.link.Applied()), nil
 }
 
-// land returns where the body of the connection's next frame is to lie.
+// land returns the memory for the body of the connection's next frame.
 func (c *conn) land(s *Server, f *wire.Frame, n int) []byte {
 	if f.Kind == wire.KindSnapshot {
 		if to := c.taking.Land(f, n); to != nil {
@@ -85,12 +85,12 @@ func (c *conn) land(s *Server, f *wire.Frame, n int) []byte {
 		}
 	}
 	if f.Kind == wire.KindUpdate || f.Kind == wire.KindSnapshot {
-		return s.buffers.Payload(n) // to be kept as it is
+		return s.buffers.Payload(n) // the body is kept without a copy
 	}
 	return nil
 }
 
-// takePiece takes a piece of a shard's snapshot, and tells its sender.
+// takePiece processes a piece of a shard's snapshot and acknowledges it to the sender.
 func (c *conn) takePiece(s *Server, sh *shard, f *wire.Frame) error {
 	body := f.Body
 	f.Body = nil // it may be memory of rows
@@ -110,11 +110,11 @@ func (c *conn) takePiece(s *Server, sh *shard, f *wire.Frame) error {
 	s.throttle.Wait(s.ctx, len(body))
 	have := wire.Frame{Header: f.Header}
 	have.Kind, have.Flags = wire.KindHave, 0
-	return c.tc.TrySend(have) // now: its sender waits for it
+	return c.tc.TrySend(have) // immediately, because the sender waits for it
 }
 
-// expects refuses a piece that is not the next one of the snapshot that the connection is to bring,
-// or that may begin.
+// expects rejects a piece unless it is the next one of the connection's snapshot, or the first one of a snapshot that
+// is wanted.
 func (sh *shard) expects(c *conn, f *wire.Frame) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -125,7 +125,7 @@ func (sh *shard) expects(c *conn, f *wire.Frame) error {
 	}
 	if c.taking == nil && copyFirst(f) && sh.link.Wants(f.Request) {
 		c.taking = receiveCopy(&sh.job, name, f)
-		sh.incoming = c.taking // another one is not wanted any more
+		sh.incoming = c.taking // supersedes any other snapshot
 	}
 	if c.taking == nil || c.taking != sh.incoming || !c.taking.Expects(f) {
 		return errNotWanted
@@ -133,7 +133,7 @@ func (sh *shard) expects(c *conn, f *wire.Frame) error {
 	return nil
 }
 
-// install makes the shard what a snapshot says that is whole.
+// install replaces the shard's state with a complete snapshot.
 func (sh *shard) install(in *incomingCopy) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// rows and dim are of the table that is copied: 3 pieces and a bit.
+// rows and dim give the table a size of slightly more than 3 pieces.
 const (
 	rows = 13000
 	dim  = 32
@@ -28,7 +28,7 @@ func job() *perdure.JobSpec {
 	return &perdure.JobSpec{ID: "j", Slots: 1, Servers: 2, Shards: 1, Seed: 7}
 }
 
-// source is a replica that serves a slot.
+// source returns a replica that serves a slot.
 func source(t *testing.T) *replica.Replica {
 	t.Helper()
 	spec := perdure.TableSpec{Name: "w", Dim: dim, Rows: rows, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
@@ -54,7 +54,7 @@ func source(t *testing.T) *replica.Replica {
 	return r
 }
 
-// update adds to a value of each row.
+// update adds to one value of each row.
 func update(r *replica.Replica, clock perdure.Clock, by float32) {
 	b := wire.Block{Rows: wire.Rows{Count: rows}, Values: make([]float32, rows*dim)}
 	for i := range b.Values {
@@ -74,7 +74,7 @@ func values(t *testing.T, r *replica.Replica) []float32 {
 	return got
 }
 
-// pair returns the two ends of a connection, which close with the test.
+// pair returns the two ends of a connection, which are closed at the end of the test.
 func pair(t *testing.T) (near, far transport.Conn) {
 	t.Helper()
 	mem := transport.NewMemory(1, transport.MemoryOptions{})
@@ -92,7 +92,7 @@ func pair(t *testing.T) (near, far transport.Conn) {
 	return near, far
 }
 
-// receive receives a copy as a server does. before is called before each piece is answered.
+// receive receives a copy as a server does. It calls before prior to the acknowledgement of each piece.
 func receive(c transport.Conn, before func(piece int)) (in *incomingCopy, inPlace int, err error) {
 	var b frameBuffers
 	var f wire.Frame
@@ -110,7 +110,7 @@ func receive(c transport.Conn, before func(piece int)) (in *incomingCopy, inPlac
 			in = receiveCopy(job(), link.NameOf(&f.Header), &f)
 		}
 		if !in.Expects(&f) {
-			return in, inPlace, errors.New("a piece is not the next one")
+			return in, inPlace, errors.New("unexpected piece")
 		}
 		whole, err := in.Take(&f, f.Body, &b)
 		if err != nil {
@@ -125,8 +125,8 @@ func receive(c transport.Conn, before func(piece int)) (in *incomingCopy, inPlac
 	}
 }
 
-// A copy is of one moment, though its rows change while it is sent; pieces of rows are received to
-// where they lie.
+// TestCopyIsOfOneMoment checks that a copy contains the rows of one moment although they change while it is sent, and
+// that rows are received in their final place.
 func TestCopyIsOfOneMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from := source(t)
@@ -162,7 +162,7 @@ func TestCopyIsOfOneMoment(t *testing.T) {
 		to := replica.New(replica.Settings{Job: *job()})
 		to.Adopt(in.Incoming)
 		if !slices.Equal(values(t, to), want) || slices.Equal(values(t, from), want) {
-			t.Error("the copy is not of the moment at which it began")
+			t.Error("the copy does not have the rows of the moment when it was started")
 		}
 		if got := to.State.Applied()[0]; got != 1 {
 			t.Errorf("the copy has %d clocks applied", got)
@@ -170,16 +170,17 @@ func TestCopyIsOfOneMoment(t *testing.T) {
 	})
 }
 
-// What ends a copy: its shard moves, its receiver is gone, or answers what was not sent.
+// TestWhatEndsACopy covers the ends of a copy: the shard moves, the receiver is gone, or the receiver sends a wrong
+// answer.
 func TestWhatEndsACopy(t *testing.T) {
 	receives := func(far transport.Conn) { _, _, _ = receive(far, func(int) {}) }
 	for _, c := range []struct {
 		name  string
-		moved int // at which question
+		moved int // at which call of Moved
 		far   func(far transport.Conn)
 		want  string
 	}{
-		{"the shard moves at once", 1, receives, errMoved.Error()},
+		{"the shard moves immediately", 1, receives, errMoved.Error()},
 		{"the shard moves later", 3, receives, errMoved.Error()},
 		{"the receiver is gone", 0, func(far transport.Conn) { far.Close() }, "connection"},
 		{"it answers something else", 0, func(far transport.Conn) {
@@ -201,7 +202,7 @@ func TestWhatEndsACopy(t *testing.T) {
 				t.Errorf("%s: %v", c.name, err)
 			}
 			near.Close()
-			update(from, 1, 1) // nothing is kept for the copy any more
+			update(from, 1, 1) // no old values are kept for the copy any more
 		})
 	}
 }

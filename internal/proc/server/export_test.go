@@ -6,7 +6,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Seize takes a shard's lock, as work that does not end would.
+// Seize locks a shard, as work that never ends would.
 func (e Eye) Seize(id perdure.ShardID) (release func()) {
 	e.s.mu.Lock()
 	sh := e.s.shards[id]
@@ -15,8 +15,8 @@ func (e Eye) Seize(id perdure.ShardID) (release func()) {
 	return sh.mu.Unlock
 }
 
-// Delay claims the Opens that wait for lives of a shard, as a goroutine does that then waits for the shard's lock. It
-// returns how many there are, and a function that brings them to the shard.
+// Delay takes the Opens that wait for an epoch of a shard, as a goroutine does that then waits for the shard's lock. It
+// returns their number and a function that passes them to the shard.
 func (e Eye) Delay(id perdure.ShardID) (bring func(), opens int) {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
@@ -37,7 +37,7 @@ func (e Eye) Delay(id perdure.ShardID) (bring func(), opens int) {
 	}, len(all)
 }
 
-// Reads reports whether a shard has a connection on which a slot reads.
+// Reads reports whether a slot reads from a shard on some connection.
 func (e Eye) Reads(id perdure.ShardID, slot perdure.Slot) bool {
 	e.s.mu.Lock()
 	sh := e.s.shards[id]
@@ -48,7 +48,8 @@ func (e Eye) Reads(id perdure.ShardID, slot perdure.Slot) bool {
 	return reader != nil
 }
 
-// Fill has a shard filled as of a view, and returns the revision of the view that it follows then.
+// Fill fills a shard with the content for a view and returns the revision of the view that the shard follows
+// afterwards.
 func (e Eye) Fill(id perdure.ShardID, v words.View) (follows uint64) {
 	e.s.mu.Lock()
 	sh := e.s.shards[id]

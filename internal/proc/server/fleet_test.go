@@ -23,24 +23,23 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// fleet is a job of one shard, whose servers are real and hear from the test what the
-// view is, in virtual time.
+// fleet is a job of one shard in virtual time. Its servers are real; the test plays the coordinator.
 type fleet struct {
 	*testing.T
 	*rig.Hosts
 	ctx  context.Context
 	job  perdure.JobSpec
 	with []func(*server.Config)
-	view words.View // changed by the test's goroutine only, with mu held
+	view words.View // changed only by the test's goroutine, with mu held
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	told   map[int]transport.Conn
 	status map[int]words.ServerStatus
 	ended  map[int]*checkpoint.Segment
 	logs   map[int]*lines
 }
 
-// inFleet runs a test with n servers, none of which holds the shard yet.
+// inFleet runs a test with n servers that do not hold the shard yet.
 func inFleet(t *testing.T, model, recovery string, slots, n int, test func(f *fleet), with ...func(*server.Config)) {
 	t.Helper()
 	inShards(t, model, recovery, slots, n, 1, test, with...)
@@ -111,10 +110,10 @@ func (f *fleet) start(i int) {
 	f.Serve(host(i), append([]func(*server.Config){usual}, f.with...)...)
 }
 
-// stop tells a server to end.
+// stop asks a server to end.
 func (f *fleet) stop(i int) { f.Process(host(i)).Stop() }
 
-// err is why a server has ended; nil: it has not, or well.
+// err returns the error that a server ended with, or nil if it is running or ended without one.
 func (f *fleet) err(i int) error {
 	select {
 	case <-f.Process(host(i)).Ended():
@@ -129,7 +128,7 @@ func (f *fleet) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// say changes the view and tells the servers that hear of it, and waits until they have.
+// say changes the view, sends it to the connected servers, and waits until they have processed it.
 func (f *fleet) say(change func(v *words.View, sv *words.ShardView)) {
 	f.mu.Lock()
 	f.view.Revision++
@@ -142,7 +141,7 @@ func (f *fleet) say(change func(v *words.View, sv *words.ShardView)) {
 	}
 	f.mu.Unlock()
 	for _, c := range told {
-		_ = c.Send(wire.Control(wire.KindView, f.view)) // some have gone
+		_ = c.Send(wire.Control(wire.KindView, f.view)) // some servers have gone
 	}
 	f.pass(50 * time.Millisecond)
 }
@@ -151,7 +150,7 @@ func (f *fleet) holder(i int, since uint64) words.Holder {
 	return words.Holder{Server: i, Incarnation: 1, Addr: host(i) + "/1", Since: since}
 }
 
-// chain gives the shard the next epoch, with these members.
+// chain starts the shard's next epoch with these members.
 func (f *fleet) chain(members ...int) {
 	f.say(func(_ *words.View, sv *words.ShardView) { f.setChain(sv, members...) })
 }
@@ -191,7 +190,7 @@ func dense() perdure.TableSpec {
 	}
 }
 
-// shard returns what a server says of the shard.
+// shard returns a server's last status of the shard.
 func (f *fleet) shard(i int) (st words.ShardStatus) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -201,13 +200,13 @@ func (f *fleet) shard(i int) (st words.ShardStatus) {
 	return st
 }
 
-// counted is shard once the server has said its counts anew.
+// counted is like shard, after the server has reported new counts.
 func (f *fleet) counted(i int) words.ShardStatus {
 	f.pass(1200 * time.Millisecond)
 	return f.shard(i)
 }
 
-// end ends the servers, and returns what each held, as the bytes of a segment.
+// end stops the servers and returns what each one held, as the bytes of a segment.
 func (f *fleet) end(servers ...int) (held []string) {
 	f.Helper()
 	f.pass(500 * time.Millisecond)
@@ -237,7 +236,7 @@ func (f *fleet) end(servers ...int) (held []string) {
 	return held
 }
 
-// speaker is a connection to a server, and what came on it.
+// speaker is a connection to a server, with the frames received on it.
 type speaker struct {
 	transport.Conn
 	f    *fleet
@@ -260,7 +259,7 @@ func (f *fleet) speak(to int, hello wire.Hello) *speaker {
 	return f.hear(c, perdure.Slot(hello.Index))
 }
 
-// hear keeps what comes on a connection.
+// hear collects the frames received on a connection.
 func (f *fleet) hear(c transport.Conn, slot perdure.Slot) *speaker {
 	s := &speaker{Conn: c, f: f, slot: slot}
 	f.Go(func() {
@@ -278,7 +277,7 @@ func (f *fleet) hear(c transport.Conn, slot perdure.Slot) *speaker {
 	return s
 }
 
-// works connects as a slot's worker, and opens the shard.
+// works connects as a slot's worker and opens the shard.
 func (f *fleet) works(to int, slot perdure.Slot) *speaker {
 	f.Helper()
 	s := f.speak(to, wire.Hello{Role: wire.RoleWorker, Index: int(slot), Incarnation: f.view.Slots[slot].Incarnation})
@@ -289,7 +288,7 @@ func (f *fleet) works(to int, slot perdure.Slot) *speaker {
 	return s
 }
 
-// say sends a frame about the shard, and lets time pass.
+// say sends a frame about the shard and lets time pass.
 func (s *speaker) say(kind wire.Kind, clock perdure.Clock, payload []byte, change ...func(h *wire.Header)) {
 	s.f.Helper()
 	h := wire.Header{
@@ -311,7 +310,7 @@ func (s *speaker) say(kind wire.Kind, clock perdure.Clock, payload []byte, chang
 	s.f.pass(20 * time.Millisecond)
 }
 
-// last returns the newest frame of a kind that came, nil if none did.
+// last returns the newest received frame of a kind, or nil.
 func (s *speaker) last(kind wire.Kind) *wire.Frame {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -323,7 +322,7 @@ func (s *speaker) last(kind wire.Kind) *wire.Frame {
 	return nil
 }
 
-// count returns how many frames of a kind came.
+// count returns the number of received frames of a kind.
 func (s *speaker) count(kind wire.Kind) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -335,7 +334,7 @@ func (s *speaker) count(kind wire.Kind) (n int) {
 	return n
 }
 
-// counts returns what the slot was told last.
+// counts returns the counts that the slot received last.
 func (s *speaker) counts() words.Counts {
 	s.f.Helper()
 	s.mu.Lock()
@@ -352,12 +351,12 @@ func (s *speaker) counts() words.Counts {
 	return words.Counts{Applied: -1}
 }
 
-// add is an update that adds v to row 0 of table 0.
+// add returns an update that adds v to row 0 of table 0.
 func add(v float32) []byte {
 	return wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Count: 1}, Values: []float32{v}})
 }
 
-// row reads row 0 of table 0, of a MinClock of need or more; false if it is not told.
+// row reads row 0 of table 0 at a MinClock of at least need. ok is false if there is no answer.
 func (s *speaker) row(need perdure.Clock) (v float32, ok bool) {
 	s.f.Helper()
 	before := s.count(wire.KindRows)

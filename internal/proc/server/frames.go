@@ -9,41 +9,40 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// A server's frames use their memory again. Rows go into a frame from where they lie if they are a long run,
-// and are otherwise gathered into an [answerFrame]; what the transport has not written by then, it asks the
-// answer for (see wire.Keeper). So a frame has to be handed to a transport under the lock that guards the rows.
+// A server reuses the memory of its frames. Long runs of rows are sent directly from table memory; other rows are
+// gathered into an [answerFrame]. The transport asks the answer to copy any part that it could not write immediately
+// (see wire.Keeper). So a frame must be handed to a transport under the lock that guards the rows.
 
-// lentBytes is the least size of a run of rows that is sent from where it lies.
-// The shard stands still while the network takes what it takes at once, and the
-// rest is copied.
+// lentBytes is the minimum size of a run of rows that is sent from table memory. The shard pauses while the network
+// accepts what it can without blocking; the rest is copied.
 const lentBytes = 16 << 10
 
-// Counts makes f tell a slot how far it has come.
+// Counts fills f with a slot's counts.
 func (b *frameBuffers) Counts(f *wire.Frame, counts words.Counts) {
 	a := b.Answer(0)
 	a.head = wire.AppendCounts(a.head[:0], counts)
 	f.Payload, f.Release = a.head, a
 }
 
-// Rows makes f the answer to a read of rows, which were checked, as they are now.
+// Rows fills f with the current values of rows as the answer to a read. The rows must have been checked.
 func (b *frameBuffers) Rows(f *wire.Frame, state *wire.State, rows *wire.Rows, p *table.Part) {
 	b.fill(f, rows, p, func(head []byte) []byte { return wire.AppendState(head, state) })
 }
 
-// Push makes f a push of rows as they are now.
+// Push fills f with a push of the current values of rows.
 func (b *frameBuffers) Push(f *wire.Frame, state *wire.State, rows *wire.Rows, p *table.Part) {
 	b.fill(f, rows, p, func(head []byte) []byte { return wire.AppendPushHead(head, state, rows) })
 }
 
-// End makes f the end of a round of pushes, without rows.
+// End fills f with the end of a round of pushes, without rows.
 func (b *frameBuffers) End(f *wire.Frame, state *wire.State) {
 	a := b.Answer(0)
 	a.head = wire.AppendPushHead(a.head[:0], state, &wire.Rows{})
 	f.Payload, f.Release = a.head, a
 }
 
-// fill brings rows into a frame, behind a head: packed, where most of their values are 0; else those of a long run from
-// where they lie, and others gathered.
+// fill puts rows into a frame after a head. It packs them if most of their values are 0. Otherwise it lends a long run
+// from table memory and gathers other rows.
 func (b *frameBuffers) fill(f *wire.Frame, rows *wire.Rows, p *table.Part, head func([]byte) []byte) {
 	n := rows.Count * p.Spec.Dim
 	lent := rows.IDs == nil && 4*n >= lentBytes
@@ -55,7 +54,7 @@ func (b *frameBuffers) fill(f *wire.Frame, rows *wire.Rows, p *table.Part, head 
 	} else {
 		a = b.Answer(n)
 		if err := p.ReadRows(a.values, rows.First, rows.IDs, rows.Count); err != nil {
-			panic(fmt.Sprintf("frames: rows that were checked cannot be read: %v", err))
+			panic(fmt.Sprintf("frames: cannot read checked rows: %v", err))
 		}
 		values = a.values
 	}
@@ -69,7 +68,7 @@ func (b *frameBuffers) fill(f *wire.Frame, rows *wire.Rows, p *table.Part, head 
 		}
 	}
 	if f.Body, f.Lent = wire.FloatBytes(values); f.Body == nil {
-		a.head = wire.AppendFloats(a.head, values) // their memory is not as on the wire
+		a.head = wire.AppendFloats(a.head, values) // this machine's memory layout differs from the wire format
 	}
 	f.Lent = f.Lent && lent
 	f.Payload = a.head

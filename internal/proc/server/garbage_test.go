@@ -30,11 +30,11 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// lines keeps what a server logs, without times.
+// lines collects a server's log without times.
 type lines struct {
 	mu    sync.Mutex    // guards all
-	all   []string      // that warn
-	came  int           // with those for developers
+	all   []string      // warnings and errors
+	came  int           // number of lines, including debug output
 	added chan struct{} // capacity 1: a line was added
 }
 
@@ -56,7 +56,7 @@ func (l *lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// total returns how many lines have come, those for developers, too.
+// total returns the number of lines, including debug output.
 func (l *lines) total() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,15 +85,15 @@ func (l *lines) wait(ctx context.Context, n int) {
 	}
 }
 
-// subject is a server with 2 shards of a table of 10 rows of 3 and of a sparse one,
-// in a job with a coordinator and one worker that it goes on serving.
+// subject is a server with 2 shards of a dense table of 10 rows of 3 values and of a sparse table. Its job has a
+// coordinator and one correct worker that the server must keep serving.
 type subject struct {
 	*testing.T
 	ctx   context.Context
-	near  transport.Network // of the garbage's sender
-	addr  string            // of the server
+	near  transport.Network // of the sender of garbage
+	addr  string            // the server's address
 	log   *lines
-	view  words.View // as the peers know it
+	view  words.View // as known to its peers
 	good  *worker.Client
 	table *worker.Table
 	clock perdure.Clock
@@ -146,7 +146,7 @@ func start(t *testing.T, over rig.Options, with ...func(*server.Config)) *subjec
 	return s
 }
 
-// goesOn checks that the server serves others, and has what they did, only.
+// goesOn checks that the server still serves its worker, and that only the worker's updates have been applied.
 func (s *subject) goesOn(after string) {
 	s.Helper()
 	delta, got := make([]float32, tableRows*tableDim), make([]float32, tableRows*tableDim)
@@ -170,15 +170,15 @@ func (s *subject) goesOn(after string) {
 	}
 }
 
-// hello is what a worker of the job says that is as new as the good one. The
-// real one keeps its acknowledgements: nothing that it is sent is for it.
+// hello returns the hello of another worker with the same incarnation as the correct one. That one keeps its
+// acknowledgements, since nothing sent to this connection is for it.
 func hello(change func(*wire.Hello)) wire.Frame {
 	h := wire.Hello{Role: wire.RoleWorker, Job: "job-1", Incarnation: 1}
 	change(&h)
 	return wire.Control(wire.KindHello, h)
 }
 
-// shardFrame is a frame to shard 0 as it is now.
+// shardFrame returns a frame for shard 0 in its current epoch.
 func (s *subject) shardFrame(kind wire.Kind, payload []byte, change func(*wire.Header)) wire.Frame {
 	h := wire.Header{
 		Kind: kind, Generation: s.view.Generation, Epoch: s.view.Shards[0].Epoch, Incarnation: 1,
@@ -197,17 +197,17 @@ func update(first perdure.RowID, ids []perdure.RowID, count, values int, table p
 	})
 }
 
-// bad is what a peer does that ends its connection.
+// bad is a peer's misbehaviour that ends its connection.
 type bad struct {
 	name  string
 	hello *wire.Frame
 	send  func(s *subject) []wire.Frame // after the hello
-	says  string                        // in the server's log, once
+	says  string                        // expected in the server's log, once
 }
 
 func bads() []bad { return slices.Concat(badHellos(), badUpdates(), badReads(), badNames()) }
 
-// badHello is a hello that differs from a good one.
+// badHello returns a hello that differs from a good one.
 func badHello(change func(*wire.Hello)) *wire.Frame { f := hello(change); return &f }
 
 var (
@@ -222,14 +222,14 @@ func badFrame(kind wire.Kind, payload []byte, change func(*wire.Header)) func(*s
 
 func read(r wire.Rows) []byte { return wire.AppendRows(nil, &r) }
 
-// badHellos are refused before anything else is read.
+// badHellos are rejected before anything else is read.
 func badHellos() []bad {
 	return []bad{
 		{"a hello of another job", badHello(func(h *wire.Hello) { h.Job = "job-2" }), nil, "job-2"},
 		{"a hello of no job", badHello(func(h *wire.Hello) { h.Job = "" }), nil, `peer for job`},
-		{"an old incarnation", badHello(func(h *wire.Hello) { h.Incarnation = 0 }), nil, "was taken by incarnation 1"},
-		{"a slot that is not", badHello(func(h *wire.Hello) { h.Index = 7 }), nil, "slot 7 of a job of 1"},
-		{"a negative slot", badHello(func(h *wire.Hello) { h.Index = -1 }), nil, "slot -1 of a job of 1"},
+		{"an old incarnation", badHello(func(h *wire.Hello) { h.Incarnation = 0 }), nil, "taken over by incarnation 1"},
+		{"an unknown slot", badHello(func(h *wire.Hello) { h.Index = 7 }), nil, "slot 7"},
+		{"a negative slot", badHello(func(h *wire.Hello) { h.Index = -1 }), nil, "slot -1"},
 		{"another role", badHello(func(h *wire.Hello) { h.Role = "king" }), nil, "king"},
 		{"no hello", nil, badFrame(wire.KindGet, nil, nil), "instead of a hello"},
 		{"an unknown kind", goodHello, badFrame(99, nil, nil), "no worker may send a frame of kind 99"},
@@ -264,7 +264,7 @@ func badUpdates() []bad {
 			"wrong number of values",
 		},
 		{
-			"a table that is not", goodHello, badFrame(wire.KindUpdate, update(0, nil, 1, 3, 9), nil),
+			"an unknown table", goodHello, badFrame(wire.KindUpdate, update(0, nil, 1, 3, 9), nil),
 			"update of table 9",
 		},
 		{
@@ -281,7 +281,7 @@ func badUpdates() []bad {
 		},
 		{
 			"a negative clock", goodHello, badFrame(wire.KindUpdate, nil, func(h *wire.Header) { h.Clock = -1 }),
-			"of clock -1; the job's clocks are 0 to",
+			"invalid clock -1",
 		},
 		{
 			"an observer's update", observerHello, badFrame(wire.KindUpdate, nil, nil),
@@ -299,7 +299,7 @@ func badReads() []bad {
 	return []bad{
 		{"a read that does not parse", goodHello, badFrame(wire.KindGet, []byte{1}, nil), "malformed payload"},
 		{
-			"a read with more behind it", goodHello, badFrame(wire.KindGet, append(read(wire.Rows{Count: 1}), 0), nil),
+			"a read with trailing bytes", goodHello, badFrame(wire.KindGet, append(read(wire.Rows{Count: 1}), 0), nil),
 			"bytes after a read",
 		},
 		{
@@ -351,29 +351,29 @@ func badReads() []bad {
 			"does not fit in 4194304 bytes",
 		},
 		{
-			"which rows a dense table stores", goodHello,
+			"a scan of a dense table", goodHello,
 			badFrame(wire.KindScan, read(wire.Rows{Count: 1}), func(h *wire.Header) { h.Clock = 1 << 40 }),
 			"its stored rows cannot be listed",
 		},
 		{
-			"an observer's wish for acknowledgements", observerHello, badFrame(wire.KindSync, nil, nil),
+			"an observer's request for acknowledgements", observerHello, badFrame(wire.KindSync, nil, nil),
 			"no observer may send a frame of kind 26",
 		},
 	}
 }
 
-// badNames speak for others, or of what is not theirs.
+// badNames name other slots, or clocks and frames that are not the sender's.
 func badNames() []bad {
 	return []bad{
 		{
-			"the state of a slot that is not", goodHello,
+			"the state of an unknown slot", goodHello,
 			badFrame(wire.KindLoad, nil, func(h *wire.Header) { h.Slot = 3 }),
-			"in the name of slot 3, on a connection of slot 0",
+			"names slot 3",
 		},
 		{
 			"an update for another slot", goodHello,
 			badFrame(wire.KindUpdate, nil, func(h *wire.Header) { h.Slot = 1 }),
-			"in the name of slot 1",
+			"names slot 1",
 		},
 		{
 			"an update of another incarnation", goodHello,
@@ -389,7 +389,7 @@ func badNames() []bad {
 			"the job's clocks are 0 to",
 		},
 		{
-			"a wish for acknowledgements from the future", goodHello,
+			"a request for acknowledgements from the future", goodHello,
 			badFrame(wire.KindSync, nil, func(h *wire.Header) { h.Clock = 1 << 62 }), "the job's clocks are 0 to",
 		},
 		{
@@ -398,11 +398,11 @@ func badNames() []bad {
 		},
 		{"a worker's fence", goodHello, badFrame(wire.KindFence, nil, nil), "no worker may send a frame of kind 37"},
 		{
-			"a worker's roster", goodHello, badFrame(wire.KindRoster, []byte("[]"), nil),
+			"a worker's membership list", goodHello, badFrame(wire.KindRoster, []byte("[]"), nil),
 			"no worker may send a frame of kind 43",
 		},
 		{
-			"a worker that would be followed", goodHello, badFrame(wire.KindFollow, nil, nil),
+			"a worker's follow", goodHello, badFrame(wire.KindFollow, nil, nil),
 			"no worker may send a frame of kind 32",
 		},
 		{
@@ -410,7 +410,7 @@ func badNames() []bad {
 			"no worker may send a frame of kind 35",
 		},
 		{
-			"an observer's wish for saved state", observerHello, badFrame(wire.KindLoad, nil, nil),
+			"an observer's request for saved state", observerHello, badFrame(wire.KindLoad, nil, nil),
 			"no observer may send a frame of kind 23",
 		},
 	}
@@ -430,8 +430,8 @@ func nanUpdate() []byte {
 	return wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Count: 1}, Values: []float32{1, float32(math.NaN()), 2}})
 }
 
-// A peer that says what cannot be is cut off with one line in the log, and the
-// server goes on serving others with the rows unharmed.
+// TestBadFrames checks that a peer which sends invalid frames is disconnected with one line in the log, and that the
+// server keeps serving others with intact rows.
 func TestBadFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, inMemory)
@@ -465,9 +465,8 @@ func TestBadFrames(t *testing.T) {
 	})
 }
 
-// Frames for another life of a shard, or for a shard that is not here, change
-// nothing and are not answered; their sender stays connected, since it may just
-// be behind.
+// TestOtherLives checks that frames for another epoch of a shard, or for a shard that is not here, change nothing and
+// are not answered. Their sender stays connected, since its view may just be old.
 func TestOtherLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, inMemory)
@@ -495,13 +494,13 @@ func TestOtherLives(t *testing.T) {
 		if err := c.Recv(&f); err != nil || f.Kind != wire.KindWelcome {
 			t.Fatalf("got kind %d, %v; want a welcome", f.Kind, err)
 		}
-		s.goesOn("frames of other lives")
+		s.goesOn("frames of other epochs")
 		answered := make(chan error, 1)
 		go func() { answered <- c.Recv(&f) }()
 		<-time.After(10 * time.Second)
 		synctest.Wait()
 		if len(answered) > 0 {
-			t.Errorf("frames of other lives were answered with kind %d, %v", f.Kind, <-answered)
+			t.Errorf("frames of other epochs were answered with kind %d, %v", f.Kind, <-answered)
 		}
 		if n := s.log.about(""); n != 0 {
 			t.Errorf("%d lines in the log: %q", n, s.log.all)
@@ -509,7 +508,7 @@ func TestOtherLives(t *testing.T) {
 	})
 }
 
-// A peer that says nothing is cut off after a while.
+// TestSilentPeer checks that a peer which sends nothing is disconnected after a while.
 func TestSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, inMemory)
@@ -521,7 +520,7 @@ func TestSilentPeer(t *testing.T) {
 		begin := time.Now()
 		err = closed(c)
 		if took := time.Since(begin); took < 4*time.Second || took > 6*time.Second {
-			t.Errorf("cut off after %v: %v", took, err)
+			t.Errorf("disconnected after %v: %v", took, err)
 		}
 		if n := s.log.about("handshake failed"); n != 1 {
 			t.Errorf("%d lines in the log, want 1", n)
@@ -530,7 +529,7 @@ func TestSilentPeer(t *testing.T) {
 	})
 }
 
-// A silent peer does not keep a server from ending.
+// TestEndsWithSilentPeer checks that a silent peer does not prevent a server from ending.
 func TestEndsWithSilentPeer(t *testing.T) {
 	rig.In(t, time.Minute, inMemory, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		p := h.Serve("server:0", func(cfg *server.Config) { cfg.Listen = "server:0/1" }) // there is no coordinator
@@ -549,8 +548,8 @@ func TestEndsWithSilentPeer(t *testing.T) {
 	})
 }
 
-// Over TCP, whatever bytes come, the connection is closed with one line in the
-// log and the server goes on.
+// TestGarbageBytes checks over TCP that arbitrary bytes close the connection with one line in the log, and that the
+// server continues.
 func TestGarbageBytes(t *testing.T) {
 	s := start(t, overSockets)
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -584,7 +583,7 @@ func TestGarbageBytes(t *testing.T) {
 		{"a flipped bit", changed(func(b []byte) { b[70] ^= 1 }), "checksum mismatch"},
 		{"half a frame", greeting[:80], "unexpected EOF"},
 		{"half a header", greeting[:10], "EOF"},
-		{"nothing", nil, ""}, // which is nothing to tell
+		{"nothing", nil, ""}, // an immediate close is not logged
 	} {
 		before, told := s.log.total(), s.log.about("")
 		conn, err := net.Dial("tcp", s.addr)
@@ -607,7 +606,7 @@ func TestGarbageBytes(t *testing.T) {
 		}
 		s.goesOn(c.name)
 	}
-	// Garbage in the middle of a conversation ends it too.
+	// Garbage in the middle of a connection ends it too.
 	conn, err := net.Dial("tcp", s.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -622,10 +621,10 @@ func TestGarbageBytes(t *testing.T) {
 	s.goesOn("garbage after a hello")
 }
 
-// Example runs a server until its job ends; a coordinator gives it its shards.
+// Example runs a server until its job ends. The coordinator assigns shards to it.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // the job is over at once
+	cancel() // the job ends immediately
 	err := server.Run(ctx, server.Config{
 		Index: -1, Process: "server-1", Network: transport.TCP{}, Listen: "127.0.0.1:0", Coordinator: "127.0.0.1:7000",
 		Store: store.Folder(disk.NewMemory(), "run/checkpoint"), Log: slog.New(slog.DiscardHandler),

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// Of a job of one slot and two shards a peer may have 28 MiB waiting.
+	// In a job of one slot and two shards, a peer may have 28 MiB waiting.
 	placeBytes = 4 << 20
 	room       = (3 + admission.Spare) * placeBytes
 	largeRows  = 300_000
 )
 
-// greedy is a peer of many connections, which are bounded together.
+// greedy is a peer with many connections, which share one limit.
 type greedy struct {
 	*subject
-	read []byte // of as many rows
+	read []byte // a read of largeRows rows
 }
 
 func inGreedy(t *testing.T, test func(g *greedy)) {
@@ -34,8 +34,8 @@ func inGreedy(t *testing.T, test func(g *greedy)) {
 	})
 }
 
-// asks sends reads for a clock, none of which is looked after, one after the other. It returns how many of them
-// the server has taken before it ended the connection, or n.
+// asks sends n reads for a clock, one after the other, without receiving answers. It returns how many the server
+// accepted before it closed the connection, or n.
 func (g *greedy) asks(c transport.Conn, clock perdure.Clock, n int) int {
 	before := g.log.about("closed a connection")
 	for i := range n {
@@ -51,31 +51,31 @@ func (g *greedy) asks(c transport.Conn, clock perdure.Clock, n int) int {
 	return n
 }
 
-// TestPeerThatReadsNowhere: what a peer leaves unread is bounded over all of its connections, none of which has much.
-// The one that asks for more is ended. Meanwhile other peers are served, and another connection of this one that
-// reads. What is given up is not held against the rest.
+// TestPeerThatReadsNowhere checks that a peer's unread answers are limited over all its connections, even if each has
+// few. The connection that exceeds the limit is closed. In the meantime other peers are served, and so is another
+// connection of this peer that reads its answers. Closed connections no longer count.
 func TestPeerThatReadsNowhere(t *testing.T) {
 	inGreedy(t, func(g *greedy) {
 		const answer = 12 * largeRows
-		const most = room / answer // beyond that each connection has one answer
+		const most = room / answer // beyond that, each connection has one answer
 		reads := g.connect(anObserver)
 		for range 2 {
 			one, two, three := g.connect(anObserver), g.connect(anObserver), g.connect(anObserver)
 			if n := g.asks(one, 0, most/2) + g.asks(two, 0, most-most/2); n != most {
-				t.Fatalf("cut off after %d answers, want %d", n, most)
+				t.Fatalf("disconnected after %d answers, want %d", n, most)
 			}
 			before := g.log.about("takes too little on all of its connections together")
 			if n := g.asks(three, 0, 3); n != 1 {
-				t.Errorf("one more connection is cut off after %d answers, want 1", n)
+				t.Errorf("one more connection is closed after %d answers, want 1", n)
 			}
 			if n := g.log.about("takes too little on all of its connections together") - before; n != 1 {
-				t.Errorf("the log says %q; want one line about it", g.log.all)
+				t.Errorf("log is %q; want one line about it", g.log.all)
 			}
-			g.goesOn("answers that nobody takes")
+			g.goesOn("unread answers")
 			var f wire.Frame
 			for range 3 {
 				if n := g.asks(reads, 0, 1); n != 1 || reads.Recv(&f) != nil || f.Kind != wire.KindRows {
-					t.Fatalf("who reads is cut off, or told %d", f.Kind)
+					t.Fatalf("the connection that reads was closed or received kind %d", f.Kind)
 				}
 			}
 			one.Close()
@@ -85,29 +85,29 @@ func TestPeerThatReadsNowhere(t *testing.T) {
 	})
 }
 
-// TestPeerThatWaitsEverywhere: reads that wait are bounded over all connections of a peer, too.
+// TestPeerThatWaitsEverywhere checks that waiting reads are also limited over all connections of a peer.
 func TestPeerThatWaitsEverywhere(t *testing.T) {
 	inGreedy(t, func(g *greedy) {
-		const far = 1 << 40 // a clock that does not come
+		const far = 1 << 40 // a clock that is never reached
 		const most = room / (8*largeRows + 128)
 		small := g.connect(anObserver)
 		for range 2 {
 			one, two := g.connect(anObserver), g.connect(anObserver)
 			if n := g.asks(one, far, most-2); n != most-2 {
-				t.Fatalf("cut off after %d reads, want %d", n, most-2)
+				t.Fatalf("disconnected after %d reads, want %d", n, most-2)
 			}
-			before := g.log.about("with those on its peer's other connections")
+			before := g.log.about("peer's other connections")
 			if n := g.asks(two, far, 5); n != 2 {
-				t.Errorf("one more connection is cut off after %d reads, want 2", n)
+				t.Errorf("one more connection is closed after %d reads, want 2", n)
 			}
-			if n := g.log.about("with those on its peer's other connections") - before; n != 1 {
-				t.Errorf("the log says %q; want one line about it", g.log.all)
+			if n := g.log.about("peer's other connections") - before; n != 1 {
+				t.Errorf("log is %q; want one line about it", g.log.all)
 			}
-			g.goesOn("reads that wait")
+			g.goesOn("waiting reads")
 			rows := manyRows(1000)
 			few := &greedy{g.subject, wire.AppendRows(nil, &rows)}
 			if n := few.asks(small, far, 20); n != 20 {
-				t.Errorf("a connection with little that waits is cut off after %d", n)
+				t.Errorf("a connection with few waiting reads is closed after %d", n)
 			}
 			one.Close()
 			<-time.After(10 * time.Millisecond)

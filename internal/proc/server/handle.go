@@ -8,19 +8,19 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// takesIn reports whether this is the head, and serves. It needs sh.mu.
-func (sh *shard) takesIn() bool {
+// acceptsUpdates reports whether this replica is a serving head. The caller must hold sh.mu.
+func (sh *shard) acceptsUpdates() bool {
 	return sh.stream == nil && sh.rep.Ready() && !sh.retired() && sh.link.Place().Head && !sh.link.Yields(sh.view)
 }
 
-// answers reports whether the shard serves those who have opened it. It needs sh.mu.
+// answers reports whether the shard serves its readers. The caller must hold sh.mu.
 func (sh *shard) answers() bool { return sh.rep.Ready() && !sh.retired() }
 
-// takeIn takes one part of an update, or a tick, into the log, at its head.
-func (sh *shard) takeIn(c *conn, f *wire.Frame) (err error) {
+// takeUpdate appends one part of an update, or a tick, to the log of the head.
+func (sh *shard) takeUpdate(c *conn, f *wire.Frame) (err error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.takesIn() || !sh.means(f) || !sh.rep.Audience.Seated(&c.Reader) {
+	if !sh.acceptsUpdates() || !sh.means(f) || !sh.rep.Audience.Seated(&c.Reader) {
 		return nil
 	}
 	var e replica.Entry
@@ -30,7 +30,7 @@ func (sh *shard) takeIn(c *conn, f *wire.Frame) (err error) {
 		e, err = sh.link.Update(&c.Reader, f, &sh.rep.State, len(sh.view.Tables), most)
 	}
 	if errors.Is(err, replica.ErrEarly) {
-		sh.service.moved(c) // the answer to its next Open comes after the table
+		sh.service.moved(c) // the answer to its next Open follows the table
 		return nil
 	} else if err != nil {
 		return err
@@ -39,12 +39,12 @@ func (sh *shard) takeIn(c *conn, f *wire.Frame) (err error) {
 	sh.link.Append(e)
 	sh.advance()
 	sh.to.batch = nil
-	f.Body = nil // the log has it now
+	f.Body = nil // the log owns it now
 	return nil
 }
 
-// ask takes a request of somebody who has opened the shard.
-func (sh *shard) ask(c *conn, f *wire.Frame) (err error) {
+// takeRequest processes a request from a process that has opened the shard.
+func (sh *shard) takeRequest(c *conn, f *wire.Frame) (err error) {
 	var rows wire.Rows
 	switch f.Kind {
 	case wire.KindGet, wire.KindScan, wire.KindDrop:
@@ -67,18 +67,18 @@ func (sh *shard) ask(c *conn, f *wire.Frame) (err error) {
 		return sh.service.get(c, f, &rows)
 	case wire.KindLoad:
 		return sh.service.load(c, f)
-	case wire.KindEcho: // whether the shard is known to lack updates that have been made
+	case wire.KindEcho: // asks whether the shard is known to lack updates
 		sh.applyDue()
 		sh.service.echo(c, f, sh.rep.Lacks() || sh.stream != nil && sh.stream.Behind())
 		return nil
-	case wire.KindSync: // acknowledge at once until the clocks that its slot has ended are applied
+	case wire.KindSync: // acknowledge promptly until the clocks that the slot has finished are applied
 		if sh.rep.Audience.Serves(&c.Reader) {
 			sh.applyDue()
 			sh.rep.Prompt(&c.Reader, f.Clock)
 		}
-	case wire.KindDrop: // the reader has no use for the rows any more
+	case wire.KindDrop: // the reader no longer needs the rows
 		err = sh.rep.Unsubscribe(&c.Reader, &rows)
-	case wire.KindSaw: // which state a slot's cached rows have
+	case wire.KindSaw: // the state of a slot's cached rows
 		err = sh.rep.Saw(&c.Reader, f.Request)
 	default:
 		return fmt.Errorf("unexpected frame of kind %d", f.Kind)
@@ -87,8 +87,8 @@ func (sh *shard) ask(c *conn, f *wire.Frame) (err error) {
 	return err
 }
 
-// open answers an Open, once all is applied that was received before it. Not taken: the shard is in
-// another life by now. It needs sh.mu.
+// open answers an Open after all updates received before it are applied. It returns false if the shard's epoch has
+// changed. The caller must hold sh.mu.
 func (sh *shard) open(c *conn, f *wire.Frame) (taken bool) {
 	if sh.retired() || !sh.means(f) {
 		return false

@@ -7,26 +7,26 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// incomingCopy is a snapshot that is being received, by the goroutine that receives from its connection:
-// what it has belongs to that goroutine, until it is whole.
+// incomingCopy is a snapshot that is being received. It belongs to the goroutine that receives from the connection
+// until it is complete.
 type incomingCopy struct {
 	*replica.Incoming
-	Name link.Name // the life that it is of
-	Pos  uint64    // of the sender's log
-	part uint16    // the next piece's
+	Name link.Name // the shard's generation and epoch
+	Pos  uint64    // position in the sender's log
+	part uint16    // number of the next piece
 }
 
-// receiveCopy begins to receive the snapshot that a piece is of.
+// receiveCopy starts receiving the snapshot whose first piece is f.
 func receiveCopy(job *perdure.JobSpec, n link.Name, f *wire.Frame) *incomingCopy {
 	return &incomingCopy{Incoming: replica.NewIncoming(job, n.Shard), Name: n, Pos: f.Request}
 }
 
-// copyFirst reports whether a piece is the first of a snapshot.
+// copyFirst reports whether f is the first piece of a snapshot.
 func copyFirst(f *wire.Frame) bool { return f.Part == 0 && isHead(f) }
 
 func isHead(f *wire.Frame) bool { return f.Flags&wire.FlagNone != 0 }
 
-// Expects counts a piece that is the next one; not ok: it is not.
+// Expects reports whether f is the next piece, and counts it if so.
 func (in *incomingCopy) Expects(f *wire.Frame) (ok bool) {
 	if in.part != f.Part || in.Pos != f.Request || isHead(f) == in.Whole() {
 		return false
@@ -35,7 +35,7 @@ func (in *incomingCopy) Expects(f *wire.Frame) (ok bool) {
 	return true
 }
 
-// Land returns where the n bytes of the next frame are to lie; nil: nobody waits for that piece.
+// Land returns the memory for the n bytes of the next frame, or nil if that piece is not expected.
 func (in *incomingCopy) Land(f *wire.Frame, n int) []byte {
 	if in == nil || isHead(f) {
 		return nil
@@ -46,8 +46,8 @@ func (in *incomingCopy) Land(f *wire.Frame, n int) []byte {
 	return nil
 }
 
-// Take takes the body of the piece that was expected, which may lie where it belongs already: then it
-// is not the caller's any more. It reports whether the snapshot is whole.
+// Take processes the body of the expected piece. The body may already be in its final place, and then Take owns it.
+// Take reports whether the snapshot is complete.
 func (in *incomingCopy) Take(f *wire.Frame, body []byte, b *frameBuffers) (whole bool, err error) {
 	last := f.Flags&wire.FlagLast != 0
 	if isHead(f) {

@@ -13,14 +13,14 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// snapshotOf is a snapshot's head, of a job with one slot.
+// snapshotOf returns the head of a snapshot of a job with one slot.
 func snapshotOf(tables, sizes, rest string) []byte {
 	words := fmt.Sprintf(`{"states":[%s],"tables":[%s],"intake":{"cut":-1,"applied":[0],"slots":[{}],"spans":[{}]}}`,
 		sizes, tables)
 	return append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(words))), words...), rest...)
 }
 
-// tableOf is a table in a snapshot's head.
+// tableOf returns a table in a snapshot's head.
 func tableOf(rows int) string {
 	spec := dense()
 	spec.Consistency = perdure.Consistency{Kind: perdure.BSP}
@@ -31,7 +31,7 @@ func tableOf(rows int) string {
 	return string(words)
 }
 
-// headOf makes a frame of the head, rowsOf one of rows, each the last of its kind.
+// headOf returns a frame with a head, rowsOf one with rows, each the last of its kind.
 func headOf(head []byte) wire.Frame {
 	return wire.Frame{Header: wire.Header{Flags: wire.FlagNone | wire.FlagLast}, Payload: head}
 }
@@ -43,7 +43,7 @@ func rowsOf(n int) wire.Frame {
 // garbage is what a server sends as a snapshot.
 type garbage struct {
 	frames []wire.Frame
-	says   string // "": it is taken
+	says   string // expected error; "" if the snapshot is accepted
 }
 
 func snapshotGarbage() map[string]garbage {
@@ -60,7 +60,7 @@ func snapshotGarbage() map[string]garbage {
 			[]wire.Frame{headOf([]byte("\xff\xff\xff\xff\xff\xff\xff\xff{}"))},
 			"3 more bytes expected",
 		},
-		"a head that goes on": {[]wire.Frame{headOf(snapshotOf("", "-1", "x"))}, "1 extra bytes"},
+		"a head that is too long": {[]wire.Frame{headOf(snapshotOf("", "-1", "x"))}, "1 extra bytes"},
 		"words": {
 			[]wire.Frame{headOf([]byte("\x02\x00\x00\x00\x00\x00\x00\x00no"))},
 			"invalid character",
@@ -74,9 +74,9 @@ func snapshotGarbage() map[string]garbage {
 			[]wire.Frame{headOf(snapshotOf("", "9223372036854775807", ""))},
 			"more bytes expected",
 		},
-		"a table of no kind":   {[]wire.Frame{headOf(snapshotOf("{}", "-1", ""))}, "table"},
-		"rows of other shards": {[]wire.Frame{headOf(snapshotOf(tableOf(3), "-1", ""))}, "(3) of table t"},
-		"fewer rows than none": {[]wire.Frame{headOf(snapshotOf(tableOf(-1), "-1", ""))}, "(-1) of table t"},
+		"a table without a kind":    {[]wire.Frame{headOf(snapshotOf("{}", "-1", ""))}, "table"},
+		"rows of other shards":      {[]wire.Frame{headOf(snapshotOf(tableOf(3), "-1", ""))}, "(3) of table t"},
+		"a negative number of rows": {[]wire.Frame{headOf(snapshotOf(tableOf(-1), "-1", ""))}, "(-1) of table t"},
 		"too few rows": {
 			[]wire.Frame{headOf(snapshotOf(good, "-1", "")), rowsOf(12)},
 			"before all rows have arrived",
@@ -94,13 +94,13 @@ func snapshotGarbage() map[string]garbage {
 	}
 }
 
-// Whatever a server sends as a snapshot, it is taken if it is one, and else refused in one
-// line, and nothing of it is left.
+// TestSnapshotGarbage sends valid and invalid snapshots to a server. An invalid one is rejected with one line in the
+// log and leaves nothing behind.
 func TestSnapshotGarbage(t *testing.T) {
 	for name, c := range snapshotGarbage() {
 		t.Run(name, func(t *testing.T) {
 			inFleet(t, "bsp", "chain:2", 1, 1, func(f *fleet) {
-				f.say(func(v *words.View, sv *words.ShardView) { // from one who is not there
+				f.say(func(v *words.View, sv *words.ShardView) { // from a process that does not exist
 					h := f.holder(0, v.Revision)
 					sv.Holder, sv.Joining, sv.Epoch = f.holder(9, v.Revision), &h, 1
 				})
@@ -108,29 +108,29 @@ func TestSnapshotGarbage(t *testing.T) {
 				for _, frame := range c.frames {
 					frame.Kind, frame.Generation, frame.Epoch, frame.Slot, frame.Request = wire.KindSnapshot, 1, 1,
 						perdure.NoSlot, 5
-					_ = s.Send(frame) // it may be refused already
+					_ = s.Send(frame) // it may have been rejected already
 					f.pass(10 * time.Millisecond)
 				}
 				if c.says == "" {
 					if n := s.count(wire.KindHave); n != len(c.frames) || f.logs[0].about("") != 0 {
-						t.Errorf("%d pieces are taken; %q", n, f.logs[0].all)
+						t.Errorf("%d pieces were accepted; log is %q", n, f.logs[0].all)
 					}
 					return
 				}
 				if n := f.logs[0].about(c.says); n != 1 || f.logs[0].about("") != 1 {
-					t.Errorf("the log says %q; want one line with %q", f.logs[0].all, c.says)
+					t.Errorf("log is %q; want one line with %q", f.logs[0].all, c.says)
 				}
 				var r wire.Refusal
 				if last := s.last(wire.KindRefuse); last == nil || wire.ParseControl(last, &r) != nil ||
 					!strings.Contains(r.Reason, c.says) {
-					t.Errorf("the sender is told %+v", r)
+					t.Errorf("the sender received %+v", r)
 				}
 			})
 		})
 	}
 }
 
-// A shard of many pieces is copied as it is at one moment, while its rows go on changing.
+// TestSnapshotOfManyPieces checks that a shard of many pieces is copied as of one moment while its rows keep changing.
 func TestSnapshotOfManyPieces(t *testing.T) {
 	inFleet(t, "asp", "chain:2", 1, 2, func(f *fleet) {
 		const rows, dim = 1200, 1024 // 9 pieces
@@ -174,7 +174,7 @@ func TestSnapshotOfManyPieces(t *testing.T) {
 		f.chain(0, 1)
 		f.pass(time.Second)
 		if held := f.end(0, 1); held[0] != held[1] {
-			t.Errorf("the one who joined has\n%s, the other\n%s", held[1], held[0])
+			t.Errorf("the joiner has\n%s, the other\n%s", held[1], held[0])
 		}
 	})
 }

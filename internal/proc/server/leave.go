@@ -9,27 +9,27 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// ErrDrained is how a server ends that the coordinator has ordered to: it is not to be started again.
-var ErrDrained = errors.New("server: it was drained")
+// ErrDrained ends a server that the coordinator has ordered to drain. It must not be restarted.
+var ErrDrained = errors.New("server: drained")
 
-// leaving is a server's end in order. Server.mu guards what is known of it.
-type leaving struct {
+// drain ends a server gracefully. Server.mu guards its fields.
+type drain struct {
 	s        *Server
 	draining bool
-	ordered  bool      // by the coordinator, and not by whoever has started it
-	by       time.Time // when the process ends anyway; zero: it stays until others have all
+	ordered  bool      // by the coordinator, not by the parent process
+	by       time.Time // when the process ends in any case; zero: after the hand-over
 }
 
-// notice is how many milliseconds the server will still be there; 0: as long as it takes.
-func (l *leaving) notice(now time.Time) int64 {
+// notice returns how many milliseconds the server has left; 0 if there is no limit.
+func (l *drain) notice(now time.Time) int64 {
 	if l.by.IsZero() {
 		return 0
 	}
 	return max(1, l.by.Sub(now).Milliseconds())
 }
 
-// end ends the server. It needs Server.mu.
-func (l *leaving) end(why string) {
+// end ends the server. The caller must hold Server.mu.
+func (l *drain) end(why string) {
 	kind := perdure.ErrStopped
 	if l.ordered {
 		kind = ErrDrained
@@ -37,8 +37,8 @@ func (l *leaving) end(why string) {
 	l.s.fail(fmt.Errorf("%w: %s", kind, why))
 }
 
-// heed hands over once whoever has started this server tells it to end.
-func (l *leaving) heed(ctx context.Context) {
+// watch starts the hand-over when the parent process closes Drain.
+func (l *drain) watch(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-l.s.cfg.Drain:
@@ -46,14 +46,14 @@ func (l *leaving) heed(ctx context.Context) {
 	}
 }
 
-// begin asks that others take over what is held here, so that this process can end. When the notice is over it ends
-// anyway; 0: it takes as long as it takes. Asked again, it ends with the notice that is over first.
-func (l *leaving) begin(notice time.Duration, ordered bool) {
+// begin starts the hand-over of this server's replicas to others. The process ends when that is done or when the notice
+// is over, whichever comes first; a notice of 0 sets no limit. If begin is called again, the earlier deadline applies.
+func (l *drain) begin(notice time.Duration, ordered bool) {
 	s := l.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !l.draining {
-		s.cfg.Log.Info("handing over what is held here, to end", "notice", notice)
+		s.cfg.Log.Info("handing over all replicas before ending", "notice", notice)
 	}
 	l.draining, l.ordered = true, l.ordered || ordered
 	if by := time.Now().Add(notice); notice > 0 && (l.by.IsZero() || by.Before(l.by)) {
@@ -66,16 +66,16 @@ func (l *leaving) begin(notice time.Duration, ordered bool) {
 }
 
 // late ends a server whose notice is over.
-func (l *leaving) late() {
+func (l *drain) late() {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
-	l.s.cfg.Log.Warn("the notice is over; others have not taken over all", "shards", len(l.s.shards))
+	l.s.cfg.Log.Warn("the notice is over before the hand-over was complete", "shards", len(l.s.shards))
 	l.end("the notice is over")
 }
 
-// ifFree ends a server that is to end, once the view gives it nothing to hold. It needs Server.mu.
-func (l *leaving) ifFree() {
+// ifFree ends a draining server once the view assigns no shards to it. The caller must hold Server.mu.
+func (l *drain) ifFree() {
 	if l.draining && len(l.s.shards) == 0 {
-		l.end("what this server held is on others")
+		l.end("other servers have taken over its replicas")
 	}
 }

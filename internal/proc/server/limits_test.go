@@ -27,7 +27,7 @@ func sparseRows(shards ...perdure.ShardID) (ids []perdure.RowID) {
 	return ids
 }
 
-// manyRows names n rows of the sparse table, all on shard 0.
+// manyRows returns a read of n rows of the sparse table, all on shard 0.
 func manyRows(n int) wire.Rows {
 	ids := make([]perdure.RowID, n)
 	for i := range ids {
@@ -43,7 +43,7 @@ func infUpdate() []byte {
 	})
 }
 
-// connect connects to the server and says hello.
+// connect connects to the server and completes the handshake.
 func (s *subject) connect(change func(*wire.Hello)) transport.Conn {
 	s.Helper()
 	c, err := s.near.Dial(s.ctx, s.addr)
@@ -63,23 +63,23 @@ func (s *subject) connect(change func(*wire.Hello)) transport.Conn {
 
 func anObserver(h *wire.Hello) { h.Role = wire.RoleObserver }
 
-// until sends frames until the connection breaks, and returns how many it sent.
+// until sends frames until the connection breaks, and returns the number sent.
 func (s *subject) until(c transport.Conn, next func(i int) wire.Frame) int {
 	s.Helper()
 	for i := range 100_000 {
 		if c.Send(next(i)) != nil {
 			return i
 		}
-		if i%10 == 9 { // lets the server say what it thinks of it
+		if i%10 == 9 { // gives the server time to react
 			<-time.After(time.Millisecond)
 		}
 	}
-	s.Fatal("the server takes whatever comes")
+	s.Fatal("the server never closed the connection")
 	return 0
 }
 
-// An update whose parts never end, or that is too large, ends its connection with
-// a line that says so. What was staged of it is as if it had never been.
+// TestEndlessUpdate checks that an update which is too large, or whose parts never end, closes its connection with an
+// explanation. Its staged parts have no effect.
 func TestEndlessUpdate(t *testing.T) {
 	for _, parts := range []uint16{0, math.MaxUint16} {
 		synctest.Test(t, func(t *testing.T) {
@@ -96,11 +96,11 @@ func TestEndlessUpdate(t *testing.T) {
 						func(h *wire.Header) { h.Part, h.Parts = uint16(i), parts })
 				})
 				if n := most / len(payload); sent < n || sent > n+20 {
-					t.Errorf("it was cut off after %d parts, want about %d", sent, n)
+					t.Errorf("closed after %d parts, want about %d", sent, n)
 				}
 				if says := fmt.Sprintf("not applied yet, up to clock %d; at most %d bytes are kept", s.clock,
 					most); s.log.about(says) == 0 || s.log.about("")-before != 1 {
-					t.Errorf("the log says %q; want one line about it", s.log.all[before:])
+					t.Errorf("log is %q; want one line about it", s.log.all[before:])
 				}
 				s.goesOn("an endless update")
 			}
@@ -108,14 +108,14 @@ func TestEndlessUpdate(t *testing.T) {
 	}
 }
 
-// Reads that wait are bounded in bytes for each connection, whoever else waits.
+// TestEndlessReads checks that the bytes of waiting reads are limited per connection.
 func TestEndlessReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, inMemory)
 		for _, ids := range []int{300_000, 1000} {
 			rows := manyRows(ids)
 			read := wire.AppendRows(nil, &rows)
-			for range 2 { // what was counted for the first is not held against the second
+			for range 2 { // the first connection's reads do not count against the second
 				before := s.log.about("")
 				c := s.connect(anObserver)
 				sent := 0
@@ -123,12 +123,12 @@ func TestEndlessReads(t *testing.T) {
 					sent += 10
 					<-time.After(2 * time.Millisecond) // until they have arrived
 				}
-				// 64 MiB, of 8 bytes for each row's number and 128 for each read.
+				// 64 MiB, with 8 bytes for each row id and 128 for each read.
 				if most := 64 << 20 / (8*ids + 128); sent < most || sent > most+20 {
-					t.Errorf("cut off after %d reads of %d rows, want about %d", sent, ids, most)
+					t.Errorf("closed after %d reads of %d rows, want about %d", sent, ids, most)
 				}
-				if s.log.about("") != before+1 || s.log.about("reads that wait take") == 0 {
-					t.Errorf("the log says %q; want one line about it", s.log.all[before:])
+				if s.log.about("") != before+1 || s.log.about("waiting reads take") == 0 {
+					t.Errorf("log is %q; want one line about it", s.log.all[before:])
 				}
 				s.goesOn("endless reads")
 			}
@@ -136,7 +136,7 @@ func TestEndlessReads(t *testing.T) {
 	})
 }
 
-// reads are reads that wait for a clock that will not come.
+// reads returns reads that wait for a clock that is never reached.
 func (s *subject) reads(read []byte, n int) (frames []wire.Frame) {
 	for range n {
 		frames = append(frames, s.shardFrame(wire.KindGet, read, func(h *wire.Header) { h.Clock = 1 << 40 }))
@@ -144,9 +144,8 @@ func (s *subject) reads(read []byte, n int) (frames []wire.Frame) {
 	return frames
 }
 
-// A peer that takes nothing of what it asks for loses its connection. Meanwhile
-// others are served at once, and the server keeps no more for it than fits in a
-// connection.
+// TestPeerThatDoesNotRead checks that a peer which does not read its answers loses its connection. In the meantime,
+// others are served immediately, and the server keeps no more for the peer than a connection may hold.
 func TestPeerThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, inMemory)
@@ -155,7 +154,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 		c := s.connect(anObserver)
 		sent := s.until(c, func(int) wire.Frame {
 			began := time.Now()
-			s.goesOn("an answer that nobody takes")
+			s.goesOn("an unread answer")
 			if took := time.Since(began); took > 20*time.Millisecond {
 				t.Errorf("others waited %v", took)
 			}
@@ -163,16 +162,16 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 		})
 		most := transport.DefaultMaxQueued / (12 * 300_000)
 		if sent < most || sent > most+3 {
-			t.Errorf("it was cut off after %d answers, want about %d", sent, most)
+			t.Errorf("closed after %d answers, want about %d", sent, most)
 		}
 		if n := s.log.about("the peer takes too little"); n != 1 {
-			t.Errorf("the log says %q; want one line about it", s.log.all)
+			t.Errorf("log is %q; want one line about it", s.log.all)
 		}
 		s.goesOn("a peer that does not read")
 	})
 }
 
-// starved is a network whose listeners have no files for a while.
+// starved is a network whose listeners are out of file descriptors for a while.
 type starved struct{ transport.Network }
 
 type starvedListener struct {
@@ -192,13 +191,13 @@ func (l *starvedListener) Accept() (transport.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// A server that has too many files open goes on as soon as it has fewer.
+// TestTooManyFiles checks that a server with too many open files continues as soon as it has fewer.
 func TestTooManyFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, inMemory, func(cfg *server.Config) { cfg.Network = starved{cfg.Network} })
 		s.goesOn("that")
 		if n := s.log.about("too many open files"); n != 3 {
-			t.Errorf("the log says %q; want 3 lines about it", s.log.all)
+			t.Errorf("log is %q; want 3 lines about it", s.log.all)
 		}
 	})
 }

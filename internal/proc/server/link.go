@@ -7,20 +7,19 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// place is this server's part in a shard's chain, as a view says, and its ways to the servers to which
-// entries go.
+// place is this server's position in a shard's chain according to a view, and the peers to which it forwards entries.
 type place struct {
 	link.Place
-	succ, join, soon *peer // nil: nobody
+	succ, join, soon *peer // nil if there is none
 }
 
-// neighbours are the connections to those beside a shard in its chain. shard.mu guards them.
+// neighbours are the connections to a shard's neighbours in its chain. shard.mu guards them.
 type neighbours struct {
-	pred       *conn // from the predecessor; nil: it has not asked for anything yet
-	succ, join *peer // nil: nobody
+	pred       *conn // from the predecessor; nil until it has sent a Follow
+	succ, join *peer // nil if there is none
 }
 
-// follow brings the neighbours to what a view says; in another epoch, the predecessor asks anew.
+// follow updates the neighbours from a view. In a new epoch, the predecessor must send another Follow.
 func (n *neighbours) follow(at *place, renew bool) {
 	n.succ, n.join = at.succ, at.join
 	if renew {
@@ -28,12 +27,12 @@ func (n *neighbours) follow(at *place, renew bool) {
 	}
 }
 
-// after are those to whom entries go, by what they are.
+// after returns the peers that receive entries, indexed by their role.
 func (n *neighbours) after() [chain.Joiner + 1]*peer {
 	return [...]*peer{chain.Successor: n.succ, chain.Joiner: n.join}
 }
 
-// is returns what a peer is that entries go to; not ok: it is nobody beside this shard.
+// is returns the role of a peer that receives entries. ok is false if p is not a neighbour in this chain.
 func (n *neighbours) is(p *peer) (as chain.Peer, ok bool) {
 	switch p {
 	case n.succ:
@@ -44,7 +43,7 @@ func (n *neighbours) is(p *peer) (as chain.Peer, ok bool) {
 	return 0, false
 }
 
-// conn returns the connection to a neighbour; nil: there is none now.
+// conn returns the connection to a neighbour, or nil if there is none.
 func (n *neighbours) conn(to chain.Peer) *conn {
 	switch to {
 	case chain.Successor:
@@ -55,7 +54,7 @@ func (n *neighbours) conn(to chain.Peer) *conn {
 	return n.pred
 }
 
-// appendFact appends to the log what this server, as its head, has to say. It needs sh.mu.
+// appendFact appends a fact to the log of a shard whose head is this server. The caller must hold sh.mu.
 func (sh *shard) appendFact(fact *replica.Fact) {
 	f := sh.link.Fact(fact)
 	if sh.stream != nil {
@@ -65,14 +64,14 @@ func (sh *shard) appendFact(fact *replica.Fact) {
 	sh.link.Append(replica.Entry{Frame: f})
 }
 
-// pass sends what the chain wants told. It needs sh.mu.
+// pass sends a message of the chain. The caller must hold sh.mu.
 func (sh *shard) pass(m *link.Outgoing) {
 	f, later := sh.link.Word(m, sh.rep.State.TailReads())
 	to := sh.near.conn(m.To)
 	switch {
 	case later:
 		sh.to.soon()
-	case to == nil: // it is asked for again when there is a connection
+	case to == nil: // the chain requests it again when there is a connection
 	case m.Kind == chain.Entry && sh.link.Early(&f, &sh.rep.State, sh.view):
 		sh.to.sendSoon(to, f)
 	default:
@@ -80,14 +79,14 @@ func (sh *shard) pass(m *link.Outgoing) {
 	}
 }
 
-// fromPredecessor takes a message of the shard's predecessor, unless the shard is not
-// restored yet. What is sent because of it goes into a batch, if there is one. It needs sh.mu.
+// fromPredecessor processes a message from the shard's predecessor. It returns false if the shard is not restored yet
+// or the message is of another epoch. Resulting frames go into the batch if to is not nil. The caller must hold sh.mu.
 func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, to *batch) (taken bool) {
 	if !sh.link.Begun() || sh.retired() || !sh.means(f) {
 		return false
 	}
 	if !sh.link.PrecededBy(c.index, c.Incarnation) {
-		c.strange(sh.id)
+		c.rejectStranger(sh.id)
 		return true
 	}
 	sh.to.batch = to
@@ -106,7 +105,7 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, to *batch) (taken bool)
 	return true
 }
 
-// fromSuccessor takes what a server to which entries go says.
+// fromSuccessor processes a message from a server that receives entries.
 func (sh *shard) fromSuccessor(p *peer, f *wire.Frame) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -124,7 +123,7 @@ func (sh *shard) fromSuccessor(p *peer, f *wire.Frame) {
 	}
 }
 
-// relink begins anew with a peer: what was sent to it may be lost.
+// relink restarts the exchange with a peer, because frames sent to it may be lost.
 func (sh *shard) relink(p *peer) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -136,10 +135,10 @@ func (sh *shard) relink(p *peer) {
 	sh.advance()
 }
 
-// tickChain lets time pass.
+// tickChain advances the chain's time.
 func (sh *shard) tickChain() {
 	if !sh.mu.TryLock() {
-		return // it is at work
+		return // the shard is busy
 	}
 	defer sh.mu.Unlock()
 	if sh.link.Begun() && !sh.retired() {

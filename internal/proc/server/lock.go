@@ -9,16 +9,16 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// lock is a mutex whose holder can be observed without waiting for it: the heartbeat reports for how long each lock has
-// been held without progress, so that a server that is deadlocked is replaced and one that is busy is not.
+// lock is a mutex whose holder can be observed without waiting for it. The heartbeat reports how long each lock has
+// been held without progress, so that a deadlocked server is replaced and a busy one is not.
 type lock struct {
 	mu sync.Mutex
-	// turn is odd while the mutex is held, and changes with each progress of the holder. A counter costs the hot path
+	// turn is odd while the mutex is held, and changes whenever the holder makes progress. A counter costs the hot path
 	// less than reading the time.
 	turn atomic.Uint64
 }
 
-// Progress says that the goroutine that holds l gets on with its work.
+// Progress records that the goroutine that holds l is making progress.
 func (l *lock) Progress() { l.turn.Add(2) }
 
 // Lock implements sync.Locker.
@@ -42,24 +42,24 @@ func (l *lock) Unlock() {
 	l.mu.Unlock()
 }
 
-// hold is what samples of one lock have shown.
+// hold is the state of one lock according to the samples.
 type hold struct {
 	turn   uint64        // at the last sample, if the lock was held then
-	lasted time.Duration // how long that turn has lasted, as far as samples tell
+	lasted time.Duration // how long that turn has lasted, according to the samples
 }
 
 // holds measures by regular samples how long locks are held without progress. It belongs to the heartbeat's goroutine.
 type holds struct {
-	every   time.Duration // between two samples
+	every   time.Duration // interval between samples
 	sampled time.Time     // when the last sample was taken
 	server  hold          // of Server.mu
 	shards  map[*shard]hold
 	longest time.Duration // the longest hold that has ended
 }
 
-// sample looks at the server's lock and at those of shards, and returns the longest hold. Shards that are not among
-// them are forgotten. A sample that comes late counts like one that comes in time: the whole process did not run then,
-// and no lock can be blamed for it.
+// sample inspects the locks of the server and its shards and returns the longest hold. Shards that are not in the list
+// are forgotten. A late sample counts at most two intervals: the whole process was stalled then, so no single lock
+// caused the delay.
 func (h *holds) sample(now time.Time, server *lock, shards []*shard) words.Hold {
 	passed := min(now.Sub(h.sampled), 2*h.every)
 	h.sampled = now
@@ -82,7 +82,7 @@ func (h *holds) sample(now time.Time, server *lock, shards []*shard) words.Hold 
 	return words.Hold{Shard: of, Ms: most.Milliseconds(), LongestMs: h.longest.Milliseconds()}
 }
 
-// look compares one lock with what the last sample has shown of it.
+// look compares one lock with its last sample.
 func (h *holds) look(before hold, l *lock, passed time.Duration) (now hold) {
 	turn := l.turn.Load()
 	if before.turn == turn && turn%2 == 1 {

@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// TestBusyShard: while a shard is at work, its server sends heartbeats that say for how long, follows views with its
-// other shards, lets clients in and takes orders. Afterwards the shard follows the newest view.
+// TestBusyShard checks that a server with a busy shard reports in its heartbeats for how long, follows views with its
+// other shards, admits clients and accepts orders. Afterwards the busy shard follows the newest view.
 func TestBusyShard(t *testing.T) {
 	const heartbeat = 5 * time.Millisecond
 	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
@@ -51,7 +51,7 @@ func TestBusyShard(t *testing.T) {
 	}
 	any := func(*words.ServerStatus) bool { return true }
 	epoch(1, 1)
-	until("both shards begin", any, 1, 1)
+	until("both shards start", any, 1, 1)
 
 	release := eye.Seize(0)
 	epoch(2, 2)
@@ -80,8 +80,8 @@ func TestBusyShard(t *testing.T) {
 	}, 3, 3)
 }
 
-// TestStuckRetiredShard: a server reports how long a shard's lock is held also once the shard is retired. Whoever waits
-// for that lock, as the goroutine that receives from a worker may, waits for good, and so the server is to be replaced.
+// TestStuckRetiredShard checks that a server also reports how long the lock of a retired shard is held. A goroutine
+// that receives from a worker may wait for that lock forever, so the server must be replaced.
 func TestStuckRetiredShard(t *testing.T) {
 	const heartbeat = 5 * time.Millisecond
 	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
@@ -101,7 +101,7 @@ func TestStuckRetiredShard(t *testing.T) {
 				{Holder: words.Holder{Incarnation: 1, Addr: "server:0/1", Since: uint64(g)}, Epoch: 1},
 			},
 		})))
-		await(ctx, t, statuses, "the shard begins", func(st *words.ServerStatus) bool {
+		await(ctx, t, statuses, "the shard starts", func(st *words.ServerStatus) bool {
 			return len(st.Shards) == 1 && st.Shards[0].Generation == g && st.Shards[0].Ready
 		})
 	}
@@ -118,8 +118,7 @@ func TestStuckRetiredShard(t *testing.T) {
 	})
 }
 
-// TestLateOpen: an Open that waited for a life of a shard, and is brought to it late, counts for nothing once its
-// connection has ended, or has opened that life again.
+// TestLateOpen checks that a delayed Open is ignored once its connection has ended or has opened the same epoch again.
 func TestLateOpen(t *testing.T) {
 	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	job := rig.Job("bsp", "none", 1, 1, 1)
@@ -141,7 +140,7 @@ func TestLateOpen(t *testing.T) {
 			return len(st.Shards) == 1 && st.Shards[0].Epoch == n && st.Shards[0].Ready
 		})
 	}
-	// opened returns how many Opens are answered by the time when the server has read all that was sent.
+	// opened returns how many Opens were answered when the server has read all frames sent before.
 	opened := func(c transport.Conn) (n int) {
 		must(t, c.Send(wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Shard: -1}}))
 		for f := (wire.Frame{}); f.Kind != wire.KindEcho; {
@@ -160,7 +159,7 @@ func TestLateOpen(t *testing.T) {
 		must(t, err)
 		must(t, c.Send(open(n)))
 		if got := opened(c); got != 0 {
-			t.Fatal("a life is opened before it begins")
+			t.Fatal("the shard was opened before its epoch started")
 		}
 		bring, opens := eye.Delay(0)
 		if epoch(n); opens != 1 {
@@ -175,7 +174,7 @@ func TestLateOpen(t *testing.T) {
 	n := opened(c)
 	bring()
 	if n += opened(c); n != 1 {
-		t.Errorf("a life that is opened again is answered %d times, want once", n)
+		t.Errorf("two Opens of one epoch were answered %d times, want once", n)
 	}
 	c.Close()
 
@@ -191,8 +190,7 @@ func TestLateOpen(t *testing.T) {
 	}
 }
 
-// TestFillLate: a shard whose rows come when it has seen newer views than the one that they are of follows the newest,
-// and no older one for a moment.
+// TestFillLate checks that a shard whose rows belong to an older view than the newest one follows only the newest.
 func TestFillLate(t *testing.T) {
 	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	job := rig.Job("bsp", "none", 1, 1, 1)
@@ -218,11 +216,11 @@ func TestFillLate(t *testing.T) {
 		})
 	}
 	if follows := eye.Fill(0, view(1)); follows != 2 {
-		t.Errorf("with rows that come late it follows view %d, want 2", follows)
+		t.Errorf("a shard with late rows follows view %d, want 2", follows)
 	}
 }
 
-// await waits for a status that fits.
+// await waits for a status that matches.
 func await(ctx context.Context, t *testing.T, from <-chan words.ServerStatus, what string,
 	fits func(st *words.ServerStatus) bool,
 ) {
@@ -239,7 +237,7 @@ func await(ctx context.Context, t *testing.T, from <-chan words.ServerStatus, wh
 	}
 }
 
-// coordinate lets servers join a job, and returns the connection to the first of them, and its statuses.
+// coordinate accepts servers into a job, and returns the connection of the first one and its statuses.
 func coordinate(ctx context.Context, h *rig.Hosts, job *perdure.JobSpec) (
 	<-chan transport.Conn, <-chan words.ServerStatus,
 ) {

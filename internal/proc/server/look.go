@@ -10,31 +10,31 @@ import (
 	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
-// Look is how a server is at one moment, for those who watch it. What is counted began with the process.
+// Look is a snapshot of a server for monitoring. Counters start with the process.
 type Look struct {
-	Index    int    // its number; -1: it has no place yet
-	NotReady string // why it does not serve all that it holds; "": it does
-	LogWaits string // why what goes to the update log waits; "": nothing does
+	Index    int    // the server's number; -1 if it has not joined yet
+	NotReady string // why the server does not serve all its shards; "" if it does
+	LogWaits string // why writes to the update log are delayed; "" if they are not
 
 	Shards      map[Part]int
-	Unready     int           // of these, shards that do not serve, but for joiners
-	MinClock    perdure.Clock // the least of its shards; -1: it has none
+	Unready     int           // of these, shards that do not serve, except joiners
+	MinClock    perdure.Clock // the smallest of its shards; -1 if it has none
 	Tables      map[string]Rows
 	Waiting     int    // reads
-	Unread      *int64 // records of the update log that its rows lack; nil: none, or it is not known
+	Unread      *int64 // update log records that are not applied yet; nil if there is no log or the number is unknown
 	Connections int
-	Refused     int64 // connections of peers that had as many as one may have
+	Refused     int64 // connections rejected because the peer had too many
 
-	Updates, Answers int64 // applied, and of reads
+	Updates, Answers int64 // updates applied and reads answered
 
 	Saves, SaveFailures, SaveBytes int64 // segments and snapshots
 	SaveTime                       time.Duration
 }
 
-// Part is a replica's in its chain.
+// Part is the role of a replica in its chain.
 type Part string
 
-// The parts. One that is alone is the head.
+// The roles of replicas. A replica without neighbours is the head.
 const (
 	Head    Part = "head"
 	Middle  Part = "middle"
@@ -42,45 +42,45 @@ const (
 	Joining Part = "joining"
 )
 
-// Rows are what a server has of a table.
+// Rows is the size of a table on this server.
 type Rows struct{ Rows, Bytes int64 }
 
-// done is what shards have done.
+// done counts the work of shards.
 type done struct{ updates, answers int64 }
 
 func (d *done) add(o done) { d.updates, d.answers = d.updates+o.updates, d.answers+o.answers }
 
-// doneBy is what a shard has done. It needs its lock.
+// doneBy returns the work of a shard. The caller must hold the shard's lock.
 func doneBy(rep *replica.Replica, to *service) done { return done{rep.State.Done, to.answers} }
 
-// work is what a server does on the side of its shards.
+// work is the state shared by all shards of a server.
 type work struct {
-	parallel bool                  // there are cores for several shards at once
-	turn     chan struct{}         // capacity 1: in it while a shard's rows are read to be written in the background
+	parallel bool                  // there are enough cores to apply several shards in parallel
+	turn     chan struct{}         // capacity 1: held while a shard's rows are read for a background save
 	saves    shardstore.SaveCounts // safe for concurrent use
 
-	// Server.mu guards what follows.
-	past     done                // by shards that are not here any more
-	retiring map[*shard]struct{} // that are not here any more, and not counted in past yet
+	// Server.mu guards the fields below.
+	past     done                // by shards that have left the server
+	retiring map[*shard]struct{} // shards that have left and are not counted in past yet
 }
 
-// Eye looks at a server.
+// Eye gives access to a server's Look.
 type Eye struct{ s *Server }
 
-// Look asks all who do the server's work: it waits for the lock of the server, and then for that of each shard, one
-// after the other. So nobody waits for a shard that is at work but whoever looks.
+// Look acquires the server's lock and then the lock of each shard, one after the other. Only the caller of Look waits
+// for a busy shard.
 func (e Eye) Look() (l Look) {
 	s := e.s
 	s.mu.Lock()
 	l = Look{
 		Index: s.index, MinClock: -1, Connections: len(s.conns), LogWaits: s.waits.Why(), Shards: map[Part]int{},
-		Tables: map[string]Rows{}, Refused: s.door.Refused(),
+		Tables: map[string]Rows{}, Refused: s.admission.Refused(),
 	}
 	switch {
 	case s.job == nil:
-		l.NotReady = "it has no place in its job yet"
-	case s.leaving.draining:
-		l.NotReady = "it hands over what it holds, to end"
+		l.NotReady = "it has not joined its job yet"
+	case s.drain.draining:
+		l.NotReady = "it is draining"
 	}
 	var shards []*shard
 	for _, sh := range s.shards {
@@ -90,14 +90,14 @@ func (e Eye) Look() (l Look) {
 		shards = append(shards, sh)
 	}
 	held := len(s.shards)
-	all := s.work.past // one that retires from now on is among these
+	all := s.work.past // a shard that retires after this is in the list
 	s.mu.Unlock()
 	for _, sh := range shards {
 		all.add(l.add(sh))
 	}
 	l.Updates, l.Answers = all.updates, all.answers
 	if l.NotReady == "" && l.Unready > 0 {
-		l.NotReady = fmt.Sprintf("%d of its %d shards do not serve yet", l.Unready, held)
+		l.NotReady = fmt.Sprintf("%d of %d shards do not serve yet", l.Unready, held)
 	}
 	n := &s.work.saves
 	l.Saves, l.SaveFailures, l.SaveBytes = n.Saves.Load(), n.Failures.Load(), n.Bytes.Load()
@@ -105,7 +105,7 @@ func (e Eye) Look() (l Look) {
 	return l
 }
 
-// add adds a shard to a look, and returns what it has done.
+// add adds a shard to the Look and returns the shard's work.
 func (l *Look) add(sh *shard) done {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -136,7 +136,7 @@ func (l *Look) add(sh *shard) done {
 	return doneBy(sh.rep, &sh.service)
 }
 
-// partOf is a replica's part where it has that place.
+// partOf returns the role of a replica at that position in a chain.
 func partOf(at *link.Place) Part {
 	switch {
 	case at.Joining:

@@ -11,14 +11,14 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// watched serves a shard's host, and hands over who can look at the server once it has its place.
+// watched starts a server and returns a channel that delivers its Eye when it has joined.
 func watched(h *rig.Hosts, host string) <-chan server.Eye {
 	joined := make(chan server.Eye, 1)
 	h.Serve(host, func(c *server.Config) { c.Joined = func(e server.Eye, _ int) { joined <- e } })
 	return joined
 }
 
-// TestLook: a server counts what it has done, and goes on counting where it loses a shard to another one.
+// TestLook checks that a server counts its work, and keeps counting when a shard moves away.
 func TestLook(t *testing.T) {
 	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	_, err := h.Lead(rig.Job("bsp", "chain:2,checkpoint:2", 1, 3, 4))
@@ -52,7 +52,8 @@ func TestLook(t *testing.T) {
 			parts[part] += n
 		}
 	}
-	// The read of the last clock needed the updates of four, at one replica; that of the next may be under way.
+	// The read of the last clock needed the updates of four slots at one replica. The updates of the next clock may be
+	// in flight.
 	if updates < 4*4 || updates > 5*4*2 || answers < 5*4 || answers > 6*4 || rows != 2*8 || bytes != 2*8*8 {
 		t.Errorf("%d updates, %d answers, %d rows of %d bytes", updates, answers, rows, bytes)
 	}
@@ -77,7 +78,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestStuckShard: work on a shard that does not end is seen, and so is that it has ended.
+// TestStuckShard checks that endless work on a shard is noticed, and so is its end.
 func TestStuckShard(t *testing.T) {
 	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	_, err := h.Lead(rig.Job("bsp", "none", 1, 1, 2))
@@ -99,7 +100,7 @@ func TestStuckShard(t *testing.T) {
 	}
 	release := e.Seize(1)
 	if seen := look(20 * time.Millisecond); seen.Err == nil {
-		t.Error("nobody sees that a shard is stuck")
+		t.Error("a stuck shard was not noticed")
 	}
 	release()
 	if seen := look(time.Minute); seen.Err != nil {

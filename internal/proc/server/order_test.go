@@ -9,13 +9,12 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// tail is a follower that the test plays: it keeps entries for itself, and says that they
-// are committed when it is told to.
+// tail is a follower played by the test. It keeps entries and commits them when the test says so.
 type tail struct {
 	f    *fleet
 	conn transport.Conn
 	pos  uint64
-	name wire.Header // the epoch that it follows in
+	name wire.Header // of the epoch that it follows in
 }
 
 func (f *fleet) playTail(i int) *tail {
@@ -48,7 +47,7 @@ func (p *tail) answer(kind wire.Kind) {
 	_ = p.conn.Send(wire.Frame{Header: h})
 }
 
-// commit says that all that came is committed.
+// commit reports all received entries as committed.
 func (p *tail) commit() {
 	p.f.mu.Lock()
 	p.answer(wire.KindCommitted)
@@ -56,8 +55,8 @@ func (p *tail) commit() {
 	p.f.pass(20 * time.Millisecond)
 }
 
-// Where clocks are not ticked, what is committed together is applied in the order of the
-// log, as by those to whom it came one by one: else the replicas' sums differ.
+// TestOrderOfWhatIsCommittedTogether checks that without ticks, entries that are committed together are applied in log
+// order. Replicas that received them one by one do the same, so their sums are equal.
 func TestOrderOfWhatIsCommittedTogether(t *testing.T) {
 	inFleet(t, "asp", "chain:2", 3, 1, func(f *fleet) {
 		p := f.playTail(9)

@@ -18,21 +18,21 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// peer is another server that is the successor of some shards here, or joins them.
+// peer is another server that is the successor of, or a joiner to, some shards of this one.
 type peer struct {
 	s       *Server
 	addr    string
-	ear     *transport.PeerReach
+	reach   *transport.PeerReach
 	ctx     context.Context // ends when no shard here needs the peer any more
 	cancel  context.CancelFunc
-	copying *semaphore.Weighted // copyRoom, for snapshots to it
-	batch   batch               // of the goroutine that receives
+	copying *semaphore.Weighted // capacity copyRoom, for snapshots to the peer
+	batch   batch               // owned by the receiving goroutine
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	out *conn      // nil while there is no connection
 }
 
-// conn returns the present connection, nil if there is none. A nil peer has none.
+// conn returns the current connection, or nil if there is none. A nil peer has none.
 func (p *peer) conn() *conn {
 	if p == nil {
 		return nil
@@ -48,11 +48,11 @@ func (p *peer) set(c *conn) {
 	p.out = c
 }
 
-// awayPause is when a server that has turned this one away is tried again.
-const awayPause = time.Second
+// rejectedPause is the delay before a server that rejected this one is tried again.
+const rejectedPause = time.Second
 
-// peerOf returns the peer that holds a replica, connecting to it if need be; nil: nobody. It needs
-// s.mu.
+// peerOf returns the peer that holds a replica and starts to connect to it if necessary. It returns nil if h is nil.
+// The caller must hold s.mu.
 func (s *Server) peerOf(h *words.Holder) *peer {
 	if h == nil {
 		return nil
@@ -63,21 +63,21 @@ func (s *Server) peerOf(h *words.Holder) *peer {
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	p := &peer{
-		s: s, addr: addr, ear: s.peers.contact.Want(addr), ctx: ctx, cancel: cancel,
+		s: s, addr: addr, reach: s.peers.contact.Want(addr), ctx: ctx, cancel: cancel,
 		copying: semaphore.NewWeighted(copyRoom),
 	}
 	s.peers.at[addr] = p
 	way := transport.Link{
 		Network: s.cfg.Network, Addr: addr, Wants: keys.Server, Hello: s.hello,
 		Up: func(tc transport.Conn, _ *wire.Frame) {
-			p.ear.Note()
-			p.set(&conn{Reader: replica.Reader{Slot: perdure.NoSlot}, tc: tc, log: s.door.Connections()})
+			p.reach.Note()
+			p.set(&conn{Reader: replica.Reader{Slot: perdure.NoSlot}, tc: tc, log: s.admission.Connections()})
 			for _, sh := range s.held() {
 				sh.relink(p)
 			}
 		},
 		Frame: func(_ transport.Conn, f *wire.Frame) error {
-			p.ear.Note()
+			p.reach.Note()
 			if f.Kind != wire.KindHave && f.Kind != wire.KindCommitted {
 				return fmt.Errorf("unexpected frame of kind %d from a successor", f.Kind)
 			}
@@ -99,10 +99,10 @@ func (s *Server) peerOf(h *words.Holder) *peer {
 			if ctx.Err() != nil {
 				return
 			}
-			s.cfg.Log.Warn("a server turns this one away", "addr", addr, "err", err)
+			s.cfg.Log.Warn("another server rejects this one; retrying", "addr", addr, "err", err)
 			select {
 			case <-ctx.Done():
-			case <-time.After(awayPause): // another process may listen there by then
+			case <-time.After(rejectedPause): // another process may listen there by then
 			}
 		}
 	})
@@ -115,27 +115,27 @@ type peers struct {
 	contact *transport.Reachability
 }
 
-// drop ends connections that no shard needs any more.
+// drop closes connections that no shard needs any more.
 func (all *peers) drop(used map[*peer]bool) {
 	for addr, p := range all.at {
 		if !used[p] {
 			p.cancel()
-			all.contact.Leave(p.ear)
+			all.contact.Leave(p.reach)
 			delete(all.at, addr)
 		}
 	}
 }
 
-// placeOf returns this server's part in a shard's chain; not held: it has none. It connects to the
-// servers to which entries go. It needs s.mu.
+// placeOf returns this server's position in a shard's chain, and connects to the servers that receive entries. held is
+// false if the server is not in the chain. The caller must hold s.mu.
 func (s *Server) placeOf(v *words.View, id perdure.ShardID) (at place, held bool) {
 	at.Place, held = link.PlaceOf(v, id, s.index, s.incarnation, &s.traits)
 	at.succ, at.join, at.soon = s.peerOf(at.Succ), s.peerOf(at.Join), s.peerOf(at.Soon)
 	return at, held
 }
 
-// batch holds back what is sent until all that has come together is dealt with, so
-// that the answers go out together. It belongs to the goroutine that receives.
+// batch holds back frames until all frames that arrived together are handled, so that the answers are sent together. It
+// belongs to the receiving goroutine.
 type batch struct{ conns []*conn }
 
 func (b *batch) put(c *conn, frames []wire.Frame) {

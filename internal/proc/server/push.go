@@ -12,30 +12,30 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// outflows are the ways on which a shard sends rows by itself. shard.mu guards them.
+// outflows are the streams of rows that a shard pushes. shard.mu guards them.
 type outflows struct {
-	lock  sync.Locker // shard.mu
-	ctx   context.Context
-	to    []*outflow   // by slot; nil: nothing was pushed to it yet
-	most  int          // bytes of one push
-	since time.Time    // when the MinClock was reached because of which rows are pushed
-	room  []wire.Frame // for the frames of one push
+	lock    sync.Locker // shard.mu
+	ctx     context.Context
+	to      []*outflow   // by slot; nil until the first push to it
+	most    int          // maximum bytes of one push
+	since   time.Time    // when the MinClock of the current pushes was reached
+	scratch []wire.Frame // scratch space for the frames of one push
 }
 
-// outflow is the way to one slot on its present connection.
+// outflow is the stream to one slot on its current connection.
 type outflow struct {
 	of   *service
 	slot perdure.Slot
-	flow uint64 // the replica's number for it
+	flow uint64 // the replica's number for this stream
 
-	last   *answerFrame // the memory of the last frame that was sent
-	flying atomic.Bool  // that is not written yet
-	more   atomic.Bool  // something is to follow once it is
+	last   *answerFrame // the memory of the last frame sent
+	flying atomic.Bool  // last has not been written yet
+	more   atomic.Bool  // a push must follow once last is written
 }
 
-// What is handed to the transport before more is gathered: a slow reader has so
-// much under way, and the rest is merged. All shards on one server push over one
-// connection, whose gate holds 64 MiB; together they use a quarter of it.
+// pushBytes limits what is handed to the transport before more is gathered. A slow reader has at most that much in
+// flight, and later changes are merged. All shards of a server push over one connection, whose gate holds 64 MiB;
+// together they use at most a quarter of it.
 const (
 	pushBytes      = 4 << 20
 	pushBytesInAll = 16 << 20
@@ -45,7 +45,7 @@ func newOutflows(ctx context.Context, lock sync.Locker, shards int) outflows {
 	return outflows{lock: lock, ctx: ctx, most: min(pushBytes, pushBytesInAll/shards)}
 }
 
-// get returns the way to a slot.
+// get returns the stream to a slot.
 func (o *outflows) get(of *service, slot perdure.Slot, flow uint64) *outflow {
 	o.to = append(o.to, make([]*outflow, max(0, int(slot)+1-len(o.to)))...)
 	if to := o.to[slot]; to != nil && to.flow == flow {
@@ -55,11 +55,10 @@ func (o *outflows) get(of *service, slot perdure.Slot, flow uint64) *outflow {
 	return o.to[slot]
 }
 
-// waited is how long ago the shard came to its MinClock, in microseconds.
+// removeRead returns the microseconds since the shard reached its MinClock.
 func (o *outflows) waited() uint64 { return uint64(max(0, time.Since(o.since).Microseconds())) }
 
-// push goes on with a slot's round, or begins one, unless what was sent before is still to be
-// written: then it comes back.
+// push continues a slot's round or starts one. If the previous push is not written yet, resume continues it later.
 func (sv *service) push(slot perdure.Slot) {
 	st, audience, out := &sv.rep.State, &sv.rep.Audience, &sv.out
 	reader, flow := audience.Flow(slot)
@@ -67,7 +66,7 @@ func (sv *service) push(slot perdure.Slot) {
 	if to.flying.Load() {
 		to.more.Store(true)
 		if to.flying.Load() || !to.more.Swap(false) {
-			return // goOn comes back to it
+			return // resume continues it
 		}
 	}
 	begun := audience.BeginRound(slot, st)
@@ -81,7 +80,7 @@ func (sv *service) push(slot perdure.Slot) {
 		f.Clock, f.Flags = minClock, wire.FlagLast
 		sv.buffers.End(&f, state)
 		pushed = append(pushed, f)
-		out.room = pushed
+		out.scratch = pushed
 	}
 	to.more.Store(more)
 	to.flying.Store(true)
@@ -89,16 +88,16 @@ func (sv *service) push(slot perdure.Slot) {
 	to.last = last.Release.(*answerFrame)
 	last.Release = to
 	sv.to.send(connOf(reader), pushed...)
-	clear(pushed) // lets the payloads go
+	clear(pushed) // releases the payloads
 }
 
-// gather makes frames of the next rows of a slot's round, and reports whether those are its last.
+// gather builds frames of the next rows of a slot's round and reports whether they are the last ones.
 func (o *outflows) gather(slot perdure.Slot, rep *replica.Replica, n link.Name, b *frameBuffers,
 ) (pushed []wire.Frame, done bool) {
 	st := &rep.State
 	left := o.most
-	pushed = o.room[:0]
-	defer func() { o.room = pushed }()
+	pushed = o.scratch[:0]
+	defer func() { o.scratch = pushed }()
 	for left > 0 {
 		rows, p, bytes := rep.Audience.NextRows(slot, left, st)
 		if rows.Count == 0 {
@@ -116,17 +115,17 @@ func (o *outflows) gather(slot perdure.Slot, rep *replica.Replica, n link.Name, 
 // Keep implements wire.Keeper.
 func (to *outflow) Keep(body []byte) []byte { return to.last.Keep(body) }
 
-// Release implements wire.Releaser: what was pushed last is written.
+// Release implements wire.Releaser. The last push has been written.
 func (to *outflow) Release() {
 	to.last.Release()
 	to.flying.Store(false)
 	if to.more.Swap(false) && to.of.out.ctx.Err() == nil {
-		go to.goOn() // Release must not wait
+		go to.resume() // Release must not block
 	}
 }
 
-// goOn pushes what had to wait.
-func (to *outflow) goOn() {
+// resume sends the push that was delayed.
+func (to *outflow) resume() {
 	sv := to.of
 	sv.out.lock.Lock()
 	defer sv.out.lock.Unlock()

@@ -11,8 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// pushing adds a table 2 that is pushed under essp, a table 3 under vap, and a
-// sparse table 4 that is pushed under essp.
+// pushing adds a table 2 that is pushed under essp, a table 3 under vap, and a sparse table 4 under essp.
 func (s *subject) pushing() {
 	s.Helper()
 	s.add("e", perdure.Consistency{Kind: perdure.ESSP, Staleness: 1})
@@ -35,12 +34,12 @@ func (s *subject) add(name string, model perdure.Consistency, change ...func(*pe
 	}
 }
 
-// named names rows as a Drop or a Get does.
+// named returns the rows of a Drop or a Get.
 func named(table perdure.TableID, first perdure.RowID, count int) []byte {
 	return wire.AppendRows(nil, &wire.Rows{Table: table, First: first, Count: count})
 }
 
-// collect counts the frames that come, by kind, until the connection ends.
+// collect counts received frames by kind until the connection ends.
 func collect(c transport.Conn) (got map[wire.Kind]int, over chan error) {
 	got, over = map[wire.Kind]int{}, make(chan error, 1)
 	go func() {
@@ -56,8 +55,8 @@ func collect(c transport.Conn) (got map[wire.Kind]int, over chan error) {
 	return got, over
 }
 
-// What a reader says of its cache that cannot be ends its connection with one line;
-// what is too early or too late is ignored. The server goes on in any case.
+// TestBadWordsOfCaches checks that impossible messages about a reader's cache end its connection with one line in the
+// log, and that early or late ones are ignored. The server continues in any case.
 func TestBadWordsOfCaches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, inMemory)
@@ -83,14 +82,14 @@ func TestBadWordsOfCaches(t *testing.T) {
 		}{
 			{"a Drop of rows of another shard", "row not on this shard", false, drop(named(2, 4, 2))},
 			{"a Drop of all rows there could be", "row not on this shard", false, drop(named(2, 0, wire.MaxPayload*8))},
-			{"a Drop of rows of a table that is not", "rows of table 9 are not pushed", false, drop(named(9, 0, 1))},
+			{"a Drop of rows of an unknown table", "rows of table 9 are not pushed", false, drop(named(9, 0, 1))},
 			{"a Drop of rows that are not pushed", "rows of table 0 are not pushed", false, drop(named(0, 0, 1))},
 			{"a Drop that does not parse", "malformed payload", false, drop([]byte{1})},
-			{"a state that will be", "have seen state 1099511627776 of shard 0", false, saw(1 << 40)},
-			{"a Drop of what nobody wanted", "", false, drop(named(2, 0, 5))},
-			{"a state that was", "", false, saw(0)},
+			{"a future state", "have seen state 1099511627776 of shard 0", false, saw(1 << 40)},
+			{"a Drop without a subscription", "", false, drop(named(2, 0, 5))},
+			{"a past state", "", false, saw(0)},
 			{"an observer's Drop", "no observer may send a frame of kind 30", true, drop(named(2, 0, 5))},
-			{"an observer's word of a state", "no observer may send a frame of kind 31", true, saw(1 << 40)},
+			{"an observer's report of a state", "no observer may send a frame of kind 31", true, saw(1 << 40)},
 			{"an observer that subscribes", "", true, get(2)},
 			{"a subscription to rows that are not pushed", "", false, get(0)},
 			{"an update of no rows, far away", "", false, nothing(0, 0)},
@@ -109,24 +108,24 @@ func TestBadWordsOfCaches(t *testing.T) {
 			<-time.After(time.Second)
 			synctest.Wait()
 			ended, words := len(over) > 0, s.log.about("")-before
-			// The good worker takes its slot back, which ends the other's.
+			// The correct worker reclaims its slot, which ends the other connection.
 			if bad := b.says != ""; bad && (!ended || words != 1 || s.log.about(b.says) == 0) || !bad && words > 0 {
-				t.Errorf("%s: the connection ended: %v; the log says %q, want %q", b.name, ended, s.log.all[before:],
+				t.Errorf("%s: the connection ended: %v; log is %q, want %q", b.name, ended, s.log.all[before:],
 					b.says)
 			}
 			c.Close()
 			<-time.After(10 * time.Millisecond)
 			synctest.Wait()
 			if got[wire.KindPush] > 0 {
-				t.Errorf("%s: %d rounds were pushed to it", b.name, got[wire.KindPush])
+				t.Errorf("%s: received %d pushes", b.name, got[wire.KindPush])
 			}
 		}
 		s.answers(get(2))
 	})
 }
 
-// answers checks that the server still answers a read. The good worker's
-// acknowledgements went to others that spoke for its slot.
+// answers checks that the server still answers a read. The correct worker's acknowledgements went to the connections
+// that spoke for its slot.
 func (s *subject) answers(get wire.Frame) {
 	s.Helper()
 	c := s.connect(anObserver)

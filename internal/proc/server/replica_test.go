@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// A head that nobody of its chain hears any more acknowledges nothing, and shows nothing,
-// that the others do not have; what it sent them arrives late, and changes nothing.
+// TestHeadThatIsCutOff checks that a head without contact to its chain neither acknowledges nor shows updates that the
+// others lack. Frames that it sent earlier arrive late and change nothing.
 func TestHeadThatIsCutOff(t *testing.T) {
 	inFleet(t, "bsp", "chain:3", 1, 3, func(f *fleet) {
 		f.chain(0, 1, 2)
@@ -31,22 +31,22 @@ func TestHeadThatIsCutOff(t *testing.T) {
 		once([]*speaker{old}, 1, add(10))
 		f.pass(5 * time.Second)
 		if got := old.counts(); got.Applied != 1 || got.Staged != 1 {
-			t.Errorf("the head acknowledges what it has alone: %+v", got)
+			t.Errorf("the head acknowledges an update that only it has: %+v", got)
 		}
 		if _, ok := old.row(2); ok {
-			t.Error("the head shows what it has alone")
+			t.Error("the head shows an update that only it has")
 		}
 		f.chain(1, 2)
 		f.pass(time.Second)
 		w := f.works(1, 0)
 		once([]*speaker{w}, 1, add(100))
 		for _, other := range cut[:2] {
-			f.Net.Heal(host(0), other) // what was on its way arrives, or its sender greets
+			f.Net.Heal(host(0), other) // frames in flight arrive, or their sender reconnects
 		}
 		f.pass(5 * time.Second)
 		once([]*speaker{old}, 2, add(1000)) // a worker that knows the old view
 		if got := old.counts(); got.Applied != 1 {
-			t.Errorf("the former head, woken, acknowledges: %+v", got)
+			t.Errorf("the former head acknowledges after it woke up: %+v", got)
 		}
 		if v, ok := old.row(0); ok && v != 1 {
 			t.Errorf("the former head shows %v, want the row of its MinClock, 1", v)
@@ -67,8 +67,8 @@ func TestHeadThatIsCutOff(t *testing.T) {
 	})
 }
 
-// Every replica answers reads, each as far as it knows that clocks are committed. One
-// that does not know yet answers what asks for less, and the rest when it hears.
+// TestEveryReplicaAnswersReads checks that every replica answers reads up to the clock that it knows to be committed.
+// It delays the others until it receives the commit.
 func TestEveryReplicaAnswersReads(t *testing.T) {
 	inFleet(t, "ssp:1", "chain:3", 1, 3, func(f *fleet) {
 		f.chain(0, 1, 2)
@@ -81,7 +81,7 @@ func TestEveryReplicaAnswersReads(t *testing.T) {
 			rs = append(rs, s)
 		}
 		w := f.works(0, 0)
-		f.Net.Cut(host(1), host(0), true) // the head sends, and hears nothing
+		f.Net.Cut(host(1), host(0), true) // the head sends but receives nothing
 		w.say(wire.KindUpdate, 0, add(1))
 		for i, r := range rs[1:] {
 			if v, ok := r.row(1); !ok || v != 1 {
@@ -103,9 +103,9 @@ func TestEveryReplicaAnswersReads(t *testing.T) {
 	})
 }
 
-// A replica that was frozen, and wakes with old rows in an old epoch, says of what clock
-// they are, and answers nothing that asks for more. A reader that knows no better waits
-// rather than break its bound; one that has read newer rows elsewhere never goes back.
+// TestReplicaThatWakes checks that a replica which was frozen, and wakes up with old rows in an old epoch, labels them
+// with their clock and answers no read that needs a newer one. A reader with an old view waits rather than violate its
+// bound, and a reader that has seen newer rows never reads older ones.
 func TestReplicaThatWakes(t *testing.T) {
 	inFleet(t, "ssp:1", "chain:3", 2, 3, func(f *fleet) {
 		f.chain(0, 1, 2)
@@ -135,11 +135,11 @@ func TestReplicaThatWakes(t *testing.T) {
 		if v, ok := value(time.Second); !ok || v != 1 {
 			t.Fatalf("the reader has %v, %t; want 1", v, ok)
 		}
-		f.pass(100 * time.Millisecond) // until both slots' first clock is everywhere
+		f.pass(100 * time.Millisecond) // until all replicas have both slots' first clock
 		for _, other := range []string{host(0), host(2), "coordinator"} {
 			f.Net.Cut(host(1), other, false)
 		}
-		f.Net.Cut("reader", "coordinator", false) // nor does the reader know
+		f.Net.Cut("reader", "coordinator", false) // the reader does not know the new view either
 		f.chain(0, 2)
 		writer = f.works(0, 0)
 		writer.say(wire.KindUpdate, 1, add(10))
@@ -155,7 +155,7 @@ func TestReplicaThatWakes(t *testing.T) {
 		}
 		woken.say(wire.KindGet, 2, wire.AppendRows(nil, &wire.Rows{Count: 1}), old)
 		if n := woken.count(wire.KindRows); n != 1 {
-			t.Errorf("the woken replica answers for a clock that it does not have: %+v", woken.last(wire.KindRows))
+			t.Errorf("the woken replica answers for a clock that it has not reached: %+v", woken.last(wire.KindRows))
 		}
 		f.Net.Heal("reader", "coordinator")
 		f.pass(time.Second)
@@ -163,35 +163,35 @@ func TestReplicaThatWakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v, ok := value(5 * time.Second); !ok || v != 111 {
-			t.Fatalf("the reader has %v, %t; want 111, from who has it", v, ok)
+			t.Fatalf("the reader has %v, %t; want 111 from an up-to-date replica", v, ok)
 		}
 		for _, other := range []string{host(0), host(2), "coordinator"} {
 			f.Net.Heal(host(1), other)
 		}
 		for range 20 {
 			if v, ok := value(5 * time.Second); !ok || v != 111 {
-				t.Fatalf("the reader, who had 111, has %v, %t", v, ok)
+				t.Fatalf("the reader has %v, %t after 111", v, ok)
 			}
 		}
 	})
 }
 
-// A server of another job is refused in a line that says so, on both sides; whoever comes
-// to its address after it is tried again.
+// TestServerOfAnotherJob checks that a server of another job is rejected with an explanation on both sides, and that
+// the address is retried in case another server listens there later.
 func TestServerOfAnotherJob(t *testing.T) {
 	inFleet(t, "bsp", "chain:2", 1, 1, func(f *fleet) {
 		f.chain(0)
 		_, err := transport.Call(f.ctx, f.Net.Host("other"), host(0)+"/1",
 			wire.Hello{Role: wire.RoleServer, Job: "job-2"})
 		if err == nil || !strings.Contains(err.Error(), `this server works for job job-1, the peer for job "job-2"`) {
-			t.Errorf("a server of another job is told %v", err)
+			t.Errorf("a server of another job received %v", err)
 		}
 		if n := f.logs[0].about("job-2"); n != 1 {
-			t.Errorf("the log says %q; want one line about it", f.logs[0].all)
+			t.Errorf("log is %q; want one line about it", f.logs[0].all)
 		}
 
 		ours := false // guarded by f.mu
-		asked := 0    // likewise
+		asked := 0    // guarded by f.mu
 		f.Listen(host(9)+"/1", func(c transport.Conn, hello wire.Hello) {
 			f.mu.Lock()
 			mine := ours
@@ -215,7 +215,7 @@ func TestServerOfAnotherJob(t *testing.T) {
 			sv.Joining = &h
 		})
 		if n := f.logs[0].about("this server works for job job-3"); n != 1 {
-			t.Errorf("the log says %q; want one line about it", f.logs[0].all)
+			t.Errorf("log is %q; want one line about it", f.logs[0].all)
 		}
 		f.mu.Lock()
 		ours = true
@@ -224,13 +224,13 @@ func TestServerOfAnotherJob(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if asked == 0 {
-			t.Error("who is at that address now is not asked what it has")
+			t.Error("the server now at that address received no Follow")
 		}
 	})
 }
 
-// What a slot sends while nobody commits it is bounded, though it be ticks and empty
-// updates: what the head's log then takes is not the bytes of rows.
+// TestUncommittedIsBounded checks that a slot's uncommitted frames are limited even if they are ticks and empty
+// updates. Their cost in the head's log is not in rows.
 func TestUncommittedIsBounded(t *testing.T) {
 	const most = 1 << 12
 	for kind, n := range map[wire.Kind]int{wire.KindUpdate: most / 64, wire.KindTick: 2*most/64 + 1} {
@@ -252,7 +252,7 @@ func TestUncommittedIsBounded(t *testing.T) {
 				f.pass(time.Millisecond)
 			}
 			if sent < n || sent > n+3 {
-				t.Errorf("%d frames of kind %d were taken, want about %d; the log says %q", sent, kind, n,
+				t.Errorf("%d frames of kind %d were accepted, want about %d; log is %q", sent, kind, n,
 					f.logs[0].all)
 			}
 		}, func(cfg *server.Config) { cfg.PendingBytes = most })

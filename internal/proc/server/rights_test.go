@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// says has somebody come in a role and say something, and returns why his connection was ended, "" if it was not.
+// says connects in a role, sends a frame, and returns why the connection was closed, or "" if it was not.
 func (s *subject) says(role wire.Role, f wire.Frame) (reason string) {
 	s.Helper()
 	c := s.connect(func(h *wire.Hello) { h.Role = role })
@@ -35,16 +35,16 @@ func (s *subject) says(role wire.Role, f wire.Frame) (reason string) {
 	select {
 	case reason = <-heard:
 		if reason == "" {
-			reason = "without a word"
+			reason = "without a reason"
 		}
 	case <-time.After(100 * time.Millisecond):
 	}
 	return reason
 }
 
-// TestRightsAtServer sends a server each kind of message there could be, in each role, about a shard that it has and
-// about others. What a role may send is as docs/design/security.md has it; all else ends the connection with a line
-// that says so, and changes nothing.
+// TestRightsAtServer sends a server every kind of message in every role, about its shards and others.
+// docs/design/security.md lists what each role may send. Any other message closes the connection with an explanation
+// and changes nothing.
 func TestRightsAtServer(t *testing.T) {
 	rights, err := rig.Rights("../../..")
 	if err != nil {
@@ -52,7 +52,7 @@ func TestRightsAtServer(t *testing.T) {
 	}
 	lives := map[string]func(*wire.Header){
 		"a shard":                       func(*wire.Header) {},
-		"another life of a shard":       func(h *wire.Header) { h.Epoch += 7 },
+		"another epoch of a shard":      func(h *wire.Header) { h.Epoch += 7 },
 		"a shard that is not here":      func(h *wire.Header) { h.Shard = 5 },
 		"no shard":                      func(h *wire.Header) { h.Shard = -1 },
 		"a shard, as of another worker": func(h *wire.Header) { h.Slot = 1 },
@@ -64,8 +64,8 @@ func TestRightsAtServer(t *testing.T) {
 				kind := wire.Kind(n)
 				want := fmt.Sprintf("no %s may send a frame of kind %d to a server", role, kind)
 				if slices.Contains(rights[kind].Server, role) {
-					says := s.says(role, s.shardFrame(kind, nil, lives["another life of a shard"]))
-					mayEnd := kind == wire.KindSnapshot // its sender would wait for an answer
+					says := s.says(role, s.shardFrame(kind, nil, lives["another epoch of a shard"]))
+					mayEnd := kind == wire.KindSnapshot // the sender would wait for an answer
 					if strings.Contains(says, "may send a frame") || says != "" && !mayEnd {
 						t.Errorf("a %s may not send kind %d (%s): %q", role, kind, rights[kind].Name, says)
 					}
@@ -73,7 +73,7 @@ func TestRightsAtServer(t *testing.T) {
 				}
 				for about, change := range lives {
 					if says := s.says(role, s.shardFrame(kind, nil, change)); says != want {
-						t.Errorf("a %s sends kind %d (%s) about %s, and is told %q; want %q", role, kind,
+						t.Errorf("a %s that sends kind %d (%s) about %s received %q; want %q", role, kind,
 							rights[kind].Name, about, says, want)
 					}
 				}
@@ -90,7 +90,7 @@ func TestRightsAtServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := c.Recv(&f); err != nil || f.Kind != wire.KindRefuse {
-				t.Errorf("a %s is greeted with kind %d, %v", role, f.Kind, err)
+				t.Errorf("a %s received kind %d instead of a refusal, %v", role, f.Kind, err)
 			}
 			c.Close()
 		}

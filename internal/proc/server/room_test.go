@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// TestRoom: small copies go side by side, a large one alone, and nobody overtakes.
+// TestRoom checks that small copies run concurrently, that a large one runs alone, and that none overtakes another.
 func TestRoom(t *testing.T) {
 	copying := semaphore.NewWeighted(copyRoom)
-	for n := range copyRoom / leastRoom {
+	for n := range copyRoom / minCopyRoom {
 		if !copying.TryAcquire(copyRoomOf(1)) {
-			t.Fatalf("there is room for %d small ones only", n)
+			t.Fatalf("capacity for only %d small copies", n)
 		}
 	}
 	large, late := make(chan struct{}), make(chan struct{})
@@ -22,12 +22,12 @@ func TestRoom(t *testing.T) {
 		close(late)
 	}()
 	if copying.TryAcquire(copyRoomOf(1)) {
-		t.Error("there is room for one more small one")
+		t.Error("capacity for one small copy too many")
 	}
-	for range copyRoom / leastRoom {
+	for range copyRoom / minCopyRoom {
 		select {
 		case <-large:
-			t.Fatal("the large one goes beside small ones")
+			t.Fatal("the large copy runs concurrently with small ones")
 		default:
 		}
 		copying.Release(copyRoomOf(1))
@@ -35,7 +35,7 @@ func TestRoom(t *testing.T) {
 	<-large
 	select {
 	case <-late:
-		t.Fatal("a small one goes beside the large one")
+		t.Fatal("a small copy runs concurrently with the large one")
 	default:
 	}
 	copying.Release(copyRoomOf(copyRoom << 10))

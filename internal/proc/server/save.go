@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
-// beginRound has some rows written, in a goroutine of its own. It needs sh.mu.
+// beginRound writes some rows in a new goroutine. The caller must hold sh.mu.
 func (sh *shard) beginRound(sv *replica.Save) {
 	round := sh.saver.Round(sh.link.Name(), sv, &sh.rep.State)
 	sh.s.wg.Go(func() {
@@ -23,7 +23,7 @@ func (sh *shard) beginRound(sv *replica.Save) {
 			took = max(took, shardstore.Pause)
 		}
 		sh.mu.Lock()
-		sh.rep.Stir() // the shard may stand until this round is written, or the next one be due
+		sh.rep.Stir() // the shard may be paused until this round is written or the next one is due
 		sh.advance()
 		sh.mu.Unlock()
 		sh.s.notify()
@@ -33,7 +33,7 @@ func (sh *shard) beginRound(sv *replica.Save) {
 	})
 }
 
-// rest lets the next round come when it may, after one that took so long.
+// rest allows the next round after a delay that depends on how long the last one took.
 func (sh *shard) rest(took time.Duration) {
 	if sh.saver.Rest(took) {
 		sh.mu.Lock()
@@ -42,14 +42,14 @@ func (sh *shard) rest(took time.Duration) {
 	}
 }
 
-// beginSave has a cut written, in a goroutine of its own. Where the shard stands at it, it
-// answers reads meanwhile and takes updates in, and applies none. It needs sh.mu.
+// beginSave writes a cut in a new goroutine. If the shard is paused at the cut, it still answers reads and receives
+// updates, but applies none. The caller must hold sh.mu.
 func (sh *shard) beginSave(sv *replica.Save) {
 	cut := sh.saver.Cut(sh.link.Name(), sv, &sh.rep.State, sh.traits.Behind())
 	sh.s.wg.Go(func() {
 		seg, err := cut.Write()
 		switch {
-		case sh.saver.Over(): // its successor saves it, too
+		case sh.saver.Over(): // the shard's next owner saves it too
 		case err == nil:
 			sh.passCut(seg)
 		case cut.Stands():
@@ -60,7 +60,7 @@ func (sh *shard) beginSave(sv *replica.Save) {
 	})
 }
 
-// passCut tells the shard, and its replicas, that a cut is saved, as a segment.
+// passCut informs the shard and its replicas that a cut is saved in a segment.
 func (sh *shard) passCut(seg words.Segment) {
 	defer sh.s.notify()
 	sh.mu.Lock()
@@ -73,14 +73,14 @@ func (sh *shard) passCut(seg words.Segment) {
 	sh.advance()
 }
 
-// giveUpSaving tells the shard that a cut which it has left is not saved: the next one is waited for.
+// giveUpSaving informs the shard that a cut it has passed was not saved. Saving continues with the next cut.
 func (sh *shard) giveUpSaving() {
-	defer sh.s.notify() // that it is missed
+	defer sh.s.notify() // reports the missed cut
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.retired() {
 		return
 	}
-	sh.rep.GiveUpSaving() // it may stand at the next one already
+	sh.rep.GiveUpSaving() // the shard may already be paused at the next cut
 	sh.advance()
 }

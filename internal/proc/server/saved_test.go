@@ -14,9 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/server"
 )
 
-// Of a chain that keeps checkpoints the head, and nobody else, writes the segment; if it
-// dies while it does, the next head does, and the others, and who joined meanwhile, wait
-// for it at the cut.
+// TestNextHeadSaves checks that only the head of a chain with checkpoints writes the segment. If it dies meanwhile, the
+// next head writes it. The other replicas, including a joiner, wait at the cut.
 func TestNextHeadSaves(t *testing.T) {
 	inFleet(t, "asp", "chain:3,checkpoint:2", 1, 4, func(f *fleet) {
 		full := f.Disk
@@ -35,7 +34,7 @@ func TestNextHeadSaves(t *testing.T) {
 		for i := range 4 {
 			st := f.shard(i)
 			if len(st.Segments) > 0 || i < 3 && st.MinClock != 2 || i == 3 && !st.Joined {
-				t.Errorf("server %d at the cut that nobody can write: %+v", i, st)
+				t.Errorf("server %d at a cut that cannot be written: %+v", i, st)
 			}
 			if tries := st.Problem != ""; tries != (i == 0) {
 				t.Errorf("server %d tries to write: %v", i, tries)
@@ -65,8 +64,8 @@ func TestNextHeadSaves(t *testing.T) {
 	})
 }
 
-// A server that hears late of a roll-back may find that its checkpoint has gone, since
-// others went on without it. It waits for the view that says so; but not for ever.
+// TestRestoreIsTriedAgain checks a server that learns late of a rollback, when the checkpoint may already be deleted
+// because others have continued. The server waits for a newer view, but not forever.
 func TestRestoreIsTriedAgain(t *testing.T) {
 	inFleet(t, "asp", "chain:2,checkpoint:2", 1, 2, func(f *fleet) {
 		f.chain(0, 1)
@@ -82,12 +81,12 @@ func TestRestoreIsTriedAgain(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.err(0) != nil || !errors.Is(f.err(1), server.ErrCheckpoint) {
-			t.Errorf("who is not needed ended with %v, the other with %v", f.err(0), f.err(1))
+			t.Errorf("the unneeded server ended with %v, the other with %v", f.err(0), f.err(1))
 		}
 	})
 }
 
-// segments lists the segments on the servers' disk, without those that are not whole.
+// segments lists the complete segments on the servers' disk.
 func segments(f *fleet) []string {
 	f.Helper()
 	names, err := f.Disk.List("checkpoint")

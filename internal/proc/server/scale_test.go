@@ -10,9 +10,9 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Servers weaken an update by how many clocks all slots have done since the read that
-// it was computed from, as it says itself, whatever its parts; and all replicas, also
-// one that joins later, hold the same.
+// TestStaleScale checks that servers scale down an update by the number of clocks that all slots have finished since
+// the read it is based on. The update names that clock, and the result does not depend on how it is split into parts.
+// All replicas, including a later joiner, hold the same values.
 func TestStaleScale(t *testing.T) {
 	for _, how := range []perdure.StaleScale{perdure.ScaleInverse, perdure.ScalePaper, perdure.ScaleNone} {
 		t.Run(string(how), func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestStaleScale(t *testing.T) {
 	}
 }
 
-// ages sends updates of all ages, and returns what they make of row 0.
+// ages sends updates of different ages and returns the expected value of row 0.
 func (f *fleet) ages(how perdure.StaleScale) (want float32) {
 	ws := []*speaker{f.works(0, 0), f.works(0, 1)}
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -48,7 +48,7 @@ func (f *fleet) ages(how perdure.StaleScale) (want float32) {
 		clock, now := applied[slot], slices.Min(applied)
 		applied[slot]++
 		lag := perdure.Clock(rng.IntN(3) * rng.IntN(30))
-		basis, by := perdure.Clock(rng.IntN(int(now)+2)), float32(1) // it may be newer than what this shard has
+		basis, by := perdure.Clock(rng.IntN(int(now)+2)), float32(1) // may be newer than this shard
 		var age perdure.Clock
 		if said := rng.IntN(4) > 0; said {
 			age = max(lag, now-basis)
@@ -71,8 +71,7 @@ func (f *fleet) ages(how perdure.StaleScale) (want float32) {
 	return want
 }
 
-// inParts sends an update that adds v to row 0: in one part, in two, or in two of
-// which the second has the row again.
+// inParts sends an update that adds v to row 0, in one part, in two parts, or in two parts that both contain the row.
 func (f *fleet) inParts(w *speaker, how int, clock, basis, lag perdure.Clock, v float32) {
 	last := []byte{}
 	if how != 1 {
@@ -98,7 +97,7 @@ func (f *fleet) inParts(w *speaker, how int, clock, basis, lag perdure.Clock, v 
 	})
 }
 
-// An update that says nonsense about what it was computed from is refused.
+// TestBadBasis checks that an update with an invalid basis is rejected.
 func TestBadBasis(t *testing.T) {
 	const basis, alone = 0xFFFFFFFE, 0xFFFFFFFD
 	for _, bad := range []wire.Rows{

@@ -13,44 +13,44 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// A server that lacks a replica's rows receives them as a snapshot. The snapshot has a connection of its own, so that
-// entries of the log do not queue behind it, and updates and reads continue meanwhile. A [shardCopy] is sent, an
+// A server without a replica's rows receives them as a snapshot. The snapshot has its own connection, so that log
+// entries do not queue after it, and updates and reads continue in the meantime. A [shardCopy] is sent; an
 // [incomingCopy] is received.
 //
-// The sender reads rows piece by piece from where they lie, and locks the replica for one piece at a time. The receiver
-// writes them to where they stay. A piece is sent when the one before has been taken in, so that the sender is never
-// far ahead of a receiver that also has readers to serve.
+// The sender reads rows piece by piece from table memory and locks the replica for one piece at a time. The receiver
+// writes them to their final location. Each piece is sent after the previous one was acknowledged, so the sender never
+// gets far ahead of a receiver that also serves readers.
 //
-// Neither side knows the shard around the replica. The sender asks, under the shard's lock, whether the life of the
-// shard that it copies (link.Name) still lasts; the receiver is told what is wanted.
+// Neither side depends on type shard. The sender checks under the shard's lock whether the generation and epoch of the
+// copy (link.Name) are still current. The receiver's caller decides which snapshot is wanted.
 
-// pieceBytes is how much of a snapshot is sent at once, and piecesAhead how many pieces are sent
-// ahead of what the receiver says it has taken in. Both are small: nobody waits for more than a piece.
+// pieceBytes is the size of one piece of a snapshot. piecesAhead is the maximum number of unacknowledged pieces. Both
+// are small, so that other work waits for at most one piece.
 const (
 	pieceBytes  = 512 << 10
 	piecesAhead = 1
 )
 
-// copyRoom is what snapshots to one server may take side by side, and leastRoom what each counts at
-// least. So small ones need not wait for each other's answers, which a busy machine makes slow, and
-// no more is on its way than one piece of a large one.
+// copyRoom is the capacity of one peer for concurrent snapshots, and minCopyRoom the smallest share that one snapshot
+// takes. Small snapshots therefore need not wait for each other's acknowledgements, which are slow on a busy machine.
+// Of a large snapshot, at most one piece is in flight.
 const (
-	copyRoom  = pieceBytes
-	leastRoom = copyRoom / 32
+	copyRoom    = pieceBytes
+	minCopyRoom = copyRoom / 32
 )
 
-// copyRoomOf is what a snapshot takes of Room, by the bytes of its rows.
-func copyRoomOf(bytes int64) int64 { return min(max(bytes, leastRoom), copyRoom) }
+// copyRoomOf returns the share of copyRoom that a snapshot with that many bytes of rows takes.
+func copyRoomOf(bytes int64) int64 { return min(max(bytes, minCopyRoom), copyRoom) }
 
-// errMoved means that the shard is not in the life that a copy is of any more: its successor, if it
-// has one, is asked anew.
+// errMoved means that the shard's generation or epoch has changed since the copy was requested. The current one
+// requests another copy if it needs one.
 var errMoved = errors.New("copies: the shard has moved")
 
-// copySource is what a copy is made of.
+// copySource is the source of a copy.
 type copySource struct {
-	Name    link.Name // the life that the copy is of
+	Name    link.Name // the generation and epoch of the copy
 	Lock    sync.Locker
-	Moved   func() bool // that life has ended; it is asked with the lock
+	Moved   func() bool // reports whether these have changed; called with Lock held
 	Buffers *frameBuffers
 }
 
@@ -59,22 +59,22 @@ type shardCopy struct {
 	from  copySource
 	conn  transport.Conn
 	pos   uint64
-	words []byte            // the head
-	rows  []*table.Snapshot // guarded by the lock, as what they are of
-	left  int64             // bytes of rows
-	part  uint16            // the next piece's number, modulo 2^16
-	taken uint16            // the next piece's that the receiver will have taken in
-	bytes int64             // sent
+	words []byte            // the part of the head that is not sent yet
+	rows  []*table.Snapshot // guarded by Lock, like their tables
+	left  int64             // bytes of rows that are not sent yet
+	part  uint16            // number of the next piece, modulo 2^16
+	taken uint16            // number of the next piece to be acknowledged
+	bytes int64             // bytes sent
 }
 
-// beginCopy begins a copy of a replica's state, at a position of its log. It needs the lock.
+// beginCopy starts a copy of a replica's state at a log position. The caller must hold from.Lock.
 func beginCopy(from copySource, st *replica.State, pos uint64) *shardCopy {
 	snap := st.Snapshot(replica.Life{})
 	return &shardCopy{from: from, pos: pos, words: snap.Words, rows: snap.Rows, left: snap.Bytes}
 }
 
-// Send sends the copy, until the receiver has all of it, and returns how many bytes that were.
-// errMoved means that nobody wants it any more.
+// Send sends the copy, waits until the receiver has all of it, and returns the number of bytes. errMoved means that the
+// copy is no longer wanted.
 func (c *shardCopy) Send(conn transport.Conn) (bytes int64, err error) {
 	c.conn = conn
 	defer c.close()
@@ -82,12 +82,12 @@ func (c *shardCopy) Send(conn transport.Conn) (bytes int64, err error) {
 		err = c.sendRows()
 	}
 	if err == nil {
-		err = c.turn(1) // until it has all
+		err = c.turn(1) // until all pieces are acknowledged
 	}
 	return c.bytes, err
 }
 
-// close ends what updates do for the copy.
+// close stops preserving old row values for the copy.
 func (c *shardCopy) close() {
 	c.from.Lock.Lock()
 	defer c.from.Lock.Unlock()
@@ -128,7 +128,7 @@ func (c *shardCopy) sendRows() error {
 	return nil
 }
 
-// turn waits until fewer than n pieces are on their way.
+// turn waits until fewer than n pieces are in flight.
 func (c *shardCopy) turn(n uint16) error {
 	var f wire.Frame
 	for c.part-c.taken >= n {
@@ -136,7 +136,7 @@ func (c *shardCopy) turn(n uint16) error {
 			return err
 		}
 		if f.Kind != wire.KindHave || f.Part != c.taken {
-			return fmt.Errorf("copies: piece %d of a snapshot was answered with a frame of kind %d, of piece %d",
+			return fmt.Errorf("copies: snapshot piece %d was answered with a frame of kind %d for piece %d",
 				c.taken, f.Kind, f.Part)
 		}
 		c.taken++
@@ -144,7 +144,7 @@ func (c *shardCopy) turn(n uint16) error {
 	return nil
 }
 
-// frame makes the next piece.
+// frame builds the frame of the next piece.
 func (c *shardCopy) frame(flags uint16, body []byte) wire.Frame {
 	n := &c.from.Name
 	f := wire.Frame{Header: wire.Header{
@@ -156,8 +156,8 @@ func (c *shardCopy) frame(flags uint16, body []byte) wire.Frame {
 	return f
 }
 
-// sendPiece sends the next rows from where they lie: the shard stands still while the network takes
-// what it takes at once. What updates have changed meanwhile is sent as it was.
+// sendPiece sends the next rows from table memory. The shard pauses while the network accepts what it can without
+// blocking. Rows that updates have changed since the start of the copy are sent with their old values.
 func (c *shardCopy) sendPiece() (more bool, err error) {
 	a := c.from.Buffers.Answer(0)
 	c.from.Lock.Lock()

@@ -1,20 +1,17 @@
-// Package server runs the process that holds shards: it carries out what packages chain and replica decide. It
-// owns goroutines, connections, disks and time. What becomes of an entry of a shard's log, and who is told of it,
-// a replica.Replica decides; the server brings it what the log of its link.Link gives, and carries its Effects
-// out.
+// Package server implements the process that holds replicas of shards. Packages replica and chain decide what happens
+// to an entry of a shard's log and which peers are notified. The server feeds a replica.Replica from the log in its
+// link.Link and carries out the resulting replica.Effects. It owns the goroutines, connections, disks and time.
 //
-// A server acts on the newest view it has seen, whatever it missed before: it
-// restores the shards that the view gives to it, fences what the view calls
-// superseded, carries out what the view has decided, and tells the coordinator
-// the state it has reached. All of this is idempotent.
+// A server always acts on the newest view it has seen, even if it missed earlier ones. It restores the shards that the
+// view assigns to it, fences processes that the view has superseded, carries out the view's decisions, and reports the
+// resulting state to the coordinator. All of this is idempotent.
 //
-// Locks: a shard may be at work, with its lock held, for as long as it takes to apply a
-// clock. So no goroutine waits for shard.mu while it holds Server.mu, which guards the view
-// and the maps: a new view is handed to a goroutine of each shard's own (see bring), and
-// heartbeats wait for no lock at all. No goroutine holds two shards' locks. Server.opening
-// is held while the update log is opened, and Server.mu may be taken under it. The locks of
-// a connection, a peer and the throttle may be taken under these; under that of the buffers
-// no other is taken.
+// Locking: applying a clock can take long, and the shard's lock is held meanwhile. Therefore no goroutine waits for
+// shard.mu while it holds Server.mu, which guards the view and the maps. A new view is handed to a separate goroutine
+// for each shard (see followView), and heartbeats wait for no lock. No goroutine holds the locks of two shards.
+// Server.opening is held while the update log is being opened, and Server.mu may be acquired under it. The locks of
+// connections, of peers and of the throttle may be acquired under any of these. No lock may be acquired under the lock
+// of frameBuffers.
 package server
 
 import (
@@ -39,79 +36,79 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Config is what a server needs to run.
+// Config configures a server.
 type Config struct {
-	Index   int    // the server's number in the job; -1: the coordinator chooses
+	Index   int    // the server's number in the job; -1 if the coordinator chooses it
 	Process string // unique to this process
 	PID     int
 	Network transport.Network
-	Listen  string // where to listen for workers; an empty port picks one
-	// Publish is given where the server listens, and returns what others are told; nil: they are told that.
+	Listen  string // the address to listen on for workers; an empty port picks one
+	// Publish receives the address that the server listens on and returns the address to advertise. If it is nil, the
+	// listen address is advertised.
 	Publish     func(at string) (string, error)
-	Coordinator string      // the coordinator's address, or several, as of transport.Link
-	Zone        string      // the failure domain that it is in; "": not known
-	Store       store.Store // of checkpoints; nil: none are kept
-	// OpenLog opens the job's update log at an address, where it has one.
+	Coordinator string      // the coordinator's address, or several in the format of transport.Link
+	Zone        string      // the server's failure domain; "" if unknown
+	Store       store.Store // for checkpoints; nil if none are saved
+	// OpenLog opens the job's update log at an address. It is used only by jobs that have an update log.
 	OpenLog       func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
-	LogBytes      int64       // that it takes at most, of all shards; 0: there is no bound
-	Snapshots     store.Store // of shards whose updates are in an update log; nil: there are none
-	SnapshotBytes int64       // of all shards' updates, after which they are written there; 0: 256 MiB
+	LogBytes      int64       // maximum size of the update log over all shards; 0 if unlimited
+	Snapshots     store.Store // for snapshots of shards that use an update log; nil if the job has none
+	SnapshotBytes int64       // bytes of updates, over all shards, after which snapshots are written; 0: 256 MiB
 	Log           *slog.Logger
-	Heartbeat     time.Duration    // between two statuses; 0: 100 ms
-	OnOrder       func(wire.Order) // faults for this process; may be nil
-	Keys          wire.Keys        // what it shows to others, and who connects to it must show
-	Drain         <-chan struct{}  // closed: hand over what is held here, and end; may be nil
-	Notice        time.Duration    // how long it has for that; 0: as long as it takes
-	Joined        func(Eye, int)   // it has its place, perhaps again: its number; may be nil
-	PlaceBytes    int64            // that each place may leave unread, and have waiting; 0: admission.PlaceBytes
-	PendingBytes  int64            // bounds one slot's updates to one shard that are not applied; 0: wire.MaxUpdate
+	Heartbeat     time.Duration    // interval between status reports; 0: 100 ms
+	OnOrder       func(wire.Order) // injects faults into this process; may be nil
+	Keys          wire.Keys        // the keys that the server presents, and requires from its peers
+	Drain         <-chan struct{}  // if closed, the server hands over its replicas and ends; may be nil
+	Notice        time.Duration    // the time that the server has for that; 0: unlimited
+	Joined        func(Eye, int)   // called with the server's number each time it joins; may be nil
+	PlaceBytes    int64            // maximum bytes unread or waiting for each slot or server; 0: admission.PlaceBytes
+	PendingBytes  int64            // maximum bytes of one slot's unapplied updates to one shard; 0: wire.MaxUpdate
 
-	// For tests only: Ended is given each replica that served when the server ended.
+	// For tests only: Ended receives each replica that was serving when the server ended.
 	Ended   func(*checkpoint.Segment)
-	Sparing bool       // what is saved in the background has only what has changed, however little that spares
-	weak    weaken.Set // by Run's context: negative controls in simulations
+	Sparing bool       // background saves contain only the changed rows, even if that saves little
+	weak    weaken.Set // from Run's context: negative controls in simulations
 }
 
 const defaultHeartbeat = 100 * time.Millisecond
 
-// ErrCheckpoint means that a shard could not be saved or restored, in spite of
-// retries: the server gives up, since going on would break a promise.
+// ErrCheckpoint means that a shard could not be saved or restored despite retries. The server ends, because continuing
+// would break a guarantee.
 var ErrCheckpoint = errors.New("server: checkpoint failed")
 
 // Server is one server process.
 type Server struct {
-	cfg     Config
-	door    admission.Door
-	addr    string
-	changed chan struct{} // capacity 1: a status is worth sending
-	failed  chan error    // capacity 1: the server cannot go on
-	work    work
-	ctx     context.Context // the server's life
-	wg      sync.WaitGroup  // what Run waits for; only what it waits for starts more
+	cfg       Config
+	admission admission.Door
+	addr      string
+	changed   chan struct{} // capacity 1: there is a new status to report
+	failed    chan error    // capacity 1: the error that ends the server
+	work      work
+	ctx       context.Context // ends with the server
+	wg        sync.WaitGroup  // the goroutines that Run waits for; only they start more
 
 	opening sync.Mutex    // guards updates until it is set
-	updates updatelog.Log // nil unless a shard has a stream
+	updates updatelog.Log // nil until a shard needs the update log
 	waits   updatelog.Waits
 
-	mu          lock // guards what follows
+	mu          lock // guards the fields below
 	job         *perdure.JobSpec
-	traits      recovery.Traits // of the job
+	traits      recovery.Traits // the job's recovery traits
 	index       int
 	incarnation perdure.Incarnation
 	view        *words.View // never nil
 	shards      map[perdure.ShardID]*shard
 	conns       map[*conn]struct{}
 	peers       peers
-	leaving     leaving
-	coordinator transport.Conn // nil while there is none
+	drain       drain
+	coordinator transport.Conn // nil while disconnected
 
-	telling  telling // tellAll is on its way
+	flush    flushTimer // schedules flushAll
 	buffers  frameBuffers
-	throttle copyThrottle // of the snapshots that come
+	throttle copyThrottle // for incoming snapshots
 }
 
-// Run serves until ctx ends, the coordinator refuses this process, or a
-// checkpoint fails for good.
+// Run serves until ctx ends, the coordinator rejects this process, or a checkpoint fails permanently.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.weak = weaken.Of(ctx)
 	cfg.complete()
@@ -119,7 +116,7 @@ func Run(ctx context.Context, cfg Config) error {
 		if in == nil {
 			continue
 		}
-		if err := in.Prepare(); err != nil && !store.Passes(err) { // one that is away is waited for where it is needed
+		if err := in.Prepare(); err != nil && !store.Passes(err) { // an unavailable store is retried when it is needed
 			return fmt.Errorf("server: %w", err)
 		}
 	}
@@ -139,14 +136,14 @@ func Run(ctx context.Context, cfg Config) error {
 		work: work{
 			turn: make(chan struct{}, 1), parallel: runtime.GOMAXPROCS(0) > 1, retiring: map[*shard]struct{}{},
 		},
-		door:   admission.Door{Keys: cfg.Keys, Log: cfg.Log, Visited: true, Bytes: cfg.PlaceBytes},
-		shards: map[perdure.ShardID]*shard{},
-		conns:  map[*conn]struct{}{},
-		peers:  peers{at: map[string]*peer{}, contact: transport.NewReachability(cfg.Network)},
-		view:   &words.View{},
+		admission: admission.Door{Keys: cfg.Keys, Log: cfg.Log, Visited: true, Bytes: cfg.PlaceBytes},
+		shards:    map[perdure.ShardID]*shard{},
+		conns:     map[*conn]struct{}{},
+		peers:     peers{at: map[string]*peer{}, contact: transport.NewReachability(cfg.Network)},
+		view:      &words.View{},
 	}
-	s.telling.of(s.tellAll)
-	s.leaving.s = s
+	s.flush.init(s.flushAll)
+	s.drain.s = s
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { l.Close() })()
@@ -154,7 +151,7 @@ func Run(ctx context.Context, cfg Config) error {
 	s.ctx = ctx
 	defer func() {
 		if s.updates != nil {
-			_ = s.updates.Close() // nothing is on its way that matters
+			_ = s.updates.Close() // no important write is in progress
 		}
 	}()
 	defer s.ended()
@@ -164,7 +161,7 @@ func Run(ctx context.Context, cfg Config) error {
 	s.wg.Go(func() { s.accept(ctx, l) })
 	s.wg.Go(func() { s.heartbeat(ctx) })
 	s.wg.Go(func() { s.elapse(ctx) })
-	s.wg.Go(func() { s.leaving.heed(ctx) })
+	s.wg.Go(func() { s.drain.watch(ctx) })
 	s.wg.Go(func() { s.peers.contact.Run(ctx) })
 	s.wg.Go(func() {
 		link := transport.Link{
@@ -181,7 +178,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 }
 
-// complete puts in the defaults.
+// complete fills in the defaults.
 func (cfg *Config) complete() {
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = defaultHeartbeat
@@ -197,7 +194,7 @@ func (cfg *Config) complete() {
 	}
 }
 
-// ended hands over what replicas held, to who wants to know.
+// ended passes the contents of the serving replicas to cfg.Ended.
 func (s *Server) ended() {
 	if s.cfg.Ended == nil {
 		return
@@ -205,7 +202,7 @@ func (s *Server) ended() {
 	for _, sh := range s.held() {
 		sh.mu.Lock()
 		if sh.rep.Ready() {
-			sh.rep.Finish() // what another goroutine was to do
+			sh.rep.Finish() // work that was left to another goroutine
 			s.cfg.Ended(sh.saver.Whole(sh.link.Name(), &sh.rep.State))
 		}
 		sh.mu.Unlock()
@@ -229,7 +226,7 @@ func (s *Server) hello() wire.Hello {
 func (s *Server) up(c transport.Conn, f *wire.Frame) {
 	var w wire.Welcome
 	if err := wire.ParseControl(f, &w); err != nil {
-		s.cfg.Log.Error("coordinator's welcome", "err", err)
+		s.cfg.Log.Error("invalid welcome from the coordinator", "err", err)
 		c.Close()
 		return
 	}
@@ -238,7 +235,7 @@ func (s *Server) up(c transport.Conn, f *wire.Frame) {
 	s.job, s.traits, s.index, s.incarnation, s.coordinator = &w.Job, traits, w.Index, w.Incarnation, c
 	s.mu.Unlock()
 	if traits.Logged() {
-		s.wg.Go(func() { _, _ = s.updateLog() }) // a shard will need it soon, and tell why it cannot be had
+		s.wg.Go(func() { _, _ = s.updateLog() }) // a shard needs it soon and reports the error
 	}
 	if s.cfg.Joined != nil {
 		s.cfg.Joined(Eye{s}, w.Index)
@@ -253,7 +250,7 @@ func (s *Server) down(c transport.Conn, err error) {
 		s.coordinator = nil
 	}
 	s.mu.Unlock()
-	s.cfg.Log.Warn("lost the coordinator; going on with the view there is", "err", err)
+	s.cfg.Log.Warn("lost the coordinator; continuing with the current view", "err", err)
 }
 
 func (s *Server) frame(_ transport.Conn, f *wire.Frame) error {
@@ -276,7 +273,7 @@ func (s *Server) frame(_ transport.Conn, f *wire.Frame) error {
 			return err
 		}
 		if o.Kind == wire.OrderDrain {
-			s.leaving.begin(time.Duration(o.Notice())*time.Millisecond, true)
+			s.drain.begin(time.Duration(o.Notice())*time.Millisecond, true)
 		} else if s.cfg.OnOrder != nil {
 			s.cfg.OnOrder(o)
 		}
@@ -290,7 +287,7 @@ func (s *Server) jobSpec() *perdure.JobSpec {
 	return s.job
 }
 
-// notify wakes the heartbeat: something changed that the coordinator waits for.
+// notify wakes the heartbeat, because something changed that the coordinator waits for.
 func (s *Server) notify() {
 	select {
 	case s.changed <- struct{}{}:
@@ -298,7 +295,7 @@ func (s *Server) notify() {
 	}
 }
 
-// fail ends the server; the first error wins.
+// fail ends the server with err. Only the first error counts.
 func (s *Server) fail(err error) {
 	select {
 	case s.failed <- err:
@@ -306,12 +303,12 @@ func (s *Server) fail(err error) {
 	}
 }
 
-// heartbeat sends the server's status immediately on changes, and regularly. It waits for no
-// lock: a server whose shards are at work is not silent.
+// heartbeat reports the server's status after every change and at regular intervals. It waits for no lock, so a server
+// whose shards are busy does not fall silent.
 func (s *Server) heartbeat(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Heartbeat)
 	defer tick.Stop()
-	w := word{holds: holds{every: s.cfg.Heartbeat, sampled: time.Now()}}
+	w := statusSender{holds: holds{every: s.cfg.Heartbeat, sampled: time.Now()}}
 	for {
 		select {
 		case <-ctx.Done():
@@ -323,14 +320,13 @@ func (s *Server) heartbeat(ctx context.Context) {
 			}
 		case <-s.changed:
 		}
-		if fresh := w.say(s); !fresh {
+		if fresh := w.send(s); !fresh {
 			time.AfterFunc(busyPause, s.notify)
 		}
 	}
 }
 
-// elapse lets time pass for the chains of all shards that are not at work, and gives back
-// memory that is not used.
+// elapse advances the time of the chains of all shards whose lock is free, and releases unused memory.
 func (s *Server) elapse(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Heartbeat)
 	defer tick.Stop()
@@ -350,9 +346,9 @@ func (s *Server) elapse(ctx context.Context) {
 	}
 }
 
-// accept takes connections until the listener is closed.
+// accept accepts connections until the listener is closed.
 func (s *Server) accept(ctx context.Context, l transport.Listener) {
-	err := transport.AcceptAll(ctx, l, s.door.Connections(), func(c transport.Conn) { s.wg.Go(func() { s.serve(c) }) })
+	err := transport.AcceptAll(ctx, l, s.admission.Connections(), func(c transport.Conn) { s.wg.Go(func() { s.serve(c) }) })
 	if err != nil {
 		s.fail(fmt.Errorf("server: accept: %w", err))
 	}

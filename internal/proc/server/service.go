@@ -12,24 +12,24 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// service is what those who have opened a shard ask and are told: reads, answers, acknowledgements, and
-// rows that have changed. It makes frames of what the replica says, and sends them. It owns nothing of
-// the shard but what is on its way. shard.mu guards it.
+// service answers the readers of a shard. It sends reads' answers, acknowledgements and pushed rows. It turns the
+// replica's decisions into frames and sends them. Its only state of its own is the frames in flight. shard.mu guards
+// it.
 type service struct {
 	rep     *replica.Replica
-	link    *link.Link // knows the life that it speaks of
+	link    *link.Link // provides the shard's current generation and epoch
 	to      *sender
 	buffers *frameBuffers
 	log     *slog.Logger
 	began   time.Time
 	out     outflows
-	answers int64 // of reads, so far
+	answers int64 // number of answered reads
 }
 
-// moved tells a reader to open the shard anew.
+// moved asks a reader to open the shard again.
 func (sv *service) moved(c *conn) { sv.to.send(c, sv.link.Name().Frame(wire.KindMoved)) }
 
-// welcome tells a reader how far its slot has come.
+// welcome sends a reader its slot's counts.
 func (sv *service) welcome(o *replica.Opened) {
 	c := connOf(o.Reader)
 	c.beginRound()
@@ -39,7 +39,7 @@ func (sv *service) welcome(o *replica.Opened) {
 	sv.to.send(c, sv.counts(c, wire.KindOpened))
 }
 
-// acknowledge tells a slot how far it has come.
+// acknowledge sends a slot its counts.
 func (sv *service) acknowledge(a *replica.Ack) {
 	c := connOf(a.Reader)
 	prompt := a.Prompt || c.allStaged(a.Staged)
@@ -50,7 +50,7 @@ func (sv *service) acknowledge(a *replica.Ack) {
 	}
 }
 
-// counts makes the frame that tells a slot how far it has come.
+// counts builds a frame with the counts of a connection's slot.
 func (sv *service) counts(c *conn, kind wire.Kind) wire.Frame {
 	f := sv.link.Name().Frame(kind)
 	f.Slot, f.Incarnation = c.Slot, c.Incarnation
@@ -59,25 +59,25 @@ func (sv *service) counts(c *conn, kind wire.Kind) wire.Frame {
 	return f
 }
 
-// owed adds the acknowledgements that are owed, by connection.
-func (sv *service) owed(to map[*conn][]wire.Frame) {
+// pendingAcks adds the pending acknowledgements to a map by connection.
+func (sv *service) pendingAcks(to map[*conn][]wire.Frame) {
 	for _, r := range sv.rep.Audience.TakeAcks(nil) {
 		c := connOf(r)
 		to[c] = append(to[c], sv.counts(c, wire.KindAck))
 	}
 }
 
-// refuse ends the connection of whoever has sent an update only a part of which could be applied.
-// The other replicas ignore it, as this one does.
+// refuse closes the connection that sent a partly inapplicable update. The other replicas ignore
+// that update, as this one does.
 func (sv *service) refuse(t *replica.Torn) {
 	c := connOf(t.From)
 	sv.log.Warn("closed a connection", "slot", c.Slot, "peer", c.tc.Peer(), "err", t.Why)
-	_ = transport.Refuse(c.tc, wire.Refusal{Reason: t.Why}) // it is being closed anyway
+	_ = transport.Refuse(c.tc, wire.Refusal{Reason: t.Why}) // the connection is closed anyway
 	c.end()
 }
 
-// get answers a read, or a scan, now or when the shard's MinClock allows it. rows are those that its
-// frame asks for.
+// get answers a read or a scan, immediately or when the shard's MinClock allows it. rows are the rows that the frame
+// requests.
 func (sv *service) get(c *conn, f *wire.Frame, rows *wire.Rows) error {
 	rd := replica.Read{
 		Reader: &c.Reader, Scan: f.Kind == wire.KindScan, Request: f.Request, Need: f.Clock, Rows: *rows,
@@ -91,7 +91,7 @@ func (sv *service) get(c *conn, f *wire.Frame, rows *wire.Rows) error {
 		sv.answer(&rd, sv.rep.Audience.TakeAck(&c.Reader), false)
 		return nil
 	}
-	if err := c.waits(&rd); err != nil {
+	if err := c.addRead(&rd); err != nil {
 		return err
 	}
 	if rd.Rows.IDs != nil {
@@ -102,13 +102,13 @@ func (sv *service) get(c *conn, f *wire.Frame, rows *wire.Rows) error {
 	return nil
 }
 
-// now is how long the shard has lived, in nanoseconds. It is never 0.
+// now returns the age of the shard in nanoseconds. It is never 0.
 func (sv *service) now() int64 { return int64(time.Since(sv.began)) + 1 }
 
 // answerLate answers a read that had to wait.
 func (sv *service) answerLate(a *replica.Answer) {
 	c := connOf(a.Reader)
-	others := c.waited(&a.Read)
+	others := c.removeRead(&a.Read)
 	if a.Err != nil {
 		sv.log.Warn("closed a connection", "slot", c.Slot, "err", a.Err)
 		c.end()
@@ -117,9 +117,9 @@ func (sv *service) answerLate(a *replica.Answer) {
 	sv.answer(&a.Read, a.Ack, others)
 }
 
-// answer sends what a read asks for, as of this moment, and in one batch with it the
-// acknowledgement that its reader is owed. others: more of the connection's reads wait, for
-// the same, elsewhere, and this answer goes with theirs.
+// answer sends the current values of the rows that a read requests, together with a pending acknowledgement for the
+// reader. If others is true, more reads of the connection wait for the same MinClock on other shards, and this answer
+// is sent with theirs.
 func (sv *service) answer(rd *replica.Read, ack, others bool) {
 	c := connOf(rd.Reader)
 	sv.answers++
@@ -140,7 +140,7 @@ func (sv *service) answer(rd *replica.Read, ack, others bool) {
 	}
 }
 
-// rowsFrame makes a frame the answer to a read, as of now.
+// rowsFrame fills a frame with the current answer to a read.
 func rowsFrame(f *wire.Frame, b *frameBuffers, st *replica.State, rd *replica.Read, now int64) {
 	state := wire.State{Seq: st.Seq(), Applied: st.Applied()}
 	if rd.Since != 0 {
@@ -149,7 +149,7 @@ func rowsFrame(f *wire.Frame, b *frameBuffers, st *replica.State, rd *replica.Re
 	b.Rows(f, &state, &rd.Rows, st.Parts()[rd.Rows.Table])
 }
 
-// idsFrame makes a frame the answer to a scan: the ids of rows that a sparse table stores.
+// idsFrame fills a frame with the answer to a scan: the ids of the rows that a sparse table stores.
 func idsFrame(f *wire.Frame, st *replica.State, rd *replica.Read) {
 	p := st.Parts()[rd.Rows.Table]
 	from, most := p.Stored(), min(rd.Rows.Count, wire.PartBytes/8)
@@ -159,8 +159,7 @@ func idsFrame(f *wire.Frame, st *replica.State, rd *replica.Read) {
 	f.Kind, f.Payload = wire.KindIDs, wire.AppendIDs(nil, p.Stored(), p.IDs(from, most))
 }
 
-// load answers with what the slot's program saved last before the clock it is
-// to work on.
+// load answers with the slot state that was saved last before the clock in f.
 func (sv *service) load(c *conn, f *wire.Frame) error {
 	state, err := sv.rep.State.Saved(f.Slot, f.Clock)
 	if err != nil {
@@ -175,7 +174,7 @@ func (sv *service) load(c *conn, f *wire.Frame) error {
 	return nil
 }
 
-// echo tells whoever asks whether the shard is behind.
+// echo reports to the sender whether the shard lacks updates.
 func (sv *service) echo(c *conn, f *wire.Frame, behind bool) {
 	out := sv.link.Name().Frame(wire.KindEcho)
 	out.Request = f.Request

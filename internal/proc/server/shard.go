@@ -15,37 +15,36 @@ import (
 	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
-// shard is what surrounds one replica of a shard on this server: from a restore to the next
-// roll-back or move, which makes a new one. What its log gives goes into the replica, and what
-// the replica wants done is carried out here.
+// shard surrounds one replica of a shard on this server. A rollback or a move replaces it by a new one. It feeds the
+// replica from its log and carries out the replica's effects.
 type shard struct {
 	s      *Server
 	id     perdure.ShardID
-	since  uint64 // as in the view's Holder
+	since  uint64 // as in words.Holder
 	job    perdure.JobSpec
 	traits recovery.Traits
-	slots  slotCount   // that entries of the log can be of
-	gone   atomic.Bool // retired: whatever still comes for it is ignored
+	slots  slotCount   // the number of slots that log entries may belong to
+	gone   atomic.Bool // the shard is retired: later frames and events are ignored
 	// named is the name of link, for goroutines that do not hold the shard's lock.
 	named atomic.Pointer[link.Name]
 
-	// Server.mu guards what follows.
-	said    *words.ShardStatus // its last status
-	follows follows
-	opening uint64 // how often Opens and Follows that wait were looked at
+	// Server.mu guards the fields below.
+	lastStatus *words.ShardStatus // the last status
+	follows    follows
+	opening    uint64 // number of calls of takeWaiting
 
-	mu       lock // guards what follows
+	mu       lock // guards the fields below
 	rep      *replica.Replica
 	view     *words.View
-	at       place // as of the view
+	at       place // according to view
 	near     neighbours
 	link     link.Link
 	to       sender
 	service  service
-	stream   *shardstore.Stream // nil unless the update log has what this log would
-	incoming *incomingCopy      // the snapshot that is to take the shard's place
-	due      bool               // a goroutine is on its way that will settle
-	catchUp  func()             // which that does; made once, so that an update costs no memory
+	stream   *shardstore.Stream // nil unless the update log replaces the chain's log
+	incoming *incomingCopy      // the snapshot that will replace the shard's state
+	due      bool               // a goroutine is scheduled to apply updates
+	catchUp  func()             // the body of that goroutine; allocated once so that updates allocate nothing
 	saver    *shardstore.Saver
 }
 
@@ -60,9 +59,9 @@ func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 		Elapsed: func() float64 { return time.Since(began).Seconds() }, Progress: sh.mu.Progress,
 	})
 	sh.named.Store(&n)
-	sh.to.soon = s.tellSoon
+	sh.to.soon = s.flushSoon
 	sh.service = service{
-		rep: sh.rep, link: &sh.link, to: &sh.to, buffers: &s.buffers, log: s.door.Connections(), began: began,
+		rep: sh.rep, link: &sh.link, to: &sh.to, buffers: &s.buffers, log: s.admission.Connections(), began: began,
 		out: newOutflows(s.ctx, &sh.mu, s.job.Shards),
 	}
 	sh.catchUp = func() {
@@ -89,7 +88,7 @@ func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 
 func (sh *shard) retired() bool { return sh.gone.Load() }
 
-// retire ends this life of the shard. Those who read ask its successor. It needs Server.mu.
+// retire stops this shard. Its readers turn to its successor. The caller must hold Server.mu.
 func (sh *shard) retire() {
 	s := sh.s
 	sh.gone.Store(true)
@@ -99,7 +98,7 @@ func (sh *shard) retire() {
 	}
 	delete(s.shards, sh.id)
 	s.work.retiring[sh] = struct{}{}
-	s.wg.Go(func() { // its lock may be held
+	s.wg.Go(func() { // the shard's lock may be held
 		sh.mu.Lock()
 		sh.incoming = nil
 		sh.rep.Audience.Retire()
@@ -113,14 +112,15 @@ func (sh *shard) retire() {
 	})
 }
 
-// means reports whether a frame is for the present life of the shard. One that is not is ignored: its
-// sender opens the shard again when it knows the newer view. It needs sh.mu: the shard may have come
-// into another life while the frame waited for that lock.
+// means reports whether a frame is for the current generation and epoch of the shard. Other frames are ignored, and
+// their senders open the shard again once they know the newer view. The caller must hold sh.mu, because the epoch may
+// have changed while the frame waited for that lock.
 func (sh *shard) means(f *wire.Frame) bool {
 	return sh.link.Name() == link.NameOf(&f.Header) || sh.s.cfg.weak.Generations
 }
 
-// fill makes the shard what was restored as of a view, and has it follow the newest that it has seen. It needs sh.mu.
+// fill sets the shard's state to the content restored for view v, and then follows the newest view. The caller must
+// hold sh.mu.
 func (sh *shard) fill(c replica.Content, v *words.View) {
 	sh.saver.Works()
 	sh.rep.Fill(c, v)
@@ -129,8 +129,7 @@ func (sh *shard) fill(c replica.Content, v *words.View) {
 	sh.follow(sh.view, &sh.at)
 }
 
-// advance takes what the log gives, and carries out what follows, until neither wants
-// anything more. It needs sh.mu.
+// advance takes entries from the log and carries out the effects until there are none left. The caller must hold sh.mu.
 func (sh *shard) advance() {
 	for again := true; again; {
 		large := sh.takeLog()
@@ -138,7 +137,7 @@ func (sh *shard) advance() {
 			return
 		}
 		if large && sh.s.work.parallel && !sh.due && sh.rep.Ready() && !sh.rep.Audience.Opening() {
-			// Another core applies it, while this connection's next frames are received.
+			// Another core applies the update while this connection receives its next frames.
 			sh.due = true
 			sh.rep.Rest()
 			sh.carryOut()
@@ -156,9 +155,9 @@ func (sh *shard) advance() {
 	}
 }
 
-// takeLog brings the replica what the log gives it, passes on what the log wants sent, and
-// appends what the view says, until nothing more comes. It reports whether a large update is
-// complete that the replica has not applied yet. It needs sh.mu.
+// takeLog passes the log's entries to the replica, sends the log's messages, and appends the facts that follow from the
+// view, until nothing is left. It reports whether there is a large complete update that the replica has not applied
+// yet. The caller must hold sh.mu.
 func (sh *shard) takeLog() (large bool) {
 	for {
 		r := sh.link.Ready()
@@ -179,7 +178,7 @@ func (sh *shard) takeLog() (large bool) {
 	}
 }
 
-// step brings the replica the log's next entry. It needs sh.mu.
+// step passes the log's next entry to the replica. The caller must hold sh.mu.
 func (sh *shard) step(g *chain.Given[replica.Entry]) (large bool) {
 	f, fx := &g.Entry.Frame, sh.rep.Effects()
 	sh.link.Given(&g.Entry, sh.rep.State.End())
@@ -193,7 +192,7 @@ func (sh *shard) step(g *chain.Given[replica.Entry]) (large bool) {
 	return large
 }
 
-// propose appends what the view says, and reports whether there was something. It needs sh.mu.
+// propose appends the facts that follow from the view and reports whether there were any. The caller must hold sh.mu.
 func (sh *shard) propose() (news bool) {
 	if !sh.link.Serving() || !sh.rep.State.Has() {
 		return false
@@ -213,9 +212,8 @@ func (sh *shard) propose() (news bool) {
 	return news
 }
 
-// carryOut does what the replica wants done, in the order of the fields of replica.Effects,
-// where it says why. It reports whether the log has something to do because of that. It needs
-// sh.mu.
+// carryOut carries out the replica's effects in the order of the fields of replica.Effects, which documents the reasons
+// for that order. It reports whether the log has more work as a result. The caller must hold sh.mu.
 func (sh *shard) carryOut() (again bool) {
 	fx, to := sh.rep.Effects(), &sh.service
 	fx.Spent = sh.s.buffers.KeepAll(fx.Spent)
@@ -242,7 +240,7 @@ func (sh *shard) carryOut() (again bool) {
 		sh.s.wg.Go(func() { sh.rest(took) })
 	}
 	for i := range fx.Dropped {
-		connOf(fx.Dropped[i].Reader).waited(&fx.Dropped[i])
+		connOf(fx.Dropped[i].Reader).removeRead(&fx.Dropped[i])
 	}
 	for i := range fx.Answers {
 		to.answerLate(&fx.Answers[i])
@@ -254,7 +252,7 @@ func (sh *shard) carryOut() (again bool) {
 		to.acknowledge(&fx.Acks[i])
 	}
 	if fx.Later {
-		sh.s.tellSoon()
+		sh.s.flushSoon()
 	}
 	again = fx.Sync
 	if again {
@@ -270,20 +268,20 @@ func (sh *shard) carryOut() (again bool) {
 	return again
 }
 
-// refuseTorn turns away whoever has sent an update only a part of which could be applied. In an
-// update log it is there for good. It needs sh.mu.
+// refuseTorn rejects the sender of a partly inapplicable update. In an update log, such an update
+// stays permanently, so the server ends. The caller must hold sh.mu.
 func (sh *shard) refuseTorn(t *replica.Torn) {
 	switch {
 	case t.From != nil:
 		sh.service.refuse(t)
 	case sh.stream != nil:
-		sh.s.fail(fmt.Errorf("%w: shard %d: %s; all before it is whole, and nothing after it can be used: "+
-			"begin the job again", ErrLog, sh.id, t.Why))
+		sh.s.fail(fmt.Errorf("%w: shard %d: %s; the log is intact up to there and unusable after it: "+
+			"start the job again", ErrLog, sh.id, t.Why))
 	}
 }
 
-// applyDue applies what was left to another goroutine that has not come to it yet:
-// a read is answered after the updates before it. It needs sh.mu.
+// applyDue applies the updates that were left to another goroutine, if it has not applied them yet. A read is answered
+// after the updates before it. The caller must hold sh.mu.
 func (sh *shard) applyDue() {
 	if sh.due && !sh.retired() {
 		sh.due = false
@@ -292,8 +290,8 @@ func (sh *shard) applyDue() {
 	}
 }
 
-// mend answers those who wait until the shard has been sent all again, if nothing else
-// does. It needs sh.mu.
+// mend settles the replica if it waits for resent updates, since a change of participants may have ended that wait. The
+// caller must hold sh.mu.
 func (sh *shard) mend() {
 	if sh.rep.Mends() {
 		sh.rep.Stir()
@@ -301,8 +299,8 @@ func (sh *shard) mend() {
 	}
 }
 
-// yield brings the next member up to a head that is to be dropped, and tells the
-// coordinator once it is. It needs sh.mu.
+// yield brings the successor of a head that will be dropped up to date, and notifies the coordinator when that is done.
+// The caller must hold sh.mu.
 func (sh *shard) yield() {
 	if !sh.rep.Ready() || !sh.link.Yields(sh.view) {
 		return
@@ -315,7 +313,7 @@ func (sh *shard) yield() {
 	}
 }
 
-// follow brings the shard to what the view says of it. It needs sh.mu.
+// follow applies a view to the shard. The caller must hold sh.mu.
 func (sh *shard) follow(v *words.View, at *place) {
 	sh.view, sh.at = v, *at
 	n := link.Name{Shard: sh.id, Generation: v.Generation, Epoch: at.Epoch}
@@ -329,17 +327,17 @@ func (sh *shard) follow(v *words.View, at *place) {
 	sh.rep.Follow(v, replica.Place{Head: at.Head, Reads: at.Reads(), Periodic: at.Periodic}, renew)
 	sh.carryOut()
 	if !sh.link.Begun() {
-		return // it is still being restored
+		return // the shard is still being restored
 	}
 	sh.rep.Heed()
 	sh.advance()
-	sh.rep.TellSeen() // nobody waits for what a slot sees that has left
+	sh.rep.TellSeen() // the shard stops waiting for what departed slots see
 	sh.carryOut()
 	sh.yield()
-	sh.mend() // who has left is not waited for
+	sh.mend() // the shard stops waiting for resends of departed slots
 }
 
-// forget forgets a connection that has ended.
+// forget removes a connection that has ended.
 func (sh *shard) forget(c *conn) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -353,36 +351,35 @@ func (sh *shard) forget(c *conn) {
 	sh.carryOut()
 }
 
-// status tells the coordinator how far this shard is.
-//
-// A shard that is at work for long says again what it said last: every status was
-// true at its time, and a server that is silent would be taken for dead. behind says that
-// it has not followed the view v yet. It needs Server.mu.
+// status returns the shard's status for the coordinator. If the shard's lock is held, it returns the previous status:
+// that one was true at its time, and a silent server would be considered dead. behind means that the shard has not
+// followed view v yet. The caller must hold Server.mu.
 func (sh *shard) status(v *words.View, behind bool) (st words.ShardStatus, fresh bool) {
 	if !behind && sh.mu.TryLock() {
 		defer sh.mu.Unlock()
-		// Of a lost shard, what is applied later is not lost: the goroutine that is about to apply it is waited for.
+		// Updates that will still be applied to a lost shard are not lost, so its status waits for the goroutine that
+		// applies them.
 		lost := sh.due && !sh.rep.Ready() && sh.link.Place().Head && v.Shards[sh.id].Lost
 		if !lost {
 			st = sh.fullStatus(v)
-			sh.said = &st
+			sh.lastStatus = &st
 			return st, true
 		}
 	}
-	if sh.said != nil {
-		return *sh.said, false
+	if sh.lastStatus != nil {
+		return *sh.lastStatus, false
 	}
 	n := sh.named.Load()
 	return words.ShardStatus{Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since}, false
 }
 
-// fullStatus needs sh.mu.
+// fullStatus returns the current status. The caller must hold sh.mu.
 func (sh *shard) fullStatus(v *words.View) words.ShardStatus {
 	n := sh.link.Name()
 	st := words.ShardStatus{
 		Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since, Joined: sh.link.Joined(),
 	}
-	if sh.stream != nil { // who takes the shard over has read all that was there
+	if sh.stream != nil { // a server that takes the shard over has read the whole log
 		st.Joined, st.Unread = sh.link.Place().Joining && sh.stream.Level(), sh.stream.Unread()
 	}
 	sh.saver.Status(&st)

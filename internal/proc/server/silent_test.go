@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Connections that say nothing cost a server little memory and one goroutine
-// each, and do not keep it from serving others.
+// TestManySilentPeers checks that each silent connection costs a server little memory and one goroutine, and does not
+// keep it from serving others.
 func TestManySilentPeers(t *testing.T) {
 	s := start(t, overSockets)
 	s.goesOn("nothing")
@@ -18,7 +18,7 @@ func TestManySilentPeers(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	n := min(10_000, int(limit.Cur-500)/2) // both ends are of this process
+	n := min(10_000, int(limit.Cur-500)/2) // both ends are in this process
 	memory := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -39,7 +39,7 @@ func TestManySilentPeers(t *testing.T) {
 	each, running := (memory()-before)/int64(n), runtime.NumGoroutine()-goroutines
 	t.Logf("%d connections: %d bytes and %.2f goroutines each", n, each, float64(running)/float64(n))
 	if running > n+20 || each > 16<<10 {
-		t.Errorf("%d connections that say nothing take %d goroutines and %d bytes each", n, running, each)
+		t.Errorf("%d silent connections take %d goroutines, and %d bytes each", n, running, each)
 	}
 	for _, c := range conns {
 		c.Close()

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// joins lets a server join the shard, and waits until it has.
+// joins adds a server to the shard's chain as a joiner, and waits until it has caught up.
 func (f *fleet) joins(i int) {
 	f.Helper()
 	f.say(func(v *words.View, sv *words.ShardView) {
@@ -25,10 +25,10 @@ func (f *fleet) joins(i int) {
 		}
 		f.pass(50 * time.Millisecond)
 	}
-	f.Fatalf("server %d does not join: %+v; it says %q", i, f.shard(i), f.logs[i].all)
+	f.Fatalf("server %d does not join: %+v; log is %q", i, f.shard(i), f.logs[i].all)
 }
 
-// letJoin lets a server join the shard, and waits for nothing.
+// letJoin adds a server as a joiner without waiting for it.
 func (f *fleet) letJoin(i int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -37,11 +37,11 @@ func (f *fleet) letJoin(i int) {
 	f.view.Shards[0].Joining = &h
 	f.view.Revision++
 	for _, c := range f.told {
-		_ = c.Send(wire.Control(wire.KindView, f.view)) // they are there
+		_ = c.Send(wire.Control(wire.KindView, f.view)) // the servers are connected
 	}
 }
 
-// block is an update of one row of a table.
+// block returns an update of one row of a table.
 func block(table perdure.TableID, sparse bool, row perdure.RowID, values ...float32) []byte {
 	rows := wire.Rows{Table: table, First: row, Count: 1}
 	if sparse {
@@ -50,7 +50,7 @@ func block(table perdure.TableID, sparse bool, row perdure.RowID, values ...floa
 	return wire.AppendBlock(nil, &wire.Block{Rows: rows, Values: values})
 }
 
-// once ends a clock of all slots with an update each.
+// once finishes a clock of all slots with one update each.
 func once(ws []*speaker, clock perdure.Clock, payload []byte) {
 	for _, w := range ws {
 		w.say(wire.KindUpdate, clock, payload)
@@ -60,10 +60,10 @@ func once(ws []*speaker, clock perdure.Clock, payload []byte) {
 	}
 }
 
-// snapshotCase is what happens before and after a snapshot.
+// snapshotCase describes events before and after a snapshot.
 type snapshotCase struct {
 	before, after func(f *fleet, ws []*speaker)
-	applied       perdure.Clock // of slot 0, in the end
+	applied       perdure.Clock // of slot 0, at the end
 }
 
 func partOf(i uint16) func(*wire.Header) {
@@ -107,7 +107,7 @@ func snapshotCases() map[string]snapshotCase {
 	return all
 }
 
-// pendingCases are of what is not applied yet, or will not be.
+// pendingCases contain updates that are not applied yet, or never will be.
 func pendingCases() map[string]snapshotCase {
 	return map[string]snapshotCase{
 		"a staged update": {func(_ *fleet, ws []*speaker) {
@@ -146,17 +146,17 @@ func pendingCases() map[string]snapshotCase {
 			f.say(func(v *words.View, _ *words.ShardView) {
 				v.Slots[0] = words.SlotView{Incarnation: 2, Decided: true}
 			})
-			f.works(0, 0).say(wire.KindUpdate, 0, add(3)) // to be kept when the next epoch's head decides again
+			f.works(0, 0).say(wire.KindUpdate, 0, add(3)) // kept for the decision of the next epoch's head
 		}, func(*fleet, []*speaker) {}, 0},
-		"who may speak": {func(f *fleet, ws []*speaker) {
+		"fences": {func(f *fleet, ws []*speaker) {
 			ws[0].say(wire.KindUpdate, 0, add(3))
 			f.say(func(v *words.View, _ *words.ShardView) { v.Slots[0] = words.SlotView{Incarnation: 3} })
 		}, func(*fleet, []*speaker) {}, 0},
 	}
 }
 
-// Each part of a shard's state goes with its snapshot: whatever happened before it, and
-// goes on after it, the one who joined is, byte for byte, as the one it joined.
+// TestSnapshotHasEverything checks that a snapshot contains every part of a shard's state. Whatever happened before it
+// and continues after it, the joiner ends up byte for byte equal to the other replica.
 func TestSnapshotHasEverything(t *testing.T) {
 	for name, c := range snapshotCases() {
 		t.Run(name, func(t *testing.T) {
@@ -180,29 +180,29 @@ func TestSnapshotHasEverything(t *testing.T) {
 				f.chain(0, 1)
 				f.pass(time.Second)
 				if one, other := f.shard(0), f.shard(1); !other.Ready || !reflect.DeepEqual(one.Fences, other.Fences) {
-					t.Errorf("the one who joined says %+v, the other %+v", other, one)
+					t.Errorf("the joiner reports %+v, the other %+v", other, one)
 				}
 				held := f.end(0, 1)
 				if f.ended[0].Applied[0] != c.applied {
 					t.Errorf("slot 0 has %v applied, want %d", f.ended[0].Applied, c.applied)
 				}
 				if held[0] != held[1] {
-					t.Errorf("the one who joined has\n%s, the other\n%s", held[1], held[0])
+					t.Errorf("the joiner has\n%s, the other\n%s", held[1], held[0])
 				}
 			})
 		})
 	}
 }
 
-// A shard that moves to another server, or has a second replica for a while, goes on with
-// where its next cut is, where the job ends, and which segments are saved.
+// TestMovedShardGoesOnAtItsCut checks that a shard which moves to another server, or temporarily has a second replica,
+// keeps its next cut, the job's end, and its saved segments.
 func TestMovedShardGoesOnAtItsCut(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		joins   perdure.Clock // when
-		with    int           // clocks that are done while it joins
-		members []int         // in the end
-	}{{"before a cut is saved", 1, 1, []int{1}}, {"after one", 3, 0, []int{1}}, {"beside", 1, 1, []int{0, 1}}} {
+		with    int           // clocks finished while it joins
+		members []int         // at the end
+	}{{"before a cut is saved", 1, 1, []int{1}}, {"after one", 3, 0, []int{1}}, {"as a second replica", 1, 1, []int{0, 1}}} {
 		t.Run(c.name, func(t *testing.T) {
 			inFleet(t, "asp", "checkpoint:2", 1, 2, func(f *fleet) {
 				f.chain(0)
@@ -246,8 +246,8 @@ func TestMovedShardGoesOnAtItsCut(t *testing.T) {
 	}
 }
 
-// A server joins while updates of all kinds go on: the snapshot is of one moment, and
-// what came since then follows.
+// TestJoinsWhileAllGoesOn checks that a server can join during updates of all kinds: the snapshot is of one moment, and
+// later updates follow it.
 func TestJoinsWhileAllGoesOn(t *testing.T) {
 	inFleet(t, "bsp", "chain:2", 2, 2, func(f *fleet) {
 		f.chain(0)
@@ -299,7 +299,7 @@ func TestJoinsWhileAllGoesOn(t *testing.T) {
 		f.chain(0, 1)
 		f.pass(time.Second)
 		if held := f.end(0, 1); held[0] != held[1] {
-			t.Errorf("the one who joined has\n%s, the other\n%s", held[1], held[0])
+			t.Errorf("the joiner has\n%s, the other\n%s", held[1], held[0])
 		}
 	})
 }

@@ -7,36 +7,36 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// soonDelay is how long what nobody waits for may be held back, to go out with others:
-// acknowledgements, and the word to a predecessor of what is committed.
+// soonDelay is how long frames that no process waits for may be held back so that they go out together:
+// acknowledgements, and the commit positions that are sent to predecessors.
 const soonDelay = 5 * time.Millisecond
 
-// tellSoon sends all that is owed, after soonDelay. Run does not wait for it: once it has ended, no
-// connection is left to send on.
-func (s *Server) tellSoon() {
-	if s.telling.begun.CompareAndSwap(false, true) {
-		s.telling.timer.Reset(soonDelay)
+// flushSoon sends all pending frames after soonDelay. Run does not wait for it: after Run has ended, there is no
+// connection left to send on.
+func (s *Server) flushSoon() {
+	if s.flush.scheduled.CompareAndSwap(false, true) {
+		s.flush.timer.Reset(soonDelay)
 	}
 }
 
-// telling says whether tellAll is on its way, and brings it. Its timer is made once, since a busy server
-// needs it hundreds of times in a second.
-type telling struct {
-	begun atomic.Bool
-	timer *time.Timer
+// flushTimer schedules flushAll. It allocates its timer once, since a busy server needs it hundreds of times per
+// second.
+type flushTimer struct {
+	scheduled atomic.Bool
+	timer     *time.Timer
 }
 
-func (t *telling) of(all func()) {
+func (t *flushTimer) init(all func()) {
 	t.timer = time.AfterFunc(time.Hour, all)
-	t.timer.Stop() // until something is owed
+	t.timer.Stop() // until a frame is pending
 }
 
-// tellAll sends what is owed, one batch on each connection.
-func (s *Server) tellAll() {
-	s.telling.begun.Store(false)
+// flushAll sends the pending frames, in one batch per connection.
+func (s *Server) flushAll() {
+	s.flush.scheduled.Store(false)
 	owed := map[*conn][]wire.Frame{}
 	for _, sh := range s.held() {
-		sh.owed(owed)
+		sh.pendingFrames(owed)
 	}
 	for c, frames := range owed {
 		c.send(frames...)
@@ -53,8 +53,8 @@ func (s *Server) tellAll() {
 	}
 }
 
-// owed adds what is owed, by connection.
-func (sh *shard) owed(to map[*conn][]wire.Frame) {
+// pendingFrames adds the pending frames to a map by connection.
+func (sh *shard) pendingFrames(to map[*conn][]wire.Frame) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.retired() {
@@ -65,18 +65,17 @@ func (sh *shard) owed(to map[*conn][]wire.Frame) {
 			to[pred] = append(to[pred], f)
 		}
 	}
-	sh.service.owed(to)
+	sh.service.pendingAcks(to)
 }
 
-// sender is how what a shard has to say goes out: at once, with others that came together, or soon.
-// shard.mu guards it.
+// sender decides when a shard's frames are sent: immediately, with others of a batch, or after a delay. shard.mu guards
+// it.
 type sender struct {
-	batch *batch // of the goroutine that holds the lock; nil: what is sent goes at once
-	soon  func() // has all that is held back sent soon
+	batch *batch // of the goroutine that holds the lock; nil: frames are sent immediately
+	soon  func() // schedules sending of the frames held back
 }
 
-// send sends frames on a connection: at once, or, while what came together is being
-// dealt with, together with others.
+// send sends frames immediately or adds them to the current batch.
 func (to *sender) send(c *conn, frames ...wire.Frame) {
 	if to.batch == nil {
 		c.send(frames...)
@@ -85,8 +84,8 @@ func (to *sender) send(c *conn, frames ...wire.Frame) {
 	to.batch.put(c, frames)
 }
 
-// sendSoon is send for frames that others are to go with: the last of these is sent,
-// and the others with it, or all go soon.
+// sendSoon is like send for frames that can wait for other frames. They are sent with the next frame of the connection,
+// or after soonDelay.
 func (to *sender) sendSoon(c *conn, frames ...wire.Frame) {
 	if c.queue(frames) {
 		to.soon()

@@ -14,11 +14,10 @@ import (
 // head is the head of all shards' chains, played by the test.
 type head struct {
 	*speaker
-	pos []uint64 // by shard: where its log ends
+	pos []uint64 // by shard: the end of its log
 }
 
-// playHead makes a server that is none the head of chains of which another is the tail,
-// and gives the shards a table.
+// playHead plays the head of chains whose tail is a real server, and adds a table to the shards.
 func (f *fleet) playHead(tail int, spec perdure.TableSpec) *head {
 	f.Helper()
 	f.say(func(v *words.View, _ *words.ShardView) {
@@ -37,13 +36,13 @@ func (f *fleet) playHead(tail int, spec perdure.TableSpec) *head {
 		h.follow(perdure.ShardID(s), 0)
 		h.entry(wire.Header{Kind: wire.KindAddTable, Shard: perdure.ShardID(s), Slot: perdure.NoSlot}, table)
 		if got := h.committed(perdure.ShardID(s)); !slices.Equal(got, []uint64{0, 1}) {
-			f.Fatalf("shard %d was asked, and had a fact, and said %v, want 0 and 1 at once", s, got)
+			f.Fatalf("shard %d reported commits %v, want 0 and 1 immediately", s, got)
 		}
 	}
 	return h
 }
 
-// follow asks the tail what it has, of a log that ends at a position.
+// follow sends the tail a Follow for a log that ends at a position.
 func (h *head) follow(shard perdure.ShardID, end uint64) {
 	h.send(wire.Header{Kind: wire.KindFollow, Shard: shard, Request: end, Slot: perdure.NoSlot}, nil)
 }
@@ -61,7 +60,7 @@ func (h *head) entry(e wire.Header, payload []byte) {
 	h.send(e, payload)
 }
 
-// send sends a frame, and waits for what comes of it at once.
+// send sends a frame and waits for its immediate effects.
 func (h *head) send(e wire.Header, payload []byte) {
 	e.Generation, e.Epoch = h.f.view.Generation, h.f.view.Shards[e.Shard].Epoch
 	if err := h.Send(wire.Frame{Header: e, Payload: payload}); err != nil {
@@ -70,7 +69,7 @@ func (h *head) send(e wire.Header, payload []byte) {
 	h.f.pass(atOnce)
 }
 
-// committed returns what the tail has said of a shard since it was last asked.
+// committed returns the commits that the tail has reported for a shard since the last call.
 func (h *head) committed(shard perdure.ShardID) (pos []uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,11 +84,11 @@ func (h *head) committed(shard perdure.ShardID) (pos []uint64) {
 }
 
 const (
-	atOnce = time.Millisecond // there and back
+	atOnce = time.Millisecond // a round trip
 	soon   = 5 * time.Millisecond
 )
 
-// wide is a table of which each row is a 64 KiB update.
+// wide returns a table in which each row is a 64 KiB update.
 func wide() perdure.TableSpec {
 	spec := dense()
 	spec.Dim = 16 << 10
@@ -100,9 +99,9 @@ func row(spec perdure.TableSpec) []byte {
 	return wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Count: 1}, Values: make([]float32, spec.Dim)})
 }
 
-// Where rows are read from the tail a head hears of what is committed soon, of several
-// clocks in one word; at once when it asked, when somebody waits, and of much. Where it
-// shows rows itself it always hears at once.
+// TestWhenTheHeadHears checks when a tail reports commits to its head. If reads go to the tail, it reports several
+// clocks together, after a short delay. It reports immediately after a Follow, when a process waits, and for large
+// amounts. If the head answers reads itself, it is always notified immediately.
 func TestWhenTheHeadHears(t *testing.T) {
 	for _, model := range []string{"bsp", "vap:1", "asp", "ssp:1"} {
 		waits := model == "bsp" || model == "vap:1"
@@ -111,7 +110,7 @@ func TestWhenTheHeadHears(t *testing.T) {
 			said := func(when string, want ...uint64) {
 				f.Helper()
 				if got := h.committed(0); !slices.Equal(got, want) {
-					f.Errorf("%s, %s: the tail said %v, want %v", model, when, got, want)
+					f.Errorf("%s, %s: the tail reported %v, want %v", model, when, got, want)
 				}
 			}
 			empty := func(clock perdure.Clock) {
@@ -140,7 +139,7 @@ func TestWhenTheHeadHears(t *testing.T) {
 			said("asked", 11)
 			again()
 			empty(5)
-			said("what was there when it asked", 12, 13)
+			said("entries before a Follow", 12, 13)
 			again()
 			empty(6)
 			said("entries after that")
@@ -151,7 +150,7 @@ func TestWhenTheHeadHears(t *testing.T) {
 			h.entry(wire.Header{Kind: wire.KindUpdate, Clock: 7}, nil)
 			h.entry(wire.Header{Kind: wire.KindTick, Clock: 7}, nil)
 			if got := h.committed(0); len(got) == 0 || got[len(got)-1] != 18 {
-				t.Errorf("%s: at the job's end the tail said %v, want 18", model, got)
+				t.Errorf("%s: at the job's end the tail reported %v, want 18", model, got)
 			}
 			f.pass(time.Second)
 			said("nothing since")
@@ -159,8 +158,8 @@ func TestWhenTheHeadHears(t *testing.T) {
 	}
 }
 
-// What a worker waits for from several shards of one server comes together, and not
-// much later than it could where one of them has nothing to say.
+// TestAnswersThatGoTogether checks that answers for which a worker waits from several shards of one server arrive
+// together, and only slightly later if one of the shards has none.
 func TestAnswersThatGoTogether(t *testing.T) {
 	inShards(t, "bsp", "chain:2", 1, 2, 2, func(f *fleet) {
 		h := f.playHead(1, dense())
@@ -173,12 +172,12 @@ func TestAnswersThatGoTogether(t *testing.T) {
 			said := func(when string, got, want int) {
 				f.Helper()
 				if got != want {
-					f.Errorf("clock %d, %s: heard of %d shards, want %d", clock, when, got, want)
+					f.Errorf("clock %d, %s: received answers of %d shards, want %d", clock, when, got, want)
 				}
 			}
 			step(wire.KindUpdate, 0, clock)
 			alone := 0
-			if clock == 0 { // how many there are is not known yet
+			if clock == 0 { // the number of shards is not known yet
 				alone = 1
 			}
 			said("staged on one", w.staged(clock), alone)
@@ -207,8 +206,7 @@ func TestAnswersThatGoTogether(t *testing.T) {
 	})
 }
 
-// staged returns of how many shards the slot was told that they have a clock staged,
-// and not applied.
+// staged returns how many shards have reported a clock as staged but not applied.
 func (s *speaker) staged(clock perdure.Clock) (shards int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,8 +222,8 @@ func (s *speaker) staged(clock perdure.Clock) (shards int) {
 	return shards
 }
 
-// A tick goes down the chain with those of the other slots, of which it takes all to
-// change anything, or soon.
+// TestTicksThatGoTogether checks that a tick is sent down the chain together with the ticks of the other slots, or
+// after a short delay. A clock takes effect only when all slots have ticked.
 func TestTicksThatGoTogether(t *testing.T) {
 	inFleet(t, "bsp", "chain:2", 2, 1, func(f *fleet) {
 		p := f.playTail(9)
@@ -252,19 +250,19 @@ func TestTicksThatGoTogether(t *testing.T) {
 		}
 		for clock := range perdure.Clock(2) {
 			stage(clock)
-			one := int(clock) % 2 // in the first clock it is slot 0: no other one has ticked before
+			one := int(clock) % 2 // in the first clock it is slot 0, because no other slot has ticked before
 			if first, last := tick(one, clock), tick(1-one, clock); first != 0 || last != 2 {
-				t.Errorf("clock %d: the first tick sent %d entries on, the last %d; want 0 and 2", clock, first, last)
+				t.Errorf("clock %d: the first tick forwarded %d entries, the last %d; want 0 and 2", clock, first, last)
 			}
 			p.commit()
 		}
 		stage(2)
 		if sent := tick(0, 2); sent != 0 {
-			t.Errorf("a tick alone sent %d entries on at once", sent)
+			t.Errorf("a single tick forwarded %d entries immediately", sent)
 		}
 		before := at()
 		if f.pass(soon); at() != before+1 {
-			t.Errorf("a tick alone sent %d entries on soon, want 1", at()-before)
+			t.Errorf("a single tick forwarded %d entries after a delay, want 1", at()-before)
 		}
 	})
 }

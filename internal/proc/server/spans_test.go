@@ -8,11 +8,11 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// of makes an update one of n clocks.
+// of makes an update cover n clocks.
 func of(n uint16) func(h *wire.Header) { return func(h *wire.Header) { h.Clocks = n } }
 
-// An update of several clocks counts as all of them, on every replica, also on one that
-// joins while it is there in part.
+// TestUpdatesOfSeveralClocks checks that an update of several clocks counts as all of them on every replica, including
+// a replica that joins when only a part of the update has arrived.
 func TestUpdatesOfSeveralClocks(t *testing.T) {
 	inFleet(t, "asp", "chain:2", 2, 3, func(f *fleet) {
 		f.chain(0, 1)
@@ -34,10 +34,10 @@ func TestUpdatesOfSeveralClocks(t *testing.T) {
 		reads = f.works(2, 1)
 		ws[1].say(wire.KindUpdate, 0, add(8), of(3), partOf(1))
 		ws[1].say(wire.KindUpdate, 3, add(16), of(9))
-		ws[0].say(wire.KindUpdate, 3, add(32)) // is there
+		ws[0].say(wire.KindUpdate, 3, add(32)) // is already there
 		f.pass(time.Second)
 		if got := reads.counts(); got.Applied != 12 || f.shard(0).MinClock != 6 || f.shard(0).Seq != 18 {
-			t.Errorf("who joined counts %+v, and the head says %+v; want 12 clocks, MinClock 6 and 18 updates", got,
+			t.Errorf("the joiner counts %+v and the head %+v; want 12 clocks, MinClock 6 and 18 updates", got,
 				f.shard(0))
 		}
 		if v, ok := reads.row(6); !ok || v != 31 {
@@ -49,15 +49,15 @@ func TestUpdatesOfSeveralClocks(t *testing.T) {
 	})
 }
 
-// Who sends an update of which a shard has some clocks and not the others is refused, with
-// one line that says so, and nothing of it is applied anywhere.
+// TestTornUpdate checks that a sender is rejected with one line in the log if the shard has some clocks of its update
+// and lacks others. No replica applies any part of it.
 func TestTornUpdate(t *testing.T) {
 	for name, c := range map[string]struct {
 		model    string
 		from, to perdure.Clock
 		applied  perdure.Clock
 	}{
-		"begins before":    {"asp", 1, 4, 2},
+		"starts before":    {"asp", 1, 4, 2},
 		"crosses a cut":    {"asp", 2, 7, 2},
 		"of ticked clocks": {"bsp", 0, 2, 0},
 	} {
@@ -72,10 +72,10 @@ func TestTornUpdate(t *testing.T) {
 				w.say(wire.KindUpdate, c.from, add(5), of(uint16(c.to-c.from)))
 				f.pass(time.Second)
 				if w.last(wire.KindRefuse) == nil || f.logs[0].about("the update is rejected") != 1 {
-					t.Errorf("its sender is not refused; the log says %q", f.logs[0].all)
+					t.Errorf("its sender was not rejected; log is %q", f.logs[0].all)
 				}
 				if other := f.logs[1]; f.err(0) != nil || f.err(1) != nil || len(other.all) > 0 {
-					t.Errorf("the follower says %q; they ended with %v, %v", other.all, f.err(0), f.err(1))
+					t.Errorf("the follower's log is %q; the servers ended with %v, %v", other.all, f.err(0), f.err(1))
 				}
 				w = f.works(0, 0)
 				if got := w.counts(); got.Staged != c.applied || got.Applied != c.applied {

@@ -14,11 +14,11 @@ import (
 	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
-// ErrLog means that a shard cannot be made of the update log and its snapshots.
+// ErrLog means that a shard cannot be rebuilt from the update log and its snapshots.
 var ErrLog = errors.New("server: the update log")
 
-// replay makes a shard of its newest snapshot and of what follows in its stream, and goes on with
-// whatever comes there. It runs in a goroutine of its own.
+// replay rebuilds a shard from its newest snapshot and the records after it in the update log, and then follows the
+// log. It runs in its own goroutine.
 type replay struct {
 	s      *Server
 	sh     *shard
@@ -30,7 +30,7 @@ func newReplay(s *Server, sh *shard) *replay {
 	return &replay{s: s, sh: sh, stream: sh.stream, begun: time.Now()}
 }
 
-// run runs until the shard is retired, or nothing more can be read.
+// run replays until the shard is retired or the log cannot be read any further.
 func (r *replay) run(v *words.View) {
 	err := r.follow(v)
 	if err == nil || r.over() || errors.Is(err, updatelog.ErrTrimmed) && r.s.reopens(r.sh) {
@@ -39,7 +39,7 @@ func (r *replay) run(v *words.View) {
 	r.fail(err)
 }
 
-// over reports whether the shard is not here any more, or the server ends.
+// over reports whether the shard is retired or the server ends.
 func (r *replay) over() bool { return r.sh.retired() || r.stream.Ended() }
 
 func (r *replay) fail(err error) { r.s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, r.sh.id, err)) }
@@ -82,11 +82,11 @@ func (r *replay) follow(v *words.View) error {
 	})
 }
 
-// load makes the shard what its newest snapshot says, or, where there is none, what it is before its
-// first record. It returns where to read from.
+// load sets the shard to its newest snapshot, or to its initial state if there is no snapshot. It returns the position
+// to read from.
 func (r *replay) load(v *words.View) (from updatelog.Position, err error) {
 	var in *replica.Incoming
-	err = r.sh.saver.Await("cannot read a snapshot; training waits", func() (err error) {
+	err = r.sh.saver.Await("cannot read a snapshot; training is paused until it can be read", func() (err error) {
 		in, from, err = r.stream.Load(&r.sh.job, r.s.cfg.Log)
 		return err
 	})
@@ -101,7 +101,7 @@ func (r *replay) load(v *words.View) (from updatelog.Position, err error) {
 		return from, nil
 	}
 	var c replica.Content
-	err = r.sh.saver.Await("cannot read a checkpoint; training waits", func() (err error) {
+	err = r.sh.saver.Await("cannot read a checkpoint; training is paused until it can be read", func() (err error) {
 		c, err = r.sh.saver.Load(v)
 		return err
 	})
@@ -118,15 +118,14 @@ func (r *replay) load(v *words.View) (from updatelog.Position, err error) {
 	return from, err
 }
 
-// lookAgain is how often a newer snapshot is looked for again, a second apart, where the log begins behind all.
-const lookAgain = 3
+// snapshotRetries is how often, one second apart, a newer snapshot is looked up if the log starts after all known ones.
+const snapshotRetries = 3
 
-// reopens has a shard made anew whose stream was cut before it had read what was cut off:
-// another server that held it, or holds it, has written a newer snapshot since. It
-// reports whether there is one.
+// reopens recreates a shard whose log was trimmed before the trimmed records were read. In that case a server that held
+// or holds the shard has written a newer snapshot. It reports whether that snapshot exists.
 func (s *Server) reopens(sh *shard) bool {
 	newer := sh.stream.Newer()
-	for range lookAgain { // the store may list late
+	for range snapshotRetries { // the store's listing may lag
 		if newer > 0 || sh.retired() {
 			break
 		}
@@ -139,23 +138,23 @@ func (s *Server) reopens(sh *shard) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shards[sh.id] != sh {
-		return true // it is not this server's any more
+		return true // this server no longer holds the shard
 	}
-	s.cfg.Log.Info("the update log was cut; reading from a newer snapshot", "shard", sh.id, "position", newer)
+	s.cfg.Log.Info("the update log was trimmed; reading from a newer snapshot", "shard", sh.id, "position", newer)
 	sh.retire()
-	for c := range s.conns { // it is the same life to those who have opened it: they open it again
+	for c := range s.conns { // generation and epoch stay the same for readers, so they must open the shard again
 		if !c.server {
 			c.end()
 		}
 	}
 	if at, held := s.placeOf(s.view, sh.id); held {
-		s.begins(sh.id, at)
+		s.addShard(sh.id, at)
 	}
 	return true
 }
 
-// beginReading lets a shard follow the present view that is to read its stream from a position,
-// if it is here still.
+// beginReading lets a shard follow the current view before it reads its log from a position. It reports whether the
+// server still holds the shard.
 func (s *Server) beginReading(sh *shard, from updatelog.Position) bool {
 	sh.mu.Lock()
 	sh.stream.Begin(from)
@@ -166,13 +165,13 @@ func (s *Server) beginReading(sh *shard, from updatelog.Position) bool {
 		return false
 	}
 	if at, held := s.placeOf(s.view, sh.id); held {
-		s.bring(sh, at)
+		s.followView(sh, at)
 	}
 	s.notify()
 	return true
 }
 
-// updateLog returns the way to the update log, which the first who asks opens.
+// updateLog returns the update log. The first caller opens it.
 func (s *Server) updateLog() (updatelog.Log, error) {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -180,7 +179,7 @@ func (s *Server) updateLog() (updatelog.Log, error) {
 		return s.updates, nil
 	}
 	if s.cfg.OpenLog == nil {
-		return nil, fmt.Errorf("%w: nobody says where it is", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: the server was started without one", perdure.ErrUsage)
 	}
 	job := s.jobSpec()
 	updates, err := s.cfg.OpenLog(s.ctx, updatelog.Authorized(job.Log, s.cfg.Keys.LogToken(job)), updatelog.Options{
@@ -194,7 +193,7 @@ func (s *Server) updateLog() (updatelog.Log, error) {
 	return updates, nil
 }
 
-// onLogStatus is told when the log takes nothing, and when it does again.
+// onLogStatus is called when the update log stops and resumes accepting records.
 func (s *Server) onLogStatus(shard int, why error) {
 	s.mu.Lock()
 	sh := s.shards[perdure.ShardID(shard)]
@@ -203,15 +202,15 @@ func (s *Server) onLogStatus(shard int, why error) {
 	case news && why != nil:
 		s.cfg.Log.Warn("waiting for the update log", "shard", shard, "why", why)
 	case news:
-		s.cfg.Log.Info("the update log takes what waited", "shard", shard)
+		s.cfg.Log.Info("the update log accepts records again", "shard", shard)
 	}
 	s.notify()
 	if sh != nil {
-		sh.makeLogRoom(errors.Is(why, updatelog.ErrFull))
+		sh.makeLogSpace(errors.Is(why, updatelog.ErrFull))
 	}
 }
 
-// resume makes the shard what a snapshot of its stream says.
+// resume sets the shard to a snapshot.
 func (r *replay) resume(in *replica.Incoming) {
 	sh := r.sh
 	sh.mu.Lock()
@@ -225,7 +224,7 @@ func (r *replay) resume(in *replica.Incoming) {
 	sh.follow(sh.view, &sh.at)
 }
 
-// takeEntry takes what was read from the stream, in its order.
+// takeEntry processes entries of the update log in order.
 func (r *replay) takeEntry(e updatelog.Entry) error {
 	sh := r.sh
 	sh.mu.Lock()
@@ -234,8 +233,8 @@ func (r *replay) takeEntry(e updatelog.Entry) error {
 		return context.Canceled
 	}
 	if err := r.takeRecord(e.Payload); err != nil {
-		return fmt.Errorf("record %d of stream %s: %w; all before it is whole, and nothing after it can be used: "+
-			"begin the job again", e.Position, updatelog.StreamName(sh.job.ID, int(sh.id)), err)
+		return fmt.Errorf("record %d of stream %s: %w; the log is intact up to there and unusable after it: "+
+			"start the job again", e.Position, updatelog.StreamName(sh.job.ID, int(sh.id)), err)
 	}
 	r.stream.Taken(&e)
 	sh.advance()
@@ -243,14 +242,14 @@ func (r *replay) takeEntry(e updatelog.Entry) error {
 	return nil
 }
 
-// takeRecord takes a record into the log. It needs the shard's lock.
+// takeRecord appends a record to the shard's log. The caller must hold the shard's lock.
 func (r *replay) takeRecord(record []byte) error {
 	sh, buffers := r.sh, &r.s.buffers
 	e, counts, err := r.stream.Entry(record, &sh.link, &sh.rep.State, len(sh.view.Tables), r.s.cfg.weak.Generations)
 	if err != nil || !counts {
 		return err
 	}
-	if e.Frame.Kind == wire.KindUpdate && buffers.Wants(e.Frame.Body) { // it is not this server's alone
+	if e.Frame.Kind == wire.KindUpdate && buffers.Wants(e.Frame.Body) { // the memory is shared
 		e.Frame.Body = append(buffers.Payload(len(e.Frame.Body))[:0], e.Frame.Body...)
 	}
 	sh.link.Append(e)

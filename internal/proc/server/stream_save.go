@@ -7,12 +7,10 @@ import (
 	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
-// defaultSnapshotBytes is how much of the log of all shards is read, by default, before
-// they are written.
+// defaultSnapshotBytes is the default number of update log bytes, over all shards, between two snapshots.
 const defaultSnapshotBytes = 256 << 20
 
-// saveSnapshot has a snapshot written, in a goroutine of its own, if enough was read since
-// the last. It needs sh.mu.
+// saveSnapshot writes a snapshot in a new goroutine if enough was read since the last one. The caller must hold sh.mu.
 func (sh *shard) saveSnapshot() {
 	if !sh.link.Place().Head {
 		return
@@ -47,19 +45,19 @@ func (sh *shard) saveSnapshot() {
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
 		if st.Saved(err == nil); !st.Ended() {
-			sh.saveSnapshot() // of what was read meanwhile: if the log is full now, nothing more is read
+			sh.saveSnapshot() // of the records read meanwhile; a full log would not deliver any more
 		}
 	})
 }
 
-// makeLogRoom is told whether the log waits for room. What has come to be there while the
-// shard had no server, perhaps before its first snapshot, is then given up for a single
-// one: else nobody could go on.
-func (sh *shard) makeLogRoom(full bool) {
+// makeLogSpace is called when the update log becomes full, and when it is no longer full. A full log may hold records
+// that were added while the shard had no server, perhaps even before its first snapshot. A single snapshot then allows
+// trimming; without it, the job could not continue.
+func (sh *shard) makeLogSpace(full bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.stream == nil || !sh.link.Begun() || sh.stream.Ended() {
-		return // nothing more is begun when the shard ends, or the server
+		return // nothing is started while the shard or the server ends
 	}
 	sh.stream.Full(full)
 	if !full {
@@ -67,6 +65,6 @@ func (sh *shard) makeLogRoom(full bool) {
 	}
 	sh.saveSnapshot()
 	if file, ok := sh.stream.Newest(); ok {
-		sh.s.wg.Go(func() { _ = sh.stream.Trim(file) }) // the shard's end, or the server's, says it itself
+		sh.s.wg.Go(func() { _ = sh.stream.Trim(file) }) // the end of the shard or the server reports the error
 	}
 }

@@ -7,21 +7,20 @@ import (
 	"time"
 )
 
-// copyRate is how many bytes of snapshots a server takes in a second, for each of the
-// machine's processors: copying at full speed takes the processors away from those who
-// train and read.
+// copyRate is how many bytes of snapshots per second and processor a server receives. Copying at full speed would take
+// the processors away from training and reads.
 const copyRate = 550e6
 
-// copyThrottle spreads what is taken in over time. Its waits are about as long as the system's
-// clock can tell, so what one overslept the next ones may make up for.
+// copyThrottle limits the rate of received bytes. Its waits are about as long as the system timer's resolution, so
+// later waits may be shortened by the time that earlier ones overslept.
 type copyThrottle struct {
 	mu   sync.Mutex // guards free
-	free time.Time  // when what was taken in so far is over, at copyRate
+	free time.Time  // when the bytes received so far have been paid for at copyRate
 }
 
 const slack = 2 * time.Millisecond
 
-// take takes n bytes in, and returns how long to wait after them.
+// take accounts for n bytes and returns how long to wait after them.
 func (t *copyThrottle) take(now time.Time, n, processors int) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -32,7 +31,7 @@ func (t *copyThrottle) take(now time.Time, n, processors int) time.Duration {
 	return max(0, t.free.Sub(now))
 }
 
-// Wait takes n bytes in, and waits as long as they are to take.
+// Wait accounts for n bytes and waits accordingly.
 func (t *copyThrottle) Wait(ctx context.Context, n int) {
 	d := t.take(time.Now(), n, runtime.NumCPU())
 	if d < slack/2 {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What is taken in piece by piece takes as long as the rate says, also where each wait
-// takes longer than asked for; a pause gives no right to a burst.
+// TestThrottle checks that pieces take as long as the rate demands, even if every wait oversleeps, and that a pause
+// does not permit a burst.
 func TestThrottle(t *testing.T) {
 	const piece, pieces, processors = 1 << 19, 2000, 2
 	for _, late := range []time.Duration{0, time.Millisecond} {

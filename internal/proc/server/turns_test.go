@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// TestSmallCopies: small shards are copied side by side. Each copy waits for its
-// receiver a few times, which is what it takes where answers are slow.
+// TestSmallCopies checks that small shards are copied concurrently. Each copy waits for its receiver a few times, which
+// dominates if answers are slow.
 func TestSmallCopies(t *testing.T) {
 	const shards, delay = 48, 20 * time.Millisecond
 	slow := func(cfg *server.Config) {
@@ -47,7 +47,7 @@ func TestSmallCopies(t *testing.T) {
 			}
 		}
 		if took := time.Since(began); took > 40*delay {
-			t.Errorf("%d small shards were copied in %v, %d answers one after the other", shards, took, took/delay)
+			t.Errorf("copying %d small shards took %v, which is %d round trips", shards, took, took/delay)
 		} else {
 			t.Logf("%d small shards were copied in %v", shards, took)
 		}

@@ -11,20 +11,20 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// onView brings this server to what the view says.
+// onView applies a complete view.
 func (s *Server) onView(v words.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.take(v)
 }
 
-// onDelta does the same with what changed of the present view. An error is for the
-// connection: whoever has missed something is told the whole view on the next one.
+// onDelta applies a delta to the current view. An error ends the connection: a server that has missed a delta receives
+// the whole view on its next connection.
 func (s *Server) onDelta(d *words.ViewDelta) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.Revision <= s.view.Revision {
-		return nil // heard before
+		return nil // already applied
 	}
 	v, err := d.Apply(s.view)
 	if err == nil {
@@ -33,13 +33,13 @@ func (s *Server) onDelta(d *words.ViewDelta) error {
 	return err
 }
 
-// take needs s.mu.
+// take applies a view if it is newer than the current one. The caller must hold s.mu.
 func (s *Server) take(v words.View) {
 	if v.Revision <= s.view.Revision && s.view.Revision != 0 {
 		return
 	}
 	s.view = &v
-	s.door.Expect(len(v.Slots) + len(v.Shards))
+	s.admission.Expect(len(v.Slots) + len(v.Shards))
 	s.fenceConns()
 	used := map[*peer]bool{}
 	for i := range v.Shards {
@@ -57,23 +57,23 @@ func (s *Server) take(v words.View) {
 		}
 		used[at.succ], used[at.join], used[at.soon] = true, true, true
 		if sh == nil {
-			s.begins(id, at)
+			s.addShard(id, at)
 			continue
 		}
-		s.bring(sh, at)
+		s.followView(sh, at)
 	}
 	s.peers.drop(used)
-	s.leaving.ifFree()
+	s.drain.ifFree()
 	s.notify()
 }
 
-// begins begins a shard that the present view gives to this server. It knows its place before its rows
-// come. It needs s.mu.
-func (s *Server) begins(id perdure.ShardID, at place) {
+// addShard creates a shard that the current view assigns to this server. The shard knows its place in the chain before
+// it has rows. The caller must hold s.mu.
+func (s *Server) addShard(id perdure.ShardID, at place) {
 	v := s.view
 	sh := newShard(s, id, link.Name{Shard: id, Generation: v.Generation, Epoch: at.Epoch}, at.Since)
 	s.shards[id] = sh
-	comes := sh.stream == nil && at.Joining // along the chain
+	comes := sh.stream == nil && at.Joining // the rows arrive along the chain
 	if comes {
 		sh.link.Join()
 	}
@@ -89,19 +89,19 @@ func (s *Server) begins(id perdure.ShardID, at place) {
 	}
 }
 
-// follows is how a shard gets to follow the newest view, whatever its lock is held for. Server.mu guards it.
+// follows lets a shard follow the newest view no matter how long its lock is held. Server.mu guards it.
 type follows struct {
 	running bool        // a goroutine is about to follow view, or follows an older one
 	view    *words.View // the newest view that the shard must follow; nil: none
-	at      place       // the shard's, as of view
+	at      place       // the shard's place in that view
 }
 
-// pending reports whether the shard has not followed the newest view yet.
+// pending reports whether the shard has yet to follow the newest view.
 func (f *follows) pending() bool { return f.running }
 
-// bring lets a shard follow the present view as soon as its lock is free. Views that come until then are
-// skipped but for the newest: a shard acts on that, whatever it missed. It needs s.mu.
-func (s *Server) bring(sh *shard, at place) {
+// followView lets a shard follow the current view as soon as its lock is free. If several views arrive before that,
+// only the newest is followed, because a shard need not see all views. The caller must hold s.mu.
+func (s *Server) followView(sh *shard, at place) {
 	sh.follows.view, sh.follows.at = s.view, at
 	if sh.follows.running {
 		return
@@ -120,7 +120,7 @@ func (s *Server) bring(sh *shard, at place) {
 	})
 }
 
-// next takes the view that the shard must follow next; nil: none. mu is Server.mu.
+// next returns the view that the shard must follow next, or nil. mu is Server.mu.
 func (f *follows) next(mu *lock) (v *words.View, at place) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -129,7 +129,7 @@ func (f *follows) next(mu *lock) (v *words.View, at place) {
 	return v, at
 }
 
-// fenceConns ends the connections of superseded processes. It needs s.mu.
+// fenceConns ends the connections of superseded processes. The caller must hold s.mu.
 func (s *Server) fenceConns() {
 	for c := range s.conns {
 		if c.Slot < 0 || int(c.Slot) >= len(s.view.Slots) {
@@ -138,20 +138,19 @@ func (s *Server) fenceConns() {
 		if now := s.view.Slots[c.Slot].Incarnation; c.Incarnation < now {
 			_ = transport.Refuse(c.tc, wire.Refusal{
 				Fenced: true,
-				Reason: fmt.Sprintf("slot %d was taken by incarnation %d", c.Slot, now),
+				Reason: fmt.Sprintf("slot %d was taken over by incarnation %d", c.Slot, now),
 			})
 			c.end()
 		}
 	}
 }
 
-// restore fills a shard's rows from the cut of its generation, then lets it
-// follow the newest view that it has seen. It runs in a goroutine of its own; a shard that
-// was retired meanwhile ignores what it brings. A checkpoint that is not there may have
-// been deleted since: then others have the shard, and a newer view is on its way.
+// restore loads a shard's rows from the cut of its generation and then follows the newest view. It runs in its own
+// goroutine. If the shard was retired in the meantime, the result is ignored. A missing checkpoint may have been
+// deleted since the view was made: then other servers hold the shard, and a newer view is on its way.
 func (s *Server) restore(sh *shard, v *words.View) {
 	var content replica.Content
-	err := sh.saver.Insist("cannot read a checkpoint; training waits", func() (err error) {
+	err := sh.saver.Insist("cannot read a checkpoint; training is paused until it can be read", func() (err error) {
 		content, err = sh.saver.Load(v)
 		return err
 	})

@@ -8,9 +8,9 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// A process that the server hears of together with the shard's new life may have rows
-// cached of the life before: what others do is not seen by all before it has opened the
-// shard. One that it hears of within a life has nothing of it yet.
+// TestProcessOfAnEarlierLife checks that a process which appears in the same view as the shard's new epoch counts as a
+// reader with cached rows of the previous epoch. Updates are not seen by all until it has opened the shard. A process
+// that appears within an epoch has no cached rows yet.
 func TestProcessOfAnEarlierLife(t *testing.T) {
 	next := func(v *words.View) { v.Slots[1].Incarnation++ }
 	for name, tc := range map[string]struct {

@@ -13,27 +13,27 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// busyPause is when a status that was in part an old one is made anew.
+// busyPause is the delay before a status is sent again if a part of it was old.
 const busyPause = 5 * time.Millisecond
 
-// word is what the coordinator is told of this server: on each connection all, then what
-// has changed. It is the heartbeat's alone.
-type word struct {
-	to   transport.Conn // nil: there is none
-	told words.ServerSpeaker
+// statusSender sends this server's status to the coordinator: everything on each new connection, then the changes. It
+// belongs to the heartbeat goroutine.
+type statusSender struct {
+	to   transport.Conn // nil while disconnected
+	sent words.ServerSpeaker
 	beat transport.Heartbeat
-	st   words.ServerStatus // while somebody is at work for long, what was said last
-	end  perdure.Clock      // as of the view that it is by
-	per  int                // heartbeats for each word, as of the view
+	st   words.ServerStatus // if a lock was held, the previous status
+	end  perdure.Clock      // as of the view in st
+	per  int                // heartbeats per status, as of the view
 
 	holds holds
-	held  []*shard // that the server had when its lock was free last, retired ones whose lock is awaited among them
+	held  []*shard // the server's shards when its lock was last free, including retired ones whose lock is awaited
 }
 
-// sample looks how long locks have been held.
-func (w *word) sample(s *Server) {
+// sample measures how long locks have been held.
+func (w *statusSender) sample(s *Server) {
 	if s.mu.TryLock() {
-		clear(w.held) // else retired ones stay in memory
+		clear(w.held) // otherwise retired shards would stay in memory
 		w.held = slices.AppendSeq(w.held[:0], maps.Values(s.shards))
 		w.held = slices.AppendSeq(w.held, maps.Keys(s.work.retiring))
 		s.mu.Unlock()
@@ -41,15 +41,15 @@ func (w *word) sample(s *Server) {
 	w.st.Hold = w.holds.sample(time.Now(), &s.mu, w.held)
 }
 
-// waits counts a heartbeat, and reports whether nothing need be said at it.
-func (w *word) waits() bool { return w.beat.Rests(w.per) }
+// addRead counts a heartbeat and reports whether it may be skipped.
+func (w *statusSender) waits() bool { return w.beat.Rests(w.per) }
 
-// say tells the coordinator what is new; not fresh: some of it is what was said last.
-func (w *word) say(s *Server) (fresh bool) {
+// send sends the changes to the coordinator. fresh is false if a part of the status is old.
+func (w *statusSender) send(s *Server) (fresh bool) {
 	fresh = s.mu.TryLock()
 	if fresh {
 		if w.to != s.coordinator {
-			w.to, w.told = s.coordinator, words.ServerSpeaker{}
+			w.to, w.sent = s.coordinator, words.ServerSpeaker{}
 			w.beat.Recount()
 		}
 		hold := w.st.Hold
@@ -69,20 +69,21 @@ func (w *word) say(s *Server) (fresh bool) {
 	counts := w.beat.Counts(time.Now(), false)
 	for more := true; more; {
 		var d words.ServerDelta
-		d, more = w.told.Delta(&w.st, w.end, counts)
+		d, more = w.sent.Delta(&w.st, w.end, counts)
 		if w.to.Send(wire.Control(wire.KindStatus, &d)) != nil {
-			return fresh // a broken link says it itself
+			return fresh // the broken link reports it
 		}
 	}
 	return fresh
 }
 
-// status needs s.mu. It is fresh unless some shard was at work, or has not followed the view yet.
+// status returns the server's status. fresh is false if a shard was busy or has not followed the view yet. The caller
+// must hold s.mu.
 func (s *Server) status() (st words.ServerStatus, fresh bool) {
 	st = words.ServerStatus{
-		Revision: s.view.Revision, Draining: s.leaving.draining, Log: s.waits.Why(), Unreached: s.peers.contact.Out(),
+		Revision: s.view.Revision, Draining: s.drain.draining, Log: s.waits.Why(), Unreached: s.peers.contact.Out(),
 	}
-	st.Notice, fresh = s.leaving.notice(time.Now()), true
+	st.Notice, fresh = s.drain.notice(time.Now()), true
 	for _, sh := range s.shards {
 		says, now := sh.status(s.view, sh.follows.pending())
 		st.Shards = append(st.Shards, says)

@@ -10,25 +10,24 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 )
 
-// A checkpoint in the background: at a cut every replica goes on at once, and the head
-// writes what the rows were from images of its tables. Where the log says nothing of a
-// cut, all replicas go on at the same place in it all the same: when all updates of
-// earlier clocks are applied, and the cut before is known, by the log, to be saved. So no
-// shard is ever more than one cut ahead of what it has saved.
+// A checkpoint can be written in the background. At a cut, every replica continues immediately, and the head writes the
+// rows of the cut from images of its tables. The log does not mark these cuts, but all replicas pass a cut at the same
+// log position: when all updates of earlier clocks are applied, and the log says that the previous cut is saved. So a
+// shard is never more than one cut ahead of its last saved cut.
 
-// SegmentCut is a cut of a shard that is to be written.
+// SegmentCut is a cut of a shard that will be written.
 type SegmentCut struct {
 	by    *Saver
 	name  link.Name
 	clock perdure.Clock
 	state *replica.State
-	// One of both, or neither: then what has changed is written of what the shard stands at.
-	whole *checkpoint.Segment // the shard stands at it
-	image *writing            // it goes on
+	// At most one of the two is set. If neither is, the shard is paused and only the changed rows are written.
+	whole *checkpoint.Segment // all rows; the shard is paused at the cut
+	image *writing            // the shard continues
 }
 
-// SegmentCut takes a cut that is to be written. behind: where the shard stands at it, no more is written
-// than what has changed since the cut before. It needs the lock.
+// Cut prepares writing a cut. If behind is true and the shard is paused at the cut, only the rows changed since the
+// previous cut are written. The caller must hold the lock.
 func (s *Saver) Cut(n link.Name, sv *replica.Save, st *replica.State, behind bool) *SegmentCut {
 	c := &SegmentCut{by: s, name: n, clock: sv.Cut, state: st}
 	switch {
@@ -40,24 +39,24 @@ func (s *Saver) Cut(n link.Name, sv *replica.Save, st *replica.State, behind boo
 	return c
 }
 
-// Stands reports whether the shard stands at the cut until it is written.
+// Stands reports whether the shard is paused at the cut until it is written.
 func (c *SegmentCut) Stands() bool { return c.image == nil }
 
-// Clock is the cut's.
+// Clock returns the clock of the cut.
 func (c *SegmentCut) Clock() perdure.Clock { return c.clock }
 
-// Write writes the cut, and says what it is to the coordinator. Where the shard stands at it, it
-// insists; else one try is all: the next cut takes what has changed until then with it.
+// Write writes the cut and returns its description for the coordinator. If the shard is paused at the cut, Write
+// retries. Otherwise it tries once, because the next cut includes the changed rows.
 func (c *SegmentCut) Write() (seg words.Segment, err error) {
 	if c.image != nil {
 		if seg, err = c.image.write(c.state); err != nil && !c.by.Over() {
-			c.by.Log.Error("cannot write a checkpoint segment; training goes on to the next cut", "shard", c.by.Shard,
+			c.by.Log.Error("cannot write a checkpoint segment; training continues to the next cut", "shard", c.by.Shard,
 				"err", err)
 			c.by.Fails(err)
 		}
 		return seg, err
 	}
-	err = c.by.Insist("cannot write a checkpoint segment; training waits", func() (err error) {
+	err = c.by.Insist("cannot write a checkpoint segment; training is paused until it is written", func() (err error) {
 		if c.whole != nil {
 			ref, err := c.by.write(c.whole, time.Now())
 			seg = described(c.clock, ref)

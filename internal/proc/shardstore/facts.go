@@ -6,25 +6,24 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// ownFacts are what the heads of a shard say in its stream. The first of an epoch is a Life: from
-// there on, facts of earlier epochs count for nobody, whoever appends them late. They are
-// numbered, and one follows another only when the log has that: an append that was repeated
-// counts once. The zero Facts is of a stream in which nothing was read.
+// ownFacts are the facts that the heads of a shard append to the update log. The first fact of an epoch is a Life.
+// After it, facts of earlier epochs are ignored, even if they are appended later. Facts are numbered, and the next one
+// is appended only once the log has the previous one, so that a repeated append counts once. The zero ownFacts is for a
+// log from which nothing was read.
 type ownFacts struct {
-	life  replica.Life  // the newest that has begun in the stream, and its facts that are in the state
-	begun perdure.Epoch // the newest whose Life this server was to append
-	asked uint64        // how many of its facts this server was to append
-	queue []wire.Frame  // of these, those that the log does not have
+	life  replica.Life  // the newest Life in the log, and the number of its facts in the state
+	begun perdure.Epoch // the newest epoch whose Life this server had to append
+	asked uint64        // number of facts of that epoch that this server had to append
+	queue []wire.Frame  // the facts that are not in the log yet
 }
 
-// Life is how far facts are in the state.
+// Life returns which facts are in the state.
 func (q *ownFacts) Life() replica.Life { return q.life }
 
-// Restore says how far facts are in a state that was read from a file.
+// Restore sets which facts are in a state that was read from a file.
 func (q *ownFacts) Restore(life replica.Life) { q.life = life }
 
-// Begins reports whether an epoch is one that this server has not begun yet, and begins it:
-// what it had to append in earlier ones is forgotten.
+// Begins starts an epoch and reports whether it is new to this server. Pending facts of earlier epochs are dropped.
 func (q *ownFacts) Begins(epoch perdure.Epoch) bool {
 	if q.begun >= epoch {
 		return false
@@ -33,14 +32,14 @@ func (q *ownFacts) Begins(epoch perdure.Epoch) bool {
 	return true
 }
 
-// Add has a fact of an epoch appended, after those before it.
+// Add queues a fact of an epoch after the previous ones.
 func (q *ownFacts) Add(f wire.Frame, epoch perdure.Epoch) {
 	f.Epoch, f.Request = epoch, q.asked
 	q.asked++
 	q.queue = append(q.queue, f)
 }
 
-// Next returns the fact that is to be appended next, if there is one.
+// Next returns the next fact to append, if there is one.
 func (q *ownFacts) Next() (f wire.Frame, ok bool) {
 	if len(q.queue) == 0 {
 		return f, false
@@ -48,16 +47,15 @@ func (q *ownFacts) Next() (f wire.Frame, ok bool) {
 	return q.queue[0], true
 }
 
-// Appended says that the log has a fact that Next gave. Another epoch may have begun since.
+// Appended removes a fact returned by Next that is now in the log. A newer epoch may have started in the meantime.
 func (q *ownFacts) Appended(f *wire.Frame) {
 	if len(q.queue) > 0 && q.queue[0].Epoch == f.Epoch && q.queue[0].Request == f.Request {
 		q.queue = q.queue[1:]
 	}
 }
 
-// Take takes a fact that was read from the stream, and reports whether the shard is to take it:
-// not if it is of a head that was succeeded, or was appended twice. all: for a negative
-// control, facts of whatever epoch count.
+// Take processes a fact read from the log and reports whether it counts. Facts of superseded heads and repeated facts
+// do not. If all is true, facts of every epoch count (for a negative control).
 func (q *ownFacts) Take(f *wire.Frame, all bool) bool {
 	switch {
 	case all && f.Kind != wire.KindLife:

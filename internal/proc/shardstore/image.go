@@ -13,15 +13,15 @@ import (
 // writing is a segment that is being written from an image of its rows.
 type writing struct {
 	by    *Saver
-	image *replica.Image // guarded by the lock, as what it is of
+	image *replica.Image // guarded by the lock, like its tables
 	seg   *checkpoint.Segment
-	left  int64 // bytes of it that are not read yet
-	turn  bool  // it may read
+	left  int64 // bytes that have not been read yet
+	turn  bool  // it holds the turn to read
 	room  []byte
 	began time.Time
 }
 
-// begin begins to write an image. It needs the lock.
+// begin prepares writing an image. The caller must hold the lock.
 func (s *Saver) begin(n link.Name, m *replica.Image, st *replica.State) *writing {
 	seg := s.segment(n, m.Cut, st)
 	seg.Seq, seg.Applied, seg.States = m.Seq, m.Applied, m.States
@@ -41,7 +41,7 @@ func (s *Saver) begin(n link.Name, m *replica.Image, st *replica.State) *writing
 	return w
 }
 
-// next returns a table's next rows.
+// next returns the next rows of a table.
 func (w *writing) next(rows *table.Snapshot) ([]byte, error) {
 	if w.by.Over() {
 		return nil, errNotNeeded
@@ -53,7 +53,7 @@ func (w *writing) next(rows *table.Snapshot) ([]byte, error) {
 	defer w.by.Lock.Unlock()
 	piece, live := rows.Next(len(w.room), func(int) []byte { return w.room })
 	if live {
-		piece = w.room[:copy(w.room, piece)] // it may change before it is written
+		piece = w.room[:copy(w.room, piece)] // the rows may change before they are written
 	}
 	if w.left -= int64(len(piece)); w.left <= 0 {
 		w.endTurn()
@@ -61,8 +61,8 @@ func (w *writing) next(rows *table.Snapshot) ([]byte, error) {
 	return piece, nil
 }
 
-// takeTurn waits until no other shard of the server reads its rows in order to write them, so that
-// they take less of the processors from training at a time. They sync their files when they like.
+// takeTurn waits until no other shard of the server reads its rows for writing, so that saving takes less processor
+// time from training at any moment. Files may be synced concurrently.
 func (w *writing) takeTurn() error {
 	if w.turn {
 		return nil
@@ -83,8 +83,7 @@ func (w *writing) endTurn() {
 	}
 }
 
-// write writes the segment, and says what it is to the coordinator, and to the segments that follow
-// it. After an error its rows count as changed still.
+// write writes the segment and returns its description. After an error, its rows still count as changed.
 func (w *writing) write(st *replica.State) (seg words.Segment, err error) {
 	ref, err := w.by.write(w.seg, w.began)
 	w.endTurn()

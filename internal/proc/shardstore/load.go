@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Load reads what the shard held at the cut that a view says: from its checkpoint, or, at clock 0 and
-// where the job begins with no model, nothing.
+// Load reads the shard's content at the cut of a view from its checkpoint. At clock 0 without an initial model, the
+// content is empty.
 func (s *Saver) Load(v *words.View) (replica.Content, error) {
 	switch rows := recovery.RoundsOf(s.Job.Recovery).Any(); {
 	case rows && !v.Shards[s.Shard].Lost && v.Cut > 0:
@@ -24,15 +24,15 @@ func (s *Saver) Load(v *words.View) (replica.Content, error) {
 	return s.loadCut(v)
 }
 
-// loadCut reads what the shard held at the cut that a view says.
+// loadCut reads the shard's content at the cut of a view.
 func (s *Saver) loadCut(v *words.View) (replica.Content, error) {
 	job, id := s.Job, s.Shard
 	c := replica.Content{States: make([][]byte, job.Slots), Applied: make([]perdure.Clock, job.Slots)}
 	at := v.RestoredAt(id)
 	if at == 0 && job.Init == "" {
-		return c, nil // its tables are entries of the log
+		return c, nil // its tables are log entries
 	}
-	// A generation begins with what an earlier one has saved; a shard is restored from its own, too.
+	// A generation starts from a checkpoint of an earlier one, but a shard may also be restored from the current one.
 	upTo := v.Generation
 	if !v.Shards[id].Restored {
 		upTo--
@@ -57,7 +57,7 @@ func (s *Saver) loadCut(v *words.View) (replica.Content, error) {
 		return c, err
 	}
 	if len(seg.Applied) < job.Slots || len(seg.Applied) > len(v.Slots) {
-		return c, fmt.Errorf("segment of %d slots in a job of %d", len(seg.Applied), len(v.Slots))
+		return c, fmt.Errorf("invalid segment: it has %d slots, the job has %d", len(seg.Applied), len(v.Slots))
 	}
 	c.States = make([][]byte, len(seg.Applied))
 	for _, p := range c.Parts {
@@ -70,19 +70,18 @@ func (s *Saver) loadCut(v *words.View) (replica.Content, error) {
 	return c, nil
 }
 
-// blankPart makes the part that a table's rows of a segment are read into, after
-// checking that they are what the shard holds.
+// blankPart returns an empty part for a table's rows of a segment, after checking that they are the rows of this shard.
 func blankPart(job *perdure.JobSpec, v *words.View, id perdure.ShardID, t int, spec perdure.TableSpec, first,
 	rows int64,
 ) (*table.Part, error) {
 	if t >= len(v.Tables) || v.Tables[t] != spec {
-		return nil, fmt.Errorf("segment has a table %s that is not the job's", spec.Name)
+		return nil, fmt.Errorf("invalid segment: table %s is not the job's", spec.Name)
 	}
 	if !spec.Sparse {
 		from, n := placement.Range(&spec, job.Shards, id)
 		if first != int64(from) || rows != int64(n) {
-			return nil, fmt.Errorf("segment holds rows %d to %d of table %s, the shard %d to %d", first, first+rows-1,
-				spec.Name, from, int(from)+n-1)
+			return nil, fmt.Errorf("invalid segment: it has rows %d to %d of table %s, the shard has %d to %d", first,
+				first+rows-1, spec.Name, from, int(from)+n-1)
 		}
 	}
 	p := table.Blank(spec, perdure.TableID(t), job.Seed, perdure.RowID(first), int(rows))

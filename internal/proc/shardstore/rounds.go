@@ -12,10 +12,10 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// A running checkpoint: each row is saved by itself, some of them at a time, while training
-// goes on. A shard that is lost begins with each row as it was last saved.
+// A partial checkpoint saves some rows at a time while training continues, each at its own clock. A lost shard is
+// restored with the last saved version of each row.
 
-// SaveRound is some rows of a shard that are to be written.
+// SaveRound is a set of a shard's rows that will be written.
 type SaveRound struct {
 	by    *Saver
 	save  replica.Save
@@ -23,7 +23,7 @@ type SaveRound struct {
 	image *writing
 }
 
-// SaveRound takes rows that are to be written. It needs the lock.
+// Round prepares writing rows. The caller must hold the lock.
 func (s *Saver) Round(n link.Name, sv *replica.Save, st *replica.State) *SaveRound {
 	r := &SaveRound{by: s, save: *sv, state: st, image: s.begin(n, sv.Image, st)}
 	s.rounds++
@@ -31,8 +31,8 @@ func (s *Saver) Round(n link.Name, sv *replica.Save, st *replica.State) *SaveRou
 	return r
 }
 
-// Write writes the round, and tells the shard how that went. It returns how long it took: what
-// could not be written goes into a later round.
+// Write writes the round, informs the state of the result, and returns how long it took. Rows that could not be written
+// go into a later round.
 func (r *SaveRound) Write() (took time.Duration, err error) {
 	w, s := r.image, r.by
 	ref, err := s.write(w.seg, w.began)
@@ -47,19 +47,17 @@ func (r *SaveRound) Write() (took time.Duration, err error) {
 	}
 	s.Lock.Unlock()
 	if err != nil && !s.Over() {
-		s.Log.Error("cannot save rows; training goes on, and they are saved later", "shard", s.Shard, "err", err)
+		s.Log.Error("cannot save rows; training continues, and they are saved later", "shard", s.Shard, "err", err)
 		s.Fails(err)
 	}
 	return took, err
 }
 
-// roundsPart is the part of the time that is given to saving rows, where the job does not say
-// how often: one fiftieth.
+// roundsPart limits saving rows to one fiftieth of the time if the job does not specify the interval.
 const roundsPart = 50
 
-// Rest waits until the next round may come, where it is not of clocks when that is: as long after
-// one that took so long that saving takes roundsPart of the time. It reports whether the shard
-// still lives then.
+// Rest waits until the next round may start, if the interval is not given in clocks. It waits so long that saving takes
+// a roundsPart-th of the time. It reports whether the shard still exists afterwards.
 func (s *Saver) Rest(took time.Duration) bool {
 	select {
 	case <-time.After((roundsPart - 1) * took):
@@ -69,20 +67,20 @@ func (s *Saver) Rest(took time.Duration) bool {
 	}
 }
 
-// leastRest is how long writing rows is taken to last where none were written yet.
-const leastRest = 10 * time.Millisecond
+// minSaveTime is the assumed time for writing rows before any were written.
+const minSaveTime = 10 * time.Millisecond
 
-// Took returns how long the last segment took to be written. It needs the lock.
-func (s *Saver) Took() time.Duration { return max(s.took, leastRest) }
+// Took returns how long writing the last segment took. The caller must hold the lock.
+func (s *Saver) Took() time.Duration { return max(s.took, minSaveTime) }
 
-// loadRows reads each row of the shard as it was last saved, in the files that a view names.
+// loadRows reads the last saved version of each row from the files that a view names.
 func (s *Saver) loadRows(v *words.View) (replica.Content, error) {
 	job, id := s.Job, s.Shard
 	saved := v.Shards[id].Saved
 	c := replica.Content{States: make([][]byte, len(v.Slots)), Applied: make([]perdure.Clock, len(v.Slots))}
 	if len(saved) == 0 {
 		c.Kept = initial(v, job, id)
-		return c, nil // its tables are entries of the log
+		return c, nil // its tables are log entries
 	}
 	parts, layers, err := s.lay(v)
 	if err != nil {
@@ -97,7 +95,7 @@ func (s *Saver) loadRows(v *words.View) (replica.Content, error) {
 	return c, nil
 }
 
-// lay makes the shard's rows as they were last saved.
+// lay returns the shard's rows as last saved.
 func (s *Saver) lay(v *words.View) (parts []*table.Part, l *checkpoint.Layers, err error) {
 	job, id := s.Job, s.Shard
 	for t, spec := range v.Tables {
@@ -113,8 +111,7 @@ func (s *Saver) lay(v *words.View) (parts []*table.Part, l *checkpoint.Layers, e
 	return parts, l, err
 }
 
-// loadFork reads what the shard held at the cut from which its job goes on, and what had been saved of each row by
-// then.
+// loadFork reads the shard's content at the cut from which its job was forked, and the last saved version of each row.
 func (s *Saver) loadFork(v *words.View) (replica.Content, error) {
 	c, err := s.loadCut(v)
 	if err != nil {
@@ -127,8 +124,8 @@ func (s *Saver) loadFork(v *words.View) (replica.Content, error) {
 	return c, err
 }
 
-// initial counts the rows of a shard of which nothing was saved: of a dense table all, and of a sparse
-// one nobody knows of any.
+// initial counts the rows of a shard without saved rows: all rows of dense tables. The rows of sparse tables are
+// unknown.
 func initial(v *words.View, job *perdure.JobSpec, id perdure.ShardID) []words.Kept {
 	rows := 0
 	for _, spec := range v.Tables {
@@ -136,14 +133,14 @@ func initial(v *words.View, job *perdure.JobSpec, id perdure.ShardID) []words.Ke
 		rows += n
 	}
 	if rows == 0 {
-		return nil // as when the job begins
+		return nil // as at the start of the job
 	}
 	return []words.Kept{{Rows: int64(rows)}}
 }
 
-// keptIn counts of rows of which file they are.
+// keptIn counts rows by the file that they come from.
 func keptIn(l *checkpoint.Layers) []words.Kept {
-	out := make([]words.Kept, 1+len(l.Segments)) // the initial ones come first
+	out := make([]words.Kept, 1+len(l.Segments)) // the initial rows come first
 	for i, s := range l.Segments {
 		out[1+i].Cut, out[1+i].Seq = s.Cut, s.Seq
 	}

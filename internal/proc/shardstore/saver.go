@@ -1,16 +1,16 @@
-// Package shardstore keeps one shard's rows outside the server's memory: as segments of checkpoints ([Saver]), and
-// as its stream of the update log with snapshots ([Stream]).
+// Package shardstore stores one shard's rows outside of the server's memory: in segments of checkpoints ([Saver]), and
+// in the update log with snapshots ([Stream]).
 //
-// A Saver writes rows and reads them back: from where they lie while the shard stands at a cut, or from an image
-// of them while training continues. It decides nothing about cuts: it is given a [SegmentCut] to write, with the
-// state whose rows these are, and says what became of it.
+// A Saver writes and reads rows. It writes them directly from table memory while the shard is paused at a cut, or from
+// an image while training continues. It does not decide when a cut is saved. Its caller passes a [SegmentCut] with its
+// state, and receives the result.
 //
-// A Stream reads entries, appends, and writes snapshots. What has to be done is decided by [ownFacts],
-// [snapshotPlan] and [streamLength], which do nothing themselves: which facts of the stream count, which have to
-// be appended, when a snapshot is due so that the log can be cut, and how far the shard is behind.
+// A Stream reads the update log, appends to it, and writes snapshots. Three types without side effects make its
+// decisions: [ownFacts] decides which facts in the log count and which must be appended, [snapshotPlan] when a snapshot
+// is due so that the log can be trimmed, and [streamLength] how many records the shard lacks.
 //
-// Both have the shard's lock, under which rows are read, and no way to the shard. Methods say so if the caller has
-// to hold that lock; the others take it themselves.
+// Both types have the shard's lock, under which rows are read, but no reference to the shard. Methods whose caller must
+// hold the lock say so; all others acquire it.
 package shardstore
 
 import (
@@ -31,37 +31,36 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// What cannot be written, or read, is tried again this number of times before it is given up; in a store that is
-// full or away until that has passed.
+// Failed writes and reads are tried this number of times. If the store is full or unavailable, they are tried without
+// limit.
 const (
 	tries = 10
-	Pause = time.Second // between two
+	Pause = time.Second // between two tries
 )
 
-// pieceBytes is how much is copied at once while the shard is locked, and then written: so little
-// that nobody waits for it, and that it is in the processor's cache still when it is summed and
-// written.
+// pieceBytes is how much is copied at a time while the shard is locked, and then written. It is small, so that the lock
+// is held briefly and the copy is still in the processor's cache when it is checksummed and written.
 const pieceBytes = 256 << 10
 
-// errNotNeeded means that nobody needs a segment any more.
-var errNotNeeded = errors.New("segments: the shard has moved, or the server ends")
+// errNotNeeded means that a segment is no longer needed.
+var errNotNeeded = errors.New("segments: the shard has moved or the server is ending")
 
-// SaverSettings of a Saver never change.
+// SaverSettings are the settings of a Saver. They are immutable.
 type SaverSettings struct {
 	Job   *perdure.JobSpec
 	Shard perdure.ShardID
-	Lock  sync.Locker // the shard's: it guards the rows that are written, and what went wrong
+	Lock  sync.Locker // the shard's lock, which guards the rows and the last error
 	Store store.Store
-	Turn  chan struct{} // capacity 1, the server's: in it while a shard's rows are read to be written
+	Turn  chan struct{} // the server's, capacity 1: held while a shard's rows are read for writing
 	Log   *slog.Logger
-	Tell  func() // the status has changed: the coordinator is to hear of it
+	Tell  func() // called when the status for the coordinator has changed
 	Count *SaveCounts
 }
 
-// SaveCounts are what was written of all shards of a server since it began.
+// SaveCounts counts the writes of all shards of a server.
 type SaveCounts struct{ Saves, Failures, Bytes, Nanoseconds atomic.Int64 }
 
-// Note counts what was written, or could not be.
+// Note counts a write and its result.
 func (c *SaveCounts) Note(bytes int64, took time.Duration, err error) {
 	if err != nil {
 		c.Failures.Add(1)
@@ -75,31 +74,31 @@ func (c *SaveCounts) Note(bytes int64, took time.Duration, err error) {
 // Saver writes one shard's segments.
 type Saver struct {
 	SaverSettings
-	ctx    context.Context // the shard's life, within the server's
+	ctx    context.Context // ends with the shard or the server
 	retire context.CancelFunc
 
-	// Guarded by the lock.
-	problem string        // why the disk cannot be written, or read; "": it can
-	took    time.Duration // the last segment, to be written
-	bytes   int64         // of it
-	rounds  uint64        // of rows that were saved by themselves, so far
+	// The lock guards the fields below.
+	problem string        // why the store cannot be written or read; "" if it can
+	took    time.Duration // the time taken to write the last segment
+	bytes   int64         // the size of that segment
+	rounds  uint64        // number of rounds of separately saved rows
 }
 
-// NewSaver makes a saver that ends with ctx, at the latest.
+// NewSaver returns a saver that ends with ctx or Retire.
 func NewSaver(ctx context.Context, s SaverSettings) *Saver {
 	sv := &Saver{SaverSettings: s}
 	sv.ctx, sv.retire = context.WithCancel(ctx)
 	return sv
 }
 
-// Retire ends it: nobody needs what it writes any more.
+// Retire ends the saver, because its shard has moved.
 func (s *Saver) Retire() { s.retire() }
 
-// Over reports whether nobody needs what it writes any more.
+// Over reports whether the saver has ended.
 func (s *Saver) Over() bool { return s.ctx.Err() != nil }
 
-// Insist does something with the store until it succeeds, or it is over. Of each try that fails, the
-// log and the coordinator hear: what says what cannot be done, and what that means.
+// Insist retries f, which uses the store, until it succeeds or the saver ends. It logs and reports each failure. what
+// describes what failed and the consequence.
 func (s *Saver) Insist(what string, f func() error) error {
 	if s.Over() {
 		return nil
@@ -116,7 +115,7 @@ func (s *Saver) Insist(what string, f func() error) error {
 	})
 }
 
-// Await does f, which reads what is there, and again for as long as it may pass that it cannot.
+// Await retries f, which reads from the store, as long as its error may be temporary.
 func (s *Saver) Await(what string, f func() error) error {
 	var final error
 	err := s.Insist(what, func() error {
@@ -131,7 +130,7 @@ func (s *Saver) Await(what string, f func() error) error {
 	return cmp.Or(final, err)
 }
 
-// Fails notes why the disk cannot be written, or read, and has the coordinator told.
+// Fails records why the store cannot be written or read, and triggers a status report.
 func (s *Saver) Fails(why error) {
 	s.Lock.Lock()
 	s.problem = why.Error()
@@ -139,19 +138,19 @@ func (s *Saver) Fails(why error) {
 	s.Tell()
 }
 
-// Works notes that it can, and reports whether that is new. It needs the lock.
+// Works records that the store works, and reports whether that is a change. The caller must hold the lock.
 func (s *Saver) Works() (news bool) {
 	news = s.problem != ""
 	s.problem = ""
 	return news
 }
 
-// Status adds to a status how the shard gets on with its disk. It needs the lock.
+// Status adds the saver's state to a shard's status. The caller must hold the lock.
 func (s *Saver) Status(st *words.ShardStatus) {
 	st.Problem, st.SaveSeconds, st.SaveBytes = s.problem, s.took.Seconds(), s.bytes
 }
 
-// segment describes a shard as it is at a cut, without its rows.
+// segment describes a shard at a cut, without its rows.
 func (s *Saver) segment(n link.Name, cut perdure.Clock, st *replica.State) *checkpoint.Segment {
 	return &checkpoint.Segment{
 		Job: s.Job.ID, Generation: n.Generation, Epoch: n.Epoch, Cut: cut,
@@ -161,8 +160,8 @@ func (s *Saver) segment(n link.Name, cut perdure.Clock, st *replica.State) *chec
 	}
 }
 
-// Whole describes a shard as it is, with the rows where they lie: nothing is copied, and they must
-// not change until it is written. It needs the lock.
+// Whole describes a shard with its current rows, which are not copied and must not change until the segment is written.
+// The caller must hold the lock.
 func (s *Saver) Whole(n link.Name, st *replica.State) *checkpoint.Segment {
 	seg := s.segment(n, st.MinClock(), st)
 	for _, p := range st.Parts() {
@@ -171,7 +170,7 @@ func (s *Saver) Whole(n link.Name, st *replica.State) *checkpoint.Segment {
 	return seg
 }
 
-// write writes a segment, and notes how long it took.
+// write writes a segment and records the time taken.
 func (s *Saver) write(seg *checkpoint.Segment, began time.Time) (checkpoint.SegmentRef, error) {
 	ref, err := checkpoint.WriteSegment(s.Store, seg)
 	if !s.Over() && s.Count != nil {
@@ -185,7 +184,7 @@ func (s *Saver) write(seg *checkpoint.Segment, began time.Time) (checkpoint.Segm
 	return ref, err
 }
 
-// described says of a segment what others need to know.
+// described returns the description of a segment for the coordinator.
 func described(cut perdure.Clock, ref checkpoint.SegmentRef) words.Segment {
 	seg := words.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq}
 	for _, f := range ref.States {

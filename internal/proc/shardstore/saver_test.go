@@ -20,7 +20,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// heard is a saver's log, and counts how often the coordinator is told.
+// heard is a saver's log; told counts status reports.
 type heard struct {
 	bytes.Buffer
 	told int
@@ -36,8 +36,8 @@ func saver(t *testing.T, job *perdure.JobSpec) (*Saver, *heard) {
 	}), h
 }
 
-// What fails is tried again until it succeeds, is given up, or is over. Each time the log and the
-// coordinator hear of it.
+// TestInsist checks that a failing operation is retried until it succeeds, the tries are used up, or the saver ends,
+// and that each failure is logged and reported.
 func TestInsist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct{ failures, retiredAt, want, said int }{
@@ -55,7 +55,7 @@ func TestInsist(t *testing.T) {
 				return nil
 			})
 			if tried != c.want || heard.told != c.said || (err == nil) != (c.want > c.failures) {
-				t.Errorf("%+v: tried %d times, told %d times, %v", c, tried, heard.told, err)
+				t.Errorf("%+v: tried %d times, reported %d times, %v", c, tried, heard.told, err)
 			}
 			if n := strings.Count(heard.String(), `msg="cannot do it" shard=3 try=`); n != c.said {
 				t.Errorf("%+v: the log has %d lines: %s", c, n, heard.String())
@@ -67,17 +67,17 @@ func TestInsist(t *testing.T) {
 		}
 		s, _ := saver(t, nil)
 		if s.Retire(); s.Insist("", func() error { panic("it is over") }) != nil || !s.Over() {
-			t.Error("what is over is tried")
+			t.Error("an operation was tried after the end")
 		}
 	})
 }
 
-// A shard's cut is written as it is described, whether it stands there or goes on; its status says so.
+// TestCut checks that a cut is written in all three modes, and that the status reports it.
 func TestCut(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		behind, stands bool
-	}{{"all of it", false, true}, {"what has changed", true, true}, {"in the background", true, false}} {
+	}{{"all of it", false, true}, {"changed rows", true, true}, {"in the background", true, false}} {
 		recovery, err := perdure.ParseRecovery("checkpoint:5")
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestCut(t *testing.T) {
 		}
 		cut := s.Cut(link.Name{Shard: 3, Generation: 7, Epoch: 2}, save, &r.State, c.behind)
 		if cut.Clock() != 5 || cut.Stands() != c.stands {
-			t.Errorf("%s: of clock %d, stands %v", c.name, cut.Clock(), cut.Stands())
+			t.Errorf("%s: clock %d, stands %v", c.name, cut.Clock(), cut.Stands())
 		}
 		s.problem = "full"
 		seg, err := cut.Write()
@@ -106,12 +106,12 @@ func TestCut(t *testing.T) {
 			t.Errorf("%s: the status says %+v", c.name, st)
 		}
 		if !s.Works() || s.Works() {
-			t.Errorf("%s: it works anew once", c.name)
+			t.Errorf("%s: Works must report one change", c.name)
 		}
 	}
 }
 
-// Where the shard goes on, a cut that cannot be written is tried once, and said.
+// TestNoSecondTry checks that a failed cut is tried only once, and reported, if the shard continues.
 func TestNoSecondTry(t *testing.T) {
 	job := &perdure.JobSpec{ID: "j", Slots: 1, Shards: 4}
 	v := &words.View{Generation: 7, Shards: make([]words.ShardView, 4), Slots: make([]words.SlotView, 1)}
@@ -121,12 +121,12 @@ func TestNoSecondTry(t *testing.T) {
 	s.Store = store.Folder(disk.OS(), t.TempDir()+"/none")
 	cut := s.Cut(link.Name{Shard: 3}, &replica.Save{Image: r.State.Image(5)}, &r.State, true)
 	if _, err := cut.Write(); err == nil || heard.told != 1 || s.problem == "" ||
-		strings.Count(heard.String(), "training goes on to the next cut") != 1 {
-		t.Errorf("%v; told %d times: %s", err, heard.told, heard)
+		strings.Count(heard.String(), "next cut") != 1 {
+		t.Errorf("%v; reported %d times: %s", err, heard.told, heard)
 	}
 }
 
-// At clock 0 a shard holds nothing; at a cut, what its checkpoint says, which must be there.
+// TestLoad checks that a shard is empty at clock 0, and that at a cut its checkpoint must exist.
 func TestLoad(t *testing.T) {
 	job := &perdure.JobSpec{ID: "j", Slots: 2, Shards: 1}
 	v := &words.View{Generation: 1, Shards: make([]words.ShardView, 1)}
@@ -138,11 +138,11 @@ func TestLoad(t *testing.T) {
 	}
 	v.Generation, v.Cut = 2, 10
 	if _, err := s.Load(v); !errors.Is(err, checkpoint.ErrNoCheckpoint) || !strings.Contains(err.Error(), "clock 10") {
-		t.Errorf("at a cut of which there is no checkpoint: %v", err)
+		t.Errorf("at a cut without a checkpoint: %v", err)
 	}
 }
 
-// A segment's rows must be those that the shard holds.
+// TestBlankPart checks that a segment must contain the rows of its shard.
 func TestBlankPart(t *testing.T) {
 	job := &perdure.JobSpec{ID: "j", Slots: 1, Shards: 2}
 	spec := perdure.TableSpec{Name: "w", Dim: 1, Rows: 4}
@@ -157,8 +157,8 @@ func TestBlankPart(t *testing.T) {
 		want        string
 	}{
 		{"its rows", 0, spec, 2, 2, ""},
-		{"another shard's", 0, spec, 0, 2, "the shard 2 to 3"},
-		{"too few", 0, spec, 2, 1, "the shard 2 to 3"},
+		{"another shard's", 0, spec, 0, 2, "the shard has 2 to 3"},
+		{"too few", 0, spec, 2, 1, "the shard has 2 to 3"},
 		{"another table", 0, other, 2, 2, "not the job's"},
 		{"a table too many", 1, spec, 2, 2, "not the job's"},
 	} {
@@ -169,13 +169,13 @@ func TestBlankPart(t *testing.T) {
 	}
 }
 
-// The next round may come when 49 times as long has passed as the last one took; of a shard that goes
-// meanwhile, nobody waits for it.
+// TestRest checks that the next round may start after 49 times the duration of the last one, and that Rest returns when
+// the shard is retired.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := saver(t, nil)
 		if began := time.Now(); !s.Rest(2*time.Second) || time.Since(began) != 98*time.Second {
-			t.Errorf("it has rested for %v", time.Since(began))
+			t.Errorf("it rested for %v", time.Since(began))
 		}
 		began := time.Now()
 		go func() {
@@ -183,19 +183,19 @@ func TestRest(t *testing.T) {
 			s.Retire()
 		}()
 		if s.Rest(time.Hour) || time.Since(began) != time.Second {
-			t.Errorf("of a shard that goes after 1s it rests for %v", time.Since(began))
+			t.Errorf("it rested for %v although the shard was retired after 1s", time.Since(began))
 		}
 	})
 }
 
-// Of a shard of which nothing was saved, the rows of dense tables are counted as initial ones.
+// TestNothingSaved checks that all rows of dense tables count as initial if nothing was saved.
 func TestNothingSaved(t *testing.T) {
 	by, err := perdure.ParseRecovery("scar")
 	if err != nil {
 		t.Fatal(err)
 	}
 	job := &perdure.JobSpec{ID: "j", Shards: 4, Slots: 1, Recovery: by}
-	s, _ := saver(t, job) // of shard 3
+	s, _ := saver(t, job) // shard 3
 	v := &words.View{Slots: make([]words.SlotView, 1), Shards: make([]words.ShardView, 4)}
 	for _, want := range [][]words.Kept{nil, {{Rows: 2 + 5}}} {
 		c, err := s.Load(v)

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// fakeLog keeps what is appended, and has records from first to next.
+// fakeLog collects appended entries and has records from first to next.
 type fakeLog struct {
 	updatelog.Log
 	first, next updatelog.Position
@@ -28,20 +28,20 @@ func (l *fakeLog) Extent(context.Context, int) (first, next updatelog.Position, 
 func (l *fakeLog) Append(_ context.Context, _ int, entry [][]byte, done func(updatelog.Position, error)) error {
 	go func() {
 		if l.fails == nil {
-			l.appended <- entry[0] // before it is done, and with it the next one begins
+			l.appended <- entry[0] // before done is called, which lets the next append start
 		}
 		done(0, l.fails)
 	}()
 	return nil
 }
 
-// A stream that is read from a position has all that follows it, or says what is missing.
+// TestOpen checks that Open accepts positions within the log and explains others.
 func TestOpen(t *testing.T) {
 	st := NewStream(t.Context(),
 		StreamSettings{Lock: &sync.Mutex{}, Store: store.Folder(disk.NewMemory(), "snapshots")})
 	st.Use(&fakeLog{first: 5, next: 9})
 	for from, want := range map[updatelog.Position]string{
-		4: "bring the newer snapshots back to snapshots", 5: "", 9: "", 10: "the log ends before record 9",
+		4: "newer snapshots in snapshots", 5: "", 9: "", 10: "the log ends before record 9",
 	} {
 		next, err := st.Open(from)
 		if want == "" && (err != nil || next != 9) ||
@@ -54,7 +54,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// An epoch begins once, with a Life before its other facts; it lives once that was read.
+// TestLives checks that an epoch is started once, with a Life before its other facts, and that the shard may serve once
+// that Life was read.
 func TestLives(t *testing.T) {
 	var mu sync.Mutex
 	log := &fakeLog{appended: make(chan []byte)}
@@ -65,7 +66,7 @@ func TestLives(t *testing.T) {
 	life := wire.Frame{Header: wire.Header{Kind: wire.KindLife, Epoch: 3}}
 	mu.Lock()
 	if st.Lives(life, false) || st.Lives(life, true) || st.Lives(life, true) {
-		t.Error("an epoch lives before its Life was read")
+		t.Error("the shard may serve before the epoch's Life was read")
 	}
 	st.Add(wire.Frame{Header: wire.Header{Kind: wire.KindEnd}}, 3)
 	mu.Unlock()
@@ -78,41 +79,41 @@ func TestLives(t *testing.T) {
 		mu.Lock()
 		st.Takes(&f, false)
 		if !st.Lives(life, true) {
-			t.Error("it does not live once its Life was read")
+			t.Error("the shard may not serve although the epoch's Life was read")
 		}
 		mu.Unlock()
 	}
 	st.Retire()
 	if err := <-ended; err != nil || !st.Ended() {
-		t.Errorf("it ends with %v", err)
+		t.Errorf("it ended with %v", err)
 	}
 }
 
-// What cannot be appended is said, unless the shard is not here any more.
+// TestAppendFails checks that a failed append is reported unless the shard is retired.
 func TestAppendFails(t *testing.T) {
 	lost := errors.New("lost")
 	st := NewStream(t.Context(), StreamSettings{Lock: &sync.Mutex{}})
 	st.Use(&fakeLog{fails: lost})
 	st.Add(wire.Frame{Header: wire.Header{Kind: wire.KindEnd}}, 1)
 	if err := st.AppendFacts(); !errors.Is(err, lost) {
-		t.Errorf("it says %v", err)
+		t.Errorf("it returned %v", err)
 	}
 }
 
-// It is behind until it has caught up with what was there when it was opened, and whenever the
-// log is known to have more.
+// TestBehind checks that a shard is behind until it has read all entries that were in the log when it was opened, and
+// whenever the log is known to have more.
 func TestBehind(t *testing.T) {
 	st := NewStream(t.Context(), StreamSettings{Lock: &sync.Mutex{}})
 	if st.Begin(3); !st.Behind() || st.Level() {
-		t.Error("it is not behind before it has read anything")
+		t.Error("it is not behind before it has read any entries")
 	}
 	if !st.CaughtUp(8) || st.CaughtUp(8) {
-		t.Error("it catches up for the first time once")
+		t.Error("CaughtUp must report the first time once")
 	}
 	if st.Behind() || !st.Level() || st.resume != 8 {
 		t.Errorf("it is behind at %d", st.resume)
 	}
 	if st.CaughtUp(6); st.resume != 8 {
-		t.Errorf("it goes back to %d", st.resume)
+		t.Errorf("it resumes at the older position %d", st.resume)
 	}
 }

@@ -19,51 +19,51 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// A snapshot is a shard's whole state at a position of its update log, in an object of a store, so that whoever
-// restores the shard need not read the log from its beginning. It is written once, whole or not at all, and
-// never changed; what a reader returns without an error is what was written, bit by bit.
+// A snapshot is a shard's complete state at a position of its update log, in an object of a store, so that a restore
+// need not read the log from the start. It is written atomically and never changed. A reader that returns no error has
+// read exactly what was written.
 //
-// What a snapshot says is a function of the log before its position, whoever wrote it: so the newest
-// there is may be used, and nobody records their names.
+// The content of a snapshot depends only on the log before its position and not on its writer. Therefore the newest
+// existing snapshot may be used, and their names are not recorded anywhere.
 
 // ErrOtherJob is wrapped when a file belongs to another job, or another shard.
 var ErrOtherJob = errors.New("belongs to another job")
 
-// SnapshotVersion is the version of the format.
+// SnapshotVersion is the version of the file format.
 const SnapshotVersion = 2
 
-// A snapshot file is one shard's whole state at a position of its update log,
-// little-endian: what a server sends to a replica that lacks it, in a file.
+// A snapshot file has the same content as the messages that copy a shard to another replica. All integers are
+// little-endian.
 //
 //	 0      8     magic "PRDRSNAP"
 //	 8      4     version of this format (2)
-//	12      4     bytes n of what it says of itself
-//	16      n     About, as JSON
-//	16+n    h     the head, as in messages of a snapshot
-//	16+n+h  r     the rows, likewise
+//	12      4     length n of the description
+//	16      n     SnapshotAbout, as JSON
+//	16+n    h     the head, as in snapshot messages
+//	16+n+h  r     the rows, as in snapshot messages
 //	        4     CRC-32C of all before
 const (
-	magic        = "PRDRSNAP"
-	fixedBytes   = 16
-	mostAboutIt  = 1 << 16
-	trailerBytes = 4
+	magic         = "PRDRSNAP"
+	fixedBytes    = 16
+	maxAboutBytes = 1 << 16
+	trailerBytes  = 4
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// SnapshotAbout says what a snapshot file is of.
+// SnapshotAbout describes the content of a snapshot file.
 type SnapshotAbout struct {
 	Job        string             `json:"job"`
 	Shard      perdure.ShardID    `json:"shard"`
 	Generation perdure.Generation `json:"generation"`
 	Epoch      perdure.Epoch      `json:"epoch"`
-	Seq        uint64             `json:"seq"`      // updates that the rows contain
-	Position   uint64             `json:"position"` // from which on the log holds what is not in it
-	Head       int64              `json:"head"`     // bytes
-	Rows       int64              `json:"rows"`     // bytes
+	Seq        uint64             `json:"seq"`      // number of updates in the rows
+	Position   uint64             `json:"position"` // the first log record that may not be in the snapshot
+	Head       int64              `json:"head"`     // length in bytes
+	Rows       int64              `json:"rows"`     // length in bytes
 }
 
-// SnapshotFile names a snapshot within its store.
+// SnapshotFile identifies a snapshot in its store.
 type SnapshotFile struct {
 	Name     string
 	Position uint64
@@ -75,7 +75,7 @@ func (s *SnapshotAbout) name() string {
 	return fmt.Sprintf("s%05d-p%020d-g%06d-e%06d.snapshot", s.Shard, s.Position, s.Generation, s.Epoch)
 }
 
-// WriteSnapshot puts a snapshot into a store. body writes the head and then the rows, of as many bytes as s says.
+// WriteSnapshot writes a snapshot to a store. body must write the head and then the rows with the lengths given in s.
 func WriteSnapshot(in store.Store, s *SnapshotAbout, body func(io.Writer) error) (SnapshotFile, error) {
 	about, err := json.Marshal(s)
 	if err != nil {
@@ -95,7 +95,7 @@ func WriteSnapshot(in store.Store, s *SnapshotAbout, body func(io.Writer) error)
 			return err
 		}
 		if w.n-before != s.Head+s.Rows {
-			return fmt.Errorf("snapshot: %d bytes of a snapshot of %d", w.n-before, s.Head+s.Rows)
+			return fmt.Errorf("snapshot: wrote %d bytes, want %d", w.n-before, s.Head+s.Rows)
 		}
 		_, err := to.Write(binary.LittleEndian.AppendUint32(nil, w.sum))
 		return err
@@ -103,7 +103,7 @@ func WriteSnapshot(in store.Store, s *SnapshotAbout, body func(io.Writer) error)
 	return file, err
 }
 
-// summed counts what is written, or read, and adds it up.
+// summed counts the bytes written or read and computes their checksum.
 type summed struct {
 	to   io.Writer
 	from io.Reader
@@ -126,10 +126,10 @@ func (s *summed) add(b []byte) {
 	s.n, s.sum = s.n+int64(len(b)), crc32.Update(s.sum, castagnoli, b)
 }
 
-// prefix is how the names of a shard's snapshots begin. (Of shards with more digits there are more.)
+// prefix returns the prefix of the names of a shard's snapshots. Shards with more digits may share it.
 func prefix(shard perdure.ShardID) string { return fmt.Sprintf("s%05d-p", shard) }
 
-// ListSnapshots lists a shard's snapshots, the newest first. Whether they are whole is not known.
+// ListSnapshots lists a shard's snapshots, newest first, without checking their content.
 func ListSnapshots(in store.Store, shard perdure.ShardID) (files []SnapshotFile, err error) {
 	all, err := in.List(prefix(shard))
 	if err != nil {
@@ -158,7 +158,7 @@ func parseName(name string) (shard perdure.ShardID, position uint64, ok bool) {
 	return perdure.ShardID(of), position, err == nil
 }
 
-// PruneSnapshots deletes a shard's snapshots of positions before the given one, and what was begun of such.
+// PruneSnapshots deletes a shard's snapshots with positions below before, including incomplete ones.
 func PruneSnapshots(in store.Store, shard perdure.ShardID, before uint64) error {
 	all, err := in.List(prefix(shard))
 	if err != nil {
@@ -184,9 +184,8 @@ func PruneSnapshots(in store.Store, shard perdure.ShardID, before uint64) error 
 	return nil
 }
 
-// ReadSnapshot reads and checks a snapshot of a job's shard. body is given what
-// it says of itself, and the head and then the rows to read; what it makes of
-// them counts only if Read returns no error.
+// ReadSnapshot reads and checks a snapshot of a job's shard. body receives the description, and a reader of the head
+// and the rows. Its results are valid only if ReadSnapshot returns no error.
 func ReadSnapshot(in store.Store, name, job string, shard perdure.ShardID,
 	body func(*SnapshotAbout, io.Reader) error,
 ) error {
@@ -199,8 +198,8 @@ func ReadSnapshot(in store.Store, name, job string, shard perdure.ShardID,
 	}, body)
 }
 
-// CheckSnapshot reads a snapshot to its last byte. It returns its length, and a job's ID: that of the snapshot, which
-// must be job's unless that is "".
+// CheckSnapshot checks a complete snapshot. It returns its length and the ID of its job, which must be job unless job
+// is "".
 func CheckSnapshot(in store.Store, name, job string) (bytes int64, of string, err error) {
 	err = read(in, name, func(s *SnapshotAbout) error {
 		if of = s.Job; name != s.name() || job != "" && job != of {
@@ -214,7 +213,7 @@ func CheckSnapshot(in store.Store, name, job string) (bytes int64, of string, er
 	return bytes, of, err
 }
 
-// AllSnapshots returns the names of all snapshots of a store.
+// AllSnapshots returns the names of all snapshots in a store.
 func AllSnapshots(in store.Store) (names []string, err error) {
 	all, err := in.List("s")
 	for _, e := range all {
@@ -225,7 +224,7 @@ func AllSnapshots(in store.Store) (names []string, err error) {
 	return names, err
 }
 
-// read reads and checks a snapshot that means accepts.
+// read reads and checks a snapshot whose description passes means.
 func read(
 	in store.Store,
 	name string,
@@ -257,7 +256,7 @@ func read(
 	}
 	switch {
 	case s.Head < 0 || s.Rows < 0 || s.Head > size || r.n+s.Head+s.Rows+trailerBytes != size:
-		return bad("it has %d bytes, not those it announces", size)
+		return bad("its length of %d bytes does not match its header", size)
 	}
 	if err := body(s, io.LimitReader(r, s.Head+s.Rows)); err != nil {
 		return bad("%v", err)
@@ -272,18 +271,18 @@ func read(
 	return nil
 }
 
-// readAbout reads what a snapshot file says of itself.
+// readAbout reads the description at the start of a snapshot file.
 func readAbout(r io.Reader, bad func(string, ...any) error) (*SnapshotAbout, error) {
 	start := make([]byte, fixedBytes)
 	if _, err := io.ReadFull(r, start); err != nil || !bytes.HasPrefix(start, []byte(magic)) {
-		return nil, bad("it does not begin with %q", magic)
+		return nil, bad("it does not start with %q", magic)
 	}
 	if err := disk.CheckVersion(uint64(binary.LittleEndian.Uint32(start[8:])), SnapshotVersion); err != nil {
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint32(start[12:])
-	if n > mostAboutIt {
-		return nil, bad("it says %d bytes of itself", n)
+	if n > maxAboutBytes {
+		return nil, bad("its description has %d bytes", n)
 	}
 	about := make([]byte, n)
 	if _, err := io.ReadFull(r, about); err != nil {

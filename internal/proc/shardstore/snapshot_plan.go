@@ -6,48 +6,46 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// snapshotPlan are the snapshots of a shard that are written, so that not all of its stream need
-// be read again, nor kept.
+// snapshotPlan decides when snapshots of a shard are written, so that its log can be trimmed and need not be read
+// completely.
 type snapshotPlan struct {
 	limits  SnapshotLimits
-	bytes   int64              // read from the stream since the newest was begun, as it counts them
-	at      updatelog.Position // of the last record that was read
-	between int64              // read before that, and after the one before it
-	before  int64              // what between was when the one was begun that is being written
-	size    int64              // of its rows
+	bytes   int64              // bytes read since the newest snapshot was started, as counted in the log
+	at      updatelog.Position // position of the last record read
+	between int64              // bytes read between the last two snapshots
+	before  int64              // between before the current snapshot was started
+	size    int64              // size of its rows
 	writing bool
-	files   []SnapshotFile // the newest first
-	full    bool           // the log takes nothing until it is cut
+	files   []SnapshotFile // newest first
+	full    bool           // the log accepts no records until it is trimmed
 }
 
-// SnapshotLimits are a shard's part of what is asked for.
+// SnapshotLimits are one shard's share of the job's limits.
 type SnapshotLimits struct {
 	Job    string
-	Asked  int64 // bytes of updates after which it is written
-	Within int64 // bytes that the log takes of it at most; 0: there is no bound
+	Asked  int64 // bytes of updates between snapshots
+	Within int64 // maximum size of the shard's log; 0: no limit
 }
 
-// keptSnapshots is how many snapshots are kept of a shard: should the newest be damaged, there is
-// another one, and the stream still has what follows that.
+// keptSnapshots is how many snapshots of a shard are kept. If the newest is damaged, the previous one can be used, and
+// the log still has the records after it.
 const keptSnapshots = 2
 
-// parts is how often a shard is written, at least, while its log fills up: two
-// snapshots are kept with what follows the older, and a third may be on its way. If more
-// than mostParts of these parts follow the older, it is given up: updates would soon find
-// no room, and a snapshot begins only when something is read.
+// parts is the minimum number of snapshots of a shard per capacity of its log. Two snapshots are kept with the records
+// after the older one, and a third may be in progress. If more than maxParts of these parts follow the older one, it is
+// discarded. Otherwise the log could soon be full, and snapshots are started only after a record was read.
 const (
-	parts     = 5
-	mostParts = 3
+	parts    = 5
+	maxParts = 3
 )
 
-// newSnapshotPlan begins with no snapshots.
+// newSnapshotPlan returns a plan without snapshots.
 func newSnapshotPlan(l SnapshotLimits) snapshotPlan { return snapshotPlan{limits: l} }
 
-// Restore says which snapshots there are, the newest first: the state is of that one.
+// Restore sets the existing snapshots, newest first. The state is that of the first one.
 func (s *snapshotPlan) Restore(files []SnapshotFile) { s.files = files }
 
-// Count counts what an entry takes in the stream. Small ones take much less than the
-// records that they are in, by which the stream is bounded.
+// Count adds the size of an entry in the log. For small entries, the overhead of their records is most of it.
 func (s *snapshotPlan) Count(e *updatelog.Entry) {
 	s.bytes += int64(len(e.Payload))
 	if e.Position > s.at && s.at > 0 {
@@ -56,8 +54,8 @@ func (s *snapshotPlan) Count(e *updatelog.Entry) {
 	s.at = e.Position
 }
 
-// Due reports whether enough was read since the last snapshot for another one: as much as is
-// asked for, and as it is to write, but never so much that the log could fill up.
+// Due reports whether a snapshot is due. It is due after as many bytes as configured, and at least the size of a
+// snapshot, but always before the log could become full.
 func (s *snapshotPlan) Due() bool {
 	least := max(s.limits.Asked, s.size)
 	if part := s.limits.Within / parts; part > 0 {
@@ -69,13 +67,13 @@ func (s *snapshotPlan) Due() bool {
 	return !s.writing && s.bytes >= least
 }
 
-// Begin says that a snapshot is being written, whose rows have size bytes.
+// Begin records that a snapshot with size bytes of rows is being written.
 func (s *snapshotPlan) Begin(size int64) {
 	s.writing, s.size = true, size
 	s.before, s.between, s.bytes = s.between, s.bytes, 0
 }
 
-// End says that it is written, or could not be.
+// End records whether the snapshot was written.
 func (s *snapshotPlan) End(written bool) {
 	s.writing = false
 	if !written {
@@ -83,13 +81,13 @@ func (s *snapshotPlan) End(written bool) {
 	}
 }
 
-// Written takes the file of a snapshot, and returns the oldest that is kept, and the one whose
-// position the log may be cut to, if any.
+// Written records a new snapshot. It returns the oldest one to keep, and the one to whose position the log may be
+// trimmed, if any.
 func (s *snapshotPlan) Written(file SnapshotFile) (oldest SnapshotFile, cut *SnapshotFile) {
 	s.files = append([]SnapshotFile{file}, s.files...)
 	s.files = s.files[:min(len(s.files), keptSnapshots)]
 	oldest = s.files[len(s.files)-1]
-	most := mostParts * (s.limits.Within / parts)
+	most := maxParts * (s.limits.Within / parts)
 	switch {
 	case s.full || most > 0 && s.between+s.bytes > most:
 		return oldest, &s.files[0]
@@ -99,8 +97,8 @@ func (s *snapshotPlan) Written(file SnapshotFile) (oldest SnapshotFile, cut *Sna
 	return oldest, nil
 }
 
-// Full notes whether the log waits for room. Then a snapshot is due as soon as anything was read,
-// and the log may be cut to a single one: else nobody could go on.
+// Full records whether the log is full. If it is, a snapshot is due after any record, and the log may be trimmed to the
+// newest snapshot alone. Without that, no process could append any more.
 func (s *snapshotPlan) Full(full bool) { s.full = full }
 
 // Newest returns the newest snapshot, unless another one is being written.
@@ -111,24 +109,23 @@ func (s *snapshotPlan) Newest() (file SnapshotFile, ok bool) {
 	return s.files[0], true
 }
 
-// streamLength is how far a shard is behind its stream.
+// streamLength measures how many records of the log a shard lacks.
 type streamLength struct {
-	taken updatelog.Position // no entry up to there is missing in the state
-	last  updatelog.Position // of the last record there was
-	asked time.Time          // when that was heard; zero: never
+	taken updatelog.Position // all entries up to this position are in the state
+	last  updatelog.Position // position of the log's last record
+	asked time.Time          // when last was reported; zero: never
 }
 
-// lookEvery is how often a server asks how long the streams are that it reads. What it
-// heard says nothing any more when it is three times as old.
+// lookEvery is how often a server asks for the length of its logs. An answer expires after three times as long.
 const lookEvery = time.Second
 
-// Taken says that no entry up to a position is missing.
+// Taken records that all entries up to a position are in the state.
 func (l *streamLength) Taken(pos updatelog.Position) { l.taken = max(l.taken, pos) }
 
-// Heard says where the last record of the stream was at a time.
+// Heard records the position of the log's last record at a time.
 func (l *streamLength) Heard(last updatelog.Position, now time.Time) { l.last, l.asked = last, now }
 
-// Unread returns how many records the shard's rows lack; nil: that is not known.
+// Unread returns how many records the shard lacks, or nil if that is unknown.
 func (l *streamLength) Unread(now time.Time) *int64 {
 	if now.Sub(l.asked) > 3*lookEvery {
 		return nil

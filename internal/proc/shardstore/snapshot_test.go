@@ -57,7 +57,7 @@ func TestRoundTrip(t *testing.T) {
 		must(t, os.WriteFile("testdata/snapshot.golden", b, 0o666))
 	}
 	if want, err := os.ReadFile("testdata/snapshot.golden"); err != nil || !bytes.Equal(b, want) {
-		t.Errorf("the bytes are not those of the golden file: if the format changes, so must its version (%v)", err)
+		t.Errorf("the bytes differ from the golden file: a change of the format requires a new version (%v)", err)
 	}
 	s, body, err := readSnapshot(fsys, f.Name, "job")
 	if err != nil || s != snapshotOf || body != "headrows 123" {
@@ -68,7 +68,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Whatever is changed or cut off is noticed, and the file named.
+// TestDamage checks that any change or truncation is detected, with an error that names the file.
 func TestDamage(t *testing.T) {
 	whole := disk.NewMemory()
 	f := writeSnapshot(t, whole, snapshotOf)
@@ -108,7 +108,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// A shard's snapshots are listed, the newest first, and the older deleted with what was begun.
+// TestListAndPrune checks that snapshots are listed newest first, and that old ones are deleted, including incomplete
+// ones.
 func TestListAndPrune(t *testing.T) {
 	fsys := disk.NewMemory()
 	var want []string

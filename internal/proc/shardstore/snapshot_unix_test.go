@@ -14,8 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// TestDamagedSnapshotFiles: whatever becomes of a snapshot on a real disk, who reads it is
-// told so at once, with its name.
+// TestDamagedSnapshotFiles checks that damaged snapshot files on a real disk are reported immediately with their names.
 func TestDamagedSnapshotFiles(t *testing.T) {
 	dir := t.TempDir()
 	body := func(w io.Writer) error { _, err := io.WriteString(w, "headrows"); return err }
@@ -35,7 +34,7 @@ func TestDamagedSnapshotFiles(t *testing.T) {
 	damages := map[string]func() error{
 		"deleted":           func() error { return nil },
 		"a named pipe":      func() error { return syscall.Mkfifo(path, 0o666) },
-		"a folder":          func() error { return os.Mkdir(path, 0o777) },
+		"a directory":       func() error { return os.Mkdir(path, 0o777) },
 		"a link to nothing": func() error { return os.Symlink("nothing-there", path) },
 		"a link to itself":  func() error { return os.Symlink(path, path) },
 		"a link to no end":  func() error { return os.Symlink("/dev/zero", path) },

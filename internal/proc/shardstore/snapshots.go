@@ -14,14 +14,13 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// piece is how much of the rows is copied at once while the shard is locked.
+// piece is how many bytes of rows are copied at a time while the shard is locked.
 const piece = 512 << 10
 
-// ErrRetired means that a snapshot is of a shard that is not here any more.
+// ErrRetired means that a snapshot's shard has left this server.
 var ErrRetired = errors.New("stream: the shard has moved")
 
-// Load reads the newest snapshot that can be used, and returns where to read the stream from; nil
-// where there is none.
+// Load reads the newest usable snapshot and returns the log position to read from. in is nil if there are no snapshots.
 func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Incoming, from updatelog.Position,
 	err error,
 ) {
@@ -43,15 +42,15 @@ func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Inco
 			st.facts.Restore(in.Life())
 			return in, updatelog.Position(file.Position), nil
 		}
-		if errors.Is(err, ErrOtherJob) || store.Passes(err) { // it may be whole
+		if errors.Is(err, ErrOtherJob) || store.Passes(err) { // the snapshot may be intact
 			return nil, 0, err
 		}
-		log.Warn("cannot use a snapshot; an older one may do", "shard", st.Shard, "err", err)
+		log.Warn("cannot use a snapshot; trying an older one", "shard", st.Shard, "err", err)
 	}
 	return nil, 1, nil
 }
 
-// fromFile takes a snapshot's file.
+// fromFile reads the content of a snapshot file.
 func fromFile(in *replica.Incoming, about *SnapshotAbout, r io.Reader) error {
 	words := make([]byte, about.Head)
 	if _, err := io.ReadFull(r, words); err != nil {
@@ -69,8 +68,7 @@ func fromFile(in *replica.Incoming, about *SnapshotAbout, r io.Reader) error {
 	return in.Finish()
 }
 
-// Newer returns the position of a snapshot that another server has written since this one looked;
-// 0: there is none.
+// Newer returns the position of a snapshot that another server has written since this one listed them, or 0.
 func (st *Stream) Newer() (pos uint64) {
 	files, err := ListSnapshots(st.Store, st.Shard)
 	if err != nil || len(files) == 0 || files[0].Position <= st.newest {
@@ -79,8 +77,8 @@ func (st *Stream) Newer() (pos uint64) {
 	return files[0].Position
 }
 
-// Save begins a snapshot of a state, if enough was read since the last: about is what Write is to
-// be called with, snap its rows. nil: it is not due. It needs the lock.
+// Save starts a snapshot of a state if one is due. It returns the description and the rows for Write, or nil. The
+// caller must hold the lock.
 func (st *Stream) Save(state *replica.State) (about *SnapshotAbout, snap *replica.Snapshot) {
 	if !st.saves.Due() {
 		return nil, nil
@@ -93,10 +91,10 @@ func (st *Stream) Save(state *replica.State) (about *SnapshotAbout, snap *replic
 	}, snap
 }
 
-// Saved says that a snapshot is written, or could not be. It needs the lock.
+// Saved records whether the snapshot was written. The caller must hold the lock.
 func (st *Stream) Saved(written bool) { st.saves.End(written) }
 
-// Write writes a snapshot, and returns what of the stream it makes superfluous.
+// Write writes a snapshot and returns which older snapshots and records are no longer needed.
 func (st *Stream) Write(about *SnapshotAbout, snap *replica.Snapshot) (rest StreamRest, err error) {
 	defer func() {
 		st.Lock.Lock()
@@ -131,14 +129,14 @@ func (st *Stream) Write(about *SnapshotAbout, snap *replica.Snapshot) (rest Stre
 	return rest, nil
 }
 
-// StreamRest is what a new snapshot makes superfluous.
+// StreamRest describes the snapshots and log records that a new snapshot makes superfluous.
 type StreamRest struct {
 	oldest SnapshotFile
 	cut    *SnapshotFile
-	mine   bool // else, who holds the shard now sees to it
+	mine   bool // otherwise another server now does this
 }
 
-// Forget lets go of what is superfluous.
+// Forget deletes superfluous snapshots and trims the log.
 func (st *Stream) Forget(rest StreamRest) error {
 	if !rest.mine {
 		return nil
@@ -150,7 +148,7 @@ func (st *Stream) Forget(rest StreamRest) error {
 	return st.Trim(*rest.cut)
 }
 
-// copyRows returns the next rows' bytes of a snapshot, in room.
+// copyRows returns the bytes of a snapshot's next rows, in room.
 func (st *Stream) copyRows(rows *table.Snapshot, room []byte) []byte {
 	st.Lock.Lock()
 	defer st.Lock.Unlock()
@@ -161,7 +159,7 @@ func (st *Stream) copyRows(rows *table.Snapshot, room []byte) []byte {
 	return b
 }
 
-// Pause waits before what failed is tried again.
+// Pause waits before a failed operation is retried.
 func (st *Stream) Pause(d time.Duration) {
 	pause, cancel := context.WithTimeout(st.ctx, d)
 	<-pause.Done()

@@ -15,76 +15,76 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// StreamSettings of a Stream never change.
+// StreamSettings are the settings of a Stream. They are immutable.
 type StreamSettings struct {
 	Shard  perdure.ShardID
-	Lock   sync.Locker // the shard's: it guards the Stream, and the rows that snapshots are of
-	Store  store.Store // of snapshots
+	Lock   sync.Locker // the shard's lock, which guards the Stream and the rows
+	Store  store.Store // for snapshots
 	Limits SnapshotLimits
 }
 
-// Stream is a shard's stream of the update log, as a server uses it that has the shard. Workers
-// append to it what they would send to a head, and every server that holds the shard takes it
-// from there, in the same order. So two servers compute the same, and what a server has is
-// nowhere but in the stream.
+// Stream is a shard's part of the update log, used by a server that holds the shard. Workers append their updates to
+// it, and every server that holds the shard reads the same updates in the same order. So all servers compute the same
+// state, and that state is determined by the log alone.
 //
-// What the head makes of the view, it appends too, and it takes effect when it is read back. A
-// shard serves in an epoch once it has read that epoch's Life: all is before that which any
-// server has shown in an earlier one.
+// The head also appends facts that follow from the view, and they take effect when they are read back. A shard serves
+// in an epoch once it has read that epoch's Life. At that point it has read every update that any server has shown in
+// earlier epochs.
 //
-// Entries may come twice: their senders repeat them, and who begins at a snapshot is given some
-// that it holds. The applied vector, and facts' numbers, tell.
+// Entries may occur twice: senders repeat them, and a reader that starts from a snapshot may receive entries that the
+// snapshot contains. They are recognized by the applied vector and by the numbers of facts.
 //
-// Methods say so if the caller is to have the shard's lock; the others take it themselves.
+// Methods whose caller must hold the shard's lock say so; all others acquire it.
 type Stream struct {
 	StreamSettings
-	ctx     context.Context // the shard's life
+	ctx     context.Context // ends with the shard or the server
 	cancel  context.CancelFunc
 	retired atomic.Bool
-	log     updatelog.Log // set before the rows are there, and never again
+	log     updatelog.Log // set once, before the rows are loaded
 
-	// Guarded by the lock.
-	resume updatelog.Position // of what is not in the state, the first may be there
-	level  bool               // all is that was in the stream when it was opened
+	// The lock guards the fields below.
+	resume updatelog.Position // no entry before this position is missing in the state
+	level  bool               // the state has all entries that were in the log when it was opened
 	facts  ownFacts
 	saves  snapshotPlan
 	length streamLength
-	wake   chan struct{} // capacity 1: there is a fact to be appended
+	wake   chan struct{} // capacity 1: there is a fact to append
 
-	newest uint64 // the position of the newest snapshot that there was then; of the goroutine that reads
+	newest uint64 // position of the newest snapshot at the last listing; owned by the reading goroutine
 }
 
-// NewStream makes a stream that is not open yet. It ends with ctx, at the latest.
+// NewStream returns a stream that is not open yet. It ends with ctx or Retire.
 func NewStream(ctx context.Context, s StreamSettings) *Stream {
 	st := &Stream{StreamSettings: s, saves: newSnapshotPlan(s.Limits), wake: make(chan struct{}, 1)}
 	st.ctx, st.cancel = context.WithCancel(ctx)
 	return st
 }
 
-// Retire ends it.
+// Retire ends the stream, because its shard has moved.
 func (st *Stream) Retire() {
 	st.retired.Store(true)
 	st.cancel()
 }
 
-// Ended reports whether the shard is not here any more, or the server ends.
+// Ended reports whether the shard has been retired or the server is ending.
 func (st *Stream) Ended() bool { return st.ctx.Err() != nil }
 
-// Level reports whether all was read that was in the stream when it was opened. It needs the lock.
+// Level reports whether all entries that were in the log when it was opened have been read. The caller must hold the
+// lock.
 func (st *Stream) Level() bool { return st.level }
 
-// Unread is how many records the rows lack; nil: that is not known. It needs the lock.
+// Unread returns how many records the rows lack, or nil if that is unknown. The caller must hold the lock.
 func (st *Stream) Unread() *int64 { return st.length.Unread(time.Now()) }
 
-// Behind reports whether the rows lack what is known to be in the stream, or to have been there
-// when it was opened. It needs the lock.
+// Behind reports whether the rows lack entries that are known to be in the log, or may have been there when it was
+// opened. The caller must hold the lock.
 func (st *Stream) Behind() bool {
 	unread := st.Unread()
 	return !st.level || unread != nil && *unread > 0
 }
 
-// Lives reports whether a shard may serve in the epoch of a Life, which begins it if it is the
-// head's. It needs the lock.
+// Lives reports whether the shard may serve in the epoch of a Life. The head starts that epoch. The caller must hold
+// the lock.
 func (st *Stream) Lives(life wire.Frame, head bool) bool {
 	if head && st.facts.Begins(life.Epoch) {
 		st.Add(life, life.Epoch)
@@ -92,7 +92,7 @@ func (st *Stream) Lives(life wire.Frame, head bool) bool {
 	return st.facts.Life().Epoch == life.Epoch
 }
 
-// Add has a fact of an epoch appended. It needs the lock.
+// Add queues a fact of an epoch for appending. The caller must hold the lock.
 func (st *Stream) Add(f wire.Frame, epoch perdure.Epoch) {
 	st.facts.Add(f, epoch)
 	select {
@@ -101,14 +101,13 @@ func (st *Stream) Add(f wire.Frame, epoch perdure.Epoch) {
 	}
 }
 
-// Takes reports whether a fact that was read counts; for all see [ownFacts.Take]. It needs the lock.
+// Takes reports whether a fact that was read counts. For all see [ownFacts.Take]. The caller must hold the lock.
 func (st *Stream) Takes(f *wire.Frame, all bool) bool { return st.facts.Take(f, all) }
 
-// Use says which log it is in, before anything else is asked of it.
+// Use sets the log. It must be called before all methods that use the log.
 func (st *Stream) Use(log updatelog.Log) { st.log = log }
 
-// Open opens it, to be read from a position, once the rows are there that are of that position,
-// and returns where its next record will be.
+// Open prepares reading from the position of the loaded rows, and returns the position of the log's next record.
 func (st *Stream) Open(from updatelog.Position) (next updatelog.Position, err error) {
 	first, next, err := st.log.Extent(st.ctx, int(st.Shard))
 	if err != nil {
@@ -117,31 +116,31 @@ func (st *Stream) Open(from updatelog.Position) (next updatelog.Position, err er
 	return next, st.Within(from, first, next)
 }
 
-// Within refuses a stream of the records from first on, and before next, that is to be read from a position
-// which it does not have.
+// Within returns an error if reading is to start at a position outside of the log, which has records from first up to
+// but not including next.
 func (st *Stream) Within(from, first, next updatelog.Position) error {
 	switch {
 	case from > next:
-		return fmt.Errorf("the snapshot holds all before record %d, and the log ends before record %d: "+
-			"what was in it is gone, or it is another one; "+
-			"give the job the log that it had", from, next)
+		return fmt.Errorf("the snapshot contains all records before %d, but the log ends before record %d: "+
+			"records were lost, or this is another log; "+
+			"give the job its original log", from, next)
 	case from < first:
-		return fmt.Errorf("%w: the newest snapshot that can be used holds all before record %d, "+
-			"and the log begins at record %d; "+
-			"bring the newer snapshots back to %s, or begin the job again", updatelog.ErrTrimmed, from, first, st.Store)
+		return fmt.Errorf("%w: the newest usable snapshot contains all records before %d, "+
+			"but the log starts at record %d; "+
+			"restore the newer snapshots in %s, or start the job again", updatelog.ErrTrimmed, from, first, st.Store)
 	}
 	return nil
 }
 
-// Entry makes an entry of the shard's log of one that was read from the stream, and reports whether it counts;
-// of an update the body lies where it was read. all: see [ownFacts.Take]. It needs the lock.
+// Entry converts a record to an entry of the shard's log and reports whether it counts. The body of an update shares
+// memory with the record. For all see [ownFacts.Take]. The caller must hold the lock.
 func (st *Stream) Entry(record []byte, l *link.Link, state *replica.State, tables int, all bool) (
 	e replica.Entry, counts bool, err error,
 ) {
 	var f wire.Frame
 	rest, err := wire.Decode(record, &f)
 	if err == nil && len(rest) > 0 {
-		err = fmt.Errorf("%w: %d bytes too many", wire.ErrPayload, len(rest))
+		err = fmt.Errorf("%w: %d trailing bytes", wire.ErrPayload, len(rest))
 	}
 	if err != nil {
 		return e, false, err
@@ -153,7 +152,7 @@ func (st *Stream) Entry(record []byte, l *link.Link, state *replica.State, table
 	case wire.KindUpdate, wire.KindTick:
 		return e, true, nil
 	}
-	ofWorker := f.Kind == wire.KindAddTable && f.Slot >= 0 // it has updates of the table
+	ofWorker := f.Kind == wire.KindAddTable && f.Slot >= 0 // the slot has updates of the table
 	if !ofWorker && !st.Takes(&f, all) {
 		return e, false, nil
 	}
@@ -161,28 +160,28 @@ func (st *Stream) Entry(record []byte, l *link.Link, state *replica.State, table
 	return e, true, nil
 }
 
-// Begin says that the rows are there that are of a position. It needs the lock.
+// Begin records that the rows of a position are loaded. The caller must hold the lock.
 func (st *Stream) Begin(from updatelog.Position) {
 	st.resume = from
 	st.length.Taken(from - 1)
 }
 
-// Read reads it from a position on, until it ends.
+// Read reads the log from a position until the stream ends.
 func (st *Stream) Read(from updatelog.Position, take func(updatelog.Entry) error,
 	caughtUp func(updatelog.Position),
 ) error {
 	return st.log.Read(st.ctx, int(st.Shard), from, take, caughtUp)
 }
 
-// Taken says that an entry is in the state. It needs the lock.
+// Taken records that an entry is in the state. The caller must hold the lock.
 func (st *Stream) Taken(e *updatelog.Entry) {
 	st.resume = e.Resume
 	st.length.Taken(e.Position)
 	st.saves.Count(e)
 }
 
-// CaughtUp says that all that was in the stream is in the state, and reports whether that is so
-// for the first time. It needs the lock.
+// CaughtUp records that all entries in the log are in the state, and reports whether this is the first time. The caller
+// must hold the lock.
 func (st *Stream) CaughtUp(resume updatelog.Position) (first bool) {
 	st.length.Taken(resume - 1)
 	st.resume = max(st.resume, resume)
@@ -191,8 +190,8 @@ func (st *Stream) CaughtUp(resume updatelog.Position) (first bool) {
 	return first
 }
 
-// AppendFacts appends what Add was given, one after the other, until it ends. An error says why
-// it cannot go on.
+// AppendFacts appends the queued facts, one after the other, until the stream ends. It returns an error if it cannot
+// continue.
 func (st *Stream) AppendFacts() error {
 	for !st.Ended() {
 		st.Lock.Lock()
@@ -218,7 +217,7 @@ func (st *Stream) AppendFacts() error {
 	return nil
 }
 
-// appendNow appends an entry, and waits until the log has it.
+// appendNow appends an entry and waits until the log has it.
 func (st *Stream) appendNow(b []byte) error {
 	done := make(chan error, 1)
 	err := st.log.Append(st.ctx, int(st.Shard), [][]byte{b}, func(_ updatelog.Position, err error) { done <- err })
@@ -233,14 +232,14 @@ func (st *Stream) appendNow(b []byte) error {
 	}
 }
 
-// AskLength asks how long it is, again and again, until it ends.
+// AskLength asks for the length of the log at regular intervals until the stream ends.
 func (st *Stream) AskLength() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		_, next, err := st.log.Extent(st.ctx, int(st.Shard)) // waits while the log is away
+		_, next, err := st.log.Extent(st.ctx, int(st.Shard)) // waits while the log is unavailable
 		if err != nil {
-			return // the shard is not here any more; or who reads finds it out too
+			return // the shard has been retired, or the reader reports the error
 		}
 		st.Lock.Lock()
 		st.length.Heard(next-1, time.Now())
@@ -253,14 +252,14 @@ func (st *Stream) AskLength() {
 	}
 }
 
-// Full notes whether the log waits for room. It needs the lock.
+// Full records whether the log is full. The caller must hold the lock.
 func (st *Stream) Full(full bool) { st.saves.Full(full) }
 
-// Newest is the snapshot that the log may be cut to when it waits for room, unless another one is
-// being written. It needs the lock.
+// Newest returns the snapshot to which a full log may be trimmed, unless another one is being written. The caller must
+// hold the lock.
 func (st *Stream) Newest() (file SnapshotFile, ok bool) { return st.saves.Newest() }
 
-// Trim lets the log forget what a snapshot holds.
+// Trim removes the log records that a snapshot contains.
 func (st *Stream) Trim(file SnapshotFile) error {
 	return st.log.Trim(st.ctx, int(st.Shard), updatelog.Position(file.Position))
 }

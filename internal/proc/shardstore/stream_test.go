@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Which facts count that are read: those of the newest life, each once, in order.
+// TestFactsThatCount checks that only facts of the newest Life count, each once and in order.
 func TestFactsThatCount(t *testing.T) {
 	fact := func(kind wire.Kind, epoch perdure.Epoch, number uint64) *wire.Frame {
 		return &wire.Frame{Header: wire.Header{Kind: kind, Epoch: epoch, Request: number}}
@@ -20,35 +20,35 @@ func TestFactsThatCount(t *testing.T) {
 		fact *wire.Frame
 		want bool
 	}{
-		{fact(wire.KindFence, 1, 1), false}, // before any life
+		{fact(wire.KindFence, 1, 1), false}, // before any Life
 		{fact(wire.KindLife, 1, 0), false},
 		{fact(wire.KindFence, 1, 1), true},
 		{fact(wire.KindFence, 1, 1), false}, // appended twice
 		{fact(wire.KindDecide, 1, 2), true},
-		{fact(wire.KindLife, 1, 0), false}, // appended twice: it does not begin anew
+		{fact(wire.KindLife, 1, 0), false}, // appended twice: the epoch does not restart
 		{fact(wire.KindFence, 1, 2), false},
-		{fact(wire.KindEnd, 2, 1), false}, // of a life that has not begun
+		{fact(wire.KindEnd, 2, 1), false}, // of an epoch without a Life
 		{fact(wire.KindLife, 2, 0), false},
-		{fact(wire.KindEnd, 1, 3), false}, // of a head that was succeeded
+		{fact(wire.KindEnd, 1, 3), false}, // of a superseded head
 		{fact(wire.KindEnd, 2, 1), true},
 	} {
 		if got := q.Take(c.fact, false); got != c.want {
-			t.Errorf("fact %d, of epoch %d, number %d: taken %v", i, c.fact.Epoch, c.fact.Request, got)
+			t.Errorf("fact %d of epoch %d, number %d: Take returned %v", i, c.fact.Epoch, c.fact.Request, got)
 		}
 	}
 	if got, want := q.Life(), (replica.Life{Epoch: 2, Facts: 1}); got != want {
-		t.Errorf("it has come to %+v, want %+v", got, want)
+		t.Errorf("Life is %+v, want %+v", got, want)
 	}
 	if !q.Take(fact(wire.KindEnd, 1, 9), true) {
-		t.Error("a control cannot have all facts taken")
+		t.Error("Take rejects a fact of an old epoch although all is set")
 	}
 }
 
-// What is to be appended is numbered from 0 on in each epoch, and forgotten with it.
+// TestFactsToAppend checks that facts are numbered from 0 in each epoch and dropped with it.
 func TestFactsToAppend(t *testing.T) {
 	var q ownFacts
 	if !q.Begins(3) || q.Begins(3) || q.Begins(2) {
-		t.Error("an epoch begins once")
+		t.Error("Begins must report a new epoch once")
 	}
 	for range 2 {
 		q.Add(wire.Frame{}, 3)
@@ -57,7 +57,7 @@ func TestFactsToAppend(t *testing.T) {
 	q.Appended(&first)
 	second, ok := q.Next()
 	if !ok || first.Request != 0 || second.Request != 1 || second.Epoch != 3 {
-		t.Errorf("%+v, then %+v are appended", first.Header, second.Header)
+		t.Errorf("appended %+v, then %+v", first.Header, second.Header)
 	}
 	q.Begins(4)
 	q.Add(wire.Frame{}, 4)
@@ -67,36 +67,36 @@ func TestFactsToAppend(t *testing.T) {
 	}
 }
 
-// When a snapshot is due, and what may be cut off once it is written.
+// TestSaves checks when a snapshot is due, and how far the log may be trimmed after it.
 func TestSaves(t *testing.T) {
 	s := newSnapshotPlan(SnapshotLimits{Job: "j", Asked: 100, Within: 1000})
 	read := func(n int) { s.Count(&updatelog.Entry{Payload: make([]byte, n)}) }
 	file := func(pos uint64) SnapshotFile { return SnapshotFile{Position: pos} }
 	if read(99); s.Due() {
-		t.Error("it is due before as much is read as is asked for")
+		t.Error("a snapshot is due too early")
 	}
 	if read(1); !s.Due() {
-		t.Error("it is not due when as much is read as is asked for")
+		t.Error("no snapshot is due after the configured number of bytes")
 	}
 	s.Begin(150)
 	if read(500); s.Due() {
-		t.Error("it is due while one is written")
+		t.Error("a snapshot is due while one is being written")
 	}
 	if _, ok := s.Newest(); ok {
-		t.Error("one that is being written is there")
+		t.Error("Newest returned an incomplete snapshot")
 	}
 	if s.End(false); !s.Due() {
-		t.Error("it is not due again when it could not be written")
+		t.Error("no snapshot is due after a failed one")
 	}
 	s.Begin(150)
 	if _, cut := s.Written(file(7)); cut != nil {
-		t.Errorf("the log may be cut to %d, though another one is to be kept", cut.Position)
+		t.Errorf("the log may be trimmed to %d before two snapshots exist", cut.Position)
 	}
 	if s.End(true); s.Due() {
-		t.Error("it is due right after it was written")
+		t.Error("a snapshot is due right after one was written")
 	}
 	if read(149); s.Due() {
-		t.Error("it is due before as much is read as it is to write")
+		t.Error("a snapshot is due before as many bytes were read as it has")
 	}
 	s.Begin(150)
 	if oldest, cut := s.Written(file(9)); cut == nil || cut.Position != 7 || oldest.Position != 7 {
@@ -106,12 +106,12 @@ func TestSaves(t *testing.T) {
 	read(601)
 	s.Begin(150)
 	if oldest, cut := s.Written(file(11)); cut == nil || cut.Position != 11 || oldest.Position != 9 {
-		t.Errorf("more follows the older than the log has room for: cut %+v, oldest %+v", cut, oldest)
+		t.Errorf("too much follows the older snapshot: trim to %+v, oldest %+v", cut, oldest)
 	}
 	s.End(true)
 	s.Full(true)
 	if read(1); !s.Due() {
-		t.Error("it is not due though the log is full")
+		t.Error("no snapshot is due although the log is full")
 	}
 }
 
@@ -119,15 +119,15 @@ func TestLength(t *testing.T) {
 	var l streamLength
 	now := time.Unix(100, 0)
 	if l.Unread(now) != nil {
-		t.Error("it is known what nobody has heard")
+		t.Error("Unread is known before any report")
 	}
 	l.Heard(10, now)
 	l.Taken(7)
 	l.Taken(5)
 	if n := l.Unread(now); n == nil || *n != 3 {
-		t.Errorf("%v are missing, want 3", n)
+		t.Errorf("Unread is %v, want 3", n)
 	}
 	if l.Unread(now.Add(3*lookEvery+1)) != nil {
-		t.Error("what was heard long ago says something")
+		t.Error("Unread is known after the report has expired")
 	}
 }
