@@ -72,7 +72,7 @@ func TestJoinMistakes(t *testing.T) {
 		"worker --join " + coordinator: `asks for its secret; .* --secret-file`,
 		"server --join " + coordinator + file: `folder is not on this machine, and its servers ` +
 			`keep checkpoints there; .* --run`,
-		"worker --join a:1,b" + file:                              `--join a:1,b: "b" is no address; write HOST:PORT`,
+		"worker --join a:1,b" + file:                              `--join a:1,b: invalid address "b"; write HOST:PORT`,
 		"worker --join " + coordinator + file + " --run " + other: `is the folder of job 0123456789abcdef; the job at`,
 	} {
 		wantRefused(t, exitUsage, want, strings.Fields(args)...)
