@@ -89,7 +89,7 @@ func TestUnusableLog(t *testing.T) {
 			for _, name := range names {
 				_ = c.Disk().Remove("snapshots/" + name)
 			}
-		}, nil, []string{"are gone", "bring the newer snapshots back"}},
+		}, nil, []string{"are gone", "restore the newer snapshots"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := logged(t, test.snapshot, nil, func(_ context.Context, c *sim.Cluster, job perdure.JobSpec) {

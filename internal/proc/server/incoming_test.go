@@ -59,7 +59,7 @@ func snapshotGarbage() map[string]garbage {
 			[]wire.Frame{headOf([]byte("\xff\xff\xff\xff\xff\xff\xff\xff{}"))},
 			"its head ends where 3 bytes more are announced",
 		},
-		"a head that is too long": {[]wire.Frame{headOf(snapshotOf("", "-1", "x"))}, "its head has 1 bytes too many"},
+		"a head too long": {[]wire.Frame{headOf(snapshotOf("", "-1", "x"))}, "its head has 1 bytes too many"},
 		"words": {
 			[]wire.Frame{headOf([]byte("\x02\x00\x00\x00\x00\x00\x00\x00no"))},
 			"invalid character",
@@ -73,9 +73,9 @@ func snapshotGarbage() map[string]garbage {
 			[]wire.Frame{headOf(snapshotOf("", "9223372036854775807", ""))},
 			"bytes more are announced",
 		},
-		"a table without a kind":    {[]wire.Frame{headOf(snapshotOf("{}", "-1", ""))}, "table"},
-		"rows of other shards":      {[]wire.Frame{headOf(snapshotOf(tableOf(3), "-1", ""))}, "it has 3 rows of table t"},
-		"a negative number of rows": {[]wire.Frame{headOf(snapshotOf(tableOf(-1), "-1", ""))}, "it has -1 rows of table t"},
+		"no kind of table":     {[]wire.Frame{headOf(snapshotOf("{}", "-1", ""))}, "table"},
+		"rows of other shards": {[]wire.Frame{headOf(snapshotOf(tableOf(3), "-1", ""))}, "it has 3 rows of table t"},
+		"negative rows":        {[]wire.Frame{headOf(snapshotOf(tableOf(-1), "-1", ""))}, "it has -1 rows of table t"},
 		"too few rows": {
 			[]wire.Frame{headOf(snapshotOf(good, "-1", "")), rowsOf(12)},
 			"rows are missing at its end",

@@ -24,7 +24,8 @@ func TestCheck(t *testing.T) {
 		"": `invalid address ""`, "a": `invalid address "a"`, "a:": "invalid address", ":7000": "invalid address",
 		"::1": "invalid address", "::1:7000": "invalid address", "a:0": "invalid address", "a:65536": "invalid address",
 		"a:http": "invalid address",
-		"a:1,":   "invalid address", "a:1;b:2": "invalid address", "0.0.0.0:7": "every address", "[::]:7": "every address",
+		"a:1,":   "invalid address", "a:1;b:2": "invalid address",
+		"0.0.0.0:7": "every address", "[::]:7": "every address",
 		"a:1,0.0.0.0:7": "every address",
 	} {
 		err := CheckAddress("--join", bad)

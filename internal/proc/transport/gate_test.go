@@ -116,7 +116,7 @@ func (s *gateSubjects) enter(g *gateSubject) {
 		s.refused++
 	}
 	if err := g.Enter(n, wait); err != want {
-		s.Fatalf("seed %d: %d bytes with %d inside, %d in all gates: %v, want %v", s.seed, n, g.inside, s.sum(), err, want)
+		s.Fatalf("seed %d: %d bytes, %d inside, %d in all gates: %v, want %v", s.seed, n, g.inside, s.sum(), err, want)
 	} else if err == nil {
 		g.batches = append(g.batches, n)
 	}

@@ -229,7 +229,7 @@ func TestStrangers(t *testing.T) {
 			said, heard := greet(t, c.near, c.far, c.wants, wire.RoleWorker)
 			if said == nil || heard == nil || !strings.Contains(said.Error(), c.want) ||
 				strings.Contains(said.Error(), "\n") {
-				t.Errorf("the caller reports %v, want one line with %q; the called side reports %v", said, c.want, heard)
+				t.Errorf("the caller reports %v, want one line with %q; the other side %v", said, c.want, heard)
 			}
 			if errors.Is(said, perdure.ErrRefused) == c.again {
 				t.Errorf("%v must be permanent: %v", said, !c.again)
