@@ -79,7 +79,7 @@ func TestDrainHost(t *testing.T) {
 			for name, says := range map[string]string{
 				"d":        `there is no host "d" in this job: its hosts are a, b, c;`,
 				"server:9": "there is no server:9 in this job, whose servers are 0 to 2",
-				"worker:0": "it leaves with perdure scale --leave 0",
+				"worker:0": "perdure scale --leave 0",
 			} {
 				if code, out, errs := invoke(t, "drain", name, "--run", d.dir); code != exitUsage ||
 					strings.Count(errs, "\n") != 1 || !strings.Contains(errs, says) {

@@ -503,8 +503,8 @@ func TestHostMistakes(t *testing.T) {
 		args []string
 	}{
 		{exitUsage, `no job is named; write --join`, []string{"host"}},
-		{exitUsage, `--join nowhere: "nowhere" is no address; write HOST:PORT`, at("nowhere", secret)},
-		{exitUsage, `--join .*: "" is no address`, at(h.addr+",", secret)},
+		{exitUsage, `--join nowhere: invalid address "nowhere"; write HOST:PORT`, at("nowhere", secret)},
+		{exitUsage, `--join .*: invalid address ""`, at(h.addr+",", secret)},
 		{exitUsage, `--join 0.0.0.0:7000: 0.0.0.0 stands for every address`, at("0.0.0.0:7000", secret)},
 		{exitUsage, `the run's secret: .*no such file`, []string{"host", "--join", h.addr, "--dir", newFolder(t)}},
 		{exitError, `the secret of a observer is not this run's`, at(h.addr, wrong)},

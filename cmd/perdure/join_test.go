@@ -72,7 +72,7 @@ func TestJoinMistakes(t *testing.T) {
 		"worker --join " + coordinator: `requires its secret; .* --secret-file`,
 		"server --join " + coordinator + file: `directory is not on this machine, and its servers ` +
 			`keep checkpoints in it; .* --run`,
-		"worker --join a:1,b" + file:                              `--join a:1,b: "b" is no address; write HOST:PORT`,
+		"worker --join a:1,b" + file:                              `--join a:1,b: invalid address "b"; write HOST:PORT`,
 		"worker --join " + coordinator + file + " --run " + other: `the directory of job 0123456789abcdef, but`,
 	} {
 		wantRefused(t, exitUsage, want, strings.Fields(args)...)

@@ -17,17 +17,17 @@ func TestBelieve(t *testing.T) {
 		fixed   bool
 		refusal string
 	}{
-		"its clock":             {says: clockReport{Slot: own, Generation: 4, Clock: 7}, end: 100},
-		"the job's last clock":  {says: clockReport{Slot: own, Generation: 4, Clock: 100}, end: 100},
-		"one beyond":            {says: clockReport{Slot: own, Generation: 4, Clock: 101}, end: 100, refusal: "0 to 100"},
-		"a negative one":        {says: clockReport{Slot: own, Generation: 4, Clock: -1}, end: 100, refusal: "clock -1"},
-		"another slot's clock":  {says: clockReport{Slot: other, Generation: 4, Clock: 7}, end: 100, refusal: "for slot 3"},
-		"the end":               {says: clockReport{Slot: own, Generation: 4, Clock: 7, EndAfter: true}, end: 100},
-		"an end that is fixed":  {says: clockReport{own, 4, 7, true}, end: 100, fixed: true, refusal: "ends at clock 100"},
-		"of an old generation":  {says: clockReport{own, 3, 7, true}, end: 100, fixed: true},
-		"a clock without end":   {says: clockReport{Slot: own, Generation: 4, Clock: 1 << 40}},
-		"its clock, end fixed":  {says: clockReport{Slot: own, Generation: 4, Clock: 7}, end: 100, fixed: true},
-		"a clock beyond reason": {says: clockReport{Slot: own, Generation: 4, Clock: 1 << 62}, refusal: "reported clock"},
+		"its clock":      {says: clockReport{Slot: own, Generation: 4, Clock: 7}, end: 100},
+		"last clock":     {says: clockReport{Slot: own, Generation: 4, Clock: 100}, end: 100},
+		"one over":       {says: clockReport{Slot: own, Generation: 4, Clock: 101}, end: 100, refusal: "0 to 100"},
+		"a negative one": {says: clockReport{Slot: own, Generation: 4, Clock: -1}, end: 100, refusal: "clock -1"},
+		"other slot":     {says: clockReport{Slot: other, Generation: 4, Clock: 7}, end: 100, refusal: "for slot 3"},
+		"the end":        {says: clockReport{Slot: own, Generation: 4, Clock: 7, EndAfter: true}, end: 100},
+		"a fixed end":    {says: clockReport{own, 4, 7, true}, end: 100, fixed: true, refusal: "ends at clock 100"},
+		"generation":     {says: clockReport{own, 3, 7, true}, end: 100, fixed: true},
+		"without end":    {says: clockReport{Slot: own, Generation: 4, Clock: 1 << 40}},
+		"end fixed":      {says: clockReport{Slot: own, Generation: 4, Clock: 7}, end: 100, fixed: true},
+		"too large":      {says: clockReport{Slot: own, Generation: 4, Clock: 1 << 62}, refusal: "reported clock"},
 	} {
 		v := &words.View{Generation: 4, End: c.end}
 		err := validate(&perdure.JobSpec{FixedEnd: c.fixed}, v, own, c.says)

@@ -203,7 +203,8 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		facts.Closing = nil
 	}
 	c := &Coordinator{
-		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize), admission: admission.Door{Keys: cfg.Keys, Log: cfg.Log},
+		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize),
+		admission: admission.Door{Keys: cfg.Keys, Log: cfg.Log},
 		core:      membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)),
 		factStore: factStore{lease: lease, revision: revision, text: bytes.Clone(doc), looks: make(looks)},
 		farewell:  farewell{met: map[string]struct{}{}}, troubles: newTroubles(cfg.MaxFailures),
@@ -444,7 +445,7 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 // segments are deleted by the next prune.
 func (cfg *Config) withdraw(m checkpoint.Manifest) {
 	if err := checkpoint.Withdraw(cfg.Store, m); err != nil {
-		cfg.Log.Warn("cannot delete the manifest of a checkpoint that was overtaken by a rollback", "cut", m.Cut, "err", err)
+		cfg.Log.Warn("cannot delete the manifest of a checkpoint that a rollback overtook", "cut", m.Cut, "err", err)
 	}
 }
 

@@ -214,7 +214,7 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 		}
 		return &wire.Refusal{Again: true, Reason: taken}
 	case membership.Unreached:
-		return &wire.Refusal{Again: true, Reason: fmt.Sprintf("other servers cannot reach the address %s", m.hello.Addr)}
+		return &wire.Refusal{Again: true, Reason: fmt.Sprintf("other servers cannot reach %s", m.hello.Addr)}
 	case membership.Over:
 		return &wire.Refusal{Over: true, Done: true, Reason: "the job is done"}
 	case membership.Departed:

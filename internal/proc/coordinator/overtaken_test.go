@@ -94,6 +94,7 @@ func overtake(t *testing.T, ctx context.Context, h *rig.Hosts, ended bool) {
 	<-time.After(time.Minute)
 	found, err := checkpoint.Look(s.Store)
 	if err != nil || len(found.Kept) != 1 || found.Kept[0].Cut != job.Clocks || !found.Kept[0].Whole() {
-		t.Errorf("the store has %d checkpoints (%v), want one complete checkpoint of clock %d", len(found.Kept), err, job.Clocks)
+		t.Errorf("the store has %d checkpoints (%v), want one complete checkpoint of clock %d", len(found.Kept), err,
+			job.Clocks)
 	}
 }

@@ -30,7 +30,8 @@ var errOther = errors.New("its status does not continue its previous one")
 
 func (c *Coordinator) serverStatus(m *member, d *words.ServerDelta) {
 	if c.crew.current(m, wire.RoleServer) && !c.core.ServerSays(m.index, m.hello.Process, d) {
-		c.admission.Connections().Warn("closed a connection", "peer_role", m.hello.Role, "index", m.index, "err", errOther)
+		c.admission.Connections().Warn("closed a connection", "peer_role", m.hello.Role, "index", m.index, "err",
+			errOther)
 		m.conn.Close() // the server reconnects and sends a complete status
 	}
 }

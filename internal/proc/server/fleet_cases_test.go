@@ -132,7 +132,7 @@ func TestEntriesThatNoHeadSends(t *testing.T) {
 				err := f.err(0)
 				f.mu.Unlock()
 				if c.says != "" && (f.logs[0].about(c.says) != 1 || err != nil) {
-					t.Errorf("the log is %q, the server ended with %v; want one line with %q", f.logs[0].all, err, c.says)
+					t.Errorf("log %q, the server ended with %v; want one line with %q", f.logs[0].all, err, c.says)
 				}
 				if c.ends != "" && (err == nil || !strings.Contains(err.Error(), c.ends)) {
 					t.Errorf("the server ended with %v, want an error with %q", err, c.ends)

@@ -164,7 +164,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 		if sent < most || sent > most+3 {
 			t.Errorf("closed after %d answers, want about %d", sent, most)
 		}
-		if n := s.log.about("the peer takes too little"); n != 1 {
+		if n := s.log.about("the send queue is full"); n != 1 {
 			t.Errorf("log is %q; want one line about it", s.log.all)
 		}
 		s.goesOn("a peer that does not read")

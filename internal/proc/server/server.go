@@ -348,7 +348,9 @@ func (s *Server) elapse(ctx context.Context) {
 
 // accept accepts connections until the listener is closed.
 func (s *Server) accept(ctx context.Context, l transport.Listener) {
-	err := transport.AcceptAll(ctx, l, s.admission.Connections(), func(c transport.Conn) { s.wg.Go(func() { s.serve(c) }) })
+	err := transport.AcceptAll(ctx, l, s.admission.Connections(), func(c transport.Conn) {
+		s.wg.Go(func() { s.serve(c) })
+	})
 	if err != nil {
 		s.fail(fmt.Errorf("server: accept: %w", err))
 	}

@@ -202,7 +202,7 @@ func TestMovedShardGoesOnAtItsCut(t *testing.T) {
 		joins   perdure.Clock // when
 		with    int           // clocks finished while it joins
 		members []int         // at the end
-	}{{"before a cut is saved", 1, 1, []int{1}}, {"after one", 3, 0, []int{1}}, {"as a second replica", 1, 1, []int{0, 1}}} {
+	}{{"before a cut is saved", 1, 1, []int{1}}, {"after one", 3, 0, []int{1}}, {"as a replica", 1, 1, []int{0, 1}}} {
 		t.Run(c.name, func(t *testing.T) {
 			inFleet(t, "asp", "checkpoint:2", 1, 2, func(f *fleet) {
 				f.chain(0)

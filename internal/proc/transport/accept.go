@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// acceptPause is how long a process that has too many files open waits for some to be closed.
+// acceptPause is how long a process with too many open files waits before it accepts again.
 const acceptPause = 100 * time.Millisecond
 
-// AcceptAll takes a listener's connections and gives each to serve, which returns at once.
-// While too many files are open it waits, and says so. It returns nil when ctx ends, and
-// otherwise why no connection can be taken any more.
+// AcceptAll passes a listener's connections to serve, which must not block. If too many files are open, it logs that
+// and retries. It returns nil when ctx ends, and otherwise the error that prevents accepting.
 func AcceptAll(ctx context.Context, l Listener, log *slog.Logger, serve func(Conn)) error {
 	for {
 		c, err := l.Accept()
@@ -26,11 +25,11 @@ func AcceptAll(ctx context.Context, l Listener, log *slog.Logger, serve func(Con
 		case !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE):
 			return err
 		}
-		log.Warn("cannot take connections now", "err", err)
+		log.Warn("cannot accept connections now", "err", err)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(acceptPause): // others may have gone
+		case <-time.After(acceptPause): // other connections may have closed
 		}
 	}
 }

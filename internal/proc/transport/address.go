@@ -11,18 +11,17 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// An address is HOST:PORT; an IPv6 host stands in brackets. Where people write addresses there may be several, with
-// commas between them, of which one answers.
+// An address is HOST:PORT, with an IPv6 host in brackets. Users may list several addresses, separated by commas, of
+// which one answers.
 
-// mostFile bounds what is read of a file of addresses.
-const mostFile = 1 << 12
+// maxFile is how many bytes of an address file are read.
+const maxFile = 1 << 12
 
-// Addresses are the addresses that a text names: of a peer that listens at one of them. There is one at
-// least, which is "" in an empty text. A text @FILE names those in a file, which is read anew each time: whoever
-// writes it may know better by then.
+// Addresses returns the addresses in a text; the peer listens at one of them. It always returns at least one, which is
+// "" for an empty text. A text @FILE refers to a file, which is read on every call because its content may change.
 func Addresses(text string) []string {
 	if name, is := strings.CutPrefix(text, "@"); is {
-		text, _ = read(name) // nobody can dial ""; it is tried again
+		text, _ = read(name) // dialling "" fails and is retried
 	}
 	all := strings.Split(text, ",")
 	for i := range all {
@@ -31,23 +30,23 @@ func Addresses(text string) []string {
 	return all
 }
 
-// read returns what a file of addresses has.
+// read returns the content of an address file.
 func read(name string) (string, error) {
 	f, err := disk.OpenRegular(name)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, mostFile))
+	b, err := io.ReadAll(io.LimitReader(f, maxFile))
 	return strings.TrimSpace(string(b)), err
 }
 
-// CheckAddress refuses a text that does not name addresses that one can dial; flag is what people
-// know it by.
+// CheckAddress returns an error if a text contains an address that cannot be dialled. flag is the option that the text
+// comes from.
 func CheckAddress(flag, text string) error {
 	if name, is := strings.CutPrefix(text, "@"); is {
 		if _, err := read(name); err != nil {
-			return fmt.Errorf("%w: %s %s: the file of addresses cannot be read: %w", perdure.ErrUsage, flag, text, err)
+			return fmt.Errorf("%w: %s %s: cannot read the address file: %w", perdure.ErrUsage, flag, text, err)
 		}
 	}
 	for _, addr := range Addresses(text) {
@@ -55,19 +54,19 @@ func CheckAddress(flag, text string) error {
 		number, bad := strconv.ParseUint(port, 10, 16)
 		switch ip := net.ParseIP(host); {
 		case err != nil || host == "" || bad != nil || number == 0:
-			return fmt.Errorf("%w: %s %s: %q is no address; write HOST:PORT, for example 10.0.0.5:7000 or "+
-				"[fd00::5]:7000, and several with commas between them", perdure.ErrUsage, flag, text, addr)
+			return fmt.Errorf("%w: %s %s: invalid address %q; write HOST:PORT, for example 10.0.0.5:7000 or "+
+				"[fd00::5]:7000; separate several by commas", perdure.ErrUsage, flag, text, addr)
 		case ip != nil && ip.IsUnspecified():
-			return fmt.Errorf("%w: %s %s: %s stands for every address of a machine; write the one under which it is "+
+			return fmt.Errorf("%w: %s %s: %s stands for every address of a machine; write the one at which it can be "+
 				"reached", perdure.ErrUsage, flag, text, host)
 		}
 	}
 	return nil
 }
 
-// PublishedAddress is the address that others are told of a process that listens at an address (listen is what
-// it was asked to, at where it does): advertise, with the port of at where that has none or 0;
-// "": at. One that nobody elsewhere can dial is refused.
+// PublishedAddress returns the address to advertise for a process that was asked to listen at listen and does listen at
+// at. It is advertise, with the port of at if it has none or 0, or at if advertise is "". An address that other
+// machines cannot dial is an error.
 func PublishedAddress(listen, at, advertise string) (string, error) {
 	host, port, err := net.SplitHostPort(at)
 	if err != nil {
@@ -76,13 +75,13 @@ func PublishedAddress(listen, at, advertise string) (string, error) {
 	}
 	if advertise == "" {
 		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-			return "", fmt.Errorf("%w: --listen %s is every address of this machine, and others must be told one; add "+
-				"--advertise HOST:PORT with the one under which they reach it", perdure.ErrUsage, listen)
+			return "", fmt.Errorf("%w: --listen %s is every address of this machine, but others need one of them; add "+
+				"--advertise HOST:PORT with one that they can reach", perdure.ErrUsage, listen)
 		}
 		return at, nil
 	}
 	told, toldPort, err := net.SplitHostPort(advertise)
-	if err != nil { // it has no port
+	if err != nil { // advertise has no port
 		told, toldPort = strings.Trim(advertise, "[]"), port
 	}
 	if toldPort == "0" {
@@ -96,8 +95,8 @@ func PublishedAddress(listen, at, advertise string) (string, error) {
 	return all, CheckAddress("--advertise", all)
 }
 
-// DialledAddresses is the address at which this machine itself reaches who listens at an address, which
-// may stand for all.
+// DialledAddresses returns the address at which this machine reaches a process that listens at at, which may stand for
+// all addresses.
 func DialledAddresses(at string) string {
 	host, port, err := net.SplitHostPort(at)
 	ip := net.ParseIP(host)
@@ -110,15 +109,15 @@ func DialledAddresses(at string) string {
 	return net.JoinHostPort("127.0.0.1", port)
 }
 
-// AddressUnder is an address for others of a process that listens at at: its host is that of another address under
-// which they reach this machine, where at stands for all. It is at itself where that is not known.
+// AddressUnder returns an address at which other machines reach a process that listens at at. If at stands for all
+// addresses, the host of other is used, at which they reach this machine. If other has no host, it returns at.
 func AddressUnder(at, other string) string {
 	host, port, err := net.SplitHostPort(at)
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {
 		return at
 	}
 	told, _, err := net.SplitHostPort(other)
-	if err != nil { // it has no port
+	if err != nil { // other has no port
 		told = strings.Trim(other, "[]")
 	}
 	if told == "" {
@@ -127,10 +126,10 @@ func AddressUnder(at, other string) string {
 	return net.JoinHostPort(told, port)
 }
 
-// LeadingAddress is the address of this machine from which connections to another address go out: others who
-// reach that one reach this machine there, too. "" where that is not known.
+// LeadingAddress returns this machine's source address for connections to another address, or "" if it is unknown.
+// Machines that can reach that other address can usually reach this machine there.
 func LeadingAddress(to string) string {
-	c, err := net.Dial("udp", to) // which sends nothing
+	c, err := net.Dial("udp", to) // sends nothing
 	if err != nil {
 		return ""
 	}
@@ -139,7 +138,7 @@ func LeadingAddress(to string) string {
 	return host
 }
 
-// IsLoopback reports whether an address is one that only this machine reaches.
+// IsLoopback reports whether only this machine can reach an address.
 func IsLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	ip := net.ParseIP(host)

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestCheck: what cannot be dialled is refused, in a line that says how it is written.
+// TestCheck checks that invalid addresses are rejected with a hint how to write them.
 func TestCheck(t *testing.T) {
 	for _, good := range []string{
 		"127.0.0.1:7000", "[::1]:7000", "a.example.org:1", "a:1, b:2,[fd00::5]:65535", "[fe80::1%eth0]:7",
@@ -21,10 +21,11 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	for bad, says := range map[string]string{
-		"": `"" is no address`, "a": `"a" is no address`, "a:": "no address", ":7000": "no address",
-		"::1": "no address", "::1:7000": "no address", "a:0": "no address", "a:65536": "no address",
-		"a:http": "no address",
-		"a:1,":   "no address", "a:1;b:2": "no address", "0.0.0.0:7": "every address", "[::]:7": "every address",
+		"": `invalid address ""`, "a": `invalid address "a"`, "a:": "invalid address", ":7000": "invalid address",
+		"::1": "invalid address", "::1:7000": "invalid address", "a:0": "invalid address", "a:65536": "invalid address",
+		"a:http": "invalid address",
+		"a:1,":   "invalid address", "a:1;b:2": "invalid address",
+		"0.0.0.0:7": "every address", "[::]:7": "every address",
 		"a:1,0.0.0.0:7": "every address",
 	} {
 		err := CheckAddress("--join", bad)
@@ -35,7 +36,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestPublished: others are told an address that they can dial.
+// TestPublished checks that the advertised address can be dialled by other machines.
 func TestPublished(t *testing.T) {
 	for _, c := range []struct{ at, advertise, want string }{
 		{"10.0.0.5:7000", "", "10.0.0.5:7000"},
@@ -66,24 +67,24 @@ func TestPublished(t *testing.T) {
 		"[::1]:7": "[::1]:7",
 	} {
 		if got := DialledAddresses(at); got != want {
-			t.Errorf("who listens at %s is reached at %s, want %s", at, got, want)
+			t.Errorf("a listener at %s is dialled at %s, want %s", at, got, want)
 		}
 	}
 	if got := LeadingAddress("127.0.0.1:7"); got != "127.0.0.1" {
-		t.Errorf("connections to this machine go out at %q", got)
+		t.Errorf("the source address for this machine is %q", got)
 	}
 }
 
-// TestFile: addresses may stand in a file, which is read anew each time; one that is not there names nobody, and is
-// refused where people write it.
+// TestFile checks that addresses in a file are read on every call. A missing file yields no address and is rejected by
+// CheckAddress.
 func TestFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "addresses")
 	if err := CheckAddress("--join", "@"+name); !errors.Is(err, perdure.ErrUsage) ||
-		!strings.Contains(err.Error(), "cannot be read") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("a file that is not there: %v", err)
+		!strings.Contains(err.Error(), "cannot read") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a missing file: %v", err)
 	}
 	if got := Addresses("@" + name); !slices.Equal(got, []string{""}) {
-		t.Errorf("it names %q", got)
+		t.Errorf("Addresses returned %q", got)
 	}
 	for text, want := range map[string][]string{
 		"a:1\n": {"a:1"}, "a:1, b:2": {"a:1", "b:2"}, "\n[fd00::5]:7,b:2\n\n": {"[fd00::5]:7", "b:2"}, "": {""},
@@ -93,7 +94,7 @@ func TestFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := Addresses("@" + name); !slices.Equal(got, want) {
-			t.Errorf("%q names %q", text, got)
+			t.Errorf("%q contains %q", text, got)
 		}
 		if err := CheckAddress("--join", "@"+name); (err == nil) != strings.Contains(text, ":") {
 			t.Errorf("%q: %v", text, err)
@@ -102,12 +103,12 @@ func TestFile(t *testing.T) {
 	if err := os.WriteFile(name, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := Addresses("@" + name); len(got) != 1 || len(got[0]) > mostFile {
-		t.Errorf("of a large file %d addresses are read", len(got))
+	if got := Addresses("@" + name); len(got) != 1 || len(got[0]) > maxFile {
+		t.Errorf("read %d addresses from a large file", len(got))
 	}
 }
 
-// TestUnder: a port of every address of a machine is told with the one under which others reach it.
+// TestUnder checks that a listener on all addresses is advertised with an address at which others reach the machine.
 func TestUnder(t *testing.T) {
 	for _, c := range []struct{ at, other, want string }{
 		{"0.0.0.0:9464", "10.0.0.6:7100", "10.0.0.6:9464"},

@@ -15,8 +15,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// TestLinkAddresses: a link takes its addresses in turn, stays with the one that lets it in, begins again with that
-// when it breaks, and goes on to the others, without a pause until all were tried.
+// TestLinkAddresses checks that a link tries its addresses in turn, stays with the one that welcomes it, starts again
+// from that one when it breaks, and tries all others without a pause.
 func TestLinkAddresses(t *testing.T) {
 	const first, second, third = "a/1", "b/1", "c/1"
 	served, dialled := map[string]chan Conn{}, []string{}
@@ -39,7 +39,7 @@ func TestLinkAddresses(t *testing.T) {
 					}
 					var f wire.Frame
 					_ = c.Recv(&f)                                             // hello
-					_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{})) // it may be gone
+					_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{})) // the link may be gone
 					conns <- c
 				}
 			}()
@@ -53,7 +53,7 @@ func TestLinkAddresses(t *testing.T) {
 			t.Errorf("the second address was tried after %v", took)
 		}
 		c.Close()
-		c = <-served[second] // the same again
+		c = <-served[second] // the same address again
 		<-ups
 		l.mem.Kill("b")
 		c.Close()
@@ -65,7 +65,7 @@ func TestLinkAddresses(t *testing.T) {
 	})
 }
 
-// TestLinkFile: addresses in a file are read anew for each try, so a link finds a peer that has moved.
+// TestLinkFile checks that addresses in a file are read for each attempt, so that a link finds a peer that has moved.
 func TestLinkFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "addresses")
 	moves := func(addrs string) { must(t, os.WriteFile(name, []byte(addrs), 0o600)) }
@@ -88,18 +88,18 @@ func TestLinkFile(t *testing.T) {
 				}
 				var f wire.Frame
 				_ = c.Recv(&f)                                             // hello
-				_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{})) // it may be gone
+				_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{})) // the link may be gone
 				conns <- c
 			}()
 		}
 	}, func(l *linked) {
 		defer l.mem.Kill("b")
 		defer l.mem.Kill("d")
-		<-time.After(3 * time.Second) // a try takes 2 s
+		<-time.After(3 * time.Second) // one attempt takes 2 s
 		moves("b/1\n")
 		<-ups
 		c := <-conns
-		moves("d/1") // and its connection holds
+		moves("d/1") // while the connection is up
 		<-time.After(time.Second)
 		c.Close()
 		<-ups
@@ -110,7 +110,7 @@ func TestLinkFile(t *testing.T) {
 	})
 }
 
-// noting notes what is dialled.
+// noting records the addresses dialled.
 type noting struct {
 	Network
 	dialled *[]string
@@ -121,8 +121,8 @@ func (n noting) Dial(ctx context.Context, addr string) (Conn, error) {
 	return n.Network.Dial(ctx, addr)
 }
 
-// TestVersions: a peer of another version is told so by a frame, whose header says of which this process is, and both
-// sides say what to do.
+// TestVersions checks that a peer of another version receives a refusal whose header names this process's version, and
+// that both sides explain what to do.
 func TestVersions(t *testing.T) {
 	newer := func(f wire.Frame) []byte {
 		b := wire.Append(nil, &f)
@@ -136,7 +136,7 @@ func TestVersions(t *testing.T) {
 	must(t, err)
 	_, err = Greet(c, time.Minute, wire.Keys{})
 	if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), what) {
-		t.Errorf("who accepts says %v", err)
+		t.Errorf("the accepting side reports %v", err)
 	}
 	mustBe(t, err, wire.ErrVersion)
 	var header [wire.HeaderBytes]byte
@@ -144,7 +144,7 @@ func TestVersions(t *testing.T) {
 	_, err = raw.Read(header[:])
 	must(t, err)
 	if header[4] != wire.Version || wire.Kind(header[5]) != wire.KindRefuse {
-		t.Errorf("it is answered % x", header[:8])
+		t.Errorf("the answer is % x", header[:8])
 	}
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -154,8 +154,8 @@ func TestVersions(t *testing.T) {
 		c, err := l.Accept()
 		if err == nil {
 			defer c.Close()
-			_, _ = c.Write(newer(wire.Control(wire.KindRefuse, wire.Refusal{}))) // the link says what it has read
-			_, _ = io.Copy(io.Discard, c)                                        // until it has read that
+			_, _ = c.Write(newer(wire.Control(wire.KindRefuse, wire.Refusal{}))) // the link reports what it has read
+			_, _ = io.Copy(io.Discard, c)                                        // until the link has read it
 		}
 	}()
 	link := Link{
@@ -164,6 +164,6 @@ func TestVersions(t *testing.T) {
 	err = link.Run(t.Context())
 	mustBe(t, err, perdure.ErrRefused)
 	if !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), what) {
-		t.Errorf("who dials says %v", err)
+		t.Errorf("the dialling side reports %v", err)
 	}
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// sockets are what the benchmarks run over.
+// sockets are the kinds of sockets that the benchmarks use.
 var sockets = []struct {
 	name string
 	tcp  TCP
 }{{"tcp", TCP{Socket: SocketTCP}}, {"unix", TCP{Socket: SocketUnix}}}
 
-// measured are the sockets, and TLS over one of them: name, what is called from, and what is called.
+// measured is a kind of socket, possibly with TLS: its name, the dialling network and the listening one.
 type measured struct {
 	name      string
 	near, far TCP
@@ -34,15 +34,15 @@ func measuredSockets(b *testing.B) (all []measured) {
 	return append(all, measured{"tls", as(b, dir, keys.Worker), as(b, dir, keys.Server)})
 }
 
-// echo sends back what it receives until the connection ends.
+// echo sends back all received frames until the connection ends.
 func echo(c Conn) {
 	batch := make([]wire.Frame, 1)
 	for c.Recv(&batch[0]) == nil && c.Send(batch...) == nil {
 	}
 }
 
-// BenchmarkRoundTrip sends 4 KiB and as many back. x-raw is how many times as
-// long that takes as without frames, on a socket of the same kind, in turns.
+// BenchmarkRoundTrip sends 4 KiB in both directions. x-raw is the time relative to a round trip without frames on the
+// same kind of socket, measured in turns.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, s := range measuredSockets(b) {
 		for _, faulty := range []bool{false, true} {
@@ -82,9 +82,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkOneWay sends some bytes as frames of some size, each received into its
-// place in a large array, and waits for an empty answer. of-raw is the share of
-// the throughput without frames, on a socket of the same kind, in turns.
+// BenchmarkOneWay sends data as frames of a given size, each received into its place in a large array, and waits for an
+// empty answer. of-raw is the throughput relative to one without frames on the same kind of socket, measured in turns.
 func BenchmarkOneWay(b *testing.B) {
 	const kib, mib = 1 << 10, 1 << 20
 	for _, s := range measuredSockets(b) {
@@ -108,7 +107,7 @@ func BenchmarkOneWay(b *testing.B) {
 }
 
 func oneWay(b *testing.B, s measured, bytes, frame int) {
-	// What is sent lies somewhere else each time, as a model does.
+	// The data comes from another location each time, as in a large model.
 	const array = 40 << 20
 	src, dst := make([]byte, array), make([]byte, array)
 	for i := range src {
@@ -178,8 +177,7 @@ func oneWay(b *testing.B, s measured, bytes, frame int) {
 	})
 }
 
-// compare runs the two ways in turns, count times each, and reports what report
-// makes of the medians.
+// compare runs both variants in turns, count times each, and passes the medians to report.
 func compare(b *testing.B, count int, frames, raw func(), report func(frames, raw time.Duration)) {
 	var times [2][]time.Duration
 	b.ReportAllocs()
@@ -197,11 +195,11 @@ func compare(b *testing.B, count int, frames, raw func(), report func(frames, ra
 	}
 	half := len(times[0]) / 2
 	report(times[0][half], times[1][half])
-	b.ReportMetric(0, "ns/op") // of both ways together: says nothing
+	b.ReportMetric(0, "ns/op") // the time of both variants together is meaningless
 	b.ReportMetric(float64(times[0][half].Nanoseconds()), "ns/exchange")
 }
 
-// socketPair is connect without the conformance suite's bound, and with a budget that has room.
+// socketPair is like connect, without the conformance suite's limit and with a large budget.
 func socketPair(tb testing.TB, from, to Network) (near, far Conn) {
 	tb.Helper()
 	l, err := to.Listen("127.0.0.1:0")
@@ -214,7 +212,7 @@ func socketPair(tb testing.TB, from, to Network) (near, far Conn) {
 	return near, far
 }
 
-// rawConns returns a bare socket pair of a kind; of TLS with the same certificates and settings.
+// rawConns returns a bare socket pair of a kind. For TLS it uses the same certificates and settings.
 func rawConns(tb testing.TB, s measured) (near, far net.Conn) {
 	tb.Helper()
 	addr, kind := "127.0.0.1:0", s.name

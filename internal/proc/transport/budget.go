@@ -2,18 +2,17 @@ package transport
 
 import "sync/atomic"
 
-// Budget bounds the bytes that several holders have together, such as all connections of one peer. Nobody waits
-// for room: whoever finds none is told so. A nil Budget counts nothing and has room for everything. It is safe
-// for concurrent use.
+// Budget limits the bytes that several holders hold together, for example all connections of one peer. It never blocks:
+// Take fails if the limit is reached. A nil Budget has no limit. It is safe for concurrent use.
 type Budget struct {
 	most func() int64
 	held atomic.Int64
 }
 
-// NewBudget makes a budget. most says how much may be held, whenever somebody asks for more.
+// NewBudget returns a budget whose current limit is returned by most.
 func NewBudget(most func() int64) *Budget { return &Budget{most: most} }
 
-// Take counts n bytes more, unless these are more than there is room for.
+// Take adds n bytes if the limit permits, and reports whether it did.
 func (b *Budget) Take(n int64) bool {
 	if b == nil {
 		return true
@@ -25,17 +24,17 @@ func (b *Budget) Take(n int64) bool {
 	return false
 }
 
-// Add counts n bytes more that are held whether there is room or not.
+// Add adds n bytes even beyond the limit.
 func (b *Budget) Add(n int64) {
 	if b != nil {
 		b.held.Add(n)
 	}
 }
 
-// Give counts n bytes less.
+// Give removes n bytes.
 func (b *Budget) Give(n int64) { b.Add(-n) }
 
-// Held is how many bytes are counted.
+// Held returns the number of bytes held.
 func (b *Budget) Held() int64 {
 	if b == nil {
 		return 0

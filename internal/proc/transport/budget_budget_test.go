@@ -7,33 +7,34 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// TestBound: as much is taken as there may be, what is added beyond that keeps others out, and what may be held can
+// TestBound checks that Take respects the limit, that Add may exceed it and then blocks others, and that the limit may
 // change.
 func TestBound(t *testing.T) {
 	most := int64(10)
 	b := transport.NewBudget(func() int64 { return most })
 	if !b.Take(10) || b.Take(1) || b.Held() != 10 {
-		t.Fatalf("of 10 there are %d", b.Held())
+		t.Fatalf("held %d of 10", b.Held())
 	}
 	b.Add(5)
 	if b.Give(5); b.Take(1) || b.Held() != 10 {
-		t.Fatalf("after 5 came and went there are %d", b.Held())
+		t.Fatalf("held %d after 5 were added and removed", b.Held())
 	}
 	most = 12
 	if !b.Take(2) || b.Take(1) {
-		t.Fatalf("of 12 there are %d", b.Held())
+		t.Fatalf("held %d of 12", b.Held())
 	}
 	b.Give(12)
 	if b.Held() != 0 {
-		t.Errorf("%d are left", b.Held())
+		t.Errorf("%d are still held", b.Held())
 	}
 	var none *transport.Budget
 	if none.Add(1); !none.Take(1<<60) || none.Held() != 0 {
-		t.Error("without a budget there is a bound")
+		t.Error("a nil budget has a limit")
 	}
 }
 
-// TestAtOnce: many who take at once have no more than there may be, and nothing is left when all have given back.
+// TestAtOnce checks that concurrent holders never exceed the limit, and that nothing is held when all have returned
+// their bytes.
 func TestAtOnce(t *testing.T) {
 	const most = 100
 	b := transport.NewBudget(func() int64 { return most })
@@ -49,7 +50,7 @@ func TestAtOnce(t *testing.T) {
 				}
 				mu.Lock()
 				if have += n; have > most {
-					t.Errorf("%d are taken; at most %d may be", have, most)
+					t.Errorf("%d are held; the limit is %d", have, most)
 				}
 				mu.Unlock()
 				mu.Lock()
@@ -61,6 +62,6 @@ func TestAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	if b.Held() != 0 {
-		t.Errorf("%d are left", b.Held())
+		t.Errorf("%d are still held", b.Held())
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// testBudget: whatever is sent and received on connections that share a budget, and however they end, it holds nothing
-// when all are closed.
+// testBudget checks that a budget shared by several connections holds nothing once all are closed, whatever was sent
+// and however they ended.
 func testBudget(t *testing.T, s subject) {
 	queued := int64(0)
 	for seed := range uint64(3) {
@@ -38,7 +38,7 @@ func testBudget(t *testing.T, s subject) {
 		for range 150 {
 			c, f := near[rng.IntN(len(near))], numbered(1, payload[:rng.IntN(len(payload))])
 			if rng.IntN(20) == 0 {
-				all.Go(func() { _ = c.Send(f, f) }) // in vain where it is closed
+				all.Go(func() { _ = c.Send(f, f) }) // fails if the connection is closed
 			} else if err := c.TrySend(f); err != nil && !errors.Is(err, ErrFull) && !errors.Is(err, ErrBroken) {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
@@ -50,7 +50,7 @@ func testBudget(t *testing.T, s subject) {
 		}
 		all.Wait()
 		if b.Held() != 0 {
-			t.Errorf("seed %d: when all is closed the budget holds %d bytes", seed, b.Held())
+			t.Errorf("seed %d: the budget holds %d bytes after all connections were closed", seed, b.Held())
 		}
 	}
 	if queued == 0 {

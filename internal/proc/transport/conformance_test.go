@@ -23,15 +23,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// maxQueued is the bound of the networks under test.
+// maxQueued is the queue limit of the networks under test.
 const maxQueued = 1 << 20
 
-// subject is a network that the conformance suite runs over.
+// subject is a network under test.
 type subject struct {
 	name   string
 	bubble bool // in virtual time
-	// make returns the networks of the two sides, and an address to listen on
-	// and one where nobody listens.
+	// make returns the networks of both sides, an address to listen on, and an address without a listener.
 	make func() (near, far Network, addr, nobody string)
 }
 
@@ -96,7 +95,7 @@ func TestConformance(t *testing.T) {
 		{"payload memory is reused", testReuse},
 		{"small batches, slowly received", testBacklog},
 		{"close unblocks", testCloseUnblocks},
-		{"what was sent before close arrives", testLastWords},
+		{"frames sent before close arrive", testLastWords},
 		{"broken stays broken", testBroken},
 		{"dial refused", testRefused},
 		{"dial ends with its context", testDialContext},
@@ -110,7 +109,7 @@ func TestConformance(t *testing.T) {
 		{"payload in place", testPlace},
 		{"too large a place", testPlaceTooLarge},
 		{"release", testRelease},
-		{"release of what is never sent", testReleaseUnsent},
+		{"release of unsent frames", testReleaseUnsent},
 		{"bodies that are lent", testLent},
 	}
 	for _, s := range subjects(t) {
@@ -126,9 +125,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// testBacklog sends small batches until no more fit anywhere, then receives: they
-// come whole and in order, and OnWait is called when nothing more has come, not
-// before.
+// testBacklog sends small batches until no more fit, then receives. The batches arrive complete and in order, and
+// OnWait is called only when no more data is available.
 func testBacklog(t *testing.T, s subject) {
 	near, far := connect(t, s)
 	waits, waiting := 0, make(chan struct{}, 1)
@@ -139,7 +137,7 @@ func testBacklog(t *testing.T, s subject) {
 		default:
 		}
 	})
-	const n = 800 // × 32 KiB: more than the socket's buffers and the bound
+	const n = 800 // × 32 KiB: more than the socket buffers and the limit
 	sent := make(chan error, 1)
 	go func() {
 		for i := range n {
@@ -163,7 +161,7 @@ func testBacklog(t *testing.T, s subject) {
 		}
 	}
 	must(t, <-sent)
-	// A batch comes together; the memory network gives each frame its own time.
+	// A batch arrives together, except that the memory network gives each frame its own time.
 	tick := wire.Frame{Header: wire.Header{Kind: wire.KindTick}}
 	must(t, near.Send(tick, tick))
 	must(t, far.Recv(&f))
@@ -177,13 +175,12 @@ func testBacklog(t *testing.T, s subject) {
 	}
 	got := make(chan error, 1)
 	go func() { got <- far.Recv(&f) }()
-	<-waiting // it is about to wait; only now there is something
+	<-waiting // the receiver is about to wait; only now data is sent
 	must(t, near.Send(tick))
 	must(t, <-got)
 }
 
-// testTrySend sends until no more fits, which is said and does not block, and
-// again once the peer has taken something.
+// testTrySend sends until TrySend returns ErrFull without blocking, and again after the peer has received frames.
 func testTrySend(t *testing.T, s subject) {
 	near, far := connect(t, s)
 	payload := make([]byte, 64<<10)
@@ -213,7 +210,7 @@ func testTrySend(t *testing.T, s subject) {
 	}
 }
 
-// connect returns the two ends of a connection; they are closed with the test.
+// connect returns the two ends of a connection. They are closed at the end of the test.
 func connect(t testing.TB, s subject) (near, far Conn) {
 	t.Helper()
 	from, to, addr, _ := s.make()
@@ -253,7 +250,7 @@ func mustBe(t testing.TB, err, want error) {
 	}
 }
 
-// numbered is a frame that says which one it is.
+// numbered returns a frame with a number.
 func numbered(i int, payload []byte) wire.Frame {
 	return wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Request: uint64(i)}, Payload: payload}
 }
@@ -302,13 +299,13 @@ func testFields(t *testing.T, s subject) {
 		Kind: wire.KindRows, Flags: 3, Generation: 4, Epoch: 5, Clock: 6, Request: 7,
 		Slot: perdure.NoSlot, Incarnation: 8, Shard: -1, Part: 9, Parts: 10,
 	}, Payload: []byte("rows")}
-	must(t, far.Send(want)) // the listener's side first
+	must(t, far.Send(want)) // the listening side first
 	var f wire.Frame
 	must(t, near.Recv(&f))
 	if f.Header != want.Header || string(f.Payload) != "rows" {
 		t.Fatalf("got %+v, want %+v", f, want)
 	}
-	must(t, near.Send()) // nothing is no error
+	must(t, near.Send()) // sending no frames is not an error
 	if near.Peer() == "" || far.Peer() == "" {
 		t.Fatal("a peer without a description")
 	}
@@ -366,12 +363,12 @@ func testLarge(t *testing.T, s subject) {
 	for i := range 3 {
 		must(t, far.Recv(&f))
 		if f.Request != uint64(i) || !bytes.Equal(f.Payload, payload) {
-			t.Fatalf("frame %d: not what was sent", i)
+			t.Fatalf("frame %d differs from the sent frame", i)
 		}
 	}
 	sender.Wait()
 	mustBe(t, near.Send(numbered(3, make([]byte, wire.MaxPayload+1))), wire.ErrTooLarge)
-	must(t, near.Send(numbered(4, nil))) // the connection is unharmed
+	must(t, near.Send(numbered(4, nil))) // the connection still works
 	must(t, far.Recv(&f))
 }
 
@@ -421,7 +418,7 @@ func testCloseUnblocks(t *testing.T, s subject) {
 	mustBe(t, near.Recv(&f), ErrClosed)
 	must(t, near.Close()) // again
 	must(t, l.Close())
-	for err = nil; err == nil; { // what was sent before, then the end
+	for err = nil; err == nil; { // frames sent before, then the end
 		err = far.Recv(&f)
 	}
 	mustBe(t, err, ErrBroken)
@@ -449,7 +446,7 @@ func testBroken(t *testing.T, s subject) {
 	for range 3 {
 		mustBe(t, near.Recv(&f), ErrBroken)
 	}
-	for near.Send(f) == nil { // what a fault layer holds back fails later
+	for near.Send(f) == nil { // frames held by a fault layer fail later
 		if s.bubble {
 			<-time.After(time.Millisecond)
 		}
@@ -493,7 +490,7 @@ func testListenTwice(t *testing.T, s subject) {
 	must(t, l.Close())
 }
 
-// blocked reports whether a Send waits for room in c.
+// blocked reports whether a Send on c is waiting.
 func blocked(c Conn) bool {
 	waits := func(mu sync.Locker, g *sendGate) bool {
 		mu.Lock()
@@ -511,14 +508,13 @@ func blocked(c Conn) bool {
 	panic(fmt.Sprintf("unknown connection %T", c))
 }
 
-// awaitBlocked returns when a Send waits for room in c, and fails when done
-// says that all was sent.
+// awaitBlocked waits until a Send on c is waiting. It fails if done is closed, which means that all frames were sent.
 func awaitBlocked(t *testing.T, s subject, c Conn, done <-chan struct{}) {
 	t.Helper()
 	for !blocked(c) {
 		select {
 		case <-done:
-			t.Fatal("all was sent, though nobody received")
+			t.Fatal("all frames were sent although none was received")
 		default:
 		}
 		runtime.Gosched()
@@ -527,7 +523,7 @@ func awaitBlocked(t *testing.T, s subject, c Conn, done <-chan struct{}) {
 
 func testBound(t *testing.T, s subject) {
 	near, far := connect(t, s)
-	const frames, size = 384, 256 << 10 // 96 MiB: more than the bounds and the kernel take
+	const frames, size = 384, 256 << 10 // 96 MiB: more than the limits and the kernel's buffers
 	done := make(chan struct{})
 	payload := make([]byte, size)
 	go func() {
@@ -541,7 +537,7 @@ func testBound(t *testing.T, s subject) {
 	}()
 	awaitBlocked(t, s, near, done)
 	var f wire.Frame
-	for i := range frames { // and it goes on when there is room
+	for i := range frames { // sending resumes as frames are received
 		must(t, far.Recv(&f))
 		if f.Request != uint64(i) {
 			t.Fatalf("got frame %d, want %d", f.Request, i)

@@ -7,12 +7,11 @@ import (
 
 type iovec = syscall.Iovec
 
-// maxPieces is how many pieces one writev takes (IOV_MAX).
+// maxPieces is the maximum number of pieces in one writev (IOV_MAX).
 const maxPieces = 1024
 
-// readNow reads what there is, from a socket that does not wait. Calls on such
-// sockets are raw: they end soon, and the runtime, which would otherwise hand this
-// thread's processor to another thread after 20 µs, leaves it alone.
+// readNow reads from a non-blocking socket. System calls on such sockets are raw because they return soon. For other
+// calls, the runtime would hand this thread's processor to another thread after 20 µs.
 func readNow(fd uintptr, b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -24,7 +23,7 @@ func readNow(fd uintptr, b []byte) (int, error) {
 	return int(n), nil
 }
 
-// writev writes of what is lined up all that the socket takes without waiting.
+// writev writes as much of the prepared data as the socket accepts without blocking.
 func (c *socketConn) writev(fd uintptr) {
 	for o := &c.out; len(o.vector) > 0; {
 		o.iovecs = o.iovecs[:0]
@@ -35,7 +34,7 @@ func (c *socketConn) writev(fd uintptr) {
 		}
 		n, _, errno := syscall.RawSyscall(syscall.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&o.iovecs[0])),
 			uintptr(len(o.iovecs)))
-		clear(o.iovecs) // lets the payloads go
+		clear(o.iovecs) // releases the payloads
 		if errno == syscall.EINTR {
 			continue
 		}

@@ -2,8 +2,8 @@
 
 package transport
 
-// iovec is of systems where many pieces are written at once.
+// iovec is used on systems with vectored writes.
 type iovec struct{}
 
-// writev leaves everything to the writer.
+// writev leaves all data to the writer.
 func (c *socketConn) writev(uintptr) {}

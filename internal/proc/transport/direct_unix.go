@@ -4,10 +4,10 @@ package transport
 
 import "syscall"
 
-// iovec is of systems where many pieces are written at once.
+// iovec is used on systems with vectored writes.
 type iovec struct{}
 
-// writev writes of what is lined up all that the socket takes without waiting.
+// writev writes as much of the prepared data as the socket accepts without blocking.
 func (c *socketConn) writev(fd uintptr) {
 	for o := &c.out; len(o.vector) > 0; {
 		n, err := syscall.Write(int(fd), o.vector[0])
@@ -22,5 +22,5 @@ func (c *socketConn) writev(fd uintptr) {
 	}
 }
 
-// readNow reads what there is, from a socket that does not wait.
+// readNow reads from a non-blocking socket.
 func readNow(fd uintptr, b []byte) (int, error) { return syscall.Read(int(fd), b) }

@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// A worker asks a server over an in-memory network; over TCP, only the two
-// networks and the address are others.
+// A worker sends a request to a server over an in-memory network. Over TCP, only the two networks and the address
+// differ.
 func Example() {
 	mem := transport.NewMemory(1, transport.MemoryOptions{})
 	server, worker := mem.Host("server:0"), transport.Faulty(mem.Host("worker:0"))

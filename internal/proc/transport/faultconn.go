@@ -9,30 +9,29 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// faultConn is a Conn through a FaultLayer. While a fault is on, and until all
-// is sent that it held back, Send queues, and a goroutine passes the queue on;
-// otherwise Send goes straight through.
+// faultConn is a Conn with a FaultLayer. While a fault is active, and until all delayed frames are sent, Send queues
+// frames and a goroutine forwards them. Otherwise Send calls the inner Conn directly.
 type faultConn struct {
 	Conn
 	layer    *FaultLayer
 	number   uint64 // of this connection within the layer
 	closed   chan struct{}
-	delaying atomic.Bool // frames are held back: what comes must go behind them
+	delaying atomic.Bool // frames are delayed, so later frames must queue after them
 	passing  sync.WaitGroup
 
-	mu      sync.Mutex // guards all below
-	gate    sendGate   // the bytes held back
+	mu      sync.Mutex // guards the fields below
+	gate    sendGate   // limits the delayed bytes
 	held    []heldFrame
-	handing bool      // pass is handing frames on
-	last    time.Time // when the last message in either direction came or goes, while a fault is on
+	handing bool      // pass is sending frames
+	last    time.Time // time of the last message in either direction while a fault is active
 	rng     *rand.Rand
-	rngTurn uint64    // which jitter rng was made for
-	free    time.Time // when the link has carried what was sent so far
-	leaves  time.Time // when the last of it leaves
+	rngTurn uint64    // the jitter that rng was made for
+	free    time.Time // when the link has transmitted all frames so far
+	leaves  time.Time // when the last frame departs
 	linkRNG *rand.Rand
 }
 
-// heldFrame is a frame that is not sent before a time.
+// heldFrame is a frame that is not sent before a given time.
 type heldFrame struct {
 	frame wire.Frame
 	at    time.Time
@@ -54,7 +53,7 @@ func (c *faultConn) TrySend(frames ...wire.Frame) error {
 	return c.delay(frames, false)
 }
 
-// Charge implements Conn. What is held back counts, too.
+// Charge implements Conn. Delayed frames are charged too.
 func (c *faultConn) Charge(b *Budget) {
 	c.mu.Lock()
 	c.gate.Charge(b)
@@ -79,7 +78,7 @@ func (c *faultConn) delay(frames []wire.Frame, wait bool) error {
 	keep(frames)
 	now := time.Now()
 	at := now.Add(c.layer.delay(c, now))
-	if at.After(c.last) { // else it goes with the batch before it
+	if at.After(c.last) { // otherwise it is sent with the previous batch
 		c.last = at
 	}
 	for i := range frames {
@@ -92,7 +91,7 @@ func (c *faultConn) delay(frames []wire.Frame, wait bool) error {
 	return nil
 }
 
-// pass sends what is held back, each frame at its time, until nothing is.
+// pass sends the delayed frames, each at its time, until none are left.
 func (c *faultConn) pass() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -115,42 +114,42 @@ func (c *faultConn) pass() {
 		if len(batch) == 0 {
 			continue
 		}
-		n, _ := batchBytes(batch) // checked when they came
+		n, _ := batchBytes(batch) // checked by delay
 		err := c.Conn.Send(batch...)
-		clear(batch) // lets the payloads go
+		clear(batch) // releases the payloads
 		if !c.handed(n, err) {
 			return
 		}
 	}
 }
 
-// nextAt returns when the next frame is to be sent. Without one, pass ends.
+// nextAt returns when the next frame must be sent. If there is none, pass ends.
 func (c *faultConn) nextAt() (at time.Time, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.held) == 0 {
 		c.held = nil
-		c.delaying.Store(c.gate.Err() != nil) // of a closed one it stays on, so that Sends fail at the gate
+		c.delaying.Store(c.gate.Err() != nil) // stays set on a closed connection, so that Sends fail at the gate
 		return at, false
 	}
 	return c.held[0].at, true
 }
 
-// takeDue takes the frames whose time has come: none once c is closed.
+// takeDue takes the frames that are due. It returns none once c is closed.
 func (c *faultConn) takeDue(batch []wire.Frame) []wire.Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	for len(c.held) > 0 && !c.held[0].at.After(now) {
 		batch = append(batch, c.held[0].frame)
-		c.held[0] = heldFrame{} // lets the payload go
+		c.held[0] = heldFrame{} // releases the payload
 		c.held = c.held[1:]
 	}
 	c.handing = len(batch) > 0
 	return batch
 }
 
-// handed notes what became of a batch that pass has sent.
+// handed records the result of sending a batch and reports whether pass continues.
 func (c *faultConn) handed(bytes int, err error) (goOn bool) {
 	c.mu.Lock()
 	c.handing = false
@@ -159,14 +158,14 @@ func (c *faultConn) handed(bytes int, err error) (goOn bool) {
 		c.mu.Unlock()
 		return true
 	}
-	c.gate.Fail(err) // of a broken connection: delaying stays on, so that Sends fail at the gate
+	c.gate.Fail(err) // the connection is broken: delaying stays set, so that Sends fail at the gate
 	lost := c.dropHeld()
 	c.mu.Unlock()
 	released(lost)
 	return false
 }
 
-// dropHeld empties held; c.mu is held.
+// dropHeld empties held. The caller must hold c.mu.
 func (c *faultConn) dropHeld() (frames []wire.Frame) {
 	for i := range c.held {
 		frames = append(frames, c.held[i].frame)
@@ -193,8 +192,8 @@ func (c *faultConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []b
 	return err
 }
 
-// Close implements Conn. What is held back leaves at once, unless a cut holds it
-// or the connection cannot take it: a refusal is not lost to the Close behind it.
+// Close implements Conn. Delayed frames are sent immediately, so that a refusal is not lost, unless a cut is active or
+// the connection is full.
 func (c *faultConn) Close() error {
 	c.mu.Lock()
 	c.gate.Fail(ErrClosed)
@@ -203,10 +202,10 @@ func (c *faultConn) Close() error {
 	default:
 		close(c.closed)
 	}
-	rest, inOrder := c.dropHeld(), !c.handing // pass takes no more now
+	rest, inOrder := c.dropHeld(), !c.handing // pass takes no more frames after this
 	c.mu.Unlock()
 	if len(rest) > 0 && inOrder && !c.layer.isCut() {
-		_ = c.Conn.TrySend(rest...) // in vain if it is full
+		_ = c.Conn.TrySend(rest...) // fails if the connection is full
 	} else {
 		released(rest)
 	}

@@ -11,48 +11,45 @@ import (
 )
 
 const (
-	// leastWork is what a message is taken to cost at least, so that a slowed
-	// process answers more slowly even where it has nothing to compute.
+	// leastWork is the assumed minimum work for a message, so that a slowed process answers more slowly even if it
+	// computes nothing.
 	leastWork = 100 * time.Microsecond
-	// maxDelay bounds what a fault adds to one message.
+	// maxDelay is the maximum delay that a fault adds to one message.
 	maxDelay = time.Hour
 )
 
-// FaultLayer is a Network around another one that can be made to fail while it
-// is used: cut off, slow, or jittery. It stands for this process's side of the
-// network: every connection through it is affected. With no fault on, it costs
-// two loads of an atomic for each message. Safe for concurrent use.
+// FaultLayer is a Network around another one that can inject faults while it is used: cuts, slowness and jitter. It
+// represents this process's side of the network, so a fault affects every connection through it. Without an active
+// fault, it costs two atomic loads per message. It is safe for concurrent use.
 type FaultLayer struct {
 	inner Network
-	on    atomic.Bool // any fault is on: what is below is worth a look
+	on    atomic.Bool // a fault is active
 	conns atomic.Uint64
 
-	mu           sync.Mutex // guards all below
+	mu           sync.Mutex // guards the fields below
 	cut          chan struct{}
-	cutTurn      uint64 // of the present cut: an older one's timer does nothing
+	cutTurn      uint64 // identifies the current cut, so that timers of older ones do nothing
 	slow, jitter pace
 	turns        uint64
 	link         LinkModel
 }
 
-// LinkModel is a network that is farther away than the real one: what it adds to
-// each connection in the direction from this process.
+// LinkModel models a network with a longer distance than the real one. It adds delays to the frames that this process
+// sends on each connection.
 type LinkModel struct {
-	// Delay ± Spread, drawn uniformly for each message, is how much later it
-	// leaves. None overtakes another.
+	// Delay ± Spread, drawn uniformly for each message, is the added delay. Messages stay in order.
 	Delay, Spread time.Duration
-	// BytesPerSecond is how much leaves at most: a message of n bytes, header
-	// included, occupies the connection for n/BytesPerSecond, before its Delay.
-	// 0: as much as the network takes.
+	// BytesPerSecond limits the rate. A message of n bytes, including its header, occupies the connection for
+	// n/BytesPerSecond before its Delay starts. 0 means no limit.
 	BytesPerSecond int64
-	// Seed of the draws, which are a function of it, the number of the connection
-	// within this process, and the message's.
+	// Seed determines the draws, together with the number of the connection in this process and the number of the
+	// message.
 	Seed uint64
 }
 
 func (m LinkModel) on() bool { return m.Delay > 0 || m.Spread > 0 || m.BytesPerSecond > 0 }
 
-// pace is a slow or jitter fault. It is on while factor > 1.
+// pace is a slow or jitter fault. It is active while factor > 1.
 type pace struct {
 	factor float64
 	seed   uint64
@@ -60,13 +57,12 @@ type pace struct {
 	turn   uint64
 }
 
-// Faulty puts a fault layer around a network.
+// Faulty returns a fault layer around a network.
 func Faulty(network Network) *FaultLayer { return &FaultLayer{inner: network} }
 
-// Cut lets nothing in or out for d (until the end if d ≤ 0): what is sent waits
-// up to the connection's bound, what comes in waits, errors too, and Dial and
-// Accept hang. Afterwards connections go on where they were, unless they broke
-// meanwhile. A later Cut replaces an earlier one's end.
+// Cut blocks all traffic for d, or permanently if d ≤ 0. Sent frames are queued up to the connection's limit, incoming
+// frames and errors wait, and Dial and Accept block. Afterwards connections resume unless they broke in the meantime. A
+// later Cut replaces the end of an earlier one.
 func (l *FaultLayer) Cut(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,25 +81,22 @@ func (l *FaultLayer) Cut(d time.Duration) {
 	})
 }
 
-// Slow makes this process look factor times as slow for d (until the end if
-// d ≤ 0): what is sent is held back by (factor-1) × the time since the
-// connection's last message before it in either direction, at least 100 µs,
-// and stays in order. (Counting only from messages received would hold back the
-// messages of a connection that rarely receives any, like a heartbeat's, for
-// ever longer.) A later Slow replaces an earlier one; factor 1 ends it.
+// Slow makes this process appear factor times as slow for d, or permanently if d ≤ 0. Each message is delayed by
+// (factor-1) × the time since the connection's previous message in either direction, but at least 100 µs, and messages
+// stay in order. (Counting only from received messages would delay the messages of a connection that rarely receives
+// any, such as a heartbeat's, more and more.) A later Slow replaces an earlier one; factor 1 ends it.
 func (l *FaultLayer) Slow(factor float64, d time.Duration) {
 	l.setPace(&l.slow, pace{factor: factor}, d)
 }
 
-// Jitter is like Slow with a factor drawn from [1, factor) for each message,
-// and may be on together with it. The draws are a function of the seed, the
-// number of the connection within this process, and the message's.
+// Jitter is like Slow with a factor drawn from [1, factor) for each message. Both may be active at the same time. The
+// draws depend on the seed, the number of the connection in this process, and the number of the message.
 func (l *FaultLayer) Jitter(factor float64, d time.Duration, seed uint64) {
 	l.setPace(&l.jitter, pace{factor: factor, seed: seed}, d)
 }
 
-// SetLink makes every connection carry messages as the model has it, beside
-// whatever other faults are on. It is called before the first connection is made.
+// SetLink applies a link model to every connection, in addition to other faults. It must be called before the first
+// connection is made.
 func (l *FaultLayer) SetLink(m LinkModel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,7 +118,7 @@ func (l *FaultLayer) setPace(p *pace, to pace, d time.Duration) {
 	})
 }
 
-// after switches something off when d is over; l.mu is held, also in off.
+// after switches a fault off after d. The caller must hold l.mu, which is also held while off runs.
 func (l *FaultLayer) after(d time.Duration, off func()) {
 	if d <= 0 {
 		return
@@ -148,7 +141,7 @@ func (l *FaultLayer) isCut() bool {
 	return l.cut != nil
 }
 
-// awaitCut returns when no cut is on, or with why not to wait longer.
+// awaitCut waits until no cut is active, or returns why's error when stop is closed.
 func (l *FaultLayer) awaitCut(stop <-chan struct{}, why func() error) error {
 	for l.on.Load() {
 		l.mu.Lock()
@@ -177,7 +170,7 @@ func (l *FaultLayer) Dial(ctx context.Context, addr string) (Conn, error) {
 	c, err := l.inner.Dial(ctx, addr)
 	if cutErr := l.awaitCut(ctx.Done(), why); cutErr != nil {
 		if err == nil {
-			_ = c.Close() // unused; that the dial was in vain is the news
+			_ = c.Close() // unused; the dial fails anyway
 		}
 		return nil, cutErr
 	}
@@ -196,7 +189,7 @@ func (l *FaultLayer) Listen(addr string) (Listener, error) {
 	return l.Around(in), nil
 }
 
-// Around puts the fault layer around a listener that was made without it.
+// Around returns a listener with this fault layer around an existing one.
 func (l *FaultLayer) Around(in Listener) Listener {
 	return &faultListener{Listener: in, layer: l, closed: make(chan struct{})}
 }
@@ -221,7 +214,7 @@ func (l *faultListener) Accept() (Conn, error) {
 		return nil, err
 	}
 	if err := l.layer.awaitCut(l.closed, errClosed); err != nil {
-		_ = c.Close() // nobody will ever use it
+		_ = c.Close() // unused
 		return nil, err
 	}
 	return l.layer.conn(c), nil
@@ -233,7 +226,7 @@ func (l *faultListener) Close() error {
 	return l.Listener.Close()
 }
 
-// delay draws how long a message that c sends now is held back; c.mu is held.
+// delay draws the delay of a message that c sends now. The caller must hold c.mu.
 func (l *FaultLayer) delay(c *faultConn, now time.Time) time.Duration {
 	l.mu.Lock()
 	slow, jitter := l.slow, l.jitter
@@ -251,7 +244,7 @@ func (l *FaultLayer) delay(c *faultConn, now time.Time) time.Duration {
 	if factor == 1 {
 		return 0
 	}
-	// What was before a fault began was not slowed by it, nor noted.
+	// Time before the fault started does not count, and was not recorded.
 	for _, p := range []pace{slow, jitter} {
 		if p.factor > 1 && p.since.After(since) {
 			since = p.since
@@ -261,7 +254,7 @@ func (l *FaultLayer) delay(c *faultConn, now time.Time) time.Duration {
 	return time.Duration(min((factor-1)*float64(work), float64(maxDelay)))
 }
 
-// leaving draws when a frame leaves that is ready at the given time; c.mu is held.
+// leaving draws when a frame that is ready at the given time departs. The caller must hold c.mu.
 func (l *FaultLayer) leaving(c *faultConn, f *wire.Frame, ready time.Time) time.Time {
 	l.mu.Lock()
 	m := l.link
@@ -281,7 +274,7 @@ func (l *FaultLayer) leaving(c *faultConn, f *wire.Frame, ready time.Time) time.
 		}
 		ready = ready.Add(time.Duration(c.linkRNG.Int64N(2*int64(m.Spread)+1)) - m.Spread)
 	}
-	if ready.Before(c.leaves) { // the one before it leaves later
+	if ready.Before(c.leaves) { // the previous frame departs later
 		ready = c.leaves
 	}
 	c.leaves = ready

@@ -10,11 +10,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// tick is what the memory network of these tests takes for a frame at most.
+// tick is the maximum latency of the memory network in these tests.
 const tick = 10 * time.Microsecond
 
-// faultPair connects through a fault layer on the dialler's side; the network
-// beneath has nearly no latency.
+// faultPair connects through a fault layer on the dialling side. The network below has almost no latency.
 func faultPair(t *testing.T) (l *FaultLayer, near, far Conn) {
 	t.Helper()
 	mem := NewMemory(1, MemoryOptions{MinLatency: time.Microsecond})
@@ -25,7 +24,7 @@ func faultPair(t *testing.T) (l *FaultLayer, near, far Conn) {
 	return l, near, far
 }
 
-// within fails unless d is from want to a tick more.
+// within fails unless d is between want and want plus one tick.
 func within(t *testing.T, what string, d, want time.Duration) {
 	t.Helper()
 	if d < want || d > want+tick {
@@ -33,7 +32,7 @@ func within(t *testing.T, what string, d, want time.Duration) {
 	}
 }
 
-// sendTimed sends a frame and returns how long it takes to arrive.
+// sendTimed sends a frame and returns the time until it arrives.
 func sendTimed(t *testing.T, near, far Conn) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -49,22 +48,22 @@ func TestFaultyCut(t *testing.T) {
 		start := time.Now()
 		l.Cut(time.Hour)
 		l.Cut(time.Millisecond)
-		l.Cut(time.Second) // replaces the ends before
+		l.Cut(time.Second) // replaces the earlier ends
 		must(t, near.Send(numbered(1, nil)))
 		must(t, near.Send(numbered(2, nil)))
 		must(t, far.Send(numbered(3, nil)))
 		var f wire.Frame
 		must(t, near.Recv(&f))
-		within(t, "what comes in", time.Since(start), time.Second)
+		within(t, "incoming", time.Since(start), time.Second)
 		for want := uint64(1); want <= 2; want++ {
 			must(t, far.Recv(&f))
-			within(t, "what goes out", time.Since(start), time.Second)
+			within(t, "outgoing", time.Since(start), time.Second)
 			if f.Request != want {
 				t.Fatalf("got frame %d, want %d", f.Request, want)
 			}
 		}
 		within(t, "after the cut", sendTimed(t, near, far), 0)
-		<-time.After(2 * time.Hour) // the replaced end does nothing
+		<-time.After(2 * time.Hour) // the replaced end has no effect
 		l.Cut(0)
 		if _, _, late := recvWithin(near, 24*time.Hour); !late {
 			t.Fatal("a cut without an end ended")
@@ -132,9 +131,9 @@ func TestFaultySlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, near, far := faultPair(t)
 		within(t, "before", sendTimed(t, near, far), 0)
-		<-time.After(time.Hour) // idle before the fault: not slowed by it
+		<-time.After(time.Hour) // time before the fault is not slowed
 		l.Slow(1.5, time.Second)
-		l.Slow(3, time.Minute) // replaces it, and its end
+		l.Slow(3, time.Minute) // replaces the fault and its end
 		within(t, "with no work", sendTimed(t, near, far), 2*leastWork)
 
 		var f wire.Frame
@@ -147,7 +146,7 @@ func TestFaultySlow(t *testing.T) {
 		<-time.After(10 * time.Millisecond)
 		must(t, near.Send(numbered(1, nil)))
 		must(t, near.Send(numbered(2, nil)))
-		for want := uint64(1); want <= 2; want++ { // in order, not one after the other
+		for want := uint64(1); want <= 2; want++ { // in order, but not one delay after the other
 			must(t, far.Recv(&f))
 			if f.Request != want {
 				t.Fatalf("got frame %d, want %d", f.Request, want)
@@ -156,7 +155,7 @@ func TestFaultySlow(t *testing.T) {
 				t.Fatalf("frame %d took %v", want, d)
 			}
 		}
-		for range 100 { // a heartbeat is late, but not ever later
+		for range 100 { // a heartbeat is delayed, but not more and more
 			<-time.After(100 * time.Millisecond)
 			d := sendTimed(t, near, far)
 			if d < 200*time.Millisecond || d > 200*time.Millisecond+4*tick {
@@ -168,7 +167,7 @@ func TestFaultySlow(t *testing.T) {
 		l.Slow(3, 0)
 		<-time.After(time.Hour)
 		if sendTimed(t, near, far) < leastWork {
-			t.Fatal("a slowness without an end ended")
+			t.Fatal("a fault without an end has ended")
 		}
 		l.Slow(1, 0)
 		within(t, "switched off", sendTimed(t, near, far), 0)
@@ -180,7 +179,7 @@ func TestFaultyStaysInOrderWhenAFaultEnds(t *testing.T) {
 		l, near, far := faultPair(t)
 		l.Slow(11, time.Second)
 		<-time.After(500 * time.Millisecond)
-		must(t, near.Send(numbered(1, nil))) // goes after 5 s more
+		must(t, near.Send(numbered(1, nil))) // leaves after 5 s
 		<-time.After(time.Second)
 		must(t, near.Send(numbered(2, nil))) // the fault is over
 		var f wire.Frame
@@ -194,7 +193,7 @@ func TestFaultyStaysInOrderWhenAFaultEnds(t *testing.T) {
 	})
 }
 
-// jitters returns the delays of some messages under jitter, in a fresh network.
+// jitters returns the delays of several messages under jitter in a new network.
 func jitters(t *testing.T, seed uint64) (delays []time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		l, near, far := faultPair(t)
@@ -203,7 +202,7 @@ func jitters(t *testing.T, seed uint64) (delays []time.Duration) {
 			<-time.After(time.Millisecond)
 			d := sendTimed(t, near, far)
 			if most := 2 * (time.Millisecond + tick); d > most {
-				t.Errorf("seed %d: %v of delay, at most %v expected", seed, d, most)
+				t.Errorf("seed %d: delay %v, want at most %v", seed, d, most)
 			}
 			delays = append(delays, d)
 		}
@@ -236,7 +235,7 @@ func TestFaultyBoundWhileCut(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		if sent != DefaultMaxQueued>>20-1 { // the headers take the room of the last
+		if sent != DefaultMaxQueued>>20-1 { // headers take the space of the last one
 			t.Fatalf("%d MiB queued in a cut", sent)
 		}
 		must(t, near.Close())

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// readInto reads what there is into dst, at least one byte: it waits for that.
+// readInto reads at least one byte into dst, waiting if necessary.
 func (in *incoming) readInto(dst []byte) (int, error) {
 	in.err, in.into = nil, dst
 	err := in.raw.Read(in.take)
@@ -19,7 +19,7 @@ func (in *incoming) readInto(dst []byte) (int, error) {
 	return in.taken, in.err
 }
 
-// takeNow reads into where readInto says. False means that nothing has come.
+// takeNow reads into in.into. It returns false if no data is available.
 func (in *incoming) takeNow(fd uintptr) (ok bool) {
 	if in.taken, ok = in.readSome(fd, in.into); !ok {
 		in.nothing()
@@ -27,7 +27,7 @@ func (in *incoming) takeNow(fd uintptr) (ok bool) {
 	return ok
 }
 
-// fill waits for bytes and buffers them. It holds no buffer while it waits.
+// fill waits for data and buffers it. It holds no buffer while it waits.
 func (in *incoming) fill() error {
 	in.err = nil
 	if err := in.raw.Read(in.look); err != nil {
@@ -36,7 +36,7 @@ func (in *incoming) fill() error {
 	return in.err
 }
 
-// fillNow buffers what has come. False means that nothing has.
+// fillNow buffers available data. It returns false if there is none.
 func (in *incoming) fillNow(fd uintptr) (ok bool) {
 	if in.buffer == nil {
 		in.buffer = readBuffers.Get().(*[readBuffer]byte)
@@ -49,8 +49,8 @@ func (in *incoming) fillNow(fd uintptr) (ok bool) {
 	return ok
 }
 
-// readSome reads what has come into dst, and notes in in.err why nothing more
-// will. False means that nothing has come.
+// readSome reads available data into dst, and sets in.err if the connection has ended. ok is false if no data is
+// available.
 func (in *incoming) readSome(fd uintptr, dst []byte) (n int, ok bool) {
 	for {
 		n, err := readNow(fd, dst)

@@ -7,19 +7,17 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// ErrBroken is wrapped by every error of a connection that broke for another
-// reason than this side's Close: the peer closed it or died, the network failed,
-// or what came in was not a valid frame (then the error of package wire is
-// wrapped too).
+// ErrBroken is wrapped by every error of a connection that broke for another reason than a Close on this side: the peer
+// closed it or died, the network failed, or invalid data was received (then the error of package wire is also wrapped).
 var ErrBroken = errors.New("transport: connection broken")
 
-// broken says why the connection to peer cannot be used any more.
+// broken returns the error of a broken connection to peer.
 func broken(peer string, why error) error {
 	return fmt.Errorf("%w: %s: %w", ErrBroken, peer, why)
 }
 
-// batchBytes returns what frames weigh on the connection. A frame that every
-// receiver would refuse is an error here, before it breaks the connection.
+// batchBytes returns the size of frames on the wire. It returns an error for a frame that is too large, which every
+// receiver would reject, before that frame breaks the connection.
 func batchBytes(frames []wire.Frame) (int, error) {
 	n := 0
 	for i := range frames {
@@ -32,8 +30,7 @@ func batchBytes(frames []wire.Frame) (int, error) {
 	return n, nil
 }
 
-// released tells the owners of the frames' bytes that the transport has no more
-// use for them.
+// released notifies the owners of the frames' memory that the transport no longer uses it.
 func released(frames []wire.Frame) {
 	for i := range frames {
 		if r := frames[i].Release; r != nil {
@@ -42,8 +39,7 @@ func released(frames []wire.Frame) {
 	}
 }
 
-// placed asks where a payload of n bytes belongs. All but the header of f is made
-// empty.
+// placed asks place for the memory of a payload of n bytes. It empties all of f except its header.
 func placed(f *wire.Frame, n int, place func(f *wire.Frame, n int) []byte) ([]byte, error) {
 	f.Payload, f.Body, f.Release = f.Payload[:0], nil, nil
 	if place == nil || n == 0 {
@@ -51,12 +47,12 @@ func placed(f *wire.Frame, n int, place func(f *wire.Frame, n int) []byte) ([]by
 	}
 	b := place(f, n)
 	if len(b) > n {
-		return nil, fmt.Errorf("transport: a payload of %d bytes was to be placed in %d", n, len(b))
+		return nil, fmt.Errorf("transport: a payload of %d bytes does not fill its place of %d bytes", n, len(b))
 	}
 	return b, nil
 }
 
-// keep copies the lent bodies of frames that outlast their Send.
+// keep copies the lent bodies of frames that are still needed after Send returns.
 func keep(frames []wire.Frame) {
 	for i := range frames {
 		if f := &frames[i]; f.Lent {

@@ -9,41 +9,39 @@ import (
 )
 
 const (
-	// DefaultMaxQueued is how many bytes of frames a connection queues before Send blocks, unless its network's options
-	// say otherwise.
+	// DefaultMaxQueued is the default number of bytes that a connection queues before Send blocks.
 	DefaultMaxQueued = 64 << 20
-	// alwaysQueued is how many bytes are let in even where the budget has no room, so that who reads what comes is
-	// served whatever others leave unread for which the same budget holds.
+	// alwaysQueued is how many bytes each connection may queue even if the budget is used up. So a connection that is
+	// read is served, whatever its peer leaves unread on others with the same budget.
 	alwaysQueued = wire.MaxPayload
 )
 
-// ErrFull is returned by TrySend when too much is queued already.
-var ErrFull = errors.New("transport: too much is queued: the peer takes too little")
+// ErrFull is returned by TrySend when the send queue is full.
+var ErrFull = errors.New("transport: the send queue is full: the peer reads too slowly")
 
-// errAllFull says that a batch would fit, were it not for the budget.
+// errAllFull means that only the budget prevents queueing a batch.
 var errAllFull = fmt.Errorf("%w on all of its connections together", ErrFull)
 
-// sendGate lets batches in, in order of arrival, while at most max bytes are
-// inside. A batch that alone is larger is let in when nothing is inside. Every
-// method is called with the owner's lock held.
+// sendGate admits batches in order of arrival while at most max bytes are inside. A larger batch is admitted when
+// nothing is inside. The caller of every method must hold the owner's lock.
 //
-// What is inside is counted in a budget, too, if there is one, from when it is let
-// in until it leaves or the gate forgets it. Who waits is let in beyond the budget:
-// what fills it may be on connections that only their peer can empty.
+// If there is a budget, bytes are charged to it from their admission until they leave or the gate forgets them. Waiting
+// batches are admitted even beyond the budget, because the bytes that fill it may be on connections that only their
+// peer can empty.
 //
-// Waiting is on a sync.Cond, which a testing/synctest bubble sees as blocked.
+// Waiting uses a sync.Cond, which a testing/synctest bubble recognizes as blocked.
 type sendGate struct {
-	change sync.Cond // on the owner's lock: a batch left or entered, or the gate failed
+	change sync.Cond // uses the owner's lock; signals that a batch left or entered, or the gate failed
 	max    int
 	inside int
-	err    error   // what entering gives, once set
-	budget *Budget // nil: there is none
+	err    error   // the error of Enter once the gate has failed
+	budget *Budget // nil if there is none
 
-	// Tickets keep a large batch from being overtaken by small ones for ever.
+	// Tickets ensure that small batches do not overtake a large one forever.
 	next, serving uint64
 }
 
-// Init is called before all else. Of max ≤ 0 it takes Default.
+// Init must be called first. max ≤ 0 selects DefaultMaxQueued.
 func (g *sendGate) Init(owner sync.Locker, max int) {
 	g.change.L = owner
 	g.max = max
@@ -52,7 +50,7 @@ func (g *sendGate) Init(owner sync.Locker, max int) {
 	}
 }
 
-// Enter waits until n bytes may go in; without wait it gives ErrFull instead.
+// Enter admits n bytes. If it would have to wait, it waits or, without wait, returns ErrFull.
 func (g *sendGate) Enter(n int, wait bool) error {
 	if !wait && g.err == nil {
 		return g.tryEnter(n)
@@ -74,8 +72,8 @@ func (g *sendGate) Enter(n int, wait bool) error {
 	return nil
 }
 
-// tryEnter lets n bytes in unless they would have to wait, or the budget has no room. No ticket is out that was not
-// served, so it needs none.
+// tryEnter admits n bytes unless they would have to wait or the budget is used up. It needs no ticket, because none is
+// waiting.
 func (g *sendGate) tryEnter(n int) error {
 	if g.next != g.serving || !g.fits(n) {
 		return ErrFull
@@ -89,10 +87,10 @@ func (g *sendGate) tryEnter(n int) error {
 	return nil
 }
 
-// fits reports whether n bytes may go in beside those that are inside.
+// fits reports whether n more bytes may be inside.
 func (g *sendGate) fits(n int) bool { return g.inside == 0 || g.inside+n <= g.max }
 
-// Charge has what is inside counted in a budget from now on, unless nobody is let in any more.
+// Charge charges the bytes inside to a budget from now on, unless the gate has failed.
 func (g *sendGate) Charge(b *Budget) {
 	if g.err != nil {
 		return
@@ -102,13 +100,13 @@ func (g *sendGate) Charge(b *Budget) {
 	g.budget.Add(int64(g.inside))
 }
 
-// Forget gives back to the budget what is inside of a gate that has failed: its owner holds it no more.
+// Forget returns the bytes inside a failed gate to the budget, because the owner no longer holds them.
 func (g *sendGate) Forget() {
 	g.budget.Give(int64(g.inside))
 	g.budget = nil
 }
 
-// Leave says that n bytes are out.
+// Leave records that n bytes have left.
 func (g *sendGate) Leave(n int) {
 	g.inside -= n
 	g.budget.Give(int64(n))
@@ -117,7 +115,7 @@ func (g *sendGate) Leave(n int) {
 	}
 }
 
-// Fail lets nobody in any more. The first error stays.
+// Fail closes the gate. The first error is kept.
 func (g *sendGate) Fail(err error) {
 	if g.err == nil {
 		g.err = err
@@ -125,8 +123,8 @@ func (g *sendGate) Fail(err error) {
 	}
 }
 
-// Err is why nobody is let in any more, if so.
+// Err returns the error that closed the gate, or nil.
 func (g *sendGate) Err() error { return g.err }
 
-// Blocked reports whether somebody waits to be let in.
+// Blocked reports whether a batch is waiting.
 func (g *sendGate) Blocked() bool { return g.err == nil && g.next != g.serving }

@@ -11,8 +11,8 @@ import (
 
 var errOver = errors.New("it is over")
 
-// TestGateIsFair shows that small batches do not overtake a large one that
-// waits, however long they would keep the gate half full.
+// TestGateIsFair checks that small batches do not overtake a waiting large one, even if they could keep the gate half
+// full.
 func TestGateIsFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -36,18 +36,18 @@ func TestGateIsFair(t *testing.T) {
 			synctest.Wait()
 		}
 		enter(8)
-		enter(12) // larger than the gate: when it is empty
+		enter(12) // larger than the gate: admitted when it is empty
 		enter(1)
 		if len(order) != 1 {
-			t.Fatalf("let in: %v, want the first only", order)
+			t.Fatalf("admitted %v, want the first only", order)
 		}
 		leave(8)
 		if len(order) != 2 || order[1] != 12 {
-			t.Fatalf("let in: %v, want 8 then 12", order)
+			t.Fatalf("admitted %v, want 8 then 12", order)
 		}
 		leave(12)
 		if len(order) != 3 || g.inside != 1 {
-			t.Fatalf("let in: %v with %d inside, want 8, 12 and 1", order, g.inside)
+			t.Fatalf("admitted %v with %d inside, want 8, 12 and 1", order, g.inside)
 		}
 		enter(10)
 		mu.Lock()
@@ -56,14 +56,14 @@ func TestGateIsFair(t *testing.T) {
 		mu.Unlock()
 		synctest.Wait()
 		if len(order) != 3 || g.Enter(1, true).Error() != "over" {
-			t.Fatalf("let in: %v after it failed", order)
+			t.Fatalf("admitted %v after the gate failed", order)
 		}
 	})
 }
 
-// TestGateBudget: who must not wait is let in while there is room in the budget, and beyond it as far as each gate
-// always has room; who waits is let in. Whatever comes and goes, the budget holds what is inside of all gates, and
-// nothing when all are gone.
+// TestGateBudget checks that a batch that cannot wait is admitted if the budget or the guaranteed minimum of its gate
+// permits it, and that a waiting batch is always admitted in the end. The budget always equals the bytes inside all
+// gates, and is 0 at the end.
 func TestGateBudget(t *testing.T) {
 	for seed := range uint64(50) {
 		gateBudget(t, seed)
@@ -72,24 +72,24 @@ func TestGateBudget(t *testing.T) {
 
 const budgetMost, gateMost = 4 * alwaysQueued, 3 * alwaysQueued
 
-// gateSubject is a gate that is tried, and what is in it.
+// gateSubject is a gate with the batches inside it.
 type gateSubject struct {
 	sendGate
 	batches []int
 	gone    bool
 }
 
-// gateSubjects are gates with one budget.
+// gateSubjects are gates that share a budget.
 type gateSubjects struct {
 	*testing.T
 	seed    uint64
 	rng     *rand.Rand
 	budget  *Budget
 	gates   [5]gateSubject
-	refused int // for the budget
+	refused int // rejected because of the budget
 }
 
-// sum is what the budget is to hold.
+// sum returns the expected budget.
 func (s *gateSubjects) sum() (n int) {
 	for i := range s.gates {
 		if !s.gates[i].gone {
@@ -99,7 +99,7 @@ func (s *gateSubjects) sum() (n int) {
 	return n
 }
 
-// enter tries to let something in.
+// enter tries to admit a batch.
 func (s *gateSubjects) enter(g *gateSubject) {
 	n, wait := 1+s.rng.IntN(2*alwaysQueued), s.rng.IntN(8) == 0
 	if wait && !g.fits(n) {
@@ -116,18 +116,18 @@ func (s *gateSubjects) enter(g *gateSubject) {
 		s.refused++
 	}
 	if err := g.Enter(n, wait); err != want {
-		s.Fatalf("seed %d: %d bytes beside %d, and %d of all: %v, want %v", s.seed, n, g.inside, s.sum(), err, want)
+		s.Fatalf("seed %d: %d bytes, %d inside, %d in all gates: %v, want %v", s.seed, n, g.inside, s.sum(), err, want)
 	} else if err == nil {
 		g.batches = append(g.batches, n)
 	}
 }
 
-// step does something with one of the gates.
+// step performs a random operation on one of the gates.
 func (s *gateSubjects) step() {
 	g := &s.gates[s.rng.IntN(len(s.gates))]
 	switch n := len(g.batches); {
 	case g.budget == nil && g.err == nil:
-		if s.rng.IntN(2) == 0 { // something was let in before
+		if s.rng.IntN(2) == 0 { // a batch was admitted before
 			g.inside, g.batches = 7, []int{7}
 		}
 		g.Charge(s.budget)
@@ -136,7 +136,7 @@ func (s *gateSubjects) step() {
 	case g.err != nil && s.rng.IntN(4) == 0:
 		g.Forget()
 		g.gone = true
-		g.Charge(s.budget) // too late
+		g.Charge(s.budget) // has no effect on a failed gate
 	case n > 0 && s.rng.IntN(3) == 0:
 		at := s.rng.IntN(n)
 		g.Leave(g.batches[at])
@@ -156,7 +156,7 @@ func gateBudget(t *testing.T, seed uint64) {
 	for range 500 {
 		s.step()
 		if held := s.budget.Held(); held != int64(s.sum()) {
-			t.Fatalf("seed %d: the budget holds %d, in the gates are %d", seed, held, s.sum())
+			t.Fatalf("seed %d: the budget is %d, the gates hold %d", seed, held, s.sum())
 		}
 	}
 	for i := range s.gates {
@@ -164,6 +164,6 @@ func gateBudget(t *testing.T, seed uint64) {
 		s.gates[i].Forget()
 	}
 	if s.budget.Held() != 0 || s.refused == 0 {
-		t.Errorf("seed %d: when all are gone the budget holds %d; %d were refused", seed, s.budget.Held(), s.refused)
+		t.Errorf("seed %d: at the end the budget is %d; %d were rejected", seed, s.budget.Held(), s.refused)
 	}
 }

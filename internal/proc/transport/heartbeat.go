@@ -2,37 +2,36 @@ package transport
 
 import "time"
 
-// countsEvery is how often what is only counted is told.
+// countsEvery is the interval at which counts are sent.
 const countsEvery = time.Second
 
-// Heartbeat decides at which heartbeats a server or a worker tells the coordinator its status. In a large job most
-// heartbeats say nothing; what changes with every clock is told once a second at most; and on a new connection
-// everything is told again. The zero Heartbeat has said nothing. It belongs to one goroutine.
+// Heartbeat decides at which heartbeats a server or a worker sends its status to the coordinator. In a large job, most
+// heartbeats send nothing. Counts, which change with every clock, are sent at most once per second. A new connection
+// receives the complete status. The zero Heartbeat has sent nothing. A Heartbeat must not be used concurrently.
 type Heartbeat struct {
-	rested  int       // heartbeats since something was said
-	on      any       // the connection of the last word
-	counted time.Time // when what is only counted was told
+	rested  int       // heartbeats since the last status
+	on      any       // the connection of the last status
+	counted time.Time // when counts were last sent
 }
 
-// Rests counts a heartbeat, and reports whether nothing need be said at it, where one of
-// this many says something.
+// Rests counts a heartbeat and reports whether it may be skipped, if one of per heartbeats sends a status.
 func (b *Heartbeat) Rests(per int) bool {
 	b.rested++
 	return b.rested < per
 }
 
-// Speaks notes that something is said on a connection, and reports whether it is another one
-// than before: then all is to be told.
+// Speaks records that a status is sent on a connection. It reports whether the connection is new and needs the complete
+// status.
 func (b *Heartbeat) Speaks(on any) (anew bool) {
 	anew = b.on != on
 	b.rested, b.on = 0, on
 	return anew
 }
 
-// Recount has what is only counted told with the next word.
+// Recount makes the next status include the counts.
 func (b *Heartbeat) Recount() { b.counted = time.Time{} }
 
-// Counts reports whether what is only counted is to be told now: it is time, or it must be.
+// Counts reports whether the counts must be sent now, because they are due or must is set.
 func (b *Heartbeat) Counts(now time.Time, must bool) bool {
 	if !must && now.Sub(b.counted) < countsEvery {
 		return false

@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// One heartbeat of each few says something, also after a word that came out of turn.
+// TestRests checks that one of several heartbeats sends a status, also after a status out of turn.
 func TestRests(t *testing.T) {
 	var b transport.Heartbeat
 	for i, want := range []bool{true, true, false, true} {
@@ -15,17 +15,17 @@ func TestRests(t *testing.T) {
 			b.Speaks(nil)
 		}
 		if got := b.Rests(3); got != want {
-			t.Errorf("heartbeat %d rests: %v", i, got)
+			t.Errorf("heartbeat %d is skipped: %v", i, got)
 		}
 	}
 	for _, per := range []int{0, 1} {
 		if b.Speaks(nil); b.Rests(per) {
-			t.Errorf("it rests where one of %d says something", per)
+			t.Errorf("skipped a heartbeat when one of %d sends a status", per)
 		}
 	}
 }
 
-// All is told anew on another connection.
+// TestSpeaks checks that a new connection receives the complete status.
 func TestSpeaks(t *testing.T) {
 	var b transport.Heartbeat
 	first, second := new(int), new(int)
@@ -34,12 +34,12 @@ func TestSpeaks(t *testing.T) {
 		want bool
 	}{{first, true}, {first, false}, {second, true}, {first, true}} {
 		if got := b.Speaks(c.on); got != c.want {
-			t.Errorf("word %d: anew %v", i, got)
+			t.Errorf("status %d: complete %v", i, got)
 		}
 	}
 }
 
-// What is only counted is told once a second, and when it must be.
+// TestCounts checks that counts are sent once per second, and when they must be.
 func TestCounts(t *testing.T) {
 	var b transport.Heartbeat
 	start := time.Unix(1000, 0)
@@ -55,13 +55,13 @@ func TestCounts(t *testing.T) {
 		{2 * time.Second, false, false},
 		{2*time.Second + 1, false, true},
 		{3 * time.Second, false, false},
-		{3 * time.Second, false, true}, // told anew
+		{3 * time.Second, false, true}, // required
 	} {
 		if i == 7 {
 			b.Recount()
 		}
 		if got := b.Counts(start.Add(c.after), c.must); got != c.want {
-			t.Errorf("word %d: counts %v", i, got)
+			t.Errorf("status %d: counts %v", i, got)
 		}
 	}
 }

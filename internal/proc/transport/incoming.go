@@ -12,36 +12,36 @@ import (
 const (
 	// readBuffer is the size of a read buffer.
 	readBuffer = 64 << 10
-	// largePayload is what is not worth a copy: what is missing of it is read
-	// straight to where it belongs, and after one, another is expected.
+	// largePayload is the size from which a copy is avoided: the rest of the payload is read directly into its place.
+	// After a large payload, another one is expected.
 	largePayload = 16 << 10
-	// firstBytes is how much is read at first where a large payload is expected:
-	// the header and a little, so that nearly all of it is read in place.
+	// firstBytes is how much is read first if a large payload is expected: the header and a little more, so that nearly
+	// all of the payload is read in place.
 	firstBytes = 4 << 10
-	// sumBytes is how much is read at most before the checksum's pass over it,
-	// so that the processor's cache still holds it.
+	// sumBytes is the maximum number of bytes read before they are added to the checksum, so that they are still in the
+	// processor's cache.
 	sumBytes = 256 << 10
 )
 
-// readBuffers are the buffers of connections that have received something which is
-// not all returned yet. An idle connection has none.
+// readBuffers are the buffers of connections with received data that has not been returned yet. Idle connections have
+// none.
 var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 
 // incoming reads from a socket.
 type incoming struct {
 	sock   socket
 	raw    syscall.RawConn
-	waits  func()                // nothing has come: it is about to wait; may be nil
-	look   func(fd uintptr) bool // in.fillNow: made once, since each making allocates
-	take   func(fd uintptr) bool // in.takeNow: likewise
-	err    error                 // of look and take
-	into   []byte                // where take reads to
-	taken  int                   // what it has read
-	buffer *[readBuffer]byte     // nil: nothing is buffered
-	from   int                   // buffer[from:to] is buffered
+	waits  func()                // called before waiting for data; may be nil
+	look   func(fd uintptr) bool // in.fillNow; stored because each method value allocates
+	take   func(fd uintptr) bool // in.takeNow
+	err    error                 // set by look and take
+	into   []byte                // destination of take
+	taken  int                   // number of bytes read by take
+	buffer *[readBuffer]byte     // nil if nothing is buffered
+	from   int                   // buffer[from:to] holds the buffered data
 	to     int
 	large  bool      // a large payload is expected
-	over   io.Reader // TLS, which reads from another incoming; nil: what comes is read as it is
+	over   io.Reader // a TLS connection that reads from another incoming; nil without TLS
 
 	header [wire.HeaderBytes]byte
 }
@@ -51,10 +51,10 @@ func (in *incoming) init(sock socket, raw syscall.RawConn) {
 	in.look, in.take = in.fillNow, in.takeNow
 }
 
-// buffered returns how much was received and not yet read.
+// buffered returns the number of buffered bytes.
 func (in *incoming) buffered() int { return in.to - in.from }
 
-// room is where to read next; in.buffer is there and nothing is buffered.
+// room returns where to read next. in.buffer must be set and empty.
 func (in *incoming) room() []byte {
 	if in.large {
 		return in.buffer[:firstBytes]
@@ -62,7 +62,7 @@ func (in *incoming) room() []byte {
 	return in.buffer[:]
 }
 
-// read reads what there is, at least one byte.
+// read reads at least one byte.
 func (in *incoming) read(dst []byte) (int, error) {
 	if in.over != nil {
 		return in.over.Read(dst)
@@ -95,7 +95,7 @@ func (in *incoming) readHeader() ([]byte, error) {
 	return in.header[:], nil
 }
 
-// readPayload reads a part of the payload, and adds it to its checksum.
+// readPayload reads a part of the payload and adds it to the checksum.
 func (in *incoming) readPayload(dst []byte, sum *wire.Sum) error {
 	for len(dst) > 0 {
 		n, err := in.read(dst[:min(len(dst), sumBytes)])
@@ -108,14 +108,14 @@ func (in *incoming) readPayload(dst []byte, sum *wire.Sum) error {
 	return nil
 }
 
-// nothing says that nothing has come.
+// nothing calls waits, because no data is available.
 func (in *incoming) nothing() {
 	if in.waits != nil {
 		in.waits()
 	}
 }
 
-// unexpected is what an end in the middle of a frame is.
+// unexpected converts an end of data in the middle of a frame.
 func unexpected(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
@@ -123,7 +123,7 @@ func unexpected(err error) error {
 	return err
 }
 
-// drained gives the buffer back when nothing is in it.
+// drained returns the buffer to the pool if it is empty.
 func (in *incoming) drained() {
 	if in.buffer != nil && in.buffered() == 0 {
 		readBuffers.Put(in.buffer)
@@ -147,8 +147,8 @@ func (c *socketConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []
 		err = c.receive(f, place)
 	}
 	if err != nil {
-		if errors.Is(err, wire.ErrVersion) { // its header will say to the peer, too, that versions differ
-			_ = c.TrySend(wire.Control(wire.KindRefuse, wire.Refusal{Reason: err.Error()})) // it is being broken anyway
+		if errors.Is(err, wire.ErrVersion) { // the frame's header tells the peer this side's version
+			_ = c.TrySend(wire.Control(wire.KindRefuse, wire.Refusal{Reason: err.Error()})) // best effort
 		}
 		c.recvErr = c.breakWith(c.explained(err))
 		c.in.from = c.in.to

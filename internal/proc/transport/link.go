@@ -12,55 +12,52 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// What a Link's peer has not said, or not yet.
+// Errors of a peer that does not answer, or not yet.
 var (
-	ErrSilent = errors.New("has said nothing") // it listens, and does not answer
-	ErrNotNow = errors.New("not now")          // it turns this process away, which may ask again
+	ErrSilent = errors.New("has sent nothing") // the peer accepts connections but does not answer
+	ErrNotNow = errors.New("not now")          // the peer rejects this process, which may retry
 )
 
-// Link keeps a connection to one peer: it dials, says Hello, hands every frame
-// to its user, and when the connection breaks it begins again, with a growing
-// pause. Of several addresses (Addresses) it takes the next one after each try that fails. Its functions are
-// called from Run's goroutine, one at a time.
+// Link keeps a connection to one peer. It dials, sends a Hello, and passes every frame to its user. When the connection
+// breaks, it starts again after a growing pause. If there are several addresses (see Addresses), it tries the next one
+// after each failure. Its callbacks are called from Run's goroutine, one at a time.
 type Link struct {
 	Network Network
-	Addr    string // or several, with commas between them, of which one is the peer's
-	// Wants is whom the peer's certificate must be of, where connections are private.
+	Addr    string // one or several addresses, separated by commas; one is the peer's
+	// Wants is the required role of the peer's certificate, if connections use keys.
 	Wants   keys.Role
-	Hello   func() wire.Hello                  // what to say on each connection
-	Up      func(c Conn, welcome *wire.Frame)  // the peer has answered with Welcome
-	Frame   func(c Conn, f *wire.Frame) error  // a frame came; an error ends the connection
-	Down    func(c Conn, err error)            // a connection that was up has broken
-	Patient func(attempts int, err error) bool // whether to try again; nil: always
-	// Heard, unless nil, is called when the peer says (Echo) that it has heard Hello and has no
-	// answer yet.
+	Hello   func() wire.Hello                  // returns the Hello for each connection
+	Up      func(c Conn, welcome *wire.Frame)  // the peer has answered with a Welcome
+	Frame   func(c Conn, f *wire.Frame) error  // a frame was received; an error ends the connection
+	Down    func(c Conn, err error)            // a welcomed connection has broken
+	Patient func(attempts int, err error) bool // reports whether to retry; nil: always
+	// Heard, unless nil, is called when the peer confirms with an Echo that it has received the Hello but cannot answer
+	// yet.
 	Heard func()
-	// Place, unless nil, chooses memory for payloads, as in Conn.RecvInto; not for
-	// the answer to Hello.
+	// Place, unless nil, returns the memory for payloads, as in Conn.RecvInto. It is not called for the answer to the
+	// Hello.
 	Place func(f *wire.Frame, n int) []byte
-	// Wait, unless nil, is called whenever the next frame has not come yet, as in
-	// Conn.OnWait; not before the peer has answered with Welcome.
+	// Wait, unless nil, is called before waiting for a frame, as in Conn.OnWait. It is not called before the Welcome.
 	Wait func()
-	// Stranger, unless nil, is told when Hello is refused, and the link tries again later. It is for
-	// links to who may die: another process may listen at his address by then, of another job even,
-	// and what that one says of this process is not for good.
+	// Stranger, unless nil, is called when the Hello is refused, and the link retries later. It is meant for links to
+	// processes that may die: another process, even of another job, may then listen at the same address, and its
+	// refusal is not permanent.
 	Stranger func(err error)
 }
 
 const (
-	linkPauseLeast  = 5 * time.Millisecond
-	linkPauseMost   = 250 * time.Millisecond
+	linkPauseMin    = 5 * time.Millisecond
+	linkPauseMax    = 250 * time.Millisecond
 	linkHandshake   = 5 * time.Second
 	linkDialTimeout = 2 * time.Second
-	linkStranger    = time.Second // until who refused Hello is asked again
+	linkStranger    = time.Second // pause after a refused Hello
 )
 
-// Run keeps the link until ctx ends or the peer refuses this process for good
-// (perdure.ErrRefused, but see Stranger; perdure.ErrFenced) or says that the job is
-// over (perdure.ErrStopped).
+// Run keeps the link until ctx ends, the peer refuses this process permanently (perdure.ErrRefused, but see Stranger;
+// perdure.ErrFenced), or the job is over (perdure.ErrStopped).
 func (l *Link) Run(ctx context.Context) error {
-	pause, addrs := linkPauseLeast, Addresses(l.Addr)
-	for at, attempts := 0, 1; ; attempts, addrs = attempts+1, Addresses(l.Addr) { // in a file they may have changed
+	pause, addrs := linkPauseMin, Addresses(l.Addr)
+	for at, attempts := 0, 1; ; attempts, addrs = attempts+1, Addresses(l.Addr) { // a file may have changed
 		up, err := l.once(ctx, addrs[at%len(addrs)])
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -73,7 +70,7 @@ func (l *Link) Run(ctx context.Context) error {
 			return err
 		}
 		if up {
-			pause, attempts = linkPauseLeast, 0
+			pause, attempts = linkPauseMin, 0
 		} else {
 			at = (at + 1) % len(addrs)
 		}
@@ -83,14 +80,14 @@ func (l *Link) Run(ctx context.Context) error {
 		if stranger {
 			pause = linkStranger
 		} else if attempts%len(addrs) != 0 {
-			continue // to one that was not tried since: nobody waits for it
+			continue // try the next address without a pause
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, linkPauseMost)
+		pause = min(2*pause, linkPauseMax)
 	}
 }
 
@@ -127,17 +124,16 @@ func (l *Link) once(ctx context.Context, addr string) (up bool, err error) {
 	return true, err
 }
 
-// isOf refuses a peer whose certificate is not of the role that is called.
+// isOf returns an error if the peer's certificate has another role than the expected one.
 func isOf(c Conn, wants keys.Role) error {
 	if who := c.Who(); who.Role != "" && who.Role != wants {
-		return fmt.Errorf("%w: %s has the certificate of a %s, and a %s was called", perdure.ErrRefused, c.Peer(),
+		return fmt.Errorf("%w: %s has the certificate of a %s, but a %s is expected", perdure.ErrRefused, c.Peer(),
 			who.Role, wants)
 	}
 	return nil
 }
 
-// Call connects to a server once, says hello, and returns the connection when the server
-// has answered with Welcome.
+// Call connects to a server once and returns the connection after the server's Welcome.
 func Call(ctx context.Context, network Network, addr string, hello wire.Hello) (Conn, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, linkDialTimeout)
 	defer cancel()
@@ -156,8 +152,7 @@ func Call(ctx context.Context, network Network, addr string, hello wire.Hello) (
 	return c, nil
 }
 
-// handshake says hello and waits for the answer, for as long as the peer says that it has
-// heard it.
+// handshake sends a Hello and waits for the answer, as long as the peer confirms that it has received the Hello.
 func handshake(c Conn, hello wire.Hello, f *wire.Frame, heard func()) error {
 	err := talkWithin(c, linkHandshake, func(goOn func()) error {
 		err := c.Send(wire.Control(wire.KindHello, hello))
@@ -182,8 +177,7 @@ func handshake(c Conn, hello wire.Hello, f *wire.Frame, heard func()) error {
 	return fmt.Errorf("transport: %s answered a hello with a frame of kind %d", c.Peer(), f.Kind)
 }
 
-// talkWithin closes a connection on which talk takes longer than the given time, since it
-// began or said that it goes on.
+// talkWithin runs talk and closes the connection if talk takes longer than patience. talk may restart that time.
 func talkWithin(c Conn, patience time.Duration, talk func(goOn func()) error) error {
 	timer := time.AfterFunc(patience, func() { c.Close() })
 	err := talk(func() { timer.Reset(patience) })
@@ -193,7 +187,7 @@ func talkWithin(c Conn, patience time.Duration, talk func(goOn func()) error) er
 	return err
 }
 
-// refusal turns the peer's reason into an error.
+// refusal converts a Refuse frame to an error.
 func refusal(f *wire.Frame) error {
 	var r wire.Refusal
 	if err := wire.ParseControl(f, &r); err != nil {
@@ -217,14 +211,13 @@ func refusal(f *wire.Frame) error {
 	return fmt.Errorf("%w: %s", perdure.ErrRefused, r.Reason)
 }
 
-// Greet waits for the Hello of a connection that was accepted, for at most the
-// given time: a peer that says nothing is not kept. One that does not show the run's
-// secret is told so and turned away, before anything else of its Hello is looked at.
+// Greet waits at most the given time for the Hello of an accepted connection. A peer that does not present the run's
+// secret is refused before the rest of its Hello is checked.
 func Greet(c Conn, patience time.Duration, secrets wire.Keys) (hello wire.Hello, err error) {
 	var f wire.Frame
 	short := func(_ *wire.Frame, n int) []byte {
 		if n > wire.MaxHello {
-			return tooLong[:n+1] // more than there is: refused before memory is taken for it
+			return tooLong[:n+1] // longer than allowed: rejected before memory is allocated
 		}
 		return nil
 	}
@@ -232,7 +225,7 @@ func Greet(c Conn, patience time.Duration, secrets wire.Keys) (hello wire.Hello,
 		return hello, err
 	}
 	if f.Kind != wire.KindHello {
-		return hello, fmt.Errorf("transport: %s began with a frame of kind %d instead of a hello", c.Peer(), f.Kind)
+		return hello, fmt.Errorf("transport: %s started with a frame of kind %d instead of a hello", c.Peer(), f.Kind)
 	}
 	if err := wire.ParseControl(&f, &hello); err != nil {
 		return hello, err
@@ -244,20 +237,20 @@ func Greet(c Conn, patience time.Duration, secrets wire.Keys) (hello wire.Hello,
 		err = hello.Validate()
 	}
 	if err != nil {
-		_ = Refuse(c, wire.Refusal{Reason: err.Error()}) // it is being closed anyway
+		_ = Refuse(c, wire.Refusal{Reason: err.Error()}) // the connection is closed anyway
 	}
 	return hello, err
 }
 
-// allowed is whom the holder of a certificate may say to be.
+// allowed lists the roles that the holder of a certificate may claim.
 var allowed = map[keys.Role][]wire.Role{
-	keys.Coordinator: {wire.RoleSupervisor, wire.RoleObserver}, // one that looks after its job itself
-	keys.Server:      {wire.RoleServer, wire.RoleObserver},     // it asks what the job is, before it joins
+	keys.Coordinator: {wire.RoleSupervisor, wire.RoleObserver}, // a supervisor that is its job's coordinator
+	keys.Server:      {wire.RoleServer, wire.RoleObserver},     // a server first asks for the job as an observer
 	keys.Worker:      {wire.RoleWorker, wire.RoleObserver},
 	keys.Operator:    {wire.RoleSupervisor, wire.RoleObserver},
 }
 
-// mayBe turns away who says to be what the certificate does not allow.
+// mayBe returns an error if the certificate does not permit the claimed role.
 func mayBe(who keys.Identity, role wire.Role) error {
 	if who.Role == "" || slices.Contains(allowed[who.Role], role) {
 		return nil
@@ -265,14 +258,14 @@ func mayBe(who keys.Identity, role wire.Role) error {
 	return fmt.Errorf("the certificate of %s does not let its holder be a %s", who, role.Known())
 }
 
-// tooLong is never read or written, so that it takes no memory.
+// tooLong is never read or written, so it takes no memory.
 var tooLong [wire.MaxPayload + 1]byte
 
-// HeardEvery is how often a process that has no answer to a Hello yet says that it has heard it.
+// HeardEvery is how often a process confirms a Hello that it cannot answer yet.
 const HeardEvery = linkHandshake / 5
 
-// Reassure says, until ctx ends, that a Hello was heard that is still to be answered: it was
-// greeted, so its sender has shown the run's secret.
+// Reassure confirms at intervals that a Hello was received, until ctx ends. The sender has already presented the run's
+// secret in Greet.
 func Reassure(ctx context.Context, c Conn) {
 	tick := time.NewTicker(HeardEvery)
 	defer tick.Stop()
@@ -282,14 +275,13 @@ func Reassure(ctx context.Context, c Conn) {
 			return
 		case <-tick.C:
 			if c.TrySend(wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Slot: perdure.NoSlot, Shard: -1}}) != nil {
-				return // a broken connection says it itself
+				return // the broken connection reports it
 			}
 		}
 	}
 }
 
-// Refuse tells a peer why it is turned away, if it listens. The caller closes
-// the connection.
+// Refuse sends a peer the reason why it is refused. The caller closes the connection.
 func Refuse(c Conn, r wire.Refusal) error {
 	return c.TrySend(wire.Control(wire.KindRefuse, r))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// linked is a Link under test: what happened on it, and the peer that it dials.
+// linked is a Link under test, with its events and the peer that it dials.
 type linked struct {
 	*testing.T
 	mem    *Memory
@@ -26,8 +26,8 @@ type linked struct {
 
 const peerAddr = "peer/1"
 
-// runLink runs a link in virtual time against a peer that accepts with serve;
-// nil: nobody listens.
+// runLink runs a link in virtual time with a peer that serves connections with serve. If serve is nil, the peer does
+// not listen.
 func runLink(t *testing.T, serve func(c Conn), change func(*linked), test func(l *linked)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &linked{T: t, mem: NewMemory(1, MemoryOptions{}), ended: make(chan error, 1)}
@@ -81,13 +81,13 @@ func (l *linked) listen(serve func(c Conn)) {
 	}()
 }
 
-// end ends the link and returns what Run returned.
+// end stops the link and returns Run's error.
 func (l *linked) end() error {
 	l.cancel()
 	return l.wait()
 }
 
-// wait waits for Run's end, and for the peer to notice.
+// wait waits until Run has returned and the peer has noticed.
 func (l *linked) wait() error {
 	err := <-l.ended
 	<-time.After(time.Second)
@@ -97,16 +97,16 @@ func (l *linked) wait() error {
 
 func say(c Conn, payloads ...string) {
 	for _, p := range payloads {
-		_ = c.Send(wire.Frame{Header: wire.Header{Kind: wire.KindAck}, Payload: []byte(p)}) // the test sees what came
+		_ = c.Send(wire.Frame{Header: wire.Header{Kind: wire.KindAck}, Payload: []byte(p)}) // checked by the test
 	}
 }
 
-// welcome greets a link and says something.
+// welcome answers a link's Hello and sends frames.
 func welcome(c Conn, payloads ...string) {
 	if _, err := Greet(c, time.Second, wire.Keys{}); err != nil {
 		return
 	}
-	_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{})) // likewise
+	_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{})) // checked by the test
 	say(c, payloads...)
 }
 
@@ -117,14 +117,14 @@ func hang(c Conn) {
 	}
 }
 
-// Up comes first, then frames in order, then Down, on every connection.
+// TestLinkOrder checks that every connection calls Up, then Frame in order, then Down.
 func TestLinkOrder(t *testing.T) {
 	lives := 0
 	serve := func(c Conn) {
 		lives++
 		switch lives {
 		case 1:
-			welcome(c, "a", "b") // and the connection is closed
+			welcome(c, "a", "b") // then the connection is closed
 		case 2:
 			welcome(c, "c", "bad", "never handed over")
 			hang(c)
@@ -145,7 +145,7 @@ func TestLinkOrder(t *testing.T) {
 	})
 }
 
-// Place chooses memory for what comes after the Welcome.
+// TestLinkPlace checks that Place provides the memory for frames after the Welcome.
 func TestLinkPlace(t *testing.T) {
 	serve := func(c Conn) {
 		welcome(c, "abc", "de")
@@ -155,13 +155,13 @@ func TestLinkPlace(t *testing.T) {
 	change := func(l *linked) {
 		l.link.Place = func(f *wire.Frame, n int) []byte {
 			if f.Kind == wire.KindWelcome {
-				t.Error("asked for the place of the answer to Hello")
+				t.Error("Place was called for the answer to the Hello")
 			}
 			return room[:n-1]
 		}
 		l.link.Frame = func(_ Conn, f *wire.Frame) error {
 			if len(f.Body) == 0 || &f.Body[0] != &room[0] {
-				t.Error("a payload is not in its place")
+				t.Error("a payload is not in the memory from Place")
 			}
 			l.events = append(l.events, string(f.Payload)+"|"+string(f.Body))
 			return nil
@@ -178,7 +178,7 @@ func TestLinkPlace(t *testing.T) {
 	})
 }
 
-// What the link says first is its Hello, asked for anew on each connection.
+// TestLinkSaysHello checks that each connection starts with a new Hello.
 func TestLinkSaysHello(t *testing.T) {
 	var said []wire.Hello
 	serve := func(c Conn) {
@@ -194,15 +194,15 @@ func TestLinkSaysHello(t *testing.T) {
 		l.link.Patient = func(attempts int, _ error) bool { return attempts < 3 }
 	}
 	runLink(t, serve, change, func(l *linked) {
-		_ = l.wait() // its patience is over
+		_ = l.wait() // Patient has ended the link
 		if len(said) != 3 || said[0].Index != 1 || said[2].Index != 3 || said[0].Role != wire.RoleServer {
-			t.Errorf("the peer was told %+v", said)
+			t.Errorf("the peer received %+v", said)
 		}
 	})
 }
 
-// The pauses between attempts grow to a bound, are short again after a
-// connection that was up, and end when patience does.
+// TestLinkPauses checks that pauses between attempts grow up to a limit, are short again after a welcomed connection,
+// and end when Patient returns false.
 func TestLinkPauses(t *testing.T) {
 	var tried []time.Time
 	change := func(l *linked) {
@@ -216,22 +216,22 @@ func TestLinkPauses(t *testing.T) {
 	}
 	runLink(t, nil, change, func(l *linked) {
 		if err := l.wait(); err == nil || strings.Contains(err.Error(), "\n") {
-			t.Errorf("at the end of patience Run returned %v", err)
+			t.Errorf("Run returned %v after Patient had returned false", err)
 		}
 		if len(tried) != 12 {
 			t.Fatalf("%d attempts, want 12", len(tried))
 		}
-		want := linkPauseLeast
+		want := linkPauseMin
 		for i := range tried[1:] {
-			if pause := tried[i+1].Sub(tried[i]); pause < want || pause > want+2*time.Millisecond { // and the dial
+			if pause := tried[i+1].Sub(tried[i]); pause < want || pause > want+2*time.Millisecond { // includes the dial
 				t.Errorf("pause %d was %v, want %v", i, pause, want)
 			}
-			want = min(2*want, linkPauseMost)
+			want = min(2*want, linkPauseMax)
 		}
 	})
 
 	var ups []time.Time
-	serve := func(c Conn) { // the first connections come to nothing
+	serve := func(c Conn) { // the first connections fail
 		if len(ups) < 8 {
 			ups = append(ups, time.Now())
 			return
@@ -244,17 +244,17 @@ func TestLinkPauses(t *testing.T) {
 		if err := l.end(); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if grown := ups[7].Sub(ups[6]); grown < linkPauseMost {
+		if grown := ups[7].Sub(ups[6]); grown < linkPauseMax {
 			t.Errorf("after 7 failures the pause was %v", grown)
 		}
-		if short := ups[10].Sub(ups[9]); short > 4*linkPauseLeast {
+		if short := ups[10].Sub(ups[9]); short > 4*linkPauseMin {
 			t.Errorf("after a connection that was up the pause was %v", short)
 		}
 	})
 }
 
-// What a peer says for good ends the link at once, in answer to the Hello or
-// later; anything else is tried again.
+// TestLinkRefused checks that a permanent refusal ends the link immediately, in answer to the Hello or later. Other
+// refusals are retried.
 func TestLinkRefused(t *testing.T) {
 	for _, c := range []struct {
 		refusal wire.Refusal
@@ -296,12 +296,11 @@ func TestLinkRefused(t *testing.T) {
 	}
 }
 
-// A peer that answers with anything but a Welcome is tried again, and Up is not
-// called.
+// TestLinkGarbage checks that a peer whose answer is not a Welcome is retried, without a call of Up.
 func TestLinkGarbage(t *testing.T) {
 	garbage := map[string]func(c Conn){
 		"another kind": func(c Conn) { say(c, "a") },
-		"a refusal that lies": func(c Conn) {
+		"an invalid refusal": func(c Conn) {
 			_ = c.Send(wire.Frame{Header: wire.Header{Kind: wire.KindRefuse}, Payload: []byte("{")})
 		},
 		"a refusal of nothing": func(c Conn) { _ = c.Send(wire.Frame{Header: wire.Header{Kind: wire.KindRefuse}}) },
@@ -330,7 +329,7 @@ func TestLinkGarbage(t *testing.T) {
 	}
 }
 
-// A peer that accepts and says nothing is given up after a while.
+// TestLinkSilentPeer checks that a peer which accepts a connection and sends nothing is given up after a while.
 func TestLinkSilentPeer(t *testing.T) {
 	start := time.Time{}
 	change := func(l *linked) {
@@ -340,14 +339,14 @@ func TestLinkSilentPeer(t *testing.T) {
 	runLink(t, hang, change, func(l *linked) {
 		err := <-l.ended
 		took := time.Since(start)
-		if err == nil || !strings.Contains(err.Error(), peerAddr+" has said nothing for 5s") || took < linkHandshake ||
+		if err == nil || !strings.Contains(err.Error(), peerAddr+" has sent nothing for 5s") || took < linkHandshake ||
 			took > linkHandshake+time.Second {
 			t.Errorf("a silent peer was given up after %v with %v", took, err)
 		}
 	})
 }
 
-// The end of ctx ends Run in whatever it is at.
+// TestLinkEnds checks that the end of ctx ends Run in every state.
 func TestLinkEnds(t *testing.T) {
 	for what, serve := range map[string]func(Conn){
 		"while it pauses":              nil,
@@ -372,11 +371,11 @@ func TestLinkEnds(t *testing.T) {
 	})
 }
 
-// Greet takes a Hello, and nothing else, and not for ever.
+// TestGreet checks that Greet accepts only a Hello and does not wait forever.
 func TestGreet(t *testing.T) {
 	for what, c := range map[string]struct {
 		send *wire.Frame
-		want string // "": it is a hello
+		want string // expected error; "" for a valid Hello
 	}{
 		"a hello": {&wire.Frame{
 			Header:  wire.Header{Kind: wire.KindHello},
@@ -391,7 +390,7 @@ func TestGreet(t *testing.T) {
 			&wire.Frame{Header: wire.Header{Kind: wire.KindHello}, Payload: []byte(`{"index":"one"}`)},
 			"malformed payload",
 		},
-		"nothing": {nil, "has said nothing for 3s"},
+		"nothing": {nil, "has sent nothing for 3s"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			mem := NewMemory(1, MemoryOptions{})
@@ -431,8 +430,8 @@ func TestGreet(t *testing.T) {
 	}
 }
 
-// A process that is told that its Hello was heard waits for the answer, however long; one
-// that is told nothing dials again.
+// TestLinkIsHeard checks that a process whose Hello is confirmed waits for the answer, however long that takes, and
+// that it dials again without a confirmation.
 func TestLinkIsHeard(t *testing.T) {
 	const waits = 20 * linkHandshake
 	for told, want := range map[bool]int{true: 1, false: 20} {
@@ -446,7 +445,7 @@ func TestLinkIsHeard(t *testing.T) {
 			defer cancel()
 			if told {
 				Reassure(ctx, c)
-				_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{})) // the test sees whether it came
+				_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{})) // the test checks whether it arrives
 			}
 			hang(c)
 		}
@@ -458,7 +457,7 @@ func TestLinkIsHeard(t *testing.T) {
 			}
 			if up := slices.Contains(l.events, "up"); up != told || lives < want || told && lives > want ||
 				(heard > 0) != told {
-				t.Errorf("told that it was heard: %v; it heard so %d times, was welcomed: %v, after %d connections",
+				t.Errorf("confirmed: %v; received %d confirmations, welcomed: %v, after %d connections",
 					told, heard, up, lives)
 			}
 		})

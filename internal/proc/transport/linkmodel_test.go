@@ -10,11 +10,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// sized is a frame that weighs n bytes on a connection.
+// sized returns a frame of n bytes on the wire.
 func sized(i, n int) wire.Frame { return numbered(i, make([]byte, n-wire.HeaderBytes)) }
 
-// arriveAt receives frames 0, 1, … and fails unless each comes at its time, seen
-// from start.
+// arriveAt receives frames 0, 1, … and fails unless each arrives at its time after start.
 func arriveAt(t *testing.T, far Conn, start time.Time, want ...time.Duration) {
 	t.Helper()
 	var f wire.Frame
@@ -33,13 +32,13 @@ func TestLinkDelay(t *testing.T) {
 		l.SetLink(LinkModel{Delay: 5 * time.Millisecond})
 		start := time.Now()
 		go func() { // later messages do not wait for earlier ones
-			_ = near.Send(sized(0, 100)) // what fails does not arrive
+			_ = near.Send(sized(0, 100)) // an unsent frame does not arrive
 			<-time.After(time.Millisecond)
 			_ = near.TrySend(sized(1, 1<<20), sized(2, 100))
 		}()
 		arriveAt(t, far, start, 5*time.Millisecond, 6*time.Millisecond, 6*time.Millisecond)
 		start = time.Now()
-		must(t, far.Send(sized(0, 100))) // the other side's direction is the other side's
+		must(t, far.Send(sized(0, 100))) // the other direction belongs to the other side
 		arriveAt(t, near, start, 0)
 	})
 }
@@ -48,7 +47,7 @@ func TestLinkBandwidth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, near, far := faultPair(t)
 		l.SetLink(LinkModel{BytesPerSecond: 1e6})
-		<-time.After(time.Hour) // an idle connection saves nothing up
+		<-time.After(time.Hour) // an idle connection does not accumulate capacity
 		start := time.Now()
 		must(t, near.Send(sized(0, 1000), sized(1, 2000)))
 		must(t, near.Send(sized(2, 64)))
@@ -61,8 +60,8 @@ func TestLinkBandwidth(t *testing.T) {
 	})
 }
 
-// The times of messages are a function of the seed, the connection's number and
-// the message's: this one computes them anew.
+// TestLinkSpread checks that the delays depend only on the seed, the connection's number and the message's number, by
+// recomputing them.
 func TestLinkSpread(t *testing.T) {
 	const seed, n = 9, 100
 	const delay, spread, gap = 5 * time.Millisecond, 2 * time.Millisecond, 500 * time.Microsecond
@@ -86,14 +85,14 @@ func TestLinkSpread(t *testing.T) {
 		start := time.Now()
 		go func() {
 			for i := range n {
-				_ = near.Send(sized(i, 64)) // what fails does not arrive
+				_ = near.Send(sized(i, 64)) // an unsent frame does not arrive
 				<-time.After(gap)
 			}
 		}()
 		var f wire.Frame
 		for i, w := range want {
 			must(t, far.Recv(&f))
-			// The network beneath takes up to a tick for each of those that leave together.
+			// The network below adds up to one tick for each frame that departs at the same time.
 			if d := time.Since(start); f.Request != uint64(i) || d < w || d > w+10*tick {
 				t.Fatalf("message %d came after %v as %d, want %v", i, d, f.Request, w)
 			}
@@ -112,7 +111,7 @@ func TestLinkBesideSlow(t *testing.T) {
 	})
 }
 
-// A delay shifts a heartbeat, and never lets it fall behind.
+// TestLinkHeartbeats checks that a delay shifts heartbeats but never lets them accumulate.
 func TestLinkHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, near, far := faultPair(t)
@@ -120,7 +119,7 @@ func TestLinkHeartbeats(t *testing.T) {
 		const beat = 100 * time.Millisecond
 		go func() {
 			for i := range 100 {
-				_ = near.Send(sized(i, 1000)) // what fails does not arrive
+				_ = near.Send(sized(i, 1000)) // an unsent frame does not arrive
 				<-time.After(beat)
 			}
 		}()
@@ -129,7 +128,7 @@ func TestLinkHeartbeats(t *testing.T) {
 		for range 100 {
 			must(t, far.Recv(&f))
 			if silent := time.Since(last); silent > 500*time.Millisecond+beat {
-				t.Fatalf("before beat %d there was silence for %v", f.Request, silent)
+				t.Fatalf("silence of %v before heartbeat %d", f.Request, silent)
 			}
 			last = time.Now()
 		}
@@ -150,14 +149,14 @@ func TestLinkBound(t *testing.T) {
 			for far.Recv(&f) == nil {
 			}
 		}()
-		must(t, near.Send(sized(0, 1<<20))) // when the first has left
+		must(t, near.Send(sized(0, 1<<20))) // when the first has departed
 		within(t, "a full connection", time.Since(start), time.Second)
 		must(t, near.Close())
 	})
 }
 
-// What a link holds back at Close leaves at once, in order; what a cut holds
-// back is lost.
+// TestLinkClose checks that Close immediately sends frames delayed by a link model, in order, and that frames held by a
+// cut are lost.
 func TestLinkClose(t *testing.T) {
 	for _, cut := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

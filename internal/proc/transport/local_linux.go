@@ -9,28 +9,27 @@ import (
 	"syscall"
 )
 
-// localName is the abstract Unix socket that stands for a TCP address.
+// localName returns the abstract Unix socket for a TCP address.
 func localName(at netip.AddrPort) string {
 	return "@perdure/" + netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String()
 }
 
-// listenLocal listens on the Unix socket that stands for a TCP address.
+// listenLocal listens on the Unix socket for a TCP address.
 func listenLocal(at netip.AddrPort) (net.Listener, error) {
 	return net.Listen("unix", localName(at))
 }
 
-// localNames returns the Unix sockets that may stand for an address: none unless
-// it is one of this machine.
+// localNames returns the possible Unix sockets for an address, or none if the address does not belong to this machine.
 func localNames(ctx context.Context, addr string) (names []string) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil // as dialling it over TCP will say
+		return nil // dialling it over TCP reports the error
 	}
 	number, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
 	if err != nil {
 		return nil
 	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host) // of a number: itself
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host) // for a numeric address: itself
 	if err != nil {
 		return nil
 	}
@@ -49,7 +48,7 @@ func localNames(ctx context.Context, addr string) (names []string) {
 	return names
 }
 
-// isLocal reports whether an address is one of this machine.
+// isLocal reports whether an address belongs to this machine.
 func isLocal(ip netip.Addr) bool {
 	if ip.IsLoopback() {
 		return true
@@ -61,8 +60,7 @@ func isLocal(ip netip.Addr) bool {
 	})
 }
 
-// samePeer returns the process at the other end of a Unix socket, and whether it
-// is of the same user as this one.
+// samePeer returns the process at the other end of a Unix socket and reports whether it belongs to the same user.
 func samePeer(sock *net.UnixConn) (pid int, ok bool) {
 	raw, err := sock.SyscallConn()
 	if err != nil {

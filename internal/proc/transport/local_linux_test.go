@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// exchange fails unless frames get through both ways.
+// exchange fails unless frames arrive in both directions.
 func exchange(t *testing.T, near, far Conn) {
 	t.Helper()
 	var f wire.Frame
@@ -26,17 +26,17 @@ func exchange(t *testing.T, near, far Conn) {
 func isUnix(c Conn) bool {
 	_, is := c.(*socketConn).sock.(*net.UnixConn)
 	if is != strings.Contains(c.Peer(), "Unix socket") {
-		panic("it is wrong about its kind: " + c.Peer())
+		panic("wrong kind of socket: " + c.Peer())
 	}
 	return is
 }
 
-// Which kind of socket is used where.
+// TestSocketKinds checks which kind of socket is used.
 func TestSocketKinds(t *testing.T) {
 	names := map[Socket]string{SocketAuto: "auto", SocketTCP: "tcp", SocketUnix: "unix"}
 	for _, c := range []struct {
 		listen     string
-		host       string // to dial; "": as listened
+		host       string // host to dial; "": as listened
 		from, to   Socket
 		unix, fail bool
 	}{
@@ -73,15 +73,15 @@ func TestSocketKinds(t *testing.T) {
 			must(t, err)
 			defer far.Close()
 			if isUnix(near) != c.unix || isUnix(far) != c.unix {
-				t.Fatalf("%s talks to %s", far.Peer(), near.Peer())
+				t.Fatalf("%s is connected to %s", far.Peer(), near.Peer())
 			}
 			exchange(t, near, far)
 		})
 	}
 }
 
-// A listener whose name is taken is reached over TCP, and one that closed leaves
-// nothing behind.
+// TestSocketNameTaken checks that a listener whose Unix name is taken is reached over TCP, and that a closed listener
+// leaves nothing behind.
 func TestSocketNameTaken(t *testing.T) {
 	l, err := TCP{Socket: SocketTCP}.Listen("127.0.0.1:0")
 	must(t, err)
@@ -105,11 +105,11 @@ func TestSocketNameTaken(t *testing.T) {
 	}
 }
 
-// Another user's listener is not taken for the one that was meant: the Unix
-// socket is left, for TCP. This test can be another user only as root.
+// TestSocketOfAnotherUser checks that another user's Unix listener is not mistaken for the intended one, and that TCP
+// is used instead. The test needs root to act as another user.
 func TestSocketOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can be another user")
+		t.Skip("only root can act as another user")
 	}
 	own, err := TCP{Socket: SocketTCP}.Listen("127.0.0.1:0")
 	must(t, err)
@@ -121,7 +121,7 @@ func TestSocketOfAnotherUser(t *testing.T) {
 	defer foreign.Close()
 	near, far := dialPair(t, TCP{}, own)
 	if isUnix(near) {
-		t.Fatal("talks to another user's listener")
+		t.Fatal("connected to another user's listener")
 	}
 	exchange(t, near, far)
 	if _, err := (TCP{Socket: SocketUnix}).Dial(t.Context(), own.Addr()); err == nil ||
@@ -129,7 +129,7 @@ func TestSocketOfAnotherUser(t *testing.T) {
 		t.Fatalf("dialling another user's socket gave %v", err)
 	}
 
-	// And another user's connection is not accepted, nor in the way of others.
+	// Another user's connection is rejected and does not block others.
 	both, err := TCP{}.Listen("127.0.0.1:0")
 	must(t, err)
 	defer both.Close()
@@ -140,17 +140,16 @@ func TestSocketOfAnotherUser(t *testing.T) {
 	near, far = dialPair(t, TCP{}, both)
 	exchange(t, near, far)
 	if n, err := stranger.Read(make([]byte, 1)); err == nil {
-		t.Fatalf("a stranger was sent %d bytes", n)
+		t.Fatalf("another user received %d bytes", n)
 	}
 }
 
-// asUser does something as another user: on a thread of its own, whose effective
-// user alone is changed.
+// asUser runs do as another user, in a thread whose effective user alone is changed.
 func asUser[T any](uid uintptr, do func() (T, error)) (result T, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and it ends with the goroutine
+		runtime.LockOSThread() // the thread ends with the goroutine
 		const same = ^uintptr(0)
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, same, uid, same); errno != 0 {
 			err = errno

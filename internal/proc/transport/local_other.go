@@ -9,7 +9,7 @@ import (
 	"net/netip"
 )
 
-// Elsewhere a Unix socket is a file, which a killed process leaves behind.
+// On other systems a Unix socket is a file, which a killed process leaves behind.
 
 func listenLocal(netip.AddrPort) (net.Listener, error) {
 	return nil, errors.New("Unix sockets are used on Linux only")

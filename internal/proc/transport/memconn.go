@@ -10,41 +10,40 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// instants is how many pipes can each have nanoseconds of their own to deliver in.
+// instants is how many pipes can each have their own nanoseconds to deliver in.
 const instants = 4096
 
-// link is a connection of a Memory network: two ends, and a pipe from each to
-// the other. Everything of it is guarded by the network's lock.
+// link is a connection of a Memory network: two ends, and a pipe in each direction. The network's lock guards it.
 type link struct {
 	mem   *Memory
-	rng   *rand.Rand  // decides what becomes of it when it is healed
+	rng   *rand.Rand  // decides what happens when a cut is healed
 	pipes [2]*pipe    // pipes[i] carries what ends[i] sends
-	ends  [2]*memConn // the dialler's, the listener's
-	dead  bool        // what is sent vanishes: an end is gone, though the other may not know yet
+	ends  [2]*memConn // the dialler's, then the listener's
+	dead  bool        // an end is gone and sent frames are lost, though the other end may not know yet
 }
 
-// pipe carries frames one way.
+// pipe carries frames in one direction.
 type pipe struct {
 	mem    *Memory
 	way    direction
 	rng    *rand.Rand
 	number int64
-	gate   sendGate // the bytes sent and not yet received
+	gate   sendGate // limits the bytes sent and not yet received
 	frames []flight
-	last   time.Time // the latest arrival so far
+	last   time.Time // time of the latest arrival
 
 	cut   bool
-	cutAt time.Time // only what arrived until then can be received while cut
+	cutAt time.Time // during a cut, only frames that arrived before can be received
 
-	end   error // what the receiver finds after the frames; nil: the pipe is open
+	end   error // the error after the last frame; nil while the pipe is open
 	endAt time.Time
-	wake  chan struct{} // tells the receiver to look again
+	wake  chan struct{} // makes the receiver check again
 }
 
-// flight is a frame on its way.
+// flight is a frame in flight.
 type flight struct {
 	frame wire.Frame
-	at    time.Time // of arrival
+	at    time.Time // time of arrival
 }
 
 // memConn is one end of a link.
@@ -54,11 +53,11 @@ type memConn struct {
 	peer    string
 	in, out *pipe
 	err     error       // why this side ended the connection; guarded by the network's lock
-	timer   *time.Timer // the receiver's
-	waits   func()      // the receiver's: it is about to wait; may be nil
+	timer   *time.Timer // owned by the receiver
+	waits   func()      // owned by the receiver; called before waiting; may be nil
 }
 
-// newLink connects a host to a listener; the network's lock is held.
+// newLink connects a host to a listener. The caller must hold the network's lock.
 func newLink(h *memHost, to *memListener, rng *rand.Rand) (near, far *memConn) {
 	m := h.mem
 	l := &link{mem: m, rng: rng}
@@ -81,8 +80,8 @@ func newLink(h *memHost, to *memListener, rng *rand.Rand) (near, far *memConn) {
 	return near, far
 }
 
-// arrival draws when what is sent now arrives: after all that was sent before,
-// at a nanosecond of this pipe's own.
+// arrival draws the arrival time of a frame sent now. It is later than all earlier ones and in a nanosecond that
+// belongs to this pipe.
 func (p *pipe) arrival() time.Time {
 	at := time.Now().Add(p.mem.latency(p.rng))
 	if !at.After(p.last) {
@@ -96,7 +95,7 @@ func (p *pipe) arrival() time.Time {
 	return p.last
 }
 
-// arrived reports whether what arrives at an instant is there.
+// arrived reports whether a frame with that arrival time can be received.
 func (p *pipe) arrived(at time.Time) bool {
 	return !at.After(time.Now()) && !(p.cut && at.After(p.cutAt))
 }
@@ -108,8 +107,7 @@ func (p *pipe) wakeReceiver() {
 	}
 }
 
-// finish puts an end behind the frames of the pipe from the end number i. When
-// it arrives, the receiver's Sends fail too.
+// finish ends pipe i after its frames. When the end arrives, the receiver's Sends also fail.
 func (l *link) finish(i int, why error) {
 	p := l.pipes[i]
 	if p.end == nil {
@@ -119,7 +117,7 @@ func (l *link) finish(i int, why error) {
 	p.wakeReceiver()
 }
 
-// announce fails the Sends of the receiver of pipe i when the pipe's end arrives.
+// announce makes the Sends of pipe i's receiver fail when the pipe's end arrives.
 func (l *link) announce(i int) {
 	p := l.pipes[i]
 	time.AfterFunc(time.Until(p.endAt), func() {
@@ -131,7 +129,7 @@ func (l *link) announce(i int) {
 	})
 }
 
-// lose breaks the link: of what is in flight, only a part arrives, as drawn.
+// lose breaks the link. Only a random part of the frames in flight arrives.
 func (l *link) lose() {
 	if !l.dead {
 		l.dead = true
@@ -176,7 +174,7 @@ func (l *link) heal() {
 	}
 }
 
-// forget drops the link from the network when both sides have ended it.
+// forget removes the link from the network when both sides have ended it.
 func (l *link) forget() {
 	if l.ends[0].err == nil || l.ends[1].err == nil {
 		return
@@ -186,13 +184,13 @@ func (l *link) forget() {
 	}
 }
 
-// breakOwn makes all that this side does fail from now on.
+// breakOwn makes all operations of this side fail.
 func (c *memConn) breakOwn(err error) {
 	if c.err == nil {
 		c.err = err
 		c.in.frames = nil
 		c.out.gate.Fail(err)
-		c.out.gate.Forget() // what is on its way belongs to the network
+		c.out.gate.Forget() // frames in flight belong to the network
 		c.in.wakeReceiver()
 	}
 }
@@ -203,7 +201,7 @@ func (c *memConn) OnWait(f func()) { c.waits = f }
 // Peer implements Conn.
 func (c *memConn) Peer() string { return c.peer }
 
-// Charge implements Conn. What was sent counts until the peer has received it.
+// Charge implements Conn. Frames are charged until the peer has received them.
 func (c *memConn) Charge(b *Budget) {
 	c.link.mem.mu.Lock()
 	defer c.link.mem.mu.Unlock()
@@ -215,7 +213,7 @@ func (c *memConn) Charge(b *Budget) {
 // Who implements Conn.
 func (c *memConn) Who() keys.Identity { return keys.Identity{} }
 
-// Close implements Conn. What was sent before still arrives.
+// Close implements Conn. Frames sent before still arrive.
 func (c *memConn) Close() error {
 	c.end(ErrClosed)
 	return nil
@@ -265,7 +263,7 @@ func (c *memConn) send(frames []wire.Frame, wait bool) error {
 		if !c.link.dead && p.rng.Float64() < m.options.Breaks {
 			c.link.lose()
 		}
-		if c.link.dead { // nobody knows yet: this and the rest vanish
+		if c.link.dead { // neither end knows: this frame and the rest are lost
 			lost, _ := batchBytes(frames[i:]) // checked above
 			p.gate.Leave(lost)
 			break
@@ -309,7 +307,7 @@ func (c *memConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []byt
 	}
 }
 
-// deliver hands out a frame that has arrived.
+// deliver copies a frame that has arrived to f.
 func (c *memConn) deliver(f, got *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
 	f.Header = got.Header
 	b, err := placed(f, len(got.Payload), place)
@@ -325,8 +323,8 @@ func (c *memConn) deliver(f, got *wire.Frame, place func(f *wire.Frame, n int) [
 	return nil
 }
 
-// take returns the next frame, if it has arrived, or how long it is until
-// something does (0: nothing is on its way).
+// take returns the next frame if it has arrived. Otherwise it returns the time until the next arrival, or 0 if nothing
+// is in flight.
 func (c *memConn) take() (got *wire.Frame, next time.Duration, err error) {
 	c.link.mem.mu.Lock()
 	defer c.link.mem.mu.Unlock()
@@ -345,7 +343,7 @@ func (c *memConn) take() (got *wire.Frame, next time.Duration, err error) {
 	}
 	if !p.arrived(at) {
 		if p.cut && at.After(p.cutAt) {
-			return nil, 0, nil // until it is healed
+			return nil, 0, nil // until the cut is healed
 		}
 		return nil, max(time.Until(at), 1), nil
 	}
@@ -356,7 +354,7 @@ func (c *memConn) take() (got *wire.Frame, next time.Duration, err error) {
 	got = &p.frames[0].frame
 	p.gate.Leave(wire.HeaderBytes + got.PayloadBytes())
 	if p.frames = p.frames[1:]; len(p.frames) == 0 {
-		p.frames = nil // lets the payloads go
+		p.frames = nil // releases the payloads
 	}
 	return got, 0, nil
 }

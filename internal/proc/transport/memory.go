@@ -17,59 +17,53 @@ import (
 const (
 	defaultMinLatency = 50 * time.Microsecond
 	defaultMaxLatency = 500 * time.Microsecond
-	// maxBacklog is how many connections wait for Accept before more are refused.
+	// maxBacklog is how many connections wait for Accept before more are rejected.
 	maxBacklog = 4096
-	// firstPort is below the ports that Listen picks and above those that are
-	// named.
+	// firstPort is below the ports that Listen picks and above those that users name.
 	firstPort = 1023
 )
 
-// errKilled is why a killed host's own connections and listeners are broken.
+// errKilled is the reason on the side of a killed host.
 var errKilled = errors.New("this host was killed")
 
-// errReset is why a connection broke that was lost to the network or whose peer
-// was killed.
+// errReset is the reason when the network lost a connection or the peer was killed.
 var errReset = errors.New("connection reset")
 
-// MemoryOptions are what a Memory network is like. The zero value means the
-// defaults.
+// MemoryOptions configure a Memory network. The zero value selects the defaults.
 type MemoryOptions struct {
-	// MinLatency and MaxLatency bound the time a frame travels, drawn for each
-	// frame; both 0: 50 µs to 500 µs. A frame never overtakes another of its
-	// connection, and no two frames arrive at one instant (among the 2048
-	// connections made last), so that which one comes first is the seed's.
+	// MinLatency and MaxLatency bound the latency, which is drawn for each frame; if both are 0: 50 µs to 500 µs.
+	// Frames of a connection stay in order, and no two frames arrive at the same instant (among the 2048 newest
+	// connections), so the order of arrivals depends only on the seed.
 	MinLatency, MaxLatency time.Duration
-	// Breaks is the probability with which a frame breaks its connection instead
-	// of arriving: this is how a reliable stream loses a frame.
+	// Breaks is the probability that a frame breaks its connection instead of arriving, which is how a reliable stream
+	// loses a frame.
 	Breaks float64
-	// MaxQueued bounds the bytes of a connection that were sent and not yet
-	// received; 0: DefaultMaxQueued.
+	// MaxQueued limits the bytes of a connection sent and not yet received; 0: DefaultMaxQueued.
 	MaxQueued int
 }
 
-// Memory is a network of named hosts in this process, for tests and simulation.
-// It waits only on channels, timers and sync.Cond: made inside a testing/synctest
-// bubble, it runs in virtual time. What is drawn is a function of the seed, the
-// two addresses, how often the one has dialled the other, and how many frames
-// went before: not of how goroutines are scheduled. Safe for concurrent use.
+// Memory is a network of named hosts in this process, for tests and simulation. It waits only on channels, timers and
+// sync.Cond, so inside a testing/synctest bubble it runs in virtual time. Its draws depend on the seed, the two
+// addresses, the number of earlier dials between them and the number of earlier frames, but not on goroutine
+// scheduling. It is safe for concurrent use.
 type Memory struct {
 	options MemoryOptions
 	seed    uint64
 
-	mu        sync.Mutex // guards all below, and all hosts, listeners, links and pipes
+	mu        sync.Mutex // guards the fields below and all hosts, listeners, links and pipes
 	hosts     map[string]*memHost
 	listeners map[string]*memListener
 	links     []*link              // in order of establishment
-	cuts      map[direction]bool   // directions in which nothing gets through
-	dials     map[direction]uint64 // from a host to an address: how often
-	ports     map[string]int       // the last port picked, by host: never picked again
-	pipes     int64                // how many there were
-	changed   chan struct{}        // closed and replaced when a hanging Dial has to look again
+	cuts      map[direction]bool   // blocked directions
+	dials     map[direction]uint64 // number of dials from a host to an address
+	ports     map[string]int       // the last port picked, by host; ports are not reused
+	pipes     int64                // number of pipes made
+	changed   chan struct{}        // closed and replaced when blocked Dials must check again
 }
 
 type direction struct{ from, to string }
 
-// NewMemory makes a network without hosts.
+// NewMemory returns a network without hosts.
 func NewMemory(seed uint64, options MemoryOptions) *Memory {
 	if options.MinLatency == 0 && options.MaxLatency == 0 {
 		options.MinLatency, options.MaxLatency = defaultMinLatency, defaultMaxLatency
@@ -87,9 +81,8 @@ func NewMemory(seed uint64, options MemoryOptions) *Memory {
 	}
 }
 
-// Host returns the network as the named host sees it, from now until the host
-// is killed. Its addresses are the name, a slash and a port: "server:0/1". Port
-// 0, or none, picks one.
+// Host returns the network as seen by a host until that host is killed. Addresses have the form HOST/PORT, for example
+// "server:0/1". Port 0 or no port selects a free one.
 func (m *Memory) Host(name string) Network {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,9 +94,9 @@ func (m *Memory) Host(name string) Network {
 	return h
 }
 
-// Kill ends the present life of a host: all its connections and listeners break
-// at once, and Networks that Host returned for it before are dead for good.
-// Frames in flight may arrive or not; a peer notices a latency later.
+// Kill ends a host's current instance. All its connections and listeners break immediately, and Networks that Host has
+// returned for it stop working permanently. Frames in flight may or may not arrive, and a peer notices after the
+// latency.
 func (m *Memory) Kill(host string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,8 +122,8 @@ func (m *Memory) Kill(host string) {
 	m.lookAgain()
 }
 
-// Cut lets nothing through from host a to host b, and, unless oneWay, from b to
-// a. What is sent meanwhile, and what is in flight, is held back. Dials hang.
+// Cut blocks frames from host a to host b and, unless oneWay, from b to a. Frames sent meanwhile or in flight are held
+// back, and dials block.
 func (m *Memory) Cut(a, b string, oneWay bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,9 +147,8 @@ func (m *Memory) cut(d direction) {
 	}
 }
 
-// Heal ends the cuts between two hosts, in both directions. A connection on
-// which something was held back either delivers it now or breaks, as the seed
-// has it.
+// Heal ends the cuts between two hosts, in both directions. A connection with held frames either delivers them now or
+// breaks, depending on the seed.
 func (m *Memory) Heal(a, b string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -170,20 +162,19 @@ func (m *Memory) Heal(a, b string) {
 	m.lookAgain()
 }
 
-// lookAgain wakes the hanging Dials; m.mu is held.
+// lookAgain wakes blocked Dials. The caller must hold m.mu.
 func (m *Memory) lookAgain() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// latency draws how long something travels.
+// latency draws the latency of a frame.
 func (m *Memory) latency(rng *rand.Rand) time.Duration {
 	o := m.options
 	return o.MinLatency + time.Duration(rng.Int64N(int64(o.MaxLatency-o.MinLatency)+1))
 }
 
-// closeListener ends a listener and the connections it has not accepted; m.mu
-// is held.
+// closeListener ends a listener and its pending connections. The caller must hold m.mu.
 func (m *Memory) closeListener(l *memListener, err error) {
 	if l.err != nil {
 		return
@@ -200,7 +191,7 @@ func (m *Memory) closeListener(l *memListener, err error) {
 	l.change.Broadcast()
 }
 
-// memHost is one life of a host.
+// memHost is one instance of a host.
 type memHost struct {
 	mem  *Memory
 	name string
@@ -238,7 +229,7 @@ func (h *memHost) Dial(ctx context.Context, addr string) (Conn, error) {
 	key := direction{h.name, addr}
 	m.dials[key]++
 	hash := fnv.New64a()
-	fmt.Fprintf(hash, "%s\x00%s\x00%d", h.name, addr, m.dials[key]) // a hash cannot fail
+	fmt.Fprintf(hash, "%s\x00%s\x00%d", h.name, addr, m.dials[key]) // writing to a hash cannot fail
 	m.mu.Unlock()
 	rng := rand.New(rand.NewPCG(m.seed, hash.Sum64()))
 
@@ -270,7 +261,7 @@ func (h *memHost) Dial(ctx context.Context, addr string) (Conn, error) {
 	}
 }
 
-// connect makes a connection to the listener at addr; h.mem.mu is held.
+// connect connects to the listener at addr. The caller must hold h.mem.mu.
 func (h *memHost) connect(addr string, rng *rand.Rand) (*memConn, error) {
 	l := h.mem.listeners[addr]
 	switch {
@@ -285,12 +276,11 @@ func (h *memHost) connect(addr string, rng *rand.Rand) (*memConn, error) {
 	return near, nil
 }
 
-// memListener is a listener of a memHost. All but host and addr is guarded by
-// the network's lock.
+// memListener is a listener of a memHost. The network's lock guards all fields except host and addr.
 type memListener struct {
 	host    *memHost
 	addr    string
-	change  sync.Cond // there is a connection to accept, or err is set
+	change  sync.Cond // signals a pending connection, or that err is set
 	backlog []*memConn
 	err     error
 }

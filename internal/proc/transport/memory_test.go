@@ -29,7 +29,7 @@ func sendNumbered(t *testing.T, c Conn, n int) {
 	}
 }
 
-// drain receives numbered frames in order until an error, which it returns.
+// drain receives numbered frames in order until an error, and returns that error.
 func drain(t *testing.T, c Conn) (n int, err error) {
 	t.Helper()
 	var f wire.Frame
@@ -44,7 +44,7 @@ func drain(t *testing.T, c Conn) (n int, err error) {
 	}
 }
 
-// overSeeds runs f in a bubble of its own for each of 40 seeds.
+// overSeeds runs f for each of 40 seeds, each in its own bubble.
 func overSeeds(t *testing.T, f func(t *testing.T, seed uint64)) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -53,7 +53,7 @@ func overSeeds(t *testing.T, f func(t *testing.T, seed uint64)) {
 	}
 }
 
-// arrivals returns when frames of four connections arrive, in a fresh network.
+// arrivals returns the arrival times of frames of four connections in a new network.
 func arrivals(t *testing.T, seed uint64) []string {
 	var log []string
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestMemoryReplaysFromItsSeed(t *testing.T) {
 
 func TestMemoryKill(t *testing.T) {
 	const frames = 10
-	counts := map[int]bool{} // how many frames arrived
+	counts := map[int]bool{} // numbers of frames that arrived
 	overSeeds(t, func(t *testing.T, seed uint64) {
 		mem := NewMemory(seed, MemoryOptions{})
 		old := mem.Host("a")
@@ -205,7 +205,7 @@ func TestMemoryCut(t *testing.T) {
 		oneWay := seed%2 == 0
 		mem.Cut("a", "b", oneWay)
 		must(t, near.Send(numbered(2, nil)))
-		must(t, far.Recv(&f)) // had arrived before
+		must(t, far.Recv(&f)) // arrived before the cut
 		must(t, far.Send(numbered(7, nil)))
 		if _, _, late := recvWithin(near, time.Hour); late == oneWay {
 			t.Fatalf("one way: %v, but the other way is cut: %v", oneWay, late)
@@ -225,14 +225,14 @@ func TestMemoryCut(t *testing.T) {
 		}()
 		select {
 		case err := <-result:
-			t.Fatalf("something came through the cut: %v", err)
+			t.Fatalf("a frame passed the cut: %v", err)
 		case <-time.After(time.Hour):
 		}
 		healed := time.Now()
 		mem.Heal("b", "a")
 		err := <-result
 		if d := time.Since(healed); d < defaultMinLatency || d > 5*defaultMaxLatency {
-			t.Fatalf("came %v after the heal", d)
+			t.Fatalf("arrived %v after the heal", d)
 		}
 		if err == nil {
 			err = near.Send(numbered(3, nil))
@@ -276,7 +276,7 @@ func TestMemoryDialThroughACut(t *testing.T) {
 		mem := NewMemory(1, MemoryOptions{})
 		l, err := mem.Host("b").Listen("b/1")
 		must(t, err)
-		mem.Cut("b", "a", true) // the answer cannot come back
+		mem.Cut("b", "a", true) // the answer is blocked
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		start := time.Now()
@@ -335,7 +335,7 @@ func TestMemoryArrivalsNeverTie(t *testing.T) {
 			near[i], far[i] = dialPair(t, mem.Host("a"), l)
 		}
 		seen := make(chan time.Time, conns)
-		for i := range conns { // all at one instant
+		for i := range conns { // all at the same instant
 			must(t, near[i].Send(numbered(0, nil)))
 		}
 		for i := range conns {

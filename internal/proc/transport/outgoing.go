@@ -7,39 +7,37 @@ import (
 )
 
 const (
-	// chunkBytes is how much one writev takes at least, while so much is queued:
-	// few enough that the checksum's pass over the bytes leaves them in the
-	// processor's cache for the kernel's copy.
+	// chunkBytes is the minimum size of one writev while that much is queued. It is small enough that the bytes stay in
+	// the processor's cache between the checksum and the kernel's copy.
 	chunkBytes = 256 << 10
-	// chunkFrames bounds the frames of one writev.
+	// chunkFrames is the maximum number of frames in one writev.
 	chunkFrames = 512
-	// inlineBytes is the largest piece that is copied behind its header: below it,
-	// a copy costs less than an entry of a writev.
+	// inlineBytes is the maximum size of a piece that is copied after its header. Copying it costs less than a separate
+	// writev entry.
 	inlineBytes = 512
-	// keptFrames is how many frames' room a queue keeps after a burst.
+	// keptFrames is the queue capacity, in frames, that is kept after a burst.
 	keptFrames = 256
 )
 
-// outgoing is what is being written on a socketConn.
+// outgoing is the data being written on a socketConn.
 type outgoing struct {
-	inline int          // the largest piece that is copied behind its header
-	frames []wire.Frame // left to the writer, in order
+	inline int          // maximum size of a piece that is copied after its header
+	frames []wire.Frame // frames left to the writer, in order
 	next   int          // frames[:next] are written and released
-	begun  int          // how many frames are lined up
-	bytes  int          // their bytes
+	begun  int          // number of prepared frames
+	bytes  int          // size of the prepared frames
 
-	slab   []byte      // headers and small pieces of what is lined up
-	pieces [][]byte    // what is lined up
-	vector net.Buffers // of pieces, what is not written yet
+	slab   []byte      // headers and small pieces of the prepared frames
+	pieces [][]byte    // all prepared pieces
+	vector net.Buffers // unwritten pieces
 	iovecs []iovec     // for writev
-	plain  net.Buffers // of pieces, what is not sealed yet, on a private connection
-	sealed [1][]byte   // vector there
-	sent   int         // bytes of vector that are written
-	err    error       // why writev stopped, if not because it would have had to wait
+	plain  net.Buffers // pieces that are not encrypted yet, on a private connection
+	sealed [1][]byte   // the vector of a private connection
+	sent   int         // number of bytes of vector that are written
+	err    error       // why writev stopped, unless it would have blocked
 }
 
-// lineUp puts the bytes of the first frames, up to a chunk, into vector, and
-// returns how many frames these are.
+// lineUp prepares the first frames, up to a chunk, for writing, and returns their number.
 func (o *outgoing) lineUp(frames []wire.Frame) (n int) {
 	bytes := 0
 	size := 0
@@ -49,7 +47,7 @@ func (o *outgoing) lineUp(frames []wire.Frame) (n int) {
 		size += wire.HeaderBytes + o.inlined(f.Payload) + o.inlined(f.Body)
 		n++
 	}
-	if cap(o.slab) < size { // now, so that it does not move below
+	if cap(o.slab) < size { // allocated now, so that it does not move below
 		o.slab = make([]byte, size, 2*size)
 	}
 	slab, start, end := o.slab[:size], 0, 0
@@ -84,7 +82,7 @@ func (o *outgoing) inlined(piece []byte) int {
 	return 0
 }
 
-// advance takes n written bytes off vector.
+// advance removes n written bytes from vector.
 func (o *outgoing) advance(n int) {
 	o.sent += n
 	for len(o.vector) > 0 && n >= len(o.vector[0]) {
@@ -96,7 +94,7 @@ func (o *outgoing) advance(n int) {
 	}
 }
 
-// keep copies what is not written of the lent bodies of the frames lined up.
+// keep copies the unwritten parts of lent bodies of the prepared frames.
 func (o *outgoing) keep(frames []wire.Frame) {
 	for i := range frames {
 		f := &frames[i]
@@ -105,7 +103,7 @@ func (o *outgoing) keep(frames []wire.Frame) {
 		}
 		f.Lent = false
 		for _, pieces := range [2][][]byte{o.vector, o.plain} {
-			for j, piece := range pieces { // it ends where the body does, if it is one of it
+			for j, piece := range pieces { // a piece of the body ends where the body ends
 				if n, m := len(piece), len(f.Body); n <= m && &piece[n-1] == &f.Body[m-1] {
 					pieces[j] = f.Release.(wire.Keeper).Keep(piece)
 				}
@@ -114,17 +112,17 @@ func (o *outgoing) keep(frames []wire.Frame) {
 	}
 }
 
-// finish ends a chunk that is written, and returns its bytes.
+// finish ends a written chunk and returns its size.
 func (o *outgoing) finish() (bytes int) {
-	clear(o.pieces) // lets the payloads go
+	clear(o.pieces) // releases the payloads
 	o.vector, o.plain, o.sealed[0], o.begun = nil, nil, nil, 0
 	return o.bytes
 }
 
-// left returns the frames that the writer has still to write.
+// left returns the frames that the writer must still write.
 func (o *outgoing) left() []wire.Frame { return o.frames[o.next:] }
 
-// finishFrames is finish for a chunk of the writer's frames, which it releases.
+// finishFrames is like finish for the writer's frames, which it releases.
 func (o *outgoing) finishFrames() (bytes int) {
 	done := o.left()[:o.begun]
 	o.next += o.begun
@@ -133,7 +131,7 @@ func (o *outgoing) finishFrames() (bytes int) {
 	return o.finish()
 }
 
-// refill takes a queue over when nothing is left, and returns an empty one.
+// refill takes over a queue when no frames are left, and returns an empty queue.
 func (o *outgoing) refill(queue []wire.Frame) []wire.Frame {
 	room := o.frames[:0]
 	if cap(room) > keptFrames {
@@ -143,7 +141,7 @@ func (o *outgoing) refill(queue []wire.Frame) []wire.Frame {
 	return room
 }
 
-// drop forgets all, and returns the frames that will not be written.
+// drop discards everything and returns the frames that will not be written.
 func (o *outgoing) drop() []wire.Frame {
 	left := o.left()
 	o.finish()

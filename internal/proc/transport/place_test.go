@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// pattern is n bytes that say where they are.
+// pattern returns n bytes whose values depend on their position.
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -22,7 +22,7 @@ func pattern(n int) []byte {
 	return b
 }
 
-// splits are payloads in two pieces: sizes around those that make a difference.
+// splits are payloads in two pieces, with sizes around the relevant limits.
 var splits = [][2]int{
 	{0, 0},
 	{1, 0},
@@ -39,7 +39,7 @@ var splits = [][2]int{
 	{wire.MaxPayload - 1, 1},
 }
 
-// testBody sends payloads in two pieces: on the other side there is no seam.
+// testBody checks that payloads sent in two pieces arrive as one.
 func testBody(t *testing.T, s subject) {
 	near, far := connect(t, s)
 	all := pattern(wire.MaxPayload)
@@ -53,12 +53,12 @@ func testBody(t *testing.T, s subject) {
 			}
 		}
 	}()
-	f := wire.Frame{Body: all, Release: new(counter)} // of no meaning to Recv
+	f := wire.Frame{Body: all, Release: new(counter)} // ignored by Recv
 	for i, split := range splits {
 		must(t, far.Recv(&f))
 		if n := split[0] + split[1]; f.Request != uint64(i) || !bytes.Equal(f.Payload, all[:n]) || f.Body != nil ||
 			f.Release != nil {
-			t.Fatalf("frame %d: not what was sent", i)
+			t.Fatalf("frame %d differs from the sent frame", i)
 		}
 	}
 	tooLarge := numbered(0, all)
@@ -87,19 +87,19 @@ func testPlace(t *testing.T, s subject) {
 		place := func(f *wire.Frame, n int) []byte {
 			asked = true
 			if f.Request != uint64(i) || n != head+body {
-				t.Errorf("asked about frame %d of %d bytes", f.Request, n)
+				t.Errorf("Place was called for frame %d with %d bytes", f.Request, n)
 			}
 			return room[:body]
 		}
 		must(t, far.RecvInto(&f, place))
 		if asked != (head+body > 0) {
-			t.Errorf("%d + %d bytes: asked for their place: %v", head, body, asked)
+			t.Errorf("%d + %d bytes: Place was called: %v", head, body, asked)
 		}
 		if f.Request != uint64(i) || !bytes.Equal(f.Payload, all[:head]) || !bytes.Equal(f.Body, all[head:head+body]) {
-			t.Fatalf("%d + %d bytes: not what was sent", head, body)
+			t.Fatalf("%d + %d bytes: differs from the sent payload", head, body)
 		}
 		if body > 0 && &f.Body[0] != &room[0] || body < len(room) && room[body] != 0 {
-			t.Fatalf("%d + %d bytes: not in their place", head, body)
+			t.Fatalf("%d + %d bytes: not in the memory from Place", head, body)
 		}
 	}
 }
@@ -114,12 +114,12 @@ func testPlaceTooLarge(t *testing.T, s subject) {
 	mustBe(t, near.Recv(&f), ErrBroken)
 }
 
-// counter counts its releases.
+// counter counts releases.
 type counter struct{ n atomic.Int64 }
 
 func (c *counter) Release() { c.n.Add(1) }
 
-// counted makes n frames of some size, each with a counter.
+// counted returns n frames of a size, each with a counter.
 func counted(n, size int) (frames []wire.Frame, counters []*counter) {
 	body := make([]byte, size)
 	for i := range n {
@@ -131,7 +131,7 @@ func counted(n, size int) (frames []wire.Frame, counters []*counter) {
 	return frames, counters
 }
 
-// mustRelease fails unless each was released once.
+// mustRelease fails unless each frame was released exactly once.
 func mustRelease(t *testing.T, counters []*counter) {
 	t.Helper()
 	for i, c := range counters {
@@ -141,8 +141,7 @@ func mustRelease(t *testing.T, counters []*counter) {
 	}
 }
 
-// testRelease sends batches small and large: each frame is released once, by the
-// time that Close returns.
+// testRelease sends small and large batches and checks that each frame is released once before Close returns.
 func testRelease(t *testing.T, s subject) {
 	near, far := connect(t, s)
 	var all []*counter
@@ -161,8 +160,8 @@ func testRelease(t *testing.T, s subject) {
 	mustRelease(t, all)
 }
 
-// testReleaseUnsent fills a connection whose peer receives nothing, is refused
-// more, and closes it: each frame is released once, sent or not.
+// testReleaseUnsent fills a connection whose peer does not read, until frames are rejected, and closes it. Each frame
+// must be released once, sent or not.
 func testReleaseUnsent(t *testing.T, s subject) {
 	near, far := connect(t, s)
 	tooLarge, all := counted(1, wire.MaxPayload+1)
@@ -181,7 +180,7 @@ func testReleaseUnsent(t *testing.T, s subject) {
 	go func() { ended <- near.Send(waiting...) }()
 	awaitBlocked(t, s, near, nil)
 	must(t, near.Close())
-	if err := <-ended; err != nil { // a busy network may have taken it just before
+	if err := <-ended; err != nil { // the network may have accepted it just before
 		mustBe(t, err, ErrClosed)
 	}
 	late, counters := counted(2, 1)
@@ -191,7 +190,7 @@ func testReleaseUnsent(t *testing.T, s subject) {
 	must(t, far.Close())
 }
 
-// A peer that dies, rather than this side's Close, releases what is queued too.
+// TestReleaseWhenThePeerDies checks that the death of the peer also releases queued frames.
 func TestReleaseWhenThePeerDies(t *testing.T) {
 	for _, s := range sockets {
 		t.Run(s.name, func(t *testing.T) {
@@ -229,8 +228,7 @@ func TestMemoryReleaseInACut(t *testing.T) {
 	})
 }
 
-// What is torn, or arrives changed, in the middle of what is read in place breaks
-// the connection.
+// TestPlaceOfDamagedFrames checks that truncated or damaged data that is read in place breaks the connection.
 func TestPlaceOfDamagedFrames(t *testing.T) {
 	f := numbered(1, pattern(200<<10))
 	good := wire.Append(nil, &f)
@@ -285,7 +283,7 @@ func rawPair(t testing.TB, tcp TCP) (Conn, net.Conn) {
 	return c, raw
 }
 
-// lender lends the body of a frame, and keeps copies.
+// lender lends the body of a frame and keeps copies.
 type lender struct {
 	counter
 	kept [][]byte
@@ -296,8 +294,7 @@ func (l *lender) Keep(body []byte) []byte {
 	return l.kept[len(l.kept)-1]
 }
 
-// testLent sends frames whose bodies are changed as soon as Send has returned:
-// what arrives is what was sent.
+// testLent sends frames whose bodies change as soon as Send has returned, and checks that the original bytes arrive.
 func testLent(t *testing.T, s subject) {
 	near, far := connect(t, s)
 	var lenders []*lender

@@ -18,41 +18,41 @@ import (
 )
 
 const (
-	// sealedInline is inlineBytes of a private connection: what lies together is sealed together, and each record of
-	// TLS costs more than the copy of a few KiB.
+	// sealedInline replaces inlineBytes on a private connection. Adjacent pieces are encrypted together, since a TLS
+	// record costs more than copying a few KiB.
 	sealedInline = 8 << 10
-	// mostUnasked bounds what TLS has to send by itself, as answers to a peer that asks for new keys, in bytes.
-	mostUnasked = 64 << 10
-	// mostHandshake is how long a caller may take for the handshake.
-	mostHandshake = 10 * time.Second
-	// sealBytes is how much is sealed before it is written: few enough that the processor's cache still holds it.
+	// maxUnasked is the maximum number of bytes that TLS may send by itself, in answer to a peer's key updates.
+	maxUnasked = 64 << 10
+	// maxHandshake is the time limit of a caller's handshake.
+	maxHandshake = 10 * time.Second
+	// sealBytes is how much is encrypted before it is written, small enough to stay in the processor's cache.
 	sealBytes = 256 << 10
-	// mostSealed is how much memory for what is sealed a connection keeps when all is written.
-	mostSealed = sealBytes + sealBytes/8
+	// maxSealed is how much memory for encrypted data a connection keeps when all is written.
+	maxSealed = sealBytes + sealBytes/8
 )
 
-// private is TLS on a socketConn. What is to be sent is sealed in memory, and then written as any bytes are: by its
-// sender as far as the socket takes it at once, and by the writer where it does not. So TLS waits for the socket in the
-// handshake only.
+// private is TLS on a socketConn. Data is encrypted in memory and then written like any other data: by its sender as
+// far as the socket accepts it without blocking, and by the writer otherwise. So TLS itself waits for the socket only
+// during the handshake.
 type private struct {
 	tls    *tls.Conn
 	ring   *keys.Ring
-	called bool          // by the peer, and not the peer by this process
-	over   chan struct{} // closed when the handshake is over
-	good   atomic.Bool   // and there was one
-	bare   incoming      // what comes in, still sealed; of the goroutine that receives, once the handshake is over
+	called bool          // the peer has dialled this process
+	over   chan struct{} // closed when the handshake has ended
+	good   atomic.Bool   // the handshake has succeeded
+	bare   incoming      // encrypted input; owned by the receiving goroutine after the handshake
 
-	mu      sync.Mutex // guards what follows
-	ended   bool       // the handshake has, or the connection before it
-	err     error      // why there will be no handshake
+	mu      sync.Mutex // guards the fields below
+	ended   bool       // the handshake has ended, or the connection before it
+	err     error      // why the handshake failed
 	peer    keys.Identity
 	hold    *keys.Hold
-	turn    bool   // somebody is sealing
-	sealed  []byte // not written yet
-	written []byte // memory to seal into next
+	turn    bool   // a goroutine is encrypting
+	sealed  []byte // encrypted data that is not written yet
+	written []byte // memory for the next data to encrypt
 }
 
-// keep makes a connection private. The handshake is still to be done.
+// keep makes a connection private. The handshake must follow.
 func (c *socketConn) keep(ring *keys.Ring, called bool) {
 	p := &private{ring: ring, called: called, over: make(chan struct{})}
 	p.bare.init(c.sock, c.raw)
@@ -75,7 +75,7 @@ func (c *socketConn) Who() keys.Identity {
 	return c.private.peer
 }
 
-// settled waits until the handshake is over.
+// settled waits until the handshake has ended.
 func (c *socketConn) settled() error {
 	p := c.private
 	if p == nil {
@@ -91,7 +91,7 @@ func (c *socketConn) settled() error {
 	return p.err
 }
 
-// shakeHands does the handshake. It is called once.
+// shakeHands performs the handshake. It must be called once.
 func (c *socketConn) shakeHands(ctx context.Context) error {
 	p := c.private
 	err := p.tls.HandshakeContext(ctx)
@@ -106,28 +106,28 @@ func (c *socketConn) shakeHands(ctx context.Context) error {
 	return err
 }
 
-// mostShaking is how many callers may be in their handshake at once.
-const mostShaking = 256
+// maxShaking is the maximum number of concurrent handshakes.
+const maxShaking = 256
 
-// shaking are the callers who are in their handshake. For the newest the oldest has to go, so that those who say
-// nothing keep nobody out.
+// shaking tracks connections in their handshake. If there are too many, the oldest is closed, so that silent callers
+// keep no other process out.
 type shaking struct {
 	mu  sync.Mutex // guards all
 	all []*socketConn
 }
 
-// begin begins the handshake of a caller.
+// begin starts the handshake of an accepted connection.
 func (s *shaking) begin(c *socketConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all = append(s.all, c); len(s.all) > mostShaking {
+	if s.all = append(s.all, c); len(s.all) > maxShaking {
 		go s.all[0].breakWith(errCrowd)
 		s.all = slices.Delete(s.all, 0, 1)
 	}
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), mostHandshake)
+		ctx, cancel := context.WithTimeout(context.Background(), maxHandshake)
 		defer cancel()
-		_ = c.shakeHands(ctx) // who uses the connection hears of it
+		_ = c.shakeHands(ctx) // the user of the connection receives the error
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if at := slices.Index(s.all, c); at >= 0 {
@@ -136,13 +136,13 @@ func (s *shaking) begin(c *socketConn) {
 	}()
 }
 
-// errCrowd is why the connection of a slow caller ends.
-var errCrowd = errors.New("too many others are in their handshake")
+// errCrowd closes the connection of a slow caller.
+var errCrowd = errors.New("too many concurrent handshakes")
 
-// errRevoked is why a connection ends whose peer's certificate is revoked.
-var errRevoked = errors.New("the certificate of the peer is revoked")
+// errRevoked closes a connection whose peer's certificate is revoked.
+var errRevoked = errors.New("the peer's certificate is revoked")
 
-// settle notes who the peer is. broken ends the connection, without waiting.
+// settle records the peer's identity. broken must end the connection without blocking.
 func (p *private) settle(broken func()) error {
 	cert := p.tls.ConnectionState().PeerCertificates[0]
 	who, err := keys.Of(cert)
@@ -155,7 +155,7 @@ func (p *private) settle(broken func()) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ended { // closed meanwhile
+	if p.ended { // closed during the handshake
 		hold.Release()
 		return p.err
 	}
@@ -163,7 +163,7 @@ func (p *private) settle(broken func()) error {
 	return nil
 }
 
-// tellBare tells a caller that has begun with a frame, and not with a handshake, what it lacks.
+// tellBare sends a refusal to a caller that started with a frame instead of a TLS handshake.
 func (c *socketConn) tellBare(err error) {
 	var record tls.RecordHeaderError
 	if !errors.As(err, &record) || !wire.Begins(record.RecordHeader[:]) {
@@ -172,20 +172,20 @@ func (c *socketConn) tellBare(err error) {
 	f := wire.Control(wire.KindRefuse, wire.Refusal{
 		Reason: "the job has keys, and the caller shows none; name them with --keys, or in PERDURE_KEYS",
 	})
-	_, _ = c.sock.Write(wire.Append(nil, &f)) // it may have gone
+	_, _ = c.sock.Write(wire.Append(nil, &f)) // the caller may have gone
 }
 
-// lastWord lets the peer read why its certificate is not taken, before the socket is closed: with something unread the
-// system would close it at once, and throw away what is on its way.
+// lastWord lets the peer read why its certificate was rejected before the socket is closed. If unread data remained,
+// the system would reset the connection and discard the alert in flight.
 func (c *socketConn) lastWord() {
-	_ = c.sock.SetReadDeadline(time.Now().Add(closeGrace)) // fails when the read will
+	_ = c.sock.SetReadDeadline(time.Now().Add(closeGrace)) // if it fails, the read fails too
 	if tcp, ok := c.sock.(*net.TCPConn); ok {
-		_ = tcp.CloseWrite() // likewise
+		_ = tcp.CloseWrite() // best effort
 	}
-	_, _ = io.CopyN(io.Discard, c.sock, mostUnasked)
+	_, _ = io.CopyN(io.Discard, c.sock, maxUnasked)
 }
 
-// end says how the handshake has ended, unless it has.
+// end records the result of the handshake if it has not ended yet.
 func (p *private) end(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +196,7 @@ func (p *private) end(err error) {
 	}
 }
 
-// release lets go of what outlives no connection.
+// release releases the resources of the connection.
 func (p *private) release() {
 	p.end(ErrClosed)
 	p.mu.Lock()
@@ -208,7 +208,7 @@ func (p *private) release() {
 	}
 }
 
-// lineUp is outgoing.lineUp; on a private connection what is lined up is still to be sealed.
+// lineUp is like outgoing.lineUp. On a private connection, the prepared data is not encrypted yet.
 func (c *socketConn) lineUp(frames []wire.Frame) (n int) {
 	n = c.out.lineUp(frames)
 	if c.private != nil {
@@ -217,7 +217,7 @@ func (c *socketConn) lineUp(frames []wire.Frame) (n int) {
 	return n
 }
 
-// writeNow writes what is lined up, without waiting, and reports whether that was all.
+// writeNow writes the prepared data without blocking and reports whether all was written.
 func (c *socketConn) writeNow() bool {
 	for c.sealNow() && c.tryWrite() {
 		if len(c.out.plain) == 0 {
@@ -227,7 +227,7 @@ func (c *socketConn) writeNow() bool {
 	return false
 }
 
-// writeAll writes what is lined up.
+// writeAll writes the prepared data.
 func (c *socketConn) writeAll() error {
 	for {
 		err := c.seal()
@@ -240,21 +240,21 @@ func (c *socketConn) writeAll() error {
 	}
 }
 
-// sealNow is seal for who must not wait. False: it is left to the writer.
+// sealNow is like seal but does not block. It returns false if the data is left to the writer.
 func (c *socketConn) sealNow() bool {
 	if c.private == nil {
 		return true
 	}
 	select {
 	case <-c.private.over:
-		return c.seal() == nil // the writer meets the error again
+		return c.seal() == nil // the writer gets the error again
 	default:
 		return false
 	}
 }
 
-// seal seals the next of what is lined up, once the handshake is over and what was sealed before is written. It belongs
-// to whoever has the turn to write.
+// seal encrypts the next prepared data once the handshake has ended and earlier encrypted data is written. It belongs
+// to the goroutine that has the turn to write.
 func (c *socketConn) seal() error {
 	p, o := c.private, &c.out
 	if p == nil || len(o.vector) > 0 || len(o.plain) == 0 {
@@ -285,14 +285,13 @@ func (c *socketConn) seal() error {
 	}
 	o.sealed[0] = p.sealed
 	o.vector = o.sealed[:]
-	if p.sealed, p.written = p.written[:0], p.sealed; cap(p.written) > mostSealed {
+	if p.sealed, p.written = p.written[:0], p.sealed; cap(p.written) > maxSealed {
 		p.written = nil
 	}
 	return nil
 }
 
-// explained says what an error of a private connection means for who wants to know what to do. perdure.ErrRefused is
-// for good.
+// explained explains an error of a private connection to the user. perdure.ErrRefused marks permanent errors.
 func (c *socketConn) explained(err error) error {
 	p := c.private
 	if p == nil || p.called {
@@ -303,15 +302,15 @@ func (c *socketConn) explained(err error) error {
 	switch {
 	case errors.As(err, &alert) && alert.Op == "remote error":
 		if until := p.ring.Until(); time.Now().After(until) {
-			return fmt.Errorf("our own certificate, in %s, ran out at %s: perdure keys renew makes a new one",
+			return fmt.Errorf("our own certificate, in %s, expired at %s: renew it with perdure keys renew",
 				p.ring.Dir(),
 				until.UTC().Format(time.RFC3339))
 		}
 		return fmt.Errorf("%w: the peer does not take our certificate, in %s; its log says why (%w)",
 			perdure.ErrRefused,
 			p.ring.Dir(), err)
-	case !p.good.Load() && errors.Is(err, io.EOF): // it may also be dying
-		return fmt.Errorf("the peer has ended the handshake: has its job keys, too? (%w)", err)
+	case !p.good.Load() && errors.Is(err, io.EOF): // the peer may also be dying
+		return fmt.Errorf("the peer has ended the handshake: does its job use keys? (%w)", err)
 	case errors.As(err, &record):
 		return fmt.Errorf("%w: the peer does not speak TLS: its job has no keys", perdure.ErrRefused)
 	case keys.Foreign(err):
@@ -320,31 +319,31 @@ func (c *socketConn) explained(err error) error {
 	return err
 }
 
-// belowTLS is the socket as TLS sees it.
+// belowTLS is the socket as used by TLS.
 type belowTLS struct {
 	net.Conn
 	p *private
 }
 
-// Read implements net.Conn: what there is, at least one byte.
+// Read implements net.Conn. It returns at least one byte.
 func (b *belowTLS) Read(dst []byte) (int, error) {
 	n, err := b.p.bare.read(dst)
 	b.p.bare.drained()
 	return n, err
 }
 
-// Write implements net.Conn. After the handshake what TLS writes stays in memory.
+// Write implements net.Conn. After the handshake, the data stays in memory.
 func (b *belowTLS) Write(sealed []byte) (int, error) {
 	p := b.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ended {
-		n, err := b.Conn.Write(sealed) // a few KiB, which the socket takes at once
+		n, err := b.Conn.Write(sealed) // a few KiB, which the socket accepts without blocking
 		traffic.out.Add(int64(n))
 		return n, err
 	}
-	if !p.turn && len(p.sealed)+len(sealed) > mostUnasked {
-		return 0, errors.New("the peer asks for new keys again and again")
+	if !p.turn && len(p.sealed)+len(sealed) > maxUnasked {
+		return 0, errors.New("the peer requests new keys too often")
 	}
 	p.sealed = append(p.sealed, sealed...)
 	return len(sealed), nil

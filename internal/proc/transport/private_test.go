@@ -20,7 +20,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys/authority"
 )
 
-// jobKeys makes the keys of a job.
+// jobKeys creates the keys of a job.
 func jobKeys(t testing.TB, job string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), job)
@@ -30,7 +30,7 @@ func jobKeys(t testing.TB, job string) string {
 	return dir
 }
 
-// as is the network of a process of a role; dir "": without keys.
+// as returns the network of a process with a role. If dir is "", it has no keys.
 func as(t testing.TB, dir string, role keys.Role) TCP {
 	t.Helper()
 	if dir == "" {
@@ -43,7 +43,7 @@ func as(t testing.TB, dir string, role keys.Role) TCP {
 	return TCP{Keys: ring}
 }
 
-// recorder passes on what comes to it, and keeps it.
+// recorder forwards and records the data that it receives.
 func recorder(t *testing.T, to string) (addr string, kept func() []byte) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -86,7 +86,7 @@ func recorder(t *testing.T, to string) (addr string, kept func() []byte) {
 	}
 }
 
-// TestPrivate: what is sent cannot be read on its way, where there are keys; without them it can.
+// TestPrivate checks that data can be read on its way only if there are no keys.
 func TestPrivate(t *testing.T) {
 	for _, dir := range []string{jobKeys(t, "job"), ""} {
 		l, err := as(t, dir, keys.Server).Listen("127.0.0.1:0")
@@ -106,7 +106,7 @@ func TestPrivate(t *testing.T) {
 				t.Error(err)
 			}
 			if who := far.Who(); (who.Role == keys.Worker) != (dir != "") {
-				t.Errorf("who has called is %v", who)
+				t.Errorf("the caller is %v", who)
 			}
 			got <- f
 		}()
@@ -114,25 +114,25 @@ func TestPrivate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		secret := bytes.Repeat([]byte("weights of a model; "), 20_000) // of more than one record, and more than a chunk
+		secret := bytes.Repeat([]byte("weights of a model; "), 20_000) // more than one record and more than one chunk
 		if err := near.Send(wire.Frame{Header: wire.Header{Kind: wire.KindTick}, Payload: secret}); err != nil {
 			t.Fatal(err)
 		}
 		if f := <-got; !bytes.Equal(f.Payload, secret) {
-			t.Error("something else has come")
+			t.Error("received other data")
 		}
 		if readable := bytes.Contains(kept(), []byte("weights")); readable == (dir != "") {
-			t.Errorf("with keys: %v, and it can be read on its way: %v", dir != "", readable)
+			t.Errorf("with keys: %v, readable in transit: %v", dir != "", readable)
 		}
 		if who := near.Who(); (who.Role == keys.Server) != (dir != "") {
-			t.Errorf("who was called is %v", who)
+			t.Errorf("the called peer is %v", who)
 		}
 		near.Close()
 		l.Close()
 	}
 }
 
-// greet has a process of one role say hello to one of another, as a third, and returns what each says.
+// greet connects two processes, where the caller claims a role, and returns the errors of both sides.
 func greet(t *testing.T, near, far TCP, wants keys.Role, role wire.Role) (said, heard error) {
 	t.Helper()
 	l, err := far.Listen("127.0.0.1:0")
@@ -151,7 +151,7 @@ func greet(t *testing.T, near, far TCP, wants keys.Role, role wire.Role) (said, 
 		_, err = Greet(c, 10*time.Second, wire.Keys{})
 		if err == nil {
 			err = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{}))
-			_ = c.Recv(new(wire.Frame)) // until it goes
+			_ = c.Recv(new(wire.Frame)) // until the caller closes it
 		}
 		done <- err
 	}()
@@ -171,7 +171,7 @@ func greet(t *testing.T, near, far TCP, wants keys.Role, role wire.Role) (said, 
 	return said, <-done
 }
 
-// TestMayBe is the table of certificates, and of what their holders may say to be.
+// TestMayBe checks which roles the holders of certificates may claim.
 func TestMayBe(t *testing.T) {
 	dir := jobKeys(t, "job")
 	far := as(t, dir, keys.Coordinator)
@@ -187,26 +187,26 @@ func TestMayBe(t *testing.T) {
 			want := slices.Contains(strings.Fields(may[has]), string(says))
 			said, heard := greet(t, near, far, keys.Coordinator, says)
 			if (said == nil) != want || (heard == nil) != want {
-				t.Errorf("with the certificate of a %s somebody says to be a %s: %v, %v; want it to be let in: %v",
+				t.Errorf("a caller with the certificate of a %s claims to be a %s: %v, %v; want it admitted: %v",
 					has, says, said,
 					heard, want)
 			}
 			if !want && (!errors.Is(said, perdure.ErrRefused) || !strings.Contains(said.Error(),
 				"does not let its holder be")) {
-				t.Errorf("a %s that says to be a %s hears %v", has, says, said)
+				t.Errorf("a %s that claims to be a %s received %v", has, says, said)
 			}
 		}
 	}
 }
 
-// TestStrangers: who does not belong to the job is told so, in one line, and is not called again and again.
+// TestStrangers checks that a process without the job's keys gets a one-line explanation, and whether it may retry.
 func TestStrangers(t *testing.T) {
 	dir, other := jobKeys(t, "job"), jobKeys(t, "other")
 	for name, c := range map[string]struct {
 		near, far TCP
 		wants     keys.Role
 		want      string
-		again     bool // it may be otherwise later
+		again     bool // the result may differ later
 	}{
 		"another job's worker": {
 			as(t, other, keys.Worker), as(t, dir, keys.Server), keys.Server,
@@ -218,9 +218,9 @@ func TestStrangers(t *testing.T) {
 		},
 		"a job without keys": {
 			as(t, dir, keys.Worker), as(t, "", keys.Server), keys.Server,
-			"has its job keys, too?", true,
+			"does its job use keys?", true,
 		},
-		"a server in a coordinator's place": {
+		"a server at a coordinator's address": {
 			as(t, dir, keys.Worker), as(t, dir, keys.Server), keys.Coordinator, "has the certificate of a server",
 			false,
 		},
@@ -229,16 +229,16 @@ func TestStrangers(t *testing.T) {
 			said, heard := greet(t, c.near, c.far, c.wants, wire.RoleWorker)
 			if said == nil || heard == nil || !strings.Contains(said.Error(), c.want) ||
 				strings.Contains(said.Error(), "\n") {
-				t.Errorf("it hears %v, want one line with %q; who is called says %v", said, c.want, heard)
+				t.Errorf("the caller reports %v, want one line with %q; the other side %v", said, c.want, heard)
 			}
 			if errors.Is(said, perdure.ErrRefused) == c.again {
-				t.Errorf("%v is for good: %v", said, !c.again)
+				t.Errorf("%v must be permanent: %v", said, !c.again)
 			}
 		})
 	}
 }
 
-// TestRevoked: a connection ends when its peer's certificate is revoked, and there is no other.
+// TestRevoked checks that a connection ends when the peer's certificate is revoked, and that a new one is rejected.
 func TestRevoked(t *testing.T) {
 	dir := jobKeys(t, "job")
 	near, far := as(t, dir, keys.Worker), as(t, dir, keys.Server)
@@ -281,21 +281,21 @@ func TestRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "is revoked") {
-		t.Errorf("the connection has ended with %v", err)
+		t.Errorf("the connection ended with %v", err)
 	}
 	if err := c.Recv(new(wire.Frame)); err == nil {
-		t.Error("the worker's side goes on")
+		t.Error("the worker's side still works")
 	}
 	said, heard := greet(t, near, far, keys.Server, wire.RoleWorker)
 	if !errors.Is(said, perdure.ErrRefused) || !strings.Contains(said.Error(), "does not take our certificate") {
-		t.Errorf("the worker hears %v", said)
+		t.Errorf("the worker reports %v", said)
 	}
 	if heard == nil || !strings.Contains(heard.Error(), "is revoked") {
-		t.Errorf("the server says %v", heard)
+		t.Errorf("the server reports %v", heard)
 	}
 }
 
-// TestCrowd: many callers that say nothing keep nobody out, and the oldest of them go.
+// TestCrowd checks that many silent callers do not block others, and that the oldest are disconnected.
 func TestCrowd(t *testing.T) {
 	dir := jobKeys(t, "job")
 	near, far := as(t, dir, keys.Worker), as(t, dir, keys.Server)
@@ -304,7 +304,7 @@ func TestCrowd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	came := make(chan Conn, 2*mostShaking)
+	came := make(chan Conn, 2*maxShaking)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -315,7 +315,7 @@ func TestCrowd(t *testing.T) {
 		}
 	}()
 	var silent []net.Conn
-	for range mostShaking + 50 {
+	for range maxShaking + 50 {
 		nc, err := net.Dial("tcp", l.Addr())
 		if err != nil {
 			t.Fatal(err)
@@ -329,13 +329,13 @@ func TestCrowd(t *testing.T) {
 	}
 	c, err := near.Dial(t.Context(), l.Addr())
 	if err != nil {
-		t.Fatalf("nobody is let in: %v", err)
+		t.Fatalf("a caller is not admitted: %v", err)
 	}
 	defer c.Close()
 	last := <-came
 	defer last.Close()
 	if who := c.Who(); who.Role != keys.Server {
-		t.Errorf("who was called is %v", who)
+		t.Errorf("the called peer is %v", who)
 	}
 	for i, nc := range silent {
 		_ = nc.SetReadDeadline(time.Now().Add(time.Millisecond))
@@ -344,12 +344,12 @@ func TestCrowd(t *testing.T) {
 		}
 		_, err := nc.Read(make([]byte, 1))
 		if closed := !errors.Is(err, os.ErrDeadlineExceeded); closed != (i < 51) {
-			t.Errorf("silent caller %d is sent away: %v (%v)", i, closed, err)
+			t.Errorf("silent caller %d was disconnected: %v (%v)", i, closed, err)
 		}
 	}
 }
 
-// TestSlowHandshake: who connects, and says nothing or half of it, is not kept.
+// TestSlowHandshake checks that a caller which sends nothing, or only a part of its handshake, is disconnected.
 func TestSlowHandshake(t *testing.T) {
 	far := as(t, jobKeys(t, "job"), keys.Server)
 	l, err := far.Listen("127.0.0.1:0")
@@ -357,7 +357,7 @@ func TestSlowHandshake(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	for _, says := range [][]byte{nil, {22, 3, 1, 0, 200, 1}} { // half a greeting of TLS
+	for _, says := range [][]byte{nil, {22, 3, 1, 0, 200, 1}} { // half of a TLS ClientHello
 		nc, err := net.Dial("tcp", l.Addr())
 		if err != nil {
 			t.Fatal(err)
@@ -373,7 +373,7 @@ func TestSlowHandshake(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() { sent <- c.Send(wire.Frame{Header: wire.Header{Kind: wire.KindTick}}) }() // waits for the handshake
 		if _, err := Greet(c, 50*time.Millisecond, wire.Keys{}); err == nil {
-			t.Error("it is greeted")
+			t.Error("the caller was accepted")
 		}
 		<-sent
 		if err := c.Close(); err != nil {

@@ -2,5 +2,5 @@
 
 package transport
 
-// raceDetector makes sync.Pool forget what it is given, at random.
+// raceDetector makes sync.Pool drop items at random.
 const raceDetector = true

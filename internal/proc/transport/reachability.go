@@ -10,39 +10,39 @@ import (
 )
 
 // [Reachability] finds servers that a process cannot reach although the coordinator can reach both. Neither of them is
-// silent then, so the process reports the servers in its status.
+// silent for the coordinator, so the process reports such servers in its status.
 //
-// The process notes each server that it hears from. It dials a server that has been silent for a while: a connection
-// shows that both directions work, however busy the server is. A server that cannot be dialled is out of reach until
-// the process hears from it, or until it answers a call.
+// The process notes each server from which it receives frames. It dials a server that has been silent for a while. A
+// connection shows that both directions work, however busy the server is. A server that cannot be dialled is
+// unreachable until the process receives a frame from it or a dial succeeds.
 const (
-	// every is how often Reachability looks who was heard.
+	// every is the interval at which Reachability checks its servers.
 	every = time.Second
-	// silentLooks is after how many looks at which a server was not heard it is called.
+	// silentLooks is the number of silent checks after which a server is dialled.
 	silentLooks = 2
-	// mostCalls is how many servers are called at once, so that large jobs that wait do not call each other all the
-	// time.
-	mostCalls = 4
-	// callTimeout is how long a server may take to answer a call.
+	// maxCalls is the maximum number of concurrent dials, so that processes of a large, waiting job do not dial each
+	// other all the time.
+	maxCalls = 4
+	// callTimeout is the time limit of a dial.
 	callTimeout = 2 * time.Second
-	// keptLooks is for how many looks a server out of reach is called of which nothing is wanted any more. The
-	// coordinator does without it meanwhile.
+	// keptLooks is the number of checks for which an unreachable server without users is still dialled. The coordinator
+	// does not use it in the meantime.
 	keptLooks = int(10 * time.Minute / every)
 )
 
-// Reachability looks after servers, by their addresses.
+// Reachability monitors servers by their addresses.
 type Reachability struct {
-	dial func(ctx context.Context, addr string) error // connects, and ends the connection
+	dial func(ctx context.Context, addr string) error // connects and closes the connection
 
-	under  sync.WaitGroup // calls
-	mu     sync.Mutex     // guards what follows
-	ears   map[string]*PeerReach
-	looked time.Time // at the last look
+	under  sync.WaitGroup // dials in progress
+	mu     sync.Mutex     // guards the fields below
+	peers  map[string]*PeerReach
+	looked time.Time // time of the last check
 	looks  int
-	calls  int // under way
+	calls  int // number of dials in progress
 }
 
-// NewReachability returns a watch over servers of a network.
+// NewReachability returns a Reachability for servers in a network.
 func NewReachability(network Network) *Reachability {
 	return &Reachability{dial: func(ctx context.Context, addr string) error {
 		c, err := network.Dial(ctx, addr)
@@ -53,7 +53,7 @@ func NewReachability(network Network) *Reachability {
 	}}
 }
 
-// Run looks after the servers until ctx ends.
+// Run monitors the servers until ctx ends.
 func (w *Reachability) Run(ctx context.Context) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -68,54 +68,55 @@ func (w *Reachability) Run(ctx context.Context) {
 	}
 }
 
-// PeerReach hears one server.
+// PeerReach monitors one server.
 type PeerReach struct {
-	heard atomic.Bool // since the last look
+	heard atomic.Bool // a frame was received since the last check
 
-	// The Watch guards these.
+	// Reachability.mu guards the fields below.
 	addr    string
-	users   int  // who want something of the server
-	silent  int  // looks since it was heard
-	turn    int  // the look at which it was called last
-	out     bool // the last call was in vain
+	users   int  // number of users of the server
+	silent  int  // checks since the last frame
+	turn    int  // the check at which it was last dialled
+	out     bool // the last dial failed
 	calling bool
-	kept    int // looks since nobody wants anything of it
+	kept    int // checks since the last user left
 }
 
-// Note notes that the server was heard.
+// Note records that a frame was received from the server.
 func (e *PeerReach) Note() {
-	if !e.heard.Load() { // it is so nearly always: the line of memory is not taken from others
+	if !e.heard.Load() { // usually set already: reading avoids contention for the cache line
 		e.heard.Store(true)
 	}
 }
 
-// Want begins to look after a server. Each Want is followed by a Leave.
+// Want starts monitoring a server. Each Want must be followed by a Leave.
 func (w *Reachability) Want(addr string) *PeerReach {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.ears[addr]
+	e := w.peers[addr]
 	if e == nil {
-		if w.ears == nil {
-			w.ears = map[string]*PeerReach{}
+		if w.peers == nil {
+			w.peers = map[string]*PeerReach{}
 		}
 		e = &PeerReach{addr: addr}
-		w.ears[addr] = e
+		w.peers[addr] = e
 	}
 	e.users, e.kept = e.users+1, 0
 	return e
 }
 
-// Leave says that nothing is wanted of a server any more. One that is out of reach is still looked after, for ten
-// minutes at most: the coordinator may do without it for just that reason, and is to hear when that is over.
+// Leave ends one use of a server. An unreachable server is monitored for up to ten more minutes: the coordinator may
+// have stopped using it for that reason and must be notified when it is reachable again.
 func (w *Reachability) Leave(e *PeerReach) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e.users--; e.users == 0 && !e.out {
-		delete(w.ears, e.addr)
+		delete(w.peers, e.addr)
 	}
 }
 
-// look counts a look, and calls who has been silent. A look that comes late says nothing: this process did not run.
+// look performs a check and dials silent servers. A late check does not count silence, because this process was not
+// running.
 func (w *Reachability) look(ctx context.Context, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,7 +124,7 @@ func (w *Reachability) look(ctx context.Context, now time.Time) {
 	w.looked = now
 	w.looks++
 	var due []*PeerReach
-	for addr, e := range w.ears {
+	for addr, e := range w.peers {
 		if e.users == 0 {
 			e.kept++
 		}
@@ -134,22 +135,22 @@ func (w *Reachability) look(ctx context.Context, now time.Time) {
 			e.silent++
 		}
 		if e.users == 0 && (!e.out || e.kept > keptLooks) {
-			delete(w.ears, addr)
+			delete(w.peers, addr)
 		} else if e.silent >= silentLooks && !e.calling {
 			due = append(due, e)
 		}
 	}
 	slices.SortFunc(due, func(a, b *PeerReach) int {
-		return cmp.Or(a.turn-b.turn, cmp.Compare(a.addr, b.addr)) // all come to their turn
+		return cmp.Or(a.turn-b.turn, cmp.Compare(a.addr, b.addr)) // least recently dialled first
 	})
-	for _, e := range due[:min(len(due), mostCalls-w.calls)] {
+	for _, e := range due[:min(len(due), maxCalls-w.calls)] {
 		e.calling, e.turn = true, w.looks
 		w.calls++
 		w.under.Go(func() { w.call(ctx, e) })
 	}
 }
 
-// call calls a server.
+// call dials a server.
 func (w *Reachability) call(ctx context.Context, e *PeerReach) {
 	inTime, cancel := context.WithTimeout(ctx, callTimeout)
 	err := w.dial(inTime, e.addr)
@@ -166,11 +167,11 @@ func (w *Reachability) call(ctx context.Context, e *PeerReach) {
 	}
 }
 
-// Out returns the addresses of the servers that are out of reach, in order.
+// Out returns the sorted addresses of the unreachable servers.
 func (w *Reachability) Out() (addrs []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for addr, e := range w.ears {
+	for addr, e := range w.peers {
 		if e.out {
 			addrs = append(addrs, addr)
 		}

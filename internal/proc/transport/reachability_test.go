@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// partedNetwork is a network in which some addresses cannot be called.
+// partedNetwork is a network in which some addresses cannot be dialled.
 type partedNetwork struct {
 	mu    sync.Mutex
 	cut   map[string]bool
@@ -35,7 +35,7 @@ func (n *partedNetwork) set(addr string, cut bool) {
 	n.cut[addr] = cut
 }
 
-// watched runs a watch in a time of its own.
+// watched runs a Reachability in virtual time.
 func watched(t *testing.T, test func(w *Reachability, n *partedNetwork, after func(time.Duration, ...string))) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &partedNetwork{cut: map[string]bool{}, calls: map[string]int{}}
@@ -48,7 +48,7 @@ func watched(t *testing.T, test func(w *Reachability, n *partedNetwork, after fu
 			<-time.After(d)
 			synctest.Wait()
 			if got := w.Out(); !slices.Equal(got, want) {
-				t.Fatalf("%v are out of reach, want %v", got, want)
+				t.Fatalf("unreachable are %v, want %v", got, want)
 			}
 		})
 		cancel()
@@ -56,14 +56,15 @@ func watched(t *testing.T, test func(w *Reachability, n *partedNetwork, after fu
 	})
 }
 
-// A server that is silent is called, and is out of reach once a call was in vain, until it is heard or answers.
+// TestOutOfReach checks that a silent server is dialled, and that it is unreachable from a failed dial until it sends a
+// frame or a dial succeeds.
 func TestOutOfReach(t *testing.T) {
 	watched(t, func(w *Reachability, n *partedNetwork, after func(time.Duration, ...string)) {
 		a, b := w.Want("a"), w.Want("b")
 		n.set("a", true)
 		after(3500 * time.Millisecond)
-		after(time.Second, "a") // two looks, and a call of two seconds
-		if n.calls["b"] != 2 {  // one that answers is asked again after two looks
+		after(time.Second, "a") // two checks and a dial of two seconds
+		if n.calls["b"] != 2 {  // a reachable server is dialled again after two checks
 			t.Errorf("b was called %d times", n.calls["b"])
 		}
 		a.Note()
@@ -78,13 +79,13 @@ func TestOutOfReach(t *testing.T) {
 			after(500 * time.Millisecond)
 		}
 		if n.calls["b"] != calls {
-			t.Error("a server that is heard was called")
+			t.Error("a server that sends frames was dialled")
 		}
 	})
 }
 
-// A server of which nothing is wanted any more is forgotten, but for one that is out of reach, which is looked after
-// until it can be reached, or for ten minutes.
+// TestLeave checks that a server without users is forgotten, except that an unreachable one is monitored until it is
+// reachable again or ten minutes have passed.
 func TestLeave(t *testing.T) {
 	watched(t, func(w *Reachability, n *partedNetwork, after func(time.Duration, ...string)) {
 		for _, addr := range []string{"a", "b", "c"} {
@@ -107,17 +108,17 @@ func TestLeave(t *testing.T) {
 		after(time.Minute, "a", "c")
 		n.set("c", false)
 		after(4*time.Second, "a")
-		if len(w.ears) != 1 {
-			t.Errorf("%d servers are looked after", len(w.ears))
+		if len(w.peers) != 1 {
+			t.Errorf("%d servers are monitored", len(w.peers))
 		}
 		after(9 * time.Minute)
-		if len(w.ears) != 0 {
-			t.Errorf("%d servers are looked after for ever", len(w.ears))
+		if len(w.peers) != 0 {
+			t.Errorf("%d servers are monitored forever", len(w.peers))
 		}
 	})
 }
 
-// However many servers are silent, few are called at once.
+// TestFewCalls checks that only a few servers are dialled at the same time, however many are silent.
 func TestFewCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -131,7 +132,7 @@ func TestFewCalls(t *testing.T) {
 			mu.Lock()
 			now--
 			mu.Unlock()
-			return errors.New("nobody is there")
+			return errors.New("no listener")
 		}}
 		for _, c := range "abcdefghij" {
 			w.Want(string(c))
@@ -139,15 +140,15 @@ func TestFewCalls(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		w.Run(ctx)
-		if most != mostCalls || len(w.Out()) != 10 {
-			t.Errorf("%d calls at once, and %v are out of reach", most, w.Out())
+		if most != maxCalls || len(w.Out()) != 10 {
+			t.Errorf("%d concurrent dials, unreachable are %v", most, w.Out())
 		}
 	})
 }
 
-// A look that comes late counts nobody's silence: this process did not run.
+// TestLateLook checks that a late check does not count silence, since this process was not running.
 func TestLateLook(t *testing.T) {
-	w := &Reachability{dial: func(context.Context, string) error { return errors.New("nobody is there") }}
+	w := &Reachability{dial: func(context.Context, string) error { return errors.New("no listener") }}
 	e := w.Want("a")
 	now := time.Unix(0, 0)
 	for range 5 {
@@ -156,6 +157,6 @@ func TestLateLook(t *testing.T) {
 	}
 	w.under.Wait()
 	if e.silent > 1 || e.out {
-		t.Errorf("silent for %d looks, out of reach: %v", e.silent, e.out)
+		t.Errorf("silent for %d checks, unreachable: %v", e.silent, e.out)
 	}
 }

@@ -9,14 +9,12 @@ import (
 	"syscall"
 )
 
-// Reserve finds a free port of an address of this machine for a process that is to listen
-// there later, and again after each time that it was killed. Until hold is closed, the
-// system gives the port to nobody who asks it for any, for listening or dialling; whoever
-// asks for this one may have it.
+// Reserve finds a free port of an address of this machine for a process that will listen there later, and again after
+// each restart. Until hold is closed, the system does not assign the port to processes that listen or dial on any free
+// port. Processes that name the port can still use it.
 //
-// The port is that of a socket which is bound and never listens. A second one can be
-// bound to it, and listen, since both allow that: listeners of this package and of
-// package net do.
+// The port belongs to a socket that is bound but never listens. A second socket can be bound to it and listen, because
+// both permit that, as listeners of this package and of package net do.
 func Reserve(host string) (addr string, hold io.Closer, err error) {
 	at, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
@@ -40,7 +38,7 @@ func familyOf(at *net.TCPAddr) int {
 	return syscall.AF_INET6
 }
 
-// bindAny binds a socket to any free port of an address.
+// bindAny binds a socket to a free port of an address.
 func bindAny(fd int, at *net.TCPAddr) (port int, err error) {
 	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
 		return 0, os.NewSyscallError("setsockopt", err)

@@ -11,12 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ipLocalPortRange is the option of a socket that says from which ports the system
-// chooses, where it may choose any.
+// ipLocalPortRange is the socket option that restricts the range of ports from which the system chooses.
 const ipLocalPortRange = 51
 
-// listenAny listens at any port of an address that the system chooses, of which it has
-// the choice of one.
+// listenAny listens on any port of an address, with a range that contains only the port of addr.
 func listenAny(t *testing.T, addr *net.TCPAddr) (net.Listener, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		must(t, c.Control(func(fd uintptr) {
@@ -27,8 +25,8 @@ func listenAny(t *testing.T, addr *net.TCPAddr) (net.Listener, error) {
 	return lc.Listen(context.Background(), "tcp", (&net.TCPAddr{IP: addr.IP}).String())
 }
 
-// TestReserve: whoever names a reserved port may listen there, again and again, and
-// whoever takes any port gets another, until it is let go.
+// TestReserve checks that a process can listen on a reserved port by naming it, repeatedly, and that processes which
+// ask for any port get another one until the port is released.
 func TestReserve(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "::1", "localhost"} {
 		addr, hold, err := Reserve(host)
@@ -57,7 +55,7 @@ func TestReserve(t *testing.T) {
 		}
 		must(t, hold.Close())
 	}
-	_, _, err := Reserve("203.0.113.7") // of nobody
+	_, _, err := Reserve("203.0.113.7") // an address of no machine
 	mustBe(t, err, syscall.EADDRNOTAVAIL)
 
 	addr, hold, err := Reserve("127.0.0.1")
@@ -68,7 +66,7 @@ func TestReserve(t *testing.T) {
 	l, err := listenAny(t, at)
 	must(t, err)
 	if must(t, l.Close()); l.Addr().String() != addr {
-		t.Errorf("listens at %s, not at %s", l.Addr(), addr)
+		t.Errorf("listening at %s, want %s", l.Addr(), addr)
 	}
 	if err := hold.Close(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("closed twice: %v", err)

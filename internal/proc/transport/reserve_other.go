@@ -8,8 +8,8 @@ import (
 	"net"
 )
 
-// Reserve finds a free port of an address of this machine for a process that is to listen
-// there later. Here nothing keeps the system from giving it to others meanwhile.
+// Reserve finds a free port of an address of this machine for a process that will listen there later. On this system,
+// other processes may be assigned the port in the meantime.
 func Reserve(host string) (addr string, hold io.Closer, err error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// directBytes is how much of a batch its sender writes itself at most: more
-// would keep it from its own work while the writer's processor idles.
+// directBytes is the maximum part of a batch that its sender writes itself. Writing more would keep the sender from its
+// own work while the writer's processor idles.
 const directBytes = 1 << 20
 
 // socket is a stream socket: a *net.TCPConn or a *net.UnixConn.
@@ -26,35 +26,34 @@ type socket interface {
 
 // socketConn is a Conn over a stream socket.
 //
-// One at a time has the turn to write. A sender that finds the connection idle
-// takes it and writes without waiting: waking another goroutine would cost more
-// than writing. What the socket does not take at once it leaves, where it lies, to
-// the writer, a goroutine that lives while there is something to write. While
-// somebody has the turn, senders append their frames to queue.
+// One goroutine at a time has the turn to write. A sender that finds the connection idle takes the turn and writes
+// without blocking, because waking another goroutine would cost more than the write. Data that the socket does not
+// accept immediately stays where it is, and is left to the writer, a goroutine that lives while there is data to write.
+// While the turn is taken, senders append their frames to queue.
 //
-// Invariant: while nobody has the turn, nothing is queued.
+// Invariant: while the turn is free, the queue is empty.
 type socketConn struct {
 	sock   socket
-	raw    syscall.RawConn // for what must not wait
+	raw    syscall.RawConn // for non-blocking calls
 	peer   string
 	stall  time.Duration
 	closed atomic.Bool
 
-	mu    sync.Mutex // guards the next four
-	gate  sendGate   // the bytes queued or being written; its err says why the connection broke
-	busy  bool       // somebody has the turn
+	mu    sync.Mutex // guards gate, busy, queue, free
+	gate  sendGate   // limits the bytes queued or being written; its error says why the connection broke
+	busy  bool       // the turn is taken
 	queue []wire.Frame
-	free  sync.Cond // nobody has the turn any more
+	free  sync.Cond // signals that the turn is free
 
-	out    outgoing              // belongs to whoever has the turn
-	writer func()                // c.write: made once, since each making allocates
-	try    func(fd uintptr)      // c.writev, likewise
-	step   func(fd uintptr) bool // c.writeStep, likewise
+	out    outgoing              // belongs to the goroutine that has the turn
+	writer func()                // c.write; stored because each method value allocates
+	try    func(fd uintptr)      // c.writev
+	step   func(fd uintptr) bool // c.writeStep
 
-	in      incoming // the receiver's
-	recvErr error    // the receiver's: broken stays broken
+	in      incoming // owned by the receiver
+	recvErr error    // owned by the receiver: a broken connection stays broken
 
-	private *private // nil: what is sent can be read on its way
+	private *private // nil if the connection is not encrypted
 }
 
 // conn starts a connection on an established socket.
@@ -98,7 +97,7 @@ func (c *socketConn) send(frames []wire.Frame, wait bool) error {
 		released(frames)
 		return err
 	}
-	if n == 0 { // an empty write is a system call too
+	if n == 0 { // an empty write would still be a system call
 		return nil
 	}
 	c.mu.Lock()
@@ -119,8 +118,8 @@ func (c *socketConn) send(frames []wire.Frame, wait bool) error {
 	return nil
 }
 
-// sendNow writes what the socket takes at once of a batch that is inside the
-// gate, and leaves the rest to the writer. An error is for the writer to meet again.
+// sendNow writes as much of an admitted batch as the socket accepts without blocking, and leaves the rest to the
+// writer. An error is left for the writer to find again.
 func (c *socketConn) sendNow(frames []wire.Frame) {
 	done := 0
 	for len(frames) > 0 && done < directBytes {
@@ -140,14 +139,13 @@ func (c *socketConn) sendNow(frames []wire.Frame) {
 	}
 }
 
-// tryWrite writes what is lined up, without waiting, and reports whether that was
-// all.
+// tryWrite writes the prepared data without blocking and reports whether all was written.
 func (c *socketConn) tryWrite() bool {
 	_ = c.raw.Control(c.try) // fails on a closed socket, as the writer will
 	return len(c.out.vector) == 0
 }
 
-// write is the writer.
+// write is the writer goroutine.
 func (c *socketConn) write() {
 	for more := true; more; {
 		if c.out.begun == 0 {
@@ -161,8 +159,7 @@ func (c *socketConn) write() {
 	}
 }
 
-// passOn says that n bytes are written. It reports whether there is more to write;
-// otherwise the turn is over.
+// passOn records that n bytes are written. It reports whether there is more to write; if not, it ends the turn.
 func (c *socketConn) passOn(n int) (more bool) {
 	traffic.out.Add(int64(n))
 	c.mu.Lock()
@@ -179,14 +176,13 @@ func (c *socketConn) passOn(n int) (more bool) {
 	return true
 }
 
-// writeVector writes what is lined up. While the peer takes bytes, it may take
-// its time.
+// writeVector writes the prepared data. It fails only if the peer accepts no bytes at all for the stall timeout.
 func (c *socketConn) writeVector() error {
 	for {
 		c.mu.Lock()
 		closing := c.gate.Err() != nil
-		if !closing { // else Close's deadline holds
-			_ = c.sock.SetWriteDeadline(time.Now().Add(c.stall)) // fails when the write will
+		if !closing { // otherwise Close's deadline applies
+			_ = c.sock.SetWriteDeadline(time.Now().Add(c.stall)) // if it fails, the write fails too
 		}
 		c.mu.Unlock()
 		n, err := c.writeOn()
@@ -196,14 +192,14 @@ func (c *socketConn) writeVector() error {
 	}
 }
 
-// Close implements Conn. Frames that were sent before are still written if the
-// peer takes them at once: Close waits up to 100 ms for that.
+// Close implements Conn. Frames sent before are still written if the peer accepts them promptly: Close waits up to 100
+// ms.
 func (c *socketConn) Close() error {
 	c.closed.Store(true)
 	c.mu.Lock()
 	if c.gate.Err() == nil {
 		c.gate.Fail(ErrClosed)
-		_ = c.sock.SetWriteDeadline(time.Now().Add(closeGrace)) // fails when the write will
+		_ = c.sock.SetWriteDeadline(time.Now().Add(closeGrace)) // if it fails, the write fails too
 	}
 	if c.private != nil {
 		c.private.end(ErrClosed)
@@ -225,30 +221,29 @@ func (c *socketConn) closeSocket() error {
 	return nil
 }
 
-// breakWith breaks the connection, unless it is broken, and returns why it is.
+// breakWith breaks the connection unless it is already broken, and returns the reason.
 func (c *socketConn) breakWith(why error) error {
 	c.mu.Lock()
 	c.gate.Fail(broken(c.peer, why))
 	err := c.gate.Err()
 	c.mu.Unlock()
-	if err != ErrClosed { // else Close closes the socket when all is written
-		_ = c.closeSocket() // the connection is lost either way; why is the news
+	if err != ErrClosed { // otherwise Close closes the socket when all is written
+		_ = c.closeSocket() // the connection is lost anyway; why is the relevant error
 	}
 	return err
 }
 
-// stopWriting breaks the connection after a failed write, and ends the writer. A
-// peer that refused to go on may have said why before it closed: that can still
-// be received.
+// stopWriting breaks the connection after a failed write and ends the writer. The peer may have sent the reason before
+// it closed the connection, and that can still be received.
 func (c *socketConn) stopWriting(err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		c.breakWith(err)
 	}
 	c.mu.Lock()
 	if c.gate.Err() == nil {
-		_ = c.sock.SetReadDeadline(time.Now().Add(closeGrace)) // fails when the read will
+		_ = c.sock.SetReadDeadline(time.Now().Add(closeGrace)) // if it fails, the read fails too
 	}
-	c.gate.Fail(broken(c.peer, err)) // nothing is queued any more
+	c.gate.Fail(broken(c.peer, err)) // no frames are queued after this
 	queue := c.queue
 	c.queue = nil
 	c.mu.Unlock()

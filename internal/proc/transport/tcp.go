@@ -13,54 +13,48 @@ import (
 )
 
 const (
-	// defaultStallTimeout is how long a peer may take no bytes at all.
+	// defaultStallTimeout is how long a peer may accept no bytes at all.
 	defaultStallTimeout = 30 * time.Second
-	// closeGrace bounds how long Close waits for the last frames to be written
-	// (a refusal, say), and how long a connection that can no longer be written
-	// may be read (the peer's last words).
+	// closeGrace limits how long Close waits until the last frames (for example a refusal) are written, and how long a
+	// connection whose write failed is still read for the peer's last frames.
 	closeGrace = 100 * time.Millisecond
 )
 
-// localBuffer is how much a Unix socket takes before its writer has to wait. With
-// the system's usual 208 KiB, or with 1 MiB, the two sides wait for each other more
-// often: a block of 4 MiB took a tenth longer.
+// localBuffer is the send buffer of a Unix socket. With the system's usual 208 KiB, or with 1 MiB, the two sides wait
+// for each other more often: a block of 4 MiB took 10 % longer.
 const localBuffer = 4 << 20
 
-// keepAlive finds an idle peer whose machine has gone: 15 s of silence, then 3
-// unanswered probes 5 s apart.
+// keepAlive detects an idle peer whose machine is gone: 15 s of silence, then 3 unanswered probes 5 s apart.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// TCP is the network of the operating system. Addresses are "host:port". The
-// zero value is ready to use.
+// TCP is the network of the operating system. Addresses are "host:port". The zero value is ready to use.
 //
-// On Linux, processes of one user on one machine talk through a Unix socket
-// instead, which costs less: a listener on HOST:PORT also listens on an abstract
-// Unix socket (no file) that is named after its address, and Dial tries that name
-// first if the address is one of this machine. Either side turns away a peer of
-// another user, so that nobody else's listener is taken for the one that was
-// meant. Abstract names belong to a network namespace, as ports do, so that
+// On Linux, processes of one user on one machine use a Unix socket instead, which costs less. A listener on HOST:PORT
+// also listens on an abstract Unix socket (without a file) named after its address, and Dial tries that name first if
+// the address belongs to this machine. Both sides reject peers of other users, so that another user's listener is never
+// mistaken for the intended one. Like ports, abstract names belong to a network namespace, so processes of different
 // containers do not meet.
 type TCP struct {
-	// MaxQueued bounds the bytes queued on a connection; 0: DefaultMaxQueued.
+	// MaxQueued limits the bytes queued on a connection; 0: DefaultMaxQueued.
 	MaxQueued int
-	// StallTimeout breaks a connection with bytes to write whose peer took none
-	// for so long (noticed after once to twice this time); 0: 30 s.
+	// StallTimeout breaks a connection whose peer accepts no bytes for this time while there are bytes to write
+	// (detected after one to two times this duration); 0: 30 s.
 	StallTimeout time.Duration
-	// Socket says which kind of socket to use.
+	// Socket selects the kind of socket.
 	Socket Socket
-	// Keys, unless nil, make each connection private: both sides show certificates, and all that is sent is sealed
-	// (TLS 1.3). All connections are TCP's then.
+	// Keys, unless nil, make each connection private: both sides present certificates, and all data is encrypted (TLS
+	// 1.3). All connections then use TCP sockets.
 	Keys *keys.Ring
 }
 
-// Socket says which kind of socket connects two processes.
+// Socket is a kind of socket that connects two processes.
 type Socket int
 
 // The kinds of sockets.
 const (
-	SocketAuto Socket = iota // Unix where it is possible, TCP elsewhere
+	SocketAuto Socket = iota // Unix if possible, otherwise TCP
 	SocketTCP                // TCP
-	SocketUnix               // Unix; Dial and Listen fail where it is not possible
+	SocketUnix               // Unix; Dial and Listen fail if it is not possible
 )
 
 // Dial implements Network.
@@ -91,7 +85,7 @@ func (t TCP) Dial(ctx context.Context, addr string) (Conn, error) {
 	return c, nil
 }
 
-// dialLocal connects to a listener of this machine and this user.
+// dialLocal connects to a listener of the same user on this machine.
 func (t TCP) dialLocal(ctx context.Context, addr string) (Conn, error) {
 	var err error
 	for _, name := range localNames(ctx, addr) {
@@ -110,7 +104,7 @@ func (t TCP) dialLocal(ctx context.Context, addr string) (Conn, error) {
 		return t.overUnix(sock, addr)
 	}
 	if err == nil {
-		err = fmt.Errorf("transport: no Unix socket leads to %s", addr)
+		err = fmt.Errorf("transport: there is no Unix socket for %s", addr)
 	}
 	return nil, err
 }
@@ -118,7 +112,7 @@ func (t TCP) dialLocal(ctx context.Context, addr string) (Conn, error) {
 // Listen implements Network.
 func (t TCP) Listen(addr string) (Listener, error) {
 	var lc net.ListenConfig
-	lc.SetMultipathTCP(false) // on by default for listeners; no peer here uses it
+	lc.SetMultipathTCP(false) // enabled by default for listeners; no peer uses it
 	nl, err := lc.Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("transport: %w", err)
@@ -135,9 +129,8 @@ func (t TCP) Listen(addr string) (Listener, error) {
 	return t.listener(inner), nil
 }
 
-// ListenFile makes a listener of a listening TCP socket that was inherited from
-// the parent process. It takes f over and closes it. There is no Unix socket
-// beside it.
+// ListenFile returns a listener for a listening TCP socket inherited from the parent process. It takes ownership of f
+// and closes it. The listener has no Unix socket.
 func (t TCP) ListenFile(f *os.File) (Listener, error) {
 	nl, err := net.FileListener(f)
 	err = errors.Join(err, f.Close())
@@ -154,8 +147,7 @@ func (t TCP) ListenFile(f *os.File) (Listener, error) {
 	return t.listener([]net.Listener{nl}), nil
 }
 
-// socketListener accepts what comes in on a TCP socket and on the Unix socket
-// that is named after it.
+// socketListener accepts connections on a TCP socket and on the Unix socket named after it.
 type socketListener struct {
 	tcp      TCP
 	inner    []net.Listener // TCP first
@@ -179,14 +171,14 @@ func (t TCP) listener(inner []net.Listener) *socketListener {
 	return l
 }
 
-// accept passes on what comes in, until the listener is closed.
+// accept forwards accepted connections until the listener is closed.
 func (l *socketListener) accept(nl net.Listener) {
 	for {
 		nc, err := nl.Accept()
 		select {
 		case <-l.closed:
 			if err == nil {
-				_ = nc.Close() // nobody will ever use it
+				_ = nc.Close() // unused
 			}
 			return
 		case l.accepted <- accepted{nc, err}:
@@ -210,7 +202,7 @@ func (l *socketListener) Accept() (Conn, error) {
 				if err != nil {
 					return nil, err
 				}
-				if c.private != nil { // by itself, so that nobody waits for a slow caller
+				if c.private != nil { // in its own goroutine, so that a slow caller blocks no others
 					l.shaking.begin(c)
 				}
 				return c, nil
@@ -218,7 +210,7 @@ func (l *socketListener) Accept() (Conn, error) {
 			if pid, ok := samePeer(sock); ok {
 				return l.tcp.overUnix(sock, fmt.Sprintf("process %d", pid))
 			}
-			_ = sock.Close() // of another user, who is to use TCP
+			_ = sock.Close() // a peer of another user must use TCP
 		}
 	}
 }
@@ -230,7 +222,7 @@ func (l *socketListener) Addr() string { return l.inner[0].Addr().String() }
 func (l *socketListener) Close() (err error) {
 	l.once.Do(func() {
 		close(l.closed)
-		for i := range l.inner { // the Unix socket first: whoever gets the port gets its name too
+		for i := range l.inner { // the Unix socket first, because the next owner of the port also needs the name
 			err = errors.Join(err, l.inner[len(l.inner)-1-i].Close())
 		}
 		l.loops.Wait()
@@ -241,13 +233,13 @@ func (l *socketListener) Close() (err error) {
 	return nil
 }
 
-// overTCP starts a connection on an established TCP socket; called: by another.
+// overTCP starts a connection on an established TCP socket. called is true if the peer has dialled.
 func (t TCP) overTCP(nc net.Conn, called bool) (*socketConn, error) {
 	sock, ok := nc.(*net.TCPConn)
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("transport: %T is not a TCP connection", nc), nc.Close())
 	}
-	// A peer may have gone already; then these fail, and so will the first read.
+	// If the peer has already gone, these calls fail, and so will the first read.
 	err := errors.Join(sock.SetNoDelay(true), sock.SetKeepAliveConfig(keepAlive))
 	c, startErr := t.conn(sock, sock.RemoteAddr().String())
 	if startErr != nil {
@@ -264,7 +256,7 @@ func (t TCP) overTCP(nc net.Conn, called bool) (*socketConn, error) {
 
 // overUnix starts a connection on an established Unix socket.
 func (t TCP) overUnix(sock *net.UnixConn, peer string) (Conn, error) {
-	_ = sock.SetWriteBuffer(localBuffer) // without it, it is slower
+	_ = sock.SetWriteBuffer(localBuffer) // without it, the socket is only slower
 	c, err := t.conn(sock, peer+" (Unix socket)")
 	if err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ func TestTCPRefusesBadBytes(t *testing.T) {
 		{"bit flip in the header", flipped(20 * 8), wire.ErrChecksum},
 		{"bit flip in the payload", flipped(len(good())*8 - 1), wire.ErrChecksum},
 		{"cut short in the header", good()[:10], io.ErrUnexpectedEOF},
-		{"cut short behind the header", good()[:wire.HeaderBytes], io.ErrUnexpectedEOF},
+		{"cut short after the header", good()[:wire.HeaderBytes], io.ErrUnexpectedEOF},
 		{"cut short in the payload", good()[:70], io.ErrUnexpectedEOF},
 	}
 	for _, tc := range cases {
@@ -50,7 +50,7 @@ func TestTCPRefusesBadBytes(t *testing.T) {
 				must(t, raw.(*net.TCPConn).CloseWrite())
 			}
 			var f wire.Frame
-			must(t, c.Recv(&f)) // the good one before
+			must(t, c.Recv(&f)) // the good frame before
 			err = c.Recv(&f)
 			mustBe(t, err, ErrBroken)
 			mustBe(t, err, tc.want)
@@ -80,7 +80,7 @@ func TestTCPBytes(t *testing.T) {
 	_, err := io.ReadFull(raw, got)
 	must(t, err)
 	if string(got) != string(want) {
-		t.Fatal("what is on the wire is not the frames' encoding")
+		t.Fatal("the bytes on the wire are not the encoding of the frames")
 	}
 }
 
@@ -88,7 +88,7 @@ func TestTCPStalledPeerBreaksTheConnection(t *testing.T) {
 	c, _ := rawPair(t, TCP{StallTimeout: 20 * time.Millisecond, MaxQueued: 1 << 20})
 	payload := make([]byte, wire.MaxPayload)
 	var err error
-	for err == nil { // the kernel takes some, then the queue is full, then Send waits
+	for err == nil { // the kernel accepts some, then the queue is full, then Send blocks
 		err = c.Send(numbered(0, payload))
 	}
 	mustBe(t, err, ErrBroken)
@@ -100,11 +100,10 @@ func TestTCPStalledPeerBreaksTheConnection(t *testing.T) {
 func TestTCPSlowReaderIsNotStalled(t *testing.T) {
 	const stall = 500 * time.Millisecond
 	c, raw := rawPair(t, TCP{StallTimeout: stall})
-	must(t, c.(*socketConn).sock.SetWriteBuffer(64<<10)) // so that the kernel does not take it all at once
+	must(t, c.(*socketConn).sock.SetWriteBuffer(64<<10)) // so that the kernel does not accept all of it
 	must(t, raw.(*net.TCPConn).SetReadBuffer(64<<10))
 	must(t, c.Send(numbered(0, make([]byte, wire.MaxPayload))))
-	// 4 MiB at 3 MB/s are written in more than twice the time that is allowed
-	// without progress, but there always is some.
+	// Writing 4 MiB at 3 MB/s takes more than twice the allowed time without progress, but there always is progress.
 	pace := time.NewTicker(15 * time.Millisecond)
 	defer pace.Stop()
 	part := make([]byte, 48<<10)
@@ -137,7 +136,7 @@ func TestTCPListenFile(t *testing.T) {
 	f, err := parent.(*net.TCPListener).File()
 	must(t, err)
 	addr := parent.Addr().String()
-	must(t, parent.Close()) // the socket lives on in f
+	must(t, parent.Close()) // f still refers to the socket
 	l, err := TCP{}.ListenFile(f)
 	must(t, err)
 	if l.Addr() != addr {
@@ -159,11 +158,10 @@ func TestTCPListenFile(t *testing.T) {
 	}
 }
 
-// TestAllocations shows that a round trip allocates nothing once buffers have
-// grown, if the batch is a slice that is used again.
+// TestAllocations checks that a round trip allocates nothing once buffers have grown, if the slice of frames is reused.
 func TestAllocations(t *testing.T) {
 	if raceDetector {
-		t.Skip("under the race detector, read buffers are forgotten at random")
+		t.Skip("the race detector drops read buffers at random")
 	}
 	for _, s := range sockets {
 		for _, size := range []int{100, 4096, 100 << 10, 2 << 20} {
@@ -191,8 +189,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestIdleMemory: a connection that has received something and waits for more holds
-// neither a buffer nor a goroutine of its own.
+// TestIdleMemory checks that an idle connection that has received data holds neither a buffer nor a goroutine.
 func TestIdleMemory(t *testing.T) {
 	for _, s := range sockets {
 		t.Run(s.name, func(t *testing.T) {
@@ -203,7 +200,7 @@ func TestIdleMemory(t *testing.T) {
 			used := func() uint64 {
 				var m runtime.MemStats
 				runtime.GC()
-				runtime.GC() // what is in a pool survives one
+				runtime.GC() // a pool's items survive one collection
 				runtime.ReadMemStats(&m)
 				return m.HeapInuse + m.StackInuse
 			}
@@ -224,10 +221,10 @@ func TestIdleMemory(t *testing.T) {
 			}
 			each := (used() - before) / n
 			if most := uint64(readBuffer / 4); each > most {
-				t.Errorf("each idle connection uses %d bytes with both its ends, at most %d expected", each, most)
+				t.Errorf("each idle connection uses %d bytes for both ends, want at most %d", each, most)
 			}
 			if more := runtime.NumGoroutine() - goroutines; more > n+n/10 {
-				t.Errorf("%d goroutines more for %d receivers", more, n)
+				t.Errorf("%d more goroutines for %d receivers", more, n)
 			}
 			for i := range n {
 				must(t, near[i].Close())

@@ -6,8 +6,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Tell sends frames without waiting. A peer that has left as much lying as may be queued is frozen, or is gone
-// without a word: the connection is closed, so that a new one is made, and the error is ErrClosed.
+// Tell sends frames without blocking. If the send queue is full, the peer is frozen or gone, so Tell closes the
+// connection, to be replaced by a new one, and returns ErrClosed.
 func Tell(conn Conn, frames ...wire.Frame) error {
 	err := conn.TrySend(frames...)
 	if errors.Is(err, ErrFull) {

@@ -2,12 +2,11 @@
 
 package transport
 
-// writeOn writes what is lined up, waiting where it must, and returns how much it
-// wrote.
+// writeOn writes the prepared data, blocking if necessary, and returns the number of bytes written.
 func (c *socketConn) writeOn() (n int, err error) {
 	k, err := c.out.vector.WriteTo(c.sock)
 	return int(k), err
 }
 
-// writeStep is of systems whose sockets can be written without waiting.
+// writeStep is used on systems with non-blocking writes.
 func (c *socketConn) writeStep(uintptr) bool { return true }
