@@ -1164,7 +1164,7 @@ def _gib(size: int) -> str:
 
 
 def _bytes_of(optimizer: Optimizer) -> int:
-    """Estimate the final size of an optimizer's state. For other types than Adam and SGD return the current size."""
+    """Estimate the final size of an optimizer's state. For types other than Adam and SGD it is the current size."""
     held = will = 0
     for group in optimizer.param_groups:
         copies = 0
