@@ -81,7 +81,7 @@ def test_other_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.delattr(_agent.socket, "SOCK_SEQPACKET")  # macOS has none
     for begin in (perdure.start, lambda: perdure.join("host:7000")):
-        with pytest.raises(perdure.UsageError, match="runs on Linux, and this is darwin"):
+        with pytest.raises(perdure.UsageError, match="not on darwin"):
             begin()
 
 
@@ -91,11 +91,11 @@ def test_other_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         program = script(tmp_path / "perdure", f"#!/bin/sh\nexit {code}\n")
         with monkeypatch.context() as changed:
             changed.setenv("PERDURE_BINARY", str(program))
-            said = f"{program} has ended with code {code} .* of another version than this package: install both of one"
+            said = f"{program} exited with code {code} .* version"
             with pytest.raises(perdure.UsageError, match=said):
                 perdure.join("127.0.0.1:1")
     monkeypatch.setattr(_agent, "PROTOCOL", 1)
-    with pytest.raises(perdure.Refused, match=r"uses protocol 1, but this agent .* 3; install both of one version"):
+    with pytest.raises(perdure.Refused, match="protocol 1"):
         perdure.join("127.0.0.1:1")
 
 
@@ -135,7 +135,7 @@ def test_agent_stands_still(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> No
     """A call with a timeout does not wait for it without end; and nothing is written when it has raised."""
     job, table = waits
     stop(job, monkeypatch)
-    with pytest.raises(perdure.AgentDied, match=r"did not answer within 0.2 s, and was killed; this program must end"):
+    with pytest.raises(perdure.AgentDied, match=r"did not answer within 0.2 s and was killed"):
         table.get([1], timeout=0.05)
     assert ended_by_kill(job)
     with pytest.raises(perdure.AgentDied, match="did not answer"):

@@ -67,7 +67,7 @@ def test_observer(cluster: Cluster) -> None:
         worker = cluster.join(0)
         for of in (worker, job):  # it is connected still: it hears of the table
             assert of.table("w", rows=4, dim=2, rule=perdure.Add()).get([1]).tolist() == [[0, 0]]
-        with pytest.raises(perdure.UsageError, match="slot 0 reads at its own clock; at is only for observers"):
+        with pytest.raises(perdure.UsageError, match="observers"):
             worker.at(1)
         seen = job.table("w", rows=4, dim=2, rule=perdure.Add())
         assert seen.read([1, 2])[1:] == (0, 0)
@@ -89,7 +89,7 @@ def test_observer(cluster: Cluster) -> None:
 
 def test_starts_aloud(tmp_path: Path) -> None:
     for flag in ("-q", "--quiet", "--json"):
-        with pytest.raises(perdure.UsageError, match=f"leave {flag} out"):
+        with pytest.raises(perdure.UsageError, match=f"omit {flag};"):
             perdure.start(out=tmp_path / "run", args=[*SMALL, flag])
     assert not (tmp_path / "run").exists()
 
@@ -101,7 +101,7 @@ def test_a_job_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     program.chmod(0o755)
     monkeypatch.setenv("PERDURE_BINARY", str(program))
     monkeypatch.setattr("perdure.job._Owner.patience", 0.5)
-    with pytest.raises(perdure.UsageError, match=r"^the job has not started within 0\.5 s: it waits$"):
+    with pytest.raises(perdure.UsageError, match=r"within 0\.5 s: it waits$"):
         perdure.start(out=tmp_path / "run")
 
 

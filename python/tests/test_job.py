@@ -193,18 +193,18 @@ def test_mistakes(job: perdure.Job) -> None:
     table = job.table("w", rows=8, dim=4, rule=perdure.Adam(1e-3))
     for what, call in {
         "rows 0 to 7": lambda: table.get([8]),
-        "list of whole numbers": lambda: table.get([0.5]),
-        "its rows have 4 values": lambda: table.inc([1], np.zeros((1, 3))),
-        "for 2 rows of 4 values": lambda: table.inc([1, 2], np.zeros((1, 4))),
-        "values are float32": lambda: table.inc([1], np.zeros((1, 4), complex)),
+        "list of integers": lambda: table.get([0.5]),
+        "has 4 values": lambda: table.inc([1], np.zeros((1, 3))),
+        "2 rows of 4 values": lambda: table.inc([1, 2], np.zeros((1, 4))),
+        "must be float32": lambda: table.inc([1], np.zeros((1, 4), complex)),
         "2 rows of 4 float32": lambda: table.get([1, 2], out=np.zeros((1, 4), np.float32)),
         "out is float64": lambda: table.get([1], out=np.zeros((1, 4))),
-        "nobody knows what loss": lambda: job.report(loss=1.0),
+        "unknown measure loss": lambda: job.report(loss=1.0),
         "exists already with other": lambda: job.table("w", rows=9, dim=4, rule=perdure.Adam(1e-3)),
         "not a finite number > 0": lambda: job.table("v", rows=9, dim=4, rule=perdure.Adam(-1)),
         "weighted": lambda: table.weigh(1.0),
         'unknown field "inti"': lambda: job.table("v", rows=9, dim=4, rule=perdure.Add(), inti="normal"),
-        "zeros have no scale": lambda: job.table("v", rows=9, dim=4, rule=perdure.Add(), scale=0.5),
+        "takes no scale": lambda: job.table("v", rows=9, dim=4, rule=perdure.Add(), scale=0.5),
     }.items():
         with pytest.raises(perdure.UsageError, match=what) as raised:
             call()

@@ -34,9 +34,7 @@ def test_ranks_of_a_host(cluster: Cluster) -> None:
 def test_torchrun_in_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERDURE_COORDINATOR", "127.0.0.1:1")  # where nobody is: it is refused before
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    with pytest.raises(
-        perdure.UsageError, match="TORCHELASTIC_RUN_ID is set, by torchrun or accelerate launch: a slot"
-    ):
+    with pytest.raises(perdure.UsageError, match="TORCHELASTIC_RUN_ID"):
         perdure.start()
 
 
@@ -49,7 +47,8 @@ def test_process_group_without_a_master(tmp_path: Path) -> None:
     assert done.returncode == 1
     *_, error, last = done.stderr.splitlines()
     assert error == "RuntimeError"
-    assert last.startswith("perdure: a slot of a job is one process, which is no member of a process group, so MASTER_")
+    assert last.startswith("perdure: ")
+    assert "MASTER_ADDR" in last
     program.write_text("raise RuntimeError")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == "RuntimeError"

@@ -160,7 +160,7 @@ def test_nowhere(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PERDURE_RUN", raising=False)
     monkeypatch.setattr(job, "_owner", None)
     for what in (job.progress, job.plot, job.events):
-        with pytest.raises(perdure.UsageError, match="nobody has said where the run's folder is"):
+        with pytest.raises(perdure.UsageError, match="PERDURE_RUN"):
             what()
 
 

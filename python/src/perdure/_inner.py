@@ -95,7 +95,7 @@ class Inner:
             )
 
     def _refuse_order(self) -> None:
-        """Raise UsageError if an optimizer has not stepped before the last one of the list, although it has gradients."""
+        """Raise UsageError if an optimizer with gradients has not stepped before the last one of the list."""
         for number, of in enumerate(self.optimizers[:-1]):
             if number in self._seen:
                 continue
@@ -172,15 +172,15 @@ def _unwrapped(of: Any) -> Optimizer:
         of = getattr(of, "optimizer", None)
         if of is None:
             raise UsageError(
-                "inner is not an optimizer of torch.optim and calls no hooks after its step: pass the optimizer that it "
-                "wraps"
+                "inner is not an optimizer of torch.optim and calls no hooks after its step: pass the optimizer that "
+                "it wraps"
             )
     assert isinstance(of, Optimizer)
     return of
 
 
 def _refuse_averaging(of: Any, wrapper: bool = False) -> None:
-    """Raise UsageError for optimizers with a copy of the weights in their state: an outer step does not change it."""
+    """Raise UsageError for optimizers whose state contains a copy of the weights: an outer step does not change it."""
     name = type(of).__name__
     # The optimizers of schedulefree have these methods. accelerate's wrapper always has them.
     modes = not wrapper and callable(getattr(of, "train", None)) and callable(getattr(of, "eval", None))

@@ -25,7 +25,7 @@ class _Watched:
         self.trained: tuple[Any, int] = (None, 0)  # an iterator, and the number of its batches in finished steps
 
     def refuse_early(self) -> None:
-        """Raise UsageError if the loop reads from an iterator older than the load, which did not change its position."""
+        """Raise UsageError if the loop reads from an iterator older than the load, which did not move that iterator."""
         if self.early is not None and self.loader._iterator is self.early and self.early._num_yielded != self.given:
             raise UsageError(
                 f"{self.name} is read through an iterator older than this DataParallel or DiLoCo, so a replacement "

@@ -116,9 +116,7 @@ def decode(data: bytes) -> Any:
     """Decode a state written by ``Encoded``."""
     magic, size = _HEAD.unpack_from(data) if len(data) >= _HEAD.size else (b"", 0)
     if magic[:-1] != _MAGIC[:-1] or size > len(data) - _HEAD.size:
-        raise UsageError(
-            "the slot's saved state was written by another program; start this program in a new job or another slot"
-        )
+        raise UsageError("the slot's saved state was written by another program; start a new job for this program")
     if magic != _MAGIC:
         was, reads = magic[-1:].decode(errors="replace"), _MAGIC[-1:].decode()
         raise UsageError(

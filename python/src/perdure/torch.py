@@ -1111,8 +1111,8 @@ def _refuse_large(state: Sequence[Stateful]) -> None:
     names = " and ".join(dict.fromkeys(type(of).__name__ for of in optimizers))
     raise UsageError(
         f"the state of {names} for {count:,} parameters is {_gib(size)}, but a slot state is limited to "
-        f"{_gib(_MOST_KEPT)}: use an optimizer with a smaller state, such as SGD with momentum, train fewer parameters, "
-        "or use DataParallel, whose optimizer runs on the servers"
+        f"{_gib(_MOST_KEPT)}: use an optimizer with a smaller state, such as SGD with momentum, train fewer "
+        "parameters, or use DataParallel, whose optimizer runs on the servers"
     )
 
 
@@ -1164,7 +1164,7 @@ def _gib(size: int) -> str:
 
 
 def _bytes_of(optimizer: Optimizer) -> int:
-    """Estimate the final size of an optimizer's state. For types other than Adam and SGD it is the current size."""
+    """Estimate the final size of an optimizer's state. Other types than Adam and SGD count at their current size."""
     held = will = 0
     for group in optimizer.param_groups:
         copies = 0

@@ -163,7 +163,7 @@ def test_another_number_of_slots_is_refused(tmp_path: Path, how: str) -> None:
     training.join()
     for error in (*came, *late):
         assert isinstance(error, perdure.UsageError), error
-        assert "the data were divided among 2 slots when this training began" in str(error)
+        assert "divided among 2 slots" in str(error)
         assert "`perdure scale 2`" in str(error)
     scale(cluster, 2)
     came = together(lambda: life(0, 0), lambda: life(1, 0), lambda: life(2, 0))  # which ends the last clock of three
@@ -182,9 +182,7 @@ def test_loaders_that_are_read_early(job: perdure.Job) -> None:
     begun = iter(loader)
     next(begun)
     trainer, step = trainer_of("parallel", job, loader)
-    with pytest.raises(
-        perdure.UsageError, match=r"state\[0\], a StatefulDataLoader, is read by an iterator that is old"
-    ):
+    with pytest.raises(perdure.UsageError, match=r"state\[0\], a StatefulDataLoader, .* iterator"):
         step(next(begun))
     again = iter(loader)
     step(next(again))

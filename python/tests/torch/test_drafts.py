@@ -112,8 +112,8 @@ def test_goes_on(tmp_path: Path, calm: dict[str, list[str]], of: str, how: str, 
     assert steps.split() == ["1:0", begun]
     said = [(tmp_path / "storm.run" / "logs" / f"worker-{slot}.log").read_text() for slot in range(2)]
     for log, count in zip(said, (1, 2) if "unwritten" in how else (0, 0), strict=True):  # each process says it once
-        assert log.count("RuntimeWarning: drafts cannot be written into") == count, log
-        assert log.count("make room in that folder") == count, log
+        assert log.count("RuntimeWarning: cannot write drafts to") == count, log
+        assert log.count("free space there") == count, log
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_count() -> None:
     count.add(1)
     assert count() == 1
     for wrong in (-1, float("nan"), float("inf")):
-        with pytest.raises(perdure.UsageError, match="count by numbers that are not negative"):
+        with pytest.raises(perdure.UsageError, match="not negative"):
             count.add(wrong)
 
 
@@ -179,7 +179,7 @@ def test_what_cannot_be_written_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "drafts").write_text("a file where the folder would be")
     drafts = Drafts(tmp_path, 0)
     assert drafts.due()
-    with pytest.warns(RuntimeWarning, match=r"into .*drafts \(File exists\): training goes on without them") as said:
+    with pytest.warns(RuntimeWarning, match=r"drafts \(File exists\)") as said:
         drafts.write({"i": 0})
     assert not drafts.due()
     assert drafts.read() is None

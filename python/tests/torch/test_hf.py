@@ -299,13 +299,13 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         callback = perdure.hf.DiLoCoCallback(job)
         trainer = trainer_of(tmp_path, Recorder(None), max_steps=3)
-        with pytest.raises(perdure.UsageError, match="resume_from_checkpoint: the slot's state says"):
+        with pytest.raises(perdure.UsageError, match="resume_from_checkpoint"):
             callback.train(trainer, resume_from_checkpoint=True)
         for name, value, said in (
             ("load_best_model_at_end", True, "load_best_model_at_end: slots would end with different models"),
             ("ignore_data_skip", True, "batches would count twice"),
             ("auto_find_batch_size", True, "choose a batch size"),
-            ("_n_gpu", 2, "the trainer has 2 GPUs; give each process one"),
+            ("_n_gpu", 2, "the trainer has 2 GPUs"),
             ("steps_per_generation", 2, "reuses generations in later steps"),  # of TRL's GRPOConfig
             ("num_iterations", 2, "reuses generations in later steps"),
         ):
@@ -314,7 +314,7 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 callback.train(trainer)
         with pytest.raises(perdure.UsageError, match=r"call the callback's train\(trainer\)"):
             trainer_of(tmp_path, callback, max_steps=3).train()
-        with pytest.raises(perdure.UsageError, match="sync_every is 0"):
+        with pytest.raises(perdure.UsageError, match="sync_every 0"):
             perdure.hf.DiLoCoCallback(job, sync_every=0)
         plateau = trainer_of(
             tmp_path, Recorder(None), max_steps=3, lr_scheduler_type="reduce_lr_on_plateau", eval_strategy="epoch"
@@ -322,7 +322,7 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(perdure.UsageError, match="ReduceLROnPlateau goes by evaluations"):
             callback.train(plateau)
         short = trainer_of(tmp_path, Recorder(None), max_steps=11, stream=True)
-        with pytest.raises(perdure.UsageError, match="the data end at step 6 of 11; data without a length are read"):
+        with pytest.raises(perdure.UsageError, match="the data end at step 6 of 11"):
             callback.train(short)
         job.end_job()
 
@@ -343,11 +343,11 @@ def test_distributed_by_itself(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout.count("refused: the trainer is distributed by itself; start it by perdure launch") == 2, done
+    assert done.stdout.count("refused: the trainer itself is distributed") == 2, done
 
 
 def test_without_transformers() -> None:
     program = "import sys; sys.modules['transformers'] = None; import perdure.hf"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1].startswith("ImportError: perdure.hf needs transformers and accelerate")
+    assert done.stderr.splitlines()[-1].startswith("ImportError: perdure.hf needs transformers")

@@ -92,7 +92,7 @@ def test_order(tmp_path: Path) -> None:
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         perdure.DiLoCo(job, model, [b, a])
         backward(model, 0)
-        with refuses("SGD has stepped before AdamW, number 0 of inner=: list the optimizers in the order in which"):
+        with refuses("SGD stepped before AdamW, number 0"):
             a.step()
 
 
@@ -162,7 +162,7 @@ def test_steps_of_others(tmp_path: Path, how: str) -> None:
         if how != "in backward":
             backward(model, 0)
             other.step()
-        with refuses("has changed since DiLoCo was made, and SGD, the inner optimizer, has made no step"):
+        with refuses("SGD, the inner optimizer, has made no step"):
             if how == "at the end":
                 d.finish()
             for step in range(1, 32):
@@ -302,7 +302,7 @@ def test_unfreeze(tmp_path: Path, how: str) -> None:
         if how == "later":
             inner.add_param_group({"params": list(model[0].parameters())})
         backward(model, 1)
-        with refuses("0.weight was frozen when the training began and requires a gradient now"):
+        with refuses("0.weight was frozen"):
             step()
 
 

@@ -438,10 +438,10 @@ def test_refused(tmp_path: Path) -> None:
         trainer = trainer_of(tmp_path, [], max_epochs=1)
         trainer.fit(Module("step"), loader_of("plain"))
         trainer.save_checkpoint(tmp_path / "some.ckpt")
-        with pytest.raises(perdure.UsageError, match="ckpt_path: the slot's state says where to go on"):
+        with pytest.raises(perdure.UsageError, match="ckpt_path"):
             fit(Module("step"), ckpt_path=tmp_path / "some.ckpt")
         before = dict(os.environ)
-        with pytest.raises(perdure.UsageError, match="DDPStrategy: the trainer is distributed by itself"):
+        with pytest.raises(perdure.UsageError, match="DDPStrategy"):
             fit(Module("step"), strategy="ddp")
         torch.distributed.destroy_process_group()
         for name in os.environ.keys() - before.keys():  # where its processes would meet

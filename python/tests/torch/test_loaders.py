@@ -84,7 +84,7 @@ def test_nan_in_diloco(tmp_path: Path) -> None:
             outer._drafts._due = 0.0
             inner.zero_grad()  # so that the others stay what they are
             inner.step()
-            with pytest.raises(perdure.NonFinite, match=r"^1\.bias has NaN or Inf in its update; nothing was sent$"):
+            with pytest.raises(perdure.NonFinite, match=r"1\.bias contains NaN or Inf"):
                 inner.step()
             assert job.now == now
             assert outer._drafts.read() is None  # from it the slot's next process would come to the same
