@@ -42,7 +42,7 @@ def test_run(tmp_path: Path) -> None:
 
 
 def test_what_is_marked(tmp_path: Path) -> None:
-    """A death, which nobody has to have planned; of a planned one the death alone; and faults that are no deaths."""
+    """A plot marks unplanned deaths, planned deaths once, and injected faults that kill no process."""
     pytest.importorskip("pandas")
     pytest.importorskip("matplotlib").use("svg")
     (tmp_path / "run.json").write_text("{}")

@@ -34,7 +34,7 @@ def test_nothing_but_empty() -> None:
 
 
 def test_types_stay() -> None:
-    """Values that equal plain ones come back in their own types."""
+    """Values that compare equal to plain ones keep their own types."""
     state = {"milestones": Counter([3, 3, 5]), "loss": np.float32(0.1), "n": np.int64(3), "o": OrderedDict(a=1)}
     again = _state.decode(written(state))
     assert again == state

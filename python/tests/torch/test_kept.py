@@ -1,4 +1,4 @@
-"""The state of a slot comes back to the bit and to the type, or is refused before anything is trained."""
+"""A slot's state is restored exactly, with its types, or rejected before training starts."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_tensors() -> None:
 
 
 class Wrapped(torch.Tensor):
-    """A tensor of a class of its own, as those of 8-bit optimizers."""
+    """A tensor subclass, like those of 8-bit optimizers."""
 
 
 class Own(torch.optim.Optimizer):
-    """SGD with momentum, whose momentum is of a type of its own."""
+    """SGD with a momentum of a different type than the parameters."""
 
     def __init__(self, parameters: Any, dtype: Any) -> None:
         self.dtype = dtype
@@ -63,7 +63,7 @@ class Own(torch.optim.Optimizer):
 
 
 class Place:
-    """A number of steps, and a generator of data."""
+    """Counts steps and generates data."""
 
     def __init__(self, seed: int = 0) -> None:
         self.steps, self.of = 0, torch.Generator().manual_seed(seed)
@@ -256,7 +256,7 @@ def test_a_model_is_no_state(tmp_path: Path) -> None:
 
 
 def test_data_that_are_collected_are_no_averages(tmp_path: Path) -> None:
-    """Reinforcement learning collects them at the start of a step, so a replacement process collects them again."""
+    """Reinforcement learning collects data at the start of a step, so a replacement process collects them again."""
 
     class Replay:
         def __init__(self) -> None:
@@ -281,7 +281,7 @@ def test_data_that_are_collected_are_no_averages(tmp_path: Path) -> None:
 
 
 def test_scaler_goes_on(tmp_path: Path) -> None:
-    """The optimizer's step saves it, and its update comes after that."""
+    """The optimizer's step saves the scaler's state although the scaler's update comes later."""
 
     def life(job: perdure.Job, number: int) -> Any:
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""What DataParallel and DiLoCo refuse by name, before they would train something else than was meant."""
+"""DataParallel and DiLoCo reject unsupported programs with an error that names the cause."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refuses(match: str) -> Any:
 
 
 def test_settings_of_0() -> None:
-    """0 means 'the usual' to servers: nobody is to train with 0.9 who has said 0."""
+    """Servers replace 0 by the default, so a rule with momentum 0 must be rejected, not trained with 0.9."""
     for make, said in (
         (lambda: perdure.Nesterov(0.7, 0.0), "Nesterov: momentum is 0.0"),
         (lambda: perdure.Momentum(0.7, 0), "Momentum: momentum is 0; "),
@@ -90,7 +90,7 @@ def test_steps(tmp_path: Path) -> None:
                 p.clip_grad_norm_(1.0)
             other = nn.Linear(1, 1)
             other(torch.ones(1, 1)).backward()
-            nn.utils.clip_grad_norm_(other.parameters(), 1.0)  # of others it does what it did
+            nn.utils.clip_grad_norm_(other.parameters(), 1.0)  # for other parameters it works as usual
             with refuses(r"step\(weight=5\) is for DataParallel"):
                 p.step(weight=5)
             assert p.step() == 2
@@ -109,17 +109,17 @@ def test_weights(tmp_path: Path) -> None:
 
 
 def second(cluster: Cluster, first: Any, model: Any) -> str:
-    """What the second slot of a job is told, whose model is not that of the first."""
+    """Return the error that a job's second slot gets if its model differs from the first slot's."""
     jobs = [cluster.join(0), cluster.join(1)]
 
     def begin() -> None:
-        with contextlib.suppress(perdure.PerdureError):  # it waits for the second one until the job is ended
+        with contextlib.suppress(perdure.PerdureError):  # waits for the second slot until the job is ended
             perdure.DataParallel(jobs[0], first, perdure.SGD(0.1))
 
     begun, clock = threading.Event(), jobs[0].clock
 
     def tick() -> int:
-        begun.set()  # the first slot has made its tables
+        begun.set()  # the first slot has created its tables
         return clock()
 
     jobs[0].clock = tick  # type: ignore[method-assign]
@@ -144,7 +144,7 @@ def second(cluster: Cluster, first: Any, model: Any) -> str:
     ],
 )
 def test_other_model(cluster: Cluster, theirs: Any, said: str) -> None:
-    """All of these have as many rows as what slot 0 trains."""
+    """Different models are rejected even if they have as many rows as the model of slot 0."""
     assert said in second(cluster, nn.Linear(2, 3), theirs)
 
 
