@@ -132,7 +132,7 @@ def waits(cluster: Cluster) -> Waits:
 
 
 def test_agent_stands_still(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call with a timeout does not wait forever for a stopped agent, which writes nothing after the call has raised."""
+    """A call with a timeout does not wait forever for a stopped agent, which writes nothing after the error."""
     job, table = waits
     stop(job, monkeypatch)
     with pytest.raises(perdure.AgentDied, match=r"did not answer within 0.2 s and was killed"):

@@ -197,7 +197,7 @@ def test_mistakes(job: perdure.Job) -> None:
         "has 4 values": lambda: table.inc([1], np.zeros((1, 3))),
         "2 rows of 4 values": lambda: table.inc([1, 2], np.zeros((1, 4))),
         "must be float32": lambda: table.inc([1], np.zeros((1, 4), complex)),
-        "2 rows of 4 float32": lambda: table.get([1, 2], out=np.zeros((1, 4), np.float32)),
+        "with room for 2 rows": lambda: table.get([1, 2], out=np.zeros((1, 4), np.float32)),
         "out is float64": lambda: table.get([1], out=np.zeros((1, 4))),
         "unknown measure loss": lambda: job.report(loss=1.0),
         "exists already with other": lambda: job.table("w", rows=9, dim=4, rule=perdure.Adam(1e-3)),

@@ -97,7 +97,7 @@ def test_no_address(where: str) -> None:
 
 
 def test_other_secret(cluster: Cluster, tmp_path: Path) -> None:
-    """Another run's secret, an empty one and a missing file are rejected immediately, despite a patience of a minute."""
+    """Another run's secret, no secret and an invalid file are rejected immediately, despite a patience of a minute."""
     where = cluster.owner.coordinator
     other, words = tmp_path / "other", tmp_path / "words"
     other.write_text("ab" * 32 + "\n")

@@ -53,7 +53,7 @@ def test_large_frozen_weights_are_compared(cluster: Cluster, monkeypatch: pytest
     monkeypatch.setattr("perdure._frozen.HANDED", 0)
     said = second(cluster, half_frozen(seed=0), half_frozen(seed=1))
     assert said.startswith("the frozen parameter 0.weight has the checksum ")
-    assert said.endswith("load them from the same file, or call torch.manual_seed before the model is made")
+    assert said.endswith("load them from the same file, or call torch.manual_seed before creating the model")
 
 
 def test_checksums() -> None:
@@ -141,7 +141,7 @@ def test_buffers_that_are_assigned(tmp_path: Path) -> None:
 
 
 def test_an_idle_learner_sends_nothing(tmp_path: Path) -> None:
-    """A learner without steps sends no update, although its weights are rounded."""
+    """A learner that does not change its weights sends zeros, although bfloat16 rounds the servers' weights."""
     torch.manual_seed(0)
     model = nn.Linear(64, 8).bfloat16()
     inner = torch.optim.SGD(model.parameters(), 1.0)
@@ -181,7 +181,7 @@ def test_parts_of_a_distributed_model(tmp_path: Path, monkeypatch: pytest.Monkey
         with monkeypatch.context() as patch:
             patch.setattr(torch.distributed, "is_initialized", lambda: True)
             patch.setattr(torch.distributed, "get_world_size", lambda: 2)
-            with refuses("this process is one of 2 of a torch.distributed group, and a slot is one process"):
+            with refuses("this process is one of 2 in a torch.distributed group"):
                 perdure.DataParallel(job, model, perdure.SGD(0.1))
         model.weight.placements, model.weight.device_mesh = (), None
         with refuses("weight is a DTensor"):

@@ -20,8 +20,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 import perdure.hf  # noqa: E402
 
-#: A transformer with dropout, gradient accumulation, a falling rate, and evaluations that draw random numbers. Each slot
-#: has 150 samples in batches of 5, two per step: an epoch has 15 steps.
+#: A transformer with dropout, gradient accumulation, a falling rate, and evaluations that draw random numbers. Each
+#: slot has 150 samples in batches of 5, two per step: an epoch has 15 steps.
 TRAIN = """
 import hashlib, json, os, sys
 import perdure.hf

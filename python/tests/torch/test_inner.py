@@ -74,7 +74,7 @@ def test_parameters(tmp_path: Path) -> None:
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         for inner, said in (
             (SGD(last, 0.1), r"the inner optimizer lacks 0.weight, 0.bias, which the model trains: .*inner=\[muon"),
-            ([SGD(first, 0.1), SGD([*first, *last], 0.1)], "0.weight is in two of the inner optimizers"),
+            ([SGD(first, 0.1), SGD([*first, *last], 0.1)], "0.weight is in two inner optimizers"),
             ([], "inner is an empty list"),
             (object.__new__(Wrapper), "inner is not an optimizer of torch.optim"),
         ):
@@ -279,7 +279,7 @@ def test_averaging_optimizers(tmp_path: Path) -> None:
             with refuses(f"{type(inner).__name__} keeps a copy of the weights in its state"):
                 perdure.DiLoCo(job, model, inner)
         inner = SGD(model.parameters(), 0.1)
-        with refuses("ReduceLROnPlateau goes by evaluations"):
+        with refuses("ReduceLROnPlateau"):
             perdure.DiLoCo(job, model, inner, schedulers=[torch.optim.lr_scheduler.ReduceLROnPlateau(inner)])
         assert job.now == 0
 

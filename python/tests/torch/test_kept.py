@@ -121,7 +121,7 @@ def test_load_says_what_it_cannot_retype() -> None:
     inner = Copies(model.parameters(), torch.bfloat16)
     backward(model, Place())
     inner.step()
-    with pytest.warns(RuntimeWarning, match=r"Copies has loaded its state as another type .*\['m'\]: torch.bfloat16"):
+    with pytest.warns(RuntimeWarning, match=r"Copies .*\['m'\]: torch.bfloat16"):
         load(inner, through(inner.state_dict()))
 
 
@@ -131,9 +131,7 @@ def test_refused_at_the_first_step(tmp_path: Path) -> None:
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         perdure.DiLoCo(job, model, inner, sync_every=100)
         backward(model, Place())
-        with pytest.raises(
-            perdure.UsageError, match=r"the state of Own\['state'\]\[0\]\['m'\] is a Wrapped, a class of"
-        ):
+        with pytest.raises(perdure.UsageError, match=r"the state of Own\['state'\]\[0\]\['m'\] is a Wrapped"):
             inner.step()
 
 
@@ -250,7 +248,7 @@ def test_counters_next_to_an_average_may_change(tmp_path: Path) -> None:
 def test_a_model_is_no_state(tmp_path: Path) -> None:
     model = nn.Linear(4, 1)
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
-        with pytest.raises(perdure.UsageError, match=r"^state=Sequential has parameters that are trained"):
+        with pytest.raises(perdure.UsageError, match=r"^state=Sequential contains"):
             perdure.DataParallel(job, model, perdure.SGD(0.01), state=[nn.Sequential(model)])
         assert job.now == 0
 

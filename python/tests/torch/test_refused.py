@@ -24,14 +24,14 @@ def test_settings_of_0() -> None:
     """Servers replace 0 by the default, so a rule with momentum 0 must be rejected, not trained with 0.9."""
     for make, said in (
         (lambda: perdure.Nesterov(0.7, 0.0), "Nesterov: momentum is 0.0"),
-        (lambda: perdure.Momentum(0.7, 0), "Momentum: momentum is 0; "),
-        (lambda: perdure.Adam(1e-3, 0.0), "Adam: beta1 is 0.0; "),
-        (lambda: perdure.Adam(1e-3, beta2=0.0), "Adam: beta2 is 0.0; "),
-        (lambda: perdure.Adam(1e-3, epsilon=0.0), "Adam: epsilon is 0.0; "),
-        (lambda: perdure.Adagrad(1e-3, 0.0), "Adagrad: epsilon is 0.0; "),
-        (lambda: perdure.RowwiseAdagrad(1e-3, 0.0), "RowwiseAdagrad: epsilon is 0.0; "),
-        (lambda: perdure.FTRL(1e-3, 0.0), "FTRL: beta is 0.0; "),
-        (lambda: perdure.Adam(1e-3, float("nan")), "Adam: beta1 is nan; "),
+        (lambda: perdure.Momentum(0.7, 0), "Momentum: momentum is 0, "),
+        (lambda: perdure.Adam(1e-3, 0.0), "Adam: beta1 is 0.0, "),
+        (lambda: perdure.Adam(1e-3, beta2=0.0), "Adam: beta2 is 0.0, "),
+        (lambda: perdure.Adam(1e-3, epsilon=0.0), "Adam: epsilon is 0.0, "),
+        (lambda: perdure.Adagrad(1e-3, 0.0), "Adagrad: epsilon is 0.0, "),
+        (lambda: perdure.RowwiseAdagrad(1e-3, 0.0), "RowwiseAdagrad: epsilon is 0.0, "),
+        (lambda: perdure.FTRL(1e-3, 0.0), "FTRL: beta is 0.0, "),
+        (lambda: perdure.Adam(1e-3, float("nan")), "Adam: beta1 is nan, "),
     ):
         with refuses(said):
             make()
@@ -47,7 +47,7 @@ def test_rules(tmp_path: Path) -> None:
             (perdure.Add(), "perdure.Add"),
             (perdure.FTRL(0.1), "perdure.FTRL"),
             (perdure.Adam(1e-3, decay=0.1), "perdure.Adam has decoupled decay"),
-            (perdure.SGD(1e-3, decay=0.1, clip_norm=1.0), "decay and clips"),
+            (perdure.SGD(1e-3, decay=0.1, clip_norm=1.0), "decay and clipping"),
         ):
             with refuses(said):
                 perdure.DataParallel(job, model, rule)
@@ -91,7 +91,7 @@ def test_steps(tmp_path: Path) -> None:
             other = nn.Linear(1, 1)
             other(torch.ones(1, 1)).backward()
             nn.utils.clip_grad_norm_(other.parameters(), 1.0)  # for other parameters it works as usual
-            with refuses(r"step\(weight=5\) is for DataParallel"):
+            with refuses("weighted=True"):
                 p.step(weight=5)
             assert p.step() == 2
         assert nn.utils.clip_grad_norm_ is clip
@@ -138,7 +138,7 @@ def second(cluster: Cluster, first: Any, model: Any) -> str:
     [
         (nn.Linear(3, 2), "different name, shape or type for weight"),
         (nn.Linear(2, 3, dtype=torch.float16), "different name, shape or type for weight"),
-        (nn.Linear(2, 3, bias=False), "has more parameters and buffers than the 1 of this one"),
+        (nn.Linear(2, 3, bias=False), "has more parameters and buffers"),
         (nn.BatchNorm1d(3), "all slots must use the same"),  # the message names a buffer or a weight
         (nn.Sequential(nn.Linear(2, 3)), "different name, shape or type for 0.weight"),
     ],
@@ -169,7 +169,7 @@ def test_state_without_a_store(job: perdure.Job, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("how", ["lazy", "lazy buffer", "meta", "meta buffer", "meta frozen"])
 def test_models_without_values(tmp_path: Path, how: str) -> None:
-    said = "lazy modules" if "lazy" in how else "meta device"
+    said = "lazy module" if "lazy" in how else "meta device"
     model = nn.Sequential(nn.LazyLinear(4) if how == "lazy" else nn.Linear(4, 4), nn.Linear(4, 1))
     if how == "lazy buffer":
         model.append(nn.LazyBatchNorm1d(affine=False))
@@ -182,6 +182,6 @@ def test_models_without_values(tmp_path: Path, how: str) -> None:
             lambda: perdure.DataParallel(job, model, perdure.SGD(0.1)),
             lambda: perdure.DiLoCo(job, model, torch.optim.SGD(model.parameters(), 0.1)),
         ):
-            with refuses(rf"^(0\.weight|of|2\.running_mean) is .*{said}"):
+            with refuses(rf"^(0\.weight|of|2\.running_mean) .*{said}"):
                 make()
         assert job.now == 0

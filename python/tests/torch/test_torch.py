@@ -16,8 +16,8 @@ import perdure
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchdata")
 
-#: A model with every kind of state: buffers, random numbers, a position in the data. The arguments are the way to train,
-#: the file for the model's hash, and the number of steps.
+#: A model with every kind of state: buffers, random numbers, a position in the data. The arguments are the method, the
+#: file for the model's hash, and the number of steps.
 TRAIN = """
 import hashlib, os, sys
 import torch
