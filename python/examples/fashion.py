@@ -1,9 +1,9 @@
-"""A convolutional network on Fashion-MNIST by data parallelism: every step together, Adam on the servers.
+"""A convolutional network on Fashion-MNIST with data parallelism. Adam runs on the servers.
 
     perdure data fetch fashion-mnist
     python -m perdure launch --nproc 2 --recovery resend:auto fashion.py --data data/fashion-mnist
 
-Kill what you like: the accuracy at the end is the same to the last digit. A GPU is used if there is one.
+Kill any process: the final accuracy stays the same to the last digit. A GPU is used if there is one.
 """
 
 import argparse
@@ -30,7 +30,7 @@ torch.manual_seed(1)
 
 
 def read(part):
-    """Pictures of 28 x 28 with values in [0, 1], and their classes."""
+    """Return images of 28 x 28 with values in [0, 1], and their classes."""
     x = np.frombuffer(gzip.decompress((a.data / f"{part}-images-idx3-ubyte.gz").read_bytes()), np.uint8, offset=16)
     y = np.frombuffer(gzip.decompress((a.data / f"{part}-labels-idx1-ubyte.gz").read_bytes()), np.uint8, offset=8)
     return torch.from_numpy(x.reshape(-1, 1, 28, 28) / np.float32(255)), torch.from_numpy(y.astype(np.int64))

@@ -1,9 +1,9 @@
-"""A factorisation machine on MovieLens: who likes which film, after which. Its tables are sparse; numpy is enough.
+"""A factorisation machine on MovieLens that predicts which film a user likes after which. It needs only numpy.
 
     perdure data fetch movielens-100k
     python -m perdure launch --nproc 2 --recovery resend:auto recommend.py --data data/movielens-100k
 
-A feature has one weight and 8 factors, in two tables; rows come to be when a feature is first met.
+Each feature has one weight and 8 factors in two sparse tables, which create a row when they first see a feature.
 """
 
 import argparse
@@ -22,25 +22,25 @@ FACTORS = 8
 
 
 def feature(kind, value):
-    """A row's number: any 64 bits will do."""
+    """Return a row number, which may be any 64-bit value."""
     return kind << 32 | value
 
 
 ratings = [line.split("\t") for line in (a.data / "ml-100k.inter").read_text().splitlines()[1:]]
 ratings = sorted((int(time), int(user), int(film), float(stars)) for user, film, stars, time in ratings)
-before, rows = {}, []  # the film that a user has rated before
+before, rows = {}, []  # the film that a user rated before
 for _, user, film, _ in ratings:
     rows.append([feature(1, user), feature(2, film), feature(3, before.get(user, 0))])
     before[user] = film
 x, y = (
     np.array(rows),
     np.array([stars >= 4 for *_, stars in ratings], np.float32),
-)  # by time: the last tenth is the test
+)  # sorted by time: the last tenth is the test set
 cut = len(y) * 9 // 10
 
 
 def forward(ids):
-    """Scores, and what gradients need: of each row of ids, its features."""
+    """Return the scores, and the values that the gradients need. Each row of ids contains a sample's features."""
     unique, where = np.unique(ids, return_inverse=True)
     where = where.reshape(ids.shape)
     w, v = weights.get(unique)[where, 0], factors.get(unique)[where]
@@ -50,7 +50,7 @@ def forward(ids):
 
 
 def auc(score, liked):
-    """How likely a liked film has the higher score than another."""
+    """Return the probability that a liked film scores higher than another one."""
     rank = np.empty(len(score))
     rank[np.argsort(score, kind="stable")] = np.arange(1, len(score) + 1)
     n = liked.sum()
@@ -64,7 +64,7 @@ with perdure.start() as job:
     factors = job.table("factors", dim=FACTORS, rule=rule, init="normal", scale=0.05)
     while (
         clock := job.now
-    ) < a.clocks and not job.ended:  # a clock's batch follows from the clock and the slot: nothing is to be kept
+    ) < a.clocks and not job.ended:  # clock and slot determine the batch, so there is no state to save
         pick = np.random.default_rng([clock, job.slot]).integers(0, cut, a.batch)
         score, unique, where, v, total = forward(x[pick])
         error = (1 / (1 + np.exp(-score)) - y[pick]).astype(np.float32) / a.batch

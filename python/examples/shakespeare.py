@@ -1,8 +1,8 @@
-"""A character transformer by DiLoCo: each process trains alone, and all average every 50 steps.
+"""A character transformer with DiLoCo: each process trains separately, and all are averaged every 50 steps.
 
     python -m perdure launch --nproc 4 --recovery resend:auto shakespeare.py --data tinyshakespeare.txt
 
-Kill what you like: the loss at the end is the same to the last digit. Any text does. A GPU is used if there is one.
+Kill any process: the final loss stays the same to the last digit. Any text works. A GPU is used if there is one.
 """
 
 import argparse

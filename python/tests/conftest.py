@@ -1,4 +1,4 @@
-"""Real jobs on this machine, by the perdure program that PERDURE_BINARY names, or that was built last."""
+"""Fixtures that start real jobs on this machine with the program in PERDURE_BINARY, or else bin/perdure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import perdure
 from perdure.job import _Owner
 
 ROOT = Path(__file__).parents[2]
-SMALL = ("--shards", "2")  # for tables of a few rows
+SMALL = ("--shards", "2")  # a table needs at least one row per shard, and these tables are small
 os.environ.setdefault("PERDURE_BINARY", str(ROOT / "bin" / "perdure"))
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[perdure.Job]:
-    """A job of one worker, this process."""
+    """A job whose only worker is this process."""
     with perdure.start(servers=2, clocks=1000, out=tmp_path / "run", args=SMALL) as of:
         yield of
 
 
 class Cluster:
-    """A job whose workers are the test's business."""
+    """A job whose workers the test starts."""
 
     def __init__(self, folder: Path, *args: str) -> None:
         self.owner = _Owner(folder / "run", [*SMALL, *args])
@@ -44,7 +44,7 @@ class Cluster:
         return perdure.join(self.owner.coordinator, self.owner.secret_file, slot=slot)
 
     def program(self, text: str) -> subprocess.Popen[str]:
-        """Start a program in slot 0; what it prints can be read."""
+        """Start a program in slot 0. The test can read its output."""
         environment = self.environment | {"PERDURE_SLOT": "0"}
         return subprocess.Popen([sys.executable, "-c", text], env=environment, stdout=subprocess.PIPE, text=True)
 
@@ -55,7 +55,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """A job of two workers, which nobody has joined."""
+    """A job of two workers that no worker has joined yet."""
     of = Cluster(tmp_path, "--workers", "2", "--servers", "1", "--clocks", "50")
     yield of
     of.end()

@@ -1,4 +1,4 @@
-"""The program that the package needs, and an agent that is not as it should be."""
+"""Finding the perdure program, and agents that fail or hang."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from conftest import Cluster
 import perdure
 from perdure import _agent
 
-#: What pip makes of the entry point `perdure`.
+#: The script that pip creates for the entry point `perdure`.
 COMMAND = "#!{}\nimport sys\nfrom perdure.__main__ import main\nsys.exit(main())\n"
 
 
@@ -56,7 +56,7 @@ def test_program_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_command_of_the_package_is_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where PATH has the package's own command first, as in a virtual environment, that does not start itself."""
+    """The package's own command, first in PATH in a virtual environment, must not be taken for the program."""
     command = script(tmp_path / "bin" / "perdure", COMMAND.format(sys.executable))
     done = perdure_version([str(command)], PATH=str(command.parent))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -79,23 +79,23 @@ def test_command_of_the_package_is_no_program(tmp_path: Path, monkeypatch: pytes
 
 def test_other_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.delattr(_agent.socket, "SOCK_SEQPACKET")  # macOS has none
+    monkeypatch.delattr(_agent.socket, "SOCK_SEQPACKET")  # macOS does not support it
     for begin in (perdure.start, lambda: perdure.join("host:7000")):
-        with pytest.raises(perdure.UsageError, match="runs on Linux, and this is darwin"):
+        with pytest.raises(perdure.UsageError, match="not on darwin"):
             begin()
 
 
 def test_other_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that has no `perdure agent`, and one that speaks otherwise: what to install is said in a line."""
+    """One line says what to install if the program has no `perdure agent` or uses another protocol."""
     for code in (0, 2):
         program = script(tmp_path / "perdure", f"#!/bin/sh\nexit {code}\n")
         with monkeypatch.context() as changed:
             changed.setenv("PERDURE_BINARY", str(program))
-            said = f"{program} has ended with code {code} .* of another version than this package: install both of one"
+            said = f"{program} exited with code {code} .* version"
             with pytest.raises(perdure.UsageError, match=said):
                 perdure.join("127.0.0.1:1")
     monkeypatch.setattr(_agent, "PROTOCOL", 1)
-    with pytest.raises(perdure.Refused, match=r"uses protocol 1, but this agent .* 3; install both of one version"):
+    with pytest.raises(perdure.Refused, match="protocol 1"):
         perdure.join("127.0.0.1:1")
 
 
@@ -107,11 +107,11 @@ Waits = tuple[perdure.Job, perdure.Table]
 
 
 class Told(TimeoutError):
-    """What a handler of a signal raises: not another TimeoutError than that of a call."""
+    """Raised by a signal handler, so that it is not confused with a call's TimeoutError."""
 
 
 def stop(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the agent stand still, which is waited for less long than usual; it can only be killed."""
+    """Stop the agent with SIGSTOP and shorten the patience with it. From then on it can only be killed."""
     monkeypatch.setattr(_agent, "_PATIENCE", 0.2)
     monkeypatch.setattr(_agent, "PROMPT", 0.2)
     job._agent.process.send_signal(signal.SIGSTOP)
@@ -124,7 +124,7 @@ def ended_by_kill(job: perdure.Job) -> bool:
 
 @pytest.fixture
 def waits(cluster: Cluster) -> Waits:
-    """A job with a table whose reads wait for another slot."""
+    """A job with a table whose reads block until another slot ends its clock."""
     job = cluster.join(0)
     table = job.table("w", rows=4, dim=2, rule=perdure.Add())
     job.clock()
@@ -132,10 +132,10 @@ def waits(cluster: Cluster) -> Waits:
 
 
 def test_agent_stands_still(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call with a timeout does not wait for it without end; and nothing is written when it has raised."""
+    """A call with a timeout does not wait forever for a stopped agent, which writes nothing after the error."""
     job, table = waits
     stop(job, monkeypatch)
-    with pytest.raises(perdure.AgentDied, match=r"did not answer within 0.2 s, and was killed; this program must end"):
+    with pytest.raises(perdure.AgentDied, match=r"did not answer within 0.2 s and was killed"):
         table.get([1], timeout=0.05)
     assert ended_by_kill(job)
     with pytest.raises(perdure.AgentDied, match="did not answer"):
@@ -154,7 +154,7 @@ def test_interrupt_while_agent_stands_still(
         raise raised
 
     handler = signal.signal(signal.SIGALRM, tell)
-    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # again and again: who presses Ctrl-C does so, too
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # repeatedly, like a user who presses Ctrl-C several times
     try:
         with pytest.raises(raised):
             table.get([1])
@@ -173,7 +173,7 @@ def test_close_while_agent_stands_still(waits: Waits, monkeypatch: pytest.Monkey
 
 
 def in_thread(what: Callable[[], object]) -> BaseException | None:
-    """What a call in another thread raises."""
+    """Make a call in another thread, and return the exception that it raises."""
     raised: list[BaseException] = []
 
     def call() -> None:
@@ -197,12 +197,12 @@ def test_new_thread_while_agent_stands_still(waits: Waits, monkeypatch: pytest.M
 
 
 def test_closed_while_another_thread_calls(waits: Waits) -> None:
-    """Who waits is told so, and does not look at a closed socket for ever."""
+    """A waiting thread receives an error, and does not poll a closed socket forever."""
     job, table = waits
     begun = threading.Event()
 
     def get() -> None:
-        table.prefetch([2])  # it has a channel
+        table.prefetch([2])  # opens this thread's channel
         begun.set()
         table.get([1])
 
@@ -218,12 +218,13 @@ def test_closed_while_another_thread_calls(waits: Waits) -> None:
 
 
 class Interrupted(BaseException):
-    """What interrupts a program, at any line of it."""
+    """An exception raised at a chosen line of the program."""
 
 
 def at_line(number: int, what: Callable[[], object], function: str = "") -> bool:
-    """Do what is to be done, and interrupt it at a line of _agent.py, or of a function there. False: it has fewer
-    lines.
+    """Run a function, and interrupt it at the given line executed in _agent.py or in one of its functions.
+
+    Returns False if fewer lines were executed.
     """
     left = number
 
@@ -250,9 +251,7 @@ def at_line(number: int, what: Callable[[], object], function: str = "") -> bool
 
 @pytest.mark.parametrize("timeout", [None, 0.0])
 def test_interrupted_at_any_line(cluster: Cluster, timeout: float | None) -> None:
-    """Before a call is sent, while it is on its way, and when its reply has come: the agent goes on, and the next call
-    has its own reply.
-    """
+    """An interrupt before, during or after a call leaves the agent running, and the next call gets its own reply."""
     job, other = cluster.join(0), cluster.join(1)
     table = job.table("w", rows=4, dim=2, rule=perdure.Add())
     table.inc([1], [[1, 2]])
@@ -260,7 +259,7 @@ def test_interrupted_at_any_line(cluster: Cluster, timeout: float | None) -> Non
     other.clock()
     assert table.get([1]).tolist() == [[1, 2]]
     if timeout is not None:
-        job.clock()  # the next read waits for the other slot
+        job.clock()  # the next read blocks until the other slot ends its clock
     out = job.empty((1, 2))
 
     def get() -> None:
@@ -274,7 +273,7 @@ def test_interrupted_at_any_line(cluster: Cluster, timeout: float | None) -> Non
         assert (out == 7).all()
         number += 1
     assert number > 20
-    assert time.perf_counter() - begun < 5 * number / 2  # nobody waited for an agent that is well
+    assert time.perf_counter() - begun < 5 * number / 2  # no call waited for a healthy agent's patience to expire
     assert job._agent.process.poll() is None
     other.clock()
     other.close()
@@ -283,12 +282,10 @@ def test_interrupted_at_any_line(cluster: Cluster, timeout: float | None) -> Non
 
 
 def test_interrupted_cancellation(cluster: Cluster) -> None:
-    """A call that times out, and is interrupted at any line while it is cancelled, leaves nothing that the next
-    cancellation waits for.
-    """
+    """Interrupting the cancellation of a timed-out call at any line must not block the next cancellation."""
     job, other = cluster.join(0), cluster.join(1)
     table = job.table("w", rows=4, dim=2, rule=perdure.Add())
-    job.clock()  # a read waits for the other slot
+    job.clock()  # a read blocks until the other slot ends its clock
     out = job.empty((1, 2))
 
     def get() -> None:
@@ -314,7 +311,7 @@ def test_interrupted_cancellation(cluster: Cluster) -> None:
 
 
 def test_forked_child_writes_nothing(job: perdure.Job) -> None:
-    """Memory for copies is shared with the agent, and so with the parent."""
+    """A forked child must not write to the memory for copies, which it shares with the agent and the parent."""
     table = job.table("w", rows=4, dim=2, rule=perdure.Add())
     table.inc([1], np.ones((1, 2)))
     job.save_state(b"the parent's")

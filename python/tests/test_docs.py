@@ -1,4 +1,4 @@
-"""What pages show of Python runs."""
+"""The Python programs in the documentation run."""
 
 from __future__ import annotations
 

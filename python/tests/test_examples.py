@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def launch(folder: Path, example: str, *args: str) -> str:
-    """Run an example in two slots; returns what slot 0 says at last."""
+    """Run an example in two slots, and return the last line that slot 0 prints."""
     command = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "-q", "--out", str(folder / "run")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([*command, str(EXAMPLES / example), *args], env=environment, cwd=folder, check=True)

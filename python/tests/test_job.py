@@ -29,12 +29,12 @@ def test_shared_memory(job: perdure.Job) -> None:
     job.clock()
     assert table.get_run(0, 1000, out=out) is out
     assert (out == delta).all()
-    part = out[100:200]  # also of a part
+    part = out[100:200]  # views of shared arrays are shared
     part[...] = -1
     table.get_run(500, 100, out=part)
     assert (out[100:200] == delta[500:600]).all()
     assert (out[200:] == delta[200:]).all()
-    across = np.zeros((8, 1000), np.float32).T  # and of what does not lie in one piece
+    across = np.zeros((8, 1000), np.float32).T  # arrays that are not contiguous are copied
     table.get_run(0, 1000, out=across)
     assert (across == delta).all()
     table.inc_run(0, across[::-1])
@@ -101,7 +101,7 @@ def test_early_end(tmp_path: Path) -> None:
 
 
 def test_empty_requests(tmp_path: Path) -> None:
-    with perdure.start(clocks=3, out=tmp_path / "run", args=SMALL) as job:  # nothing is shared yet
+    with perdure.start(clocks=3, out=tmp_path / "run", args=SMALL) as job:  # no memory is shared yet
         dense, sparse = job.table("w", rows=4, dim=1, rule=perdure.Add()), job.table("s", dim=1, rule=perdure.Add())
         assert dense.get([]).shape == (0, 1)
         assert sparse.stored_rows().size == 0
@@ -118,14 +118,14 @@ def test_memory_is_given_back(job: perdure.Job) -> None:
     table = job.table("w", rows=4, dim=1 << 14, rule=perdure.Add())
     table.inc_run(0, np.ones((4, 1 << 14)))
     job.clock()
-    for _ in range(50):  # what lies where they lay is not shared
+    for _ in range(50):  # new arrays at the addresses of deleted ones are not shared
         assert (table.get_run(0, 4) == 1).all()
     job.empty(1000)
     assert len(job._regions._sorted) < 5
 
 
 def test_unfinished(tmp_path: Path) -> None:
-    """Who leaves with an error gets it, at once; the job is stopped."""
+    """An error in the block propagates immediately, and the job is stopped."""
     with pytest.raises(ZeroDivisionError), perdure.start(out=tmp_path / "run", args=SMALL) as job:
         job.table("w", rows=4, dim=1, rule=perdure.Add())
         job.clock()
@@ -172,14 +172,14 @@ def test_threads(job: perdure.Job) -> None:
 
 
 def test_waits_without_the_interpreter(cluster: Cluster) -> None:
-    """While one thread waits for another slot, others of the program go on: here one that ends the waiting."""
+    """A waiting call does not block other threads: here, one of them ends the wait."""
     job, other = cluster.join(0), cluster.join(1)
     tables = [of.table("w", rows=8, dim=4, rule=perdure.Add()) for of in (job, other)]
     job.clock()
     read: list[perdure.job.Floats] = []
     waits = threading.Thread(target=lambda: read.append(tables[0].get_run(0, 8)))
     waits.start()
-    for _ in range(20):  # of which each lets the other thread go on
+    for _ in range(20):  # during each call the other thread can run
         assert job.now == 1
     tables[1].inc_run(0, np.ones((8, 4)))
     other.clock()
@@ -193,18 +193,18 @@ def test_mistakes(job: perdure.Job) -> None:
     table = job.table("w", rows=8, dim=4, rule=perdure.Adam(1e-3))
     for what, call in {
         "rows 0 to 7": lambda: table.get([8]),
-        "list of whole numbers": lambda: table.get([0.5]),
-        "its rows have 4 values": lambda: table.inc([1], np.zeros((1, 3))),
-        "for 2 rows of 4 values": lambda: table.inc([1, 2], np.zeros((1, 4))),
-        "values are float32": lambda: table.inc([1], np.zeros((1, 4), complex)),
-        "2 rows of 4 float32": lambda: table.get([1, 2], out=np.zeros((1, 4), np.float32)),
+        "list of integers": lambda: table.get([0.5]),
+        "has 4 values": lambda: table.inc([1], np.zeros((1, 3))),
+        "2 rows of 4 values": lambda: table.inc([1, 2], np.zeros((1, 4))),
+        "must be float32": lambda: table.inc([1], np.zeros((1, 4), complex)),
+        "with room for 2 rows": lambda: table.get([1, 2], out=np.zeros((1, 4), np.float32)),
         "out is float64": lambda: table.get([1], out=np.zeros((1, 4))),
-        "nobody knows what loss": lambda: job.report(loss=1.0),
+        "unknown measure loss": lambda: job.report(loss=1.0),
         "exists already with other": lambda: job.table("w", rows=9, dim=4, rule=perdure.Adam(1e-3)),
         "not a finite number > 0": lambda: job.table("v", rows=9, dim=4, rule=perdure.Adam(-1)),
         "weighted": lambda: table.weigh(1.0),
         'unknown field "inti"': lambda: job.table("v", rows=9, dim=4, rule=perdure.Add(), inti="normal"),
-        "zeros have no scale": lambda: job.table("v", rows=9, dim=4, rule=perdure.Add(), scale=0.5),
+        "takes no scale": lambda: job.table("v", rows=9, dim=4, rule=perdure.Add(), scale=0.5),
     }.items():
         with pytest.raises(perdure.UsageError, match=what) as raised:
             call()
@@ -239,7 +239,7 @@ def test_deltas(job: perdure.Job) -> None:
     delta[3, 1] = np.nan
     with pytest.raises(perdure.NonFinite, match="row 13 of table w"):
         job.clock()
-    delta[3, 1] = 10  # it is the program's still
+    delta[3, 1] = 10  # the array still belongs to the program
     other.flush()
     assert (delta.flags.writeable, rest.flags.writeable) == (True, False)
     assert job.clock() == 1
@@ -262,7 +262,7 @@ def test_deltas_through_kills(tmp_path: Path) -> None:
     with perdure.start(recovery="resend:30", out=tmp_path / "run", args=args) as job:
         table = job.table("w", rows=300, dim=64, rule=perdure.Add())
         for clock in range(150):
-            for first in range(0, 300, 3):  # more pieces than are kept mapped
+            for first in range(0, 300, 3):  # more pieces than the cache of mappings holds
                 table.deltas(first, 3)[...] = clock + first
             job.clock()
         want = np.repeat(150 * 149 / 2 + 150 * np.arange(0, 300, 3), 3)

@@ -1,4 +1,4 @@
-"""Programs of jobs that have keys."""
+"""Programs that join jobs with keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def keys(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def guarded(tmp_path: Path, keys: Path) -> Iterator[Cluster]:
-    """A job with keys, of two workers, which nobody has joined."""
+    """A job with keys and two slots that no worker has joined yet."""
     of = Cluster(tmp_path, "--workers", "2", "--servers", "1", "--clocks", "50", "--keys", str(keys))
     yield of
     of.end()
@@ -59,7 +59,7 @@ def test_who_is_refused(guarded: Cluster, keys: Path, tmp_path: Path) -> None:
         with pytest.raises(kind, match=said) as refused:
             perdure.join(address, secret, keys=str(folder), patience=5)
         assert "\n" not in str(refused.value)
-    perdure.join(address, keys=str(keys / "worker")).close()  # it has harmed nobody
+    perdure.join(address, keys=str(keys / "worker")).close()  # the rejected program has done no harm
 
 
 def test_starts_with_keys(tmp_path: Path, keys: Path) -> None:

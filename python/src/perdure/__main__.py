@@ -1,4 +1,4 @@
-"""The command ``perdure``: the program that is in this package, and ``perdure launch`` for programs in Python."""
+"""The command ``perdure``. It adds ``perdure launch``, for Python programs, to the perdure program."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .progress import NO_END
 
 LAUNCH = """usage: perdure launch --nproc N [flags of perdure up] [--] PROGRAM.py [its arguments]
 
-Start PROGRAM.py in N slots of a job on this machine, with a coordinator and servers. Whatever dies is started again.
-Each process has RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and their likes GROUP_… and ROLE_…, as torchrun has
-them; RANK is its slot. It has no MASTER_ADDR: processes meet at the servers, and not at one of them.
+Start PROGRAM.py in N slots of a job on this machine, with a coordinator and servers. Processes that die are restarted.
+Each process has RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and the variables GROUP_… and ROLE_…, as with torchrun;
+RANK is its slot. MASTER_ADDR is not set: processes communicate through the servers, not through one of them.
 
   perdure launch --nproc 4 --servers 2 --recovery resend:auto train.py --epochs 3
 
-With --preload MODULE,… a slot's process imports these modules, which may take longer than all else, and forks the
-program. Where that is killed it is forked anew, and need not import them again:
+With --preload MODULE,… a slot's process imports these modules, then forks the program. If the program is killed, it is
+forked again without repeating the imports, which often are the slowest part of a restart:
 
   perdure launch --nproc 4 --preload torch,torch._dynamo,perdure.torch train.py
 """
 
-#: What the command of a slot begins with, behind ``python -m perdure``.
+#: The first argument of a slot's command, after ``python -m perdure``.
 _AS_SLOT = "--as-slot-of"
 
 
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def launch(args: list[str]) -> None:
-    """Become ``perdure up``, which starts the program."""
+    """Replace this process with ``perdure up``, which starts the program."""
     if not args or args[0] in ("-h", "--help"):
         print(LAUNCH, end="")
         return
@@ -61,15 +61,15 @@ def launch(args: list[str]) -> None:
         if flag == "--nproc":
             processes = value
         elif flag == "--preload":
-            modules = value or ","  # which names no module
+            modules = value or ","  # "," names no module, so the check below fails
         else:
             flags.append(flag + has + value)
     if not args:
-        raise UsageError("launch: there is no program; name a file, behind the flags")
+        raise UsageError("launch: missing program; name its file after the flags")
     if not processes.isdecimal() or int(processes) < 1:
-        raise UsageError(f"launch: --nproc {processes}; say how many processes there are to be, 1 or more")
+        raise UsageError(f"launch: invalid --nproc {processes}: give the number of processes, 1 or more")
     if not os.path.isfile(args[0]):
-        raise UsageError(f"launch: there is no file {args[0]}")
+        raise UsageError(f"launch: file {args[0]} does not exist; name the program's file after the flags")
     sys.path[0] = os.path.dirname(os.path.abspath(args[0]))  # as in a slot
     for module in modules.split(",") if modules else ():
         try:
@@ -77,15 +77,15 @@ def launch(args: list[str]) -> None:
         except (ImportError, ValueError):
             known = False
         if not known:
-            raise UsageError(f"launch: --preload {module}: there is no such module")
+            raise UsageError(f"launch: --preload {module}: this module does not exist; install it, or correct the name")
     if not any(flag.split("=")[0] in ("--clocks", "--from", "--resume", "-f") for flag in flags):
-        flags.append(f"--clocks={NO_END}")  # programs end when they have done
+        flags.append(f"--clocks={NO_END}")  # the programs end the job when they are done
     command = shlex.join([sys.executable, "-m", "perdure", _AS_SLOT, processes, modules, *args])
     _agent.become(_agent.binary(), ["up", "--workers", processes, *flags, "--exec", command])
 
 
 def as_slot(processes: str, modules: str, program: str, args: list[str]) -> None:
-    """Run a program in this process, which ``perdure up`` has started for a slot, or in one that this one forks."""
+    """Run a program in this process, which ``perdure up`` has started for a slot. With modules, run it in a fork."""
     rank = os.environ.get("PERDURE_SLOT", "0")
     os.environ.update(RANK=rank, LOCAL_RANK=rank, ROLE_RANK=rank, GROUP_RANK="0", ROLE_NAME="default")
     os.environ.update(WORLD_SIZE=processes, LOCAL_WORLD_SIZE=processes, ROLE_WORLD_SIZE=processes, GROUP_WORLD_SIZE="1")

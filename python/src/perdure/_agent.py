@@ -1,4 +1,4 @@
-"""The agent: a process that is this program's worker. What is said to it is in docs/formats/agent.md."""
+"""The agent: a process that acts as this program's worker. docs/formats/agent.md describes the protocol."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ PROTOCOL = 3
 ) = range(1, 30)
 
 _HEAD = struct.Struct("<HHIqqqq")
-_MOST = 64 << 10  # bytes of a packet
-_PATIENCE = 5.0  # seconds for what an agent answers at once: one that does not is stopped, or swapped out
-PROMPT = 60.0  # likewise; but it may be starting, on a machine that does much else
+_MOST = 64 << 10  # max bytes of a packet
+_PATIENCE = 5.0  # seconds for calls that an agent answers immediately; one that does not is stopped or swapped out
+PROMPT = 60.0  # the same limit while the agent may still be starting on a busy machine
 _LONGEST_POLL = 1e6  # seconds
 _HUNG_UP = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
-_LOOK_FOR = 50e-6  # seconds in which a reply is looked for again and again: to wake who waits takes as long
+_LOOK_FOR = 50e-6  # seconds of busy-waiting for a reply, about what waking a sleeping thread costs
 
 
 class Reply(NamedTuple):
-    """What a call gives: four numbers, and text."""
+    """The result of a call: four numbers and a text."""
 
     a: int
     b: int
@@ -72,7 +72,7 @@ class Reply(NamedTuple):
 
 
 def begin(args: list[str], **how: Any) -> subprocess.Popen[str]:
-    """Start the perdure program, in a session of its own, so that Ctrl-C in a terminal is this program's alone."""
+    """Start the perdure program in its own session, so that Ctrl-C in a terminal reaches only this program."""
     program = binary()
     try:
         return subprocess.Popen([program, *args], stdin=subprocess.DEVNULL, start_new_session=True, text=True, **how)
@@ -81,9 +81,9 @@ def begin(args: list[str], **how: Any) -> subprocess.Popen[str]:
 
 
 def binary() -> str:
-    """The perdure program: that of the environment's PERDURE_BINARY, of this package, or in PATH."""
+    """Return the path of the perdure program: PERDURE_BINARY, the one in this package, or the first in PATH."""
     if sys.platform != "linux":
-        raise UsageError(f"perdure runs on Linux, and this is {sys.platform}; use a machine or container with Linux")
+        raise UsageError(f"perdure runs only on Linux, not on {sys.platform}; use a Linux machine or container")
     named = os.environ.get("PERDURE_BINARY")
     if named:
         return named
@@ -91,12 +91,12 @@ def binary() -> str:
         if _is_program(folder / "perdure"):
             return str(folder / "perdure")
     raise UsageError(
-        "this package has no perdure program for this platform: put one into PATH, or its path into PERDURE_BINARY"
+        "this package has no perdure program for this platform; install one in PATH, or set PERDURE_BINARY to its path"
     )
 
 
 def _is_program(file: Path) -> bool:
-    """Whether a file is a program of Linux. The command that this package installs is a script, which asks here."""
+    """Reports whether a file is a Linux executable, unlike the script that this package installs as a command."""
     try:
         with file.open("rb") as of:
             return of.read(4) == b"\x7fELF" and os.access(file, os.X_OK)
@@ -105,9 +105,9 @@ def _is_program(file: Path) -> bool:
 
 
 def become(program: str, args: list[str]) -> NoReturn:
-    """Have a program take this process's place."""
+    """Replace this process with the given program."""
     if os.path.realpath(program) == os.path.realpath(sys.argv[0]):
-        raise UsageError(f"{program} is this command itself; let PERDURE_BINARY be the path of the program")
+        raise UsageError(f"{program} is this command itself; set PERDURE_BINARY to the path of the perdure program")
     try:
         os.execv(program, ["perdure", *args])
     except OSError as error:
@@ -115,13 +115,13 @@ def become(program: str, args: list[str]) -> NoReturn:
 
 
 class _HungUp(Exception):
-    """The agent is dead, or is about to end."""
+    """The agent has died or is about to end."""
 
 
 class _Channel:
-    """A socket to the agent, for one thread, and another one by which the thread cancels a call.
+    """A socket to the agent for one thread, and a second one with which the thread cancels calls.
 
-    No thread waits for a lock to cancel a call: an exception that a signal raises may leave a lock locked.
+    Cancelling needs no lock, since an exception raised by a signal handler may leave a lock held.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -133,10 +133,10 @@ class _Channel:
 
 
 class Agent:
-    """A running agent. Calls may come from several threads; each has a channel of its own."""
+    """A running agent. Several threads may make calls concurrently; each has its own channel."""
 
     def __init__(self) -> None:
-        program = binary()  # on other systems there are no such sockets, either
+        program = binary()  # fails on other systems, which do not have SEQPACKET sockets
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         fd = there.fileno()
         with there:
@@ -151,13 +151,13 @@ class Agent:
         self._opening = threading.Lock()
         self._opener = self._first
         try:
-            opener = self._open()  # by which threads ask for channels: no thread waits for another's call
+            opener = self._open()  # threads request channels on it, so they never wait for another thread's call
         except AgentDied as error:
             if self._killed or (self.process.returncode or 0) < 0:
                 raise
             raise UsageError(
-                f"{program} has ended with code {self.process.returncode} when it was to be this program's agent; "
-                "where it does not say why, it is of another version than this package: install both of one"
+                f"{program} exited with code {self.process.returncode} when started as this program's agent; if it "
+                "printed no reason, its version differs from this package's: install the same version of both"
             ) from error
         self._first.canceller = self._one_more()
         self._opener = opener
@@ -173,9 +173,24 @@ class Agent:
         files: list[int] | None = None,
         timeout: float | None = None,
     ) -> Reply:
-        """Make a call, and wait for its reply. When it raises, nothing more is done for it: no memory is written.
+        """Make a call and wait for its reply. After it has raised, the agent writes no memory for this call.
 
-        timeout: seconds, after which TimeoutError is raised; None: it waits.
+        Args:
+            op: The operation, such as HELLO.
+            table: The number of a table.
+            a: The first argument.
+            b: The second argument.
+            c: The third argument.
+            text: The text of the request.
+            files: File descriptors to pass.
+            timeout: The longest time to wait, in seconds. None waits without a limit.
+
+        Returns:
+            The reply.
+
+        Raises:
+            PerdureError: The agent replied with an error, or has died.
+            TimeoutError: The agent did not reply in time.
         """
         self.check()
         channel: _Channel | None = getattr(self._local, "channel", None)
@@ -184,14 +199,14 @@ class Agent:
         return self._on(channel, op, table, (a, b, c, 0), text, files, timeout)
 
     def check(self) -> None:
-        """Raise unless this process may make calls."""
+        """Raise an error if this process must not make calls."""
         if os.getpid() != self._pid:
             raise Forked("this process was forked after its parent had joined the job; join in the process that trains")
         if self._said_goodbye:
-            raise UsageError("this job is closed")
+            raise UsageError("this job is closed; join it again")
 
     def _open(self) -> _Channel:
-        """Open a channel with its canceller."""
+        """Open a channel and its canceller."""
         of = self._one_more()
         of.canceller = self._one_more()
         return of
@@ -215,7 +230,7 @@ class Agent:
         number = next(self._ids) & 0xFFFFFFFF
         packet = _HEAD.pack(op, table, number, *args) + text
         if len(packet) > _MOST:
-            raise UsageError(f"{len(packet)} bytes of names and settings; {_MOST} at most")
+            raise UsageError(f"names and settings take {len(packet)} bytes; shorten them to at most {_MOST}")
         until = None if timeout is None else time.perf_counter() + timeout
         try:
             self._send(channel, packet, files)
@@ -224,14 +239,14 @@ class Agent:
             code, reply = said or self._cancel(channel, number)
         except _HungUp as error:
             raise self._dead() from error.__cause__
-        except BaseException:  # Ctrl-C, or what a handler of signals raises
+        except BaseException:  # Ctrl-C, or an exception from a signal handler
             self._give_up(channel, number)
             raise
         if code == 0:
             return reply
         kind = BY_CODE.get(code, PerdureError)
         if late and kind is _Cancelled:
-            raise TimeoutError(f"no answer within {timeout} s: see `perdure status` for who is awaited")
+            raise TimeoutError(f"no answer within {timeout} s: `perdure status` shows which process is awaited")
         raise kind(reply.text.decode(errors="replace").removeprefix("perdure: "))
 
     def _send(self, channel: _Channel, packet: bytes, files: list[int] | None = None) -> None:
@@ -246,9 +261,7 @@ class Agent:
             raise
 
     def _receive(self, channel: _Channel, number: int, until: float | None) -> tuple[int, Reply] | None:
-        """The reply to a call; None: there was none until then. Those to earlier ones are of calls that were
-        interrupted.
-        """
+        """Return the reply to a call, or None if there was none in time. Replies to interrupted calls are skipped."""
         flags, look = int(socket.MSG_DONTWAIT), time.perf_counter() + _LOOK_FOR
         while True:
             try:
@@ -275,29 +288,31 @@ class Agent:
                 return code, Reply(a, b, c, d, bytes(channel.buffer[_HEAD.size : n]))
 
     def _cancel(self, channel: _Channel, number: int) -> tuple[int, Reply]:
-        """Have the call end that was made on a channel, and return its reply."""
+        """Cancel the call made on a channel, and return its reply."""
         return self._awaited(channel, number, number, time.perf_counter() + _PATIENCE)
 
     def _give_up(self, channel: _Channel, number: int) -> None:
-        """See to it that nothing more is done for a call, whatever interrupts that: the agent may be writing into this
-        program's memory. Whether the call was sent, and whether its reply has come, nobody knows.
+        """Ensure, despite further interrupts, that the agent no longer writes this program's memory for a call.
+
+        It is unknown whether the call was sent and whether its reply has arrived.
         """
         until = time.perf_counter() + _PATIENCE
         while True:
             try:
-                last = next(self._ids) & 0xFFFFFFFF  # is answered behind the call
+                last = next(self._ids) & 0xFFFFFFFF  # the agent answers this one after the call
                 self._send(channel, _HEAD.pack(CANCEL, 0, last, 0, 0, 0, 0))
                 self._awaited(channel, last, number, until)
                 return
             except _HungUp:
                 return
-            except BaseException:  # once more: it must not be left half way
+            except BaseException:  # interrupted again, so retry: the call must not be left half cancelled
                 if time.perf_counter() > until:
-                    self._kill()  # has it hang up
+                    self._kill()  # the next attempt then finds the connection closed
 
     def _awaited(self, channel: _Channel, reply_to: int, cancelled: int, until: float) -> tuple[int, Reply]:
-        """The reply to a call, while another one, or the same, is cancelled. An agent that gives none until then is
-        killed: it may go on at any time, and write into memory that is something else by then.
+        """Cancel a call, and return the reply to it or to a later call.
+
+        An agent that does not reply in time is killed. It might resume later and write to memory that has been reused.
         """
         while True:
             soon = time.perf_counter() + 1e-3
@@ -320,22 +335,22 @@ class Agent:
 
     def _dead(self) -> PerdureError:
         if self._said_goodbye:
-            return UsageError("this job is closed")
+            return UsageError("this job is closed; join it again")
         try:
             code: int | None = self.process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             code = None
         if self._killed:
-            how = f"did not answer within {_PATIENCE:g} s, and was killed"
+            how = f"did not answer within {_PATIENCE:g} s and was killed"
         else:
             how = "has ended" if code is None else f"has ended with code {code}"
-        return AgentDied(f"the agent {how}; this program must end, too")
+        return AgentDied(f"the agent {how}; this program must exit")
 
     def close(self, finished: bool) -> None:
-        """Say goodbye, and wait for the agent's end. Unless the work is finished the slot is free for another."""
+        """Send GOODBYE, and wait for the agent to end. Unless finished is true, another process may take the slot."""
         if self._said_goodbye or os.getpid() != self._pid:
             return
-        with contextlib.suppress(PerdureError, TimeoutError):  # it is dead
+        with contextlib.suppress(PerdureError, TimeoutError):  # the agent has died
             self.call(GOODBYE, a=int(finished), timeout=_PATIENCE)
         self._said_goodbye = True
         self._first.socket.close()

@@ -1,4 +1,4 @@
-"""Refuses torch.nn.utils.clip_grad_norm_ for parameters whose gradients are averaged later."""
+"""Makes torch.nn.utils.clip_grad_norm_ raise UsageError for parameters whose gradients are averaged later."""
 
 from __future__ import annotations
 
@@ -13,23 +13,29 @@ from torch.nn import utils
 from .errors import UsageError
 
 SAYS = (
-    "clips this slot's own gradient, and not the average of all, which is made by step; clip rows of the average by a "
-    "rule's clip_norm, such as perdure.SGD(0.1, clip_norm=1.0), or train by DiLoCo"
+    "clips this slot's own gradient, not the average, which step computes later; clip rows of the average with a "
+    "rule's clip_norm, such as perdure.SGD(0.1, clip_norm=1.0), or use DiLoCo"
 )
 
 _NAMES = ("clip_grad_norm_", "clip_grad_value_")
 
-#: Parameters for which clipping is refused, by their ids. A later tensor may have the id of one that is gone.
+#: Parameters for which clipping raises, by id. A new tensor may reuse the id of one that was deleted.
 _refused: dict[int, weakref.ref[torch.Tensor]] = {}
 
-#: By name, the function of torch.nn.utils, and the one that refuses, which stands in its place.
+#: For each name the function of torch.nn.utils and its replacement.
 _replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 
 
 def refuse(parameters: Iterable[torch.Tensor]) -> Callable[[], None]:
-    """Have them raise UsageError where they are given one of parameters, until what is returned is called.
+    """Make the clipping functions of torch.nn.utils raise UsageError for these parameters.
 
-    They are refused where a program asks torch.nn.utils for them, which is how nearly all do.
+    Only programs that look the functions up in torch.nn.utils are affected, as nearly all do.
+
+    Args:
+        parameters: The parameters.
+
+    Returns:
+        A function that allows clipping again.
     """
     ours = {id(p): weakref.ref(p, functools.partial(_forget, id(p))) for p in parameters}
     _refused.update(ours)
@@ -47,12 +53,12 @@ def refuse(parameters: Iterable[torch.Tensor]) -> Callable[[], None]:
 
 
 def _forget(number: int, of: weakref.ref[torch.Tensor]) -> None:
-    """Allow clipping of a parameter again. After the last one torch.nn.utils has its own functions."""
+    """Allow clipping of a parameter again. After the last one, restore the functions of torch.nn.utils."""
     if _refused.get(number) is of:
         del _refused[number]
     if not _refused:
         for name, (was, now) in _replaced.items():
-            if getattr(utils, name) is now:  # else another library has replaced it since
+            if getattr(utils, name) is now:  # otherwise another library has replaced it since
                 setattr(utils, name, was)
         _replaced.clear()
 

@@ -1,11 +1,11 @@
-"""Drafts: how far a slot has come between two outer steps, in files of the run's folder on this machine.
+"""Drafts: a slot's progress between two outer steps, saved in the run's directory on this machine.
 
-What a slot has done since its last update lies in its process alone, and is done again where that dies. A draft makes
-that less: the next process of the slot, on the same machine, goes on from it. A draft is never needed. It counts only
-where it goes on from just what the servers have; a torn, an old or a strange one is passed over.
+A slot's work since its last update exists only in its process, and is repeated if the process dies. A draft reduces
+that: the slot's next process on the same machine continues from it. Drafts are never required. A draft is used only if
+it starts from the state that the servers hold; torn, old and foreign drafts are ignored.
 
-Two files are written in turn and in place, so that one is always whole, and a disk sees them seldom. They are not
-synced: a machine that dies loses them.
+Two files are written alternately and in place, so one is always complete. They are not synced, so they seldom reach the
+disk, and a machine that crashes loses them.
 """
 
 from __future__ import annotations
@@ -25,35 +25,40 @@ import numpy as np
 from . import _state
 from .errors import UsageError
 
-#: How much of its time a program may spend on drafts.
+#: The max share of its time that a program spends on drafts.
 SHARE = 0.02
 
-_HEAD = struct.Struct("<8sQIIQ")  # magic; bytes behind; their CRC-32; 0; how many drafts there were before
+_HEAD = struct.Struct("<8sQIIQ")  # magic; size of the data that follow; their CRC-32; 0; number of earlier drafts
 _MAGIC = b"PERDRAFT"
 
 
 class Drafts:
-    """The drafts of a slot. folder: of the run; None: it is not on this machine, and there are no drafts."""
+    """The drafts of a slot.
+
+    Args:
+        folder: The run's directory. None disables drafts, for example if it is on another machine.
+        slot: The slot.
+    """
 
     def __init__(self, folder: Path | None, slot: int) -> None:
         self._files: list[Path] = []
         self._count = 0
-        self._due = 0.0  # seconds of the monotonic clock
+        self._due = 0.0  # monotonic time of the next draft
         if folder is None or not folder.is_dir():
             return
         self._files = [folder / "drafts" / f"slot-{slot}-{i}" for i in range(2)]
 
     @property
     def kept(self) -> bool:
-        """Whether any are."""
+        """Reports whether drafts are enabled."""
         return bool(self._files)
 
     def due(self) -> bool:
-        """Whether one more may be written: as often as takes SHARE of the time."""
+        """Reports whether another draft may be written, so that drafts take at most SHARE of the time."""
         return bool(self._files) and time.monotonic() >= self._due
 
     def write(self, draft: Any) -> None:
-        """Write a draft: what ``_state`` can keep."""
+        """Write a draft of values that ``_state`` can encode."""
         begun = time.monotonic()
         kept = _state.Encoded(draft)
         try:
@@ -64,12 +69,12 @@ class Drafts:
         self._due = now + (now - begun) / SHARE
 
     def _do_without(self, folder: Path, error: OSError) -> None:
-        """Say why there are no more drafts, which is said once, since nobody tries again. A full disk has room then."""
+        """Disable drafts, and warn once why. Deleting the old ones frees space on a full disk."""
         self.forget()
         warnings.warn(
-            f"drafts cannot be written into {folder} ({error.strerror}): training goes on without them, and a process "
-            "that takes this slot over does all steps since its last outer one again; make room in that folder, or let "
-            "this user write to it, and the slot's next process writes drafts again",
+            f"cannot write drafts to {folder} ({error.strerror}): training continues without them, and a replacement "
+            "process of this slot repeats all steps since the last outer step; free space there, or make the directory "
+            "writable for this user: the slot's next process then writes drafts again",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -78,19 +83,19 @@ class Drafts:
         size = _HEAD.size + kept.size
         self._files[0].parent.mkdir(mode=0o700, exist_ok=True)
         with open(os.open(self._files[self._count % 2], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as f:
-            f.write(bytes(_HEAD.size))  # until it is whole, it is none
+            f.write(bytes(_HEAD.size))  # invalidates the old draft until the new one is complete
             f.flush()
-            os.posix_fallocate(f.fileno(), 0, size)  # a full disk is to be said here, and not by a signal
+            os.posix_fallocate(f.fileno(), 0, size)  # reports a full disk here, rather than by SIGBUS on a write
             with mmap.mmap(f.fileno(), size) as memory:
                 room = np.frombuffer(memory, np.uint8, kept.size, _HEAD.size)
                 kept.write(room)
                 check = zlib.crc32(room.data)
-                del room  # a map is not closed while anybody has an array of it
+                del room  # mmap cannot be closed while an array refers to it
                 memory[: _HEAD.size] = _HEAD.pack(_MAGIC, kept.size, check, 0, self._count)
         self._count += 1
 
     def read(self) -> Any:
-        """The newest draft that is whole; None: there is none."""
+        """Return the newest complete draft, or None."""
         newest, draft = -1, None
         for path in self._files:
             try:
@@ -104,12 +109,12 @@ class Drafts:
         return draft
 
     def drop(self) -> None:
-        """Delete those that are there."""
+        """Delete the existing drafts."""
         for path in self._files:
-            with contextlib.suppress(OSError):  # who cannot delete them leaves what nobody will go on from
+            with contextlib.suppress(OSError):  # a draft that cannot be deleted is ignored later
                 path.unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Delete them, and write no more: nobody will go on from them."""
+        """Delete the drafts and write no more of them."""
         self.drop()
         self._files = []

@@ -1,4 +1,4 @@
-"""How a slot's work ends where slots have unequal data: with the first slot that is done, or with the last."""
+"""The end of a job whose slots have unequal amounts of data: when the first slot is done, or when the last one is."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ ENDS = ("first", "all")
 
 
 class Left(NamedTuple):
-    """What of a slot's data was not trained."""
+    """The amount of a slot's data that was not trained."""
 
     left: int
     of: int
-    unit: str  # batches of the epoch, or steps of a trainer
+    unit: str  # "batches" of the epoch, or "steps" of a trainer
 
 
 class Ending:
-    """When the job of a trainer ends. end: ``first`` or ``all``, as in ``DataParallel``.
+    """Decides when a training job ends. end is ``first`` or ``all``, as in ``DataParallel``.
 
-    With ``all`` a slot that is done writes so into its row of a table, and ends clocks without work until all rows say
-    so. Under bsp all slots read the same rows in the same clock, so they end together.
+    With ``all``, a slot that is done sets its row of a table to 1, and ends clocks without work until all rows are 1.
+    Under bsp all slots read the same rows in the same clock, so they end together.
     """
 
     def __init__(self, job: Job, end: str) -> None:
         if end not in ENDS:
-            raise UsageError(f"end is {end!r}; choose 'first' or 'all'")
+            raise UsageError(f"invalid end {end!r}: choose 'first' or 'all'")
         self._job = job
         self._slots: int = job.spec["slots"]
         self._table = (
             job.table("done", max(self._slots, job.spec["shards"]), dim=1, rule=Set()) if end == "all" else None
         )
-        self.cut = False  # the job has ended before this slot's loop
-        self.unsent = 0  # inner steps of this slot that count for nothing
+        self.cut = False  # whether the job ended before this slot's loop
+        self.unsent = 0  # inner steps of this slot that were never sent
 
     def done(self) -> bool:
-        """Whether this slot was done in an earlier process, and others are not."""
+        """Reports whether an earlier process finished this slot's work while other slots are not done."""
         return self._table is not None and bool(self._table.get([self._job.slot])[0, 0])
 
     def await_others(self, between: Callable[[], None]) -> None:
@@ -56,13 +56,15 @@ class Ending:
             self._job.clock()
             now = self._job._now()
             if now.generation != begun.generation:
-                raise RolledBack("the job was rolled back while other slots were training; start this program again")
+                raise RolledBack(
+                    "the job was rolled back while this slot waited for the others; start this program again"
+                )
 
     def say(self, left: Left | None) -> None:
-        """Say what of this slot's data the job has ended before. left: None if that is not known."""
+        """Report the data that this slot had not trained when the job ended. left: the amount; None if unknown."""
         end = self._job.end
         loop = self.cut and (left is None or left.left > 0)
-        if end >= self._job.spec["clocks"] or not (loop or self.unsent):  # else it was asked for
+        if end >= self._job.spec["clocks"] or not (loop or self.unsent):  # the planned end, or nothing is left
             return
         what, said = [], {"unsent": self.unsent}
         if loop and left is not None:

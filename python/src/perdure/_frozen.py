@@ -1,4 +1,4 @@
-"""Frozen parameters of a model. All processes must have the same values, and must not change them."""
+"""Checks a model's frozen parameters. All processes must have the same values, and must not change them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch.optim import Optimizer
 from ._late import is_loader
 from .errors import UsageError
 
-#: Up to this many bytes in all, slot 0 hands its frozen parameters to all. Of more, checksums are compared.
+#: Slot 0 distributes its frozen parameters if they take at most this many bytes. Otherwise checksums are compared.
 HANDED = 64 << 20
 
-#: The end of the message about a parameter that is unfrozen while a training runs.
+#: The end of the message about a parameter that is unfrozen during training.
 NOT_TRAINED = (
-    "was frozen when the training began and requires a gradient now: the servers do not have it, so each process would "
-    "train its own; call requires_grad_(True) before DataParallel or DiLoCo is made"
+    "was frozen when training started but requires a gradient now: the servers do not have it, so each process would "
+    "train its own copy; call requires_grad_(True) before creating DataParallel or DiLoCo"
 )
 
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")  # what torch.compile and checkpointing add to names
@@ -31,14 +31,14 @@ class Frozen:
 
     def __init__(self, model: nn.Module) -> None:
         self._named = [(n, p) for n, p in named_parameters(model) if not p.requires_grad and p.numel()]
-        self._versions: list[int | None] = []  # None: its changes are kept with the state
-        self._checks: list[str] = []  # of the values that they must keep
+        self._versions: list[int | None] = []  # None: an object in state saves the parameter's changes
+        self._checks: list[str] = []  # checksums of the initial values
         size = sum(p.numel() * p.element_size() for _, p in self._named)
-        plain = all(type(p) is nn.Parameter for _, p in self._named)  # others are more than their values
+        plain = all(type(p) is nn.Parameter for _, p in self._named)  # subclasses have more than values
         self.handed = [p for _, p in self._named] if plain and size <= HANDED else []
 
     def compared(self) -> list[tuple[str, torch.Tensor, str]]:
-        """Return names, parameters, and checksums of their values unless they are handed out. All slots must agree."""
+        """Return names, parameters, and checksums, which are empty for distributed values. All slots must agree."""
         self._checks = [] if self.handed else [self._checksum(n, p) for n, p in self._named]
         return [(n, p, self._checks[i] if self._checks else "") for i, (n, p) in enumerate(self._named)]
 
@@ -47,47 +47,48 @@ class Frozen:
             return f"{checksum(p):08x}"
         except (NotImplementedError, RuntimeError, TypeError) as error:
             raise UsageError(
-                f"the frozen parameter {name} is a {type(p).__name__} on {p.device}, whose values cannot be compared "
-                f"between processes ({str(error).splitlines()[0]})"
+                f"cannot compare the frozen parameter {name}, a {type(p).__name__} on {p.device}, between processes "
+                f"({str(error).splitlines()[0]}); use a plain tensor"
             ) from None
 
     def begin(self) -> None:
-        """Note the present values as those that the parameters must keep."""
+        """Record the current values, which the parameters must keep."""
         self._versions = [_version(p) for _, p in self._named]
         self._checks = self._checks or [self._checksum(n, p) for n, p in self._named]
 
     def check(self, state: Sequence[Any]) -> None:
-        """Raise UsageError where one is trained, or was changed and is in no state. state: what ``state=`` lists."""
+        """Raise UsageError if a parameter requires a gradient, or was changed and no object in ``state`` saves it."""
         for i, (name, p) in enumerate(self._named):
             if p.requires_grad:
                 raise UsageError(f"{name} {NOT_TRAINED}")
             if self._versions[i] not in (None, now := _version(p)):
-                if self._checksum(name, p) == self._checks[i]:  # an evaluation has put averages there, and these back
+                if self._checksum(name, p) == self._checks[i]:  # an evaluation changed the values and restored them
                     self._versions[i] = now
                     continue
                 kept = (of for of in state if not isinstance(of, Optimizer) and not is_loader(of))
                 if not any(_storage(p) == _storage(t) for of in kept for t in _tensors(of.state_dict())):
                     raise UsageError(
-                        f"{name} is frozen, and the program has changed it: a process that takes this slot over would "
-                        "not have the change; make it a buffer (register_buffer), or list what changes it in state="
+                        f"{name} is frozen, but the program has changed it: a replacement process of this slot would "
+                        "not have the change; make it a buffer (register_buffer), or list the object that changes it "
+                        "in state="
                     )
                 self._versions[i] = None
 
 
 def named_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """The parameters of a model by their names, which are the same whether it is compiled or not."""
+    """Return the parameters of a model with names that do not depend on whether it is compiled."""
     return ((plain_name(name), p) for name, p in model.named_parameters())
 
 
 def plain_name(name: str) -> str:
-    """A parameter's or buffer's name without what wrappers add."""
+    """Return a parameter's or buffer's name without the prefixes that wrappers add."""
     for wrapper in _WRAPPERS:
         name = name.replace(wrapper, "")
     return name
 
 
 def checksum(tensor: torch.Tensor) -> int:
-    """A CRC-32 of a tensor's values, or of those that a tensor of a class of its own is made of."""
+    """Return a CRC-32 of a tensor's values. For a tensor subclass it covers the tensors of which it consists."""
     if hasattr(tensor, "__tensor_flatten__"):
         of = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
     else:
@@ -103,33 +104,33 @@ def checksum(tensor: torch.Tensor) -> int:
 
 
 def refuse_without_values(model: nn.Module) -> None:
-    """Refuse a model some of whose parameters or buffers have no values yet."""
+    """Raise UsageError if any parameter or buffer of the model has no values yet."""
     for name, of in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(of):
             raise UsageError(
-                f"{plain_name(name)} is of one of torch's lazy modules, and has no shape yet: run the model on a batch "
-                "before DataParallel or DiLoCo is made"
+                f"{plain_name(name)} belongs to a lazy module of torch and has no shape yet: run the model on a batch "
+                "before creating DataParallel or DiLoCo"
             )
         if of.is_meta:
             raise UsageError(
-                f"{plain_name(name)} is on the meta device, and has no values: load them, for example by "
-                "to_empty and load_state_dict, before DataParallel or DiLoCo is made"
+                f"{plain_name(name)} is on the meta device and has no values: load them, for example with to_empty and "
+                "load_state_dict, before creating DataParallel or DiLoCo"
             )
 
 
 def refuse_island(model: nn.Module) -> None:
-    """Refuse a learner of several processes: each process is a slot by itself."""
+    """Raise UsageError for a model that is spread over several processes: a slot is one process."""
     for name, p in model.named_parameters():
         if hasattr(p, "placements") and hasattr(p, "device_mesh"):
             raise UsageError(
-                f"{name} is a DTensor, and this process has a part of it: a slot is one process with the whole model; "
-                "leave fully_shard and parallelize_module out"
+                f"{name} is a DTensor, of which this process has only a part, but a slot is one process with the whole "
+                "model: do not use fully_shard or parallelize_module"
             )
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise UsageError(
-            f"this process is one of {distributed.get_world_size()} of a torch.distributed group, and a slot is one "
-            "process: leave init_process_group and torchrun out, and start one process for each GPU by perdure launch"
+            f"this process is one of {distributed.get_world_size()} in a torch.distributed group, but a slot is one "
+            "process: do not use init_process_group or torchrun; start one process per GPU with perdure launch"
         )
 
 
@@ -140,7 +141,7 @@ def _version(p: torch.Tensor) -> int:
 def _storage(t: torch.Tensor) -> int:
     try:
         return int(t.untyped_storage().data_ptr())
-    except (NotImplementedError, RuntimeError):  # a class of tensors that has none
+    except (NotImplementedError, RuntimeError):  # some tensor subclasses have no storage
         return id(t)
 
 

@@ -1,4 +1,4 @@
-"""The inner optimizers of DiLoCo: which parameters they have, when a step is complete, how their states are loaded."""
+"""The inner optimizers of DiLoCo: checks of their parameters and order, and loading of their states."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .errors import UsageError
 
 
 class Inner:
-    """The optimizers of one learner, in the order in which they step. The step of the last one completes a step."""
+    """The inner optimizers of this process, in the order in which they step. The last one completes a step."""
 
     def __init__(
         self, inner: Optimizer | Sequence[Optimizer], model: nn.Module, named: dict[str, nn.Parameter]
@@ -25,19 +25,19 @@ class Inner:
         self.optimizers = [_unwrapped(of) for of in ([inner] if isinstance(inner, Optimizer) else inner)]
         self._stepped = False  # whether a step has been completed
         self._named, self._model = named, model
-        self._seen: set[int] = set()  # optimizers that have stepped before the last one did for the first time
+        self._seen: set[int] = set()  # optimizers that stepped before the first step of the last one
         self._hooks: list[Any] = []
         if not self.optimizers:
-            raise UsageError("inner is an empty list: give the optimizer of the model's parameters")
+            raise UsageError("inner is an empty list: pass the optimizer of the model's parameters")
         for of in self.optimizers:
             _refuse_averaging(of)
         self._refuse_parameters()
         self._sizes = self._count()
 
     def hook(self, complete: Callable[[], None]) -> None:
-        """Have complete called after each complete step."""
+        """Register complete to be called after each complete step."""
 
-        # A compiled step calls it without tracing it: dynamo does not know the calls to the job.
+        # Dynamo must not trace this function, since it cannot trace the calls to the job.
         @torch.compiler.disable  # type: ignore[untyped-decorator]
         def after(number: int) -> None:
             if _is_nested(self.optimizers[number]):
@@ -52,19 +52,19 @@ class Inner:
                     _state.Checked(of.state_dict(), f"the state of {type(of).__name__}")
             if self._count() != self._sizes:
                 self._refuse_parameters()
-                raise UsageError("a group of parameters was added to the inner optimizer; list all when it is made")
+                raise UsageError("a parameter group was added to the inner optimizer; pass all groups when creating it")
             complete()
 
         for number, of in enumerate(self.optimizers):
             self._hooks.append(of.register_step_post_hook(lambda *_, number=number: after(number)))
 
     def unhook(self) -> None:
-        """Let the optimizers step by themselves again."""
+        """Remove the hooks from the optimizers."""
         for hook in self._hooks:
             hook.remove()
 
     def says(self) -> str:
-        """The names of the optimizers' types."""
+        """Return the names of the optimizers' types."""
         return " and ".join(dict.fromkeys(type(of).__name__ for of in self.optimizers))
 
     def _count(self) -> list[int]:
@@ -78,38 +78,40 @@ class Inner:
         for of in self.optimizers:
             for p in (p for group in of.param_groups for p in group["params"]):
                 if p in seen:
-                    raise UsageError(f"{every.get(p, 'a parameter')} is in two of the inner optimizers; give it to one")
+                    raise UsageError(f"{every.get(p, 'a parameter')} is in two inner optimizers; pass it to only one")
                 seen.add(p)
                 if lacks.pop(p, None) is None and p.requires_grad:
                     if p not in every:
-                        raise UsageError("the inner optimizer has parameters that the model does not train")
+                        raise UsageError(
+                            "the inner optimizer has parameters that the model does not train; pass only the model's"
+                        )
                     raise UsageError(f"{every[p]} {NOT_TRAINED}")
         if lacks:
             names = list(lacks.values())
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise UsageError(
-                f"the inner optimizer lacks {', '.join(names[:3])}{more}, which the model trains: add what is missing, "
-                "list all optimizers (inner=[muon, adamw]), or call requires_grad_(False) on it before"
+                f"the inner optimizer lacks {', '.join(names[:3])}{more}, which the model trains: add them, list all "
+                "optimizers (inner=[muon, adamw]), or freeze them with requires_grad_(False)"
             )
 
     def _refuse_order(self) -> None:
-        """Raise UsageError where an optimizer is about to step after the last one of the list."""
+        """Raise UsageError if an optimizer with gradients has not stepped before the last one of the list."""
         for number, of in enumerate(self.optimizers[:-1]):
             if number in self._seen:
                 continue
             grads = [p.grad for group in of.param_groups for p in group["params"] if p.grad is not None]
             values = (g.coalesce().values() if g.is_sparse else g for g in grads)
-            # A GradScaler leaves a step out whose gradients have NaN or Inf.
+            # A GradScaler skips steps whose gradients contain NaN or Inf.
             if grads and all(bool(torch.isfinite(v).all()) for v in values):
                 last = type(self.optimizers[-1]).__name__
                 raise UsageError(
-                    f"{last} has stepped before {type(of).__name__}, number {number} of inner=: list the optimizers in "
-                    "the order in which they step, since the outer step follows the last one"
+                    f"{last} stepped before {type(of).__name__}, number {number} in inner=: list the optimizers in the "
+                    "order in which they step, since the outer step follows the last one"
                 )
 
 
 def _is_nested(of: Optimizer) -> bool:
-    """Whether the step of an optimizer that has ended was called by that of a subclass: each calls the hooks."""
+    """Reports whether a subclass's step called the step that has just ended. Each of them calls the hooks."""
     if sum(getattr(vars(kind).get("step"), "hooked", False) for kind in type(of).__mro__) < 2:
         return False
     frame, steps = sys._getframe(1), 0
@@ -122,18 +124,18 @@ def _is_nested(of: Optimizer) -> bool:
 
 
 def load(of: Any, state: Any) -> None:
-    """Have an object take a state that was saved over. An optimizer's tensors get the types back that they had.
+    """Load a saved state into an object, and restore the saved types of an optimizer's tensors.
 
-    ``Optimizer.load_state_dict`` makes them those of the parameters.
+    ``Optimizer.load_state_dict`` converts them to the types of the parameters.
     """
     of.load_state_dict(state)
     if not isinstance(of, Optimizer):
         return
     _retype(of.state_dict().get("state"), state.get("state"))
     differs = _retype(of.state_dict().get("state"), state.get("state"))
-    if differs is not None:  # its state_dict gives copies
+    if differs is not None:  # its state_dict returns copies, so replacing them had no effect
         warnings.warn(
-            f"{type(of).__name__} has loaded its state as another type than it was saved ({differs}): training "
+            f"{type(of).__name__} has loaded its state with a different type than saved ({differs}): training "
             "continues with that type",
             RuntimeWarning,
             stacklevel=2,
@@ -141,7 +143,7 @@ def load(of: Any, state: Any) -> None:
 
 
 def _retype(now: Any, saved: Any, path: str = "state") -> str | None:
-    """Replace tensors of another type by the saved ones. Returns the path of one."""
+    """Replace tensors whose type differs from the saved one. Return a description of one of them, or None."""
     found = None
     if isinstance(saved, dict) and isinstance(now, dict):
         places = [key for key in saved if key in now]
@@ -164,13 +166,13 @@ def _retype(now: Any, saved: Any, path: str = "state") -> str | None:
 
 
 def _unwrapped(of: Any) -> Optimizer:
-    """An optimizer without a wrapper that has no hooks, such as accelerate's."""
+    """Return the optimizer inside wrappers that have no hooks, such as accelerate's."""
     while not hasattr(of, "_optimizer_step_post_hooks"):
         _refuse_averaging(of, wrapper=True)
         of = getattr(of, "optimizer", None)
         if of is None:
             raise UsageError(
-                "inner is not an optimizer of torch.optim, and calls no hooks after its step: give the optimizer that "
+                "inner is not an optimizer of torch.optim and calls no hooks after its step: pass the optimizer that "
                 "it wraps"
             )
     assert isinstance(of, Optimizer)
@@ -178,22 +180,22 @@ def _unwrapped(of: Any) -> Optimizer:
 
 
 def _refuse_averaging(of: Any, wrapper: bool = False) -> None:
-    """Refuse optimizers that keep a copy of the weights in their state, which an outer step would not change."""
+    """Raise UsageError for optimizers whose state contains a copy of the weights: an outer step does not change it."""
     name = type(of).__name__
-    # schedulefree's have these; accelerate's wrapper has them in any case.
+    # The optimizers of schedulefree have these methods. accelerate's wrapper always has them.
     modes = not wrapper and callable(getattr(of, "train", None)) and callable(getattr(of, "eval", None))
     if modes or "lookahead" in name.lower():
         raise UsageError(
-            f"{name} keeps a copy of the weights in its state, which an outer step does not change: take an optimizer "
+            f"{name} keeps a copy of the weights in its state, which an outer step does not change: use an optimizer "
             "without one, such as torch.optim.AdamW"
         )
 
 
 def refuse_schedulers(schedulers: Sequence[Any]) -> None:
-    """Refuse schedulers that cannot be stepped after each step of an optimizer."""
+    """Raise UsageError for schedulers that cannot be stepped after each step of an optimizer."""
     for of in schedulers:
         if type(of).__name__ in ("ReduceLROnPlateau", "GreedyLR"):
             raise UsageError(
-                f"{type(of).__name__} goes by evaluations, which are not repeated after a restart; take a scheduler "
-                "that goes by steps"
+                f"{type(of).__name__} depends on evaluations, which are not repeated after a restart; use a scheduler "
+                "that depends only on steps"
             )

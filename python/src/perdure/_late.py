@@ -1,4 +1,4 @@
-"""State that a program changes after the step, when it has been saved already."""
+"""Detects state that a program changes after the step, which has saved it already."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from torch.optim import Optimizer
 
 from .errors import UsageError
 
-_OFTEN = 64  # saves that are all looked at; of later ones, each of so many
-_TENSORS = 256  # of a state that are looked at
-_VALUES = 64  # of each of these
+_OFTEN = 64  # the first 64 saves are all checked, then every 64th
+_TENSORS = 256  # max tensors checked per state
+_VALUES = 64  # max values checked per tensor
 
 
 def is_loader(of: Any) -> bool:
-    """Whether an object is a loader of data, or a sampler: to ask one for its state may start it."""
+    """Reports whether an object is a data loader or a sampler. Asking one for its state may start it."""
     return hasattr(of, "__iter__") and not isinstance(of, nn.Module)
 
 
 def state_of(of: Any) -> Any:
-    """The state of an object as it will be when the program's step is complete: for a GradScaler, after its update.
+    """Return an object's state as it will be when the program's step is complete.
 
-    The optimizer's step is a part of the scaler's, and programs call ``update`` after that.
+    For a GradScaler that is the state after its update. The scaler calls the optimizer's step, and programs call the
+    scaler's ``update`` only after that.
     """
     if not isinstance(of, torch.amp.GradScaler) or not of.is_enabled():
         return of.state_dict()
@@ -42,20 +43,23 @@ def state_of(of: Any) -> Any:
 
 
 class Late:
-    """Refuses averages of the weights, in ``state=``, that change between a save and the next backward pass.
+    """Rejects averages of the weights, in ``state=``, that change between a save and the next backward pass.
 
-    Positions in the data and counters may change there: the next step may have begun. An average of the weights that
-    does was updated after the step. It looks at samples of the values, so that the cost is bounded. trained: the
-    weights; an average of them has tensors of the same shapes.
+    Positions in the data and counters may change then, since the next step may have begun. But an average of the
+    weights that changes then was updated after the step. The check compares a sample of the values, to bound its cost.
+
+    Args:
+        state: The objects in ``state``.
+        trained: The weights. An average of them has tensors of the same shapes.
     """
 
     def __init__(self, state: Sequence[Any], trained: Iterable[torch.Tensor]) -> None:
         self._state, self._trained = state, Counter(t.shape for t in trained)
         self._saves = 0
-        self._saved: dict[int, int] = {}  # checksums of the states saved last
+        self._saved: dict[int, int] = {}  # checksums of the last saved states
 
     def saved(self, states: Sequence[Any]) -> None:
-        """Note the states that were saved, one for each object."""
+        """Record the saved states, one per object."""
         self._saves += 1
         if self._saves > _OFTEN and self._saves % _OFTEN:
             return
@@ -71,9 +75,9 @@ class Late:
         for i, check in saved.items():
             if self._sample(self._state[i].state_dict()) != check:
                 raise UsageError(
-                    f"state={type(self._state[i]).__name__} is changed after the step, when it has been saved already, "
-                    "so a process that takes this slot over would lack its last change: change it between backward() "
-                    "and the step, or, with DiLoCo, in a hook that the optimizer has before DiLoCo is made "
+                    f"state={type(self._state[i]).__name__} is changed after the step, which has saved it already, so "
+                    "a replacement process of this slot would lack its last change: change it between backward() and "
+                    "the step, or, with DiLoCo, in a hook registered before creating DiLoCo "
                     "(register_step_post_hook)"
                 )
 
@@ -87,7 +91,7 @@ class Late:
 
 
 def _floating(state: Any) -> Iterator[torch.Tensor]:
-    """The floating-point tensors of a state."""
+    """Yield the floating-point tensors of a state."""
     if isinstance(state, torch.Tensor):
         if state.is_floating_point():
             yield state

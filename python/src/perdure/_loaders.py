@@ -1,4 +1,4 @@
-"""What torchdata's loaders say of where they are: whether a position can be kept, and how much of it is left."""
+"""Checks that the positions of torchdata's loaders can be saved, and counts their remaining batches."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from typing import Any
 from ._ending import Left
 from .errors import UsageError
 
-_LOOKS = 3  # steps from which it is seen whether a loader is ahead
+_LOOKS = 3  # the number of first steps in which loaders are checked
 
 
 class _Watched:
-    """A loader, its place in ``state``, and what it had given when it was last looked at."""
+    """A loader, its name in ``state``, and the number of batches that it had yielded at the last check."""
 
     def __init__(self, loader: Any, name: str) -> None:
         self.loader, self.name = loader, name
-        self.early = loader._iterator  # made before the slot's state was loaded
+        self.early = loader._iterator  # an iterator created before the slot's state was loaded
         self.given = 0 if self.early is None else self.early._num_yielded
-        self.seen: Any = None  # the iterator of the last look
-        self.drawn: list[int] = []  # batches of each of the first steps
-        self.trained: tuple[Any, int] = (None, 0)  # an iterator, and how many of its batches are in steps
+        self.seen: Any = None  # the iterator at the last check
+        self.drawn: list[int] = []  # batches read in each of the first steps
+        self.trained: tuple[Any, int] = (None, 0)  # an iterator, and the number of its batches in finished steps
 
     def refuse_early(self) -> None:
-        """Refuse a loop that reads by an iterator from before the load: it stays where it was."""
+        """Raise UsageError if the loop reads from an iterator older than the load, which did not move that iterator."""
         if self.early is not None and self.loader._iterator is self.early and self.early._num_yielded != self.given:
             raise UsageError(
-                f"{self.name} is read by an iterator that is older than this DataParallel or DiLoCo, so a process that "
-                "takes this slot over could not bring it to its place; call iter(loader) after both exist"
+                f"{self.name} is read through an iterator older than this DataParallel or DiLoCo, so a replacement "
+                "process of this slot could not restore its position; call iter(loader) after creating both"
             )
         self.early = None
 
     def is_again(self) -> bool:
-        """Whether a pass has begun since the last step, and was preceded by one that had steps."""
+        """Reports whether a new pass has begun since the last step, after a pass with steps."""
         now, (known, trained) = self.loader._iterator, self.trained
         if now is None or known is None:
             return False
-        return now is not known or now._num_yielded < trained  # with persistent_workers it is the same one
+        return now is not known or now._num_yielded < trained  # persistent_workers reuses the iterator
 
     def is_ahead(self) -> bool:
-        """Whether the first step was preceded by one batch more than each of the next ones."""
+        """Reports whether the first step read exactly one batch more than each of the next steps."""
         it = self.loader._iterator
-        if it is None or (self.drawn and it is not self.seen):  # a new epoch within these steps: no verdict
+        if it is None or (self.drawn and it is not self.seen):  # undecided: a new epoch began within these steps
             self.drawn = [0] * _LOOKS
             return False
         before = self.given if self.drawn else 0
@@ -54,7 +54,7 @@ class _Watched:
 
 
 def _has_buffer(of: Any) -> bool:
-    """Whether Hugging Face's iterables shuffle by a buffer somewhere. Their ``load_state_dict`` begins an empty one."""
+    """Reports whether a Hugging Face iterable uses a shuffle buffer, which ``load_state_dict`` would empty."""
     if of is None:
         return False
     inside = [getattr(of, "ex_iterable", None), *getattr(of, "ex_iterables", ())]
@@ -62,46 +62,46 @@ def _has_buffer(of: Any) -> bool:
 
 
 class Loaders:
-    """The loaders among what ``state`` lists."""
+    """The loaders among the objects in ``state``."""
 
     def __init__(self, state: Sequence[Any]) -> None:
         self._watched: list[_Watched] = []
-        self._fresh = True  # the slot has no state yet: each loader is at its beginning
+        self._fresh = True  # whether the slot had no saved state, so that each loader is at its beginning
         self._steps = 0
-        module = sys.modules.get("torchdata.stateful_dataloader")  # a loader of it has imported it
+        module = sys.modules.get("torchdata.stateful_dataloader")  # imported if any of its loaders exists
         for i, of in enumerate(state):
             if module is None or not isinstance(of, module.StatefulDataLoader):
                 continue
             name = f"state[{i}], a {type(of).__name__},"
             if of.num_workers and not getattr(of, "in_order", True):
                 raise UsageError(
-                    f"{name} has in_order=False, with which its state does not say which batches it has given; leave "
-                    "in_order out"
+                    f"{name} has in_order=False, so its state does not record which batches it has yielded; omit "
+                    "in_order"
                 )
             if _has_buffer(getattr(of.dataset, "_ex_iterable", None)):
                 raise UsageError(
-                    f"{name} reads a streaming dataset with a shuffle buffer, whose examples its state does not have: "
-                    "a process that takes this slot over would lose them; leave shuffle out, or load the dataset "
-                    "without streaming=True"
+                    f"{name} reads a streaming dataset with a shuffle buffer, whose examples are not in its state: a "
+                    "replacement process of this slot would lose them; omit shuffle, or load the dataset without "
+                    "streaming=True"
                 )
             self._watched.append(_Watched(of, name))
 
     def loaded(self) -> None:
-        """They were brought to where an earlier process of the slot was."""
+        """Note that the loaders were restored to the positions of an earlier process of the slot."""
         self._fresh = False
 
     def stepped(self) -> None:
-        """A step was made: what was read so far is trained."""
+        """Record a finished step: all batches read so far are trained."""
         for of in self._watched:
             it = of.loader._iterator
             of.trained = (it, 0 if it is None else it._num_yielded)
 
     def again(self) -> str | None:
-        """The name of a loader that has begun its data again since the last step; None: there is none."""
+        """Return the name of a loader that has begun another pass since the last step, or None."""
         return next((of.name for of in self._watched if of.is_again()), None)
 
     def check(self) -> None:
-        """Look at them before a step is recorded. It raises UsageError for an iterator that is too old."""
+        """Check the loaders before a step is recorded. Raises UsageError for an iterator that is too old."""
         if self._steps >= _LOOKS:
             return
         self._steps += 1
@@ -109,18 +109,18 @@ class Loaders:
             of.refuse_early()
             if self._fresh and of.is_ahead():
                 warnings.warn(
-                    f"{of.name} is one batch ahead of the step: that batch is in no step yet, and a process that takes "
-                    "this slot over skips it; read a batch in the iteration that trains on it",
+                    f"{of.name} is one batch ahead of the step: a replacement process of this slot would skip that "
+                    "batch, which no step has used yet; read each batch in the iteration that trains on it",
                     RuntimeWarning,
                     stacklevel=2,
                 )
 
     def left(self) -> Left | None:
-        """How many batches of the present epoch are in no step, and of how many; None: no loader knows."""
+        """Return how many batches of the current epoch have not been trained, or None if no loader knows."""
         for of in self._watched:
             try:
                 count = len(of.loader)
-            except TypeError:  # of data without a length
+            except TypeError:  # the data have no length
                 continue
             it, (known, trained) = of.loader._iterator, of.trained
             if it is not None and not it._finished:

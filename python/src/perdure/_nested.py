@@ -1,4 +1,4 @@
-"""A slot is one process. Launchers inside of launchers are refused with a line that says so."""
+"""Rejects other launchers, such as torchrun, inside a slot: a slot is one process."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from types import TracebackType
 
 from .errors import UsageError
 
-#: What libraries take for a distributed training of their own.
+#: Environment variables that make other libraries start their own distributed training.
 RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
-_SAYS = "a slot of a job is one process, which is no member of a process group"
+_SAYS = "a slot of a job is one process, which is not a member of a process group"
 _MAX_CAUSES = 10
 
 
 def refuse() -> None:
-    """Refuse a slot whose process is one of several that torchrun has started."""
+    """Raise UsageError if torchrun has started this process."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise UsageError(
-            f"TORCHELASTIC_RUN_ID is set, by torchrun or accelerate launch: {_SAYS}; start the program by "
+            f"torchrun or accelerate launch has set TORCHELASTIC_RUN_ID, but {_SAYS}; start the program with "
             "`perdure launch --nproc N`, without torchrun"
         )
 
 
 def show_ranks(slot: int, slots: int) -> list[str]:
-    """Set the variables of ``perdure launch`` in a process that a host has started, and return the new names."""
+    """Set the variables that ``perdure launch`` sets, in a process started by a host. Return the new names."""
     ours = {"RANK": slot, "ROLE_RANK": slot, "WORLD_SIZE": slots, "ROLE_WORLD_SIZE": slots, "PERDURE_SLOT": slot}
-    if "perdure.hf" in sys.modules:  # which has removed them, since Hugging Face's trainer would form a group
+    if "perdure.hf" in sys.modules:  # it removed the others, with which Hugging Face's trainer would form a group
         ours = {"PERDURE_SLOT": slot}
     new = [name for name in ours if name not in os.environ]
     os.environ.update({name: str(ours[name]) for name in new})
@@ -36,10 +36,10 @@ def show_ranks(slot: int, slots: int) -> list[str]:
 
 
 def explain() -> None:
-    """Have an uncaught error of torch.distributed followed by a line that says what to do."""
+    """Print what to do after an uncaught error of torch.distributed about MASTER_ADDR."""
     before = sys.excepthook
     if getattr(before, "__module__", "") == __name__:
-        return  # it does so already
+        return  # the hook is installed already
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         before(kind, error, trace)
@@ -49,7 +49,7 @@ def explain() -> None:
                 return
             if "MASTER_ADDR" in str(of):
                 print(
-                    f"perdure: {_SAYS}, so MASTER_ADDR is not set; leave init_process_group out, and make an "
+                    f"perdure: {_SAYS}, so MASTER_ADDR is not set; do not call init_process_group, and create an "
                     "Accelerator or TrainingArguments after `import perdure.hf`",
                     file=sys.stderr,
                 )

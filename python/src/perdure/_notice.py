@@ -1,9 +1,9 @@
-"""SIGTERM between two outer steps of DiLoCo: a draft of the last step is written before the process ends.
+"""Writes a draft of the last step on SIGTERM between two outer steps of DiLoCo, before the process ends.
 
-A machine that is taken away, and a host that ends, send SIGTERM. The program may be in an evaluation then, which
-takes longer than the notice. So all that a draft needs, except weights and optimizers, is copied after each step, as
-long as that takes no more of the time than drafts may. The handler of SIGTERM writes it with the weights and optimizers
-that are there, and then does what SIGTERM would have done.
+Processes receive SIGTERM when their machine is preempted or their host ends. The program may be in an evaluation that
+takes longer than the notice. So everything that a draft needs, except weights and optimizers, is copied after each
+step, within the share of time that drafts may take. The SIGTERM handler writes the copy with the current weights and
+optimizers, and then runs the previous handler.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ import torch
 
 from . import _draft
 
-#: Seconds that a SIGTERM during a step waits for the step's end.
+#: Seconds to wait for the end of a step that SIGTERM interrupts.
 _AMID = 5.0
 
 
 class Notice:
-    """Writes the last step's draft on SIGTERM. All methods are for the main thread; in others there is no draft.
+    """Writes the last step's draft on SIGTERM. If it is not created in the main thread, it writes no drafts.
 
-    weights: the parameters, which must be at SIGTERM what they were after the step. An evaluation may have put others
-    in their place. buffers: what runs of the model change; they are copied. write: writes a draft of what was kept, and
-    these buffers.
+    Only the main thread may call its methods.
+
+    Args:
+        weights: The parameters. No draft is written if they differ at SIGTERM from their values after the step: an
+            evaluation may have replaced them.
+        buffers: Returns the buffers, which the model changes when it runs. They are copied.
+        write: Writes a draft from the kept state and the copied buffers.
     """
 
     def __init__(
@@ -42,9 +46,9 @@ class Notice:
     ) -> None:
         self._weights, self._buffers, self._write = list(weights), buffers, write
         self._kept: tuple[Any, list[torch.Tensor], torch.Tensor] | None = None
-        self._amid = False  # a step: neither the last one's state is there, nor the next one's
-        self._late = False  # SIGTERM has come during it
-        self._cost, self._last = 0.0, 0.0  # seconds that keep has taken; when that was
+        self._amid = False  # whether a step is in progress, so that no complete state exists
+        self._late = False  # whether SIGTERM arrived during the step
+        self._cost, self._last = 0.0, 0.0  # seconds that the last call of keep took, and its end
         self._before: Any = None
         self._on = False
         self._process = os.getpid()
@@ -54,13 +58,16 @@ class Notice:
             self._on = True
 
     def affords(self) -> bool:
-        """Whether keep took a small part of the time since: of a step, or of several after a slow one."""
+        """Reports whether the last call of keep took only a small share of the time since then."""
         since = time.monotonic() - self._last
         return self._on and (self._late or self._cost <= _draft.SHARE * since)
 
     def keep(self, make: Callable[[], Any], spent: float = 0.0) -> None:
-        """After a step: keep what a draft of it needs. make: copies all except weights, buffers and optimizers. spent:
-        seconds that a part of this took before.
+        """Keep the state that a draft of the last step needs.
+
+        Args:
+            make: Returns a copy of everything except weights, buffers and optimizers.
+            spent: Seconds already spent on a part of these copies.
         """
         begun = time.monotonic()
         with torch.no_grad():
@@ -70,16 +77,16 @@ class Notice:
         self._over()
 
     def step(self) -> None:
-        """A step begins, which changes weights and optimizers."""
+        """Note that a step begins, which changes weights and optimizers."""
         self._kept, self._amid = None, self._on
 
     def drop(self) -> None:
-        """There is nothing to keep: the step was sent, or what follows it changes more than a draft has."""
+        """Discard the kept state: the step was sent, or the program is about to change state that a draft lacks."""
         self._kept = None
         self._over()
 
     def close(self) -> None:
-        """Restore the earlier handler of SIGTERM."""
+        """Restore the previous SIGTERM handler."""
         self.drop()
         if self._on and signal.getsignal(signal.SIGTERM) == self._told:
             signal.signal(signal.SIGTERM, self._before)
@@ -91,14 +98,14 @@ class Notice:
             self._told(signal.SIGTERM, None)
 
     def _told(self, number: int, frame: FrameType | None) -> None:
-        ours = os.getpid() == self._process  # a process that the program forks has this handler, and no draft to write
+        ours = os.getpid() == self._process  # a forked child inherits this handler but must not write a draft
         if ours and self._amid and not self._late:
             self._late = True
             self._again = threading.Timer(_AMID, os.kill, (os.getpid(), number))  # the step may never end
             self._again.daemon = True
             self._again.start()
             return
-        if ours and self._again is not None:  # the program may handle SIGTERM itself, and a second one means more
+        if ours and self._again is not None:  # the program's own handler may treat a second SIGTERM differently
             self._again.cancel()
             self._again = None
         self._amid = self._late = False
@@ -109,9 +116,9 @@ class Notice:
                 if torch.equal(total, self._sum()):
                     self._write(state, buffers)
                 else:
-                    print("perdure: SIGTERM: no draft, other weights are in the model's place", file=sys.stderr)
-            except Exception as error:  # the process is to end all the same
-                print(f"perdure: SIGTERM: no draft: {error}", file=sys.stderr)
+                    print("perdure: SIGTERM: no draft written: the weights were replaced temporarily", file=sys.stderr)
+            except Exception as error:  # the process must end in any case
+                print(f"perdure: SIGTERM: no draft written: {error}", file=sys.stderr)
         if callable(self._before):
             self._before(number, frame)
         elif self._before != signal.SIG_IGN:
@@ -119,7 +126,7 @@ class Notice:
             os.kill(os.getpid(), number)
 
     def _sum(self) -> torch.Tensor:
-        """Numbers that other weights do not have: the norm of each."""
+        """Return the norms of all weights, which identify them."""
         with torch.no_grad():
             norms = [torch.linalg.vector_norm(w.detach(), dtype=torch.float32) for w in self._weights]
-            return torch.stack([norm.to(norms[0].device) for norm in norms])  # on a GPU nothing waits for it
+            return torch.stack([norm.to(norms[0].device) for norm in norms])  # asynchronous on a GPU

@@ -1,7 +1,6 @@
-"""Values of tensors that lie on a GPU, in this process's memory: all at once, and waited for once.
+"""Copies tensors from a GPU to pinned memory of this process, and waits once for all copies.
 
-A copy to memory that may be swapped is waited for, tensor by tensor. To pinned memory copies go while the program goes
-on to the next one, and all are waited for together.
+PyTorch waits for each copy to pageable memory separately. Copies to pinned memory run asynchronously.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ import torch
 
 
 class Pinned:
-    """Brings tensors of any device here, by a buffer that is kept for the next time. It is for one thread."""
+    """Copies tensors from any device into a buffer that is reused. Not safe for concurrent use."""
 
     def __init__(self) -> None:
         self._buffer = torch.empty(0)
 
     def here(self, tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
-        """The values of tensors, as tensors of float32 in this process's memory; None stays None.
+        """Return the tensors as float32 in this process's memory. None stays None.
 
-        What is here already as float32 is returned as it is, and not copied. What lay on a GPU may be read until the
-        next call.
+        A tensor that already is float32 in this memory is returned without a copy. Copies from a GPU are valid until
+        the next call.
         """
         away = [t for t in tensors if t is not None and self._is_away(t)]
         count = sum(t.numel() for t in away)
@@ -35,7 +34,7 @@ class Pinned:
                     found.append(None)
                 elif self._is_away(t):
                     place = self._buffer[at : at + t.numel()].view(t.shape)
-                    place.copy_(t.detach().to(torch.float32), non_blocking=True)  # made float32 where it lies
+                    place.copy_(t.detach().to(torch.float32), non_blocking=True)  # converted on the GPU
                     at += t.numel()
                     found.append(place)
                 else:

@@ -1,4 +1,4 @@
-"""Memory that a program shares with its agent."""
+"""Memory shared between a program and its agent."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 _ADD_SEALS = 1033  # F_ADD_SEALS
-_SEAL_SHRINK = 2  # F_SEAL_SHRINK: the agent would die of a file that became shorter
+_SEAL_SHRINK = 2  # F_SEAL_SHRINK: if the file shrank, the agent would die of SIGBUS
 
-_MOST_KNOWN = 64  # each is a file to the system
+_MOST_KNOWN = 64  # max cached mappings; each holds a file descriptor
 
 
 class Region:
-    """A piece of shared memory: where it lies in this process, and where the agent finds it."""
+    """A piece of shared memory: its address in this process, and its address in the agent."""
 
     def __init__(self, start: int, size: int, address: int) -> None:
         self.start, self.size, self.address = start, size, address
-        self.dead = False  # nobody has an array of it: what lies there now is something else
+        self.dead = False  # no array refers to it any more, so its address range may be reused
 
 
 def _memory(size: int) -> int:
-    """A file of shared memory, which does not become shorter."""
+    """Create a shared memory file that cannot shrink."""
     fd = os.memfd_create("perdure", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, size)
     fcntl.fcntl(fd, _ADD_SEALS, _SEAL_SHRINK)
@@ -35,31 +35,31 @@ def _memory(size: int) -> int:
 
 
 class Loans:
-    """Memory that the agent lends, in one file, which the agent makes longer."""
+    """Memory that the agent lends to the program, in one file that the agent extends."""
 
     def __init__(self) -> None:
         self.fd = _memory(0)
-        self._known: dict[int, NDArray[np.uint8]] = {}  # pieces by their place; to map one anew costs what loans save
-        self._gone = 0  # how many pieces the agent had given back to the system when this was last known
+        self._known: dict[int, NDArray[np.uint8]] = {}  # mappings by offset: mapping again costs as much as a copy
+        self._gone = 0  # number of pieces that the agent had returned to the system at the last call
         self._changing = threading.Lock()
 
     def piece(self, place: int, size: int, gone: int) -> NDArray[np.uint8]:
-        """The memory at a place of the file."""
+        """Return the memory at an offset of the file. gone counts the pieces that the agent returned to the system."""
         with self._changing:
-            if gone != self._gone:  # whichever it was
+            if gone != self._gone:  # any of the mappings may be stale
                 self._known.clear()
                 self._gone = gone
             known = self._known.pop(place, None)
             if known is None:
                 known = np.frombuffer(mmap.mmap(self.fd, size, offset=place), dtype=np.uint8)
-            self._known[place] = known  # the newest is the last
+            self._known[place] = known  # inserted last, as the most recently used
             if len(self._known) > _MOST_KNOWN:
                 del self._known[next(iter(self._known))]
             return known
 
 
 class Lot:
-    """A region with its memory, which lives as long as anybody has an array of it."""
+    """Shared memory that exists as long as an array refers to it."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -69,15 +69,15 @@ class Lot:
         self.address = -1
 
     def close_file(self) -> None:
-        """Close the file, which both have mapped by then. The memory stays."""
+        """Close the file once both processes have mapped it. The memory remains."""
         os.close(self.fd)
 
 
 class Regions:
-    """All pieces that an agent knows. Those that nobody has any more are in ``gone``: the agent is to be told."""
+    """All regions that the agent has mapped. ``gone`` lists those without arrays, which the agent must unmap."""
 
     def __init__(self) -> None:
-        self._sorted: list[tuple[int, Region]] = []  # replaced as a whole: who reads it needs no lock
+        self._sorted: list[tuple[int, Region]] = []  # replaced as a whole, so readers need no lock
         self._changing = threading.Lock()
         self.gone: list[Region] = []
 
@@ -85,7 +85,7 @@ class Regions:
         region = Region(lot.bytes.ctypes.data, lot.size, lot.address)
         with self._changing:
             self._sorted = sorted([*self._sorted, (region.start, region)], key=lambda r: r[0])
-        # Views of an array have it for their base. That it is gone is told before its memory is, and at any time.
+        # Views keep their base array alive. The finalizer runs before the memory is freed, and at any time.
         weakref.finalize(lot.bytes, self._lose, region)
 
     def _lose(self, region: Region) -> None:
@@ -97,7 +97,7 @@ class Regions:
             self._sorted = [r for r in self._sorted if r[1] is not region]
 
     def address_of(self, array: NDArray[np.generic]) -> int:
-        """Where the agent finds an array's values; -1: they are not in shared memory, or not in one piece."""
+        """Return the agent's address of an array's values, or -1 if they are not contiguous in shared memory."""
         if not array.flags.c_contiguous:
             return -1
         start, known = array.ctypes.data, self._sorted
@@ -106,7 +106,7 @@ class Regions:
             at -= 1
         if at < 0:
             return -1
-        region = known[at][1]  # those that live do not overlap
+        region = known[at][1]  # live regions do not overlap
         if start + array.nbytes > region.start + region.size:
             return -1
         return region.address + start - region.start

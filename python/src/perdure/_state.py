@@ -1,4 +1,4 @@
-"""What a program keeps, as bytes: JSON, and behind it the values of tensors and arrays. Nothing in it is code."""
+"""Encodes program state as JSON followed by the values of tensors and arrays. Decoding executes no code."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _HEAD = struct.Struct("<8sQ")
 
 
 class Encoded:
-    """A state that is checked, and not copied yet: nothing in it may change before it is written.
+    """A state that is checked but not copied yet: it must not change before ``write``.
 
-    A state is large where it has an optimizer's, so that each copy of it counts.
+    States that include an optimizer's are large, so each copy is expensive.
     """
 
-    _tree_only = False  # whether values of tensors are left where they lie
+    _tree_only = False  # whether to skip the values of tensors
 
     def __init__(self, state: Any, path: str = "state") -> None:
         self._parts: list[NDArray[np.uint8]] = []
@@ -34,7 +34,7 @@ class Encoded:
         self.size = len(head) + self._end
 
     def write(self, to: NDArray[np.uint8]) -> None:
-        """Copy it to memory of its size."""
+        """Copy the encoded state to memory of ``size`` bytes."""
         at = 0
         for part in self._parts:
             to[at : at + part.size] = part
@@ -48,10 +48,10 @@ class Encoded:
 
     def _shrink(self, value: Any, path: str) -> Any:
         match value:
-            case enum.Enum() | defaultdict():  # some of these are numbers, texts or dicts, and would come back as such
-                raise UsageError(f"{path} is {_a(value)}, which would come back as another type: {_KEEP}")
+            case enum.Enum() | defaultdict():  # subclasses of int, str or dict would be restored as their base type
+                raise UsageError(f"{path} is {_a(value)}, which would be restored as another type: {_KEEP}")
             case tuple() if hasattr(value, "_fields"):
-                raise UsageError(f"{path} is {_a(value)}, which would come back as a tuple: {_KEEP}")
+                raise UsageError(f"{path} is {_a(value)}, which would be restored as a tuple: {_KEEP}")
             case np.generic() if value.dtype.kind in "biuf":
                 return self._array(np.asarray(value), "scalar")
             case None | bool() | int() | float() | str():
@@ -63,7 +63,7 @@ class Encoded:
             case dict():
                 for key in value:
                     if not isinstance(key, (str, int)) or isinstance(key, enum.Enum):
-                        raise UsageError(f"{path} has the key {key!r}; only texts and whole numbers can be saved")
+                        raise UsageError(f"{path} has the key {key!r}; use only strings and integers as keys")
                 kind = "counter" if isinstance(value, Counter) else "dict"
                 return {kind: [[k, self._shrink(v, f"{path}[{k!r}]")] for k, v in value.items()]}
             case bytes():
@@ -74,7 +74,8 @@ class Encoded:
                 return self._tensor(value, path)
             case _:
                 raise UsageError(
-                    f"{path} is {_a(value)}, which needs pickle, and that runs code: {_KEEP}, arrays and tensors"
+                    f"{path} is {_a(value)}, which needs pickle, and loading pickle runs code: {_KEEP}, arrays and "
+                    "tensors"
                 )
 
     def _array(self, array: NDArray[Any], kind: str) -> Any:
@@ -82,14 +83,14 @@ class Encoded:
         return {kind: self._put(data), "type": array.dtype.str, "shape": list(array.shape)}
 
     def _tensor(self, tensor: Any, path: str) -> Any:
-        """A tensor by the bytes of its values, so that all types come back, to the bit."""
+        """Encode a tensor as the bytes of its values, so that every type is restored bit by bit."""
         import torch
 
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-            raise UsageError(f"{path} is {_a(tensor)}, a class of tensors that cannot be saved: keep plain tensors")
+            raise UsageError(f"{path} is {_a(tensor)}, a tensor subclass, which cannot be saved: use plain tensors")
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
             how = "meta" if tensor.is_meta else "quantized" if tensor.is_quantized else "sparse"
-            raise UsageError(f"{path} is a {how} tensor, which cannot be saved: keep a dense one")
+            raise UsageError(f"{path} is a {how} tensor, which cannot be saved: use a dense one")
         place = {"tensor": self._end, "type": str(tensor.dtype), "shape": list(tensor.shape)}
         if not self._tree_only:
             plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
@@ -98,12 +99,12 @@ class Encoded:
 
 
 class Checked(Encoded):
-    """A check that a state can be saved, which raises UsageError with the place of what cannot. Nothing is copied."""
+    """Checks that a state can be saved, without copying it. Raises UsageError with the path of the first problem."""
 
     _tree_only = True
 
 
-_KEEP = "keep numbers, texts, lists, dicts"
+_KEEP = "save only numbers, strings, lists, dicts"
 
 
 def _a(value: Any) -> str:
@@ -112,15 +113,15 @@ def _a(value: Any) -> str:
 
 
 def decode(data: bytes) -> Any:
-    """Read what an ``Encoded`` has written."""
+    """Decode a state written by ``Encoded``."""
     magic, size = _HEAD.unpack_from(data) if len(data) >= _HEAD.size else (b"", 0)
     if magic[:-1] != _MAGIC[:-1] or size > len(data) - _HEAD.size:
-        raise UsageError("the slot's saved state is of another program: it was not saved by this class")
+        raise UsageError("the slot's saved state was written by another program; start a new job for this program")
     if magic != _MAGIC:
         was, reads = magic[-1:].decode(errors="replace"), _MAGIC[-1:].decode()
         raise UsageError(
-            f"the slot's saved state was written by another version of perdure (format {was}, this one reads format "
-            f"{reads}); install the version that wrote it"
+            f"the slot's saved state has format {was}, but this version of perdure reads format {reads}; install the "
+            "version that wrote it"
         )
     start = _HEAD.size + size
     return _grow(json.loads(data[_HEAD.size : start]), memoryview(data)[start:])

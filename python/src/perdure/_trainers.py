@@ -1,4 +1,4 @@
-"""What the callbacks for trainers of other libraries have in common: the outer step of DiLoCo, which they call."""
+"""The common part of the callbacks for other libraries' trainers: the outer step of DiLoCo."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .torch import DiLoCo, Stateful, _random, _set_random
 
 
 class _Place:
-    """Where the trainer is: what the trainer itself needs to go on, and the random numbers its epoch began with."""
+    """The trainer's position: its own state, and the random number state at the start of its epoch."""
 
-    begins_later = True  # its state includes a loader's, which must not begin early
+    begins_later = True  # the state includes a loader's, which must not start early
 
     def __init__(self) -> None:
-        self.begun: dict[str, Any] = {}  # the epoch's: a sampler may draw the order of the data from them
+        self.begun: dict[str, Any] = {}  # random state at the start of the epoch; samplers may draw the order from it
         self.trainer: Callable[[], dict[str, Any]] = dict
-        self.loaded: dict[str, Any] | None = None  # the trainer's part of what another process had saved
+        self.loaded: dict[str, Any] | None = None  # the trainer's state saved by an earlier process of the slot
 
     def state_dict(self) -> dict[str, Any]:
         return {"trainer": self.trainer(), "begun": self.begun}
@@ -36,12 +36,13 @@ class _Place:
 
 
 class Outer:
-    """DiLoCo whose steps a trainer counts. It is told of each: behind the schedulers' step, before an evaluation.
+    """DiLoCo with steps counted by a trainer. The trainer reports each step after its schedulers, before evaluations.
 
-    Random numbers go on from what an outer step has saved, whatever an evaluation behind it has drawn: so who goes on
-    there without the evaluation has the same ones. Between two outer steps they are left alone. A draft has what counts
-    as it was behind a step, and random numbers as they are when the model is run again, behind the reading of a batch:
-    so steps are the same whether there are drafts or not, and who goes on from one finds what the next step would have.
+    After an outer step, random numbers continue from the state that it saved, whatever an evaluation has drawn since.
+    So a replacement process, which does not repeat the evaluation, draws the same numbers. Between outer steps they are
+    left unchanged. A draft has the objects' states from directly after a step. Its random number state is taken when
+    the model runs next, after the batch was read. So drafts do not change the steps, and a process that continues from
+    a draft has the state with which the next step would have started.
     """
 
     def __init__(
@@ -55,18 +56,18 @@ class Outer:
         end: str,
     ) -> None:
         if sync_every < 1:
-            raise UsageError(f"sync_every is {sync_every}; choose 1 or more steps")
+            raise UsageError(f"invalid sync_every {sync_every}: choose 1 or more steps")
         self.job, self.sync_every, self.place = job, sync_every, _Place()
         self.diloco: DiLoCo | None = None
-        self.over = False  # the job's work has ended before the trainer's
+        self.over = False  # whether the job's work has ended before the trainer's
         self._outer, self._weights, self._state, self._end = outer, weights, list(state), end
-        self._random: dict[str, Any] | None = None  # with which the next step begins
-        self._drafted: list[dict[str, Any]] | None = None  # states behind the last step, if a draft is to have them
-        self._spent = 0.0  # seconds that these took
-        self._due = False  # it is to be written before the next step, and not on SIGTERM only
+        self._random: dict[str, Any] | None = None  # random state to restore before the next step
+        self._drafted: list[dict[str, Any]] | None = None  # states after the last step, copied for a draft
+        self._spent = 0.0  # seconds that the copies took
+        self._due = False  # whether to write a draft before the next step, and not only on SIGTERM
 
     def saved(self, model: nn.Module) -> dict[str, Any] | None:
-        """What the trainer needs to go on where an earlier process of the slot was; None: there was none."""
+        """Return the trainer's state saved by an earlier process of the slot, or None."""
         kept = DiLoCo._drafted(self.job, model, self.sync_every, self._outer, self._weights, self._end)
         if kept is None:
             saved = self.job.load_state()
@@ -83,12 +84,18 @@ class Outer:
         *,
         closures: bool = False,
     ) -> None:
-        """Take over the weights, and the states of what was saved. trainer: what the trainer needs to go on. left: how
-        many steps it has not made. closures: it runs the model within the optimizer's step, and calls step_begins after
-        that.
+        """Load the weights and the saved states.
+
+        Args:
+            model: The model.
+            inner: The trainer's optimizer.
+            state: Further objects of the trainer to save.
+            trainer: Returns the state that the trainer needs to continue.
+            left: Returns how many steps the trainer has left.
+            closures: Whether the trainer runs the model within the optimizer's step, and calls step_begins after that.
         """
         if self.diloco is not None:
-            raise UsageError("a callback is for one training; make another one for the next")
+            raise UsageError("this callback has been used already; create a new one for each training")
         self.place.trainer = trainer
         kept = [self.place, *state, *self._state]
         refuse_schedulers(kept)
@@ -105,14 +112,14 @@ class Outer:
         self.diloco._left = left
         if closures:
             self.diloco._unhook_before()
-        self.diloco._counts = False  # a trainer steps its schedulers, and counts, after the optimizer's step
+        self.diloco._counts = False  # a trainer counts and steps its schedulers after the optimizer's step
         self.over = self.job.ended or self.diloco._over
         if self.place.loaded is not None:
             self._random = _random()
 
     def begin_epoch(self, amid: bool = False) -> None:
-        """Before the loader begins. amid: the epoch had begun in another process, which ended amid it."""
-        self.no_draft()  # who went on from it would have the loader begin with other random numbers
+        """Prepare the random numbers before the loader starts. amid: another process of the slot started the epoch."""
+        self.no_draft()  # a process that continued from one would start the loader with other random numbers
         if amid:
             _set_random(self.place.begun)
             return
@@ -121,7 +128,7 @@ class Outer:
         self.place.begun = _random()
 
     def begin_step(self) -> None:
-        """Before the model is run, behind the reading of a batch."""
+        """Restore random numbers, or write a draft that is due, after a batch was read and before the model runs."""
         drafted, self._drafted = self._drafted, None
         if self._random is not None:
             _set_random(self._random)
@@ -135,18 +142,24 @@ class Outer:
                 self.diloco._notice.keep(lambda: {"state": drafted, "random": _random()}, self._spent)
 
     def step_begins(self) -> None:
-        """Before the optimizer changes the weights."""
+        """Note that the optimizer is about to change the weights."""
         if self.diloco is not None:
             self.diloco._step_begins()
 
     def no_draft(self) -> None:
-        """Have no draft of the last step: what comes behind it changes what a process that goes on there would lack."""
+        """Write no draft of the last step: a process that continued from it would miss later changes to the state."""
         self._drafted = None
         if self.diloco is not None and self.diloco._notice is not None:
             self.diloco._notice.drop()
 
     def stepped(self, before: int, now: int, last: bool) -> None:
-        """Behind the optimizer's step. before, now: how many there were and are, in all. last: no more will be."""
+        """Record the optimizer's step, and make an outer step if it is due.
+
+        Args:
+            before: The total number of steps before this one.
+            now: The total number of steps now.
+            last: Whether this is the last step.
+        """
         assert self.diloco is not None
         if self.over:
             return
@@ -161,7 +174,7 @@ class Outer:
             return
         notice, self._due = self.diloco._notice, self.diloco._drafts.due()
         if (self._due or (notice is not None and notice.affords())) and not self.job._inced:
-            # Reading the next batch changes what some of them have; an optimizer's, which are large, it does not.
+            # Reading the next batch changes some of these states, but not the optimizers', which are large.
             begun = time.monotonic()
             self._drafted = self.diloco._small_states()
             self._spent = time.monotonic() - begun
@@ -169,7 +182,7 @@ class Outer:
             notice.drop()
 
     def finish(self) -> None:
-        """End the slot's work, and take the model that all have."""
+        """End the slot's work, and load the final model."""
         if self.diloco is not None and not self.job._finished:
             self.no_draft()
             self.diloco.finish()

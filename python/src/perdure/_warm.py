@@ -1,4 +1,4 @@
-"""A process that has imported what a program needs, and forks the program: again where that is killed."""
+"""Forks a program from a process that has already imported its modules, and forks it again if it is killed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import time
 
 _PDEATHSIG = 1  # prctl's PR_SET_PDEATHSIG
 
-#: Who is killed sooner is not forked again: the supervisor counts how often a program fails before it got on.
+#: Seconds. A program killed sooner is not forked again, so that the supervisor counts its early failures.
 QUICK = 10.0
 
-#: Signals that come from outside. All others, such as SIGSEGV, are a program's own failure, which is counted.
+#: Signals sent from outside. Others, such as SIGSEGV, are the program's own failures, which the supervisor counts.
 _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def fork(program: str) -> None:
-    """Return in a child, which is to run the program. This process ends as its last child does."""
+    """Return in a child process, which must run the program. This process exits like its last child."""
     parent, ending = os.getpid(), False
     child = 0
 
@@ -35,18 +35,18 @@ def fork(program: str) -> None:
         if child == 0:
             ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
-                os._exit(1)  # it has just died
+                os._exit(1)  # the parent died before prctl took effect
             for number, handler in ours.items():
                 signal.signal(number, handler)
             return
         if ending:
             os.kill(child, signal.SIGTERM)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        child = 0  # whoever has its number now is somebody else
+        child = 0  # the number may belong to another process now
         if code >= 0:
             sys.exit(code)
         if ending or -code not in _OUTSIDE or time.monotonic() - begun < QUICK:
             if -code != signal.SIGKILL:
                 signal.signal(-code, signal.SIG_DFL)
             os.kill(os.getpid(), -code)
-        print(f"perdure: {program} was killed by {signal.Signals(-code).name}; it begins again", file=sys.stderr)
+        print(f"perdure: {program} was killed by {signal.Signals(-code).name}; starting it again", file=sys.stderr)

@@ -1,65 +1,65 @@
-"""What calls raise. Each class is an error of the agent's replies, by its code."""
+"""Exceptions that calls raise. Each corresponds to an error code in the agent's replies."""
 
 from __future__ import annotations
 
 
 class PerdureError(Exception):
-    """The base of all errors of Perdure."""
+    """Base class of all Perdure errors."""
 
 
 class UsageError(PerdureError, ValueError):
-    """A call that can never succeed as it was made."""
+    """The call cannot succeed with these arguments or in this state; the message says what to change."""
 
 
 class RolledBack(PerdureError):
-    """The job went back to an earlier clock. Call ``Job.clock`` and go on from the clock it returns."""
+    """The job was rolled back to an earlier clock. Call ``Job.clock`` and continue from the clock it returns."""
 
 
 class Fenced(PerdureError):
-    """Another process has this one's slot: end."""
+    """Another process holds this process's slot now. End this process."""
 
 
 class Stopped(PerdureError):
-    """The job is over."""
+    """The job has ended."""
 
 
 class Done(Stopped):
-    """All of the job's work was done before this process came."""
+    """The job's work is complete, or was complete before this process joined."""
 
 
 class Lost(PerdureError):
-    """No process of the job has been heard for long: it is gone, or cut off. End."""
+    """The job is lost: none of its processes has been reachable for too long. End this process."""
 
 
 class Refused(PerdureError):
-    """The job, or the agent, does not let this process in."""
+    """The job or the agent does not admit this process."""
 
 
 class NonFinite(PerdureError, ValueError):
-    """There is NaN or Inf in an update. Nothing of it was taken."""
+    """An update contains NaN or Inf. No part of it was applied."""
 
 
 class BoundBroken(PerdureError):
-    """A row was older than its table's consistency model allows. Something is broken: end, and tell us."""
+    """A row was older than its table's consistency model allows. This is a bug: end the process, and report it."""
 
 
 class Unkept(PerdureError):
-    """A shard lacks updates that nobody has kept. Something is broken: end, and tell us."""
+    """A shard lacks updates of which no copy exists. This is a bug: end the process, and report it."""
 
 
 class AgentDied(PerdureError):
-    """The agent of this program has ended. This process can do nothing more in the job: end."""
+    """This program's agent has died, so this process can no longer use the job. End it."""
 
 
 class Forked(PerdureError):
-    """A process that was forked after its parent had joined uses the parent's job. Join in the process that trains."""
+    """A forked process used the job that its parent had joined. Join in the process that trains."""
 
 
 class _Cancelled(PerdureError):
-    """A call was cancelled, since its time was over or the program was interrupted."""
+    """A call was cancelled because its timeout had passed or the program was interrupted."""
 
 
-#: By the code of a reply; 0 is none of them.
+#: The exception for each error code of a reply. Code 0 means success.
 BY_CODE: dict[int, type[PerdureError]] = {
     1: UsageError,
     2: RolledBack,

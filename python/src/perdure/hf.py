@@ -1,7 +1,7 @@
-"""``transformers.Trainer`` on Perdure: DiLoCo, as a callback. Import this before TrainingArguments are made.
+"""DiLoCo for ``transformers.Trainer``, as a callback. Import this module before creating TrainingArguments.
 
-In a process of ``perdure launch``, or of a host, the import removes RANK and the like from the environment: the trainer
-would take them for a distributed training of its own. ``job.share`` has the rank.
+In a process started by ``perdure launch`` or by a host, the import removes RANK and similar variables from the
+environment. Otherwise the trainer would start its own distributed training. ``job.share`` contains the rank.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ try:
     from transformers.trainer_callback import ExportableState
     from transformers.trainer_utils import TrainOutput
 except ImportError as error:
-    raise ImportError(f"perdure.hf needs transformers and accelerate, of PyTorch ({error}); install them") from None
+    raise ImportError(f"perdure.hf needs transformers, accelerate and PyTorch ({error}); install them") from None
 
 from . import _nested
 from ._ending import Left
@@ -36,18 +36,27 @@ if "PERDURE_COORDINATOR" in os.environ:
 
 
 class _Nothing(Exception):
-    """There is nothing to train any more."""
+    """No training is left for this process."""
 
 
 class DiLoCoCallback(TrainerCallback):  # type: ignore[misc]
-    """Have ``transformers.Trainer`` train by DiLoCo, through the death of any process.
+    """Makes ``transformers.Trainer`` train by DiLoCo, so that any process may die.
 
-    Call ``train`` in place of the trainer's: it tells the trainer where an earlier process of the slot was.
+    Call ``train`` instead of the trainer's method: it makes the trainer continue where an earlier process of the slot
+    stopped. The states of the optimizer, its scheduler, the float16 scaler, the trainer with its callbacks, and the
+    random number generators are always saved. Batches whose steps count are not drawn again. Drafts are written as
+    with ``perdure.DiLoCo``, except for steps that end an epoch or are followed by an evaluation.
 
-    job: the job, under bsp. sync_every: how many optimizer steps are between two outer ones. outer, weights, state,
-    end: as in ``perdure.DiLoCo``. The states of the optimizer, of its scheduler, of float16's scaler, of the trainer
-    with its callbacks, and of random numbers are kept in any case, and batches that count are not drawn again. There
-    are drafts, as of ``perdure.DiLoCo``; but not of a step that ends an epoch, or is followed by an evaluation.
+    Args:
+        job: The job, with consistency ``bsp``.
+        sync_every: The number of optimizer steps between two outer steps.
+        outer: As in ``perdure.DiLoCo``.
+        weights: As in ``perdure.DiLoCo``.
+        state: As in ``perdure.DiLoCo``.
+        end: As in ``perdure.DiLoCo``.
+
+    Example:
+        >>> DiLoCoCallback(job, sync_every=100).train(trainer)
     """
 
     def __init__(
@@ -62,11 +71,23 @@ class DiLoCoCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         self._outer = Outer(job, sync_every=sync_every, outer=outer, weights=weights, state=state, end=end)
         self._trainer: Trainer | None = None
-        self._from: dict[str, Any] | None = None  # where the trainer was told to begin
-        self._amid = False  # the first epoch of this process had begun in another
+        self._from: dict[str, Any] | None = None  # the trainer state from which training starts
+        self._amid = False  # whether another process started the first epoch of this one
 
     def train(self, trainer: Trainer, **settings: Any) -> TrainOutput:
-        """Train as ``trainer.train(**settings)``. Behind it the model is the one that all slots have."""
+        """Train like ``trainer.train(**settings)``. When it returns, all slots have the same model.
+
+        Args:
+            trainer: The trainer.
+            settings: Arguments of the trainer's ``train``.
+
+        Returns:
+            The result of the trainer's ``train``.
+
+        Raises:
+            UsageError: A setting of the trainer does not work with DiLoCo; the message names it.
+            RolledBack: The job was rolled back. Exit, and start this program again.
+        """
         _refuse(trainer, settings)
         self._trainer, self._from = trainer, self._outer.saved(trainer.model)
         trainer.add_callback(self)
@@ -79,22 +100,22 @@ class DiLoCoCallback(TrainerCallback):  # type: ignore[misc]
             return TrainOutput(trainer.state.global_step, float("nan"), {})
 
     def _place(self) -> dict[str, Any]:
-        """What the trainer needs to go on."""
+        """Return the state that the trainer needs to continue."""
         assert self._trainer is not None
         state = json.dumps(dataclasses.asdict(self._trainer.state))
         return {"state": state, "callbacks": [of.state()["attributes"] for of in self._stateful()]}
 
     def _stateful(self) -> list[Any]:
-        """The trainer's callbacks that have a state, such as early stopping."""
+        """Return the trainer's callbacks that have a state, such as early stopping."""
         assert self._trainer is not None
         return [of for of in self._trainer.callback_handler.callbacks if isinstance(of, ExportableState)]
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any
     ) -> TrainerControl:
-        """Take over the weights, and what was saved with them."""
+        """Load the weights and the states saved with them."""
         if self._trainer is None:
-            raise UsageError("call the callback's train(trainer) in place of trainer.train()")
+            raise UsageError("call the callback's train(trainer) instead of trainer.train()")
         inner = getattr(of["optimizer"], "optimizer", of["optimizer"])  # without accelerate's wrapper
         scaler = getattr(self._trainer.accelerator, "scaler", None)
         kept = [has_state for has_state in (of["lr_scheduler"], scaler) if has_state is not None]
@@ -107,7 +128,7 @@ class DiLoCoCallback(TrainerCallback):  # type: ignore[misc]
         )
         loaded = self._outer.place.loaded
         if (loaded or {}).get("state") != (self._from or {}).get("state"):
-            raise RolledBack("the job was rolled back: let this program end, and start it again")
+            raise RolledBack("the job was rolled back; exit, and start this program again")
         if self._from is not None:
             for callback, attributes in zip(self._stateful(), self._from["callbacks"], strict=True):
                 vars(callback).update(attributes)
@@ -117,18 +138,18 @@ class DiLoCoCallback(TrainerCallback):  # type: ignore[misc]
         return control
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Have the loader find the random numbers that its epoch began with."""
+        """Restore the random number state with which the epoch started, for the loader."""
         self._outer.begin_epoch(self._amid)
         self._amid = False
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Have the model find the random numbers that the last outer step has saved."""
+        """Restore the random number state that the last outer step saved, for the model."""
         self._outer.begin_step()
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
-        """Make the outer step, if it is time. Checkpoints of the trainer are slot 0's."""
+        """Make the outer step if it is due. Only slot 0 saves the trainer's checkpoints."""
         last = control.should_training_stop or state.global_step >= state.max_steps
         self._outer.stepped(state.global_step - 1, state.global_step, last)
         control.should_training_stop |= self._outer.over
@@ -136,50 +157,50 @@ class DiLoCoCallback(TrainerCallback):  # type: ignore[misc]
         return control
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Have no draft of the step before: its process could go on behind the evaluation, and not know of it."""
+        """Write no draft of the step before an evaluation: its reader would continue without the evaluation."""
         self._outer.no_draft()
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any
     ) -> TrainerControl:
-        """Refuse a second epoch of data whose place in it nobody could find again."""
+        """Raise UsageError for a second epoch over data without a length: its position could not be restored."""
         loader = of["train_dataloader"]
         if not control.should_training_stop and not hasattr(loader.dataset, "__len__"):
             raise UsageError(
-                f"the data end at step {state.global_step} of {state.max_steps}; data without a length are read once: "
-                "give them a length, or no end"
+                f"the data end at step {state.global_step} of {state.max_steps}, and data without a length can be read "
+                "only once: give the dataset a length, or make it endless"
             )
         control.should_save &= self._outer.job.slot == 0
         return control
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Wait until all have done, and take the model that they have."""
+        """Wait until all slots are done, and load the final model."""
         self._outer.finish()
 
 
 def _refuse(trainer: Trainer, settings: dict[str, Any]) -> None:
-    """Raise UsageError for what does not go together."""
+    """Raise UsageError for settings that do not work with DiLoCo."""
     args = trainer.args
     for wrong, said in (
         (
             settings.get("resume_from_checkpoint"),
-            "resume_from_checkpoint: the slot's state says where to go on; leave it out",
+            "omit resume_from_checkpoint: the slot's state determines where training continues",
         ),
         (
             args.world_size > 1 or trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled,
-            "the trainer is distributed by itself; start it by perdure launch, and import perdure.hf at its top",
+            "the trainer itself is distributed; start the program with perdure launch, and import perdure.hf first",
         ),
-        (args.n_gpu > 1, f"the trainer has {args.n_gpu} GPUs; give each process one by CUDA_VISIBLE_DEVICES"),
-        (args.load_best_model_at_end, "load_best_model_at_end: slots would end with different models; leave it out"),
-        (args.ignore_data_skip, "ignore_data_skip: batches would count twice; leave it out"),
+        (args.n_gpu > 1, f"the trainer has {args.n_gpu} GPUs; assign one to each process with CUDA_VISIBLE_DEVICES"),
+        (args.load_best_model_at_end, "omit load_best_model_at_end: slots would end with different models"),
+        (args.ignore_data_skip, "omit ignore_data_skip: batches would be counted twice"),
         (
             not hasattr(trainer, "_load_from_checkpoint"),
-            "this version of transformers begins in another way; take 5.24",
+            "this version of transformers loads checkpoints differently; use 5.24",
         ),
-        (args.auto_find_batch_size, "auto_find_batch_size: steps would count anew; choose a batch size"),
+        (args.auto_find_batch_size, "auto_find_batch_size restarts the step count; choose a batch size instead"),
         (
             _reuses_generations(args),
-            "the trainer reuses generations in later steps, from a buffer that is not in its state; choose "
+            "the trainer reuses generations in later steps from a buffer that its state does not contain; choose "
             "steps_per_generation no larger than gradient_accumulation_steps, and num_iterations=1",
         ),
     ):
@@ -188,14 +209,14 @@ def _refuse(trainer: Trainer, settings: dict[str, Any]) -> None:
 
 
 def _reuses_generations(args: TrainingArguments) -> bool:
-    """Whether TRL's trainers, such as GRPOTrainer, train several optimizer steps on what they generated once."""
+    """Reports whether a TRL trainer, such as GRPOTrainer, uses the same generations for several optimizer steps."""
     batches: int = (getattr(args, "steps_per_generation", None) or 1) * (getattr(args, "num_iterations", None) or 1)
     return batches > int(args.gradient_accumulation_steps)
 
 
 @contextlib.contextmanager
 def _checkpoint(trainer: Trainer, of: dict[str, Any] | None) -> Iterator[str | None]:
-    """A folder by which the trainer finds where it was. It has no weights, which come from the job a little later."""
+    """Create a checkpoint directory with the trainer's state. It has no weights: those come from the job later."""
     if of is None:
         yield None
         return

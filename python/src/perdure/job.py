@@ -36,29 +36,29 @@ Rows = NDArray[np.int64]
 
 
 class Share(NamedTuple):
-    """Which slot this is of those that take part in a clock: what its data are."""
+    """This slot's share of the data: its rank among the slots that participate in a clock, and their number."""
 
     rank: int
     of: int
 
 
 class Reading(NamedTuple):
-    """Rows that were read, and their clocks: see ``Table.read``."""
+    """Rows and their clocks, as ``Table.read`` returns them."""
 
     values: Floats
-    oldest: int  #: all updates of clocks below are in all rows
-    newest: int  #: none of this clock, or of a later one, is in any row
+    oldest: int  #: every row contains all updates of earlier clocks
+    newest: int  #: no row contains an update of this clock or a later one
 
     @property
     def mixed(self) -> bool:
-        """Whether the rows are of several clocks; if not, ``oldest`` is their clock."""
+        """Reports whether the rows are of several clocks. If not, ``oldest`` is their clock."""
         return self.oldest != self.newest
 
 
 class _Now(NamedTuple):
     clock: int
-    end: int  # 0: it is not known yet
-    generation: int  # one more for each time that the whole job was rolled back
+    end: int  # 0: not known yet
+    generation: int  # increases with each rollback of the job
     share: Share
 
     @property
@@ -67,17 +67,29 @@ class _Now(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What a slot's program had saved."""
+    """A saved slot state, as ``Job.load_saved`` returns it.
 
-    state: bytes | None  # None: nothing
-    clock: int  # that it was saved in; -1: nothing was
-    older: int  # clocks by which it is older than the last one that was acknowledged; 0: it is that
+    Attributes:
+        state: The saved bytes, or None if the slot has saved none.
+        clock: The clock in which the state was saved, or -1.
+        older: How many clocks the state is older than the last acknowledged one; 0 if it is the last one.
+    """
+
+    state: bytes | None
+    clock: int
+    older: int
 
 
 class Table:
-    """A table of the job: rows of ``dim`` values of float32 each, several of them one after the other.
+    """A table of the job. Each row has ``dim`` values of type float32.
 
-    A program reads its own writes: what it Inc'd shows in what it Gets.
+    A program reads its own writes: ``get`` returns rows that include the program's earlier ``inc``.
+
+    Example:
+        >>> table = job.table("w", rows=1000, dim=16, rule=perdure.SGD(0.1))
+        >>> weights = table.get([3, 7])
+        >>> table.inc([3, 7], gradients)
+        >>> job.clock()
     """
 
     def __init__(self, job: Job, number: int, spec: dict[str, Any]) -> None:
@@ -85,27 +97,46 @@ class Table:
         self._number = number
         self.name: str = spec["name"]
         self.dim: int = spec["dim"]
-        self.rows: int = spec.get("rows", 0)  #: of a dense table; 0: it is sparse
-        self.spec = spec  #: as the job has it
+        self.rows: int = spec.get("rows", 0)  #: number of rows of a dense table; 0 for a sparse table
+        self.spec = spec  #: the job's specification of this table, in the form of run.json
 
     def get(self, rows: ArrayLike, out: Floats | None = None, timeout: float | None = None) -> Floats:
-        """Read rows: an array of shape (len(rows), dim), as new as the table's consistency model asks for.
+        """Read rows that are as fresh as the table's consistency model requires.
 
-        rows: their numbers, in any order. out: where they go; in shared memory (``Job.empty``) nothing is copied.
-        timeout: seconds, after which TimeoutError is raised and ``out`` is written no more; None: it waits.
+        Args:
+            rows: The row numbers, in any order.
+            out: The array to read into. An array in shared memory (``Job.empty``) saves a copy.
+            timeout: The longest time to wait, in seconds. None waits without a limit.
+
+        Returns:
+            An array of shape (len(rows), dim).
+
+        Raises:
+            TimeoutError: The servers did not answer in time. ``out`` is not written after that.
         """
         return self.read(rows, out=out, timeout=timeout).values
 
     def get_run(self, first: int, count: int, out: Floats | None = None, timeout: float | None = None) -> Floats:
-        """Read ``count`` consecutive rows of a dense table, from ``first`` on."""
+        """Read ``count`` consecutive rows of a dense table, starting at row ``first``. Otherwise like ``get``."""
         return self._read(_agent.GET_RUN, first, count, out, timeout).values
 
     def read(self, rows: ArrayLike | None = None, out: Floats | None = None, timeout: float | None = None) -> Reading:
-        """Read rows as ``get``, and report their clocks, which leave out this slot's own updates.
+        """Read rows like ``get``, and also return their clocks.
 
-        rows: their numbers; None: all of a dense table. Servers continue while an observer reads, so answers of several
-        servers may be of several clocks: ``mixed`` says so. Under bsp it is seldom, and reading again gives another
-        answer, if ``forget`` is called before.
+        The clocks do not count this slot's own updates. Training continues while an observer reads, so several servers
+        may answer with rows of different clocks; ``Reading.mixed`` reports that. Under ``bsp`` it is rare. To read
+        again, call ``forget`` first.
+
+        Args:
+            rows: The row numbers. None reads all rows of a dense table.
+            out: The array to read into.
+            timeout: The longest time to wait, in seconds. None waits without a limit.
+
+        Returns:
+            The rows and their clocks.
+
+        Raises:
+            TimeoutError: The servers did not answer in time.
         """
         if rows is None:
             return self._read(_agent.GET_RUN, 0, self.rows, out, timeout)
@@ -113,26 +144,41 @@ class Table:
         return self._read(_agent.GET_ROWS, ids, len(ids), out, timeout)
 
     def inc(self, rows: ArrayLike, delta: ArrayLike) -> None:
-        """Add to what this slot does to rows in the present clock: an array of shape (len(rows), dim).
+        """Add deltas to this slot's update of the current clock.
 
-        A row that is named twice gets both. What it does to a row the table's rule says. It is sent with ``clock``.
+        ``clock`` sends the update. The servers then apply it to the rows by the table's rule.
+
+        Args:
+            rows: The row numbers. The deltas of a row that occurs twice are added up.
+            delta: An array of shape (len(rows), dim).
         """
         ids = self._ids(rows)
         self._write(_agent.INC_ROWS, ids, len(ids), delta)
 
     def inc_run(self, first: int, delta: ArrayLike) -> None:
-        """``inc`` of consecutive rows of a dense table, from ``first`` on: an array of shape (count, dim)."""
+        """Add deltas to consecutive rows of a dense table, like ``inc``.
+
+        Args:
+            first: The number of the first row.
+            delta: An array of shape (count, dim).
+        """
         values = self._values(delta)
         self._write(_agent.INC_RUN, first, values.size // self.dim, values)
 
     def deltas(self, first: int = 0, count: int | None = None) -> Floats:
-        """Memory for what this slot does to ``count`` consecutive rows of a dense table in the present clock, all from
-        ``first`` on if None: an array of shape (count, dim), which is sent from where it lies, without a copy.
+        """Return memory in which the program writes its deltas, so that they are sent without a copy.
 
-        Write all of it (it holds anything at first), and call ``clock`` or ``flush``: then it counts as Inc'd, and
-        is the program's no more. The array cannot be written then. Views and tensors that were made of it can, and must
-        not be: what is sent again would be another update. Until then its rows cannot be Inc'd, nor does a get show
-        them; NaN and Inf in it are found by ``clock``.
+        The memory is uninitialized: write every value, then call ``clock`` or ``flush``, which takes the deltas as
+        ``inc`` would. From then on the array is read-only. Do not write through views or tensors that share its
+        memory: a resent update would differ from the first one. Before that call the program cannot ``inc`` these rows,
+        and ``get`` does not show the deltas. ``clock`` rejects NaN and Inf in them.
+
+        Args:
+            first: The number of the first row.
+            count: The number of consecutive rows of a dense table. None takes all rows from ``first``.
+
+        Returns:
+            An array of shape (count, dim).
         """
         count = self.rows - first if count is None else count
         loans = self._job._lending()
@@ -144,27 +190,37 @@ class Table:
         return array
 
     def prefetch(self, rows: ArrayLike) -> None:
-        """Ask for rows that will be read in this clock. It does not wait."""
+        """Request rows that the program will read in this clock, without waiting for them."""
         ids = self._ids(rows)
         with self._job._lent(ids) as at:
             self._call(_agent.PREFETCH, 0, at.address, len(ids))
 
     def flush(self) -> None:
-        """Send what was Inc'd so far, while the program goes on computing. Nothing is applied before ``clock``."""
+        """Start sending the deltas of this clock while the program continues to compute.
+
+        The servers apply them only after ``clock``.
+        """
         with self._job._taking_back(self._number):
             self._call(_agent.FLUSH)
 
     def forget(self) -> None:
-        """Read what comes next from the servers, and not from the cache."""
+        """Discard cached rows, so that the next read asks the servers."""
         self._call(_agent.FORGET)
 
     def weigh(self, weight: float) -> None:
-        """Say how much this clock's update counts, for a table whose ``combine`` is weighted: tokens, for example."""
+        """Set the weight of this clock's update, for a table with ``combine="weighted"``.
+
+        Args:
+            weight: How much the update counts, for example its number of tokens.
+        """
         self._job._inced = True
         self._call(_agent.WEIGH, struct.unpack("<q", struct.pack("<d", weight))[0])
 
     def stored_rows(self) -> Rows:
-        """The numbers of all rows that a sparse table stores, rising: for a job that has ended its clocks."""
+        """Return the numbers of all rows that a sparse table stores, in ascending order.
+
+        Call it when the job has finished its clocks.
+        """
         room = np.empty(0, np.int64)
         while True:
             with self._job._lent(room, load=False) as to:
@@ -183,17 +239,21 @@ class Table:
         if ids.dtype == np.uint64:  # rows of sparse tables are any 64 bits
             ids = ids.view(np.int64)
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise UsageError(f"table {self.name}: rows are a list of whole numbers, and not {ids.dtype} of {ids.shape}")
+            raise UsageError(
+                f"table {self.name}: rows must be a list of integers, not an array of {ids.dtype} of shape {ids.shape}"
+            )
         return np.ascontiguousarray(ids, dtype=np.int64)
 
     def _values(self, delta: ArrayLike) -> Floats:
         values = np.asarray(delta)
         if values.dtype != np.float32:
             if values.dtype.kind not in "fiu":
-                raise UsageError(f"table {self.name}: values are float32, and not {values.dtype}")
+                raise UsageError(f"table {self.name}: values must be float32, not {values.dtype}")
             values = values.astype(np.float32)
         if values.ndim == 0 or (values.shape[-1] != self.dim and (values.ndim > 1 or values.size % self.dim)):
-            raise UsageError(f"table {self.name}: an array of shape {values.shape}; its rows have {self.dim} values")
+            raise UsageError(
+                f"table {self.name}: array of shape {values.shape} does not fit; each row has {self.dim} values"
+            )
         return np.ascontiguousarray(values)
 
     def _read(self, op: int, which: Rows | int, count: int, out: Floats | None, timeout: float | None) -> Reading:
@@ -201,7 +261,8 @@ class Table:
             out = np.empty((count, self.dim), np.float32)
         if out.dtype != np.float32 or out.size != count * self.dim or not out.flags.writeable:
             raise UsageError(
-                f"table {self.name}: out is {out.dtype} of {out.shape}, for {count} rows of {self.dim} float32"
+                f"table {self.name}: out is {out.dtype} of shape {out.shape}; it must be writeable float32 with room "
+                f"for {count} rows of {self.dim} values"
             )
         job = self._job
         with job._lent(out, load=False) as to, job._lent(which) as at:
@@ -215,7 +276,7 @@ class Table:
         values = self._values(delta)
         if values.size != count * self.dim:
             raise UsageError(
-                f"table {self.name}: an array of shape {values.shape} for {count} rows of {self.dim} values"
+                f"table {self.name}: array of shape {values.shape} does not fit {count} rows of {self.dim} values"
             )
         self._job._inced = True
         with self._job._lent(values) as of, self._job._lent(which) as at:
@@ -223,12 +284,12 @@ class Table:
 
 
 class _Lent:
-    """An array, where the agent finds it: where it lies, or a copy."""
+    """An array in memory that the agent can reach: the array itself if it is shared, otherwise a copy."""
 
     def __init__(self, job: Job, array: NDArray[Any] | int, load: bool) -> None:
         self._job = job
         self._borrowed: Lot | None = None
-        if isinstance(array, int):  # the number of a row
+        if isinstance(array, int):  # a row number
             self.address = array
             return
         self.address = job._regions.address_of(array)
@@ -241,7 +302,7 @@ class _Lent:
             self.copy(array)[...] = array.reshape(-1)
 
     def copy(self, like: NDArray[Any]) -> NDArray[Any]:
-        """The values of the copy, if there is one; else nothing."""
+        """Return the copy's values, or an empty array if there is no copy."""
         if self._borrowed is None:
             return np.empty(0, like.dtype)
         return self._borrowed.bytes[: like.nbytes].view(like.dtype)
@@ -255,9 +316,15 @@ class _Lent:
 
 
 class Job:
-    """This process's membership in a job, in a slot: made by ``perdure.start`` and ``perdure.join``.
+    """This process's membership in a job. ``perdure.start`` and ``perdure.join`` create it.
 
-    As a context it finishes the job's work at its end; of an exception it leaves the slot to another process.
+    Used as a context manager, it finishes this process's work on normal exit. If the block raises, the slot is released
+    for a replacement process.
+
+    Example:
+        >>> with perdure.join() as job:
+        ...     table = job.table("w", rows=1000, dim=16, rule=perdure.SGD(0.1))
+        ...     job.run(lambda clock: table.inc(*gradients(clock)))
     """
 
     def __init__(self, hello: dict[str, Any], owner: _Owner | None = None) -> None:
@@ -266,12 +333,12 @@ class Job:
         self._regions = Regions()
         self._spare: list[Lot] = []
         self._loans: Loans | None = None
-        self._lent_out: list[tuple[int, weakref.ref[Floats]]] = []  # arrays of the present clock, by their table
+        self._lent_out: list[tuple[int, weakref.ref[Floats]]] = []  # table and array of the current clock's deltas
         self._mapping = threading.Lock()
         self._finished = False
-        self._shown: list[str] = []  # variables of the environment that it has set
-        self._inced = False  # by this process in the present clock: what would die with it
-        self._asked = False  # whether the program goes by clocks
+        self._shown: list[str] = []  # environment variables that this job has set
+        self._inced = False  # whether this process has deltas of the current clock, which would die with it
+        self._asked = False  # whether the program reads the job's clock
         self._observer = bool(hello.get("observer"))
         try:
             said = json.loads(self._agent.call(_agent.HELLO, text=json.dumps(hello).encode()).text)
@@ -279,19 +346,19 @@ class Job:
             self._agent.close(finished=False)
             raise
         self.slot: int = said["slot"]
-        self.version: str = said["version"]  #: of the perdure program that is this program's agent
-        self.spec: dict[str, Any] = said["job"]  #: as run.json has it
-        self._state_bytes: int = said["state_bytes"]  # how large a state may be at most
-        self._state_why: str = said.get("state_why", "")  # why no larger ones are kept
+        self.version: str = said["version"]  #: version of the perdure program that runs as this program's agent
+        self.spec: dict[str, Any] = said["job"]  #: the job's specification, in the form of run.json
+        self._state_bytes: int = said["state_bytes"]  # max size of a slot state
+        self._state_why: str = said.get("state_why", "")  # why larger states cannot be saved
 
     @property
     def run_folder(self) -> Path | None:
-        """The run's folder; None: it is on another machine, or nobody has said where it is."""
+        """The run's directory, or None if it is on another machine or PERDURE_RUN is not set."""
         named = self._owner.folder if self._owner is not None else os.environ.get("PERDURE_RUN")
         return Path(named) if named else None
 
     def events(self) -> Any:
-        """What has happened to the job, as a DataFrame of pandas: see ``perdure.Run``."""
+        """Return the job's events as a pandas DataFrame: see ``perdure.Run.events``."""
         return self._run().events()
 
     def table(
@@ -306,16 +373,29 @@ class Job:
         combine: str = "each",
         **settings: Any,
     ) -> Table:
-        """Create a table, or attach to the equal one of that name. All slots ask for it before their first clock.
+        """Create a table, or attach to the table of that name. Every slot must call it before its first clock.
 
-        rows: of a dense table; None: it is sparse, and has a row for every 64-bit number.
-        rule: what an update does to a row.
-        init: what rows hold at first: ``zeros``, ``uniform`` in [-scale, scale), or ``normal`` with that deviation.
-        combine: ``each``, or under bsp ``sum``, ``mean`` or ``weighted``: one run of the rule for all slots' updates.
-        settings: fields of TableSpec as run.json has them: evict, non_finite, whole, distance.
+        Args:
+            name: The table's name. All slots must pass the same settings for it.
+            rows: The number of rows of a dense table. None makes the table sparse: every 64-bit number is a row.
+            dim: The number of values in a row.
+            rule: How the servers apply an update to a row.
+            init: The initial values: ``zeros``, ``uniform`` in [-scale, scale), or ``normal``.
+            scale: The bound of ``uniform``, or the standard deviation of ``normal``.
+            combine: ``each`` applies the rule to every slot's update. ``sum``, ``mean`` and ``weighted`` apply it once
+                per clock to the combined update; they need ``bsp``.
+            settings: Further fields of TableSpec, in the form of run.json: evict, non_finite, whole, distance.
+
+        Returns:
+            The table.
+
+        Raises:
+            UsageError: The settings are invalid, or differ from those of the existing table.
         """
         if init == "zeros" and scale:
-            raise UsageError(f"table {name}: zeros have no scale; say init='uniform' or init='normal'")
+            raise UsageError(
+                f"table {name}: init='zeros' takes no scale; choose init='uniform' or init='normal', or omit scale"
+            )
         spec: dict[str, Any] = {"name": name, "dim": dim, "rule": rule.spec(), **settings}
         if rows is None:
             spec["sparse"] = True
@@ -329,8 +409,11 @@ class Job:
         return Table(self, reply.a, json.loads(reply.text))
 
     def clock(self) -> int:
-        """End the iteration: what was Inc'd becomes this slot's update. Returns the clock to work on now: one more, an
-        earlier one if the job was rolled back, or the same one if the slot's work ends here.
+        """End the iteration and send this slot's update.
+
+        Returns:
+            The clock to work on next. It is usually one more than before, an earlier one after a rollback, and the same
+            one when the slot's work has ended.
         """
         with self._taking_back(None):
             now = self._agent.call(_agent.CLOCK).a
@@ -344,34 +427,42 @@ class Job:
         return self._agent.call(_agent.NOW).a
 
     def at(self, clock: int) -> None:
-        """Set the clock at which an observer reads, and ``now``: a get waits until all updates of clocks below are
-        applied, or all that the job will have. What is cached is forgotten. At first it is 0.
+        """Set the clock at which an observer reads. It also becomes ``now``, and discards cached rows.
+
+        A later ``get`` waits until the updates of all earlier clocks are applied, or until the job has ended.
+
+        Args:
+            clock: The clock; 0 until the first call.
         """
         self._agent.call(_agent.AT, a=clock)
 
     @property
     def end(self) -> int:
-        """The clock at which the slot's work ends; 0: it is not known yet."""
+        """The clock at which the slot's work ends, or 0 if it is not known yet."""
         return self._agent.call(_agent.NOW).b
 
     @property
     def share(self) -> Share:
-        """Of the slots that take part in the present clock, which one this is."""
+        """This slot's share of the data: its rank among the slots that participate in the current clock."""
         return self._now().share
 
     @property
     def ended(self) -> bool:
-        """Whether the slot's work ends at the present clock: then ``clock`` returns the same one for ever."""
+        """Reports whether the slot's work has ended. From then on ``clock`` keeps returning the same clock."""
         self._asked = True
         return self._now().ended
 
     def end_job(self) -> None:
-        """Ask that the job end as soon as every slot can: its goal is reached."""
+        """Ask the job to end as soon as every slot can, for example because the goal is reached."""
         self._agent.call(_agent.END_JOB)
 
     def run(self, step: Callable[[int], None]) -> None:
-        """Call ``step`` for each clock of the slot, again with an earlier one after a roll-back, and finish: it returns
-        when the whole job is done. A step may call ``end_job``.
+        """Call ``step`` for each clock of the slot, then wait until the whole job is done.
+
+        After a rollback it continues with an earlier clock.
+
+        Args:
+            step: The function that computes one iteration. It receives the clock and may call ``end_job``.
         """
         while True:
             try:
@@ -386,16 +477,19 @@ class Job:
             self.clock()
 
     def finish(self) -> None:
-        """End the slot's work, and wait until the whole job is done. Clocks that are left are not worked on: the job is
-        asked to end as soon as every slot can. RolledBack is raised where the job goes back: work is to be done again,
-        by this program when it is started again.
+        """End the slot's work, and wait until the whole job is done.
+
+        Remaining clocks are skipped: the job is asked to end as soon as every slot can.
+
+        Raises:
+            RolledBack: The job was rolled back meanwhile. Start this program again to repeat the lost work.
         """
         self._to_end(lambda: None)
         self._agent.call(_agent.FINISH)
         self._finished = True
 
     def _to_end(self, between: Callable[[], None]) -> None:
-        """Have the job end, and do the clocks until then without work; between is called before each ends."""
+        """Ask the job to end, and finish the remaining clocks without work. between runs before each clock ends."""
         begun = now = self._now()
         if not now.ended:
             self.end_job()
@@ -404,30 +498,33 @@ class Job:
             self.clock()
             now = self._now()
             if now.generation != begun.generation:
-                raise RolledBack("the job was rolled back while it was to end; start this program again")
+                raise RolledBack("the job was rolled back while it was ending; start this program again")
 
     def _now(self) -> _Now:
         clock, end, share, generation, _ = self._agent.call(_agent.NOW)
         return _Now(clock, end, generation, Share(share >> 32, share & 0xFFFFFFFF))
 
     def settle(self) -> None:
-        """Wait until all updates of the clocks that this slot has ended are applied."""
+        """Wait until the updates of all clocks that this slot has finished are applied."""
         self._agent.call(_agent.SETTLE)
 
     def await_slots(self) -> None:
-        """Wait until a process speaks for every slot, so that all begin together."""
+        """Wait until every slot has a process, so that all start together."""
         self._agent.call(_agent.AWAIT_SLOTS)
 
     def save_state(self, state: bytes) -> None:
-        """Give what the program must keep, such as a position in the data. It goes with the slot's next update, and the
-        slot's next process gets it from ``load_state``. Up to 1 GiB; or 1 MiB, where this machine does not reach the
-        job's store.
+        """Save program state, such as a position in the data, with the slot's next update.
+
+        A replacement process of the slot gets it from ``load_state``.
+
+        Args:
+            state: Up to 1 GiB, or 1 MiB if this machine cannot reach the job's store.
         """
         with self._lent(np.frombuffer(state, np.uint8)) as at:
             self._agent.call(_agent.SAVE_STATE, a=at.address, c=len(state))
 
     def _save(self, state: Encoded) -> None:
-        """``save_state``, without a copy of the whole between."""
+        """Save a state like ``save_state``, without an intermediate copy of the whole."""
         room = self._borrow(state.size)
         try:
             state.write(room.bytes[: state.size])
@@ -436,11 +533,11 @@ class Job:
             self._spare.append(room)
 
     def load_state(self) -> bytes | None:
-        """What the slot's program had saved before the present clock; None: nothing."""
+        """Return the state that the slot saved before the current clock, or None."""
         return self.load_saved().state
 
     def load_saved(self) -> Saved:
-        """``load_state``, and of which clock it is."""
+        """Return the state like ``load_state``, together with the clock in which it was saved."""
         size, clock, older, _, _ = self._agent.call(_agent.LOAD_STATE)
         if size < 0:
             return Saved(None, clock, older)
@@ -452,22 +549,40 @@ class Job:
             self._spare.append(room)
 
     def report(self, *, samples: int = 0, **measures: float) -> None:
-        """Say what was measured, for ``perdure status``, series.csv and reports. It does not wait.
+        """Report measurements for ``perdure status``, series.csv and reports, without waiting.
 
-        samples: how many were worked through. measures: train_loss, test_loss, test_accuracy, train_rmse, test_rmse.
+        Args:
+            samples: The number of samples processed.
+            measures: Any of train_loss, test_loss, test_accuracy, train_rmse and test_rmse.
+
+        Raises:
+            UsageError: A measure is unknown.
         """
         unknown = measures.keys() - {"train_loss", "test_loss", "test_accuracy", "train_rmse", "test_rmse"}
         if unknown:
-            raise UsageError(f"nobody knows what {', '.join(sorted(unknown))} is; say train_loss, for example")
+            raise UsageError(
+                f"unknown measure {', '.join(sorted(unknown))}; choose from train_loss, test_loss, test_accuracy, "
+                "train_rmse, test_rmse"
+            )
         finite = {name: float(v) for name, v in measures.items() if math.isfinite(v)}
         self._report(samples, **finite)
 
     def _report(self, samples: int = 0, **said: Any) -> None:
-        """Send a Report, as docs/formats/messages.md has it."""
+        """Send a Report message (docs/formats/messages.md)."""
         self._agent.call(_agent.REPORT, a=samples, text=json.dumps(said).encode())
 
     def empty(self, shape: int | Sequence[int], dtype: str = "float32") -> NDArray[Any]:
-        """An array in memory that the agent shares: what is read into it, or Inc'd from it, is copied once less."""
+        """Return an uninitialized array in memory shared with the agent.
+
+        Reading into it, or calling ``inc`` with it, saves one copy.
+
+        Args:
+            shape: The array's shape.
+            dtype: The type of its values.
+
+        Returns:
+            The array.
+        """
         of = np.dtype(dtype)
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
         count = math.prod(sizes)
@@ -475,9 +590,9 @@ class Job:
         return region.bytes[: count * of.itemsize].view(of).reshape(sizes)
 
     def close(self) -> None:
-        """Leave the job. Unless ``finish`` has returned the slot is free for another process."""
+        """Leave the job. Unless ``finish`` has returned, the slot becomes free for another process."""
         self._agent.close(self._finished)
-        for name in self._shown:  # else the next job of this process would ask for the same slot
+        for name in self._shown:  # otherwise this process's next job would ask for the same slot
             os.environ.pop(name, None)
         self._shown = []
         if self._owner is not None:
@@ -497,7 +612,7 @@ class Job:
         return _Lent(self, array, load)
 
     def _lending(self) -> Loans:
-        """The memory that the agent lends, which is made when the first of it is wanted."""
+        """Return the memory that the agent lends to this program. The first call creates it."""
         with self._mapping:
             if self._loans is None:
                 loans = Loans()
@@ -507,12 +622,12 @@ class Job:
 
     @contextlib.contextmanager
     def _taking_back(self, table: int | None) -> Iterator[None]:
-        """Around a call that takes what was lent, of a table or of all: behind it nobody is to write to it."""
+        """Wrap a call in which the agent takes lent arrays, of one table or of all; make them read-only after it."""
         try:
             yield
         except (NonFinite, UsageError):
-            raise  # it took nothing: what is wrong can be mended
-        except BaseException:  # nobody knows what it took
+            raise  # the agent took nothing, so the program can correct the values
+        except BaseException:  # it is unknown whether the agent took them
             self._take_back(table)
             raise
         self._take_back(table)
@@ -528,8 +643,8 @@ class Job:
         self._lent_out = kept
 
     def _borrow(self, size: int) -> Lot:
-        """Shared memory for a copy, of a size at least; who has done with it appends it to ``_spare``."""
-        self._agent.check()  # a forked child would write into its parent's
+        """Return shared memory of at least this size for a copy. The caller appends it to ``_spare`` after use."""
+        self._agent.check()  # a forked child would write into its parent's memory
         with self._mapping:
             fits = [r for r in self._spare if r.size >= size]
             if fits:
@@ -539,7 +654,7 @@ class Job:
         return self._map(1 << max(12, (size - 1).bit_length()))
 
     def _map(self, size: int) -> Lot:
-        while self._regions.gone:  # what nobody has any more, the agent need not have
+        while self._regions.gone:  # no array refers to these any more, so the agent can unmap them
             gone = self._regions.gone.pop()
             self._regions.remove(gone)
             self._agent.call(_agent.UNMAP, a=gone.address, timeout=_agent.PROMPT)
@@ -554,20 +669,26 @@ class Job:
     def _run(self) -> Run:
         folder = self.run_folder
         if folder is None:
-            raise UsageError("nobody has said where the run's folder is; perdure.Run(FOLDER) reads it")
+            raise UsageError(
+                "the run's directory is unknown; set PERDURE_RUN, or read the directory with perdure.Run(DIRECTORY)"
+            )
         return Run(folder)
 
     def progress(self, every: float | None = None) -> Progress:
-        """Show how far the whole job is, in a line that changes in a notebook: see ``Progress``."""
+        """Show the job's progress: in a notebook, in one line that is updated in place. See ``Progress``.
+
+        Args:
+            every: Seconds between two lines.
+        """
         return self._run().progress(every)
 
     def plot(self, measure: str = "train_loss", ax: Any = None) -> Any:
-        """Draw a measure over time, as far as it is known, with a line at each death: see ``perdure.Run``."""
+        """Plot a measure over time so far, with a line at each death: see ``perdure.Run.plot``."""
         return self._run().plot(measure, ax)
 
 
 class _Owner:
-    """A job that this program has started, with its coordinator and servers: a process ``perdure up``."""
+    """The ``perdure up`` process of a job that this program has started: it runs the coordinator and the servers."""
 
     patience = 120.0  #: seconds that the job may take to start
 
@@ -575,9 +696,9 @@ class _Owner:
         self.folder = folder
         args = ["--out", str(folder), *args]
         self.process = _agent.begin(["up", "--with-parent", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.said: deque[str] = deque(maxlen=100)  # the last lines: a job may talk for days
+        self.said: deque[str] = deque(maxlen=100)  # the last lines only: a job may print for days
         self.coordinator = self.secret_file = self.keys = ""
-        self._told = threading.Event()  # where the job is, or that there will be none
+        self._told = threading.Event()  # set when the job's address is known, or when the process has ended
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
         told = self._told.wait(self.patience)
@@ -587,8 +708,8 @@ class _Owner:
             self.process.kill()
         self.process.wait()
         self._listener.join(timeout=10)
-        last = self.said[-1].removeprefix("perdure: ") if self.said else "perdure up said nothing"
-        raise UsageError(last if told else f"the job has not started within {self.patience:g} s: {last}")
+        last = self.said[-1].removeprefix("perdure: ") if self.said else "perdure up printed nothing"
+        raise UsageError(last if told else f"the job did not start within {self.patience:g} s: {last}")
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
@@ -599,15 +720,15 @@ class _Owner:
         self._told.set()
 
     def _look(self, line: str) -> None:
-        """Look whether a line says where the job is, in the form of variables of the environment."""
+        """Take the job's address from a line, if it contains the environment variables that name it."""
         where = re.search(r"PERDURE_COORDINATOR=(\S+) PERDURE_SECRET_FILE=(.*?)(?: PERDURE_KEYS=(.*))?$", line)
         if where:
             self.secret_file, self.keys = where.group(2), where.group(3) or ""
-            self.coordinator = where.group(1)  # the last: it says that all are known
+            self.coordinator = where.group(1)  # assigned last: readers take it as a sign that all three are set
             self._told.set()
 
     def close(self, finished: bool) -> None:
-        """Wait until the job's files are written, however long that takes; where its work is not done, stop it."""
+        """Wait, without a limit, until a finished job has written its files. Stop an unfinished job."""
         if not finished:
             self.process.terminate()
         try:
@@ -615,9 +736,9 @@ class _Owner:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self._listener.join()  # its last line says why it has failed
+        self._listener.join()  # the last line is the reason of a failure
         if finished and self.process.returncode != 0:
-            raise PerdureError(self.said[-1].removeprefix("perdure: ") if self.said else "perdure up has failed")
+            raise PerdureError(self.said[-1].removeprefix("perdure: ") if self.said else "perdure up failed")
 
 
 def join(
@@ -635,16 +756,33 @@ def join(
     lost_after: float | None = None,
     keys: str = "",
 ) -> Job:
-    """Join a job as one of its workers. Without an address the environment says where it is, as ``perdure launch`` and
-    ``perdure up --exec`` have it.
+    """Join a job as one of its workers.
 
-    slot: the slot to take; None: the environment's, or any that is free. observer: only read.
-    grow: where no slot is free the job is to have one more. saves_at_cuts: see Config.SavesAtCuts in Go.
-    cache_mb, window_mb, retain_mb: bounds of cached rows, and of updates that are on their way, or are kept until a
-    checkpoint has them; 0: 256, 64, and a sixteenth of the machine's memory, 512 at least.
-    patience, lost_after: seconds to look for a coordinator, and after which a job that is not heard is lost.
-    keys: the folder of a worker's keys, of a job whose connections are private; it has the secret, too. "": that of the
-    environment's PERDURE_KEYS.
+    ``perdure launch`` and ``perdure up --exec`` pass the job's address in the environment, so programs that they start
+    need no arguments.
+
+    Args:
+        coordinator: The coordinator's address. By default it is taken from the environment.
+        secret_file: The file with the job's secret. By default it is taken from the environment.
+        slot: The slot to take. None takes the slot that the environment names, or any free one.
+        observer: Only read, without taking a slot.
+        grow: Add a slot to the job if none is free.
+        saves_at_cuts: See Config.SavesAtCuts in Go.
+        cache_mb: Max size of cached rows in MiB; 0 means 256.
+        window_mb: Max size of updates in flight in MiB; 0 means 64.
+        retain_mb: Max size, in MiB, of updates kept until a checkpoint contains them; 0 means a sixteenth of the
+            machine's memory, but at least 512.
+        patience: How long to look for a coordinator, in seconds.
+        lost_after: After how many seconds without contact the job counts as lost.
+        keys: The directory of a worker's keys, for a job with encrypted connections. It also contains the secret. By
+            default it is the directory in PERDURE_KEYS.
+
+    Returns:
+        The membership in the job.
+
+    Raises:
+        Refused: The job does not admit this process.
+        UsageError: The arguments or the environment are invalid.
     """
     if not coordinator:
         _nested.refuse()
@@ -673,9 +811,9 @@ def join(
 
 
 def _refuse_rank() -> None:
-    """Refuse to share a slot with other processes of a group that PyTorch has made inside it, by torchrun for example.
+    """Raise UsageError if several processes of a torch.distributed group, such as torchrun's, share a slot.
 
-    The rank of a group over the slots of a job is the slot.
+    In a group whose members are the job's slots, the rank equals the slot.
     """
     group, slot = sys.modules.get("torch.distributed"), os.environ.get("PERDURE_SLOT", "")
     if group is None or not slot or not group.is_available() or not group.is_initialized():
@@ -683,8 +821,8 @@ def _refuse_rank() -> None:
     rank, size = group.get_rank(), group.get_world_size()
     if size > 1 and str(rank) != slot:
         raise UsageError(
-            f"this process is rank {rank} of a torch.distributed group of {size} in slot {slot}, and a slot is one "
-            "process: leave torchrun out, and start one process for each GPU by perdure launch"
+            f"this process is rank {rank} of a torch.distributed group of {size} in slot {slot}, but a slot is one "
+            "process: do not use torchrun; start one process per GPU with perdure launch"
         )
 
 
@@ -697,17 +835,33 @@ def start(
     out: str | os.PathLike[str] | None = None,
     args: Sequence[str] = (),
 ) -> Job:
-    """Start a job on this machine, with this program as its only worker, and join it. It ends with the program.
+    """Start a job on this machine with this program as its only worker, and join it. The job ends with the program.
 
-    Under ``perdure launch`` and ``perdure up --exec`` it joins the job that is there, and the settings are that job's.
-    out: the run's folder; None: one among temporary files, which stays. args: more flags of ``perdure up``.
+    Under ``perdure launch`` and ``perdure up --exec`` it joins the existing job instead and ignores its arguments.
+
+    Args:
+        servers: The number of servers.
+        recovery: The recovery strategy.
+        consistency: The consistency model.
+        clocks: The number of clocks after which the job ends.
+        out: The run's directory. None creates one among the temporary files and does not delete it.
+        args: Further flags of ``perdure up``.
+
+    Returns:
+        The membership in the job.
+
+    Raises:
+        UsageError: The job cannot be started with these settings.
+
+    Example:
+        >>> job = perdure.start(servers=2)
     """
     if os.environ.get("PERDURE_COORDINATOR"):
         return join()
     silent = {"-q", "--quiet", "--json"}.intersection(args)
     if silent:
         raise UsageError(
-            f"start: leave {min(silent)} out; where the job is, this program reads in what perdure up says"
+            f"start: omit {min(silent)}; this program reads the job's address from the output of perdure up"
         )
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="perdure-")) / "run"
     flags = {"workers": 1, "servers": servers, "recovery": recovery, "consistency": consistency, "clocks": clocks}

@@ -1,4 +1,4 @@
-"""``lightning.Trainer`` on Perdure: DiLoCo, as a callback."""
+"""DiLoCo for ``lightning.Trainer``, as a callback."""
 
 from __future__ import annotations
 
@@ -21,14 +21,23 @@ from .torch import Stateful
 
 
 class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
-    """Have ``lightning.Trainer`` train by DiLoCo, through the death of any process: one of its ``callbacks``.
+    """Makes ``lightning.Trainer`` train by DiLoCo, so that any process may die. Pass it in the trainer's ``callbacks``.
 
-    job: the job, under bsp. sync_every: how many optimizer steps are between two outer ones. outer, weights, state,
-    end: as in ``perdure.DiLoCo``. The states of the optimizer, of schedulers, of float16's scaler, of the trainer's
-    loops and other callbacks, and of random numbers are kept in any case, and batches that count do not count
-    again: a loader that has ``state_dict`` goes on where it was, and of another what counts is read and passed
-    over. There are drafts, as of ``perdure.DiLoCo``; but not of a step that ends an epoch, or is followed by an
-    evaluation.
+    The states of the optimizer, the schedulers, the float16 scaler, the trainer's loops and other callbacks, and the
+    random number generators are always saved. Batches whose steps count are not trained again. A loader with
+    ``state_dict`` continues at its position; other loaders read those batches again and skip them. Drafts are written
+    as with ``perdure.DiLoCo``, except for steps that end an epoch or are followed by an evaluation.
+
+    Args:
+        job: The job, with consistency ``bsp``.
+        sync_every: The number of optimizer steps between two outer steps.
+        outer: As in ``perdure.DiLoCo``.
+        weights: As in ``perdure.DiLoCo``.
+        state: As in ``perdure.DiLoCo``.
+        end: As in ``perdure.DiLoCo``.
+
+    Example:
+        >>> trainer = Trainer(max_epochs=3, devices=1, callbacks=[DiLoCoCallback(job)])
     """
 
     def __init__(
@@ -42,23 +51,23 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
         end: str = "first",
     ) -> None:
         self._outer = Outer(job, sync_every=sync_every, outer=outer, weights=weights, state=state, end=end)
-        self._steps = 0  # of the optimizer, that have been seen
-        self._begun = False  # the loader of the next epoch has begun already
+        self._steps = 0  # optimizer steps counted so far
+        self._begun = False  # whether the next epoch's loader has already started
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Refuse a trainer that is distributed by itself."""
+        """Raise UsageError if the trainer itself is distributed."""
         if stage == "fit" and not isinstance(trainer.strategy, SingleDeviceStrategy):
             raise UsageError(
-                f"{type(trainer.strategy).__name__}: the trainer is distributed by itself; take devices=1, and start "
-                "the program by perdure launch"
+                f"{type(trainer.strategy).__name__}: the trainer itself is distributed; use devices=1, and start the "
+                "program with perdure launch"
             )
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take over the weights, and what was saved with them."""
+        """Load the weights and the states saved with them."""
         if trainer.ckpt_path:
-            raise UsageError("ckpt_path: the slot's state says where to go on; leave it out")
+            raise UsageError("omit ckpt_path: the slot's state determines where training continues")
         if len(trainer.optimizers) != 1:
-            raise UsageError(f"the module has {len(trainer.optimizers)} optimizers; DiLoCo is for one")
+            raise UsageError(f"the module has {len(trainer.optimizers)} optimizers; DiLoCoCallback needs exactly one")
         _drop_loaders(trainer)
         others = [of for of in trainer.callbacks if of is not self]
         schedulers = [of.scheduler for of in trainer.lr_scheduler_configs]
@@ -79,24 +88,24 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
                 callback.load_state_dict(state)
             self._steps = trainer.global_step
         amid = loaded is not None and not loaded["epoch_ended"]
-        self._outer.begin_epoch(amid)  # the loader of the first epoch begins before on_train_epoch_start
+        self._outer.begin_epoch(amid)  # the first epoch's loader starts before on_train_epoch_start
         self._begun = not amid
         trainer.should_stop |= self._outer.over
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Bring the loader to where it was."""
+        """Restore the loader's position."""
         loop = trainer.fit_loop
         fetcher, loaders = loop._data_fetcher, loop._combined_loader.flattened
         stateful = [of for of in loaders if hasattr(of, "state_dict") and hasattr(of, "load_state_dict")]
         if len(stateful) not in (0, len(loaders)):
-            raise UsageError("some loaders have state_dict and some do not; take StatefulDataLoader for all or none")
+            raise UsageError("some loaders have state_dict and some do not; use StatefulDataLoader for all or none")
         loaded = self._outer.place.loaded
         if loaded is None:
             return
         if loaded["epoch_ended"]:
             for of, state in zip(stateful, loaded["loaders"], strict=True):
                 of.load_state_dict(state)
-                if next(iter(of), None) is not None:  # it was behind the epoch's end, and not before it
+                if next(iter(of), None) is not None:  # the saved position is after the epoch's end, not before it
                     of.load_state_dict(state)
             if stateful:
                 self._outer.begin_epoch()
@@ -108,23 +117,23 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
             fetcher.fetched -= known  # the trainer adds them
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Have the loader find the random numbers that an outer step has saved."""
+        """Restore the random number state that an outer step saved, for the loader."""
         if not self._begun:
             self._outer.begin_epoch()
         self._begun = False
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, _: int) -> None:
-        """Have the model find the random numbers that the last outer step has saved."""
+        """Restore the random number state that the last outer step saved, for the model."""
         self._outer.begin_step()
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any) -> None:
-        """From now on the weights change: after the closure of the optimizer's step has run the model."""
+        """Note that the weights are about to change. The closure of the optimizer's step has run the model already."""
         self._outer.step_begins()
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, _: int
     ) -> None:
-        """Make the outer step, if it is time."""
+        """Make the outer step if it is due."""
         before, self._steps = self._steps, trainer.global_step
         if self._steps > before:
             ended = trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs
@@ -132,20 +141,20 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
             trainer.should_stop |= self._outer.over
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Have no draft of the step before: its process could go on behind the evaluation, and not know of it."""
+        """Write no draft of the step before an evaluation: its reader would continue without the evaluation."""
         self._outer.no_draft()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Wait until all have done, and take the model that they have."""
+        """Wait until all slots are done, and load the final model."""
         self._outer.finish()
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Likewise, where there was nothing to train any more."""
+        """Do the same if there was nothing left to train, since ``on_train_end`` is not called then."""
         self._outer.finish()
 
 
 def _left(trainer: pl.Trainer) -> Left | None:
-    """How many steps the trainer has not made; None: its data have no length, and it no last step."""
+    """Return how many steps the trainer has left, or None if neither the data nor the trainer has an end."""
     steps = trainer.estimated_stepping_batches
     return Left(int(steps) - trainer.global_step, int(steps), "steps") if 0 < steps < math.inf else None
 
@@ -163,7 +172,7 @@ def _drop_loaders(trainer: pl.Trainer) -> None:
 
 
 def _place(trainer: pl.Trainer) -> dict[str, Any]:
-    """Where the trainer's loops are, at the end of a batch; behind the last one of an epoch, that this has ended."""
+    """Return the state of the trainer's loops after a batch. After the last batch, it is that of an ended epoch."""
     loops = trainer.fit_loop.state_dict()
     loaders = loops["state_dict"].get("combined_loader", [])
     if trainer.is_last_batch:

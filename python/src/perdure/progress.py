@@ -1,4 +1,4 @@
-"""How far a run is, in a line: in a notebook one that changes, elsewhere one below the other. It needs no library."""
+"""Shows a run's progress: one line updated in place in a notebook, successive lines elsewhere. Needs no library."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-#: What of series.csv is shown, where it was measured.
+#: Columns of series.csv to show if they have values.
 _MEASURES = ("train_loss", "test_loss", "test_accuracy", "train_rmse", "test_rmse")
-NO_END = 1_000_000_000  # clocks of a job whose programs say when it ends
+NO_END = 1_000_000_000  # clocks of a job that its programs end
 
 
 class Progress:
-    """Shows how far a run is until it has ended: clock, time, what was measured, deaths. Nothing waits for it.
+    """Shows a run's clock, time, measurements and deaths until the run ends. A background thread does the work.
 
-    As a context it ends with the block. every: seconds from line to line; None: a half in a notebook, else 10.
+    Used as a context manager, it stops at the end of the block.
+
+    Args:
+        folder: The run's directory.
+        every: Seconds between two lines. None means 0.5 in a notebook and 10 elsewhere.
     """
 
     def __init__(self, folder: str | os.PathLike[str], every: float | None = None) -> None:
@@ -37,11 +41,11 @@ class Progress:
 
     @property
     def line(self) -> str:
-        """What was shown last."""
+        """The line shown last."""
         return self._shown
 
     def stop(self) -> None:
-        """Show a last line, and no more."""
+        """Show a last line and stop."""
         if self._ending.is_set():
             return
         self._ending.set()
@@ -51,13 +55,13 @@ class Progress:
     def _watch(self) -> None:
         while not self._ending.wait(self._every):
             if not self._step() and self._seen.ended():
-                self._step()  # what was written between
+                self._step()  # lines written since the last look
                 return
 
     def _step(self) -> bool:
-        """Look, and show what is new; whether there was anything."""
+        """Show the line if it has changed. Reports whether the run's files have new lines."""
         grown = False
-        with contextlib.suppress(OSError, ValueError):  # a folder that is away, or damaged, has nothing new
+        with contextlib.suppress(OSError, ValueError):  # a missing or damaged directory counts as unchanged
             grown = self._seen.look()
         line = self._seen.line()
         if line != self._shown:
@@ -72,26 +76,26 @@ class Progress:
         self.stop()
 
     def _ipython_display_(self) -> None:
-        """As the last value of a cell it is not shown once more."""
+        """Show nothing, so that a cell that ends with this object does not print it a second time."""
 
 
 class _Seen:
-    """What was read of a run's folder so far."""
+    """The contents of a run's directory as far as they have been read."""
 
     def __init__(self, folder: Path) -> None:
         self._lock = folder / "lock"
         self._summary = folder / "summary.json"
         self._series, self._events = _Tail(folder / "series.csv"), _Tail(folder / "events.jsonl")
         self._columns: list[str] = []
-        self._values: dict[str, float] = {}  # the newest of each column
+        self._values: dict[str, float] = {}  # the newest value of each column
         self._deaths = 0
-        self._said = ""  # why it has failed
+        self._said = ""  # the reason of a failure
         self._end = 0
         with contextlib.suppress(OSError, ValueError, KeyError):
             self._end = json.loads((folder / "run.json").read_bytes())["job"]["clocks"]
 
     def look(self) -> bool:
-        """Read what is new; whether anything is."""
+        """Read new lines. Reports whether there were any."""
         rows, events = self._series.lines(), self._events.lines()
         for row in rows:
             if not self._columns:
@@ -99,7 +103,7 @@ class _Seen:
                 continue
             cells = dict(zip(self._columns, row.split(","), strict=False))
             values = {name: float(cell) for name, cell in cells.items() if cell}
-            if any(name.startswith("test_") for name in values):  # it may be of an earlier clock, which was judged
+            if any(name.startswith("test_") for name in values):  # a test may be of an earlier clock than the last row
                 for name in ("clock", "seconds"):
                     values[name] = max(values[name], self._values.get(name, 0.0))
             self._values |= values
@@ -110,7 +114,7 @@ class _Seen:
         return bool(rows or events)
 
     def line(self) -> str:
-        """It, for people."""
+        """Return the progress as one line of text."""
         if "clock" not in self._values:
             return "clock 0"
         end = f" of {self._end:,}" if 0 < self._end < NO_END else ""
@@ -125,7 +129,7 @@ class _Seen:
         return ", ".join(parts)
 
     def ended(self) -> bool:
-        """Whether nobody works on the run: who does has its lock. Where there is none, whether it has a summary."""
+        """Reports whether the run has ended: no process holds its lock, or it has a summary if there is no lock."""
         try:
             with self._lock.open("rb") as f:
                 fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -137,13 +141,13 @@ class _Seen:
 
 
 class _Tail:
-    """The lines of a file that grows, each once, when it is whole."""
+    """Reads the complete lines of a growing file, each once."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._at = path, 0
 
     def lines(self) -> list[str]:
-        """Those that are new."""
+        """Return the lines added since the last call."""
         try:
             with self._path.open("rb") as f:
                 f.seek(self._at)
@@ -156,13 +160,13 @@ class _Tail:
 
 
 class _Cell:
-    """A line of a notebook that changes."""
+    """A line in a notebook that is updated in place."""
 
     def __init__(self, display: Callable[..., Any]) -> None:
         self._display, self._handle = display, None
 
     def show(self, line: str) -> None:
-        """Change it."""
+        """Replace the line."""
         data = {"text/plain": line}
         if self._handle is None:
             self._handle = self._display(data, raw=True, display_id=True)
@@ -175,7 +179,7 @@ def _print(line: str) -> None:
 
 
 def _display() -> Callable[..., Any] | None:
-    """IPython's, where this is a notebook's kernel: it has imported IPython."""
+    """Return IPython's display function if this process is a notebook kernel, which has imported IPython."""
     shell = sys.modules.get("IPython")
     if shell is None or getattr(shell.get_ipython(), "kernel", None) is None:
         return None

@@ -1,4 +1,4 @@
-"""A run's folder: what happened, what was measured, and both drawn. It needs pandas, and to draw matplotlib."""
+"""Reads a run's directory: events, measurements, and plots of both. It needs pandas, and matplotlib for plots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from .errors import UsageError
 from .progress import Progress
 
-#: Events that a plot marks: what they are called there, and their colour.
+#: The kinds of events that a plot marks, with their label and colour.
 _MARKS = {
     "fault": ("fault", "tab:orange"),
     "detected": ("death", "tab:red"),
@@ -20,15 +20,26 @@ _MARKS = {
 
 
 class Run:
-    """A run that goes on or has ended, by its folder. What it has is in docs/formats/run.md."""
+    """The directory of a run that is in progress or has ended. docs/formats/run.md describes its files.
+
+    Args:
+        folder: The run's directory.
+
+    Raises:
+        UsageError: The directory does not contain a run.
+
+    Example:
+        >>> run = perdure.Run("runs/first")
+        >>> run.series()[["clock", "train_loss"]]
+    """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         if not (self.folder / "run.json").exists():
-            raise UsageError(f"{self.folder} is no folder of a run: it has no run.json")
+            raise UsageError(f"{self.folder} is not the directory of a run: run.json is missing; check the path")
 
     def events(self) -> Any:
-        """What has happened, as a DataFrame: seconds, clock, kind, target, text, and the details of each."""
+        """Return the run's events as a DataFrame: seconds, clock, kind, target, text, and details per kind."""
         lines = (self.folder / "events.jsonl").read_text(encoding="utf-8").splitlines()
         rows = [json.loads(line) for line in lines]
         for row in rows:
@@ -37,25 +48,38 @@ class Run:
         return _pandas().DataFrame(rows, columns=None if rows else columns)
 
     def series(self) -> Any:
-        """What was measured over time, as a DataFrame: seconds, clock, train_loss and others."""
+        """Return the measurements over time as a DataFrame: seconds, clock, train_loss and others."""
         return _pandas().read_csv(self.folder / "series.csv")
 
     def summary(self) -> dict[str, Any] | None:
-        """How it ended; None: it has not, or not well."""
+        """Return the run's result, or None if the run has not ended or has failed."""
         file = self.folder / "summary.json"
         return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
     def progress(self, every: float | None = None) -> Progress:
-        """Show how far the run is until it has ended: see ``Progress``."""
+        """Show the run's progress until it ends: see ``Progress``.
+
+        Args:
+            every: Seconds between two lines.
+        """
         return Progress(self.folder, every)
 
     def plot(self, measure: str = "train_loss", ax: Any = None) -> Any:
-        """Draw a measure over time, with a line at each death, and at each planned fault that is none. Returns the axes
-        of matplotlib.
+        """Plot a measure over time, with a line at each death and at each injected fault that kills no process.
+
+        Args:
+            measure: A column of ``series``.
+            ax: The matplotlib axes to draw on. None creates new ones.
+
+        Returns:
+            The matplotlib axes.
+
+        Raises:
+            UsageError: The run has no such measure.
         """
         series, events = self.series(), self.events()
         if measure not in series:
-            raise UsageError(f"nobody has measured {measure!r}; there is {', '.join(series.columns)}")
+            raise UsageError(f"this run has no measure {measure!r}; choose from {', '.join(series.columns)}")
         if ax is None:
             import matplotlib.pyplot as plt
 
@@ -82,7 +106,7 @@ class Run:
 
 
 def _marks(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those events that a plot marks. A death that was planned is marked once, where it was noticed."""
+    """Return the events that a plot marks. A death caused by an injected fault is marked once, at its detection."""
     marks: list[dict[str, Any]] = []
     died: set[str] = set()
     for event in reversed(events):
@@ -102,5 +126,5 @@ def _pandas() -> Any:
     try:
         import pandas
     except ImportError:
-        raise UsageError("this needs pandas; install it, or read the files of the run's folder") from None
+        raise UsageError("pandas is not installed; install it, or read the files in the run's directory") from None
     return pandas

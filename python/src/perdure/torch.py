@@ -1,11 +1,11 @@
-"""PyTorch on Perdure: data parallelism, and DiLoCo, whose processes and servers may all be killed.
+"""PyTorch on Perdure: data parallelism and DiLoCo, in which any worker or server may be killed.
 
-Weights lie in a table for each group of parameters, in rows of 1,024 values, each parameter from a new row on. A table
-holds what training has added to the weights that it began with, which are rows of another table: slot 0 writes them in
-clock 0. Buffers, such as the running means of BatchNorm, are slot 0's.
+Each group of parameters has a table of rows of 1,024 values, and each parameter starts a new row. The table holds the
+sum of all changes that training has made to the initial weights. Another table holds the initial weights, which slot 0
+writes in clock 0. Buffers, such as the running means of BatchNorm, are those of slot 0.
 
-With each of its updates a slot saves what it needs to go on: the states of what ``state`` lists, and of random numbers.
-A process that takes the slot over finds its weights, and that, as they were when the last update that counts was made.
+With each update a slot saves the states of the objects in ``state`` and of the random number generators. A replacement
+process starts with the weights and states of the slot's last applied update.
 """
 
 from __future__ import annotations
@@ -43,51 +43,64 @@ from .errors import Done, NonFinite, Refused, RolledBack, UsageError
 from .job import Floats, Job, Table
 from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, Rule, Set
 
-_DIM = 1024  # values of a row
-_NAME = "weights.{}"  # of a group's table
-_MOST_KEPT = 1 << 30  # bytes of what a slot keeps, as SaveState has it
-_HELD = (torch.float32, torch.float16, torch.bfloat16)  # what float32 holds exactly
-#: Backward passes without a step of DiLoCo's inner optimizer at which the weights are looked at. Not the second: some
-#: programs run the model with other weights within a step.
+_DIM = 1024  # values per row
+_NAME = "weights.{}"  # name of a group's table
+_MOST_KEPT = 1 << 30  # max bytes of a slot state, the limit of Job.save_state
+_HELD = (torch.float32, torch.float16, torch.bfloat16)  # types that float32 represents exactly
+#: Numbers of backward passes, without a step of DiLoCo's inner optimizer, at which the weights are compared. The second
+#: pass is not among them, since some programs run the model with other weights within a step.
 _LOOKS = (1, 16)
-_NEXT_TO_NOTHING = 1e-9  # the weight of a slot that does nothing in a clock; 0 is none
+_NEXT_TO_NOTHING = 1e-9  # the weight of a slot that does no work in a clock; servers reject 0
 
 
-#: Jobs that train a model: another one would be in the same tables.
+#: Jobs that already train a model: a second model would use the same tables.
 _TRAINED: weakref.WeakSet[Job] = weakref.WeakSet()
 
 
 class Stateful(Protocol):
-    """What can be kept: a StatefulDataLoader, a sampler, an optimizer."""
+    """An object whose state can be saved: a StatefulDataLoader, a sampler, an optimizer."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What it needs to go on."""
+        """Return the state that the object needs to continue."""
 
     def load_state_dict(self, state: dict[str, Any]) -> Any:
-        """Go on from that."""
+        """Continue from a saved state."""
 
 
 class Count:
-    """Counts what this slot's part of an outer step is worth, in tokens for example: ``DiLoCo``'s ``weights``.
+    """Counts the weight of this slot's part of an outer step, for example in tokens, as ``weights`` of ``DiLoCo``.
 
-    Add a batch before the optimizer's step that it counts for: so a draft behind that step has it, too.
+    Add each batch before the optimizer's step on it, so that a draft after that step includes the batch.
+
+    Example:
+        >>> tokens = perdure.Count()
+        >>> perdure.DiLoCo(job, model, inner, weights=tokens)
+        >>> tokens.add(batch.numel())
+        >>> inner.step()
     """
 
     def __init__(self) -> None:
         self._counted = 0.0
 
     def add(self, n: float) -> None:
-        """Count n more: a number, or a tensor of one value."""
+        """Add to the count.
+
+        Args:
+            n: A number that is not negative, or a tensor with one such value.
+
+        Raises:
+            UsageError: The number is negative, infinite or NaN.
+        """
         n = float(n)
         if not 0 <= n < math.inf:
-            raise UsageError(f"{n} was to be counted; count by numbers that are not negative")
+            raise UsageError(f"invalid count {n}: add finite numbers that are not negative")
         self._counted += n
 
     def __call__(self) -> float:
-        """Return the count, and start from 0 again. A count of 0 weighs next to nothing, with a RuntimeWarning."""
+        """Return the count and reset it to 0. A count of 0 returns a weight near 0 and issues a RuntimeWarning."""
         if not self._counted:
             warnings.warn(
-                "nothing was counted since the last outer step, so this slot's part counts next to nothing; call add "
+                "nothing was counted since the last outer step, so this slot's part has almost no weight; call add "
                 "before the optimizer's step",
                 RuntimeWarning,
                 stacklevel=2,
@@ -97,57 +110,69 @@ class Count:
         return counted
 
     def state_dict(self) -> dict[str, Any]:
-        """What it needs to go on."""
+        """Return the count as a state."""
         return {"counted": self._counted}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from that."""
+        """Continue from the count of a saved state."""
         self._counted = state["counted"]
 
 
 class Epochs:
-    """Counts epochs, also across processes: ``for epoch in epochs``, with ``epochs = perdure.Epochs(3)`` in ``state``.
+    """Counts epochs across replacement processes. List the object in ``state``.
 
-    A process that takes the slot over continues in the epoch that its predecessor was in. ``range(3)`` would start from
-    0 again there.
+    A replacement process continues in the epoch of its predecessor. With ``range(3)`` it would start from 0 again.
+
+    Args:
+        count: The number of epochs.
+
+    Raises:
+        UsageError: The number is negative.
+
+    Example:
+        >>> epochs = perdure.Epochs(3)
+        >>> with perdure.DataParallel(job, model, rule, state=[loader, epochs]) as training:
+        ...     for epoch in epochs:
+        ...         train_one_epoch(training, loader)
     """
 
     def __init__(self, count: int) -> None:
         if count < 0:
-            raise UsageError(f"Epochs({count}): give the number of epochs, 0 or more")
+            raise UsageError(f"Epochs({count}): the number of epochs must be 0 or more")
         self._count, self._epoch = count, 0
 
     def __iter__(self) -> Iterator[int]:
-        """The epochs that are left, from the one that has begun."""
+        """Yield the remaining epochs, starting with the current one."""
         while self._epoch < self._count:
             yield self._epoch
             self._epoch += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch that has begun."""
+        """Return the current epoch as a state."""
         return {"epoch": self._epoch}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue with the epoch of a state."""
+        """Continue in the epoch of a saved state."""
         self._epoch = state["epoch"]
 
 
 class _Rows:
-    """Parameters as rows of float32, for all tables that lie alike: each begins a row."""
+    """The layout of parameters in rows of float32, shared by all tables of a group. Each parameter starts a new row."""
 
     def __init__(self, job: Job, tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
         for name, tensor in tensors:
             if tensor.dtype not in _HELD:
                 raise UsageError(
-                    f"{name} is of {tensor.dtype}, and servers hold float32: take model.float(), or train it without"
+                    f"{name} has type {tensor.dtype}, which float32 on the servers cannot represent; call "
+                    "model.float(), or freeze it with requires_grad_(False)"
                 )
         self.names = [name for name, _ in tensors]
         self.tensors = [tensor for _, tensor in tensors]
         self.starts = np.cumsum([0] + [-(-t.numel() // _DIM) for t in self.tensors]).tolist()
-        self.rows = max(self.starts[-1], job.spec["shards"])  # a table has no fewer rows than there are shards
+        self.rows = max(self.starts[-1], job.spec["shards"])  # a table needs at least one row per shard
 
     def views(self, values: Floats) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Each tensor, and its place in values of shape (rows, 1024)."""
+        """Yield each tensor and the part of values, of shape (rows, 1024), that holds it."""
         flat = torch.from_numpy(values.reshape(-1))
         for tensor, start in zip(self.tensors, self.starts, strict=False):
             yield tensor, flat[start * _DIM : start * _DIM + tensor.numel()].view(tensor.shape)
@@ -165,7 +190,7 @@ class _Rows:
 
 
 class _Bytes:
-    """Tensors of any type in rows: two bytes of theirs are the value of a float32, so that all come back exactly."""
+    """Tensors of any type in rows. Each float32 value holds two bytes, so every tensor is restored exactly."""
 
     def __init__(self, job: Job, tensors: list[torch.Tensor]) -> None:
         self.tensors = tensors
@@ -190,10 +215,10 @@ class _Bytes:
 
 
 class _Layout:
-    """What each row of the tables of weights is, in a table: slots must agree on it.
+    """A table that describes the tensors in the tables of weights. All slots must have the same description.
 
-    A row for each tensor: the two halves of a checksum of its name, shape and type, and a 1. A row behind them has a 2.
-    Frozen parameters that are not handed out have another row each, with the checksum of their values.
+    Each tensor has a row with the two halves of a checksum of its name, shape and type, and a 1. The last row has a 2.
+    Each frozen parameter that slot 0 does not distribute has another row, with the checksum of its values.
     """
 
     def __init__(
@@ -213,13 +238,13 @@ class _Layout:
         self._table: Table = job.table("layout", dim=3, rule=Set())
 
     def put(self) -> None:
-        """Write it."""
+        """Write the description."""
         self._table.inc(self._ids, self._rows)
 
     def check(self) -> None:
-        """Raise UsageError where another slot has written another one, and name what differs first."""
+        """Raise UsageError, naming the first difference, if another slot has written a different description."""
         theirs = self._table.get(self._ids)
-        there = theirs[:, 2] != 0  # a row may have been lost, where updates may be
+        there = theirs[:, 2] != 0  # a row may be missing under recovery strategies that may lose updates
         differ = np.flatnonzero((theirs != self._rows).any(axis=1) & there)
         if not len(differ):
             return
@@ -227,26 +252,37 @@ class _Layout:
         if first in self._values and theirs[first, 2] == 1:
             there_, here = (f"{int(row[0]) << 16 | int(row[1]):08x}" for row in (theirs[first], self._rows[first]))
             raise UsageError(
-                f"the frozen parameter {self._values[first]} has the checksum {here}, and {there_} in the process that "
-                "began the job; all processes must freeze the same values: load them from the same file, or call "
-                "torch.manual_seed before the model is made"
+                f"the frozen parameter {self._values[first]} has the checksum {here}, but {there_} in the process that "
+                "started the job; all processes must freeze the same values: load them from the same file, or call "
+                "torch.manual_seed before creating the model"
             )
         if first >= len(self._names):
-            what = f"has more parameters and buffers than the {first} of this one"
+            what = f"has more parameters and buffers than this one, which has {first}"
         elif theirs[first, 2] == 2:
             what = f"has no {self._names[first]}"
         else:
-            what = f"has another name, shape or type in the place of {self._names[first]}"
-        raise UsageError(f"the slot that began this job {what}; all slots must have the same model, and keep it")
+            what = f"has a different name, shape or type for {self._names[first]}"
+        raise UsageError(
+            f"the model of the slot that started this job {what}; all slots must use the same model for the whole job"
+        )
 
 
 class _Group:
-    """A group of parameters, with one rule. keep: whether an update is made of the weights that it goes on from."""
+    """A group of parameters with one rule.
+
+    Args:
+        job: The job.
+        name: The name of the group's table.
+        rows: The layout of the parameters.
+        rule: The update rule.
+        combine: How servers combine the slots' updates.
+        keep: Whether computing an update needs the weights at the start of the clock.
+    """
 
     def __init__(self, job: Job, name: str, rows: _Rows, rule: Rule, combine: str, keep: bool) -> None:
         self.rows = rows
         self.decay = rule.decay
-        if rule.decay:  # of the weights, and not of what was added to them: see DataParallel.step
+        if rule.decay:  # DataParallel._write applies decay to the weights; the rows hold only their changes
             rule = type(rule)(**{k: v for k, v in vars(rule).items() if k != "decay"})
         self.begun = job.table(f"{name}.begin", rows.rows, dim=_DIM, rule=Set())
         self.table = job.table(name, rows.rows, dim=_DIM, rule=rule, combine=combine)
@@ -254,21 +290,22 @@ class _Group:
         self.first, self.added = job.empty(shape), job.empty(shape)
         self.first[...] = 0
         self.firsts = [place for _, place in rows.views(self.first)]
-        self.weights: Floats | None = None  # at the present clock, where the next update needs them
+        self.weights: Floats | None = None  # at the current clock, if the next update needs them
         if self.decay or keep:
             self.weights = np.zeros(shape, np.float32)
             self.was = [place for _, place in rows.views(self.weights)]
 
     def send(self, touched: Sequence[bool], write: Callable[[int, torch.Tensor], None]) -> None:
-        """Have this clock's update written into the memory that it is sent from, a tensor after the other.
+        """Write this clock's update, tensor by tensor, into the memory from which it is sent.
 
-        touched: which tensors have an update; rows of others do not run their rule. write: is given the number of one,
-        and its place.
+        Args:
+            touched: Whether each tensor has an update. The rule does not run on rows of the others.
+            write: Receives a tensor's number and the memory for its update.
         """
         starts, at = self.rows.starts, 0
         while at < len(touched):
             end = at
-            while end < len(touched) and touched[end]:  # neighbours together
+            while end < len(touched) and touched[end]:  # adjacent tensors share one array
                 end += 1
             if starts[end] > starts[at]:
                 values = self.table.deltas(starts[at], starts[end] - starts[at])
@@ -280,20 +317,20 @@ class _Group:
             at = end + 1
 
     def changed(self) -> Iterator[str]:
-        """Names of the parameters whose values are not those that the program was given."""
+        """Yield the names of the parameters that the program has changed since the last read."""
         for i, (_, added) in enumerate(self.rows.views(self.added)):
             tensor = self.rows.tensors[i]
             if not torch.equal(tensor.detach().cpu(), (self.firsts[i] + added).to(tensor.dtype)):
                 yield self.rows.names[i]
 
     def fetch(self) -> None:
-        """Read what was added, and the weights where the next update needs them."""
+        """Read the sum of changes, and compute the weights if the next update needs them."""
         self.table.get_run(0, self.rows.rows, out=self.added)
         if self.weights is not None:
             np.add(self.first, self.added, out=self.weights)
 
     def read(self) -> None:
-        """Bring the parameters to what they are at the present clock."""
+        """Set the parameters to their values at the current clock."""
         self.fetch()
         if self.weights is not None:
             self.rows.take(self.weights)
@@ -303,7 +340,7 @@ class _Group:
                 self.rows.views(self.added), self.rows.views(self.first), strict=True
             ):
                 if tensor.dtype == torch.float32 and tensor.device.type == "cpu":
-                    torch.add(first, added, out=tensor)  # without a copy between
+                    torch.add(first, added, out=tensor)  # saves an intermediate copy
                 else:
                     tensor.copy_(first + added)
 
@@ -312,9 +349,9 @@ _M = TypeVar("_M", bound="_Model")
 
 
 class _Model:
-    """What both ways to train have in common."""
+    """The common base of DataParallel and DiLoCo."""
 
-    _keep = False  # whether updates are made of weights
+    _keep = False  # whether computing an update needs the weights at the start of the clock
     _schedulers: Sequence[Any] = ()
 
     def __init__(
@@ -327,7 +364,7 @@ class _Model:
         end: str,
     ) -> None:
         if job in _TRAINED:
-            raise UsageError("this job has a DataParallel or DiLoCo already; one job trains one model")
+            raise UsageError("this job already has a DataParallel or DiLoCo; start another job for a second model")
         refuse_island(model)
         self.job, self.model = job, model
         self._state = list(state)
@@ -341,7 +378,8 @@ class _Model:
         _refuse_trained(self._state, [p for of, _ in groups for _, p in of])
         for of in self._state:
             if getattr(of, "generator", of) is None:
-                # A loader that begins again, amid its data, would take a number from those of the program.
+                # A loader without a generator draws a seed from the program's random numbers when it starts. A
+                # replacement process starts it once more, in the middle of its data, and would then get other numbers.
                 of.generator = torch.Generator().manual_seed(torch.initial_seed() + job.slot)  # type: ignore[attr-defined]
         rows = [(_Rows(job, of), rule) for of, rule in groups]
         buffers = _buffers_of(model)
@@ -362,23 +400,23 @@ class _Model:
                 self._handed_table: Table = job.table("frozen", self._handed.rows, dim=_DIM, rule=Set())
         except (UsageError, Refused) as error:
             raise UsageError(
-                f"another slot has begun with a model of another size, or another rule ({error}); all slots must have "
-                "the same ones, and keep them"
+                f"another slot started with a model of different size or a different rule ({error}); all slots must "
+                "use the same model and rule for the whole job"
             ) from None
         if self._buffers is not None:
             self._buffer_values = job.empty((self._buffers.rows, _DIM))
             self._buffer_values[...] = 0
         self._pinned = Pinned()
-        self._half = False  # a step has been interrupted before its clock had ended
-        self._taken_over = False  # from another process, and no step was made since
+        self._half = False  # whether a step was interrupted before its clock ended
+        self._taken_over = False  # whether this process replaced another one and has not made a step since
         self._late = Late(self._state, [p for _, p in named])
         self._counted = Counted(job, self._state, self._schedulers, Epochs, (Count,))
-        self._undo: list[Callable[[], None]] = []  # what finish undoes
+        self._undo: list[Callable[[], None]] = []  # functions that remove what finish must undo
         self._begin()
         self._frozen.begin()
         if named:
-            # The last parameter's gradient is the first of a backward pass: the loop's next step has begun.
-            backward = weakref.WeakMethod(self._backward)  # a hook would keep the model alive
+            # A backward pass computes the last parameter's gradient first, so this hook runs early in each step.
+            backward = weakref.WeakMethod(self._backward)  # a strong reference in the hook would keep the model alive
             hook = named[-1][1].register_post_accumulate_grad_hook(lambda _: (call := backward()) and call())
             self._undo.append(hook.remove)
         _TRAINED.add(job)
@@ -387,8 +425,8 @@ class _Model:
         self._late.compare()
 
     def _begin(self) -> None:
-        """Write the first weights, or read those that are there, and go on where the slot was."""
-        while self.job._now().clock == 0:  # again where the job was rolled back meanwhile
+        """Write the initial weights in clock 0, or read the current ones, and continue from the slot's last update."""
+        while self.job._now().clock == 0:  # repeated if the job was rolled back meanwhile
             if self.job.share.rank == 0:
                 self._layout.put()
                 for g in self._groups:
@@ -406,10 +444,10 @@ class _Model:
         self._load()
 
     def _load(self) -> None:
-        """Take over weights and state of the present clock."""
+        """Load the weights and the slot state of the current clock."""
         self._read()
         saved = self.job.load_state()
-        self._over = self._ending.done()  # so this process only waits for the others
+        self._over = self._ending.done()  # if so, this process only waits for the others
         slots = self.job.spec["slots"]
         if saved is None:
             self._refuse_share(self._share.of == slots > self.job.slot or self.job.ended, slots)
@@ -419,8 +457,8 @@ class _Model:
             self._refuse_share((rank, slots) == self._share or self.job.ended, slots)
             if len(kept["state"]) != len(self._state):
                 raise UsageError(
-                    f"this slot has kept the states of {len(kept['state'])} things, and the program now lists "
-                    f"{len(self._state)}: the state= and schedulers= of a job stay as they were"
+                    f"this slot saved the states of {len(kept['state'])} objects, but the program now lists "
+                    f"{len(self._state)}: pass the same state= and schedulers= for the whole job"
                 )
             for of, state in zip(self._state, kept["state"], strict=True):
                 load(of, state)
@@ -435,30 +473,30 @@ class _Model:
             self._handed_table.inc_run(0, values)
 
     def _refuse_changes(self) -> None:
-        """Raise UsageError where the model is not the one any more that the job has."""
+        """Raise UsageError if the model has changed in a way that the job does not know of."""
         self._frozen.check(self._state)
         if self._taken_over:
             self._taken_over = False
             self._counted.warn_taken_over()
 
     def _states(self) -> list[Any]:
-        """Return the states of all objects that are kept."""
+        """Return the states of all objects in ``state``."""
         return [state_of(of) for of in self._state]
 
     def _refuse_share(self, same: bool, slots: int) -> None:
-        """Refuse to train other data than so far: some samples would count twice, and others never.
+        """Raise UsageError if the slot's share of the data has changed: samples would be counted twice or skipped.
 
-        The clock is ended without work. Otherwise the job could not get past it, also with as many slots as before.
+        It first ends the clock without work. Otherwise the job could not pass it, even with as many slots as before.
         """
         if same:
             return
         now = self.job.share
         said = (
-            f"job.share of slot {self.job.slot} is {now.rank} of {now.of} now, and the data were divided among {slots} "
-            f"slots when this training began: other parts would count some samples twice and others never; go back by "
-            f"`perdure scale {slots}`, or begin a new job with the exported model"
+            f"job.share of slot {self.job.slot} is now {now.rank} of {now.of}, but the data were divided among {slots} "
+            f"slots when this training started; with other shares some samples would be counted twice and others "
+            f"skipped: run `perdure scale {slots}`, or start a new job with the exported model"
         )
-        warnings.warn(said, RuntimeWarning, stacklevel=2)  # now: the clock may take long
+        warnings.warn(said, RuntimeWarning, stacklevel=2)  # before the clock, which may take long
         self._weigh(_NEXT_TO_NOTHING)
         self.job.clock()
         raise UsageError(said)
@@ -477,7 +515,7 @@ class _Model:
             self._buffer_table.inc_run(0, self._buffer_values)
 
     def _find_buffers(self) -> None:
-        """Find the buffers that the model has now: a module may have assigned another tensor to one."""
+        """Find the model's current buffers: a module may have assigned a new tensor to one."""
         if self._buffers is None:
             return
         now, known = _buffers_of(self.model), self._buffers
@@ -485,10 +523,10 @@ class _Model:
             buffer = now.get(name)
             if buffer is not None and (buffer.shape, buffer.dtype) == (was.shape, was.dtype):
                 known.tensors[i] = buffer
-            elif name in self._persistent:  # others, such as tables of sines, follow from the rest
+            elif name in self._persistent:  # non-persistent ones, such as tables of sines, can be recomputed
                 raise UsageError(
-                    f"the buffer {name} has changed its shape or type, or is gone; buffers keep those that they have "
-                    "when DataParallel or DiLoCo is made"
+                    f"the buffer {name} has changed its shape or type, or was removed; buffers must keep the shape and "
+                    "type that they have when DataParallel or DiLoCo is created"
                 )
 
     def _weigh(self, weight: float | None) -> None:
@@ -497,52 +535,57 @@ class _Model:
                 g.table.weigh(1.0 if weight is None else weight)
 
     def _source(self, g: _Group, i: int) -> torch.Tensor | None:
-        """What the update of a tensor is made of; None: it has none."""
+        """Return the tensor from which the update of tensor i is computed, or None if it has no update."""
         raise NotImplementedError
 
     def _write(self, g: _Group, source: Sequence[torch.Tensor | None], i: int, place: torch.Tensor) -> None:
-        """Write the update of a tensor where it is sent from, which is made of the i-th of source."""
+        """Write the update of tensor i, computed from ``source[i]``, into the memory from which it is sent."""
         raise NotImplementedError
 
     def _sources(self) -> list[list[torch.Tensor | None]]:
-        """What updates are made of, group by group, in this process's memory and as float32, as they are sent.
+        """Return the sources of all updates by group, as float32 tensors in this process's memory.
 
-        It raises NonFinite where there is NaN or Inf, before anything is sent.
+        Raises:
+            NonFinite: A source contains NaN or Inf. Nothing has been sent yet.
+            UsageError: A gradient is sparse.
         """
         lie = [[self._source(g, i) for i in range(len(g.rows.tensors))] for g in self._groups]
         for g, of in zip(self._groups, lie, strict=True):
             for name, source in zip(g.rows.names, of, strict=True):
                 if source is not None and source.layout != torch.strided:
                     raise UsageError(
-                        f"the gradient of {name} is sparse; take sparse=False, or a table of Perdure for it"
+                        f"the gradient of {name} is sparse; use sparse=False, or keep it in a Perdure table"
                     )
         here = iter(self._pinned.here([source for of in lie for source in of]))
         found = [[next(here) for _ in of] for of in lie]
         for g, of in zip(self._groups, found, strict=True):
             for name, source in zip(g.rows.names, of, strict=True):
                 if source is not None and not _is_finite(source):
-                    raise NonFinite(f"{name} has NaN or Inf in its update; nothing was sent")
+                    raise NonFinite(
+                        f"the update of {name} contains NaN or Inf; nothing was sent: check the loss and learning rate"
+                    )
         return found
 
     def _exchange(self, weight: float | None) -> None:
-        """End the clock with an update, and read what has come of it.
+        """End the clock with this slot's update, and read the resulting weights.
 
-        It raises Done at the end of the slot's work, and RolledBack where the job has gone back: neither the program
-        nor what ``state`` lists has.
+        Raises:
+            Done: The slot's work has ended.
+            RolledBack: The job was rolled back, but the program and the objects in ``state`` were not.
         """
         if self._half:
-            raise UsageError("an earlier step was interrupted amid its clock; let this program end, and start it again")
+            raise UsageError("a step was interrupted before its clock ended; exit, and start this program again")
         self._refuse_changes()
         self._find_buffers()
         before = self.job._now()
         if before.ended or self._over:
             self._ending.cut = not self._over
-            raise Done("the slot's work has ended: leave the loop")
+            raise Done("the slot's work has ended; leave the training loop")
         self._refuse_share(before.share == self._share, self._share.of)
         sources = self._sources()
         kept = _state.Encoded({"state": (states := self._states()), "random": _random(), "share": list(self._share)})
         self._half = True
-        self.job._save(kept)  # a large one is put into the store while updates are handed over
+        self.job._save(kept)  # a large state is written to the store while the updates are handed over
         with torch.no_grad():
             for g, of in zip(self._groups, sources, strict=True):
                 g.send([source is not None for source in of], functools.partial(self._write, g, of))
@@ -552,11 +595,11 @@ class _Model:
         self._late.saved(states)
         self._half = False
         if self.job._now().generation != before.generation:
-            raise RolledBack("the job was rolled back: let this program end, and start it again")
+            raise RolledBack("the job was rolled back; exit, and start this program again")
         self._read()
 
     def finish(self) -> None:
-        """End the work of this process's slot, and wait until all have. The model is then that which all have."""
+        """End this slot's work and wait for all slots. Then the model has the job's final weights."""
         self._ending.say(self._left())
         self._ending.await_others(lambda: self._weigh(_NEXT_TO_NOTHING))
         self.job._to_end(lambda: self._weigh(_NEXT_TO_NOTHING))
@@ -565,7 +608,7 @@ class _Model:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Remove the hooks and functions that PyTorch has for this training."""
+        """Remove the hooks and replaced functions that this training has installed in PyTorch."""
         while self._undo:
             self._undo.pop()()
 
@@ -584,18 +627,31 @@ class _Model:
 
 
 class DataParallel(_Model):
-    """Train as DistributedDataParallel does on the same batches: gradients are averaged over the slots, and the rule
-    runs once on the servers. Call ``step`` in place of the optimizer's, behind ``backward``.
+    """Trains like DistributedDataParallel: gradients are averaged over the slots at each step.
 
-    job: the job, under bsp. rule: an update rule, or an optimizer of torch.optim that it is made of, group by group.
-    state: objects that a process needs that takes the slot over: the loader of data, for example. Step saves them, so
-    change them before it.
-    end: when the job ends. ``first``: with the first slot that leaves the ``with`` block; other slots report the
-    data that they have not trained, in a warning, on the console and in the summary. ``all``: with the last one; a slot
-    that is done counts next to nothing in the others' clocks.
+    Then the servers apply the update rule once. Call ``step`` after ``backward``, instead of the optimizer's step.
+    Use the object as a context manager: it calls ``finish`` on normal exit, and also when ``step`` raises Done.
 
-    Where the job goes back (under ``checkpoint:C``) step raises RolledBack: let the program end, and be started again.
-    Where the slot's work ends it raises Done, with which the ``with`` block ends in order.
+    Args:
+        job: The job, with consistency ``bsp``.
+        model: The model. All slots must use the same one.
+        rule: An update rule, or an optimizer of torch.optim that is converted to one rule per parameter group.
+        state: Objects that a replacement process needs, such as the data loader. ``step`` saves them, so change them
+            before it.
+        weighted: Whether each ``step`` passes a weight for this slot's gradient.
+        end: When the job ends. ``first``: when the first slot leaves the ``with`` block. The other slots report their
+            untrained data in a warning, on the console and in the summary. ``all``: when the last slot leaves it. A
+            slot that is done has almost no weight in the clocks of the others.
+
+    Raises:
+        UsageError: The model, the rule or an object in ``state`` is not supported; the message says what to change.
+
+    Example:
+        >>> with perdure.DataParallel(job, model, perdure.Adam(1e-3), state=[loader]) as training:
+        ...     for x, y in loader:
+        ...         loss(model(x), y).backward()
+        ...         training.step()
+        ...         training.zero_grad()
     """
 
     def __init__(
@@ -618,20 +674,32 @@ class DataParallel(_Model):
             self._undo.append(self._optimizer.register_step_pre_hook(_refuse_step).remove)
 
     def step(self, weight: float | None = None) -> int:
-        """Average the gradients, have the rule run, and take the new weights. Returns the clock.
+        """Average the gradients, apply the rule on the servers, and load the new weights.
 
-        weight: of a model that was made with ``weighted``: how much this slot's gradient counts, in samples perhaps.
+        Args:
+            weight: The weight of this slot's gradient, for example its number of samples. Required with
+                ``weighted=True``, and invalid otherwise.
+
+        Returns:
+            The clock to work on next.
+
+        Raises:
+            Done: The slot's work has ended. The ``with`` block then exits normally.
+            NonFinite: A gradient contains NaN or Inf. Nothing was sent.
+            RolledBack: The job was rolled back, which happens under ``checkpoint:C``. Exit, and start this program
+                again.
+            UsageError: The program has changed a weight or a setting that the servers hold.
         """
         if self._weighted and weight is None:
-            raise UsageError("gradients are weighted: call step(weight=…), with the number of samples for example")
+            raise UsageError("weighted=True needs a weight: call step(weight=…), for example the number of samples")
         if not self._weighted and weight is not None:
-            raise UsageError(f"step(weight={weight}) is for DataParallel(…, weighted=True)")
+            raise UsageError(f"step(weight={weight}) needs DataParallel(…, weighted=True)")
         if self._optimizer is not None:
             now = [rule_of(self._optimizer, group) for group in self._optimizer.param_groups]
             if now != self._rules:
                 raise UsageError(
-                    "the optimizer's settings have changed, and those of the servers do not; for a rate that falls "
-                    'give a rule with a schedule, such as perdure.Adam(1e-3, schedule="sqrt")'
+                    "the optimizer's settings have changed, but the servers keep the first ones; for a falling rate "
+                    'use a rule with a schedule, such as perdure.Adam(1e-3, schedule="sqrt")'
                 )
         self._refuse_changed()
         self._counted.refuse_second_pass(self._loaders.again())
@@ -648,16 +716,15 @@ class DataParallel(_Model):
         return [p._version for g in self._groups for p in g.rows.tensors]
 
     def _refuse_changed(self) -> None:
-        """Raise UsageError where the program has changed a weight: servers do not have the change."""
+        """Raise UsageError if the program has changed a weight: the servers would overwrite the change."""
         if self._given == self._versions():
             return
         for name in (name for g in self._groups for name in g.changed()):
             raise UsageError(
-                f"{name} has changed since DataParallel has set it, and the change would be lost, since weights are on "
-                "servers: load weights before DataParallel is made, make no step of another optimizer, or train by "
-                "DiLoCo"
+                f"{name} has changed since DataParallel set it, and the change would be lost, since the servers hold "
+                "the weights: load weights before creating DataParallel, do not step another optimizer, or use DiLoCo"
             )
-        self._given = self._versions()  # an evaluation has put averages there, and these back
+        self._given = self._versions()  # an evaluation may have used averages and restored the weights
 
     def _source(self, g: _Group, i: int) -> torch.Tensor | None:
         return g.rows.tensors[i].grad
@@ -666,38 +733,57 @@ class DataParallel(_Model):
         grad = source[i]
         assert grad is not None
         place.copy_(grad)
-        if g.decay:  # all slots have the same weights, so that the mean has their decay once
+        if g.decay:  # all slots have the same weights, so the mean contains their decay once
             place.add_(g.was[i], alpha=g.decay)
 
     def zero_grad(self) -> None:
-        """Forget the gradients, as an optimizer's zero_grad."""
+        """Clear the gradients, like an optimizer's zero_grad."""
         self.model.zero_grad(set_to_none=True)
 
     def clip_grad_norm_(self, *_: Any) -> None:
-        """Refused, as torch.nn.utils.clip_grad_norm_ is for these parameters: it raises UsageError."""
+        """Raise UsageError, like torch.nn.utils.clip_grad_norm_ for these parameters."""
         raise UsageError(f"clip_grad_norm_ {_clip.SAYS}")
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
-        """For programs that were written for DistributedDataParallel: gradients add up until ``step`` in any case."""
+        """Do nothing, for programs written for DistributedDataParallel. Gradients always add up until ``step``."""
         return contextlib.nullcontext()
 
 
 class DiLoCo(_Model):
-    """Train each slot by itself for ``sync_every`` steps of an inner optimizer, then average what all have come to:
-    the outer step, which runs on the servers (Douillard et al., arXiv 2311.08105). The optimizer's step does the rest.
+    """Trains each slot separately for ``sync_every`` steps of an inner optimizer, then averages the slots' changes.
 
-    job: the job, under bsp. inner: the optimizer of this process, of all parameters. Several are a list, in the order
-    in which they step: the last one completes a step. outer: the outer rule.
-    weights: how much this slot's part counts, asked for at each outer step: a ``Count``, to which the program adds its
-    tokens, for example, or any function that returns a number above 0; None: all alike.
-    schedulers: of the inner optimizer; they are stepped behind each of its steps, before what they are is saved.
-    state, end: as in DataParallel; the optimizer's step saves the state. The inner optimizer's is kept in any case.
+    The average is the outer step, which runs on the servers (Douillard et al., arXiv 2311.08105). The program only
+    calls the inner optimizer's step: DiLoCo makes the outer steps from a hook. Use the object as a context manager, as
+    with DataParallel.
 
-    Between outer steps it keeps drafts in the run's folder, at 2% of the time at most, where that is on this machine:
-    a process that takes the slot over there does only the steps behind the last draft again. There are none behind an
-    ``inc`` of the program's own in the same clock; nor where ``weights`` is without ``state_dict``: what it has counted
-    dies with the process, and counting must begin at an outer step. A ``Count`` has it. A folder that cannot be written
-    to is said once, as a RuntimeWarning, and training goes on without drafts.
+    Between outer steps it writes drafts, which are local copies of the slot's progress, to the run's directory if that
+    is on this machine. A replacement process on this machine then repeats only the steps after the last draft. Drafts
+    take at most 2% of the time. None is written in a clock in which the program itself has called ``inc``, or if
+    ``weights`` has no ``state_dict`` (``Count`` has one). If the directory is not writable, a RuntimeWarning is issued
+    once and training continues without drafts.
+
+    Args:
+        job: The job, with consistency ``bsp``.
+        model: The model. All slots must use the same one.
+        inner: The optimizer of all trained parameters. Pass several as a list in the order in which they step; the step
+            of the last one completes a step. Their states are always saved.
+        sync_every: The number of inner steps between two outer steps.
+        outer: The outer rule. None means ``Nesterov(0.7, 0.9)``.
+        weights: The weight of this slot's part, called at each outer step: a ``Count`` or a function that returns a
+            number above 0. None weighs all slots equally.
+        schedulers: Schedulers of the inner optimizer. DiLoCo steps them after each of its steps, before it saves them.
+        state: As in ``DataParallel``. The inner optimizer's step saves these objects.
+        end: As in ``DataParallel``.
+
+    Raises:
+        UsageError: The model, an optimizer or an object in ``state`` is not supported; the message says what to change.
+
+    Example:
+        >>> with perdure.DiLoCo(job, model, inner, sync_every=100, state=[loader]):
+        ...     for x, y in loader:
+        ...         loss(model(x), y).backward()
+        ...         inner.step()
+        ...         inner.zero_grad()
     """
 
     _keep = True
@@ -718,17 +804,18 @@ class DiLoCo(_Model):
         self._schedulers = list(schedulers)
         refuse_schedulers(self._schedulers)
         if sync_every < 1:
-            raise UsageError(f"sync_every is {sync_every}; choose 1 or more steps")
+            raise UsageError(f"invalid sync_every {sync_every}: choose 1 or more steps")
         self.sync_every, self._weights, self._steps = sync_every, weights, 0
-        self._backwards, self._begun = 0, False  # of this process; whether a step of the inner optimizer has begun
-        self._poisoned = 0  # the first step since the last outer one whose gradient is not finite; 0: none is known
-        # These change their weights when they are run.
+        # Backward passes of this process, and whether it has begun a step of the inner optimizer.
+        self._backwards, self._begun = 0, False
+        self._poisoned = 0  # the first step since the last outer one with NaN or Inf in its gradient; 0: none known
+        # Modules with max_norm change their weights in the forward pass.
         self._renormed = {
             plain_name(f"{name}.weight".lstrip("."))
             for name, module in model.named_modules()
             if getattr(module, "max_norm", None) is not None
         }
-        self.synced = False  #: whether the outer step followed the inner optimizer's last one
+        self.synced = False  #: whether the inner optimizer's last step was followed by an outer step
         of, rule, combine = self._settings(model, outer, weights, end)
         self._inner = Inner(inner, model, dict(of))
         kept = [*state, *self._inner.optimizers, *self._schedulers]
@@ -736,7 +823,7 @@ class DiLoCo(_Model):
             kept.append(weights)
         self._drafts = self._drafts_of(job, weights)
         super().__init__(job, model, [(of, rule)], combine, kept, end)
-        self._counts = True  # False: a trainer counts steps, and calls sync
+        self._counts = True  # False: a trainer counts the steps and calls sync
         weights_now = self._groups[0].rows.tensors
         self._notice = Notice(weights_now, self._buffers_now, self._last_draft) if self._drafts.kept else None
         self._before = [of.register_step_pre_hook(lambda *_: self._step_begins()) for of in self._inner.optimizers]
@@ -757,8 +844,9 @@ class DiLoCo(_Model):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _note_poisoned(self) -> None:
-        """Note the first step with NaN or Inf in its gradient, as far as one value shows that. A look at a GPU's
-        gradient would have the program wait.
+        """Record the first step with NaN or Inf in its gradient, judging by one value.
+
+        Gradients on a GPU are skipped, since reading one would block the program.
         """
         grad = self._groups[0].rows.tensors[-1].grad
         if self._poisoned or grad is None or not grad.numel() or not grad.is_cpu or grad.layout != torch.strided:
@@ -771,7 +859,7 @@ class DiLoCo(_Model):
         if not self._counts:
             return
         if self._over:
-            raise Done("the slot's work has ended: leave the loop")
+            raise Done("the slot's work has ended; leave the training loop")
         self._counted.refuse_second_pass(self._loaders.again())
         self._loaders.check()
         self._loaders.stepped()
@@ -788,7 +876,7 @@ class DiLoCo(_Model):
         self._keep_for_notice(lambda: {"state": self._small_states(), "random": _random()})
 
     def _keep_for_notice(self, make: Callable[[], dict[str, Any]]) -> None:
-        """Keep what a draft of the last step has beside weights and optimizers, if that takes little of the time."""
+        """Keep the last step's state for a draft, except weights and optimizers, if that takes little time."""
         if self._notice is None:
             return
         if self.job._inced or not self._notice.affords():
@@ -797,11 +885,11 @@ class DiLoCo(_Model):
             self._notice.keep(make)
 
     def _small_states(self) -> list[dict[str, Any]]:
-        """Copies of the states of what ``state`` lists. An optimizer's stays as it is until its next step."""
+        """Return copies of the states, with {} for optimizers, whose states do not change until their next step."""
         return [{} if isinstance(of, Optimizer) else copy.deepcopy(state_of(of)) for of in self._state]
 
     def _last_draft(self, kept: dict[str, Any], buffers: Sequence[torch.Tensor]) -> None:
-        """Write a draft of the last step: this is called by the handler of SIGTERM, so it asks the agent nothing."""
+        """Write a draft of the last step. The SIGTERM handler calls it, so it must not call the agent."""
         if self.job._inced:
             return
         state = [
@@ -814,24 +902,24 @@ class DiLoCo(_Model):
     def _settings(
         model: nn.Module, outer: Rule | None, weights: Callable[[], float] | None, end: str
     ) -> tuple[list[tuple[str, nn.Parameter]], Rule, str]:
-        """Of the group of parameters: which they are, its rule, and how slots' updates are combined."""
+        """Return the trained parameters, their outer rule, and how the servers combine the slots' updates."""
         trained = [(n, p) for n, p in named_parameters(model) if p.requires_grad]
         rule = outer if outer is not None else Nesterov(0.7, 0.9)
         _refuse_rule(rule)
         if rule.decay:
-            raise UsageError("the outer rule has decay; give the inner optimizer weight_decay in its place")
+            raise UsageError("the outer rule must not have decay; use weight_decay of the inner optimizer instead")
         return trained, rule, "mean" if weights is None and end != "all" else "weighted"
 
     @staticmethod
     def _drafts_of(job: Job, weights: Callable[[], float] | None) -> Drafts:
-        """The slot's drafts. None are kept where what was counted dies with the process."""
+        """Return the slot's drafts. None are written if the counted weight would die with the process."""
         return Drafts(job.run_folder if weights is None or _is_stateful(weights) else None, job.slot)
 
     @staticmethod
     def _drafted(
         job: Job, model: nn.Module, sync_every: int, outer: Rule | None, weights: Callable[[], float] | None, end: str
     ) -> Any:
-        """The draft from which ``DiLoCo`` of these would go on, before it is made; None: there is none."""
+        """Return the draft from which a ``DiLoCo`` with these arguments would continue, or None."""
         draft = DiLoCo._drafts_of(job, weights).read()
         if draft is None or job._now().clock == 0:
             return None
@@ -853,7 +941,7 @@ class DiLoCo(_Model):
         random: dict[str, Any] | None = None,
         tensors: list[torch.Tensor] | None = None,
     ) -> None:
-        """Write a draft of what was there after the step; None: it is there still."""
+        """Write a draft of the last step. Arguments that are None are taken from their current values."""
         self._drafts.write(
             {
                 "origin": _origin(self._where, self.sync_every, self._groups[0]),
@@ -882,7 +970,18 @@ class DiLoCo(_Model):
         self._steps = draft["steps"]
 
     def sync(self) -> int:
-        """The outer step: what this slot has gone since the last one, averaged with the others'. Returns the clock."""
+        """Make an outer step: average this slot's changes since the last one with those of the other slots.
+
+        DiLoCo calls it every ``sync_every`` steps.
+
+        Returns:
+            The clock to work on next.
+
+        Raises:
+            Done: The slot's work has ended. The ``with`` block then exits normally.
+            NonFinite: The weights contain NaN or Inf. Nothing was sent.
+            RolledBack: The job was rolled back. Exit, and start this program again.
+        """
         steps, self._steps = self._steps, 0
         poisoned, self._poisoned = self._poisoned, 0
         try:
@@ -891,11 +990,11 @@ class DiLoCo(_Model):
             self._ending.unsent = steps
             raise
         except NonFinite as error:
-            self._drafts.drop()  # a process that continued from one would fail in the same way
+            self._drafts.drop()  # a process that continued from a draft would fail in the same way
             if poisoned:
                 raise NonFinite(
-                    f"{error}; the first gradient with NaN or Inf was that of step {poisoned} of the {steps} since the "
-                    "last outer step"
+                    f"{error}; the first gradient with NaN or Inf was in step {poisoned} of the {steps} since the last "
+                    "outer step"
                 ) from None
             raise
         finally:
@@ -914,7 +1013,7 @@ class DiLoCo(_Model):
 
     @staticmethod
     def _given(g: _Group, i: int) -> torch.Tensor:
-        """The values that the learner was given, as float32: a parameter of another type has them rounded."""
+        """Return the weights as the last read set them, in float32, rounded to the parameter's type."""
         dtype = g.rows.tensors[i].dtype
         return g.was[i] if dtype == torch.float32 else g.was[i].to(dtype).to(torch.float32)
 
@@ -927,24 +1026,24 @@ class DiLoCo(_Model):
             self._refuse_other_steps()
 
     def _refuse_other_steps(self) -> None:
-        """Raise UsageError where weights have changed without a step of the inner optimizer: it would be lost."""
-        if self._begun or self._steps:  # in this process, or before the draft that it took
+        """Raise UsageError if weights have changed without a step of the inner optimizer, since that would be lost."""
+        if self._begun or self._steps:  # in this process, or before the draft that it loaded
             return
         for name in self._groups[0].changed():
             if name not in self._renormed:
                 raise UsageError(
-                    f"{name} has changed since DiLoCo was made, and {self._inner.says()}, the inner optimizer, has "
-                    "made no step: load weights before DiLoCo is made, and call the step of the optimizer that is "
-                    "given as inner; what another one, or one inside backward, does would be lost"
+                    f"{name} has changed since DiLoCo was created, but {self._inner.says()}, the inner optimizer, has "
+                    "made no step: load weights before creating DiLoCo, and call the step of the optimizer passed as "
+                    "inner; changes by another optimizer, or by one inside backward, would be lost"
                 )
 
     def finish(self) -> None:
-        """As in DataParallel; steps behind the last outer one count, too."""
+        """End this slot's work and wait for all slots, after an outer step for the steps since the last one."""
         self._refuse_other_steps()
         if self._steps and self.job.ended and not self._over:
             self._ending.unsent, self._steps = self._steps, 0
         if self._steps and not self._over:
-            with contextlib.suppress(Done):  # another slot may end the job just now
+            with contextlib.suppress(Done):  # another slot may end the job at this moment
                 self.sync()
         super().finish()
         if self._notice is not None:
@@ -962,24 +1061,24 @@ class DiLoCo(_Model):
 
 
 def _refuse_step(*_: Any) -> None:
-    raise UsageError("the optimizer of DataParallel runs on servers: call the step of DataParallel in place of its own")
+    raise UsageError("DataParallel runs this optimizer on the servers: call DataParallel.step, not optimizer.step")
 
 
 def _refuse_rule(rule: Rule) -> None:
-    """Refuse rules that would not do with weights what they do with rows, since rows hold what training has added."""
+    """Raise UsageError for rules that need the weights themselves, since rows hold only the sum of changes."""
     if isinstance(rule, (Add, Set, FTRL)):
-        raise UsageError(f"perdure.{type(rule).__name__} does not descend along gradients; take SGD, Nesterov or Adam")
+        raise UsageError(f"perdure.{type(rule).__name__} is not a gradient rule here; use SGD, Nesterov or Adam")
     if rule.decay and isinstance(rule, Adam):
         raise UsageError(
-            "perdure.Adam has decoupled decay, which is of whole weights, and servers hold what training has added to "
-            "them; take torch.optim.Adam(weight_decay=…), whose decay is a part of the gradient"
+            "perdure.Adam has decoupled decay, which needs the weights, but the servers hold only the changes to them; "
+            "use torch.optim.Adam(weight_decay=…), which adds the decay to the gradient"
         )
     if rule.decay and (rule.clip_value or rule.clip_norm):
-        raise UsageError("a rule has decay and clips; of weights it can have one of the two")
+        raise UsageError("a rule for weights cannot have both decay and clipping; omit one of them")
 
 
 def _is_finite(values: torch.Tensor) -> bool:
-    # A sum is finite only if all values are, and is not always finite if they are; it is read at once.
+    # The sum needs only one pass. If it is finite, all values are; if not, the sum may have overflowed.
     return math.isfinite(float(values.sum())) or bool(torch.isfinite(values).all())
 
 
@@ -988,21 +1087,21 @@ def _is_stateful(of: Any) -> TypeGuard[Stateful]:
 
 
 def _where(job: Job) -> str:
-    """Clock, and share of the data."""
+    """Return the clock and the slot's share of the data as text."""
     return f"{job._now().clock} {job.share}"
 
 
 def _origin(where: str, sync_every: int, g: _Group) -> str:
-    """What steps since the last outer one go on from: clock, share of the data, and weights."""
+    """Return the starting point of the steps since the last outer one: clock, share, sync_every and weights."""
     assert g.weights is not None
     digest = hashlib.blake2b(g.weights.data, digest_size=16).hexdigest()
     return f"{where} {sync_every} {digest}"
 
 
 def _refuse_large(state: Sequence[Stateful]) -> None:
-    """Refuse optimizers whose states are too large to be kept, before anything is trained.
+    """Raise UsageError before training if the optimizers' states are too large to save.
 
-    What else there is to keep is not asked: a loader begins when it is asked where it is.
+    Other objects are not asked for their state, since that may start a loader.
     """
     optimizers = [of for of in state if isinstance(of, Optimizer)]
     size = sum(_bytes_of(of) for of in optimizers)
@@ -1011,44 +1110,47 @@ def _refuse_large(state: Sequence[Stateful]) -> None:
     count = sum(p.numel() for of in optimizers for group in of.param_groups for p in group["params"])
     names = " and ".join(dict.fromkeys(type(of).__name__ for of in optimizers))
     raise UsageError(
-        f"the state of {names}, of {count:,} parameters, comes to {_gib(size)}, and {_gib(_MOST_KEPT)} at most is "
-        "kept of a slot: take an optimizer that keeps less, such as SGD with momentum, train fewer parameters, or use "
-        "DataParallel, whose optimizer runs on servers"
+        f"the state of {names} for {count:,} parameters is {_gib(size)}, but a slot state is limited to "
+        f"{_gib(_MOST_KEPT)}: use an optimizer with a smaller state, such as SGD with momentum, train fewer "
+        "parameters, or use DataParallel, whose optimizer runs on the servers"
     )
 
 
 def _refuse_unreached(job: Job, state: Sequence[Stateful]) -> None:
-    """Refuse states that need a store which this machine does not reach, before anything is trained."""
+    """Raise UsageError before training if the states need a store that this machine cannot reach."""
     size = sum(_bytes_of(of) for of in state if isinstance(of, Optimizer))
     if size > job._state_bytes and job._state_why:
-        raise UsageError(f"the state of the optimizer comes to {size / 2**20:.1f} MiB: {job._state_why}")
+        raise UsageError(f"the state of the optimizer is {size / 2**20:.1f} MiB: {job._state_why}")
 
 
 def _refuse_unkept(state: Sequence[Stateful]) -> None:
-    """Refuse what cannot be saved, before anything is trained. A loader is not asked: it would begin."""
+    """Raise UsageError before training for states that cannot be saved. Asking a loader may start it: skip those."""
     for of in state:
         if not is_loader(of) and not getattr(of, "begins_later", False):
             _state.Checked(of.state_dict(), f"the state of {type(of).__name__}")
 
 
 def _refuse_trained(state: Sequence[Stateful], weights: Sequence[nn.Parameter]) -> None:
-    """Refuse modules that have weights of the model: a process would load weights of before the last step."""
+    """Raise UsageError for modules in ``state`` that contain weights of the model.
+
+    A replacement process would load weights from before the last step.
+    """
     trained = set(weights)
     for of in state:
         if isinstance(of, nn.Module) and any(p in trained for p in of.parameters()):
             raise UsageError(
-                f"state={type(of).__name__} has parameters that are trained; servers keep those: list only what else "
-                "the program needs"
+                f"state={type(of).__name__} contains trained parameters, which the servers already hold; list only "
+                "other objects in state="
             )
 
 
 def _buffers_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Buffers by their names, without empty ones."""
+    """Return the buffers that are not empty, by name."""
     return {plain_name(n): b for n, b in model.named_buffers() if b.numel()}
 
 
 def _persistent_of(model: nn.Module) -> set[str]:
-    """Names of the buffers that a state_dict of the model has."""
+    """Return the names of the buffers in the model's state_dict."""
     return {
         plain_name(f"{prefix}.{name}".lstrip("."))
         for prefix, module in model.named_modules()
@@ -1062,7 +1164,7 @@ def _gib(size: int) -> str:
 
 
 def _bytes_of(optimizer: Optimizer) -> int:
-    """How large an optimizer's state will be, as far as it is known: that of others than these is what it is now."""
+    """Estimate the final size of an optimizer's state. Other types than Adam and SGD count at their current size."""
     held = will = 0
     for group in optimizer.param_groups:
         copies = 0
@@ -1078,7 +1180,7 @@ def _bytes_of(optimizer: Optimizer) -> int:
 
 
 def _groups_of(model: nn.Module, rule: Rule | Optimizer) -> list[tuple[list[tuple[str, nn.Parameter]], Rule]]:
-    """Groups of parameters with the rule of each."""
+    """Return the groups of trained parameters, each with its rule."""
     named = [(n, p) for n, p in named_parameters(model) if p.requires_grad]
     if isinstance(rule, Rule):
         _refuse_rule(rule)
@@ -1091,28 +1193,38 @@ def _groups_of(model: nn.Module, rule: Rule | Optimizer) -> list[tuple[list[tupl
             frozen = [n for n, p in named_parameters(model) if not p.requires_grad and any(p is of for of in unknown)]
             more = f" ({', '.join(frozen)} are frozen)" if frozen else ""
             raise UsageError(
-                f"the optimizer has parameters that the model does not train{more}; give it only the others"
+                f"the optimizer has parameters that the model does not train{more}; pass only trained parameters to it"
             )
         groups.append(([(names.pop(p), p) for p in group["params"]], rule_of(rule, group)))
     if names:
-        raise UsageError(f"the optimizer lacks {', '.join(sorted(names.values()))}")
+        raise UsageError(
+            f"the optimizer lacks {', '.join(sorted(names.values()))}; pass all trained parameters, or freeze these"
+        )
     return groups
 
 
 def rule_of(optimizer: Optimizer, group: dict[str, Any]) -> Rule:
-    """The update rule that does what an optimizer of torch.optim does with a group of its parameters.
+    """Return the update rule that is equivalent to an optimizer of torch.optim for one parameter group.
 
-    It raises UsageError, which names the setting, where there is none.
+    Args:
+        optimizer: The optimizer.
+        group: One of its ``param_groups``.
+
+    Returns:
+        The rule.
+
+    Raises:
+        UsageError: No rule is equivalent; the message names the unsupported setting.
     """
     kind, rate, decay = type(optimizer), float(group["lr"]), group.get("weight_decay", 0.0)
     refused = [name for name in ("amsgrad", "maximize", "lr_decay", "dampening") if group.get(name)]
     if decay and (kind is torch.optim.AdamW or group.get("decoupled_weight_decay")):
-        refused.append(f"weight_decay of {kind.__name__} (decoupled, so of whole weights; Adam's is in the gradient)")
+        refused.append(f"decoupled weight_decay of {kind.__name__} (Adam adds it to the gradient, which is supported)")
     if kind is torch.optim.Adagrad and group.get("initial_accumulator_value"):
         refused.append("initial_accumulator_value")
     if refused:
         raise UsageError(
-            f"{kind.__name__}: servers have no {', '.join(refused)}; leave it out, or take another optimizer"
+            f"{kind.__name__}: servers do not support {', '.join(refused)}; omit it, or use another optimizer"
         )
     if kind is torch.optim.SGD:
         momentum = group["momentum"]
@@ -1124,11 +1236,11 @@ def rule_of(optimizer: Optimizer, group: dict[str, Any]) -> Rule:
         return Adam(rate, float(first), float(second), group["eps"], decay=decay)
     if kind is torch.optim.Adagrad:
         return Adagrad(rate, group["eps"], decay=decay)
-    raise UsageError(f"{kind.__name__}: servers do not know it; take SGD, Adam or Adagrad, or a rule of perdure")
+    raise UsageError(f"servers do not support {kind.__name__}; use SGD, Adam or Adagrad, or a rule of perdure")
 
 
 def _random() -> dict[str, Any]:
-    """The states of random numbers."""
+    """Return the states of all random number generators."""
     bits, keys, at, has, cached = np.random.get_state(legacy=True)
     kept: dict[str, Any] = {
         "torch": torch.get_rng_state(),
@@ -1150,14 +1262,14 @@ def _set_random(kept: dict[str, Any]) -> None:
             here[name].set_rng_state_all(states[:count])
         if count < len(states):
             warnings.warn(
-                f"random states of {name} devices {count} to {len(states) - 1} are not taken over, since this machine "
-                f"has {count or 'none'}: training continues with other random numbers there",
+                f"random states of {name} devices {count} to {len(states) - 1} are not restored, since this machine "
+                f"has {count or 'none'}: training continues with different random numbers on those devices",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
 
 def _devices() -> dict[str, Any]:
-    """The modules of torch that have random states of devices of this machine."""
+    """Return torch's modules for the kinds of devices in this machine that have random states, by name."""
     of = {name: getattr(torch, name, None) for name in ("cuda", "xpu")}
     return {name: module for name, module in of.items() if module is not None and module.is_available()}

@@ -1,4 +1,4 @@
-"""What tests of trainers share: programs that are launched, and what has come of them."""
+"""Helpers of the trainer tests: launching programs and collecting their results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import perdure
 
 
 def launch(folder: Path, name: str, program: str, *flags: str) -> list[dict[str, Any]]:
-    """Train with two processes; returns what each has written as JSON into the file that its argument names."""
+    """Train with two processes, and return the JSON that each has written to the file given as its argument."""
     (folder / "train.py").write_text(program)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "--servers", "2", "--clocks", "1000"]
@@ -36,24 +36,25 @@ def launch(folder: Path, name: str, program: str, *flags: str) -> list[dict[str,
 
 
 def kills(folder: Path, name: str) -> int:
-    """How many processes were killed."""
+    """Return how many processes were killed."""
     return (folder / f"{name}.run" / "events.jsonl").read_text().count('"fault"')
 
 
 class Death(Exception):
-    """A program ends here."""
+    """Raised where a program's process is supposed to die."""
 
 
 def hash_of(model: Any) -> str:
-    """A hash of a model's weights and buffers."""
+    """Return a hash of a model's weights and buffers."""
     return hashlib.sha256(b"".join(v.numpy().tobytes() for v in model.state_dict().values())).hexdigest()
 
 
 def begins(at: int, sync_every: int, *without: int) -> int:
-    """Behind which step a process goes on whose predecessor died at the end of step at, with a draft of each step.
+    """Return the step after which a replacement process continues, with a draft of each step.
 
-    A draft is written as the next step begins: so there is none of step at. without: every how many steps an epoch
-    ends, or an evaluation is made, which have none.
+    Args:
+        at: The step at whose end the predecessor died. It has no draft, since the next step would have written it.
+        without: The interval, in steps, at which an epoch ends or an evaluation runs. Those steps have no draft.
     """
     last = at - 1
     while last % sync_every != 0 and any(last % every == 0 for every in without):
@@ -62,10 +63,14 @@ def begins(at: int, sync_every: int, *without: int) -> int:
 
 
 def lives(folder: Path, life: Callable[[perdure.Job, int], Any], deaths: int, drafts: bool = False) -> Any:
-    """Train in the only slot of a job, in this process, which leaves by ``Death`` so many times.
+    """Train in the only slot of a job, in this process, whose death is simulated a number of times by ``Death``.
 
-    life: is given the job, and the number of the death before which it is; returns what the last one returns. drafts:
-    whether they are kept.
+    Args:
+        life: Trains until the next death. It receives the job and the number of that death.
+        drafts: Whether drafts are written.
+
+    Returns:
+        The result of the last life.
     """
     cluster = Cluster(folder, "--workers", "1", "--servers", "1", "--clocks", "10000")
     try:

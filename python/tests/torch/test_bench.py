@@ -1,4 +1,4 @@
-"""What measures runs: briefly here, and without looking at how fast it was."""
+"""The benchmarks run. They are short here, and their speed is not checked."""
 
 from __future__ import annotations
 

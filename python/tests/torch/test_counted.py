@@ -1,4 +1,4 @@
-"""What a program counts in a variable starts at 0 again in a process that takes its slot over."""
+"""Programs are rejected if they count in a variable, which restarts at 0 in a replacement process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_second_pass(endless: perdure.Job, how: str, workers: int) -> None:
 
 
 def run(job: perdure.Job, how: str) -> None:
-    """Nine steps of DiLoCo, whose learning rate is set as ``how`` says."""
+    """Make nine steps of DiLoCo. ``how`` determines how the learning rate is set."""
     model, counter = nn.Linear(4, 1), Counter()
     inner = torch.optim.SGD(model.parameters(), 0.1)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(inner, 0.9)
@@ -87,12 +87,12 @@ def run(job: perdure.Job, how: str) -> None:
                 scheduler.step()
 
 
-@pytest.mark.filterwarnings("ignore:Detected call of")  # a scheduler's step before the optimizer's
+@pytest.mark.filterwarnings("ignore:Detected call of")  # a scheduler steps before the optimizer
 @pytest.mark.parametrize(
     ("how", "refused"),
     [
-        ("variable", "nothing in state= counts steps"),  # as in nanoGPT
-        ("forgotten", "nothing in state= counts steps"),  # a scheduler that is not listed
+        ("variable", "counts steps"),  # as in nanoGPT
+        ("forgotten", "counts steps"),  # a scheduler that is not in schedulers=
         ("state", r"ExponentialLR in state= is stepped after .*schedulers="),
         ("early", None),
         ("listed", None),

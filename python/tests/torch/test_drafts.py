@@ -1,4 +1,4 @@
-"""A process that takes a slot over goes on from the draft of its predecessor, and ends with the same model."""
+"""A replacement process continues from the draft of its predecessor and ends with the same model."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from perdure._draft import Drafts
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchdata")
 
-#: Slot 1 kills itself behind the 13th step of clock 3, once. It writes a draft at each step. Each process adds the step
-#: that it begins with to a file. Its argument says what else is so.
+#: Slot 1 writes a draft at each step and kills itself once, after the 13th step of clock 3. Each process appends its
+#: first step to a file. The argument selects a variant.
 TRAIN = """
 import hashlib, os, signal, sys
 import torch
@@ -73,7 +73,7 @@ with open(f"{out}.{rank}", "w") as f:
 
 
 def launch(folder: Path, name: str, how: str) -> tuple[list[str], str]:
-    """Train with two processes: what each has come to, and with which steps those of slot 1 have begun."""
+    """Train with two processes. Return the model of each, and the first steps of slot 1's processes."""
     program, out = folder / "train.py", folder / name
     program.write_text(TRAIN)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -95,7 +95,7 @@ def launch(folder: Path, name: str, how: str) -> tuple[list[str], str]:
     [
         ("calm", "kill", "3:13"),
         ("calm", "kill torn", "3:12"),
-        # An Inc of the program's own died with it: so a draft behind it would lose it.
+        # The program's own inc died with the process, so a draft after it would lose it.
         ("calm incs", "kill incs", "3:9"),
         # What was counted since the last outer step is the weight of the slot's part: it is in the draft,
         ("calm counted", "kill counted", "3:13"),
@@ -111,19 +111,19 @@ def test_goes_on(tmp_path: Path, calm: dict[str, list[str]], of: str, how: str, 
     assert storm == calm[of]
     assert steps.split() == ["1:0", begun]
     said = [(tmp_path / "storm.run" / "logs" / f"worker-{slot}.log").read_text() for slot in range(2)]
-    for log, count in zip(said, (1, 2) if "unwritten" in how else (0, 0), strict=True):  # each process says it once
-        assert log.count("RuntimeWarning: drafts cannot be written into") == count, log
-        assert log.count("make room in that folder") == count, log
+    for log, count in zip(said, (1, 2) if "unwritten" in how else (0, 0), strict=True):  # each process warns once
+        assert log.count("RuntimeWarning: cannot write drafts to") == count, log
+        assert log.count("free space there") == count, log
 
 
 @pytest.fixture(scope="module")
 def calm() -> dict[str, list[str]]:
-    """What slots come to without a kill, by what the program does."""
+    """Return the slots' models without a kill, for a variant of the program."""
     return {}
 
 
 def test_counts_by_weight(tmp_path: Path, calm: dict[str, list[str]]) -> None:
-    """The models of the tests above depend on what was counted."""
+    """The models of the tests above depend on the counted weights."""
     for of in ("calm", "calm counted", "calm by hand"):
         if of not in calm:
             calm[of], _ = launch(tmp_path, of.replace(" ", "-"), of)
@@ -133,7 +133,9 @@ def test_counts_by_weight(tmp_path: Path, calm: dict[str, list[str]]) -> None:
 def test_count() -> None:
     count = perdure.Count()
     with pytest.warns(RuntimeWarning, match="nothing was counted since the last outer step, .* call add before"):
-        assert 0 < count() < 1e-6  # an update must have a weight, or the slot would end here again and again
+        assert (
+            0 < count() < 1e-6
+        )  # an update needs a weight above 0; otherwise the slot would fail here after each restart
     count.add(3)
     count.add(torch.tensor(0.1))
     again = perdure.Count()
@@ -144,7 +146,7 @@ def test_count() -> None:
     count.add(1)
     assert count() == 1
     for wrong in (-1, float("nan"), float("inf")):
-        with pytest.raises(perdure.UsageError, match="count by numbers that are not negative"):
+        with pytest.raises(perdure.UsageError, match="not negative"):
             count.add(wrong)
 
 
@@ -179,7 +181,7 @@ def test_what_cannot_be_written_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "drafts").write_text("a file where the folder would be")
     drafts = Drafts(tmp_path, 0)
     assert drafts.due()
-    with pytest.warns(RuntimeWarning, match=r"into .*drafts \(File exists\): training goes on without them") as said:
+    with pytest.warns(RuntimeWarning, match=r"drafts \(File exists\)") as said:
         drafts.write({"i": 0})
     assert not drafts.due()
     assert drafts.read() is None
@@ -209,11 +211,11 @@ def test_full_disk(tmp_path: Path) -> None:
 
 
 class Term(Exception):
-    """What the program's own handler of SIGTERM raises, so that the test goes on."""
+    """Raised by the program's own SIGTERM handler, so that the test continues."""
 
 
 def lives(folder: Path, when: dict[int, str], steps: int = 12) -> tuple[str, list[int]]:
-    """Train with one slot, which SIGTERM ends at the moments of these steps: the model, and where processes began."""
+    """Train with one slot that SIGTERM ends at the given steps. Return the model, and each process's first step."""
     from conftest import Cluster
     from launched import hash_of
     from torch import nn
@@ -237,7 +239,7 @@ def lives(folder: Path, when: dict[int, str], steps: int = 12) -> tuple[str, lis
             for batch in loader:
                 how = when.get(d._steps + 1, "")
                 inner.zero_grad()
-                model(batch).square().mean().backward()  # which changes the running means
+                model(batch).square().mean().backward()  # changes the running means
                 inner.told = how == "amid the step"
                 if how == "before the step":
                     os.kill(os.getpid(), signal.SIGTERM)
@@ -267,31 +269,31 @@ def lives(folder: Path, when: dict[int, str], steps: int = 12) -> tuple[str, lis
             del when[min(when)]
         raise AssertionError("it has not ended")
     finally:
-        assert signal.signal(signal.SIGTERM, before) is told  # the handler of DiLoCo is gone
+        assert signal.signal(signal.SIGTERM, before) is told  # DiLoCo has removed its handler
         cluster.end()
 
 
 def test_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next process goes on from the last step, although no draft was due."""
+    """The next process continues from the last step, although no draft was due."""
     monkeypatch.setattr("perdure._draft.Drafts.due", lambda _: False)
-    monkeypatch.setattr("perdure._draft.SHARE", 1e9)  # however short a step is
+    monkeypatch.setattr("perdure._draft.SHARE", 1e9)  # so that drafts are written however short a step is
     monkeypatch.setenv("PERDURE_RUN", str(tmp_path / "calm" / "run"))
     calm, begun = lives(tmp_path / "calm", {})
     assert begun == [0]
     monkeypatch.setenv("PERDURE_RUN", str(tmp_path / "torn" / "run"))
     when = {3: "evaluation", 5: "before the step", 7: "amid the step", 9: "other weights"}
     torn, begun = lives(tmp_path / "torn", when)
-    assert begun == [0, 3, 4, 7, 7]  # of step 9 there was no draft, and so step 7 has the last one
+    assert begun == [0, 3, 4, 7, 7]  # step 9 wrote no draft, so the last one is of step 7
     assert torn == calm
 
 
 def test_sigterm_without_room_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where steps are too short, nothing is kept, and SIGTERM does what it did."""
+    """If steps are too short, no state is kept, and SIGTERM has its usual effect."""
     monkeypatch.setattr("perdure._draft.Drafts.due", lambda _: False)
     monkeypatch.setattr("perdure._draft.SHARE", 0.0)
     monkeypatch.setenv("PERDURE_RUN", str(tmp_path / "run"))
     _, begun = lives(tmp_path, {3: "evaluation"})
-    assert begun[1] in (0, 1)  # what it costs is not known at the first step
+    assert begun[1] in (0, 1)  # the cost is unknown at the first step
 
 
 def test_one_slow_copy_does_not_end_drafts_of_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,11 +319,11 @@ def test_one_slow_copy_does_not_end_drafts_of_sigterm(monkeypatch: pytest.Monkey
                 notice.drop()
     finally:
         notice.close()
-    assert kept == [0, *range(25, 100)]  # the first one takes 2% of 25 s
+    assert kept == [0, *range(25, 100)]  # the first copy takes 2% of 25 s
 
 
 def test_sigterm_during_a_step_is_passed_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that ends by itself after it, as trainers of other libraries do, gets no second one."""
+    """A program that handles SIGTERM itself, like other libraries' trainers, does not receive a second one."""
     from perdure._notice import Notice
 
     told: list[int] = []
@@ -335,14 +337,14 @@ def test_sigterm_during_a_step_is_passed_on_once(monkeypatch: pytest.MonkeyPatch
         assert (len(told), len(again)) == (0, 1)
         notice.drop()
         assert len(told) == 1
-        assert again[0].finished.is_set()  # it was cancelled
+        assert again[0].finished.is_set()  # the timer was cancelled
     finally:
         notice.close()
         signal.signal(signal.SIGTERM, before)
 
 
 def test_sigterm_of_a_process_that_the_program_forks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It inherits this process's handler, which must write no draft there, and end it."""
+    """A forked process inherits the handler, which must end it without writing a draft."""
     from perdure._notice import Notice
 
     monkeypatch.setattr("perdure._draft.SHARE", 1e9)

@@ -1,4 +1,4 @@
-"""Frozen parameters and buffers are the same in all processes, and an update starts from the learner's own weights."""
+"""Frozen parameters and buffers are the same in all processes, and updates start from the learner's own weights."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def test_large_frozen_weights_are_compared(cluster: Cluster, monkeypatch: pytest
     monkeypatch.setattr("perdure._frozen.HANDED", 0)
     said = second(cluster, half_frozen(seed=0), half_frozen(seed=1))
     assert said.startswith("the frozen parameter 0.weight has the checksum ")
-    assert said.endswith("load them from the same file, or call torch.manual_seed before the model is made")
+    assert said.endswith("load them from the same file, or call torch.manual_seed before creating the model")
 
 
 def test_checksums() -> None:
     from perdure._frozen import checksum
 
     class Two(torch.Tensor):
-        """A tensor that is made of two others."""
+        """A tensor subclass that consists of two tensors."""
 
         @staticmethod
         def __new__(cls, *of: Any) -> Any:
@@ -95,13 +95,13 @@ def test_frozen_weights_that_change(tmp_path: Path) -> None:
             if not change:
                 inner.step()
                 continue
-            with refuses("0.bias is frozen, and the program has changed it"):
+            with refuses("0.bias is frozen"):
                 inner.step()
 
 
 def test_a_teacher_in_the_state_may_change(tmp_path: Path) -> None:
     model = half_frozen()
-    teacher = nn.Sequential(model[0])  # it can be iterated over, like a loader
+    teacher = nn.Sequential(model[0])  # iterable, like a loader
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         p = perdure.DataParallel(job, model, perdure.SGD(0.1), state=[teacher])
         for _ in range(3):
@@ -120,7 +120,7 @@ def test_buffers_that_are_assigned(tmp_path: Path) -> None:
             self.register_buffer("table", torch.zeros(1), persistent=False)
 
         def forward(self, x: Any) -> Any:
-            self.count = self.count + 1  # another tensor
+            self.count = self.count + 1  # assigns a new tensor
             self.table = torch.zeros(len(self.table) + 1)
             return super().forward(x)
 
@@ -141,7 +141,7 @@ def test_buffers_that_are_assigned(tmp_path: Path) -> None:
 
 
 def test_an_idle_learner_sends_nothing(tmp_path: Path) -> None:
-    """Its weights are those of the servers, rounded."""
+    """A learner that does not change its weights sends zeros, although bfloat16 rounds the servers' weights."""
     torch.manual_seed(0)
     model = nn.Linear(64, 8).bfloat16()
     inner = torch.optim.SGD(model.parameters(), 1.0)
@@ -166,7 +166,7 @@ def test_an_idle_learner_sends_nothing(tmp_path: Path) -> None:
 
 
 def test_names_of_a_compiled_model(cluster: Cluster) -> None:
-    """They are those of the model that is not compiled: a slot may be compiled where another is not."""
+    """A compiled model has the same names as the original, so slots may differ in whether they compile it."""
     from perdure._frozen import named_parameters
 
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
@@ -181,7 +181,7 @@ def test_parts_of_a_distributed_model(tmp_path: Path, monkeypatch: pytest.Monkey
         with monkeypatch.context() as patch:
             patch.setattr(torch.distributed, "is_initialized", lambda: True)
             patch.setattr(torch.distributed, "get_world_size", lambda: 2)
-            with refuses("this process is one of 2 of a torch.distributed group, and a slot is one process"):
+            with refuses("this process is one of 2 in a torch.distributed group"):
                 perdure.DataParallel(job, model, perdure.SGD(0.1))
         model.weight.placements, model.weight.device_mesh = (), None
         with refuses("weight is a DTensor"):
@@ -190,7 +190,7 @@ def test_parts_of_a_distributed_model(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_ranks_in_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By torchrun in a slot, for example. A group over the slots has the slots as ranks."""
+    """Several ranks in one slot, for example by torchrun, are rejected. In a group over the slots, rank equals slot."""
     monkeypatch.setenv("PERDURE_SLOT", "0")
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
@@ -212,7 +212,7 @@ def test_clipping_is_refused_for_what_lives(tmp_path: Path) -> None:
     gc.collect()
     assert weight() is None
     kept = []
-    while len(kept) < 10_000:  # one that has the id of another that is gone is clipped
+    while len(kept) < 10_000:  # a new tensor with the id of a deleted parameter may be clipped
         kept.append(nn.Parameter(torch.ones(1)))
         if id(kept[-1]) in numbers:
             break
@@ -226,7 +226,7 @@ def test_clipping_is_refused_for_what_lives(tmp_path: Path) -> None:
 
 
 def test_finish_lets_go(tmp_path: Path) -> None:
-    gc.collect()  # trainings that other tests have left
+    gc.collect()  # trainings left over from other tests
     was = nn.utils.clip_grad_norm_
     assert was.__globals__["__name__"] != "perdure._clip"
     model = nn.Linear(1, 1)

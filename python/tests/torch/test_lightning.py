@@ -1,4 +1,4 @@
-"""lightning.Trainer; `make check-torch` installs it."""
+"""Tests with lightning.Trainer, which `make check-torch` installs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
 import perdure.lightning  # noqa: E402
 
-#: A network with dropout and batch normalisation, accumulated gradients, a rate that falls, and validation. Each slot
-#: has 150 samples, by 5 and 2 at a time: 15 steps are an epoch.
+#: A network with dropout and batch normalisation, gradient accumulation, a falling rate, and validation. Each slot has
+#: 150 samples in batches of 5, two per step: an epoch has 15 steps.
 TRAIN = """
 import hashlib, json, os, sys
 import lightning as L
@@ -111,12 +111,12 @@ def test_same_model_through_kills(tmp_path: Path) -> None:
 
 
 class Recorder(pl.Callback):
-    """What each step was, and the program's death: behind a step, or behind all of them."""
+    """Records each step, and simulates the program's death after a step or after the last one."""
 
     def __init__(self, at: int | None) -> None:
         self.at = at
         self.ids: list[int] = []
-        self.steps: dict[int, tuple[float, list[int]]] = {}  # of each the rate, and the samples
+        self.steps: dict[int, tuple[float, list[int]]] = {}  # rate and samples of each step
 
     def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, _: int) -> None:
         self.rate = trainer.optimizers[0].param_groups[0]["lr"]
@@ -134,7 +134,7 @@ class Recorder(pl.Callback):
 
 
 class Numbers(Dataset):
-    """Samples, each of which says which one it is."""
+    """A dataset whose samples contain their own number."""
 
     def __init__(self, count: int) -> None:
         self.x = torch.randn(count, 4, generator=torch.Generator().manual_seed(7))
@@ -147,7 +147,7 @@ class Numbers(Dataset):
 
 
 class Stream(IterableDataset):
-    """The same, without a length."""
+    """The same dataset without a length."""
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         of = Numbers(30)
@@ -164,11 +164,13 @@ class Module(pl.LightningModule):
         return (self.layers(batch[1]) ** 2).mean()
 
     def validation_step(self, batch: Any, _: int) -> None:
-        self.log("loss", (self.layers(batch[1]) ** 2).mean() + torch.rand(()))  # which draws from those of training
+        self.log(
+            "loss", (self.layers(batch[1]) ** 2).mean() + torch.rand(())
+        )  # draws from the same random numbers as training
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), 0.1)
-        if self.scheduler == "estimated":  # which makes the loaders, before anything is loaded
+        if self.scheduler == "estimated":  # creates the loaders before their state is loaded
             steps = self.trainer.estimated_stepping_batches
             one = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps + 1)
             return {"optimizer": optimizer, "lr_scheduler": {"scheduler": one, "interval": "step"}}
@@ -191,7 +193,7 @@ def trainer_of(folder: Path, callbacks: list[Any], **settings: Any) -> pl.Traine
 
 
 def loader_of(kind: str) -> Any:
-    """30 samples, by 4 at a time: 8 batches an epoch."""
+    """Return a loader of 30 samples in batches of 4: an epoch has 8 batches."""
     return {
         "plain": lambda: DataLoader(Numbers(30), batch_size=4, shuffle=True),
         "stateful": lambda: StatefulDataLoader(Numbers(30), batch_size=4, shuffle=True),
@@ -229,7 +231,7 @@ def test_goes_on(
             torch.manual_seed(1)
             module, recorder = Module(scheduler), Recorder(at)
             with contextlib.nullcontext() if at is None else pytest.raises(Death), cluster.join(0) as job:
-                if "plugins" in settings:  # its scale doubles at each step until it is too much, and a step is left out
+                if "plugins" in settings:  # the scale doubles at each step until it overflows and a step is skipped
                     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, growth_interval=1)
                     settings["plugins"] = [MixedPrecision("16-mixed", "cpu", scaler)]
                 trainer = trainer_of(
@@ -266,7 +268,7 @@ def test_goes_on_from_drafts(
     deaths: tuple[int, ...],
     steps: int,
 ) -> None:
-    monkeypatch.setattr("perdure._draft.SHARE", 1e9)  # a draft of each step
+    monkeypatch.setattr("perdure._draft.SHARE", 1e9)  # so that each step writes a draft
     ends = []
     for name, fates in (("calm", ()), ("torn", deaths)):
         cluster = Cluster(tmp_path / name, "--workers", "1", "--servers", "1", "--clocks", "1000")
@@ -297,7 +299,7 @@ def test_goes_on_from_drafts(
 
 
 class Terminated(Module):
-    """Is told SIGTERM once, amid the step after a number of steps."""
+    """Sends SIGTERM once to its own process, in the middle of a given step."""
 
     at: int | None = None
 
@@ -310,9 +312,9 @@ class Terminated(Module):
 
 
 def test_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next process goes on from the last step, although no draft was due."""
+    """The next process continues from the last step, although no draft was due."""
     monkeypatch.setattr("perdure._draft.Drafts.due", lambda _: False)
-    monkeypatch.setattr("perdure._draft.SHARE", 1e9)  # however short a step is
+    monkeypatch.setattr("perdure._draft.SHARE", 1e9)  # so that drafts are written however short a step is
 
     def told(*_: Any) -> None:
         raise Death
@@ -384,8 +386,8 @@ Path(f"{out}.{rank}").write_text(json.dumps(said))
 def test_killed_between_outer_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESTS", str(Path(__file__).parents[1]))
     calm, torn = launch(tmp_path, "calm", KILLED), launch(tmp_path, "torn", KILLED)
-    assert [of["begun"] for of in (*calm, *torn)] == [[0], [0], [0], [0, 9]]  # and not 7, of the outer step
-    assert [of["count"] for of in (*calm, *torn)] == [14, 14, 14, 15]  # step 10 was made twice
+    assert [of["begun"] for of in (*calm, *torn)] == [[0], [0], [0], [0, 9]]  # not 7, the step of the outer step
+    assert [of["count"] for of in (*calm, *torn)] == [14, 14, 14, 15]  # step 10 was repeated
     assert [of["made"] for of in calm] == [of["made"] for of in torn]
     assert {of["model"] for of in (*calm, *torn)} == {calm[0]["model"]}
 
@@ -393,7 +395,7 @@ def test_killed_between_outer_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_other_callbacks_go_on(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, "--workers", "1", "--servers", "1", "--clocks", "1000")
     for at in (20, None):
-        early = EarlyStopping("loss", patience=3, min_delta=99)  # nothing is better than the first
+        early = EarlyStopping("loss", patience=3, min_delta=99)  # no later loss counts as better than the first
         torch.manual_seed(1)
         with contextlib.nullcontext() if at is None else pytest.raises(Death), cluster.join(0) as job:
             callbacks = [early, Recorder(at), perdure.lightning.DiLoCoCallback(job, sync_every=2)]
@@ -408,7 +410,7 @@ def test_job_ends_first(tmp_path: Path) -> None:
     with cluster.join(0) as job:
         trainer = trainer_of(tmp_path, [perdure.lightning.DiLoCoCallback(job, sync_every=2)], max_epochs=5)
         trainer.fit(Module("step"), loader_of("plain"))
-    assert trainer.global_step == 6  # the steps of two clocks, and those that were too many
+    assert trainer.global_step == 6  # the steps of two clocks, and those after the job's end
     cluster.end()
 
 
@@ -438,13 +440,13 @@ def test_refused(tmp_path: Path) -> None:
         trainer = trainer_of(tmp_path, [], max_epochs=1)
         trainer.fit(Module("step"), loader_of("plain"))
         trainer.save_checkpoint(tmp_path / "some.ckpt")
-        with pytest.raises(perdure.UsageError, match="ckpt_path: the slot's state says where to go on"):
+        with pytest.raises(perdure.UsageError, match="ckpt_path"):
             fit(Module("step"), ckpt_path=tmp_path / "some.ckpt")
         before = dict(os.environ)
-        with pytest.raises(perdure.UsageError, match="DDPStrategy: the trainer is distributed by itself"):
+        with pytest.raises(perdure.UsageError, match="DDPStrategy"):
             fit(Module("step"), strategy="ddp")
         torch.distributed.destroy_process_group()
-        for name in os.environ.keys() - before.keys():  # where its processes would meet
+        for name in os.environ.keys() - before.keys():  # variables such as MASTER_ADDR, set by the strategy
             del os.environ[name]
         with pytest.raises(perdure.UsageError, match="the module has 2 optimizers; DiLoCo is for one"):
             fit(Two("step"))

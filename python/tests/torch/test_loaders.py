@@ -1,4 +1,4 @@
-"""Loaders with processes of their own, and updates that are no numbers, through real kills."""
+"""Loaders with worker processes, and updates with NaN, under real kills."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ import perdure
 
 
 def change(monkeypatch: pytest.MonkeyPatch, was: str, is_now: str) -> None:
-    """Change the program that ``launch`` starts."""
+    """Edit the program that ``launch`` starts."""
     assert test_torch.PERDURE.count(was) == 1
     monkeypatch.setattr(test_torch, "PERDURE", test_torch.PERDURE.replace(was, is_now))
 
 
 @pytest.mark.parametrize("how", ["parallel", "diloco"])
 def test_data_once_with_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """Processes that load ahead have read what no update has used yet; each sample counts once nevertheless."""
+    """Each sample counts once, although loader processes have read ahead of the updates."""
     change(monkeypatch, "batch_size=16)", "batch_size=16, shuffle=True, num_workers=2, prefetch_factor=4)")
     steps = {"parallel": 150, "diloco": 30}[how]  # more than one epoch, of 128 batches
     calm = launch(tmp_path, "calm", how, steps=steps)
@@ -39,7 +39,7 @@ def test_data_once_with_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 class Asks(Dataset[float]):
-    """Data that ask the job for something, where they are loaded."""
+    """A dataset that calls the job while loading."""
 
     def __init__(self, table: perdure.Table) -> None:
         self.table = table
@@ -82,12 +82,12 @@ def test_nan_in_diloco(tmp_path: Path) -> None:
             with torch.no_grad():
                 model[1].bias.fill_(bad)
             outer._drafts._due = 0.0
-            inner.zero_grad()  # so that the others stay what they are
+            inner.zero_grad()  # so that the other parameters stay unchanged
             inner.step()
-            with pytest.raises(perdure.NonFinite, match=r"^1\.bias has NaN or Inf in its update; nothing was sent$"):
+            with pytest.raises(perdure.NonFinite, match=r"1\.bias contains NaN or Inf"):
                 inner.step()
             assert job.now == now
-            assert outer._drafts.read() is None  # from it the slot's next process would come to the same
+            assert outer._drafts.read() is None  # a process that continued from a draft would fail in the same way
             model.load_state_dict(good)
         step()
         step()
@@ -111,7 +111,7 @@ def test_nan_names_its_step(tmp_path: Path) -> None:
 
 
 def test_nan_ends_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who ends with NaN is started again from the last outer step; the model has nothing of it."""
+    """A process that fails with NaN restarts from the last outer step, and the model contains no NaN."""
     counted = "            tokens.add(len(batch[0]))\n"
     wrong = (
         "            if rank == 1 and job.now == 4 and not os.path.exists(f'{out}.wrong'):\n"

@@ -1,4 +1,4 @@
-"""What the package has by the names that need PyTorch."""
+"""The package's names that need PyTorch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import perdure
 
 
 def test_names() -> None:
-    """An editor, and `inspect`, find them; all can be had."""
+    """Editors and `inspect` find the names, and all of them can be imported."""
     assert {"Count", "DataParallel", "DiLoCo", "start"} <= set(dir(perdure))
     assert inspect.isclass(dict(inspect.getmembers(perdure))["DataParallel"])

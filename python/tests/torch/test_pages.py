@@ -1,4 +1,4 @@
-"""What docs/guide/pytorch.md shows runs."""
+"""The programs in docs/guide/pytorch.md run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-#: What the page takes for granted of the program that is to be changed.
+#: The program that the page assumes and then changes.
 BEGUN = """
 import torch
 data = [(torch.randn(4), torch.randn(1)) for _ in range(320)]
@@ -23,7 +23,7 @@ def loss_of(a, b):
 
 PAGE = Path(__file__).parents[3] / "docs" / "guide" / "pytorch.md"
 
-#: What the page takes for granted, of the library that it shows.
+#: The code that the page assumes, for each library.
 GIVEN = {
     "transformers": """
 import torch
@@ -60,7 +60,7 @@ def test_program(library: str, tmp_path: Path) -> None:
 
 
 def by_two(program: str, folder: Path) -> None:
-    """Two processes run a program that is shown."""
+    """Run a program from the page in two processes."""
     (folder / "train.py").write_text(BEGUN + program)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder)}
     command = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "--recovery", "resend:auto", "-q", "train.py"]

@@ -1,4 +1,4 @@
-"""Values of tensors of any device in memory of this process. What a GPU does needs one; the rest is tested without."""
+"""Copies of tensors from any device to this process's memory. Some tests need a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is n
 
 
 class Far(Pinned):
-    """Takes tensors of this process for some that are on a GPU, and counts what is done for them."""
+    """Treats tensors of this process as if they were on a GPU, and counts operations on them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Far(Pinned):
         self.waits: list[int] = []
 
     def _is_away(self, tensor: torch.Tensor) -> bool:
-        return tensor.dtype != torch.int64  # which are taken for those that are here
+        return tensor.dtype != torch.int64  # int64 tensors count as local ones
 
     def _allocate(self, count: int) -> torch.Tensor:
         self.allocated.append(count)
@@ -35,7 +35,7 @@ class Far(Pinned):
 
 
 def tensors_of(device: str) -> list[torch.Tensor | None]:
-    """Of all kinds: types, shapes, what does not lie in one piece, parameters, none at all."""
+    """Return tensors of all kinds: types, shapes, non-contiguous ones, parameters and None."""
     g = torch.Generator().manual_seed(5)
     kinds: list[torch.Tensor | None] = [
         torch.randn(7, 3, generator=g),
@@ -82,8 +82,8 @@ def test_far_away() -> None:
     far = Far()
     check(far, "cpu")
     count = sum(t.numel() for t in tensors_of("cpu") if t is not None) - 2
-    assert far.allocated == [count]  # and kept
-    assert far.waits == [9]  # once for all
+    assert far.allocated == [count]  # the buffer is reused
+    assert far.waits == [9]  # one wait for all tensors
     for n in (count - 1, count, count + 1):
         (here,) = far.here([torch.ones(n)])
         assert here is not None
@@ -92,7 +92,7 @@ def test_far_away() -> None:
     first, second = far.here([torch.ones(4), torch.zeros(4)])
     assert first is not None
     assert second is not None
-    assert (first == 1).all()  # they do not lie on each other
+    assert (first == 1).all()  # the copies do not overlap
     assert (second == 0).all()
 
 
@@ -114,7 +114,7 @@ def test_of_both() -> None:
 
 @needs_gpu
 def test_what_is_being_computed() -> None:
-    """Values are those behind the work that was queued before, of the present stream, too."""
+    """A copy waits for work queued earlier, including work on the current stream."""
     pinned = Pinned()
     n = 1 << 22
     for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
@@ -132,7 +132,7 @@ def test_what_is_being_computed() -> None:
 def test_waits_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = [torch.ones(1000, device="cuda") for _ in range(50)]
     pinned = Pinned()
-    pinned.here(tensors)  # allocates
+    pinned.here(tensors)  # allocates the buffer
     waits = []
     wait = torch.cuda.Stream.synchronize
 

@@ -1,4 +1,4 @@
-"""What needs PyTorch; `make check-torch` installs it."""
+"""Tests with PyTorch, which `make check-torch` installs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import perdure
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchdata")
 
-#: A model with all that is kept: buffers, random numbers, a position in the data. Its arguments are the way to train,
-#: where the hash of the model goes, and how many of its steps it makes.
+#: A model with every kind of state: buffers, random numbers, a position in the data. The arguments are the method, the
+#: file for the model's hash, and the number of steps.
 TRAIN = """
 import hashlib, os, sys
 import torch
@@ -88,7 +88,7 @@ with open(f"{out}.{rank}", "w") as f:
 
 
 def launch(folder: Path, name: str, how: str, *flags: str, steps: int = 60) -> list[str]:
-    """Train with two processes, by parallel, diloco or drafts; returns the hash of each one's model."""
+    """Train with two processes by parallel, diloco or drafts, and return the hashes of their models."""
     program, out = folder / "train.py", folder / name
     program.write_text(PERDURE)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -112,14 +112,16 @@ def test_same_model_through_kills(tmp_path: Path, how: str, recovery: str) -> No
     kills = ("worker:0@clock:9", "server:0@clock:20", "worker:1@clock:30", "coordinator@clock:40", "worker:0@clock:50")
     storm = launch(tmp_path, "storm", how, "--recovery", recovery, *(f"--fault=kill:{kill}" for kill in kills))
     assert calm == storm
-    if how == "diloco":  # buffers and dropout are each process's own until the outer step
+    if how == "diloco":  # each process has its own buffers and dropout until the outer step
         assert (tmp_path / "storm.run" / "events.jsonl").read_text().count('"fault"') >= len(kills)
 
 
 @pytest.mark.parametrize("how", ["parallel", "diloco"])
 def test_nobody_is_healthy(tmp_path: Path, how: str) -> None:
-    """All learners die at once, and one of them again before it is back. Where who comes back copies a peer's weights,
-    those of a process that has just begun may become everybody's. Here they are the servers'.
+    """All learners die at the same time, and one dies again during its restart.
+
+    In systems where a restarted learner copies a peer's weights, those of a fresh process could spread to all. Here the
+    weights come from the servers.
     """
     calm = launch(tmp_path, "calm", how, steps=20)
     kills = ("worker:*@clock:9", "worker:1@clock:9,300ms", "worker:0@clock:9,600ms")
@@ -149,20 +151,20 @@ def test_buffers(tmp_path: Path) -> None:
         with perdure.DataParallel(
             job, model, torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 0.1, weight_decay=0.1)
         ) as p:
-            for _ in range(100):  # the job ends before
+            for _ in range(100):  # the job ends earlier
                 model.linear(torch.ones(1, 3)).sum().backward()
                 model.count += 1
                 p.step()
                 p.zero_grad()
         assert job.now == job.end == 9
-    assert (model.unused == 1).all()  # as by an optimizer that found no gradient
+    assert (model.unused == 1).all()  # unchanged, as with an optimizer that finds no gradient
     assert not (model.linear.weight == 0).any()
     assert int(model.count) == 2**24 + 1 + 8
     for name in ("mask", "flags", "short"):
         assert (dict(model.named_buffers())[name] == before[name]).all()
 
 
-#: The same batches and the same optimizer, by PyTorch itself, and here: the parameters, at the end.
+#: Final parameters for the same batches and optimizer, with plain PyTorch and with Perdure.
 COMPARE = """
 import os, sys
 import numpy as np, torch
@@ -268,7 +270,7 @@ def test_mistakes(tmp_path: Path) -> None:
             perdure.UsageError, match=r"state\['state'\]\[0\]\['a'\]\[1\]\['b'\] is an object, which needs pickle"
         ):
             p.step()
-        with pytest.raises(perdure.UsageError, match="sync_every is 0"):
+        with pytest.raises(perdure.UsageError, match="sync_every 0"):
             perdure.DiLoCo(job, model, torch.optim.SGD(parameters, 0.1), sync_every=0)
 
 
@@ -281,10 +283,10 @@ def test_large_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large = nn.Linear(1 << 14, 10_000, bias=False, device="meta")
     small = nn.Linear(32, 32)
     with perdure.start(out=tmp_path / "run", clocks=9, args=SMALL) as job:
-        with pytest.raises(perdure.UsageError) as refused:  # before the first clock, and before any memory is taken
+        with pytest.raises(perdure.UsageError) as refused:  # before the first clock and before any memory is allocated
             perdure.DiLoCo(job, large, AdamW(large.parameters(), 1e-3))
         said = str(refused.value)
-        assert said.startswith("the state of AdamW, of 163,840,000 parameters, comes to 1.22 GiB, and 1 GiB at most")
+        assert said.startswith("the state of AdamW for 163,840,000 parameters is 1.22 GiB")
         assert "\n" not in said
         with pytest.raises(perdure.UsageError, match=r"of AdamW and SGD, of 163,841,056 parameters"):
             perdure.DataParallel(
@@ -293,7 +295,7 @@ def test_large_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert job.now == 0
         monkeypatch.setattr(of, "_MOST_KEPT", 8000)
         inner = RMSprop(small.parameters(), 1e-3)
-        with perdure.DiLoCo(job, small, inner, sync_every=5):  # nobody knows yet what it will keep
+        with perdure.DiLoCo(job, small, inner, sync_every=5):  # the size of its state is not known yet
             assert job.now == 1
     for make, copies in (
         (lambda p: AdamW(p), 2),
@@ -306,4 +308,4 @@ def test_large_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         small(torch.ones(1, 32)).sum().backward()
         optimizer.step()
         assert foretold == 4 * copies * (32 * 32 + 32)
-        assert foretold <= of._bytes_of(optimizer) <= foretold + 8  # two numbers of steps
+        assert foretold <= of._bytes_of(optimizer) <= foretold + 8  # two step counters

@@ -1,6 +1,6 @@
-"""Learners, agents, servers and coordinators die at random; the model is the same, and each sample counts once.
+"""Learners, agents, servers and coordinators die at random; the model stays the same, and each sample counts once.
 
-PERDURE_STORMS says how many storms, and PERDURE_STORM_SEED the first one's seed.
+PERDURE_STORMS is the number of storms, and PERDURE_STORM_SEED the seed of the first one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ pytest.importorskip("torchdata")
 from test_storms import FIRST, STORMS, agents_die
 from test_torch import launch
 
-CALM: dict[str, list[str]] = {}  # the models without a storm, by the way to train
+CALM: dict[str, list[str]] = {}  # the models trained without a storm, by method
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + STORMS))
@@ -25,7 +25,7 @@ def test_storm(tmp_path: Path, how: str, seed: int) -> None:
     rng = random.Random(f"{how} {seed}")
     recovery = rng.choice(["resend:20", "resend:auto", "checkpoint:10", "chain:2", "stateless"])
     kinds = ["worker:0", "worker:0", "worker:1", "worker:1", "server:0", "server:1", "coordinator"]
-    if recovery == "chain:2":  # a second server may not die before the first is back
+    if recovery == "chain:2":  # a second server must not die before the first one is replaced
         kinds.remove("server:1")
     faults = [f"--fault=kill:{rng.choice(kinds)}@clock:{rng.randrange(2, 60)}" for _ in range(6)]
     if how not in CALM:
