@@ -2,19 +2,19 @@ package perdure
 
 import "fmt"
 
-// Combine says what becomes of the updates that slots make of a table in one clock. By CombineEach
-// the table's rule runs for each of them, in the order of the slots. By all others they are combined
-// first, row by row, and the rule runs once for each row that any of them touches.
+// Combine selects how the updates of all slots for one clock are applied to a table. With CombineEach the table's rule
+// runs once for each slot's update, in slot order. All other values first combine the updates row by row; the rule then
+// runs once for each row that any of them touches.
 type Combine string
 
-// The ways. With n slots that take part in the clock and whose updates of it are not lost, and gᵢ what
-// the i-th of them Inc'd to a row, 0 if it did not touch the row, the rule is run for
+// The values of Combine. Let n be the number of slots that participate in the clock and whose updates for it are not
+// lost. Let gᵢ be the i-th slot's delta to a row, or 0 if the slot did not touch the row. The rule then runs for
 //
 //	CombineSum       g = Σ gᵢ
 //	CombineMean      g = Σ gᵢ/n
-//	CombineWeighted  g = Σ (wᵢ/Σ wᵢ)·gᵢ, wᵢ the weight that the slot's program gives to the clock
+//	CombineWeighted  g = Σ (wᵢ/Σ wᵢ)·gᵢ, where slot i's program gives the clock the weight wᵢ
 //
-// All but CombineEach need bsp: only there a clock has an end, at which all updates of it are there.
+// All except CombineEach require bsp: only under bsp does a clock have an end at which all of its updates are present.
 const (
 	CombineEach     Combine = "" // the default
 	CombineSum      Combine = "sum"
@@ -22,7 +22,7 @@ const (
 	CombineWeighted Combine = "weighted"
 )
 
-// ParseCombine reads "each", "sum", "mean" or "weighted".
+// ParseCombine parses "each", "sum", "mean" or "weighted".
 func ParseCombine(s string) (Combine, error) {
 	switch c := Combine(s); c {
 	case "each":
@@ -30,11 +30,11 @@ func ParseCombine(s string) (Combine, error) {
 	case CombineSum, CombineMean, CombineWeighted:
 		return c, nil
 	}
-	return CombineEach, fmt.Errorf("%w: unknown way %q to combine updates; choose each, sum, mean or weighted",
+	return CombineEach, fmt.Errorf("%w: unknown combine mode %q; choose each, sum, mean or weighted",
 		ErrUsage, s)
 }
 
-// String returns the way as it is written on the command line.
+// String returns c in the form that ParseCombine accepts.
 func (c Combine) String() string {
 	if c == CombineEach {
 		return "each"
@@ -42,8 +42,8 @@ func (c Combine) String() string {
 	return string(c)
 }
 
-// Share is what a slot's update is multiplied with before it is added to the others', where that many slots' updates
-// are not lost, this one weighs own, and all of them all.
+// Share returns the factor by which a slot's update is multiplied before it is added to the others. slots is the number
+// of slots whose updates are not lost, own is the weight of this update, and all is the sum of the weights.
 func (c Combine) Share(slots int, own, all float64) float32 {
 	switch c {
 	case CombineMean:
@@ -54,19 +54,20 @@ func (c Combine) Share(slots int, own, all float64) float32 {
 	return 1
 }
 
-// MaxWeight is the most that an update may weigh: far beyond use, and so little that all slots' add up.
+// MaxWeight is the largest weight of an update: far above any practical value, and small enough that the sum over all
+// slots does not overflow.
 const MaxWeight = 1e300
 
-// ValidateWeight refuses a weight that is no number above 0, or more than MaxWeight.
+// ValidateWeight returns an error unless w is greater than 0 and at most MaxWeight.
 func ValidateWeight(w float64) error {
 	if w > 0 && w <= MaxWeight {
 		return nil
 	}
-	return fmt.Errorf("%w: weight %v of an update; give a number above 0, and at most %g, for example how many "+
-		"examples or tokens it is of", ErrUsage, w, MaxWeight)
+	return fmt.Errorf("%w: invalid weight %v of an update; choose a number > 0 and ≤ %g, for example the number of "+
+		"examples or tokens in it", ErrUsage, w, MaxWeight)
 }
 
-// validateCombine reports what is wrong with how the table's updates are combined, if anything.
+// validateCombine returns an error if t.Combine is invalid for this table.
 func (t TableSpec) validateCombine() error {
 	if t.Combine == CombineEach {
 		return nil
@@ -76,17 +77,16 @@ func (t TableSpec) validateCombine() error {
 	}
 	switch {
 	case !t.Consistency.TwoStep():
-		return fmt.Errorf("%w: table %s: combine %s under %s: the rule would wait for all slots' updates of a clock, "+
-			"which are together only under bsp; choose bsp for the table, or combine each", ErrUsage, t.Name, t.Combine,
+		return fmt.Errorf("%w: table %s: combine %s does not work with %s: only under bsp are all slots' updates of a "+
+			"clock present together; choose bsp for the table, or combine each", ErrUsage, t.Name, t.Combine,
 			t.Consistency)
 	case t.Rule.Kind == RuleSet:
-		return fmt.Errorf("%w: table %s: combine %s under rule set, whose rows are one slot's each; choose combine "+
-			"each, or a rule that adds", ErrUsage, t.Name, t.Combine)
+		return fmt.Errorf("%w: table %s: combine %s does not work with rule set, under which one slot owns each row; "+
+			"choose combine each, or a rule that adds", ErrUsage, t.Name, t.Combine)
 	}
 	return nil
 }
 
-// Foretold reports whether a program knows at once what its own update does to a row: it follows from
-// the row and the update alone. Where it does not, the program sees the effect of what it Inc'd once
-// an answer of a server contains it.
+// Foretold reports whether a program can compute the effect of its own update on a row immediately, from the row and
+// the update alone. Otherwise the program sees the effect of its Inc once an answer of a server contains it.
 func (t TableSpec) Foretold() bool { return t.Combine == CombineEach && !t.Rule.KeepsState() }

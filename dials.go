@@ -7,22 +7,21 @@ import (
 	"strings"
 )
 
-// Consistency is a table's consistency model: how stale a Get may be. It is
-// written "bsp", "ssp:S", "essp:S", "asp" or "vap:V", in JSON too.
+// Consistency is a table's consistency model: how stale a Get may be. Its text form, also in JSON, is "bsp", "ssp:S",
+// "essp:S", "asp" or "vap:V".
 type Consistency struct {
 	Kind      ConsistencyKind
-	Staleness Clock   // S of ssp:S and essp:S, in clocks; 0 for bsp; unused for asp and vap
-	Bound     float64 // V of vap:V, in the units of the table's values; else 0
+	Staleness Clock   // S in ssp:S and essp:S, in clocks; 0 for bsp; unused for asp and vap
+	Bound     float64 // V in vap:V, in the units of the table's values; otherwise 0
 }
 
 // ConsistencyKind names a family of consistency models.
 type ConsistencyKind string
 
-// The consistency models (ESSP paper, section 2): a read at clock c sees all
-// updates of clocks < c under BSP, < c-S under SSP(S) and ESSP(S), and has no
-// bound in clocks under ASP and VAP. Under ESSP servers push rows that changed to
-// the slots that read them; under VAP(V) a slot's updates that not every slot can
-// see yet are at most V/√(clock+1) in any value, in sum.
+// The consistency models (ESSP paper, section 2). A read at clock c sees all updates of clocks < c under BSP and < c-S
+// under SSP(S) and ESSP(S); under ASP and VAP there is no bound in clocks. Under ESSP, servers push changed rows to the
+// slots that read them. Under VAP(V), the sum of a slot's updates that some slot cannot see yet is at most V/√(clock+1)
+// in any value.
 const (
 	BSP  ConsistencyKind = "bsp"
 	SSP  ConsistencyKind = "ssp"
@@ -31,8 +30,7 @@ const (
 	VAP  ConsistencyKind = "vap"
 )
 
-// DefaultStaleness is the staleness to choose, in clocks, for who has no better
-// idea.
+// DefaultStaleness is the recommended staleness, in clocks, for users without a better estimate.
 const DefaultStaleness = 3
 
 // Pushed reports whether servers push changed rows to the slots that read them.
@@ -41,25 +39,24 @@ func (c Consistency) Pushed() bool { return c.Kind == ESSP || c.Kind == VAP }
 // Bounded reports whether reads are bounded in clocks, by Staleness.
 func (c Consistency) Bounded() bool { return c.Kind == BSP || c.Kind == SSP || c.Kind == ESSP }
 
-// TwoStep reports whether a clock under this model is staged on all shards
-// before it is ticked, so that the job is a function of its seed.
+// TwoStep reports whether a clock under this model is staged on all shards before it is ticked. The job is then a
+// function of its seed.
 func (c Consistency) TwoStep() bool { return c.Kind == BSP }
 
-// ParseConsistency reads "bsp", "ssp:S", "essp:S" (S ≥ 0 clocks), "asp" or "vap:V"
-// (V > 0).
+// ParseConsistency parses "bsp", "ssp:S", "essp:S" (S ≥ 0 clocks), "asp" or "vap:V" (V > 0).
 func ParseConsistency(s string) (Consistency, error) {
 	kind, arg, hasArg := strings.Cut(s, ":")
 	c := Consistency{Kind: ConsistencyKind(kind)}
 	switch c.Kind {
 	case BSP, ASP:
 		if hasArg {
-			return Consistency{}, fmt.Errorf("%w: %s takes no number: %q; write %s", ErrUsage, kind, s, kind)
+			return Consistency{}, fmt.Errorf("%w: %s takes no number, got %q; write %s", ErrUsage, kind, s, kind)
 		}
 		return c, nil
 	case SSP, ESSP:
 		if !hasArg {
 			return Consistency{}, fmt.Errorf(
-				"%w: %s needs its staleness in clocks: write %s:%d for the default, or another number", ErrUsage,
+				"%w: %s needs a staleness in clocks; write %s:%d for the default, or another number", ErrUsage,
 				kind, kind, DefaultStaleness)
 		}
 		n, err := strconv.ParseInt(arg, 10, 32)
@@ -72,7 +69,7 @@ func ParseConsistency(s string) (Consistency, error) {
 	case VAP:
 		if !hasArg {
 			return Consistency{}, fmt.Errorf(
-				"%w: vap needs its bound, which has no default, in the units of the table's values; write for "+
+				"%w: vap needs a bound in the units of the table's values, and has no default; write for "+
 					"example vap:0.5", ErrUsage)
 		}
 		v, err := strconv.ParseFloat(arg, 64)
@@ -87,7 +84,7 @@ func ParseConsistency(s string) (Consistency, error) {
 		ErrUsage, s)
 }
 
-// String returns the model as it is written on the command line.
+// String returns c in the form that ParseConsistency accepts.
 func (c Consistency) String() string {
 	switch c.Kind {
 	case SSP, ESSP:
@@ -98,9 +95,9 @@ func (c Consistency) String() string {
 	return string(c.Kind)
 }
 
-// ParseModels reads the models of a job's tables, with commas between: TABLE=MODEL
-// for one table, and at most one MODEL alone for all others, which is usual where
-// there is none. For example "ssp:2,items=bsp". tables is nil where none is named.
+// ParseModels parses the consistency models of a job's tables, a comma-separated list such as "ssp:2,items=bsp".
+// TABLE=MODEL applies to one table. At most one MODEL without a table applies to all other tables; if it is missing,
+// they get usual. tables is nil if s names no table.
 func ParseModels(s string, usual Consistency) (others Consistency, tables map[string]Consistency, err error) {
 	alone := ""
 	for _, item := range strings.Split(s, ",") {
@@ -110,17 +107,17 @@ func ParseModels(s string, usual Consistency) (others Consistency, tables map[st
 		}
 		switch _, twice := tables[name]; {
 		case item == "":
-			return usual, nil, fmt.Errorf("%w: an empty item in %q; write MODEL or TABLE=MODEL, with commas between",
+			return usual, nil, fmt.Errorf("%w: empty item in %q; write a comma-separated list of MODEL or TABLE=MODEL",
 				ErrUsage, s)
 		case named && !tableName.MatchString(name):
 			return usual, nil, fmt.Errorf(
-				"%w: %q in %q does not begin with a table's name; write TABLE=MODEL, for example w=essp:3", ErrUsage,
-				item, s)
+				"%w: %q in %q does not start with a valid table name; write TABLE=MODEL, for example w=essp:3",
+				ErrUsage, item, s)
 		case twice:
-			return usual, nil, fmt.Errorf("%w: table %s has two models in %q; give it one", ErrUsage, name, s)
+			return usual, nil, fmt.Errorf("%w: table %s has two models in %q; name one", ErrUsage, name, s)
 		case !named && alone != "":
 			return usual, nil, fmt.Errorf(
-				"%w: both %s and %s in %q are for all other tables; name the tables of one, as TABLE=%s", ErrUsage,
+				"%w: both %s and %s in %q apply to all other tables; write TABLE=%s for one of them", ErrUsage,
 				alone, item, s, item)
 		}
 		c, err := ParseConsistency(model)
@@ -149,37 +146,42 @@ func (c *Consistency) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// Recovery is a job's recovery strategy: what happens when a server dies. It is
-// written "none", "checkpoint:C", "checkpoint:C,async", "resend:C", "resend:C,partial",
-// "chain:N", "chain:N,async", "chain:N,every:K", "chain:N,checkpoint:C", "chain:N,checkpoint:C,async",
-// "stateless" or "scar:C,R,SELECTOR", in JSON too. C may be "auto".
+// Recovery is a job's recovery strategy: what happens when a server dies. Its text form, also in JSON, is "none",
+// "checkpoint:C", "checkpoint:C,async", "resend:C", "resend:C,partial", "chain:N", "chain:N,async", "chain:N,every:K",
+// "chain:N,checkpoint:C", "chain:N,checkpoint:C,async", "stateless" or "scar:C,R,SELECTOR". C may be "auto".
 type Recovery struct {
 	Kind        RecoveryKind
-	Every       Clock // C where checkpoints are kept: one every C clocks; K of chain:N,every:K; else 0
-	Auto        bool  // C is "auto": the coordinator names each checkpoint's clock
-	Replicas    int   // N of chains; else 0
+	Every       Clock // clocks between checkpoints (C), or K in chain:N,every:K; otherwise 0
+	Auto        bool  // C is "auto": the coordinator chooses the clock of each checkpoint
+	Replicas    int   // N in chain:N; otherwise 0
 	Checkpoints bool  // chain:N,checkpoint:C
-	// Async says that somebody does not wait: where checkpoints are kept, training for
-	// them to be written; else, of a chain, who sends an update for all replicas to have it.
+	// Async reports whether a wait is skipped. With checkpoints, training does not wait until they are written. For a
+	// chain without checkpoints, a worker does not wait until all replicas have its update.
 	Async bool
-	// Partial says of resend that what nobody has kept is lost, and that nobody goes back for it.
+	// Partial, of resend, accepts the loss of updates without a copy instead of rolling the job back.
 	Partial  bool
-	Share    float64  // R of scar: the part of a shard's bytes that a save has, in (0, 1]
+	Share    float64  // R in scar: the fraction of a shard's bytes in each save, in (0, 1]
 	Selector Selector // of scar
 }
 
 // RecoveryKind names a family of recovery strategies.
 type RecoveryKind string
 
-// The recovery strategies. With RecoverNone a dead server's rows start again
-// from their initial values. With RecoverCheckpoint all shards and all slots
-// roll back to the last full checkpoint. With RecoverResend only a dead server's shards
-// go back to it, and workers, who keep their updates until they are in a checkpoint,
-// send them again; where nobody has kept some of these all go back, or, with Partial,
-// nobody. With RecoverChain each shard has replicas in memory, and the next one takes
-// over; when a shard's last one dies all roll back, if checkpoints are kept too, or the job
-// ends. With RecoverStateless workers append their updates to an update log, and servers are
-// a function of it: any server loads a snapshot, and replays.
+// The recovery strategies.
+//
+// With RecoverNone, a dead server's rows start again from their initial values.
+//
+// With RecoverCheckpoint, all shards and all slots roll back to the last full checkpoint.
+//
+// With RecoverResend, only the dead server's shards return to the checkpoint. Workers keep their updates until a
+// checkpoint contains them, and resend them to the restored shards. If some of these updates have no copy left, the
+// whole job rolls back, or with Partial continues without them.
+//
+// With RecoverChain, each shard has replicas in memory and the next one takes over. When the last replica of a shard
+// dies, the job rolls back if it keeps checkpoints, and ends otherwise.
+//
+// With RecoverStateless, workers append their updates to an update log, and a server's state is a function of the log:
+// any server can load a snapshot and replay the rest.
 const (
 	RecoverNone       RecoveryKind = "none"
 	RecoverCheckpoint RecoveryKind = "checkpoint"
@@ -188,12 +190,19 @@ const (
 	RecoverStateless  RecoveryKind = "stateless"
 )
 
-// ParseRecovery reads "none", "checkpoint:C" (C ≥ 1 clocks, or "auto"), "resend:C" or
-// "resend" (which is resend:auto), either with ",partial" after it, "chain:N" (N ≥ 2
-// replicas), "chain:N,async",
-// "chain:N,every:K" (K ≥ 1 clocks), "chain:N,checkpoint:C", or one with "checkpoint:C" and
-// ",async" after it; "stateless"; or "scar:C,R,SELECTOR" (R of (0, 1], as 1/8 or 0.125), of
-// which "scar" is scar:auto,1/8,priority.
+// ParseRecovery parses a recovery strategy:
+//
+//	none
+//	checkpoint:C or checkpoint:C,async
+//	resend:C or resend (the same as resend:auto), each also with ,partial
+//	chain:N or chain:N,async
+//	chain:N,every:K
+//	chain:N,checkpoint:C or chain:N,checkpoint:C,async
+//	stateless
+//	scar:C,R,SELECTOR or scar (the same as scar:auto,1/8,priority)
+//
+// C ≥ 1 is in clocks or "auto", K ≥ 1 is in clocks, N ≥ 2 is the number of replicas, and R in (0, 1] is written as 1/8
+// or 0.125.
 func ParseRecovery(s string) (Recovery, error) {
 	first, rest, more := strings.Cut(s, ",")
 	kind, arg, hasArg := strings.Cut(first, ":")
@@ -205,10 +214,10 @@ func ParseRecovery(s string) (Recovery, error) {
 		return r, nil
 	case r.Kind == RecoverCheckpoint && !hasArg:
 		return Recovery{}, fmt.Errorf(
-			"%w: checkpoint needs its interval in clocks; write for example checkpoint:20, or checkpoint:auto",
+			"%w: checkpoint needs an interval in clocks; write for example checkpoint:20, or checkpoint:auto",
 			ErrUsage)
 	case r.Kind == RecoverResend && more && rest != "partial":
-		return Recovery{}, fmt.Errorf("%w: nothing follows %s in %q but partial; write for example resend:20, or "+
+		return Recovery{}, fmt.Errorf("%w: only partial may follow %s in %q; write for example resend:20, or "+
 			"resend:20,partial", ErrUsage, first, s)
 	case r.Kind == RecoverResend && !hasArg:
 		r.Auto, r.Partial = true, more
@@ -224,8 +233,8 @@ func ParseRecovery(s string) (Recovery, error) {
 		}
 		if more && rest != "async" {
 			return Recovery{}, fmt.Errorf(
-				"%w: %q in %q is nothing that follows %s; write async after the comma, or nothing; for a chain that "+
-					"keeps checkpoints write the chain first, for example chain:2,checkpoint:20", ErrUsage, rest, s,
+				"%w: unknown option %q in %q; only async may follow %s; for a chain with checkpoints write the "+
+					"chain first, for example chain:2,checkpoint:20", ErrUsage, rest, s,
 				first)
 		}
 		r.Async = more
@@ -238,7 +247,7 @@ func ParseRecovery(s string) (Recovery, error) {
 		",async after it, resend:C with ,partial; C may be auto)", ErrUsage, s)
 }
 
-// parseInterval reads every how many clocks a checkpoint is kept.
+// parseInterval parses the number of clocks between checkpoints, or "auto".
 func (r *Recovery) parseInterval(s string) (err error) {
 	if r.Auto = s == auto; r.Auto {
 		return nil
@@ -247,7 +256,7 @@ func (r *Recovery) parseInterval(s string) (err error) {
 	return err
 }
 
-// auto is the interval of a strategy that chooses it.
+// auto is the interval of a strategy that chooses it itself.
 const auto = "auto"
 
 func parseEvery(s string) (Clock, error) {
@@ -258,14 +267,14 @@ func parseEvery(s string) (Clock, error) {
 	return Clock(n), err
 }
 
-// parseChain reads the number of replicas and what follows it in s.
+// parseChain parses the number of replicas and the options after it in s.
 func parseChain(s, replicas, rest string, more bool) (Recovery, error) {
 	r := Recovery{Kind: RecoverChain}
 	n, err := strconv.ParseInt(replicas, 10, 32)
 	if err != nil || n < 2 {
 		return Recovery{}, fmt.Errorf(
-			"%w: %q asks for %q replicas of each shard; a chain has 2 or more, on as many servers; write for "+
-				"example chain:2", ErrUsage, s, replicas)
+			"%w: %q has an invalid number of replicas %q; a chain needs 2 or more, each on its own server; write "+
+				"for example chain:2", ErrUsage, s, replicas)
 	}
 	r.Replicas = int(n)
 	option, word, every, periodic := rest, "", "", false
@@ -295,13 +304,13 @@ func parseChain(s, replicas, rest string, more bool) (Recovery, error) {
 			"%w: interval %q in %q is not a whole number ≥ 1; write for example chain:%d,%s:100", ErrUsage, every, s,
 			r.Replicas, word)
 	}
-	return Recovery{}, fmt.Errorf("%w: %q in %q is nothing that a chain knows; write async, every:K or checkpoint:C "+
+	return Recovery{}, fmt.Errorf("%w: unknown chain option %q in %q; write async, every:K or checkpoint:C "+
 		"after the comma", ErrUsage, rest, s)
 }
 
-// twoOptions refuses a chain with more than one of its options. A checkpoint holds all
-// updates of the clocks before its cut: a chain that acknowledges early may have lost
-// some of them for good.
+// twoOptions returns the error for a chain with more than one of its options. Checkpoints exclude early
+// acknowledgement: a checkpoint holds all updates of the clocks before its cut, and a chain that acknowledges early may
+// have lost some of them permanently.
 func twoOptions(s, rest string, replicas int) error {
 	options := strings.Split(rest, ",")
 	eager, saves := false, false
@@ -310,15 +319,16 @@ func twoOptions(s, rest string, replicas int) error {
 		saves = saves || strings.HasPrefix(o, string(RecoverCheckpoint)+":")
 	}
 	if eager && saves {
-		return fmt.Errorf("%w: %q asks for checkpoints of a chain that may lose updates which it has acknowledged; "+
-			"a checkpoint holds all of them; write for example chain:%d,checkpoint:100, or "+
-			"chain:%d,checkpoint:100,async, in which only writing is not waited for", ErrUsage, s, replicas, replicas)
+		return fmt.Errorf("%w: %q combines checkpoints with a chain that may lose acknowledged updates, but a "+
+			"checkpoint must contain all of them; write for example chain:%d,checkpoint:100, or "+
+			"chain:%d,checkpoint:100,async, which only does not wait until checkpoints are written",
+			ErrUsage, s, replicas, replicas)
 	}
-	return fmt.Errorf("%w: %q has %d options after the chain; write one of async, every:K and checkpoint:C", ErrUsage,
-		s, len(options))
+	return fmt.Errorf("%w: %q has %d options after the chain; write only one of async, every:K and checkpoint:C",
+		ErrUsage, s, len(options))
 }
 
-// String returns the strategy as it is written on the command line.
+// String returns r in the form that ParseRecovery accepts.
 func (r Recovery) String() string {
 	s, interval := string(r.Kind), strconv.FormatInt(int64(r.Every), 10)
 	if r.Auto {

@@ -1,24 +1,21 @@
 // Package perdure defines the types that all parts of Perdure share: jobs, tables, consistency models, recovery
 // strategies, clocks and errors.
 //
-// Workers compute on their parts of the data. Model parameters live in tables
-// of float32 rows, split into shards, held by servers. A worker Gets rows,
-// computes, Incs them, and ends each iteration with Clock. How stale a Get may
-// be is the table's consistency model ([Consistency]). What happens when a
-// server dies is the job's recovery strategy ([Recovery]).
+// Model parameters live in tables of float32 rows. The tables are split into shards, and servers hold the shards. Each
+// worker computes on its part of the data: it reads rows with Get, adds deltas to them with Inc, and ends each
+// iteration with Clock. The table's consistency model ([Consistency]) bounds how stale a Get may be. The job's recovery
+// strategy ([Recovery]) decides what happens when a server dies. Training programs use package worker.
 //
-// One word means one thing everywhere (code, docs, flags, metrics):
+// Code, documentation, flags and metrics share these terms:
 //
-//   - a slot is a worker's numbered place in the job; a process dies and its
-//     slot is taken by another, one [Incarnation] higher;
-//   - a clock is a slot's count of finished iterations, never wall time;
-//   - an update is all of one slot's deltas to one shard for one clock, or for
-//     several that follow one another, applied whole or not at all, and its
-//     identity is (slot, clocks);
-//   - a view says who holds which shard; each shard's [Epoch] fences older
-//     holders, and the job's [Generation] counts roll-backs of the whole job.
+//   - A slot is the numbered position of a worker in the job. When its process dies, another process takes the slot,
+//     with the next higher [Incarnation].
+//   - A clock is a slot's count of finished iterations, never wall time.
+//   - An update holds all deltas of one slot to one shard for one clock, or for several successive clocks. It is
+//     applied completely or not at all, and is identified by its slot and clocks.
+//   - A view records which server holds which shard. Each shard's [Epoch] fences its former holders. The job's
+//     [Generation] increases with every rollback of the whole job.
 //
-// The package does no I/O and imports only the standard library. Its types are
-// plain values: safe to copy, and safe for concurrent use as long as nobody
-// writes to them.
+// The package does no I/O and imports only the standard library. Its types are plain values: they may be copied, and
+// are safe for concurrent use as long as no goroutine writes to them.
 package perdure

@@ -3,47 +3,44 @@ package perdure
 import "errors"
 
 var (
-	// ErrRolledBack is returned by Get, Inc and other calls of a worker after the
-	// job was rolled back to an earlier clock and until Clock is called. What was
-	// Inc'd since is dropped; the next Clock returns the clock to work on.
-	ErrRolledBack = errors.New("perdure: the job was rolled back; call Clock and go on from the clock it returns")
+	// ErrRolledBack is returned by Get, Inc and other calls of a worker from a rollback of the job until the worker
+	// calls Clock. Deltas added since the cut are dropped. The next Clock returns the clock to work on.
+	ErrRolledBack = errors.New("perdure: the job was rolled back; call Clock and continue from the clock it returns")
 
-	// ErrFenced is returned when this process's place (a worker's slot, a server's
-	// shards) has been given to a newer process. It must end.
-	ErrFenced = errors.New("perdure: this process's place has been taken by a newer one")
+	// ErrFenced is returned when a newer process has taken over this process's slot or server index. The process must
+	// end.
+	ErrFenced = errors.New("perdure: a newer process has taken over this process's slot or server index")
 
 	// ErrStopped is returned when the job was stopped, or had ended before.
 	ErrStopped = errors.New("perdure: the job is over")
 
-	// ErrDone is the ErrStopped of who comes when everything is done.
+	// ErrDone is the ErrStopped for a process that joins after the job is done.
 	ErrDone error = doneError{}
 
-	// ErrFailed is the ErrStopped of a job that cannot continue: its message says why.
+	// ErrFailed is the ErrStopped of a job that cannot continue; its message gives the reason.
 	ErrFailed error = failedError{}
 
-	// ErrLost is returned by a worker's calls when no process of the job has been heard
-	// for long. The process must end: the job may be gone, and if it is not, another
-	// process may have its slot.
-	ErrLost = errors.New("perdure: lost sight of the job")
+	// ErrLost is returned by a worker's calls when it has not received anything from any process of the job for too
+	// long. The process must end: the job may be gone, and if it is not, another process may have taken the slot.
+	ErrLost = errors.New("perdure: no process of the job is reachable")
 
-	// ErrRefused wraps every reason for which a peer turns a connection down for
-	// good: retrying with the same parameters cannot succeed.
+	// ErrRefused wraps every reason for which a peer rejects a connection permanently: retrying with the same
+	// parameters cannot succeed.
 	ErrRefused = errors.New("perdure: refused")
 
-	// ErrNonFinite is returned by Inc for a delta with NaN or ±Inf in it, unless
-	// the table lets them through. Nothing of the delta is taken.
+	// ErrNonFinite is returned by Inc for a delta that contains NaN or ±Inf, unless the table allows them. No part of
+	// the delta is applied.
 	ErrNonFinite = errors.New("perdure: NaN or Inf in an update")
 
-	// ErrBound is returned by Get for rows that are staler than the table's
-	// consistency model allows. It means that something is broken: nobody gives or
-	// takes such rows knowingly.
-	ErrBound = errors.New("perdure: a read broke its bound")
+	// ErrBound is returned by Get for rows that are staler than the table's consistency model allows. It indicates a
+	// bug: correct servers never send such rows.
+	ErrBound = errors.New("perdure: a read violates its staleness bound")
 
-	// ErrUnkept is returned when a shard lacks updates that nobody has kept. It means that
-	// something is broken: the job would have rolled back.
-	ErrUnkept = errors.New("perdure: a shard lacks updates that nobody has kept")
+	// ErrUnkept is returned when a shard lacks updates and no process has a copy of them. It indicates a bug: the job
+	// should have rolled back.
+	ErrUnkept = errors.New("perdure: a shard lacks updates of which no copy exists")
 
-	// ErrUsage wraps every mistake in what the user asked for.
+	// ErrUsage wraps every error in the user's input: flags, configuration and API arguments.
 	ErrUsage = errors.New("perdure: usage")
 )
 

@@ -8,21 +8,21 @@ type RowID uint64
 // TableID numbers a table within its job, in order of creation, from 0.
 type TableID uint32
 
-// ShardID numbers a shard within its job, from 0. Shard i of a job holds part i
-// of every table's rows, but for whole tables: each is on one shard.
+// ShardID numbers a shard within its job, from 0. Shard i holds part i of the rows of every table, except that a whole
+// table is on one shard.
 type ShardID int32
 
-// Slot numbers a worker's place in the job, from 0.
+// Slot is the numbered position of a worker in the job, from 0.
 type Slot int32
 
-// NoSlot is no particular slot: where a worker asks for one, any that is free; of
-// a client that only reads, none, for it owns no clock and nobody waits for it.
+// NoSlot stands for no particular slot. A worker that asks for NoSlot gets any free slot. A client that only reads has
+// NoSlot: it owns no clock, and no process waits for it.
 const NoSlot Slot = -1
 
-// SlotZero asks for slot 0 where 0, as the zero value, stands for any slot: in worker.Config.
+// SlotZero asks for slot 0 in worker.Config, where the zero value asks for any free slot.
 const SlotZero Slot = math.MinInt32
 
-// Exactly is what asks for a slot and no other, in worker.Config.
+// Exactly returns the value for worker.Config that asks for slot s and no other.
 func (s Slot) Exactly() Slot {
 	if s == 0 {
 		return SlotZero
@@ -30,7 +30,7 @@ func (s Slot) Exactly() Slot {
 	return s
 }
 
-// Asked is the slot that a worker.Config asks for; NoSlot: any that is free.
+// Asked returns the slot that a worker.Config asks for, or NoSlot for any free slot.
 func (s Slot) Asked() Slot {
 	switch s {
 	case 0:
@@ -45,15 +45,14 @@ func (s Slot) Asked() Slot {
 // finished c iterations and works on iteration number c.
 type Clock int64
 
-// Epoch numbers the views of one shard: every change of the shard's holder has
-// a higher one, and messages of older epochs are refused.
+// Epoch numbers the configurations of one shard: every change of its chain has a higher epoch. Messages with an older
+// epoch are rejected.
 type Epoch uint64
 
-// Generation counts the courses of training: 1 and the roll-backs of the whole job. Messages of older generations
-// are refused, so that nothing of an abandoned course of training can reach
-// the present one.
+// Generation numbers the rollbacks of the whole job, starting from 1. Messages with an older generation are rejected,
+// so no state from before a rollback can reach the present generation.
 type Generation uint64
 
-// Incarnation counts the processes that have held a slot (or a server's place),
-// from 1. Once a newer incarnation is fenced, older ones are refused.
+// Incarnation counts the processes that have held a slot or a server index, from 1. Once a newer incarnation is fenced
+// in, messages of older ones are rejected.
 type Incarnation uint32

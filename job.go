@@ -10,17 +10,16 @@ import (
 	"strings"
 )
 
-// How large a job may be, as it is asked for and by what joins it later.
+// Limits on a job's size, both as requested and as processes join later.
 const (
-	MaxSlots   = 4096 // those that have left included
+	MaxSlots   = 4096 // including slots that have left
 	MaxServers = 4096
 )
 
-// MaxClock bounds the clocks of a job without an end: nobody comes so far, and sums of
-// clocks cannot overflow.
+// MaxClock bounds the clocks of a job without an end. No job reaches it, and sums of clocks cannot overflow.
 const MaxClock = Clock(1) << 40
 
-// JobSpec is what a job is asked to be. It never changes while the job lives.
+// JobSpec is the specification of a job. It never changes during the life of the job.
 type JobSpec struct {
 	ID          string      `json:"id"` // unique; peers of another job are refused
 	Workload    string      `json:"workload"`
@@ -28,65 +27,61 @@ type JobSpec struct {
 	Slots       int         `json:"slots"` // at clock 0
 	Servers     int         `json:"servers"`
 	Shards      int         `json:"shards"`
-	Clocks      Clock       `json:"clocks"`      // the job ends when every slot has finished them; 0: no end
+	Clocks      Clock       `json:"clocks"`      // the job ends when every slot has finished this many; 0: no end
 	Consistency Consistency `json:"consistency"` // of the tables that TableConsistency does not name
 	Recovery    Recovery    `json:"recovery"`
 
-	// TableConsistency has the models of tables by name, also of tables that do not
-	// exist yet.
+	// TableConsistency maps table names to their models. It may name tables that do not exist yet.
 	TableConsistency map[string]Consistency `json:"table_consistency,omitempty"`
 
-	// Log is where the job's update log is, under the strategy stateless.
+	// Log is the location of the job's update log, under the recovery strategy stateless.
 	Log string `json:"log,omitempty"`
-	// LogSecret says that the log asks for the run's secret, as its token.
+	// LogSecret reports whether the update log requires the run's secret as its token.
 	LogSecret bool `json:"log_secret,omitempty"`
 
-	// MTBF is how long it is between two failures on average, in seconds, where the
-	// interval between checkpoints is chosen by it; 0: as is to be expected after what was seen.
+	// MTBF is the mean time between failures in seconds, from which the interval between checkpoints is chosen. 0: the
+	// job estimates it from the failures seen so far.
 	MTBF float64 `json:"mtbf_s,omitempty"`
 
-	// NoReplace says that a dead server's place stays empty: the survivors take over
-	// what it held.
+	// NoReplace reports whether a dead server is never replaced: the survivors take over its shards.
 	NoReplace bool `json:"no_replace,omitempty"`
-	// TakeOverMs is after how many milliseconds the others take over what a dead server had, though its next process
-	// is to come: when it comes, it is one of them again; 0: it is awaited, however long that takes.
+	// TakeOverMs is the number of milliseconds after which the other servers take over a dead server's shards although
+	// its replacement is expected. The replacement is assigned shards again when it arrives. 0: the job waits for the
+	// replacement, however long that takes.
 	TakeOverMs int64 `json:"take_over_ms,omitempty"`
 
-	// OnOutage is what workers do while a shard is out, OutageRows what they read then
-	// ("": frozen), and OutageBytes how much of updates each queues (0:
-	// DefaultOutageBytes).
+	// OnOutage says what workers do while a shard is unavailable. OutageRows says which rows they read meanwhile ("":
+	// frozen), and OutageBytes bounds the updates that each worker queues, in bytes (0: DefaultOutageBytes).
 	OnOutage    OnOutage   `json:"on_outage,omitzero"`
 	OutageRows  OutageRows `json:"outage_rows,omitempty"`
 	OutageBytes int64      `json:"outage_bytes,omitempty"`
-	// StaleScale says how servers weaken updates that were computed from old rows ("":
-	// not at all).
+	// StaleScale says how servers scale down updates that were computed from old rows ("": not at all).
 	StaleScale StaleScale `json:"stale_scale,omitempty"`
 
-	// SuspendMs is after how many milliseconds a slot that no process speaks for is
-	// suspended: the others go on without it; 0: never.
+	// SuspendMs is the number of milliseconds after which a slot without a process is suspended and the others continue
+	// without it; 0: never.
 	SuspendMs int64 `json:"suspend_ms,omitempty"`
 
-	// Alarms are clocks whose beginning workers report at once, since somebody
-	// waits for them (a fault that is planned, say).
+	// Alarms are clocks whose start the workers report immediately because another process waits for them, for example
+	// to inject a planned fault.
 	Alarms []Clock `json:"alarms,omitempty"`
-	// FixedEnd says that the job has no goal, and ends at Clocks: no worker may ask for
-	// another end.
+	// FixedEnd reports whether the job ends at Clocks and has no goal: no worker may ask for another end.
 	FixedEnd bool `json:"fixed_end,omitempty"`
-	// AwaitExport keeps a completed job alive until its parent says that the model
-	// has been exported.
+	// AwaitExport keeps a completed job alive until its parent process reports that the model has been exported.
 	AwaitExport bool `json:"await_export,omitempty"`
-	// OwnWorkers says that workers are programs of the user's, which nobody here starts,
-	// kills or replaces.
+	// OwnWorkers reports whether the workers are the user's own programs, which Perdure never starts, kills or
+	// replaces.
 	OwnWorkers bool `json:"own_workers,omitempty"`
 
-	// Init is the hash of the model that the tables begin with; "": they begin as their initialisers say.
+	// Init is the SHA-256 hash, in hexadecimal, of the model with which the tables start. "": they start from their
+	// initializers.
 	Init string `json:"init,omitempty"`
 
-	// Seal is of what the model depends on; a job in memory may have none.
+	// Seal covers the settings on which the model depends. A job in memory may have none.
 	Seal Seal `json:"seal,omitzero"`
 }
 
-// Validate reports what is wrong with the job, if anything.
+// Validate returns an error if the job is invalid.
 func (j JobSpec) Validate() error {
 	for _, n := range []struct {
 		name  string
@@ -105,7 +100,7 @@ func (j JobSpec) Validate() error {
 		return fmt.Errorf("%w: %d clocks; choose at least 1", ErrUsage, j.Clocks)
 	}
 	if sum, err := hex.DecodeString(j.Init); err != nil || len(sum) != 0 && len(sum) != sha256.Size {
-		return fmt.Errorf("%w: init %q is no SHA-256 of a model", ErrUsage, j.Init)
+		return fmt.Errorf("%w: init %q is not the SHA-256 hash of a model", ErrUsage, j.Init)
 	}
 	if err := j.Seal.Validate(); err != nil {
 		return err
@@ -114,19 +109,20 @@ func (j JobSpec) Validate() error {
 		return err
 	}
 	if j.SuspendMs < 0 || j.SuspendMs > 0 && j.TwoStep(nil) {
-		return fmt.Errorf("%w: workers suspended after %d ms; choose 0 or more, and 0 under bsp, which waits for "+
+		return fmt.Errorf("%w: invalid suspend time of %d ms; choose 0 or more, and 0 under bsp, which waits for "+
 			"every worker", ErrUsage, j.SuspendMs)
 	}
 	if j.TakeOverMs < 0 || j.TakeOverMs > 0 && j.NoReplace {
-		return fmt.Errorf("%w: others take over from a dead server after %d ms; choose 0 or more, and 0 where nobody "+
-			"replaces servers, since others take over at once then", ErrUsage, j.TakeOverMs)
+		return fmt.Errorf("%w: invalid take-over time of %d ms; choose 0 or more, and 0 if servers are not replaced, "+
+			"since the others then take over immediately", ErrUsage, j.TakeOverMs)
 	}
 	if _, err := ParseRecovery(j.Recovery.String()); err != nil {
 		return err
 	}
 	if !(j.MTBF >= 0) || math.IsInf(j.MTBF, 0) || j.MTBF > 0 && !j.Recovery.Auto {
-		return fmt.Errorf("%w: %v s between failures with recovery %s; choose a time above 0, with checkpoint:auto "+
-			"or resend:auto, which choose the interval between checkpoints by it", ErrUsage, j.MTBF, j.Recovery)
+		return fmt.Errorf("%w: invalid mean time between failures of %v s with recovery %s; choose a time > 0, with "+
+			"checkpoint:auto or resend:auto, which choose the checkpoint interval from it", ErrUsage, j.MTBF,
+			j.Recovery)
 	}
 	if err := j.validateOutage(); err != nil {
 		return err
@@ -144,7 +140,7 @@ func (j *JobSpec) validateModels() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.TableConsistency)) {
 		if !tableName.MatchString(name) {
-			return fmt.Errorf("%w: %q has a consistency model, and cannot be a table's name", ErrUsage, name)
+			return fmt.Errorf("%w: %q has a consistency model but is not a valid table name", ErrUsage, name)
 		}
 		if _, err := ParseConsistency(j.TableConsistency[name].String()); err != nil {
 			return fmt.Errorf("table %s: %w", name, err)
@@ -153,8 +149,8 @@ func (j *JobSpec) validateModels() error {
 	return nil
 }
 
-// ConsistencyOf returns the model of the table of that name, if the table has none
-// of its own.
+// ConsistencyOf returns the job's consistency model for the named table, which applies unless the table specifies its
+// own.
 func (j *JobSpec) ConsistencyOf(table string) Consistency {
 	if c, named := j.TableConsistency[table]; named {
 		return c
@@ -162,7 +158,7 @@ func (j *JobSpec) ConsistencyOf(table string) Consistency {
 	return j.Consistency
 }
 
-// Models returns the models of the job's tables as ParseModels reads them.
+// Models returns the models of the job's tables in the form that ParseModels accepts.
 func (j *JobSpec) Models() string {
 	var b strings.Builder
 	b.WriteString(j.Consistency.String())
@@ -172,9 +168,8 @@ func (j *JobSpec) Models() string {
 	return b.String()
 }
 
-// MissingBound returns how many updates a read may lack at most: P(2s+1) for P
-// slots and the loosest staleness s of the job's models (ESSP paper, section 3).
-// There is no bound if one of them is not bounded in clocks.
+// MissingBound returns the max number of updates that a read may lack: P(2s+1) for P slots and the loosest staleness s
+// of the job's models (ESSP paper, section 3). bounded is false if one of the models is not bounded in clocks.
 func (j *JobSpec) MissingBound() (updates int64, bounded bool) {
 	loosest := j.Consistency.Staleness
 	bounded = j.Consistency.Bounded()
@@ -187,9 +182,8 @@ func (j *JobSpec) MissingBound() (updates int64, bounded bool) {
 	return int64(j.Slots) * (2*int64(loosest) + 1), true
 }
 
-// TwoStep reports whether the job's clocks are staged on all shards before they
-// are ticked: if the model of any table, there or yet to come, asks for it, since
-// a slot's update of a clock is one for all tables.
+// TwoStep reports whether the job's clocks are staged on all shards before they are ticked. That is the case if the
+// model of any existing or future table requires it, since a slot's update of a clock covers all tables.
 func (j *JobSpec) TwoStep(tables []TableSpec) bool {
 	for _, c := range j.TableConsistency {
 		if c.TwoStep() {
@@ -200,11 +194,10 @@ func (j *JobSpec) TwoStep(tables []TableSpec) bool {
 		slices.ContainsFunc(tables, func(t TableSpec) bool { return t.Consistency.TwoStep() })
 }
 
-// TailReads reports whether all rows are read from the tails of chains, so that the
-// others need not hurry to show what is committed: where workers wait for the word
-// that a clock is staged, and for each other's clocks, the tail is who knows first;
-// and under vap one replica must know what each slot can read. (The head of an eager
-// chain is ahead of all.)
+// TailReads reports whether all rows are read from the tails of chains, so that the other replicas need not be fast to
+// show committed entries. If workers wait until a clock is staged, or for each other's clocks, the tail is the first
+// replica to know. Under vap, one replica must know what each slot can read. (The head of a chain that acknowledges
+// early is ahead of all others.)
 func (j *JobSpec) TailReads(tables []TableSpec) bool {
 	asks := func(c Consistency) bool { return c.TwoStep() || c.Kind == VAP }
 	for _, c := range j.TableConsistency {

@@ -43,7 +43,7 @@ func TestMayContinue(t *testing.T) {
 		{"asp", "stateless", "apply", "average", ""},
 		{"vap:1", "chain:2,async", "frozen", "paper", ""},
 		{"bsp", "chain:2", "", "", "with recovery resend or stateless"},
-		{"asp,w=bsp", "chain:2", "", "", "staged on all shards"},
+		{"asp,w=bsp", "chain:2", "", "", "all shards have staged"},
 		{"asp", "resend:5", "", "", ""},
 		{"asp", "stateless", "", "", ""},
 		{"asp", "checkpoint:5", "", "", "roll back"},

@@ -7,15 +7,14 @@ import (
 	"strings"
 )
 
-// RuleKind names how an update changes a row.
+// RuleKind names the way in which an update changes a row.
 type RuleKind string
 
-// The update rules, for a row w, what was Inc'd g, and the learning rate η of
-// the update's clock; all but RuleAdd and RuleSet take g for a gradient. Package table
-// has the formulas.
+// The update rules, for a row w, a delta g, and the learning rate η of the update's clock. All rules except RuleAdd and
+// RuleSet treat g as a gradient. Package table has the formulas.
 const (
 	RuleAdd            RuleKind = "add"             // w += g
-	RuleSet            RuleKind = "set"             // w = g: rows that one slot owns, which nobody else writes
+	RuleSet            RuleKind = "set"             // w = g: one slot owns the row, and no other slot writes it
 	RuleSGD            RuleKind = "sgd"             // w -= η·g
 	RuleMomentum       RuleKind = "momentum"        // heavy ball (Polyak 1964)
 	RuleNesterov       RuleKind = "nesterov"        // Nesterov's momentum, as in Sutskever et al. 2013
@@ -36,15 +35,14 @@ const (
 	ScheduleStep  Schedule = "step"
 )
 
-// Rule is a table's update rule. Fields that a rule does not use must be zero.
-// Momentum, Beta1, Beta2, Epsilon and Beta have usual values that
-// WithDefaults fills in.
+// Rule is a table's update rule. Fields that a rule does not use must be zero. WithDefaults fills in Momentum, Beta1,
+// Beta2, Epsilon and Beta.
 type Rule struct {
 	Kind     RuleKind `json:"kind"`
 	Rate     float64  `json:"rate,omitempty"`     // η, the learning rate at clock 0; all but add and set
 	Schedule Schedule `json:"schedule,omitempty"` // "" means const
 	Every    Clock    `json:"every,omitempty"`    // step: clocks between two reductions
-	Factor   float64  `json:"factor,omitempty"`   // step: what the rate is multiplied with
+	Factor   float64  `json:"factor,omitempty"`   // step: factor of each reduction
 
 	Momentum float64 `json:"momentum,omitempty"` // μ of momentum and nesterov, in (0, 1)
 	Beta1    float64 `json:"beta1,omitempty"`    // adam, in (0, 1)
@@ -54,19 +52,17 @@ type Rule struct {
 	L1       float64 `json:"l1,omitempty"`       // ftrl; ≥ 0
 	L2       float64 `json:"l2,omitempty"`       // ftrl; ≥ 0
 
-	// Decay is the weight decay λ ≥ 0: g += λ·w before the rule, and under adam
-	// w -= η·λ·w beside it. Not for add, set and ftrl.
+	// Decay is the weight decay λ ≥ 0: g += λ·w before the rule, and under adam w -= η·λ·w separately from the
+	// gradient. Not for add, set and ftrl.
 	Decay float64 `json:"decay,omitempty"`
-	// ClipValue bounds each value of g to [-ClipValue, ClipValue]; ClipNorm scales
-	// each row of g down to that Euclidean norm, after ClipValue. Both come before
-	// Decay. 0: no bound. Not for add and set.
+	// ClipValue bounds each value of g to [-ClipValue, ClipValue]. ClipNorm then scales each row of g down to that
+	// Euclidean norm. Both apply before Decay. 0: no bound. Not for add and set.
 	ClipValue float64 `json:"clip_value,omitempty"`
 	ClipNorm  float64 `json:"clip_norm,omitempty"`
 }
 
-// WithDefaults returns the rule with the usual value of each of its settings
-// that is zero and may not be: Momentum 0.9, Beta1 0.9, Beta2 0.999, Epsilon
-// 1e-8 (adam) or 1e-10 (adagrad), Beta 1.
+// WithDefaults returns the rule with defaults for settings that must not be zero: Momentum 0.9, Beta1 0.9, Beta2 0.999,
+// Epsilon 1e-8 (adam) or 1e-10 (adagrad and rowwise-adagrad), Beta 1.
 func (r Rule) WithDefaults() Rule {
 	fill := func(v *float64, usual float64) {
 		if *v == 0 {
@@ -88,9 +84,8 @@ func (r Rule) WithDefaults() Rule {
 	return r
 }
 
-// ParseRule reads a rule as it is written on the command line, without its
-// learning rate and schedule: its name, then settings that are to differ from
-// the usual, for example "adam,beta2=0.99,decay=0.01".
+// ParseRule parses a rule without its learning rate and schedule: a name, then the settings that differ from the
+// defaults, for example "adam,beta2=0.99,decay=0.01".
 func ParseRule(s string) (Rule, error) {
 	words := strings.Split(s, ",")
 	r := Rule{Kind: RuleKind(words[0])}
@@ -111,27 +106,27 @@ func ParseRule(s string) (Rule, error) {
 		}
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || *to != 0 {
-			return r, fmt.Errorf("%w: %q in rule %q; write each setting once, as %s=NUMBER", ErrUsage, word, s, name)
+			return r, fmt.Errorf("%w: invalid setting %q in rule %q; write each setting once, as %s=NUMBER", ErrUsage,
+				word, s, name)
 		}
 		*to = v
 	}
 	return r.WithDefaults(), nil
 }
 
-// Adds reports whether an update adds the same to a row whatever the row holds and
-// in however many pieces it is Inc'd: its sender knows what it does.
+// Adds reports whether an update adds the same values to a row whatever the row holds, and however the update is split
+// into Incs. The sender then knows its effect.
 func (r Rule) Adds() bool {
 	return (r.Kind == RuleAdd || r.Kind == RuleSGD) && r.Decay == 0 && r.ClipValue == 0 && r.ClipNorm == 0
 }
 
-// KeepsState reports whether the rule keeps state beside the rows, so that what
-// an update does to a row depends on more than the row and the update. Only
-// servers have the state: a reader sees the effect of its own updates once the
+// KeepsState reports whether the rule keeps state in addition to the rows, so that the effect of an update depends on
+// more than the row and the update. Only servers have the state: a reader sees the effect of its own updates once the
 // server's answer contains them.
 func (r Rule) KeepsState() bool { return r.Kind != RuleAdd && r.Kind != RuleSet && r.Kind != RuleSGD }
 
-// RateAt returns the learning rate for an update of clock c. It is a function
-// of its arguments only: server and worker get the same bits.
+// RateAt returns the learning rate for an update of clock c. It depends only on r and c, so server and worker compute
+// the same bits.
 func (r Rule) RateAt(c Clock) float32 {
 	switch r.Schedule {
 	case ScheduleSqrt:
@@ -143,7 +138,7 @@ func (r Rule) RateAt(c Clock) float32 {
 	}
 }
 
-// Validate reports what is wrong with the rule, if anything.
+// Validate returns an error if the rule is invalid.
 func (r Rule) Validate() error {
 	allowed, known := ruleSettings[r.Kind]
 	if !known {
@@ -154,7 +149,7 @@ func (r Rule) Validate() error {
 		switch rounded := float64(float32(v)); {
 		case !allowed[s.name]:
 			if v != 0 {
-				return fmt.Errorf("%w: rule %s has no %s; leave out its %v", ErrUsage, r.Kind, s.name, v)
+				return fmt.Errorf("%w: rule %s has no %s, got %v; leave it out", ErrUsage, r.Kind, s.name, v)
 			}
 		case !s.fits(v) || !s.fits(rounded) || math.IsInf(rounded, 0):
 			return fmt.Errorf("%w: %s %v of rule %s is not %s", ErrUsage, s.name, v, r.Kind, s.must)
@@ -182,7 +177,7 @@ func (r Rule) validateSchedule() error {
 
 const ruleNames = "add, set, sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl"
 
-// ruleSettings says which settings each rule has.
+// ruleSettings lists the settings of each rule.
 var ruleSettings = map[RuleKind]map[string]bool{
 	RuleAdd:            {},
 	RuleSet:            {},
@@ -198,10 +193,10 @@ var ruleSettings = map[RuleKind]map[string]bool{
 	RuleFTRL: {"learning rate": true, "clip value": true, "clip norm": true, "beta": true, "l1": true, "l2": true},
 }
 
-// setting is one number of a rule and what it must be where it is used.
+// setting is one number of a rule and its constraint.
 type setting struct {
 	name  string
-	flag  string // its name on the command line; "": it has a flag of its own
+	flag  string // name on the command line; "": a separate flag sets it
 	value *float64
 	must  string
 	fits  func(float64) bool

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// RecoverScar keeps a running checkpoint: of each row its value as it was last saved. Where
-// a server dies its rows come back as saved, and nobody goes back.
+// RecoverScar keeps a running checkpoint that holds the last saved value of each row. When a server dies, its rows are
+// restored from it, and the job does not roll back.
 const RecoverScar RecoveryKind = "scar"
 
 // Selector says which rows scar saves next (SCAR paper, section 4).
@@ -16,31 +16,31 @@ type Selector string
 
 // The selectors.
 const (
-	SelectPriority Selector = "priority" // the largest distance from the value last saved, for each byte
-	SelectRound    Selector = "round"    // one after the other
+	SelectPriority Selector = "priority" // largest distance from the last saved value, per byte
+	SelectRound    Selector = "round"    // round robin
 	SelectRandom   Selector = "random"
-	SelectUsed     Selector = "used" // the most updates since last saved: 4 bytes a row instead of a copy
+	SelectUsed     Selector = "used" // most updates since the last save; needs 4 bytes per row instead of a copy
 )
 
-// DefaultShare is R of scar where nobody says another: the SCAR paper's headline is of it.
+// DefaultShare is the default R of scar. The SCAR paper reports its main result for this value.
 const DefaultShare = 1.0 / 8
 
-// Suits reports why a table cannot be saved under the strategy, if it cannot. FTRL makes a row of
-// its state alone, and of much of its state the same row, 0: so the row does not tell how far it is
-// from what was saved. Under all other rules what changes the state changes the row.
+// Suits returns an error if a table cannot be saved under the strategy. Under FTRL a row is a function of the rule's
+// state, and many states give the same row, 0. The row therefore does not show how far it is from its saved value.
+// Under all other rules, a change of the state also changes the row.
 func (r Recovery) Suits(t TableSpec) error {
 	if r.Kind == RecoverScar && r.Selector == SelectPriority && t.Rule.Kind == RuleFTRL {
-		return fmt.Errorf("%w: table %s: under rule %s a row does not tell how far it is from what was saved, which "+
-			"priority goes by; choose round, random or used, for example scar:20,1/8,used", ErrUsage, t.Name,
-			t.Rule.Kind)
+		return fmt.Errorf("%w: table %s: selector priority does not work with rule %s, whose rows do not show their "+
+			"distance from the saved value; choose round, random or used, for example scar:20,1/8,used", ErrUsage,
+			t.Name, t.Rule.Kind)
 	}
 	return nil
 }
 
-// scarForm is how scar is written.
+// scarForm describes the syntax of scar.
 const scarForm = "scar:C,R,SELECTOR, for example scar:20,1/8,priority"
 
-// parseScar reads what follows scar in s: nothing, "C", "C,R" or "C,R,SELECTOR".
+// parseScar parses the arguments after scar in s: none, "C", "C,R" or "C,R,SELECTOR".
 func parseScar(s string) (Recovery, error) {
 	r := Recovery{Kind: RecoverScar, Auto: true, Share: DefaultShare, Selector: SelectPriority}
 	_, args, more := strings.Cut(s, ":")
@@ -49,7 +49,7 @@ func parseScar(s string) (Recovery, error) {
 	}
 	parts := strings.Split(args, ",")
 	if !more || len(parts) > 3 {
-		return Recovery{}, fmt.Errorf("%w: %q is not how scar is written; write %s", ErrUsage, s, scarForm)
+		return Recovery{}, fmt.Errorf("%w: invalid recovery strategy %q; write %s", ErrUsage, s, scarForm)
 	}
 	if err := r.parseInterval(parts[0]); err != nil {
 		return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example scar:20, or "+
@@ -58,8 +58,8 @@ func parseScar(s string) (Recovery, error) {
 	if len(parts) > 1 {
 		share, ok := parseShare(parts[1])
 		if !ok {
-			return Recovery{}, fmt.Errorf("%w: %q in %q is no part of the rows that a save may have: more than 0, and "+
-				"at most 1; write for example scar:20,1/8", ErrUsage, parts[1], s)
+			return Recovery{}, fmt.Errorf("%w: share %q in %q is not a number > 0 and ≤ 1; write for "+
+				"example scar:20,1/8", ErrUsage, parts[1], s)
 		}
 		r.Share = share
 	}
@@ -74,7 +74,7 @@ func parseScar(s string) (Recovery, error) {
 	return r, nil
 }
 
-// parseShare reads a number in (0, 1], as 1/8 or as 0.125.
+// parseShare parses a number in (0, 1], written as 1/8 or 0.125.
 func parseShare(s string) (share float64, ok bool) {
 	above, below, quotient := strings.Cut(s, "/")
 	share, err := strconv.ParseFloat(above, 64)
@@ -86,7 +86,7 @@ func parseShare(s string) (share float64, ok bool) {
 	return share, err == nil && share > 0 && share <= 1
 }
 
-// scarString is what parseScar reads.
+// scarString returns r in the form that parseScar accepts.
 func (r Recovery) scarString(interval string) string {
 	share := strconv.FormatFloat(r.Share, 'g', -1, 64)
 	if n := math.Round(1 / r.Share); n > 1 && 1/n == r.Share {

@@ -57,7 +57,7 @@ func TestRecoverySuits(t *testing.T) {
 			err := r.Suits(perdure.TableSpec{Name: "w", Rule: perdure.Rule{Kind: rule}})
 			want := refused && rule == perdure.RuleFTRL
 			if (err != nil) != want || want && (!errors.Is(err, perdure.ErrUsage) ||
-				!strings.Contains(err.Error(), "table w: under rule ftrl")) {
+				!strings.Contains(err.Error(), "rule ftrl")) {
 				t.Errorf("%s, rule %s: %v", by, rule, err)
 			}
 		}

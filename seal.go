@@ -11,17 +11,17 @@ import (
 	"strconv"
 )
 
-// Seal is what a job's model depends on: the settings by name, and their hash. A run that
-// goes on from a checkpoint must have the same ones.
+// Seal holds the settings on which a job's model depends, by name, and their hash. A run that resumes from a checkpoint
+// must have the same settings.
 type Seal struct {
 	SHA256 string `json:"sha256"`
-	// Settings are JSON values by name. One that is false, 0 or empty is left out, so that
-	// a later version may have more of them.
+	// Settings maps names to JSON values. A value that is false, 0 or empty is left out, so that later versions can add
+	// settings.
 	Settings map[string]string `json:"settings"`
 }
 
-// NewSeal seals values by name, each as JSON has it: an object's fields are settings of
-// their own, with a dot between the names, and so are the items of an array, by number.
+// NewSeal seals the JSON encodings of values. Each field of an object becomes a setting of its own, named with a dot,
+// as in a.b. Array items are named by their index in the same way.
 func NewSeal(values map[string]any) (Seal, error) {
 	s := Seal{Settings: map[string]string{}}
 	for name, v := range values {
@@ -75,8 +75,8 @@ func (s *Seal) add(name string, v any) error {
 	return err
 }
 
-// sum is the hash, in hexadecimal: SHA-256 over a line for each setting, in ascending order
-// of the names' bytes: the name, "=", the value, a line end.
+// sum returns a hexadecimal SHA-256 hash. It covers one line per setting, in ascending byte order of the names: name,
+// "=", value, newline.
 func (s *Seal) sum() string {
 	h := sha256.New() // its Write never fails
 	for _, name := range slices.Sorted(maps.Keys(s.Settings)) {
@@ -85,16 +85,17 @@ func (s *Seal) sum() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Validate reports a seal that was broken. A job in memory may have none.
+// Validate returns an error if the hash does not match the settings. A job in memory may have no seal.
 func (s *Seal) Validate() error {
 	none := s.SHA256 == "" && len(s.Settings) == 0
 	if got := s.sum(); !none && got != s.SHA256 {
-		return fmt.Errorf("the seal of its settings is broken: it says %.16s…, they give %.16s…", s.SHA256, got)
+		return fmt.Errorf("the seal does not match its settings: it has hash %.16s…, the settings have %.16s…",
+			s.SHA256, got)
 	}
 	return nil
 }
 
-// Without returns the seal of all settings but those for which leave is true.
+// Without returns a seal without the settings for which leave returns true.
 func (s *Seal) Without(leave func(name string) bool) Seal {
 	t := Seal{Settings: maps.Clone(s.Settings)}
 	maps.DeleteFunc(t.Settings, func(name, _ string) bool { return leave(name) })
@@ -102,8 +103,8 @@ func (s *Seal) Without(leave func(name string) bool) Seal {
 	return t
 }
 
-// Differs returns the name of the first setting that another seal has otherwise, and both
-// values; "" as a name where they are the same. A setting that one of them lacks is "none".
+// Differs returns the name of the first setting in which the two seals differ, and both values. A setting that is
+// missing from one seal has the value "none". The name is "" if the seals are equal.
 func (s *Seal) Differs(other *Seal) (name, mine, others string) {
 	if s.SHA256 == other.SHA256 {
 		return "", "", ""

@@ -6,9 +6,8 @@ import (
 	"io"
 )
 
-// Secret is what a process shows to be let in, "" where nothing is asked for. Whatever
-// prints one prints that it is a secret: only Reveal, and what is sent to whom it is for,
-// has it.
+// Secret authenticates a process; "" means that no authentication is required. Printing a Secret never reveals it: only
+// Reveal and the messages to its intended recipient contain it.
 type Secret string
 
 // Reveal returns the secret itself.
@@ -20,8 +19,7 @@ func (s Secret) String() string { return "(secret)" }
 // Format implements fmt.Formatter, for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
-// Admits reports whether what somebody has shown is the secret. How long that takes tells
-// nothing of it.
+// Admits reports whether shown equals the secret. It runs in constant time.
 func (s Secret) Admits(shown Secret) bool {
 	return s == "" || subtle.ConstantTimeCompare([]byte(s), []byte(shown)) == 1
 }

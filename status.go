@@ -2,14 +2,14 @@ package perdure
 
 import "maps"
 
-// WorkerOutage says which shards are out for a worker that goes on without them.
+// WorkerOutage lists the shards that are unavailable to a worker that continues without them.
 type WorkerOutage struct {
 	Shards  []ShardID `json:"shards"`
-	Seconds float64   `json:"seconds"`      // since some are
-	Bytes   int64     `json:"queued_bytes"` // of updates that are queued for them
+	Seconds float64   `json:"seconds"`      // since the first of them became unavailable
+	Bytes   int64     `json:"queued_bytes"` // size of the updates queued for them
 }
 
-// WorkerCounters count since the process's start.
+// WorkerCounters holds counters since the start of the process.
 type WorkerCounters struct {
 	UpdatesSent int64 `json:"updates_sent"`
 	BytesPushed int64 `json:"bytes_pushed"`
@@ -18,49 +18,47 @@ type WorkerCounters struct {
 	// ClockDifferential counts reads of a row, per other slot, by (that slot's
 	// clocks contained in the row - 1) - the reader's clock (ESSP paper, fig. 2).
 	ClockDifferential map[int64]int64 `json:"clock_differential,omitempty"`
-	// ReadLag counts reads of a row by the newest MinClock known of its shard less
-	// the row's.
+	// ReadLag counts reads of a row by the difference between the newest known MinClock of its shard and the row's.
 	ReadLag map[int64]int64 `json:"read_lag,omitempty"`
-	// MissingUpdates counts reads of a row by how many updates it lacked that were
-	// known to exist: of each slot, those that some shard was known to have applied.
+	// MissingUpdates counts reads of a row by the number of known updates it lacked. A slot's update is known if some
+	// shard was known to have applied it.
 	MissingUpdates map[int64]int64 `json:"missing_updates,omitempty"`
-	// BeyondBound counts the updates that alone exceeded vap's bound: they went
-	// alone.
+	// BeyondBound counts the updates that exceeded vap's bound on their own and were therefore sent alone.
 	BeyondBound int64 `json:"beyond_bound,omitempty"`
-	// Where the job goes on while a shard is out: clocks that were ended meanwhile, rows
-	// that were read beyond their bound, the most bytes of updates that were queued, and
-	// the time in calls of the client that waited meanwhile, in nanoseconds.
+	// Counters for jobs that continue during outages: clocks that ended in an outage, rows that were read beyond their
+	// bound, the peak size of queued updates in bytes, and the time in nanoseconds that calls of the client waited
+	// during outages.
 	OutageClocks int64 `json:"outage_clocks,omitempty"`
 	StaleRows    int64 `json:"stale_rows,omitempty"`
 	QueuedBytes  int64 `json:"queued_bytes,omitempty"`
 	OutageNs     int64 `json:"outage_ns,omitempty"`
-	// What slots' programs had saved and were given, where it was older than the last that was acknowledged:
-	// how many states, and by how many clocks at most.
+	// Saved states that were given to a program although they were older than the last acknowledged one: their number,
+	// and by how many clocks at most they were older.
 	StatesLost  int64 `json:"states_lost,omitempty"`
 	StatesOlder int64 `json:"states_older,omitempty"`
-	// Where the worker's time went since its program's first read, in nanoseconds.
-	// They do not overlap: waiting until MinClock (or, under vap, what others can
-	// see) allows it to go on, with the way of the push that tells; all else in calls
-	// of the client that waited or ended a clock; and the rest, the program's own.
+	// The worker's time since its program's first read, in nanoseconds, split into three disjoint parts. StalenessNs is
+	// time waiting until MinClock (or, under vap, visibility to other slots) allows progress, including the transit of
+	// the push that reports it. CommNs is all other time in calls that waited or ended a clock. ComputeNs is the rest:
+	// the program's own time.
 	StalenessNs int64 `json:"staleness_ns"`
 	CommNs      int64 `json:"comm_ns"`
 	ComputeNs   int64 `json:"compute_ns"`
 }
 
-// WorkerLook is how a worker's client is at one moment.
+// WorkerLook is the state of a worker's client at one moment.
 type WorkerLook struct {
 	Clock    Clock
 	Counters WorkerCounters
-	Kept     int           // updates that it may have to send again
-	Bytes    int64         // of these
-	Resent   int64         // updates that it has sent again
-	Outage   *WorkerOutage // what it goes on without; nil: nothing is out, or it waits
-	Waits    string        // why what it saves, or sends to the update log, waits; "": nothing does
-	StateErr error         // why SaveState takes 1 MiB at most here; nil: it takes 1 GiB
-	Err      error         // why the client has ended; nil: it has not
+	Kept     int           // updates that it may have to resend
+	Bytes    int64         // size of these updates
+	Resent   int64         // updates that it has resent
+	Outage   *WorkerOutage // shards it continues without; nil: all are available, or the job waits for them
+	Waits    string        // why a save or an append to the update log waits; "": none does
+	StateErr error         // why SaveState is limited to 1 MiB here; nil: the limit is 1 GiB
+	Err      error         // why the client has ended; nil: it is running
 }
 
-// Equal reports whether the same was counted.
+// Equal reports whether all counters are equal.
 func (w *WorkerCounters) Equal(o *WorkerCounters) bool {
 	return maps.Equal(w.ClockDifferential, o.ClockDifferential) && maps.Equal(w.ReadLag, o.ReadLag) &&
 		maps.Equal(w.MissingUpdates, o.MissingUpdates) &&

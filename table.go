@@ -11,9 +11,8 @@ import (
 // one message of 1 MiB.
 const MaxDim = 1 << 18
 
-// TableSpec describes a table of float32 rows of Dim values each. A dense table
-// has the rows 0 … Rows-1. A sparse one has a row for every 64-bit number: a row
-// is stored from its first update on, and until then is what Init makes of it.
+// TableSpec describes a table of float32 rows of Dim values each. A dense table has the rows 0 … Rows-1. A sparse table
+// has a row for every 64-bit number: a row is stored from its first update on, and has its initial values before.
 type TableSpec struct {
 	Name        string      `json:"name"`
 	Rows        int64       `json:"rows,omitempty"`   // dense only
@@ -23,27 +22,27 @@ type TableSpec struct {
 	Init        Init        `json:"init"`
 	Consistency Consistency `json:"consistency"`
 
-	// Evict, of a sparse table: a row that was not updated for that number of clocks is
-	// dropped, with its rule's state, and begins again when it is next updated. 0:
-	// never. Reads do not count: what a shard holds is a function of its updates.
+	// Evict, of a sparse table, drops a row and its rule's state when the row has not been updated for this many
+	// clocks. The row starts from its initial values at its next update. 0: never. Reads do not count: a shard's
+	// content is a function of its updates.
 	Evict Clock `json:"evict,omitempty"`
-	// NonFinite says what becomes of an update with NaN or ±Inf in it.
+	// NonFinite is the policy for updates that contain NaN or ±Inf.
 	NonFinite NonFinite `json:"non_finite,omitempty"`
-	// Distance says how far a row is from what it was, where rows are chosen by that.
+	// Distance measures how far a row has moved since it was last saved; the scar selector priority uses it.
 	Distance Distance `json:"distance,omitempty"`
-	// Combine says whether the rule runs for each slot's update of a clock, or once for all of them.
+	// Combine selects whether the rule runs for each slot's update of a clock, or once for all of them.
 	Combine Combine `json:"combine,omitempty"`
 
-	// Whole, of a dense table: it is one unit. All of its rows are on one shard, and where rows are
-	// saved by themselves it is saved as a whole, and so lost and restored as a whole. A model whose
-	// layers are tables is partitioned by layer then, and not by row.
+	// Whole, of a dense table, keeps the table as one unit: all of its rows are on one shard, and strategies that save
+	// single rows save, lose and restore the table as a whole. A model whose layers are tables is then partitioned by
+	// layer instead of by row.
 	Whole bool `json:"whole,omitempty"`
-	// Shard is the one that a whole table is on. The coordinator decides it when the table is
-	// created, whatever a program asks for, and it stays the same for as long as the table is there.
+	// Shard is the shard of a whole table. The coordinator chooses it when it creates the table, regardless of the
+	// program's request. It never changes during the life of the table.
 	Shard ShardID `json:"shard,omitempty"`
 }
 
-// Asked returns the table as a program asks for it: without what the coordinator decides.
+// Asked returns the table as a program requests it, without the fields that the coordinator decides.
 func (t TableSpec) Asked() TableSpec {
 	t.Shard = 0
 	return t
@@ -52,23 +51,27 @@ func (t TableSpec) Asked() TableSpec {
 // NonFinite is a table's policy for updates that contain NaN or ±Inf.
 type NonFinite string
 
-// The policies: RefuseNonFinite makes Inc fail with ErrNonFinite, and a server
-// close the connection of a client that sends such an update all the same;
-// AllowNonFinite applies it.
+// The policies. With RefuseNonFinite, Inc fails with ErrNonFinite, and a server closes the connection of a client that
+// sends such an update anyway. AllowNonFinite applies the update.
 const (
 	RefuseNonFinite NonFinite = "" // the default
 	AllowNonFinite  NonFinite = "allow"
 )
 
-// Distance is how far a row u is from what it was when it was last saved, v: what the selector
-// priority of scar goes by.
+// Distance selects the measure of how far a row u is from its last saved value v. The scar selector priority saves the
+// rows with the largest distance first.
 type Distance string
 
-// The distances: Euclidean; and for tables of counts, whose rows are distributions, the scaled
-// total variation Σu · ½ Σ|uₖ/Σu − vₖ/Σv|. There a row whose sum is 0 or less is the distribution of
-// nothing: all of it is 0. Under DistanceLabels a row lists the labels of as many things, and the distance is that of
-// the labels' counts: as many as must have got another label. Under DistanceNone rows that have changed are all alike,
-// and come behind those that tell how far they are: for tables that are kept, but are no part of the model.
+// The distances. DistanceL2 is Euclidean.
+//
+// DistanceTV is for tables of counts, whose rows are distributions: the scaled total variation Σu · ½ Σ|uₖ/Σu − vₖ/Σv|.
+// A row whose sum is 0 or less counts as the all-zero distribution.
+//
+// DistanceLabels is for rows that list the labels of as many items. It is the distance of the label counts: the min
+// number of items whose label has changed.
+//
+// DistanceNone ranks all changed rows equally, after rows with a measured distance. It is for tables that must be saved
+// but are not part of the model.
 const (
 	DistanceL2     Distance = "" // the default
 	DistanceTV     Distance = "tv"
@@ -79,16 +82,15 @@ const (
 // InitKind names the distribution of a row's initial values.
 type InitKind string
 
-// The initialisers: all zeros, uniform in [-Scale, Scale), normal with standard
-// deviation Scale.
+// The initializers: all zeros, uniform in [-Scale, Scale), normal with standard deviation Scale.
 const (
 	InitZeros   InitKind = "zeros"
 	InitUniform InitKind = "uniform"
 	InitNormal  InitKind = "normal"
 )
 
-// Init says what a table's rows hold before the first update: a function of
-// the job's seed, the table and the row, so that every server makes the same.
+// Init says what a table's rows hold before the first update. The values are a function of the job's seed, the table
+// and the row, so every server computes the same values.
 type Init struct {
 	Kind  InitKind `json:"kind,omitempty"` // "" means zeros
 	Scale float64  `json:"scale,omitempty"`
@@ -96,15 +98,15 @@ type Init struct {
 
 var tableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 
-// Validate reports what is wrong with the table for a job of the given number
-// of shards, if anything.
+// Validate returns an error if the table is invalid in a job with the given number of shards.
 func (t TableSpec) Validate(shards int) error {
 	if !tableName.MatchString(t.Name) {
-		return fmt.Errorf("%w: table name %q: use 1 to 64 letters, digits, '_', '.', '-', a letter first", ErrUsage,
-			t.Name)
+		return fmt.Errorf("%w: invalid table name %q; use 1 to 64 letters, digits, '_', '.', '-', a letter first",
+			ErrUsage, t.Name)
 	}
 	if t.Dim < 1 || t.Dim > MaxDim {
-		return fmt.Errorf("%w: table %s: rows of %d values; choose 1 to %d values", ErrUsage, t.Name, t.Dim, MaxDim)
+		return fmt.Errorf("%w: table %s: invalid dim of %d values per row; choose 1 to %d", ErrUsage, t.Name, t.Dim,
+			MaxDim)
 	}
 	if err := t.validateRows(shards); err != nil {
 		return err
@@ -129,13 +131,13 @@ func (t TableSpec) Validate(shards int) error {
 		return err
 	}
 	if r := t.Rule; t.Consistency.Kind == VAP && (r.Kind != RuleAdd && r.Kind != RuleSGD || r.Decay != 0) {
-		return fmt.Errorf("%w: table %s: vap bounds what updates do to rows, which only add and sgd without weight "+
-			"decay tell beforehand; choose one of them or another model", ErrUsage, t.Name)
+		return fmt.Errorf("%w: table %s: vap bounds the effect of updates on rows, which is known in advance only for "+
+			"rules add and sgd without weight decay; choose one of these rules, or another model", ErrUsage, t.Name)
 	}
 	return nil
 }
 
-// validateDistance reports what is wrong with the table's distance.
+// validateDistance returns an error if the table's distance is invalid.
 func (t TableSpec) validateDistance() error {
 	kinds := []Distance{DistanceL2, DistanceTV, DistanceLabels, DistanceNone}
 	switch {
@@ -143,10 +145,10 @@ func (t TableSpec) validateDistance() error {
 		return fmt.Errorf("%w: table %s: unknown distance %q; choose tv, labels or none, or leave it empty for the "+
 			"Euclidean one", ErrUsage, t.Name, t.Distance)
 	case t.Distance == DistanceTV && t.Rule.Kind != RuleAdd:
-		return fmt.Errorf("%w: table %s: distance tv is of counts, which rule %s does not make; use rule add", ErrUsage,
-			t.Name, t.Rule.Kind)
+		return fmt.Errorf("%w: table %s: distance tv compares counts, which rule %s does not keep; use rule add",
+			ErrUsage, t.Name, t.Rule.Kind)
 	case t.Distance == DistanceLabels && t.Rule.Kind != RuleSet:
-		return fmt.Errorf("%w: table %s: distance labels is of labels, which rule %s does not keep; use rule set",
+		return fmt.Errorf("%w: table %s: distance labels compares labels, which rule %s does not keep; use rule set",
 			ErrUsage, t.Name, t.Rule.Kind)
 	}
 	return nil
@@ -154,27 +156,27 @@ func (t TableSpec) validateDistance() error {
 
 func (t TableSpec) validateRows(shards int) error {
 	if t.Shard < 0 || int(t.Shard) >= shards || t.Shard > 0 && !t.Whole {
-		return fmt.Errorf("%w: table %s: shard %d; leave it 0: where a whole table is, the coordinator decides, "+
-			"and others are on all %d shards", ErrUsage, t.Name, t.Shard, shards)
+		return fmt.Errorf("%w: table %s: invalid shard %d; leave it 0: the coordinator chooses the shard of a whole "+
+			"table, and all other tables are on all %d shards", ErrUsage, t.Name, t.Shard, shards)
 	}
 	if t.Sparse {
 		if t.Whole {
 			return fmt.Errorf("%w: table %s: a sparse table is on all shards and cannot be whole; leave out Whole, "+
-				"or give it a number of rows", ErrUsage, t.Name)
+				"or make the table dense", ErrUsage, t.Name)
 		}
 		if t.Rows != 0 {
-			return fmt.Errorf("%w: table %s: a sparse table has no number of rows; leave out its %d", ErrUsage,
+			return fmt.Errorf("%w: table %s: a sparse table has no number of rows, got %d; leave it out", ErrUsage,
 				t.Name, t.Rows)
 		}
 		if t.Evict < 0 || t.Evict > math.MaxInt32 {
-			return fmt.Errorf("%w: table %s: eviction after %d clocks; choose 0 (never) to %d", ErrUsage, t.Name,
-				t.Evict, math.MaxInt32)
+			return fmt.Errorf("%w: table %s: invalid eviction after %d clocks; choose 0 (never) to %d", ErrUsage,
+				t.Name, t.Evict, math.MaxInt32)
 		}
 		return nil
 	}
 	switch {
 	case t.Rows < 1:
-		return fmt.Errorf("%w: table %s: %d rows; a table needs at least 1 row, or Sparse", ErrUsage, t.Name, t.Rows)
+		return fmt.Errorf("%w: table %s: %d rows; choose at least 1 row, or set Sparse", ErrUsage, t.Name, t.Rows)
 	case t.Rows > math.MaxInt64/4/int64(t.Dim):
 		return fmt.Errorf("%w: table %s: %d rows × %d is too large to address", ErrUsage, t.Name, t.Rows, t.Dim)
 	case int64(shards) > t.Rows && !t.Whole:
@@ -191,11 +193,11 @@ func (t TableSpec) validateInit() error {
 	case "", InitZeros:
 	case InitUniform, InitNormal:
 		if t.Rule.Kind == RuleFTRL {
-			return fmt.Errorf("%w: table %s: rule ftrl computes a row from its state alone; use the initialiser zeros",
+			return fmt.Errorf("%w: table %s: rule ftrl computes a row from its state alone; use the initializer zeros",
 				ErrUsage, t.Name)
 		}
 	default:
-		return fmt.Errorf("%w: table %s: unknown initialiser %q; choose zeros, uniform or normal", ErrUsage, t.Name,
+		return fmt.Errorf("%w: table %s: unknown initializer %q; choose zeros, uniform or normal", ErrUsage, t.Name,
 			t.Init.Kind)
 	}
 	if math.IsNaN(t.Init.Scale) || math.IsInf(t.Init.Scale, 0) || t.Init.Scale < 0 {

@@ -134,19 +134,20 @@ var badRecoveries = map[string]string{
 	"chain:2,checkpoint":  "checkpoint:C after the comma", "chain:1,checkpoint:20": "2 or more",
 	"chain:2,checkpoint:1.5":              "chain:2,checkpoint:100",
 	"chain:2,checkpoint:20,checkpoint:30": "one of async", "chain:2,checkpoint:20,": "one of async",
-	"chain:2,checkpoint:20,async,async": "may lose updates",
-	"chain:2,async,checkpoint:20":       "may lose updates",
+	"chain:2,checkpoint:20,async,async": "may lose acknowledged updates",
+	"chain:2,async,checkpoint:20":       "may lose acknowledged updates",
 	"chain:3,every:4,checkpoint:20":     "write for example chain:3,checkpoint:100",
 	"resend:":                           "resend:20", "resend:0": "resend:20", "resend:x": "resend:20",
-	"resend:20,async": "nothing follows resend:20", "resend,chain:2": "nothing follows resend",
-	"resend:20,partial,async": "nothing follows resend:20", "resend:0,partial": "resend:20", "resend:20,": "partial",
-	"checkpoint:20,partial": "write async", "chain:2,partial": "async, every:K", "none,partial": "choose",
-	"chain:2,checkpoint:20,async,checkpoint:30": "may lose updates",
+	"resend:20,async": "only partial may follow resend:20", "resend,chain:2": "only partial may follow resend",
+	"resend:20,partial,async": "only partial may follow resend:20",
+	"resend:0,partial":        "resend:20", "resend:20,": "partial",
+	"checkpoint:20,partial": "only async", "chain:2,partial": "async, every:K", "none,partial": "choose",
+	"chain:2,checkpoint:20,async,checkpoint:30": "may lose acknowledged updates",
 	"chain:2,checkpoint:,async":                 "chain:2,checkpoint:100",
-	"checkpoint:20,sync":                        "write async after the comma", "checkpoint:20,": "write async",
-	"checkpoint:20,async,async": "write async", "checkpoint:20,chain:2": "chain:2,checkpoint:20",
+	"checkpoint:20,sync":                        "only async may follow", "checkpoint:20,": "only async",
+	"checkpoint:20,async,async": "only async", "checkpoint:20,chain:2": "chain:2,checkpoint:20",
 	"checkpoint:x,async": "checkpoint:20", "checkpoint:Auto": "or checkpoint:auto",
-	"resend:auto,async":  "nothing follows resend:auto",
+	"resend:auto,async":  "only partial may follow resend:auto",
 	"chain:2,every:auto": "chain:2,every:100", "checkpoint:auto:5": "or checkpoint:auto", "auto": "choose",
 	"checkpoint": "checkpoint:20", "checkpoint:": "checkpoint:20", "checkpoint:0": "checkpoint:20",
 	"checkpoint:-1":  "checkpoint:20",
@@ -341,8 +342,8 @@ func TestBadTableSpec(t *testing.T) {
 		{name("../a"), "letter first"},
 		{table(func(s *perdure.TableSpec) { s.Rows = 0 }), "at least 1 row"},
 		{table(func(s *perdure.TableSpec) { s.Rows = -5 }), "at least 1 row"},
-		{table(func(s *perdure.TableSpec) { s.Dim = 0 }), "1 to 262144 values"},
-		{table(func(s *perdure.TableSpec) { s.Dim = perdure.MaxDim + 1 }), "1 to 262144 values"},
+		{table(func(s *perdure.TableSpec) { s.Dim = 0 }), "choose 1 to 262144"},
+		{table(func(s *perdure.TableSpec) { s.Dim = perdure.MaxDim + 1 }), "choose 1 to 262144"},
 		{table(func(s *perdure.TableSpec) { s.Rows = math.MaxInt64 }), "too large"},
 		{table(func(s *perdure.TableSpec) { s.Rows = 3 }), "at most as many shards as rows"},
 		{table(func(s *perdure.TableSpec) { s.Init.Kind = "ones" }), "choose zeros, uniform or normal"},
@@ -354,22 +355,22 @@ func TestBadTableSpec(t *testing.T) {
 		{table(func(s *perdure.TableSpec) {
 			s.Rule, s.Init = perdure.Rule{Kind: perdure.RuleFTRL, Rate: 1, Beta: 1},
 				perdure.Init{Kind: perdure.InitNormal}
-		}), "use the initialiser zeros"},
+		}), "use the initializer zeros"},
 		{table(func(s *perdure.TableSpec) { s.NonFinite = "drop" }), "choose allow"},
 		{table(func(s *perdure.TableSpec) { s.Distance = "cosine" }), "choose tv"},
 		{
 			table(func(s *perdure.TableSpec) {
 				s.Distance, s.Rule = perdure.DistanceTV, perdure.Rule{Kind: perdure.RuleSGD, Rate: 1}
 			}),
-			"distance tv is of counts",
+			"distance tv compares counts",
 		},
 		{table(func(s *perdure.TableSpec) { s.Evict = 1 }), "only sparse tables"},
 		{table(func(s *perdure.TableSpec) { s.Whole, s.Rows = true, 0 }), "at least 1 row"},
 		{table(func(s *perdure.TableSpec) { s.Whole, s.Shard = true, 4 }), "shard 4; leave it 0"},
 		{table(func(s *perdure.TableSpec) { s.Whole, s.Shard = true, -1 }), "shard -1; leave it 0"},
-		{table(func(s *perdure.TableSpec) { s.Shard = 1 }), "others are on all 4 shards"},
+		{table(func(s *perdure.TableSpec) { s.Shard = 1 }), "on all 4 shards"},
 		{sparse(func(s *perdure.TableSpec) { s.Whole = true }), "cannot be whole; leave out Whole"},
-		{sparse(func(s *perdure.TableSpec) { s.Rows = 10 }), "leave out its 10"},
+		{sparse(func(s *perdure.TableSpec) { s.Rows = 10 }), "got 10; leave it out"},
 		{sparse(func(s *perdure.TableSpec) { s.Evict = -1 }), "choose 0 (never)"},
 		{
 			table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{} }),
@@ -379,7 +380,7 @@ func TestBadTableSpec(t *testing.T) {
 			table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{Kind: perdure.SSP, Staleness: -1} }),
 			"ssp:3",
 		},
-		{vap(perdure.Rule{Kind: perdure.RuleAdam, Rate: 1}), "only add and sgd"},
+		{vap(perdure.Rule{Kind: perdure.RuleAdam, Rate: 1}), "add and sgd without weight decay"},
 	} {
 		oneLine(t, c.says, c.spec.Validate(4), c.says)
 	}
@@ -421,18 +422,17 @@ func TestBadCombine(t *testing.T) {
 			table(func(s *perdure.TableSpec) {
 				s.Combine, s.Consistency = perdure.CombineMean, perdure.Consistency{Kind: perdure.SSP, Staleness: 3}
 			}),
-			"combine mean under ssp:3: the rule would wait for all slots' updates of a clock, which are together " +
-				"only under bsp; choose bsp for the table, or combine each",
+			"combine mean does not work with ssp:3",
 		},
 		{
 			table(func(s *perdure.TableSpec) {
 				s.Combine, s.Consistency = perdure.CombineSum, perdure.Consistency{Kind: perdure.ASP}
 			}),
-			"combine sum under asp",
+			"combine sum does not work with asp",
 		},
 		{
 			table(func(s *perdure.TableSpec) { s.Combine, s.Rule.Kind = perdure.CombineMean, perdure.RuleSet }),
-			"combine mean under rule set",
+			"combine mean does not work with rule set",
 		},
 		{vap(perdure.Rule{Kind: perdure.RuleSGD, Rate: 1, Decay: 0.1}), "without weight decay"},
 	} {
@@ -519,24 +519,24 @@ func TestModels(t *testing.T) {
 		}
 	}
 	for text, says := range map[string]string{
-		"":                   "an empty item",
-		"bsp,":               "an empty item",
-		"ssp:2,,b=bsp":       "an empty item",
-		"=bsp":               `"=bsp" in "=bsp" does not begin with a table's name`,
-		"1w=bsp":             "does not begin with a table's name",
-		" w=bsp":             "does not begin with a table's name",
+		"":                   "empty item",
+		"bsp,":               "empty item",
+		"ssp:2,,b=bsp":       "empty item",
+		"=bsp":               `"=bsp" in "=bsp" does not start with a valid table name`,
+		"1w=bsp":             "does not start with a valid table name",
+		" w=bsp":             "does not start with a valid table name",
 		"w=":                 `table w: perdure: usage: unknown consistency model ""`,
 		"w=b=bsp":            `unknown consistency model "b=bsp"; choose bsp, ssp:S, essp:S, asp or vap:V`,
 		"w=eventual":         `table w: perdure: usage: unknown consistency model "eventual"`,
 		"eventual,w=bsp":     `unknown consistency model "eventual"`,
-		"w=essp":             "essp needs its staleness",
+		"w=essp":             "essp needs a staleness",
 		"w=vap:0":            `bound "0"`,
 		"w=bsp,b=asp,w=asp":  "table w has two models",
 		"ssp:2,w=asp,bsp":    "both ssp:2 and bsp in",
 		"ssp:2,ssp:2":        "both ssp:2 and ssp:2 in",
 		"w:essp:3":           `unknown consistency model "w:essp:3"`,
 		"w=essp:3;b=bsp":     `staleness "3;b=bsp"`,
-		"w=essp:3, b=essp:3": "does not begin with a table's name",
+		"w=essp:3, b=essp:3": "does not start with a valid table name",
 	} {
 		_, _, err := perdure.ParseModels(text, perdure.Consistency{Kind: perdure.BSP})
 		oneLine(t, text, err, says)
@@ -579,7 +579,7 @@ func TestJobSpec(t *testing.T) {
 		},
 		{func(j *perdure.JobSpec) {
 			j.TableConsistency = map[string]perdure.Consistency{"a=bsp,b": {Kind: perdure.BSP}}
-		}, "cannot be a table's name"},
+		}, "not a valid table name"},
 	} {
 		oneLine(t, c.says, job(c.change).Validate(), c.says)
 	}

@@ -1,8 +1,7 @@
-// Package watch serves metrics and health checks of a worker that is written in Go: numbers for Prometheus at
-// /metrics, whether it lives at /healthz, and whether it does its work at /readyz. docs/guide/watch.md lists what
-// is shown.
+// Package watch serves metrics and health checks of a worker that is written in Go: Prometheus metrics at /metrics,
+// liveness at /healthz, and readiness at /readyz. docs/guide/watch.md lists the metrics.
 //
-//	seen, err := watch.Open("", nil) // where perdure up --metrics says
+//	seen, err := watch.Open("", nil) // the address that perdure up --metrics sets
 //	if err != nil {
 //		return err
 //	}
@@ -12,8 +11,8 @@
 //		return begin(ctx, c)
 //	})
 //
-// It is a package of its own, and no field of worker.Config, for its weight: with Prometheus' client a small program
-// is larger by two fifths. Who does not import it has none of that.
+// It is a separate package because the Prometheus client makes a small program larger by two fifths. Programs that do
+// not import watch do not link it.
 package watch
 
 import (
@@ -32,22 +31,23 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// EnvMetrics is the variable of the environment that says where a program shows how it does. perdure up --metrics sets
-// it for each program that it starts.
+// EnvMetrics is the environment variable with the address at which a program serves its metrics. perdure up --metrics
+// sets it for each program that it starts.
 const EnvMetrics = "PERDURE_METRICS"
 
-// Watch is where a program shows how it does. It is safe for concurrent use.
+// Watch is the metrics and health endpoint of a program. It is safe for concurrent use.
 type Watch struct {
-	eye *httpdebug.Eye // nil: nobody can watch
+	eye *httpdebug.Eye // nil: no endpoint
 }
 
-// Open listens at an address, HOST:PORT, and answers at once, though the worker has not joined its job yet. Without a
-// host it is this machine alone. An address in use is an error.
+// Open listens on addr, HOST:PORT, and answers immediately, even before the worker has joined its job. Without a host
+// it listens only on the loopback interface. An address in use is an error.
 //
-// "" is the address that EnvMetrics has, and nowhere if it has none. That one was given to the program by whoever
-// started it, and is no reason to end: where it is in use the program goes on, and it is tried again each second.
+// If addr is "", Open uses the address in EnvMetrics, or does not listen if the variable is not set. An address in
+// EnvMetrics was chosen by the process that started the program, so an address in use is not an error: the program
+// continues, and Open retries every second in the background.
 //
-// What goes wrong later is said in the log; nil: nowhere.
+// Later errors are logged; a nil log discards them.
 func Open(addr string, log *slog.Logger) (*Watch, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -60,7 +60,7 @@ func Open(addr string, log *slog.Logger) (*Watch, error) {
 	}
 	full, err := httpdebug.Loopback(addr)
 	if err != nil {
-		return nil, fmt.Errorf("%w: watch: %q is no address; write HOST:PORT, for example 127.0.0.1:9464",
+		return nil, fmt.Errorf("%w: watch: invalid address %q; write HOST:PORT, for example 127.0.0.1:9464",
 			perdure.ErrUsage, addr)
 	}
 	if given {
@@ -77,7 +77,8 @@ func Open(addr string, log *slog.Logger) (*Watch, error) {
 	return &Watch{eye}, nil
 }
 
-// Show says whose work is shown from now on: that of a worker, or of an observer. A process shows one.
+// Show sets the client, of a worker or an observer, whose metrics are served from now on. A process shows one client at
+// a time.
 func (w *Watch) Show(c *worker.Client) {
 	if w.eye == nil {
 		return
@@ -87,7 +88,7 @@ func (w *Watch) Show(c *worker.Client) {
 	}))
 }
 
-// Addr is where it listens; "": nobody can watch.
+// Addr returns the address it listens on; "": it does not listen.
 func (w *Watch) Addr() string {
 	if w.eye == nil {
 		return ""
@@ -95,10 +96,11 @@ func (w *Watch) Addr() string {
 	return w.eye.Addr()
 }
 
-// Close ends it. It returns nil.
+// Close stops listening. It always returns nil.
 func (w *Watch) Close() error { return w.eye.Close() }
 
-// version is which Perdure the program was built with, as Go knows it. Of Perdure's own folder it knows none.
+// version returns the version of Perdure with which the program was built. Go does not record one for programs built in
+// Perdure's own repository.
 func version() string {
 	const module = "github.com/perdure/perdure"
 	b, ok := debug.ReadBuildInfo()

@@ -138,7 +138,7 @@ func TestAddress(t *testing.T) {
 	t.Setenv(watch.EnvMetrics, "9464")
 	for _, addr := range []string{"", "9464", "a:b:c"} {
 		if _, err := watch.Open(addr, nil); !errors.Is(err, perdure.ErrUsage) ||
-			!strings.Contains(err.Error(), "is no address; write HOST:PORT") {
+			!strings.Contains(err.Error(), "write HOST:PORT") {
 			t.Errorf("%q: %v", addr, err)
 		}
 	}

@@ -1,71 +1,69 @@
 package worker
 
-// A shard is out when it has owed an answer for longer than a healthy shard takes. It is back as soon as it has
-// answered, or owes nothing. An outageWatch decides which shards are out, so that the worker continues without them,
-// and counts what that costs. It is pure: the caller passes the time, and how the shard behaves. It is not safe for
-// concurrent use.
+// An outageWatch decides which shards are unavailable, so that the worker can continue without them, and counts what
+// that costs. A shard is unavailable when an answer from it has been pending for longer than a healthy shard takes. It
+// is available again when it has answered, or when no answer is pending. An outageWatch does no I/O and reads no clock:
+// the caller passes the time and the state of each shard. It is not safe for concurrent use.
 
-// outageTime is a moment, in nanoseconds since one that the caller chooses. It is never 0, and an outageWatch
-// is always told later ones. Differences of two are called nanoseconds.
+// outageTime is a moment, in nanoseconds since an origin that the caller chooses. It is never 0, and the times passed
+// to one outageWatch never decrease. Differences of two outageTimes are in nanoseconds.
 type outageTime int64
 
 const (
-	// slowest is how many bytes of updates a server is expected to apply in a second at least:
-	// one that has more to do is not out because it takes longer.
+	// slowest is the min rate, in bytes of updates per second, at which a server is expected to apply updates. A server
+	// with a larger backlog may take longer before its shards count as unavailable.
 	slowest = 32 << 20
-	// A shard whose connections are whole is not out before it has been silent for this many
-	// times outageWatch.After, and in addition for as many times as long as its answers take at
-	// present: one that is slow, on a machine that is busy, is not away.
+	// A shard with working connections is unavailable only after it has been silent for silences times the sum of
+	// outageWatch.After and its recent answer time. A slow server on a busy machine is not an outage.
 	silences = 4
-	// An answer that took longer than this many times outageWatch.After says nothing of how long the
-	// next will take: the shard was away.
+	// An answer that took longer than mostUsual times outageWatch.After does not predict the next answer time: the
+	// shard was unavailable.
 	mostUsual = 10
 	second    = 1e9 // nanoseconds
 )
 
-// outageWatch is what is known of all shards.
+// outageWatch holds the outage state and counters over all shards.
 type outageWatch struct {
-	// After is how many nanoseconds a shard may owe an answer whose server is gone, or does
-	// not have it ready.
+	// After is how long, in nanoseconds, an answer may be pending if the server is gone or cannot answer yet.
 	After int64
 
-	shards     int        // that are out now
-	begin, end outageTime // of the present outage, or the last; end is of use while none is
+	shards     int        // unavailable now
+	begin, end outageTime // of the present or last outage; end is valid only between outages
 
-	// What was counted.
-	Waited int64 // nanoseconds of calls, while some shard was out
-	Clocks int64 // that ended meanwhile
-	Queued int64 // bytes at most for shards that were
+	// Counters.
+	Waited int64 // time that calls waited while some shard was unavailable, in nanoseconds
+	Clocks int64 // clocks that ended meanwhile
+	Queued int64 // peak size of updates queued for unavailable shards, in bytes
 }
 
-// shardOutage is what is known of one shard. The zero shardOutage owes nothing, and is there.
+// shardOutage is the outage state of one shard. The zero value is an available shard with no pending answer.
 type shardOutage struct {
 	out   bool
-	quiet outageTime // since when it owes an answer; 0: it owes none
-	usual int64      // nanoseconds that it took to answer, lately
+	quiet outageTime // since when an answer is pending; 0: none is
+	usual int64      // recent answer time, in nanoseconds
 }
 
-// conduct is how a shard behaves at present.
+// conduct is the present state of a shard, as its caller observes it.
 type conduct struct {
-	There bool  // its connections are whole, and it is open on them
-	Owes  bool  // it should have answered
-	Bytes int64 // of updates that its servers have to apply, for whatever shard
+	There bool  // its connections work, and the shard is open on them
+	Owes  bool  // an answer is pending
+	Bytes int64 // of updates that its servers have yet to apply, over all their shards
 }
 
-// outageVerdict is what follows from it.
+// outageVerdict is the decision on a shard.
 type outageVerdict int
 
-// The verdicts.
+// The decisions.
 const (
 	asBefore outageVerdict = iota
-	isBack                 // it owes nothing, or no longer
+	isBack                 // no answer is pending, or no longer
 	isGone                 // it has been silent for too long
 )
 
-// Out reports whether the shard is out.
+// Out reports whether the shard is unavailable.
 func (s *shardOutage) Out() bool { return s.out }
 
-// Judge says what has become of a shard. The caller says so to it, by Answered, or Leaves.
+// Judge decides whether a shard is unavailable. The caller applies the decision with Answered or Leaves.
 func (w *outageWatch) Judge(s *shardOutage, c conduct, now outageTime) outageVerdict {
 	switch {
 	case !c.Owes:
@@ -78,10 +76,9 @@ func (w *outageWatch) Judge(s *shardOutage, c conduct, now outageTime) outageVer
 	return asBefore
 }
 
-// patience is how long a shard may owe an answer until it is out: After if its server is gone,
-// or does not have it ready; else, where only its silence speaks for that, several times as
-// long, and as much longer as others of its answers took, and as it may take its servers to
-// apply what they were sent.
+// patience returns how long an answer may be pending before the shard is unavailable. It is After if the server is gone
+// or cannot answer yet. If only the silence indicates an outage, it is several times longer, and grows with the recent
+// answer time and with the time its servers may need to apply the updates sent to them.
 func (w *outageWatch) patience(s *shardOutage, c conduct) int64 {
 	if !c.There {
 		return w.After
@@ -89,10 +86,10 @@ func (w *outageWatch) patience(s *shardOutage, c conduct) int64 {
 	return silences*(w.After+s.usual) + int64(float64(c.Bytes)/slowest*second)
 }
 
-// Learns notes that a shard has answered. If it was there throughout, that says how long it
-// takes: at once if that is longer than usual, little by little if shorter. Answered follows.
+// Learns records that a shard has answered. If the shard was available throughout, it updates the shard's answer time:
+// immediately if that grew, gradually if it shrank. The caller then calls Answered.
 func (w *outageWatch) Learns(s *shardOutage, there bool, now outageTime) {
-	took := int64(0) // less than it takes to notice that it owes an answer
+	took := int64(0) // answered before the watch noticed a pending answer
 	if s.quiet != 0 {
 		took = int64(now - s.quiet)
 	}
@@ -101,8 +98,8 @@ func (w *outageWatch) Learns(s *shardOutage, there bool, now outageTime) {
 	}
 }
 
-// Answered notes that a shard has shown that it is there, or that nothing shows that it is not.
-// It reports whether it was out.
+// Answered records that a shard has shown that it is available, or that nothing indicates otherwise. It reports whether
+// the shard was unavailable.
 func (w *outageWatch) Answered(s *shardOutage, now outageTime) (back bool) {
 	s.quiet = 0
 	if !s.out {
@@ -115,7 +112,7 @@ func (w *outageWatch) Answered(s *shardOutage, now outageTime) (back bool) {
 	return true
 }
 
-// Leaves notes that a shard is out from now on.
+// Leaves records that a shard has become unavailable.
 func (w *outageWatch) Leaves(s *shardOutage, now outageTime) {
 	s.out = true
 	if w.shards++; w.shards == 1 {
@@ -123,12 +120,12 @@ func (w *outageWatch) Leaves(s *shardOutage, now outageTime) {
 	}
 }
 
-// Outage reports whether some shard is out, and for how many nanoseconds one has been.
+// Outage reports whether some shard is unavailable, and for how many nanoseconds the outage has lasted.
 func (w *outageWatch) Outage(now outageTime) (lasts int64, out bool) {
 	return int64(now - w.begin), w.shards > 0
 }
 
-// CountWait counts a call that has waited since begin, as far as a shard was out.
+// CountWait counts the part of a call's wait since begin in which some shard was unavailable.
 func (w *outageWatch) CountWait(begin, now outageTime) {
 	until := now
 	if w.shards == 0 {
@@ -137,8 +134,8 @@ func (w *outageWatch) CountWait(begin, now outageTime) {
 	w.Waited += max(0, int64(until-max(begin, w.begin)))
 }
 
-// CountClock counts a clock that has ended, if a shard is out. queued is how many bytes wait
-// then for those that are.
+// CountClock counts a clock that has ended, if some shard is unavailable. queued is the number of bytes queued for
+// unavailable shards.
 func (w *outageWatch) CountClock(queued int64) {
 	if w.shards > 0 {
 		w.Clocks++

@@ -16,53 +16,54 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// If a coordinator does not answer, people need to know what to check. joinError adds that to the error of a process
-// that cannot join; joinWatch logs it for a process that had joined and continues without the coordinator. The
-// operating system's own words, such as "connection refused", say what happened, and seldom what to do.
+// If a coordinator does not answer, the user needs to know what to check. joinError adds that advice to the error of a
+// process that cannot join. joinWatch logs it for a process that has joined and continues without the coordinator.
+// Errors of the operating system, such as "connection refused", say what happened but seldom what to do.
 
-// advices are what to look at, by the first cause that an error has.
+// advices lists what to check, by the first cause that an error has.
 var advices = []struct {
 	is     func(err error) bool
 	advice string
 }{
 	{
 		oneOf(wire.ErrMagic),
-		"what listens there is another program, or another port of the job: check the port; perdure up prints the " +
-			"coordinator's, and of perdure coordinator it is that of --listen",
+		"the port belongs to another program or to another process of the job: check the port; perdure up prints " +
+			"the coordinator's address, and perdure coordinator listens on --listen",
 	},
 	{
 		oneOf(transport.ErrSilent),
-		"somebody listens there, and does not answer: check that the coordinator runs, and is not stopped, and that " +
-			"the port is its own",
+		"a process listens there but does not answer: check that the coordinator is running and not suspended, and " +
+			"that the port is the coordinator's",
 	},
 	{
 		oneOf(syscall.ECONNREFUSED),
-		"nobody listens there: check that the coordinator runs, and that this is its address and port",
+		"no process listens there: check that the coordinator is running, and that this is its address and port",
 	},
 	{
 		as[*net.DNSError],
-		"this machine cannot find that name: check the address",
+		"this machine cannot resolve the host name: check the address",
 	},
 	{
 		timedOut,
-		"nothing comes back: check the address, that its machine runs, and that no firewall is between",
+		"no reply: check the address, that the machine is up, and that no firewall blocks the connection",
 	},
 	{
 		oneOf(syscall.EHOSTUNREACH, syscall.ENETUNREACH),
-		"no way leads there: check the address, and the network of both machines",
+		"no route to the address: check the address, and the network of both machines",
 	},
 	{
 		oneOf(io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, transport.ErrClosed),
-		"who listens there hangs up: check that the job goes on, and that the port is its coordinator's",
+		"the process there closes the connection: check that the job is still running, and that the port is its " +
+			"coordinator's",
 	},
 }
 
-// answers are what a coordinator says itself, in words of its own.
+// answers matches errors that the coordinator itself sent. They already explain themselves.
 var answers = oneOf(perdure.ErrRefused, perdure.ErrFenced, perdure.ErrStopped, perdure.ErrUsage, transport.ErrNotNow)
 
-// joinError adds to an error with which a link to a coordinator was given up what to look at. What the coordinator
-// itself has said stays as it is, and so does the end of ctx, in which it was looked for. Addr is where, which may be a
-// file.
+// joinError adds advice to the error with which a connection to the coordinator was given up. It does not change errors
+// that the coordinator itself sent, nor errors after the end of ctx. addr is the coordinator's address, or @ and a file
+// that contains it.
 func joinError(ctx context.Context, addr string, err error) error {
 	if err == nil || ctx.Err() != nil || answers(err) {
 		return err
@@ -80,7 +81,7 @@ func joinError(ctx context.Context, addr string, err error) error {
 	return err
 }
 
-// oneOf returns whether an error is one of some.
+// oneOf returns a function that reports whether an error is one of the given errors.
 func oneOf(of ...error) func(error) bool {
 	return func(err error) bool {
 		for _, e := range of {
@@ -103,30 +104,30 @@ func timedOut(err error) bool {
 }
 
 const (
-	// first is after how long without the coordinator people are told. The next one leads within seconds, where there
-	// is one.
+	// first is the time without the coordinator after which an error is logged. If a standby coordinator exists, it
+	// leads within seconds.
 	first = 10 * time.Second
-	// again is after how long they are told again.
+	// again is the interval between further log lines.
 	again = time.Minute
 )
 
-// joinWatch tells a log of a coordinator that stays away: at the level of errors, since somebody must look after it.
-// Nothing of the job may show it meanwhile. It is for one goroutine.
+// joinWatch logs that the coordinator remains unreachable. It logs errors, because the operator must act and nothing
+// else in the job may show the problem. It is not safe for concurrent use.
 type joinWatch struct {
 	Log   *slog.Logger
 	Addr  string
-	since time.Time // when it was lost; zero: it is there
-	next  time.Time // when people are told
+	since time.Time // when the connection was lost; zero: it is up
+	next  time.Time // when to log
 	told  bool
 }
 
-// Lost notes that the connection has broken.
+// Lost records that the connection has broken.
 func (w *joinWatch) Lost() {
 	w.since, w.told = time.Now(), false
 	w.next = w.since.Add(first)
 }
 
-// Tried notes that there is still none, and why.
+// Tried records a failed attempt to reconnect, and why it failed.
 func (w *joinWatch) Tried(err error) {
 	now := time.Now()
 	if w.since.IsZero() || now.Before(w.next) {
@@ -134,11 +135,11 @@ func (w *joinWatch) Tried(err error) {
 	}
 	w.told, w.next = true, now.Add(again)
 	why := joinError(context.Background(), w.Addr, err)
-	w.Log.Error("the coordinator does not answer; work goes on while nobody dies, joins or ends: start it again, or "+
-		"end this program if the job is over", "coordinator", w.Addr, "for", w.away(now), "err", why)
+	w.Log.Error("the coordinator does not answer; work continues until a process dies, joins or ends: restart the "+
+		"coordinator, or end this program if the job is over", "coordinator", w.Addr, "for", w.away(now), "err", why)
 }
 
-// Found notes that there is a connection.
+// Found records that the connection is up.
 func (w *joinWatch) Found() {
 	if w.told {
 		w.Log.Error("the coordinator answers again", "coordinator", w.Addr, "after", w.away(time.Now()))

@@ -31,17 +31,17 @@ func TestWhy(t *testing.T) {
 		err    error
 		advice string // "": none
 	}{
-		{dial(syscall.ECONNREFUSED), "nobody listens there"},
+		{dial(syscall.ECONNREFUSED), "no process listens there"},
 		{dial(os.ErrDeadlineExceeded), "no firewall"},
 		{dial(syscall.ETIMEDOUT), "no firewall"},
 		{fmt.Errorf("handshake: %w", context.DeadlineExceeded), "no firewall"},
-		{dial(syscall.EHOSTUNREACH), "no way leads there"},
-		{dial(&net.DNSError{Err: "no such host", Name: "x", IsNotFound: true}), "cannot find that name"},
-		{dial(&net.DNSError{Err: "i/o timeout", Name: "x", IsTimeout: true}), "cannot find that name"},
+		{dial(syscall.EHOSTUNREACH), "no route"},
+		{dial(&net.DNSError{Err: "no such host", Name: "x", IsNotFound: true}), "host name"},
+		{dial(&net.DNSError{Err: "i/o timeout", Name: "x", IsTimeout: true}), "host name"},
 		{fmt.Errorf("transport: x:1 %w for 5s", transport.ErrSilent), "does not answer"},
 		{fmt.Errorf("broken: %w", fmt.Errorf("%w: it begins with 48", wire.ErrMagic)), "another program"},
-		{fmt.Errorf("broken: %w", io.EOF), "hangs up"},
-		{dial(syscall.ECONNRESET), "hangs up"},
+		{fmt.Errorf("broken: %w", io.EOF), "closes the connection"},
+		{dial(syscall.ECONNRESET), "closes the connection"},
 		{fmt.Errorf("%w: the secret is missing", perdure.ErrRefused), ""},
 		{fmt.Errorf("%w: other keys: %w", perdure.ErrRefused, io.EOF), ""},
 		{fmt.Errorf("transport: %w: worker:0 is taken", transport.ErrNotNow), ""},
@@ -65,7 +65,7 @@ func TestWhy(t *testing.T) {
 	if err := os.WriteFile(file, []byte("a:1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := why("@"+file, dial(syscall.ECONNREFUSED)); !strings.Contains(err.Error(), "nobody listens there") {
+	if err := why("@"+file, dial(syscall.ECONNREFUSED)); !strings.Contains(err.Error(), "no process listens there") {
 		t.Errorf("an address in a file: %v", err)
 	}
 	over, end := context.WithCancel(t.Context())
@@ -104,7 +104,7 @@ func TestWatch(t *testing.T) {
 		said := strings.Split(strings.TrimSpace(out.String()), "\n")
 		for i, words := range []string{"for=10s", "for=1m10s", "for=2m10s", "again\" coordinator=a:1 after=3m0s"} {
 			if len(said) != 4 || !strings.Contains(said[i], words) || !strings.Contains(said[i], "level=ERROR") ||
-				i < 3 && !strings.Contains(said[i], "nobody listens there") {
+				i < 3 && !strings.Contains(said[i], "no process listens there") {
 				t.Fatalf("told %s", &out)
 			}
 		}

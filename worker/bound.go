@@ -18,7 +18,7 @@ func (l *locked) sendBounded(ctx context.Context) error {
 	looked := perdure.Clock(-1)
 	err := l.waits.Until(ctx, func() (bool, error) {
 		if l.out.Phase() != outbox.Built {
-			return true, nil // it has ended, or another call has sent it
+			return true, nil // the clock has ended, or another call has sent its updates
 		}
 		seen := l.out.Seen()
 		if seen == looked || l.view.Pause {

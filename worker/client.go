@@ -1,22 +1,39 @@
-// Package worker is the client library of training programs: they read rows with Get, update them with Inc, and
-// end an iteration with Clock.
+// Package worker is the client library for training programs. A program joins a job as a worker, reads rows of the
+// job's tables, adds deltas to them, and ends each iteration with Clock.
 //
-//	w, err := worker.Dial(ctx, worker.Config{Coordinator: addr})
-//	model, err := w.Table(ctx, spec)
-//	for clock := w.Now(); …
+// Most programs call [Run], which joins the job and repeats a step until the job ends:
 //
-// A Client keeps every update until it is safe, and sends it again after a broken
-// connection, a new view or a restored shard: all three are the same to it
-// (internal/core/outbox). It caches rows, and checks the bound of every answer itself, so
-// that no server needs to be trusted to be fresh (internal/core/reads).
+//	err := worker.Run(ctx, worker.Config{}, func(ctx context.Context, c *worker.Client) (worker.Step, error) {
+//		w, err := c.Table(ctx, spec)
+//		if err != nil {
+//			return nil, err
+//		}
+//		row, delta := make([]float32, spec.Dim), make([]float32, spec.Dim)
+//		return func(ctx context.Context, clock perdure.Clock) error {
+//			if err := w.Get(ctx, 0, row); err != nil {
+//				return err
+//			}
+//			gradient(delta, row, clock) // the program's own computation
+//			return w.Inc(0, delta)
+//		}, nil
+//	})
 //
-// A Client and its Tables are safe for concurrent use. But Clock must not overlap with calls
-// that are meant to belong to the clock that it ends.
+// A program that does work between clocks calls [Dial], [Client.Table], [Client.Clock] and [Client.Finish] itself.
+// Clock returns the clock to work on next, which is an earlier one after a rollback. Programs must therefore derive
+// everything in an iteration, such as the position in the data, from that clock, from the tables, or from
+// [Client.LoadState], and not from their own counters.
 //
-// Errors wrap those of package perdure: ErrUsage for a call that can never succeed,
-// ErrRolledBack where the job went back (call Clock, and go on from the clock that it
-// returns), ErrLost and others where the client has ended, after which every call fails. A
-// call whose context ends returns the context's error, and may be made again.
+// A Client keeps every update until it is safe. It resends updates after a broken connection, a new view or a restored
+// shard. It caches rows, and checks the staleness bound of every answer itself, so it does not rely on servers to be
+// up to date.
+//
+// A Client and its Tables are safe for concurrent use. Clock must not overlap with calls that belong to the clock that
+// it ends.
+//
+// Errors wrap those of package perdure. ErrUsage means that the call can never succeed. ErrRolledBack means that the
+// job was rolled back: call Clock, and continue from the clock that it returns. After ErrLost, ErrFenced and ErrStopped
+// the client has ended, and every later call fails. A call whose context ends returns the context's error, and may be
+// repeated.
 package worker
 
 import (
@@ -42,17 +59,17 @@ import (
 // Client is one process's membership in a job. See the package comment.
 type Client struct {
 	cfg    Config
-	run    context.Context // its life
+	run    context.Context // ends with the client
 	cancel context.CancelFunc
-	saves  stateStore // what goes to the job's store; safe for concurrent use
+	saves  stateStore // states that go to the job's store; safe for concurrent use
 	done   sync.WaitGroup
 	heard  coordinatorHearing
 	wake   chan struct{} // of capacity 1: a status is worth sending
 
 	logWaits updatelog.Waits // safe for concurrent use
 
-	// What this process has joined as. Dial sets it before anybody else has the Client, and it
-	// never changes.
+	// job and slot are the identity with which this process joined. Dial sets them before it returns the Client, and
+	// they never change.
 	job  perdure.JobSpec
 	slot perdure.Slot
 
@@ -60,13 +77,13 @@ type Client struct {
 	state locked // guarded by mu: see lock
 }
 
-// lock locks the client, and returns what only the lock's holder may use. mu.Unlock ends it.
+// lock locks the client and returns the state that the lock guards. The caller must call mu.Unlock.
 func (c *Client) lock() *locked {
 	c.mu.Lock()
 	return &c.state
 }
 
-// newClient returns a client that has not begun.
+// newClient returns a client that has not connected yet.
 func newClient(cfg Config, s session) *Client {
 	c := &Client{cfg: cfg, wake: make(chan struct{}, 1)}
 	c.saves.Open, c.saves.Log = c.cfg.openStore, cfg.Log
@@ -87,10 +104,9 @@ func newClient(cfg Config, s session) *Client {
 	return c
 }
 
-// Dial joins the job of a coordinator. It returns once this process may speak for its slot,
-// which may be after its former process has been given up. Close ends the client. The error
-// is perdure.ErrUsage for a Config that cannot be, or says why the coordinator does not let
-// this process in.
+// Dial joins the job of the coordinator that cfg names. It returns once this process may act for its slot, which may
+// have to wait until the coordinator has given up the slot's previous process. Close releases the client. The error
+// wraps perdure.ErrUsage for an invalid Config; otherwise it says why this process cannot join.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	cfg.hooks, cfg.weak = hooks.Of(ctx), weaken.Of(ctx)
 	if err := cfg.checkAddress(); err != nil {
@@ -112,7 +128,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	c := newClient(cfg, session)
 	c.run, c.cancel = run, cancel
 	away := joinWatch{Log: cfg.Log, Addr: cfg.Coordinator}
-	heard := time.Now() // the coordinator, or not yet: only the link's goroutine uses it
+	heard := time.Now() // last frame from the coordinator; used only by the link's goroutine
 	link := transport.Link{
 		Network: cfg.hooks.Network, Addr: cfg.Coordinator, Wants: keys.Coordinator,
 		Hello: c.hello, Up: func(conn transport.Conn, f *wire.Frame) { away.Found(); c.up(conn, f) }, Frame: c.frame,
@@ -121,7 +137,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 			l := c.lock()
 			defer c.mu.Unlock()
 			l.session.down(conn)
-			cfg.Log.Warn("lost the coordinator; going on with the view there is", "err", err)
+			cfg.Log.Warn("lost the coordinator; continuing with the current view", "err", err)
 		},
 		Heard: func() { heard = time.Now(); c.heard.Note() },
 		Patient: func(_ int, err error) bool {
@@ -134,7 +150,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	c.done.Go(func() { c.fail(link.Run(run)) })
 	c.done.Go(func() { c.heartbeat(run) })
 	if ring != nil {
-		c.done.Go(func() { ring.Watch(run, func(err error) { cfg.Log.Warn("keys were changed", "err", err) }) })
+		c.done.Go(func() { ring.Watch(run, func(err error) { cfg.Log.Warn("keys changed", "err", err) }) })
 	}
 	if cfg.LostAfter > 0 {
 		c.done.Go(func() { c.listen(run) })
@@ -143,7 +159,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		c.done.Go(func() { c.state.servers.contact.Run(run) })
 	}
 	if err := c.join(ctx); err != nil {
-		_ = c.Leave() // the slot that it may have been given is another's at once
+		_ = c.Leave() // frees a slot that it may already hold, without delay
 		c.cancel()
 		err = joinError(ctx, cfg.Coordinator, err)
 		return nil, fmt.Errorf("worker: join the job at %s: %w", cfg.Coordinator, err)
@@ -160,8 +176,8 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Close ends all connections, and every call. It does not wait until updates are safe: see
-// Finish. It returns nil.
+// Close ends all connections and all pending calls. It does not wait until updates are safe; Finish does. It always
+// returns nil.
 func (c *Client) Close() error {
 	c.cancel()
 	c.fail(transport.ErrClosed)
@@ -169,28 +185,27 @@ func (c *Client) Close() error {
 	log := l.log.log
 	c.mu.Unlock()
 	if log != nil {
-		_ = log.Close() // what matters was waited for
+		_ = log.Close() // Finish has waited for all updates that matter
 	}
 	c.done.Wait()
 	return nil
 }
 
-// Job returns what the job was asked to be.
+// Job returns the job's specification.
 func (c *Client) Job() perdure.JobSpec { return c.job }
 
-// Slot returns the slot that this process holds, NoSlot for an observer.
+// Slot returns the slot that this process holds, or NoSlot for an observer.
 func (c *Client) Slot() perdure.Slot { return c.slot }
 
-// Now returns the clock to work on.
+// Now returns the current clock: the one to work on.
 func (c *Client) Now() perdure.Clock {
 	l := c.lock()
 	defer c.mu.Unlock()
 	return l.out.Clock()
 }
 
-// End returns the clock at which this slot's work ends, with the job or because it leaves
-// before; 0: it is not known yet. It may come to be known at any time, but is never less than
-// the present clock.
+// End returns the clock at which this slot's work ends, because the job ends or the slot leaves earlier. 0 means that
+// the end is not known yet. It may become known at any time, but is never less than the current clock.
 func (c *Client) End() perdure.Clock {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -200,8 +215,8 @@ func (c *Client) End() perdure.Clock {
 	return l.view.EndOf(l.slot)
 }
 
-// At sets the clock at which an observer reads: its Gets wait until every update of clocks
-// below it is applied, or all that the job will have.
+// At sets the clock at which an observer reads. Its Gets wait until all updates of earlier clocks are applied, or, if
+// the job ends before that clock, all updates of the job.
 func (c *Client) At(clock perdure.Clock) {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -210,7 +225,7 @@ func (c *Client) At(clock perdure.Clock) {
 	l.reads.Forget()
 }
 
-// fail ends the client; the first error stays. nil ends its connections only.
+// fail ends the client with err; the first error is kept. If err is nil it only closes the connections.
 func (c *Client) fail(err error) {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -239,7 +254,7 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 	}
 	l := c.lock()
 	defer c.mu.Unlock()
-	if !l.session.welcomed { // the first one says it for good
+	if !l.session.welcomed { // the first welcome determines job and slot
 		l.job, l.traits = w.Job, recovery.Of(w.Job.Recovery).Traits()
 		if !c.cfg.Observer {
 			l.slot = perdure.Slot(w.Index)
@@ -275,11 +290,11 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 		l := c.lock()
 		defer c.mu.Unlock()
 		if d.Revision <= l.view.Revision {
-			return nil // heard before
+			return nil // already known
 		}
 		v, err := d.Apply(&l.view)
 		if err != nil {
-			return err // something was missed: the whole view comes on the next connection
+			return err // a delta was missed: the next connection brings the whole view
 		}
 		l.onView(v)
 	case wire.KindOrder:
@@ -308,13 +323,12 @@ func each(ctx context.Context, interval time.Duration, f func()) {
 	}
 }
 
-// heartbeat tells the coordinator how this worker is: at once when something has changed that
-// the coordinator waits for, and regularly. While the lock cannot be had it says again what it
-// said last.
+// heartbeat reports this worker's status to the coordinator: immediately after a change that the coordinator waits for,
+// and at regular intervals. While the lock is held elsewhere it repeats the last status.
 func (c *Client) heartbeat(ctx context.Context) {
 	tick := time.NewTicker(c.cfg.Heartbeat)
 	defer tick.Stop()
-	c.done.Go(func() { // heartbeats must not wait for the lock, and this does
+	c.done.Go(func() { // a separate goroutine: Trim waits for the lock, heartbeats must not
 		each(ctx, trimEvery, func() {
 			c.lock().out.Trim()
 			c.mu.Unlock()
@@ -324,9 +338,9 @@ func (c *Client) heartbeat(ctx context.Context) {
 	fresh := make(chan said, 1)
 	asked, again := false, false
 	ask := func() {
-		asked, again = true, asked // one that is on its way may be older than what is asked for
+		asked, again = true, asked // a pending status may predate this request
 		if !again {
-			c.done.Go(func() { // it comes when the lock can be had
+			c.done.Go(func() { // delivers the status once it has the lock
 				l := c.lock()
 				defer c.mu.Unlock()
 				fresh <- said{l.status(), l.session.conn, words.Beats(&l.view, l.job.Servers)}
@@ -360,8 +374,7 @@ func (c *Client) heartbeat(ctx context.Context) {
 	}
 }
 
-// Generation returns the generation that this client works in: 1, and one more for each time
-// that the whole job was rolled back.
+// Generation returns the generation in which this client works: 1, plus the number of rollbacks of the whole job.
 func (c *Client) Generation() perdure.Generation {
 	l := c.lock()
 	defer c.mu.Unlock()

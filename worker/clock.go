@@ -13,18 +13,21 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Clock ends the iteration: everything Inc'd since the last Clock becomes this slot's updates
-// of the clock. It returns the clock to work on now:
+// Clock ends the iteration: all deltas added since the last Clock become this slot's updates of the clock. It returns
+// the clock to work on next:
 //
-//   - one more than before;
-//   - an earlier one, if the job was rolled back: then what was Inc'd is dropped, and
-//     LoadState gives what had been saved by then;
-//   - the same one, if the job ends here, or the slot's part in it.
+//   - the next clock;
+//   - an earlier clock, if the job was rolled back: the deltas are dropped, and LoadState returns the
+//     state saved by that clock;
+//   - the same clock, if the job ends here, or the slot leaves here.
 //
-// Under a model with two-step clocks (bsp) it returns once the updates are staged on all shards; otherwise as soon as
-// they are queued. Before, it waits while more is kept than Config.WindowBytes, RetainBytes and OutageBytes allow, and
-// under vap until the updates that not every slot can see are small enough. If it returns ctx's error it can be called
-// again, and goes on where it was. perdure.ErrNonFinite says which value is NaN or Inf.
+// Under a model with two-step clocks (bsp), Clock returns once the updates are staged on all shards. Under all other
+// models it returns as soon as they are queued. Before that, Clock waits while the kept updates exceed
+// Config.WindowBytes, RetainBytes or OutageBytes. Under vap it also waits until the updates that some slot cannot see
+// are small enough.
+//
+// If Clock returns ctx's error it may be called again, and resumes. perdure.ErrNonFinite reports a delta that contains
+// NaN or Inf.
 func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -69,9 +72,9 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	case phase.Ended():
 		return l.turn(), nil
 	case phase == outbox.Open:
-		return l.out.Clock(), nil // another call has ended the clock meanwhile
+		return l.out.Clock(), nil // another call has ended the clock in the meantime
 	}
-	if l.out.Phase() == outbox.Staged { // by the clock, since the view may call clocks another thing by now
+	if l.out.Phase() == outbox.Staged { // check the clock's phase: the view may no longer say two-step
 		l.tick()
 	}
 	l.out.Next()
@@ -85,7 +88,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	return l.out.Clock(), nil
 }
 
-// turn takes the clock that a roll-back or the job's end dictates.
+// turn moves to the clock that a rollback or the end of the job dictates.
 func (l *locked) turn() perdure.Clock {
 	rolled := l.out.Phase() == outbox.Rolled
 	l.saving.Drop()
@@ -93,12 +96,12 @@ func (l *locked) turn() perdure.Clock {
 		l.setMoment()
 		l.notify()
 	} else {
-		l.reads.Forget() // what was Inc'd is not shown any more
+		l.reads.Forget() // the dropped deltas must not be visible any longer
 	}
 	return l.out.Clock()
 }
 
-// tick lets the shards apply this clock, which is staged on all of them.
+// tick lets the shards apply this clock, which all of them have staged.
 func (l *locked) tick() {
 	l.out.Tick()
 	for _, sh := range l.shards {
@@ -113,7 +116,7 @@ func (l *locked) tick() {
 	l.servers.flush()
 }
 
-// buildUpdates turns what was Inc'd into one update for every shard, and sends them, as soon as vap lets it.
+// buildUpdates turns the deltas into one update per shard, and sends the updates unless vap has to allow it first.
 func (l *locked) buildUpdates() error {
 	if err := l.out.Check(); err != nil {
 		return err
@@ -138,7 +141,7 @@ func (l *locked) buildUpdates() error {
 	return nil
 }
 
-// sendUpdates sends this clock's updates, as far as they have not left.
+// sendUpdates sends the parts of this clock's updates that have not been sent yet.
 func (l *locked) sendUpdates() {
 	for _, sh := range l.shards {
 		l.sendParts(sh, true)
@@ -150,10 +153,10 @@ func (l *locked) sendUpdates() {
 	l.servers.flush()
 }
 
-// Flush sends what was Inc'd to the table so far in this clock, while the program goes on computing, so that a large
-// update is on its way before Clock. (What fills a message leaves by itself, unless rows were Inc'd twice in the last
-// clock.) It changes nothing else: nothing is applied before Clock, and rows that are Inc'd again are sent again, with
-// all that was Inc'd to them in the clock. It does not wait.
+// Flush sends the deltas added to the table so far in this clock while the program continues to compute, so that a
+// large update is under way before Clock. (Deltas that fill a message are sent without Flush, unless rows received
+// several Incs in the last clock.) Flush has no other effect: nothing is applied before Clock. Rows with further Incs
+// are sent again, with all their deltas of the clock. It does not wait.
 func (t *Table) Flush() error {
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
@@ -172,8 +175,7 @@ func (t *Table) Flush() error {
 	return nil
 }
 
-// send puts a part's deltas into the update of the present clock, and makes them ready to
-// leave.
+// send adds a part's deltas to the update of the current clock, and queues them for sending.
 func (l *locked) send(t *Table, p *part, loans bool) error {
 	sh := l.shards[p.shard]
 	if !p.deltas.Due(loans, sh.headOpen) {
@@ -189,8 +191,8 @@ func (l *locked) send(t *Table, p *part, loans bool) error {
 	return err
 }
 
-// sendParts sends those parts of a shard's updates that have not left, if they may go
-// now. mayHold says that the newest update may wait for the next one.
+// sendParts sends those parts of a shard's updates that are not sent yet, if that is possible now. mayHold allows the
+// newest update to wait for the next one.
 func (l *locked) sendParts(sh *shardLink, mayHold bool) {
 	switch {
 	case l.traits.Logged():
@@ -200,15 +202,15 @@ func (l *locked) sendParts(sh *shardLink, mayHold bool) {
 	}
 }
 
-// Settle waits until all updates of the clocks that this client has ended are applied. Under bsp that needs the other
-// slots to end them, too. If the job is rolled back meanwhile it returns perdure.ErrRolledBack.
+// Settle waits until all updates of the clocks that this client has ended are applied. Under bsp that requires the
+// other slots to end these clocks also. If the job is rolled back meanwhile, Settle returns perdure.ErrRolledBack.
 func (c *Client) Settle(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()
 	if err := l.usable(); err != nil || l.slot < 0 {
 		return err
 	}
-	l.out.Prompt() // the next clock's updates ask by themselves
+	l.out.Prompt() // updates of the next clock request prompt acknowledgements themselves
 	if !l.out.AllApplied() {
 		for _, sh := range l.shards {
 			if sh.out.Await() && sh.open {
@@ -221,19 +223,19 @@ func (c *Client) Settle(ctx context.Context) error {
 	return l.waits.Until(ctx, func() (bool, error) { return l.out.AllApplied(), l.usable() })
 }
 
-// SaveDue reports whether a checkpoint will be of the end of the present clock. A program to which it costs much to
-// save its state may call SaveState in such clocks only, before Clock, if its Config says SavesAtCuts. Then the death
-// of its process takes the whole job back to the last checkpoint, whose state LoadState gives; and a job that keeps no
-// checkpoints refuses it.
+// SaveDue reports whether a checkpoint will be taken at the end of the current clock. A program that saves its state at
+// a high cost may set Config.SavesAtCuts and call SaveState only in such clocks, before Clock. If its process then
+// dies, the whole job rolls back to the last checkpoint, whose state LoadState returns. A job without checkpoints
+// rejects SavesAtCuts.
 func (c *Client) SaveDue() bool {
 	l := c.lock()
 	defer c.mu.Unlock()
 	return l.out.SaveDue()
 }
 
-// Finish says that this slot has done its last clock, and waits until the whole job is done;
-// or, where the slot leaves before, until it may go. If the job is rolled back meanwhile it
-// returns perdure.ErrRolledBack: call Clock, and go on from there.
+// Finish reports that this slot has ended its last clock, and waits until the whole job is done. If the slot leaves
+// earlier, Finish waits until it may leave. If the job is rolled back meanwhile, Finish returns perdure.ErrRolledBack:
+// call Clock, and continue from there.
 func (c *Client) Finish(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -248,7 +250,7 @@ func (c *Client) Finish(ctx context.Context) error {
 	over := func() bool { return l.view.Done || l.leftAt > 0 }
 	err := l.waits.Until(ctx, func() (bool, error) { return over(), l.usable() })
 	if over() || errors.Is(err, perdure.ErrDone) {
-		return nil // whatever became of the connections since; or it was away when the others were told
+		return nil // even if connections broke since, or the client was disconnected when the job ended
 	}
 	if err != nil {
 		l.time.Over(time.Time{})
@@ -256,9 +258,9 @@ func (c *Client) Finish(ctx context.Context) error {
 	return err
 }
 
-// AwaitSlots waits until a process speaks for every slot of the present clock, so that all
-// begin together: the first that came would else be ahead from the start, by as much as its
-// tables allow. If the job is rolled back meanwhile it returns perdure.ErrRolledBack.
+// AwaitSlots waits until every slot of the current clock has a process, so that all slots start together. Without it,
+// the first slot is ahead from the start by as much as its tables allow. If the job is rolled back meanwhile,
+// AwaitSlots returns perdure.ErrRolledBack.
 func (c *Client) AwaitSlots(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -270,7 +272,7 @@ func (c *Client) AwaitSlots(ctx context.Context) error {
 	})
 }
 
-// EndJob asks that the job end as soon as every slot can, because its goal is reached at this clock, and waits until
-// that is recorded; or, where another slot is at the planned end already, until it is clear that all go on to it. An
-// observer has no clock of its own, and gets perdure.ErrUsage.
+// EndJob asks to end the job as soon as every slot can, because its goal is reached at the current clock. It waits
+// until the coordinator has recorded the end. If another slot has already reached the planned end, it waits until it is
+// decided that all slots continue to that end. An observer has no clock of its own, and gets perdure.ErrUsage.
 func (c *Client) EndJob(ctx context.Context) error { return askForEnd(ctx, c, false) }

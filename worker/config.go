@@ -20,54 +20,54 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Config is what a Client needs. The zero value of a field is what its comment says; only
-// Coordinator must be given.
+// Config configures a Client. Only Coordinator is required; the comment of each other field gives the meaning of its
+// zero value.
 type Config struct {
-	Coordinator string       // its address, or several with commas between them, tried in turn; @FILE has them
+	Coordinator string       // address, or a comma-separated list to try in turn, or @FILE that contains it
 	Slot        perdure.Slot // the slot to take; 0: any that is free; perdure.SlotZero: slot 0
-	Grow        bool         // where none is free, the job is to have one slot more
-	SavesAtCuts bool         // the program calls SaveState only when SaveDue says so: see there
-	Observer    bool         // takes no slot: reads only, at the clock set by At
-	Process     string       // unique to this process; "": a name is drawn
-	// SecretFile has the run's secret, which the coordinator and the servers ask for: perdure
-	// up prints its name, as PERDURE_SECRET_FILE. Secret is the secret itself, where the
-	// program has it already.
+	Grow        bool         // if no slot is free, add one to the job
+	SavesAtCuts bool         // the program calls SaveState only if SaveDue reports true
+	Observer    bool         // take no slot and only read, at the clock set by At
+	Process     string       // unique name of this process; "": a random name
+	// SecretFile is the path of the file with the run's secret, which authenticates this process to the coordinator and
+	// the servers. perdure up prints the path as PERDURE_SECRET_FILE. Secret is the secret itself, if the program
+	// already has it.
 	SecretFile string
 	Secret     perdure.Secret
-	// Keys is the folder of a worker's keys, of a job that has keys: perdure keys new makes it. It has the secret, too.
-	// The files are read again when they change.
+	// Keys is the directory with the worker's keys, for a job that has keys; perdure keys new creates it. It also
+	// contains the secret. The files are reloaded when they change.
 	Keys string
-	PID  int          // of the process, as people see it; 0: this one's
-	Log  *slog.Logger // nil: nothing is logged
+	PID  int          // process ID to display; 0: that of this process
+	Log  *slog.Logger // nil: no logging
 
-	// Bounds, in bytes. Clock waits while more is kept than the first three allow: of updates
-	// that were not acknowledged; of those that are kept until they are in a checkpoint, where
-	// the strategy wants that; and of those for shards that are out.
+	// Limits in bytes. Clock waits while the kept updates exceed one of the first three: WindowBytes limits updates
+	// that are not acknowledged, RetainBytes limits updates that the recovery strategy keeps until a checkpoint
+	// contains them, and OutageBytes limits updates for unavailable shards.
 	WindowBytes int64 // 0: 64 MiB; at most 4 GiB
 	RetainBytes int64 // 0: 512 MiB
-	OutageBytes int64 // 0: as the job says
-	CacheBytes  int   // of cached rows; 0: 256 MiB
+	OutageBytes int64 // 0: the job's limit
+	CacheBytes  int   // size of the row cache; 0: 256 MiB
 
-	Memory Memory // what Table.Deltas lends; nil: Go's own
+	Memory Memory // source of the memory that Table.Deltas returns; nil: the Go heap
 
-	Connections int           // to each server, over which its shards are spread; 0: 1
-	Heartbeat   time.Duration // between two statuses; 0: 100 ms
-	// Patience is how long Dial looks for a coordinator that lets it in, or says that it has
-	// heard it; 0: 10 s.
+	Connections int           // connections to each server, over which its shards are spread; 0: 1
+	Heartbeat   time.Duration // interval between status reports; 0: 100 ms
+	// Patience is how long Dial retries until a coordinator accepts this process or confirms that it has received the
+	// request; 0: 10 s.
 	Patience time.Duration
-	// OutAfter is how long a shard may owe an answer until it is out, where the job goes on
-	// without it; 0: 200 ms.
+	// OutAfter is how long an answer of a shard may be pending before the shard is unavailable, in jobs that continue
+	// during outages; 0: 200 ms.
 	OutAfter time.Duration
-	// LostAfter is how long no process of the job may be heard, once it has been joined,
-	// before calls fail with perdure.ErrLost; 0: 60 s, NeverLost: for ever. Time in which
-	// this process itself does not run does not count.
+	// LostAfter is how long the client may go without a message from any process of the job, after joining, before
+	// calls fail with perdure.ErrLost; 0: 60 s, NeverLost: no limit. Time in which this process itself does not run is
+	// not counted.
 	LostAfter time.Duration
-	// StateBytes is how large a state is at most that travels with an update, and does not lie in
-	// the job's store; 0: 1 MiB, and no more than that.
+	// StateBytes is the max size of a state that travels with an update instead of going to the job's store; 0: 1 MiB,
+	// which is also the upper limit.
 	StateBytes int
 
-	hooks hooks.Worker // by Dial's context
-	weak  weaken.Set   // likewise: negative controls in simulations
+	hooks hooks.Worker // from Dial's context
+	weak  weaken.Set   // from Dial's context: negative controls in simulations
 }
 
 const (
@@ -77,15 +77,15 @@ const (
 	defaultHeartbeat   = 100 * time.Millisecond
 	defaultPatience    = 10 * time.Second
 	defaultLostAfter   = time.Minute
-	maxReports         = 1024             // that wait for the coordinator
-	maxSpare           = 64 << 20         // bytes of memory of safe updates that are kept to be used again
-	trimEvery          = 10 * time.Second // after which memory that was not used again is let go
+	maxReports         = 1024             // queued for the coordinator
+	maxSpare           = 64 << 20         // bytes of memory of safe updates that are kept for reuse
+	trimEvery          = 10 * time.Second // interval at which unused memory is freed
 )
 
-// NeverLost is the Config.LostAfter of a program that waits for the job for ever.
+// NeverLost is the Config.LostAfter of a program that waits for the job without a limit.
 const NeverLost time.Duration = -1
 
-// limits are the bounds of what is kept.
+// limits returns the limits of the outbox.
 func (cfg *Config) limits() outbox.Limits {
 	return outbox.Limits{
 		Window: cfg.WindowBytes, Retain: cfg.RetainBytes, Outage: cfg.OutageBytes, Spare: maxSpare,
@@ -93,10 +93,11 @@ func (cfg *Config) limits() outbox.Limits {
 	}
 }
 
-// checkAddress refuses what is no address of a coordinator. A file with it may be written while it is looked for.
+// checkAddress returns an error for an invalid coordinator address. A file with the address may not exist yet and is
+// not checked.
 func (cfg *Config) checkAddress() error {
 	if cfg.Coordinator == "" {
-		return fmt.Errorf("%w: worker: Dial needs the Coordinator's address", perdure.ErrUsage)
+		return fmt.Errorf("%w: worker: Config.Coordinator is empty; set the coordinator's address", perdure.ErrUsage)
 	}
 	if cfg.hooks.Network != nil || strings.HasPrefix(cfg.Coordinator, "@") {
 		return nil
@@ -104,13 +105,14 @@ func (cfg *Config) checkAddress() error {
 	return transport.CheckAddress("coordinator", cfg.Coordinator)
 }
 
-// openKeys makes a network of the keys of a job that has some; nil: it has none.
+// openKeys opens the keys of a job that has keys, and makes the network use them. The result is nil if cfg names no
+// keys.
 func (cfg *Config) openKeys() (*keys.Ring, error) {
 	if cfg.Keys == "" {
 		return nil, nil
 	}
 	if cfg.hooks.Network != nil {
-		return nil, fmt.Errorf("%w: worker: Keys are for the default network; leave out Keys", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: worker: Keys work only with the default network; leave out Keys", perdure.ErrUsage)
 	}
 	ring, err := keys.Open(keys.Folder(cfg.Keys, keys.Worker))
 	if err != nil {
@@ -123,7 +125,7 @@ func (cfg *Config) openKeys() (*keys.Ring, error) {
 	return ring, nil
 }
 
-// complete puts in the defaults.
+// complete fills in the defaults.
 func (cfg *Config) complete() {
 	if cfg.hooks.Network == nil {
 		cfg.hooks.Network = transport.TCP{}
@@ -175,8 +177,8 @@ func (cfg *Config) openStore(ctx context.Context, where string) (store.Store, er
 	return store.OpenLocation(ctx, where)
 }
 
-// canReach refuses a job whose store this program has no driver for. The program would otherwise fail at the first
-// state of more than 1 MiB, which may be hours later.
+// canReach returns an error if this program has no driver for the job's store. Otherwise the program would fail only at
+// its first state of more than 1 MiB, which may be hours later.
 func (cfg *Config) canReach(where string) error {
 	if cfg.hooks.OpenStore != nil || where == "" {
 		return nil

@@ -9,12 +9,11 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// A job's processes may all be gone, and none is left to say so. A client that hears none of
-// them asks all that it has a connection to whether they are there, and gives up after
-// Config.LostAfter. A process that is busy, waits for its disk or for other workers answers
-// all the same. To hear one is enough.
+// All processes of a job may be gone, with none left to report it. A client that receives nothing from any of them
+// pings every process it is connected to, and gives up after Config.LostAfter. A process that is busy, or waits for its
+// disk or for other workers, still answers pings. An answer from one process is enough.
 
-// listen ends the client when no process of the job has been heard for too long.
+// listen ends the client when it has received nothing from any process of the job for too long.
 func (c *Client) listen(ctx context.Context) {
 	every := c.cfg.LostAfter / silentTicks
 	tick := time.NewTicker(max(every, 1))
@@ -32,24 +31,24 @@ func (c *Client) listen(ctx context.Context) {
 	}
 }
 
-// lookAround looks whether somebody has been heard, asks all for a sign of life where not, and
-// ends the client when it has been for too long.
+// lookAround checks whether a process has sent something since the last check. If none has, it pings all of them, and
+// it ends the client after LostAfter.
 func (c *Client) lookAround(now time.Time, every time.Duration) (over bool) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	if !l.session.welcomed {
-		return false // Config.Patience says how long to look for the job
+		return false // Config.Patience limits the time to join
 	}
 	silent := c.heard.Look(now, every)
 	switch {
 	case silent >= silentTicks:
-		l.fail(fmt.Errorf("%w: for %v neither its coordinator at %s nor any of its %d servers has been heard, "+
-			"since %s; if it has ended, go on from its folder, and else look at the network to them",
+		l.fail(fmt.Errorf("%w: no message for %v from its coordinator at %s or any of its %d servers, "+
+			"since %s; if the job has ended, resume it from its directory; otherwise check the network to them",
 			perdure.ErrLost, c.cfg.LostAfter, c.cfg.Coordinator, l.servers.count(),
 			c.heard.Since().Format(time.DateTime)))
 	case silent > 0 && silent%asksEvery == 0:
 		echo := wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Slot: l.slot, Shard: -1}}
-		_ = l.session.tell(echo) // a broken link says it itself
+		_ = l.session.tell(echo) // the link reports a broken connection itself
 		l.servers.postAll(echo)
 	}
 	return silent >= silentTicks

@@ -8,9 +8,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Leave tells the coordinator that this process gives its slot up, so that another takes it
-// without delay. Close must follow. The next process repeats the clock that this one is at. Leave fails
-// where the connection to the coordinator is down; the coordinator then detects the end by a timeout.
+// Leave notifies the coordinator that this process gives up its slot, so that another process takes the slot without
+// delay. The caller must then call Close. The next process repeats the current clock. Leave fails if the connection to
+// the coordinator is down; the coordinator then detects the end by a timeout.
 func (c *Client) Leave() error {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -23,24 +23,24 @@ func (c *Client) Leave() error {
 	}))
 }
 
-// Share returns how many slots take part in the present clock (of), and how many of these come
-// before this one (rank): data is to be shared out among the slots that are there. It is a
-// pure function of the membership intervals of all slots, which are known when the clock begins.
+// Share returns the number of slots that participate in the current clock (of), and how many of these precede this one
+// (rank). Programs use it to divide data among the participating slots. The result depends only on the membership
+// intervals of all slots, which are fixed when the clock starts.
 func (c *Client) Share() (rank, of int) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	return l.view.Share(l.slot, l.out.Clock())
 }
 
-// Left returns whether this slot has left the job while this process had it, and the clock from which on it does not
-// take part.
+// Left reports whether this slot has left the job while this process held it, and the first clock in which it does not
+// participate.
 func (c *Client) Left() (at perdure.Clock, left bool) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	return l.leftAt, l.leftAt > 0
 }
 
-// join waits until this process may speak for its slot, and knows the servers.
+// join waits until this process may act for its slot and knows the servers.
 func (c *Client) join(ctx context.Context) error {
 	l := c.lock()
 	err := l.waits.Until(ctx, func() (bool, error) {

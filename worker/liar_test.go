@@ -93,7 +93,7 @@ func TestStranger(t *testing.T) {
 		ts := c.tables([]*worker.Client{w})
 		c.clock(w, 1)
 		c.get(ts[0])
-		if turned != 3 || strings.Count(log.String(), "turns this worker away") != 3 {
+		if turned != 3 || strings.Count(log.String(), "rejected the connection") != 3 {
 			t.Errorf("turned away %d times: %s", turned, log)
 		}
 	})

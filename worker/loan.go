@@ -7,21 +7,22 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Memory provides what Deltas lends, if that is not Go's own: memory that another process shares. The
-// garbage collector does not see it, only its keeper: the memory must stay valid while the keeper can be
-// reached, or until Give. Calls of one client never overlap.
+// Memory provides the memory that Deltas returns if it is not on the Go heap, for example memory shared with another
+// process. The garbage collector does not see the memory, only its keeper: the memory must stay valid until Give, or
+// while the keeper is reachable. A client never makes overlapping calls.
 type Memory interface {
 	// Take returns memory for at least n values, and its keeper.
 	Take(n int) (values []float32, keeper any, err error)
-	// Give takes memory back that is no longer used.
+	// Give returns memory that is no longer used.
 	Give(keeper any)
 }
 
-// Deltas returns memory for the deltas of n consecutive rows of a dense table, from first on:
-// n·Dim values, row by row. The program fills it before it calls Clock or Flush: then it counts
-// as Inc'd, without a copy. What the memory holds at first is not defined, and after Clock or
-// Flush it is not the program's any more. Until then the rows cannot be Inc'd (perdure.ErrUsage),
-// and the program does not read the deltas as its own writes. Clock or Flush finds NaN and Inf.
+// Deltas returns memory for the deltas of n consecutive rows of a dense table, starting with row first: n·Dim values,
+// row by row. The program fills it before it calls Clock or Flush, which then add the deltas as Inc does, but without a
+// copy. The initial content is undefined, and the program must not use the memory after Clock or Flush.
+//
+// Until then, Inc of these rows fails with perdure.ErrUsage, and reads do not show the deltas as the program's own
+// writes. Clock or Flush reports NaN and Inf.
 func (t *Table) Deltas(first perdure.RowID, n int) ([]float32, error) {
 	if err := t.check(first, n, n*t.spec.Dim); err != nil {
 		return nil, err
@@ -46,7 +47,7 @@ func (t *Table) Deltas(first perdure.RowID, n int) ([]float32, error) {
 	})
 }
 
-// showLoans shows what the program has computed in place in a part's cached rows.
+// showLoans makes the deltas that the program computed in place visible in a part's cached rows.
 func (t *Table) showLoans(p *part) {
 	for _, l := range p.deltas.Loans() {
 		t.rows.Show(p.shard, l.At, l.N, l.Values)

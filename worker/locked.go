@@ -12,19 +12,19 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// locked is what a client's lock guards. Client.lock returns it, so that only the lock's
-// holder has it: its methods, and those of what it consists of, need the lock to be held.
-// They never wait for the network. Where a call waits (waits.until), the lock is given up.
+// locked is the state that a client's lock guards. Only Client.lock returns it, so that only the lock's holder has it.
+// Callers of its methods, and of its fields' methods, must hold the lock. The methods never wait for the network; a
+// call that waits (waits.Until) releases the lock meanwhile.
 type locked struct {
 	cfg     *Config
 	done    *sync.WaitGroup // of the client's goroutines
 	wake    chan struct{}   // of capacity 1: a status is worth sending
 	waits   waits
 	session session
-	saving  storedStates // in the present clock
+	saving  storedStates // states saved in the current clock
 	servers servers
 
-	// What the coordinator's first welcome has said.
+	// Set from the coordinator's first welcome.
 	job    perdure.JobSpec
 	traits recovery.Traits
 	slot   perdure.Slot
@@ -32,16 +32,16 @@ type locked struct {
 	view       words.View
 	viewed     bool
 	generation perdure.Generation
-	pauses     int           // that have begun
-	leftAt     perdure.Clock // from which on this slot takes no part, whoever has it since; 0: it has not left
+	pauses     int           // number of pauses that have started
+	leftAt     perdure.Clock // first clock without this slot, whichever process holds it since; 0: it has not left
 
-	out     *outbox.Box   // what this slot has made, and the present clock
-	reads   *reads.Reader // what it has read; from the first view on
-	tables  []*Table      // by id; nil for those that nobody asked for
-	shards  links         // from the first view on
+	out     *outbox.Box   // this slot's updates, and the current clock
+	reads   *reads.Reader // set from the first view on
+	tables  []*Table      // by ID; nil for tables that the program has not opened
+	shards  links         // set from the first view on
 	log     updateLog
 	outages outages
-	samples int64 // that the program has worked through
+	samples int64 // that the program has processed
 	time    timeSplit
 }
 
@@ -53,7 +53,7 @@ func (l *locked) notify() {
 	}
 }
 
-// fail ends the client; the first error stays.
+// fail ends the client with err; the first error is kept.
 func (l *locked) fail(err error) {
 	if l.waits.Err == nil {
 		l.waits.Err = err
@@ -62,21 +62,21 @@ func (l *locked) fail(err error) {
 	l.waits.Wake()
 }
 
-// failIf ends the client if there is an error.
+// failIf ends the client if err is not nil.
 func (l *locked) failIf(err error) {
 	if err != nil {
 		l.fail(err)
 	}
 }
 
-// What only a slot can do.
+// Reasons, in error messages, why an observer cannot do something that needs a slot.
 const (
 	incs   = "cannot Inc"
 	clocks = "has no clocks to end and no state to save"
 	ends   = "has no slot that has reached a goal; perdure stop ends a job for its operator"
 )
 
-// asSlot returns why this process cannot do what only a slot can, rolled back or not.
+// asSlot returns an error if this process cannot do what only a slot can. It also succeeds after a rollback.
 func (l *locked) asSlot(what string) error {
 	if l.waits.Err == nil && l.slot < 0 {
 		return fmt.Errorf("%w: an observer %s", perdure.ErrUsage, what)
@@ -84,7 +84,7 @@ func (l *locked) asSlot(what string) error {
 	return l.waits.Err
 }
 
-// usable returns why Get, Inc and the like cannot be done now.
+// usable returns an error if Get, Inc and similar calls are not possible now.
 func (l *locked) usable() error {
 	if l.waits.Err != nil {
 		return l.waits.Err
@@ -95,7 +95,7 @@ func (l *locked) usable() error {
 	return nil
 }
 
-// report tells the coordinator what the program measured.
+// report sends the program's measurements to the coordinator.
 func (l *locked) report(r wire.Report) {
 	r.Slot, r.Generation = l.slot, l.generation
 	l.session.report(wire.Control(wire.KindReport, r))

@@ -13,28 +13,28 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Where the job has an update log, updates and ticks go there, and servers read them
-// from there: so a worker goes on writing while a shard has no server. An update is safe,
-// and under two-step clocks staged, once the log has acknowledged all of it. It is kept
-// for longer only to be shown on top of rows that do not contain it yet.
+// In a job with an update log, workers write updates and ticks to the log, and servers read them from it. A worker can
+// therefore continue to write while a shard has no server. An update is safe, and under two-step clocks staged, once
+// the log has acknowledged all of it. After that the worker keeps it only to show it on top of rows that do not contain
+// it yet.
 
-// updateLog is the job's update log, as this client writes it.
+// updateLog is this client's writer of the job's update log.
 type updateLog struct {
 	log   updatelog.Log    // nil: updates go to servers
 	waits *updatelog.Waits // safe for concurrent use
-	// appended is called, without the lock, when the log has an entry that completes an
-	// update, or when it takes no more.
+	// appended is called without the lock when the log has an entry that completes an update, or when the log rejects
+	// further entries.
 	appended func(sh *shardLink, completes *outbox.Update, err error)
 }
 
-// openLog opens the job's update log. secret is the run's.
+// openLog opens the job's update log with the run's secret.
 func (c *Client) openLog(ctx context.Context, secret perdure.Secret) error {
 	open, job := c.cfg.hooks.OpenLog, &c.job
 	keys := wire.Keys{Job: secret}
 	log, err := open(ctx, updatelog.Authorized(job.Log, keys.LogToken(job)), updatelog.Options{
 		Job: job.ID, Shards: job.Shards, Status: c.noteLog,
 		Lost:  func(_ int, err error) { c.fail(logFailed(err)) },
-		Bound: math.MaxInt, // the window is the bound: Append, then, never waits
+		Bound: math.MaxInt, // the window is the limit, so Append never waits
 	})
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (c *Client) openLog(ctx context.Context, secret perdure.Secret) error {
 
 func logFailed(err error) error { return fmt.Errorf("worker: the update log: %w", err) }
 
-// noteLog is told when the log takes nothing, and when it does again.
+// noteLog is called when the log stops taking entries, and when it takes them again.
 func (c *Client) noteLog(shard int, why error) {
 	switch news := c.logWaits.Note(shard, why); {
 	case news && why != nil:
@@ -62,8 +62,8 @@ func (c *Client) noteLog(shard int, why error) {
 	}
 }
 
-// put puts those parts of a shard's updates into its stream that are not there yet. mayHold
-// says that the newest update may wait, to be merged with the next.
+// put appends those parts of a shard's updates to its stream that are not there yet. mayHold allows the newest update
+// to wait, so that it can be merged with the next one.
 func (u *updateLog) put(sh *shardLink, mayHold bool) error {
 	entries := sh.out.ToLog(sh.as, mayHold)
 	for _, e := range entries {
@@ -80,7 +80,7 @@ func (u *updateLog) put(sh *shardLink, mayHold bool) error {
 	return nil
 }
 
-// append puts a frame, which may complete an update, into a shard's stream.
+// append appends a frame, which may complete an update, to a shard's stream.
 func (u *updateLog) append(sh *shardLink, f wire.Frame, completes *outbox.Update) error {
 	header, appended := make([]byte, wire.HeaderBytes), u.appended
 	wire.PutHeader(header, &f)
@@ -97,20 +97,20 @@ func (u *updateLog) append(sh *shardLink, f wire.Frame, completes *outbox.Update
 	return nil
 }
 
-// holdsFor is for how many times Config.OutAfter an update is held back from the log: other
-// workers, for which the shard is not out, may wait for its clocks.
+// holdsFor limits how long an update is held back from the log, in multiples of Config.OutAfter. Other workers, for
+// which the shard is available, may wait for its clocks.
 const holdsFor = 10
 
-// old says which shards' updates have been held back for so long that somebody may wait for
-// them. waits says that this process itself waits, maybe for another that waits for them.
+// old returns a function that reports whether a shard's updates have been held back for so long that another process
+// may wait for them. waits is true if this process itself waits, possibly for a process that waits for these updates.
 func (u *updateLog) old(now time.Time, after time.Duration, waits bool) func(sh *shardLink) bool {
 	return func(sh *shardLink) bool { return waits || now.Sub(sh.heldSince) >= holdsFor*after }
 }
 
-// everyShard is for letGo: whatever is held back.
+// everyShard selects all shards for letGo.
 func everyShard(*shardLink) bool { return true }
 
-// letGo gives the update log what is held back from it, for some shards.
+// letGo appends held-back updates of the selected shards to the update log.
 func (l *locked) letGo(which func(*shardLink) bool) {
 	for _, sh := range l.shards {
 		if sh.out.Holding() && which(sh) {
@@ -119,7 +119,7 @@ func (l *locked) letGo(which func(*shardLink) bool) {
 	}
 }
 
-// logged notes that an update is in the log, or that the log takes no more.
+// logged records that an update is in the log, or that the log rejects further entries.
 func (l *locked) logged(sh *shardLink, u *outbox.Update, err error) {
 	if err != nil {
 		l.fail(logFailed(err))

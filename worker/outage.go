@@ -9,22 +9,22 @@ import (
 
 const defaultOutAfter = 200 * time.Millisecond
 
-// outages are the shards that are out, where this client is to go on without them. Which are,
-// absence.go decides.
+// outages tracks the unavailable shards, if this client continues without them. outageWatch decides which shards these
+// are.
 type outages struct {
 	outageWatch
-	on    bool               // it is to go on
-	began time.Time          // the client: absence counts from here
-	whole context.CancelFunc // of the context that ends when a shard is out; nil: none is asked for
+	on    bool               // the client continues during outages
+	began time.Time          // start of the client, the origin of every outageTime
+	whole context.CancelFunc // cancels the newest context of Whole; nil: there is none
 }
 
-// at is a moment, as absence.go has it.
+// at converts t to an outageTime.
 func (o *outages) at(t time.Time) outageTime { return outageTime(t.Sub(o.began)) + 1 }
 
-// waited counts a call that has waited since begin, as far as a shard was out.
+// waited counts the part of a call's wait since begin in which some shard was unavailable.
 func (o *outages) waited(begin time.Time) { o.CountWait(o.at(begin), o.at(time.Now())) }
 
-// now describes the present outage, nil if there is none. queued is how many bytes wait.
+// now describes the present outage; nil: there is none. queued is the number of bytes queued for unavailable shards.
 func (o *outages) now(shards links, queued int64) *perdure.WorkerOutage {
 	lasts, out := o.Outage(o.at(time.Now()))
 	if !out {
@@ -39,10 +39,9 @@ func (o *outages) now(shards links, queued int64) *perdure.WorkerOutage {
 	return outage
 }
 
-// Whole returns a context that ends with ctx, and as soon as this client goes on without
-// some shard: it is for what is not needed in an outage, and what would wait for its end,
-// such as a reading of the newest rows. Its end must be called. Of several only the newest
-// ends early.
+// Whole returns a context that ends with ctx, or as soon as this client continues without some shard. Use it for work
+// that is not needed during an outage or would wait for its end, such as reading the newest rows. The caller must call
+// end. Of several such contexts, only the newest ends early.
 func (c *Client) Whole(ctx context.Context) (whole context.Context, end context.CancelFunc) {
 	whole, end = context.WithCancel(ctx)
 	l := c.lock()
@@ -55,7 +54,7 @@ func (c *Client) Whole(ctx context.Context) (whole context.Context, end context.
 	return whole, end
 }
 
-// watch looks which shards are out, while the client lives.
+// watch checks the availability of all shards until ctx ends.
 func (c *Client) watch(ctx context.Context) {
 	tick := time.NewTicker(c.cfg.OutAfter / 4)
 	defer tick.Stop()
@@ -74,7 +73,7 @@ func (c *Client) watch(ctx context.Context) {
 	}
 }
 
-// observe looks whether a shard is out.
+// observe updates the availability of a shard.
 func (l *locked) observe(sh *shardLink, now time.Time) {
 	if sh.absence.Out() && sh.stuck {
 		l.release(sh)
@@ -93,8 +92,7 @@ func (l *locked) observe(sh *shardLink, now time.Time) {
 	}
 }
 
-// isThere notes that a shard has shown that it is there, or that nothing shows that it is
-// not.
+// isThere records that a shard has shown that it is available, or that nothing indicates otherwise.
 func (l *locked) isThere(sh *shardLink, now outageTime) {
 	if back := l.outages.Answered(&sh.absence, now); !back {
 		return
@@ -102,25 +100,24 @@ func (l *locked) isThere(sh *shardLink, now outageTime) {
 	sh.stuck = false
 	sh.out.SetOut(false)
 	l.reads.Back(sh.rows)
-	l.cfg.Log.Info("a shard is back", "shard", sh.id, "queued", sh.out.Keeps())
+	l.cfg.Log.Info("a shard is available again", "shard", sh.id, "queued", sh.out.Keeps())
 	l.letGo(func(other *shardLink) bool { return other == sh })
 	l.waits.Wake()
 }
 
-// goOn goes on without a shard.
+// goOn marks a shard as unavailable and continues without it.
 func (l *locked) goOn(sh *shardLink) {
 	l.outages.Leaves(&sh.absence, l.outages.at(time.Now()))
 	sh.out.SetOut(true)
 	if l.outages.whole != nil {
 		l.outages.whole()
 	}
-	l.cfg.Log.Warn("a shard is out; going on without it", "shard", sh.id)
+	l.cfg.Log.Warn("a shard is unavailable; continuing without it", "shard", sh.id)
 	l.release(sh)
 	l.waits.Wake()
 }
 
-// release lets calls that wait for a shard's rows look again: what they may read while it is
-// out they find in the cache.
+// release wakes calls that wait for an unavailable shard's rows: what they may read now is in the cache.
 func (l *locked) release(sh *shardLink) {
 	sh.stuck = l.reads.Out(sh.rows)
 	l.carryOut()

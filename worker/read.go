@@ -11,10 +11,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// What is read, and how a read is served, package reads decides. Here its calls wait, and
-// what it has due is sent.
+// Package reads decides how a read is served. The functions here wait for its calls, and send the requests that it
+// produces.
 
-// reads is what package reads is to know of the job.
+// reads returns the configuration of package reads for the job.
 func (cfg *Config) reads(job *perdure.JobSpec, slot perdure.Slot) reads.Config {
 	return reads.Config{
 		Slot: slot, Slots: job.Slots, Exact: cfg.Observer, Bytes: cfg.CacheBytes,
@@ -22,10 +22,10 @@ func (cfg *Config) reads(job *perdure.JobSpec, slot perdure.Slot) reads.Config {
 	}
 }
 
-// setMoment tells reads what the clock and the view are.
+// setMoment passes the current clock and view to package reads.
 func (l *locked) setMoment() {
 	now := reads.Moment{Clock: l.out.Clock(), End: l.view.End, Begun: consistency.Always, Spans: l.out.Spans()}
-	if l.view.Tentative { // a slot that joins after that end reads as if training continued, which it may
+	if l.view.Tentative { // the end may be taken back: a slot that joins after it reads as if training continued
 		now.End = l.job.Clocks
 	}
 	if l.slot >= 0 && int(l.slot) < len(l.view.Slots) && l.out.TwoStep() {
@@ -34,7 +34,7 @@ func (l *locked) setMoment() {
 	l.reads.SetMoment(now)
 }
 
-// read reads rows into dst, and returns the clocks that they are of.
+// read reads rows into dst, and returns the clocks of these rows.
 func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) (of reads.Clocks, err error) {
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
@@ -44,7 +44,7 @@ func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) (of re
 			return of, err
 		}
 		call := t.rows.Read(rows, dst, l.out)
-		if !call.Done() { // most calls find all in the cache
+		if !call.Done() { // most calls find all rows in the cache
 			if err := l.await(ctx, call, l.usable); l.cfg.readsOn(err) {
 				continue
 			} else if err != nil {
@@ -57,14 +57,14 @@ func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) (of re
 	}
 }
 
-// readsOn reports whether a read that ended with err is simply made again: an observer
-// does nothing that a roll-back could undo.
+// readsOn reports whether a read that ended with err is repeated. An observer repeats reads after a rollback, since it
+// does nothing that a rollback could undo.
 func (cfg *Config) readsOn(err error) bool {
 	return cfg.Observer && errors.Is(err, perdure.ErrRolledBack)
 }
 
-// await sends a call's requests and waits until all are answered, an error of check, or a
-// roll-back. After an error the call's memory is not written to any more.
+// await sends a call's requests and waits until all are answered, check fails, or the job rolls back. After an error
+// nothing writes to the call's memory any longer.
 func (l *locked) await(ctx context.Context, call *reads.Call, check func() error) error {
 	if call.Done() {
 		return nil
@@ -92,7 +92,7 @@ func (l *locked) await(ctx context.Context, call *reads.Call, check func() error
 	return err
 }
 
-// abandon gives a call up and waits until no answer is being received into its memory.
+// abandon gives up a call and waits until no answer is being received into its memory.
 func (l *locked) abandon(call *reads.Call) {
 	call.Abandon()
 	l.waits.While(func() bool {
@@ -101,15 +101,15 @@ func (l *locked) abandon(call *reads.Call) {
 	})
 }
 
-// carryOut does what reads has due.
+// carryOut carries out all pending work of package reads.
 func (l *locked) carryOut() {
 	if l.gather() {
 		l.servers.flush()
 	}
 }
 
-// gather does what reads has due, but for sending what it gathers for servers, and reports
-// whether that is anything.
+// gather carries out the pending work of package reads, except that it only queues frames for servers. It reports
+// whether it queued any.
 func (l *locked) gather() (some bool) {
 	due := l.reads.Due()
 	for i := range due.Frames {
@@ -128,7 +128,7 @@ func (l *locked) gather() (some bool) {
 	return len(due.Frames) > 0
 }
 
-// settle says that a connection is not receiving into a reader's memory any more.
+// settle records that a connection no longer receives into a reader's memory.
 func (l *locked) settle(p *peer) {
 	if l.reads.Settle(&p.answers) {
 		l.waits.Wake()

@@ -5,7 +5,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Report is what a training program measured. Values that are nil were not measured.
+// Report holds measurements of a training program. A nil value was not measured.
 type Report struct {
 	Clock        perdure.Clock `json:"clock"`
 	TrainLoss    *float64      `json:"train_loss,omitempty"`
@@ -13,25 +13,25 @@ type Report struct {
 	TestAccuracy *float64      `json:"test_accuracy,omitempty"`
 	TrainRMSE    *float64      `json:"train_rmse,omitempty"`
 	TestRMSE     *float64      `json:"test_rmse,omitempty"`
-	Backlog      bool          `json:"backlog,omitempty"` // the evaluated rows lacked updates that had been made
+	Backlog      bool          `json:"backlog,omitempty"` // the evaluated rows lacked updates that existed
 	Untrained    *Untrained    `json:"untrained,omitempty"`
 }
 
-// Untrained is the part of its data that a slot has not trained, since the job ended first.
+// Untrained is the part of its data that a slot did not train on because the job ended first.
 type Untrained struct {
-	Left   *int64 `json:"left,omitempty"`   // batches or steps; nil: unknown
-	Total  int64  `json:"of,omitempty"`     // of how many
-	Unit   string `json:"unit,omitempty"`   // "steps", or anything else: batches
-	Unsent int64  `json:"unsent,omitempty"` // steps since the last outer step, which do not count
+	Left   *int64 `json:"left,omitempty"`   // remaining batches or steps; nil: unknown
+	Total  int64  `json:"of,omitempty"`     // total number
+	Unit   string `json:"unit,omitempty"`   // "steps"; any other value means batches
+	Unsent int64  `json:"unsent,omitempty"` // steps since the last outer step, which have no effect
 }
 
-// Report sends the coordinator what the program measured, for people to see. It does not wait. An
-// observer has no slot to report about: its report is not sent.
+// Report sends measurements to the coordinator for display. It does not wait. An observer has no slot to report for:
+// its report is dropped.
 func (c *Client) Report(r Report) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	if l.slot < 0 {
-		c.cfg.Log.Warn("an observer's report is not sent: it has no slot to report of")
+		c.cfg.Log.Warn("dropped a report: an observer has no slot to report for")
 		return
 	}
 	l.report(wire.Report{

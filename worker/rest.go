@@ -7,44 +7,44 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// A shard that comes back after an outage applies for a while what was queued for it, or
-// what is in the log. Meanwhile its rows are older than those of other shards: a model that is
-// read then is of no moment of the training, and is judged too low, or too high. So a program
-// that judges a model waits until no shard says that it is behind.
+// After an outage, a shard takes a while to apply the updates that were queued for it or are in the log. Meanwhile its
+// rows are older than those of other shards. A model that is read then mixes rows of different clocks, and its
+// evaluation is wrong in either direction. A program that evaluates a model therefore waits until no shard reports that
+// it lags.
 
 const (
-	// restEvery is how often shards are asked whether they are behind.
+	// restEvery is the interval at which shards are asked whether they lag.
 	restEvery = 25 * time.Millisecond
-	// freshFor is how long after a shard was opened it may not have been told yet what is
-	// under way to it: then it must say twice that it is not behind.
+	// freshFor is how long a newly opened shard may not know yet which updates are under way to it. During that time it
+	// must report twice that it does not lag.
 	freshFor = time.Second
 )
 
-// rest is what a shard said last of whether it is behind.
+// rest is a shard's last report of whether it lags.
 type rest struct {
-	request uint64    // that it answered
-	behind  bool      // it said so
-	opened  time.Time // when it was opened last, to be read
-	opens   int       // how often it was
+	request uint64    // the last request that the shard answered
+	behind  bool      // the shard reported that it lags
+	opened  time.Time // when the shard was last opened for reading
+	opens   int       // how often it was opened
 }
 
-// isOpened notes that the shard was opened.
+// isOpened records that the shard was opened.
 func (r *rest) isOpened(now time.Time) { r.opened, r.opens = now, r.opens+1 }
 
-// answers takes what the shard says of itself.
+// answers records the shard's report.
 func (r *rest) answers(f *wire.Frame) { r.request, r.behind = f.Request, f.Flags&wire.FlagBehind != 0 }
 
-// Opens returns how often shards have been opened to be read. What is read while the number
-// stays the same is read from shards that were there throughout.
+// Opens returns how often shards have been opened for reading. If the number is the same before and after some reads,
+// all shards were available throughout.
 func (c *Client) Opens() (n int) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	return l.shards.opens()
 }
 
-// AtRest waits until no shard is known to lack updates that have been made, as shards do for a
-// while after an outage, and reports whether it is so. It waits until all shards are there, and
-// from then on no longer than patience. It does not wait for what others do meanwhile.
+// AtRest waits until no shard is known to lack existing updates, as shards do for a while after an outage, and reports
+// whether that is the case. It waits until all shards are available, and from then on no longer than patience. It does
+// not wait for updates that other workers make meanwhile.
 func (c *Client) AtRest(ctx context.Context, patience time.Duration) (rest bool, err error) {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -78,7 +78,7 @@ func (c *Client) AtRest(ctx context.Context, patience time.Duration) (rest bool,
 	}
 }
 
-// askBehind asks every shard whether it is behind; one that does not answer soon is.
+// askBehind asks every shard whether it lags. A shard that does not answer within 10 restEvery counts as lagging.
 func (l *locked) askBehind(ctx context.Context) (behind bool, err error) {
 	request := l.reads.Number()
 	for _, sh := range l.shards {

@@ -10,28 +10,28 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Variables of the environment that say where a program's job is. perdure up prints the first two, and
-// sets all for programs that it starts itself.
+// Environment variables that locate a program's job. perdure up prints the first two, and sets all of them for programs
+// that it starts itself.
 const (
-	EnvCoordinator = "PERDURE_COORDINATOR" // the coordinator's HOST:PORT, or several with commas between them
+	EnvCoordinator = "PERDURE_COORDINATOR" // the coordinator's HOST:PORT, or a comma-separated list
 	EnvSecretFile  = "PERDURE_SECRET_FILE" // the file with the run's secret
-	EnvKeys        = "PERDURE_KEYS"        // the folder of the program's keys, where the job has keys
-	EnvSlot        = "PERDURE_SLOT"        // the slot to take; not set: any that is free
+	EnvKeys        = "PERDURE_KEYS"        // the directory with the program's keys, if the job has keys
+	EnvSlot        = "PERDURE_SLOT"        // the slot to take; not set: any free slot
 )
 
-// FromEnv completes a Config with what the environment says of the job. Coordinator, SecretFile, Keys and Slot
-// are replaced; an error says what is missing or wrong.
+// FromEnv returns cfg with Coordinator, SecretFile, Keys and Slot taken from the environment. The error says which
+// variable is missing or invalid.
 func (cfg Config) FromEnv() (Config, error) {
 	cfg.Coordinator, cfg.SecretFile, cfg.Slot = os.Getenv(EnvCoordinator), os.Getenv(EnvSecretFile), perdure.NoSlot
 	cfg.Keys = os.Getenv(EnvKeys)
 	if cfg.Coordinator == "" {
-		return cfg, fmt.Errorf("%w: %s is not set: start this program by perdure up --exec, or set what perdure up "+
-			"prints", perdure.ErrUsage, EnvCoordinator)
+		return cfg, fmt.Errorf("%w: %s is not set; start this program with perdure up --exec, or set the "+
+			"variables that perdure up prints", perdure.ErrUsage, EnvCoordinator)
 	}
 	if text, set := os.LookupEnv(EnvSlot); set {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || n < 0 {
-			return cfg, fmt.Errorf("%w: %s=%q is no slot; set a number from 0, or nothing", perdure.ErrUsage,
+			return cfg, fmt.Errorf("%w: invalid slot %s=%q; set a number ≥ 0, or unset it", perdure.ErrUsage,
 				EnvSlot, text)
 		}
 		cfg.Slot = perdure.Slot(n).Exactly()
@@ -39,17 +39,17 @@ func (cfg Config) FromEnv() (Config, error) {
 	return cfg, nil
 }
 
-// Step does the work of one clock: it reads rows and adds to the clock's update. It must not call Clock or
-// Finish. When it returns perdure.ErrRolledBack, as the calls within it do after a roll-back, it is called
-// again with the earlier clock.
+// Step does the work of one clock: it reads rows and adds deltas to the clock's update. It must not call Clock or
+// Finish. After a rollback, the calls within it return perdure.ErrRolledBack; Step returns that error, and Run calls
+// Step again with the earlier clock.
 type Step func(ctx context.Context, clock perdure.Clock) error
 
-// Run works in a job to its end: it joins, has begin open the tables, and calls the step that begin returns
-// for each clock of the slot, through whatever fails. It returns nil when all slots have ended
-// theirs, also where that was so before it came, and else the first error. Where cfg names no
-// coordinator the environment says where the job is, as FromEnv reads it.
+// Run takes part in a job until it ends, and handles rollbacks. It joins the job, calls begin to open the tables, and
+// calls the step that begin returns for each clock of the slot. It returns nil when all slots have ended their clocks,
+// also if they had before Run joined. Otherwise it returns the first error. If cfg names no coordinator, Run takes the
+// job from the environment, as FromEnv does.
 //
-// A program that must do something between clocks, or outside of them, calls Dial, Clock and Finish itself.
+// A program that must do work between clocks, or outside of them, calls Dial, Clock and Finish itself.
 func Run(ctx context.Context, cfg Config, begin func(ctx context.Context, c *Client) (Step, error)) (err error) {
 	if cfg.Coordinator == "" {
 		if cfg, err = cfg.FromEnv(); err != nil {
@@ -63,13 +63,13 @@ func Run(ctx context.Context, cfg Config, begin func(ctx context.Context, c *Cli
 	if err != nil {
 		return err
 	}
-	defer c.Close() // what it has done is safe, or lost with it
+	defer c.Close() // Finish has made its updates safe; after an error they may be lost
 	var step Step
 	for clock := c.Now(); ; {
 		switch {
-		case step == nil: // also again, where a roll-back came before it had begun
+		case step == nil: // initially, and again if a rollback interrupted begin
 			if step, err = begin(ctx, c); err == nil && step == nil {
-				return fmt.Errorf("%w: there is no step to be called", perdure.ErrUsage)
+				return fmt.Errorf("%w: begin returned no step; return a Step or an error", perdure.ErrUsage)
 			}
 			if err == nil {
 				continue

@@ -8,10 +8,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// StoredRows returns the numbers of all rows that a sparse table stores, in
-// ascending order: those that were updated before the present clock, and
-// perhaps some that were updated since. It is meant for a job that has ended;
-// while rows are evicted some may be missing.
+// StoredRows returns the numbers of all rows that a sparse table stores, in ascending order: all rows updated before
+// the current clock, and possibly some updated since. It is meant for jobs that have ended; while rows are evicted the
+// result may be incomplete.
 func (t *Table) StoredRows(ctx context.Context) ([]perdure.RowID, error) {
 	if !t.spec.Sparse {
 		return nil, fmt.Errorf("%w: table %s is dense; it stores the rows 0 to %d",

@@ -11,13 +11,13 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// servers are the connections to the servers that have shards. mu guards it, and needs to
-// be held.
+// servers holds the connections to the servers that have shards. mu guards it: callers of its methods must hold mu,
+// except for follow.
 type servers struct {
 	mu      *sync.Mutex
 	done    *sync.WaitGroup // of the goroutines that send
 	peers   map[route]*peer
-	start   func(*peer) // begins to connect, in goroutines of its own
+	start   func(*peer) // starts to connect, in new goroutines
 	contact *transport.Reachability
 }
 
@@ -30,18 +30,18 @@ type peer struct {
 
 	conn    transport.Conn // nil while there is none
 	batch   []wire.Frame   // to be sent by flush
-	behind  transport.Conn // it takes so little that a goroutine sends to it; nil: it is not so
-	answers reads.Source   // that come on it
+	behind  transport.Conn // slow connection to which a goroutine sends; nil: flushTo sends directly
+	answers reads.Source   // answers received on the connection
 }
 
-// route is a way to a server: shards are spread over several connections where they are
-// asked for.
+// route identifies a connection to a server. Shards are spread over several connections if Config.Connections asks for
+// them.
 type route struct {
 	addr string
 	lane int
 }
 
-// to returns the peer by a route, connecting to it if need be.
+// to returns the peer for a route, and starts to connect if it is new.
 func (s *servers) to(way route) *peer {
 	p := s.peers[way]
 	if p == nil {
@@ -53,7 +53,7 @@ func (s *servers) to(way route) *peer {
 	return p
 }
 
-// keep ends the connections to all servers but some.
+// keep ends the connections to all servers except the wanted ones.
 func (s *servers) keep(wanted func(*peer) bool) {
 	for to, p := range s.peers {
 		if !wanted(p) {
@@ -71,20 +71,20 @@ func (s *servers) end() {
 	}
 }
 
-// flush sends what was gathered for each server, as one batch.
+// flush sends each server the frames queued for it, as one batch.
 func (s *servers) flush() {
 	for _, p := range s.peers {
 		s.flushTo(p)
 	}
 }
 
-// post sends a frame to a server, behind what was gathered for it.
+// post sends a frame to a server, after the frames already queued for it.
 func (s *servers) post(p *peer, f wire.Frame) {
 	p.batch = append(p.batch, f)
 	s.flushTo(p)
 }
 
-// postAll posts a frame to all servers that take frames now.
+// postAll sends a frame to all servers that accept frames now.
 func (s *servers) postAll(f wire.Frame) {
 	for _, p := range s.peers {
 		if p.conn != nil && p.behind == nil {
@@ -93,7 +93,7 @@ func (s *servers) postAll(f wire.Frame) {
 	}
 }
 
-// count returns how many servers there are connections to.
+// count returns the number of servers with connections.
 func (s *servers) count() int {
 	addrs := map[string]bool{}
 	for way := range s.peers {
@@ -102,7 +102,7 @@ func (s *servers) count() int {
 	return len(addrs)
 }
 
-// closeSource breaks the connection that answers come on.
+// closeSource closes the connection on which answers of the source arrive.
 func (s *servers) closeSource(from *reads.Source) {
 	for _, p := range s.peers {
 		if &p.answers == from && p.conn != nil {
@@ -111,10 +111,9 @@ func (s *servers) closeSource(from *reads.Source) {
 	}
 }
 
-// flushTo sends what was gathered for a server. A broken connection says so itself, and
-// what it lost is sent again when shards are opened anew. A server that takes nothing for
-// now is left to another goroutine: what is for other servers does not wait for it, least of
-// all the view that will say that it is gone.
+// flushTo sends a server the frames queued for it. The link reports a broken connection, and lost frames are sent again
+// when the shards are reopened. If a server accepts nothing for now, another goroutine sends to it, so that frames for
+// other servers do not wait. In particular, the view that reports the slow server as dead must not wait.
 func (s *servers) flushTo(p *peer) {
 	if len(p.batch) == 0 || p.behind != nil {
 		return
@@ -128,11 +127,10 @@ func (s *servers) flushTo(p *peer) {
 	p.forgetBatch()
 }
 
-// follow sends batches to a server as it takes them, until it has them all. It takes mu
-// itself.
+// follow sends batches to a slow server until the queue is empty. It acquires mu itself.
 func (s *servers) follow(p *peer, conn transport.Conn, batch []wire.Frame) {
 	for len(batch) > 0 {
-		_ = conn.Send(batch...) // a broken connection says it itself
+		_ = conn.Send(batch...) // the link reports a broken connection
 		s.mu.Lock()
 		batch = nil
 		if p.behind == conn {
@@ -145,23 +143,23 @@ func (s *servers) follow(p *peer, conn transport.Conn, batch []wire.Frame) {
 	}
 }
 
-// down forgets a connection that has broken, and what was to be sent on it.
+// down drops a broken connection and the frames queued for it.
 func (p *peer) down() {
 	p.conn, p.behind = nil, nil
 	p.forgetBatch()
 }
 
-// forgetBatch empties what was gathered, and lets the payloads go.
+// forgetBatch empties the queue and releases the payloads.
 func (p *peer) forgetBatch() {
 	clear(p.batch)
 	p.batch = p.batch[:0]
 }
 
-// connect begins to connect to a server.
+// connect starts to connect to a server.
 func (c *Client) connect(p *peer) {
 	link := transport.Link{
 		Network: c.cfg.hooks.Network, Addr: p.addr, Wants: keys.Server, Hello: c.hello,
-		Place: func(f *wire.Frame, n int) []byte { // where an answer is to be received: see reads.Reader.Land
+		Place: func(f *wire.Frame, n int) []byte { // memory for an answer: see reads.Reader.Land
 			if f.Kind != wire.KindRows {
 				return nil
 			}
@@ -196,7 +194,8 @@ func (c *Client) connect(p *peer) {
 			c.cfg.Log.Info("lost a server", "addr", p.addr, "err", err)
 		},
 		Stranger: func(err error) {
-			c.cfg.Log.Warn("who listens where a server did turns this worker away", "addr", p.addr, "err", err)
+			c.cfg.Log.Warn("another process now listens on the server's address and rejected the connection",
+				"addr", p.addr, "err", err)
 		},
 	}
 	c.done.Go(func() {
@@ -206,7 +205,7 @@ func (c *Client) connect(p *peer) {
 	})
 }
 
-// peerDown notes that a connection has broken.
+// peerDown handles a broken connection.
 func (l *locked) peerDown(p *peer) {
 	l.settle(p)
 	p.down()

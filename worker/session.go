@@ -11,23 +11,22 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// session is what this process is to its coordinator: what it shows to be let in, what it was
-// let in as, and what it has to say.
+// session is this process's session with the coordinator: its credentials, its identity, and queued reports.
 type session struct {
-	secret perdure.Secret // the run's; "": it is not asked for
-	nonce  perdure.Secret // drawn by this client: no other can say that it is this process
+	secret perdure.Secret // the run's secret; "": none is required
+	nonce  perdure.Secret // random: proves that a reconnecting client is this process
 
 	welcomed    bool
 	incarnation perdure.Incarnation
-	ticket      perdure.Secret // for servers: it speaks for its slot
+	ticket      perdure.Secret // proves to servers that this process holds its slot
 	conn        transport.Conn // nil while there is none
 	reports     []wire.Frame   // not sent yet
 }
 
-// newSession begins with what the configuration says.
+// newSession returns a session for the given configuration.
 func newSession(cfg *Config) (s session, err error) {
 	if cfg.Slot.Asked() < perdure.NoSlot {
-		return s, fmt.Errorf("%w: worker: slot %d; choose one from 1, perdure.SlotZero, or 0 for any that is free",
+		return s, fmt.Errorf("%w: worker: invalid slot %d; choose a slot ≥ 1, perdure.SlotZero, or 0 for any free slot",
 			perdure.ErrUsage, cfg.Slot)
 	}
 	if s.secret = cfg.Secret; cfg.SecretFile != "" {
@@ -41,7 +40,7 @@ func newSession(cfg *Config) (s session, err error) {
 	return s, nil
 }
 
-// hello is what it says first on each connection.
+// hello returns the first message on each connection.
 func (s *session) hello(cfg *Config, slot perdure.Slot, job string) wire.Hello {
 	h := wire.Hello{
 		Role: wire.RoleWorker, Index: int(slot), Process: cfg.Process, PID: cfg.PID,
@@ -54,7 +53,7 @@ func (s *session) hello(cfg *Config, slot perdure.Slot, job string) wire.Hello {
 	return h
 }
 
-// welcome takes the coordinator's answer, and sends what it was not told meanwhile.
+// welcome handles the coordinator's answer, and sends the reports that were queued while disconnected.
 func (s *session) welcome(conn transport.Conn, w *wire.Welcome) {
 	s.incarnation, s.ticket, s.welcomed, s.conn = w.Incarnation, w.Ticket, true, conn
 	if len(s.reports) > 0 && s.tell(s.reports...) == nil {
@@ -62,22 +61,22 @@ func (s *session) welcome(conn transport.Conn, w *wire.Welcome) {
 	}
 }
 
-// down notes that a connection has broken.
+// down records that a connection has broken.
 func (s *session) down(conn transport.Conn) {
 	if s.conn == conn {
 		s.conn = nil
 	}
 }
 
-// report sends a frame, now or on the next connection; it keeps no more than maxReports.
+// report sends a frame, now or on the next connection; it queues at most maxReports.
 func (s *session) report(f wire.Frame) {
 	if s.tell(f) != nil && len(s.reports) < maxReports {
 		s.reports = append(s.reports, f)
 	}
 }
 
-// tell sends frames to the coordinator, and never waits. The error is transport.ErrClosed where
-// there is no connection, or it took nothing and was given up.
+// tell sends frames to the coordinator, and never waits. It returns transport.ErrClosed if there is no connection, or
+// if the connection accepted nothing and was closed.
 func (s *session) tell(frames ...wire.Frame) error {
 	if s.conn == nil {
 		return transport.ErrClosed

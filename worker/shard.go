@@ -12,50 +12,49 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// shardLink is this client's side of one shard: which life of it is meant, and which servers
-// it talks to about it.
+// shardLink is this client's side of one shard: the epoch and generation it refers to, and the servers it talks to.
 //
-// Updates and ticks go to the head of the shard's chain. All else goes to the replica that is
-// read from, which also says what is staged, applied and safe: what it has acknowledged it
-// shows. They may be one server, and are where the shard has no followers.
+// Updates and ticks go to the head of the shard's chain. All other frames go to the replica that is read from. That
+// replica also reports which updates are staged, applied and safe, so that rows read from it contain all updates that
+// it has acknowledged. Both may be the same server, and are if the shard has no followers.
 type shardLink struct {
 	id        perdure.ShardID
-	as        wire.Header   // what all frames about it have in common: its life, and the speaker
-	head      *peer         // where updates go
-	headOpen  bool          // it has said Opened for that life on the present connection
-	reader    *peer         // to the replica that is read from
-	open      bool          // the same of the reader
-	next      *peer         // to one that joins the chain, and may be read from soon; nil: there is none
-	out       *outbox.Shard // what it is to get
-	rows      *reads.Shard  // what was read of it
+	as        wire.Header   // common header of all frames for the shard
+	head      *peer         // receives updates
+	headOpen  bool          // head has sent Opened for this epoch on the present connection
+	reader    *peer         // the replica that is read from
+	open      bool          // the same for reader
+	next      *peer         // a joiner, which may be read from soon; nil: none
+	out       *outbox.Shard // outgoing updates
+	rows      *reads.Shard  // rows read
 	rest      rest
 	absence   shardOutage
-	stuck     bool      // it is out, and some calls that wait for it have not been told
-	heldSince time.Time // since when updates are held back from the update log; zero: none is
+	stuck     bool      // unavailable, and some calls that wait for it have not been woken
+	heldSince time.Time // since when updates are held back from the update log; zero: none are
 }
 
-// frame begins a frame about the shard.
+// frame returns a frame with the shard's header.
 func (sh *shardLink) frame(kind wire.Kind) wire.Frame {
 	f := wire.Frame{Header: sh.as}
 	f.Kind = kind
 	return f
 }
 
-// sync asks to be told at once when what this slot has done is applied. clock is the present
-// one.
+// sync returns a frame that requests an immediate reply when all updates of this slot are applied. clock is the current
+// clock.
 func (sh *shardLink) sync(clock perdure.Clock) wire.Frame {
 	f := sh.frame(wire.KindSync)
 	f.Clock = clock
 	return f
 }
 
-// uses reports whether a shard's updates go to a peer, or its rows come from it.
+// uses reports whether a shard sends its updates to p, or reads its rows from p.
 func (sh *shardLink) uses(p *peer) bool { return sh.head == p || sh.reader == p }
 
-// there reports whether the connections to the shard are whole, and it is open on them.
+// there reports whether the connections to the shard work, and the shard is open on them.
 func (sh *shardLink) there() bool { return sh.open && sh.headOpen }
 
-// links are all shards' links, by shard.
+// links holds the link of each shard, by shard.
 type links []*shardLink
 
 // open reports whether every shard can be read.
@@ -63,17 +62,17 @@ func (all links) open() bool {
 	return !slices.ContainsFunc(all, func(sh *shardLink) bool { return !sh.open })
 }
 
-// use reports whether some shard uses a peer, or soon may.
+// use reports whether some shard uses p, or may soon.
 func (all links) use(p *peer) bool {
 	return slices.ContainsFunc(all, func(sh *shardLink) bool { return sh.uses(p) || sh.next == p })
 }
 
-// fresh reports whether some shard was opened a short time ago.
+// fresh reports whether some shard was opened less than freshFor ago.
 func (all links) fresh(now time.Time) bool {
 	return slices.ContainsFunc(all, func(sh *shardLink) bool { return now.Sub(sh.rest.opened) < freshFor })
 }
 
-// opens returns how often shards have been opened to be read.
+// opens returns how often shards have been opened for reading.
 func (all links) opens() (n int) {
 	for _, sh := range all {
 		n += sh.rest.opens
@@ -81,8 +80,8 @@ func (all links) opens() (n int) {
 	return n
 }
 
-// answered reports whether every shard has answered a request to say whether it is behind,
-// and whether one has said that it is, then or before.
+// answered reports whether every shard has answered the request whether it lags, and whether the last report of any
+// shard says that it does.
 func (all links) answered(request uint64) (answered, behind bool) {
 	answered = true
 	for _, sh := range all {
@@ -92,8 +91,7 @@ func (all links) answered(request uint64) (answered, behind bool) {
 	return answered, behind
 }
 
-// owed returns how many bytes of updates the servers of a shard have to apply, for whatever
-// shard.
+// owed returns how many bytes of updates the servers of a shard have yet to apply, over all their shards.
 func (all links) owed(sh *shardLink) (bytes int64) {
 	for _, other := range all {
 		if other.head == sh.head || other.reader == sh.reader {
@@ -105,15 +103,15 @@ func (all links) owed(sh *shardLink) (bytes int64) {
 
 // direct points a shard at its present head, and at the replica to read from.
 func (l *locked) direct(sh *shardLink, sv *words.ShardView) {
-	head, reader := sh.head, sh.reader // of a shard that nobody has now nobody answers for this life
+	head, reader := sh.head, sh.reader // kept while no server holds the shard: none answers for this epoch
 	lane := int(sh.id) % l.cfg.Connections
 	if sh.next = nil; sv.Joining != nil && !l.traits.Eager {
-		sh.next = l.servers.to(route{sv.Joining.Addr, lane}) // now, since nobody waits for it yet
+		sh.next = l.servers.to(route{sv.Joining.Addr, lane}) // connect early, while no call waits for it
 	}
 	if sv.Replicas() > 0 {
 		from := source(sv, l.traits.Eager, l.job.TailReads(l.view.Tables), l.slot, sh.id)
 		reader = l.servers.to(route{from.Addr, lane})
-		if head = reader; !l.cfg.Observer && !l.traits.Logged() { // else it has no updates for a head
+		if head = reader; !l.cfg.Observer && !l.traits.Logged() { // otherwise there are no updates for a head
 			head = l.servers.to(route{sv.Addr, lane})
 		}
 	}
@@ -136,10 +134,9 @@ func (l *locked) direct(sh *shardLink, sv *words.ShardView) {
 	}
 }
 
-// source is the member of a shard's chain that a slot reads from. A head that acknowledges
-// early is ahead of all others. Else, where readers want the one that knows first or knows all
-// (tail), it is the tail; and where not, the slots spread over the members, and an observer
-// reads as slot 0 does.
+// source returns the replica of a shard's chain from which a slot reads. A head that acknowledges early is ahead of all
+// others. Otherwise, if tail is set, readers need the replica that is first to know what is committed, which is the
+// tail. In all other cases the slots spread over the replicas, and an observer reads as slot 0 does.
 func source(sv *words.ShardView, early, tail bool, slot perdure.Slot, id perdure.ShardID) words.Holder {
 	switch {
 	case early:
@@ -150,18 +147,18 @@ func source(sv *words.ShardView, early, tail bool, slot perdure.Slot, id perdure
 	return sv.Replica((int(max(slot, 0)) + int(id)) % sv.Replicas())
 }
 
-// sendOpen asks the shard's head, the replica that is read from, or the server that is both,
-// for the shard's present life; all else to it waits for the answer.
+// sendOpen asks the shard's head, its reader, or the server that is both, to open the shard in its present epoch. All
+// other frames wait for the answer.
 func (l *locked) sendOpen(sh *shardLink, to *peer) {
 	f := sh.frame(wire.KindOpen)
 	if f.Clock = l.out.Clock(); l.out.Phase() == outbox.Rolled || l.slot < 0 {
-		f.Clock = 0 // nothing is in this generation of it
+		f.Clock = 0 // no update of this slot exists in this generation
 	}
 	if to == sh.head {
 		sh.headOpen = false
 	}
 	if to == sh.reader {
-		sh.open = false // until it has said Opened
+		sh.open = false // until it has sent Opened
 		l.reads.Closed(sh.rows)
 		l.carryOut()
 	} else {
@@ -181,7 +178,7 @@ func (l *locked) fromServer(p *peer, f *wire.Frame) error {
 	if l.cfg.weak.Generations {
 		isHead, isReader = true, true
 	} else if sh.as.Generation != f.Generation || sh.as.Epoch != f.Epoch {
-		return nil // of another life of the shard
+		return nil // from another epoch or generation of the shard
 	}
 	var err error
 	switch {
@@ -189,7 +186,7 @@ func (l *locked) fromServer(p *peer, f *wire.Frame) error {
 		l.sendOpen(sh, p)
 	case f.Kind == wire.KindOpened && (isHead || isReader):
 		return l.onOpened(sh, f, isHead, isReader)
-	case !isReader: // a server that only takes updates has no say in what is read, or safe
+	case !isReader: // a head that is not the reader does not decide what is read or safe
 	case f.Kind == wire.KindAck:
 		return l.onAck(sh, f)
 	case f.Kind == wire.KindRows:
@@ -208,8 +205,7 @@ func (l *locked) fromServer(p *peer, f *wire.Frame) error {
 	return err
 }
 
-// onOpened goes on with a shard: with what it is to be sent, where its head has
-// answered, with all else, where the replica that is read from has.
+// onOpened resumes a shard: it resends updates if the head has answered, and does everything else if the reader has.
 func (l *locked) onOpened(sh *shardLink, f *wire.Frame, isHead, isReader bool) error {
 	counts, err := wire.ParseCounts(f.Payload)
 	if err != nil {
@@ -217,9 +213,9 @@ func (l *locked) onOpened(sh *shardLink, f *wire.Frame, isHead, isReader bool) e
 	}
 	was := sh.out.Counts().Applied
 	if isReader && l.traits.Logged() && counts.Applied < was && sh.as.Generation == l.generation {
-		// No server that has read the job's log goes back behind what was acknowledged.
+		// A server that has read the job's log never has fewer clocks than were acknowledged.
 		err := updatelog.Damaged(updatelog.StreamName(l.job.ID, int(sh.id)),
-			"shard %d has %d clocks of slot %d where it had %d: the log has lost some, or is another one",
+			"shard %d has %d clocks of slot %d, and had %d before: the log has lost some, or is a different log",
 			sh.id, counts.Applied, l.slot, was)
 		l.fail(logFailed(err))
 		return nil
@@ -250,14 +246,13 @@ func (l *locked) onOpened(sh *shardLink, f *wire.Frame, isHead, isReader bool) e
 	return nil
 }
 
-// onAck takes the word of the replica that is read from of how far this slot's
-// updates have come.
+// onAck handles a report by the reader of how far this slot's updates have come.
 func (l *locked) onAck(sh *shardLink, f *wire.Frame) error {
 	counts, err := wire.ParseCounts(f.Payload)
 	if err != nil {
 		return err
 	}
-	if l.outages.on && counts.Applied > sh.out.Counts().Applied { // else no clock is looked at
+	if l.outages.on && counts.Applied > sh.out.Counts().Applied { // avoid reading the time otherwise
 		now := l.outages.at(time.Now())
 		l.outages.Learns(&sh.absence, sh.there(), now)
 		l.isThere(sh, now)
@@ -267,7 +262,7 @@ func (l *locked) onAck(sh *shardLink, f *wire.Frame) error {
 	return nil
 }
 
-// acknowledged follows up on a shard's new counts and MinClock.
+// acknowledged acts on a shard's new counts and MinClock.
 func (l *locked) acknowledged(sh *shardLink, minClock perdure.Clock) {
 	sh.rows.Heard(minClock)
 	if sh.out.Behind() {
@@ -280,16 +275,15 @@ func (l *locked) acknowledged(sh *shardLink, minClock perdure.Clock) {
 	l.waits.Wake()
 }
 
-// greet tells the replica that is read from what it needs to know as it is opened, and asks
-// it for what is wanted of it. A shard that has come back is to know how many clocks this slot
-// has ended without it: whoever judges the model then waits until it has them.
+// greet sends a newly opened reader its requests. After an outage the shard must learn how many clocks this slot has
+// ended without it, so that programs that evaluate the model wait until the shard has them.
 func (l *locked) greet(sh *shardLink) {
 	syncs := 0
 	if l.outages.on && sh.out.EndedUnapplied() {
 		syncs++
 	}
 	if sh.out.Awaited() {
-		syncs++ // what was asked of another is forgotten
+		syncs++ // the previous reader's pending sync is lost
 	}
 	for range syncs {
 		sh.reader.batch = append(sh.reader.batch, sh.sync(l.out.Clock()))

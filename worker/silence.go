@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// silentTicks is how many times in its patience a worker looks whether somebody was
-// heard. asksEvery is after how many of them in silence it asks, and asks again.
+// silentTicks is how often within Config.LostAfter a client checks for messages. After every asksEvery checks without
+// one it pings all processes.
 const (
 	silentTicks = 12
 	asksEvery   = 3
 )
 
-// coordinatorHearing counts the time in which a client listened and heard no process of its job. It counts its
-// own looks and not the clock: what comes while a process is frozen it reads when it thaws. Note may be called
-// concurrently with all else.
+// coordinatorHearing measures how long a client has received nothing from any process of its job. It counts checks
+// instead of time: while the process is frozen, no check takes place, and messages that arrive meanwhile are read after
+// it resumes. Note may be called concurrently with all other methods.
 type coordinatorHearing struct {
-	heard  atomic.Bool // since the last look
-	silent int         // looks since somebody was heard
-	since  time.Time   // of the last look at which somebody had been
-	looked time.Time   // of the last look
+	heard  atomic.Bool // a message arrived since the last check
+	silent int         // successive checks without a message
+	since  time.Time   // time of the last check with a message
+	looked time.Time   // time of the last check
 }
 
-// Note notes that a process of the job was heard.
+// Note records a message from a process of the job.
 func (h *coordinatorHearing) Note() {
-	if !h.heard.Load() { // it is so nearly always: the line of memory is not taken from others
+	if !h.heard.Load() { // nearly always set: avoids taking the cache line from other cores
 		h.heard.Store(true)
 	}
 }
 
-// Look counts a look, which is one every so often, and returns for how many nobody has
-// been heard. One that comes late says nothing: this process did not run, or not enough.
+// Look counts a check, which takes place at the given interval, and returns the number of successive checks without a
+// message. A late check does not count: this process was not running, or not enough.
 func (h *coordinatorHearing) Look(now time.Time, every time.Duration) (silent int) {
 	late := !h.looked.IsZero() && now.Sub(h.looked) > 2*every
 	h.looked = now
@@ -43,5 +43,5 @@ func (h *coordinatorHearing) Look(now time.Time, every time.Duration) (silent in
 	return h.silent
 }
 
-// Since returns when somebody was heard last, as far as looks tell.
+// Since returns the time of the last check that found a message.
 func (h *coordinatorHearing) Since() time.Time { return h.since }

@@ -16,22 +16,24 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// MaxState is how large a state may be that SaveState takes: 1 GiB.
+// MaxState is the max size of a state that SaveState accepts: 1 GiB.
 const MaxState = store.MaxStateBytes
 
-// SaveState gives what the program itself must keep: a position in the data, say, or a random
-// state. It goes with the slot's next update, and is staged, ticked and saved with it: the
-// slot's next process gets it from LoadState. It is copied. Up to 1 MiB travels with the update.
-// What is larger, up to MaxState, is saved in the job's store while the program goes on
-// computing, and Clock waits until it is there; it returns an error if it cannot be. Save again, then.
+// SaveState saves state of the program itself, such as a position in the data or a random generator. The state belongs
+// to the slot's next update, and is staged, ticked and saved with it: the slot's next process gets it from LoadState.
+// SaveState copies state.
+//
+// Up to 1 MiB (Config.StateBytes) travels with the update. A larger state, up to MaxState, is saved in the job's store
+// while the program continues to compute, and Clock waits until it is there. If it cannot be saved, Clock returns an
+// error: call SaveState again.
 func (c *Client) SaveState(state []byte) error {
 	if len(state) > MaxState {
-		return fmt.Errorf("%w: saved state of %d bytes; at most %d are taken", perdure.ErrUsage, len(state), MaxState)
+		return fmt.Errorf("%w: saved state of %d bytes exceeds the limit of %d", perdure.ErrUsage, len(state), MaxState)
 	}
 	stores, now := len(state) > c.cfg.StateBytes, c.Now()
 	var packed []byte
 	var ref states.Ref
-	if stores { // either takes long, and so is not done under the lock
+	if stores { // both are slow, so neither is done under the lock
 		state = append([]byte{}, state...)
 		ref = store.StateRef(states.Key{Slot: c.slot}, state)
 	} else {
@@ -63,31 +65,30 @@ func (c *Client) SaveState(state []byte) error {
 	return nil
 }
 
-// looks is how often a state is asked for of which the store has nothing any more. The answer may have been that
-// of a shard which did not know yet that the job has gone back.
+// looks is how often LoadSaved retries a state that the store no longer has. The reference may have come from a shard
+// that did not know yet about a rollback.
 const looks = 5
 
-// SavedState is what a slot's program had saved.
+// SavedState is a state that a slot's program has saved.
 type SavedState struct {
-	State []byte        // nil: nothing. It is the caller's
-	Clock perdure.Clock // that it was saved in; -1: nothing was
-	// Older says by how many clocks at most it is older than the last one that the slot had saved and that was
-	// acknowledged; 0: it is that one.
+	State []byte        // nil: none was saved; the caller owns it
+	Clock perdure.Clock // clock in which it was saved; -1: none was saved
+	// Older is by how many clocks at most the state is older than the last acknowledged state of the slot; 0: it is
+	// that state.
 	Older perdure.Clock
 }
 
-// LoadState returns what the slot's program had saved before the present clock; nil: nothing.
-// The slice is the caller's. Where servers' deaths lose updates it may be of an earlier clock than the last one
-// that was saved: LoadSaved says so.
+// LoadState returns the state that the slot's program saved before the current clock; nil: none. The caller owns the
+// slice. If servers die and updates are lost, the state may be older than the last one saved: LoadSaved reports that.
 func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
 	s, err := c.LoadSaved(ctx)
 	return s.State, err
 }
 
-// LoadSaved is LoadState, and says to which clock the state belongs. It may be an earlier one than the last that
-// was saved, under none, scar and chains that acknowledge early where a server's death took it, under scar where
-// the job goes on from another run, and under resend:C,partial after a worker and a server have died. The run's
-// result counts each state that was given and is older (states_lost).
+// LoadSaved is like LoadState, and also returns the clock of the state. The state may be older than the last one saved
+// in these cases: under none, scar and chains that acknowledge early, if a server's death lost it; under scar, if the
+// job resumes from another run; and under resend:C,partial, after a worker and a server have died. The run's result
+// counts such states in states_lost.
 func (c *Client) LoadSaved(ctx context.Context) (SavedState, error) {
 	for try := 1; ; try++ {
 		packed, others, err := c.savedState(ctx, try > 1)
@@ -111,8 +112,8 @@ func (c *Client) LoadSaved(ctx context.Context) (SavedState, error) {
 	}
 }
 
-// savedState returns what was saved last, as it travels, and where shards may lose it, what the others have heard
-// of it; after a while, if it is asked for again. The slices are the caller's.
+// savedState returns the slot's last saved state in packed form. If shards may lose states, it also returns the states
+// that the other shards know of. If again is set it waits for a while first. The caller owns the slices.
 func (c *Client) savedState(ctx context.Context, again bool) (packed []byte, others [][]byte, err error) {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -124,7 +125,7 @@ func (c *Client) savedState(ctx context.Context, again bool) (packed []byte, oth
 	if err := cmp.Or(l.asSlot(clocks), l.usable()); err != nil {
 		return nil, nil, err
 	}
-	if saved := l.out.SavedState(); saved != nil { // the replica that would be asked may not have it yet
+	if saved := l.out.SavedState(); saved != nil { // the replica may not have it yet
 		return slices.Clone(saved), nil, nil
 	}
 	home := placement.Home(l.slot, len(l.shards))

@@ -19,48 +19,50 @@ import (
 )
 
 // A state that is too large to travel with an update goes to the job's store. A stateStore saves one state at a time
-// while the program continues, and reads states back. It retries what fails, and Why reports the reason for waiting.
-// Package states decides when a state is saved, and what its reference means. All methods may be called concurrently.
+// while the program continues, and reads states back. It retries failed operations, and Why returns the reason for a
+// wait. Package states decides when a state is saved, and defines its reference. All methods may be called
+// concurrently.
 
-// What cannot be saved in the store, or read from it, is tried again that number of times before it is given up;
-// where the store is full or away until that has passed.
+// tries is the max number of attempts to save or read a state. Attempts that fail because the store is full or
+// unavailable do not count. pause is the time between two attempts.
 const (
 	tries = 10
 	pause = time.Second
 )
 
-// stateStore is a process's way to the job's store.
+// stateStore is a process's access to the job's store.
 type stateStore struct {
 	Open func(ctx context.Context, where string) (store.Store, error)
-	Tell func() // why the store is waited for is another
+	Tell func() // called when the result of Why changes
 	Log  *slog.Logger
 
-	mu     sync.Mutex // guards what follows; no wait is under it
+	mu     sync.Mutex // guards the fields below; never held while waiting
 	where  string
-	local  bool   // that is in the folder of the run
-	number uint64 // of states that were begun to be saved
+	local  bool   // where is in the run's directory
+	number uint64 // of saves started
 	why    string
-	lost   int64         // states that the program was given, older than the last one
+	lost   int64         // states given to the program that were older than the last one
 	older  perdure.Clock // by how many clocks at most
 }
 
-// stateSave is one state on its way.
+// stateSave is the save of one state.
 type stateSave struct {
 	Ref    states.Ref
 	cancel context.CancelFunc
-	ended  chan struct{} // closed when it is there, or given up
+	ended  chan struct{} // closed when the state is stored, or the save has failed
 	err    error
 }
 
-// At sets the store's location; "": the job has none. local: it is in the run's folder, with the coordinator.
+// At sets the store's location; "": the job has none. local reports whether it is in the run's directory, on the
+// coordinator's machine.
 func (s *stateStore) At(where string, local bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.where, s.local = where, local
 }
 
-// Reach returns why this machine does not reach the store; nil: it may. The default store is a directory of the run's
-// folder, which is on the coordinator's machine.
+// Reach returns an error if this machine cannot reach the store. The default store is in the run's directory, which is
+// on the coordinator's machine.
 func (s *stateStore) Reach() error {
 	s.mu.Lock()
 	where, local := s.where, s.local
@@ -75,22 +77,22 @@ func (s *stateStore) Reach() error {
 	}
 	run := filepath.Dir(dir)
 	if _, err := os.Stat(filepath.Join(run, "run.json")); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: states above 1 MiB are kept in %s on the coordinator's machine, which this one does "+
-			"not reach: name a store in the job's file, such as store: s3://BUCKET/PREFIX, or file:///DIR that all "+
+		return fmt.Errorf("%w: states above 1 MiB are kept in %s on the coordinator's machine, which this machine "+
+			"cannot reach; set a store in the job's file, such as store: s3://BUCKET/PREFIX, or file:///DIR that all "+
 			"machines share", perdure.ErrUsage, run)
 	}
 	return nil
 }
 
-// Why says why the store is waited for; "": it is not.
+// Why returns the reason for waiting for the store; "": none.
 func (s *stateStore) Why() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.why
 }
 
-// Gave notes that the program was given a state, by how many clocks at most it is older than the last one that was
-// acknowledged.
+// Gave records that the program was given a state, and by how many clocks at most it is older than the last
+// acknowledged one.
 func (s *stateStore) Gave(older perdure.Clock) {
 	if older == 0 {
 		return
@@ -101,15 +103,16 @@ func (s *stateStore) Gave(older perdure.Clock) {
 	s.Tell()
 }
 
-// Lost says how many of what the program was given were older, and by how many clocks at most.
+// Lost returns how many states given to the program were older than the last acknowledged one, and by how many clocks
+// at most.
 func (s *stateStore) Lost() (n int64, older perdure.Clock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lost, s.older
 }
 
-// Begin begins to save a state, which belongs to it from then on, and calls over when it is there, or given up. of
-// says whose it is, by which process; ref is what store.StateRef has said of it, without that.
+// Begin starts to save a state, and calls over when the save has succeeded or failed. The stateSave owns state from
+// then on. of identifies the slot and process; ref is the result of store.StateRef, without them.
 func (s *stateStore) Begin(ctx context.Context, of states.Key, ref states.Ref, state []byte, over func()) (
 	*stateSave, error,
 ) {
@@ -133,7 +136,7 @@ func (s *stateStore) Begin(ctx context.Context, of states.Key, ref states.Ref, s
 	return sv, nil
 }
 
-// Ended reports whether the state is there, or was given up: then err says why.
+// Ended reports whether the save has ended; err is nil if it succeeded.
 func (sv *stateSave) Ended() (ended bool, err error) {
 	select {
 	case <-sv.ended:
@@ -143,10 +146,10 @@ func (sv *stateSave) Ended() (ended bool, err error) {
 	}
 }
 
-// Drop gives it up: nobody will refer to it, or it has ended.
+// Drop cancels the save: no update will refer to the state, or the save has ended.
 func (sv *stateSave) Drop() { sv.cancel() }
 
-// Load reads a state. Its error wraps fs.ErrNotExist where there is none.
+// Load reads a state. Its error wraps fs.ErrNotExist if the store does not have it.
 func (s *stateStore) Load(ctx context.Context, ref states.Ref) (state []byte, err error) {
 	err = s.insist(ctx, "read", ref.Slot, func(in store.Store) (err error) {
 		state, err = store.GetState(in, ref)
@@ -155,10 +158,10 @@ func (s *stateStore) Load(ctx context.Context, ref states.Ref) (state []byte, er
 	return state, err
 }
 
-var errNowhere = fmt.Errorf("%w: the coordinator has named no store, where a state that is too large to travel "+
-	"with an update is to lie", perdure.ErrUsage)
+var errNowhere = fmt.Errorf("%w: the job has no store for states that are too large to travel with an update; "+
+	"set a store in the job's file", perdure.ErrUsage)
 
-// insist does something with the store until it succeeds, or it is of no use to try again.
+// insist runs do on the store until it succeeds, or a retry cannot succeed.
 func (s *stateStore) insist(ctx context.Context, what string, slot perdure.Slot, do func(in store.Store) error) error {
 	s.mu.Lock()
 	where := s.where
@@ -181,7 +184,7 @@ func (s *stateStore) insist(ctx context.Context, what string, slot perdure.Slot,
 			err = do(in)
 		}
 		if err != nil && !useless(err) {
-			s.Log.Warn("cannot "+what+" a state in the job's store; it is tried again", "err", err)
+			s.Log.Warn("cannot "+what+" a state in the job's store; retrying", "err", err)
 			s.waits(fmt.Sprintf("%scannot %s the state of slot %d: %v", words.StoreWaits, what, slot, err))
 		}
 		return err
@@ -190,7 +193,7 @@ func (s *stateStore) insist(ctx context.Context, what string, slot perdure.Slot,
 	return err
 }
 
-// waits notes why the store is waited for.
+// waits records why the store is waited for.
 func (s *stateStore) waits(why string) {
 	s.mu.Lock()
 	news := s.why != why

@@ -6,15 +6,15 @@ import (
 	"github.com/perdure/perdure/internal/core/states"
 )
 
-// storedStates is what the program has given to be saved in the present clock, where it goes to the store: the update
-// that refers to it is not built before it is there, so that whoever has the update finds it. It is for one
-// goroutine at a time.
+// storedStates holds the save of a large state in the current clock. The update that refers to the state is built only
+// after the save has ended, so that every process that has the update finds the state. It is not safe for concurrent
+// use.
 type storedStates struct {
 	*stateStore
-	now *stateSave // nil: nothing, or what travels with the update
+	now *stateSave // nil: no state, or one that travels with the update
 }
 
-// Take begins to save a state in the place of what was on its way, and returns what the update is to refer to.
+// Take starts to save a state instead of the one in progress, and returns the reference for the update.
 func (p *storedStates) Take(ctx context.Context, of states.Key, ref states.Ref, state []byte, over func()) (
 	r states.Ref, err error,
 ) {
@@ -25,7 +25,7 @@ func (p *storedStates) Take(ctx context.Context, of states.Key, ref states.Ref, 
 	return r, err
 }
 
-// Ready reports whether the present clock need not wait for the store.
+// Ready reports whether the current clock need not wait for the store.
 func (p *storedStates) Ready() bool {
 	if p.now == nil {
 		return true
@@ -34,7 +34,7 @@ func (p *storedStates) Ready() bool {
 	return ended
 }
 
-// Failed returns why what the program has saved in this clock is not saved.
+// Failed returns the error of this clock's save, if it failed.
 func (p *storedStates) Failed() error {
 	if p.now == nil {
 		return nil
@@ -43,7 +43,7 @@ func (p *storedStates) Failed() error {
 	return err
 }
 
-// Drop forgets what is on its way: nobody will refer to it, or its update has it.
+// Drop forgets the save in progress: no update will refer to it, or its update has been built.
 func (p *storedStates) Drop() {
 	if p.now != nil {
 		p.now.Drop()

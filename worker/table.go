@@ -15,32 +15,33 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Table gives access to one table of the job. It is as safe for concurrent use as its Client.
-// Rows have Dim values of float32 each; several rows lie one after the other.
+// Table gives access to one table of the job. It is as safe for concurrent use as its Client. Rows have Dim float32
+// values each; several rows are stored one after the other.
 //
-// A program reads its own writes: what it Inc'd shows in what it Gets, at once, where it follows from the row
-// and the update alone (perdure.TableSpec.Foretold), else once an answer of a server contains it.
+// A program reads its own writes. If the effect of an Inc follows from the row and the update alone
+// (perdure.TableSpec.Foretold), later Gets show it immediately; otherwise they show it once an answer of a server
+// contains it.
 type Table struct {
 	c     *Client
 	id    perdure.TableID
 	spec  perdure.TableSpec
-	out   *outbox.Table // what was Inc'd to it
+	out   *outbox.Table // deltas added to the table
 	parts []*part       // by shard
 	rows  *reads.Table
 }
 
-// part is one shard's part of a table as this client has it.
+// part is one shard's part of a table on this client.
 type part struct {
 	shard  perdure.ShardID
 	first  perdure.RowID // dense
 	rows   int           // dense
 	deltas *outbox.Deltas
-	picked []int32 // sparse: what of an Inc is this part's
+	picked []int32 // sparse: indexes of an Inc's rows in this part
 }
 
-// Table creates a table, or attaches to the one of that name: all slots must ask for the same,
-// else the error is perdure.ErrUsage. Tables are created before the first clock ends. It waits
-// until every server knows the table.
+// Table creates a table, or opens the existing one with that name. All slots must ask for the same spec; otherwise the
+// error wraps perdure.ErrUsage. Create tables before the first clock ends. Table waits until every server knows the
+// table.
 func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, error) {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -53,8 +54,8 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 		return nil, err
 	}
 	if l.job.OnOutage.Continue && spec.Consistency.TwoStep() {
-		return nil, fmt.Errorf("%w: table %s is bsp, and the job goes on while a shard is out, which bsp cannot",
-			perdure.ErrUsage, spec.Name)
+		return nil, fmt.Errorf("%w: table %s is bsp, but the job continues during outages, which bsp cannot; "+
+			"choose another model", perdure.ErrUsage, spec.Name)
 	}
 	id := -1
 	asked := wire.Control(wire.KindTable, spec)
@@ -62,7 +63,8 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 	err := l.waits.Until(ctx, func() (bool, error) {
 		id = slices.IndexFunc(l.view.Tables, func(t perdure.TableSpec) bool { return t.Name == spec.Name })
 		if id >= 0 && l.view.Tables[id].Asked() != spec {
-			return false, fmt.Errorf("%w: table %s exists already with other properties", perdure.ErrUsage, spec.Name)
+			return false, fmt.Errorf("%w: table %s exists already with other properties; ask for "+
+				"the same spec in every slot", perdure.ErrUsage, spec.Name)
 		}
 		if id < 0 && l.session.conn != nil && sentOn != l.session.conn && !l.cfg.Observer {
 			sentOn = l.session.conn
@@ -94,24 +96,23 @@ func (l *locked) newTable(c *Client, id perdure.TableID, spec perdure.TableSpec)
 	return t
 }
 
-// reach waits until every server knows the table: it reads one row of each
-// shard, or none of a sparse table, however old.
+// reach waits until every server knows the table. It reads one row of each shard, however old, or no row if the table
+// is sparse.
 func (l *locked) reach(ctx context.Context, t *Table) error {
 	call := t.rows.Reach()
 	err := l.await(ctx, call, func() error { return l.waits.Err })
 	if errors.Is(err, perdure.ErrRolledBack) {
-		return nil // shards that begin anew know all tables
+		return nil // after a rollback, shards start with all tables
 	}
 	return err
 }
 
-// Spec returns what the table is: its name, its size, its rule, its consistency model, and of a
-// whole one the shard that it is on.
+// Spec returns the table's specification, including its consistency model and, for a whole table, its shard.
 func (t *Table) Spec() perdure.TableSpec { return t.spec }
 
-// Get reads one row into dst, of Dim values, as new as the table's consistency model asks for;
-// it waits for that where it must. The values are from the cache, or from a server. The error
-// is perdure.ErrBound if what servers have sent is older than the model allows.
+// Get reads one row into dst, which has Dim values. It waits until the row is as fresh as the table's consistency model
+// requires. The values come from the cache or from a server. The error wraps perdure.ErrBound if a server has sent rows
+// older than the model allows.
 func (t *Table) Get(ctx context.Context, row perdure.RowID, dst []float32) error {
 	if t.spec.Sparse {
 		return t.GetRows(ctx, []perdure.RowID{row}, dst)
@@ -119,15 +120,15 @@ func (t *Table) Get(ctx context.Context, row perdure.RowID, dst []float32) error
 	return t.GetRun(ctx, row, dst)
 }
 
-// GetRun reads consecutive rows of a dense table, from first on, into dst: of n·Dim values, for
-// n rows. Rows that the cache may not answer are fetched in one go.
+// GetRun reads n consecutive rows of a dense table into dst, which has n·Dim values, starting with row first. Rows that
+// the cache cannot answer are fetched together.
 func (t *Table) GetRun(ctx context.Context, first perdure.RowID, dst []float32) error {
 	_, _, err := t.GetRunAt(ctx, first, dst)
 	return err
 }
 
-// GetRunAt is GetRun, and returns the clocks that the rows are of: they contain all updates of clocks below from, and
-// none of to or of a later clock, but for the slot's own. If both are equal the rows are of one clock.
+// GetRunAt is like GetRun, and also returns the clocks of the rows: they contain all updates of clocks below from, and
+// none of clock to or later, except the slot's own. If from equals to, all rows are of the same clock.
 func (t *Table) GetRunAt(ctx context.Context, first perdure.RowID, dst []float32) (from, to perdure.Clock, err error) {
 	n := len(dst) / t.spec.Dim
 	if err := t.check(first, n, len(dst)); err != nil {
@@ -137,14 +138,14 @@ func (t *Table) GetRunAt(ctx context.Context, first perdure.RowID, dst []float32
 	return of.Oldest, of.Newest, err
 }
 
-// GetRows reads the given rows into dst, of len(rows)·Dim values, in their order. Rows of a
-// sparse table that were never updated have their initial values.
+// GetRows reads the given rows into dst, in their order; dst has len(rows)·Dim values. Rows of a sparse table without
+// any update have their initial values.
 func (t *Table) GetRows(ctx context.Context, rows []perdure.RowID, dst []float32) error {
 	_, _, err := t.GetRowsAt(ctx, rows, dst)
 	return err
 }
 
-// GetRowsAt is GetRows, and returns the clocks that the rows are of, as GetRunAt.
+// GetRowsAt is like GetRows, and also returns the clocks of the rows, as GetRunAt does.
 func (t *Table) GetRowsAt(ctx context.Context, rows []perdure.RowID, dst []float32) (_, _ perdure.Clock, err error) {
 	if err := t.checkList(rows, len(dst)); err != nil {
 		return 0, 0, err
@@ -153,9 +154,8 @@ func (t *Table) GetRowsAt(ctx context.Context, rows []perdure.RowID, dst []float
 	return of.Oldest, of.Newest, err
 }
 
-// Prefetch asks for rows that will be read in this clock, and returns at once: a Get of them
-// waits for what is on its way, and no longer. Rows that the cache may answer, and those for
-// which it has no room, are left out.
+// Prefetch requests rows that will be read in this clock, and returns immediately. A later Get of them waits only for
+// the remaining transfer. Prefetch skips rows that the cache can answer, and rows that do not fit into the cache.
 func (t *Table) Prefetch(rows []perdure.RowID) error {
 	if err := t.checkList(rows, len(rows)*t.spec.Dim); err != nil {
 		return err
@@ -170,18 +170,19 @@ func (t *Table) Prefetch(rows []perdure.RowID) error {
 	return nil
 }
 
-// Forget empties the table's cache: what is read next comes from the servers, as new as they
-// have it, even where the consistency model would be content with less.
+// Forget empties the table's cache. The next reads come from the servers and return their newest rows, even if the
+// consistency model allows older ones.
 func (t *Table) Forget() {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
 	t.rows.Forget()
 }
 
-// check checks a run of rows.
+// check validates a run of rows.
 func (t *Table) check(first perdure.RowID, n, values int) error {
 	if t.spec.Sparse {
-		return fmt.Errorf("%w: table %s is sparse; name its rows one by one", perdure.ErrUsage, t.spec.Name)
+		return fmt.Errorf("%w: table %s is sparse and has no consecutive rows; use GetRows and IncRows",
+			perdure.ErrUsage, t.spec.Name)
 	}
 	if values == 0 || values != n*t.spec.Dim {
 		return fmt.Errorf("%w: table %s: %d values; rows have %d each",
@@ -210,8 +211,8 @@ func (t *Table) checkList(rows []perdure.RowID, values int) error {
 	return nil
 }
 
-// Weigh says how much this slot's update of the present clock counts for a table of perdure.CombineWeighted: how
-// many tokens it is of, say. Clock asks for it, also where nothing was Inc'd.
+// Weigh sets the weight of this slot's update of the current clock, for a table with perdure.CombineWeighted: for
+// example its number of tokens. Clock requires a weight even if the slot has added no deltas.
 func (t *Table) Weigh(weight float64) error {
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
@@ -226,12 +227,12 @@ func (t *Table) part(row perdure.RowID) *part {
 	return t.parts[placement.ShardOf(&t.spec, len(t.parts), row)]
 }
 
-// Inc adds delta, of Dim values, to what this slot does to a row in the present clock. It is
-// sent with Clock, or before; what it does to the row the table's rule says. delta is copied.
-// The error is perdure.ErrNonFinite where a value is NaN or Inf and the table does not let such
-// through, perdure.ErrRolledBack where the job has gone back, and perdure.ErrUsage where the
-// table has no such row, delta has another size, or the program has the row from Deltas: then
-// nothing of it was taken.
+// Inc adds delta, which has Dim values, to this slot's update of a row in the current clock. The update is sent with
+// Clock, or earlier; the table's rule defines its effect on the row. Inc copies delta.
+//
+// The error wraps perdure.ErrNonFinite if a value is NaN or Inf and the table does not allow that, and
+// perdure.ErrRolledBack after a rollback. It wraps perdure.ErrUsage if the table has no such row, delta has the wrong
+// size, or the program has the row's memory from Deltas. After an error, no part of delta was added.
 func (t *Table) Inc(row perdure.RowID, delta []float32) error {
 	if t.spec.Sparse {
 		return t.IncRows([]perdure.RowID{row}, delta)
@@ -239,7 +240,7 @@ func (t *Table) Inc(row perdure.RowID, delta []float32) error {
 	return t.IncRun(row, delta)
 }
 
-// IncRun is Inc for n consecutive rows of a dense table, from first on: delta has n·Dim values.
+// IncRun is Inc for n consecutive rows of a dense table, starting with row first; delta has n·Dim values.
 func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 	n := len(delta) / t.spec.Dim
 	if err := t.check(first, n, len(delta)); err != nil {
@@ -276,9 +277,8 @@ func (t *Table) add(l *locked, first perdure.RowID, n int, delta []float32) erro
 	})
 }
 
-// added follows up on an Inc to a part: what is enough for a part of an update
-// leaves now, while the program goes on, unless rows are likely to be Inc'd
-// again.
+// added acts on an Inc to a part. If the deltas fill a part of an update, that part is sent now, while the program
+// continues, unless its rows are likely to receive further Incs.
 func (l *locked) added(t *Table, p *part, again bool) error {
 	if !p.deltas.Added(again) {
 		return nil
@@ -290,8 +290,8 @@ func (l *locked) added(t *Table, p *part, again bool) error {
 	return nil
 }
 
-// eachRun calls f for the piece of a run of rows that each part has: the number of its first
-// row in the part, its length, and the number of that row in the run.
+// eachRun calls f for each part's piece of a run of rows: at is the index of its first row in the part, run its length,
+// and i the index of that row in the whole run.
 func (t *Table) eachRun(first perdure.RowID, n int, f func(p *part, at, run, i int) error) error {
 	for i := 0; i < n; {
 		p := t.part(first + perdure.RowID(i))
@@ -305,8 +305,8 @@ func (t *Table) eachRun(first perdure.RowID, n int, f func(p *part, at, run, i i
 	return nil
 }
 
-// IncRows is Inc for the given rows: delta has len(rows)·Dim values, in their order. A row that
-// is named twice gets both deltas.
+// IncRows is Inc for the given rows, in their order; delta has len(rows)·Dim values. A row that is listed twice gets
+// both deltas.
 func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 	if err := t.checkList(rows, len(delta)); err != nil {
 		return err
@@ -334,8 +334,8 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 	return nil
 }
 
-// incSparse adds deltas to rows of a sparse table, shard by shard, and many at a
-// time, so that the waits for the index's memory overlap.
+// incSparse adds deltas to rows of a sparse table, shard by shard. It looks up many rows at a time, so that the memory
+// latencies of the index overlap.
 func (t *Table) incSparse(l *locked, rows []perdure.RowID, delta []float32) error {
 	for _, p := range t.parts {
 		p.picked = p.picked[:0]
@@ -368,11 +368,11 @@ func (t *Table) incSparse(l *locked, rows []perdure.RowID, delta []float32) erro
 	return nil
 }
 
-// lookups is how many rows are looked up at once.
+// lookups is how many rows are looked up at a time.
 const lookups = 128
 
-// finite refuses deltas with NaN or Inf in them, unless the table lets them
-// through. The i-th row's number is row(i).
+// finite returns an error for deltas with NaN or Inf, unless the table allows them. row(i) is the number of the i-th
+// row.
 func (t *Table) finite(delta []float32, row func(i int) perdure.RowID) error {
 	if t.spec.NonFinite == perdure.AllowNonFinite {
 		return nil

@@ -7,16 +7,20 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// ProposeEnd is EndJob for a goal that only the final model can prove. Without two-step clocks, updates that are under
-// way change the model after it was evaluated. So the end is tentative: every slot must call SettleEnd there before
-// Finish.
+// ProposeEnd is EndJob for a goal that only the final model can prove: without two-step clocks, updates in flight
+// change the model after its evaluation. The end is therefore tentative, and every slot must call SettleEnd at that
+// clock before Finish.
 func (c *Client) ProposeEnd(ctx context.Context) error { return askForEnd(ctx, c, true) }
 
-// SettleEnd waits until a tentative end at or before the present clock is confirmed or taken back. It calls reached in
-// the first of the slots that take part, if need be again in another process, and confirms the end if that returns
-// true. The context of reached ends if the job is rolled back: updates that it waits for may be its own slot's to make.
-// SettleEnd returns immediately where there is no such end. Afterwards End may be later than Now: then training
-// continues. If the job is rolled back meanwhile it returns perdure.ErrRolledBack.
+// SettleEnd waits until a tentative end at or before the current clock is confirmed or taken back. It returns
+// immediately if there is no such end.
+//
+// SettleEnd calls reached in the first participating slot, and calls it again in another process if that process dies.
+// It confirms the end if reached returns true. The context of reached ends if the job is rolled back, since reached may
+// wait for updates that its own slot must then repeat.
+//
+// Afterwards End may be later than Now; training then continues. If the job is rolled back meanwhile, SettleEnd returns
+// perdure.ErrRolledBack.
 func (c *Client) SettleEnd(ctx context.Context, reached func(context.Context) (bool, error)) error {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -49,8 +53,8 @@ func (c *Client) SettleEnd(ctx context.Context, reached func(context.Context) (b
 	})
 }
 
-// Unbroken returns a context that ends with ctx, and as soon as the job is rolled back: it is for waiting for updates
-// that the slot may then have to make again. Its end must be called.
+// Unbroken returns a context that ends with ctx, or as soon as the job is rolled back. Use it to wait for updates that
+// the slot must repeat after a rollback. The caller must call end.
 func (c *Client) Unbroken(ctx context.Context) (same context.Context, end context.CancelFunc) {
 	same, end = context.WithCancel(ctx)
 	c.done.Go(func() {
@@ -62,7 +66,7 @@ func (c *Client) Unbroken(ctx context.Context) (same context.Context, end contex
 	return same, end
 }
 
-// askForEnd asks for the job's end, which may be tentative, until it is recorded.
+// askForEnd asks for the job's end, which may be tentative, until the coordinator has recorded it.
 func askForEnd(ctx context.Context, c *Client, tentative bool) error {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -71,7 +75,7 @@ func askForEnd(ctx context.Context, c *Client, tentative bool) error {
 	}
 	conn, asked := l.session.conn, l.pauses
 	over := func() (bool, error) {
-		// A pause that began since the coordinator was asked does not end without its answer.
+		// A pause that began after the request ends only with the coordinator's answer.
 		stays := conn == l.session.conn && l.pauses > asked && !l.view.Pause && !l.job.TwoStep(l.view.Tables)
 		end := l.view.End
 		if l.view.Tentative && !tentative {
@@ -80,14 +84,14 @@ func askForEnd(ctx context.Context, c *Client, tentative bool) error {
 		return end > 0 && (end <= l.out.Clock() || end != l.job.Clocks || stays), l.usable()
 	}
 	return repeat(ctx, l, over, func() wire.Report {
-		if conn != l.session.conn { // a report on another connection may be lost
+		if conn != l.session.conn { // a report sent on the previous connection may be lost
 			conn, asked = l.session.conn, l.pauses
 		}
 		return wire.Report{Clock: l.out.Clock(), EndAfter: true, Tentative: tentative}
 	})
 }
 
-// repeat reports to the coordinator until it has acted on that.
+// repeat reports to the coordinator until it has acted on the report.
 func repeat(ctx context.Context, l *locked, acted func() (bool, error), report func() wire.Report) error {
 	for ctx.Err() == nil {
 		if done, err := acted(); err != nil || done {
@@ -95,7 +99,7 @@ func repeat(ctx context.Context, l *locked, acted func() (bool, error), report f
 		}
 		l.report(report())
 		again, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-		_ = l.waits.Until(again, acted) // it is asked once more
+		_ = l.waits.Until(again, acted) // on timeout, report again
 		cancel()
 	}
 	return ctx.Err()

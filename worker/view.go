@@ -6,7 +6,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// onView brings the client to what the view says.
+// onView applies a new view.
 func (l *locked) onView(v words.View) {
 	if l.viewed && v.Revision <= l.view.Revision {
 		return
@@ -37,7 +37,7 @@ func (l *locked) onView(v words.View) {
 		l.reads.NeedLess()
 		l.carryOut()
 	}
-	l.out.Crowds() // the coordinator is told all anyway
+	l.out.Crowds() // result unused: notify below reports the whole status
 	if v.Shards[0].Server >= 0 {
 		for _, sh := range l.shards {
 			l.direct(sh, &v.Shards[sh.id])

@@ -7,19 +7,18 @@ import (
 	"time"
 )
 
-// waits are the calls that wait, and the error that ends them all. A call waits until what
-// it asks for is so, and looks again whenever something has changed. Mu guards it, and
-// needs to be held: whoever waits gives it up meanwhile.
+// waits holds the waiting calls, and the error that ends them all. A call waits for a condition, and checks it again
+// whenever the state has changed. Mu guards waits: callers must hold it, and waiting calls release it meanwhile.
 type waits struct {
 	Mu  *sync.Mutex
-	Err error // why no call can go on, if none can
+	Err error // why all calls fail; nil: they do not
 
-	waiting []chan struct{} // of capacity 1: it is to look again
-	since   time.Time       // there are some
-	free    []chan struct{} // to be used again
+	waiting []chan struct{} // of capacity 1: receives when a call must check again
+	since   time.Time       // when waiting became non-empty
+	free    []chan struct{} // channels for reuse
 }
 
-// Until waits until ready, an error of its own, the client's end or ctx's end.
+// Until waits until ready returns true or an error, the client ends, or ctx ends.
 func (w *waits) Until(ctx context.Context, ready func() (bool, error)) error {
 	if over, err := w.over(ready); over {
 		return err
@@ -42,7 +41,7 @@ func (w *waits) Until(ctx context.Context, ready func() (bool, error)) error {
 	}
 }
 
-// While waits as long as busy, whatever else ends.
+// While waits while busy returns true, even if the client has ended.
 func (w *waits) While(busy func() bool) {
 	if !busy() {
 		return
@@ -65,7 +64,7 @@ func (w *waits) over(ready func() (bool, error)) (over bool, err error) {
 	return ok || err != nil, err
 }
 
-// begin begins to wait: what it returns receives when something has changed. end ends it.
+// begin registers a waiting call. The returned channel receives when the state has changed. The caller must call end.
 func (w *waits) begin() (woken chan struct{}) {
 	if n := len(w.free); n > 0 {
 		woken, w.free = w.free[n-1], w.free[:n-1]
@@ -89,17 +88,17 @@ func (w *waits) end(woken chan struct{}) {
 	w.free = append(w.free, woken)
 }
 
-// Wake has all calls that wait look again.
+// Wake makes all waiting calls check again.
 func (w *waits) Wake() {
 	for _, woken := range w.waiting {
 		select {
 		case woken <- struct{}{}:
-		default: // it will look anyway
+		default: // a wake-up is already pending
 		}
 	}
 }
 
-// Pause lets time pass.
+// Pause waits for d, the end of the client, or the end of ctx.
 func (w *waits) Pause(ctx context.Context, d time.Duration) error {
 	over, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -113,7 +112,7 @@ func (w *waits) Pause(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// Longer reports whether some call has waited for longer than d.
+// Longer reports whether calls have been waiting without interruption for at least d.
 func (w *waits) Longer(d time.Duration, now time.Time) bool {
 	return len(w.waiting) > 0 && now.Sub(w.since) >= d
 }

@@ -12,25 +12,25 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// said is a status, the connection to tell it on, and how often it is to be told.
+// said is a status, the connection on which to send it, and how often to send it.
 type said struct {
 	words.WorkerStatus
 	to    transport.Conn
-	beats int // heartbeats for each word
+	beats int // heartbeats per status
 }
 
-// word is what the coordinator is told of this worker: on each connection all, then what
-// has changed. It is the heartbeat's alone.
+// word sends this worker's status to the coordinator: the whole status first on each connection, then changes. Only the
+// heartbeat goroutine uses it.
 type word struct {
-	said // last
+	said // the last status
 	told words.WorkerSpeaker
 	beat transport.Heartbeat
 }
 
-// rests counts a heartbeat, and reports whether nothing need be said at it.
+// rests counts a heartbeat, and reports whether no status is due at it.
 func (w *word) rests() bool { return w.beat.Rests(w.beats) }
 
-// say tells the coordinator what is new.
+// say sends the coordinator the changes of the status.
 func (w *word) say(now time.Time) {
 	if w.to == nil {
 		return
@@ -41,7 +41,7 @@ func (w *word) say(now time.Time) {
 	st := w.WorkerStatus
 	st.Resources = machine.InUse()
 	d := w.told.Delta(&st, w.beat.Counts(now, st.Finished))
-	_ = transport.Tell(w.to, wire.Control(wire.KindWorkerStatus, &d)) // a broken link says it itself
+	_ = transport.Tell(w.to, wire.Control(wire.KindWorkerStatus, &d)) // the link reports a broken connection itself
 }
 
 func (l *locked) status() words.WorkerStatus {
@@ -80,7 +80,7 @@ func (l *locked) status() words.WorkerStatus {
 	return st
 }
 
-// Look returns how this client is at this moment.
+// Look returns the present state of this client.
 func (c *Client) Look() perdure.WorkerLook {
 	stateErr := c.saves.Reach()
 	l := c.lock()
@@ -93,7 +93,7 @@ func (c *Client) Look() perdure.WorkerLook {
 	}
 }
 
-// AddSamples counts training samples that the program has worked through.
+// AddSamples counts training samples that the program has processed.
 func (c *Client) AddSamples(n int) {
 	l := c.lock()
 	defer c.mu.Unlock()

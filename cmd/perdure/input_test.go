@@ -30,19 +30,19 @@ var mistakes = []struct {
 		"train --consistency w=eventual", 2,
 		`table w: unknown consistency model "eventual"; choose bsp, ssp:S, essp:S, asp or vap:V`,
 	},
-	{"train --consistency w=asp,w=bsp", 2, `table w has two models in "w=asp,w=bsp"; give it one`},
-	{"train --consistency asp,bsp", 2, `both asp and bsp in "asp,bsp" are for all other tables`},
-	{"train --consistency asp,,w=bsp", 2, `an empty item in "asp,,w=bsp"`},
-	{"train --consistency =bsp", 2, `"=bsp" in "=bsp" does not begin with a table's name; write TABLE=MODEL`},
+	{"train --consistency w=asp,w=bsp", 2, `table w has two models in "w=asp,w=bsp"; name one`},
+	{"train --consistency asp,bsp", 2, `both asp and bsp in "asp,bsp" apply to all other tables`},
+	{"train --consistency asp,,w=bsp", 2, `empty item in "asp,,w=bsp"`},
+	{"train --consistency =bsp", 2, `"=bsp" in "=bsp" does not start with a valid table name; write TABLE=MODEL`},
 	{"train --consistency ssp:2,v=bsp", 2, `--consistency names the unknown table v; the tables of softmax are w\n`},
-	{"train --consistency vap", 2, `vap needs its bound`},
+	{"train --consistency vap", 2, `vap needs a bound`},
 	{
 		"train --consistency vap:0.5 --rule adam", 2,
-		`table w: vap bounds what updates do to rows, which only add and sgd`,
+		`table w: vap bounds the effect of updates on rows, which is known in advance only for rules add and sgd`,
 	},
 	{
 		"train --consistency w=vap:0.5 --rule sgd,decay=0.1", 2,
-		`table w: vap bounds what updates do to rows, which only add and sgd`,
+		`table w: vap bounds the effect of updates on rows, which is known in advance only for rules add and sgd`,
 	},
 	{"train --compute-ms=-1", 2, `--compute-ms -1; choose 0 to 60000 milliseconds`},
 	{"train --compute-ms 60001", 2, `--compute-ms 60001; choose 0 to 60000 milliseconds`},
@@ -142,9 +142,9 @@ var mistakes = []struct {
 	{"train --recovery raid", 2, `unknown recovery strategy "raid"; choose none, checkpoint:C, resend:C, chain:N, ` +
 		`chain:N,async, chain:N,every:K, chain:N,checkpoint:C, stateless or scar:C,R,SELECTOR`},
 	{"train --recovery scar:0", 2, `interval "0" in "scar:0" is not a whole number`},
-	{"train --recovery scar:20,2", 2, `"2" in "scar:20,2" is no part of the rows that a save may have`},
+	{"train --recovery scar:20,2", 2, `share "2" in "scar:20,2" is not a number`},
 	{"train --recovery scar:20,1/8,newest", 2, `unknown selector "newest"`},
-	{"train --recovery chain:0", 2, `"chain:0" asks for "0" replicas of each shard; a chain has 2 or more`},
+	{"train --recovery chain:0", 2, `"chain:0" has an invalid number of replicas "0"; a chain needs 2 or more`},
 	{"train --recovery chain", 2, `a chain has 2 or more`},
 	{"train --recovery chain:1", 2, `a chain has 2 or more`},
 	{"train --recovery chain:2,every:0", 2, `interval "every:0"|interval "0" in`},
@@ -154,7 +154,7 @@ var mistakes = []struct {
 	},
 	{
 		"train --recovery chain:2,async,checkpoint:20", 2,
-		`asks for checkpoints of a chain that may lose updates which it has acknowledged; .*write for example ` +
+		`combines checkpoints with a chain that may lose acknowledged updates, .*write for example ` +
 			`chain:2,checkpoint:100`,
 	},
 	{
@@ -165,7 +165,7 @@ var mistakes = []struct {
 		"train --recovery checkpoint:20,chain:2", 2,
 		`for a chain that keeps checkpoints write the chain first, for example chain:2,checkpoint:20`,
 	},
-	{"train --recovery chain:2,sync", 2, `"sync" in "chain:2,sync" is nothing that a chain knows`},
+	{"train --recovery chain:2,sync", 2, `unknown chain option "sync" in "chain:2,sync"`},
 	{
 		"train --recovery chain:9 --servers 3", 2,
 		`chain:9 keeps each shard on 9 servers, and the job has 3; use at least 9 servers, or a shorter chain`,
@@ -223,16 +223,16 @@ var mistakes = []struct {
 	{"train mf --final-relu", 2, `--final-relu is only valid with perdure train cnn`},
 	{"train cnn --shards 17", 2, `17 shards for table conv1.weight of 16 rows`},
 	{"train cnn --rule ftrl", 2, `cnn: rule ftrl begins at zeros`},
-	{"train --rule ftrl --recovery scar", 2, `table w: under rule ftrl a row does not tell how far it is`},
+	{"train --rule ftrl --recovery scar", 2, `table w: selector priority does not work with rule ftrl`},
 	{"bench recovery --workload mf", 2, `--workload mf has no batches`},
 	{"bench recovery --workload svm", 2, `unknown workload "svm"`},
-	{"train --combine avg", 2, `--combine: unknown way "avg" to combine updates; choose each, sum, mean or weighted`},
+	{"train --combine avg", 2, `--combine: unknown combine mode "avg"; choose each, sum, mean or weighted`},
 	{
 		"train --combine mean --consistency ssp:2", 2,
-		`table w: combine mean under ssp:2: the rule would wait for all slots' updates of a clock, which are ` +
-			`together only under bsp; choose bsp for the table, or combine each`,
+		`table w: combine mean does not work with ssp:2: only under bsp are all slots' updates of a clock present ` +
+			`together; choose bsp for the table, or combine each`,
 	},
-	{"train cnn --combine sum --consistency bias=asp", 2, `table bias: combine sum under asp`},
+	{"train cnn --combine sum --consistency bias=asp", 2, `table bias: combine sum does not work with asp`},
 	{"train mf --combine mean", 2, `mf: combine mean; only updates of softmax and cnn are means of examples`},
 	{"train mf --batch 8", 2, `mf: batch of 8; a clock is a fraction of the data`},
 	{"train mf --rule adam", 2, `mf: rule adam; workers take the steps themselves`},

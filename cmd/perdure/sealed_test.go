@@ -136,7 +136,7 @@ func TestOddRunJSON(t *testing.T) {
 		{`"until": {}`, `"until": {}, "delay": "soon"`, `delay, bandwidth: .*"soon"`},
 		{`"until": {}`, `"until": {}, "scale": ["many"]`, `scale: .*"many"`},
 		{`"until": {}`, `"until": {}, "zones": ["a/b"]`, `zones: invalid zone name "a/b"`},
-		{`"sha256": "[0-9a-f]{8}`, `"sha256": "00000000`, `job: the seal of its settings is broken`},
+		{`"sha256": "[0-9a-f]{8}`, `"sha256": "00000000`, `job: the seal does not match its settings`},
 	} {
 		must(t, os.WriteFile(file, edited(t, text, c.pattern, c.by), 0o666))
 		for how, read := range map[string]func() (settings.Run, error){

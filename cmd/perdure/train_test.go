@@ -75,7 +75,7 @@ func TestRunJSON(t *testing.T) {
 	for by, want := range map[string]string{
 		model + `{"v": "bsp"}`:    "unknown table v",
 		model + `{"w": "vap:-1"}`: `bound "-1"`,
-		model + `{"a b": "bsp"}`:  "cannot be a table's name",
+		model + `{"a b": "bsp"}`:  "not a valid table name",
 	} {
 		if _, err := change(`"consistency": "bsp"`, by); err == nil ||
 			!regexp.MustCompile(want).MatchString(err.Error()) {

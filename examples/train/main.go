@@ -1,6 +1,6 @@
-// Train fits a linear model to made-up data: a whole training program, to copy and change. It runs
-// once in each slot of a job: perdure up --workers 4 --clocks 500 --exec ./train. Batches are drawn by slot
-// and clock, so any process may be killed.
+// Train fits a linear model to synthetic data. It is a complete training program, to copy and change. It runs once in
+// each slot of a job: perdure up --workers 4 --clocks 500 --exec ./train. Batches are drawn by slot and clock, so any
+// process may be killed.
 package main
 
 import (
@@ -33,7 +33,7 @@ func begin(ctx context.Context, w *worker.Client) (worker.Step, error) {
 		}
 		rng, loss, total := rand.New(rand.NewPCG(uint64(w.Slot()), uint64(clock))), 0.0, float32(batch*w.Job().Slots)
 		for range batch {
-			miss := rng.Float32() - 0.5 // noise: the best loss there is is 1/12
+			miss := rng.Float32() - 0.5 // noise: the minimum loss is 1/12
 			for i := range x {
 				x[i] = 2*rng.Float32() - 1
 				miss += (weights[i] - float32(i)) * x[i] // the true weights are 0, 1, 2, …

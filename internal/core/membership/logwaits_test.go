@@ -52,7 +52,7 @@ func TestLogWaits(t *testing.T) {
 	pass(logPatience, 0, 1)
 	want()
 	pass(1, 0, 1)
-	begun := "trouble updates wait, and go on by themselves when they can: it is full"
+	begun := "trouble updates wait and will continue automatically: it is full"
 	want(begun)
 	pass(logPatience, 1)
 	want(begun)

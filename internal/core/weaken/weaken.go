@@ -1,74 +1,74 @@
-// Package weaken names the safety mechanisms that a test can switch off, to show that it would
-// notice their absence. The zero Set switches nothing off, and no program can ask for another:
-// processes look for one under [Key] in the context that they are run with, which only
-// simulations put there.
+// Package weaken provides fault injection for negative controls: it names the safety mechanisms that a test can disable
+// to prove that it detects their absence. The zero Set disables nothing. Processes look for a Set under [Key] in the
+// context that they run with, and only simulations put one there, so no released program can disable anything. A Set is
+// a plain value that goroutines may read concurrently.
 package weaken
 
-// Set says what is off.
+// Set selects the disabled mechanisms. The comment of each field says what happens instead.
 type Set struct {
-	// Of a shard.
-	ExactlyOnce bool // updates that are counted already are applied again
-	Staging     bool // updates count as soon as they are received, without a tick
-	Whole       bool // an update is taken of which a part is applied already, or may not be
-	Fencing     bool // what a slot's former processes say is taken
-	Joins       bool // nobody waits for slots that joined a running job
-	Pushes      bool // changed rows are not pushed, though their readers are told so
-	Holding     bool // a restored shard answers before it has been sent all again
-	Units       bool // rows of a whole table are saved one by one
-	Cuts        bool // what is saved in the background has updates of later clocks, too
+	// On a shard.
+	ExactlyOnce bool // updates that were already applied are applied again
+	Staging     bool // updates are applied as soon as they are received, without a tick
+	Whole       bool // an update is accepted although a part of it is already applied, or must not be
+	Fencing     bool // messages of a slot's former processes are accepted
+	Joins       bool // clocks do not wait for slots that joined a running job
+	Pushes      bool // changed rows are not pushed, although readers are notified that they were
+	Holding     bool // a restored shard answers reads before all updates were resent
+	Units       bool // rows of a whole table are saved individually
+	Cuts        bool // background saves also contain updates of later clocks
 
-	// Of a worker.
-	Bound     bool // under vap it sends whatever is in transit
-	Retention bool // it keeps no update that is applied
-	Resending bool // what it sends a restored shard again of what was applied there is empty
-	Told      bool // it says that all is acknowledged which it has sent
-	Merging   bool // it merges updates across cuts, and with those of earlier processes of its slot
+	// On a worker.
+	Bound     bool // under vap it sends regardless of the updates in transit
+	Retention bool // it discards updates once they are applied
+	Resending bool // updates that were applied before are resent empty to a restored shard
+	Told      bool // it reports all sent updates as acknowledged
+	Merging   bool // it merges updates across cuts, and with those of former processes of its slot
 
-	// Of a worker and a server.
-	Generations bool // they take what other generations and epochs say
+	// On a worker and a server.
+	Generations bool // they accept messages of other generations and epochs
 
-	// Of the coordinator.
-	Counting bool // what is lost for want of somebody who has kept it is not counted
-	RollBack bool // nobody rolls back because a shard was lost, or for want of updates that nobody has kept
-	Holders  bool // what is said of a shard is recorded, whoever holds it now
-	Jumps    bool // a lost shard begins with the applied vector of its rows, and not with what was acknowledged
-	States   bool // states of slots are deleted that newer ones supersede, though a checkpoint names them
-	Rifts    bool // a server that others cannot reach counts as heard
-	Named    bool // files of saved rows are deleted that the registry names, but for each shard's newest
+	// On the coordinator.
+	Counting bool // lost updates are not counted
+	RollBack bool // the job does not roll back for a lost shard or lost updates
+	Holders  bool // reports on a shard are recorded, even if the sender no longer holds it
+	Jumps    bool // a lost shard starts with the applied vector of its rows instead of the acknowledged one
+	States   bool // superseded slot states are deleted although a checkpoint refers to them
+	Rifts    bool // a server that other processes cannot reach counts as reachable
+	Named    bool // files of saved rows that the registry names are deleted, except each shard's newest
 
 	Ebb     Ebb
 	Chain   Chain
 	Combine Combine
 }
 
-// Chain says what is off in a chain.
+// Chain selects what is disabled in chains.
 type Chain struct {
-	Epochs    bool // messages of other epochs are taken
-	Positions bool // entries are taken wherever they stand
-	Levels    bool // a joiner never counts
-	Turns     bool // what a server holds that is to end is copied all at once
-	Hurry     bool // it stays in its chains until its process ends
+	Epochs    bool // messages of other epochs are accepted
+	Positions bool // entries are accepted at any position
+	Levels    bool // a joiner never becomes a member
+	Turns     bool // all replicas of a draining server are copied simultaneously
+	Hurry     bool // a draining server stays in its chains until its process ends
 }
 
-// Ebb says what is off of rows that are evicted.
+// Ebb selects what is disabled in the eviction of rows.
 type Ebb struct {
-	Evicting bool // they go though they were updated lately
-	Moves    bool // who chooses the rows that are saved does not hear which go
+	Evicting bool // rows are evicted although they were updated recently
+	Moves    bool // the selector of rows to save is not notified of evictions
 }
 
-// Combine is what is off of tables that combine updates.
+// Combine selects what is disabled in tables that combine updates.
 type Combine struct {
-	Divisor bool // slots count in it whose updates are lost
-	Once    bool // a rule runs for each update of a clock
+	Divisor bool // the divisor counts slots whose updates are lost
+	Once    bool // the rule runs for each update of a clock
 }
 
-// Key is what a context has a Set under, if it has one.
+// Key is the context key of a Set.
 type Key struct{}
 
-// Holder is what a context is here.
+// Holder is the part of context.Context that Of needs.
 type Holder interface{ Value(key any) any }
 
-// Of returns a context's Set, the zero one if it has none.
+// Of returns the Set in ctx, or the zero Set if there is none.
 func Of(ctx Holder) Set {
 	set, _ := ctx.Value(Key{}).(Set)
 	return set

@@ -7,11 +7,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// ViewDelta is what changed of a view after one revision and up to another: the shards
-// and slots by their numbers, and all that is not of one shard or slot. So telling of a
-// change costs as much as was changed, not as much as the job has. It holds whole
-// values, never steps, of all that was another at any time in between: so it makes the
-// same view of the one of revision Base and of any after it.
+// ViewDelta is the change of a view from revision Base to revision Revision: the changed shards and slots, by number,
+// and all fields that do not belong to one shard or slot. Its size therefore depends on the size of the change and not
+// of the job. It holds the new values of everything that was different at any time in between, never increments. So it
+// gives the same result when applied to the view of revision Base or of any later revision.
 type ViewDelta struct {
 	Base       uint64              `json:"base"`
 	Revision   uint64              `json:"revision"`
@@ -23,26 +22,26 @@ type ViewDelta struct {
 	Durable    perdure.Clock       `json:"durable"`
 	Named      perdure.Clock       `json:"named,omitempty"`
 	Done       bool                `json:"done"`
-	Tables     []perdure.TableSpec `json:"tables,omitempty"` // all, if there have come more
+	Tables     []perdure.TableSpec `json:"tables,omitempty"` // the complete list, if tables were added
 	Shards     []ShardChange       `json:"shards,omitempty"` // by number
-	Slots      []SlotChange        `json:"slots,omitempty"`  // by number; those that were not there before come last
+	Slots      []SlotChange        `json:"slots,omitempty"`  // by number; new slots come last
 	Roster     uint64              `json:"roster,omitempty"`
 }
 
-// ShardChange is a shard that a ViewDelta changes, as it is then.
+// ShardChange is a changed shard in a ViewDelta, with its new value.
 type ShardChange struct {
 	Shard perdure.ShardID `json:"shard"`
 	ShardView
 }
 
-// SlotChange is a slot that a ViewDelta changes, as it is then.
+// SlotChange is a changed slot in a ViewDelta, with its new value.
 type SlotChange struct {
 	Slot perdure.Slot `json:"slot"`
 	SlotView
 }
 
-// DeltaOf returns what has changed of a view after revision base: these shards and
-// slots, in order, and, if tables says so, the tables. It shares memory with the view.
+// DeltaOf returns the change of a view since revision base, given the changed shards and slots in ascending order, and
+// whether tables were added. The result shares memory with v.
 func DeltaOf(v *View, base uint64, tables bool, shards []perdure.ShardID, slots []perdure.Slot) ViewDelta {
 	d := ViewDelta{
 		Base: base, Revision: v.Revision, Generation: v.Generation,
@@ -61,20 +60,19 @@ func DeltaOf(v *View, base uint64, tables bool, shards []perdure.ShardID, slots 
 	return d
 }
 
-// Apply returns the view that a delta makes of one, which stays as it is; they share
-// the memory of what is the same. It refuses with ErrViewGap a delta that does not fit:
-// after a later revision some change was not heard of, and of another shape it is not
-// of this job.
+// Apply returns the result of applying d to v. It does not modify v; the result shares unchanged memory with v. It
+// returns ErrViewGap if d does not fit: if Base is later than v, a change was missed; if the shape differs, d belongs
+// to another job.
 func (d *ViewDelta) Apply(v *View) (View, error) {
 	if len(v.Shards) == 0 {
-		return View{}, fmt.Errorf("%w: no view is known yet", ErrViewGap)
+		return View{}, fmt.Errorf("%w: no view received yet", ErrViewGap)
 	}
 	if d.Base > v.Revision || d.Revision <= v.Revision {
-		return View{}, fmt.Errorf("%w: revision %d is known, and what changed after %d and up to %d is told",
+		return View{}, fmt.Errorf("%w: the view has revision %d, the change is from %d to %d",
 			ErrViewGap, v.Revision, d.Base, d.Revision)
 	}
 	if len(d.Tables) > 0 && (len(d.Tables) < len(v.Tables) || !slices.Equal(d.Tables[:len(v.Tables)], v.Tables)) {
-		return View{}, fmt.Errorf("%w: it has not the %d tables that there are", ErrViewGap, len(v.Tables))
+		return View{}, fmt.Errorf("%w: the change lacks some of the %d existing tables", ErrViewGap, len(v.Tables))
 	}
 	next := *v
 	next.Revision, next.Generation, next.Cut, next.End = d.Revision, d.Generation, d.Cut, d.End
@@ -89,7 +87,7 @@ func (d *ViewDelta) Apply(v *View) (View, error) {
 	for i := range d.Shards {
 		s := &d.Shards[i]
 		if s.Shard < 0 || int(s.Shard) >= len(next.Shards) {
-			return View{}, fmt.Errorf("%w: it changes shard %d of %d", ErrViewGap, s.Shard, len(next.Shards))
+			return View{}, fmt.Errorf("%w: invalid shard %d of %d", ErrViewGap, s.Shard, len(next.Shards))
 		}
 		next.Shards[s.Shard] = s.ShardView
 	}
@@ -99,10 +97,10 @@ func (d *ViewDelta) Apply(v *View) (View, error) {
 	for i := range d.Slots {
 		s := &d.Slots[i]
 		if s.Slot >= 0 && s.Slot < perdure.MaxSlots && int(s.Slot) == len(next.Slots) {
-			next.Slots = append(next.Slots, SlotView{}) // it has joined
+			next.Slots = append(next.Slots, SlotView{}) // the slot has joined
 		}
 		if s.Slot < 0 || int(s.Slot) >= len(next.Slots) {
-			return View{}, fmt.Errorf("%w: it changes slot %d of %d", ErrViewGap, s.Slot, len(next.Slots))
+			return View{}, fmt.Errorf("%w: invalid slot %d of %d", ErrViewGap, s.Slot, len(next.Slots))
 		}
 		next.Slots[s.Slot] = s.SlotView
 	}

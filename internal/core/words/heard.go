@@ -7,32 +7,32 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// ServerWord is what a server has said of itself, put together from its deltas.
+// ServerWord is the status of a server as its receiver has assembled it from ServerDeltas.
 type ServerWord struct {
 	Revision  uint64
 	Draining  bool
-	Notice    int64 // as of its newest word: see ServerStatus
+	Notice    int64 // as of the newest delta: see ServerStatus
 	Log       string
 	Unreached []string
 	Hold      Hold
 	Resources Resources
 	Shards    map[perdure.ShardID]*ShardWord
-	troubled  map[perdure.ShardID]struct{} // those with a problem
+	troubled  map[perdure.ShardID]struct{} // shards with a problem
 }
 
-// ShardWord is what a server has said of a shard. Its Fences are in a map.
+// ShardWord is the status of a shard as reported by a server. The map fences replaces ShardStatus.Fences.
 type ShardWord struct {
 	ShardStatus
 	fences map[perdure.Slot]Fence
 }
 
-// Fence returns the shard's word on a slot, if it has one.
+// Fence returns the shard's fence of a slot; told reports whether there is one.
 func (w *ShardWord) Fence(slot perdure.Slot) (f Fence, told bool) {
 	f, told = w.fences[slot]
 	return f, told
 }
 
-// Needs are the states that a replica needs beside those of its rows.
+// Needs returns the names of the states that a replica needs in addition to those of its rows.
 func (w *ShardWord) Needs() (names []string) {
 	names = append(names, w.Held...)
 	for _, seg := range w.Segments {
@@ -41,7 +41,7 @@ func (w *ShardWord) Needs() (names []string) {
 	return names
 }
 
-// StateNames returns the names of states that lie in the store.
+// StateNames returns the names of states in the store.
 func StateNames(files []SegmentFile) (names []string) {
 	for _, f := range files {
 		names = append(names, f.File)
@@ -49,10 +49,10 @@ func StateNames(files []SegmentFile) (names []string) {
 	return names
 }
 
-// Take takes what a server says next, and calls heard for each shard that it says
-// something new of, before that counts: with what was known of the shard, nil if nothing
-// was, and with what is told, nil if it is not held any more. The first delta of a
-// connection replaces all that was known. What it costs depends on what is told.
+// Take applies the next delta of a server. For each shard with news it first calls heard, with the shard's previous
+// status (nil: none) and the new one (nil: the server no longer holds the shard). The first delta of a connection
+// replaces the whole status. The cost depends on the size of the delta only, except for the first delta of a
+// connection.
 func (w *ServerWord) Take(d *ServerDelta, heard func(s perdure.ShardID, before *ShardWord, now *ShardDelta)) {
 	w.Revision, w.Draining, w.Notice, w.Log = d.Revision, d.Draining, d.Notice, d.Log
 	w.Unreached, w.Hold, w.Resources = d.Unreached, d.Hold, d.Resources
@@ -104,8 +104,7 @@ func (w *ShardWord) take(now *ShardDelta) {
 	}
 }
 
-// Problem returns what keeps one of the server's shards from going on, "" if nothing
-// does.
+// Problem returns why one of the server's shards is stuck; "": none is.
 func (w *ServerWord) Problem() string {
 	least := perdure.ShardID(-1)
 	for s := range w.troubled {
@@ -119,7 +118,7 @@ func (w *ServerWord) Problem() string {
 	return w.Shards[least].Problem
 }
 
-// MinClock returns the least MinClock of the server's shards, -1 if it has none.
+// MinClock returns the lowest MinClock of the server's shards, or -1 if it has none.
 func (w *ServerWord) MinClock() perdure.Clock {
 	least := perdure.Clock(-1)
 	for _, sh := range w.Shards {
@@ -130,7 +129,7 @@ func (w *ServerWord) MinClock() perdure.Clock {
 	return least
 }
 
-// Bytes returns how large the rows of its shards are, as far as it has said.
+// Bytes returns the size of the rows of its shards, as far as the server has reported it.
 func (w *ServerWord) Bytes() (n int64) {
 	for _, sh := range w.Shards {
 		n += sh.Bytes
@@ -138,8 +137,8 @@ func (w *ServerWord) Bytes() (n int64) {
 	return n
 }
 
-// Unread returns how many records of the update log the rows of its shards lack; nil: that
-// is not known of some shard, or there is none.
+// Unread returns how many records of the update log the rows of its shards lack. It returns nil if that is unknown for
+// some shard, or if there are no shards.
 func (w *ServerWord) Unread() *int64 {
 	var n *int64
 	for _, sh := range w.Shards {
@@ -154,7 +153,7 @@ func (w *ServerWord) Unread() *int64 {
 	return n
 }
 
-// Status returns all that was said, as a status.
+// Status returns the assembled status as a ServerStatus.
 func (w *ServerWord) Status() ServerStatus {
 	st := ServerStatus{
 		Revision: w.Revision, Draining: w.Draining, Notice: w.Notice, Log: w.Log, Unreached: w.Unreached,

@@ -2,14 +2,14 @@ package words
 
 import "strings"
 
-// LogWait knows whether people were told that somebody waits for the update log, or the job's store.
+// LogWait tracks whether an event was recorded about a process that waits for the update log or the job's store.
 type LogWait struct {
-	since int64  // the tick from which on somebody has waited; 0: nobody does
-	told  string // people were told that somebody waits for it: log or store; "": they were not
+	since int64  // the tick since which a process has been waiting; 0: none is
+	told  string // the last recorded wait: "log" or "store"; "": none
 }
 
-// Note notes at a tick why somebody waits, "" if nobody does, and returns what people are to be told of that, as an
-// event is told, or "". Who waits for less than some ticks, the patience, is not told of.
+// Note records at a tick why a process waits ("": none does), and returns the event to record, or empty strings. It
+// reports a wait only after patience ticks.
 func (w *LogWait) Note(tick, patience int64, why string) (kind, target, text string) {
 	told := w.told
 	switch {
@@ -25,14 +25,14 @@ func (w *LogWait) Note(tick, patience int64, why string) (kind, target, text str
 	switch {
 	case stores:
 		w.told = "store"
-		return "trouble", w.told, "a worker waits, and goes on by itself when it can: " + text
+		return "trouble", w.told, "a worker waits and will continue automatically: " + text
 	case why != "":
 		w.told = "log"
-		return "trouble", w.told, "updates wait, and go on by themselves when they can: " + why
+		return "trouble", w.told, "updates wait and will continue automatically: " + why
 	case told == "log":
 		return "serving", told, "updates go to the log again"
 	case told == "store":
-		return "serving", told, "no worker waits for the store any more"
+		return "serving", told, "no worker waits for the store any longer"
 	}
 	return "", "", ""
 }

@@ -2,12 +2,11 @@ package words
 
 import "github.com/perdure/perdure"
 
-// Rate is how many clocks a job does in a second: over the last RateSeconds, measured
-// between moments at which a clock was new. So it does not matter when somebody looks, nor
-// how often, nor that a clock is long. It keeps a few marks; the zero value is ready. It is
-// not safe for concurrent use.
+// Rate measures how many clocks per second a job completes over the last RateSeconds. It measures between moments at
+// which the clock advanced, so the result does not depend on when or how often it is read, or on the length of a clock.
+// It keeps a few marks; the zero value is ready to use. It is not safe for concurrent use.
 type Rate struct {
-	marks []rateMark // the oldest first; clocks rise
+	marks []rateMark // oldest first, with ascending clocks
 }
 
 type rateMark struct {
@@ -16,14 +15,13 @@ type rateMark struct {
 }
 
 const (
-	// RateSeconds is the time that a Rate looks back over, in seconds, if there were two
-	// clocks in it.
+	// RateSeconds is the window of a Rate in seconds. The window is longer if it would contain fewer than two marks.
 	RateSeconds = 2.0
-	// rateMarks is how many marks there are in that time, about.
+	// rateMarks is the approximate number of marks in the window.
 	rateMarks = 16
 )
 
-// Note says the job's clock at a time, in seconds. After a roll-back the rate begins anew.
+// Note records the job's clock at a time in seconds. A rollback resets the rate.
 func (r *Rate) Note(seconds float64, clock perdure.Clock) {
 	mark, n := rateMark{seconds, clock}, len(r.marks)
 	switch {
@@ -39,7 +37,7 @@ func (r *Rate) Note(seconds float64, clock perdure.Clock) {
 	r.forget(seconds)
 }
 
-// forget drops marks that are not needed at a time: two stay, and one from before the window.
+// forget drops marks that are not needed at a time. It keeps at least two marks, and one from before the window.
 func (r *Rate) forget(seconds float64) {
 	old := 0
 	for old+2 < len(r.marks) && r.marks[old+1].seconds <= seconds-RateSeconds {
@@ -48,9 +46,8 @@ func (r *Rate) forget(seconds float64) {
 	r.marks = append(r.marks[:0], r.marks[old:]...)
 }
 
-// PerSecond returns the rate at a time, in clocks per second; it is not known until
-// two clocks were noted. Where the next clock takes longer than all in the window did, the
-// rate is what it would be if it came now.
+// PerSecond returns the rate at a time, in clocks per second; known is false until two clocks were noted. If the next
+// clock is already taking longer than those in the window, the rate is computed as if it ended now.
 func (r *Rate) PerSecond(seconds float64) (rate float64, known bool) {
 	r.forget(seconds)
 	n := len(r.marks)

@@ -4,8 +4,8 @@ import "github.com/perdure/perdure"
 
 // RowSaving counts saves and restores of single rows, over the whole job.
 type RowSaving struct {
-	Bytes         int64   `json:"bytes"`          // of the files that were written
-	PausedSeconds float64 `json:"paused_seconds"` // of training while rows were chosen, over all shards
+	Bytes         int64   `json:"bytes"`          // size of the files written
+	PausedSeconds float64 `json:"paused_seconds"` // pauses of training while rows were selected, over all shards
 
 	// Rows of lost shards: how many were restored as last saved, how many got their initial values
 	// because they had never been saved, and the age of the restored values in clocks, in sum and at most.
@@ -35,10 +35,10 @@ type Resources struct {
 // Saving is the interval between checkpoints that the coordinator chose, with its reasons, where the
 // strategy leaves the interval open; where single rows are saved, it counts the saves.
 type Saving struct {
-	Failures int64   `json:"failures"`   // that restored rows from a checkpoint
+	Failures int64   `json:"failures"`   // failures after which rows were restored from a checkpoint
 	Ran      float64 `json:"ran_s"`      // age of the job when the interval was chosen, in seconds
 	Interval float64 `json:"interval_s"` // between two checkpoints, in seconds; 0: not chosen yet
-	Why      string  `json:"why"`        // in words
+	Why      string  `json:"why"`        // explanation for the user
 
 	Rows *RowSaving `json:"rows,omitempty"` // nil: single rows are not saved
 }

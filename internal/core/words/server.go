@@ -7,121 +7,117 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// ServerStatus is a server's Status.
+// ServerStatus is the status that a server reports to the coordinator.
 type ServerStatus struct {
-	Revision uint64        `json:"revision"` // of the view it acts on
+	Revision uint64        `json:"revision"` // of the view that the server acts on
 	Shards   []ShardStatus `json:"shards"`
-	// Draining says that the server is to end, and asks that others take over what
-	// it holds.
+	// Draining reports whether the server must end, and asks other servers to take over its replicas.
 	Draining bool `json:"draining,omitempty"`
-	// Notice is for how long, of one that is to end, its process will still be there, in
-	// milliseconds from this word on; 0: until others have taken over all.
+	// Notice is how long the process of a draining server will still run, in milliseconds from this status on; 0: until
+	// other servers have taken over everything.
 	Notice int64 `json:"notice,omitempty"`
-	// Log says why what goes to the update log waits, "" if nothing does.
+	// Log is why writes to the update log wait; "": none do.
 	Log string `json:"log,omitempty"`
-	// Unreached are addresses of servers that it wants something of and cannot reach.
+	// Unreached lists the addresses of servers that this server needs and cannot reach.
 	Unreached []string `json:"unreached,omitempty"`
 	// Hold is the lock that the server has held for the longest time without progress.
 	Hold Hold `json:"hold"`
-	// Resources are those of the process.
+	// Resources are the resources of the process.
 	Resources Resources `json:"resources"`
 }
 
-// ShardStatus is one shard's part of a ServerStatus: of the replica that the
-// server holds.
+// ShardStatus is the status of one replica that the server holds.
 type ShardStatus struct {
 	Shard      perdure.ShardID    `json:"shard"`
 	Generation perdure.Generation `json:"generation"`
 	Epoch      perdure.Epoch      `json:"epoch"`
 	Since      uint64             `json:"since,omitempty"` // as in the view's Holder
-	// Ready says that it serves: restored and, of a chain's head, that all members
-	// have, in this epoch, what it had when the epoch began.
+	// Ready reports whether the replica serves: it is restored and, at the head of a chain, all members have received
+	// in this epoch everything that the head had when the epoch started.
 	Ready bool `json:"ready"`
-	// Joined says of a replica that is joining that it has come up with the tail.
+	// Joined reports whether a joiner has caught up with the tail.
 	Joined bool `json:"joined,omitempty"`
-	// Yielded says of a head that yields that its successor has all that it has.
+	// Yielded reports whether the successor of a yielding head has everything that the head has.
 	Yielded  bool          `json:"yielded,omitempty"`
 	MinClock perdure.Clock `json:"min_clock"`
-	Seq      uint64        `json:"seq"` // updates that its rows contain
-	// Applied is the applied vector of a head that was told that updates were lost,
-	// and waits for its Base; its rows' own, without what Base is to add.
+	Seq      uint64        `json:"seq"` // number of updates that its rows contain
+	// Applied is the applied vector of a head whose updates were partly lost and that waits for its Base. It describes
+	// the rows alone, without the additions of Base.
 	Applied []perdure.Clock `json:"applied,omitempty"`
-	// Fences answers for the slots that the view calls unsettled.
+	// Fences holds an entry for each slot that the view calls unsettled.
 	Fences []Fence `json:"fences,omitempty"`
-	// Roster is the newest View.Roster whose spans it goes by.
+	// Roster is the newest View.Roster whose membership intervals the replica uses.
 	Roster uint64 `json:"roster,omitempty"`
-	// Named is the newest View.Named that it will stand at, or has passed.
+	// Named is the newest View.Named at which the replica will save, or which it has passed.
 	Named perdure.Clock `json:"named,omitempty"`
-	// Missed says that it has gone on after a cut that was to be written meanwhile, and that
-	// nobody writes any more, or after the clock at which it was to save all rows: there will be no
-	// checkpoint of it.
+	// Missed reports that the replica has passed a cut without saving it: the background save of that cut was given up,
+	// or the replica passed the clock at which it had to save all rows. That checkpoint will never exist.
 	Missed bool `json:"missed,omitempty"`
-	// Whole says of a shard that was restored that it has received all that the workers
-	// had sent to its former life.
+	// Whole reports whether a restored shard has received all updates that the workers had sent to it before it was
+	// lost.
 	Whole bool `json:"whole,omitempty"`
-	// Kept says what its rows are of, where each was saved by itself; else nil. It goes with
-	// Applied.
+	// Kept groups the rows by the save they come from, if rows were saved one by one; otherwise nil. It is set together
+	// with Applied.
 	Kept []Kept `json:"kept,omitempty"`
-	// Segments are those written in this generation for cuts that the view does
-	// not call durable yet. Where rows are saved by themselves it is the newest one, with
-	// those that the running checkpoint needs beside it. One of clock Named is told of if it has all rows only.
+	// Segments are the segments written in this generation for cuts that the view does not call durable yet. If rows
+	// are saved one by one, it holds the newest segment, which lists the segments that the running checkpoint also
+	// needs. A segment at clock Named is reported only if it has all rows.
 	Segments []Segment `json:"segments,omitempty"`
-	// States are names of what slots have saved that lies in the store, and that its rows come with;
-	// Held are those that they came with in what is being written still. See package states.
+	// States are the names of the slot states in the store that belong to its rows. Held are those that belong to data
+	// still being written. See package states.
 	States []string `json:"states,omitempty"`
 	Held   []string `json:"held,omitempty"`
-	// SaveSeconds and SaveBytes say how long the replica's last segment took to be
-	// written, until it was durable, and how large it is; 0: it has written none. Where rows
-	// are saved by themselves: for how long training paused for that, and all bytes, so far.
+	// SaveSeconds is how long the replica took to write its last segment durably, and SaveBytes is the size of the
+	// segment; 0: none was written. If rows are saved one by one: the total pause of training for saves, and the total
+	// size, so far.
 	SaveSeconds float64 `json:"save_seconds,omitempty"`
 	SaveBytes   int64   `json:"save_bytes,omitempty"`
-	// Unread is how many records of the shard's stream of the update log its rows lack; nil:
-	// it has none, or it was not to be found out lately how long it is.
+	// Unread is how many records of the shard's stream in the update log its rows lack; nil: there is no stream, or its
+	// length could not be determined recently.
 	Unread *int64 `json:"unread,omitempty"`
-	// Bytes is how large the replica's rows are, about; 0: that is not known.
+	// Bytes is the approximate size of the replica's rows; 0: unknown.
 	Bytes int64 `json:"bytes,omitempty"`
-	// Problem says what keeps the shard from going on, "" if nothing does.
+	// Problem is why the shard is stuck; "": it is not.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Fence says how far a slot had come on a shard when its older incarnations
-// were fenced, and whether the decision about them has been carried out.
+// Fence is the progress of a slot on a shard at the moment when its older incarnations were fenced. Carried reports
+// whether the decision about their updates has been carried out.
 type Fence struct {
 	Slot        perdure.Slot        `json:"slot"`
-	Incarnation perdure.Incarnation `json:"incarnation"` // older ones are refused
+	Incarnation perdure.Incarnation `json:"incarnation"` // older ones are rejected
 	Counts      Counts              `json:"counts"`
 	Carried     bool                `json:"carried"`
 }
 
-// Segment names a checkpoint segment that a server has written durably.
+// Segment is a checkpoint segment that a server has written durably.
 type Segment struct {
 	Cut   perdure.Clock `json:"cut"`
 	File  string        `json:"file"`
 	Bytes int64         `json:"bytes"`
 	CRC   uint32        `json:"crc"`
 	Seq   uint64        `json:"seq"`
-	// Base are the segments that it follows: see checkpoint.SegmentRef.
+	// Base are the segments that this one builds on: see checkpoint.SegmentRef.
 	Base []SegmentFile `json:"base,omitempty"`
-	// States are what slots have saved that lies in the store, and that it refers to.
+	// States are the slot states in the store to which the segment refers.
 	States []SegmentFile `json:"states,omitempty"`
 }
 
-// SegmentFile is a segment's file.
+// SegmentFile is the file of a segment.
 type SegmentFile = SavedFile
 
-// Kept says of a lost shard of what rows it begins with how many were saved when.
+// Kept counts rows with which a lost shard restarts and that were saved at the same moment.
 type Kept struct {
-	Cut  perdure.Clock `json:"cut"`  // the shard's MinClock then
-	Seq  uint64        `json:"seq"`  // updates that the shard's rows contained then; 0 of initial rows
-	Rows int64         `json:"rows"` // of all tables
+	Cut  perdure.Clock `json:"cut"`  // the shard's MinClock at the save
+	Seq  uint64        `json:"seq"`  // number of updates in the shard's rows at the save; 0: initial rows
+	Rows int64         `json:"rows"` // number of rows, over all tables
 }
 
-// ServerDelta is what a server tells of its ServerStatus: on each connection all of it
-// first, then what has changed since. So a word costs what has changed, not what the
-// server holds. It holds whole values, never steps; but whoever has missed one of a
-// connection knows less than its sender thinks, and breaks it.
+// ServerDelta is the change of a ServerStatus since the previous delta on the connection; the first delta holds the
+// whole status. Its size depends on the change, not on what the server holds. It holds new values, never increments. A
+// receiver that has missed a delta must close the connection, since the sender assumes that it was received.
 type ServerDelta struct {
-	Number    uint64            `json:"Number"` // on its connection, from 1: that one tells all
+	Number    uint64            `json:"Number"` // sequence number on the connection, from 1; 1 holds the whole status
 	Revision  uint64            `json:"Revision"`
 	Draining  bool              `json:"Draining"`
 	Notice    int64             `json:"Notice"`
@@ -129,32 +125,29 @@ type ServerDelta struct {
 	Unreached []string          `json:"Unreached"`
 	Hold      Hold              `json:"Hold"`
 	Resources Resources         `json:"Resources"`
-	Shards    []ShardDelta      `json:"Shards"` // that changed, or are new
-	Gone      []perdure.ShardID `json:"Gone"`   // that it does not hold any more
+	Shards    []ShardDelta      `json:"Shards"` // changed and new shards
+	Gone      []perdure.ShardID `json:"Gone"`   // shards that the server no longer holds
 }
 
-// ShardDelta is a shard that a ServerDelta tells of, as it is then; of its fences, those
-// that changed or are new.
+// ShardDelta is the new value of a shard in a ServerDelta. Its Fences are only the changed and new ones.
 type ShardDelta struct {
 	ShardStatus
-	Unfenced []perdure.Slot `json:"Unfenced"` // of which it has no fence to tell any more
+	Unfenced []perdure.Slot `json:"Unfenced"` // slots that no longer have a fence
 }
 
-// mostFacts is of how many facts a ServerDelta tells, about: what is more than that
-// comes with the next.
+// mostFacts is the approximate max number of items in a ServerDelta; the rest is sent with the next one.
 const mostFacts = 16 << 10
 
-// ServerSpeaker knows what a server has told on a connection. The zero one has told nothing.
+// ServerSpeaker tracks what a server has sent on a connection. The zero value has sent nothing.
 type ServerSpeaker struct {
 	number uint64
 	told   map[perdure.ShardID]*ShardStatus
 }
 
-// Delta returns what is to be told of a status, whose shards' fences are in order, and
-// notes it as told. What may decide anything is told at once. Counts, which change with
-// every clock, are told of a shard with all else, when it comes to the job's end, or if
-// counts says so. It keeps the status, which must stay as it is. More says that there is
-// more to tell than fits one message.
+// Delta returns the change to send for a status whose fences are in slot order, and records it as sent. Changes on
+// which the coordinator may act are sent immediately. Counts, which change with every clock, are sent together with
+// other changes of the shard, at the end of the job, or if counts is set. more reports that the rest does not fit into
+// this message. Delta keeps st, which must not change afterwards.
 func (t *ServerSpeaker) Delta(st *ServerStatus, end perdure.Clock, counts bool) (d ServerDelta, more bool) {
 	t.number++
 	d = ServerDelta{
@@ -194,7 +187,7 @@ func (t *ServerSpeaker) Delta(st *ServerStatus, end perdure.Clock, counts bool) 
 	return d, false
 }
 
-// forget forgets the shards that a status does not tell of any more.
+// forget removes the shards that the status no longer contains.
 func (t *ServerSpeaker) forget(st *ServerStatus) (gone []perdure.ShardID) {
 	is := map[perdure.ShardID]struct{}{}
 	for i := range st.Shards {
@@ -210,7 +203,7 @@ func (t *ServerSpeaker) forget(st *ServerStatus) (gone []perdure.ShardID) {
 	return gone
 }
 
-// decides reports whether a shard has something to tell that may decide anything.
+// decides reports whether the change of a shard contains anything on which the coordinator may act.
 func decides(before, now *ShardStatus, end perdure.Clock) bool {
 	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
 		before.Ready != now.Ready || before.Joined != now.Joined || before.Yielded != now.Yielded ||
@@ -231,8 +224,7 @@ func counted(before, now *ShardStatus) bool {
 		(before.Unread == nil) != (now.Unread == nil) || now.Unread != nil && *before.Unread != *now.Unread
 }
 
-// changedFences returns which fences are other ones than before, or new, and of which
-// slots there are none any more. All are in the order of their slots.
+// changedFences returns the changed and new fences, and the slots that no longer have one. All lists are in slot order.
 func changedFences(before, now []Fence) (changed []Fence, gone []perdure.Slot) {
 	for len(before) > 0 || len(now) > 0 {
 		switch {
@@ -252,15 +244,15 @@ func changedFences(before, now []Fence) (changed []Fence, gone []perdure.Slot) {
 	return changed, gone
 }
 
-// Hold is the lock that a server has held for the longest time without progress, of those that it holds now: that of a
-// shard which is at work, or deadlocked.
+// Hold describes the lock, among those held now, that the server has held for the longest time without progress. Its
+// shard is busy or deadlocked.
 type Hold struct {
-	Shard     perdure.ShardID `json:"shard"`      // -1: it is the server's own lock
-	Ms        int64           `json:"ms"`         // for how long; 0: no lock was held at two samples in a row
-	LongestMs int64           `json:"longest_ms"` // the longest hold that has ended, of the process's locks
+	Shard     perdure.ShardID `json:"shard"`      // -1: the server's own lock
+	Ms        int64           `json:"ms"`         // how long it has been held; 0: none was held at two successive samples
+	LongestMs int64           `json:"longest_ms"` // longest completed hold of any lock of the process
 }
 
-// String says for people what the server does.
+// String describes the hold for users.
 func (h Hold) String() string {
 	if h.Shard < 0 {
 		return fmt.Sprintf("has held its lock for %.0f s without progress", float64(h.Ms)/1000)

@@ -2,18 +2,17 @@ package words
 
 import "github.com/perdure/perdure"
 
-// Span says in which clocks a slot takes part: From ≤ clock < Until. A slot that
-// joins a running job at clock K counts K clocks from the beginning, in every applied
-// vector.
+// Span is a membership interval: the clocks From ≤ clock < Until in which a slot participates. In every applied vector,
+// a slot that joins a running job at clock K starts with a count of K.
 type Span struct {
 	From  perdure.Clock `json:"from,omitempty"`
 	Until perdure.Clock `json:"until,omitempty"` // 0: no end
 }
 
-// Has reports whether the slot takes part in clock c.
+// Has reports whether the slot participates in clock c.
 func (s Span) Has(c perdure.Clock) bool { return c >= s.From && (s.Until == 0 || c < s.Until) }
 
-// Clamp returns the count of clocks that is nearest to c and that the slot can have.
+// Clamp returns the count of clocks closest to c that the slot can have.
 func (s Span) Clamp(c perdure.Clock) perdure.Clock {
 	if s.Until > 0 {
 		c = min(c, s.Until)
@@ -21,7 +20,7 @@ func (s Span) Clamp(c perdure.Clock) perdure.Clock {
 	return max(c, s.From)
 }
 
-// Clocks returns how many clocks < end the slot takes part in.
+// Clocks returns the number of clocks < end in which the slot participates.
 func (s Span) Clocks(end perdure.Clock) perdure.Clock {
 	if s.Until > 0 {
 		end = min(end, s.Until)

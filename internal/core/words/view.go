@@ -6,19 +6,18 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// View is the job's shape as the coordinator recorded it: which servers hold
-// each shard, which process speaks for each slot, and the clock of the last
-// roll-back. Views are totally ordered by Revision; a view takes effect
+// View is the configuration of the job as recorded by the coordinator: which servers hold each shard, which process
+// speaks for each slot, and the clock of the last rollback. Views are totally ordered by Revision. A view takes effect
 // only once the registry has it.
 type View struct {
 	Revision   uint64             `json:"revision"`
 	Generation perdure.Generation `json:"generation"`
-	Cut        perdure.Clock      `json:"cut"` // the clock this generation began at
+	Cut        perdure.Clock      `json:"cut"` // the clock at which this generation started
 	End        perdure.Clock      `json:"end"` // no update of a clock ≥ End is ever applied; 0: no end yet
-	// Tentative says that End may still be taken back: every slot stops there, and one of them evaluates the model.
-	// Shards ignore such an end.
+	// Tentative reports that End may still be taken back: every slot stops there, and one of them evaluates the model.
+	// Shards ignore a tentative end.
 	Tentative bool `json:"tentative,omitempty"`
-	// Pause: no slot ends a clock until the end of the job, or its membership, is decided.
+	// Pause stops all slots from ending a clock until the end of the job, or its membership, is decided.
 	Pause   bool          `json:"pause"`
 	Durable perdure.Clock `json:"durable"` // the newest published checkpoint's cut
 	// Named is a cut in addition to those of the strategy's interval, at a clock that no
@@ -29,7 +28,7 @@ type View struct {
 	Tables []perdure.TableSpec `json:"tables"`
 	Shards []ShardView         `json:"shards"`
 	Slots  []SlotView          `json:"slots"`
-	// Roster counts the changes of the slots' spans.
+	// Roster counts the changes of the slots' membership intervals.
 	Roster uint64 `json:"roster,omitempty"`
 }
 
@@ -67,28 +66,28 @@ type ShardView struct {
 	// Followers are the rest of the chain, in its order; the last is the tail. An
 	// update is committed once all of them have it.
 	Followers []Holder `json:"followers,omitempty"`
-	// Joining copies the shard from the tail, and is no member of the chain yet.
+	// Joining is the joiner: it copies the shard from the tail, and is not yet a member of the chain.
 	Joining *Holder `json:"joining,omitempty"`
 
-	// Base is the applied vector that the shard starts this epoch with, where the
-	// strategy lets rows be lost: the acknowledged clock of each slot. Nil until all
-	// live slots have reported theirs; always nil under other strategies.
+	// Base is the applied vector with which the shard starts this epoch, if the strategy lets rows be lost: the
+	// acknowledged clock of each slot. It is nil until all live slots have reported theirs, and always nil under other
+	// strategies.
 	Base []perdure.Clock `json:"base,omitempty"`
-	// Lost says that this epoch began with the shard's rows lost or, under a chain that
-	// acknowledges early, with the updates lost that only its former head had.
+	// Lost reports that the shard's rows were lost before this epoch. Under a chain that acknowledges early it can also
+	// mean that updates were lost which only the former head had.
 	Lost bool `json:"lost,omitempty"`
-	// Restored says that this epoch began with the rows of the cut Durable, and that
-	// workers resend all later updates.
+	// Restored reports that this epoch started with the rows of the cut Durable, and that workers resend all later
+	// updates.
 	Restored bool `json:"restored,omitempty"`
-	// Saved are the files of the running checkpoint that this epoch began with, oldest first,
-	// where single rows are saved; nil: it began with the initial rows.
+	// Saved lists the files of the running checkpoint from which this epoch started, oldest first, if single rows are
+	// saved; nil: it started with the initial rows.
 	Saved []SavedFile `json:"saved,omitempty"`
-	// Yields says that the head, which acknowledges early, must be dropped: it accepts no
-	// updates, and reports when the next member has caught up with it.
+	// Yields reports that the head, which acknowledges early, must be dropped: it accepts no updates, and reports when
+	// the next member has caught up.
 	Yields bool `json:"yields,omitempty"`
 }
 
-// SavedFile is a file of rows that are saved, in the job's folder of checkpoints.
+// SavedFile is a file of saved rows in the job's checkpoint directory.
 type SavedFile struct {
 	File  string `json:"file"`
 	Bytes int64  `json:"bytes"`
@@ -120,7 +119,7 @@ func (s *ShardView) Replica(i int) Holder {
 	return s.Followers[i-1]
 }
 
-// Members returns the chain, in memory of its own.
+// Members returns the chain in newly allocated memory.
 func (s *ShardView) Members() []Holder {
 	chain := make([]Holder, 0, s.Replicas()+1)
 	for i := range s.Replicas() {
@@ -132,21 +131,19 @@ func (s *ShardView) Members() []Holder {
 // Tail returns the last member of the chain.
 func (s *ShardView) Tail() Holder { return s.Replica(len(s.Followers)) }
 
-// SlotView says which incarnation of a slot may speak, and from which clock.
+// SlotView is the incarnation of a slot that may speak, and the clock from which it may.
 type SlotView struct {
 	Incarnation perdure.Incarnation `json:"incarnation"` // 0: never taken; older ones are fenced
-	// Decided says that the fate of the older incarnations' last clock is decided:
-	// every shard ticks what it has staged of clocks < Start and drops the rest.
-	// Until then the slot's next process must wait.
+	// Decided reports whether the last clock of the older incarnations is decided: every shard ticks what it has staged
+	// of clocks < Start and drops the rest. Until then the slot's next process must wait.
 	Decided bool          `json:"decided"`
 	Start   perdure.Clock `json:"start"`
-	// Settled says that every shard has executed the decision: the slot's process
-	// may speak.
+	// Settled reports whether every shard has executed the decision, so that the slot's process may speak.
 	Settled bool `json:"settled"`
-	// Span is when the slot takes part.
+	// Span is the slot's membership interval.
 	Span
-	// Left says that the slot has finished its last clock, and that no roll-back
-	// crosses it: its process may end.
+	// Left reports whether the slot has finished its last clock, and no rollback can return to before it: its process
+	// may end.
 	Left bool `json:"left,omitempty"`
 }
 
@@ -156,12 +153,12 @@ type Counts struct {
 	Staged  perdure.Clock `json:"staged"`
 	Ticked  perdure.Clock `json:"ticked"`
 	Applied perdure.Clock `json:"applied"`
-	// Seen, on the wire only, says how many of them every active slot can see in
-	// all reads: ≤ Applied, and less only under vap.
+	// Seen is the number of clocks that every active slot can see in all reads: ≤ Applied, and less only under vap. It
+	// is sent in frames, but not in JSON.
 	Seen perdure.Clock `json:"-"`
 }
 
-// Spans returns when each slot takes part.
+// Spans returns the membership interval of each slot.
 func (v *View) Spans() []Span {
 	spans := make([]Span, len(v.Slots))
 	for i := range v.Slots {
@@ -170,9 +167,8 @@ func (v *View) Spans() []Span {
 	return spans
 }
 
-// Share returns how many slots take part in clock c, and how many of them come before
-// the given one: a pure function of the slots' spans. Shares of the data follow from it,
-// so that only present slots get one.
+// Share returns how many slots participate in clock c, and how many of them precede the given one. It depends only on
+// the slots' membership intervals. Programs divide the data by it, so that only participating slots get a share.
 func (v *View) Share(slot perdure.Slot, c perdure.Clock) (rank, of int) {
 	for i := range v.Slots {
 		if !v.Slots[i].Has(c) {
@@ -185,11 +181,11 @@ func (v *View) Share(slot perdure.Slot, c perdure.Clock) (rank, of int) {
 	return rank, of
 }
 
-// Begin returns the clock at which a slot stood when the view's generation began.
+// Begin returns the clock of a slot at the start of the view's generation.
 func (v *View) Begin(slot perdure.Slot) perdure.Clock { return v.Slots[slot].Clamp(v.Cut) }
 
-// EndOf returns the clock at which a slot's work ends, with its own span or with the
-// job; 0: not known yet.
+// EndOf returns the clock at which a slot's work ends, because its membership interval or the job ends; 0: not known
+// yet.
 func (v *View) EndOf(slot perdure.Slot) perdure.Clock {
 	if until := v.Slots[slot].Until; until > 0 && (v.End == 0 || until < v.End) {
 		return until

@@ -1,17 +1,17 @@
-// Package words defines the view of a job, the changes of the view that the coordinator sends to servers and workers,
-// and the statuses that they report to it.
+// Package words defines the protocol messages for the state of a job: the view, the changes of the view that the
+// coordinator sends to servers and workers, and the statuses that they report to it.
 //
-// Each word holds whole values, never steps. On each connection the first tells all, the next
-// what has changed since. So a word costs what has changed, not what there is. Who speaks has
-// a [ServerSpeaker] or a [WorkerSpeaker], which knows what was told; who hears puts the words
-// together again, in a [ServerWord], a [WorkerStatus] or a view. Both sides know the same as
-// long as no word of a connection is missed: statuses are numbered for that ([Follows]), and a
-// [ViewDelta] names the revision that it follows. A receiver that a word does not fit breaks the
-// connection, and the next one starts with whole values.
+// Each message holds new values, never increments. The first message on a connection holds the whole state, and later
+// ones what has changed since. A message's size therefore depends on the change. A sender uses a [ServerSpeaker] or a
+// [WorkerSpeaker], which tracks what it has sent. A receiver reassembles the state in a [ServerWord], a [WorkerStatus]
+// or a view.
 //
-// A word keeps what it was made of, which must stay as it is. A speaker belongs to one
-// connection and one goroutine; so does a receiver. Public packages name none of these
-// types.
+// Sender and receiver agree as long as no message of a connection is missed. To detect that, statuses are numbered
+// ([Follows]), and a [ViewDelta] names the revision that it follows. A receiver closes the connection on a message that
+// does not fit, and the next connection starts with the whole state.
+//
+// A message shares memory with the values it was made from, which must not change afterwards. A speaker belongs to one
+// connection and one goroutine, and so does a receiver. No public API names these types.
 package words
 
 import (
@@ -20,34 +20,33 @@ import (
 )
 
 var (
-	// ErrViewGap is returned for a change of the view that does not fit the one at
-	// hand: the whole view is needed.
-	ErrViewGap = errors.New("perdure: a change of the view does not fit")
+	// ErrViewGap is returned for a change that does not fit the present view. The receiver then needs the whole view.
+	ErrViewGap = errors.New("perdure: the view delta does not fit the present view")
 
-	// ErrStatusGap is returned for a status that tells what has changed since one that
-	// was not heard: the connection is broken, and all is told on the next.
-	ErrStatusGap = errors.New("perdure: a status does not fit")
+	// ErrStatusGap is returned for a status delta whose predecessor was not received. The receiver closes the
+	// connection, and the next one starts with the whole status.
+	ErrStatusGap = errors.New("perdure: a status delta is missing")
 )
 
-// What a coordinator is told by processes that have nothing new to say is bounded: from
-// 80 processes on they speak less often, but at least every fourth time. So one that is
-// frozen is noticed after 1.6 s, in place of 1 s, in jobs of 160 and more.
+// The load on a coordinator from processes without news is bounded: from 80 processes on they send heartbeats less
+// often, but at least every mostBeats-th time. In jobs of 160 processes and more, a frozen process is therefore
+// detected after 1.6 s instead of 1 s.
 const (
 	processesPerBeat = 40
 	mostBeats        = 4
 )
 
-// Beats is of how many heartbeats a process of the job says one that it is there: at
-// least 1. What is new it says at once. The job has the given number of servers.
+// Beats returns the number of heartbeat intervals per heartbeat that a process sends, at least 1. Processes send news
+// immediately, regardless of it. servers is the number of servers in the job.
 func Beats(v *View, servers int) int {
 	return min(max((len(v.Slots)+servers)/processesPerBeat, 1), mostBeats)
 }
 
-// Follows reports, with ErrStatusGap, whether the word of a connection that has that number
-// is the one after the word that has the number last.
+// Follows returns ErrStatusGap unless the status with the given number directly follows the one numbered last on its
+// connection.
 func Follows(last, number uint64) error {
 	if number != last+1 {
-		return fmt.Errorf("%w: word %d comes after word %d", ErrStatusGap, number, last)
+		return fmt.Errorf("%w: status %d follows status %d", ErrStatusGap, number, last)
 	}
 	return nil
 }

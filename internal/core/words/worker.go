@@ -7,100 +7,99 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// StoreWaits begins the text of a worker that waits for the job's store.
+// StoreWaits is the prefix of WorkerStatus.Log if the worker waits for the job's store.
 const StoreWaits = "the job's store: "
 
-// WorkerStatus is a worker's Status.
+// WorkerStatus is the status that a worker reports to the coordinator.
 type WorkerStatus struct {
-	Revision   uint64             `json:"revision"` // of the view it acts on
+	Revision   uint64             `json:"revision"` // of the view that the worker acts on
 	Generation perdure.Generation `json:"generation"`
 	Clock      perdure.Clock      `json:"clock"`
-	// Finished says that every update of clocks < Clock is applied, and it will send no more.
+	// Finished reports whether all updates of clocks < Clock are applied and the worker will send no more.
 	Finished bool `json:"finished"`
-	// Acked answers for the shards whose rows were lost and whose base the view
-	// does not know yet: what was acknowledged to this slot as applied.
+	// Acked lists the clocks that were acknowledged to this slot as applied, for shards whose rows were lost and whose
+	// base the view does not know yet.
 	Acked []Acked `json:"acked,omitempty"`
-	// Crowded says that the updates that it keeps for want of a cut take much of the
-	// memory that it may use for them: a cut is wanted now.
+	// Crowded reports whether the updates that the worker keeps until the next cut take most of the memory available
+	// for them, so that a cut is needed now.
 	Crowded bool `json:"crowded,omitempty"`
-	// Log says why what goes to the update log, or, behind StoreWaits, what is saved in the job's store or is
-	// to be read there waits, "" if nothing does.
+	// Log is why writes to the update log wait or, prefixed with StoreWaits, why reads or writes of states in the job's
+	// store wait; "": none do.
 	Log string `json:"log,omitempty"`
-	// Unreached are addresses of servers that it wants something of and cannot reach.
+	// Unreached lists the addresses of servers that this worker needs and cannot reach.
 	Unreached []string `json:"unreached,omitempty"`
-	// KeptBytes are of updates that it keeps until they are in a checkpoint.
+	// KeptBytes is the size of the updates that the worker keeps until a checkpoint contains them.
 	KeptBytes int64 `json:"kept_bytes,omitempty"`
-	// Outage is what it goes on without; nil: nothing is out, or it waits.
+	// Outage lists the shards that the worker continues without; nil: all are available, or it waits for them.
 	Outage   *perdure.WorkerOutage  `json:"outage,omitempty"`
 	Counters perdure.WorkerCounters `json:"counters"`
-	// Resources are those of the process, of which the client is a part.
+	// Resources are those of the whole process that the client runs in.
 	Resources Resources `json:"resources"`
 }
 
-// Acked says how many of the worker's clocks a shard has acknowledged as
-// applied, before the given epoch.
+// Acked is how many of the worker's clocks a shard has acknowledged as applied, before the given epoch.
 type Acked struct {
 	Shard   perdure.ShardID `json:"shard"`
 	Epoch   perdure.Epoch   `json:"epoch"`
 	Applied perdure.Clock   `json:"applied"`
 }
 
-// Validate reports what no worker that keeps the rules would say of itself in a job, if
-// anything.
+// Validate returns an error if the status cannot come from a correct worker of the job.
 func (s *WorkerStatus) Validate(job *perdure.JobSpec, v *View) error {
 	if err := s.Fits(job); err != nil {
 		return err
 	}
 	latest := v.Latest(job)
 	if s.Clock < 0 || s.Clock > latest {
-		return fmt.Errorf("%w: a worker at clock %d; the job's are 0 to %d", perdure.ErrRefused, s.Clock, latest)
+		return fmt.Errorf("%w: a worker reports clock %d; the job has clocks 0 to %d", perdure.ErrRefused,
+			s.Clock, latest)
 	}
 	for _, a := range s.Acked {
 		if a.Shard < 0 || int(a.Shard) >= job.Shards || a.Applied < 0 || a.Applied > latest {
-			return fmt.Errorf("%w: a worker of whose clocks shard %d has applied %d; the job has %d shards and the "+
-				"clocks 0 to %d", perdure.ErrRefused, a.Shard, a.Applied, job.Shards, latest)
+			return fmt.Errorf("%w: a worker reports that shard %d has applied %d of its clocks; the job has %d shards "+
+				"and clocks 0 to %d", perdure.ErrRefused, a.Shard, a.Applied, job.Shards, latest)
 		}
 	}
 	return nil
 }
 
-// Fits reports what is too much of a job's worker, whatever the view is, if anything. A list takes many times the
-// memory that it took in a message, so this is looked at before it is kept.
+// Fits returns an error if the status is larger than any worker of the job may send, whatever the view. A decoded list
+// takes many times the memory of its message, so receivers check this before they keep it.
 func (s *WorkerStatus) Fits(job *perdure.JobSpec) error {
 	if len(s.Unreached) > perdure.MaxServers {
-		return fmt.Errorf("%w: a worker that cannot reach %d servers; a job has at most %d", perdure.ErrRefused,
+		return fmt.Errorf("%w: a worker reports %d unreachable servers; a job has at most %d", perdure.ErrRefused,
 			len(s.Unreached), perdure.MaxServers)
 	}
 	if len(s.Acked) > job.Shards {
-		return fmt.Errorf("%w: a worker that speaks of %d shards of %d", perdure.ErrRefused, len(s.Acked), job.Shards)
+		return fmt.Errorf("%w: a worker reports acknowledgements of %d shards of %d", perdure.ErrRefused,
+			len(s.Acked), job.Shards)
 	}
 	if o := s.Outage; o != nil && (len(o.Shards) > job.Shards || o.Seconds < 0 || o.Bytes < 0) {
-		return fmt.Errorf("%w: a worker for which %d shards of %d have been out for %v s, with %d bytes queued",
+		return fmt.Errorf("%w: a worker reports %d of %d shards unavailable for %v s, with %d bytes queued",
 			perdure.ErrRefused, len(o.Shards), job.Shards, o.Seconds, o.Bytes)
 	}
 	return nil
 }
 
-// WorkerDelta is what a worker tells of its WorkerStatus: on each connection all of it
-// first, then of Acked, Outage and Counters only what has changed.
+// WorkerDelta is the change of a WorkerStatus since the previous delta on the connection. The first delta holds the
+// whole status; later ones leave out Acked, Outage and Counters unless they have changed.
 type WorkerDelta struct {
-	Number uint64 `json:"Number"` // on its connection, from 1
+	Number uint64 `json:"Number"` // sequence number on the connection, from 1
 	WorkerStatus
-	// These are told.
+	// These report which of the optional fields are present.
 	HasAcked    bool `json:"HasAcked"`
 	HasOutage   bool `json:"HasOutage"`
 	HasCounters bool `json:"HasCounters"`
 }
 
-// WorkerSpeaker knows what a worker has told on a connection. The zero one has told nothing.
+// WorkerSpeaker tracks what a worker has sent on a connection. The zero value has sent nothing.
 type WorkerSpeaker struct {
 	number uint64
 	told   WorkerStatus
 }
 
-// Delta returns what is to be told of a status, and notes it as told. Counters, and how
-// long an outage has lasted, are told only if counts says so. It keeps the status, which
-// must stay as it is.
+// Delta returns the change to send for a status, and records it as sent. It includes changed counters and the duration
+// of an outage only if counts is set. Delta keeps st, which must not change afterwards.
 func (t *WorkerSpeaker) Delta(st *WorkerStatus, counts bool) WorkerDelta {
 	t.number++
 	first := t.number == 1
@@ -123,7 +122,7 @@ func (t *WorkerSpeaker) Delta(st *WorkerStatus, counts bool) WorkerDelta {
 	return d
 }
 
-// Take takes what a worker says next of itself.
+// Take applies the next delta of a worker.
 func (st *WorkerStatus) Take(d *WorkerDelta) {
 	before := *st
 	*st = d.WorkerStatus

@@ -16,18 +16,18 @@ import (
 type Worker struct {
 	Network transport.Network // nil: TCP
 	OnOrder func(wire.Order)  // called with orders to this process, such as faults; may be nil
-	// OpenLog opens the job's update log at an address, where it has one; nil: without
-	// credentials but Keys. It is called once, by Dial.
+	// OpenLog opens the job's update log at an address, if the job has one; nil: without credentials except
+	// Config.Keys. Dial calls it once.
 	OpenLog func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
-	// OpenStore opens the job's store at the location that the coordinator has sent; nil: it is a directory, or a
-	// bucket, whose credentials are found as AWS's programs find them. It is called when a state is saved there, or
-	// must be read.
+	// OpenStore opens the job's store at the location sent by the coordinator. nil: the store is a directory or a
+	// bucket, and credentials are found as AWS tools find them. It is called when a state is saved there or must be
+	// read.
 	OpenStore func(ctx context.Context, where string) (store.Store, error)
 }
 
 type key struct{}
 
-// With returns a context that carries the hooks of the worker that is dialled with it.
+// With returns a context that carries the hooks of the worker that Dial creates with it.
 func With(ctx context.Context, w Worker) context.Context { return context.WithValue(ctx, key{}, w) }
 
 // Of returns the hooks that ctx carries, the zero value if it has none.
