@@ -20,8 +20,8 @@ type Twin struct {
 	Spec  perdure.TableSpec
 	seed  uint64
 	spans []words.Span    // by slot
-	ids   []perdure.RowID // of the rows that programs use
-	read  [][]float32     // by clock: what a read of the ids gives
+	ids   []perdure.RowID // rows that programs use
+	read  [][]float32     // by clock: expected values of the ids
 	end   Contents
 }
 
