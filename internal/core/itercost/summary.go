@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// ErrSample is returned for costs of which nothing can be said: none, or all of
-// them censored where their mean is asked for.
+// ErrSample is returned for costs without a valid statistic: an empty sample, or a mean of censored costs only.
 var ErrSample = errors.New("itercost: not a sample")
 
 // Summary summarizes the costs of several runs.
