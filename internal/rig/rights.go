@@ -88,7 +88,7 @@ func compareRights(rights map[wire.Kind]Right, file string) error {
 	}
 	for kind, name := range kinds {
 		if r := rights[kind]; r.Name != name {
-			return fmt.Errorf("%s: kind %d is %q, want Kind%s; list there which roles may send it", rightsPage, kind, r.Name,
+			return fmt.Errorf("%s: kind %d is %q, want Kind%s; list its senders", rightsPage, kind, r.Name,
 				name)
 		}
 	}

@@ -159,7 +159,7 @@ func (e *Ebb) final(rows Contents, has had) error {
 			return err
 		}
 		if !e.mayBe(sets, must, all) {
-			return violated("%s has by slot the clocks %b, its shard has %b of its updates, and no eviction explains the "+
+			return violated("%s has by slot the clocks %b, its shard has %b of them, and no eviction explains the "+
 				"difference", what, sets, must)
 		}
 	}

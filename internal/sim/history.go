@@ -241,7 +241,7 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 				return err
 			}
 			if clock == before+1 {
-				h.has(w, progress{clock, generation}) // the generation in which the clock was done, even if it has changed since
+				h.has(w, progress{clock, generation}) // the generation of that clock
 			} else {
 				r.rolledBack()
 				if err := r.loadState(ctx); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
@@ -415,7 +415,7 @@ func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 			return violated("%s has an invalid count %v", what, v[p*columns+colCount])
 		}
 		if sum := float64(v[p*columns+colWeight]); sum != h.weights(p, n) {
-			return violated("%s has %d clocks of weight %v, but the first %d weigh %v", what, n, sum, n, h.weights(p, n))
+			return violated("%s has %d clocks of weight %v, but the first %d: %v", what, n, sum, n, h.weights(p, n))
 		}
 		if n > perdure.Clock(len(h.started[p])) {
 			return violated("%s has %d clocks, but began only %d", what, n, len(h.started[p]))

@@ -105,7 +105,7 @@ func (l *Lineage) named(f *membership.Facts, fs disk.FS) error {
 		for _, file := range files {
 			b, err := fs.ReadFile("checkpoint/" + file.File)
 			if err != nil {
-				return violated("shard %d is recorded as saved in %s, but the file is unreadable: %v", i, file.File, err)
+				return violated("shard %d is recorded as saved in %s, which is unreadable: %v", i, file.File, err)
 			}
 			if int64(len(b)) != file.Bytes {
 				return violated("shard %d is recorded as saved in %d bytes of %s, but the file has %d", i, file.Bytes,

@@ -754,7 +754,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 				// cannot be checked
 				return nil
 			default:
-				return &sim.Violation{What: fmt.Sprintf("only %d of %d shards are complete at the end", len(whole), job.Shards)}
+				return &sim.Violation{What: fmt.Sprintf("only %d of %d shards are whole", len(whole), job.Shards)}
 			}
 		}
 		return h.Final(tables, lost)

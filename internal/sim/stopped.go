@@ -116,7 +116,7 @@ func (h *History) Stopped(f *membership.Facts, fs disk.FS, calm bool) error {
 func (h *History) stopped(f *membership.Facts, shard perdure.ShardID, files []checkpoint.FileRef, fs disk.FS) error {
 	cut := f.Closing.Cut
 	if len(files) != 1 {
-		return violated("the run was ended at clock %d, but shard %d is saved in %d files, want 1", cut, shard, len(files))
+		return violated("the run was ended at clock %d, but shard %d has %d files, want 1", cut, shard, len(files))
 	}
 	parts, layers, history, err := h.by.lines.read(&f.View, shard, []words.SavedFile{words.SavedFile(files[0])}, fs)
 	if err != nil {
