@@ -1,5 +1,5 @@
-# Everything here needs Go and make, nothing else; tools are built from the
-# versions that tools/go.mod pins. What is in Python needs Python, too.
+# The targets need only Go and make. Tools are built from the versions pinned in tools/go.mod. Python targets also need
+# Python.
 
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -11,7 +11,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unve
 PYTHON  ?= python3
 VENV    := bin/venv
 
-# Flags that make `go build` and `go test` work alike with and without git.
+# Flags that make `go build` and `go test` behave the same with and without git.
 export GOFLAGS := -mod=readonly -buildvcs=false
 
 GO_FILES  = $(shell find . -name '*.go' -not -path './bin/*' -not -name '*.pb.go' -not -name '*.connect.go')
@@ -34,7 +34,7 @@ BENCH    ?=
 STUDY    ?=
 
 .PHONY: help
-help: ## say what each target does
+help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 .PHONY: build
@@ -48,7 +48,7 @@ LICENCES := bin/licences.txt
 $(LICENCES): $(TOOLS)/licences
 	$(TOOLS)/licences $@
 
-licences: $(TOOLS)/licences ## write which modules of others are in the program, and their licences, into docs/licences.md
+licences: $(TOOLS)/licences ## write third-party modules and their licences into docs/licences.md
 	$(TOOLS)/licences $(LICENCES) docs/licences.md
 
 .PHONY: release
@@ -97,8 +97,8 @@ check: check-fmt check-vet check-static check-test check-python check-part ## ev
 	@echo "skipped: the other parts of make check-all, pages in a browser (make check-browser looks at them), PyTorch and the wheel (make check-torch), real servers of etcd (make check-etcd), the chart for Kubernetes (make check-kubernetes), many storms on hosts that are apart (make check-hosts)"
 
 # check leaves slow tests and cases to check-all, which runs them in parts of a minute each. tools/check/parts lists
-# them, and TestParts checks that it lists every test that -short shortens. check also runs one part: the number of days
-# since 1970 chooses it, and the seeds.
+# them, and TestParts checks that it lists every test that -short shortens. check also runs one part. The number of days
+# since 1970 selects the part and the seeds.
 PART ?=
 .PHONY: check-part check-all
 check-part: $(TOOLS)/gotestsum ## the part of check-all of the day, or PART=3, with seeds of the day, or of DAY=20000
@@ -121,17 +121,16 @@ check-vet:
 check-static: $(TOOLS)/staticcheck
 	$(TOOLS)/staticcheck ./...
 
-# vet has run already. Linking without symbols for a debugger (-w) takes half the time.
-# A process under the race detector sleeps for a second before it ends, to catch what else is still running; no test's
-# findings come then, and there are sixty.
-# PLAIN packages run without the race detector. They start no goroutines, as TestParts checks; or they are the command,
-# whose tests are hundreds of small jobs of real processes. RACED are the command's tests that run under it instead:
-# jobs with faults of each kind.
-# The simulation runs without it, and then under it with fewer seeds. CALM are tests of CALMLY packages that run without
-# it: negative controls, files in which each byte is damaged in turn, and storms that repeat in virtual time what other
-# tests of their package do under it.
-# Tests of the command mostly wait for processes, so four run at a time, and so do three raced packages. LONG packages
-# start first, so that no processor waits for them at the end.
+# vet runs as a separate target. Linking without debugger symbols (-w) takes half the time. A process under the race
+# detector sleeps for a second before it ends, to catch what is still running. No test's findings come then, and there
+# are sixty such processes. PLAIN packages run without the race detector. They start no goroutines, as TestParts checks,
+# or they are the command, whose tests are hundreds of small jobs of real processes. RACED tests of the command run with
+# it instead: jobs with faults of each kind.
+# The simulation runs without it, and then with it on fewer seeds. CALM tests of CALMLY packages run without it:
+# negative controls, files in which each byte is damaged in turn, and storms that repeat in virtual time what other
+# tests of their package do with it.
+# Tests of the command mostly wait for processes, so four run at a time, as do three raced packages. LONG packages start
+# first, so that they do not delay the end.
 PLAIN  := /internal/core/|/internal/data/(table|checkpoint)(/|$$)|/internal/run/report$$|/cmd/perdure$$|/internal/run/workload|^github.com/perdure/perdure$$
 RACED  := ^(TestSameModel|TestFaultKinds)$$
 LONG   := /cmd/perdure$$|/internal/sim$$|/worker$$|/internal/data/updatelog$$
@@ -149,7 +148,7 @@ check-test: $(TOOLS)/gotestsum
 		[ -z "$$tests" ] || $(TOOLS)/gotestsum --format pkgname-and-test-fails -- -short -vet=off -ldflags=-w -timeout 14m $$tests; \
 	done
 
-# What Python needs is in an environment of its own. Where there is no Python its checks are left out, aloud.
+# Python dependencies are in a separate environment. Without Python its checks are skipped with a message.
 $(VENV)/ready: python/requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
@@ -201,7 +200,7 @@ check-upgrade: ## jobs that are upgraded while they run, FROM=an older program o
 check-hosts: $(TOOLS)/etcd $(TOOLS)/versitygw ## jobs with keys on five hosts that are apart, network namespaces with a switch that cuts, delays and loses: two coordinators, three members of etcd; it needs root: HOSTS=20 storms for each of five strategies, a quarter of a minute each
 	$(GO) test ./cmd/perdure -run "TestApart|TestPagesApart|TestCuts|TestAloneApart|TestAttack|TestNoQuorum" -apart.attack -apart.s3="$(CURDIR)/$(TOOLS)/versitygw" -count 1 -v -timeout 0 -apart.storms=$(HOSTS) -apart.seed=$(SEED) -apart.etcd="$(CURDIR)/$(TOOLS)/etcd"
 
-# Chromium comes as an npm package, which has the program in it, and needs what most systems have.
+# Chromium comes as an npm package that contains the program. It needs libraries that most systems have.
 CHROMIUM := @sparticuz/chromium@153.0.0
 CHROME   := bin/browser/chromium
 $(CHROME):
@@ -271,8 +270,8 @@ generate: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go ## 
 clean: ## remove what was built
 	rm -rf bin
 
-# Tools. buf has a module of its own: it is needed for `make generate` only, and
-# would choose the versions of everybody's dependencies.
+# Tools. buf has a separate module: only `make generate` needs it, and it would change the versions of all other
+# dependencies.
 $(TOOLS)/staticcheck: TOOL = honnef.co/go/tools/cmd/staticcheck
 $(TOOLS)/gofumpt: TOOL = mvdan.cc/gofumpt
 $(TOOLS)/gotestsum: TOOL = gotest.tools/gotestsum

@@ -8,12 +8,11 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// mortalDisk is the disk as one process sees it: once the process is dead,
-// nothing it does reaches the disk.
+// mortalDisk is the disk of one process. Once the process is dead, all its operations fail and change nothing.
 type mortalDisk struct {
 	disk.FS
 	dead *atomic.Bool
-	sync func() time.Duration // how long syncing a file takes; nil: no time
+	sync func() time.Duration // duration of a file sync; nil: 0
 }
 
 type mortalFile struct {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cardAddress is struct ifreq with an address of a card, which unix.Ifreq does not know how to set.
+// cardAddress is struct ifreq with a hardware address, which unix.Ifreq cannot set.
 type cardAddress struct {
 	name   [unix.IFNAMSIZ]byte
 	family uint16
@@ -14,7 +14,7 @@ type cardAddress struct {
 	_      [16]byte
 }
 
-// setCard gives the card in the namespace of this thread its address.
+// setCard sets the hardware address of the card in this thread's namespace.
 func setCard(socket, host int) error {
 	r := cardAddress{family: unix.ARPHRD_ETHER, addr: cardOf(host)}
 	copy(r.name[:], "eth0")

@@ -15,34 +15,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxLANHosts is how many hosts there can be.
+// MaxLANHosts is the max number of hosts.
 const MaxLANHosts = 200
 
-// mtu is the largest packet, and mostFrame what a card sends of it at once.
+// mtu is the largest packet; mostFrame is the largest frame including the header.
 const (
 	mtu       = 1500
 	mostFrame = mtu + 18
-	mostQueue = 4096 // frames on a way; what comes beyond is lost, as in a switch
+	mostQueue = 4096 // frames in one direction; a full queue drops frames, as a switch does
 )
 
-// LANLink is what becomes of what one host sends to another.
+// LANLink describes how frames from one host to another are treated.
 type LANLink struct {
 	Delay  time.Duration // of each frame
-	Spread time.Duration // more of it, drawn evenly
-	Lose   float64       // the part of all frames that is lost
-	Hurry  float64       // the part that overtakes those before it
-	Cut    bool          // all are lost
+	Spread time.Duration // max additional delay, uniformly distributed
+	Lose   float64       // fraction of frames lost
+	Hurry  float64       // fraction of frames that overtake earlier ones
+	Cut    bool          // all frames are lost
 }
 
-// LAN is several hosts of one machine: each is a network namespace with one card, and a switch in this process carries
-// what the cards send. The switch can delay, lose, reorder and cut, in each direction by itself, so that partitions of
-// every shape can be had; a host whose cable is pulled is gone without a word.
+// LAN simulates several hosts on one machine. Each host is a network namespace with one card, and a switch in this
+// process forwards the frames. The switch can delay, lose, reorder or block frames in each direction separately, so
+// that any partition is possible. A host whose cable is pulled disappears silently.
 //
-// It needs root, network namespaces and /dev/net/tun, and nothing else: no bridge, no netem, no iptables.
+// It requires root, network namespaces and /dev/net/tun, but no bridge, netem or iptables.
 //
-//	l, err := rig.NewLAN(5, seed)      // hosts 0 to 4, at 10.77.0.1 to 10.77.0.5; NewLANAt says where else
-//	err = l.Host(0).Start(cmd)         // a process there; it cannot see the other hosts but through the switch
-//	l.Cut(0, 1)                        // what 0 sends no longer comes to 1; the other way it does
+//	l, err := rig.NewLAN(5, seed)      // hosts 0 to 4, at 10.77.0.1 to 10.77.0.5; see also NewLANAt
+//	err = l.Host(0).Start(cmd)         // a process there; it reaches other hosts only through the switch
+//	l.Cut(0, 1)                        // host 1 no longer receives frames from host 0; the reverse works
 //	err = l.Close()
 //
 // A LAN is safe for concurrent use.
@@ -53,33 +53,33 @@ type LAN struct {
 	once  sync.Once
 
 	mu   sync.Mutex  // guards what follows
-	ways [][]LANLink // from, to
+	ways [][]LANLink // indexed by sender, then receiver
 	rng  *rand.Rand
 }
 
-// LANHost is one of the hosts.
+// LANHost is a host of a LAN.
 type LANHost struct {
 	index int
 	addr  netip.Addr
 	do    chan func()
 	card  *os.File
-	in    []chan lanPacket // what comes from each other host
+	in    []chan lanPacket // frames from each other host
 }
 
-// lanPacket is a frame, and when it is to come.
+// lanPacket is a frame and its delivery time.
 type lanPacket struct {
 	at    time.Time
 	bytes []byte
 }
 
-// NewLAN makes hosts, and connects all with all. An error that is ErrUnable says that this machine or user cannot.
+// NewLAN creates n connected hosts. The error wraps ErrNoLAN if this machine or user cannot create them.
 func NewLAN(n int, seed uint64) (*LAN, error) { return NewLANAt(LANAddr(0), n, seed) }
 
-// NewLANAt is New with another address of the first host; each other one has the address after that of the one before.
-// They are of one network, in which the last of four numbers differs.
+// NewLANAt is like NewLAN, with a given address for the first host. The others have the following addresses in the same
+// /24 network.
 func NewLANAt(first netip.Addr, n int, seed uint64) (*LAN, error) {
 	if n < 1 || n > MaxLANHosts {
-		return nil, fmt.Errorf("lan: %d hosts; 1 to %d can be had", n, MaxLANHosts)
+		return nil, fmt.Errorf("lan: invalid number of hosts %d: want 1 to %d", n, MaxLANHosts)
 	}
 	if !first.Is4() || int(first.As4()[3])+n > 255 {
 		return nil, fmt.Errorf("lan: no network has %v and %d addresses after it", first, n-1)
@@ -102,13 +102,13 @@ func NewLANAt(first netip.Addr, n int, seed uint64) (*LAN, error) {
 	return l, nil
 }
 
-// ErrNoLAN is the error of a machine or user that cannot have hosts.
-var ErrNoLAN = errors.New("lan: no network namespaces here: it takes root, and /dev/net/tun")
+// ErrNoLAN reports that this machine or user cannot create network namespaces.
+var ErrNoLAN = errors.New("lan: cannot create network namespaces: root and /dev/net/tun are required")
 
-// LANHost returns one of the hosts.
+// Host returns the i-th host.
 func (l *LAN) Host(i int) *LANHost { return l.hosts[i] }
 
-// Close takes the hosts away. What still runs there has no network any more.
+// Close removes the hosts. Processes that still run there lose their network.
 func (l *LAN) Close() (err error) {
 	l.once.Do(func() {
 		close(l.done)
@@ -121,14 +121,14 @@ func (l *LAN) Close() (err error) {
 	return err
 }
 
-// Set says what becomes of what one host sends to another, from now on.
+// Set sets the treatment of all later frames from one host to another.
 func (l *LAN) Set(from, to int, w LANLink) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ways[from][to] = w
 }
 
-// SetAll is Set for all ways between all hosts.
+// SetAll calls Set for both directions between all hosts.
 func (l *LAN) SetAll(w LANLink) {
 	for from := range l.hosts {
 		for to := range l.hosts {
@@ -137,20 +137,20 @@ func (l *LAN) SetAll(w LANLink) {
 	}
 }
 
-// change changes one way.
+// change modifies the link of one direction.
 func (l *LAN) change(from, to int, f func(*LANLink)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f(&l.ways[from][to])
 }
 
-// Cut cuts the way from one host to another, and leaves the other direction.
+// Cut blocks frames from one host to another. The other direction stays open.
 func (l *LAN) Cut(from, to int) { l.change(from, to, func(w *LANLink) { w.Cut = true }) }
 
-// Pull pulls a host's cable.
+// Pull disconnects a host.
 func (l *LAN) Pull(host int) { l.plug(host, true) }
 
-// Plug puts it back, and heals all ways of the host.
+// Plug reconnects a host and restores all its links.
 func (l *LAN) Plug(host int) { l.plug(host, false) }
 
 func (l *LAN) plug(host int, cut bool) {
@@ -160,7 +160,7 @@ func (l *LAN) plug(host int, cut bool) {
 	}
 }
 
-// Part cuts all ways between hosts of different groups. A host in no group is cut off from all.
+// Part blocks all frames between hosts of different groups. A host without a group is cut off from all.
 func (l *LAN) Part(groups ...[]int) {
 	group := make(map[int]int)
 	for g, members := range groups {
@@ -176,14 +176,14 @@ func (l *LAN) Part(groups ...[]int) {
 	}
 }
 
-// Heal heals all ways.
+// Heal restores all links.
 func (l *LAN) Heal() {
 	for i := range l.hosts {
 		l.Plug(i)
 	}
 }
 
-// forward takes what a host's card sends to where it belongs.
+// forward forwards the frames that a host's card sends.
 func (l *LAN) forward(h *LANHost) {
 	b := make([]byte, mostFrame)
 	for {
@@ -195,7 +195,7 @@ func (l *LAN) forward(h *LANHost) {
 			continue
 		}
 		for to, other := range l.hosts {
-			all := b[0]&1 == 1 // a frame for everybody, as when an address is asked for
+			all := b[0]&1 == 1 // a broadcast, such as an ARP request
 			if other == h || !all && [6]byte(b[:6]) != cardOf(to) {
 				continue
 			}
@@ -205,18 +205,18 @@ func (l *LAN) forward(h *LANHost) {
 			}
 			p := lanPacket{at, append([]byte(nil), b[:n]...)}
 			if hurry {
-				_, _ = other.card.Write(p.bytes) // a closed card takes nothing
+				_, _ = other.card.Write(p.bytes) // a closed card drops frames
 				continue
 			}
 			select {
 			case other.in[h.index] <- p:
-			default: // the way is full
+			default: // the queue is full
 			}
 		}
 	}
 }
 
-// fate draws what becomes of a frame.
+// fate draws when a frame arrives, whether it overtakes earlier ones, and whether it is lost.
 func (l *LAN) fate(from, to int) (at time.Time, hurry, lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,7 +231,7 @@ func (l *LAN) fate(from, to int) (at time.Time, hurry, lost bool) {
 	return time.Now().Add(d), w.Hurry > 0 && l.rng.Float64() < w.Hurry, false
 }
 
-// carry hands a host what comes to it on one way, each in its time.
+// carry delivers the frames of one direction to a host, each at its delivery time.
 func (l *LAN) carry(h *LANHost, in chan lanPacket) {
 	for {
 		select {
@@ -245,21 +245,21 @@ func (l *LAN) carry(h *LANHost, in chan lanPacket) {
 				case <-time.After(wait):
 				}
 			}
-			_, _ = h.card.Write(p.bytes) // a closed card takes nothing
+			_, _ = h.card.Write(p.bytes) // a closed card drops frames
 		}
 	}
 }
 
-// cardOf is the address of a host's card.
+// cardOf returns the MAC address of a host's card.
 func cardOf(i int) [6]byte { return [6]byte{0x02, 0x70, 0x64, 0x72, 0x00, byte(i + 1)} }
 
-// LANAddr is the address of a host that New makes.
+// LANAddr returns the address of the i-th host of NewLAN.
 func LANAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 77, 0, byte(i + 1)}) }
 
-// Addr is the host's address.
+// Addr returns the host's address.
 func (h *LANHost) Addr() netip.Addr { return h.addr }
 
-// newLANHost makes a namespace, with its card. The thread that is in it does what is to be done there.
+// newLANHost creates a namespace with its card. A thread inside it executes the functions passed to Do.
 func newLANHost(i, n int, addr netip.Addr) (*LANHost, error) {
 	h := &LANHost{index: i, addr: addr, do: make(chan func())}
 	for range n {
@@ -288,7 +288,7 @@ func newLANHost(i, n int, addr netip.Addr) (*LANHost, error) {
 	return h, nil
 }
 
-// openCard makes the card of a host, in the namespace of this thread, and switches it on.
+// openCard creates a host's card in the namespace of this thread and enables it.
 func openCard(i int, addr netip.Addr) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -312,7 +312,7 @@ func openCard(i int, addr netip.Addr) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "card"), nil
 }
 
-// configure gives the card its addresses, and switches it and the loopback on.
+// configure sets the card's addresses and enables it and the loopback.
 func configure(i int, at netip.Addr) error {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -340,7 +340,7 @@ func configure(i int, at netip.Addr) error {
 	)
 }
 
-// Do runs f on a thread of the host: sockets that it makes are the host's. One f runs at a time.
+// Do runs f on a thread of the host, so that sockets that f creates belong to the host. Calls of Do are serialized.
 func (h *LANHost) Do(f func() error) error {
 	done := make(chan error, 1)
 	h.do <- func() { done <- f() }
@@ -350,7 +350,7 @@ func (h *LANHost) Do(f func() error) error {
 // Start starts a process on the host.
 func (h *LANHost) Start(c *exec.Cmd) error { return h.Do(c.Start) }
 
-// Listen listens on the host.
+// Listen listens on a port of the host.
 func (h *LANHost) Listen(port int) (l net.Listener, err error) {
 	err = h.Do(func() (err error) {
 		l, err = net.Listen("tcp4", netip.AddrPortFrom(h.Addr(), uint16(port)).String())

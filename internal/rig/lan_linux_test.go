@@ -32,7 +32,7 @@ func start(t *testing.T, n int) *rig.LAN {
 	return l
 }
 
-// echo answers on a host with what it is sent.
+// echo sends back everything that it receives on a host.
 func echo(t *testing.T, h *rig.LANHost) string {
 	t.Helper()
 	l, err := h.Listen(7000)
@@ -50,7 +50,7 @@ func echo(t *testing.T, h *rig.LANHost) string {
 	return l.Addr().String()
 }
 
-// ping sends a word, and returns how long the answer took; it waits for so long at most.
+// ping sends a message and returns the time until the answer. It waits at most patience.
 func ping(c net.Conn, patience time.Duration) (time.Duration, error) {
 	began := time.Now()
 	_ = c.SetDeadline(began.Add(patience))
@@ -61,11 +61,11 @@ func ping(c net.Conn, patience time.Duration) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// TestSwitch: hosts reach each other through the switch alone, which delays, loses and cuts as it is told.
+// TestSwitch checks that hosts reach each other only through the switch, and that it delays, loses and blocks frames.
 func TestSwitch(t *testing.T) {
 	l := start(t, 3)
 	addr := echo(t, l.Host(0))
-	if c, err := net.DialTimeout("tcp", addr, 50*time.Millisecond); err == nil { // somebody else, at that address
+	if c, err := net.DialTimeout("tcp", addr, 50*time.Millisecond); err == nil { // another host at that address
 		_, err = ping(c, 50*time.Millisecond)
 		if c.Close(); err == nil {
 			t.Fatal("a host can be reached from outside")
@@ -78,7 +78,7 @@ func TestSwitch(t *testing.T) {
 	must(t, err)
 	l.SetAll(rig.LANLink{Delay: 30 * time.Millisecond})
 	if took, err := ping(c, 10*time.Second); err != nil || took < 60*time.Millisecond {
-		t.Errorf("with 30 ms on each way an answer took %v, %v", took, err)
+		t.Errorf("with 30 ms each way, the round trip took %v: %v", took, err)
 	}
 	l.SetAll(rig.LANLink{Delay: time.Millisecond, Spread: time.Millisecond, Lose: 0.1, Hurry: 0.2})
 	for range 20 {
@@ -88,7 +88,7 @@ func TestSwitch(t *testing.T) {
 	l.SetAll(rig.LANLink{})
 	l.Cut(0, 1) // answers get lost
 	if _, err := ping(c, 100*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("an answer came on a way that is cut: %v", err)
+		t.Errorf("received an answer although the direction is cut: %v", err)
 	}
 	other, err := l.Host(2).Dial(addr, 10*time.Second)
 	must(t, err)
@@ -97,15 +97,15 @@ func TestSwitch(t *testing.T) {
 	must(t, err)
 	l.Part([]int{0}, []int{1, 2})
 	if _, err := ping(other, 100*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("an answer came through a partition: %v", err)
+		t.Errorf("received an answer through a partition: %v", err)
 	}
 	l.Heal()
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-	_, err = io.ReadFull(c, make([]byte, 4)) // that was on its way when the way was cut
+	_, err = io.ReadFull(c, make([]byte, 4)) // in transit when the direction was cut
 	must(t, err)
 }
 
-// TestProcess: a process on a host has that host's addresses, and no other.
+// TestProcess checks that a process on a host has only that host's addresses.
 func TestProcess(t *testing.T) {
 	l := start(t, 2)
 	c := exec.Command("/bin/cat", "/proc/self/net/fib_trie")
@@ -121,7 +121,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestNewAt: hosts have the addresses that somebody asks for, of one network.
+// TestNewAt checks that hosts have the requested addresses, in one network.
 func TestNewAt(t *testing.T) {
 	for _, wrong := range []string{"10.0.0.254", "fd00::5"} {
 		if _, err := rig.NewLANAt(netip.MustParseAddr(wrong), 2, 1); err == nil || errors.Is(err, rig.ErrNoLAN) {
@@ -140,6 +140,6 @@ func TestNewAt(t *testing.T) {
 	_, err = ping(c, 10*time.Second)
 	must(t, err)
 	if at := c.RemoteAddr().String(); at != "10.0.0.6:7000" {
-		t.Errorf("the second is at %s", at)
+		t.Errorf("the second host has address %s", at)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// LiesToCoordinator is what no worker of slot 0 may say to the coordinator of a job of two slots, two servers and four
-// shards that ends at clock 100. Each ends its connection, and changes nothing of the job. In a larger job some of them
-// are no lies: those that are about the end, and about what there is.
+// LiesToCoordinator returns messages that a worker of slot 0 must not send to the coordinator. The job has two slots,
+// two servers and four shards, and ends at clock 100. Each message closes its connection and leaves the job unchanged.
+// In a larger job, some of those about the end and about existing objects are valid.
 func LiesToCoordinator() map[string]wire.Frame {
 	zero := 0.0
 	end := func(slot perdure.Slot, clock perdure.Clock) wire.Frame {
@@ -54,8 +54,8 @@ func LiesToCoordinator() map[string]wire.Frame {
 	}
 }
 
-// LiesToServer is what no worker of slot 0, of incarnation 1, may say to a server of such a job, whatever shards that
-// has. Each ends its connection.
+// LiesToServer returns messages that a worker of slot 0, incarnation 1, must not send to a server of such a job,
+// whichever shards it holds. Each message closes its connection.
 func LiesToServer() map[string]wire.Frame {
 	frame := func(kind wire.Kind, slot perdure.Slot) wire.Frame {
 		return wire.Frame{Header: wire.Header{

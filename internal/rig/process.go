@@ -23,15 +23,15 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// anyPort is where a process listens over sockets.
+// anyPort is the listen address of processes that use sockets.
 const anyPort = "127.0.0.1:0"
 
-// Process is one life of a host.
+// Process is one incarnation of a host.
 type Process struct {
 	Host, Name string
-	PID        int // in which order processes began
+	PID        int // start order of the processes
 	Net        transport.Network
-	Disk       disk.FS // on which it writes nothing any more once it is dead
+	Disk       disk.FS // rejects writes once the process is dead
 	Log        *slog.Logger
 
 	hosts  *Hosts
@@ -40,14 +40,14 @@ type Process struct {
 	dead   *atomic.Bool
 	drain  chan struct{}
 	ended  chan struct{} // nil: Go was not called
-	err    error         // of what it ran; read it once it has ended
-	closes func()        // what it leaves behind when it ends; may be nil
+	err    error         // result of the process; valid once ended is closed
+	closes func()        // cleanup when it ends; may be nil
 }
 
-// store is where its checkpoints are.
+// store returns the store of the job's checkpoints.
 func (p *Process) store() store.Store { return store.Folder(p.Disk, "checkpoint") }
 
-// Life begins a life of a host: "coordinator", "server:0", or any name.
+// Life creates a process of a host: "coordinator", "server:0", or any name.
 func (h *Hosts) Life(host string) *Process {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,14 +63,14 @@ func (h *Hosts) Life(host string) *Process {
 	return p
 }
 
-// Start begins a life of a host that does what run says.
+// Start creates a process of a host that executes run.
 func (h *Hosts) Start(host string, run func(ctx context.Context, p *Process) error) *Process {
 	p := h.Life(host)
 	p.Go(func(ctx context.Context) error { return run(ctx, p) })
 	return p
 }
 
-// Go has the process do something, once.
+// Go runs a function as the process. It must be called at most once.
 func (p *Process) Go(run func(ctx context.Context) error) {
 	p.ended = make(chan struct{})
 	p.hosts.Go(func() {
@@ -85,43 +85,41 @@ func (p *Process) Go(run func(ctx context.Context) error) {
 	})
 }
 
-// Kill ends the process at once: nothing it still sends arrives, and nothing it still
-// writes is written. Kill does not wait.
+// Kill ends the process immediately without waiting for it. Messages in transit are dropped and later writes fail.
 func (p *Process) Kill() {
 	p.dead.Store(true)
 	p.hosts.Net.Kill(p.Host)
 	p.cancel()
 }
 
-// Stop tells the process to end.
+// Stop asks the process to end.
 func (p *Process) Stop() { p.cancel() }
 
-// Drain tells a server, once, to hand over what it holds and to end.
+// Drain asks a server to hand over its shards and end. It must be called at most once.
 func (p *Process) Drain() { close(p.drain) }
 
 // Dead reports whether the process was killed.
 func (p *Process) Dead() bool { return p.dead.Load() }
 
-// Wait waits until the process has ended, and returns why.
+// Wait waits until the process has ended and returns its error.
 func (p *Process) Wait() error {
 	if p.ended == nil {
-		return nil // it only lends its name and network
+		return nil // only its name and network are used
 	}
 	<-p.ended
 	return p.err
 }
 
-// Ended is closed when what the process does has ended.
+// Ended returns a channel that is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// hostOf is the host of an address in memory.
+// hostOf returns the host of an in-memory address.
 func hostOf(addr string) string {
 	host, _, _ := strings.Cut(addr, "/")
 	return host
 }
 
-// Place reads which place of the job a host's name stands for. index is -1 where the
-// coordinator chooses one.
+// Place parses a host's name into a role and an index. index is -1 if the coordinator assigns it.
 func Place(host string) (role wire.Role, index int) {
 	kind, number, _ := strings.Cut(host, ":")
 	index, err := strconv.Atoi(number)
@@ -134,10 +132,10 @@ func Place(host string) (role wire.Role, index int) {
 	return wire.Role(kind), index
 }
 
-// Newcomer names the n-th host whose server has no place of its own.
+// Newcomer returns the name of the n-th host whose server has no fixed index.
 func Newcomer(n int) string { return fmt.Sprintf("%s:%d", newcomer, n) }
 
-// network is what a host speaks over, for one life.
+// network returns the network of one process of a host.
 func (h *Hosts) network(host string) transport.Network {
 	if h.o.Sockets != nil {
 		return *h.o.Sockets
@@ -145,7 +143,7 @@ func (h *Hosts) network(host string) transport.Network {
 	return h.Net.Host(host)
 }
 
-// listens is where a process that is not the coordinator listens.
+// listens returns the listen address of a server or worker.
 func (p *Process) listens() string {
 	if p.hosts.o.Sockets != nil {
 		return anyPort
@@ -153,21 +151,21 @@ func (p *Process) listens() string {
 	return p.Host + "/0"
 }
 
-// coordinatorAddr is where the newest coordinator listens, or the first one is to.
+// coordinatorAddr returns the address of the newest coordinator, or of the first one before it starts.
 func (h *Hosts) coordinatorAddr() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.coordinator
 }
 
-// Coordinator makes a coordinator, whose Run is for the process to Go. It listens already: in
-// memory at its host's port 1, where processes that begin from then on look for it.
+// Coordinator creates a coordinator; the process must call Run with Go. It already listens. On the in-memory network it
+// uses port 1 of its host, where processes that start later look for it.
 func (p *Process) Coordinator(begin membership.Facts, change ...func(*coordinator.Config)) (
 	co *coordinator.Coordinator, err error,
 ) {
 	addr := p.Host + "/1"
 	if p.hosts.o.Sockets != nil {
-		addr = p.hosts.coordinatorAddr() // the former's, if there was one
+		addr = p.hosts.coordinatorAddr() // the previous coordinator's address, if any
 	}
 	l, err := p.Net.Listen(addr)
 	if err != nil {
@@ -195,7 +193,7 @@ func (p *Process) Coordinator(begin membership.Facts, change ...func(*coordinato
 	return co, nil
 }
 
-// Lead starts a coordinator of a job that begins, and fails where it cannot be made.
+// Lead starts the coordinator of a new job. It returns an error if the coordinator cannot be created.
 func (h *Hosts) Lead(job perdure.JobSpec, change ...func(*coordinator.Config)) (*Process, error) {
 	p := h.Life(CoordinatorHost)
 	co, err := p.Coordinator(membership.Begin(job, 1, 0, nil), change...)
@@ -206,14 +204,14 @@ func (h *Hosts) Lead(job perdure.JobSpec, change ...func(*coordinator.Config)) (
 	return p, nil
 }
 
-// Serve starts a server, whose host says which one it is.
+// Serve starts a server whose index follows from its host's name.
 func (h *Hosts) Serve(host string, change ...func(*server.Config)) *Process {
 	p := h.Life(host)
 	p.Go(func(ctx context.Context) error { return p.Server(ctx, change...) })
 	return p
 }
 
-// Server runs a server to its end.
+// Server runs a server until it ends.
 func (p *Process) Server(ctx context.Context, change ...func(*server.Config)) error {
 	_, index := Place(p.Host)
 	cfg := server.Config{
@@ -227,14 +225,13 @@ func (p *Process) Server(ctx context.Context, change ...func(*server.Config)) er
 	return server.Run(ctx, cfg)
 }
 
-// DialConfig is what a worker is dialled with: its Config, and the hooks in its context.
+// DialConfig is a worker's Config and the hooks in its context.
 type DialConfig struct {
 	worker.Config
 	hooks.Worker
 }
 
-// Dial joins as a worker of a slot. The client lives until the caller closes it, and its log as long
-// as ctx.
+// Dial joins the job as a worker of a slot. The caller must close the client. Its log ends with ctx.
 func (p *Process) Dial(ctx context.Context, slot perdure.Slot, change ...func(*DialConfig)) (*worker.Client, error) {
 	cfg := DialConfig{
 		worker.Config{
@@ -252,8 +249,8 @@ func (p *Process) Dial(ctx context.Context, slot perdure.Slot, change ...func(*D
 	return worker.Dial(hooks.With(ctx, cfg.Worker), cfg.Config)
 }
 
-// openLog returns how a process opens the job's update log: when its life ends, so do the
-// entries that it has on their way.
+// openLog returns a function that opens the job's update log. When the process ends, its entries in transit are
+// dropped.
 func (p *Process) openLog(life context.Context) func(context.Context, string, updatelog.Options) (updatelog.Log,
 	error) {
 	return func(_ context.Context, _ string, o updatelog.Options) (updatelog.Log, error) {

@@ -1,15 +1,14 @@
-// Package rig runs the processes of a job inside a test: coordinators, servers and workers, the same code as real
-// processes run, on a network, a disk and an update log in memory. It is for tests only; of what is no test, only
-// package sim imports it. For tests of real processes it has a [LAN], hosts with addresses of their own on this
-// machine, and messages that a process must not send.
+// Package rig runs the processes of a job inside a test: coordinators, servers and workers. They run the production
+// code on an in-memory network, disk and update log. Apart from tests, only package sim imports it. For tests of real
+// processes, rig provides a [LAN] (hosts with their own addresses on this machine) and lists of messages that a process
+// must not send.
 //
-// [Hosts] are what all processes share. A [Process] is one life of one host: its network,
-// its disk and its log. Whoever kills it breaks its connections, makes its disk fail from
-// then on, and ends its goroutines; its host's next process begins anew. What a test wants
-// otherwise it says by functions that change the Config of the process.
+// [Hosts] are the resources that all processes share. A [Process] is one incarnation of a host, with its own network,
+// disk and log. Kill breaks its connections, makes its disk fail from then on and ends its goroutines. The host's next
+// process starts from scratch. Tests customize a process with functions that change its Config.
 //
-// All is safe for concurrent use, but for Hosts' fields, which nobody changes once there is
-// a process. Who makes Hosts by New waits for them by Wait, when their context has ended.
+// All types are safe for concurrent use, except that the fields of Hosts must not change once a process exists. The
+// caller of New must call Wait after the context has ended.
 package rig
 
 import (
@@ -30,44 +29,44 @@ import (
 )
 
 const (
-	// CoordinatorHost is the coordinator's host, CoordinatorAddr where it listens in memory.
+	// CoordinatorHost is the coordinator's host; CoordinatorAddr is its address on the in-memory network.
 	CoordinatorHost = "coordinator"
 	CoordinatorAddr = CoordinatorHost + "/1"
 
-	newcomer = "newcomer" // begins the name of a host whose server has no place of its own
+	newcomer = "newcomer" // prefix of hosts whose server has no fixed index
 )
 
-// Options say what hosts are like.
+// Options configures Hosts.
 type Options struct {
 	Seed    uint64 // of the network
 	Network transport.MemoryOptions
-	Sockets *transport.TCP       // the network that all use; nil: one in memory
-	Keys    wire.Keys            // what everybody shows; none: nobody asks
-	Sync    func() time.Duration // how long syncing a file takes; nil: no time
-	Log     *slog.Logger         // nil: nothing is logged
-	// Ended is told of each process that ends by itself. nil: in a test it is an error.
+	Sockets *transport.TCP       // the network of all processes; nil: in memory
+	Keys    wire.Keys            // keys of all processes; empty: no authentication
+	Sync    func() time.Duration // duration of a file sync; nil: 0
+	Log     *slog.Logger         // nil: no logs
+	// Ended is called for each process that ends by itself. With nil, For treats this as a test error.
 	Ended func(p *Process, err error)
 }
 
-// Hosts are what the processes of a job share.
+// Hosts are the resources that the processes of a job share.
 type Hosts struct {
 	Net  *transport.Memory
 	Disk *disk.Memory
 	Keys wire.Keys
 
 	o   Options
-	ctx context.Context // all processes'
+	ctx context.Context // of all processes
 	wg  sync.WaitGroup
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	logs        *updatelog.Memory
 	lives       int
 	processes   map[string]*Process // the newest of each host
-	coordinator string              // its address
+	coordinator string              // the coordinator's address
 	leader      *coordinator.Coordinator
 }
 
-// New makes hosts whose processes live as long as ctx at most.
+// New returns Hosts whose processes end when ctx ends.
 func New(ctx context.Context, o Options) *Hosts {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -82,8 +81,8 @@ func New(ctx context.Context, o Options) *Hosts {
 	return h
 }
 
-// For makes hosts for a test. Their processes end with it, or after a while, which is an
-// error only of what the test waits for then.
+// For returns Hosts for a test. Their processes end with the test or after most. The timeout itself is not an error,
+// unless the test then still waits for something.
 func For(t testing.TB, most time.Duration, o Options) (context.Context, *Hosts) {
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	if o.Ended == nil {
@@ -94,7 +93,7 @@ func For(t testing.TB, most time.Duration, o Options) (context.Context, *Hosts) 
 	return ctx, h
 }
 
-// In runs a test in virtual time, with hosts that live that long at most.
+// In runs a test in virtual time, with Hosts that end after most.
 func In(t *testing.T, most time.Duration, o Options, test func(t *testing.T, ctx context.Context, h *Hosts)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -103,65 +102,64 @@ func In(t *testing.T, most time.Duration, o Options, test func(t *testing.T, ctx
 	})
 }
 
-// Wait waits until all processes have ended, and what Go has begun.
+// Wait waits until all processes and all functions started by Go have ended.
 func (h *Hosts) Wait() { h.wg.Wait() }
 
-// Go runs what ends with the hosts' context.
+// Go runs f, which must return when the context of the Hosts ends.
 func (h *Hosts) Go(f func()) { h.wg.Go(f) }
 
-// Logs is the update log that all processes share.
+// Logs returns the update log that all processes share.
 func (h *Hosts) Logs() *updatelog.Memory {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.logs
 }
 
-// LoseLogs gives processes that begin from now on an empty log.
+// LoseLogs gives an empty log to processes that start from now on.
 func (h *Hosts) LoseLogs() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.logs = updatelog.NewMemory()
 }
 
-// Leader is the coordinator that began last; nil: there was none.
+// Leader returns the coordinator that started last, or nil.
 func (h *Hosts) Leader() *coordinator.Coordinator {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.leader
 }
 
-// Process is the newest process of a host; it panics where there was none.
+// Process returns the newest process of a host. It panics if the host never had one.
 func (h *Hosts) Process(host string) *Process {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := h.processes[host]
 	if p == nil {
-		panic(fmt.Sprintf("rig: %s has had no process", host))
+		panic(fmt.Sprintf("rig: host %s never had a process", host))
 	}
 	return p
 }
 
-// Kill kills the process of a host, and waits until it has ended.
+// Kill kills the process of a host and waits until it has ended.
 func (h *Hosts) Kill(host string) {
 	p := h.Process(host)
 	p.Kill()
 	p.Wait()
 }
 
-// Stop tells the process of a host to end, as a signal does, and waits until it has.
+// Stop asks the process of a host to end, as a signal does, and waits until it has ended.
 func (h *Hosts) Stop(host string) {
 	p := h.Process(host)
 	p.Stop()
 	p.Wait()
 }
 
-// Listen has a host be somebody whom the test plays: serve is called for each connection,
-// beside the others, when its peer has said hello. The connection is closed when serve
-// returns, and when the hosts end. The listener may be closed before.
+// Listen lets the test play a host. serve runs in its own goroutine for each connection whose peer has sent its hello.
+// The connection is closed when serve returns or the Hosts end. The caller may close the listener earlier.
 func (h *Hosts) Listen(addr string, serve func(conn transport.Conn, hello wire.Hello)) transport.Listener {
 	l, err := h.network(hostOf(addr)).Listen(addr)
 	if err != nil {
-		panic(fmt.Sprintf("rig: %v", err)) // of the test's own making
+		panic(fmt.Sprintf("rig: %v", err)) // an error of the test itself
 	}
 	context.AfterFunc(h.ctx, func() { l.Close() })
 	h.Go(func() {
@@ -182,7 +180,7 @@ func (h *Hosts) Listen(addr string, serve func(conn transport.Conn, hello wire.H
 	return l
 }
 
-// Job makes a job of a model and a strategy as people write them.
+// Job returns a job with a consistency model and a recovery strategy in flag syntax.
 func Job(model, recovery string, slots, servers, shards int) perdure.JobSpec {
 	job := perdure.JobSpec{ID: "job-1", Seed: 1, Slots: slots, Servers: servers, Shards: shards}
 	var err error
@@ -191,7 +189,7 @@ func Job(model, recovery string, slots, servers, shards int) perdure.JobSpec {
 		job.Recovery, err = perdure.ParseRecovery(recovery)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("rig: %v", err)) // of the test's own making
+		panic(fmt.Sprintf("rig: %v", err)) // an error of the test itself
 	}
 	return job
 }

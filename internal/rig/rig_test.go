@@ -14,8 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// train runs a job of one worker and two servers for some clocks, and says what is between
-// two of them.
+// train runs a job of one worker and two servers for some clocks, and calls between after each clock.
 func train(t *testing.T, ctx context.Context, h *rig.Hosts, recovery string, between func(clock perdure.Clock)) {
 	t.Helper()
 	if _, err := h.Lead(rig.Job("bsp", recovery, 1, 2, 4)); err != nil {
@@ -47,7 +46,7 @@ func train(t *testing.T, ctx context.Context, h *rig.Hosts, recovery string, bet
 	}
 }
 
-// Whoever is killed, the next process of its host goes on.
+// After a process is killed, the next process of its host continues.
 func TestLives(t *testing.T) {
 	for _, recovery := range []string{"chain:2", "stateless"} {
 		rig.In(t, time.Minute, rig.Options{}, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
@@ -55,16 +54,16 @@ func TestLives(t *testing.T) {
 				switch first := h.Process("server:0"); clock {
 				case 1:
 					h.Kill("server:0")
-					// It sees first that it is to end, or that its host's sockets are gone.
+					// It may first notice the end of its context or the closed sockets of its host.
 					if err := first.Wait(); !first.Dead() || err == nil {
-						t.Errorf("%s was killed, and ended with %v", first.Name, err)
+						t.Errorf("%s was killed but ended with %v", first.Name, err)
 					}
 					h.Serve("server:0")
 				case 3:
 					leader := h.Leader()
 					h.Kill(rig.CoordinatorHost)
 					if _, err := h.Lead(rig.Job("bsp", recovery, 1, 2, 4)); err != nil || h.Leader() == leader {
-						t.Errorf("the next coordinator is the former, or none: %v", err)
+						t.Errorf("no new coordinator was started: %v", err)
 					}
 				}
 			})
@@ -72,14 +71,13 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// The same runs over sockets.
+// The same test over sockets.
 func TestSockets(t *testing.T) {
 	ctx, h := rig.For(t, time.Minute, rig.Options{Sockets: &transport.TCP{}})
 	train(t, ctx, h, "none", func(perdure.Clock) {})
 }
 
-// What a dead process writes is not written; the next one writes again, and takes the time
-// that a sync takes.
+// A dead process cannot write. The next one can, and a sync takes the configured time.
 func TestDeadWritesNothing(t *testing.T) {
 	const long = 3 * time.Second
 	o := rig.Options{Sync: func() time.Duration { return long }}
@@ -111,7 +109,7 @@ func TestDeadWritesNothing(t *testing.T) {
 	})
 }
 
-// Who ends by itself is told of; who was stopped or killed is not.
+// Ended is called for processes that end by themselves, but not for stopped or killed ones.
 func TestEnded(t *testing.T) {
 	enough := errors.New("enough")
 	var told []string
@@ -124,16 +122,16 @@ func TestEnded(t *testing.T) {
 		h.Kill("a")
 		h.Stop("b")
 		if err := c.Wait(); err != enough {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("process ended with %v", err)
 		}
 		synctest.Wait()
 		if len(told) != 1 || told[0] != "c: enough" {
-			t.Errorf("told %q", told)
+			t.Errorf("Ended calls: %q", told)
 		}
 	})
 }
 
-// A test plays the coordinator: who comes shows the secret of its role.
+// The test plays the coordinator. Processes authenticate with the secret of their role.
 func TestListen(t *testing.T) {
 	o := rig.Options{Keys: wire.Keys{Job: "the job's", Servers: "the servers'"}}
 	rig.In(t, time.Minute, o, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
@@ -144,10 +142,10 @@ func TestListen(t *testing.T) {
 		})
 		if _, err := h.Life("worker:0").Dial(ctx, 0, func(cfg *rig.DialConfig) { cfg.Secret = "guess" }); err == nil ||
 			len(came) > 0 {
-			t.Errorf("a guess is let in: %v", err)
+			t.Errorf("a wrong secret was accepted: %v", err)
 		}
 		if _, err := h.Life("worker:0").Dial(ctx, 0); err == nil {
-			t.Error("who is refused has joined")
+			t.Error("a refused process has joined")
 		}
 		if hello := <-came; hello.Process != "worker:0#2" || hello.PID != 2 {
 			t.Errorf("it says %+v", hello)

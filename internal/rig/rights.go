@@ -14,11 +14,11 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Right is which roles may send a kind of message, and to whom.
+// Right lists the roles that may send a kind of message, by receiver.
 type Right struct {
 	Name                string // without its Kind
 	Coordinator, Server []wire.Role
-	Back                []wire.Role // who says it to whom has called
+	Back                []wire.Role // roles that send it as the accepting side
 }
 
 const (
@@ -27,8 +27,8 @@ const (
 	kindsFile   = "internal/data/wire/frame.go"
 )
 
-// Rights is the table of docs/design/security.md, of the repository in a folder. It is an error if the table lacks a
-// kind of message, has one that there is not, or has one that nobody ever sends.
+// Rights parses the table of docs/design/security.md in the repository at root. It returns an error if the table lacks
+// a kind of message, or lists one that does not exist or is never sent.
 func Rights(root string) (map[wire.Kind]Right, error) {
 	page, err := os.ReadFile(filepath.Join(root, rightsPage))
 	if err != nil {
@@ -36,7 +36,7 @@ func Rights(root string) (map[wire.Kind]Right, error) {
 	}
 	_, rest, found := strings.Cut(string(page), rightsBegin)
 	if !found {
-		return nil, fmt.Errorf("%s has no table that begins with\n%s", rightsPage, rightsBegin)
+		return nil, fmt.Errorf("%s: missing table that begins with\n%s", rightsPage, rightsBegin)
 	}
 	rights := map[wire.Kind]Right{}
 	for line := range strings.Lines(rest) {
@@ -45,7 +45,7 @@ func Rights(root string) (map[wire.Kind]Right, error) {
 		}
 		kind, right, err := parseRight(line)
 		if err == nil && rights[kind].Name != "" {
-			err = fmt.Errorf("kind %d has two rows", kind)
+			err = fmt.Errorf("duplicate row for kind %d", kind)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %q: %w", rightsPage, line, err)
@@ -55,7 +55,7 @@ func Rights(root string) (map[wire.Kind]Right, error) {
 	return rights, compareRights(rights, filepath.Join(root, kindsFile))
 }
 
-// parseRight reads a row.
+// parseRight parses one row.
 func parseRight(line string) (kind wire.Kind, r Right, err error) {
 	cells := strings.Split(strings.Trim(line, "|\n "), " | ")
 	if len(cells) != 5 {
@@ -72,7 +72,7 @@ func parseRight(line string) (kind wire.Kind, r Right, err error) {
 		}
 		for name := range strings.SplitSeq(cells[i+2], ", ") {
 			if wire.Role(name).Known() != wire.Role(name) {
-				return 0, r, fmt.Errorf("there is no role %q", name)
+				return 0, r, fmt.Errorf("unknown role %q", name)
 			}
 			*to = append(*to, wire.Role(name))
 		}
@@ -80,7 +80,7 @@ func parseRight(line string) (kind wire.Kind, r Right, err error) {
 	return wire.Kind(n), r, nil
 }
 
-// compareRights compares the table with the kinds that there are.
+// compareRights compares the table with the kinds declared in a Go file.
 func compareRights(rights map[wire.Kind]Right, file string) error {
 	kinds, err := kindsOf(file)
 	if err != nil {
@@ -88,18 +88,18 @@ func compareRights(rights map[wire.Kind]Right, file string) error {
 	}
 	for kind, name := range kinds {
 		if r := rights[kind]; r.Name != name {
-			return fmt.Errorf("%s calls kind %d %q; it is Kind%s: say there who may send it", rightsPage, kind, r.Name,
+			return fmt.Errorf("%s: kind %d is %q, want Kind%s; list its senders", rightsPage, kind, r.Name,
 				name)
 		}
 	}
-	unsent := []string{"Hello", "Life"} // the greeting, and what is in an update log only
+	unsent := []string{"Hello", "Life"} // the handshake, and a record only in update logs
 	for kind, r := range rights {
 		if kinds[kind] == "" {
-			return fmt.Errorf("%s has kind %d, %s, which is not", rightsPage, kind, r.Name)
+			return fmt.Errorf("%s: kind %d (%s) does not exist", rightsPage, kind, r.Name)
 		}
 		said := len(r.Coordinator)+len(r.Server)+len(r.Back) > 0
 		if said == slices.Contains(unsent, r.Name) {
-			return fmt.Errorf("%s says of %s that somebody sends it: %v", rightsPage, r.Name, said)
+			return fmt.Errorf("%s: wrong senders for %s: %v", rightsPage, r.Name, said)
 		}
 	}
 	return nil
@@ -125,7 +125,7 @@ func kindsOf(file string) (map[wire.Kind]string, error) {
 			}
 			number, ok := value.Values[0].(*ast.BasicLit)
 			if !ok {
-				return nil, fmt.Errorf("%s: Kind%s is not a plain number", file, name)
+				return nil, fmt.Errorf("%s: Kind%s is not an integer literal", file, name)
 			}
 			n, err := strconv.ParseUint(number.Value, 10, 8)
 			if err != nil {
@@ -135,7 +135,7 @@ func kindsOf(file string) (map[wire.Kind]string, error) {
 		}
 	}
 	if len(kinds) == 0 {
-		return nil, fmt.Errorf("%s has no kinds of messages", file)
+		return nil, fmt.Errorf("%s declares no constants of type Kind", file)
 	}
 	return kinds, nil
 }

@@ -9,12 +9,14 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// bases judges the bases with which lost shards go on: each is what slots were acknowledged, or
-// what the rows have. What a living slot was not acknowledged it sends again, so that it is not
-// lost; what was counted as lost once is never waited for again. Only slots of which no process
-// has died are judged: of others nobody may know. Under two-step clocks all go on from what one of
-// the dead was acknowledged, but nobody from a clock that it has not begun. All methods of a nil one
-// do nothing.
+// bases checks the base that the coordinator records for each lost shard. A base is a vector with one clock per slot:
+// the shard resumes there, and counts updates of earlier clocks as lost.
+//
+// A base must not exceed the clocks that the slot's process had acknowledged or that the restored rows contain. The
+// live worker resends its unacknowledged updates, so these are not lost. Clocks that were once counted as lost must not
+// be waited for again. Only slots whose processes have never died are judged; for the others, the acknowledged clocks
+// are unknown. With two-step clocks, all shards resume after the clocks acknowledged to a dead process, but never at a
+// clock that a slot has not begun. All methods are no-ops on a nil receiver.
 type bases struct {
 	twoStep bool
 
@@ -23,12 +25,12 @@ type bases struct {
 	bad    error // the first base that breaks a promise
 }
 
-// based is what a shard may go on from.
+// based holds the bounds and the latest base of one shard.
 type based struct {
-	acked []perdure.Clock // by slot: the most that its process was acknowledged
-	has   []perdure.Clock // by slot: what the rows have with which the shard begins
+	acked []perdure.Clock // by slot: the highest count acknowledged to its process
+	has   []perdure.Clock // by slot: the clocks that the restored rows contain
 	epoch perdure.Epoch   // of the newest base
-	base  []perdure.Clock // which it is
+	base  []perdure.Clock // the newest base
 }
 
 func newBases(job perdure.JobSpec, slots int) *bases {
@@ -39,7 +41,7 @@ func newBases(job perdure.JobSpec, slots int) *bases {
 	return b
 }
 
-// heard takes over what a shard has acknowledged to a slot's process.
+// heard records that a shard has acknowledged a slot's clocks below applied.
 func (b *bases) heard(slot perdure.Slot, shard perdure.ShardID, applied perdure.Clock) {
 	if b == nil || slot < 0 || int(shard) >= len(b.shards) {
 		return
@@ -50,7 +52,7 @@ func (b *bases) heard(slot perdure.Slot, shard perdure.ShardID, applied perdure.
 	*acked = max(*acked, applied)
 }
 
-// has takes over what the rows have with which a shard begins.
+// has records the applied vector of the rows that a shard was restored from.
 func (b *bases) has(shard perdure.ShardID, applied []perdure.Clock) {
 	if b == nil {
 		return
@@ -60,8 +62,8 @@ func (b *bases) has(shard perdure.ShardID, applied []perdure.Clock) {
 	b.shards[shard].has = applied
 }
 
-// saved takes over a view that was recorded. died are the slots of which a process has; begun says
-// after which clock nobody has begun any of a slot's.
+// saved checks the bases in a view that was just recorded. died holds the slots that have lost a process. begun returns
+// the clock after the last one that a slot has begun.
 func (b *bases) saved(v *words.View, died map[perdure.Slot]bool, begun func(slot int) perdure.Clock) {
 	if b == nil {
 		return
@@ -79,7 +81,7 @@ func (b *bases) saved(v *words.View, died map[perdure.Slot]bool, begun func(slot
 	}
 }
 
-// judge judges a base of a shard.
+// judge checks the base of one shard.
 func (b *bases) judge(
 	v *words.View, shard int, died map[perdure.Slot]bool, begun func(slot int) perdure.Clock,
 ) error {
@@ -125,13 +127,12 @@ func (b *bases) broken() error {
 	return b.bad
 }
 
-// Acked takes over what a shard has acknowledged to a slot's process.
+// Acked records that a shard has acknowledged a slot's clocks below applied.
 func (h *History) Acked(slot perdure.Slot, shard perdure.ShardID, applied perdure.Clock) {
 	h.by.bases.heard(slot, shard, applied)
 }
 
-// Judge returns the first promise that something which was recorded breaks, however the job
-// ended; if none does, how it ended.
+// Judge returns the first recorded violation, however the job ended. Without a violation it returns ended.
 func (h *History) Judge(ended error) error {
 	if h.by.lines != nil {
 		if err := h.by.lines.broken(); err != nil {

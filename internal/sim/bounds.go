@@ -11,15 +11,15 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// bound checks the consistency model (ESSP paper, section 2): a read at clock c
-// sees all updates of clocks < c - s, and all of the reader's own.
+// bound checks the consistency model (ESSP paper, section 2): a read at clock c contains all updates of clocks < c - s
+// and all of the reader's own updates.
 func (h *History) bound(what string, p int, mine bool, n, clock, own perdure.Clock) error {
 	if mine {
 		own = h.count(p, own)
-		// Without two-step clocks a shard may be ahead of a slot whose process died:
-		// it has counted clocks that the next process does again for other shards.
+		// Without two-step clocks a shard may be ahead of a slot whose process died: the shard has already counted
+		// clocks that the replacement repeats for other shards.
 		if short := n < own; short && h.job.OnOutage.Continue && h.job.OutageRows != perdure.RowsApply {
-			h.relaxed++ // own updates need not show
+			h.relaxed++ // own updates may be missing
 		} else if short || n > own && h.job.Consistency.TwoStep() {
 			return violated("%s (the reader) has %d clocks, want %d", what, n, own)
 		}
@@ -41,9 +41,9 @@ func (h *History) bound(what string, p int, mine bool, n, clock, own perdure.Clo
 	return nil
 }
 
-// inTransit checks vap:V (ESSP paper, section 3): what a slot had sent before the
-// read began, and the read did not see, is at most V/√t in sum, t the clocks that
-// the slot had ended, unless it is one update.
+// inTransit checks vap:V (ESSP paper, section 3). The updates that a slot had sent before the read began and that the
+// read did not contain must not exceed V/√t in total, where t is the number of clocks the slot has finished. A single
+// update may exceed the bound.
 func (r *reader) inTransit(what string, p int, n perdure.Clock) error {
 	h, m, sent := r.h, r.h.spec.Consistency, r.sent[p]
 	count := h.count(p, sent.clocks)
@@ -61,9 +61,8 @@ func (r *reader) inTransit(what string, p int, n perdure.Clock) error {
 	return nil
 }
 
-// mayBeUnseen notes what a slot had sent before the read began, and a row that may lose
-// updates did not have: of a vap table only so much may be in transit, and lost is what
-// no row has at the end.
+// mayBeUnseen records updates that a slot had sent before the read began and that the row lacked, for rows that may
+// lose updates. vap bounds the weight of updates in transit; updates that are lost are in no row at the end.
 func (r *reader) mayBeUnseen(row, p int, set uint64) {
 	h, m, sent := r.h, r.h.spec.Consistency, r.sent[p]
 	if m.Kind != perdure.VAP || h.job.OnOutage.Continue || p == int(r.w.Slot()) || sent.clocks == 0 {
@@ -79,9 +78,9 @@ func (r *reader) mayBeUnseen(row, p int, set uint64) {
 	h.unseen[row][p][missing] = m.Bound / math.Sqrt(float64(sent.clocks))
 }
 
-// cameLate judges what a row has at the end of a slot's clocks, which reads did not have
-// though they should: what is there was not lost. Under none nobody may know any more
-// what a dead process of the slot had done, and then it is done again.
+// cameLate checks that updates which reads lacked, although promised, are also missing at the end: if they are present,
+// they were not lost. Strategies that are neither eager nor partial are not checked after a process of the slot has
+// died: its finished clocks are unknown, and the replacement repeats them.
 func (h *History) cameLate(what string, row, p int, set uint64) error {
 	t := recovery.Of(h.job.Recovery).Traits()
 	if !t.Eager && !t.Partial && h.lives[p] > 1 {
@@ -91,7 +90,7 @@ func (h *History) cameLate(what string, row, p int, set uint64) error {
 		return violated("%s has the clocks %b, but reads lacked %b of them though they were promised", what, set, back)
 	}
 	if t.Partial && slices.Max(h.lives) > 1 {
-		return nil // what was seen may wait at a cut again, for a slot that does clocks again
+		return nil // updates seen earlier may wait again at a cut for a slot that repeats clocks
 	}
 	for missing, most := range h.unseen[row][p] {
 		if back := set & missing; h.lives[p] == 1 && bits.OnesCount64(back) > 1 && float64(back) > most {
@@ -102,14 +101,14 @@ func (h *History) cameLate(what string, row, p int, set uint64) error {
 	return nil
 }
 
-// begins notes that another process of a slot has begun.
+// begins records that another process of a slot has started.
 func (h *History) begins(w *worker.Client) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lives[w.Slot()]++
 }
 
-// begun is the clock after the last one that a slot's program has begun to add to.
+// begun returns the clock after the last one that a slot's program has begun.
 func (h *History) begun(slot int) (after perdure.Clock) {
 	for c := range h.started[slot] {
 		after = max(after, c+1)
@@ -117,8 +116,7 @@ func (h *History) begun(slot int) (after perdure.Clock) {
 	return after
 }
 
-// Relaxed returns how many counts were read that the consistency model alone would not
-// have allowed.
+// Relaxed returns the number of reads that only the outage policy permitted, not the consistency model alone.
 func (h *History) Relaxed() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

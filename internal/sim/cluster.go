@@ -1,10 +1,8 @@
-// Package sim runs a whole cluster (coordinator, servers, workers) in one
-// process, over the in-memory network and disk, in virtual time. It is for
-// tests only: no product package imports it.
+// Package sim runs a whole cluster (coordinator, servers, workers) in one process, over an in-memory network and disk,
+// in virtual time. Only tests import it.
 //
-// A [Cluster] runs the same shells as real processes do, on the hosts of package
-// rig; what it adds is what happens to them, and what becomes of a job by it: who
-// is killed, and when the next process takes its place, is a function of the seed.
+// A [Cluster] runs the same process code as production, on the hosts of package rig. It adds faults and checks their
+// effect on the job. The seed determines which process is killed and when its replacement starts.
 package sim
 
 import (
@@ -35,49 +33,49 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// Options say what a cluster is like.
+// Options configures a Cluster.
 type Options struct {
 	Seed    uint64
 	Job     perdure.JobSpec
 	Network transport.MemoryOptions
-	Sync    time.Duration                                     // the most that syncing a file takes
-	Program func(ctx context.Context, w *worker.Client) error // what every worker runs
-	// how many failure domains the servers are in; 0: not known
+	Sync    time.Duration                                     // maximum time to sync a file
+	Program func(ctx context.Context, w *worker.Client) error // the program of every worker
+	// number of failure domains that the servers are in; 0: unknown
 	Zones int
-	// Parent says that the processes have one, who tells the coordinator at once that
-	// one has died, and kills suspects. Else silence tells it, or the next process.
+	// Parent simulates a supervisor. It reports dead processes to the coordinator immediately and kills suspects.
+	// Without one, the coordinator learns of a death by timeout or from the replacement process.
 	Parent bool
-	Retain int64 // bytes of updates that a worker may keep for want of a checkpoint; 0: the usual
-	// how large a slot's saved state is at most that does not lie in the store; 0: the usual
+	Retain int64 // max bytes of updates that a worker keeps until a checkpoint has them; 0: the default
+	// max size of a slot state that is sent inline, not written to the store; 0: the default
 	StateBytes int
-	// checkpoints written in the background have only what has changed, however little that spares
+	// Background checkpoints contain only rows that have changed, however little that saves.
 	Follow bool
-	Plan   []Planned    // who takes part from which clocks on
-	Next   *Next        // what the run goes on from; nil: it is a job that begins
-	Told   Told         // who is told what happens; may be nil
+	Plan   []Planned    // planned changes of the number of workers
+	Next   *Next        // state that the run resumes from; nil: a new job
+	Told   Told         // receives events; may be nil
 	Log    *slog.Logger // nil: none
 
-	Notice        time.Duration // that a server has to hand over, and ends then anyway; 0: as long as it takes
-	SnapshotBytes int64         // of an update log, after which shards are written; 0: 256 MiB
-	LogBytes      int64         // that it takes at most, of all shards; 0: there is no bound
-	// Snapshots makes of the store in which they are what servers see; nil: it is that one.
+	Notice        time.Duration // time that a draining server has before it ends; 0: unlimited
+	SnapshotBytes int64         // update log size at which shards are snapshotted; 0: 256 MiB
+	LogBytes      int64         // max bytes of the update log over all shards; 0: unlimited
+	// Snapshots wraps the store that servers write snapshots to; nil: not wrapped.
 	Snapshots func(store.Store) store.Store
 
-	Weak weaken.Set // negative controls: mechanisms that are switched off
+	Weak weaken.Set // negative controls: mechanisms to disable
 }
 
-// Told is told what happens, as it does.
+// Told receives events when they happen.
 type Told interface {
-	// Saved tells of what is recorded, before anybody acts on it. died are the slots of which a
-	// process has.
+	// Saved reports state that was recorded, before any process acts on it. died holds the slots that have lost a
+	// process.
 	Saved(f *membership.Facts, fs disk.FS, died map[perdure.Slot]bool)
-	// Acked tells how many of a slot's clocks a shard has acknowledged to the slot's process.
+	// Acked reports how many of a slot's clocks a shard has acknowledged to the slot's process.
 	Acked(slot perdure.Slot, shard perdure.ShardID, applied perdure.Clock)
-	// Logged tells of an entry that the update log has acknowledged.
+	// Logged reports an entry that the update log has acknowledged.
 	Logged(h *wire.Header)
 }
 
-// outAfter is how long a shard may owe a worker an answer, where jobs go on without it.
+// outAfter is how long a shard may leave a worker's request unanswered before a job continues without it.
 const outAfter = 10 * time.Millisecond
 
 // Cluster is a running cluster.
@@ -87,49 +85,49 @@ type Cluster struct {
 	ctx   context.Context
 	stop  context.CancelCauseFunc
 
-	merged atomic.Int64 // frames of updates of several clocks
-	taken  atomic.Int64 // documents in which nobody waits for a dead server whose next process is to come
-	died   atomic.Int64 // when a server did last, or what one had said came late, in Unix nanoseconds
-	done   atomic.Int64 // when it was recorded that all is done, in Unix nanoseconds; 0: it is not
+	merged atomic.Int64 // update frames that cover several clocks
+	taken  atomic.Int64 // recorded documents in which a dead server's shards were reassigned
+	died   atomic.Int64 // last server death or end of a server's partition, in Unix nanoseconds
+	done   atomic.Int64 // when the job's end was recorded, in Unix nanoseconds; 0: not yet
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	procs  map[string]*process
-	names  []string          // of all hosts that there ever were
-	away   map[string]int    // hosts that nobody should count on: cut off, or leaving; how many times over
-	barred map[[2]string]int // how many faults keep two hosts apart
-	exits  []wire.Exited     // that the parent has seen
-	to     transport.Conn    // from the parent to the coordinator; nil: there is none
+	names  []string          // all hosts ever started
+	away   map[string]int    // by host: reasons not to rely on it (partitioned or draining)
+	barred map[[2]string]int // number of faults that partition two hosts
+	exits  []wire.Exited     // observed by the parent
+	to     transport.Conn    // from the parent to the coordinator; nil: not connected
 	ends   []*checkpoint.Segment
-	dead   map[perdure.Slot]bool // slots of which a process has died, or may have been given up
+	dead   map[perdure.Slot]bool // slots whose process has died or may have been given up
 	rng    *rand.Rand
-	left   int // workers that have not ended well yet
-	// perished says that all processes are dead, and that none comes.
+	left   int // workers that have not finished successfully
+	// perished reports that all processes were killed and that none starts again.
 	perished bool
-	terms    []term          // that have begun beside those of the job's first slots
-	next     map[string]bool // workers that have another term to do after this one
-	// working counts, by worker, the terms that have not ended well.
+	terms    []term          // terms whose workers have been started
+	next     map[string]bool // workers that have another term after the current one
+	// working counts, per worker, the terms that have not finished successfully.
 	working map[string]int
 }
 
-// tick is how often the coordinator looks at the time: more often than usual where cuts
-// are named then, since jobs are short.
+// tick is how often the coordinator checks the time. It is shorter than the default where cuts are named or rounds
+// recorded on ticks, because simulated jobs are short.
 func (c *Cluster) tick() time.Duration {
-	if c.o.Job.Recovery.Auto || recovery.RoundsOf(c.o.Job.Recovery).Any() { // or rounds recorded
+	if c.o.Job.Recovery.Auto || recovery.RoundsOf(c.o.Job.Recovery).Any() { // names cuts or records rounds
 		return 10 * time.Millisecond
 	}
 	return 0
 }
 
-// process is one life of one host.
+// process is one incarnation of a host.
 type process struct {
 	*rig.Process
 	role     wire.Role
 	index    int           // -1: the coordinator chooses
-	draining bool          // it is to hand over
-	pause    time.Duration // then: when the next process comes after this one
+	draining bool          // it was asked to hand over its shards
+	pause    time.Duration // delay before its replacement starts
 }
 
-// Start starts a cluster. Every process is there at once.
+// Start starts a cluster. All processes start immediately.
 func Start(ctx context.Context, o Options) *Cluster {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -147,7 +145,7 @@ func Start(ctx context.Context, o Options) *Cluster {
 	}
 	c.hosts.Logs().SetLimit(int(o.LogBytes) / o.Job.Shards)
 	terms, workers := o.members()
-	c.terms, c.left = terms, len(workers) // before the coordinator starts, which records slots at once
+	c.terms, c.left = terms, len(workers) // before the coordinator starts, because it records slots immediately
 	for _, host := range workers {
 		c.working[host]++
 	}
@@ -164,8 +162,7 @@ func Start(ctx context.Context, o Options) *Cluster {
 	return c
 }
 
-// Wait waits until every worker has ended well, or anything failed, and ends
-// the cluster.
+// Wait waits until every worker has finished successfully or an error has occurred. Then it stops the cluster.
 func (c *Cluster) Wait() error {
 	<-c.ctx.Done()
 	err := context.Cause(c.ctx)
@@ -178,10 +175,10 @@ func (c *Cluster) Wait() error {
 
 var errDone = errors.New("sim: the job is done")
 
-// Ends returns what the replicas held that served when the cluster ended.
+// Ends returns the segments that the serving replicas held when the cluster ended.
 func (c *Cluster) Ends() []*checkpoint.Segment { return c.ends }
 
-// Disk is the disk that all processes share.
+// Disk returns the disk that all processes share.
 func (c *Cluster) Disk() disk.FS { return c.hosts.Disk }
 
 func (c *Cluster) start(host string) {
@@ -206,7 +203,7 @@ func (c *Cluster) start(host string) {
 	})
 }
 
-// over deals with a process that has ended by itself, as its parent does.
+// over handles the exit of a process as its parent does.
 func (c *Cluster) over(p *process, err error) {
 	c.mu.Lock()
 	draining, pause := p.draining, p.pause
@@ -224,13 +221,13 @@ func (c *Cluster) over(p *process, err error) {
 	}
 }
 
-// speaks reports whether the registry says that a worker speaks for its slot.
+// speaks reports whether the registry names this process as the one that speaks for its slot.
 func (c *Cluster) speaks(p *process) bool {
 	facts, err := c.Facts()
 	return err != nil || facts.Slots[p.index].Process == p.Name
 }
 
-// program returns what a process does.
+// program returns the function that a process runs.
 func (c *Cluster) program(p *process) func(context.Context) error {
 	switch p.role {
 	case wire.RoleServer:
@@ -301,7 +298,7 @@ func (c *Cluster) work(ctx context.Context, p *process) error {
 	return nil
 }
 
-// syncTime draws how long a file takes to be synced.
+// syncTime draws the duration of one file sync.
 func (c *Cluster) syncTime() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/sim"
 )
 
-// strategies are those under which the negative controls run.
+// strategies are the recovery strategies that the negative controls run with.
 var strategies = []struct {
 	name string
 	draw drawing
@@ -35,21 +35,21 @@ var strategies = []struct {
 	{"scar", drawScar},
 }
 
-// control is a safety mechanism that can be switched off.
+// control is a safety mechanism that can be disabled.
 type control struct {
 	name  string
 	off   func(*sim.Options)
-	draw  func(drawing) drawing // makes a strategy's scenarios such as need it; nil: they do
+	draw  func(drawing) drawing // adapts a strategy's scenarios so that they need the mechanism; nil: unchanged
 	cells []cell                // by strategy
 }
 
-// cell is a control under a strategy.
+// cell is a control under one strategy.
 type cell struct {
-	// by each of which the checker finds a broken promise, unless refused says how the product
-	// itself ends the job
+	// seeds with each of which the checker must find a violation; with refused, the job must end with that error
+	// instead
 	seeds   []uint64
 	refused string
-	why     string // it refuses before harm is done, or, without seeds, why the control does not apply
+	why     string // reason for refused, or, without seeds, why the control does not apply
 }
 
 func at(seeds ...uint64) cell { return cell{seeds: seeds} }
@@ -60,7 +60,7 @@ func weak(w weaken.Set) func(*sim.Options) {
 	return func(o *sim.Options) { o.Weak = w }
 }
 
-// as has a scenario's tables be of one of the models.
+// as sets the consistency of a scenario's tables to one of the models.
 func as(models ...string) func(drawing) drawing {
 	return func(draw drawing) drawing {
 		return func(seed uint64) (scenario, *rand.Rand) {
@@ -72,8 +72,8 @@ func as(models ...string) func(drawing) drawing {
 	}
 }
 
-// hard draws the hardest case for fencing: a cut at every clock, and losses of which a
-// worker does not hear before it has sent what is from before the roll-back.
+// hard draws the hardest case for fencing: a cut at every clock, and losses that a worker learns of only after it has
+// sent updates from before the rollback.
 func hard(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
@@ -89,9 +89,8 @@ func hard(draw drawing) drawing {
 	}
 }
 
-// redone draws what has updates sent twice: models whose updates are applied as they
-// come, and workers that die when some shards have more of them than others, so that
-// their next processes do clocks again.
+// redone draws scenarios in which updates are sent twice. Their models apply updates as they arrive, and workers die
+// when some shards have more of their updates than others, so that the replacements repeat clocks.
 func redone(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := as("asp", "ssp:2", "asp")(draw)(seed)
@@ -104,7 +103,7 @@ func redone(draw drawing) drawing {
 	}
 }
 
-// crossed draws checkpoints that are written for long while workers go on.
+// crossed draws checkpoints that take long to write while workers continue.
 func crossed(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := as("asp", "ssp:2", "essp:2")(draw)(seed)
@@ -116,7 +115,7 @@ func crossed(draw drawing) drawing {
 	}
 }
 
-// Why a control does not apply, or the product is as good as the checker.
+// Reasons why a control does not apply, or why the product detects the fault itself.
 const (
 	noRollBack = "nobody rolls back; what epochs are for the explorer of package chain finds, here it is too rare"
 	ownControl = "TestLateFactsWeakened is its control"
@@ -139,7 +138,7 @@ const (
 	tornNot    = "a shard takes none of an update of which it may have a part"
 )
 
-// TestControls' table: each mechanism under each strategy. docs/design/tests.md shows it.
+// controls is the table of TestControls: each mechanism under each strategy. docs/design/tests.md shows it.
 var controls = []control{
 	{"exactly once", weak(weaken.Set{ExactlyOnce: true}), redone, []cell{
 		at(1, 7, 10), at(7, 10, 11), at(12, 22, 30), at(7, 15, 22), at(15, 22), at(1, 7, 10), at(1, 7, 10),
@@ -224,10 +223,10 @@ var controls = []control{
 	}},
 }
 
-// without is a row of all strategies but the last one.
+// without returns a row for all strategies except the last one.
 func without(why string) []cell { return slices.Repeat([]cell{no(why)}, len(strategies)-1) }
 
-// only is a row of resend and of resend, partial.
+// only returns a row for resend and resend, partial.
 func only(resend, partial cell, why string) []cell {
 	row := slices.Repeat([]cell{no(why)}, len(strategies))
 	for i := range strategies {
@@ -243,13 +242,13 @@ func only(resend, partial cell, why string) []cell {
 
 func refuses(text, why string, seeds ...uint64) cell { return cell{seeds, text, why} }
 
-// forever is how a job ends that would not end: nobody reads what is wrong, since all wait for it.
+// forever is the error of a job that hangs: every process waits, so none reads the wrong values.
 const forever = "context deadline exceeded"
 
-// hangs is of a mechanism that is there so that the job ends.
+// hangs returns a cell for a mechanism without which the job never ends.
 func hangs(seeds ...uint64) cell { return cell{seeds, forever, waits} }
 
-// drawing of a control under a strategy.
+// drawing returns the drawing of a control under a strategy.
 func (c *control) drawing(strategy int) drawing {
 	if c.draw == nil {
 		return strategies[strategy].draw
@@ -257,7 +256,7 @@ func (c *control) drawing(strategy int) drawing {
 	return c.draw(strategies[strategy].draw)
 }
 
-// finds reports whether a weakened job ends as it must.
+// finds reports whether a weakened job ends as expected.
 func (c cell) finds(err error) bool {
 	if c.refused != "" {
 		return err != nil && strings.Contains(err.Error(), c.refused)
@@ -266,12 +265,12 @@ func (c cell) finds(err error) bool {
 	return errors.As(err, &v)
 }
 
-// mostSeeds is how many are tried where none that is known finds anything.
+// mostSeeds is the number of seeds to try if none of the known ones finds a violation.
 const mostSeeds = 300
 
-// With a safety mechanism switched off the checker must find a broken promise, or the
-// product itself refuses to go on, in the words that the table says; and with it the same
-// seed must pass. The table's seeds find it at once. make sim searches anew.
+// With a safety mechanism disabled, the checker must find a violation, or the product must refuse to continue with the
+// error in the table. With the mechanism enabled, the same seed must pass. The table's seeds find the violation
+// immediately; make sim searches for new ones.
 func TestControls(t *testing.T) {
 	for _, c := range controls {
 		for i, s := range strategies {
@@ -284,7 +283,7 @@ func TestControls(t *testing.T) {
 }
 
 func (c *control) mustFind(t *testing.T, draw drawing, want cell) {
-	known := slices.Repeat(want.seeds, 3) // goroutines of an instant may be in another order
+	known := slices.Repeat(want.seeds, 3) // goroutines at the same instant may run in a different order
 	var others []uint64
 	for n := range uint64(mostSeeds) {
 		others = append(others, *firstSeed+n)
@@ -304,28 +303,28 @@ func (c *control) mustFind(t *testing.T, draw drawing, want cell) {
 		}
 		s, rng = draw(seed)
 		if calm := run(t, seed, s, rng, nil); calm != nil {
-			t.Errorf("seed %d fails with nothing switched off: %v", seed, calm)
+			t.Errorf("seed %d fails with no mechanism disabled: %v", seed, calm)
 			return
 		}
-		t.Logf("seed %d, the %d. that was tried: %v", seed, n+1, err)
+		t.Logf("seed %d, try %d: %v", seed, n+1, err)
 		return
 	}
-	t.Errorf("%d seeds without it, and nothing was noticed; replay one with -run '%s$' -sim.seed=N", len(list),
+	t.Errorf("no violation in %d seeds without the mechanism; replay one with -run '%s$' -sim.seed=N", len(list),
 		t.Name())
 }
 
-// TestControlsTable: the page on tests shows the table of controls.
+// TestControlsTable checks that the page on tests contains the table of controls.
 func TestControlsTable(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/design/tests.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if table := controlsTable(); !strings.Contains(string(doc), table) {
-		t.Errorf("docs/design/tests.md does not have the table of controls as it is:\n%s", table)
+		t.Errorf("docs/design/tests.md lacks the current table of controls:\n%s", table)
 	}
 }
 
-// controlsTable is the table in Markdown, with its reasons below.
+// controlsTable returns the Markdown table followed by its reasons.
 func controlsTable() string {
 	var b strings.Builder
 	b.WriteString("|")

@@ -14,29 +14,28 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// Ebb is a sparse table beside the History's, whose rows are made late, rest, and are evicted. Which
-// slot adds to which row in which clock is a function of (seed, row, slot, clock), and what it adds is
-// as in the History's table where rows may be lost: 1, and a bit of the clock. So a row tells which
-// clocks it has, each once.
+// Ebb is a sparse table, in addition to the History's, whose rows are created late, rest, and are evicted. Which slot
+// adds to which row in which clock is a function of (seed, row, slot, clock). As in a History table that may lose rows,
+// each delta is 1 and one bit per clock. A row therefore shows which clocks it contains, each once.
 //
-// What a row has at the end is what its shard has of the clocks in which it was added to, from the last
-// time on at which it was evicted. It may have been evicted at a MinClock only if it had rested for so
-// long then, and at the end it is gone if it has. What a shard has, the History's rows tell, which
-// therefore are dense: each shard has some.
+// At the end, a row contains the clocks that its shard has and in which the row was updated, counted from its last
+// eviction. It may have been evicted at a MinClock only if it had rested long enough by then. If it has rested long
+// enough at the end, it must be gone. Which clocks a shard has is read from the History's rows. These are dense, so
+// that each shard has some.
 type Ebb struct {
 	Spec perdure.TableSpec
 	h    *History
 	ids  []perdure.RowID
 }
 
-// columns of each slot in a row of an Ebb.
+// Columns of each slot in a row of an Ebb.
 const (
 	ebbCount = iota
 	ebbClocks
 	ebbColumns
 )
 
-// Ebb adds such a table, and makes that of the history dense. It is called before the job begins.
+// Ebb adds an Ebb table and makes the History's table dense. It must be called before the job begins.
 func (h *History) Ebb() {
 	rng := rand.New(rand.NewPCG(h.job.Seed, 18))
 	h.spec.Sparse, h.spec.Rows = false, int64(h.rows)
@@ -48,8 +47,8 @@ func (h *History) Ebb() {
 	h.by.ebb.ids = rowIDs(h.by.ebb.Spec, h.job.Seed+1, 4*h.job.Shards)
 }
 
-// adds reports whether a slot adds to a row in a clock: each row has its own first clock, is in use
-// for a while, and rests.
+// adds reports whether a slot adds to a row in a clock. From its first clock on, each row alternates between a busy
+// phase and a rest.
 func (e *Ebb) adds(row, slot int, c perdure.Clock) bool {
 	rng := rand.New(rand.NewPCG(e.h.job.Seed^0xebb, uint64(row)))
 	begins, busy, rests := perdure.Clock(rng.IntN(12)), perdure.Clock(1+rng.IntN(4)), perdure.Clock(rng.IntN(10))
@@ -59,7 +58,7 @@ func (e *Ebb) adds(row, slot int, c perdure.Clock) bool {
 	return rand.New(rand.NewPCG(e.h.job.Seed^0xebb, uint64(row)<<32|uint64(slot)<<16|uint64(c))).IntN(3) > 0
 }
 
-// added is the set of a slot's clocks in which it adds to a row.
+// added returns the set of a slot's clocks in which it adds to a row.
 func (e *Ebb) added(row, slot int) (set uint64) {
 	for c := range e.h.job.Clocks {
 		if e.adds(row, slot, c) {
@@ -69,7 +68,7 @@ func (e *Ebb) added(row, slot int) (set uint64) {
 	return set
 }
 
-// step is the program's part of a clock: it reads all rows and adds to some.
+// step is the program's work in one clock: it reads all rows and adds to some.
 func (e *Ebb) step(ctx context.Context, w *worker.Client, t *worker.Table, clock perdure.Clock) error {
 	values := make([]float32, len(e.ids)*e.Spec.Dim)
 	if err := t.GetRows(ctx, e.ids, values); err != nil {
@@ -95,7 +94,8 @@ func (e *Ebb) step(ctx context.Context, w *worker.Client, t *worker.Table, clock
 	return nil
 }
 
-// sets are, by slot, the clocks that a row has, each once and none in which nobody adds to it.
+// sets returns, by slot, the clocks that a row contains. It fails if a clock is not contained exactly once, or if the
+// slot does not add to the row in it.
 func (e *Ebb) sets(what string, row int, v []float32) ([]uint64, error) {
 	sets := make([]uint64, e.h.slots)
 	for p := range sets {
@@ -105,32 +105,32 @@ func (e *Ebb) sets(what string, row int, v []float32) ([]uint64, error) {
 		case float64(set) != float64(own[ebbClocks]) || set > below(mostLossy):
 			return nil, violated("%s: slot %d's clocks are the set %v", what, p, own[ebbClocks])
 		case own[ebbCount] != float32(bits.OnesCount64(set)):
-			return nil, violated("%s: slot %d has %v clocks, which are the set %b: some not once", what, p,
+			return nil, violated("%s: slot %d has %v clocks, but the set %b: some are missing or duplicated", what, p,
 				own[ebbCount], set)
 		case set&^e.added(row, p) != 0:
-			return nil, violated("%s: slot %d has the clocks %b, it adds in %b", what, p, set, e.added(row, p))
+			return nil, violated("%s: slot %d has the clocks %b, but adds only in %b", what, p, set, e.added(row, p))
 		}
 		sets[p] = set
 	}
 	return sets, nil
 }
 
-// oldest is the clock of a newest update below which a row is dropped at a MinClock.
+// oldest returns the lowest clock that a row's newest update may have without being evicted at MinClock least.
 func (e *Ebb) oldest(least perdure.Clock) perdure.Clock {
 	step := max(1, e.Spec.Evict/4)
 	return least/step*step - e.Spec.Evict
 }
 
-// all says that shards have every clock.
+// all returns a had for shards that contain every clock.
 func (e *Ebb) all() had {
 	return func(_, p int, _ perdure.ShardID) (uint64, bool) { return e.h.clockSet(p, below(e.h.job.Clocks)), true }
 }
 
-// had says which of a slot's clocks a row may have, as far as what its shard lacks goes; and whether
-// anybody knows.
+// had returns which of a slot's clocks a row may contain, given the updates that its shard lacks. known reports whether
+// that could be determined.
 type had func(row, slot int, shard perdure.ShardID) (set uint64, known bool)
 
-// final judges the table after the job.
+// final checks the table after the job.
 func (e *Ebb) final(rows Contents, has had) error {
 	for row, id := range e.ids {
 		shard := placement.ShardOf(&e.Spec, e.h.job.Shards, id)
@@ -149,7 +149,7 @@ func (e *Ebb) final(rows Contents, has had) error {
 		what := fmt.Sprintf("at the end row %d of the table that evicts after %d clocks, on shard %d", row,
 			e.Spec.Evict, shard)
 		if stays := all != 0 && newest >= e.oldest(e.h.job.Clocks); there != stays {
-			return violated("%s is there: %t, its newest update is of clock %d", what, there, newest)
+			return violated("%s is present: %t, but its newest update is of clock %d", what, there, newest)
 		}
 		if !there {
 			continue
@@ -159,15 +159,15 @@ func (e *Ebb) final(rows Contents, has had) error {
 			return err
 		}
 		if !e.mayBe(sets, must, all) {
-			return violated("%s has by slot the clocks %b, its shard has of its updates %b, and it was never evicted "+
-				"so", what, sets, must)
+			return violated("%s has by slot the clocks %b, its shard has %b of them, and no eviction explains the "+
+				"difference", what, sets, must)
 		}
 	}
 	return nil
 }
 
-// saves judges what a shard's files have of an Ebb's rows where each save is of all that has changed: all updates that
-// the newest file says, of rows that cannot have been evicted yet.
+// saves checks the Ebb's rows in a shard's files, where each save contains all changed rows. Rows that cannot have been
+// evicted yet must contain all updates that the newest file claims.
 func (l *Lineage) saves(v *words.View, shard perdure.ShardID, parts []*table.Part, newest *checkpoint.Segment) error {
 	e, had := l.h.by.ebb, l.shards[shard].of[born{newest.Generation, newest.Epoch}]
 	if e == nil || had == nil || l.h.job.Recovery.Share < 1 || l.h.job.TwoStep(nil) && l.succeeded(v) {
@@ -177,9 +177,9 @@ func (l *Lineage) saves(v *words.View, shard perdure.ShardID, parts []*table.Par
 	if err != nil {
 		return err
 	}
-	come := max(l.h.come(), newest.Cut) // what is evicted while the file is written need not be in any
+	come := max(l.h.come(), newest.Cut) // rows evicted while the file is written may be in no file
 	if newest.Generation < v.Generation {
-		come = max(come, l.h.came) // the earlier run wrote it, and nobody had named it before all died
+		come = max(come, l.h.came) // written by the earlier run, but not recorded before all its processes died
 	}
 	for row, id := range e.ids {
 		if placement.ShardOf(&e.Spec, l.h.job.Shards, id) != shard {
@@ -197,14 +197,14 @@ func (l *Lineage) saves(v *words.View, shard perdure.ShardID, parts []*table.Par
 			continue
 		}
 		if files[row] == nil || !e.mayBe(files[row], must, all) {
-			return violated("row %d of the table that evicts after %d clocks, on shard %d, is saved at clock %d with "+
-				"the clocks %b by slot, and had %b", row, e.Spec.Evict, shard, newest.Cut, files[row], must)
+			return violated("row %d of the table that evicts after %d clocks, on shard %d, was saved at clock %d with "+
+				"the clocks %b by slot, want %b", row, e.Spec.Evict, shard, newest.Cut, files[row], must)
 		}
 	}
 	return nil
 }
 
-// come is the most that any shard's MinClock can be.
+// come returns an upper bound for the MinClock of every shard.
 func (h *History) come() perdure.Clock {
 	least := h.job.Clocks
 	for p, started := range h.started {
@@ -212,7 +212,7 @@ func (h *History) come() perdure.Clock {
 		if n == 0 || h.terms[p][n-1].Until > 0 {
 			continue
 		}
-		most := h.terms[p][n-1].From // before which nobody waits for it
+		most := h.terms[p][n-1].From // shards do not wait for it before that
 		for c := range started {
 			most = max(most, c+1)
 		}
@@ -221,7 +221,8 @@ func (h *History) come() perdure.Clock {
 	return least
 }
 
-// succeeded reports whether a process of any slot has died: a clock of its may count, and be lost here.
+// succeeded reports whether a process of any slot has died. Then a clock of that slot may count as applied although its
+// update is lost here.
 func (l *Lineage) succeeded(v *words.View) bool {
 	for p := range v.Slots {
 		if l.h.lives[p] > 1 || l.h.earlier.succeeded[p] || v.Slots[p].Incarnation > 1 {
@@ -231,8 +232,8 @@ func (l *Lineage) succeeded(v *words.View) bool {
 	return false
 }
 
-// mayBe reports whether a row may have these clocks, of those that it must have but for what went when
-// it was evicted: at a MinClock from which on it has all, and before which it had rested.
+// mayBe reports whether a row may contain exactly these sets. They must equal must, except for the clocks below one
+// MinClock at which the row could have been evicted because it had rested.
 func (e *Ebb) mayBe(sets, must []uint64, all uint64) bool {
 	for least := range e.h.job.Clocks + 1 {
 		last := perdure.Clock(bits.Len64(all&below(least))) - 1

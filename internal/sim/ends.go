@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// ends asks for the job's end, which is tentative where a model may miss the goal.
+// ends requests the end of the job. The request is tentative if a model may miss the goal.
 func (h *History) ends(ctx context.Context, w *worker.Client) error {
 	if h.Misses > 0 && !h.job.TwoStep(nil) {
 		return w.ProposeEnd(ctx)
@@ -16,7 +16,7 @@ func (h *History) ends(ctx context.Context, w *worker.Client) error {
 	return w.EndJob(ctx)
 }
 
-// finish waits for the job's end, or returns that training continues: after a roll-back, or from the clock of a model
+// finish waits for the job's end. It returns true if training continues: after a rollback, or from the clock of a model
 // that missed the goal.
 func (h *History) finish(ctx context.Context, w *worker.Client, r *reader, missed *perdure.Clock) (bool, error) {
 	err := w.SettleEnd(ctx, func(context.Context) (bool, error) { return w.Now()%4 >= h.Misses, nil })

@@ -19,18 +19,18 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// Never is the pause after which a host has no next process.
+// Never is the pause of a host that is not restarted.
 const Never time.Duration = -1
 
-// grace is how long a host that was cut off is not counted on after that: the
-// coordinator may give it up a moment before it hears of it.
+// grace is how long a host counts as unavailable after a partition has ended. The coordinator may give it up shortly
+// before a message from it arrives.
 const grace = time.Second
 
 func (c *Cluster) fault(format string, args ...any) {
 	c.o.Log.Info("FAULT: " + fmt.Sprintf(format, args...))
 }
 
-// Facts returns what the registry holds.
+// Facts returns the job record from the registry.
 func (c *Cluster) Facts() (facts membership.Facts, err error) {
 	r, err := registry.OpenFile(unlocked{c.hosts.Disk}, "registry/facts")
 	if err != nil {
@@ -47,12 +47,12 @@ func (c *Cluster) Facts() (facts membership.Facts, err error) {
 	return facts, json.Unmarshal(doc, &facts)
 }
 
-// unlocked is a disk whose files are only looked at.
+// unlocked is a disk without file locks, for reading only.
 type unlocked struct{ disk.FS }
 
-// Spares reports whether every shard would keep a replica without some hosts: one on a
-// server that lives, is not cut off, and is the process that the registry names. Who is one too
-// many after a move may be leaving already, and is not counted on.
+// Spares reports whether every shard would keep a replica without some hosts. A replica counts if its server is alive,
+// not cut off, and the process that the registry names. Surplus replicas after a move do not count: they may be
+// leaving.
 func (c *Cluster) Spares(hosts ...string) bool {
 	facts, err := c.Facts()
 	if err != nil {
@@ -82,8 +82,8 @@ func (c *Cluster) Spares(hosts ...string) bool {
 	return true
 }
 
-// Kill kills a host ("server:0") and starts its next process after a pause, or Never. A
-// worker that has ended already stays so.
+// Kill kills a host ("server:0") and starts its replacement after a pause, or Never. A worker that has already finished
+// is not restarted.
 func (c *Cluster) Kill(host string, pause time.Duration) {
 	c.mu.Lock()
 	p := c.procs[host]
@@ -91,7 +91,7 @@ func (c *Cluster) Kill(host string, pause time.Duration) {
 	if p != nil && p.role == wire.RoleWorker {
 		c.dead[perdure.Slot(p.index)] = true
 	}
-	if p != nil && c.next[host] { // whoever comes does the next term
+	if p != nil && c.next[host] { // the replacement does the next term
 		delete(c.next, host)
 		c.working[host]--
 		c.left--
@@ -103,7 +103,7 @@ func (c *Cluster) Kill(host string, pause time.Duration) {
 	if p == nil {
 		return
 	}
-	c.fault("%s dies; the next process comes after %v", p.Name, pause)
+	c.fault("%s is killed; its replacement starts after %v", p.Name, pause)
 	if p.role == wire.RoleServer {
 		c.died.Store(time.Now().UnixNano())
 	}
@@ -112,7 +112,7 @@ func (c *Cluster) Kill(host string, pause time.Duration) {
 	c.later(pause, func() { c.start(host) })
 }
 
-// later does something after a pause, if the cluster is there still.
+// later calls f after a pause unless the cluster has ended by then.
 func (c *Cluster) later(pause time.Duration, f func()) {
 	if pause < 0 {
 		return
@@ -126,12 +126,12 @@ func (c *Cluster) later(pause time.Duration, f func()) {
 	})
 }
 
-// mostNewcomers is how many servers without a place of their own there are at most.
+// mostNewcomers is the max number of servers that join without a server index of their own.
 const mostNewcomers = 8
 
-// Quiet returns how long ago a server died last, or was let through again: what it says
-// then, it may have said before it died. It is 0 where that was when the job was done: nobody takes its place then, and
-// a worker that is frozen may hold the end up for long.
+// Quiet returns the time since a server last died or was reconnected after a partition: messages that arrive then may
+// have been sent before it died. Quiet returns 0 if that happened after the job was done. Dead servers are not replaced
+// then, and a frozen worker may delay the end for long.
 func (c *Cluster) Quiet() time.Duration {
 	died, done := c.died.Load(), c.done.Load()
 	if done > 0 && died >= done {
@@ -142,12 +142,11 @@ func (c *Cluster) Quiet() time.Duration {
 
 // Join starts the server of a newcomer.
 func (c *Cluster) Join(host string) {
-	c.fault("%s comes", host)
+	c.fault("%s joins", host)
 	c.start(host)
 }
 
-// Drain tells a server to hand over what it holds and to end. Its next process comes
-// a pause later, or Never.
+// Drain asks a server to hand over its shards and to end. Its replacement starts after a pause, or Never.
 func (c *Cluster) Drain(host string, pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,26 +154,25 @@ func (c *Cluster) Drain(host string, pause time.Duration) {
 	if p == nil || p.draining {
 		return
 	}
-	c.fault("%s is to hand over and to end; the next process comes %v later", p.Name, pause)
+	c.fault("%s drains and ends; its replacement starts %v later", p.Name, pause)
 	p.draining, p.pause = true, pause
-	c.away[host]++ // the others may be told to do without it at any moment
+	c.away[host]++ // views without it may be published at any moment
 	p.Drain()
 }
 
-// Cut lets nothing through between two hosts for a while. What is sent meanwhile
-// comes late, or the connection breaks.
+// Cut partitions two hosts for a while. Messages sent meanwhile arrive late, or the connection breaks.
 func (c *Cluster) Cut(a, b string, oneWay bool, d time.Duration) {
-	c.fault("%s and %s are cut off from one another for %v (one way: %t)", a, b, d, oneWay)
+	c.fault("%s and %s are partitioned for %v (one way: %t)", a, b, d, oneWay)
 	c.cut(a, []string{b}, oneWay, d)
 }
 
-// Freeze lets nothing through to or from a host for a while: so does a process that is
-// stopped, and woken again, look to all others.
+// Freeze blocks all messages to and from a host for a while. To other hosts this looks like a process that was stopped
+// and later continued.
 func (c *Cluster) Freeze(host string, d time.Duration) {
 	c.fault("%s freezes for %v", host, d)
 	c.mu.Lock()
 	others := slices.Clone(c.names)
-	for n := range mostNewcomers { // who comes meanwhile is not heard either
+	for n := range mostNewcomers { // hosts that join meanwhile are cut off as well
 		if h := rig.Newcomer(n); !slices.Contains(others, h) {
 			others = append(others, h)
 		}
@@ -183,8 +181,7 @@ func (c *Cluster) Freeze(host string, d time.Duration) {
 	c.cut(host, slices.DeleteFunc(others, func(h string) bool { return h == host }), false, d)
 }
 
-// givenUp notes hosts that the coordinator may give up, since it does not hear them for long: of
-// workers that is like a death.
+// givenUp marks the workers among hosts as dead. The coordinator may give up a host that it cannot reach for long.
 func (c *Cluster) givenUp(hosts ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,8 +192,8 @@ func (c *Cluster) givenUp(hosts ...string) {
 	}
 }
 
-// cut cuts a host off from others. A server that the coordinator cannot hear is not to
-// be counted on, unless it is the coordinator that is cut off from all.
+// cut partitions a host from others. A server that the coordinator cannot reach counts as unavailable, unless the
+// coordinator itself is cut off from all.
 func (c *Cluster) cut(host string, others []string, oneWay bool, d time.Duration) {
 	var away []string
 	switch {
@@ -235,8 +232,8 @@ func (c *Cluster) cut(host string, others []string, oneWay bool, d time.Duration
 	})
 }
 
-// bar lets nothing through between two hosts until as many unbars: what one fault cuts
-// off, the end of another does not let through.
+// bar blocks messages between two hosts until unbar was called equally often, so that the end of one fault does not
+// undo another.
 func (c *Cluster) bar(a, b string, oneWay bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,7 +249,7 @@ func (c *Cluster) unbar(a, b string) {
 	}
 }
 
-// pairOf names two hosts, in whichever order they are.
+// pairOf returns a key for two hosts that does not depend on their order.
 func pairOf(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
 
 func (c *Cluster) leave(host string, n int) {
@@ -261,7 +258,7 @@ func (c *Cluster) leave(host string, n int) {
 	c.away[host] += n
 }
 
-// Fill makes the disk full for a while: nothing more can be written.
+// Fill makes every disk write fail for a while, as on a full disk.
 func (c *Cluster) Fill(d time.Duration) {
 	c.fault("the disk is full for %v", d)
 	c.hosts.Disk.Limit(1)
@@ -274,7 +271,7 @@ func (c *Cluster) Fill(d time.Duration) {
 	})
 }
 
-// exited tells the parent that a process has ended.
+// exited reports to the parent that a process has ended.
 func (c *Cluster) exited(p *process) {
 	if !c.o.Parent || p.index < 0 || p.role == wire.RoleCoordinator {
 		return
@@ -284,12 +281,12 @@ func (c *Cluster) exited(p *process) {
 	e := wire.Exited{Role: p.role, Index: p.index, PID: p.PID, How: "killed"}
 	c.exits = append(c.exits, e)
 	if c.to != nil {
-		_ = c.to.TrySend(wire.Control(wire.KindExited, e)) // else it is told on the next connection
+		_ = c.to.TrySend(wire.Control(wire.KindExited, e)) // if this fails, it is sent on the next connection
 	}
 }
 
-// parent keeps a link to the coordinator, as the processes' parent does: it tells of
-// their ends, and kills whom the coordinator suspects.
+// parent keeps a link to the coordinator as a supervisor does. It reports exits and kills the processes that the
+// coordinator suspects.
 func (c *Cluster) parent(ctx context.Context) {
 	link := transport.Link{
 		Network: c.hosts.Net.Host("parent"), Addr: rig.CoordinatorAddr,
@@ -299,7 +296,7 @@ func (c *Cluster) parent(ctx context.Context) {
 			defer c.mu.Unlock()
 			c.to = conn
 			for _, e := range c.exits {
-				_ = conn.TrySend(wire.Control(wire.KindExited, e)) // a broken link says it itself
+				_ = conn.TrySend(wire.Control(wire.KindExited, e)) // Link reports a broken connection itself
 			}
 		},
 		Frame: func(conn transport.Conn, f *wire.Frame) error {
@@ -325,7 +322,7 @@ func (c *Cluster) parent(ctx context.Context) {
 	_ = link.Run(ctx) // until the cluster ends
 }
 
-// killSuspect kills the process of that number, if it lives.
+// killSuspect kills the process with a PID if it is alive.
 func (c *Cluster) killSuspect(pid int) {
 	c.mu.Lock()
 	host := ""

@@ -23,54 +23,51 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// History checks what programs read, from the values alone: it believes no
-// label. Every slot p adds, in every clock c and to every row, 1 to its column
-// count, a weight of c to its column weight, and its generation's square to its
-// column generation. So a row tells how many of p's clocks it contains, whether
-// they are the first ones, each once, and in which generation they were done.
-// Whether the table is dense or sparse is drawn. A bsp job has a Twin, too; its own
+// History checks everything that programs read, using only the values. In every clock c, each slot p adds three numbers
+// to every row: 1 to its column count, a weight of c to its column weight, and the square of its generation to its
+// column generation. A row therefore shows how many of p's clocks it contains, whether these are the first ones, each
+// once, and in which generations they were done. Whether the table is dense or sparse is drawn from the seed. A bsp job
+// also has a Twin; the History's own table may have another consistency model.
 // table may have another model beside it.
-//
-// Where rows may be lost, a clock's weight is another power of two: so a row tells
-// which of p's clocks it contains, each once. What a read lacks although its model
-// promised it must be lost: no row has it at the end. (What only an earlier read had may
-// come again.) And what no row has is what the registry counts as lost.
+// If rows may be lost, each clock's weight is a distinct power of two. A row then shows exactly which of p's clocks it
+// contains, each once. Clocks that a read lacks although its model promised them must be lost: no row has them at the
+// end. (Clocks that only an earlier read had may reappear.) The registry must count exactly the clocks that no row has
+// as lost.
 type History struct {
 	job   perdure.JobSpec
 	spec  perdure.TableSpec
-	slots int // that the job has at most
+	slots int // max number of slots
 	rows  int
 	ids   []perdure.RowID // of the rows
-	loses bool            // rows may be lost: what was read may go backwards
+	loses bool            // rows may be lost, so that later reads may contain less
 	by    witnesses
-	moved error         // a whole table was not where it belongs
-	Pace  time.Duration // between two clocks
-	Goal  perdure.Clock // at which programs ask that the job end, as soon as it can; 0: they do not
-	// Misses is how many of four clocks have a model that misses the goal: the end is tentative; 0: it is not.
+	moved error         // a whole table was recorded on the wrong shard
+	Pace  time.Duration // pause between two clocks
+	Goal  perdure.Clock // clock from which programs request the end of the job; 0: never
+	// Misses is the number of clocks, out of every four, whose model misses the goal; 0: the end is not tentative.
 	Misses perdure.Clock
 
-	mu      sync.Mutex                             // guards what follows
+	mu      sync.Mutex                             // guards the fields below
 	ended   []progress                             // by slot
 	started []map[perdure.Clock]perdure.Generation // by slot and clock: the generation that did it last
-	lacked  [][]uint64                             // by row and slot: the clocks that are lost, as reads have shown
-	// by row and slot: what was in transit if it was not lost, and the most that may be
+	lacked  [][]uint64                             // by row and slot: promised clocks that some read lacked
+	// by row and slot: sets of clocks that a read lacked, and the weight that may be in transit of each
 	unseen  [][]map[uint64]float64
-	lives   []int          // by slot: how many processes have begun
-	terms   [][]words.Span // by slot: when it takes part, one after the other
-	end     perdure.Clock  // of the job, as was recorded last; 0: it is the job's own
-	relaxed int            // counts read that the consistency model alone would not allow
-	earlier                // what an earlier run has left that this one goes on from
-	logged  [][]logged     // by shard and slot, where updates are in a log: what that has acknowledged
+	lives   []int          // by slot: number of processes started
+	terms   [][]words.Span // by slot: its membership intervals, in order
+	end     perdure.Clock  // of the job, as last recorded; 0: as specified
+	relaxed int            // reads that only the outage policy permitted
+	earlier                // state left by the run that this one resumes
+	logged  [][]logged     // by shard and slot: entries that the update log has acknowledged
 }
 
-// progress is how far a slot has come: how many clocks it has ended, in which
-// generation.
+// progress is the number of clocks that a slot has finished, and the generation of the last one.
 type progress struct {
 	clocks     perdure.Clock
 	generation perdure.Generation
 }
 
-// columns of each slot in a row.
+// Columns of each slot in a row.
 const (
 	colCount = iota
 	colWeight
@@ -78,9 +75,8 @@ const (
 	columns
 )
 
-// NewHistory makes a checker for a job whose program is History.Program, and which has at
-// most slots slots in all. Who takes part is planned, or told by Saved; a job of which it
-// is not planned has no Twin.
+// NewHistory returns a checker for a job that runs History.Program on at most slots slots. Membership follows the plan,
+// or the views that Saved receives. A job with unplanned members has no Twin.
 func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *History {
 	if loses && job.Clocks > mostLossy {
 		panic(fmt.Sprintf("sim: a job whose rows may be lost has at most %d clocks", mostLossy))
@@ -124,7 +120,7 @@ func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *His
 
 func weight(c perdure.Clock) float64 { return float64((c*c*7+3*c)%61 + 1) }
 
-// weight is what a slot adds in a clock to its column of that name.
+// weight returns the number that a slot adds in a clock to its column weight.
 func (h *History) weight(c perdure.Clock) float64 {
 	if h.loses {
 		return float64(uint64(1) << c)
@@ -132,11 +128,11 @@ func (h *History) weight(c perdure.Clock) float64 {
 	return weight(c)
 }
 
-// mostLossy is the most clocks that a job may have whose rows may be lost: a float32
-// tells them from one another.
+// mostLossy is the max number of clocks of a job whose rows may be lost: a float32 represents sums of that many
+// distinct powers of two exactly.
 const mostLossy = 24
 
-// Saved takes over who takes part, before anybody acts on it, and judges what is recorded.
+// Saved records the membership before any process acts on it, and checks the recorded state.
 func (h *History) Saved(f *membership.Facts, fs disk.FS, died map[perdure.Slot]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -149,7 +145,7 @@ func (h *History) Saved(f *membership.Facts, fs disk.FS, died map[perdure.Slot]b
 	h.placed(v)
 	for slot := range v.Slots {
 		terms, now := h.terms[slot], v.Slots[slot].Span
-		// or one without any clock
+		// the same interval, or a new one that replaces an interval without clocks
 		if n := len(terms); n > 0 && (terms[n-1].From == now.From || terms[n-1].Until == 0) {
 			terms[n-1] = now
 			continue
@@ -158,7 +154,7 @@ func (h *History) Saved(f *membership.Facts, fs disk.FS, died map[perdure.Slot]b
 	}
 }
 
-// clocks are those of a slot below c, in order.
+// clocks returns a slot's clocks below c, in order.
 func (h *History) clocks(slot int, c perdure.Clock) (list []perdure.Clock) {
 	for _, t := range h.terms[slot] {
 		for clock := t.From; clock < c && t.Has(clock); clock++ {
@@ -168,7 +164,7 @@ func (h *History) clocks(slot int, c perdure.Clock) (list []perdure.Clock) {
 	return list
 }
 
-// count is how many clocks < c a slot has.
+// count returns the number of a slot's clocks below c.
 func (h *History) count(slot int, c perdure.Clock) (n perdure.Clock) {
 	for _, t := range h.terms[slot] {
 		n += t.Clocks(c)
@@ -176,7 +172,7 @@ func (h *History) count(slot int, c perdure.Clock) (n perdure.Clock) {
 	return n
 }
 
-// clockSet is those that a slot has of a set.
+// clockSet returns the clocks of a set that belong to a slot.
 func (h *History) clockSet(slot int, set uint64) (has uint64) {
 	for _, c := range h.clocks(slot, mostLossy) {
 		has |= set & (1 << c)
@@ -184,7 +180,7 @@ func (h *History) clockSet(slot int, set uint64) (has uint64) {
 	return has
 }
 
-// weights is the sum of the weights of a slot's first n clocks.
+// weights returns the sum of the weights of a slot's first n clocks.
 func (h *History) weights(slot int, n perdure.Clock) (sum float64) {
 	for i, c := range h.clocks(slot, h.job.Clocks) {
 		if perdure.Clock(i) < n {
@@ -194,7 +190,7 @@ func (h *History) weights(slot int, n perdure.Clock) (sum float64) {
 	return sum
 }
 
-// Program is a training program that checks everything it reads.
+// Program is the training program. It checks everything that it reads.
 func (h *History) Program(ctx context.Context, w *worker.Client) error {
 	r := &reader{h: h, w: w, dim: h.spec.Dim}
 	h.begins(w)
@@ -245,7 +241,7 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 				return err
 			}
 			if clock == before+1 {
-				h.has(w, progress{clock, generation}) // of which the clock is, whatever has happened since
+				h.has(w, progress{clock, generation}) // the generation of that clock
 			} else {
 				r.rolledBack()
 				if err := r.loadState(ctx); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
@@ -260,23 +256,23 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 	}
 }
 
-// reader is one worker process.
+// reader checks the reads of one worker process.
 type reader struct {
 	h    *History
 	w    *worker.Client
 	t    *worker.Table
-	twin *worker.Table // nil: there is none
-	ebb  *worker.Table // likewise
-	mean *worker.Table // likewise
+	twin *worker.Table // nil: not used
+	ebb  *worker.Table // nil: not used
+	mean *worker.Table // nil: not used
 	dim  int
-	seen map[int][]perdure.Clock // by row and slot: what was read last
-	sent []progress              // by slot, before the present read
+	seen map[int][]perdure.Clock // by row and slot: clocks in the last read
+	sent []progress              // by slot, before the current read
 }
 
 func (r *reader) rolledBack() { r.seen = nil }
 
-// loadState checks that the program gets back what it saved in the clock before, or is told by how many clocks at
-// most it is older.
+// loadState checks that the program receives the state that it saved in the previous clock, or is notified by how many
+// clocks at most the state is older.
 func (r *reader) loadState(ctx context.Context) error {
 	clock := r.w.Now()
 	got, err := r.w.LoadSaved(ctx)
@@ -299,18 +295,18 @@ func (r *reader) loadState(ctx context.Context) error {
 	slot, twoStep, known := r.w.Slot(), r.h.job.Consistency.TwoStep(), saved+got.Older
 	switch {
 	case saved != got.Clock:
-		return violated("slot %d gets the state saved at clock %d, as one of clock %d", slot, saved, got.Clock)
+		return violated("slot %d received the state of clock %d, labeled clock %d", slot, saved, got.Clock)
 	case got.Older > 0 && !r.h.loses:
 		return violated("slot %d starts at clock %d with a state that is %d clocks old", slot, clock, got.Older)
 	case fresh && saved == -1 && got.Older == 0:
 	case known < clock-1 || twoStep && known != clock-1:
-		return violated("slot %d starts at clock %d with the state saved at clock %d, and is told that it is %d older",
+		return violated("slot %d starts at clock %d with the state of clock %d, reported as %d clocks older",
 			slot, clock, saved, got.Older)
 	}
 	return nil
 }
 
-// step reads all rows, adds, and reads one again.
+// step reads all rows, adds to them, and reads one row again.
 func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 	h := r.h
 	values := make([]float32, h.rows*r.dim)
@@ -367,7 +363,7 @@ func (r *reader) getAll(ctx context.Context, values []float32) error {
 	return r.t.GetRun(ctx, 0, values)
 }
 
-// incAll adds to all rows. In some clocks the first ones leave early.
+// incAll adds to all rows. In some clocks it flushes the first rows early.
 func (r *reader) incAll(slot int, clock perdure.Clock, delta []float32) error {
 	inc := func(from, to int) error {
 		d := delta[from*r.dim : to*r.dim]
@@ -395,8 +391,7 @@ func (h *History) begin(slot int, clock perdure.Clock, g perdure.Generation) {
 	h.started[slot][clock] = max(h.started[slot][clock], g)
 }
 
-// check judges one row that was read at a clock; own is how many of the
-// reader's clocks it must contain exactly.
+// check checks one row that was read at a clock. The row must contain exactly own clocks of the reader.
 func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 	h := r.h
 	h.mu.Lock()
@@ -417,16 +412,16 @@ func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 		}
 		n := perdure.Clock(v[p*columns+colCount])
 		if float64(n) != float64(v[p*columns+colCount]) || n < 0 {
-			return violated("%s's count is %v", what, v[p*columns+colCount])
+			return violated("%s has an invalid count %v", what, v[p*columns+colCount])
 		}
 		if sum := float64(v[p*columns+colWeight]); sum != h.weights(p, n) {
-			return violated("%s's %d clocks weigh %v, the first %d weigh %v", what, n, sum, n, h.weights(p, n))
+			return violated("%s has %d clocks of weight %v, but the first %d: %v", what, n, sum, n, h.weights(p, n))
 		}
 		if n > perdure.Clock(len(h.started[p])) {
-			return violated("%s has %d clocks, it began only %d", what, n, len(h.started[p]))
+			return violated("%s has %d clocks, but began only %d", what, n, len(h.started[p]))
 		}
 		if n < r.seen[row][p] {
-			return violated("%s has %d clocks, an earlier read had %d", what, n, r.seen[row][p])
+			return violated("%s has %d clocks, but an earlier read had %d", what, n, r.seen[row][p])
 		}
 		r.seen[row][p] = n
 		if err := h.bound(what, p, p == int(r.w.Slot()), n, clock, own); err != nil {
@@ -439,19 +434,19 @@ func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 	return nil
 }
 
-// clocksIn returns which of a slot's clocks a row contains, where rows may be lost.
+// clocksIn returns which of a slot's clocks a row contains, for tables that may lose rows.
 func clocksIn(what string, v []float32) (set uint64, err error) {
 	set = uint64(max(0, v[colWeight]))
 	switch {
 	case float64(set) != float64(v[colWeight]) || set > below(mostLossy):
-		return 0, violated("%s's clocks are the set %v", what, v[colWeight])
+		return 0, violated("%s has an invalid set of clocks: %v", what, v[colWeight])
 	case v[colCount] != float32(bits.OnesCount64(set)):
-		return 0, violated("%s has %v clocks, which are the set %b: some not once", what, v[colCount], set)
+		return 0, violated("%s has %v clocks, but the set %b: some are missing or duplicated", what, v[colCount], set)
 	}
 	return set, nil
 }
 
-// lossy judges what a row that was read has of a slot's clocks, where rows may be lost.
+// lossy checks a slot's clocks in a row that was read, for tables that may lose rows.
 func (r *reader) lossy(what string, row, p int, v []float32, clock, own perdure.Clock) error {
 	h := r.h
 	set, err := clocksIn(what, v)
@@ -467,7 +462,7 @@ func (r *reader) lossy(what string, row, p int, v []float32, clock, own perdure.
 	switch m := h.spec.Consistency; {
 	case p == int(r.w.Slot()):
 		if promised = below(own); h.job.OnOutage.Continue && h.job.OutageRows != perdure.RowsApply {
-			promised = 0 // own updates need not show
+			promised = 0 // own updates may be missing
 		}
 		if h.job.Consistency.TwoStep() {
 			most = own
@@ -479,7 +474,7 @@ func (r *reader) lossy(what string, row, p int, v []float32, clock, own perdure.
 	}
 	promised = h.clockSet(p, promised)
 	if early := set &^ below(most); early != 0 {
-		return violated("%s has the clocks %b, none from %d on may be there", what, set, most)
+		return violated("%s has the clocks %b, want none from %d on", what, set, most)
 	}
 	h.lacked[row][p] |= promised &^ set
 	if m := h.spec.Consistency; (m.Kind == perdure.SSP || m.Kind == perdure.ESSP) &&
@@ -490,19 +485,19 @@ func (r *reader) lossy(what string, row, p int, v []float32, clock, own perdure.
 	return nil
 }
 
-// shard returns which shard has a row of the table, by its place in ids.
+// shard returns the shard of a row, given by its index in ids.
 func (h *History) shard(row int) perdure.ShardID {
 	return placement.ShardOf(&h.spec, h.job.Shards, h.ids[row])
 }
 
-// has notes how far a slot's program has come.
+// has records the progress of a slot's program.
 func (h *History) has(w *worker.Client, p progress) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended[w.Slot()] = p
 }
 
-// Over reports whether every slot has ended its last clock.
+// Over reports whether every slot has finished its last clock.
 func (h *History) Over() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -514,9 +509,9 @@ func (h *History) Over() bool {
 	return true
 }
 
-// Ended takes over the clock at which the job has ended, before its own end perhaps.
+// Ended sets the clock at which the job ended, which may be earlier than specified.
 func (h *History) Ended(at perdure.Clock) {
-	h.mu.Lock() // a fault that comes late may be asking Over
+	h.mu.Lock() // a late fault may be calling Over
 	defer h.mu.Unlock()
 	h.job.Clocks = at
 	if h.by.twin != nil {
@@ -524,7 +519,7 @@ func (h *History) Ended(at perdure.Clock) {
 	}
 }
 
-// Least is how far the slot has come that has come least far, of those that the job begins with.
+// Least returns the lowest number of clocks that any of the job's initial slots has finished.
 func (h *History) Least() perdure.Clock {
 	least := h.job.Clocks
 	for _, p := range h.progress()[:h.job.Slots] {
@@ -533,7 +528,7 @@ func (h *History) Least() perdure.Clock {
 	return least
 }
 
-// progress returns how far every slot has come.
+// progress returns the progress of every slot.
 func (h *History) progress() []progress {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -542,7 +537,7 @@ func (h *History) progress() []progress {
 
 func name(w *worker.Client) string { return fmt.Sprintf("worker:%d", w.Slot()) }
 
-// Final judges the whole tables after the job, by name, and what was counted as lost.
+// Final checks the tables (by name) after the job, and the number of updates counted as lost.
 func (h *History) Final(tables map[string]Contents, lost Lost) error {
 	if h.moved != nil {
 		return h.moved
@@ -567,7 +562,7 @@ func (h *History) Final(tables map[string]Contents, lost Lost) error {
 	}
 	rows := tables[h.spec.Name]
 	if len(rows) != h.rows {
-		return violated("at the end %d rows are stored, want %d", len(rows), h.rows)
+		return violated("at the end the table has %d rows, want %d", len(rows), h.rows)
 	}
 	for row := range h.rows {
 		if len(rows[h.ids[row]]) != h.spec.Dim {
@@ -584,7 +579,7 @@ func (h *History) Final(tables map[string]Contents, lost Lost) error {
 					v[colWeight], h.weights(p, all))
 			}
 			want := 0.0
-			for _, c := range h.clocks(p, h.job.Clocks) { // others may have been begun, and rolled back
+			for _, c := range h.clocks(p, h.job.Clocks) { // other clocks may have been begun and rolled back
 				g := h.generation(h.shard(row), p, c)
 				want += float64(g * g)
 			}

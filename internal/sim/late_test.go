@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Servers that are away for long have others take over from them, come back, and get a share again, whatever the
-// strategy.
+// If a server is unavailable for long, others take over from it. When it returns, it is assigned shards again. This
+// holds for every strategy.
 func TestLate(t *testing.T) {
 	taken := int64(0)
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
@@ -23,6 +23,6 @@ func TestLate(t *testing.T) {
 		return s, rng
 	})
 	if taken == 0 && manySeeds() {
-		t.Error("nobody took over from a server")
+		t.Error("no server's shards were taken over")
 	}
 }

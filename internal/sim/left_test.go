@@ -21,20 +21,20 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Left is what a run has left whose processes are all gone.
+// Left is the state that a run leaves after all its processes have ended.
 type Left struct {
 	Job   perdure.JobSpec
-	Facts membership.Facts // what was recorded last
+	Facts membership.Facts // last recorded job record
 	Disk  *disk.Memory
 	Log   *updatelog.Memory
 	began words.View
-	// kept are the running checkpoints that there are manifests of, the newest first. Spoilt are those of them, the
-	// newest, that somebody has damaged since.
+	// kept are the running checkpoints with a manifest, newest first. The newest spoilt ones of them have been damaged
+	// since.
 	kept   []checkpoint.Running
 	spoilt int
 }
 
-// LeftBy returns what a cluster's run has left, once it has ended.
+// LeftBy returns the state that a finished run of a cluster has left.
 func LeftBy(c *Cluster) (*Left, error) {
 	facts, err := c.Facts()
 	if err != nil {
@@ -54,7 +54,7 @@ func LeftBy(c *Cluster) (*Left, error) {
 	return l, nil
 }
 
-// Newest is the newest manifest; nil: there is none.
+// Newest returns the newest manifest, or nil.
 func (l *Left) Newest() *checkpoint.Running {
 	if l.spoilt >= len(l.kept) {
 		return nil
@@ -62,11 +62,11 @@ func (l *Left) Newest() *checkpoint.Running {
 	return &l.kept[l.spoilt]
 }
 
-// Spoil says that the newest manifest has been damaged, or what it alone names.
+// Spoil records that the newest manifest, or a file that only it names, was damaged.
 func (l *Left) Spoil() { l.spoilt++ }
 
-// GoOn makes what the next run begins with, as --resume does, with other numbers of servers and of workers; 0: as
-// many as before. The error wraps ErrNothing where there is nothing to go on from, or nothing left to do.
+// GoOn returns the state from which the next run resumes, as --resume does, with new numbers of servers and workers (0:
+// unchanged). The error wraps ErrNothing if there is nothing to resume or nothing left to do.
 func (l *Left) GoOn(ctx context.Context, servers, workers int) (*Next, error) {
 	s, n := &settings.Run{Job: l.Job}, &Next{Disk: disk.NewMemory()}
 	if servers > 0 {
@@ -97,12 +97,12 @@ func (l *Left) GoOn(ctx context.Context, servers, workers int) (*Next, error) {
 	return n, err
 }
 
-// ErrNothing is wrapped where a run has left nothing that another one could go on from.
-var ErrNothing = errors.New("sim: there is nothing to go on from")
+// ErrNothing is wrapped by errors of runs that left nothing to resume.
+var ErrNothing = errors.New("sim: nothing to resume")
 
 func (l *Left) checkpoints() store.Store { return store.Folder(l.Disk, "checkpoint") }
 
-// read has the next run go on from what is left.
+// read prepares the next run from the state left.
 func (l *Left) read(ctx context.Context, s *settings.Run) (m checkpoint.Manifest, err error) {
 	if !recovery.Of(l.Job.Recovery).Traits().Logged() {
 		return settings.ReadSaved(l.checkpoints(), s)
@@ -114,16 +114,16 @@ func (l *Left) read(ctx context.Context, s *settings.Run) (m checkpoint.Manifest
 	if err != nil {
 		return m, err
 	}
-	s.Job.ID += "-on" // its streams are the earlier job's
+	s.Job.ID += "-on" // the earlier job owns its streams
 	return settings.TakeEnded(st, s), nil
 }
 
-// looked is a run's update log that is only looked at, as by an Inspector.
+// looked is read-only access to a run's update log, as an Inspector has.
 type looked struct{ *Left }
 
 func (l looked) URL() string { return "memory" }
 
-// open opens the log, for a look at one shard's stream.
+// open opens the log to read one shard's stream.
 func (l looked) open() (updatelog.Log, error) {
 	return l.Log.Open(updatelog.Options{Job: l.Job.ID, Shards: l.Job.Shards})
 }
@@ -162,7 +162,7 @@ func (l looked) Records(ctx context.Context, s updatelog.Stream, show func(updat
 	return err
 }
 
-// bring brings what the next run needs to its disk.
+// bring copies what the next run needs to its disk.
 func (l *Left) bring(ctx context.Context, s *settings.Run, n *Next) error {
 	to := store.Folder(n.Disk, "checkpoint")
 	if err := to.Prepare(); err != nil {
@@ -195,8 +195,7 @@ func (l *Left) bring(ctx context.Context, s *settings.Run, n *Next) error {
 	return st.Write(ctx, store.Folder(n.Disk, "snapshots"), &s.Job)
 }
 
-// GoesOn judges with what a run goes on, and returns its checker: nil, where there is none, since there is nothing
-// to go on from.
+// GoesOn checks the state that a run resumes from and returns its checker, or nil if there is nothing to resume.
 func (h *History) GoesOn(l *Left, n *Next, err error) (*History, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -210,7 +209,7 @@ func (h *History) GoesOn(l *Left, n *Next, err error) (*History, error) {
 	for slot := range v.Slots {
 		for _, c := range h.clocks(slot, v.Cut) {
 			if _, begun := h.started[slot][c]; !begun {
-				return nil, violated("the next run begins at clock %d, and slot %d has not begun its clock %d", v.Cut,
+				return nil, violated("the next run begins at clock %d, but slot %d has not begun its clock %d", v.Cut,
 					slot, c)
 			}
 		}
@@ -221,7 +220,7 @@ func (h *History) GoesOn(l *Left, n *Next, err error) (*History, error) {
 	return h.next(l, n), nil
 }
 
-// nothing judges that there is nothing to go on from: nothing was published, or acknowledged; or all is done.
+// nothing checks an ErrNothing: nothing was published or acknowledged, or the job is done.
 func (h *History) nothing(l *Left, why error) error {
 	for slot := range h.started {
 		if _, last := h.started[slot][h.job.Clocks-1]; last {
@@ -229,7 +228,7 @@ func (h *History) nothing(l *Left, why error) error {
 		}
 	}
 	if m := l.Newest(); m != nil {
-		return violated("manifest %d was published, and it is said that %v", m.Number, why)
+		return violated("manifest %d was published, but the error is: %v", m.Number, why)
 	}
 	if !recovery.Of(h.job.Recovery).Traits().Logged() {
 		return nil
@@ -244,29 +243,28 @@ func (h *History) nothing(l *Left, why error) error {
 			return nil
 		}
 	}
-	return violated("the log has acknowledged all slots' first clock, and it is said that %v", why)
+	return violated("the log has acknowledged all slots' first clock, but the error is: %v", why)
 }
 
-// speaks reports whether a process of that incarnation spoke for a slot to the end.
+// speaks reports whether the process with that incarnation spoke for a slot until the end.
 func (l *Left) speaks(slot int, by perdure.Incarnation) bool {
 	slots := l.Facts.View.Slots
 	return slot < len(slots) && slots[slot].Incarnation == by && slots[slot].Until == 0
 }
 
-// judgeLeft judges what the next run begins with: with all that was published, and with all that a log has
-// acknowledged.
+// judgeLeft checks that the next run starts with everything that was published and everything that a log acknowledged.
 func (h *History) judgeLeft(l *Left, n *Next) error {
 	if m := l.Newest(); m != nil {
 		next := &n.Begin.Running
 		if next.Number != m.Number || n.Begin.View.Cut != m.Clock {
-			return violated("manifest %d of clock %d was published, and the next run begins with number %d at clock %d",
+			return violated("manifest %d of clock %d was published, but the next run begins with number %d at clock %d",
 				m.Number, m.Clock, next.Number, n.Begin.View.Cut)
 		}
 		for i := range m.Shards {
 			same := slices.EqualFunc(m.Shards[i].Files, next.Files[i],
 				func(a checkpoint.FileRef, b words.SavedFile) bool { return words.SavedFile(a) == b })
 			if !same {
-				return violated("shard %d is saved in %v, and the next run begins with %v", i, m.Shards[i].Files,
+				return violated("shard %d is saved in %v, but the next run begins with %v", i, m.Shards[i].Files,
 					next.Files[i])
 			}
 		}
@@ -280,11 +278,11 @@ func (h *History) judgeLeft(l *Left, n *Next) error {
 				must = min(at.ticks, all)
 			}
 			if l.speaks(slot, at.by) && has < must {
-				return violated("the log has acknowledged slot %d's clocks below %d of shard %d, and the next run "+
+				return violated("the log has acknowledged slot %d's clocks below %d of shard %d, but the next run "+
 					"begins with those below %d", slot, must, shard, has)
 			}
 			if v := &n.Begin.View; has < v.Slots[slot].Clamp(v.Cut) {
-				return violated("the next run begins at clock %d, and shard %d has slot %d's clocks below %d", v.Cut,
+				return violated("the next run begins at clock %d, but shard %d has slot %d's clocks below %d", v.Cut,
 					shard, slot, has)
 			}
 		}
@@ -292,7 +290,7 @@ func (h *History) judgeLeft(l *Left, n *Next) error {
 	return nil
 }
 
-// tickedByAll is how many clocks all slots have ticked: under two-step clocks a clock is applied once they have.
+// tickedByAll returns how many clocks all slots have ticked. With two-step clocks, a clock is applied once they have.
 func (h *History) tickedByAll(l *Left, n *Next) perdure.Clock {
 	all := h.job.Clocks
 	for slot := range l.Facts.View.Slots {
@@ -300,7 +298,7 @@ func (h *History) tickedByAll(l *Left, n *Next) perdure.Clock {
 		for shard, applied := range n.applied {
 			if at := &h.logged[shard][slot]; l.speaks(slot, at.by) {
 				ticked = max(ticked, at.ticks)
-			} else if slot < len(applied) { // nobody knows; and one that is gone does not hold the others up
+			} else if slot < len(applied) { // unknown; a slot that has left does not delay the others
 				ticked = max(ticked, applied[slot])
 			}
 		}
@@ -311,7 +309,7 @@ func (h *History) tickedByAll(l *Left, n *Next) perdure.Clock {
 	return all
 }
 
-// next makes the checker of a run that goes on from this one.
+// next returns the checker of a run that resumes this one.
 func (h *History) next(l *Left, n *Next) *History {
 	v, next := &n.Begin.View, NewHistory(n.Begin.Job, h.loses, h.slots, nil)
 	next.spec, next.ids, next.by.twin, next.Pace = h.spec, h.ids, h.by.twin, h.Pace
@@ -322,7 +320,7 @@ func (h *History) next(l *Left, n *Next) *History {
 	}
 	for slot := range h.slots {
 		maps.Copy(next.started[slot], h.started[slot])
-		// under two-step clocks what one shard's file has of a slot counts on all, and may be lost there
+		// With two-step clocks a slot's clock in one shard's file counts on all shards, and may be lost there.
 		next.succeeded[slot] = h.job.TwoStep(nil) || h.succeeded[slot] || h.lives[slot] > 1 ||
 			slot < len(l.Facts.View.Slots) && l.Facts.View.Slots[slot].Incarnation > 1
 		next.terms[slot] = nil
@@ -330,7 +328,7 @@ func (h *History) next(l *Left, n *Next) *History {
 	for slot := range v.Slots {
 		now := v.Slots[slot].Span
 		next.terms[slot] = slices.DeleteFunc(slices.Clone(h.terms[slot]), func(t words.Span) bool {
-			return t.Until == 0 || t.Until > now.From // it is the present one, as it was known then
+			return t.Until == 0 || t.Until > now.From // the current interval, as it was known then
 		})
 		next.terms[slot] = append(next.terms[slot], now)
 	}
@@ -352,7 +350,7 @@ func (h *History) next(l *Left, n *Next) *History {
 	return next
 }
 
-// goesOn is a Lineage of a run that goes on from that of this one.
+// goesOn returns the Lineage of a run that resumes this one.
 func (l *Lineage) goesOn(h *History) *Lineage {
 	l.mu.Lock()
 	defer l.mu.Unlock()

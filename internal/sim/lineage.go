@@ -15,43 +15,42 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Lineage follows, where each row is saved by itself, what each row must contain: what the file
-// had that it was restored from, and each update since the base with which its shard went on.
-// It reads the files that a view names, and holds them against what their rows had when they
-// were saved, by the applied vectors that the files say.
+// Lineage tracks the expected contents of each row in jobs that save each row separately: the row in the file that it
+// was restored from, plus every update since the base from which its shard resumed. It reads the files that a view
+// names. It compares them with the rows' expected contents at the applied vectors recorded in the files.
 type Lineage struct {
 	h *History
 
 	mu     sync.Mutex
 	shards []lines
-	bad    error // the first promise that a file did not keep
+	bad    error // first violation found
 }
 
-// lines are a shard's lives: from one loss to the next.
+// lines tracks the lives of one shard. A life lasts from one loss of the shard to the next.
 type lines struct {
 	epoch  perdure.Epoch
 	life   *life
 	of     map[born]*life
-	newest string         // file that the registry has named
-	files  map[int]string // by place in History.ids: the file that had the row last
+	newest string         // newest file recorded in the registry
+	files  map[int]string // by index in History.ids: the newest file that contains the row
 }
 
-// born says which life of a shard it is: runs that go on from one another count their epochs anew.
+// born identifies a life of a shard. Epochs alone do not: each resumed run starts numbering them again.
 type born struct {
 	generation perdure.Generation
 	epoch      perdure.Epoch
 }
 
-// life is what a shard began with.
+// life is the state with which a shard started or was restored.
 type life struct {
-	rows map[int][]uint64 // by place in History.ids: by slot, the clocks that the row began with
-	ebb  map[int][]uint64 // likewise of the Ebb's rows
-	torn []uint64         // by slot: what every row lacks at the end since then; nil: nobody has judged it
-	base []perdure.Clock  // by slot; nil: it began with the job, or its base is not known yet
-	lost int64            // updates that are counted as lost since before
+	rows map[int][]uint64 // by index in History.ids, then slot: clocks that the row began with
+	ebb  map[int][]uint64 // the same for the Ebb's rows
+	torn []uint64         // by slot: clocks that every row lacks at the end; nil: not checked
+	base []perdure.Clock  // by slot; nil: initial life, or base still unknown
+	lost int64            // updates counted as lost before this life
 }
 
-// newLineage makes one for the job of a History.
+// newLineage returns a Lineage for the job of a History.
 func newLineage(h *History) *Lineage {
 	l := &Lineage{h: h, shards: make([]lines, h.job.Shards)}
 	for i := range l.shards {
@@ -61,7 +60,7 @@ func newLineage(h *History) *Lineage {
 	return l
 }
 
-// saved takes over what was recorded, before anybody acts on it.
+// saved processes recorded state before any process acts on it.
 func (l *Lineage) saved(f *membership.Facts, fs disk.FS) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,8 +72,8 @@ func (l *Lineage) saved(f *membership.Facts, fs disk.FS) {
 		sv, s := &v.Shards[i], &l.shards[i]
 		if sv.Epoch != s.epoch {
 			s.epoch = sv.Epoch
-			// A coordinator that does not know yet that a lost shard serves again tells of the loss, and of its
-			// base, in the next epoch, too: who has the rows begins with no files.
+			// A coordinator that does not yet know that a lost shard serves again repeats the loss and its base in the
+			// next epoch. Only a restore without a base starts from files.
 			if sv.Lost && sv.Base == nil {
 				if err := l.restored(v, perdure.ShardID(i), fs); err != nil && l.bad == nil {
 					l.bad = err
@@ -91,8 +90,8 @@ func (l *Lineage) saved(f *membership.Facts, fs disk.FS) {
 	}
 }
 
-// named judges the files that the registry names: each is there, in full length, as long as it
-// is named, and a shard's newest is never older than before. (A file's name says how old it is.)
+// named checks the files that the registry names. Each must exist in full length while it is named, and a shard's
+// newest file must never be older than before. (File names sort by age.)
 func (l *Lineage) named(f *membership.Facts, fs disk.FS) error {
 	for i, files := range f.Running.Files {
 		s := &l.shards[i]
@@ -101,15 +100,15 @@ func (l *Lineage) named(f *membership.Facts, fs disk.FS) error {
 		}
 		newest := files[len(files)-1].File
 		if newest < s.newest {
-			return violated("shard %d is recorded as saved in %s, after it was in %s", i, newest, s.newest)
+			return violated("shard %d is recorded as saved in %s after the newer %s", i, newest, s.newest)
 		}
 		for _, file := range files {
 			b, err := fs.ReadFile("checkpoint/" + file.File)
 			if err != nil {
-				return violated("shard %d is recorded as saved in %s, which cannot be read: %v", i, file.File, err)
+				return violated("shard %d is recorded as saved in %s, which is unreadable: %v", i, file.File, err)
 			}
 			if int64(len(b)) != file.Bytes {
-				return violated("shard %d is recorded as saved in %d bytes of %s, which has %d", i, file.Bytes,
+				return violated("shard %d is recorded as saved in %d bytes of %s, but the file has %d", i, file.Bytes,
 					file.File, len(b))
 			}
 		}
@@ -124,7 +123,7 @@ func (l *Lineage) named(f *membership.Facts, fs disk.FS) error {
 	return nil
 }
 
-// rowsOf judges of which file each row of a shard is: of none that is older than before.
+// rowsOf checks that no row of a shard is taken from an older file than before.
 func (l *Lineage) rowsOf(v *words.View, shard perdure.ShardID, saved []words.SavedFile, fs disk.FS) error {
 	s := &l.shards[shard]
 	parts, layers, history, err := l.read(v, shard, saved, fs)
@@ -145,21 +144,21 @@ func (l *Lineage) rowsOf(v *words.View, shard perdure.ShardID, saved []words.Sav
 			file = saved[of[at]].File
 		}
 		if file < s.files[row] {
-			return violated("row %d of shard %d is recorded as saved in %q, after it was in %s", row, shard, file,
+			return violated("row %d of shard %d is recorded as saved in %q after the newer %s", row, shard, file,
 				s.files[row])
 		}
 		s.files[row] = file
 		if row == 0 {
 			unit = file
 		} else if l.h.spec.Whole && file != unit {
-			return violated("row %d of a whole table is saved in %q, and row 0 in %q", row, file, unit)
+			return violated("row %d of a whole table is saved in %q, but row 0 in %q", row, file, unit)
 		}
 	}
 	return nil
 }
 
-// read lays a shard's files over its initial rows, and returns the parts of all tables, of which file
-// each row is, and which of the tables is the History's.
+// read applies a shard's files to its initial rows. It returns the parts of all tables, the file that each row came
+// from, and the index of the History's table.
 func (l *Lineage) read(v *words.View, shard perdure.ShardID, saved []words.SavedFile, fs disk.FS) (
 	parts []*table.Part, layers *checkpoint.Layers, history int, err error,
 ) {
@@ -177,12 +176,12 @@ func (l *Lineage) read(v *words.View, shard perdure.ShardID, saved []words.Saved
 	}
 	layers, err = checkpoint.RestoreRows(store.Folder(fs, "checkpoint"), l.h.job.ID, shard, files, parts)
 	if err != nil {
-		return nil, nil, 0, violated("shard %d has files that cannot be read: %v", shard, err)
+		return nil, nil, 0, violated("shard %d has unreadable files: %v", shard, err)
 	}
 	return parts, layers, history, nil
 }
 
-// begun are the clocks with which the Ebb's rows come back.
+// begun returns the clocks that the Ebb's restored rows contain.
 func (l *Lineage) begun(parts []*table.Part) (rows map[int][]uint64, err error) {
 	e, rows := l.h.by.ebb, map[int][]uint64{}
 	for _, part := range parts {
@@ -206,7 +205,7 @@ func (l *Lineage) begun(parts []*table.Part) (rows map[int][]uint64, err error) 
 	return rows, nil
 }
 
-// has is, after final, which of a slot's clocks one of the Ebb's rows may have.
+// has returns which of a slot's clocks a row of the Ebb may contain. It is valid after final.
 func (l *Lineage) has(row, slot int, shard perdure.ShardID) (set uint64, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -220,14 +219,14 @@ func (l *Lineage) has(row, slot int, shard perdure.ShardID) (set uint64, known b
 	return (set | f.since(l.h, slot, l.h.job.Clocks)) &^ f.torn[slot], true
 }
 
-// broken returns the first promise that a file did not keep.
+// broken returns the first violation found.
 func (l *Lineage) broken() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.bad
 }
 
-// restored begins a shard's next life, with what the files have that the view names.
+// restored starts a shard's next life from the files that the view names.
 func (l *Lineage) restored(v *words.View, shard perdure.ShardID, fs disk.FS) error {
 	s, next := &l.shards[shard], &life{rows: map[int][]uint64{}}
 	s.life = next
@@ -263,13 +262,13 @@ func (l *Lineage) restored(v *words.View, shard perdure.ShardID, fs disk.FS) err
 			}
 			if at >= 0 && of[at] >= 0 {
 				seg := segments[of[at]]
-				// a process that was decided for may not have begun
+				// a replacement that was decided on may not have started yet
 				succeeded := l.h.lives[p] > 1 || l.h.succeeded[p] || p < len(v.Slots) && v.Slots[p].Incarnation > 1
 				if err := l.judge(s, row, p, what, seg, sets[p], succeeded); err != nil {
 					return err
 				}
 			} else if sets[p] != 0 {
-				return violated("%s has the clocks %b, and was never saved", what, sets[p])
+				return violated("%s has the clocks %b, but was never saved", what, sets[p])
 			}
 		}
 		next.rows[row] = sets
@@ -277,7 +276,7 @@ func (l *Lineage) restored(v *words.View, shard perdure.ShardID, fs disk.FS) err
 	return nil
 }
 
-// at is a row's position in a part; -1: it is not stored.
+// at returns a row's position in a part, or -1 if it is not stored.
 func (l *Lineage) at(p *table.Part, id perdure.RowID) int {
 	if !p.Spec.Sparse {
 		return int(id - p.First)
@@ -290,29 +289,29 @@ func (l *Lineage) at(p *table.Part, id perdure.RowID) int {
 	return -1
 }
 
-// judge judges what a file has of a slot's clocks in a row.
+// judge checks a slot's clocks in a row of a file.
 func (l *Lineage) judge(s *lines, row, p int, what string, seg *checkpoint.Segment, set uint64,
 	succeeded bool,
 ) error {
 	had, known := s.of[born{seg.Generation, seg.Epoch}]
 	if !known {
-		return violated("%s is of a file of epoch %d, which never was", what, seg.Epoch)
+		return violated("%s comes from a file of epoch %d, which never existed", what, seg.Epoch)
 	}
 	n := perdure.Clock(0)
 	if p < len(seg.Applied) {
 		n = seg.Applied[p]
 	}
 	if most := had.upTo(l.h, row, p, n); set&^most != 0 {
-		return violated("%s has the clocks %b, at most %b may be there", what, set, most)
+		return violated("%s has the clocks %b, want at most %b", what, set, most)
 	} else if l.h.job.Consistency.TwoStep() && succeeded {
-		return nil // a clock of a dead process may count, and be lost here
+		return nil // a clock of a dead process may count as applied although it is lost here
 	} else if most != set {
-		return violated("%s has the clocks %b of %b that the file says", what, set, most)
+		return violated("%s has the clocks %b, but its file claims %b", what, set, most)
 	}
 	return nil
 }
 
-// upTo is the set of a slot's clocks below n that a row of this life has.
+// upTo returns the set of a slot's clocks below n that a row of this life contains.
 func (f *life) upTo(h *History, row, p int, n perdure.Clock) (set uint64) {
 	if f.rows[row] != nil {
 		set = f.rows[row][p]
@@ -320,7 +319,7 @@ func (f *life) upTo(h *History, row, p int, n perdure.Clock) (set uint64) {
 	return set | f.since(h, p, n)
 }
 
-// since is the set of a slot's clocks below n that came after the base.
+// since returns the set of a slot's clocks below n that were applied after the base.
 func (f *life) since(h *History, p int, n perdure.Clock) uint64 {
 	from := perdure.Clock(0)
 	if p < len(f.base) {
@@ -329,8 +328,8 @@ func (f *life) since(h *History, p int, n perdure.Clock) uint64 {
 	return h.clockSet(p, below(n)&^below(from))
 }
 
-// began is with how many of each slot's clocks the life of a shard began that had an epoch; ended: it has had
-// another life since.
+// began returns the base of the shard's life that included an epoch. ended reports whether the shard has had another
+// life since.
 func (l *Lineage) began(shard perdure.ShardID, at born) (base []perdure.Clock, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -341,8 +340,8 @@ func (l *Lineage) began(shard perdure.ShardID, at born) (base []perdure.Clock, e
 	return base, s.of[at] != s.life
 }
 
-// final judges a shard's rows as they were when the job had come to a clock: by row and slot, the clocks
-// that it has.
+// final checks a shard's rows as they were when the job reached a clock. rows holds, by row and slot, the clocks that
+// the row contains.
 func (l *Lineage) final(shard perdure.ShardID, rows map[int][]uint64, until perdure.Clock, lost int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -357,7 +356,7 @@ func (l *Lineage) final(shard perdure.ShardID, rows map[int][]uint64, until perd
 		for p, set := range sets {
 			must := last.upTo(l.h, row, p, until)
 			if set&^must != 0 {
-				return violated("at the end row %d of shard %d has of slot %d the clocks %b, at most %b may be there",
+				return violated("at the end row %d of shard %d: slot %d has the clocks %b, want at most %b",
 					row, shard, p, set, must)
 			}
 			lacks[p] = must &^ set
@@ -368,13 +367,13 @@ func (l *Lineage) final(shard perdure.ShardID, rows map[int][]uint64, until perd
 		}
 		for p := range lacks {
 			if lacks[p] != torn[p] {
-				return violated("at the end row %d of shard %d lacks of slot %d the clocks %b since it was restored, "+
-					"another row lacks %b", row, shard, p, lacks[p], torn[p])
+				return violated("at the end row %d of shard %d lacks slot %d's clocks %b since its restore, "+
+					"but another row lacks %b", row, shard, p, lacks[p], torn[p])
 			}
 		}
 		if n != lost-last.lost {
-			return violated("at the end row %d of shard %d lacks %d updates since it was restored, the registry "+
-				"counts %d as lost since then, and %d before", row, shard, n, lost-last.lost, last.lost)
+			return violated("at the end row %d of shard %d lacks %d updates since its restore, but the registry "+
+				"counts %d as lost since then and %d before", row, shard, n, lost-last.lost, last.lost)
 		}
 	}
 	last.torn = torn

@@ -9,15 +9,15 @@ import (
 // Log is the update log that all processes share.
 func (c *Cluster) Log() *updatelog.Memory { return c.hosts.Logs() }
 
-// LoseLog gives processes that begin from now on an empty log.
+// LoseLog gives an empty log to all processes that start from now on.
 func (c *Cluster) LoseLog() {
 	c.fault("the update log is lost")
 	c.hosts.LoseLogs()
 }
 
-// LogAway makes the update log be away for a while, as while its process is dead.
+// LogAway makes the update log unavailable for a while, as if its process were dead.
 func (c *Cluster) LogAway(d time.Duration) {
-	c.fault("the update log is away for %v", d)
+	c.fault("the update log is unavailable for %v", d)
 	l := c.Log()
 	l.SetAway(true)
 	l.LoseAcks(1)

@@ -19,8 +19,7 @@ import (
 	"github.com/perdure/perdure/internal/sim"
 )
 
-// logged runs a job of one server whose updates are in a log; at 200 ms, when it has done
-// some clocks, something happens to it.
+// logged runs a job of one server whose updates are logged. At 200 ms, after some clocks, it injects a fault.
 func logged(t *testing.T, snapshot int64, weaken func(*sim.Options),
 	what func(ctx context.Context, c *sim.Cluster, job perdure.JobSpec),
 ) (err error) {
@@ -56,11 +55,11 @@ func logged(t *testing.T, snapshot int64, weaken func(*sim.Options),
 	return err
 }
 
-// What a server cannot be made of is said, with its place, and what to do.
+// TestUnusableLog checks that a server that cannot be rebuilt reports the location of the fault and what to do.
 func TestUnusableLog(t *testing.T) {
 	for _, test := range []struct {
 		name     string
-		snapshot int64 // bytes of the log after which one is written
+		snapshot int64 // bytes of the log between snapshots
 		harm     func(c *sim.Cluster, job perdure.JobSpec)
 		is       error
 		says     []string
@@ -68,10 +67,10 @@ func TestUnusableLog(t *testing.T) {
 		{"a damaged record", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
 			c.Log().Alter(job.ID, 1, 7, func(b []byte) { b[len(b)-1] ^= 1 })
 		}, updatelog.ErrDamaged, []string{"record 7", "shard 1"}},
-		{"another log, behind the snapshots", 1 << 10, func(c *sim.Cluster, _ perdure.JobSpec) {
+		{"another log, older than the snapshots", 1 << 10, func(c *sim.Cluster, _ perdure.JobSpec) {
 			c.LoseLog()
 		}, nil, []string{"the snapshot contains all records before", "give the job its original log"}},
-		{"a log that lost its end, of which nobody died", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
+		{"a log that lost its end without a death", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
 			c.Log().LoseEnd(job.ID, 1, 7)
 		}, updatelog.ErrDamaged, []string{"record 7", "shard 1", "it was acknowledged"}},
 		{"an update in other pieces", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
@@ -99,18 +98,18 @@ func TestUnusableLog(t *testing.T) {
 				}
 			})
 			if err == nil || test.is != nil && !errors.Is(err, test.is) {
-				t.Fatalf("the job ends with %v", err)
+				t.Fatalf("the job ended with %v", err)
 			}
 			for _, text := range test.says {
 				if !strings.Contains(err.Error(), text) {
-					t.Errorf("%q does not say %q", err, text)
+					t.Errorf("%q does not contain %q", err, text)
 				}
 			}
 		})
 	}
 }
 
-// A snapshot that is damaged is made up for by the one before it, and the log.
+// TestDamagedSnapshot checks that a damaged snapshot is replaced by the previous one and the log.
 func TestDamagedSnapshot(t *testing.T) {
 	err := logged(t, 1<<10, nil, func(_ context.Context, c *sim.Cluster, _ perdure.JobSpec) {
 		c.Kill("server:0", time.Millisecond)
@@ -118,7 +117,7 @@ func TestDamagedSnapshot(t *testing.T) {
 		if len(names) < 4 {
 			panic(fmt.Sprintf("snapshots %v", names))
 		}
-		for i, name := range names { // of each shard the newer is the second
+		for i, name := range names { // the second of each shard is the newer
 			if i%2 == 0 {
 				continue
 			}
@@ -140,7 +139,7 @@ func TestDamagedSnapshot(t *testing.T) {
 	}
 }
 
-// lateLists is a store whose lists have nothing before a time.
+// lateLists is a store whose listings are empty before a time.
 type lateLists struct {
 	store.Store
 	until *atomic.Int64
@@ -153,8 +152,8 @@ func (l lateLists) List(prefix string) ([]store.Entry, error) {
 	return l.Store.List(prefix)
 }
 
-// A server that begins while the store lists no snapshot yet, behind which the log was cut, waits for one; and those
-// who have opened the shard meanwhile are answered.
+// A server starts while the store does not yet list the snapshot up to which the log was truncated. It waits for the
+// snapshot, and then answers clients that have opened the shard meanwhile.
 func TestLateSnapshots(t *testing.T) {
 	var until atomic.Int64
 	err := logged(t, 1<<10, func(o *sim.Options) {
@@ -168,8 +167,8 @@ func TestLateSnapshots(t *testing.T) {
 	}
 }
 
-// A log that fills up while a snapshot is written, or cannot be, has room again once one
-// has been: nothing else is read that would have it begun.
+// A log fills up while a snapshot is written or cannot be written. It has capacity again after the snapshot, although
+// no later record triggers one.
 func TestFullLog(t *testing.T) {
 	for name, harm := range map[string]func(c *sim.Cluster){
 		"a slow disk": func(*sim.Cluster) {},
@@ -187,9 +186,8 @@ func TestFullLog(t *testing.T) {
 	}
 }
 
-// A job whose workers go on while its only server is away for long fills the log up: then
-// they wait, which is said, and when there is a server again all that they had in hand goes
-// on, in order, and none of it is missing.
+// Workers continue while their only server is unavailable for long, and fill the log. They then wait and report it.
+// When a server is back, all pending updates are sent in order, and none is missing.
 func TestBacklog(t *testing.T) {
 	var said bytes.Buffer
 	err := logged(t, 1<<20, func(o *sim.Options) {
@@ -206,12 +204,12 @@ func TestBacklog(t *testing.T) {
 		"updates go to the update log again",
 	} {
 		if !strings.Contains(said.String(), text) {
-			t.Errorf("nobody says that %s", text)
+			t.Errorf("no log message: %s", text)
 		}
 	}
 }
 
-// Once a server is back, its shards are written on, and the log is cut behind that.
+// After a server's return, its shards are still snapshotted and the log is truncated up to them.
 func TestSavesOn(t *testing.T) {
 	err := logged(t, 1<<10, nil, func(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
 		l, err := c.Log().Open(updatelog.Options{Job: job.ID, Shards: job.Shards})
@@ -223,7 +221,7 @@ func TestSavesOn(t *testing.T) {
 		before, _, _ := l.Extent(ctx, 0)
 		<-time.After(150 * time.Millisecond)
 		if after, _, err := l.Extent(ctx, 0); after <= before || err != nil {
-			t.Errorf("the log began at record %d, and begins at %d: %v", before, after, err)
+			t.Errorf("the log was not truncated: it began at record %d, now at %d: %v", before, after, err)
 		}
 	})
 	if err != nil {
@@ -231,8 +229,8 @@ func TestSavesOn(t *testing.T) {
 	}
 }
 
-// late appends what a head of the first epoch says, after the second has begun: that the
-// job ends at a clock that is over.
+// late appends a stale record of the first epoch's head after the second epoch has begun: the end of the job at a past
+// clock.
 func late(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
 	c.Kill("server:0", time.Millisecond)
 	<-time.After(100 * time.Millisecond)
@@ -242,8 +240,8 @@ func late(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
 	})
 }
 
-// lateBase appends what a head of the first epoch says, after the second has begun: that
-// the shard begins with all clocks but the last.
+// lateBase appends a stale record of the first epoch's head after the second epoch has begun: a base with all clocks
+// except the last.
 func lateBase(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
 	c.Kill("server:0", time.Millisecond)
 	<-time.After(100 * time.Millisecond)
@@ -282,7 +280,7 @@ func TestLateFactsWeakened(t *testing.T) {
 	err := logged(t, 1<<20, func(o *sim.Options) { o.Weak.Generations = true }, lateBase)
 	var v *sim.Violation
 	if !errors.As(err, &v) {
-		t.Errorf("nothing was noticed: %v", err)
+		t.Errorf("no violation found: %v", err)
 	}
 	t.Log(err)
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Lost says how many updates of each shard the registry counts as lost; -1: the shard
-// itself is, and is not to be judged.
+// Lost is the number of updates that the registry counts as lost, by shard. -1 means that the shard itself is lost and
+// must not be checked.
 type Lost []int64
 
-// finalLossy judges the whole table after a job whose rows may be lost.
+// finalLossy checks the table after a job whose rows may be lost.
 func (h *History) finalLossy(tables map[string]Contents, lost Lost) error {
 	rows := tables[h.spec.Name]
-	first := make([][]uint64, h.job.Shards) // by shard: what a row of it has
+	first := make([][]uint64, h.job.Shards) // by shard: clocks by slot in its first row
 	all := make([]map[int][]uint64, h.job.Shards)
 	for row, id := range h.ids {
 		shard := h.shard(row)
@@ -28,14 +28,14 @@ func (h *History) finalLossy(tables map[string]Contents, lost Lost) error {
 			what := fmt.Sprintf("at the end row %d of shard %d: slot %d", row, shard, p)
 			v := rows[id]
 			if len(v) != h.spec.Dim {
-				v = make([]float32, h.spec.Dim) // a sparse row is stored when it is first changed
+				v = make([]float32, h.spec.Dim) // a sparse row is not stored before its first update
 			}
 			var err error
 			if sets[p], err = clocksIn(what, v[p*columns:]); err != nil {
 				return err
 			}
 			if late := sets[p] &^ h.clockSet(p, below(h.job.Clocks)); late != 0 {
-				return violated("%s has clocks that are not its own: %b", what, late)
+				return violated("%s has clocks outside its membership: %b", what, late)
 			}
 			if err := h.cameLate(what, row, p, sets[p]); err != nil {
 				return err
@@ -52,12 +52,12 @@ func (h *History) finalLossy(tables map[string]Contents, lost Lost) error {
 		if first[shard] == nil {
 			first[shard] = sets
 		} else if !slices.Equal(first[shard], sets) {
-			return violated("at the end row %d of shard %d has of each slot the clocks %b, another row of the shard %b",
+			return violated("at the end row %d of shard %d has the clocks %b by slot, but another row of the shard %b",
 				row, shard, sets, first[shard])
 		}
 		if missing != lost[shard] {
-			return violated("at the end row %d of shard %d lacks %d updates (it has of each slot the clocks %b), "+
-				"the registry counts %d as lost", row, shard, missing, sets, lost[shard])
+			return violated("at the end row %d of shard %d lacks %d updates (it has the clocks %b by slot), "+
+				"but the registry counts %d as lost", row, shard, missing, sets, lost[shard])
 		}
 	}
 	for shard := range perdure.ShardID(len(all)) {
@@ -82,5 +82,5 @@ func (h *History) finalLossy(tables map[string]Contents, lost Lost) error {
 	})
 }
 
-// below is the set of the clocks below n.
+// below returns the set of the clocks below n.
 func below(n perdure.Clock) uint64 { return 1<<max(0, n) - 1 }

@@ -10,17 +10,17 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// Mean is a table of a bsp job, beside the History's, that combines slots' updates by their mean. In every clock each
-// slot adds 1 to each row. So whatever of a clock is lost, the mean of the rest is 1, or there is nothing: a row has a
-// whole number, of the clocks of which its shard has any update. Whoever divides by slots whose updates are lost, or
-// adds an update twice, makes it a broken one.
+// Mean is a second table of a bsp job that combines the slots' updates by their mean. In every clock each slot adds 1
+// to each row. If some updates of a clock are lost, the mean of the rest is still 1; if all are lost, nothing is added.
+// A row is therefore a whole number: the count of clocks from which its shard has any update. Dividing by slots whose
+// updates are lost, or applying an update twice, makes it fractional.
 type Mean struct {
 	Spec perdure.TableSpec
 	h    *History
 	ids  []perdure.RowID
 }
 
-// Mean adds such a table, to a bsp job. It is called before the job begins.
+// Mean adds a Mean table to a bsp job. It must be called before the job begins.
 func (h *History) Mean() {
 	if h.job.Consistency.Kind != perdure.BSP {
 		return
@@ -38,7 +38,7 @@ func (h *History) Mean() {
 	h.by.mean = m
 }
 
-// step is the program's part of a clock: it reads all rows, and adds to them.
+// step is the program's work in one clock: it reads all rows and adds to them.
 func (m *Mean) step(ctx context.Context, w *worker.Client, t *worker.Table, clock perdure.Clock) error {
 	values := make([]float32, len(m.ids))
 	if err := t.GetRows(ctx, m.ids, values); err != nil {
@@ -46,36 +46,37 @@ func (m *Mean) step(ctx context.Context, w *worker.Client, t *worker.Table, cloc
 	}
 	for i, v := range values {
 		if odd := m.odd(v, clock); odd != "" {
-			return violated("%s at clock %d read row %d of the table of means: it has %v clocks, %s", name(w), clock,
+			return violated("%s at clock %d read row %d of the table of means: %v clocks, %s", name(w), clock,
 				m.ids[i], v, odd)
 		}
 	}
 	return t.IncRows(m.ids, slices.Repeat([]float32{1}, len(m.ids)))
 }
 
-// odd says what is wrong with what a row has when all clocks below one are there, or lost; "": nothing.
+// odd describes an error in a row's value after all clocks below clock were applied or lost. It returns "" for a valid
+// row.
 func (m *Mean) odd(v float32, clock perdure.Clock) string {
 	n := math.Round(float64(v))
 	switch {
 	case math.Abs(float64(v)-n) > 0.01:
-		return "some of them in part"
+		return "which is not a whole number"
 	case n < 0 || n > float64(clock):
-		return "which are more than there are"
+		return "which is out of range"
 	case n < float64(clock) && !m.h.loses:
-		return "and no clock is lost"
+		return "although no clock is lost"
 	}
 	return ""
 }
 
-// final judges the table after the job.
+// final checks the table after the job.
 func (m *Mean) final(rows Contents, lost Lost) error {
 	for _, id := range m.ids {
 		v := rows[id]
 		if len(v) == 0 {
-			v = []float32{0} // a sparse row is stored when it is first changed
+			v = []float32{0} // a sparse row is not stored before its first update
 		}
 		if m.h.loses && slices.Contains(lost, -1) {
-			continue // a shard itself is, and nobody knows which rows it has
+			continue // a whole shard is lost, and its rows are unknown
 		}
 		if odd := m.odd(v[0], m.h.job.Clocks); odd != "" {
 			return violated("at the end row %d of the table of means has %v clocks, %s", id, v[0], odd)

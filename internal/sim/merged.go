@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Seen returns how many frames of updates of several clocks workers have sent, and how often the facts were recorded
-// while others had taken over from a server that came by number.
+// Seen returns the number of sent update frames that cover several clocks, and how often a job record was saved while
+// other servers had taken over from a server with a fixed index.
 func (c *Cluster) Seen() (merged, taken int64) { return c.merged.Load(), c.taken.Load() }
 
 func (c *Cluster) countMerged(f *wire.Frame) {
@@ -19,7 +19,7 @@ func (c *Cluster) countMerged(f *wire.Frame) {
 	}
 }
 
-// countedNet counts what is sent over a network, countedLog what is appended to a log.
+// countedNet counts frames sent over a network; countedLog counts updates appended to a log.
 type (
 	countedNet struct {
 		transport.Network
@@ -65,7 +65,7 @@ func (n countedConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []
 	return n.received(f, n.Conn.RecvInto(f, place))
 }
 
-// received tells of what a shard acknowledges.
+// received reports a shard's acknowledgements.
 func (n countedConn) received(f *wire.Frame, err error) error {
 	if err == nil && n.c.o.Told != nil && (f.Kind == wire.KindAck || f.Kind == wire.KindOpened) {
 		if counts, err := wire.ParseCounts(f.Payload); err == nil {
@@ -78,7 +78,7 @@ func (n countedConn) received(f *wire.Frame, err error) error {
 // opener opens an update log.
 type opener = func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
 
-// counted is opening a log whose appended updates are counted.
+// counted wraps open so that updates appended to the log are counted.
 func (c *Cluster) counted(open opener) opener {
 	return func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
 		l, err := open(ctx, addr, o)

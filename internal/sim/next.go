@@ -7,29 +7,29 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Next is what a run begins with that goes on from another one.
+// Next is the state from which a run resumes an earlier one.
 type Next struct {
 	Begin   membership.Facts
 	Disk    *disk.Memory
-	applied [][]perdure.Clock // by shard, where updates are in a log: how many of each slot's clocks it has
+	applied [][]perdure.Clock // by shard, if updates are logged: number of each slot's clocks it has
 }
 
-// earlier is what a History has of the run that its own goes on from.
+// earlier is what a History knows about the run that its own resumes.
 type earlier struct {
-	succeeded []bool        // by slot: a process of it may have died before all did
-	came      perdure.Clock // the most that any shard's MinClock can have been
-	// By shard and slot, where updates are in a log: the clocks that the shard had, and of which generation each is.
+	succeeded []bool        // by slot: one of its processes may have died before the run ended
+	came      perdure.Clock // upper bound for every shard's MinClock
+	// By shard and slot, if updates are logged: the clocks that the shard had, and the generation of each.
 	before [][]map[perdure.Clock]perdure.Generation
 }
 
-// logged is what an update log has acknowledged of a slot's updates to a shard.
+// logged counts the updates of one slot to one shard that an update log has acknowledged.
 type logged struct {
 	by      perdure.Incarnation
-	updates perdure.Clock // those of the clocks below it
+	updates perdure.Clock // all clocks below it are logged
 	ticks   perdure.Clock
 }
 
-// Logged takes over what an update log has acknowledged.
+// Logged records an entry that an update log has acknowledged.
 func (h *History) Logged(f *wire.Header) {
 	if int(f.Shard) >= len(h.logged) || f.Slot < 0 || int(f.Slot) >= h.slots {
 		return
@@ -44,14 +44,14 @@ func (h *History) Logged(f *wire.Header) {
 		*at = logged{by: f.Incarnation}
 	}
 	switch {
-	case f.Kind == wire.KindUpdate && f.Part+1 == f.Parts: // the last: those that leave early do not say how many
+	case f.Kind == wire.KindUpdate && f.Part+1 == f.Parts: // the last part: parts flushed early do not carry the total
 		at.updates = max(at.updates, f.Until())
 	case f.Kind == wire.KindTick:
 		at.ticks = max(at.ticks, f.Until())
 	}
 }
 
-// generation is in which a clock was done of which a shard's rows have the update.
+// generation returns the generation of a clock whose update a shard's rows contain.
 func (h *History) generation(shard perdure.ShardID, slot int, c perdure.Clock) perdure.Generation {
 	if h.before != nil {
 		if g, had := h.before[shard][slot][c]; had {

@@ -12,18 +12,18 @@ import (
 	"github.com/perdure/perdure/internal/sim"
 )
 
-// Where what nobody has kept only counts nobody goes back, whoever dies: what a read lacks that
-// was promised is lost, no lost update comes later, and exactly those are missing that are counted.
+// TestPartial checks jobs that count updates without a copy as lost and never roll back. A promised update that a read
+// lacks is lost and never appears later. Exactly the counted updates are missing.
 func TestPartial(t *testing.T) { runSeeds(t, drawPartial) }
 
-// The same where workers join and leave, too.
+// The same while workers join and leave.
 func TestPartialRosters(t *testing.T) { runSeeds(t, drawRoster(drawPartial)) }
 
-// The same where workers go on while a shard is out.
+// The same while workers continue during a shard's outage.
 func TestPartialOutages(t *testing.T) { runOutages(t, drawPartial) }
 
-// drawPartial makes a scenario of shards whose updates workers send again, and in which
-// nobody goes back for what nobody has kept. Workers and servers die, often together.
+// drawPartial draws jobs in which workers resend updates and lost updates cause no rollback. Workers and servers die,
+// often together.
 func drawPartial(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawResend(seed)
 	more := rand.New(rand.NewPCG(seed, 16))
@@ -38,8 +38,7 @@ func drawPartial(seed uint64) (scenario, *rand.Rand) {
 	return s, rng
 }
 
-// planBoths plans deaths of a worker and of servers, one soon after the other, and perhaps of
-// their next processes.
+// planBoths plans deaths of a worker and of servers shortly after one another, and perhaps of their replacements.
 func (f *faults) planBoths(rng *rand.Rand) {
 	for range f.s.boths {
 		host := fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots))
@@ -63,8 +62,8 @@ func (f *faults) planBoths(rng *rand.Rand) {
 	}
 }
 
-// finalSaved judges the rows of a job's last checkpoint. Where what nobody has kept only counts,
-// nobody has gone back, and exactly those updates are missing that are counted.
+// finalSaved checks the rows of a job's last checkpoint. If lost updates are only counted, there was no rollback and
+// exactly the counted updates are missing.
 func finalSaved(
 	facts *membership.Facts, h *sim.History, m *checkpoint.Manifest, tables map[string]sim.Contents,
 ) error {
@@ -72,14 +71,14 @@ func finalSaved(
 		return h.Final(tables, nil)
 	}
 	if facts.View.Generation > 1 {
-		return &sim.Violation{What: fmt.Sprintf("all have rolled back to clock %d", facts.View.Cut)}
+		return &sim.Violation{What: fmt.Sprintf("unexpected rollback to clock %d", facts.View.Cut)}
 	}
 	if sum := total(facts.ShardLost); sum != facts.UpdatesLost {
 		return &sim.Violation{What: fmt.Sprintf("%d updates are counted as lost, %d by shard", facts.UpdatesLost, sum)}
 	}
 	for i, seg := range m.Segments {
 		if missing := facts.SlotClocks(m.Cut) - int64(seg.Seq); missing != facts.ShardLost[i] {
-			return &sim.Violation{What: fmt.Sprintf("shard %d says that it lacks %d updates, the registry %d", i,
+			return &sim.Violation{What: fmt.Sprintf("shard %d reports %d lost updates, but the registry %d", i,
 				missing, facts.ShardLost[i])}
 		}
 	}

@@ -4,10 +4,9 @@ package sim_test
 
 import "runtime"
 
-// Two goroutines of one synctest bubble that find a due timer at the same instant use one
-// context of the race detector at once, and it crashes (golang/go#78156). With one
-// processor they cannot; races are found as before, for they are told by what happened
-// before what.
+// If two goroutines of one synctest bubble find a due timer at the same instant, they use one race detector context
+// concurrently, and the detector crashes (golang/go#78156). With one processor this cannot happen. Races are still
+// found, because the detector checks happens-before order.
 func init() {
 	runtime.GOMAXPROCS(1)
 	mostShort, foundShort = 2, false

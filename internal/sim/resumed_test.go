@@ -16,30 +16,30 @@ import (
 	"github.com/perdure/perdure/internal/sim"
 )
 
-// resumes says what becomes of a run when all its processes are gone.
+// resumes describes the runs after all processes of a run have ended.
 type resumes struct {
-	times            int // how often another run goes on from what is left, at most; 0: none does
-	servers, workers int // of the first that does; 0: as many as before
-	more             int // slots that it may have beside those that there are
+	times            int // max number of resumed runs
+	servers, workers int // of the first resumed run; 0: unchanged
+	more             int // additional slots that it may have
 	harm             harm
-	done             *int // counts the runs that went on from another one
+	done             *int // counts resumed runs
 }
 
-// All processes of a run under scar die at once, and another run goes on from what is left, with other servers and
-// workers perhaps: of each row it has what was saved, and all since; what it lacks is counted.
+// All processes of a run under scar die simultaneously, and another run resumes, perhaps with other servers and
+// workers. Each row has its saved value and all later updates; missing ones are counted.
 func TestScarResumes(t *testing.T) { runResumes(t, drawResumes(drawScar)) }
 
-// The same where workers join and leave, too.
+// The same while workers join and leave.
 func TestScarRosterResumes(t *testing.T) { runResumes(t, drawResumes(drawRoster(drawScar))) }
 
-// The same where updates are in a log: what that has acknowledged is there, each update once.
+// The same with an update log: every acknowledged update is applied exactly once.
 func TestStatelessResumes(t *testing.T) { runResumes(t, drawResumes(drawStateless)) }
 
-// The same where workers join and leave, too.
+// The same while workers join and leave.
 func TestStatelessRosterResumes(t *testing.T) { runResumes(t, drawResumes(drawRoster(drawStateless))) }
 
-// A run whose updates are in a log, and that is ended in order, leaves all that was acknowledged, whoever dies
-// meanwhile; another run goes on from it.
+// A gracefully ended run with an update log keeps all acknowledged updates, whichever processes die. Another run
+// resumes it.
 func TestStatelessStops(t *testing.T) {
 	runResumes(t, func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := drawResumes(drawStateless)(seed)
@@ -48,8 +48,8 @@ func TestStatelessStops(t *testing.T) {
 	})
 }
 
-// A job that ends early, since its programs have reached their goal, ends in order: at one clock, with all updates of
-// the clocks before it and of no other.
+// A job that ends early because its programs reached their goal ends gracefully: at one clock, with exactly the updates
+// of earlier clocks.
 func TestGoals(t *testing.T) {
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := []drawing{drawStateless, drawScar, drawAny}[seed%3](seed)
@@ -58,8 +58,8 @@ func TestGoals(t *testing.T) {
 	})
 }
 
-// A job whose models miss the goal, although an evaluation before reached it, continues from each tentative end: no
-// update is lost, and it ends at a clock whose model reaches the goal, or as planned.
+// A job whose models miss the goal after an earlier evaluation reached it continues from each tentative end. No update
+// is lost, and it ends at a clock whose model reaches the goal, or as planned.
 func TestTentativeEnds(t *testing.T) {
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := []drawing{drawStateless, drawScar, drawAny}[seed%3](seed)
@@ -69,7 +69,7 @@ func TestTentativeEnds(t *testing.T) {
 	})
 }
 
-// drawResumes draws all processes' death, once or more often, and who goes on.
+// drawResumes draws one or more deaths of all processes, and the resumed runs.
 func drawResumes(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
@@ -86,8 +86,7 @@ func drawResumes(draw drawing) drawing {
 	}
 }
 
-// runResumes runs seeds, and asks that enough of them went on. As many do as there are seeds, but of the first ones a
-// third.
+// runResumes runs seeds and requires enough resumed runs: as many as seeds, but a third for the first seeds.
 func runResumes(t *testing.T, draw drawing) {
 	t.Helper()
 	done, runs := 0, 0
@@ -98,11 +97,11 @@ func runResumes(t *testing.T, draw drawing) {
 		return s, rng
 	})
 	if done*6 < runs && manySeeds() {
-		t.Errorf("of %d runs only %d went on", runs, done)
+		t.Errorf("only %[2]d of %[1]d runs were resumed", runs, done)
 	}
 }
 
-// resume has another run go on from what one has left.
+// resume starts another run from the state left by the previous one.
 func (f *faults) resume() error {
 	how := &f.s.resumes
 	if how.times == 0 {
@@ -116,7 +115,7 @@ func (f *faults) resume() error {
 		how.harm.left(left)
 	}
 	next, err := left.GoOn(f.all, how.servers, how.workers)
-	if err == nil && len(next.Begin.View.Slots) > f.s.slots() { // more than a row has columns for
+	if err == nil && len(next.Begin.View.Slots) > f.s.slots() { // more slots than a row has columns for
 		next, err = left.GoOn(f.all, how.servers, 0)
 	}
 	if err == nil && how.harm.next != nil {
@@ -140,14 +139,14 @@ func (f *faults) resume() error {
 	return g.wait()
 }
 
-// The same where nobody dies before all do, and slots that have left are given anew: clocks of the workers that had
-// them before count on.
+// The same without earlier deaths, while numbers of slots that left are reused. Clocks of their earlier workers still
+// count.
 func TestScarReturnResumes(t *testing.T) { runResumes(t, drawResumes(drawReturns(drawScar))) }
 
-// TestStatelessReturnResumes is the same where updates are in a log.
+// TestStatelessReturnResumes is the same with an update log.
 func TestStatelessReturnResumes(t *testing.T) { runResumes(t, drawResumes(drawReturns(drawStateless))) }
 
-// drawReturns draws calm jobs in which many join and leave.
+// drawReturns draws calm jobs with many joins and leaves.
 func drawReturns(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
@@ -157,10 +156,10 @@ func drawReturns(draw drawing) drawing {
 	}
 }
 
-// harm is what is done between two runs; nil: nothing.
+// harm damages the state between two runs; nil functions do nothing.
 type harm struct {
-	left func(*sim.Left) // to what the first one has left
-	next func(*sim.Next) // to what the second one begins with
+	left func(*sim.Left) // damages the state that the first run left
+	next func(*sim.Next) // damages the state that the second run starts with
 }
 
 // alter changes a byte in the middle of a file.
@@ -179,8 +178,8 @@ func alter(fs disk.FS, name string) {
 	}
 }
 
-// Where the newest manifest is damaged, or a file that only that one names, the run goes on from the one before, and
-// all the same holds.
+// If the newest manifest is damaged, or a file that only it names, the run resumes from the previous one with the same
+// guarantees.
 func TestScarResumesDamaged(t *testing.T) {
 	runResumes(t, func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := drawResumes(drawScar)(seed)
@@ -204,11 +203,11 @@ func TestScarResumesDamaged(t *testing.T) {
 	})
 }
 
-// What is lost or forged between two runs is noticed.
+// Losses and forgeries between two runs must be detected.
 func TestResumesWeakened(t *testing.T) {
 	removed := func(l *sim.Left) {
 		if m := l.Newest(); m != nil {
-			_ = l.Disk.Remove("checkpoint/" + checkpoint.RunningFile(m.Number)) // it is there
+			_ = l.Disk.Remove("checkpoint/" + checkpoint.RunningFile(m.Number)) // it exists
 		}
 	}
 	lost := func(l *sim.Left) {
@@ -244,7 +243,7 @@ func TestResumesWeakened(t *testing.T) {
 			for seed := uint64(1); seed <= mostSeeds; seed++ {
 				drawn := func() (scenario, *rand.Rand) {
 					s, rng := drawResumes(c.draw)(seed)
-					s.calm() // so that only what is lost between the runs is
+					s.calm() // so that the only losses are between the runs
 					return s, rng
 				}
 				s, rng := drawn()
@@ -253,13 +252,13 @@ func TestResumesWeakened(t *testing.T) {
 				if err := run(t, seed, s, rng, c.weak); errors.As(err, &v) {
 					s, rng = drawn()
 					if calm := run(t, seed, s, rng, nil); calm != nil {
-						t.Errorf("seed %d fails with nothing lost: %v", seed, calm)
+						t.Errorf("seed %d fails without a loss: %v", seed, calm)
 					}
 					t.Logf("seed %d: %v", seed, v)
 					return
 				}
 			}
-			t.Errorf("%d seeds, and nothing was noticed", mostSeeds)
+			t.Errorf("no violation in %d seeds", mostSeeds)
 		})
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/perdure/perdure/internal/sim"
 )
 
-// A worker and a server, or two servers, do not reach each other any more, for good, and both reach the coordinator:
-// the job ends all the same, with all that it has promised.
+// A worker and a server, or two servers, lose contact permanently while both reach the coordinator. The job must still
+// end with all guarantees kept.
 func TestRifts(t *testing.T) { runSeeds(t, drawRift) }
 
-// Without the coordinator's doing anything about it, jobs would wait for as long as they may.
+// Unless the coordinator resolves partitions, jobs stall until their deadline.
 func TestRiftsControl(t *testing.T) {
 	stood := 0
 	const tries = 10
@@ -28,11 +28,11 @@ func TestRiftsControl(t *testing.T) {
 		}
 	}
 	if stood == 0 {
-		t.Errorf("none of %d jobs stood still", tries)
+		t.Errorf("none of %d jobs stalled", tries)
 	}
 }
 
-// drawRift draws a job of replicated shards in which nobody dies.
+// drawRift draws a job of replicated shards without deaths.
 func drawRift(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawChain(seed)
 	more := rand.New(rand.NewPCG(seed, 24))
@@ -40,11 +40,11 @@ func drawRift(seed uint64) (scenario, *rand.Rand) {
 	s.job.Servers = max(s.job.Servers, 3)
 	s.job.Shards = max(s.job.Shards, s.job.Servers)
 	s.pace = max(s.pace, time.Duration(1+more.IntN(60))*time.Millisecond)
-	s.rift, s.parent = true, false // nobody starts another one on the same host
+	s.rift, s.parent = true, false // no process is restarted on the same host
 	return s, rng
 }
 
-// planRift plans a rift that is there until the end.
+// planRift plans a partition that lasts until the end.
 func (f *faults) planRift(rng *rand.Rand) {
 	if !f.s.rift {
 		return

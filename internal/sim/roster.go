@@ -15,25 +15,24 @@ import (
 	"github.com/perdure/perdure/internal/proc/coordinator"
 )
 
-// Planned is a change of who takes part that is known before the job begins: that many
-// workers from a clock on.
+// Planned is a change in the number of workers that is known before the job begins: Workers workers from clock At.
 type Planned struct {
 	Workers int
 	At      perdure.Clock
 }
 
-// begin returns what a job begins with.
+// begin returns the initial job record.
 func begin(job perdure.JobSpec, plan []Planned) membership.Facts {
 	facts := membership.Begin(job, 1, 0, nil)
 	for _, p := range plan {
 		if err := facts.Plan(p.Workers, p.At); err != nil {
-			panic(fmt.Sprintf("sim: a plan that cannot be: %v", err))
+			panic(fmt.Sprintf("sim: invalid plan: %v", err))
 		}
 	}
 	return facts
 }
 
-// begin returns what the cluster's job begins with.
+// begin returns the job record that the cluster starts with.
 func (o *Options) begin() membership.Facts {
 	if o.Next != nil {
 		return o.Next.Begin.Clone()
@@ -41,14 +40,14 @@ func (o *Options) begin() membership.Facts {
 	return begin(o.Job, o.Plan)
 }
 
-// Spans returns when each slot takes part in a job, as far as that is planned.
+// Spans returns the planned membership interval of each slot.
 func Spans(job perdure.JobSpec, plan []Planned) []words.Span {
 	facts := begin(job, plan)
 	return facts.View.Spans()
 }
 
-// Scale asks the coordinator, if it answers, for a change that it is to make of the
-// facts there are.
+// Scale asks the coordinator for a change, computed from the current job record. It does nothing if the coordinator
+// does not answer.
 func (c *Cluster) Scale(change func(*membership.Facts) (membership.Change, error)) {
 	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 	defer cancel()
@@ -56,17 +55,16 @@ func (c *Cluster) Scale(change func(*membership.Facts) (membership.Change, error
 	if co == nil {
 		return
 	}
-	_ = co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { // one that is dead does not answer
+	_ = co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { // a dead coordinator does not answer
 		ch, err := change(core.Facts())
 		if err == nil {
 			err = core.Scale(ch)
 		}
-		c.fault("%+v is asked for: %v", ch, err)
+		c.fault("scale to %+v: %v", ch, err)
 	})
 }
 
-// tapped is a registry of which the cluster sees what was saved before anybody acts on
-// it.
+// tapped is a registry that passes each saved job record to the cluster before any process acts on it.
 type tapped struct {
 	registry.Registry
 	saved func(*membership.Facts)
@@ -91,14 +89,14 @@ func (t tappedLease) Save(ctx context.Context, doc []byte, previous uint64) (uin
 	return revision, err
 }
 
-// term is a slot's part in the job from a clock on.
+// term is a membership interval of a slot, named by its first clock.
 type term struct {
 	slot int
 	from perdure.Clock
 }
 
 // members returns the terms of the slots that have joined when a job begins, and the workers of those that have not
-// left. The others come when it is recorded that they join.
+// left. The other workers start when their joining is recorded.
 func (o *Options) members() (terms []term, workers []string) {
 	v := o.begin().View
 	for i := range v.Slots {
@@ -113,7 +111,7 @@ func (o *Options) members() (terms []term, workers []string) {
 	return terms, workers
 }
 
-// onSaved starts the workers of slots that have joined.
+// onSaved reports a saved job record and starts the workers of slots that have joined.
 func (c *Cluster) onSaved(facts *membership.Facts) {
 	if facts.View.Done {
 		c.done.CompareAndSwap(0, time.Now().UnixNano())
@@ -137,10 +135,10 @@ func (c *Cluster) onSaved(facts *membership.Facts) {
 		c.terms = append(c.terms, t)
 		host := fmt.Sprintf("worker:%d", i)
 		switch {
-		case c.procs[host] != nil: // it is just leaving
+		case c.procs[host] != nil: // its previous term is just ending
 			c.next[host] = true
 		case c.working[host] > 0:
-			continue // it died when it had nothing more to do, and comes back to do this
+			continue // it died with its term finished; its replacement does this term
 		default:
 			hosts = append(hosts, host)
 		}

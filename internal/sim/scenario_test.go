@@ -30,62 +30,61 @@ import (
 
 const clocks = 24
 
-// scenario is what a seed stands for.
+// scenario is a job and its faults, as drawn from a seed.
 type scenario struct {
 	job   perdure.JobSpec
 	kills int
 	cuts  int
-	fills int // times at which the disk is full
+	fills int // number of times that the disk is full
 	sync  time.Duration
 	net   transport.MemoryOptions
-	// The most that a process is away, or two hosts are cut off from one another. What
-	// is silent for longer than the coordinator's patience is given up.
+	// max time that a process is unavailable or two hosts are partitioned; the coordinator gives up processes that are
+	// silent for longer than its patience
 	pause, cut time.Duration
 
-	// What follows is drawn, and done, with numbers of its own: seeds go on meaning
-	// what they did.
-	zones       int           // that the servers are in
-	parent      bool          // of all processes: it tells of deaths, and kills suspects
-	pace        time.Duration // between two clocks
-	drains      int           // servers that are told to hand over and to end
-	notice      time.Duration // that these have, and end then anyway; 0: as long as it takes
-	joins       int           // servers that come as well
-	strikes     int           // faults a few milliseconds after which the coordinator dies
-	pairs       int           // times at which two servers die at once
-	routs       int           // times at which all do
-	freezes     int           // processes that nobody hears for a while
-	plan        []sim.Planned // of who takes part from which clock on
-	whole       bool          // tables are whole, and dense
-	goal        perdure.Clock // at which programs ask for the job's end; 0: they do not
-	misses      perdure.Clock // how many of four clocks have a model that misses the goal
+	// The fields below are drawn from separate random numbers, so that old seeds keep their meaning.
+	zones       int           // number of zones of the servers
+	parent      bool          // a parent reports deaths and kills suspects
+	pace        time.Duration // pause between two clocks
+	drains      int           // servers to drain
+	notice      time.Duration // time that these have to hand over; 0: unlimited
+	joins       int           // additional servers that join
+	strikes     int           // faults followed by the coordinator's death a few milliseconds later
+	pairs       int           // simultaneous deaths of two servers
+	routs       int           // simultaneous deaths of all servers
+	freezes     int           // processes to freeze for a while
+	plan        []sim.Planned // planned changes of the number of workers
+	whole       bool          // tables are whole and dense
+	goal        perdure.Clock // clock from which programs request the job's end; 0: never
+	misses      perdure.Clock // number of clocks, out of every four, whose model misses the goal
 	ends        bool          // the run is ended before the job is done
-	resumes     resumes       // what becomes of it when all its processes are gone
-	ebbs        bool          // there is a table, too, whose rows come late and go
-	means       bool          // there is a table, too, that combines updates by their mean
-	scales      int           // changes of it that are asked for while the job runs
-	lossless    bool          // though rows may be lost, these must not be
-	follow      bool          // checkpoints have only what has changed
-	retain      int64         // bytes of updates that a worker may keep for want of a checkpoint; 0: any
-	onlyServers bool          // and the coordinator die: so nobody rolls back, unless somebody who is silent is killed
-	// workers that the coordinator does not hear for longer than the patience, and all others do
+	resumes     resumes       // what happens after all its processes have ended
+	ebbs        bool          // there is a table with late rows and eviction
+	means       bool          // there is a table that combines updates by their mean
+	scales      int           // changes of the number of workers requested while the job runs
+	lossless    bool          // no row may be lost, although the strategy permits it
+	follow      bool          // checkpoints contain only changed rows
+	retain      int64         // max bytes of updates that a worker keeps until a checkpoint; 0: unlimited
+	onlyServers bool          // only servers and the coordinator die: no rollback, unless a silent worker is killed
+	// workers that only the coordinator cannot reach, for longer than its patience
 	exiles int
-	// pairs of a server and another that hear nothing of one another for longer than the patience
+	// pairs of a server and another process that are partitioned for longer than the patience
 	parts    int
-	torn     int           // workers that die while a server does not hear them
-	boths    int           // times at which a worker and servers die, soon one after the other
-	deaf     int           // workers that do not hear of a loss before a while has passed
+	torn     int           // workers that die while partitioned from a server
+	boths    int           // deaths of a worker and servers shortly after one another
+	deaf     int           // workers that learn of a loss only after a while
 	relaxed  *int          // counts reads that were relaxed
-	merged   *int64        // likewise updates of several clocks that were sent
-	taken    *int64        // likewise facts in which others have taken over from a server that was away for long
-	late     time.Duration // by how much longer every other server is away
-	deaths   int           // times at which the coordinator dies, whatever else happens
-	aways    int           // times at which the update log does not answer
-	slow     time.Duration // the most that the update log takes for a record
-	snapshot int64         // bytes of it after which shards are written
-	limit    int64         // bytes that it takes at most, of each shard; 0: there is no bound
-	stored   bool          // what slots save lies in the store, and not only where the seed says so
-	rift     bool          // two do not reach each other any more, for good
-	window   time.Duration // in which what is drawn for all scenarios happens; 0: the usual
+	merged   *int64        // counts sent updates of several clocks
+	taken    *int64        // counts job records with a takeover from a server that was long unavailable
+	late     time.Duration // additional downtime of every other server
+	deaths   int           // additional deaths of the coordinator
+	aways    int           // outages of the update log
+	slow     time.Duration // max latency of the update log per record
+	snapshot int64         // bytes of the log between snapshots
+	limit    int64         // max bytes of the log per shard; 0: unlimited
+	stored   bool          // slot states are in the store for all seeds
+	rift     bool          // two processes lose contact permanently
+	window   time.Duration // time window of the faults common to all scenarios; 0: the default
 }
 
 func (s scenario) String() string {
@@ -100,10 +99,10 @@ func (s scenario) String() string {
 		s.aways, s.slow, s.snapshot, s.limit, s.plan, s.scales, s.whole, s.ebbs, s.means)
 }
 
-// drawing makes a scenario from a seed, and the numbers for what is drawn while it runs.
+// drawing draws a scenario from a seed, and returns the random numbers for its faults.
 type drawing func(seed uint64) (scenario, *rand.Rand)
 
-// draw makes a scenario of checkpoints from a seed.
+// draw draws a scenario with checkpoints.
 func draw(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawJob(seed)
 	if more := extra(seed); more.IntN(3) == 0 {
@@ -114,7 +113,7 @@ func draw(seed uint64) (scenario, *rand.Rand) {
 	return s, rng
 }
 
-// drawAuto has the interval between checkpoints chosen, of some seeds.
+// drawAuto uses automatic checkpoint intervals for some seeds.
 func (s *scenario) drawAuto(seed uint64) {
 	if seed%11 != 5 && seed%11 != 10 {
 		return
@@ -126,7 +125,7 @@ func (s *scenario) drawAuto(seed uint64) {
 	}
 }
 
-// drawJob makes what all scenarios begin with.
+// drawJob draws the properties common to all scenarios.
 func drawJob(seed uint64) (scenario, *rand.Rand) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	models := []string{"bsp", "ssp:0", "ssp:2", "asp", "essp:0", "essp:2", "vap:30", "vap:200"}
@@ -139,7 +138,7 @@ func drawJob(seed uint64) (scenario, *rand.Rand) {
 		},
 	}}
 	s.job.Shards = s.job.Servers + rng.IntN(4)
-	if model.Kind == perdure.BSP && seed%2 == 0 { // not drawn: seeds go on meaning what they did
+	if model.Kind == perdure.BSP && seed%2 == 0 { // not drawn, so that old seeds keep their meaning
 		beside, _ := perdure.ParseConsistency([]string{"essp:1", "ssp:1", "vap:60"}[seed/2%3])
 		s.job.TableConsistency = map[string]perdure.Consistency{"history": beside}
 	}
@@ -161,7 +160,7 @@ func drawJob(seed uint64) (scenario, *rand.Rand) {
 	return s, rng
 }
 
-// drawChain makes a scenario of replicated shards from a seed.
+// drawChain draws a scenario of replicated shards.
 func drawChain(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawJob(seed)
 	n := 2 + rng.IntN(2)
@@ -176,25 +175,24 @@ func drawChain(seed uint64) (scenario, *rand.Rand) {
 	return s, rng
 }
 
-// drawSaved makes a scenario of replicated shards that are saved, too: a shard's last
-// replica may die. (Of those where nobody replaces servers, all that are left would.)
+// drawSaved draws a scenario of replicated shards with checkpoints, in which a shard's last replica may die. (If
+// servers are not replaced, all of them could die.)
 func drawSaved(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawChain(seed)
 	s.job.Recovery.Checkpoints, s.job.NoReplace = true, false
-	s.joins = 0 // who comes as well may take a place of which another's next process is awaited
+	s.joins = 0 // a joining server may take the index of one whose replacement is awaited
 	more := rand.New(rand.NewPCG(seed, 7))
 	s.job.Recovery.Every = perdure.Clock(1 + more.IntN(9))
 	s.routs, s.pairs = more.IntN(3), s.pairs+more.IntN(3)
 	if more.IntN(2) == 0 {
-		s.sync = time.Duration(1 + more.Int64N(int64(20*time.Millisecond))) // somebody dies while they are
+		s.sync = time.Duration(1 + more.Int64N(int64(20*time.Millisecond))) // long enough for deaths during a sync
 	}
 	s.drawAuto(seed)
 	return s, rng
 }
 
-// drawResend makes a scenario of shards whose updates workers send again: of half of them
-// only servers and the coordinator die. Cuts are few, or asked for because workers are to
-// keep little.
+// drawResend draws a scenario in which workers resend updates. For half of the seeds only servers and the coordinator
+// die. Cuts are rare, or requested because workers must retain little.
 func drawResend(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawJob(seed)
 	more := rand.New(rand.NewPCG(seed, 9))
@@ -212,18 +210,18 @@ func drawResend(seed uint64) (scenario, *rand.Rand) {
 	s.pairs, s.routs, s.follow = more.IntN(3), more.IntN(2), more.IntN(2) == 0
 	if s.job.NoReplace {
 		s.pairs, s.routs, s.strikes, s.drains, s.freezes, s.parts, s.cuts = 0, 0, 0, 0, 0, 0, 0
-		s.kills, s.parent = min(s.kills, s.job.Servers-1), true // one is left; who is only silent is waited for
+		s.kills, s.parent = min(s.kills, s.job.Servers-1), true // one server is left; silent ones are waited for
 	}
 	s.drawAuto(seed)
 	return s, rng
 }
 
-// drawLossy makes a scenario of shards whose updates may be lost.
+// drawLossy draws a scenario of shards that may lose updates.
 func drawLossy(seed uint64) (scenario, *rand.Rand) {
 	return []drawing{drawNone, drawEvery, drawEager, drawEager, drawEager}[seed%5](seed)
 }
 
-// drawNone makes one of shards that nothing is kept of.
+// drawNone draws a scenario without any copies of shards.
 func drawNone(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawChain(seed)
 	s.job.Recovery, s.job.NoReplace = perdure.Recovery{Kind: perdure.RecoverNone}, false
@@ -231,7 +229,7 @@ func drawNone(seed uint64) (scenario, *rand.Rand) {
 	return s, rng
 }
 
-// drawScar makes one of shards whose rows are saved by themselves.
+// drawScar draws a scenario that saves each row separately.
 func drawScar(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawNone(seed)
 	more := rand.New(rand.NewPCG(seed, 10))
@@ -254,12 +252,12 @@ func drawScar(seed uint64) (scenario, *rand.Rand) {
 	return s, rng
 }
 
-// drawScarMore draws more of what befalls shards whose rows are saved by themselves: nobody
-// replaces servers, so that others take their shards over; servers hand over, and save all of what
-// they take; the coordinator dies while rounds are recorded and published.
+// drawScarMore draws more faults for jobs that save each row separately. Servers are not replaced, so that others take
+// over their shards. Servers hand over, and the receiver saves all rows. The coordinator dies while rounds are recorded
+// and published.
 func (s *scenario) drawScarMore(more *rand.Rand) {
 	switch more.IntN(4) {
-	case 0: // one is left; who is only silent is waited for
+	case 0: // one server is left; silent ones are waited for
 		s.job.NoReplace, s.job.Servers = true, 2+more.IntN(3)
 		s.job.Shards = s.job.Servers + more.IntN(4)
 		s.pairs, s.routs, s.strikes, s.drains, s.freezes, s.parts, s.cuts, s.joins = 0, 0, 0, 0, 0, 0, 0, 0
@@ -273,7 +271,7 @@ func (s *scenario) drawScarMore(more *rand.Rand) {
 		s.pace = time.Duration(1+more.IntN(40)) * time.Millisecond
 	}
 	if s.fills += more.IntN(2); more.IntN(4) == 0 {
-		s.sync = time.Duration(1 + more.Int64N(int64(60*time.Millisecond))) // several clocks' time
+		s.sync = time.Duration(1 + more.Int64N(int64(60*time.Millisecond))) // as long as several clocks
 	}
 	if more.IntN(4) == 0 {
 		s.job.Consistency, _ = perdure.ParseConsistency([]string{"asp", "essp:1", "essp:0", "ssp:1"}[more.IntN(4)])
@@ -283,8 +281,8 @@ func (s *scenario) drawScarMore(more *rand.Rand) {
 	}
 }
 
-// drawEager makes one of chains whose heads wait for nobody, drawEvery of such as bring
-// the others up to date every few clocks only.
+// drawEager draws chains whose heads do not wait for the other replicas. drawEvery draws such chains that update the
+// other replicas only every few clocks.
 func drawEager(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawChain(seed)
 	s.job.Recovery.Async = true
@@ -297,7 +295,7 @@ func drawEvery(seed uint64) (scenario, *rand.Rand) {
 	return s, rng
 }
 
-// drawStateless makes a scenario of shards whose updates are in a log.
+// drawStateless draws a scenario of shards whose updates are logged.
 func drawStateless(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawJob(seed)
 	s.job.Recovery = perdure.Recovery{Kind: perdure.RecoverStateless}
@@ -321,11 +319,10 @@ func drawStateless(seed uint64) (scenario, *rand.Rand) {
 	return s, rng
 }
 
-// extra draws what came later than the seeds.
+// extra returns random numbers for properties added later, so that old seeds keep their meaning.
 func extra(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 6)) }
 
-// drawMore draws the faults that only replicated shards survive, in two of three
-// scenarios.
+// drawMore draws, for two of three scenarios, faults that only replicated shards survive.
 func (s *scenario) drawMore(rng *rand.Rand) {
 	if rng.IntN(3) == 0 {
 		return
@@ -347,14 +344,14 @@ func (s *scenario) drawMore(rng *rand.Rand) {
 	}
 }
 
-// drawPace slows a job down, at times: so more than one thing can happen to it.
+// drawPace slows some jobs down, so that more than one fault can hit them.
 func (s *scenario) drawPace(rng *rand.Rand) {
 	if rng.IntN(3) == 0 {
 		s.pace = time.Duration(1+rng.IntN(60)) * time.Millisecond
 	}
 }
 
-// slots is how many slots a job has at most.
+// slots returns the max number of slots of a job.
 func (s *scenario) slots() int {
 	n := len(sim.Spans(s.job, s.plan))
 	if s.scales > 0 {
@@ -363,7 +360,7 @@ func (s *scenario) slots() int {
 	return n + s.resumes.more
 }
 
-// states is how much of a slot's state does not lie in the store: little, or as usual.
+// states returns the max size of slot states outside the store: small or the default.
 func (s *scenario) states(drawn bool, seed uint64) int {
 	if s.stored || drawn && seed%3 == 1 {
 		return 1
@@ -371,7 +368,7 @@ func (s *scenario) states(drawn bool, seed uint64) int {
 	return 0
 }
 
-// history makes the scenario's checker.
+// history returns the scenario's checker.
 func (s *scenario) history(slots int) *sim.History {
 	h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().MayLose(), slots, s.plan)
 	if h.Pace, h.Goal, h.Misses = s.pace, s.goal, s.misses; s.whole {
@@ -420,7 +417,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 	return err
 }
 
-// start starts a cluster, and plans what happens to it.
+// start starts a cluster and plans its faults.
 func (f *faults) start(rng *rand.Rand) {
 	s, slots := f.s, f.s.slots()
 	f.o.Program, f.o.Told = f.h.Program, f.h
@@ -455,7 +452,7 @@ func (f *faults) start(rng *rand.Rand) {
 	f.planRift(rand.New(rand.NewPCG(f.seed, 25)))
 }
 
-// wait waits for the end of a cluster, and judges it.
+// wait waits for the end of a cluster and checks it.
 func (f *faults) wait() error {
 	err := f.h.Judge(f.c.Wait())
 	f.over()
@@ -475,23 +472,23 @@ func (f *faults) wait() error {
 	return f.judge()
 }
 
-// hangs says where a job stands that does not end.
+// hangs reports the state of a job that does not end.
 func (f *faults) hangs() {
 	facts, err := f.c.Facts()
-	b, _ := json.MarshalIndent(facts, "", "  ") // facts that can be read can be written
+	b, _ := json.MarshalIndent(facts, "", "  ") // facts that were parsed can be encoded
 	fmt.Fprintf(os.Stderr, "HANGS: %v %s\n", err, b)
-	_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1) // as far as it can be
+	_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1) // best effort
 }
 
-// faults are what happens to a cluster.
+// faults injects faults into a cluster.
 type faults struct {
-	all, ctx       context.Context // of all runs that go on from one another, and of this one
+	all, ctx       context.Context // of all resumed runs, and of this one
 	over           func()
 	s              scenario
 	h              *sim.History
 	c              *sim.Cluster
 	hosts, servers []string
-	stop           *sim.Stop // if the run is to be ended
+	stop           *sim.Stop // set if the run ends early
 	o              sim.Options
 	seed           uint64
 }
@@ -502,7 +499,7 @@ func span(rng *rand.Rand, most time.Duration) time.Duration {
 
 func one(rng *rand.Rand, of []string) string { return of[rng.IntN(len(of))] }
 
-// at does something at a time.
+// at calls what at a time.
 func (f *faults) at(t time.Duration, what func()) {
 	go func() {
 		select {
@@ -513,7 +510,7 @@ func (f *faults) at(t time.Duration, what func()) {
 	}()
 }
 
-// plan plans the faults of all scenarios.
+// plan plans the faults common to all scenarios.
 func (f *faults) plan(rng *rand.Rand) {
 	later := func(what func()) { f.at(span(rng, cmp.Or(f.s.window, clocks*4*time.Millisecond)), what) }
 	for range f.s.kills {
@@ -603,7 +600,7 @@ func (f *faults) planMore(rng *rand.Rand) {
 	}
 }
 
-// planExiles plans cuts between workers and the coordinator alone.
+// planExiles plans partitions between workers and the coordinator only.
 func (f *faults) planExiles(rng *rand.Rand) {
 	for range f.s.exiles {
 		host, d := fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots)), 1500*time.Millisecond+span(rng, 2*time.Second)
@@ -611,8 +608,8 @@ func (f *faults) planExiles(rng *rand.Rand) {
 	}
 }
 
-// planDeaf plans losses of shards of which one worker does not hear for a while: it goes
-// on sending what is of the generation, and the epoch, before.
+// planDeaf plans shard losses that one worker does not learn of for a while. It continues to send updates of the
+// earlier generation and epoch.
 func (f *faults) planDeaf(rng *rand.Rand) {
 	for range f.s.deaf {
 		host, lost := rng.IntN(f.s.job.Slots), []string{fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots))}
@@ -627,7 +624,7 @@ func (f *faults) planDeaf(rng *rand.Rand) {
 	}
 }
 
-// planTorn plans deaths of workers that one server has heard less of than the others.
+// planTorn plans deaths of workers from which one server has received less than the others.
 func (f *faults) planTorn(rng *rand.Rand) {
 	for range f.s.torn {
 		host, server := fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots)), one(rng, f.servers)
@@ -639,13 +636,13 @@ func (f *faults) planTorn(rng *rand.Rand) {
 	}
 }
 
-// mostMore is how many slots a job has at most beside those that it begins with.
+// mostMore is the max number of slots that join after the job begins.
 const mostMore = 3
 
-// planScales plans the changes of who takes part.
+// planScales plans changes of the number of workers.
 func (f *faults) planScales(rng *rand.Rand, slots int) {
-	// But under two-step clocks who is told to leave when its process is gone leaves at
-	// once, and what some shards have more of it stays there: it is not judged here.
+	// With two-step clocks, a slot whose process has died leaves immediately. Updates that only some shards have remain
+	// there, which this checker cannot judge.
 	mayLeave := f.s.job.TwoStep(nil) || f.s.kills+f.s.strikes+f.s.freezes+f.s.parts+f.s.cuts == 0
 	for range f.s.scales {
 		workers, leaver := 1+rng.IntN(slots), perdure.Slot(rng.IntN(slots))
@@ -661,7 +658,7 @@ func (f *faults) planScales(rng *rand.Rand, slots int) {
 				if !mayLeave {
 					ch.Leave = nil
 				}
-				// numbers are given anew, perhaps not this time
+				// numbers are reused, though not always in this run
 				if n := len(facts.View.Slots) + ch.Add; err == nil && n > slots {
 					ch.Add = max(0, slots-len(facts.View.Slots))
 				}
@@ -671,7 +668,7 @@ func (f *faults) planScales(rng *rand.Rand, slots int) {
 	}
 }
 
-// away returns when a server's next process comes.
+// away returns the pause before a server's replacement starts.
 func (f *faults) away(pause time.Duration) time.Duration {
 	if f.s.job.NoReplace {
 		return sim.Never
@@ -682,7 +679,7 @@ func (f *faults) away(pause time.Duration) time.Duration {
 	return pause
 }
 
-// kill kills hosts at once, if that leaves a replica of every shard.
+// kill kills hosts simultaneously if every shard keeps a replica.
 func (f *faults) kill(pause time.Duration, hosts ...string) {
 	if !f.spares(hosts...) {
 		return
@@ -696,14 +693,13 @@ func (f *faults) kill(pause time.Duration, hosts ...string) {
 	}
 }
 
-// spares reports whether a fault of hosts leaves a replica of every shard, where it
-// matters.
+// spares reports whether every shard keeps a replica without hosts, where the strategy requires it.
 func (f *faults) spares(hosts ...string) bool {
 	t := recovery.Of(f.s.job.Recovery).Traits()
 	if (t.Begins != recovery.Whole || t.Logged()) && f.h.Over() {
-		return false // the rows, which are to be judged, may be nowhere else
+		return false // there may be no other copy of the rows to check
 	}
-	// nobody comes for a place that nobody has had yet
+	// no process replaces a server whose index was never held
 	if (t.Retains() || t.Form == recovery.Rows) && f.s.job.NoReplace {
 		facts, err := f.c.Facts()
 		return err == nil && facts.View.Shards[0].Server >= 0
@@ -712,8 +708,7 @@ func (f *faults) spares(hosts ...string) bool {
 		!slices.ContainsFunc(hosts, sim.IsServer) || f.c.Spares(hosts...)
 }
 
-// final judges the model: the last checkpoint, or what the replicas of the shards held
-// at the end, all of which must be the same.
+// final checks the model: the last checkpoint, or the replicas at the end, which must be equal.
 func final(c *sim.Cluster, h *sim.History, s scenario) error {
 	job := s.job
 	tables := map[string]sim.Contents{}
@@ -730,7 +725,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 		return err
 	}
 	if s.onlyServers && s.freezes+s.parts == 0 && facts.View.Generation > 1 {
-		return &sim.Violation{What: fmt.Sprintf("all have rolled back to clock %d, and no worker has died",
+		return &sim.Violation{What: fmt.Sprintf("unexpected rollback to clock %d: no worker has died",
 			facts.View.Cut)}
 	}
 	if job.Clocks, err = endOf(&facts, h, s); err != nil {
@@ -742,7 +737,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 				sum)}
 		}
 		if s.lossless && facts.UpdatesLost > 0 {
-			return &sim.Violation{What: fmt.Sprintf("%d updates are lost, and nobody has died", facts.UpdatesLost)}
+			return &sim.Violation{What: fmt.Sprintf("%d updates are lost although no process died", facts.UpdatesLost)}
 		}
 		whole, err := sameReplicas(c.Ends(), job, add)
 		if err != nil {
@@ -753,13 +748,13 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 			switch {
 			case whole[perdure.ShardID(shard)]:
 			case c.Quiet() < quiet && recovery.Of(job.Recovery).Traits().Begins != recovery.Whole:
-				lost[shard] = -1 // who had it died when nothing was left to do
+				lost[shard] = -1 // its holder died when the job was done
 			case c.Quiet() < quiet:
-				// or a head died that had said so, and who has all does not serve yet: the rows are
-				// nobody's to judge
+				// or a head died after reporting that it had the shard, and its successor does not serve yet: the rows
+				// cannot be checked
 				return nil
 			default:
-				return &sim.Violation{What: fmt.Sprintf("at the end %d of %d shards are whole", len(whole), job.Shards)}
+				return &sim.Violation{What: fmt.Sprintf("only %d of %d shards are whole", len(whole), job.Shards)}
 			}
 		}
 		return h.Final(tables, lost)
@@ -772,7 +767,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 		return err
 	}
 	if m.Cut != job.Clocks {
-		return &sim.Violation{What: fmt.Sprintf("the last checkpoint is of clock %d, the job ended at %d", m.Cut,
+		return &sim.Violation{What: fmt.Sprintf("the last checkpoint is of clock %d, but the job ended at %d", m.Cut,
 			job.Clocks)}
 	}
 	for shard := range perdure.ShardID(job.Shards) {
@@ -785,7 +780,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 	return finalSaved(&facts, h, &m, tables)
 }
 
-// endOf judges at which clock a job has ended.
+// endOf checks and returns the clock at which a job ended.
 func endOf(facts *membership.Facts, h *sim.History, s scenario) (perdure.Clock, error) {
 	end := facts.View.End
 	switch {
@@ -794,7 +789,7 @@ func endOf(facts *membership.Facts, h *sim.History, s scenario) (perdure.Clock, 
 	case s.goal == 0 && end != s.job.Clocks:
 		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d", end)}
 	case s.goal > 0 && end < s.goal:
-		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d, it was to do %d", end, s.goal)}
+		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d, want at least %d", end, s.goal)}
 	case s.misses > end%4 && end != s.job.Clocks && !s.job.TwoStep(nil):
 		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d, whose model misses the goal", end)}
 	case s.goal > 0:
@@ -803,11 +798,11 @@ func endOf(facts *membership.Facts, h *sim.History, s scenario) (perdure.Clock, 
 	return end, nil
 }
 
-// mostFull is for how long the disk is full at most.
+// mostFull is the max time that the disk is full.
 const mostFull = 4 * time.Second
 
-// quiet is for how long no server must have died, so that all shards are there at the end. While the disk is full
-// nobody can record that all is done.
+// quiet returns how long no server may have died before the end, so that all shards are available. While the disk is
+// full, the end of the job cannot be recorded.
 func (s *scenario) quiet() time.Duration {
 	if s.fills > 0 {
 		return time.Second + mostFull
@@ -822,10 +817,9 @@ func total(lost []int64) (sum int64) {
 	return sum
 }
 
-// sameReplicas compares the replicas of each shard that have come to the same applied
-// vector, with as many tables, byte by byte, and adds one of each that has come to the job's end:
-// those are whole. Where rows
-// may be lost, only those of an epoch need be the same, and the last epoch's count.
+// sameReplicas compares the replicas of each shard that have the same applied vector and number of tables, byte by
+// byte. It returns one replica of each shard that reached the end of the job. If rows may be lost, only replicas of the
+// same epoch must be equal, and the last epoch counts.
 func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec,
 	add func(*checkpoint.Segment),
 ) (whole map[perdure.ShardID]bool, err error) {
@@ -838,7 +832,7 @@ func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec,
 			at = fmt.Sprint(at, seg.Epoch)
 		}
 		minClock := seg.Cut
-		seg.Epoch, seg.Cut = 0, 0 // they need not have heard of the last view
+		seg.Epoch, seg.Cut = 0, 0 // replicas may not have received the last view
 		file, err := segmentBytes(seg)
 		if err != nil {
 			return nil, err
@@ -856,7 +850,7 @@ func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec,
 	return whole, nil
 }
 
-// segmentBytes returns the segment as a file has it.
+// segmentBytes returns the segment's file format.
 func segmentBytes(seg *checkpoint.Segment) ([]byte, error) {
 	at := disk.NewMemory()
 	ref, err := checkpoint.WriteSegment(store.Folder(at, ""), seg)

@@ -12,68 +12,64 @@ import (
 )
 
 var (
-	seeds     = flag.Uint64("sim.seeds", 250, "how many seeds to run")
-	firstSeed = flag.Uint64("sim.first", 1, "the first of them")
-	failures  = flag.Int("sim.failures", 1, "after how many failures to stop")
-	oneSeed   = flag.Uint64("sim.seed", 0, "run this seed only, with a log")
+	seeds     = flag.Uint64("sim.seeds", 250, "number of seeds to run")
+	firstSeed = flag.Uint64("sim.first", 1, "first seed")
+	failures  = flag.Int("sim.failures", 1, "number of failures after which to stop")
+	oneSeed   = flag.Uint64("sim.seed", 0, "run only this seed, with logs")
 )
 
-// Whatever is killed, every read keeps its promises and every update is in the
-// model exactly once.
+// TestSeeds checks that, whichever processes are killed, every read keeps its guarantees and every update is applied
+// exactly once.
 func TestSeeds(t *testing.T) { runSeeds(t, draw) }
 
-// The same of replicated shards, as long as each keeps a replica; and all replicas are
-// the same, byte by byte.
+// The same for replicated shards, while each keeps a replica. All replicas must be byte-identical.
 func TestChains(t *testing.T) { runSeeds(t, drawChain) }
 
-// The same where workers send a lost shard again what it lacks: all roll back only if
-// somebody has died who had kept what is needed, and if nobody has, nobody does.
+// The same while workers resend the updates that a lost shard lacks. A rollback happens if and only if a process died
+// that had the only copy of a needed update.
 func TestResends(t *testing.T) { runSeeds(t, drawResend) }
 
-// The same where checkpoints are kept, too, whoever is killed.
+// The same with checkpoints, whichever processes are killed.
 func TestSaved(t *testing.T) { runSeeds(t, drawSaved) }
 
-// The same where checkpoints are written while training goes on: each is of its cut, and
-// of nothing else, whoever dies while it is written, and the disk may be full.
+// The same with background checkpoints. Each contains exactly its cut, even if processes die during the write or the
+// disk is full.
 func TestBehind(t *testing.T) { runSeeds(t, drawBehind) }
 
-// drawBehind draws a scenario whose checkpoints are written in the background, often
-// slowly.
+// drawBehind draws a scenario with background checkpoints, often slow ones.
 func drawBehind(seed uint64) (scenario, *rand.Rand) {
 	return behind([]drawing{draw, drawSaved}[seed%2])(seed)
 }
 
-// behind has a scenario's checkpoints written in the background.
+// behind makes a scenario's checkpoints background checkpoints.
 func behind(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
 		more := rand.New(rand.NewPCG(seed, 9))
 		s.job.Recovery.Async, s.fills, s.follow = true, s.fills+more.IntN(2), seed%4 < 2
 		if more.IntN(3) > 0 {
-			s.sync = time.Duration(1 + more.Int64N(int64(60*time.Millisecond))) // several clocks' time
+			s.sync = time.Duration(1 + more.Int64N(int64(60*time.Millisecond))) // as long as several clocks
 		}
 		return s, rng
 	}
 }
 
-// Where each row is saved by itself, a row has what the file had that it came back from, and
-// every update since; what it lacks is counted.
+// With rows saved separately, a row contains its restored value and every later update. Missing updates are counted.
 func TestScars(t *testing.T) { runSeeds(t, drawScar) }
 
-// The same where workers join and leave, too.
+// The same while workers join and leave.
 func TestScarRosters(t *testing.T) { runSeeds(t, drawRoster(drawScar)) }
 
-// Where updates may be lost, none is there twice, those that are not there are counted,
-// and the replicas are the same.
+// If updates may be lost, none is applied twice, missing ones are counted, and replicas are equal.
 func TestLossy(t *testing.T) { runSeeds(t, drawLossy) }
 
-// The same where updates are in a log, and servers are made of it.
+// The same with an update log from which servers are rebuilt.
 func TestStateless(t *testing.T) { runSeeds(t, drawStateless) }
 
-// The same where workers join and leave, too.
+// The same while workers join and leave.
 func TestStatelessRosters(t *testing.T) { runSeeds(t, drawRoster(drawStateless)) }
 
-// Workers join and leave, and all the same holds.
+// All guarantees hold while workers join and leave.
 func TestRosters(t *testing.T) { runSeeds(t, drawRoster(drawAny)) }
 
 // drawAny draws a scenario of any strategy.
@@ -81,7 +77,7 @@ func drawAny(seed uint64) (scenario, *rand.Rand) {
 	return []drawing{draw, drawChain, drawLossy, drawResend}[seed%4](seed)
 }
 
-// drawRoster draws who takes part: at clocks that are planned, or asked for.
+// drawRoster draws planned and requested changes of the number of workers.
 func drawRoster(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
@@ -108,7 +104,7 @@ func wholly(draw drawing) drawing {
 	}
 }
 
-// ebbing has a scenario have a table whose rows come late and go.
+// ebbing adds a table with late rows and eviction to a scenario.
 func ebbing(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
@@ -117,7 +113,7 @@ func ebbing(draw drawing) drawing {
 	}
 }
 
-// saving has all rows that have changed be saved in each round, and rows of a sparse table go.
+// saving makes each round save all changed rows, and adds a sparse table with eviction.
 func saving(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := ebbing(draw)(seed)
@@ -126,7 +122,7 @@ func saving(draw drawing) drawing {
 	}
 }
 
-// averaging has a scenario have a table that combines updates by their mean, and be under bsp.
+// averaging puts a scenario under bsp and adds a table that combines updates by their mean.
 func averaging(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := as("bsp")(draw)(seed)
@@ -135,18 +131,18 @@ func averaging(draw drawing) drawing {
 	}
 }
 
-// Means are of those who take part, each once, whoever dies, joins and leaves.
+// Means count each participating slot once, whichever processes die, join or leave.
 func TestMeans(t *testing.T) { runSeeds(t, averaging(drawRoster(drawAny))) }
 
-// Where each round saves all that has changed, files have all updates of rows of a table that evicts.
+// If each round saves all changed rows, the files contain all updates of a table with eviction.
 func TestScarEvicts(t *testing.T) { runSeeds(t, saving(drawScar)) }
 
-// mostShort is how many seeds a test runs with -short, and foundShort says whether it runs those that once found a
-// mistake before them. They are the same each time; make sim and make check-all run others. The race detector makes a
-// seed eight times as slow, so with it there are fewer: the seeds' promises are checked without it.
+// mostShort is the number of seeds that a test runs with -short. foundShort reports whether it first runs the seeds
+// that once found a bug. These are the same every time; make sim and make check-all run others. The race detector makes
+// a seed eight times as slow, so fewer run with it; the guarantees are checked without it.
 var mostShort, foundShort = uint64(10), true
 
-// found are seeds that once found a mistake, by test, or that show what a test is about. They are run again first.
+// found lists seeds, by test, that once found a bug or that cover the test's purpose. They run first.
 var found = map[string][]uint64{
 	"TestChains":  {142, 274, 599, 938, 3684, 4941, 9458, 30107, 80132, 203804},
 	"TestSeeds":   {167, 21751},
@@ -180,7 +176,7 @@ var found = map[string][]uint64{
 	"TestMeans": {707430},
 }
 
-// manySeeds reports whether enough seeds run for each kind of event to happen in one of them.
+// manySeeds reports whether enough seeds run for each kind of event to occur in one of them.
 func manySeeds() bool { return *oneSeed == 0 && (foundShort || !testing.Short()) }
 
 func runSeeds(t *testing.T, draw drawing) {
@@ -202,7 +198,7 @@ func runSeeds(t *testing.T, draw drawing) {
 	failed := 0
 	for _, seed := range list {
 		s, rng := draw(seed)
-		// seeds that once found a mistake go on meaning what they did
+		// seeds that once found a bug keep their meaning
 		known := slices.Contains(found[t.Name()], seed)
 		s.whole, s.ebbs = seed%4 == 3 && !known && !s.ebbs, seed%4 == 1 && !known || s.ebbs
 		s.means = seed%4 == 2 && !known || s.means
@@ -210,14 +206,14 @@ func runSeeds(t *testing.T, draw drawing) {
 			t.Errorf("seed %d (%s): %v; replay with -run %s -sim.seed=%d", seed, s, err, t.Name(), seed)
 			failed++
 		}
-		if failed >= *failures || t.Failed() && failed == 0 { // or something that no scenario ends with
+		if failed >= *failures || t.Failed() && failed == 0 { // or a failure outside of a scenario's result
 			return
 		}
 	}
 }
 
-// drawSplit draws what leaves members of former epochs alive: long cuts, frozen
-// processes, and a coordinator that forgets.
+// drawSplit draws faults that leave members of earlier epochs alive: long partitions, frozen processes, and a
+// coordinator that forgets.
 func drawSplit(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
@@ -226,11 +222,10 @@ func drawSplit(draw drawing) drawing {
 	}
 }
 
-// The same where workers keep so much for checkpoints that take long that they merge it,
-// and shards are restored.
+// The same if workers retain so many updates during slow checkpoints that they merge them, and shards are restored.
 func TestRetains(t *testing.T) { runMerging(t, drawRetains, nil) }
 
-// drawRetains draws jobs of resending in which what is retained is soon much.
+// drawRetains draws resend jobs that soon retain many updates.
 func drawRetains(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawResend(seed)
 	more := rand.New(rand.NewPCG(seed, 10))
@@ -239,30 +234,30 @@ func drawRetains(seed uint64) (scenario, *rand.Rand) {
 	s.job.Recovery.Auto, s.job.MTBF, s.job.Recovery.Every = false, 0, perdure.Clock(4+more.IntN(12))
 	s.retain = 1000 + more.Int64N(20_000)
 	if more.IntN(3) > 0 {
-		s.sync = time.Duration(1 + more.Int64N(int64(60*time.Millisecond))) // several clocks' time
+		s.sync = time.Duration(1 + more.Int64N(int64(60*time.Millisecond))) // as long as several clocks
 	}
 	return s, rng
 }
 
-// Workers that go on while a shard is out lose nothing, and what they read is as old as
-// they are allowed, and never older than before.
+// Workers that continue during a shard's outage lose nothing. Their reads are within the staleness limit and never
+// older than before.
 func TestOutages(t *testing.T) {
 	runOutages(t, func(seed uint64) (scenario, *rand.Rand) {
 		return drawSplit([]drawing{drawChain, drawSaved}[seed%2])(seed)
 	})
 }
 
-// The same where workers send a shard again what it has lost.
+// The same while workers resend what a shard has lost.
 func TestResendOutages(t *testing.T) { runOutages(t, drawResend) }
 
-// The same of chains whose heads wait for nobody.
+// The same for chains whose heads do not wait.
 func TestEagerOutages(t *testing.T) {
 	runOutages(t, func(seed uint64) (scenario, *rand.Rand) {
 		return []drawing{drawEvery, drawEager}[seed%2](seed)
 	})
 }
 
-// The same where updates are in a log.
+// The same with an update log.
 func TestStatelessOutages(t *testing.T) { runOutages(t, drawStateless) }
 
 func runOutages(t *testing.T, draw drawing) {
@@ -273,12 +268,11 @@ func runOutages(t *testing.T, draw drawing) {
 	}
 }
 
-// enoughToMerge is how many seeds are asked for at least if some of them must send a merged update.
-// A short run has one of them among those that were found.
+// enoughToMerge is the min number of seeds for a test that requires a merged update. In short runs, one of the found
+// seeds sends one.
 const enoughToMerge = 200
 
-// runMerging runs jobs, in some of which updates of several clocks are sent, and counts the
-// reads that were relaxed.
+// runMerging runs jobs, some of which send updates of several clocks, and counts relaxed reads.
 func runMerging(t *testing.T, draw drawing, relaxed *int) {
 	merged := int64(0)
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
@@ -291,7 +285,7 @@ func runMerging(t *testing.T, draw drawing, relaxed *int) {
 	}
 }
 
-// drawOutages draws jobs that go on while a shard is out.
+// drawOutages draws jobs that continue during a shard's outage.
 func drawOutages(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
@@ -306,11 +300,11 @@ func drawOutages(draw drawing) drawing {
 	}
 }
 
-// Splits do no harm.
+// TestSplits checks that members of earlier epochs do no harm.
 func TestSplits(t *testing.T) { runSeeds(t, drawSplit(drawChain)) }
 
-// A notice that is over before others have all that a server holds does no harm that a death does not: of a chain
-// nothing is lost, and what was not handed over of a shard that nobody else has is restored and sent again.
+// A preemption notice that expires before the handover is complete has no worse effect than a death. A chain loses
+// nothing; a shard without another copy is restored and its updates are resent.
 func TestNotices(t *testing.T) {
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
 		draw := drawChain
@@ -320,12 +314,12 @@ func TestNotices(t *testing.T) {
 		s, rng := draw(seed)
 		s.notice = []time.Duration{1, 10, 80, 1000}[seed/2%4] * time.Millisecond
 		s.drains, s.joins, s.kills = 4, max(s.joins, 1), min(s.kills, 2)
-		s.job.NoReplace = false // else all might go
+		s.job.NoReplace = false // otherwise all might leave
 		return s, rng
 	})
 }
 
-// Where servers only come and leave in order, nothing is lost, whatever the strategy.
+// If servers only join and drain, nothing is lost, whatever the strategy.
 func TestHandovers(t *testing.T) {
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := drawLossy(seed)

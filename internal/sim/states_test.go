@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// What slots save lies in the store, and the coordinator deletes it while servers, workers and the coordinator
-// die: whoever goes on finds what it needs.
+// Slot states are in the store, and the coordinator deletes old ones while servers, workers and the coordinator die.
+// Every replacement must find the state that it needs.
 func TestStates(t *testing.T) { runSeeds(t, drawStates) }
 
 func drawStates(seed uint64) (scenario, *rand.Rand) {
 	return stored(strategies[seed%uint64(len(strategies))].draw)(seed)
 }
 
-// stored has what slots save lie in the store, and the job go so slowly that the coordinator hears after each
-// clock what may be deleted. Faults come all the while.
+// stored keeps slot states in the store and slows the job down, so that after each clock the coordinator learns which
+// states may be deleted. Faults happen throughout.
 func stored(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)

@@ -17,21 +17,21 @@ import (
 	"github.com/perdure/perdure/internal/proc/coordinator"
 )
 
-// askEvery is how often whoever ends a run asks whether all is saved.
+// askEvery is the interval at which End asks whether everything is saved.
 const askEvery = 20 * time.Millisecond
 
-// Stop is the end of a cluster's run before its job is done.
+// Stop ends a cluster's run before its job is done.
 type Stop struct {
 	Cluster *Cluster
 	done    atomic.Bool
 	lost    atomic.Bool
 }
 
-// End ends the run in order, as its parent does: it asks for a last save until there is one, where one is
-// made, and then ends all processes.
+// End ends the run gracefully, as a supervisor does. If the recovery strategy makes a last save, End requests it until
+// it exists. Then End stops all processes.
 func (s *Stop) End() {
 	c := s.Cluster
-	c.fault("the run is to end")
+	c.fault("the run ends gracefully")
 	if !recovery.Of(c.o.Job.Recovery).Traits().Closes() && c.ctx.Err() == nil {
 		s.done.Store(true)
 		c.stop(errDone)
@@ -41,7 +41,7 @@ func (s *Stop) End() {
 		closed := false
 		if co := c.hosts.Leader(); co != nil {
 			ctx, cancel := context.WithTimeout(c.ctx, time.Second)
-			_ = co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { // one that is dead does not answer
+			_ = co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { // a dead coordinator does not answer
 				core.Close()
 				closed = core.Closed()
 			})
@@ -60,7 +60,7 @@ func (s *Stop) End() {
 	}
 }
 
-// Lose has all processes die at once.
+// Lose kills all processes simultaneously.
 func (s *Stop) Lose() {
 	c := s.Cluster
 	if c.ctx.Err() != nil {
@@ -78,31 +78,31 @@ func (s *Stop) Lose() {
 	c.stop(errDone)
 }
 
-// Done reports whether End has ended the run, Lost whether Lose has.
+// Done reports whether End has ended the run.
 func (s *Stop) Done() bool { return s.done.Load() }
 
 // Lost reports whether Lose has ended the run.
 func (s *Stop) Lost() bool { return s.lost.Load() }
 
-// Stopped judges what a run leaves behind that was ended in order, where each row is saved by itself: a
-// manifest of the clock that was named, of each shard one file, which has each slot's clocks below that one
-// and no others but those that it was to have when it was lost, and rows that lack what is counted as lost.
-// Of a calm run, in which nobody died or handed over, that is nothing.
+// Stopped checks the files that a gracefully ended run leaves, in jobs that save each row separately. There must be a
+// manifest of the named clock, with one file per shard. A file has exactly each slot's clocks below that clock, plus
+// those that the shard's base included when it was lost. Its rows lack exactly the updates that are counted as lost. A
+// calm run, without deaths or handovers, must not lose any.
 func (h *History) Stopped(f *membership.Facts, fs disk.FS, calm bool) error {
 	last := f.Closing
 	if last == nil || !last.Named || last.Cut == 0 {
-		return nil // nobody had begun
+		return nil // no slot had begun
 	}
 	if calm && f.UpdatesLost > 0 {
-		return violated("the run was ended at clock %d, %d updates are lost, and nobody has died", last.Cut,
+		return violated("the run was ended at clock %d with %d lost updates, although no process died", last.Cut,
 			f.UpdatesLost)
 	}
 	m, _, err := checkpoint.WholeRunning(store.Folder(fs, "checkpoint"))
 	if err != nil {
-		return violated("the run was ended at clock %d, and nothing whole is left: %v", last.Cut, err)
+		return violated("the run was ended at clock %d, but left no complete checkpoint: %v", last.Cut, err)
 	}
 	if m.Clock != last.Cut {
-		return violated("the run was ended at clock %d, its last manifest is of clock %d", last.Cut, m.Clock)
+		return violated("the run was ended at clock %d, but its last manifest is of clock %d", last.Cut, m.Clock)
 	}
 	for i := range m.Shards {
 		if err := h.stopped(f, perdure.ShardID(i), m.Shards[i].Files, fs); err != nil {
@@ -112,11 +112,11 @@ func (h *History) Stopped(f *membership.Facts, fs disk.FS, calm bool) error {
 	return nil
 }
 
-// stopped judges what is left of a shard.
+// stopped checks the file of one shard.
 func (h *History) stopped(f *membership.Facts, shard perdure.ShardID, files []checkpoint.FileRef, fs disk.FS) error {
 	cut := f.Closing.Cut
 	if len(files) != 1 {
-		return violated("the run was ended at clock %d, and shard %d is left in %d files", cut, shard, len(files))
+		return violated("the run was ended at clock %d, but shard %d has %d files, want 1", cut, shard, len(files))
 	}
 	parts, layers, history, err := h.by.lines.read(&f.View, shard, []words.SavedFile{words.SavedFile(files[0])}, fs)
 	if err != nil {
@@ -130,12 +130,12 @@ func (h *History) stopped(f *membership.Facts, shard perdure.ShardID, files []ch
 			most = max(cut, base[p])
 		}
 		if f.View.Slots[p].Has(cut-1) && (n < cut || n > most) {
-			return violated("the run was ended at clock %d, and what is left of shard %d has %d clocks of slot %d", cut,
+			return violated("the run was ended at clock %d, but the file of shard %d has %d clocks of slot %d", cut,
 				shard, n, p)
 		}
 	}
 	if ended {
-		return nil // it was lost after that, and what is lost is counted of its next life, too
+		return nil // lost after this save; the count of lost updates includes its next life
 	}
 	values := make([]float32, h.spec.Dim)
 	for row, id := range h.ids {
@@ -147,7 +147,7 @@ func (h *History) stopped(f *membership.Facts, shard perdure.ShardID, files []ch
 		}
 		rows[row] = make([]uint64, h.slots)
 		for p := range h.slots {
-			if rows[row][p], err = clocksIn("a row that is left", values[p*columns:]); err != nil {
+			if rows[row][p], err = clocksIn("a saved row", values[p*columns:]); err != nil {
 				return err
 			}
 		}

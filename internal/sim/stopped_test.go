@@ -12,11 +12,11 @@ import (
 	"github.com/perdure/perdure/internal/sim"
 )
 
-// A run under scar that is ended in order leaves all rows as of one clock, whoever dies meanwhile, and what
-// they lack is counted. Where nobody dies nothing is lost.
+// A gracefully ended run under scar leaves all rows at one clock, whichever processes die, and its missing updates are
+// counted. Without deaths nothing is lost.
 func TestScarStops(t *testing.T) { runSeeds(t, drawStop) }
 
-// drawStop draws a run whose rows are saved by themselves, and that is ended early.
+// drawStop draws a run that saves each row separately and ends early.
 func drawStop(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawScar(seed)
 	s.ends = true
@@ -27,13 +27,13 @@ func drawStop(seed uint64) (scenario, *rand.Rand) {
 	return s, rng
 }
 
-// calm has nobody die or hand over.
+// calm removes all deaths and handovers.
 func (s *scenario) calm() {
 	s.kills, s.cuts, s.strikes, s.pairs, s.routs, s.freezes, s.parts, s.deaths = 0, 0, 0, 0, 0, 0, 0, 0
 	s.drains, s.joins, s.net.Breaks, s.aways = 0, 0, 0, 0
 }
 
-// planEnd plans that the run is ended.
+// planEnd plans the end of the run.
 func (f *faults) planEnd(rng *rand.Rand) {
 	f.stop = &sim.Stop{Cluster: f.c}
 	switch window := clocks * max(f.s.pace, 4*time.Millisecond); {
@@ -48,7 +48,7 @@ func (f *faults) planEnd(rng *rand.Rand) {
 	}
 }
 
-// after does something a while after all slots have done n clocks.
+// after calls what a while after all slots have finished n clocks.
 func (f *faults) after(n perdure.Clock, pause time.Duration, what func()) {
 	f.at(time.Millisecond, func() {
 		if f.h.Least() < n {
@@ -59,7 +59,7 @@ func (f *faults) after(n perdure.Clock, pause time.Duration, what func()) {
 	})
 }
 
-// judge judges what is left of a job, or of a run that was ended before; and then of the run that goes on from it.
+// judge checks the state left by a job or an ended run, then by the run that resumes it.
 func (f *faults) judge() error {
 	if !f.stop.Done() && !f.stop.Lost() {
 		return final(f.c, f.h, f.s)
@@ -76,7 +76,7 @@ func (f *faults) judge() error {
 	return f.resume()
 }
 
-// Where the last save is taken after the clock that was named that is noticed.
+// A last save taken after the named clock must be detected.
 func TestScarStopsWeakened(t *testing.T) {
 	for seed := uint64(1); seed <= mostSeeds; seed++ {
 		s, rng := drawStop(seed)
@@ -84,11 +84,11 @@ func TestScarStopsWeakened(t *testing.T) {
 		if err := run(t, seed, s, rng, weak(weaken.Set{Cuts: true})); errors.As(err, &v) {
 			s, rng = drawStop(seed)
 			if calm := run(t, seed, s, rng, nil); calm != nil {
-				t.Errorf("seed %d fails with nothing switched off: %v", seed, calm)
+				t.Errorf("seed %d fails with no mechanism disabled: %v", seed, calm)
 			}
 			t.Logf("seed %d: %v", seed, v)
 			return
 		}
 	}
-	t.Errorf("%d seeds, and nothing was noticed", mostSeeds)
+	t.Errorf("no violation in %d seeds", mostSeeds)
 }

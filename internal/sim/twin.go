@@ -12,26 +12,24 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// Twin is a second table of a bsp job, dense or sparse, whose rule is drawn from
-// those that keep state beside the rows. What a slot adds in a clock is a function
-// of (seed, slot, clock), and a shard applies a clock's updates in slot order, or
-// what they add up to: so one part that is fed with all of them, one after the other
-// or combined, is a naive model of the whole table. Rows and state must be the same,
-// bit for bit.
+// Twin is a second table of a bsp job, dense or sparse. Its rule is drawn from those that keep state for each row. A
+// slot's deltas in a clock are a function of (seed, slot, clock), and a shard applies a clock's updates in slot order,
+// or their combination. A single part that receives all updates in that order is therefore a naive model of the whole
+// table. Rows and state must match the model bit for bit.
 type Twin struct {
 	Spec  perdure.TableSpec
 	seed  uint64
 	spans []words.Span    // by slot
-	ids   []perdure.RowID // of the rows that programs use
-	read  [][]float32     // by clock: what a read of the ids gives
+	ids   []perdure.RowID // rows that programs use
+	read  [][]float32     // by clock: expected values of the ids
 	end   Contents
 }
 
-// Contents are rows by their numbers: the values, then the state beside them, then,
-// of rows that may be evicted, the clock of the newest update.
+// Contents maps row IDs to values. Each value holds the row, then its optimizer state, then, for rows that may be
+// evicted, the clock of the newest update.
 type Contents map[perdure.RowID][]float32
 
-// Add adds the rows of an image. Those of a dense table begin at first.
+// Add adds the rows of an image. The rows of a dense table start at first.
 func (c Contents) Add(img table.Image, first int64) {
 	planes, ids := make([][]float32, len(img.Planes)), slices.Concat(img.IDs...)
 	for i, pieces := range img.Planes {
@@ -53,7 +51,7 @@ func (c Contents) Add(img table.Image, first int64) {
 	}
 }
 
-// rowIDs names n rows: the first ones of a dense table, and any of a sparse one's.
+// rowIDs returns n row IDs: the first n of a dense table, or random ones of a sparse table.
 func rowIDs(spec perdure.TableSpec, seed uint64, n int) []perdure.RowID {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	ids := make([]perdure.RowID, n)
@@ -75,7 +73,7 @@ var twinCombines = []perdure.Combine{
 	perdure.CombineEach, perdure.CombineSum, perdure.CombineMean, perdure.CombineWeighted,
 }
 
-// NewTwin draws the table and computes what becomes of it.
+// NewTwin draws the table from the job's seed and computes its expected contents.
 func NewTwin(job perdure.JobSpec, spans []words.Span) *Twin {
 	rng := rand.New(rand.NewPCG(job.Seed, 5))
 	w := &Twin{seed: job.Seed, spans: spans, Spec: perdure.TableSpec{
@@ -84,7 +82,7 @@ func NewTwin(job perdure.JobSpec, spans []words.Span) *Twin {
 	}}
 	rule, err := perdure.ParseRule(twinRules[rng.IntN(len(twinRules))])
 	if err != nil {
-		panic(err) // one of those above
+		panic(err) // the rules above are valid
 	}
 	rule.Rate, rule.Schedule = 0.1, perdure.ScheduleSqrt
 	w.Spec.Rule = rule.WithDefaults()
@@ -103,10 +101,10 @@ func NewTwin(job perdure.JobSpec, spans []words.Span) *Twin {
 	return w
 }
 
-// twinID is the table's number: it is created second.
+// twinID is the table's ID. The twin is created second.
 const twinID = 1
 
-// model runs the whole job in one part.
+// model runs the whole job on a single part.
 func (w *Twin) model(clocks perdure.Clock) {
 	part := table.New(w.Spec, twinID, w.seed, 0, int(w.Spec.Rows))
 	for clock := range clocks + 1 {
@@ -120,14 +118,14 @@ func (w *Twin) model(clocks perdure.Clock) {
 			}
 		}
 		if err != nil {
-			panic(err) // the table's own rows
+			panic(err) // the rows are the table's own
 		}
 	}
 	w.end = Contents{}
 	w.end.Add(part.Image(), 0)
 }
 
-// clock is what the rule runs for in a clock, in order: each slot's update, or all of them combined.
+// clock returns the inputs of the rule in a clock, in order: each slot's update, or the combination of all.
 func (w *Twin) clock(clock perdure.Clock) (all []deltas) {
 	n, weights := 0, 0.0
 	for slot, span := range w.spans {
@@ -162,18 +160,18 @@ func (w *Twin) clock(clock perdure.Clock) (all []deltas) {
 	return []deltas{combined}
 }
 
-// weigh is what a slot's update of the twin weighs in a clock.
+// weigh returns the weight of a slot's update in a clock.
 func weigh(slot int, clock perdure.Clock) float64 { return 0.7 + 1.3*float64(slot) + float64(clock%3) }
 
-// deltas are what a slot adds in a clock, in order: some rows more than once.
+// deltas holds a slot's deltas in a clock, in order. Some rows occur more than once.
 type deltas struct {
 	ids    []perdure.RowID
 	values []float32
-	flush  [2]int // after how many of them comes a Flush
+	flush  [2]int // numbers of deltas after which the program calls Flush
 	reads  bool   // the program reads the table first
 }
 
-// sum adds up what belongs to a row, in order.
+// sum adds up the deltas of each row, in order.
 func (d deltas) sum(dim int) (ids []perdure.RowID, values []float32) {
 	for i, id := range d.ids {
 		delta := d.values[i*dim : (i+1)*dim]
@@ -218,7 +216,7 @@ func (w *Twin) deltas(slot int, clock perdure.Clock) (d deltas) {
 	return d
 }
 
-// step is the program's part of a clock.
+// step is the program's work in one clock.
 func (w *Twin) step(ctx context.Context, c *worker.Client, t *worker.Table, clock perdure.Clock) error {
 	d := w.deltas(int(c.Slot()), clock)
 	if w.Spec.Combine == perdure.CombineWeighted {
@@ -252,8 +250,7 @@ func (w *Twin) step(ctx context.Context, c *worker.Client, t *worker.Table, cloc
 	return t.IncRows(d.ids[from:], d.values[from*dim:])
 }
 
-// differ returns the first place at which two lists are not bit for bit the
-// same; -1: none.
+// differ returns the first index at which two lists are not bitwise equal, or -1.
 func differ(a, b []float32) int {
 	for i := range min(len(a), len(b)) {
 		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
@@ -266,7 +263,7 @@ func differ(a, b []float32) int {
 	return -1
 }
 
-// Final judges the table after the job.
+// Final checks the table after the job.
 func (w *Twin) Final(got Contents) error {
 	if len(got) != len(w.end) {
 		return violated("at the end the twin (%s, evict %d) has %d rows, want %d", w.Spec.Rule.Kind, w.Spec.Evict,

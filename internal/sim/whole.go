@@ -5,8 +5,8 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Whole makes the tables whole, each on one shard, and that of the history dense. It is called before
-// the job begins.
+// Whole makes the tables whole, each on one shard, and the History's table dense. It must be called before the job
+// begins.
 func (h *History) Whole() {
 	h.spec.Sparse, h.spec.Rows, h.spec.Whole = false, int64(h.rows), true
 	h.spec.Shard = placement.Place(&h.spec, nil, h.job.Shards, h.job.Servers)
@@ -16,11 +16,11 @@ func (h *History) Whole() {
 	}
 }
 
-// placed judges where tables are recorded to be: once, and where the first one belongs.
+// placed checks that the History's table is recorded on the shard where it belongs.
 func (h *History) placed(v *words.View) {
 	for _, t := range v.Tables {
 		if t.Name == h.spec.Name && t.Shard != h.spec.Shard && h.moved == nil {
-			h.moved = violated("table %s is recorded on shard %d, and belongs on shard %d", t.Name, t.Shard,
+			h.moved = violated("table %s is recorded on shard %d, but belongs on shard %d", t.Name, t.Shard,
 				h.spec.Shard)
 		}
 	}

@@ -1,10 +1,10 @@
 package sim
 
-// witnesses look at more of a job than its History does by itself. Nil: that one is not asked.
+// witnesses are additional checkers of a job. A nil one is not used.
 type witnesses struct {
-	twin  *Twin    // what a bsp job computes
-	ebb   *Ebb     // a sparse table whose rows go
+	twin  *Twin    // values that a bsp job computes
+	ebb   *Ebb     // a sparse table with eviction
 	mean  *Mean    // a table that combines updates by their mean
-	lines *Lineage // where each row is saved by itself
-	bases *bases   // that lost shards go on from, where rows that are lost begin anew, or as saved last
+	lines *Lineage // for jobs that save each row separately
+	bases *bases   // bases of lost shards, for strategies that restart them empty or from the last save
 }

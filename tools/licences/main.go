@@ -1,8 +1,8 @@
-// Command licences says what of others is in the program: it writes the texts of their licences into a file, for all who
-// hand the program on, and which module has which licence into the table of a page.
+// Command licences collects the licences of all third-party components in the program. It writes their texts to a file
+// for redistribution, and a table of modules and licences to a documentation page.
 //
-// go-licenses cannot replace it (2.0.1): it takes one file for each directory of packages, so it misses 19 of 68 texts,
-// such as that of fonts and those in THIRD_PARTY_LICENSES. It also knows neither Go itself nor data.
+// go-licenses (2.0.1) is not sufficient: it uses one file per package directory and misses 19 of 68 texts, such as
+// those of fonts and those in THIRD_PARTY_LICENSES. It also covers neither Go itself nor data.
 //
 //	licences TEXTS [PAGE]
 package main
@@ -26,15 +26,15 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// released are the processors that the program is built for, on Linux.
+// released lists the processors that the program is built for, on Linux.
 var released = []string{"amd64", "arm64"}
 
-// chosen are licences that no program can read out of the texts, with why.
+// chosen lists licences that cannot be detected from the texts, with the reason.
 var chosen = map[string]string{
-	"github.com/golang/freetype": "FTL", // its text offers this one or the GPL
+	"github.com/golang/freetype": "FTL", // dual-licensed, or under the GPL
 }
 
-// taken are the licences that what is in the program may have: all let one hand it on, with their texts.
+// taken lists the accepted licences: all permit redistribution with their texts.
 var taken = []string{
 	"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC-BY-4.0", "FTL", "MIT", "MPL-2.0", "OFL-1.1",
 }
@@ -80,7 +80,7 @@ func run(args []string) error {
 	const head = "| module | version | licence |\n"
 	above, _, is := bytes.Cut(page, []byte(head))
 	if !is {
-		return fmt.Errorf("%s has no line %q, below which the table comes", args[1], strings.TrimSpace(head))
+		return fmt.Errorf("%s: missing line %q above the table", args[1], strings.TrimSpace(head))
 	}
 	page = fmt.Appendf(above, "%s|---|---|---|\n", head)
 	for _, m := range modules {
@@ -89,17 +89,17 @@ func run(args []string) error {
 	return os.WriteFile(args[1], page, 0o644)
 }
 
-// module is one of others, as far as it is in the program.
+// module is a third-party module, limited to its packages in the program.
 type module struct {
 	path, version, dir string
 	files              map[string][]byte // of licences, by their path within the module
 	licence            string
 }
 
-// licenceFile is what files are called that say what one may do, and to whom thanks are due.
+// licenceFile matches the names of files with licences and attributions.
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|third_party_licenses)([-._].*)?$|^licenses$`)
 
-// list is each module of which a package is in the program, in the order of their paths, Go itself, and a data set.
+// list returns Go itself, a data set, and each module with a package in the program, sorted by path.
 func list(program string) ([]*module, error) {
 	all := map[string]*module{}
 	for _, processor := range released {
@@ -160,7 +160,7 @@ func list(program string) ([]*module, error) {
 	return slices.SortedFunc(maps.Values(all), func(a, b *module) int { return cmp.Compare(a.path, b.path) }), nil
 }
 
-// read reads the files of a folder that say what one may do.
+// read reads the licence files of a directory.
 func (m *module) read(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -187,7 +187,7 @@ func (m *module) read(dir string) error {
 	return nil
 }
 
-// licenceOf is what the texts of a module say, by the names of SPDX, with commas between those of its parts.
+// licenceOf returns the SPDX names of a module's licences, separated by commas.
 func licenceOf(m *module) (string, error) {
 	if name := chosen[m.path]; name != "" {
 		return name, nil
@@ -205,18 +205,18 @@ func licenceOf(m *module) (string, error) {
 	}
 	for _, name := range names {
 		if !slices.Contains(taken, name) {
-			return "", fmt.Errorf("%s has the licence %s, which is not one of %s: look whether it may be in the program",
+			return "", fmt.Errorf("%s has the licence %s, which is not one of %s: check whether it may be distributed",
 				m.path, name, strings.Join(taken, ", "))
 		}
 	}
 	if len(names) == 0 {
-		return "", fmt.Errorf("%s has no licence that can be read in %v: look, and write into chosen which one it is",
+		return "", fmt.Errorf("%s has no recognized licence in %v: determine it and add it to chosen",
 			m.path, slices.Sorted(maps.Keys(m.files)))
 	}
 	return strings.Join(names, ", "), nil
 }
 
-// texts are all texts, each once, below the names of those who have it.
+// texts returns all texts, each once, below the names of the modules that use it.
 func texts(own []byte, modules []*module) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "Perdure\n\n%s", own)

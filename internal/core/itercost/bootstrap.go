@@ -7,61 +7,58 @@ import (
 	"slices"
 )
 
-// Bootstrap says how intervals are found: by drawing samples from the sample,
-// with replacement, and looking how a statistic of them varies (Efron 1979). An
-// interval goes from one percentile of the draws to the other. It is a function of
-// the sample and of these settings, which may all be zero. Of few costs it is too
-// narrow: of 20 costs whose distribution is exponential, an interval of 95% holds
-// the mean about 87 times of 100, and of 100 costs 92 times.
+// Bootstrap configures percentile bootstrap intervals (Efron 1979): samples are drawn from the sample with replacement,
+// and an interval lies between two percentiles of the statistic. It is a function of the sample and of these settings,
+// which may all be zero. Intervals of small samples are too narrow: with exponentially distributed costs, a 95%
+// interval contains the mean about 87 times of 100 with 20 costs, and 92 times with 100 costs.
 type Bootstrap struct {
 	Seed  uint64
-	Draws int     // 0: 2000
-	Level float64 // how often an interval is to hold the truth, in (0, 1); 0: 0.95
+	Draws int     // number of draws; 0: 2000
+	Level float64 // nominal coverage of an interval, in (0, 1); 0: 0.95
 
-	// Twins numbers, for each cost or pair, the undisturbed run that it was taken
-	// against. Costs against one run are not independent: they are drawn together or
-	// not at all. nil: each has a twin of its own.
+	// Twins identifies, for each cost or pair, the undisturbed run used to compute it. Costs with the same twin are not
+	// independent and are drawn together. nil: each has its own twin.
 	Twins []int
 }
 
-// Interval is what a sample says of a statistic.
+// Interval is an estimate of a statistic with its confidence interval.
 type Interval struct {
-	Estimate Range // of the whole sample
-	// The interval holds the truth, at the Bootstrap's level, wherever in its Range it
-	// is. An end is infinite if too many draws say nothing of it.
+	Estimate Range // computed from the whole sample
+	// Low and High bound the true value at the Bootstrap's level, whatever its Range. A bound is infinite if too many
+	// draws leave it unknown.
 	Low, High float64
 }
 
-// String is the estimate with its interval.
+// String returns the estimate with its interval.
 func (i Interval) String() string { return fmt.Sprintf("%v [%.4g, %.4g]", i.Estimate, i.Low, i.High) }
 
-// Mean is the interval of [Summary].Mean.
+// Mean returns the interval of [Summary].Mean.
 func (b Bootstrap) Mean(costs []Cost) (Interval, error) {
 	return interval(b, costs, func(draw []Cost) Range { return orUnknown(mean(draw)) })
 }
 
-// Median is the interval of [Summary].Median.
+// Median returns the interval of [Summary].Median.
 func (b Bootstrap) Median(costs []Cost) (Interval, error) { return interval(b, costs, medianCost) }
 
-// Difference is the interval of [Comparison].Difference.
+// Difference returns the interval of [Comparison].Difference.
 func (b Bootstrap) Difference(pairs []Pair) (Interval, error) {
 	return interval(b, pairs, func(draw []Pair) Range { return orUnknown(difference(draw)) })
 }
 
-// MedianDifference is the interval of [Comparison].MedianDifference.
+// MedianDifference returns the interval of [Comparison].MedianDifference.
 func (b Bootstrap) MedianDifference(pairs []Pair) (Interval, error) {
 	return interval(b, pairs, medianDifference)
 }
 
-// Ratio is the interval of [Comparison].Ratio.
+// Ratio returns the interval of [Comparison].Ratio.
 func (b Bootstrap) Ratio(pairs []Pair) (Interval, error) {
 	return interval(b, pairs, func(draw []Pair) Range { return orUnknown(ratio(draw)) })
 }
 
-// Less is the interval of [Comparison].Less.
+// Less returns the interval of [Comparison].Less.
 func (b Bootstrap) Less(pairs []Pair) (Interval, error) { return interval(b, pairs, less) }
 
-// interval is that of a statistic of a sample.
+// interval returns the interval of a statistic of a sample.
 func interval[T any](b Bootstrap, sample []T, of func([]T) Range) (Interval, error) {
 	if len(sample) == 0 {
 		return Interval{}, fmt.Errorf("%w: it is empty", ErrSample)
@@ -91,7 +88,7 @@ func interval[T any](b Bootstrap, sample []T, of func([]T) Range) (Interval, err
 	return Interval{estimate, low, high}, nil
 }
 
-// withDefaults fills in what was left open.
+// withDefaults replaces zero settings by defaults.
 func (b Bootstrap) withDefaults() (Bootstrap, error) {
 	if b.Draws == 0 {
 		b.Draws = 2000
@@ -108,13 +105,12 @@ func (b Bootstrap) withDefaults() (Bootstrap, error) {
 	return b, nil
 }
 
-// units are the members of a sample of size n that are drawn together, in the
-// order of their first.
+// units groups the members of a sample of size n that are drawn together, in the order of each group's first member.
 func (b Bootstrap) units(n int) (units [][]int, err error) {
 	if b.Twins != nil && len(b.Twins) != n {
 		return nil, fmt.Errorf("%w: %d twins for %d", ErrSample, len(b.Twins), n)
 	}
-	of := map[int]int{} // a twin's place in units
+	of := map[int]int{} // index in units by twin
 	for i := range n {
 		twin := i
 		if b.Twins != nil {
@@ -130,9 +126,8 @@ func (b Bootstrap) units(n int) (units [][]int, err error) {
 	return units, nil
 }
 
-// spread returns the percentiles between which a statistic of draws lies with the
-// level's share. A draw of which only a range is known counts with its lower end
-// for the one and with its upper end for the other.
+// spread returns the percentiles of the draws that enclose a share of level. If only a range of a draw is known, its
+// low end counts for the lower percentile and its high end for the upper one.
 func (b Bootstrap) spread(draw func(*lottery) Range) (low, high float64) {
 	l := lottery(b.Seed)
 	lows, highs := make([]float64, b.Draws), make([]float64, b.Draws)
@@ -146,12 +141,11 @@ func (b Bootstrap) spread(draw func(*lottery) Range) (low, high float64) {
 	return lows[beyond], highs[b.Draws-1-beyond]
 }
 
-// lottery is SplitMix64 (Steele, Lea, Flood 2014). It is written out because a
-// seed must mean the same draws with every version of Go.
+// lottery is SplitMix64 (Steele, Lea, Flood 2014). It is implemented here so that a seed gives the same draws with
+// every Go version.
 type lottery uint64
 
-// below draws a number from 0 to n−1, n > 0. The high half of the product is less
-// than n; its bias is below n/2⁶⁴.
+// below draws a number from 0 to n−1, n > 0. It takes the high half of a product; the bias is below n/2⁶⁴.
 func (l *lottery) below(n int) int {
 	*l += 0x9e3779b97f4a7c15
 	z := uint64(*l)

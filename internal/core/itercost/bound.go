@@ -8,33 +8,29 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// ErrRate is returned for a c outside (0, 1): what does not contract has no bound.
+// ErrRate is returned for c outside (0, 1): a run that does not contract has no bound.
 var ErrRate = errors.New("itercost: c is outside (0, 1)")
 
-// Perturbation is ‖δ_ℓ‖ at clock ℓ: by how much the parameters were off that
-// iteration number ℓ, from 0, began with.
+// Perturbation is ‖δ_ℓ‖ at clock ℓ: the error of the parameters at the start of iteration ℓ, from 0.
 type Perturbation struct {
 	Clock int
 	Norm  float64
 }
 
-// Bound is the worst that perturbations can do, if ‖f(x) − x*‖ ≤ c‖x − x*‖ with c <
-// 1 wherever the run goes. A clock c takes an error e_k to c·(e_k + ‖δ_k‖) at most,
-// so e_k ≤ c^k·(‖x₀ − x*‖ + Δ_T) with Δ_T = Σ c^{−ℓ}‖δ_ℓ‖: also before T, where
-// terms are counted that have not happened yet, and also if the series has the
-// error at clock ℓ with δ_ℓ in it.
+// Bound is the worst-case effect of perturbations, if ‖f(x) − x*‖ ≤ c‖x − x*‖ with c < 1 wherever the run goes. A clock
+// maps an error e_k to at most c·(e_k + ‖δ_k‖), so e_k ≤ c^k·(‖x₀ − x*‖ + Δ_T) with Δ_T = Σ c^{−ℓ}‖δ_ℓ‖. This also
+// holds before T, where the sum includes later perturbations, and if the error at clock ℓ already includes δ_ℓ.
 //
-// Minibatches with steps that do not shrink keep a noise floor, and contract
-// nowhere near it: bounds are for full batches. All is kept as logarithms, since
-// c^{−ℓ} soon leaves the range of floating point.
+// Minibatch training with a constant step size has a noise floor and does not contract near it: bounds are for full
+// batches. All values are logarithms, because c^{−ℓ} soon exceeds the range of floating point.
 type Bound struct {
 	logStart float64 // of ‖x₀ − x*‖
 	logAll   float64 // of ‖x₀ − x*‖ + Δ_T
 	logC     float64 // of 1/c, above 0
 }
 
-// NewBound returns the bound for a run that begins at the distance start from the
-// optimum, contracts at the rate c, and meets perturbations, in any order.
+// NewBound returns the bound for a run that starts at distance start from the optimum, contracts at rate c, and has the
+// given perturbations, in any order.
 func NewBound(c, start float64, perturbations []Perturbation) (Bound, error) {
 	switch {
 	case !(c > 0 && c < 1):
@@ -55,9 +51,8 @@ func NewBound(c, start float64, perturbations []Perturbation) (Bound, error) {
 	return b, nil
 }
 
-// Kappa is the bound of κ(y, ε) of the disturbed run, ⌈log((‖x₀ − x*‖ + Δ_T)/ε) /
-// log(1/c)⌉, but from 0 to 2⁵³. Where the quotient is within rounding of a whole
-// number it may be one off.
+// Kappa returns the bound of κ(y, ε) of the disturbed run, ⌈log((‖x₀ − x*‖ + Δ_T)/ε) / log(1/c)⌉, limited to 0 to 2⁵³.
+// If the quotient is within rounding error of a whole number, the result may be off by one.
 func (b Bound) Kappa(epsilon float64) (int, error) {
 	if !(epsilon > 0) || !finite(epsilon) {
 		return 0, fmt.Errorf("itercost: ε is %v; a distance needs one that is finite and above 0", epsilon)
@@ -65,8 +60,8 @@ func (b Bound) Kappa(epsilon float64) (int, error) {
 	return int(min(max(0, math.Ceil((b.logAll-math.Log(epsilon))/b.logC)), 1<<53)), nil
 }
 
-// Cost is the bound of ι for a run whose undisturbed twin reached ε at that clock:
-// the bound of κ less κ(x, ε). It holds wherever the bound of κ does.
+// Cost returns the bound of ι for a run whose undisturbed twin reached ε at that clock: the bound of κ minus κ(x, ε).
+// It holds whenever the bound of κ does.
 func (b Bound) Cost(epsilon float64, undisturbed Reach) (int, error) {
 	kappa, err := b.Kappa(epsilon)
 	if err != nil {

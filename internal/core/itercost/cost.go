@@ -5,10 +5,9 @@ import (
 	"math"
 )
 
-// Cost is what a failure cost a run, in clocks. It is negative where the
-// perturbation happened to help.
+// Cost is the cost of a failure in clocks. It is negative if the perturbation happened to help.
 type Cost struct {
-	Clocks   int  // of a censored run, what the cost is at least
+	Clocks   int  // a lower bound if Censored
 	Censored bool // the disturbed run ended before it reached ε
 }
 
@@ -22,7 +21,7 @@ func Iota(disturbed, undisturbed Reach) (Cost, error) {
 	return Cost{disturbed.Clock - undisturbed.Clock, disturbed.Censored}, nil
 }
 
-// Range is what is known of the cost.
+// Range returns the possible values of the cost.
 func (c Cost) Range() Range {
 	if c.Censored {
 		return Range{float64(c.Clocks), math.Inf(1)}
@@ -30,5 +29,5 @@ func (c Cost) Range() Range {
 	return Exactly(float64(c.Clocks))
 }
 
-// String is a number, or ≥ and a number.
+// String returns a number, or ≥ and a number.
 func (c Cost) String() string { return c.Range().String() }

@@ -7,34 +7,33 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// ErrTables is returned for restored rows that do not match the true ones.
+// ErrTables is returned if restored rows do not match the true ones.
 var ErrTables = errors.New("itercost: tables do not match")
 
-// Float is what rows hold.
+// Float is the type of a row's values.
 type Float interface{ ~float32 | ~float64 }
 
-// Table is rows of Dim values each, one behind the other.
+// Table holds consecutive rows of Dim values each.
 type Table[F Float] struct {
 	Name   string
 	Dim    int
 	Values []F
 }
 
-// TableDelta is the perturbation of one table: the norm of each row's.
+// TableDelta is the perturbation of one table: the norm of each row's difference.
 type TableDelta struct {
 	Name string
 	Rows []float64
 }
 
-// Norm is ‖δ‖ of the table.
+// Norm returns ‖δ‖ of the table.
 func (t TableDelta) Norm() float64 { return floats.Norm(t.Rows, 2) }
 
 // Delta is a perturbation δ of all parameters, by table. Norms are Euclidean.
 type Delta []TableDelta
 
-// Between returns the perturbation that makes the restored rows of the true ones:
-// those that the undisturbed twin has at the same clock. Both have the same tables
-// in the same order.
+// Between returns the perturbation between the true rows, which the undisturbed twin has at the same clock, and the
+// restored rows. Both must have the same tables in the same order.
 func Between[F Float](truth, restored []Table[F]) (Delta, error) {
 	if len(truth) != len(restored) {
 		return nil, fmt.Errorf("%w: %d true tables, %d restored", ErrTables, len(truth), len(restored))
@@ -61,8 +60,7 @@ func Between[F Float](truth, restored []Table[F]) (Delta, error) {
 	return delta, nil
 }
 
-// rowNorms returns the norm of each row's difference; bad: the first row with a
-// value that is not finite, −1: none has one.
+// rowNorms returns the norm of each row's difference. bad is the first row with a value that is not finite, or −1.
 func rowNorms[F Float](truth, restored []F, dim int) (norms []float64, bad int) {
 	norms, row := make([]float64, len(truth)/dim), make([]float64, dim)
 	for i := range norms {
@@ -78,7 +76,7 @@ func rowNorms[F Float](truth, restored []F, dim int) (norms []float64, bad int) 
 	return norms, -1
 }
 
-// Norm is ‖δ‖ of all tables together.
+// Norm returns ‖δ‖ of all tables together.
 func (d Delta) Norm() float64 {
 	tables := make([]float64, len(d))
 	for i, t := range d {
@@ -87,9 +85,8 @@ func (d Delta) Norm() float64 {
 	return floats.Norm(tables, 2)
 }
 
-// Partial is δ', which partial recovery makes of δ: only rows that were lost come
-// back, from the same saved values, and all others keep the true ones. So ‖δ'‖ ≤
-// ‖δ‖. Two deltas from different saved values have no such order.
+// Partial returns δ' of partial recovery: only lost rows are restored, from the same saved values, and all others keep
+// the true ones. So ‖δ'‖ ≤ ‖δ‖. Deltas from different saved values have no such order.
 func (d Delta) Partial(lost func(table string, row int) bool) Delta {
 	part := make(Delta, len(d))
 	for i, t := range d {
@@ -103,13 +100,12 @@ func (d Delta) Partial(lost func(table string, row int) bool) Delta {
 	return part
 }
 
-// ExpectedSquare is E‖δ'‖² = p‖δ‖²: the mean square of a partial recovery's
-// perturbation if each row is lost with probability p, whichever are lost
-// together: rows by themselves, shards of them, or a fixed share p of them all.
+// ExpectedSquare returns E‖δ'‖² = p‖δ‖²: the mean square of a partial recovery's perturbation if each row is lost with
+// probability p. It does not matter which rows are lost together: single rows, shards, or a fixed share p of all.
 func (d Delta) ExpectedSquare(p float64) float64 {
 	norm := d.Norm()
 	return p * norm * norm
 }
 
-// At is the perturbation at a clock, for a [Bound].
+// At returns the perturbation at a clock, for a [Bound].
 func (d Delta) At(clock int) Perturbation { return Perturbation{clock, d.Norm()} }

@@ -1,13 +1,9 @@
-// Package itercost measures what a failure costs a training in iterations, and
-// bounds it.
+// Package itercost measures and bounds the cost of failures in training, in iterations.
 //
-// The words and letters are those of Qiao, Aragam, Zhang and Xing, Fault
-// Tolerance in Iterative-Convergent Machine Learning (ICML 2019, arXiv
-// 1810.07354). A training is x_{k+1} = f(x_k), and x* is where it goes. A
-// failure makes a perturbation δ of the parameters: a row that comes back from
-// an old checkpoint is off by what it had learned since. The disturbed run y
-// meets the perturbations δ_ℓ; its undisturbed twin x begins as it does and
-// meets none.
+// The terms and symbols are those of Qiao, Aragam, Zhang and Xing, Fault Tolerance in Iterative-Convergent Machine
+// Learning (ICML 2019, arXiv 1810.07354). Training is the iteration x_{k+1} = f(x_k), which converges to x*. A failure
+// perturbs the parameters by δ: a row restored from an old checkpoint lacks all later updates. The disturbed run y has
+// the perturbations δ_ℓ. Its undisturbed twin x starts at the same point and has none.
 //
 //	the paper's           here                   what it is
 //	κ(y, ε)               Kappa                  the clock from which on y's error stays at or below ε
@@ -20,16 +16,13 @@
 //	bound of ι            Bound.NeatCost         log(1 + Δ_T/‖x₀ − x*‖) / log(1/c), under a condition
 //	–                     Bound.Cost             what holds without it: the bound of κ less κ(x, ε)
 //
-// The iteration cost and the perturbation are the paper's framework for faults;
-// the bounds are its worst case; the share p belongs to its partial recovery.
-// The bound of κ was derived anew here, and the neat bound of ι was found to need
-// a condition: see [Bound]. What is said about samples of costs ([Summarize],
-// [Compare], [Bootstrap]) is not from the paper.
+// The iteration cost and the perturbation are the paper's framework for faults, the bounds are its worst case, and the
+// share p belongs to its partial recovery. The bound of κ was derived independently here, and the simple bound of ι was
+// found to need a condition: see [Bound]. The statistics of samples of costs ([Summarize], [Compare], [Bootstrap]) are
+// not from the paper.
 //
-// A run that ends before it reaches ε is censored. It is never dropped and its
-// cost is never guessed: a [Cost] says then what it is at least, and all that is
-// made of such costs by rank is a [Range], whose ends are what can be true.
+// A run that ends before it reaches ε is censored. It is never dropped and its cost is never guessed: its [Cost] is a
+// lower bound. Rank statistics of such costs are a [Range] of the possible values.
 //
-// The package does no I/O, and what is drawn at random is a function of a seed.
-// Its values may be read by many goroutines at once.
+// The package does no I/O, and all random draws are a function of a seed. Its values are safe for concurrent reads.
 package itercost

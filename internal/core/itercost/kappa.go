@@ -5,29 +5,24 @@ import (
 	"fmt"
 )
 
-// ErrNeverReached is returned where an undisturbed run does not reach ε: nothing
-// can be said of a failure's cost then.
+// ErrNeverReached is returned if the undisturbed run does not reach ε. The cost of a failure is then undefined.
 var ErrNeverReached = errors.New("itercost: the undisturbed run never reaches ε")
 
 // Reach is when a run reached ε.
 type Reach struct {
-	Clock    int  // κ; of a censored run, what κ is at least
-	Censored bool // the run ended before
+	Clock    int  // κ, or a lower bound of κ if Censored
+	Censored bool // the run ended before it reached ε
 }
 
-// Kappa returns κ(s, ε): the first clock at which the series is at or below ε and
-// from which on it stays there. That it stays is the paper's definition: a failure
-// may throw a run out again, and the iterations until it is back are what is to be
-// counted. That at ε is enough is for the bound of κ, which is a clock at which the
-// error may be exactly ε.
+// Kappa returns κ(s, ε): the first clock from which the series stays at or below ε. Staying there is part of the
+// paper's definition: a failure may push a run above ε again, and the iterations until it returns count. Equality
+// suffices because the error may be exactly ε at the clock given by the bound of κ.
 //
-// A run that is above ε at its end is censored: κ is above the last clock that is
-// recorded. Of a series with gaps κ is the first recorded clock; the true one is
-// above the recorded one before it.
+// A run that is above ε at its end is censored: κ is above the last recorded clock. For a series with gaps, κ is the
+// first recorded clock; the true one is above the recorded clock before it.
 //
-// Values must be finite. A run that diverged reaches no ε: end its series before
-// the first value that is not finite, and it is censored, if it is above ε there; if
-// not, Reach{clock, true} says the same.
+// Values must be finite. A diverged run never reaches ε: end its series before the first non-finite value. The run is
+// censored if its last value is above ε; otherwise use Reach{clock, true}.
 func Kappa(s Series, epsilon float64) (Reach, error) {
 	if err := s.check(); err != nil {
 		return Reach{}, err

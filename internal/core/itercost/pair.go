@@ -5,28 +5,25 @@ import (
 	"math"
 )
 
-// Pair is what one failure cost under each of two strategies. Both costs are
-// against the same undisturbed run, which falls out of their difference: so two
-// strategies are compared within pairs, and not by their means.
+// Pair holds the costs of one failure under each of two strategies. Both costs refer to the same undisturbed run, which
+// cancels in their difference. Strategies are therefore compared within pairs, not by their means.
 type Pair struct{ First, Second Cost }
 
-// difference is what is known of how much more the first cost.
+// difference returns the possible values of First minus Second.
 func (p Pair) difference() Range { return p.First.Range().minus(p.Second.Range()) }
 
-// Comparison is how two strategies compare over the same failures.
+// Comparison compares two strategies over the same failures.
 type Comparison struct {
 	Pairs    int
-	Censored int // pairs of which at least one cost is
+	Censored int // pairs with at least one censored cost
 
-	// Difference and Ratio are of the pairs that are not censored: the mean of first
-	// less second, and the mean of the first over that of the second. Both are NaN
-	// where all are censored, and Ratio also where a mean is not above 0.
+	// Difference and Ratio cover the uncensored pairs: the mean of First minus Second, and the mean of First divided by
+	// the mean of Second. Both are NaN if all pairs are censored. Ratio is also NaN if a mean is not above 0.
 	Difference, Ratio float64
 
-	// MedianDifference is of all pairs. So is Less: the share of them in which the
-	// first cost less, those with equal costs counted by half. That is the sign test's
-	// statistic, and 1/2 says that no strategy is better. Of a pair that
-	// censoring leaves undecided, all that may be true is in the range.
+	// MedianDifference and Less cover all pairs. Less is the share of pairs in which the first cost less; equal costs
+	// count half. It is the sign test's statistic: 1/2 means that neither strategy is better. If censoring leaves a
+	// pair undecided, the range includes all possible values.
 	MedianDifference, Less Range
 }
 
@@ -42,7 +39,7 @@ func Compare(pairs []Pair) (Comparison, error) {
 	}, nil
 }
 
-// decided are the costs of the pairs of which both are known.
+// decided returns the costs of the pairs in which both are known.
 func decided(pairs []Pair) (first, second []Cost) {
 	for _, p := range pairs {
 		if !p.First.Censored && !p.Second.Censored {
@@ -52,17 +49,17 @@ func decided(pairs []Pair) (first, second []Cost) {
 	return first, second
 }
 
-// difference is the mean of first less second over the pairs that are known.
+// difference returns the mean of First minus Second over the known pairs.
 func difference(pairs []Pair) float64 {
 	first, second := decided(pairs)
 	return mean(first) - mean(second)
 }
 
-// ratio is the mean of the first over that of the second, over the pairs that are known.
+// ratio returns the mean of First divided by the mean of Second over the known pairs.
 func ratio(pairs []Pair) float64 {
 	first, second := decided(pairs)
 	a, b := mean(first), mean(second)
-	if !(a > 0 && b > 0) { // a failure that helped is no multiple of one that cost
+	if !(a > 0 && b > 0) { // a ratio with a negative cost has no meaning
 		return math.NaN()
 	}
 	return a / b

@@ -6,17 +6,16 @@ import (
 	"slices"
 )
 
-// Range is a number of which it may be known only that it is at least Low and at
-// most High. An end that is not known is infinite.
+// Range is a number between Low and High. An unknown end is infinite.
 type Range struct{ Low, High float64 }
 
-// Exactly is a number that is known.
+// Exactly returns the Range of a known number.
 func Exactly(v float64) Range { return Range{v, v} }
 
-// unknown is a number of which nothing is known.
+// unknown is the Range of an unknown number.
 var unknown = Range{math.Inf(-1), math.Inf(1)}
 
-// orUnknown is a number that is known unless it is NaN.
+// orUnknown returns the Range of a number, or unknown for NaN.
 func orUnknown(v float64) Range {
 	if math.IsNaN(v) {
 		return unknown
@@ -27,10 +26,10 @@ func orUnknown(v float64) Range {
 // Known reports whether the number is known.
 func (r Range) Known() bool { return r.Low == r.High }
 
-// minus is what is known of a difference.
+// minus returns the range of a difference.
 func (r Range) minus(s Range) Range { return Range{r.Low - s.High, r.High - s.Low} }
 
-// String writes the number, or what is known of it.
+// String returns the number or its range.
 func (r Range) String() string {
 	switch {
 	case r.Known():
@@ -45,9 +44,8 @@ func (r Range) String() string {
 	return fmt.Sprintf("%.4g to %.4g", r.Low, r.High)
 }
 
-// median is what is known of the median of numbers, of which there is one at
-// least. A median does not fall when a number rises, so its ends are the medians
-// of the ends, and no closer ones are true.
+// median returns the range of the median of at least one number. A median does not fall when a number rises, so its
+// ends are the medians of the ends, and the range is as narrow as possible.
 func median(numbers []Range) Range {
 	lows, highs := make([]float64, len(numbers)), make([]float64, len(numbers))
 	for i, r := range numbers {
@@ -56,8 +54,7 @@ func median(numbers []Range) Range {
 	return Range{middle(lows), middle(highs)}
 }
 
-// middle sorts numbers, and returns their median: of an even number of them, the
-// mean of the two in the middle.
+// middle sorts numbers and returns their median. For an even count, this is the mean of the two middle numbers.
 func middle(v []float64) float64 {
 	slices.Sort(v)
 	a, b := v[(len(v)-1)/2], v[len(v)/2]

@@ -7,28 +7,25 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Rate is how fast a run contracts: c, by which each clock multiplies the distance
-// to the optimum, estimated from a series of distances.
+// Rate estimates how fast a run contracts: c is the factor by which each clock multiplies the distance to the optimum.
 type Rate struct {
-	// C is typical of the series: the slope of the logarithm of the distance over
-	// clocks, by least squares. Low and High are its interval, found by drawing the
-	// residuals in blocks, since those of clocks that follow one another hang together
-	// (Künsch 1989). It is somewhat narrow: of 100 clocks an interval of 95% holds c 92
-	// times of 100, and 84 times if half of a clock's noise stays for the next.
+	// C is the typical rate of the series: the least-squares slope of the logarithm of the distance over clocks. Low
+	// and High are its interval. Residuals are drawn in blocks, because residuals of successive clocks are correlated
+	// (Künsch 1989). The interval is somewhat narrow: with 100 clocks a 95% interval contains c 92 times of 100, and 84
+	// times if half of a clock's noise carries over to the next.
 	C, Low, High float64
 
-	// Worst is the largest factor between two neighbours of the series (across a gap of
-	// n clocks, the n-th root): no smaller c meets the hypothesis of [Bound]. A larger one
-	// may be needed, since a perturbation may throw a run where it contracts more slowly
-	// than its twin ever did. So take that of the disturbed run after its last perturbation,
-	// too, and the larger of the two. A Bound with C is none, but what a typical run would do.
+	// Worst is the largest factor between two neighbors of the series (across a gap of n clocks, the n-th root): no
+	// smaller c satisfies the hypothesis of [Bound]. A larger c may be needed, because a perturbation may move a run to
+	// where it contracts more slowly than its twin ever did. Therefore also compute it for the disturbed run after its
+	// last perturbation, and use the larger one. A Bound computed with C is not a bound, only an estimate for a typical
+	// run.
 	Worst float64
 }
 
-// Rate estimates c from a run's distances, which must be above 0, at three clocks or
-// more without a perturbation among them. Give it the part of the series in which the
-// rate is the same: without the noise floor at its end, above all. A loss is no distance; near a
-// minimum its excess over the least loss contracts by c².
+// Rate estimates c from a run's distances. They must be above 0, at three clocks or more, without a perturbation among
+// them. Pass only the part of the series with a constant rate, in particular without the noise floor at its end. A loss
+// is not a distance: near a minimum, its excess over the minimum contracts by c².
 func (b Bootstrap) Rate(distances Series) (Rate, error) {
 	b, err := b.withDefaults()
 	if err == nil {
@@ -64,8 +61,8 @@ func (b Bootstrap) Rate(distances Series) (Rate, error) {
 	return Rate{math.Exp(slope), math.Exp(slope + low), math.Exp(slope + high), math.Exp(steepest)}, nil
 }
 
-// slopes draws series of residuals, in blocks of the cube root of their number, and
-// returns the slope of each: by that a line with such residuals is misjudged.
+// slopes draws series of residuals, in blocks of the cube root of their number. It returns the slope of each, which is
+// the estimation error for a line with such residuals.
 func slopes(clocks, residuals []float64) func(*lottery) Range {
 	n := len(residuals)
 	block := int(math.Ceil(math.Cbrt(float64(n))))

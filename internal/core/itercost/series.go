@@ -6,21 +6,20 @@ import (
 	"math"
 )
 
-// ErrSeries is returned for values that are no series: none, not finite, or at
-// clocks that do not rise.
+// ErrSeries is returned for an invalid series: empty, with non-finite values, or with clocks that do not increase.
 var ErrSeries = errors.New("itercost: not a series")
 
-// Point is what was measured of a run after a number of iterations.
+// Point is one measurement of a run after a number of iterations.
 type Point struct {
-	Clock int // iterations that were done before, at least 0
+	Clock int // number of finished iterations, at least 0
 	Value float64
 }
 
-// Series is how a run went: its loss or its distance to the optimum, at rising
-// clocks. A run that is evaluated now and then has gaps.
+// Series is the loss of a run, or its distance to the optimum, at increasing clocks. A run that is evaluated only
+// periodically has gaps.
 type Series []Point
 
-// EachClock makes a series of one value for each clock, from 0.
+// EachClock returns a series with one value per clock, from 0.
 func EachClock(values []float64) Series {
 	s := make(Series, len(values))
 	for i, v := range values {
@@ -29,7 +28,7 @@ func EachClock(values []float64) Series {
 	return s
 }
 
-// check says what is wrong with a series, if anything.
+// check validates a series.
 func (s Series) check() error {
 	if len(s) == 0 {
 		return fmt.Errorf("%w: it is empty", ErrSeries)

@@ -5,28 +5,25 @@ import (
 	"fmt"
 )
 
-// ErrSample is returned for costs of which nothing can be said: none, or all of
-// them censored where their mean is asked for.
+// ErrSample is returned for costs without a valid statistic: an empty sample, or a mean of censored costs only.
 var ErrSample = errors.New("itercost: not a sample")
 
-// Summary is what several runs cost.
+// Summary summarizes the costs of several runs.
 type Summary struct {
 	Runs, Censored int
 
-	// Mean is that of the runs that are not censored; NaN: all are. It is below the
-	// mean of all runs where the censored are those that cost most, so it is worth
-	// no more than Share is small.
+	// Mean is the mean cost of the uncensored runs, or NaN if all are censored. It underestimates the mean of all runs
+	// if the most expensive runs are censored, so it is only reliable if Share is small.
 	Mean float64
 
-	// Median is that of all runs. A censored cost may be anything from what it is at
-	// least upwards: where that leaves the median open, both ends of what it can be
-	// are given. It is known where fewer than half of the runs are censored, and none of
-	// them below the costs in the middle. (The median of Kaplan and Meier is a number more
-	// often, since it supposes that a run's end says nothing of its cost.)
+	// Median is the range of the median cost of all runs. A censored cost may have any value from its lower bound
+	// upward. If the median depends on it, the range has both possible ends. The median is known if fewer than half of
+	// the runs are censored, none of them below the costs in the middle. (The Kaplan-Meier median is a number more
+	// often, because it assumes that a run's end is independent of its cost.)
 	Median Range
 }
 
-// Summarize puts the costs of runs together.
+// Summarize summarizes the costs of runs.
 func Summarize(costs []Cost) (Summary, error) {
 	if len(costs) == 0 {
 		return Summary{}, fmt.Errorf("%w: there are no costs", ErrSample)
@@ -40,10 +37,10 @@ func Summarize(costs []Cost) (Summary, error) {
 	return s, nil
 }
 
-// Share is how large a part of the runs is censored.
+// Share returns the fraction of censored runs.
 func (s Summary) Share() float64 { return float64(s.Censored) / float64(s.Runs) }
 
-// mean is that of the costs that are not censored; NaN: all are.
+// mean returns the mean of the uncensored costs, or NaN if all are censored.
 func mean(costs []Cost) float64 {
 	sum, known := 0.0, 0.0
 	for _, c := range costs {

@@ -1,5 +1,5 @@
-// Package wall lets a machine's wall clock jump, for tests: it has moments as time.Now returns them after somebody
-// has set the clock.
+// Package wall simulates jumps of the machine's wall clock in tests. It returns times as time.Now returns them after
+// the clock was set.
 package wall
 
 import (
@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// moment is how package time keeps a time.Time with a monotonic reading: TestJump sees that it is so.
+// moment mirrors the layout of a time.Time with a monotonic reading; TestJump verifies it.
 type moment struct {
 	wall uint64 // a flag, 33 bits of seconds of the wall clock, 30 bits of nanoseconds
 	ext  int64  // the monotonic clock
@@ -16,8 +16,8 @@ type moment struct {
 
 const secondBit = 30
 
-// Jump is the same moment with a wall clock that is ahead by whole seconds; by is negative where it is behind. t comes
-// from time.Now, so that it has a monotonic reading, which stays as it is.
+// Jump moves t's wall clock by whole seconds (backward if by is negative) and keeps its monotonic reading. t must come
+// from time.Now, so that it has one.
 func Jump(t time.Time, by time.Duration) time.Time {
 	m := (*moment)(unsafe.Pointer(&t))
 	m.wall += uint64(int64(by/time.Second)) << secondBit

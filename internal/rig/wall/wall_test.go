@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestJump: what a wall clock shows jumps, and how long something took does not.
+// TestJump checks that a jump changes the wall clock but not measured durations.
 func TestJump(t *testing.T) {
 	at := time.Now()
 	for _, by := range []time.Duration{time.Hour, -time.Hour, 0, 400 * 24 * time.Hour} {

@@ -11,41 +11,41 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/contract"
 )
 
-// The name of the workload, and of its one table.
+// Names of the workload and of its only table.
 const (
 	QuadraticName  = "quadratic"
 	quadraticTable = "x"
 )
 
-// DefaultBowl are good choices where the user makes none.
+// DefaultBowl holds the default choices.
 var DefaultBowl = contract.Bowl{Rows: 1000, Dim: 4, Condition: 100}
 
-// Limits: far beyond use.
+// Limits, far above practical values.
 const (
 	maxValues    = 1 << 28
 	maxCondition = 1e9
 )
 
-// quadratic minimises a bowl of which all is known: f(x) = ½ Σ λᵢ (xᵢ − x*ᵢ)², from zeros. It is for theory and
-// teaching: how far x is from x* can be seen, and so what a failure, an old read or a lost row costs.
+// quadratic minimises a quadratic function with a known solution: f(x) = ½ Σ λᵢ (xᵢ − x*ᵢ)², starting from zeros. It is
+// for theory and teaching: the distance from x to x* shows the cost of a failure, a stale read or a lost row.
 //
-// The curvatures λ go from 1/K to 1, evenly in their logarithms, for the condition K; x* is normal, by the seed, and
-// has each curvature in rows all over the table. A step of gradient descent brings xᵢ nearer to x*ᵢ by the factor
-// 1 − ηλᵢ, and the whole of x by at least c = max |1 − ηλ|, which is least with η = 2/(1 + 1/K): then it is
-// (K−1)/(K+1).
+// The curvatures λ range from 1/K to 1, with evenly spaced logarithms, where K is the condition. x* is drawn from a
+// normal distribution by the seed, and each curvature occurs in rows across the table. A step of gradient descent
+// multiplies the distance of xᵢ to x*ᵢ by 1 − ηλᵢ, and that of x by at most c = max |1 − ηλ|. c is smallest for η =
+// 2/(1 + 1/K), where it is (K−1)/(K+1).
 //
-// A worker's gradient is exact, divided by the number of workers, or with Noise one that is off by normal noise of that
-// deviation in each value.
+// A worker's gradient is exact, divided by the number of workers. With Noise, normal noise of that standard deviation
+// is added to each value.
 type quadratic struct {
 	contract.Bowl
 	params    contract.Params
 	curvature []float32 // λ, by value
 	best      []float32 // x*
-	x         []float32 // of Get
+	x         []float32 // as read by Get
 	gradient  []float32
 }
 
-// openQuadratic makes the bowl.
+// openQuadratic creates the workload.
 func openQuadratic(p contract.Params) (contract.Workload, error) {
 	chosen := p.Rule.Rate == 0 && p.Rule.Kind == perdure.RuleSGD
 	if chosen {
@@ -90,8 +90,8 @@ func openQuadratic(p contract.Params) (contract.Workload, error) {
 	return w, nil
 }
 
-// Contraction is c for a learning rate: the factor by which each step of plain gradient descent brings x nearer to x*,
-// at least.
+// Contraction returns c for a learning rate: each step of plain gradient descent multiplies the distance to x* by at
+// most c.
 func (p *quadratic) Contraction(rate float64) float64 {
 	return max(math.Abs(1-rate), math.Abs(1-rate/p.Condition))
 }
@@ -109,7 +109,7 @@ func (p *quadratic) Digest() string {
 	return fmt.Sprintf("quadratic %d %d %g %g", p.Rows, p.Dim, p.Condition, p.Noise)
 }
 
-// Constants implements contract.Workload: which bowl it is.
+// Constants implements contract.Workload. They identify the function.
 func (p *quadratic) Constants() map[string]string {
 	return map[string]string{
 		"condition": strconv.FormatFloat(p.Condition, 'g', -1, 64), "noise": strconv.FormatFloat(p.Noise, 'g', -1, 64),
@@ -151,14 +151,14 @@ func (p *quadratic) Step(
 	return contract.Metrics{TrainLoss: loss, TrainRMSE: off, Samples: len(p.x)}, nil
 }
 
-// descend computes a part of the gradient.
+// descend computes part of the gradient.
 func (p *quadratic) descend(part float32) {
 	for i, x := range p.x {
 		p.gradient[i] = part * float32(p.curvature[i]*float32(x-p.best[i]))
 	}
 }
 
-// judge returns f(x), and the root of the mean of (xᵢ − x*ᵢ)².
+// judge returns f(x) and the root mean square of xᵢ − x*ᵢ.
 func (p *quadratic) judge() (loss, off float64) {
 	squares := 0.0
 	for i, x := range p.x {
@@ -169,7 +169,7 @@ func (p *quadratic) judge() (loss, off float64) {
 	return loss, math.Sqrt(squares / float64(len(p.x)))
 }
 
-// Evaluate implements contract.Workload: the loss is f(x), and the RMSE how far a value is from its best one.
+// Evaluate implements contract.Workload. The loss is f(x), and the RMSE is that of xᵢ − x*ᵢ.
 func (p *quadratic) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
 	if err := t.Get(ctx, quadraticTable, 0, p.x); err != nil {
 		return contract.Eval{}, err
@@ -178,7 +178,7 @@ func (p *quadratic) Evaluate(ctx context.Context, t contract.Tables) (contract.E
 	return contract.Eval{Loss: loss, RMSE: off, Accuracy: math.NaN()}, nil
 }
 
-// Tell implements contract.Teller: how far x is from x*, and how quickly it should come nearer.
+// Tell implements contract.Teller. It reports the distance of x to x* and the expected contraction.
 func (p *quadratic) Tell(ctx context.Context, t contract.Tables) ([]string, error) {
 	e, err := p.Evaluate(ctx, t)
 	if err != nil {

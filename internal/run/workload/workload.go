@@ -1,8 +1,8 @@
-// Package workload lists the training programs and opens them by name. The list
-// is written out here; nothing registers itself. The smallest one, quadratic, is here.
+// Package workload lists the training programs and opens them by name. The list is fixed; nothing registers itself. The
+// package also implements the smallest workload, quadratic.
 //
-// What a workload is, package contract says; its types have their names here
-// too, so that a user of workloads imports one package.
+// Package contract defines the interface of a workload. Its types are aliased here, so that users of workloads import
+// only this package.
 package workload
 
 import (
@@ -19,37 +19,37 @@ import (
 
 // The types of package contract.
 type (
-	// Params is what a user chooses about a training program.
+	// Params holds the user's choices for a training program.
 	Params = contract.Params
-	// Factors is what a user chooses about a matrix factorisation.
+	// Factors holds the user's choices for a matrix factorisation.
 	Factors = contract.Factors
-	// TopicModel is what a user chooses about a topic model.
+	// TopicModel holds the user's choices for a topic model.
 	TopicModel = contract.TopicModel
-	// Convex is what a user chooses to have a problem of which theory says more.
+	// Convex holds the user's choices that give the problem stronger theoretical guarantees.
 	Convex = contract.Convex
-	// Bowl is what a user chooses about a quadratic function.
+	// Bowl holds the user's choices for a quadratic function.
 	Bowl = contract.Bowl
-	// Tables is a workload's way to the model.
+	// Tables is a workload's access to the model.
 	Tables = contract.Tables
-	// Share says which part of the data is a slot's in a clock.
+	// Share identifies a slot's part of the data in a clock.
 	Share = contract.Share
-	// Metrics is what one slot learned about its training in one clock.
+	// Metrics holds one slot's training results of one clock.
 	Metrics = contract.Metrics
-	// Eval judges a model on examples that it was not trained on.
+	// Eval holds a model's results on held-out examples.
 	Eval = contract.Eval
-	// Description says what a workload works on.
+	// Description describes a workload and its data.
 	Description = contract.Description
-	// Teller is a workload that has more to say of a model than how good it is.
+	// Teller is a workload that can describe a model in addition to evaluating it.
 	Teller = contract.Teller
-	// Mender is a workload whose tables may have values that no model has.
+	// Mender is a workload whose tables can hold values that no valid model has.
 	Mender = contract.Mender
-	// Classifier is a workload that says of which class an example is.
+	// Classifier is a workload that classifies examples.
 	Classifier = contract.Classifier
-	// Sampled is a workload that can be judged on some of its test examples.
+	// Sampled is a workload that can evaluate on a subset of its test examples.
 	Sampled = contract.Sampled
-	// Remembering is a workload whose processes go by what they have drawn themselves, beside what rows say.
+	// Remembering is a workload whose processes use their own earlier samples in addition to the rows.
 	Remembering = contract.Remembering
-	// Heir is a workload that asks more of a model which it is to begin with than that its tables are as large.
+	// Heir is a workload with additional requirements, beyond table sizes, for a model that training starts from.
 	Heir = contract.Heir
 	// Workload is a training program.
 	Workload = contract.Workload
@@ -59,9 +59,8 @@ type (
 type Info struct {
 	Name string
 	Line string // one line for people
-	// Good choices where the user makes none: how long to train, the batch (0: it has no batches), the
-	// rate for each rule it can be trained with (0: as fits the data), its factors
-	// (zero: it has none) and its data ("": those inside the binary).
+	// Defaults: number of clocks, batch size (0: no batches), the rate for each supported rule (0: chosen to fit the
+	// data), factors (zero: none) and data ("": the built-in data).
 	Clocks  int64 // to train for
 	Batch   int
 	Rates   map[perdure.RuleKind]float64
@@ -70,22 +69,22 @@ type Info struct {
 	Topics  TopicModel
 	Bowl    Bowl
 	Data    string
-	// Combines says that slots' updates of a clock may be combined: each is the mean of its examples'.
+	// Combines reports whether the slots' updates of a clock may be combined: each is the mean over its examples.
 	Combines bool
-	// Measures are what an evaluation gives: some of accuracy, loss and rmse.
+	// Measures are the results of an evaluation: some of accuracy, loss and rmse.
 	Measures []string
 
-	Solvers []Solver // other ways to train it, see Info.Solve; nil: there is one
+	Solvers []Solver // alternative solvers, see Info.Solve; nil: only one
 }
 
-// Solver is a way to train a workload, and good choices for it.
+// Solver is a way to train a workload, with its defaults.
 type Solver struct {
 	Name    string
 	Clocks  int64
 	Factors Factors
 }
 
-// Defaults says what is taken where the user chooses nothing, as flags.
+// Defaults returns the default choices as flags.
 func (i Info) Defaults() string {
 	if f := i.Factors; f != (Factors{}) {
 		text := fmt.Sprintf("--data %s --rank %d --l2 %g --clock-fraction %g, --lr as fits the data", i.Data, f.Rank,
@@ -109,7 +108,7 @@ func (i Info) Defaults() string {
 	return fmt.Sprintf("--batch %d --lr %g", i.Batch, i.Rates[perdure.RuleSGD])
 }
 
-// Solve returns what is good with a solver; "" is the workload's usual one.
+// Solve returns the defaults with a solver; "" is the workload's default solver.
 func (i Info) Solve(name string) (Info, error) {
 	if name == "" || len(i.Solvers) > 0 && name == i.Solvers[0].Name {
 		return i, nil
@@ -203,9 +202,8 @@ func Find(name string) (Info, error) {
 	return e.Info, err
 }
 
-// New opens a workload: it checks the parameters and loads the data. What the
-// user did wrong is told in one line: perdure.ErrUsage, or an error of package
-// dataset about the data.
+// New opens a workload: it checks the parameters and loads the data. User errors are one line. They wrap
+// perdure.ErrUsage or are errors of package dataset.
 func New(name string, p Params) (Workload, error) {
 	e, err := find(name)
 	if err != nil {

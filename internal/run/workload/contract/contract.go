@@ -1,18 +1,16 @@
 // Package contract defines the interface between a training program and the worker that runs it.
 //
-// A [Workload] says which tables it trains, computes one clock for one slot at
-// a time, whose share of the data it is told, through [Tables], and can judge a model. It knows nothing of servers,
-// shards or failures: the worker gives it rows and takes its deltas.
+// A [Workload] declares the tables that it trains, computes one clock for one slot at a time, and evaluates models. It
+// accesses the model through [Tables] and receives its share of the data as an argument. It is independent of servers,
+// shards and failures.
 //
-// A clock is a pure function of (seed, share, clock) and of the rows that it
-// Gets: a worker may be asked for the same clock again after a failure, in this
-// process or in another, and must then compute the same.
+// A clock is a pure function of (seed, share, clock) and of the rows that it Gets. After a failure the worker may
+// request the same clock again, in this or another process, and the result must be the same.
 //
-// For workloads whose clocks are batches, [Order] says which examples a slot computes on in a clock.
+// For workloads with batches, [Order] determines the examples that a slot uses in a clock.
 //
-// Package workload gives these types again under its own name, beside the list
-// of all workloads; this package is apart from it so that workloads can import
-// it.
+// Package workload aliases these types next to the list of all workloads. This package is separate so that workloads
+// can import it.
 package contract
 
 import (
@@ -23,8 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/data/dataset"
 )
 
-// Params is what a user chooses about a training program. All processes of a
-// job must be given the same.
+// Params holds the user's choices for a training program. All processes of a job must have the same Params.
 type Params struct {
 	Seed    uint64          `json:"Seed"`
 	Slots   int             `json:"Slots"`            // when the job starts, at least 1
@@ -38,66 +35,66 @@ type Params struct {
 	Bowl    Bowl            `json:"Bowl,omitzero"`    // of workload quadratic
 	Convex  Convex          `json:"Convex,omitzero"`  // of workload softmax
 
-	// Marked says that the data's file says that it is made up. It is found when the data are opened.
+	// Marked reports whether the data file declares itself synthetic. It is set when the data are opened.
 	Marked bool `json:"Marked,omitzero"`
 
-	// Lossy says that a death may take rows, or updates that others count on. It is the job's, and nobody chooses it.
+	// Lossy reports whether a process death may lose rows, or updates that others depend on. The job determines it.
 	Lossy bool `json:"-"`
 
-	// Steps says that all slots read the same rows in a clock, as under bsp, but for a loss within it. It is the job's.
+	// Steps reports whether all slots read the same rows in a clock, as under bsp, except after a loss within the
+	// clock. The job determines it.
 	Steps bool `json:"-"`
 
-	// Trained is what the file of a model says that is to judge all examples of the data, whose labels need not be
-	// known: the Constants of the workload that made it, among others. nil: the data are to train on.
+	// Trained holds the metadata of a model file for evaluation on all examples of the data, whose labels may be
+	// unknown. It includes the Constants of the workload that made the model. nil: the data are for training.
 	Trained map[string]string `json:"-"`
 
 	FinalReLU bool `json:"FinalReLU,omitzero"` // of workload cnn: scores below 0 are 0
 	ByLayer   bool `json:"ByLayer,omitzero"`   // of workload cnn: each table is whole
 }
 
-// Factors is what a user chooses about a matrix factorisation.
+// Factors holds the user's choices for a matrix factorisation.
 type Factors struct {
 	Rank          int     `json:"Rank"`             // values in each row
-	L2            float64 `json:"L2"`               // of the rows, for each rating
-	ClockFraction float64 `json:"ClockFraction"`    // of a slot's ratings, that a clock goes through
-	WholeUsers    bool    `json:"WholeUsers"`       // a clock goes through all ratings of a run of users
+	L2            float64 `json:"L2"`               // regularization of the rows, per rating
+	ClockFraction float64 `json:"ClockFraction"`    // fraction of a slot's ratings that one clock processes
+	WholeUsers    bool    `json:"WholeUsers"`       // a clock processes all ratings of consecutive users
 	Solver        string  `json:"Solver,omitempty"` // how rows are found: "" is sgd
 	// Implicit is for als: values are counts of observations, with confidence 1 + Implicit·value.
 	Implicit float64 `json:"Implicit,omitempty"`
 }
 
-// TopicModel is what a user chooses about a topic model.
+// TopicModel holds the user's choices for a topic model.
 type TopicModel struct {
 	Topics        int     `json:"Topics"`
 	Alpha         float64 `json:"Alpha"`         // Dirichlet prior of a document's topics, for each topic
 	Beta          float64 `json:"Beta"`          // Dirichlet prior of a topic's words, for each word
-	ClockFraction float64 `json:"ClockFraction"` // of a slot's documents, that a clock goes through
-	Rebuild       bool    `json:"Rebuild"`       // counts of rows that were lost are made right again
+	ClockFraction float64 `json:"ClockFraction"` // fraction of a slot's documents that one clock processes
+	Rebuild       bool    `json:"Rebuild"`       // counts of lost rows are rebuilt
 
-	// OnTable says that documents' topics are on servers alone: no process remembers them.
+	// OnTable reports whether only servers store the documents' topics: no process keeps a copy.
 	OnTable bool `json:"OnTable,omitzero"`
 }
 
-// Bowl is what a user chooses about a quadratic function.
+// Bowl holds the user's choices for a quadratic function.
 type Bowl struct {
 	Rows      int     `json:"Rows"`
 	Dim       int     `json:"Dim"`
-	Condition float64 `json:"Condition"` // the largest curvature by the least
-	Noise     float64 `json:"Noise"`     // deviation of what each value of a gradient is off
+	Condition float64 `json:"Condition"` // largest curvature divided by the smallest
+	Noise     float64 `json:"Noise"`     // standard deviation of the noise in each gradient value
 }
 
-// Convex is what a user chooses to have a problem of which theory says more.
+// Convex holds the user's choices that give the problem stronger theoretical guarantees.
 type Convex struct {
-	L2        float64 `json:"L2"`        // the loss has L2/2 times the squares of the weights, without the bias
-	FullBatch bool    `json:"FullBatch"` // a clock goes through all examples of a slot, and Batch is 0
+	L2        float64 `json:"L2"`        // the loss includes L2/2 times the sum of squared weights, without the bias
+	FullBatch bool    `json:"FullBatch"` // a clock processes all examples of a slot; Batch is 0
 }
 
-// maxBatch is the largest batch: far beyond use, and small enough that with
-// perdure.MaxSlots slots a position in the data never overflows.
+// maxBatch is the max batch size. It is far above practical sizes, but small enough that positions in the data cannot
+// overflow with perdure.MaxSlots slots.
 const maxBatch = 1 << 20
 
-// Validate reports what is wrong with the parameters, if anything, without
-// looking at the data.
+// Validate checks the parameters without reading the data.
 func (p Params) Validate() error {
 	if p.Slots < 1 || p.Slots > perdure.MaxSlots {
 		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, perdure.MaxSlots)
@@ -105,7 +102,7 @@ func (p Params) Validate() error {
 	return p.Rule.Validate()
 }
 
-// DataName is how people call the data. What a file says of itself, that it is made up, goes with it.
+// DataName returns the display name of the data. It includes a mark if the file declares itself synthetic.
 func (p Params) DataName() string {
 	switch {
 	case p.Data == "":
@@ -116,8 +113,7 @@ func (p Params) DataName() string {
 	return p.Data
 }
 
-// ValidateBatch reports what is wrong with the batch of a workload that has
-// batches, if anything.
+// ValidateBatch checks the batch size of a workload that has batches.
 func (p Params) ValidateBatch() error {
 	if p.Batch < 1 || p.Batch > maxBatch {
 		return fmt.Errorf("%w: batch of %d examples; choose 1 to %d", perdure.ErrUsage, p.Batch, maxBatch)
@@ -125,27 +121,24 @@ func (p Params) ValidateBatch() error {
 	return nil
 }
 
-// Tables is a workload's way to the model: the worker's Get and Inc, for dense
-// tables and sparse ones alike. Rows are runs of whole rows or lists of them:
-// len(dst) is the number of rows times the table's Dim, and the i-th row, first+i
-// or rows[i], is dst[i*Dim : (i+1)*Dim].
+// Tables is a workload's access to the model: the worker's Get and Inc, for dense and sparse tables. Rows are given as
+// a run or as a list. len(dst) is the number of rows times the table's Dim. The i-th row, first+i or rows[i], is
+// dst[i*Dim : (i+1)*Dim].
 type Tables interface {
-	// Get reads rows at the slot's present clock, as fresh as the table's
-	// consistency model demands.
+	// Get reads rows at the slot's current clock, as fresh as the table's consistency model requires.
 	Get(ctx context.Context, table string, first perdure.RowID, dst []float32) error
-	// GetRows is Get for a list of rows, which it does not keep.
+	// GetRows is Get for a list of rows. It does not retain the list.
 	GetRows(ctx context.Context, table string, rows []perdure.RowID, dst []float32) error
-	// Inc adds to the slot's update for its present clock. It does not keep delta.
+	// Inc adds delta to the slot's update for its current clock. It does not retain delta.
 	Inc(ctx context.Context, table string, first perdure.RowID, delta []float32) error
-	// IncRows is Inc for a list of rows, none of them twice. It keeps nothing.
+	// IncRows is Inc for a list of distinct rows. It does not retain its arguments.
 	IncRows(ctx context.Context, table string, rows []perdure.RowID, delta []float32) error
 }
 
-// Share says which part of the data is a slot's in a clock: that of the Rank-th, from
-// 0, of the Of slots that take part in it.
+// Share identifies a slot's part of the data in a clock: part Rank, from 0, of the Of parts of the participating slots.
 type Share struct{ Rank, Of int }
 
-// Validate reports what is wrong with the share of a clock, if anything.
+// Validate checks the share for a clock.
 func (s Share) Validate(clock perdure.Clock) error {
 	if s.Rank < 0 || s.Rank >= s.Of || s.Of > perdure.MaxSlots || clock < 0 {
 		return fmt.Errorf("%w: share %d of %d, clock %d", perdure.ErrUsage, s.Rank, s.Of, clock)
@@ -153,94 +146,89 @@ func (s Share) Validate(clock perdure.Clock) error {
 	return nil
 }
 
-// Metrics is what one slot learned about its training in one clock.
+// Metrics holds one slot's training results of one clock.
 type Metrics struct {
-	// TrainLoss is the mean over the clock's examples, at the rows that they were
-	// computed with; NaN or Inf once training diverged, or without examples.
+	// TrainLoss is the mean loss over the clock's examples, at the rows used to compute them. It is NaN or Inf after
+	// divergence or without examples.
 	TrainLoss float64
-	TrainRMSE float64 // likewise the root of the mean squared error; NaN where there is none
+	TrainRMSE float64 // the same for the root mean squared error; NaN if not applicable
 	Samples   int     // examples computed on
 }
 
-// Eval judges a model on examples that it was not trained on. What does not
-// apply to the workload is NaN.
+// Eval holds a model's results on held-out examples. Measures that do not apply to the workload are NaN.
 type Eval struct {
 	Loss     float64 // mean, lower is better
-	Accuracy float64 // fraction of examples classified right, 0 to 1
-	RMSE     float64 // root of the mean squared error of predicted values
+	Accuracy float64 // fraction of examples classified correctly, 0 to 1
+	RMSE     float64 // root mean squared error of predicted values
 }
 
-// Description says what a workload works on, for people.
+// Description describes a workload and its data.
 type Description struct {
 	Name       string // of the workload
 	Data       string // name of the data set
 	Train      int    // examples to train on, over all slots
 	Test       int    // examples to evaluate on
 	Parameters int    // float32 values in all tables
-	DataBytes  int64  // that the data take in memory
-	Marked     bool   // the data say that they are made up
+	DataBytes  int64  // memory that the data use
+	Marked     bool   // the data declare themselves synthetic
 
-	Rate float64 // the learning rate at clock 0, also where the workload chose it
+	Rate float64 // the learning rate at clock 0, including one that the workload chose
 }
 
-// Teller is a workload that has more to say of a model than how good it is.
+// Teller is a workload that can describe a model in addition to evaluating it.
 type Teller interface {
-	// Tell Gets the whole model and says what it has found, in lines for people, the first of which matters most.
+	// Tell Gets the whole model and returns findings as lines of text, the most important first.
 	Tell(ctx context.Context, t Tables) ([]string, error)
 }
 
-// Mender is a workload whose tables may have values, after a loss of rows, that no model has.
+// Mender is a workload whose tables can hold values that no valid model has, after rows were lost.
 type Mender interface {
-	// Mend changes the values of a whole model, by table, before they are written to its file.
+	// Mend corrects the values of a whole model, by table, before they are written to its file.
 	Mend(tables map[string][]float32)
 }
 
-// Classifier is a workload that says of which class an example is.
+// Classifier is a workload that classifies examples.
 type Classifier interface {
-	// Classify Gets the whole model, and gives each test example's scores, one for each class, the highest that of the
-	// class that it seems to be of; and the class that it is of, or as many as there are where that is not known. The
-	// slice is valid until each returns.
+	// Classify Gets the whole model and calls each for every test example, with its scores (one per class, the highest
+	// for the predicted class) and its true class. The class is the number of classes if unknown. The slice is valid
+	// until each returns.
 	Classify(ctx context.Context, t Tables, each func(scores []float32, label uint8)) error
 }
 
-// Sampled is a workload that can be judged on some of its test examples.
+// Sampled is a workload that can evaluate on a subset of its test examples.
 type Sampled interface {
-	// Sample has Evaluate judge a model on n test examples from now on, evenly spread over those that there are; on
-	// all, if there are no more.
+	// Sample limits later calls of Evaluate to n test examples, evenly spread over all. With n or fewer test examples,
+	// all are used.
 	Sample(n int)
 }
 
-// Remembering is a workload whose processes go by what they have drawn themselves, beside what rows say.
+// Remembering is a workload whose processes use their own earlier samples in addition to the rows.
 type Remembering interface {
-	// Memory is for how many clocks a process must train until it knows all that it would, had it trained from the
+	// Memory returns the number of clocks after which a new process knows as much as if it had trained from the
 	// beginning.
 	Memory() perdure.Clock
 }
 
-// Heir is a workload that asks more of a model which it is to begin with than that its tables are as large.
+// Heir is a workload with additional requirements, beyond table sizes, for a model that training starts from.
 type Heir interface {
-	// Inherits Gets the whole model, whose constants are given too, and says why training cannot begin with it; nil:
-	// it can.
+	// Inherits Gets the whole model and checks whether training can start from it. constants are the model's constants.
 	Inherits(ctx context.Context, t Tables, constants map[string]string) error
 }
 
-// Workload is a training program. It keeps scratch memory, so that a clock
-// allocates nothing: one goroutine at a time may use it, and each worker has
-// its own.
+// Workload is a training program. It reuses scratch memory, so that a clock allocates nothing. It must be used by only
+// one goroutine at a time, and each worker has its own.
 type Workload interface {
-	// Describe says what the workload works on.
+	// Describe describes the workload and its data.
 	Describe() Description
-	// Digest tells what it works on apart from other data of the same name: the data set's.
+	// Digest identifies the data set, to distinguish it from other data of the same name.
 	Digest() string
-	// Constants are what predictions need beside the tables, by name; nil: nothing.
+	// Constants returns the values that predictions require in addition to the tables, by name; nil: none.
 	Constants() map[string]string
-	// Tables lists the tables that the job must have. They have no consistency
-	// model: that is the job's to choose.
+	// Tables lists the tables that the job must have. The job sets their consistency model.
 	Tables() []perdure.TableSpec
-	// Step computes one clock of the slot that has that share of the data: Gets, then Incs. It does not call
-	// Clock; that is for its caller. Errors of t are returned as they are, so
-	// that errors.Is finds perdure.ErrRolledBack.
+	// Step computes one clock of the slot with a share of the data: first Gets, then Incs. The caller calls Clock.
+	// Errors of t are returned so that errors.Is finds perdure.ErrRolledBack.
 	Step(ctx context.Context, t Tables, share Share, clock perdure.Clock) (Metrics, error)
-	// Evaluate Gets the whole model and judges it on the test examples.
+	// Evaluate Gets the whole model and evaluates it on the test examples.
 	Evaluate(ctx context.Context, t Tables) (Eval, error)
 }

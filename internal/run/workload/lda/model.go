@@ -1,34 +1,33 @@
-// Package lda finds the topics of documents by latent Dirichlet allocation (Blei, Ng, Jordan 2003): each document is a
-// mixture of topics, each topic a distribution over words. Every token of every document has a topic, which is drawn
-// anew in each pass by collapsed Gibbs sampling (Griffiths, Steyvers 2004), as sampler says.
+// Package lda finds the topics of documents by latent Dirichlet allocation (Blei, Ng, Jordan 2003). Each document is a
+// mixture of topics, and each topic is a distribution over words. Every token of every document has a topic, which each
+// pass resamples by collapsed Gibbs sampling (Griffiths, Steyvers 2004); see sampler.
 //
-// A slot has the documents of its share and goes through them pass by pass; a clock does 1/round(1/ClockFraction) of a
-// pass. In the first pass a token has no topic yet: it is given one by the weights of what has come before it.
+// A slot processes the documents of its share pass by pass; a clock does 1/round(1/ClockFraction) of a pass. In the
+// first pass tokens have no topic yet: a token's topic is drawn from the weights of the tokens before it.
 //
-// [Open] makes it a workload over three tables. Those of counts have the rule add, so that slots' steps commute:
+// [Open] returns a workload with three tables. The count tables use the rule add, so that slots' updates commute:
 //
 //	word_topic   a row for each word: how many of its tokens have each topic
 //	topics       one row: how many tokens in all have each topic
 //	assignments  the topic of each token, + 1; 0: none yet. Rule set: a row is one slot's
 //
-// A process remembers the topics of the tokens that it has drawn. It reads rows of assignments when it does not know
-// them: when it has begun, when the job has gone back, or when other documents are its own. So what a slot has done is
-// where all the rest of the model is, under every recovery strategy, and nothing of it is sent twice. Under strategies
-// that lose no update, the counts are those of the assignments at every end of a clock under bsp, and at the end of
-// the job under the others.
+// A process remembers the topics of the tokens that it has drawn. It reads rows of assignments only if it does not know
+// them: after it starts, after a rollback, or after its share of the documents changes. A slot's results are therefore
+// stored with the rest of the model under every recovery strategy, and none are sent twice. Under strategies that lose
+// no update, the counts match the assignments at the end of every clock under bsp, and at the end of the job otherwise.
 //
-// With OnTable a process remembers nothing and reads the assignments of each clock's documents: then they are on
-// servers alone, as SCAR's paper has them, and a row of them that is lost is lost. A document's counts of topics are
-// those of its assignments: there is no second table of them, which could only contradict these. The distance between
-// two states of a row is the scaled total variation of its counts.
+// With OnTable a process remembers nothing and reads the assignments of each clock's documents. Only servers then have
+// them, as in the SCAR paper, and a lost row of assignments stays lost. A document's topic counts are computed from its
+// assignments: a second table of them could only be inconsistent. The distance between two states of a row is the
+// scaled total variation of its counts.
 //
-// Where a strategy loses rows, the counts no longer fit the assignments. What is below 0 then counts as 0 here, in
-// training and in judging. With Rebuild they are made right again: see recount, and rebuild for models other than bsp.
+// After a strategy loses rows, the counts no longer match the assignments. Negative counts are then treated as 0 in
+// training and evaluation. With Rebuild they are repaired: see recount, and rebuild for models other than bsp.
 //
-// The loss is the mean of -log p(word) in nats, of each token given all others; of held-out documents, of one half of
-// a document's tokens given the other half. [Perplexity] is its exponential.
+// The loss is the mean of -log p(word) in nats: of each token given all others, or, for held-out documents, of one half
+// of a document's tokens given the other half. [Perplexity] is its exponential.
 //
-// [Plain] is the same computation without tables, on one thread. Each gives the same bits on every run.
+// [Plain] is the same computation without tables, on one thread. Both give the same bits on every run.
 package lda
 
 import (
@@ -40,22 +39,22 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/contract"
 )
 
-// Options of a model.
+// Options configures a model.
 type Options struct {
-	Seed uint64 // of the order of the documents, and of what is drawn
+	Seed uint64 // of the document order and of all draws
 	contract.TopicModel
 }
 
-// Defaults are good choices where the user makes none.
+// Defaults are the default options.
 var Defaults = contract.TopicModel{Topics: 100, Alpha: 0.1, Beta: 0.01, ClockFraction: 1}
 
-// MaxTopics bounds the number of topics: far beyond use, and small enough for 16 bits.
+// MaxTopics is the max number of topics: far above practical numbers, and small enough for 16 bits.
 const MaxTopics = 8192
 
-// maxClocksPerPass is what the least ClockFraction comes to.
+// maxClocksPerPass is the number of clocks per pass at the smallest ClockFraction.
 const maxClocksPerPass = 10_000
 
-// model is the data, in the order in which slots go through them.
+// model holds the data, in the order in which slots process them.
 type model struct {
 	data *dataset.Corpus
 	Options
@@ -85,18 +84,18 @@ func newModel(data *dataset.Corpus, o Options) (*model, error) {
 	}, nil
 }
 
-// at returns which pass a clock is of, and which clock of it.
+// at returns the pass of a clock, and its index within the pass.
 func (m *model) at(clock perdure.Clock) (pass int64, part int) {
 	n := perdure.Clock(len(m.parts))
 	return int64(clock / n), int(clock % n)
 }
 
-// stateOf is what the topics of a document are drawn from in a pass.
+// stateOf returns the random state for the topics of a document in a pass.
 func (m *model) stateOf(doc int32, pass int64) uint64 {
 	return contract.PassState(m.Seed, perdure.Slot(doc), pass)
 }
 
-// unassigned are the topics of tokens that have none yet.
+// unassigned returns topics of tokens that have none yet.
 func unassigned(n int) []int16 {
 	list := make([]int16, n)
 	for i := range list {
@@ -105,7 +104,7 @@ func unassigned(n int) []int16 {
 	return list
 }
 
-// newWords returns words without tokens, with room for that number of topics each.
+// newWords returns words without tokens, each with capacity for that number of topics.
 func newWords(room []int) words {
 	w := words{starts: make([]int, len(room)+1), used: make([]int32, len(room)), changed: make([]bool, len(room))}
 	for i, n := range room {

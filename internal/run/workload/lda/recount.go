@@ -8,18 +8,19 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/contract"
 )
 
-// recounts says whether the counts of each clock are held to the assignments.
+// recounts reports whether every clock recomputes the counts from the assignments.
 func (p *program) recounts() bool { return p.Rebuild && p.params.Steps }
 
-// recount makes the counts those of the assignments, whatever rows were lost and however old those are that came back.
-// Under bsp all slots read the same rows in a clock. So each counts all assignments that it has read, and takes these
-// counts for those that the words have. A row is put right by one slot only, that whose rank is the row's number modulo
-// the number of slots: it adds what the row lacks, which is less than nothing where the row has too much. Beside that
-// each slot knows of its own documents what it has drawn itself; where the table has something else it was lost, and
-// the slot adds the difference, and writes the rows of assignments again.
+// recount makes the counts match the assignments, whichever rows were lost and however old the restored rows are. Under
+// bsp all slots read the same rows in a clock. Each slot therefore counts all assignments that it has read, and uses
+// these counts instead of the words' rows. Only one slot repairs a row: the one whose rank is the row's number modulo
+// the number of slots. It adds the row's difference, which may be negative. In addition, each slot remembers the topics
+// that it drew for its own documents. If the table differs, the topics were lost: the slot adds the difference and
+// rewrites the assignments.
 //
-// All of it depends on what is read and never on what was done about it before: nothing is added twice. Where a server
-// dies within a clock slots may see different rows, and the counts may be wrong at its end. The next clock finds that.
+// The result depends only on the rows that were read, not on earlier repairs, so nothing is added twice. If a server
+// dies within a clock, slots may read different rows, and the counts may be wrong at its end. The next clock detects
+// that.
 func (p *program) recount(ctx context.Context, t contract.Tables, part int) error {
 	n := p.rows[len(p.rows)-1] * rowTokens
 	p.all = slices.Grow(p.all[:0], n)[:n]
@@ -64,8 +65,8 @@ func (p *program) countAll() {
 	}
 }
 
-// lacking puts what was counted in the place of what was read, and what this slot adds to rows in the place of what was
-// counted. It returns what the slot adds to the totals, which are row 0 of their table.
+// lacking replaces the rows that were read by the computed counts, and the counts by the differences that this slot
+// adds. It returns the slot's addition to the totals, which are row 0 of their table.
 func (p *program) lacking() (lack []float32) {
 	for i, row := range p.list {
 		mine := int(row%perdure.RowID(p.share.Of)) == p.share.Rank
@@ -89,8 +90,8 @@ func (p *program) lacking() (lack []float32) {
 	return lack
 }
 
-// remember learns the topics of this slot's documents, or holds the table to those that it knows. Rows of the clock's
-// own part are not written here: all of these are when their tokens are drawn.
+// remember learns the topics of this slot's documents, or compares the table with the known topics. It does not write
+// rows of the clock's own documents: all of these are written after sampling.
 func (p *program) remember(ctx context.Context, t contract.Tables, part int, lack []float32) error {
 	count := func(w int32, k int16, by float32) {
 		if k >= 0 {
@@ -133,5 +134,5 @@ func (p *program) remember(ctx context.Context, t contract.Tables, part int, lac
 	return t.IncRows(ctx, Assignments, p.docs.list, p.docs.values)
 }
 
-// topicOf is the topic that a value in the table of assignments says; -1: none.
+// topicOf returns the topic for a value in the table of assignments; -1: none.
 func (p *program) topicOf(v float32) int16 { return int16(min(max(v, 0), float32(p.Topics))) - 1 }

@@ -7,17 +7,17 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/contract"
 )
 
-// cell is how many tokens of a word have a topic.
+// cell is the number of a word's tokens that have a topic.
 type cell struct{ topic, count int32 }
 
-// words are the counts of words by topic, of those words that a clock needs. A word's cells lie together, those with
-// the most tokens first, so that a walk over them is mostly over soon; behind them there is room for those that come.
+// words holds the topic counts of the words that a clock needs. A word's cells are adjacent, those with the most tokens
+// first, so that most searches end early. Free cells follow them.
 type words struct {
 	cells  []cell
 	starts []int // by word; one more than words
 	used   []int32
 
-	changed []bool // by word: a token of it has got another topic
+	changed []bool // by word: a token's topic changed
 }
 
 // of returns a word's cells.
@@ -26,7 +26,7 @@ func (w *words) of(word int32) []cell {
 	return w.cells[at : at+int(w.used[word])]
 }
 
-// add gives the topic of a word's i-th cell one token more and returns where the cell is now.
+// add increments a word's i-th cell and returns the cell's new index.
 func (w *words) add(word int32, i int) {
 	cells := w.of(word)
 	j := i
@@ -37,13 +37,13 @@ func (w *words) add(word int32, i int) {
 	cells[i], cells[j] = cells[j], cells[i]
 }
 
-// begin gives a word one token of a topic that it had none of.
+// begin adds the first token of a topic to a word.
 func (w *words) begin(word, topic int32) {
 	w.cells[w.starts[word]+int(w.used[word])] = cell{topic, 1}
 	w.used[word]++
 }
 
-// take takes one token of a topic from a word. It reports false where the word has none: rows were lost.
+// take removes one token of a topic from a word. It returns false if the word has none, because rows were lost.
 func (w *words) take(word, topic int32) bool {
 	cells := w.of(word)
 	for i := range cells {
@@ -56,7 +56,7 @@ func (w *words) take(word, topic int32) bool {
 		}
 		cells[i].count--
 		cells[i], cells[j] = cells[j], cells[i]
-		if cells[j].count == 0 { // the last one: none has fewer
+		if cells[j].count == 0 { // cells are sorted, so this is the last one
 			w.used[word]--
 		}
 		return true
@@ -65,15 +65,17 @@ func (w *words) take(word, topic int32) bool {
 }
 
 // sampler draws topics for tokens by collapsed Gibbs sampling, as SparseLDA does (Yao, Mimno, McCallum: "Efficient
-// methods for topic model inference on streaming document collections", 2009). With n(d,k) of a document's tokens,
-// n(w,k) of a word's, and n(k) of all of topic k, without the token itself, topic k has the weight
+// methods for topic model inference on streaming document collections", 2009). Let n(d,k) be the count of topic k in a
+// document, n(w,k) in a word's tokens, and n(k) in all tokens, each without the token itself. Topic k then has the
+// weight
 //
 //	(α + n(d,k))·(β + n(w,k)) / (V·β + n(k))
 //	  = α·β/(V·β + n(k))  +  n(d,k)·β/(V·β + n(k))  +  (α + n(d,k))/(V·β + n(k))·n(w,k)
 //
-// The first terms are the same for all words but for the topics that change, the second ones are not 0 for topics of
-// the document only, the third ones for topics of the word only: so a token takes as long as its word and its document
-// have topics. It draws from exactly these weights: no proposal is refused, and nothing is out of date within a clock.
+// The first terms are equal for all words, except for topics that change. The second ones are nonzero only for topics
+// of the document, the third ones only for topics of the word. The time per token is therefore proportional to the
+// number of topics of its word and document. The weights are exact: no proposal is rejected, and no count is stale
+// within a clock.
 type sampler struct {
 	alpha, beta float64
 	all         float64 // V·β
@@ -81,14 +83,14 @@ type sampler struct {
 
 	total   []int32   // n(k)
 	inverse []float64 // 1/(V·β + n(k))
-	factor  []float64 // (α + n(d,k))/(V·β + n(k)), of the document at hand
-	own     []int32   // n(d,k), likewise
+	factor  []float64 // (α + n(d,k))/(V·β + n(k)), of the current document
+	own     []int32   // n(d,k) of the current document
 	topics  []int32   // those with n(d,k) > 0
-	place   []int32   // where in topics a topic is
+	place   []int32   // index in topics, by topic
 	smooth  float64   // sum of the first terms
 	local   float64   // sum of the second terms
 
-	missing []move // tokens that could not be taken from their words
+	missing []move // tokens that could not be removed from their words
 	logs    logs
 }
 
@@ -103,7 +105,7 @@ func newSampler(o *Options, size int) *sampler {
 	}
 }
 
-// start takes n(k) as it is in total.
+// start sets n(k) to the values in total.
 func (s *sampler) start() {
 	s.missing, s.logs = s.missing[:0], logs{}
 	for k := range s.total {
@@ -111,13 +113,13 @@ func (s *sampler) start() {
 	}
 }
 
-// weigh computes what follows from the counts of a topic.
+// weigh updates the values derived from the counts of a topic.
 func (s *sampler) weigh(k int32) {
 	s.inverse[k] = 1 / (s.all + float64(max(s.total[k], 0)))
 	s.factor[k] = (s.alpha + float64(s.own[k])) * s.inverse[k]
 }
 
-// enter begins a document, whose tokens have these topics; -1: none yet.
+// enter starts a document with the topics of its tokens; -1: none yet.
 func (s *sampler) enter(topics []int16) {
 	for _, k := range topics {
 		if k >= 0 {
@@ -128,7 +130,7 @@ func (s *sampler) enter(topics []int16) {
 			}
 		}
 	}
-	s.smooth, s.local = 0, 0 // summed anew, so that rounding errors do not add up
+	s.smooth, s.local = 0, 0 // recomputed, so that rounding errors do not accumulate
 	for _, inverse := range s.inverse {
 		s.smooth += inverse
 	}
@@ -149,7 +151,7 @@ func (s *sampler) leave() {
 	s.topics = s.topics[:0]
 }
 
-// count adds tokens to a topic of the document, or takes them away.
+// count adds n tokens, possibly negative, to a topic of the document.
 func (s *sampler) count(k, by int32) {
 	s.smooth -= float64(s.alpha * s.beta * s.inverse[k])
 	s.local -= float64(s.beta * float64(s.own[k]) * s.inverse[k])
@@ -169,8 +171,8 @@ func (s *sampler) count(k, by int32) {
 	}
 }
 
-// document draws a topic for each token of a document: of each, its word, and its topic, which is replaced; -1: it has
-// none yet. The random numbers are those that follow a state.
+// document draws a topic for each token of a document, given the tokens' words, and replaces their topics; -1: none
+// yet. The random numbers follow from a state.
 func (s *sampler) document(tokens []int32, topics []int16, state uint64) {
 	s.enter(topics)
 	known := 0
@@ -207,8 +209,8 @@ func (s *sampler) document(tokens []int32, topics []int16, state uint64) {
 	s.leave()
 }
 
-// draw returns the topic that x is in, of weights that begin with those of the word's topics, and counts the token
-// to its word.
+// draw returns the topic at x in the cumulative weights, which start with the word's topics, and adds the token to its
+// word.
 func (s *sampler) draw(word int32, cells []cell, x, sum, local float64) int32 {
 	if x < sum {
 		last := len(cells) - 1
@@ -228,7 +230,7 @@ func (s *sampler) draw(word int32, cells []cell, x, sum, local float64) int32 {
 	return k
 }
 
-// drawOther returns the topic that x is in, of the weights of the document's topics and then those of all.
+// drawOther returns the topic at x in the cumulative weights of the document's topics, then of all topics.
 func (s *sampler) drawOther(x, local float64) int32 {
 	if x < local && len(s.topics) > 0 {
 		for _, k := range s.topics {
@@ -247,9 +249,9 @@ func (s *sampler) drawOther(x, local float64) int32 {
 	return int32(len(s.inverse) - 1)
 }
 
-// logs sums logarithms, of many factors at once: a logarithm takes as long as ten tokens' topics.
+// logs sums logarithms of many factors at once: one logarithm takes as long as sampling ten tokens.
 type logs struct {
-	product, sum float64 // the product is 0 where there is none
+	product, sum float64 // a product of 0 means no factors
 }
 
 func (l *logs) add(x float64) {

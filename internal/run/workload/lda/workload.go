@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/contract"
 )
 
-// The names of the workload and of its tables.
+// Names of the workload and of its tables.
 const (
 	Name        = "lda"
 	WordTopic   = "word_topic"
@@ -21,37 +21,37 @@ const (
 	Assignments = "assignments"
 )
 
-// DefaultData is the corpus that is used where the user names none.
+// DefaultData is the default corpus.
 const DefaultData = dataset.DefaultCorpus
 
-// program is a model as a workload.
+// program implements a workload for a model.
 type program struct {
 	*model
 	params contract.Params
 	s      *sampler
 
-	topics [][]int16 // by document: of its tokens, as far as this process has drawn or read them; nil: never
-	known  []int     // by document: the stay in which that was
-	stay   int       // counts up when what is known may be wrong
+	topics [][]int16 // by document: topics of its tokens that this process has drawn or read; nil: none
+	known  []int     // by document: the value of stay at that time
+	stay   int       // incremented when known topics may have become wrong
 	next   perdure.Clock
 	share  contract.Share
 
 	*needs                 // of the clock
 	kept   map[int]*needs  // by clock of a pass: those of earlier ones
-	moved  []perdure.RowID // some words whose rows have changed
-	deltas []float32       // by what
-	got    []float32       // rows of the needed words, as Get gave them
-	marks  marks           // which of those were not 0 when they were read; one that is not marked is 0
-	filled bool            // the sampler has been given these
-	sum    []float32       // by topic: those of them that are above 0, added up
-	total  []float32       // likewise n(k)
-	was    []int16         // topics of its tokens, before they are drawn
-	own    []float32       // rebuild, recount: tokens that are counted, by place and topic; then what rows lack
-	all    []float32       // recount: the table of assignments, as it was read
+	moved  []perdure.RowID // a batch of words whose rows have changed
+	deltas []float32       // the changes of their rows
+	got    []float32       // rows of the needed words, as read
+	marks  marks           // marks values of got that were not 0 when read
+	filled bool            // got was passed to the sampler
+	sum    []float32       // by topic: sum of the positive values of got
+	total  []float32       // by topic: n(k)
+	was    []int16         // topics of a document's tokens before sampling
+	own    []float32       // rebuild, recount: counted tokens by index and topic, then the rows' differences
+	all    []float32       // recount: the table of assignments as read
 	docs   docRows
 }
 
-// docRows are rows of the table of assignments.
+// docRows lists rows of the table of assignments.
 type docRows struct {
 	list   []perdure.RowID
 	values []float32
@@ -79,7 +79,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 		return nil, err
 	}
 	if p.Topics.Rebuild && !p.Lossy {
-		p.Topics.Rebuild = false // no row is ever lost
+		p.Topics.Rebuild = false // rows are never lost
 	}
 	m, err := newModel(data, Options{Seed: p.Seed, TopicModel: p.Topics})
 	if err != nil {
@@ -104,8 +104,8 @@ func (p *program) Describe() contract.Description {
 // Digest implements contract.Workload.
 func (p *program) Digest() string { return p.data.Digest() }
 
-// Constants implements contract.Workload: a word's share in a topic is (n(w,k) + beta) / (n(k) + words·beta). Where it
-// is known how the words are written, that of row i of word_topic is line i of word_topic.names.
+// Constants implements contract.Workload: a word's share in a topic is (n(w,k) + beta) / (n(k) + words·beta). If the
+// vocabulary is known, line i of word_topic.names is the word of row i of word_topic.
 func (p *program) Constants() map[string]string {
 	text := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	c := map[string]string{
@@ -125,10 +125,10 @@ func (p *program) Constants() map[string]string {
 // Tables implements contract.Workload.
 func (p *program) Tables() []perdure.TableSpec {
 	add := perdure.Rule{Kind: perdure.RuleAdd}
-	counts, topics := perdure.DistanceTV, perdure.DistanceNone // of slots that remember their documents' topics
+	counts, topics := perdure.DistanceTV, perdure.DistanceNone // processes remember their documents' topics
 	if p.OnTable {
 		topics = perdure.DistanceLabels
-		if p.recounts() { // counts are made anew of the assignments
+		if p.recounts() { // counts are recomputed from the assignments
 			counts = perdure.DistanceNone
 		}
 	}
@@ -147,7 +147,7 @@ func (p *program) Tables() []perdure.TableSpec {
 	return specs
 }
 
-// Memory implements contract.Remembering: within a pass a process draws the topics of all its documents.
+// Memory implements contract.Remembering: within one pass a process draws the topics of all its documents.
 func (p *program) Memory() perdure.Clock {
 	if p.OnTable {
 		return 0
@@ -184,7 +184,7 @@ func (p *program) Step(
 	return m, nil
 }
 
-// clock draws the topics of some documents anew.
+// clock resamples the topics of some documents.
 func (p *program) clock(
 	ctx context.Context, t contract.Tables, docs []int32, clock perdure.Clock,
 ) (tokens int, err error) {
@@ -212,14 +212,14 @@ func (p *program) clock(
 	return tokens, p.write(ctx, t)
 }
 
-// prepare reads what a clock needs, and mends it where rows were lost.
+// prepare reads the rows that a clock needs and repairs them if rows were lost.
 func (p *program) prepare(ctx context.Context, t contract.Tables, docs []int32, part int) error {
 	if p.recounts() {
 		if err := p.read(ctx, t); err != nil {
 			return err
 		}
 		err := p.recount(ctx, t, part)
-		p.look() // they are what was counted now
+		p.look() // they now hold the recomputed counts
 		return err
 	}
 	if err := p.learn(ctx, t, docs); err != nil {
@@ -239,7 +239,7 @@ func (p *program) prepare(ctx context.Context, t contract.Tables, docs []int32, 
 	return nil
 }
 
-// learn reads the topics of the documents of which they are not known here.
+// learn reads the topics of documents that this process does not know.
 func (p *program) learn(ctx context.Context, t contract.Tables, docs []int32) error {
 	p.docs.list = p.docs.list[:0]
 	for _, doc := range docs {
@@ -263,7 +263,7 @@ func (p *program) learn(ctx context.Context, t contract.Tables, docs []int32) er
 			p.topics[doc] = unassigned(n)
 		}
 		for i := range p.topics[doc] {
-			// A row that was lost has what its table begins with, or what it had before.
+			// A lost row has its table's initial value or an earlier value.
 			p.topics[doc][i] = p.topicOf(p.docs.values[at+i])
 		}
 		at += (p.rows[doc+1] - p.rows[doc]) * rowTokens
@@ -281,9 +281,9 @@ func (d *docRows) add(m *model, doc int32) {
 	d.values = slices.Grow(d.values[:0], n)[:n]
 }
 
-// note lists the rows of a document in which a token has got another topic. The others are in the table as they are: a
-// process knows topics only because it has read them, or because the clock that wrote them is done, and it reads them
-// again when a clock is done again. Where rows may be lost, all are listed: one that was lost is back within a pass.
+// note lists the rows of a document in which a token's topic changed. The other rows are up to date in the table: this
+// process knows topics only from reading them or from a finished clock, and it reads them again when it repeats a
+// clock. If rows may be lost, all rows are listed, so that a lost row is restored within a pass.
 func (d *docRows) note(m *model, doc int32, was, now []int16, all bool) {
 	for at := 0; at < len(now); at += rowTokens {
 		to := min(at+rowTokens, len(now))
@@ -300,7 +300,7 @@ func (d *docRows) note(m *model, doc int32, was, now []int16, all bool) {
 	}
 }
 
-// write writes the rows that are listed, and begins a new list.
+// write writes the listed rows and clears the list.
 func (d *docRows) write(ctx context.Context, t contract.Tables) error {
 	if len(d.list) == 0 {
 		return nil
@@ -325,20 +325,21 @@ func (p *program) read(ctx context.Context, t contract.Tables) error {
 	return t.Get(ctx, Totals, 0, p.total)
 }
 
-// look marks the counts, which have been read or have changed since.
+// look marks the counts that were read or have changed since.
 func (p *program) look() {
 	p.marks.look(p.got)
 	p.filled = false
 }
 
-// sumRows counts the tokens of each topic by the words, where the totals may be of another time than the rows are.
+// sumRows counts the tokens of each topic from the words' rows, because the totals may be of another time than the
+// rows.
 func sumRows(total, rows []float32) {
 	var m marks
 	m.look(rows)
 	m.sum(total, rows)
 }
 
-// fill gives the sampler the counts that were read.
+// fill passes the counts that were read to the sampler.
 func (p *program) fill() {
 	for k, v := range p.total {
 		p.s.total[k] = int32(v)
@@ -348,8 +349,8 @@ func (p *program) fill() {
 	}
 }
 
-// fillWords gives the sampler the counts of the words, and adds up those above 0 by topic. It reports whether there are
-// any below 0, which it passes over.
+// fillWords passes the words' counts to the sampler and adds up the positive ones by topic. It skips negative counts,
+// and reports whether there are any.
 func (p *program) fillWords() (below bool) {
 	p.filled = true
 	clear(p.sum)
@@ -362,15 +363,15 @@ func (p *program) fillWords() (below bool) {
 	return below
 }
 
-// needs are the words of some documents.
+// needs holds the words of some documents.
 type needs struct {
 	share  contract.Share
-	list   []perdure.RowID // rising
-	place  []int32         // by word: its number in the list, if it is one of them
-	tokens []int32         // by number: how many these documents have
+	list   []perdure.RowID // increasing
+	place  []int32         // by word: its index in list, if it is in list
+	tokens []int32         // by index: number of the word's tokens in these documents
 }
 
-// mostKept is how many clocks of a pass the words are remembered of.
+// mostKept is the max number of clocks of a pass whose words are cached.
 const mostKept = 8
 
 // need returns the words of the documents of a clock.
@@ -385,7 +386,7 @@ func (p *program) need(part int, docs []int32) *needs {
 		}
 	}
 	for w, tokens := range n.place {
-		if tokens > 0 || p.params.Lossy { // else the totals could not be counted
+		if tokens > 0 || p.params.Lossy { // otherwise the totals cannot be counted
 			n.place[w] = int32(len(n.list))
 			n.list, n.tokens = append(n.list, perdure.RowID(w)), append(n.tokens, tokens)
 		}
@@ -396,7 +397,7 @@ func (p *program) need(part int, docs []int32) *needs {
 	return n
 }
 
-// getWords reads the rows of the words, as a run if they are one.
+// getWords reads the rows of the words, as one run if they are consecutive.
 func (p *program) getWords(ctx context.Context, t contract.Tables) error {
 	if n := len(p.list); p.list[n-1]-p.list[0] == perdure.RowID(n-1) {
 		return t.Get(ctx, WordTopic, p.list[0], p.got)
@@ -404,22 +405,22 @@ func (p *program) getWords(ctx context.Context, t contract.Tables) error {
 	return t.GetRows(ctx, WordTopic, p.list, p.got)
 }
 
-// reset takes all words away, of which there will be n.
+// reset removes all words and reserves capacity for n words.
 func (w *words) reset(n int) {
 	w.starts, w.used = append(slices.Grow(w.starts[:0], n+1), 0), slices.Grow(w.used[:0], n)
 	w.changed = slices.Grow(w.changed[:0], n)[:n]
 	clear(w.changed)
 }
 
-// skip adds words that are not at hand, up to one.
+// skip adds empty words for the words before one.
 func (w *words) skip(to int) {
 	for len(w.used) < to {
 		w.used, w.starts = append(w.used, 0), append(w.starts, w.starts[len(w.used)])
 	}
 }
 
-// append adds a word with its counts, which are the values from one on, as many as there are topics, and room for the
-// topics of as many tokens. It adds the counts above 0 to a sum of each topic, and reports whether there are any below.
+// append adds a word with the counts of its topics from values, and reserves capacity for the topics of further tokens.
+// It adds the positive counts to each topic's sum, and reports whether any count is negative.
 func (w *words) append(values []float32, m marks, from int, sum []float32, tokens int) (below bool) {
 	start, n := w.starts[len(w.used)], len(sum)
 	w.cells = slices.Grow(w.cells[:start], n)
@@ -441,10 +442,10 @@ func (w *words) append(values []float32, m marks, from int, sum []float32, token
 	return below
 }
 
-// fewCells are sorted sooner by putting each in its place.
+// fewCells is the length up to which insertion sort is faster.
 const fewCells = 16
 
-// inOrder sorts a word's topics, those with the most tokens first.
+// inOrder sorts a word's topics by decreasing number of tokens.
 func inOrder(cells []cell) {
 	if len(cells) <= fewCells {
 		for i := 1; i < len(cells); i++ {
@@ -459,7 +460,7 @@ func inOrder(cells []cell) {
 	slices.SortFunc(cells, byTokens)
 }
 
-// byTokens says which of two topics of a word is first.
+// byTokens compares two topics of a word by decreasing number of tokens.
 func byTokens(a, b cell) int {
 	if a.count != b.count {
 		return int(b.count) - int(a.count)
@@ -467,7 +468,7 @@ func byTokens(a, b cell) int {
 	return int(a.topic) - int(b.topic)
 }
 
-// write adds what has changed to the tables.
+// write adds the changes to the tables.
 func (p *program) write(ctx context.Context, t contract.Tables) error {
 	if err := p.writeWords(ctx, t); err != nil {
 		return err
@@ -481,18 +482,18 @@ func (p *program) write(ctx context.Context, t contract.Tables) error {
 	return p.docs.write(ctx, t)
 }
 
-// writeBytes is about how large the deltas are that are written at a time: they are still in the processor's cache
-// when the table takes them.
+// writeBytes is the approximate size of the deltas written in one call. They are then still in the processor's cache
+// when the table reads them.
 const writeBytes = 128 << 10
 
-// writeWords adds what has changed to the counts of the words, some rows at a time.
+// writeWords adds the changes of the words' counts, a batch of rows at a time.
 func (p *program) writeWords(ctx context.Context, t contract.Tables) error {
 	missing := p.s.missing
 	for _, m := range missing {
-		p.s.changed[m.word] = true // a token that was lost and keeps its topic is counted again
+		p.s.changed[m.word] = true // a lost token that keeps its topic is counted again
 	}
 	if p.params.Lossy {
-		missing = nil // it was lost, and is not to be taken away once more
+		missing = nil // a lost token must not be subtracted again
 	}
 	p.moved, p.deltas = p.moved[:0], p.deltas[:0]
 	for i, id := range p.list {
@@ -515,7 +516,7 @@ func (p *program) writeWords(ctx context.Context, t contract.Tables) error {
 	return nil
 }
 
-// change adds a row to the deltas: by what the i-th word has changed.
+// change adds the change of the i-th word's row to the deltas.
 func (p *program) change(i int, word int32) (deltas []float32) {
 	n := len(p.deltas)
 	deltas = slices.Grow(p.deltas, p.Topics)[:n+p.Topics]
