@@ -15,12 +15,12 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// aloneProgram is the name of a program as a user writes it: package worker, and nothing else of Perdure.
+// aloneProgram is the name of a program like a user's: it uses package worker and no other package of Perdure.
 const aloneProgram = "alone"
 
 func init() { wholePrograms[aloneProgram], wholePrograms[attackerProgram] = runAlone, runAttacker }
 
-// runAlone is its whole process. It adds 1 in each clock, and ends if it reads anything but what it has added.
+// runAlone is the program's main function. It adds 1 in each clock, and fails if it reads anything but the sum.
 func runAlone([]string) int {
 	cfg := worker.Config{Slot: perdure.NoSlot, Patience: time.Second}
 	err := worker.Run(context.Background(), cfg, func(ctx context.Context, c *worker.Client) (worker.Step, error) {
@@ -54,10 +54,10 @@ func (a *apart) alone(host int, keys string) *process {
 	return a.run(host, "program with "+keys, p)
 }
 
-// coordinator is the address of the first coordinator.
+// coordinator returns the address of the first coordinator.
 func (a *apart) coordinator() string { return fmt.Sprintf("%s:7000", rig.LANAddr(0)) }
 
-// expired makes keys of a worker that have run out.
+// expired creates a worker's keys that have expired.
 func expired(t *testing.T, ring string) string {
 	t.Helper()
 	a, err := authority.Open(ring, func() time.Time { return time.Now().Add(-time.Hour) })
@@ -67,8 +67,8 @@ func expired(t *testing.T, ring string) string {
 	return h.Folder
 }
 
-// posing makes a folder of keys in which a role's certificate lies where a worker's belongs, with the secret that a
-// worker shows.
+// posing creates a directory of keys in which another role's certificate takes the place of a worker's, with a worker's
+// secret.
 func posing(t *testing.T, ring string, role keys.Role) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), string(role))
@@ -82,8 +82,8 @@ func posing(t *testing.T, ring string, role keys.Role) string {
 	return dir
 }
 
-// TestAloneApart: a program that has nothing of Perdure but package worker trains from another host with a worker's
-// keys, and with nothing else: it is told in one line why not.
+// TestAloneApart: a program that uses only package worker trains from another host with a worker's keys. With any other
+// keys it receives a one-line error.
 func TestAloneApart(t *testing.T) {
 	t.Parallel()
 	a := hostsApart(t, 3, 1)
@@ -113,10 +113,10 @@ func TestAloneApart(t *testing.T) {
 	}
 	right := a.alone(2, a.keys)
 	if code, _, errs := right.Wait(); code != 0 {
-		t.Errorf("with its keys it ends with %d: %s\n%s", code, errs, a.all())
+		t.Errorf("with valid keys the program ended with code %d: %s\n%s", code, errs, a.all())
 	}
 	await(t, a.over, a.all)
 	if s := summary(t, a.dir(0)); *s.UpdatesLost != 0 {
-		t.Errorf("%d updates are lost", *s.UpdatesLost)
+		t.Errorf("%d updates lost", *s.UpdatesLost)
 	}
 }

@@ -14,18 +14,18 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-var apartS3 = flag.String("apart.s3", "", "the program versitygw: jobs on hosts that are apart keep their checkpoints "+
-	"there, and their update logs on NATS, each on a host of its own")
+var apartS3 = flag.String("apart.s3", "", "the versitygw program: jobs on separate hosts keep their checkpoints "+
+	"on it and their update logs on NATS, on a host of its own")
 
-// keeper is the host of what a job keeps its checkpoints or its updates in.
+// keeper is the host that stores a job's checkpoints or update log.
 const keeper = apartHosts
 
-// TestApartKeeps: jobs whose update log is on NATS, or whose checkpoints are on S3, go through storms to the model of
-// one machine that was left alone. The host that keeps them is cut off, vanishes, and dies, too.
+// TestApartKeeps: jobs whose update log is on NATS, or whose checkpoints are on S3, go through storms and end with the
+// model of an undisturbed job on one machine. The keeper is also disconnected, disappears and dies.
 func TestApartKeeps(t *testing.T) {
 	t.Parallel()
 	if *apartS3 == "" {
-		t.Skip("without -apart.s3 there is none; make check-hosts has it")
+		t.Skip("needs an S3 server: set -apart.s3, or run make check-hosts")
 	}
 	const clocks, troubles = 240, 6
 	seed := *apartSeed
@@ -51,27 +51,27 @@ func TestApartKeeps(t *testing.T) {
 	}
 }
 
-// plan has the keeper fail in three ways.
+// plan makes the keeper fail in three ways.
 func (a *apart) plan(again func()) {
 	die := func() { kill(a.processes["keeper"]) }
 	a.planned = []func() (string, func()){
 		func() (string, func()) {
 			a.lan.Pull(keeper)
-			return "what the job keeps cannot be reached", func() { a.lan.Plug(keeper) }
+			return "the keeper is unreachable", func() { a.lan.Plug(keeper) }
 		},
 		func() (string, func()) {
 			die()
-			return "what keeps it is killed", again
+			return "the keeper's process is killed", again
 		},
 		func() (string, func()) {
-			a.lan.Pull(keeper) // nobody is told that it dies
+			a.lan.Pull(keeper) // no process is notified of its death
 			die()
-			return "the host that keeps it vanishes", func() { a.lan.Plug(keeper); again() }
+			return "the keeper's host disappears", func() { a.lan.Plug(keeper); again() }
 		},
 	}
 }
 
-// startNATS serves an update log, which asks for the job's keys.
+// startNATS serves an update log that requires the job's keys.
 func (a *apart) startNATS() (keeps string, again func()) {
 	a.Helper()
 	dir := filepath.Join(a.work, "log")

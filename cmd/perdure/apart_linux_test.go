@@ -19,35 +19,36 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// This file has jobs on hosts that are apart: network namespaces, whose only way to each other is a switch that cuts
-// and delays. Host 0 and 1 have coordinators, and all but the first a server and a worker each.
+// The tests in this file run jobs on separate hosts. Each host is a network namespace. A switch that can cut links and
+// delay frames is the only connection between them. Hosts 0 and 1 have coordinators, and all but the first have a
+// server and a worker each.
 
 var (
 	apartStorms = flag.Int("apart.storms", 1, "storms on hosts that are apart, for each strategy")
-	apartSeed   = flag.Uint64("apart.seed", 0, "the seed of the first of them; 0: by the time")
-	apartEtcd   = flag.String("apart.etcd", "", "the program etcd: three members are on the hosts 2 to 4, and the "+
-		"coordinators share them; else there is one coordinator")
+	apartSeed   = flag.Uint64("apart.seed", 0, "seed of the first storm; 0 derives it from the time")
+	apartEtcd   = flag.String("apart.etcd", "", "the etcd program: hosts 2 to 4 each run a member, and the "+
+		"coordinators share the cluster; without it there is one coordinator")
 )
 
 const apartHosts = 5
 
-// apart is a job on hosts that are apart.
+// apart is a job on separate hosts.
 type apart struct {
 	*testing.T
 	lan         *rig.LAN
 	rng         *rand.Rand
-	work        string // a folder that all hosts see, as a file server would show it
+	work        string // a directory that all hosts see, as on a file server
 	file, keys  string
-	coordinates []int // hosts
+	coordinates []int // hosts that have a coordinator
 	processes   map[string]*process
-	started     []*process // all of them, those that were followed by others of their name, too
+	started     []*process // all processes, including those that another of the same name replaced
 	etcds       string
-	member      func(host int)                      // starts a member of etcd, perhaps again
-	env         []string                            // of all processes, beside what is everybody's
-	planned     []func() (what string, heal func()) // troubles that come before others, in turns with these
+	member      func(host int)                      // starts or restarts a member of etcd
+	env         []string                            // added to every process's own environment
+	planned     []func() (what string, heal func()) // faults that alternate with the random ones
 }
 
-// newApart makes hosts and the file of a job.
+// newApart creates the hosts and the file of a job.
 func newApart(t *testing.T, recovery string, clocks int, seed uint64) *apart {
 	t.Helper()
 	a := hostsApart(t, apartHosts, seed)
@@ -55,7 +56,8 @@ func newApart(t *testing.T, recovery string, clocks int, seed uint64) *apart {
 	return a
 }
 
-// ask writes the file of a job of four servers and four workers, with a line of where it keeps what it keeps.
+// ask writes the file of a job with four servers and four workers. keeps is a line that says where the job stores its
+// data.
 func (a *apart) ask(recovery string, clocks int, keeps string) {
 	a.Helper()
 	a.write(fmt.Sprintf(`consistency: bsp
@@ -77,7 +79,7 @@ data: %s
 	}
 }
 
-// hostsApart makes hosts, and the keys of a job whose file is to be written.
+// hostsApart creates the hosts and the keys of a job. The caller writes its file.
 func hostsApart(t *testing.T, hosts int, seed uint64) *apart {
 	t.Helper()
 	l, err := rig.NewLAN(hosts, seed)
@@ -102,10 +104,10 @@ func hostsApart(t *testing.T, hosts int, seed uint64) *apart {
 	return a
 }
 
-// write writes the file of the job.
+// write writes the job file.
 func (a *apart) write(text string) { must(a, os.WriteFile(a.file, []byte(text), 0o600)) }
 
-// run starts a process on a host, in a group of its own, under a name.
+// run starts a named process on a host, in a process group of its own.
 func (a *apart) run(host int, name string, p *process) *process {
 	a.Helper()
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -117,7 +119,7 @@ func (a *apart) run(host int, name string, p *process) *process {
 	return p
 }
 
-// search looks for keys and secrets in all that was written: in files, by processes, and of them.
+// search looks for keys and secrets in all files and output, and in the processes themselves.
 func (a *apart) search() {
 	a.Helper()
 	l := leaksOf(a, a.keys, a.work)
@@ -126,7 +128,7 @@ func (a *apart) search() {
 		l.inOutput(p)
 	}
 	l.inProcesses()
-	a.Logf("%d texts were looked for in %d KiB: %v", len(l.needles), l.bytes>>10, l.searched)
+	a.Logf("searched %[2]d KiB for %[1]d secrets: %[3]v", len(l.needles), l.bytes>>10, l.searched)
 }
 
 // startEtcd starts three members.
@@ -154,12 +156,12 @@ func (a *apart) startEtcd() {
 	a.etcds = "etcd://" + strings.Join(clients, ",") + "/job"
 }
 
-// lead starts the coordinator of a host, perhaps again.
+// lead starts or restarts the coordinator of a host.
 func (a *apart) lead(host int) {
 	a.Helper()
 	args := []string{
 		"coordinator", "--job", a.file, "--dir", a.dir(host), "--listen", fmt.Sprintf("%s:7000", rig.LANAddr(host)),
-		"--keys", a.keys, "--control", "127.0.0.1:7001", "--insecure", // etcd and S3 of these tests speak no TLS
+		"--keys", a.keys, "--control", "127.0.0.1:7001", "--insecure", // etcd and S3 of these tests do not use TLS
 	}
 	if a.etcds != "" {
 		args = append(args, "--registry", a.etcds)
@@ -170,7 +172,7 @@ func (a *apart) lead(host int) {
 
 func (a *apart) dir(host int) string { return filepath.Join(a.work, fmt.Sprintf("run-%d", host)) }
 
-// serve starts the host that keeps a server and a worker, perhaps again.
+// serve starts or restarts a host with the given numbers of servers and workers.
 func (a *apart) serve(host int, servers, workers string) {
 	a.Helper()
 	var join []string
@@ -182,7 +184,7 @@ func (a *apart) serve(host int, servers, workers string) {
 		"--workers", workers, "--keys", a.keys, "--dir", filepath.Join(a.work, fmt.Sprintf("host-%d", host))))
 }
 
-// clock returns the clock that the job has come to, as its leader says; -1: nobody says.
+// clock returns the clock that the job has reached according to its leader, or -1 if no coordinator answers.
 func (a *apart) clock() int {
 	for _, c := range a.coordinates {
 		if at := a.clockOf(c); at >= 0 {
@@ -192,7 +194,7 @@ func (a *apart) clock() int {
 	return -1
 }
 
-// clockOf is clock as the coordinator of a host says it.
+// clockOf returns the clock that the coordinator of one host reports.
 func (a *apart) clockOf(host int) int {
 	m := regexp.MustCompile(`training, clock (\d+) of`).FindStringSubmatch(a.status(host))
 	if m == nil {
@@ -203,7 +205,7 @@ func (a *apart) clockOf(host int) int {
 	return at
 }
 
-// status is what the coordinator of a host says.
+// status returns the output of perdure status for the coordinator of a host.
 func (a *apart) status(host int) string {
 	p := command(a, "status", "--address", "127.0.0.1:7001", "--keys", a.keys)
 	p.startBy(a.lan.Host(host).Start)
@@ -212,7 +214,7 @@ func (a *apart) status(host int) string {
 	return out
 }
 
-// all is what everybody has said, for a test that fails.
+// all returns the output of all processes, for failure messages.
 func (a *apart) all() string {
 	text := ""
 	for name, p := range a.processes {
@@ -225,7 +227,7 @@ func (a *apart) all() string {
 	return text
 }
 
-// freeze takes the quorum of etcd away.
+// freeze suspends enough members of etcd to take away its quorum.
 func (a *apart) freeze() (what string, heal func()) {
 	signal := func(s syscall.Signal) {
 		for host := 2; host < 4; host++ {
@@ -236,7 +238,7 @@ func (a *apart) freeze() (what string, heal func()) {
 	return "two of three members of etcd are frozen", func() { signal(syscall.SIGCONT) }
 }
 
-// trouble makes something fail, and says what; heal ends it.
+// trouble injects a fault and describes it. heal ends the fault.
 func (a *apart) trouble() (what string, heal func()) {
 	pick := func() int { return 1 + a.rng.IntN(apartHosts-1) }
 	kinds := 6
@@ -253,7 +255,7 @@ func (a *apart) trouble() (what string, heal func()) {
 	case 1:
 		from, to := a.rng.IntN(apartHosts), pick()
 		a.lan.Cut(from, to)
-		return fmt.Sprintf("what %d sends does not come to %d", from, to), a.lan.Heal
+		return fmt.Sprintf("messages from host %d do not reach host %d", from, to), a.lan.Heal
 	case 2:
 		cut := pick()
 		var left, right []int
@@ -265,22 +267,22 @@ func (a *apart) trouble() (what string, heal func()) {
 			}
 		}
 		a.lan.Part(left, right)
-		return fmt.Sprintf("%v and %v are apart", left, right), a.lan.Heal
+		return fmt.Sprintf("hosts %v and %v are partitioned", left, right), a.lan.Heal
 	case 3:
 		host := pick()
 		kill(a.processes[fmt.Sprintf("host %d", host)])
-		return fmt.Sprintf("all of host %d is killed", host), func() { a.serve(host, "1", "1") }
+		return fmt.Sprintf("host %d and its processes are killed", host), func() { a.serve(host, "1", "1") }
 	case 4:
 		host := a.coordinates[a.rng.IntN(len(a.coordinates))]
 		kill(a.processes[fmt.Sprintf("coordinator %d", host)])
 		return fmt.Sprintf("the coordinator on host %d is killed", host), func() { a.lead(host) }
 	default:
 		a.lan.SetAll(rig.LANLink{Delay: 2 * time.Millisecond, Spread: 4 * time.Millisecond, Lose: 0.02, Hurry: 0.05})
-		return "frames come late, in another order, or not at all", func() { a.lan.SetAll(rig.LANLink{}) }
+		return "frames are delayed, reordered or lost", func() { a.lan.SetAll(rig.LANLink{}) }
 	}
 }
 
-// storm runs a job through a number of troubles, and returns the model that it ends with.
+// storm runs a job through a number of faults and returns the model that it ends with.
 func (a *apart) storm(clocks, troubles int) string {
 	a.Helper()
 	for _, c := range a.coordinates {
@@ -296,7 +298,7 @@ func (a *apart) storm(clocks, troubles int) string {
 	}
 	reach := func(least int) {
 		await(a, func() bool { return a.over() || a.clock() >= least },
-			func() string { return fmt.Sprintf("the job does not come to clock %d\n%s", least, a.all()) })
+			func() string { return fmt.Sprintf("the job does not reach clock %d\n%s", least, a.all()) })
 	}
 	for i := range troubles {
 		reach((i + 1) * clocks / (troubles + 2))
@@ -308,10 +310,10 @@ func (a *apart) storm(clocks, troubles int) string {
 		lasts := time.Duration(200+a.rng.IntN(2300)) * time.Millisecond
 		a.Logf("%s, for %v", what, lasts)
 		select {
-		case <-time.After(lasts): // nobody can say that he has not heard anything
+		case <-time.After(lasts): // no condition to wait for: nothing reports the fault
 		case <-a.Context().Done():
 		}
-		leaksOf(a, a.keys, a.work).inProcesses() // while they are there
+		leaksOf(a, a.keys, a.work).inProcesses() // while they run
 		heal()
 	}
 	await(a, a.over, func() string { return "the job does not end\n" + a.all() })
@@ -323,7 +325,7 @@ func (a *apart) storm(clocks, troubles int) string {
 	return ""
 }
 
-// over reports whether the job has ended, which whoever has led it last has written down.
+// over reports whether the job has ended. The last leader then has written a summary.
 func (a *apart) over() bool {
 	for _, c := range a.coordinates {
 		if _, err := os.Stat(filepath.Join(a.dir(c), "summary.json")); err == nil {
@@ -333,8 +335,8 @@ func (a *apart) over() bool {
 	return false
 }
 
-// TestApart: jobs on hosts that are apart end with the model of one machine that was left alone, whatever cables are
-// pulled, partitions there are, and hosts and coordinators die.
+// TestApart: jobs on separate hosts end with the model of an undisturbed job on one machine. Cables are pulled, the
+// network is partitioned, and hosts and coordinators die meanwhile.
 func TestApart(t *testing.T) {
 	t.Parallel()
 	const clocks, troubles = 240, 4
@@ -360,10 +362,10 @@ func TestApart(t *testing.T) {
 	}
 }
 
-var apartGone = flag.Int("apart.gone", 0, "how many times to measure how long a job stands when the machine of a "+
-	"server is gone")
+var apartGone = flag.Int("apart.gone", 0, "number of measurements of how long training pauses when a "+
+	"server's machine disappears")
 
-// TestGone measures how long training stands when a server's machine is gone without a word: its cable is pulled.
+// TestGone measures how long training pauses when a server's machine disappears silently: its cable is pulled.
 func TestGone(t *testing.T) {
 	if *apartGone == 0 {
 		t.Skip("measured with -apart.gone=N")
@@ -399,5 +401,5 @@ func TestGone(t *testing.T) {
 		took = append(took, longest)
 	}
 	slices.Sort(took)
-	t.Logf("it stood for %v", took)
+	t.Logf("training paused for %v", took)
 }

@@ -13,13 +13,14 @@ import (
 	"time"
 )
 
-// TestPagesApart types what the pages on jobs of many machines say, on three machines, and looks whether all comes that
-// they promise. What the pages leave to their reader is small here: the program, and how long others' jobs take.
+// TestPagesApart runs the commands of the guide's pages about multi-machine jobs on three machines and checks every
+// promised result. The parts that the pages leave to the reader are small here: the program, and how long the jobs
+// take.
 func TestPagesApart(t *testing.T) {
 	onlyAll(t)
 	t.Parallel()
 	types := map[string]func(t *testing.T){"addresses": pageAddresses, "secure": pageSecure, "watch": pageWatch}
-	if *apartEtcd != "" { // make check-hosts has these, too, which take longer
+	if *apartEtcd != "" { // make check-hosts also runs these, which take longer
 		maps.Copy(types, map[string]func(t *testing.T){
 			"hosts": pageHosts, "standby": pageStandby, "upgrade": pageUpgrade, "token": pageToken,
 		})
@@ -36,10 +37,10 @@ const (
 	notice    = "When a machine gets notice"
 )
 
-// fewer has a job end sooner that is not stopped.
+// fewer makes a job that is not stopped end sooner.
 var fewer = []string{"clocks: 3000\n", "clocks: 1500\n"}
 
-// at is the clock to which a job has come, once that is another than the first.
+// at returns the clock that the job has reached, once it is above 0.
 func (m *seat) at(status string) int {
 	m.all.Helper()
 	clock, err := strconv.Atoi(m.shows(status, `training, clock ([1-9]\d*) of`)[1])
@@ -47,7 +48,7 @@ func (m *seat) at(status string) int {
 	return clock
 }
 
-// moves waits until the job has gone on.
+// moves waits until the job has made progress.
 func (m *seat) moves(status string) {
 	m.all.Helper()
 	for from := m.at(status); m.at(status) < from+5; {
@@ -55,7 +56,7 @@ func (m *seat) moves(status string) {
 	}
 }
 
-// pid is that of the process that has a place of the job.
+// pid returns the ID of the process that has the given role and index.
 func (m *seat) pid(status, place string) int {
 	m.all.Helper()
 	pid, err := strconv.Atoi(m.shows(status, place+` +pid (\d+) .* live `)[1])
@@ -63,18 +64,18 @@ func (m *seat) pid(status, place string) int {
 	return pid
 }
 
-// begun is the job of hosts.md, as its first part says it.
+// begun is the job of hosts.md, started like in the page's first part.
 type begun struct {
 	all              *machines
 	five, six, seven *seat
 	page             *guide
 	leader           *typed
-	host             string // the line on each machine
+	host             string // the command line of each machine
 	hosts            map[*seat]*typed
 }
 
-// begin types that part until the coordinator is there and others have their keys. The file may be changed where the
-// page leaves it to its reader.
+// begin runs that part until the coordinator runs and the other machines have their keys. change edits the job file
+// where the page leaves it to the reader.
 func begin(t *testing.T, change ...string) *begun {
 	t.Helper()
 	b := &begun{page: openGuide(t, "hosts.md"), hosts: map[*seat]*typed{}}
@@ -90,7 +91,7 @@ func begin(t *testing.T, change ...string) *begun {
 	return b
 }
 
-// serve types the line of a host on machines.
+// serve runs the host command on machines.
 func (b *begun) serve(list ...*seat) {
 	b.all.Helper()
 	for _, m := range list {
@@ -98,14 +99,14 @@ func (b *begun) serve(list ...*seat) {
 	}
 }
 
-// hurry has programs work as fast as they can.
+// hurry makes programs work as fast as they can.
 func (b *begun) hurry() {
 	for _, m := range []*seat{b.five, b.six, b.seven} {
 		m.write("hurry", "", 0o666)
 	}
 }
 
-// done waits until the leader and all hosts have ended in order.
+// done waits until the leader and all hosts have ended gracefully.
 func (b *begun) done() {
 	b.all.Helper()
 	b.leader.ends()
@@ -114,7 +115,7 @@ func (b *begun) done() {
 	}
 }
 
-// pageHosts types hosts.md: the job of the first part, what dies, and what gets notice.
+// pageHosts follows hosts.md: the job of the first part, deaths, and preemption notices.
 func pageHosts(t *testing.T) {
 	b := begin(t, fewer...)
 	five, six, seven := b.five, b.six, b.seven
@@ -123,7 +124,7 @@ func pageHosts(t *testing.T) {
 	b.serve(five, six)
 	five.shows(status, `(?s)worker:3 .* live .*worker:4 .* starting`)
 	if five.shows(status, `clock (\d+) of`)[1] != "0" {
-		t.Error("the job has begun without two of its workers")
+		t.Error("the job started without two of its workers")
 	}
 	b.serve(seven)
 
@@ -132,7 +133,7 @@ func pageHosts(t *testing.T) {
 		func() { must(t, syscall.Kill(five.pid(status, "worker:1"), syscall.SIGKILL)) },
 		func() { b.leader.dies(); b.leader = b.leader.again() },
 		func() { seven.isGone(); seven.isBack(); b.serve(seven) },
-		func() { b.hosts[six].Signal(syscall.SIGTERM); b.hosts[six].ends(); b.serve(six) }, // as upgrade.md says
+		func() { b.hosts[six].Signal(syscall.SIGTERM); b.hosts[six].ends(); b.serve(six) }, // as in upgrade.md
 		func() { b.leader.Signal(syscall.SIGTERM); b.leader.ends(); b.leader = b.leader.again() },
 	} {
 		five.moves(status)
@@ -142,10 +143,10 @@ func pageHosts(t *testing.T) {
 	drain := strings.TrimPrefix(b.page.block(notice, 1).lines[0], "$ ")
 	if out := five.does(strings.ReplaceAll(drain, "rack-a-7", "machine-7")); !strings.Contains(out,
 		"machine-7 is drained") {
-		t.Errorf("%s says %s", drain, out)
+		t.Errorf("the output of %s is %s", drain, out)
 	}
 	b.hosts[seven].ends()
-	seven.write("taken", "#!/bin/sh\ntest -e is-taken\n", 0o755) // the page's own ask clouds
+	seven.write("taken", "#!/bin/sh\ntest -e is-taken\n", 0o755) // stands in for the page's scripts, which query clouds
 	b.hosts[seven] = seven.types(b.page.lines(notice, 0, 1)[0])
 	five.moves(status)
 	seven.write("is-taken", "", 0o666)
@@ -161,12 +162,12 @@ func pageHosts(t *testing.T) {
 	}
 	after := b.page.lines(typeFirst, 4, 3)
 	if out := five.does(after[0]); !regexp.MustCompile(`updates lost +0\n`).MatchString(out) {
-		t.Errorf("%s says %s", after[0], out)
+		t.Errorf("the output of %s is %s", after[0], out)
 	}
 	five.does(after[1:]...)
 }
 
-// pageAddresses types the part of hosts.md on addresses: names, and IPv6.
+// pageAddresses follows the part of hosts.md on addresses: names and IPv6.
 func pageAddresses(t *testing.T) {
 	b := begin(t, "recovery: chain:2 ", "recovery: none ", "servers: 3", "servers: 2", "workers: 6", "workers: 2")
 	b.leader.dies()
@@ -186,7 +187,7 @@ func pageAddresses(t *testing.T) {
 	again()
 	for i, m := range []*seat{b.five, b.six, b.seven} {
 		if code, _, errs := m.types(fmt.Sprintf("ip -6 addr add fd00::%d/64 dev eth0 nodad", i+5)).Wait(); code != 0 {
-			t.Skipf("no IPv6 here: %s", errs)
+			t.Skipf("no IPv6 on this machine: %s", errs)
 		}
 	}
 	b.leader = b.five.types(lines[1])
@@ -198,7 +199,7 @@ func pageAddresses(t *testing.T) {
 	b.done()
 }
 
-// startEtcd types how hosts.md starts three members of etcd.
+// startEtcd starts three members of etcd as in hosts.md.
 func (b *begun) startEtcd() {
 	b.all.Helper()
 	const members = "Three members of etcd"
@@ -215,14 +216,14 @@ func (b *begun) startEtcd() {
 	b.five.shows(health, `"health":"true"`)
 	nobody := b.five.types(regexp.MustCompile(`--cert \S+ --key \S+`).ReplaceAllString(health, ""))
 	if code, out, _ := nobody.Wait(); code == 0 {
-		b.all.Errorf("etcd says to one without a certificate %s", out)
+		b.all.Errorf("etcd answers a client without a certificate: %s", out)
 	}
 }
 
-// pageStandby types the part of hosts.md on a coordinator that survives its machine.
+// pageStandby follows the part of hosts.md on a coordinator that survives its machine.
 func pageStandby(t *testing.T) {
 	b := begin(t)
-	b.leader.dies() // this part is instead of the first one
+	b.leader.dies() // this part replaces the first one
 	must(t, os.RemoveAll(filepath.Join(b.five.dir, "job")))
 	b.startEtcd()
 	for _, m := range []*seat{b.five, b.six} {
@@ -242,18 +243,18 @@ func pageStandby(t *testing.T) {
 	b.five.isGone()
 	b.leader.Says("the coordinator of job ")
 	took := time.Since(gone)
-	t.Logf("another coordinator leads after %.1f s; of the machine that is gone: %s", took.Seconds(), etcds)
-	if took > 10*time.Second { // on a busy machine; the page says less
-		t.Error("the page promises that it is sooner")
+	t.Logf("another coordinator leads after %.1f s; lost machine: %s", took.Seconds(), etcds)
+	if took > 10*time.Second { // allows for a busy machine; the page promises less
+		t.Error("takeover took longer than the page promises")
 	}
 	b.five.isBack()
-	b.serve(b.five) // slots want workers
+	b.serve(b.five) // every slot needs a worker
 	b.six.moves(statusJob)
 	b.six.does(b.page.lines(typeFirst, 3, 2)[1])
 	b.done()
 }
 
-// replaces types how upgrade.md replaces a program, while it runs.
+// replaces replaces the running program as in upgrade.md.
 func (m *seat) replaces() {
 	m.all.Helper()
 	const there = "/usr/local/bin/perdure"
@@ -271,8 +272,8 @@ func (m *seat) replaces() {
 	runs.dies()
 }
 
-// pageUpgrade types what upgrade.md says of a program, and of an upgrade of all at once, with a store as hosts.md says
-// it.
+// pageUpgrade follows upgrade.md: replacing one program, and upgrading all machines together, with the store from
+// hosts.md.
 func pageUpgrade(t *testing.T) {
 	b := begin(t, "recovery: chain:2 ", "recovery: resend:auto ")
 	b.six.replaces()
@@ -282,7 +283,7 @@ func pageUpgrade(t *testing.T) {
 	store := b.page.file("Where checkpoints are", 0)
 	m := regexp.MustCompile(`store: s3://models/a +# or (file:///mnt/shared)/a`).FindStringSubmatch(store)
 	if m == nil {
-		t.Fatalf("the page has no folder for checkpoints: %s", store)
+		t.Fatalf("the page does not name a checkpoint directory: %s", store)
 	}
 	store = strings.ReplaceAll(strings.Replace(store, "s3://models/a", m[1]+"/a", 1), m[1], "file://"+b.all.work)
 	job := regexp.MustCompile(`(?m)^recovery: .*\n`).ReplaceAllLiteralString(b.page.file(typeFirst, 0), store)

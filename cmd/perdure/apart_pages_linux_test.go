@@ -22,20 +22,20 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// This file has machines on which somebody types what the pages of the guide say, as the pages say it: what is typed is
-// read out of them. The machines have the addresses of the pages, each a name, a folder to work in, and, on the PATH,
-// perdure, and an ssh and an scp that take the way through the file system.
+// The tests in this file follow pages of the guide on separate machines: they extract the commands from the pages and
+// run them. Each machine has the address from the page, a name, and a working directory. Its PATH has perdure, and an
+// ssh and an scp that use the file system instead of a network.
 
-// typedProgram is ./train, the user's own program.
+// typedProgram stands for ./train, the user's own program.
 const typedProgram = "typed"
 
 func init() { wholePrograms[typedProgram] = runTyped }
 
-// typedRows is the size of what it trains.
+// typedRows is the number of rows that it trains.
 const typedRows = 32
 
-// runTyped is its whole process. It adds 1 to each row in each clock, and ends if it reads anything but what all slots
-// have added. A clock takes it 30 ms until there is a file "hurry" beside it.
+// runTyped is the program's main function. It adds 1 to each row in each clock, and fails if it reads anything but the
+// sum of all slots' updates. A clock takes 30 ms until a file named "hurry" exists next to it.
 func runTyped([]string) int {
 	err := worker.Run(context.Background(), worker.Config{}, func(ctx context.Context, c *worker.Client) (
 		worker.Step, error,
@@ -72,7 +72,7 @@ func runTyped([]string) int {
 	return 0
 }
 
-// machines are those of the pages: 10.0.0.5, 10.0.0.6 and 10.0.0.7.
+// machines are the machines of the pages: 10.0.0.5, 10.0.0.6 and 10.0.0.7.
 type machines struct {
 	*testing.T
 	lan     *rig.LAN
@@ -80,23 +80,23 @@ type machines struct {
 	started []*typed
 }
 
-// seat is one of them, at which somebody types.
+// seat is one machine's terminal.
 type seat struct {
 	all   *machines
 	index int
 	addr  string
-	dir   string   // where commands are typed
-	env   []string // what was exported
+	dir   string   // the working directory of its commands
+	env   []string // with exported variables
 }
 
-// typed is a command line that was typed on a machine.
+// typed is a command line that runs on a machine.
 type typed struct {
 	*process
 	on   *seat
 	line string
 }
 
-// newMachines switches machines on.
+// newMachines starts the machines.
 func newMachines(t *testing.T) (all *machines, five, six, seven *seat) {
 	t.Helper()
 	l, err := rig.NewLANAt(netip.MustParseAddr("10.0.0.5"), 3, 1)
@@ -139,7 +139,7 @@ func newMachines(t *testing.T) (all *machines, five, six, seven *seat) {
 	return all, list[0], list[1], list[2]
 }
 
-// beMachine gives a host, on whose thread it runs, a name and a file with names of others.
+// beMachine gives the host of the calling thread a name and a hosts file.
 func beMachine(name, hosts string) error {
 	if err := unix.Unshare(unix.CLONE_NEWUTS | unix.CLONE_NEWNS); err != nil {
 		return err
@@ -148,17 +148,17 @@ func beMachine(name, hosts string) error {
 		unix.Mount(hosts, "/etc/hosts", "", unix.MS_BIND, ""))
 }
 
-// exports types a line that begins with export, which holds for all that is typed there later.
+// exports runs a line that begins with export. It applies to all later commands of this machine.
 func (m *seat) exports(line string) {
 	m.all.Helper()
 	is, ok := strings.CutPrefix(line, "export ")
 	if !ok {
-		m.all.Fatalf("%s exports nothing", line)
+		m.all.Fatalf("%s is not an export", line)
 	}
 	m.env = append(m.env, strings.ReplaceAll(is, "'", ""))
 }
 
-// fetches copies what another machine has to the same place on this one.
+// fetches copies files of another machine to the same paths on this one.
 func (m *seat) fetches(from *seat, paths ...string) {
 	m.all.Helper()
 	for _, path := range paths {
@@ -171,7 +171,7 @@ func (m *seat) fetches(from *seat, paths ...string) {
 	}
 }
 
-// isGone is the end of a machine's power: all that was typed there dies, and its cable has nothing to say.
+// isGone simulates a power failure: every process of the machine dies, and its cable is pulled.
 func (m *seat) isGone() {
 	m.all.lan.Pull(m.index)
 	for _, p := range m.all.started {
@@ -181,7 +181,7 @@ func (m *seat) isGone() {
 	}
 }
 
-// isBack is its power and its cable.
+// isBack restores power and network.
 func (m *seat) isBack() { m.all.lan.Plug(m.index) }
 
 // write writes a file on the machine.
@@ -191,7 +191,7 @@ func (m *seat) write(name, text string, mode os.FileMode) {
 	must(m.all, os.WriteFile(filepath.Join(m.dir, name), []byte(text), mode))
 }
 
-// types types a command line, which may go on.
+// types starts a command line and does not wait for its end.
 func (m *seat) types(line string) *typed {
 	m.all.Helper()
 	p := command(m.all)
@@ -199,7 +199,7 @@ func (m *seat) types(line string) *typed {
 	m.all.Cleanup(cancel)
 	p.Cmd = exec.CommandContext(ctx, "sh", "-c", line)
 	if !strings.ContainsAny(line, ";&|") && !strings.HasPrefix(line, "export ") {
-		p.Cmd.Args[2] = "exec env " + line // a signal is the command's, and not the shell's
+		p.Cmd.Args[2] = "exec env " + line // signals go to the command, not to the shell
 	}
 	p.Dir, p.Env, p.SysProcAttr = m.dir, m.env, &syscall.SysProcAttr{Setpgid: true}
 	p.Stdout, p.Stderr = p.stdout, p.stderr
@@ -209,10 +209,10 @@ func (m *seat) types(line string) *typed {
 	return t
 }
 
-// again types the same line again.
+// again runs the same line again.
 func (p *typed) again() *typed { return p.on.types(p.line) }
 
-// dies kills the command and all that it has started.
+// dies kills the command and every process that it started.
 func (p *typed) dies() {
 	select {
 	case <-p.ended:
@@ -221,17 +221,17 @@ func (p *typed) dies() {
 	}
 }
 
-// ends waits for the good end of the command, and returns what it has printed.
+// ends waits until the command exits successfully and returns its output.
 func (p *typed) ends() string {
 	p.on.all.Helper()
 	code, out, errs := p.Wait()
 	if code != 0 {
-		p.on.all.Fatalf("on %s, %s ends with code %d: %s%s\n%s", p.on.addr, p.line, code, out, errs, p.on.all.said())
+		p.on.all.Fatalf("on %s, %s ended with code %d: %s%s\n%s", p.on.addr, p.line, code, out, errs, p.on.all.said())
 	}
 	return out + errs
 }
 
-// does types lines that end, one after the other, and returns what the last one has printed.
+// does runs lines one after another and returns the last one's output.
 func (m *seat) does(lines ...string) (out string) {
 	m.all.Helper()
 	for _, line := range lines {
@@ -240,7 +240,7 @@ func (m *seat) does(lines ...string) (out string) {
 	return out
 }
 
-// shows types a line until it ends well and prints something that matches.
+// shows repeats a line until it succeeds and its output matches.
 func (m *seat) shows(line, pattern string) (match []string) {
 	m.all.Helper()
 	var out, errs string
@@ -249,13 +249,13 @@ func (m *seat) shows(line, pattern string) (match []string) {
 		match = regexp.MustCompile(pattern).FindStringSubmatch(out)
 		return match != nil
 	}, func() string {
-		return fmt.Sprintf("on %s, %s does not come to say %s: %s%s\n%s", m.addr, line, pattern, out, errs,
+		return fmt.Sprintf("on %s, the output of %s never matches %s: %s%s\n%s", m.addr, line, pattern, out, errs,
 			m.all.said())
 	})
 	return match
 }
 
-// said is what everybody has said, for a test that fails.
+// said returns the output of all commands, for failure messages.
 func (a *machines) said() string {
 	text := ""
 	for _, p := range a.started {
@@ -292,17 +292,17 @@ func openGuide(t *testing.T, name string) *guide {
 	return g
 }
 
-// block is the n-th block below a heading.
+// block returns the n-th block below a heading.
 func (g *guide) block(heading string, n int) docBlock {
 	g.Helper()
 	if len(g.blocks[heading]) <= n {
-		g.Fatalf("%s has no %d blocks below %q: see what else its reader is to type now", g.name, n+1, heading)
+		g.Fatalf("%s has fewer than %d blocks below %q; adapt this test to the page", g.name, n+1, heading)
 	}
 	return g.blocks[heading][n]
 }
 
-// lines are the commands in a block. That there are others now fails: then somebody has to think of where they are to
-// be typed.
+// lines returns the commands in a block. It fails if their number changes, because this test must decide on which
+// machine each one runs.
 func (g *guide) lines(heading string, n, want int) (list []string) {
 	g.Helper()
 	b := g.block(heading, n)
@@ -310,12 +310,12 @@ func (g *guide) lines(heading string, n, want int) (list []string) {
 		list = append(list, c.text)
 	}
 	if len(list) != want {
-		g.Fatalf("%s:%d has the commands %q; this test knows of %d", g.name, b.line, list, want)
+		g.Fatalf("%s:%d has the commands %q; this test expects %d", g.name, b.line, list, want)
 	}
 	return list
 }
 
-// file is a block that is a file, or a part of one.
+// file returns a block that contains a file or a part of one.
 func (g *guide) file(heading string, n int) string {
 	g.Helper()
 	return strings.Join(g.block(heading, n).lines, "\n") + "\n"

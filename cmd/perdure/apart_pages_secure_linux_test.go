@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// pageSecure types the first commands of secure.md.
+// pageSecure runs the first commands of secure.md.
 func pageSecure(t *testing.T) {
 	g := openGuide(t, "secure.md")
 	_, five, six, _ := newMachines(t)
@@ -28,8 +28,8 @@ func pageSecure(t *testing.T) {
 	}
 }
 
-// pageToken types the rest of secure.md, at a job of hosts.md: who watches it from elsewhere, who comes and goes, and
-// new keys.
+// pageToken follows the rest of secure.md with a job of hosts.md: remote monitoring, machines that join and leave, and
+// key renewal.
 func pageToken(t *testing.T) {
 	g, b := openGuide(t, "secure.md"), begin(t, "workers: 6", "workers: 8")
 	five, six, seven := b.five, b.six, b.seven
@@ -47,7 +47,7 @@ func pageToken(t *testing.T) {
 	alice := g.lines("One more machine, one less", 0, 3)
 	five.does(alice[0])
 	if out := five.does(alice[1]); !strings.Contains(out, "worker-alice") {
-		t.Errorf("%s says %s", alice[1], out)
+		t.Errorf("the output of %s is %s", alice[1], out)
 	}
 	seven.fetches(five, "keys/worker-alice")
 	program := g.lines("Three commands", 0, 3)[2]
@@ -60,15 +60,15 @@ func pageToken(t *testing.T) {
 	}
 	for _, p := range []*typed{one, two} {
 		if code, out, errs := p.Wait(); code == 0 || !strings.Contains(errs, "does not take our certificate") {
-			t.Errorf("alice ends with code %d: %s%s", code, out, errs)
+			t.Errorf("alice ended with code %d: %s%s", code, out, errs)
 		}
 	}
 	renew := g.lines("New keys before the old ones run out", 0, 2)
 	if out := five.does(renew[0]); strings.Contains(out, "alice") {
-		t.Errorf("%s gives keys to one who is revoked: %s", renew[0], out)
+		t.Errorf("%s renews revoked keys: %s", renew[0], out)
 	}
 	if out := five.does(renew[1]); !strings.Contains(out, "alice") {
-		t.Errorf("%s says %s", renew[1], out)
+		t.Errorf("the output of %s is %s", renew[1], out)
 	}
 	six.fetches(five, "keys/server", "keys/worker")
 	seven.fetches(five, "keys/server", "keys/worker")
@@ -86,7 +86,7 @@ func pageToken(t *testing.T) {
 	}
 }
 
-// gives types a line that makes a token, which another machine gets into a folder.
+// gives runs a line that creates a token, and stores the token in a directory of another machine.
 func (b *begun) gives(to *seat, line, folder string) *typed {
 	b.all.Helper()
 	said := b.five.types(line)
@@ -96,7 +96,7 @@ func (b *begun) gives(to *seat, line, folder string) *typed {
 	return said
 }
 
-// drains types what hosts.md says of a notice by HTTP.
+// drains follows hosts.md on preemption notices by HTTP.
 func (b *begun) drains() {
 	b.all.Helper()
 	b.gives(b.six, b.page.lines(notice, 2, 1)[0], "cloud")
@@ -105,7 +105,7 @@ func (b *begun) drains() {
 	asked := b.six.types(calls)
 	asked.ends()
 	if err := json.Unmarshal([]byte(asked.stdout.String()), &answer); err != nil || len(answer.Places) == 0 {
-		b.all.Errorf("the answer is %s: %v", asked.stdout, err)
+		b.all.Errorf("invalid answer %s: %v", asked.stdout, err)
 	}
 	b.hosts[b.seven].ends()
 	asks := strings.ReplaceAll(calls, "curl", "curl -o /dev/null -w '%{http_code}'")
@@ -116,7 +116,7 @@ func (b *begun) drains() {
 	}
 }
 
-// token types what secure.md says of a tool without a certificate.
+// token follows secure.md on tools without a certificate.
 func (b *begun) token(g *guide) {
 	b.all.Helper()
 	token := g.lines("A tool without a certificate", 0, 2)
@@ -127,7 +127,7 @@ func (b *begun) token(g *guide) {
 	asked := b.seven.types(curl)
 	asked.ends()
 	if err := json.Unmarshal([]byte(asked.stdout.String()), &answer); err != nil || answer.Workload != "own" {
-		b.all.Errorf("the answer is %s: %v", asked.stdout, err)
+		b.all.Errorf("invalid answer %s: %v", asked.stdout, err)
 	}
 	b.five.does("perdure keys revoke keys " + regexp.MustCompile(`keys revoke \S+ (\S+)`).FindStringSubmatch(
 		said.stderr.String())[1])
@@ -138,8 +138,8 @@ func (b *begun) token(g *guide) {
 	}, b.all.said)
 }
 
-// pageWatch types watch.md: a run on one machine, and a server of another one that joins it. Its clocks are more than
-// the page's, so that it is there to be looked at.
+// pageWatch follows watch.md: a run on one machine, and a server on another machine that joins it. It uses more clocks
+// than the page, so that the run lasts long enough to be watched.
 func pageWatch(t *testing.T) {
 	g := openGuide(t, "watch.md")
 	_, five, six, _ := newMachines(t)
@@ -151,7 +151,7 @@ func pageWatch(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(five.dir, "runs/first/metrics.json"))
 	must(t, err)
 	if err := json.Unmarshal(text, &list); err != nil || len(list) < 4 {
-		t.Errorf("metrics.json has %s: %v", text, err)
+		t.Errorf("invalid metrics.json %s: %v", text, err)
 	}
 	looks := func(m *seat, addr, metric string) {
 		t.Helper()
@@ -163,7 +163,7 @@ func pageWatch(t *testing.T) {
 		looks(five, target.Targets[0], "perdure_process_info")
 	}
 	six.fetches(five, "keys/server", "runs/first/run.json")
-	five.does("perdure drain server:0 --run runs/first") // its place is empty then
+	five.does("perdure drain server:0 --run runs/first") // frees its index
 	six.types(g.lines("Where", 0, 1)[0])
 	looks(six, "10.0.0.6:9464", "perdure_server_shards")
 	five.does("perdure stop runs/first")

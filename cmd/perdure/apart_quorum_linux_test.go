@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// TestNoQuorum: two of three members of etcd are dead or frozen for 20 s. Training goes on meanwhile, and the
-// coordinator that leads it says soon how it is and that etcd is away. It goes on leading where the members were dead:
-// the quorum that comes back has lost no time that a lease has. Where they were frozen either of the two leads.
+// TestNoQuorum: two of three members of etcd are dead or suspended for 20 s. Training continues meanwhile. The leading
+// coordinator soon reports its state and that etcd is unavailable. If the members were dead, it remains the leader:
+// lease time does not pass without a quorum. If they were suspended, either coordinator may lead.
 func TestNoQuorum(t *testing.T) {
 	t.Parallel()
 	if *apartEtcd == "" {
-		t.Skip("without -apart.etcd there is none; make check-hosts has it")
+		t.Skip("needs a registry in etcd: set -apart.etcd, or run make check-hosts")
 	}
 	signal := func(of syscall.Signal) func(a *apart, host int) {
 		return func(a *apart, host int) {
@@ -26,7 +26,7 @@ func TestNoQuorum(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		away, back func(a *apart, host int)
-		leads      []int // hosts of whom one has led it to its end
+		leads      []int // hosts, one of which must lead the job at its end
 	}{
 		"dead": {
 			func(a *apart, host int) { kill(a.processes[fmt.Sprintf("etcd %d", host)]) },
@@ -60,30 +60,30 @@ func withoutQuorum(t *testing.T, away, back func(a *apart, host int), leads []in
 	asked := time.Now()
 	said := a.status(0)
 	answered := time.Since(asked)
-	t.Logf("without a quorum status says, after %.2f s\n%s", answered.Seconds(), said)
+	t.Logf("without a quorum the status after %.2f s is\n%s", answered.Seconds(), said)
 	if !strings.Contains(said,
-		"the registry has been unavailable since") || answered > 3*time.Second { // on a machine that is busy
+		"the registry has been unavailable since") || answered > 3*time.Second { // on a busy machine
 		t.Errorf("status does not soon report that the registry is unavailable")
 	}
 	for _, host := range []int{2, 3} {
 		back(a, host)
 	}
 	again := time.Now()
-	await(t, func() bool { // one that leads no longer may not have heard of it yet
+	await(t, func() bool { // a former leader may not have noticed yet
 		to = max(a.clockOf(0), a.clockOf(1))
 		return to >= from+200 || a.over()
 	}, a.all)
 	took := time.Since(again)
-	t.Logf("clock %d when the quorum was lost, and %d %.1f s after it was back", from, to, took.Seconds())
-	if took > 8*time.Second { // a worker takes 2 s for as many clocks at least, where nothing else is done
-		t.Errorf("training has stood while there was no quorum\n%s", a.all())
+	t.Logf("clock %d when the quorum was lost, clock %d %.1f s after it was restored", from, to, took.Seconds())
+	if took > 8*time.Second { // a worker needs at least 2 s for these clocks
+		t.Errorf("training paused while there was no quorum\n%s", a.all())
 	}
 	await(t, a.over, a.all)
 	for _, host := range leads {
 		if _, err := os.Stat(filepath.Join(a.dir(host), "summary.json")); err != nil {
 			continue
 		}
-		t.Logf("the coordinator of host %d has led it to its end", host)
+		t.Logf("the coordinator of host %d led the job at its end", host)
 		got := *summary(t, a.dir(host)).ModelSHA256
 		want := one(t, "--clocks", strconv.Itoa(clocks), "--workers", "4", "--servers", "4", "--shards", "8")
 		if got != want {
@@ -91,5 +91,5 @@ func withoutQuorum(t *testing.T, away, back func(a *apart, host int), leads []in
 		}
 		return
 	}
-	t.Fatalf("another coordinator has led it to its end\n%s", a.all())
+	t.Fatalf("an unexpected coordinator led the job at its end\n%s", a.all())
 }

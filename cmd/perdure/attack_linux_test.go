@@ -14,20 +14,20 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-var apartAttack = flag.Bool("apart.attack", false, "attack a job from a neighbour host")
+var apartAttack = flag.Bool("apart.attack", false, "attack a job from a neighbouring host")
 
-// What an attack may cost: the memory of a process at its most, and its processor time. On two cores of a server
-// it has taken 82 MiB and 1.5 s.
+// What an attack may cost: a process's peak memory and its processor time. Measured on two cores of a server: 82 MiB
+// and 1.5 s.
 const (
 	mostAttackedMiB = 256
 	mostAttackedCPU = 15 * time.Second
 )
 
-// TestAttack: a job of hosts trains on, to the model of one that was left alone, while a neighbour host attacks it:
-// with nothing, with what it has recorded of others, and with a worker's keys.
+// TestAttack: a job on several hosts ends with the model of an undisturbed one while a neighbouring host attacks it.
+// The attacker has nothing, then recordings of other clients, then a worker's keys.
 func TestAttack(t *testing.T) {
 	if !*apartAttack {
-		t.Skip("it takes half a minute; make check-hosts has it")
+		t.Skip("takes half a minute; run make check-hosts, or set -apart.attack")
 	}
 	a := hostsApart(t, 4, 1)
 	a.write(fmt.Sprintf(`consistency: bsp
@@ -62,18 +62,18 @@ store: file://%s
 	a.attack("knock", recorded)
 	a.attack("pose", worker)
 	if a.over() {
-		t.Fatal("the job was over before the attack was")
+		t.Fatal("the job ended before the attack")
 	}
 	for name, p := range map[string]*process{"coordinator": leader, "server": server} {
 		mib, cpu := spent(t, p)
-		t.Logf("%s: %d MiB at its most, %v of processor time", name, mib, cpu)
+		t.Logf("%s: peak %d MiB, %v of processor time", name, mib, cpu)
 		if mib > mostAttackedMiB || cpu > mostAttackedCPU {
-			t.Errorf("the %s has taken %d MiB and %v; at most %d and %v", name, mib, cpu, mostAttackedMiB,
+			t.Errorf("the %s used %d MiB and %v, want at most %d MiB and %v", name, mib, cpu, mostAttackedMiB,
 				mostAttackedCPU)
 		}
 	}
 	end := a.comesTo(leader, begin+1)
-	t.Logf("clock %d when the attack began, %d when it was over", begin, end)
+	t.Logf("clock %d when the attack started, %d when it ended", begin, end)
 	await(t, a.over, a.all)
 	got := *summary(t, a.dir(0)).ModelSHA256
 	if want := one(t, "--clocks", "100", "--workers", "2", "--servers", "2", "--shards", "4"); got != want {
@@ -81,13 +81,13 @@ store: file://%s
 	}
 }
 
-// joins starts a process of a role on a host.
+// joins starts a process with a role on a host.
 func (a *apart) joins(host int, name, role, coordinator string, more ...string) *process {
 	a.Helper()
 	return a.run(host, name, command(a, append([]string{role, "--join", coordinator, "--keys", a.keys}, more...)...))
 }
 
-// attackBy starts what the neighbour does.
+// attackBy starts an attack from the neighbouring host.
 func (a *apart) attackBy(how, more string) *process {
 	a.Helper()
 	p := command(a, how, a.coordinator(),
@@ -97,17 +97,17 @@ func (a *apart) attackBy(how, more string) *process {
 	return a.run(3, "attack "+how, p)
 }
 
-// attack has the neighbour do something to its end, with nothing let through.
+// attack runs an attack to its end and fails if any part of it succeeds.
 func (a *apart) attack(how, more string) {
 	a.Helper()
 	began := time.Now()
 	if code, out, errs := a.attackBy(how, more).Wait(); code != 0 {
-		a.Errorf("%s: code %d: %s%s", how, code, out, errs[:min(len(errs), 4000)])
+		a.Errorf("%s: exit code %d: %s%s", how, code, out, errs[:min(len(errs), 4000)])
 	}
 	a.Logf("%s: %.1f s", how, time.Since(began).Seconds())
 }
 
-// comesTo waits for a clock, which the coordinator's control API says, and returns at which the job is.
+// comesTo waits until the control API reports at least the given clock and returns the current one.
 func (a *apart) comesTo(leader *process, least int) (clock int) {
 	a.Helper()
 	training := regexp.MustCompile(`training, clock (\d+) of`)
@@ -123,7 +123,7 @@ func (a *apart) comesTo(leader *process, least int) (clock int) {
 	return clock
 }
 
-// spent is what a process has taken: memory at its most, in MiB, and processor time.
+// spent returns a process's peak memory in MiB and its processor time.
 func spent(t *testing.T, p *process) (mib int, cpu time.Duration) {
 	t.Helper()
 	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindStringSubmatch(fileOf(t, fmt.Sprintf("/proc/%d", p.Process.Pid),
@@ -132,7 +132,7 @@ func spent(t *testing.T, p *process) (mib int, cpu time.Duration) {
 	must(t, err)
 	_, after, _ := strings.Cut(fileOf(t, fmt.Sprintf("/proc/%d", p.Process.Pid), "stat"), ") ")
 	ticks := 0
-	for _, field := range strings.Fields(after)[11:13] { // of a hundredth of a second, for user and system
+	for _, field := range strings.Fields(after)[11:13] { // user and system time in hundredths of a second
 		n, err := strconv.Atoi(field)
 		must(t, err)
 		ticks += n

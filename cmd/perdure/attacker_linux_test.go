@@ -24,15 +24,15 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// attackerProgram is the name of a process on a neighbour host that is up to no good. Its arguments are what it does,
-// where coordinator, server and control API are, and more. It ends with 0 if nothing that it did was let through.
+// attackerProgram is the name of a hostile process on a neighbouring host. Its arguments are the attack, the addresses
+// of the coordinator, a server and the control API, and a directory. It exits with 0 if every attack was rejected.
 const attackerProgram = "attacker"
 
-// attacker knows what a neighbour can know.
+// attacker holds what a process on the same network can know.
 type attacker struct {
 	coordinator, server, api string
 	more                     string
-	mu                       sync.Mutex // guards what follows
+	mu                       sync.Mutex // guards found, held
 	found                    []string
 	held                     []io.Closer
 }
@@ -59,7 +59,7 @@ func runAttacker(args []string) int {
 	return min(len(a.found), 1)
 }
 
-// breach notes that something was let through.
+// breach records an attack that succeeded.
 func (a *attacker) breach(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,8 +73,8 @@ func (a *attacker) hold(c io.Closer) {
 	a.held = append(a.held, c)
 }
 
-// relay passes on all that comes to this host's port 7000 to the coordinator, and keeps what callers say, as whoever
-// sits on the way can.
+// relay forwards connections from this host's port 7000 to the coordinator and records what callers send, like a man in
+// the middle.
 func (a *attacker) relay() {
 	l, err := net.Listen("tcp", ":7000")
 	if err != nil {
@@ -108,11 +108,11 @@ func (a *attacker) relay() {
 	}
 }
 
-// knock opens each connections to each of the addresses, and says what somebody without keys can say.
+// knock opens each connections to every address and sends what a client without keys can send.
 func (a *attacker) knock(each int) {
 	recorded := a.recorded()
 	if len(recorded) == 0 {
-		a.breach("there is nothing to replay")
+		a.breach("relay recorded nothing to replay")
 		return
 	}
 	var all sync.WaitGroup
@@ -123,12 +123,12 @@ func (a *attacker) knock(each int) {
 				for _, addr := range []string{a.coordinator, a.server, a.api} {
 					c, err := net.DialTimeout("tcp", addr, 10*time.Second)
 					if err != nil {
-						a.breach("nobody listens at %s any more: %v", addr, err)
+						a.breach("%s no longer accepts connections: %v", addr, err)
 						continue
 					}
 					a.hold(c)
 					if said := rattle(c, i, recorded[i%len(recorded)], 100*time.Millisecond); tellsOfJob(said) {
-						a.breach("%s tells somebody without keys %q", addr, said)
+						a.breach("%s discloses to a client without keys: %q", addr, said)
 					}
 				}
 			}
@@ -141,7 +141,7 @@ func (a *attacker) knock(each int) {
 	all.Wait()
 }
 
-// recorded is what relay has kept of connections that had more than a greeting.
+// recorded returns relay's recordings of connections that sent more than a greeting.
 func (a *attacker) recorded() (all [][]byte) {
 	files, _ := filepath.Glob(filepath.Join(a.more, "*")) // the pattern is right
 	for _, name := range files {
@@ -152,7 +152,7 @@ func (a *attacker) recorded() (all [][]byte) {
 	return all
 }
 
-// scan looks for ports.
+// scan connects to every low port and counts those that are open.
 func (a *attacker) scan() {
 	open := 0
 	for _, addr := range []string{a.coordinator, a.server} {
@@ -167,7 +167,7 @@ func (a *attacker) scan() {
 	fmt.Println("open ports:", open)
 }
 
-// ring are the keys in the folder that was named.
+// ring opens the keys in the directory that the arguments name.
 func (a *attacker) ring() (*keys.Ring, perdure.Secret) {
 	ring, err := keys.Open(a.more)
 	if err != nil {
@@ -181,7 +181,7 @@ func (a *attacker) ring() (*keys.Ring, perdure.Secret) {
 	return ring, secret
 }
 
-// greets connects, says who it is, and returns the answer.
+// greets connects, introduces itself with h, and returns the answer.
 func (a *attacker) greets(ring *keys.Ring, addr string, h wire.Hello) (c transport.Conn, f wire.Frame, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -199,7 +199,7 @@ func (a *attacker) greets(ring *keys.Ring, addr string, h wire.Hello) (c transpo
 	return c, f, err
 }
 
-// ends waits until a connection ends, and returns why it was refused.
+// ends waits until a connection closes and returns the reason that the peer gave for the rejection.
 func ends(c transport.Conn) (reason string, err error) {
 	late := time.AfterFunc(5*time.Second, func() { c.Close() })
 	var f wire.Frame
@@ -212,12 +212,12 @@ func ends(c transport.Conn) (reason string, err error) {
 		}
 	}
 	if !late.Stop() {
-		return reason, errors.New("it does not end")
+		return reason, errors.New("the peer does not close the connection")
 	}
 	return reason, nil
 }
 
-// take takes slot 0 of a job that nobody works in, as each who has a worker's keys may, and lies there.
+// take claims slot 0 of a job without workers, as any holder of a worker's keys may, and then sends invalid messages.
 func (a *attacker) take() {
 	ring, secret := a.ring()
 	liar := wire.Hello{
@@ -227,7 +227,7 @@ func (a *attacker) take() {
 	for what, lie := range rig.LiesToCoordinator() {
 		c, f, err := a.greets(ring, a.coordinator, liar)
 		if err != nil || f.Kind != wire.KindWelcome {
-			a.breach("before %s: slot 0 cannot be had: kind %d %s %v", what, f.Kind, f.Payload, err)
+			a.breach("before %s: slot 0 is not assigned: kind %d %s %v", what, f.Kind, f.Payload, err)
 			continue
 		}
 		if err := errors.Join(wire.ParseControl(&f, &w), c.Send(lie)); err != nil {
@@ -237,12 +237,12 @@ func (a *attacker) take() {
 			a.breach("%s is answered with %q, %v", what, reason, err)
 		}
 	}
-	toServer := liar // who shows that the slot is its own
+	toServer := liar // with the ticket that proves that it has the slot
 	toServer.Job, toServer.Incarnation, toServer.Ticket = w.Job.ID, w.Incarnation, w.Ticket
 	for what, lie := range rig.LiesToServer() {
 		c, f, err := a.greets(ring, a.server, toServer)
 		if err != nil || f.Kind != wire.KindWelcome {
-			a.breach("before %s: the server does not let slot 0 in: kind %d %s %v", what, f.Kind, f.Payload, err)
+			a.breach("before %s: the server rejects slot 0: kind %d %s %v", what, f.Kind, f.Payload, err)
 			continue
 		}
 		lie.Incarnation = w.Incarnation
@@ -253,13 +253,13 @@ func (a *attacker) take() {
 			a.breach("%s: %v", what, err)
 		}
 	}
-	if c, _, err := a.greets(ring, a.coordinator, liar); err == nil { // it leaves, so that others have the slot at once
+	if c, _, err := a.greets(ring, a.coordinator, liar); err == nil { // it leaves, so that the slot is free immediately
 		_ = c.Send(wire.Control(wire.KindExited, wire.Exited{Role: wire.RoleWorker, PID: liar.PID, How: "it left"}))
 		c.Close()
 	}
 }
 
-// pose does what a worker's keys must not let anybody do to a job whose slots are taken.
+// pose attempts everything that a worker's keys must not permit in a job whose slots are taken.
 func (a *attacker) pose() {
 	ring, secret := a.ring()
 	a.poseAs(ring, secret)
@@ -268,7 +268,7 @@ func (a *attacker) pose() {
 	a.crowd(ring, secret, 500)
 }
 
-// poseAs says to be others, and to be nobody and lies then.
+// poseAs claims to be other processes, and then sends invalid messages as an observer.
 func (a *attacker) poseAs(ring *keys.Ring, secret perdure.Secret) {
 	for _, addr := range []string{a.coordinator, a.server} {
 		for _, h := range []wire.Hello{
@@ -283,7 +283,7 @@ func (a *attacker) poseAs(ring *keys.Ring, secret perdure.Secret) {
 			h.Secret = secret
 			c, f, err := a.greets(ring, addr, h)
 			if err == nil && f.Kind != wire.KindRefuse {
-				a.breach("%s lets %+v in: kind %d", addr, h, f.Kind)
+				a.breach("%s admits %+v: kind %d", addr, h, f.Kind)
 			}
 			if c != nil {
 				c.Close()
@@ -294,9 +294,9 @@ func (a *attacker) poseAs(ring *keys.Ring, secret perdure.Secret) {
 				Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: "liar", Secret: secret,
 			})
 			if err != nil || f.Kind != wire.KindWelcome {
-				continue // a server wants to know of which job
+				continue // a server requires the job's ID
 			}
-			if err := c.Send(lie); err != nil { // the job's model tells whether it was believed
+			if err := c.Send(lie); err != nil { // the job's final model shows whether it was accepted
 				a.breach("%s: %v", what, err)
 			}
 			c.Close()
@@ -304,7 +304,7 @@ func (a *attacker) poseAs(ring *keys.Ring, secret perdure.Secret) {
 	}
 }
 
-// garble sends nonsense after a greeting that is right.
+// garble sends random bytes after a valid greeting.
 func (a *attacker) garble(ring *keys.Ring, secret perdure.Secret) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, addr := range []string{a.coordinator, a.server} {
@@ -318,21 +318,21 @@ func (a *attacker) garble(ring *keys.Ring, secret perdure.Secret) {
 				Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: "liar", Secret: secret,
 			})
 			text := wire.Append(nil, &hello)
-			noise := bytes.Clone(text) // the header of a frame, and then anything
+			noise := bytes.Clone(text) // a frame header followed by random bytes
 			for i := 4 + rng.IntN(len(noise)-4); i < len(noise); i++ {
 				noise[i] = byte(rng.Uint32())
 			}
-			_, _ = c.Write(append(text, noise...)) // it may be closed
+			_, _ = c.Write(append(text, noise...)) // the peer may have closed it
 			_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
 			if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
-				a.breach("%s goes on to talk with who sends nonsense", addr)
+				a.breach("%s keeps a connection open after an invalid frame", addr)
 			}
 			c.Close()
 		}
 	}
 }
 
-// command calls what is an operator's.
+// command makes control API calls that only an operator may make.
 func (a *attacker) command(ring *keys.Ring, secret perdure.Secret) {
 	c := control.NewClient(a.api, secret, ring)
 	ctx := context.Background()
@@ -350,7 +350,7 @@ func (a *attacker) command(ring *keys.Ring, secret perdure.Secret) {
 	}
 }
 
-// crowd is one peer with many connections, which it greets on and then never reads: more than one peer may have.
+// crowd opens more connections than one peer may have, greets on each, and never reads.
 func (a *attacker) crowd(ring *keys.Ring, secret perdure.Secret, n int) {
 	kept := 0
 	for range n {
@@ -358,7 +358,7 @@ func (a *attacker) crowd(ring *keys.Ring, secret perdure.Secret, n int) {
 			Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: "one peer", Secret: secret,
 		})
 		if err != nil || f.Kind != wire.KindWelcome && f.Kind != wire.KindRefuse {
-			a.breach("an observer is answered with kind %d: %v", f.Kind, err)
+			a.breach("the answer to an observer has kind %d: %v", f.Kind, err)
 		}
 		if f.Kind == wire.KindWelcome {
 			kept++

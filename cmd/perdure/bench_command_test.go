@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/run/bench"
 )
 
-// cleanBench starts a bench with a temporary folder of its own, and gives a function that
-// says what it has left of it, and of its processes.
+// cleanBench prepares a bench with a temporary directory of its own. The returned function checks that no files or
+// processes are left.
 func cleanBench(t *testing.T, args ...string) (p *process, left func()) {
 	t.Helper()
 	dir := t.TempDir()
@@ -25,12 +25,12 @@ func cleanBench(t *testing.T, args ...string) (p *process, left func()) {
 		t.Helper()
 		names, err := os.ReadDir(dir)
 		if err != nil || len(names) > 0 {
-			t.Errorf("left behind: %v %v", names, err)
+			t.Errorf("files are left: %v %v", names, err)
 		}
-		environs, err := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right; nothing where there is no /proc
+		environs, err := filepath.Glob("/proc/[0-9]*/environ") // the pattern is valid; without /proc there are no matches
 		must(t, err)
 		for _, path := range environs {
-			text, _ := os.ReadFile(path) // it may have ended
+			text, _ := os.ReadFile(path) // the process may have ended
 			if slices.Contains(strings.Split(string(text), "\x00"), "TMPDIR="+dir) {
 				cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
 				t.Errorf("a process is left: %s %q", path, cmdline)
@@ -39,7 +39,7 @@ func cleanBench(t *testing.T, args ...string) (p *process, left func()) {
 	}
 }
 
-// benched runs perdure bench, and returns what it has written and what it has printed.
+// benched runs perdure bench and returns its results file and its output.
 func benched[R any](t *testing.T, args ...string) (results []R, out string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "bench.json")
@@ -56,18 +56,18 @@ func benched[R any](t *testing.T, args ...string) (results []R, out string) {
 	return results, out
 }
 
-// TestBench runs the command over all that this build can do, and holds what it
-// prints and what it writes against each other.
+// TestBench runs the command over everything that this build can measure, and compares its output with its results
+// file.
 func TestBench(t *testing.T) {
 	t.Parallel()
 	sizes := "4KiB,64KiB"
 	if !testing.Short() {
-		sizes += ",1000rows" // a million of them are stored first
+		sizes += ",1000rows" // stores a million rows first
 	}
 	results, out := benched[bench.MovesResult](t, "--size", sizes, "--rounds", "3", "--time", "30ms", "--shards", "3")
 	_, table, ok := strings.Cut(out, "allocs/op  M rows/s\n")
 	if !ok {
-		t.Fatalf("no heading in %s", out)
+		t.Fatalf("no table heading in %s", out)
 	}
 	var lines []string
 	measured := map[string]int{} // by operation
@@ -79,26 +79,26 @@ func TestBench(t *testing.T) {
 			t.Errorf("impossible figures: %+v", r)
 		}
 		if r.RawConns != 1 && r.RawConns != r.Conns {
-			t.Errorf("%d connections of the raw exchange, %d of Perdure", r.RawConns, r.Conns)
+			t.Errorf("%d connections for the raw exchange, %d for Perdure", r.RawConns, r.Conns)
 		}
 		if !(r.P50Us > 0 && r.P50Us <= r.P99Us && r.AllocsPerOp >= 0 && r.Ops >= 3 && r.Rounds == 3) ||
 			(r.MRowsPerS > 0) != (r.Rows > 0) {
 			t.Errorf("impossible figures: %+v", r)
 		}
 		if r.Shards != 3 || !slices.Contains(strings.Split(sizes, ","), r.Size) {
-			t.Errorf("other settings: %+v", r)
+			t.Errorf("unexpected settings: %+v", r)
 		}
 	}
 	if want := strings.Join(lines, "\n") + "\n"; table != want {
 		t.Errorf("printed:\n%s\nwritten:\n%s", table, want)
 	}
-	if len(ways) != 2 && len(ways) != 4 { // Unix sockets are not everywhere
+	if len(ways) != 2 && len(ways) != 4 { // not every system has Unix sockets
 		t.Errorf("measured over %v", ways)
 	}
 	for op, each := range map[string]int{"pull": 1, "push": 3, "inc": 1} {
 		blocks := 1 + strings.Count(sizes, ",")
 		if op == "inc" {
-			blocks = 2 // rows of sparse tables are always copied
+			blocks = 2 // sparse rows are always copied
 		}
 		if measured[op] != len(ways)*each*blocks {
 			t.Errorf("%d measurements of %s, want %d", measured[op], op, len(ways)*each*blocks)
@@ -106,7 +106,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// TestBenchTLS: over TLS it measures where that is asked for, and nothing else.
+// TestBenchTLS: --socket tls measures over TLS only.
 func TestBenchTLS(t *testing.T) {
 	t.Parallel()
 	results, _ := benched[bench.MovesResult](t, "--socket", "tls", "--size", "4KiB,64KiB", "--op", "pull,push",
@@ -121,8 +121,7 @@ func TestBenchTLS(t *testing.T) {
 	}
 }
 
-// TestBenchInterrupted: Ctrl-C ends the bench soon, whatever it is at, and it
-// leaves neither processes nor files.
+// TestBenchInterrupted: Ctrl-C ends the bench soon, whatever it is doing, and leaves neither processes nor files.
 func TestBenchInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ at, time string }{{`^op `, "1h"}, {`^pull`, "500ms"}} {
@@ -137,7 +136,7 @@ func TestBenchInterrupted(t *testing.T) {
 				t.Errorf("exit code %d after %v: %q", code, took, errs)
 			}
 			if _, err := os.Stat(file); err == nil {
-				t.Error("there is a file of results")
+				t.Error("an interrupted bench wrote a results file")
 			}
 			left()
 		})

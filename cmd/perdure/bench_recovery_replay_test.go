@@ -8,8 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/run/bench"
 )
 
-// TestBenchReplay holds what is written against what is printed, against what was pushed,
-// and against itself.
+// TestBenchReplay compares the written result with the printed line, with the amount of data pushed, and with itself.
 func TestBenchReplay(t *testing.T) {
 	t.Parallel()
 	results, out := benched[bench.RecoveryResult](t, "recovery", "--measure", "replay", "--rounds", "1", "--mb",
@@ -25,7 +24,7 @@ func TestBenchReplay(t *testing.T) {
 		t.Errorf("measured with other settings: %+v", r)
 	}
 	if pushed := 2 * 4.194304; *r.ReplayMB < pushed || *r.ReplayMB > 1.01*pushed {
-		t.Errorf("%g MB were read again, %g pushed", *r.ReplayMB, pushed)
+		t.Errorf("%g MB were read back, %g MB pushed", *r.ReplayMB, pushed)
 	}
 	if *r.ReplayEmptyMs <= 0 || *r.ReplayServingMs <= 0 || *r.ReplayBareMBPerS <= 0 {
 		t.Errorf("impossible figures: %s", r.ReplayLine())
@@ -36,6 +35,6 @@ func TestBenchReplay(t *testing.T) {
 			t.Errorf("want %g MB/s: %s", want, r.ReplayLine())
 		}
 	case r.ReplayMBPerS != nil:
-		t.Errorf("a rate of what took no time: %s", r.ReplayLine())
+		t.Errorf("a rate without a measurable time: %s", r.ReplayLine())
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/run/bench"
 )
 
-// TestBenchSave holds what is written against what is printed, and against itself.
+// TestBenchSave compares the written results with the printed lines, and their figures with each other.
 func TestBenchSave(t *testing.T) {
 	onlyAll(t)
 	t.Parallel()
@@ -26,7 +26,7 @@ func TestBenchSave(t *testing.T) {
 	}
 }
 
-// TestBenchRows holds what the rows that are saved by themselves cost against what is printed.
+// TestBenchRows compares the written cost of saving rows separately with the printed lines.
 func TestBenchRows(t *testing.T) {
 	onlyAll(t)
 	t.Parallel()

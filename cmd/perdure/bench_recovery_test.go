@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure/internal/run/bench"
 )
 
-// TestBenchRecovery measures a little of everything, and holds what it writes
-// against what it prints and against itself.
+// TestBenchRecovery measures a little of everything, and compares the written results with the printed lines and with
+// each other.
 func TestBenchRecovery(t *testing.T) {
 	t.Parallel()
 	results, out := benched[bench.RecoveryResult](t, "recovery", "--recovery", "checkpoint:20", "--fault",
@@ -21,7 +21,7 @@ func TestBenchRecovery(t *testing.T) {
 			t.Errorf("%s is not printed:\n%s", r.Line(), out)
 		}
 		if r.Rounds != 2 || r.Servers != 3 || r.Workers != 2 || r.Shards != 6 || r.MB != 3 {
-			t.Errorf("measured with other settings: %+v", r)
+			t.Errorf("measured with unexpected settings: %+v", r)
 		}
 		if r.DetectedMsMedian == nil || *r.DetectedMsMedian <= 0 || *r.LongestGetMsMedian <= 0 ||
 			*r.LongestClockMsMedian <= 0 ||
@@ -30,7 +30,7 @@ func TestBenchRecovery(t *testing.T) {
 			t.Errorf("impossible figures: %s", r.Line())
 		}
 		if killed := r.Fault == "kill:server"; killed && *r.LongestGetMsMedian < *r.DetectedMsMedian {
-			t.Errorf("a read of a dead server's shard waited %g ms, less than until it was noticed: %s",
+			t.Errorf("a read of a dead server's shard waited %g ms, less than the time to detection: %s",
 				*r.LongestGetMsMedian, r.Line())
 		}
 		if !(*r.TrainRatio > 0 && *r.TrainRatioMin <= *r.TrainRatio && *r.PushRatio > 0 &&

@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// alone is a job of `perdure up`, and its one worker.
+// alone starts a `perdure up` job and its only worker.
 func alone(b *testing.B, args ...string) (c *worker.Client, dir string) {
 	b.Helper()
 	dir = newFolder(b)
@@ -32,20 +32,19 @@ func alone(b *testing.B, args ...string) (c *worker.Client, dir string) {
 	must(b, err)
 	b.Cleanup(func() {
 		c.Close()
-		_ = p.Process.Signal(os.Interrupt) // it may have ended
+		_ = p.Process.Signal(os.Interrupt) // the process may have ended
 		p.Wait()
 	})
 	return c, dir
 }
 
-// BenchmarkSoftmax trains softmax with one worker and one server, ssp:2 and
-// batch 64, and the same kernel in a plain loop. It prints the samples/s of
-// both, and their ratio: the median over pairs that ran one after the other.
+// BenchmarkSoftmax trains softmax with one worker, one server, ssp:2 and batch 64, and the same kernel in a plain loop.
+// It prints the samples/s of both and their ratio: the median over pairs that ran one after the other.
 func BenchmarkSoftmax(b *testing.B) {
 	for _, shards := range []int{1, 16} {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
 			const batch, clocks = 64, 2000
-			machine.Garbage(1) // as in every worker process
+			machine.Garbage(1) // like every worker process
 			machine.Cores(1)
 			data, err := dataset.Embedded()
 			must(b, err)
@@ -93,18 +92,17 @@ func BenchmarkSoftmax(b *testing.B) {
 	}
 }
 
-// BenchmarkServingAgain kills the one server of a job with a table of 100 MB ten
-// times, and prints how long it took to be noticed, and to serve again from the
-// local checkpoint.
+// BenchmarkServingAgain kills the only server of a job with a 100 MB table ten times. It prints the time until the
+// death was detected, and until a server served again from the local checkpoint.
 func BenchmarkServingAgain(b *testing.B) {
 	const kills = 10
 	c, dir := alone(b, "--shards", "16", "--consistency", "bsp", "--recovery", "checkpoint:2")
 	rows := bigTable(b, c, 100<<20)
 	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
-	until := func(clock perdurelib.Clock) { // trains to a clock, through roll-backs
+	until := func(clock perdurelib.Clock) { // trains until a clock, through rollbacks
 		for c.Now() < clock {
-			_ = rows.Inc(0, make([]float32, rows.Spec().Dim)) // dropped in a roll-back, done again after it
+			_ = rows.Inc(0, make([]float32, rows.Spec().Dim)) // dropped by a rollback, repeated after it
 			_, err := c.Clock(ctx)
 			must(b, err)
 		}
@@ -115,7 +113,7 @@ func BenchmarkServingAgain(b *testing.B) {
 		if code, _, errs := invoke(b, "fault", "kill:server:0@0s", "--run", dir); code != 0 {
 			b.Fatal(errs)
 		}
-		for c.Generation() == generation { // the roll-back comes while it trains
+		for c.Generation() == generation { // the rollback happens during training
 			until(c.Now() + 1)
 		}
 		until(now + 4)
@@ -123,7 +121,7 @@ func BenchmarkServingAgain(b *testing.B) {
 	}
 	noticed, serving := delays(b, dir)
 	if len(noticed) != kills || len(serving) != kills {
-		b.Fatalf("%d kills were noticed and %d outlived, of %d", len(noticed), len(serving), kills)
+		b.Fatalf("%d kills were detected and %d recovered from, of %d", len(noticed), len(serving), kills)
 	}
 	b.ReportMetric(bench.Median(noticed), "ms-noticed")
 	b.ReportMetric(slices.Max(noticed), "ms-noticed-most")
@@ -132,7 +130,7 @@ func BenchmarkServingAgain(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// bigTable makes a table of that size in bytes, in rows of 4 KiB.
+// bigTable creates a table of the given size in bytes, with rows of 4 KiB.
 func bigTable(b *testing.B, c *worker.Client, bytes int64) *worker.Table {
 	b.Helper()
 	t, err := c.Table(b.Context(), perdurelib.TableSpec{
@@ -142,8 +140,7 @@ func bigTable(b *testing.B, c *worker.Client, bytes int64) *worker.Table {
 	return t
 }
 
-// delays reads from a run's events how many milliseconds after each fault it was
-// noticed, and over.
+// delays reads from a run's events how many milliseconds after each fault it was detected, and recovered from.
 func delays(b *testing.B, dir string) (noticed, serving []float64) {
 	b.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
@@ -169,9 +166,8 @@ func delays(b *testing.B, dir string) (noticed, serving []float64) {
 	return noticed, serving
 }
 
-// BenchmarkServerMemory holds a table of 1 GB on one server, updates and reads all
-// of it, and prints the server's memory beyond that of an idle one, as a multiple of
-// the rows: in the end, and the most it ever was.
+// BenchmarkServerMemory keeps a 1 GB table on one server, updates and reads all of it, and prints the server's memory
+// beyond that of an idle one, as a multiple of the rows: at the end and at its peak.
 func BenchmarkServerMemory(b *testing.B) {
 	if runtime.GOOS != "linux" {
 		b.Skip("reads /proc")
@@ -193,7 +189,7 @@ func BenchmarkServerMemory(b *testing.B) {
 				_, err := c.Clock(b.Context())
 				must(b, err)
 			}
-			for range 3 { // then a read needs all of it applied
+			for range 3 { // so that a read requires all updates to be applied
 				_, err := c.Clock(b.Context())
 				must(b, err)
 			}
@@ -205,14 +201,14 @@ func BenchmarkServerMemory(b *testing.B) {
 	}
 }
 
-// memoryOf returns a figure of a process, in bytes.
+// memoryOf returns a memory figure of a process in bytes.
 func memoryOf(b *testing.B, pid, name string) float64 {
 	b.Helper()
 	text, err := os.ReadFile("/proc/" + pid + "/status")
 	must(b, err)
 	m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(text)
 	if m == nil {
-		b.Fatalf("no %s of process %s", name, pid)
+		b.Fatalf("process %[2]s has no %[1]s", name, pid)
 	}
 	kb, err := strconv.ParseFloat(string(m[1]), 64)
 	must(b, err)

@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure/internal/run/bench"
 )
 
-// TestBenchWorkloads runs small jobs of all workloads, and holds what it writes
-// against what it prints and against itself.
+// TestBenchWorkloads runs small jobs of all workloads, and compares the written results with the printed lines and with
+// each other.
 func TestBenchWorkloads(t *testing.T) {
 	onlyAll(t)
 	t.Parallel()
@@ -39,10 +39,10 @@ func TestBenchWorkloads(t *testing.T) {
 				r.RatioMin, r.RatioMax)
 		}
 		if !strings.HasPrefix(lines[i], name) || !strings.Contains(lines[i], unit) {
-			t.Errorf("line %d reads %q", i, lines[i])
+			t.Errorf("line %d is %q", i, lines[i])
 		}
 	}
 	if !strings.Contains(results[0].Data, "synthetic") {
-		t.Errorf("synthetic data are called %q", results[0].Data)
+		t.Errorf("synthetic data are named %q", results[0].Data)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// TestCheckpoint looks into the checkpoint of a real run, of which some segments follow others:
-// its model is the one that the run has written, byte by byte. Then a byte is another.
+// TestCheckpoint inspects the checkpoint of a real run, in which some segments build on others. Its model equals the
+// model that the run has written, byte by byte. Then the test changes one byte.
 func TestCheckpoint(t *testing.T) {
 	t.Parallel()
 	_, dir := trained(t, "train", "mf", "--quiet", "--rank", "8", "--whole-users", "--clock-fraction", "0.001",
@@ -29,7 +29,7 @@ func TestCheckpoint(t *testing.T) {
 	model := filepath.Join(t.TempDir(), "model")
 	wantOut(t, 0, look("export", dir, "--to", model), "clock 6 of job ", ": "+model+"\n")
 	if fileOf(t, model) != fileOf(t, dir, "model.safetensors") {
-		t.Error("the model of the last checkpoint is not the run's")
+		t.Error("the last checkpoint's model differs from the run's")
 	}
 	wantRefused(t, exitUsage, "already exists; choose another name, or add --force",
 		look("export", dir, "--to", model)...)
@@ -51,8 +51,8 @@ func TestCheckpoint(t *testing.T) {
 	wantRefused(t, exitUsage, "it holds that of clock 6\n", look("show", dir+"@7")...)
 }
 
-// TestCheckpointAlive: while a run goes on its checkpoints can be looked into, and are not
-// deleted; once it has ended they are, and it can go on from the newest.
+// TestCheckpointAlive: the checkpoints of an active run can be inspected, but not deleted. After its end they can be
+// deleted, and it can resume from the newest.
 func TestCheckpointAlive(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -66,10 +66,10 @@ func TestCheckpointAlive(t *testing.T) {
 	p.Stop()
 	wantOut(t, 0, prune, "keep clock ")
 	if _, err := (&settings.Asked{}).Resume(dir); err != nil {
-		t.Errorf("after that: %v", err)
+		t.Errorf("resume after pruning: %v", err)
 	}
 	names, err := filepath.Glob(filepath.Join(dir, "checkpoint", "*"))
 	if err != nil || len(names) != 7 {
-		t.Errorf("there are %v; want a manifest and a segment of each of 6 shards", names)
+		t.Errorf("the files are %v; want a manifest and a segment of each of 6 shards", names)
 	}
 }

@@ -14,18 +14,19 @@ import (
 	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
 
-// combinings are ways to combine updates, under rules of which k runs are not one, of dense tables and sparse ones.
+// combinings are ways to combine updates. Their rules do not give the same result when applied k times instead of once.
+// They cover dense and sparse tables.
 var combinings = []string{
 	"--combine mean --rule adam", "--combine weighted --rule nesterov --sparse", "--combine sum --rule adam --sparse",
 }
 
-// combining is a small job that combines updates.
+// combining returns the command line of a small job that combines updates.
 func combining(how string, more ...string) []string {
 	return small(append(strings.Fields(how), more...)...)
 }
 
-// TestCombinedThroughKills: a job that combines updates ends with the model of its undisturbed twin under every
-// strategy that loses nothing, whoever is killed.
+// TestCombinedThroughKills: a job that combines updates ends with the model of an undisturbed one under every strategy
+// that loses no updates, whichever process is killed.
 func TestCombinedThroughKills(t *testing.T) {
 	t.Parallel()
 	for i, strategy := range brief(2, []string{
@@ -42,20 +43,20 @@ func TestCombinedThroughKills(t *testing.T) {
 				"--recovery", strategy, "--fault", "kill:server:0@clock:20", "--fault", "kill:worker:1@clock:33",
 				"--fault", "kill:coordinator@clock:41", "--fault", "kill:server:1@clock:50",
 			}
-			if strings.HasPrefix(strategy, "chain") { // no server dies before every shard has another sound copy
+			if strings.HasPrefix(strategy, "chain") { // every shard has another intact copy before a server dies
 				kills = append(kills, "--compute-ms", "20")
 			}
 			s, dir := trained(t, combining(how, kills...)...)
 			sameModel(t, s, want, dir)
-			if len(s.Failures) < 4 { // on a busy machine somebody may be taken for dead, too
+			if len(s.Failures) < 4 { // on a busy machine the failure detector may suspect a live process
 				t.Errorf("%d failures", len(s.Failures))
 			}
 		})
 	}
 }
 
-// TestCombinedResumed: such a job goes on with other workers as one that planned them, under each strategy from which
-// runs go on: from then on the mean is that of those.
+// TestCombinedResumed: such a job resumes with another number of workers like a job that planned the change, under each
+// strategy that supports resuming. From then on the mean is over the new workers.
 func TestCombinedResumed(t *testing.T) {
 	t.Parallel()
 	for i, strategy := range brief(1, []string{"checkpoint:10", "chain:2,checkpoint:10", "scar:8,1/4", "stateless"}) {
@@ -81,7 +82,8 @@ func TestCombinedResumed(t *testing.T) {
 	}
 }
 
-// TestCombinedInMemory: a training in memory, as losses are tried in, ends with the model of servers and workers.
+// TestCombinedInMemory: training in memory, which the failure study uses, ends with the same model as training with
+// servers and workers.
 func TestCombinedInMemory(t *testing.T) {
 	t.Parallel()
 	for _, how := range combinings {
@@ -102,8 +104,8 @@ func TestCombinedInMemory(t *testing.T) {
 	}
 }
 
-// TestCombinedIsOneWorker: with updates combined, workers train what one does who has all their examples, whatever the
-// rule keeps beside the rows. Without, they do not.
+// TestCombinedIsOneWorker: with combined updates, several workers train the same model as one worker that has all their
+// examples, whatever state the rule keeps for each row. Without combining they do not.
 func TestCombinedIsOneWorker(t *testing.T) {
 	t.Parallel()
 	of := func(workers int, how string) []float32 {
@@ -126,10 +128,10 @@ func TestCombinedIsOneWorker(t *testing.T) {
 	}
 	for _, how := range []string{"--combine weighted", "--combine sum"} {
 		if d := far(how); d > 1e-5 {
-			t.Errorf("%s: a value is off by %v", how, d)
+			t.Errorf("%s: a value differs by %v", how, d)
 		}
 	}
 	if d := far("--combine each"); d < 1e-3 {
-		t.Errorf("each: no value is off by more than %v", d)
+		t.Errorf("each: no value differs by more than %v", d)
 	}
 }

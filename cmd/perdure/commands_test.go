@@ -17,9 +17,8 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// TestInterrupt: Ctrl-C ends a run in order, with a checkpoint of where it stands, and
-// says how to go on; --resume goes on from there, or from the last one before a kill,
-// and makes the model of a run that was left alone.
+// TestInterrupt: Ctrl-C ends a run gracefully with a checkpoint of its current clock and prints how to resume it.
+// --resume continues from that checkpoint, or after a kill from the last one. The model is that of an undisturbed run.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	for _, c := range brief(2, []struct {
@@ -47,7 +46,7 @@ func TestInterrupt(t *testing.T) {
 			want := fmt.Sprintf("; resuming starts at clock %d: perdure train --resume %s\n", cut, dir)
 			if !c.kill && (cut < 30 || !strings.HasPrefix(stderr, "perdure: interrupted at clock ") ||
 				!strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1) {
-				t.Errorf("the newest checkpoint is of clock %d, and the run says how to go on: %q", cut, stderr)
+				t.Errorf("the newest checkpoint is of clock %d, but the output is %q", cut, stderr)
 			}
 
 			clocks := strconv.Itoa(cut + 7)
@@ -58,9 +57,9 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestInterruptFrozen: while a worker stands still there can be no checkpoint of where
-// the others are. A run that is ended then ends when its --grace is over, or at once when
-// it is asked again, and goes on from the checkpoint before.
+// TestInterruptFrozen: while one worker is suspended, no checkpoint of the other workers' clock is possible. An
+// interrupted run then ends when its --grace expires, or immediately at the second interrupt. It resumes from the
+// previous checkpoint.
 func TestInterruptFrozen(t *testing.T) {
 	t.Parallel()
 	for _, grace := range []string{"200ms", "1h"} {
@@ -83,7 +82,7 @@ func TestInterruptFrozen(t *testing.T) {
 	}
 }
 
-// TestNotResumable: where nothing is kept that a later run could go on from, it says so.
+// TestNotResumable: a run that keeps nothing to resume from says so.
 func TestNotResumable(t *testing.T) {
 	t.Parallel()
 	for recovery, want := range map[string]string{
@@ -99,7 +98,7 @@ func TestNotResumable(t *testing.T) {
 	}
 }
 
-// TestFromRunJSON: a run's settings run it again.
+// TestFromRunJSON: a run's settings start the same run again.
 func TestFromRunJSON(t *testing.T) {
 	t.Parallel()
 	_, dir := trained(t, small("--fault", "kill:server:0@clock:20")...)
@@ -109,8 +108,8 @@ func TestFromRunJSON(t *testing.T) {
 	}
 }
 
-// TestNetwork: a network of several tables, trained in chains, has the same model
-// whatever is killed, and whatever it is partitioned by; --final-relu makes it another.
+// TestNetwork: a network of several tables, trained with chains, has the same model whichever processes are killed and
+// however its rows are assigned to shards. --final-relu changes the model.
 func TestNetwork(t *testing.T) {
 	t.Parallel()
 	model := func(more ...string) string {
@@ -125,19 +124,18 @@ func TestNetwork(t *testing.T) {
 	}
 	calm := model()
 	if killed := model("--fault", "kill:server:0@clock:4", "--fault", "kill:worker:1@clock:7"); killed != calm {
-		t.Errorf("model %s, of a job left alone %s", killed, calm)
+		t.Errorf("model %s, without failures %s", killed, calm)
 	}
 	layers := []string{"--partition", "layer", "--shards", "40", "--fault", "kill:server:2@clock:6"}
 	if layered := model(layers...); layered != calm {
-		t.Errorf("by layer it is model %s, by row %s", layered, calm)
+		t.Errorf("assigned by layer the model is %s, by row %s", layered, calm)
 	}
 	if model("--final-relu") == calm {
-		t.Error("--final-relu changes nothing")
+		t.Error("--final-relu does not change the model")
 	}
 }
 
-// TestUntil: a bsp job with a goal ends at the same clock with the same model,
-// whatever is killed.
+// TestUntil: a bsp job with a goal ends at the same clock with the same model, whichever process is killed.
 func TestUntil(t *testing.T) {
 	t.Parallel()
 	goal := []string{"--clocks", "1000", "--until", "accuracy:0.6", "--eval-every", "5"}
@@ -148,30 +146,29 @@ func TestUntil(t *testing.T) {
 		t.Errorf("ended at clock %d with accuracy %g", calm.Clocks, *calm.TestAccuracy)
 	}
 	if calm.Clocks != killed.Clocks || *calm.ModelSHA256 != *killed.ModelSHA256 {
-		t.Errorf("left alone: clock %d, model %s; killed: clock %d, model %s", calm.Clocks, *calm.ModelSHA256,
+		t.Errorf("undisturbed: clock %d, model %s; killed: clock %d, model %s", calm.Clocks, *calm.ModelSHA256,
 			killed.Clocks, *killed.ModelSHA256)
 	}
 	if g := calm.Goal; g == nil || g.Metric != "accuracy" || g.Value != 0.6 || g.Clock != calm.Clocks ||
 		*g.Met != *calm.TestAccuracy || *g.Final != *g.Met || *g.Met < 0.6 {
-		t.Errorf("the goal was reached with %+v; the model of clock %d has accuracy %g", g, calm.Clocks,
+		t.Errorf("the goal's result is %+v, but the model of clock %d has accuracy %g", g, calm.Clocks,
 			*calm.TestAccuracy)
 	}
 	for _, model := range []string{"ssp:2", "asp"} {
 		s, _ := trained(t, small(append(goal, "--consistency", model, "--fault", "kill:server:0@clock:7")...)...)
 		if g := s.Goal; g == nil || *g.Met < 0.6 || *g.Final != *s.TestAccuracy || g.Clock > s.Clocks {
-			t.Errorf("%s: the goal was reached with %+v; the model of clock %d has accuracy %g", model, g, s.Clocks,
+			t.Errorf("%s: the goal's result is %+v, but the model of clock %d has accuracy %g", model, g, s.Clocks,
 				*s.TestAccuracy)
 		}
 		if s.Clocks >= 1000 || *s.UpdatesLost != 0 {
-			t.Errorf("%s ended at clock %d; its model lacks %d updates (below 0: it has too many)", model, s.Clocks,
+			t.Errorf("%s ended at clock %d; its model lacks %d updates (negative: surplus)", model, s.Clocks,
 				*s.UpdatesLost)
 		}
 	}
 }
 
-// TestUp runs an own training program on `perdure up`, asks for its status,
-// makes a server fail, and checks the result: with checkpoints nothing is
-// missing, without them exactly as much as the job says.
+// TestUp runs a separate training program with `perdure up`, requests its status, kills a server and checks the result.
+// With checkpoints no update is lost. Without them exactly as many are lost as the job reports.
 func TestUp(t *testing.T) {
 	t.Parallel()
 	const shards, clocks = 4, 40
@@ -194,25 +191,25 @@ func TestUp(t *testing.T) {
 			}
 			if len(s.Failures) != 1 || *s.UpdatesLost != missing || (missing == 0) != p.lossless ||
 				s.ModelSHA256 == nil {
-				t.Errorf("%d updates are missing from the rows; the summary says %+v%s", missing, s, logs(dir))
+				t.Errorf("the rows lack %d updates, but the summary is %+v%s", missing, s, logs(dir))
 			}
 			job := perdurelib.JobSpec{Consistency: s.Consistency, TableConsistency: s.TableConsistency}
 			if job.Models() != model {
-				t.Errorf("the summary tells of the models %s, want %s", job.Models(), model)
+				t.Errorf("the summary has the consistency models %s, want %s", job.Models(), model)
 			}
 		})
 	}
 }
 
-// counter is a training program: every slot adds 1 to every row in every clock.
+// counter is a training program in which every slot adds 1 to every row in every clock.
 type counter struct {
 	coordinator, dir string
-	calm             bool      // nothing is to fail
+	calm             bool      // no failure is expected
 	lossless         bool      // each row must be twice the clock whenever it is read
-	sums             []float32 // by shard, one row in each: what slot 0 reads at the end
+	sums             []float32 // what slot 0 reads at the end: one row for each shard
 }
 
-// both runs two of it, and returns what waits for their ends.
+// both runs the program twice and returns a function that waits for both.
 func (p *counter) both(t *testing.T) (ends func() []error) {
 	programs := make(chan error, 2)
 	for range 2 {
@@ -244,7 +241,7 @@ func (p *counter) run(t *testing.T) error {
 		err := table.GetRun(ctx, 0, rows)
 		if err == nil && p.lossless && slices.ContainsFunc(rows,
 			func(v float32) bool { return v != float32(2*clock) }) {
-			return fmt.Errorf("at clock %d the rows hold %v", clock, rows)
+			return fmt.Errorf("at clock %d the rows are %v", clock, rows)
 		}
 		if err == nil {
 			err = table.IncRun(0, ones)
@@ -267,10 +264,10 @@ func (p *counter) run(t *testing.T) error {
 			return err
 		}
 	}
-	return c.Finish(ctx) // no roll-back any more: the fault is long over
+	return c.Finish(ctx) // no rollback can follow: the fault is long over
 }
 
-// fail kills a server and waits until its next process is there.
+// fail kills a server and waits until its replacement runs.
 func (p *counter) fail(ctx context.Context, t *testing.T) error {
 	if code, out, errs := invoke(t, "fault", "kill:server:1@0s", "--run", p.dir); code != 0 || out == "" {
 		return fmt.Errorf("fault: exit code %d: %s%s", code, out, errs)
@@ -287,7 +284,7 @@ func (p *counter) fail(ctx context.Context, t *testing.T) error {
 	return ctx.Err()
 }
 
-// TestStop: a running job ends when asked to, with a checkpoint to go on from.
+// TestStop: perdure stop ends a running job with a checkpoint to resume from.
 func TestStop(t *testing.T) {
 	dir := newFolder(t)
 	p := atClock30(t, dir)
@@ -298,8 +295,7 @@ func TestStop(t *testing.T) {
 	wantOut(t, 0, []string{"status", "--run", dir}, "was ended early, at clock")
 }
 
-// TestChildrenEnd: when the parent is killed, no process outlives it by more
-// than a second.
+// TestChildrenEnd: when the parent is killed, no process outlives it by more than a second.
 func TestChildrenEnd(t *testing.T) {
 	dir := newFolder(t)
 	p := atClock30(t, dir)
@@ -316,7 +312,7 @@ func TestChildrenEnd(t *testing.T) {
 		must(t, err)
 		await(t, func() bool { return !lives(pid) || time.Since(killed) > time.Second }, func() string { return "" })
 		if lives(pid) {
-			t.Fatalf("process %d lives a second after its parent was killed", pid)
+			t.Fatalf("process %d is alive a second after its parent was killed", pid)
 		}
 	}
 	t.Logf("all %d processes were gone after %v", len(pids), time.Since(killed))

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// cut is two hosts, or one and all others, that do not reach each other any more. Host 0 has the coordinator, 1 and 2 a
-// server each, 3 a worker, 4 two servers and three workers, and one more that stands by.
+// cut is a partition between two hosts, or between one host and all others. Host 0 has the coordinator. Hosts 1 and 2
+// have a server each, host 3 has a worker, and host 4 has two servers, three workers and a standby worker.
 type cut struct {
 	what string
 	cut  func(a *apart)
-	// unseen says that the coordinator does not hear how far workers come: who asks it cannot see that they go on.
+	// unseen reports whether the coordinator does not receive the workers' progress, so that its status cannot show it.
 	unseen bool
-	told   []string // the kinds of events that people see
-	// minority says that the coordinator reaches one member of etcd alone, if the job has etcd.
+	told   []string // kinds of events that must be reported
+	// minority reports whether the coordinator reaches only one member of etcd, if the job uses etcd.
 	minority bool
 }
 
@@ -51,8 +51,8 @@ var cuts = []cut{
 	{what: "the coordinator from all", cut: func(a *apart) { a.lan.Pull(0) }, unseen: true},
 }
 
-// TestCuts: whoever is cut off from whom, training goes on meanwhile, and ends with the model of one machine that was
-// left alone. docs/guide/failures.md has what each of these is like.
+// TestCuts: whichever hosts are partitioned, training continues during the partition and ends with the model of an
+// undisturbed job on one machine. docs/guide/failures.md describes the effects of each partition.
 func TestCuts(t *testing.T) {
 	onlyAll(t)
 	t.Parallel()
@@ -66,7 +66,7 @@ func TestCuts(t *testing.T) {
 			t.Run(recovery+"/"+c.what, func(t *testing.T) {
 				a := newApart(t, recovery, clocks, 1)
 				stood := a.through(c)
-				t.Logf("training stood for %.1f s", stood.Seconds())
+				t.Logf("training paused for %.1f s", stood.Seconds())
 				got := *summary(t, a.dir(0)).ModelSHA256
 				want := one(t, "--clocks", strconv.Itoa(clocks), "--workers", "4", "--servers", "4", "--shards", "8")
 				if got != want {
@@ -74,20 +74,20 @@ func TestCuts(t *testing.T) {
 				}
 				if events := eventsOf(t, a.dir(0)); slices.Contains(c.told, "reached") &&
 					!strings.Contains(events, `"reached"`) {
-					t.Errorf("nobody was told that it was over:\n%s", events)
+					t.Errorf("no event reports the partition's end:\n%s", events)
 				}
 			})
 		}
 	}
 }
 
-// says waits until the coordinator says something.
+// says waits until the coordinator's status matches.
 func (a *apart) says(pattern string) {
 	a.Helper()
 	await(a, func() bool { return regexp.MustCompile(pattern).MatchString(a.status(0)) }, a.all)
 }
 
-// through runs a job through a cut, and returns for how long no clock ended, as far as its coordinator can tell.
+// through runs a job through a partition. It returns for how long no clock ended, as far as the coordinator can tell.
 func (a *apart) through(c cut) (stood time.Duration) {
 	a.Helper()
 	a.coordinates = []int{0}
@@ -105,18 +105,18 @@ func (a *apart) through(c cut) (stood time.Duration) {
 	c.cut(a)
 	began := time.Now()
 	for _, kind := range c.told {
-		decides := !c.minority || a.etcds == "" // what cannot be recorded is not decided
+		decides := !c.minority || a.etcds == "" // without a quorum the coordinator cannot record decisions
 		if kind != "reached" && decides {
 			awaitEvent(a, a.dir(0), fmt.Sprintf("%q", kind), 1)
 		}
 	}
 	if c.unseen {
 		select {
-		case <-time.After(4 * time.Second): // nobody can see that they go on
+		case <-time.After(4 * time.Second): // no process can observe the workers' progress
 		case <-a.Context().Done():
 		}
 	} else {
-		reach(last + 3) // what was under way
+		reach(last + 3) // covers updates in flight
 		reach(last + 30)
 		stood = time.Since(began)
 	}

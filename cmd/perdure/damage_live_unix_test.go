@@ -13,9 +13,8 @@ import (
 	"testing"
 )
 
-// TestDamagedSnapshots damages the newest snapshots under a job that goes on, of each shard
-// in another way, and kills the servers that wrote them: their successors use none that is
-// damaged, and the model is the same.
+// TestDamagedSnapshots damages the newest snapshot of each shard in a running job, each in another way, and kills the
+// servers that wrote them. Their replacements use none of the damaged ones, and the model is the same.
 func TestDamagedSnapshots(t *testing.T) {
 	t.Parallel()
 	args := []string{"--recovery", "stateless", "--log", "file:?snapshot-mb=1", "--clocks", "200"}
@@ -30,7 +29,7 @@ func TestDamagedSnapshots(t *testing.T) {
 		job := start(t, small(append(args, "--compute-ms", "10", "--out", dir)...)...)
 		awaitSnapshots(t, dir, shards)
 		m := awaitStatus(t, dir, `server:0 +pid (\d+) .*\n +server:1 +pid (\d+) `)
-		for _, text := range m[1:] { // nobody writes a newer one now
+		for _, text := range m[1:] { // no server writes a newer snapshot now
 			must(t, syscall.Kill(pidOf(t, text), syscall.SIGSTOP))
 		}
 		newest := awaitSnapshots(t, dir, shards)
@@ -49,7 +48,7 @@ func TestDamagedSnapshots(t *testing.T) {
 			found += strings.Count(log, "cannot use a snapshot")
 		}
 		if found == 0 {
-			t.Errorf("nobody came upon a damaged snapshot: %v", ways[first:])
+			t.Errorf("no server reported a damaged snapshot: %v", ways[first:])
 		}
 	}
 }

@@ -12,42 +12,42 @@ import (
 	"testing"
 )
 
-// How a job ends whose log was damaged: with the model of an undisturbed one, or with one
-// line that says which stream or file is damaged, and what to do. Where both can be it is
-// because the last record may not have been acknowledged yet (its sender sends it again); or
-// since the log's process, which lives, has in its memory what the file has lost; or since a
-// server that comes makes a stream anew, over its records, that is known no more.
+// The possible outcomes for a job whose log was damaged. Either it ends with the model of an undisturbed job, or it
+// ends with a one-line error that names the damaged stream or file and says what to do. Both outcomes are valid in
+// these cases: the last record may not have been acknowledged, so its sender resends it; the running log process may
+// still have in memory what the file has lost; or a replacement server may recreate a stream that the log no longer
+// knows, over its old records.
 const (
 	goesOn  = "goes on"
 	refused = "is refused"
 	either  = "goes on or is refused"
 )
 
-// logDamage is one way to damage a stream's file under a job, and who is killed then, and so
-// has to read it.
+// logDamage is one way to damage a stream's file in a running job. The killed processes must read the file when they
+// restart.
 type logDamage struct {
 	file, how string
 	killed    []string // of log, server, worker
 	want      string
 }
 
-// shortLogDamages are those that are tried always: what is found by who has appended, by who
-// reads anew, and by the log itself.
+// shortLogDamages always run. They cover detection by an appender, by a process that reads the stream again, and by the
+// log itself.
 var shortLogDamages = []logDamage{
 	{"msgs/1.blk", "cut to half", []string{"log"}, refused},
 	{"msgs/1.blk", "a bit flipped in the middle", []string{"log", "server"}, refused},
 	{"msgs/1.blk", "a named pipe", []string{"log"}, refused},
 }
 
-// logURL is the file with the log's address, seen from a stream's folder.
+// logURL is the path of the file with the log's address, relative to a stream's directory.
 const logURL = "../../../../url"
 
-// logDamages are all others. A run tries each fifth, from one that -storm.seed chooses.
+// logDamages returns all other cases. A run tests every fifth, starting from one that -storm.seed selects.
 func logDamages() (all []logDamage) {
 	for _, how := range slices.Sorted(maps.Keys(allDamages())) {
-		records, url := refused, goesOn // that file is written anew, unless something else is in its place
+		records, url := refused, goesOn // the file is rewritten, unless something else has replaced it
 		switch {
-		case how == "a byte longer": // as if a record was just begun
+		case how == "a byte longer": // looks like a record whose write has just started
 			records = goesOn
 		case how == "cut by a byte" || strings.HasSuffix(how, "at the end"):
 			records = either
@@ -70,7 +70,7 @@ func logDamages() (all []logDamage) {
 	return all
 }
 
-// allDamages are the usual ones, and those of which the file is another whole one.
+// allDamages returns the usual damages and those that replace the file with another intact one.
 func allDamages() map[string]func(t *testing.T, path string) {
 	all := maps.Clone(damages)
 	all["filled with zeros"] = func(t *testing.T, path string) {
@@ -86,7 +86,7 @@ func allDamages() map[string]func(t *testing.T, path string) {
 	return all
 }
 
-// older is what a copy of a file is called that was made before.
+// older is the suffix of a file's earlier copy.
 const older = ".older"
 
 func copyOver(t *testing.T, from, to string) {
@@ -96,8 +96,7 @@ func copyOver(t *testing.T, from, to string) {
 	must(t, os.WriteFile(to, b, 0o666))
 }
 
-// TestDamagedLog damages the log under a job that goes on, and kills processes so that what is
-// damaged must be read.
+// TestDamagedLog damages the log of a running job, then kills processes so that the damaged file must be read.
 func TestDamagedLog(t *testing.T) {
 	t.Parallel()
 	all := shortLogDamages
@@ -131,7 +130,7 @@ func damageLog(t *testing.T, d logDamage) {
 	places := []string{"log", "server:0", "server:1", "worker:0", "worker:1", "worker:2"}
 	m := awaitStatus(t, dir, `(?s)clock (?:[2-9]\d|\d{3}) of.* `+strings.Join(places, ` +pid (\d+) .* `)+
 		` +pid (\d+) `)[1:]
-	for _, text := range m { // nobody writes now, nor reads
+	for _, text := range m { // no process reads or writes now
 		must(t, syscall.Kill(pidOf(t, text), syscall.SIGSTOP))
 	}
 	allDamages()[d.how](t, path)
@@ -153,14 +152,14 @@ func damageLog(t *testing.T, d logDamage) {
 		named := strings.Contains(errs, filepath.Base(streams[0])) || strings.Contains(errs, path) ||
 			strings.Contains(errs, "the update log has lost some")
 		if !named || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "the job again") {
-			t.Errorf("it says %q", errs)
+			t.Errorf("the error is not one line that names the damage and the remedy: %q", errs)
 		}
 	default:
 		t.Errorf("exit code %d; the job %s: %s%s%s", code, d.want, out, errs, logs(dir))
 	}
 	for _, text := range []string{errs, logs(dir)} {
 		if strings.Contains(text, "goroutine ") || strings.Contains(text, "panic") {
-			t.Errorf("a process broke: %s", text)
+			t.Errorf("a process panicked: %s", text)
 		}
 	}
 	checkRaces(t, dir)

@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// damages are what may become of a file.
+// damages are kinds of damage to a file.
 var damages = map[string]func(t *testing.T, path string){
 	"a bit flipped at the start":  flipped(func(int) int { return 0 }),
 	"a bit flipped in the middle": flipped(func(n int) int { return n / 2 }),
@@ -57,9 +57,9 @@ func replaced(by func(path string) error) func(*testing.T, string) {
 	}
 }
 
-// TestDamagedRun: whatever becomes of a file that a run is to go on from, --resume refuses it
-// at once, in one line that names the file, before a folder is made. The run is a real one
-// whose checkpoint has segments that follow others.
+// TestDamagedRun: whatever the damage to a file that a run would resume from, --resume immediately rejects it with one
+// line that names the file, before a directory is created. The run is real, and its checkpoint has segments that build
+// on others.
 func TestDamagedRun(t *testing.T) {
 	t.Parallel()
 	job := []string{
@@ -72,7 +72,7 @@ func TestDamagedRun(t *testing.T) {
 	must(t, err)
 	i := slices.IndexFunc(m.Segments, func(r checkpoint.SegmentRef) bool { return len(r.Base) > 0 })
 	if i < 0 {
-		t.Fatalf("no segment follows another: %+v", m.Segments)
+		t.Fatalf("no segment builds on another: %+v", m.Segments)
 	}
 	manifests, err := filepath.Glob(filepath.Join(folder, "*.manifest"))
 	must(t, err)
@@ -84,7 +84,7 @@ func TestDamagedRun(t *testing.T) {
 		must(t, err)
 		for how, damage := range damages {
 			if kind == "run.json" && (strings.Contains(how, "flipped") || how == "cut by a byte") {
-				continue // it is text for people, without a checksum: see TestOddRunJSON
+				continue // a text file without a checksum: see TestOddRunJSON
 			}
 			damage(t, path)
 			_, err := clocks(6).Resume(dir)
@@ -92,11 +92,11 @@ func TestDamagedRun(t *testing.T) {
 			must(t, os.WriteFile(path, good, 0o666))
 			if err == nil || strings.Contains(err.Error(), "\n") ||
 				!strings.Contains(err.Error(), filepath.Base(path)) && !strings.Contains(err.Error(), folder) {
-				t.Errorf("%s, %s: %v; want one line that names it", kind, how, err)
+				t.Errorf("%s, %s: %v; want one line that names the file", kind, how, err)
 			}
 		}
 	}
-	// A link to the whole file is as good as the file.
+	// A link to the intact file is as good as the file.
 	moved := filepath.Join(t.TempDir(), "elsewhere")
 	segment := filepath.Join(folder, m.Segments[i].File)
 	must(t, os.Rename(segment, moved))
@@ -107,7 +107,7 @@ func TestDamagedRun(t *testing.T) {
 	}
 }
 
-// TestOddData: data that are no regular files are refused at once, by name.
+// TestOddData: data files that are not regular files are rejected immediately by name.
 func TestOddData(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe.csv")
@@ -145,15 +145,15 @@ func TestOddData(t *testing.T) {
 	}
 }
 
-// TestDamagedLogFiles: a look into a log whose files are no regular ones ends at once, with a
-// line that names the stream or the file; an index, which is made anew, is not missed.
+// TestDamagedLogFiles: inspecting a log whose files are not regular files ends immediately with a line that names the
+// stream or the file. A missing index is no error, because it is rebuilt.
 func TestDamagedLogFiles(t *testing.T) {
 	t.Parallel()
 	_, dir := trained(t, small("--recovery", "stateless", "--clocks", "10", "--shards", "2")...)
 	streams, err := filepath.Glob(filepath.Join(dir, "log", "jetstream", "*", "streams", "*"))
 	must(t, err)
 	if len(streams) != 2 {
-		t.Fatalf("streams %v", streams)
+		t.Fatalf("want 2 streams, have %v", streams)
 	}
 	for _, name := range []string{"msgs/1.blk", "meta.inf", "msgs/index.db"} {
 		path := filepath.Join(streams[0], filepath.FromSlash(name))

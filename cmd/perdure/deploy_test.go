@@ -14,17 +14,17 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// unit is a file of systemd: the values of each key, by section, in their order.
+// unit is a systemd unit file: the values of each key in order, by section.
 type unit map[string]map[string][]string
 
-// readUnit parses a unit, and refuses what systemd would not take.
+// readUnit parses a unit and rejects what systemd would not accept.
 func readUnit(text string) (unit, error) {
 	u, section := unit{}, ""
 	for i, line := range strings.Split(text, "\n") {
 		line = strings.TrimSpace(line)
 		if name := strings.TrimSuffix(strings.TrimPrefix(line, "["), "]"); len(name)+2 == len(line) && line[0] == '[' {
 			if section = name; u[section] != nil {
-				return nil, fmt.Errorf("line %d: section %s is there twice", i+1, section)
+				return nil, fmt.Errorf("line %d: duplicate section %s", i+1, section)
 			}
 			u[section] = map[string][]string{}
 			continue
@@ -34,7 +34,7 @@ func readUnit(text string) (unit, error) {
 		}
 		key, value, is := strings.Cut(line, "=")
 		if !is || section == "" || !regexp.MustCompile(`^[A-Za-z]+$`).MatchString(key) {
-			return nil, fmt.Errorf("line %d: %q is no KEY=VALUE of a section", i+1, line)
+			return nil, fmt.Errorf("line %d: %q is not KEY=VALUE in a section", i+1, line)
 		}
 		u[section][key] = append(u[section][key], value)
 	}
@@ -43,7 +43,7 @@ func readUnit(text string) (unit, error) {
 
 var variable = regexp.MustCompile(`\$\{(\w+)\}|\$(\w+)`)
 
-// examples are what the comments of a unit say that one may write into its file of the environment, and nothing, first.
+// examples returns the settings for the environment file that a unit's comments suggest. The first element is empty.
 func examples(text string) (all []map[string]string) {
 	all = []map[string]string{{}}
 	within := false
@@ -59,7 +59,8 @@ func examples(text string) (all []map[string]string) {
 	return all
 }
 
-// execStart is the command line that a unit runs, with what its own environment says, and its file, which goes first.
+// execStart returns the command line that a unit runs. Values in the environment file take precedence over the unit's
+// own environment.
 func (u unit) execStart(file map[string]string) ([]string, error) {
 	env := map[string]string{}
 	for _, e := range u["Service"]["Environment"] {
@@ -68,13 +69,13 @@ func (u unit) execStart(file map[string]string) ([]string, error) {
 	}
 	for key, value := range file {
 		if _, is := env[key]; !is {
-			return nil, fmt.Errorf("the unit does not say what %s is without the file", key)
+			return nil, fmt.Errorf("the unit has no default for %s", key)
 		}
 		env[key] = value
 	}
 	lines := u["Service"]["ExecStart"]
 	if len(lines) != 1 {
-		return nil, fmt.Errorf("ExecStart is there %d times", len(lines))
+		return nil, fmt.Errorf("ExecStart occurs %d times, want once", len(lines))
 	}
 	var args []string
 	var unknown error
@@ -83,11 +84,11 @@ func (u unit) execStart(file map[string]string) ([]string, error) {
 		value := variable.ReplaceAllStringFunc(word, func(v string) string {
 			text, known := env[strings.Trim(v, "${}")]
 			if !known {
-				unknown = fmt.Errorf("nothing sets %s", v)
+				unknown = fmt.Errorf("%s is not set", v)
 			}
 			return text
 		})
-		if m != nil && m[2] != "" { // without braces it is several words
+		if m != nil && m[2] != "" { // without braces the value is split into words
 			args = append(args, strings.Fields(value)...)
 			continue
 		}
@@ -96,13 +97,13 @@ func (u unit) execStart(file map[string]string) ([]string, error) {
 	return args, unknown
 }
 
-// TestUnits: what systemd starts are command lines that the program takes, of commands that are services; each is
-// started again, ends as its command wants to, and may do little else.
+// TestUnits: the command lines of the systemd units are valid and run services. Each unit restarts its service, ends it
+// as the command requires, and restricts its permissions.
 func TestUnits(t *testing.T) {
 	files, err := filepath.Glob("../../deploy/systemd/*.service")
 	must(t, err)
 	if len(files) != 2 {
-		t.Fatalf("units: %v", files)
+		t.Fatalf("want 2 units, have %v", files)
 	}
 	for _, file := range files {
 		b, err := os.ReadFile(file)
@@ -114,7 +115,7 @@ func TestUnits(t *testing.T) {
 		}
 		name := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(file), ".service"), "perdure-")
 		if all := examples(string(b)); len(all) != 2 {
-			t.Errorf("%s has the examples %v, want one, and none", file, all)
+			t.Errorf("%s has the examples %v, want an empty one and one more", file, all)
 		}
 		for _, env := range examples(string(b)) {
 			checkUnit(t, u, name, env)
@@ -130,25 +131,25 @@ func TestUnits(t *testing.T) {
 		}
 		for _, key := range []string{"TimeoutStopSec", "RestartSec"} {
 			if len(u["Service"][key]) != 1 {
-				t.Errorf("%s says nothing of %s", file, key)
+				t.Errorf("%s does not set %s once", file, key)
 			}
 		}
 		if name == "host" && !slices.Equal(u["Service"]["KillMode"], []string{"mixed"}) {
-			t.Errorf("%s: a signal would end servers before workers have left", file)
+			t.Errorf("%s: KillMode must be mixed, so that servers do not end before workers have left", file)
 		}
 	}
 	if _, err := readUnit("[Service]\nRestart on-failure\n"); err == nil {
-		t.Error("a line without a value is taken")
+		t.Error("a line without a value is accepted")
 	}
 	wrong := unit{"Service": {"ExecStart": {"/bin/perdure host --jion a:1"}}}
 	if args, err := wrong.execStart(nil); err != nil {
 		t.Error(err)
 	} else if _, err := parseUnit(args); err == nil {
-		t.Errorf("%v is taken", args)
+		t.Errorf("%v is accepted", args)
 	}
 }
 
-// checkUnit asks that the program takes what a unit runs, and each flag of an example as the example says it.
+// checkUnit checks that the program accepts a unit's command line, and that each flag has the value from the example.
 func checkUnit(t *testing.T, u unit, name string, env map[string]string) {
 	t.Helper()
 	args, err := u.execStart(env)

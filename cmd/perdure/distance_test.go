@@ -8,18 +8,18 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// TestDistance: far apart and over a narrow line, bsp trains the same model.
+// TestDistance: bsp trains the same model over a simulated network with long delays and low bandwidth.
 func TestDistance(t *testing.T) {
 	t.Parallel()
 	s, dir := trained(t, small("--delay", "5ms±2ms", "--bandwidth", "10MB")...)
 	sameModel(t, s, one(t), dir)
-	// Each clock takes four messages one after the other: update, acknowledgement,
-	// tick and rows asked for, rows.
+	// Each clock takes four messages one after another: the update, its acknowledgement, the tick with the request for
+	// rows, and the rows.
 	if least := 60 * 4 * 3 * time.Millisecond; s.WallSeconds < least.Seconds() {
-		t.Errorf("%v s for 60 clocks; with these delays it takes %v at least", s.WallSeconds, least)
+		t.Errorf("60 clocks took %v s; with these delays the minimum is %v", s.WallSeconds, least)
 	}
 
-	// --from takes the run's distance, unless flags say otherwise.
+	// --from uses the run's delay and bandwidth unless flags override them.
 	again := func(given ...string) settings.Run {
 		a := settings.Asked{Distance: settings.Distance{Delay: "1ms", Bandwidth: "1GB"}, Given: map[string]bool{}}
 		for _, g := range given {
@@ -30,9 +30,9 @@ func TestDistance(t *testing.T) {
 		return s
 	}
 	if s := again("from"); s.Delay != "5ms±2ms" || s.Bandwidth != "10MB" {
-		t.Errorf("--from has the distance %+v", s.Distance)
+		t.Errorf("--from uses %+v", s.Distance)
 	}
 	if s := again("from", "delay", "bandwidth"); s.Delay != "1ms" || s.Bandwidth != "1GB" {
-		t.Errorf("--from with flags has the distance %+v", s.Distance)
+		t.Errorf("--from with flags uses %+v", s.Distance)
 	}
 }

@@ -26,17 +26,17 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// A block of a page that shows commands is marked by the second word behind its fence:
+// A block of a page that shows commands is marked by the second word after its opening fence:
 //
-//	run    the test runs its commands, with the real program
-//	parse  their flags are parsed, and checked as far as that needs no file and no network
+//	run    the test runs its commands with the real program
+//	parse  their flags are parsed, and checked where that needs neither files nor network
 //
-// In a block of "console" commands begin with "$ "; in one of "sh" every line is one.
-// That no block with commands is unmarked is a rule of the repository. In text, what is
-// set as code and begins with perdure or with -- is parsed, too, unless it has a
+// In a "console" block, commands begin with "$ ". In an "sh" block, every line is a command.
+// A repository rule requires a mark on every block with commands. In running text, code that
+// begins with perdure or -- is also parsed, unless it contains a
 // placeholder.
 
-// pages are the pages whose commands are checked, from here.
+// pages returns the paths of the pages whose commands are checked, relative to this directory.
 func pages(t *testing.T) []string {
 	t.Helper()
 	list := []string{"../../README.md", "../../CONTRIBUTING.md", "../../CHANGELOG.md"}
@@ -54,7 +54,7 @@ func pages(t *testing.T) []string {
 	return list
 }
 
-// docLine is a line of commands that a page shows.
+// docLine is a command line that a page shows.
 type docLine struct {
 	page string
 	line int
@@ -72,7 +72,7 @@ type docBlock struct {
 	lines                []string
 }
 
-// read returns a page's blocks, and its other lines, by number.
+// readPage returns a page's blocks and its other lines by number.
 func readPage(t *testing.T, page string) (blocks []docBlock, text map[int]string) {
 	t.Helper()
 	b, err := os.ReadFile(page)
@@ -96,14 +96,14 @@ func readPage(t *testing.T, page string) (blocks []docBlock, text map[int]string
 	return blocks, text
 }
 
-// commands returns a block's commands; lines that end with a backslash are one with the next.
+// commands returns a block's commands. A line that ends with a backslash is joined with the next one.
 func (b *docBlock) commands() (list []docLine) {
 	joined, from := "", 0
 	for i, line := range b.lines {
 		command, ok := strings.CutPrefix(strings.TrimSpace(line), "$ ")
 		if joined == "" {
 			if from = b.line + 1 + i; b.language == "console" && !ok {
-				continue // what the command before has printed
+				continue // output of the previous command
 			}
 		}
 		if before, more := strings.CutSuffix(command, "\\"); more {
@@ -118,7 +118,7 @@ func (b *docBlock) commands() (list []docLine) {
 	return list
 }
 
-// TestDocsParse: every command that a page shows has flags that the program takes.
+// TestDocsParse: the program accepts the flags of every command that a page shows.
 func TestDocsParse(t *testing.T) {
 	list := pages(t)
 	for i := range list {
@@ -128,9 +128,9 @@ func TestDocsParse(t *testing.T) {
 	}
 	makefile, err := os.ReadFile("../../Makefile")
 	must(t, err)
-	t.Chdir(t.TempDir()) // where there may be folders and files of the names on the pages
+	t.Chdir(t.TempDir()) // where files with the names on the pages can be created
 	commands, inText := 0, 0
-	seen := map[string]bool{} // a text is parsed once: pages repeat theirs
+	seen := map[string]bool{} // pages repeat commands: each is parsed once
 	for _, page := range list {
 		blocks, text := readPage(t, page)
 		for _, b := range blocks {
@@ -161,7 +161,7 @@ func TestDocsParse(t *testing.T) {
 		}
 	}
 	if commands < 25 || inText < 50 {
-		t.Errorf("%d commands in blocks and %d in text: the pages have more", commands, inText)
+		t.Errorf("found only %d commands in blocks and %d in text; the parser misses some", commands, inText)
 	}
 }
 
@@ -175,21 +175,21 @@ var (
 func parseShown(t *testing.T, line, makefile string) error {
 	args := arguments(line)
 	for len(args) > 0 && strings.Contains(args[0], "=") && !strings.HasPrefix(args[0], "-") {
-		args = args[1:] // of the environment
+		args = args[1:] // environment variables
 	}
 	switch program, rest := filepath.Base(args[0]), args[1:]; program {
 	case "perdure":
 		return parsePerdure(t, rest, false)
-	case "train": // the user's own
+	case "train": // the user's own program
 		return nil
 	case "make":
 		if len(rest) == 0 || !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(rest[0])+`:`).MatchString(makefile) {
-			return fmt.Errorf("the Makefile has no such goal")
+			return fmt.Errorf("the Makefile has no such target")
 		}
 		return nil
 	case "pip":
 		if !slices.Equal(rest[:1], []string{"install"}) || !strings.Contains(makefile, "bin/wheels") {
-			return fmt.Errorf("it installs no wheel that the Makefile makes")
+			return fmt.Errorf("it does not install a wheel that the Makefile builds")
 		}
 		return nil
 	case "python":
@@ -197,20 +197,20 @@ func parseShown(t *testing.T, line, makefile string) error {
 			return ofProgram(rest)
 		}
 		if len(rest) < 3 || !slices.Equal(rest[:3], []string{"-m", "perdure", "launch"}) {
-			return fmt.Errorf("it is no perdure launch")
+			return fmt.Errorf("it is not a perdure launch command")
 		}
 		return parsePerdure(t, rest[2:], false)
 	case "curl":
 		calls := regexp.QuoteMeta(control.Path) + `(Status|View|Fault|Scale|Drain|Stop)$`
 		if !regexp.MustCompile(calls).MatchString(line) {
-			return fmt.Errorf("there is no such method")
+			return fmt.Errorf("the method does not exist")
 		}
 		return nil
 	}
-	return fmt.Errorf("nobody knows how to check this: mark the block text, or teach this test")
+	return fmt.Errorf("this test cannot check the command; mark the block as text, or extend the test")
 }
 
-// arguments splits a command line as a shell does, as far as pages need it.
+// arguments splits a command line like a shell, as far as the pages need it.
 func arguments(line string) (list []string) {
 	word, quoted, any := strings.Builder{}, false, false
 	for _, r := range line + " " {
@@ -233,13 +233,12 @@ func arguments(line string) (list []string) {
 	return list
 }
 
-// parsePerdure parses a command line, and checks what train and up have to say of their
-// flags before they begin.
+// parsePerdure parses a command line and runs the checks of train and up on their flags.
 func parsePerdure(t *testing.T, args []string, inText bool) error {
 	if len(args) > 0 && args[0] == "launch" {
 		args = asUp(args[1:])
 	}
-	for i, arg := range args[:max(0, len(args)-1)] { // these must be there to be named
+	for i, arg := range args[:max(0, len(args)-1)] { // these must exist
 		switch next := args[i+1]; arg {
 		case "--resume", "--run", "export":
 			must(t, os.MkdirAll(filepath.Clean("./"+next), 0o777))
@@ -265,10 +264,10 @@ func parsePerdure(t *testing.T, args []string, inText bool) error {
 	return err
 }
 
-// sources is the folder of the repository, wherever a test is meanwhile.
+// sources is the root directory of the repository. It is computed before a test changes directory.
 var sources, _ = filepath.Abs("../..")
 
-// ofProgram checks that a program in Python is there, and knows each flag. The package's own tests run it.
+// ofProgram checks that a Python program exists and defines each flag. The Python package's own tests run it.
 func ofProgram(words []string) error {
 	text, err := os.ReadFile(filepath.Join(sources, words[0]))
 	if err != nil {
@@ -276,13 +275,13 @@ func ofProgram(words []string) error {
 	}
 	for _, word := range words[1:] {
 		if strings.HasPrefix(word, "--") && !strings.Contains(string(text), `"`+word+`"`) {
-			return fmt.Errorf("%s has no flag %s", words[0], word)
+			return fmt.Errorf("%s does not define the flag %s", words[0], word)
 		}
 	}
 	return nil
 }
 
-// asUp is the command line that perdure launch, of the Python package, comes to.
+// asUp returns the equivalent perdure up command line for perdure launch of the Python package.
 func asUp(args []string) []string {
 	up := []string{"up"}
 	for i, arg := range args {
@@ -299,8 +298,8 @@ func asUp(args []string) []string {
 	return up
 }
 
-// checkTrain checks what train says of its flags, but for files that are not there. What is
-// in a text may be without what goes with it.
+// checkTrain runs train's checks of its flags, except for files that do not exist here. A command quoted in running
+// text may lack flags that belong to it.
 func checkTrain(c *trainCmd, named string, given map[string]bool, inText bool) error {
 	a := c.asked(named, given)
 	switch {
@@ -312,7 +311,7 @@ func checkTrain(c *trainCmd, named string, given map[string]bool, inText bool) e
 		return a.OnlyTaken("--from")
 	}
 	a.Workload = cmp.Or(named, settings.DefaultWorkload)
-	a.Work.Init = "" // its model is not there
+	a.Work.Init = "" // its model does not exist here
 	delete(a.Given, "init")
 	switch {
 	case inText && !strings.Contains(c.Asked.Shape.Consistency, "="):
@@ -329,7 +328,7 @@ func checkTrain(c *trainCmd, named string, given map[string]bool, inText bool) e
 
 type asksForHelp struct{}
 
-// parsed parses; it returns nothing for a command line that only asks for help.
+// parsed parses a command line. It returns nil if the command line only requests help.
 func parsed(parser *kong.Kong, args []string) (k *kong.Context, err error) {
 	defer func() {
 		if _, help := recover().(asksForHelp); help {
@@ -339,8 +338,8 @@ func parsed(parser *kong.Kong, args []string) (k *kong.Context, err error) {
 	return parser.Parse(args)
 }
 
-// parseInText checks what is set as code in a text: a command, or flags alone, which some
-// command must take. A name without its value is that of a command or a flag.
+// parseInText checks code in running text: a command, or flags alone, which some command must accept. A flag or
+// argument without a value is accepted.
 func parseInText(t *testing.T, code string) error {
 	args := arguments(code)
 	if filepath.Base(args[0]) == "perdure" {
@@ -349,7 +348,7 @@ func parseInText(t *testing.T, code string) error {
 	var first error
 	name := strings.TrimPrefix(strings.Split(args[0], "=")[0], "--")
 	if name == "nproc" || name == "preload" {
-		return nil // of perdure launch, which is Python's
+		return nil // a flag of perdure launch in the Python package
 	}
 	for _, command := range takers {
 		if !slices.Contains(flagsOf(command), name) {
@@ -357,7 +356,7 @@ func parseInText(t *testing.T, code string) error {
 		}
 		if len(args) > 1 && args[0] == "--consistency" && strings.Contains(args[1], "=") &&
 			!strings.HasPrefix(command, "train") {
-			continue // which cannot know the tables
+			continue // it cannot know the tables
 		}
 		err := unlessIncomplete(parsePerdure(t, append(arguments(command), args...), true))
 		if err == nil {
@@ -368,13 +367,13 @@ func parseInText(t *testing.T, code string) error {
 		}
 	}
 	if first == nil {
-		return fmt.Errorf("no command has a flag --%s", name)
+		return fmt.Errorf("no command has the flag --%s", name)
 	}
 	return first
 }
 
-// flagsOf are the names of the flags of the command with which a command line begins. They are
-// looked up because to parse is dear: it makes a parser.
+// flagsOf returns the names of the flags of the command at the start of a command line. It looks them up because
+// parsing is expensive: it creates a parser.
 func flagsOf(line string) (names []string) {
 	n := commandTree()
 	for _, word := range arguments(line) {
@@ -395,10 +394,10 @@ func flagsOf(line string) (names []string) {
 	return names
 }
 
-// commandTree is what the program's commands and flags are.
+// commandTree is the tree of the program's commands and flags.
 var commandTree = sync.OnceValue(func() *kong.Node { return newParser(context.Background(), &cli{}).Model.Node })
 
-// takers are commands that may take a flag that stands alone, with what it goes with.
+// takers are command lines that a flag in running text may belong to, with the flags that it requires.
 var takers = []string{
 	"train", "train softmax", "train mf", "train cnn", "train logreg", "train lda", "train quadratic", "up",
 	"train --consistency asp --on-outage continue",
@@ -420,10 +419,9 @@ func unlessIncomplete(err error) error {
 	return err
 }
 
-// TestDocsRun runs the blocks that are marked so, each in a folder of its own, by a shell:
-// with the real program, and scaled down by two things only: the embedded pictures are a
-// twentieth of them, since every process loads them all, and a block that trains softmax has
-// smaller batches. Clocks and failures are those that the page shows.
+// TestDocsRun runs the blocks that are marked run, each in a directory of its own, in a shell with the real program.
+// Only two things are scaled down: the embedded data set is a twentieth of its size, because every process loads all of
+// it, and a block that trains softmax uses smaller batches. The clocks and failures are those of the page.
 func TestDocsRun(t *testing.T) {
 	onlyAll(t)
 	t.Parallel()
@@ -441,12 +439,12 @@ func TestDocsRun(t *testing.T) {
 		}
 	}
 	if ran < 4 {
-		t.Errorf("%d blocks are marked run", ran)
+		t.Errorf("only %d blocks are marked run, want at least 4", ran)
 	}
 }
 
-// smallerBatches is what a shell script of that name runs: this program, with smaller batches
-// where it trains on the usual data.
+// smallerBatches is a shell script that stands in for perdure. It runs this program, with smaller batches where the
+// command trains on the default data.
 const smallerBatches = `#!/bin/sh
 case " $* " in
 *" --data "*|*" --resume "*|*" --fork "*|*" --from "*|*" train mf "*|*" train cnn "*) ;;
@@ -479,8 +477,7 @@ func runBlock(t *testing.T, exe string, b *docBlock) {
 	}
 }
 
-// TestDocsVersions: the pages about formats, and the comment on a frame's layout, name the
-// versions that are written.
+// TestDocsVersions: the pages about formats and the comment on a frame's layout name the versions that the code writes.
 func TestDocsVersions(t *testing.T) {
 	files, messages := "../../docs/formats/files.md", "../../docs/formats/messages.md"
 	facts := "../../docs/formats/registry.md"
@@ -500,7 +497,7 @@ func TestDocsVersions(t *testing.T) {
 		b, err := os.ReadFile(c.file)
 		must(t, err)
 		if strings.Count(string(b), c.want) != 1 {
-			t.Errorf("%s does not have %q once", c.file, c.want)
+			t.Errorf("%s does not contain %q exactly once", c.file, c.want)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// TestKilledWhenDone: a server that is killed when every worker has finished, before
-// the model is read, takes nothing away: another is started, and the model is whole.
+// TestKilledWhenDone: a server is killed after every worker has finished and before the model is read. Nothing is lost:
+// a replacement starts, and the model is complete.
 func TestKilledWhenDone(t *testing.T) {
 	t.Parallel()
 	for _, recovery := range []string{"checkpoint:10", "resend:10", "chain:2", "stateless"} {
@@ -31,7 +31,7 @@ func TestKilledWhenDone(t *testing.T) {
 			must(t, j.Job().Group().Kill(wire.RoleServer, 0))
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			await(t, func() bool { // until the coordinator knows
+			await(t, func() bool { // until the coordinator knows the replacement
 				return slices.ContainsFunc(j.Told().Places, func(p wire.PlaceProgress) bool {
 					return p.Role == wire.RoleServer && p.Index == 0 && p.Incarnation == 2 && p.State == "alive"
 				})

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// drained is a job of three hosts, of which the third is to leave: it has a server and a worker, and another worker
-// stands by on the first.
+// drained is a job on three hosts. The third has a server and a worker and will leave. The first has a standby worker.
 type drained struct {
 	*hosted
 	clocks string
@@ -22,7 +21,7 @@ type drained struct {
 	dirs   map[string]string
 }
 
-// newDrained starts the job, under some recovery.
+// newDrained starts the job with a recovery strategy.
 func newDrained(t *testing.T, recovery string, leaves ...string) *drained {
 	t.Helper()
 	d := &drained{clocks: "200", hosts: map[string]*process{}, dirs: map[string]string{}}
@@ -45,14 +44,14 @@ func newDrained(t *testing.T, recovery string, leaves ...string) *drained {
 	return d
 }
 
-// server is the server that a host has.
+// server returns the server that runs on a host.
 func (d *drained) server(host string) (place string) {
 	d.Helper()
 	return awaitStatus(d, d.dir, `(server:\d+) .* host `+host+`\n`)[1]
 }
 
-// same waits for the job's end and for that of the hosts that stay: the model is that of an undisturbed job, and
-// nothing is lost.
+// same waits until the job and the remaining hosts end. It checks that the model is that of an undisturbed job and that
+// no update is lost.
 func (d *drained) same(redone bool) {
 	d.Helper()
 	s := d.done()
@@ -68,8 +67,8 @@ func (d *drained) same(redone bool) {
 	}
 }
 
-// TestDrainHost: an operator drains a host, twice: others take over what its server holds, its worker leaves, and it
-// ends; the job goes on to the same model, and no clock is done again. A name that is not there is one line.
+// TestDrainHost: an operator drains a host twice. Other servers take over its shards, its worker leaves, and the host
+// ends. The job continues to the same model and repeats no clock. An unknown name yields a one-line error.
 func TestDrainHost(t *testing.T) {
 	t.Parallel()
 	for _, recovery := range []string{"chain:2", "resend:20"} {
@@ -88,7 +87,7 @@ func TestDrainHost(t *testing.T) {
 			}
 			first := start(t, "drain", "c", "--run", d.dir)
 			if code, out, errs := invoke(t, "drain", "c", "--run", d.dir); code != 0 &&
-				!strings.Contains(errs, `there is no host "c"`) { // it has just ended
+				!strings.Contains(errs, `there is no host "c"`) { // the host may have ended already
 				t.Errorf("a second drain ends with code %d: %s%s", code, out, errs)
 			}
 			code, out, errs := first.Wait()
@@ -99,7 +98,7 @@ func TestDrainHost(t *testing.T) {
 			says := d.hosts["c"].stdout.String()
 			for _, want := range []string{`why="an operator"`, "worker-0 ended with code 0"} {
 				if !strings.Contains(says, want) {
-					t.Errorf("the host does not say %q: %s", want, says)
+					t.Errorf("the host's output lacks %q: %s", want, says)
 				}
 			}
 			d.same(false)
@@ -107,8 +106,8 @@ func TestDrainHost(t *testing.T) {
 	}
 }
 
-// TestDrainServer: one server of a job on one machine is drained: it ends, nobody takes its place, and the job goes on
-// to the same model. The last one is not drained.
+// TestDrainServer: one server of a job on one machine is drained. It ends without a replacement, and the job continues
+// to the same model. The last server cannot be drained.
 func TestDrainServer(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -121,7 +120,7 @@ func TestDrainServer(t *testing.T) {
 	awaitStatus(t, dir, `(?m)server:1 .* drained .*, gone$`)
 	if code, out, errs = invoke(t, "drain", "server:0", "--run", dir); code == 0 ||
 		!strings.Contains(errs, "take over the shards of server:0") || strings.Count(errs, "\n") != 1 {
-		t.Errorf("the last server is drained, with code %d: %s%s", code, out, errs)
+		t.Errorf("draining the last server is not rejected: code %d: %s%s", code, out, errs)
 	}
 	if code, out, errs := p.Wait(); code != 0 {
 		t.Fatalf("the job ends with code %d: %s%s", code, out, errs)
@@ -131,12 +130,12 @@ func TestDrainServer(t *testing.T) {
 		t.Errorf("model %s, %d lost, %d redone; want %s", *s.ModelSHA256, *s.UpdatesLost, *s.ClocksRedone, want)
 	}
 	if events := eventsOf(t, dir); !strings.Contains(events, "server:1 ended with code 4, and is not replaced") {
-		t.Errorf("server:1 is replaced: %s", events)
+		t.Errorf("no event reports that server:1 is not replaced: %s", events)
 	}
 }
 
-// TestHostNotice: a host with a notice ends in order when it hears of its machine's end, by a signal or by a command,
-// while another server dies; the job goes on to the same model.
+// TestHostNotice: a host with a preemption notice ends gracefully when a signal or a command announces its machine's
+// end, while another server dies. The job continues to the same model.
 func TestHostNotice(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"a signal", "a command"} {
@@ -155,15 +154,16 @@ func TestHostNotice(t *testing.T) {
 			must(t, syscall.Kill(dies, syscall.SIGKILL))
 			code, out, errs := d.hosts["c"].Wait()
 			if code != 143 || strings.Contains(out, "the notice is over") {
-				t.Errorf("the host ends with code %d: %s%s", code, out, errs)
+				t.Errorf("the host ended with code %d: %s%s", code, out, errs)
 			}
 			d.same(true)
 		})
 	}
 }
 
-// TestShortNotice: a notice that is over at once ends the processes of a host, which says so; whoever has asked for it
-// hears what was not handed over, and the job goes on as its strategy says: to the same model, and without a loss.
+// TestShortNotice: a notice that expires immediately ends a host's processes, and the host reports this. The command
+// that requested the drain reports what was not handed over. The job continues according to its recovery strategy to
+// the same model, and no update is lost.
 func TestShortNotice(t *testing.T) {
 	t.Parallel()
 	for _, recovery := range []string{"chain:2", "resend:20"} {
@@ -181,14 +181,14 @@ func TestShortNotice(t *testing.T) {
 				t.Errorf("the host ends after %v", took)
 			}
 			if says := d.hosts["c"].stdout.String(); !strings.Contains(says, "the notice is over") {
-				t.Errorf("the host does not say that the notice is over: %s", says)
+				t.Errorf("the host does not report that the notice is over: %s", says)
 			}
 			d.same(true)
 		})
 	}
 }
 
-// TestNoticeUsage: what cannot be is one line.
+// TestNoticeUsage: invalid arguments yield a one-line error.
 func TestNoticeUsage(t *testing.T) {
 	t.Parallel()
 	for says, args := range map[string][]string{

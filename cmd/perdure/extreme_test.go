@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// TestExtremeCalls: whatever numbers the callers of the control API send, each call is
-// answered, and the job ends as if nobody had called.
+// TestExtremeCalls: every control API call is answered, whatever numbers it contains, and the job ends as if there had
+// been no calls.
 func TestExtremeCalls(t *testing.T) {
 	t.Parallel()
 	const seed = 20
@@ -27,7 +27,7 @@ func TestExtremeCalls(t *testing.T) {
 
 	r := rand.New(rand.NewPCG(seed, 0))
 	pick := func(list ...string) string { return list[r.IntN(len(list))] }
-	number := func() int64 { // none that a job of one worker could follow now
+	number := func() int64 { // none that is valid for a job of one worker
 		list := []int64{
 			math.MinInt64, math.MinInt32, -1, 1 << 13, 100_000, math.MaxInt32, math.MaxUint32,
 			math.MaxInt64,

@@ -7,24 +7,24 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// TestFaultKinds takes jobs through one fault of each kind, each job through those of a
-// group, one after the other. Nothing that happens to a process changes a bsp job's model.
+// TestFaultKinds runs each job through a group of faults, one after another. The groups cover every kind of fault. No
+// fault changes a bsp job's model.
 func TestFaultKinds(t *testing.T) {
 	t.Parallel()
 	type kind struct {
 		fault   string
-		noticed int // this many of the faults that it stands for must be noticed, and over
+		noticed int // how many of the faults must be detected and recovered from
 		faults  int
 	}
 	for name, group := range map[string][]kind{
 		"servers": {
-			{"term:server:0@clock:10", 0, 1}, // it hands over: nothing fails
+			{"term:server:0@clock:10", 0, 1}, // it hands over, so nothing fails
 			{"freeze:server:1@clock:25+300ms", 0, 1},
 			{"cut:server:0@clock:40+300ms", 0, 1},
 		},
 		"workers": {
 			{"term:worker:1@clock:10+100ms", 1, 1},
-			{"freeze:worker:0@clock:25", 1, 1}, // for good: it is suspected, killed and replaced
+			{"freeze:worker:0@clock:25", 1, 1}, // permanently: it is suspected, killed and replaced
 			{"cut:worker:2@clock:40", 1, 1},
 		},
 		"coordinator": {{"kill:coordinator@clock:15+300ms", 1, 1}, {"freeze:coordinator@clock:40+300ms", 0, 1}},
@@ -50,31 +50,31 @@ func TestFaultKinds(t *testing.T) {
 				}
 				for _, f := range listed[:k.noticed] {
 					if f.DetectedAfterMs == nil || f.ServingAgainAfterMs == nil {
-						t.Errorf("the summary does not say when %s was noticed and over: %+v", k.fault, f)
+						t.Errorf("the summary lacks the time of detection or recovery of %s: %+v", k.fault, f)
 					}
 				}
 				listed = listed[k.faults:]
 			}
 			if len(listed) > 0 {
-				t.Errorf("failures that nobody made: %+v", listed)
+				t.Errorf("failures that were not injected: %+v", listed)
 			}
 		})
 	}
 }
 
-// TestFrozen: a coordinator, and a log process, that is frozen for a moment goes on; one
-// that is frozen for good is found silent, killed and replaced. Neither changes the model.
+// TestFrozen: a coordinator or log process that is suspended for a moment continues. One that is suspended permanently
+// is detected by timeout, killed and replaced. Neither changes the model.
 func TestFrozen(t *testing.T) {
 	t.Parallel()
 	want := one(t)
 	frozen := func(t *testing.T, fault, recovery string, replaced int, words ...string) {
-		t.Parallel() // with those that wait, too
+		t.Parallel() // also parallel to the tests that wait
 		s, dir := trained(t, small("--recovery", recovery, "--fault", fault)...)
 		sameModel(t, s, want, dir)
 		events := eventsOf(t, dir)
 		for _, w := range words {
 			if n := strings.Count(events, w); n != replaced {
-				t.Errorf("%d times it is said that %s, want %d\n%s", n, w, replaced, events)
+				t.Errorf("%d events contain %q, want %d\n%s", n, w, replaced, events)
 			}
 		}
 		if replaced > 0 {
@@ -97,8 +97,8 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
-// TestNoneCountsLosses: without checkpoints a killed server's rows begin again,
-// and the job says how many updates that cost.
+// TestNoneCountsLosses: without checkpoints a killed server's rows are reset, and the job reports how many updates were
+// lost.
 func TestNoneCountsLosses(t *testing.T) {
 	t.Parallel()
 	for _, model := range []string{"bsp", "ssp:2", "asp"} {
@@ -111,16 +111,16 @@ func TestNoneCountsLosses(t *testing.T) {
 				t.Errorf("no lost updates were counted: %+v\n%s", s, logs(dir))
 			}
 			if *s.ClocksRedone != 0 {
-				t.Errorf("%d clocks redone without a checkpoint to go back to", *s.ClocksRedone)
+				t.Errorf("%d clocks redone without a checkpoint to roll back to", *s.ClocksRedone)
 			}
 			checkCounts(t, s)
 		})
 	}
 }
 
-// TestModels trains under each model through kills: a roll-back brings all back
-// to a cut, and every update after it counts exactly once. The worker is killed early: where
-// the model has no bound it may be far ahead of the job's clock, and must not be done.
+// TestModels trains under each consistency model while processes are killed. A rollback returns all shards to a cut,
+// and every later update counts exactly once. The worker is killed early: without a staleness bound it may be far ahead
+// of the job's clock, and must not have finished.
 func TestModels(t *testing.T) {
 	t.Parallel()
 	for _, model := range []string{"ssp:0", "ssp:2", "asp", "essp:2", "vap:0.5"} {
@@ -137,7 +137,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// checkCounts checks what the summary of a small job must hold in any case.
+// checkCounts checks what the summary of a small job must contain in any case.
 func checkCounts(t *testing.T, s rundir.Summary) {
 	t.Helper()
 	whole := int64(60 * s.Workers * s.Shards)
@@ -152,15 +152,14 @@ func checkCounts(t *testing.T, s rundir.Summary) {
 		}
 	}
 	if lost > *s.UpdatesLost {
-		t.Errorf("the failures cost %d updates, the model lacks %d", lost, *s.UpdatesLost)
+		t.Errorf("the failures lost %d updates, but the model lacks only %d", lost, *s.UpdatesLost)
 	}
 	if len(s.ClockDifferential) == 0 || len(s.ReadLag) == 0 {
 		t.Error("the summary has no histograms")
 	}
 }
 
-// TestTooLate: of a fault that was planned for a time that the job did not see it says
-// so.
+// TestTooLate: a planned fault whose time the job does not reach is reported.
 func TestTooLate(t *testing.T) {
 	code, stdout, stderr := invoke(t, small("--fault", "kill:server:0@3600s", "--out",
 		newFolder(t))...)

@@ -16,13 +16,13 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// steady are the settings of a run that is slow enough for all that it saves to be recorded.
+// steady returns the settings of a run that is slow enough to record everything that it saves.
 func steady(more ...string) []string {
 	return small(append([]string{"--compute-ms", "30"}, more...)...)
 }
 
-// savedRows says of each row of a running checkpoint which values were saved of it, and at which clock, if all shards
-// have saved rows last at the same; else that clock is -1.
+// savedRows describes, for each row of a running checkpoint, the saved values and the clock at which they were saved.
+// It also returns the clock of the last save if that is the same in all shards, otherwise -1.
 func savedRows(t *testing.T, in store.Store, m *checkpoint.Running) (text string, clock perdurelib.Clock) {
 	t.Helper()
 	var b strings.Builder
@@ -52,7 +52,7 @@ func savedRows(t *testing.T, in store.Store, m *checkpoint.Running) (text string
 	return b.String(), clock
 }
 
-// running are the running checkpoints of a run's folder, the newest first.
+// running returns the running checkpoints in a run's directory, newest first.
 func running(t *testing.T, dir string) (in store.Store, all []*checkpoint.Running) {
 	t.Helper()
 	in = store.Folder(disk.OS(), filepath.Join(dir, "checkpoint"))
@@ -66,9 +66,9 @@ func running(t *testing.T, dir string) (in store.Store, all []*checkpoint.Runnin
 	return in, all
 }
 
-// TestForkSelected: a fork under scar of a run that keeps a checkpoint of each clock at which scar would have saved
-// begins with the very running checkpoint that a run under scar has at that clock: the same rows with the same values.
-// So who dies then brings the same rows back.
+// TestForkSelected: a fork under scar can start from a run that keeps a checkpoint of each clock at which scar would
+// have saved. It starts with the same running checkpoint that a scar run has at that clock: the same rows with the same
+// values. So a death then restores the same rows.
 func TestForkSelected(t *testing.T) {
 	t.Parallel()
 	_, prefix := trained(t, steady("--recovery", "checkpoint:10", "--keep-checkpoints", "0", "--clocks", "35")...)
@@ -84,7 +84,7 @@ func TestForkSelected(t *testing.T) {
 			}
 			clock := slices.Max(slices.Collect(maps.Keys(at)))
 			if clock < 20 {
-				t.Fatalf("there are running checkpoints of clocks %v", slices.Collect(maps.Keys(at)))
+				t.Fatalf("the newest clocks of running checkpoints are %v, want 20 or later", slices.Collect(maps.Keys(at)))
 			}
 			from := fmt.Sprintf("%s@%d", prefix, clock)
 			fork := func(more ...string) []string {
@@ -93,11 +93,11 @@ func TestForkSelected(t *testing.T) {
 			s, to := trained(t, fork("--clocks", fmt.Sprint(clock+5))...)
 			made, its := running(t, to)
 			if text, last := savedRows(t, made, its[len(its)-1]); last != clock || text != at[clock] {
-				t.Errorf("at clock %d the fork has saved\n%.2000s\nand a run under %s\n%.2000s", clock, text, strategy,
+				t.Errorf("at clock %d the fork has saved\n%.2000s\nbut a run under %s has saved\n%.2000s", clock, text, strategy,
 					at[clock])
 			}
 			if *s.ModelSHA256 != one(t, "--clocks", fmt.Sprint(clock+5), "--recovery", "none") {
-				t.Error("undisturbed, the fork ends with another model")
+				t.Error("the model of an undisturbed fork differs")
 			}
 			kill := []string{
 				"--fault", fmt.Sprintf("kill:server:0@clock:%d", clock+5), "--clocks", fmt.Sprint(clock + 8),
@@ -105,9 +105,9 @@ func TestForkSelected(t *testing.T) {
 			lost, _ := trained(t, fork(kill...)...)
 			would, _ := trained(t, steady(append(kill, "--recovery", strategy)...)...)
 			a, b := lost.Saving.Rows, would.Saving.Rows
-			late := b.AgeClocks > a.AgeClocks // its last files were not recorded yet when its server died
+			late := b.AgeClocks > a.AgeClocks // its last files were not recorded when its server died
 			if !late && (a.Restored != b.Restored || a.Initial != b.Initial) || a.Initial+a.Restored == 0 {
-				t.Errorf("a server's death brings %+v back in the fork, and %+v in a run under %s", a, b, strategy)
+				t.Errorf("after a server's death the fork restores %+v and the scar run %+v, under %s", a, b, strategy)
 			}
 		})
 	}

@@ -11,20 +11,20 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// TestFork: from any checkpoint that a run has kept another one goes on, under any strategy, and ends
-// with the very model of the first, which is left as it is. Under scar it has a running checkpoint
-// from its first clock on: whoever dies then begins with the rows of the cut.
+// TestFork: another run can start from any checkpoint that a run has kept, under any strategy. It ends with the same
+// model, and the first run's files stay unchanged. Under scar the fork has a running checkpoint from its first clock
+// on, so a replacement server starts with the rows of the cut.
 func TestFork(t *testing.T) {
 	t.Parallel()
 	first, dir := trained(t, small("--keep-checkpoints", "0")...)
 	before := listing(t, dir)
-	kept := keptBy(t, dir) // of clocks 10, 20, and so on, of which some may be left out
+	kept := keptBy(t, dir) // of clocks 10, 20 and so on; some may be missing
 	strategies := []string{"scar:8,1/4", "resend:5", "none", "chain:2", "stateless"}
 	for i, recovery := range strategies[:len(kept)-1] {
 		at := kept[i].Cut
 		s, to := trained(t, "train", "--quiet", "--fork", fmt.Sprintf("%s@%d", dir, at), "--recovery", recovery)
 		if *s.ModelSHA256 != *first.ModelSHA256 || s.Clocks != first.Clocks || *s.UpdatesLost != 0 {
-			t.Errorf("from clock %d, under %s, it ends at clock %d with model %s, %d updates lost; the first with %s",
+			t.Errorf("from clock %d under %s the fork ends at clock %d with model %s, %d updates lost; the first run's model is %s",
 				at, recovery, s.Clocks, *s.ModelSHA256, *s.UpdatesLost, *first.ModelSHA256)
 		}
 		if recovery == "scar:8,1/4" {
@@ -36,13 +36,13 @@ func TestFork(t *testing.T) {
 		}
 	}
 	if after := listing(t, dir); after != before {
-		t.Errorf("the folder of the first was\n%s\nand is\n%s", before, after)
+		t.Errorf("the first run's directory was\n%s\nand is now\n%s", before, after)
 	}
 	s, _ := trained(t, "train", "--quiet", "--fork", fmt.Sprintf("%s@%d", dir, kept[0].Cut),
 		"--recovery", fmt.Sprintf("scar:%d,1", kept[0].Cut), "--fault",
 		fmt.Sprintf("kill:server:0@clock:%d", kept[0].Cut+5))
 	if lost := *s.UpdatesLost; s.Clocks != 60 || s.Saving == nil || s.Saving.Rows.Initial != 0 || lost < 1 {
-		t.Errorf("a server's death after a fork: %d clocks, %d updates lost, %+v", s.Clocks, lost, s.Saving)
+		t.Errorf("after a server's death in a fork: %d clocks, %d updates lost, %+v", s.Clocks, lost, s.Saving)
 	}
 	wantRefused(t, exitUsage, "holds no checkpoint of clock 25; it holds those of clocks 60, ", "train", "--fork",
 		dir+"@25")
@@ -51,7 +51,7 @@ func TestFork(t *testing.T) {
 	wantRefused(t, exitUsage, "is not in a run's directory", "train", "--fork", filepath.Join(dir, "logs"))
 }
 
-// listing are the names and lengths of all files of a folder.
+// listing returns the names and lengths of all files in a directory.
 func listing(t *testing.T, dir string) (text string) {
 	t.Helper()
 	must(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
@@ -65,8 +65,8 @@ func listing(t *testing.T, dir string) (text string) {
 	return text
 }
 
-// TestForkAlive: a run that goes on is forked from a running checkpoint that it keeps, and goes on; the
-// fork has each row as it was last saved.
+// TestForkAlive: a running job can be forked from a running checkpoint that it keeps, and continues. The fork starts
+// with each row as last saved.
 func TestForkAlive(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -74,7 +74,7 @@ func TestForkAlive(t *testing.T) {
 	p.Says("fault: slow")
 	rowsSaved(t, dir, 3)
 	folder := filepath.Join(dir, "checkpoint")
-	var from checkpoint.Running // of several that are of one clock the newest is taken
+	var from checkpoint.Running // of several at the same clock the newest is used
 	await(t, func() bool {
 		found, err := checkpoint.Look(store.Folder(disk.OS(), folder))
 		must(t, err)
@@ -85,7 +85,7 @@ func TestForkAlive(t *testing.T) {
 			}
 		}
 		return false
-	}, func() string { return "all running checkpoints are of one clock, or lack a shard" })
+	}, func() string { return "all running checkpoints have the same clock or lack a shard" })
 	at := fmt.Sprintf("%s@%d", dir, from.Clock)
 	wantRefused(t, exitUsage, "only scar can resume from that", "train", "--fork", at, "--recovery", "resend:5")
 	furthest, err := checkpoint.Furthest(store.Folder(disk.OS(), folder), &from)
@@ -105,6 +105,6 @@ func TestForkAlive(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "out")
 	wantRefused(t, exitError, from.Shards[0].Files[0].File, "train", "--fork", at, "--out", to)
 	if _, err := os.Stat(to); err == nil {
-		t.Error("a fork that is refused leaves a folder")
+		t.Error("a rejected fork leaves a directory")
 	}
 }

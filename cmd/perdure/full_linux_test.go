@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFullFolder fills the disk that a job's whole folder is on, and has a server, the
-// coordinator and a worker killed before there is room again: the job waits, and its
-// model is the undisturbed one.
+// TestFullFolder fills the disk of a job's whole directory. A server, the coordinator and a worker are killed before
+// space is freed. The job waits, and its model is that of an undisturbed job.
 func TestFullFolder(t *testing.T) {
 	t.Parallel()
 	for _, recovery := range brief(1, []string{"resend:10", "chain:2,checkpoint:10", "stateless"}) {
@@ -27,11 +26,11 @@ func TestFullFolder(t *testing.T) {
 func fillFolder(t *testing.T, recovery string) {
 	t.Helper()
 	where, size, more := t.TempDir(), "size=32m", []string(nil)
-	if recovery == "stateless" { // a log has a least size
+	if recovery == "stateless" { // a log has a minimum size
 		size, more = "size=256m", []string{"--log", "file:?mb=192"}
 	}
 	if err := unix.Mount("tmpfs", where, "tmpfs", 0, size); err != nil {
-		t.Skipf("a small file system cannot be mounted here: %v", err)
+		t.Skipf("cannot mount a small file system on this machine: %v", err)
 	}
 	t.Cleanup(func() { must(t, unix.Unmount(where, unix.MNT_DETACH)) })
 	dir, filler := filepath.Join(where, "run"), filepath.Join(where, "filler")
@@ -39,7 +38,7 @@ func fillFolder(t *testing.T, recovery string) {
 		"--fault", "kill:server:0@2s", "--fault", "kill:worker:1@2.2s", "--fault", "kill:coordinator@2.5s")...),
 		func(arg string) bool { return arg == "--quiet" })
 	p := start(t, args...)
-	p.Says(`clock +[1-9][0-9]* of `) // it has begun
+	p.Says(`clock +[1-9][0-9]* of `) // training has started
 	must(t, fill(filler))
 	p.Says("fault: kill:coordinator")
 	must(t, os.Remove(filler))
@@ -49,7 +48,7 @@ func fillFolder(t *testing.T, recovery string) {
 	checkFailures(t, s, 3)
 }
 
-// fill leaves no room on a file's disk.
+// fill leaves no space on a file's disk.
 func fill(name string) error {
 	f, err := os.Create(name)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// helpOfCommand is what a command line that asks for help prints.
+// helpOfCommand returns the help text of a command. what is the value of its --help flag.
 func helpOfCommand(t *testing.T, what string, args ...string) string {
 	t.Helper()
 	node := commandTree()
@@ -25,8 +25,8 @@ func helpOfCommand(t *testing.T, what string, args ...string) string {
 	return text.String()
 }
 
-// TestHelpFits: the help of every command is no wider than 80 columns, and that of those with
-// dozens of flags fits a screen.
+// TestHelpFits: the help of every command is at most 80 columns wide, and that of commands with dozens of flags fits a
+// screen.
 func TestHelpFits(t *testing.T) {
 	const screen = 30
 	for _, n := range commandTree().Leaves(true) {
@@ -46,8 +46,8 @@ func TestHelpFits(t *testing.T) {
 	}
 }
 
-// TestHelpGroups: every flag of train and up is in the help of a group, with all that there is
-// to know, and every text is a flag's.
+// TestHelpGroups: every flag of train and up appears with its full text in the help of a group, and every text belongs
+// to a flag.
 func TestHelpGroups(t *testing.T) {
 	shown := map[string]bool{}
 	for _, command := range []string{
@@ -64,22 +64,22 @@ func TestHelpGroups(t *testing.T) {
 				continue
 			}
 			if f.Group == nil {
-				t.Errorf("perdure %s: --%s is in no group", command, f.Name)
+				t.Errorf("perdure %s: --%s has no group", command, f.Name)
 				continue
 			}
 			if !strings.Contains(all, " --"+f.Name) {
-				t.Errorf("perdure %s --help-all does not have --%s", command, f.Name)
+				t.Errorf("perdure %s --help-all lacks --%s", command, f.Name)
 			}
 			if text := helpOfCommand(t, f.Group.Key, args...); !strings.Contains(text, "\n  --"+f.Name) &&
 				!strings.Contains(text, ", --"+f.Name) {
-				t.Errorf("perdure %s --help=%s does not have --%s:\n%s", command, f.Group.Key, f.Name, text)
+				t.Errorf("perdure %s --help=%s lacks --%s:\n%s", command, f.Group.Key, f.Name, text)
 			}
 			shown[f.Group.Key+"."+f.Name] = true
 		}
 	}
 	for name := range flagTexts {
 		if !shown[name] {
-			t.Errorf("the text %s is no flag's", name)
+			t.Errorf("the text %s belongs to no flag", name)
 		}
 	}
 	if text := helpOfCommand(t, "recovery", "train"); !strings.Contains(text, "\n      scar:C,R,SELECTOR ") {
@@ -87,7 +87,7 @@ func TestHelpGroups(t *testing.T) {
 	}
 }
 
-// TestHelpAsked: a command line asks for help as people write it.
+// TestHelpAsked: users can request help in the usual ways.
 func TestHelpAsked(t *testing.T) {
 	for args, want := range map[string]string{
 		"train --help":            "Usage: perdure train [softmax|cnn|mf|logreg|lda|quadratic] [flags]",

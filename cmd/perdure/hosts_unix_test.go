@@ -20,15 +20,15 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// hosted is a job of many hosts, all of which are this machine.
+// hosted is a job that spans several hosts, all of which run on this machine.
 type hosted struct {
 	*testing.T
 	dir, file, addr string
-	join            string // nobody's address, and then those of coordinators
+	join            string // an address that nothing listens on, followed by the coordinators' addresses
 	leader          *process
 }
 
-// newHosted writes the file of the job, the small one but for what more says, and finds an address for its coordinator.
+// newHosted writes the job file (the small job plus the keys in more) and reserves an address for its coordinator.
 func newHosted(t *testing.T, host string, more map[string]string) *hosted {
 	t.Helper()
 	h := &hosted{T: t, dir: newFolder(t), file: filepath.Join(t.TempDir(), "job.yaml")}
@@ -52,15 +52,15 @@ func newHosted(t *testing.T, host string, more map[string]string) *hosted {
 	must(t, os.WriteFile(h.file, []byte(text), 0o666))
 	addr, hold, err := transport.Reserve(host)
 	if err != nil {
-		t.Skipf("%s cannot be had here: %v", host, err)
+		t.Skipf("%s is not available on this machine: %v", host, err)
 	}
 	t.Cleanup(func() { _ = hold.Close() })
 	h.addr, h.join = addr, "127.0.0.1:1,"+addr
 	return h
 }
 
-// moves finds another address for the coordinator, at which hosts look for it, too; it listens there from its next
-// start on.
+// moves reserves another address for the coordinator and adds it to those that hosts try. After the returned function
+// runs, the coordinator listens there from its next start.
 func (h *hosted) moves() (move func()) {
 	h.Helper()
 	addr, hold, err := transport.Reserve("127.0.0.1")
@@ -70,19 +70,19 @@ func (h *hosted) moves() (move func()) {
 	return func() { h.addr = addr }
 }
 
-// args are a command line of the coordinator.
+// args returns a command line for the coordinator.
 func (h *hosted) args(more ...string) []string {
 	return append([]string{"coordinator", "--job", h.file, "--dir", h.dir, "--listen", h.addr}, more...)
 }
 
-// lead starts the coordinator, perhaps again.
+// lead starts or restarts the coordinator.
 func (h *hosted) lead(more ...string) {
 	h.Helper()
 	h.leader = start(h, h.args(more...)...)
 	h.leader.Says("the coordinator of job ")
 }
 
-// host starts a host, in a process group of its own: kill ends all of it.
+// host starts a host in its own process group, so that kill ends all of its processes.
 func (h *hosted) host(dir string, args ...string) *process {
 	h.Helper()
 	p := command(h, append([]string{
@@ -94,13 +94,13 @@ func (h *hosted) host(dir string, args ...string) *process {
 	return p
 }
 
-// kill ends a host and all that it has started, as the end of its machine does.
+// kill kills a host and every process that it started, like the loss of its machine.
 func kill(p *process) {
-	_ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL) // it has ended, mostly
+	_ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL) // it may have ended already
 	<-p.ended
 }
 
-// clock waits until the job has come to a clock.
+// clock waits until the job reaches the given clock.
 func (h *hosted) clock(least int) {
 	h.Helper()
 	var out string
@@ -117,10 +117,10 @@ func (h *hosted) clock(least int) {
 		}
 		at, err := strconv.Atoi(m[1])
 		return err == nil && at >= least
-	}, func() string { return fmt.Sprintf("the job does not come to clock %d: %s%s", least, out, h.all()) })
+	}, func() string { return fmt.Sprintf("the job does not reach clock %d: %s%s", least, out, h.all()) })
 }
 
-// pid is that of the process that has a place of the job.
+// pid returns the ID of the process that has the given role and index.
 func (h *hosted) pid(place string) int {
 	h.Helper()
 	pid, err := strconv.Atoi(awaitStatus(h, h.dir, place+` +pid (\d+) .* live `)[1])
@@ -128,7 +128,7 @@ func (h *hosted) pid(place string) int {
 	return pid
 }
 
-// all is what the coordinator has printed, for a test that fails.
+// all returns the coordinator's output, for failure messages.
 func (h *hosted) all() string {
 	if h.leader == nil {
 		return ""
@@ -136,7 +136,7 @@ func (h *hosted) all() string {
 	return h.leader.stdout.String() + h.leader.stderr.String()
 }
 
-// done waits for the job's good end, and returns how it went.
+// done waits until the job ends successfully and returns its summary.
 func (h *hosted) done() rundir.Summary {
 	h.Helper()
 	if code, out, errs := h.leader.Wait(); code != 0 {
@@ -145,7 +145,7 @@ func (h *hosted) done() rundir.Summary {
 	return summary(h, h.dir)
 }
 
-// ends waits for the good end of a host.
+// ends waits until a host exits successfully.
 func (h *hosted) ends(name string, p *process) {
 	h.Helper()
 	if code, out, errs := p.Wait(); code != 0 {
@@ -153,9 +153,9 @@ func (h *hosted) ends(name string, p *process) {
 	}
 }
 
-// TestHosts: a job of two hosts goes on through the death of a server, of a worker, of its coordinator, which comes
-// again at another address, and of a whole host, and makes the model of one that was left alone on one machine. No
-// update is lost. A host that comes later is told that the job is done by a coordinator that is started again.
+// TestHosts: a job on two hosts survives the death of a server, of a worker, of a whole host, and of its coordinator,
+// which restarts at another address. It ends with the model of an undisturbed job on one machine, and no update is
+// lost. A host that joins after the end learns from a restarted coordinator that the job is done.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	const clocks = "150"
@@ -183,23 +183,23 @@ func TestHosts(t *testing.T) {
 	}
 	h.ends("a", a)
 	h.ends("b", b)
-	if events := eventsOf(t, h.dir); !strings.Contains(events, "is dead: killed by SIGKILL") { // as its host says
-		t.Errorf("no host says that anything died:\n%s", events)
+	if events := eventsOf(t, h.dir); !strings.Contains(events, "is dead: killed by SIGKILL") { // reported by its host
+		t.Errorf("no host reported a death:\n%s", events)
 	}
 	for _, dir := range []string{one, two} {
 		checkRaces(t, dir)
 	}
 	late := h.host(newFolder(t), "--servers", "1")
 	late.Says("no coordinator answers")
-	h.lead() // it has nothing left to do but to say so
+	h.lead() // its only task is to report that the job is done
 	if again := h.done(); *again.ModelSHA256 != want {
-		t.Errorf("model %s, and then %s", want, *again.ModelSHA256)
+		t.Errorf("model %s before the restart, %s after it", want, *again.ModelSHA256)
 	}
 	h.ends("late", late)
 }
 
-// TestHostsAllDie: all machines of a job lose their power at once, and the job goes on when all is started again, to
-// the same model.
+// TestHostsAllDie: all machines of a job lose power at the same time. After everything is restarted, the job continues
+// and ends with the same model.
 func TestHostsAllDie(t *testing.T) {
 	t.Parallel()
 	const clocks = "80"
@@ -234,41 +234,41 @@ func TestHostsAllDie(t *testing.T) {
 	}
 }
 
-// undisturbedAt is the model of the small job of that many clocks.
+// undisturbedAt returns the model of the small job after that many clocks without failures.
 func undisturbedAt(t *testing.T, clocks string) string { return one(t, "--clocks", clocks) }
 
-// TestHostDrains: a host that is told to end has its workers leave at a clock and its servers hand over what they
-// hold; other hosts go on, to the same model, and no clock is done again. None has the job's folder.
+// TestHostDrains: when a host receives SIGTERM, its workers leave at a clock and its servers hand over their shards.
+// The other hosts continue to the same model, and no clock is repeated. No host has access to the job's directory.
 func TestHostDrains(t *testing.T) {
 	t.Parallel()
 	const clocks = "200"
 	h := newHosted(t, "127.0.0.1", map[string]string{"clocks": clocks, "compute-ms": "15", "recovery": "chain:2"})
 	h.lead()
-	awaitStatus(t, h.dir, `job \S+ `)                                                   // it has read its own
+	awaitStatus(t, h.dir, `job \S+ `)                                                   // the coordinator has read its own file
 	must(t, os.Rename(filepath.Join(h.dir, "run.json"), filepath.Join(h.dir, "aside"))) // as on another machine
 	one, two := newFolder(t), newFolder(t)
 	a := h.host(one, "--servers", "2", "--workers", "2")
 	b := h.host(two, "--servers", "1", "--workers", "1", "--signal-code", "143", "--logs", "output", "--zone", "b")
 	h.clock(10)
-	spare := h.host(newFolder(t), "--servers", "0", "--workers", "1") // stands by
+	spare := h.host(newFolder(t), "--servers", "0", "--workers", "1") // a standby worker
 	spare.Says("0 servers and 1 workers")
 	b.Signal(syscall.SIGTERM)
-	if code, _, _ := b.Wait(); code != 143 { // its supervisor is to start it again
-		h.Errorf("the host that was told to end ended with code %d: %s", code, b.stderr.String())
+	if code, _, _ := b.Wait(); code != 143 { // tells its service manager to restart it
+		h.Errorf("the host that received SIGTERM ended with code %d: %s", code, b.stderr.String())
 	}
 	out := b.stdout.String()
-	if !strings.Contains(out, "role=server") { // of the server's own log
-		t.Errorf("the server's log is not with the host's: %s", out)
+	if !strings.Contains(out, "role=server") { // from the server's own log
+		t.Errorf("the host's output lacks the server's log: %s", out)
 	}
 	if !strings.Contains(out, "the host is ending") || !strings.Contains(out, "server-0 ended with code 0") ||
 		!strings.Contains(out, "worker-0 ended with code 0") {
-		t.Errorf("the host does not say how its processes ended: %s", out)
+		t.Errorf("the host's output does not report how its processes ended: %s", out)
 	}
 	events := eventsOf(t, h.dir)
-	// The worker's last word and the host's word of its end may come in either order.
+	// The worker's last message and the host's report of its exit may arrive in either order.
 	left := strings.Contains(events, "it left") || strings.Contains(events, "worker:0 is dead: ended with code 0")
 	if !strings.Contains(events, " has handed over all its shards") || !left {
-		t.Errorf("nobody says who took over: %s", events)
+		t.Errorf("no event reports which server took over: %s", events)
 	}
 	s := h.done()
 	if want := undisturbedAt(t, clocks); *s.ModelSHA256 != want || *s.UpdatesLost != 0 || *s.ClocksRedone != 0 {
@@ -279,7 +279,7 @@ func TestHostDrains(t *testing.T) {
 	h.ends("spare", spare)
 }
 
-// freePorts is the first of n free ports, below those that systems hand out by themselves.
+// freePorts returns the first of n consecutive free ports, below the range from which systems assign ports.
 func freePorts(t *testing.T, n int) (first int) {
 	t.Helper()
 	for first = 21000; first < 30000; first += n {
@@ -300,8 +300,8 @@ func freePorts(t *testing.T, n int) (first int) {
 	return 0
 }
 
-// TestHostEndsAtOnce: a host and its processes can be watched, each at its port; and a second signal ends a host whose
-// server can hand over to nobody.
+// TestHostEndsAtOnce: a host and each of its processes serve metrics at ports of their own. A second signal ends a host
+// whose server has no other server to hand over to.
 func TestHostEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newHosted(t, "127.0.0.1", map[string]string{
@@ -315,27 +315,27 @@ func TestHostEndsAtOnce(t *testing.T) {
 	if got := values(t, at(0)); got["perdure_host_processes{process_role=server}"] != 1 ||
 		got["perdure_host_processes{process_role=worker}"] != 1 || got["perdure_ready"] != 1 ||
 		got["perdure_host_restarts_total{process_role=worker}"] != 0 {
-		t.Errorf("the host shows %v", got)
+		t.Errorf("the host's metrics are %v", got)
 	}
 	for i, metric := range []string{
 		"perdure_host_processes{process_role=server}", "perdure_server_updates_applied_total", "perdure_worker_clock",
 	} {
 		if got := values(t, at(i)); got[metric] == 0 {
-			t.Errorf("%s shows no %s: %v", at(i), metric, got)
+			t.Errorf("%s does not serve %s: %v", at(i), metric, got)
 		}
 		if targets := fileOf(t, dir, rundir.TargetsFile); !strings.Contains(targets, at(i)) {
-			t.Errorf("nobody is told of %s: %s", at(i), targets)
+			t.Errorf("the targets file lacks %s: %s", at(i), targets)
 		}
 	}
 	if first, _, _ := strings.Cut(p.stdout.String(), "\n"); !json.Valid([]byte(first)) {
-		t.Errorf("a line of the host is %s", first)
+		t.Errorf("the host printed a line that is not JSON: %s", first)
 	}
 	p.Signal(syscall.SIGTERM)
 	p.Says("worker-0 ended with code 0")
 	p.Signal(syscall.SIGTERM)
 	h.ends("", p)
 	if targets := fileOf(t, dir, rundir.TargetsFile); targets != "[]\n" {
-		t.Errorf("in the end Prometheus is told of %s", targets)
+		t.Errorf("after the host's end the targets file still has %s", targets)
 	}
 	h.leader.Signal(syscall.SIGTERM)
 	if code, out, errs := h.leader.Wait(); code != 0 || !strings.Contains(out, "the job continues without it") {
@@ -343,8 +343,9 @@ func TestHostEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestHostPrograms: a program of the user's is told where its job is, is started again when it dies, and reads what it
-// has learned after all clocks are done. perdure stop ends the job, and a coordinator that is started again goes on.
+// TestHostPrograms: a host passes the job's address to the user's program and restarts the program when it dies. The
+// program reads the trained model after the last clock. perdure stop ends the job, and a restarted coordinator
+// continues it.
 func TestHostPrograms(t *testing.T) {
 	t.Parallel()
 	program := readmeProgram(t)
@@ -371,12 +372,12 @@ func TestHostPrograms(t *testing.T) {
 	h.leader.Wait()
 	h.ends("", p)
 	if later := newestCut(t, h.dir); later <= at {
-		t.Errorf("the newest checkpoint is of clock %d, and was of %d", later, at)
+		t.Errorf("the newest checkpoint is of clock %d; it was of clock %d before", later, at)
 	}
 }
 
-// TestHostsIPv6: addresses of IPv6 work wherever an address is written, and one that is advertised is what others are
-// told.
+// TestHostsIPv6: IPv6 addresses work wherever an address is accepted, and other processes receive the advertised
+// address.
 func TestHostsIPv6(t *testing.T) {
 	t.Parallel()
 	h := newHosted(t, "::1", map[string]string{"clocks": "5", "workers": "1", "servers": "1", "shards": "2"})
@@ -386,7 +387,7 @@ func TestHostsIPv6(t *testing.T) {
 		"localhost", "--control", "[::1]:0", "--insecure")
 	told := h.leader.Says(`address=(\S+)`)[1]
 	if told != "localhost:"+port {
-		t.Errorf("others are told %s", told)
+		t.Errorf("other processes receive the address %s", told)
 	}
 	p := h.host(newFolder(t), "--servers", "1", "--workers", "1", "--listen", "[::]:0", "--advertise", "::1")
 	s := h.done()
@@ -396,7 +397,7 @@ func TestHostsIPv6(t *testing.T) {
 	h.ends("", p)
 }
 
-// TestCoordinatorMistakes: what a coordinator cannot do is said in one line.
+// TestCoordinatorMistakes: every invalid use of the coordinator yields a one-line error.
 func TestCoordinatorMistakes(t *testing.T) {
 	t.Parallel()
 	h := newHosted(t, "127.0.0.1", nil)
@@ -449,7 +450,7 @@ func TestCoordinatorMistakes(t *testing.T) {
 		wantRefused(t, c.code, c.want, c.args...)
 	}
 	if entries, err := os.ReadDir(h.dir); err == nil {
-		t.Errorf("what was refused has made %v", entries)
+		t.Errorf("a rejected command created %v", entries)
 	}
 	h.lead()
 	wantRefused(t, exitUsage, `another process uses .*: pid \d+`,
@@ -462,8 +463,8 @@ func TestCoordinatorMistakes(t *testing.T) {
 	wantRefused(t, exitUsage, `the run's secret: .*no such file`, h.args()...)
 }
 
-// TestServicesInPlain: a job whose registry, store or log is on another machine and is named without TLS does not
-// begin.
+// TestServicesInPlain: a job does not start if its registry, store or log is on another machine and its address does
+// not use TLS.
 func TestServicesInPlain(t *testing.T) {
 	t.Parallel()
 	h, made := newHosted(t, "127.0.0.1", nil), newKeys(t)
@@ -478,12 +479,12 @@ func TestServicesInPlain(t *testing.T) {
 		"softmax", "--out", newFolder(t), "--recovery", "stateless", "--log", log, "--keys", made)
 	for _, dir := range []string{h.dir, stored.dir} {
 		if entries, err := os.ReadDir(dir); err == nil {
-			t.Errorf("what was refused has made %v", entries)
+			t.Errorf("a rejected command created %v", entries)
 		}
 	}
 }
 
-// TestHostMistakes: what a host cannot do is said in one line.
+// TestHostMistakes: every invalid use of a host yields a one-line error.
 func TestHostMistakes(t *testing.T) {
 	t.Parallel()
 	h := newHosted(t, "127.0.0.1", map[string]string{"clocks": "1000000"})
@@ -547,11 +548,11 @@ func TestHostMistakes(t *testing.T) {
 	h.ends("late", late)
 }
 
-// versions is what both sides say where their versions differ.
+// versions matches the error that both sides report when their versions differ.
 const versions = `the peer speaks wire version \d+, this process version \d+; install the same version of Perdure on ` +
 	`every machine`
 
-// TestOtherVersion: a host of another version than its coordinator says so in one line, and the coordinator, too.
+// TestOtherVersion: a host and a coordinator of different versions each report the mismatch in one line.
 func TestOtherVersion(t *testing.T) {
 	t.Parallel()
 	h := newHosted(t, "127.0.0.1", nil)
@@ -567,7 +568,7 @@ func TestOtherVersion(t *testing.T) {
 	_, err = c.Read(header[:])
 	must(t, err)
 	if header[4] != wire.Version || wire.Kind(header[5]) != wire.KindRefuse {
-		t.Errorf("the coordinator answers % x", header[:8])
+		t.Errorf("the coordinator answered % x", header[:8])
 	}
 	h.leader.Says(versions)
 
@@ -581,7 +582,7 @@ func TestOtherVersion(t *testing.T) {
 				return
 			}
 			refuse := wire.Control(wire.KindRefuse, wire.Refusal{})
-			_, _ = c.Write(newer(wire.Append(nil, &refuse))) // nobody may be there
+			_, _ = c.Write(newer(wire.Append(nil, &refuse))) // the host may have disconnected
 			defer c.Close()
 		}
 	}()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestInitModelStopped: a run with a model to begin with that is ended before it has saved anything itself says that
-// it goes on from clock 0, and does.
+// TestInitModelStopped: a run that starts from a given model, and ends before it has saved anything itself, reports
+// that it resumes from clock 0, and does.
 func TestInitModelStopped(t *testing.T) {
 	t.Parallel()
 	_, model := trained(t, small("--clocks", "5", "--recovery", "none")...)
@@ -22,7 +22,7 @@ func TestInitModelStopped(t *testing.T) {
 		p.Says("fault: slow")
 		_, _, errs := p.Stop()
 		if !regexp.MustCompile(`; resuming starts at clock 0.*: perdure train --resume \S+run\n`).MatchString(errs) {
-			t.Fatalf("under %s it says %s", recovery, errs)
+			t.Fatalf("unexpected error output under %s: %s", recovery, errs)
 		}
 		s, to := trained(t, "train", "--quiet", "--resume", dir, "--clocks", "20")
 		sameModel(t, s, *calm.ModelSHA256, to)
@@ -32,8 +32,8 @@ func TestInitModelStopped(t *testing.T) {
 	}
 }
 
-// TestInitModelStoppedLog: what goes on from an update log needs one that has a clock of each worker: before that the
-// line says how to begin again.
+// TestInitModelStoppedLog: resuming from an update log requires a clock of each worker in it. Before that, the error
+// says how to start over.
 func TestInitModelStoppedLog(t *testing.T) {
 	t.Parallel()
 	_, model := trained(t, small("--clocks", "5", "--recovery", "none")...)
@@ -41,14 +41,14 @@ func TestInitModelStoppedLog(t *testing.T) {
 	p := start(t, small("--recovery", "stateless", "--compute-ms", "60000", "--init", model, "--out", dir)...)
 	awaitEvent(t, dir, "6 shards on 2 servers", 1)
 	if _, _, errs := p.Stop(); !strings.Contains(errs, "nothing to resume: start over with perdure train --from") {
-		t.Errorf("it says %s", errs)
+		t.Errorf("unexpected error output: %s", errs)
 	}
-	// Where servers have come to it, their streams are there, without any clock.
+	// Servers that have reached the log have created their streams, which contain no clock yet.
 	wantRefused(t, exitError, "nothing to resume from|the run ended before creating it", "train", "--resume", dir)
 }
 
-// TestInitModelStore: the model that a run begins with is where its checkpoints are, for servers that die before there
-// is another, and for who goes on from there.
+// TestInitModelStore: the initial model of a run is in its checkpoint store. Servers that die before the first
+// checkpoint start from it, and so does a resumed run.
 func TestInitModelStore(t *testing.T) {
 	t.Parallel()
 	_, model := trained(t, small("--clocks", "5", "--recovery", "none")...)
@@ -65,7 +65,7 @@ func TestInitModelStore(t *testing.T) {
 		s, dir := trained(t, append(args, "--fault", kill)...)
 		sameModel(t, s, *calm.ModelSHA256, dir)
 		if files, err := os.ReadDir(filepath.Join(dir, "checkpoint")); err != nil || len(files) > 0 {
-			t.Errorf("under %s the run's own folder of checkpoints has %v, %v", recovery, files, err)
+			t.Errorf("under %s the run's checkpoint directory contains %v (%v)", recovery, files, err)
 		}
 		wantRefused(t, exitUsage, "taken: it belongs to job", append(args, "--out", newFolder(t))...)
 		if recovery == "stateless" {

@@ -11,13 +11,14 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
-// beginsWith are the strategies under which nothing is lost, and a death of everything that may die.
+// beginsWith are the strategies that lose no updates. beginKills kills processes of every kind that may die.
 var beginsWith, beginKills = []string{"resend:5", "checkpoint:5", "chain:2", "stateless"}, []string{
 	"--fault", "kill:server:0@clock:3", "--fault", "kill:worker:1@clock:9",
 }
 
-// TestInitModel: a run that begins with a model goes on from its rows at clock 0, and ends with one model whatever dies
-// and whenever: before anything else is saved, too. Its run.json begins it again, as long as the model is there.
+// TestInitModel: a run with an initial model starts from its rows at clock 0. It ends with the same model whichever
+// processes die, even before anything else is saved. Its run.json starts the same run again, as long as the initial
+// model exists.
 func TestInitModel(t *testing.T) {
 	t.Parallel()
 	first, model := trained(t, small("--clocks", "20", "--recovery", "none")...)
@@ -26,12 +27,12 @@ func TestInitModel(t *testing.T) {
 	}
 	calm, dir := trained(t, of("--recovery", "none")...)
 	if *calm.ModelSHA256 == *first.ModelSHA256 || calm.Clocks != 20 || *calm.TestLoss >= *first.TestLoss {
-		t.Errorf("after 20 clocks more: loss %v, and %v before", *calm.TestLoss, *first.TestLoss)
+		t.Errorf("after 20 more clocks the loss is %v, before them %v", *calm.TestLoss, *first.TestLoss)
 	}
 	for _, recovery := range beginsWith {
 		s, run := trained(t, of(append(beginKills, "--recovery", recovery)...)...)
 		if *s.ModelSHA256 != *calm.ModelSHA256 || len(s.Failures) != 2 {
-			t.Errorf("under %s another model, through %d failures", recovery, len(s.Failures))
+			t.Errorf("under %s the model differs after %d failures", recovery, len(s.Failures))
 		}
 		if recovery == "stateless" || recovery == "chain:2" {
 			continue
@@ -39,19 +40,19 @@ func TestInitModel(t *testing.T) {
 		again, _ := trained(t, "train", "--quiet", "--resume", run, "--clocks", "30")
 		forked, _ := trained(t, "train", "--quiet", "--fork", run, "--clocks", "30", "--recovery", "scar:5,1/4")
 		if *again.ModelSHA256 != *forked.ModelSHA256 {
-			t.Errorf("after %s, resumed and forked runs end apart", recovery)
+			t.Errorf("after %s, resumed and forked runs end with different models", recovery)
 		}
 	}
-	for _, recovery := range []string{"none", "scar:100,1/4"} { // of which nothing is saved before clock 3
+	for _, recovery := range []string{"none", "scar:100,1/4"} { // these save nothing before clock 3
 		s, _ := trained(t, of("--recovery", recovery, "--lr", "1e-9", "--fault", "kill:server:0@clock:3")...)
 		if math.Abs(*s.TestLoss-*first.TestLoss) > 1e-4 {
-			t.Errorf("under %s a lost row is not that of the model: loss %v; want %v", recovery, *s.TestLoss,
+			t.Errorf("under %s a lost row is not reset to the initial model: loss %v; want %v", recovery, *s.TestLoss,
 				*first.TestLoss)
 		}
 	}
 	repeated, _ := trained(t, "train", "--quiet", "--from", filepath.Join(dir, "run.json"))
 	if *repeated.ModelSHA256 != *calm.ModelSHA256 {
-		t.Error("--from gives another model")
+		t.Error("--from yields another model")
 	}
 	must(t, os.Rename(filepath.Join(dir, "model.safetensors"), filepath.Join(model, "model.safetensors")))
 	wantRefused(t, exitUsage, "is not the model that the run started with", "train", "--from",
@@ -59,7 +60,8 @@ func TestInitModel(t *testing.T) {
 	wantRefused(t, exitUsage, "--init cannot be changed with --fork", "train", "--fork", dir, "--init", model)
 }
 
-// TestInitModelOfAll: each workload begins with its own model, dense or sparse, and ends with one, through kills.
+// TestInitModelOfAll: each workload can start from its own model, dense or sparse, and ends with the same model
+// although processes die.
 func TestInitModelOfAll(t *testing.T) {
 	t.Parallel()
 	for _, args := range brief(2, [][]string{
@@ -86,31 +88,31 @@ func TestInitModelOfAll(t *testing.T) {
 				t.Errorf("models %.8s, undisturbed %.8s, before %.8s", *killed.ModelSHA256, *calm.ModelSHA256,
 					*before.ModelSHA256)
 			}
-			if args[0] == "lda" { // whose counts must be those of the assignments, or it is refused
+			if args[0] == "lda" { // rejected unless its counts match the assignments
 				trained(t, append(of, "--init", dir)...)
 			}
 		})
 	}
 }
 
-// TestInitModelLoss: training begins at the loss that the model has, and not at that of initial rows.
+// TestInitModelLoss: training starts at the loss of the initial model, not at that of initial rows.
 func TestInitModelLoss(t *testing.T) {
 	t.Parallel()
 	bowl := []string{"train", "quadratic", "--quiet", "--workers", "1", "--servers", "1", "--shards", "1"}
 	_, whole := trained(t, append(bowl, "--clocks", "20")...)
 	_, half := trained(t, append(bowl, "--clocks", "10")...)
 	s, _ := trained(t, append(bowl, "--clocks", "10", "--init", half)...)
-	if sum := summary(t, whole); *s.ModelSHA256 != *sum.ModelSHA256 { // its gradients do not depend on the clock
-		t.Error("10 clocks and 10 more do not make the model of 20")
+	if sum := summary(t, whole); *s.ModelSHA256 != *sum.ModelSHA256 { // this workload's gradients do not depend on the clock
+		t.Error("10 clocks and 10 more do not yield the model of 20")
 	}
 	former := *summary(t, half).TestLoss
 	still, _ := trained(t, append(bowl, "--clocks", "1", "--lr", "1e-9", "--init", half)...)
 	if d := math.Abs(*still.TestLoss - former); d > 1e-5*former {
-		t.Errorf("training begins at loss %v; the model has %v", *still.TestLoss, former)
+		t.Errorf("training starts at loss %v; the initial model's is %v", *still.TestLoss, former)
 	}
 }
 
-// TestInitModelRefused: what does not fit is told in one line, and nothing is left.
+// TestInitModelRefused: a model that does not fit is rejected with a one-line error, and no files are left.
 func TestInitModelRefused(t *testing.T) {
 	t.Parallel()
 	_, run := trained(t, small("--clocks", "2", "--recovery", "none")...)
@@ -173,7 +175,7 @@ func TestInitModelRefused(t *testing.T) {
 		append(small("--sparse"), "--init", run, "--out", to)...)
 	wantRefused(t, exitUsage, "--init is empty", append(small(), "--init", "", "--out", to)...)
 	if _, err := os.Stat(to); err == nil {
-		t.Error("a run that is refused leaves a folder")
+		t.Error("a rejected run leaves a directory")
 	}
 	_, docs := trained(t, topics("--clocks", "3")...)
 	wantRefused(t, exitUsage, fmt.Sprintf("table word_topic has the shape .*, but must have .* %d", 9),

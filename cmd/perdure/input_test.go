@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/run/reach"
 )
 
-// mistakes are command lines, and what comes of them. FULL is a folder with a
-// file in it, BADJSON half a file, TAKEN an address in use.
+// mistakes are command lines and their expected results. FULL is a directory that contains a file, BADJSON is half a
+// JSON file, and TAKEN is an address in use.
 var mistakes = []struct {
 	args string
 	code int
@@ -338,8 +338,7 @@ var mistakes = []struct {
 	{"data fetch imagenet", 2, `unknown data set "imagenet"; choose`},
 }
 
-// TestBadInput: every mistake gives one line that says what is wrong, the right
-// exit code, and leaves nothing behind.
+// TestBadInput: every mistake yields a one-line error and the right exit code, and leaves no files.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	full := t.TempDir()
@@ -353,7 +352,7 @@ func TestBadInput(t *testing.T) {
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	t.Cleanup(func() { // when all cases, which run side by side, are over
+	t.Cleanup(func() { // after all parallel cases have ended
 		must(t, taken.Close())
 		if b, err := os.ReadFile(filepath.Join(full, "notes.txt")); err != nil || string(b) != "mine" {
 			t.Errorf("the user's file is now %q (%v)", b, err)
@@ -373,17 +372,17 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("exit code %d and %q; want %d and %s", code, text, c.code, c.want)
 			}
 			if !strings.HasPrefix(text, "perdure: ") || strings.Count(text, "\n") != 1 {
-				t.Errorf("not one line: %q", text)
+				t.Errorf("the error is not one line: %q", text)
 			}
 			if left, err := os.ReadDir(p.Dir); err != nil || len(left) > 0 {
-				t.Errorf("left behind: %v %v", left, err)
+				t.Errorf("files are left: %v %v", left, err)
 			}
 		})
 	}
 }
 
-// TestBadCheckpoint: a checkpoint that is not what it should be is refused, in
-// one line that names the file, and the run that would go on leaves no folder.
+// TestBadCheckpoint: an invalid checkpoint is rejected with a one-line error that names the file. The run that would
+// resume creates no directory.
 func TestBadCheckpoint(t *testing.T) {
 	t.Parallel()
 	_, dir := trained(t, small()...)
@@ -433,14 +432,14 @@ func TestBadCheckpoint(t *testing.T) {
 			c.spoil(t, copied)
 			code, stdout, stderr := invoke(t, "train", "--quiet", "--resume", copied, "--clocks", "70", "--out", out)
 			if strings.HasPrefix(c.name, "manifest") && code == 0 {
-				return // an older checkpoint is whole: the run goes on from that
+				return // an older checkpoint is intact: the run resumes from it
 			}
 			if code != 1 || !regexp.MustCompile(c.want).MatchString(stderr) || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("exit code %d, stdout %q, stderr %q; want 1 and one line with %s", code, stdout, stderr,
 					c.want)
 			}
 			if _, err := os.Stat(out); err == nil {
-				t.Error("the refused run has made its folder")
+				t.Error("the rejected run created its directory")
 			}
 		})
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// jobYAML writes a job's file.
+// jobYAML writes a job file.
 func jobYAML(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "job.yaml")
@@ -20,7 +20,8 @@ func jobYAML(t *testing.T, text string) string {
 	return path
 }
 
-// TestJobFile: a file and a command line make one command line, on which its flags win.
+// TestJobFile: a job file and a command line are merged into one command line, on which the flags of the command line
+// win.
 func TestJobFile(t *testing.T) {
 	const text = "workload: mf\nworkers: 3\nrank: 8\nfault: [kill:server:0@clock:9, 'kill:worker:*@2s']\n" +
 		"until: 0.9\nwhole-users: true\nout: a b\n"
@@ -43,12 +44,12 @@ func TestJobFile(t *testing.T) {
 	}
 	for _, args := range []string{"train", "train --out -", "up --workers 3", "status", ""} {
 		if j, err := openJobFile(parserModel(), strings.Fields(args)); j != nil || err != nil {
-			t.Errorf("%s names the file %v, %v", args, j, err)
+			t.Errorf("%s: unexpected job file %v (%v)", args, j, err)
 		}
 	}
 }
 
-// TestJobFileRefused: what is wrong in a file is said in one line, with the file's.
+// TestJobFileRefused: an error in a job file is reported in one line with the file's name and line number.
 func TestJobFileRefused(t *testing.T) {
 	for _, c := range []struct{ command, text, want string }{
 		{"train", "workers: 4\nworkrs: 4\n", `:2: unknown key "workrs"; did you mean workers\?`},
@@ -79,7 +80,7 @@ func TestJobFileRefused(t *testing.T) {
 	wantRefused(t, exitUsage, "--file is given 2 times", "train", "-f", "a.yaml", "--file", "b.yaml")
 }
 
-// TestInit: the file that init writes runs as it is, and asks for what no file asks for.
+// TestInit: the file that init writes runs unchanged and trains the model that a run without the file trains.
 func TestInit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "job.yaml")
 	wantOut(t, 0, []string{"init", path}, "run it with: perdure train -f "+path)
@@ -93,16 +94,16 @@ func TestInit(t *testing.T) {
 	_, dir := trained(t, "train", "-f", path, "--clocks", "3", "--batch", "8", "--data", pictures, "--quiet")
 	_, plain := trained(t, "train", "--clocks", "3", "--batch", "8", "--data", pictures, "--quiet")
 	if a, b := summary(t, dir), summary(t, plain); *a.ModelSHA256 != *b.ModelSHA256 {
-		t.Error("another model than without the file")
+		t.Error("the model differs from that of a run without the file")
 	}
-	// Every commented line is a key, too.
+	// Every commented line is also a key.
 	text, err := os.ReadFile(path)
 	must(t, err)
 	_, names := fileFlags(commandOf(parserModel().Node, "train"))
 	found := regexp.MustCompile(`(?m)^#?([a-z0-9-]+): `).FindAllStringSubmatch(string(text), -1)
 	for _, m := range found {
 		if m[1] != workloadKey && !slices.Contains(names, m[1]) {
-			t.Errorf("%s is no key", m[1])
+			t.Errorf("%s is not a key", m[1])
 		}
 	}
 	if len(found) != len(names)+1 {
@@ -112,7 +113,7 @@ func TestInit(t *testing.T) {
 
 const schemaFile = "../../docs/formats/job.schema.json"
 
-// TestSchema: the schema in the docs is what the program says.
+// TestSchema: the schema in the documentation is the program's output.
 func TestSchema(t *testing.T) {
 	_, out, _ := invoke(t, "init", "--schema")
 	if *writeReference {
@@ -121,7 +122,7 @@ func TestSchema(t *testing.T) {
 	is, err := os.ReadFile(schemaFile)
 	must(t, err)
 	if string(is) != out {
-		t.Errorf("%s is not what perdure init --schema says; write it anew with go test ./cmd/perdure -run TestSchema "+
+		t.Errorf("%s differs from perdure init --schema; regenerate it with go test ./cmd/perdure -run TestSchema "+
 			"-reference.write", schemaFile)
 	}
 	wantRefused(t, exitUsage, "--schema prints", "init", "--schema", "a.yaml")

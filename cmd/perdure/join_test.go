@@ -13,14 +13,14 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// joinable are the flags of a small job that does not end before somebody joins.
+// joinable returns the flags of a small job that does not end before another process joins.
 func joinable(dir, fault string, more ...string) []string {
 	return small(append(more, "--clocks", "1000000", "--until", "loss:1e-9", "--eval-every", "1000000", "--fault",
 		fault, "--out", dir)...)
 }
 
-// TestServerJoins: a server of no parent's waits for a place, takes that of one
-// that died and is not replaced, and the job goes on to the same model.
+// TestServerJoins: a server without a supervisor waits for a vacant index and takes that of a dead server that is not
+// replaced. The job continues to the same model.
 func TestServerJoins(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -33,12 +33,12 @@ func TestServerJoins(t *testing.T) {
 		t.Errorf("the server ended with code %d: %s%s", code, out, errs)
 	}
 	if events := eventsOf(t, dir); !strings.Contains(events, "server:1 killed by SIGKILL, and is not replaced") {
-		t.Errorf("the run does not say that it replaces no server:\n%s", events)
+		t.Errorf("no event reports that server:1 is not replaced:\n%s", events)
 	}
 }
 
-// TestWorkerJoins: a worker takes a slot that nobody works in; on SIGTERM it tells
-// that it leaves, and another goes on in its place at once.
+// TestWorkerJoins: a worker takes a vacant slot. On SIGTERM it announces that it leaves, and another worker takes the
+// slot immediately.
 func TestWorkerJoins(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -58,11 +58,11 @@ func TestWorkerJoins(t *testing.T) {
 	}
 }
 
-// TestJoinMistakes: a process that cannot join says why, in one line.
+// TestJoinMistakes: a process that cannot join reports the reason in one line.
 func TestJoinMistakes(t *testing.T) {
 	dir, other := newFolder(t), t.TempDir()
 	job := start(t, joinable(dir, "slow*2:worker:0@1h")...)
-	// Once all have read run.json.
+	// After all processes have read run.json.
 	coordinator := awaitStatus(t, dir, `join it at (\S+)\n(?s:.*)worker:2 +pid \d+ .* live `)[1]
 	must(t, os.WriteFile(filepath.Join(other, "run.json"), []byte(`{"schema":1,"job":{"id":"0123456789abcdef"}}`),
 		0o666))
@@ -82,12 +82,11 @@ func TestJoinMistakes(t *testing.T) {
 	job.Stop()
 }
 
-// TestGivenUp: of a job that its coordinator gave up people read the coordinator's
-// words alone.
+// TestGivenUp: when the coordinator gives up a job, the user sees only the coordinator's message.
 func TestGivenUp(t *testing.T) {
 	err := errors.Join(fmt.Errorf("%w: no replica of shard 3 is left", supervisor.ErrFailed), nil)
 	if got := plain.Text(err); got != "no replica of shard 3 is left" {
-		t.Errorf("told as %q", got)
+		t.Errorf("the message is %q", got)
 	}
 	if code := complain(t.Context(), err); code != exitError {
 		t.Errorf("exit code %d, want %d", code, exitError)

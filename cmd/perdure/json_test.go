@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/logserver"
 )
 
-// TestJSON: what commands say is JSON where that is asked for, and nothing else.
+// TestJSON: with --json, commands print JSON and nothing else.
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	_, dir := trained(t, small("--clocks", "20", "--recovery", "checkpoint:10")...)
@@ -39,7 +39,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// toldAsJSON runs a command that must say one document and nothing else, and reads it.
+// toldAsJSON runs a command that must print exactly one document, and decodes it.
 func toldAsJSON(t *testing.T, code int, document any, args ...string) {
 	t.Helper()
 	got, out, errs := invoke(t, append(args, "--json")...)
@@ -50,7 +50,7 @@ func toldAsJSON(t *testing.T, code int, document any, args ...string) {
 	}
 }
 
-// TestJSONOfWhatIsDone: commands that write or delete something say in a document what it was.
+// TestJSONOfWhatIsDone: commands that write or delete files report them in a document.
 func TestJSONOfWhatIsDone(t *testing.T) {
 	t.Parallel()
 	s, dir := trained(t, small("--clocks", "20", "--recovery", "checkpoint:10", "--keep-checkpoints", "0")...)
@@ -77,16 +77,16 @@ func TestJSONOfWhatIsDone(t *testing.T) {
 	}
 	toldAsJSON(t, 0, &p, "checkpoint", "prune", dir, "--keep", "1", "--dry-run")
 	if dry := p; !dry.DryRun || len(dry.Kept) != 1 || dry.Checkpoints == 0 || len(dry.Files) == 0 || dry.Bytes == 0 {
-		t.Errorf("prune would: %+v", dry)
+		t.Errorf("prune --dry-run: %+v", dry)
 	}
 	was := p.Files
 	toldAsJSON(t, 0, &p, "checkpoint", "prune", dir, "--keep", "1")
 	if p.DryRun || !slices.Equal(p.Files, was) {
-		t.Errorf("prune did: %+v, and would have done %v", p, was)
+		t.Errorf("prune: %+v, but --dry-run listed %v", p, was)
 	}
 	toldAsJSON(t, 0, &p, "checkpoint", "prune", dir, "--keep", "1")
 	if p.Files == nil || len(p.Files) != 0 || p.Checkpoints != 0 {
-		t.Errorf("prune had nothing to do: %+v", p)
+		t.Errorf("prune without anything to delete: %+v", p)
 	}
 
 	var w struct {
@@ -115,7 +115,7 @@ func TestJSONOfWhatIsDone(t *testing.T) {
 	}
 }
 
-// TestJSONOfSomeRemoved: of some runs that are to be deleted, a document says which are, where another is none.
+// TestJSONOfSomeRemoved: if an argument is not a run, the document still reports the runs that were deleted.
 func TestJSONOfSomeRemoved(t *testing.T) {
 	t.Parallel()
 	_, dir := trained(t, small("--clocks", "5")...)
@@ -126,7 +126,7 @@ func TestJSONOfSomeRemoved(t *testing.T) {
 	}
 }
 
-// TestJSONOfRunningJob: what a running job is asked for is answered in a document.
+// TestJSONOfRunningJob: commands to a running job report their result in a document.
 func TestJSONOfRunningJob(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -152,7 +152,7 @@ func TestJSONOfRunningJob(t *testing.T) {
 	job.Wait()
 }
 
-// TestJSONOfLog: dump and verify print JSON, also of a damaged log.
+// TestJSONOfLog: dump and verify print JSON, also for a damaged log.
 func TestJSONOfLog(t *testing.T) {
 	t.Parallel()
 	run := t.TempDir()
@@ -202,11 +202,11 @@ func TestJSONOfLog(t *testing.T) {
 	changeByte(t, filepath.Join(run, "log"), "something else")
 	toldAsJSON(t, 1, &found, "log", "verify", run)
 	if found[1].Whole || found[1].Records != 1 || !strings.Contains(found[1].Damage, "is damaged") {
-		t.Errorf("verify of what is damaged: %+v", found)
+		t.Errorf("verify of a damaged log: %+v", found)
 	}
 }
 
-// TestRunIsNamedOnce: the folder of a run is an argument of status and stop, or --run.
+// TestRunIsNamedOnce: status and stop accept a run's directory as an argument or with --run, but not both.
 func TestRunIsNamedOnce(t *testing.T) {
 	t.Parallel()
 	wantRefused(t, exitUsage, "the run is given twice", "status", "a", "--run", "b")

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// keptBy returns the checkpoints of a run, the oldest first. All are whole, to the last byte.
+// keptBy returns the checkpoints of a run, oldest first. It fails the test unless all are intact.
 func keptBy(t *testing.T, dir string) []checkpoint.Kept {
 	t.Helper()
 	wantOut(t, 0, []string{"checkpoint", "verify", dir}, ": whole: ")
@@ -21,11 +21,11 @@ func keptBy(t *testing.T, dir string) []checkpoint.Kept {
 	return found.Kept
 }
 
-// TestKeepCheckpoints: as many checkpoints stay as are asked for, or all, with the earlier segments
-// that they follow; and a run that goes on copies only the one that it goes on from.
+// TestKeepCheckpoints: the requested number of checkpoints is kept, or all of them, with the earlier segments that they
+// need. A resumed run copies only the checkpoint that it resumes from.
 func TestKeepCheckpoints(t *testing.T) {
 	t.Parallel()
-	for keep, most := range map[string]int{"3": 3, "0": 6} { // under resend a cut may be passed over
+	for keep, most := range map[string]int{"3": 3, "0": 6} { // under resend a cut may be skipped
 		_, dir := trained(t, small("--recovery", "resend:10", "--keep-checkpoints", keep)...)
 		kept := keptBy(t, dir)
 		if n := len(kept); n < 3 || n > most || kept[n-1].Cut != 60 || most == 6 && kept[0].Cut != 10 {
@@ -36,17 +36,17 @@ func TestKeepCheckpoints(t *testing.T) {
 		}
 		_, to := trained(t, "train", "--quiet", "--resume", dir, "--clocks", "80", "--keep-checkpoints", "2")
 		if k := keptBy(t, to); len(k) != 2 || k[0].Cut != 70 || k[1].Cut != 80 {
-			t.Errorf("the run that goes on keeps %v", k)
+			t.Errorf("the resumed run keeps %v", k)
 		}
 		var run struct{ Checkpoints struct{ Keep int } }
 		must(t, json.Unmarshal([]byte(fileOf(t, to, "run.json")), &run))
 		if run.Checkpoints.Keep != 2 {
-			t.Errorf("run.json says %+v", run)
+			t.Errorf("run.json contains %+v", run)
 		}
 	}
 }
 
-// TestKeepRunning: likewise of running checkpoints, of which two stay at least.
+// TestKeepRunning: the same holds for running checkpoints, of which at least two are kept.
 func TestKeepRunning(t *testing.T) {
 	t.Parallel()
 	for keep, most := range map[string]int{"1": 2, "4": 4, "0": 1 << 30} {
@@ -60,7 +60,7 @@ func TestKeepRunning(t *testing.T) {
 		p.Stop()
 		kept := keptBy(t, dir)
 		if newest := kept[len(kept)-1].Number; len(kept) != min(most, int(newest)) {
-			t.Errorf("--keep-checkpoints %s keeps %d, of which the newest is number %d", keep, len(kept), newest)
+			t.Errorf("--keep-checkpoints %s keeps %d; the newest has number %d", keep, len(kept), newest)
 		}
 	}
 }

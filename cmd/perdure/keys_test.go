@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// newKeys makes the keys of a job, by the command.
+// newKeys creates a job's keys with the perdure keys command.
 func newKeys(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "keys")
@@ -22,7 +22,7 @@ func newKeys(t *testing.T) string {
 	return dir
 }
 
-// TestKeys: a job with keys ends with the same model through deaths of all kinds, and nothing that it has written has a
+// TestKeys: a job with keys ends with the same model although processes of every kind die. None of its files contains a
 // secret or a key.
 func TestKeys(t *testing.T) {
 	t.Parallel()
@@ -37,7 +37,8 @@ func TestKeys(t *testing.T) {
 	found.inOutput(job)
 }
 
-// TestKeysSay: what each role's keys let people and processes do to a running job, and what who has none, or others'.
+// TestKeysSay tests what each role's keys permit in a running job, and that callers without keys or with another job's
+// keys are rejected.
 func TestKeysSay(t *testing.T) {
 	t.Parallel()
 	ring, others, dir := newKeys(t), newKeys(t), newFolder(t)
@@ -84,11 +85,11 @@ func TestKeysSay(t *testing.T) {
 	wantOut(t, 0, []string{"fault", "slow*1.5:worker:0@0s+1s", "--run", dir})
 	if log := fileOf(t, dir, "logs", "coordinator.log"); !strings.Contains(log, "who=operator/operator") ||
 		!strings.Contains(log, "rejected a control API call") || !strings.Contains(log, "who=viewer/viewer") {
-		t.Errorf("the coordinator's log does not say who has asked for what:\n%s", log)
+		t.Errorf("the coordinator's log lacks a caller or its rejected call:\n%s", log)
 	}
 	knock(t, at, controlOf(t, dir))
-	// A worker of its own name takes a slot that nobody works in. Its keys are revoked while it works: it goes, and
-	// another goes on, whose keys are new.
+	// A worker with a name of its own takes a vacant slot. Its keys are revoked while it works: it ends, and a worker
+	// with new keys replaces it.
 	awaitEvent(t, dir, "worker:1 is dead", 1)
 	wantOut(t, 0, []string{"keys", "issue", ring, "worker", "alice"}, "worker-alice")
 	alice := start(t, "worker", "--join", at, "--keys", filepath.Join(ring, "worker-alice"), "--run", dir)
@@ -97,19 +98,19 @@ func TestKeysSay(t *testing.T) {
 	wantOut(t, 0, []string{"keys", "revoke", ring, "worker-alice"}, "revoked.pem")
 	wantOut(t, 0, []string{"keys", "ls", ring}, "revoked")
 	if code, _, errs := alice.Wait(); code == 0 || !strings.Contains(errs, "does not take our certificate") {
-		t.Errorf("a worker whose keys are revoked ends with %d: %s", code, errs)
+		t.Errorf("a worker with revoked keys ended with code %d: %s", code, errs)
 	}
 	awaitEvent(t, dir, "worker:1 is dead", 2)
 	next := start(t, "worker", "--join", at, "--keys", ring, "--run", dir)
 	clock := awaitStatus(t, dir, fmt.Sprintf(`training, clock (\d+) (?s:.*)worker:1 +pid %d .* live +clock [1-9]`,
 		next.Process.Pid))[1]
 	await(t, func() bool { return awaitStatus(t, dir, `training, clock (\d+) `)[1] != clock },
-		func() string { return "the job stands still" })
+		func() string { return "the job makes no progress" })
 	job.Stop()
 	checkRaces(t, dir)
 }
 
-// knock opens many connections to a job's addresses, for somebody who has no keys. None is told anything of the job.
+// knock opens many connections to a job's addresses without keys. No answer may disclose anything about the job.
 func knock(t *testing.T, addrs ...string) {
 	t.Helper()
 	const each = 1000
@@ -120,25 +121,25 @@ func knock(t *testing.T, addrs ...string) {
 		c, err := net.DialTimeout("tcp", addr, 10*time.Second)
 		must(t, err)
 		t.Cleanup(func() { c.Close() })
-		if i%8 < 2 { // says nothing
+		if i%8 < 2 { // sends nothing
 			continue
 		}
 		all.Go(func() {
 			if said := rattle(c, i, nil, time.Second); tellsOfJob(said) {
-				t.Errorf("%s tells somebody without keys %q", addr, said)
+				t.Errorf("%s discloses to a client without keys: %q", addr, said)
 			}
 		})
 	}
 }
 
-// rattle says one of some things that somebody without keys can say, and returns what is answered: until the connection
-// is closed, or patience is over. recorded is what somebody with keys has said once.
+// rattle sends one of several messages that a client without keys can send. It returns what the peer answers until it
+// closes the connection or patience expires. recorded is an earlier message of a client with keys.
 func rattle(c net.Conn, i int, recorded []byte, patience time.Duration) (said string) {
 	switch _ = c.SetDeadline(time.Now().Add(patience)); i % 8 {
 	case 0, 1:
 		return ""
 	case 2:
-		_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")) // it may have closed
+		_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")) // the peer may have closed it
 	case 3:
 		_, _ = c.Write(slices.Repeat([]byte{byte(i), 'P', 'R', 'D', 'R'}, 200))
 	case 4:
@@ -155,7 +156,7 @@ func rattle(c net.Conn, i int, recorded []byte, patience time.Duration) (said st
 	return string(all)
 }
 
-// tellsOfJob reports whether an answer has anything of the job in it.
+// tellsOfJob reports whether an answer discloses anything about the job.
 func tellsOfJob(said string) bool {
 	return strings.Contains(said, "softmax") || strings.Contains(said, "server:")
 }

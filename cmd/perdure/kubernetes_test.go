@@ -20,20 +20,20 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-var helmProgram = flag.String("helm.program", "", "Helm, with which manifests are made of the chart")
+var helmProgram = flag.String("helm.program", "", "the helm program, which renders the chart")
 
 const (
 	chart     = "../../deploy/helm/perdure"
 	manifests = "../../deploy/kubernetes/perdure.yaml"
 
-	kubernetesVersion = "1.36.0" // that charts are made for
+	kubernetesVersion = "1.36.0" // the version that charts are rendered for
 )
 
-// helm renders the chart with some values.
+// helm renders the chart with the given values.
 func helm(t *testing.T, values ...string) []byte {
 	t.Helper()
 	if *helmProgram == "" {
-		t.Skip("not tried: the chart; make check-kubernetes builds Helm, and tries it")
+		t.Skip("needs Helm; make check-kubernetes builds it and runs this test")
 	}
 	args := []string{"template", "perdure", chart, "--kube-version", kubernetesVersion}
 	for _, v := range values {
@@ -49,7 +49,7 @@ func helm(t *testing.T, values ...string) []byte {
 	return out
 }
 
-// container is what a pod of the job runs, as far as this is of interest.
+// container contains the tested fields of a pod's container.
 type container struct {
 	Command []string
 	Env     []struct {
@@ -81,7 +81,7 @@ type replicated struct {
 	}
 }
 
-// manifest is an object of Kubernetes.
+// manifest is a Kubernetes object.
 type manifest struct {
 	Kind     string
 	Metadata struct{ Name string }
@@ -106,7 +106,7 @@ func readManifests(text []byte) (all []manifest, err error) {
 
 var variableOfPod = regexp.MustCompile(`\$\(\w+\)`)
 
-// runs is the command line of a container in the pod of a replicated job's index-th job, as a kubelet makes it.
+// runs returns a container's command line in the pod of a replicated job's index-th job, as a kubelet expands it.
 func (c *container) runs(index int) (args []string, err error) {
 	env := map[string]string{}
 	for _, e := range c.Env {
@@ -119,7 +119,7 @@ func (c *container) runs(index int) (args []string, err error) {
 		args = append(args, variableOfPod.ReplaceAllStringFunc(word, func(name string) string {
 			value, known := env[name]
 			if !known {
-				err = fmt.Errorf("nothing sets %s", name)
+				err = fmt.Errorf("%s is not set", name)
 			}
 			return value
 		}))
@@ -127,7 +127,7 @@ func (c *container) runs(index int) (args []string, err error) {
 	return args, err
 }
 
-// flagOf is the value of a flag of a command line.
+// flagOf returns the value of a flag on a command line.
 func flagOf(args []string, name string) string {
 	for _, a := range args {
 		if value, is := strings.CutPrefix(a, name+"="); is {
@@ -137,8 +137,8 @@ func flagOf(args []string, name string) string {
 	return ""
 }
 
-// checkPods asks that what pods run are command lines that the program takes, that each finds the coordinators where
-// these say that they are, and that the job is one.
+// checkPods checks that the pods' command lines are valid, that every pod joins the coordinators at their advertised
+// addresses, and that the job's settings are consistent with the pods.
 func checkPods(t *testing.T, text []byte) {
 	t.Helper()
 	all, err := readManifests(text)
@@ -163,7 +163,7 @@ func checkPods(t *testing.T, text []byte) {
 				}
 				name, _, _ := strings.Cut(k.Command(), " ")
 				if pod.Grace < 30 || flagOf(args, "--signal-code") != "143" {
-					t.Errorf("%s: a pod that is taken away has %d s, and ends with %q", r.Name, pod.Grace,
+					t.Errorf("%s: an evicted pod has %d s of grace and exits with %q", r.Name, pod.Grace,
 						flagOf(args, "--signal-code"))
 				}
 				at := fmt.Sprintf("%s-%s-%d-0.%s:", m.Metadata.Name, r.Name, i, m.Metadata.Name)
@@ -175,7 +175,7 @@ func checkPods(t *testing.T, text []byte) {
 				case flagOf(args, "--servers") == "1":
 					count["servers"]++
 					if tells != at+"7100" || c.ReadinessProbe.HTTPGet.Port != 9465 {
-						t.Errorf("%s tells %s, want %s7100; ready at %d", r.Name, tells, at,
+						t.Errorf("%s advertises %s, want %s7100; its readiness port is %d", r.Name, tells, at,
 							c.ReadinessProbe.HTTPGet.Port)
 					}
 				default:
@@ -191,7 +191,7 @@ func checkPods(t *testing.T, text []byte) {
 		}
 	}
 	if len(joins) != 1 || !joins[strings.Join(told, ",")] {
-		t.Errorf("coordinators are at %v, and are looked for at %v", told, joins)
+		t.Errorf("coordinators advertise %v, but pods join %v", told, joins)
 	}
 	file := filepath.Join(t.TempDir(), "job.yaml")
 	must(t, os.WriteFile(file, []byte(asked), 0o666))
@@ -200,16 +200,16 @@ func checkPods(t *testing.T, text []byte) {
 		_, err = job.New()
 	}
 	if err != nil {
-		t.Errorf("the job: %v:\n%s", err, asked)
+		t.Errorf("invalid job: %v:\n%s", err, asked)
 	}
 	for what, n := range count {
 		if !strings.Contains(asked, fmt.Sprintf("%s: %d\n", what, n)) {
-			t.Errorf("pods have %d %s, and the job:\n%s", n, what, asked)
+			t.Errorf("pods have %d %s, but the job is:\n%s", n, what, asked)
 		}
 	}
 }
 
-// TestPods: what is in the folder of manifests are pods of a job.
+// TestPods: the manifests in deploy contain the pods of a valid job.
 func TestPods(t *testing.T) {
 	text, err := os.ReadFile(manifests)
 	must(t, err)
@@ -227,21 +227,21 @@ func TestPods(t *testing.T) {
 		}
 	}
 	if !refused {
-		t.Error("a flag that is not there is taken")
+		t.Error("an unknown flag is accepted")
 	}
 }
 
-// TestManifests: the folder of manifests has what the chart makes without values.
+// TestManifests: the manifests in deploy equal the chart's output without values.
 func TestManifests(t *testing.T) {
 	want := helm(t)
 	text, err := os.ReadFile(manifests)
 	must(t, err)
 	if !bytes.Equal(text, want) {
-		t.Errorf("%s is not what the chart makes: make manifests", manifests)
+		t.Errorf("%s differs from the chart's output; run make manifests", manifests)
 	}
 }
 
-// charts are values with which the chart makes other pods than without.
+// charts are values for which the chart renders different pods.
 var charts = map[string][]string{
 	"programs": {
 		"job=workload: own", "workers.image=registry.example.org/train:1", "workers.program=/opt/bin/perdure",
@@ -258,7 +258,7 @@ var charts = map[string][]string{
 	},
 }
 
-// TestChart: so are what the chart makes with values.
+// TestChart: the chart renders the pods of a valid job with these values.
 func TestChart(t *testing.T) {
 	for name, values := range charts {
 		t.Run(name, func(t *testing.T) { checkPods(t, helm(t, values...)) })

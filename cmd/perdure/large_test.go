@@ -20,11 +20,11 @@ var (
 	largeClocks = flag.Int("large.clocks", 8, "TestLargeTable: clocks of each job")
 )
 
-// TestLargeTable: no process is accused while servers apply updates to a large table, next to two processes that keep
-// the machine busy.
+// TestLargeTable: no process is suspected while servers apply updates to a large table and two other processes keep the
+// machine busy.
 func TestLargeTable(t *testing.T) {
 	if *largeRows == 0 {
-		t.Skip("it takes minutes and 12 GB of memory: see make check-large")
+		t.Skip("takes minutes and 12 GB of memory; run make check-large")
 	}
 	exe, err := os.Executable()
 	must(t, err)
@@ -47,7 +47,7 @@ func TestLargeTable(t *testing.T) {
 		events, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
 		must(t, err)
 		if strings.Contains(string(events), `"suspected"`) {
-			t.Errorf("%s: a healthy process is accused:\n%s", recovery, events)
+			t.Errorf("%s: a healthy process is suspected:\n%s", recovery, events)
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// layers is a network that is partitioned by layer: of its tables conv1 and fc2 are on server 0, conv2 and
-// bias on server 1, and fc1, of 512 rows, is alone on server 2.
+// layers returns the settings of a network that is partitioned by layer. The tables conv1 and fc2 are on server 0,
+// conv2 and bias on server 1, and fc1, with 512 rows, is alone on server 2.
 func layers(more ...string) []string {
 	return append([]string{
 		"train", "cnn", "--quiet", "--partition", "layer", "--workers", "2", "--servers", "3", "--shards", "5",
@@ -15,8 +15,8 @@ func layers(more ...string) []string {
 	}, more...)
 }
 
-// TestLayersLost: under scar a server that dies takes a layer with it, and the layer comes back as a
-// whole: all of its rows are as last saved, or all are initial ones. What is kept can be looked into.
+// TestLayersLost: under scar a dying server takes a layer with it. The layer is restored as a whole: all of its rows
+// are either as last saved or initial. The checkpoint can be inspected.
 func TestLayersLost(t *testing.T) {
 	t.Parallel()
 	for every, initial := range map[string]bool{"1": false, "100": true} {
@@ -25,9 +25,9 @@ func TestLayersLost(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 		r := s.Saving.Rows
-		// a disk that is slow may not have it when the server dies
+		// on a slow disk the rows may not be saved when the server dies
 		if r.Restored+r.Initial != 512 || min(r.Restored, r.Initial) != 0 || initial && r.Initial == 0 {
-			t.Errorf("under %s %d rows are as last saved, and %d initial; all 512 are to be initial: %t", s.Recovery,
+			t.Errorf("under %s %d rows are as last saved and %d are initial; want all 512 initial: %t", s.Recovery,
 				r.Restored, r.Initial, initial)
 		}
 		if initial {
@@ -43,36 +43,36 @@ func TestLayersLost(t *testing.T) {
 	}
 }
 
-// layersGoOn goes on from such a job, in its own course on other servers and in another; layers are lost in
-// both, and come back as last saved.
+// layersGoOn resumes and forks such a job on another number of servers. In both runs layers are lost and restored as
+// last saved.
 func layersGoOn(t *testing.T, dir string) {
 	t.Helper()
 	for _, how := range []string{"--resume", "--fork"} {
 		s, to := trained(t, "train", "--quiet", how, dir, "--servers", "5", "--clocks", "12", "--fault",
-			"kill:server:4@clock:10") // fc1's
+			"kill:server:4@clock:10") // holds fc1
 		if r := s.Saving.Rows; s.Clocks != 12 || r.Restored < 512 {
-			t.Errorf("%s: %d clocks, and %+v", how, s.Clocks, r)
+			t.Errorf("%s: %d clocks, rows %+v", how, s.Clocks, r)
 		}
 		wantOut(t, 0, []string{"checkpoint", "verify", to}, ": whole: ")
 	}
 }
 
-// TestLayersResumed: a job that is partitioned by layer goes on with another number of servers, and then
-// ends with the model of one that was never ended, and of one that is partitioned by row.
+// TestLayersResumed: a job that is partitioned by layer resumes with another number of servers. It ends with the model
+// of an uninterrupted job and of a job that is partitioned by row.
 func TestLayersResumed(t *testing.T) {
 	t.Parallel()
 	_, dir := trained(t, layers("--recovery", "checkpoint:4")...)
 	model := filepath.Join(t.TempDir(), "model")
 	wantOut(t, 0, []string{"checkpoint", "export", dir, "--to", model}, "clock 8 of job ")
 	if fileOf(t, model) != fileOf(t, dir, "model.safetensors") {
-		t.Error("the model of the last checkpoint is not the run's")
+		t.Error("the last checkpoint's model differs from the run's")
 	}
 	rows, _ := trained(t, layers("--partition", "row", "--clocks", "12")...)
 	for _, servers := range []int{1, 5} {
 		s, to := trained(t, "train", "--quiet", "--resume", dir, "--servers", fmt.Sprint(servers), "--clocks", "12",
 			"--fault", "kill:server:0@clock:10")
 		if *s.ModelSHA256 != *rows.ModelSHA256 || s.Clocks != 12 {
-			t.Errorf("on %d servers it ends at clock %d with model %s; by row it is %s", servers, s.Clocks,
+			t.Errorf("on %d servers the job ends at clock %d with model %s; partitioned by row the model is %s", servers, s.Clocks,
 				*s.ModelSHA256, *rows.ModelSHA256)
 		}
 		wantOut(t, 0, []string{"checkpoint", "show", to}, "\nfc1.weight", "all on shard 4")

@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/lda"
 )
 
-// ldaKills are one of everything.
+// ldaKills kills a process of each kind.
 var ldaKills = []string{
 	"--fault", "kill:server:0@clock:6", "--fault", "kill:worker:1@clock:9", "--fault", "kill:coordinator@clock:12",
 	"--fault", "kill:server:1@clock:15", "--fault", "kill:worker:0@clock:15",
@@ -34,8 +34,8 @@ func topics(more ...string) []string {
 	}, more...)
 }
 
-// TestTopicsThroughKills: under bsp the model is the same through all kills, and its counts are those of the
-// assignments. Under the other models they are as long as no worker is killed.
+// TestTopicsThroughKills: under bsp the model is the same whichever processes are killed, and its counts match the
+// assignments. Under the other consistency models the counts match as long as no worker is killed.
 func TestTopicsThroughKills(t *testing.T) {
 	t.Parallel()
 	calm, dir := trained(t, topics("--recovery", "none")...)
@@ -43,7 +43,7 @@ func TestTopicsThroughKills(t *testing.T) {
 	for _, recovery := range brief(2, []string{"resend:5", "stateless", "checkpoint:5", "chain:2"}) {
 		s, dir := topicsKilled(t, recovery)
 		if *s.ModelSHA256 != *calm.ModelSHA256 || len(s.Failures) != 5 {
-			t.Errorf("under %s another model, through %d failures", recovery, len(s.Failures))
+			t.Errorf("under %s the model differs after %d failures", recovery, len(s.Failures))
 		}
 		countsFit(t, dir)
 	}
@@ -55,8 +55,8 @@ func TestTopicsThroughKills(t *testing.T) {
 	countsFit(t, elastic)
 }
 
-// topicsKilled trains through ldaKills. Of a chain none strikes before every shard has another sound copy, however busy
-// the machine is: its clocks last long enough for that.
+// topicsKilled trains through ldaKills. With chains, clocks last long enough for every shard to have another intact
+// copy before each kill, however busy the machine is.
 func topicsKilled(t *testing.T, strategy string) (s rundir.Summary, dir string) {
 	t.Helper()
 	r, err := perdure.ParseRecovery(strategy)
@@ -99,14 +99,14 @@ func topicsKilled(t *testing.T, strategy string) (s rundir.Summary, dir string) 
 	return s, dir
 }
 
-// TestTopicsRebuilt: under bsp and a strategy that loses rows, --rebuild ends with the counts of the assignments.
+// TestTopicsRebuilt: under bsp and a strategy that loses rows, --rebuild ends with counts that match the assignments.
 func TestTopicsRebuilt(t *testing.T) {
 	t.Parallel()
 	for _, recovery := range []string{"none", "scar:6,1/3,round", "chain:2,async"} {
 		flags := topics("--recovery", recovery, "--rebuild", "--fault", "kill:server:0@clock:8",
-			"--fault", "kill:worker:1@clock:8", "--clocks", "70", "--compute-ms", "10") // clocks are left after a loss
+			"--fault", "kill:worker:1@clock:8", "--clocks", "70", "--compute-ms", "10") // leaves clocks to recount after a loss
 		copies := strings.HasPrefix(recovery, "chain")
-		if !copies { // of a chain the new copy may not be whole by then
+		if !copies { // a chain's new copy may not be complete by then
 			flags = append(flags, "--fault", "kill:server:1@clock:16")
 		}
 		s, dir := trained(t, flags...)
@@ -120,12 +120,12 @@ func TestTopicsRebuilt(t *testing.T) {
 	data, _ := modelOf(t, filepath.Join(dir, "model.safetensors"))
 	for name, values := range data {
 		if least := slices.Min(values); !(least >= 0) {
-			t.Errorf("table %s has a count of %v", name, least)
+			t.Errorf("table %s has the count %v", name, least)
 		}
 	}
 }
 
-// modelOf reads a model's file: its tensors by name, and its metadata.
+// modelOf reads the tensors and the metadata of a model's file.
 func modelOf(t *testing.T, path string) (data map[string][]float32, meta map[string]string) {
 	t.Helper()
 	file, err := os.Open(path)
@@ -148,7 +148,7 @@ func countsFit(t *testing.T, dir string) {
 	countsFitTo(t, dir, "synthetic:200", 10)
 }
 
-// countsFitTo is countsFit of a model of a number of topics, of documents.
+// countsFitTo is countsFit for the given documents and number of topics.
 func countsFitTo(t *testing.T, dir, documents string, topics int) {
 	t.Helper()
 	data, _ := modelOf(t, filepath.Join(dir, "model.safetensors"))
@@ -168,18 +168,18 @@ func countsFitTo(t *testing.T, dir, documents string, topics int) {
 	}
 	for i, n := range data["word_topic"] {
 		if want := counts[fmt.Sprint(i/topics, i%topics)]; n != want {
-			t.Fatalf("%s: word %d has %v tokens of topic %d, %v are assigned", dir, i/topics, n, i%topics, want)
+			t.Fatalf("%s: word %d has %v tokens of topic %d, but %v are assigned", dir, i/topics, n, i%topics, want)
 		}
 	}
 	for k, n := range data["topics"] {
 		if n != total[k] {
-			t.Fatalf("%s: topic %d has %v tokens, %v are assigned", dir, k, n, total[k])
+			t.Fatalf("%s: topic %d has %v tokens, but %v are assigned", dir, k, n, total[k])
 		}
 	}
 }
 
-// fileSuffices checks that a model's file alone says which words a topic has, and how likely each is; and that what is
-// made of a checkpoint says the same.
+// fileSuffices checks that a model's file alone determines the words of each topic and their probabilities, and that an
+// export from a checkpoint contains the same.
 func fileSuffices(t *testing.T, run string) {
 	t.Helper()
 	data, meta := modelOf(t, filepath.Join(run, "model.safetensors"))
@@ -194,11 +194,11 @@ func fileSuffices(t *testing.T, run string) {
 	must(t, err)
 	if len(words)*2 != len(data["word_topic"]) || meta["words"] != strconv.Itoa(len(words)) || meta["topics"] != "2" ||
 		meta["alpha"] != "0.1" {
-		t.Fatalf("metadata %q of %d counts", meta, len(data["word_topic"]))
+		t.Fatalf("metadata %q for %d counts", meta, len(data["word_topic"]))
 	}
 	for _, key := range []string{"word_topic.names", "alpha", "beta", "words", "topics"} {
 		if again[key] != meta[key] {
-			t.Errorf("%s is %q in what a checkpoint gives, %q in the model", key, again[key], meta[key])
+			t.Errorf("%s is %q in the checkpoint's export, %q in the model", key, again[key], meta[key])
 		}
 	}
 	topic := map[string]int{}
@@ -218,7 +218,7 @@ func fileSuffices(t *testing.T, run string) {
 	}
 }
 
-// TestTopicsOfTexts: a folder of texts is all that it takes; and where rows are lost, training goes on.
+// TestTopicsOfTexts: lda can train on a directory of text files. Training continues where rows are lost.
 func TestTopicsOfTexts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -233,14 +233,14 @@ func TestTopicsOfTexts(t *testing.T) {
 	fileSuffices(t, run)
 	if code, _, errs := invoke(t, "train", "--quiet", "--resume", run, "--clocks", "45", "--out",
 		filepath.Join(t.TempDir(), "on")); code != 0 {
-		t.Errorf("it cannot be gone on with: %s", errs)
+		t.Errorf("the run cannot be resumed: %s", errs)
 	}
-	if *s.TestLoss > 2.05 { // 2.2 without topics; four words or five in a topic: 1.5 at best
-		t.Errorf("a loss of %v", *s.TestLoss)
+	if *s.TestLoss > 2.05 { // 2.2 without topics; with four or five words in a topic at best 1.5
+		t.Errorf("the loss is %v", *s.TestLoss)
 	}
 	s, _ = trained(t, append(flags, "--recovery", "none", "--rebuild", "--fault", "kill:server:0@clock:10")...)
 	if !(*s.TestLoss > 0 && *s.TestLoss < 5) {
-		t.Errorf("a loss of %v after rows were lost", *s.TestLoss)
+		t.Errorf("the loss is %v after rows were lost", *s.TestLoss)
 	}
 	wantRefused(t, exitUsage, "no update rule", "train", "lda", "--lr", "0.1")
 	wantRefused(t, exitUsage, "choose 2 to 8192", "train", "lda", "--topics", "1")

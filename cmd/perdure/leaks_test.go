@@ -18,14 +18,14 @@ import (
 // leaks looks for keys and secrets where they must not be. It is safe for concurrent use.
 type leaks struct {
 	t       testing.TB
-	needles map[string][]byte // by what they are
+	needles map[string][]byte // by description
 
-	mu       sync.Mutex     // guards what follows
-	searched map[string]int // how many files, outputs and so on
+	mu       sync.Mutex     // guards searched, bytes
+	searched map[string]int // number of files, outputs and so on
 	bytes    int64
 }
 
-// leaksOf knows the keys and secrets that lie in some folders.
+// leaksOf returns a search for the keys and secrets in some directories.
 func leaksOf(t testing.TB, folders ...string) *leaks {
 	t.Helper()
 	l := &leaks{t: t, needles: map[string][]byte{}, searched: map[string]int{}}
@@ -44,13 +44,13 @@ func leaksOf(t testing.TB, folders ...string) *leaks {
 	return l
 }
 
-// isSecret reports whether a file is there to have a secret.
+// isSecret reports whether a file is meant to contain a secret.
 func isSecret(path string) bool {
 	name := filepath.Base(path)
 	return name == keys.SecretFile || name == keys.SecretFile+keys.ServersExt
 }
 
-// secret looks for a secret as it is written, and as others might write it.
+// secret adds a secret to the search, as written and in other encodings.
 func (l *leaks) secret(path, text string) {
 	l.needles[path] = []byte(text)
 	l.needles[path+" in base64"] = []byte(base64.StdEncoding.EncodeToString([]byte(text)))
@@ -61,7 +61,7 @@ func (l *leaks) secret(path, text string) {
 	}
 }
 
-// key looks for a private key as bytes, in hexadecimal, and for each line that a file has of it.
+// key adds a private key to the search: as bytes, in hexadecimal, and each line of its file.
 func (l *leaks) key(path string, block *pem.Block) {
 	l.needles[path+" as bytes"] = block.Bytes
 	l.needles[path+" in hexadecimal"] = []byte(hex.EncodeToString(block.Bytes))
@@ -72,12 +72,12 @@ func (l *leaks) key(path string, block *pem.Block) {
 	}
 }
 
-// in looks into something that was written.
+// in searches one text.
 func (l *leaks) in(kind, what string, text []byte) {
 	l.t.Helper()
 	for name, needle := range l.needles {
 		if bytes.Contains(text, needle) {
-			l.t.Errorf("%s %s has a secret or a key: that of %s", kind, what, name)
+			l.t.Errorf("%s %s contains a secret or a key: that of %s", kind, what, name)
 		}
 	}
 	l.mu.Lock()
@@ -86,8 +86,8 @@ func (l *leaks) in(kind, what string, text []byte) {
 	l.bytes += int64(len(text))
 }
 
-// inFolder looks into all files, and their names, but those that are there to have a secret: these only their owner may
-// read.
+// inFolder searches all files and their names, except files that are meant to contain a secret. Only the owner may be
+// able to read those.
 func (l *leaks) inFolder(folder string) {
 	l.t.Helper()
 	l.walk(folder, func(path string, text []byte) {
@@ -95,13 +95,13 @@ func (l *leaks) inFolder(folder string) {
 		if !isSecret(path) {
 			l.in("file", path, l.trim(text))
 		} else if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
-			l.t.Errorf("others may read %s: %v", path, info.Mode())
+			l.t.Errorf("other users can read %s: %v", path, info.Mode())
 		}
 	})
 }
 
-// trim cuts off most of the zeros at the end of a file: etcd's end in many. As many as the longest needle has bytes
-// stay, since a needle may end in zeros.
+// trim cuts most zeros off the end of a file, because etcd preallocates files with many. It keeps as many as the
+// longest needle has bytes, since a needle may end in zeros.
 func (l *leaks) trim(text []byte) []byte {
 	most := 0
 	for _, needle := range l.needles {
@@ -110,7 +110,7 @@ func (l *leaks) trim(text []byte) []byte {
 	return text[:min(len(text), len(bytes.TrimRight(text, "\x00"))+most)]
 }
 
-// walk reads all files in a folder. Some may go meanwhile.
+// walk reads all files in a directory. Files may disappear meanwhile.
 func (l *leaks) walk(folder string, read func(path string, text []byte)) {
 	l.t.Helper()
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -133,7 +133,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// inOutput looks into what a process has printed.
+// inOutput searches the output of a process.
 func (l *leaks) inOutput(p *process) {
 	l.t.Helper()
 	name := strings.Join(p.Args[1:], " ")
@@ -141,21 +141,21 @@ func (l *leaks) inOutput(p *process) {
 	l.in("standard error of", name, []byte(p.stderr.String()))
 }
 
-// inProcesses looks into the command lines and the environments of all processes that live, where the system shows them
-// in files.
+// inProcesses searches the command lines and environments of all running processes, where the system exposes them as
+// files.
 func (l *leaks) inProcesses() {
 	l.t.Helper()
 	for _, file := range []string{"cmdline", "environ"} {
 		found, _ := filepath.Glob("/proc/[0-9]*/" + file) // the pattern is right
 		for _, path := range found {
-			if text, err := os.ReadFile(path); err == nil && len(text) > 0 { // it may have ended, or be another user's
+			if text, err := os.ReadFile(path); err == nil && len(text) > 0 { // the process may have ended or belong to another user
 				l.in(file, path, text)
 			}
 		}
 	}
 }
 
-// TestLeaks: a secret or a key is found wherever it may have got, and however it is written there.
+// TestLeaks: a secret or a key is found wherever it leaks and in whatever encoding.
 func TestLeaks(t *testing.T) {
 	t.Parallel()
 	ring := newKeys(t)
@@ -163,7 +163,7 @@ func TestLeaks(t *testing.T) {
 	needles["a key that ends in zeros"] = append(bytes.Repeat([]byte("key"), 10), make([]byte, 10)...)
 	for name, needle := range needles {
 		if len(needle) < 20 {
-			t.Errorf("%s has %d bytes: others may have the same", name, len(needle))
+			t.Errorf("%s has only %d bytes: other texts may contain it", name, len(needle))
 		}
 		caught := &catches{TB: t}
 		l := leaksOf(t, ring)
@@ -171,7 +171,7 @@ func TestLeaks(t *testing.T) {
 		l.t = caught
 		dir := t.TempDir()
 		must(t, os.WriteFile(filepath.Join(dir, "log"), append([]byte("level=INFO key="), needle...), 0o600))
-		must(t, os.WriteFile(filepath.Join(dir, keys.SecretFile), needle, 0o600)) // it is there for that
+		must(t, os.WriteFile(filepath.Join(dir, keys.SecretFile), needle, 0o600)) // this file is meant to contain a secret
 		l.inFolder(dir)
 		if caught.errors == 0 {
 			t.Errorf("%s is not found in a file", name)
@@ -185,14 +185,14 @@ func TestLeaks(t *testing.T) {
 	must(t, os.Chmod(open, 0o640))
 	l.inFolder(filepath.Dir(open))
 	if caught.errors != 1 {
-		t.Errorf("a secret that others may read: %d errors", caught.errors)
+		t.Errorf("a secret that other users can read: %d errors", caught.errors)
 	}
 	if n := len(l.needles); n < 30 {
-		t.Errorf("%d texts are looked for", n)
+		t.Errorf("only %d texts are searched for", n)
 	}
 }
 
-// catches counts what a test would fail for.
+// catches counts the errors that a test reports.
 type catches struct {
 	testing.TB
 	errors int

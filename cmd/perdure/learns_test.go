@@ -14,23 +14,22 @@ import (
 )
 
 var stormLearns = flag.String("storm.learns", "scar:20,1/8,priority;resend:20,partial",
-	"likewise those under which training is to end where it does undisturbed")
+	"like -storm.strategies, for strategies under which training must end with the accuracy of an undisturbed job")
 
 const (
 	learnsClocks = 400
-	// learnsWithin is how much less, or more, of the test pictures a job in a storm may tell right than
-	// its undisturbed twin.
+	// learnsWithin is how much the test accuracy of a job in a storm may differ from that of an undisturbed job.
 	learnsWithin = 0.01
 )
 
-// calmAccuracy is what undisturbed jobs come to, by their model.
+// calmAccuracy caches the accuracy of undisturbed jobs by consistency model.
 var calmAccuracy = struct {
 	sync.Mutex
 	of map[string]float64
 }{of: map[string]float64{}}
 
-// TestLearnsInStorm: in the storms of TestStorm, under strategies that may lose updates, training
-// ends where it does undisturbed: what a failure perturbs is made good.
+// TestLearnsInStorm: in the storms of TestStorm, under strategies that may lose updates, training ends with the
+// accuracy of an undisturbed job. It recovers from what a failure perturbs.
 func TestLearnsInStorm(t *testing.T) {
 	onlyAll(t)
 	t.Parallel()
@@ -58,17 +57,17 @@ func learnsThrough(t *testing.T, pictures, model string, s *storm) {
 	if err := <-struck; err != nil {
 		t.Error(err)
 	}
-	t.Logf("model %s: %.2f%% of the pictures are told right, undisturbed %.2f%%; %d updates are lost of %d", model,
+	t.Logf("model %s: %.2f%% of the images are classified correctly, undisturbed %.2f%%; %d of %d updates lost", model,
 		100**sum.TestAccuracy, 100*calm, *sum.UpdatesLost, *sum.UpdatesLost+*sum.UpdatesApplied)
 	if sum.Saving != nil && sum.Saving.Rows != nil {
 		t.Logf("%+v, mean age %.1f", *sum.Saving.Rows, sum.Saving.Rows.MeanAge())
 	}
 	if math.Abs(*sum.TestAccuracy-calm) > learnsWithin {
-		t.Errorf("that is more than %.0f point apart\n%s", 100*learnsWithin, logs(dir))
+		t.Errorf("the accuracies differ by more than %.0f point\n%s", 100*learnsWithin, logs(dir))
 	}
 }
 
-// calmlyLearnt is what an undisturbed job comes to; trained once for each model.
+// calmlyLearnt returns the accuracy of an undisturbed job. Each model is trained once.
 func calmlyLearnt(t *testing.T, pictures, model string) float64 {
 	calmAccuracy.Lock()
 	defer calmAccuracy.Unlock()
@@ -82,10 +81,10 @@ func calmlyLearnt(t *testing.T, pictures, model string) float64 {
 	return *sum.TestAccuracy
 }
 
-// learnsSettings are those of a job that learns from all embedded pictures.
+// learnsSettings returns the settings of a job that trains on all embedded images.
 func learnsSettings(t *testing.T, pictures, model string, strategy perdure.Recovery, ms int) settings.Run {
-	// With a constant rate, or smaller batches, a job under ssp swings by more than a point at its end, though nothing
-	// disturbs it.
+	// With a constant rate or smaller batches, the accuracy of an undisturbed job under ssp varies by more than a point
+	// at its end.
 	batch, rate := 128, 0.3
 	asked := settings.Asked{
 		Workload: settings.DefaultWorkload, Reach: settings.Reach{Listen: localrun.AnyPort},

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// shipped are the modules in the program as it is released, with their versions.
+// shipped returns the modules in the released program with their versions.
 func shipped(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -29,8 +29,8 @@ func shipped(t *testing.T) map[string]string {
 	return all
 }
 
-// TestLicences: the page of licences has each module of others that is in the program, at its version, and no other; so
-// nobody takes in a new one, or another version, without a look at what it lets one do.
+// TestLicences: the licence page lists exactly the third-party modules in the program, with their versions. So a new
+// module or version cannot be added without a review of its licence.
 func TestLicences(t *testing.T) {
 	text, err := os.ReadFile("../../docs/licences.md")
 	must(t, err)
@@ -38,20 +38,20 @@ func TestLicences(t *testing.T) {
 	rows := regexp.MustCompile("(?m)^\\| `(\\S+)` \\| (.+) \\| \\S.* \\|$")
 	_, table, _ := strings.Cut(string(text), "| module | version | licence |")
 	for _, row := range rows.FindAllStringSubmatch(table, -1) {
-		if strings.Contains(row[1], ".") { // else it is no module: Go itself, and data
+		if strings.Contains(row[1], ".") { // otherwise it is Go itself or data
 			listed[row[1]] = row[2]
 		}
 	}
 	if want := shipped(t); !maps.Equal(listed, want) {
 		for _, path := range slices.Sorted(maps.Keys(want)) {
 			if listed[path] != want[path] {
-				t.Errorf("%s is in the program at %s, and on the page at %q", path, want[path], listed[path])
+				t.Errorf("%s is in the program at version %s, but on the page at %q", path, want[path], listed[path])
 			}
 			delete(listed, path)
 		}
 		for path := range listed {
-			t.Errorf("%s is on the page, and not in the program", path)
+			t.Errorf("%s is on the page, but not in the program", path)
 		}
-		t.Error("make licences writes the page anew")
+		t.Error("run make licences to regenerate the page")
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// lives reports whether a process runs: one that has ended, and whose new parent
-// has not asked for its exit code yet, does not.
+// lives reports whether a process runs. A process that has ended, but whose new parent has not read its exit code, does
+// not run.
 func lives(pid int) bool {
 	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil &&
 		strings.Contains(string(stat), ") Z ") {

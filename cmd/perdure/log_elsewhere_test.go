@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// TestLogElsewhere: a run leaves no streams in a log elsewhere if it is refused or its model is safe. Otherwise it
+// TestLogElsewhere: a run leaves no streams in an external log if it is rejected or its model is safe. Otherwise it
 // prints which streams it leaves and how to remove them.
 func TestLogElsewhere(t *testing.T) {
 	t.Parallel()
@@ -55,7 +55,7 @@ func TestLogElsewhere(t *testing.T) {
 	wantOut(t, 0, []string{"log", "verify", s.URL()}, " shard 3: ")
 }
 
-// removeStreams removes a job's streams from a log as the NATS CLI does.
+// removeStreams removes a job's streams from a log, like the NATS CLI.
 func removeStreams(t *testing.T, url, job string, shards int) {
 	t.Helper()
 	nc, err := nats.Connect(url)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestLogHosts: a job of many hosts, with keys, has its updates in a log of its own that asks for them. The log and a
-// server are killed; the job ends with the model of one machine, and its streams are removed.
+// TestLogHosts: a job with keys on several hosts stores its updates in a separate log that requires the keys. The log
+// and a server are killed. The job ends with the model of a job on one machine, and its streams are removed.
 func TestLogHosts(t *testing.T) {
 	t.Parallel()
 	ring, kept := newKeys(t), filepath.Join(t.TempDir(), "log")
@@ -28,7 +28,7 @@ func TestLogHosts(t *testing.T) {
 	log.Kill()
 	_, again := serve()
 	if again != url {
-		t.Errorf("the log was at %s, and is at %s", url, again)
+		t.Errorf("the log moved from %s to %s", url, again)
 	}
 	h.clock(25)
 	must(t, syscall.Kill(h.pid("server:0"), syscall.SIGKILL))

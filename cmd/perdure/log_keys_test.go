@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// TestLogKeys: the log of a run with keys asks for them. Through the deaths of a server, a worker, the log and the
-// coordinator the run ends with the model of one that was left alone.
+// TestLogKeys: the log of a run with keys requires them. Through the deaths of a server, a worker, the log and the
+// coordinator, the run ends with the model of an undisturbed one.
 func TestLogKeys(t *testing.T) {
 	t.Parallel()
 	ring, dir := newKeys(t), newFolder(t)
@@ -23,13 +23,13 @@ func TestLogKeys(t *testing.T) {
 	s, err := settings.Read(filepath.Join(dir, "run.json"))
 	must(t, err)
 	if !strings.HasPrefix(s.Job.Log, "perdure://127.0.0.1:") {
-		t.Errorf("its log is at %s", s.Job.Log)
+		t.Errorf("unexpected address of the log: %s", s.Job.Log)
 	}
-	wantOut(t, 0, []string{"log", "verify", dir}, "whole") // nobody serves it any more
+	wantOut(t, 0, []string{"log", "verify", dir}, "whole") // the log is no longer served
 }
 
-// TestLogKeysLive: while a run with keys trains, its log says nothing without keys, and what each role's let their
-// holder do there is done.
+// TestLogKeysLive: while a run with keys trains, its log discloses nothing without keys, and each role can do what its
+// keys permit.
 func TestLogKeysLive(t *testing.T) {
 	t.Parallel()
 	ring, dir := newKeys(t), newFolder(t)
@@ -58,8 +58,8 @@ func TestLogKeysLive(t *testing.T) {
 	checkRaces(t, dir)
 }
 
-// TestLogServed: perdure log serves with a job's keys, and a run names it by its address alone. Its streams are made
-// and removed by the coordinator's keys; without keys, or with options of a cluster, it is refused in a line.
+// TestLogServed: perdure log serves with a job's keys, and a run refers to it by address only. The coordinator's keys
+// create and remove its streams. Runs without keys, or with options for a cluster, are rejected with a one-line error.
 func TestLogServed(t *testing.T) {
 	t.Parallel()
 	ring, dir := newKeys(t), newFolder(t)
@@ -78,14 +78,14 @@ func TestLogServed(t *testing.T) {
 		"log", "--dir", filepath.Join(t.TempDir(), "log"), "--keys", filepath.Join(ring, "worker"))
 }
 
-// TestLogExposed: a log that others can reach does not begin without keys, unless somebody says that it may.
+// TestLogExposed: a log on a public address does not start without keys unless --insecure is given.
 func TestLogExposed(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "log")
 	wantRefused(t, exitUsage, "others can reach a log at 0.0.0.0:0, and nothing is encrypted: make keys",
 		"log", "--dir", dir, "--listen", "0.0.0.0:0")
 	if _, err := os.Stat(dir); err == nil {
-		t.Error("a log that is refused leaves a folder")
+		t.Error("a rejected log leaves a directory")
 	}
 	start(t, "log", "--dir", dir, "--listen", "0.0.0.0:0", "--insecure").Says("INSECURE: others can reach the log")
 	start(t, "log", "--dir", filepath.Join(t.TempDir(), "log"), "--listen", "localhost:0").Says("the log listens")

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
 
-// What is tried in memory is what servers do that are really killed: the same model, to the last bit. And what is
-// written is there.
+// TestLosses: a trial in memory yields the same model as servers that are really killed, to the last bit. The study
+// writes its files.
 func TestLosses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -18,7 +18,7 @@ func TestLosses(t *testing.T) {
 		"--twins", "1", "--trials", "3", "--mean-clocks", "2", "--repeat", "1", "--out", dir, "--json", "--",
 		"quadratic", "--servers", "4", "--workers", "2", "--shards", "8", "--clocks", "12", "--rows", "200")
 	if code != 0 {
-		t.Fatalf("code %d", code)
+		t.Fatalf("exit code %d", code)
 	}
 	var r failurecost.Result
 	must(t, json.Unmarshal([]byte(out), &r))
@@ -32,7 +32,7 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// A mistake in either half of the command line is told in one line.
+// TestLossesRefused: a mistake in either half of the command line yields a one-line error.
 func TestLossesRefused(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{

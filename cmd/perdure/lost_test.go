@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// TestOutlivesItsJob kills a user's job with all its processes: the user's own worker,
-// which waits for the others to finish, ends soon, and says what it has lost.
+// TestOutlivesItsJob kills a user's job with all its processes. The user's own worker, which waits for the others to
+// finish, ends soon with an error that names the lost job.
 func TestOutlivesItsJob(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -41,7 +41,7 @@ func TestOutlivesItsJob(t *testing.T) {
 	}
 }
 
-// A worker that comes when a job is over hears so, and ends well.
+// TestWorkerComesLate: a worker that joins after the end of a job is notified and exits successfully.
 func TestWorkerComesLate(t *testing.T) {
 	_, dir := trained(t, small()...)
 	wantOut(t, 0, []string{"worker", "--join", controlOf(t, dir), "--run", dir}, "the job is done")

@@ -13,9 +13,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
-// asCommand makes this test binary the perdure command: what the tests start, and what
-// that starts, inherits the variable, so that every role is this binary. Its value is the
-// folder of the pictures that are embedded in it.
+// asCommand makes this test binary act as the perdure command. Processes that the tests start, and their children,
+// inherit the variable, so every role runs this binary. Its value is the directory of the images that stand in for the
+// embedded ones.
 const asCommand = "PERDURE_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(withData(m.Run))
 }
 
-// pictures is a folder with a small data set, a part of the embedded one: every process of
-// every job loads one, which takes long under the race detector.
+// pictures is a directory with a small data set, a part of the embedded one. Every process of every job loads the data
+// set, which takes long under the race detector.
 var pictures string
 
 func withData(run func() int) int {
@@ -53,7 +53,7 @@ func withData(run func() int) int {
 	return run()
 }
 
-// writePictures writes one oneIn-th of the embedded pictures as idx files.
+// writePictures writes every oneIn-th embedded image as idx files.
 func writePictures(dir string, oneIn int) error {
 	all, err := dataset.Embedded()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// column reads columns of a run's series.csv: the rows in which all are there.
+// column reads columns of a run's series.csv. It returns the rows in which all of them have values.
 func column(t *testing.T, dir string, names ...string) (rows [][]float64) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "series.csv"))
@@ -34,14 +34,14 @@ func column(t *testing.T, dir string, names ...string) (rows [][]float64) {
 	return rows
 }
 
-// checkMeasures checks what a summary and a series say of time and of reads.
+// checkMeasures checks the measures of time and of reads in a summary and a series.
 func checkMeasures(t *testing.T, s rundir.Summary, dir string) {
 	t.Helper()
 	sumsUp := func(what string, parts ...float64) {
 		sum := 0.0
 		for _, v := range parts {
 			if v < 0 || v > 1 {
-				t.Errorf("%s: a part is %g of the whole", what, v)
+				t.Errorf("%s: a part is %g of the total", what, v)
 			}
 			sum += v
 		}
@@ -57,13 +57,13 @@ func checkMeasures(t *testing.T, s rundir.Summary, dir string) {
 		var compute, all float64
 		for i, w := range split.Workers {
 			if w.Slot != i {
-				t.Errorf("time of slot %d where that of %d should be", w.Slot, i)
+				t.Errorf("the time of slot %d is at the index of slot %d", w.Slot, i)
 			}
 			compute += w.ComputeS
 			all += w.ComputeS + w.StalenessS + w.CommunicationS
 		}
 		if len(split.Workers) != s.Workers || math.Abs(compute/all-split.Compute) > 1e-6 {
-			t.Errorf("%d workers computed %g of %g s; the whole says %g", len(split.Workers), compute, all,
+			t.Errorf("%d workers computed %g of %g s, but the total is %g", len(split.Workers), compute, all,
 				split.Compute)
 		}
 	}
@@ -71,12 +71,12 @@ func checkMeasures(t *testing.T, s rundir.Summary, dir string) {
 		sumsUp("series", row...)
 	}
 	if s.MissingUpdates == nil || s.ClockDifferential == nil {
-		t.Error("the summary has no histograms of reads")
+		t.Error("the summary lacks histograms of reads")
 	}
 	for text := range s.MissingUpdates {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < 0 || s.MissingBound != nil && n > *s.MissingBound {
-			t.Errorf("a read lacked %s updates; at most %v can be", text, s.MissingBound)
+			t.Errorf("a read lacked %s updates, but the bound is %v", text, s.MissingBound)
 		}
 	}
 }

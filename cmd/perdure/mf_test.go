@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
-// factorise are the settings of a short matrix factorisation.
+// factorise returns the settings of a short matrix factorisation.
 func factorise(more ...string) []string {
 	return append([]string{
 		"train", "mf", "--quiet", "--data", "synthetic:0.0005", "--rank", "8", "--clocks", "40", "--workers", "2",
@@ -22,8 +22,8 @@ func factorise(more ...string) []string {
 	}, more...)
 }
 
-// TestFactorise: lists of rows go through failures as runs of rows do, in dense
-// tables and in sparse ones, and the result is judged by its RMSE.
+// TestFactorise: lists of rows survive failures like runs of rows, in dense and in sparse tables. The result is
+// evaluated by its RMSE.
 func TestFactorise(t *testing.T) {
 	t.Parallel()
 	calm, dir := trained(t, factorise()...)
@@ -36,7 +36,7 @@ func TestFactorise(t *testing.T) {
 	}
 	storm, _ := trained(t, factorise("--fault", "kill:server:0@clock:15", "--fault", "kill:worker:1@clock:25")...)
 	if *storm.ModelSHA256 != *calm.ModelSHA256 || *storm.TestRMSE != *calm.TestRMSE {
-		t.Errorf("through two kills: RMSE %v; undisturbed %v", *storm.TestRMSE, *calm.TestRMSE)
+		t.Errorf("with two kills: RMSE %v; undisturbed %v", *storm.TestRMSE, *calm.TestRMSE)
 	}
 	sparse, _ := trained(t, factorise("--sparse")...)
 	if *sparse.TestRMSE != *calm.TestRMSE {
@@ -48,8 +48,7 @@ func TestFactorise(t *testing.T) {
 	}
 }
 
-// TestPredict: predictions made of the model's file alone have the error that was reported,
-// of dense and of sparse tables.
+// TestPredict: predictions from the model's file alone have the reported error, with dense and with sparse tables.
 func TestPredict(t *testing.T) {
 	t.Parallel()
 	data, err := dataset.OpenRatings("synthetic:0.0005")
@@ -92,13 +91,13 @@ func TestPredict(t *testing.T) {
 			squares += e * e
 		}
 		if rmse := math.Sqrt(squares / float64(data.Test.Len())); math.Abs(rmse-*sum.TestRMSE) > 1e-5*rmse {
-			t.Errorf("%v: the file alone gives an RMSE of %v, the run %v", more, rmse, *sum.TestRMSE)
+			t.Errorf("%v: the RMSE from the file is %v, from the run %v", more, rmse, *sum.TestRMSE)
 		}
 	}
 }
 
-// TestAlternate: a model of alternating least squares is the same through all kills and for any number of workers, and
-// comes back where rows are lost.
+// TestAlternate: a model of alternating least squares is the same whichever processes are killed and for any number of
+// workers. It converges again after rows are lost.
 func TestAlternate(t *testing.T) {
 	t.Parallel()
 	flags := []string{
@@ -117,12 +116,12 @@ func TestAlternate(t *testing.T) {
 	for _, recovery := range brief(2, []string{"checkpoint:5", "chain:2", "resend:5", "stateless"}) {
 		s, _ := trained(t, append(append(flags, kills...), "--recovery", recovery)...)
 		if *s.ModelSHA256 != *calm.ModelSHA256 || len(s.Failures) != 5 {
-			t.Errorf("under %s another model, through %d failures", recovery, len(s.Failures))
+			t.Errorf("under %s the model differs after %d failures", recovery, len(s.Failures))
 		}
 	}
 	elastic, _ := trained(t, append(flags, "--workers", "2", "--scale", "4@clock:9", "--scale", "1@clock:22")...)
 	if *elastic.ModelSHA256 != *calm.ModelSHA256 {
-		t.Error("another model with other numbers of workers")
+		t.Error("the model differs with other numbers of workers")
 	}
 	for _, recovery := range []string{"scar:4,1/4", "none"} {
 		s, _ := trained(t, append(flags, "--recovery", recovery, "--workers", "2", "--fault",
@@ -133,7 +132,7 @@ func TestAlternate(t *testing.T) {
 	}
 	seen, _ := trained(t, append(flags, "--implicit", "10", "--consistency", "essp:1", "--workers", "2")...)
 	if seen.TestRMSE != nil || !(*seen.TestLoss < 0.45) {
-		t.Errorf("as counts: %v", *seen.TestLoss)
+		t.Errorf("the loss for implicit feedback is %v", *seen.TestLoss)
 	}
 	wantRefused(t, exitUsage, `choose sgd or als`, "train", "mf", "--solver", "sdg")
 	wantRefused(t, exitUsage, "no update rule or learning rate", "train", "mf", "--solver", "als", "--lr", "0.1")

@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// olderWorker is a program that saves its clock, and asks that what it is given is the newest, or that it is told by
-// how many clocks it is not.
+// olderWorker is a program that saves its clock. It checks that the state it loads is the newest, or that the reported
+// age is right.
 type olderWorker struct {
 	c     *worker.Client
 	table *worker.Table
@@ -36,7 +36,7 @@ func (w *olderWorker) resume(ctx context.Context) error {
 		}
 	}
 	if saved != got.Clock || saved+got.Older != now-1 {
-		return fmt.Errorf("at clock %d it gets %q, of clock %d, and is told that it is %d clocks older", now, got.State,
+		return fmt.Errorf("at clock %d it loads the state %q of clock %d, reported to be %d clocks older", now, got.State,
 			got.Clock, got.Older)
 	}
 	return nil
@@ -56,9 +56,9 @@ func (w *olderWorker) step(ctx context.Context, clock perdure.Clock) error {
 	return w.c.SaveState(fmt.Appendf(nil, "clock %d", clock))
 }
 
-// TestOlderState: a worker and the server that has its state are killed at once, before anything is saved, or some
-// clocks after the last checkpoint. Its next process is told that what it gets is older, and by how many clocks, and
-// so says the result. A server that dies alone takes no state: who lives sends it again.
+// TestOlderState: a worker and the server that has its state are killed at the same time, before anything is saved or
+// some clocks after the last checkpoint. The replacement worker is notified that its state is older, and by how many
+// clocks. The summary reports the same. If only a server dies, no state is lost: the live worker resends it.
 func TestOlderState(t *testing.T) {
 	t.Parallel()
 	both, apart := []string{"kill:worker:0@clock:20", "kill:server:0@clock:20"},
@@ -67,13 +67,13 @@ func TestOlderState(t *testing.T) {
 		recovery string
 		faults   []string
 		older    bool
-		most     int64 // clocks
+		most     int64 // in clocks
 	}{
 		{"scar:1000,1/2,round", both, true, 40},
 		{"scar:1000,1/2,round", apart, false, 0},
 		{"resend:1000,partial", both, true, 40},
 		{"resend:1000,partial", apart, false, 0},
-		{"resend:17,partial", both, true, 16}, // it is that of the checkpoint of clock 17
+		{"resend:17,partial", both, true, 16}, // from the checkpoint of clock 17
 	} {
 		t.Run(fmt.Sprint(c.recovery, c.older), func(t *testing.T) {
 			t.Parallel()
@@ -88,14 +88,14 @@ func TestOlderState(t *testing.T) {
 			select {
 			case <-j.Complete():
 			case err := <-ended:
-				t.Fatalf("the job has ended: %v", err)
+				t.Fatalf("the job ended early: %v", err)
 			case <-ctx.Done():
 				t.Fatal("the job does not end")
 			}
 			s := j.Summary(nil)
 			if (s.OlderStates != nil) != c.older || c.older && (s.StatesLost != 1 || s.StatesOlder > c.most ||
 				c.most == 40 && s.StatesOlder < 20) {
-				t.Errorf("older states: %+v", s.OlderStates)
+				t.Errorf("unexpected older states: %+v", s.OlderStates)
 			}
 			j.Job().Over()
 			j.Job().End(localrun.ErrOver)

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
-// bareModel writes the file of a run's model anew, without some of what it says, and returns its path.
+// bareModel rewrites a run's model file without the given metadata keys and returns its path.
 func bareModel(t *testing.T, run string, keys ...string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(run, "model.safetensors"))
@@ -32,7 +32,7 @@ func bareModel(t *testing.T, run string, keys ...string) string {
 	return write(t, t.TempDir(), "bare.safetensors", out.String())
 }
 
-// forest writes a folder of CoverType, whose classes 1 and 2 lie on both sides of a value of the first feature.
+// forest writes a CoverType directory. Its classes 1 and 2 are separated by a value of the first feature.
 func forest(t *testing.T, middle int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,7 +46,7 @@ func forest(t *testing.T, middle int) string {
 	return dir
 }
 
-// TestPredictScales: examples are scaled as those that the model was trained on, and not by what lies beside them.
+// TestPredictScales: examples are scaled like the model's training examples, not by the data next to them.
 func TestPredictScales(t *testing.T) {
 	t.Parallel()
 	data := forest(t, 100)
@@ -55,10 +55,10 @@ func TestPredictScales(t *testing.T) {
 	if *sum.TestAccuracy != 1 {
 		t.Fatalf("accuracy %v", *sum.TestAccuracy)
 	}
-	other := forest(t, 1000) // of a place where all features are higher
+	other := forest(t, 1000) // data in which all features are higher
 	for _, path := range []string{other, filepath.Join(other, "covtest.csv")} {
 		if _, told := predicted(t, run, "--data", path); !strings.Contains(told, "accuracy 0.5000: 20 of 40") {
-			t.Errorf("%s: scaled by what lies beside the examples: %s", path, told)
+			t.Errorf("%s: the examples are scaled by the data next to them: %s", path, told)
 		}
 	}
 	if _, told := predicted(t, run, "--data", data); told != "accuracy 1.0000: 40 of 40 examples are classified "+
@@ -68,12 +68,13 @@ func TestPredictScales(t *testing.T) {
 	old := bareModel(t, run, "features.means", "features.deviations")
 	if _, told := predicted(t, old, "--data", other); !strings.Contains(told, "accuracy 1.0000") ||
 		!strings.Contains(told, "lacks features.means") {
-		t.Errorf("of a model that does not say: %s", told)
+		t.Errorf("for a model without this metadata: %s", told)
 	}
 	wantRefused(t, exitError, "line 1: 3 columns", "predict", run, "--data", write(t, t.TempDir(), "x.csv", "1,2,3\n"))
 }
 
-// TestForestOfLogreg: logreg reads CoverType's folder, and classifies a folder or a single file by the model's scaling.
+// TestForestOfLogreg: logreg reads a CoverType directory. It classifies a directory or a single file with the model's
+// scaling.
 func TestForestOfLogreg(t *testing.T) {
 	t.Parallel()
 	sum, run := trained(t, "train", "logreg", "--quiet", "--data", forest(t, 100), "--clocks", "30", "--workers", "2",
@@ -94,7 +95,7 @@ func TestForestOfLogreg(t *testing.T) {
 	wantRefused(t, exitError, "line 1: 2 columns", "predict", run, "--data", write(t, t.TempDir(), "x", "1,2\n"))
 }
 
-// TestPredictFinalReLU: the scores of a network are those that it was trained with.
+// TestPredictFinalReLU: a network's scores are computed as in its training.
 func TestPredictFinalReLU(t *testing.T) {
 	t.Parallel()
 	_, run := trained(t, "train", "cnn", "--quiet", "--data", pictures, "--clocks", "3", "--workers", "1", "--shards",
@@ -102,14 +103,14 @@ func TestPredictFinalReLU(t *testing.T) {
 	with, told := predicted(t, run, "--data", pictures)
 	without, toldOld := predicted(t, bareModel(t, run, "final_relu"), "--data", pictures)
 	if strings.Contains(told, "lacks") || !strings.Contains(toldOld, "lacks final_relu") {
-		t.Errorf("told %q, and of a model that does not say %q", told, toldOld)
+		t.Errorf("the output is %q, and %q for a model without this metadata", told, toldOld)
 	}
 	if fmt.Sprint(with) == fmt.Sprint(without) {
-		t.Error("scores below 0 count")
+		t.Error("scores below 0 are not clipped")
 	}
 }
 
-// TestPredictNames: whether features are names is what the model's file says, whatever the new ones look like.
+// TestPredictNames: the model's file determines whether features are names, whatever the new examples look like.
 func TestPredictNames(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -123,7 +124,7 @@ func TestPredictNames(t *testing.T) {
 	}
 	lines, told = predicted(t, bareModel(t, run, "hashed"), "--data", numbers)
 	if !strings.Contains(told, "lacks hashed") || lines[1][2] != lines[2][2] {
-		t.Errorf("of a model that does not say, features 7 and 8 that no example has had: %q; %s", lines, told)
+		t.Errorf("for a model without this metadata and features 7 and 8, which no example had: %q; %s", lines, told)
 	}
 	data = write(t, dir, "numbers", strings.Repeat("a 1 7\nb 2 8\n", 100))
 	_, run = trained(t, append(flags, data)...)
@@ -131,7 +132,7 @@ func TestPredictNames(t *testing.T) {
 		write(t, dir, "mixed", "a x\n"))
 }
 
-// metadata is what a model's file says of it.
+// metadata returns the metadata of a model's file.
 func metadata(t *testing.T, path string) map[string]string {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -141,7 +142,7 @@ func metadata(t *testing.T, path string) map[string]string {
 	return meta
 }
 
-// TestOrigin: a model's file says where it comes from, that of a run and that of a checkpoint alike.
+// TestOrigin: a model's file records where the model comes from, whether a run or a checkpoint export wrote it.
 func TestOrigin(t *testing.T) {
 	t.Parallel()
 	_, run := trained(t, "train", "quadratic", "--quiet", "--condition", "10", "--workers", "2", "--clocks", "10",

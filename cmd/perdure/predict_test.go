@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// predicted runs perdure predict, and returns what it prints and what it says.
+// predicted runs perdure predict and returns its standard output as rows, and its standard error.
 func predicted(t *testing.T, args ...string) (out [][]string, told string) {
 	t.Helper()
 	code, stdout, stderr := invoke(t, append([]string{"predict"}, args...)...)
@@ -25,8 +25,8 @@ func predicted(t *testing.T, args ...string) (out [][]string, told string) {
 	return out, stderr
 }
 
-// TestPredictRatings: people who like the same things are told of those that they do not know, by their names, from
-// the file of the model alone, of dense tables and of sparse ones.
+// TestPredictRatings: users with similar taste are recommended items that they do not know, by name. The model's file
+// is sufficient, with dense and with sparse tables.
 func TestPredictRatings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -36,7 +36,7 @@ func TestPredictRatings(t *testing.T) {
 	for u := range 40 {
 		for i := range 20 {
 			if (u*7+i*3)%5 == 0 {
-				continue // not seen
+				continue // not rated
 			}
 			stars := 1
 			if u%2 == i%2 {
@@ -63,10 +63,10 @@ func TestPredictRatings(t *testing.T) {
 		}
 		for _, l := range lines[1:] {
 			if strings.Contains(b.String(), l[0]+"\t"+l[1]+"\t") {
-				t.Errorf("%v: %s is told of %s, which it knows", more, l[0], l[1])
+				t.Errorf("%v: %s is recommended %s, which they already rated", more, l[0], l[1])
 			}
 		}
-		if more[0] != "--sparse" && len(more) == 2 { // it has learned it
+		if more[0] != "--sparse" && len(more) == 2 { // the model has learned the parts
 			if !strings.HasSuffix(lines[1][1], "part 1") || !strings.HasSuffix(lines[4][1], "part 0") {
 				t.Errorf("%v: %q", more, lines)
 			}
@@ -88,7 +88,7 @@ func TestPredictRatings(t *testing.T) {
 	}
 }
 
-// TestPredictClasses: predictions are those that the run was judged by.
+// TestPredictClasses: predictions have the accuracy that the run reported.
 func TestPredictClasses(t *testing.T) {
 	t.Parallel()
 	sum, run := trained(t, small()...)
@@ -108,7 +108,7 @@ func TestPredictClasses(t *testing.T) {
 	}
 	if got := float64(right) / float64(len(lines)-1); math.Abs(got-*sum.TestAccuracy) > 1e-9 ||
 		!strings.Contains(told, fmt.Sprintf("accuracy %.4f", got)) {
-		t.Errorf("accuracy %v, the run says %v; told %q", got, *sum.TestAccuracy, told)
+		t.Errorf("accuracy %v, but the run reports %v; the output is %q", got, *sum.TestAccuracy, told)
 	}
 	_, stdout, _ := invoke(t, append([]string{"predict", "--json"}, args...)...)
 	var list []map[string]any

@@ -25,12 +25,11 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// asProgram makes this test binary one of the programs below: a process that
-// takes a slot of a job, as a user's own training program would. Its arguments
-// are the slot, the coordinator's address and the seed.
+// asProgram makes this test binary act as one of the programs below: a process that takes a slot of a job, like a
+// user's training program. Its arguments are the slot, the coordinator's address and the seed.
 const asProgram = "PERDURE_TEST_PROGRAM"
 
-// program is a training program: it opens its tables and returns what it does.
+// program is a training program. It opens its tables and returns its stepper.
 type program func(ctx context.Context, c *worker.Client, seed uint64) (stepper, error)
 
 var ownPrograms = map[string]program{
@@ -38,16 +37,16 @@ var ownPrograms = map[string]program{
 	"older": newOlderWorker,
 }
 
-// wholePrograms have a process to themselves. They return its exit code.
+// wholePrograms implement the whole process and return its exit code.
 var wholePrograms = map[string]func(args []string) int{}
 
-// stepper is a training program that has its tables.
+// stepper is a training program with open tables.
 type stepper interface {
-	resume(ctx context.Context) error                    // the process has begun, or the job was rolled back
-	step(ctx context.Context, clock perdure.Clock) error // the work of a clock
+	resume(ctx context.Context) error                    // after the process has started or the job has rolled back
+	step(ctx context.Context, clock perdure.Clock) error // the work of one clock
 }
 
-// runProgram is the whole process of a program. It returns the exit code.
+// runProgram is the main function of a program's process. It returns the exit code.
 func runProgram(name string) int {
 	if run := wholePrograms[name]; run != nil {
 		return run(os.Args[1:])
@@ -84,7 +83,7 @@ func work(ctx context.Context, p program) error {
 		Process:     reach.ProcessName(),
 		PID:         os.Getpid(),
 		Log:         httpdebug.NewLog(stdout.File, httpdebug.Text),
-		CacheBytes:  2 << 20, // so small that a soak fills it
+		CacheBytes:  2 << 20, // small enough for a soak to fill it
 	})
 	if err != nil {
 		return err
@@ -97,7 +96,7 @@ func work(ctx context.Context, p program) error {
 	return clockLoop(ctx, c, s)
 }
 
-// clockLoop goes through the job's clocks, back where the job rolls back.
+// clockLoop runs the job's clocks and repeats clocks after a rollback.
 func clockLoop(ctx context.Context, c *worker.Client, s stepper) error {
 	clock, begun := c.Now(), false
 	for {
@@ -126,8 +125,8 @@ func clockLoop(ctx context.Context, c *worker.Client, s stepper) error {
 	}
 }
 
-// startPrograms starts a job whose workers are a program of the tests, with that in their
-// environment. This process is its parent, and carries its faults out.
+// startPrograms starts a job whose workers are a test program, with env added to their environment. This process is the
+// job's supervisor and injects its faults.
 func startPrograms(t *testing.T, s settings.Run, name string, env ...string) (j *localrun.Run, ended <-chan error) {
 	t.Helper()
 	faults, err := s.ParseFaults()

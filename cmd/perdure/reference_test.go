@@ -18,8 +18,8 @@ var writeReference = flag.Bool("reference.write", false, "write docs/guide/comma
 
 const referencePage = "../../docs/guide/commands.md"
 
-// TestReference: the page of all commands and flags is what the program itself says. Write
-// it anew with go test ./cmd/perdure -run TestReference -reference.write.
+// TestReference: the page of all commands and flags equals the program's output. Regenerate it with go test
+// ./cmd/perdure -run TestReference -reference.write.
 func TestReference(t *testing.T) {
 	page := reference(newParser(context.Background(), &cli{}))
 	if *writeReference {
@@ -28,12 +28,12 @@ func TestReference(t *testing.T) {
 	is, err := os.ReadFile(referencePage)
 	must(t, err)
 	if string(is) != page {
-		t.Errorf("%s is not what the program says; write it anew with go test ./cmd/perdure -run TestReference "+
+		t.Errorf("%s differs from the program's output; regenerate it with go test ./cmd/perdure -run TestReference "+
 			"-reference.write", referencePage)
 	}
 }
 
-// reference is the page: each command with what it is for, its arguments and its flags.
+// reference returns the page: each command with its purpose, arguments and flags.
 func reference(parser *kong.Kong) string {
 	var b strings.Builder
 	b.WriteString("# Commands\n\nEvery command, argument and flag, as `--help` and `--help=GROUP` say it. This " +
@@ -44,7 +44,7 @@ func reference(parser *kong.Kong) string {
 		}
 		flags := n.AllFlags(true)
 		switch {
-		case n.Parent.Name == "train": // all of train's are its own section's
+		case n.Parent.Name == "train": // train's own section covers its shared flags
 			b.WriteString(section(n, [][]*kong.Flag{n.Flags}))
 		case n.Name == "up":
 			b.WriteString(section(n, nil))
@@ -56,7 +56,7 @@ func reference(parser *kong.Kong) string {
 	return b.String()
 }
 
-// section is about one command.
+// section returns the section about one command.
 func section(n *kong.Node, flags [][]*kong.Flag) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n## `%s`\n\n", n.FullPath())
@@ -89,7 +89,7 @@ func section(n *kong.Node, flags [][]*kong.Flag) string {
 	return b.String()
 }
 
-// likeTrain is a section's end: the flags that train does not have, and the names of the others.
+// likeTrain returns the end of a section: the flags that train lacks, and the names of the shared ones.
 func likeTrain(app *kong.Application, flags [][]*kong.Flag) string {
 	trains, _ := fileFlags(commandOf(app.Node, "train"))
 	own, shared := "", []string{}
@@ -107,7 +107,7 @@ func likeTrain(app *kong.Application, flags [][]*kong.Flag) string {
 	return text + strings.Join(wrapped(strings.Join(shared, ", ")+".", 120), "\n") + "\n"
 }
 
-// moreCell is what else there is to know of a flag, in one cell of a table.
+// moreCell returns the details of a flag as one table cell.
 func moreCell(f *kong.Flag) string {
 	if f.Group == nil {
 		return ""

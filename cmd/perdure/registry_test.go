@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// runFolder is the folder of a run that has just been begun.
+// runFolder returns the directory of a run that has just started.
 func runFolder(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -31,7 +31,7 @@ func runFolder(t testing.TB) string {
 	return dir
 }
 
-// lone is a coordinator's process that no supervisor looks after.
+// lone is a coordinator process without a supervisor.
 type lone struct {
 	*process
 	control string // address
@@ -45,7 +45,7 @@ func coordinate(t testing.TB, dir string) lone {
 	must(t, err)
 	defer secrets.Close()
 	c.secret = secrets.Job
-	for range 2 { // frames, control
+	for range 2 { // for frames and the control API
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
 		f, err := l.(*net.TCPListener).File()
@@ -60,16 +60,16 @@ func coordinate(t testing.TB, dir string) lone {
 	return c
 }
 
-// serves waits until the coordinator answers.
+// serves checks that the coordinator answers.
 func (c lone) serves(t testing.TB) {
 	t.Helper()
 	s, err := control.NewClient(c.control, c.secret, nil).Status(t.Context())
 	if err != nil || s.Processes[0].PID != c.Process.Pid {
-		t.Fatalf("it does not serve: %v, %s", err, c.stderr)
+		t.Fatalf("the coordinator does not serve: %v, %s", err, c.stderr)
 	}
 }
 
-// TestManyCoordinators: of several that begin at once, one serves.
+// TestManyCoordinators: of several coordinators that start at the same time, one serves.
 func TestManyCoordinators(t *testing.T) {
 	t.Parallel()
 	dir := runFolder(t)
@@ -82,7 +82,7 @@ func TestManyCoordinators(t *testing.T) {
 		return err != nil
 	})
 	if len(serving) != 1 {
-		t.Fatalf("%d serve", len(serving))
+		t.Fatalf("%d coordinators serve, want 1", len(serving))
 	}
 	for _, c := range all {
 		if c != serving[0] {
@@ -92,7 +92,7 @@ func TestManyCoordinators(t *testing.T) {
 	serving[0].Kill()
 }
 
-// TestLostLease: a coordinator whose lock file is taken away ends by itself, and says that the next one may go on.
+// TestLostLease: a coordinator whose lock file is removed exits by itself and reports that it lost the lease.
 func TestLostLease(t *testing.T) {
 	dir := runFolder(t)
 	c := coordinate(t, dir)
@@ -104,8 +104,7 @@ func TestLostLease(t *testing.T) {
 	next.Kill()
 }
 
-// TestUnusableRegistry: a registry that cannot be read or written is one line,
-// and stays as it is.
+// TestUnusableRegistry: a registry that cannot be read or written yields a one-line error and stays unchanged.
 func TestUnusableRegistry(t *testing.T) {
 	dir := runFolder(t)
 	folder := filepath.Join(dir, "registry")
@@ -133,7 +132,7 @@ func TestUnusableRegistry(t *testing.T) {
 			must(t, os.WriteFile(facts, bad.content, 0o666))
 			coordinate(t, dir).refused(exitError, bad.want)
 			if b, err := os.ReadFile(facts); err != nil || !bytes.Equal(b, bad.content) {
-				t.Errorf("it is %q now, %v", b, err)
+				t.Errorf("the file is now %q (%v)", b, err)
 			}
 		})
 	}
@@ -144,7 +143,7 @@ func TestUnusableRegistry(t *testing.T) {
 	})
 	t.Run("not writable", func(t *testing.T) {
 		if os.Getuid() == 0 {
-			t.Skip("the superuser may write anywhere")
+			t.Skip("the superuser can write anywhere")
 		}
 		must(t, os.RemoveAll(folder))
 		must(t, os.Mkdir(folder, 0o555))

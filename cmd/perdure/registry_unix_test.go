@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// TestTwoCoordinators: one at a time has a run's registry, and a second says which process
-// it is, though that one be frozen. What a killed one leaves is no obstacle.
+// TestTwoCoordinators: only one coordinator at a time holds a run's registry. A second one reports which process holds
+// it, even if that process is suspended. The lock file of a killed coordinator is no obstacle.
 func TestTwoCoordinators(t *testing.T) {
 	dir := runFolder(t)
 	facts := filepath.Join(dir, "registry", "facts")
 	must(t, os.MkdirAll(filepath.Dir(facts), 0o777))
-	must(t, os.WriteFile(facts+".lock", []byte("1 elsewhere 2100-01-01T00:00:00Z\n"), 0o666)) // of a dead one
+	must(t, os.WriteFile(facts+".lock", []byte("1 elsewhere 2100-01-01T00:00:00Z\n"), 0o666)) // left by a dead coordinator
 	host, err := os.Hostname()
 	must(t, err)
 	for range 2 {
@@ -35,7 +35,7 @@ func TestTwoCoordinators(t *testing.T) {
 		first.Signal(syscall.SIGCONT)
 		first.serves(t)
 		if after, err := os.ReadFile(facts); err != nil || !bytes.Equal(before, after) {
-			t.Errorf("the facts were %q, and are %q (%v)", before, after, err)
+			t.Errorf("the job record was %q and is now %q (%v)", before, after, err)
 		}
 		first.Kill()
 	}

@@ -10,8 +10,8 @@ import (
 	perdurelib "github.com/perdure/perdure"
 )
 
-// stoppedEndless is the folder of an endless bsp run of 3 workers that was ended in order, and the clock from which
-// others may go on.
+// stoppedEndless runs an endless bsp job of 3 workers and ends it gracefully. It returns the directory and the clock
+// from which another run can continue.
 func stoppedEndless(t *testing.T, strategy string) (dir string, at int64) {
 	t.Helper()
 	dir = newFolder(t)
@@ -25,8 +25,9 @@ func stoppedEndless(t *testing.T, strategy string) (dir string, at int64) {
 	return dir, int64(s.Cut)
 }
 
-// TestResumeWorkers: a bsp run that goes on with more or fewer workers ends with the model of one that planned the
-// same from its beginning, whatever dies meanwhile, under every strategy that can go on; and no update is lost.
+// TestResumeWorkers: a bsp run that resumes with more or fewer workers ends with the model of a run that planned the
+// same change from its start. This holds under every strategy that can resume, although processes die. No update is
+// lost.
 func TestResumeWorkers(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range brief(1, []string{
@@ -62,8 +63,9 @@ func TestResumeWorkers(t *testing.T) {
 	}
 }
 
-// TestResumeWorkersTwice: a run that went on with other workers goes on with those, also from what it went on from
-// itself; a fork has other workers, too; and what was planned for later is dropped.
+// TestResumeWorkersTwice: a run that resumed with another number of workers keeps that number when it resumes again,
+// also from the run that it resumed from. A fork can change the number as well. Changes that were planned for later
+// clocks are dropped.
 func TestResumeWorkersTwice(t *testing.T) {
 	t.Parallel()
 	_, dir := trained(t, small("--clocks", "30", "--scale", "2@clock:10", "--scale", "4@clock:25", "--recovery",
@@ -72,7 +74,7 @@ func TestResumeWorkersTwice(t *testing.T) {
 	s, to := trained(t, "train", "--quiet", "--fork", dir+"@20", "--clocks", "40", "--workers", "3")
 	sameModel(t, s, want, to)
 
-	// It is ended before it has saved anything itself.
+	// It ends before it has saved anything itself.
 	first := newFolder(t)
 	p := start(t, "train", "--resume", dir, "--clocks", "1000000", "--workers", "5", "--recovery",
 		"checkpoint:100000", "--grace", "0s", "--fault", "slow*1.01:worker:0@clock:35", "--out", first)
@@ -100,8 +102,9 @@ func TestResumeWorkersTwice(t *testing.T) {
 	}
 }
 
-// TestResumeWorkersLoose: where workers are at different clocks, a run goes on with more or fewer of them, too,
-// whatever dies meanwhile: each does the clocks of its span and no others, and every update counts once.
+// TestResumeWorkersLoose: where workers are at different clocks, a run can also resume with more or fewer of them,
+// although processes die. Each worker does the clocks of its membership interval and no others, and every update counts
+// once.
 func TestResumeWorkersLoose(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range brief(1, []string{
@@ -123,19 +126,19 @@ func TestResumeWorkersLoose(t *testing.T) {
 	}
 }
 
-// resumedLoosely goes on with another number of workers for 20 clocks.
+// resumedLoosely resumes a run with another number of workers for 20 clocks.
 func resumedLoosely(t *testing.T, dir, strategy string, workers int) {
 	t.Helper()
 	asked := clocks(1_000_000)
 	asked.Shape.Workers, asked.Given["workers"] = workers, true
 	begins, err := asked.Resume(dir)
 	must(t, err)
-	var at perdurelib.Clock // from which the others take part, or until which some do
+	var at perdurelib.Clock // where the new workers start, or the surplus ones end
 	for _, span := range begins.Slots {
 		at = max(at, span.From, span.Until)
 	}
 	if at < begins.Cut || at < 1 {
-		t.Fatalf("%d workers from clock %d on, of a run that stands at clock %d", workers, at, begins.Cut)
+		t.Fatalf("%d workers from clock %d on; the run was stopped at clock %d", workers, at, begins.Cut)
 	}
 	end, due := at+20, int64(0)
 	for _, span := range begins.Slots {
@@ -145,7 +148,7 @@ func resumedLoosely(t *testing.T, dir, strategy string, workers int) {
 		}
 	}
 	if workers != 0 {
-		t.Errorf("%d workers too few: %v", workers, begins.Slots)
+		t.Errorf("%d workers are missing: %v", workers, begins.Slots)
 	}
 	s, to := trained(t, "train", "--quiet", "--resume", dir, "--clocks", fmt.Sprint(end), "--workers",
 		fmt.Sprint(asked.Shape.Workers), "--fault", fmt.Sprintf("kill:server:0@clock:%d", begins.Cut+1), "--fault",
@@ -157,8 +160,8 @@ func resumedLoosely(t *testing.T, dir, strategy string, workers int) {
 	}
 }
 
-// TestResumeScaled: a run in which somebody has taken the place of one who had left goes on, and no update of either
-// counts as lost, or twice.
+// TestResumeScaled: a run resumes in which a new worker took the slot of one that had left. No update of either is
+// counted as lost or counted twice.
 func TestResumeScaled(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range brief(1, []string{"scar:8,1/4", "checkpoint:10", "stateless"}) {
@@ -178,13 +181,13 @@ func TestResumeScaled(t *testing.T) {
 				t.Errorf("%d updates applied and %d lost, of %d", *s.UpdatesApplied, *s.UpdatesLost, due)
 			}
 			if strategy == "scar:8,1/4" {
-				return // whose rows come back as they were last saved
+				return // its rows return to their last saved values
 			}
 			sameModel(t, s, one(t, "--clocks", "70", "--scale", "2@clock:5", "--scale", "3@clock:40", "--recovery",
 				"none"), to)
 			again, _ := trained(t, "train", "--quiet", "--resume", to, "--clocks", "80", "--workers", "4")
 			if *again.UpdatesLost != 0 {
-				t.Errorf("%d updates lost when it went on once more", *again.UpdatesLost)
+				t.Errorf("%d updates lost when it resumed again", *again.UpdatesLost)
 			}
 		})
 	}

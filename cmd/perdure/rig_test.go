@@ -24,9 +24,9 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// This file is the rig of all tests that run real processes: a process is one command, and
-// the functions that take a folder look at the run in it. Of jobs in one process and virtual
-// time it is package rig; what means the same has the same name.
+// This file contains helpers for all tests that run real processes. A process is one command, and functions that take a
+// directory inspect the run in it. Package rig does the same for jobs in one process and virtual time, with the same
+// names.
 
 // patience is how long any command of a test may take before it is killed.
 const patience = 3 * time.Minute
@@ -35,7 +35,7 @@ const patience = 3 * time.Minute
 func onlyAll(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("make check-all runs it")
+		t.Skip("only make check-all runs this test")
 	}
 }
 
@@ -47,21 +47,20 @@ func brief[C any](n int, cases []C) []C {
 	return cases
 }
 
-// process is a perdure command line, and what it has printed so far. It is killed when the
-// test ends.
+// process is a perdure command and its output so far. It is killed when the test ends.
 type process struct {
-	*exec.Cmd      // until Start: what it is to have else
+	*exec.Cmd      // may be changed until Start
 	t              testing.TB
 	stdout, stderr *prints
 	ended          chan struct{}
-	err            error // of its end
+	err            error // of its exit
 }
 
-// prints is what a process has printed.
+// prints is the output of a process.
 type prints struct {
 	mu    sync.Mutex // guards text
 	text  []byte
-	added chan struct{} // capacity 1, of both of a process's: there is more
+	added chan struct{} // capacity 1, shared by a process's two outputs: there is more output
 }
 
 func (p *prints) Write(b []byte) (int, error) {
@@ -103,13 +102,13 @@ func start(t testing.TB, args ...string) *process {
 	return p
 }
 
-// Start starts a process that was prepared.
+// Start starts a prepared process.
 func (p *process) Start() {
 	p.t.Helper()
 	p.startBy((*exec.Cmd).Start)
 }
 
-// startBy starts a process that was prepared, as start does it: on another host, say.
+// startBy starts a prepared process with the given function, for example on another host.
 func (p *process) startBy(start func(*exec.Cmd) error) {
 	p.t.Helper()
 	must(p.t, start(p.Cmd))
@@ -118,13 +117,12 @@ func (p *process) startBy(start func(*exec.Cmd) error) {
 		p.err = p.Cmd.Wait()
 	}()
 	p.t.Cleanup(func() {
-		_ = p.Process.Kill() // it has ended, mostly
+		_ = p.Process.Kill() // it may have ended already
 		<-p.ended
 	})
 }
 
-// Says waits until a line that the process has printed matches, and returns the match. Only
-// one goroutine waits at a time.
+// Says waits until a line of the process's output matches and returns the match. Only one goroutine may wait at a time.
 func (p *process) Says(pattern string) (match []string) {
 	p.t.Helper()
 	lines := regexp.MustCompile("(?m)" + pattern)
@@ -168,45 +166,45 @@ func (p *process) Kill() {
 	p.t.Helper()
 	must(p.t, p.Process.Kill())
 	if code, _, stderr := p.Wait(); code != -1 {
-		p.t.Errorf("exit code %d of a process that was killed: %s", code, stderr)
+		p.t.Errorf("a killed process exited with code %d: %s", code, stderr)
 	}
 }
 
-// Stop presses Ctrl-C, and waits until the process has ended.
+// Stop sends an interrupt, like Ctrl-C, and waits until the process has ended.
 func (p *process) Stop() (code int, stdout, stderr string) {
 	p.t.Helper()
 	p.Signal(os.Interrupt)
 	return p.Wait()
 }
 
-// invoke runs a command line to its end.
+// invoke runs a command line until it ends.
 func invoke(t testing.TB, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return start(t, args...).Wait()
 }
 
-// wantOut runs a command line and looks for texts in what it prints.
+// wantOut runs a command line and checks its exit code. Its output must contain all parts.
 func wantOut(t testing.TB, code int, args []string, parts ...string) {
 	t.Helper()
 	got, stdout, stderr := invoke(t, args...)
 	out := stdout + stderr
 	if got != code {
-		t.Errorf("%s ends with %d; want %d:\n%s", strings.Join(args, " "), got, code, out)
+		t.Errorf("%s ended with code %d; want %d:\n%s", strings.Join(args, " "), got, code, out)
 	}
 	for _, p := range parts {
 		if !strings.Contains(out, p) {
-			t.Errorf("%s prints\n%s\nwithout %q", strings.Join(args, " "), out, p)
+			t.Errorf("the output of %s is\n%s\nwant it to contain %q", strings.Join(args, " "), out, p)
 		}
 	}
 }
 
-// wantRefused runs a command line that must be refused, in one line that matches.
+// wantRefused runs a command line that must be rejected with a one-line error that matches.
 func wantRefused(t testing.TB, code int, pattern string, args ...string) {
 	t.Helper()
 	start(t, args...).refused(code, pattern)
 }
 
-// refused waits for the end of a process that must end so, with one line that matches.
+// refused waits for the end of a process that must exit with the given code and a one-line error that matches.
 func (p *process) refused(code int, pattern string) {
 	p.t.Helper()
 	if is, out, errs := p.Wait(); is != code || strings.Count(errs, "\n") != 1 ||
@@ -216,7 +214,7 @@ func (p *process) refused(code int, pattern string) {
 	}
 }
 
-// await looks again and again until something is so; isNot is told where it does not come.
+// await polls until is returns true. On timeout it fails the test with the message from isNot.
 func await(t testing.TB, is func() bool, isNot func() string) {
 	t.Helper()
 	look := time.NewTicker(5 * time.Millisecond)
@@ -228,7 +226,7 @@ func await(t testing.TB, is func() bool, isNot func() string) {
 	}
 }
 
-// awaitStatus asks a run for its status until it matches.
+// awaitStatus polls a run's status until it matches.
 func awaitStatus(t testing.TB, dir, pattern string) (match []string) {
 	t.Helper()
 	var out, errs string
@@ -236,20 +234,22 @@ func awaitStatus(t testing.TB, dir, pattern string) (match []string) {
 		_, out, errs = invoke(t, "status", "--run", dir)
 		match = regexp.MustCompile(pattern).FindStringSubmatch(out)
 		return match != nil
-	}, func() string { return fmt.Sprintf("status does not come to say %s: %s%s", pattern, out, errs) })
+	}, func() string { return fmt.Sprintf("the status never matches %s: %s%s", pattern, out, errs) })
 	return match
 }
 
-// awaitEvent waits until a run's record has n events with these words.
+// awaitEvent waits until a run's event log contains the text at least the given number of times.
 func awaitEvent(t testing.TB, dir, words string, times int) {
 	t.Helper()
 	await(t, func() bool {
-		text, _ := os.ReadFile(filepath.Join(dir, "events.jsonl")) // it may not be there yet
+		text, _ := os.ReadFile(filepath.Join(dir, "events.jsonl")) // it may not exist yet
 		return strings.Count(string(text), words) >= times
-	}, func() string { return fmt.Sprintf("nobody tells %d times that %s\n%s", times, words, logs(dir)) })
+	}, func() string {
+		return fmt.Sprintf("the events do not contain %d times %q\n%s", times, words, logs(dir))
+	})
 }
 
-// awaitCheckpoint waits until a run has one.
+// awaitCheckpoint waits until a run has a checkpoint.
 func awaitCheckpoint(t testing.TB, dir string) {
 	t.Helper()
 	await(t, func() bool {
@@ -258,10 +258,10 @@ func awaitCheckpoint(t testing.TB, dir string) {
 	}, func() string { return "there is no checkpoint\n" + logs(dir) })
 }
 
-// newFolder names a folder for a run.
+// newFolder returns a directory name for a run.
 func newFolder(t testing.TB) string { return filepath.Join(t.TempDir(), "run") }
 
-// fileOf is a file of a run.
+// fileOf returns the content of a run's file.
 func fileOf(t testing.TB, dir string, name ...string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(append([]string{dir}, name...)...))
@@ -269,22 +269,22 @@ func fileOf(t testing.TB, dir string, name ...string) string {
 	return string(b)
 }
 
-// eventsOf is a run's record.
+// eventsOf returns a run's event log.
 func eventsOf(t testing.TB, dir string) string {
 	t.Helper()
 	return fileOf(t, dir, "events.jsonl")
 }
 
-// controlOf is the address of a run's control API.
+// controlOf returns the address of a run's control API.
 func controlOf(t testing.TB, dir string) string {
 	t.Helper()
 	return strings.TrimSpace(fileOf(t, dir, "control"))
 }
 
-// secretOf is the file with a run's secret.
+// secretOf returns the path of a run's secret file.
 func secretOf(dir string) string { return filepath.Join(dir, reach.SecretFile) }
 
-// newestCut is the newest clock for which a run's folder has a whole checkpoint.
+// newestCut returns the newest clock for which a run's directory has an intact checkpoint.
 func newestCut(t testing.TB, dir string) (cut int) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "checkpoint", "*.manifest"))
@@ -301,33 +301,32 @@ func newestCut(t testing.TB, dir string) (cut int) {
 	return cut
 }
 
-// logs are the last lines of every process, for a test that fails.
+// logs returns the last lines of every process's log, for failure messages.
 func logs(dir string) string {
 	var b strings.Builder
 	files, _ := filepath.Glob(filepath.Join(dir, "logs", "*")) // the pattern is right
 	for _, f := range files {
-		text, _ := os.ReadFile(f) // what cannot be read is not shown
+		text, _ := os.ReadFile(f) // unreadable files are not shown
 		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 		fmt.Fprintf(&b, "-- %s\n%s\n", filepath.Base(f), strings.Join(lines[max(0, len(lines)-8):], "\n"))
 	}
 	return b.String()
 }
 
-// checkRaces fails where the race detector has found something in a process of a
-// job: its report is in the process's log, and the job may have succeeded.
+// checkRaces fails if the race detector has reported a race in a process of a job. The report is only in the process's
+// log, because the job may have succeeded.
 func checkRaces(t testing.TB, dir string) {
 	t.Helper()
 	files, _ := filepath.Glob(filepath.Join(dir, "logs", "*")) // the pattern is right
 	for _, f := range files {
-		text, _ := os.ReadFile(f) // what cannot be read holds no report
+		text, _ := os.ReadFile(f) // an unreadable file has no report
 		if _, report, found := strings.Cut(string(text), "WARNING: DATA RACE\n"); found {
 			t.Errorf("%s: data race\n%s", filepath.Base(f), report[:min(6000, len(report))])
 		}
 	}
 }
 
-// small are the settings of a job that takes a moment: every test that compares
-// models uses the same.
+// small returns the settings of a short job. Every test that compares models uses the same settings.
 func small(more ...string) []string {
 	return append([]string{
 		"train", "--quiet", "--consistency", "bsp", "--recovery", "checkpoint:10", "--clocks", "60",
@@ -336,13 +335,13 @@ func small(more ...string) []string {
 	}, more...)
 }
 
-// endless are a job that does not end by itself, and prints a line at clock 30.
+// endless returns the settings of a job that does not end by itself and prints a line at clock 30.
 func endless(dir string) []string {
 	args := small("--clocks", "1000000", "--fault", "slow*1.01:worker:0@clock:30", "--out", dir)
 	return append(args[:1:1], args[2:]...) // not --quiet
 }
 
-// atClock30 starts an endless job, and waits for its line.
+// atClock30 starts an endless job and waits for its line at clock 30.
 func atClock30(t testing.TB, dir string, more ...string) *process {
 	t.Helper()
 	p := start(t, append(endless(dir), more...)...)
@@ -357,7 +356,7 @@ func trained(t testing.TB, args ...string) (s rundir.Summary, dir string) {
 	return start(t, append(args, "--out", dir)...).succeeds(dir), dir
 }
 
-// succeeds waits for the good end of a process whose run is in a folder.
+// succeeds waits until a process exits successfully and returns the summary of its run in dir.
 func (p *process) succeeds(dir string) rundir.Summary {
 	p.t.Helper()
 	if code, out, errs := p.Wait(); code != 0 {
@@ -367,19 +366,19 @@ func (p *process) succeeds(dir string) rundir.Summary {
 	return summary(p.t, dir)
 }
 
-// summary reads what a run has come to.
+// summary reads a run's summary.
 func summary(t testing.TB, dir string) (s rundir.Summary) {
 	t.Helper()
 	b := fileOf(t, dir, "summary.json")
 	must(t, json.Unmarshal([]byte(b), &s))
 	if s.ModelSHA256 == nil || s.UpdatesLost == nil || s.ClocksRedone == nil {
-		t.Fatalf("the summary lacks what a finished run knows: %s", b)
+		t.Fatalf("the summary lacks fields of a finished run: %s", b)
 	}
 	return s
 }
 
-// one is the model of the small job with the given flags, trained undisturbed
-// once for all tests.
+// one returns the model of the small job with the given flags, trained without failures. Each is trained once for all
+// tests.
 func one(t testing.TB, more ...string) string {
 	t.Helper()
 	return undisturbed.model(strings.Join(more, " "), func() string {
@@ -388,16 +387,16 @@ func one(t testing.TB, more ...string) string {
 	})
 }
 
-// models are made once, each when it is asked for first.
+// models caches models. Each is trained when it is first requested.
 type models struct {
 	mu sync.Mutex // guards by
 	by map[string]*made
 }
 
-// made is a model, or is to be.
+// made is a model, possibly not yet trained.
 type made struct {
 	mu  sync.Mutex // guards sum
-	sum string     // "": not yet
+	sum string     // "" until it is trained
 }
 
 var undisturbed = models{by: map[string]*made{}}
@@ -418,7 +417,7 @@ func (s *models) model(kind string, train func() string) string {
 	return m.sum
 }
 
-// sameModel checks that a run has made a model, with every update.
+// sameModel checks that a run has the expected model and has lost no update.
 func sameModel(t testing.TB, s rundir.Summary, want, dir string) {
 	t.Helper()
 	if *s.ModelSHA256 != want || *s.UpdatesLost != 0 {
@@ -426,14 +425,14 @@ func sameModel(t testing.TB, s rundir.Summary, want, dir string) {
 	}
 }
 
-// up starts `perdure up` in a folder, and returns where its coordinator is.
+// up starts `perdure up` in a directory and returns its coordinator's address.
 func up(t testing.TB, dir string, args ...string) (p *process, coordinator string) {
 	t.Helper()
 	p = start(t, append([]string{"up", "--out", dir}, args...)...)
 	return p, p.Says(`coordinator is at (\S+):`)[1]
 }
 
-// joins joins the job in a folder, as a user's program does.
+// joins joins the job in a directory, like a user's program.
 func joins(
 	ctx context.Context, dir, coordinator string, slot perdurelib.Slot, change ...func(*worker.Config),
 ) (*worker.Client, error) {

@@ -16,18 +16,18 @@ import (
 	"github.com/perdure/perdure/internal/run/localrun"
 )
 
-// setLife is what a shard's rows are to be of at the job's end: what it was restored from, and every update from its
-// base on.
+// setLife describes the expected rows of a shard at the job's end: the files that it was restored from, and every
+// update since its base.
 type setLife struct {
-	base   []perdure.Clock // by slot; nil: it has been there from the job's begin
-	parts  []*table.Part   // as they were restored; nil: nothing was saved, and all rows were initial
-	seq    uint64          // updates that the newest file had
-	torn   []float32       // what all of its rows lack beside: half of a two-step clock of which a worker has died
+	base   []perdure.Clock // by slot; nil: the shard exists since the job's start
+	parts  []*table.Part   // as restored; nil: nothing was saved, and all rows were initial
+	seq    uint64          // number of updates in the newest file
+	torn   []float32       // what all of its rows also lack: half of a two-step clock whose worker has died
 	judged bool
 }
 
-// lifeOf reads with what a shard of a job that is over began last; nil: its rows have moved since, and nobody tells any
-// more what they began with.
+// lifeOf reads what a shard last started from, after the job's end. It returns nil if the shard has moved since,
+// because then its initial rows are no longer known.
 func lifeOf(t *testing.T, j *localrun.Run, v *words.View, shard perdure.ShardID) *setLife {
 	t.Helper()
 	sv := &v.Shards[shard]
@@ -35,7 +35,7 @@ func lifeOf(t *testing.T, j *localrun.Run, v *words.View, shard perdure.ShardID)
 	case sv.Epoch == 1:
 		return &setLife{}
 	case !sv.Lost || sv.Base == nil || len(sv.Saved) == 0 && sv.Epoch > 2:
-		return nil // or it was moved while it was told of the loss, and began with no files
+		return nil // or it moved while it was notified of the loss, and started without files
 	case len(sv.Saved) == 0:
 		return &setLife{base: sv.Base}
 	}
@@ -54,7 +54,7 @@ func lifeOf(t *testing.T, j *localrun.Run, v *words.View, shard perdure.ShardID)
 	return l
 }
 
-// restored is a row as it was restored.
+// restored returns a row as it was restored.
 func (l *setLife) restored(name string, id perdure.RowID) ([]float32, error) {
 	row := make([]float32, setDim)
 	for _, p := range l.parts {
@@ -65,7 +65,7 @@ func (l *setLife) restored(name string, id perdure.RowID) ([]float32, error) {
 	return row, nil
 }
 
-// judge holds a row against what it was restored from and all updates since the base.
+// judge compares a row with its restored value plus all updates since the base.
 func (l *setLife) judge(name string, id perdure.RowID, row []float32, twoStep bool) error {
 	want, err := l.restored(name, id)
 	if err != nil {
@@ -89,13 +89,13 @@ func (l *setLife) judge(name string, id perdure.RowID, row []float32, twoStep bo
 		l.torn, l.judged = lacks, true
 	}
 	if whole := slices.Max(lacks) == 0 && slices.Min(lacks) == 0; !whole && !twoStep || !slices.Equal(lacks, l.torn) {
-		return fmt.Errorf("it is %v, and was restored, and added to since clocks %v, to %v; another row lacks %v", row,
+		return fmt.Errorf("the row is %v; restored and with all updates since clocks %v it is %v; another row lacks %v", row,
 			l.base, want, l.torn)
 	}
 	return nil
 }
 
-// lost is how many updates all rows of the shard lack.
+// lost returns how many updates all rows of the shard lack.
 func (l *setLife) lost() (n int64) {
 	for _, from := range l.base {
 		n += int64(from)
@@ -106,8 +106,8 @@ func (l *setLife) lost() (n int64) {
 	return n - int64(l.seq)
 }
 
-// exactSets holds each row of the shards of which it is known with what they began last against that and all updates
-// since; if it is known of all shards, what the job says is lost, too.
+// exactSets compares each row of the shards whose initial rows are known with those rows plus all later updates. If
+// they are known for all shards, it also checks the reported loss.
 func exactSets(t *testing.T, j *localrun.Run, v *words.View, updatesLost int64,
 	each func(judge func(name string, shard perdure.ShardID, id perdure.RowID, row []float32)),
 ) {
@@ -122,11 +122,11 @@ func exactSets(t *testing.T, j *localrun.Run, v *words.View, updatesLost int64,
 	each(func(name string, shard perdure.ShardID, id perdure.RowID, row []float32) {
 		if l := lives[shard]; l != nil {
 			if err := l.judge(name, id, row, twoStep); err != nil {
-				t.Errorf("row %d of %s, on shard %d: %v", id, name, shard, err)
+				t.Errorf("row %d of table %s on shard %d: %v", id, name, shard, err)
 			}
 		}
 	})
-	t.Logf("of %d of %d shards each row is what it was restored to, and every update since", exact, len(v.Shards))
+	t.Logf("in %d of %d shards each row consists of its restored value and every later update", exact, len(v.Shards))
 	if exact < len(v.Shards) || t.Failed() {
 		return
 	}
@@ -135,16 +135,16 @@ func exactSets(t *testing.T, j *localrun.Run, v *words.View, updatesLost int64,
 		if l.judged {
 			lost += l.lost()
 		} else if l.base != nil {
-			return // it has no row of these tables
+			return // the shard has no row of these tables
 		}
 	}
 	if lost != updatesLost {
-		t.Errorf("%d updates are lost by what shards began with last, and the job says %d", lost, updatesLost)
+		t.Errorf("the shards' initial rows imply %d lost updates, but the job reports %d", lost, updatesLost)
 	}
 }
 
-// TestSetLife: a row that lacks an update of a clock since the base, or has one more, is noticed; half of a two-step
-// clock that all rows lack is not, and is counted.
+// TestSetLife: judge rejects a row that lacks an update since the base or has one more. It accepts half of a two-step
+// clock that all rows lack, and counts it as lost.
 func TestSetLife(t *testing.T) {
 	t.Parallel()
 	base := slices.Repeat([]perdure.Clock{5}, sumsSlots)
@@ -178,7 +178,7 @@ func TestSetLife(t *testing.T) {
 			good = l.judge("sets", 0, row, c.twoStep) == nil && good
 		}
 		if good != c.good || good && l.lost() != c.lost {
-			t.Errorf("case %d: good %t, %d are lost", i, good, l.lost())
+			t.Errorf("case %d: good %t, %d updates lost", i, good, l.lost())
 		}
 	}
 }

@@ -21,15 +21,14 @@ import (
 )
 
 var stormRows = flag.String("storm.rows", "scar:20,1/8,priority;none",
-	"likewise those under which rows of a shard may lack updates")
+	"like -storm.sums, for the strategies under which rows of a shard may lack updates")
 
-// rowsModels are the models of such jobs, by their seeds.
+// rowsModels are the consistency models of these jobs, selected by seed.
 var rowsModels = []string{"bsp", "ssp:3", "essp:3", "asp"}
 
-// The row oracle: each row says of which clocks of which slot it has the update. Of each slot it
-// has three values: how many updates were added, and the sums of 2^clock of the first clocks and
-// of the others. So the sums are sets of clocks, as long as nothing is added twice; and then the
-// number would be larger than the set.
+// The row oracle: each row records which clocks of which slot it contains. For each slot it has three values: the
+// number of updates added, the sum of 2^clock over the first half of the clocks, and the same sum over the second half.
+// So the sums are sets of clocks as long as nothing is added twice. If something is, the number is larger than the set.
 const (
 	clockSets     = 64             // rows
 	wholeSets     = 16             // of the whole table
@@ -76,7 +75,7 @@ func (w *setsWorker) resume(context.Context) error { return nil }
 
 func (w *setsWorker) step(ctx context.Context, clock perdure.Clock) error {
 	rows := make([]float32, clockSets*setDim)
-	if clock%4 == 0 { // what is read does not count, but that somebody reads
+	if clock%4 == 0 { // the values do not matter, only that a client reads
 		if err := w.dense.GetRun(ctx, 0, rows); err != nil {
 			return err
 		}
@@ -98,7 +97,7 @@ func (w *setsWorker) step(ctx context.Context, clock perdure.Clock) error {
 	return pacePrograms(ctx)
 }
 
-// setLacks is how many updates a row lacks; err: it has one twice, or one that was never sent.
+// setLacks returns how many updates a row lacks. It fails if the row contains one twice, or one that was never sent.
 func setLacks(row []float32) (lacks int, err error) {
 	lacks = sumsSlots * sumsClocks
 	for own := range slices.Chunk(row, 3) {
@@ -106,22 +105,21 @@ func setLacks(row []float32) (lacks int, err error) {
 		for _, v := range own[1:] {
 			set := uint32(max(0, v))
 			if float32(set) != v || set >= 1<<clocksInValue {
-				return 0, fmt.Errorf("%v is no set of clocks", v)
+				return 0, fmt.Errorf("%v is not a set of clocks", v)
 			}
 			has += bits.OnesCount32(set)
 		}
 		if own[0] != float32(has) {
-			return 0, fmt.Errorf("%v updates were added, of %d clocks", own[0], has)
+			return 0, fmt.Errorf("%v updates were added, but the set has %d clocks", own[0], has)
 		}
 		lacks -= has
 	}
 	return lacks, nil
 }
 
-// TestStormRows: in the storms of TestStorm, under strategies that lose what was acknowledged,
-// no row has an update twice. What the job says is lost, all rows of the shard lack; what dense
-// ones lack beside that it says is lost in part. Each row is what its shard was restored to last, and every update
-// from its base on.
+// TestStormRows: in the storms of TestStorm, under strategies that lose acknowledged updates, no row contains an update
+// twice. All rows of a shard lack the updates that the job reports as lost. Dense rows may also lack updates that the
+// job reports as partly lost. Each row consists of what its shard was last restored to and of every later update.
 func TestStormRows(t *testing.T) {
 	t.Parallel()
 	eachStorm(t, "storm.rows", *stormRows, sumsServers, sumsSlots, sumsClocks,
@@ -142,7 +140,7 @@ func rowsThrough(
 		job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 10}
 		job.OutageRows, job.StaleScale = perdure.RowsApply, perdure.ScaleAverage
 	}
-	// all files of rows stay, so that it can be told with what each shard began last
+	// Keep all row files, so that the test can tell from which one each shard last started.
 	j, ended := startPrograms(t, settings.Run{Job: job, Checkpoints: settings.Checkpoints{Keep: 0}}, "sets",
 		stormPace(strategy))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -155,7 +153,7 @@ func rowsThrough(
 	select {
 	case <-j.Complete():
 	case <-alive.Done():
-		t.Fatalf("the job has ended, or does not: %v", context.Cause(alive))
+		t.Fatalf("the job ended early or timed out: %v", context.Cause(alive))
 	}
 	compareSets(ctx, t, j, seed)
 	j.Job().Over()
@@ -163,13 +161,12 @@ func rowsThrough(
 	<-alive.Done()
 }
 
-// compareSets holds what rows lack at the job's end against what it says is lost. That a sparse
-// row was never saved, and is lost as a whole, nobody knows any more: of these rows all that is
-// known is that they lack what is lost at least.
+// compareSets compares what rows lack at the job's end with the loss that the job reports. The job cannot know of a
+// sparse row that was never saved and is lost as a whole. Such rows must only lack at least the reported loss.
 func compareSets(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64) {
 	rows, sparseRows, wholeRows, home := readSets(ctx, t, j, seed)
 	status, v, err := reach.Look(ctx, j.Control())
-	for err != nil && ctx.Err() == nil { // the coordinator may be away still
+	for err != nil && ctx.Err() == nil { // the coordinator may still be unavailable
 		status, v, err = reach.Look(ctx, j.Control())
 	}
 	must(t, err)
@@ -198,7 +195,7 @@ func compareSets(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64
 	for i := range wholeSets {
 		row := wholeRows[i*setDim : (i+1)*setDim]
 		if note(fmt.Sprintf("row %d of a whole table", i), home, row, false); !slices.Equal(row, wholeRows[:setDim]) {
-			t.Errorf("a whole table is torn: row %d has %v, and row 0 %v", i, row, wholeRows[:setDim])
+			t.Errorf("a whole table is torn: row %d is %v, but row 0 is %v", i, row, wholeRows[:setDim])
 		}
 	}
 	judgeSets(t, &status, &v, least, most)
@@ -216,7 +213,7 @@ func compareSets(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64
 	})
 }
 
-// judgeSets judges what the best and the worst row of each shard lack.
+// judgeSets compares what the best and the worst row of each shard lack with the reported loss.
 func judgeSets(t *testing.T, status *control.Status, v *words.View, least, most []int) {
 	partly, once, best, worst := int64(0), true, int64(0), int64(0)
 	if status.Saving != nil && status.Saving.Rows != nil {
@@ -227,17 +224,17 @@ func judgeSets(t *testing.T, status *control.Status, v *words.View, least, most 
 		once = once && v.Shards[s].Epoch <= 2
 	}
 	lost := status.UpdatesLost
-	t.Logf("%d updates are lost, %d more in part; the best rows lack %d, the worst %d", lost, partly, best, worst)
+	t.Logf("%d updates lost, %d more partly lost; the best rows lack %d, the worst %d", lost, partly, best, worst)
 	switch {
 	case lost > best || worst > lost+partly:
-		t.Errorf("the job says that %d updates are lost, and %d more in part; the best rows lack %d, and the worst %d",
+		t.Errorf("the job reports %d lost updates and %d more partly lost ones; the best rows lack %d, the worst %d",
 			lost, partly, best, worst)
 	case once && lost != best:
-		t.Errorf("the best rows lack %d updates; the job says that %d are lost", best, lost)
+		t.Errorf("the best rows lack %d updates; the job reports %d lost", best, lost)
 	}
 }
 
-// readSets reads the rows as of the job's end.
+// readSets reads the rows at the job's end.
 func readSets(
 	ctx context.Context, t *testing.T, j *localrun.Run, seed uint64,
 ) (dense, sparse, whole []float32, home perdure.ShardID) {

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/run/runs"
 )
 
-// TestRuns: of runs through a fault and without one, each command says what happened.
+// TestRuns: for runs with and without a fault, each command reports what happened.
 func TestRuns(t *testing.T) {
 	t.Parallel()
 	root := newFolder(t)
@@ -26,7 +26,7 @@ func TestRuns(t *testing.T) {
 	must(t, json.Unmarshal([]byte(out), &lines))
 	if len(lines) != 2 || lines[0].Folder != calm || *lines[1].Faults != 1 || lines[1].State != runs.Done ||
 		*lines[0].Model != *lines[1].Model || *lines[1].Lost != 0 {
-		t.Errorf("listed: %s", out)
+		t.Errorf("unexpected list: %s", out)
 	}
 	wantOut(t, 0, []string{"runs", "show", hit}, "1 kill, 0 updates lost", "kill   server:0", "train loss")
 	wantOut(t, 0, []string{"status", "--run", hit}, "1 kill, 0 updates lost", "kill   server:0")
@@ -36,7 +36,7 @@ func TestRuns(t *testing.T) {
 	wantOut(t, 0, []string{"report", hit, "-o", filepath.Join(root, "hit.md")}, "a report of 1 run and 4 pictures")
 	wantOut(t, 0, []string{"runs", "rm", calm, hit}, "is deleted")
 	if left, err := os.ReadDir(root); err != nil || len(left) != 7 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("unexpected files: %v (%v)", left, err)
 	}
 	for _, c := range []struct {
 		args []string

@@ -21,9 +21,9 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-var s3Server = flag.String("s3.server", "", "a program to be the S3 server of TestS3: versitygw; none: no test")
+var s3Server = flag.String("s3.server", "", "the versitygw program, which is the S3 server of TestS3; without it the test is skipped")
 
-// s3Process is a real S3 server, which can be killed and frozen.
+// s3Process is a real S3 server that tests kill and suspend.
 type s3Process struct {
 	testing.TB
 	addr, dir string
@@ -60,25 +60,25 @@ func (s *s3Process) kill() {
 	_ = s.cmd.Wait() // killed
 }
 
-// after calls f in a while.
+// after calls f after d.
 func after(t testing.TB, d time.Duration, f func()) {
 	t.Helper()
 	<-time.After(d)
 	f()
 }
 
-// TestS3 has jobs keep their checkpoints, snapshots and states on a real S3 server, which is killed and frozen mid-run,
-// and a server of the job with it: they end with the undisturbed model, and what is kept is whole. It is what
-// make check-s3 runs.
+// TestS3 runs jobs that keep their checkpoints, snapshots and states on a real S3 server. The S3 server is killed and
+// suspended during the run, and a server of the job is killed as well. The jobs end with the model of an undisturbed
+// job, and the stored data is intact. make check-s3 runs this test.
 func TestS3(t *testing.T) {
 	if *s3Server == "" {
-		t.Skip("without -s3.server there is none")
+		t.Skip("needs an S3 server; set -s3.server")
 	}
-	t.Setenv("AWS_ACCESS_KEY_ID", "test") // of jobs that this process is the parent of
+	t.Setenv("AWS_ACCESS_KEY_ID", "test") // for jobs that are children of this process
 	t.Setenv("AWS_SECRET_ACCESS_KEY", storeSecret)
 	for _, c := range []struct {
 		recovery     string
-		away, frozen time.Duration // 15 s of silence are borne
+		away, frozen time.Duration // jobs tolerate 15 s without an answer
 	}{
 		{"resend:10", 3 * time.Second, 20 * time.Second},
 		{"checkpoint:10", 60 * time.Second, 20 * time.Second},
@@ -97,7 +97,7 @@ func TestS3(t *testing.T) {
 	})
 }
 
-// s3Outages has a job keep what it keeps on a server that is away for a while, and frozen for a while.
+// s3Outages runs a job whose S3 server is down for a while and suspended for a while.
 func s3Outages(t *testing.T, recovery string, away, frozen time.Duration) {
 	s3, dir := startS3(t), newFolder(t)
 	url := "s3://bucket/a?endpoint=http://" + s3.addr
@@ -125,8 +125,8 @@ func s3Outages(t *testing.T, recovery string, away, frozen time.Duration) {
 		if code, out, errs := v.Wait(); code != 0 {
 			t.Errorf("verify: exit code %d: %s%s", code, out, errs)
 		}
-	} else if code, _, _ := v.Wait(); code == 0 { // it has snapshots, and no checkpoints
-		t.Error("a store without checkpoints is whole")
+	} else if code, _, _ := v.Wait(); code == 0 { // it has snapshots but no checkpoints
+		t.Error("verify accepts a store without checkpoints")
 	}
 	to := newFolder(t)
 	s = stores(t, "train", "--quiet", "--resume", dir, "--clocks", "80", "--out", to, "--store",
@@ -136,7 +136,7 @@ func s3Outages(t *testing.T, recovery string, away, frozen time.Duration) {
 	}
 }
 
-// objects counts the objects below a key of the bucket whose names end so.
+// objects counts the objects below a key of the bucket whose names have the suffix.
 func (s *s3Process) objects(below, suffix string) (n int) {
 	s.Helper()
 	files, err := os.ReadDir(filepath.Join(s.dir, "bucket", below))
@@ -149,8 +149,9 @@ func (s *s3Process) objects(below, suffix string) (n int) {
 	return n
 }
 
-// s3States has states of 3 and of 40 MiB lie on a server that is away for a while, in which a worker and a server of
-// the job die: each comes back exactly as it was, and what nobody needs is deleted.
+// s3States stores states of 3 and of 40 MiB on a server that is down for a while. During the outage a worker and a
+// server of the job die. Each state is loaded exactly as it was saved, and states that are no longer needed are
+// deleted.
 func s3States(t *testing.T) {
 	s3 := startS3(t)
 	how, err := perdure.ParseRecovery("resend:5")
@@ -162,7 +163,7 @@ func s3States(t *testing.T) {
 		},
 		Checkpoints: settings.Checkpoints{Keep: 1, Store: "s3://bucket/s?endpoint=http://" + s3.addr},
 	}, "states", paceEnv+"=50")
-	await(t, func() bool { return j.Clock() >= stateClocks/2 }, func() string { return "the job does not go on" })
+	await(t, func() bool { return j.Clock() >= stateClocks/2 }, func() string { return "the job makes no progress" })
 	s3.kill()
 	for _, text := range []string{"kill:worker:0@0s", "kill:server:0@0s"} {
 		f, err := supervisor.ParseFault(text)
@@ -175,7 +176,7 @@ func s3States(t *testing.T) {
 	select {
 	case <-j.Complete():
 	case err := <-ended:
-		t.Fatalf("the job has ended: %v", err)
+		t.Fatalf("the job ended early: %v", err)
 	case <-ctx.Done():
 		t.Fatal("the job does not end")
 	}

@@ -7,20 +7,19 @@ import (
 	"testing"
 )
 
-// saved are the settings of a small job whose chains keep checkpoints.
+// saved returns the settings of a small job whose chains keep checkpoints.
 func saved(more ...string) []string {
 	return small(append([]string{"--servers", "3", "--recovery", "chain:2,checkpoint:20"}, more...)...)
 }
 
-// TestSavedChain: a chain that keeps checkpoints goes on as a chain while each shard has
-// a server, and as a job with checkpoints where one has none any more. The model is the
-// undisturbed one.
+// TestSavedChain: a chain with checkpoints acts like a chain while each shard has a server, and rolls back to a
+// checkpoint when a shard has none left. The model is that of an undisturbed job.
 func TestSavedChain(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		fault    string
 		failures int
-		back     string // the roll-back's last words; "": there is none
+		back     string // last words of the rollback's event; "": no rollback
 	}{
 		{"kill:server:0@clock:33", 1, ""},
 		{"kill:server:*@clock:33", 3, "all roll back to clock 20 (generation 2)"},
@@ -35,14 +34,13 @@ func TestSavedChain(t *testing.T) {
 			events := eventsOf(t, dir)
 			if back := strings.Contains(events, "roll back"); back != (c.back != "") ||
 				!strings.Contains(events, c.back) || back != (*s.ClocksRedone > 0) {
-				t.Errorf("%d clocks redone; want a roll-back: %q; the events are\n%s", *s.ClocksRedone, c.back, events)
+				t.Errorf("%d clocks redone; want a rollback: %q; the events are\n%s", *s.ClocksRedone, c.back, events)
 			}
 		})
 	}
 }
 
-// TestSavedChainResumed: a run goes on from the checkpoint of a chain under that strategy
-// and under any other.
+// TestSavedChainResumed: a run resumes from a chain's checkpoint under the same strategy and under any other.
 func TestSavedChainResumed(t *testing.T) {
 	t.Parallel()
 	_, dir := trained(t, saved("--clocks", "40")...)
@@ -64,8 +62,8 @@ func TestSavedChainResumed(t *testing.T) {
 	}
 }
 
-// TestAuto: where the interval between checkpoints is chosen, it is said why, and the
-// model is the undisturbed one, whoever dies, and wherever the cuts were.
+// TestAuto: where the checkpoint interval is chosen automatically, the reason is reported. The model is that of an
+// undisturbed job, whichever processes die and wherever the cuts are.
 func TestAuto(t *testing.T) {
 	t.Parallel()
 	for _, recovery := range []string{"checkpoint:auto", "checkpoint:auto,async", "resend:auto"} {
@@ -80,11 +78,11 @@ func TestAuto(t *testing.T) {
 			events := eventsOf(t, dir)
 			if n := strings.Count(events, "is requested"); n < 1 ||
 				strings.Contains(events, "all roll back to clock 0 ") {
-				t.Errorf("%d checkpoints asked for; the events are\n%s", n, events)
+				t.Errorf("%d checkpoints requested; the events are\n%s", n, events)
 			}
 			if a := s.Saving; a == nil || a.Interval <= 0 ||
 				!strings.Contains(a.Why, "something fails every 0.5 s (given)") || !strings.Contains(events, a.Why) {
-				t.Errorf("the summary says %+v of the interval; the events are\n%s", a, events)
+				t.Errorf("the summary's interval is %+v; the events are\n%s", a, events)
 			}
 			if a := s.Saving; a.Failures != 2 {
 				t.Errorf("%d failures counted; two servers were killed", a.Failures)
@@ -93,8 +91,8 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// TestLastReplica: without checkpoints the death of a shard's last server ends the job,
-// with one line that says what to do; a job without chains has nothing to say.
+// TestLastReplica: without checkpoints the death of a shard's last server ends the job with one line that says what to
+// do. A job without chains gives no such advice.
 func TestLastReplica(t *testing.T) {
 	t.Parallel()
 	for recovery, says := range map[string]string{
@@ -109,7 +107,7 @@ func TestLastReplica(t *testing.T) {
 	}
 }
 
-// TestNothingSaved: a run whose strategy keeps no checkpoints cannot go on.
+// TestNothingSaved: a run whose strategy keeps no checkpoints cannot be resumed.
 func TestNothingSaved(t *testing.T) {
 	_, dir := trained(t, small("--recovery", "none", "--clocks", "3")...)
 	wantOut(t, 2, []string{"train", "--resume", dir},
@@ -117,8 +115,8 @@ func TestNothingSaved(t *testing.T) {
 			"chain:2,checkpoint:C, say, can; start over with --from "+filepath.Join(dir, "run.json")+"\n")
 }
 
-// TestResumedMTBF: a run that goes on under another strategy which chooses how often to save keeps the
-// time between failures that it was told; another strategy has no use for it.
+// TestResumedMTBF: a run keeps its time between failures when it resumes under another strategy with automatic
+// intervals. Other strategies do not use it.
 func TestResumedMTBF(t *testing.T) {
 	_, dir := trained(t, small("--recovery", "checkpoint:auto", "--mtbf", "6h", "--clocks", "5")...)
 	for recovery, want := range map[string]float64{"resend:auto": 6 * 3600, "resend:20": 0} {
@@ -127,7 +125,7 @@ func TestResumedMTBF(t *testing.T) {
 		s, err := a.Resume(dir)
 		must(t, err)
 		if s.Job.MTBF != want {
-			t.Errorf("%s: something is to fail every %v s, want %v", recovery, s.Job.MTBF, want)
+			t.Errorf("%s: the time between failures is %v s, want %v", recovery, s.Job.MTBF, want)
 		}
 	}
 }

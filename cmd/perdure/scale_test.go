@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// planned is a job whose workers are 3, then 5, then 2.
+// planned is a job that has 3 workers, then 5, then 2.
 var planned = []string{"--scale", "5@clock:20", "--scale", "2@clock:40"}
 
-// TestScaled: workers join and leave at the clocks that were named, whatever dies
-// about then, and the model is that of the undisturbed job.
+// TestScaled: workers join and leave at the planned clocks, although processes die around then. The model is that of
+// the undisturbed job.
 func TestScaled(t *testing.T) {
 	t.Parallel()
 	want := one(t, planned...)
 	if want == one(t) {
-		t.Fatal("whoever takes part, the model is the same")
+		t.Fatal("the model does not depend on the number of workers")
 	}
 	for _, strategy := range []string{"checkpoint:7", "chain:2"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -38,16 +38,16 @@ func TestScaled(t *testing.T) {
 				log := fileOf(t, dir, "logs", fmt.Sprintf("worker-%d.log", slot))
 				says := fmt.Sprintf("worker:%d has left the job: clock 39 was its last\n", slot)
 				n := strings.Count(log, says)
-				late := slot == 3 && n == 0 // it died at its last clock: its next process may come after the job
+				late := slot == 3 && n == 0 // it died at its last clock: its replacement may start after the job's end
 				if n != 1 && !late {
-					t.Errorf("worker:%d does not say once that it has left:\n%s", slot, log)
+					t.Errorf("worker:%d does not report exactly once that it has left:\n%s", slot, log)
 				}
 			}
 		})
 	}
 }
 
-// TestScaleResumes: a run that goes on from a checkpoint goes on with those workers that took part.
+// TestScaleResumes: a run that resumes from a checkpoint continues with the workers that were active there.
 func TestScaleResumes(t *testing.T) {
 	t.Parallel()
 	_, dir := trained(t, append(small("--clocks", "50"), planned...)...)
@@ -55,8 +55,7 @@ func TestScaleResumes(t *testing.T) {
 	sameModel(t, s, one(t, planned...), resumed)
 }
 
-// TestScaleCommand: people let workers join and leave a running job, at a clock that
-// they name or at the next.
+// TestScaleCommand: users let workers join and leave a running job, at a given clock or at the next one.
 func TestScaleCommand(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -72,11 +71,10 @@ func TestScaleCommand(t *testing.T) {
 	}
 	awaitEvent(t, dir, "leaves; clock 39 is its last", 3)
 	s := job.succeeds(dir)
-	sameModel(t, s, one(t, planned...), dir) // that of the planned changes
+	sameModel(t, s, one(t, planned...), dir) // the model with planned changes
 }
 
-// TestGuestJoins: where no slot is free, a worker that joins gets one more, and leaves it when
-// it is told to.
+// TestGuestJoins: where no slot is free, a joining worker gets a new slot. It leaves on request.
 func TestGuestJoins(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -106,13 +104,13 @@ func TestGuestJoins(t *testing.T) {
 	code, out, errs = guest.Wait()
 	if want := regexp.MustCompile(`worker:3 joins the job; it takes part from clock \d+ on\n(?s:.*)worker:3 has ` +
 		`left the job: clock \d+ was its last\n`); code != 0 || !want.MatchString(out) {
-		t.Errorf("the guest ended with code %d: %s%s", code, out, errs)
+		t.Errorf("the unmanaged worker ended with code %d: %s%s", code, out, errs)
 	}
 	awaitStatus(t, dir, `worker:3 .* left .*, until clock [1-9]`)
 	job.Stop()
 }
 
-// TestScaleMistakes: what cannot be is refused before anything is started.
+// TestScaleMistakes: invalid changes are rejected before any process starts.
 func TestScaleMistakes(t *testing.T) {
 	for args, want := range map[string]string{
 		"--scale 4":                                       `--scale "4"; write WORKERS@clock:CLOCK`,

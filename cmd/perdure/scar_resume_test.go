@@ -13,8 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// rowsSaved waits until a run has published a number of running checkpoints, and one with all of
-// its slots.
+// rowsSaved waits until a run has published the given number of running checkpoints and one that has all of its slots.
 func rowsSaved(t *testing.T, dir string, number uint64) {
 	t.Helper()
 	await(t, func() bool {
@@ -23,12 +22,12 @@ func rowsSaved(t *testing.T, dir string, number uint64) {
 	}, func() string { return "there is no running checkpoint\n" + logs(dir) })
 }
 
-// savesRows are the settings of an endless job whose rows are saved by themselves.
+// savesRows returns the settings of an endless job under scar, which saves its rows separately.
 func savesRows(dir string) []string {
 	return append(endless(dir), "--recovery", "scar:8,1/4", "--consistency", "ssp:1", "--scale", "4@clock:20")
 }
 
-// killedScar is the folder of such a run, whose supervisor was killed, and with it all processes.
+// killedScar returns the directory of such a run whose supervisor was killed together with all its processes.
 func killedScar(t *testing.T) (dir string, m checkpoint.Running) {
 	t.Helper()
 	dir = newFolder(t)
@@ -38,7 +37,7 @@ func killedScar(t *testing.T) (dir string, m checkpoint.Running) {
 	p.Kill()
 	folder := filepath.Join(dir, "checkpoint")
 	var err error
-	await(t, func() bool { // its coordinator may live for a moment
+	await(t, func() bool { // its coordinator may live for a moment longer
 		m, _, err = checkpoint.WholeRunning(store.Folder(disk.OS(), folder))
 		again, _, _ := checkpoint.WholeRunning(store.Folder(disk.OS(), folder))
 		return err == nil && again.Number == m.Number
@@ -46,21 +45,21 @@ func killedScar(t *testing.T) (dir string, m checkpoint.Running) {
 	return dir, m
 }
 
-// TestScarResumed: when all processes are gone the next run goes on with the rows as last saved, on
-// another number of servers, and with all who take part; nothing counts twice. A damaged checkpoint
-// is passed over by name, for the one before; without any other the run is refused.
+// TestScarResumed: after all processes are gone, the next run resumes with the last saved rows, on another number of
+// servers and with all active slots. Nothing is counted twice. A damaged checkpoint is skipped by name in favour of the
+// previous one. If all are damaged, the run is rejected.
 func TestScarResumed(t *testing.T) {
 	t.Parallel()
 	dir, m := killedScar(t)
 	to := newFolder(t)
-	end := int64(m.Clock) + 400 // servers may have been as far as that
+	end := int64(m.Clock) + 400 // servers may have reached this clock
 	p := start(t, "train", "--resume", dir, "--servers", "3", "--recovery", "scar:4,1/2,round", "--clocks",
 		fmt.Sprint(end), "--fault", fmt.Sprintf("kill:server:2@clock:%d", m.Clock+10), "--out", to)
 	p.Says(`\d+ rows start as last saved, .* updates are lost, and \d+ in part`)
 	s := p.succeeds(to)
 	want := int64(s.Shards) * (4*end - 20)
 	if got := *s.UpdatesApplied + *s.UpdatesLost; int64(s.Clocks) != end || s.Servers != 3 || got != want {
-		t.Errorf("%d clocks, %d servers, %d updates applied and %d lost of %d", s.Clocks, s.Servers, *s.UpdatesApplied,
+		t.Errorf("%d clocks, %d servers, %d updates applied and %d lost, of %d", s.Clocks, s.Servers, *s.UpdatesApplied,
 			*s.UpdatesLost, want)
 	}
 	wantRefused(t, exitUsage, "only scar can resume from that", "train", "--resume", dir, "--recovery", "resend:5")
@@ -69,27 +68,27 @@ func TestScarResumed(t *testing.T) {
 	manifests, err := filepath.Glob(filepath.Join(folder, "*.running"))
 	must(t, err)
 	if len(manifests) < 2 {
-		t.Fatalf("there are only %v", manifests)
+		t.Fatalf("too few manifests: %v", manifests)
 	}
 	for i := len(manifests) - 1; i >= 0; i-- {
 		must(t, os.WriteFile(manifests[i], []byte("no manifest"), 0o666))
 		s, err := clocks(end).Resume(dir)
 		if i == 0 {
 			if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), folder) {
-				t.Errorf("all are damaged: %v", err)
+				t.Errorf("with all manifests damaged: %v", err)
 			}
 			break
 		}
 		if err != nil || s.Saved == nil || !regexp.MustCompile(`skipped damaged checkpoints .*: r\d+\.running`).
 			MatchString(s.Saved.Note) {
-			t.Errorf("the newest is damaged: %+v, %v", s.Saved, err)
+			t.Errorf("with the newest manifest damaged: %+v, %v", s.Saved, err)
 		}
 	}
 	wantRefused(t, exitError, "holds no checkpoint that can be read: .*running", "train", "--resume", dir)
 }
 
-// TestScarStoppedExact: a bsp run under scar that is ended in order, and goes on, ends with the model of
-// one that was not.
+// TestScarStoppedExact: a bsp run under scar that ends gracefully and is resumed has the model of a run that was not
+// interrupted.
 func TestScarStoppedExact(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -98,19 +97,19 @@ func TestScarStoppedExact(t *testing.T) {
 	_, _, errs := p.Stop()
 	m := regexp.MustCompile(`resuming starts at clock (\d+): perdure train`).FindStringSubmatch(errs)
 	if m == nil {
-		t.Fatalf("it says %s", errs)
+		t.Fatalf("unexpected error output: %s", errs)
 	}
 	clocks := m[1] + "0"
 	s, _ := trained(t, "train", "--quiet", "--resume", dir, "--clocks", clocks)
 	want, _ := trained(t, small("--clocks", clocks, "--recovery", "none")...)
 	if *s.ModelSHA256 != *want.ModelSHA256 || *s.UpdatesLost != 0 {
-		t.Errorf("it ends with model %s and %d updates lost, the other with %s", *s.ModelSHA256, *s.UpdatesLost,
+		t.Errorf("it ends with model %s and %d updates lost; without the interruption the model is %s", *s.ModelSHA256, *s.UpdatesLost,
 			*want.ModelSHA256)
 	}
 }
 
-// looksIntoRows looks into the running checkpoints of a run that has ended, of which the newest is of
-// that clock, makes a model of it, and deletes the older one.
+// looksIntoRows inspects the running checkpoints of a run that has ended. It expects the newest at the given clock,
+// exports a model from it, and deletes the older one.
 func looksIntoRows(t *testing.T, dir, clock string) {
 	t.Helper()
 	look := func(command string, more ...string) []string {
@@ -123,12 +122,12 @@ func looksIntoRows(t *testing.T, dir, clock string) {
 	wantOut(t, 0, look("export", dir, "--to", filepath.Join(t.TempDir(), "model")), "clock "+clock+" of job ")
 	wantOut(t, 0, look("prune", dir, "--keep", "1"), "keep clock "+clock+": whole: ")
 	if m, err := filepath.Glob(filepath.Join(dir, "checkpoint", "*.running")); err != nil || len(m) != 1 {
-		t.Errorf("there are %v, %v", m, err)
+		t.Errorf("want one manifest, have %v (%v)", m, err)
 	}
 }
 
-// TestScarStopped: a run that is ended in order saves all rows once more, says from where it goes on,
-// and does, with nothing lost. What it keeps can be looked into.
+// TestScarStopped: a run that ends gracefully saves all rows once more, reports the clock from which it resumes, and
+// resumes there without loss. Its checkpoints can be inspected.
 func TestScarStopped(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -139,7 +138,7 @@ func TestScarStopped(t *testing.T) {
 	says := regexp.MustCompile(`resuming starts at clock (\d+): perdure train`)
 	m := says.FindStringSubmatch(errs)
 	if m == nil || strings.Count(errs, "\n") != 1 {
-		t.Fatalf("it says %s", errs)
+		t.Fatalf("unexpected error output: %s", errs)
 	}
 	looksIntoRows(t, dir, m[1])
 	q := start(t, "train", "--resume", dir, "--clocks", m[1]+"0", "--out", newFolder(t))

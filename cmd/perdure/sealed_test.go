@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// edited is a run.json and what becomes of it when what matches is replaced: pattern, by,
-// pattern, by, …
+// edited returns a run.json in which every match of a pattern is replaced. The arguments are pairs of pattern and
+// replacement.
 func edited(t *testing.T, text []byte, replace ...string) []byte {
 	t.Helper()
 	for i := 0; i < len(replace); i += 2 {
@@ -26,18 +26,18 @@ func edited(t *testing.T, text []byte, replace ...string) []byte {
 	return text
 }
 
-// clocks asks for a run with --clocks.
+// clocks returns a request for a run with --clocks.
 func clocks(n int64) *settings.Asked {
 	return &settings.Asked{Shape: settings.Shape{Clocks: n}, Given: map[string]bool{"clocks": true}}
 }
 
-// sealedCase is a change of a run.json from which a run is to go on, and what becomes of it.
+// sealedCase is a change to the run.json of a run that is then resumed, and the expected result.
 type sealedCase struct {
 	change []string
-	want   string // "": it may be so
+	want   string // the expected error; "" if the change is allowed
 }
 
-// sealedCases are changes; the folder same has the data, and other others.
+// sealedCases returns the changes. same is a directory with the same data and other one with different data.
 func sealedCases(same, other string) []sealedCase {
 	return []sealedCase{
 		{[]string{`"version": "`, `"version": "other `}, ``},
@@ -67,8 +67,8 @@ func sealedCases(same, other string) []sealedCase {
 	}
 }
 
-// TestSealedSettings: a run goes on with the settings that made its checkpoint, or not at
-// all: one line names run.json, the setting, and what it was.
+// TestSealedSettings: a run resumes only with the settings that made its checkpoint. Otherwise a one-line error names
+// run.json, the setting and its former value.
 func TestSealedSettings(t *testing.T) {
 	_, dir := trained(t, small("--clocks", "20")...)
 	file := filepath.Join(dir, "run.json")
@@ -104,8 +104,8 @@ func TestSealedSettings(t *testing.T) {
 	}
 }
 
-// TestOddRunJSON: a run.json that no run has written is refused at once, in a line with its
-// name and the key's, by --from and --resume alike.
+// TestOddRunJSON: both --from and --resume reject a run.json that no run has written immediately, with one line that
+// names the file and the key.
 func TestOddRunJSON(t *testing.T) {
 	_, dir := trained(t, small("--clocks", "20")...)
 	file := filepath.Join(dir, "run.json")
@@ -145,7 +145,7 @@ func TestOddRunJSON(t *testing.T) {
 		} {
 			_, err := read()
 			if err == nil {
-				t.Errorf("--%s with %s was taken", how, c.by)
+				t.Errorf("--%s accepts %s", how, c.by)
 				continue
 			}
 			line := plain.Text(err)
@@ -157,8 +157,7 @@ func TestOddRunJSON(t *testing.T) {
 	}
 }
 
-// TestResumeAlive: a run that goes on is not gone on with, and the line says in which
-// process it does.
+// TestResumeAlive: an active run cannot be resumed, and the error names its process.
 func TestResumeAlive(t *testing.T) {
 	dir := newFolder(t)
 	p := start(t, small("--clocks", "1000000", "--out", dir)...)
@@ -166,12 +165,11 @@ func TestResumeAlive(t *testing.T) {
 	wantRefused(t, exitUsage, fmt.Sprintf(`is still running, in pid %d since`, p.Process.Pid), "train", "--resume", dir)
 	p.Kill()
 	if _, err := (&settings.Asked{}).Resume(dir); err != nil {
-		t.Errorf("once it is dead: %v", err)
+		t.Errorf("after its death: %v", err)
 	}
 }
 
-// TestChangedRunJSON: a worker that comes into a job is not taken in by a run.json that was
-// changed meanwhile.
+// TestChangedRunJSON: a worker that joins a job rejects a run.json that was changed since the job's start.
 func TestChangedRunJSON(t *testing.T) {
 	dir := newFolder(t)
 	p := start(t, small("--clocks", "1000000", "--out", dir)...)

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// secretsOf returns a run's secrets, which only its user can read.
+// secretsOf returns a run's secrets. Only the run's user may be able to read them.
 func secretsOf(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	for _, name := range []string{reach.SecretFile, reach.SecretFile + reach.ServersExt} {
@@ -22,16 +22,15 @@ func secretsOf(t *testing.T, dir string) (all []string) {
 		secret, err := keys.ReadSecret(path)
 		must(t, err)
 		if info.Mode() != 0o600 || len(secret) != 64 {
-			t.Errorf("%s: mode %v, %d digits", path, info.Mode(), len(secret))
+			t.Errorf("%s: mode %v, %d digits, want 0600 and 64", path, info.Mode(), len(secret))
 		}
 		all = append(all, secret.Reveal())
 	}
 	return all
 }
 
-// TestSecretIsKept: no file of a run that others can read has its secrets, nor has any
-// process's command line or environment. Without them nobody is let in, and a run that goes on from
-// another has its own.
+// TestSecretIsKept: no file that other users can read contains a run's secrets, nor does any process's command line or
+// environment. Clients without the secrets are rejected. A resumed run has secrets of its own.
 func TestSecretIsKept(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -39,7 +38,7 @@ func TestSecretIsKept(t *testing.T) {
 	status := awaitStatus(t, dir, `join it at (\S+)\n(?s:.*)worker:2 +pid (\d+) .* live `)
 	drawn := secretsOf(t, dir)
 	if drawn[0] == drawn[1] {
-		t.Error("both secrets are one")
+		t.Error("both secrets are equal")
 	}
 	reveals := func(path string) bool {
 		text, _ := os.ReadFile(path) // what cannot be read reveals nothing
@@ -47,16 +46,16 @@ func TestSecretIsKept(t *testing.T) {
 	}
 	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil // what is just being deleted does not count
+			return nil // files that disappear do not count
 		}
 		if info, err := d.Info(); err == nil && info.Mode().Perm()&0o077 != 0 && reveals(path) {
-			t.Errorf("%s, mode %v, has a secret", path, info.Mode())
+			t.Errorf("%s, mode %v, contains a secret", path, info.Mode())
 		}
 		return nil
 	}))
 	for _, file := range []string{"cmdline", "environ"} {
 		if reveals(filepath.Join("/proc", status[2], file)) {
-			t.Errorf("a worker's %s has a secret", file)
+			t.Errorf("a worker's %s contains a secret", file)
 		}
 	}
 	address, other := controlOf(t, dir), filepath.Join(t.TempDir(), "other")

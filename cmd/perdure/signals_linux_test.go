@@ -24,14 +24,13 @@ import (
 	"github.com/perdure/perdure/internal/run/localrun"
 )
 
-// A blow is a signal from outside, sent at a time of the wall clock to one process or to
-// two at once. Nobody of the job is told: the test finds the processes among its children,
-// as anybody on the machine could.
+// A blow is an external signal, sent at a wall-clock time to one process or to two at the same time. The job is not
+// informed. The test finds the processes among its children, like any other program on the machine could.
 type blow struct {
-	at     time.Duration // after the job began
+	at     time.Duration // after the job's start
 	on     []supervisor.Target
 	signal syscall.Signal
-	stands time.Duration // of SIGSTOP: until SIGCONT
+	stands time.Duration // for SIGSTOP: the time until SIGCONT
 }
 
 func (b blow) String() string {
@@ -45,16 +44,16 @@ func (b blow) String() string {
 	return fmt.Sprintf("%v: %s", b.at, text)
 }
 
-// blows are a storm of them.
+// blows is a sequence of blows.
 type blows struct {
 	seed     uint64
 	strategy perdure.Recovery
 	list     []blow
-	hurt     storm // what is known of servers that were hit
+	hurt     storm // state of the servers that were hit
 }
 
-// drawBlows draws a storm's blows. More than a chain can bear, where it keeps no
-// checkpoints, waits until it can.
+// drawBlows draws a storm's blows. A blow that would take the last replica of a chain without checkpoints is delayed
+// until the chain has caught up.
 func drawBlows(seed uint64, strategy perdure.Recovery, servers, workers int, within time.Duration) *blows {
 	rng := rand.New(rand.NewPCG(seed, 0x51673))
 	o := &blows{seed: seed, strategy: strategy, hurt: storm{strategy: strategy, hurt: map[words.Holder]time.Time{}}}
@@ -92,7 +91,7 @@ func drawBlows(seed uint64, strategy perdure.Recovery, servers, workers int, wit
 	return o
 }
 
-// replay says how to run the storm again, as far as the clock on the wall allows.
+// replay returns how to repeat the storm, as far as wall-clock timing allows.
 func (o *blows) replay() string {
 	var texts []string
 	for _, b := range o.list {
@@ -103,7 +102,7 @@ func (o *blows) replay() string {
 		o.seed, o.strategy, len(o.list), *stormMs, strings.Join(texts, ", "))
 }
 
-// rage strikes the job that begins until it is complete. It returns what was struck.
+// rage strikes the starting job until it is complete, and logs each blow.
 func (o *blows) rage(ctx context.Context, j *localrun.Run, log func(format string, args ...any)) {
 	began := time.Now()
 	var waking sync.WaitGroup
@@ -126,26 +125,26 @@ func (o *blows) rage(ctx context.Context, j *localrun.Run, log func(format strin
 		for _, t := range b.on {
 			p := child(t)
 			if p == nil {
-				log("%v: %s has no process just now", time.Since(began), t)
+				log("%v: %s has no process at the moment", time.Since(began), t)
 				continue
 			}
 			log("%v: %v to %s, process %d, clock %d", time.Since(began), b.signal, t, p.Pid, j.Clock())
-			_ = p.Signal(b.signal) // it may have ended just now
+			_ = p.Signal(b.signal) // the process may have ended meanwhile
 			if b.stands > 0 {
 				waking.Go(func() {
 					select {
 					case <-time.After(b.stands):
 					case <-ctx.Done():
 					}
-					_ = p.Signal(syscall.SIGCONT) // or it was killed
+					_ = p.Signal(syscall.SIGCONT) // the process may have been killed
 				})
 			}
 		}
 	}
 }
 
-// may reports whether a sound replica of every shard is left without those that a blow
-// is for; if so it is about to strike.
+// may reports whether every shard keeps an intact replica without the targets of a blow. If so, it records the targets
+// as hit.
 func (o *blows) may(ctx context.Context, api *control.Client, b blow) bool {
 	var servers []int
 	for _, t := range b.on {
@@ -156,26 +155,26 @@ func (o *blows) may(ctx context.Context, api *control.Client, b blow) bool {
 	return o.hurt.mayAll(ctx, api, servers, b.stands)
 }
 
-// child finds the child of this process that has a place of the job; nil: it has none.
+// child returns the child of this process that has the given role and index, or nil if there is none.
 func child(t supervisor.Target) *os.Process {
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
 	for _, dir := range dirs {
 		pid, _ := strconv.Atoi(filepath.Base(dir))
-		p, err := os.FindProcess(pid) // a handle: what is seen from now on is of this process, or of none
+		p, err := os.FindProcess(pid) // a handle: later observations refer to this process or fail
 		if err != nil {
 			continue
 		}
 		if parentOf(dir) == os.Getpid() && placeOf(dir) == t && p.Signal(syscall.Signal(0)) == nil {
 			return p
 		}
-		_ = p.Release() // it was only looked at
+		_ = p.Release() // not the process sought
 	}
 	return nil
 }
 
-// parentOf returns the parent of a process, 0 if it has gone.
+// parentOf returns a process's parent, or 0 if the process has ended.
 func parentOf(dir string) int {
-	stat, _ := os.ReadFile(filepath.Join(dir, "stat")) // none: it has gone
+	stat, _ := os.ReadFile(filepath.Join(dir, "stat")) // empty: the process has ended
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 2 || fields[0] == "Z" {
 		return 0
@@ -184,29 +183,29 @@ func parentOf(dir string) int {
 	return pid
 }
 
-// placeOf tells by the command line of a job's process what place it has.
+// placeOf derives a process's role and index from its command line.
 func placeOf(dir string) (t supervisor.Target) {
-	line, _ := os.ReadFile(filepath.Join(dir, "cmdline")) // none: it has gone
+	line, _ := os.ReadFile(filepath.Join(dir, "cmdline")) // empty: the process has ended
 	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
 	if len(args) < 2 {
 		return t
 	}
 	t.Role = wire.Role(args[1])
-	if slot, err := strconv.Atoi(args[1]); err == nil { // a program of the tests
+	if slot, err := strconv.Atoi(args[1]); err == nil { // a test program
 		return supervisor.Target{Role: wire.RoleWorker, Index: slot}
 	}
 	for i, arg := range args[:len(args)-1] {
 		if arg == "--index" || arg == "--slot" {
-			t.Index, _ = strconv.Atoi(args[i+1]) // as the job wrote it
+			t.Index, _ = strconv.Atoi(args[i+1]) // the job writes valid numbers
 		}
 	}
 	return t
 }
 
-// briefly is the strategy of storms from outside that make check runs. Only make check-all runs the others.
+// briefly is the strategy of the external storms that make check runs. Only make check-all runs the others.
 var briefly = map[string]string{"TestSignals": "resend:20", "TestSignalSums": "chain:2"}
 
-// eachBlows runs storms from outside under the strategies of the flags.
+// eachBlows runs external storms under the strategies of the flags.
 func eachBlows(t *testing.T, servers, workers int, one func(t *testing.T, o *blows)) {
 	seed, strategies := stormSeeds(t)
 	for i, strategy := range strategies {
@@ -214,7 +213,7 @@ func eachBlows(t *testing.T, servers, workers int, one func(t *testing.T, o *blo
 			continue
 		}
 		for n := range (stormJobs() + 1) / 2 {
-			seed := seed + n + uint64(i) // strategies have other models
+			seed := seed + n + uint64(i) // strategies have different models
 			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed), func(t *testing.T) {
 				within := time.Duration(*stormMs*recovery.Of(strategy).Traits().Copies*stormClocks) * time.Millisecond
 				o := drawBlows(seed, strategy, servers, workers, within)
@@ -225,8 +224,8 @@ func eachBlows(t *testing.T, servers, workers int, one func(t *testing.T, o *blo
 	}
 }
 
-// TestSignals: a bsp job under signals from outside ends with the model of its undisturbed
-// twin. It is not parallel: whom a signal is for is found among all children of this process.
+// TestSignals: a bsp job under external signals ends with the model of an undisturbed job. The test is not parallel,
+// because it looks for the signals' targets among all children of this process.
 func TestSignals(t *testing.T) {
 	eachBlows(t, stormServers, stormWorkers, func(t *testing.T, o *blows) {
 		stormKindOf(o.seed, o.strategy).stormThrough(t, o.strategy, func(ctx context.Context, j *localrun.Run) error {
@@ -236,8 +235,8 @@ func TestSignals(t *testing.T) {
 	})
 }
 
-// TestSignalSums: likewise under the other models, where every increment is in its table
-// exactly once. It is not parallel, as TestSignals is not.
+// TestSignalSums: the same under the other consistency models, where each table must contain every increment exactly
+// once. Like TestSignals, it is not parallel.
 func TestSignalSums(t *testing.T) {
 	eachBlows(t, sumsServers, sumsSlots, func(t *testing.T, o *blows) {
 		sumUp(t, o.seed, o.strategy, nil, func(ctx context.Context, j *localrun.Run) error {

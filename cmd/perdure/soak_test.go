@@ -24,31 +24,30 @@ import (
 
 var soakTime = flag.Duration("soak.time", 10*time.Second, "how long TestSoak trains")
 
-// What a process may gain between the first and the last fifth of what follows
-// its warm-up: the larger of the two for memory. Under the race
-// detector resident memory is mostly the detector's, which grows for long: then
-// the heap is judged.
+// The growth that a process is allowed between the first and the last fifth of the time after its warm-up. For memory
+// the larger of two limits applies. Under the race detector most resident memory belongs to the detector and grows for
+// a long time, so the test judges the heap instead.
 const (
 	soakWarmUp = 0.2
-	// clocks between checkpoints: the first are in the warm-up, for each server buys its buffers then
+	// Clocks between checkpoints. The first checkpoints fall into the warm-up, because each server allocates its
+	// buffers then.
 	soakSaves = 20
 	soakPart  = 0.05
-	// of what a server keeps for its next checkpoints it may have bought little in the warm-up, where
-	// others have the processors
+	// A server may have allocated few of its checkpoint buffers in the warm-up if other processes had the processors.
 	soakBytes      = 16 << 20
 	soakGoroutines = 2
-	soakSamples    = 30 // fewer of a process say nothing
+	soakSamples    = 30 // fewer samples of a process are inconclusive
 )
 
-// The tables of the soak. The sparse one's rows are updated during soakSpell
-// clocks and never again: without eviction it would grow for ever.
+// The tables of the soak test. Rows of the sparse table are updated during soakSpell clocks and never again: without
+// eviction the table would grow forever.
 const (
 	soakSpell = 16
 	soakIDs   = 2048 // in one spell
 )
 
 var (
-	// 16 MiB, and as much state
+	// 16 MiB, and as much optimizer state
 	soakDense = perdure.TableSpec{
 		Name: "dense", Rows: 1 << 16, Dim: 64,
 		Rule: perdure.Rule{Kind: perdure.RuleMomentum, Rate: 0.01},
@@ -59,8 +58,7 @@ var (
 	}
 )
 
-// soakWorker is the program of one slot: it reads and updates parts of both
-// tables at a steady pace.
+// soakWorker is the program of one slot. It reads and updates parts of both tables at a steady pace.
 type soakWorker struct {
 	c             *worker.Client
 	seed          uint64
@@ -83,8 +81,7 @@ func newSoakWorker(ctx context.Context, c *worker.Client, seed uint64) (stepper,
 	}, err
 }
 
-// resume reads the whole dense table once, piece by piece: from then on it is in
-// the cache, as large as it will ever be.
+// resume reads the whole dense table once in parts. From then on the cache holds all of it and cannot grow.
 func (w *soakWorker) resume(ctx context.Context) error {
 	for first := perdure.RowID(0); first < perdure.RowID(soakDense.Rows); first += 256 {
 		if err := w.dense.GetRun(ctx, first, w.run); err != nil {
@@ -124,14 +121,14 @@ func (w *soakWorker) step(ctx context.Context, clock perdure.Clock) error {
 	return w.c.SaveState(fmt.Appendf(nil, "%d", clock))
 }
 
-// use is what a process was seen to use, at one time.
+// use is the resource use of a process at one time.
 type use struct {
 	rss, heap  int64 // bytes
 	goroutines int
 }
 
-// watch samples the processes of a job until ctx ends: by name and incarnation,
-// in order of time.
+// watch samples the processes of a job until ctx ends. It returns the samples by process name and incarnation in order
+// of time.
 func watch(ctx context.Context, api *control.Client, every time.Duration) (uses map[string][]use, last control.Status) {
 	uses = map[string][]use{}
 	tick := time.NewTicker(every)
@@ -144,13 +141,13 @@ func watch(ctx context.Context, api *control.Client, every time.Duration) (uses 
 		}
 		s, err := api.Status(ctx)
 		if err != nil || s.State == control.StateStarting {
-			continue // nobody is killed but workers: the coordinator answers soon
+			continue // only workers are killed, so the coordinator answers soon
 		}
 		last = s
 		for _, p := range s.Processes {
 			rss, err := residentBytes(p.PID)
 			if p.State != control.ProcessLive || err != nil || p.Resources.Goroutines == 0 {
-				continue // just gone, or just come
+				continue // the process has just ended or started
 			}
 			name := fmt.Sprintf("%s:%d#%d", p.Role, p.Index, p.Incarnation)
 			uses[name] = append(uses[name], use{rss, p.Resources.HeapBytes, p.Resources.Goroutines})
@@ -158,7 +155,7 @@ func watch(ctx context.Context, api *control.Client, every time.Duration) (uses 
 	}
 }
 
-// residentBytes reads proc_pid_statm(5).
+// residentBytes reads a process's resident memory as described in proc_pid_statm(5).
 func residentBytes(pid int) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -166,15 +163,15 @@ func residentBytes(pid int) (int64, error) {
 	}
 	fields := bytes.Fields(b)
 	if len(fields) < 2 {
-		return 0, fmt.Errorf("statm reads %q", b)
+		return 0, fmt.Errorf("invalid statm %q", b)
 	}
 	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
 	return pages * int64(os.Getpagesize()), err
 }
 
-// fifths are what is typical of each fifth of what follows the warm-up: the median,
-// but of the heap the least, which has the least garbage in it, and of the goroutines
-// those that stay: others write a segment, and end.
+// fifths returns the typical use in each fifth of the time after the warm-up. That is the median, except for the heap
+// and the goroutines. The smallest heap has the least garbage, and the smallest number of goroutines excludes those
+// that briefly write a segment.
 func fifths(uses []use) (typical [5]use) {
 	uses = uses[int(soakWarmUp*float64(len(uses))):]
 	for i := range typical {
@@ -201,7 +198,7 @@ func medianUse[T cmp.Ordered](uses []use, of func(use) T) T {
 	return values[len(values)/2]
 }
 
-// judge says what is wrong with a process that must not grow.
+// judge returns an error if a process has grown more than allowed.
 func judge(uses []use) error {
 	typical := fifths(uses)
 	from, to := typical[0], typical[4]
@@ -210,19 +207,18 @@ func judge(uses []use) error {
 		what, before, after = "heap", from.heap, to.heap
 	}
 	if most := max(soakBytes, int64(soakPart*float64(before))); after-before > most {
-		return fmt.Errorf("%s went from %.1f to %.1f MB; at most %.1f more is allowed", what, mb(before), mb(after),
+		return fmt.Errorf("%s grew from %.1f to %.1f MB; at most %.1f MB of growth is allowed", what, mb(before), mb(after),
 			mb(most))
 	}
 	if d := to.goroutines - from.goroutines; d > soakGoroutines || d < -soakGoroutines {
-		return fmt.Errorf("%d goroutines became %d", from.goroutines, to.goroutines)
+		return fmt.Errorf("goroutines changed from %d to %d", from.goroutines, to.goroutines)
 	}
 	return nil
 }
 
 func mb(bytes int64) float64 { return float64(bytes) / 1e6 }
 
-// TestSoak: a job that goes on for long has processes that do not grow. One in
-// a minute a worker is killed.
+// TestSoak: the processes of a long job do not grow. Once a minute a worker is killed.
 func TestSoak(t *testing.T) {
 	onlyAll(t)
 	if _, err := residentBytes(os.Getpid()); errors.Is(err, os.ErrNotExist) {
@@ -238,8 +234,8 @@ func TestSoak(t *testing.T) {
 		faults = append(faults, fmt.Sprintf("kill:worker:%d@%s", 2+len(faults)%2, at))
 	}
 	t.Logf("replay with -soak.time=%s -storm.seed=%d: %s, %d kills", *soakTime, seed, model, len(faults))
-	// Servers make so little garbage that they collect it once in minutes, and their
-	// memory would rise until then: what lives counts here.
+	// Servers produce so little garbage that they collect it only once in minutes, and their memory would rise until
+	// then. Only live memory counts here.
 	t.Setenv("GOGC", "20")
 	j, ended := startPrograms(t, settings.Run{Faults: faults, Job: perdure.JobSpec{
 		Seed: seed, Slots: 4, Servers: 2, Shards: 8, Clocks: 1 << 30, Consistency: model,
@@ -250,7 +246,7 @@ func TestSoak(t *testing.T) {
 	uses, last := watch(ctx, j.Control(), min(time.Second, *soakTime/100))
 	j.Job().End(localrun.ErrInterrupted)
 	if err := <-ended; !errors.Is(err, localrun.ErrInterrupted) {
-		t.Fatalf("the job has ended: %v", err)
+		t.Fatalf("the job ended early: %v", err)
 	}
 	if last.Generation != 1 || last.Clock < perdure.Clock(soakTime.Seconds()) {
 		t.Errorf("the soak ended at clock %d in generation %d", last.Clock, last.Generation)
@@ -286,11 +282,11 @@ func soakReport(t *testing.T, uses map[string][]use, last control.Status) {
 		t.Log(line)
 	}
 	if want := 7; judged < want {
-		t.Errorf("only %d processes could be judged: %s; want %d", judged, strings.Join(names, ", "), want)
+		t.Errorf("only %d processes have enough samples: %s; want %d", judged, strings.Join(names, ", "), want)
 	}
 }
 
-// TestJudge: the soak's judgement can fail, and does not by noise.
+// TestJudge: judge detects growth and tolerates noise.
 func TestJudge(t *testing.T) {
 	series := func(f func(i int) (bytes int64, goroutines int)) (uses []use) {
 		for i := range 100 {

@@ -12,10 +12,10 @@ import (
 	"github.com/perdure/perdure/internal/data/registry/registrytest"
 )
 
-// TestStandby: two jobs are in one etcd, each under a prefix of its own. When the coordinator that leads the first job
-// is killed, the one that stands by leads it, hosts follow, and the model is that of an undisturbed run. The second job
-// has the same model, and its coordinator keeps its lease. A coordinator of another job is refused at a taken prefix.
-// Hosts of the first job read its coordinator's address from a file.
+// TestStandby: two jobs share one etcd, each under its own prefix. When the first job's leading coordinator is killed,
+// its standby becomes the leader, the hosts follow, and the model is that of an undisturbed run. The second job has the
+// same model, and its coordinator keeps its lease. A coordinator of another job is rejected at a prefix in use. Hosts
+// of the first job read its coordinator's address from a file.
 func TestStandby(t *testing.T) {
 	t.Parallel()
 	const clocks = "300"
@@ -78,12 +78,12 @@ func TestStandby(t *testing.T) {
 		other.args(in("third")[:2]...)...)
 }
 
-// isWatched waits until the health endpoints of a coordinator show whether it leads; it is healthy either way.
+// isWatched waits until a coordinator's readiness endpoint shows whether it leads. It is healthy in both cases.
 func isWatched(t *testing.T, dir, addr, words string, leads float64) {
 	t.Helper()
 	awaitReady(t, dir, addr, leads > 0)
 	if code, body := look(t, addr, "/healthz", patience); code != http.StatusOK {
-		t.Errorf("it is not healthy: %d %s", code, body)
+		t.Errorf("the coordinator is not healthy: %d %s", code, body)
 	}
 	want := http.StatusServiceUnavailable
 	if leads > 0 {
@@ -94,6 +94,6 @@ func isWatched(t *testing.T, dir, addr, words string, leads float64) {
 	}
 	got := values(t, addr)
 	if is, shown := got["perdure_coordinator_leads"]; !shown || is != leads || got["perdure_ready"] != leads {
-		t.Errorf("it shows %v", got)
+		t.Errorf("the coordinator's metrics are %v", got)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// killedStateless is the folder of a run under stateless whose supervisor was killed, and with it all processes.
+// killedStateless returns the directory of a stateless run whose supervisor was killed together with all its processes.
 func killedStateless(t *testing.T, consistency string, more ...string) (dir string) {
 	t.Helper()
 	dir = newFolder(t)
@@ -26,15 +26,15 @@ func killedStateless(t *testing.T, consistency string, more ...string) (dir stri
 	await(t, func() bool {
 		all, err := snapshots.List("s")
 		return err == nil && len(all) == 2*6
-	}, func() string { return "there are not two snapshots of each shard\n" + logs(dir) })
+	}, func() string { return "a shard has fewer than two snapshots\n" + logs(dir) })
 	p.Kill()
-	await(t, func() bool { // its processes may live for a moment
+	await(t, func() bool { // its processes may live for a moment longer
 		lock, err := disk.Share(filepath.Join(settings.LogFolder(dir), "lock"))
 		if err == nil {
 			must(t, lock.Close())
 		}
 		return err == nil
-	}, func() string { return "its log does not end" })
+	}, func() string { return "its log process does not end" })
 	return dir
 }
 
@@ -45,7 +45,7 @@ func stateless(t *testing.T, dir string) *settings.Run {
 	return &s
 }
 
-// resumesAt is the clock from which a run goes on, and how far any of its slots has come.
+// resumesAt returns the clock from which a run resumes, and the highest clock of its slots.
 func resumesAt(t *testing.T, dir string) (from, furthest int64) {
 	t.Helper()
 	a := clocks(1_000_000)
@@ -55,9 +55,9 @@ func resumesAt(t *testing.T, dir string) (from, furthest int64) {
 	return int64(s.Checkpoints.Ended.Cut), int64(s.Checkpoints.Ended.Furthest)
 }
 
-// TestStatelessResumed: when all processes are gone the next run goes on from what the update log has, on another
-// number of servers, with all who take part, and again from that. Nothing is lost, and nothing counts twice; under
-// bsp the model is that of a run that was never ended. Snapshots are where --store says.
+// TestStatelessResumed: after all processes are gone, the next run resumes from the update log with another number of
+// servers and with all active slots. A third run resumes from that one. No update is lost or counted twice. Under bsp
+// the model is that of a run that never stopped. Snapshots are stored where --store says.
 func TestStatelessResumed(t *testing.T) {
 	t.Parallel()
 	for _, c := range brief(2, []struct{ consistency, store string }{
@@ -81,14 +81,14 @@ func TestStatelessResumed(t *testing.T) {
 				return append([]string{"train", "--quiet", "--resume", dir, "--clocks", fmt.Sprint(clocks)}, more...)
 			}
 			if from < 20 {
-				t.Errorf("it goes on from clock %d", from)
+				t.Errorf("it resumes from clock %d, want 20 or later", from)
 			}
 			s, to := trained(t, again(dir, first, append(at("2"), "--servers", "3", "--fault",
 				fmt.Sprintf("kill:server:2@clock:%d", from+10))...)...)
 			s, _ = trained(t, again(to, last, at("3")...)...)
 			if want := int64(s.Shards) * (4*last - 20); *s.UpdatesApplied != want || *s.UpdatesLost != 0 ||
 				s.Servers != 3 || int64(s.Clocks) != last {
-				t.Errorf("%d clocks, %d servers, %d updates applied and %d lost of %d", s.Clocks, s.Servers,
+				t.Errorf("%d clocks, %d servers, %d updates applied and %d lost, of %d", s.Clocks, s.Servers,
 					*s.UpdatesApplied, *s.UpdatesLost, want)
 			}
 			if c.consistency == "bsp" {
@@ -96,14 +96,14 @@ func TestStatelessResumed(t *testing.T) {
 				sameModel(t, s, want, dir)
 			}
 			if files, err := filepath.Glob(filepath.Join(to, "snapshots", "*")); (len(files) > 0) != (c.store == "") {
-				t.Errorf("the run's own folder of snapshots has %v, %v", files, err)
+				t.Errorf("the run's snapshot directory contains %v (%v)", files, err)
 			}
 		})
 	}
 }
 
-// TestStatelessNotResumed: what keeps a run from going on is said in one line, and nothing stays; a damaged snapshot
-// is passed over for the one before.
+// TestStatelessNotResumed: a run that cannot resume reports the reason in one line and leaves no files. A damaged
+// snapshot is skipped in favour of the previous one.
 func TestStatelessNotResumed(t *testing.T) {
 	t.Parallel()
 	dir := killedStateless(t, "bsp")
@@ -116,7 +116,7 @@ func TestStatelessNotResumed(t *testing.T) {
 			to,
 		}, more...)...)
 		if _, err := os.Stat(to); err == nil {
-			t.Error("a run that is refused leaves a folder")
+			t.Error("a rejected run leaves a directory")
 		}
 	}
 	wantRefused(t, exitUsage, "only stateless can resume from a log; leave it out", "train", "--resume", dir,
@@ -134,7 +134,7 @@ func TestStatelessNotResumed(t *testing.T) {
 	must(t, err)
 	must(t, os.WriteFile(newest[1], []byte("no snapshot"), 0o666))
 	if again, _ := resumesAt(t, dir); again != from {
-		t.Errorf("with a damaged snapshot it goes on from clock %d, and else from %d", again, from)
+		t.Errorf("with a damaged snapshot it resumes from clock %d, without from %d", again, from)
 	}
 	must(t, os.Remove(newest[0]))
 	refused("shard 1: .* restore the newer snapshots in ")
@@ -142,8 +142,8 @@ func TestStatelessNotResumed(t *testing.T) {
 	refused("there is no log in ")
 }
 
-// TestStatelessElsewhere: a run whose log is elsewhere goes on from the streams that it has left there, which stay
-// until they are removed; then it cannot.
+// TestStatelessElsewhere: a run with an external log resumes from the streams that it left there. They stay until they
+// are removed. After that the run cannot resume.
 func TestStatelessElsewhere(t *testing.T) {
 	t.Parallel()
 	s, err := logserver.Serve(t.TempDir(), logserver.ServeOptions{})
@@ -157,7 +157,7 @@ func TestStatelessElsewhere(t *testing.T) {
 	says := regexp.MustCompile(`interrupted at clock \d+; resuming continues from the updates in its log: ` +
 		`perdure train --resume \S+\n`)
 	if !says.MatchString(errs) {
-		t.Errorf("it says %s", errs)
+		t.Errorf("unexpected error output: %s", errs)
 	}
 	from, _ := resumesAt(t, dir)
 	p = start(t, "train", "--resume", dir, "--clocks", fmt.Sprint(from+50), "--out", to)
@@ -174,12 +174,12 @@ func TestStatelessElsewhere(t *testing.T) {
 	}
 	in := store.Folder(disk.OS(), settings.SnapshotFolder(to))
 	if all, err := in.List("s"); err != nil || len(all) < 6 {
-		t.Errorf("its snapshots are %v, %v", all, err)
+		t.Errorf("too few snapshots: %v (%v)", all, err)
 	}
 }
 
-// TestStatelessStore: snapshots are in a bucket and nowhere else, whole runs go on while it takes nothing, servers that
-// die begin from there, and so does the next run.
+// TestStatelessStore: snapshots are in a bucket and nowhere else. The run continues while the bucket rejects writes.
+// Restarted servers and the next run start from the bucket.
 func TestStatelessStore(t *testing.T) {
 	t.Parallel()
 	b, dir := newBucket(t), newFolder(t)
@@ -191,10 +191,10 @@ func TestStatelessStore(t *testing.T) {
 	b.Fails.Store(40)
 	sameModel(t, p.succeeds(dir), one(t, "--clocks", "300"), dir)
 	if b.Fails.Load() >= 0 {
-		t.Errorf("%d requests would still fail", b.Fails.Load())
+		t.Errorf("%d requests have not failed yet", b.Fails.Load())
 	}
 	if files, err := os.ReadDir(filepath.Join(dir, "snapshots")); err == nil {
-		t.Errorf("the run's own folder of snapshots has %v", files)
+		t.Errorf("the run's snapshot directory contains %v", files)
 	}
 	to := newFolder(t)
 	again := []string{"train", "--quiet", "--resume", dir, "--clocks", "330", "--out", to, "--store"}

@@ -24,11 +24,11 @@ var stateStrategies = flag.String("states.strategies", "resend:5;checkpoint:4,as
 
 const (
 	stateServers, stateWorkers, stateClocks = 2, 2, 30
-	// How large a state is of slot 0 and of the others.
+	// Sizes of the state of slot 0 and of the other slots.
 	firstState, otherState = 40 << 20, 3 << 20
 )
 
-// statesWorker is a program that carries a large state from clock to clock: a function of slot and clock alone.
+// statesWorker is a program that saves a large state in each clock. The state is a function of slot and clock only.
 type statesWorker struct {
 	c     *worker.Client
 	table *worker.Table
@@ -39,7 +39,7 @@ func newStatesWorker(ctx context.Context, c *worker.Client, _ uint64) (stepper, 
 	return &statesWorker{c, table}, err
 }
 
-// largeState is what a slot saves in a clock.
+// largeState returns what a slot saves in a clock.
 func largeState(slot perdure.Slot, clock perdure.Clock) []byte {
 	n := otherState
 	if slot == 0 {
@@ -49,11 +49,11 @@ func largeState(slot perdure.Slot, clock perdure.Clock) []byte {
 	binary.LittleEndian.PutUint64(seed[:], uint64(slot))
 	binary.LittleEndian.PutUint64(seed[8:], uint64(clock))
 	b := make([]byte, n)
-	_, _ = rand.NewChaCha8(seed).Read(b) // it cannot fail
+	_, _ = rand.NewChaCha8(seed).Read(b) // it never fails
 	return b
 }
 
-// resume checks that what comes back is the state of the clock before the one where the slot goes on.
+// resume checks that the loaded state is that of the clock before the one where the slot resumes.
 func (w *statesWorker) resume(ctx context.Context) error {
 	state, err := w.c.LoadState(ctx)
 	now := w.c.Now()
@@ -61,7 +61,7 @@ func (w *statesWorker) resume(ctx context.Context) error {
 		return err
 	}
 	if want := largeState(w.c.Slot(), now-1); !bytes.Equal(state, want) {
-		return fmt.Errorf("slot %d goes on at clock %d, and a state of %d bytes is not that of clock %d",
+		return fmt.Errorf("slot %d resumes at clock %d, but its state of %d bytes is not that of clock %d",
 			w.c.Slot(), now, len(state), now-1)
 	}
 	return nil
@@ -81,8 +81,8 @@ func (w *statesWorker) step(ctx context.Context, clock perdure.Clock) error {
 	return w.c.SaveState(largeState(w.c.Slot(), clock))
 }
 
-// TestStormStates: states of 3 and of 40 MiB come back exactly as of the clock where their slots go on, whatever
-// dies; and what nobody needs any more is deleted.
+// TestStormStates: states of 3 and of 40 MiB are loaded exactly as of the clock where their slots resume, whichever
+// processes die. States that are no longer needed are deleted.
 func TestStormStates(t *testing.T) {
 	t.Parallel()
 	list := *stateStrategies
@@ -111,7 +111,7 @@ func stormStates(t *testing.T, seed uint64, s *storm) {
 	select {
 	case <-j.Complete():
 	case <-alive.Done():
-		t.Fatalf("the job has ended, or does not: %v", context.Cause(alive))
+		t.Fatalf("the job ended early or timed out: %v", context.Cause(alive))
 	}
 	fewStates(t, filepath.Join(j.Dir().Path(), "checkpoint"))
 	j.Job().Over()
@@ -119,7 +119,7 @@ func stormStates(t *testing.T, seed uint64, s *storm) {
 	<-alive.Done()
 }
 
-// fewStates checks that of what slots have saved no more is left than three times what they go on with.
+// fewStates checks that the stored states use at most three times the space of those that slots resume from.
 func fewStates(t *testing.T, dir string) {
 	t.Helper()
 	most := int64(3 * (firstState + (stateWorkers-1)*otherState) * 11 / 10)
@@ -137,6 +137,6 @@ func fewStates(t *testing.T, dir string) {
 		}
 		return bytes > 0 && bytes <= most
 	}, func() string {
-		return fmt.Sprintf("the states in the store have %d bytes, and %d at most are needed", bytes, most)
+		return fmt.Sprintf("the states in the store have %d bytes, want at most %d", bytes, most)
 	})
 }

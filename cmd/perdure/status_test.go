@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestStatusOfNewCoordinator: a coordinator that has just begun tells no older clock than
-// the one before it.
+// TestStatusOfNewCoordinator: a coordinator that has just started reports no older clock than its predecessor.
 func TestStatusOfNewCoordinator(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -18,7 +17,7 @@ func TestStatusOfNewCoordinator(t *testing.T) {
 			code, out, errs := invoke(t, "status", "--run", dir)
 			m := regexp.MustCompile(`clock (\d+) of(?s:.*)coordinator  pid (\d+)`).FindStringSubmatch(out)
 			if code != 0 && strings.Contains(errs, "try again") {
-				continue // it is just being replaced
+				continue // the coordinator is being replaced
 			}
 			if m == nil {
 				t.Fatalf("status: exit code %d: %s%s", code, out, errs)
@@ -30,12 +29,12 @@ func TestStatusOfNewCoordinator(t *testing.T) {
 	}
 	for range 3 {
 		clock, pid := look()
-		// The process that is to answer may be gone before it does.
+		// The process that should answer may die before it does.
 		invoke(t, "fault", "kill:coordinator@0s", "--run", dir)
 		for {
 			now, next := look()
 			if now < clock {
-				t.Errorf("process %d told of clock %d, and process %d of clock %d", pid, clock, next, now)
+				t.Errorf("process %d reported clock %d, then process %d reported clock %d", pid, clock, next, now)
 			}
 			if next != pid {
 				break

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// denies is the URL of a bucket that lets nobody do what these methods do.
+// denies returns the URL of a bucket that rejects the given methods.
 func denies(t *testing.T, methods ...string) string {
 	t.Helper()
 	b := newBucket(t)
@@ -29,8 +29,8 @@ func denies(t *testing.T, methods ...string) string {
 	return "s3://bucket/a?endpoint=" + s.URL
 }
 
-// TestStoreDenied: a run that must not read or not write where its checkpoints are to be says so at its start, in one
-// line, and leaves nothing; so does who looks there.
+// TestStoreDenied: a run that lacks permission to read or write its checkpoint store reports this at its start in one
+// line, and leaves no files. Commands that read the store do the same.
 func TestStoreDenied(t *testing.T) {
 	t.Parallel()
 	places := map[string]string{
@@ -40,19 +40,19 @@ func TestStoreDenied(t *testing.T) {
 	}
 	for place, want := range places {
 		if strings.HasPrefix(place, "file:") && runtime.GOOS != "linux" {
-			continue // elsewhere no folder is known in which root makes none
+			continue // other systems have no known directory that root cannot write to
 		}
 		dir := newFolder(t)
 		stores(t, small("--store", place, "--out", dir)...).refused(exitError, want)
 		if _, err := os.Stat(dir); err == nil {
-			t.Errorf("--store %s leaves a folder", place)
+			t.Errorf("--store %s leaves a directory", place)
 		}
 	}
 	stores(t, "checkpoint", "ls", denies(t, "GET")).refused(exitError, "s3://bucket/a.*AccessDenied")
 }
 
-// TestStoreHalfFails: where half of all requests fail, from the third clock on and through a server's death, the job
-// ends with the same model.
+// TestStoreHalfFails: the job ends with the same model although half of all requests fail from the third clock on, also
+// while a server dies.
 func TestStoreHalfFails(t *testing.T) {
 	t.Parallel()
 	b, dir := newBucket(t), newFolder(t)
@@ -72,11 +72,11 @@ func TestStoreHalfFails(t *testing.T) {
 		t.Errorf("verify: exit code %d: %s%s", code, out, errs)
 	}
 	if model := b.object(t, "model.safetensors"); model != fileOf(t, dir, "model.safetensors") {
-		t.Errorf("the store has a model of %d bytes, and it is not the run's", len(model))
+		t.Errorf("the store has a model of %d bytes, which differs from the run's", len(model))
 	}
 }
 
-// TestPruneStoreAlive: by its URL nothing is deleted of a store whose run goes on, unless somebody insists.
+// TestPruneStoreAlive: a store cannot be pruned by its URL while its run is active, unless the user forces it.
 func TestPruneStoreAlive(t *testing.T) {
 	t.Parallel()
 	dir, place := newFolder(t), "file://"+filepath.ToSlash(filepath.Join(t.TempDir(), "store"))

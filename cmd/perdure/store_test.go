@@ -15,18 +15,18 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 )
 
-// bucket is a server that speaks as S3 does.
+// bucket is a server that implements the S3 protocol.
 type bucket struct {
-	URL     string // of a store in it
+	URL     string // URL of a store in the bucket
 	backend gofakes3.Backend
-	Fails   atomic.Int64 // how many of the next requests that put something fail
-	Half    atomic.Bool  // of all requests every second one fails, whatever it asks
+	Fails   atomic.Int64 // how many of the next requests that write will fail
+	Half    atomic.Bool  // fail about half of all requests, of any kind
 
 	server       http.Handler
-	seen, failed atomic.Int64 // while Half
+	seen, failed atomic.Int64 // counted while Half is set
 }
 
-// storeSecret must be nowhere in a run's folder.
+// storeSecret must not appear anywhere in a run's directory.
 const storeSecret = "s3cr3tThatNobodyIsToSee"
 
 func newBucket(t testing.TB) *bucket {
@@ -40,24 +40,24 @@ func newBucket(t testing.TB) *bucket {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		if b.Half.Load() && b.seen.Add(1)*0x9E3779B1>>16&1 == 1 { // not in turn: who tries again may fail again
+		if b.Half.Load() && b.seen.Add(1)*0x9E3779B1>>16&1 == 1 { // not alternating: a retry may fail as well
 			b.failed.Add(1)
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
 		b.server.ServeHTTP(w, r)
 	}))
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // it has things to say of lost connections
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // it would log lost connections
 	s.Start()
 	t.Cleanup(s.Close)
 	b.URL = "s3://bucket/a?endpoint=" + s.URL
 	return b
 }
 
-// at is another store in the bucket.
+// at returns the URL of another store in the bucket.
 func (b *bucket) at(prefix string) string { return strings.Replace(b.URL, "/a?", "/"+prefix+"?", 1) }
 
-// object is what the store has under a name.
+// object returns the content of an object in the store.
 func (b *bucket) object(t testing.TB, name string) string {
 	t.Helper()
 	found, err := b.backend.GetObject("bucket", "a/"+name, nil)
@@ -68,7 +68,7 @@ func (b *bucket) object(t testing.TB, name string) string {
 	return string(content)
 }
 
-// stores starts a command line that has the bucket's credentials.
+// stores starts a command with the bucket's credentials.
 func stores(t testing.TB, args ...string) *process {
 	t.Helper()
 	p := command(t, args...)
@@ -77,8 +77,8 @@ func stores(t testing.TB, args ...string) *process {
 	return p
 }
 
-// TestStore: checkpoints are in a bucket and nowhere else, servers that die begin from there, and so do
-// commands and the next run.
+// TestStore: checkpoints are in a bucket and nowhere else. Restarted servers, commands and the next run read them from
+// there.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	for _, recovery := range []string{"checkpoint:10", "resend:10", "scar:4,1/4"} {
@@ -91,16 +91,16 @@ func TestStore(t *testing.T) {
 				sameModel(t, s, one(t), dir)
 			}
 			if files, err := os.ReadDir(filepath.Join(dir, "checkpoint")); err != nil || len(files) > 0 {
-				t.Errorf("the run's own folder of checkpoints has %v, %v", files, err)
+				t.Errorf("the run's checkpoint directory contains %v (%v)", files, err)
 			}
 			must(t, filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
 				if err == nil && d.Type().IsRegular() && strings.Contains(fileOf(t, name), storeSecret) {
-					t.Errorf("%s has the secret", name)
+					t.Errorf("%s contains the secret", name)
 				}
 				return err
 			}))
 			if model := b.object(t, "model.safetensors"); model != fileOf(t, dir, "model.safetensors") {
-				t.Errorf("the store has a model of %d bytes, and it is not the run's", len(model))
+				t.Errorf("the store has a model of %d bytes, which differs from the run's", len(model))
 			}
 			for _, where := range []string{dir, b.URL} {
 				p := stores(t, "checkpoint", "verify", where)
@@ -120,7 +120,8 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestStoreAway: while nothing can be put, saving waits, and says so; training goes on when it can.
+// TestStoreAway: while the store rejects writes, saving waits and reports this. Training continues once the store
+// accepts writes again.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	b, dir := newBucket(t), newFolder(t)
@@ -132,12 +133,12 @@ func TestStoreAway(t *testing.T) {
 	s := p.succeeds(dir)
 	sameModel(t, s, one(t), dir)
 	if b.Fails.Load() >= 0 {
-		t.Errorf("%d requests would still fail", b.Fails.Load())
+		t.Errorf("%d requests have not failed yet", b.Fails.Load())
 	}
 	p.Says("cannot (go on|continue).*: .*s3://bucket/a")
 }
 
-// TestStoreRefused: what is wrong with a store is told at the start, in one line, and no folder stays.
+// TestStoreRefused: an invalid store is reported at the start in one line, and no directory is left.
 func TestStoreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
@@ -153,14 +154,14 @@ func TestStoreRefused(t *testing.T) {
 		p := stores(t, small("--store", store, "--out", dir)...)
 		code, out, errs := p.Wait()
 		if strings.Contains(out+errs, storeSecret) {
-			t.Errorf("--store %s repeats the secret: %s%s", store, out, errs)
+			t.Errorf("--store %s prints the secret: %s%s", store, out, errs)
 		}
 		if code == 0 || strings.Count(errs, "\n") != 1 {
 			t.Errorf("--store %s: exit code %d: %s%s", store, code, out, errs)
 		}
 		p.refused(code, want)
 		if _, err := os.Stat(dir); err == nil {
-			t.Errorf("--store %s leaves a folder", store)
+			t.Errorf("--store %s leaves a directory", store)
 		}
 	}
 	wantRefused(t, 2, "--store applies to checkpoints", small("--recovery", "none", "--store", "file:///x")...)

@@ -22,16 +22,16 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/mf"
 )
 
-// stormKind is a kind of job that storms are about.
+// stormKind is a kind of job that storms strike.
 type stormKind struct {
 	name     string
 	workload string
-	clocks   int // 0: stormClocks; of long clocks there are fewer, and a storm lasts as long
+	clocks   int // 0: stormClocks; jobs with long clocks have fewer, so a storm lasts as long
 	work     settings.WorkAsked
 }
 
-// stormKinds are small jobs of every workload: with dense and sparse tables, with one and many, with and without state
-// beside the rows, with rows that slots own.
+// stormKinds are small jobs of every workload: with dense and sparse tables, with one and many tables, with and without
+// optimizer state, and with rows that slots own.
 func stormKinds() []stormKind {
 	return []stormKind{
 		{name: "softmax", workload: logreg.SoftmaxName, work: settings.WorkAsked{Batch: ptr(8), Data: pictures}},
@@ -94,7 +94,8 @@ func stormKinds() []stormKind {
 
 func ptr[T any](v T) *T { return &v }
 
-// stormKindOf is the kind of a seed's job under a strategy: strategies begin with others, and each seed has the next.
+// stormKindOf returns the kind of job for a seed under a strategy. Strategies start with different kinds, and each seed
+// uses the next one.
 func stormKindOf(seed uint64, strategy perdure.Recovery) *stormKind {
 	kinds := stormKinds()
 	h := fnv.New32a() // its Write never fails
@@ -106,7 +107,8 @@ func stormKindOf(seed uint64, strategy perdure.Recovery) *stormKind {
 	return &k
 }
 
-// settings are those of a job of the kind, in this process, its parent; paced: its clocks last as a storm needs.
+// settings returns the settings of a job of this kind, as a child of this process. If paced, its clocks last as long as
+// a storm needs.
 func (k *stormKind) settings(t *testing.T, strategy perdure.Recovery, paced bool) settings.Run {
 	t.Helper()
 	a := settings.Asked{
@@ -125,7 +127,7 @@ func (k *stormKind) settings(t *testing.T, strategy perdure.Recovery, paced bool
 	return s
 }
 
-// calm is the model of an undisturbed job of the kind; made once.
+// calm returns the model of an undisturbed job of this kind, trained once.
 func (k *stormKind) calm(t *testing.T) string {
 	t.Helper()
 	return undisturbed.model("storm "+k.name, func() string {
@@ -136,8 +138,8 @@ func (k *stormKind) calm(t *testing.T) string {
 	})
 }
 
-// stormThrough takes a job of the kind through a storm. Its model is a model; and that of its undisturbed twin, unless
-// its strategy may lose what it was made of. Of topics the counts are those of the assignments in either case.
+// stormThrough runs a job of this kind through a storm. Its model must be finite, and equal that of an undisturbed job
+// unless its strategy may lose updates. A topic model's counts must match the assignments in either case.
 func (k *stormKind) stormThrough(
 	t *testing.T, strategy perdure.Recovery, rage func(context.Context, *localrun.Run) error,
 ) {
@@ -160,7 +162,7 @@ func (k *stormKind) stormThrough(
 	k.wantCounts(t, sum, dir)
 	traits := recovery.Of(strategy).Traits()
 	switch {
-	case traits.MayLose() && !traits.Partial: // rows begin again: what they were is gone
+	case traits.MayLose() && !traits.Partial: // rows may be reset, so the model differs
 	case traits.MayLose() && *sum.UpdatesLost > 0:
 		checkLost(t, sum, dir)
 	default:
@@ -168,8 +170,8 @@ func (k *stormKind) stormThrough(
 	}
 }
 
-// wantCounts checks of a model of topics that its counts are those of its assignments. Where rows were lost, too, as it
-// recounts, if it is known that clocks were left to do so.
+// wantCounts checks that a topic model's counts match its assignments. After lost rows it does so only if the job
+// certainly had clocks left to recount.
 func (k *stormKind) wantCounts(t *testing.T, sum rundir.Summary, dir string) {
 	t.Helper()
 	if k.workload != lda.Name {
@@ -178,18 +180,18 @@ func (k *stormKind) wantCounts(t *testing.T, sum rundir.Summary, dir string) {
 	if *sum.UpdatesLost > 0 {
 		late := func(f rundir.Failure) bool { return int(f.AtClock) > k.clocks*3/4 }
 		if len(sum.Failures) == 0 || slices.ContainsFunc(sum.Failures, late) {
-			t.Log("rows were lost, maybe in the last clocks; the counts are not compared")
+			t.Log("rows may have been lost in the last clocks; skipping the comparison of counts")
 			return
 		}
 	}
 	countsFitTo(t, dir, k.work.Data, *k.work.Topics.Topics)
 }
 
-// wantFinite checks that all values of a run's model are numbers, and that it was judged by numbers.
+// wantFinite checks that a run's loss and all values of its model are finite.
 func (k *stormKind) wantFinite(t *testing.T, sum rundir.Summary, dir string) {
 	t.Helper()
 	if sum.TestLoss == nil || math.IsNaN(*sum.TestLoss) || math.IsInf(*sum.TestLoss, 0) {
-		t.Errorf("%s: the model was judged by no finite loss\n%s", k.name, logs(dir))
+		t.Errorf("%s: the loss is missing or not finite\n%s", k.name, logs(dir))
 	}
 	f, err := os.Open(filepath.Join(dir, "model.safetensors"))
 	must(t, err)
@@ -212,7 +214,7 @@ func (k *stormKind) wantFinite(t *testing.T, sum rundir.Summary, dir string) {
 	}
 }
 
-// TestStormKinds: every kind of job has its turn under a strategy, and consecutive seeds take all of them.
+// TestStormKinds: under each strategy, consecutive seeds cover every kind of job.
 func TestStormKinds(t *testing.T) {
 	t.Parallel()
 	_, strategies := stormSeeds(t)
@@ -223,11 +225,11 @@ func TestStormKinds(t *testing.T) {
 			seen[stormKindOf(seed, strategy).name] = true
 		}
 		if len(seen) != len(stormKinds()) {
-			t.Errorf("under %s only %d kinds of job have their turn", strategy, len(seen))
+			t.Errorf("under %s only %d kinds of job are used", strategy, len(seen))
 		}
 		at1[stormKindOf(1, strategy).name] = true
 	}
 	if len(at1) < len(strategies)/2 {
-		t.Errorf("with seed 1 all %d strategies have only %d kinds of job", len(strategies), len(at1))
+		t.Errorf("with seed 1 the %d strategies use only %d kinds of job", len(strategies), len(at1))
 	}
 }

@@ -30,28 +30,28 @@ import (
 
 var (
 	stormRuns = flag.Int("storm.runs", 2,
-		"jobs that each storm test takes through random faults, under each strategy; 1 with -short")
-	stormSeed       = flag.Uint64("storm.seed", 1, "seed of the first; 0: from the clock, as make storm draws it")
+		"jobs that each storm test runs through random faults under each strategy; 1 with -short")
+	stormSeed       = flag.Uint64("storm.seed", 1, "seed of the first storm; 0 derives it from the time, like make storm")
 	stormFaults     = flag.Int("storm.faults", 3, "faults of each storm")
 	stormStrategies = flag.String("storm.strategies",
 		"checkpoint:10;checkpoint:20,async;resend:20;resend:20,partial;resend:auto;chain:2;chain:3;"+
 			"chain:2,checkpoint:20;stateless",
-		"recovery strategies, with semicolons between")
-	stormLossy = flag.String("storm.lossy", "scar:20,1/8,used;none", "likewise those whose rows begin again")
+		"recovery strategies, separated by semicolons")
+	stormLossy = flag.String("storm.lossy", "scar:20,1/8,used;none", "like -storm.strategies, for strategies that may reset rows")
 	stormMs    = flag.Int("storm.ms", 10,
-		"milliseconds that a clock takes at least, times the replicas of a chain: a storm's faults must find the "+
-			"job at work, and wait until a chain can bear them")
+		"min milliseconds of a clock, times the replicas of a chain: a storm's faults must strike while the "+
+			"job works, and wait until a chain can tolerate them")
 )
 
 // TestReferenceModels: three jobs have had these models since the first version that could run them. A model that
-// changes for other than an intended reason means that updates are applied in another order, or lost. Sums of floats
+// changes without an intended reason means that updates are applied in another order or lost. Floating-point sums
 // differ between architectures.
 func TestReferenceModels(t *testing.T) {
 	t.Parallel()
 	if runtime.GOARCH != "amd64" {
-		t.Skip("the models are those of amd64")
+		t.Skip("the reference models are for amd64")
 	}
-	all := t.TempDir() // other tests train on a part of the embedded pictures
+	all := t.TempDir() // other tests train on a part of the embedded images
 	must(t, writePictures(all, 1))
 	for _, c := range []struct {
 		name, model string
@@ -78,8 +78,8 @@ func TestReferenceModels(t *testing.T) {
 	}
 }
 
-// TestSameModel: under bsp a job is a function of its seed. The same model comes
-// out whatever the number of servers and shards, and whatever is killed.
+// TestSameModel: under bsp a job is a function of its seed. The model is the same for any number of servers and shards
+// and whichever processes are killed.
 func TestSameModel(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -122,7 +122,7 @@ func TestSameModel(t *testing.T) {
 	}
 }
 
-// checkFailures checks that all failures were noticed and outlived.
+// checkFailures checks that all failures were detected and recovered from.
 func checkFailures(t *testing.T, s rundir.Summary, want int) {
 	t.Helper()
 	if len(s.Failures) != want {
@@ -130,12 +130,12 @@ func checkFailures(t *testing.T, s rundir.Summary, want int) {
 	}
 	for _, f := range s.Failures {
 		if f.DetectedAfterMs == nil || f.ServingAgainAfterMs == nil {
-			t.Errorf("%s of %s: the summary does not say when it was noticed and over: %+v", f.Kind, f.Target, f)
+			t.Errorf("%s of %s: the summary lacks the time of its detection or recovery: %+v", f.Kind, f.Target, f)
 		}
 	}
 }
 
-// stormSeeds are the seed of a test's first storm, and the strategies.
+// stormSeeds returns the seed of a test's first storm, and the strategies.
 func stormSeeds(t *testing.T) (seed uint64, strategies []perdure.Recovery) {
 	t.Helper()
 	for _, text := range strings.Split(*stormStrategies, ";") {
@@ -144,11 +144,11 @@ func stormSeeds(t *testing.T) (seed uint64, strategies []perdure.Recovery) {
 		strategies = append(strategies, r)
 	}
 	seed = cmp.Or(*stormSeed, uint64(time.Now().UnixNano())%1e9)
-	t.Logf("storms from -storm.seed=%d on (make storm STORM_SEED=%d)", seed, seed)
+	t.Logf("first storm: -storm.seed=%d (make storm STORM_SEED=%d)", seed, seed)
 	return seed, strategies
 }
 
-// replay says how to run one storm again.
+// replay returns how to repeat one storm.
 func replay(seed uint64, strategy perdure.Recovery, faults []strike) string {
 	var texts []string
 	for _, f := range faults {
@@ -159,35 +159,35 @@ func replay(seed uint64, strategy perdure.Recovery, faults []strike) string {
 		seed, strategy, len(faults), *stormMs, strings.Join(texts, " "))
 }
 
-// The size of the jobs that storms strike.
+// The size of the jobs in storms.
 const (
 	stormServers = 3
 	stormWorkers = 4
 	stormClocks  = 100
 )
 
-// stormJobs is how many jobs there are under each strategy.
+// stormJobs returns the number of jobs under each strategy.
 func stormJobs() uint64 {
 	if testing.Short() {
-		return uint64(min(*stormRuns, 1)) // make storm draws others
+		return uint64(min(*stormRuns, 1)) // make storm uses other seeds
 	}
 	return uint64(*stormRuns)
 }
 
-// TestStorm takes jobs through random faults, each kind of job in turn: every one
-// ends with the model of its undisturbed twin, where its strategy promises it.
+// TestStorm runs jobs of each kind in turn through random faults. Every job ends with the model of an undisturbed one
+// where its strategy promises it.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	kindStorms(t, "storm.strategies", *stormStrategies)
 }
 
-// TestStormLossy: likewise under strategies whose rows begin again: a job ends, and its model is one of finite values.
+// TestStormLossy: the same under strategies that may reset rows. A job ends, and all values of its model are finite.
 func TestStormLossy(t *testing.T) {
 	t.Parallel()
 	kindStorms(t, "storm.lossy", *stormLossy)
 }
 
-// kindStorms takes jobs through storms, under the strategies of a flag of that name.
+// kindStorms runs jobs through storms, under the strategies of the named flag.
 func kindStorms(t *testing.T, name, strategies string) {
 	t.Helper()
 	seed, _ := stormSeeds(t)
@@ -196,7 +196,7 @@ func kindStorms(t *testing.T, name, strategies string) {
 		must(t, err)
 		for i := range stormJobs() {
 			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
-				t.Parallel() // they wait, mostly
+				t.Parallel() // they mostly wait
 				kind := stormKindOf(seed+i, strategy)
 				faults := drawStorm(seed+i, strategy, stormServers, stormWorkers, kind.clocks)
 				again := strings.Replace(replay(seed+i, strategy, faults), "-storm.strategies", "-"+name, 1)
@@ -207,7 +207,7 @@ func kindStorms(t *testing.T, name, strategies string) {
 	}
 }
 
-// eachStorm draws storms of jobs of a number of clocks, under the strategies of a flag of that name.
+// eachStorm draws storms for jobs with the given number of clocks, under the strategies of the named flag.
 func eachStorm(
 	t *testing.T, name, strategies string, servers, workers, clocks int, one func(t *testing.T, seed uint64, s *storm),
 ) {
@@ -218,7 +218,7 @@ func eachStorm(
 		must(t, err)
 		for i := range stormJobs() {
 			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
-				t.Parallel() // they wait, mostly
+				t.Parallel() // they mostly wait
 				faults := drawStorm(seed+i, strategy, servers, workers, clocks)
 				t.Log(strings.Replace(replay(seed+i, strategy, faults), "-storm.strategies", "-"+name, 1))
 				one(t, seed+i, &storm{faults: faults, strategy: strategy})
@@ -227,8 +227,7 @@ func eachStorm(
 	}
 }
 
-// runIn runs a training job, whose parent is this process, and hands it over as soon as it has
-// begun.
+// runIn runs a training job as a child of this process. It passes the job to began as soon as it has started.
 func runIn(ctx context.Context, s settings.Run, dir string, began func(*localrun.Run)) (sum rundir.Summary, err error) {
 	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: dir, Workers: true, View: screen.Silent{}})
 	if err != nil {
@@ -239,10 +238,10 @@ func runIn(ctx context.Context, s settings.Run, dir string, began func(*localrun
 	return r.Wait(ctx, ctx)
 }
 
-// stormLook is how often a storm looks whether its next fault is due.
+// stormLook is how often a storm checks whether its next fault is due.
 const stormLook = 10 * time.Millisecond
 
-// strike is one fault of a storm: due at a clock.
+// strike is one fault of a storm, due at a clock.
 type strike struct {
 	supervisor.Fault
 	clock perdure.Clock
@@ -254,13 +253,11 @@ func (s strike) String() string {
 	return f.String()
 }
 
-// stands is how long a frozen or cut process of a storm stays so: it is given up
-// before.
+// stands is how long a frozen or disconnected process stays so. The failure detector gives it up earlier.
 const stands = 3 * time.Second
 
-// drawStorm draws faults of anybody, kills and processes that stand still or are
-// cut off for a while, in the first two thirds of a job. Where chains keep checkpoints,
-// too, every other storm kills all servers once.
+// drawStorm draws faults in the first two thirds of a job: kills, and processes that are frozen or disconnected for a
+// while. Where chains also keep checkpoints, every other storm kills all servers once.
 func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks int) (faults []strike) {
 	rng := rand.New(rand.NewPCG(seed, 0x5706))
 	for range *stormFaults {
@@ -278,8 +275,8 @@ func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks 
 		case n < 8:
 			f.Target = supervisor.Target{Role: wire.RoleWorker, Index: rng.IntN(workers)}
 		default:
-			// While it is away nobody tells how far the job is, and what was to
-			// strike meanwhile waits: a short job must not end before.
+			// While the coordinator is down, the job's progress is unknown, and faults that are due wait. A short job
+			// must not end before that.
 			f.Target = supervisor.Target{Role: wire.RoleCoordinator}
 			lasts := time.Duration(*stormMs*recovery.Of(strategy).Traits().Copies*stormClocks) * time.Millisecond
 			f.For = min(f.For, lasts/6)
@@ -305,16 +302,15 @@ func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks 
 	return faults
 }
 
-// storm makes a job's faults happen: in their order, each not before its clock, and
-// one of a server not before every shard has a replica elsewhere that nothing
-// is wrong with, where the strategy keeps more than one and no checkpoints.
+// storm applies a job's faults in order, each not before its clock. Where the strategy keeps several replicas and no
+// checkpoints, a fault of a server waits until every shard has an intact replica on another server.
 type storm struct {
 	faults   []strike
 	strategy perdure.Recovery
-	hurt     map[words.Holder]time.Time // servers' processes that were hit; until when, zero for good
+	hurt     map[words.Holder]time.Time // incarnations of servers that were hit, and until when; zero: permanently
 }
 
-// rage strikes a job. It fails if a fault finds no time to strike.
+// rage strikes a job. It fails if the job ends before a fault can strike.
 func (s *storm) rage(ctx context.Context, j *localrun.Run) error {
 	s.hurt = map[words.Holder]time.Time{}
 	api := j.Control()
@@ -327,7 +323,7 @@ func (s *storm) rage(ctx context.Context, j *localrun.Run) error {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-j.Complete():
-				return fmt.Errorf("the job was complete before %s, fault %d of %d, could strike: more -storm.ms",
+				return fmt.Errorf("the job was complete before %s, fault %d of %d, could strike; increase -storm.ms",
 					f, i+1, len(s.faults))
 			}
 		}
@@ -336,14 +332,12 @@ func (s *storm) rage(ctx context.Context, j *localrun.Run) error {
 	return nil
 }
 
-// may reports whether a fault leaves a sound replica of every shard; if so it is
-// about to strike.
+// may reports whether a fault leaves an intact replica of every shard. If so, it records the target as hit.
 func (s *storm) may(ctx context.Context, api *control.Client, f strike) bool {
 	return f.Target.Role != wire.RoleServer || s.mayAll(ctx, api, []int{f.Target.Index}, f.For)
 }
 
-// mayAll is may for servers that are hit together, and, if not for good, stand still for a
-// while.
+// mayAll is like may for servers that are hit together. They are frozen for the given time, or killed if it is zero.
 func (s *storm) mayAll(ctx context.Context, api *control.Client, servers []int, stand time.Duration) bool {
 	if recovery.Of(s.strategy).Traits().Copies < 2 || recovery.Of(s.strategy).Traits().Saves() || len(servers) == 0 {
 		return true
@@ -354,7 +348,7 @@ func (s *storm) mayAll(ctx context.Context, api *control.Client, servers []int, 
 	}
 	until := time.Time{}
 	if stand > 0 {
-		until = time.Now().Add(stand + time.Second) // and what it has to make up for
+		until = time.Now().Add(stand + time.Second) // includes the time to catch up
 	}
 	for _, server := range servers {
 		now := reach.ProcessOf(&status, supervisor.Target{Role: wire.RoleServer, Index: server})
@@ -363,8 +357,7 @@ func (s *storm) mayAll(ctx context.Context, api *control.Client, servers []int, 
 	return true
 }
 
-// spares reports whether every shard has a replica that is sound now and not on any of
-// those servers.
+// spares reports whether every shard has an intact replica on a server other than the given ones.
 func (s *storm) spares(v *words.View, now time.Time, servers ...int) bool {
 	for i := range v.Shards {
 		sound := 0
@@ -382,7 +375,7 @@ func (s *storm) spares(v *words.View, now time.Time, servers ...int) bool {
 	return true
 }
 
-// TestStormSpares: a storm never takes a shard's last sound replica.
+// TestStormSpares: a storm never takes a shard's last intact replica.
 func TestStormSpares(t *testing.T) {
 	none := perdure.Recovery{Kind: perdure.RecoverNone}
 	now := time.Unix(1000, 0)
@@ -413,14 +406,14 @@ func TestStormSpares(t *testing.T) {
 		spares bool
 	}{
 		{chain(1, 11), 0, false},     // the other is dead
-		{chain(1, 11), 1, true},      // again the dead one
-		{chain(1, 12), 0, true},      // the other's next process
-		{chain(1, 21), 0, false},     // the other stands still
-		{chain(1, 22), 0, true},      // the other stood still
+		{chain(1, 11), 1, true},      // the dead one again
+		{chain(1, 12), 0, true},      // the other's replacement
+		{chain(1, 21), 0, false},     // the other is frozen
+		{chain(1, 22), 0, true},      // the other was frozen
 		{chain(1, 22, 31), 0, true},  // two others
-		{chain(1, 11, 21), 0, false}, // both are hurt
-		{chain(1), 0, false},         // the only one
-		{chain(1), 3, true},          // of another server's
+		{chain(1, 11, 21), 0, false}, // both were hit
+		{chain(1), 0, false},         // the only replica
+		{chain(1), 3, true},          // a replica on another server
 	} {
 		if got := s.spares(&c.v, now, c.server); got != c.spares {
 			t.Errorf("case %d: server %d may be hit: %t", i, c.server, got)
@@ -429,7 +422,7 @@ func TestStormSpares(t *testing.T) {
 	for seed := range uint64(20) {
 		a, b := drawStorm(seed, none, 3, 4, 200), drawStorm(seed, none, 3, 4, 200)
 		if len(a) != *stormFaults || !slices.Equal(a, b) {
-			t.Errorf("seed %d gives %v and %v", seed, a, b)
+			t.Errorf("seed %d yields both %v and %v", seed, a, b)
 		}
 		for _, f := range a {
 			back, err := supervisor.ParseFault(f.String())
@@ -438,15 +431,15 @@ func TestStormSpares(t *testing.T) {
 	}
 }
 
-// paceEnv makes a program's clocks take that number of milliseconds at least.
+// paceEnv is the minimum number of milliseconds of a program's clock.
 const paceEnv = "PERDURE_TEST_PACE"
 
-// stormPace has the clocks of sums last so long that a storm of them lasts as long as the others.
+// stormPace sets the clock time of sum jobs so that a storm of them lasts as long as the other storms.
 func stormPace(strategy perdure.Recovery) string {
 	return fmt.Sprintf("%s=%d", paceEnv, *stormMs*recovery.Of(strategy).Traits().Copies*stormClocks/sumsClocks)
 }
 
-// pacePrograms waits as paceEnv says.
+// pacePrograms waits for the time in paceEnv.
 func pacePrograms(ctx context.Context) error {
 	ms, err := strconv.Atoi(os.Getenv(paceEnv))
 	if err != nil || ms == 0 {

@@ -18,8 +18,8 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// TestLogLook dumps and verifies a log while its process runs and when it
-// does not, and finds a byte that the disk has changed.
+// TestLogLook dumps and verifies a log, both while its process runs and after its end, and detects a byte that changed
+// on disk.
 func TestLogLook(t *testing.T) {
 	t.Parallel()
 	run := t.TempDir()
@@ -77,7 +77,7 @@ func TestLogLook(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(run, "run.json"), []byte(text), 0o666))
 	if got, want := checkpoints.LogLine(t.Context(), run), " MB of at most 104.9, in 2 streams, at nats://"+
 		at; !strings.HasSuffix(got, want) {
-		t.Errorf("a status says %q, not %q", got, want)
+		t.Errorf("the status line is %q, want the suffix %q", got, want)
 	}
 	must(t, s.Close())
 	look()
@@ -89,7 +89,7 @@ func TestLogLook(t *testing.T) {
 		"later records cannot be replayed: restore a copy of the log, or start the job again\n")
 }
 
-// changeByte changes the first byte of a text that is in one file of a folder.
+// changeByte changes the first byte of a text that occurs in one file of a directory.
 func changeByte(t *testing.T, dir, text string) {
 	t.Helper()
 	changed := 0
@@ -107,21 +107,21 @@ func changeByte(t *testing.T, dir, text string) {
 		return nil
 	}))
 	if changed != 1 {
-		t.Fatalf("the text was in %d files", changed)
+		t.Fatalf("the text is in %d files, want 1", changed)
 	}
 }
 
-// TestLogKilled sees that what the log has acknowledged outlives its process, which
-// is killed while it is written to, and that it can be watched.
+// TestLogKilled: acknowledged records survive when the log process is killed during writes. The process also serves
+// metrics.
 func TestLogKilled(t *testing.T) {
 	t.Parallel()
 	dir, watched := t.TempDir(), reserved(t)
 	p := start(t, "log", "--dir", dir, "--metrics", watched)
 	url := ""
 	await(t, func() bool {
-		url, _ = updatelog.ReadURL(dir) // there is none yet
+		url, _ = updatelog.ReadURL(dir) // the file may not exist yet
 		return url != ""
-	}, func() string { return "the log does not say where it is" })
+	}, func() string { return "the log does not write its address" })
 	l, err := updatelog.Dial(t.Context(), url,
 		updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 1}})
 	must(t, err)
@@ -144,7 +144,7 @@ func TestLogKilled(t *testing.T) {
 	err = l.Read(t.Context(), 0, updatelog.Oldest, func(e updatelog.Entry) error {
 		var i int
 		if _, err := fmt.Sscanf(string(e.Payload[:3]), "%d", &i); err != nil || i > next {
-			t.Errorf("entry %d comes where %d is missing: %v", i, next, err)
+			t.Errorf("entry %d follows although entry %d is missing: %v", i, next, err)
 		}
 		if next = max(next, i+1); next == n {
 			return enough
@@ -158,16 +158,16 @@ func TestLogKilled(t *testing.T) {
 	got := values(t, watched)
 	for _, m := range metrics.All()["log"] {
 		if v, shown := got[m.Name]; !shown || v == 0 && m.Name != "perdure_log_full" {
-			t.Errorf("the log shows %v as %s", v, m.Name)
+			t.Errorf("the log's metric is %v: %s", v, m.Name)
 		}
 	}
 	if got["perdure_log_stored_bytes"] < n*100_000 || got["perdure_log_full"] != 0 || got["perdure_healthy"] != 1 {
-		t.Errorf("the log shows %v", got)
+		t.Errorf("the log's metrics are %v", got)
 	}
 }
 
-// TestLogOfRun: a run under stateless says how full its log is, and that its log died and
-// is back; its process is listed; a log that is too small for it is refused.
+// TestLogOfRun: a stateless run reports how full its log is, and the death and restart of its log process. The status
+// lists the process. A log that is too small for the run is rejected.
 func TestLogOfRun(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -188,8 +188,7 @@ func TestLogOfRun(t *testing.T) {
 		"perdure: "+file+": log.mb 1; a log of 2 shards needs at least 64\n")
 }
 
-// runWithLog makes the folder of a run of two shards that has snapshots, and a log, which is
-// served.
+// runWithLog creates the directory of a run with two shards, snapshots and a log, which is served.
 func runWithLog(t *testing.T) (whole string) {
 	t.Helper()
 	whole = t.TempDir()
@@ -230,11 +229,10 @@ func runWithLog(t *testing.T) (whole string) {
 	return whole
 }
 
-// soundStreams are in what verify prints of its log while it is whole.
+// soundStreams are parts of verify's output for the undamaged log.
 var soundStreams = []string{"shard 0: 2 records, 2 entries, 0.0 MB: whole\n", "shard 1: 3 records, 3 entries, "}
 
-// lacking are the ways in which the log comes to lack what that run's folder tells of, and
-// what is said of it.
+// lacking maps kinds of damage to that run's log to the error that verify must report.
 var lacking = map[string]struct {
 	damage func(dir string) error
 	want   string
@@ -281,12 +279,12 @@ func logStream(run string, shard int) string {
 	return filepath.Join(settings.LogFolder(run), "jetstream/$G/streams", fmt.Sprintf("perdure-first-%d", shard))
 }
 
-// TestLogOfRunLooked looks into the log of a run that has snapshots, whose process was killed:
-// what its streams lack that the run's folder tells of is damage, and the folder stays as it is.
+// TestLogOfRunLooked inspects the log of a run with snapshots whose process was killed. Records that its streams lack,
+// but that the run's directory refers to, are damage. The directory stays unchanged.
 func TestLogOfRunLooked(t *testing.T) {
 	t.Parallel()
 	whole := runWithLog(t)
-	wantOut(t, 0, []string{"log", "verify", whole}, soundStreams...) // while it is served
+	wantOut(t, 0, []string{"log", "verify", whole}, soundStreams...) // while the log is served
 	for name, c := range lacking {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -309,7 +307,7 @@ func TestLogOfRunLooked(t *testing.T) {
 	}
 }
 
-// TestLogDumpMost shows no more records than asked for, and refuses to show none.
+// TestLogDumpMost: dump shows at most the requested number of records and rejects 0.
 func TestLogDumpMost(t *testing.T) {
 	whole := runWithLog(t)
 	wantOut(t, 2, []string{"log", "dump", whole, "--shard", "0", "--most=-1"},
@@ -317,7 +315,7 @@ func TestLogDumpMost(t *testing.T) {
 	wantOut(t, 2, []string{"log", "dump", whole, "--shard", "0", "--most", "0"}, "perdure: --most 0; choose 1 or more")
 	if _, out, _ := invoke(t, "log", "dump", whole, "--shard", "0", "--most", "1"); strings.Count(out,
 		"producer") != 1 {
-		t.Errorf("of one record is shown:\n%s", out)
+		t.Errorf("want one record, got:\n%s", out)
 	}
 	must(t, os.WriteFile(filepath.Join(whole, "run.json"), []byte("{"), 0o666))
 	wantOut(t, 2, []string{"log", "verify", whole}, "run.json is not a run's settings file: ",
@@ -325,7 +323,7 @@ func TestLogDumpMost(t *testing.T) {
 	wantOut(t, 0, []string{"log", "verify", settings.LogFolder(whole)}, soundStreams...)
 }
 
-// sameFiles compares what two folders hold.
+// sameFiles checks that two directories have the same contents.
 func sameFiles(t *testing.T, one, other string) {
 	t.Helper()
 	files := 0
@@ -341,12 +339,12 @@ func sameFiles(t *testing.T, one, other string) {
 			b, err := os.ReadFile(filepath.Join(other, name))
 			must(t, err)
 			if files++; string(a) != string(b) {
-				t.Errorf("%s has changed", name)
+				t.Errorf("%s differs", name)
 			}
 			return nil
 		}))
 	}
 	if files == 0 {
-		t.Error("there are no files")
+		t.Error("the directories are empty")
 	}
 }

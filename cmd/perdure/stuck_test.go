@@ -13,13 +13,13 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// stuckAt, in the environment of a job's processes, names a file that is not there: the first
-// coordinator makes it, and its loop will hang.
+// stuckAt is an environment variable that names a missing file. The first coordinator to start creates the file, and
+// its loop will hang.
 const stuckAt = "PERDURE_TEST_STUCK_AT"
 
-// hangLoop has the loop of a job's first coordinator hang for good, once it has told of a
-// death: it tells what it does in its log, which is a pipe that nobody reads any more then. The
-// process's other goroutines live on. Nothing is changed in any other process.
+// hangLoop makes the loop of a job's first coordinator hang permanently after it has logged a death. It replaces the
+// log by a pipe that is no longer read after that. The process's other goroutines keep running, and no other process is
+// affected.
 func hangLoop() error {
 	mark := os.Getenv(stuckAt)
 	if mark == "" || len(os.Args) < 2 || os.Args[1] != string(wire.RoleCoordinator) {
@@ -27,7 +27,7 @@ func hangLoop() error {
 	}
 	f, err := os.OpenFile(mark, os.O_CREATE|os.O_EXCL, 0o666)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // this is a later coordinator
+		return nil // a later coordinator
 	}
 	r, w, piped := os.Pipe()
 	if err = errors.Join(err, piped); err != nil {
@@ -36,7 +36,7 @@ func hangLoop() error {
 	log := stdout.File
 	stdout.File = w
 	go func() {
-		defer r.Close() // never: and so the pipe has a reader
+		defer r.Close() // never reached, so the pipe keeps its reader
 		for lines := bufio.NewScanner(r); lines.Scan(); {
 			fmt.Fprintln(log, lines.Text())
 			if strings.Contains(lines.Text(), "event=detected") {
@@ -44,14 +44,14 @@ func hangLoop() error {
 			}
 		}
 		fmt.Fprintln(log, "the log takes no more")
-		_, _ = w.Write(make([]byte, 1<<20)) // it fills the pipe, and does not return
+		_, _ = w.Write(make([]byte, 1<<20)) // fills the pipe and never returns
 	}()
 	return f.Close()
 }
 
-// TestStuckLoop: a coordinator whose loop hangs for good, when a worker has died and is to
-// be replaced, is noticed, though its process takes connections, and reads what comes, as
-// always. It is killed and replaced, and the job goes on to the same model.
+// TestStuckLoop: a coordinator's loop hangs when a worker has died and must be replaced. The hang is detected although
+// the process still accepts connections and reads messages. The coordinator is killed and replaced, and the job
+// continues to the same model.
 func TestStuckLoop(t *testing.T) {
 	onlyAll(t)
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func TestStuckLoop(t *testing.T) {
 	events := eventsOf(t, run)
 	if n := strings.Count(events,
 		"coordinator has been silent for too long; it is killed and replaced"); n != 1 {
-		t.Errorf("it is said %d times that the coordinator was silent:\n%s", n, events)
+		t.Errorf("%d events report that the coordinator was silent, want 1:\n%s", n, events)
 	}
 	must(t, os.Unsetenv(stuckAt))
 	sameModel(t, s, one(t), run)

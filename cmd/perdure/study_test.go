@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/run/study"
 )
 
-// TestStudies: the studies of this repository can be run, and all their runs come to an end.
+// TestStudies: the studies of this repository can be run, and all their runs finish.
 func TestStudies(t *testing.T) {
 	onlyAll(t)
 	for name, cells := range map[string]int{"grid": 6, "spot": 2} {
@@ -26,14 +26,14 @@ func TestStudies(t *testing.T) {
 				t.Fatalf("exit code %d, %v: %s", code, err, errs)
 			}
 			if len(r.Cells) != cells || r.Missing != 0 || len(r.LeftOut) != 0 {
-				t.Errorf("%d cells, %d runs are missing, left out %v", len(r.Cells), r.Missing, r.LeftOut)
+				t.Errorf("%d cells, %d runs missing, left out %v", len(r.Cells), r.Missing, r.LeftOut)
 			}
 			for _, c := range r.Cells {
 				if len(c.Trials) != 1 {
 					t.Errorf("%s: %d trials, %+v", c.Name, len(c.Trials), c.Failed)
 				}
 				if c.Figures["cost-spot"].Median <= 0 {
-					t.Errorf("%s: it costs %v as spot machines", c.Name, c.Figures["cost-spot"])
+					t.Errorf("%s: the cost on spot machines is %v", c.Name, c.Figures["cost-spot"])
 				}
 				if hit := c.Figures["faults"].Median > 0; hit != (c.Failures != "none" && c.Failures != "calm") {
 					t.Errorf("%s: %v faults", c.Name, c.Figures["faults"].Median)
@@ -43,7 +43,7 @@ func TestStudies(t *testing.T) {
 	}
 }
 
-// TestScarStudy: the study of what lost servers cost runs in memory, and is continued.
+// TestScarStudy: the study of the cost of lost servers runs in memory and can be continued.
 func TestScarStudy(t *testing.T) {
 	t.Parallel()
 	out := newFolder(t)
@@ -61,12 +61,12 @@ func TestScarStudy(t *testing.T) {
 	after, err := os.Stat(filepath.Join(out, "quadratic", "seed-1", "costs.json"))
 	must(t, err)
 	if !after.ModTime().Equal(before.ModTime()) {
-		t.Error("what is done is done again")
+		t.Error("a finished run was repeated")
 	}
 }
 
-// TestStudyTwice: under bsp a study comes to the same models each time, and whoever dies on the way; another seed to
-// others.
+// TestStudyTwice: under bsp a study yields the same models each time, whichever processes die, and other models for
+// another seed.
 func TestStudyTwice(t *testing.T) {
 	onlyAll(t)
 	t.Parallel()
@@ -104,7 +104,7 @@ seeds: 2
 	}
 }
 
-// TestStudyMistakes are told in one line, and nothing is run.
+// TestStudyMistakes: mistakes yield a one-line error, and nothing is run.
 func TestStudyMistakes(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -127,17 +127,17 @@ func TestStudyMistakes(t *testing.T) {
 		}
 	}
 	if left, err := os.ReadDir(root); err != nil || len(left) != 1 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("files are left: %v (%v)", left, err)
 	}
 }
 
-// TestStudiesHere: the studies of this repository can be run, as they are and with --quick.
+// TestStudiesHere: the studies of this repository are valid, both unchanged and with --quick.
 func TestStudiesHere(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../studies/*.yaml")
 	must(t, err)
 	if len(files) < 5 {
-		t.Fatalf("studies %v", files)
+		t.Fatalf("too few studies: %v", files)
 	}
 	kinds := studyKinds()
 	for i, k := range kinds {
@@ -154,7 +154,7 @@ func TestStudiesHere(t *testing.T) {
 	}
 }
 
-// withoutData leaves out where data are, which need not be here.
+// withoutData removes arguments that name data files, which may not exist here.
 func withoutData(args []string) (rest []string) {
 	for _, a := range args {
 		if !strings.HasPrefix(a, "--data=data/") {

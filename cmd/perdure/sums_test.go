@@ -17,21 +17,20 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// The sum oracle: eight real workers under asp add whole numbers to a dense and
-// a sparse table. What a slot adds in a clock is a function of the seed, also
-// when another process does the clock again. So whatever is killed or cut off,
-// at the end each row is a sum that the seed tells, and float32 holds it exactly.
+// The sum oracle: eight real workers add whole numbers to a dense and a sparse table. What a slot adds in a clock is a
+// function of the seed, also when a replacement process repeats the clock. So whichever process is killed or
+// disconnected, each row at the end is a sum that follows from the seed. float32 holds it exactly.
 const (
 	sumsSlots   = 8
 	sumsServers = 4
 	sumsClocks  = 40
-	sumsRows    = 96  // of the dense table
-	sumsIDs     = 300 // of the sparse table, of all the ids there are
+	sumsRows    = 96  // in the dense table
+	sumsIDs     = 300 // row IDs of the sparse table that are used
 )
 
 var (
 	sumsDense = perdure.TableSpec{Name: "dense", Rows: sumsRows, Dim: 4, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
-	// of each slot's clocks; the rest stay 0
+	// clocks done by each slot; the other rows stay 0
 	sumsCounts = perdure.TableSpec{
 		Name: "counts", Rows: 2 * sumsSlots, Dim: 1,
 		Rule: perdure.Rule{Kind: perdure.RuleAdd},
@@ -39,11 +38,10 @@ var (
 	sumsSparse = perdure.TableSpec{Name: "sparse", Sparse: true, Dim: 3, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
 )
 
-// increments are what a slot adds in a clock: first half, Flush if it says so,
-// second half.
+// increments are what a slot adds in a clock: the first half, Flush if flush is set, then the second half.
 type increments struct {
 	halves [2]struct {
-		first  perdure.RowID // of the dense table's run
+		first  perdure.RowID // first row of the dense table's run
 		run    []float32
 		ids    []perdure.RowID // some twice
 		values []float32
@@ -84,7 +82,7 @@ type sumsWorker struct {
 	seed          uint64
 	dense, sparse *worker.Table
 	counts        *worker.Table
-	seen          []float32 // of counts, since the job rolled back last
+	seen          []float32 // values of counts since the job's last rollback
 }
 
 func newSumsWorker(ctx context.Context, c *worker.Client, seed uint64) (stepper, error) {
@@ -100,8 +98,8 @@ func newSumsWorker(ctx context.Context, c *worker.Client, seed uint64) (stepper,
 	return &sumsWorker{c: c, seed: seed, dense: dense, sparse: sparse, counts: counts}, err
 }
 
-// resume checks what was saved: the sum of all increments up to some clock, not
-// older than the one before the present one, or than it is told to be.
+// resume checks the saved state. It must be the sum of all increments up to a clock that is not older than the one
+// before the current clock, or than the clock that the job requires.
 func (w *sumsWorker) resume(ctx context.Context) error {
 	w.seen = make([]float32, sumsSlots)
 	now := w.c.Now()
@@ -113,17 +111,17 @@ func (w *sumsWorker) resume(ctx context.Context) error {
 	var saved perdure.Clock
 	var sum float64
 	if _, err := fmt.Sscanf(string(state), "clock %d sum %g", &saved, &sum); err != nil {
-		return fmt.Errorf("the state of slot %d reads %q at clock %d: %w", w.c.Slot(), state, now, err)
+		return fmt.Errorf("invalid state of slot %d %q at clock %d: %w", w.c.Slot(), state, now, err)
 	}
 	old := saved+got.Older < now-1
 	if want := w.sum(saved); old || sum != want {
-		return fmt.Errorf("slot %d starts at clock %d with the state %q; the sum up to there is %v", w.c.Slot(), now,
+		return fmt.Errorf("slot %d starts at clock %d with the state %q; the sum up to that clock is %v", w.c.Slot(), now,
 			state, want)
 	}
 	return nil
 }
 
-// sum is all that this slot has added when it ends a clock.
+// sum returns the total that this slot has added when it ends a clock.
 func (w *sumsWorker) sum(clock perdure.Clock) (sum float64) {
 	for c := range clock + 1 {
 		inc := drawIncrements(w.seed, w.c.Slot(), c)
@@ -136,8 +134,8 @@ func (w *sumsWorker) sum(clock perdure.Clock) (sum float64) {
 	return sum
 }
 
-// count adds 1 to the slot's own row of the clocks, and judges what it reads: no row goes
-// back, and each has as many clocks as the model promises.
+// count adds 1 to the slot's own row of the counts table and checks what it reads. No row may decrease, and each must
+// contain as many clocks as the consistency model promises.
 func (w *sumsWorker) count(ctx context.Context, clock perdure.Clock) error {
 	got := make([]float32, 2*sumsSlots)
 	if err := w.counts.GetRun(ctx, 0, got); err != nil {
@@ -152,11 +150,11 @@ func (w *sumsWorker) count(ctx context.Context, clock perdure.Clock) error {
 			least = 0
 		}
 		if recovery.Of(job.Recovery).Traits().MayLose() {
-			least, w.seen[slot] = 0, 0 // what is lost no row has, also if one had it
+			least, w.seen[slot] = 0, 0 // lost updates are missing, even if they were read before
 		}
 		if n < float32(least) || n < w.seen[slot] || n > sumsClocks {
-			return fmt.Errorf("slot %d at clock %d reads that slot %d has done %v clocks; it has read %v, and %s "+
-				"promises %d", w.c.Slot(), clock, slot, n, w.seen[slot], job.Consistency, least)
+			return fmt.Errorf("slot %d at clock %d reads %[4]v clocks of slot %[3]d; before it read %[5]v, and %[6]s "+
+				"promises at least %[7]d", w.c.Slot(), clock, slot, n, w.seen[slot], job.Consistency, least)
 		}
 	}
 	w.seen = got
@@ -199,7 +197,7 @@ func (w *sumsWorker) step(ctx context.Context, clock perdure.Clock) error {
 	return w.c.SaveState(fmt.Appendf(nil, "clock %d sum %g", clock, w.sum(clock)))
 }
 
-// sumsWant adds up what all slots add in all clocks.
+// sumsWant adds up the increments of all slots and clocks.
 func sumsWant(seed uint64) (dense []float32, sparse map[perdure.RowID][]float32) {
 	dense, sparse = make([]float32, sumsRows*sumsDense.Dim), map[perdure.RowID][]float32{}
 	for slot := range perdure.Slot(sumsSlots) {
@@ -222,7 +220,7 @@ func sumsWant(seed uint64) (dense []float32, sparse map[perdure.RowID][]float32)
 	return dense, sparse
 }
 
-// sumsFaults draws what a job goes through, and its strategy.
+// sumsFaults draws a job's faults and its strategy.
 func sumsFaults(seed uint64) (recovery string, faults []string) {
 	rng := rand.New(rand.NewPCG(seed, 0x50b5))
 	at := func() int { return 1 + rng.IntN(sumsClocks-1) }
@@ -246,8 +244,8 @@ func sumsFaults(seed uint64) (recovery string, faults []string) {
 	return []string{"none", "checkpoint:7"}[rng.IntN(2)], faults
 }
 
-// TestSums: every acknowledged increment is in its table exactly once.
-// go test -run TestSums -storm.runs=1 -storm.seed=S replays one.
+// TestSums: every acknowledged increment is in its table exactly once. go test -run TestSums -storm.runs=1
+// -storm.seed=S replays one job.
 func TestSums(t *testing.T) {
 	t.Parallel()
 	seed, _ := stormSeeds(t)
@@ -261,20 +259,20 @@ func TestSums(t *testing.T) {
 			must(t, err)
 			j := sumUp(t, seed+i, strategy, faults, func(context.Context, *localrun.Run) error { return nil })
 			if struck := len(j.Job().Timeline()); struck < len(faults) {
-				t.Errorf("%d faults struck, %d were planned", struck, len(faults))
+				t.Errorf("%d faults struck, want %d", struck, len(faults))
 			}
 		})
 	}
 }
 
-// TestStormSums: likewise in the storms of TestStorm.
+// TestStormSums: the same in the storms of TestStorm.
 func TestStormSums(t *testing.T) {
 	t.Parallel()
 	seed, strategies := stormSeeds(t)
 	for _, strategy := range strategies {
 		for i := range (stormJobs() + 1) / 2 {
 			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
-				t.Parallel() // they wait, mostly
+				t.Parallel() // they mostly wait
 				faults := drawStorm(seed+i, strategy, sumsServers, sumsSlots, sumsClocks)
 				t.Log(replay(seed+i, strategy, faults))
 				sumUp(t, seed+i, strategy, nil, (&storm{faults: faults, strategy: strategy}).rage, stormPace(strategy))
@@ -283,11 +281,11 @@ func TestStormSums(t *testing.T) {
 	}
 }
 
-// sumsModels are the models of the jobs, by their seeds.
+// sumsModels are the consistency models of the jobs, selected by seed.
 var sumsModels = []string{"asp", "ssp:2", "essp:2"}
 
-// sumUp takes one job through planned faults and a storm to its end, and compares
-// its tables. Its workers have that in their environment.
+// sumUp runs one job through planned faults and a storm until its end and checks its tables. env is added to its
+// workers' environment.
 func sumUp(
 	t *testing.T, seed uint64, strategy perdure.Recovery, faults []string,
 	rage func(context.Context, *localrun.Run) error, env ...string,
@@ -299,10 +297,10 @@ func sumUp(
 		Seed: seed, Slots: sumsSlots, Servers: sumsServers, Shards: 10, Clocks: sumsClocks, AwaitExport: true,
 		Consistency: model, Recovery: strategy,
 	}
-	if seed%2 == 0 && recovery.Of(strategy).MayContinue() == nil { // workers go on while a shard is out
+	if seed%2 == 0 && recovery.Of(strategy).MayContinue() == nil { // workers continue while a shard is unavailable
 		job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 10}
 		job.OutageRows = []perdure.OutageRows{perdure.RowsFrozen, perdure.RowsApply}[seed/2%2]
-		job.StaleScale = perdure.ScaleAverage // as train has it: sums stay whole
+		job.StaleScale = perdure.ScaleAverage // like train's default: sums stay whole numbers
 	}
 	j, ended := startPrograms(t, settings.Run{Faults: faults, Job: job}, "sums", env...)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -315,7 +313,7 @@ func sumUp(
 	select {
 	case <-j.Complete():
 	case <-alive.Done():
-		t.Fatalf("the job has ended, or does not: %v", context.Cause(alive))
+		t.Fatalf("the job ended early or timed out: %v", context.Cause(alive))
 	}
 	compareSums(ctx, t, j, seed)
 	j.Job().Over()
@@ -324,7 +322,7 @@ func sumUp(
 	return j
 }
 
-// compareSums reads both tables as of the job's end.
+// compareSums compares both tables at the job's end with the expected sums.
 func compareSums(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64) {
 	c, err := reach.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
 	must(t, err)
@@ -350,35 +348,35 @@ func compareSums(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64
 		return
 	}
 	if want := slices.Repeat([]float32{sumsClocks}, sumsSlots); !slices.Equal(done[:sumsSlots], want) {
-		t.Fatalf("the slots have done %v clocks, want %v", done, want)
+		t.Fatalf("the slots have finished %v clocks, want %v", done, want)
 	}
 	wantDense, wantSparse := sumsWant(seed)
 	for i, want := range wantDense {
 		if values[i] != want {
-			t.Fatalf("value %d of row %d of the dense table is %v, the increments add up to %v", i%sumsDense.Dim,
+			t.Fatalf("value %d of row %d of the dense table is %v, but the increments add up to %v", i%sumsDense.Dim,
 				i/sumsDense.Dim, values[i], want)
 		}
 	}
 	for i, id := range ids {
 		if got, want := stored[i*sumsSparse.Dim:(i+1)*sumsSparse.Dim], wantSparse[id]; !slices.Equal(got, want) {
-			t.Fatalf("row %d of the sparse table is %v, the increments add up to %v", id, got, want)
+			t.Fatalf("row %d of the sparse table is %v, but the increments add up to %v", id, got, want)
 		}
 	}
 	if len(ids) != len(wantSparse) {
-		t.Fatalf("the sparse table stores %d rows, %d were updated", len(ids), len(wantSparse))
+		t.Fatalf("the sparse table stores %d rows, but %d were updated", len(ids), len(wantSparse))
 	}
 }
 
-// comparePartial judges a job that has lost updates, as it may under some strategies: each that is
-// not counted as lost is there.
+// comparePartial checks a job that may lose updates under its strategy: every update that is not counted as lost must
+// be in the rows.
 func comparePartial(t *testing.T, told wire.Progress, done []float32) {
-	t.Logf("%d updates are lost", told.UpdatesLost)
+	t.Logf("%d updates lost", told.UpdatesLost)
 	missing := int64(0)
 	for _, n := range done {
-		missing += sumsClocks - int64(n) // on one shard, of ten
+		missing += sumsClocks - int64(n) // on one of ten shards
 	}
 	if lost := told.UpdatesDue - told.UpdatesIn; lost != told.UpdatesLost || missing < 0 || missing > lost {
-		t.Errorf("the rows lack %d updates, %d are counted as lost; the slots have done %v clocks", lost,
+		t.Errorf("the rows lack %d updates, but %d are counted as lost; the slots have finished %v clocks", lost,
 			told.UpdatesLost, done)
 	}
 }

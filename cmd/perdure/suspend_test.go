@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestSuspended: but under bsp nobody waits for a worker that does not come back; when
-// it does, it takes part again.
+// TestSuspended: except under bsp, the other workers do not wait for a worker that does not return. When it returns, it
+// participates again.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
 	args := small("--consistency", "ssp:1", "--recovery", "chain:2", "--clocks", "200", "--compute-ms", "10",
@@ -17,7 +17,7 @@ func TestSuspended(t *testing.T) {
 		t.Errorf("%d clocks, %d updates lost", s.Clocks, *s.UpdatesLost)
 	}
 	if whole := int64(3 * 200 * 6); *s.UpdatesApplied >= whole {
-		t.Errorf("%d updates applied; a whole job has %d", *s.UpdatesApplied, whole)
+		t.Errorf("%d updates applied; a job without suspensions has %d", *s.UpdatesApplied, whole)
 	}
 	events := eventsOf(t, dir)
 	for words, times := range map[string]int{
@@ -26,12 +26,12 @@ func TestSuspended(t *testing.T) {
 		"worker:1 joins": 0, "worker:2 joins; it takes part from clock": 1,
 	} {
 		if n := strings.Count(events, words); n != times {
-			t.Errorf("%d times it is said that %s, want %d\n%s", n, words, times, events)
+			t.Errorf("%d events contain %q, want %d\n%s", n, words, times, events)
 		}
 	}
 }
 
-// TestSuspendMistakes: what cannot be is refused.
+// TestSuspendMistakes: invalid settings are rejected.
 func TestSuspendMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"5":     `--suspend-after "5"; write a time`,

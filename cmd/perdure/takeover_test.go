@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestTakeOver: where a server is away for long, the others take over what it had, so a chain bears the next death, and
-// it gets a share again when it is back. Under bsp the model is the undisturbed one.
+// TestTakeOver: when a server stays unavailable, the other servers take over its shards, so a chain tolerates the next
+// death. The server receives shards again when it returns. Under bsp the model is that of an undisturbed job.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	args := small("--servers", "4", "--recovery", "chain:2", "--clocks", "150", "--compute-ms", "10")
@@ -23,12 +23,12 @@ func TestTakeOver(t *testing.T) {
 		"server:3 gets a replica of shard",
 	} {
 		if !strings.Contains(events, words) {
-			t.Errorf("nobody says that %s\n%s", words, events)
+			t.Errorf("no event contains %q\n%s", words, events)
 		}
 	}
 }
 
-// TestTakeOverOrphans: also what nobody else has, so that training goes on.
+// TestTakeOverOrphans: the others also take over shards that no live server has, and training continues.
 func TestTakeOverOrphans(t *testing.T) {
 	t.Parallel()
 	for _, recovery := range []string{"none", "resend:20", "checkpoint:20", "stateless", "scar:20"} {
@@ -43,7 +43,7 @@ func TestTakeOverOrphans(t *testing.T) {
 	}
 }
 
-// TestTakeOverMistakes: what cannot be is refused.
+// TestTakeOverMistakes: invalid arguments are rejected.
 func TestTakeOverMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"5": `--take-over-after "5"; write a time`, "-1s": `write a time`, "10us": `write a time`,

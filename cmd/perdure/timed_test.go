@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestByTime: a job whose server is away for a while is judged at regular times but
-// not then, by nobody's clock, and ends when its time is over, with every update.
+// TestByTime: a job with a time limit, whose server is down for a while, evaluates its model at regular times but not
+// while the server is down. It ends when its time is over and has lost no update.
 func TestByTime(t *testing.T) {
 	t.Parallel()
 	for _, model := range []string{"bsp", "asp"} {
@@ -23,7 +23,7 @@ func TestByTime(t *testing.T) {
 				t.Errorf("ended after %.2f s; the model lacks %d updates\n%s", s.WallSeconds, *s.UpdatesLost, logs(dir))
 			}
 			if u := s.Usage["server"]; u.CPUSeconds <= 0 || u.MBPeak <= 0 {
-				t.Errorf("the servers used %+v", u)
+				t.Errorf("the servers' resource use is %+v", u)
 			}
 			f, err := os.Open(filepath.Join(dir, "series.csv"))
 			must(t, err)
@@ -37,16 +37,16 @@ func TestByTime(t *testing.T) {
 			for _, row := range rows[1:] {
 				at, err := strconv.ParseFloat(row[0], 64)
 				must(t, err)
-				// A read may have been answered just before the server was killed, and a
-				// shard may serve just before the coordinator says so.
+				// A read may have been answered just before the server was killed, and a shard may serve just before
+				// the coordinator reports it.
 				if backlog := row[slices.Index(rows[0], "backlog")]; (row[4] == "") != (backlog == "") ||
 					backlog != "" && backlog != "0" && backlog != "1" {
-					t.Errorf("at %.3f s an accuracy of %q, and a backlog of %q", at, row[4], backlog)
+					t.Errorf("at %.3f s the accuracy is %q, but the backlog is %q", at, row[4], backlog)
 				}
 				switch {
 				case row[4] == "":
 				case at > away.AtSeconds+margin && at < back-margin:
-					t.Errorf("judged at %.3f s; there was no server from %.3f s to %.3f s", at, away.AtSeconds, back)
+					t.Errorf("evaluated at %.3f s, but no server ran from %.3f s to %.3f s", at, away.AtSeconds, back)
 				case at < back:
 					before++
 				default:
@@ -54,7 +54,7 @@ func TestByTime(t *testing.T) {
 				}
 			}
 			if before == 0 || after == 0 {
-				t.Errorf("judged %d times before and %d times after the server was away\n%s", before, after, logs(dir))
+				t.Errorf("evaluated %d times before and %d times after the server was down\n%s", before, after, logs(dir))
 			}
 		})
 	}

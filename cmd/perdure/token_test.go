@@ -13,24 +13,24 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// tokenOf writes a token into a folder, and returns it, and its number.
+// tokenOf writes a token into a directory and returns the token and its number.
 func tokenOf(t *testing.T, ring, folder, role, name string, mode os.FileMode) (text, number string) {
 	t.Helper()
 	code, out, errs := invoke(t, "keys", "token", ring, "--role", role, "--for", "24h", "--name", name)
 	words := strings.Fields(errs)
 	if code != 0 || strings.Count(out, "\n") != 1 || !strings.Contains(errs, role+"/"+name+" is valid until") {
-		t.Fatalf("keys token ends with %d: %s", code, errs)
+		t.Fatalf("keys token ended with code %d: %s", code, errs)
 	}
 	must(t, os.WriteFile(filepath.Join(folder, name), []byte(out), mode))
 	return strings.TrimSpace(out), words[len(words)-1]
 }
 
-// callAs asks a job how it does, as a tool does that trusts a file, and looks for the name of a coordinator.
+// callAs requests a job's status, like a tool that trusts a CA file and expects a coordinator's name.
 func callAs(t *testing.T, addr, ca, text string) (status int) {
 	t.Helper()
 	trusted := x509.NewCertPool()
 	if !trusted.AppendCertsFromPEM([]byte(fileOf(t, ca))) {
-		t.Fatal("nobody is trusted")
+		t.Fatal("the CA file has no certificate")
 	}
 	tool := &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: trusted, ServerName: string(keys.Coordinator)}, DisableKeepAlives: true,
@@ -46,8 +46,8 @@ func callAs(t *testing.T, addr, ca, text string) (status int) {
 	return answer.StatusCode
 }
 
-// TestTokenFile: who has a token, and no keys, calls a job as its role may, by perdure or by any tool; its file is the
-// owner's alone, and what the job writes has nothing of it.
+// TestTokenFile: a client with a token and no keys can call a job as its role permits, with perdure or any other tool.
+// The token's file must be private to its owner. The job's files contain nothing of the token.
 func TestTokenFile(t *testing.T) {
 	t.Parallel()
 	ring, dir, ci := newKeys(t), newFolder(t), t.TempDir()
@@ -74,17 +74,17 @@ func TestTokenFile(t *testing.T) {
 
 	call := func(text string) int { return callAs(t, controlOf(t, dir), filepath.Join(ci, keys.CAFile), text) }
 	if is := call(look); is != http.StatusOK {
-		t.Errorf("a tool is answered %d", is)
+		t.Errorf("a tool receives status %d", is)
 	}
 	wantOut(t, 0, []string{"keys", "revoke", ring, number}, "revoked.pem")
-	await(t, func() bool { return call(look) == http.StatusUnauthorized }, func() string { return "it is taken still" })
+	await(t, func() bool { return call(look) == http.StatusUnauthorized }, func() string { return "the revoked token is still accepted" })
 	start(t, with("status", "ci")...).refused(exitError, "the token "+number+" is revoked")
 	wantOut(t, 0, with("stop", "robot"))
 	job.Wait()
 	checkRaces(t, dir)
 
 	if log := fileOf(t, dir, "logs", "coordinator.log"); !strings.Contains(log, "operator/robot by token ") {
-		t.Errorf("the log does not say who has stopped the job:\n%s", log)
+		t.Errorf("the log does not name the token that stopped the job:\n%s", log)
 	}
 	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -93,7 +93,7 @@ func TestTokenFile(t *testing.T) {
 		text, err := os.ReadFile(path)
 		for _, s := range []string{look, steer} {
 			if strings.Contains(string(text), s[len(s)-40:]) {
-				t.Errorf("%s has a token", path)
+				t.Errorf("%s contains a token", path)
 			}
 		}
 		return err

@@ -11,11 +11,11 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// TestTableModel: a table's own model is the one that counts, and the summary
-// has the measures of how reads were and where the time went.
+// TestTableModel: a table's own consistency model applies to it, and the summary measures reads and where the time
+// went.
 func TestTableModel(t *testing.T) {
 	s, dir := trained(t, small("--consistency", "ssp:2,w=bsp")...)
-	sameModel(t, s, one(t), dir) // that of a bsp job
+	sameModel(t, s, one(t), dir) // the model of a bsp job
 	if s.MissingBound == nil || *s.MissingBound != 3 || s.Consistency.Kind != perdure.BSP ||
 		len(s.TableConsistency) > 0 {
 		t.Errorf("models %s and %v, missing bound %v", s.Consistency, s.TableConsistency, s.MissingBound)
@@ -23,13 +23,12 @@ func TestTableModel(t *testing.T) {
 	checkMeasures(t, s, dir)
 }
 
-// TestComputeTime: clocks take at least what was asked for, and run.json keeps
-// what was asked for.
+// TestComputeTime: clocks take at least the requested time, and run.json keeps the request.
 func TestComputeTime(t *testing.T) {
 	t.Parallel()
 	s, dir := trained(t, small("--consistency", "w=ssp:1", "--compute-ms", "40", "--cache-mb", "3", "--clocks",
 		"20")...)
-	if s.WallSeconds < 20*0.04/2 { // the run's time begins when its parent hears of the first clock
+	if s.WallSeconds < 20*0.04/2 { // the run's time starts when the supervisor learns of the first clock
 		t.Errorf("20 clocks of at least 40 ms took %g s", s.WallSeconds)
 	}
 	for name, read := range map[string]func() (settings.Run, error){
@@ -44,13 +43,14 @@ func TestComputeTime(t *testing.T) {
 	}
 }
 
-// TestRunJSON: run.json keeps the models of tables, is checked when it is read, and may lack keys that have a default.
+// TestRunJSON: run.json keeps the tables' consistency models, is checked when it is read, and may lack keys that have a
+// default.
 func TestRunJSON(t *testing.T) {
 	_, dir := trained(t, small("--clocks", "20")...)
 	path := filepath.Join(dir, "run.json")
 	text, err := os.ReadFile(path)
 	must(t, err)
-	// change reads a run.json in which what matches is replaced.
+	// change reads a run.json in which every match of pattern is replaced.
 	change := func(pattern, by string) (settings.Run, error) {
 		changed := regexp.MustCompile(pattern).ReplaceAll(text, []byte(by))
 		if string(changed) == string(text) {
@@ -65,7 +65,7 @@ func TestRunJSON(t *testing.T) {
 	}
 	if _, err := change(`"Seed": 7`, `"Seed": 7, "Consistency": "bsp"`); err == nil ||
 		!strings.Contains(err.Error(), "params.Consistency") { // where earlier builds wrote it
-		t.Errorf("a key that is not known: %v", err)
+		t.Errorf("an unknown key: %v", err)
 	}
 	model := `"consistency": "bsp", "table_consistency": `
 	if s, err = change(`"consistency": "bsp"`, model+`{"w": "essp:2"}`); err != nil ||
@@ -83,9 +83,9 @@ func TestRunJSON(t *testing.T) {
 		}
 	}
 	if _, err := change(`"cache_mb": \d+`, `"cache_mb": -1`); err == nil {
-		t.Error("a cache of -1 MiB was taken")
+		t.Error("a cache of -1 MiB was accepted")
 	}
 	if _, err := change(`"eval_every"`, `"compute_ms": -1, "eval_every"`); err == nil {
-		t.Error("clocks of -1 ms were taken")
+		t.Error("clocks of -1 ms were accepted")
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// readmeProgram builds the program that the README shows, with changes.
+// readmeProgram builds the README's program with changes.
 func readmeProgram(t *testing.T, changes ...func(source string) string) string {
 	t.Helper()
 	page, err := os.ReadFile("../../README.md")
 	must(t, err)
 	m := regexp.MustCompile("(?s)\n```go\n(package main\n.*?)```").FindSubmatch(page)
 	if m == nil {
-		t.Fatal("the README has no program")
+		t.Fatal("the README does not contain the program")
 	}
 	dir := t.TempDir()
 	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "mine")
@@ -34,7 +34,7 @@ func readmeProgram(t *testing.T, changes ...func(source string) string) string {
 	return program
 }
 
-// TestUpExec: the README's program runs in each slot, and is started again when it is killed.
+// TestUpExec: the README's program runs in each slot and is restarted when it is killed.
 func TestUpExec(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -48,22 +48,22 @@ func TestUpExec(t *testing.T) {
 		t.Errorf("%d updates lost, %d applied, failures %+v", *s.UpdatesLost, *s.UpdatesApplied, s.Failures)
 	}
 	if s.ModelSHA256 == nil {
-		t.Fatal("there is no model")
+		t.Fatal("the summary has no model")
 	}
 	to := filepath.Join(t.TempDir(), "mine.safetensors")
 	wantOut(t, 0, []string{"export", dir, "-o", to}, "model "+*s.ModelSHA256)
 	model, err := os.ReadFile(to)
 	must(t, err)
 	if own, err := os.ReadFile(filepath.Join(dir, "model.safetensors")); err != nil || !bytes.Equal(own, model) {
-		t.Errorf("what is exported is not the run's model: %v", err)
+		t.Errorf("the exported model differs from the run's: %v", err)
 	}
 	code, _, errs := invoke(t, "export", dir, "-o", to)
 	if code != exitUsage || !strings.Contains(errs, "already exists") {
-		t.Errorf("a file that is there: exit code %d: %s", code, errs)
+		t.Errorf("an existing file: exit code %d: %s", code, errs)
 	}
 }
 
-// TestUpExecFails: a program that never does its work ends the job, with what it said last.
+// TestUpExecFails: a program that never works ends the job with an error that contains its last output.
 func TestUpExecFails(t *testing.T) {
 	t.Parallel()
 	for command, want := range map[string]string{
@@ -79,10 +79,10 @@ func TestUpExecFails(t *testing.T) {
 	gone := newFolder(t)
 	if code, _, errs := invoke(t, "up", "--exec", "/nonexistent x", "--out", gone); code != exitUsage ||
 		!strings.Contains(errs, "--exec /nonexistent: no such file") {
-		t.Errorf("a program that does not exist: exit code %d: %s", code, errs)
+		t.Errorf("a missing program: exit code %d: %s", code, errs)
 	}
 	if left, err := os.ReadDir(gone); err == nil {
-		t.Errorf("a program that does not exist leaves a folder with %v", left)
+		t.Errorf("a missing program leaves a directory with %v", left)
 	}
 	if code, _, errs := invoke(t, "up", "--workers", "2", "--exec", " "); code != exitUsage ||
 		!strings.Contains(errs, "--exec is empty") {

@@ -14,16 +14,15 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// startUp starts perdure up in a counter's folder, and both programs.
+// startUp starts perdure up in a counter's directory, and both programs.
 func startUp(t *testing.T, p *counter, args ...string) (u *process, programs func() []error) {
 	t.Helper()
 	u, p.coordinator = up(t, p.dir, args...)
 	return u, p.both(t)
 }
 
-// TestUpStops: a job of the user's own programs that is stopped says where resuming
-// starts, is refused by train with a word on what to use, goes on from there, and can be
-// begun anew.
+// TestUpStops: a stopped job of user programs reports where it resumes. perdure train rejects it and names the right
+// command. perdure up resumes, forks and repeats it.
 func TestUpStops(t *testing.T) {
 	dir := newFolder(t)
 	p := &counter{dir: dir, calm: true, lossless: true, sums: make([]float32, 4)}
@@ -37,7 +36,7 @@ func TestUpStops(t *testing.T) {
 		}
 		clock, _ = strconv.Atoi(m[1])
 		if clock > 0 && strings.Count(out, fmt.Sprintf(" pid %d ", os.Getpid())) != 2 {
-			t.Errorf("the workers' process, %d, is not in the status:\n%s", os.Getpid(), out)
+			t.Errorf("the status lacks the workers' process %d:\n%s", os.Getpid(), out)
 		}
 	}
 	wantOut(t, 0, []string{"stop", "--run", dir})
@@ -46,13 +45,13 @@ func TestUpStops(t *testing.T) {
 	}
 	for _, err := range programs() {
 		if !errors.Is(err, perdure.ErrStopped) || errors.Is(err, perdure.ErrDone) {
-			t.Errorf("a program ends with %v", err)
+			t.Errorf("a program ended with %v", err)
 		}
 	}
 	cut := newestCut(t, dir)
 	if at := u.Says(`stopped at clock \d+; resuming starts at clock (\d+): perdure up --resume ` + dir +
 		"$")[1]; at != fmt.Sprint(cut) || cut < 20 {
-		t.Errorf("resuming is said to start at clock %s; the newest checkpoint is of clock %d", at, cut)
+		t.Errorf("the output says that resuming starts at clock %s, but the newest checkpoint is of clock %d", at, cut)
 	}
 
 	for with, path := range map[string]string{"--resume": dir, "--from": filepath.Join(dir, "run.json")} {
@@ -62,9 +61,9 @@ func TestUpStops(t *testing.T) {
 	if _, err := own.Repeat(filepath.Join(dir, "run.json")); err != nil {
 		t.Errorf("up --from: %v", err)
 	}
-	own.Given, own.Shape.Workers = map[string]bool{"workers": true}, 3 // launch always says how many
+	own.Given, own.Shape.Workers = map[string]bool{"workers": true}, 3 // launch always gives a number
 	if _, err := own.Repeat(filepath.Join(dir, "run.json")); !errors.Is(err, perdure.ErrUsage) {
-		t.Errorf("up --from --workers 3, of a run of 2: %v", err)
+		t.Errorf("up --from --workers 3 for a run of 2: %v", err)
 	}
 
 	p.dir += "2"
@@ -73,7 +72,7 @@ func TestUpStops(t *testing.T) {
 		t.Errorf("resumed: exit code %d%s", code, logs(p.dir))
 	}
 	if err := errors.Join(programs()...); err != nil || p.sums[3] != float32(2*(cut+9)) {
-		t.Errorf("resumed from clock %d: %v; the rows end as %v", cut, err, p.sums)
+		t.Errorf("resumed from clock %d: %v; the final rows are %v", cut, err, p.sums)
 	}
 	wantOut(t, 0, []string{"status", "--run", p.dir}, fmt.Sprintf("done: %d clocks in ", cut+9), "updates lost     0\n")
 	wantRefused(t, exitUsage, "use: perdure up --fork", "train", "--fork", dir)
@@ -84,7 +83,7 @@ func TestUpStops(t *testing.T) {
 		t.Errorf("forked: exit code %d%s", code, logs(p.dir))
 	}
 	if err := errors.Join(programs()...); err != nil || p.sums[3] != float32(2*(cut+9)) {
-		t.Errorf("forked from clock %d: %v; the rows end as %v", cut, err, p.sums)
+		t.Errorf("forked from clock %d: %v; the final rows are %v", cut, err, p.sums)
 	}
 	seed := settings.Asked{Workload: settings.OwnWorkload, Given: map[string]bool{"seed": true}}
 	if _, err := seed.Resume(p.dir); !errors.Is(err, perdure.ErrUsage) {

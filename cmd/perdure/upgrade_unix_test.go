@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-var upgradeFrom = flag.String("upgrade.from", "", "an older program of Perdure, from which jobs are upgraded; "+
-	"\"\": this one, so that they are only started again")
+var upgradeFrom = flag.String("upgrade.from", "", "an older Perdure program, from which jobs are upgraded; "+
+	"\"\": this program, so that processes are only restarted")
 
-// ofBefore has a process be one of the older version.
+// ofBefore makes a process run the older version.
 func ofBefore(t *testing.T, p *process) *process {
 	t.Helper()
 	if *upgradeFrom != "" {
@@ -23,7 +23,7 @@ func ofBefore(t *testing.T, p *process) *process {
 	return p
 }
 
-// begins is an upgraded job's first coordinator and hosts, of the older version. Each host has a server and a worker.
+// begins starts the coordinator and the hosts in the older version. Each host has a server and a worker.
 func (h *hosted) begins(dirs []string) (hosts []*process) {
 	h.Helper()
 	h.leader = ofBefore(h.T, command(h, h.args()...))
@@ -35,7 +35,7 @@ func (h *hosted) begins(dirs []string) (hosts []*process) {
 	return hosts
 }
 
-// hostOf starts a host of a version.
+// hostOf starts a host in the given version.
 func (h *hosted) hostOf(version func(*testing.T, *process) *process, dir string) *process {
 	h.Helper()
 	p := version(h.T, command(h, "host", "--join", h.join, "--secret-file", secretOf(h.dir), "--dir", dir,
@@ -48,9 +48,9 @@ func (h *hosted) hostOf(version func(*testing.T, *process) *process, dir string)
 
 func ofNow(_ *testing.T, p *process) *process { return p }
 
-// TestUpgradeRolling: host after host is told to end and started again with the newer version, and then the
-// coordinator. Training goes on meanwhile; no update is lost, no clock is done again, and the model is that of a job
-// that was left alone. Both versions must speak the same version of the frames.
+// TestUpgradeRolling: one host after another is ended and restarted in the newer version, and finally the coordinator.
+// Training continues meanwhile. No update is lost, no clock is repeated, and the model is that of an undisturbed job.
+// Both versions must have the same frame version.
 func TestUpgradeRolling(t *testing.T) {
 	t.Parallel()
 	const clocks = "300"
@@ -63,7 +63,7 @@ func TestUpgradeRolling(t *testing.T) {
 		h.clock(20 + 40*i)
 		hosts[i].Signal(syscall.SIGTERM)
 		if code, out, errs := hosts[i].Wait(); code != 0 {
-			t.Fatalf("a host that was told to end ended with code %d: %s%s", code, out, errs)
+			t.Fatalf("a host that received SIGTERM ended with code %d: %s%s", code, out, errs)
 		}
 		hosts[i] = h.hostOf(ofNow, dir)
 	}
@@ -82,13 +82,13 @@ func TestUpgradeRolling(t *testing.T) {
 	}
 }
 
-// TestUpgradeAtOnce: everything is ended, and started again with the newer version, which may have other frames. The
-// job goes on from what is durable, to the same model.
+// TestUpgradeAtOnce: all processes are ended and restarted in the newer version, which may have another frame version.
+// The job resumes from its durable state and ends with the same model.
 func TestUpgradeAtOnce(t *testing.T) {
 	t.Parallel()
 	const clocks = "100"
 	strategies := []string{"resend:10", "checkpoint:10"}
-	if *upgradeFrom == "" { // TestHostsAllDie has more
+	if *upgradeFrom == "" { // TestHostsAllDie covers the others
 		strategies = strategies[:1]
 	}
 	for _, recovery := range strategies {

@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// TestAgentIsWatched: the agent of a program in another language shows how the worker does, where the program's
-// environment says, as that of programs of perdure up --exec does.
+// TestAgentIsWatched: the agent of a program in another language serves the worker's metrics at the address in the
+// program's environment, like the agents of perdure up --exec.
 func TestAgentIsWatched(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -33,7 +33,7 @@ func TestAgentIsWatched(t *testing.T) {
 	p.Start()
 	must(t, there.Close())
 	awaitReady(t, dir, addr, false)
-	hello := make([]byte, 40) // call 1, and its numbers
+	hello := make([]byte, 40) // call 1 and its numeric arguments
 	binary.LittleEndian.PutUint16(hello, 1)
 	_, err = here.Write(append(hello, `{"protocol":3}`...))
 	must(t, err)
@@ -44,7 +44,7 @@ func TestAgentIsWatched(t *testing.T) {
 	}
 	awaitReady(t, dir, addr, true)
 	if got := values(t, addr); got["perdure_worker_clock"] != 0 || got["perdure_ready"] != 1 {
-		t.Errorf("after %s it shows %v", answer[40:n], got)
+		t.Errorf("after the answer %s the metrics are %v", answer[40:n], got)
 	}
 	if code, body := look(t, addr, "/readyz", patience); code != http.StatusOK ||
 		body != "it is worker:0, at clock 0\n" {

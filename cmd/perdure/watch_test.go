@@ -23,7 +23,7 @@ import (
 	"github.com/perdure/perdure/internal/run/metrics"
 )
 
-// watched are where the processes of a run can be watched, by ROLE:ID.
+// watched returns the metrics addresses of a run's processes by ROLE:ID.
 func watched(t *testing.T, dir string, n int) map[string]string {
 	t.Helper()
 	var targets []struct {
@@ -33,7 +33,7 @@ func watched(t *testing.T, dir string, n int) map[string]string {
 	await(t, func() bool {
 		b, err := os.ReadFile(filepath.Join(dir, "metrics.json"))
 		return err == nil && json.Unmarshal(b, &targets) == nil && len(targets) == n
-	}, func() string { return "metrics.json does not come to have all processes" })
+	}, func() string { return "metrics.json never lists all processes" })
 	at := map[string]string{}
 	for _, x := range targets {
 		at[x.Labels["role"]+":"+x.Labels["id"]] = x.Targets[0]
@@ -41,7 +41,7 @@ func watched(t *testing.T, dir string, n int) map[string]string {
 	return at
 }
 
-// reserved is an address of this machine that nobody else is given until the test has ended.
+// reserved returns an address of this machine that no other process is given until the test ends.
 func reserved(t *testing.T) string {
 	t.Helper()
 	addr, hold, err := transport.Reserve("127.0.0.1")
@@ -50,7 +50,7 @@ func reserved(t *testing.T) string {
 	return addr
 }
 
-// look asks a process for a path; code 0: it does not answer in time.
+// look requests a path from a process. Code 0 means that it does not answer in time.
 func look(t *testing.T, addr, path string, patience time.Duration) (code int, body string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -70,7 +70,7 @@ func look(t *testing.T, addr, path string, patience time.Duration) (code int, bo
 	return answer.StatusCode, string(b)
 }
 
-// values are what a process shows, by name and labels, as NAME or NAME{LABEL=VALUE,…}.
+// values returns a process's metrics by name and labels, as NAME or NAME{LABEL=VALUE,…}.
 func values(t *testing.T, addr string) map[string]float64 {
 	t.Helper()
 	code, text := look(t, addr, "/metrics", time.Minute)
@@ -100,7 +100,8 @@ func values(t *testing.T, addr string) map[string]float64 {
 	return all
 }
 
-// awaitReady waits until a process is ready, or, not ready, until it is not, whether it says so or does not answer.
+// awaitReady waits until a process is ready. If ready is false, it waits until the process reports that it is not ready
+// or does not answer.
 func awaitReady(t *testing.T, dir, addr string, ready bool) {
 	t.Helper()
 	var code int
@@ -111,7 +112,8 @@ func awaitReady(t *testing.T, dir, addr string, ready bool) {
 	}, func() string { return "readiness stays: " + strconv.Itoa(code) + " " + body + "\n" + logs(dir) })
 }
 
-// TestWatch: every process of a run answers. One that is killed does not, and its successor does, at the same address.
+// TestWatch: every process of a run serves its health and metrics. A killed process does not, and its successor does at
+// the same address.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -127,28 +129,28 @@ func TestWatch(t *testing.T) {
 		for _, m := range metrics.All()[role] {
 			if len(m.Labels) == 0 && m.Name != "perdure_server_log_unread_records" {
 				if _, shown := got[m.Name]; !shown {
-					t.Errorf("%s does not show %s", who, m.Name)
+					t.Errorf("%s does not export %s", who, m.Name)
 				}
 			}
 		}
 		if got["perdure_ready"] != 1 || got["perdure_healthy"] != 1 || got["perdure_network_sent_bytes_total"] == 0 ||
 			got["process_start_time_seconds"] == 0 {
-			t.Errorf("%s:%s shows %v", role, id, got)
+			t.Errorf("the metrics of %s:%s are %v", role, id, got)
 		}
 	}
 	if got := values(t, at["coordinator:0"]); got["perdure_coordinator_min_clock"] < 30 ||
 		got["perdure_coordinator_places{place_role=server,state=alive}"] != 2 ||
 		got["perdure_coordinator_slots_active"] != 3 || got["perdure_coordinator_deaths_total{of=server}"] != 0 {
-		t.Errorf("the coordinator shows %v", got)
+		t.Errorf("the coordinator's metrics are %v", got)
 	}
 	if got := values(t, at["server:1"]); got["perdure_server_shards{part=head}"] != 3 ||
 		got["perdure_server_checkpoint_save_seconds"] < 3*2 || got["perdure_server_updates_applied_total"] < 3*3*30 {
-		t.Errorf("a server shows %v", got)
+		t.Errorf("a server's metrics are %v", got)
 	}
 	if got := values(t, at["worker:2"]); got["perdure_worker_clock"] < 30 ||
 		got["perdure_worker_updates_sent_total"] < 6*30 ||
 		got["perdure_worker_time_seconds_total{cause=compute}"] <= 0 {
-		t.Errorf("a worker shows %v", got)
+		t.Errorf("a worker's metrics are %v", got)
 	}
 	wantOut(t, 0, []string{"fault", "--run", dir, "kill:server:1@0s+1s"}, "planned")
 	awaitReady(t, dir, at["server:1"], false)
@@ -158,7 +160,7 @@ func TestWatch(t *testing.T) {
 		got["perdure_coordinator_recoveries_total{of=server}"] != 1 ||
 		got["perdure_coordinator_outage_seconds_total"] <= 0 ||
 		got["perdure_coordinator_generation"] != 2 || got["perdure_coordinator_place_alive{place=server:1}"] != 1 {
-		t.Errorf("after a death the coordinator shows %v", got)
+		t.Errorf("after a death the coordinator's metrics are %v", got)
 	}
 	wantOut(t, 0, []string{"fault", "--run", dir, "freeze:worker:0@0s+1s"}, "planned")
 	awaitReady(t, dir, at["worker:0"], false)
@@ -170,7 +172,7 @@ func TestWatch(t *testing.T) {
 	checkLogs(t, dir)
 }
 
-// checkLogs: every line of a process's log but those of its parent says whose it is, as JSON.
+// checkLogs: every line of a process's log, except those of its parent, is JSON and names its process.
 func checkLogs(t *testing.T, dir string) {
 	t.Helper()
 	for file, role := range map[string]string{
@@ -197,7 +199,7 @@ func checkLogs(t *testing.T, dir string) {
 	}
 }
 
-// TestWatchedCounts: what processes count of a job without failures is what its summary says.
+// TestWatchedCounts: the counters of a job without failures agree with its summary.
 func TestWatchedCounts(t *testing.T) {
 	t.Parallel()
 	const clocks, shards = 20, 4
@@ -218,7 +220,7 @@ func TestWatchedCounts(t *testing.T) {
 		_, err := w.Clock(t.Context())
 		must(t, err)
 	}
-	at := watched(t, dir, 3) // the worker is this test, which the run's parent has not started
+	at := watched(t, dir, 3) // the worker is this test, not a child of the run's supervisor
 	var applied, answered, rows, sent, received float64
 	await(t, func() bool {
 		applied, answered, rows, sent, received = 0, 0, 0, 0, 0
@@ -231,7 +233,7 @@ func TestWatchedCounts(t *testing.T) {
 			received += got["perdure_network_received_bytes_total"]
 		}
 		return applied >= clocks*shards
-	}, func() string { return "updates do not come to be applied" })
+	}, func() string { return "not all updates are applied" })
 	l := w.Look()
 	if applied != clocks*shards || answered < clocks*shards || rows != 100 || l.Counters.UpdatesSent != clocks*shards ||
 		l.Resent != 0 || sent < float64(l.Counters.BytesPulled) || received < float64(l.Counters.BytesPushed) {
@@ -239,10 +241,10 @@ func TestWatchedCounts(t *testing.T) {
 			answered, rows, sent, received, l)
 	}
 	var got map[string]float64
-	await(t, func() bool { // it is told once a second
+	await(t, func() bool { // servers report once a second
 		got = values(t, at["coordinator:0"])
 		return got["perdure_coordinator_updates_contained"] == applied
-	}, func() string { return "the coordinator does not come to know of all updates" })
+	}, func() string { return "the coordinator never counts all updates" })
 	must(t, w.Finish(t.Context()))
 	must(t, w.Close())
 	if code, out, errs := p.Wait(); code != 0 {
@@ -252,12 +254,12 @@ func TestWatchedCounts(t *testing.T) {
 	if *s.UpdatesLost != int64(got["perdure_coordinator_updates_lost_total"]) ||
 		*s.ClocksRedone != int64(got["perdure_coordinator_clocks_redone_total"]) ||
 		s.UpdatesApplied == nil || float64(*s.UpdatesApplied) != applied {
-		t.Errorf("the summary %+v, and the coordinator %v", s, got)
+		t.Errorf("the summary is %+v, but the coordinator's metrics are %v", s, got)
 	}
 }
 
-// freeAndTaken is a free address, and a listener at the port after it. Both are below the ports that systems hand
-// out by themselves, so other tests do not take the free one meanwhile.
+// freeAndTaken returns a free address and a listener at the next port. Both are below the range from which systems
+// assign ports, so other tests do not take the free one.
 func freeAndTaken(t *testing.T) (string, net.Listener) {
 	t.Helper()
 	for port := 20000; port < 30000; port += 2 {
@@ -276,7 +278,7 @@ func freeAndTaken(t *testing.T) (string, net.Listener) {
 	return "", nil
 }
 
-// TestWatchRefused: what cannot be is one line, before anything is started.
+// TestWatchRefused: invalid settings yield a one-line error before any process starts.
 func TestWatchRefused(t *testing.T) {
 	t.Parallel()
 	before, l := freeAndTaken(t)
@@ -285,7 +287,7 @@ func TestWatchRefused(t *testing.T) {
 	wantRefused(t, exitError, `^perdure: cannot listen on \S+ for the metrics of server:0: address already in use;`,
 		small("--metrics", before, "--out", dir)...)
 	if _, err := os.Stat(dir); err == nil {
-		t.Error("it has left a folder")
+		t.Error("the rejected run left a directory")
 	}
 	wantRefused(t, exitUsage, `--metrics 9464: write HOST:PORT`, small("--metrics", "9464", "--out", dir)...)
 	wantRefused(t, exitUsage, `--log-format`, small("--log-format", "xml", "--out", dir)...)
@@ -293,14 +295,14 @@ func TestWatchRefused(t *testing.T) {
 		"server", "--join", "127.0.0.1:1", "--run", dir, "--metrics", l.Addr().String())
 }
 
-// TestProgramIsWatched: the README's program, with the main of the page for users, shows how it does where perdure up
-// says, also the one that comes after it was killed.
+// TestProgramIsWatched: the README's program, with the main function of the user guide, serves its metrics at the
+// address from perdure up. So does its replacement after a kill.
 func TestProgramIsWatched(t *testing.T) {
 	t.Parallel()
 	page := fileOf(t, "../../docs/guide", "watch.md")
 	m := regexp.MustCompile("(?s)\n```go\n(func main.*?)```").FindStringSubmatch(page)
 	if m == nil {
-		t.Fatal("the page has no program")
+		t.Fatal("the page does not contain the program")
 	}
 	program := readmeProgram(t, func(source string) string {
 		source = strings.Replace(source, "\t\"github.com/perdure/perdure/worker\"\n",
@@ -317,14 +319,14 @@ func TestProgramIsWatched(t *testing.T) {
 			got = values(t, addr)
 		}
 		return got["perdure_worker_clock"] > 0
-	}, func() string { return "no clock is shown\n" + logs(dir) })
+	}, func() string { return "the metrics show no clock\n" + logs(dir) })
 	for _, m := range metrics.All()["worker"] {
 		if _, shown := got[m.Name]; len(m.Labels) == 0 && !shown {
-			t.Errorf("it does not show %s", m.Name)
+			t.Errorf("the program does not export %s", m.Name)
 		}
 	}
 	if got["perdure_ready"] != 1 || got["perdure_worker_updates_sent_total"] == 0 {
-		t.Errorf("it shows %v", got)
+		t.Errorf("the program's metrics are %v", got)
 	}
 	wantOut(t, 0, []string{"fault", "--run", dir, "kill:worker:0@0s"}, "planned")
 	awaitEvent(t, dir, "worker:0 works again", 1)

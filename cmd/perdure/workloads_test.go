@@ -14,23 +14,23 @@ func clicks(more ...string) []string {
 	}, more...)
 }
 
-// TestClicksThroughKills: sparse tables of a rule with state come through all kills to the same bits.
+// TestClicksThroughKills: sparse tables with a stateful rule end with identical bits whichever processes are killed.
 func TestClicksThroughKills(t *testing.T) {
 	t.Parallel()
 	calm, _ := trained(t, clicks("--recovery", "none")...)
 	for _, recovery := range []string{"resend:5", "checkpoint:5", "chain:2", "stateless"} {
 		s, _ := trained(t, clicks(append(ldaKills, "--recovery", recovery)...)...)
 		if *s.ModelSHA256 != *calm.ModelSHA256 || len(s.Failures) != 5 {
-			t.Errorf("under %s another model, through %d failures", recovery, len(s.Failures))
+			t.Errorf("under %s the model differs after %d failures", recovery, len(s.Failures))
 		}
 	}
 	lost, _ := trained(t, clicks("--recovery", "scar:4,1/4,used", "--fault", "kill:server:0@clock:10")...)
 	if !(*lost.TestLoss < 1) {
-		t.Errorf("a loss of %v after rows were lost", *lost.TestLoss)
+		t.Errorf("the loss is %v after rows were lost", *lost.TestLoss)
 	}
 }
 
-// TestOwnExamples: a file of one's own, from training to predictions.
+// TestOwnExamples uses a user's own data file, from training to predictions.
 func TestOwnExamples(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ func TestOwnExamples(t *testing.T) {
 	wantRefused(t, exitError, "line 1: ", "train", "logreg", "--data", write(t, dir, "bad", "1:2 3:4\n"))
 }
 
-// wantMadeUp trains on clicks of data make; that these are made up is told wherever the data are.
+// wantMadeUp trains on click data from data make, and checks that every output marks the data as synthetic.
 func wantMadeUp(t *testing.T, data string) {
 	t.Helper()
 	s, run := trained(t, "train", "logreg", "--quiet", "--data", data, "--clocks", "5", "--batch", "16", "--shards",
@@ -74,10 +74,10 @@ func wantMadeUp(t *testing.T, data string) {
 	text, err := os.ReadFile(page)
 	must(t, err)
 	if !strings.Contains(string(text), "synthetic data in "+filepath.Base(data)) {
-		t.Errorf("the report does not say that the data are made up:\n%s", text)
+		t.Errorf("the report does not mark the data as synthetic:\n%s", text)
 	}
 	if _, told := predicted(t, run, "--data", data); !strings.Contains(told, "of 500 synthetic examples") {
-		t.Errorf("predict tells %q", told)
+		t.Errorf("the output of predict is %q", told)
 	}
 	meta := metadata(t, filepath.Join(run, "model.safetensors"))
 	if meta["data"] != "synthetic data in "+filepath.Base(data) {
@@ -92,7 +92,8 @@ func write(t testing.TB, dir, name, text string) string {
 	return path
 }
 
-// TestBowl: each clock brings x as much nearer as theory says, through all kills, and further away where rows are lost.
+// TestBowl: each clock reduces the distance to the optimum by the theoretical factor, also when processes are killed.
+// Lost rows increase it.
 func TestBowl(t *testing.T) {
 	t.Parallel()
 	flags := []string{
@@ -104,21 +105,21 @@ func TestBowl(t *testing.T) {
 	}
 	judged := column(t, run, "test_rmse")
 	if first, last := judged[0][0], judged[len(judged)-1][0]; !(last < 0.2*first) {
-		t.Errorf("%v from x* at first, and %v at last", first, last)
+		t.Errorf("the distance from x* is %v at first and %v at the end", first, last)
 	}
 	killed, _ := trained(t, append(flags, ldaKills...)...)
 	if *killed.ModelSHA256 != *calm.ModelSHA256 {
-		t.Error("another model through kills")
+		t.Error("the model differs after kills")
 	}
 	lost, _ := trained(t, append(flags, "--recovery", "scar:10,1/8", "--fault", "kill:server:0@clock:20")...)
 	if !(*lost.TestRMSE > 1.5**calm.TestRMSE) {
-		t.Errorf("%v from x* after rows were lost, %v undisturbed", *lost.TestRMSE, *calm.TestRMSE)
+		t.Errorf("the distance from x* is %v after rows were lost, %v undisturbed", *lost.TestRMSE, *calm.TestRMSE)
 	}
 	wantRefused(t, exitUsage, "condition 0.5", "train", "quadratic", "--condition", "0.5")
 	wantRefused(t, exitUsage, "it has no examples", "train", "quadratic", "--batch", "3")
 }
 
-// TestFullBatch: clocks of all examples end lower than those of a few, and go through kills.
+// TestFullBatch: clocks over all examples reach a lower loss than clocks over a few, and survive kills.
 func TestFullBatch(t *testing.T) {
 	t.Parallel()
 	flags := []string{
@@ -128,7 +129,7 @@ func TestFullBatch(t *testing.T) {
 	calm, _ := trained(t, flags...)
 	killed, _ := trained(t, append(flags, "--fault", "kill:server:0@clock:5", "--fault", "kill:worker:1@clock:7")...)
 	if *killed.ModelSHA256 != *calm.ModelSHA256 {
-		t.Error("another model through kills")
+		t.Error("the model differs after kills")
 	}
 	wantRefused(t, exitUsage, "leave one of them out", append(flags, "--batch", "4")...)
 	wantRefused(t, exitUsage, "weight decay -1", "train", "softmax", "--l2=-1")

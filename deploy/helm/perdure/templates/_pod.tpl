@@ -5,14 +5,14 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* The labels of pods that JobSet sets, by which others find those of a replicated job. */ -}}
+{{- /* The pod labels that JobSet sets. They select the pods of a replicated job. */ -}}
 {{- define "perdure.labels" -}}
 jobset.sigs.k8s.io/jobset-name: {{ .root.Release.Name }}
 jobset.sigs.k8s.io/replicatedjob-name: {{ .name }}
 {{- end -}}
 
 {{- /* One replicated job: of root, its name, replicas, role (of its keys), grace, pods (their values), command, image,
-ready (the port that says whether it is), zone. */ -}}
+ready (the port of the readiness probe), zone. */ -}}
 {{- define "perdure.replicatedJob" -}}
 - name: {{ .name }}
   replicas: {{ .replicas }}
@@ -20,8 +20,8 @@ ready (the port that says whether it is), zone. */ -}}
     spec:
       parallelism: 1
       completions: 1
-      # Code 2 says what is wrong with what was asked for, and code 5 that the job has failed: another start does not
-      # change that. Who is evicted has not failed.
+      # Exit code 2 reports invalid settings, and code 5 a failed job: restarting does not help. An evicted pod has
+      # not failed.
       {{- if .root.Values.restartJob }}
       backoffLimit: 0
       podFailurePolicy:
@@ -50,9 +50,9 @@ ready (the port that says whether it is), zone. */ -}}
             runAsNonRoot: true
             runAsUser: {{ .root.Values.user }}
             runAsGroup: {{ .root.Values.user }}
-            # The keys are root's, and this group's to read: perdure takes such files. They could not be the user's.
+            # The key files belong to root and are readable by this group, which perdure accepts.
             fsGroup: {{ .root.Values.user }}
-            # Else what is kept would become the group's to write at each start, and its secret be refused.
+            # Otherwise each start would make the storage group-writable, and perdure would reject its secret file.
             fsGroupChangePolicy: OnRootMismatch
             seccompProfile: {type: RuntimeDefault}
           {{- with .root.Values.imagePullSecrets }}
@@ -131,7 +131,7 @@ ready (the port that says whether it is), zone. */ -}}
                 - {name: job, containerPort: 7100}
                 {{- end }}
                 - {name: metrics, containerPort: 9464}
-                {{- /* What a host keeps alive has the ports after its own: each is named, for Prometheus to find. */ -}}
+                {{- /* A host's processes use the ports after its own. Prometheus finds them by name. */ -}}
                 {{- $kept := ternary 1 (int .root.Values.workers.perPod) (eq .role "server") }}
                 {{- if ne .role "coordinator" }}
                 {{- range $i := until $kept }}
