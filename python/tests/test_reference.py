@@ -33,8 +33,8 @@ def page(name: str) -> str:
     """Return the whole page."""
     title, guide, modules = PAGES[name]
     parts = [
-        f"# {title}\n\nWhat does each class and function do, and which arguments does it take? This page is generated\n"
-        f"from the docstrings. The [guide]({guide}) shows how to start.\n"
+        f"# {title}\n\nWhat does each class and function do? This page is generated from docstrings; "
+        f"start with the [guide]({guide}).\n"
     ]
     for module in modules:
         lines = (SOURCE / f"{module}.py").read_text().splitlines()
