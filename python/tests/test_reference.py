@@ -33,8 +33,8 @@ def page(name: str) -> str:
     """Return the whole page."""
     title, guide, modules = PAGES[name]
     parts = [
-        f"# {title}\n\nWhat does each class and function do, and which arguments does it take? This page is generated\n"
-        f"from the docstrings. The [guide]({guide}) shows how to start.\n"
+        f"# {title}\n\nWhat does each class and function do? This page is generated from docstrings; "
+        f"start with the [guide]({guide}).\n"
     ]
     for module in modules:
         lines = (SOURCE / f"{module}.py").read_text().splitlines()
@@ -52,12 +52,14 @@ def described(node: ast.AST, lines: list[str], of: str) -> list[str]:
         return []
     if isinstance(node, ast.FunctionDef):
         said = signature(node, of)
-        return [(code(said) if "\n" in said else f"**`{said}`** –") + f"\n{prose(text)}\n"]
+        summary, _, rest = prose(text).partition("\n")
+        begin = f"{code(said)}\n{summary}" if "\n" in said else wrapped(f"**`{said}`** – {summary}")
+        return [begin + (f"\n{rest}\n" if rest else "\n")]
     if any(ast.unparse(base) in ("Exception", "PerdureError", "Stopped") for base in node.bases):
         return [wrapped(f"- `{node.name}`: {prose(text)}")]
     own = [n for n in node.body if isinstance(n, ast.FunctionDef)]
     make = next((n for n in own if n.name == "__init__"), None)
-    shown = f"### {node.name}\n\n"
+    shown = f"### {node.name}\n"
     if make is not None and node.name not in ("Table", "Job"):
         shown += code(signature(make, "").replace("__init__", node.name, 1).partition(" -> ")[0]) + "\n"
     fields = [
@@ -98,21 +100,23 @@ def code(text: str) -> str:
 
 def prose(text: str) -> str:
     """Return a Google-style docstring as Markdown."""
-    shown = []
+    shown: list[str] = []
     for part in re.split(r"\n\n(?=\S)", text.replace("``", "`")):
         head, _, body = part.partition("\n")
         body = textwrap.dedent(body)
+        items: list[str] = []
         if head in ("Args:", "Attributes:"):
-            shown.append("\n".join(wrapped(f"- `{name}`: {said}") for name, said in entries(body)))
+            items = [wrapped(f"- `{name}`: {said}") for name, said in entries(body)]
         elif head == "Raises:":
-            shown.append("\n\n".join(wrapped(f"Raises `{name}`: {said}") for name, said in entries(body)))
+            items = [wrapped(f"- raises `{name}`: {said}") for name, said in entries(body)]
         elif head == "Returns:":
-            shown.append(wrapped(f"Returns: {' '.join(body.split())}"))
+            items = [wrapped(f"- returns: {' '.join(body.split())}")]
         elif head == "Example:":
-            shown.append(code(re.sub(r"^(>>>|\.\.\.) ?", "", body, flags=re.M)))
-        else:
-            shown.append(part)
-    return "\n\n".join(shown)
+            part = code(re.sub(r"^(>>>|\.\.\.) ?", "", body, flags=re.M))
+        if items:
+            part = "\n".join(items)
+        shown += ["\n" if items else "\n\n", part]  # Markdown needs no blank line before a list
+    return "".join(shown[1:])
 
 
 def entries(section: str) -> list[tuple[str, str]]:

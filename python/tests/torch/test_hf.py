@@ -303,7 +303,7 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             callback.train(trainer, resume_from_checkpoint=True)
         for name, value, said in (
             ("load_best_model_at_end", True, "load_best_model_at_end: slots would end with different models"),
-            ("ignore_data_skip", True, "batches would count twice"),
+            ("ignore_data_skip", True, "ignore_data_skip"),
             ("auto_find_batch_size", True, "choose a batch size"),
             ("_n_gpu", 2, "the trainer has 2 GPUs"),
             ("steps_per_generation", 2, "reuses generations in later steps"),  # of TRL's GRPOConfig
