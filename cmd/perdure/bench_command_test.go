@@ -27,7 +27,8 @@ func cleanBench(t *testing.T, args ...string) (p *process, left func()) {
 		if err != nil || len(names) > 0 {
 			t.Errorf("files are left: %v %v", names, err)
 		}
-		environs, err := filepath.Glob("/proc/[0-9]*/environ") // the pattern is valid; without /proc there are no matches
+		environs, err := filepath.Glob(
+			"/proc/[0-9]*/environ") // the pattern is valid; without /proc there are no matches
 		must(t, err)
 		for _, path := range environs {
 			text, _ := os.ReadFile(path) // the process may have ended

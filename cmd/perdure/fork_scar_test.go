@@ -84,7 +84,8 @@ func TestForkSelected(t *testing.T) {
 			}
 			clock := slices.Max(slices.Collect(maps.Keys(at)))
 			if clock < 20 {
-				t.Fatalf("the newest clocks of running checkpoints are %v, want 20 or later", slices.Collect(maps.Keys(at)))
+				t.Fatalf("the newest clocks of running checkpoints are %v, want 20 or later",
+					slices.Collect(maps.Keys(at)))
 			}
 			from := fmt.Sprintf("%s@%d", prefix, clock)
 			fork := func(more ...string) []string {
@@ -93,8 +94,8 @@ func TestForkSelected(t *testing.T) {
 			s, to := trained(t, fork("--clocks", fmt.Sprint(clock+5))...)
 			made, its := running(t, to)
 			if text, last := savedRows(t, made, its[len(its)-1]); last != clock || text != at[clock] {
-				t.Errorf("at clock %d the fork has saved\n%.2000s\nbut a run under %s has saved\n%.2000s", clock, text, strategy,
-					at[clock])
+				t.Errorf("at clock %d the fork has saved\n%.2000s\nbut a run under %s has saved\n%.2000s", clock, text,
+					strategy, at[clock])
 			}
 			if *s.ModelSHA256 != one(t, "--clocks", fmt.Sprint(clock+5), "--recovery", "none") {
 				t.Error("the model of an undisturbed fork differs")

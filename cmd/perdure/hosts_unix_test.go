@@ -244,8 +244,9 @@ func TestHostDrains(t *testing.T) {
 	const clocks = "200"
 	h := newHosted(t, "127.0.0.1", map[string]string{"clocks": clocks, "compute-ms": "15", "recovery": "chain:2"})
 	h.lead()
-	awaitStatus(t, h.dir, `job \S+ `)                                                   // the coordinator has read its own file
-	must(t, os.Rename(filepath.Join(h.dir, "run.json"), filepath.Join(h.dir, "aside"))) // as on another machine
+	awaitStatus(t, h.dir, `job \S+ `) // the coordinator has read its own file
+	// as on another machine
+	must(t, os.Rename(filepath.Join(h.dir, "run.json"), filepath.Join(h.dir, "aside")))
 	one, two := newFolder(t), newFolder(t)
 	a := h.host(one, "--servers", "2", "--workers", "2")
 	b := h.host(two, "--servers", "1", "--workers", "1", "--signal-code", "143", "--logs", "output", "--zone", "b")

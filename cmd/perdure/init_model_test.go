@@ -102,7 +102,10 @@ func TestInitModelLoss(t *testing.T) {
 	_, whole := trained(t, append(bowl, "--clocks", "20")...)
 	_, half := trained(t, append(bowl, "--clocks", "10")...)
 	s, _ := trained(t, append(bowl, "--clocks", "10", "--init", half)...)
-	if sum := summary(t, whole); *s.ModelSHA256 != *sum.ModelSHA256 { // this workload's gradients do not depend on the clock
+	if sum := summary(
+		t,
+		whole,
+	); *s.ModelSHA256 != *sum.ModelSHA256 { // this workload's gradients do not depend on the clock
 		t.Error("10 clocks and 10 more do not yield the model of 20")
 	}
 	former := *summary(t, half).TestLoss

@@ -72,8 +72,8 @@ func TestLayersResumed(t *testing.T) {
 		s, to := trained(t, "train", "--quiet", "--resume", dir, "--servers", fmt.Sprint(servers), "--clocks", "12",
 			"--fault", "kill:server:0@clock:10")
 		if *s.ModelSHA256 != *rows.ModelSHA256 || s.Clocks != 12 {
-			t.Errorf("on %d servers the job ends at clock %d with model %s; partitioned by row the model is %s", servers, s.Clocks,
-				*s.ModelSHA256, *rows.ModelSHA256)
+			t.Errorf("on %d servers the job ends at clock %d with model %s; partitioned by row the model is %s",
+				servers, s.Clocks, *s.ModelSHA256, *rows.ModelSHA256)
 		}
 		wantOut(t, 0, []string{"checkpoint", "show", to}, "\nfc1.weight", "all on shard 4")
 	}

@@ -103,8 +103,8 @@ func topicsKilled(t *testing.T, strategy string) (s rundir.Summary, dir string) 
 func TestTopicsRebuilt(t *testing.T) {
 	t.Parallel()
 	for _, recovery := range []string{"none", "scar:6,1/3,round", "chain:2,async"} {
-		flags := topics("--recovery", recovery, "--rebuild", "--fault", "kill:server:0@clock:8",
-			"--fault", "kill:worker:1@clock:8", "--clocks", "70", "--compute-ms", "10") // leaves clocks to recount after a loss
+		flags := topics("--recovery", recovery, "--rebuild", "--fault", "kill:server:0@clock:8", "--fault",
+			"kill:worker:1@clock:8", "--clocks", "70", "--compute-ms", "10") // leaves clocks to recount after a loss
 		copies := strings.HasPrefix(recovery, "chain")
 		if !copies { // a chain's new copy may not be complete by then
 			flags = append(flags, "--fault", "kill:server:1@clock:16")

@@ -148,7 +148,10 @@ func (l *leaks) inProcesses() {
 	for _, file := range []string{"cmdline", "environ"} {
 		found, _ := filepath.Glob("/proc/[0-9]*/" + file) // the pattern is right
 		for _, path := range found {
-			if text, err := os.ReadFile(path); err == nil && len(text) > 0 { // the process may have ended or belong to another user
+			if text, err := os.ReadFile(
+				path,
+			); err == nil &&
+				len(text) > 0 { // the process may have ended or belong to another user
 				l.in(file, path, text)
 			}
 		}
@@ -171,7 +174,8 @@ func TestLeaks(t *testing.T) {
 		l.t = caught
 		dir := t.TempDir()
 		must(t, os.WriteFile(filepath.Join(dir, "log"), append([]byte("level=INFO key="), needle...), 0o600))
-		must(t, os.WriteFile(filepath.Join(dir, keys.SecretFile), needle, 0o600)) // this file is meant to contain a secret
+		must(t,
+			os.WriteFile(filepath.Join(dir, keys.SecretFile), needle, 0o600)) // this file is meant to contain a secret
 		l.inFolder(dir)
 		if caught.errors == 0 {
 			t.Errorf("%s is not found in a file", name)

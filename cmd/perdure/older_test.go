@@ -36,8 +36,8 @@ func (w *olderWorker) resume(ctx context.Context) error {
 		}
 	}
 	if saved != got.Clock || saved+got.Older != now-1 {
-		return fmt.Errorf("at clock %d it loads the state %q of clock %d, reported to be %d clocks older", now, got.State,
-			got.Clock, got.Older)
+		return fmt.Errorf("at clock %d it loads the state %q of clock %d, reported to be %d clocks older", now,
+			got.State, got.Clock, got.Older)
 	}
 	return nil
 }

@@ -30,7 +30,10 @@ func TestPartial(t *testing.T) {
 			s, dir := trained(t, small("--recovery", "resend:1000,partial", "--consistency", model,
 				"--fault", "kill:worker:1@clock:30", "--fault", "kill:server:0@clock:30", "--compute-ms", "5")...)
 			checkLost(t, s, dir)
-			if most := int64(60 * 3); *s.UpdatesLost == 0 || *s.UpdatesLost > most { // one worker's updates on three shards
+			if most := int64(
+				60 * 3,
+			); *s.UpdatesLost == 0 ||
+				*s.UpdatesLost > most { // one worker's updates on three shards
 				t.Errorf("%d updates lost, want 1 to %d", *s.UpdatesLost, most)
 			}
 			if s.OlderStates != nil {

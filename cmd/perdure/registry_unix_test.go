@@ -18,7 +18,8 @@ func TestTwoCoordinators(t *testing.T) {
 	dir := runFolder(t)
 	facts := filepath.Join(dir, "registry", "facts")
 	must(t, os.MkdirAll(filepath.Dir(facts), 0o777))
-	must(t, os.WriteFile(facts+".lock", []byte("1 elsewhere 2100-01-01T00:00:00Z\n"), 0o666)) // left by a dead coordinator
+	must(t,
+		os.WriteFile(facts+".lock", []byte("1 elsewhere 2100-01-01T00:00:00Z\n"), 0o666)) // left by a dead coordinator
 	host, err := os.Hostname()
 	must(t, err)
 	for range 2 {

@@ -89,8 +89,8 @@ func (l *setLife) judge(name string, id perdure.RowID, row []float32, twoStep bo
 		l.torn, l.judged = lacks, true
 	}
 	if whole := slices.Max(lacks) == 0 && slices.Min(lacks) == 0; !whole && !twoStep || !slices.Equal(lacks, l.torn) {
-		return fmt.Errorf("the row is %v; restored and with all updates since clocks %v it is %v; another row lacks %v", row,
-			l.base, want, l.torn)
+		return fmt.Errorf("the row is %v; restored and with all updates since clocks %v it is %v; another row lacks %v",
+			row, l.base, want, l.torn)
 	}
 	return nil
 }

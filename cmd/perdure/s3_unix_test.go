@@ -21,7 +21,8 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-var s3Server = flag.String("s3.server", "", "the versitygw program, which is the S3 server of TestS3; without it the test is skipped")
+var s3Server = flag.String("s3.server", "",
+	"the versitygw program, which is the S3 server of TestS3; without it the test is skipped")
 
 // s3Process is a real S3 server that tests kill and suspend.
 type s3Process struct {

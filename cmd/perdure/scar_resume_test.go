@@ -103,8 +103,8 @@ func TestScarStoppedExact(t *testing.T) {
 	s, _ := trained(t, "train", "--quiet", "--resume", dir, "--clocks", clocks)
 	want, _ := trained(t, small("--clocks", clocks, "--recovery", "none")...)
 	if *s.ModelSHA256 != *want.ModelSHA256 || *s.UpdatesLost != 0 {
-		t.Errorf("it ends with model %s and %d updates lost; without the interruption the model is %s", *s.ModelSHA256, *s.UpdatesLost,
-			*want.ModelSHA256)
+		t.Errorf("it ends with model %s and %d updates lost; without the interruption the model is %s", *s.ModelSHA256,
+			*s.UpdatesLost, *want.ModelSHA256)
 	}
 }
 

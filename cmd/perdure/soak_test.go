@@ -207,8 +207,8 @@ func judge(uses []use) error {
 		what, before, after = "heap", from.heap, to.heap
 	}
 	if most := max(soakBytes, int64(soakPart*float64(before))); after-before > most {
-		return fmt.Errorf("%s grew from %.1f to %.1f MB; at most %.1f MB of growth is allowed", what, mb(before), mb(after),
-			mb(most))
+		return fmt.Errorf("%s grew from %.1f to %.1f MB; at most %.1f MB of growth is allowed", what, mb(before),
+			mb(after), mb(most))
 	}
 	if d := to.goroutines - from.goroutines; d > soakGoroutines || d < -soakGoroutines {
 		return fmt.Errorf("goroutines changed from %d to %d", from.goroutines, to.goroutines)

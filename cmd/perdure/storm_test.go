@@ -31,14 +31,15 @@ import (
 var (
 	stormRuns = flag.Int("storm.runs", 2,
 		"jobs that each storm test runs through random faults under each strategy; 1 with -short")
-	stormSeed       = flag.Uint64("storm.seed", 1, "seed of the first storm; 0 derives it from the time, like make storm")
+	stormSeed       = flag.Uint64("storm.seed", 1, "seed of the first storm; 0: from the time, like make storm")
 	stormFaults     = flag.Int("storm.faults", 3, "faults of each storm")
 	stormStrategies = flag.String("storm.strategies",
 		"checkpoint:10;checkpoint:20,async;resend:20;resend:20,partial;resend:auto;chain:2;chain:3;"+
 			"chain:2,checkpoint:20;stateless",
 		"recovery strategies, separated by semicolons")
-	stormLossy = flag.String("storm.lossy", "scar:20,1/8,used;none", "like -storm.strategies, for strategies that may reset rows")
-	stormMs    = flag.Int("storm.ms", 10,
+	stormLossy = flag.String("storm.lossy", "scar:20,1/8,used;none",
+		"like -storm.strategies, for strategies that may reset rows")
+	stormMs = flag.Int("storm.ms", 10,
 		"min milliseconds of a clock, times the replicas of a chain: a storm's faults must strike while the "+
 			"job works, and wait until a chain can tolerate them")
 )

@@ -115,8 +115,8 @@ func (w *sumsWorker) resume(ctx context.Context) error {
 	}
 	old := saved+got.Older < now-1
 	if want := w.sum(saved); old || sum != want {
-		return fmt.Errorf("slot %d starts at clock %d with the state %q; the sum up to that clock is %v", w.c.Slot(), now,
-			state, want)
+		return fmt.Errorf("slot %d starts at clock %d with the state %q; the sum up to that clock is %v", w.c.Slot(),
+			now, state, want)
 	}
 	return nil
 }

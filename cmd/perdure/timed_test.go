@@ -54,7 +54,8 @@ func TestByTime(t *testing.T) {
 				}
 			}
 			if before == 0 || after == 0 {
-				t.Errorf("evaluated %d times before and %d times after the server was down\n%s", before, after, logs(dir))
+				t.Errorf("evaluated %d times before and %d times after the server was down\n%s", before, after,
+					logs(dir))
 			}
 		})
 	}

@@ -77,7 +77,8 @@ func TestTokenFile(t *testing.T) {
 		t.Errorf("a tool receives status %d", is)
 	}
 	wantOut(t, 0, []string{"keys", "revoke", ring, number}, "revoked.pem")
-	await(t, func() bool { return call(look) == http.StatusUnauthorized }, func() string { return "the revoked token is still accepted" })
+	await(t, func() bool { return call(look) == http.StatusUnauthorized },
+		func() string { return "the revoked token is still accepted" })
 	start(t, with("status", "ci")...).refused(exitError, "the token "+number+" is revoked")
 	wantOut(t, 0, with("stop", "robot"))
 	job.Wait()

@@ -248,7 +248,7 @@ func changedFences(before, now []Fence) (changed []Fence, gone []perdure.Slot) {
 // shard is busy or deadlocked.
 type Hold struct {
 	Shard     perdure.ShardID `json:"shard"`      // -1: the server's own lock
-	Ms        int64           `json:"ms"`         // how long it has been held; 0: none was held at two successive samples
+	Ms        int64           `json:"ms"`         // how long it has been held; 0: no lock at two successive samples
 	LongestMs int64           `json:"longest_ms"` // longest completed hold of any lock of the process
 }
 
