@@ -24,8 +24,8 @@ func TestFork(t *testing.T) {
 		at := kept[i].Cut
 		s, to := trained(t, "train", "--quiet", "--fork", fmt.Sprintf("%s@%d", dir, at), "--recovery", recovery)
 		if *s.ModelSHA256 != *first.ModelSHA256 || s.Clocks != first.Clocks || *s.UpdatesLost != 0 {
-			t.Errorf("from clock %d under %s the fork ends at clock %d with model %s, %d updates lost; the first run's "+
-				"model is %s",
+			t.Errorf("from clock %d under %s the fork ends at clock %d with model %s, %d updates lost; the first "+
+				"run's model is %s",
 				at, recovery, s.Clocks, *s.ModelSHA256, *s.UpdatesLost, *first.ModelSHA256)
 		}
 		if recovery == "scar:8,1/4" {
