@@ -98,7 +98,7 @@ func TestAloneApart(t *testing.T) {
 	wrong := map[string]*process{}
 	for keys, want := range map[string]string{
 		"":                                   "the job has keys, and the caller shows none",
-		expired(t, a.keys):                   "ran out",
+		expired(t, a.keys):                   "expired",
 		filepath.Join(a.keys, "worker-gone"): "does not take our certificate",
 		newKeys(t):                           "another job's keys",
 		posing(t, a.keys, "server"):          "server/server",

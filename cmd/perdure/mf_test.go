@@ -109,7 +109,7 @@ func TestAlternate(t *testing.T) {
 		t.Errorf("RMSE %v", *calm.TestRMSE)
 	}
 	kills := []string{
-		"--workers", "3", "--fault", "kill:server:0@clock:6", "--fault", "kill:worker:1@clock:13",
+		"--workers", "3", "--compute-ms", "5", "--fault", "kill:server:0@clock:6", "--fault", "kill:worker:1@clock:13",
 		"--fault", "kill:coordinator@clock:20", "--fault", "kill:server:1@clock:27",
 		"--fault", "kill:worker:0@clock:27",
 	}

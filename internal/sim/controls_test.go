@@ -178,8 +178,11 @@ var controls = []control{
 		at(27, 42, 58), no(noCuts), no(noCuts),
 	}},
 	{
-		"retention", weak(weaken.Set{Retention: true}), nil,
-		only(refuses("nobody has kept", keptNot, 2, 4, 5), refuses("nobody has kept", keptNot, 4, 5), noResend),
+		"retention",
+		weak(weaken.Set{Retention: true}),
+		nil,
+		only(refuses(perdure.ErrUnkept.Error(), keptNot, 2, 4, 5), refuses(perdure.ErrUnkept.Error(), keptNot, 4, 5),
+			noResend),
 	},
 	{"holding", weak(weaken.Set{Holding: true}), nil, only(at(2, 4, 5), at(912, 956, 1455), noResend)},
 	{"sending again", weak(weaken.Set{Resending: true}), nil, only(at(2, 4, 5), at(4, 5), noResend)},
