@@ -145,8 +145,8 @@ var mistakes = []struct {
 	{"train --recovery scar:20,2", 2, `share "2" in "scar:20,2" is not a number`},
 	{"train --recovery scar:20,1/8,newest", 2, `unknown selector "newest"`},
 	{"train --recovery chain:0", 2, `"chain:0" has an invalid number of replicas "0"; a chain needs 2 or more`},
-	{"train --recovery chain", 2, `a chain has 2 or more`},
-	{"train --recovery chain:1", 2, `a chain has 2 or more`},
+	{"train --recovery chain", 2, `a chain needs 2 or more`},
+	{"train --recovery chain:1", 2, `a chain needs 2 or more`},
 	{"train --recovery chain:2,every:0", 2, `interval "every:0"|interval "0" in`},
 	{
 		"train --recovery chain:2,checkpoint:0", 2,
@@ -159,11 +159,11 @@ var mistakes = []struct {
 	},
 	{
 		"train --recovery chain:2,checkpoint:20,checkpoint:20", 2,
-		`has 2 options after the chain; write one of async, every:K and checkpoint:C`,
+		`has 2 options after the chain; write only one of async, every:K and checkpoint:C`,
 	},
 	{
 		"train --recovery checkpoint:20,chain:2", 2,
-		`for a chain that keeps checkpoints write the chain first, for example chain:2,checkpoint:20`,
+		`for a chain with checkpoints write the chain first, for example chain:2,checkpoint:20`,
 	},
 	{"train --recovery chain:2,sync", 2, `unknown chain option "sync" in "chain:2,sync"`},
 	{

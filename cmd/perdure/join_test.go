@@ -24,7 +24,7 @@ func joinable(dir, fault string, more ...string) []string {
 func TestServerJoins(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
-	job := start(t, small("--no-replace", "--compute-ms", "5", "--fault", "kill:server:1@clock:20", "--out", dir)...)
+	job := start(t, small("--no-replace", "--compute-ms", "20", "--fault", "kill:server:1@clock:40", "--out", dir)...)
 	coordinator := awaitStatus(t, dir, `join it at (\S+)\n(?s:.*)server:1 .* live `)[1]
 	server := start(t, "server", "--join", coordinator, "--run", dir, "--zone", "rack-a")
 	s := job.succeeds(dir)
