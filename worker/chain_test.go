@@ -201,7 +201,7 @@ func (c *chained) coordinate(conn *chainConn) {
 	}
 }
 
-// setView changes the view and tells all.
+// setView changes the view and sends it to all processes.
 func (c *chained) setView(change func(v *words.View)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -37,7 +37,7 @@ func all(n int, v float32) []float32 {
 	return values
 }
 
-// read reads rows, all of one value, and says how long that waited.
+// read reads rows that must all have the same value, and returns that value and the waiting time.
 func (c *cluster) read(t *worker.Table, ids []perdure.RowID) (float32, time.Duration) {
 	c.Helper()
 	got, before := make([]float32, len(ids)*dim), time.Now()

@@ -83,7 +83,7 @@ func TestLostSightOfTheJob(t *testing.T) {
 	}
 }
 
-// allLost asks that all calls of a client say that the job is lost.
+// allLost checks that all calls of a client return ErrLost.
 func (c *cluster) allLost(w *worker.Client, table *worker.Table) {
 	c.Helper()
 	_, clockErr := w.Clock(c.ctx)

@@ -79,7 +79,7 @@ func AppendRows(dst []byte, r *Rows) []byte {
 // ParseRows reads a Rows from the start of src and returns the rest. Its ids alias src if the machine allows.
 func ParseRows(src []byte, r *Rows) (rest []byte, err error) {
 	if len(src) < rowsBytes {
-		return nil, fmt.Errorf("%w: %d bytes are too short to identify rows", ErrPayload, len(src))
+		return nil, fmt.Errorf("%w: %d bytes are too few to identify rows", ErrPayload, len(src))
 	}
 	return rowsOf(src, r, binary.LittleEndian.Uint32(src[4:]))
 }

@@ -108,7 +108,7 @@ func TestEntriesThatNoHeadSends(t *testing.T) {
 			"a base of 2 slots in a job of 1",
 		},
 		"an invalid base":      {wire.KindBase, []byte("{}"), slot(-1), "", "malformed payload"},
-		"a table without rows": {wire.KindAddTable, []byte(`{"name":"x","dim":-1}`), slot(-1), "", "rows of -1 values"},
+		"a table without rows": {wire.KindAddTable, []byte(`{"name":"x","dim":-1}`), slot(-1), "", "dim of -1"},
 		"an invalid cut":       {wire.KindPassCut, []byte("garbage"), slot(-1), "", "malformed payload"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -117,9 +117,16 @@ func hold(folder string) (io.Closer, error) {
 
 // errMixed returns the error for runs of different builds.
 func errMixed(runs int, of *done, now *Program, where string) error {
-	return fmt.Errorf("%w: %d of the runs in %s are of another build of perdure (%s %s; this is %s %s), so their "+
-		"times "+
-		"and results may not be comparable; add --mixed to continue anyway, or --out for another directory",
+	return fmt.Errorf(
+		"%w: %d of the runs in %s were made by a different build of perdure (%s %s; this is %s %s), so their "+
+			"times "+
+			"and results may not be comparable; add --mixed to continue anyway, or --out for another directory",
 		perdure.ErrUsage,
-		runs, where, of.Version, of.Build, now.Version, now.Build)
+		runs,
+		where,
+		of.Version,
+		of.Build,
+		now.Version,
+		now.Build,
+	)
 }

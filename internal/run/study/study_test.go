@@ -359,7 +359,7 @@ func TestConduct(t *testing.T) {
 	isUsage(t, "a folder without runs", err, "no run of the study has finished in ")
 	again.Program.Build = "two"
 	_, err = s.Conduct(t.Context(), again)
-	isUsage(t, "another build", err, "4 of the runs in "+folder+" are of another build of perdure (test "+
+	isUsage(t, "another build", err, "4 of the runs in "+folder+" were made by a different build of perdure (test "+
 		"one; this is test two)")
 	again.Mixed = true
 	if _, err := s.Conduct(t.Context(), again); err != nil {

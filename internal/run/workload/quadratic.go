@@ -62,7 +62,8 @@ func openQuadratic(p contract.Params) (contract.Workload, error) {
 		return nil, fmt.Errorf("%w: quadratic has no factors, topics or layers; leave out what is for those",
 			perdure.ErrUsage)
 	case b.Rows < 1 || b.Dim < 1 || b.Dim > perdure.MaxDim || b.Rows > maxValues/b.Dim:
-		return nil, fmt.Errorf("%w: quadratic: %d rows of %d values; choose at least 1, and %d values in all at most",
+		return nil, fmt.Errorf(
+			"%w: quadratic: %d rows of %d values; choose at least 1 row, and at most %d values in total",
 			perdure.ErrUsage, b.Rows, b.Dim, maxValues)
 	case !(b.Condition >= 1) || b.Condition > maxCondition:
 		return nil, fmt.Errorf("%w: quadratic: condition %v; choose 1 to %g", perdure.ErrUsage, b.Condition,

@@ -61,5 +61,5 @@ func (p *Plain) Run(clocks perdure.Clock) (tokens int, loss float64) {
 	return tokens, sum / float64(max(tokens, 1))
 }
 
-// Perplexity is what a loss comes to: among how many words one would be in as much doubt, if all were alike.
+// Perplexity converts a loss per word: the number of equally likely words that would be as hard to predict.
 func Perplexity(loss float64) float64 { return math.Exp(loss) }

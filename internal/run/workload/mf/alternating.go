@@ -180,7 +180,7 @@ func (a *alternating) Step(
 	return contract.Metrics{TrainLoss: loss, TrainRMSE: math.Sqrt(loss), Samples: n}, nil
 }
 
-// read reads the rows that some of a side are solved from.
+// read reads the other side's rows that the range [first, end) of a side is solved from.
 func (a *alternating) read(ctx context.Context, t contract.Tables, s *side, first, end int) error {
 	g, last := a.given, a.data.Items-1
 	if s.from == Users {

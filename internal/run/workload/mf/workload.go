@@ -159,7 +159,7 @@ func (f *factors) Inherits(_ context.Context, _ contract.Tables, constants map[s
 	if implicit := f.options.Implicit > 0; has != implicit {
 		return fmt.Errorf("it is of %s, and this run is of %s", meaning(has), meaning(implicit))
 	} else if v, err := strconv.ParseFloat(was, 64); has && (err != nil || !(v > 0)) {
-		return fmt.Errorf("its metadata say implicit %q, which is no number above 0", was)
+		return fmt.Errorf("its metadata field implicit is %q, but must be a number above 0", was)
 	}
 	is := f.Constants()
 	for _, table := range []string{Users, Items} {
@@ -168,7 +168,7 @@ func (f *factors) Inherits(_ context.Context, _ contract.Tables, constants map[s
 			continue
 		}
 		if was == "" || is == "" {
-			return fmt.Errorf("only one of it and of the data has names of %s", table)
+			return fmt.Errorf("the model and the data disagree: only one of them names its %s", table)
 		}
 		a, b := strings.Split(was, "\n"), strings.Split(is, "\n")
 		row := 0
