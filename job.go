@@ -121,7 +121,8 @@ func (j JobSpec) Validate() error {
 	}
 	if !(j.MTBF >= 0) || math.IsInf(j.MTBF, 0) || j.MTBF > 0 && !j.Recovery.Auto {
 		return fmt.Errorf("%w: invalid mean time between failures of %v s with recovery %s; choose a time > 0, "+
-			"and checkpoint:auto or resend:auto, which derive the checkpoint interval from it", ErrUsage, j.MTBF, j.Recovery)
+			"and checkpoint:auto or resend:auto, which derive the checkpoint interval from it", ErrUsage,
+			j.MTBF, j.Recovery)
 	}
 	if err := j.validateOutage(); err != nil {
 		return err
