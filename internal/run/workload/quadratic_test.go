@@ -151,7 +151,7 @@ func TestQuadraticRefuses(t *testing.T) {
 		"data here":     func(p *contract.Params) { p.Data = "here" },
 		"no factors":    func(p *contract.Params) { p.ByLayer = true },
 		"0 rows":        func(p *contract.Params) { p.Bowl.Rows = 0 },
-		"values in all": func(p *contract.Params) { p.Bowl.Rows = 1 << 30 },
+		"values in total": func(p *contract.Params) { p.Bowl.Rows = 1 << 30 },
 		"condition 0.5": func(p *contract.Params) { p.Bowl.Condition = 0.5 },
 		"condition NaN": func(p *contract.Params) { p.Bowl.Condition = math.NaN() },
 		"noise -1":      func(p *contract.Params) { p.Bowl.Noise = -1 },
