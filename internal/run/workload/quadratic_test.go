@@ -146,16 +146,16 @@ func quadraticStep(t *testing.T, w contract.Workload, rank int, clock perdure.Cl
 
 func TestQuadraticRefuses(t *testing.T) {
 	for want, change := range map[string]func(*contract.Params){
-		"0 workers":     func(p *contract.Params) { p.Slots = 0 },
-		"batch of 3":    func(p *contract.Params) { p.Batch = 3 },
-		"data here":     func(p *contract.Params) { p.Data = "here" },
-		"no factors":    func(p *contract.Params) { p.ByLayer = true },
-		"0 rows":        func(p *contract.Params) { p.Bowl.Rows = 0 },
+		"0 workers":       func(p *contract.Params) { p.Slots = 0 },
+		"batch of 3":      func(p *contract.Params) { p.Batch = 3 },
+		"data here":       func(p *contract.Params) { p.Data = "here" },
+		"no factors":      func(p *contract.Params) { p.ByLayer = true },
+		"0 rows":          func(p *contract.Params) { p.Bowl.Rows = 0 },
 		"values in total": func(p *contract.Params) { p.Bowl.Rows = 1 << 30 },
-		"condition 0.5": func(p *contract.Params) { p.Bowl.Condition = 0.5 },
-		"condition NaN": func(p *contract.Params) { p.Bowl.Condition = math.NaN() },
-		"noise -1":      func(p *contract.Params) { p.Bowl.Noise = -1 },
-		"rule add":      func(p *contract.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
+		"condition 0.5":   func(p *contract.Params) { p.Bowl.Condition = 0.5 },
+		"condition NaN":   func(p *contract.Params) { p.Bowl.Condition = math.NaN() },
+		"noise -1":        func(p *contract.Params) { p.Bowl.Noise = -1 },
+		"rule add":        func(p *contract.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
 	} {
 		p := quadraticParams()
 		change(&p)
