@@ -61,7 +61,7 @@ def test_interrupt(cluster: Cluster, raised: type[BaseException]) -> None:
 def test_observer(cluster: Cluster) -> None:
     with perdure.join(cluster.owner.coordinator, cluster.owner.secret_file, observer=True) as job:
         assert job.slot < 0
-        for what, said in ((job.end_job, "perdure stop"), (lambda: job.report(train_loss=1.0), "no slot to report of")):
+        for what, said in ((job.end_job, "perdure stop"), (lambda: job.report(train_loss=1.0), "no slot to report")):
             with pytest.raises(perdure.UsageError, match=said):
                 what()
         worker = cluster.join(0)

@@ -126,7 +126,7 @@ def test_job_is_gone(tmp_path: Path) -> None:
     table = job.table("w", rows=4, dim=2, rule=perdure.Add())
     cluster.owner.process.kill()  # all of the job's processes end with it
     cluster.owner.process.wait()
-    with pytest.raises(perdure.Lost, match=r"for 1s neither its coordinator at .* nor any of its 1 servers") as raised:
+    with pytest.raises(perdure.Lost, match=r"for 1s from its coordinator at .* any of its 1 servers") as raised:
         while True:
             table.forget()
             table.get([1])
