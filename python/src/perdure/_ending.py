@@ -23,6 +23,12 @@ class Left(NamedTuple):
     unit: str  # "batches" of the epoch, or "steps" of a trainer
 
 
+def check_end(end: str) -> None:
+    """Raises UsageError unless end is one of ENDS."""
+    if end not in ENDS:
+        raise UsageError(f"invalid end {end!r}: choose 'first' or 'all'")
+
+
 class Ending:
     """Decides when a training job ends. end is ``first`` or ``all``, as in ``DataParallel``.
 
@@ -31,8 +37,6 @@ class Ending:
     """
 
     def __init__(self, job: Job, end: str) -> None:
-        if end not in ENDS:
-            raise UsageError(f"invalid end {end!r}: choose 'first' or 'all'")
         self._job = job
         self._slots: int = job.spec["slots"]
         self._table = (

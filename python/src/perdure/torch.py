@@ -32,7 +32,7 @@ from torch.optim import Optimizer
 from . import _clip, _state
 from ._counted import Counted
 from ._draft import Drafts
-from ._ending import Ending, Left
+from ._ending import Ending, Left, check_end
 from ._frozen import Frozen, named_parameters, plain_name, refuse_island, refuse_without_values
 from ._inner import Inner, load, refuse_schedulers
 from ._late import Late, is_loader, state_of
@@ -366,6 +366,7 @@ class _Model:
         if job in _TRAINED:
             raise UsageError("this job already has a DataParallel or DiLoCo; start another job for a second model")
         refuse_island(model)
+        check_end(end)
         self.job, self.model = job, model
         self._state = list(state)
         self._share = job.share

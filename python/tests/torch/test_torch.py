@@ -246,7 +246,7 @@ def test_mistakes(tmp_path: Path) -> None:
                 perdure.DataParallel(job, model, optimizer)
         p = perdure.DataParallel(job, model, torch.optim.SGD(parameters, 0.1))
         model(torch.full((1, 3), float("nan"))).sum().backward()
-        with pytest.raises(perdure.NonFinite, match="weight has NaN or Inf"):
+        with pytest.raises(perdure.NonFinite, match="weight contains NaN or Inf"):
             p.step()
         p.zero_grad()
         model(torch.ones(1, 3)).sum().backward()
@@ -288,7 +288,7 @@ def test_large_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         said = str(refused.value)
         assert said.startswith("the state of AdamW for 163,840,000 parameters is 1.22 GiB")
         assert "\n" not in said
-        with pytest.raises(perdure.UsageError, match=r"of AdamW and SGD, of 163,841,056 parameters"):
+        with pytest.raises(perdure.UsageError, match=r"of AdamW and SGD for 163,841,056 parameters"):
             perdure.DataParallel(
                 job, small, perdure.SGD(1e-3), state=[AdamW(large.parameters()), SGD(small.parameters(), 0.1)]
             )
