@@ -125,7 +125,7 @@ def test_a_slot_that_was_done_stays_so(tmp_path: Path) -> None:
 
 
 def test_end_is_checked(job: perdure.Job) -> None:
-    with pytest.raises(perdure.UsageError, match="^invalid end 'last': choose 'first' or 'all'"):
+    with pytest.raises(perdure.UsageError, match=r"^invalid end 'last': choose 'first' or 'all'"):
         trainer_of("parallel", job, loader_of(1), end="last")
 
 
