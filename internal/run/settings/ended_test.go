@@ -46,7 +46,7 @@ func jobOf(id, consistency string) perdure.JobSpec {
 func (l *endedTestLog) appends(job *perdure.JobSpec, lines ...string) {
 	l.Helper()
 	to, err := updatelog.Dial(l.Context(), l.serves.URL(),
-		updatelog.DialOptions{Options: updatelog.Options{Job: job.ID, Shards: job.Shards}, MaxBytes: 64 << 20})
+		updatelog.DialOptions{Options: updatelog.Options{Job: job.ID, Shards: job.Shards}, MaxBytes: 1 << 20})
 	must(l, err)
 	spec := perdure.TableSpec{
 		Name: "t", Rows: 2, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: job.Consistency,
