@@ -46,7 +46,7 @@ var upward = map[[2]string]string{
 	{"internal/core/outbox", "internal/data/table"}:  "updates are merged row by row; table is pure",
 	{"internal/core/outbox", "internal/data/wire"}:   "an update is kept as it is sent; wire is pure",
 	{"internal/core/scar", "internal/data/table"}:    "rows are what it is about; table is pure",
-	{"internal/core/link", "internal/data/wire"}:     "it makes the frames of a chain; wire is pure",
+	{"internal/core/chain", "internal/data/wire"}:    "it makes the frames of a chain; wire is pure",
 }
 
 // checkFloors keeps a room from leaning on one of a higher floor. The numbers of layers order
@@ -162,8 +162,8 @@ var floorCases = []ruleCase{
 	{"worker/a.go", importing(module + "/internal/proc/server"), ""},
 	{"worker/a.go", importing(module + "/internal/run/rundir"), "(floor of shells) must not import internal/run"},
 	{"internal/core/membership/a.go", importing(module + "/internal/data/wire"), "must not import internal/data/wire"},
-	{"internal/core/link/a.go", importing(module + "/internal/data/wire"), ""},
-	{"internal/core/link/a.go", importing(module + "/internal/data/disk"), "must not import internal/data/disk"},
+	{"internal/core/chain/a.go", importing(module + "/internal/data/wire"), ""},
+	{"internal/core/chain/a.go", importing(module + "/internal/data/disk"), "must not import internal/data/disk"},
 	{"internal/data/table/a.go", importing(module + "/internal/proc/server"), "must not import internal/proc/server"},
 	{
 		"internal/run/workload/mf/a.go", importing(module + "/cmd/perdure/x"),

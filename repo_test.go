@@ -38,7 +38,7 @@ var layers = map[string]int{
 	// Pure cores.
 	"internal/core/consistency":     2,
 	"internal/core/placement":       1,
-	"internal/core/chain":           1,
+	"internal/core/chain":           4,
 	"internal/core/membership":      3,
 	"internal/core/recovery":        2,
 	"internal/core/failuredetector": 1,
@@ -51,7 +51,6 @@ var layers = map[string]int{
 	"internal/core/replica": 3,
 	"internal/core/outbox":  3,
 	"internal/core/scar":    2,
-	"internal/core/link":    4,
 
 	// Rows and bytes.
 	"internal/data/table":       1,

@@ -50,7 +50,7 @@ type process struct {
 	up       bool
 	seen     int // the view that it knows; -1: none
 	since    uint64
-	r        *Replica[op]
+	r        *Log[op]
 	applied  history
 	arriving *packet // a snapshot whose first piece has arrived
 	begun    uint64  // its end when its epoch began
@@ -60,8 +60,8 @@ type process struct {
 // packet is a message in transit. A snapshot consists of two pieces.
 type packet struct {
 	from, to  int
-	life      int  // the receiver's life
-	as        Peer // what the sender is to the receiver
+	life      int      // the receiver's life
+	as        Neighbor // what the sender is to the receiver
 	m         Message[op]
 	snapshot  history
 	piece     int // piece of a snapshot: 1, 2; 0: not a snapshot
@@ -144,7 +144,7 @@ func (v *view) at(i, life int) int {
 }
 
 // peer returns the holder that is the given peer of the member at a position of the chain.
-func (v *view) peer(at int, as Peer) (h holder, ok bool) {
+func (v *view) peer(at int, as Neighbor) (h holder, ok bool) {
 	switch {
 	case as == Joiner:
 		return v.joiner, v.joiner.since > 0 && at == len(v.chain)-1
@@ -176,7 +176,7 @@ func (c *cluster) follow(i, index int) {
 		if first {
 			p.r = New(0, size, c.window)
 		}
-		p.r.weak, p.owned = c.weak, 0
+		p.r.mutations, p.owned = c.weak, 0
 	}
 	cfg := Config{
 		Epoch: v.epoch, Head: at == 0, Tail: at == len(v.chain)-1, Joining: at == len(v.chain),
@@ -209,7 +209,7 @@ func (c *cluster) flush(i int) error {
 			return fmt.Errorf("server %d applies position %d after %d", i, g.Pos, len(p.applied))
 		}
 		p.applied = append(p.applied, g.Entry)
-		if !g.Kept {
+		if !g.Retained {
 			p.owned = g.Pos
 			if c.underway(i, g.Pos) {
 				return fmt.Errorf("server %d hands over position %d while it is in transit", i, g.Pos)
@@ -230,11 +230,11 @@ func (c *cluster) flush(i int) error {
 		}
 	}
 	for as, wanted := range ready.Snapshot {
-		if to, ok := v.peer(at, Peer(as)); ok && wanted {
-			c.asked = c.asked || Peer(as) == Successor && !c.periodic
+		if to, ok := v.peer(at, Neighbor(as)); ok && wanted {
+			c.asked = c.asked || Neighbor(as) == Successor && !c.periodic
 			c.snapshots++
 			s := packet{
-				from: i, to: to.server, life: to.life, as: Peer(as), snapshots: c.snapshots,
+				from: i, to: to.server, life: to.life, as: Neighbor(as), snapshots: c.snapshots,
 				m: Message[op]{Epoch: p.r.cfg.Epoch, Pos: p.r.Applied()}, snapshot: slices.Clone(p.applied), piece: 1,
 			}
 			c.send(s)
@@ -335,7 +335,7 @@ func (c *cluster) receive(p packet) error {
 // restore handles a piece of a snapshot.
 func (c *cluster) restore(s *process, p *packet) {
 	switch {
-	case p.m.Epoch != s.r.cfg.Epoch || !s.r.Wants(p.m.Pos):
+	case p.m.Epoch != s.r.cfg.Epoch || !s.r.NeedsSnapshot(p.m.Pos):
 	case p.piece == 1:
 		s.arriving = p
 	case s.arriving != nil && s.arriving.snapshots == p.snapshots:
@@ -365,9 +365,9 @@ func (c *cluster) connect(a, b int) error {
 			continue
 		}
 		v := &c.views[p.seen]
-		for _, as := range []Peer{Successor, Joiner} {
+		for _, as := range []Neighbor{Successor, Joiner} {
 			if h, ok := v.peer(v.at(ends[0], p.life), as); ok && h.server == ends[1] {
-				p.r.Relink(as)
+				p.r.Reconnected(as)
 			}
 		}
 		if err := c.flush(ends[0]); err != nil {
@@ -478,7 +478,7 @@ func (c *cluster) check() error {
 		if !p.up || p.life != h.life || p.r == nil || p.since != h.since {
 			continue
 		}
-		if !p.r.Has() {
+		if !p.r.HasState() {
 			return fmt.Errorf("member %d has no state", h.server)
 		}
 		if uint64(len(p.applied)) != p.r.Applied() {
@@ -510,13 +510,13 @@ func (c *cluster) checkCommitted(p *process) error {
 			return fmt.Errorf("committed is %d, but server %d has %d", p.r.Committed(), h.server, q.r.End())
 		}
 	}
-	for _, l := range []*link{&p.r.succ, &p.r.join} {
+	for _, l := range []*progress{&p.r.succ, &p.r.join} {
 		sum := 0
-		for pos := l.has + 1; l.greeted && pos <= l.sent; pos++ {
+		for pos := l.has + 1; l.replicating() && pos <= l.sent; pos++ {
 			sum += p.r.size(p.r.at(pos))
 		}
-		if l.greeted && (sum != l.bytes || sum > c.window) {
-			return fmt.Errorf("%d bytes are in transit but counted as %d; the window is %d", sum, l.bytes, c.window)
+		if l.replicating() && (sum != l.inFlight || sum > c.window) {
+			return fmt.Errorf("%d bytes are in transit but counted as %d; the window is %d", sum, l.inFlight, c.window)
 		}
 	}
 	return nil

@@ -104,13 +104,14 @@ func (w *world) key() [16]byte {
 			num(p.seen)
 			if r := p.r; r != nil {
 				list(p.applied)
-				num(r.free, len(r.log), int(r.first), int(r.end), int(r.committed), int(r.given), int(r.begun),
-					int(r.asked), int(r.reported), int(r.lent))
+				num(r.free, len(r.log), int(r.first), int(r.end), int(r.committed), int(r.applied), int(r.epochStart),
+					int(r.followSeen), int(r.reported), int(r.inTransit))
 				list(r.log)
-				flags(r.has, r.joined)
-				for _, l := range []*link{&r.succ, &r.join} {
-					flags(l.there, l.known, l.greeted, l.copying, l.levelled, l.counts)
-					num(int(l.sent), int(l.has), l.bytes, l.idle)
+				flags(r.hasState, r.joined)
+				for _, l := range []*progress{&r.succ, &r.join} {
+					flags(l.exists, l.required)
+					b = append(b, byte(l.phase))
+					num(int(l.sent), int(l.has), l.inFlight, l.idle)
 				}
 			}
 		}
@@ -229,7 +230,7 @@ func (e *explored) viewMoves(w *world, s int, add func(do func(w *world) error, 
 // headName identifies the current head.
 func (c *cluster) headName() string { return fmt.Sprint(c.view().chain[0].server) }
 
-// wants returns the head to which a client would send its operation for a shard now. A client sends to the shards in
+// wants returns the head of the shard that the client would send its operation to now. A client sends to the shards in
 // order, and resends to a new head whatever no member shows.
 func (w *world) wants(client, s int) (head int, ok bool) {
 	c := w.shards[s]
@@ -353,7 +354,7 @@ var exploredCases = map[string]explored{
 	"2 replicas, 3 clients, 1 break":           {servers: 2, members: 2, shards: 1, clients: 3, breaks: 1},
 }
 
-// Whenever processes die, no entry is lost or duplicated, and the chain never gets stuck.
+// TestExplore processes die, no entry is lost or duplicated, and the chain never gets stuck.
 func TestExplore(t *testing.T) {
 	for name, e := range exploredCases {
 		e.window = 100
@@ -374,7 +375,7 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// The explorer detects each disabled safety mechanism.
+// TestExplorerNoticesWeakening explorer detects each disabled safety mechanism.
 func TestExplorerNoticesWeakening(t *testing.T) {
 	for name, e := range map[string]explored{
 		"the epochs": {

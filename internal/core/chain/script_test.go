@@ -93,7 +93,7 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster, told *strin
 		d.ScanArgs(t, "server", &server)
 	}
 	if d.Cmd == "tick" {
-		n = Patience
+		n = FollowTicks
 	}
 	d.MaybeScanArgs(t, "from", &from)
 	d.MaybeScanArgs(t, "to", &to)
@@ -232,7 +232,7 @@ func (c *cluster) String() string {
 
 func (p *process) String() string {
 	r := p.r
-	if !r.Has() {
+	if !r.HasState() {
 		return "joining, nothing yet"
 	}
 	role := "middle"

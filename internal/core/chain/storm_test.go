@@ -138,7 +138,7 @@ func (r *stormRun) do(s stormStep) error {
 			return r.flush(a)
 		}
 	case "tick":
-		return r.tick(Patience)
+		return r.tick(FollowTicks)
 	case "sync":
 		if p.r != nil && p.r.cfg.Periodic && p.r.cfg.Head {
 			p.r.Sync()
@@ -292,7 +292,7 @@ func (r *stormRun) round() error {
 	if v := r.view(); v.joiner.since > 0 {
 		r.hear(r.report(v.joiner.server))
 	}
-	if err := r.tick(Patience); err != nil {
+	if err := r.tick(FollowTicks); err != nil {
 		return err
 	}
 	if err := r.drain(); err != nil {
@@ -322,7 +322,7 @@ func (r *stormRun) atRest() error {
 	return nil
 }
 
-// Whatever processes, connections and the coordinator do: no acknowledged entry is lost while a member lives, members
+// TestStorms processes, connections and the coordinator do: no acknowledged entry is lost while a member lives, members
 // apply the same entries in the same order, each once, and an undisturbed chain commits and forgets everything.
 func TestStorms(t *testing.T) {
 	for name, steps := range map[string]int{"short": 40, "long": 400} {
@@ -339,7 +339,7 @@ func TestStorms(t *testing.T) {
 	}
 }
 
-// Storms detect each disabled safety mechanism.
+// TestStormsNoticeWeakening detect each disabled safety mechanism.
 func TestStormsNoticeWeakening(t *testing.T) {
 	for name, off := range map[string]weaken.Chain{
 		"the epochs": {Epochs: true}, "the positions": {Positions: true}, "the levels": {Levels: true},

@@ -1,6 +1,6 @@
 // Package admission authenticates incoming connections and limits how many one peer may open. It performs the handshake
-// ([Door]), bounds each peer's connections and the bytes queued on all of them together, and holds the table of which
-// role may send which kind of message ([ToCoordinator], [ToServer]).
+// ([Door]) and bounds each peer's connections and the bytes queued on all of them together. Which role may send which
+// kind of message is in package wire.
 //
 //	hello, peer, err := d.Enter(conn)
 //	if err != nil {

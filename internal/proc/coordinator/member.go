@@ -12,7 +12,6 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/admission"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -82,7 +81,7 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 		if err = conn.Recv(&f); err != nil {
 			break
 		}
-		if err = admission.ToCoordinator(hello.Role, f.Kind); err != nil {
+		if err = wire.CheckToCoordinator(hello.Role, f.Kind); err != nil {
 			_ = transport.Refuse(conn, wire.Refusal{Reason: err.Error()}) // the connection is closed anyway
 			break
 		}

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -267,7 +267,7 @@ func (s *Server) shard(f *wire.Frame) *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sh := s.shards[f.Shard]
-	if sh == nil || (*sh.named.Load() != link.NameOf(&f.Header) && !s.cfg.weak.Generations) {
+	if sh == nil || (*sh.named.Load() != chain.FenceOf(&f.Header) && !s.cfg.weak.Generations) {
 		return nil
 	}
 	return sh
@@ -401,7 +401,7 @@ func (s *Server) takeWaiting(id perdure.ShardID) (sh *shard, look uint64, found 
 	}
 	sh.opening++
 	for c := range s.conns {
-		if w := c.opens[id]; w != nil && !w.taken && link.NameOf(&w.h) == *sh.named.Load() {
+		if w := c.opens[id]; w != nil && !w.taken && chain.FenceOf(&w.h) == *sh.named.Load() {
 			w.taken = true
 			found = append(found, w)
 		}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -41,7 +41,7 @@ func (p *peer) give(room int64, begin func() (*shardCopy, error)) (bytes int64, 
 // copyTo sends a peer a snapshot in a new goroutine. It does nothing if the shard's epoch has changed when its turn
 // comes. The caller must hold sh.mu.
 func (sh *shard) copyTo(p *peer) {
-	s, name, room := sh.s, sh.link.Name(), copyRoomOf(sh.rep.State.Bytes())
+	s, name, room := sh.s, sh.link.Fence(), copyRoomOf(sh.rep.State.Bytes())
 	s.wg.Go(func() {
 		var begun time.Time
 		bytes, err := p.give(room, func() (*shardCopy, error) {
@@ -66,10 +66,10 @@ func (sh *shard) copyTo(p *peer) {
 }
 
 // copy starts a snapshot of the shard if it still has the given generation and epoch.
-func (sh *shard) copy(name link.Name) (*shardCopy, error) {
+func (sh *shard) copy(name chain.Fence) (*shardCopy, error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	moved := func() bool { return sh.link.Name() != name || sh.retired() }
+	moved := func() bool { return sh.link.Fence() != name || sh.retired() }
 	if moved() {
 		return nil, errMoved
 	}
@@ -118,12 +118,12 @@ func (c *conn) takePiece(s *Server, sh *shard, f *wire.Frame) error {
 func (sh *shard) expects(c *conn, f *wire.Frame) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	name := sh.link.Name()
-	if !sh.link.Begun() || sh.retired() || sh.link.Place().Head || name != link.NameOf(&f.Header) ||
+	name := sh.link.Fence()
+	if !sh.link.Started() || sh.retired() || sh.link.Role().Head || name != chain.FenceOf(&f.Header) ||
 		!sh.link.PrecededBy(c.index, c.Incarnation) {
 		return errNotWanted
 	}
-	if c.taking == nil && copyFirst(f) && sh.link.Wants(f.Request) {
+	if c.taking == nil && copyFirst(f) && sh.link.NeedsSnapshot(f.Request) {
 		c.taking = receiveCopy(&sh.job, name, f)
 		sh.incoming = c.taking // supersedes any other snapshot
 	}
@@ -137,7 +137,7 @@ func (sh *shard) expects(c *conn, f *wire.Frame) error {
 func (sh *shard) install(in *incomingCopy) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.incoming != in || sh.retired() || sh.link.Name() != in.Name || !sh.link.Wants(in.Pos) {
+	if sh.incoming != in || sh.retired() || sh.link.Fence() != in.Name || !sh.link.NeedsSnapshot(in.Pos) {
 		return errNotWanted
 	}
 	sh.incoming = nil

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -22,7 +22,7 @@ const (
 	dim  = 32
 )
 
-var name = link.Name{Generation: 1, Epoch: 2}
+var name = chain.Fence{Generation: 1, Epoch: 2}
 
 func job() *perdure.JobSpec {
 	return &perdure.JobSpec{ID: "j", Slots: 1, Servers: 2, Shards: 1, Seed: 7}
@@ -107,7 +107,7 @@ func receive(c transport.Conn, before func(piece int)) (in *incomingCopy, inPlac
 			return in, inPlace, err
 		}
 		if in == nil && copyFirst(&f) {
-			in = receiveCopy(job(), link.NameOf(&f.Header), &f)
+			in = receiveCopy(job(), chain.FenceOf(&f.Header), &f)
 		}
 		if !in.Expects(&f) {
 			return in, inPlace, errors.New("unexpected piece")

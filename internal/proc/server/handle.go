@@ -10,7 +10,7 @@ import (
 
 // acceptsUpdates reports whether this replica is a serving head. The caller must hold sh.mu.
 func (sh *shard) acceptsUpdates() bool {
-	return sh.stream == nil && sh.rep.Ready() && !sh.retired() && sh.link.Place().Head && !sh.link.Yields(sh.view)
+	return sh.stream == nil && sh.rep.Ready() && !sh.retired() && sh.link.Role().Head && !sh.link.Retiring(sh.view)
 }
 
 // answers reports whether the shard serves its readers. The caller must hold sh.mu.
@@ -97,7 +97,7 @@ func (sh *shard) open(c *conn, f *wire.Frame) (taken bool) {
 		Reader: &c.Reader, Writes: f.Flags&wire.FlagWrites != 0, Ended: f.Clock, Pos: sh.link.End(),
 	})
 	sh.applyDue()
-	if sh.link.Begun() {
+	if sh.link.Started() {
 		sh.rep.AnswerOpens(sh.link.Applied())
 		sh.carryOut()
 	}

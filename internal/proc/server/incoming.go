@@ -2,7 +2,7 @@ package server
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -11,13 +11,13 @@ import (
 // until it is complete.
 type incomingCopy struct {
 	*replica.Incoming
-	Name link.Name // the shard's generation and epoch
-	Pos  uint64    // position in the sender's log
-	part uint16    // number of the next piece
+	Name chain.Fence // the shard's generation and epoch
+	Pos  uint64      // position in the sender's log
+	part uint16      // number of the next piece
 }
 
 // receiveCopy starts receiving the snapshot whose first piece is f.
-func receiveCopy(job *perdure.JobSpec, n link.Name, f *wire.Frame) *incomingCopy {
+func receiveCopy(job *perdure.JobSpec, n chain.Fence, f *wire.Frame) *incomingCopy {
 	return &incomingCopy{Incoming: replica.NewIncoming(job, n.Shard), Name: n, Pos: f.Request}
 }
 

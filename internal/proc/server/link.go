@@ -2,14 +2,13 @@ package server
 
 import (
 	"github.com/perdure/perdure/internal/core/chain"
-	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // place is this server's position in a shard's chain according to a view, and the peers to which it forwards entries.
 type place struct {
-	link.Place
+	chain.Role
 	succ, join, soon *peer // nil if there is none
 }
 
@@ -33,7 +32,7 @@ func (n *neighbours) after() [chain.Joiner + 1]*peer {
 }
 
 // is returns the role of a peer that receives entries. ok is false if p is not a neighbour in this chain.
-func (n *neighbours) is(p *peer) (as chain.Peer, ok bool) {
+func (n *neighbours) is(p *peer) (as chain.Neighbor, ok bool) {
 	switch p {
 	case n.succ:
 		return chain.Successor, true
@@ -44,7 +43,7 @@ func (n *neighbours) is(p *peer) (as chain.Peer, ok bool) {
 }
 
 // conn returns the connection to a neighbour, or nil if there is none.
-func (n *neighbours) conn(to chain.Peer) *conn {
+func (n *neighbours) conn(to chain.Neighbor) *conn {
 	switch to {
 	case chain.Successor:
 		return n.succ.conn()
@@ -56,23 +55,23 @@ func (n *neighbours) conn(to chain.Peer) *conn {
 
 // appendFact appends a fact to the log of a shard whose head is this server. The caller must hold sh.mu.
 func (sh *shard) appendFact(fact *replica.Fact) {
-	f := sh.link.Fact(fact)
+	f := sh.link.FactFrame(fact)
 	if sh.stream != nil {
-		sh.stream.Add(f, sh.link.Name().Epoch)
+		sh.stream.Add(f, sh.link.Fence().Epoch)
 		return
 	}
 	sh.link.Append(replica.Entry{Frame: f})
 }
 
 // pass sends a message of the chain. The caller must hold sh.mu.
-func (sh *shard) pass(m *link.Outgoing) {
-	f, later := sh.link.Word(m, sh.rep.State.TailReads())
+func (sh *shard) pass(m *chain.LinkOutgoing) {
+	f, later := sh.link.Frame(m, sh.rep.State.TailReads())
 	to := sh.near.conn(m.To)
 	switch {
 	case later:
 		sh.to.soon()
 	case to == nil: // the chain requests it again when there is a connection
-	case m.Kind == chain.Entry && sh.link.Early(&f, &sh.rep.State, sh.view):
+	case m.Kind == chain.Entry && sh.link.Deferrable(&f, &sh.rep.State, sh.view):
 		sh.to.sendSoon(to, f)
 	default:
 		sh.to.send(to, f)
@@ -82,7 +81,7 @@ func (sh *shard) pass(m *link.Outgoing) {
 // fromPredecessor processes a message from the shard's predecessor. It returns false if the shard is not restored yet
 // or the message is of another epoch. Resulting frames go into the batch if to is not nil. The caller must hold sh.mu.
 func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, to *batch) (taken bool) {
-	if !sh.link.Begun() || sh.retired() || !sh.means(f) {
+	if !sh.link.Started() || sh.retired() || !sh.means(f) {
 		return false
 	}
 	if !sh.link.PrecededBy(c.index, c.Incarnation) {
@@ -109,7 +108,7 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, to *batch) (taken bool)
 func (sh *shard) fromSuccessor(p *peer, f *wire.Frame) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.link.Begun() || sh.retired() || !sh.means(f) {
+	if !sh.link.Started() || sh.retired() || !sh.means(f) {
 		return
 	}
 	sh.to.batch = &p.batch
@@ -118,7 +117,7 @@ func (sh *shard) fromSuccessor(p *peer, f *wire.Frame) {
 		sh.link.FromSuccessor(as, f)
 	}
 	sh.advance()
-	if sh.link.Yielded(sh.view) {
+	if sh.link.MayRetire(sh.view) {
 		sh.s.notify()
 	}
 }
@@ -128,10 +127,10 @@ func (sh *shard) relink(p *peer) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	as, ok := sh.near.is(p)
-	if !ok || !sh.link.Begun() || sh.retired() {
+	if !ok || !sh.link.Started() || sh.retired() {
 		return
 	}
-	sh.link.Relink(as)
+	sh.link.Reconnected(as)
 	sh.advance()
 }
 
@@ -141,8 +140,8 @@ func (sh *shard) tickChain() {
 		return // the shard is busy
 	}
 	defer sh.mu.Unlock()
-	if sh.link.Begun() && !sh.retired() {
-		sh.link.Elapse()
+	if sh.link.Started() && !sh.retired() {
+		sh.link.AdvanceTime()
 		sh.advance()
 		sh.yield()
 	}

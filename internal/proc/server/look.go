@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/proc/shardstore"
 )
@@ -112,7 +112,7 @@ func (l *Look) add(sh *shard) done {
 	if sh.retired() {
 		return doneBy(sh.rep, &sh.service)
 	}
-	part := partOf(sh.link.Place())
+	part := partOf(sh.link.Role())
 	l.Shards[part]++
 	if !sh.answers() && part != Joining {
 		l.Unready++
@@ -137,7 +137,7 @@ func (l *Look) add(sh *shard) done {
 }
 
 // partOf returns the role of a replica at that position in a chain.
-func partOf(at *link.Place) Part {
+func partOf(at *chain.Role) Part {
 	switch {
 	case at.Joining:
 		return Joining

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -129,8 +129,8 @@ func (all *peers) drop(used map[*peer]bool) {
 // placeOf returns this server's position in a shard's chain, and connects to the servers that receive entries. held is
 // false if the server is not in the chain. The caller must hold s.mu.
 func (s *Server) placeOf(v *words.View, id perdure.ShardID) (at place, held bool) {
-	at.Place, held = link.PlaceOf(v, id, s.index, s.incarnation, &s.traits)
-	at.succ, at.join, at.soon = s.peerOf(at.Succ), s.peerOf(at.Join), s.peerOf(at.Soon)
+	at.Role, held = chain.RoleOf(v, id, s.index, s.incarnation, &s.traits)
+	at.succ, at.join, at.soon = s.peerOf(at.Succ), s.peerOf(at.Join), s.peerOf(at.NextJoin)
 	return at, held
 }
 

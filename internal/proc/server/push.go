@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -70,13 +70,13 @@ func (sv *service) push(slot perdure.Slot) {
 		}
 	}
 	begun := audience.BeginRound(slot, st)
-	pushed, done := out.gather(slot, sv.rep, sv.link.Name(), sv.buffers)
+	pushed, done := out.gather(slot, sv.rep, sv.link.Fence(), sv.buffers)
 	state, minClock, more := audience.EndRound(slot, done)
 	if n := len(pushed); done && n > 0 && begun {
 		pushed[n-1].Flags |= wire.FlagLast
 	} else if done {
 		state.Waited = out.waited()
-		f := sv.link.Name().Frame(wire.KindPush)
+		f := sv.link.Fence().Frame(wire.KindPush)
 		f.Clock, f.Flags = minClock, wire.FlagLast
 		sv.buffers.End(&f, state)
 		pushed = append(pushed, f)
@@ -92,7 +92,7 @@ func (sv *service) push(slot perdure.Slot) {
 }
 
 // gather builds frames of the next rows of a slot's round and reports whether they are the last ones.
-func (o *outflows) gather(slot perdure.Slot, rep *replica.Replica, n link.Name, b *frameBuffers,
+func (o *outflows) gather(slot perdure.Slot, rep *replica.Replica, n chain.Fence, b *frameBuffers,
 ) (pushed []wire.Frame, done bool) {
 	st := &rep.State
 	left := o.most

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -48,7 +48,7 @@ var errMoved = errors.New("copies: the shard has moved")
 
 // copySource is the source of a copy.
 type copySource struct {
-	Name    link.Name // the generation and epoch of the copy
+	Name    chain.Fence // the generation and epoch of the copy
 	Lock    sync.Locker
 	Moved   func() bool // reports whether these have changed; called with Lock held
 	Buffers *frameBuffers

@@ -1,6 +1,6 @@
 // Package server implements the process that holds replicas of shards. Packages replica and chain decide what happens
 // to an entry of a shard's log and which peers are notified. The server feeds a replica.Replica from the log in its
-// link.Link and carries out the resulting replica.Effects. It owns the goroutines, connections, disks and time.
+// chain.Link and carries out the resulting replica.Effects. It owns the goroutines, connections, disks and time.
 //
 // A server always acts on the newest view it has seen, even if it missed earlier ones. It restores the shards that the
 // view assigns to it, fences processes that the view has superseded, carries out the view's decisions, and reports the
@@ -203,7 +203,7 @@ func (s *Server) ended() {
 		sh.mu.Lock()
 		if sh.rep.Ready() {
 			sh.rep.Finish() // work that was left to another goroutine
-			s.cfg.Ended(sh.saver.Whole(sh.link.Name(), &sh.rep.State))
+			s.cfg.Ended(sh.saver.Whole(sh.link.Fence(), &sh.rep.State))
 		}
 		sh.mu.Unlock()
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -17,7 +17,7 @@ import (
 // it.
 type service struct {
 	rep     *replica.Replica
-	link    *link.Link // provides the shard's current generation and epoch
+	link    *chain.Link // provides the shard's current generation and epoch
 	to      *sender
 	buffers *frameBuffers
 	log     *slog.Logger
@@ -27,7 +27,7 @@ type service struct {
 }
 
 // moved asks a reader to open the shard again.
-func (sv *service) moved(c *conn) { sv.to.send(c, sv.link.Name().Frame(wire.KindMoved)) }
+func (sv *service) moved(c *conn) { sv.to.send(c, sv.link.Fence().Frame(wire.KindMoved)) }
 
 // welcome sends a reader its slot's counts.
 func (sv *service) welcome(o *replica.Opened) {
@@ -52,7 +52,7 @@ func (sv *service) acknowledge(a *replica.Ack) {
 
 // counts builds a frame with the counts of a connection's slot.
 func (sv *service) counts(c *conn, kind wire.Kind) wire.Frame {
-	f := sv.link.Name().Frame(kind)
+	f := sv.link.Fence().Frame(kind)
 	f.Slot, f.Incarnation = c.Slot, c.Incarnation
 	f.Clock = sv.rep.State.MinClock()
 	sv.buffers.Counts(&f, sv.rep.Counts(&c.Reader))
@@ -123,7 +123,7 @@ func (sv *service) answerLate(a *replica.Answer) {
 func (sv *service) answer(rd *replica.Read, ack, others bool) {
 	c := connOf(rd.Reader)
 	sv.answers++
-	f := sv.link.Name().Frame(wire.KindRows)
+	f := sv.link.Fence().Frame(wire.KindRows)
 	f.Request, f.Clock = rd.Request, sv.rep.State.MinClock()
 	if rd.Scan {
 		idsFrame(&f, &sv.rep.State, rd)
@@ -165,7 +165,7 @@ func (sv *service) load(c *conn, f *wire.Frame) error {
 	if err != nil {
 		return err
 	}
-	out := sv.link.Name().Frame(wire.KindState)
+	out := sv.link.Fence().Frame(wire.KindState)
 	out.Request, out.Slot, out.Payload = f.Request, f.Slot, state
 	if state == nil {
 		out.Flags = wire.FlagNone
@@ -176,7 +176,7 @@ func (sv *service) load(c *conn, f *wire.Frame) error {
 
 // echo reports to the sender whether the shard lacks updates.
 func (sv *service) echo(c *conn, f *wire.Frame, behind bool) {
-	out := sv.link.Name().Frame(wire.KindEcho)
+	out := sv.link.Fence().Frame(wire.KindEcho)
 	out.Request = f.Request
 	if behind {
 		out.Flags = wire.FlagBehind

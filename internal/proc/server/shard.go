@@ -7,7 +7,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
-	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/words"
@@ -26,7 +25,7 @@ type shard struct {
 	slots  slotCount   // the number of slots that log entries may belong to
 	gone   atomic.Bool // the shard is retired: later frames and events are ignored
 	// named is the name of link, for goroutines that do not hold the shard's lock.
-	named atomic.Pointer[link.Name]
+	named atomic.Pointer[chain.Fence]
 
 	// Server.mu guards the fields below.
 	lastStatus *words.ShardStatus // the last status
@@ -38,7 +37,7 @@ type shard struct {
 	view     *words.View
 	at       place // according to view
 	near     neighbours
-	link     link.Link
+	link     chain.Link
 	to       sender
 	service  service
 	stream   *shardstore.Stream // nil unless the update log replaces the chain's log
@@ -48,11 +47,16 @@ type shard struct {
 	saver    *shardstore.Saver
 }
 
-func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
+func newShard(s *Server, id perdure.ShardID, n chain.Fence, since uint64) *shard {
 	began := time.Now()
 	sh := &shard{
-		s: s, id: id, since: since, job: *s.job, traits: s.traits,
-		link: link.New(link.Settings{Name: n, Job: s.job, Solo: s.traits.Logged(), All: s.cfg.weak.Generations}),
+		s:      s,
+		id:     id,
+		since:  since,
+		job:    *s.job,
+		traits: s.traits,
+		link: chain.NewLink(
+			chain.LinkOptions{Fence: n, Job: s.job, Solo: s.traits.Logged(), AcceptAll: s.cfg.weak.Generations}),
 	}
 	sh.rep = replica.New(replica.Settings{
 		Shard: id, Job: *s.job, Sparing: s.cfg.Sparing, Weak: s.cfg.weak,
@@ -116,7 +120,7 @@ func (sh *shard) retire() {
 // their senders open the shard again once they know the newer view. The caller must hold sh.mu, because the epoch may
 // have changed while the frame waited for that lock.
 func (sh *shard) means(f *wire.Frame) bool {
-	return sh.link.Name() == link.NameOf(&f.Header) || sh.s.cfg.weak.Generations
+	return sh.link.Fence() == chain.FenceOf(&f.Header) || sh.s.cfg.weak.Generations
 }
 
 // fill sets the shard's state to the content restored for view v, and then follows the newest view. The caller must
@@ -125,7 +129,7 @@ func (sh *shard) fill(c replica.Content, v *words.View) {
 	sh.saver.Works()
 	sh.rep.Fill(c, v)
 	sh.slots.grow(len(sh.rep.State.Applied()))
-	sh.link.Begin()
+	sh.link.Start()
 	sh.follow(sh.view, &sh.at)
 }
 
@@ -179,10 +183,10 @@ func (sh *shard) takeLog() (large bool) {
 }
 
 // step passes the log's next entry to the replica. The caller must hold sh.mu.
-func (sh *shard) step(g *chain.Given[replica.Entry]) (large bool) {
+func (sh *shard) step(g *chain.Delivery[replica.Entry]) (large bool) {
 	f, fx := &g.Entry.Frame, sh.rep.Effects()
-	sh.link.Given(&g.Entry, sh.rep.State.End())
-	large = sh.rep.Step(&g.Entry, sh.s.buffers.Own(f.Body, g.Kept))
+	sh.link.Applying(&g.Entry, sh.rep.State.End())
+	large = sh.rep.Step(&g.Entry, sh.s.buffers.Own(f.Body, g.Retained))
 	if f.Kind == wire.KindRoster {
 		sh.slots.grow(len(sh.rep.State.Applied()))
 	}
@@ -197,8 +201,8 @@ func (sh *shard) propose() (news bool) {
 	if !sh.link.Serving() || !sh.rep.State.Has() {
 		return false
 	}
-	if at := sh.link.Place(); sh.stream != nil &&
-		(at.Joining || !sh.stream.Lives(sh.link.Name().Frame(wire.KindLife), at.Head)) {
+	if at := sh.link.Role(); sh.stream != nil &&
+		(at.Joining || !sh.stream.Lives(sh.link.Fence().Frame(wire.KindLife), at.Head)) {
 		return false
 	}
 	news = sh.rep.Propose()
@@ -302,12 +306,12 @@ func (sh *shard) mend() {
 // yield brings the successor of a head that will be dropped up to date, and notifies the coordinator when that is done.
 // The caller must hold sh.mu.
 func (sh *shard) yield() {
-	if !sh.rep.Ready() || !sh.link.Yields(sh.view) {
+	if !sh.rep.Ready() || !sh.link.Retiring(sh.view) {
 		return
 	}
-	if sh.link.Yielded(sh.view) {
+	if sh.link.MayRetire(sh.view) {
 		sh.s.notify()
-	} else if sh.link.Place().Periodic {
+	} else if sh.link.Role().Periodic {
 		sh.link.Sync()
 		sh.advance()
 	}
@@ -316,17 +320,17 @@ func (sh *shard) yield() {
 // follow applies a view to the shard. The caller must hold sh.mu.
 func (sh *shard) follow(v *words.View, at *place) {
 	sh.view, sh.at = v, *at
-	n := link.Name{Shard: sh.id, Generation: v.Generation, Epoch: at.Epoch}
-	renew := n != sh.link.Name()
+	n := chain.Fence{Shard: sh.id, Generation: v.Generation, Epoch: at.Epoch}
+	renew := n != sh.link.Fence()
 	if renew {
 		sh.incoming = nil
 		sh.named.Store(&n)
 	}
 	sh.near.follow(at, renew)
-	sh.link.Follow(n, &at.Place, renew)
+	sh.link.Follow(n, &at.Role, renew)
 	sh.rep.Follow(v, replica.Place{Head: at.Head, Reads: at.Reads(), Periodic: at.Periodic}, renew)
 	sh.carryOut()
-	if !sh.link.Begun() {
+	if !sh.link.Started() {
 		return // the shard is still being restored
 	}
 	sh.rep.Heed()
@@ -359,7 +363,7 @@ func (sh *shard) status(v *words.View, behind bool) (st words.ShardStatus, fresh
 		defer sh.mu.Unlock()
 		// Updates that will still be applied to a lost shard are not lost, so its status waits for the goroutine that
 		// applies them.
-		lost := sh.due && !sh.rep.Ready() && sh.link.Place().Head && v.Shards[sh.id].Lost
+		lost := sh.due && !sh.rep.Ready() && sh.link.Role().Head && v.Shards[sh.id].Lost
 		if !lost {
 			st = sh.fullStatus(v)
 			sh.lastStatus = &st
@@ -375,12 +379,12 @@ func (sh *shard) status(v *words.View, behind bool) (st words.ShardStatus, fresh
 
 // fullStatus returns the current status. The caller must hold sh.mu.
 func (sh *shard) fullStatus(v *words.View) words.ShardStatus {
-	n := sh.link.Name()
+	n := sh.link.Fence()
 	st := words.ShardStatus{
 		Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since, Joined: sh.link.Joined(),
 	}
 	if sh.stream != nil { // a server that takes the shard over has read the whole log
-		st.Joined, st.Unread = sh.link.Place().Joining && sh.stream.Level(), sh.stream.Unread()
+		st.Joined, st.Unread = sh.link.Role().Joining && sh.stream.Level(), sh.stream.Unread()
 	}
 	sh.saver.Status(&st)
 	if sh.rep.State.Has() {
@@ -389,6 +393,6 @@ func (sh *shard) fullStatus(v *words.View) words.ShardStatus {
 		}
 	}
 	sh.rep.Status(v, &st)
-	st.Yielded = st.Ready && sh.link.Yielded(sh.view)
+	st.Yielded = st.Ready && sh.link.MayRetire(sh.view)
 	return st
 }

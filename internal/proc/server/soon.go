@@ -61,7 +61,7 @@ func (sh *shard) pendingFrames(to map[*conn][]wire.Frame) {
 		return
 	}
 	if pred := sh.near.pred; pred != nil {
-		if f, ok := sh.link.Owed(); ok {
+		if f, ok := sh.link.PendingCommit(); ok {
 			to[pred] = append(to[pred], f)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/admission"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -19,7 +18,7 @@ var errRenamed = errors.New("server: the connection belongs to an earlier incarn
 // checkFrame rejects frames that the peer may not send: kinds that its role may not send, frames of another slot, and
 // clocks outside of the job.
 func (c *conn) checkFrame(f *wire.Frame, job *perdure.JobSpec) error {
-	switch err := admission.ToServer(c.role, f.Kind); {
+	switch err := wire.CheckToServer(c.role, f.Kind); {
 	case err != nil:
 		return err
 	case c.server, f.Kind == wire.KindEcho:

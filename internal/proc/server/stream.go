@@ -220,7 +220,7 @@ func (r *replay) resume(in *replica.Incoming) {
 	}
 	sh.rep.Adopt(in)
 	sh.slots.grow(len(sh.rep.State.Applied()))
-	sh.link.Begin()
+	sh.link.Start()
 	sh.follow(sh.view, &sh.at)
 }
 

@@ -12,7 +12,7 @@ const defaultSnapshotBytes = 256 << 20
 
 // saveSnapshot writes a snapshot in a new goroutine if enough was read since the last one. The caller must hold sh.mu.
 func (sh *shard) saveSnapshot() {
-	if !sh.link.Place().Head {
+	if !sh.link.Role().Head {
 		return
 	}
 	st := sh.stream
@@ -20,7 +20,7 @@ func (sh *shard) saveSnapshot() {
 	if about == nil {
 		return
 	}
-	n := sh.link.Name()
+	n := sh.link.Fence()
 	about.Generation, about.Epoch = n.Generation, n.Epoch
 	sh.s.wg.Go(func() {
 		began := time.Now()
@@ -56,7 +56,7 @@ func (sh *shard) saveSnapshot() {
 func (sh *shard) makeLogSpace(full bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.stream == nil || !sh.link.Begun() || sh.stream.Ended() {
+	if sh.stream == nil || !sh.link.Started() || sh.stream.Ended() {
 		return // nothing is started while the shard or the server ends
 	}
 	sh.stream.Full(full)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -71,7 +71,7 @@ func (s *Server) take(v words.View) {
 // it has rows. The caller must hold s.mu.
 func (s *Server) addShard(id perdure.ShardID, at place) {
 	v := s.view
-	sh := newShard(s, id, link.Name{Shard: id, Generation: v.Generation, Epoch: at.Epoch}, at.Since)
+	sh := newShard(s, id, chain.Fence{Shard: id, Generation: v.Generation, Epoch: at.Epoch}, at.Since)
 	s.shards[id] = sh
 	comes := sh.stream == nil && at.Joining // the rows arrive along the chain
 	if comes {

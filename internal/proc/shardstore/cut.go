@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
@@ -18,7 +18,7 @@ import (
 // SegmentCut is a cut of a shard that will be written.
 type SegmentCut struct {
 	by    *Saver
-	name  link.Name
+	name  chain.Fence
 	clock perdure.Clock
 	state *replica.State
 	// At most one of the two is set. If neither is, the shard is paused and only the changed rows are written.
@@ -28,7 +28,7 @@ type SegmentCut struct {
 
 // Cut prepares writing a cut. If behind is true and the shard is paused at the cut, only the rows changed since the
 // previous cut are written. The caller must hold the lock.
-func (s *Saver) Cut(n link.Name, sv *replica.Save, st *replica.State, behind bool) *SegmentCut {
+func (s *Saver) Cut(n chain.Fence, sv *replica.Save, st *replica.State, behind bool) *SegmentCut {
 	c := &SegmentCut{by: s, name: n, clock: sv.Cut, state: st}
 	switch {
 	case sv.Image != nil:

@@ -3,7 +3,7 @@ package shardstore
 import (
 	"time"
 
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
@@ -22,7 +22,7 @@ type writing struct {
 }
 
 // begin prepares writing an image. The caller must hold the lock.
-func (s *Saver) begin(n link.Name, m *replica.Image, st *replica.State) *writing {
+func (s *Saver) begin(n chain.Fence, m *replica.Image, st *replica.State) *writing {
 	seg := s.segment(n, m.Cut, st)
 	seg.Seq, seg.Applied, seg.States = m.Seq, m.Applied, m.States
 	w := &writing{by: s, image: m, seg: seg, room: make([]byte, pieceBytes), began: time.Now()}

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/words"
@@ -24,7 +24,7 @@ type SaveRound struct {
 }
 
 // Round prepares writing rows. The caller must hold the lock.
-func (s *Saver) Round(n link.Name, sv *replica.Save, st *replica.State) *SaveRound {
+func (s *Saver) Round(n chain.Fence, sv *replica.Save, st *replica.State) *SaveRound {
 	r := &SaveRound{by: s, save: *sv, state: st, image: s.begin(n, sv.Image, st)}
 	s.rounds++
 	r.image.seg.Number = s.rounds

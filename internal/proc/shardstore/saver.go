@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
@@ -151,7 +151,7 @@ func (s *Saver) Status(st *words.ShardStatus) {
 }
 
 // segment describes a shard at a cut, without its rows.
-func (s *Saver) segment(n link.Name, cut perdure.Clock, st *replica.State) *checkpoint.Segment {
+func (s *Saver) segment(n chain.Fence, cut perdure.Clock, st *replica.State) *checkpoint.Segment {
 	return &checkpoint.Segment{
 		Job: s.Job.ID, Generation: n.Generation, Epoch: n.Epoch, Cut: cut,
 		Shard: n.Shard, Seed: s.Job.Seed, Seq: st.Seq(),
@@ -162,7 +162,7 @@ func (s *Saver) segment(n link.Name, cut perdure.Clock, st *replica.State) *chec
 
 // Whole describes a shard with its current rows, which are not copied and must not change until the segment is written.
 // The caller must hold the lock.
-func (s *Saver) Whole(n link.Name, st *replica.State) *checkpoint.Segment {
+func (s *Saver) Whole(n chain.Fence, st *replica.State) *checkpoint.Segment {
 	seg := s.segment(n, st.MinClock(), st)
 	for _, p := range st.Parts() {
 		seg.Tables = append(seg.Tables, checkpoint.TableRows{Spec: p.Spec, First: int64(p.First), Image: p.Image()})

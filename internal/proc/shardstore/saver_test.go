@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
@@ -92,7 +92,7 @@ func TestCut(t *testing.T) {
 		if !c.stands {
 			save.Image = r.State.Image(5)
 		}
-		cut := s.Cut(link.Name{Shard: 3, Generation: 7, Epoch: 2}, save, &r.State, c.behind)
+		cut := s.Cut(chain.Fence{Shard: 3, Generation: 7, Epoch: 2}, save, &r.State, c.behind)
 		if cut.Clock() != 5 || cut.Stands() != c.stands {
 			t.Errorf("%s: clock %d, stands %v", c.name, cut.Clock(), cut.Stands())
 		}
@@ -119,7 +119,7 @@ func TestNoSecondTry(t *testing.T) {
 	r.Fill(replica.Content{States: make([][]byte, 1), Applied: []perdure.Clock{5}}, v)
 	s, heard := saver(t, job)
 	s.Store = store.Folder(disk.OS(), t.TempDir()+"/none")
-	cut := s.Cut(link.Name{Shard: 3}, &replica.Save{Image: r.State.Image(5)}, &r.State, true)
+	cut := s.Cut(chain.Fence{Shard: 3}, &replica.Save{Image: r.State.Image(5)}, &r.State, true)
 	if _, err := cut.Write(); err == nil || heard.told != 1 || s.problem == "" ||
 		strings.Count(heard.String(), "next cut") != 1 {
 		t.Errorf("%v; reported %d times: %s", err, heard.told, heard)

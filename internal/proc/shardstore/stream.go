@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -134,7 +134,7 @@ func (st *Stream) Within(from, first, next updatelog.Position) error {
 
 // Entry converts a record to an entry of the shard's log and reports whether it counts. The body of an update shares
 // memory with the record. For all see [ownFacts.Take]. The caller must hold the lock.
-func (st *Stream) Entry(record []byte, l *link.Link, state *replica.State, tables int, all bool) (
+func (st *Stream) Entry(record []byte, l *chain.Link, state *replica.State, tables int, all bool) (
 	e replica.Entry, counts bool, err error,
 ) {
 	var f wire.Frame

@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/states"
@@ -236,14 +236,14 @@ type endedShard struct {
 	id     perdure.ShardID
 	mu     sync.Mutex // required by the stream; there is no concurrency
 	rep    *replica.Replica
-	link   link.Link
+	link   chain.Link
 	stream *shardstore.Stream
 }
 
 func newEndedShard(r *EndedRun, id perdure.ShardID) *endedShard {
 	sh := &endedShard{id: id, rep: replica.New(replica.Settings{Shard: id, Job: r.Job})}
-	sh.link = link.New(link.Settings{
-		Name: link.Name{Shard: id, Generation: r.View.Generation}, Job: &r.Job, Solo: true,
+	sh.link = chain.NewLink(chain.LinkOptions{
+		Fence: chain.Fence{Shard: id, Generation: r.View.Generation}, Job: &r.Job, Solo: true,
 	})
 	return sh
 }

@@ -1,11 +1,10 @@
-package link
+package chain
 
 import (
 	"slices"
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -14,11 +13,11 @@ import (
 // member returns a link of a shard with two slots and rows, in a chain of two.
 func member(t *testing.T, head bool) *Link {
 	t.Helper()
-	l := New(Settings{Job: &perdure.JobSpec{Slots: 2, Shards: 1}})
-	p := Place{Config: chain.Config{Epoch: 1, Head: head, Tail: !head}, Pred: words.Holder{Server: 4, Incarnation: 2}}
-	n := Name{Shard: 3, Generation: 7, Epoch: 1}
+	l := NewLink(LinkOptions{Job: &perdure.JobSpec{Slots: 2, Shards: 1}})
+	p := Role{Config: Config{Epoch: 1, Head: head, Tail: !head}, Pred: words.Holder{Server: 4, Incarnation: 2}}
+	n := Fence{Shard: 3, Generation: 7, Epoch: 1}
 	l.Follow(n, &p, true)
-	l.Begin()
+	l.Start()
 	l.Follow(n, &p, false)
 	return &l
 }
@@ -47,19 +46,19 @@ func pump(t *testing.T, head, tail *Link, tailReads bool) (given [2][]wire.Heade
 			r := l.Ready()
 			for j := range r.Apply {
 				e := &r.Apply[j].Entry
-				l.Given(e, 0)
+				l.Applying(e, 0)
 				given[i] = append(given[i], e.Frame.Header)
 			}
 			for _, m := range slices.Clone(r.Messages) {
 				again = true
-				f, later := l.Word(&m, tailReads)
+				f, later := l.Frame(&m, tailReads)
 				switch {
 				case later:
 					held++
-				case l == head && m.To == chain.Successor:
+				case l == head && m.To == Successor:
 					tail.FromPredecessor(&f)
-				case l == tail && m.To == chain.Predecessor:
-					head.FromSuccessor(chain.Successor, &f)
+				case l == tail && m.To == Predecessor:
+					head.FromSuccessor(Successor, &f)
 				default:
 					t.Fatalf("member %d sends a message to %v", i, m.To)
 				}
@@ -73,8 +72,8 @@ func tick(slot perdure.Slot, clock perdure.Clock) *wire.Frame {
 	return &wire.Frame{Header: wire.Header{Kind: wire.KindTick, Generation: 7, Shard: 3, Slot: slot, Clock: clock}}
 }
 
-// An entry passes along the chain as a frame and arrives unchanged. The backlog counts entries that are in the log and
-// not in the replica.
+// TestAnEntryGoesAlong entry passes along the chain as a frame and arrives unchanged. The backlog counts entries that
+// are in the log and not in the replica.
 func TestAnEntryGoesAlong(t *testing.T) {
 	head, tail := member(t, true), member(t, false)
 	pump(t, head, tail, false)
@@ -86,7 +85,7 @@ func TestAnEntryGoesAlong(t *testing.T) {
 	if head.backlog.of(1) == 0 || head.backlog.of(0) != 0 {
 		t.Errorf("backlog after an entry of slot 1: %v", head.backlog)
 	}
-	head.Append(replica.Entry{Frame: head.Fact(&replica.Fact{Kind: wire.KindEnd, Slot: perdure.NoSlot, Clock: 9})})
+	head.Append(replica.Entry{Frame: head.FactFrame(&replica.Fact{Kind: wire.KindEnd, Slot: perdure.NoSlot, Clock: 9})})
 	given, _ := pump(t, head, tail, false)
 	for i, got := range given {
 		if len(got) != 2 || got[0].Kind != wire.KindTick || got[0].Slot != 1 || got[0].Incarnation != 5 ||
@@ -99,7 +98,7 @@ func TestAnEntryGoesAlong(t *testing.T) {
 	}
 }
 
-// A Committed message is held back only if no process waits for it.
+// TestWhenThePredecessorHears Committed message is held back only if no process waits for it.
 func TestWhenThePredecessorHears(t *testing.T) {
 	fact := wire.KindEnd
 	for _, c := range []struct {
@@ -122,23 +121,23 @@ func TestWhenThePredecessorHears(t *testing.T) {
 		{"the tail waits for the joiner", true, wire.KindTick, 0, 0, 1, 0, false},
 	} {
 		l := member(t, false)
-		l.pending.followed = c.followed
+		l.commits.followed = c.followed
 		e := replica.Entry{Frame: wire.Frame{Header: wire.Header{Kind: c.entry}, Body: make([]byte, c.bytes)}}
-		l.Given(&e, c.end)
-		m := Outgoing{To: chain.Predecessor, Message: chain.Message[replica.Entry]{
-			Kind: chain.Committed, Epoch: 1, Pos: 1, Joiner: c.joiner,
+		l.Applying(&e, c.end)
+		m := LinkOutgoing{To: Predecessor, Message: Message[replica.Entry]{
+			Kind: Committed, Epoch: 1, Pos: 1, Joiner: c.joiner,
 		}}
-		_, later := l.Word(&m, c.tailReads)
-		if _, owed := l.Owed(); later != c.want || owed != c.want {
+		_, later := l.Frame(&m, c.tailReads)
+		if _, owed := l.PendingCommit(); later != c.want || owed != c.want {
 			t.Errorf("%s: held back %v, pending %v; want %v", c.name, later, owed, c.want)
 		}
-		if _, owed := l.Owed(); owed {
+		if _, owed := l.PendingCommit(); owed {
 			t.Errorf("%s: still pending after Owed", c.name)
 		}
 	}
 }
 
-// A tick is early while another slot's tick of the same clock has not been forwarded.
+// TestEarlyTicks tick is early while another slot's tick of the same clock has not been forwarded.
 func TestEarlyTicks(t *testing.T) {
 	l := member(t, true)
 	st, v := rows(t)
@@ -147,21 +146,21 @@ func TestEarlyTicks(t *testing.T) {
 		clock perdure.Clock
 		want  bool
 	}{{0, 0, true}, {1, 0, false}, {1, 1, true}, {0, 1, false}, {0, 1, false}} {
-		if got := l.Early(tick(c.slot, c.clock), st, v); got != c.want {
+		if got := l.Deferrable(tick(c.slot, c.clock), st, v); got != c.want {
 			t.Errorf("tick %d, of slot %d, clock %d: early %v", i, c.slot, c.clock, got)
 		}
 	}
 	v.Slots[1].Span.Until = 2 // it does not participate in clock 2
-	if l.Early(tick(0, 2), st, v) {
+	if l.Deferrable(tick(0, 2), st, v) {
 		t.Error("a tick waits for a slot that does not participate")
 	}
-	if l.Early(&wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Clock: 3}}, st, v) {
+	if l.Deferrable(&wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Clock: 3}}, st, v) {
 		t.Error("an update is early")
 	}
 }
 
-// Update and Tick reject what a worker must not append.
-func TestWhatIsRefused(t *testing.T) {
+// TestRejects checks the messages of workers that Update and Tick reject.
+func TestRejects(t *testing.T) {
 	l := member(t, true)
 	st, _ := rows(t)
 	from := &replica.Reader{Slot: 1, Incarnation: 5}
@@ -194,7 +193,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// FromLog rejects records that violate the rules.
+// TestWhatIsRead rejects records that violate the rules.
 func TestWhatIsRead(t *testing.T) {
 	l := member(t, true)
 	st, _ := rows(t)
@@ -229,7 +228,7 @@ func TestWhatIsRead(t *testing.T) {
 	}
 }
 
-// A Link knows its predecessor and its role, and which messages to accept.
+// TestPlace Link knows its predecessor and its role, and which messages to accept.
 func TestPlace(t *testing.T) {
 	l := member(t, false)
 	if !l.PrecededBy(4, 2) || l.PrecededBy(4, 1) || l.PrecededBy(5, 2) || member(t, true).PrecededBy(4, 2) {
@@ -237,16 +236,16 @@ func TestPlace(t *testing.T) {
 	}
 	v := &words.View{Shards: make([]words.ShardView, 4)}
 	v.Shards[3].Yields, v.Shards[3].Epoch = true, 1
-	if l.Yields(v) || !member(t, true).Yields(v) {
+	if l.Retiring(v) || !member(t, true).Retiring(v) {
 		t.Error("Yields: want true only for the head that yields")
 	}
-	if v.Shards[3].Epoch = 2; member(t, true).Yields(v) {
+	if v.Shards[3].Epoch = 2; member(t, true).Retiring(v) {
 		t.Error("Yields: true for the head of an earlier epoch")
 	}
 	for _, c := range []struct{ eager, head, tail, want bool }{
 		{false, true, false, false}, {false, false, true, true}, {true, true, false, true}, {true, false, true, false},
 	} {
-		p := Place{Config: chain.Config{Eager: c.eager, Head: c.head, Tail: c.tail}}
+		p := Role{Config: Config{Eager: c.eager, Head: c.head, Tail: c.tail}}
 		if p.Reads() != c.want {
 			t.Errorf("%+v: Reads returns %v", c, p.Reads())
 		}
@@ -255,11 +254,11 @@ func TestPlace(t *testing.T) {
 	if l.epochOf(&f) != 9 {
 		t.Error("epochOf does not return the message's epoch")
 	}
-	if l.all = true; l.epochOf(&f) != 1 {
+	if l.acceptAll = true; l.epochOf(&f) != 1 {
 		t.Error("the negative control does not accept all messages")
 	}
 	var none Link
-	if none.Joined() || none.Begun() || none.End() != 0 {
+	if none.Joined() || none.Started() || none.End() != 0 {
 		t.Error("a Link without a log has begun or joined")
 	}
 }

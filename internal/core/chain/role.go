@@ -1,39 +1,38 @@
-package link
+package chain
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Place is a server's role in a shard's chain according to a view. Neighbors that do not exist are nil.
-type Place struct {
-	chain.Config
+// Role is a server's role in a shard's chain according to a view. Neighbors that do not exist are nil.
+type Role struct {
+	Config
 	Since uint64       // as in the view's Holder
 	Pred  words.Holder // its predecessor, unless it is the head
 
 	Succ *words.Holder // its successor
 	Join *words.Holder // the joiner that copies from it, if it is the tail
-	// Soon is a joiner that may become the successor. The connection is opened now, while nothing waits for it.
-	Soon *words.Holder
+	// NextJoin is a joiner that may become the successor. The connection is opened now, while nothing waits for it.
+	NextJoin *words.Holder
 }
 
 // Reads reports whether vap tables are read here. Only this replica then knows what slots can see.
-func (p *Place) Reads() bool {
+func (p *Role) Reads() bool {
 	if p.Eager {
 		return p.Head
 	}
 	return p.Tail
 }
 
-// PlaceOf returns a process's role in a shard's chain. held is false if it has none.
-func PlaceOf(v *words.View, id perdure.ShardID, server int, incarnation perdure.Incarnation,
+// RoleOf returns a process's role in a shard's chain. held is false if it has none.
+func RoleOf(v *words.View, id perdure.ShardID, server int, incarnation perdure.Incarnation,
 	traits *recovery.Traits,
-) (at Place, held bool) {
+) (at Role, held bool) {
 	sv := &v.Shards[id]
 	mine := func(h *words.Holder) bool { return h.Server == server && h.Incarnation == incarnation }
-	at.Config = chain.Config{Epoch: sv.Epoch, Eager: traits.Eager, Periodic: traits.Period > 0}
+	at.Config = Config{Epoch: sv.Epoch, Eager: traits.Eager, Periodic: traits.Period > 0}
 	if sv.Joining != nil && mine(sv.Joining) {
 		at.Joining, at.Joiner, at.Since, at.Pred = true, sv.Joining.Since, sv.Joining.Since, sv.Tail()
 		return at, true
@@ -48,19 +47,19 @@ func PlaceOf(v *words.View, id perdure.ShardID, server int, incarnation perdure.
 			at.Pred = sv.Replica(i - 1)
 		}
 		if !traits.Logged() { // otherwise all replicas read the same stream, without a chain
-			at.after(sv, i)
+			at.setSuccessors(sv, i)
 		}
 		return at, true
 	}
 	return at, false
 }
 
-// after sets the neighbors that come after a shard's replica.
-func (p *Place) after(sv *words.ShardView, i int) {
+// setSuccessors sets the neighbors that come after a shard's replica.
+func (p *Role) setSuccessors(sv *words.ShardView, i int) {
 	switch {
 	case !p.Tail:
 		next := sv.Replica(i + 1)
-		p.Succ, p.Soon = &next, sv.Joining
+		p.Succ, p.NextJoin = &next, sv.Joining
 	case sv.Joining != nil:
 		p.Joiner, p.Join = sv.Joining.Since, sv.Joining
 	}

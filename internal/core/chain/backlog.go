@@ -1,4 +1,4 @@
-package link
+package chain
 
 import (
 	"errors"
@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// ofClock reports whether an entry is a worker's update or tick, rather than a fact of the head.
-func ofClock(f *wire.Frame) bool { return f.Kind == wire.KindUpdate || f.Kind == wire.KindTick }
+// fromWorker reports whether an entry is a worker's update or tick, rather than a fact of the head.
+func fromWorker(f *wire.Frame) bool { return f.Kind == wire.KindUpdate || f.Kind == wire.KindTick }
 
 // backlog is, by slot, the size of the updates and ticks that are in the log and not yet in the replica.
 type backlog []int64
@@ -26,7 +26,7 @@ func (b backlog) of(slot perdure.Slot) int64 {
 
 // count adds a worker's entry (sign 1) when it arrives, and removes it (sign -1) when the replica has it.
 func (b *backlog) count(f *wire.Frame, sign int64) {
-	if !ofClock(f) {
+	if !fromWorker(f) {
 		return
 	}
 	for int(f.Slot) >= len(*b) {
@@ -48,7 +48,7 @@ func (l *Link) Update(from *replica.Reader, f *wire.Frame, st *replica.State, ta
 		return e, fmt.Errorf("invalid update: clock %d, part %d of %d", f.Clock, f.Part, f.Parts)
 	}
 	if n := st.PendingBytes(from.Slot) + l.backlog.of(from.Slot) + int64(len(f.Body)); n > most {
-		return e, l.tooMuch(from, f, n, most)
+		return e, l.errBacklog(from, f, n, most)
 	}
 	if err := st.CheckUpdate(f.Body, tables); err != nil {
 		return e, err
@@ -67,31 +67,31 @@ func (l *Link) Tick(from *replica.Reader, f *wire.Frame, most int64) (e replica.
 	}
 	// A ticked update may be as large as the limit itself.
 	if n := l.backlog.of(from.Slot); n > 2*most {
-		return e, l.tooMuch(from, f, n, most)
+		return e, l.errBacklog(from, f, n, most)
 	}
 	return l.entry(from, f), nil
 }
 
 func (l *Link) entry(from *replica.Reader, f *wire.Frame) replica.Entry {
 	return replica.Entry{From: from, Frame: wire.Frame{Header: wire.Header{
-		Kind: f.Kind, Generation: l.name.Generation, Clock: f.Clock, Shard: l.name.Shard,
+		Kind: f.Kind, Generation: l.fence.Generation, Clock: f.Clock, Shard: l.fence.Shard,
 		Slot: from.Slot, Incarnation: from.Incarnation,
 	}}}
 }
 
-func (l *Link) tooMuch(from *replica.Reader, f *wire.Frame, n, most int64) error {
+func (l *Link) errBacklog(from *replica.Reader, f *wire.Frame, n, most int64) error {
 	return fmt.Errorf("slot %d has %d bytes of updates on shard %d that are not applied yet, "+
-		"up to clock %d; at most %d bytes are kept", from.Slot, n, l.name.Shard, f.Clock, most)
+		"up to clock %d; at most %d bytes are kept", from.Slot, n, l.fence.Shard, f.Clock, most)
 }
 
 // FromLog converts a record of an update log to an entry. An error means that a worker or a head violated the rules by
 // appending it. The payload still belongs to the record.
 func (l *Link) FromLog(f *wire.Frame, st *replica.State, tables int) (e replica.Entry, err error) {
-	if f.Shard != l.name.Shard || f.Generation != l.name.Generation {
+	if f.Shard != l.fence.Shard || f.Generation != l.fence.Generation {
 		return e, fmt.Errorf("%w: the record is for shard %d, generation %d, not for shard %d, generation %d",
-			wire.ErrPayload, f.Shard, f.Generation, l.name.Shard, l.name.Generation)
+			wire.ErrPayload, f.Shard, f.Generation, l.fence.Shard, l.fence.Generation)
 	}
-	if !ofClock(f) {
+	if !fromWorker(f) {
 		return replica.Entry{Frame: wire.Frame{Header: f.Header, Payload: f.Payload}}, nil
 	}
 	if n := len(st.Applied()); f.Slot < 0 || int(f.Slot) >= n || f.Clock < 0 || f.Until() < 0 ||

@@ -1,4 +1,4 @@
-package link
+package chain
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// PlaceOf returns the role of a process in a chain of three with a joiner, or in a stream that all replicas read.
+// TestPlaceOf returns the role of a process in a chain of three with a joiner, or in a stream that all replicas read.
 func TestPlaceOf(t *testing.T) {
 	holder := func(i int) words.Holder {
 		return words.Holder{Server: i, Incarnation: 1, Addr: string(rune('a' + i)), Since: uint64(i) + 10}
@@ -42,7 +42,7 @@ func TestPlaceOf(t *testing.T) {
 		{"the tail of a stream", 2, 1, &logged, true, false, true, 12, 1, "", "", "", false, false},
 		{"an eager head", 0, 1, &eager, true, true, false, 10, -1, "b", "", "d", false, true},
 	} {
-		at, held := PlaceOf(v, 0, c.server, c.incarnation, c.traits)
+		at, held := RoleOf(v, 0, c.server, c.incarnation, c.traits)
 		addr := func(h *words.Holder) string {
 			if h == nil {
 				return ""
@@ -54,7 +54,8 @@ func TestPlaceOf(t *testing.T) {
 			pred = at.Pred.Server
 		}
 		if held != c.held || at.Head != c.head || at.Tail != c.tail || at.Since != c.since || pred != c.pred ||
-			addr(at.Succ) != c.succ || addr(at.Join) != c.join || addr(at.Soon) != c.soon || at.Joining != c.joins ||
+			addr(
+				at.Succ) != c.succ || addr(at.Join) != c.join || addr(at.NextJoin) != c.soon || at.Joining != c.joins ||
 			at.Periodic != c.periods || at.Eager != c.periods || at.Epoch != 4 {
 			t.Errorf("%s: %v, %+v", c.name, held, at)
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// In a chain of two, an entry that the head appends is applied once the tail has it.
+// Example a chain of two, an entry that the head appends is applied once the tail has it.
 func Example() {
 	size := func(e string) int { return len(e) }
 	head, tail := New(0, size, 1<<20), New(0, size, 1<<20)
@@ -17,8 +17,8 @@ func Example() {
 		busy = false
 		for _, end := range []struct {
 			name     string
-			from, to *Replica[string]
-			as       Peer // what the sender is to the receiver
+			from, to *Log[string]
+			as       Neighbor // what the sender is to the receiver
 		}{{"head", head, tail, Predecessor}, {"tail", tail, head, Successor}} {
 			ready := end.from.Ready()
 			for _, g := range ready.Apply {
@@ -37,7 +37,7 @@ func Example() {
 
 // line is a chain of replicas in one process, without a network.
 type line struct {
-	replicas []*Replica[uint64]
+	replicas []*Log[uint64]
 	applied  int
 }
 
@@ -71,7 +71,8 @@ func (l *line) run() {
 	}
 }
 
-// An entry that passes through a chain and is applied everywhere allocates nothing, neither singly nor in bursts.
+// TestSteadyStateAllocatesNothing entry that passes through a chain and is applied everywhere allocates nothing,
+// neither singly nor in bursts.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	for replicas := 1; replicas <= 3; replicas++ {
 		for _, burst := range []int{1, 100} {
@@ -96,14 +97,14 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// An eager head applies entries a few windows ahead of a follower that does not answer, and no further. It resumes when
-// the follower answers.
+// TestEagerHeadWaitsForWhoIsFarBehind eager head applies entries a few windows ahead of a follower that does not
+// answer, and no further. It resumes when the follower answers.
 func TestEagerHeadWaitsForWhoIsFarBehind(t *testing.T) {
 	const size, window = 8, 100
 	r := New(0, func(int) int { return size }, window)
 	r.Configure(Config{Epoch: 1, Head: true, Eager: true})
 	r.Step(Successor, Message[int]{Kind: Have, Epoch: 1})
-	const most = leadWindows * window / size
+	const most = maxEagerWindows * window / size
 	for i := range 10 * most {
 		r.Append(i)
 	}
@@ -119,13 +120,13 @@ func TestEagerHeadWaitsForWhoIsFarBehind(t *testing.T) {
 		t.Errorf("applied %d of %d entries with %d uncommitted", r.Applied(), 10*most, most)
 	}
 	r.Configure(Config{Epoch: 2, Head: true, Tail: true, Eager: true})
-	if r.Append(0); r.Committed() != 10*most+1 || r.open != 0 {
-		t.Errorf("without a follower, %d entries are committed and %d bytes are not", r.Committed(), r.open)
+	if r.Append(0); r.Committed() != 10*most+1 || r.uncommittedBytes != 0 {
+		t.Errorf("without a follower, %d entries are committed and %d bytes are not", r.Committed(), r.uncommittedBytes)
 	}
 }
 
-// Entries that are committed everywhere are kept nowhere: not in the log, which releases a large buffer, and not in the
-// reused slices.
+// TestNothingIsKept that are committed everywhere are kept nowhere: not in the log, which releases a large buffer, and
+// not in the reused slices.
 func TestNothingIsKept(t *testing.T) {
 	l := newLine(3)
 	for range 5000 {
@@ -168,10 +169,10 @@ func BenchmarkEntry(b *testing.B) {
 	}
 }
 
-// A joiner that takes too long over its snapshot cannot make the tail's log grow without limit. The backlog is dropped,
-// no entry waits for the joiner, and the joiner gets another snapshot.
+// TestBacklogIsBounded joiner that takes too long over its snapshot cannot make the tail's log grow without limit. The
+// backlog is dropped, no entry waits for the joiner, and the joiner gets another snapshot.
 func TestBacklogIsBounded(t *testing.T) {
-	const window, most = 64, backlogWindows * 64 / 8
+	const window, most = 64, maxJoinerWindows * 64 / 8
 	size := func(uint64) int { return 8 }
 	tail := New(0, size, window)
 	tail.Configure(Config{Epoch: 1, Head: true, Tail: true, Joiner: 7})
@@ -207,7 +208,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 	joiner.Restored(at)
 	step()
-	for range Patience {
+	for range FollowTicks {
 		tail.Tick()
 		step()
 	}
@@ -218,8 +219,8 @@ func TestBacklogIsBounded(t *testing.T) {
 	step()
 	tail.Append(1)
 	step()
-	if !joiner.Joined() || joiner.End() != 3*most+1 || tail.kept != 8*(len(tail.log)-tail.free) {
-		t.Errorf("joined %t with %d entries; the tail counts %d bytes", joiner.Joined(), joiner.End(), tail.kept)
+	if !joiner.Joined() || joiner.End() != 3*most+1 || tail.logBytes != 8*(len(tail.log)-tail.free) {
+		t.Errorf("joined %t with %d entries; the tail counts %d bytes", joiner.Joined(), joiner.End(), tail.logBytes)
 	}
 }
 
@@ -231,8 +232,8 @@ func (r Ready[E]) take(snapshots *int) []Outgoing[E] {
 	return append([]Outgoing[E](nil), r.Messages...)
 }
 
-// At most one window is sent ahead of a successor's acknowledgements, unless a single entry is larger: the messages of
-// all shards to one peer must fit into a connection's queue.
+// TestWindowIsNotExceeded most one window is sent ahead of a successor's acknowledgements, unless a single entry is
+// larger: the messages of all shards to one peer must fit into a connection's queue.
 func TestWindowIsNotExceeded(t *testing.T) {
 	for size, want := range map[int]int{40: 1, 32: 2, 100: 1} {
 		head, tail := New(0, func(uint64) int { return size }, 64), New(0, func(uint64) int { return size }, 64)
