@@ -87,6 +87,9 @@ func (t TableSpec) validateCombine() error {
 	return nil
 }
 
-// Foretold reports whether a program can compute the effect of its own update on a row immediately, from the row and
-// the update alone. Otherwise the program sees the effect of its Inc once an answer of a server contains it.
-func (t TableSpec) Foretold() bool { return t.Combine == CombineEach && !t.Rule.KeepsState() }
+// HasPredictableEffect reports whether a program can compute the effect of its own update on a row immediately, from
+// the row and the update alone. Otherwise the program sees the effect of its Inc once an answer of a server contains
+// it.
+func (t TableSpec) HasPredictableEffect() bool {
+	return t.Combine == CombineEach && !t.Rule.KeepsState()
+}

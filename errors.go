@@ -36,9 +36,9 @@ var (
 	// bug: correct servers never send such rows.
 	ErrBound = errors.New("perdure: a read violates its staleness bound")
 
-	// ErrUnkept is returned when a shard lacks updates and no process has a copy of them. It indicates a bug: the job
+	// ErrNoCopy is returned when a shard lacks updates and no process has a copy of them. It indicates a bug: the job
 	// should have rolled back.
-	ErrUnkept = errors.New("perdure: a shard lacks updates of which no copy exists")
+	ErrNoCopy = errors.New("perdure: a shard lacks updates of which no copy exists")
 
 	// ErrUsage wraps every error in the user's input: flags, configuration and API arguments.
 	ErrUsage = errors.New("perdure: usage")

@@ -30,8 +30,8 @@ func (s Slot) Exactly() Slot {
 	return s
 }
 
-// Asked returns the slot that a worker.Config asks for, or NoSlot for any free slot.
-func (s Slot) Asked() Slot {
+// Requested returns the slot that a worker.Config asks for, or NoSlot for any free slot.
+func (s Slot) Requested() Slot {
 	switch s {
 	case 0:
 		return NoSlot

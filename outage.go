@@ -97,8 +97,8 @@ const (
 	ScaleAverage StaleScale = "average"
 )
 
-// Weakens reports whether s changes updates of a table with the given rule.
-func (s StaleScale) Weakens(r Rule) bool {
+// AppliesTo reports whether s changes updates of a table with the given rule.
+func (s StaleScale) AppliesTo(r Rule) bool {
 	return s != "" && s != ScaleNone && r.Kind != RuleSet && (s != ScaleAverage || r.Kind != RuleAdd)
 }
 

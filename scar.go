@@ -25,10 +25,10 @@ const (
 // DefaultShare is the default R of scar. The SCAR paper reports its main result for this value.
 const DefaultShare = 1.0 / 8
 
-// Suits returns an error if a table cannot be saved under the strategy. Under FTRL a row is a function of the rule's
-// state, and many states give the same row, 0. The row therefore does not show how far it is from its saved value.
-// Under all other rules, a change of the state also changes the row.
-func (r Recovery) Suits(t TableSpec) error {
+// ValidateTable returns an error if a table cannot be saved under the strategy. Under FTRL a row is a function of the
+// rule's state, and many states give the same row, 0. The row therefore does not show how far it is from its saved
+// value. Under all other rules, a change of the state also changes the row.
+func (r Recovery) ValidateTable(t TableSpec) error {
 	if r.Kind == RecoverScar && r.Selector == SelectPriority && t.Rule.Kind == RuleFTRL {
 		return fmt.Errorf("%w: table %s: selector priority does not work with rule %s, whose rows do not show their "+
 			"distance from the saved value; choose round, random or used, for example scar:20,1/8,used", ErrUsage,

@@ -54,7 +54,7 @@ func TestRecoverySuits(t *testing.T) {
 			perdure.RuleAdagrad,
 			perdure.RuleRowwiseAdagrad, perdure.RuleAdam, perdure.RuleFTRL,
 		} {
-			err := r.Suits(perdure.TableSpec{Name: "w", Rule: perdure.Rule{Kind: rule}})
+			err := r.ValidateTable(perdure.TableSpec{Name: "w", Rule: perdure.Rule{Kind: rule}})
 			want := refused && rule == perdure.RuleFTRL
 			if (err != nil) != want || want && (!errors.Is(err, perdure.ErrUsage) ||
 				!strings.Contains(err.Error(), "rule ftrl")) {

@@ -19,7 +19,7 @@ func (s Secret) String() string { return "(secret)" }
 // Format implements fmt.Formatter, for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
-// Admits reports whether shown equals the secret. It runs in constant time.
-func (s Secret) Admits(shown Secret) bool {
+// Matches reports whether shown equals the secret. It runs in constant time.
+func (s Secret) Matches(shown Secret) bool {
 	return s == "" || subtle.ConstantTimeCompare([]byte(s), []byte(shown)) == 1
 }

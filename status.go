@@ -45,17 +45,17 @@ type WorkerCounters struct {
 	ComputeNs   int64 `json:"compute_ns"`
 }
 
-// WorkerLook is the state of a worker's client at one moment.
-type WorkerLook struct {
-	Clock    Clock
-	Counters WorkerCounters
-	Kept     int           // updates that it may have to resend
-	Bytes    int64         // size of these updates
-	Resent   int64         // updates that it has resent
-	Outage   *WorkerOutage // shards it continues without; nil: all are available, or the job waits for them
-	Waits    string        // why a save or an append to the update log waits; "": none does
-	StateErr error         // why SaveState is limited to 1 MiB here; nil: the limit is 1 GiB
-	Err      error         // why the client has ended; nil: it is running
+// WorkerSnapshot is the state of a worker's client at one moment.
+type WorkerSnapshot struct {
+	Clock      Clock
+	Counters   WorkerCounters
+	Kept       int           // updates that it may have to resend
+	Bytes      int64         // size of these updates
+	Resent     int64         // updates that it has resent
+	Outage     *WorkerOutage // shards it continues without; nil: all are available, or the job waits for them
+	WaitReason string        // why a save or an append to the update log waits; "": none does
+	StateErr   error         // why SaveState is limited to 1 MiB here; nil: the limit is 1 GiB
+	Err        error         // why the client has ended; nil: it is running
 }
 
 // Equal reports whether all counters are equal.

@@ -42,8 +42,8 @@ type TableSpec struct {
 	Shard ShardID `json:"shard,omitempty"`
 }
 
-// Asked returns the table as a program requests it, without the fields that the coordinator decides.
-func (t TableSpec) Asked() TableSpec {
+// Requested returns the table as a program requests it, without the fields that the coordinator decides.
+func (t TableSpec) Requested() TableSpec {
 	t.Shard = 0
 	return t
 }

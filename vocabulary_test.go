@@ -446,11 +446,11 @@ func TestForetold(t *testing.T) {
 		return table(func(s *perdure.TableSpec) { s.Rule.Kind, s.Combine = kind, how })
 	}
 	for _, kind := range []perdure.RuleKind{perdure.RuleAdd, perdure.RuleSGD, perdure.RuleAdam} {
-		if got := rule(kind, perdure.CombineEach).Foretold(); got != (kind != perdure.RuleAdam) {
+		if got := rule(kind, perdure.CombineEach).HasPredictableEffect(); got != (kind != perdure.RuleAdam) {
 			t.Errorf("rule %s: %v", kind, got)
 		}
 		for _, how := range []perdure.Combine{perdure.CombineSum, perdure.CombineMean, perdure.CombineWeighted} {
-			if rule(kind, how).Foretold() {
+			if rule(kind, how).HasPredictableEffect() {
 				t.Errorf("rule %s, combine %s", kind, how)
 			}
 		}

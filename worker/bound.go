@@ -13,14 +13,14 @@ func (l *locked) sendBounded(ctx context.Context) error {
 	begin := time.Now()
 	defer func() {
 		l.outages.waited(begin)
-		l.time.Bound(time.Since(begin))
+		l.time.AddBoundWait(time.Since(begin))
 	}()
 	looked := perdure.Clock(-1)
 	err := l.waits.Until(ctx, func() (bool, error) {
 		if l.out.Phase() != outbox.Built {
 			return true, nil // the clock has ended, or another call has sent its updates
 		}
-		seen := l.out.Seen()
+		seen := l.out.SeenTotal()
 		if seen == looked || l.view.Pause {
 			return false, nil
 		}

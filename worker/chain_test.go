@@ -81,7 +81,7 @@ type chainGet struct {
 type replica struct {
 	log    []wire.Frame // entries
 	done   int          // of them are applied
-	intake *consistency.Intake
+	intake *consistency.Sequencer
 	parts  []*table.Part
 	seq    uint64
 	gets   []chainGet
@@ -150,7 +150,7 @@ func (c *chained) addServer(i int) {
 
 func (c *chained) newReplica() *replica {
 	return &replica{
-		intake: consistency.NewIntake(c.job.TwoStep(nil), make([]perdure.Clock, c.job.Slots), weaken.Set{}),
+		intake: consistency.NewSequencer(c.job.TwoStep(nil), make([]perdure.Clock, c.job.Slots), weaken.Set{}),
 		prompt: make([]perdure.Clock, c.job.Slots), owed: make([]time.Time, c.job.Slots),
 	}
 }
@@ -368,7 +368,7 @@ func (r *replica) apply(s *chainServer, end int) {
 			if f.Flags&wire.FlagPrompt != 0 {
 				r.prompt[f.Slot] = max(r.prompt[f.Slot], f.Until())
 			}
-			r.intake.Offer(consistency.Part{
+			r.intake.Offer(consistency.UpdatePart{
 				Slot: f.Slot, Clock: f.Clock, Clocks: int(f.Clocks), Incarnation: f.Incarnation, Index: int(f.Part),
 				Of:     int(f.Parts),
 				Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagRepeats != 0, Payload: f.Payload,

@@ -58,13 +58,13 @@ import (
 
 // Client is one process's membership in a job. See the package comment.
 type Client struct {
-	cfg    Config
-	run    context.Context // ends with the client
-	cancel context.CancelFunc
-	saves  stateStore // states that go to the job's store; safe for concurrent use
-	done   sync.WaitGroup
-	heard  coordinatorHearing
-	wake   chan struct{} // of capacity 1: a status is worth sending
+	cfg      Config
+	run      context.Context // ends with the client
+	cancel   context.CancelFunc
+	saves    stateStore // states that go to the job's store; safe for concurrent use
+	done     sync.WaitGroup
+	liveness livenessMonitor
+	wake     chan struct{} // of capacity 1: a status is worth sending
 
 	logWaits updatelog.Waits // safe for concurrent use
 
@@ -87,16 +87,16 @@ func (c *Client) lock() *locked {
 func newClient(cfg Config, s session) *Client {
 	c := &Client{cfg: cfg, wake: make(chan struct{}, 1)}
 	c.saves.Open, c.saves.Log = c.cfg.openStore, cfg.Log
-	c.saves.Tell = c.state.notify
+	c.saves.OnChange = c.state.notify
 	c.state = locked{
-		cfg: &c.cfg, done: &c.done, wake: c.wake, waits: waits{Mu: &c.mu}, session: s,
+		cfg: &c.cfg, done: &c.done, wake: c.wake, waits: waiters{Mu: &c.mu}, session: s,
 		servers: servers{
 			mu: &c.mu, done: &c.done, peers: map[route]*peer{}, start: c.connect,
 			contact: transport.NewReachability(cfg.hooks.Network),
 		},
-		saving: storedStates{stateStore: &c.saves}, slot: cfg.Slot.Asked(),
+		saving: storedStates{stateStore: &c.saves}, slot: cfg.Slot.Requested(),
 		out: outbox.New(cfg.limits()), log: updateLog{waits: &c.logWaits},
-		outages: outages{outageWatch: outageWatch{After: int64(cfg.OutAfter)}, began: time.Now()},
+		outages: outages{outageWatch: outageWatch{After: int64(cfg.OutageAfter)}, began: time.Now()},
 	}
 	if cfg.Observer {
 		c.state.slot = perdure.NoSlot
@@ -131,20 +131,20 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	heard := time.Now() // last frame from the coordinator; used only by the link's goroutine
 	link := transport.Link{
 		Network: cfg.hooks.Network, Addr: cfg.Coordinator, Wants: keys.Coordinator,
-		Hello: c.hello, Up: func(conn transport.Conn, f *wire.Frame) { away.Found(); c.up(conn, f) }, Frame: c.frame,
+		Hello: c.hello, Up: func(conn transport.Conn, f *wire.Frame) { away.Up(); c.up(conn, f) }, Frame: c.frame,
 		Down: func(conn transport.Conn, err error) {
-			away.Lost()
+			away.Down()
 			l := c.lock()
 			defer c.mu.Unlock()
 			l.session.down(conn)
 			cfg.Log.Warn("lost the coordinator; continuing with the current view", "err", err)
 		},
-		Heard: func() { heard = time.Now(); c.heard.Note() },
+		Heard: func() { heard = time.Now(); c.liveness.RecordMessage() },
 		Patient: func(_ int, err error) bool {
-			away.Tried(err)
+			away.AttemptFailed(err)
 			l := c.lock()
 			defer c.mu.Unlock()
-			return l.session.welcomed || time.Since(heard) < cfg.Patience
+			return l.session.welcomed || time.Since(heard) < cfg.JoinTimeout
 		},
 	}
 	c.done.Go(func() { c.fail(link.Run(run)) })
@@ -153,7 +153,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		c.done.Go(func() { ring.Watch(run, func(err error) { cfg.Log.Warn("keys changed", "err", err) }) })
 	}
 	if cfg.LostAfter > 0 {
-		c.done.Go(func() { c.listen(run) })
+		c.done.Go(func() { c.watchLiveness(run) })
 	}
 	if !cfg.Observer {
 		c.done.Go(func() { c.state.servers.contact.Run(run) })
@@ -170,8 +170,8 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		c.done.Go(func() { c.watch(run) })
 	}
 	if !cfg.Observer {
-		l.out.Begin(max(l.view.Slots[l.slot].Start, l.view.Begin(l.slot)))
-		l.setMoment()
+		l.out.SetClock(max(l.view.Slots[l.slot].Start, l.view.Begin(l.slot)))
+		l.setReadProgress()
 	}
 	return c, nil
 }
@@ -215,13 +215,13 @@ func (c *Client) End() perdure.Clock {
 	return l.view.EndOf(l.slot)
 }
 
-// At sets the clock at which an observer reads. Its Gets wait until all updates of earlier clocks are applied, or, if
-// the job ends before that clock, all updates of the job.
-func (c *Client) At(clock perdure.Clock) {
+// SetReadClock sets the clock at which an observer reads. Its Gets wait until all updates of earlier clocks are
+// applied, or, if the job ends before that clock, all updates of the job.
+func (c *Client) SetReadClock(clock perdure.Clock) {
 	l := c.lock()
 	defer c.mu.Unlock()
-	l.out.Begin(clock)
-	l.setMoment()
+	l.out.SetClock(clock)
+	l.setReadProgress()
 	l.reads.Forget()
 }
 
@@ -242,7 +242,7 @@ func (c *Client) hello() wire.Hello {
 }
 
 func (c *Client) up(conn transport.Conn, f *wire.Frame) {
-	c.heard.Note()
+	c.liveness.RecordMessage()
 	var w wire.Welcome
 	if err := wire.ParseControl(f, &w); err != nil {
 		c.fail(err)
@@ -272,7 +272,7 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 }
 
 func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
-	c.heard.Note()
+	c.liveness.RecordMessage()
 	switch f.Kind {
 	case wire.KindView:
 		var v words.View
@@ -334,8 +334,8 @@ func (c *Client) heartbeat(ctx context.Context) {
 			c.mu.Unlock()
 		})
 	})
-	var w word
-	fresh := make(chan said, 1)
+	var w statusSender
+	fresh := make(chan queuedStatus, 1)
 	asked, again := false, false
 	ask := func() {
 		asked, again = true, asked // a pending status may predate this request
@@ -343,7 +343,7 @@ func (c *Client) heartbeat(ctx context.Context) {
 			c.done.Go(func() { // delivers the status once it has the lock
 				l := c.lock()
 				defer c.mu.Unlock()
-				fresh <- said{l.status(), l.session.conn, words.Beats(&l.view, l.job.Servers)}
+				fresh <- queuedStatus{l.status(), l.session.conn, words.Beats(&l.view, l.job.Servers)}
 			})
 		}
 	}
@@ -355,21 +355,21 @@ func (c *Client) heartbeat(ctx context.Context) {
 			ask()
 			continue
 		case <-tick.C:
-			if w.rests() {
+			if w.skipsBeat() {
 				continue
 			}
 			if !asked {
 				ask()
 				continue
 			}
-		case w.said = <-fresh:
+		case w.queuedStatus = <-fresh:
 			if asked = false; again {
 				again = false
 				ask()
 			}
 		}
 		if !c.cfg.Observer {
-			w.say(time.Now())
+			w.send(time.Now())
 		}
 	}
 }

@@ -31,17 +31,18 @@ import (
 func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	l := c.lock()
 	defer c.mu.Unlock()
-	if err := l.asSlot(clocks); err != nil {
+	if err := l.requireSlot(clocks); err != nil {
 		return l.out.Clock(), err
 	}
-	if l.out.Phase().Ended() {
-		return l.turn(), nil
+	if l.out.Phase().IsOver() {
+		return l.resetClock(), nil
 	}
 	begin := time.Now()
 	stale := l.time.Stale()
-	defer func() { l.time.Clocked(time.Since(begin), stale) }()
+	defer func() { l.time.AddClockTime(time.Since(begin), stale) }()
 	err := l.waits.Until(ctx, func() (bool, error) {
-		return l.out.Phase().Ended() || !l.view.Pause && l.out.Within() && l.out.HasRoom() && l.saving.Ready(), nil
+		return l.out.Phase().IsOver() ||
+			!l.view.Pause && l.out.WithinLimits() && l.out.CanRetain() && l.saving.Ready(), nil
 	})
 	l.outages.waited(begin)
 	if err != nil {
@@ -62,15 +63,15 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	}
 	if l.out.TwoStep() {
 		err := l.waits.Until(ctx, func() (bool, error) {
-			return !l.out.Phase().UnderWay() || l.out.Stage() && !l.view.Pause, nil
+			return !l.out.Phase().InFlight() || l.out.Stage() && !l.view.Pause, nil
 		})
 		if err != nil {
 			return l.out.Clock(), err
 		}
 	}
 	switch phase := l.out.Phase(); {
-	case phase.Ended():
-		return l.turn(), nil
+	case phase.IsOver():
+		return l.resetClock(), nil
 	case phase == outbox.Open:
 		return l.out.Clock(), nil // another call has ended the clock in the meantime
 	}
@@ -78,22 +79,22 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 		l.tick()
 	}
 	l.out.Next()
-	l.setMoment()
+	l.setReadProgress()
 	l.outages.CountClock(l.out.Queued())
-	l.reads.Tidy()
+	l.reads.StartClock()
 	l.carryOut()
-	if slices.Contains(l.job.Alarms, l.out.Clock()) || l.out.Begins() {
+	if slices.Contains(l.job.Alarms, l.out.Clock()) || l.out.SlotJoinsNext() {
 		l.notify()
 	}
 	return l.out.Clock(), nil
 }
 
-// turn moves to the clock that a rollback or the end of the job dictates.
-func (l *locked) turn() perdure.Clock {
-	rolled := l.out.Phase() == outbox.Rolled
+// resetClock moves to the clock that a rollback or the end of the job dictates.
+func (l *locked) resetClock() perdure.Clock {
+	rolled := l.out.Phase() == outbox.RolledBack
 	l.saving.Drop()
-	if l.out.Turn(); rolled {
-		l.setMoment()
+	if l.out.ResetClock(); rolled {
+		l.setReadProgress()
 		l.notify()
 	} else {
 		l.reads.Forget() // the dropped deltas must not be visible any longer
@@ -109,7 +110,7 @@ func (l *locked) tick() {
 		switch {
 		case l.traits.Logged():
 			l.failIf(l.log.append(sh, f, nil))
-		case sh.headOpen && !sh.out.Behind():
+		case sh.headOpen && !sh.out.HasUnsent():
 			sh.head.batch = append(sh.head.batch, f)
 		}
 	}
@@ -124,17 +125,17 @@ func (l *locked) buildUpdates() error {
 	for _, sh := range l.shards {
 		for _, t := range l.tables {
 			if t != nil {
-				t.showLoans(t.parts[sh.id])
+				t.showLoans(t.shards[sh.id])
 			}
 		}
 		if err := sh.out.Fill(l.reads.Origin(sh.rows)); err != nil {
 			return err
 		}
 	}
-	l.reads.Built()
+	l.reads.UpdatesBuilt()
 	l.out.Seal()
 	l.saving.Drop()
-	l.reads.Renew()
+	l.reads.PrefetchExpiring()
 	if l.out.Phase() != outbox.Built {
 		l.sendUpdates()
 	}
@@ -146,7 +147,7 @@ func (l *locked) sendUpdates() {
 	for _, sh := range l.shards {
 		l.sendParts(sh, true)
 		if sh.open {
-			l.reads.Renewals(sh.rows)
+			l.reads.SendPrefetches(sh.rows)
 			l.gather()
 		}
 	}
@@ -160,13 +161,13 @@ func (l *locked) sendUpdates() {
 func (t *Table) Flush() error {
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
-	if err := cmp.Or(l.asSlot(incs), l.usable()); err != nil {
+	if err := cmp.Or(l.requireSlot(incs), l.usable()); err != nil {
 		return err
 	}
 	if err := t.out.CheckFinite(); err != nil {
 		return err
 	}
-	for _, p := range t.parts {
+	for _, p := range t.shards {
 		if err := l.send(t, p, true); err != nil {
 			return err
 		}
@@ -176,9 +177,9 @@ func (t *Table) Flush() error {
 }
 
 // send adds a part's deltas to the update of the current clock, and queues them for sending.
-func (l *locked) send(t *Table, p *part, loans bool) error {
+func (l *locked) send(t *Table, p *tableShard, loans bool) error {
 	sh := l.shards[p.shard]
-	if !p.deltas.Due(loans, sh.headOpen) {
+	if !p.deltas.CanFill(loans, sh.headOpen) {
 		return nil
 	}
 	if loans {
@@ -198,7 +199,7 @@ func (l *locked) sendParts(sh *shardLink, mayHold bool) {
 	case l.traits.Logged():
 		l.failIf(l.log.put(sh, mayHold))
 	case sh.headOpen:
-		sh.head.batch = sh.out.Feed(sh.as, sh.head.batch)
+		sh.head.batch = sh.out.NextFrames(sh.as, sh.head.batch)
 	}
 }
 
@@ -217,7 +218,7 @@ func (c *Client) Settle(ctx context.Context) error {
 				sh.reader.batch = append(sh.reader.batch, sh.sync(l.out.Clock()))
 			}
 		}
-		l.letGo(everyShard)
+		l.flushHeld(everyShard)
 		l.servers.flush()
 	}
 	return l.waits.Until(ctx, func() (bool, error) { return l.out.AllApplied(), l.usable() })
@@ -240,20 +241,20 @@ func (c *Client) Finish(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()
 	if l.slot < 0 {
-		return l.asSlot(clocks)
+		return l.requireSlot(clocks)
 	}
-	l.out.Last(true)
-	l.letGo(everyShard)
+	l.out.SetLast(true)
+	l.flushHeld(everyShard)
 	l.notify()
-	l.time.Over(time.Now())
-	defer l.out.Last(false)
+	l.time.SetEnd(time.Now())
+	defer l.out.SetLast(false)
 	over := func() bool { return l.view.Done || l.leftAt > 0 }
 	err := l.waits.Until(ctx, func() (bool, error) { return over(), l.usable() })
 	if over() || errors.Is(err, perdure.ErrDone) {
 		return nil // even if connections broke since, or the client was disconnected when the job ended
 	}
 	if err != nil {
-		l.time.Over(time.Time{})
+		l.time.SetEnd(time.Time{})
 	}
 	return err
 }

@@ -27,7 +27,7 @@ type Config struct {
 	Slot        perdure.Slot // the slot to take; 0: any that is free; perdure.SlotZero: slot 0
 	Grow        bool         // if no slot is free, add one to the job
 	SavesAtCuts bool         // the program calls SaveState only if SaveDue reports true
-	Observer    bool         // take no slot and only read, at the clock set by At
+	Observer    bool         // take no slot and only read, at the clock set by SetReadClock
 	Process     string       // unique name of this process; "": a random name
 	// SecretFile is the path of the file with the run's secret, which authenticates this process to the coordinator and
 	// the servers. perdure up prints the path as PERDURE_SECRET_FILE. Secret is the secret itself, if the program
@@ -52,12 +52,12 @@ type Config struct {
 
 	Connections int           // connections to each server, over which its shards are spread; 0: 1
 	Heartbeat   time.Duration // interval between status reports; 0: 100 ms
-	// Patience is how long Dial retries until a coordinator accepts this process or confirms that it has received the
-	// request; 0: 10 s.
-	Patience time.Duration
-	// OutAfter is how long an answer of a shard may be pending before the shard is unavailable, in jobs that continue
-	// during outages; 0: 200 ms.
-	OutAfter time.Duration
+	// JoinTimeout is how long Dial retries until a coordinator accepts this process or confirms that it has received
+	// the request; 0: 10 s.
+	JoinTimeout time.Duration
+	// OutageAfter is how long an answer of a shard may be pending before the shard is unavailable, in jobs that
+	// continue during outages; 0: 200 ms.
+	OutageAfter time.Duration
 	// LostAfter is how long the client may go without a message from any process of the job, after joining, before
 	// calls fail with perdure.ErrLost; 0: 60 s, NeverLost: no limit. Time in which this process itself does not run is
 	// not counted.
@@ -75,7 +75,7 @@ const (
 	defaultWindowBytes = 64 << 20
 	defaultCacheBytes  = 256 << 20
 	defaultHeartbeat   = 100 * time.Millisecond
-	defaultPatience    = 10 * time.Second
+	defaultJoinTimeout = 10 * time.Second
 	defaultLostAfter   = time.Minute
 	maxReports         = 1024             // queued for the coordinator
 	maxSpare           = 64 << 20         // bytes of memory of safe updates that are kept for reuse
@@ -146,8 +146,8 @@ func (cfg *Config) complete() {
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = defaultHeartbeat
 	}
-	if cfg.Patience == 0 {
-		cfg.Patience = defaultPatience
+	if cfg.JoinTimeout == 0 {
+		cfg.JoinTimeout = defaultJoinTimeout
 	}
 	if cfg.LostAfter == 0 {
 		cfg.LostAfter = defaultLostAfter
@@ -158,8 +158,8 @@ func (cfg *Config) complete() {
 	if cfg.CacheBytes == 0 {
 		cfg.CacheBytes = defaultCacheBytes
 	}
-	if cfg.OutAfter == 0 {
-		cfg.OutAfter = defaultOutAfter
+	if cfg.OutageAfter == 0 {
+		cfg.OutageAfter = defaultOutageAfter
 	}
 	if cfg.Connections == 0 {
 		cfg.Connections = 1

@@ -326,7 +326,7 @@ func continueStorm(t *testing.T, model string, shown perdure.OutageRows, seed ui
 		wg.Go(func() { c.disturb(rng, over) })
 		ws := make([]*worker.Client, dim)
 		for slot := range ws {
-			ws[slot] = c.dial(perdure.Slot(slot), func(cfg *rig.DialConfig) { cfg.OutAfter = 2 * time.Millisecond })
+			ws[slot] = c.dial(perdure.Slot(slot), func(cfg *rig.DialConfig) { cfg.OutageAfter = 2 * time.Millisecond })
 		}
 		both(dim, func(slot int) {
 			table, err := ws[slot].Table(c.ctx,

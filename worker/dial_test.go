@@ -38,7 +38,8 @@ func TestDialIsHeard(t *testing.T) {
 				}
 			})
 			began := time.Now()
-			_, err := h.Life("worker").Dial(ctx, perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Patience = patience })
+			setTimeout := func(cfg *rig.DialConfig) { cfg.JoinTimeout = patience }
+			_, err := h.Life("worker").Dial(ctx, perdure.NoSlot, setTimeout)
 			took := time.Since(began)
 			if told && (!errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "enough") ||
 				took < waits) {
@@ -57,7 +58,7 @@ func TestAnyFreeSlot(t *testing.T) {
 	inCluster(t, "bsp", "none", 3, 1, func(c *cluster) {
 		dial := func(slot perdure.Slot) (perdure.Slot, error) {
 			w, err := c.Life("worker").Dial(c.ctx, 0, func(cfg *rig.DialConfig) {
-				cfg.Slot, cfg.Patience = slot, time.Second
+				cfg.Slot, cfg.JoinTimeout = slot, time.Second
 			})
 			if err != nil {
 				return 0, err

@@ -15,7 +15,7 @@ func (c *Client) CacheLeft() (left, taken int) {
 func (t *Table) Cached(row perdure.RowID) (cached, pushed bool) {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
-	l := t.rows.Look(row)
+	l := t.rows.Inspect(row)
 	return l.Known, l.Pushed
 }
 
@@ -32,14 +32,14 @@ func (c *Client) Counters() perdure.WorkerCounters {
 func (c *Client) Held() (counted, kept [3]int64) {
 	l := c.lock()
 	defer c.mu.Unlock()
-	return l.out.Held()
+	return l.out.ByteCounts()
 }
 
 // Keeps returns how many updates the client keeps.
 func (c *Client) Keeps() (n int) {
 	l := c.lock()
 	defer c.mu.Unlock()
-	n, _ = l.out.Keeps()
+	n, _ = l.out.Kept()
 	return n
 }
 

@@ -111,7 +111,7 @@ func (c *cluster) observer(at perdure.Clock) float32 {
 	w := c.dial("observer", perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Observer = true })
 	defer w.Close()
 	t := c.table(w)
-	w.At(at)
+	w.SetReadClock(at)
 	return c.get(t)
 }
 
@@ -136,7 +136,7 @@ func TestObserver(t *testing.T) {
 					t.Errorf("an observer's EndJob: %v", err)
 				}
 				o.Report(worker.Report{Clock: 0}) // which would end its connection to the coordinator
-				o.At(2)
+				o.SetReadClock(2)
 				got := go1(func() float32 { return c.get(table) })
 				for clock := range perdure.Clock(2) {
 					c.pass(time.Second)
@@ -498,7 +498,7 @@ func (c *cluster) untilStop(
 func TestDialRefused(t *testing.T) {
 	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
 		c.dial("worker:0", 0, func(cfg *rig.DialConfig) { cfg.Process = "" }) // needs no name
-		patience := func(cfg *rig.DialConfig) { cfg.Patience = time.Second }
+		patience := func(cfg *rig.DialConfig) { cfg.JoinTimeout = time.Second }
 		for what, try := range map[string]struct {
 			slot perdure.Slot
 			with func(*rig.DialConfig)
@@ -569,7 +569,7 @@ func TestClocksOfReads(t *testing.T) {
 						c.clock(ws[slot], clock+1)
 					})
 				}
-				o.At(2)
+				o.SetReadClock(2)
 				says(2, 2)
 				done := go1(func() error { // of bsp it waits for the other slot
 					c.inc(ts[0], 1)
@@ -589,7 +589,7 @@ func TestClocksOfReads(t *testing.T) {
 					t.Fatal(err)
 				}
 				says(2, 3) // half of the rows are cached
-				o.At(3)
+				o.SetReadClock(3)
 				says(3, 3)
 			})
 		})

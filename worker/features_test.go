@@ -466,7 +466,7 @@ func TestFlush(t *testing.T) {
 						}
 					}
 					c.pass(time.Second)
-					o.At(clock)
+					o.SetReadClock(clock)
 					if v, _ := c.read(seen, ids); v != float32(clock) {
 						t.Errorf("before clock %d ended, the table is %v", clock, v)
 					}
@@ -503,7 +503,7 @@ func (c *cluster) observerOf(at perdure.Clock, change func(*perdure.TableSpec)) 
 	w := c.dial("observer", perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Observer = true })
 	defer w.Close()
 	t := c.table(w, change)
-	w.At(at)
+	w.SetReadClock(at)
 	v, _ := c.read(t, everyRow(0))
 	return v
 }

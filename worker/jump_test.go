@@ -11,22 +11,22 @@ import (
 func TestJumpedOutage(t *testing.T) {
 	for _, by := range []time.Duration{0, time.Hour, -time.Hour} {
 		now := time.Now()
-		o := outages{outageWatch: outageWatch{After: int64(defaultOutAfter)}, began: now}
+		o := outages{outageWatch: outageWatch{After: int64(defaultOutageAfter)}, began: now}
 		var sh shardOutage
-		gone := conduct{Owes: true}
+		gone := shardHealth{AnswerPending: true}
 		for _, c := range []struct {
 			after time.Duration
-			want  outageVerdict
+			want  outageDecision
 		}{
-			{0, asBefore},
-			{defaultOutAfter - time.Millisecond, asBefore},
-			{defaultOutAfter, isGone},
+			{0, unchanged},
+			{defaultOutageAfter - time.Millisecond, unchanged},
+			{defaultOutageAfter, failed},
 		} {
 			at := now.Add(time.Second + c.after)
 			if c.after > 0 {
 				at = wall.Jump(at, by)
 			}
-			if got := o.Judge(&sh, gone, o.at(at)); got != c.want {
+			if got := o.Decide(&sh, gone, o.at(at)); got != c.want {
 				t.Errorf("after %v, with a jump by %v: %v, want %v", c.after, by, got, c.want)
 			}
 		}

@@ -17,8 +17,8 @@ func (c *Client) Leave() error {
 	if l.session.conn == nil || l.cfg.Observer {
 		return transport.ErrClosed
 	}
-	l.letGo(everyShard)
-	return l.session.tell(wire.Control(wire.KindExited, wire.Exited{
+	l.flushHeld(everyShard)
+	return l.session.send(wire.Control(wire.KindExited, wire.Exited{
 		Role: wire.RoleWorker, Index: int(l.slot), PID: l.cfg.PID, How: "it left",
 	}))
 }

@@ -242,7 +242,7 @@ func survive(c *cluster, clocks perdure.Clock) {
 	l := &liar{cluster: c, rng: rand.New(rand.NewPCG(*seed, 7))}
 	r := &recorder{Network: c.Net.Host("worker:0")}
 	ws := c.workers(func(cfg *rig.DialConfig) {
-		if cfg.Slot.Asked() == 0 {
+		if cfg.Slot.Requested() == 0 {
 			cfg.Network = r
 		}
 	})

@@ -8,13 +8,13 @@ import (
 )
 
 // Memory provides the memory that Deltas returns if it is not on the Go heap, for example memory shared with another
-// process. The garbage collector does not see the memory, only its keeper: the memory must stay valid until Give, or
+// process. The garbage collector does not see the memory, only its keeper: the memory must stay valid until Free, or
 // while the keeper is reachable. A client never makes overlapping calls.
 type Memory interface {
-	// Take returns memory for at least n values, and its keeper.
-	Take(n int) (values []float32, keeper any, err error)
-	// Give returns memory that is no longer used.
-	Give(keeper any)
+	// Alloc returns memory for at least n values, and its keeper.
+	Alloc(n int) (values []float32, keeper any, err error)
+	// Free returns memory that is no longer used.
+	Free(keeper any)
 }
 
 // Deltas returns memory for the deltas of n consecutive rows of a dense table, starting with row first: n·Dim values,
@@ -29,27 +29,27 @@ func (t *Table) Deltas(first perdure.RowID, n int) ([]float32, error) {
 	}
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
-	if err := cmp.Or(l.asSlot(incs), l.usable()); err != nil {
+	if err := cmp.Or(l.requireSlot(incs), l.usable()); err != nil {
 		return nil, err
 	}
-	err := t.eachRun(first, n, func(p *part, at, run, _ int) error { return p.deltas.MayLend(at, run) })
+	err := t.eachRun(first, n, func(p *tableShard, at, run, _ int) error { return p.deltas.CheckLend(at, run) })
 	if err != nil {
 		return nil, fmt.Errorf("%w: table %s", err, t.spec.Name)
 	}
 	dim := t.spec.Dim
-	r, err := t.out.Room(n * dim)
+	r, err := t.out.Buffer(n * dim)
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", t.spec.Name, err)
 	}
-	return r.Values, t.eachRun(first, n, func(p *part, at, run, i int) error {
+	return r.Values, t.eachRun(first, n, func(p *tableShard, at, run, i int) error {
 		p.deltas.Lend(at, run, r, r.Values[i*dim:(i+run)*dim])
 		return nil
 	})
 }
 
 // showLoans makes the deltas that the program computed in place visible in a part's cached rows.
-func (t *Table) showLoans(p *part) {
+func (t *Table) showLoans(p *tableShard) {
 	for _, l := range p.deltas.Loans() {
-		t.rows.Show(p.shard, l.At, l.N, l.Values)
+		t.rows.ApplyDeltas(p.shard, l.At, l.N, l.Values)
 	}
 }

@@ -19,7 +19,7 @@ type locked struct {
 	cfg     *Config
 	done    *sync.WaitGroup // of the client's goroutines
 	wake    chan struct{}   // of capacity 1: a status is worth sending
-	waits   waits
+	waits   waiters
 	session session
 	saving  storedStates // states saved in the current clock
 	servers servers
@@ -35,10 +35,10 @@ type locked struct {
 	pauses     int           // number of pauses that have started
 	leftAt     perdure.Clock // first clock without this slot, whichever process holds it since; 0: it has not left
 
-	out     *outbox.Box   // this slot's updates, and the current clock
-	reads   *reads.Reader // set from the first view on
-	tables  []*Table      // by ID; nil for tables that the program has not opened
-	shards  links         // set from the first view on
+	out     *outbox.Outbox // this slot's updates, and the current clock
+	reads   *reads.Reader  // set from the first view on
+	tables  []*Table       // by ID; nil for tables that the program has not opened
+	shards  links          // set from the first view on
 	log     updateLog
 	outages outages
 	samples int64 // that the program has processed
@@ -76,8 +76,8 @@ const (
 	ends   = "has no slot that has reached a goal; perdure stop ends a job for its operator"
 )
 
-// asSlot returns an error if this process cannot do what only a slot can. It also succeeds after a rollback.
-func (l *locked) asSlot(what string) error {
+// requireSlot returns an error if this process cannot do what only a slot can. It also succeeds after a rollback.
+func (l *locked) requireSlot(what string) error {
 	if l.waits.Err == nil && l.slot < 0 {
 		return fmt.Errorf("%w: an observer %s", perdure.ErrUsage, what)
 	}
@@ -89,7 +89,7 @@ func (l *locked) usable() error {
 	if l.waits.Err != nil {
 		return l.waits.Err
 	}
-	if l.out.Phase() == outbox.Rolled {
+	if l.out.Phase() == outbox.RolledBack {
 		return perdure.ErrRolledBack
 	}
 	return nil

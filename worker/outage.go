@@ -7,15 +7,15 @@ import (
 	"github.com/perdure/perdure"
 )
 
-const defaultOutAfter = 200 * time.Millisecond
+const defaultOutageAfter = 200 * time.Millisecond
 
 // outages tracks the unavailable shards, if this client continues without them. outageWatch decides which shards these
 // are.
 type outages struct {
 	outageWatch
-	on    bool               // the client continues during outages
-	began time.Time          // start of the client, the origin of every outageTime
-	whole context.CancelFunc // cancels the newest context of Whole; nil: there is none
+	on            bool               // the client continues during outages
+	began         time.Time          // start of the client, the origin of every outageTime
+	cancelContext context.CancelFunc // cancels the newest context of ContextUntilOutage; nil: there is none
 }
 
 // at converts t to an outageTime.
@@ -32,31 +32,31 @@ func (o *outages) now(shards links, queued int64) *perdure.WorkerOutage {
 	}
 	outage := &perdure.WorkerOutage{Seconds: time.Duration(lasts).Seconds(), Bytes: queued}
 	for _, sh := range shards {
-		if sh.absence.Out() {
+		if sh.outage.Unavailable() {
 			outage.Shards = append(outage.Shards, sh.id)
 		}
 	}
 	return outage
 }
 
-// Whole returns a context that ends with ctx, or as soon as this client continues without some shard. Use it for work
-// that is not needed during an outage or would wait for its end, such as reading the newest rows. The caller must call
-// end. Of several such contexts, only the newest ends early.
-func (c *Client) Whole(ctx context.Context) (whole context.Context, end context.CancelFunc) {
+// ContextUntilOutage returns a context that ends with ctx, or as soon as this client continues without some shard. Use
+// it for work that is not needed during an outage or would wait for its end, such as reading the newest rows. The
+// caller must call end. Of several such contexts, only the newest ends early.
+func (c *Client) ContextUntilOutage(ctx context.Context) (whole context.Context, end context.CancelFunc) {
 	whole, end = context.WithCancel(ctx)
 	l := c.lock()
 	defer c.mu.Unlock()
 	if _, out := l.outages.Outage(0); out {
 		end()
 	} else {
-		l.outages.whole = end
+		l.outages.cancelContext = end
 	}
 	return whole, end
 }
 
 // watch checks the availability of all shards until ctx ends.
 func (c *Client) watch(ctx context.Context) {
-	tick := time.NewTicker(c.cfg.OutAfter / 4)
+	tick := time.NewTicker(c.cfg.OutageAfter / 4)
 	defer tick.Stop()
 	for {
 		select {
@@ -67,7 +67,7 @@ func (c *Client) watch(ctx context.Context) {
 			for _, sh := range l.shards {
 				l.observe(sh, now)
 			}
-			l.letGo(l.log.old(now, c.cfg.OutAfter, l.waits.Longer(c.cfg.OutAfter/4, now)))
+			l.flushHeld(l.log.old(now, c.cfg.OutageAfter, l.waits.WaitingFor(c.cfg.OutageAfter/4, now)))
 			c.mu.Unlock()
 		}
 	}
@@ -75,42 +75,42 @@ func (c *Client) watch(ctx context.Context) {
 
 // observe updates the availability of a shard.
 func (l *locked) observe(sh *shardLink, now time.Time) {
-	if sh.absence.Out() && sh.stuck {
+	if sh.outage.Unavailable() && sh.stuck {
 		l.release(sh)
 		return
 	}
-	how := conduct{There: sh.there()}
-	how.Owes = !how.There || sh.out.Owes(sh.rows.MinClock())
-	if how.Owes && how.There {
-		how.Bytes = l.shards.owed(sh)
+	how := shardHealth{Connected: sh.connected()}
+	how.AnswerPending = !how.Connected || sh.out.OwesAnswer(sh.rows.MinClock())
+	if how.AnswerPending && how.Connected {
+		how.Bytes = l.shards.pendingBytes(sh)
 	}
-	switch l.outages.Judge(&sh.absence, how, l.outages.at(now)) {
-	case isBack:
-		l.isThere(sh, l.outages.at(time.Now()))
-	case isGone:
-		l.goOn(sh)
+	switch l.outages.Decide(&sh.outage, how, l.outages.at(now)) {
+	case recovered:
+		l.markAvailable(sh, l.outages.at(time.Now()))
+	case failed:
+		l.markUnavailable(sh)
 	}
 }
 
-// isThere records that a shard has shown that it is available, or that nothing indicates otherwise.
-func (l *locked) isThere(sh *shardLink, now outageTime) {
-	if back := l.outages.Answered(&sh.absence, now); !back {
+// markAvailable records that a shard has shown that it is available, or that nothing indicates otherwise.
+func (l *locked) markAvailable(sh *shardLink, now outageTime) {
+	if back := l.outages.MarkAvailable(&sh.outage, now); !back {
 		return
 	}
 	sh.stuck = false
-	sh.out.SetOut(false)
-	l.reads.Back(sh.rows)
-	l.cfg.Log.Info("a shard is available again", "shard", sh.id, "queued", sh.out.Keeps())
-	l.letGo(func(other *shardLink) bool { return other == sh })
+	sh.out.SetUnavailable(false)
+	l.reads.MarkAvailable(sh.rows)
+	l.cfg.Log.Info("a shard is available again", "shard", sh.id, "queued", sh.out.NumKept())
+	l.flushHeld(func(other *shardLink) bool { return other == sh })
 	l.waits.Wake()
 }
 
-// goOn marks a shard as unavailable and continues without it.
-func (l *locked) goOn(sh *shardLink) {
-	l.outages.Leaves(&sh.absence, l.outages.at(time.Now()))
-	sh.out.SetOut(true)
-	if l.outages.whole != nil {
-		l.outages.whole()
+// markUnavailable marks a shard as unavailable and continues without it.
+func (l *locked) markUnavailable(sh *shardLink) {
+	l.outages.MarkUnavailable(&sh.outage, l.outages.at(time.Now()))
+	sh.out.SetUnavailable(true)
+	if l.outages.cancelContext != nil {
+		l.outages.cancelContext()
 	}
 	l.cfg.Log.Warn("a shard is unavailable; continuing without it", "shard", sh.id)
 	l.release(sh)
@@ -119,6 +119,6 @@ func (l *locked) goOn(sh *shardLink) {
 
 // release wakes calls that wait for an unavailable shard's rows: what they may read now is in the cache.
 func (l *locked) release(sh *shardLink) {
-	sh.stuck = l.reads.Out(sh.rows)
+	sh.stuck = l.reads.MarkUnavailable(sh.rows)
 	l.carryOut()
 }

@@ -234,7 +234,7 @@ func TestWhole(t *testing.T) {
 		table := c.table(w)
 		c.step(w, table, 1)
 		c.all(table)
-		whole, end := w.Whole(c.ctx)
+		whole, end := w.ContextUntilOutage(c.ctx)
 		defer end()
 		<-time.After(2 * time.Second)
 		if whole.Err() != nil {
@@ -243,7 +243,7 @@ func TestWhole(t *testing.T) {
 		c.Net.Cut("worker:0", "server:0", false)
 		c.step(w, table, 1)
 		<-time.After(2 * time.Second)
-		in, endIn := w.Whole(c.ctx)
+		in, endIn := w.ContextUntilOutage(c.ctx)
 		defer endIn()
 		if whole.Err() == nil || in.Err() == nil {
 			t.Fatalf("a shard is out: what began before says %v, what begins now %v", whole.Err(), in.Err())
@@ -252,7 +252,7 @@ func TestWhole(t *testing.T) {
 		if err := w.Settle(c.ctx); err != nil {
 			t.Fatal(err)
 		}
-		after, endAfter := w.Whole(c.ctx)
+		after, endAfter := w.ContextUntilOutage(c.ctx)
 		defer endAfter()
 		if after.Err() != nil {
 			t.Fatal("the outage is over, and it does not begin")

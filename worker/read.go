@@ -22,16 +22,18 @@ func (cfg *Config) reads(job *perdure.JobSpec, slot perdure.Slot) reads.Config {
 	}
 }
 
-// setMoment passes the current clock and view to package reads.
-func (l *locked) setMoment() {
-	now := reads.Moment{Clock: l.out.Clock(), End: l.view.End, Begun: consistency.Always, Spans: l.out.Spans()}
+// setReadProgress passes the current clock and view to package reads.
+func (l *locked) setReadProgress() {
+	now := reads.Progress{
+		Clock: l.out.Clock(), End: l.view.End, MinReadClock: consistency.AnyClock, Intervals: l.out.Intervals(),
+	}
 	if l.view.Tentative { // the end may be taken back: a slot that joins after it reads as if training continued
 		now.End = l.job.Clocks
 	}
 	if l.slot >= 0 && int(l.slot) < len(l.view.Slots) && l.out.TwoStep() {
-		now.Begun = l.view.Slots[l.slot].Start
+		now.MinReadClock = l.view.Slots[l.slot].Start
 	}
-	l.reads.SetMoment(now)
+	l.reads.SetProgress(now)
 }
 
 // read reads rows into dst, and returns the clocks of these rows.
@@ -95,9 +97,9 @@ func (l *locked) await(ctx context.Context, call *reads.Call, check func() error
 // abandon gives up a call and waits until no answer is being received into its memory.
 func (l *locked) abandon(call *reads.Call) {
 	call.Abandon()
-	l.waits.While(func() bool {
+	l.waits.WaitWhile(func() bool {
 		l.carryOut()
-		return call.Receives()
+		return call.IsReceiving()
 	})
 }
 
@@ -111,7 +113,7 @@ func (l *locked) carryOut() {
 // gather carries out the pending work of package reads, except that it only queues frames for servers. It reports
 // whether it queued any.
 func (l *locked) gather() (some bool) {
-	due := l.reads.Due()
+	due := l.reads.TakeActions()
 	for i := range due.Frames {
 		sh := l.shards[due.Frames[i].Shard]
 		f := sh.frame(due.Frames[i].Kind)
@@ -130,7 +132,7 @@ func (l *locked) gather() (some bool) {
 
 // settle records that a connection no longer receives into a reader's memory.
 func (l *locked) settle(p *peer) {
-	if l.reads.Settle(&p.answers) {
+	if l.reads.EndReceive(&p.answers) {
 		l.waits.Wake()
 	}
 }

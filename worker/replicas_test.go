@@ -413,7 +413,7 @@ func TestEagerHeadDies(t *testing.T) {
 		c.with(1, func(s *chainServer) {
 			s.unready, s.holds = false, false
 			for _, r := range s.replicas {
-				r.intake = consistency.NewIntake(false, base, weaken.Set{})
+				r.intake = consistency.NewSequencer(false, base, weaken.Set{})
 			}
 		})
 		c.setView(func(v *words.View) {

@@ -64,7 +64,7 @@ func TestObserverAndRollBack(t *testing.T) {
 		o := c.dial("observer", perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Observer = true })
 		seen := c.table(o)
 		seenSparse := c.table(o, sparsely, func(s *perdure.TableSpec) { s.Name = "s" })
-		o.At(3)
+		o.SetReadClock(3)
 		c.Net.Cut("observer", "server:1", false)
 		read := go1(func() float32 { return c.get(seen) })
 		stored := go1(func() int {

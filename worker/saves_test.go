@@ -110,7 +110,7 @@ func walks(t *testing.T, model, recovery string, rare, says bool, deaths int) (a
 			return
 		}
 		o := c.dial("observer:0", -1, func(cfg *rig.DialConfig) { cfg.Observer = true })
-		o.At(clocks)
+		o.SetReadClock(clocks)
 		table, got := c.table(o), make([]float32, rows*dim)
 		if err := table.GetRun(c.ctx, 0, got); err != nil {
 			t.Fatal(err)

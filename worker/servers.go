@@ -24,14 +24,14 @@ type servers struct {
 // peer is a server's address and the connection to it.
 type peer struct {
 	addr   string
-	ear    *transport.PeerReach
+	reach  *transport.PeerReach
 	ctx    context.Context // of its connection; cancel ends it
 	cancel context.CancelFunc
 
-	conn    transport.Conn // nil while there is none
-	batch   []wire.Frame   // to be sent by flush
-	behind  transport.Conn // slow connection to which a goroutine sends; nil: flushTo sends directly
-	answers reads.Source   // answers received on the connection
+	conn     transport.Conn // nil while there is none
+	batch    []wire.Frame   // to be sent by flush
+	slowConn transport.Conn // slow connection to which a goroutine sends; nil: flushTo sends directly
+	answers  reads.Source   // answers received on the connection
 }
 
 // route identifies a connection to a server. Shards are spread over several connections if Config.Connections asks for
@@ -45,7 +45,7 @@ type route struct {
 func (s *servers) to(way route) *peer {
 	p := s.peers[way]
 	if p == nil {
-		p = &peer{addr: way.addr, ear: s.contact.Want(way.addr)}
+		p = &peer{addr: way.addr, reach: s.contact.Want(way.addr)}
 		p.ctx, p.cancel = context.WithCancel(context.Background())
 		s.peers[way] = p
 		s.start(p)
@@ -53,12 +53,12 @@ func (s *servers) to(way route) *peer {
 	return p
 }
 
-// keep ends the connections to all servers except the wanted ones.
-func (s *servers) keep(wanted func(*peer) bool) {
+// closeUnused ends the connections to all servers except the wanted ones.
+func (s *servers) closeUnused(wanted func(*peer) bool) {
 	for to, p := range s.peers {
 		if !wanted(p) {
 			p.cancel()
-			s.contact.Leave(p.ear)
+			s.contact.Leave(p.reach)
 			delete(s.peers, to)
 		}
 	}
@@ -87,7 +87,7 @@ func (s *servers) post(p *peer, f wire.Frame) {
 // postAll sends a frame to all servers that accept frames now.
 func (s *servers) postAll(f wire.Frame) {
 	for _, p := range s.peers {
-		if p.conn != nil && p.behind == nil {
+		if p.conn != nil && p.slowConn == nil {
 			s.post(p, f)
 		}
 	}
@@ -115,12 +115,12 @@ func (s *servers) closeSource(from *reads.Source) {
 // when the shards are reopened. If a server accepts nothing for now, another goroutine sends to it, so that frames for
 // other servers do not wait. In particular, the view that reports the slow server as dead must not wait.
 func (s *servers) flushTo(p *peer) {
-	if len(p.batch) == 0 || p.behind != nil {
+	if len(p.batch) == 0 || p.slowConn != nil {
 		return
 	}
 	if p.conn != nil && errors.Is(p.conn.TrySend(p.batch...), transport.ErrFull) {
 		conn, batch := p.conn, p.batch
-		p.behind, p.batch = conn, nil
+		p.slowConn, p.batch = conn, nil
 		s.done.Go(func() { s.follow(p, conn, batch) }) // the link still runs, so Close waits for both
 		return
 	}
@@ -133,10 +133,10 @@ func (s *servers) follow(p *peer, conn transport.Conn, batch []wire.Frame) {
 		_ = conn.Send(batch...) // the link reports a broken connection
 		s.mu.Lock()
 		batch = nil
-		if p.behind == conn {
+		if p.slowConn == conn {
 			batch, p.batch = p.batch, nil
 			if len(batch) == 0 {
-				p.behind = nil
+				p.slowConn = nil
 			}
 		}
 		s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *servers) follow(p *peer, conn transport.Conn, batch []wire.Frame) {
 
 // down drops a broken connection and the frames queued for it.
 func (p *peer) down() {
-	p.conn, p.behind = nil, nil
+	p.conn, p.slowConn = nil, nil
 	p.forgetBatch()
 }
 
@@ -159,18 +159,18 @@ func (p *peer) forgetBatch() {
 func (c *Client) connect(p *peer) {
 	link := transport.Link{
 		Network: c.cfg.hooks.Network, Addr: p.addr, Wants: keys.Server, Hello: c.hello,
-		Place: func(f *wire.Frame, n int) []byte { // memory for an answer: see reads.Reader.Land
+		Place: func(f *wire.Frame, n int) []byte { // memory for an answer: see reads.Reader.AnswerBuffer
 			if f.Kind != wire.KindRows {
 				return nil
 			}
 			l := c.lock()
 			defer c.mu.Unlock()
 			l.settle(p)
-			return l.reads.Land(&p.answers, f, n)
+			return l.reads.AnswerBuffer(&p.answers, f, n)
 		},
 		Up: func(conn transport.Conn, _ *wire.Frame) {
-			c.heard.Note()
-			p.ear.Note()
+			c.liveness.RecordMessage()
+			p.reach.Note()
 			l := c.lock()
 			defer c.mu.Unlock()
 			p.conn = conn
@@ -181,8 +181,8 @@ func (c *Client) connect(p *peer) {
 			}
 		},
 		Frame: func(_ transport.Conn, f *wire.Frame) error {
-			c.heard.Note()
-			p.ear.Note()
+			c.liveness.RecordMessage()
+			p.reach.Note()
 			l := c.lock()
 			defer c.mu.Unlock()
 			return l.fromServer(p, f)

@@ -25,7 +25,7 @@ type session struct {
 
 // newSession returns a session for the given configuration.
 func newSession(cfg *Config) (s session, err error) {
-	if cfg.Slot.Asked() < perdure.NoSlot {
+	if cfg.Slot.Requested() < perdure.NoSlot {
 		return s, fmt.Errorf("%w: worker: invalid slot %d; choose a slot ≥ 1, perdure.SlotZero, or 0 for any free slot",
 			perdure.ErrUsage, cfg.Slot)
 	}
@@ -56,7 +56,7 @@ func (s *session) hello(cfg *Config, slot perdure.Slot, job string) wire.Hello {
 // welcome handles the coordinator's answer, and sends the reports that were queued while disconnected.
 func (s *session) welcome(conn transport.Conn, w *wire.Welcome) {
 	s.incarnation, s.ticket, s.welcomed, s.conn = w.Incarnation, w.Ticket, true, conn
-	if len(s.reports) > 0 && s.tell(s.reports...) == nil {
+	if len(s.reports) > 0 && s.send(s.reports...) == nil {
 		s.reports = nil
 	}
 }
@@ -70,14 +70,14 @@ func (s *session) down(conn transport.Conn) {
 
 // report sends a frame, now or on the next connection; it queues at most maxReports.
 func (s *session) report(f wire.Frame) {
-	if s.tell(f) != nil && len(s.reports) < maxReports {
+	if s.send(f) != nil && len(s.reports) < maxReports {
 		s.reports = append(s.reports, f)
 	}
 }
 
-// tell sends frames to the coordinator, and never waits. It returns transport.ErrClosed if there is no connection, or
+// send sends frames to the coordinator, and never waits. It returns transport.ErrClosed if there is no connection, or
 // if the connection accepted nothing and was closed.
-func (s *session) tell(frames ...wire.Frame) error {
+func (s *session) send(frames ...wire.Frame) error {
 	if s.conn == nil {
 		return transport.ErrClosed
 	}

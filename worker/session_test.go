@@ -42,7 +42,7 @@ func TestSessionGivesUpWhatIsFull(t *testing.T) {
 		s.report(wire.Control(wire.KindReport, wire.Report{Clock: clock}))
 	}
 	<-first.closed
-	if err := s.tell(wire.Frame{}); !errors.Is(err, transport.ErrClosed) {
+	if err := s.send(wire.Frame{}); !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("without a connection: %v", err)
 	}
 	s.down(first)

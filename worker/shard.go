@@ -27,8 +27,8 @@ type shardLink struct {
 	next      *peer         // a joiner, which may be read from soon; nil: none
 	out       *outbox.Shard // outgoing updates
 	rows      *reads.Shard  // rows read
-	rest      rest
-	absence   shardOutage
+	lag       lagReport
+	outage    shardOutage
 	stuck     bool      // unavailable, and some calls that wait for it have not been woken
 	heldSince time.Time // since when updates are held back from the update log; zero: none are
 }
@@ -51,8 +51,8 @@ func (sh *shardLink) sync(clock perdure.Clock) wire.Frame {
 // uses reports whether a shard sends its updates to p, or reads its rows from p.
 func (sh *shardLink) uses(p *peer) bool { return sh.head == p || sh.reader == p }
 
-// there reports whether the connections to the shard work, and the shard is open on them.
-func (sh *shardLink) there() bool { return sh.open && sh.headOpen }
+// connected reports whether the connections to the shard work, and the shard is open on them.
+func (sh *shardLink) connected() bool { return sh.open && sh.headOpen }
 
 // links holds the link of each shard, by shard.
 type links []*shardLink
@@ -69,13 +69,13 @@ func (all links) use(p *peer) bool {
 
 // fresh reports whether some shard was opened less than freshFor ago.
 func (all links) fresh(now time.Time) bool {
-	return slices.ContainsFunc(all, func(sh *shardLink) bool { return now.Sub(sh.rest.opened) < freshFor })
+	return slices.ContainsFunc(all, func(sh *shardLink) bool { return now.Sub(sh.lag.opened) < freshFor })
 }
 
 // opens returns how often shards have been opened for reading.
 func (all links) opens() (n int) {
 	for _, sh := range all {
-		n += sh.rest.opens
+		n += sh.lag.opens
 	}
 	return n
 }
@@ -85,17 +85,17 @@ func (all links) opens() (n int) {
 func (all links) answered(request uint64) (answered, behind bool) {
 	answered = true
 	for _, sh := range all {
-		answered = answered && sh.rest.request == request
-		behind = behind || sh.rest.behind
+		answered = answered && sh.lag.request == request
+		behind = behind || sh.lag.lagging
 	}
 	return answered, behind
 }
 
-// owed returns how many bytes of updates the servers of a shard have yet to apply, over all their shards.
-func (all links) owed(sh *shardLink) (bytes int64) {
+// pendingBytes returns how many bytes of updates the servers of a shard have yet to apply, over all their shards.
+func (all links) pendingBytes(sh *shardLink) (bytes int64) {
 	for _, other := range all {
 		if other.head == sh.head || other.reader == sh.reader {
-			bytes += other.out.Owed()
+			bytes += other.out.UnappliedBytes()
 		}
 	}
 	return bytes
@@ -118,13 +118,13 @@ func (l *locked) direct(sh *shardLink, sv *words.ShardView) {
 	if sh.head == head && sh.reader == reader && sh.as.Epoch == sv.Epoch && sh.as.Generation == l.generation {
 		return
 	}
-	sh.out.Redirect()
+	sh.out.HeadChanged()
 	sh.head, sh.reader = head, reader
 	sh.as = wire.Header{
 		Generation: l.generation, Epoch: sv.Epoch, Shard: sh.id, Slot: l.slot, Incarnation: l.session.incarnation,
 	}
 	if reader != nil {
-		l.reads.Direct(sh.rows, &reader.answers, sv.Epoch)
+		l.reads.SetSource(sh.rows, &reader.answers, sv.Epoch)
 	}
 	if head != nil {
 		l.sendOpen(sh, head)
@@ -151,7 +151,7 @@ func source(sv *words.ShardView, early, tail bool, slot perdure.Slot, id perdure
 // other frames wait for the answer.
 func (l *locked) sendOpen(sh *shardLink, to *peer) {
 	f := sh.frame(wire.KindOpen)
-	if f.Clock = l.out.Clock(); l.out.Phase() == outbox.Rolled || l.slot < 0 {
+	if f.Clock = l.out.Clock(); l.out.Phase() == outbox.RolledBack || l.slot < 0 {
 		f.Clock = 0 // no update of this slot exists in this generation
 	}
 	if to == sh.head {
@@ -190,16 +190,16 @@ func (l *locked) fromServer(p *peer, f *wire.Frame) error {
 	case f.Kind == wire.KindAck:
 		return l.onAck(sh, f)
 	case f.Kind == wire.KindRows:
-		err = l.reads.Take(sh.rows, f, l.out)
+		err = l.reads.HandleAnswer(sh.rows, f, l.out)
 	case f.Kind == wire.KindState:
-		l.reads.TakeState(f)
+		l.reads.HandleState(f)
 	case f.Kind == wire.KindEcho:
-		sh.rest.answers(f)
+		sh.lag.answers(f)
 		l.waits.Wake()
 	case f.Kind == wire.KindIDs:
-		err = l.reads.TakeIDs(f)
+		err = l.reads.HandleIDs(f)
 	case f.Kind == wire.KindPush:
-		err = l.reads.TakePush(sh.rows, f, l.out)
+		err = l.reads.HandlePush(sh.rows, f, l.out)
 	}
 	l.carryOut()
 	return err
@@ -222,13 +222,13 @@ func (l *locked) onOpened(sh *shardLink, f *wire.Frame, isHead, isReader bool) e
 	}
 	if isReader {
 		sh.open = true
-		sh.rest.isOpened(time.Now())
+		sh.lag.isOpened(time.Now())
 		sh.out.Opened(counts, l.view.Shards[sh.id].Lost)
 		l.acknowledged(sh, f.Clock)
 	}
 	if isHead {
 		sh.headOpen = true
-		sh.out.HeadHas(counts.Applied)
+		sh.out.SetHeadApplied(counts.Applied)
 	}
 	if isHead && !l.traits.Logged() {
 		if sh.head.batch, err = sh.out.Resend(counts, sh.as, sh.head.batch); err != nil {
@@ -237,10 +237,10 @@ func (l *locked) onOpened(sh *shardLink, f *wire.Frame, isHead, isReader bool) e
 		}
 	}
 	if isReader {
-		l.greet(sh)
+		l.resumeReader(sh)
 	}
-	if sh.there() {
-		l.isThere(sh, l.outages.at(time.Now()))
+	if sh.connected() {
+		l.markAvailable(sh, l.outages.at(time.Now()))
 	}
 	l.servers.flush()
 	return nil
@@ -254,8 +254,8 @@ func (l *locked) onAck(sh *shardLink, f *wire.Frame) error {
 	}
 	if l.outages.on && counts.Applied > sh.out.Counts().Applied { // avoid reading the time otherwise
 		now := l.outages.at(time.Now())
-		l.outages.Learns(&sh.absence, sh.there(), now)
-		l.isThere(sh, now)
+		l.outages.RecordAnswer(&sh.outage, sh.connected(), now)
+		l.markAvailable(sh, now)
 	}
 	sh.out.Ack(counts)
 	l.acknowledged(sh, f.Clock)
@@ -264,25 +264,25 @@ func (l *locked) onAck(sh *shardLink, f *wire.Frame) error {
 
 // acknowledged acts on a shard's new counts and MinClock.
 func (l *locked) acknowledged(sh *shardLink, minClock perdure.Clock) {
-	sh.rows.Heard(minClock)
-	if sh.out.Behind() {
+	sh.rows.RecordMinClock(minClock)
+	if sh.out.HasUnsent() {
 		l.sendParts(sh, false)
 		l.servers.flush()
 	}
-	if l.out.Crowds() || l.out.IsLast() {
+	if l.out.CheckCutWanted() || l.out.IsLast() {
 		l.notify()
 	}
 	l.waits.Wake()
 }
 
-// greet sends a newly opened reader its requests. After an outage the shard must learn how many clocks this slot has
-// ended without it, so that programs that evaluate the model wait until the shard has them.
-func (l *locked) greet(sh *shardLink) {
+// resumeReader sends a newly opened reader its requests. After an outage the shard must learn how many clocks this slot
+// has ended without it, so that programs that evaluate the model wait until the shard has them.
+func (l *locked) resumeReader(sh *shardLink) {
 	syncs := 0
 	if l.outages.on && sh.out.EndedUnapplied() {
 		syncs++
 	}
-	if sh.out.Awaited() {
+	if sh.out.IsAwaited() {
 		syncs++ // the previous reader's pending sync is lost
 	}
 	for range syncs {

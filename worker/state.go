@@ -41,7 +41,7 @@ func (c *Client) SaveState(state []byte) error {
 	}
 	l := c.lock()
 	defer c.mu.Unlock()
-	if err := cmp.Or(l.asSlot(clocks), l.usable()); err != nil {
+	if err := cmp.Or(l.requireSlot(clocks), l.usable()); err != nil {
 		return err
 	}
 	l.saving.Drop()
@@ -65,9 +65,9 @@ func (c *Client) SaveState(state []byte) error {
 	return nil
 }
 
-// looks is how often LoadSaved retries a state that the store no longer has. The reference may have come from a shard
-// that did not know yet about a rollback.
-const looks = 5
+// maxLoadTries is how often LoadSaved retries a state that the store no longer has. The reference may have come from a
+// shard that did not know yet about a rollback.
+const maxLoadTries = 5
 
 // SavedState is a state that a slot's program has saved.
 type SavedState struct {
@@ -102,11 +102,11 @@ func (c *Client) LoadSaved(ctx context.Context) (SavedState, error) {
 		switch {
 		case err == nil:
 			older := states.Older(got, others, c.Now())
-			c.saves.Gave(older)
+			c.saves.RecordLoaded(older)
 			return SavedState{got.State, got.Clock, older}, nil
 		case ctx.Err() != nil:
 			return SavedState{}, ctx.Err()
-		case !errors.Is(err, fs.ErrNotExist) || try == looks:
+		case !errors.Is(err, fs.ErrNotExist) || try == maxLoadTries:
 			return SavedState{}, fmt.Errorf("worker: %w", err)
 		}
 	}
@@ -122,7 +122,7 @@ func (c *Client) savedState(ctx context.Context, again bool) (packed []byte, oth
 			return nil, nil, err
 		}
 	}
-	if err := cmp.Or(l.asSlot(clocks), l.usable()); err != nil {
+	if err := cmp.Or(l.requireSlot(clocks), l.usable()); err != nil {
 		return nil, nil, err
 	}
 	if saved := l.out.SavedState(); saved != nil { // the replica may not have it yet

@@ -19,8 +19,8 @@ import (
 )
 
 // A state that is too large to travel with an update goes to the job's store. A stateStore saves one state at a time
-// while the program continues, and reads states back. It retries failed operations, and Why returns the reason for a
-// wait. Package states decides when a state is saved, and defines its reference. All methods may be called
+// while the program continues, and reads states back. It retries failed operations, and WaitReason returns the reason
+// for a wait. Package states decides when a state is saved, and defines its reference. All methods may be called
 // concurrently.
 
 // tries is the max number of attempts to save or read a state. Attempts that fail because the store is full or
@@ -32,17 +32,17 @@ const (
 
 // stateStore is a process's access to the job's store.
 type stateStore struct {
-	Open func(ctx context.Context, where string) (store.Store, error)
-	Tell func() // called when the result of Why changes
-	Log  *slog.Logger
+	Open     func(ctx context.Context, where string) (store.Store, error)
+	OnChange func() // called when the result of WaitReason changes
+	Log      *slog.Logger
 
-	mu     sync.Mutex // guards the fields below; never held while waiting
-	where  string
-	local  bool   // where is in the run's directory
-	number uint64 // of saves started
-	why    string
-	lost   int64         // states given to the program that were older than the last one
-	older  perdure.Clock // by how many clocks at most
+	mu         sync.Mutex // guards the fields below; never held while waiting
+	where      string
+	local      bool   // where is in the run's directory
+	number     uint64 // of saves started
+	waitReason string
+	lost       int64         // states given to the program that were older than the last one
+	older      perdure.Clock // by how many clocks at most
 }
 
 // stateSave is the save of one state.
@@ -61,14 +61,14 @@ func (s *stateStore) At(where string, local bool) {
 	s.where, s.local = where, local
 }
 
-// Reach returns an error if this machine cannot reach the store. The default store is in the run's directory, which is
-// on the coordinator's machine.
-func (s *stateStore) Reach() error {
+// CheckReachable returns an error if this machine cannot reach the store. The default store is in the run's directory,
+// which is on the coordinator's machine.
+func (s *stateStore) CheckReachable() error {
 	s.mu.Lock()
 	where, local := s.where, s.local
 	s.mu.Unlock()
 	if where == "" {
-		return errNowhere
+		return errNoStore
 	}
 	l, err := store.ParseLocation(where)
 	dir, is := l.Folder()
@@ -84,23 +84,23 @@ func (s *stateStore) Reach() error {
 	return nil
 }
 
-// Why returns the reason for waiting for the store; "": none.
-func (s *stateStore) Why() string {
+// WaitReason returns the reason for waiting for the store; "": none.
+func (s *stateStore) WaitReason() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.why
+	return s.waitReason
 }
 
-// Gave records that the program was given a state, and by how many clocks at most it is older than the last
+// RecordLoaded records that the program was given a state, and by how many clocks at most it is older than the last
 // acknowledged one.
-func (s *stateStore) Gave(older perdure.Clock) {
+func (s *stateStore) RecordLoaded(older perdure.Clock) {
 	if older == 0 {
 		return
 	}
 	s.mu.Lock()
 	s.lost, s.older = s.lost+1, max(s.older, older)
 	s.mu.Unlock()
-	s.Tell()
+	s.OnChange()
 }
 
 // Lost returns how many states given to the program were older than the last acknowledged one, and by how many clocks
@@ -116,7 +116,7 @@ func (s *stateStore) Lost() (n int64, older perdure.Clock) {
 func (s *stateStore) Begin(ctx context.Context, of states.Key, ref states.Ref, state []byte, over func()) (
 	*stateSave, error,
 ) {
-	if err := s.Reach(); err != nil {
+	if err := s.CheckReachable(); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -129,7 +129,7 @@ func (s *stateStore) Begin(ctx context.Context, of states.Key, ref states.Ref, s
 		defer over()
 		defer close(sv.ended)
 		defer cancel()
-		sv.err = s.insist(ctx, "save", of.Slot, func(in store.Store) error {
+		sv.err = s.retry(ctx, "save", of.Slot, func(in store.Store) error {
 			return store.PutState(in, ref, state, ctx.Err)
 		})
 	}()
@@ -151,22 +151,22 @@ func (sv *stateSave) Drop() { sv.cancel() }
 
 // Load reads a state. Its error wraps fs.ErrNotExist if the store does not have it.
 func (s *stateStore) Load(ctx context.Context, ref states.Ref) (state []byte, err error) {
-	err = s.insist(ctx, "read", ref.Slot, func(in store.Store) (err error) {
+	err = s.retry(ctx, "read", ref.Slot, func(in store.Store) (err error) {
 		state, err = store.GetState(in, ref)
 		return err
 	})
 	return state, err
 }
 
-var errNowhere = fmt.Errorf("%w: the job has no store for states that are too large to travel with an update; "+
+var errNoStore = fmt.Errorf("%w: the job has no store for states that are too large to travel with an update; "+
 	"set a store in the job's file", perdure.ErrUsage)
 
-// insist runs do on the store until it succeeds, or a retry cannot succeed.
-func (s *stateStore) insist(ctx context.Context, what string, slot perdure.Slot, do func(in store.Store) error) error {
+// retry runs do on the store until it succeeds, or a retry cannot succeed.
+func (s *stateStore) retry(ctx context.Context, what string, slot perdure.Slot, do func(in store.Store) error) error {
 	s.mu.Lock()
 	where := s.where
 	s.mu.Unlock()
-	if err := s.Reach(); err != nil {
+	if err := s.CheckReachable(); err != nil {
 		return err
 	}
 	var in store.Store
@@ -196,10 +196,10 @@ func (s *stateStore) insist(ctx context.Context, what string, slot perdure.Slot,
 // waits records why the store is waited for.
 func (s *stateStore) waits(why string) {
 	s.mu.Lock()
-	news := s.why != why
-	s.why = why
+	news := s.waitReason != why
+	s.waitReason = why
 	s.mu.Unlock()
 	if news {
-		s.Tell()
+		s.OnChange()
 	}
 }

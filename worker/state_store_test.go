@@ -29,7 +29,7 @@ func TestSaves(t *testing.T) {
 		failing := func(err error) { fails.Store(&err) }
 		failing(nil)
 		s := &stateStore{
-			Log: slog.New(slog.DiscardHandler), Tell: func() { told.Add(1) },
+			Log: slog.New(slog.DiscardHandler), OnChange: func() { told.Add(1) },
 			Open: func(context.Context, string) (store.Store, error) {
 				return in, errors.Join(*fails.Load(), in.Prepare())
 			},
@@ -55,14 +55,14 @@ func TestSaves(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		ended, _ := sv.Ended()
-		if ended || told.Load() == 0 || !strings.Contains(s.Why(), "cannot save the state of slot 3: away") {
-			t.Errorf("ended %t, told %d times why: %q", ended, told.Load(), s.Why())
+		if ended || told.Load() == 0 || !strings.Contains(s.WaitReason(), "cannot save the state of slot 3: away") {
+			t.Errorf("ended %t, told %d times why: %q", ended, told.Load(), s.WaitReason())
 		}
 		failing(nil)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if ended, err := sv.Ended(); !ended || err != nil || s.Why() != "" {
-			t.Errorf("ended %t, %v; waits: %q", ended, err, s.Why())
+		if ended, err := sv.Ended(); !ended || err != nil || s.WaitReason() != "" {
+			t.Errorf("ended %t, %v; waits: %q", ended, err, s.WaitReason())
 		}
 		if ended, err := dropped.Ended(); !ended || err == nil {
 			t.Errorf("what was dropped: %t, %v", ended, err)
@@ -92,9 +92,9 @@ func TestReach(t *testing.T) {
 			opened++
 			return store.Folder(disk.NewMemory(), "c"), nil
 		},
-		Tell: func() {}, Log: slog.New(slog.DiscardHandler),
+		OnChange: func() {}, Log: slog.New(slog.DiscardHandler),
 	}
-	if err := s.Reach(); !errors.Is(err, perdure.ErrUsage) {
+	if err := s.CheckReachable(); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("without a store: %v", err)
 	}
 	for _, c := range []struct {
@@ -107,7 +107,7 @@ func TestReach(t *testing.T) {
 		{"s3://bucket/a", false, true},
 	} {
 		s.At(c.where, c.local)
-		if err := s.Reach(); errors.Is(err, perdure.ErrUsage) == c.here {
+		if err := s.CheckReachable(); errors.Is(err, perdure.ErrUsage) == c.here {
 			t.Errorf("%s, local %v: %v", c.where, c.local, err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestReach(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(run, "run.json"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Reach(); err != nil {
+	if err := s.CheckReachable(); err != nil {
 		t.Errorf("where the run's folder is: %v", err)
 	}
 }

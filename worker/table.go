@@ -19,19 +19,19 @@ import (
 // values each; several rows are stored one after the other.
 //
 // A program reads its own writes. If the effect of an Inc follows from the row and the update alone
-// (perdure.TableSpec.Foretold), later Gets show it immediately; otherwise they show it once an answer of a server
-// contains it.
+// (perdure.TableSpec.HasPredictableEffect), later Gets show it immediately; otherwise they show it once an answer of a
+// server contains it.
 type Table struct {
-	c     *Client
-	id    perdure.TableID
-	spec  perdure.TableSpec
-	out   *outbox.Table // deltas added to the table
-	parts []*part       // by shard
-	rows  *reads.Table
+	c      *Client
+	id     perdure.TableID
+	spec   perdure.TableSpec
+	out    *outbox.Table // deltas added to the table
+	shards []*tableShard // by shard
+	rows   *reads.Table
 }
 
-// part is one shard's part of a table on this client.
-type part struct {
+// tableShard is one shard's part of a table on this client.
+type tableShard struct {
 	shard  perdure.ShardID
 	first  perdure.RowID // dense
 	rows   int           // dense
@@ -48,9 +48,9 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 	if spec.Consistency == (perdure.Consistency{}) {
 		spec.Consistency = l.job.ConsistencyOf(spec.Name)
 	}
-	spec = spec.Asked()
+	spec = spec.Requested()
 	spec.Rule = spec.Rule.WithDefaults()
-	if err := cmp.Or(spec.Validate(l.job.Shards), l.job.Recovery.Suits(spec)); err != nil {
+	if err := cmp.Or(spec.Validate(l.job.Shards), l.job.Recovery.ValidateTable(spec)); err != nil {
 		return nil, err
 	}
 	if l.job.OnOutage.Continue && spec.Consistency.TwoStep() {
@@ -62,13 +62,13 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 	var sentOn any
 	err := l.waits.Until(ctx, func() (bool, error) {
 		id = slices.IndexFunc(l.view.Tables, func(t perdure.TableSpec) bool { return t.Name == spec.Name })
-		if id >= 0 && l.view.Tables[id].Asked() != spec {
+		if id >= 0 && l.view.Tables[id].Requested() != spec {
 			return false, fmt.Errorf("%w: table %s exists already with other properties; ask for "+
 				"the same spec in every slot", perdure.ErrUsage, spec.Name)
 		}
 		if id < 0 && l.session.conn != nil && sentOn != l.session.conn && !l.cfg.Observer {
 			sentOn = l.session.conn
-			_ = l.session.tell(asked) // sent again on the next connection
+			_ = l.session.send(asked) // sent again on the next connection
 		}
 		return id >= 0, nil
 	})
@@ -88,10 +88,10 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 func (l *locked) newTable(c *Client, id perdure.TableID, spec perdure.TableSpec) *Table {
 	t := &Table{c: c, id: id, spec: spec, out: l.out.Table(id, spec), rows: l.reads.Table(id, spec)}
 	for s := range l.job.Shards {
-		p := &part{shard: perdure.ShardID(s)}
+		p := &tableShard{shard: perdure.ShardID(s)}
 		p.first, p.rows = placement.Range(&spec, l.job.Shards, p.shard)
-		p.deltas = t.out.Part(p.shard)
-		t.parts = append(t.parts, p)
+		p.deltas = t.out.Deltas(p.shard)
+		t.shards = append(t.shards, p)
 	}
 	return t
 }
@@ -99,7 +99,7 @@ func (l *locked) newTable(c *Client, id perdure.TableID, spec perdure.TableSpec)
 // reach waits until every server knows the table. It reads one row of each shard, however old, or no row if the table
 // is sparse.
 func (l *locked) reach(ctx context.Context, t *Table) error {
-	call := t.rows.Reach()
+	call := t.rows.Probe()
 	err := l.await(ctx, call, func() error { return l.waits.Err })
 	if errors.Is(err, perdure.ErrRolledBack) {
 		return nil // after a rollback, shards start with all tables
@@ -216,15 +216,15 @@ func (t *Table) checkList(rows []perdure.RowID, values int) error {
 func (t *Table) Weigh(weight float64) error {
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
-	if err := cmp.Or(l.asSlot(incs), l.usable()); err != nil {
+	if err := cmp.Or(l.requireSlot(incs), l.usable()); err != nil {
 		return err
 	}
 	return t.out.Weigh(weight)
 }
 
-// part returns the part that holds a row.
-func (t *Table) part(row perdure.RowID) *part {
-	return t.parts[placement.ShardOf(&t.spec, len(t.parts), row)]
+// shardOf returns the part that holds a row.
+func (t *Table) shardOf(row perdure.RowID) *tableShard {
+	return t.shards[placement.ShardOf(&t.spec, len(t.shards), row)]
 }
 
 // Inc adds delta, which has Dim values, to this slot's update of a row in the current clock. The update is sent with
@@ -251,10 +251,11 @@ func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 	}
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
-	if err := cmp.Or(l.asSlot(incs), l.usable()); err != nil {
+	if err := cmp.Or(l.requireSlot(incs), l.usable()); err != nil {
 		return err
 	}
-	if err := t.eachRun(first, n, func(p *part, at, run, _ int) error { return p.deltas.MayAdd(at, run) }); err != nil {
+	check := func(p *tableShard, at, run, _ int) error { return p.deltas.CheckAdd(at, run) }
+	if err := t.eachRun(first, n, check); err != nil {
 		return fmt.Errorf("%w: table %s", err, t.spec.Name)
 	}
 	return t.add(l, first, n, delta)
@@ -263,12 +264,12 @@ func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 // add adds deltas to consecutive rows of a dense table.
 func (t *Table) add(l *locked, first perdure.RowID, n int, delta []float32) error {
 	dim := t.spec.Dim
-	return t.eachRun(first, n, func(p *part, at, run, i int) error {
-		for from := 0; from < run; from += outbox.RunRows(dim) {
-			k := min(outbox.RunRows(dim), run-from)
+	return t.eachRun(first, n, func(p *tableShard, at, run, i int) error {
+		for from := 0; from < run; from += outbox.MaxRunRows(dim) {
+			k := min(outbox.MaxRunRows(dim), run-from)
 			d := delta[(i+from)*dim : (i+from+k)*dim]
 			again := p.deltas.AddRun(at+from, k, d)
-			t.rows.Show(p.shard, at+from, k, d)
+			t.rows.ApplyDeltas(p.shard, at+from, k, d)
 			if err := l.added(t, p, again); err != nil {
 				return err
 			}
@@ -279,8 +280,8 @@ func (t *Table) add(l *locked, first perdure.RowID, n int, delta []float32) erro
 
 // added acts on an Inc to a part. If the deltas fill a part of an update, that part is sent now, while the program
 // continues, unless its rows are likely to receive further Incs.
-func (l *locked) added(t *Table, p *part, again bool) error {
-	if !p.deltas.Added(again) {
+func (l *locked) added(t *Table, p *tableShard, again bool) error {
+	if !p.deltas.RecordInc(again) {
 		return nil
 	}
 	if err := l.send(t, p, false); err != nil {
@@ -292,9 +293,9 @@ func (l *locked) added(t *Table, p *part, again bool) error {
 
 // eachRun calls f for each part's piece of a run of rows: at is the index of its first row in the part, run its length,
 // and i the index of that row in the whole run.
-func (t *Table) eachRun(first perdure.RowID, n int, f func(p *part, at, run, i int) error) error {
+func (t *Table) eachRun(first perdure.RowID, n int, f func(p *tableShard, at, run, i int) error) error {
 	for i := 0; i < n; {
-		p := t.part(first + perdure.RowID(i))
+		p := t.shardOf(first + perdure.RowID(i))
 		at := int(first + perdure.RowID(i) - p.first)
 		run := min(n-i, p.rows-at)
 		if err := f(p, at, run, i); err != nil {
@@ -316,17 +317,17 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 	}
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
-	if err := cmp.Or(l.asSlot(incs), l.usable()); err != nil {
+	if err := cmp.Or(l.requireSlot(incs), l.usable()); err != nil {
 		return err
 	}
 	if t.spec.Sparse {
 		return t.incSparse(l, rows, delta)
 	}
-	if err := t.out.MayAdd(rows); err != nil {
+	if err := t.out.CheckAdd(rows); err != nil {
 		return err
 	}
 	for i, n := 0, 0; i < len(rows); i += n {
-		n = outbox.Together(rows[i:])
+		n = outbox.RunLength(rows[i:])
 		if err := t.add(l, rows[i], n, delta[i*t.spec.Dim:]); err != nil {
 			return err
 		}
@@ -337,17 +338,17 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 // incSparse adds deltas to rows of a sparse table, shard by shard. It looks up many rows at a time, so that the memory
 // latencies of the index overlap.
 func (t *Table) incSparse(l *locked, rows []perdure.RowID, delta []float32) error {
-	for _, p := range t.parts {
+	for _, p := range t.shards {
 		p.picked = p.picked[:0]
 	}
 	for i, row := range rows {
-		p := t.part(row)
+		p := t.shardOf(row)
 		p.picked = append(p.picked, int32(i))
 	}
 	dim := t.spec.Dim
 	var ids [lookups]perdure.RowID
 	var at [lookups]int
-	for _, p := range t.parts {
+	for _, p := range t.shards {
 		for picked := p.picked; len(picked) > 0; picked = picked[min(lookups, len(picked)):] {
 			n := min(lookups, len(picked))
 			for j, i := range picked[:n] {
@@ -359,7 +360,7 @@ func (t *Table) incSparse(l *locked, rows []perdure.RowID, delta []float32) erro
 				d := delta[int(i)*dim : (int(i)+1)*dim]
 				again = p.deltas.AddRow(ids[j], at[j], d) || again
 			}
-			t.rows.ShowRows(p.shard, ids[:n], picked[:n], delta)
+			t.rows.ApplyRowDeltas(p.shard, ids[:n], picked[:n], delta)
 			if err := l.added(t, p, again); err != nil {
 				return err
 			}

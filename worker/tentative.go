@@ -24,7 +24,7 @@ func (c *Client) ProposeEnd(ctx context.Context) error { return askForEnd(ctx, c
 func (c *Client) SettleEnd(ctx context.Context, reached func(context.Context) (bool, error)) error {
 	l := c.lock()
 	defer c.mu.Unlock()
-	if err := l.asSlot(ends); err != nil {
+	if err := l.requireSlot(ends); err != nil {
 		return err
 	}
 	at := l.out.Clock()
@@ -38,7 +38,7 @@ func (c *Client) SettleEnd(ctx context.Context, reached func(context.Context) (b
 		return err
 	}
 	c.mu.Unlock()
-	same, end := c.Unbroken(ctx)
+	same, end := c.ContextUntilRollback(ctx)
 	ok, err := reached(same)
 	end()
 	c.mu.Lock()
@@ -53,9 +53,9 @@ func (c *Client) SettleEnd(ctx context.Context, reached func(context.Context) (b
 	})
 }
 
-// Unbroken returns a context that ends with ctx, or as soon as the job is rolled back. Use it to wait for updates that
-// the slot must repeat after a rollback. The caller must call end.
-func (c *Client) Unbroken(ctx context.Context) (same context.Context, end context.CancelFunc) {
+// ContextUntilRollback returns a context that ends with ctx, or as soon as the job is rolled back. Use it to wait for
+// updates that the slot must repeat after a rollback. The caller must call end.
+func (c *Client) ContextUntilRollback(ctx context.Context) (same context.Context, end context.CancelFunc) {
 	same, end = context.WithCancel(ctx)
 	c.done.Go(func() {
 		l := c.lock()
@@ -70,7 +70,7 @@ func (c *Client) Unbroken(ctx context.Context) (same context.Context, end contex
 func askForEnd(ctx context.Context, c *Client, tentative bool) error {
 	l := c.lock()
 	defer c.mu.Unlock()
-	if err := l.asSlot(ends); err != nil {
+	if err := l.requireSlot(ends); err != nil {
 		return err
 	}
 	conn, asked := l.session.conn, l.pauses

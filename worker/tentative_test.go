@@ -35,7 +35,7 @@ func TestRollBackAtTentativeEnd(t *testing.T) {
 						c.start("server:0")
 						c.pass(5 * time.Second)
 					}
-					o.At(at)
+					o.SetReadClock(at)
 					return true, ot.GetRun(ctx, 0, make([]float32, rows*dim))
 				})
 				if errors.Is(err, perdure.ErrRolledBack) {

@@ -97,7 +97,7 @@ func TestObserverHasNoClocks(t *testing.T) {
 		c.clock(w, 1)
 		o := c.dial("observer", perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Observer = true })
 		table := c.table(o)
-		o.At(1)
+		o.SetReadClock(1)
 		_, clock := o.Clock(c.within(time.Second))
 		_, load := o.LoadState(c.within(time.Second))
 		for what, err := range map[string]error{

@@ -21,7 +21,7 @@ func (l *locked) onView(v words.View) {
 	if s >= 0 && s < len(v.Slots) && v.Slots[s].Left && v.Slots[s].Incarnation == own {
 		l.leftAt = v.Slots[s].Until
 	}
-	l.out.See(v, rolled)
+	l.out.SetView(v, rolled)
 	if len(l.shards) == 0 {
 		l.reads = reads.New(l.cfg.reads(&l.job, l.slot), len(v.Shards))
 		for i := range v.Shards {
@@ -29,20 +29,20 @@ func (l *locked) onView(v words.View) {
 			l.shards = append(l.shards, &shardLink{id: s, out: l.out.Shard(s), rows: l.reads.Shard(s)})
 		}
 	}
-	l.setMoment()
+	l.setReadProgress()
 	if rolled {
 		l.reads.RollBack(v.Cut)
 	}
 	if ends {
-		l.reads.NeedLess()
+		l.reads.RelaxRequests()
 		l.carryOut()
 	}
-	l.out.Crowds() // result unused: notify below reports the whole status
+	l.out.CheckCutWanted() // result unused: notify below reports the whole status
 	if v.Shards[0].Server >= 0 {
 		for _, sh := range l.shards {
 			l.direct(sh, &v.Shards[sh.id])
 		}
-		l.servers.keep(l.shards.use)
+		l.servers.closeUnused(l.shards.use)
 	}
 	l.waits.Wake()
 	l.notify()

@@ -22,7 +22,7 @@ func init() { wholePrograms[aloneProgram], wholePrograms[attackerProgram] = runA
 
 // runAlone is the program's main function. It adds 1 in each clock, and fails if it reads anything but the sum.
 func runAlone([]string) int {
-	cfg := worker.Config{Slot: perdure.NoSlot, Patience: time.Second}
+	cfg := worker.Config{Slot: perdure.NoSlot, JoinTimeout: time.Second}
 	err := worker.Run(context.Background(), cfg, func(ctx context.Context, c *worker.Client) (worker.Step, error) {
 		table, err := c.Table(ctx, perdure.TableSpec{
 			Name: "t", Rows: 4, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd},

@@ -241,7 +241,7 @@ func readSets(
 	c, err := reach.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
 	must(t, err)
 	defer c.Close()
-	c.At(sumsClocks)
+	c.SetReadClock(sumsClocks)
 	dense, sparse = make([]float32, clockSets*setDim), make([]float32, clockSets*setDim)
 	whole = make([]float32, wholeSets*setDim)
 	table, err := c.Table(ctx, setsDense)

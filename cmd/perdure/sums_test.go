@@ -327,7 +327,7 @@ func compareSums(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64
 	c, err := reach.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
 	must(t, err)
 	defer c.Close()
-	c.At(sumsClocks)
+	c.SetReadClock(sumsClocks)
 	dense, err := c.Table(ctx, sumsDense)
 	must(t, err)
 	sparse, err := c.Table(ctx, sumsSparse)

@@ -234,7 +234,7 @@ func TestWatchedCounts(t *testing.T) {
 		}
 		return applied >= clocks*shards
 	}, func() string { return "not all updates are applied" })
-	l := w.Look()
+	l := w.Snapshot()
 	if applied != clocks*shards || answered < clocks*shards || rows != 100 || l.Counters.UpdatesSent != clocks*shards ||
 		l.Resent != 0 || sent < float64(l.Counters.BytesPulled) || received < float64(l.Counters.BytesPushed) {
 		t.Errorf("%v updates applied, %v reads answered, %v rows, %v bytes sent, %v received; the worker: %+v", applied,

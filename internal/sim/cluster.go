@@ -274,7 +274,7 @@ func (c *Cluster) coordinate(ctx context.Context, p *process) error {
 func (c *Cluster) work(ctx context.Context, p *process) error {
 	w, err := p.Dial(ctx, perdure.Slot(p.index), func(cfg *rig.DialConfig) {
 		cfg.Network, cfg.OpenLog = countedNet{cfg.Network, c, perdure.Slot(p.index)}, c.counted(cfg.OpenLog)
-		cfg.Patience, cfg.OutAfter, cfg.RetainBytes = time.Hour, outAfter, c.o.Retain
+		cfg.JoinTimeout, cfg.OutageAfter, cfg.RetainBytes = time.Hour, outAfter, c.o.Retain
 		cfg.StateBytes = c.o.StateBytes
 	})
 	if err == nil {

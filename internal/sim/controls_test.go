@@ -181,7 +181,7 @@ var controls = []control{
 		"retention",
 		weak(weaken.Set{Retention: true}),
 		nil,
-		only(refuses(perdure.ErrUnkept.Error(), keptNot, 2, 4, 5), refuses(perdure.ErrUnkept.Error(), keptNot, 4, 5),
+		only(refuses(perdure.ErrNoCopy.Error(), keptNot, 2, 4, 5), refuses(perdure.ErrNoCopy.Error(), keptNot, 4, 5),
 			noResend),
 	},
 	{"holding", weak(weaken.Set{Holding: true}), nil, only(at(2, 4, 5), at(912, 956, 1455), noResend)},

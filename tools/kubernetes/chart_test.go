@@ -1,8 +1,8 @@
-// Package kubernetes tries the chart of deploy/helm with what Kubernetes itself is made of: the types of its objects, and
-// for the JobSet what an API server asks before it stores one: JobSet's definition, with the API server's own code for
-// resources that are defined, and JobSet's webhooks. Then JobSet's controller works on what was stored, in memory. What
-// an API server asks of the values of its own kinds, such as budgets and the pods of jobs, is not tried here.
-// The script that builds the image is tried, too.
+// Package kubernetes tries the chart of deploy/helm with what Kubernetes itself is made of: the types of its objects,
+// and for the JobSet what an API server asks before it stores one: JobSet's definition, with the API server's own code
+// for resources that are defined, and JobSet's webhooks. Then JobSet's controller works on what was stored, in memory.
+// What an API server asks of the values of its own kinds, such as budgets and the pods of jobs, is not tried here. The
+// script that builds the image is tried, too.
 package kubernetes
 
 import (
@@ -166,7 +166,8 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// TestMounts: what a pod mounts is a volume of it, and all volumes are mounted; the roles' own volumes are of their pods.
+// TestMounts: what a pod mounts is a volume of it, and all volumes are mounted; the roles' own volumes are of their
+// pods.
 func TestMounts(t *testing.T) {
 	for name, values := range variants {
 		t.Run(name, func(t *testing.T) {

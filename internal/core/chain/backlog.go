@@ -100,7 +100,7 @@ func (l *Link) FromLog(f *wire.Frame, st *replica.State, tables int) (e replica.
 			f.Clock, f.Part, f.Parts)
 	}
 	e.Frame.Header = f.Header
-	if f.Kind == wire.KindUpdate && !st.Counted(f.Slot, f.Until()) {
+	if f.Kind == wire.KindUpdate && !st.AlreadyApplied(f.Slot, f.Until()) {
 		e.Frame.Body = f.Payload
 		err = st.CheckUpdate(f.Payload, tables)
 	}

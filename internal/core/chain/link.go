@@ -163,7 +163,7 @@ func (l *Link) Append(e replica.Entry) {
 
 // FactFrame returns the frame of a fact that the head must append. Its epoch and number are filled in when it is
 // forwarded.
-func (l *Link) FactFrame(fact *replica.Fact) wire.Frame {
+func (l *Link) FactFrame(fact *replica.ControlEntry) wire.Frame {
 	return wire.Frame{
 		Header: wire.Header{
 			Kind: fact.Kind, Generation: l.fence.Generation, Shard: l.fence.Shard,
@@ -272,7 +272,7 @@ func (l *Link) Deferrable(f *wire.Frame, st *replica.State, v *words.View) bool 
 	}
 	l.ticked[f.Slot] = max(l.ticked[f.Slot], f.Clock+1)
 	for slot := range st.Applied() {
-		sent := consistency.Count(l.ticked, perdure.Slot(slot)) > f.Clock
+		sent := consistency.AppliedCount(l.ticked, perdure.Slot(slot)) > f.Clock
 		if sent || slot < len(v.Slots) && !v.Slots[slot].Has(f.Clock) {
 			continue
 		}

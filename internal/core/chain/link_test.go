@@ -31,8 +31,8 @@ func rows(t *testing.T) (*replica.State, *words.View) {
 		Slots: []words.SlotView{{Incarnation: 1, Settled: true}, {Incarnation: 1, Settled: true}},
 	}
 	r := replica.New(replica.Settings{Shard: 3, Job: job})
-	r.Follow(v, replica.Place{Head: true, Reads: true}, false)
-	r.Fill(replica.Content{States: make([][]byte, 2), Applied: make([]perdure.Clock, 2)}, v)
+	r.SetView(v, replica.Role{Head: true, Reads: true}, false)
+	r.SetContent(replica.Content{States: make([][]byte, 2), Applied: make([]perdure.Clock, 2)}, v)
 	return &r.State, v
 }
 
@@ -85,7 +85,8 @@ func TestAnEntryGoesAlong(t *testing.T) {
 	if head.backlog.of(1) == 0 || head.backlog.of(0) != 0 {
 		t.Errorf("backlog after an entry of slot 1: %v", head.backlog)
 	}
-	head.Append(replica.Entry{Frame: head.FactFrame(&replica.Fact{Kind: wire.KindEnd, Slot: perdure.NoSlot, Clock: 9})})
+	head.Append(
+		replica.Entry{Frame: head.FactFrame(&replica.ControlEntry{Kind: wire.KindEnd, Slot: perdure.NoSlot, Clock: 9})})
 	given, _ := pump(t, head, tail, false)
 	for i, got := range given {
 		if len(got) != 2 || got[0].Kind != wire.KindTick || got[0].Slot != 1 || got[0].Incarnation != 5 ||

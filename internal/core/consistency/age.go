@@ -14,9 +14,9 @@ const (
 
 // Origin describes the reads that an update was computed from, as its worker knows them.
 type Origin struct {
-	Basis perdure.Clock // the smallest MinClock of the rows; < 0: no read
-	Lag   perdure.Clock // how many of its slot's own earlier clocks did not show in the rows
-	Alone bool          // the rows of the update's shard were read while the shard was unavailable
+	Basis        perdure.Clock // the smallest MinClock of the rows; < 0: no read
+	Lag          perdure.Clock // how many of its slot's own earlier clocks did not show in the rows
+	DuringOutage bool          // the rows of the update's shard were read while the shard was unavailable
 }
 
 // Age returns the age of an update that is applied at MinClock now: how many clocks all slots have done since the read
@@ -37,14 +37,14 @@ func Scale(how perdure.StaleScale, o Origin, now perdure.Clock, slots int) float
 		return float32(1 / (1 + float64(o.Age(now))))
 	case how == perdure.ScalePaper && int64(o.Age(now))*int64(slots) > oldUpdates:
 		return oldScale
-	case how == perdure.ScaleAverage && o.Alone:
+	case how == perdure.ScaleAverage && o.DuringOutage:
 		return float32(1 / (float64(max(1, slots)) * (1 + float64(o.Lag))))
 	}
 	return 1
 }
 
-// SlotsOf returns how many of the slots with these membership intervals participate in a clock.
-func SlotsOf(spans []words.Span, clock perdure.Clock) (n int) {
+// NumParticipants returns how many of the slots with these membership intervals participate in a clock.
+func NumParticipants(spans []words.Span, clock perdure.Clock) (n int) {
 	for _, s := range spans {
 		if s.Has(clock) {
 			n++
@@ -53,5 +53,7 @@ func SlotsOf(spans []words.Span, clock perdure.Clock) (n int) {
 	return n
 }
 
-// Slots returns how many slots participate in a clock.
-func (in *Intake) Slots(clock perdure.Clock) int { return SlotsOf(in.spans, clock) }
+// NumParticipants returns how many slots participate in a clock.
+func (in *Sequencer) NumParticipants(clock perdure.Clock) int {
+	return NumParticipants(in.intervals, clock)
+}

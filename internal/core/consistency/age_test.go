@@ -64,12 +64,12 @@ func TestScaleAverage(t *testing.T) {
 	}{
 		{Origin{}, 4, 1},
 		{Origin{Lag: 9}, 4, 1},
-		{Origin{Alone: true}, 4, 0.25},
-		{Origin{Alone: true}, 1, 1},
-		{Origin{Alone: true}, 0, 1},
-		{Origin{Alone: true, Lag: 9}, 1, 0.1},
-		{Origin{Alone: true, Lag: 1}, 4, 0.125},
-		{Origin{Alone: true, Lag: 1, Basis: -1}, 4, 0.125},
+		{Origin{DuringOutage: true}, 4, 0.25},
+		{Origin{DuringOutage: true}, 1, 1},
+		{Origin{DuringOutage: true}, 0, 1},
+		{Origin{DuringOutage: true, Lag: 9}, 1, 0.1},
+		{Origin{DuringOutage: true, Lag: 1}, 4, 0.125},
+		{Origin{DuringOutage: true, Lag: 1, Basis: -1}, 4, 0.125},
 	} {
 		if got := Scale(perdure.ScaleAverage, c.o, 1000, c.slots); got != c.want {
 			t.Errorf("origin %+v, %d slots: factor %v, want %v", c.o, c.slots, got, c.want)
@@ -79,10 +79,10 @@ func TestScaleAverage(t *testing.T) {
 
 // The age of an update and the number of participating slots follow from the log alone.
 func TestSlotsOfClock(t *testing.T) {
-	in := NewIntake(false, make([]perdure.Clock, 2), weaken.Set{})
-	in.SetSpans(1, []words.Span{{Until: 5}, {}, {From: 3}})
+	in := NewSequencer(false, make([]perdure.Clock, 2), weaken.Set{})
+	in.SetMembership(1, []words.Span{{Until: 5}, {}, {From: 3}})
 	for clock, want := range map[perdure.Clock]int{0: 2, 2: 2, 3: 3, 4: 3, 5: 2, 100: 2} {
-		if got := in.Slots(clock); got != want {
+		if got := in.NumParticipants(clock); got != want {
 			t.Errorf("clock %d: %d slots participate, want %d", clock, got, want)
 		}
 	}

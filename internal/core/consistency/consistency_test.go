@@ -34,18 +34,18 @@ func TestMayRead(t *testing.T) {
 		{"ssp:2", 7, 5},
 		{"ssp:2147483647", 7, 7 - math.MaxInt32},
 		{"essp:2", 7, 5},
-		{"vap:1", 7, Always},
-		{"asp", 0, Always},
-		{"asp", 1 << 40, Always},
+		{"vap:1", 7, AnyClock},
+		{"asp", 0, AnyClock},
+		{"asp", 1 << 40, AnyClock},
 	} {
 		m := model(t, tc.model)
-		if got := Needed(m, tc.clock); got != tc.needed {
+		if got := RequiredMinClock(m, tc.clock); got != tc.needed {
 			t.Errorf("%s: a read at clock %d needs MinClock %d, want %d", tc.model, tc.clock, got, tc.needed)
 		}
 		if !MayRead(m, tc.needed, tc.clock) {
 			t.Errorf("%s: a read at clock %d may not use MinClock %d", tc.model, tc.clock, tc.needed)
 		}
-		if tc.needed != Always && MayRead(m, tc.needed-1, tc.clock) {
+		if tc.needed != AnyClock && MayRead(m, tc.needed-1, tc.clock) {
 			t.Errorf("%s: a read at clock %d may use MinClock %d", tc.model, tc.clock, tc.needed-1)
 		}
 	}
@@ -56,24 +56,24 @@ func TestMayRead(t *testing.T) {
 func TestMayReuse(t *testing.T) {
 	for _, tc := range []struct {
 		model string
-		row   Cached
+		row   CachedRow
 		clock perdure.Clock
 		want  bool
 	}{
-		{"bsp", Cached{3, 3, false}, 3, true},
-		{"bsp", Cached{3, 3, false}, 4, false},
-		{"bsp", Cached{4, 3, false}, 4, true}, // fetched late, from a faster shard
-		{"ssp:2", Cached{3, 3, false}, 5, true},
-		{"ssp:2", Cached{3, 3, false}, 6, false},
-		{"ssp:2", Cached{1, 3, false}, 3, true}, // the fetch clock does not matter
-		{"ssp:2", Cached{0, 3, false}, 3, false},
-		{"essp:2", Cached{3, 0, true}, 5, true},
-		{"essp:2", Cached{3, 0, true}, 6, false}, // the subscription does not help if the push has not arrived
-		{"asp", Cached{0, 3, false}, 3, true},
-		{"asp", Cached{3, 3, false}, 4, false},  // otherwise others' updates would never be seen
-		{"asp", Cached{99, 5, false}, 4, false}, // rolled back since
-		{"vap:1", Cached{0, 0, true}, 9, true},
-		{"vap:1", Cached{9, 9, false}, 9, false},
+		{"bsp", CachedRow{3, 3, false}, 3, true},
+		{"bsp", CachedRow{3, 3, false}, 4, false},
+		{"bsp", CachedRow{4, 3, false}, 4, true}, // fetched late, from a faster shard
+		{"ssp:2", CachedRow{3, 3, false}, 5, true},
+		{"ssp:2", CachedRow{3, 3, false}, 6, false},
+		{"ssp:2", CachedRow{1, 3, false}, 3, true}, // the fetch clock does not matter
+		{"ssp:2", CachedRow{0, 3, false}, 3, false},
+		{"essp:2", CachedRow{3, 0, true}, 5, true},
+		{"essp:2", CachedRow{3, 0, true}, 6, false}, // the subscription does not help if the push has not arrived
+		{"asp", CachedRow{0, 3, false}, 3, true},
+		{"asp", CachedRow{3, 3, false}, 4, false},  // otherwise others' updates would never be seen
+		{"asp", CachedRow{99, 5, false}, 4, false}, // rolled back since
+		{"vap:1", CachedRow{0, 0, true}, 9, true},
+		{"vap:1", CachedRow{9, 9, false}, 9, false},
 	} {
 		if got := MayReuse(model(t, tc.model), tc.row, tc.clock); got != tc.want {
 			t.Errorf("%s: row %+v at clock %d: %v, want %v", tc.model, tc.row, tc.clock, got, tc.want)
@@ -96,7 +96,7 @@ func TestGiveUp(t *testing.T) {
 		{128, 3, false},
 		{129, 0, true},
 	} {
-		if got := GiveUp(tc.unread, tc.pushes); got != tc.want {
+		if got := ShouldUnsubscribe(tc.unread, tc.pushes); got != tc.want {
 			t.Errorf("unread for %d clocks, pushed %d times: %v", tc.unread, tc.pushes, got)
 		}
 	}
@@ -105,9 +105,9 @@ func TestGiveUp(t *testing.T) {
 // The intake copies its initial vector, and a part without content is a part.
 func TestIntakeOwnsItsVector(t *testing.T) {
 	applied := []perdure.Clock{1, 1}
-	in := NewIntake(false, applied, weaken.Set{})
+	in := NewSequencer(false, applied, weaken.Set{})
 	applied[0] = 7
-	if v := in.Offer(Part{Slot: 0, Clock: 1, Of: 1}); v != Kept {
+	if v := in.Offer(UpdatePart{Slot: 0, Clock: 1, Of: 1}); v != Kept {
 		t.Fatalf("offer: %v", v)
 	}
 	if u := in.Next(); u == nil || u.Clock != 1 || len(u.Parts) != 1 {
@@ -118,10 +118,10 @@ func TestIntakeOwnsItsVector(t *testing.T) {
 	}
 }
 
-func ExampleIntake() {
-	in := NewIntake(false, make([]perdure.Clock, 2), weaken.Set{})
-	in.Offer(Part{Slot: 1, Clock: 0, Incarnation: 1, Of: 1, Payload: []byte("deltas")})
-	again := in.Offer(Part{Slot: 1, Clock: 0, Incarnation: 1, Of: 1, Payload: []byte("deltas")})
+func ExampleSequencer() {
+	in := NewSequencer(false, make([]perdure.Clock, 2), weaken.Set{})
+	in.Offer(UpdatePart{Slot: 1, Clock: 0, Incarnation: 1, Of: 1, Payload: []byte("deltas")})
+	again := in.Offer(UpdatePart{Slot: 1, Clock: 0, Incarnation: 1, Of: 1, Payload: []byte("deltas")})
 	for u := in.Next(); u != nil; u = in.Next() {
 		fmt.Printf("apply slot %d clock %d: %s\n", u.Slot, u.Clock, u.Parts[0])
 	}
@@ -136,11 +136,11 @@ func ExampleIntake() {
 // PendingBytes counts the parts of unapplied updates, and nothing else, however an update leaves the intake.
 func TestPendingBytes(t *testing.T) {
 	for _, twoStep := range []bool{false, true} {
-		in := NewIntake(twoStep, []perdure.Clock{0, 0}, weaken.Set{})
+		in := NewSequencer(twoStep, []perdure.Clock{0, 0}, weaken.Set{})
 		in.SetCut(2)
 		offer := func(incarnation perdure.Incarnation, clock perdure.Clock, index, of, bytes int) {
 			t.Helper()
-			in.Offer(Part{
+			in.Offer(UpdatePart{
 				Clock: clock, Incarnation: incarnation, Index: index, Of: of, Payload: make([]byte, bytes),
 				Ticked: true,
 			})

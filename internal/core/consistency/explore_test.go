@@ -32,7 +32,7 @@ type explored struct {
 
 // world is one complete state. Its fields are values or are cloned.
 type world struct {
-	shards  [exploreShards]*Intake
+	shards  [exploreShards]*Sequencer
 	applied [exploreShards][exploreSlots]string // the incarnations that made each applied clock: "i1i1"
 	slots   [exploreSlots]holder
 	links   []link
@@ -72,7 +72,7 @@ func (w *world) clone() *world {
 	return &n
 }
 
-func (in *Intake) clone() *Intake {
+func (in *Sequencer) clone() *Sequencer {
 	n := *in
 	n.applied, n.again, n.slots = slices.Clone(in.applied), slices.Clone(in.again), slices.Clone(in.slots)
 	for i := range n.slots {
@@ -103,7 +103,7 @@ func (w *world) key() string {
 		for j := range in.slots {
 			b = append(append(b, '#'), w.applied[i][j]...)
 			s := &in.slots[j]
-			num(int64(in.applied[j]), int64(s.incarnation), int64(s.carried))
+			num(int64(in.applied[j]), int64(s.incarnation), int64(s.decided))
 			for _, u := range s.pending {
 				num(int64(u.Clock))
 				flags(u.tick, u.ticked, u.Lost)
@@ -202,7 +202,7 @@ func (e *explored) steps(w *world) (next []step) {
 
 // staged reports whether a slot's current clock is staged on all shards.
 func (w *world) staged(slot int) bool {
-	return !slices.ContainsFunc(w.shards[:], func(in *Intake) bool {
+	return !slices.ContainsFunc(w.shards[:], func(in *Sequencer) bool {
 		return in.Counts(perdure.Slot(slot)).Staged <= w.slots[slot].clock
 	})
 }
@@ -229,7 +229,7 @@ func (e *explored) stage(w *world, slot int) {
 
 func (e *explored) send(h *holder, l *link, clock perdure.Clock, ticked bool) {
 	for i := range e.parts {
-		l.way = append(l.way, message{part: Part{
+		l.way = append(l.way, message{part: UpdatePart{
 			Slot: perdure.Slot(l.slot), Clock: clock, Incarnation: h.incarnation, Index: i, Of: e.parts, Ticked: ticked,
 			Payload: fmt.Appendf(nil, "i%d", h.incarnation),
 		}})
@@ -241,7 +241,7 @@ func (w *world) tick(slot int) {
 	w.eachLink(slot, func(l *link) {
 		l.way = append(l.way, message{
 			tick: true,
-			part: Part{Slot: perdure.Slot(slot), Clock: h.clock, Incarnation: h.incarnation},
+			part: UpdatePart{Slot: perdure.Slot(slot), Clock: h.clock, Incarnation: h.incarnation},
 		})
 	})
 	h.staging = false
@@ -267,7 +267,7 @@ func (e *explored) reconnect(w *world, broken int) {
 		case ticked && c >= n.Ticked:
 			l.way = append(l.way, message{
 				tick: true,
-				part: Part{Slot: perdure.Slot(slot), Clock: c, Incarnation: h.incarnation},
+				part: UpdatePart{Slot: perdure.Slot(slot), Clock: c, Incarnation: h.incarnation},
 			})
 		}
 	}
@@ -385,7 +385,7 @@ func (e *explored) finished(w *world) error {
 func (e explored) explore() (states int, err error) {
 	w := &world{deaths: e.deaths, breaks: e.breaks}
 	for s := range w.shards {
-		w.shards[s] = NewIntake(e.twoStep, make([]perdure.Clock, exploreSlots), e.weak)
+		w.shards[s] = NewSequencer(e.twoStep, make([]perdure.Clock, exploreSlots), e.weak)
 	}
 	for i := range w.slots {
 		w.slots[i].incarnation = 1

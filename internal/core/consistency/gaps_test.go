@@ -10,7 +10,7 @@ import (
 )
 
 // applies returns what an intake applies now: slot:clock, with a minus for clocks that only count.
-func applies(in *Intake) (list []string) {
+func applies(in *Sequencer) (list []string) {
 	for u := in.Next(); u != nil; u = in.Next() {
 		sign := ""
 		if u.Lost {
@@ -21,13 +21,13 @@ func applies(in *Intake) (list []string) {
 	return list
 }
 
-// With CountGaps, clocks missing below a decision's start become lost updates, in their slot's turn and held back by
-// cuts like all others. Lost updates remain lost when the slot dies again.
+// With CountMissingAsLost, clocks missing below a decision's start become lost updates, in their slot's turn and held
+// back by cuts like all others. Lost updates remain lost when the slot dies again.
 func TestGaps(t *testing.T) {
-	in := NewIntake(false, []perdure.Clock{4, 4}, weaken.Set{})
-	in.CountGaps()
-	part := func(slot perdure.Slot, clock perdure.Clock, incarnation perdure.Incarnation) Verdict {
-		return in.Offer(Part{Slot: slot, Clock: clock, Incarnation: incarnation, Of: 1})
+	in := NewSequencer(false, []perdure.Clock{4, 4}, weaken.Set{})
+	in.CountMissingAsLost()
+	part := func(slot perdure.Slot, clock perdure.Clock, incarnation perdure.Incarnation) Outcome {
+		return in.Offer(UpdatePart{Slot: slot, Clock: clock, Incarnation: incarnation, Of: 1})
 	}
 	check := func(what, want string) {
 		t.Helper()
@@ -63,20 +63,20 @@ func TestGaps(t *testing.T) {
 	}
 	st := in.State()
 	in = Restore(&st, weaken.Set{}) // a copy continues in the same way
-	in.CountGaps()
+	in.CountMissingAsLost()
 	in.SetCut(0)
 	check("after the cut", "[-1:6 -1:7 -1:8 1:9]")
 }
 
-// Without CountGaps nothing is filled under one-step clocks. Under two-step clocks gaps are always filled.
+// Without CountMissingAsLost nothing is filled under one-step clocks. Under two-step clocks gaps are always filled.
 func TestGapsOfOthers(t *testing.T) {
 	for twoStep, want := range map[bool]string{false: "[]", true: "[0:0 -1:0 0:1 -1:1]"} {
-		in := NewIntake(twoStep, []perdure.Clock{0, 0}, weaken.Set{})
+		in := NewSequencer(twoStep, []perdure.Clock{0, 0}, weaken.Set{})
 		if !twoStep {
 			in.SetCut(0)
 		} else {
 			for c := range perdure.Clock(2) {
-				in.Offer(Part{Slot: 0, Clock: c, Of: 1, Ticked: true})
+				in.Offer(UpdatePart{Slot: 0, Clock: c, Of: 1, Ticked: true})
 			}
 		}
 		in.Fence(1, 1)

@@ -22,7 +22,7 @@ type naive struct {
 // entry is an event of one slot.
 type entry struct {
 	kind  entryKind
-	part  Part          // partEntry; tickEntry and the others use its Slot, Clock and Incarnation
+	part  UpdatePart    // partEntry; tickEntry and the others use its Slot, Clock and Incarnation
 	start perdure.Clock // decideEntry
 }
 
@@ -114,7 +114,7 @@ func (m *naive) fence(slot perdure.Slot) (least perdure.Incarnation) {
 }
 
 // judge returns the verdict that the intake must give for a part, and keeps the part if it counts.
-func (m *naive) judge(p Part) Verdict {
+func (m *naive) judge(p UpdatePart) Outcome {
 	switch {
 	case p.Incarnation < m.fence(p.Slot):
 		return Fenced
@@ -157,7 +157,7 @@ func (m *naive) judge(p Part) Verdict {
 }
 
 // judgeTick is judge for a tick.
-func (m *naive) judgeTick(slot perdure.Slot, incarnation perdure.Incarnation, clock perdure.Clock) Verdict {
+func (m *naive) judgeTick(slot perdure.Slot, incarnation perdure.Incarnation, clock perdure.Clock) Outcome {
 	v := m.version(slot, clock)
 	switch {
 	case incarnation < m.fence(slot):
@@ -169,7 +169,7 @@ func (m *naive) judgeTick(slot perdure.Slot, incarnation perdure.Incarnation, cl
 	case v.ticked:
 		return Duplicate
 	}
-	m.log = append(m.log, entry{kind: tickEntry, part: Part{Slot: slot, Clock: clock}})
+	m.log = append(m.log, entry{kind: tickEntry, part: UpdatePart{Slot: slot, Clock: clock}})
 	return Kept
 }
 
@@ -204,7 +204,7 @@ func (m *naive) apply() {
 	}
 }
 
-// howFar returns the expected result of Intake.Counts.
+// howFar returns the expected result of Sequencer.Counts.
 func (m *naive) howFar(slot perdure.Slot) words.Counts {
 	n := words.Counts{Applied: m.counts[slot], Ticked: m.counts[slot], Staged: m.counts[slot]}
 	for v := m.version(slot, n.Staged); v.whole(); v = m.version(slot, n.Staged) {

@@ -13,11 +13,11 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// TestScripts runs the scripts of testdata/scripts, which specify Intake: each command prints the verdict and the
+// TestScripts runs the scripts of testdata/scripts, which specify Sequencer: each command prints the verdict and the
 // updates that are applied because of it.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
-		var in *Intake
+		var in *Sequencer
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			if d.Cmd == "new" {
 				in = scriptIntake(t, d)
@@ -29,7 +29,7 @@ func TestScripts(t *testing.T) {
 }
 
 // scriptIntake parses "new slots=2 [two-step] [applied=(3,4)] [cut=K] [end=K]".
-func scriptIntake(t *testing.T, d *datadriven.TestData) *Intake {
+func scriptIntake(t *testing.T, d *datadriven.TestData) *Sequencer {
 	slots, cut, end := 2, 0, 0
 	d.MaybeScanArgs(t, "slots", &slots)
 	d.MaybeScanArgs(t, "cut", &cut)
@@ -43,13 +43,13 @@ func scriptIntake(t *testing.T, d *datadriven.TestData) *Intake {
 			applied[i] = perdure.Clock(n)
 		}
 	}
-	in := NewIntake(d.HasArg("two-step"), applied, weaken.Set{})
+	in := NewSequencer(d.HasArg("two-step"), applied, weaken.Set{})
 	in.SetCut(perdure.Clock(cut))
 	in.SetEnd(perdure.Clock(end))
 	return in
 }
 
-func scriptCommand(t *testing.T, d *datadriven.TestData, in *Intake) string {
+func scriptCommand(t *testing.T, d *datadriven.TestData, in *Sequencer) string {
 	slot, clock, inc, start, at := 0, 0, 1, 0, 0
 	d.MaybeScanArgs(t, "slot", &slot)
 	d.MaybeScanArgs(t, "clock", &clock)
@@ -62,7 +62,7 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Intake) string {
 	var out strings.Builder
 	switch d.Cmd {
 	case "offer":
-		p := Part{
+		p := UpdatePart{
 			Slot: s, Clock: c, Clocks: clocks, Incarnation: i, Of: 1, Ticked: d.HasArg("ticked"),
 			Payload: []byte(fmt.Sprintf("i%d", inc)),
 		}
@@ -97,7 +97,7 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Intake) string {
 			arg.Scan(t, 2*i+1, &until)
 			spans[i] = words.Span{From: perdure.Clock(from), Until: perdure.Clock(until)}
 		}
-		in.SetSpans(uint64(n), spans)
+		in.SetMembership(uint64(n), spans)
 	case "show":
 		return describe(in)
 	default:
@@ -133,14 +133,14 @@ func content(u *Update) string {
 }
 
 // describe prints the state, one line per slot.
-func describe(in *Intake) string {
+func describe(in *Sequencer) string {
 	var out strings.Builder
 	for i := range in.slots {
 		n := in.Counts(perdure.Slot(i))
 		fmt.Fprintf(&out, "slot %d: applied %d ticked %d staged %d", i, n.Applied, n.Ticked, n.Staged)
 		if least := in.Incarnation(perdure.Slot(i)); least > 0 {
 			fmt.Fprintf(&out, ", refuses incarnations < %d", least)
-			if in.Carried(perdure.Slot(i), least) {
+			if in.Decided(perdure.Slot(i), least) {
 				out.WriteString(", decision carried out")
 			}
 		}
@@ -156,7 +156,7 @@ func describe(in *Intake) string {
 }
 
 // String is for test messages.
-func (v Verdict) String() string {
+func (v Outcome) String() string {
 	names := []string{"kept", "duplicate", "fenced", "gap", "torn"}
-	return names[slices.Index([]Verdict{Kept, Duplicate, Fenced, Gap, Torn}, v)]
+	return names[slices.Index([]Outcome{Kept, Duplicate, Fenced, Gap, Torn}, v)]
 }

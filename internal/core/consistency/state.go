@@ -9,21 +9,21 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// State is the complete state of an Intake as plain data. A replica of the shard needs it in addition to the rows.
+// State is the complete state of a Sequencer as plain data. A replica of the shard needs it in addition to the rows.
 type State struct {
-	TwoStep bool            `json:"two_step"`
-	Cut     perdure.Clock   `json:"cut"`
-	End     perdure.Clock   `json:"end"`
-	Applied []perdure.Clock `json:"applied"`
-	Roster  uint64          `json:"roster,omitempty"`
-	Spans   []words.Span    `json:"spans"`
-	Slots   []SlotState     `json:"slots"`
+	TwoStep           bool            `json:"two_step"`
+	Cut               perdure.Clock   `json:"cut"`
+	End               perdure.Clock   `json:"end"`
+	Applied           []perdure.Clock `json:"applied"`
+	MembershipVersion uint64          `json:"roster,omitempty"`
+	Intervals         []words.Span    `json:"spans"`
+	Slots             []SlotState     `json:"slots"`
 }
 
 // SlotState is one slot's part of a State.
 type SlotState struct {
 	Incarnation perdure.Incarnation `json:"incarnation"`
-	Carried     perdure.Incarnation `json:"carried"`
+	Decided     perdure.Incarnation `json:"carried"`
 	Pending     []UpdateState       `json:"pending,omitempty"` // oldest first
 }
 
@@ -42,14 +42,15 @@ type UpdateState struct {
 }
 
 // State returns a copy of the intake's state, including payloads.
-func (in *Intake) State() State {
+func (in *Sequencer) State() State {
 	st := State{
-		TwoStep: in.twoStep, Cut: in.cut, End: in.end, Applied: slices.Clone(in.applied), Roster: in.roster,
-		Spans: slices.Clone(in.spans),
+		TwoStep: in.twoStep, Cut: in.cut, End: in.end, Applied: slices.Clone(in.applied),
+		MembershipVersion: in.membershipVersion,
+		Intervals:         slices.Clone(in.intervals),
 	}
 	for i := range in.slots {
 		s := &in.slots[i]
-		out := SlotState{Incarnation: s.incarnation, Carried: s.carried}
+		out := SlotState{Incarnation: s.incarnation, Decided: s.decided}
 		for _, u := range s.pending {
 			us := UpdateState{
 				Clock: u.Clock, Clocks: u.Clocks, Incarnation: u.Incarnation, Of: u.of, Tick: u.tick, Ticked: u.ticked,
@@ -73,12 +74,13 @@ func (in *Intake) State() State {
 }
 
 // Restore returns an intake with the given state. It keeps the state's payloads.
-func Restore(st *State, weak weaken.Set) *Intake {
-	in := NewIntake(st.TwoStep, st.Applied, weak)
-	in.cut, in.end, in.roster, in.spans = st.Cut, st.End, st.Roster, slices.Clone(st.Spans)
+func Restore(st *State, weak weaken.Set) *Sequencer {
+	in := NewSequencer(st.TwoStep, st.Applied, weak)
+	in.cut, in.end = st.Cut, st.End
+	in.membershipVersion, in.intervals = st.MembershipVersion, slices.Clone(st.Intervals)
 	for i := range st.Slots {
 		from, s := &st.Slots[i], &in.slots[i]
-		s.incarnation, s.carried = from.Incarnation, from.Carried
+		s.incarnation, s.decided = from.Incarnation, from.Decided
 		for j := range from.Pending {
 			us := &from.Pending[j]
 			u := &Update{

@@ -74,7 +74,7 @@ func storms(parts int) *rapid.Generator[storm] {
 // message is in transit to the shard.
 type message struct {
 	tick bool
-	part Part // for a tick: Slot, Clock, Incarnation
+	part UpdatePart // for a tick: Slot, Clock, Incarnation
 }
 
 // process speaks for a slot, and follows the same rules as a worker.
@@ -93,7 +93,7 @@ type piece struct{ from, until perdure.Clock }
 // course is a storm in progress: an intake and the naive one.
 type course struct {
 	storm
-	in    *Intake
+	in    *Sequencer
 	naive naive
 	procs []process
 	way   []message
@@ -102,7 +102,7 @@ type course struct {
 
 // run plays a storm, then lets it calm down, and returns the first error.
 func (s storm) run(weak weaken.Set) error {
-	c := &course{storm: s, in: NewIntake(s.TwoStep, make([]perdure.Clock, s.Slots), weak)}
+	c := &course{storm: s, in: NewSequencer(s.TwoStep, make([]perdure.Clock, s.Slots), weak)}
 	c.naive = naive{twoStep: s.TwoStep, parts: s.Parts, cut: s.Every, counts: make([]perdure.Clock, s.Slots)}
 	c.in.SetCut(s.Every)
 	c.procs = make([]process, s.Slots)
@@ -134,7 +134,7 @@ func (c *course) do(d deed) error {
 		if c.TwoStep && !p.silent && p.ticked < p.clock && c.in.Counts(perdure.Slot(slot)).Staged > p.ticked {
 			c.way = append(c.way, message{
 				tick: true,
-				part: Part{Slot: perdure.Slot(slot), Clock: p.ticked, Incarnation: p.incarnation},
+				part: UpdatePart{Slot: perdure.Slot(slot), Clock: p.ticked, Incarnation: p.incarnation},
 			})
 			p.ticked++
 		}
@@ -201,7 +201,7 @@ func (c *course) sendParts(slot int, of piece) {
 			n = 0
 		}
 		payload := fmt.Sprintf("s%dc%di%dp%d", slot, clock, p.incarnation, i)
-		c.way = append(c.way, message{part: Part{
+		c.way = append(c.way, message{part: UpdatePart{
 			Slot: perdure.Slot(slot), Clock: clock, Clocks: int(of.until - clock), Incarnation: p.incarnation, Index: i,
 			Of:     n,
 			Ticked: c.TwoStep && clock < p.ticked, Payload: []byte(payload),
@@ -219,7 +219,7 @@ func (c *course) resend(slot int) {
 		if of.from < p.ticked {
 			c.way = append(c.way, message{
 				tick: true,
-				part: Part{Slot: perdure.Slot(slot), Clock: of.from, Incarnation: p.incarnation},
+				part: UpdatePart{Slot: perdure.Slot(slot), Clock: of.from, Incarnation: p.incarnation},
 			})
 		}
 	}
@@ -248,7 +248,7 @@ const mostLies = 3
 
 // arrive passes a message to both.
 func (c *course) arrive(m message) error {
-	var got, want Verdict
+	var got, want Outcome
 	if m.tick {
 		got = c.in.Tick(m.part.Slot, m.part.Incarnation, m.part.Clock)
 		want = c.naive.judgeTick(m.part.Slot, m.part.Incarnation, m.part.Clock)
@@ -268,7 +268,7 @@ func (c *course) die(slot int) {
 	c.in.Fence(perdure.Slot(slot), p.incarnation)
 	c.naive.log = append(c.naive.log, entry{
 		kind: fenceEntry,
-		part: Part{Slot: perdure.Slot(slot), Incarnation: p.incarnation},
+		part: UpdatePart{Slot: perdure.Slot(slot), Incarnation: p.incarnation},
 	})
 }
 
@@ -293,7 +293,7 @@ func (c *course) decide(slot, choice int) {
 	}
 	c.in.Decide(s, p.incarnation, start)
 	c.naive.log = append(c.naive.log, entry{
-		kind: decideEntry, part: Part{Slot: s, Incarnation: p.incarnation},
+		kind: decideEntry, part: UpdatePart{Slot: s, Incarnation: p.incarnation},
 		start: start,
 	})
 	p.silent, p.clock, p.ticked, p.merges = false, start, start, n.Staged

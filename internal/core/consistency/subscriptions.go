@@ -9,22 +9,22 @@ import (
 // Subscriptions tracks, for one shard's part of one table, which rows each slot subscribes to, and which of them have
 // changed (ESSP paper, section 4: a read registers the reader, and the server sends it the changes).
 //
-// Pushes go in rounds: Begin takes the changes so far, Next returns them piece by piece, and changes made during the
-// round are left to the next one. So every round ends, however slow its receiver. Nothing is queued: a row that changes
-// often is returned once, with its current value.
+// Pushes go in rounds: StartRound takes the changes so far, Next returns them piece by piece, and changes made during
+// the round are left to the next one. So every round ends, however slow its receiver. Nothing is queued: a row that
+// changes often is returned once, with its current value.
 type Subscriptions struct {
 	first perdure.RowID // dense: first row of the part
 	rows  int           // dense: number of rows; sparse: 0
 
-	places map[perdure.RowID]int32 // sparse: the place of each row with a subscriber
-	ids    []perdure.RowID         // sparse: by place
-	wanted []int32                 // sparse: by place, number of slots that subscribe to the row
-	free   []int32                 // sparse: unused places
+	positions      map[perdure.RowID]int32 // sparse: the place of each row with a subscriber
+	ids            []perdure.RowID         // sparse: by place
+	numSubscribers []int32                 // sparse: by place, number of slots that subscribe to the row
+	free           []int32                 // sparse: unused places
 
-	slots   []subscriber
-	news    bool   // there are changes since the last Advance
-	changed rowSet // rows changed since then
-	shared  rowSet // those that were not changed by one slot alone
+	slots      []subscriber
+	hasChanges bool   // there are changes since the last Advance
+	changed    rowSet // rows changed since then
+	shared     rowSet // those that were not changed by one slot alone
 }
 
 // subscriber is the state of one slot.
@@ -41,7 +41,7 @@ type subscriber struct {
 func NewSubscriptions(slots int, first perdure.RowID, rows int) *Subscriptions {
 	s := &Subscriptions{first: first, rows: rows, slots: make([]subscriber, slots)}
 	if rows == 0 {
-		s.places = map[perdure.RowID]int32{}
+		s.positions = map[perdure.RowID]int32{}
 	}
 	return s
 }
@@ -55,10 +55,10 @@ func (s *Subscriptions) Grow(slots int) {
 
 // find returns a row's place, or -1 if it has no subscriber.
 func (s *Subscriptions) find(row perdure.RowID) int {
-	if s.places == nil {
+	if s.positions == nil {
 		return int(row - s.first)
 	}
-	if at, ok := s.places[row]; ok {
+	if at, ok := s.positions[row]; ok {
 		return int(at)
 	}
 	return -1
@@ -66,7 +66,7 @@ func (s *Subscriptions) find(row perdure.RowID) int {
 
 // id returns the row at a place.
 func (s *Subscriptions) id(at int) perdure.RowID {
-	if s.places == nil {
+	if s.positions == nil {
 		return s.first + perdure.RowID(at)
 	}
 	return s.ids[at]
@@ -76,28 +76,28 @@ func (s *Subscriptions) id(at int) perdure.RowID {
 func (s *Subscriptions) Add(slot perdure.Slot, row perdure.RowID) {
 	sub, at := &s.slots[slot], s.find(row)
 	if at < 0 {
-		at = s.place(row)
+		at = s.addPosition(row)
 	}
 	if sub.rows.has(at) {
 		return
 	}
 	sub.rows.set(at)
 	sub.n++
-	if s.places != nil {
-		s.wanted[at]++
+	if s.positions != nil {
+		s.numSubscribers[at]++
 	}
 }
 
-// place assigns a place to a row of a sparse part.
-func (s *Subscriptions) place(row perdure.RowID) int {
+// addPosition assigns a place to a row of a sparse part.
+func (s *Subscriptions) addPosition(row perdure.RowID) int {
 	at := int32(len(s.ids))
 	if n := len(s.free); n > 0 {
 		at, s.free = s.free[n-1], s.free[:n-1]
 		s.ids[at] = row
 	} else {
-		s.ids, s.wanted = append(s.ids, row), append(s.wanted, 0)
+		s.ids, s.numSubscribers = append(s.ids, row), append(s.numSubscribers, 0)
 	}
-	s.places[row] = at
+	s.positions[row] = at
 	return int(at)
 }
 
@@ -111,23 +111,23 @@ func (s *Subscriptions) AddRun(slot perdure.Slot, first perdure.RowID, n int) {
 // Drop ends a slot's subscription to a row.
 func (s *Subscriptions) Drop(slot perdure.Slot, row perdure.RowID) {
 	sub, at := &s.slots[slot], s.find(row)
-	if at < 0 || s.places == nil && at >= s.rows || !sub.rows.has(at) {
+	if at < 0 || s.positions == nil && at >= s.rows || !sub.rows.has(at) {
 		return
 	}
 	sub.rows.unset(at)
 	sub.pending.unset(at)
 	sub.next.unset(at)
 	sub.n--
-	s.left(at)
+	s.release(at)
 }
 
-// left handles the end of one slot's subscription to a row.
-func (s *Subscriptions) left(at int) {
-	if s.places == nil {
+// release handles the end of one slot's subscription to a row.
+func (s *Subscriptions) release(at int) {
+	if s.positions == nil {
 		return
 	}
-	if s.wanted[at]--; s.wanted[at] == 0 {
-		delete(s.places, s.ids[at])
+	if s.numSubscribers[at]--; s.numSubscribers[at] == 0 {
+		delete(s.positions, s.ids[at])
 		s.changed.unset(at) // the next row at this place has not changed
 		s.shared.unset(at)
 		for i := range s.slots {
@@ -140,9 +140,9 @@ func (s *Subscriptions) left(at int) {
 // Reset ends all subscriptions of a slot.
 func (s *Subscriptions) Reset(slot perdure.Slot) {
 	sub := &s.slots[slot]
-	if s.places != nil {
+	if s.positions != nil {
 		for at := sub.rows.after(0); at >= 0; at = sub.rows.after(at + 1) {
-			s.left(at)
+			s.release(at)
 		}
 	}
 	*sub = subscriber{
@@ -154,22 +154,22 @@ func (s *Subscriptions) Reset(slot perdure.Slot) {
 // Rows returns the number of rows that a slot subscribes to.
 func (s *Subscriptions) Rows(slot perdure.Slot) int { return s.slots[slot].n }
 
-// Changed records that an update of slot by has changed a row. by must know the result itself, because it is not sent
-// the row. NoSlot means any other cause.
-func (s *Subscriptions) Changed(by perdure.Slot, row perdure.RowID) {
+// MarkChanged records that an update of slot by has changed a row. by must know the result itself, because it is not
+// sent the row. NoSlot means any other cause.
+func (s *Subscriptions) MarkChanged(by perdure.Slot, row perdure.RowID) {
 	if at := s.find(row); at >= 0 {
 		s.changedRun(by, at, at+1)
 	}
 }
 
-// ChangedRun is Changed for n consecutive rows of a dense part.
-func (s *Subscriptions) ChangedRun(by perdure.Slot, first perdure.RowID, n int) {
+// MarkChangedRun is MarkChanged for n consecutive rows of a dense part.
+func (s *Subscriptions) MarkChangedRun(by perdure.Slot, first perdure.RowID, n int) {
 	at := int(first - s.first)
 	s.changedRun(by, at, at+n)
 }
 
 func (s *Subscriptions) changedRun(by perdure.Slot, from, end int) {
-	s.news = true
+	s.hasChanges = true
 	if by < 0 {
 		s.shared.setRun(from, end)
 	} else {
@@ -183,10 +183,10 @@ func (s *Subscriptions) changedRun(by perdure.Slot, from, end int) {
 
 // Advance makes the changes so far due to their subscribers, except for rows that a subscriber has changed alone.
 func (s *Subscriptions) Advance() {
-	if !s.news {
+	if !s.hasChanges {
 		return
 	}
-	s.news = false
+	s.hasChanges = false
 	for i := range s.slots {
 		sub := &s.slots[i]
 		if sub.n > 0 {
@@ -197,8 +197,8 @@ func (s *Subscriptions) Advance() {
 	s.changed, s.shared = s.changed.emptied(), s.shared.emptied()
 }
 
-// Begin starts a slot's next round, with all rows due to it.
-func (s *Subscriptions) Begin(slot perdure.Slot) {
+// StartRound starts a slot's next round, with all rows due to it.
+func (s *Subscriptions) StartRound(slot perdure.Slot) {
 	sub := &s.slots[slot]
 	sub.pending, sub.next = sub.next, sub.pending.emptied()
 }
@@ -212,7 +212,7 @@ func (s *Subscriptions) Next(
 	sub := &s.slots[slot]
 	list = ids[:0]
 	for at := sub.pending.after(0); at >= 0 && len(list) < most; at = sub.pending.after(at + 1) {
-		if s.places == nil {
+		if s.positions == nil {
 			end := sub.pending.gap(at, min(at+most, s.rows))
 			if end-at >= long || len(list) == 0 && sub.pending.after(end) < 0 {
 				if len(list) > 0 {

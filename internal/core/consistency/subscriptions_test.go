@@ -130,7 +130,7 @@ func (p *subscriptionsPair) by(t *rapid.T) perdure.Slot {
 
 func (p *subscriptionsPair) change(t *rapid.T) {
 	by, row := p.by(t), p.row(t)
-	p.s.Changed(by, row)
+	p.s.MarkChanged(by, row)
 	p.changed.add(by, row)
 	p.forget(row)
 }
@@ -138,7 +138,7 @@ func (p *subscriptionsPair) change(t *rapid.T) {
 func (p *subscriptionsPair) changeRun(t *rapid.T) {
 	by := p.by(t)
 	first, n := p.run(t)
-	p.s.ChangedRun(by, first, n)
+	p.s.MarkChangedRun(by, first, n)
 	for i := range n {
 		p.changed.add(by, first+perdure.RowID(i))
 	}
@@ -164,7 +164,7 @@ func (p *subscriptionsPair) begin(t *rapid.T) {
 	if len(u.pending) > 0 {
 		t.Skip("the slot's round is not over")
 	}
-	p.s.Begin(perdure.Slot(slot))
+	p.s.StartRound(perdure.Slot(slot))
 	u.next, u.pending = u.pending, u.next
 }
 
@@ -230,7 +230,7 @@ func (p *subscriptionsPair) check(t *rapid.T) {
 	for _, u := range p.slots {
 		maps.Copy(wanted, u.wants)
 	}
-	if got := len(p.s.places); got != len(wanted) || len(p.s.ids) != got+len(p.s.free) {
+	if got := len(p.s.positions); got != len(wanted) || len(p.s.ids) != got+len(p.s.free) {
 		t.Fatalf("%d rows have a place, %d of %d places are free, and %d rows have subscribers", got, len(p.s.free),
 			len(p.s.ids), len(wanted))
 	}
@@ -253,7 +253,7 @@ func TestSubscriptionsLikeSets(t *testing.T) {
 				}
 				p.take(t, slot, 3, 4)
 				p.advance(t)
-				p.s.Begin(perdure.Slot(slot))
+				p.s.StartRound(perdure.Slot(slot))
 				u := &p.slots[slot]
 				u.next, u.pending = u.pending, u.next
 			}
@@ -266,13 +266,13 @@ func TestSubscriptionsLikeSets(t *testing.T) {
 func TestPlaceUsedAgain(t *testing.T) {
 	s := NewSubscriptions(2, 0, 0)
 	s.Add(0, 10)
-	s.Changed(perdure.NoSlot, 10)
+	s.MarkChanged(perdure.NoSlot, 10)
 	s.Drop(0, 10)
 	s.Add(1, 20)
 	s.Add(0, 10)
 	s.Advance()
 	for slot := range perdure.Slot(2) {
-		s.Begin(slot)
+		s.StartRound(slot)
 		if _, _, list := s.Next(slot, 2, 9, nil); len(list) > 0 {
 			t.Errorf("slot %d gets rows %v, which have not changed since it subscribed", slot, list)
 		}
@@ -286,13 +286,13 @@ func TestPlaceUsedAgain(t *testing.T) {
 func TestNextPieces(t *testing.T) {
 	s := NewSubscriptions(1, 100, 200)
 	s.AddRun(0, 100, 200)
-	s.ChangedRun(perdure.NoSlot, 100, 2)
-	s.ChangedRun(perdure.NoSlot, 110, 70) // across the boundary of 64-bit words
-	s.Changed(perdure.NoSlot, 190)
-	s.ChangedRun(perdure.NoSlot, 210, 8)
-	s.Changed(perdure.NoSlot, 299)
+	s.MarkChangedRun(perdure.NoSlot, 100, 2)
+	s.MarkChangedRun(perdure.NoSlot, 110, 70) // across the boundary of 64-bit words
+	s.MarkChanged(perdure.NoSlot, 190)
+	s.MarkChangedRun(perdure.NoSlot, 210, 8)
+	s.MarkChanged(perdure.NoSlot, 299)
 	s.Advance()
-	s.Begin(0)
+	s.StartRound(0)
 	got := ""
 	for {
 		first, n, list := s.Next(0, 8, 50, nil)

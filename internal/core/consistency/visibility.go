@@ -74,8 +74,8 @@ func (v *Visibility) Answered(slot perdure.Slot, seq uint64) {
 	}
 }
 
-// Saw records a slot's confirmation that everything it has cached is of state seq or newer.
-func (v *Visibility) Saw(slot perdure.Slot, seq uint64) {
+// RecordConfirmed records a slot's confirmation that everything it has cached is of state seq or newer.
+func (v *Visibility) RecordConfirmed(slot perdure.Slot, seq uint64) {
 	s := &v.slots[slot]
 	s.has = max(s.has, seq)
 }

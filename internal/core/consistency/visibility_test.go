@@ -124,7 +124,7 @@ func (p *visibilityPair) say(t *rapid.T) {
 	if len(u.rounds) == 0 {
 		t.Skip("the slot has nothing to confirm")
 	}
-	p.v.Saw(perdure.Slot(slot), u.rounds[0].seq)
+	p.v.RecordConfirmed(perdure.Slot(slot), u.rounds[0].seq)
 	u.told, u.rounds = u.rounds[0].content, u.rounds[1:]
 }
 
@@ -192,7 +192,7 @@ func TestVisibilityLikeSets(t *testing.T) {
 			"push": p.push, "push again": p.push, "say": p.say, "say again": p.say, "activate": p.activate, "": p.check,
 		})
 		for i := range p.slots {
-			p.v.Saw(perdure.Slot(i), p.seq)
+			p.v.RecordConfirmed(perdure.Slot(i), p.seq)
 		}
 		for slot, applied := range p.applied {
 			if got := p.v.Seen(perdure.Slot(slot)); got != applied {
@@ -222,20 +222,20 @@ func TestSeenByOthers(t *testing.T) {
 	v.Applied(0, 0, 1)
 	v.Applied(1, 0, 2)
 	expect("no confirmation yet", 0, 0, 0)
-	v.Saw(1, 2)
-	v.Saw(2, 1)
+	v.RecordConfirmed(1, 2)
+	v.RecordConfirmed(2, 1)
 	expect("slot 2 has not seen slot 1's", 1, 0, 0)
-	v.Saw(2, 1)
-	v.Saw(0, 2)
+	v.RecordConfirmed(2, 1)
+	v.RecordConfirmed(0, 2)
 	expect("slot 2 still has not", 1, 0, 0)
 	v.SetActive(2, false)
 	expect("slot 2 has no process", 1, 1, 0)
 	v.SetActive(2, true)
-	v.Saw(2, 0)
+	v.RecordConfirmed(2, 0)
 	expect("slot 2 is back, and lags far behind", 1, 1, 0)
 	v.Applied(0, 1, 3)
-	v.Saw(1, 3)
-	v.Saw(1, 2)
+	v.RecordConfirmed(1, 3)
+	v.RecordConfirmed(1, 2)
 	expect("slot 2 must see it", 1, 1, 0)
 	v.Opened(2)
 	expect("slot 2 reads nothing from its cache", 2, 1, 0)
@@ -273,7 +273,7 @@ func TestMaySend(t *testing.T) {
 	}
 }
 
-// Missing counts updates that are known to exist, of clocks ≤ c + s; the bound is P(2s+1).
+// Missing updates are updates that are known to exist, of clocks ≤ c + s; the bound is P(2s+1).
 func TestMissing(t *testing.T) {
 	for _, tc := range []struct {
 		applied, known []perdure.Clock
@@ -305,7 +305,7 @@ func TestMissing(t *testing.T) {
 		if spans == nil {
 			spans = make([]words.Span, len(tc.applied))
 		}
-		if got := Missing(tc.applied, tc.known, spans, tc.s, tc.c); got != tc.want {
+		if got := MissingUpdates(tc.applied, tc.known, spans, tc.s, tc.c); got != tc.want {
 			t.Errorf("%s: %d missing, want %d", name, got, tc.want)
 		}
 		if got := MissingBound(len(spans), tc.s); got != tc.bound {

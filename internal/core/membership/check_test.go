@@ -219,7 +219,7 @@ func (c *cluster) checkSlot(i int, before, after *Facts) {
 			c.fail("slot %d: incarnation %d started although shard %d fences only those < %d", i, a.Incarnation, j,
 				sh.in.Incarnation(slot))
 		}
-		if settled && !sh.in.Carried(slot, a.Incarnation) {
+		if settled && !sh.in.Decided(slot, a.Incarnation) {
 			c.fail("slot %d was settled although shard %d has not carried the decision out", i, j)
 		}
 		n := sh.in.Counts(slot)
@@ -254,8 +254,9 @@ func (c *cluster) checkRoster(before, after *Facts) {
 	if after.Told > before.Told {
 		for i, sv := range a.Shards {
 			if sh := c.servers[sv.Server].shards[i]; sh != nil && sh.in != nil && sh.epoch == sv.Epoch &&
-				sh.generation == a.Generation && sh.in.Roster() < after.Told {
-				c.fail("roster %d counts as received although shard %d has %d", after.Told, i, sh.in.Roster())
+				sh.generation == a.Generation && sh.in.MembershipVersion() < after.Told {
+				c.fail("roster %d counts as received although shard %d has %d", after.Told, i,
+					sh.in.MembershipVersion())
 			}
 		}
 	}

@@ -249,16 +249,16 @@ func (c *Core) vacate(slot int) {
 // AddTable creates a table, or attaches to an existing one with the same name and properties. Only AddTable decides on
 // which shard a whole table lies.
 func (c *Core) AddTable(spec perdure.TableSpec) error {
-	spec = spec.Asked()
+	spec = spec.Requested()
 	for _, t := range c.facts.View.Tables {
 		if t.Name == spec.Name {
-			if t.Asked() != spec {
+			if t.Requested() != spec {
 				return fmt.Errorf("%w: table %s already exists with other properties", perdure.ErrRefused, spec.Name)
 			}
 			return nil
 		}
 	}
-	if err := cmp.Or(spec.Validate(c.facts.Job.Shards), c.facts.Job.Recovery.Suits(spec)); err != nil {
+	if err := cmp.Or(spec.Validate(c.facts.Job.Shards), c.facts.Job.Recovery.ValidateTable(spec)); err != nil {
 		return fmt.Errorf("%w: %w", perdure.ErrRefused, err)
 	}
 	for i := range c.job.slots {

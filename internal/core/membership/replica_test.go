@@ -24,11 +24,11 @@ type fakeShard struct {
 	originSeq  uint64          // number of updates in origin
 	log        []entry
 	committed  int
-	in         *consistency.Intake // has processed the first fed entries; nil: not restored
+	in         *consistency.Sequencer // has processed the first fed entries; nil: not restored
 	fed        int
-	all        *consistency.Intake // of a head: has processed all entries
-	began      int                 // number of entries when the epoch started
-	heard      int                 // number of committed entries, as reported by this epoch's tail; -1: no report yet
+	all        *consistency.Sequencer // of a head: has processed all entries
+	began      int                    // number of entries when the epoch started
+	heard      int                    // number of committed entries, as reported by this epoch's tail; -1: none
 	joined     bool
 	counts     uint64 // of a tail: the Since of a joining replica that has caught up
 	seq        uint64
@@ -67,19 +67,19 @@ func (sh *fakeShard) begin(twoStep bool, origin []perdure.Clock, seq uint64) {
 	sh.cut = sh.in.MinClock()
 }
 
-func (sh *fakeShard) intake(twoStep bool, origin []perdure.Clock) *consistency.Intake {
-	in := consistency.NewIntake(twoStep, origin, weaken.Set{})
+func (sh *fakeShard) intake(twoStep bool, origin []perdure.Clock) *consistency.Sequencer {
+	in := consistency.NewSequencer(twoStep, origin, weaken.Set{})
 	if sh.partial {
-		in.CountGaps()
+		in.CountMissingAsLost()
 	}
 	return in
 }
 
 // eat feeds one entry to an intake. For a base it reports that all entries must be fed again.
-func eat(in *consistency.Intake, e entry) (verdict consistency.Verdict) {
+func eat(in *consistency.Sequencer, e entry) (verdict consistency.Outcome) {
 	switch e.kind {
 	case "part":
-		return in.Offer(consistency.Part{
+		return in.Offer(consistency.UpdatePart{
 			Slot: e.slot, Clock: e.clock, Incarnation: e.incarnation, Of: 1,
 			Ticked: e.ticked,
 		})
@@ -92,7 +92,7 @@ func eat(in *consistency.Intake, e entry) (verdict consistency.Verdict) {
 	case "end":
 		in.SetEnd(e.clock)
 	case "roster":
-		in.SetSpans(uint64(e.clock), e.spans[:e.slots])
+		in.SetMembership(uint64(e.clock), e.spans[:e.slots])
 	}
 	return verdict
 }
@@ -123,7 +123,7 @@ func (c *cluster) feed(shard int, sh *fakeShard, upTo int) {
 }
 
 // whole returns an intake that has processed all entries of a replica, committed or not.
-func (sh *fakeShard) whole() *consistency.Intake {
+func (sh *fakeShard) whole() *consistency.Sequencer {
 	origin := slices.Clone(sh.origin)
 	for _, e := range sh.log {
 		if e.kind == "base" {
@@ -365,14 +365,14 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) words.ShardStatus 
 	if !st.Ready {
 		return st
 	}
-	st.MinClock, st.Seq, st.Roster, st.Named = sh.in.MinClock(), sh.seq, sh.in.Roster(), sh.named
+	st.MinClock, st.Seq, st.Roster, st.Named = sh.in.MinClock(), sh.seq, sh.in.MembershipVersion(), sh.named
 	sh.mended = sh.mended || head && sv.Restored && sh.complete(&s.view)
 	st.Whole, st.SaveSeconds = sh.mended, c.saveSeconds
 	for j, sl := range s.view.Slots[:min(len(s.view.Slots), len(sh.in.Applied()))] {
 		if slot := perdure.Slot(j); !sl.Settled {
 			st.Fences = append(st.Fences, words.Fence{
 				Slot: slot, Incarnation: sh.in.Incarnation(slot), Counts: sh.in.Counts(slot),
-				Carried: sl.Decided && sh.in.Carried(slot, sl.Incarnation),
+				Carried: sl.Decided && sh.in.Decided(slot, sl.Incarnation),
 			})
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // Check returns an error if the clock cannot end, because the program's Incs are not finite, or because a table that
 // combines updates by weight has no weight.
-func (b *Box) Check() error {
+func (b *Outbox) Check() error {
 	for _, t := range b.tables {
 		if t == nil {
 			continue
@@ -31,22 +31,23 @@ func (b *Box) Check() error {
 // Fill moves the Incs that have not been sent into the update of one shard. o describes the rows that the update was
 // computed from; o.Basis is < 0 if nothing was read. After an error, Fill can be called again.
 func (s *Shard) Fill(o consistency.Origin) error {
-	b, p := s.box, s.begin()
+	b, p := s.outbox, s.begin()
 	for _, t := range b.tables {
 		if t != nil {
-			t.parts[s.id].encode(&p, true)
+			t.deltas[s.id].encode(&p, true)
 		}
 	}
-	switch home := s.id == b.terms.home(); {
+	switch home := s.id == b.jobView.home(); {
 	case home && b.saving.dirty:
 		p.state(b.saving.state)
 	case !home && b.saving.note != nil:
 		p.state(b.saving.note)
 	}
-	if o.Basis >= 0 && b.terms.scales() {
+	if o.Basis >= 0 && b.jobView.scales() {
 		p.origin(o)
-		if o.Alone && b.terms.job.StaleScale == perdure.ScaleAverage { // other scales depend on other slots
-			p.u.weight = consistency.Scale(perdure.ScaleAverage, o, 0, consistency.SlotsOf(b.terms.spans, b.clock))
+		if o.DuringOutage && b.jobView.job.StaleScale == perdure.ScaleAverage { // other scales depend on other slots
+			slots := consistency.NumParticipants(b.jobView.intervals, b.clock)
+			p.u.weight = consistency.Scale(perdure.ScaleAverage, o, 0, slots)
 		}
 	}
 	for _, t := range b.tables {
@@ -60,7 +61,7 @@ func (s *Shard) Fill(o consistency.Origin) error {
 
 // Seal ends the updates of the current clock, after Fill was called for all shards. They become Built, and immediately
 // Sent if no table uses vap.
-func (b *Box) Seal() {
+func (b *Outbox) Seal() {
 	b.step(build)
 	for _, s := range b.shards {
 		p := s.begin()
@@ -84,7 +85,7 @@ func (b *Box) Seal() {
 
 // Send allows the current clock's updates to be sent. Updates that wait for an unavailable shard may be merged with
 // earlier ones.
-func (b *Box) Send() {
+func (b *Outbox) Send() {
 	b.step(send)
 	for _, s := range b.shards {
 		s.kept[len(s.kept)-1].phase = Sent
@@ -93,10 +94,10 @@ func (b *Box) Send() {
 }
 
 // Stage reports whether the current clock is staged on all shards, so that Tick may be called.
-func (b *Box) Stage() bool {
+func (b *Outbox) Stage() bool {
 	for _, s := range b.shards {
 		staged := s.counts.Staged
-		if b.terms.logs() {
+		if b.jobView.logs() {
 			staged = s.stream.clocks
 		}
 		if staged <= b.clock {
@@ -110,7 +111,7 @@ func (b *Box) Stage() bool {
 
 // Tick decides that the current clock will be applied on all shards, whatever happens to this process. All shards have
 // staged it. The caller must send TickFrame to each.
-func (b *Box) Tick() {
+func (b *Outbox) Tick() {
 	b.step(tick)
 	for _, s := range b.shards {
 		for _, u := range s.kept.from(b.clock) {
@@ -120,20 +121,20 @@ func (b *Box) Tick() {
 }
 
 // TickFrame returns the frame that announces the current clock's Tick to a shard or its stream.
-func (b *Box) TickFrame(as wire.Header) wire.Frame { return tickFrame(as, b.clock) }
+func (b *Outbox) TickFrame(as wire.Header) wire.Frame { return tickFrame(as, b.clock) }
 
 // Next ends the clock and starts the next one.
-func (b *Box) Next() {
+func (b *Outbox) Next() {
 	b.step(next)
 	b.clock++
 }
 
-// Turn starts the clock that a rollback dictates, or drops the updates of a clock at which the job ends.
-func (b *Box) Turn() {
-	rolled := b.phase == Rolled
+// ResetClock starts the clock that a rollback dictates, or drops the updates of a clock at which the job ends.
+func (b *Outbox) ResetClock() {
+	rolled := b.phase == RolledBack
 	b.step(turn)
 	if rolled {
-		b.clock = b.terms.begin()
+		b.clock = b.jobView.begin()
 		return
 	}
 	for _, s := range b.shards {
@@ -144,19 +145,19 @@ func (b *Box) Turn() {
 }
 
 // endClock starts the next clock of every table.
-func (b *Box) endClock() {
+func (b *Outbox) endClock() {
 	for _, t := range b.tables {
 		if t == nil {
 			continue
 		}
 		t.weight = 0
-		for _, d := range t.parts {
+		for _, d := range t.deltas {
 			d.reset()
 		}
 	}
 }
 
-// Begins reports whether another slot starts to participate after the next clock.
-func (b *Box) Begins() bool {
-	return slices.ContainsFunc(b.terms.spans, func(s words.Span) bool { return s.From == b.clock+1 })
+// SlotJoinsNext reports whether another slot starts to participate after the next clock.
+func (b *Outbox) SlotJoinsNext() bool {
+	return slices.ContainsFunc(b.jobView.intervals, func(s words.Span) bool { return s.From == b.clock+1 })
 }

@@ -13,7 +13,7 @@ import (
 // memory and time, and cases that are rare in its courses.
 
 // asked returns the box of a job with one shard, at clock 5, and the shard.
-func asked(t *testing.T, model, how string, limits Limits) (*Box, *Shard) {
+func asked(t *testing.T, model, how string, limits Limits) (*Outbox, *Shard) {
 	t.Helper()
 	job := perdure.JobSpec{Slots: 1, Shards: 1}
 	var err error
@@ -25,12 +25,12 @@ func asked(t *testing.T, model, how string, limits Limits) (*Box, *Shard) {
 	}
 	b := New(limits)
 	b.Join(&job, 0)
-	b.See(words.View{
+	b.SetView(words.View{
 		Revision: 1, Generation: 1, Shards: make([]words.ShardView, 1),
 		Slots:  []words.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
 		Tables: []perdure.TableSpec{addingTable(job.Consistency)},
 	}, false)
-	b.Begin(5)
+	b.SetClock(5)
 	return b, b.Shard(0)
 }
 
@@ -53,16 +53,16 @@ func TestMayMerge(t *testing.T) {
 		want   bool
 	}{
 		{"everything is this process's", func(*Shard) {}, true},
-		{"it is available", func(s *Shard) { s.out = false }, false},
-		{"never opened", func(s *Shard) { s.met = false }, false},
+		{"it is available", func(s *Shard) { s.unavailable = false }, false},
+		{"never opened", func(s *Shard) { s.inheritedKnown = false }, false},
 		{"inherited up to it", func(s *Shard) { s.inherited = 5 }, true},
 		{"inherited beyond it", func(s *Shard) { s.inherited = 6 }, false},
 		{"its head has it", func(s *Shard) { s.headApplied = 6 }, false},
 		{"it was acknowledged", func(s *Shard) { s.counts.Applied = 6 }, false},
-		{"a sum is not equivalent", func(s *Shard) { s.box.terms.adds = false }, false},
+		{"a sum is not equivalent", func(s *Shard) { s.outbox.jobView.adds = false }, false},
 	} {
 		_, s := asked(t, "asp", "stateless", Limits{})
-		s.out, s.met = true, true
+		s.unavailable, s.inheritedKnown = true, true
 		c.change(s)
 		if got := s.mayMerge(); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -85,8 +85,8 @@ func TestMerges(t *testing.T) {
 		{"rows are evicted by their clock", "asp", func(s *perdure.TableSpec) { s.Evict = 9 }, false},
 	} {
 		b, _ := asked(t, c.model, "stateless", Limits{})
-		c.change(&b.terms.view.Tables[0])
-		if got := b.terms.merges(); got != c.want {
+		c.change(&b.jobView.view.Tables[0])
+		if got := b.jobView.merges(); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -98,7 +98,7 @@ func TestCondensesOnlyItsOwn(t *testing.T) {
 	for inherited := range perdure.Clock(3) {
 		_, s := asked(t, "asp", "resend:9", Limits{})
 		s.inherited = inherited
-		if got, want := s.condenses(ofClock(1, Sent), ofClock(2, Sent)), inherited <= 1; got != want {
+		if got, want := s.mergeIntoPrevious(ofClock(1, Sent), ofClock(2, Sent)), inherited <= 1; got != want {
 			t.Errorf("clocks 1 and 2, inherited below %d: %v, want %v", inherited, got, want)
 		}
 	}
@@ -134,9 +134,9 @@ func TestTransitOfAnEarlierProcess(t *testing.T) {
 		{"and more", true, 5, 4, true, 1},
 	} {
 		b, s := asked(t, "vap:9", "checkpoint:9", Limits{})
-		b.Table(0, b.terms.view.Tables[0])
+		b.Table(0, b.jobView.view.Tables[0])
 		s.kept = sequence{ofClock(3, Sent), ofClock(4, Sent), ofClock(5, Built)}
-		s.met, s.counts.Seen, s.inherited = c.met, c.seen, c.inherited
+		s.inheritedKnown, s.counts.Seen, s.inherited = c.met, c.seen, c.inherited
 		if may, n := b.MaySend(), len(s.inTransit()); may != c.may || n != c.inTransit {
 			t.Errorf("%s: %v with %d in transit, want %v with %d", c.name, may, n, c.may, c.inTransit)
 		}
@@ -162,13 +162,13 @@ func TestWithin(t *testing.T) {
 		{"out: less than its own limit", 100, true, 999, 0, 1000, true},
 		{"out: its own limit", 100, true, 1000, 0, 1000, false},
 		{"out: the job's limit", 100, true, 1000, 0, 0, true},
-		{"logged: less than its limit", 100, false, 0, mostShown - 1, 1000, true},
-		{"logged: its limit", 100, false, 0, mostShown, 1000, false},
+		{"logged: less than its limit", 100, false, 0, maxLoggedBytes - 1, 1000, true},
+		{"logged: its limit", 100, false, 0, maxLoggedBytes, 1000, false},
 		{"logged, out: counts as queued", 100, true, 0, 1000, 1000, false},
 	} {
 		b, s := asked(t, "asp", "stateless", Limits{Window: c.window, Outage: c.outage})
-		s.out, s.unacked, b.unacked, s.shown = c.out, c.unacked, c.unacked, c.shown
-		if got := b.Within(); got != c.want {
+		s.unavailable, s.unacked, b.unacked, s.loggedBytes = c.out, c.unacked, c.unacked, c.shown
+		if got := b.WithinLimits(); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -189,8 +189,8 @@ func TestHasRoom(t *testing.T) {
 		{100, 100, 6, true},
 	} {
 		b, _ := asked(t, "asp", "resend:9", Limits{Retain: c.limit})
-		b.retained, b.terms.view.Named = c.retained, c.named
-		if got := b.HasRoom(); got != c.want {
+		b.retained, b.jobView.view.Named = c.retained, c.named
+		if got := b.CanRetain(); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -202,11 +202,11 @@ func TestFeedKeepsTheWindow(t *testing.T) {
 		_, s := asked(t, "asp", "checkpoint:9", Limits{Window: c.window})
 		for clock := range perdure.Clock(4) {
 			u := ofClock(clock, Sent)
-			u.parts = []piece{{}}
+			u.parts = []partPayload{{}}
 			s.kept = append(s.kept, u)
 		}
-		frames := s.Feed(wire.Header{}, nil)
-		if int64(len(frames)) != c.want || s.Behind() != (c.want < 4) {
+		frames := s.NextFrames(wire.Header{}, nil)
+		if int64(len(frames)) != c.want || s.HasUnsent() != (c.want < 4) {
 			t.Errorf("a window of %d: %d updates fed, want %d (%d kept)", c.window, len(frames), c.want,
 				len(s.kept))
 		}
@@ -231,7 +231,7 @@ func TestOwes(t *testing.T) {
 	} {
 		_, s := asked(t, "asp", c.how, Limits{})
 		s.kept, s.counts.Applied = sequence{ofClock(c.clock, c.phase)}, c.applied
-		if got := s.Owes(3); got != c.want {
+		if got := s.OwesAnswer(3); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -242,13 +242,13 @@ func TestOwes(t *testing.T) {
 func TestAddToWhatContainsIt(t *testing.T) {
 	for from, want := range map[perdure.Clock]float32{2: 1 + 10 + 100, 3: 1 + 10 + 100, 4: 1 + 10, 5: 1 + 10, 6: 1} {
 		b, s := asked(t, "asp", "resend:9", Limits{})
-		x := b.Table(0, b.terms.view.Tables[0])
-		x.Part(0).AddRun(0, 1, []float32{10})
+		x := b.Table(0, b.jobView.view.Tables[0])
+		x.Deltas(0).AddRun(0, 1, []float32{10})
 		merged := ofClock(3, Sent) // clocks 3 and 4
 		merged.clocks, merged.blocks = 2, []wire.Block{{Rows: wire.Rows{Count: 1}, Values: []float32{100}}}
 		s.kept = sequence{merged}
 		row := []float32{1}
-		b.AddTo(row, 0, 0, 0, 1, from)
+		b.ApplyTo(row, 0, 0, 0, 1, from)
 		if row[0] != want {
 			t.Errorf("a row with all clocks below %d becomes %v, want %v", from, row[0], want)
 		}
@@ -276,9 +276,9 @@ func TestResendToAheadOfIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := ofClock(5, Sent)
-	u.parts = []piece{{}}
+	u.parts = []partPayload{{}}
 	s.kept = sequence{u}
-	if frames := s.Feed(wire.Header{}, nil); len(frames) != 1 {
+	if frames := s.NextFrames(wire.Header{}, nil); len(frames) != 1 {
 		t.Errorf("%d frames of clock 5 sent, want 1", len(frames))
 	}
 }
@@ -287,9 +287,9 @@ func TestResendToAheadOfIt(t *testing.T) {
 func TestResendsTicks(t *testing.T) {
 	for staged, want := range map[perdure.Clock][]wire.Kind{5: {wire.KindUpdate}, 6: {wire.KindTick}} {
 		b, s := asked(t, "bsp", "checkpoint:9", Limits{Window: 1 << 20})
-		b.Begin(6)
+		b.SetClock(6)
 		u := ofClock(5, Ticked)
-		u.parts = []piece{{}}
+		u.parts = []partPayload{{}}
 		s.kept = sequence{u}
 		frames, err := s.Resend(words.Counts{Staged: staged, Ticked: 5, Applied: 5}, wire.Header{}, nil)
 		if err != nil || len(frames) != len(want) || frames[0].Kind != want[0] {
@@ -302,7 +302,7 @@ func TestResendsTicks(t *testing.T) {
 func TestMergesNothingAcknowledged(t *testing.T) {
 	for acked, want := range []int{1, 2, 2} {
 		_, s := asked(t, "asp", "resend:9", Limits{})
-		s.out, s.met, s.acked = true, true, acked
+		s.unavailable, s.inheritedKnown, s.acked = true, true, acked
 		s.kept = sequence{ofClock(4, Sent), ofClock(5, Sent)}
 		if s.merge(); len(s.kept) != want {
 			t.Errorf("%d of 2 updates acknowledged: %d left, want %d", acked, len(s.kept), want)
@@ -317,7 +317,7 @@ func TestCondensesAndHoldsWithinBounds(t *testing.T) {
 		_, s := asked(t, "asp", "resend:9", Limits{})
 		into, u := ofClock(2, Sent), ofClock(2+older, Sent)
 		into.clocks, u.clocks = older, 2
-		if got := s.condenses(into, u); got != want {
+		if got := s.mergeIntoPrevious(into, u); got != want {
 			t.Errorf("%d clocks condensed with 2: %v", older, got)
 		}
 	}
@@ -328,12 +328,12 @@ func TestCondensesAndHoldsWithinBounds(t *testing.T) {
 		"waits":              {func(*Update) {}, true},
 		"the program awaits": {func(u *Update) { u.prompt = true }, false},
 		"repeats a row":      {func(u *Update) { u.repeats = true }, false},
-		"covers many clocks": {func(u *Update) { u.clocks = mostHeld }, false},
+		"covers many clocks": {func(u *Update) { u.clocks = maxHeldClocks }, false},
 		"was sent in part":   {func(u *Update) { u.sent = 1 }, false},
 		"may be queued":      {func(u *Update) { u.again = true }, false},
 	} {
 		_, s := asked(t, "asp", "stateless", Limits{})
-		s.out, s.met = true, true
+		s.unavailable, s.inheritedKnown = true, true
 		u := ofClock(5, Sent)
 		if c.change(u); s.holds(u) != c.want {
 			t.Errorf("an update that %s: held back is %v", name, !c.want)
@@ -344,7 +344,7 @@ func TestCondensesAndHoldsWithinBounds(t *testing.T) {
 // If rows were Inc'd twice in a clock, no part of the next one is sent before it ends.
 func TestStreamsAfterAClockWithoutRepeats(t *testing.T) {
 	b, _ := asked(t, "asp", "checkpoint:9", Limits{})
-	d := b.Table(0, b.terms.view.Tables[0]).Part(0)
+	d := b.Table(0, b.jobView.view.Tables[0]).Deltas(0)
 	for i, rows := range [][]int{{0, 1}, {0, 0}, {2, 3}, {1}} {
 		if want := i != 2; d.streams != want {
 			t.Errorf("clock %d: streams is %v, want %v", i, d.streams, want)
@@ -359,20 +359,20 @@ func TestStreamsAfterAClockWithoutRepeats(t *testing.T) {
 // Memory that was needed since the last trim is kept, no matter which piece was taken.
 func TestTrimKeepsWhatWasWanted(t *testing.T) {
 	b, _ := asked(t, "asp", "checkpoint:9", Limits{Spare: 1 << 20})
-	x := b.Table(0, b.terms.view.Tables[0])
+	x := b.Table(0, b.jobView.view.Tables[0])
 	for _, n := range []int{1, 2} {
-		r := &Room{of: x, Values: make([]float32, n), users: 1}
+		r := &Buffer{of: x, Values: make([]float32, n), users: 1}
 		r.leave()
 	}
 	x.trim() // both are unused from here on
-	wanted, _ := x.Room(1)
-	if x.trim(); len(x.rooms) != 1 {
-		t.Errorf("%d rooms available, want the one after the room that was needed", len(x.rooms))
+	wanted, _ := x.Buffer(1)
+	if x.trim(); len(x.freeBuffers) != 1 {
+		t.Errorf("%d rooms available, want the one after the room that was needed", len(x.freeBuffers))
 	}
 	wanted.users = 1
 	wanted.leave()
-	if x.trim(); len(x.rooms) != 1 || x.rooms[0] != wanted {
-		t.Errorf("%d rooms available, want the one that was returned", len(x.rooms))
+	if x.trim(); len(x.freeBuffers) != 1 || x.freeBuffers[0] != wanted {
+		t.Errorf("%d rooms available, want the one that was returned", len(x.freeBuffers))
 	}
 }
 

@@ -12,27 +12,27 @@ import (
 
 // Table collects the Incs to one table in the current clock.
 type Table struct {
-	box   *Box
-	id    perdure.TableID
-	spec  perdure.TableSpec
-	parts []*Deltas // by shard
+	outbox *Outbox
+	id     perdure.TableID
+	spec   perdure.TableSpec
+	deltas []*Deltas // by shard
 
-	weight float64 // weight of the current clock's update; 0: not given
-	rooms  []*Room // unused memory for deltas
-	idle   int     // the first idle rooms have not been needed since the last trim
+	weight      float64   // weight of the current clock's update; 0: not given
+	freeBuffers []*Buffer // unused memory for deltas
+	idle        int       // the first idle rooms have not been needed since the last trim
 }
 
-// Table adds a table to the Box. The view must contain its shards.
-func (b *Box) Table(id perdure.TableID, spec perdure.TableSpec) *Table {
+// Table adds a table to the Outbox. The view must contain its shards.
+func (b *Outbox) Table(id perdure.TableID, spec perdure.TableSpec) *Table {
 	for len(b.tables) <= int(id) {
 		b.tables = append(b.tables, nil)
 	}
-	t := &Table{box: b, id: id, spec: spec}
+	t := &Table{outbox: b, id: id, spec: spec}
 	for _, s := range b.shards {
 		d := &Deltas{of: t, shard: s}
 		first, rows := placement.Range(&spec, len(b.shards), s.id)
 		d.init(spec, first, rows, &b.spareLeft)
-		t.parts = append(t.parts, d)
+		t.deltas = append(t.deltas, d)
 	}
 	b.tables[id] = t
 	b.bounds = b.bounds || spec.Consistency.Kind == perdure.VAP
@@ -52,8 +52,8 @@ func (t *Table) Weigh(weight float64) error {
 	return nil
 }
 
-// Part returns the deltas of the rows of one shard.
-func (t *Table) Part(s perdure.ShardID) *Deltas { return t.parts[s] }
+// Deltas returns the deltas of the rows of one shard.
+func (t *Table) Deltas(s perdure.ShardID) *Deltas { return t.deltas[s] }
 
 // Deltas collects the Incs to one shard's rows of a table in the current clock. They are stored in the order in which
 // rows were first touched, as in an update, which takes over the memory when the clock ends or earlier.
@@ -63,10 +63,10 @@ type Deltas struct {
 	first perdure.RowID // dense: first row of the part
 	dim   int
 
-	n      int       // entries of this clock: rows, counted again when touched after they were sent
-	gone   int       // how many of the first entries have been sent
-	left   *Update   // the update that contains those; nil: none
-	values []float32 // of the entries gone … n-1
+	n       int       // entries of this clock: rows, counted again when touched after they were sent
+	numSent int       // how many of the first entries have been sent
+	sentIn  *Update   // the update that contains those; nil: none
+	values  []float32 // of the entries gone … n-1
 
 	// The entry of each row: 1 + its index, or 0 if it has none. Indexed by the row's number in a dense part, and by
 	// its position in the index in a sparse part.
@@ -79,8 +79,8 @@ type Deltas struct {
 	ids   []perdure.RowID // sparse: the rows of the entries gone … n-1
 	loans []Loan          // dense: deltas that the program computes in place
 
-	twice   bool // a row was touched twice in this clock
-	streams bool // no row was touched twice in the last clock: complete parts may be sent early
+	hasRepeats bool // a row was touched twice in this clock
+	streams    bool // no row was touched twice in the last clock: complete parts may be sent early
 
 	spare     []memory // memory of safe updates
 	idle      int      // the first idle ones have not been used since the last trim
@@ -134,7 +134,7 @@ func (d *Deltas) AddRun(at, n int, delta []float32) (again bool) {
 	}
 	for j := 0; j < n; {
 		k, first := j+1, d.pos[at+j]
-		if int(first) > d.gone {
+		if int(first) > d.numSent {
 			for k < n && d.pos[at+k] == first+int32(k-j) {
 				k++
 			}
@@ -153,7 +153,7 @@ func (d *Deltas) AddRun(at, n int, delta []float32) (again bool) {
 		}
 		j = k
 	}
-	d.twice = d.twice || again
+	d.hasRepeats = d.hasRepeats || again
 	return again
 }
 
@@ -166,7 +166,7 @@ func (d *Deltas) AddRow(row perdure.RowID, at int, delta []float32) (again bool)
 		}
 	}
 	first := d.pos[at]
-	if int(first) > d.gone {
+	if int(first) > d.numSent {
 		d.sum(int(first)-1, delta)
 		return false
 	}
@@ -177,7 +177,7 @@ func (d *Deltas) AddRow(row perdure.RowID, at int, delta []float32) (again bool)
 	if again = first > 0; again {
 		d.carry(row)
 	}
-	d.twice = d.twice || again
+	d.hasRepeats = d.hasRepeats || again
 	return again
 }
 
@@ -185,14 +185,14 @@ func (d *Deltas) AddRow(row perdure.RowID, at int, delta []float32) (again bool)
 // to the row in the program's order, no matter when parts were sent. For the rule set, it is the last Inc.
 func (d *Deltas) carry(row perdure.RowID) {
 	if d.of.spec.Rule.Kind != perdure.RuleSet {
-		d.sum(d.n-1, d.left.newest(d.of.id, row, d.dim))
+		d.sum(d.n-1, d.sentIn.newest(d.of.id, row, d.dim))
 	}
 }
 
 // sum adds deltas to those of entries, starting at entry k. For the rule set it replaces them.
 func (d *Deltas) sum(k int, delta []float32) {
-	d.twice = true
-	to := d.values[(k-d.gone)*d.dim:][:len(delta)]
+	d.hasRepeats = true
+	to := d.values[(k-d.numSent)*d.dim:][:len(delta)]
 	if d.of.spec.Rule.Kind == perdure.RuleSet {
 		copy(to, delta)
 		return
@@ -235,18 +235,18 @@ func (d *Deltas) Find(row perdure.RowID) []float32 {
 	} else if d.pos != nil {
 		k = int(d.pos[row-d.first])
 	}
-	if k <= d.gone {
+	if k <= d.numSent {
 		return nil
 	}
-	return d.values[(k-1-d.gone)*d.dim:][:d.dim]
+	return d.values[(k-1-d.numSent)*d.dim:][:d.dim]
 }
 
 // row returns the row of entry k, which must not have been sent.
 func (d *Deltas) row(k int) perdure.RowID {
 	if d.index != nil {
-		return d.ids[k-d.gone]
+		return d.ids[k-d.numSent]
 	}
-	k -= d.gone
+	k -= d.numSent
 	for _, r := range d.runs[d.from:] {
 		if k < r.n {
 			return d.first + perdure.RowID(r.at+k)
@@ -269,7 +269,7 @@ func (d *Deltas) encode(p *packer, loans bool) {
 }
 
 func (d *Deltas) encodeEntries(p *packer) {
-	if d.n == d.gone {
+	if d.n == d.numSent {
 		return
 	}
 	if d.index != nil {
@@ -279,7 +279,7 @@ func (d *Deltas) encodeEntries(p *packer) {
 	}
 	p.u.taken = append(p.u.taken, taken{d, memory{d.values, d.ids}})
 	d.values, d.ids = nil, nil
-	d.gone, d.from, d.left = d.n, len(d.runs), p.u
+	d.numSent, d.from, d.sentIn = d.n, len(d.runs), p.u
 }
 
 // encodeRuns makes blocks of long runs, and lists of the short ones between them.
@@ -321,33 +321,34 @@ func (d *Deltas) reset() {
 		d.pos = d.pos[:0]
 	}
 	d.values, d.ids = d.values[:0], d.ids[:0]
-	d.n, d.gone, d.left = 0, 0, nil
-	d.streams, d.twice = !d.twice, false
+	d.n, d.numSent, d.sentIn = 0, 0, nil
+	d.streams, d.hasRepeats = !d.hasRepeats, false
 }
 
-// Added must be called after an Inc. again says that some of its rows had been sent. It reports whether enough deltas
-// have accumulated for a part of an update, which is then sent while the program continues. It reports false if rows
-// are likely to be Inc'd again.
-func (d *Deltas) Added(again bool) (enough bool) {
+// RecordInc must be called after an Inc. again says that some of its rows had been sent. It reports whether enough
+// deltas have accumulated for a part of an update, which is then sent while the program continues. It reports false if
+// rows are likely to be Inc'd again.
+func (d *Deltas) RecordInc(again bool) (enough bool) {
 	if again {
 		d.shard.building.repeats = true
 	}
-	return d.streams && !d.twice && 4*len(d.values) >= wire.PartBytes-4*d.dim-64
+	return d.streams && !d.hasRepeats && 4*len(d.values) >= wire.PartBytes-4*d.dim-64
 }
 
-// Due reports whether the Incs to the part can be moved into the update before the clock ends. loans includes the
+// CanFill reports whether the Incs to the part can be moved into the update before the clock ends. loans includes the
 // deltas computed in place. ready means that the shard's head accepts updates.
-func (d *Deltas) Due(loans, ready bool) bool {
-	b := d.shard.box
-	if d.n == d.gone && (!loans || len(d.loans) == 0) || b.Phase() != Open || b.bounds {
+func (d *Deltas) CanFill(loans, ready bool) bool {
+	b := d.shard.outbox
+	if d.n == d.numSent && (!loans || len(d.loans) == 0) || b.Phase() != Open || b.bounds {
 		return false // decided at the end of the clock
 	}
-	return len(d.loans) > 0 || !d.shard.holdsParts(ready)
+	return len(d.loans) > 0 || !d.shard.holdsBackParts(ready)
 }
 
-// Fill moves the deltas that are Due into the update of the current clock. It reports whether they may be sent now.
+// Fill moves the deltas that CanFill reports into the update of the current clock. It reports whether they may be sent
+// now.
 func (d *Deltas) Fill(loans, ready bool) (leaves bool, err error) {
-	leaves = !d.shard.holdsParts(ready)
+	leaves = !d.shard.holdsBackParts(ready)
 	p := d.shard.begin()
 	d.encode(&p, loans)
 	p.flush()

@@ -14,11 +14,11 @@ import (
 type Loan struct {
 	At, N  int
 	Values []float32
-	room   *Room
+	buffer *Buffer
 }
 
-// Room is a piece of memory, lent for rows of one part, or of several consecutive parts.
-type Room struct {
+// Buffer is a piece of memory, lent for rows of one part, or of several consecutive parts.
+type Buffer struct {
 	Values []float32
 	of     *Table
 	users  int // number of loans and updates that use it
@@ -26,13 +26,13 @@ type Room struct {
 }
 
 // Memory provides memory that is shared with another process. The garbage collector does not manage this memory, but it
-// does manage its keeper: the memory exists until the keeper is unreachable, or until Give. The caller's lock is held
+// does manage its keeper: the memory exists until the keeper is unreachable, or until Free. The caller's lock is held
 // during the calls.
 type Memory interface {
-	// Take returns memory for at least n values, and its keeper.
-	Take(n int) (values []float32, keeper any, err error)
-	// Give returns memory that is no longer used.
-	Give(keeper any)
+	// Alloc returns memory for at least n values, and its keeper.
+	Alloc(n int) (values []float32, keeper any, err error)
+	// Free returns memory that is no longer used.
+	Free(keeper any)
 }
 
 // keepers holds the keepers of an update's frames. As their Releaser it stays reachable while a frame is queued in a
@@ -48,8 +48,8 @@ const lent = -1
 // ErrLent means that the rows cannot be Inc'd, because the program holds the memory of their deltas.
 var ErrLent = fmt.Errorf("%w: the program holds the memory of these rows' deltas (from Deltas)", perdure.ErrUsage)
 
-// MayLend returns an error if any of n rows of a dense part, starting at row at, was Inc'd in this clock or is lent.
-func (d *Deltas) MayLend(at, n int) error {
+// CheckLend returns an error if any of n rows of a dense part, starting at row at, was Inc'd in this clock or is lent.
+func (d *Deltas) CheckLend(at, n int) error {
 	if d.pos == nil {
 		d.pos = make([]int32, d.rows)
 	}
@@ -64,8 +64,8 @@ func (d *Deltas) MayLend(at, n int) error {
 	return nil
 }
 
-// MayAdd returns an error if any of n rows of a dense part, starting at row at, is lent.
-func (d *Deltas) MayAdd(at, n int) error {
+// CheckAdd returns an error if any of n rows of a dense part, starting at row at, is lent.
+func (d *Deltas) CheckAdd(at, n int) error {
 	if len(d.loans) > 0 {
 		for _, k := range d.pos[at : at+n] {
 			if k == lent {
@@ -76,30 +76,30 @@ func (d *Deltas) MayAdd(at, n int) error {
 	return nil
 }
 
-// MayAdd returns an error if any of the rows of a dense table is lent.
-func (t *Table) MayAdd(rows []perdure.RowID) error {
+// CheckAdd returns an error if any of the rows of a dense table is lent.
+func (t *Table) CheckAdd(rows []perdure.RowID) error {
 	lends := func(d *Deltas) bool { return len(d.loans) > 0 }
-	if !slices.ContainsFunc(t.parts, lends) {
+	if !slices.ContainsFunc(t.deltas, lends) {
 		return nil
 	}
 	for _, row := range rows {
-		d := t.parts[placement.ShardOf(&t.spec, len(t.parts), row)]
-		if err := d.MayAdd(int(row-d.first), 1); err != nil {
+		d := t.deltas[placement.ShardOf(&t.spec, len(t.deltas), row)]
+		if err := d.CheckAdd(int(row-d.first), 1); err != nil {
 			return fmt.Errorf("%w: row %d of table %s", err, row, t.spec.Name)
 		}
 	}
 	return nil
 }
 
-// Together returns the length of the run of consecutive rows at the start of a list.
-func Together(rows []perdure.RowID) (n int) {
+// RunLength returns the length of the run of consecutive rows at the start of a list.
+func RunLength(rows []perdure.RowID) (n int) {
 	for n = 1; n < len(rows) && rows[n] == rows[0]+perdure.RowID(n); n++ {
 	}
 	return n
 }
 
-// Lend lends memory of a room for n rows, starting at row at. MayLend must have allowed it.
-func (d *Deltas) Lend(at, n int, r *Room, values []float32) {
+// Lend lends memory of a room for n rows, starting at row at. CheckLend must have allowed it.
+func (d *Deltas) Lend(at, n int, r *Buffer, values []float32) {
 	for j := range n {
 		d.pos[at+j] = lent
 	}
@@ -110,30 +110,30 @@ func (d *Deltas) Lend(at, n int, r *Room, values []float32) {
 // Loans returns the loans that the program has not handed over in this clock.
 func (d *Deltas) Loans() []Loan { return d.loans }
 
-// Room returns memory for n values, with undefined contents.
-func (t *Table) Room(n int) (*Room, error) {
-	for i, r := range t.rooms {
+// Buffer returns memory for n values, with undefined contents.
+func (t *Table) Buffer(n int) (*Buffer, error) {
+	for i, r := range t.freeBuffers {
 		if cap(r.Values) >= n {
-			t.rooms = slices.Delete(t.rooms, i, i+1)
+			t.freeBuffers = slices.Delete(t.freeBuffers, i, i+1)
 			t.idle = min(t.idle, i) // the rooms before it were not needed
-			t.box.spareLeft += r.spare()
+			t.outbox.spareLeft += r.spare()
 			r.Values = r.Values[:n]
 			return r, nil
 		}
 	}
-	if m := t.box.limits.Memory; m != nil {
-		values, keeper, err := m.Take(n)
+	if m := t.outbox.limits.Memory; m != nil {
+		values, keeper, err := m.Alloc(n)
 		if err != nil {
 			return nil, err
 		}
-		return &Room{of: t, Values: values[:n], keeper: keeper}, nil
+		return &Buffer{of: t, Values: values[:n], keeper: keeper}, nil
 	}
-	return &Room{of: t, Values: make([]float32, n)}, nil
+	return &Buffer{of: t, Values: make([]float32, n)}, nil
 }
 
 // spare returns how many bytes of the reuse limit the memory takes. Memory from Memory is always kept, because mapping
 // it again page by page would cost what reuse saves.
-func (r *Room) spare() int {
+func (r *Buffer) spare() int {
 	if r.keeper != nil {
 		return 0
 	}
@@ -141,42 +141,42 @@ func (r *Room) spare() int {
 }
 
 // leave reuses the memory once it has no more users.
-func (r *Room) leave() {
-	b := r.of.box
+func (r *Buffer) leave() {
+	b := r.of.outbox
 	if r.users--; r.users == 0 && r.spare() <= b.spareLeft {
 		b.spareLeft -= r.spare()
-		r.of.rooms = append(r.of.rooms, r)
+		r.of.freeBuffers = append(r.of.freeBuffers, r)
 	}
 }
 
 // trim releases memory that has not been used since the last call.
 func (t *Table) trim() {
-	for _, d := range t.parts {
+	for _, d := range t.deltas {
 		d.trim()
 	}
-	for _, r := range t.rooms[:t.idle] {
-		t.box.spareLeft += r.spare()
+	for _, r := range t.freeBuffers[:t.idle] {
+		t.outbox.spareLeft += r.spare()
 		if r.keeper != nil {
-			t.box.limits.Memory.Give(r.keeper)
+			t.outbox.limits.Memory.Free(r.keeper)
 		}
 	}
-	t.rooms = slices.Delete(t.rooms, 0, t.idle)
-	t.idle = len(t.rooms)
+	t.freeBuffers = slices.Delete(t.freeBuffers, 0, t.idle)
+	t.idle = len(t.freeBuffers)
 }
 
 // encodeLoans moves a part's loans into an update.
 func (d *Deltas) encodeLoans(p *packer) {
 	for _, l := range d.loans {
-		d.left = p.u
+		d.sentIn = p.u
 		p.run(d.of.id, d.dim, d.first+perdure.RowID(l.At), l.Values)
-		d.gone += l.N // these entries are sent as soon as they are added
+		d.numSent += l.N // these entries are sent as soon as they are added
 		d.n += l.N
 		for j := range l.N {
-			d.pos[l.At+j] = int32(d.gone)
+			d.pos[l.At+j] = int32(d.numSent)
 		}
 		d.runs = append(d.runs, run{l.At, l.N})
-		p.u.rooms = append(p.u.rooms, l.room)
-		if k := l.room.keeper; k != nil {
+		p.u.buffers = append(p.u.buffers, l.buffer)
+		if k := l.buffer.keeper; k != nil {
 			if p.u.keepers == nil {
 				p.u.keepers = new(keepers) // for this update alone: its frames refer to it
 			}
@@ -210,7 +210,7 @@ func (t *Table) CheckFinite() error {
 		return nil
 	}
 	// Check from the end, so that the values that are sent first are still in the processor's cache.
-	for _, d := range slices.Backward(t.parts) {
+	for _, d := range slices.Backward(t.deltas) {
 		for _, l := range slices.Backward(d.loans) {
 			for end := len(l.Values); end > 0; end -= min(end, checkValues) {
 				from := end - min(end, checkValues)
@@ -230,12 +230,12 @@ const checkValues = 64 << 10
 // checkSums returns an error for finite deltas whose sum is not finite. It checks deltas that have not been sent; rows
 // that are Inc'd again are not sent separately.
 func (t *Table) checkSums() error {
-	for _, d := range t.parts {
-		if !d.twice {
+	for _, d := range t.deltas {
+		if !d.hasRepeats {
 			continue
 		}
 		if at := table.FirstNonFinite(d.values); at >= 0 {
-			return t.NotFinite(at, d.row(d.gone+at/t.spec.Dim), d.values[at])
+			return t.NotFinite(at, d.row(d.numSent+at/t.spec.Dim), d.values[at])
 		}
 	}
 	return nil

@@ -11,9 +11,9 @@ import (
 // continue while a shard has no server. An update is safe, and under two-step clocks staged, once the log has
 // acknowledged all of it. It is kept longer only to be shown on top of rows that do not contain it yet.
 
-// logFrames is the memory for the result of ToLog.
+// logFrames is the memory for the result of LogRecords.
 type logFrames struct {
-	entries []Entry
+	entries []LogRecord
 	frames  []wire.Frame
 }
 
@@ -23,16 +23,17 @@ type stream struct {
 	clocks perdure.Clock // updates of clocks below this are completely in the log
 }
 
-// Entry is a frame for a shard's stream.
-type Entry struct {
+// LogRecord is a frame for a shard's stream.
+type LogRecord struct {
 	wire.Frame
-	Completes *Update // to pass to Logged once the log has the entry; nil: completes no update
+	Completes *Update // to pass to RecordLogged once the log has the entry; nil: completes no update
 }
 
-// ToLog returns the entries to append to the shard's stream, in order. If mayHold is set, the newest update may be held
-// back so that the next ones can be merged into it: see Holding. The result is valid until the next call for any shard.
-func (s *Shard) ToLog(as wire.Header, mayHold bool) []Entry {
-	b, n := s.box, len(s.kept)
+// LogRecords returns the entries to append to the shard's stream, in order. If mayHold is set, the newest update may be
+// held back so that the next ones can be merged into it: see IsHolding. The result is valid until the next call for any
+// shard.
+func (s *Shard) LogRecords(as wire.Header, mayHold bool) []LogRecord {
+	b, n := s.outbox, len(s.kept)
 	if s.holding = mayHold && s.holds(s.kept[n-1]); s.holding {
 		n--
 	}
@@ -47,7 +48,7 @@ func (s *Shard) ToLog(as wire.Header, mayHold bool) []Entry {
 	for _, u := range s.kept[first:n] {
 		b.log.frames = s.frames(u, as, b.log.frames[:0])
 		for _, f := range b.log.frames {
-			e := Entry{Frame: f}
+			e := LogRecord{Frame: f}
 			if f.Parts > 0 && f.Part == f.Parts-1 {
 				e.Completes = u
 			}
@@ -59,24 +60,24 @@ func (s *Shard) ToLog(as wire.Header, mayHold bool) []Entry {
 
 // tellTables appends the tables that the stream's readers must know.
 func (s *Shard) tellTables(as wire.Header) {
-	b := s.box
-	for ; s.stream.tables < len(b.terms.view.Tables); s.stream.tables++ {
+	b := s.outbox
+	for ; s.stream.tables < len(b.jobView.view.Tables); s.stream.tables++ {
 		as.Kind, as.Clock = wire.KindAddTable, perdure.Clock(s.stream.tables)
-		f := wire.Frame{Header: as, Payload: wire.JSON(b.terms.view.Tables[s.stream.tables])}
-		b.log.entries = append(b.log.entries, Entry{Frame: f})
+		f := wire.Frame{Header: as, Payload: wire.JSON(b.jobView.view.Tables[s.stream.tables])}
+		b.log.entries = append(b.log.entries, LogRecord{Frame: f})
 	}
 }
 
-// Holding reports whether an update is held back from the log.
-func (s *Shard) Holding() bool { return s.holding }
+// IsHolding reports whether an update is held back from the log.
+func (s *Shard) IsHolding() bool { return s.holding }
 
-// Logged records that an update is in the log.
-func (s *Shard) Logged(u *Update) {
+// RecordLogged records that an update is in the log.
+func (s *Shard) RecordLogged(u *Update) {
 	s.stream.clocks = u.until()
 	if slices.Contains(s.kept, u) {
 		u.logged = true
 		s.keep(-u.bytes)
-		s.shown += u.bytes
+		s.loggedBytes += u.bytes
 	}
 	s.dropSafe()
 }

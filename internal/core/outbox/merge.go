@@ -17,20 +17,20 @@ import (
 // separately.
 
 const (
-	// mostHeld is the maximum number of clocks in an update that is held back from the update log. These clocks are
-	// lost if the process dies, and the slot's next process repeats them. Servers that return later have fewer updates
-	// to read, by this factor.
-	mostHeld = 16
-	// mostMerged is the maximum number of clocks in any other update.
-	mostMerged = math.MaxUint16
-	// mostBlocks limits the search for a row.
-	mostBlocks = 1 << 10
+	// maxHeldClocks is the maximum number of clocks in an update that is held back from the update log. These clocks
+	// are lost if the process dies, and the slot's next process repeats them. Servers that return later have fewer
+	// updates to read, by this factor.
+	maxHeldClocks = 16
+	// maxMergedClocks is the maximum number of clocks in any other update.
+	maxMergedClocks = math.MaxUint16
+	// maxBlocks limits the search for a row.
+	maxBlocks = 1 << 10
 )
 
 // mayMerge reports whether updates of the current clock and later ones that wait for the shard may be merged.
 func (s *Shard) mayMerge() bool {
-	b := s.box
-	return s.out && (b.limits.Weak.Merging || s.met && b.clock >= s.own()) && b.terms.adds
+	b := s.outbox
+	return s.unavailable && (b.limits.Weak.Merging || s.inheritedKnown && b.clock >= s.ownFrom()) && b.jobView.adds
 }
 
 // waits reports whether an update is complete and no part of it has ever been sent.
@@ -45,8 +45,8 @@ func (s *Shard) merge() {
 	}
 	into, u := s.kept[n-2], s.kept[n-1]
 	before := into.bytes
-	own := s.box.limits.Weak.Merging || into.clock >= s.own()
-	if !into.waits() || !u.waits() || !own || !s.box.sumUp(into, u) {
+	own := s.outbox.limits.Weak.Merging || into.clock >= s.ownFrom()
+	if !into.waits() || !u.waits() || !own || !s.outbox.tryMerge(into, u) {
 		return
 	}
 	s.keep(into.bytes - before - u.bytes)
@@ -55,21 +55,21 @@ func (s *Shard) merge() {
 	s.recycle(u)
 }
 
-// condense merges neighbors among the applied updates that are retained until they are in a checkpoint. It starts at
-// three quarters of the retention limit. A cut was requested at half, so by then it is taking long. (If the cut does
+// mergeRetained merges neighbors among the applied updates that are retained until they are in a checkpoint. It starts
+// at three quarters of the retention limit. A cut was requested at half, so by then it is taking long. (If the cut does
 // not take long, it costs less than merging.) The older update must not have more clocks than the newer one, and
-// condense runs again only when a quarter has been added. So each clock is added to others only a few times, however
-// many there are.
-func (s *Shard) condense() {
-	b := s.box
+// mergeRetained runs again only when a quarter has been added. So each clock is added to others only a few times,
+// however many there are.
+func (s *Shard) mergeRetained() {
+	b := s.outbox
 	s.condensed = min(s.condensed, s.retained)
 	full := b.retained > b.limits.Retain-b.limits.Retain/4
-	if !b.retains() || !full || 4*s.retained <= 5*s.condensed || !b.terms.adds {
+	if !b.retains() || !full || 4*s.retained <= 5*s.condensed || !b.jobView.adds {
 		return
 	}
 	n := 0
 	for _, u := range s.kept[:s.acked] {
-		if n > 0 && s.condenses(s.kept[n-1], u) {
+		if n > 0 && s.mergeIntoPrevious(s.kept[n-1], u) {
 			s.recycle(u)
 			continue
 		}
@@ -80,11 +80,12 @@ func (s *Shard) condense() {
 	s.acked, s.condensed = n, s.retained
 }
 
-// condenses adds a retained update to the previous one if that is allowed. Neither may still be queued for sending.
-func (s *Shard) condenses(into, u *Update) bool {
+// mergeIntoPrevious adds a retained update to the previous one if that is allowed. Neither may still be queued for
+// sending.
+func (s *Shard) mergeIntoPrevious(into, u *Update) bool {
 	before := into.bytes
-	own := s.box.limits.Weak.Merging || into.clock >= s.inherited
-	if into.again || u.again || into.clocks > u.clocks || !own || !s.box.sumUp(into, u) {
+	own := s.outbox.limits.Weak.Merging || into.clock >= s.inherited
+	if into.again || u.again || into.clocks > u.clocks || !own || !s.outbox.tryMerge(into, u) {
 		return false
 	}
 	into.sent = len(into.parts)
@@ -94,23 +95,23 @@ func (s *Shard) condenses(into, u *Update) bool {
 
 // holds reports whether the newest update is held back from the update log so that later ones can be added to it.
 func (s *Shard) holds(u *Update) bool {
-	return u.waits() && !u.repeats && !u.prompt && !s.box.last && u.clocks < mostHeld && s.mayMerge()
+	return u.waits() && !u.repeats && !u.prompt && !s.outbox.last && u.clocks < maxHeldClocks && s.mayMerge()
 }
 
-// holdsParts reports whether parts of the current clock's update are not sent before the clock ends, so that the update
-// can be merged. ready means that the shard's head accepts updates.
-func (s *Shard) holdsParts(ready bool) bool {
-	return (s.box.terms.logs() || !ready) && (s.building == nil || s.building.sent == 0) && s.mayMerge()
+// holdsBackParts reports whether parts of the current clock's update are not sent before the clock ends, so that the
+// update can be merged. ready means that the shard's head accepts updates.
+func (s *Shard) holdsBackParts(ready bool) bool {
+	return (s.outbox.jobView.logs() || !ready) && (s.building == nil || s.building.sent == 0) && s.mayMerge()
 }
 
-// sumUp adds an update to the previous one, and reports whether it did. It does not if a cut lies between them, if
+// tryMerge adds an update to the previous one, and reports whether it did. It does not if a cut lies between them, if
 // their sum is not equivalent for servers, or if too little is saved. (A cut that is named later is never before a
 // clock that has ended by then.)
-func (b *Box) sumUp(into, u *Update) bool {
-	if into.repeats || u.repeats || into.clocks+u.clocks > mostMerged {
+func (b *Outbox) tryMerge(into, u *Update) bool {
+	if into.repeats || u.repeats || into.clocks+u.clocks > maxMergedClocks {
 		return false
 	}
-	if b.terms.cuts.Has(u.clock) && !b.limits.Weak.Merging {
+	if b.jobView.cuts.Has(u.clock) && !b.limits.Weak.Merging {
 		return false
 	}
 	s := b.newSum(into, u)
@@ -125,24 +126,24 @@ func (b *Box) sumUp(into, u *Update) bool {
 type sum struct {
 	into, from *Update
 	by         []float32 // by table: the factor for from, so that servers scale both equally
-	most       float32   // the largest factor
+	maxFactor  float32   // the largest factor
 	missing    []int     // by block of from: the number of rows that into lacks
 	bytes      int64     // the approximate size of these rows in into
 	scaled     []float32
 }
 
-func (b *Box) newSum(into, from *Update) *sum {
-	s := &sum{into: into, from: from, most: 1}
-	for _, t := range b.terms.view.Tables {
+func (b *Outbox) newSum(into, from *Update) *sum {
+	s := &sum{into: into, from: from, maxFactor: 1}
+	for _, t := range b.jobView.view.Tables {
 		by := float32(1)
-		if b.terms.job.StaleScale.Weakens(t.Rule) {
+		if b.jobView.job.StaleScale.AppliesTo(t.Rule) {
 			by = from.weight / into.weight
 		}
-		s.by, s.most = append(s.by, by), max(s.most, by)
+		s.by, s.maxFactor = append(s.by, by), max(s.maxFactor, by)
 	}
 	for i := range from.blocks {
 		block, missing := &from.blocks[i], 0
-		if into.twin(block, i) < 0 {
+		if into.findSameRows(block, i) < 0 {
 			dim := len(block.Values) / block.Count
 			for k := range block.Count {
 				if into.newest(block.Table, block.ID(k), dim) == nil {
@@ -159,38 +160,38 @@ func (b *Box) newSum(into, from *Update) *sum {
 // fits reports whether the sum may be sent: it must not be too large, and its values must be finite.
 func (s *sum) fits() bool {
 	parts := len(s.into.parts) + len(s.from.parts)
-	return parts < math.MaxUint16/2 && len(s.into.blocks) <= mostBlocks &&
+	return parts < math.MaxUint16/2 && len(s.into.blocks) <= maxBlocks &&
 		s.into.bytes+s.bytes+s.from.bytes <= wire.MaxUpdate/2 &&
-		float64(s.into.peak())+float64(s.most)*float64(s.from.peak()) <= math.MaxFloat32
+		float64(s.into.maxAbs())+float64(s.maxFactor)*float64(s.from.maxAbs()) <= math.MaxFloat32
 }
 
-// peak returns an upper bound of the absolute values of an update, or +Inf if one of them is NaN.
-func (u *Update) peak() float32 {
+// maxAbs returns an upper bound of the absolute values of an update, or +Inf if one of them is NaN.
+func (u *Update) maxAbs() float32 {
 	if u.measured {
-		return u.most
+		return u.maxAbsValue
 	}
-	u.measured, u.most = true, 0
+	u.measured, u.maxAbsValue = true, 0
 	for i := range u.blocks {
 		for _, v := range u.blocks[i].Values {
-			if a := max(v, -v); a > u.most {
-				u.most = a
+			if a := max(v, -v); a > u.maxAbsValue {
+				u.maxAbsValue = a
 			} else if a != a {
-				u.most = float32(math.Inf(1))
-				return u.most
+				u.maxAbsValue = float32(math.Inf(1))
+				return u.maxAbsValue
 			}
 		}
 	}
-	return u.most
+	return u.maxAbsValue
 }
 
 // add adds from to into.
 func (s *sum) add() {
 	into, from := s.into, s.from
-	most := into.peak() + s.most*from.peak()
+	most := into.maxAbs() + s.maxFactor*from.maxAbs()
 	for i := range from.blocks {
 		b := &from.blocks[i]
 		by, dim := s.by[b.Table], len(b.Values)/b.Count
-		if j := into.twin(b, i); j >= 0 {
+		if j := into.findSameRows(b, i); j >= 0 {
 			s.addTo(into.blocks[j].Values, b.Values, by)
 			continue
 		}
@@ -214,7 +215,7 @@ func (s *sum) add() {
 	if from.state != nil && !states.IsVoid(from.state) {
 		into.state = from.state // the slot's next process gets the newest
 	}
-	into.measured, into.most = true, most
+	into.measured, into.maxAbsValue = true, most
 	into.rebuild()
 }
 
@@ -229,9 +230,9 @@ func (s *sum) addTo(to, delta []float32, by float32) {
 	table.Apply(perdure.Rule{Kind: perdure.RuleAdd}, len(to), to, delta, 0)
 }
 
-// twin returns the index of a block with the same rows as another update's block, or -1. number is the other block's
-// index, which is the most likely one.
-func (u *Update) twin(of *wire.Block, number int) int {
+// findSameRows returns the index of a block with the same rows as another update's block, or -1. number is the other
+// block's index, which is the most likely one.
+func (u *Update) findSameRows(of *wire.Block, number int) int {
 	same := func(b *wire.Block) bool {
 		return b.Table == of.Table && b.First == of.First && b.Count == of.Count &&
 			(b.IDs == nil) == (of.IDs == nil) && slices.Equal(b.IDs, of.IDs)

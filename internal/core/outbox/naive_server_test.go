@@ -102,7 +102,7 @@ func (w *world) receive(v *server, f sent) error {
 	case wire.KindUpdate:
 		until := f.Until()
 		for cut := f.Clock + 1; cut < until; cut++ {
-			if w.b.terms.cuts.Has(cut) {
+			if w.b.jobView.cuts.Has(cut) {
 				return fmt.Errorf("an update of clocks %d to %d extends across the cut %d", f.Clock, until-1, cut)
 			}
 		}

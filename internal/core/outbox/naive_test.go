@@ -19,7 +19,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// The naive twin keeps everything: the effect of each clock on each row of each shard. A Box is driven at random
+// The naive twin keeps everything: the effect of each clock on each row of each shard. An Outbox is driven at random
 // through Incs, ends of clocks, acknowledgements, broken connections, lost servers, checkpoints, rollbacks, outages,
 // and processes that take over the slot. The following must hold:
 //
@@ -120,7 +120,7 @@ type world struct {
 	job     perdure.JobSpec
 	model   perdure.Consistency
 	view    words.View
-	b       *Box
+	b       *Outbox
 	tables  []*Table
 	servers []*server
 	open    []change // by shard: Incs of the current clock
@@ -171,7 +171,7 @@ func (w *world) begin() {
 		Spare: 1 << (8 + w.rand.IntN(8)), Weak: w.weak,
 	})
 	w.b.Join(&w.job, 0)
-	w.b.See(w.view, false)
+	w.b.SetView(w.view, false)
 	w.tables = nil
 	for id, spec := range w.view.Tables {
 		w.tables = append(w.tables, w.b.Table(perdure.TableID(id), spec))
@@ -190,7 +190,7 @@ func (w *world) succeed() error {
 		start = min(start, v.counts.Staged)
 	}
 	w.begin()
-	w.b.Begin(start)
+	w.b.SetClock(start)
 	w.loans = nil
 	for s, v := range w.servers {
 		w.cutOff(v)
@@ -272,7 +272,7 @@ func (w *world) each(v *server, do func(*server) error) error {
 
 // check checks what must hold at all times.
 func (w *world) check() error {
-	if counted, kept := w.b.Held(); counted != kept {
+	if counted, kept := w.b.ByteCounts(); counted != kept {
 		return fmt.Errorf("%v bytes are counted, but %v are kept", counted, kept)
 	}
 	for i, v := range w.servers {
@@ -301,7 +301,7 @@ func (w *world) delta() []float32 {
 func (w *world) part(t int, id perdure.RowID) (*Deltas, perdure.ShardID) {
 	spec := perdure.TableSpec{Sparse: t > 0, Rows: testRows}
 	s := placement.ShardOf(&spec, w.job.Shards, id)
-	return w.tables[t].Part(s), s
+	return w.tables[t].Deltas(s), s
 }
 
 func (w *world) inc() error {
@@ -314,7 +314,7 @@ func (w *world) inc() error {
 		again := false
 		if t == 0 {
 			at := int(id - d.first)
-			if err := d.MayAdd(at, 1); errors.Is(err, ErrLent) {
+			if err := d.CheckAdd(at, 1); errors.Is(err, ErrLent) {
 				continue
 			}
 			again = d.AddRun(at, 1, delta)
@@ -326,7 +326,7 @@ func (w *world) inc() error {
 		if again {
 			w.did["repeats"]++
 		}
-		d.Added(again)
+		d.RecordInc(again)
 		w.open[s].add(w.row(perdure.TableID(t), id), delta)
 	}
 	return nil
@@ -339,10 +339,10 @@ func (w *world) lend() error {
 	}
 	id := perdure.RowID(w.rand.IntN(testRows))
 	d, s := w.part(0, id)
-	if d.MayLend(int(id-d.first), 1) != nil {
+	if d.CheckLend(int(id-d.first), 1) != nil {
 		return nil
 	}
-	r, _ := w.tables[0].Room(testDim)
+	r, _ := w.tables[0].Buffer(testDim)
 	d.Lend(int(id-d.first), 1, r, r.Values)
 	copy(r.Values, []float32{99, 99}) // not defined until then
 	w.loans = append(w.loans, func() {
@@ -361,7 +361,7 @@ func (w *world) fillLoans() {
 }
 
 func (w *world) flush() error {
-	if w.b.Phase().Ended() {
+	if w.b.Phase().IsOver() {
 		return nil
 	}
 	if w.b.Phase() == Open && !w.b.bounds {
@@ -369,8 +369,8 @@ func (w *world) flush() error {
 	}
 	for _, t := range w.tables {
 		for s, v := range w.servers {
-			d := t.Part(perdure.ShardID(s))
-			if !d.Due(true, v.open) {
+			d := t.Deltas(perdure.ShardID(s))
+			if !d.CanFill(true, v.open) {
 				continue
 			}
 			leaves, err := d.Fill(true, v.open)
@@ -388,8 +388,8 @@ func (w *world) flush() error {
 
 // clock advances Clock as far as possible without waiting.
 func (w *world) clock() error {
-	if w.b.Phase() == Rolled {
-		w.b.Turn()
+	if w.b.Phase() == RolledBack {
+		w.b.ResetClock()
 		if w.b.Clock() != w.view.Cut {
 			return fmt.Errorf("the clock after a rollback is %d, want %d", w.b.Clock(), w.view.Cut)
 		}
@@ -399,7 +399,7 @@ func (w *world) clock() error {
 		return nil
 	}
 	if w.b.Phase() == Open {
-		if !w.b.Within() || !w.b.HasRoom() {
+		if !w.b.WithinLimits() || !w.b.CanRetain() {
 			return nil
 		}
 		w.fillLoans()
@@ -448,7 +448,7 @@ func (w *world) clock() error {
 			f := w.b.TickFrame(wire.Header{})
 			if w.logged() {
 				v.log = append(v.log, sent{Frame: f})
-			} else if v.open && !v.s.Behind() {
+			} else if v.open && !v.s.HasUnsent() {
 				v.way = append(v.way, sent{Frame: f})
 			}
 		}
@@ -465,12 +465,12 @@ func (w *world) end() {
 	}
 	w.view.End = w.b.Clock() + perdure.Clock(w.rand.IntN(4))
 	w.view.Revision++
-	w.b.See(w.view, false)
+	w.b.SetView(w.view, false)
 }
 
 // over ends the last clock: the updates of a following clock are dropped.
 func (w *world) over() {
-	w.b.Turn()
+	w.b.ResetClock()
 	w.did["over"]++
 	w.loans = nil
 	for s := range w.servers {
@@ -484,7 +484,7 @@ func (w *world) logged() bool { return w.job.Recovery.Kind == perdure.RecoverSta
 func (w *world) naiveBound() (may, alone bool) {
 	norm, alone := [2]float64{}, true
 	for _, v := range w.servers {
-		if !v.s.met {
+		if !v.s.inheritedKnown {
 			return false, false
 		}
 		sum := change{}
@@ -510,7 +510,7 @@ func (w *world) sendAll() {
 
 func (w *world) send(v *server, mayHold bool) {
 	if w.logged() {
-		for _, e := range v.s.ToLog(wire.Header{}, mayHold) {
+		for _, e := range v.s.LogRecords(wire.Header{}, mayHold) {
 			f := sent{Frame: e.Frame, entry: e.Completes}
 			f.Payload, f.Body = f.bytes(), nil // the log copies
 			v.log = append(v.log, f)
@@ -518,7 +518,7 @@ func (w *world) send(v *server, mayHold bool) {
 		return
 	}
 	if v.open {
-		w.queue(v, v.s.Feed(wire.Header{}, nil))
+		w.queue(v, v.s.NextFrames(wire.Header{}, nil))
 	}
 }
 
@@ -528,7 +528,7 @@ func (w *world) queue(v *server, frames []wire.Frame) {
 		s.copied = s.bytes()
 		v.way = append(v.way, s)
 	}
-	if v.s.Behind() {
+	if v.s.HasUnsent() {
 		w.did["behind"]++
 	}
 }
@@ -563,7 +563,7 @@ func (w *world) logAck(v *server) {
 			return
 		}
 		if u := v.log[v.acked].entry; u != nil {
-			v.s.Logged(u)
+			v.s.RecordLogged(u)
 			v.whole = u.until()
 		}
 		v.acked++
@@ -576,7 +576,7 @@ func (w *world) ack(v *server, all bool) {
 		return
 	}
 	v.s.Ack(w.told(v, all))
-	if v.s.Behind() {
+	if v.s.HasUnsent() {
 		w.send(v, false)
 	}
 }
@@ -602,28 +602,28 @@ func (w *world) cutOff(v *server) {
 		v.parts = nil
 	}
 	if w.rand.IntN(2) == 0 {
-		v.s.Redirect()
+		v.s.HeadChanged()
 	}
-	v.s.SetOut(w.rand.IntN(3) > 0)
+	v.s.SetUnavailable(w.rand.IntN(3) > 0)
 }
 
 func (w *world) connect(v *server) error {
 	if v.open {
 		return nil
 	}
-	if w.model.TwoStep() || v.s.out {
-		v.s.SetOut(false)
+	if w.model.TwoStep() || v.s.unavailable {
+		v.s.SetUnavailable(false)
 	}
 	v.open = true
 	if w.logged() {
 		v.s.Opened(w.told(v, false), false)
-		if v.s.Holding() {
+		if v.s.IsHolding() {
 			w.send(v, false)
 		}
 		return nil
 	}
 	v.s.Opened(w.told(v, false), false)
-	v.s.HeadHas(v.counts.Applied)
+	v.s.SetHeadApplied(v.counts.Applied)
 	frames, err := v.s.Resend(v.counts, wire.Header{}, nil)
 	w.queue(v, frames)
 	return err
@@ -650,7 +650,7 @@ func (w *world) crash(v *server) error {
 		w.view.Generation++
 		w.view.Cut, w.view.End = safe, 0
 		w.view.Revision++
-		w.b.See(w.view, true)
+		w.b.SetView(w.view, true)
 		w.loans = nil
 		for s, other := range w.servers {
 			w.cutOff(other)
@@ -674,7 +674,7 @@ func (w *world) save() error {
 	if every := w.job.Recovery.Every; every > 0 && least-least%every > w.view.Durable {
 		w.view.Durable = least - least%every
 		w.view.Revision++
-		w.b.See(w.view, false)
+		w.b.SetView(w.view, false)
 		w.did["save"]++
 	}
 	return nil
@@ -682,7 +682,7 @@ func (w *world) save() error {
 
 // overlay reads rows as a program does.
 func (w *world) overlay(v *server) error {
-	if w.b.Phase().Ended() {
+	if w.b.Phase().IsOver() {
 		return nil
 	}
 	s := perdure.ShardID(slices.Index(w.servers, v))
@@ -700,8 +700,8 @@ func (w *world) overlay(v *server) error {
 		r := w.row(perdure.TableID(t), id)
 		values := v.rows[r]
 		got := values[:]
-		if w.b.Lacks(s, r.t, contained) {
-			w.b.AddTo(got, s, r.t, id, 1, contained)
+		if w.b.HasUpdates(s, r.t, contained) {
+			w.b.ApplyTo(got, s, r.t, id, 1, contained)
 		}
 		if wanted := want[r]; !slices.Equal(got, wanted[:]) {
 			return fmt.Errorf("shard %d: row %v reads %v at clock %d, want %v; the answer contains %d clocks",
@@ -715,7 +715,7 @@ func (w *world) overlay(v *server) error {
 // settle ends the current clock and delivers everything. Then all shards must have all clocks, and only updates that
 // are not in a checkpoint may be kept.
 func (w *world) settle() error {
-	w.b.Last(true)
+	w.b.SetLast(true)
 	for range 10_000 {
 		if err := w.clockOver(); err != nil {
 			return err

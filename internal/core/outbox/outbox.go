@@ -1,9 +1,9 @@
 // Package outbox keeps the updates of one slot until they are safe, and decides which of them are sent and resent. It
 // does no I/O: its inputs are the program's Incs and the messages of servers, and its outputs are the frames to send.
 //
-//	Inc ─▶ Deltas ─▶ Fill, Seal ─▶ Update ─▶ Feed or ToLog ─▶ frames
+//	Inc ─▶ Deltas ─▶ Fill, Seal ─▶ Update ─▶ NextFrames or LogRecords
 //	                                  │
-//	                       kept until it is safe ◀─ Opened, Ack, Logged, See
+//	                       kept until it is safe ◀─ Opened, Ack, RecordLogged, SetView
 //
 // Invariants:
 //
@@ -13,10 +13,10 @@
 //     slots can see it, once the update log has it, or once it is in a checkpoint.
 //   - The memory of safe updates is reused for later ones. If an update may still be queued in some connection, its
 //     memory is left to the garbage collector instead.
-//   - The byte counters equal the sizes of the updates that are kept: Held compares the two.
+//   - The byte counters equal the sizes of the updates that are kept: ByteCounts compares the two.
 //
-// Nothing here is safe for concurrent use: the caller's lock guards a Box and everything that it returns. Frames share
-// the memory of their updates.
+// Nothing here is safe for concurrent use: the caller's lock guards an Outbox and everything that it returns. Frames
+// share the memory of their updates.
 package outbox
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Limits bound the memory that a Box uses, in bytes.
+// Limits bound the memory that an Outbox uses, in bytes.
 type Limits struct {
 	Window int64 // unacknowledged updates; at the limit, Clock blocks
 	Retain int64 // updates kept until they are in a checkpoint; at the limit, Clock blocks
@@ -43,38 +43,38 @@ type Limits struct {
 	Weak weaken.Set
 }
 
-// mostShown is how many bytes of updates may be in the update log but not yet applied before Clock blocks. For
+// maxLoggedBytes is how many bytes of updates may be in the update log but not yet applied before Clock blocks. For
 // unavailable shards, Limits.Outage applies instead.
-const mostShown = 256 << 20
+const maxLoggedBytes = 256 << 20
 
 // updateCost is the approximate overhead of a queued update, in bytes.
 const updateCost = 512
 
-// Box is the outbox of one process of a slot. An observer's Box only keeps the clock.
-type Box struct {
+// Outbox is the outbox of one process of a slot. An observer's Outbox only keeps the clock.
+type Outbox struct {
 	progress
 
-	limits Limits
-	terms  terms
-	shards []*Shard
-	tables []*Table // by ID; nil: not used by the program
-	bounds bool     // some table uses vap
-	last   bool     // the program has announced that no clock follows
-	prompt perdure.Clock
+	limits  Limits
+	jobView jobView
+	shards  []*Shard
+	tables  []*Table // by ID; nil: not used by the program
+	bounds  bool     // some table uses vap
+	last    bool     // the program has announced that no clock follows
+	prompt  perdure.Clock
 
 	saving saving
 
 	unacked   int64     // bytes of complete updates that are not acknowledged
 	retained  int64     // bytes of acknowledged updates that are kept until they are in a checkpoint
-	crowded   bool      // retained is so large that a cut is wanted
+	cutWanted bool      // retained is so large that a cut is wanted
 	spareLeft int       // bytes that may still be kept for reuse
 	weak      []float32 // scratch: deltas as scaled by servers
-	log       logFrames // scratch: the result of ToLog
+	log       logFrames // scratch: the result of LogRecords
 
 	Counters Counters
 }
 
-// Counters count what a Box has done since it was created.
+// Counters count what an Outbox has done since it was created.
 type Counters struct {
 	Updates int64 // updates made
 	Pushed  int64 // bytes of frames handed out for sending
@@ -91,30 +91,30 @@ type saving struct {
 }
 
 // New returns the outbox of a process that has not joined its job yet.
-func New(limits Limits) *Box {
-	return &Box{
+func New(limits Limits) *Outbox {
+	return &Outbox{
 		limits: limits, prompt: -1, spareLeft: limits.Spare,
-		terms: terms{slot: perdure.NoSlot, job: &perdure.JobSpec{}}, // a view may come without a valid welcome
+		jobView: jobView{slot: perdure.NoSlot, job: &perdure.JobSpec{}}, // a view may come without a valid welcome
 	}
 }
 
 // Join sets the job and the slot of this process, or NoSlot if it has none.
-func (b *Box) Join(job *perdure.JobSpec, slot perdure.Slot) {
-	b.terms.job, b.terms.slot = job, slot
-	b.terms.traits, b.terms.cuts = recovery.Of(job.Recovery).Traits(), recovery.ScheduleOf(job.Recovery)
+func (b *Outbox) Join(job *perdure.JobSpec, slot perdure.Slot) {
+	b.jobView.job, b.jobView.slot = job, slot
+	b.jobView.traits, b.jobView.cuts = recovery.Of(job.Recovery).Traits(), recovery.ScheduleOf(job.Recovery)
 	if b.retains() { // memory released by one cut serves the updates until the next
 		b.spareLeft = max(b.spareLeft, int(b.limits.Retain))
 	}
 }
 
-// See handles a newer view. If rolled is set, the view starts a new generation: everything of the old one is dropped,
-// and the phase becomes Rolled.
-func (b *Box) See(v words.View, rolled bool) {
-	saved := v.Durable != b.terms.view.Durable
-	b.terms.see(v)
-	b.end = b.terms.end()
+// SetView handles a newer view. If rolled is set, the view starts a new generation: everything of the old one is
+// dropped, and the phase becomes RolledBack.
+func (b *Outbox) SetView(v words.View, rolled bool) {
+	saved := v.Durable != b.jobView.view.Durable
+	b.jobView.setView(v)
+	b.end = b.jobView.end()
 	for len(b.shards) < len(v.Shards) {
-		b.shards = append(b.shards, &Shard{box: b, id: perdure.ShardID(len(b.shards))})
+		b.shards = append(b.shards, &Shard{outbox: b, id: perdure.ShardID(len(b.shards))})
 	}
 	if rolled {
 		b.roll()
@@ -127,51 +127,52 @@ func (b *Box) See(v words.View, rolled bool) {
 }
 
 // roll drops everything of the old generation. The new one starts at the view's cut.
-func (b *Box) roll() {
-	begin := b.terms.begin()
-	if b.terms.slot >= 0 {
+func (b *Outbox) roll() {
+	begin := b.jobView.begin()
+	if b.jobView.slot >= 0 {
 		b.step(roll)
 	}
 	b.last = false
 	for _, s := range b.shards {
 		*s = Shard{
-			box: b, id: s.id, most: s.most, free: s.free, out: s.out, fed: s.fed, inherited: s.inherited,
+			outbox: b, id: s.id, maxKept: s.maxKept, free: s.free, unavailable: s.unavailable,
+			sentBelow: s.sentBelow, inherited: s.inherited,
 			stream: s.stream, holding: s.holding,
 			counts: words.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin},
 		}
 	}
-	b.unacked, b.retained, b.crowded = 0, 0, false
+	b.unacked, b.retained, b.cutWanted = 0, 0, false
 	b.saving = saving{}
 	b.endClock()
 }
 
 // Shard returns the outbox of a shard of the current view.
-func (b *Box) Shard(s perdure.ShardID) *Shard { return b.shards[s] }
+func (b *Outbox) Shard(s perdure.ShardID) *Shard { return b.shards[s] }
 
-// Spans returns by slot the membership interval in the current view.
-func (b *Box) Spans() []words.Span { return b.terms.spans }
+// Intervals returns by slot the membership interval in the current view.
+func (b *Outbox) Intervals() []words.Span { return b.jobView.intervals }
 
 // SaveDue reports whether a checkpoint will contain the end of the current clock, as far as is known.
-func (b *Box) SaveDue() bool { return b.terms.cuts.Has(b.clock + 1) }
+func (b *Outbox) SaveDue() bool { return b.jobView.cuts.Has(b.clock + 1) }
 
 // retains reports whether updates are kept until they are in a checkpoint.
-func (b *Box) retains() bool { return b.terms.traits.Retains() && !b.limits.Weak.Retention }
+func (b *Outbox) retains() bool { return b.jobView.traits.Retains() && !b.limits.Weak.Retention }
 
 // TwoStep reports whether a clock is first staged on all shards and then applied.
-func (b *Box) TwoStep() bool { return b.terms.twoStep }
+func (b *Outbox) TwoStep() bool { return b.jobView.twoStep }
 
-// Last records whether the program is in its last clock, in which no update is held back.
-func (b *Box) Last(last bool) { b.last = last }
+// SetLast records whether the program is in its last clock, in which no update is held back.
+func (b *Outbox) SetLast(last bool) { b.last = last }
 
-// IsLast returns the value last passed to Last.
-func (b *Box) IsLast() bool { return b.last }
+// IsLast returns the value last passed to SetLast.
+func (b *Outbox) IsLast() bool { return b.last }
 
 // Prompt records that the program waits until its updates are applied, and will probably wait again after the current
 // clock.
-func (b *Box) Prompt() { b.prompt = b.clock }
+func (b *Outbox) Prompt() { b.prompt = b.clock }
 
 // AllApplied reports whether every update that can still count is applied.
-func (b *Box) AllApplied() bool {
+func (b *Outbox) AllApplied() bool {
 	goal := b.clock
 	if b.end > 0 {
 		goal = min(goal, b.end)
@@ -179,78 +180,78 @@ func (b *Box) AllApplied() bool {
 	return !slices.ContainsFunc(b.shards, func(s *Shard) bool { return s.counts.Applied < goal })
 }
 
-// HasRoom reports whether one more clock's updates may be retained until they are in a checkpoint. It must be true
+// CanRetain reports whether one more clock's updates may be retained until they are in a checkpoint. It must be true
 // before a named cut that this slot has not reached, because the other slots wait there.
-func (b *Box) HasRoom() bool {
-	return b.retained < b.limits.Retain || b.retained == 0 || b.clock < b.terms.view.Named
+func (b *Outbox) CanRetain() bool {
+	return b.retained < b.limits.Retain || b.retained == 0 || b.clock < b.jobView.view.Named
 }
 
-// Within reports whether few enough bytes are in transit for a clock to end.
-func (b *Box) Within() bool {
+// WithinLimits reports whether few enough bytes are in transit for a clock to end.
+func (b *Outbox) WithinLimits() bool {
 	shown, window := int64(0), b.unacked
 	for _, s := range b.shards {
-		if s.out {
+		if s.unavailable {
 			window -= s.unacked
 		} else {
-			shown += s.shown
+			shown += s.loggedBytes
 		}
 	}
 	queued := b.Queued()
 	return (window == 0 || window < b.limits.Window) &&
-		(queued == 0 || queued < cmp.Or(b.limits.Outage, b.terms.job.QueuedBytes())) && shown < mostShown
+		(queued == 0 || queued < cmp.Or(b.limits.Outage, b.jobView.job.QueuedBytes())) && shown < maxLoggedBytes
 }
 
 // Queued returns the bytes of the updates for unavailable shards.
-func (b *Box) Queued() (n int64) {
+func (b *Outbox) Queued() (n int64) {
 	for _, s := range b.shards {
-		if s.out {
-			n += s.Owed() + updateCost*int64(len(s.kept)-s.acked)
+		if s.unavailable {
+			n += s.UnappliedBytes() + updateCost*int64(len(s.kept)-s.acked)
 		}
 	}
 	return n
 }
 
 // Retained returns the bytes kept until they are in a checkpoint, and whether a cut is wanted to release them.
-func (b *Box) Retained() (bytes int64, crowded bool) { return b.retained, b.crowded }
+func (b *Outbox) Retained() (bytes int64, crowded bool) { return b.retained, b.cutWanted }
 
-// Crowds checks whether a cut is wanted: whether more than half of the retention limit is used. It reports whether the
-// answer has changed since the last call.
-func (b *Box) Crowds() (news bool) {
+// CheckCutWanted checks whether a cut is wanted: whether more than half of the retention limit is used. It reports
+// whether the answer has changed since the last call.
+func (b *Outbox) CheckCutWanted() (news bool) {
 	now := b.retained > b.limits.Retain/2
-	news = now != b.crowded
-	b.crowded = now
+	news = now != b.cutWanted
+	b.cutWanted = now
 	return news
 }
 
 // SaveState sets the state that the program saves. It is sent with the next update. If a shard may lose it, the other
 // shards are also notified of it.
-func (b *Box) SaveState(state []byte) {
+func (b *Outbox) SaveState(state []byte) {
 	b.saving.state, b.saving.dirty = state, true
-	if b.terms.traits.MayLose() {
+	if b.jobView.traits.MayLose() {
 		b.saving.note = states.Note(b.clock)
 	}
 }
 
 // Loaded records the state that the program resumes from, unless this process has saved a newer one. It is resent if a
 // shard loses it.
-func (b *Box) Loaded(state []byte) {
+func (b *Outbox) Loaded(state []byte) {
 	if b.saving.state == nil {
 		b.saving.state = state
 	}
 }
 
 // SavedState returns the newest state that is in an update, or nil if this process has saved none.
-func (b *Box) SavedState() []byte { return b.saving.left }
+func (b *Outbox) SavedState() []byte { return b.saving.left }
 
 // Trim releases memory that only a burst needed.
-func (b *Box) Trim() {
+func (b *Outbox) Trim() {
 	for _, t := range b.tables {
 		if t != nil {
 			t.trim()
 		}
 	}
 	for _, s := range b.shards {
-		s.free = s.free[:min(len(s.free), mostFreeUpdates)]
-		s.most = len(s.kept)
+		s.free = s.free[:min(len(s.free), minFreeUpdates)]
+		s.maxKept = len(s.kept)
 	}
 }

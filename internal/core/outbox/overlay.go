@@ -9,22 +9,22 @@ import (
 // A program reads its own writes. Rows from servers lack the updates that had not reached the servers, so these updates
 // are applied to the rows here.
 
-// Lacks reports whether there are updates of a shard, or deltas of its part of a table, of clocks from the given one
-// on: an answer with the clocks below does not contain them.
-func (b *Box) Lacks(s perdure.ShardID, t perdure.TableID, from perdure.Clock) bool {
+// HasUpdates reports whether there are updates of a shard, or deltas of its part of a table, of clocks from the given
+// one on: an answer with the clocks below does not contain them.
+func (b *Outbox) HasUpdates(s perdure.ShardID, t perdure.TableID, from perdure.Clock) bool {
 	kept := b.shards[s].kept
 	if n := len(kept); n > 0 && kept[n-1].until() > from {
 		return true
 	}
-	return b.tables[t].parts[s].n > 0 && from <= b.clock
+	return b.tables[t].deltas[s].n > 0 && from <= b.clock
 }
 
-// AddTo applies the updates and deltas that Lacks describes to n rows of a shard, starting at first, whose values are
-// given.
-func (b *Box) AddTo(
+// ApplyTo applies the updates and deltas that HasUpdates describes to n rows of a shard, starting at first, whose
+// values are given.
+func (b *Outbox) ApplyTo(
 	values []float32, shard perdure.ShardID, t perdure.TableID, first perdure.RowID, n int, from perdure.Clock,
 ) {
-	s, d := b.shards[shard], b.tables[t].parts[shard]
+	s, d := b.shards[shard], b.tables[t].deltas[shard]
 	rows := wire.Rows{Table: t, First: first, Count: n}
 	for _, u := range s.kept.from(from) {
 		if u.clock < from {
@@ -100,7 +100,7 @@ func (d *Deltas) overlayNewest(u *Update, rows *wire.Rows, values []float32) {
 
 // apply applies deltas of an update as servers do, as far as that is known here. It does not modify the deltas.
 func (d *Deltas) apply(u *Update, values, deltas []float32) {
-	if b := d.of.box; u.weight != 1 && b.terms.job.StaleScale.Weakens(d.of.spec.Rule) {
+	if b := d.of.outbox; u.weight != 1 && b.jobView.job.StaleScale.AppliesTo(d.of.spec.Rule) {
 		b.weak = append(b.weak[:0], deltas...)
 		for i := range b.weak {
 			b.weak[i] *= u.weight

@@ -14,10 +14,10 @@ import (
 func TestPackedParts(t *testing.T) {
 	const rows, dim = 40_000, 100
 	b, s := asked(t, "bsp", "none", Limits{Window: 1 << 30})
-	spec := b.terms.view.Tables[0]
+	spec := b.jobView.view.Tables[0]
 	spec.Rows, spec.Dim, spec.Sparse = rows*int64(len(b.shards)), dim, false
-	b.terms.view.Tables[0] = spec
-	d := b.Table(0, spec).Part(s.id)
+	b.jobView.view.Tables[0] = spec
+	d := b.Table(0, spec).Deltas(s.id)
 	values := make([]float32, rows*dim)
 	for i := 0; i < len(values); i += 50 {
 		values[i] = float32(i + 1)

@@ -11,29 +11,29 @@ import (
 //	Open ─▶ Built ─▶ Sent ─────────────────▶ the next clock, Open
 //	                   └─▶ Staged ─▶ Ticked ─▶
 //
-// Only two-step clocks become Staged and Ticked. Rolled and Over end a clock from any phase.
+// Only two-step clocks become Staged and Ticked. RolledBack and Over end a clock from any phase.
 type Phase uint8
 
 // The phases.
 const (
-	Open   Phase = iota // the program still Incs
-	Built               // its updates are complete; vap may hold them back
-	Sent                // they may be sent, or have been
-	Staged              // every shard has staged them
-	Ticked              // every shard must apply them, whatever happens to this process
-	Rolled              // the job was rolled back: the clock is void, and Turn starts another one
-	Over                // the job ends here, or the slot's part in it
+	Open       Phase = iota // the program still Incs
+	Built                   // its updates are complete; vap may hold them back
+	Sent                    // they may be sent, or have been
+	Staged                  // every shard has staged them
+	Ticked                  // every shard must apply them, whatever happens to this process
+	RolledBack              // the job was rolled back: the clock is void, and ResetClock starts another one
+	Over                    // the job ends here, or the slot's part in it
 )
 
 var phaseNames = [...]string{"open", "built", "sent", "staged", "ticked", "rolled", "over"}
 
 func (p Phase) String() string { return phaseNames[p] }
 
-// Ended reports whether the clock is finished or void.
-func (p Phase) Ended() bool { return p == Rolled || p == Over }
+// IsOver reports whether the clock is finished or void.
+func (p Phase) IsOver() bool { return p == RolledBack || p == Over }
 
-// UnderWay reports whether the clock's updates are under way: made and not void.
-func (p Phase) UnderWay() bool { return p > Open && p < Rolled }
+// InFlight reports whether the clock's updates are under way: made and not void.
+func (p Phase) InFlight() bool { return p > Open && p < RolledBack }
 
 // step is a transition of a clock.
 type step uint8
@@ -57,23 +57,23 @@ func (s step) String() string { return stepNames[s] }
 // never marks a step that is invalid in a phase.
 const never Phase = 255
 
-// course is the table of all transitions: by step, then by phase. Whether a clock is Over depends on where the job
-// ends, which may become known earlier or later: see progress. A clock that is over keeps its phase until Turn.
-var course = [steps][Rolled + 1]Phase{
-	//        Open    Built   Sent    Staged  Ticked  Rolled
+// transitions is the table of all transitions: by step, then by phase. Whether a clock is Over depends on where the job
+// ends, which may become known earlier or later: see progress. A clock that is over keeps its phase until ResetClock.
+var transitions = [steps][RolledBack + 1]Phase{
+	//        Open    Built   Sent    Staged  Ticked  RolledBack
 	build:   {Built, never, never, never, never, never},
 	send:    {never, Sent, never, never, never, never},
 	stage:   {never, never, Staged, Staged, never, never},
 	unstage: {never, never, Sent, Sent, never, never},
 	tick:    {never, never, never, Ticked, never, never},
 	next:    {never, never, Open, never, Open, never},
-	roll:    {Rolled, Rolled, Rolled, Rolled, Rolled, Rolled},
+	roll:    {RolledBack, RolledBack, RolledBack, RolledBack, RolledBack, RolledBack},
 	turn:    {Open, Open, Open, Open, Open, Open},
 }
 
 // after returns the phase after a step, or false if the step is invalid.
 func (p Phase) after(s step) (Phase, bool) {
-	to := course[s][p]
+	to := transitions[s][p]
 	return to, to != never
 }
 
@@ -87,12 +87,12 @@ type progress struct {
 // Clock returns the clock to work on.
 func (p *progress) Clock() perdure.Clock { return p.clock }
 
-// Begin sets the clock to work on.
-func (p *progress) Begin(at perdure.Clock) { p.clock = at }
+// SetClock sets the clock to work on.
+func (p *progress) SetClock(at perdure.Clock) { p.clock = at }
 
 // Phase returns the phase of the current clock. A rollback takes precedence over the end of the job.
 func (p *progress) Phase() Phase {
-	if p.phase != Rolled && p.end > 0 && p.clock >= p.end {
+	if p.phase != RolledBack && p.end > 0 && p.clock >= p.end {
 		return Over
 	}
 	return p.phase

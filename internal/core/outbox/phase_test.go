@@ -14,10 +14,10 @@ func TestCourse(t *testing.T) {
 	want := func(s step, p Phase) (Phase, bool) {
 		switch {
 		case s == roll: // whatever the clock's phase, it is void
-			return Rolled, true
+			return RolledBack, true
 		case s == turn: // Clock restarts, after a rollback or at the job's end
 			return Open, true
-		case p == Rolled: // nothing else is valid
+		case p == RolledBack: // nothing else is valid
 			return 0, false
 		case s == build && p == Open:
 			return Built, true
@@ -35,7 +35,7 @@ func TestCourse(t *testing.T) {
 		return 0, false
 	}
 	for s := range steps {
-		for p := Open; p <= Rolled; p++ {
+		for p := Open; p <= RolledBack; p++ {
 			got, ok := p.after(s)
 			if to, may := want(s, p); ok != may || ok && got != to {
 				t.Errorf("%v of a clock that is %v: %v, %v; want %v, %v", s, p, got, ok, to, may)
@@ -47,19 +47,19 @@ func TestCourse(t *testing.T) {
 // A clock is over where the job ends, in any phase, unless it was rolled back. It is no longer over if the job's end is
 // moved to a later clock. Only a clock that is over or rolled back has ended. An invalid step is a bug in the caller.
 func TestEnds(t *testing.T) {
-	for p := Open; p <= Rolled; p++ {
+	for p := Open; p <= RolledBack; p++ {
 		for end := range 5 {
 			at := progress{clock: 2, phase: p, end: perdure.Clock(end)}
 			want := p
-			if p != Rolled && (end == 1 || end == 2) {
+			if p != RolledBack && (end == 1 || end == 2) {
 				want = Over
 			}
 			got := at.Phase()
-			if got != want || got.Ended() != slices.Contains([]Phase{Rolled, Over}, want) {
+			if got != want || got.IsOver() != slices.Contains([]Phase{RolledBack, Over}, want) {
 				t.Errorf("clock 2, %v, the job ends at %d: %v, want %v", p, end, got, want)
 			}
-			if got.UnderWay() != slices.Contains([]Phase{Built, Sent, Staged, Ticked}, want) {
-				t.Errorf("a clock that is %v: UnderWay is %v", got, got.UnderWay())
+			if got.InFlight() != slices.Contains([]Phase{Built, Sent, Staged, Ticked}, want) {
+				t.Errorf("a clock that is %v: UnderWay is %v", got, got.InFlight())
 			}
 			for s := range steps {
 				err := tryStep(&progress{clock: 2, phase: p, end: at.end}, s)

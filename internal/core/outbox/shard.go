@@ -14,28 +14,28 @@ import (
 // Updates are sent to the head of the shard's chain, or to the update log. The replica that is read from reports which
 // of them are staged, applied and safe. So reads already show every acknowledged update.
 type Shard struct {
-	box      *Box
+	outbox   *Outbox
 	id       perdure.ShardID
 	kept     sequence
 	acked    int       // number of updates at the start of kept that have been acknowledged
 	building *Update   // the last of kept, for the current clock; nil: none yet
 	free     []*Update // for reuse
-	most     int       // recent maximum length of kept
+	maxKept  int       // recent maximum length of kept
 
-	unacked   int64 // bytes of complete updates in kept that are not acknowledged yet
-	shown     int64 // bytes of those that are in the update log but not yet applied
-	retained  int64 // bytes of those that are applied, and kept until they are in a checkpoint
-	condensed int64 // retained after the last merge, or less
+	unacked     int64 // bytes of complete updates in kept that are not acknowledged yet
+	loggedBytes int64 // bytes of those that are in the update log but not yet applied
+	retained    int64 // bytes of those that are applied, and kept until they are in a checkpoint
+	condensed   int64 // retained after the last merge, or less
 
-	counts words.Counts  // as acknowledged
-	fed    perdure.Clock // updates of clocks below this have been sent to the current head
-	behind bool          // the head has not been sent everything in kept
-	out    bool          // the shard is unavailable: its updates wait, and may be merged
+	counts      words.Counts  // as acknowledged
+	sentBelow   perdure.Clock // updates of clocks below this have been sent to the current head
+	hasUnsent   bool          // the head has not been sent everything in kept
+	unavailable bool          // the shard is unavailable: its updates wait, and may be merged
 
 	// What earlier processes of the slot had done when this one first opened the shard in this generation. The shard
 	// ignores this process's updates of these clocks.
-	inherited perdure.Clock
-	met       bool // inherited is known
+	inherited      perdure.Clock
+	inheritedKnown bool // inherited is known
 	// What the head had applied when it was last opened.
 	headApplied perdure.Clock
 
@@ -50,20 +50,20 @@ type Shard struct {
 // Counts returns the counts that the shard has acknowledged.
 func (s *Shard) Counts() words.Counts { return s.counts }
 
-// Owed returns the bytes of updates that the shard has not applied, as far as is known.
-func (s *Shard) Owed() int64 { return s.unacked + s.shown }
+// UnappliedBytes returns the bytes of updates that the shard has not applied, as far as is known.
+func (s *Shard) UnappliedBytes() int64 { return s.unacked + s.loggedBytes }
 
-// Behind reports whether the head has not been sent everything that is kept.
-func (s *Shard) Behind() bool { return s.behind }
+// HasUnsent reports whether the head has not been sent everything that is kept.
+func (s *Shard) HasUnsent() bool { return s.hasUnsent }
 
-// SetOut records whether the shard is unavailable.
-func (s *Shard) SetOut(out bool) { s.out = out }
+// SetUnavailable records whether the shard is unavailable.
+func (s *Shard) SetUnavailable(out bool) { s.unavailable = out }
 
-// Keeps returns the number of updates kept for the shard.
-func (s *Shard) Keeps() int { return len(s.kept) }
+// NumKept returns the number of updates kept for the shard.
+func (s *Shard) NumKept() int { return len(s.kept) }
 
-// Redirect records that the shard has another head. Sent updates may still be queued for the former head.
-func (s *Shard) Redirect() {
+// HeadChanged records that the shard has another head. Sent updates may still be queued for the former head.
+func (s *Shard) HeadChanged() {
 	for _, u := range s.kept {
 		u.again = u.again || u.sent > 0
 	}
@@ -73,12 +73,12 @@ func (s *Shard) Redirect() {
 // rows that may lack the program's saved state, which is then resent.
 func (s *Shard) Opened(counts words.Counts, lost bool) {
 	s.counts = counts
-	if !s.met {
-		s.met, s.inherited = true, counts.Applied
-	} else if s.box.terms.traits.Partial { // a restored shard accepts this process's instead
+	if !s.inheritedKnown {
+		s.inheritedKnown, s.inherited = true, counts.Applied
+	} else if s.outbox.jobView.traits.Partial { // a restored shard accepts this process's instead
 		s.inherited = min(s.inherited, counts.Staged)
 	}
-	if sv := &s.box.saving; lost && sv.state != nil && s.id == s.box.terms.home() {
+	if sv := &s.outbox.saving; lost && sv.state != nil && s.id == s.outbox.jobView.home() {
 		sv.dirty = true
 	}
 	s.dropSafe()
@@ -93,12 +93,12 @@ func (s *Shard) Ack(counts words.Counts) {
 	s.dropSafe()
 }
 
-// HeadHas records what the head had applied when it was opened.
-func (s *Shard) HeadHas(applied perdure.Clock) { s.headApplied = applied }
+// SetHeadApplied records what the head had applied when it was opened.
+func (s *Shard) SetHeadApplied(applied perdure.Clock) { s.headApplied = applied }
 
-// own returns the first clock for which everything that the shard may have from this slot was sent by this process, as
-// it is kept.
-func (s *Shard) own() perdure.Clock { return max(s.inherited, s.headApplied, s.counts.Applied) }
+// ownFrom returns the first clock for which everything that the shard may have from this slot was sent by this process,
+// as it is kept.
+func (s *Shard) ownFrom() perdure.Clock { return max(s.inherited, s.headApplied, s.counts.Applied) }
 
 // An update is kept until it is safe. Under most strategies it is safe when it is applied, or under vap when all slots
 // can see it. If workers resend updates to restored shards, it is safe when it is in a checkpoint. Applied updates are
@@ -109,34 +109,34 @@ func (s *Shard) own() perdure.Clock { return max(s.inherited, s.headApplied, s.c
 func (s *Shard) dropSafe() {
 	for ; s.acked < len(s.kept); s.acked++ {
 		u := s.kept[s.acked]
-		if u.until() > s.counts.Seen || u.phase < Sent || s.box.terms.logs() && !u.logged {
+		if u.until() > s.counts.Seen || u.phase < Sent || s.outbox.jobView.logs() && !u.logged {
 			break
 		}
 		s.uncount(u)
 		s.retain(u.bytes)
 	}
 	safe := s.acked
-	if s.box.retains() { // those of a restored shard are in transit again, even if they had been seen before
-		safe = min(safe, len(s.kept)-len(s.kept.from(min(s.box.terms.saved(s.id), s.counts.Seen))))
+	if s.outbox.retains() { // those of a restored shard are in transit again, even if they had been seen before
+		safe = min(safe, len(s.kept)-len(s.kept.from(min(s.outbox.jobView.saved(s.id), s.counts.Seen))))
 	}
-	s.most = max(s.most, len(s.kept))
+	s.maxKept = max(s.maxKept, len(s.kept))
 	for _, u := range s.kept[:safe] {
 		s.retain(-u.bytes)
 		s.recycle(u)
 	}
 	s.kept, s.acked = slices.Delete(s.kept, 0, safe), s.acked-safe
-	s.condense()
+	s.mergeRetained()
 }
 
 // keep adds n to the bytes of complete updates that are not acknowledged.
 func (s *Shard) keep(n int64) {
-	s.box.unacked += n
+	s.outbox.unacked += n
 	s.unacked += n
 }
 
 // retain adds n to the bytes of applied updates that are kept until they are in a checkpoint.
 func (s *Shard) retain(n int64) {
-	s.box.retained += n
+	s.outbox.retained += n
 	s.retained += n
 }
 
@@ -144,7 +144,7 @@ func (s *Shard) retain(n int64) {
 func (s *Shard) uncount(u *Update) {
 	switch {
 	case u.logged:
-		s.shown -= u.bytes
+		s.loggedBytes -= u.bytes
 	case u.phase != Open:
 		s.keep(-u.bytes)
 	}
@@ -169,9 +169,9 @@ func (s *Shard) EndedUnapplied() bool {
 	return u != nil && u.until() > s.counts.Applied
 }
 
-// Awaited reports whether the program waits for the shard to apply the clocks that it has ended, and the shard has been
-// asked to confirm that.
-func (s *Shard) Awaited() bool {
+// IsAwaited reports whether the program waits for the shard to apply the clocks that it has ended, and the shard has
+// been asked to confirm that.
+func (s *Shard) IsAwaited() bool {
 	u := s.kept.ended()
 	return u != nil && u.prompt && u.until() > s.counts.Applied
 }
@@ -187,36 +187,36 @@ func (s *Shard) Await() (ask bool) {
 	return true
 }
 
-// Owes reports whether the shard should have answered by now, because it has an unapplied update that nothing holds
-// back. MinClock must pass the next cut before updates of that clock and later ones are applied, so these are held back
-// until all slots have reached the cut.
-func (s *Shard) Owes(minClock perdure.Clock) bool {
+// OwesAnswer reports whether the shard should have answered by now, because it has an unapplied update that nothing
+// holds back. MinClock must pass the next cut before updates of that clock and later ones are applied, so these are
+// held back until all slots have reached the cut.
+func (s *Shard) OwesAnswer(minClock perdure.Clock) bool {
 	for _, u := range s.kept {
 		if u.until() <= s.counts.Applied {
 			continue
 		}
-		if s.box.terms.logs() && !u.logged {
+		if s.outbox.jobView.logs() && !u.logged {
 			return false // the log should have answered
 		}
-		cut := s.box.terms.cuts.From(minClock)
+		cut := s.outbox.jobView.cuts.From(minClock)
 		return u.phase >= Sent && (cut < 0 || u.clock < cut)
 	}
 	return false
 }
 
 // Resend appends the frames that the shard's head lacks according to its counts, and continues from there. as is the
-// common header of all frames for the shard. It returns perdure.ErrUnkept if the head lacks updates that are no longer
+// common header of all frames for the shard. It returns perdure.ErrNoCopy if the head lacks updates that are no longer
 // kept.
 func (s *Shard) Resend(has words.Counts, as wire.Header, frames []wire.Frame) ([]wire.Frame, error) {
-	b, first := s.box, s.box.clock // first kept clock
+	b, first := s.outbox, s.outbox.clock // first kept clock
 	if len(s.kept) > 0 {
 		first = s.kept[0].clock
 	}
-	if b.terms.traits.Retains() && b.terms.slot >= 0 && b.phase != Rolled && has.Staged < min(first, b.clock) {
+	if b.jobView.traits.Retains() && b.jobView.slot >= 0 && b.phase != RolledBack && has.Staged < min(first, b.clock) {
 		return frames, fmt.Errorf("%w: shard %d has %d clocks of slot %d, which only keeps updates from clock %d on",
-			perdure.ErrUnkept, s.id, has.Staged, b.terms.slot, first)
+			perdure.ErrNoCopy, s.id, has.Staged, b.jobView.slot, first)
 	}
-	if v := &b.terms.view.Shards[s.id]; (v.Lost || v.Restored) && s.id == b.terms.home() {
+	if v := &b.jobView.view.Shards[s.id]; (v.Lost || v.Restored) && s.id == b.jobView.home() {
 		s.superseded()
 	}
 	for _, u := range s.kept.from(has.Staged) {
@@ -234,44 +234,44 @@ func (s *Shard) Resend(has words.Counts, as wire.Header, frames []wire.Frame) ([
 			frames = append(frames, tickFrame(as, u.clock))
 		}
 	}
-	s.fed = min(has.Staged, b.clock)
-	return s.Feed(as, frames), nil
+	s.sentBelow = min(has.Staged, b.clock)
+	return s.NextFrames(as, frames), nil
 }
 
 // blank empties the acknowledged updates of clocks from the given one on: see weaken.Set.
 func (s *Shard) blank(from perdure.Clock) {
 	for _, u := range s.kept[:s.acked] {
 		if u.clock >= from {
-			u.parts = []piece{{}}
+			u.parts = []partPayload{{}}
 		}
 	}
 }
 
-// Feed appends the frames of updates that have not been sent to the shard's head, in order. It stops when the unapplied
-// ones fill the window, because the server must hold them.
-func (s *Shard) Feed(as wire.Header, frames []wire.Frame) []wire.Frame {
+// NextFrames appends the frames of updates that have not been sent to the shard's head, in order. It stops when the
+// unapplied ones fill the window, because the server must hold them.
+func (s *Shard) NextFrames(as wire.Header, frames []wire.Frame) []wire.Frame {
 	ahead := int64(0) // bytes sent and not applied
-	if s.behind {
+	if s.hasUnsent {
 		for _, u := range s.kept.from(s.counts.Applied) {
-			if u.clock < s.fed {
+			if u.clock < s.sentBelow {
 				ahead += u.bytes
 			}
 		}
 	}
-	s.behind = false
-	for _, u := range s.kept.from(s.fed) {
+	s.hasUnsent = false
+	for _, u := range s.kept.from(s.sentBelow) {
 		if u.phase == Built {
 			break
 		}
-		if ahead += u.bytes; ahead > s.box.limits.Window && ahead > u.bytes {
-			s.behind = true
+		if ahead += u.bytes; ahead > s.outbox.limits.Window && ahead > u.bytes {
+			s.hasUnsent = true
 			break
 		}
 		frames = s.frames(u, as, frames)
 		if u.phase == Open {
 			break
 		}
-		s.fed = u.until()
+		s.sentBelow = u.until()
 	}
 	return frames
 }
@@ -284,7 +284,7 @@ func (s *Shard) frames(u *Update, as wire.Header, frames []wire.Frame) []wire.Fr
 	n := len(frames)
 	frames = u.frames(as, frames)
 	for i := range frames[n:] {
-		s.box.Counters.Pushed += int64(wire.HeaderBytes + frames[n+i].PayloadBytes())
+		s.outbox.Counters.Pushed += int64(wire.HeaderBytes + frames[n+i].PayloadBytes())
 	}
 	return frames
 }

@@ -23,21 +23,21 @@ func (s *Shard) superseded() {
 			continue
 		}
 		if newest != nil {
-			cut := s.box.terms.cuts.From(u.until())
+			cut := s.outbox.jobView.cuts.From(u.until())
 			if cut < 0 || cut > newest.clock {
-				u.void()
+				u.voidState()
 				continue
 			}
 		}
-		if u.phase == Ticked || !s.box.terms.twoStep {
+		if u.phase == Ticked || !s.outbox.jobView.twoStep {
 			newest = u
 		}
 	}
 }
 
-// void replaces the update's reference by an empty one of the same length. The update's memory may be queued for
+// voidState replaces the update's reference by an empty one of the same length. The update's memory may be queued for
 // sending, so the part with the reference is copied.
-func (u *Update) void() {
+func (u *Update) voidState() {
 	none := states.Void()
 	for i, p := range u.parts {
 		if at := bytes.Index(p.head, u.state); at >= 0 {

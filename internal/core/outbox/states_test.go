@@ -34,7 +34,7 @@ func TestSuperseded(t *testing.T) {
 			b.Seal()
 			b.Next()
 		}
-		c.change(&b.terms.view.Shards[0])
+		c.change(&b.jobView.view.Shards[0])
 		before := s.kept[0].payloadBytes()
 		frames, err := s.Resend(words.Counts{Staged: 5, Ticked: 5, Applied: 5, Seen: 5}, wire.Header{}, nil)
 		if err != nil {

@@ -11,12 +11,12 @@ import (
 // Vap limits the updates in transit, which not every slot can see. A clock's updates are sent when their sum with this
 // slot's other updates in transit is small enough, or when nothing else is in transit (ESSP paper, section 3).
 
-// Seen returns a number that increases whenever an update leaves transit, or updates that were in transit before become
-// known. MaySend need not be called again until it has increased.
-func (b *Box) Seen() (sum perdure.Clock) {
+// SeenTotal returns a number that increases whenever an update leaves transit, or updates that were in transit before
+// become known. MaySend need not be called again until it has increased.
+func (b *Outbox) SeenTotal() (sum perdure.Clock) {
 	for _, s := range b.shards {
 		sum += s.counts.Seen
-		if s.met {
+		if s.inheritedKnown {
 			sum++
 		}
 	}
@@ -24,13 +24,13 @@ func (b *Box) Seen() (sum perdure.Clock) {
 }
 
 // MaySend reports whether vap allows sending the current clock's updates, which must be Built.
-func (b *Box) MaySend() bool {
+func (b *Outbox) MaySend() bool {
 	if b.limits.Weak.Bound {
 		return true
 	}
 	alone := true
 	for _, s := range b.shards {
-		if !s.met || s.counts.Seen < s.inherited {
+		if !s.inheritedKnown || s.counts.Seen < s.inherited {
 			return false // an earlier process's updates are in transit, and may be large
 		}
 		alone = alone && len(s.inTransit()) <= 1
@@ -67,7 +67,7 @@ func (s *Shard) inTransit() sequence {
 // transitNorm returns the largest absolute change of any value by the sum of the table's updates in transit.
 func (t *Table) transitNorm() (norm float64) {
 	one := make([]float32, t.spec.Dim)
-	for _, s := range t.box.shards {
+	for _, s := range t.outbox.shards {
 		updates := s.inTransit()
 		sums := map[perdure.RowID][]float32{}
 		for _, u := range updates {

@@ -15,7 +15,7 @@ type Update struct {
 	clock  perdure.Clock // the first clock that it covers
 	clocks perdure.Clock // the number of clocks that it covers
 	phase  Phase         // of its clock: Open, Built, Sent or Ticked
-	parts  []piece
+	parts  []partPayload
 	blocks []wire.Block // the contents of the parts
 	bytes  int64        // size of the parts before packing, which approximates the memory used
 	saved  int64        // by how many bytes packing reduces the parts
@@ -28,25 +28,25 @@ type Update struct {
 	prompt bool // the program will probably wait until it is applied
 	// It contains some rows more than once: the last delta of such a row includes the earlier ones, and the server
 	// applies only the last.
-	repeats bool
-	state   []byte             // the state to save with it; nil: none
-	origin  consistency.Origin // its origin, if known
-	told    bool
+	repeats   bool
+	state     []byte             // the state to save with it; nil: none
+	origin    consistency.Origin // its origin, if known
+	hasOrigin bool
 
-	most     float32                 // see peak
-	measured bool                    // most is valid
-	grown    map[perdure.TableID]int // by table: index of the block that grows
+	maxAbsValue float32                 // see peak
+	measured    bool                    // most is valid
+	grown       map[perdure.TableID]int // by table: index of the block that grows
 
 	arena   []byte          // memory of the heads of the parts
 	ids     []perdure.RowID // memory of row IDs, for runs that became lists
 	taken   []taken         // memory of the blocks
-	rooms   []*Room         // memory of the blocks that was lent
+	buffers []*Buffer       // memory of the blocks that was lent
 	keepers *keepers        // keeps the memory of rooms alive; nil: it is on Go's heap
 	indexes map[int]map[perdure.RowID]int32
 }
 
-// piece is the payload of one part. Large values are in a separate slice.
-type piece struct{ head, body []byte }
+// partPayload is the payload of one part. Large values are in a separate slice.
+type partPayload struct{ head, body []byte }
 
 // taken is memory that an update has taken over from Deltas.
 type taken struct {
@@ -162,11 +162,11 @@ func (u *Update) frames(as wire.Header, to []wire.Frame) []wire.Frame {
 	return to
 }
 
-// mostFreeUpdates is the number of updates that a shard always keeps for reuse.
-const mostFreeUpdates = 4
+// minFreeUpdates is the number of updates that a shard always keeps for reuse.
+const minFreeUpdates = 4
 
-// mostKeptArena is the maximum size of the arena, and of the IDs, that a reused update keeps.
-const mostKeptArena = 2 << 20
+// maxKeptArena is the maximum size of the arena, and of the IDs, that a reused update keeps.
+const maxKeptArena = 2 << 20
 
 // begin returns a packer that appends to the update of the current clock.
 func (s *Shard) begin() packer {
@@ -185,9 +185,9 @@ func (s *Shard) newUpdate() *Update {
 		u = new(Update)
 	}
 	*u = Update{
-		clock: s.box.clock, clocks: 1, weight: 1, repeats: s.broken == s.box.clock+1,
+		clock: s.outbox.clock, clocks: 1, weight: 1, repeats: s.broken == s.outbox.clock+1,
 		parts: u.parts[:0], blocks: u.blocks[:0], arena: u.arena[:0], ids: u.ids[:0],
-		taken: u.taken[:0], rooms: u.rooms[:0],
+		taken: u.taken[:0], buffers: u.buffers[:0],
 	}
 	return u
 }
@@ -200,20 +200,20 @@ func (s *Shard) recycle(u *Update) {
 	for _, m := range u.taken {
 		m.from.recycle(m.memory)
 	}
-	for _, r := range u.rooms {
+	for _, r := range u.buffers {
 		r.leave()
 	}
-	clear(u.rooms)
-	if cap(u.arena) > mostKeptArena {
+	clear(u.buffers)
+	if cap(u.arena) > maxKeptArena {
 		u.arena = nil
 	}
-	if 8*cap(u.ids) > mostKeptArena {
+	if 8*cap(u.ids) > maxKeptArena {
 		u.ids = nil
 	}
 	clear(u.taken)
 	clear(u.parts)
 	clear(u.blocks)
-	if len(s.free) < max(mostFreeUpdates, s.most) {
+	if len(s.free) < max(minFreeUpdates, s.maxKept) {
 		s.free = append(s.free, u)
 	}
 }
@@ -241,8 +241,8 @@ func (p *packer) check() error {
 	return nil
 }
 
-// RunRows is the maximum number of rows of a run in one block.
-func RunRows(dim int) int { return max(1, (wire.PartBytes-64)/(4*dim)) }
+// MaxRunRows is the maximum number of rows of a run in one block.
+func MaxRunRows(dim int) int { return max(1, (wire.PartBytes-64)/(4*dim)) }
 
 // listRows is the maximum number of individually listed rows in one block.
 func listRows(dim int) int { return max(1, (wire.PartBytes-64)/(4*dim+8)) }
@@ -290,7 +290,7 @@ func (p *packer) list(t perdure.TableID, dim int, ids []perdure.RowID, values []
 // run appends blocks of consecutive rows.
 func (p *packer) run(t perdure.TableID, dim int, first perdure.RowID, values []float32) {
 	for len(values) > 0 {
-		n := min(RunRows(dim), len(values)/dim)
+		n := min(MaxRunRows(dim), len(values)/dim)
 		p.block(wire.Block{Rows: wire.Rows{Table: t, First: first, Count: n}, Values: values[:n*dim]})
 		first, values = first+perdure.RowID(n), values[n*dim:]
 	}
@@ -304,9 +304,9 @@ func (p *packer) state(state []byte) {
 
 func (p *packer) origin(o consistency.Origin) {
 	p.fit(2 * wire.HeaderBytes)
-	p.u.origin, p.u.told = o, true
+	p.u.origin, p.u.hasOrigin = o, true
 	p.u.arena = wire.AppendBasisBlock(p.u.arena, o.Basis, o.Lag)
-	if o.Alone {
+	if o.DuringOutage {
 		p.u.arena = wire.AppendAloneBlock(p.u.arena)
 	}
 }
@@ -337,7 +337,7 @@ func (p *packer) end(body []byte) {
 	u := p.u
 	head := u.arena[p.start:len(u.arena):len(u.arena)]
 	p.start = len(u.arena)
-	u.parts = append(u.parts, piece{head, body})
+	u.parts = append(u.parts, partPayload{head, body})
 	u.bytes += int64(wire.HeaderBytes + len(head) + len(body) + p.saved)
 	u.saved += int64(p.saved)
 	p.saved = 0
@@ -355,7 +355,7 @@ func (u *Update) rebuild() {
 	if u.state != nil {
 		p.state(u.state)
 	}
-	if u.told {
+	if u.hasOrigin {
 		p.origin(u.origin)
 	}
 	p.flush()

@@ -12,13 +12,13 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// weighed returns a Box of a bsp job with two tables, one of which combines updates by weight.
-func weighed(t *testing.T) (*Box, *Shard) {
+// weighed returns an Outbox of a bsp job with two tables, one of which combines updates by weight.
+func weighed(t *testing.T) (*Outbox, *Shard) {
 	t.Helper()
 	b, s := asked(t, "bsp", "stateless", Limits{Window: 1 << 20})
-	b.terms.view.Tables = append(b.terms.view.Tables, b.terms.view.Tables[0])
-	b.terms.view.Tables[1].Name, b.terms.view.Tables[1].Combine = "weighted", perdure.CombineWeighted
-	for id, spec := range b.terms.view.Tables {
+	b.jobView.view.Tables = append(b.jobView.view.Tables, b.jobView.view.Tables[0])
+	b.jobView.view.Tables[1].Name, b.jobView.view.Tables[1].Combine = "weighted", perdure.CombineWeighted
+	for id, spec := range b.jobView.view.Tables {
 		b.Table(perdure.TableID(id), spec)
 	}
 	return b, s
@@ -33,8 +33,8 @@ func TestWeigh(t *testing.T) {
 			t.Errorf("clock %d ends without a weight: %v", clock, err)
 		}
 		if weight == 0 {
-			b.See(b.terms.view, true) // a rollback
-			b.Turn()
+			b.SetView(b.jobView.view, true) // a rollback
+			b.ResetClock()
 			continue
 		}
 		for _, err := range []error{

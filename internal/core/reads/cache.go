@@ -20,31 +20,31 @@ type cache struct {
 	uniform bool          // all rows have the same contents, not nil; never set with an index
 	floor   contents      // of the newest answer that did not go into the cache
 
-	readAt []perdure.Clock // by position: the clock of the last read; nil: not tracked
-	pushed []bool          // by position: the shard sends the row when it changes; nil: never
-	vain   []uint8         // by position, with pushed: number of pushes since the last read
+	readAt       []perdure.Clock // by position: the clock of the last read; nil: not tracked
+	pushed       []bool          // by position: the shard sends the row when it changes; nil: never
+	unreadPushes []uint8         // by position, with pushed: number of pushes since the last read
 
-	left   *int          // bytes that the client may still cache
-	hand   int           // position at which the search for a row to evict resumes
-	looked int           // how many rows were passed since one was found
-	full   perdure.Clock // 1 + the clock in which all were passed; 0: none
+	left       *int          // bytes that the client may still cache
+	hand       int           // position at which the search for a row to evict resumes
+	numScanned int           // how many rows were passed since one was found
+	full       perdure.Clock // 1 + the clock in which all were passed; 0: none
 }
 
 // contents describes a row that was read. Rows of one answer share it.
 type contents struct {
-	epoch     perdure.Epoch
-	seq       uint64
-	minClock  perdure.Clock
-	applied   []perdure.Clock // nil: nothing is known yet, but the row was requested
-	fetchedAt perdure.Clock   // the reader's clock at that time
-	renewal   uint64          // the request that will replace it; 0: none
+	epoch          perdure.Epoch
+	seq            uint64
+	minClock       perdure.Clock
+	applied        []perdure.Clock // nil: nothing is known yet, but the row was requested
+	fetchedAt      perdure.Clock   // the reader's clock at that time
+	pendingRequest uint64          // the request that will replace it; 0: none
 	// 1 + the first own clock whose update does not show in the row, because its shard was unavailable; 0: all show, as
 	// they must in rows that are read while the shard is available.
-	lacks perdure.Clock
+	ownMissingFrom perdure.Clock
 
 	// If not nil, the row was prefetched and not read yet, and own updates are not applied. On the first read they are
 	// applied, and topped becomes the row's contents.
-	topped *contents
+	withOwn *contents
 	// If not nil, this stands for the rows that are pushed. latest describes them as of the last push, which replaces
 	// it.
 	latest *contents
@@ -123,7 +123,7 @@ func (c *cache) open(subscribes bool) {
 	}
 	c.values, c.read = make([]float32, c.rows*c.dim), make([]*contents, c.rows)
 	if subscribes {
-		c.pushed, c.vain, c.readAt = make([]bool, c.rows), make([]uint8, c.rows), make([]perdure.Clock, c.rows)
+		c.pushed, c.unreadPushes, c.readAt = make([]bool, c.rows), make([]uint8, c.rows), make([]perdure.Clock, c.rows)
 	}
 }
 
@@ -134,13 +134,13 @@ func (c *cache) add(row perdure.RowID, clock perdure.Clock, subscribes bool) int
 	c.read, c.readAt = append(c.read, nil), append(c.readAt, clock)
 	c.values = append(c.values, make([]float32, c.dim)...)
 	if subscribes {
-		c.pushed, c.vain = append(c.pushed, false), append(c.vain, 0)
+		c.pushed, c.unreadPushes = append(c.pushed, false), append(c.unreadPushes, 0)
 	}
 	return at
 }
 
-// mostLooked limits the search for a row to evict.
-const mostLooked = 1024
+// maxScanned limits the search for a row to evict.
+const maxScanned = 1024
 
 // oldest returns the position of a row that was read neither in this clock nor in the previous one, or -1 if it finds
 // none.
@@ -148,18 +148,18 @@ func (c *cache) oldest(clock perdure.Clock) int {
 	if c.full == clock+1 {
 		return -1 // no row becomes evictable within a clock
 	}
-	for range min(mostLooked, len(c.read)) {
+	for range min(maxScanned, len(c.read)) {
 		if c.hand++; c.hand >= len(c.read) {
 			c.hand = 0
 		}
 		if c.readAt[c.hand] < clock-1 {
-			c.looked = 0
+			c.numScanned = 0
 			return c.hand
 		}
-		c.looked++
+		c.numScanned++
 	}
-	if c.looked >= len(c.read) {
-		c.looked, c.full = 0, clock+1
+	if c.numScanned >= len(c.read) {
+		c.numScanned, c.full = 0, clock+1
 	}
 	return -1
 }
@@ -173,8 +173,8 @@ func (c *cache) remove(at int) {
 	c.read, c.readAt = slices.Delete(c.read, last, last+1), c.readAt[:last]
 	c.values = c.values[:last*c.dim]
 	if c.pushed != nil {
-		c.pushed[at], c.vain[at] = c.pushed[last], c.vain[last]
-		c.pushed, c.vain = c.pushed[:last], c.vain[:last]
+		c.pushed[at], c.unreadPushes[at] = c.pushed[last], c.unreadPushes[last]
+		c.pushed, c.unreadPushes = c.pushed[:last], c.unreadPushes[:last]
 	}
 	*c.left += c.rowBytes()
 }
@@ -205,15 +205,15 @@ func (c *cache) touch(from, end int, clock perdure.Clock) {
 	for i := range c.readAt[from:end] {
 		c.readAt[from+i] = clock
 	}
-	if c.vain != nil {
-		clear(c.vain[from:end])
+	if c.unreadPushes != nil {
+		clear(c.unreadPushes[from:end])
 	}
 }
 
 // pushedAgain records that the rows at positions from ≤ at < end were pushed.
 func (c *cache) pushedAgain(from, end int) {
-	for i, n := range c.vain[from:end] {
-		c.vain[from+i] = max(n, n+1) // saturates
+	for i, n := range c.unreadPushes[from:end] {
+		c.unreadPushes[from+i] = max(n, n+1) // saturates
 	}
 }
 
@@ -241,7 +241,7 @@ func (c *cache) forget() {
 	c.index.Reset()
 	clear(c.read)
 	c.values, c.read, c.readAt, c.pushed = c.values[:0], c.read[:0], c.readAt[:0], c.pushed[:0]
-	c.vain = c.vain[:0]
+	c.unreadPushes = c.unreadPushes[:0]
 }
 
 // retire records that own updates of a clock and later ones do not show in rows that lack none yet. These rows are not
@@ -250,7 +250,7 @@ func (c *cache) forget() {
 func (c *cache) retire(since perdure.Clock) {
 	var had, has *contents
 	for at, r := range c.read {
-		if r == nil || r.latest == nil && (r.applied == nil || r.lacks > 0) {
+		if r == nil || r.latest == nil && (r.applied == nil || r.ownMissingFrom > 0) {
 			continue
 		}
 		if r != had {
@@ -258,7 +258,7 @@ func (c *cache) retire(since perdure.Clock) {
 			if *has = *r; r.latest != nil {
 				*has = *r.latest
 			}
-			has.lacks = since + 1
+			has.ownMissingFrom = since + 1
 		}
 		c.read[at] = has
 	}

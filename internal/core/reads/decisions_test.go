@@ -16,29 +16,29 @@ import (
 // nothing is the outbox of a slot that has made no updates.
 type nothing struct{}
 
-func (nothing) Lacks(perdure.ShardID, perdure.TableID, perdure.Clock) bool { return false }
+func (nothing) HasUpdates(perdure.ShardID, perdure.TableID, perdure.Clock) bool { return false }
 
-func (nothing) AddTo([]float32, perdure.ShardID, perdure.TableID, perdure.RowID, int, perdure.Clock) {
+func (nothing) ApplyTo([]float32, perdure.ShardID, perdure.TableID, perdure.RowID, int, perdure.Clock) {
 }
 
 // opened returns a reader at clock 5, with one open shard and a table of 4 rows of one value.
 func opened(t *testing.T, consistencyModel string, bytes int) (*Reader, *Shard, *Table) {
 	t.Helper()
 	r := New(Config{Slots: 1, Bytes: bytes}, 1)
-	r.SetMoment(Moment{Clock: 5, Begun: consistency.Always, Spans: make([]words.Span, 1)})
+	r.SetProgress(Progress{Clock: 5, MinReadClock: consistency.AnyClock, Intervals: make([]words.Span, 1)})
 	x := r.Table(0, perdure.TableSpec{
 		Name: "t", Rows: 4, Dim: 1, Consistency: model(t, consistencyModel), Rule: perdure.Rule{Kind: perdure.RuleAdd},
 	})
 	s := r.Shard(0)
-	r.Direct(s, &Source{}, 0)
+	r.SetSource(s, &Source{}, 0)
 	r.Opened(s)
 	return r, s, x
 }
 
 // cached puts a row into the cache, as of a state of the shard.
 func cached(x *Table, row perdure.RowID, seq uint64, value float32) *contents {
-	cc := &x.parts[0].cache
-	at := x.place(x.parts[0], row)
+	cc := &x.shards[0].cache
+	at := x.positionFor(x.shards[0], row)
 	cc.read[at] = &contents{seq: seq, minClock: 5, applied: []perdure.Clock{5}, fetchedAt: 5}
 	cc.row(at)[0] = value
 	return cc.read[at]
@@ -56,11 +56,11 @@ func pushOf(row perdure.RowID, seq uint64, value float32) *wire.Frame {
 // answerTo answers the only open request, as of a state of the shard.
 func answerTo(t *testing.T, r *Reader, seq uint64, values ...float32) {
 	t.Helper()
-	for _, q := range r.Asked() {
+	for _, q := range r.PendingRequests() {
 		state := wire.State{Seq: seq, Applied: []perdure.Clock{5}}
 		f := wire.Frame{Header: wire.Header{Kind: wire.KindRows, Request: q.ID, Clock: 5}}
 		f.Payload = wire.AppendFloats(wire.AppendState(nil, &state), values)
-		if err := r.Take(r.Shard(0), &f, nothing{}); err != nil {
+		if err := r.HandleAnswer(r.Shard(0), &f, nothing{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -74,11 +74,11 @@ func TestPushedRowThatIsOlder(t *testing.T) {
 	}{{8, 1}, {9, 2}, {10, 2}} {
 		r, s, x := opened(t, "essp:2", 1<<20)
 		cached(x, 0, 9, 1)
-		x.parts[0].cache.pushed[0] = true
-		if err := r.TakePush(s, pushOf(0, c.seq, 2), nothing{}); err != nil {
+		x.shards[0].cache.pushed[0] = true
+		if err := r.HandlePush(s, pushOf(0, c.seq, 2), nothing{}); err != nil {
 			t.Fatal(err)
 		}
-		if got := x.Look(0); got.Values[0] != c.want || got.Seq != max(9, c.seq) {
+		if got := x.Inspect(0); got.Values[0] != c.want || got.Seq != max(9, c.seq) {
 			t.Errorf("push of state %d, cached state 9: value %v as of %d, want %v",
 				c.seq, got.Values[0], got.Seq, c.want)
 		}
@@ -89,31 +89,31 @@ func TestPushedRowThatIsOlder(t *testing.T) {
 func TestPushesInVainAreCounted(t *testing.T) {
 	r, s, x := opened(t, "essp:2", 1<<20)
 	cached(x, 0, 1, 1)
-	cc := &x.parts[0].cache
+	cc := &x.shards[0].cache
 	cc.pushed[0] = true
 	for i := range uint64(3) {
-		if err := r.TakePush(s, pushOf(0, 2+i, 2), nothing{}); err != nil {
+		if err := r.HandlePush(s, pushOf(0, 2+i, 2), nothing{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if cc.vain[0] != 3 {
-		t.Errorf("3 pushes arrived, but %d are counted", cc.vain[0])
+	if cc.unreadPushes[0] != 3 {
+		t.Errorf("3 pushes arrived, but %d are counted", cc.unreadPushes[0])
 	}
-	if call := x.Read(&wire.Rows{Count: 1}, make([]float32, 1), nothing{}); !call.Done() || cc.vain[0] != 0 {
-		t.Errorf("after a read, %d pushes count as in vain", cc.vain[0])
+	if call := x.Read(&wire.Rows{Count: 1}, make([]float32, 1), nothing{}); !call.Done() || cc.unreadPushes[0] != 0 {
+		t.Errorf("after a read, %d pushes count as in vain", cc.unreadPushes[0])
 	}
 }
 
 // If very many rows no longer need to be pushed, the shard is notified before the clock ends.
 func TestManyUnwantedAreTold(t *testing.T) {
-	for _, n := range []int{mostUnwanted - 2, mostUnwanted - 1} {
+	for _, n := range []int{maxUnsubscribing - 2, maxUnsubscribing - 1} {
 		r, s, x := opened(t, "essp:2", 1<<20)
-		p := x.parts[0]
-		p.unwanted = make([]perdure.RowID, n)
-		if err := r.TakePush(s, pushOf(1, 2, 2), nothing{}); err != nil {
+		p := x.shards[0]
+		p.unsubscribing = make([]perdure.RowID, n)
+		if err := r.HandlePush(s, pushOf(1, 2, 2), nothing{}); err != nil {
 			t.Fatal(err)
 		}
-		if told := len(r.Due().Frames) > 0; told != (n+1 >= mostUnwanted) {
+		if told := len(r.TakeActions().Frames) > 0; told != (n+1 >= maxUnsubscribing) {
 			t.Errorf("%d unwanted rows: shard notified: %v", n+1, told)
 		}
 	}
@@ -123,9 +123,9 @@ func TestManyUnwantedAreTold(t *testing.T) {
 func TestNoRoomIsUnwanted(t *testing.T) {
 	r, _, x := opened(t, "essp:2", 0)
 	x.Read(&wire.Rows{Count: 1, IDs: []perdure.RowID{2}}, make([]float32, 1), nothing{})
-	r.Due()
+	r.TakeActions()
 	answerTo(t, r, 1, 7)
-	if !x.Look(2).Unwanted {
+	if !x.Inspect(2).Unwanted {
 		t.Error("the client stays subscribed to a row that it cannot cache")
 	}
 }
@@ -141,9 +141,9 @@ func TestRunRefreshesWhatIsOlder(t *testing.T) {
 		r.now.Clock = 9 // too late for the cached rows
 		x.Read(&wire.Rows{Count: 4}, make([]float32, 4), nothing{})
 		r.asked.each(func(q *request) { q.need = 5 })
-		r.Due()
+		r.TakeActions()
 		answerTo(t, r, c.seq, 7, 7, 7, 7)
-		if got := x.Look(1).Values[0]; got != c.want {
+		if got := x.Inspect(1).Values[0]; got != c.want {
 			t.Errorf("read of state %d, cached state 3: %v, want %v", c.seq, got, c.want)
 		}
 	}
@@ -153,12 +153,12 @@ func TestRunRefreshesWhatIsOlder(t *testing.T) {
 func TestPassedRunForgetsOlder(t *testing.T) {
 	r, _, x := opened(t, "bsp", 1<<30)
 	x.spec.Dim = passBytes
-	x.parts[0].cache.dim = passBytes
+	x.shards[0].cache.dim = passBytes
 	cached(x, 0, 1, 1).minClock = 4
 	x.Read(&wire.Rows{Count: 1}, make([]float32, passBytes), nothing{})
-	r.Due()
+	r.TakeActions()
 	answerTo(t, r, 2, make([]float32, passBytes)...)
-	if x.Look(0).Known {
+	if x.Inspect(0).Known {
 		t.Error("a cached row is older than the row read")
 	}
 }
@@ -167,19 +167,19 @@ func TestPassedRunForgetsOlder(t *testing.T) {
 func TestClosedEndsSubscriptions(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		r, s, x := opened(t, "essp:2", 1<<20)
-		x.parts[0].unwant(3)
+		x.shards[0].queueUnsubscribe(3)
 		x.Read(&wire.Rows{Count: 1}, make([]float32, 1), nothing{})
-		r.Due()
+		r.TakeActions()
 		if closed {
 			r.Closed(s)
 			s.open = true
 		}
 		answerTo(t, r, 1, 7)
-		if got := x.Look(0); !got.Known || got.Pushed == closed {
+		if got := x.Inspect(0); !got.Known || got.Pushed == closed {
 			t.Errorf("closed in between: %v, but the row counts as pushed: %v", closed, got.Pushed)
 		}
-		r.Tidy()
-		drops := slices.ContainsFunc(r.Due().Frames, func(f wire.Frame) bool { return f.Kind == wire.KindDrop })
+		r.StartClock()
+		drops := slices.ContainsFunc(r.TakeActions().Frames, func(f wire.Frame) bool { return f.Kind == wire.KindDrop })
 		if drops == closed {
 			t.Errorf("closed in between: %v, but the other replica's push is dropped: %v", closed, drops)
 		}
@@ -194,8 +194,8 @@ func TestShowsWhatIsNotThere(t *testing.T) {
 	}{{4, 3}, {5, 3}, {6, 1}} {
 		_, _, x := opened(t, "ssp:2", 1<<20)
 		cached(x, 0, 1, 1).applied[0] = c.applied
-		x.Show(0, 0, 1, []float32{2})
-		if got := x.Look(0).Values[0]; got != c.want {
+		x.ApplyDeltas(0, 0, 1, []float32{2})
+		if got := x.Inspect(0).Values[0]; got != c.want {
 			t.Errorf("row with %d own clocks at clock 5: %v, want %v", c.applied, got, c.want)
 		}
 	}
@@ -220,16 +220,16 @@ func TestLacksWhatWasHidden(t *testing.T) {
 	r, s, x := opened(t, "asp", 1<<20)
 	r.cfg.OutageRows = perdure.RowsFrozen
 	cached(x, 0, 1, 1)
-	r.Out(s)
+	r.MarkUnavailable(s)
 	r.now.Clock = 6
-	x.Show(0, 0, 1, []float32{2})
+	x.ApplyDeltas(0, 0, 1, []float32{2})
 	r.now.Clock = 8
-	r.Back(s)
-	c := x.parts[0].cache.read[0]
-	if c.lacks != 7 {
-		t.Errorf("the row lacks own clocks from clock %d on, want 6", c.lacks-1)
+	r.MarkAvailable(s)
+	c := x.shards[0].cache.read[0]
+	if c.ownMissingFrom != 7 {
+		t.Errorf("the row lacks own clocks from clock %d on, want 6", c.ownMissingFrom-1)
 	}
-	x.reads(&sight{shard: s, c: c, n: 1})
+	x.reads(&readRecord{shard: s, c: c, n: 1})
 	if lag := r.Origin(s).Lag; lag != 2 {
 		t.Errorf("at clock 8 an update is computed from rows that lack %d own clocks, want 2: 6 and 7", lag)
 	}

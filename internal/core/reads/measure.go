@@ -7,68 +7,70 @@ import (
 	"github.com/perdure/perdure/internal/core/consistency"
 )
 
-// sight records the contents of n rows that were read.
-type sight struct {
-	shard  *Shard
-	c      *contents
-	n      int
-	beyond bool // beyond the model's bound, because the shard is unavailable
+// readRecord records the contents of n rows that were read.
+type readRecord struct {
+	shard       *Shard
+	c           *contents
+	n           int
+	beyondBound bool // beyond the model's bound, because the shard is unavailable
 }
 
 // saw records the contents of rows that were read.
 func (c *Call) saw(s *Shard, of *contents, n int, beyond bool) {
 	if last := len(c.seen) - 1; last >= 0 {
-		if l := &c.seen[last]; l.c == of && l.shard == s && l.beyond == beyond {
+		if l := &c.seen[last]; l.c == of && l.shard == s && l.beyondBound == beyond {
 			l.n += n
 			return
 		}
 	}
-	c.seen = append(c.seen, sight{s, of, n, beyond})
+	c.seen = append(c.seen, readRecord{s, of, n, beyond})
 }
 
 // basis describes the reads that the current clock's updates are computed from.
 type basis struct {
 	// The smallest MinClock of the rows read in this clock, or in the last clock with reads; wire.NoBasis: no reads.
-	least perdure.Clock
-	shown perdure.Clock // how many of the slot's own clocks showed in these rows
-	fresh bool          // the rows were read in this clock
+	minClock perdure.Clock
+	ownShown perdure.Clock // how many of the slot's own clocks showed in these rows
+	fresh    bool          // the rows were read in this clock
 }
 
 // Origin describes the reads that the current clock's update to a shard is computed from. Its Basis is wire.NoBasis if
 // nothing was read.
 func (r *Reader) Origin(s *Shard) consistency.Origin {
-	return consistency.Origin{Basis: r.basis.least, Lag: r.now.Clock - r.basis.shown, Alone: s.alone}
+	return consistency.Origin{
+		Basis: r.basis.minClock, Lag: r.now.Clock - r.basis.ownShown, DuringOutage: s.readDuringOutage,
+	}
 }
 
-// Built records that the clock's updates exist. A clock without reads is computed from earlier reads.
-func (r *Reader) Built() { r.basis.fresh = false }
+// UpdatesBuilt records that the clock's updates exist. A clock without reads is computed from earlier reads.
+func (r *Reader) UpdatesBuilt() { r.basis.fresh = false }
 
 // reads records a read, which the current clock's update is computed from.
-func (t *Table) reads(seen *sight) {
+func (t *Table) reads(seen *readRecord) {
 	r, s, b := t.r, seen.shard, &t.r.basis
 	shown := r.now.Clock
 	switch {
-	case seen.c.lacks > 0:
-		shown = seen.c.lacks - 1
-	case seen.beyond && !t.spec.Foretold(): // own updates never show
-		shown = min(shown, consistency.Count(seen.c.applied, r.cfg.Slot))
-	case seen.beyond && s.hidden:
+	case seen.c.ownMissingFrom > 0:
+		shown = seen.c.ownMissingFrom - 1
+	case seen.beyondBound && !t.spec.HasPredictableEffect(): // own updates never show
+		shown = min(shown, consistency.AppliedCount(seen.c.applied, r.cfg.Slot))
+	case seen.beyondBound && s.hidden:
 		shown = s.since
 	}
 	if !b.fresh {
-		*b = basis{least: seen.c.minClock, shown: shown, fresh: true}
+		*b = basis{minClock: seen.c.minClock, ownShown: shown, fresh: true}
 		for _, other := range r.shards {
-			other.alone = false
+			other.readDuringOutage = false
 		}
 	}
-	b.least, b.shown = min(b.least, seen.c.minClock), min(b.shown, shown)
-	s.alone = s.alone || seen.beyond
+	b.minClock, b.ownShown = min(b.minClock, seen.c.minClock), min(b.ownShown, shown)
+	s.readDuringOutage = s.readDuringOutage || seen.beyondBound
 }
 
 // measure counts what a read at a clock saw: the clock differential and the missing updates for every other slot, and
 // how far the rows lagged behind their shard. A read that violates its bound fails with perdure.ErrBound, whatever
 // servers claim.
-func (t *Table) measure(seen []sight, clock perdure.Clock) error {
+func (t *Table) measure(seen []readRecord, clock perdure.Clock) error {
 	r, m := t.r, t.spec.Consistency
 	if r.cfg.Slot < 0 {
 		return nil
@@ -77,24 +79,24 @@ func (t *Table) measure(seen []sight, clock perdure.Clock) error {
 		s := &seen[i]
 		t.reads(s)
 		missing := int64(0)
-		for i := range r.now.Spans {
-			slot, span := perdure.Slot(i), &r.now.Spans[i]
+		for i := range r.now.Intervals {
+			slot, span := perdure.Slot(i), &r.now.Intervals[i]
 			if slot != r.cfg.Slot && span.Has(r.now.Clock) {
-				clocks := span.Clamp(consistency.Count(s.c.applied, slot))
+				clocks := span.Clamp(consistency.AppliedCount(s.c.applied, slot))
 				r.stats.Differential.add(clocks-1-r.now.Clock, int64(s.n))
-				missing += max(0, int64(consistency.Count(r.known, slot)-clocks))
+				missing += max(0, int64(consistency.AppliedCount(r.known, slot)-clocks))
 			}
 		}
 		r.stats.Missing.add(perdure.Clock(missing), int64(s.n))
 		r.stats.Lag.add(max(0, s.shard.minClock-s.c.minClock), int64(s.n))
-		if s.beyond {
+		if s.beyondBound {
 			r.stats.Beyond += int64(s.n)
 		}
-		if !m.Bounded() || s.beyond {
+		if !m.Bounded() || s.beyondBound {
 			continue
 		}
-		lacks := consistency.Missing(s.c.applied, r.known, r.now.Spans, m.Staleness, clock)
-		most := consistency.MissingBound(len(r.now.Spans), m.Staleness)
+		lacks := consistency.MissingUpdates(s.c.applied, r.known, r.now.Intervals, m.Staleness, clock)
+		most := consistency.MissingBound(len(r.now.Intervals), m.Staleness)
 		if lacks > most || !consistency.MayRead(m, s.c.minClock, clock) {
 			return fmt.Errorf("%w: table %s, %s, clock %d: a row of shard %d has MinClock %d and lacks "+
 				"%d updates; at most %d are allowed",
@@ -127,8 +129,8 @@ type Histogram struct {
 	far  map[int64]int64
 }
 
-// mostFar is the maximum number of distinct large integers in a Histogram.
-const mostFar = 1024
+// maxFar is the maximum number of distinct large integers in a Histogram.
+const maxFar = 1024
 
 func (h *Histogram) add(v perdure.Clock, n int64) {
 	if v >= -128 && v <= 128 {
@@ -138,7 +140,7 @@ func (h *Histogram) add(v perdure.Clock, n int64) {
 	if h.far == nil {
 		h.far = map[int64]int64{}
 	}
-	if len(h.far) < mostFar || h.far[int64(v)] > 0 {
+	if len(h.far) < maxFar || h.far[int64(v)] > 0 {
 		h.far[int64(v)] += n
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// joining are pushed rows that were read or pushed after the last round. The next round brings them to the common
+// pushedRun are pushed rows that were read or pushed after the last round. The next round brings them to the common
 // state.
-type joining struct {
-	p     *part
+type pushedRun struct {
+	p     *tableShard
 	first perdure.RowID
 	n     int
 }
 
 // subscribed records that the rows at positions from ≤ at < end of a part are pushed from now on. first is the first of
 // these rows.
-func (s *Shard) subscribed(p *part, first perdure.RowID, from, end int) {
+func (s *Shard) subscribed(p *tableShard, first perdure.RowID, from, end int) {
 	for i := range p.cache.pushed[from:end] {
 		p.cache.pushed[from+i] = true
 	}
@@ -29,7 +29,7 @@ func (s *Shard) subscribed(p *part, first perdure.RowID, from, end int) {
 
 // rejoin handles rows at positions from ≤ at < end of a part with the common contents had. An answer that did not
 // subscribe to them gives them other contents. Pushed rows with contents of their own are already in joining.
-func (s *Shard) rejoin(p *part, had *contents, from, end int) {
+func (s *Shard) rejoin(p *tableShard, had *contents, from, end int) {
 	if had != s.current {
 		return
 	}
@@ -38,33 +38,35 @@ func (s *Shard) rejoin(p *part, had *contents, from, end int) {
 	}
 }
 
-func (s *Shard) join(p *part, first perdure.RowID, n int) {
-	if k := len(s.joining) - 1; k >= 0 {
-		if l := &s.joining[k]; l.p == p && l.first+perdure.RowID(l.n) == first {
+func (s *Shard) join(p *tableShard, first perdure.RowID, n int) {
+	if k := len(s.unsynced) - 1; k >= 0 {
+		if l := &s.unsynced[k]; l.p == p && l.first+perdure.RowID(l.n) == first {
 			l.n += n
 			return
 		}
 	}
-	s.joining = append(s.joining, joining{p, first, n})
+	s.unsynced = append(s.unsynced, pushedRun{p, first, n})
 }
 
-// unwant records that a row no longer needs to be pushed.
-func (p *part) unwant(row perdure.RowID) { p.unwanted = append(p.unwanted, row) }
+// queueUnsubscribe records that a row no longer needs to be pushed.
+func (p *tableShard) queueUnsubscribe(row perdure.RowID) {
+	p.unsubscribing = append(p.unsubscribing, row)
+}
 
-// mostUnwanted is how many rows that no longer need to be pushed may wait for the clock's end before the shard is
+// maxUnsubscribing is how many rows that no longer need to be pushed may wait for the clock's end before the shard is
 // notified.
-const mostUnwanted = 64 << 10
+const maxUnsubscribing = 64 << 10
 
-// shed notifies the shard immediately if there are very many.
-func (t *Table) shed(p *part) {
-	if len(p.unwanted) >= mostUnwanted {
+// limitUnsubscribing notifies the shard immediately if there are very many.
+func (t *Table) limitUnsubscribing(p *tableShard) {
+	if len(p.unsubscribing) >= maxUnsubscribing {
 		t.sendDrops(p)
 	}
 }
 
 // awaitPush returns the request that represents the push which will bring a part's pushed rows to the MinClock that a
 // read needs.
-func (t *Table) awaitPush(p *part, need perdure.Clock) *request {
+func (t *Table) awaitPush(p *tableShard, need perdure.Clock) *request {
 	r := t.r
 	if q := p.push; q == nil || r.asked.open[q.id] != q {
 		p.push = r.asked.make(wire.KindPush, t, p.shard, need)
@@ -76,7 +78,7 @@ func (t *Table) awaitPush(p *part, need perdure.Clock) *request {
 
 // stopAwaiting makes calls that wait for a part's push check again. late is the delay of the push in microseconds, or 0
 // if there was no push.
-func (r *Reader) stopAwaiting(p *part, late uint64) {
+func (r *Reader) stopAwaiting(p *tableShard, late uint64) {
 	q := p.push
 	p.push = nil
 	if q == nil || r.asked.open[q.id] != q {
@@ -95,15 +97,15 @@ func (r *Reader) checkAwaiting(s *Shard, late uint64) {
 		if t == nil || latest == nil {
 			continue
 		}
-		if p := t.parts[s.id]; p.push != nil && latest.minClock >= p.push.need {
+		if p := t.shards[s.id]; p.push != nil && latest.minClock >= p.push.need {
 			r.stopAwaiting(p, late)
 		}
 	}
 }
 
-// TakePush handles changed rows of a shard, and the message that all pushed rows have reached a state. If updates wait
-// until every slot has seen that state, the shard is notified.
-func (r *Reader) TakePush(s *Shard, f *wire.Frame, own Own) error {
+// HandlePush handles changed rows of a shard, and the message that all pushed rows have reached a state. If updates
+// wait until every slot has seen that state, the shard is notified.
+func (r *Reader) HandlePush(s *Shard, f *wire.Frame, own OwnUpdates) error {
 	in := &r.push
 	if err := wire.ParsePush(f, in); err != nil {
 		return err
@@ -114,11 +116,11 @@ func (r *Reader) TakePush(s *Shard, f *wire.Frame, own Own) error {
 	r.stats.Pulled += int64(wire.HeaderBytes + f.PayloadBytes())
 	if id := int(in.Table); in.Count > 0 && id < len(r.tables) && r.tables[id] != nil {
 		t := r.tables[id]
-		p := t.parts[s.id]
+		p := t.shards[s.id]
 		if !t.subscribes {
 			return fmt.Errorf("%w: push of rows of table %s, which does not use pushes", wire.ErrPayload, t.spec.Name)
 		}
-		values, err := in.Whole(in.Count, t.spec.Dim, &r.room)
+		values, err := in.Whole(in.Count, t.spec.Dim, &r.unpacked)
 		if err != nil {
 			return err
 		}
@@ -127,15 +129,15 @@ func (r *Reader) TakePush(s *Shard, f *wire.Frame, own Own) error {
 				t.spec.Name)
 		}
 		t.takePush(p, r.contents(s, f.Clock, &in.Answer), &in.Rows, values, own)
-		t.shed(p)
+		t.limitUnsubscribing(p)
 	}
 	if f.Flags&wire.FlagLast == 0 {
 		return nil
 	}
 	s.current.latest = r.contents(s, f.Clock, &in.Answer)
-	s.Heard(f.Clock)
+	s.RecordMinClock(f.Clock)
 	s.joinRound()
-	r.checkAwaiting(s, min(in.Waited, mostWaitUs))
+	r.checkAwaiting(s, min(in.Waited, maxWaitUs))
 	if r.bounds {
 		saw := wire.Header{Kind: wire.KindSaw, Shard: s.id, Request: in.Seq}
 		r.asked.due.Frames = append(r.asked.due.Frames, wire.Frame{Header: saw})
@@ -144,9 +146,9 @@ func (r *Reader) TakePush(s *Shard, f *wire.Frame, own Own) error {
 }
 
 // has reports whether all rows belong to a part.
-func (t *Table) has(p *part, rows *wire.Rows) bool {
+func (t *Table) has(p *tableShard, rows *wire.Rows) bool {
 	if t.spec.Sparse {
-		elsewhere := func(row perdure.RowID) bool { return t.part(row) != p }
+		elsewhere := func(row perdure.RowID) bool { return t.shardOf(row) != p }
 		return rows.IDs != nil && !slices.ContainsFunc(rows.IDs, elsewhere)
 	}
 	if rows.IDs == nil {
@@ -158,8 +160,8 @@ func (t *Table) has(p *part, rows *wire.Rows) bool {
 }
 
 // takePush stores pushed rows in the cache, and applies own updates that they lack.
-func (t *Table) takePush(p *part, c *contents, in *wire.Rows, values []float32, own Own) {
-	cc, dim, lacks := &p.cache, t.spec.Dim, t.lacks(p, c, own)
+func (t *Table) takePush(p *tableShard, c *contents, in *wire.Rows, values []float32, own OwnUpdates) {
+	cc, dim, lacks := &p.cache, t.spec.Dim, t.isOwnMissing(p, c, own)
 	cc.uniform = false
 	var found [lookups]int
 	for i := 0; i < in.Count; {
@@ -178,13 +180,13 @@ func (t *Table) takePush(p *part, c *contents, in *wire.Rows, values []float32, 
 		}
 		pushed := cc.isPushed(at)
 		for j := 0; j < n && !pushed; j++ {
-			p.unwant(row + perdure.RowID(j))
+			p.queueUnsubscribe(row + perdure.RowID(j))
 		}
 		if old := cc.contents(at); old.known() && !old.newer(c) {
 			to := cc.values[at*dim : (at+n)*dim]
 			copy(to, values[i*dim:])
 			if lacks {
-				t.top(to, p, row, n, c, own)
+				t.applyOwn(to, p, row, n, c, own)
 			}
 			for j := range n {
 				cc.read[at+j] = c
@@ -202,7 +204,7 @@ func (t *Table) takePush(p *part, c *contents, in *wire.Rows, values []float32, 
 // change of these rows was in the round.
 func (s *Shard) joinRound() {
 	latest := s.current.latest
-	s.joining, s.late = s.late[:0], s.joining
+	s.unsynced, s.late = s.late[:0], s.unsynced
 	var found [lookups]int
 	for k, j := range s.late {
 		if k%lookups == 0 {
@@ -231,7 +233,7 @@ func (s *Shard) joinRound() {
 }
 
 // findLate looks up the cache positions of the first rows of runs, at most lookups.
-func (s *Shard) findLate(runs []joining, at *[lookups]int) {
+func (s *Shard) findLate(runs []pushedRun, at *[lookups]int) {
 	var of [lookups]*table.Index
 	var rows [lookups]perdure.RowID
 	for i := range runs {
@@ -252,8 +254,8 @@ func (r *Reader) dropUnread() {
 		if t == nil || !t.subscribes {
 			continue
 		}
-		for _, p := range t.parts {
-			if r.now.Clock%lookEvery == 0 {
+		for _, p := range t.shards {
+			if r.now.Clock%unreadCheckInterval == 0 {
 				p.findUnread(r.now.Clock)
 			}
 			t.sendDrops(p)
@@ -261,22 +263,22 @@ func (r *Reader) dropUnread() {
 	}
 }
 
-// lookEvery is how many clocks pass between two searches for unread rows.
-const lookEvery = 4
+// unreadCheckInterval is how many clocks pass between two searches for unread rows.
+const unreadCheckInterval = 4
 
 // findUnread ends subscriptions to rows that have not been read for long.
-func (p *part) findUnread(clock perdure.Clock) {
+func (p *tableShard) findUnread(clock perdure.Clock) {
 	cc := &p.cache
 	for at, pushed := range cc.pushed {
-		if !pushed || !consistency.GiveUp(clock-cc.readAt[at], int(cc.vain[at])) {
+		if !pushed || !consistency.ShouldUnsubscribe(clock-cc.readAt[at], int(cc.unreadPushes[at])) {
 			continue
 		}
-		p.giveUp(at)
+		p.unsubscribe(at)
 	}
 }
 
-// giveUp ends the subscription of the pushed row at a position.
-func (p *part) giveUp(at int) {
+// unsubscribe ends the subscription of the pushed row at a position.
+func (p *tableShard) unsubscribe(at int) {
 	cc := &p.cache
 	r := cc.contents(at)
 	if r == cc.read[at] { // a copy, so that the row does not share the contents of its neighbors
@@ -284,27 +286,27 @@ func (p *part) giveUp(at int) {
 		r = &alone
 	}
 	cc.read[at], cc.pushed[at], cc.uniform = r, false, false
-	p.unwant(cc.rowAt(at))
+	p.queueUnsubscribe(cc.rowAt(at))
 }
 
-// GiveUp ends the subscription to a row, if there is one. The shard is notified later, together with the rows that Tidy
-// finds unread.
-func (t *Table) GiveUp(row perdure.RowID) {
-	p := t.part(row)
+// Unsubscribe ends the subscription to a row, if there is one. The shard is notified later, together with the rows that
+// StartClock finds unread.
+func (t *Table) Unsubscribe(row perdure.RowID) {
+	p := t.shardOf(row)
 	if at := p.cache.find(row); p.cache.isPushed(at) {
-		p.giveUp(at)
+		p.unsubscribe(at)
 	}
 }
 
 // sendDrops tells a part's shard which rows no longer need to be pushed. A row that was read again, and so is pushed
 // again, is left out.
-func (t *Table) sendDrops(p *part) {
+func (t *Table) sendDrops(p *tableShard) {
 	s := p.shard
-	if len(p.unwanted) == 0 || !s.open {
+	if len(p.unsubscribing) == 0 || !s.open {
 		return
 	}
-	slices.Sort(p.unwanted)
-	rows := slices.DeleteFunc(slices.Compact(p.unwanted), func(row perdure.RowID) bool {
+	slices.Sort(p.unsubscribing)
+	rows := slices.DeleteFunc(slices.Compact(p.unsubscribing), func(row perdure.RowID) bool {
 		return p.cache.isPushed(p.cache.find(row))
 	})
 	if len(rows) > 0 {
@@ -319,5 +321,5 @@ func (t *Table) sendDrops(p *part) {
 		})
 		rows = rows[n:]
 	}
-	p.unwanted = p.unwanted[:0]
+	p.unsubscribing = p.unsubscribing[:0]
 }

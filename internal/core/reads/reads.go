@@ -3,12 +3,12 @@
 // push in transit, or by a request.
 //
 //	call := table.Read(rows, dst, own) // copies out what the cache may answer
-//	… the shell sends Due() and waits until call.Done() …
+//	… the shell carries out TakeActions() and waits until call.Done() …
 //	of, again, err := call.End(rows)
 //
-// No method sends, blocks, or calls its caller, except through the [Own] that the caller passes in. The actions that a
-// call requires are collected in Due, and the shell carries them out after each call. An [Own] supplies the slot's own
-// Incs that rows lack.
+// No method sends, blocks, or calls its caller, except through the [OwnUpdates] that the caller passes in. The actions
+// that a call requires are collected in Actions, and the shell carries them out after each call. An [OwnUpdates]
+// supplies the slot's own Incs that rows lack.
 //
 // Invariants:
 //   - A cached row is never replaced by an older one of the same shard.
@@ -16,7 +16,7 @@
 //     connection, a drop) ends it here first, and the answer to an earlier request does not subscribe to anything.
 //   - Every read is checked against its model's bound, whatever servers claim.
 //   - An answer is received into a reader's memory only while its Call waits for it. After Abandon, the memory may be
-//     written to until Receives returns false.
+//     written to until IsReceiving returns false.
 //
 // Nothing here is safe for concurrent use: the owner's lock guards all of it.
 package reads
@@ -48,20 +48,20 @@ type Config struct {
 // continues reports whether reads continue while a shard is unavailable.
 func (c *Config) continues() bool { return c.OnOutage.Continue && c.Slot >= 0 }
 
-// Moment is the time at which reads are made, and the membership at that time.
-type Moment struct {
+// Progress is the time at which reads are made, and the membership at that time.
+type Progress struct {
 	Clock perdure.Clock // of the slot; for an observer, the clock that it has set
 	End   perdure.Clock // of the job: no update of a clock ≥ End is ever applied; 0: unknown
-	// Begun is the minimum MinClock of any read under two-step clocks, because updates that the slot's former process
-	// had ticked may still wait for other slots. consistency.Always: no minimum.
-	Begun perdure.Clock
-	Spans []words.Span // by slot: its membership interval
+	// MinReadClock is the minimum MinClock of any read under two-step clocks, because updates that the slot's former
+	// process had ticked may still wait for other slots. consistency.AnyClock: no minimum.
+	MinReadClock perdure.Clock
+	Intervals    []words.Span // by slot: its membership interval
 }
 
 // Reader implements the reads of one client. See the package comment.
 type Reader struct {
 	cfg    Config
-	now    Moment
+	now    Progress
 	left   int             // bytes that may still be cached
 	known  []perdure.Clock // by slot: the most clocks that any read has found applied
 	tables []*Table        // by ID; nil: not used by the program
@@ -75,40 +75,40 @@ type Reader struct {
 
 	answer    wire.Answer // scratch: the answer being processed
 	push      wire.Push   // scratch: the push being processed
-	room      []float32   // scratch: unpacked values
+	unpacked  []float32   // scratch: unpacked values
 	freeCalls []*Call
 }
 
 // Shard is what a client knows about the replica of a shard that it reads from.
 type Shard struct {
-	id     perdure.ShardID
-	epoch  perdure.Epoch // the current life of the shard
-	source *Source       // the connection that brings its answers; nil: none yet
-	open   bool          // it has confirmed that it answers for that life
-	out    bool          // unavailable: the client continues without it
-	last   *contents     // contents of the newest answer
+	id          perdure.ShardID
+	epoch       perdure.Epoch // the current life of the shard
+	source      *Source       // the connection that brings its answers; nil: none yet
+	open        bool          // it has confirmed that it answers for that life
+	unavailable bool          // unavailable: the client continues without it
+	last        *contents     // contents of the newest answer
 
 	minClock perdure.Clock // the newest MinClock received
 
-	drops    uint64     // number of drops sent to the shard
-	current  *contents  // contents of the rows that are pushed: see contents.latest
-	joining  []joining  // pushed rows with contents of their own
-	late     []joining  // scratch for the next ones
-	renewals []*request // requests to send with the clock's update
+	drops    uint64      // number of drops sent to the shard
+	current  *contents   // contents of the rows that are pushed: see contents.latest
+	unsynced []pushedRun // pushed rows with contents of their own
+	late     []pushedRun // scratch for the next ones
+	renewals []*request  // requests to send with the clock's update
 
-	alone  bool          // the current clock read rows of the shard while it was unavailable
-	hidden bool          // own updates do not show in its cached rows
-	since  perdure.Clock // with hidden: own updates from this clock on do not show
+	readDuringOutage bool          // the current clock read rows of the shard while it was unavailable
+	hidden           bool          // own updates do not show in its cached rows
+	since            perdure.Clock // with hidden: own updates from this clock on do not show
 }
 
 // Source is a connection that brings answers. The shell has one for each connection, and passes it in.
 type Source struct {
-	asked   int      // bytes of answers still expected
-	landing *request // the request whose answer is being received into its reader's memory
+	asked     int      // bytes of answers still expected
+	receiving *request // the request whose answer is being received into its reader's memory
 }
 
-// Due lists the actions that the shell must carry out immediately.
-type Due struct {
+// Actions lists the actions that the shell must carry out immediately.
+type Actions struct {
 	// Frames are for the replicas that are read from, in this order. Kind, Shard, Request, Clock, Flags and Payload are
 	// set. The shell adds the sender and the shard's life.
 	Frames []wire.Frame
@@ -123,7 +123,7 @@ type Due struct {
 func New(cfg Config, shards int) *Reader {
 	r := &Reader{
 		cfg: cfg, left: cfg.Bytes, lives: 1, asked: requests{open: map[uint64]*request{}},
-		basis: basis{least: wire.NoBasis}, now: Moment{Begun: consistency.Always},
+		basis: basis{minClock: wire.NoBasis}, now: Progress{MinReadClock: consistency.AnyClock},
 	}
 	for s := range shards {
 		r.shards = append(r.shards, &Shard{id: perdure.ShardID(s), current: &contents{}})
@@ -134,8 +134,8 @@ func New(cfg Config, shards int) *Reader {
 // Shard returns the client's state of a shard.
 func (r *Reader) Shard(s perdure.ShardID) *Shard { return r.shards[s] }
 
-// SetMoment sets the time of subsequent reads.
-func (r *Reader) SetMoment(now Moment) { r.now = now }
+// SetProgress sets the time of subsequent reads.
+func (r *Reader) SetProgress(now Progress) { r.now = now }
 
 // clock returns the clock of a read. No update of a clock ≥ the job's end is ever applied, so no read waits for one: a
 // slot that was ahead when the job was ended early reads the final model.
@@ -146,22 +146,22 @@ func (r *Reader) clock() perdure.Clock {
 	return r.now.Clock
 }
 
-// Due returns the actions to carry out, including requests whose turn has come. The frames are valid until the next
+// Actions returns the actions to carry out, including requests whose turn has come. The frames are valid until the next
 // call.
-func (r *Reader) Due() Due {
+func (r *Reader) TakeActions() Actions {
 	a := &r.asked
 	a.pump()
 	due := a.due
 	clear(a.spent)
-	a.due, a.spent = Due{Frames: a.spent[:0]}, due.Frames
+	a.due, a.spent = Actions{Frames: a.spent[:0]}, due.Frames
 	return due
 }
 
 // Number returns an unused request number.
 func (r *Reader) Number() uint64 { return r.asked.next() }
 
-// Direct sets the current life of a shard, and the connection that brings its answers.
-func (r *Reader) Direct(s *Shard, source *Source, epoch perdure.Epoch) {
+// SetSource sets the current life of a shard, and the connection that brings its answers.
+func (r *Reader) SetSource(s *Shard, source *Source, epoch perdure.Epoch) {
 	s.source, s.epoch = source, epoch
 }
 
@@ -183,12 +183,12 @@ func (r *Reader) Opened(s *Shard) {
 func (r *Reader) Closed(s *Shard) {
 	s.open = false
 	s.drops++
-	s.current, s.joining = &contents{}, s.joining[:0]
+	s.current, s.unsynced = &contents{}, s.unsynced[:0]
 	for _, t := range r.tables {
 		if t != nil && t.subscribes {
-			p := t.parts[s.id]
+			p := t.shards[s.id]
 			clear(p.cache.pushed)
-			p.unwanted = p.unwanted[:0]
+			p.unsubscribing = p.unsubscribing[:0]
 			r.stopAwaiting(p, 0)
 		}
 	}
@@ -197,21 +197,22 @@ func (r *Reader) Closed(s *Shard) {
 // MinClock returns the newest MinClock received from the shard.
 func (s *Shard) MinClock() perdure.Clock { return s.minClock }
 
-// Heard records a MinClock of the shard.
-func (s *Shard) Heard(minClock perdure.Clock) { s.minClock = max(s.minClock, minClock) }
+// RecordMinClock records a MinClock of the shard.
+func (s *Shard) RecordMinClock(minClock perdure.Clock) { s.minClock = max(s.minClock, minClock) }
 
-// Out records that the client continues without a shard. Calls that wait for its rows check again, and may be answered
-// from the cache. If stuck is true, an answer is still being received into a reader's memory, and Out must be called
+// MarkUnavailable records that the client continues without a shard. Calls that wait for its rows check again, and may
+// be answered from the cache. If stuck is true, an answer is still being received into a reader's memory, and
+// MarkUnavailable must be called
 // again.
-func (r *Reader) Out(s *Shard) (stuck bool) {
-	s.out = true
+func (r *Reader) MarkUnavailable(s *Shard) (stuck bool) {
+	s.unavailable = true
 	for _, q := range r.asked.open {
 		if q.shard != s || len(q.calls) == 0 || q.kind != wire.KindGet && q.kind != wire.KindPush {
 			continue
 		}
-		if q.landing != nil {
+		if q.receiving != nil {
 			stuck = true
-			r.asked.due.Close = append(r.asked.due.Close, q.landing)
+			r.asked.due.Close = append(r.asked.due.Close, q.receiving)
 			continue
 		}
 		for _, c := range q.calls {
@@ -225,16 +226,16 @@ func (r *Reader) Out(s *Shard) (stuck bool) {
 	return stuck
 }
 
-// Back records that a shard is available again. Rows read from it from now on contain all own updates.
-func (r *Reader) Back(s *Shard) {
-	s.out = false
+// MarkAvailable records that a shard is available again. Rows read from it from now on contain all own updates.
+func (r *Reader) MarkAvailable(s *Shard) {
+	s.unavailable = false
 	if !s.hidden {
 		return
 	}
 	s.hidden = false
 	for _, t := range r.tables {
 		if t != nil {
-			t.parts[s.id].cache.retire(s.since)
+			t.shards[s.id].cache.retire(s.since)
 		}
 	}
 }
@@ -252,7 +253,7 @@ func (r *Reader) RollBack(cut perdure.Clock) {
 	}
 	clear(r.asked.queue)
 	r.asked.queue = r.asked.queue[:0]
-	r.basis = basis{least: wire.NoBasis}
+	r.basis = basis{minClock: wire.NoBasis}
 	r.Forget()
 }
 
@@ -265,8 +266,8 @@ func (r *Reader) Forget() {
 	}
 }
 
-// NeedLess repeats requests that wait for clocks which the job, having ended early, will not have.
-func (r *Reader) NeedLess() {
+// RelaxRequests repeats requests that wait for clocks which the job, having ended early, will not have.
+func (r *Reader) RelaxRequests() {
 	r.asked.each(func(q *request) {
 		if q.kind == wire.KindLoad || r.now.End == 0 {
 			return
@@ -281,20 +282,20 @@ func (r *Reader) NeedLess() {
 		if t == nil {
 			continue
 		}
-		for _, p := range t.parts {
+		for _, p := range t.shards {
 			r.stopAwaiting(p, 0) // the cached rows may be sufficient now, and nothing more may be pushed
 		}
 	}
 }
 
-// Tidy starts a clock. It empties the caches of tables whose cached rows no later clock may read, if they use an index,
-// and ends subscriptions to rows that have not been read for long.
-func (r *Reader) Tidy() {
+// StartClock starts a clock. It empties the caches of tables whose cached rows no later clock may read, if they use an
+// index, and ends subscriptions to rows that have not been read for long.
+func (r *Reader) StartClock() {
 	for _, t := range r.tables {
 		if t == nil || t.reuses {
 			continue
 		}
-		for _, p := range t.parts {
+		for _, p := range t.shards {
 			if p.cache.index != nil && len(p.cache.read) > 0 {
 				p.cache.forget()
 			}

@@ -199,29 +199,29 @@ func (w *world) inc() {
 		}
 		w.say("the program Incs row %d", row)
 		w.made[0][w.clocks[0]][row] = true
-		p := w.t.part(row)
+		p := w.t.shardOf(row)
 		if w.spec.Sparse {
-			w.t.ShowRows(p.shard.id, []perdure.RowID{row}, []int32{0}, delta)
+			w.t.ApplyRowDeltas(p.shard.id, []perdure.RowID{row}, []int32{0}, delta)
 		} else {
-			w.t.Show(p.shard.id, int(row-p.first), 1, delta)
+			w.t.ApplyDeltas(p.shard.id, int(row-p.first), 1, delta)
 		}
 	}
 }
 
 // endClock ends the program's clock.
 func (w *world) endClock() {
-	w.r.Built()
-	w.r.Renew()
+	w.r.UpdatesBuilt()
+	w.r.PrefetchExpiring()
 	for _, s := range w.shards {
 		if s.open {
-			w.r.Renewals(w.r.Shard(s.id))
+			w.r.SendPrefetches(w.r.Shard(s.id))
 		}
 	}
 	w.carryOut()
 	w.clocks[0]++
 	w.say("the program works on clock %d", w.clocks[0])
 	w.tellMoment()
-	w.r.Tidy()
+	w.r.StartClock()
 	w.carryOut()
 }
 
@@ -238,9 +238,9 @@ func (w *world) outage(s *naiveShard) {
 	s.out, w.outages = !s.out, true
 	w.say("shard %d is out: %v", s.id, s.out)
 	if s.out {
-		w.r.Out(w.r.Shard(s.id))
+		w.r.MarkUnavailable(w.r.Shard(s.id))
 	} else {
-		w.r.Back(w.r.Shard(s.id))
+		w.r.MarkAvailable(w.r.Shard(s.id))
 	}
 	w.carryOut()
 }

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// mostAsked limits the bytes of answers in transit on one connection: a server queues no more for a reader.
-	mostAsked = 16 << 20
-	// mostFree is how many requests are kept for reuse.
-	mostFree = 256
-	// mostFreeIDs is the maximum number of row IDs that a reused request has memory for.
-	mostFreeIDs = 16 << 10
+	// maxPendingBytes limits the bytes of answers in transit on one connection: a server queues no more for a reader.
+	maxPendingBytes = 16 << 20
+	// maxFreeRequests is how many requests are kept for reuse.
+	maxFreeRequests = 256
+	// maxFreeIDs is the maximum number of row IDs that a reused request has memory for.
+	maxFreeIDs = 16 << 10
 )
 
 // request is an unanswered request to a shard.
@@ -32,11 +32,11 @@ type request struct {
 	sent  int     // number of times
 	calls []*Call // calls that wait for it
 
-	dst     []float32 // receives the rows; nil: into the cache only
-	pass    bool      // the rows do not go into the cache
-	landing *Source   // the answer is being received from this connection into dst
-	to      int       // index of the first row in dst
-	at      []int32   // for a list: the index of each row in dst
+	dst       []float32 // receives the rows; nil: into the cache only
+	pass      bool      // the rows do not go into the cache
+	receiving *Source   // the answer is being received from this connection into dst
+	to        int       // index of the first row in dst
+	at        []int32   // for a list: the index of each row in dst
 
 	ids     []perdure.RowID // memory for rows.IDs
 	payload []byte          // set once it was sent
@@ -48,8 +48,8 @@ type requests struct {
 	open   map[uint64]*request // unanswered, by ID
 	queue  []*request          // those that are not sent yet
 	number uint64              // of the newest request
-	due    Due
-	spent  []wire.Frame // memory for the next Due.Frames
+	due    Actions
+	spent  []wire.Frame // memory for the next Actions.Frames
 	spare  []*request   // for reuse
 }
 
@@ -88,7 +88,7 @@ func (r *requests) free(q *request) {
 	if q.rows.IDs != nil {
 		q.ids = q.rows.IDs[:0]
 	}
-	if len(r.spare) < mostFree && cap(q.ids) <= mostFreeIDs {
+	if len(r.spare) < maxFreeRequests && cap(q.ids) <= maxFreeIDs {
 		r.spare = append(r.spare, q)
 	}
 }
@@ -118,7 +118,7 @@ func (r *requests) pump() {
 			return true // dropped in the meantime
 		}
 		s := q.shard
-		if !s.open || s.source.asked > 0 && s.source.asked+q.bytes > mostAsked {
+		if !s.open || s.source.asked > 0 && s.source.asked+q.bytes > maxPendingBytes {
 			return false
 		}
 		q.asked = true
@@ -158,7 +158,7 @@ func (r *requests) send(q *request) {
 // toCache reports whether the cache may take rows from the answer. It takes none from a run of rows if the part is too
 // large to be cached completely.
 func (q *request) toCache() bool {
-	return !q.pass && (q.rows.IDs != nil || q.table.parts[q.shard.id].cache.index == nil)
+	return !q.pass && (q.rows.IDs != nil || q.table.shards[q.shard.id].cache.index == nil)
 }
 
 // drop removes a request.
@@ -255,7 +255,7 @@ type Call struct {
 	count int             // for KindScan: number of rows that the shard stores
 	life  int             // the reader's lives when it started
 	clock perdure.Clock   // the reader's clock when it started; clocks may end while it waits
-	seen  []sight         // contents of the rows read
+	seen  []readRecord    // contents of the rows read
 
 	held   uint64 // microseconds for which a server held an answer back
 	pushed bool   // it waited for a push
@@ -319,15 +319,15 @@ func (c *Call) await(q *request) {
 	}
 }
 
-// Abandon drops a call's requests. The caller may reuse its memory once Receives returns false.
+// Abandon drops a call's requests. The caller may reuse its memory once IsReceiving returns false.
 func (c *Call) Abandon() {
 	for _, q := range c.made {
 		if len(q.calls) == 0 || q.calls[0] != c {
 			continue // it was answered, and is reused by another call
 		}
 		c.r.asked.drop(q)
-		if q.landing != nil { // the rest of the answer may never arrive: close the connection
-			c.r.asked.due.Close = append(c.r.asked.due.Close, q.landing)
+		if q.receiving != nil { // the rest of the answer may never arrive: close the connection
+			c.r.asked.due.Close = append(c.r.asked.due.Close, q.receiving)
 		}
 	}
 	for _, q := range c.r.asked.open {
@@ -337,10 +337,10 @@ func (c *Call) Abandon() {
 	}
 }
 
-// Receives reports whether an answer is still being received into the memory of an abandoned call.
-func (c *Call) Receives() bool {
+// IsReceiving reports whether an answer is still being received into the memory of an abandoned call.
+func (c *Call) IsReceiving() bool {
 	return slices.ContainsFunc(c.made, func(q *request) bool {
-		return len(q.calls) > 0 && q.calls[0] == c && q.landing != nil
+		return len(q.calls) > 0 && q.calls[0] == c && q.receiving != nil
 	})
 }
 
@@ -357,8 +357,8 @@ func (r *Reader) Load(from []*Shard, clock perdure.Clock) *Call {
 // Saved returns the answers to Load, by shard; nil: the shard has no state.
 func (c *Call) Saved() [][]byte { return c.saved }
 
-// TakeState handles the answer to a Load.
-func (r *Reader) TakeState(f *wire.Frame) {
+// HandleState handles the answer to a Load.
+func (r *Reader) HandleState(f *wire.Frame) {
 	if q := r.asked.open[f.Request]; q != nil && q.kind == wire.KindLoad {
 		if f.Flags&wire.FlagNone == 0 {
 			to := q.calls[0]
@@ -368,12 +368,12 @@ func (r *Reader) TakeState(f *wire.Frame) {
 	}
 }
 
-// Reach requests one row of the table from every shard, or no row if it is sparse, however old. A server that answers
+// Probe requests one row of the table from every shard, or no row if it is sparse, however old. A server that answers
 // knows the table.
-func (t *Table) Reach() *Call {
+func (t *Table) Probe() *Call {
 	c := t.r.newCall(t, nil)
-	for _, p := range t.parts {
-		q := t.r.asked.make(wire.KindGet, t, p.shard, consistency.Always)
+	for _, p := range t.shards {
+		q := t.r.asked.make(wire.KindGet, t, p.shard, consistency.AnyClock)
 		q.rows.First, q.rows.Count = p.first, min(1, p.rows)
 		if t.spec.Sparse {
 			q.rows.IDs = q.ids[:0]
@@ -395,8 +395,8 @@ func (t *Table) Scan(s *Shard, at int) *Call {
 // Stored returns the answer to Scan, and the number of rows that the shard stores.
 func (c *Call) Stored() (ids []perdure.RowID, of int) { return c.ids, c.count }
 
-// TakeIDs handles the answer to a Scan.
-func (r *Reader) TakeIDs(f *wire.Frame) error {
+// HandleIDs handles the answer to a Scan.
+func (r *Reader) HandleIDs(f *wire.Frame) error {
 	q := r.asked.open[f.Request]
 	if q == nil || q.kind != wire.KindScan || f.Clock < q.need {
 		return nil

@@ -47,7 +47,7 @@ func (c *combining) of(parts []*table.Part) {
 
 // begin determines the weight of an update that is about to be applied. For the first update of a clock it also
 // determines the total weight.
-func (c *combining) begin(u *consistency.Update, in *consistency.Intake) {
+func (c *combining) begin(u *consistency.Update, in *consistency.Sequencer) {
 	if !c.any {
 		return
 	}

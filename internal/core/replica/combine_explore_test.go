@@ -71,9 +71,9 @@ func newCourse(t *testing.T, c combineCase) *course {
 	b := newBench(t, "bsp", "none", len(c.spans))
 	job := *b.job
 	s := &course{combineCase: c, t: t, r: New(Settings{Job: job, Weak: c.weak})}
-	s.r.Follow(&b.view, Place{Head: true}, false)
+	s.r.SetView(&b.view, Role{Head: true}, false)
 	n := len(c.spans)
-	s.r.Fill(Content{States: make([][]byte, n), Applied: make([]perdure.Clock, n)}, &b.view)
+	s.r.SetContent(Content{States: make([][]byte, n), Applied: make([]perdure.Clock, n)}, &b.view)
 	spec := perdure.TableSpec{
 		Name: "w", Dim: 1, Rows: courseRows, Rule: courseRule, Combine: c.how,
 		Consistency: perdure.Consistency{Kind: perdure.BSP},

@@ -17,10 +17,10 @@ import (
 
 // cuts tracks the cuts of a shard: the next one to save, the one being written, and those that are saved.
 type cuts struct {
-	behind  bool // training continues while a cut is written
-	saves   bool // checkpoints are kept
-	rows    bool // rows are saved separately: the only cut is the one named when the job is about to end
-	sparing bool // background writes contain only changed rows, always
+	background bool // training continues while a cut is written
+	saves      bool // checkpoints are kept
+	rows       bool // rows are saved separately: the only cut is the one named when the job is about to end
+	sparing    bool // background writes contain only changed rows, always
 
 	// These follow from the log and are the same on every replica, except for segments that the view allows it to
 	// forget.
@@ -32,7 +32,7 @@ type cuts struct {
 	// These are this replica's own.
 	head   bool                // this replica writes the cuts
 	writes bool                // unsaved is being written here, or the log is about to confirm it
-	stands bool                // the shard is paused at a cut while it is written
+	paused bool                // the shard is paused at a cut while it is written
 	files  []words.SegmentFile // segments that the next one can build on; none: it must have all rows
 	held   []string            // stored states that the image of unsaved refers to
 }
@@ -47,15 +47,15 @@ type Image struct {
 	Specs   []perdure.TableSpec
 	First   []perdure.RowID     // by table: the shard's first row
 	Rows    []*table.Snapshot   // by table
-	Follows []words.SegmentFile // earlier segments that it builds on; none: it has all rows
+	Base    []words.SegmentFile // earlier segments that it builds on; none: it has all rows
 }
 
-// mostFiles is the maximum number of segments in the checkpoint of a shard.
-const mostFiles = 32
+// maxFiles is the maximum number of segments in the checkpoint of a shard.
+const maxFiles = 32
 
 // plan sets the next cut: the next multiple of the interval, the job's end, or a named clock. The shard may already be
 // there. A cut at which it is paused is not moved.
-func (c *cuts) plan(in *consistency.Intake) {
+func (c *cuts) plan(in *consistency.Sequencer) {
 	s := c.schedule
 	if c.rows {
 		s.End = 0
@@ -66,37 +66,37 @@ func (c *cuts) plan(in *consistency.Intake) {
 }
 
 // setEnd sets the job's end, which is also a cut.
-func (c *cuts) setEnd(end perdure.Clock, in *consistency.Intake) {
+func (c *cuts) setEnd(end perdure.Clock, in *consistency.Sequencer) {
 	c.schedule.End = end
 	in.SetEnd(end)
 	c.plan(in)
 }
 
 // setNamed sets a cut that the coordinator named.
-func (c *cuts) setNamed(cut perdure.Clock, in *consistency.Intake) {
+func (c *cuts) setNamed(cut perdure.Clock, in *consistency.Sequencer) {
 	c.schedule.Named = max(c.schedule.Named, cut)
 	c.plan(in)
 }
 
 // leave makes the shard continue after a cut.
-func (c *cuts) leave(cut perdure.Clock, in *consistency.Intake) {
+func (c *cuts) leave(cut perdure.Clock, in *consistency.Sequencer) {
 	c.left = cut
 	in.SetCut(c.schedule.After(cut))
 	c.plan(in)
 }
 
-// mustStand reports whether the shard must pause at the cut that it has reached.
-func (c *cuts) mustStand() bool { return !c.behind && !c.rows || c.unsaved > 0 }
+// mustPause reports whether the shard must pause at the cut that it has reached.
+func (c *cuts) mustPause() bool { return !c.background && !c.rows || c.unsaved > 0 }
 
 // due reports whether the head must write the cut at which the shard is paused. With background writes the shard is
 // paused there because the last cut is not written: its head died during the write, or failed to write it. After the
 // job's last clock nothing changes, so the final cut can also be written this way.
-func (c *cuts) due(in *consistency.Intake) bool {
+func (c *cuts) due(in *consistency.Sequencer) bool {
 	return c.head && !c.rows && !c.writes && (in.AtCut() || c.unsaved > 0 && c.unsaved == c.schedule.End)
 }
 
-// passed applies a log entry that says that a cut is saved.
-func (c *cuts) passed(seg words.Segment, in *consistency.Intake) {
+// recordSaved applies a log entry that says that a cut is saved.
+func (c *cuts) recordSaved(seg words.Segment, in *consistency.Sequencer) {
 	switch {
 	case seg.Cut == c.unsaved:
 	case seg.Cut > c.left: // the shard is paused there
@@ -105,7 +105,7 @@ func (c *cuts) passed(seg words.Segment, in *consistency.Intake) {
 		return // two heads have saved it
 	}
 	c.segments = append(c.segments, seg)
-	c.unsaved, c.writes, c.stands, c.held = 0, false, false, nil
+	c.unsaved, c.writes, c.paused, c.held = 0, false, false, nil
 }
 
 // durable forgets segments that are in a checkpoint.
@@ -115,18 +115,18 @@ func (c *cuts) durable(cut perdure.Clock) {
 
 // image captures the current rows at a cut. It contains the rows that have changed since the last image. It contains
 // all rows if that at most doubles the work, or if the superseded rows in the files would exceed a whole segment.
-func (c *cuts) image(cut perdure.Clock, w *rows, in *consistency.Intake) *Image {
+func (c *cuts) image(cut perdure.Clock, w *rows, in *consistency.Sequencer) *Image {
 	changed, all := w.bytes()
 	old := int64(0)
 	for _, f := range c.files {
 		old += f.Bytes
 	}
-	if len(c.files) == mostFiles || (2*changed >= all || old+changed > 2*all) && !c.sparing {
+	if len(c.files) == maxFiles || (2*changed >= all || old+changed > 2*all) && !c.sparing {
 		c.files = nil
 	}
 	m := &Image{
 		Cut: cut, Seq: w.seq, Applied: slices.Clone(in.Applied()), States: slices.Clone(w.states),
-		Follows: slices.Clone(c.files),
+		Base: slices.Clone(c.files),
 	}
 	for _, p := range w.parts {
 		m.Specs, m.First = append(m.Specs, p.Spec), append(m.First, p.First)
@@ -151,5 +151,5 @@ func (m *Image) close(undo bool) {
 
 // missed reports whether the shard has left a cut, at or after the named clock, that no replica is writing.
 func (c *cuts) missed() bool {
-	return c.head && c.unsaved > 0 && c.unsaved >= c.schedule.Named && !c.writes && !c.stands
+	return c.head && c.unsaved > 0 && c.unsaved >= c.schedule.Named && !c.writes && !c.paused
 }

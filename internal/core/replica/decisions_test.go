@@ -33,11 +33,11 @@ func TestMendingComplete(t *testing.T) {
 		{"is not settled", words.SlotView{Incarnation: 1}, -1, 0, true},
 		{"has left", words.SlotView{Incarnation: 1, Settled: true, Left: true}, -1, 0, true},
 	} {
-		m := resending{restored: true}
+		m := resendProgress{restored: true}
 		if c.told >= 0 {
 			m.reported.record(&Reader{Slot: 0, Incarnation: 1}, c.told)
 		}
-		in := consistency.NewIntake(false, []perdure.Clock{5}, weaken.Set{})
+		in := consistency.NewSequencer(false, []perdure.Clock{5}, weaken.Set{})
 		if got := m.complete(&words.View{Slots: []words.SlotView{c.slot}, End: c.end}, in); got != c.whole {
 			t.Errorf("%s: complete: %v, want %v", c.name, got, c.whole)
 		}
@@ -62,7 +62,7 @@ func TestNewestProcessSpeaks(t *testing.T) {
 		{"and continues", []word{{1, 9}, {2, 0}, {2, 4}}, 4},
 		{"a predecessor's report arrives late", []word{{2, 4}, {1, 9}}, 4},
 	} {
-		var p promises
+		var p endedReports
 		for _, w := range c.words {
 			p.record(&Reader{Slot: 0, Incarnation: w.incarnation}, w.ended)
 		}
@@ -70,7 +70,7 @@ func TestNewestProcessSpeaks(t *testing.T) {
 			t.Errorf("%s: %d clocks, reported: %v; want %d", c.name, got, told, c.want)
 		}
 	}
-	var p promises
+	var p endedReports
 	if p.record(&Reader{Slot: perdure.NoSlot, Incarnation: 1}, 7); len(p) > 0 {
 		t.Error("an observer's report was recorded")
 	}
@@ -95,7 +95,7 @@ func TestCutIsDue(t *testing.T) {
 		{"the end is not saved", true, false, 8, 5, 5, true},
 		{"the end is being written", true, true, 8, 5, 5, false},
 	} {
-		in := consistency.NewIntake(false, []perdure.Clock{5}, weaken.Set{})
+		in := consistency.NewSequencer(false, []perdure.Clock{5}, weaken.Set{})
 		in.SetCut(c.cut)
 		cs := cuts{head: c.head, writes: c.writes, unsaved: c.unsaved, schedule: recovery.Schedule{End: c.end}}
 		if got := cs.due(in); got != c.want {
@@ -107,11 +107,11 @@ func TestCutIsDue(t *testing.T) {
 // A cut that a former head saves a second time is not counted again. Segments in a checkpoint are forgotten, later ones
 // are kept.
 func TestSegmentsAreKeptOnce(t *testing.T) {
-	in := consistency.NewIntake(false, []perdure.Clock{8}, weaken.Set{})
-	cs := cuts{behind: true, saves: true, left: 8, unsaved: 8, schedule: recovery.Schedule{Every: 4}}
+	in := consistency.NewSequencer(false, []perdure.Clock{8}, weaken.Set{})
+	cs := cuts{background: true, saves: true, left: 8, unsaved: 8, schedule: recovery.Schedule{Every: 4}}
 	cs.segments = []words.Segment{{Cut: 4}}
 	for range 2 {
-		cs.passed(words.Segment{Cut: 8}, in)
+		cs.recordSaved(words.Segment{Cut: 8}, in)
 	}
 	if len(cs.segments) != 2 || cs.unsaved != 0 {
 		t.Errorf("%+v", cs.segments)
@@ -151,8 +151,9 @@ func TestMayServe(t *testing.T) {
 		},
 	} {
 		var fx Effects
-		if got := c.p.mayServe(&c.mine, c.head, &fx); got != c.serves || len(fx.Facts) > 0 != c.facts {
-			t.Errorf("%s: serves %v, %d facts; want %v, facts %v", c.name, got, len(fx.Facts), c.serves, c.facts)
+		if got := c.p.mayServe(&c.mine, c.head, &fx); got != c.serves || len(fx.ControlEntries) > 0 != c.facts {
+			t.Errorf("%s: serves %v, %d facts; want %v, facts %v", c.name, got, len(fx.ControlEntries), c.serves,
+				c.facts)
 		}
 	}
 }

@@ -11,13 +11,13 @@ import (
 // fields and before it releases the replica's lock, so the rows are still as they were when the effects were decided.
 // Clear keeps the slices for reuse, so that an update or a read allocates no memory for its effects.
 type Effects struct {
-	// Spent is the memory of update bodies that are no longer needed. It comes first, and the shell may take it even
-	// earlier, because the next update is received into it.
-	Spent [][]byte
+	// FreeBodies is the memory of update bodies that are no longer needed. It comes first, and the shell may take it
+	// even earlier, because the next update is received into it.
+	FreeBodies [][]byte
 
-	// Moved lists readers whose last message came after a gap: an earlier one is missing. They open the shard again, so
-	// everything else that they are sent must come after this notice.
-	Moved []*Reader
+	// Reopen lists readers whose last message came after a gap: an earlier one is missing. They open the shard again,
+	// so everything else that they are sent must come after this notice.
+	Reopen []*Reader
 
 	// Torn lists updates that no correct sender produces. Their connections are closed. They come early, so that
 	// nothing below is sent on those connections in vain.
@@ -37,9 +37,9 @@ type Effects struct {
 	// the cut, its rows do not change until the cut is saved.
 	Saves []Save
 
-	// Calm reports that a round which is not scheduled by clocks had nothing to save. The shell must delay AllowRound
-	// as if the round had been written.
-	Calm bool
+	// NothingToSave reports that a round which is not scheduled by clocks had nothing to save. The shell must delay
+	// AllowRound as if the round had been written.
+	NothingToSave bool
 
 	// Dropped lists waiting reads that will not be answered because the shard or the connection has been replaced. The
 	// readers send them again.
@@ -54,22 +54,22 @@ type Effects struct {
 	Opened []Opened
 
 	// Acks lists the slots to send their counts to. They are sent last to each worker, because an acknowledgement lets
-	// the worker discard its copy. Later reports that further acknowledgements are pending that no worker waits for.
-	// The shell sends them soon, together with other messages.
-	Acks  []Ack
-	Later bool
+	// the worker discard its copy. AcksPending reports that further acknowledgements are pending that no worker waits
+	// for. The shell sends them soon, together with other messages.
+	Acks        []Ack
+	AcksPending bool
 
-	// Facts must be appended to the log, by its head. Only Propose produces them. They may be appended as soon as
-	// Propose returns, because they take effect only when the log returns them as entries.
-	Facts []Fact
+	// ControlEntries must be appended to the log, by its head. Only Propose produces them. They may be appended as soon
+	// as Propose returns, because they take effect only when the log returns them as entries.
+	ControlEntries []ControlEntry
 
 	// Sync reports that the other members of a periodic chain must be brought up to date with this one. It starts a new
 	// round of the log, so everything that belongs to the current round must come before it.
 	Sync bool
 
-	// Tell reports that the coordinator must be sent a status. The coordinator may act on it immediately, so all of the
-	// above must be under way first.
-	Tell bool
+	// ReportStatus reports that the coordinator must be sent a status. The coordinator may act on it immediately, so
+	// all of the above must be under way first.
+	ReportStatus bool
 
 	// Fail stops the server, which would otherwise continue without an update that other replicas have applied.
 	Fail error
@@ -77,11 +77,12 @@ type Effects struct {
 
 // Clear empties the effects after they are carried out, and drops the references that they hold.
 func (fx *Effects) Clear() {
-	fx.Spent, fx.Moved, fx.Torn = emptied(fx.Spent), emptied(fx.Moved), emptied(fx.Torn)
+	fx.FreeBodies, fx.Reopen, fx.Torn = emptied(fx.FreeBodies), emptied(fx.Reopen), emptied(fx.Torn)
 	fx.Pushes, fx.Saves, fx.Dropped = fx.Pushes[:0], emptied(fx.Saves), emptied(fx.Dropped)
 	fx.Answers, fx.Opened, fx.Acks = emptied(fx.Answers), emptied(fx.Opened), emptied(fx.Acks)
-	fx.Facts = emptied(fx.Facts)
-	fx.Advanced, fx.Calm, fx.Later, fx.Sync, fx.Tell, fx.Fail = false, false, false, false, false, nil
+	fx.ControlEntries = emptied(fx.ControlEntries)
+	fx.Advanced, fx.NothingToSave, fx.AcksPending = false, false, false
+	fx.Sync, fx.ReportStatus, fx.Fail = false, false, nil
 }
 
 func emptied[T any](s []T) []T {
@@ -98,8 +99,8 @@ func (fx *Effects) fail(format string, args ...any) {
 
 // Torn is an update of several clocks that could be applied only in part. It is rejected as a whole.
 type Torn struct {
-	From *Reader // nil if the update was read from a log
-	Why  string
+	From   *Reader // nil if the update was read from a log
+	Reason string
 }
 
 // Save is a cut to be written.

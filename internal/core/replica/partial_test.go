@@ -20,11 +20,11 @@ func TestRestoredPartial(t *testing.T) {
 		}
 		r := New(Settings{Job: *b.job})
 		b.Replica, b.view = r, v
-		b.Follow(&b.view, Place{Head: true, Reads: true}, false)
-		b.Fill(Content{States: make([][]byte, 2), Applied: make([]perdure.Clock, 2)}, &b.view)
-		b.Heed()
+		b.SetView(&b.view, Role{Head: true, Reads: true}, false)
+		b.SetContent(Content{States: make([][]byte, 2), Applied: make([]perdure.Clock, 2)}, &b.view)
+		b.ApplyView()
 		for slot, ended := range []perdure.Clock{4, 3} {
-			b.Open(Open{Reader: b.readers[slot], Pos: b.pos, Ended: ended})
+			b.Open(Open{Reader: b.readers[slot], Pos: b.pos, EndedClocks: ended})
 		}
 		b.turn()
 		b.AnswerOpens(b.pos)
@@ -36,7 +36,7 @@ func TestRestoredPartial(t *testing.T) {
 			b.tick(0, clock)
 		}
 		b.settle()
-		if b.Mends() {
+		if b.AwaitsResend() {
 			t.Errorf("%s: a read waits for lost updates", model)
 		}
 		var st words.ShardStatus

@@ -35,7 +35,7 @@ func (s *system) checkDefinition(slot, row int, value updateSet) error {
 	c := s.readers[slot].clock
 	var must, own vector
 	for p := range s.slots {
-		must[p] = max(0, consistency.Needed(s.model, c))
+		must[p] = max(0, consistency.RequiredMinClock(s.model, c))
 		if s.model.Bounded() {
 			must[p] = max(0, c-s.model.Staleness)
 		}
@@ -82,7 +82,8 @@ func (s *system) checkLemma(slot, row int, value updateSet, l label) error {
 	for missing := s.valueOf(row, known) &^ value; missing != 0; missing &= missing - 1 {
 		lacks++
 	}
-	count := consistency.Missing(l.applied[:s.slots], known[:s.slots], make([]words.Span, s.slots), s.model.Staleness,
+	count := consistency.MissingUpdates(
+		l.applied[:s.slots], known[:s.slots], make([]words.Span, s.slots), s.model.Staleness,
 		c)
 	count -= max(0, int64(c-l.applied[slot])) // own updates are added locally
 	s.worst = max(s.worst, lacks)
@@ -104,7 +105,7 @@ func (s *system) mayRead(slot, row int) updateSet {
 	}
 	for i := range s.downs[slot][shard] {
 		f := &s.downs[slot][shard][i]
-		for _, a := range r.side.reads.Asked() {
+		for _, a := range r.side.reads.PendingRequests() {
 			if f.kind == getFrame && f.request == int(a.ID) && int(a.Rows.ID(0)) == row && a.Awaited {
 				sees &= f.values[row]
 			}

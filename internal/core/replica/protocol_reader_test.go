@@ -46,7 +46,7 @@ func newReader(p *plan, slot int) reader {
 	m := reads.New(reads.Config{Slot: perdure.Slot(slot), Slots: p.slots, Bytes: 1 << 20}, p.shards)
 	side := &readerSide{reads: m, table: m.Table(0, p.spec()), dst: make([]float32, rowDim)}
 	for shard := range p.shards {
-		m.Direct(m.Shard(perdure.ShardID(shard)), &reads.Source{}, 1)
+		m.SetSource(m.Shard(perdure.ShardID(shard)), &reads.Source{}, 1)
 	}
 	r := reader{left: p.reads[slot][0], side: side}
 	r.tell(p)
@@ -55,30 +55,30 @@ func newReader(p *plan, slot int) reader {
 
 // tell passes the clock to package reads.
 func (r *reader) tell(p *plan) {
-	r.side.reads.SetMoment(reads.Moment{
-		Clock: r.clock, Begun: consistency.Always, Spans: make([]words.Span, p.slots),
+	r.side.reads.SetProgress(reads.Progress{
+		Clock: r.clock, MinReadClock: consistency.AnyClock, Intervals: make([]words.Span, p.slots),
 	})
 }
 
 func (r *reader) shard(shard int) *reads.Shard { return r.side.reads.Shard(perdure.ShardID(shard)) }
 
 // look returns the reader's knowledge about a row.
-func (r *reader) look(row int) reads.Look { return r.side.table.Look(perdure.RowID(row)) }
+func (r *reader) look(row int) reads.RowState { return r.side.table.Inspect(perdure.RowID(row)) }
 
 // lookLabel returns the label of a row.
-func lookLabel(l *reads.Look) label { return label{l.Seq, l.MinClock, vectorOf(l.Applied)} }
+func lookLabel(l *reads.RowState) label { return label{l.Seq, l.MinClock, vectorOf(l.Applied)} }
 
 func (r *reader) key(k *keyOf, p *plan) {
 	k.num(int(r.clock), int(r.left), int(r.side.dropped))
 	k.flags(r.dead, r.sent, r.side.call != nil)
-	for _, a := range r.side.reads.Asked() {
+	for _, a := range r.side.reads.PendingRequests() {
 		k.num(int(a.ID), int(a.Rows.ID(0)), int(a.Need))
 		k.flags(a.Awaited, a.Subscribes)
 	}
 	for row := range p.rows {
 		l := r.look(row)
-		k.flags(l.Known, l.Current, l.Pushed, l.Joining, l.Unwanted, l.Bare)
-		k.num(int(l.FetchedAt), int(l.Coming), int(r.last[row]))
+		k.flags(l.Known, l.Current, l.Pushed, l.Joining, l.Unwanted, l.WithoutOwn)
+		k.num(int(l.FetchedAt), int(l.PendingRequest), int(r.last[row]))
 		if l.Known {
 			k.num(int(setOf(l.Values)))
 			at := lookLabel(&l)
@@ -92,19 +92,19 @@ func (r *reader) key(k *keyOf, p *plan) {
 	}
 }
 
-// own implements reads.Own for a slot: its updates are all of its ended clocks.
+// own implements reads.OwnUpdates for a slot: its updates are all of its ended clocks.
 type own struct {
 	*system
 	slot int
 }
 
-// Lacks implements reads.Own.
-func (o own) Lacks(_ perdure.ShardID, _ perdure.TableID, from perdure.Clock) bool {
+// HasUpdates implements reads.OwnUpdates.
+func (o own) HasUpdates(_ perdure.ShardID, _ perdure.TableID, from perdure.Clock) bool {
 	return from < o.readers[o.slot].clock
 }
 
-// AddTo implements reads.Own.
-func (o own) AddTo(
+// ApplyTo implements reads.OwnUpdates.
+func (o own) ApplyTo(
 	values []float32, _ perdure.ShardID, _ perdure.TableID, first perdure.RowID, n int, from perdure.Clock,
 ) {
 	for i := range n {
@@ -137,7 +137,7 @@ func (s *system) up(slot, shard int, f frame) {
 
 // sendDue plays the shell: it sends the requests that package reads has due.
 func (s *system) sendDue(slot int) {
-	for _, f := range s.readers[slot].side.reads.Due().Frames {
+	for _, f := range s.readers[slot].side.reads.TakeActions().Frames {
 		shard := int(f.Shard)
 		if f.Kind == wire.KindSaw {
 			s.up(slot, shard, frame{kind: sawFrame, seq: f.Request})
@@ -194,7 +194,7 @@ func (s *system) next(slot int) nextDeed {
 		switch r.side.table.Serve(perdure.RowID(row), r.clock) {
 		case reads.FromCache:
 			return readsRow
-		case reads.Waits:
+		case reads.InFlight:
 			return waits
 		}
 		if !r.links[s.home(row)].open {
@@ -313,9 +313,9 @@ func (s *system) endClock(slot int) error {
 	for row := range s.writes[slot][r.clock].each {
 		id, shard := perdure.RowID(row), perdure.ShardID(s.home(row))
 		if d := deltas(perdure.Slot(slot), r.clock); s.sparse {
-			table.ShowRows(shard, []perdure.RowID{id}, []int32{0}, d)
+			table.ApplyRowDeltas(shard, []perdure.RowID{id}, []int32{0}, d)
 		} else {
-			table.Show(shard, row-s.first(int(shard)), 1, d)
+			table.ApplyDeltas(shard, row-s.first(int(shard)), 1, d)
 		}
 	}
 	if r.clock++; r.clock < s.ends[slot] {
@@ -336,7 +336,7 @@ func (s *system) endClock(slot int) error {
 			}
 		}(*drops)
 	}
-	r.side.reads.Tidy()
+	r.side.reads.StartClock()
 	s.sendDue(slot)
 	for row := range (again | r.side.dropped).each {
 		s.dropAll(slot, s.home(row), 1<<row)
@@ -355,7 +355,7 @@ func (s *system) unwant(slot, row int) {
 	if r := &s.readers[slot]; s.off.note {
 		r.side.dropped |= 1 << row
 	} else {
-		r.side.table.GiveUp(perdure.RowID(row))
+		r.side.table.Unsubscribe(perdure.RowID(row))
 	}
 }
 
@@ -385,14 +385,14 @@ func (s *system) toReader(slot, shard int) error {
 	case ackFrame:
 		l.counts = f.counts
 	case getFrame:
-		if err := r.side.reads.Take(r.shard(shard), s.answerFrame(&f), own{s, slot}); err != nil {
+		if err := r.side.reads.HandleAnswer(r.shard(shard), s.answerFrame(&f), own{s, slot}); err != nil {
 			return err
 		}
 	case pushFrame:
 		if s.off.saw && s.model.Kind == perdure.VAP && !f.last {
 			s.up(slot, shard, frame{kind: sawFrame, seq: f.label.seq})
 		}
-		if err := r.side.reads.TakePush(r.shard(shard), s.pushedFrame(&f), own{s, slot}); err != nil {
+		if err := r.side.reads.HandlePush(r.shard(shard), s.pushedFrame(&f), own{s, slot}); err != nil {
 			return err
 		}
 	}

@@ -184,7 +184,7 @@ func (s *system) show() {
 		for shard := range s.plan.shards {
 			n := s.countsOf(slot, shard)
 			s.say("  shard %d: applied %d, seen %d, subscribed to %d rows", shard, n.Applied, n.Seen,
-				s.shards[shard].rep.Audience.pushes.subs[0].Rows(perdure.Slot(slot)))
+				s.shards[shard].rep.Readers.pushes.subs[0].Rows(perdure.Slot(slot)))
 		}
 	}
 }

@@ -51,9 +51,9 @@ func newShardSide(p *plan, shard int) shardSide {
 		v.Slots = append(v.Slots, words.SlotView{Incarnation: 1, Settled: true})
 	}
 	sh := shardSide{rep: New(Settings{Shard: perdure.ShardID(shard), Job: job, Weak: p.off.Set})}
-	sh.rep.Follow(v, Place{Head: true, Reads: true}, false)
-	sh.rep.Fill(Content{States: make([][]byte, p.slots), Applied: make([]perdure.Clock, p.slots)}, v)
-	sh.rep.Heed()
+	sh.rep.SetView(v, Role{Head: true, Reads: true}, false)
+	sh.rep.SetContent(Content{States: make([][]byte, p.slots), Applied: make([]perdure.Clock, p.slots)}, v)
+	sh.rep.ApplyView()
 	sh.propose()
 	return sh
 }
@@ -61,8 +61,8 @@ func newShardSide(p *plan, shard int) shardSide {
 // propose immediately applies the facts that the view requires.
 func (sh *shardSide) propose() {
 	for sh.rep.Propose() {
-		facts := slices.Clone(sh.rep.Effects().Facts)
-		sh.rep.Effects().Facts = nil
+		facts := slices.Clone(sh.rep.Effects().ControlEntries)
+		sh.rep.Effects().ControlEntries = nil
 		for _, f := range facts {
 			h := wire.Header{Kind: f.Kind, Slot: f.Slot, Incarnation: f.Incarnation, Clock: f.Clock}
 			sh.step(nil, wire.Frame{Header: h, Payload: f.Payload})
@@ -140,7 +140,7 @@ func (s *system) arrive(slot, shard int, f frame) error {
 			return nil // its connection is closed by now
 		}
 		if sh.readers[slot] != nil {
-			sh.rep.Audience.Forget(sh.readers[slot])
+			sh.rep.Readers.Forget(sh.readers[slot])
 		}
 		sh.readers[slot], sh.told[slot] = from, words.Counts{}
 		sh.rep.Open(Open{Reader: from, Pos: sh.pos})
@@ -156,7 +156,7 @@ func (s *system) arrive(slot, shard int, f frame) error {
 			return err
 		}
 	case sawFrame:
-		if err := sh.rep.Saw(from, f.seq); err != nil {
+		if err := sh.rep.RecordSeen(from, f.seq); err != nil {
 			return err
 		}
 	}
@@ -183,7 +183,7 @@ func (s *system) update(slot perdure.Slot, clock perdure.Clock, shard int) wire.
 func (s *system) get(shard int, from *Reader, f frame) error {
 	sh := &s.shards[shard]
 	rd := Read{
-		Reader: from, Request: uint64(f.request), Need: f.clock, Subscribe: f.subscribe,
+		Reader: from, Request: uint64(f.request), MinClock: f.clock, Subscribe: f.subscribe,
 		Rows: wire.Rows{First: perdure.RowID(f.row), Count: 1},
 	}
 	if s.sparse {
@@ -196,19 +196,19 @@ func (s *system) get(shard int, from *Reader, f frame) error {
 		return err
 	case !now:
 		s.say("  it waits for MinClock %d", f.clock)
-		sh.rep.Audience.Wait(rd)
+		sh.rep.Readers.AddWaiting(rd)
 		return nil
 	}
 	s.answer(shard, &rd)
 	if empty && s.off.answered {
-		sh.rep.Audience.pushes.opened(from.Slot)
+		sh.rep.Readers.pushes.opened(from.Slot)
 	}
 	return s.settle(shard)
 }
 
 // empty reports whether the slot is known to have no cached rows; for vap only.
 func (sh *shardSide) empty(slot perdure.Slot) bool {
-	seen := sh.rep.Audience.pushes.seen
+	seen := sh.rep.Readers.pushes.seen
 	return seen != nil && reflect.ValueOf(seen).Elem().FieldByName("slots").Index(int(slot)).FieldByName("empty").Bool()
 }
 
@@ -259,7 +259,7 @@ func (s *system) carryOut(shard int) error {
 	sh := &s.shards[shard]
 	fx := sh.rep.Effects()
 	defer fx.Clear()
-	for _, c := range fx.Moved {
+	for _, c := range fx.Reopen {
 		if c == sh.readers[c.Slot] {
 			return fmt.Errorf("gap in the updates of slot %d on a connection that lost nothing", c.Slot)
 		}
@@ -298,8 +298,8 @@ func (s *system) ack(shard int, c *Reader) {
 
 // pushes reports whether anything must be pushed to a slot.
 func (sh *shardSide) pushes(slot int) bool {
-	c, _ := sh.rep.Audience.Flow(perdure.Slot(slot))
-	to := &sh.rep.Audience.pushes.rounds[slot]
+	c, _ := sh.rep.Readers.Flow(perdure.Slot(slot))
+	to := &sh.rep.Readers.pushes.rounds[slot]
 	return c != nil && (to.begun || to.due)
 }
 
@@ -307,13 +307,13 @@ func (sh *shardSide) pushes(slot int) bool {
 // starts the one that is due, possibly late because the slot is slow.
 func (s *system) push(slot, shard int) {
 	sh, p := &s.shards[shard], perdure.Slot(slot)
-	to, st := &sh.rep.Audience, &sh.rep.State
+	to, st := &sh.rep.Readers, &sh.rep.State
 	c, _ := to.Flow(p)
 	seq := to.pushes.seq
 	if s.off.advance {
 		to.pushes.seq = st.Seq()
 	}
-	begun := to.BeginRound(p, st)
+	begun := to.StartRound(p, st)
 	to.pushes.seq = seq
 	if begun && s.off.order {
 		s.toSlot(shard, c, frame{kind: pushFrame, label: labelOf(&to.pushes.rounds[slot]), last: true})
@@ -352,7 +352,7 @@ func (s *system) push(slot, shard int) {
 	}
 }
 
-func labelOf(r *round) label { return label{r.state.Seq, r.minClock, vectorOf(r.state.Applied)} }
+func labelOf(r *pushRound) label { return label{r.state.Seq, r.minClock, vectorOf(r.state.Applied)} }
 
 // leaves tells a shard that a slot no longer has a process.
 func (s *system) leaves(slot, shard int) error {
@@ -360,21 +360,21 @@ func (s *system) leaves(slot, shard int) error {
 	v := sh.rep.view.Clone()
 	v.Slots[slot].Left = true
 	if c := sh.readers[slot]; c != nil {
-		sh.rep.Audience.Forget(c)
+		sh.rep.Readers.Forget(c)
 		sh.readers[slot] = nil
 	}
-	sh.rep.Follow(&v, sh.rep.place, false)
-	sh.rep.Heed()
-	sh.rep.TellSeen()
+	sh.rep.SetView(&v, sh.rep.role, false)
+	sh.rep.ApplyView()
+	sh.rep.ReportSeen()
 	return s.settle(shard)
 }
 
 func (sh *shardSide) key(k *keyOf, p *plan) {
-	a, st := &sh.rep.Audience, &sh.rep.State
-	k.num(int(st.Seq()), int(a.pushes.seq), int(a.pushes.least), len(a.waiting))
+	a, st := &sh.rep.Readers, &sh.rep.State
+	k.num(int(st.Seq()), int(a.pushes.seq), int(a.pushes.minClock), len(a.waiting))
 	for i := range a.waiting {
 		rd := &a.waiting[i]
-		k.num(numberOf(rd.Reader), int(rd.Request), int(rd.Need), int(rd.Rows.ID(0)))
+		k.num(numberOf(rd.Reader), int(rd.Request), int(rd.MinClock), int(rd.Rows.ID(0)))
 	}
 	for i := range p.slots {
 		pending := st.intake.Pending(perdure.Slot(i))
@@ -383,7 +383,7 @@ func (sh *shardSide) key(k *keyOf, p *plan) {
 			k.num(int(u.Clock))
 			k.flags(u.Ticked())
 		}
-		s, o := &a.seats[i], &a.pushes.rounds[i]
+		s, o := &a.slots[i], &a.pushes.rounds[i]
 		k.num(numberOf(s.reader))
 		k.flags(o.begun, o.due)
 		if o.begun {
@@ -391,7 +391,7 @@ func (sh *shardSide) key(k *keyOf, p *plan) {
 			k.label(&l)
 		}
 		if a.pushes.seen != nil {
-			k.num(int(a.pushes.told[i]))
+			k.num(int(a.pushes.reportedSeen[i]))
 		}
 		if a.pushes.seen != nil || p.model.TwoStep() { // otherwise no worker waits for an acknowledgement
 			k.num(int(s.prompt), int(sh.told[i].Staged), int(sh.told[i].Seen))

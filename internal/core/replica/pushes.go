@@ -15,17 +15,17 @@ type pushes struct {
 	subs []*consistency.Subscriptions // by table; nil: its rows are not pushed
 	seen *consistency.Visibility      // nil: no vap table
 	// By slot, if seen is set: how many of its clocks had been seen at the last check.
-	told   []perdure.Clock
-	rounds []round         // by slot
-	seq    uint64          // as of the last push
-	least  perdure.Clock   // MinClock as of the last push
-	from   int             // the table that the current round has reached
-	ids    []perdure.RowID // scratch: the row numbers of one frame
-	flows  uint64          // numbers the flows of connections
+	reportedSeen []perdure.Clock
+	rounds       []pushRound     // by slot
+	seq          uint64          // as of the last push
+	minClock     perdure.Clock   // MinClock as of the last push
+	from         int             // the table that the current round has reached
+	ids          []perdure.RowID // scratch: the row numbers of one frame
+	flows        uint64          // numbers the flows of connections
 }
 
-// round is a round of pushes to one slot on its current connection.
-type round struct {
+// pushRound is a round of pushes to one slot on its current connection.
+type pushRound struct {
 	flow     uint64
 	begun    bool
 	due      bool // another round must follow, for later changes
@@ -46,7 +46,7 @@ func (o *pushes) restart(slots int) {
 func (o *pushes) grow(slots int, applied []perdure.Clock, seq uint64) {
 	for len(o.rounds) < slots {
 		o.flows++
-		o.rounds = append(o.rounds, round{flow: o.flows})
+		o.rounds = append(o.rounds, pushRound{flow: o.flows})
 	}
 	for _, sub := range o.subs {
 		if sub != nil {
@@ -55,14 +55,14 @@ func (o *pushes) grow(slots int, applied []perdure.Clock, seq uint64) {
 	}
 	if o.seen != nil {
 		o.seen.Grow(applied, seq)
-		o.told = append(o.told, make([]perdure.Clock, slots-len(o.told))...)
+		o.reportedSeen = append(o.reportedSeen, make([]perdure.Clock, slots-len(o.reportedSeen))...)
 	}
 }
 
 // stop ends the pushes to a slot, whose connection has changed or ended.
 func (o *pushes) stop(slot perdure.Slot) {
 	o.flows++
-	o.rounds[slot] = round{flow: o.flows}
+	o.rounds[slot] = pushRound{flow: o.flows}
 	for _, sub := range o.subs {
 		if sub != nil {
 			sub.Reset(slot)
@@ -117,10 +117,10 @@ func (o *pushes) changed(rows *wire.Rows, by perdure.Slot) {
 	switch {
 	case sub == nil || rows.Count == 0: // ignored, whatever rows it names
 	case rows.IDs == nil:
-		sub.ChangedRun(by, rows.First, rows.Count)
+		sub.MarkChangedRun(by, rows.First, rows.Count)
 	default:
 		for _, id := range rows.IDs {
-			sub.Changed(by, id)
+			sub.MarkChanged(by, id)
 		}
 	}
 }
@@ -150,9 +150,9 @@ func (o *pushes) newlySeen(q *readers) bool {
 	if o.seen == nil {
 		return false
 	}
-	for slot := range o.told {
-		if n := o.seen.Seen(perdure.Slot(slot)); n > o.told[slot] {
-			o.told[slot] = n
+	for slot := range o.reportedSeen {
+		if n := o.seen.Seen(perdure.Slot(slot)); n > o.reportedSeen[slot] {
+			o.reportedSeen[slot] = n
 			q.changed(perdure.Slot(slot))
 		}
 	}

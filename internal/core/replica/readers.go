@@ -20,7 +20,7 @@ type Reader struct {
 type Read struct {
 	Reader    *Reader
 	Request   uint64        // its number on its connection
-	Need      perdure.Clock // the minimum MinClock of the rows
+	MinClock  perdure.Clock // the minimum MinClock of the rows
 	Rows      wire.Rows
 	Scan      bool  // ask which rows a sparse table stores, not for their values
 	Subscribe bool  // push later changes of the rows
@@ -30,15 +30,15 @@ type Read struct {
 // Open is a reader's first request. It is answered once all entries received before it are applied, because a reader
 // that moves here from another replica must not find less than it has seen there.
 type Open struct {
-	Reader *Reader
-	Writes bool          // it only sends updates here
-	Ended  perdure.Clock // how many clocks its slot has ended
-	Pos    uint64        // position of the log's last entry when it arrived
+	Reader      *Reader
+	Writes      bool          // it only sends updates here
+	EndedClocks perdure.Clock // how many clocks its slot has ended
+	Pos         uint64        // position of the log's last entry when it arrived
 }
 
 // readers tracks the readers, their waiting requests, and the slots whose counts have changed since they were sent.
 type readers struct {
-	seats      []seat
+	slots      []slotState
 	waiting    []Read
 	tried      allowance // the allowance of the last scan of waiting, or untried
 	opening    []Open
@@ -56,16 +56,16 @@ type allowance struct {
 // untried is an allowance that no state has.
 var untried = allowance{minClock: -1}
 
-// waits records that a read must wait under an allowance. It may differ from that of the last scan: the shard may have
-// started to withhold its rows since then, and may soon stop.
-func (q *readers) waits(now allowance) {
+// noteWaiting records that a read must wait under an allowance. It may differ from that of the last scan: the shard may
+// have started to withhold its rows since then, and may soon stop.
+func (q *readers) noteWaiting(now allowance) {
 	if now != q.tried {
 		q.tried = untried
 	}
 }
 
-// seat is the state of one slot.
-type seat struct {
+// slotState is the state of one slot.
+type slotState struct {
 	reader  *Reader             // receives the slot's acknowledgements; nil: none
 	dirty   bool                // its counts have changed since they were last sent
 	listed  bool                // it is in readers.unsentAcks
@@ -78,13 +78,13 @@ type seat struct {
 // Waiting returns the number of waiting reads.
 func (q *readers) Waiting() int { return len(q.waiting) }
 
-// Seated reports whether the shard knows the slot of a connection. A slot that has just joined the job may be ahead of
-// the log.
-func (q *readers) Seated(c *Reader) bool { return int(c.Slot) < len(q.seats) }
+// KnowsSlot reports whether the shard knows the slot of a connection. A slot that has just joined the job may be ahead
+// of the log.
+func (q *readers) KnowsSlot(c *Reader) bool { return int(c.Slot) < len(q.slots) }
 
-// Serves reports whether a connection is the one on which its slot reads.
-func (q *readers) Serves(c *Reader) bool {
-	return c.Slot >= 0 && q.Seated(c) && q.seats[c.Slot].reader == c
+// IsCurrent reports whether a connection is the one on which its slot reads.
+func (q *readers) IsCurrent(c *Reader) bool {
+	return c.Slot >= 0 && q.KnowsSlot(c) && q.slots[c.Slot].reader == c
 }
 
 // drop drops the waiting reads that which selects.
@@ -103,26 +103,26 @@ func (q *readers) drop(fx *Effects, which func(*Read) bool) {
 func (q *readers) renew(fx *Effects) {
 	q.opening = nil
 	q.drop(fx, func(*Read) bool { return true })
-	for i := range q.seats {
-		s := &q.seats[i]
+	for i := range q.slots {
+		s := &q.slots[i]
 		s.reader, s.prompt, s.speaker = nil, 0, 0
 	}
 }
 
 // grow adds slots, up to a number.
 func (q *readers) grow(slots int) {
-	q.seats = append(q.seats, make([]seat, max(0, slots-len(q.seats)))...)
+	q.slots = append(q.slots, make([]slotState, max(0, slots-len(q.slots)))...)
 }
 
 // changed records that the counts of a slot differ from those last sent to it.
 func (q *readers) changed(slot perdure.Slot) {
-	q.seats[slot].dirty = true
+	q.slots[slot].dirty = true
 	q.list(slot)
 }
 
 // list lists a slot that may have to be sent its counts.
 func (q *readers) list(slot perdure.Slot) {
-	if s := &q.seats[slot]; s.reader != nil && s.dirty && !s.listed {
+	if s := &q.slots[slot]; s.reader != nil && s.dirty && !s.listed {
 		s.listed = true
 		q.unsentAcks = append(q.unsentAcks, slot)
 	}
@@ -132,7 +132,7 @@ func (q *readers) list(slot perdure.Slot) {
 // they get one.
 func (q *readers) pendingAcks() []perdure.Slot {
 	q.unsentAcks = slices.DeleteFunc(q.unsentAcks, func(slot perdure.Slot) bool {
-		s := &q.seats[slot]
+		s := &q.slots[slot]
 		s.listed = s.reader != nil && s.dirty
 		return !s.listed
 	})
@@ -142,24 +142,24 @@ func (q *readers) pendingAcks() []perdure.Slot {
 
 // TakeAck takes the pending acknowledgement of a connection, and reports whether there was one.
 func (q *readers) TakeAck(c *Reader) (owed bool) {
-	if !q.Serves(c) || !q.seats[c.Slot].dirty {
+	if !q.IsCurrent(c) || !q.slots[c.Slot].dirty {
 		return false
 	}
-	s := &q.seats[c.Slot]
+	s := &q.slots[c.Slot]
 	s.dirty, s.staged = false, false
 	return true
 }
 
 // acknowledge sends counts to the slots whose counts have changed. It sends them immediately if a worker waits for them
 // or holds a large update until then; otherwise with the next answer, or soon.
-func (q *readers) acknowledge(in *consistency.Intake, seen bool, fx *Effects) {
+func (q *readers) acknowledge(in *consistency.Sequencer, seen bool, fx *Effects) {
 	now := q.large || seen
 	q.large = false
 	for _, slot := range q.pendingAcks() {
-		s := &q.seats[slot]
+		s := &q.slots[slot]
 		prompt := now || s.prompt != 0
 		if !prompt && !s.staged {
-			fx.Later = true
+			fx.AcksPending = true
 			continue
 		}
 		ack := Ack{Reader: s.reader, Prompt: prompt}

@@ -45,9 +45,9 @@ func newBench(t testing.TB, model string, recovery string, slots int, change ...
 	for range slots {
 		b.view.Slots = append(b.view.Slots, words.SlotView{Incarnation: 1, Settled: true})
 	}
-	b.Follow(&b.view, Place{Head: true, Reads: true}, false)
-	b.Fill(Content{States: make([][]byte, slots), Applied: make([]perdure.Clock, slots)}, &b.view)
-	b.Heed()
+	b.SetView(&b.view, Role{Head: true, Reads: true}, false)
+	b.SetContent(Content{States: make([][]byte, slots), Applied: make([]perdure.Clock, slots)}, &b.view)
+	b.ApplyView()
 	b.turn()
 	for slot := range perdure.Slot(slots) {
 		b.readers = append(b.readers, &Reader{Slot: slot, Incarnation: 1})
@@ -61,8 +61,8 @@ func newBench(t testing.TB, model string, recovery string, slots int, change ...
 // turn proposes and steps until nothing is left to append, then settles.
 func (b *bench) turn() {
 	for b.Propose() {
-		facts := slices.Clone(b.Effects().Facts)
-		b.Effects().Facts = nil
+		facts := slices.Clone(b.Effects().ControlEntries)
+		b.Effects().ControlEntries = nil
 		for _, f := range facts {
 			b.step(wire.Frame{Header: wire.Header{
 				Kind: f.Kind, Slot: f.Slot, Incarnation: f.Incarnation,
@@ -99,13 +99,13 @@ func (b *bench) tick(slot perdure.Slot, clock perdure.Clock) {
 
 func (b *bench) read(slot perdure.Slot, need perdure.Clock, row perdure.RowID, subscribe bool) (now bool) {
 	b.t.Helper()
-	rd := Read{Reader: b.readers[slot], Need: need, Rows: wire.Rows{First: row, Count: 1}, Subscribe: subscribe}
+	rd := Read{Reader: b.readers[slot], MinClock: need, Rows: wire.Rows{First: row, Count: 1}, Subscribe: subscribe}
 	now, err := b.Read(&rd)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	if !now {
-		b.Audience.Wait(rd)
+		b.Readers.AddWaiting(rd)
 	}
 	return now
 }
@@ -115,11 +115,11 @@ func (b *bench) effects() string {
 	var says []string
 	say := func(format string, args ...any) { says = append(says, fmt.Sprintf(format, args...)) }
 	fx := b.Effects()
-	for _, r := range fx.Moved {
+	for _, r := range fx.Reopen {
 		say("moved %d", r.Slot)
 	}
 	for _, t := range fx.Torn {
-		say("torn %s", t.Why)
+		say("torn %s", t.Reason)
 	}
 	for _, slot := range fx.Pushes {
 		say("push %d", slot)
@@ -139,7 +139,7 @@ func (b *bench) effects() string {
 	for _, a := range fx.Acks {
 		say("ack %d", a.Reader.Slot)
 	}
-	if fx.Later {
+	if fx.AcksPending {
 		say("later")
 	}
 	if fx.Fail != nil {
@@ -201,11 +201,11 @@ func effectsCases() []effectsCase {
 		}, "save 1, stands false; later"},
 		{"a closed connection has no waiting reads", "ssp:0", "none", []func(b *bench){
 			func(b *bench) { b.read(0, 1, 0, false) },
-			func(b *bench) { b.Audience.Forget(b.readers[0]) },
+			func(b *bench) { b.Readers.Forget(b.readers[0]) },
 		}, "dropped 0"},
 		{"a new epoch drops waiting reads", "ssp:0", "none", []func(b *bench){
 			func(b *bench) { b.read(0, 1, 0, false) },
-			func(b *bench) { b.Follow(&b.view, b.place, true) },
+			func(b *bench) { b.SetView(&b.view, b.role, true) },
 		}, "dropped 0"},
 		{"a wrong number of values stops the server", "ssp:0", "none", []func(b *bench){func(b *bench) {
 			body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{First: 0, Count: 1}, Values: []float32{1, 2}})
@@ -267,13 +267,13 @@ func (b *bench) values() []float32 {
 func (b *bench) copyOf() *bench {
 	b.t.Helper()
 	n := &bench{Replica: New(Settings{Job: *b.job}), t: b.t, view: b.view, pos: b.pos}
-	n.Follow(&n.view, Place{}, false)
-	snap := b.State.Snapshot(Life{})
-	in := NewIncoming(b.job, 0)
-	if err := in.AddWords(snap.Words[:10], false); err != nil {
+	n.SetView(&n.view, Role{}, false)
+	snap := b.State.Snapshot(LogProgress{})
+	in := NewIncomingSnapshot(b.job, 0)
+	if err := in.AddHeader(snap.Header[:10], false); err != nil {
 		b.t.Fatal(err)
 	}
-	if err := in.AddWords(snap.Words[10:], true); err != nil {
+	if err := in.AddHeader(snap.Header[10:], true); err != nil {
 		b.t.Fatal(err)
 	}
 	for _, rows := range snap.Rows {
@@ -291,7 +291,7 @@ func (b *bench) copyOf() *bench {
 	if err := in.Finish(); err != nil {
 		b.t.Fatal(err)
 	}
-	n.Adopt(in)
+	n.InstallSnapshot(in)
 	return n
 }
 
@@ -328,7 +328,7 @@ func TestReplicasAgree(t *testing.T) {
 				}
 			}
 			for i, b := range all {
-				b.Finish()
+				b.ApplyAll()
 				if got, want := b.values(), all[0].values(); !slices.Equal(got, want) ||
 					!slices.Equal(b.State.Applied(), all[0].State.Applied()) || b.State.Seq() != all[0].State.Seq() {
 					t.Fatalf("%s, seed %d: replica %d has %v, %v; the first one %v, %v",
@@ -343,7 +343,7 @@ func TestReplicasAgree(t *testing.T) {
 func TestCopyWeakens(t *testing.T) {
 	b := newBench(t, "ssp:9", "none", 1)
 	b.job.StaleScale = perdure.ScaleInverse
-	b.State.agree()
+	b.State.updateTableSettings()
 	b.update(0, 0, 1)
 	b.Settle()
 	late := func(b *bench) float32 {
@@ -376,7 +376,7 @@ func TestNoMemory(t *testing.T) {
 			if now, err := b.Read(&rd); !now || err != nil {
 				t.Fatal("the read is not answered immediately", err)
 			}
-			b.Audience.TakeAck(b.readers[0])
+			b.Readers.TakeAck(b.readers[0])
 			e.Frame.Clock++
 		}
 		for range 100 { // until all buffers have grown

@@ -52,18 +52,18 @@ func (ro *rounds) begin(c *Content, min perdure.Clock) {
 	ro.taken = ro.Done(min)
 	ro.settings.Saves = uint64(ro.taken) // so that the random selector does not repeat its earlier choices
 	ro.kept = c.Kept
-	if c.Saved == nil {
+	if c.RowFiles == nil {
 		ro.ledger = scar.New(ro.settings)
 		return
 	}
-	ro.ledger = scar.Resume(ro.settings, c.Parts, c.Saved.Files, c.Saved.Layer)
-	ro.ledger.Past(c.Saved.Past)
+	ro.ledger = scar.Resume(ro.settings, c.Parts, c.RowFiles.Files, c.RowFiles.FileIndex)
+	ro.ledger.SetSavedValues(c.RowFiles.SavedValues)
 }
 
 // forget records that this replica no longer knows which rows are saved.
 func (ro *rounds) forget() {
 	if ro.ledger != nil {
-		ro.ledger.Forget()
+		ro.ledger.Close()
 	}
 	ro.ledger, ro.busy, ro.newest = nil, false, words.Segment{}
 }
@@ -80,7 +80,7 @@ func (ro *rounds) evicting(t perdure.TableID, p *table.Part) func(at int) {
 	if ro.ledger == nil || ro.ignoreMoves {
 		return func(int) {}
 	}
-	return ro.ledger.Evicting(t, p)
+	return ro.ledger.EvictionHook(t, p)
 }
 
 // added records the last part, which is new.
@@ -103,9 +103,9 @@ func (ro *rounds) due(min perdure.Clock) int64 {
 	return ro.Done(min) - ro.taken
 }
 
-// stands reports whether the shard must pause at the cut that was named because the job is about to end. It must while
-// a round is still being written, because the final round, which saves all rows of the cut, follows it.
-func (ro *rounds) stands(named perdure.Clock) bool { return ro.busy && ro.ended < named }
+// mustPause reports whether the shard must pause at the cut that was named because the job is about to end. It must
+// while a round is still being written, because the final round, which saves all rows of the cut, follows it.
+func (ro *rounds) mustPause(named perdure.Clock) bool { return ro.busy && ro.ended < named }
 
 // last reports whether the final round, which saves all rows, is due. It is due at the named clock only, because the
 // final files of all shards must be of the same clock.
@@ -120,7 +120,7 @@ func (ro *rounds) missed(named, min perdure.Clock) bool {
 }
 
 // saveRows makes the head save some of the current rows if a round is due.
-func (st *State) saveRows(to *Audience) {
+func (st *State) saveRows(to *ReaderSet) {
 	ro, min := &st.rounds, st.intake.MinClock()
 	if st.weak.Cuts {
 		min-- // negative control: the save of a clock contains updates of that clock
@@ -147,7 +147,7 @@ func (st *State) saveRows(to *Audience) {
 	ro.allowed = false
 	if choice.Bytes == 0 && ro.ended == 0 { // nothing has changed, or an earlier round saved more than its share
 		ro.ledger.Unwritten(choice)
-		to.fx.Calm = to.fx.Calm || ro.Timed()
+		to.fx.NothingToSave = to.fx.NothingToSave || ro.Timed()
 		return
 	}
 	ro.busy, ro.held = true, states.Names(st.rows.states)
@@ -161,8 +161,8 @@ func (st *State) saveRows(to *Audience) {
 	to.fx.Saves = append(to.fx.Saves, Save{Cut: min, Image: m, Rows: choice, ledger: ro.ledger})
 }
 
-// SavedRows records that a round's rows are in a file.
-func (st *State) SavedRows(sv *Save, seg words.Segment) {
+// RecordRowsWritten records that a round's rows are in a file.
+func (st *State) RecordRowsWritten(sv *Save, seg words.Segment) {
 	ro := &st.rounds
 	if sv.Image.close(false); sv.ledger != ro.ledger {
 		return // the shard no longer has these rows
@@ -171,8 +171,8 @@ func (st *State) SavedRows(sv *Save, seg words.Segment) {
 	ro.ledger.Written(sv.Rows, words.SegmentFile{File: seg.File, Bytes: seg.Bytes, CRC: seg.CRC})
 }
 
-// UnsavedRows records that a round's rows could not be written. A later round saves them.
-func (st *State) UnsavedRows(sv *Save) {
+// RecordRowsNotWritten records that a round's rows could not be written. A later round saves them.
+func (st *State) RecordRowsNotWritten(sv *Save) {
 	if sv.Image.close(false); sv.ledger == st.rounds.ledger {
 		st.rounds.busy, st.rounds.ended = false, 0
 		st.rounds.ledger.Unwritten(sv.Rows)

@@ -33,7 +33,7 @@ func TestRoundsAreDue(t *testing.T) {
 			if sv.Rows == nil || sv.Image.Applied[0] != c+1 || sv.Image.Seq != uint64(c+1) {
 				t.Errorf("at clock %d: %+v", c+1, sv)
 			}
-			b.State.SavedRows(sv, file("a"))
+			b.State.RecordRowsWritten(sv, file("a"))
 		}
 	}
 	if want := []perdure.Clock{3, 5, 8, 10}; len(at) != 4 || at[0] != want[0] || at[1] != want[1] || at[2] != want[2] ||
@@ -51,12 +51,12 @@ func TestRoundsAreDue(t *testing.T) {
 			t.Errorf("another round at clock %d while the first is being written", sv.Cut)
 		}
 	}
-	b.State.UnsavedRows(first)
+	b.State.RecordRowsNotWritten(first)
 	late := b.clock(6)
 	if late == nil || late.Cut != 7 {
 		t.Fatalf("the merged rounds: %+v", late)
 	}
-	b.State.SavedRows(late, file("b"))
+	b.State.RecordRowsWritten(late, file("b"))
 	if sv := b.clock(7); sv == nil || sv.Cut != 8 {
 		t.Errorf("a round before clock 8, where the next one is due: %+v", sv)
 	}
@@ -71,17 +71,17 @@ func TestRoundsOfWhoTakesOver(t *testing.T) {
 	} else if b.State.rounds.segments(0) != nil {
 		t.Error("it reports a file that is not written")
 	} else {
-		b.State.SavedRows(sv, file("a"))
+		b.State.RecordRowsWritten(sv, file("a"))
 	}
 	if got := b.State.rounds.segments(0); len(got) != 1 || got[0].File != "a" {
 		t.Errorf("it reports %+v", got)
 	}
-	b.State.rounds.forget() // as Adopt does
-	b.Follow(&b.view, Place{Reads: true}, false)
+	b.State.rounds.forget() // as InstallSnapshot does
+	b.SetView(&b.view, Role{Reads: true}, false)
 	if sv := b.clock(1); sv != nil {
 		t.Errorf("a replica that is not the head saves %+v", sv)
 	}
-	b.Follow(&b.view, Place{Head: true, Reads: true}, false)
+	b.SetView(&b.view, Role{Head: true, Reads: true}, false)
 	sv := b.clock(2)
 	if sv == nil {
 		t.Fatal("the new head saves nothing")
@@ -107,14 +107,14 @@ func TestRoundOfBefore(t *testing.T) {
 			t.Fatalf("rounds %v and %v", before, now)
 		}
 		if written {
-			b.State.SavedRows(before, file("before"))
+			b.State.RecordRowsWritten(before, file("before"))
 		} else {
-			b.State.UnsavedRows(before)
+			b.State.RecordRowsNotWritten(before)
 		}
 		if !b.State.rounds.busy || b.State.rounds.segments(0) != nil {
 			t.Errorf("written %t: it reports %+v", written, b.State.rounds.segments(0))
 		}
-		b.State.SavedRows(now, file("now"))
+		b.State.RecordRowsWritten(now, file("now"))
 		if got := b.State.rounds.segments(0); len(got) != 1 || got[0].File != "now" || len(got[0].Base) > 0 {
 			t.Errorf("written %t: it reports %+v", written, got)
 		}
@@ -135,13 +135,13 @@ func TestRoundOfNothing(t *testing.T) {
 		if all == nil {
 			t.Fatal("the first round saves nothing")
 		}
-		b.State.SavedRows(all, file("all"))
+		b.State.RecordRowsWritten(all, file("all"))
 		b.State.AllowRound()
 		for c := perdure.Clock(1); c < 3; c++ {
 			calm := timed && c == 1
 			b.update(0, c, 1)
 			b.settle()
-			if fx := b.Effects(); fx.Calm != calm || len(fx.Saves) > 0 {
+			if fx := b.Effects(); fx.NothingToSave != calm || len(fx.Saves) > 0 {
 				t.Fatalf("timed %t, clock %d: %+v", timed, c, fx)
 			}
 			b.Effects().Clear()
@@ -163,7 +163,7 @@ func TestRoundOfNothing(t *testing.T) {
 // could not be written, the shard reports it as missed, and saves all rows at the next named clock.
 func TestLastRound(t *testing.T) {
 	b := newBench(t, "asp", "scar:4,1/4,round", 1) // at 1, 2, 3
-	b.State.SavedRows(b.clock(0), file("a"))
+	b.State.RecordRowsWritten(b.clock(0), file("a"))
 	b.step(wire.Frame{Header: wire.Header{Kind: wire.KindCut, Slot: perdure.NoSlot, Clock: 3}})
 	busy := b.clock(1)
 	if busy == nil || busy.Cut != 2 {
@@ -174,7 +174,7 @@ func TestLastRound(t *testing.T) {
 			t.Fatalf("while a round is being written: %+v at clock %d", sv, b.State.MinClock())
 		}
 	}
-	b.State.SavedRows(busy, file("b"))
+	b.State.RecordRowsWritten(busy, file("b"))
 	b.settle()
 	saves := b.Effects().Saves
 	if len(saves) != 1 || saves[0].Cut != 3 || saves[0].Image.Applied[0] != 3 || saves[0].Image.Seq != 3 ||
@@ -189,19 +189,19 @@ func TestLastRound(t *testing.T) {
 	if b.missed() {
 		t.Error("the final round is reported as missed")
 	}
-	b.State.UnsavedRows(&last)
+	b.State.RecordRowsNotWritten(&last)
 	if !b.missed() {
 		t.Error("a final round that could not be written is not reported as missed")
 	}
 	b.step(wire.Frame{Header: wire.Header{Kind: wire.KindCut, Slot: perdure.NoSlot, Clock: 7}})
 	if sv := b.clock(5); sv != nil { // the earlier full round makes up for this one
-		b.State.SavedRows(sv, file("before"))
+		b.State.RecordRowsWritten(sv, file("before"))
 	}
 	again := b.clock(6)
 	if again == nil || again.Cut != 7 || again.Image.Applied[0] != 7 || again.Rows.Bytes != 4*4 || b.missed() {
 		t.Fatalf("after a failed final round: %+v", again)
 	}
-	b.State.SavedRows(again, file("c"))
+	b.State.RecordRowsWritten(again, file("c"))
 	for c := perdure.Clock(7); c < 12; c++ {
 		if sv := b.clock(c); sv != nil {
 			t.Fatalf("after the final round: %+v", sv)
@@ -234,7 +234,7 @@ func (b *bench) missed() bool {
 func TestRoundOfTheLastClock(t *testing.T) {
 	b := newBench(t, "asp", "scar:4,1/4,round", 1) // at 1, 2, 3
 	some := b.clock(0)
-	b.State.SavedRows(some, words.Segment{Cut: some.Cut, File: "some", Bytes: 100})
+	b.State.RecordRowsWritten(some, words.Segment{Cut: some.Cut, File: "some", Bytes: 100})
 	told := func() []words.Segment {
 		var st words.ShardStatus
 		b.Status(&b.view, &st)
@@ -247,12 +247,12 @@ func TestRoundOfTheLastClock(t *testing.T) {
 	if got := told(); got != nil {
 		t.Errorf("after a partial round at the named clock it reports %+v", got)
 	}
-	b.Finish()
+	b.ApplyAll()
 	saves := b.Effects().Saves
 	if len(saves) != 1 || saves[0].Cut != 1 || saves[0].Rows.Bytes != 4*4 {
 		t.Fatalf("at the named clock it saves %+v", saves)
 	}
-	b.State.SavedRows(&saves[0], words.Segment{Cut: 1, File: "all", Bytes: 400})
+	b.State.RecordRowsWritten(&saves[0], words.Segment{Cut: 1, File: "all", Bytes: 400})
 	if got := told(); len(got) != 1 || got[0].File != "all" {
 		t.Errorf("after the final round it reports %+v", got)
 	}

@@ -19,33 +19,33 @@ var ErrEarly = errors.New("replica: the table is not in the log yet")
 
 // Content is the state that a shard is restored to: rows as of one moment, and the updates in them.
 type Content struct {
-	Parts   []*table.Part   // by table
-	States  [][]byte        // by slot: the state that its program saved last
-	Applied []perdure.Clock // by slot: how many of its clocks are contained
-	Seq     uint64          // number of updates contained
-	Saved   *Saved          // the rows' files if each row was saved separately; else nil
-	Kept    []words.Kept    // of a lost shard: how many rows come from each file, and how many from none
+	Parts    []*table.Part   // by table
+	States   [][]byte        // by slot: the state that its program saved last
+	Applied  []perdure.Clock // by slot: how many of its clocks are contained
+	Seq      uint64          // number of updates contained
+	RowFiles *RowFiles       // the rows' files if each row was saved separately; else nil
+	Kept     []words.Kept    // of a lost shard: how many rows come from each file, and how many from none
 }
 
-// Saved describes the files of rows that were saved separately.
-type Saved struct {
-	Files []words.SegmentFile // oldest first
-	Layer [][]int32           // by table, by position: index of the row's file; -1: initial value
-	// Past are the saved rows, where they have changed since; nil if they are unchanged.
-	Past []*table.Part
+// RowFiles describes the files of rows that were saved separately.
+type RowFiles struct {
+	Files     []words.SegmentFile // oldest first
+	FileIndex [][]int32           // by table, by position: index of the row's file; -1: initial value
+	// SavedValues are the saved rows, where they have changed since; nil if they are unchanged.
+	SavedValues []*table.Part
 }
 
 // rows are what updates change: the rows of all tables, and the states that slots' programs have saved. They are a
 // function of the log alone, and equal on all replicas.
 type rows struct {
-	shard  perdure.ShardID
-	job    *perdure.JobSpec
-	parts  []*table.Part // by table
-	states [][]byte      // by slot: the state that its program saved last, as of the applied vector
-	seq    uint64        // number of updates that the rows contain
-	scales bool          // updates are scaled down by their age
-	scaled scaled
-	room   []float32 // scratch: the unpacked values of a block
+	shard    perdure.ShardID
+	job      *perdure.JobSpec
+	parts    []*table.Part // by table
+	states   [][]byte      // by slot: the state that its program saved last, as of the applied vector
+	seq      uint64        // number of updates that the rows contain
+	scales   bool          // updates are scaled down by their age
+	scaled   scaled
+	unpacked []float32 // scratch: the unpacked values of a block
 }
 
 // scaled is the factor that multiplies an update's deltas before they are applied. It follows from the log
@@ -56,21 +56,21 @@ type scaled struct {
 }
 
 // scale computes the factor for an update that is applied at the given MinClock.
-func (w *rows) scale(u *consistency.Update, minClock perdure.Clock, in *consistency.Intake) {
+func (w *rows) scale(u *consistency.Update, minClock perdure.Clock, in *consistency.Sequencer) {
 	w.scaled.by = 1
 	if n := len(u.Parts); w.scales && n > 0 {
 		b := wire.ReadBlocks(u.Parts[n-1])
 		for b.Next() {
 		}
-		origin := consistency.Origin{Basis: b.Basis, Lag: b.Lag, Alone: b.Alone}
-		w.scaled.by = consistency.Scale(w.job.StaleScale, origin, minClock, in.Slots(u.Clock))
+		origin := consistency.Origin{Basis: b.Basis, Lag: b.Lag, DuringOutage: b.Alone}
+		w.scaled.by = consistency.Scale(w.job.StaleScale, origin, minClock, in.NumParticipants(u.Clock))
 	}
 }
 
-// aged returns a block's values, scaled by the update's age. It does not modify the block.
-func (w *rows) aged(b *wire.Block) []float32 {
+// scaledValues returns a block's values, scaled by the update's age. It does not modify the block.
+func (w *rows) scaledValues(b *wire.Block) []float32 {
 	s, deltas := &w.scaled, b.Values
-	if s.by == 1 || !w.job.StaleScale.Weakens(w.parts[b.Table].Spec.Rule) {
+	if s.by == 1 || !w.job.StaleScale.AppliesTo(w.parts[b.Table].Spec.Rule) {
 		return deltas
 	}
 	s.deltas = append(s.deltas[:0], deltas...)
@@ -94,7 +94,7 @@ func (w *rows) apply(b *wire.Block, last perdure.Clock) error {
 	if err := w.fits(b); err != nil {
 		return err
 	}
-	return w.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, w.aged(b), last)
+	return w.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, w.scaledValues(b), last)
 }
 
 // add adds this shard's part of a table, with initial rows.
@@ -174,7 +174,7 @@ func (w *rows) checkRead(rd *Read, slots int) error {
 
 // saved returns the state that a slot's program saved last before a clock. It includes updates that are ticked but not
 // yet applied.
-func (w *rows) saved(slot perdure.Slot, clock perdure.Clock, in *consistency.Intake) ([]byte, error) {
+func (w *rows) saved(slot perdure.Slot, clock perdure.Clock, in *consistency.Sequencer) ([]byte, error) {
 	if slot < 0 || int(slot) >= len(w.states) {
 		return nil, fmt.Errorf("saved state of slot %d requested, but the job has %d slots", slot, len(w.states))
 	}

@@ -26,13 +26,13 @@ func (b *bench) fact(kind wire.Kind, slot perdure.Slot, in perdure.Incarnation, 
 
 // renew starts another epoch of the shard, with this replica as head.
 func (b *bench) renew() {
-	b.Follow(&b.view, b.place, true)
-	b.Heed()
+	b.SetView(&b.view, b.role, true)
+	b.ApplyView()
 }
 
 // opens makes a slot open the shard again after it has ended a number of clocks.
 func (b *bench) opens(slot perdure.Slot, ended perdure.Clock) {
-	b.Open(Open{Reader: b.readers[slot], Pos: b.pos, Ended: ended})
+	b.Open(Open{Reader: b.readers[slot], Pos: b.pos, EndedClocks: ended})
 	b.AnswerOpens(b.pos)
 }
 
@@ -130,10 +130,10 @@ var stepCases = []stand{
 	}, `["a" "" ""]`},
 	{"an update is heavy from its size on", "ssp:9", "none", 1, func(b *bench) any {
 		var heavy []bool
-		for _, size := range []int{heavyBytes - 1, heavyBytes} {
+		for _, size := range []int{largeUpdateBytes - 1, largeUpdateBytes} {
 			b := newBench(b.t, "ssp:9", "none", 1)
-			b.State.intake.Offer(consistency.Part{Incarnation: 1, Of: 1, Payload: make([]byte, size)})
-			heavy = append(heavy, heavyNext(b.State.intake, 0))
+			b.State.intake.Offer(consistency.UpdatePart{Incarnation: 1, Of: 1, Payload: make([]byte, size)})
+			heavy = append(heavy, isNextLarge(b.State.intake, 0))
 		}
 		return heavy
 	}, "[false true]"},
@@ -148,7 +148,7 @@ func TestSettles(t *testing.T) {
 	}
 	for _, s := range []stand{
 		{"a replica that does not serve saves nothing", "ssp:9", "checkpoint:1", 1, func(b *bench) any {
-			b.Follow(&b.view, b.place, true)
+			b.SetView(&b.view, b.role, true)
 			b.update(0, 0, 1)
 			b.Settle()
 			return len(b.Effects().Saves)
@@ -178,13 +178,13 @@ func TestSettles(t *testing.T) {
 			b.opens(0, 1)
 			b.update(0, 0, 1)
 			b.Settle()
-			whole := []bool{b.resend.whole}
+			whole := []bool{b.resend.done}
 			b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(words.Segment{Cut: 1}))
 			b.Settle()
-			return append(whole, b.resend.whole)
+			return append(whole, b.resend.done)
 		}, "[false true]"},
 		{"the other replicas are synced once a period", "ssp:9", "none", 1, func(b *bench) any {
-			b.traits.Period, b.place.Periodic = 2, true
+			b.traits.Period, b.role.Periodic = 2, true
 			var syncs []bool
 			for clock := range perdure.Clock(5) {
 				b.update(0, clock, 1)
@@ -195,16 +195,16 @@ func TestSettles(t *testing.T) {
 			return syncs
 		}, "[false true false true false]"},
 		{"only the head syncs others", "ssp:9", "none", 1, func(b *bench) any {
-			b.traits.Period, b.place = 2, Place{Periodic: true}
+			b.traits.Period, b.role = 2, Role{Periodic: true}
 			b.update(0, 0, 1)
 			b.update(0, 1, 1)
 			b.Settle()
 			return b.Effects().Sync
 		}, false},
 		{"a save that was given up is retried", "ssp:9", "resend:1", 1, func(b *bench) any {
-			b.Rest()
-			b.GiveUpSaving()
-			return b.Stirred()
+			b.MarkClean()
+			b.AbandonSave()
+			return b.Dirty()
 		}, true},
 	} {
 		s.check(t)
@@ -231,32 +231,32 @@ var readerCases = []stand{
 		now := b.read(0, 1, 0, false)
 		b.update(0, 0, 1) // resent; MinClock does not move
 		b.Settle()
-		return []any{now, b.resend.whole, len(b.Effects().Answers), b.Audience.Waiting()}
+		return []any{now, b.resend.done, len(b.Effects().Answers), b.Readers.Waiting()}
 	}, "[false true 1 0]"},
 	{"the clocks that a slot has ended are awaited until the next epoch", "ssp:9", "none", 1, func(b *bench) any {
 		b.opens(0, 5)
-		lacks := []bool{b.Lacks()}
-		b.Follow(&b.view, b.place, true)
-		return append(lacks, b.Lacks())
+		lacks := []bool{b.IsBehind()}
+		b.SetView(&b.view, b.role, true)
+		return append(lacks, b.IsBehind())
 	}, "[true false]"},
 	{"and until another process takes the slot", "ssp:9", "none", 1, func(b *bench) any {
 		b.opens(0, 5)
-		b.Heed()
-		lacks := []bool{b.Lacks()}
+		b.ApplyView()
+		lacks := []bool{b.IsBehind()}
 		b.view.Slots[0].Incarnation++
-		b.Heed()
-		return append(lacks, b.Lacks())
+		b.ApplyView()
+		return append(lacks, b.IsBehind())
 	}, "[true false]"},
 	{"a replica that does not serve answers no Open", "ssp:9", "none", 1, func(b *bench) any {
-		b.Follow(&b.view, b.place, true)
+		b.SetView(&b.view, b.role, true)
 		b.opens(0, 0)
 		return len(b.Effects().Opened)
 	}, 0},
 	{"a replica that starts to serve sends a status", "ssp:9", "none", 1, func(b *bench) any {
-		b.Follow(&b.view, b.place, true)
+		b.SetView(&b.view, b.role, true)
 		b.Effects().Clear()
 		b.Propose()
-		return b.Effects().Tell
+		return b.Effects().ReportStatus
 	}, true},
 	{"a reader whose slot has another process is not answered", "ssp:9", "none", 1, func(b *bench) any {
 		b.fact(wire.KindFence, 0, 2, 0, nil)
@@ -264,29 +264,29 @@ var readerCases = []stand{
 		return len(b.Effects().Opened)
 	}, 0},
 	{"nor is anything pushed to it", "essp:0", "none", 1, func(b *bench) any {
-		_, flow := b.Audience.Flow(0)
+		_, flow := b.Readers.Flow(0)
 		b.view.Slots[0].Incarnation++
-		b.Heed()
-		to, now := b.Audience.Flow(0)
+		b.ApplyView()
+		to, now := b.Readers.Flow(0)
 		return []bool{to == nil, now != flow}
 	}, "[true true]"},
 	{"a reader of another replica is pushed nothing here", "essp:0", "none", 1, func(b *bench) any {
 		b.Open(Open{Reader: b.readers[0], Pos: b.pos, Writes: true})
 		b.AnswerOpens(b.pos)
-		to, _ := b.Audience.Flow(0)
+		to, _ := b.Readers.Flow(0)
 		return to == nil
 	}, true},
 	{"a round with changes during it is followed by another", "vap:1", "none", 2, func(b *bench) any {
 		b.read(0, 0, 0, true)
 		b.update(1, 0, 0)
 		b.Settle()
-		b.Audience.BeginRound(0, &b.State)
-		_, _, more := b.Audience.EndRound(0, false)
+		b.Readers.StartRound(0, &b.State)
+		_, _, more := b.Readers.EndRound(0, false)
 		b.update(1, 1, 0)
 		b.Settle()
-		_, _, due := b.Audience.EndRound(0, true)
-		b.Audience.BeginRound(0, &b.State)
-		_, _, last := b.Audience.EndRound(0, true)
+		_, _, due := b.Readers.EndRound(0, true)
+		b.Readers.StartRound(0, &b.State)
+		_, _, last := b.Readers.EndRound(0, true)
 		return []bool{more, due, last}
 	}, "[true true false]"},
 	{
@@ -314,14 +314,14 @@ var readerCases = []stand{
 	{
 		"a read of rows that do not exist fails even if it would have to wait", "ssp:0", "none", 1,
 		func(b *bench) any {
-			now, err := b.Read(&Read{Reader: b.readers[0], Need: 5, Rows: wire.Rows{First: 9, Count: 1}})
+			now, err := b.Read(&Read{Reader: b.readers[0], MinClock: 5, Rows: wire.Rows{First: 9, Count: 1}})
 			return []bool{now, err != nil}
 		}, "[false true]",
 	},
 	{
 		"a scaled update is also pushed to its sender", "essp:9", "none", 1, func(b *bench) any {
 			b.job.StaleScale = perdure.ScaleInverse
-			b.State.agree()
+			b.State.updateTableSettings()
 			b.read(0, 0, 1, true)
 			var pushed []int
 			for clock := range perdure.Clock(2) { // the second one is based on rows of MinClock 0
@@ -331,10 +331,10 @@ var readerCases = []stand{
 					Header: wire.Header{Kind: wire.KindUpdate, Clock: clock, Incarnation: 1, Parts: 1}, Body: body,
 				})
 				b.Settle()
-				b.Audience.BeginRound(0, &b.State)
-				rows, _, _ := b.Audience.NextRows(0, 1<<10, &b.State)
+				b.Readers.StartRound(0, &b.State)
+				rows, _, _ := b.Readers.NextRows(0, 1<<10, &b.State)
 				pushed = append(pushed, rows.Count)
-				b.Audience.EndRound(0, true)
+				b.Readers.EndRound(0, true)
 			}
 			return pushed
 		}, "[0 1]",
@@ -349,8 +349,8 @@ var readerCases = []stand{
 				b.read(0, 0, 1, true)
 				b.update(0, 0, 1)
 				b.Settle()
-				b.Audience.BeginRound(0, &b.State)
-				rows, _, _ := b.Audience.NextRows(0, 1<<10, &b.State)
+				b.Readers.StartRound(0, &b.State)
+				rows, _, _ := b.Readers.NextRows(0, 1<<10, &b.State)
 				pushed = append(pushed, rows.Count)
 			}
 			return pushed
@@ -373,10 +373,10 @@ func TestSpeaks(t *testing.T) {
 		{"the view is late", words.SlotView{Incarnation: 2}, 3, true},
 		{"it has left", words.SlotView{Incarnation: 2, Settled: true, Left: true}, 2, false},
 	} {
-		a := Audience{view: &words.View{Slots: []words.SlotView{c.slot}}}
-		a.grow(&State{intake: consistency.NewIntake(false, []perdure.Clock{0}, weaken.Set{})})
-		a.seats[0].opened = c.opened
-		if got := a.speaks(0); got != c.want {
+		a := ReaderSet{view: &words.View{Slots: []words.SlotView{c.slot}}}
+		a.grow(&State{intake: consistency.NewSequencer(false, []perdure.Clock{0}, weaken.Set{})})
+		a.slots[0].opened = c.opened
+		if got := a.hasProcess(0); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -439,7 +439,7 @@ func TestStatus(t *testing.T) {
 		{true, true, true}, {false, true, false}, {true, false, false},
 	} {
 		b.view.Shards[0].Lost = c.lost
-		b.Follow(&b.view, Place{Head: c.head}, true)
+		b.SetView(&b.view, Role{Head: c.head}, true)
 		var st words.ShardStatus
 		if b.Status(&b.view, &st); st.Ready || slices.Equal(st.Applied, []perdure.Clock{1, 0}) != c.tells {
 			t.Errorf("%+v: it reports %+v", c, st)

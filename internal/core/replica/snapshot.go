@@ -17,15 +17,15 @@ import (
 // an 8-byte size, JSON, the saved states of the slots, and the parts of the updates that are not applied yet. The rows
 // follow, encoded by table.Snapshot.
 type Snapshot struct {
-	Words []byte
-	Rows  []*table.Snapshot // to be read and closed under the lock that guards the replica
-	Bytes int64             // size of the rows
+	Header []byte
+	Rows   []*table.Snapshot // to be read and closed under the lock that guards the replica
+	Bytes  int64             // size of the rows
 }
 
-// Life describes how many of an update log's facts a state contains.
-type Life struct {
-	Epoch perdure.Epoch // the newest epoch that has begun in the log
-	Facts uint64        // number of facts of that epoch that the state contains
+// LogProgress describes how many of an update log's control entries a state contains.
+type LogProgress struct {
+	Epoch          perdure.Epoch // the newest epoch that has begun in the log
+	ControlEntries uint64        // number of facts of that epoch that the state contains
 }
 
 // header is the JSON header of a snapshot.
@@ -41,8 +41,8 @@ type header struct {
 	Tables   []headerTable     `json:"tables"`
 	Intake   consistency.State `json:"intake"`
 	// With an update log: the newest epoch that has begun in it, and how many facts of that epoch the state contains.
-	Life  perdure.Epoch `json:"life,omitempty"`
-	Facts uint64        `json:"facts,omitempty"`
+	LogEpoch       perdure.Epoch `json:"life,omitempty"`
+	ControlEntries uint64        `json:"facts,omitempty"`
 }
 
 type headerTable struct {
@@ -50,20 +50,21 @@ type headerTable struct {
 	Rows int               `json:"rows"` // rows that the shard holds
 }
 
-// mostSnapped is the maximum number of snapshots that a shard keeps next to its update log: two complete ones, and one
+// maxSnapshots is the maximum number of snapshots that a shard keeps next to its update log: two complete ones, and one
 // being written.
-const mostSnapped = 3
+const maxSnapshots = 3
 
 // Snapshot captures the current state.
-func (st *State) Snapshot(life Life) *Snapshot {
+func (st *State) Snapshot(life LogProgress) *Snapshot {
 	sv := &st.cuts
 	h := header{
 		Seq: st.rows.seq, Cut: sv.left, Writing: sv.unsaved, End: sv.schedule.End, Named: sv.schedule.Named,
 		Segments: sv.segments,
-		Intake:   st.intake.State(), Life: life.Epoch, Facts: life.Facts,
+		Intake:   st.intake.State(), LogEpoch: life.Epoch, ControlEntries: life.ControlEntries,
 	}
 	if life.Epoch > 0 {
-		st.snapped = append(st.snapped[max(0, len(st.snapped)-mostSnapped+1):], states.Names(st.rows.states))
+		drop := max(0, len(st.snapshotStates)-maxSnapshots+1)
+		st.snapshotStates = append(st.snapshotStates[drop:], states.Names(st.rows.states))
 	}
 	var bulk [][]byte
 	for _, state := range st.rows.states {
@@ -84,9 +85,9 @@ func (st *State) Snapshot(life Life) *Snapshot {
 	if err != nil { // cannot happen: it is plain data
 		panic(fmt.Sprintf("replica: encode a snapshot: %v", err))
 	}
-	snap.Words = append(binary.LittleEndian.AppendUint64(nil, uint64(len(b))), b...)
+	snap.Header = append(binary.LittleEndian.AppendUint64(nil, uint64(len(b))), b...)
 	for _, b := range bulk {
-		snap.Words = append(snap.Words, b...)
+		snap.Header = append(snap.Header, b...)
 	}
 	return snap
 }
@@ -99,30 +100,32 @@ func sizeOf(b []byte) int {
 	return len(b)
 }
 
-// Incoming is a snapshot being received. Rows are read directly into their final memory.
-type Incoming struct {
-	shard   perdure.ShardID
-	job     *perdure.JobSpec
-	words   []byte // the header, until it is complete
-	header  header
-	content Content
-	runs    [][]byte // memory for the rows that are still missing; no run is empty
-	whole   bool     // the header is complete
+// IncomingSnapshot is a snapshot being received. Rows are read directly into their final memory.
+type IncomingSnapshot struct {
+	shard          perdure.ShardID
+	job            *perdure.JobSpec
+	words          []byte // the header, until it is complete
+	header         header
+	content        Content
+	runs           [][]byte // memory for the rows that are still missing; no run is empty
+	headerComplete bool     // the header is complete
 }
 
-// NewIncoming starts to receive a shard's snapshot.
-func NewIncoming(job *perdure.JobSpec, shard perdure.ShardID) *Incoming {
-	return &Incoming{job: job, shard: shard}
+// NewIncomingSnapshot starts to receive a shard's snapshot.
+func NewIncomingSnapshot(job *perdure.JobSpec, shard perdure.ShardID) *IncomingSnapshot {
+	return &IncomingSnapshot{job: job, shard: shard}
 }
 
-// Whole reports whether the header is complete, so that rows follow.
-func (in *Incoming) Whole() bool { return in.whole }
+// HeaderComplete reports whether the header is complete, so that rows follow.
+func (in *IncomingSnapshot) HeaderComplete() bool { return in.headerComplete }
 
-// Life returns how many of the update log's facts the snapshot contains. The header must be complete.
-func (in *Incoming) Life() Life { return Life{in.header.Life, in.header.Facts} }
+// LogProgress returns how many of the update log's facts the snapshot contains. The header must be complete.
+func (in *IncomingSnapshot) LogProgress() LogProgress {
+	return LogProgress{in.header.LogEpoch, in.header.ControlEntries}
+}
 
-// AddWords takes the next bytes of the header. The last ones allocate memory for the rows.
-func (in *Incoming) AddWords(words []byte, last bool) error {
+// AddHeader takes the next bytes of the header. The last ones allocate memory for the rows.
+func (in *IncomingSnapshot) AddHeader(words []byte, last bool) error {
 	in.words = append(in.words, words...)
 	if !last {
 		return nil
@@ -131,13 +134,13 @@ func (in *Incoming) AddWords(words []byte, last bool) error {
 }
 
 // Missing returns the memory runs that the missing rows must be read into, in order.
-func (in *Incoming) Missing() [][]byte { return in.runs }
+func (in *IncomingSnapshot) Missing() [][]byte { return in.runs }
 
 // Filled records that all missing rows are in place.
-func (in *Incoming) Filled() { in.runs = nil }
+func (in *IncomingSnapshot) Filled() { in.runs = nil }
 
 // take returns the next n bytes of the header.
-func (in *Incoming) take(n int) ([]byte, error) {
+func (in *IncomingSnapshot) take(n int) ([]byte, error) {
 	if n < 0 || n > len(in.words) {
 		return nil, fmt.Errorf("the snapshot's header is truncated: %d more bytes expected", n)
 	}
@@ -147,7 +150,7 @@ func (in *Incoming) take(n int) ([]byte, error) {
 }
 
 // parse decodes the header, and allocates memory for the rows.
-func (in *Incoming) parse() error {
+func (in *IncomingSnapshot) parse() error {
 	size, err := in.take(8)
 	if err != nil {
 		return err
@@ -169,7 +172,7 @@ func (in *Incoming) parse() error {
 	if len(in.words) > 0 {
 		return fmt.Errorf("the snapshot's header has %d extra bytes", len(in.words))
 	}
-	in.words, in.whole, in.content.Seq = nil, true, in.header.Seq
+	in.words, in.headerComplete, in.content.Seq = nil, true, in.header.Seq
 	for t := range in.header.Tables {
 		if err := in.addPart(&in.header.Tables[t]); err != nil {
 			return err
@@ -178,10 +181,10 @@ func (in *Incoming) parse() error {
 	return nil
 }
 
-func (in *Incoming) takeStates() error {
+func (in *IncomingSnapshot) takeStates() error {
 	intake, least := &in.header.Intake, in.job.Slots
 	n := len(intake.Slots)
-	if n < least || n > perdure.MaxSlots || len(intake.Applied) != n || len(intake.Spans) != n ||
+	if n < least || n > perdure.MaxSlots || len(intake.Applied) != n || len(intake.Intervals) != n ||
 		len(in.header.States) != n {
 		return fmt.Errorf("the snapshot has %d slots, but the job has %d", n, least)
 	}
@@ -199,7 +202,7 @@ func (in *Incoming) takeStates() error {
 	return nil
 }
 
-func (in *Incoming) takePending() error {
+func (in *IncomingSnapshot) takePending() error {
 	for i := range in.header.Intake.Slots {
 		for j := range in.header.Intake.Slots[i].Pending {
 			u := &in.header.Intake.Slots[i].Pending[j]
@@ -220,7 +223,7 @@ func (in *Incoming) takePending() error {
 }
 
 // addPart allocates memory for a table's rows.
-func (in *Incoming) addPart(t *headerTable) error {
+func (in *IncomingSnapshot) addPart(t *headerTable) error {
 	if err := t.Spec.Validate(in.job.Shards); err != nil {
 		return err
 	}
@@ -242,7 +245,7 @@ func (in *Incoming) addPart(t *headerTable) error {
 }
 
 // AddRows takes the next rows. If they are already in place, as inPlace reports, the replica keeps their memory.
-func (in *Incoming) AddRows(body []byte) (inPlace bool, err error) {
+func (in *IncomingSnapshot) AddRows(body []byte) (inPlace bool, err error) {
 	inPlace = len(body) > 0 && len(in.runs) > 0 && &body[0] == &in.runs[0][0]
 	for from := body; len(from) > 0; {
 		if len(in.runs) == 0 {
@@ -261,7 +264,7 @@ func (in *Incoming) AddRows(body []byte) (inPlace bool, err error) {
 }
 
 // Finish decodes the rows from the received bytes.
-func (in *Incoming) Finish() error {
+func (in *IncomingSnapshot) Finish() error {
 	if len(in.runs) > 0 {
 		return fmt.Errorf("the snapshot ends before all rows have arrived")
 	}
@@ -274,11 +277,11 @@ func (in *Incoming) Finish() error {
 	return nil
 }
 
-// adopt replaces the state by a finished snapshot.
-func (st *State) adopt(in *Incoming) {
+// installSnapshot replaces the state by a finished snapshot.
+func (st *State) installSnapshot(in *IncomingSnapshot) {
 	c, h, sv := &in.content, &in.header, &st.cuts
 	st.rows.parts, st.rows.states, st.rows.seq = c.Parts, c.States, c.Seq
 	st.intake = consistency.Restore(&h.Intake, st.weak)
-	st.agree()
+	st.updateTableSettings()
 	sv.left, sv.unsaved, sv.schedule.End, sv.schedule.Named, sv.segments = h.Cut, h.Writing, h.End, h.Named, h.Segments
 }

@@ -17,7 +17,7 @@ import (
 // State also tracks how far this replica has written its cuts, which no other replica needs to know; see cuts.
 type State struct {
 	weak    weaken.Set
-	intake  *consistency.Intake // nil: there are no rows yet
+	intake  *consistency.Sequencer // nil: there are no rows yet
 	rows    rows
 	cuts    cuts
 	rounds  rounds
@@ -28,16 +28,16 @@ type State struct {
 
 	progress func() // as in Settings; never nil
 	// The stored states that the newest snapshots refer to. Only snapshots taken next to an update log are listed.
-	snapped [][]string
+	snapshotStates [][]string
 
-	Done int64 // updates applied here, without those in restored or copied rows; read-only
+	UpdatesApplied int64 // updates applied here, without those in restored or copied rows; read-only
 }
 
 func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
 	return State{
 		weak: s.Weak, rows: rows{shard: s.Shard, job: job},
 		cuts: cuts{
-			behind: traits.Behind(), saves: traits.Saves(), sparing: s.Sparing,
+			background: traits.Behind(), saves: traits.Saves(), sparing: s.SaveChangedOnly,
 			rows:     traits.Form == recovery.Rows,
 			schedule: recovery.ScheduleOf(job.Recovery),
 		},
@@ -51,35 +51,35 @@ func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
 // fill sets the initial content, restored from a cut.
 func (st *State) fill(c Content, cut perdure.Clock) {
 	st.rows.parts, st.rows.states, st.rows.seq = c.Parts, c.States, c.Seq
-	st.intake = consistency.NewIntake(false, c.Applied, st.weak)
-	st.agree()
+	st.intake = consistency.NewSequencer(false, c.Applied, st.weak)
+	st.updateTableSettings()
 	st.cuts.left = cut
 	st.intake.SetCut(st.cuts.schedule.After(cut))
 	st.rounds.begin(&c, st.intake.MinClock())
 }
 
-// agree updates the settings that depend on all tables together.
-func (st *State) agree() {
+// updateTableSettings updates the settings that depend on all tables together.
+func (st *State) updateTableSettings() {
 	specs := st.rows.specs()
 	st.intake.SetTwoStep(st.rows.job.TwoStep(specs))
 	st.tail = st.rows.job.TailReads(specs)
 	st.rows.scales = st.rows.job.Scales(specs)
 	st.sums.of(st.rows.parts)
 	if recovery.Of(st.rows.job.Recovery).Traits().Partial {
-		st.intake.CountGaps()
+		st.intake.CountMissingAsLost()
 	}
 }
 
 // offer takes in a part of an update. The state keeps the body.
-func (st *State) offer(f *wire.Frame, body []byte, to *Audience) consistency.Verdict {
+func (st *State) offer(f *wire.Frame, body []byte, to *ReaderSet) consistency.Outcome {
 	st.keepOrder(f.Slot, f.Clock, to)
-	verdict := st.intake.Offer(consistency.Part{
+	verdict := st.intake.Offer(consistency.UpdatePart{
 		Slot: f.Slot, Clock: f.Clock, Clocks: int(f.Clocks), Incarnation: f.Incarnation,
 		Index: int(f.Part), Of: int(f.Parts), Payload: body,
 		Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagRepeats != 0,
 	})
 	if verdict != consistency.Kept {
-		to.fx.Spent = append(to.fx.Spent, body)
+		to.fx.FreeBodies = append(to.fx.FreeBodies, body)
 	}
 	return verdict
 }
@@ -88,33 +88,33 @@ func (st *State) offer(f *wire.Frame, body []byte, to *Audience) consistency.Ver
 // applicable together are applied in the order of slots. Replicas take entries in batches of different sizes, and only
 // the order of the log is the same on all. The same holds for updates held back by a cut, because no log entry marks
 // the point where the shard resumes.
-func (st *State) keepOrder(slot perdure.Slot, clock perdure.Clock, to *Audience) {
-	held := st.cuts.behind && st.intake.Holds(clock)
+func (st *State) keepOrder(slot perdure.Slot, clock perdure.Clock, to *ReaderSet) {
+	held := st.cuts.background && st.intake.HeldByCut(clock)
 	if (slot != st.taken || held) && !st.intake.TwoStep() {
 		st.applyAll(to)
 	}
 	st.taken = slot
 }
 
-// heavyBytes is the minimum size of an update that is worth another goroutine.
-const heavyBytes = 256 << 10
+// largeUpdateBytes is the minimum size of an update that is worth another goroutine.
+const largeUpdateBytes = 256 << 10
 
-// heavyNext reports whether the slot's next update is a large one.
-func heavyNext(in *consistency.Intake, slot perdure.Slot) bool {
+// isNextLarge reports whether the slot's next update is a large one.
+func isNextLarge(in *consistency.Sequencer, slot perdure.Slot) bool {
 	pending := in.Pending(slot)
 	return len(pending) > 0 && (len(pending[0].Parts) > 1 || len(pending[0].Parts) == 1 &&
-		len(pending[0].Parts[0]) >= heavyBytes)
+		len(pending[0].Parts[0]) >= largeUpdateBytes)
 }
 
 // applyAll applies what may be applied, and leaves the cuts at which the shard need not pause.
-func (st *State) applyAll(to *Audience) {
+func (st *State) applyAll(to *ReaderSet) {
 	for more := true; more; more = st.leaveCut(to) {
 		st.applyToCut(to)
 	}
 }
 
 // applyToCut applies what may be applied before the next cut.
-func (st *State) applyToCut(to *Audience) {
+func (st *State) applyToCut(to *ReaderSet) {
 	least := st.intake.MinClock()
 	if least > st.evicted { // it jumped without an update, so evict here
 		st.evict(least, to)
@@ -142,8 +142,8 @@ func (st *State) applyToCut(to *Audience) {
 
 // leaveCut leaves the cut at which the shard is paused, unless it must stay there, and reports whether it did. The head
 // takes its image of the cut now, before anything later is applied.
-func (st *State) leaveCut(to *Audience) bool {
-	if st.cuts.mustStand() || !st.intake.AtCut() || st.rounds.stands(st.cuts.schedule.Named) {
+func (st *State) leaveCut(to *ReaderSet) bool {
+	if st.cuts.mustPause() || !st.intake.AtCut() || st.rounds.mustPause(st.cuts.schedule.Named) {
 		return false
 	}
 	cut := st.intake.MinClock()
@@ -166,8 +166,8 @@ func (st *State) leaveCut(to *Audience) bool {
 
 // apply changes the rows by an update. Its payloads were checked when the head received them, so the only possible
 // failure is that a sparse table has become full since.
-func (st *State) apply(u *consistency.Update, to *Audience) {
-	by, size := to.shows(u), 0
+func (st *State) apply(u *consistency.Update, to *ReaderSet) {
+	by, size := to.locallyAppliedBy(u), 0
 	if st.rows.scaled.by != 1 {
 		by = perdure.NoSlot
 	}
@@ -183,15 +183,15 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 			to.fx.fail(cannotApply, st.rows.shard, u.Slot, u.Clock, err)
 		}
 	}
-	var rows *newest
+	var rows *rowMerger
 	if u.Repeats {
-		rows = gather()
+		rows = newRowMerger()
 	}
 	for i, payload := range u.Parts {
 		size += len(payload)
 		b := wire.ReadBlocks(payload)
 		for b.Next() {
-			whole := b.Whole(&st.rows.room)
+			whole := b.Whole(&st.rows.unpacked)
 			if rows == nil {
 				each(whole)
 			} else if err := st.rows.fits(whole); err != nil {
@@ -207,14 +207,14 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 			st.rows.states[u.Slot] = slices.Clone(states.Next(st.rows.states[u.Slot], b.State, u.Last()+1))
 		}
 		u.Parts[i] = nil
-		to.fx.Spent = append(to.fx.Spent, payload)
+		to.fx.FreeBodies = append(to.fx.FreeBodies, payload)
 	}
 	if rows != nil {
 		rows.each(each)
 	}
 	if !u.Lost {
 		st.rows.seq += uint64(u.Clocks)
-		st.Done += int64(u.Clocks)
+		st.UpdatesApplied += int64(u.Clocks)
 	} else {
 		st.rows.states[u.Slot] = states.Lose(st.rows.states[u.Slot], u.Last()+1)
 	}
@@ -225,7 +225,7 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 }
 
 // change runs a table's rule for the rows in a block. by is the slot that made the update, or NoSlot for all slots.
-func (st *State) change(b *wire.Block, clock perdure.Clock, by perdure.Slot, to *Audience) error {
+func (st *State) change(b *wire.Block, clock perdure.Clock, by perdure.Slot, to *ReaderSet) error {
 	if err := st.rows.apply(b, clock); err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ const (
 )
 
 // evict drops rows that have not been updated for long, for the tables that ask for it.
-func (st *State) evict(least perdure.Clock, to *Audience) {
+func (st *State) evict(least perdure.Clock, to *ReaderSet) {
 	st.evicted = least
 	for id, p := range st.rows.parts {
 		if p.Spec.Evict == 0 {
@@ -260,7 +260,7 @@ func (st *State) evict(least perdure.Clock, to *Audience) {
 		p.Evict(least, func(row perdure.RowID, at int) {
 			forgets(at)
 			if sub := to.pushes.subs[id]; sub != nil {
-				sub.Changed(perdure.NoSlot, row)
+				sub.MarkChanged(perdure.NoSlot, row)
 			}
 		})
 	}
@@ -282,7 +282,7 @@ func (st *State) take(f *wire.Frame) error {
 		if err := wire.ParseControl(f, &seg); err != nil {
 			return err
 		}
-		st.cuts.passed(seg, st.intake)
+		st.cuts.recordSaved(seg, st.intake)
 	}
 	return nil
 }
@@ -298,7 +298,7 @@ func (st *State) addTable(f *wire.Frame) (added bool, err error) {
 	}
 	st.rows.add(spec)
 	st.rounds.added(st.rows.parts)
-	st.agree()
+	st.updateTableSettings()
 	return true, nil
 }
 
@@ -320,8 +320,8 @@ func (st *State) raise(f *wire.Frame) error {
 	return nil
 }
 
-// setRoster applies a new membership: the membership interval of each slot.
-func (st *State) setRoster(f *wire.Frame) error {
+// setMembership applies a new membership: the membership interval of each slot.
+func (st *State) setMembership(f *wire.Frame) error {
 	var spans []words.Span
 	if err := wire.ParseControl(f, &spans); err != nil {
 		return err
@@ -334,7 +334,7 @@ func (st *State) setRoster(f *wire.Frame) error {
 			st.rows.states[slot] = nil // belonged to another worker
 		}
 	}
-	st.intake.SetSpans(uint64(f.Clock), spans)
+	st.intake.SetMembership(uint64(f.Clock), spans)
 	slots := len(st.intake.Applied())
 	st.rows.states = append(st.rows.states, make([][]byte, max(0, slots-len(st.rows.states)))...)
 	return nil
@@ -342,5 +342,5 @@ func (st *State) setRoster(f *wire.Frame) error {
 
 // allows reports whether MinClock allows a read. If the table is not known yet, it arrives with the next view.
 func (st *State) allows(rd *Read) bool {
-	return int(rd.Rows.Table) < len(st.rows.parts) && st.intake.MinClock() >= rd.Need
+	return int(rd.Rows.Table) < len(st.rows.parts) && st.intake.MinClock() >= rd.MinClock
 }

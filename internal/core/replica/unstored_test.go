@@ -14,7 +14,7 @@ import (
 func sparseBench(t *testing.T) *bench {
 	t.Helper()
 	return newBench(t, "essp:1", "none", 2, func(s *Settings, spec *perdure.TableSpec) {
-		s.Unstored, spec.Sparse, spec.Rows = 100, true, 0
+		s.MaxUnstored, spec.Sparse, spec.Rows = 100, true, 0
 	})
 }
 
@@ -22,7 +22,7 @@ func sparseBench(t *testing.T) *bench {
 func (b *bench) subscribe(slot perdure.Slot, first perdure.RowID, n int) error {
 	b.t.Helper()
 	rd := Read{
-		Reader: b.readers[slot], Need: consistency.Always, Rows: wire.Rows{IDs: rowsFrom(first, n), Count: n},
+		Reader: b.readers[slot], MinClock: consistency.AnyClock, Rows: wire.Rows{IDs: rowsFrom(first, n), Count: n},
 		Subscribe: true,
 	}
 	now, err := b.Read(&rd)
@@ -83,10 +83,10 @@ func TestEndlessSubscriptions(t *testing.T) {
 // TestStoredSubscriptions: a slot may subscribe to all rows that are stored, and to all rows of a dense table.
 func TestStoredSubscriptions(t *testing.T) {
 	b := newBench(t, "essp:1", "none", 1, func(s *Settings, spec *perdure.TableSpec) {
-		s.Unstored, spec.Rows = 1, 100_000
+		s.MaxUnstored, spec.Rows = 1, 100_000
 	})
 	rd := Read{
-		Reader: b.readers[0], Need: consistency.Always, Rows: wire.Rows{Count: 100_000}, Subscribe: true,
+		Reader: b.readers[0], MinClock: consistency.AnyClock, Rows: wire.Rows{Count: 100_000}, Subscribe: true,
 	}
 	if now, err := b.Read(&rd); !now || err != nil {
 		t.Errorf("all rows of a dense table: %v, %v", now, err)

@@ -76,7 +76,7 @@ func BenchmarkChooseSparse(b *testing.B) {
 					b.Fatal(err)
 				}
 				l.Changed(0, p, 0, ids, rows)
-				gone := l.Evicting(0, p)
+				gone := l.EvictionHook(0, p)
 				p.Evict(clock, func(_ perdure.RowID, at int) { gone(at) })
 			})
 		})

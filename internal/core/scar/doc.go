@@ -16,7 +16,7 @@
 // bytes for each row of a sparse table that has the last key taken, if not all of them fit.
 //
 // Rows are identified by their positions in the part. In a sparse table, evicting rows moves others, so evictions must
-// be reported with Evicting.
+// be reported with EvictionHook.
 //
 // A Ledger is not safe for concurrent use: the lock that guards the shard's rows also guards it.
 package scar

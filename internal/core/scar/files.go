@@ -8,18 +8,18 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// place says where a row's newest save is. 0: nowhere, the row counts as initial; otherwise 1 + the index of a file's
-// slot.
-type place uint32
+// location says where a row's newest save is. 0: nowhere, the row counts as initial; otherwise 1 + the index of a
+// file's slot.
+type location uint32
 
-// owed is set in a place when a save of the row has failed: the row may equal its values at the last choice, although
-// these are not the saved values.
+// saveFailed is set in a location when a save of the row has failed: the row may equal its values at the last choice,
+// although these are not the saved values.
 const (
-	owed   place = 1 << 31
-	chosen place = 1 << 30 // in tables whose rows move: the choice in progress has the row
+	saveFailed location = 1 << 31
+	chosen     location = 1 << 30 // in tables whose rows move: the choice in progress has the row
 )
 
-func (p place) slot() int { return int(p&^(owed|chosen)) - 1 }
+func (p location) slot() int { return int(p&^(saveFailed|chosen)) - 1 }
 
 // file is one file of the running checkpoint.
 type file struct {
@@ -32,19 +32,19 @@ type file struct {
 // files are the files of the running checkpoint. Each file has a slot, so that a row can refer to it in 4 bytes
 // regardless of the number of saves.
 type files struct {
-	slots []file
-	newed uint64 // number of files so far
-	most  int    // maximum number of files
+	slots    []file
+	newed    uint64 // number of files so far
+	maxFiles int    // maximum number of files
 }
 
 // newFiles limits the number of files. If each file has as many bytes as a save, 3 divided by the share suffices to
 // stay within three times the live bytes. Small saves could produce more files, and a restore must open all of them.
 func newFiles(share float64) files {
-	return files{most: int(min(4/share, math.MaxInt32)) + 8}
+	return files{maxFiles: int(min(4/share, math.MaxInt32)) + 8}
 }
 
 // add adds a file as the newest. It has no rows yet.
-func (f *files) add(of words.SegmentFile, bytes int64) place {
+func (f *files) add(of words.SegmentFile, bytes int64) location {
 	f.newed++
 	slot := slices.IndexFunc(f.slots, func(s file) bool { return s.number == 0 })
 	if slot < 0 {
@@ -52,18 +52,18 @@ func (f *files) add(of words.SegmentFile, bytes int64) place {
 		f.slots = append(f.slots, file{})
 	}
 	f.slots[slot] = file{SegmentFile: of, number: f.newed, bytes: bytes}
-	return place(slot + 1)
+	return location(slot + 1)
 }
 
 // move records that a row's newest save is now in another file.
-func (f *files) move(row *place, to place, bytes int64) {
+func (f *files) move(row *location, to location, bytes int64) {
 	f.leave(*row, bytes)
 	*row = to
 	f.slots[to.slot()].live += bytes
 }
 
 // leave records that a row's newest save is no longer needed.
-func (f *files) leave(row place, bytes int64) {
+func (f *files) leave(row location, bytes int64) {
 	if slot := row.slot(); slot >= 0 {
 		f.slots[slot].live -= bytes
 	}
@@ -114,8 +114,8 @@ func (f *files) empty() (out []bool) {
 	for len(left) > 0 {
 		by := f.fewer
 		if bytes > 3*live {
-			by = f.deader
-		} else if len(left) < f.most {
+			by = f.compareLiveFraction
+		} else if len(left) < f.maxFiles {
 			break
 		}
 		slot := slices.MinFunc(left, by) // the oldest of equal ones
@@ -131,8 +131,10 @@ func (f *files) empty() (out []bool) {
 
 func (f *files) fewer(a, b int) int { return cmp.Compare(f.slots[a].live, f.slots[b].live) }
 
-// deader compares the live fractions of two files. They are quotients of integers, which every machine rounds the same
-// way.
-func (f *files) deader(a, b int) int { return cmp.Compare(f.slots[a].alive(), f.slots[b].alive()) }
+// compareLiveFraction compares the live fractions of two files. They are quotients of integers, which every machine
+// rounds the same way.
+func (f *files) compareLiveFraction(a, b int) int {
+	return cmp.Compare(f.slots[a].alive(), f.slots[b].alive())
+}
 
 func (f *file) alive() float64 { return float64(f.live) / float64(max(f.bytes, 1)) }

@@ -11,8 +11,8 @@ import (
 // keys from the selector, down to 1. A row with key 0 equals its saved value.
 const (
 	keyForced = math.MaxUint32
-	keyOwed   = keyForced - 1
-	keyMost   = keyOwed - 1
+	keyFailed = keyForced - 1
+	keyMax    = keyFailed - 1
 )
 
 // score assigns a key to each row. first lists, by slot, which files must be emptied.
@@ -37,7 +37,7 @@ func (l *Ledger) score(parts []*table.Part, first []bool) {
 	}
 	for t, p := range parts {
 		s.table = perdure.TableID(t)
-		s.score(p, l.tables[t], l.picking.list(t, l.tables[t].units(p)))
+		s.score(p, l.tables[t], l.scratch.list(t, l.tables[t].units(p)))
 	}
 }
 
@@ -73,8 +73,8 @@ func (s *scorer) score(p *table.Part, r *rows, keys []uint32) {
 		for i := range keys {
 			keys[i] = keyForced
 		}
-	case s.first != nil || r.owes || r.sparse:
-		r.owes = false
+	case s.first != nil || r.hasFailed || r.sparse:
+		r.hasFailed = false
 		for at := 0; at < len(keys); {
 			of := r.of.upTo(at, len(keys))
 			s.above(r, of, keys[at:at+len(of)])
@@ -84,7 +84,7 @@ func (s *scorer) score(p *table.Part, r *rows, keys []uint32) {
 }
 
 // above raises the keys of rows that must be saved regardless of the selector.
-func (s *scorer) above(r *rows, of []place, keys []uint32) {
+func (s *scorer) above(r *rows, of []location, keys []uint32) {
 	for i, of := range of {
 		slot := of.slot()
 		switch {
@@ -92,15 +92,15 @@ func (s *scorer) above(r *rows, of []place, keys []uint32) {
 			keys[i] = max(keys[i], 1) // a file may have a value from before its eviction
 		case s.first != nil && slot >= 0 && s.first[slot]:
 			keys[i] = keyForced
-		case of&owed != 0:
-			keys[i] = keyOwed
+		case of&saveFailed != 0:
+			keys[i] = keyFailed
 		}
-		r.owes = r.owes || of&owed != 0
+		r.hasFailed = r.hasFailed || of&saveFailed != 0
 	}
 }
 
-// farOf returns the table's own distance, or nil for the Euclidean one.
-func farOf(d perdure.Distance) table.Far {
+// distanceOf returns the table's own distance, or nil for the Euclidean one.
+func distanceOf(d perdure.Distance) table.Far {
 	switch d {
 	case perdure.DistanceTV:
 		return table.Variation
@@ -113,17 +113,17 @@ func farOf(d perdure.Distance) table.Far {
 // distances assigns to each row its distance from the last saved value, divided by the size of its save.
 func distances(p *table.Part, r *rows, keys []uint32) {
 	width, far := p.Spec.Dim, table.Distances
-	if own := farOf(p.Spec.Distance); own != nil {
+	if own := distanceOf(p.Spec.Distance); own != nil {
 		far = own.Keys
 	}
 	for at := 0; at < len(keys); {
-		end, here := r.past.run(at, min(len(keys), at+max(1, batch*64/width)))
+		end, here := r.saved.run(at, min(len(keys), at+max(1, batch*64/width)))
 		if !here { // nothing has changed
 			clear(keys[at:end])
 			at = end
 			continue
 		}
-		now, saved := p.Values(at, end-at), r.past.values.upTo(at, end)
+		now, saved := p.Values(at, end-at), r.saved.values.upTo(at, end)
 		n := min(len(now), len(saved)) / width
 		if far(keys[at:at+n], now, saved, width, int(r.bytes)) == table.Farthest {
 			for i := range n { // NaN, or Inf-Inf
@@ -147,11 +147,11 @@ func distance(p *table.Part, r *rows, keys []uint32) {
 	if len(keys) == 0 {
 		return
 	}
-	width, far := p.Spec.Dim, table.Farness{Far: farOf(p.Spec.Distance)}
+	width, far := p.Spec.Dim, table.Farness{Far: distanceOf(p.Spec.Distance)}
 	for at := 0; at < p.Rows; {
-		end, here := r.past.run(at, p.Rows)
+		end, here := r.saved.run(at, p.Rows)
 		for here && at < end {
-			now, saved := p.Values(at, end-at), r.past.values.upTo(at, end)
+			now, saved := p.Values(at, end-at), r.saved.values.upTo(at, end)
 			n := min(len(now), len(saved))
 			far.Add(now[:n], saved[:n], width)
 			at += n / width
@@ -167,7 +167,7 @@ func distance(p *table.Part, r *rows, keys []uint32) {
 func (r *rows) uses(p *table.Part, keys []uint32) {
 	for at := 0; at < len(keys); {
 		for _, n := range r.counts.upTo(at, len(keys)) {
-			keys[at] = min(n, keyMost)
+			keys[at] = min(n, keyMax)
 			at++
 		}
 	}
@@ -208,13 +208,13 @@ func saveSeed(s Settings, save uint64) uint64 {
 // tableSeed returns the seed of the random keys of one table in a save.
 func tableSeed(save uint64, t perdure.TableID) uint64 { return mix(save ^ mix(golden*uint64(t+1))) }
 
-// randomKey returns a key from 1 to keyMost. Two rows share a number of SplitMix64, and each uses half of it.
+// randomKey returns a key from 1 to keyMax. Two rows share a number of SplitMix64, and each uses half of it.
 func randomKey(seed uint64, id perdure.RowID) uint32 {
 	z := mix(seed + golden*(uint64(id)>>1))
 	if id%2 == 0 {
 		z >>= 32
 	}
-	return among(uint32(z))
+	return toKey(uint32(z))
 }
 
 // randomKeys fills in the keys of consecutive rows starting at first.
@@ -226,7 +226,7 @@ func randomKeys(keys []uint32, seed uint64, first perdure.RowID) {
 	}
 	for z := seed + golden*((uint64(first)+uint64(at))>>1); at+1 < len(keys); at += 2 {
 		both := mix(z)
-		keys[at], keys[at+1] = among(uint32(both>>32)), among(uint32(both))
+		keys[at], keys[at+1] = toKey(uint32(both>>32)), toKey(uint32(both))
 		z += golden
 	}
 	if at < len(keys) {
@@ -234,14 +234,14 @@ func randomKeys(keys []uint32, seed uint64, first perdure.RowID) {
 	}
 }
 
-// among maps a 32-bit number to the range from 1 to keyMost.
-func among(n uint32) uint32 { return 1 + uint32(uint64(n)*keyMost>>32) }
+// toKey maps a 32-bit number to the range from 1 to keyMax.
+func toKey(n uint32) uint32 { return 1 + uint32(uint64(n)*keyMax>>32) }
 
 // round assigns keys in the order of the rows after the cursor. Rows after the first 2^32 wait for the round after the
 // next.
 func (s *scorer) round(keys []uint32) {
 	for i := range keys {
-		keys[i] = keyMost - uint32(min(s.ordinal, keyMost-1))
+		keys[i] = keyMax - uint32(min(s.ordinal, keyMax-1))
 		if s.ordinal++; s.ordinal == s.all {
 			s.ordinal = 0
 		}
@@ -251,7 +251,7 @@ func (s *scorer) round(keys []uint32) {
 // roundNext returns the cursor of the row after the last one that round has taken, whose key is given.
 func (l *Ledger) roundNext(parts []*table.Part, key uint32) cursor {
 	c := l.next
-	for steps := int(keyMost-key) + 1; ; {
+	for steps := int(keyMax-key) + 1; ; {
 		if c.table >= len(parts) {
 			c = cursor{}
 		}

@@ -35,8 +35,8 @@ type Ledger struct {
 	full   bool   // the next choice contains all rows
 	next   cursor // round: the next row
 
-	underway *Choice
-	picking  picking // reused memory
+	pending *Choice
+	scratch choiceScratch // reused memory
 }
 
 // cursor is a position among all rows, by table and position.
@@ -66,7 +66,7 @@ func Resume(s Settings, parts []*table.Part, of []words.SegmentFile, layer [][]i
 				from = layer[t][at]
 			}
 			if from >= 0 {
-				l.files.move(r.place(at), place(from+1), r.bytes)
+				l.files.move(r.location(at), location(from+1), r.bytes)
 			}
 			if from < oldest { // saved the longest time ago, for round
 				oldest, l.next = from, cursor{t, at}
@@ -77,12 +77,12 @@ func Resume(s Settings, parts []*table.Part, of []words.SegmentFile, layer [][]i
 	return l
 }
 
-// Past records that rows of dense tables have changed since they were saved. saved has the saved values by table. Past
-// must be called directly after Resume.
-func (l *Ledger) Past(saved []*table.Part) {
+// SetSavedValues records that rows of dense tables have changed since they were saved. saved has the saved values by
+// table. SetSavedValues must be called directly after Resume.
+func (l *Ledger) SetSavedValues(saved []*table.Part) {
 	for t, p := range saved {
-		if r := l.table(t, p); r.keeps {
-			r.past.are(p)
+		if r := l.table(t, p); r.tracksValues {
+			r.saved.setAll(p)
 		}
 	}
 }
@@ -105,16 +105,16 @@ func (l *Ledger) Changed(t perdure.TableID, p *table.Part, first perdure.RowID, 
 	}
 }
 
-// Evicting returns the func to call for each row that Evict is about to remove from a table, so that the ledger can
+// EvictionHook returns the func to call for each row that Evict is about to remove from a table, so that the ledger can
 // follow the rows' positions.
-func (l *Ledger) Evicting(t perdure.TableID, p *table.Part) (gone func(at int)) {
+func (l *Ledger) EvictionHook(t perdure.TableID, p *table.Part) (gone func(at int)) {
 	var r *rows
 	return func(at int) {
 		if r == nil { // at the first call, all rows are still there
 			r = l.table(int(t), p)
 			r.meet(p, l.full)
 		}
-		l.files.leave(*r.place(at), r.bytes)
+		l.files.leave(*r.location(at), r.bytes)
 		r.remove(at)
 	}
 }
@@ -130,11 +130,11 @@ func (l *Ledger) table(t int, p *table.Part) *rows {
 	return l.tables[t]
 }
 
-// Forget ends the ledger. It no longer observes changes.
-func (l *Ledger) Forget() {
+// Close ends the ledger. It no longer observes changes.
+func (l *Ledger) Close() {
 	for _, r := range l.tables {
-		if r != nil && r.keeps {
-			r.past.part.Unwatch(&r.past)
+		if r != nil && r.tracksValues {
+			r.saved.part.Unwatch(&r.saved)
 		}
 	}
 }
@@ -158,7 +158,7 @@ type Choice struct {
 // values. A budget that is unused because too few rows have changed is carried over, up to that of one save: after a
 // long calm, the budget of many saves would pause training for as long as a save of all rows.
 func (l *Ledger) Choose(parts []*table.Part, due int64) *Choice {
-	if l.underway != nil {
+	if l.pending != nil {
 		panic("scar: Choose called before Written or Unwritten")
 	}
 	all := l.meet(parts)
@@ -174,7 +174,7 @@ func (l *Ledger) Choose(parts []*table.Part, due int64) *Choice {
 	l.saves++
 	l.full = false
 	l.credit -= c.Bytes
-	l.underway = c
+	l.pending = c
 	return c
 }
 
@@ -207,7 +207,7 @@ func (l *Ledger) Written(c *Choice, f words.SegmentFile) {
 	now := l.files.add(f, c.Bytes)
 	for t, units := range c.units {
 		r := l.tables[t]
-		r.chosen(units, func(of *place) { l.files.move(of, now, r.bytes) })
+		r.chosen(units, func(of *location) { l.files.move(of, now, r.bytes) })
 	}
 	l.files.drop()
 }
@@ -221,20 +221,20 @@ func (l *Ledger) Unwritten(c *Choice) {
 	asks := l.set.Selector == perdure.SelectPriority || l.set.Selector == perdure.SelectUsed
 	for t, units := range c.units {
 		r := l.tables[t]
-		r.owes = r.owes || asks
-		r.chosen(units, func(of *place) {
+		r.hasFailed = r.hasFailed || asks
+		r.chosen(units, func(of *location) {
 			if asks {
-				*of |= owed
+				*of |= saveFailed
 			}
 		})
 	}
 }
 
 func (l *Ledger) end(c *Choice) {
-	if c == nil || l.underway != c {
+	if c == nil || l.pending != c {
 		panic("scar: the choice is not in progress")
 	}
-	l.underway = nil
+	l.pending = nil
 }
 
 // Files returns the files of the running checkpoint, oldest first. Each file except the newest has the newest save of

@@ -116,7 +116,7 @@ func TestFull(t *testing.T) {
 			want := 8
 			if gone {
 				touch(0, 8, 20)
-				forgets := l.Evicting(0, p)
+				forgets := l.EvictionHook(0, p)
 				p.Evict(20, func(_ perdure.RowID, at int) { forgets(at) })
 				if got := choose(); got != 8 { // the file of 400 rows is emptied despite the debt
 					t.Fatalf("%s: %d rows, want the 8 remaining ones", by, got)
@@ -169,7 +169,7 @@ func TestPastOfChangedRows(t *testing.T) {
 		set.Saves = 3
 		of := []words.SegmentFile{{File: "a"}, {File: "b"}, {File: "c"}}
 		again := scar.Resume(set, []*table.Part{p}, of, layer)
-		again.Past([]*table.Part{saved})
+		again.SetSavedValues([]*table.Part{saved})
 		for i := range 3 {
 			one, two := l.Choose([]*table.Part{p}, 1), again.Choose([]*table.Part{p}, 1)
 			if !reflect.DeepEqual(one.Runs, two.Runs) || one.Bytes == 0 {

@@ -11,39 +11,39 @@ import (
 const batch = 128
 
 // rows is what the ledger knows about a table's units, by position. A unit is a row, or all rows of a whole table. In a
-// sparse table, evicting rows moves others, which must be reported with Evicting.
+// sparse table, evicting rows moves others, which must be reported with EvictionHook.
 type rows struct {
-	whole  bool  // all rows are one unit
-	bytes  int64 // size of a unit
-	of     plane[place]
-	past   past          // priority: the values last saved, by row
-	counts plane[uint32] // used: updates of each row since its last save; for a whole table, their sum
-	n      int           // number of known units
-	keeps  bool          // past is in use
-	count  bool          // counts is in use
-	moves  bool          // rows are evicted, and others take their places
-	sparse bool
-	owes   bool // some of the units may have the owed flag
+	whole        bool  // all rows are one unit
+	bytes        int64 // size of a unit
+	of           chunkedArray[location]
+	saved        savedValues          // priority: the values last saved, by row
+	counts       chunkedArray[uint32] // used: updates of each row since its last save; for a whole table, their sum
+	n            int                  // number of known units
+	tracksValues bool                 // past is in use
+	count        bool                 // counts is in use
+	moves        bool                 // rows are evicted, and others take their places
+	sparse       bool
+	hasFailed    bool // some of the units may have the owed flag
 }
 
 func newRows(p *table.Part, set *Settings) *rows {
 	r := &rows{
 		whole: p.Spec.Whole && !set.Torn, bytes: int64(p.RowBytes()),
-		keeps: set.Selector == perdure.SelectPriority, count: set.Selector == perdure.SelectUsed,
+		tracksValues: set.Selector == perdure.SelectPriority, count: set.Selector == perdure.SelectUsed,
 		moves: p.Spec.Evict > 0, sparse: p.Spec.Sparse,
-		of: newPlane[place](1), counts: newPlane[uint32](1),
+		of: newChunkedArray[location](1), counts: newChunkedArray[uint32](1),
 	}
 	if r.whole {
 		r.bytes *= int64(p.Rows)
 	}
-	if r.keeps {
-		r.past = newPast(p)
-		p.Watch(&r.past)
+	if r.tracksValues {
+		r.saved = newSavedValues(p)
+		p.Watch(&r.saved)
 	}
 	return r
 }
 
-func (r *rows) place(at int) *place { return &r.of.rows(at, 1)[0] }
+func (r *rows) location(at int) *location { return &r.of.rows(at, 1)[0] }
 
 // units returns the number of units in a part.
 func (r *rows) units(p *table.Part) int {
@@ -65,7 +65,7 @@ func (r *rows) rowsOf(p *table.Part, units []table.Run) []table.Run {
 func (r *rows) reserve(p *table.Part) {
 	n := r.units(p)
 	r.of.reserve(r.n, n)
-	r.past.n = max(r.past.n, p.Stored())
+	r.saved.n = max(r.saved.n, p.Stored())
 	if r.count {
 		r.counts.reserve(r.n, n)
 	}
@@ -79,8 +79,8 @@ func (r *rows) restored(p *table.Part) {
 
 // meet adds the new rows. Unless blank is set, they count as saved with their initial values.
 func (r *rows) meet(p *table.Part, blank bool) {
-	if r.keeps && !blank {
-		r.past.begin(r.past.n, p.Stored())
+	if r.tracksValues && !blank {
+		r.saved.begin(r.saved.n, p.Stored())
 	}
 	r.reserve(p)
 }
@@ -89,8 +89,8 @@ func (r *rows) meet(p *table.Part, blank bool) {
 func (r *rows) remove(at int) {
 	r.n--
 	r.of.fill(at, r.n)
-	if r.keeps {
-		r.past.remove(at)
+	if r.tracksValues {
+		r.saved.remove(at)
 	}
 	if r.count {
 		r.counts.fill(at, r.n)
@@ -131,9 +131,9 @@ func bump(counts []uint32, more int) int {
 
 // keep records the current values of the rows of chosen units.
 func (r *rows) keep(p *table.Part, units []table.Run) {
-	if r.keeps {
+	if r.tracksValues {
 		for _, run := range r.rowsOf(p, units) {
-			r.past.keep(run)
+			r.saved.keep(run)
 		}
 	}
 	if !r.count && !r.moves {
@@ -144,7 +144,7 @@ func (r *rows) keep(p *table.Part, units []table.Run) {
 			r.counts.each(run, func(counts []uint32) { clear(counts) })
 		}
 		if r.moves {
-			r.of.each(run, func(of []place) {
+			r.of.each(run, func(of []location) {
 				for i := range of {
 					of[i] |= chosen
 				}
@@ -154,10 +154,10 @@ func (r *rows) keep(p *table.Part, units []table.Run) {
 }
 
 // chosen calls f with the place of each unit in a choice.
-func (r *rows) chosen(units []table.Run, f func(of *place)) {
+func (r *rows) chosen(units []table.Run, f func(of *location)) {
 	if !r.moves {
 		for _, run := range units {
-			r.of.each(run, func(of []place) {
+			r.of.each(run, func(of []location) {
 				for i := range of {
 					f(&of[i])
 				}
@@ -165,7 +165,7 @@ func (r *rows) chosen(units []table.Run, f func(of *place)) {
 		}
 		return
 	}
-	r.of.each(table.Run{Rows: r.n}, func(of []place) {
+	r.of.each(table.Run{Rows: r.n}, func(of []location) {
 		for i := range of {
 			if of[i]&chosen != 0 {
 				of[i] &^= chosen

@@ -60,7 +60,7 @@ func (g *load) step(l ...*Ledger) {
 	if g.r.IntN(20) == 0 {
 		var gone []func(at int)
 		for _, l := range l {
-			gone = append(gone, l.Evicting(1, g.parts[1]))
+			gone = append(gone, l.EvictionHook(1, g.parts[1]))
 		}
 		g.parts[1].Evict(g.clock, func(_ perdure.RowID, at int) {
 			for _, gone := range gone {
@@ -89,7 +89,7 @@ func TestSpace(t *testing.T) {
 				c := l.Choose(g.parts, 1)
 				written += c.Bytes
 				budgets += int64(math.Round(share * float64(storedBytes(g.parts))))
-				for t, keys := range l.picking.keys {
+				for t, keys := range l.scratch.keys {
 					for _, k := range keys {
 						if k == keyForced && !full {
 							again += int64(g.parts[t].RowBytes())
@@ -115,7 +115,7 @@ func TestSpace(t *testing.T) {
 				t.Errorf("%d bytes were written with budgets of %d", written, budgets)
 			}
 			t.Logf("%d bytes, again %.3f, budgets %d, %d files of at most %d", written,
-				float64(again)/float64(written), budgets, len(l.Files()), l.files.most)
+				float64(again)/float64(written), budgets, len(l.Files()), l.files.maxFiles)
 		})
 	}
 }
@@ -140,7 +140,7 @@ func TestAllThatChanged(t *testing.T) {
 			for _, r := range stored(g.parts) {
 				before, saved := was[r.rowKey]
 				changed := !saved && !r.dense || !slices.Equal(r.values, before) && (saved || r.values[0] != 0)
-				forced := l.picking.keys[r.table][r.at] == keyForced
+				forced := l.scratch.keys[r.table][r.at] == keyForced
 				if got := has(c, r); got != (changed || forced) {
 					t.Fatalf("%s, save %d: row %v is %v, was %v: chosen is %v", by, n, r.rowKey, r.values, before, got)
 				}
@@ -234,7 +234,7 @@ func TestRandom(t *testing.T) {
 func TestPlane(t *testing.T) {
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		p := newPlane[uint32](1 + r.IntN(70000))
+		p := newChunkedArray[uint32](1 + r.IntN(70000))
 		var want [][]uint32
 		for range 30 {
 			if n := len(want); r.IntN(2) == 0 {
@@ -334,7 +334,7 @@ func TestLast(t *testing.T) {
 		"falling": func(i int) uint32 { return math.MaxUint32 - uint32(i) },
 		"wrong":   wrong,
 	} {
-		k := picking{}
+		k := choiceScratch{}
 		bytes, all := []int64{3, 8}, int64(0)
 		for t, n := range []int{n - 1000, 16 * 1000} {
 			keys := k.list(t, n)
@@ -395,9 +395,9 @@ func TestPast(t *testing.T) {
 	p := table.New(spec, 0, 0, 0, 10_000)
 	l := Resume(Settings{Selector: perdure.SelectPriority, Share: 1.0 / 8}, []*table.Part{p}, nil, nil)
 	before := slices.Clone(p.Values(0, 10_000))
-	past := &l.tables[0].past
+	past := &l.tables[0].saved
 	blocks := func() (n int) {
-		for _, word := range past.here {
+		for _, word := range past.stored {
 			n += bits.OnesCount64(word)
 		}
 		return n
@@ -429,7 +429,7 @@ func TestPast(t *testing.T) {
 	if got := choose(); !slices.Equal(got, []table.Run{{First: 31, Rows: 1}, {First: 5000, Rows: 1}}) {
 		t.Fatalf("chosen: %v", got)
 	}
-	l.Forget()
+	l.Close()
 	if change(1, 1); blocks() != 3 {
 		t.Fatal("a ledger that has ended stores rows")
 	}

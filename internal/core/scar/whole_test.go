@@ -167,11 +167,11 @@ func TestSampleMeetsWholeTables(t *testing.T) {
 	}
 	l.meet(parts)
 	l.score(parts, nil)
-	l.picking.keys[1][0] = keyMost / 2
+	l.scratch.keys[1][0] = keyMax / 2
 	bytes := []int64{4, 4 * 300 * samples}
-	low, high, ok := l.picking.between(2, bytes, 4*100*samples)
-	at, above := l.picking.last(2, bytes, 4*100*samples)
-	if want, _ := threshold(l.picking.keys[:2], bytes, 4*100*samples); !ok || at != want || at != keyMost/2 ||
+	low, high, ok := l.scratch.between(2, bytes, 4*100*samples)
+	at, above := l.scratch.last(2, bytes, 4*100*samples)
+	if want, _ := threshold(l.scratch.keys[:2], bytes, 4*100*samples); !ok || at != want || at != keyMax/2 ||
 		low > at || high <= at {
 		t.Errorf("the last key is %d (%d bytes above it), want %d, between %d and %d: %v", at, above, want, low, high,
 			ok)

@@ -128,7 +128,7 @@ func (m meta) check() error {
 }
 
 func (t metaTable) check() error {
-	if err := t.Spec.Asked().Validate(1); err != nil { // the number of shards is not known here
+	if err := t.Spec.Requested().Validate(1); err != nil { // the number of shards is not known here
 		return err
 	}
 	switch {

@@ -24,7 +24,7 @@ func (k *Keys) For(role Role) perdure.Secret {
 
 // Check rejects a process that does not present the secret of its role.
 func (k *Keys) Check(h *Hello) error {
-	if k.For(h.Role).Admits(h.Secret) {
+	if k.For(h.Role).Matches(h.Secret) {
 		return nil
 	}
 	what := "missing"

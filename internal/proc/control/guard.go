@@ -115,7 +115,7 @@ func (g *Gate) authenticate(r *http.Request) (who string, err error) {
 func showsSecret(r *http.Request, secret perdure.Secret) error {
 	shown, is := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	switch {
-	case secret == "", is && secret.Admits(perdure.Secret(shown)):
+	case secret == "", is && secret.Matches(perdure.Secret(shown)):
 		return nil
 	case !is:
 		return errors.New("the secret is missing: set PERDURE_SECRET_FILE to the file secret in the run's directory, " +

@@ -44,7 +44,7 @@ func (r *readBudget) Wait(rd *replica.Read) error {
 		r.needs = map[perdure.Clock]int{}
 	}
 	r.bytes += n
-	r.needs[rd.Need]++
+	r.needs[rd.MinClock]++
 	return nil
 }
 
@@ -53,8 +53,8 @@ func (r *readBudget) Done(rd *replica.Read) (others bool) {
 	n := weight(rd)
 	r.bytes -= n
 	r.All.Give(n)
-	if r.needs[rd.Need]--; r.needs[rd.Need] == 0 {
-		delete(r.needs, rd.Need)
+	if r.needs[rd.MinClock]--; r.needs[rd.MinClock] == 0 {
+		delete(r.needs, rd.MinClock)
 	}
-	return r.needs[rd.Need] > 0
+	return r.needs[rd.MinClock] > 0
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func readOf(ids int, need perdure.Clock) *replica.Read {
-	return &replica.Read{Need: need, Rows: wire.Rows{IDs: make([]perdure.RowID, ids)}}
+	return &replica.Read{MinClock: need, Rows: wire.Rows{IDs: make([]perdure.RowID, ids)}}
 }
 
 // bytes returns the weight of a read of that many rows.
@@ -62,14 +62,14 @@ func TestDone(t *testing.T) {
 				}
 				waiting = append(waiting, rd)
 				held += bytes(len(rd.Rows.IDs))
-				needs[rd.Need]++
+				needs[rd.MinClock]++
 			} else if n := len(waiting); n > 0 {
 				rd := waiting[n-1]
 				waiting = waiting[:n-1]
 				held -= bytes(len(rd.Rows.IDs))
-				needs[rd.Need]--
-				if others := r.Done(rd); others != (needs[rd.Need] > 0) {
-					t.Fatalf("seed %d: others wait: %v, with %d of them", seed, others, needs[rd.Need])
+				needs[rd.MinClock]--
+				if others := r.Done(rd); others != (needs[rd.MinClock] > 0) {
+					t.Fatalf("seed %d: others wait: %v, with %d of them", seed, others, needs[rd.MinClock])
 				}
 			}
 			if all.Held() != held {

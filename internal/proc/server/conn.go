@@ -229,7 +229,7 @@ func (s *Server) admit(c *conn, hello wire.Hello) error {
 		r.Reason = fmt.Sprintf("a server accepts workers, observers and servers, not role %q", hello.Role)
 	case hello.Index < 0 || hello.Index >= perdure.MaxSlots:
 		r.Reason = fmt.Sprintf("invalid slot %d: the job has %d slots", hello.Index, len(s.view.Slots))
-	case !s.cfg.Keys.Ticket(s.job.ID, perdure.Slot(hello.Index), hello.Incarnation, hello.Name()).Admits(hello.Ticket):
+	case !s.cfg.Keys.Ticket(s.job.ID, perdure.Slot(hello.Index), hello.Incarnation, hello.Name()).Matches(hello.Ticket):
 		r.Reason = fmt.Sprintf("the coordinator has not given slot %d to this process with incarnation %d",
 			hello.Index, hello.Incarnation)
 	case hello.Index >= s.job.Slots && hello.Index >= len(s.view.Slots):

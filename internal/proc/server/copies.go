@@ -141,7 +141,7 @@ func (sh *shard) install(in *incomingCopy) error {
 		return errNotWanted
 	}
 	sh.incoming = nil
-	sh.rep.Adopt(in.Incoming)
+	sh.rep.InstallSnapshot(in.IncomingSnapshot)
 	sh.slots.grow(len(sh.rep.State.Applied()))
 	sh.link.Restored(in.Pos)
 	sh.advance()

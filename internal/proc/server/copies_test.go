@@ -38,12 +38,12 @@ func source(t *testing.T) *replica.Replica {
 		Slots: []words.SlotView{{Incarnation: 1, Settled: true}},
 	}
 	r := replica.New(replica.Settings{Job: *job()})
-	r.Follow(v, replica.Place{Head: true, Reads: true}, false)
-	r.Fill(replica.Content{States: make([][]byte, 1), Applied: make([]perdure.Clock, 1)}, v)
-	r.Heed()
+	r.SetView(v, replica.Role{Head: true, Reads: true}, false)
+	r.SetContent(replica.Content{States: make([][]byte, 1), Applied: make([]perdure.Clock, 1)}, v)
+	r.ApplyView()
 	for r.Propose() {
-		facts := slices.Clone(r.Effects().Facts)
-		r.Effects().Facts = nil
+		facts := slices.Clone(r.Effects().ControlEntries)
+		r.Effects().ControlEntries = nil
 		for _, f := range facts {
 			r.Step(&replica.Entry{Frame: wire.Frame{
 				Header:  wire.Header{Kind: f.Kind, Slot: f.Slot, Incarnation: f.Incarnation, Clock: f.Clock},
@@ -160,7 +160,7 @@ func TestCopyIsOfOneMoment(t *testing.T) {
 			t.Errorf("received %+v at %d, %d pieces in place", in.Name, in.Pos, inPlace)
 		}
 		to := replica.New(replica.Settings{Job: *job()})
-		to.Adopt(in.Incoming)
+		to.InstallSnapshot(in.IncomingSnapshot)
 		if !slices.Equal(values(t, to), want) || slices.Equal(values(t, from), want) {
 			t.Error("the copy does not have the rows of the moment when it was started")
 		}

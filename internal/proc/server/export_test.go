@@ -44,7 +44,7 @@ func (e Eye) Reads(id perdure.ShardID, slot perdure.Slot) bool {
 	e.s.mu.Unlock()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	reader, _ := sh.rep.Audience.Flow(slot)
+	reader, _ := sh.rep.Readers.Flow(slot)
 	return reader != nil
 }
 

@@ -20,7 +20,7 @@ func (sh *shard) answers() bool { return sh.rep.Ready() && !sh.retired() }
 func (sh *shard) takeUpdate(c *conn, f *wire.Frame) (err error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.acceptsUpdates() || !sh.means(f) || !sh.rep.Audience.Seated(&c.Reader) {
+	if !sh.acceptsUpdates() || !sh.means(f) || !sh.rep.Readers.KnowsSlot(&c.Reader) {
 		return nil
 	}
 	var e replica.Entry
@@ -69,17 +69,17 @@ func (sh *shard) takeRequest(c *conn, f *wire.Frame) (err error) {
 		return sh.service.load(c, f)
 	case wire.KindEcho: // asks whether the shard is known to lack updates
 		sh.applyDue()
-		sh.service.echo(c, f, sh.rep.Lacks() || sh.stream != nil && sh.stream.Behind())
+		sh.service.echo(c, f, sh.rep.IsBehind() || sh.stream != nil && sh.stream.Behind())
 		return nil
 	case wire.KindSync: // acknowledge promptly until the clocks that the slot has finished are applied
-		if sh.rep.Audience.Serves(&c.Reader) {
+		if sh.rep.Readers.IsCurrent(&c.Reader) {
 			sh.applyDue()
 			sh.rep.Prompt(&c.Reader, f.Clock)
 		}
 	case wire.KindDrop: // the reader no longer needs the rows
 		err = sh.rep.Unsubscribe(&c.Reader, &rows)
 	case wire.KindSaw: // the state of a slot's cached rows
-		err = sh.rep.Saw(&c.Reader, f.Request)
+		err = sh.rep.RecordSeen(&c.Reader, f.Request)
 	default:
 		return fmt.Errorf("unexpected frame of kind %d", f.Kind)
 	}
@@ -94,7 +94,7 @@ func (sh *shard) open(c *conn, f *wire.Frame) (taken bool) {
 		return false
 	}
 	sh.rep.Open(replica.Open{
-		Reader: &c.Reader, Writes: f.Flags&wire.FlagWrites != 0, Ended: f.Clock, Pos: sh.link.End(),
+		Reader: &c.Reader, Writes: f.Flags&wire.FlagWrites != 0, EndedClocks: f.Clock, Pos: sh.link.End(),
 	})
 	sh.applyDue()
 	if sh.link.Started() {

@@ -10,7 +10,7 @@ import (
 // incomingCopy is a snapshot that is being received. It belongs to the goroutine that receives from the connection
 // until it is complete.
 type incomingCopy struct {
-	*replica.Incoming
+	*replica.IncomingSnapshot
 	Name chain.Fence // the shard's generation and epoch
 	Pos  uint64      // position in the sender's log
 	part uint16      // number of the next piece
@@ -18,7 +18,7 @@ type incomingCopy struct {
 
 // receiveCopy starts receiving the snapshot whose first piece is f.
 func receiveCopy(job *perdure.JobSpec, n chain.Fence, f *wire.Frame) *incomingCopy {
-	return &incomingCopy{Incoming: replica.NewIncoming(job, n.Shard), Name: n, Pos: f.Request}
+	return &incomingCopy{IncomingSnapshot: replica.NewIncomingSnapshot(job, n.Shard), Name: n, Pos: f.Request}
 }
 
 // copyFirst reports whether f is the first piece of a snapshot.
@@ -28,7 +28,7 @@ func isHead(f *wire.Frame) bool { return f.Flags&wire.FlagNone != 0 }
 
 // Expects reports whether f is the next piece, and counts it if so.
 func (in *incomingCopy) Expects(f *wire.Frame) (ok bool) {
-	if in.part != f.Part || in.Pos != f.Request || isHead(f) == in.Whole() {
+	if in.part != f.Part || in.Pos != f.Request || isHead(f) == in.HeaderComplete() {
 		return false
 	}
 	in.part++
@@ -51,7 +51,7 @@ func (in *incomingCopy) Land(f *wire.Frame, n int) []byte {
 func (in *incomingCopy) Take(f *wire.Frame, body []byte, b *frameBuffers) (whole bool, err error) {
 	last := f.Flags&wire.FlagLast != 0
 	if isHead(f) {
-		err = in.AddWords(body, last)
+		err = in.AddHeader(body, last)
 		b.Keep(body)
 		return false, err
 	}

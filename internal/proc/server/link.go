@@ -54,7 +54,7 @@ func (n *neighbours) conn(to chain.Neighbor) *conn {
 }
 
 // appendFact appends a fact to the log of a shard whose head is this server. The caller must hold sh.mu.
-func (sh *shard) appendFact(fact *replica.Fact) {
+func (sh *shard) appendFact(fact *replica.ControlEntry) {
 	f := sh.link.FactFrame(fact)
 	if sh.stream != nil {
 		sh.stream.Add(f, sh.link.Fence().Epoch)

@@ -51,7 +51,9 @@ type done struct{ updates, answers int64 }
 func (d *done) add(o done) { d.updates, d.answers = d.updates+o.updates, d.answers+o.answers }
 
 // doneBy returns the work of a shard. The caller must hold the shard's lock.
-func doneBy(rep *replica.Replica, to *service) done { return done{rep.State.Done, to.answers} }
+func doneBy(rep *replica.Replica, to *service) done {
+	return done{rep.State.UpdatesApplied, to.answers}
+}
 
 // work is the state shared by all shards of a server.
 type work struct {
@@ -117,13 +119,13 @@ func (l *Look) add(sh *shard) done {
 	if !sh.answers() && part != Joining {
 		l.Unready++
 	}
-	l.Waiting += sh.rep.Audience.Waiting()
+	l.Waiting += sh.rep.Readers.Waiting()
 	if sh.stream != nil {
 		if n := sh.stream.Unread(); n != nil {
 			l.Unread = sum(l.Unread, *n)
 		}
 	}
-	if !sh.rep.State.Has() {
+	if !sh.rep.State.HasRows() {
 		return doneBy(sh.rep, &sh.service)
 	}
 	if at := sh.rep.State.MinClock(); l.MinClock < 0 || at < l.MinClock {

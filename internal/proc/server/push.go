@@ -60,7 +60,7 @@ func (o *outflows) waited() uint64 { return uint64(max(0, time.Since(o.since).Mi
 
 // push continues a slot's round or starts one. If the previous push is not written yet, resume continues it later.
 func (sv *service) push(slot perdure.Slot) {
-	st, audience, out := &sv.rep.State, &sv.rep.Audience, &sv.out
+	st, audience, out := &sv.rep.State, &sv.rep.Readers, &sv.out
 	reader, flow := audience.Flow(slot)
 	to := out.get(sv, slot, flow)
 	if to.flying.Load() {
@@ -69,7 +69,7 @@ func (sv *service) push(slot perdure.Slot) {
 			return // resume continues it
 		}
 	}
-	begun := audience.BeginRound(slot, st)
+	begun := audience.StartRound(slot, st)
 	pushed, done := out.gather(slot, sv.rep, sv.link.Fence(), sv.buffers)
 	state, minClock, more := audience.EndRound(slot, done)
 	if n := len(pushed); done && n > 0 && begun {
@@ -99,7 +99,7 @@ func (o *outflows) gather(slot perdure.Slot, rep *replica.Replica, n chain.Fence
 	pushed = o.scratch[:0]
 	defer func() { o.scratch = pushed }()
 	for left > 0 {
-		rows, p, bytes := rep.Audience.NextRows(slot, left, st)
+		rows, p, bytes := rep.Readers.NextRows(slot, left, st)
 		if rows.Count == 0 {
 			return pushed, true
 		}
@@ -132,7 +132,7 @@ func (to *outflow) resume() {
 	if !sv.rep.Ready() {
 		return
 	}
-	if reader, flow := sv.rep.Audience.Flow(to.slot); reader != nil && flow == to.flow {
+	if reader, flow := sv.rep.Readers.Flow(to.slot); reader != nil && flow == to.flow {
 		sv.push(to.slot)
 	}
 }

@@ -64,7 +64,7 @@ func TestBadWordsOfCaches(t *testing.T) {
 		s.goesOn("nothing")
 		get := func(table perdure.TableID) wire.Frame {
 			return s.shardFrame(wire.KindGet, named(table, 0, 2), func(h *wire.Header) {
-				h.Clock, h.Request, h.Flags = consistency.Always, 7, wire.FlagSubscribe
+				h.Clock, h.Request, h.Flags = consistency.AnyClock, 7, wire.FlagSubscribe
 			})
 		}
 		saw := func(seq uint64) wire.Frame {

@@ -23,7 +23,7 @@ func (sh *shard) beginRound(sv *replica.Save) {
 			took = max(took, shardstore.Pause)
 		}
 		sh.mu.Lock()
-		sh.rep.Stir() // the shard may be paused until this round is written or the next one is due
+		sh.rep.MarkDirty() // the shard may be paused until this round is written or the next one is due
 		sh.advance()
 		sh.mu.Unlock()
 		sh.s.notify()
@@ -69,7 +69,9 @@ func (sh *shard) passCut(seg words.Segment) {
 	if sh.retired() {
 		return
 	}
-	sh.appendFact(&replica.Fact{Kind: wire.KindPassCut, Slot: perdure.NoSlot, Clock: seg.Cut, Payload: wire.JSON(seg)})
+	sh.appendFact(&replica.ControlEntry{
+		Kind: wire.KindPassCut, Slot: perdure.NoSlot, Clock: seg.Cut, Payload: wire.JSON(seg),
+	})
 	sh.advance()
 }
 
@@ -81,6 +83,6 @@ func (sh *shard) giveUpSaving() {
 	if sh.retired() {
 		return
 	}
-	sh.rep.GiveUpSaving() // the shard may already be paused at the next cut
+	sh.rep.AbandonSave() // the shard may already be paused at the next cut
 	sh.advance()
 }

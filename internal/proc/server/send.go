@@ -69,8 +69,8 @@ type shardCopy struct {
 
 // beginCopy starts a copy of a replica's state at a log position. The caller must hold from.Lock.
 func beginCopy(from copySource, st *replica.State, pos uint64) *shardCopy {
-	snap := st.Snapshot(replica.Life{})
-	return &shardCopy{from: from, pos: pos, words: snap.Words, rows: snap.Rows, left: snap.Bytes}
+	snap := st.Snapshot(replica.LogProgress{})
+	return &shardCopy{from: from, pos: pos, words: snap.Header, rows: snap.Rows, left: snap.Bytes}
 }
 
 // Send sends the copy, waits until the receiver has all of it, and returns the number of bytes. errMoved means that the

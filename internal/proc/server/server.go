@@ -202,7 +202,7 @@ func (s *Server) ended() {
 	for _, sh := range s.held() {
 		sh.mu.Lock()
 		if sh.rep.Ready() {
-			sh.rep.Finish() // work that was left to another goroutine
+			sh.rep.ApplyAll() // work that was left to another goroutine
 			s.cfg.Ended(sh.saver.Whole(sh.link.Fence(), &sh.rep.State))
 		}
 		sh.mu.Unlock()

@@ -61,7 +61,7 @@ func (sv *service) counts(c *conn, kind wire.Kind) wire.Frame {
 
 // pendingAcks adds the pending acknowledgements to a map by connection.
 func (sv *service) pendingAcks(to map[*conn][]wire.Frame) {
-	for _, r := range sv.rep.Audience.TakeAcks(nil) {
+	for _, r := range sv.rep.Readers.TakeAcks(nil) {
 		c := connOf(r)
 		to[c] = append(to[c], sv.counts(c, wire.KindAck))
 	}
@@ -71,8 +71,8 @@ func (sv *service) pendingAcks(to map[*conn][]wire.Frame) {
 // that update, as this one does.
 func (sv *service) refuse(t *replica.Torn) {
 	c := connOf(t.From)
-	sv.log.Warn("closed a connection", "slot", c.Slot, "peer", c.tc.Peer(), "err", t.Why)
-	_ = transport.Refuse(c.tc, wire.Refusal{Reason: t.Why}) // the connection is closed anyway
+	sv.log.Warn("closed a connection", "slot", c.Slot, "peer", c.tc.Peer(), "err", t.Reason)
+	_ = transport.Refuse(c.tc, wire.Refusal{Reason: t.Reason}) // the connection is closed anyway
 	c.end()
 }
 
@@ -80,7 +80,7 @@ func (sv *service) refuse(t *replica.Torn) {
 // requests.
 func (sv *service) get(c *conn, f *wire.Frame, rows *wire.Rows) error {
 	rd := replica.Read{
-		Reader: &c.Reader, Scan: f.Kind == wire.KindScan, Request: f.Request, Need: f.Clock, Rows: *rows,
+		Reader: &c.Reader, Scan: f.Kind == wire.KindScan, Request: f.Request, MinClock: f.Clock, Rows: *rows,
 		Subscribe: f.Flags&wire.FlagSubscribe != 0,
 	}
 	now, err := sv.rep.Read(&rd)
@@ -88,7 +88,7 @@ func (sv *service) get(c *conn, f *wire.Frame, rows *wire.Rows) error {
 	case err != nil:
 		return err
 	case now:
-		sv.answer(&rd, sv.rep.Audience.TakeAck(&c.Reader), false)
+		sv.answer(&rd, sv.rep.Readers.TakeAck(&c.Reader), false)
 		return nil
 	}
 	if err := c.addRead(&rd); err != nil {
@@ -98,7 +98,7 @@ func (sv *service) get(c *conn, f *wire.Frame, rows *wire.Rows) error {
 		rd.Rows.IDs = slices.Clone(rd.Rows.IDs) // the payload may be much larger
 	}
 	rd.Since = sv.now()
-	sv.rep.Audience.Wait(rd)
+	sv.rep.Readers.AddWaiting(rd)
 	return nil
 }
 

@@ -59,7 +59,7 @@ func newShard(s *Server, id perdure.ShardID, n chain.Fence, since uint64) *shard
 			chain.LinkOptions{Fence: n, Job: s.job, Solo: s.traits.Logged(), AcceptAll: s.cfg.weak.Generations}),
 	}
 	sh.rep = replica.New(replica.Settings{
-		Shard: id, Job: *s.job, Sparing: s.cfg.Sparing, Weak: s.cfg.weak,
+		Shard: id, Job: *s.job, SaveChangedOnly: s.cfg.Sparing, Weak: s.cfg.weak,
 		Elapsed: func() float64 { return time.Since(began).Seconds() }, Progress: sh.mu.Progress,
 	})
 	sh.named.Store(&n)
@@ -105,7 +105,7 @@ func (sh *shard) retire() {
 	s.wg.Go(func() { // the shard's lock may be held
 		sh.mu.Lock()
 		sh.incoming = nil
-		sh.rep.Audience.Retire()
+		sh.rep.Readers.Retire()
 		sh.carryOut()
 		past := doneBy(sh.rep, &sh.service)
 		sh.mu.Unlock()
@@ -127,7 +127,7 @@ func (sh *shard) means(f *wire.Frame) bool {
 // hold sh.mu.
 func (sh *shard) fill(c replica.Content, v *words.View) {
 	sh.saver.Works()
-	sh.rep.Fill(c, v)
+	sh.rep.SetContent(c, v)
 	sh.slots.grow(len(sh.rep.State.Applied()))
 	sh.link.Start()
 	sh.follow(sh.view, &sh.at)
@@ -137,20 +137,20 @@ func (sh *shard) fill(c replica.Content, v *words.View) {
 func (sh *shard) advance() {
 	for again := true; again; {
 		large := sh.takeLog()
-		if !sh.rep.State.Has() {
+		if !sh.rep.State.HasRows() {
 			return
 		}
-		if large && sh.s.work.parallel && !sh.due && sh.rep.Ready() && !sh.rep.Audience.Opening() {
+		if large && sh.s.work.parallel && !sh.due && sh.rep.Ready() && !sh.rep.Readers.HasPendingOpens() {
 			// Another core applies the update while this connection receives its next frames.
 			sh.due = true
-			sh.rep.Rest()
+			sh.rep.MarkClean()
 			sh.carryOut()
 			sh.s.wg.Add(1)
 			go sh.catchUp()
 			return
 		}
 		again = false
-		if sh.rep.Stirred() {
+		if sh.rep.Dirty() {
 			sh.rep.Settle()
 			again = sh.carryOut()
 		}
@@ -190,15 +190,15 @@ func (sh *shard) step(g *chain.Delivery[replica.Entry]) (large bool) {
 	if f.Kind == wire.KindRoster {
 		sh.slots.grow(len(sh.rep.State.Applied()))
 	}
-	if len(fx.Spent) > 0 { // the next entry's payload may be copied there
-		fx.Spent = sh.s.buffers.KeepAll(fx.Spent)
+	if len(fx.FreeBodies) > 0 { // the next entry's payload may be copied there
+		fx.FreeBodies = sh.s.buffers.KeepAll(fx.FreeBodies)
 	}
 	return large
 }
 
 // propose appends the facts that follow from the view and reports whether there were any. The caller must hold sh.mu.
 func (sh *shard) propose() (news bool) {
-	if !sh.link.Serving() || !sh.rep.State.Has() {
+	if !sh.link.Serving() || !sh.rep.State.HasRows() {
 		return false
 	}
 	if at := sh.link.Role(); sh.stream != nil &&
@@ -208,10 +208,10 @@ func (sh *shard) propose() (news bool) {
 	news = sh.rep.Propose()
 	if news {
 		fx := sh.rep.Effects()
-		for i := range fx.Facts {
-			sh.appendFact(&fx.Facts[i])
+		for i := range fx.ControlEntries {
+			sh.appendFact(&fx.ControlEntries[i])
 		}
-		fx.Facts = fx.Facts[:0]
+		fx.ControlEntries = fx.ControlEntries[:0]
 	}
 	return news
 }
@@ -220,8 +220,8 @@ func (sh *shard) propose() (news bool) {
 // for that order. It reports whether the log has more work as a result. The caller must hold sh.mu.
 func (sh *shard) carryOut() (again bool) {
 	fx, to := sh.rep.Effects(), &sh.service
-	fx.Spent = sh.s.buffers.KeepAll(fx.Spent)
-	for _, c := range fx.Moved {
+	fx.FreeBodies = sh.s.buffers.KeepAll(fx.FreeBodies)
+	for _, c := range fx.Reopen {
 		to.moved(connOf(c))
 	}
 	for i := range fx.Torn {
@@ -240,7 +240,7 @@ func (sh *shard) carryOut() (again bool) {
 			sh.beginSave(sv)
 		}
 	}
-	if took := sh.saver.Took(); fx.Calm {
+	if took := sh.saver.Took(); fx.NothingToSave {
 		sh.s.wg.Go(func() { sh.rest(took) })
 	}
 	for i := range fx.Dropped {
@@ -255,14 +255,14 @@ func (sh *shard) carryOut() (again bool) {
 	for i := range fx.Acks {
 		to.acknowledge(&fx.Acks[i])
 	}
-	if fx.Later {
+	if fx.AcksPending {
 		sh.s.flushSoon()
 	}
 	again = fx.Sync
 	if again {
 		sh.link.Sync()
 	}
-	if fx.Tell {
+	if fx.ReportStatus {
 		sh.s.notify()
 	}
 	if fx.Fail != nil {
@@ -280,7 +280,7 @@ func (sh *shard) refuseTorn(t *replica.Torn) {
 		sh.service.refuse(t)
 	case sh.stream != nil:
 		sh.s.fail(fmt.Errorf("%w: shard %d: %s; the log is intact up to there and unusable after it: "+
-			"start the job again", ErrLog, sh.id, t.Why))
+			"start the job again", ErrLog, sh.id, t.Reason))
 	}
 }
 
@@ -289,7 +289,7 @@ func (sh *shard) refuseTorn(t *replica.Torn) {
 func (sh *shard) applyDue() {
 	if sh.due && !sh.retired() {
 		sh.due = false
-		sh.rep.Stir()
+		sh.rep.MarkDirty()
 		sh.advance()
 	}
 }
@@ -297,8 +297,8 @@ func (sh *shard) applyDue() {
 // mend settles the replica if it waits for resent updates, since a change of participants may have ended that wait. The
 // caller must hold sh.mu.
 func (sh *shard) mend() {
-	if sh.rep.Mends() {
-		sh.rep.Stir()
+	if sh.rep.AwaitsResend() {
+		sh.rep.MarkDirty()
 		sh.advance()
 	}
 }
@@ -328,14 +328,14 @@ func (sh *shard) follow(v *words.View, at *place) {
 	}
 	sh.near.follow(at, renew)
 	sh.link.Follow(n, &at.Role, renew)
-	sh.rep.Follow(v, replica.Place{Head: at.Head, Reads: at.Reads(), Periodic: at.Periodic}, renew)
+	sh.rep.SetView(v, replica.Role{Head: at.Head, Reads: at.Reads(), Periodic: at.Periodic}, renew)
 	sh.carryOut()
 	if !sh.link.Started() {
 		return // the shard is still being restored
 	}
-	sh.rep.Heed()
+	sh.rep.ApplyView()
 	sh.advance()
-	sh.rep.TellSeen() // the shard stops waiting for what departed slots see
+	sh.rep.ReportSeen() // the shard stops waiting for what departed slots see
 	sh.carryOut()
 	sh.yield()
 	sh.mend() // the shard stops waiting for resends of departed slots
@@ -351,7 +351,7 @@ func (sh *shard) forget(c *conn) {
 	if c.taking != nil && sh.incoming == c.taking {
 		sh.incoming = nil
 	}
-	sh.rep.Audience.Forget(&c.Reader)
+	sh.rep.Readers.Forget(&c.Reader)
 	sh.carryOut()
 }
 
@@ -387,7 +387,7 @@ func (sh *shard) fullStatus(v *words.View) words.ShardStatus {
 		st.Joined, st.Unread = sh.link.Role().Joining && sh.stream.Level(), sh.stream.Unread()
 	}
 	sh.saver.Status(&st)
-	if sh.rep.State.Has() {
+	if sh.rep.State.HasRows() {
 		for _, p := range sh.rep.State.Parts() {
 			st.Bytes += int64(p.Stored()) * int64(p.RowBytes())
 		}

@@ -85,7 +85,7 @@ func (r *replay) follow(v *words.View) error {
 // load sets the shard to its newest snapshot, or to its initial state if there is no snapshot. It returns the position
 // to read from.
 func (r *replay) load(v *words.View) (from updatelog.Position, err error) {
-	var in *replica.Incoming
+	var in *replica.IncomingSnapshot
 	err = r.sh.saver.Await("cannot read a snapshot; training is paused until it can be read", func() (err error) {
 		in, from, err = r.stream.Load(&r.sh.job, r.s.cfg.Log)
 		return err
@@ -211,14 +211,14 @@ func (s *Server) onLogStatus(shard int, why error) {
 }
 
 // resume sets the shard to a snapshot.
-func (r *replay) resume(in *replica.Incoming) {
+func (r *replay) resume(in *replica.IncomingSnapshot) {
 	sh := r.sh
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.retired() {
 		return
 	}
-	sh.rep.Adopt(in)
+	sh.rep.InstallSnapshot(in)
 	sh.slots.grow(len(sh.rep.State.Applied()))
 	sh.link.Start()
 	sh.follow(sh.view, &sh.at)

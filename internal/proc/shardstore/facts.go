@@ -11,17 +11,17 @@ import (
 // is appended only once the log has the previous one, so that a repeated append counts once. The zero ownFacts is for a
 // log from which nothing was read.
 type ownFacts struct {
-	life  replica.Life  // the newest Life in the log, and the number of its facts in the state
-	begun perdure.Epoch // the newest epoch whose Life this server had to append
-	asked uint64        // number of facts of that epoch that this server had to append
-	queue []wire.Frame  // the facts that are not in the log yet
+	life  replica.LogProgress // the newest Life in the log, and the number of its facts in the state
+	begun perdure.Epoch       // the newest epoch whose Life this server had to append
+	asked uint64              // number of facts of that epoch that this server had to append
+	queue []wire.Frame        // the facts that are not in the log yet
 }
 
 // Life returns which facts are in the state.
-func (q *ownFacts) Life() replica.Life { return q.life }
+func (q *ownFacts) Life() replica.LogProgress { return q.life }
 
 // Restore sets which facts are in a state that was read from a file.
-func (q *ownFacts) Restore(life replica.Life) { q.life = life }
+func (q *ownFacts) Restore(life replica.LogProgress) { q.life = life }
 
 // Begins starts an epoch and reports whether it is new to this server. Pending facts of earlier epochs are dropped.
 func (q *ownFacts) Begins(epoch perdure.Epoch) bool {
@@ -59,14 +59,14 @@ func (q *ownFacts) Appended(f *wire.Frame) {
 func (q *ownFacts) Take(f *wire.Frame, all bool) bool {
 	switch {
 	case all && f.Kind != wire.KindLife:
-	case f.Epoch < q.life.Epoch, f.Epoch == q.life.Epoch && f.Request <= q.life.Facts:
+	case f.Epoch < q.life.Epoch, f.Epoch == q.life.Epoch && f.Request <= q.life.ControlEntries:
 		return false
 	case f.Kind == wire.KindLife:
-		q.life = replica.Life{Epoch: f.Epoch}
+		q.life = replica.LogProgress{Epoch: f.Epoch}
 		return false
 	case f.Epoch > q.life.Epoch:
 		return false
 	}
-	q.life.Facts = f.Request
+	q.life.ControlEntries = f.Request
 	return true
 }

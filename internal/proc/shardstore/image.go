@@ -26,8 +26,8 @@ func (s *Saver) begin(n chain.Fence, m *replica.Image, st *replica.State) *writi
 	seg := s.segment(n, m.Cut, st)
 	seg.Seq, seg.Applied, seg.States = m.Seq, m.Applied, m.States
 	w := &writing{by: s, image: m, seg: seg, room: make([]byte, pieceBytes), began: time.Now()}
-	if n := len(m.Follows); n > 0 {
-		last := checkpoint.FileRef(m.Follows[n-1])
+	if n := len(m.Base); n > 0 {
+		last := checkpoint.FileRef(m.Base[n-1])
 		seg.Follows = &last
 	}
 	for t, rows := range m.Rows {
@@ -94,7 +94,7 @@ func (w *writing) write(st *replica.State) (seg words.Segment, err error) {
 		return seg, err
 	}
 	seg = described(w.seg.Cut, ref)
-	seg.Base = w.image.Follows
+	seg.Base = w.image.Base
 	st.Written(w.image, words.SegmentFile(ref.Self()))
 	return seg, nil
 }

@@ -40,10 +40,10 @@ func (r *SaveRound) Write() (took time.Duration, err error) {
 	took = time.Since(w.began)
 	s.Lock.Lock()
 	if err != nil {
-		r.state.UnsavedRows(&r.save)
+		r.state.RecordRowsNotWritten(&r.save)
 	} else {
 		s.problem = ""
-		r.state.SavedRows(&r.save, described(w.seg.Cut, ref))
+		r.state.RecordRowsWritten(&r.save, described(w.seg.Cut, ref))
 	}
 	s.Lock.Unlock()
 	if err != nil && !s.Over() {
@@ -90,7 +90,7 @@ func (s *Saver) loadRows(v *words.View) (replica.Content, error) {
 	copy(c.States, newest.States)
 	copy(c.Applied, newest.Applied)
 	c.Parts, c.Seq = parts, newest.Seq
-	c.Saved = &replica.Saved{Files: saved, Layer: layers.Of}
+	c.RowFiles = &replica.RowFiles{Files: saved, FileIndex: layers.Of}
 	c.Kept = keptIn(layers)
 	return c, nil
 }
@@ -119,7 +119,7 @@ func (s *Saver) loadFork(v *words.View) (replica.Content, error) {
 	}
 	past, layers, err := s.lay(v)
 	if err == nil {
-		c.Saved = &replica.Saved{Files: v.Shards[s.Shard].Saved, Layer: layers.Of, Past: past}
+		c.RowFiles = &replica.RowFiles{Files: v.Shards[s.Shard].Saved, FileIndex: layers.Of, SavedValues: past}
 	}
 	return c, err
 }

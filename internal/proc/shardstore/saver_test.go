@@ -85,8 +85,8 @@ func TestCut(t *testing.T) {
 		job := &perdure.JobSpec{ID: "j", Slots: 2, Servers: 1, Shards: 4, Seed: 7, Recovery: recovery}
 		v := &words.View{Generation: 7, Shards: make([]words.ShardView, 4), Slots: make([]words.SlotView, 2)}
 		r := replica.New(replica.Settings{Shard: 3, Job: *job})
-		r.Follow(v, replica.Place{Head: true}, false)
-		r.Fill(replica.Content{States: make([][]byte, 2), Applied: []perdure.Clock{5, 6}}, v)
+		r.SetView(v, replica.Role{Head: true}, false)
+		r.SetContent(replica.Content{States: make([][]byte, 2), Applied: []perdure.Clock{5, 6}}, v)
 		s, heard := saver(t, job)
 		save := &replica.Save{Cut: 5}
 		if !c.stands {
@@ -116,7 +116,7 @@ func TestNoSecondTry(t *testing.T) {
 	job := &perdure.JobSpec{ID: "j", Slots: 1, Shards: 4}
 	v := &words.View{Generation: 7, Shards: make([]words.ShardView, 4), Slots: make([]words.SlotView, 1)}
 	r := replica.New(replica.Settings{Shard: 3, Job: *job})
-	r.Fill(replica.Content{States: make([][]byte, 1), Applied: []perdure.Clock{5}}, v)
+	r.SetContent(replica.Content{States: make([][]byte, 1), Applied: []perdure.Clock{5}}, v)
 	s, heard := saver(t, job)
 	s.Store = store.Folder(disk.OS(), t.TempDir()+"/none")
 	cut := s.Cut(chain.Fence{Shard: 3}, &replica.Save{Image: r.State.Image(5)}, &r.State, true)
@@ -199,7 +199,7 @@ func TestNothingSaved(t *testing.T) {
 	v := &words.View{Slots: make([]words.SlotView, 1), Shards: make([]words.ShardView, 4)}
 	for _, want := range [][]words.Kept{nil, {{Rows: 2 + 5}}} {
 		c, err := s.Load(v)
-		if err != nil || !slices.Equal(c.Kept, want) || c.Saved != nil {
+		if err != nil || !slices.Equal(c.Kept, want) || c.RowFiles != nil {
 			t.Errorf("%d tables: %+v, %v, want %+v", len(v.Tables), c, err, want)
 		}
 		v.Tables = []perdure.TableSpec{

@@ -21,7 +21,7 @@ const piece = 512 << 10
 var ErrRetired = errors.New("stream: the shard has moved")
 
 // Load reads the newest usable snapshot and returns the log position to read from. in is nil if there are no snapshots.
-func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Incoming, from updatelog.Position,
+func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.IncomingSnapshot, from updatelog.Position,
 	err error,
 ) {
 	files, err := ListSnapshots(st.Store, st.Shard)
@@ -32,14 +32,14 @@ func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Inco
 		st.newest = files[0].Position
 	}
 	for i, file := range files {
-		in := replica.NewIncoming(job, st.Shard)
+		in := replica.NewIncomingSnapshot(job, st.Shard)
 		err = ReadSnapshot(st.Store, file.Name, job.ID, st.Shard,
 			func(about *SnapshotAbout, r io.Reader) error { return fromFile(in, about, r) })
 		if err == nil {
 			st.Lock.Lock()
 			defer st.Lock.Unlock()
 			st.saves.Restore(files[i:])
-			st.facts.Restore(in.Life())
+			st.facts.Restore(in.LogProgress())
 			return in, updatelog.Position(file.Position), nil
 		}
 		if errors.Is(err, ErrOtherJob) || store.Passes(err) { // the snapshot may be intact
@@ -51,12 +51,12 @@ func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Inco
 }
 
 // fromFile reads the content of a snapshot file.
-func fromFile(in *replica.Incoming, about *SnapshotAbout, r io.Reader) error {
+func fromFile(in *replica.IncomingSnapshot, about *SnapshotAbout, r io.Reader) error {
 	words := make([]byte, about.Head)
 	if _, err := io.ReadFull(r, words); err != nil {
 		return err
 	}
-	if err := in.AddWords(words, true); err != nil {
+	if err := in.AddHeader(words, true); err != nil {
 		return err
 	}
 	for _, run := range in.Missing() {
@@ -87,7 +87,7 @@ func (st *Stream) Save(state *replica.State) (about *SnapshotAbout, snap *replic
 	st.saves.Begin(snap.Bytes)
 	return &SnapshotAbout{
 		Job: st.Limits.Job, Shard: st.Shard, Seq: state.Seq(), Position: uint64(st.resume),
-		Head: int64(len(snap.Words)), Rows: snap.Bytes,
+		Head: int64(len(snap.Header)), Rows: snap.Bytes,
 	}, snap
 }
 
@@ -105,7 +105,7 @@ func (st *Stream) Write(about *SnapshotAbout, snap *replica.Snapshot) (rest Stre
 	}()
 	room := make([]byte, piece)
 	file, err := WriteSnapshot(st.Store, about, func(w io.Writer) error {
-		_, err := w.Write(snap.Words)
+		_, err := w.Write(snap.Header)
 		for i := 0; i < len(snap.Rows) && err == nil; {
 			b := st.copyRows(snap.Rows[i], room)
 			if st.retired.Load() {

@@ -36,7 +36,7 @@ func TestFactsThatCount(t *testing.T) {
 			t.Errorf("fact %d of epoch %d, number %d: Take returned %v", i, c.fact.Epoch, c.fact.Request, got)
 		}
 	}
-	if got, want := q.Life(), (replica.Life{Epoch: 2, Facts: 1}); got != want {
+	if got, want := q.Life(), (replica.LogProgress{Epoch: 2, ControlEntries: 1}); got != want {
 		t.Errorf("Life is %+v, want %+v", got, want)
 	}
 	if !q.Take(fact(wire.KindEnd, 1, 9), true) {

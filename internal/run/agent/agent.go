@@ -254,7 +254,7 @@ func (a *Agent) hello(ctx context.Context, text []byte) reply {
 		return failed(err)
 	}
 	w := welcome{Version: a.Version, Slot: a.client.Slot(), Job: a.client.Job(), StateBytes: worker.MaxState}
-	if why := a.client.Look().StateErr; why != nil && w.Slot >= 0 {
+	if why := a.client.Snapshot().StateErr; why != nil && w.Slot >= 0 {
 		w.StateBytes, w.StateWhy = wire.PartBytes, plain.Text(why)
 	}
 	return jsonReply(&w)
@@ -284,7 +284,7 @@ func (a *Agent) config(g *greeting) (cfg worker.Config, err error) {
 	}
 	seconds := func(v *float64) time.Duration { return time.Duration(*v * float64(time.Second)) }
 	if g.Patience != nil {
-		cfg.Patience = seconds(g.Patience)
+		cfg.JoinTimeout = seconds(g.Patience)
 	}
 	if g.LostAfter != nil {
 		if cfg.LostAfter = seconds(g.LostAfter); cfg.LostAfter < 0 {

@@ -53,7 +53,7 @@ func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 		if r.args[0] < 0 {
 			return failed(mistake("invalid clock %d; clocks start at 0", r.args[0]))
 		}
-		c.At(perdure.Clock(r.args[0]))
+		c.SetReadClock(perdure.Clock(r.args[0]))
 		return reply{}
 	case opEndJob:
 		return answer(c.EndJob(ctx))

@@ -65,8 +65,8 @@ func (l *lender) open(fd int) error {
 	return nil
 }
 
-// Take implements worker.Memory.
-func (l *lender) Take(n int) (values []float32, keeper any, err error) {
+// Alloc implements worker.Memory.
+func (l *lender) Alloc(n int) (values []float32, keeper any, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file == 0 {
@@ -99,8 +99,8 @@ func (l *lender) Take(n int) (values []float32, keeper any, err error) {
 	return unsafe.Slice(p.first(), size/4), k, nil
 }
 
-// Give implements worker.Memory.
-func (l *lender) Give(keeper any) { l.drop(keeper.(*lent).piece) }
+// Free implements worker.Memory.
+func (l *lender) Free(keeper any) { l.drop(keeper.(*lent).piece) }
 
 // drop unmaps a piece and returns its memory to the system. It may be called more than once.
 func (l *lender) drop(p *piece) {

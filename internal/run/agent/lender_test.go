@@ -73,7 +73,7 @@ func TestLender(t *testing.T) {
 		return st.Blocks * 512
 	}
 	take := func() any {
-		values, keeper, err := l.Take(100_000)
+		values, keeper, err := l.Alloc(100_000)
 		must(t, err)
 		for i := range values {
 			values[i] = 1
@@ -82,8 +82,8 @@ func TestLender(t *testing.T) {
 	}
 	kept, given := take(), take()
 	take() // not kept
-	l.Give(given)
-	l.Give(given)
+	l.Free(given)
+	l.Free(given)
 	for gone := int64(0); gone < 2; {
 		runtime.GC()
 		l.mu.Lock()

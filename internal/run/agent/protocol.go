@@ -134,7 +134,7 @@ var codes = []struct {
 	{perdure.ErrLost, codeLost},
 	{perdure.ErrNonFinite, codeNonFinite},
 	{perdure.ErrBound, codeBound},
-	{perdure.ErrUnkept, codeUnkept},
+	{perdure.ErrNoCopy, codeUnkept},
 	{perdure.ErrUsage, codeUsage},
 	{perdure.ErrRefused, codeRefused},
 	{context.Canceled, codeCancelled},

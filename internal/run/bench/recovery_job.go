@@ -172,7 +172,7 @@ func ballastTable(mb int) perdure.TableSpec {
 func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
 	c, err := worker.Dial(ctx, worker.Config{
 		Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Slot: slot.Exactly(), Process: reach.ProcessName(),
-		Patience: patience,
+		JoinTimeout: patience,
 	})
 	if err != nil {
 		return err
@@ -222,7 +222,7 @@ func (j *recoveryJob) probe(ctx context.Context) error {
 		return err
 	}
 	c, err := reach.Observe(ctx, worker.Config{
-		Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Patience: patience,
+		Coordinator: j.Coordinator(), Secret: j.Secrets().Job, JoinTimeout: patience,
 	})
 	if err != nil {
 		return err

@@ -133,7 +133,7 @@ func (s *PartialSaves) Lose(specs []perdure.TableSpec) ([]*table.Part, error) {
 	with := ledgerSettings(s.job, s.id)
 	with.Saves = uint64(s.taken) // prevents random from repeating its choices
 	files := s.ledger.Files()
-	s.ledger.Forget()
+	s.ledger.Close()
 	if layers == nil {
 		s.ledger = scar.New(with)
 		for t, p := range parts {

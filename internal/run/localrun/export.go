@@ -50,7 +50,7 @@ func (r *Run) export(ctx context.Context) (*finalModel, error) {
 	}
 	defer c.Close()
 	end := c.End()
-	c.At(end)
+	c.SetReadClock(end)
 	var m *made
 	if r.workers {
 		m, err = trained(ctx, c, &r.s)
@@ -110,7 +110,7 @@ func (r *Run) ownTables(ctx context.Context, c *worker.Client) (*made, error) {
 		if bytes += 4 * spec.Rows * int64(spec.Dim); bytes > maxOwnModelBytes {
 			break
 		}
-		t, err := c.Table(ctx, spec.Asked())
+		t, err := c.Table(ctx, spec.Requested())
 		if err != nil {
 			return nil, err
 		}

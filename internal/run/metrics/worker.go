@@ -48,7 +48,7 @@ var (
 // Worker returns a probe of a worker's client.
 func Worker(client *worker.Client, who Who) *httpdebug.Probe {
 	return httpdebug.NewProbe(Bound, func() (l httpdebug.Look) {
-		at := client.Look()
+		at := client.Snapshot()
 		l.Does = fmt.Sprintf("it is worker:%d, at clock %d", client.Slot(), at.Clock)
 		if client.Slot() < 0 {
 			l.Does = "it observes its job"
@@ -69,7 +69,7 @@ func Worker(client *worker.Client, who Who) *httpdebug.Probe {
 			staleRows.Is(float64(n.StaleRows)), made.Is(float64(n.UpdatesSent)), resent.Is(float64(at.Resent)),
 			kept.Is(float64(at.Kept)), outboxBytes.Is(float64(at.Bytes)), pushed.Is(float64(n.BytesPushed)),
 			pulled.Is(float64(n.BytesPulled)), samples.Is(float64(n.Samples)), beyond.Is(float64(n.BeyondBound)),
-			statesLost.Is(float64(n.StatesLost)), storeWaits.Is(is(at.Waits != "")),
+			statesLost.Is(float64(n.StatesLost)), storeWaits.Is(is(at.WaitReason != "")),
 		}
 		return l
 	}, func() []httpdebug.Sample { return common(&who) })

@@ -138,7 +138,7 @@ func (tr *trainer) end(ctx context.Context, clock perdure.Clock) error {
 // final evaluates the model of the current clock, at which the job may end, and returns whether it reaches the goal.
 func (tr *trainer) final(ctx context.Context) (reached bool, err error) {
 	clock, generation := tr.c.Now(), tr.c.Generation()
-	same, end := tr.c.Unbroken(ctx)
+	same, end := tr.c.ContextUntilRollback(ctx)
 	defer end()
 	e, err := tr.judge.exact(same, &tr.s.Job, clock)
 	switch {
@@ -156,7 +156,7 @@ func (tr *trainer) final(ctx context.Context) (reached bool, err error) {
 // evaluate reports an evaluation of the model, and returns whether the goal is reached.
 func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached bool, err error) {
 	generation := tr.c.Generation()
-	whole, end := tr.c.Whole(ctx)
+	whole, end := tr.c.ContextUntilOutage(ctx)
 	defer end()
 	e, err := tr.judge.evaluate(whole, &tr.s.Job)
 	switch {

@@ -38,12 +38,12 @@ func EvaluateAtRest(
 	ctx context.Context, c *worker.Client, judge func() (workload.Eval, error),
 ) (v Evaluation, err error) {
 	for range 2 {
-		rest, err := c.AtRest(ctx, backlogPatience)
+		rest, err := c.AwaitCaughtUp(ctx, backlogPatience)
 		if err != nil {
 			return v, err
 		}
 		before := c.Opens()
-		c.At(0) // any rows, but none that were read before
+		c.SetReadClock(0) // any rows, but none that were read before
 		if v.Eval, err = judge(); err != nil {
 			return v, err
 		}
@@ -70,7 +70,7 @@ func (j *evaluator) exact(ctx context.Context, job *perdure.JobSpec, clock perdu
 	if err := j.open(ctx); err != nil {
 		return workload.Eval{}, err
 	}
-	j.c.At(clock)
+	j.c.SetReadClock(clock)
 	return j.w.Evaluate(ctx, j.t)
 }
 

@@ -138,7 +138,7 @@ func (c *Worker) config(s *settings.Run) worker.Config {
 		Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job, Slot: perdure.Slot(c.Slot).Exactly(),
 		Process: reach.ProcessName(), PID: os.Getpid(), Log: c.Log,
 		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20,
-		Patience: patience, LostAfter: cmp.Or(c.LostAfter, worker.NeverLost), Grow: !waits,
+		JoinTimeout: patience, LostAfter: cmp.Or(c.LostAfter, worker.NeverLost), Grow: !waits,
 	}
 }
 

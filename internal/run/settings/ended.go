@@ -97,14 +97,14 @@ func (st *EndedState) Manifest() checkpoint.Manifest {
 
 // settle brings all shards to the same membership and tables, and decides the clocks that workers had started.
 func (st *EndedState) settle() error {
-	roster, spans := st.shards[0].rep.Roster()
+	roster, spans := st.shards[0].rep.Membership()
 	for _, sh := range st.shards {
-		if n, s := sh.rep.Roster(); n > roster {
+		if n, s := sh.rep.Membership(); n > roster {
 			roster, spans = n, s
 		}
 	}
 	for _, sh := range st.shards {
-		if n, _ := sh.rep.Roster(); n < roster {
+		if n, _ := sh.rep.Membership(); n < roster {
 			sh.fact(wire.KindRoster, perdure.NoSlot, perdure.Clock(roster), wire.JSON(spans))
 		}
 	}
@@ -259,9 +259,9 @@ func (sh *endedShard) read(ctx context.Context, r *EndedRun, s updatelog.Stream)
 	if err != nil {
 		return err
 	}
-	sh.rep.Follow(&r.View, replica.Place{}, false)
+	sh.rep.SetView(&r.View, replica.Role{}, false)
 	if in != nil {
-		sh.rep.Adopt(in)
+		sh.rep.InstallSnapshot(in)
 	} else {
 		c, err := shardstore.NewSaver(ctx, shardstore.SaverSettings{
 			Job: &r.Job, Shard: sh.id, Lock: &sh.mu, Store: r.Checkpoints,
@@ -269,7 +269,7 @@ func (sh *endedShard) read(ctx context.Context, r *EndedRun, s updatelog.Stream)
 		if err != nil {
 			return err
 		}
-		sh.rep.Fill(c, &r.View)
+		sh.rep.SetContent(c, &r.View)
 	}
 	if s.Damage == nil {
 		if err := sh.stream.Within(from, s.First, s.Next); err != nil {
@@ -307,7 +307,7 @@ func (sh *endedShard) settle() error {
 	fx := sh.rep.Effects()
 	defer fx.Clear()
 	if len(fx.Torn) > 0 {
-		return errors.New(fx.Torn[0].Why)
+		return errors.New(fx.Torn[0].Reason)
 	}
 	return fx.Fail
 }
@@ -325,11 +325,11 @@ func (sh *endedShard) fact(kind wire.Kind, slot perdure.Slot, clock perdure.Cloc
 func (sh *endedShard) write(ctx context.Context, to store.Store, job *perdure.JobSpec, v *words.View) error {
 	was := &sh.rep.State
 	rep := replica.New(replica.Settings{Shard: sh.id, Job: *job})
-	rep.Follow(v, replica.Place{}, false)
-	rep.Fill(replica.Content{
+	rep.SetView(v, replica.Role{}, false)
+	rep.SetContent(replica.Content{
 		Parts: was.Parts(), States: was.States(), Applied: slices.Clone(was.Applied()), Seq: was.Seq(),
 	}, v)
-	snap := rep.State.Snapshot(replica.Life{})
+	snap := rep.State.Snapshot(replica.LogProgress{})
 	st := shardstore.NewStream(
 		ctx,
 		shardstore.StreamSettings{
@@ -339,7 +339,7 @@ func (sh *endedShard) write(ctx context.Context, to store.Store, job *perdure.Jo
 	)
 	_, err := st.Write(&shardstore.SnapshotAbout{
 		Job: job.ID, Shard: sh.id, Generation: v.Generation, Seq: was.Seq(), Position: uint64(firstPosition),
-		Head: int64(len(snap.Words)), Rows: snap.Bytes,
+		Head: int64(len(snap.Header)), Rows: snap.Bytes,
 	}, snap)
 	return err
 }

@@ -124,9 +124,9 @@ func TestReadEnded(t *testing.T) {
 			got, from, err := in.Load(&next, slog.Default())
 			must(t, err)
 			sh := newEndedShard(&EndedRun{Job: next}, id)
-			sh.rep.Adopt(got)
+			sh.rep.InstallSnapshot(got)
 			s := &sh.rep.State
-			if row := s.Parts()[0].Image().Planes[0][0][0]; row != want || from != 1 || got.Life().Epoch != 0 ||
+			if row := s.Parts()[0].Image().Planes[0][0][0]; row != want || from != 1 || got.LogProgress().Epoch != 0 ||
 				len(s.Applied()) != 1 || s.MinClock() < c.cut {
 				t.Errorf("%s: shard %d has %v, want %v; from record %d, %v", job.ID, id, row, want, from, s.Applied())
 			}

@@ -172,7 +172,7 @@ func (s *Run) open(fewer bool) error {
 		}
 	}
 	for _, t := range s.tables(w) {
-		if err := cmp.Or(t.Validate(s.Job.Shards), s.Job.Recovery.Suits(t)); err != nil {
+		if err := cmp.Or(t.Validate(s.Job.Shards), s.Job.Recovery.ValidateTable(t)); err != nil {
 			return err
 		}
 	}

@@ -258,8 +258,8 @@ func (x *StatusResponse) GetRegistryAway() *Away {
 	return nil
 }
 
-// Away describes how long the coordinator has waited for its registry. The status then shows the processes as last known
-// and the decisions as last recorded.
+// Away describes how long the coordinator has waited for its registry. The status then shows the processes as last
+// known and the decisions as last recorded.
 type Away struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seconds       float64                `protobuf:"fixed64,1,opt,name=seconds,proto3" json:"seconds,omitempty"` // so far
@@ -2285,7 +2285,7 @@ var file_internal_proc_control_v1_control_proto_depIdxs = []int32{
 	9,  // 8: perdure.control.v1.Table.rule:type_name -> perdure.control.v1.Rule
 	10, // 9: perdure.control.v1.Table.init:type_name -> perdure.control.v1.Init
 	12, // 10: perdure.control.v1.Shard.followers:type_name -> perdure.control.v1.Holder
-	12, // 11: perdure.control.v1.Shard.joining:type_name -> perdure.control.v1.Holder
+	12, // 11: perdure.control.v1.Shard.unsynced:type_name -> perdure.control.v1.Holder
 	23, // 12: perdure.control.v1.Shard.saved:type_name -> perdure.control.v1.SavedFile
 	20, // 13: perdure.control.v1.DrainResponse.places:type_name -> perdure.control.v1.Drained
 	0,  // 14: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest

@@ -1,0 +1,108 @@
+package worker
+
+import "testing"
+
+const after = 100e6 // nanoseconds
+
+// When a shard is out, and when it is back. A step lets time pass, and may have the shard
+// answer; the shard then behaves in some way.
+func TestJudge(t *testing.T) {
+	whole := shardHealth{Connected: true}
+	owes := shardHealth{Connected: true, AnswerPending: true}
+	gone := shardHealth{AnswerPending: true}
+	busy := shardHealth{Connected: true, AnswerPending: true, Bytes: minApplyRate * 3 / 10} // three times after
+	type step struct {
+		pass    outageTime
+		answers bool
+		how     shardHealth
+		want    outageDecision
+	}
+	for name, steps := range map[string][]step{
+		"it owes nothing": {
+			{0, false, whole, recovered}, {1e12, false, whole, recovered},
+		},
+		"its server is gone": {
+			{0, false, gone, unchanged}, {after - 1, false, gone, unchanged}, {1, false, gone, failed},
+		},
+		"only its silence speaks for it": {
+			{0, false, owes, unchanged}, {4*after - 1, false, owes, unchanged}, {1, false, owes, failed},
+		},
+		"its servers have much to apply": {
+			{0, false, busy, unchanged}, {4 * after, false, busy, unchanged}, {3 * after, false, busy, failed},
+		},
+		"it answers, and owes again": {
+			{0, false, owes, unchanged},
+			{after, true, owes, unchanged},
+			{4 * after, false, owes, unchanged},
+			{4 * after, false, owes, failed}, // it took after to answer
+		},
+		"it is slow, and then faster": {
+			{0, false, owes, unchanged},
+			{3 * after, true, owes, unchanged},
+			{0, true, owes, unchanged},
+			{14*after - 1, false, owes, unchanged},
+			{1, false, owes, unchanged}, // 4·(1 + 3·7/8) times after
+			{after, false, owes, failed},
+		},
+		"it was away, which says nothing of its answers": {
+			{0, false, owes, unchanged}, {11 * after, true, owes, unchanged}, {4 * after, false, owes, failed},
+		},
+		"its connections break while it is silent": {
+			{0, false, owes, unchanged}, {2 * after, false, gone, failed},
+		},
+	} {
+		w, now, s := outageWatch{After: after}, outageTime(1), shardOutage{}
+		for i, step := range steps {
+			if now += step.pass; step.answers {
+				w.RecordAnswer(&s, step.how.Connected, now)
+				w.MarkAvailable(&s, now)
+			}
+			got := w.Decide(&s, step.how, now)
+			if got != step.want {
+				t.Errorf("%s, step %d: %v, want %v", name, i, got, step.want)
+			}
+			if got == recovered {
+				w.MarkAvailable(&s, now)
+			}
+		}
+	}
+}
+
+// Who is out is not out again, and is back once.
+func TestOutOnce(t *testing.T) {
+	w, s := outageWatch{After: after}, shardOutage{}
+	w.Decide(&s, shardHealth{AnswerPending: true}, 1)
+	w.MarkUnavailable(&s, 200)
+	if v := w.Decide(&s, shardHealth{AnswerPending: true}, 1e12); v != unchanged || !s.Unavailable() {
+		t.Errorf("it is out, and judged %v", v)
+	}
+	if lasts, out := w.Outage(300); !out || lasts != 100 {
+		t.Errorf("an outage: %v, since %d", out, lasts)
+	}
+	if !w.MarkAvailable(&s, 400) || w.MarkAvailable(&s, 400) || s.Unavailable() {
+		t.Error("it is not back once")
+	}
+	if _, out := w.Outage(500); out {
+		t.Error("none is out, and there is an outage")
+	}
+}
+
+// What is counted: a call's wait as far as some shard was out, clocks that end meanwhile, and
+// the most that is queued.
+func TestCounts(t *testing.T) {
+	var w outageWatch
+	var one, other shardOutage
+	w.CountClock(7)
+	w.MarkUnavailable(&one, 10)
+	w.MarkUnavailable(&other, 12)
+	w.CountWait(5, 13) // from 10 on
+	w.CountClock(100)
+	w.CountClock(50)
+	w.MarkAvailable(&one, 20)
+	w.MarkAvailable(&other, 30)
+	w.CountWait(25, 40) // until 30
+	w.CountWait(35, 45) // none
+	if w.Waited != 8 || w.Clocks != 2 || w.Queued != 100 {
+		t.Errorf("%d of waiting, %d clocks, %d bytes", w.Waited, w.Clocks, w.Queued)
+	}
+}

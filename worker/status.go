@@ -1,0 +1,101 @@
+package worker
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/outbox"
+	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/machine"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// queuedStatus is a status, the connection on which to send it, and how often to send it.
+type queuedStatus struct {
+	words.WorkerStatus
+	to    transport.Conn
+	beats int // heartbeats per status
+}
+
+// statusSender sends this worker's status to the coordinator: the whole status first on each connection, then changes.
+// Only the heartbeat goroutine uses it.
+type statusSender struct {
+	queuedStatus // the last status
+	encoder      words.WorkerSpeaker
+	beat         transport.Heartbeat
+}
+
+// skipsBeat counts a heartbeat, and reports whether no status is due at it.
+func (w *statusSender) skipsBeat() bool { return w.beat.Rests(w.beats) }
+
+// send sends the coordinator the changes of the status.
+func (w *statusSender) send(now time.Time) {
+	if w.to == nil {
+		return
+	}
+	if w.beat.Speaks(w.to) {
+		w.encoder = words.WorkerSpeaker{}
+	}
+	st := w.WorkerStatus
+	st.Resources = machine.InUse()
+	d := w.encoder.Delta(&st, w.beat.Counts(now, st.Finished))
+	_ = transport.Tell(w.to, wire.Control(wire.KindWorkerStatus, &d)) // the link reports a broken connection itself
+}
+
+func (l *locked) status() words.WorkerStatus {
+	retained, crowded := l.out.Retained()
+	read, made, out := l.reads.Stats(), &l.out.Counters, &l.outages.outageWatch
+	st := words.WorkerStatus{
+		Revision: l.view.Revision, Generation: l.generation, Clock: l.out.Clock(), Crowded: crowded,
+		Counters: perdure.WorkerCounters{
+			UpdatesSent: made.Updates, BytesPushed: made.Pushed, BytesPulled: read.Pulled,
+			Samples: l.samples, BeyondBound: made.Beyond,
+			ClockDifferential: read.Differential.Counts(), ReadLag: read.Lag.Counts(),
+			MissingUpdates: read.Missing.Counts(),
+			OutageClocks:   out.Clocks, StaleRows: read.Beyond, QueuedBytes: out.Queued, OutageNs: out.Waited,
+			ComputeNs: int64(l.time.Compute(time.Now())), StalenessNs: int64(l.time.Stale()),
+			CommNs: int64(l.time.Comm()),
+		},
+		KeptBytes: retained, Log: cmp.Or(l.log.waits.Why(), l.saving.WaitReason()),
+		Outage:    l.outages.now(l.shards, l.out.Queued()),
+		Unreached: l.servers.contact.Out(),
+	}
+	if l.out.Phase() == outbox.RolledBack {
+		st.Clock = l.view.Begin(l.slot)
+	}
+	n, older := l.saving.Lost()
+	st.Counters.StatesLost, st.Counters.StatesOlder = n, int64(older)
+	st.Finished = l.out.IsLast() && l.out.AllApplied()
+	for i := range l.view.Shards {
+		if sv := &l.view.Shards[i]; sv.Lost && sv.Base == nil {
+			applied := l.shards[i].out.Counts().Applied
+			if l.cfg.weak.Told {
+				applied = max(applied, l.out.Clock())
+			}
+			st.Acked = append(st.Acked, words.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: applied})
+		}
+	}
+	return st
+}
+
+// Snapshot returns the present state of this client.
+func (c *Client) Snapshot() perdure.WorkerSnapshot {
+	stateErr := c.saves.CheckReachable()
+	l := c.lock()
+	defer c.mu.Unlock()
+	st := l.status()
+	kept, bytes := l.out.Kept()
+	return perdure.WorkerSnapshot{
+		Clock: st.Clock, Counters: st.Counters, Kept: kept, Bytes: bytes, Resent: l.out.Counters.Resent,
+		Outage: st.Outage, WaitReason: st.Log, StateErr: stateErr, Err: l.waits.Err,
+	}
+}
+
+// AddSamples counts training samples that the program has processed.
+func (c *Client) AddSamples(n int) {
+	l := c.lock()
+	defer c.mu.Unlock()
+	l.samples += int64(n)
+}
