@@ -193,7 +193,7 @@ func (c *chained) coordinate(conn *chainConn) {
 				}
 			})
 		case f.Kind == wire.KindWorkerStatus && wire.ParseControl(&f, &said) == nil:
-			st.Take(&said)
+			st.Apply(&said)
 			c.mu.Lock()
 			c.status[perdure.Slot(conn.hello.Index)] = st
 			c.mu.Unlock()
@@ -329,7 +329,7 @@ func (c *chained) pass() {
 // spread copies a shard's log one hop down its chain and applies what the tail has.
 func (c *chained) spread(shard int) {
 	sv := &c.view.Shards[shard]
-	if head := c.servers[sv.Server]; recovery.Of(c.job.Recovery).Traits().Eager && !head.dead && !head.unready {
+	if head := c.servers[sv.Server]; recovery.Of(c.job.Recovery).Traits().EarlyAck && !head.dead && !head.unready {
 		head.replicas[shard].apply(head, len(head.replicas[shard].log))
 	}
 	chain := []*chainServer{}

@@ -170,7 +170,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		c.done.Go(func() { c.watch(run) })
 	}
 	if !cfg.Observer {
-		l.out.SetClock(max(l.view.Slots[l.slot].Start, l.view.Begin(l.slot)))
+		l.out.SetClock(max(l.view.Slots[l.slot].Start, l.view.StartClock(l.slot)))
 		l.setReadProgress()
 	}
 	return c, nil
@@ -212,7 +212,7 @@ func (c *Client) End() perdure.Clock {
 	if l.slot < 0 {
 		return l.view.End
 	}
-	return l.view.EndOf(l.slot)
+	return l.view.EndClock(l.slot)
 }
 
 // SetReadClock sets the clock at which an observer reads. Its Gets wait until all updates of earlier clocks are
@@ -343,7 +343,7 @@ func (c *Client) heartbeat(ctx context.Context) {
 			c.done.Go(func() { // delivers the status once it has the lock
 				l := c.lock()
 				defer c.mu.Unlock()
-				fresh <- queuedStatus{l.status(), l.session.conn, words.Beats(&l.view, l.job.Servers)}
+				fresh <- queuedStatus{l.status(), l.session.conn, words.HeartbeatDivisor(&l.view, l.job.Servers)}
 			})
 		}
 	}

@@ -108,7 +108,7 @@ func (l *locked) tick() {
 	for _, sh := range l.shards {
 		f := l.out.TickFrame(sh.as)
 		switch {
-		case l.traits.Logged():
+		case l.traits.UsesLog():
 			l.failIf(l.log.append(sh, f, nil))
 		case sh.headOpen && !sh.out.HasUnsent():
 			sh.head.batch = append(sh.head.batch, f)
@@ -196,7 +196,7 @@ func (l *locked) send(t *Table, p *tableShard, loans bool) error {
 // newest update to wait for the next one.
 func (l *locked) sendParts(sh *shardLink, mayHold bool) {
 	switch {
-	case l.traits.Logged():
+	case l.traits.UsesLog():
 		l.failIf(l.log.put(sh, mayHold))
 	case sh.headOpen:
 		sh.head.batch = sh.out.NextFrames(sh.as, sh.head.batch)

@@ -29,7 +29,7 @@ func (c *Client) Leave() error {
 func (c *Client) Share() (rank, of int) {
 	l := c.lock()
 	defer c.mu.Unlock()
-	return l.view.Share(l.slot, l.out.Clock())
+	return l.view.Rank(l.slot, l.out.Clock())
 }
 
 // Left reports whether this slot has left the job while this process held it, and the first clock in which it does not
@@ -48,7 +48,7 @@ func (c *Client) join(ctx context.Context) error {
 		return known && int(l.slot) < len(l.view.Slots), nil
 	})
 	c.job, c.slot = l.job, l.slot
-	logs, secret := l.traits.Logged() && !c.cfg.Observer, l.session.secret
+	logs, secret := l.traits.UsesLog() && !c.cfg.Observer, l.session.secret
 	c.mu.Unlock()
 	if err != nil || !logs {
 		return err

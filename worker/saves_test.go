@@ -146,13 +146,13 @@ func TestProgramsState(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if recovery.Of(r).Traits().Saves() && !walks(t, model, strategy, true, true, 3) {
+				if recovery.Of(r).Traits().SavesCuts() && !walks(t, model, strategy, true, true, 3) {
 					t.Errorf("-worker.seed=%d: the model is another where state is saved for checkpoints", *seed)
 				}
 				if model == "bsp" && !walks(t, model, strategy, false, false, 3) {
 					t.Errorf("-worker.seed=%d: the model is another where state is saved in each clock", *seed)
 				}
-				if recovery.Of(r).Traits().Saves() && walks(t, model, strategy, true, false, 3) {
+				if recovery.Of(r).Traits().SavesCuts() && walks(t, model, strategy, true, false, 3) {
 					t.Errorf("-worker.seed=%d: the model is the same though states were lost", *seed)
 				}
 			})

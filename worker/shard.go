@@ -105,13 +105,13 @@ func (all links) pendingBytes(sh *shardLink) (bytes int64) {
 func (l *locked) direct(sh *shardLink, sv *words.ShardView) {
 	head, reader := sh.head, sh.reader // kept while no server holds the shard: none answers for this epoch
 	lane := int(sh.id) % l.cfg.Connections
-	if sh.next = nil; sv.Joining != nil && !l.traits.Eager {
+	if sh.next = nil; sv.Joining != nil && !l.traits.EarlyAck {
 		sh.next = l.servers.to(route{sv.Joining.Addr, lane}) // connect early, while no call waits for it
 	}
 	if sv.Replicas() > 0 {
-		from := source(sv, l.traits.Eager, l.job.TailReads(l.view.Tables), l.slot, sh.id)
+		from := source(sv, l.traits.EarlyAck, l.job.TailReads(l.view.Tables), l.slot, sh.id)
 		reader = l.servers.to(route{from.Addr, lane})
-		if head = reader; !l.cfg.Observer && !l.traits.Logged() { // otherwise there are no updates for a head
+		if head = reader; !l.cfg.Observer && !l.traits.UsesLog() { // otherwise there are no updates for a head
 			head = l.servers.to(route{sv.Addr, lane})
 		}
 	}
@@ -212,7 +212,7 @@ func (l *locked) onOpened(sh *shardLink, f *wire.Frame, isHead, isReader bool) e
 		return err
 	}
 	was := sh.out.Counts().Applied
-	if isReader && l.traits.Logged() && counts.Applied < was && sh.as.Generation == l.generation {
+	if isReader && l.traits.UsesLog() && counts.Applied < was && sh.as.Generation == l.generation {
 		// A server that has read the job's log never has fewer clocks than were acknowledged.
 		err := updatelog.Damaged(updatelog.StreamName(l.job.ID, int(sh.id)),
 			"shard %d has %d clocks of slot %d, and had %d before: the log has lost some, or is a different log",
@@ -230,7 +230,7 @@ func (l *locked) onOpened(sh *shardLink, f *wire.Frame, isHead, isReader bool) e
 		sh.headOpen = true
 		sh.out.SetHeadApplied(counts.Applied)
 	}
-	if isHead && !l.traits.Logged() {
+	if isHead && !l.traits.UsesLog() {
 		if sh.head.batch, err = sh.out.Resend(counts, sh.as, sh.head.batch); err != nil {
 			l.waits.Err = err
 			l.waits.Wake()

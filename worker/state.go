@@ -101,7 +101,7 @@ func (c *Client) LoadSaved(ctx context.Context) (SavedState, error) {
 		}
 		switch {
 		case err == nil:
-			older := states.Older(got, others, c.Now())
+			older := states.MaxAge(got, others, c.Now())
 			c.saves.RecordLoaded(older)
 			return SavedState{got.State, got.Clock, older}, nil
 		case ctx.Err() != nil:
@@ -128,10 +128,10 @@ func (c *Client) savedState(ctx context.Context, again bool) (packed []byte, oth
 	if saved := l.out.SavedState(); saved != nil { // the replica may not have it yet
 		return slices.Clone(saved), nil, nil
 	}
-	home := placement.Home(l.slot, len(l.shards))
+	home := placement.HomeShard(l.slot, len(l.shards))
 	from := []*reads.Shard{l.shards[home].rows}
 	for i := range l.shards {
-		if i != int(home) && l.traits.MayLose() {
+		if i != int(home) && l.traits.MayLoseUpdates() {
 			from = append(from, l.shards[i].rows)
 		}
 	}

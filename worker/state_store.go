@@ -185,7 +185,7 @@ func (s *stateStore) retry(ctx context.Context, what string, slot perdure.Slot, 
 		}
 		if err != nil && !useless(err) {
 			s.Log.Warn("cannot "+what+" a state in the job's store; retrying", "err", err)
-			s.waits(fmt.Sprintf("%scannot %s the state of slot %d: %v", words.StoreWaits, what, slot, err))
+			s.waits(fmt.Sprintf("%scannot %s the state of slot %d: %v", words.StoreWaitPrefix, what, slot, err))
 		}
 		return err
 	})

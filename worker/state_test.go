@@ -55,7 +55,7 @@ func TestLargeState(t *testing.T) {
 		t.Run(strategy, func(t *testing.T) {
 			inCluster(t, "bsp", strategy, 1, 0, func(c *cluster) {
 				large := bytes.Repeat([]byte("large"), 3<<18)
-				mark := states.Void() // as it travels, it is a reference
+				mark := states.EmptyRef() // as it travels, it is a reference
 				w := c.dial("worker:0", 0)
 				c.table(w)
 				for clock, state := range [][]byte{[]byte("a"), large, mark, append(large, 'b'), append(large, 'c')} {

@@ -23,7 +23,7 @@ type queuedStatus struct {
 // Only the heartbeat goroutine uses it.
 type statusSender struct {
 	queuedStatus // the last status
-	encoder      words.WorkerSpeaker
+	encoder      words.WorkerDeltaEncoder
 	beat         transport.Heartbeat
 }
 
@@ -36,7 +36,7 @@ func (w *statusSender) send(now time.Time) {
 		return
 	}
 	if w.beat.Speaks(w.to) {
-		w.encoder = words.WorkerSpeaker{}
+		w.encoder = words.WorkerDeltaEncoder{}
 	}
 	st := w.WorkerStatus
 	st.Resources = machine.InUse()
@@ -48,7 +48,7 @@ func (l *locked) status() words.WorkerStatus {
 	retained, crowded := l.out.Retained()
 	read, made, out := l.reads.Stats(), &l.out.Counters, &l.outages.outageWatch
 	st := words.WorkerStatus{
-		Revision: l.view.Revision, Generation: l.generation, Clock: l.out.Clock(), Crowded: crowded,
+		Revision: l.view.Revision, Generation: l.generation, Clock: l.out.Clock(), NeedsCut: crowded,
 		Counters: perdure.WorkerCounters{
 			UpdatesSent: made.Updates, BytesPushed: made.Pushed, BytesPulled: read.Pulled,
 			Samples: l.samples, BeyondBound: made.Beyond,
@@ -58,12 +58,12 @@ func (l *locked) status() words.WorkerStatus {
 			ComputeNs: int64(l.time.Compute(time.Now())), StalenessNs: int64(l.time.Stale()),
 			CommNs: int64(l.time.Comm()),
 		},
-		KeptBytes: retained, Log: cmp.Or(l.log.waits.Why(), l.saving.WaitReason()),
-		Outage:    l.outages.now(l.shards, l.out.Queued()),
-		Unreached: l.servers.contact.Out(),
+		KeptBytes: retained, WaitReason: cmp.Or(l.log.waits.Why(), l.saving.WaitReason()),
+		Outage:      l.outages.now(l.shards, l.out.Queued()),
+		Unreachable: l.servers.contact.Out(),
 	}
 	if l.out.Phase() == outbox.RolledBack {
-		st.Clock = l.view.Begin(l.slot)
+		st.Clock = l.view.StartClock(l.slot)
 	}
 	n, older := l.saving.Lost()
 	st.Counters.StatesLost, st.Counters.StatesOlder = n, int64(older)
@@ -71,10 +71,10 @@ func (l *locked) status() words.WorkerStatus {
 	for i := range l.view.Shards {
 		if sv := &l.view.Shards[i]; sv.Lost && sv.Base == nil {
 			applied := l.shards[i].out.Counts().Applied
-			if l.cfg.weak.Told {
+			if l.cfg.weak.AckTracking {
 				applied = max(applied, l.out.Clock())
 			}
-			st.Acked = append(st.Acked, words.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: applied})
+			st.Acked = append(st.Acked, words.AckedClock{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: applied})
 		}
 	}
 	return st
@@ -89,7 +89,7 @@ func (c *Client) Snapshot() perdure.WorkerSnapshot {
 	kept, bytes := l.out.Kept()
 	return perdure.WorkerSnapshot{
 		Clock: st.Clock, Counters: st.Counters, Kept: kept, Bytes: bytes, Resent: l.out.Counters.Resent,
-		Outage: st.Outage, WaitReason: st.Log, StateErr: stateErr, Err: l.waits.Err,
+		Outage: st.Outage, WaitReason: st.WaitReason, StateErr: stateErr, Err: l.waits.Err,
 	}
 }
 

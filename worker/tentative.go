@@ -29,7 +29,7 @@ func (c *Client) SettleEnd(ctx context.Context, reached func(context.Context) (b
 	}
 	at := l.out.Clock()
 	settled := func() (bool, error) { return !l.view.Tentative || l.view.End > at, l.usable() }
-	first := func() bool { rank, _ := l.view.Share(l.slot, at); return rank == 0 && l.view.End == at }
+	first := func() bool { rank, _ := l.view.Rank(l.slot, at); return rank == 0 && l.view.End == at }
 	err := l.waits.Until(ctx, func() (bool, error) {
 		over, err := settled()
 		return over || first(), err

@@ -50,7 +50,7 @@ func (c *cluster) says() (records *int64) {
 		n := int64(0)
 		records = &n
 		for i := range c.job.Servers {
-			u := core.Condition(membership.Server, i).Server.Unread()
+			u := core.MemberStatus(membership.Server, i).Server.Unread()
 			if u == nil {
 				records = nil
 				return

@@ -172,7 +172,7 @@ func leftStays(ctx context.Context, t *testing.T, h *rig.Hosts, left bool) {
 		Revision: 4, Generation: 1, Roster: 1,
 		Shards: []words.ShardView{{Holder: words.Holder{Server: 0, Incarnation: 1, Addr: "gone:1"}, Epoch: 1}},
 		Slots: []words.SlotView{
-			{Incarnation: 1, Decided: true, Settled: true, Start: 3, Span: words.Span{Until: 3}},
+			{Incarnation: 1, Decided: true, Settled: true, Start: 3, Interval: words.Interval{Until: 3}},
 			{Incarnation: 1, Decided: true, Settled: true},
 		},
 	}
@@ -183,7 +183,7 @@ func leftStays(ctx context.Context, t *testing.T, h *rig.Hosts, left bool) {
 	for range 2 {
 		v.Revision++
 		c.tell(wire.Control(wire.KindViewDelta, words.DeltaOf(&v, v.Revision-1, false, nil, []perdure.Slot{0})))
-		v.Slots[0] = words.SlotView{Incarnation: 2, Span: words.Span{From: 5}}
+		v.Slots[0] = words.SlotView{Incarnation: 2, Interval: words.Interval{From: 5}}
 	}
 	c.follows(v.Revision)
 	close(told)

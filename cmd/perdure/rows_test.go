@@ -136,7 +136,7 @@ func rowsThrough(
 		Seed: seed, Slots: sumsSlots, Servers: sumsServers, Shards: 10, Clocks: sumsClocks, AwaitExport: true,
 		Consistency: model, Recovery: strategy,
 	}
-	if seed/4%2 == 1 && model.Kind != perdure.BSP && recovery.Of(strategy).MayContinue() == nil {
+	if seed/4%2 == 1 && model.Kind != perdure.BSP && recovery.Of(strategy).CheckContinue() == nil {
 		job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 10}
 		job.OutageRows, job.StaleScale = perdure.RowsApply, perdure.ScaleAverage
 	}

@@ -63,7 +63,7 @@ func drawBlows(seed uint64, strategy perdure.Recovery, servers, workers int, wit
 			return supervisor.Target{Role: wire.RoleServer, Index: rng.IntN(servers)}
 		case n < 8:
 			return supervisor.Target{Role: wire.RoleWorker, Index: rng.IntN(workers)}
-		case n == 9 && recovery.Of(strategy).Traits().Logged():
+		case n == 9 && recovery.Of(strategy).Traits().UsesLog():
 			return supervisor.Target{Role: supervisor.RoleLog}
 		}
 		return supervisor.Target{Role: wire.RoleCoordinator}
@@ -82,7 +82,7 @@ func drawBlows(seed uint64, strategy perdure.Recovery, servers, workers int, wit
 		}
 		traits := recovery.Of(strategy).Traits()
 		if other := target(); rng.IntN(3) == 0 && other != b.on[0] &&
-			!(traits.Copies == 2 && !traits.Saves() && other.Role == b.on[0].Role) {
+			!(traits.Copies == 2 && !traits.SavesCuts() && other.Role == b.on[0].Role) {
 			b.on = append(b.on, other)
 		}
 		o.list = append(o.list, b)

@@ -162,8 +162,8 @@ func (k *stormKind) stormThrough(
 	k.wantCounts(t, sum, dir)
 	traits := recovery.Of(strategy).Traits()
 	switch {
-	case traits.MayLose() && !traits.Partial: // rows may be reset, so the model differs
-	case traits.MayLose() && *sum.UpdatesLost > 0:
+	case traits.MayLoseUpdates() && !traits.Partial: // rows may be reset, so the model differs
+	case traits.MayLoseUpdates() && *sum.UpdatesLost > 0:
 		checkLost(t, sum, dir)
 	default:
 		sameModel(t, sum, k.calm(t), dir)

@@ -281,7 +281,7 @@ func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks 
 			f.Target = supervisor.Target{Role: wire.RoleCoordinator}
 			lasts := time.Duration(*stormMs*recovery.Of(strategy).Traits().Copies*stormClocks) * time.Millisecond
 			f.For = min(f.For, lasts/6)
-			if recovery.Of(strategy).Traits().Logged() && n == 9 {
+			if recovery.Of(strategy).Traits().UsesLog() && n == 9 {
 				f.Target = supervisor.Target{Role: supervisor.RoleLog}
 				if f.Kind == supervisor.FaultCut {
 					f.Kind, f.For = supervisor.FaultKill, 0
@@ -291,7 +291,7 @@ func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks 
 		f.clock = perdure.Clock(rng.IntN(clocks * 2 / 3))
 		faults = append(faults, f)
 	}
-	if recovery.Of(strategy).Traits().Copies > 1 && recovery.Of(strategy).Traits().Saves() && seed%2 == 0 &&
+	if recovery.Of(strategy).Traits().Copies > 1 && recovery.Of(strategy).Traits().SavesCuts() && seed%2 == 0 &&
 		len(faults) > 0 {
 		all := supervisor.Fault{
 			Kind:   supervisor.FaultKill,
@@ -340,7 +340,8 @@ func (s *storm) may(ctx context.Context, api *control.Client, f strike) bool {
 
 // mayAll is like may for servers that are hit together. They are frozen for the given time, or killed if it is zero.
 func (s *storm) mayAll(ctx context.Context, api *control.Client, servers []int, stand time.Duration) bool {
-	if recovery.Of(s.strategy).Traits().Copies < 2 || recovery.Of(s.strategy).Traits().Saves() || len(servers) == 0 {
+	if recovery.Of(s.strategy).Traits().Copies < 2 || recovery.Of(s.strategy).Traits().SavesCuts() ||
+		len(servers) == 0 {
 		return true
 	}
 	status, v, err := reach.Look(ctx, api)

@@ -149,7 +149,7 @@ func (w *sumsWorker) count(ctx context.Context, clock perdure.Clock) error {
 		} else if own || job.Consistency.Kind == perdure.ASP {
 			least = 0
 		}
-		if recovery.Of(job.Recovery).Traits().MayLose() {
+		if recovery.Of(job.Recovery).Traits().MayLoseUpdates() {
 			least, w.seen[slot] = 0, 0 // lost updates are missing, even if they were read before
 		}
 		if n < float32(least) || n < w.seen[slot] || n > sumsClocks {
@@ -297,7 +297,7 @@ func sumUp(
 		Seed: seed, Slots: sumsSlots, Servers: sumsServers, Shards: 10, Clocks: sumsClocks, AwaitExport: true,
 		Consistency: model, Recovery: strategy,
 	}
-	if seed%2 == 0 && recovery.Of(strategy).MayContinue() == nil { // workers continue while a shard is unavailable
+	if seed%2 == 0 && recovery.Of(strategy).CheckContinue() == nil { // workers continue while a shard is unavailable
 		job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 10}
 		job.OutageRows = []perdure.OutageRows{perdure.RowsFrozen, perdure.RowsApply}[seed/2%2]
 		job.StaleScale = perdure.ScaleAverage // like train's default: sums stay whole numbers

@@ -15,7 +15,7 @@ func LiesToCoordinator() map[string]wire.Frame {
 		return wire.Control(wire.KindReport, wire.Report{Slot: slot, Generation: 1, Clock: clock, EndAfter: true})
 	}
 	status := func(st words.WorkerStatus) wire.Frame {
-		var told words.WorkerSpeaker
+		var told words.WorkerDeltaEncoder
 		return wire.Control(wire.KindWorkerStatus, told.Delta(&st, true))
 	}
 	table := perdure.TableSpec{
@@ -45,9 +45,9 @@ func LiesToCoordinator() map[string]wire.Frame {
 		"a clock beyond the end": status(words.WorkerStatus{Generation: 1, Clock: 101, Finished: true}),
 		"more than was sent": status(words.WorkerStatus{
 			Generation: 1,
-			Acked:      []words.Acked{{Shard: 0, Applied: 1 << 60}},
+			Acked:      []words.AckedClock{{Shard: 0, Applied: 1 << 60}},
 		}),
-		"shards that are not":       status(words.WorkerStatus{Generation: 1, Acked: []words.Acked{{Shard: 4}}}),
+		"shards that are not":       status(words.WorkerStatus{Generation: 1, Acked: []words.AckedClock{{Shard: 4}}}),
 		"a table that fits nowhere": wire.Control(wire.KindTable, table),
 		"a frame of data":           {Header: wire.Header{Kind: wire.KindUpdate}},
 		"a fence of another slot":   {Header: wire.Header{Kind: wire.KindFence, Slot: 1, Incarnation: 9}},

@@ -160,7 +160,7 @@ func (h *Hosts) coordinatorAddr() string {
 
 // Coordinator creates a coordinator; the process must call Run with Go. It already listens. On the in-memory network it
 // uses port 1 of its host, where processes that start later look for it.
-func (p *Process) Coordinator(begin membership.Facts, change ...func(*coordinator.Config)) (
+func (p *Process) Coordinator(begin membership.JobRecord, change ...func(*coordinator.Config)) (
 	co *coordinator.Coordinator, err error,
 ) {
 	addr := p.Host + "/1"
@@ -196,7 +196,7 @@ func (p *Process) Coordinator(begin membership.Facts, change ...func(*coordinato
 // Lead starts the coordinator of a new job. It returns an error if the coordinator cannot be created.
 func (h *Hosts) Lead(job perdure.JobSpec, change ...func(*coordinator.Config)) (*Process, error) {
 	p := h.Life(CoordinatorHost)
-	co, err := p.Coordinator(membership.Begin(job, 1, 0, nil), change...)
+	co, err := p.Coordinator(membership.NewJobRecord(job, 1, 0, nil), change...)
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ func (r *reader) mayBeUnseen(row, p int, set uint64) {
 // died: its finished clocks are unknown, and the replacement repeats them.
 func (h *History) cameLate(what string, row, p int, set uint64) error {
 	t := recovery.Of(h.job.Recovery).Traits()
-	if !t.Eager && !t.Partial && h.lives[p] > 1 {
+	if !t.EarlyAck && !t.Partial && h.lives[p] > 1 {
 		return nil
 	}
 	if back := set & h.lacked[row][p]; back != 0 {

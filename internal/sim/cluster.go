@@ -68,7 +68,7 @@ type Options struct {
 type Told interface {
 	// Saved reports state that was recorded, before any process acts on it. died holds the slots that have lost a
 	// process.
-	Saved(f *membership.Facts, fs disk.FS, died map[perdure.Slot]bool)
+	Saved(f *membership.JobRecord, fs disk.FS, died map[perdure.Slot]bool)
 	// Acked reports how many of a slot's clocks a shard has acknowledged to the slot's process.
 	Acked(slot perdure.Slot, shard perdure.ShardID, applied perdure.Clock)
 	// Logged reports an entry that the update log has acknowledged.

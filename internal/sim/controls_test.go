@@ -77,7 +77,7 @@ func as(models ...string) func(drawing) drawing {
 func hard(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
-		if recovery.Of(s.job.Recovery).Traits().Saves() {
+		if recovery.Of(s.job.Recovery).Traits().SavesCuts() {
 			s.job.Recovery.Every, s.job.Recovery.Auto, s.job.MTBF, s.job.NoReplace = 1, false, 0, false
 		}
 		s.drains, s.joins, s.pace = 0, 0, 30*time.Millisecond
@@ -96,7 +96,7 @@ func redone(draw drawing) drawing {
 		s, rng := as("asp", "ssp:2", "asp")(draw)(seed)
 		s.job.Shards, s.job.Slots = max(4, s.job.Shards), max(2, s.job.Slots)
 		s.onlyServers, s.net.Breaks, s.torn, s.pace = false, 0, 16, 4*time.Millisecond
-		if recovery.Of(s.job.Recovery).Traits().Logged() {
+		if recovery.Of(s.job.Recovery).Traits().UsesLog() {
 			s.slow = 8 * time.Millisecond
 		}
 		return s, rng
@@ -184,7 +184,7 @@ var controls = []control{
 		only(refuses(perdure.ErrNoCopy.Error(), keptNot, 2, 4, 5), refuses(perdure.ErrNoCopy.Error(), keptNot, 4, 5),
 			noResend),
 	},
-	{"holding", weak(weaken.Set{Holding: true}), nil, only(at(2, 4, 5), at(912, 956, 1455), noResend)},
+	{"holding", weak(weaken.Set{RestoreBarrier: true}), nil, only(at(2, 4, 5), at(912, 956, 1455), noResend)},
 	{"sending again", weak(weaken.Set{Resending: true}), nil, only(at(2, 4, 5), at(4, 5), noResend)},
 	{"counting", weak(weaken.Set{Counting: true}), nil, only(no(noneLost), at(4, 5), noneLost)},
 	{"merging", weak(weaken.Set{Merging: true}), drawOutages, []cell{
@@ -196,21 +196,21 @@ var controls = []control{
 		no(noAcross),
 	}},
 	{
-		"merging, taken in part", weak(weaken.Set{Merging: true, Whole: true}), drawOutages,
+		"merging, taken in part", weak(weaken.Set{Merging: true, Atomicity: true}), drawOutages,
 		only(at(12, 20), at(12, 20), "as merging"),
 	},
-	{"acknowledgements", weak(weaken.Set{Told: true}), nil, []cell{
+	{"acknowledgements", weak(weaken.Set{AckTracking: true}), nil, []cell{
 		at(3, 4, 6), no(keptAll), no(keptAll), no(keptAll), no(keptAll), no(keptAll), no(headTells), no(headTells),
 		no(keptAll), no(keptAll), no(keptAll), at(3, 18, 20),
 	}},
 	{"holders", weak(weaken.Set{Holders: true}), nil, append(without(noRows), at(29, 51, 67))},
-	{"jumps", weak(weaken.Set{Jumps: true}), nil, append(without(noRows), hangs(3, 7))},
+	{"jumps", weak(weaken.Set{BaseVector: true}), nil, append(without(noRows), hangs(3, 7))},
 	{"units", weak(weaken.Set{Units: true}), wholly, append(without(noRows), at(1, 2, 3))},
 	{
-		"evicting", weak(weaken.Set{Ebb: weaken.Ebb{Evicting: true}}), ebbing,
+		"evicting", weak(weaken.Set{Eviction: weaken.Eviction{Evicting: true}}), ebbing,
 		slices.Repeat([]cell{at(1, 2, 3)}, len(strategies)),
 	},
-	{"moves", weak(weaken.Set{Ebb: weaken.Ebb{Moves: true}}), saving, append(without(noRows), at(2, 3, 21))},
+	{"moves", weak(weaken.Set{Eviction: weaken.Eviction{Moves: true}}), saving, append(without(noRows), at(2, 3, 21))},
 	{"divisor", weak(weaken.Set{Combine: weaken.Combine{Divisor: true}}), averaging, []cell{
 		at(4, 7, 17), no(allThere), no(allThere), no(allThere), at(4, 6, 10), no(allThere), at(253, 288), at(4, 23, 26),
 		no(allThere), no(allThere), no(allThere), at(27, 47, 149),
@@ -219,7 +219,7 @@ var controls = []control{
 		no(noTwin), at(2, 3, 4), at(2, 3, 4), at(2, 3, 4), no(noTwin), at(2, 3, 4), no(noTwin), no(noTwin),
 		at(2, 3, 4), at(2, 3, 4), at(2, 3, 4), no(noTwin),
 	}},
-	{"named files", weak(weaken.Set{Named: true}), nil, append(without(noRows), at(1, 2, 3))},
+	{"named files", weak(weaken.Set{FileRetention: true}), nil, append(without(noRows), at(1, 2, 3))},
 	{"states", weak(weaken.Set{States: true}), stored, []cell{
 		no(noNames), at(19, 34, 40), at(8, 19, 34), at(20, 30), at(18, 31, 33), no(noNames), no(noNames), no(noNames),
 		at(6), at(6), no(noNames), no(namedTwice),

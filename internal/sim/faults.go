@@ -31,7 +31,7 @@ func (c *Cluster) fault(format string, args ...any) {
 }
 
 // Facts returns the job record from the registry.
-func (c *Cluster) Facts() (facts membership.Facts, err error) {
+func (c *Cluster) Facts() (facts membership.JobRecord, err error) {
 	r, err := registry.OpenFile(unlocked{c.hosts.Disk}, "registry/facts")
 	if err != nil {
 		return facts, err

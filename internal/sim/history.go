@@ -53,12 +53,12 @@ type History struct {
 	lacked  [][]uint64                             // by row and slot: promised clocks that some read lacked
 	// by row and slot: sets of clocks that a read lacked, and the weight that may be in transit of each
 	unseen  [][]map[uint64]float64
-	lives   []int          // by slot: number of processes started
-	terms   [][]words.Span // by slot: its membership intervals, in order
-	end     perdure.Clock  // of the job, as last recorded; 0: as specified
-	relaxed int            // reads that only the outage policy permitted
-	earlier                // state left by the run that this one resumes
-	logged  [][]logged     // by shard and slot: entries that the update log has acknowledged
+	lives   []int              // by slot: number of processes started
+	terms   [][]words.Interval // by slot: its membership intervals, in order
+	end     perdure.Clock      // of the job, as last recorded; 0: as specified
+	relaxed int                // reads that only the outage policy permitted
+	earlier                    // state left by the run that this one resumes
+	logged  [][]logged         // by shard and slot: entries that the update log has acknowledged
 }
 
 // progress is the number of clocks that a slot has finished, and the generation of the last one.
@@ -94,7 +94,7 @@ func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *His
 	if job.Consistency.Kind == perdure.BSP && !loses && slots == len(spans) {
 		h.by.twin = NewTwin(job, spans)
 	}
-	h.ended, h.terms = make([]progress, slots), make([][]words.Span, slots)
+	h.ended, h.terms = make([]progress, slots), make([][]words.Interval, slots)
 	for slot, span := range spans {
 		h.terms[slot] = append(h.terms[slot], span)
 	}
@@ -109,7 +109,7 @@ func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *His
 	if recovery.RoundsOf(job.Recovery).Any() {
 		h.by.lines = newLineage(h)
 	}
-	if b := recovery.Of(job.Recovery).Traits().Begins; b == recovery.Initial || b == recovery.LastSaved {
+	if b := recovery.Of(job.Recovery).Traits().RestartsWith; b == recovery.InitialRows || b == recovery.LastSavedRows {
 		h.by.bases = newBases(job, slots)
 	}
 	for range slots {
@@ -133,7 +133,7 @@ func (h *History) weight(c perdure.Clock) float64 {
 const mostLossy = 24
 
 // Saved records the membership before any process acts on it, and checks the recorded state.
-func (h *History) Saved(f *membership.Facts, fs disk.FS, died map[perdure.Slot]bool) {
+func (h *History) Saved(f *membership.JobRecord, fs disk.FS, died map[perdure.Slot]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	v := &f.View
@@ -144,7 +144,7 @@ func (h *History) Saved(f *membership.Facts, fs disk.FS, died map[perdure.Slot]b
 	defer h.by.bases.saved(v, died, h.begun)
 	h.placed(v)
 	for slot := range v.Slots {
-		terms, now := h.terms[slot], v.Slots[slot].Span
+		terms, now := h.terms[slot], v.Slots[slot].Interval
 		// the same interval, or a new one that replaces an interval without clocks
 		if n := len(terms); n > 0 && (terms[n-1].From == now.From || terms[n-1].Until == 0) {
 			terms[n-1] = now

@@ -24,7 +24,7 @@ import (
 // Left is the state that a run leaves after all its processes have ended.
 type Left struct {
 	Job   perdure.JobSpec
-	Facts membership.Facts // last recorded job record
+	Facts membership.JobRecord // last recorded job record
 	Disk  *disk.Memory
 	Log   *updatelog.Memory
 	began words.View
@@ -104,7 +104,7 @@ func (l *Left) checkpoints() store.Store { return store.Folder(l.Disk, "checkpoi
 
 // read prepares the next run from the state left.
 func (l *Left) read(ctx context.Context, s *settings.Run) (m checkpoint.Manifest, err error) {
-	if !recovery.Of(l.Job.Recovery).Traits().Logged() {
+	if !recovery.Of(l.Job.Recovery).Traits().UsesLog() {
 		return settings.ReadSaved(l.checkpoints(), s)
 	}
 	st, err := settings.ReadEnded(ctx, &settings.EndedRun{
@@ -230,7 +230,7 @@ func (h *History) nothing(l *Left, why error) error {
 	if m := l.Newest(); m != nil {
 		return violated("manifest %d was published, but the error is: %v", m.Number, why)
 	}
-	if !recovery.Of(h.job.Recovery).Traits().Logged() {
+	if !recovery.Of(h.job.Recovery).Traits().UsesLog() {
 		return nil
 	}
 	for slot := range h.job.Slots {
@@ -326,8 +326,8 @@ func (h *History) next(l *Left, n *Next) *History {
 		next.terms[slot] = nil
 	}
 	for slot := range v.Slots {
-		now := v.Slots[slot].Span
-		next.terms[slot] = slices.DeleteFunc(slices.Clone(h.terms[slot]), func(t words.Span) bool {
+		now := v.Slots[slot].Interval
+		next.terms[slot] = slices.DeleteFunc(slices.Clone(h.terms[slot]), func(t words.Interval) bool {
 			return t.Until == 0 || t.Until > now.From // the current interval, as it was known then
 		})
 		next.terms[slot] = append(next.terms[slot], now)

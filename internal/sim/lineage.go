@@ -61,7 +61,7 @@ func newLineage(h *History) *Lineage {
 }
 
 // saved processes recorded state before any process acts on it.
-func (l *Lineage) saved(f *membership.Facts, fs disk.FS) {
+func (l *Lineage) saved(f *membership.JobRecord, fs disk.FS) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.named(f, fs); err != nil && l.bad == nil {
@@ -92,7 +92,7 @@ func (l *Lineage) saved(f *membership.Facts, fs disk.FS) {
 
 // named checks the files that the registry names. Each must exist in full length while it is named, and a shard's
 // newest file must never be older than before. (File names sort by age.)
-func (l *Lineage) named(f *membership.Facts, fs disk.FS) error {
+func (l *Lineage) named(f *membership.JobRecord, fs disk.FS) error {
 	for i, files := range f.Running.Files {
 		s := &l.shards[i]
 		if len(files) == 0 {

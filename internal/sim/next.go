@@ -9,7 +9,7 @@ import (
 
 // Next is the state from which a run resumes an earlier one.
 type Next struct {
-	Begin   membership.Facts
+	Begin   membership.JobRecord
 	Disk    *disk.Memory
 	applied [][]perdure.Clock // by shard, if updates are logged: number of each slot's clocks it has
 }

@@ -65,7 +65,7 @@ func (f *faults) planBoths(rng *rand.Rand) {
 // finalSaved checks the rows of a job's last checkpoint. If lost updates are only counted, there was no rollback and
 // exactly the counted updates are missing.
 func finalSaved(
-	facts *membership.Facts, h *sim.History, m *checkpoint.Manifest, tables map[string]sim.Contents,
+	facts *membership.JobRecord, h *sim.History, m *checkpoint.Manifest, tables map[string]sim.Contents,
 ) error {
 	if !recovery.Of(facts.Job.Recovery).Traits().Partial {
 		return h.Final(tables, nil)

@@ -20,7 +20,7 @@ func TestRiftsControl(t *testing.T) {
 	const tries = 10
 	for seed := range uint64(tries) {
 		s, rng := drawRift(seed)
-		if err := run(t, seed, s, rng, func(o *sim.Options) { o.Weak.Rifts = true }); err != nil {
+		if err := run(t, seed, s, rng, func(o *sim.Options) { o.Weak.Partitions = true }); err != nil {
 			if !strings.Contains(err.Error(), forever) {
 				t.Errorf("seed %d: %v", seed, err)
 			}

@@ -22,8 +22,8 @@ type Planned struct {
 }
 
 // begin returns the initial job record.
-func begin(job perdure.JobSpec, plan []Planned) membership.Facts {
-	facts := membership.Begin(job, 1, 0, nil)
+func begin(job perdure.JobSpec, plan []Planned) membership.JobRecord {
+	facts := membership.NewJobRecord(job, 1, 0, nil)
 	for _, p := range plan {
 		if err := facts.Plan(p.Workers, p.At); err != nil {
 			panic(fmt.Sprintf("sim: invalid plan: %v", err))
@@ -33,7 +33,7 @@ func begin(job perdure.JobSpec, plan []Planned) membership.Facts {
 }
 
 // begin returns the job record that the cluster starts with.
-func (o *Options) begin() membership.Facts {
+func (o *Options) begin() membership.JobRecord {
 	if o.Next != nil {
 		return o.Next.Begin.Clone()
 	}
@@ -41,14 +41,14 @@ func (o *Options) begin() membership.Facts {
 }
 
 // Spans returns the planned membership interval of each slot.
-func Spans(job perdure.JobSpec, plan []Planned) []words.Span {
+func Spans(job perdure.JobSpec, plan []Planned) []words.Interval {
 	facts := begin(job, plan)
-	return facts.View.Spans()
+	return facts.View.Intervals()
 }
 
 // Scale asks the coordinator for a change, computed from the current job record. It does nothing if the coordinator
 // does not answer.
-func (c *Cluster) Scale(change func(*membership.Facts) (membership.Change, error)) {
+func (c *Cluster) Scale(change func(*membership.JobRecord) (membership.Change, error)) {
 	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 	defer cancel()
 	co := c.hosts.Leader()
@@ -56,7 +56,7 @@ func (c *Cluster) Scale(change func(*membership.Facts) (membership.Change, error
 		return
 	}
 	_ = co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { // a dead coordinator does not answer
-		ch, err := change(core.Facts())
+		ch, err := change(core.Record())
 		if err == nil {
 			err = core.Scale(ch)
 		}
@@ -67,7 +67,7 @@ func (c *Cluster) Scale(change func(*membership.Facts) (membership.Change, error
 // tapped is a registry that passes each saved job record to the cluster before any process acts on it.
 type tapped struct {
 	registry.Registry
-	saved func(*membership.Facts)
+	saved func(*membership.JobRecord)
 }
 
 func (t tapped) Acquire(ctx context.Context, h registry.Holder) (registry.Lease, error) {
@@ -77,12 +77,12 @@ func (t tapped) Acquire(ctx context.Context, h registry.Holder) (registry.Lease,
 
 type tappedLease struct {
 	registry.Lease
-	saved func(*membership.Facts)
+	saved func(*membership.JobRecord)
 }
 
 func (t tappedLease) Save(ctx context.Context, doc []byte, previous uint64) (uint64, error) {
 	revision, err := t.Lease.Save(ctx, doc, previous)
-	var facts membership.Facts
+	var facts membership.JobRecord
 	if err == nil && json.Unmarshal(doc, &facts) == nil {
 		t.saved(&facts)
 	}
@@ -112,7 +112,7 @@ func (o *Options) members() (terms []term, workers []string) {
 }
 
 // onSaved reports a saved job record and starts the workers of slots that have joined.
-func (c *Cluster) onSaved(facts *membership.Facts) {
+func (c *Cluster) onSaved(facts *membership.JobRecord) {
 	if facts.View.Done {
 		c.done.CompareAndSwap(0, time.Now().UnixNano())
 	}
@@ -122,7 +122,10 @@ func (c *Cluster) onSaved(facts *membership.Facts) {
 		c.mu.Unlock()
 		c.o.Told.Saved(facts, c.hosts.Disk, died)
 	}
-	if slices.ContainsFunc(facts.Servers, func(p membership.Place) bool { return p.Left && !p.Draining && !p.Any }) {
+	if slices.ContainsFunc(facts.Servers, func(p membership.Member) bool {
+		return p.Left && !p.Draining &&
+			!p.AnyIndex
+	}) {
 		c.taken.Add(1)
 	}
 	var hosts []string

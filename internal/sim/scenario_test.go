@@ -370,7 +370,7 @@ func (s *scenario) states(drawn bool, seed uint64) int {
 
 // history returns the scenario's checker.
 func (s *scenario) history(slots int) *sim.History {
-	h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().MayLose(), slots, s.plan)
+	h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().MayLoseUpdates(), slots, s.plan)
 	if h.Pace, h.Goal, h.Misses = s.pace, s.goal, s.misses; s.whole {
 		h.Whole()
 	}
@@ -650,7 +650,7 @@ func (f *faults) planScales(rng *rand.Rand, slots int) {
 			leaver = -1
 		}
 		f.at(span(rng, clocks*(4*time.Millisecond+f.s.pace)), func() {
-			f.c.Scale(func(facts *membership.Facts) (membership.Change, error) {
+			f.c.Scale(func(facts *membership.JobRecord) (membership.Change, error) {
 				if leaver >= 0 && mayLeave {
 					return membership.Change{Leave: []perdure.Slot{leaver}}, nil
 				}
@@ -696,15 +696,15 @@ func (f *faults) kill(pause time.Duration, hosts ...string) {
 // spares reports whether every shard keeps a replica without hosts, where the strategy requires it.
 func (f *faults) spares(hosts ...string) bool {
 	t := recovery.Of(f.s.job.Recovery).Traits()
-	if (t.Begins != recovery.Whole || t.Logged()) && f.h.Over() {
+	if (t.RestartsWith != recovery.Everything || t.UsesLog()) && f.h.Over() {
 		return false // there may be no other copy of the rows to check
 	}
 	// no process replaces a server whose index was never held
-	if (t.Retains() || t.Form == recovery.Rows) && f.s.job.NoReplace {
+	if (t.RetainsUpdates() || t.SaveMode == recovery.SaveRows) && f.s.job.NoReplace {
 		facts, err := f.c.Facts()
 		return err == nil && facts.View.Shards[0].Server >= 0
 	}
-	return f.s.job.Recovery.Kind != perdure.RecoverChain || t.Saves() ||
+	return f.s.job.Recovery.Kind != perdure.RecoverChain || t.SavesCuts() ||
 		!slices.ContainsFunc(hosts, sim.IsServer) || f.c.Spares(hosts...)
 }
 
@@ -731,7 +731,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 	if job.Clocks, err = endOf(&facts, h, s); err != nil {
 		return err
 	}
-	if !recovery.Of(job.Recovery).Traits().Saves() {
+	if !recovery.Of(job.Recovery).Traits().SavesCuts() {
 		if sum := total(facts.ShardLost); sum != facts.UpdatesLost {
 			return &sim.Violation{What: fmt.Sprintf("%d updates are counted as lost, %d by shard", facts.UpdatesLost,
 				sum)}
@@ -747,7 +747,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 		for shard := range lost {
 			switch {
 			case whole[perdure.ShardID(shard)]:
-			case c.Quiet() < quiet && recovery.Of(job.Recovery).Traits().Begins != recovery.Whole:
+			case c.Quiet() < quiet && recovery.Of(job.Recovery).Traits().RestartsWith != recovery.Everything:
 				lost[shard] = -1 // its holder died when the job was done
 			case c.Quiet() < quiet:
 				// or a head died after reporting that it had the shard, and its successor does not serve yet: the rows
@@ -781,7 +781,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 }
 
 // endOf checks and returns the clock at which a job ended.
-func endOf(facts *membership.Facts, h *sim.History, s scenario) (perdure.Clock, error) {
+func endOf(facts *membership.JobRecord, h *sim.History, s scenario) (perdure.Clock, error) {
 	end := facts.View.End
 	switch {
 	case facts.Failed != "":
@@ -828,7 +828,7 @@ func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec,
 	slices.SortStableFunc(ends, func(a, b *checkpoint.Segment) int { return cmp.Compare(b.Epoch, a.Epoch) })
 	for _, seg := range ends {
 		at := fmt.Sprint(seg.Shard, seg.Generation, len(seg.Tables), seg.Applied)
-		if recovery.Of(job.Recovery).Traits().MayLose() {
+		if recovery.Of(job.Recovery).Traits().MayLoseUpdates() {
 			at = fmt.Sprint(at, seg.Epoch)
 		}
 		minClock := seg.Cut

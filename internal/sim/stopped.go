@@ -32,7 +32,7 @@ type Stop struct {
 func (s *Stop) End() {
 	c := s.Cluster
 	c.fault("the run ends gracefully")
-	if !recovery.Of(c.o.Job.Recovery).Traits().Closes() && c.ctx.Err() == nil {
+	if !recovery.Of(c.o.Job.Recovery).Traits().SavesAtEnd() && c.ctx.Err() == nil {
 		s.done.Store(true)
 		c.stop(errDone)
 		return
@@ -42,8 +42,8 @@ func (s *Stop) End() {
 		if co := c.hosts.Leader(); co != nil {
 			ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 			_ = co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { // a dead coordinator does not answer
-				core.Close()
-				closed = core.Closed()
+				core.RequestFinalCheckpoint()
+				closed = core.FinalCheckpointDone()
 			})
 			cancel()
 		}
@@ -88,8 +88,8 @@ func (s *Stop) Lost() bool { return s.lost.Load() }
 // manifest of the named clock, with one file per shard. A file has exactly each slot's clocks below that clock, plus
 // those that the shard's base included when it was lost. Its rows lack exactly the updates that are counted as lost. A
 // calm run, without deaths or handovers, must not lose any.
-func (h *History) Stopped(f *membership.Facts, fs disk.FS, calm bool) error {
-	last := f.Closing
+func (h *History) Stopped(f *membership.JobRecord, fs disk.FS, calm bool) error {
+	last := f.Final
 	if last == nil || !last.Named || last.Cut == 0 {
 		return nil // no slot had begun
 	}
@@ -113,8 +113,10 @@ func (h *History) Stopped(f *membership.Facts, fs disk.FS, calm bool) error {
 }
 
 // stopped checks the file of one shard.
-func (h *History) stopped(f *membership.Facts, shard perdure.ShardID, files []checkpoint.FileRef, fs disk.FS) error {
-	cut := f.Closing.Cut
+func (h *History) stopped(f *membership.JobRecord, shard perdure.ShardID, files []checkpoint.FileRef,
+	fs disk.FS,
+) error {
+	cut := f.Final.Cut
 	if len(files) != 1 {
 		return violated("the run was ended at clock %d, but shard %d has %d files, want 1", cut, shard, len(files))
 	}

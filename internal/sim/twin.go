@@ -19,9 +19,9 @@ import (
 type Twin struct {
 	Spec  perdure.TableSpec
 	seed  uint64
-	spans []words.Span    // by slot
-	ids   []perdure.RowID // rows that programs use
-	read  [][]float32     // by clock: expected values of the ids
+	spans []words.Interval // by slot
+	ids   []perdure.RowID  // rows that programs use
+	read  [][]float32      // by clock: expected values of the ids
 	end   Contents
 }
 
@@ -74,7 +74,7 @@ var twinCombines = []perdure.Combine{
 }
 
 // NewTwin draws the table from the job's seed and computes its expected contents.
-func NewTwin(job perdure.JobSpec, spans []words.Span) *Twin {
+func NewTwin(job perdure.JobSpec, spans []words.Interval) *Twin {
 	rng := rand.New(rand.NewPCG(job.Seed, 5))
 	w := &Twin{seed: job.Seed, spans: spans, Spec: perdure.TableSpec{
 		Name: "twin", Dim: 1 + rng.IntN(5), Sparse: rng.IntN(2) == 0, Consistency: job.Consistency,

@@ -9,7 +9,7 @@ import (
 // begins.
 func (h *History) Whole() {
 	h.spec.Sparse, h.spec.Rows, h.spec.Whole = false, int64(h.rows), true
-	h.spec.Shard = placement.Place(&h.spec, nil, h.job.Shards, h.job.Servers)
+	h.spec.Shard = placement.PlaceTable(&h.spec, nil, h.job.Shards, h.job.Servers)
 	h.ids = rowIDs(h.spec, h.job.Seed, h.rows)
 	if h.by.twin != nil && !h.by.twin.Spec.Sparse {
 		h.by.twin.Spec.Whole = true

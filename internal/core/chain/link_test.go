@@ -151,7 +151,7 @@ func TestEarlyTicks(t *testing.T) {
 			t.Errorf("tick %d, of slot %d, clock %d: early %v", i, c.slot, c.clock, got)
 		}
 	}
-	v.Slots[1].Span.Until = 2 // it does not participate in clock 2
+	v.Slots[1].Interval.Until = 2 // it does not participate in clock 2
 	if l.Deferrable(tick(0, 2), st, v) {
 		t.Error("a tick waits for a slot that does not participate")
 	}

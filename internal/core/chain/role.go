@@ -32,7 +32,7 @@ func RoleOf(v *words.View, id perdure.ShardID, server int, incarnation perdure.I
 ) (at Role, held bool) {
 	sv := &v.Shards[id]
 	mine := func(h *words.Holder) bool { return h.Server == server && h.Incarnation == incarnation }
-	at.Config = Config{Epoch: sv.Epoch, Eager: traits.Eager, Periodic: traits.Period > 0}
+	at.Config = Config{Epoch: sv.Epoch, Eager: traits.EarlyAck, Periodic: traits.Period > 0}
 	if sv.Joining != nil && mine(sv.Joining) {
 		at.Joining, at.Joiner, at.Since, at.Pred = true, sv.Joining.Since, sv.Joining.Since, sv.Tail()
 		return at, true
@@ -46,7 +46,7 @@ func RoleOf(v *words.View, id perdure.ShardID, server int, incarnation perdure.I
 		if i > 0 {
 			at.Pred = sv.Replica(i - 1)
 		}
-		if !traits.Logged() { // otherwise all replicas read the same stream, without a chain
+		if !traits.UsesLog() { // otherwise all replicas read the same stream, without a chain
 			at.setSuccessors(sv, i)
 		}
 		return at, true

@@ -18,7 +18,7 @@ func TestPlaceOf(t *testing.T) {
 		Holder: holder(0), Epoch: 4, Followers: []words.Holder{holder(1), holder(2)}, Joining: &joining,
 	}}}
 	plain, logged := recovery.Traits{}, recovery.Traits{Safe: recovery.Logged}
-	eager := recovery.Traits{Eager: true, Period: 5}
+	eager := recovery.Traits{EarlyAck: true, Period: 5}
 	for _, c := range []struct {
 		name           string
 		server         int

@@ -44,7 +44,7 @@ func Scale(how perdure.StaleScale, o Origin, now perdure.Clock, slots int) float
 }
 
 // NumParticipants returns how many of the slots with these membership intervals participate in a clock.
-func NumParticipants(spans []words.Span, clock perdure.Clock) (n int) {
+func NumParticipants(spans []words.Interval, clock perdure.Clock) (n int) {
 	for _, s := range spans {
 		if s.Has(clock) {
 			n++

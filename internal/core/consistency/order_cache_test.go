@@ -86,9 +86,9 @@ func TestTurn(t *testing.T) {
 				in.Raise(base)
 			case 11:
 				roster++
-				spans := make([]words.Span, len(in.slots)+rapid.IntRange(0, 1).Draw(t, "more"))
+				spans := make([]words.Interval, len(in.slots)+rapid.IntRange(0, 1).Draw(t, "more"))
 				for i := range spans {
-					spans[i] = words.Span{From: at("from"), Until: at("until")}
+					spans[i] = words.Interval{From: at("from"), Until: at("until")}
 				}
 				in.SetMembership(roster, spans)
 			case 12:

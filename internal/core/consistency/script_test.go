@@ -90,12 +90,12 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Sequencer) string {
 		var n int
 		d.ScanArgs(t, "n", &n)
 		arg, _ := d.Arg("spans")
-		spans := make([]words.Span, len(arg.Vals)/2)
+		spans := make([]words.Interval, len(arg.Vals)/2)
 		for i := range spans {
 			var from, until int
 			arg.Scan(t, 2*i, &from)
 			arg.Scan(t, 2*i+1, &until)
-			spans[i] = words.Span{From: perdure.Clock(from), Until: perdure.Clock(until)}
+			spans[i] = words.Interval{From: perdure.Clock(from), Until: perdure.Clock(until)}
 		}
 		in.SetMembership(uint64(n), spans)
 	case "show":

@@ -71,8 +71,8 @@ type Sequencer struct {
 	cut               perdure.Clock // the next cut; ≤ 0: none
 	end               perdure.Clock // no update of a clock ≥ end counts; 0: no end
 	applied           []perdure.Clock
-	intervals         []words.Span // by slot
-	membershipVersion uint64       // the number of the membership that spans belongs to
+	intervals         []words.Interval // by slot
+	membershipVersion uint64           // the number of the membership that spans belongs to
 	slots             []slotQueue
 	order             orderCache
 	again             []*Update // weaken.Set.ExactlyOnce: duplicates to apply again
@@ -94,7 +94,7 @@ func NewSequencer(twoStep bool, applied []perdure.Clock, weak weaken.Set) *Seque
 		twoStep:   twoStep && !weak.Staging,
 		weak:      weak,
 		applied:   slices.Clone(applied),
-		intervals: make([]words.Span, len(applied)),
+		intervals: make([]words.Interval, len(applied)),
 		slots:     make([]slotQueue, len(applied)),
 	}
 }
@@ -102,7 +102,7 @@ func NewSequencer(twoStep bool, applied []perdure.Clock, weak weaken.Set) *Seque
 // SetMembership sets the membership intervals of the membership with number roster. It may add slots but not remove
 // them. If a slot's interval starts later than its count, the clocks before it count as applied. An older membership is
 // ignored.
-func (in *Sequencer) SetMembership(roster uint64, spans []words.Span) {
+func (in *Sequencer) SetMembership(roster uint64, spans []words.Interval) {
 	if roster <= in.membershipVersion || len(spans) < len(in.applied) {
 		return
 	}
@@ -120,7 +120,7 @@ func (in *Sequencer) SetMembership(roster uint64, spans []words.Span) {
 func (in *Sequencer) MembershipVersion() uint64 { return in.membershipVersion }
 
 // Intervals returns the membership intervals. The caller must not modify them.
-func (in *Sequencer) Intervals() []words.Span { return in.intervals }
+func (in *Sequencer) Intervals() []words.Interval { return in.intervals }
 
 // Applied returns the applied vector. The caller must not modify it.
 func (in *Sequencer) Applied() []perdure.Clock { return in.applied }
@@ -185,7 +185,7 @@ func (in *Sequencer) Offer(p UpdatePart) Outcome {
 		}
 		return Duplicate
 	}
-	if in.tears(&p) && !in.weak.Whole {
+	if in.tears(&p) && !in.weak.Atomicity {
 		return Torn
 	}
 	u, verdict := in.find(s, &p)

@@ -11,13 +11,13 @@ import (
 
 // State is the complete state of a Sequencer as plain data. A replica of the shard needs it in addition to the rows.
 type State struct {
-	TwoStep           bool            `json:"two_step"`
-	Cut               perdure.Clock   `json:"cut"`
-	End               perdure.Clock   `json:"end"`
-	Applied           []perdure.Clock `json:"applied"`
-	MembershipVersion uint64          `json:"roster,omitempty"`
-	Intervals         []words.Span    `json:"spans"`
-	Slots             []SlotState     `json:"slots"`
+	TwoStep           bool             `json:"two_step"`
+	Cut               perdure.Clock    `json:"cut"`
+	End               perdure.Clock    `json:"end"`
+	Applied           []perdure.Clock  `json:"applied"`
+	MembershipVersion uint64           `json:"roster,omitempty"`
+	Intervals         []words.Interval `json:"spans"`
+	Slots             []SlotState      `json:"slots"`
 }
 
 // SlotState is one slot's part of a State.

@@ -18,8 +18,8 @@ type room struct {
 func newRoom(n int) *room {
 	r := &room{Detector: NewDetector(patience), all: make([]Subject, n)}
 	for i := range r.all {
-		r.all[i] = Subject{Ear: &Ear{}, There: true, Speaks: true}
-		r.Comes(r.all[i].Ear)
+		r.all[i] = Subject{Liveness: &Liveness{}, Present: true, Sends: true}
+		r.RecordConnected(r.all[i].Liveness)
 	}
 	r.ticks(40, 0, 0)
 	return r
@@ -30,20 +30,20 @@ func newRoom(n int) *room {
 func (r *room) ticks(n int, clock perdure.Clock, quiet int) (suspects []int, after int) {
 	for t := range n {
 		for i := quiet; i < len(r.all); i++ {
-			if r.Hushed() {
-				r.Excuse(r.all)
+			if r.MayBeCutOff() {
+				r.RestartAllSilence(r.all)
 			}
-			r.Sign(r.all[i].Ear, true)
-			r.all[i].Says()
+			r.RecordSignOfLife(r.all[i].Liveness, true)
+			r.all[i].RecordStatus()
 		}
-		r.Pass()
+		r.Tick()
 		found, ask := r.Suspects(r.all, clock)
 		for _, i := range ask {
 			if r.asked++; r.answers == nil {
 				continue
 			}
 			if runs, answers := r.answers(); answers {
-				r.all[i].Answers(r.all[i].Asked(), runs)
+				r.all[i].RecordAnswer(r.all[i].AskedAt(), runs)
 			}
 		}
 		if len(ask) > 0 {
@@ -64,8 +64,8 @@ const usual = 5
 
 // TestSuspects checks which processes are suspected, and when, depending on how many are silent at the same time.
 func TestSuspects(t *testing.T) {
-	succeed := func(r *room) { r.all[0].Succeed(); r.Comes(r.all[0].Ear) }
-	breaks := func(r *room) { succeed(r); r.Breaks(r.all[0].Ear) }
+	succeed := func(r *room) { r.all[0].ResetForReplacement(); r.RecordConnected(r.all[0].Liveness) }
+	breaks := func(r *room) { succeed(r); r.RecordDisconnected(r.all[0].Liveness) }
 	for name, c := range map[string]struct {
 		places, quiet int
 		change        func(r *room) // before the silence
@@ -77,26 +77,26 @@ func TestSuspects(t *testing.T) {
 		"three of 17, more than one in eight": {places: 17, quiet: 3, allowed: usual + patience},
 		"two of 16, exactly one in eight":     {places: 16, quiet: 2, allowed: usual + patience},
 		"four of 17, one with a broken connection": {places: 17, quiet: 4, allowed: usual, change: func(r *room) {
-			r.Breaks(r.all[0].Ear) // suspected without delay; the others follow later
+			r.RecordDisconnected(r.all[0].Liveness) // suspected without delay; the others follow later
 		}},
 		"both of two":                          {places: 2, quiet: 2, allowed: usual + patience},
 		"all of three, so the detector itself": {places: 3, quiet: 3, allowed: 5 * patience},
 		"three whose connections broke": {places: 17, quiet: 3, allowed: usual, change: func(r *room) {
 			for i := range 3 {
-				r.Breaks(r.all[i].Ear)
+				r.RecordDisconnected(r.all[i].Liveness)
 			}
 		}},
-		"one that is starting":          {places: 5, quiet: 1, allowed: MostStarting * patience, change: succeed},
+		"one that is starting":          {places: 5, quiet: 1, allowed: MaxStartingFactor * patience, change: succeed},
 		"one that broke while starting": {places: 5, quiet: 1, allowed: patience, change: breaks},
 		"one that redials while starting": {
-			places: 5, quiet: 1, allowed: MostStarting * patience,
+			places: 5, quiet: 1, allowed: MaxStartingFactor * patience,
 			change: func(r *room) {
 				breaks(r)
-				r.all[0].Redials = true
+				r.all[0].MayReconnect = true
 			},
 		},
-		"one that is not expected to send": {places: 5, quiet: 1, change: func(r *room) { r.all[0].Speaks = false }},
-		"one that is dead":                 {places: 5, quiet: 1, change: func(r *room) { r.all[0].There = false }},
+		"one that is not expected to send": {places: 5, quiet: 1, change: func(r *room) { r.all[0].Sends = false }},
+		"one that is dead":                 {places: 5, quiet: 1, change: func(r *room) { r.all[0].Present = false }},
 	} {
 		r := newRoom(c.places)
 		if c.change != nil {
@@ -124,10 +124,10 @@ func TestAsk(t *testing.T) {
 	}{
 		"idle":      {func() (bool, bool) { return false, true }, usual, 1},
 		"no answer": {nil, usual + answerTicks, 1},
-		"runnable":  {func() (bool, bool) { return true, true }, Runnable * usual, 0},
+		"runnable":  {func() (bool, bool) { return true, true }, RunnableFactor * usual, 0},
 	} {
 		r := newRoom(17)
-		r.all[0].Asks, r.answers = true, c.answers
+		r.all[0].CanAsk, r.answers = true, c.answers
 		suspects, after := r.ticks(30*patience, 0, 1)
 		if len(suspects) != 1 || after+1 < c.allowed || after+1 > c.allowed+askAgain {
 			t.Errorf("%s: %v suspected after a silence of %d ticks, want %d", name, suspects, after+1, c.allowed)
@@ -137,7 +137,7 @@ func TestAsk(t *testing.T) {
 		}
 	}
 	r := newRoom(17)
-	r.all[0].Asks, r.answers = true, func() (bool, bool) { return true, true }
+	r.all[0].CanAsk, r.answers = true, func() (bool, bool) { return true, true }
 	if s, _ := r.ticks(2*usual, 0, 1); s != nil {
 		t.Fatalf("%v suspected, although it is runnable", s)
 	}
@@ -169,14 +169,14 @@ func TestBackOff(t *testing.T) {
 	r := newRoom(17)
 	for round := range 8 {
 		suspects, after := r.ticks(30*patience, 3, 1)
-		if want := min(usual<<round, MostBackOff*patience); len(suspects) != 1 || after+1 != want {
+		if want := min(usual<<round, MaxBackOffFactor*patience); len(suspects) != 1 || after+1 != want {
 			t.Fatalf("round %d: %v suspected after a silence of %d ticks, want %d", round, suspects, after+1, want)
 		}
 		if !r.all[0].GiveUp(3) || r.all[0].GiveUp(3) {
 			t.Fatal("GiveUp must return true exactly once")
 		}
-		r.all[0].Succeed()
-		r.Comes(r.all[0].Ear)
+		r.all[0].ResetForReplacement()
+		r.RecordConnected(r.all[0].Liveness)
 		r.ticks(60, 3, 0)
 	}
 	if _, after := r.ticks(30*patience, 4, 1); after+1 != usual {

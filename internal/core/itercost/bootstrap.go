@@ -16,9 +16,9 @@ type Bootstrap struct {
 	Draws int     // number of draws; 0: 2000
 	Level float64 // nominal coverage of an interval, in (0, 1); 0: 0.95
 
-	// Twins identifies, for each cost or pair, the undisturbed run used to compute it. Costs with the same twin are not
-	// independent and are drawn together. nil: each has its own twin.
-	Twins []int
+	// Baselines identifies, for each cost or pair, the undisturbed run used to compute it. Costs with the same twin are
+	// not independent and are drawn together. nil: each has its own twin.
+	Baselines []int
 }
 
 // Interval is an estimate of a statistic with its confidence interval.
@@ -67,7 +67,7 @@ func interval[T any](b Bootstrap, sample []T, of func([]T) Range) (Interval, err
 	if err != nil {
 		return Interval{}, err
 	}
-	units, err := b.units(len(sample))
+	units, err := b.groups(len(sample))
 	if err != nil {
 		return Interval{}, err
 	}
@@ -76,10 +76,10 @@ func interval[T any](b Bootstrap, sample []T, of func([]T) Range) (Interval, err
 		return Interval{}, fmt.Errorf("%w: of %d, nothing is known of what is asked for", ErrSample, len(sample))
 	}
 	var drawn []T
-	low, high := b.spread(func(l *lottery) Range {
+	low, high := b.spread(func(l *splitMix64) Range {
 		drawn = drawn[:0]
 		for range units {
-			for _, i := range units[l.below(len(units))] {
+			for _, i := range units[l.intN(len(units))] {
 				drawn = append(drawn, sample[i])
 			}
 		}
@@ -105,16 +105,16 @@ func (b Bootstrap) withDefaults() (Bootstrap, error) {
 	return b, nil
 }
 
-// units groups the members of a sample of size n that are drawn together, in the order of each group's first member.
-func (b Bootstrap) units(n int) (units [][]int, err error) {
-	if b.Twins != nil && len(b.Twins) != n {
-		return nil, fmt.Errorf("%w: %d twins for %d", ErrSample, len(b.Twins), n)
+// groups groups the members of a sample of size n that are drawn together, in the order of each group's first member.
+func (b Bootstrap) groups(n int) (units [][]int, err error) {
+	if b.Baselines != nil && len(b.Baselines) != n {
+		return nil, fmt.Errorf("%w: %d twins for %d", ErrSample, len(b.Baselines), n)
 	}
 	of := map[int]int{} // index in units by twin
 	for i := range n {
 		twin := i
-		if b.Twins != nil {
-			twin = b.Twins[i]
+		if b.Baselines != nil {
+			twin = b.Baselines[i]
 		}
 		at, known := of[twin]
 		if !known {
@@ -128,8 +128,8 @@ func (b Bootstrap) units(n int) (units [][]int, err error) {
 
 // spread returns the percentiles of the draws that enclose a share of level. If only a range of a draw is known, its
 // low end counts for the lower percentile and its high end for the upper one.
-func (b Bootstrap) spread(draw func(*lottery) Range) (low, high float64) {
-	l := lottery(b.Seed)
+func (b Bootstrap) spread(draw func(*splitMix64) Range) (low, high float64) {
+	l := splitMix64(b.Seed)
 	lows, highs := make([]float64, b.Draws), make([]float64, b.Draws)
 	for i := range b.Draws {
 		r := draw(&l)
@@ -141,12 +141,12 @@ func (b Bootstrap) spread(draw func(*lottery) Range) (low, high float64) {
 	return lows[beyond], highs[b.Draws-1-beyond]
 }
 
-// lottery is SplitMix64 (Steele, Lea, Flood 2014). It is implemented here so that a seed gives the same draws with
+// splitMix64 is SplitMix64 (Steele, Lea, Flood 2014). It is implemented here so that a seed gives the same draws with
 // every Go version.
-type lottery uint64
+type splitMix64 uint64
 
-// below draws a number from 0 to n−1, n > 0. It takes the high half of a product; the bias is below n/2⁶⁴.
-func (l *lottery) below(n int) int {
+// intN draws a number from 0 to n−1, n > 0. It takes the high half of a product; the bias is below n/2⁶⁴.
+func (l *splitMix64) intN(n int) int {
 	*l += 0x9e3779b97f4a7c15
 	z := uint64(*l)
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

@@ -77,7 +77,7 @@ func TestTwins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Bootstrap{Seed: 1, Twins: twins}.Mean(thrice)
+	got, err := Bootstrap{Seed: 1, Baselines: twins}.Mean(thrice)
 	if err != nil || !near(got.Low, want.Low, 1e-12) || !near(got.High, want.High, 1e-12) {
 		t.Errorf("three times each: %v, %v; want %v", got, err, want)
 	}

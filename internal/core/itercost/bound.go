@@ -71,10 +71,10 @@ func (b Bound) Cost(epsilon float64, undisturbed Reach) (int, error) {
 	return cost.Clocks, err
 }
 
-// NeatCost is log(1 + Δ_T/‖x₀ − x*‖) / log(1/c), which knows neither ε nor the
+// SimpleCost is log(1 + Δ_T/‖x₀ − x*‖) / log(1/c), which knows neither ε nor the
 // undisturbed run. Rounded up, it bounds ι only where the undisturbed run contracts
 // at c exactly, as under f(x) = c·x + b. A run that contracts faster than c in
 // some directions may be thrown by δ into one in which it does not, and then costs
 // more than this: with factors (0.1, 0.9), x₀ = (1, 0), δ = (0, 1) at clock 0 and ε
 // = 2e-6 it costs 119 clocks, and not 6.6. Use Cost there.
-func (b Bound) NeatCost() float64 { return (b.logAll - b.logStart) / b.logC }
+func (b Bound) SimpleCost() float64 { return (b.logAll - b.logStart) / b.logC }

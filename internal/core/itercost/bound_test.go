@@ -187,7 +187,7 @@ func TestBoundsAreMet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if neat := b.NeatCost(); disturbed.Clock < most-slack || math.Abs(float64(cost.Clocks)-neat) > 1+slack {
+		if neat := b.SimpleCost(); disturbed.Clock < most-slack || math.Abs(float64(cost.Clocks)-neat) > 1+slack {
 			t.Fatalf("seed %d: κ is %v, its bound %d; ι is %v, its bound %v", seed, disturbed, most, cost, neat)
 		}
 	}
@@ -206,7 +206,7 @@ func TestNeatCost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if neat := b.NeatCost(); float64(cost.Clocks) > math.Ceil(neat)+slack {
+		if neat := b.SimpleCost(); float64(cost.Clocks) > math.Ceil(neat)+slack {
 			t.Fatalf("seed %d: ι is %v, its bound %v (c %v, %v)", seed, cost, neat, p.c, p.perturbations)
 		}
 	}
@@ -231,7 +231,7 @@ func TestNeatCostIsNoBound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if neat := b.NeatCost(); cost != (Cost{c.cost, false}) || !near(neat, 6.58, 1e-3) {
+		if neat := b.SimpleCost(); cost != (Cost{c.cost, false}) || !near(neat, 6.58, 1e-3) {
 			t.Errorf("ε %v: ι is %v, want %d; the neat bound is %v", c.epsilon, cost, c.cost, neat)
 		}
 		if bound, err := b.Cost(c.epsilon, undisturbed); err != nil || bound < cost.Clocks || bound > cost.Clocks+7 {
@@ -282,7 +282,7 @@ func TestBoundByHand(t *testing.T) {
 			t.Errorf("κ ≤ %d, %v for ε %v; want %d", got, err, epsilon, want)
 		}
 	}
-	if got := b.NeatCost(); !near(got, 1, 1e-12) {
+	if got := b.SimpleCost(); !near(got, 1, 1e-12) {
 		t.Errorf("ι ≤ %v, want 1", got)
 	}
 	if got, err := b.Cost(0.99, Reach{3, false}); err != nil || got != 2 {

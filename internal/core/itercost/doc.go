@@ -13,7 +13,7 @@
 //	c                     Bootstrap.Rate         the factor by which each clock shrinks the error
 //	Δ_T                   NewBound               Σ c^{−ℓ}‖δ_ℓ‖, over perturbations up to clock T
 //	bound of κ            Bound.Kappa            ⌈log((‖x₀ − x*‖ + Δ_T)/ε) / log(1/c)⌉
-//	bound of ι            Bound.NeatCost         log(1 + Δ_T/‖x₀ − x*‖) / log(1/c), under a condition
+//	bound of ι            Bound.SimpleCost         log(1 + Δ_T/‖x₀ − x*‖) / log(1/c), under a condition
 //	–                     Bound.Cost             what holds without it: the bound of κ less κ(x, ε)
 //
 // The iteration cost and the perturbation are the paper's framework for faults, the bounds are its worst case, and the

@@ -122,7 +122,7 @@ func TestErrors(t *testing.T) {
 		{compare(nil), ErrSample, "no pairs"},
 		{mean(Bootstrap{}, nil), ErrSample, "it is empty"},
 		{mean(Bootstrap{}, []Cost{{3, true}}), ErrSample, "nothing is known"},
-		{mean(Bootstrap{Twins: []int{1, 2}}, good), ErrSample, "2 twins for 1"},
+		{mean(Bootstrap{Baselines: []int{1, 2}}, good), ErrSample, "2 twins for 1"},
 		{mean(Bootstrap{Level: 1}, good), nil, "level 1 is outside"},
 		{mean(Bootstrap{Draws: -1}, good), nil, "-1 draws"},
 		{rate(1, 0.5), ErrSeries, "2 distances give no rate"},

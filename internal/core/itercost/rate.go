@@ -63,13 +63,13 @@ func (b Bootstrap) Rate(distances Series) (Rate, error) {
 
 // slopes draws series of residuals, in blocks of the cube root of their number. It returns the slope of each, which is
 // the estimation error for a line with such residuals.
-func slopes(clocks, residuals []float64) func(*lottery) Range {
+func slopes(clocks, residuals []float64) func(*splitMix64) Range {
 	n := len(residuals)
 	block := int(math.Ceil(math.Cbrt(float64(n))))
 	drawn := make([]float64, n)
-	return func(l *lottery) Range {
+	return func(l *splitMix64) Range {
 		for i := 0; i < n; i += block {
-			copy(drawn[i:], residuals[l.below(n-block+1):][:block])
+			copy(drawn[i:], residuals[l.intN(n-block+1):][:block])
 		}
 		_, slope := stat.LinearRegression(clocks, drawn, nil, false)
 		return Exactly(slope)

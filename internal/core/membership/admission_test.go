@@ -24,27 +24,29 @@ func TestAdmit(t *testing.T) {
 		"one slot more": {
 			joinRequest{Worker: true, Index: -1, Grows: true},
 			Taken,
-			&Change{Add: 1, Guest: true},
+			&Change{Add: 1, Unmanaged: true},
 		},
 		"one slot more, but all would wait for it": {
 			joinRequest{Worker: true, Index: -1, Grows: true, Fixed: true},
-			Fixed,
+			NoFreeSlot,
 			nil,
 		},
-		"a slot that left": {joinRequest{Worker: true, Index: 1, Departed: true}, Departed, nil},
+		"a slot that left": {joinRequest{Worker: true, Index: 1, Departed: true}, SlotLeft, nil},
 		"a slot that left a job that has ended": {
 			joinRequest{Worker: true, Index: 1, Departed: true, Over: true},
-			Departed,
+			SlotLeft,
 			nil,
 		},
 		"a slot that was suspended": {
-			joinRequest{Worker: true, Index: 1, Departed: true, Again: true}, Taken, &Change{Again: []perdure.Slot{1}},
+			joinRequest{Worker: true, Index: 1, Departed: true, Suspended: true},
+			Taken,
+			&Change{Rejoin: []perdure.Slot{1}},
 		},
 		"a suspended slot of a job that has ended": {
-			joinRequest{Worker: true, Index: 1, Departed: true, Again: true, Over: true},
-			Over, nil,
+			joinRequest{Worker: true, Index: 1, Departed: true, Suspended: true, Over: true},
+			JobOver, nil,
 		},
-		"a job that is over": {joinRequest{Worker: true, Over: true}, Over, nil},
+		"a job that is over": {joinRequest{Worker: true, Over: true}, JobOver, nil},
 	} {
 		if v, change := c.asks.Admit(); v != c.want || !reflect.DeepEqual(change, c.change) {
 			t.Errorf("%s: admission %d, change %+v; want %d, %+v", name, v, change, c.want, c.change)

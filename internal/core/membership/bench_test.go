@@ -27,7 +27,7 @@ type scaled struct {
 	cost, coding     int64 // measured so far, in ns: in the core; for encoding and decoding
 	messages, bytes  int64 // of view deltas
 	words, wordBytes int64 // of servers' statuses
-	speakers         []words.ServerSpeaker
+	speakers         []words.ServerDeltaEncoder
 }
 
 func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
@@ -36,18 +36,18 @@ func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
 		job.Recovery = perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 3}
 	}
 	job.Clocks = 1000
-	f := Begin(job, 1, 0, nil)
+	f := NewJobRecord(job, 1, 0, nil)
 	for i := range f.Slots {
-		f.Slots[i] = Place{Process: fmt.Sprintf("w%d", i), PID: i + 1, Incarnation: 1}
+		f.Slots[i] = Member{Process: fmt.Sprintf("w%d", i), PID: i + 1, Incarnation: 1}
 		f.View.Slots[i] = words.SlotView{Incarnation: 1, Decided: true, Settled: true}
 	}
 	s := &scaled{TB: t, Core: New(f, 15, weaken.Set{})}
 	for i := range job.Servers {
-		s.Join(Server, i, Newcomer{Process: fmt.Sprintf("s%d", i), PID: i + 1})
+		s.Join(Server, i, Applicant{Process: fmt.Sprintf("s%d", i), PID: i + 1})
 	}
 	for i := range f.Slots {
-		s.Join(Worker, i, Newcomer{Process: f.Slots[i].Process, PID: i + 1})
-		s.WorkerStatus(i, f.Slots[i].Process, words.WorkerStatus{Generation: 1})
+		s.Join(Worker, i, Applicant{Process: f.Slots[i].Process, PID: i + 1})
+		s.HandleWorkerStatus(i, f.Slots[i].Process, words.WorkerStatus{Generation: 1})
 	}
 	for i := range job.Servers {
 		s.report(i)
@@ -60,16 +60,16 @@ func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
 	return s
 }
 
-// well returns the status of a server that is in the state that the view wants.
-func (s *scaled) well(server int) (st words.ServerStatus) {
-	for _, shard := range slices.Sorted(s.job.spread.Held(server)) {
-		sv := &s.facts.View.Shards[shard]
+// healthyStatus returns the status of a server that is in the state that the view wants.
+func (s *scaled) healthyStatus(server int) (st words.ServerStatus) {
+	for _, shard := range slices.Sorted(s.job.replicas.Shards(server)) {
+		sv := &s.record.View.Shards[shard]
 		one := words.ShardStatus{Shard: perdure.ShardID(shard), Generation: 1, Epoch: sv.Epoch, Ready: true}
 		if j := sv.Joining; j != nil && j.Server == server {
 			one.Ready, one.Joined, one.Since = false, true, j.Since
 		}
 		for _, slot := range s.fenced {
-			sl := &s.facts.View.Slots[slot]
+			sl := &s.record.View.Slots[slot]
 			one.Fences = append(one.Fences,
 				words.Fence{Slot: perdure.Slot(slot), Incarnation: sl.Incarnation, Carried: sl.Decided})
 		}
@@ -79,7 +79,7 @@ func (s *scaled) well(server int) (st words.ServerStatus) {
 }
 
 func (s *scaled) report(server int) {
-	st := s.well(server)
+	st := s.healthyStatus(server)
 	s.says(server, &st, true)
 }
 
@@ -113,10 +113,10 @@ func (s *scaled) told(d *words.ViewDelta, hear int) {
 // says sends the changes of a server's status over the wire.
 func (s *scaled) says(server int, st *words.ServerStatus, counts bool) {
 	for len(s.speakers) < len(s.job.servers) {
-		s.speakers = append(s.speakers, words.ServerSpeaker{})
+		s.speakers = append(s.speakers, words.ServerDeltaEncoder{})
 	}
 	start := time.Now()
-	d, _ := s.speakers[server].Delta(st, s.facts.View.End, counts)
+	d, _ := s.speakers[server].Delta(st, s.record.View.End, counts)
 	f := wire.Control(wire.KindStatus, &d)
 	var got words.ServerDelta
 	if err := wire.ParseControl(&f, &got); err != nil {
@@ -126,7 +126,7 @@ func (s *scaled) says(server int, st *words.ServerStatus, counts bool) {
 	s.words++
 	s.wordBytes += int64(wire.HeaderBytes + f.PayloadBytes())
 	s.measure(func() {
-		if !s.ServerSays(server, s.facts.Servers[server].Process, &got) {
+		if !s.HandleServerDelta(server, s.record.Servers[server].Process, &got) {
 			s.Fatal("a server's status delta does not apply")
 		}
 	})
@@ -135,39 +135,40 @@ func (s *scaled) says(server int, st *words.ServerStatus, counts bool) {
 // die kills a server. It returns how many replicas the server held, and the servers that must report to heal.
 func (s *scaled) die(victim int) (replicas int, near map[int]struct{}) {
 	near = map[int]struct{}{victim: {}}
-	for shard := range s.job.spread.Held(victim) {
-		for _, h := range s.facts.View.Shards[shard].Members() {
+	for shard := range s.job.replicas.Shards(victim) {
+		for _, h := range s.record.View.Shards[shard].Members() {
 			near[h.Server] = struct{}{}
 		}
 	}
-	replicas = s.job.spread.Load(victim)
-	s.measure(func() { s.Gone(Server, victim, s.facts.Servers[victim].PID, "exited") })
+	replicas = s.job.replicas.NumShards(victim)
+	s.measure(func() { s.ProcessDied(Server, victim, s.record.Servers[victim].PID, "exited") })
 	return replicas, near
 }
 
-// heal has another process take a dead server's index. All servers concerned report until all chains are complete.
-func (s *scaled) heal(victim int, near map[int]struct{}) {
+// replaceServer has another process take a dead server's index. All servers concerned report until all chains are
+// complete.
+func (s *scaled) replaceServer(victim int, near map[int]struct{}) {
 	for _, i := range slices.Sorted(maps.Keys(near)) {
-		if st := s.well(i); i != victim {
+		if st := s.healthyStatus(i); i != victim {
 			s.says(i, &st, true)
 		}
 	}
 	s.processes++
 	s.measure(func() {
-		s.Join(Server, victim, Newcomer{Process: fmt.Sprintf("n%d", s.processes), PID: 100000 + s.processes})
+		s.Join(Server, victim, Applicant{Process: fmt.Sprintf("n%d", s.processes), PID: 100000 + s.processes})
 	})
-	s.speakers[victim] = words.ServerSpeaker{}
+	s.speakers[victim] = words.ServerDeltaEncoder{}
 	for round := 0; len(s.queue.Open.All()) > 0; round++ {
 		report := map[int]struct{}{}
 		for _, shard := range s.queue.Open.All() {
-			sv := &s.facts.View.Shards[shard]
+			sv := &s.record.View.Shards[shard]
 			report[sv.Server] = struct{}{}
 			if sv.Joining != nil {
 				report[sv.Joining.Server] = struct{}{}
 			}
 		}
 		for _, i := range slices.Sorted(maps.Keys(report)) {
-			st := s.well(i)
+			st := s.healthyStatus(i)
 			s.says(i, &st, true)
 		}
 		if round == 100 {
@@ -179,21 +180,21 @@ func (s *scaled) heal(victim int, near map[int]struct{}) {
 // replace kills a worker and has another process take its slot, once all servers have fenced the first and carried out
 // the decision.
 func (s *scaled) replace(slot int) {
-	s.measure(func() { s.Gone(Worker, slot, s.facts.Slots[slot].PID, "exited") })
+	s.measure(func() { s.ProcessDied(Worker, slot, s.record.Slots[slot].PID, "exited") })
 	s.fenced = []int{slot}
 	s.processes++
 	name := fmt.Sprintf("n%d", s.processes)
-	s.measure(func() { s.Join(Worker, slot, Newcomer{Process: name, PID: 100000 + s.processes}) })
+	s.measure(func() { s.Join(Worker, slot, Applicant{Process: name, PID: 100000 + s.processes}) })
 	for range 2 {
 		for i := range s.job.servers {
-			st := s.well(i)
+			st := s.healthyStatus(i)
 			s.says(i, &st, true)
 		}
 	}
-	if !s.facts.View.Slots[slot].Settled {
+	if !s.record.View.Slots[slot].Settled {
 		s.Fatalf("slot %d is never settled", slot)
 	}
-	s.measure(func() { s.WorkerStatus(slot, name, words.WorkerStatus{Generation: 1}) })
+	s.measure(func() { s.HandleWorkerStatus(slot, name, words.WorkerStatus{Generation: 1}) })
 	s.fenced = nil
 	for i := range s.job.servers {
 		s.report(i)
@@ -225,7 +226,7 @@ func BenchmarkDeath(b *testing.B) {
 		victim := n * 37 % len(s.job.servers)
 		_, near := s.die(victim)
 		cost, messages, bytes := s.cost, s.messages, s.bytes
-		s.heal(victim, near)
+		s.replaceServer(victim, near)
 		s.cost, s.messages, s.bytes = cost, messages, bytes
 	})
 }
@@ -237,7 +238,7 @@ func BenchmarkHealing(b *testing.B) {
 		cost, messages, bytes := s.cost, s.messages, s.bytes
 		_, near := s.die(victim)
 		s.cost, s.messages, s.bytes = cost, messages, bytes
-		s.heal(victim, near)
+		s.replaceServer(victim, near)
 	})
 }
 
@@ -260,7 +261,7 @@ func BenchmarkStatus(b *testing.B) {
 			b.Run(fmt.Sprintf("workers=%d/servers=%d/shards=%d/new=%d", job.Slots, job.Servers, job.Shards, news),
 				func(b *testing.B) {
 					s.TB = b
-					said := [2]words.ServerStatus{s.well(7), s.well(7)} // alternately
+					said := [2]words.ServerStatus{s.healthyStatus(7), s.healthyStatus(7)} // alternately
 					for i := range news {
 						said[1].Shards[i].Fences = []words.Fence{{Slot: 3, Incarnation: 1, Carried: true}}
 					}
@@ -283,7 +284,7 @@ func BenchmarkStatus(b *testing.B) {
 func BenchmarkWorkerHeartbeat(b *testing.B) {
 	each(b, func(s *scaled, n int) {
 		s.measure(func() {
-			s.WorkerStatus(7, s.facts.Slots[7].Process,
+			s.HandleWorkerStatus(7, s.record.Slots[7].Process,
 				words.WorkerStatus{Generation: 1, Clock: perdure.Clock(n % 900)})
 		})
 	})

@@ -12,7 +12,7 @@ import (
 // TestScaleBounds checks that a change of an impossible size or at an impossible clock is rejected before any work is
 // done for it, and changes nothing.
 func TestScaleBounds(t *testing.T) {
-	f := Begin(perdure.JobSpec{
+	f := NewJobRecord(perdure.JobSpec{
 		Slots: 2, Servers: 1, Shards: 1,
 		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
 	}, 1, 0, nil)
@@ -44,7 +44,7 @@ func TestScaleBounds(t *testing.T) {
 		if err := c.Scale(ch); !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if c.Facts().Change != nil || len(c.Facts().View.Slots) != 2 || c.Ready().Facts != nil {
+		if c.Record().Change != nil || len(c.Record().View.Slots) != 2 || c.Ready().Record != nil {
 			t.Errorf("%s: something has changed", what)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // check verifies a newly saved view against the one before it and against the true state.
-func (c *cluster) check(before, after *Facts) {
+func (c *cluster) check(before, after *JobRecord) {
 	b, a := &before.View, &after.View
 	if a.Revision != b.Revision+1 {
 		c.fail("revision %d after %d", a.Revision, b.Revision)
@@ -32,7 +32,7 @@ func (c *cluster) check(before, after *Facts) {
 		c.fail("%d updates lost, %d clocks redone after %d and %d", after.UpdatesLost, after.ClocksRedone,
 			before.UpdatesLost, before.ClocksRedone)
 	}
-	if after.UpdatesLost > 0 && !recovery.Of(c.job.Recovery).Traits().MayLose() {
+	if after.UpdatesLost > 0 && !recovery.Of(c.job.Recovery).Traits().MayLoseUpdates() {
 		c.fail("%d updates lost under %s", after.UpdatesLost, c.job.Recovery)
 	}
 	if b.Shards[0].Server < 0 && a.Shards[0].Server >= 0 || a.Generation > b.Generation {
@@ -81,7 +81,7 @@ func (c *cluster) checkShard(i int, b, a *words.ShardView) {
 // checkChain checks that a chain has no server twice; that its epoch rises exactly when its members change or rows are
 // lost; that a new member had copied the shard before, unless no process held it; and that no member leaves a chain in
 // which no other member has the rows.
-func (c *cluster) checkChain(i int, before, after *Facts) {
+func (c *cluster) checkChain(i int, before, after *JobRecord) {
 	b, a := &before.View.Shards[i], &after.View.Shards[i]
 	was, is := b.Members(), a.Members()
 	all := slices.Clone(is)
@@ -122,12 +122,12 @@ func (c *cluster) checkChain(i int, before, after *Facts) {
 			c.fail("shard %d: %+v becomes a member before it has the rows", i, h)
 		}
 	}
-	if !stayed && recovery.Of(c.job.Recovery).Traits().Retains() {
+	if !stayed && recovery.Of(c.job.Recovery).Traits().RetainsUpdates() {
 		c.checkRestored(i, before, after)
 	}
 	if !stayed && !c.excused[i] {
 		for _, h := range was {
-			if c.lives(h) && !before.Servers[h.Server].Any { // its supervisor is unknown, so silence must do
+			if c.lives(h) && !before.Servers[h.Server].AnyIndex { // its supervisor is unknown, so silence must do
 				c.fail("shard %d is taken from %+v, which lives", i, h)
 			}
 		}
@@ -135,12 +135,12 @@ func (c *cluster) checkChain(i int, before, after *Facts) {
 }
 
 // checkZones checks that a shard's joiner is in a new zone if any eligible server is.
-func (c *cluster) checkZones(i int, f *Facts, before *words.Holder) {
+func (c *cluster) checkZones(i int, f *JobRecord, before *words.Holder) {
 	sv := &f.View.Shards[i]
 	if sv.Joining == nil || before != nil && *before == *sv.Joining {
 		return
 	}
-	if sv.Replicas() >= recovery.Of(c.job.Recovery).Traits().Copies || c.core.facts.Draining(sv) >= 0 {
+	if sv.Replicas() >= recovery.Of(c.job.Recovery).Traits().Copies || c.core.record.Draining(sv) >= 0 {
 		return // a member leaves in exchange
 	}
 	used := map[string]bool{}
@@ -164,7 +164,7 @@ func (c *cluster) lives(h words.Holder) bool {
 }
 
 // checkFailure checks that a job fails only if no live process has all rows of some shard.
-func (c *cluster) checkFailure(f *Facts) {
+func (c *cluster) checkFailure(f *JobRecord) {
 	for i := range f.View.Shards {
 		if c.excused[i] {
 			return
@@ -173,14 +173,14 @@ func (c *cluster) checkFailure(f *Facts) {
 			return
 		}
 	}
-	c.fail("the job fails although every shard has a server: %s", c.core.Facts().Failed)
+	c.fail("the job fails although every shard has a server: %s", c.core.Record().Failed)
 }
 
 // checkSlot checks that a slot's process starts at a clock which no shard has passed, and only after all older
 // processes are fenced everywhere, and that no decision is revoked.
-func (c *cluster) checkSlot(i int, before, after *Facts) {
+func (c *cluster) checkSlot(i int, before, after *JobRecord) {
 	bv, av := &before.View, &after.View
-	partial, begun := traitsOf(c.job.Recovery).Partial, before.Slots[i].Begun // under a partial strategy
+	partial, begun := traitsOf(c.job.Recovery).Partial, before.Slots[i].LatestStart // under a partial strategy
 	b, a, slot := &bv.Slots[i], &av.Slots[i], perdure.Slot(i)
 	if a.Settled && !a.Decided {
 		c.fail("slot %d is settled and not decided", i)
@@ -193,7 +193,7 @@ func (c *cluster) checkSlot(i int, before, after *Facts) {
 		c.fail("slot %d, incarnation %d: %+v after %+v", i, a.Incarnation, *a, *b)
 	}
 	anew := a.From != b.From || b.Left && !a.Left // it may get the same first clock again
-	if now := after.Slots[i].Begun; now < begun && !anew {
+	if now := after.Slots[i].LatestStart; now < begun && !anew {
 		c.fail("slot %d: a process starts at clock %d after one that started at %d", i, now, begun)
 	}
 	decided, settled := a.Decided && !(same && b.Decided), a.Settled && !(same && b.Settled)
@@ -239,28 +239,29 @@ func (c *cluster) checkSlot(i int, before, after *Facts) {
 
 // checkRoster checks that a change of members takes effect at a clock that no slot has started, or concerns slots that
 // have finished theirs; that it is numbered; and that no slot ends a clock before all shards have received it.
-func (c *cluster) checkRoster(before, after *Facts) {
+func (c *cluster) checkRoster(before, after *JobRecord) {
 	b, a := &before.View, &after.View
-	if len(a.Slots) < len(b.Slots) || a.Roster < b.Roster || after.Told < before.Told || after.Told > a.Roster {
-		c.fail("roster %d of %d slots, %d told, after %d of %d, %d told", a.Roster, len(a.Slots), after.Told,
-			b.Roster, len(b.Slots), before.Told)
+	if len(a.Slots) < len(b.Slots) || a.Roster < b.Roster || after.KnownRoster < before.KnownRoster ||
+		after.KnownRoster > a.Roster {
+		c.fail("roster %d of %d slots, %d told, after %d of %d, %d told", a.Roster, len(a.Slots), after.KnownRoster,
+			b.Roster, len(b.Slots), before.KnownRoster)
 		return
 	}
-	if a.Pause != (after.Ending || after.Change != nil && !a.Tentative || after.Told < a.Roster || after.Cutting ||
-		after.CutTold < a.Named) {
-		c.fail("pause %v with roster %d, %d told, change %v, ending %v", a.Pause, a.Roster, after.Told, after.Change,
-			after.Ending)
+	if a.Pause != (after.EndRequested || after.Change != nil && !a.Tentative || after.KnownRoster < a.Roster ||
+		after.CutRequested || after.KnownCut < a.Named) {
+		c.fail("pause %v with roster %d, %d told, change %v, ending %v", a.Pause, a.Roster, after.KnownRoster,
+			after.Change, after.EndRequested)
 	}
-	if after.Told > before.Told {
+	if after.KnownRoster > before.KnownRoster {
 		for i, sv := range a.Shards {
 			if sh := c.servers[sv.Server].shards[i]; sh != nil && sh.in != nil && sh.epoch == sv.Epoch &&
-				sh.generation == a.Generation && sh.in.MembershipVersion() < after.Told {
-				c.fail("roster %d counts as received although shard %d has %d", after.Told, i,
+				sh.generation == a.Generation && sh.in.MembershipVersion() < after.KnownRoster {
+				c.fail("roster %d counts as received although shard %d has %d", after.KnownRoster, i,
 					sh.in.MembershipVersion())
 			}
 		}
 	}
-	if slices.Equal(b.Spans(), a.Spans()[:len(b.Slots)]) && len(a.Slots) == len(b.Slots) {
+	if slices.Equal(b.Intervals(), a.Intervals()[:len(b.Slots)]) && len(a.Slots) == len(b.Slots) {
 		return
 	}
 	suspended := 0
@@ -280,12 +281,13 @@ func (c *cluster) checkRoster(before, after *Facts) {
 		return // without an earlier pause
 	}
 	if a.Roster != b.Roster+1 || !b.Pause {
-		c.fail("spans %v after %v, roster %d after %d, paused %v", a.Spans(), b.Spans(), a.Roster, b.Roster, b.Pause)
+		c.fail("spans %v after %v, roster %d after %d, paused %v", a.Intervals(), b.Intervals(), a.Roster, b.Roster,
+			b.Pause)
 	}
 	for i := range a.Slots {
-		now, was := a.Slots[i].Span, words.Span{Until: -1}
+		now, was := a.Slots[i].Interval, words.Interval{Until: -1}
 		if i < len(b.Slots) {
-			was = b.Slots[i].Span
+			was = b.Slots[i].Interval
 		}
 		if now == was {
 			continue
@@ -307,7 +309,7 @@ func (c *cluster) checkRoster(before, after *Facts) {
 
 // checkNamed checks that a cut is named at a clock that no slot has passed, while all pause, and that the slots resume
 // once all shards know it.
-func (c *cluster) checkNamed(before, after *Facts) {
+func (c *cluster) checkNamed(before, after *JobRecord) {
 	b, a := &before.View, &after.View
 	if a.Generation == b.Generation && a.Named != b.Named {
 		if a.Named < b.Named || a.Named <= a.Durable || !b.Pause {
@@ -331,20 +333,20 @@ func (c *cluster) checkNamed(before, after *Facts) {
 			}
 		}
 	}
-	if after.CutTold <= before.CutTold {
+	if after.KnownCut <= before.KnownCut {
 		return
 	}
 	for i, sv := range a.Shards {
 		if sh := c.servers[sv.Server].shards[i]; sh != nil && sh.in != nil && sh.epoch == sv.Epoch &&
-			sh.generation == a.Generation && sh.named < after.CutTold {
-			c.fail("cut %d counts as received although shard %d has %d", after.CutTold, i, sh.named)
+			sh.generation == a.Generation && sh.named < after.KnownCut {
+			c.fail("cut %d counts as received although shard %d has %d", after.KnownCut, i, sh.named)
 		}
 	}
 }
 
 // checkRestored checks that a lost shard can be resent everything: for each slot, its current process keeps all updates
 // that no checkpoint contains.
-func (c *cluster) checkRestored(i int, before, after *Facts) {
+func (c *cluster) checkRestored(i int, before, after *JobRecord) {
 	a := &after.View.Shards[i]
 	if after.View.Generation > before.View.Generation {
 		if a.Restored {
@@ -357,7 +359,7 @@ func (c *cluster) checkRestored(i int, before, after *Facts) {
 	}
 	for slot, w := range c.workers {
 		sl := &after.View.Slots[slot]
-		needed := max(after.View.Durable, sl.From, after.Slots[slot].Begun)
+		needed := max(after.View.Durable, sl.From, after.Slots[slot].LatestStart)
 		if w.granted && w.incarnation == sl.Incarnation && w.first > needed {
 			c.fail("shard %d is restored from clock %d, and slot %d keeps no updates before clock %d: %+v", i,
 				after.View.Durable, slot, w.first, *sl)
@@ -376,8 +378,8 @@ func (c *cluster) allServe(v *words.View) bool {
 	return true
 }
 
-// checkPublish checks a cut to be published against the facts: every shard has a segment of this generation, and no
-// other cut is being published.
+// checkPublish checks a cut to be published against the job record: every shard has a segment of this generation, and
+// no other cut is being published.
 func (c *cluster) checkPublish(p *Publish) {
 	v := &c.saved.View
 	if len(p.Segments) != c.job.Shards || len(p.Epochs) != c.job.Shards || p.Cut <= v.Durable ||
@@ -404,7 +406,7 @@ func (c *cluster) checkComplete() {
 	if !c.core.Complete() || v.Done {
 		return
 	}
-	if v.End <= 0 || recovery.Of(c.job.Recovery).Traits().Saves() && v.Durable < v.End {
+	if v.End <= 0 || recovery.Of(c.job.Recovery).Traits().SavesCuts() && v.Durable < v.End {
 		c.fail("complete with end %d and %d durable", v.End, v.Durable)
 	}
 	for i, sv := range v.Shards {

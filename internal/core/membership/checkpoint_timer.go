@@ -17,11 +17,11 @@ import (
 const (
 	// firstSaved is the number of clocks before the first checkpoint, which measures how long a checkpoint takes.
 	firstSaved = 2
-	// leastSave is the shortest believable duration of a checkpoint, in seconds.
-	leastSave = 1e-3
-	// muchOff is the factor by which the interval may differ from the best one before it is changed. Up to there it
-	// costs at most a twelfth more than the best.
-	muchOff = 1.5
+	// minSaveSeconds is the shortest believable duration of a checkpoint, in seconds.
+	minSaveSeconds = 1e-3
+	// intervalTolerance is the factor by which the interval may differ from the best one before it is changed. Up to
+	// there it costs at most a twelfth more than the best.
+	intervalTolerance = 1.5
 )
 
 // checkpointTimer measures a job and chooses its checkpoint interval.
@@ -75,7 +75,7 @@ func (t *checkpointTimer) Failed(s words.Saving, at progress, mtbf float64) (nex
 // Saved records how long a checkpoint took, in seconds, and chooses a new interval, as Failed does. The newest duration
 // has a weight of one half in the mean.
 func (t *checkpointTimer) Saved(s words.Saving, at progress, mtbf, took float64) (next words.Saving, told string) {
-	save := max(leastSave, took)
+	save := max(minSaveSeconds, took)
 	if t.save > 0 {
 		save = (save + t.save) / 2
 	}
@@ -95,16 +95,17 @@ func (t *checkpointTimer) choose(s words.Saving, at progress, mtbf float64) (nex
 	case mtbf > 0:
 	case s.Failures > 0:
 		mtbf = ExpectedMTBF(s.Failures, s.Ran)
-		known = fmt.Sprintf("assumed 1 in %s, seen %d in %s", Seconds(priorMTBF), s.Failures, Seconds(s.Ran))
+		known = fmt.Sprintf("assumed 1 in %s, seen %d in %s", FormatTime(priorMTBF), s.Failures, FormatTime(s.Ran))
 	default:
 		mtbf, known = ExpectedMTBF(0, s.Ran), "assumed, nothing has failed yet"
 	}
 	interval, why := CheckpointInterval(t.save, mtbf)
-	switch much := s.Interval == 0 || interval >= s.Interval*muchOff || s.Interval >= interval*muchOff; {
+	switch much := s.Interval == 0 || interval >= s.Interval*intervalTolerance ||
+		s.Interval >= interval*intervalTolerance; {
 	case interval == 0:
 		return s, ""
-	case !much && s.Interval < leastInterval*t.save:
-		interval = s.Interval * muchOff // checkpoints take too large a share, and their durations vary
+	case !much && s.Interval < minIntervalFactor*t.save:
+		interval = s.Interval * intervalTolerance // checkpoints take too large a share, and their durations vary
 	case !much:
 		return s, ""
 	}
@@ -114,5 +115,5 @@ func (t *checkpointTimer) choose(s words.Saving, at progress, mtbf float64) (nex
 		clock := float64(at.Tick-t.paceAt) * t.tickSeconds / float64(done-t.paceClock)
 		about = fmt.Sprintf(", now about %d clocks", IntervalClocks(interval, clock))
 	}
-	return s, fmt.Sprintf("checkpoints every %s%s; %s", Seconds(interval), about, s.Why)
+	return s, fmt.Sprintf("checkpoints every %s%s; %s", FormatTime(interval), about, s.Why)
 }

@@ -15,11 +15,11 @@ func TestClosesAtTheEnd(t *testing.T) {
 		Slots: 2, Servers: 1, Shards: 1, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 2},
 		Consistency: perdure.Consistency{Kind: perdure.BSP},
 	}, patience)
-	c.wellness(3)
-	v := &c.core.facts.View
-	v.End, v.Durable, v.Named, c.core.facts.Closing = 3, 3, 0, &Closing{}
+	c.runHealthy(3)
+	v := &c.core.record.View
+	v.End, v.Durable, v.Named, c.core.record.Final = 3, 3, 0, &FinalCheckpoint{}
 	c.core.cuts.nameCut(4)
-	if last := c.core.facts.Closing; !last.Named || last.Cut != 3 || v.Named != 0 || c.core.facts.Closes() {
+	if last := c.core.record.Final; !last.Named || last.Cut != 3 || v.Named != 0 || c.core.record.AwaitsFinal() {
 		t.Errorf("the last cut is %+v, and cut %d is requested", *last, v.Named)
 	}
 }
@@ -42,7 +42,7 @@ func TestLastCut(t *testing.T) {
 				if c.core.MinClock() > 2 {
 					break
 				}
-				c.wellness(1)
+				c.runHealthy(1)
 			}
 			before := c.core.MinClock()
 			for range 6 { // slot 0 is ahead, on one shard
@@ -51,21 +51,21 @@ func TestLastCut(t *testing.T) {
 			}
 			c.each(func(k Kind, index int, _ *fakeProcess) { c.follow(k, index); c.report(k, index) })
 			c.kill(Worker, 0, "gone")
-			c.core.Close()
+			c.core.RequestFinalCheckpoint()
 			c.flush()
-			if c.core.Closed() {
+			if c.core.FinalCheckpointDone() {
 				t.Errorf("%s, %s: closed immediately", recovery, model)
 			}
 			c.restart()
-			c.wellness(12)
-			last := c.saved.Closing
-			if c.wrong != nil || !c.core.Closed() || last == nil || last.Cut <= before ||
+			c.runHealthy(12)
+			last := c.saved.Final
+			if c.wrong != nil || !c.core.FinalCheckpointDone() || last == nil || last.Cut <= before ||
 				c.saved.View.Durable < last.Cut {
 				t.Errorf("%s, %s: %v; the last cut is %+v, from clock %d on, durable %d", recovery, model, c.wrong,
 					last, before, c.saved.View.Durable)
 			}
-			c.core.Close()
-			if c.flush(); c.saved.Closing != last {
+			c.core.RequestFinalCheckpoint()
+			if c.flush(); c.saved.Final != last {
 				t.Errorf("%s, %s: asked again, another last cut", recovery, model)
 			}
 		}
@@ -79,17 +79,17 @@ func TestNothingToSave(t *testing.T) {
 		Slots: 2, Servers: 2, Shards: 2,
 		Recovery: perdure.Recovery{Kind: perdure.RecoverResend, Auto: true},
 	}, 15)
-	c.core.Close()
-	if !c.core.Closed() {
+	c.core.RequestFinalCheckpoint()
+	if !c.core.FinalCheckpointDone() {
 		t.Error("a job that has not started is not closed")
 	}
 	c = newCluster(perdure.JobSpec{
 		Slots: 2, Servers: 2, Shards: 2,
 		Recovery: perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
 	}, 15)
-	c.wellness(2)
-	c.core.Close()
-	if c.flush(); c.saved.Closing != nil || c.core.Closed() {
+	c.runHealthy(2)
+	c.core.RequestFinalCheckpoint()
+	if c.flush(); c.saved.Final != nil || c.core.FinalCheckpointDone() {
 		t.Error("a job without checkpoints makes one")
 	}
 }
@@ -106,20 +106,20 @@ func TestLastRows(t *testing.T) {
 		last       bool
 	}{{0, 7, false}, {7, 6, false}, {5, 7, false}, {7, 8, false}, {7, 7, true}} {
 		job := perdure.JobSpec{ID: "j", Slots: 1, Servers: 1, Shards: 1, Clocks: 100, Recovery: how}
-		f := Begin(job, 1, 0, nil)
+		f := NewJobRecord(job, 1, 0, nil)
 		f.Servers[0].Incarnation = 1
 		sv := &f.View.Shards[0]
 		sv.Server, sv.Incarnation, sv.Epoch = 0, 1, 1
-		f.View.Named, f.Closing = 7, &Closing{Named: true, Cut: 7}
+		f.View.Named, f.Final = 7, &FinalCheckpoint{Named: true, Cut: 7}
 		core := New(f, 10, weaken.Set{})
-		core.job.servers[0].server = &words.ServerWord{Shards: map[perdure.ShardID]*words.ShardWord{0: {
+		core.job.servers[0].server = &words.ObservedServer{Shards: map[perdure.ShardID]*words.ObservedShard{0: {
 			ShardStatus: words.ShardStatus{
 				Epoch: 1, Generation: 1, Ready: true, Named: c.named,
 				Segments: []words.Segment{{Cut: c.cut, File: "f"}},
 			},
 		}}}
-		core.rounds.record()
-		if p := core.rec.out.Publish; p == nil || p.Last != c.last {
+		core.rounds.recordSaves()
+		if p := core.rec.pending.Publish; p == nil || p.Last != c.last {
 			t.Errorf("a shard that knows clock %d and has saved %d publishes %+v; the last one: %t",
 				c.named, c.cut, p, c.last)
 		}

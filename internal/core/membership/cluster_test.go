@@ -13,13 +13,13 @@ import (
 )
 
 // cluster is a whole job around a Core, without network or time: servers whose shards are real intakes, workers that
-// send and tick as real ones do, and a registry with the saved facts. Processes report honestly, but possibly late,
-// based on an old view, or never. It checks the invariants of every saved view.
+// send and tick as real ones do, and a registry with the saved job record. Processes report honestly, but possibly
+// late, based on an old view, or never. It checks the invariants of every saved view.
 type cluster struct {
 	core     *Core
 	job      perdure.JobSpec
 	patience int64
-	saved    Facts // the registry
+	saved    JobRecord // the registry
 	document Document
 	servers  []*fakeServer
 	workers  []*fakeWorker
@@ -27,7 +27,7 @@ type cluster struct {
 	underway []Publish             // not completed yet
 	saves    map[savedShard]uint64 // number of updates in each saved shard
 	before   uint64                // number of updates in the checkpoint that the job resumes from
-	losing   bool                  // the coordinator dies before it saves the next facts
+	losing   bool                  // the coordinator dies before it saves the next job record
 
 	founded uint64 // the revision that placed the shards or started the generation
 	atCuts  bool   // workers save their state only at cuts
@@ -42,7 +42,7 @@ type cluster struct {
 
 	forServers, forWorkers audience // the deltas sent so far
 
-	frozen Facts // a copy of the registry, which must not change
+	frozen JobRecord // a copy of the registry, which must not change
 	ghosts []ghost
 
 	epochs map[shardEpoch]holder // who held a shard in an epoch
@@ -81,10 +81,10 @@ type fakeProcess struct {
 
 type fakeServer struct {
 	fakeProcess
-	said     words.ServerSpeaker // for its connection
+	said     words.ServerDeltaEncoder // for its connection
 	draining bool
 	notice   int64 // in milliseconds; 0: none
-	hold     words.Hold
+	hold     words.LockHold
 	shards   map[int]*fakeShard
 }
 
@@ -112,7 +112,7 @@ func newCluster(job perdure.JobSpec, patience int64) *cluster {
 	for i := range c.workers {
 		c.workers[i] = &fakeWorker{}
 	}
-	c.saved = Begin(job, 1, 0, nil)
+	c.saved = NewJobRecord(job, 1, 0, nil)
 	c.begin()
 	return c
 }
@@ -120,9 +120,9 @@ func newCluster(job perdure.JobSpec, patience int64) *cluster {
 // begin starts a coordinator from the registry.
 func (c *cluster) begin() {
 	c.core = New(c.saved.Clone(), c.patience, c.weak)
-	c.core.GiveUpAfter(c.job.SuspendMs/100, c.job.TakeOverMs/100)
+	c.core.SetGiveUpTicks(c.job.SuspendMs/100, c.job.TakeOverMs/100)
 	c.forServers, c.forWorkers = newAudience(&c.saved.View), newAudience(&c.saved.View)
-	c.core.Shown()
+	c.core.ViewSent()
 }
 
 func (c *cluster) fail(format string, args ...any) {
@@ -159,16 +159,16 @@ func (c *cluster) flush() bool {
 	c.checkTouched()
 	c.checkKept()
 	r := c.core.Ready()
-	if r.Facts != nil {
+	if r.Record != nil {
 		if c.frozen.View.Revision > 0 && !reflect.DeepEqual(c.saved, c.frozen) {
 			c.fail("the saved facts were changed")
 		}
-		c.check(&c.saved, r.Facts)
-		c.checkDocument(r.Facts)
-		saved := r.Facts.Clone()
+		c.check(&c.saved, r.Record)
+		c.checkDocument(r.Record)
+		saved := r.Record.Clone()
 		c.forServers.hear(c, &c.saved.View, &saved.View, r.Delta)
 		c.forWorkers.hear(c, &c.saved.View, &saved.View, r.WorkerDelta)
-		c.saved, c.frozen = saved, r.Facts.Clone()
+		c.saved, c.frozen = saved, r.Record.Clone()
 		for len(c.workers) < len(c.saved.Slots) {
 			c.workers = append(c.workers, &fakeWorker{})
 		}
@@ -194,7 +194,7 @@ func (c *cluster) flush() bool {
 		if p := c.process(k.Kind, k.Index); p.pid == k.PID {
 			*p = fakeProcess{}
 		}
-		c.core.Gone(k.Kind, k.Index, k.PID, "killed")
+		c.core.ProcessDied(k.Kind, k.Index, k.PID, "killed")
 	}
 	if len(r.Kills) > 0 {
 		return c.flush()
@@ -211,12 +211,12 @@ func (c *cluster) haunt(g ghost) {
 
 func (c *cluster) ghost(k Kind, index int) {
 	for _, g := range c.ghosts {
-		switch place, _ := c.core.job.place(k, index); {
+		switch place, _ := c.core.job.member(k, index); {
 		case g.kind != k || g.index != index || g.name == place.Process:
 		case k == Server:
 			c.core.ServerStatus(index, g.name, g.server)
 		default:
-			c.core.WorkerStatus(index, g.name, g.worker)
+			c.core.HandleWorkerStatus(index, g.name, g.worker)
 		}
 	}
 	c.flush()
@@ -235,7 +235,7 @@ func (c *cluster) start(k Kind, index int) {
 	if c.process(k, index).up {
 		return
 	}
-	if k == Server && c.saved.Servers[index].Any {
+	if k == Server && c.saved.Servers[index].AnyIndex {
 		c.more() // no process asks for this index by number
 		return
 	}
@@ -253,9 +253,9 @@ func (c *cluster) start(k Kind, index int) {
 func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Admission) {
 	p := c.process(k, index)
 	// As in the shell, a process is rejected if a newer one holds its index.
-	place := c.core.Facts().Slots
+	place := c.core.Record().Slots
 	if k == Server {
-		place = c.core.Facts().Servers
+		place = c.core.Record().Servers
 	}
 	if p.incarnation > 0 && p.incarnation < place[index].Incarnation {
 		*p = fakeProcess{}
@@ -274,15 +274,15 @@ func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Admission) {
 	}
 	p.connected = true
 	if k == Server {
-		c.servers[index].said = words.ServerSpeaker{}
+		c.servers[index].said = words.ServerDeltaEncoder{}
 		p.incarnation = incarnation
 	}
 	c.grant()
 	return incarnation, admission
 }
 
-func (c *cluster) newcomer(k Kind, index int, p *fakeProcess) Newcomer {
-	n := Newcomer{Process: p.name, Addr: "at-" + p.name, PID: p.pid}
+func (c *cluster) newcomer(k Kind, index int, p *fakeProcess) Applicant {
+	n := Applicant{Process: p.name, Addr: "at-" + p.name, PID: p.pid}
 	n.AtCuts = k == Worker && c.atCuts
 	if k == Server && c.zones > 1 {
 		n.Zone = string(rune('a' + index%c.zones))
@@ -323,7 +323,7 @@ func (c *cluster) grant() {
 			continue
 		}
 		w.granted, w.incarnation, w.view = true, sl.Incarnation, c.saved.View
-		c.core.Shown()
+		c.core.ViewSent()
 		w.first, w.clock, w.sent, w.ticked = sl.Start, sl.Start, sl.Start, sl.Start
 	}
 }
@@ -338,7 +338,7 @@ func (c *cluster) kill(k Kind, index int, how string) {
 	switch how {
 	case "gone": // its supervisor reports it
 		*p = fakeProcess{}
-		c.core.Gone(k, index, pid, "exited")
+		c.core.ProcessDied(k, index, pid, "exited")
 	case "disconnect": // its connection breaks, and nothing else
 		*p = fakeProcess{}
 		if connected {
@@ -373,7 +373,7 @@ func (c *cluster) follow(k Kind, index int) {
 		return // it has received the whole view since
 	}
 	if v.Generation > w.view.Generation {
-		begin := v.Begin(perdure.Slot(index))
+		begin := v.StartClock(perdure.Slot(index))
 		w.first, w.clock, w.sent, w.ticked = begin, begin, begin, begin
 		w.acked = make([]perdure.Clock, c.job.Shards)
 		w.ending = false // it will reach that clock again
@@ -417,13 +417,13 @@ func (c *cluster) report(k Kind, index int) {
 		if w := c.workers[index]; w.granted {
 			st := c.workerStatus(w, perdure.Slot(index))
 			c.haunt(ghost{kind: k, index: index, name: p.name, worker: st})
-			c.core.WorkerStatus(index, p.name, st)
+			c.core.HandleWorkerStatus(index, p.name, st)
 			c.flush()
 		}
 		return
 	}
 	s := c.servers[index]
-	st := words.ServerStatus{Revision: s.view.Revision, Draining: s.draining, Notice: s.notice, Hold: s.hold}
+	st := words.ServerStatus{Revision: s.view.Revision, Draining: s.draining, NoticeMs: s.notice, Hold: s.hold}
 	for i := range c.job.Shards {
 		sh := s.shards[i]
 		if sh == nil {
@@ -432,7 +432,7 @@ func (c *cluster) report(k Kind, index int) {
 		st.Shards = append(st.Shards, c.status(s, i, sh))
 	}
 	c.haunt(ghost{kind: k, index: index, name: p.name, server: st})
-	c.core.say(index, p.name, &s.said, &st, !c.sparing || c.core.job.tick%4 == 0)
+	c.core.sendStatus(index, p.name, &s.said, &st, !c.sparing || c.core.job.tick%4 == 0)
 	c.flush()
 }
 
@@ -442,12 +442,16 @@ const mostKept = 6
 func (c *cluster) workerStatus(w *fakeWorker, slot perdure.Slot) words.WorkerStatus {
 	st := words.WorkerStatus{Revision: w.view.Revision, Generation: w.view.Generation, Clock: w.clock}
 	least := slices.Min(w.acked)
-	end := w.view.EndOf(slot)
+	end := w.view.EndClock(slot)
 	st.Finished = end > 0 && w.clock >= end && least >= end
-	st.Crowded = recovery.Of(c.job.Recovery).Traits().Retains() && w.clock-max(w.first, w.view.Durable) > mostKept
+	st.NeedsCut = recovery.Of(c.job.Recovery).Traits().RetainsUpdates() &&
+		w.clock-max(w.first, w.view.Durable) > mostKept
 	for i, sv := range w.view.Shards {
 		if sv.Lost && sv.Base == nil {
-			st.Acked = append(st.Acked, words.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: w.acked[i]})
+			st.Acked = append(st.Acked, words.AckedClock{
+				Shard: perdure.ShardID(i), Epoch: sv.Epoch,
+				Applied: w.acked[i],
+			})
 		}
 	}
 	return st
@@ -472,7 +476,7 @@ func (c *cluster) work(index int) {
 	if !w.up || !w.granted || w.silent {
 		return
 	}
-	if end := w.view.EndOf(perdure.Slot(index)); end > 0 && w.clock >= end || w.view.Pause {
+	if end := w.view.EndClock(perdure.Slot(index)); end > 0 && w.clock >= end || w.view.Pause {
 		return
 	}
 	if c.asksForEnd(w) {
@@ -532,7 +536,7 @@ func (c *cluster) send(index, shard int) {
 		has = sh.in // which stops at cuts
 	}
 	staged, kept := has.Counts(slot).Staged, max(w.first, w.acked[shard])
-	if recovery.Of(c.job.Recovery).Traits().Retains() {
+	if recovery.Of(c.job.Recovery).Traits().RetainsUpdates() {
 		kept = max(w.first, w.view.Durable)
 	}
 	if staged < kept {
@@ -563,7 +567,7 @@ func (c *cluster) answer(ok bool) {
 	}
 	p := c.underway[0]
 	c.underway = c.underway[1:]
-	current, newer := p.Generation == c.core.Facts().View.Generation, p.Cut > c.core.Facts().View.Durable
+	current, newer := p.Generation == c.core.Record().View.Generation, p.Cut > c.core.Record().View.Durable
 	for shard, g := range p.Segments {
 		c.saves[savedShard{p.Generation, shard, p.Cut}] = g.Seq
 	}

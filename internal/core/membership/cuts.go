@@ -14,7 +14,7 @@ import (
 // kept them, and no process has those of a dead worker. Therefore the death or departure of a worker triggers a cut
 // immediately, at a named clock. Until that cut is durable, the death of a server rolls the whole job back.
 
-// unknown is the Place.Unkept of a slot whose process has died, until all shards have reported its clocks.
+// unknown is the Member.UnretainedBelow of a slot whose process has died, until all shards have reported its clocks.
 const unknown perdure.Clock = math.MaxInt64
 
 // If the strategy leaves the interval open, there is none in clocks: every cut is named, when the checkpoint timer is
@@ -22,52 +22,52 @@ const unknown perdure.Clock = math.MaxInt64
 
 // cuts names the requested cuts and publishes them.
 type cuts struct {
-	facts *Facts
-	job   *job
-	rec   *record
-	queue *dirtySet
+	record *JobRecord
+	job    *jobState
+	rec    *recorder
+	queue  *dirtySet
 
 	timer     checkpointTimer // if the interval between checkpoints is chosen automatically
 	durableAt uint64          // the first known revision with the newest cut
-	heard     cursor          // over the shards: which have received the cut that was named
+	received  cursor          // over the shards: which have received the cut that was named
 	written   cursor          // over the shards: which have written a segment
 }
 
-// times reports whether the timer may name a cut now: no other cut is in progress, or the current one can no longer be
-// completed.
-func (cu *cuts) times() bool {
-	v := &cu.facts.View
-	if !cu.job.traits.Timed || cu.facts.Closing != nil || v.Pause || cu.facts.Cutting {
+// mayNameTimed reports whether the timer may name a cut now: no other cut is in progress, or the current one can no
+// longer be completed.
+func (cu *cuts) mayNameTimed() bool {
+	v := &cu.record.View
+	if !cu.job.traits.Timed || cu.record.Final != nil || v.Pause || cu.record.CutRequested {
 		return false
 	}
-	return (v.Named <= v.Durable || cu.job.missed()) && cu.facts.Placed()
+	return (v.Named <= v.Durable || cu.job.missed()) && cu.record.Placed()
 }
 
-// saveByTime requests a cut if one is due.
-func (cu *cuts) saveByTime() {
-	at := cu.comes()
-	if cu.timer.Due(cu.facts.Saving, at) && cu.facts.CutFrom(at.Working) > cu.facts.View.Durable {
-		set(cu.rec, &cu.facts.Cutting, true)
+// requestTimed requests a cut if one is due.
+func (cu *cuts) requestTimed() {
+	at := cu.progress()
+	if cu.timer.Due(cu.record.Saving, at) && cu.record.CutFrom(at.Working) > cu.record.View.Durable {
+		set(cu.rec, &cu.record.CutRequested, true)
 	}
 }
 
-// comes returns the job's progress, for the timer.
-func (cu *cuts) comes() progress {
-	working, _ := cu.job.stand()
-	return progress{Tick: cu.job.tick, Working: working, Durable: cu.facts.View.Durable}
+// progress returns the job's progress, for the timer.
+func (cu *cuts) progress() progress {
+	working, _ := cu.job.highestClocks()
+	return progress{Tick: cu.job.tick, Working: working, Durable: cu.record.View.Durable}
 }
 
-// tookBack records that a failure made the job restore rows from a checkpoint.
-func (cu *cuts) tookBack() {
+// recordFailure records that a failure made the job restore rows from a checkpoint.
+func (cu *cuts) recordFailure() {
 	if cu.job.traits.Timed {
-		s, told := cu.timer.Failed(cu.facts.Saving, cu.comes(), cu.facts.Job.MTBF)
-		cu.chose(s, told)
+		s, told := cu.timer.Failed(cu.record.Saving, cu.progress(), cu.record.Job.MTBF)
+		cu.setInterval(s, told)
 	}
 }
 
-// chose records the chosen interval, and reports it to users if it has changed.
-func (cu *cuts) chose(s words.Saving, told string) {
-	set(cu.rec, &cu.facts.Saving, s)
+// setInterval records the chosen interval, and reports it to users if it has changed.
+func (cu *cuts) setInterval(s words.Saving, told string) {
+	set(cu.rec, &cu.record.Saving, s)
 	if told != "" {
 		cu.rec.event("interval", "", "%s", told)
 	}
@@ -79,44 +79,44 @@ func (cu *cuts) measureSave() {
 		return
 	}
 	took := 0.0
-	for i := range cu.facts.View.Shards {
+	for i := range cu.record.View.Shards {
 		if st := cu.job.shardStatus(i); st != nil {
 			took = max(took, st.SaveSeconds)
 		}
 	}
-	s, told := cu.timer.Saved(cu.facts.Saving, cu.comes(), cu.facts.Job.MTBF, took)
-	cu.chose(s, told)
+	s, told := cu.timer.Saved(cu.record.Saving, cu.progress(), cu.record.Job.MTBF, took)
+	cu.setInterval(s, told)
 }
 
-// wantCut makes the slots pause so that a cut can be named, if one is requested.
-func (cu *cuts) wantCut() {
-	v := &cu.facts.View
-	if cu.facts.Cutting || !cu.facts.Placed() || v.Named > v.Durable && !cu.job.missed() {
+// pauseForCut makes the slots pause so that a cut can be named, if one is requested.
+func (cu *cuts) pauseForCut() {
+	v := &cu.record.View
+	if cu.record.CutRequested || !cu.record.Placed() || v.Named > v.Durable && !cu.job.missed() {
 		return
 	}
-	if cu.facts.Closes() {
-		set(cu.rec, &cu.facts.Cutting, true)
+	if cu.record.AwaitsFinal() {
+		set(cu.rec, &cu.record.CutRequested, true)
 		return
 	}
-	if !cu.job.traits.Retains() && !cu.job.traits.Timed || len(cu.queue.Calling.All()) == 0 {
+	if !cu.job.traits.RetainsUpdates() && !cu.job.traits.Timed || len(cu.queue.CutRequesters.All()) == 0 {
 		return
 	}
-	at, asked := cu.calls()
+	at, asked := cu.requestedCut()
 	if !asked {
 		return
 	}
-	if working, _ := cu.job.stand(); cu.facts.CutFrom(max(at, working)) <= v.Durable {
+	if working, _ := cu.job.highestClocks(); cu.record.CutFrom(max(at, working)) <= v.Durable {
 		return
 	}
-	set(cu.rec, &cu.facts.Cutting, true)
+	set(cu.rec, &cu.record.CutRequested, true)
 }
 
-// calls reports whether any slot requests a cut, and the clock that the cut must not precede.
-func (cu *cuts) calls() (at perdure.Clock, asked bool) {
-	for _, i := range cu.queue.Calling.Sorted() {
-		need, asks := cu.callsFor(i)
+// requestedCut reports whether any slot requests a cut, and the clock that the cut must not precede.
+func (cu *cuts) requestedCut() (at perdure.Clock, asked bool) {
+	for _, i := range cu.queue.CutRequesters.Sorted() {
+		need, asks := cu.requestOf(i)
 		if !asks {
-			cu.queue.Calling.Remove(i)
+			cu.queue.CutRequesters.Remove(i)
 			continue
 		}
 		at, asked = max(at, need), true
@@ -124,36 +124,36 @@ func (cu *cuts) calls() (at perdure.Clock, asked bool) {
 	return at, asked
 }
 
-// callsFor reports whether a slot requests a cut, and the clock that the cut must not precede. It does if the slot is
+// requestOf reports whether a slot requests a cut, and the clock that the cut must not precede. It does if the slot is
 // about to leave, its process has died, or its process keeps too many updates.
-func (cu *cuts) callsFor(slot int) (at perdure.Clock, asks bool) {
-	cu.job.looks.slots++
-	v, p, sl, o := &cu.facts.View, &cu.facts.Slots[slot], &cu.facts.View.Slots[slot], &cu.job.slots[slot]
-	if p.Unkept > cu.facts.Saved(slot) && p.Unkept != unknown {
-		at, asks = p.Unkept, true
+func (cu *cuts) requestOf(slot int) (at perdure.Clock, asks bool) {
+	cu.job.visits.slots++
+	v, p, sl, o := &cu.record.View, &cu.record.Slots[slot], &cu.record.View.Slots[slot], &cu.job.slots[slot]
+	if p.UnretainedBelow > cu.record.Saved(slot) && p.UnretainedBelow != unknown {
+		at, asks = p.UnretainedBelow, true
 	}
-	if cu.queue.Ending.Has(slot) && cu.facts.Saved(slot) < sl.Until && cu.job.spanDone(slot) {
+	if cu.queue.Ending.Has(slot) && cu.record.Saved(slot) < sl.Until && cu.job.intervalDone(slot) {
 		at, asks = max(at, sl.Until), true
 	}
 	w := o.worker
-	asks = asks || w != nil && !o.gone && w.Crowded && w.Generation == v.Generation && w.Revision >= cu.durableAt
+	asks = asks || w != nil && !o.gone && w.NeedsCut && w.Generation == v.Generation && w.Revision >= cu.durableAt
 	return at, asks
 }
 
-// outlives records that a slot's process is gone, along with all updates that it kept. The strategy decides what that
+// workerDied records that a slot's process is gone, along with all updates that it kept. The strategy decides what that
 // means for restored shards that have not been resent everything. It returns why the job must roll back, or "".
-func (cu *cuts) outlives(slot int) (rollBack string) {
-	if cu.job.traits.Retains() {
-		set(cu.rec, &cu.facts.Slots[slot].Unkept, unknown)
+func (cu *cuts) workerDied(slot int) (rollBack string) {
+	if cu.job.traits.RetainsUpdates() {
+		set(cu.rec, &cu.record.Slots[slot].UnretainedBelow, unknown)
 	}
 	needed := false
-	for _, s := range cu.queue.Mending.Sorted() {
-		short := !cu.job.whole(s)
+	for _, s := range cu.queue.Restored.Sorted() {
+		short := !cu.job.resendComplete(s)
 		if needed = needed || short; short && cu.job.traits.Partial {
-			cu.facts.Slots[slot].Doubt(s)
+			cu.record.Slots[slot].MarkUnknown(s)
 		}
 	}
-	fate := cu.job.strategy.Outlived(recovery.Death{Slot: slot, Needed: needed, Repeats: cu.facts.Repeats()})
+	fate := cu.job.strategy.OnWorkerDeath(recovery.Death{Slot: slot, Needed: needed, Repeats: cu.record.IsRepeatable()})
 	switch {
 	case fate.Kind == recovery.Fail:
 		cu.rec.fail("%s", fate.Why)
@@ -165,63 +165,63 @@ func (cu *cuts) outlives(slot int) (rollBack string) {
 
 // nameCut names a cut while all slots pause at clock working or below.
 func (cu *cuts) nameCut(working perdure.Clock) {
-	set(cu.rec, &cu.facts.Cutting, false)
+	set(cu.rec, &cu.record.CutRequested, false)
 	stood := working
-	if slices.ContainsFunc(cu.facts.Slots, func(p Place) bool { return p.AtCuts }) {
+	if slices.ContainsFunc(cu.record.Slots, func(p Member) bool { return p.AtCuts }) {
 		working += 2 // no slot has started the clock before the cut, so its program can save state there
 	}
-	at, asked := cu.calls()
-	if cu.facts.Closes() {
-		if v := &cu.facts.View; max(at, stood) <= v.Durable || v.End > 0 && v.End <= v.Durable {
+	at, asked := cu.requestedCut()
+	if cu.record.AwaitsFinal() {
+		if v := &cu.record.View; max(at, stood) <= v.Durable || v.End > 0 && v.End <= v.Durable {
 			cu.nameLast(v.Durable) // no progress since that cut, or none that the job counts
 			return
 		}
 		asked = true
 	}
 	asked = asked || cu.job.traits.Timed
-	if at = cu.facts.CutFrom(max(at, working)); !asked || at <= cu.facts.View.Durable {
+	if at = cu.record.CutFrom(max(at, working)); !asked || at <= cu.record.View.Durable {
 		return
 	}
 	cu.nameLast(at)
-	set(cu.rec, &cu.facts.View.Named, at)
+	set(cu.rec, &cu.record.View.Named, at)
 	cu.timer.Named(cu.job.tick)
 	cu.rec.event("cut", "", "a checkpoint of clock %d is requested", at)
 }
 
 // nameLast records the clock of the last checkpoint.
 func (cu *cuts) nameLast(cut perdure.Clock) {
-	if cu.facts.Closes() {
-		set(cu.rec, &cu.facts.Closing, &Closing{Named: true, Cut: cut})
+	if cu.record.AwaitsFinal() {
+		set(cu.rec, &cu.record.Final, &FinalCheckpoint{Named: true, Cut: cut})
 	}
 }
 
 // cutKnown reports whether every shard has received the cut that was named last.
 func (cu *cuts) cutKnown() bool {
-	return cu.heard.All(len(cu.facts.View.Shards), func(i int) bool {
+	return cu.received.All(len(cu.record.View.Shards), func(i int) bool {
 		st := cu.job.shardStatus(i)
-		return st != nil && st.Ready && st.Named >= cu.facts.View.Named
+		return st != nil && st.Ready && st.Named >= cu.record.View.Named
 	})
 }
 
 // forgetCuts discards all requests for cuts in a rollback: the clocks whose updates no process has kept are all redone.
 func (cu *cuts) forgetCuts() {
-	set(cu.rec, &cu.facts.Cutting, false)
-	set(cu.rec, &cu.facts.View.Named, 0)
-	set(cu.rec, &cu.facts.CutTold, 0)
-	if cu.facts.Closing != nil {
-		set(cu.rec, &cu.facts.Closing, &Closing{}) // along with its cut
+	set(cu.rec, &cu.record.CutRequested, false)
+	set(cu.rec, &cu.record.View.Named, 0)
+	set(cu.rec, &cu.record.KnownCut, 0)
+	if cu.record.Final != nil {
+		set(cu.rec, &cu.record.Final, &FinalCheckpoint{}) // along with its cut
 	}
-	for i := range cu.facts.Slots {
-		set(cu.rec, &cu.facts.Slots[i].Unkept, 0)
-		set(cu.rec, &cu.facts.Slots[i].Made, 0)
-		cu.facts.Slots[i].Decided(0)
+	for i := range cu.record.Slots {
+		set(cu.rec, &cu.record.Slots[i].UnretainedBelow, 0)
+		set(cu.rec, &cu.record.Slots[i].FormerBelow, 0)
+		cu.record.Slots[i].RecordStart(0)
 	}
-	for s := range cu.facts.View.Shards {
-		cu.facts.lostUpdates.Find(s)
+	for s := range cu.record.View.Shards {
+		cu.record.lostUpdates.RevertShard(s)
 	}
-	cu.queue.Calling.Clear()
-	for _, s := range cu.queue.Mending.Sorted() {
-		next := cu.facts.View.Shards[s]
+	cu.queue.CutRequesters.Clear()
+	for _, s := range cu.queue.Restored.Sorted() {
+		next := cu.record.View.Shards[s]
 		next.Restored = false
 		cu.rec.changeShard(s, next)
 	}
@@ -230,8 +230,8 @@ func (cu *cuts) forgetCuts() {
 // collectCut finds the newest cut that every shard has written and requests its publication. Only one is published at a
 // time.
 func (cu *cuts) collectCut() {
-	v := &cu.facts.View
-	if !cu.job.traits.Saves() || cu.job.publishing >= 0 {
+	v := &cu.record.View
+	if !cu.job.traits.SavesCuts() || cu.job.publishing >= 0 {
 		return
 	}
 	if !cu.written.All(len(v.Shards), func(i int) bool {
@@ -252,18 +252,18 @@ func (cu *cuts) collectCut() {
 	for i := range v.Shards {
 		p.Epochs = append(p.Epochs, v.Shards[i].Epoch)
 	}
-	cu.job.publishing, cu.job.publishes = cut, nil
+	cu.job.publishing, cu.job.publishedStates = cut, nil
 	for _, g := range segments {
-		cu.job.publishes = append(cu.job.publishes, words.StateNames(g.States)...)
+		cu.job.publishedStates = append(cu.job.publishedStates, words.StateNames(g.States)...)
 	}
-	cu.rec.out.Publish = p
+	cu.rec.pending.Publish = p
 }
 
 // published records that a checkpoint is durable.
 func (cu *cuts) published(cut perdure.Clock) {
-	set(cu.rec, &cu.facts.View.Durable, cut)
-	cu.facts.lostUpdates.Cover(cut)
-	cu.durableAt = cu.facts.Coming()
+	set(cu.rec, &cu.record.View.Durable, cut)
+	cu.record.lostUpdates.DropCovered(cut)
+	cu.durableAt = cu.record.NextRevision()
 	cu.rec.event("checkpoint", "", "checkpoint of clock %d is durable", cut)
 	cu.measureSave()
 }

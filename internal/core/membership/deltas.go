@@ -42,16 +42,16 @@ func numbers[N ~int32](s *numberSet) []N {
 	return list
 }
 
-// course is the part of a view that belongs to all shards and slots.
-type course struct {
+// jobFields is the part of a view that belongs to all shards and slots.
+type jobFields struct {
 	generation               perdure.Generation
 	cut, end, durable, named perdure.Clock
 	tentative, pause, done   bool
 	roster                   uint64
 }
 
-func courseOf(v *words.View) course {
-	return course{v.Generation, v.Cut, v.End, v.Durable, v.Named, v.Tentative, v.Pause, v.Done, v.Roster}
+func jobFieldsOf(v *words.View) jobFields {
+	return jobFields{v.Generation, v.Cut, v.End, v.Durable, v.Named, v.Tentative, v.Pause, v.Done, v.Roster}
 }
 
 // vacantSlot reports whether no process speaks for a slot.
@@ -59,18 +59,19 @@ func vacantSlot(sl *words.SlotView) bool { return sl.Incarnation == 0 || !sl.Set
 
 // deltaTracker is the delta state of both groups of receivers.
 type deltaTracker struct {
-	course    course // as last sent
-	servers   pendingChanges
-	workers   pendingChanges
-	left      bool // a slot has left since the last delta
-	vacant    int  // number of vacant slots
-	expectant bool // a worker or observer was sent a view with vacant slots
+	jobFields    jobFields // as last sent
+	servers      pendingChanges
+	workers      pendingChanges
+	left         bool // a slot has left since the last delta
+	vacant       int  // number of vacant slots
+	awaitsVacant bool // a worker or observer was sent a view with vacant slots
 }
 
 // newDeltaTracker returns a tracker for a view that every process has received.
 func newDeltaTracker(v *words.View) deltaTracker {
 	t := deltaTracker{
-		course: courseOf(v), servers: pendingChanges{since: v.Revision}, workers: pendingChanges{since: v.Revision},
+		jobFields: jobFieldsOf(v), servers: pendingChanges{since: v.Revision},
+		workers: pendingChanges{since: v.Revision},
 	}
 	for i := range v.Slots {
 		if vacantSlot(&v.Slots[i]) {
@@ -80,22 +81,22 @@ func newDeltaTracker(v *words.View) deltaTracker {
 	return t
 }
 
-// Tell returns the changes of the view for servers, and for workers and observers; nil: no change that concerns them.
-func (t *deltaTracker) Tell(v *words.View) (servers, workers *words.ViewDelta) {
-	if now := courseOf(v); now != t.course {
-		t.course = now
+// Deltas returns the changes of the view for servers, and for workers and observers; nil: no change that concerns them.
+func (t *deltaTracker) Deltas(v *words.View) (servers, workers *words.ViewDelta) {
+	if now := jobFieldsOf(v); now != t.jobFields {
+		t.jobFields = now
 		t.servers.due, t.workers.due = true, true
 	}
 	t.left = false
 	servers, workers = t.servers.delta(v), t.workers.delta(v)
 	if workers != nil {
-		t.expectant = t.vacant > 0
+		t.awaitsVacant = t.vacant > 0
 	}
 	return servers, workers
 }
 
-// Shown records that a worker or an observer was sent the whole view.
-func (t *deltaTracker) Shown() { t.expectant = t.expectant || t.vacant > 0 }
+// ViewSent records that a worker or an observer was sent the whole view.
+func (t *deltaTracker) ViewSent() { t.awaitsVacant = t.awaitsVacant || t.vacant > 0 }
 
 // Shard records that a shard's view changes. Workers need not know which server copies it.
 func (t *deltaTracker) Shard(shard int, before, next *words.ShardView) {
@@ -121,7 +122,7 @@ func (t *deltaTracker) Slot(slot int, before, next *words.SlotView, later bool) 
 	}
 	t.servers.slots.Add(slot)
 	t.workers.slots.Add(slot)
-	t.servers.due, t.workers.due = true, t.workers.due || matters || t.vacant == 0 && t.expectant
+	t.servers.due, t.workers.due = true, t.workers.due || matters || t.vacant == 0 && t.awaitsVacant
 }
 
 // Tables records that the tables have changed.
@@ -138,4 +139,4 @@ func (t *deltaTracker) Add() { t.vacant++ }
 func (t *deltaTracker) Left() bool { return t.left }
 
 // Paused reports whether workers pause, according to the last delta.
-func (t *deltaTracker) Paused() bool { return t.course.pause }
+func (t *deltaTracker) Paused() bool { return t.jobFields.pause }

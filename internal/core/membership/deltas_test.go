@@ -54,7 +54,7 @@ func TestWhoHears(t *testing.T) {
 		teller := newDeltaTracker(v)
 		c.change(v, &teller)
 		v.Revision++
-		servers, workers := teller.Tell(v)
+		servers, workers := teller.Deltas(v)
 		if (servers != nil) != c.servers || (workers != nil) != c.workers {
 			t.Errorf("%s: servers receive %+v, workers %+v", name, servers, workers)
 		}
@@ -66,7 +66,7 @@ func TestWhoHears(t *testing.T) {
 				t.Errorf("%s: the delta makes %+v, want %+v (error: %v)", name, got, *v, err)
 			}
 		}
-		if again, more := teller.Tell(v); again != nil || more != nil {
+		if again, more := teller.Deltas(v); again != nil || more != nil {
 			t.Errorf("%s: it is sent twice", name)
 		}
 	}
@@ -78,13 +78,13 @@ func TestVacancies(t *testing.T) {
 	vacant, settled := words.SlotView{Incarnation: 1}, words.SlotView{Incarnation: 1, Settled: true}
 	v := &words.View{Revision: 1, Slots: []words.SlotView{vacant, vacant}}
 	teller := newDeltaTracker(v)
-	teller.Shown()
+	teller.ViewSent()
 	var told []bool
 	for i := range v.Slots {
 		teller.Slot(i, &v.Slots[i], &settled, false)
 		v.Slots[i] = settled
 		v.Revision++
-		_, workers := teller.Tell(v)
+		_, workers := teller.Deltas(v)
 		told = append(told, workers != nil)
 	}
 	if !slices.Equal(told, []bool{false, true}) {
@@ -95,8 +95,8 @@ func TestVacancies(t *testing.T) {
 // TestLeft checks that a slot's departure counts as unsent until it was sent, whatever happens to the slot in the
 // meantime.
 func TestLeft(t *testing.T) {
-	there := words.SlotView{Incarnation: 1, Settled: true, Span: words.Span{Until: 3}}
-	left, anew := there, words.SlotView{Incarnation: 2, Span: words.Span{From: 5}}
+	there := words.SlotView{Incarnation: 1, Settled: true, Interval: words.Interval{Until: 3}}
+	left, anew := there, words.SlotView{Incarnation: 2, Interval: words.Interval{From: 5}}
 	left.Left = true
 	v := &words.View{Revision: 1, Slots: []words.SlotView{there, there}}
 	teller := newDeltaTracker(v)
@@ -107,7 +107,7 @@ func TestLeft(t *testing.T) {
 	}
 	untold := []bool{teller.Left(), change(0, left), change(1, words.SlotView{Incarnation: 2}), change(0, anew)}
 	v.Revision++
-	teller.Tell(v)
+	teller.Deltas(v)
 	untold = append(untold, teller.Left(), change(0, words.SlotView{Incarnation: 3}))
 	if want := []bool{false, true, true, true, false, false}; !slices.Equal(untold, want) {
 		t.Errorf("a departure was not sent: %v, want %v", untold, want)

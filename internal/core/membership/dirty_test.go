@@ -25,15 +25,15 @@ func TestTouch(t *testing.T) {
 		t.Error("taken items are due again, or shard 1 is settled")
 	}
 	a.TouchServer(4, maps.Keys(map[int]struct{}{2: {}, 0: {}}))
-	if got := a.NextShards(); !slices.Equal(got, []int{0, 2}) || !a.Unjudged.Has(4) || !a.Uneven {
+	if got := a.NextShards(); !slices.Equal(got, []int{0, 2}) || !a.Unchecked.Has(4) || !a.Unbalanced {
 		t.Errorf("shards %v are due after a report of server 4, want those it holds", got)
 	}
 	a.Changed(2, &words.ShardView{Lost: true, Restored: true})
-	if !a.Unbased.Has(2) || !a.Mending.Has(2) {
+	if !a.AwaitingBase.Has(2) || !a.Restored.Has(2) {
 		t.Error("a lost shard needs no base, or a restored one is complete")
 	}
 	a.Changed(2, &words.ShardView{Lost: true, Base: []perdure.Clock{}})
-	if a.Unbased.Has(2) || a.Mending.Has(2) {
+	if a.AwaitingBase.Has(2) || a.Restored.Has(2) {
 		t.Error("a shard whose base is known still waits for it")
 	}
 }
@@ -48,8 +48,8 @@ func TestSlots(t *testing.T) {
 		{words.SlotView{Incarnation: 1}, true, false},
 		{words.SlotView{Decided: true}, true, false},
 		{words.SlotView{Incarnation: 1, Decided: true, Settled: true}, false, false},
-		{words.SlotView{Incarnation: 1, Settled: true, Span: words.Span{Until: 5}}, false, true},
-		{words.SlotView{Incarnation: 1, Settled: true, Left: true, Span: words.Span{Until: 5}}, false, false},
+		{words.SlotView{Incarnation: 1, Settled: true, Interval: words.Interval{Until: 5}}, false, true},
+		{words.SlotView{Incarnation: 1, Settled: true, Left: true, Interval: words.Interval{Until: 5}}, false, false},
 	} {
 		a := newDirtySet(1)
 		a.Early.Add(3)
@@ -74,11 +74,11 @@ func TestHears(t *testing.T) {
 		}
 		return d
 	}
-	before := &words.ShardWord{}
+	before := &words.ObservedShard{}
 	before.Epoch, before.Ready, before.MinClock = 2, true, 5
 	for name, c := range map[string]struct {
 		shard        perdure.ShardID
-		before       *words.ShardWord
+		before       *words.ObservedShard
 		now          *words.ShardDelta
 		news, chains bool
 	}{
@@ -100,7 +100,7 @@ func TestHears(t *testing.T) {
 	} {
 		a := newDirtySet(1)
 		a.Fencing[0].Add(4)
-		news := a.Hears(c.shard, c.before, c.now, 9)
+		news := a.ShardReported(c.shard, c.before, c.now, 9)
 		if due := len(a.NextShards()) > 0; news != c.news || due != c.chains {
 			t.Errorf("%s: news %v, shard due %v; want %v, %v", name, news, due, c.news, c.chains)
 		}

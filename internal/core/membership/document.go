@@ -9,42 +9,42 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Document encodes the facts as JSON for the registry. It caches the encoded form of the long lists of a large job:
-// shards, slots, server indices, and files with saved rows. Encoding therefore costs what has changed since the last
-// call, plus a copy of the rest. It detects changes by comparison with the items that it encoded last, so callers need
-// not report them.
+// Document encodes the job record as JSON for the registry. It caches the encoded form of the long lists of a large
+// job: shards, slots, server indices, and files with saved rows. Encoding therefore costs what has changed since the
+// last call, plus a copy of the rest. It detects changes by comparison with the items that it encoded last, so callers
+// need not report them.
 //
 // The zero Document has an empty cache.
 type Document struct {
 	shards         list[words.ShardView]
-	spoken         list[words.SlotView]
-	servers, slots list[Place]
+	viewSlots      list[words.SlotView]
+	servers, slots list[Member]
 	files, states  list[[]words.SavedFile]
-	told           list[savedCount]
+	counted        list[savedCount]
 	text           []byte
 }
 
-// Encode returns the facts exactly as package encoding/json encodes them. The result is valid until the next call.
-func (d *Document) Encode(f *Facts) ([]byte, error) {
+// Encode returns the job record exactly as package encoding/json encodes them. The result is valid until the next call.
+func (d *Document) Encode(f *JobRecord) ([]byte, error) {
 	v, r := &f.View, &f.Running
 	if len(v.Shards) == 0 || len(v.Slots) == 0 || len(f.Servers) == 0 || len(f.Slots) == 0 {
 		return json.Marshal(f) // with an empty list, its placeholder could be mistaken for another one
 	}
 	if err := errors.Join(
 		d.shards.encode(v.Shards, sameShard, ownShard),
-		d.spoken.encode(v.Slots, same, itself),
-		d.servers.encode(f.Servers, samePlace, ownPlace),
-		d.slots.encode(f.Slots, samePlace, ownPlace),
+		d.viewSlots.encode(v.Slots, same, itself),
+		d.servers.encode(f.Servers, equalMember, cloneMember),
+		d.slots.encode(f.Slots, equalMember, cloneMember),
 		d.files.encode(r.Files, sameFiles, slices.Clone),
 		d.states.encode(r.States, sameFiles, slices.Clone),
-		d.told.encode(r.Told, same, itself),
+		d.counted.encode(r.Counted, same, itself),
 	); err != nil {
 		return nil, err
 	}
 	rest := *f // with placeholders instead of these lists
 	rest.View.Shards, rest.View.Slots = mark(v.Shards, 0), mark(v.Slots, 0)
 	rest.Servers, rest.Slots = mark(f.Servers, 0), mark(f.Slots, 0)
-	rest.Running.Files, rest.Running.Told = mark(r.Files, 0), mark(r.Told, 0)
+	rest.Running.Files, rest.Running.Counted = mark(r.Files, 0), mark(r.Counted, 0)
 	rest.Running.States = mark(r.States, 1) // without an item it would be omitted
 	left, err := json.Marshal(&rest)
 	if err != nil {
@@ -56,12 +56,12 @@ func (d *Document) Encode(f *Facts) ([]byte, error) {
 		list      []byte
 	}{ // in the order of the document
 		{`"shards":`, "[]", d.shards.text},
-		{`"slots":`, "[]", d.spoken.text},
+		{`"slots":`, "[]", d.viewSlots.text},
 		{`"servers":`, "[]", d.servers.text},
 		{`"slots":`, "[]", d.slots.text},
 		{`"files":`, "[]", d.files.text},
 		{`"states":`, "[null]", d.states.text},
-		{`"told":`, "[]", d.told.text},
+		{`"told":`, "[]", d.counted.text},
 	} {
 		if len(p.list) == 0 {
 			continue // it is empty and needs no placeholder
@@ -85,7 +85,7 @@ func mark[T any](l []T, n int) []T {
 	return make([]T, n)
 }
 
-// list caches the encoded items of one list of the facts.
+// list caches the encoded items of one list of the job record.
 type list[T any] struct {
 	items []T      // as last encoded
 	texts [][]byte // the encoding of each item
@@ -153,15 +153,16 @@ func ownShard(s words.ShardView) words.ShardView {
 	return s
 }
 
-func samePlace(a, b *Place) bool {
+func equalMember(a, b *Member) bool {
 	return a.Process == b.Process && a.PID == b.PID && a.Addr == b.Addr && a.Incarnation == b.Incarnation &&
 		a.Zone == b.Zone && a.Draining == b.Draining && a.Left == b.Left && a.Suspended == b.Suspended &&
-		a.Guest == b.Guest && a.AtCuts == b.AtCuts && a.Unkept == b.Unkept && a.Made == b.Made &&
-		a.Begun == b.Begun && slices.Equal(a.Short, b.Short) && slices.Equal(a.Former, b.Former) && a.Any == b.Any &&
-		a.Drained == b.Drained
+		a.Unmanaged == b.Unmanaged && a.AtCuts == b.AtCuts && a.UnretainedBelow == b.UnretainedBelow &&
+		a.FormerBelow == b.FormerBelow &&
+		a.LatestStart == b.LatestStart && slices.Equal(a.UnknownShards, b.UnknownShards) &&
+		slices.Equal(a.Former, b.Former) && a.AnyIndex == b.AnyIndex && a.Drained == b.Drained
 }
 
-func ownPlace(p Place) Place {
-	p.Short, p.Former = slices.Clone(p.Short), slices.Clone(p.Former)
+func cloneMember(p Member) Member {
+	p.UnknownShards, p.Former = slices.Clone(p.UnknownShards), slices.Clone(p.Former)
 	return p
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// big returns the facts of a job with entries in every list.
-func big(t testing.TB) *Facts {
+// big returns the record of a job with entries in every list.
+func big(t testing.TB) *JobRecord {
 	scar := perdure.Recovery{Kind: perdure.RecoverScar, Every: 20, Share: perdure.DefaultShare}
 	job := perdure.JobSpec{Servers: 3, Slots: 4, Shards: 5, Recovery: scar}
-	f := Begin(job, 1, 0, []perdure.TableSpec{{Name: `"shards":[]`, Rows: 3, Dim: 1}})
-	if len(f.Running.Files) != 5 || len(f.Running.Told) != 5 {
+	f := NewJobRecord(job, 1, 0, []perdure.TableSpec{{Name: `"shards":[]`, Rows: 3, Dim: 1}})
+	if len(f.Running.Files) != 5 || len(f.Running.Counted) != 5 {
 		t.Fatalf("the job has no files of rows: %+v", f.Running)
 	}
 	return &f
 }
 
 // encodes checks that a document equals the encoding by package encoding/json.
-func encodes(t testing.TB, d *Document, f *Facts, what string) {
+func encodes(t testing.TB, d *Document, f *JobRecord, what string) {
 	t.Helper()
 	want, err := json.Marshal(f)
 	if err != nil {
@@ -36,15 +36,15 @@ func encodes(t testing.TB, d *Document, f *Facts, what string) {
 	}
 }
 
-// TestDocumentSeesEveryField checks that the document reflects a change of any field of the facts, even if it is made
-// in place.
+// TestDocumentSeesEveryField checks that the document reflects a change of any field of the job record, even if it is
+// made in place.
 func TestDocumentSeesEveryField(t *testing.T) {
 	f := big(t)
 	f.View.Shards[2] = words.ShardView{
 		Followers: make([]words.Holder, 2), Joining: &words.Holder{}, Base: make([]perdure.Clock, 2),
 		Saved: make([]words.SavedFile, 2),
 	}
-	f.Slots[1].Short, f.Slots[1].Former = make([]perdure.ShardID, 2), make([]words.Span, 2)
+	f.Slots[1].UnknownShards, f.Slots[1].Former = make([]perdure.ShardID, 2), make([]words.Interval, 2)
 	f.Running.Files[1] = make([]words.SavedFile, 2)
 	f.Running.States = [][]words.SavedFile{nil, make([]words.SavedFile, 1), nil, nil, nil}
 	var d Document
@@ -111,8 +111,8 @@ func TestDocumentCosts(t *testing.T) {
 	var d Document
 	encodes(t, &d, f, "at first")
 	texts := func() (all [][]byte) {
-		return slices.Concat(d.shards.texts, d.spoken.texts, d.servers.texts, d.slots.texts, d.files.texts,
-			d.told.texts)
+		return slices.Concat(d.shards.texts, d.viewSlots.texts, d.servers.texts, d.slots.texts, d.files.texts,
+			d.counted.texts)
 	}
 	before := texts()
 	f.View.Revision++
@@ -137,8 +137,8 @@ func TestDocumentGrowsAndShrinks(t *testing.T) {
 		var d Document
 		for range 20 {
 			f := big(t)
-			f.Slots, f.View.Slots = make([]Place, rng.IntN(4)), make([]words.SlotView, rng.IntN(4))
-			f.Servers, f.View.Shards = make([]Place, rng.IntN(4)), make([]words.ShardView, rng.IntN(4))
+			f.Slots, f.View.Slots = make([]Member, rng.IntN(4)), make([]words.SlotView, rng.IntN(4))
+			f.Servers, f.View.Shards = make([]Member, rng.IntN(4)), make([]words.ShardView, rng.IntN(4))
 			f.Running.Files = f.Running.Files[:rng.IntN(5)]
 			if rng.IntN(2) == 0 {
 				f.Running.States = make([][]words.SavedFile, rng.IntN(3))

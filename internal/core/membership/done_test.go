@@ -24,7 +24,7 @@ func TestFiguresOfTheDone(t *testing.T) {
 			if c.core.Complete() {
 				break
 			}
-			c.wellness(1)
+			c.runHealthy(1)
 		}
 		due := c.saved.SlotClocks(job.Clocks) * int64(job.Shards)
 		c.core.Finish()
@@ -33,7 +33,7 @@ func TestFiguresOfTheDone(t *testing.T) {
 			if what == "with a new coordinator" {
 				c.restart()
 			}
-			if in := c.core.UpdatesIn(); in != due || !c.core.Complete() || c.wrong != nil {
+			if in := c.core.NumUpdates(); in != due || !c.core.Complete() || c.wrong != nil {
 				t.Errorf("%s, done, %s: %d updates of %d, complete: %v, wrong: %v", recovery, what, in, due,
 					c.core.Complete(), c.wrong)
 			}

@@ -6,7 +6,7 @@ import (
 )
 
 // These functions decide in which order a draining server hands over its shards, and when it leaves the chains that
-// have other members. docs/design/leaving.md gives the reasons. A drainNotice is not safe for concurrent use.
+// have other members. docs/design/leaving.md gives the reasons. A drainDeadline is not safe for concurrent use.
 
 // drainingShard is a shard that waits for its turn to be copied.
 type drainingShard struct {
@@ -15,11 +15,11 @@ type drainingShard struct {
 	Bytes         int64 // size of its rows, as far as known
 }
 
-// At most fewShards are copied from a draining server at a time, so that the network is not idle between two copies; or
-// more, as long as their rows total at most fewBytes.
+// At most maxDrainCopies are copied from a draining server at a time, so that the network is not idle between two
+// copies; or more, as long as their rows total at most maxDrainBytes.
 const (
-	fewShards = 2
-	fewBytes  = 64 << 20
+	maxDrainCopies = 2
+	maxDrainBytes  = 64 << 20
 )
 
 // drainLine is the set of shards being copied from one draining server.
@@ -37,7 +37,7 @@ func (l *drainLine) Add(bytes int64) {
 
 // takes reports whether one more shard may be copied now.
 func (l *drainLine) takes(bytes int64) bool {
-	l.full = l.full || l.shards >= fewShards && l.bytes+bytes > fewBytes
+	l.full = l.full || l.shards >= maxDrainCopies && l.bytes+bytes > maxDrainBytes
 	return !l.full
 }
 
@@ -65,26 +65,26 @@ func nextToDrain(all []drainingShard, line func(server int) *drainLine) (now []d
 // A draining server leaves the chains that have other members when a third of its time is left, or 5 seconds if that is
 // less: leaving takes a view and an exchange of messages, and until then the server is one more copy.
 const (
-	lastPart    = 3
-	lastSeconds = 5
+	urgentFraction = 3
+	urgentSeconds  = 5
 )
 
-// drainNotice records when a draining server will stop. The zero value has no deadline.
-type drainNotice struct {
-	last   int64 // the tick from which the time is nearly over; 0: no deadline
-	Looked bool  // its shards have been checked since then
+// drainDeadline records when a draining server will stop. The zero value has no deadline.
+type drainDeadline struct {
+	last    int64 // the tick from which the time is nearly over; 0: no deadline
+	Handled bool  // its shards have been checked since then
 }
 
-// Tell records that ms milliseconds are left at the given tick. tickSeconds is the length of a tick. An earlier
+// Set records that ms milliseconds are left at the given tick. tickSeconds is the length of a tick. An earlier
 // deadline stays in force.
-func (n *drainNotice) Tell(tick, ms int64, tickSeconds float64) {
+func (n *drainDeadline) Set(tick, ms int64, tickSeconds float64) {
 	perTick := tickSeconds * 1000
 	left := int64(float64(ms) / perTick)
-	last := max(1, tick+left-min(left/lastPart, int64(lastSeconds*1000/perTick)))
+	last := max(1, tick+left-min(left/urgentFraction, int64(urgentSeconds*1000/perTick)))
 	if n.last == 0 || last < n.last {
 		n.last = last
 	}
 }
 
 // NearlyOver reports whether the time is nearly over at a tick.
-func (n *drainNotice) NearlyOver(tick int64) bool { return n.last > 0 && tick >= n.last }
+func (n *drainDeadline) NearlyOver(tick int64) bool { return n.last > 0 && tick >= n.last }

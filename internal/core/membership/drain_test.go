@@ -56,18 +56,18 @@ func TestNext(t *testing.T) {
 func TestNotice(t *testing.T) {
 	const tick = 0.1
 	for _, c := range []struct{ ms, from int64 }{{1, 50}, {90, 50}, {3000, 70}, {25_000, 250}, {120_000, 1200}} {
-		var n drainNotice
-		n.Tell(50, c.ms, tick)
-		n.Tell(51, c.ms+10_000, tick)
+		var n drainDeadline
+		n.Set(50, c.ms, tick)
+		n.Set(51, c.ms+10_000, tick)
 		if n.NearlyOver(c.from-1) && c.from > 50 || !n.NearlyOver(c.from) {
 			t.Errorf("a notice of %d ms is nearly over at tick %+v, want %d", c.ms, n, c.from)
 		}
-		n.Tell(52, 0, tick)
+		n.Set(52, 0, tick)
 		if !n.NearlyOver(52) {
 			t.Errorf("a notice of %d ms that was cut short is not nearly over", c.ms)
 		}
 	}
-	if n := (drainNotice{}); n.NearlyOver(1 << 40) {
+	if n := (drainDeadline{}); n.NearlyOver(1 << 40) {
 		t.Error("a notice without a deadline is nearly over")
 	}
 }

@@ -13,9 +13,9 @@ import (
 // working slot, by one that has left, or by the job's first cut. A slot that has not done a clock of its own may be
 // early itself and proves nothing.
 func TestIsEarly(t *testing.T) {
-	from := func(c perdure.Clock) words.SlotView { return words.SlotView{Span: words.Span{From: c}} }
+	from := func(c perdure.Clock) words.SlotView { return words.SlotView{Interval: words.Interval{From: c}} }
 	left := func(until perdure.Clock) words.SlotView {
-		return words.SlotView{Span: words.Span{Until: until}, Left: true}
+		return words.SlotView{Interval: words.Interval{Until: until}, Left: true}
 	}
 	started := from(0)
 	started.Start = 9
@@ -44,8 +44,8 @@ func TestIsEarly(t *testing.T) {
 		"it has reported its first clock":       {from: 10, own: 10, other: from(0), want: true},
 		"it has done a clock":                   {from: 10, own: 11, other: from(0)},
 	} {
-		f := &Facts{View: words.View{Cut: c.cut, Slots: []words.SlotView{from(c.from), c.other}}}
-		j := &job{facts: f, slots: []observed{{lastClock: c.own}, {lastClock: c.last}}}
+		f := &JobRecord{View: words.View{Cut: c.cut, Slots: []words.SlotView{from(c.from), c.other}}}
+		j := &jobState{record: f, slots: []observed{{lastClock: c.own}, {lastClock: c.last}}}
 		if got := j.isEarly(0); got != c.want {
 			t.Errorf("%s: early %v, want %v", name, got, c.want)
 		}
@@ -59,12 +59,12 @@ func TestEarlySlotWaits(t *testing.T) {
 		Slots: 2, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.ASP},
 		Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
 	}
-	c := New(Begin(job, 1, 0, nil), 15, weaken.Set{})
-	c.facts.View.Slots[1] = words.SlotView{Span: words.Span{From: 10}, Incarnation: 1, Decided: true}
+	c := New(NewJobRecord(job, 1, 0, nil), 15, weaken.Set{})
+	c.record.View.Slots[1] = words.SlotView{Interval: words.Interval{From: 10}, Incarnation: 1, Decided: true}
 	for last, early := range map[perdure.Clock]bool{8: true, 9: false} {
 		c.job.slots[0].lastClock = last
-		c.fates.settle(1)
-		if got := slices.Contains(c.queue.Early.All(), 1); got != early || c.facts.View.Slots[1].Settled {
+		c.slotRecovery.settle(1)
+		if got := slices.Contains(c.queue.Early.All(), 1); got != early || c.record.View.Slots[1].Settled {
 			t.Errorf("the others at clock %d: it waits for them: %v, want %v", last, got, early)
 		}
 	}

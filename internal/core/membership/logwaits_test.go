@@ -23,19 +23,19 @@ func TestLogWaits(t *testing.T) {
 				o := &c.core.job.slots[i]
 				st := words.WorkerStatus{}
 				if slices.Contains(waiting, i) {
-					st.Log = "it is full"
+					st.WaitReason = "it is full"
 				}
 				o.worker = &st
 			}
 			c.core.reports.watchLog()
 			c.core.job.tick++
 		}
-		for _, e := range c.core.rec.out.Events {
+		for _, e := range c.core.rec.pending.Events {
 			if e.Target == "log" {
 				told = append(told, e.Kind+" "+e.Text)
 			}
 		}
-		c.core.rec.out.Events = nil
+		c.core.rec.pending.Events = nil
 	}
 	want := func(texts ...string) {
 		t.Helper()

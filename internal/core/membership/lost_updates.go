@@ -21,7 +21,7 @@ import (
 //   - A slot's process never starts below a clock at which an earlier process of the slot started. Lost updates are
 //     therefore never redone.
 //
-// All of it is plain data and part of the facts. Nothing here is safe for concurrent use.
+// All of it is plain data and part of the job record. Nothing here is safe for concurrent use.
 
 // gap is a range of a slot's clocks that a shard counts as lost: From ≤ clock < Until.
 type gap struct {
@@ -66,9 +66,9 @@ func (l lossReport) String() string {
 	return s
 }
 
-// Lose counts a gap as lost, and adds the part that was not counted before to loss. Where it overlaps another gap of
+// AddGap counts a gap as lost, and adds the part that was not counted before to loss. Where it overlaps another gap of
 // the same shard and slot, it counts once.
-func (l *lostUpdates) Lose(g gap, loss *lossReport) {
+func (l *lostUpdates) AddGap(g gap, loss *lossReport) {
 	if g.Until <= g.From {
 		return
 	}
@@ -85,13 +85,13 @@ func (l *lostUpdates) Lose(g gap, loss *lossReport) {
 	}
 	if l.Gaps = append(out, g); n > 0 {
 		loss.Updates, loss.Shards = loss.Updates+int64(n), loss.Shards+1
-		loss.State = loss.State || placement.Home(g.Slot, len(l.ShardLost)) == g.Shard
+		loss.State = loss.State || placement.HomeShard(g.Slot, len(l.ShardLost)) == g.Shard
 		l.Count(int(g.Shard), int64(n))
 	}
 }
 
-// Find reverts the losses counted for a shard that restarts from the newest checkpoint.
-func (l *lostUpdates) Find(shard int) {
+// RevertShard reverts the losses counted for a shard that restarts from the newest checkpoint.
+func (l *lostUpdates) RevertShard(shard int) {
 	l.Gaps = slices.DeleteFunc(slices.Clone(l.Gaps), func(g gap) bool {
 		found := int(g.Shard) == shard
 		if found {
@@ -101,8 +101,8 @@ func (l *lostUpdates) Find(shard int) {
 	})
 }
 
-// Cover records that a checkpoint of a clock is durable.
-func (l *lostUpdates) Cover(cut perdure.Clock) {
+// DropCovered records that a checkpoint of a clock is durable.
+func (l *lostUpdates) DropCovered(cut perdure.Clock) {
 	var left []gap
 	for _, g := range l.Gaps {
 		if g.From = max(g.From, cut); g.From < g.Until {
@@ -112,17 +112,17 @@ func (l *lostUpdates) Cover(cut perdure.Clock) {
 	l.Gaps = left
 }
 
-// Decide counts the updates of a slot, below its decided start, that shards lack according to their fences.
-func (l *lostUpdates) Decide(slot int, start perdure.Clock, fences []words.Fence) (loss lossReport) {
+// CountDecided counts the updates of a slot, below its decided start, that shards lack according to their fences.
+func (l *lostUpdates) CountDecided(slot int, start perdure.Clock, fences []words.Fence) (loss lossReport) {
 	for i := range fences {
-		l.Lose(gap{perdure.ShardID(i), perdure.Slot(slot), fences[i].Counts.Staged, start}, &loss)
+		l.AddGap(gap{perdure.ShardID(i), perdure.Slot(slot), fences[i].Counts.Staged, start}, &loss)
 	}
 	return loss
 }
 
-// Halve counts the updates of a slot below its start that shards lack. It is for strategies without gaps, under which a
-// dead shard counts all its updates as lost anyway.
-func (l *lostUpdates) Halve(start perdure.Clock, fences []words.Fence) {
+// CountTorn counts the updates of a slot below its start that shards lack. It is for strategies without gaps, under
+// which a dead shard counts all its updates as lost anyway.
+func (l *lostUpdates) CountTorn(start perdure.Clock, fences []words.Fence) {
 	for i := range fences {
 		l.Count(i, int64(max(0, start-fences[i].Counts.Staged)))
 	}
@@ -130,30 +130,30 @@ func (l *lostUpdates) Halve(start perdure.Clock, fences []words.Fence) {
 
 // slotGaps is the part of a slot's record that concerns lost updates.
 type slotGaps struct {
-	// Begun is where the latest process started; later ones never start below it.
-	Begun perdure.Clock `json:"begun,omitempty"`
-	// Short lists the shards that do not know the slot's progress, until its start is decided.
-	Short []perdure.ShardID `json:"short,omitempty"`
+	// LatestStart is where the latest process started; later ones never start below it.
+	LatestStart perdure.Clock `json:"begun,omitempty"`
+	// UnknownShards lists the shards that do not know the slot's progress, until its start is decided.
+	UnknownShards []perdure.ShardID `json:"short,omitempty"`
 	// Former lists the former membership intervals that no checkpoint contains completely.
-	Former []words.Span `json:"former,omitempty"`
+	Former []words.Interval `json:"former,omitempty"`
 }
 
-// Doubt records that a shard does not know the slot's progress.
-func (s *slotGaps) Doubt(shard int) {
-	if id := perdure.ShardID(shard); !slices.Contains(s.Short, id) {
-		s.Short = append(slices.Clone(s.Short), id)
+// MarkUnknown records that a shard does not know the slot's progress.
+func (s *slotGaps) MarkUnknown(shard int) {
+	if id := perdure.ShardID(shard); !slices.Contains(s.UnknownShards, id) {
+		s.UnknownShards = append(slices.Clone(s.UnknownShards), id)
 	}
 }
 
-// Decided records where the next process starts.
-func (s *slotGaps) Decided(start perdure.Clock) { s.Begun, s.Short = start, nil }
+// RecordStart records where the next process starts.
+func (s *slotGaps) RecordStart(start perdure.Clock) { s.LatestStart, s.UnknownShards = start, nil }
 
 // Restore counts a slot's updates that a shard, restored from the newest checkpoint, lacks permanently: those that the
 // slot's processes made before its start but after the checkpoint. If the start is not decided yet, it records that the
 // shard does not know the slot's progress.
 func (l *lostUpdates) Restore(shard, slot int, s *slotGaps, v *words.View) (loss lossReport) {
-	lose := func(term words.Span, until perdure.Clock) {
-		l.Lose(gap{perdure.ShardID(shard), perdure.Slot(slot), term.Clamp(v.Durable), until}, &loss)
+	lose := func(term words.Interval, until perdure.Clock) {
+		l.AddGap(gap{perdure.ShardID(shard), perdure.Slot(slot), term.Clamp(v.Durable), until}, &loss)
 	}
 	for _, term := range s.Former {
 		lose(term, term.Until)
@@ -161,9 +161,9 @@ func (l *lostUpdates) Restore(shard, slot int, s *slotGaps, v *words.View) (loss
 	switch sl := &v.Slots[slot]; {
 	case sl.Incarnation == 0:
 	case sl.Decided:
-		lose(sl.Span, sl.Start)
+		lose(sl.Interval, sl.Start)
 	default:
-		s.Doubt(shard)
+		s.MarkUnknown(shard)
 	}
 	return loss
 }

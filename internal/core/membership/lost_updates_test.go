@@ -25,7 +25,7 @@ func TestByCounting(t *testing.T) {
 			shard := rng.IntN(3)
 			switch rng.IntN(5) {
 			case 0:
-				l.Find(shard)
+				l.RevertShard(shard)
 				for u := range lost {
 					if int(u.shard) == shard && u.clock >= cut {
 						delete(lost, u)
@@ -33,7 +33,7 @@ func TestByCounting(t *testing.T) {
 				}
 			case 1:
 				cut += perdure.Clock(rng.IntN(4))
-				l.Cover(cut)
+				l.DropCovered(cut)
 			default:
 				from := cut + perdure.Clock(rng.IntN(6))
 				g := gap{perdure.ShardID(shard), perdure.Slot(rng.IntN(2)), from, from + perdure.Clock(rng.IntN(5)-1)}
@@ -44,7 +44,7 @@ func TestByCounting(t *testing.T) {
 					}
 				}
 				var loss lossReport
-				if l.Lose(g, &loss); loss.Updates != want || (loss.Shards == 1) != (want > 0) ||
+				if l.AddGap(g, &loss); loss.Updates != want || (loss.Shards == 1) != (want > 0) ||
 					loss.State != (want > 0 && int(g.Slot) == shard) {
 					t.Fatalf("seed %d: %+v adds %+v, want %d", seed, g, loss, want)
 				}
@@ -68,12 +68,12 @@ func TestByCounting(t *testing.T) {
 // TestClone checks that a copy does not change with the original.
 func TestClone(t *testing.T) {
 	l := lostUpdates{ShardLost: make([]int64, 1)}
-	l.Lose(gap{Until: 3}, &lossReport{})
+	l.AddGap(gap{Until: 3}, &lossReport{})
 	before := fmt.Sprint(l)
 	c := l.Clone()
-	l.Lose(gap{From: 2, Until: 9}, &lossReport{})
-	l.Cover(1)
-	l.Find(0)
+	l.AddGap(gap{From: 2, Until: 9}, &lossReport{})
+	l.DropCovered(1)
+	l.RevertShard(0)
 	if fmt.Sprint(c) != before {
 		t.Errorf("%v, was %s", c, before)
 	}
@@ -86,11 +86,12 @@ func TestRestore(t *testing.T) {
 		{Incarnation: 2, Decided: true, Start: 8}, // [5, 8)
 		{Incarnation: 3}, // not decided
 		{},               // never had a process
-		{Incarnation: 1, Decided: true, Start: 9, Span: words.Span{From: 9}},   // has just joined
-		{Incarnation: 2, Decided: true, Start: 12, Span: words.Span{From: 12}}, // participated from 6 to 7 before
+		{Incarnation: 1, Decided: true, Start: 9, Interval: words.Interval{From: 9}}, // has just joined
+		// participated from 6 to 7 before
+		{Incarnation: 2, Decided: true, Start: 12, Interval: words.Interval{From: 12}},
 	}}
 	slots := make([]slotGaps, len(v.Slots))
-	slots[4].Former = []words.Span{{Until: 3}, {From: 6, Until: 7}}
+	slots[4].Former = []words.Interval{{Until: 3}, {From: 6, Until: 7}}
 	var n []int64
 	for i := range slots {
 		n = append(n, l.Restore(1, i, &slots[i], &v).Updates)
@@ -98,20 +99,20 @@ func TestRestore(t *testing.T) {
 	if want := []int64{3, 0, 0, 0, 1}; !slices.Equal(n, want) || l.ShardLost[1] != 4 || l.ShardLost[0] != 0 {
 		t.Errorf("%v and %+v, want %v", n, l, want)
 	}
-	if !slices.Equal(slots[1].Short, []perdure.ShardID{1}) || slots[0].Short != nil {
+	if !slices.Equal(slots[1].UnknownShards, []perdure.ShardID{1}) || slots[0].UnknownShards != nil {
 		t.Errorf("%+v", slots)
 	}
 	fences := []words.Fence{{Counts: words.Counts{Staged: 11}}, {Counts: words.Counts{Staged: 5}}}
-	loss, says := l.Decide(1, 10, fences), "lost 5 updates on 1 shards (no copy exists); training continues "+
+	loss, says := l.CountDecided(1, 10, fences), "lost 5 updates on 1 shards (no copy exists); training continues "+
 		"without them; the slot's saved state is that of the checkpoint"
 	if want := (lossReport{5, 1, true}); loss != want || loss.String() != says {
 		t.Errorf("%+v: %s", loss, loss)
 	}
-	if l.Halve(7, fences); l.UpdatesLost != 11 || l.ShardLost[1] != 11 || len(l.Gaps) != 3 {
+	if l.CountTorn(7, fences); l.UpdatesLost != 11 || l.ShardLost[1] != 11 || len(l.Gaps) != 3 {
 		t.Errorf("%+v", l)
 	}
-	slots[1].Decided(10)
-	if slots[1].Short != nil || slots[1].Begun != 10 {
+	slots[1].RecordStart(10)
+	if slots[1].UnknownShards != nil || slots[1].LatestStart != 10 {
 		t.Errorf("%+v", slots[1])
 	}
 }

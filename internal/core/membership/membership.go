@@ -1,13 +1,13 @@
 // Package membership implements the coordinator's decisions as a pure state machine: which server holds which shard,
 // which process speaks for which slot, and what happens to the job when a process dies.
 //
-// [Core] takes observations: a process connected, sent its status or left, or time passed. It returns a [Ready]: facts
-// that must be durable BEFORE anything is sent, and then the messages to send. A Core compares the state that the facts
-// prescribe with the state that it observed last, and takes the next step towards it. Repeated observations are
-// therefore harmless, and so is losing all of them when the coordinator restarts.
+// [Core] takes observations: a process connected, sent its status or left, or time passed. It returns a [Ready]: a job
+// record that must be durable BEFORE anything is sent, and then the messages to send. A Core compares the state that
+// the record prescribe with the state that it observed last, and takes the next step towards it. Repeated observations
+// are therefore harmless, and so is losing all of them when the coordinator restarts.
 //
 // Invariants:
-//   - A view's revision grows with every change of the facts.
+//   - A view's revision grows with every change of the job record.
 //   - A slot's process speaks only after all shards have fenced its predecessors and carried out the decision about
 //     their last clock (Settled).
 //   - Under two-step clocks a decision is based on the counts of all shards, all of them fenced, so a clock is ticked
@@ -37,7 +37,7 @@ type Event struct {
 	Kind   string
 	Target string // "server:0"
 	Text   string
-	Said   string // the last output lines of a program, if they help explain the event
+	Output string // the last output lines of a program, if they help explain the event
 }
 
 // Kill names a process that must be dead before it can be replaced.
@@ -46,9 +46,9 @@ type Kill struct {
 	Index   int
 	Process string
 	PID     int
-	// Guest is set if no supervisor of this job started the process. A process with the same PID on the supervisor's
-	// machine is then an unrelated one.
-	Guest bool
+	// Unmanaged is set if no supervisor of this job started the process. A process with the same PID on the
+	// supervisor's machine is then an unrelated one.
+	Unmanaged bool
 }
 
 // Inquiry asks the supervisor of a silent process whether the process is runnable, before it is given up.
@@ -71,12 +71,12 @@ type Publish struct {
 	Last    bool // it contains all rows of all shards, because the job is about to end
 }
 
-// Ready lists what the caller must do, in this order: save Facts, then send the view or its delta, then everything
+// Ready lists what the caller must do, in this order: save Record, then send the view or its delta, then everything
 // else.
 type Ready struct {
-	// Facts points to the core's own facts and is valid until the next call of any method; use Clone to keep them. Nil:
-	// unchanged.
-	Facts *Facts
+	// Record points to the core's own job record and is valid until the next call of any method; use Clone to keep it.
+	// Nil: unchanged.
+	Record *JobRecord
 	// Delta holds the changes of the view since the last Delta, for servers. WorkerDelta holds those since the last
 	// WorkerDelta, for workers and observers. Nil: no change that concerns them.
 	Delta, WorkerDelta *words.ViewDelta
@@ -86,67 +86,70 @@ type Ready struct {
 	Events             []Event
 }
 
-// Core is the state machine; see the package comment. Its parts share the facts, the unrecorded observations (job), the
-// only way to change either (record), and the work queue. The parts do not call one another; a part returns
+// Core is the state machine; see the package comment. Its parts share the job record, the unrecorded observations
+// (job), the only way to change either (record), and the work queue. The parts do not call one another; a part returns
 // whatever another part must do.
 type Core struct {
-	facts *Facts
-	job   *job
-	rec   *record
-	queue *dirtySet
+	record *JobRecord
+	job    *jobState
+	rec    *recorder
+	queue  *dirtySet
 
-	chains     chains
-	bases      bases
-	fates      fates
-	roster     roster
-	cuts       cuts
-	reports    reports
-	rounds     rounds
-	partitions failuredetector.Partitions
+	chains         chains
+	bases          bases
+	slotRecovery   slotRecovery
+	slotMembership slotMembership
+	cuts           cuts
+	reports        reports
+	rounds         rounds
+	partitions     failuredetector.Partitions
 
 	deadlocks deadlocks
 
-	contained int64  // the number of updates in the rows when the job was last complete
-	paused    cursor // over the slots, during a pause
-	finished  cursor // over the slots, at the job's end
-	applied   cursor // over the shards, at the job's end
+	finalUpdates int64  // the number of updates in the rows when the job was last complete
+	paused       cursor // over the slots, during a pause
+	finished     cursor // over the slots, at the job's end
+	applied      cursor // over the shards, at the job's end
 }
 
-// usualTick is the length of a tick, in seconds, unless TickSeconds sets another.
+// usualTick is the length of a tick, in seconds, unless SetTickSeconds sets another.
 const usualTick = 0.1
 
-// New returns a core for recorded facts. A process that is silent for about patience ticks is suspected to be frozen or
+// New returns a core for a job record. A process that is silent for about patience ticks is suspected to be frozen or
 // cut off: see package failuredetector. weak is for negative controls in tests.
-func New(facts Facts, patience int64, weak weaken.Set) *Core {
+func New(facts JobRecord, patience int64, weak weaken.Set) *Core {
 	f, strategy := &facts, recovery.Of(facts.Job.Recovery)
 	n := len(f.View.Shards)
-	j := &job{
-		facts: f, strategy: strategy, traits: strategy.Traits(), slots: make([]observed, len(f.Slots)),
-		watch: failuredetector.NewDetector(patience), spread: placement.NewSpread(n),
+	j := &jobState{
+		record: f, strategy: strategy, traits: strategy.Traits(), slots: make([]observed, len(f.Slots)),
+		detector: failuredetector.NewDetector(patience), replicas: placement.NewReplicaMap(n),
 		dropped:    map[perdure.ShardID]bool{},
 		recovering: map[Kind]*numberSet{Server: {}, Worker: {}}, publishing: -1, pausedAt: f.View.Revision, weak: weak,
 		seconds: usualTick,
 	}
 	a := newDirtySet(n)
-	r := &record{facts: f, job: j, queue: a, deltas: newDeltaTracker(&f.View)}
+	r := &recorder{record: f, job: j, queue: a, deltas: newDeltaTracker(&f.View)}
 	c := &Core{
-		facts: f, job: j, rec: r, queue: a,
-		chains: chains{facts: f, job: j, rec: r, queue: a},
-		bases:  bases{f, j, r, a, make([]cursor, n)}, fates: fates{facts: f, job: j, rec: r, queue: a},
-		roster: roster{facts: f, job: j, rec: r, queue: a}, reports: reports{facts: f, job: j, rec: r},
-		rounds: rounds{facts: f, job: j, rec: r},
-		cuts:   cuts{facts: f, job: j, rec: r, queue: a, timer: newCheckpointTimer(usualTick)},
+		record: f, job: j, rec: r, queue: a,
+		chains: chains{record: f, job: j, rec: r, queue: a},
+		bases:  bases{f, j, r, a, make([]cursor, n)}, slotRecovery: slotRecovery{record: f, job: j, rec: r, queue: a},
+		slotMembership: slotMembership{record: f, job: j, rec: r, queue: a}, reports: reports{
+			record: f, job: j,
+			rec: r,
+		},
+		rounds: rounds{record: f, job: j, rec: r},
+		cuts:   cuts{record: f, job: j, rec: r, queue: a, timer: newCheckpointTimer(usualTick)},
 	}
 	for i := range f.Servers {
 		r.addServer(f.Servers[i].Zone)
 	}
 	for s := range f.View.Shards {
-		r.spreadShard(s)
+		r.updateReplicas(s)
 		a.Changed(s, &f.View.Shards[s])
 	}
 	for i := range j.slots {
-		a.Calling.Add(i)
-		j.clocks.Move(-1, j.counted(i))
+		a.CutRequesters.Add(i)
+		j.clocks.Move(-1, j.slotClock(i))
 		a.ChangedSlot(i, &f.View.Slots[i])
 	}
 	r.refresh()
@@ -155,51 +158,53 @@ func New(facts Facts, patience int64, weak weaken.Set) *Core {
 
 func target(k Kind, index int) string { return fmt.Sprintf("%s:%d", k, index) }
 
-// Facts returns the current facts. Callers must not change them.
-func (c *Core) Facts() *Facts { return c.facts }
+// Record returns the current job record. Callers must not change it.
+func (c *Core) Record() *JobRecord { return c.record }
 
 // Ready returns the pending work, each item once, and starts to collect afresh.
 func (c *Core) Ready() Ready { return c.rec.ready() }
 
-// Shown records that a worker or an observer was sent the whole view.
-func (c *Core) Shown() { c.rec.deltas.Shown() }
+// ViewSent records that a worker or an observer was sent the whole view.
+func (c *Core) ViewSent() { c.rec.deltas.ViewSent() }
 
-// TickSeconds sets the length of a tick in seconds. The default is 0.1.
-func (c *Core) TickSeconds(s float64) {
+// SetTickSeconds sets the length of a tick in seconds. The default is 0.1.
+func (c *Core) SetTickSeconds(s float64) {
 	c.job.seconds = s
 	c.cuts.timer.SetTick(s)
 }
 
-// GiveUpAfter sets after how many ticks the job stops waiting for a replacement process; 0: never. A slot without a
+// SetGiveUpTicks sets after how many ticks the job stops waiting for a replacement process; 0: never. A slot without a
 // process is then suspended, unless the job uses two-step clocks. A dead server's shards are taken over by other
 // servers, as if it were never replaced.
-func (c *Core) GiveUpAfter(slot, server int64) { c.roster.grace, c.chains.grace = slot, server }
+func (c *Core) SetGiveUpTicks(slot, server int64) {
+	c.slotMembership.grace, c.chains.grace = slot, server
+}
 
-// Supervised sets whether a supervisor is connected, which can answer inquiries.
-func (c *Core) Supervised(is bool) { c.job.supervised = is }
+// SetSupervised sets whether a supervisor is connected, which can answer inquiries.
+func (c *Core) SetSupervised(is bool) { c.job.supervised = is }
 
-// Answers takes a supervisor's answer to an inquiry: whether the process is running or waiting for the CPU.
-func (c *Core) Answers(q Inquiry, runs bool) {
-	if q.Kind != Server && q.Kind != Worker || q.Index < 0 || q.Index >= c.job.size(q.Kind) || c.facts.Over() {
+// RecordAnswer takes a supervisor's answer to an inquiry: whether the process is running or waiting for the CPU.
+func (c *Core) RecordAnswer(q Inquiry, runs bool) {
+	if q.Kind != Server && q.Kind != Worker || q.Index < 0 || q.Index >= c.job.size(q.Kind) || c.record.IsOver() {
 		return
 	}
-	if p, o := c.job.place(q.Kind, q.Index); p.PID == q.PID && p.Process != "" {
-		o.ear.Answers(q.Number, runs)
-		c.judge()
+	if p, o := c.job.member(q.Kind, q.Index); p.PID == q.PID && p.Process != "" {
+		o.liveness.RecordAnswer(q.Number, runs)
+		c.checkSilence()
 		c.reconcile()
 	}
 }
 
-// Gone records that the process of a slot or server index is certainly dead.
-func (c *Core) Gone(k Kind, index int, pid int, how string) {
+// ProcessDied records that the process of a slot or server index is certainly dead.
+func (c *Core) ProcessDied(k Kind, index int, pid int, how string) {
 	if k != Server && k != Worker || index < 0 || index >= c.job.size(k) {
 		return
 	}
-	p, _ := c.job.place(k, index)
+	p, _ := c.job.member(k, index)
 	if p.Process == "" || p.PID != pid {
 		return // a later process already holds it
 	}
-	c.rec.noticed(k, index, how)
+	c.rec.recordDeath(k, index, how)
 	if k == Worker {
 		c.vacate(index)
 	}
@@ -211,15 +216,15 @@ func (c *Core) Disconnected(k Kind, index int, process string) {
 	if index < 0 || index >= c.job.size(k) {
 		return
 	}
-	if p, o := c.job.place(k, index); p.Process == process {
+	if p, o := c.job.member(k, index); p.Process == process {
 		o.connected = false
-		c.job.watch.Breaks(&o.ear)
+		c.job.detector.RecordDisconnected(&o.liveness)
 		if k == Server {
-			c.queue.Unjudged.Add(index)
+			c.queue.Unchecked.Add(index)
 		}
-		if k == Server && p.Any && o.ear.Suspect() { // no process will ask for this index by number
-			c.rec.noticed(k, index, "it did not come back")
-			o.assumed = true
+		if k == Server && p.AnyIndex && o.liveness.IsSuspect() { // no process will ask for this index by number
+			c.rec.recordDeath(k, index, "it did not come back")
+			o.deathAssumed = true
 		}
 	}
 	c.reconcile()
@@ -227,7 +232,7 @@ func (c *Core) Disconnected(k Kind, index int, process string) {
 
 // vacate fences all incarnations of a slot so far. The recovery action for the slot is decided later.
 func (c *Core) vacate(slot int) {
-	p, sl := &c.facts.Slots[slot], &c.facts.View.Slots[slot]
+	p, sl := &c.record.Slots[slot], &c.record.View.Slots[slot]
 	spoke := p.Process != "" && sl.Settled
 	set(c.rec, &p.Process, "")
 	set(c.rec, &p.PID, 0)
@@ -235,12 +240,12 @@ func (c *Core) vacate(slot int) {
 		return // it will not be replaced
 	}
 	set(c.rec, &p.Incarnation, p.Incarnation+1)
-	c.rec.changeSlot(slot, words.SlotView{Incarnation: p.Incarnation, Span: sl.Span})
-	if lacks := p.AtCuts && !c.job.complete && !c.facts.View.Done; lacks {
+	c.rec.changeSlot(slot, words.SlotView{Incarnation: p.Incarnation, Interval: sl.Interval})
+	if lacks := p.AtCuts && !c.job.complete && !c.record.View.Done; lacks {
 		set(c.rec, &p.AtCuts, false) // the next process reports it again
 		c.rollBack(fmt.Sprintf("worker:%d saved its state only at checkpoints", slot))
 	} else if spoke {
-		if why := c.cuts.outlives(slot); why != "" {
+		if why := c.cuts.workerDied(slot); why != "" {
 			c.rollBack(why)
 		}
 	}
@@ -250,7 +255,7 @@ func (c *Core) vacate(slot int) {
 // which shard a whole table lies.
 func (c *Core) AddTable(spec perdure.TableSpec) error {
 	spec = spec.Requested()
-	for _, t := range c.facts.View.Tables {
+	for _, t := range c.record.View.Tables {
 		if t.Name == spec.Name {
 			if t.Requested() != spec {
 				return fmt.Errorf("%w: table %s already exists with other properties", perdure.ErrRefused, spec.Name)
@@ -258,25 +263,25 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 			return nil
 		}
 	}
-	if err := cmp.Or(spec.Validate(c.facts.Job.Shards), c.facts.Job.Recovery.ValidateTable(spec)); err != nil {
+	if err := cmp.Or(spec.Validate(c.record.Job.Shards), c.record.Job.Recovery.ValidateTable(spec)); err != nil {
 		return fmt.Errorf("%w: %w", perdure.ErrRefused, err)
 	}
 	for i := range c.job.slots {
-		if w := c.job.slots[i].worker; w != nil && w.Clock > c.facts.View.Slots[i].From {
+		if w := c.job.slots[i].worker; w != nil && w.Clock > c.record.View.Slots[i].From {
 			return fmt.Errorf("%w: table %s: tables must be created before the first clock ends", perdure.ErrRefused,
 				spec.Name)
 		}
 	}
-	job := &c.facts.Job
-	spec.Shard = placement.Place(&spec, c.facts.View.Tables, job.Shards, job.Servers)
-	c.rec.changeTables(append(c.facts.View.Tables, spec))
+	job := &c.record.Job
+	spec.Shard = placement.PlaceTable(&spec, c.record.View.Tables, job.Shards, job.Servers)
+	c.rec.changeTables(append(c.record.View.Tables, spec))
 	return nil
 }
 
 // Drop treats shards as lost, as if their servers had died, although they are alive.
 func (c *Core) Drop(shards []perdure.ShardID) {
 	for _, s := range shards {
-		if int(s) < len(c.facts.View.Shards) {
+		if int(s) < len(c.record.View.Shards) {
 			c.job.dropped[s] = true
 		}
 	}
@@ -293,12 +298,12 @@ func (c *Core) Drop(shards []perdure.ShardID) {
 // Published records whether a checkpoint could be made durable. It reports whether the checkpoint counts. If a rollback
 // has overtaken it, it does not count, and no older checkpoint may be deleted because of it.
 func (c *Core) Published(generation perdure.Generation, cut perdure.Clock, ok bool) bool {
-	v := &c.facts.View
+	v := &c.record.View
 	if generation != v.Generation {
 		return false
 	}
 	c.job.publishing = -1
-	c.queue.Stirred = c.queue.Stirred || len(c.queue.Orphans.All()) > 0 // orphans may have waited for it
+	c.queue.ShardsDirty = c.queue.ShardsDirty || len(c.queue.LostShards.All()) > 0 // orphans may have waited for it
 	counts := ok && cut > v.Durable
 	if counts {
 		c.cuts.published(cut)

@@ -11,36 +11,36 @@ import (
 // TestPauseBeginsAgain checks a pause that ends and starts again before any worker was notified. For the workers it
 // never ended: they stay at the clocks that they reported, and the core must not wait for reports that never come.
 func TestPauseBeginsAgain(t *testing.T) {
-	c := New(Begin(perdure.JobSpec{
+	c := New(NewJobRecord(perdure.JobSpec{
 		ID: "pause", Slots: 1, Servers: 1, Shards: 1, Clocks: 9,
 		Consistency: perdure.Consistency{Kind: perdure.ASP},
 		Recovery:    perdure.Recovery{Kind: perdure.RecoverResend, Every: 5},
 	}, 1, 0, nil), 15, weaken.Set{})
 	come(t, c, 0, process(0), Granted)
-	sl := &c.facts.View.Slots[0]
+	sl := &c.record.View.Slots[0]
 	sl.Incarnation, sl.Decided, sl.Settled = 1, true, true
-	c.facts.Slots[0].Process = "worker"
+	c.record.Slots[0].Process = "worker"
 	says := func() {
 		c.job.slots[0].worker = &words.WorkerStatus{
-			Revision:   c.facts.View.Revision,
-			Generation: c.facts.View.Generation,
+			Revision:   c.record.View.Revision,
+			Generation: c.record.View.Generation,
 		}
 	}
-	cut := func() { set(c.rec, &c.facts.Cutting, true); c.decidePause() }
+	cut := func() { set(c.rec, &c.record.CutRequested, true); c.decidePause() }
 
 	cut()
-	if r := c.Ready(); !c.facts.View.Pause || r.WorkerDelta == nil {
-		t.Fatalf("a cut is requested: pause %v, workers receive %+v", c.facts.View.Pause, r.WorkerDelta)
+	if r := c.Ready(); !c.record.View.Pause || r.WorkerDelta == nil {
+		t.Fatalf("a cut is requested: pause %v, workers receive %+v", c.record.View.Pause, r.WorkerDelta)
 	}
 	says()
-	if c.decidePause(); c.facts.View.Pause {
+	if c.decidePause(); c.record.View.Pause {
 		t.Fatal("all slots pause, and the pause does not end")
 	}
 	cut()
 	if r := c.Ready(); r.WorkerDelta != nil {
 		t.Fatalf("workers receive %+v: nothing to test", r.WorkerDelta)
 	}
-	if c.decidePause(); c.facts.Cutting {
+	if c.decidePause(); c.record.CutRequested {
 		t.Error("the restarted pause waits for reports that were not requested")
 	}
 }

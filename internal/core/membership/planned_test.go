@@ -11,7 +11,7 @@ import (
 
 // planned returns a job in which a number of workers participate, and as many again will join at a later clock.
 func planned(t testing.TB, workers int) *Core {
-	f := Begin(perdure.JobSpec{
+	f := NewJobRecord(perdure.JobSpec{
 		Servers: 1, Slots: workers, Shards: 1, Clocks: 1 << 30, Consistency: perdure.Consistency{Kind: perdure.BSP},
 		Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
 	}, 1, 0, nil)
@@ -19,18 +19,21 @@ func planned(t testing.TB, workers int) *Core {
 		t.Fatal(err)
 	}
 	for i := range f.Slots {
-		f.Slots[i] = Place{Process: fmt.Sprintf("w%d", i), PID: i + 1, Incarnation: 1}
+		f.Slots[i] = Member{Process: fmt.Sprintf("w%d", i), PID: i + 1, Incarnation: 1}
 		sl := &f.View.Slots[i]
 		sl.Incarnation, sl.Decided, sl.Settled = 1, true, i < workers
 	}
 	c := New(f, 15, weaken.Set{})
-	c.Join(Server, 0, Newcomer{Process: "s", PID: 1})
+	c.Join(Server, 0, Applicant{Process: "s", PID: 1})
 	for i := range workers {
-		c.Join(Worker, i, Newcomer{Process: f.Slots[i].Process, PID: i + 1})
+		c.Join(Worker, i, Applicant{Process: f.Slots[i].Process, PID: i + 1})
 	}
-	c.ServerSays(0, "s", &words.ServerDelta{Number: 1, Shards: []words.ShardDelta{{ShardStatus: words.ShardStatus{
-		Generation: 1, Epoch: 1, Ready: true, Roster: f.View.Roster,
-	}}}})
+	c.HandleServerDelta(0, "s", &words.ServerDelta{
+		Number: 1,
+		Shards: []words.ShardDelta{{ShardStatus: words.ShardStatus{
+			Generation: 1, Epoch: 1, Ready: true, Roster: f.View.Roster,
+		}}},
+	})
 	if c.queue.Early.Len() != workers || !c.Serving() {
 		t.Fatalf("%d slots wait for the others, serving %v", c.queue.Early.Len(), c.Serving())
 	}
@@ -39,7 +42,7 @@ func planned(t testing.TB, workers int) *Core {
 
 // comesTo sends a worker's status at a clock.
 func (c *Core) comesTo(slot int, clock perdure.Clock) {
-	c.WorkerStatus(slot, c.facts.Slots[slot].Process, words.WorkerStatus{Generation: 1, Clock: clock})
+	c.HandleWorkerStatus(slot, c.record.Slots[slot].Process, words.WorkerStatus{Generation: 1, Clock: clock})
 }
 
 // TestPlannedSleep checks that slots which join later are not checked whenever another slot ends a clock, but only when
@@ -51,15 +54,15 @@ func TestPlannedSleep(t *testing.T) {
 			c.comesTo(slot, clock)
 		}
 	}
-	if c.job.looks.slots = 0; c.queue.Woken.Len() > 0 {
-		t.Fatalf("%v must be checked", c.queue.Woken.All())
+	if c.job.visits.slots = 0; c.queue.DirtySlots.Len() > 0 {
+		t.Fatalf("%v must be checked", c.queue.DirtySlots.All())
 	}
 	c.comesTo(0, 10)
-	if n := c.job.looks.slots; n > 0 {
+	if n := c.job.visits.slots; n > 0 {
 		t.Errorf("%d slots are checked after one has ended a clock", n)
 	}
 	c.comesTo(0, 1<<20-1)
-	if n := c.job.looks.slots; n < 20 {
+	if n := c.job.visits.slots; n < 20 {
 		t.Errorf("%d slots are checked after one has reached their first clock, want 20", n)
 	}
 	if n := c.queue.Early.Len(); n > 0 {

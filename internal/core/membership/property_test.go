@@ -25,7 +25,7 @@ type storm struct {
 // earlier describes the run that a job resumes; the zero value: none.
 type earlier struct {
 	Cut     perdure.Clock
-	Slots   []words.Span
+	Slots   []words.Interval
 	Workers int   // number of workers in the resumed job; 0: unchanged
 	Past    int64 // clocks of former membership intervals
 }
@@ -36,9 +36,9 @@ func earliers(slots int) *rapid.Generator[earlier] {
 		if e.Cut = perdure.Clock(rapid.IntRange(0, 4).Draw(t, "cut")); e.Cut == 0 {
 			return e
 		}
-		e.Slots = make([]words.Span, slots, slots+2)
+		e.Slots = make([]words.Interval, slots, slots+2)
 		for range rapid.IntRange(0, 2).Draw(t, "joined") {
-			e.Slots = append(e.Slots, words.Span{From: perdure.Clock(rapid.IntRange(1, 6).Draw(t, "from"))})
+			e.Slots = append(e.Slots, words.Interval{From: perdure.Clock(rapid.IntRange(1, 6).Draw(t, "from"))})
 		}
 		for i := range e.Slots[1:] {
 			if s := &e.Slots[1+i]; rapid.Bool().Draw(t, "leaves") {
@@ -114,7 +114,7 @@ func stormsOf(strategies []perdure.Recovery) *rapid.Generator[storm] {
 		strategy := rapid.SampledFrom(strategies).Draw(t, "recovery")
 		servers := rapid.IntRange(traitsOf(strategy).Copies, 4).Draw(t, "servers")
 		suspend := int64(0)
-		if !model.TwoStep() && traitsOf(strategy).Begins == recovery.Whole {
+		if !model.TwoStep() && traitsOf(strategy).RestartsWith == recovery.Everything {
 			suspend = rapid.SampledFrom([]int64{0, 200, 600}).Draw(t, "suspend")
 		}
 		late := rapid.SampledFrom([]int64{0, 0, 100, 500}).Draw(t, "takeover")
@@ -124,7 +124,7 @@ func stormsOf(strategies []perdure.Recovery) *rapid.Generator[storm] {
 		}
 		slots := rapid.IntRange(1, 3).Draw(t, "slots")
 		begins := earlier{}
-		if !recovery.Of(strategy).Traits().Eager { // its bases are replayed from the beginning here
+		if !recovery.Of(strategy).Traits().EarlyAck { // its bases are replayed from the beginning here
 			begins = earliers(slots).Draw(t, "earlier")
 		}
 		return storm{
@@ -154,7 +154,7 @@ func (s storm) run() error {
 	if s.Earlier.Cut > 0 {
 		c.goOn(&s.Earlier)
 	}
-	c.wellness(1) // a job that has started
+	c.runHealthy(1) // a job that has started
 	for i, d := range s.Deeds {
 		if c.do(d); c.wrong != nil {
 			return fmt.Errorf("deed %d %v: %w", i, d, c.wrong)
@@ -166,7 +166,7 @@ func (s storm) run() error {
 			return nil
 		}
 	}
-	return c.calm()
+	return c.checkProgress()
 }
 
 // goOn starts a job that resumes another one.
@@ -174,12 +174,12 @@ func (c *cluster) goOn(e *earlier) {
 	slots := e.Slots
 	if e.Workers > 0 {
 		var err error
-		if slots, err = Changed(slots, e.Workers, e.Cut); err != nil {
+		if slots, err = RescaledIntervals(slots, e.Workers, e.Cut); err != nil {
 			c.fail("cannot resume with %d workers: %v", e.Workers, err)
 			return
 		}
 	}
-	c.saved = Begin(c.job, 1, e.Cut, nil)
+	c.saved = NewJobRecord(c.job, 1, e.Cut, nil)
 	c.saved.Resume(slots, e.Past)
 	c.before = uint64(e.Past)
 	for len(c.workers) < len(slots) {
@@ -232,7 +232,7 @@ func (c *cluster) do(d deed) {
 			s.draining, s.notice = true, []int64{0, 1, 900, 3000}[d.B%4]
 		}
 	case "more":
-		if len(c.servers) < 6 && c.core.facts.Placed() {
+		if len(c.servers) < 6 && c.core.record.Placed() {
 			c.more()
 		}
 	case "kill":
@@ -260,7 +260,7 @@ func (c *cluster) do(d deed) {
 	case "scale":
 		c.scale(d)
 	case "close":
-		c.core.Close()
+		c.core.RequestFinalCheckpoint()
 		c.flush()
 	case "end":
 		if w := c.workers[slot]; w.granted && w.up {
@@ -272,10 +272,10 @@ func (c *cluster) do(d deed) {
 
 // scale requests a change of members.
 func (c *cluster) scale(d deed) {
-	if recovery.Of(c.job.Recovery).Traits().Eager {
+	if recovery.Of(c.job.Recovery).Traits().EarlyAck {
 		return // its bases are replayed from the beginning here, for all slots
 	}
-	f := c.core.Facts()
+	f := c.core.Record()
 	ch, err := f.Scaled(1+d.A%5, 0)
 	if d.B%3 == 0 {
 		ch, err = Change{Leave: []perdure.Slot{perdure.Slot(d.A % len(f.Slots))}}, nil
@@ -328,8 +328,8 @@ func (c *cluster) patient() {
 	}
 }
 
-// wellness lets every process run, report and work for some rounds.
-func (c *cluster) wellness(rounds int) {
+// runHealthy lets every process run, report and work for some rounds.
+func (c *cluster) runHealthy(rounds int) {
 	c.losing = false
 	for range rounds {
 		c.each(func(k Kind, index int, _ *fakeProcess) {
@@ -369,18 +369,19 @@ func (c *cluster) deserted() bool {
 	return true
 }
 
-// calm checks that with all processes up and honest the job is served, makes progress and, if it has an end, completes.
-func (c *cluster) calm() error {
+// checkProgress checks that with all processes up and honest the job is served, makes progress and, if it has an end,
+// completes.
+func (c *cluster) checkProgress() error {
 	for _, s := range c.servers {
-		s.draining = s.draining && c.core.facts.Placed()
+		s.draining = s.draining && c.core.record.Placed()
 	}
 	noticed := func() { // it may have been silent from the beginning
 		if slices.ContainsFunc(c.workers, func(w *fakeWorker) bool { return w.silent }) {
-			c.wellness(int(failuredetector.MostStarting * c.patience))
+			c.runHealthy(int(failuredetector.MaxStartingFactor * c.patience))
 		}
 	}
 	noticed()
-	c.wellness(30)
+	c.runHealthy(30)
 	if !c.careful && c.wrong == nil && (c.saved.Failed != "" || c.awaits()) {
 		return nil
 	}
@@ -393,27 +394,27 @@ func (c *cluster) calm() error {
 	if end := c.saved.View.End; end > 0 {
 		goal = min(goal, end)
 	}
-	c.wellness(20)
+	c.runHealthy(20)
 	if c.core.MinClock() < goal { // the core waits for a worker only once it is no longer early
 		noticed()
-		c.wellness(20)
+		c.runHealthy(20)
 	}
 	if c.wrong == nil && c.core.MinClock() < goal {
 		c.fail("it is stuck at clock %d, goal %d", c.core.MinClock(), goal)
 	}
 	for i := range c.workers {
-		if cond := c.core.Condition(Worker, i); cond.State != "alive" && cond.State != "left" && c.wrong == nil &&
+		if cond := c.core.MemberStatus(Worker, i); cond.State != "alive" && cond.State != "left" && c.wrong == nil &&
 			!c.core.job.isEarly(i) {
 			c.fail("worker %d is %s", i, cond.State)
 		}
 	}
-	if c.wrong == nil && c.saved.Closing != nil && !c.core.Closed() &&
-		(c.saved.View.End == 0 || max(c.saved.Closing.Cut, c.saved.View.Durable) < c.saved.View.End) {
-		c.fail("its last checkpoint, %+v, is missing; at clock %d, durable %d", c.saved.Closing, c.core.MinClock(),
+	if c.wrong == nil && c.saved.Final != nil && !c.core.FinalCheckpointDone() &&
+		(c.saved.View.End == 0 || max(c.saved.Final.Cut, c.saved.View.Durable) < c.saved.View.End) {
+		c.fail("its last checkpoint, %+v, is missing; at clock %d, durable %d", c.saved.Final, c.core.MinClock(),
 			c.saved.View.Durable)
 	}
 	if c.saved.View.End > 0 {
-		c.wellness(20)
+		c.runHealthy(20)
 		if c.wrong == nil && !c.core.Complete() {
 			c.fail("it is not completed at clock %d, end %d, durable %d", c.core.MinClock(), c.saved.View.End,
 				c.saved.View.Durable)
@@ -432,7 +433,7 @@ func (c *cluster) awaits() bool {
 		chain := c.saved.View.Shards[i].Members()
 		if c.core.job.irreplaceable() && !slices.ContainsFunc(chain, c.lives) &&
 			slices.ContainsFunc(chain, func(h words.Holder) bool {
-				return c.saved.Servers[h.Server].Left && c.core.job.standing(&h) == memberSilent
+				return c.saved.Servers[h.Server].Left && c.core.job.holderState(&h) == memberSilent
 			}) {
 			return true
 		}
@@ -466,13 +467,13 @@ func (c *cluster) checkBalance() {
 				c.fail("shard %d is still on server %d", i, h.Server)
 			}
 		}
-		if !recovery.Of(c.job.Recovery).Traits().Eager && len(in) != min(len(chain), max(1, len(zones))) {
+		if !recovery.Of(c.job.Recovery).Traits().EarlyAck && len(in) != min(len(chain), max(1, len(zones))) {
 			c.fail("shard %d is in %d zones of %d", i, len(in), len(zones))
 		}
 	}
 	for _, x := range open {
 		for _, y := range open {
-			if c.zones == 1 && !recovery.Of(c.job.Recovery).Traits().Eager && !c.core.Complete() &&
+			if c.zones == 1 && !recovery.Of(c.job.Recovery).Traits().EarlyAck && !c.core.Complete() &&
 				held[x] > held[y]+1 {
 				c.fail("server %d holds %d replicas, server %d holds %d", x, held[x], y, held[y])
 			}
@@ -491,7 +492,7 @@ func (c *cluster) checkLoss() {
 			continue
 		}
 		traits := recovery.Of(c.job.Recovery).Traits()
-		if traits.MayLose() || !traits.Saves() { // otherwise rows that roll back to a cut do not report it
+		if traits.MayLoseUpdates() || !traits.SavesCuts() { // otherwise rows that roll back to a cut do not report it
 			missing := c.saved.PastClocks - int64(sh.seq)
 			for slot, n := range sh.in.Applied() {
 				missing += int64(c.saved.View.Slots[slot].Clocks(n))
@@ -505,7 +506,7 @@ func (c *cluster) checkLoss() {
 				c.fail("shard %d lacks %d updates, %d are counted", i, missing, c.saved.ShardLost[i])
 			}
 		}
-		if traits.MayLose() {
+		if traits.MayLoseUpdates() {
 			continue
 		}
 		for slot, w := range c.workers {
@@ -544,15 +545,15 @@ func TestDrainedIsNobody(t *testing.T) {
 		Consistency: perdure.Consistency{Kind: perdure.BSP},
 		Recovery:    perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 2},
 	}, 4)
-	c.wellness(2)
+	c.runHealthy(2)
 	c.more()
 	c.servers[0].draining = true
-	c.wellness(5)
+	c.runHealthy(5)
 	if !c.saved.Servers[0].Left || !c.servers[0].up {
 		t.Fatalf("server 0 is not drained: %+v", c.saved.Servers[0])
 	}
 	c.kill(Server, 1, "gone")
-	if err := c.calm(); err != nil {
+	if err := c.checkProgress(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -564,13 +565,13 @@ func TestLastNewcomerIsAwaited(t *testing.T) {
 		Slots: 1, Servers: 2, Shards: 1,
 		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: chain2,
 	}, 4)
-	c.wellness(2)
+	c.runHealthy(2)
 	c.more()
 	c.servers[0].draining = true
-	c.wellness(5)
+	c.runHealthy(5)
 	c.kill(Server, 1, "gone")
 	c.kill(Server, 2, "disconnect")
-	if err := c.calm(); err != nil {
+	if err := c.checkProgress(); err != nil {
 		t.Fatal(err)
 	}
 	if c.core.Serving() || c.saved.Failed != "" || !c.awaits() {
@@ -587,7 +588,7 @@ func TestTornClockRollsBack(t *testing.T) {
 		Consistency: perdure.Consistency{Kind: perdure.BSP},
 		Recovery:    perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 10},
 	}, 4)
-	c.wellness(2)
+	c.runHealthy(2)
 	c.kill(Worker, 0, "gone")
 	fence := func(staged, ticked perdure.Clock) []words.Fence {
 		return []words.Fence{{Incarnation: 2, Counts: words.Counts{Staged: staged, Ticked: ticked, Applied: 4}}}
@@ -596,7 +597,7 @@ func TestTornClockRollsBack(t *testing.T) {
 		{Shard: 0, Generation: 1, Epoch: 1, Ready: true, Fences: fence(5, 5)},
 		{Shard: 1, Generation: 1, Epoch: 1, Ready: true, Fences: fence(4, 4)},
 	}})
-	v := c.core.Facts().View
+	v := c.core.Record().View
 	if v.Generation != 2 || !v.Slots[0].Decided || v.Slots[0].Start != 0 || v.Slots[0].Settled {
 		t.Fatalf("%+v", v)
 	}

@@ -2,25 +2,25 @@ package membership
 
 import "github.com/perdure/perdure/internal/core/recovery"
 
-// reconcile takes every step that the facts and the observations allow, for all shards and slots that an event may
+// reconcile takes every step that the job record and the observations allow, for all shards and slots that an event may
 // concern.
 func (c *Core) reconcile() {
 	c.rec.refresh()
-	if c.facts.Over() {
+	if c.record.IsOver() {
 		return
 	}
-	for again := true; again; again = c.queue.More(c.facts.Placed()) {
+	for again := true; again; again = c.queue.More(c.record.Placed()) {
 		c.chains.placeShards()
 		c.stepChains()
 		c.bases.learnBases()
-		if why := c.fates.decide(); why != "" {
+		if why := c.slotRecovery.decide(); why != "" {
 			c.rollBack(why)
 		}
-		if c.facts.Failed != "" {
+		if c.record.Failed != "" {
 			return
 		}
 		c.rec.refresh()
-		c.roster.leave()
+		c.slotMembership.releaseLeft()
 		c.decidePause()
 	}
 	c.cuts.collectCut()
@@ -32,21 +32,21 @@ func (c *Core) reconcile() {
 // stepChains takes the next step of every shard that is due: dead members leave its chain, orphaned shards are
 // reassigned, and chains are refilled.
 func (c *Core) stepChains() {
-	c.rec.judge()
-	if !c.queue.Stirred || !c.facts.Placed() {
+	c.rec.checkServers()
+	if !c.queue.ShardsDirty || !c.record.Placed() {
 		return
 	}
-	c.queue.Stirred = false
-	if c.chains.dropDead(); c.facts.Failed != "" {
+	c.queue.ShardsDirty = false
+	if c.chains.dropDead(); c.record.Failed != "" {
 		return
 	}
 	whole := !c.chains.missing()
-	if whole && len(c.queue.Orphans.All()) > 0 {
-		switch fate := c.chains.replaceOrphans(); fate.Kind {
+	if whole && len(c.queue.LostShards.All()) > 0 {
+		switch fate := c.chains.reassignLostShards(); fate.Kind {
 		case recovery.RollBack:
 			c.rollBack(fate.Why)
-		case recovery.Restored, recovery.Count:
-			c.cuts.tookBack()
+		case recovery.Restore, recovery.RestorePartial:
+			c.cuts.recordFailure()
 		}
 	}
 	c.chains.extend(whole)
@@ -55,12 +55,12 @@ func (c *Core) stepChains() {
 // rollBack rolls the whole job back to the newest published cut. The higher generation and the cut are recorded
 // together.
 func (c *Core) rollBack(why string) {
-	v := &c.facts.View
+	v := &c.record.View
 	set(c.rec, &v.Generation, v.Generation+1)
 	set(c.rec, &v.Cut, v.Durable)
-	set(c.rec, &c.facts.Ending, false) // a slot that reached the goal will reach it again
+	set(c.rec, &c.record.EndRequested, false) // a slot that reached the goal will reach it again
 	c.cuts.forgetCuts()
-	c.roster.cutSuspended()
+	c.slotMembership.cutSuspended()
 	redone := int64(0)
 	for i := range v.Slots {
 		next := v.Slots[i]
@@ -75,8 +75,8 @@ func (c *Core) rollBack(why string) {
 	for i := range v.Slots {
 		c.queue.TouchSlot(i, &v.Slots[i])
 	}
-	set(c.rec, &c.facts.ClocksRedone, c.facts.ClocksRedone+redone)
+	set(c.rec, &c.record.ClocksRedone, c.record.ClocksRedone+redone)
 	c.job.publishing = -1
 	c.rec.event("rollback", "", "%s; all roll back to clock %d (generation %d)", why, v.Cut, v.Generation)
-	c.cuts.tookBack()
+	c.cuts.recordFailure()
 }

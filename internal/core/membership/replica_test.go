@@ -51,10 +51,10 @@ type entry struct {
 	incarnation perdure.Incarnation
 	clock       perdure.Clock
 	ticked      bool
-	epoch       perdure.Epoch            // of a base
-	base        [mostSlots]perdure.Clock // by slot
-	slots       int                      // of a roster
-	spans       [mostSlots]words.Span    // of a roster
+	epoch       perdure.Epoch             // of a base
+	base        [mostSlots]perdure.Clock  // by slot
+	slots       int                       // of a roster
+	spans       [mostSlots]words.Interval // of a roster
 }
 
 // serves reports whether a replica knows what its rows contain.
@@ -75,8 +75,8 @@ func (sh *fakeShard) intake(twoStep bool, origin []perdure.Clock) *consistency.S
 	return in
 }
 
-// eat feeds one entry to an intake. For a base it reports that all entries must be fed again.
-func eat(in *consistency.Sequencer, e entry) (verdict consistency.Outcome) {
+// feedEntry feeds one entry to an intake. For a base it reports that all entries must be fed again.
+func feedEntry(in *consistency.Sequencer, e entry) (verdict consistency.Outcome) {
 	switch e.kind {
 	case "part":
 		return in.Offer(consistency.UpdatePart{
@@ -106,7 +106,7 @@ func (c *cluster) feed(shard int, sh *fakeShard, upTo int) {
 			if e.kind == "cut" {
 				sh.named = e.clock
 			}
-			eat(sh.in, e)
+			feedEntry(sh.in, e)
 			c.pump(shard, sh)
 			continue
 		}
@@ -116,7 +116,7 @@ func (c *cluster) feed(shard int, sh *fakeShard, upTo int) {
 		}
 		sh.in = sh.intake(sh.in.TwoStep(), raised)
 		for _, again := range sh.log[:sh.fed] {
-			eat(sh.in, again)
+			feedEntry(sh.in, again)
 			c.pump(shard, sh)
 		}
 	}
@@ -134,7 +134,7 @@ func (sh *fakeShard) whole() *consistency.Sequencer {
 	}
 	in := sh.intake(sh.in.TwoStep(), origin)
 	for _, e := range sh.log {
-		eat(in, e)
+		feedEntry(in, e)
 		for u := in.Next(); u != nil; u = in.Next() {
 		}
 	}
@@ -151,7 +151,7 @@ func (sh *fakeShard) append(e entry) {
 		sh.all = sh.whole()
 		return
 	}
-	eat(sh.all, e)
+	feedEntry(sh.all, e)
 	for u := sh.all.Next(); u != nil; u = sh.all.Next() {
 	}
 }
@@ -196,7 +196,7 @@ func (c *cluster) flow(v *words.View, shard int) {
 		if sh := chain[i]; sh != nil {
 			sh.committed = max(sh.committed, sh.heard)
 			upTo := sh.committed
-			if i == 0 && recovery.Of(c.job.Recovery).Traits().Eager {
+			if i == 0 && recovery.Of(c.job.Recovery).Traits().EarlyAck {
 				upTo = len(sh.log)
 			}
 			c.feed(shard, sh, upTo)
@@ -249,13 +249,13 @@ func (c *cluster) lead(sh *fakeShard, v *words.View, sv *words.ShardView) {
 	}
 	if v.Roster > 0 {
 		e := entry{kind: "roster", clock: perdure.Clock(v.Roster), slots: len(v.Slots)}
-		copy(e.spans[:], v.Spans())
+		copy(e.spans[:], v.Intervals())
 		sh.append(e)
 	}
 	if v.Named > 0 {
 		sh.append(entry{kind: "cut", clock: v.Named})
 	}
-	if sv.Lost && sv.Base != nil && recovery.Of(c.job.Recovery).Traits().Eager {
+	if sv.Lost && sv.Base != nil && recovery.Of(c.job.Recovery).Traits().EarlyAck {
 		e := entry{kind: "base", epoch: sv.Epoch}
 		copy(e.base[:], sv.Base)
 		sh.append(e)
@@ -318,7 +318,7 @@ func (c *cluster) restore(sh *fakeShard, v *words.View, shard int) {
 	for i := range origin {
 		origin[i] = v.Slots[i].Clamp(at)
 	}
-	if sv.Lost && !recovery.Of(c.job.Recovery).Traits().Eager {
+	if sv.Lost && !recovery.Of(c.job.Recovery).Traits().EarlyAck {
 		if sv.Base == nil {
 			return
 		}
@@ -367,7 +367,7 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) words.ShardStatus 
 	}
 	st.MinClock, st.Seq, st.Roster, st.Named = sh.in.MinClock(), sh.seq, sh.in.MembershipVersion(), sh.named
 	sh.mended = sh.mended || head && sv.Restored && sh.complete(&s.view)
-	st.Whole, st.SaveSeconds = sh.mended, c.saveSeconds
+	st.ResendComplete, st.SaveSeconds = sh.mended, c.saveSeconds
 	for j, sl := range s.view.Slots[:min(len(s.view.Slots), len(sh.in.Applied()))] {
 		if slot := perdure.Slot(j); !sl.Settled {
 			st.Fences = append(st.Fences, words.Fence{
@@ -381,7 +381,7 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) words.ShardStatus 
 
 // nextCut returns a shard's next cut, which may be the job's end.
 func (c *cluster) nextCut(sh *fakeShard, v *words.View) perdure.Clock {
-	if !traitsOf(c.job.Recovery).Saves() {
+	if !traitsOf(c.job.Recovery).SavesCuts() {
 		return -1
 	}
 	s := recovery.ScheduleOf(c.job.Recovery)
@@ -402,7 +402,7 @@ func (c *cluster) pump(shard int, sh *fakeShard) {
 		for u := sh.in.Next(); u != nil; u = sh.in.Next() {
 			if !u.Lost {
 				sh.seq++ // the rows contain it
-			} else if recovery.Of(c.job.Recovery).Traits().Begins == recovery.Whole && !sh.partial {
+			} else if recovery.Of(c.job.Recovery).Traits().RestartsWith == recovery.Everything && !sh.partial {
 				c.fail("shard %d lost clock %d of slot %d", shard, u.Clock, u.Slot)
 			}
 		}

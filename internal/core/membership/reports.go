@@ -10,32 +10,32 @@ const logPatience = 10
 
 // reports notifies users when processes and shards work again.
 type reports struct {
-	facts   *Facts
-	job     *job
-	rec     *record
+	record  *JobRecord
+	job     *jobState
+	rec     *recorder
 	pending bool // a message is due once all shards serve again after some were dropped
-	waits   words.LogWait
+	waits   words.WaitTracker
 }
 
 // recovered reports the servers and slots that work again after a failure.
 func (re *reports) recovered() {
-	v := &re.facts.View
+	v := &re.record.View
 	for _, i := range re.job.recovering[Server].Sorted() {
-		if o := &re.job.servers[i]; re.job.serving(i) {
+		if o := &re.job.servers[i]; re.job.shardsServed(i) {
 			re.job.recovering[Server].Remove(i)
 			how := "serves again"
-			if o.gone || o.ear.Suspect() {
+			if o.gone || o.liveness.IsSuspect() {
 				how = "is no longer needed: the other servers serve all shards"
 			}
 			re.rec.event("serving", target(Server, i), "server:%d %s", i, how)
 		}
 	}
-	if re.pending && len(re.job.dropped) == 0 && re.job.serves() {
+	if re.pending && len(re.job.dropped) == 0 && re.job.isServing() {
 		re.pending = false
 		re.rec.event("serving", "shards", "all shards serve again")
 	}
 	for _, i := range re.job.recovering[Worker].Sorted() {
-		if o := &re.job.slots[i]; !o.gone && o.connected && re.facts.Slots[i].Process != "" && v.Slots[i].Settled {
+		if o := &re.job.slots[i]; !o.gone && o.connected && re.record.Slots[i].Process != "" && v.Slots[i].Settled {
 			re.job.recovering[Worker].Remove(i)
 			re.rec.event("serving", target(Worker, i), "worker:%d works again from clock %d", i, v.Slots[i].Start)
 		}
@@ -45,7 +45,7 @@ func (re *reports) recovered() {
 // watchLog notifies users, once, that updates wait for the update log or a slot's state for the store, and again when
 // they continue.
 func (re *reports) watchLog() {
-	if kind, target, text := re.waits.Note(re.job.tick, logPatience, re.job.logProblem()); kind != "" {
+	if kind, target, text := re.waits.Observe(re.job.tick, logPatience, re.job.logProblem()); kind != "" {
 		re.rec.event(kind, target, "%s", text)
 	}
 }

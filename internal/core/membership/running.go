@@ -17,11 +17,12 @@ type RunningCheckpoint struct {
 	Number uint64              `json:"number"` // of its manifest, from 1; 0: nothing has been saved yet
 	Files  [][]words.SavedFile `json:"files"`  // by shard, the oldest first
 	// States lists, by shard, the slot states in the store that the shard's newest file refers to; nil: none.
-	States [][]words.SavedFile `json:"states,omitempty"`
-	Saving words.RowSaving     `json:"saving"` // statistics of the job so far
-	Told   []savedCount        `json:"told"`   // by shard: the part of its statistics that Saving contains
-	// Unbegun counts the shards whose initial rows are not known yet, in a job that resumes from another job's files.
-	Unbegun int `json:"unbegun,omitempty"`
+	States  [][]words.SavedFile `json:"states,omitempty"`
+	Saving  words.RowSaving     `json:"saving"` // statistics of the job so far
+	Counted []savedCount        `json:"told"`   // by shard: the part of its statistics that Saving contains
+	// UnknownStarts counts the shards whose initial rows are not known yet, in a job that resumes from another job's
+	// files.
+	UnknownStarts int `json:"unbegun,omitempty"`
 	// Current is set if the job starts with the rows of its cut. The files then contain earlier versions of them, for
 	// shards that are lost.
 	Current bool `json:"current,omitempty"`
@@ -34,41 +35,41 @@ type savedCount struct {
 	Paused float64 `json:"paused"`
 }
 
-// NewRunning returns an empty running checkpoint for a number of shards.
-func NewRunning(shards int) RunningCheckpoint {
-	return RunningCheckpoint{Files: make([][]words.SavedFile, shards), Told: make([]savedCount, shards)}
+// NewRunningCheckpoint returns an empty running checkpoint for a number of shards.
+func NewRunningCheckpoint(shards int) RunningCheckpoint {
+	return RunningCheckpoint{Files: make([][]words.SavedFile, shards), Counted: make([]savedCount, shards)}
 }
 
-// ResumedRunning returns the running checkpoint of a job that resumes from the one with the given number. files lists
-// its files by shard, and states the slot states that the newest ones refer to, or nil.
-func ResumedRunning(number uint64, files, states [][]words.SavedFile) RunningCheckpoint {
-	c := NewRunning(len(files))
-	c.Number, c.Files, c.States, c.Unbegun = number, files, states, len(files)
+// ResumeRunningCheckpoint returns the running checkpoint of a job that resumes from the one with the given number.
+// files lists its files by shard, and states the slot states that the newest ones refer to, or nil.
+func ResumeRunningCheckpoint(number uint64, files, states [][]words.SavedFile) RunningCheckpoint {
+	c := NewRunningCheckpoint(len(files))
+	c.Number, c.Files, c.States, c.UnknownStarts = number, files, states, len(files)
 	return c
 }
 
-// ForkedRunning returns the running checkpoint of a job that continues from a cut of another job which had saved rows
-// to these files, by shard.
-func ForkedRunning(number uint64, files, states [][]words.SavedFile) RunningCheckpoint {
-	c := NewRunning(len(files))
+// ForkRunningCheckpoint returns the running checkpoint of a job that continues from a cut of another job which had
+// saved rows to these files, by shard.
+func ForkRunningCheckpoint(number uint64, files, states [][]words.SavedFile) RunningCheckpoint {
+	c := NewRunningCheckpoint(len(files))
 	c.Number, c.Files, c.States, c.Current = number, files, states, true
 	return c
 }
 
-// Begins returns the files with which a shard starts at the beginning of the job. lost reports whether the rows come
-// from these files, so that the updates that they lack must be counted: this is so if the job resumes another one
+// StartFiles returns the files with which a shard starts at the beginning of the job. lost reports whether the rows
+// come from these files, so that the updates that they lack must be counted: this is so if the job resumes another one
 // without a cut.
-func (c RunningCheckpoint) Begins(shard int) (lost bool, saved []words.SavedFile) {
+func (c RunningCheckpoint) StartFiles(shard int) (lost bool, saved []words.SavedFile) {
 	if c.Number == 0 {
 		return false, nil
 	}
 	return !c.Current, c.Files[shard]
 }
 
-// Begun returns a message about the initial rows of a resumed job, if these have just become known, and ""
+// StartMessage returns a message about the initial rows of a resumed job, if these have just become known, and ""
 // otherwise. lost is the total number of updates that the rows lack.
-func (c RunningCheckpoint) Begun(before *RunningCheckpoint, lost int64) string {
-	if c.Unbegun > 0 || before.Unbegun == 0 {
+func (c RunningCheckpoint) StartMessage(before *RunningCheckpoint, lost int64) string {
+	if c.UnknownStarts > 0 || before.UnknownStarts == 0 {
 		return ""
 	}
 	s := &c.Saving
@@ -82,7 +83,7 @@ func (c RunningCheckpoint) Begun(before *RunningCheckpoint, lost int64) string {
 
 // Next returns the checkpoint with what the shards have saved since, given the status of each; nil: unknown. news
 // reports whether anything has changed.
-func (c RunningCheckpoint) Next(said func(shard int) *words.ShardWord) (next RunningCheckpoint, news bool) {
+func (c RunningCheckpoint) Next(said func(shard int) *words.ObservedShard) (next RunningCheckpoint, news bool) {
 	next = c
 	for i := range c.Files {
 		st := said(i)
@@ -97,17 +98,17 @@ func (c RunningCheckpoint) Next(said func(shard int) *words.ShardWord) (next Run
 		if !news {
 			news = true
 			next.Number++
-			next.Files, next.Told = slices.Clone(c.Files), slices.Clone(c.Told)
+			next.Files, next.Counted = slices.Clone(c.Files), slices.Clone(c.Counted)
 		}
 		next.Files[i] = append(slices.Clone(s.Base), newest)
-		next.refers(i, s.States)
+		next.setStates(i, s.States)
 		next.count(i, &st.ShardStatus)
 	}
 	return next, news
 }
 
-// refers records which states a shard's newest file refers to.
-func (c *RunningCheckpoint) refers(shard int, states []words.SavedFile) {
+// setStates records which states a shard's newest file refers to.
+func (c *RunningCheckpoint) setStates(shard int, states []words.SavedFile) {
 	if len(states) == 0 && c.States == nil {
 		return
 	}
@@ -126,7 +127,7 @@ func (c *RunningCheckpoint) StatesOf(shard int) []words.SavedFile {
 
 // count adds the statistics of a shard's holder, which start when it becomes the holder.
 func (c *RunningCheckpoint) count(shard int, st *words.ShardStatus) {
-	before := &c.Told[shard]
+	before := &c.Counted[shard]
 	if before.Since != st.Since {
 		*before = savedCount{Since: st.Since}
 	}
@@ -139,7 +140,7 @@ func (c *RunningCheckpoint) count(shard int, st *words.ShardStatus) {
 // MinClock with which the shard continues.
 func (c RunningCheckpoint) Lost(st *words.ShardStatus, least perdure.Clock) RunningCheckpoint {
 	oldest := st.Seq
-	for _, k := range st.Kept {
+	for _, k := range st.SavedRows {
 		if k.Rows == 0 {
 			continue
 		}
@@ -154,6 +155,6 @@ func (c RunningCheckpoint) Lost(st *words.ShardStatus, least perdure.Clock) Runn
 		oldest = min(oldest, k.Seq)
 	}
 	c.Saving.PartlyLost += int64(st.Seq - oldest)
-	c.Unbegun = max(0, c.Unbegun-1)
+	c.UnknownStarts = max(0, c.UnknownStarts-1)
 	return c
 }

@@ -11,24 +11,24 @@ import (
 func file(name string) words.SavedFile { return words.SavedFile{File: name, Bytes: 10} }
 
 // say returns the status of a shard's holder. Its newest file is the last one.
-func say(since uint64, bytes int64, files ...string) *words.ShardWord {
+func say(since uint64, bytes int64, files ...string) *words.ObservedShard {
 	last := len(files) - 1
 	s := words.Segment{File: files[last], Bytes: 10}
 	for _, f := range files[:last] {
 		s.Base = append(s.Base, file(f))
 	}
-	return &words.ShardWord{ShardStatus: words.ShardStatus{
+	return &words.ObservedShard{ShardStatus: words.ShardStatus{
 		Since: since, Ready: true, SaveBytes: bytes, SaveSeconds: float64(bytes) / 100, Segments: []words.Segment{s},
 	}}
 }
 
 // TestNext checks that reports of shards are counted once, and that an older copy does not change.
 func TestNext(t *testing.T) {
-	said := make([]*words.ShardWord, 3)
+	said := make([]*words.ObservedShard, 3)
 	next := func(c membership.RunningCheckpoint) (membership.RunningCheckpoint, bool) {
-		return c.Next(func(i int) *words.ShardWord { return said[i] })
+		return c.Next(func(i int) *words.ObservedShard { return said[i] })
 	}
-	first := membership.NewRunning(3)
+	first := membership.NewRunningCheckpoint(3)
 	if _, news := next(first); news {
 		t.Error("news without any report")
 	}
@@ -38,7 +38,7 @@ func TestNext(t *testing.T) {
 		!reflect.DeepEqual(second.Files[1], want) || second.Saving.Bytes != 30 {
 		t.Errorf("%t, %+v", news, second)
 	}
-	if first.Number != 0 || first.Files[1] != nil || first.Told[1].Since != 0 {
+	if first.Number != 0 || first.Files[1] != nil || first.Counted[1].Since != 0 {
 		t.Errorf("the previous one has changed to %+v", first)
 	}
 	if _, news := next(second); news {
@@ -64,18 +64,18 @@ func TestNext(t *testing.T) {
 
 // TestLost checks that rows are counted by their age, together with the updates that only some of them have.
 func TestLost(t *testing.T) {
-	st := &words.ShardStatus{Seq: 90, Kept: []words.Kept{
+	st := &words.ShardStatus{Seq: 90, SavedRows: []words.SavedRows{
 		{Rows: 2}, {Cut: 10, Seq: 40, Rows: 3}, {Cut: 15, Seq: 60}, {Cut: 20, Seq: 90, Rows: 5},
 	}}
-	c := membership.NewRunning(1).Lost(st, 22)
+	c := membership.NewRunningCheckpoint(1).Lost(st, 22)
 	want := words.RowSaving{
 		Restored: 8, Initial: 2, AgeClocks: 2*22 + 3*12 + 5*2, Oldest: 22, PartlyLost: 90,
 	}
 	if c.Saving != want || c.Saving.MeanAge() != 9 {
 		t.Errorf("%+v, want %+v", c.Saving, want)
 	}
-	st.Kept[0].Rows = 0
-	if c = membership.NewRunning(1).Lost(st, 22); c.Saving.PartlyLost != 50 || c.Saving.Oldest != 12 {
+	st.SavedRows[0].Rows = 0
+	if c = membership.NewRunningCheckpoint(1).Lost(st, 22); c.Saving.PartlyLost != 50 || c.Saving.Oldest != 12 {
 		t.Errorf("%+v", c.Saving)
 	}
 }
@@ -83,32 +83,32 @@ func TestLost(t *testing.T) {
 // TestResumed checks that a job that resumes from another's files has them for each shard, and reports its initial rows
 // once they are known for all shards.
 func TestResumed(t *testing.T) {
-	first := membership.NewRunning(2)
-	if lost, saved := first.Begins(1); lost || saved != nil || first.Begun(&first, 3) != "" {
+	first := membership.NewRunningCheckpoint(2)
+	if lost, saved := first.StartFiles(1); lost || saved != nil || first.StartMessage(&first, 3) != "" {
 		t.Errorf("a new job: %t, %v", lost, saved)
 	}
-	c := membership.ResumedRunning(7, [][]words.SavedFile{{file("a")}, nil}, nil)
+	c := membership.ResumeRunningCheckpoint(7, [][]words.SavedFile{{file("a")}, nil}, nil)
 	for i, want := range []int{1, 0} {
-		if lost, saved := c.Begins(i); !lost || len(saved) != want {
+		if lost, saved := c.StartFiles(i); !lost || len(saved) != want {
 			t.Errorf("shard %d starts with %v, lost %t", i, saved, lost)
 		}
 	}
-	forked := membership.ForkedRunning(1, [][]words.SavedFile{{file("a")}}, nil)
-	if lost, saved := forked.Begins(0); lost || len(saved) != 1 || forked.Begun(&forked, 0) != "" {
+	forked := membership.ForkRunningCheckpoint(1, [][]words.SavedFile{{file("a")}}, nil)
+	if lost, saved := forked.StartFiles(0); lost || len(saved) != 1 || forked.StartMessage(&forked, 0) != "" {
 		t.Errorf("a job that starts at a cut, with earlier files: %t, %v", lost, saved)
 	}
-	st := &words.ShardStatus{Seq: 9, Kept: []words.Kept{{Rows: 1}, {Cut: 4, Seq: 9, Rows: 3}}}
+	st := &words.ShardStatus{Seq: 9, SavedRows: []words.SavedRows{{Rows: 1}, {Cut: 4, Seq: 9, Rows: 3}}}
 	second := c.Lost(st, 6)
-	if text := second.Begun(&c, 5); text != "" {
+	if text := second.StartMessage(&c, 5); text != "" {
 		t.Errorf("after the first of two shards: %s", text)
 	}
 	third := second.Lost(st, 6)
 	want := "8 rows start as last saved, on average 3.0 and at most 6 clocks earlier; 2 of them were never saved and " +
 		"start with their initial values; 5 updates are lost, and 18 in part"
-	if text := third.Begun(&second, 5); text != want {
+	if text := third.StartMessage(&second, 5); text != want {
 		t.Errorf("message %q", text)
 	}
-	if text := third.Lost(st, 6).Begun(&third, 5); text != "" {
+	if text := third.Lost(st, 6).StartMessage(&third, 5); text != "" {
 		t.Errorf("a later loss is reported as the start: %s", text)
 	}
 }

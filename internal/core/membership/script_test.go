@@ -138,7 +138,7 @@ func (c *cluster) processCommand(cmd string, o orders) bool {
 	switch cmd {
 	case "ask": // an unrelated process asks for a slot or index
 		got, inc, v := c.core.Join(Kind(o.how), o.index,
-			Newcomer{Process: "stranger", Addr: "nowhere", PID: 999, Grow: o.n > 1})
+			Applicant{Process: "stranger", Addr: "nowhere", PID: 999, Grow: o.n > 1})
 		fmt.Fprintf(&c.told, "%s:%d incarnation %d: %s\n", o.how, got, inc, v)
 		c.flush()
 	case "kill":
@@ -195,7 +195,7 @@ func (c *cluster) jobCommand(cmd string, o orders) bool {
 		}
 		c.flush()
 	case "scale":
-		ch, err := c.core.Facts().Scaled(o.n, perdure.Clock(o.at))
+		ch, err := c.core.Record().Scaled(o.n, perdure.Clock(o.at))
 		if err == nil {
 			err = c.core.Scale(ch)
 		}
@@ -206,23 +206,23 @@ func (c *cluster) jobCommand(cmd string, o orders) bool {
 		c.core.EndAfter(perdure.Clock(o.at), o.how == "tentative")
 		c.flush()
 	case "continue":
-		c.core.Continue(perdure.Clock(o.at))
+		c.core.RevokeEnd(perdure.Clock(o.at))
 		c.flush()
 	case "close":
-		c.core.Close()
+		c.core.RequestFinalCheckpoint()
 		c.flush()
 	case "finish":
 		c.core.Finish()
 		c.flush()
 	case "show":
-		if (recovery.Of(c.job.Recovery).Traits().MayLose() || c.core.Complete()) && c.core.Serving() {
+		if (recovery.Of(c.job.Recovery).Traits().MayLoseUpdates() || c.core.Complete()) && c.core.Serving() {
 			c.checkLoss()
 		}
 		fmt.Fprintf(&c.told, "serving %v, complete %v, MinClock %d\n", c.core.Serving(), c.core.Complete(),
 			c.core.MinClock())
 		c.each(func(k Kind, index int, _ *fakeProcess) {
-			fmt.Fprintf(&c.told, "%s:%d %s at clock %d\n", k, index, c.core.Condition(k, index).State,
-				c.core.Condition(k, index).Clock)
+			fmt.Fprintf(&c.told, "%s:%d %s at clock %d\n", k, index, c.core.MemberStatus(k, index).State,
+				c.core.MemberStatus(k, index).Clock)
 		})
 	default:
 		return false
@@ -297,7 +297,7 @@ func (c *cluster) describe() string {
 		out.WriteString(" done")
 	}
 	if v.Roster > 0 {
-		fmt.Fprintf(&out, " roster %d, told %d", v.Roster, c.saved.Told)
+		fmt.Fprintf(&out, " roster %d, told %d", v.Roster, c.saved.KnownRoster)
 	}
 	if c.saved.UpdatesLost+c.saved.ClocksRedone > 0 {
 		fmt.Fprintf(&out, ", %d updates lost, %d clocks redone", c.saved.UpdatesLost, c.saved.ClocksRedone)
@@ -365,7 +365,7 @@ func (c *cluster) describeSlot(out *strings.Builder, i int) {
 	if c.saved.Slots[i].Suspended {
 		state += ", suspended"
 	}
-	switch n := c.saved.Slots[i].Unkept; {
+	switch n := c.saved.Slots[i].UnretainedBelow; {
 	case n == unknown:
 		state += ", unkept"
 	case n > v.Durable:

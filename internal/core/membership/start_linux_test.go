@@ -49,23 +49,23 @@ func cpu(b *testing.B) time.Duration {
 func allAtOnce(b *testing.B, job perdure.JobSpec) (took time.Duration, kept uint64) {
 	job.Consistency = perdure.Consistency{Kind: perdure.BSP}
 	job.Recovery = perdure.Recovery{Kind: perdure.RecoverNone}
-	c := New(Begin(job, 1, 0, nil), 15, weaken.Set{})
+	c := New(NewJobRecord(job, 1, 0, nil), 15, weaken.Set{})
 	for i := range job.Servers {
-		c.Join(Server, i, Newcomer{Process: fmt.Sprintf("s%d", i), PID: i + 1})
+		c.Join(Server, i, Applicant{Process: fmt.Sprintf("s%d", i), PID: i + 1})
 	}
 	for i := range job.Slots {
-		c.Join(Worker, i, Newcomer{Process: fmt.Sprintf("w%d", i), PID: i + 1})
+		c.Join(Worker, i, Applicant{Process: fmt.Sprintf("w%d", i), PID: i + 1})
 	}
 	c.Ready()
 	speaks := make([]uint64, job.Servers)
 	says := func(server int) {
-		d := words.ServerDelta{Revision: c.facts.View.Revision}
-		for s := range c.job.spread.Held(server) {
+		d := words.ServerDelta{Revision: c.record.View.Revision}
+		for s := range c.job.replicas.Shards(server) {
 			st := words.ShardDelta{ShardStatus: words.ShardStatus{
-				Shard: perdure.ShardID(s), Generation: 1, Epoch: c.facts.View.Shards[s].Epoch, Ready: true,
+				Shard: perdure.ShardID(s), Generation: 1, Epoch: c.record.View.Shards[s].Epoch, Ready: true,
 			}}
-			for i := range c.facts.View.Slots {
-				sl := &c.facts.View.Slots[i]
+			for i := range c.record.View.Slots {
+				sl := &c.record.View.Slots[i]
 				st.Fences = append(st.Fences,
 					words.Fence{Slot: perdure.Slot(i), Incarnation: sl.Incarnation, Carried: sl.Decided})
 			}
@@ -74,7 +74,7 @@ func allAtOnce(b *testing.B, job perdure.JobSpec) (took time.Duration, kept uint
 		speaks[server]++
 		d.Number = speaks[server]
 		start := cpu(b)
-		c.ServerSays(server, c.facts.Servers[server].Process, &d)
+		c.HandleServerDelta(server, c.record.Servers[server].Process, &d)
 		c.Ready()
 		took += cpu(b) - start
 	}
@@ -92,8 +92,8 @@ func allAtOnce(b *testing.B, job perdure.JobSpec) (took time.Duration, kept uint
 			}
 		}
 	}
-	for i := range c.facts.View.Slots {
-		if !c.facts.View.Slots[i].Settled {
+	for i := range c.record.View.Slots {
+		if !c.record.View.Slots[i].Settled {
 			b.Fatalf("slot %d is not settled", i)
 		}
 	}

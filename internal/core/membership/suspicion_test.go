@@ -19,10 +19,10 @@ func TestFrozenServer(t *testing.T) {
 		Consistency: perdure.Consistency{Kind: perdure.BSP},
 		Recovery:    perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
 	}, patience)
-	c.wellness(30)
+	c.runHealthy(30)
 	c.process(Server, 1).silent = true
 	silent := 0
-	for !c.core.job.servers[1].ear.Suspect() {
+	for !c.core.job.servers[1].liveness.IsSuspect() {
 		if silent++; silent > patience {
 			t.Fatal("not suspected")
 		}
@@ -34,10 +34,10 @@ func TestFrozenServer(t *testing.T) {
 		t.Errorf("suspected after %d silent ticks, want 4", silent)
 	}
 	r := c.core.Ready() // no supervisor is there to kill it
-	if n := r.Facts.View.Shards[0].Replicas(); n != 1 || len(r.Kills) != 1 {
+	if n := r.Record.View.Shards[0].Replicas(); n != 1 || len(r.Kills) != 1 {
 		t.Fatalf("%d replicas, %d to be killed", n, len(r.Kills))
 	}
-	c.saved = r.Facts.Clone()
+	c.saved = r.Record.Clone()
 	c.process(Server, 1).silent = false
 	c.report(Server, 1)
 	sv := &c.saved.View.Shards[0]
@@ -51,12 +51,12 @@ func TestFrozenServer(t *testing.T) {
 		Joined: true,
 	}
 	c.core.ServerStatus(1, c.servers[1].name, words.ServerStatus{Shards: []words.ShardStatus{said}})
-	if n := c.core.Facts().View.Shards[0].Replicas(); n != 1 {
+	if n := c.core.Record().View.Shards[0].Replicas(); n != 1 {
 		t.Fatalf("%d replicas because of a report on a former replica", n)
 	}
 	said.Since++
 	c.core.ServerStatus(1, c.servers[1].name, words.ServerStatus{Shards: []words.ShardStatus{said}})
-	if n := c.core.Facts().View.Shards[0].Replicas(); n != 2 {
+	if n := c.core.Record().View.Shards[0].Replicas(); n != 2 {
 		t.Fatalf("%d replicas, although it has joined", n)
 	}
 }
@@ -70,7 +70,7 @@ func TestDeadlockedServer(t *testing.T) {
 		Consistency: perdure.Consistency{Kind: perdure.BSP},
 		Recovery:    perdure.Recovery{Kind: perdure.RecoverResend, Every: 2},
 	}, patience)
-	c.wellness(30)
+	c.runHealthy(30)
 	turn := func() {
 		for i := range 2 {
 			c.start(Server, i)
@@ -95,20 +95,20 @@ func TestDeadlockedServer(t *testing.T) {
 				return float64(held) / 10
 			}
 		}
-		c.servers[1].hold = words.Hold{LongestMs: max(c.servers[1].hold.LongestMs, 1000*int64(seconds))}
+		c.servers[1].hold = words.LockHold{LongestMs: max(c.servers[1].hold.LongestMs, 1000*int64(seconds))}
 		turn()
 		return 0
 	}
 	if at := holds(2); at != 0 {
 		t.Fatalf("given up after %v s of an apply that takes 2", at)
 	}
-	if at := holds(30); at <= leastHold || at > 2*leastHold {
-		t.Fatalf("given up after %v s, want %d to %d", at, leastHold, 2*leastHold)
+	if at := holds(30); at <= minHoldSeconds || at > 2*minHoldSeconds {
+		t.Fatalf("given up after %v s, want %d to %d", at, minHoldSeconds, 2*minHoldSeconds)
 	}
-	if at := holds(60); at <= 2*leastHold-1 || at > 2*leastHold+1 {
-		t.Fatalf("its replacement is given up after %v s, want about %d", at, 2*leastHold)
+	if at := holds(60); at <= 2*minHoldSeconds-1 || at > 2*minHoldSeconds+1 {
+		t.Fatalf("its replacement is given up after %v s, want about %d", at, 2*minHoldSeconds)
 	}
-	c.wellness(30) // the job makes progress
+	c.runHealthy(30) // the job makes progress
 	if at := holds(9); at != 0 {
 		t.Fatalf("given up after %v s of an apply that takes 9", at)
 	}
@@ -128,8 +128,8 @@ func TestInquiry(t *testing.T) {
 		Consistency: perdure.Consistency{Kind: perdure.BSP},
 		Recovery:    perdure.Recovery{Kind: perdure.RecoverResend, Every: 2},
 	}, patience)
-	c.core.Supervised(true)
-	c.wellness(30)
+	c.core.SetSupervised(true)
+	c.runHealthy(30)
 	// silent lets ticks pass until the server is asked about or given up. It returns the number of ticks, and whether
 	// it was asked about.
 	silent := func() (ticks int, asked bool) {
@@ -152,22 +152,22 @@ func TestInquiry(t *testing.T) {
 	if _, asked := silent(); !asked {
 		t.Fatal("it is given up without asking its supervisor")
 	}
-	answer := func(pid int, number int64, runs bool) { c.core.Answers(Inquiry{Server, 1, pid, number}, runs) }
-	ear := &c.core.job.servers[1].ear
-	early := ear.Asked()
+	answer := func(pid int, number int64, runs bool) { c.core.RecordAnswer(Inquiry{Server, 1, pid, number}, runs) }
+	ear := &c.core.job.servers[1].liveness
+	early := ear.AskedAt()
 	answer(pid+1000, early, false)
 	c.servers[1].silent = false
-	c.wellness(5)
+	c.runHealthy(5)
 	first, asked := silent()
 	if !asked {
 		t.Fatal("after another sign of life it is given up without asking its supervisor again")
 	}
-	if answer(pid, early, false); ear.Suspect() {
+	if answer(pid, early, false); ear.IsSuspect() {
 		t.Fatal("suspected because of an answer about an earlier silence")
 	}
 	all := first
 	for asked {
-		if answer(pid, ear.Asked(), true); ear.Suspect() {
+		if answer(pid, ear.AskedAt(), true); ear.IsSuspect() {
 			t.Fatalf("suspected after %d ticks, although it is runnable", all)
 		}
 		var more int
@@ -178,16 +178,16 @@ func TestInquiry(t *testing.T) {
 		t.Errorf("given up after %d ticks, want three times %d", all, first)
 	}
 
-	c.wellness(30)
+	c.runHealthy(30)
 	if _, asked := silent(); !asked {
 		t.Fatal("its replacement is given up without asking its supervisor")
 	}
-	c.core.facts.View.Done = true
-	if answer(c.servers[1].pid, ear.Asked(), false); ear.Suspect() {
+	c.core.record.View.Done = true
+	if answer(c.servers[1].pid, ear.AskedAt(), false); ear.IsSuspect() {
 		t.Error("suspected at the end of the job")
 	}
-	c.core.facts.View.Done = false
-	answer(c.servers[1].pid, ear.Asked(), false)
+	c.core.record.View.Done = false
+	answer(c.servers[1].pid, ear.AskedAt(), false)
 	if r := c.core.Ready(); len(r.Kills) != 1 {
 		t.Errorf("it is reported as idle, but not given up at the same tick: %+v", r.Kills)
 	}
@@ -200,14 +200,14 @@ func TestDeadlockedGuest(t *testing.T) {
 		Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.BSP},
 		Recovery: perdure.Recovery{Kind: perdure.RecoverResend, Auto: true},
 	}
-	core := New(Begin(job, 1, 0, nil), patience, weaken.Set{})
+	core := New(NewJobRecord(job, 1, 0, nil), patience, weaken.Set{})
 	kills := func() int {
 		core.Tick()
 		return len(core.Ready().Kills)
 	}
-	held := words.ServerStatus{Hold: words.Hold{Ms: 1000 * (mostHold + 1)}}
+	held := words.ServerStatus{Hold: words.LockHold{Ms: 1000 * (maxHoldSeconds + 1)}}
 	for round := range 2 {
-		core.Join(Server, -1, Newcomer{Process: "guest", Addr: "guest/1", PID: 7})
+		core.Join(Server, -1, Applicant{Process: "guest", Addr: "guest/1", PID: 7})
 		if n := kills(); n != 0 {
 			t.Fatalf("round %d: given up as deadlocked as soon as it is back", round)
 		}

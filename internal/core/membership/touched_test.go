@@ -15,19 +15,19 @@ import (
 // everything: the latter must find nothing else to do.
 func (c *cluster) checkTouched() {
 	k := c.core
-	if k.facts.View.Pause {
+	if k.record.View.Pause {
 		k.reconcile() // a pause without any worker ends with the first event after the view that contains it
 	}
-	whole := New(k.facts.Clone(), k.job.watch.Patience(), k.job.weak)
-	whole.roster.grace = k.roster.grace
+	whole := New(k.record.Clone(), k.job.detector.Patience(), k.job.weak)
+	whole.slotMembership.grace = k.slotMembership.grace
 	j := whole.job
 	j.servers, j.slots = slices.Clone(k.job.servers), slices.Clone(k.job.slots)
-	j.clocks = clockCensus{}
+	j.clocks = clockCounts{}
 	for i := range j.slots {
-		j.clocks.Move(-1, j.counted(i))
+		j.clocks.Move(-1, j.slotClock(i))
 		j.slots[i].fenced, j.slots[i].highest = 0, 0
 	}
-	j.watch, j.tick, j.pausedAt, whole.cuts.durableAt = k.job.watch, k.job.tick, k.job.pausedAt, k.cuts.durableAt
+	j.detector, j.tick, j.pausedAt, whole.cuts.durableAt = k.job.detector, k.job.tick, k.job.pausedAt, k.cuts.durableAt
 	if k.rec.deltas.Left() {
 		whole.rec.deltas.Slot(0, &words.SlotView{}, &words.SlotView{Left: true}, false)
 	}
@@ -39,14 +39,14 @@ func (c *cluster) checkTouched() {
 		}
 	}
 	for i := range j.servers {
-		whole.queue.Unjudged.Add(i)
+		whole.queue.Unchecked.Add(i)
 	}
 	whole.reconcile()
-	if len(whole.rec.out.Events)+len(whole.rec.out.Kills) > 0 || whole.rec.out.Publish != nil {
-		c.fail("checking everything additionally yields %+v", whole.rec.out)
+	if len(whole.rec.pending.Events)+len(whole.rec.pending.Kills) > 0 || whole.rec.pending.Publish != nil {
+		c.fail("checking everything additionally yields %+v", whole.rec.pending)
 	}
-	if !reflect.DeepEqual(*whole.facts, *k.facts) {
-		c.fail("checking everything yields\n%+v, want\n%+v", whole.facts, k.facts)
+	if !reflect.DeepEqual(*whole.record, *k.record) {
+		c.fail("checking everything yields\n%+v, want\n%+v", whole.record, k.record)
 	}
 	if j.complete != k.job.complete {
 		c.fail("complete %v, checking everything %v", k.job.complete, j.complete)
@@ -56,8 +56,8 @@ func (c *cluster) checkTouched() {
 	}
 }
 
-// checkDocument checks that a Document that encoded earlier facts encodes these correctly.
-func (c *cluster) checkDocument(f *Facts) {
+// checkDocument checks that a Document that encoded an earlier job record encodes this one correctly.
+func (c *cluster) checkDocument(f *JobRecord) {
 	got, err := c.document.Encode(f)
 	want, must := json.Marshal(f)
 	if err != nil || must != nil || !bytes.Equal(got, want) {
@@ -69,8 +69,8 @@ func (c *cluster) checkDocument(f *Facts) {
 // actual state.
 func (c *cluster) checkKept() {
 	k := c.core
-	k.rec.judge()
-	for i := range k.facts.View.Shards {
+	k.rec.checkServers()
+	for i := range k.record.View.Shards {
 		if open := k.queue.Open.Has(i); !open && !k.job.ready(i) {
 			c.fail("shard %d is not ready, but not marked", i)
 		}
@@ -79,28 +79,28 @@ func (c *cluster) checkKept() {
 		}
 	}
 	for i := range k.job.servers {
-		p := &k.facts.Servers[i]
-		away := k.queue.Away.Has(i)
+		p := &k.record.Servers[i]
+		away := k.queue.Awaited.Has(i)
 		leaving := k.queue.Leaving.Has(i)
-		if k.job.spread.IsOpen(i) != k.job.eligible(i) || away != (!p.Left && !p.Draining && !k.job.eligible(i)) ||
-			p.Draining && !p.Left && !leaving {
-			c.fail("server %d: open %v, away %v, leaving %v", i, k.job.spread.IsOpen(i), away, leaving)
+		if k.job.replicas.IsEligible(i) != k.job.eligible(i) ||
+			away != (!p.Left && !p.Draining && !k.job.eligible(i)) || p.Draining && !p.Left && !leaving {
+			c.fail("server %d: open %v, away %v, leaving %v", i, k.job.replicas.IsEligible(i), away, leaving)
 		}
 	}
-	if k.facts.Placed() && k.job.spread.Level() {
-		if m := k.job.spread.Moves(1); m != nil {
+	if k.record.Placed() && k.job.replicas.IsBalanced() {
+		if m := k.job.replicas.NextMoves(1); m != nil {
 			c.fail("the servers are reported as level, but %+v would help", m)
 		}
 	}
 	least := perdure.Clock(-1)
 	for i := range k.job.slots {
-		sl := &k.facts.View.Slots[i]
+		sl := &k.record.View.Slots[i]
 		clock := max(k.job.slots[i].lastClock, sl.Start, sl.From)
 		if (sl.Until == 0 || !sl.Left && clock < sl.Until) && (least < 0 || clock < least) {
 			least = clock
 		}
 	}
-	if want := max(least, k.facts.View.Cut); k.MinClock() != want {
+	if want := max(least, k.record.View.Cut); k.MinClock() != want {
 		c.fail("MinClock %d, want %d", k.MinClock(), want)
 	}
 }

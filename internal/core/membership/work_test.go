@@ -14,11 +14,11 @@ type bill struct{ shards, slots, servers, views, workerViews, bytes int }
 // costOf calls do and returns its cost.
 func (s *scaled) costOf(do func()) (b bill) {
 	s.Helper()
-	before := s.job.looks
+	before := s.job.visits
 	do()
 	r := s.Ready()
-	b.shards, b.slots, b.servers = s.job.looks.shards-before.shards, s.job.looks.slots-before.slots,
-		s.job.looks.servers-before.servers
+	b.shards, b.slots, b.servers = s.job.visits.shards-before.shards, s.job.visits.slots-before.slots,
+		s.job.visits.servers-before.servers
 	if r.Delta != nil {
 		said, err := json.Marshal(r.Delta)
 		if err != nil {
@@ -43,24 +43,28 @@ func TestWork(t *testing.T) {
 			t.Errorf("%d messages about a replaced worker, to %d servers", s.messages, len(s.job.servers))
 		}
 		victim := 50
-		replicas := s.job.spread.Load(victim)
+		replicas := s.job.replicas.NumShards(victim)
 		if replicas != 24 {
 			t.Fatalf("server %d holds %d replicas", victim, replicas)
 		}
-		death := s.costOf(func() { s.Gone(Server, victim, s.facts.Servers[victim].PID, "exited") })
+		death := s.costOf(func() { s.ProcessDied(Server, victim, s.record.Servers[victim].PID, "exited") })
 		costs["death"] = death
-		costs["return"] = s.costOf(func() { s.Join(Server, victim, Newcomer{Process: "n", PID: 99999}) })
-		first := s.well(victim)
+		costs["return"] = s.costOf(func() { s.Join(Server, victim, Applicant{Process: "n", PID: 99999}) })
+		first := s.healthyStatus(victim)
 		for i := range first.Shards[1:] {
 			first.Shards[i+1].Joined = false
 		}
 		costs["joined"] = s.costOf(func() { s.ServerStatus(victim, "n", first) })
 		costs["heartbeat"] = s.costOf(func() { s.ServerStatus(victim, "n", first) })
 		slot := 70
-		costs["worker"] = s.costOf(func() { s.Gone(Worker, slot, s.facts.Slots[slot].PID, "exited") })
-		costs["next"] = s.costOf(func() { s.Join(Worker, slot, Newcomer{Process: "m", PID: 99998}) })
+		costs["worker"] = s.costOf(func() { s.ProcessDied(Worker, slot, s.record.Slots[slot].PID, "exited") })
+		costs["next"] = s.costOf(func() { s.Join(Worker, slot, Applicant{Process: "m", PID: 99998}) })
 		s.fenced = []int{slot}
-		costs["refused"] = s.costOf(func() { st := s.well(0); s.ServerStatus(0, s.facts.Servers[0].Process, st) })
+		costs["refused"] = s.costOf(func() {
+			st := s.healthyStatus(0)
+			s.ServerStatus(0, s.record.Servers[0].Process,
+				st)
+		})
 		bills = append(bills, costs)
 	}
 	large, small := bills[0], bills[1]
@@ -98,8 +102,8 @@ func TestDeathLooksAtNoSlot(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := newScaled(t, job)
-		death := s.costOf(func() { s.Gone(Server, 1, s.facts.Servers[1].PID, "exited") })
-		next := s.costOf(func() { s.Join(Server, 1, Newcomer{Process: "n", PID: 99}) })
+		death := s.costOf(func() { s.ProcessDied(Server, 1, s.record.Servers[1].PID, "exited") })
+		next := s.costOf(func() { s.Join(Server, 1, Applicant{Process: "n", PID: 99}) })
 		if death.slots+next.slots > 0 || next.views != 1 {
 			t.Errorf("%s: a death costs %+v, the next process %+v", recovery, death, next)
 		}

@@ -159,5 +159,5 @@ func (b *Outbox) endClock() {
 
 // SlotJoinsNext reports whether another slot starts to participate after the next clock.
 func (b *Outbox) SlotJoinsNext() bool {
-	return slices.ContainsFunc(b.jobView.intervals, func(s words.Span) bool { return s.From == b.clock+1 })
+	return slices.ContainsFunc(b.jobView.intervals, func(s words.Interval) bool { return s.From == b.clock+1 })
 }

@@ -16,7 +16,7 @@ type jobView struct {
 	traits    recovery.Traits
 	cuts      recovery.Schedule // including the cut named in the view
 	view      words.View
-	intervals []words.Span
+	intervals []words.Interval
 
 	twoStep bool // a clock is first staged on all shards and then applied
 	adds    bool // the sum of two updates is equivalent to them
@@ -24,7 +24,7 @@ type jobView struct {
 
 // setView handles a newer view.
 func (t *jobView) setView(v words.View) {
-	t.view, t.intervals, t.cuts.Named = v, v.Spans(), v.Named
+	t.view, t.intervals, t.cuts.Named = v, v.Intervals(), v.Named
 	t.twoStep = t.job.TwoStep(v.Tables)
 	t.adds = t.merges()
 }
@@ -45,7 +45,7 @@ func (t *jobView) begin() perdure.Clock {
 	if t.slot < 0 {
 		return t.view.Cut
 	}
-	return t.view.Begin(t.slot)
+	return t.view.StartClock(t.slot)
 }
 
 // end returns the clock at which this slot's work ends, or 0 if it is unknown.
@@ -53,11 +53,11 @@ func (t *jobView) end() perdure.Clock {
 	if t.slot < 0 || int(t.slot) >= len(t.view.Slots) {
 		return t.view.End
 	}
-	return t.view.EndOf(t.slot)
+	return t.view.EndClock(t.slot)
 }
 
 // logs reports whether updates go to an update log.
-func (t *jobView) logs() bool { return t.traits.Logged() }
+func (t *jobView) logs() bool { return t.traits.UsesLog() }
 
 // saved returns the clock below which this slot's updates for a shard are in a checkpoint.
 func (t *jobView) saved(shard perdure.ShardID) perdure.Clock {
@@ -65,7 +65,7 @@ func (t *jobView) saved(shard perdure.ShardID) perdure.Clock {
 }
 
 // home returns the shard that keeps this slot's saved state.
-func (t *jobView) home() perdure.ShardID { return placement.Home(t.slot, len(t.view.Shards)) }
+func (t *jobView) home() perdure.ShardID { return placement.HomeShard(t.slot, len(t.view.Shards)) }
 
 // scales reports whether servers scale updates by their age, and so need their origin.
 func (t *jobView) scales() bool { return t.job.Scales(t.view.Tables) }

@@ -212,7 +212,7 @@ func (s *sum) add() {
 	}
 	into.clocks += from.clocks
 	into.prompt = into.prompt || from.prompt
-	if from.state != nil && !states.IsVoid(from.state) {
+	if from.state != nil && !states.IsEmptyRef(from.state) {
 		into.state = from.state // the slot's next process gets the newest
 	}
 	into.measured, into.maxAbsValue = true, most

@@ -150,13 +150,13 @@ func (b *Outbox) roll() {
 func (b *Outbox) Shard(s perdure.ShardID) *Shard { return b.shards[s] }
 
 // Intervals returns by slot the membership interval in the current view.
-func (b *Outbox) Intervals() []words.Span { return b.jobView.intervals }
+func (b *Outbox) Intervals() []words.Interval { return b.jobView.intervals }
 
 // SaveDue reports whether a checkpoint will contain the end of the current clock, as far as is known.
 func (b *Outbox) SaveDue() bool { return b.jobView.cuts.Has(b.clock + 1) }
 
 // retains reports whether updates are kept until they are in a checkpoint.
-func (b *Outbox) retains() bool { return b.jobView.traits.Retains() && !b.limits.Weak.Retention }
+func (b *Outbox) retains() bool { return b.jobView.traits.RetainsUpdates() && !b.limits.Weak.Retention }
 
 // TwoStep reports whether a clock is first staged on all shards and then applied.
 func (b *Outbox) TwoStep() bool { return b.jobView.twoStep }
@@ -227,7 +227,7 @@ func (b *Outbox) CheckCutWanted() (news bool) {
 // shards are also notified of it.
 func (b *Outbox) SaveState(state []byte) {
 	b.saving.state, b.saving.dirty = state, true
-	if b.jobView.traits.MayLose() {
+	if b.jobView.traits.MayLoseUpdates() {
 		b.saving.note = states.Note(b.clock)
 	}
 }

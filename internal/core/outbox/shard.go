@@ -212,7 +212,8 @@ func (s *Shard) Resend(has words.Counts, as wire.Header, frames []wire.Frame) ([
 	if len(s.kept) > 0 {
 		first = s.kept[0].clock
 	}
-	if b.jobView.traits.Retains() && b.jobView.slot >= 0 && b.phase != RolledBack && has.Staged < min(first, b.clock) {
+	if b.jobView.traits.RetainsUpdates() && b.jobView.slot >= 0 && b.phase != RolledBack &&
+		has.Staged < min(first, b.clock) {
 		return frames, fmt.Errorf("%w: shard %d has %d clocks of slot %d, which only keeps updates from clock %d on",
 			perdure.ErrNoCopy, s.id, has.Staged, b.jobView.slot, first)
 	}

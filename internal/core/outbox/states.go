@@ -18,7 +18,7 @@ import (
 func (s *Shard) superseded() {
 	newest := (*Update)(nil)
 	for _, u := range slices.Backward(s.kept) {
-		ref := states.Of(u.state)
+		ref := states.DecodeRef(u.state)
 		if u.phase < Sent || ref == nil {
 			continue
 		}
@@ -38,7 +38,7 @@ func (s *Shard) superseded() {
 // voidState replaces the update's reference by an empty one of the same length. The update's memory may be queued for
 // sending, so the part with the reference is copied.
 func (u *Update) voidState() {
-	none := states.Void()
+	none := states.EmptyRef()
 	for i, p := range u.parts {
 		if at := bytes.Index(p.head, u.state); at >= 0 {
 			head := slices.Clone(p.head)

@@ -46,7 +46,7 @@ func TestSuperseded(t *testing.T) {
 			for blocks.Next() {
 			}
 			n := uint64(0)
-			if r := states.Of(blocks.State); r != nil {
+			if r := states.DecodeRef(blocks.State); r != nil {
 				n = r.Number
 			}
 			got = append(got, n)

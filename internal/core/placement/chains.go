@@ -8,7 +8,7 @@ import (
 // Server is a server as placement sees it. Servers are numbered by their index.
 type Server struct {
 	Zone     string // failure domain
-	Open     bool   // it may be given more replicas
+	Eligible bool   // it may be given more replicas
 	Replicas int    // number that it holds or receives
 	Heads    int    // number of chains that it heads
 }
@@ -21,7 +21,7 @@ func Chains(shards, copies int, zones []string) [][]int {
 	n := len(zones)
 	servers := make([]Server, n)
 	for i := range servers {
-		servers[i] = Server{Zone: zones[i], Open: true}
+		servers[i] = Server{Zone: zones[i], Eligible: true}
 	}
 	heads := Assign(shards, n)
 	for _, h := range heads {
@@ -71,11 +71,11 @@ func level(chains [][]int, servers []Server) {
 	}
 	layout := Layout{
 		Servers: servers,
-		Held:    func(server int) []int { return held[server] },
+		Shards:  func(server int) []int { return held[server] },
 		Chain:   func(shard int) []int { return chains[shard] },
 	}
 	for {
-		m, ok := layout.Move()
+		m, ok := layout.NextMove()
 		if !ok {
 			return
 		}
@@ -95,7 +95,7 @@ func level(chains [][]int, servers []Server) {
 func best(servers []Server, chain []int, without int, order func(a, b int) int) int {
 	found, conflicts := -1, 0
 	for x := range servers {
-		if !servers[x].Open || slices.Contains(chain, x) {
+		if !servers[x].Eligible || slices.Contains(chain, x) {
 			continue
 		}
 		c := 0
@@ -163,17 +163,17 @@ type Move struct {
 
 // Layout describes where the replicas are.
 type Layout struct {
-	Servers []Server
-	Held    func(server int) []int // the shards that a server holds, in order
-	Chain   func(shard int) []int  // the servers of a shard's chain, in order
-	Heads   bool                   // heads may also move
+	Servers   []Server
+	Shards    func(server int) []int // the shards that a server holds, in order
+	Chain     func(shard int) []int  // the servers of a shard's chain, in order
+	MoveHeads bool                   // heads may also move
 }
 
-// Move returns the next move that improves the layout, if there is one. Such a move brings a shard into one more zone;
-// or it balances two servers whose numbers of replicas differ by two or more, and leaves no shard in fewer zones. A
-// sequence of moves therefore always ends.
-func (l *Layout) Move() (Move, bool) {
-	if m, ok := l.spread(); ok {
+// NextMove returns the next move that improves the layout, if there is one. Such a move brings a shard into one more
+// zone; or it balances two servers whose numbers of replicas differ by two or more, and leaves no shard in fewer zones.
+// A sequence of moves therefore always ends.
+func (l *Layout) NextMove() (Move, bool) {
+	if m, ok := l.nextZoneMove(); ok {
 		return m, true
 	}
 	from, to := make([]int, 0, len(l.Servers)), make([]int, 0, len(l.Servers))
@@ -181,7 +181,7 @@ func (l *Layout) Move() (Move, bool) {
 		if s.Replicas > 0 {
 			from = append(from, x)
 		}
-		if s.Open {
+		if s.Eligible {
 			to = append(to, x)
 		}
 	}
@@ -193,7 +193,7 @@ func (l *Layout) Move() (Move, bool) {
 			if l.Servers[f].Replicas < l.Servers[t].Replicas+2 {
 				break
 			}
-			if s := l.toMove(f, t); s >= 0 {
+			if s := l.bestShardToMove(f, t); s >= 0 {
 				return Move{s, f, t}, true
 			}
 		}
@@ -201,15 +201,15 @@ func (l *Layout) Move() (Move, bool) {
 	return Move{}, false
 }
 
-// spread finds a shard with two replicas in one zone, and a server in an unused zone.
-func (l *Layout) spread() (Move, bool) {
+// nextZoneMove finds a shard with two replicas in one zone, and a server in an unused zone.
+func (l *Layout) nextZoneMove() (Move, bool) {
 	if !slices.ContainsFunc(l.Servers, func(s Server) bool { return s.Zone != l.Servers[0].Zone }) {
 		return Move{}, false
 	}
 	for f := range l.Servers {
-		for _, s := range l.Held(f) {
+		for _, s := range l.Shards(f) {
 			chain := l.Chain(s)
-			if len(chain) < 2 || chain[0] == f && !l.Heads ||
+			if len(chain) < 2 || chain[0] == f && !l.MoveHeads ||
 				zonesWithout(l.Servers, chain, f) < zonesWithout(l.Servers, chain, -1) {
 				continue // no other member is in its zone
 			}
@@ -223,11 +223,11 @@ func (l *Layout) spread() (Move, bool) {
 	return Move{}, false
 }
 
-// toMove returns the shard whose replica is best moved between two servers; -1: none. A head moves, if permitted, when
-// that balances the numbers of heads.
-func (l *Layout) toMove(from, to int) int {
+// bestShardToMove returns the shard whose replica is best moved between two servers; -1: none. A head moves, if
+// permitted, when that balances the numbers of heads.
+func (l *Layout) bestShardToMove(from, to int) int {
 	found, most := -1, 0
-	for _, s := range l.Held(from) {
+	for _, s := range l.Shards(from) {
 		chain := l.Chain(s)
 		gain := 0
 		if chain[0] == from {
@@ -237,7 +237,7 @@ func (l *Layout) toMove(from, to int) int {
 			}
 			gain = l.Servers[from].Heads - l.Servers[next].Heads - 1
 		}
-		if slices.Contains(chain, to) || chain[0] == from && !l.Heads || found >= 0 && gain <= most {
+		if slices.Contains(chain, to) || chain[0] == from && !l.MoveHeads || found >= 0 && gain <= most {
 			continue
 		}
 		after := append(slices.Clone(chain), to)

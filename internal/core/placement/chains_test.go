@@ -58,16 +58,16 @@ func (a *arrangement) count() {
 
 func (a *arrangement) layout(heads bool) *placement.Layout {
 	return &placement.Layout{
-		Servers: a.servers, Held: a.held, Heads: heads,
+		Servers: a.servers, Shards: a.held, MoveHeads: heads,
 		Chain: func(s int) []int { return a.chains[s] },
 	}
 }
 
-// may reports whether a move is one that Layout.Move promises, judged only by its result.
+// may reports whether a move is one that Layout.NextMove promises, judged only by its result.
 func (a *arrangement) may(m placement.Move, heads bool) bool {
 	chain := a.chains[m.Shard]
 	at := slices.Index(chain, m.From)
-	if at < 0 || slices.Contains(chain, m.To) || !a.servers[m.To].Open || at == 0 && !heads {
+	if at < 0 || slices.Contains(chain, m.To) || !a.servers[m.To].Eligible || at == 0 && !heads {
 		return false
 	}
 	after := slices.Clone(chain)
@@ -94,7 +94,7 @@ func arrangements(t *rapid.T) *arrangement {
 	a := &arrangement{servers: make([]placement.Server, rapid.IntRange(1, 8).Draw(t, "servers"))}
 	for x := range a.servers {
 		a.servers[x].Zone = fmt.Sprint(rapid.IntRange(1, zones).Draw(t, "zone"))
-		a.servers[x].Open = rapid.IntRange(0, 4).Draw(t, "open") > 0
+		a.servers[x].Eligible = rapid.IntRange(0, 4).Draw(t, "open") > 0
 	}
 	a.chains = make([][]int, rapid.IntRange(1, 20).Draw(t, "shards"))
 	for s := range a.chains {
@@ -113,14 +113,14 @@ func indices(n int) []int {
 	return list
 }
 
-// TestMoves checks that Move finds a move exactly when there is one, that the move keeps its promises, and that a
+// TestMoves checks that NextMove finds a move exactly when there is one, that the move keeps its promises, and that a
 // sequence of moves ends.
 func TestMoves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := arrangements(t)
 		heads := rapid.Bool().Draw(t, "heads")
 		for n := 0; ; n++ {
-			m, found := a.layout(heads).Move()
+			m, found := a.layout(heads).NextMove()
 			if !found {
 				if a.anyMove(heads) {
 					t.Fatalf("no move found for %v on %v", a.chains, a.servers)
@@ -146,12 +146,12 @@ func TestMovesToANewServer(t *testing.T) {
 		a := &arrangement{servers: make([]placement.Server, n+1)}
 		a.chains = placement.Chains(rapid.IntRange(n, 100).Draw(t, "shards"), copies, make([]string, n))
 		for x := range a.servers {
-			a.servers[x].Open = true
+			a.servers[x].Eligible = true
 		}
 		moves := 0
 		for ; ; moves++ {
 			a.count()
-			m, found := a.layout(true).Move()
+			m, found := a.layout(true).NextMove()
 			if !found {
 				break
 			}
@@ -192,7 +192,7 @@ func TestChains(t *testing.T) {
 			}
 		}
 		for x := range a.servers {
-			a.servers[x] = placement.Server{Zone: zones[x], Open: true}
+			a.servers[x] = placement.Server{Zone: zones[x], Eligible: true}
 		}
 		a.count()
 		for s, chain := range a.chains {

@@ -61,10 +61,10 @@ func hashed(row perdure.RowID, shards int) perdure.ShardID {
 	return perdure.ShardID(high)
 }
 
-// Place returns the shard for a new whole table, given the existing tables. It chooses the server that initially has
-// the fewest bytes of whole tables, and of that server's shards the one with the fewest; ties go to the first. Other
-// tables count equally on all shards and are ignored, and so is state other than rows.
-func Place(t *perdure.TableSpec, tables []perdure.TableSpec, shards, servers int) perdure.ShardID {
+// PlaceTable returns the shard for a new whole table, given the existing tables. It chooses the server that initially
+// has the fewest bytes of whole tables, and of that server's shards the one with the fewest; ties go to the first.
+// Other tables count equally on all shards and are ignored, and so is state other than rows.
+func PlaceTable(t *perdure.TableSpec, tables []perdure.TableSpec, shards, servers int) perdure.ShardID {
 	if !t.Whole {
 		return 0
 	}
@@ -86,8 +86,8 @@ func Place(t *perdure.TableSpec, tables []perdure.TableSpec, shards, servers int
 	return perdure.ShardID(at)
 }
 
-// Home returns the shard that keeps the saved state of a slot's program.
-func Home(slot perdure.Slot, shards int) perdure.ShardID {
+// HomeShard returns the shard that keeps the saved state of a slot's program.
+func HomeShard(slot perdure.Slot, shards int) perdure.ShardID {
 	return perdure.ShardID(int(slot) % shards)
 }
 

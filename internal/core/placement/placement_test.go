@@ -67,16 +67,16 @@ func TestRangeOfSparse(t *testing.T) {
 	}
 }
 
-func ExamplePlace() {
+func ExamplePlaceTable() {
 	var tables []perdure.TableSpec
 	for _, rows := range []int64{10, 200, 30, 5, 1, 3} {
 		t := perdure.TableSpec{Rows: rows, Dim: 2, Whole: true}
-		t.Shard = placement.Place(&t, tables, 4, 2)
+		t.Shard = placement.PlaceTable(&t, tables, 4, 2)
 		tables = append(tables, t)
 		fmt.Println("a table of", rows, "rows is on shard", t.Shard)
 	}
 	rows := perdure.TableSpec{Rows: 1000, Dim: 2}
-	fmt.Println("a table that is not whole is on shard", placement.Place(&rows, tables, 4, 2))
+	fmt.Println("a table that is not whole is on shard", placement.PlaceTable(&rows, tables, 4, 2))
 	// Output:
 	// a table of 10 rows is on shard 0
 	// a table of 200 rows is on shard 2
@@ -98,7 +98,7 @@ func TestPlaceSpreads(t *testing.T) {
 		on, at := make([]int, servers), make([]int, shards)
 		for range n {
 			spec := perdure.TableSpec{Rows: 7, Dim: 3, Whole: true}
-			spec.Shard = placement.Place(&spec, tables, shards, servers)
+			spec.Shard = placement.PlaceTable(&spec, tables, shards, servers)
 			tables = append(tables, spec)
 			on[owners[spec.Shard]]++
 			at[spec.Shard]++

@@ -64,7 +64,7 @@ type PendingRequest struct {
 	Subscribes bool // the answer subscribes to the rows, if the table's rows are pushed
 }
 
-// PendingRequest returns the unanswered requests, oldest first.
+// PendingRequests returns the unanswered requests, oldest first.
 func (r *Reader) PendingRequests() (all []PendingRequest) {
 	r.asked.each(func(q *request) {
 		if q.kind == wire.KindGet {

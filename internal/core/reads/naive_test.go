@@ -123,7 +123,7 @@ func (w *world) say(format string, args ...any) { w.log = append(w.log, fmt.Spri
 
 func (w *world) tellMoment() {
 	w.r.SetProgress(Progress{
-		Clock: w.clocks[0], End: w.end, MinReadClock: consistency.AnyClock, Intervals: make([]words.Span, slots),
+		Clock: w.clocks[0], End: w.end, MinReadClock: consistency.AnyClock, Intervals: make([]words.Interval, slots),
 	})
 }
 

@@ -55,7 +55,7 @@ type Progress struct {
 	// MinReadClock is the minimum MinClock of any read under two-step clocks, because updates that the slot's former
 	// process had ticked may still wait for other slots. consistency.AnyClock: no minimum.
 	MinReadClock perdure.Clock
-	Intervals    []words.Span // by slot: its membership interval
+	Intervals    []words.Interval // by slot: its membership interval
 }
 
 // Reader implements the reads of one client. See the package comment.
@@ -146,8 +146,8 @@ func (r *Reader) clock() perdure.Clock {
 	return r.now.Clock
 }
 
-// Actions returns the actions to carry out, including requests whose turn has come. The frames are valid until the next
-// call.
+// TakeActions returns the actions to carry out, including requests whose turn has come. The frames are valid until the
+// next call.
 func (r *Reader) TakeActions() Actions {
 	a := &r.asked
 	a.pump()

@@ -74,7 +74,7 @@ func (r *Reader) Table(id perdure.TableID, spec perdure.TableSpec) *Table {
 	return t
 }
 
-// tableShard returns the part that contains a row.
+// shardOf returns the part that contains a row.
 func (t *Table) shardOf(row perdure.RowID) *tableShard {
 	return t.shards[placement.ShardOf(&t.spec, len(t.shards), row)]
 }

@@ -15,21 +15,21 @@ import "github.com/perdure/perdure"
 // Cost: N times the memory, and each update is sent N times.
 type chain struct{ r perdure.Recovery }
 
-// eager reports whether an update is acknowledged before every replica has it.
-func (s chain) eager() bool { return (s.r.Async || s.r.Every > 0) && !s.r.Checkpoints }
+// acksEarly reports whether an update is acknowledged before every replica has it.
+func (s chain) acksEarly() bool { return (s.r.Async || s.r.Every > 0) && !s.r.Checkpoints }
 
 func (s chain) Traits() Traits {
-	t := Traits{Copies: max(1, s.r.Replicas), Safe: Acknowledged, Eager: s.eager()}
+	t := Traits{Copies: max(1, s.r.Replicas), Safe: Acknowledged, EarlyAck: s.acksEarly()}
 	if s.r.Checkpoints {
-		t.Form, t.Timed = form(s.r), s.r.Auto
+		t.SaveMode, t.Timed = saveMode(s.r), s.r.Auto
 	}
-	if t.Eager {
-		t.Begins, t.Period = Head, s.r.Every
+	if t.EarlyAck {
+		t.RestartsWith, t.Period = HeadRows, s.r.Every
 	}
 	return t
 }
 
-func (s chain) Orphaned(l Loss) Fate {
+func (s chain) OnLostShards(l Loss) Action {
 	if s.r.Checkpoints {
 		return rollBack("%d shards were lost", l.Shards)
 	}
@@ -37,21 +37,21 @@ func (s chain) Orphaned(l Loss) Fate {
 		"which keeps one every 100 clocks, or with a longer chain", s.r, s.r.Replicas)
 }
 
-func (s chain) Halved() Fate {
+func (s chain) OnTornClock() Action {
 	switch {
-	case s.eager():
-		return Fate{Kind: GoOn} // the shard counts its part as lost
+	case s.acksEarly():
+		return Action{Kind: Continue} // the shard counts its part as lost
 	case s.r.Checkpoints:
-		return Fate{Kind: RollBack}
+		return Action{Kind: RollBack}
 	}
 	return fail("start the job again")
 }
 
-func (s chain) Outlived(Death) Fate { return Fate{Kind: GoOn} } // its next process continues where it was
+func (s chain) OnWorkerDeath(Death) Action { return Action{Kind: Continue} } // its next process continues where it was
 
-func (s chain) MayContinue() error { return nil }
+func (s chain) CheckContinue() error { return nil }
 
-func (s chain) MayResume() error {
+func (s chain) CheckResume() error {
 	if s.r.Checkpoints {
 		return nil
 	}

@@ -13,26 +13,27 @@ import "github.com/perdure/perdure"
 type checkpoint struct{ r perdure.Recovery }
 
 func (s checkpoint) Traits() Traits {
-	return Traits{Copies: 1, Safe: Acknowledged, Form: form(s.r), Timed: s.r.Auto}
+	return Traits{Copies: 1, Safe: Acknowledged, SaveMode: saveMode(s.r), Timed: s.r.Auto}
 }
 
-func (s checkpoint) Orphaned(l Loss) Fate { return rollBack("%d shards were lost", l.Shards) }
+func (s checkpoint) OnLostShards(l Loss) Action { return rollBack("%d shards were lost", l.Shards) }
 
-func (s checkpoint) Halved() Fate { return Fate{Kind: RollBack} }
+func (s checkpoint) OnTornClock() Action { return Action{Kind: RollBack} }
 
-func (s checkpoint) Outlived(Death) Fate { return Fate{Kind: GoOn} } // its next process continues where it was
+// its next process continues where it was
+func (s checkpoint) OnWorkerDeath(Death) Action { return Action{Kind: Continue} }
 
-func (s checkpoint) MayContinue() error {
+func (s checkpoint) CheckContinue() error {
 	return cannotContinue(s.r, "after an outage all shards roll back to the last checkpoint, which undoes the work "+
 		"of that time")
 }
 
-func (s checkpoint) MayResume() error { return nil }
+func (s checkpoint) CheckResume() error { return nil }
 
-// form returns the form of the checkpoints of a strategy that keeps them.
-func form(r perdure.Recovery) Form {
+// saveMode returns the form of the checkpoints of a strategy that keeps them.
+func saveMode(r perdure.Recovery) SaveMode {
 	if r.Async {
-		return Behind
+		return SaveInBackground
 	}
-	return Standing
+	return SavePaused
 }

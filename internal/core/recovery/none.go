@@ -13,17 +13,17 @@ import "github.com/perdure/perdure"
 type none struct{ r perdure.Recovery }
 
 func (s none) Traits() Traits {
-	return Traits{Copies: 1, Safe: Acknowledged, Begins: Initial, Apart: true}
+	return Traits{Copies: 1, Safe: Acknowledged, RestartsWith: InitialRows, ServesIndependently: true}
 }
 
-func (s none) Orphaned(Loss) Fate { return Fate{Kind: Anew} }
+func (s none) OnLostShards(Loss) Action { return Action{Kind: Reinitialize} }
 
-func (s none) Halved() Fate { return Fate{Kind: GoOn} } // the shard counts its part as lost
+func (s none) OnTornClock() Action { return Action{Kind: Continue} } // the shard counts its part as lost
 
-func (s none) Outlived(Death) Fate { return Fate{Kind: GoOn} }
+func (s none) OnWorkerDeath(Death) Action { return Action{Kind: Continue} }
 
-func (s none) MayContinue() error {
+func (s none) CheckContinue() error {
 	return cannotContinue(s.r, "the rows of the shard are lost, and start again with their initial values")
 }
 
-func (s none) MayResume() error { return nothingSaved(s.r) }
+func (s none) CheckResume() error { return nothingSaved(s.r) }

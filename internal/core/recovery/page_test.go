@@ -37,7 +37,7 @@ func kept(t recovery.Traits) string {
 		return "in the log"
 	case t.Safe == recovery.Saved:
 		return "in a checkpoint"
-	case t.Eager:
+	case t.EarlyAck:
 		return "acknowledged by the head alone"
 	}
 	return "acknowledged"
@@ -46,13 +46,13 @@ func kept(t recovery.Traits) string {
 // saved returns the cell that says what is saved, and whether training continues meanwhile.
 func saved(t recovery.Traits) string {
 	switch {
-	case t.Form == recovery.Standing:
+	case t.SaveMode == recovery.SavePaused:
 		return "every C clocks; shards pause while it is written"
-	case t.Form == recovery.Behind:
+	case t.SaveMode == recovery.SaveInBackground:
 		return "every C clocks, while training continues"
-	case t.Form == recovery.Rows:
+	case t.SaveMode == recovery.SaveRows:
 		return "R of the rows every R·C clocks, while training continues"
-	case t.Logged():
+	case t.UsesLog():
 		return "no checkpoint, but the log and snapshots"
 	}
 	return "nothing"
@@ -64,20 +64,20 @@ const backAll = "all roll back to the last checkpoint"
 // afterServer returns the cell about the death of a server.
 func afterServer(s recovery.Strategy) string {
 	t := s.Traits()
-	orphaned := map[recovery.FateKind]string{
-		recovery.Anew: "its shards start with their initial rows; their updates are lost and counted",
-		recovery.Resaved: "its rows are restored as last saved, without a rollback; later updates are lost and " +
+	orphaned := map[recovery.ActionKind]string{
+		recovery.Reinitialize: "its shards start with their initial rows; their updates are lost and counted",
+		recovery.RestoreRows: "its rows are restored as last saved, without a rollback; later updates are lost and " +
 			"counted",
-		recovery.Restored: "its shards return to the last checkpoint, and workers resend the rest",
+		recovery.Restore:  "its shards return to the last checkpoint, and workers resend the rest",
 		recovery.Replay:   "its shards are read from the log again; workers keep writing, and reads wait",
 		recovery.RollBack: backAll,
 		recovery.Fail:     "the job ends",
-	}[s.Orphaned(recovery.Loss{Shards: 1, Unkept: -1}).Kind]
+	}[s.OnLostShards(recovery.Loss{Shards: 1, UnretainedSlot: -1}).Kind]
 	if t.Copies == 1 {
 		return orphaned
 	}
 	lost := ""
-	if t.Eager {
+	if t.EarlyAck {
 		lost = " updates that only the head had are lost and counted;"
 	}
 	return "the other replicas take over;" + lost + " if all N die: " + orphaned
@@ -86,9 +86,9 @@ func afterServer(s recovery.Strategy) string {
 // afterWorker returns the cell about the death of a worker.
 func afterWorker(s recovery.Strategy) string {
 	switch {
-	case s.Outlived(recovery.Death{}).Kind != recovery.GoOn:
+	case s.OnWorkerDeath(recovery.Death{}).Kind != recovery.Continue:
 		return "?"
-	case s.Traits().Retains():
+	case s.Traits().RetainsUpdates():
 		return "a replacement continues; a checkpoint is made immediately"
 	}
 	return "a replacement continues"
@@ -96,14 +96,16 @@ func afterWorker(s recovery.Strategy) string {
 
 // afterBoth returns the cell about the deaths of a worker and a server together.
 func afterBoth(s recovery.Strategy) string {
-	alone, both := s.Orphaned(recovery.Loss{Shards: 1, Unkept: -1}), s.Orphaned(recovery.Loss{Shards: 1})
-	switch resent := s.Outlived(recovery.Death{Needed: true}); {
-	case both.Kind == recovery.Count && resent.Kind == recovery.Count && s.Halved().Kind == recovery.Count:
+	alone, both := s.OnLostShards(recovery.Loss{Shards: 1, UnretainedSlot: -1}),
+		s.OnLostShards(recovery.Loss{Shards: 1})
+	switch resent := s.OnWorkerDeath(recovery.Death{Needed: true}); {
+	case both.Kind == recovery.RestorePartial && resent.Kind == recovery.RestorePartial &&
+		s.OnTornClock().Kind == recovery.RestorePartial:
 		return "its shards return to the last checkpoint, and workers resend the updates that they kept; the rest is " +
 			"lost and counted"
 	case both.Kind == recovery.RollBack && resent.Kind == recovery.RollBack:
 		return backAll + " if no process has kept the updates that a shard lacks"
-	case both.Kind != alone.Kind || resent.Kind != recovery.GoOn:
+	case both.Kind != alone.Kind || resent.Kind != recovery.Continue:
 		return "?"
 	}
 	return "as when a server dies"

@@ -22,26 +22,26 @@ func parse(t *testing.T, s string) perdure.Recovery {
 // happens when a server, a worker, or both die.
 func TestPromises(t *testing.T) {
 	const (
-		goOn, anew, restored, replay = recovery.GoOn, recovery.Anew, recovery.Restored, recovery.Replay
+		goOn, anew, restored, replay = recovery.Continue, recovery.Reinitialize, recovery.Restore, recovery.Replay
 		back, fail                   = recovery.RollBack, recovery.Fail
 		acked, logged, saved         = recovery.Acknowledged, recovery.Logged, recovery.Saved
-		count                        = recovery.Count
-		nothing, standing, behind    = recovery.Nothing, recovery.Standing, recovery.Behind
-		whole, initial, head         = recovery.Whole, recovery.Initial, recovery.Head
+		count                        = recovery.RestorePartial
+		nothing, standing, behind    = recovery.SaveNothing, recovery.SavePaused, recovery.SaveInBackground
+		whole, initial, head         = recovery.Everything, recovery.InitialRows, recovery.HeadRows
 	)
-	repeated := map[bool]recovery.FateKind{false: goOn, true: count} // a replacement process redoes the same work
+	repeated := map[bool]recovery.ActionKind{false: goOn, true: count} // a replacement process redoes the same work
 	for _, c := range []struct {
 		name     string
 		copies   int
 		safe     recovery.SafePoint
-		form     recovery.Form
-		begins   recovery.Begin
+		form     recovery.SaveMode
+		begins   recovery.RestartContent
 		period   perdure.Clock
-		orphaned recovery.FateKind // for lost shards
-		unkept   recovery.FateKind // for lost shards after the death of a worker that had kept updates they lack
-		halved   recovery.FateKind
-		outlived recovery.FateKind // for a worker that dies before it has resent everything to a restored shard
-		on       bool              // workers may continue while a shard is unavailable
+		orphaned recovery.ActionKind // for lost shards
+		unkept   recovery.ActionKind // for lost shards after the death of a worker that had kept updates they lack
+		halved   recovery.ActionKind
+		outlived recovery.ActionKind // for a worker that dies before it has resent everything to a restored shard
+		on       bool                // workers may continue while a shard is unavailable
 	}{
 		{"none", 1, acked, nothing, initial, 0, anew, anew, goOn, goOn, false},
 		{"checkpoint:20", 1, acked, standing, whole, 0, back, back, back, goOn, false},
@@ -60,8 +60,8 @@ func TestPromises(t *testing.T) {
 	} {
 		s := recovery.Of(parse(t, c.name))
 		want := recovery.Traits{
-			Copies: c.copies, Safe: c.safe, Form: c.form, Begins: c.begins, Period: c.period,
-			Eager: c.begins == head, Apart: c.name == "none",
+			Copies: c.copies, Safe: c.safe, SaveMode: c.form, RestartsWith: c.begins, Period: c.period,
+			EarlyAck: c.begins == head, ServesIndependently: c.name == "none",
 			Timed:   strings.Contains(c.name, "auto") || c.name == "resend",
 			Partial: strings.Contains(c.name, "partial"),
 		}
@@ -69,22 +69,22 @@ func TestPromises(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", c.name, got, want)
 		}
 		for what, f := range map[string]struct {
-			got  recovery.Fate
-			want recovery.FateKind
+			got  recovery.Action
+			want recovery.ActionKind
 		}{
-			"orphaned": {s.Orphaned(recovery.Loss{Shards: 3, Unkept: -1}), c.orphaned},
-			"unkept":   {s.Orphaned(recovery.Loss{Shards: 3, Unkept: 1}), c.unkept},
-			"unkept 0": {s.Orphaned(recovery.Loss{Shards: 3, Unkept: 0}), c.unkept}, // slot 0 also counts
-			"halved":   {s.Halved(), c.halved},
-			"outlived": {s.Outlived(recovery.Death{Slot: 1, Needed: true}), c.outlived},
-			"repeated": {s.Outlived(recovery.Death{Slot: 1, Needed: true, Repeats: true}), repeated[want.Partial]},
-			"unneeded": {s.Outlived(recovery.Death{Slot: 1}), goOn},
+			"orphaned": {s.OnLostShards(recovery.Loss{Shards: 3, UnretainedSlot: -1}), c.orphaned},
+			"unkept":   {s.OnLostShards(recovery.Loss{Shards: 3, UnretainedSlot: 1}), c.unkept},
+			"unkept 0": {s.OnLostShards(recovery.Loss{Shards: 3, UnretainedSlot: 0}), c.unkept}, // slot 0 also counts
+			"halved":   {s.OnTornClock(), c.halved},
+			"outlived": {s.OnWorkerDeath(recovery.Death{Slot: 1, Needed: true}), c.outlived},
+			"repeated": {s.OnWorkerDeath(recovery.Death{Slot: 1, Needed: true, Repeats: true}), repeated[want.Partial]},
+			"unneeded": {s.OnWorkerDeath(recovery.Death{Slot: 1}), goOn},
 		} {
 			if f.got.Kind != f.want || f.want == fail && f.got.Why == "" || strings.Contains(f.got.Why, "%!") {
 				t.Errorf("%s, %s: %+v, want kind %d", c.name, what, f.got, f.want)
 			}
 		}
-		if err := s.MayContinue(); (err == nil) != c.on || err != nil && !errors.Is(err, perdure.ErrUsage) {
+		if err := s.CheckContinue(); (err == nil) != c.on || err != nil && !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("%s: may workers continue while a shard is unavailable: %v", c.name, err)
 		}
 	}
@@ -94,7 +94,7 @@ func TestPromises(t *testing.T) {
 // checkpoint a shard returns.
 func TestPublishing(t *testing.T) {
 	for _, name := range []string{"resend", "resend:5,partial"} {
-		f := recovery.Of(parse(t, name)).Orphaned(recovery.Loss{Shards: 1, Unkept: 1, Publishing: true})
+		f := recovery.Of(parse(t, name)).OnLostShards(recovery.Loss{Shards: 1, UnretainedSlot: 1, Publishing: true})
 		if f.Kind != recovery.Wait {
 			t.Errorf("%s, while a checkpoint is being published: %+v", name, f)
 		}
@@ -107,7 +107,7 @@ func TestMayLose(t *testing.T) {
 		"none": true, "checkpoint:20": false, "resend": false, "resend:20,partial": true, "chain:2": false,
 		"chain:2,async": true, "chain:2,every:5": true, "stateless": false,
 	} {
-		if recovery.Of(parse(t, name)).Traits().MayLose() != may {
+		if recovery.Of(parse(t, name)).Traits().MayLoseUpdates() != may {
 			t.Errorf("%s may lose updates: %t", name, !may)
 		}
 	}
@@ -193,8 +193,8 @@ func TestMayResume(t *testing.T) {
 		"chain:3,every:5": false, "chain:2,checkpoint:20": true, "stateless": true, "scar:20,1/8,round": true,
 	} {
 		s := recovery.Of(parse(t, name))
-		err := s.MayResume()
-		if (err == nil) != may || may != (s.Traits().Keeps() || s.Traits().Logged()) || err != nil &&
+		err := s.CheckResume()
+		if (err == nil) != may || may != (s.Traits().SavesAny() || s.Traits().UsesLog()) || err != nil &&
 			(!strings.HasPrefix(err.Error(), "a run under "+name+" keeps no checkpoints, and ") ||
 				!strings.Contains(err.Error(), "; one under resend:C")) {
 			t.Errorf("%s: may a later run resume it: %v", name, err)

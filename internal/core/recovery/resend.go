@@ -16,42 +16,42 @@ import "github.com/perdure/perdure"
 type resend struct{ r perdure.Recovery }
 
 func (s resend) Traits() Traits {
-	return Traits{Copies: 1, Safe: Saved, Form: Behind, Timed: s.r.Auto, Partial: s.r.Partial}
+	return Traits{Copies: 1, Safe: Saved, SaveMode: SaveInBackground, Timed: s.r.Auto, Partial: s.r.Partial}
 }
 
-func (s resend) Orphaned(l Loss) Fate {
+func (s resend) OnLostShards(l Loss) Action {
 	switch {
 	case l.Publishing:
-		return Fate{Kind: Wait} // until it is known which checkpoint is the newest
-	case l.Unkept >= 0:
+		return Action{Kind: Wait} // until it is known which checkpoint is the newest
+	case l.UnretainedSlot >= 0:
 		return s.unkept("%d shards were lost, and no process has kept what earlier processes of worker:%d did since "+
-			"clock %d", l.Shards, l.Unkept, l.Durable)
+			"clock %d", l.Shards, l.UnretainedSlot, l.Durable)
 	}
-	return Fate{Kind: Restored}
+	return Action{Kind: Restore}
 }
 
 // unkept returns the recovery action for a shard that lacks updates without a copy.
-func (s resend) unkept(why string, args ...any) Fate {
+func (s resend) unkept(why string, args ...any) Action {
 	if s.r.Partial {
-		return Fate{Kind: Count}
+		return Action{Kind: RestorePartial}
 	}
 	return rollBack(why, args...)
 }
 
-func (s resend) Halved() Fate {
+func (s resend) OnTornClock() Action {
 	if s.r.Partial {
-		return Fate{Kind: Count}
+		return Action{Kind: RestorePartial}
 	}
-	return Fate{Kind: RollBack}
+	return Action{Kind: RollBack}
 }
 
-func (s resend) Outlived(d Death) Fate {
+func (s resend) OnWorkerDeath(d Death) Action {
 	if d.Needed && (!d.Repeats || s.r.Partial) {
 		return s.unkept("worker:%d died before it had resent the updates that a restored shard lacks", d.Slot)
 	}
-	return Fate{Kind: GoOn}
+	return Action{Kind: Continue}
 }
 
-func (s resend) MayContinue() error { return nil }
+func (s resend) CheckContinue() error { return nil }
 
-func (s resend) MayResume() error { return nil }
+func (s resend) CheckResume() error { return nil }

@@ -15,15 +15,18 @@ package recovery
 type scar struct{}
 
 func (s scar) Traits() Traits {
-	return Traits{Copies: 1, Safe: Acknowledged, Form: Rows, Begins: LastSaved, Apart: true}
+	return Traits{
+		Copies: 1, Safe: Acknowledged, SaveMode: SaveRows, RestartsWith: LastSavedRows,
+		ServesIndependently: true,
+	}
 }
 
-func (s scar) Orphaned(Loss) Fate { return Fate{Kind: Resaved} }
+func (s scar) OnLostShards(Loss) Action { return Action{Kind: RestoreRows} }
 
-func (s scar) Halved() Fate { return Fate{Kind: GoOn} } // the shard counts its part as lost
+func (s scar) OnTornClock() Action { return Action{Kind: Continue} } // the shard counts its part as lost
 
-func (s scar) Outlived(Death) Fate { return Fate{Kind: GoOn} }
+func (s scar) OnWorkerDeath(Death) Action { return Action{Kind: Continue} }
 
-func (s scar) MayContinue() error { return nil }
+func (s scar) CheckContinue() error { return nil }
 
-func (s scar) MayResume() error { return nil }
+func (s scar) CheckResume() error { return nil }

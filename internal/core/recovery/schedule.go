@@ -15,7 +15,7 @@ type Schedule struct {
 
 // ScheduleOf returns the schedule of a job that keeps checkpoints, without a named cut.
 func ScheduleOf(r perdure.Recovery) Schedule {
-	if t := Of(r).Traits(); !t.Saves() || t.Timed {
+	if t := Of(r).Traits(); !t.SavesCuts() || t.Timed {
 		return Schedule{}
 	}
 	return Schedule{Every: r.Every}
@@ -70,7 +70,7 @@ type Rounds struct {
 
 // RoundsOf returns the rounds of a job, or none if the job does not save rows separately.
 func RoundsOf(r perdure.Recovery) Rounds {
-	if Of(r).Traits().Form != Rows {
+	if Of(r).Traits().SaveMode != SaveRows {
 		return Rounds{}
 	}
 	return Rounds{Share: r.Share, Every: r.Every}

@@ -17,15 +17,16 @@ type stateless struct{ r perdure.Recovery }
 
 func (s stateless) Traits() Traits { return Traits{Copies: 1, Safe: Logged} }
 
-func (s stateless) Orphaned(Loss) Fate { return Fate{Kind: Replay} }
+func (s stateless) OnLostShards(Loss) Action { return Action{Kind: Replay} }
 
-func (s stateless) Halved() Fate {
+func (s stateless) OnTornClock() Action {
 	return fail("the update log has lost some updates, or is a different one; restore a copy of it, or begin the job " +
 		"again")
 }
 
-func (s stateless) Outlived(Death) Fate { return Fate{Kind: GoOn} } // its next process continues from the log
+// its next process continues from the log
+func (s stateless) OnWorkerDeath(Death) Action { return Action{Kind: Continue} }
 
-func (s stateless) MayContinue() error { return nil }
+func (s stateless) CheckContinue() error { return nil }
 
-func (s stateless) MayResume() error { return nil } // from the log, and the snapshots before its records
+func (s stateless) CheckResume() error { return nil } // from the log, and the snapshots before its records

@@ -25,7 +25,7 @@ const (
 // combineCase is one case: the events that may happen in it, and the safety mechanisms that are disabled.
 type combineCase struct {
 	how    perdure.Combine
-	spans  []words.Span
+	spans  []words.Interval
 	deaths int // process deaths
 	losses int // clocks that count as lost because they were not staged when their slot was decided
 	again  int // updates that are sent twice
@@ -302,8 +302,8 @@ func (c combineCase) explore(t *testing.T) (states int, err error) {
 }
 
 var (
-	all      = []words.Span{{}, {}}
-	changing = []words.Span{{}, {Until: 1}, {From: 1}}
+	all      = []words.Interval{{}, {}}
+	changing = []words.Interval{{}, {Until: 1}, {From: 1}}
 )
 
 // In every course the rule runs once for each clock and each row that a slot touches, with the sum of the updates that

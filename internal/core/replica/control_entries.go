@@ -39,7 +39,7 @@ func (p *proposals) beforeServing(v *words.View, head bool, st *State, fx *Effec
 		p.membershipVersion = v.Roster
 		fx.propose(ControlEntry{
 			Kind: wire.KindRoster, Slot: perdure.NoSlot, Clock: perdure.Clock(v.Roster),
-			Payload: wire.JSON(v.Spans()),
+			Payload: wire.JSON(v.Intervals()),
 		})
 		return true
 	}

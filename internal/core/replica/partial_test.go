@@ -43,7 +43,7 @@ func TestRestoredPartial(t *testing.T) {
 		b.Status(&b.view, &st)
 		applied := map[bool]string{false: "[4 3]", true: "[3 3]"}[model == "bsp"]
 		seq := map[bool]uint64{false: 4, true: 3}[model == "bsp"]
-		if fmt.Sprint(b.State.Applied()) != applied || st.Seq != seq || st.MinClock != 3 || !st.Whole {
+		if fmt.Sprint(b.State.Applied()) != applied || st.Seq != seq || st.MinClock != 3 || !st.ResendComplete {
 			t.Errorf("%s: it has applied %v, with %d updates: %+v", model, b.State.Applied(), st.Seq, st)
 		}
 	}

@@ -83,7 +83,7 @@ func (s *system) checkLemma(slot, row int, value updateSet, l label) error {
 		lacks++
 	}
 	count := consistency.MissingUpdates(
-		l.applied[:s.slots], known[:s.slots], make([]words.Span, s.slots), s.model.Staleness,
+		l.applied[:s.slots], known[:s.slots], make([]words.Interval, s.slots), s.model.Staleness,
 		c)
 	count -= max(0, int64(c-l.applied[slot])) // own updates are added locally
 	s.worst = max(s.worst, lacks)

@@ -56,7 +56,7 @@ func newReader(p *plan, slot int) reader {
 // tell passes the clock to package reads.
 func (r *reader) tell(p *plan) {
 	r.side.reads.SetProgress(reads.Progress{
-		Clock: r.clock, MinReadClock: consistency.AnyClock, Intervals: make([]words.Span, p.slots),
+		Clock: r.clock, MinReadClock: consistency.AnyClock, Intervals: make([]words.Interval, p.slots),
 	})
 }
 

@@ -161,7 +161,7 @@ func (r *Replica) ApplyView() {
 // that is rebuilt from its log cannot rule that out.
 func (r *Replica) fromBefore() bool {
 	mine := &r.view.Shards[r.shard]
-	return r.renewed || mine.Lost || mine.Restored || r.traits.Logged()
+	return r.renewed || mine.Lost || mine.Restored || r.traits.UsesLog()
 }
 
 // Propose makes the head append entries that the view requires, and starts serving once nothing prevents it. It reports
@@ -337,7 +337,7 @@ func (r *Replica) checkResent() {
 func (r *Replica) AwaitsResend() bool { return r.ready && r.resend.isIncomplete() }
 
 // withholdsRows reports whether the shard still withholds its rows from all readers.
-func (r *Replica) withholdsRows() bool { return r.resend.isIncomplete() && !r.weak.Holding }
+func (r *Replica) withholdsRows() bool { return r.resend.isIncomplete() && !r.weak.RestoreBarrier }
 
 // IsBehind reports whether some process has ended clocks that the shard has not applied.
 func (r *Replica) IsBehind() bool { return r.queued.beyond(r.view, r.State.Applied()) }
@@ -374,7 +374,7 @@ func (r *Replica) AnswerOpens(pos uint64) {
 
 // Membership returns the newest membership in the log: its number, and the membership interval of each slot. The caller
 // must not modify the slice.
-func (r *Replica) Membership() (number uint64, spans []words.Span) {
+func (r *Replica) Membership() (number uint64, spans []words.Interval) {
 	return r.State.intake.MembershipVersion(), r.State.intake.Intervals()
 }
 
@@ -416,7 +416,7 @@ func (r *Replica) Status(v *words.View, st *words.ShardStatus) {
 	st.Ready, st.Segments = r.ready, slices.Clone(sv.segments)
 	if !r.ready {
 		if in != nil && r.role.Head && v.Shards[r.shard].Lost {
-			st.Applied, st.Seq, st.Kept = slices.Clone(in.Applied()), r.State.Seq(), r.State.rounds.kept
+			st.Applied, st.Seq, st.SavedRows = slices.Clone(in.Applied()), r.State.Seq(), r.State.rounds.kept
 		}
 		return
 	}
@@ -424,9 +424,9 @@ func (r *Replica) Status(v *words.View, st *words.ShardStatus) {
 		ro := &r.State.rounds
 		st.Segments, st.SaveBytes, st.SaveSeconds = ro.segments(sv.schedule.Named), ro.bytes, ro.paused
 	}
-	st.States, st.Held = states.Names(r.State.rows.states), held(&r.State)
+	st.States, st.PendingStates = states.Names(r.State.rows.states), held(&r.State)
 	st.MinClock, st.Seq, st.Roster = in.MinClock(), r.State.Seq(), in.MembershipVersion()
-	st.Named, st.Whole, st.Missed = sv.schedule.Named, r.resend.done, sv.missed()
+	st.Named, st.ResendComplete, st.Missed = sv.schedule.Named, r.resend.done, sv.missed()
 	if r.role.Head && r.State.rounds.missed(st.Named, st.MinClock) {
 		st.Missed = true
 	}

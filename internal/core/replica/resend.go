@@ -37,7 +37,7 @@ func (p *endedReports) record(r *Reader, ended perdure.Clock) {
 func (p endedReports) of(slot perdure.Slot, v *words.View) (ended perdure.Clock, told bool) {
 	said, told := p[slot]
 	ended = said.ended
-	if end := v.EndOf(slot); end > 0 {
+	if end := v.EndClock(slot); end > 0 {
 		ended = min(ended, end)
 	}
 	return ended, told

@@ -26,17 +26,17 @@ type rounds struct {
 	ended       perdure.Clock // clock of the final round, which saves all rows because the job is about to end; 0: none
 	allowed     bool          // the shell allows the next round, if rounds are not scheduled by clocks
 	newest      words.Segment
-	bytes       int64          // total size of the written files
-	paused      float64        // total seconds spent on choosing rows
-	elapsed     func() float64 // nil: not measured
-	kept        []words.Kept   // of the content that a lost shard started with
-	held        []string       // stored states that the round being written refers to
+	bytes       int64             // total size of the written files
+	paused      float64           // total seconds spent on choosing rows
+	elapsed     func() float64    // nil: not measured
+	kept        []words.SavedRows // of the content that a lost shard started with
+	held        []string          // stored states that the round being written refers to
 }
 
 func newRounds(s *Settings) rounds {
 	r := s.Job.Recovery
 	return rounds{
-		Rounds: recovery.RoundsOf(r), allowed: true, elapsed: s.Elapsed, ignoreMoves: s.Weak.Ebb.Moves,
+		Rounds: recovery.RoundsOf(r), allowed: true, elapsed: s.Elapsed, ignoreMoves: s.Weak.Eviction.Moves,
 		settings: scar.Settings{
 			Selector: r.Selector, Share: r.Share, Seed: s.Job.Seed, Shard: s.Shard,
 			Torn: s.Weak.Units,

@@ -19,12 +19,12 @@ var ErrEarly = errors.New("replica: the table is not in the log yet")
 
 // Content is the state that a shard is restored to: rows as of one moment, and the updates in them.
 type Content struct {
-	Parts    []*table.Part   // by table
-	States   [][]byte        // by slot: the state that its program saved last
-	Applied  []perdure.Clock // by slot: how many of its clocks are contained
-	Seq      uint64          // number of updates contained
-	RowFiles *RowFiles       // the rows' files if each row was saved separately; else nil
-	Kept     []words.Kept    // of a lost shard: how many rows come from each file, and how many from none
+	Parts    []*table.Part     // by table
+	States   [][]byte          // by slot: the state that its program saved last
+	Applied  []perdure.Clock   // by slot: how many of its clocks are contained
+	Seq      uint64            // number of updates contained
+	RowFiles *RowFiles         // the rows' files if each row was saved separately; else nil
+	Kept     []words.SavedRows // of a lost shard: how many rows come from each file, and how many from none
 }
 
 // RowFiles describes the files of rows that were saved separately.
@@ -184,13 +184,13 @@ func (w *rows) saved(slot perdure.Slot, clock perdure.Clock, in *consistency.Seq
 			break
 		}
 		if u.Lost {
-			state = states.Lose(state, u.Last()+1)
+			state = states.MarkGap(state, u.Last()+1)
 		}
 		for _, payload := range u.Parts {
 			b := wire.ReadBlocks(payload)
 			for b.Next() {
 			}
-			state = states.Next(state, b.State, u.Last()+1)
+			state = states.ApplyUpdate(state, b.State, u.Last()+1)
 		}
 	}
 	return slices.Clone(state), nil

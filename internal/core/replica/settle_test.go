@@ -124,7 +124,7 @@ var stepCases = []stand{
 	}, "shard 0: wire: malformed payload: a base of 2 slots in a job of 1"},
 	{"a slot that starts later has no saved state, others keep theirs", "asp", "none", 2, func(b *bench) any {
 		b.State.rows.states = [][]byte{[]byte("a"), []byte("b")}
-		spans := []words.Span{{From: 0}, {From: 5}, {From: 7}}
+		spans := []words.Interval{{From: 0}, {From: 5}, {From: 7}}
 		b.fact(wire.KindRoster, perdure.NoSlot, 0, 2, wire.JSON(spans))
 		return fmt.Sprintf("%q", b.State.rows.states)
 	}, `["a" "" ""]`},

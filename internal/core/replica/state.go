@@ -37,8 +37,8 @@ func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
 	return State{
 		weak: s.Weak, rows: rows{shard: s.Shard, job: job},
 		cuts: cuts{
-			background: traits.Behind(), saves: traits.Saves(), sparing: s.SaveChangedOnly,
-			rows:     traits.Form == recovery.Rows,
+			background: traits.SavesInBackground(), saves: traits.SavesCuts(), sparing: s.SaveChangedOnly,
+			rows:     traits.SaveMode == recovery.SaveRows,
 			schedule: recovery.ScheduleOf(job.Recovery),
 		},
 		rounds: newRounds(s),
@@ -204,7 +204,7 @@ func (st *State) apply(u *consistency.Update, to *ReaderSet) {
 			to.fx.fail(cannotApply, st.rows.shard, u.Slot, u.Clock, b.Err())
 		}
 		if b.State != nil {
-			st.rows.states[u.Slot] = slices.Clone(states.Next(st.rows.states[u.Slot], b.State, u.Last()+1))
+			st.rows.states[u.Slot] = slices.Clone(states.ApplyUpdate(st.rows.states[u.Slot], b.State, u.Last()+1))
 		}
 		u.Parts[i] = nil
 		to.fx.FreeBodies = append(to.fx.FreeBodies, payload)
@@ -216,7 +216,7 @@ func (st *State) apply(u *consistency.Update, to *ReaderSet) {
 		st.rows.seq += uint64(u.Clocks)
 		st.UpdatesApplied += int64(u.Clocks)
 	} else {
-		st.rows.states[u.Slot] = states.Lose(st.rows.states[u.Slot], u.Last()+1)
+		st.rows.states[u.Slot] = states.MarkGap(st.rows.states[u.Slot], u.Last()+1)
 	}
 	to.pushes.applied(u.Slot, u.Last(), st.rows.seq)
 	to.changed(u.Slot)
@@ -253,7 +253,7 @@ func (st *State) evict(least perdure.Clock, to *ReaderSet) {
 		if p.Spec.Evict == 0 {
 			continue
 		}
-		if st.weak.Ebb.Evicting {
+		if st.weak.Eviction.Evicting {
 			least += p.Spec.Evict
 		}
 		forgets := st.rounds.evicting(perdure.TableID(id), p)
@@ -313,7 +313,7 @@ func (st *State) raise(f *wire.Frame) error {
 	}
 	for slot, n := range st.intake.Applied() {
 		if slot < len(a.Applied) && a.Applied[slot] > n {
-			st.rows.states[slot] = states.Lose(st.rows.states[slot], a.Applied[slot])
+			st.rows.states[slot] = states.MarkGap(st.rows.states[slot], a.Applied[slot])
 		}
 	}
 	st.intake.Raise(a.Applied)
@@ -322,7 +322,7 @@ func (st *State) raise(f *wire.Frame) error {
 
 // setMembership applies a new membership: the membership interval of each slot.
 func (st *State) setMembership(f *wire.Frame) error {
-	var spans []words.Span
+	var spans []words.Interval
 	if err := wire.ParseControl(f, &spans); err != nil {
 		return err
 	}

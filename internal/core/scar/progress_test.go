@@ -232,8 +232,8 @@ func TestKappaOfShards(t *testing.T) {
 // TestIotaOfShards: under f(x) = c·x + b, which contracts at c everywhere, the neat bound of ι also holds.
 func TestIotaOfShards(t *testing.T) {
 	trials(t, 300, true, func(seed uint64, b itercost.Bound, _ float64, y, x itercost.Reach) {
-		if cost := y.Clock - x.Clock; float64(cost) > math.Ceil(b.NeatCost())+1 {
-			t.Errorf("seed %d: the cost is %d, but its bound is %v", seed, cost, b.NeatCost())
+		if cost := y.Clock - x.Clock; float64(cost) > math.Ceil(b.SimpleCost())+1 {
+			t.Errorf("seed %d: the cost is %d, but its bound is %v", seed, cost, b.SimpleCost())
 		}
 	})
 }
@@ -270,8 +270,8 @@ func TestNeatBoundOfShards(t *testing.T) {
 	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
 		t.Fatal(err1, err2, err3, err4)
 	}
-	if cost := disturbed.Clock - undisturbed.Clock; cost < 110 || bound.NeatCost() > 7 || disturbed.Clock > most+1 {
-		t.Errorf("the cost is %d, the neat bound %v, κ is %d of at most %d", cost, bound.NeatCost(), disturbed.Clock,
+	if cost := disturbed.Clock - undisturbed.Clock; cost < 110 || bound.SimpleCost() > 7 || disturbed.Clock > most+1 {
+		t.Errorf("the cost is %d, the neat bound %v, κ is %d of at most %d", cost, bound.SimpleCost(), disturbed.Clock,
 			most)
 	}
 }

@@ -1,14 +1,14 @@
 // Package states manages saved slot states that are too large to be sent with an update. They are stored as objects in
 // the job's store, and a [Ref] is sent in their place. The package also decides when such an object is garbage: see
-// [Held].
+// [LiveSet].
 //
 // States and references are encoded as bytes that frames, segments and snapshots carry. [Pack] and [Unpack] convert
 // them: a state or a reference, with the clock that it belongs to.
 //
 // If a shard may lose the saved states of its slots, the other shards receive a [Note] that something was saved. A slot
-// can therefore detect that it gets an older state: see [Older].
+// can therefore detect that it gets an older state: see [MaxAge].
 //
-// All functions are pure. A Held is not safe for concurrent use.
+// All functions are pure. A LiveSet is not safe for concurrent use.
 package states
 
 import (
@@ -76,9 +76,9 @@ func (r Ref) File() words.SavedFile {
 	return words.SavedFile{File: r.Name(), Bytes: r.Bytes, CRC: r.CRC}
 }
 
-// The encoding starts with the mark:
+// The encoding starts with the magic:
 //
-//	 0     16    mark
+//	 0     16    magic
 //	16      1    version (2)
 //	17      1    kind: 1 a reference, 2 a state, 3 an empty reference, 4 a note
 //	18      2    zeros
@@ -88,15 +88,15 @@ func (r Ref) File() words.SavedFile {
 //	40      …    a state: its bytes; a reference: slot (4), incarnation (4), generation (8), number (8),
 //	             bytes of the object (8), its CRC-32C (4), zeros (4); an empty reference: zeros; a note: nothing
 const (
-	mark      = "\xb7\x1e\x9c\x5a\x03\xd8\x66\xf1\x4f\xa2\x8d\x70\xc9\x3b\xe4\x95"
-	version   = 2
-	kindRef   = 1
-	kindPlain = 2
-	kindVoid  = 3
-	kindNote  = 4
-	sumBytes  = 24 // of the header, including its checksum
-	headBytes = sumBytes + 16
-	refBytes  = 40
+	magic        = "\xb7\x1e\x9c\x5a\x03\xd8\x66\xf1\x4f\xa2\x8d\x70\xc9\x3b\xe4\x95"
+	version      = 2
+	kindRef      = 1
+	kindPlain    = 2
+	kindEmptyRef = 3
+	kindNote     = 4
+	sumBytes     = 24 // of the header, including its checksum
+	headBytes    = sumBytes + 16
+	refBytes     = 40
 )
 
 // Unknown is the clock of a state whose clock is unknown.
@@ -104,13 +104,13 @@ const Unknown perdure.Clock = -1
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrFraming is wrapped in errors for bytes that Pack, Void or Note did not return.
+// ErrFraming is wrapped in errors for bytes that Pack, EmptyRef or Note did not return.
 var ErrFraming = errors.New("saved state: invalid encoding")
 
 func frame(kind byte, clock perdure.Clock, body int) []byte {
 	b := make([]byte, headBytes, headBytes+body)
-	copy(b, mark)
-	b[len(mark)], b[len(mark)+1] = version, kind
+	copy(b, magic)
+	b[len(magic)], b[len(magic)+1] = version, kind
 	binary.LittleEndian.PutUint64(b[sumBytes:], uint64(clock))
 	return b
 }
@@ -141,23 +141,23 @@ func (r Ref) Pack(clock perdure.Clock) []byte {
 	return seal(le.AppendUint32(b, 0))
 }
 
-// Void returns an empty reference, as long as any other. A shard that receives it keeps the state that it has and marks
-// it with a gap: see [Next].
-func Void() []byte {
-	return seal(append(frame(kindVoid, Unknown, refBytes), make([]byte, refBytes)...))
+// EmptyRef returns an empty reference, as long as any other. A shard that receives it keeps the state that it has and
+// marks it with a gap: see [ApplyUpdate].
+func EmptyRef() []byte {
+	return seal(append(frame(kindEmptyRef, Unknown, refBytes), make([]byte, refBytes)...))
 }
 
 // Note returns the note for the shards that do not hold a slot's state: a state was saved in this clock.
 func Note(clock perdure.Clock) []byte { return seal(frame(kindNote, clock, 0)) }
 
-// IsVoid reports whether b is an empty reference.
-func IsVoid(b []byte) bool { return isKind(b, kindVoid) }
+// IsEmptyRef reports whether b is an empty reference.
+func IsEmptyRef(b []byte) bool { return isKind(b, kindEmptyRef) }
 
 // IsNote reports whether b is a note that something was saved.
 func IsNote(b []byte) bool { return isKind(b, kindNote) }
 
 func isKind(b []byte, kind byte) bool {
-	return len(b) >= headBytes && string(b[:len(mark)]) == mark && b[len(mark)+1] == kind
+	return len(b) >= headBytes && string(b[:len(magic)]) == magic && b[len(magic)+1] == kind
 }
 
 // Saved is a decoded state, reference or note.
@@ -173,10 +173,10 @@ func Unpack(b []byte) (s Saved, err error) {
 	if b == nil {
 		return Saved{Clock: Unknown}, nil
 	}
-	if len(b) < headBytes || string(b[:len(mark)]) != mark {
+	if len(b) < headBytes || string(b[:len(magic)]) != magic {
 		return s, fmt.Errorf("%w: its %d bytes do not start with the mark of a state", ErrFraming, len(b))
 	}
-	v, kind, le := b[len(mark)], b[len(mark)+1], binary.LittleEndian
+	v, kind, le := b[len(magic)], b[len(magic)+1], binary.LittleEndian
 	if v != version {
 		return s, fmt.Errorf("%w: another version of Perdure saved it (format %d, this one reads format %d); use the "+
 			"version that saved it", ErrFraming, v, version)
@@ -203,8 +203,8 @@ func Unpack(b []byte) (s Saved, err error) {
 	return Saved{}, fmt.Errorf("%w: unknown kind %d with %d bytes", ErrFraming, kind, len(b))
 }
 
-// Of returns the reference that b encodes; nil: it is not one.
-func Of(b []byte) *Ref {
+// DecodeRef returns the reference that b encodes; nil: it is not one.
+func DecodeRef(b []byte) *Ref {
 	if !isKind(b, kindRef) {
 		return nil
 	}
@@ -215,7 +215,7 @@ func Of(b []byte) *Ref {
 // Files returns the references among the saved states of slots, as manifest entries.
 func Files(saved [][]byte) (files []words.SavedFile) {
 	for _, b := range saved {
-		if ref := Of(b); ref != nil {
+		if ref := DecodeRef(b); ref != nil {
 			files = append(files, ref.File())
 		}
 	}
@@ -225,7 +225,7 @@ func Files(saved [][]byte) (files []words.SavedFile) {
 // Names returns the object names of the references among the saved states of slots.
 func Names(saved [][]byte) (names []string) {
 	for _, b := range saved {
-		if ref := Of(b); ref != nil {
+		if ref := DecodeRef(b); ref != nil {
 			names = append(names, ref.Name())
 		}
 	}

@@ -27,23 +27,25 @@ func TestPack(t *testing.T) {
 		t.Errorf("a reference is %q, of %d bytes", b, len(b))
 	}
 	if got, err := states.Unpack(b); err != nil || got.State != nil || *got.Ref != ref || got.Clock != 11 ||
-		*states.Of(b) != ref {
+		*states.DecodeRef(b) != ref {
 		t.Errorf("read %+v, %v", got, err)
 	}
-	for _, state := range [][]byte{{}, []byte("a"), []byte(want), b, states.Void(), []byte(want[:15])} {
+	for _, state := range [][]byte{{}, []byte("a"), []byte(want), b, states.EmptyRef(), []byte(want[:15])} {
 		packed := states.Pack(state, 12)
 		got, err := states.Unpack(packed)
 		if err != nil || got.Ref != nil || got.State == nil || !bytes.Equal(got.State, state) || got.Clock != 12 ||
-			states.Of(packed) != nil || states.IsVoid(packed) || states.IsNote(packed) || len(packed) != 40+len(state) {
+			states.DecodeRef(packed) != nil || states.IsEmptyRef(packed) || states.IsNote(packed) ||
+			len(packed) != 40+len(state) {
 			t.Errorf("%q is decoded as %+v, %v", state, got, err)
 		}
 	}
-	if v := states.Void(); !states.IsVoid(v) || len(v) != len(b) || states.Of(v) != nil || states.IsNote(v) {
+	if v := states.EmptyRef(); !states.IsEmptyRef(v) || len(v) != len(b) || states.DecodeRef(v) != nil ||
+		states.IsNote(v) {
 		t.Errorf("an empty reference is %q", v)
 	}
 	n := states.Note(13)
 	if got, err := states.Unpack(n); err != nil || got.State != nil || got.Ref != nil || got.Clock != 13 ||
-		!states.IsNote(n) || states.IsVoid(n) {
+		!states.IsNote(n) || states.IsEmptyRef(n) {
 		t.Errorf("a note is %q: %+v, %v", n, got, err)
 	}
 }
@@ -73,8 +75,8 @@ func TestUnpackRefuses(t *testing.T) {
 
 // TestOlder checks, case by case, whether a slot's state is the newest that was acknowledged.
 func TestOlder(t *testing.T) {
-	at := func(clock, gap perdure.Clock) []byte { return states.Lose(states.Pack([]byte("s"), clock), gap) }
-	note := func(clock, gap perdure.Clock) []byte { return states.Lose(states.Note(clock), gap) }
+	at := func(clock, gap perdure.Clock) []byte { return states.MarkGap(states.Pack([]byte("s"), clock), gap) }
+	note := func(clock, gap perdure.Clock) []byte { return states.MarkGap(states.Note(clock), gap) }
 	for _, c := range []struct {
 		what   string
 		home   []byte
@@ -84,17 +86,17 @@ func TestOlder(t *testing.T) {
 		{"nothing was ever saved", nil, nil, 0},
 		{"nothing is lost", states.Pack([]byte("s"), 5), [][]byte{states.Note(9)}, 0},
 		{"a save is lost", at(5, 9), [][]byte{states.Note(7), note(6, 8)}, 2},
-		{"all saves are lost", states.Lose(nil, 9), [][]byte{states.Note(7)}, 8},
+		{"all saves are lost", states.MarkGap(nil, 9), [][]byte{states.Note(7)}, 8},
 		{"it was saved again since", at(7, 7), nil, 0},
 		{"rarely saved, and nothing is lost", at(2, 9), [][]byte{states.Note(2)}, 0},
-		{"never saved, and nothing is lost", states.Lose(nil, 9), [][]byte{nil}, 0},
+		{"never saved, and nothing is lost", states.MarkGap(nil, 9), [][]byte{nil}, 0},
 		{"the note was overwritten", at(5, 9), [][]byte{states.Note(10)}, 3},
 		{"lost saves are redone", at(5, 12), [][]byte{note(5, 12)}, 4},
 		{"all shards have gaps", at(5, 9), [][]byte{note(5, 8)}, 3},
 		{"there is no other shard", at(5, 9), nil, 3},
 	} {
 		home, err := states.Unpack(c.home)
-		if older := states.Older(home, c.others, 10); err != nil || older != c.older {
+		if older := states.MaxAge(home, c.others, 10); err != nil || older != c.older {
 			t.Errorf("%s: %+v (%v), older by %d, want %d", c.what, home, err, older, c.older)
 		}
 	}
@@ -106,8 +108,8 @@ func TestLose(t *testing.T) {
 	for _, packed := range [][]byte{nil, states.Pack([]byte("s"), 4), ref.Pack(4), states.Note(4)} {
 		before := bytes.Clone(packed)
 		was, err := states.Unpack(packed)
-		got, err2 := states.Unpack(states.Lose(packed, 9))
-		again, err3 := states.Unpack(states.Lose(states.Lose(packed, 9), 12))
+		got, err2 := states.Unpack(states.MarkGap(packed, 9))
+		again, err3 := states.Unpack(states.MarkGap(states.MarkGap(packed, 9), 12))
 		if err := errors.Join(err, err2, err3); err != nil || !bytes.Equal(packed, before) {
 			t.Fatal(err)
 		}
@@ -116,7 +118,7 @@ func TestLose(t *testing.T) {
 			t.Errorf("%q: %+v, want %+v; then %+v", packed, got, was, again)
 		}
 	}
-	if bad := states.Void()[:50]; !bytes.Equal(states.Lose(bad, 9), bad) {
+	if bad := states.EmptyRef()[:50]; !bytes.Equal(states.MarkGap(bad, 9), bad) {
 		t.Error("invalid bytes were changed")
 	}
 }
@@ -125,17 +127,17 @@ func TestLose(t *testing.T) {
 // next state arrives.
 func TestNext(t *testing.T) {
 	was := states.Pack([]byte("was"), 3)
-	if got := states.Next(was, nil, 6); string(got) != string(was) {
+	if got := states.ApplyUpdate(was, nil, 6); string(got) != string(was) {
 		t.Errorf("an update without a state yields %q", got)
 	}
-	if got := states.Next(was, states.Note(5), 6); string(got) != string(states.Note(5)) {
+	if got := states.ApplyUpdate(was, states.Note(5), 6); string(got) != string(states.Note(5)) {
 		t.Errorf("a note yields %q", got)
 	}
-	got := states.Next(was, states.Void(), 6)
+	got := states.ApplyUpdate(was, states.EmptyRef(), 6)
 	if s, err := states.Unpack(got); err != nil || string(s.State) != "was" || s.Clock != 3 || s.Gap != 6 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if string(states.Next(got, was, 7)) != string(was) {
+	if string(states.ApplyUpdate(got, was, 7)) != string(was) {
 		t.Error("the next state has the gap")
 	}
 }

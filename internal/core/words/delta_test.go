@@ -46,8 +46,8 @@ func drawSlot(t *rapid.T) words.SlotView {
 		Incarnation: perdure.Incarnation(rapid.IntRange(0, 2).Draw(t, "incarnation")),
 		Decided:     rapid.Bool().Draw(t, "decided"),
 		Start:       perdure.Clock(rapid.IntRange(0, 2).Draw(t, "start")), Settled: rapid.Bool().Draw(t, "settled"),
-		Span: words.Span{From: perdure.Clock(rapid.IntRange(0, 1).Draw(t, "from"))},
-		Left: rapid.Bool().Draw(t, "left"),
+		Interval: words.Interval{From: perdure.Clock(rapid.IntRange(0, 1).Draw(t, "from"))},
+		Left:     rapid.Bool().Draw(t, "left"),
 	}
 }
 

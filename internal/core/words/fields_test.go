@@ -8,7 +8,7 @@ import (
 )
 
 // TestEveryField changes each field of a shard's status, and expects that the delta encoder notices: a new field that
-// neither decides nor counted compares would never be sent.
+// neither isActionable nor countsChanged compares would never be sent.
 func TestEveryField(t *testing.T) {
 	fields := reflect.TypeFor[ShardStatus]()
 	for i := range fields.NumField() {
@@ -36,7 +36,7 @@ func TestEveryField(t *testing.T) {
 		default:
 			t.Fatalf("%s is a %s: extend this test", name, f.Kind())
 		}
-		if !decides(&ShardStatus{}, &now, perdure.MaxClock) && !counted(&ShardStatus{}, &now) {
+		if !isActionable(&ShardStatus{}, &now, perdure.MaxClock) && !countsChanged(&ShardStatus{}, &now) {
 			t.Errorf("a change of %s is not sent", name)
 		}
 	}

@@ -40,8 +40,8 @@ func (v *View) Clone() View {
 	return w
 }
 
-// Latest returns the highest count of clocks that any slot of the job may say it has.
-func (v *View) Latest(job *perdure.JobSpec) perdure.Clock {
+// ClockLimit returns the highest count of clocks that any slot of the job may say it has.
+func (v *View) ClockLimit(job *perdure.JobSpec) perdure.Clock {
 	if end := max(v.End, job.Clocks); end > 0 {
 		return end
 	}
@@ -140,8 +140,8 @@ type SlotView struct {
 	Start   perdure.Clock `json:"start"`
 	// Settled reports whether every shard has executed the decision, so that the slot's process may speak.
 	Settled bool `json:"settled"`
-	// Span is the slot's membership interval.
-	Span
+	// Interval is the slot's membership interval.
+	Interval
 	// Left reports whether the slot has finished its last clock, and no rollback can return to before it: its process
 	// may end.
 	Left bool `json:"left,omitempty"`
@@ -158,18 +158,18 @@ type Counts struct {
 	Seen perdure.Clock `json:"-"`
 }
 
-// Spans returns the membership interval of each slot.
-func (v *View) Spans() []Span {
-	spans := make([]Span, len(v.Slots))
+// Intervals returns the membership interval of each slot.
+func (v *View) Intervals() []Interval {
+	spans := make([]Interval, len(v.Slots))
 	for i := range v.Slots {
-		spans[i] = v.Slots[i].Span
+		spans[i] = v.Slots[i].Interval
 	}
 	return spans
 }
 
-// Share returns how many slots participate in clock c, and how many of them precede the given one. It depends only on
+// Rank returns how many slots participate in clock c, and how many of them precede the given one. It depends only on
 // the slots' membership intervals. Programs divide the data by it, so that only participating slots get a share.
-func (v *View) Share(slot perdure.Slot, c perdure.Clock) (rank, of int) {
+func (v *View) Rank(slot perdure.Slot, c perdure.Clock) (rank, of int) {
 	for i := range v.Slots {
 		if !v.Slots[i].Has(c) {
 			continue
@@ -181,12 +181,12 @@ func (v *View) Share(slot perdure.Slot, c perdure.Clock) (rank, of int) {
 	return rank, of
 }
 
-// Begin returns the clock of a slot at the start of the view's generation.
-func (v *View) Begin(slot perdure.Slot) perdure.Clock { return v.Slots[slot].Clamp(v.Cut) }
+// StartClock returns the clock of a slot at the start of the view's generation.
+func (v *View) StartClock(slot perdure.Slot) perdure.Clock { return v.Slots[slot].Clamp(v.Cut) }
 
-// EndOf returns the clock at which a slot's work ends, because its membership interval or the job ends; 0: not known
+// EndClock returns the clock at which a slot's work ends, because its membership interval or the job ends; 0: not known
 // yet.
-func (v *View) EndOf(slot perdure.Slot) perdure.Clock {
+func (v *View) EndClock(slot perdure.Slot) perdure.Clock {
 	if until := v.Slots[slot].Until; until > 0 && (v.End == 0 || until < v.End) {
 		return until
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// StoreWaits is the prefix of WorkerStatus.Log if the worker waits for the job's store.
-const StoreWaits = "the job's store: "
+// StoreWaitPrefix is the prefix of WorkerStatus.WaitReason if the worker waits for the job's store.
+const StoreWaitPrefix = "the job's store: "
 
 // WorkerStatus is the status that a worker reports to the coordinator.
 type WorkerStatus struct {
@@ -19,15 +19,15 @@ type WorkerStatus struct {
 	Finished bool `json:"finished"`
 	// Acked lists the clocks that were acknowledged to this slot as applied, for shards whose rows were lost and whose
 	// base the view does not know yet.
-	Acked []Acked `json:"acked,omitempty"`
-	// Crowded reports whether the updates that the worker keeps until the next cut take most of the memory available
+	Acked []AckedClock `json:"acked,omitempty"`
+	// NeedsCut reports whether the updates that the worker keeps until the next cut take most of the memory available
 	// for them, so that a cut is needed now.
-	Crowded bool `json:"crowded,omitempty"`
-	// Log is why writes to the update log wait or, prefixed with StoreWaits, why reads or writes of states in the job's
-	// store wait; "": none do.
-	Log string `json:"log,omitempty"`
-	// Unreached lists the addresses of servers that this worker needs and cannot reach.
-	Unreached []string `json:"unreached,omitempty"`
+	NeedsCut bool `json:"crowded,omitempty"`
+	// WaitReason is why writes to the update log wait or, prefixed with StoreWaitPrefix, why reads or writes of states
+	// in the job's store wait; "": none do.
+	WaitReason string `json:"log,omitempty"`
+	// Unreachable lists the addresses of servers that this worker needs and cannot reach.
+	Unreachable []string `json:"unreached,omitempty"`
 	// KeptBytes is the size of the updates that the worker keeps until a checkpoint contains them.
 	KeptBytes int64 `json:"kept_bytes,omitempty"`
 	// Outage lists the shards that the worker continues without; nil: all are available, or it waits for them.
@@ -37,8 +37,8 @@ type WorkerStatus struct {
 	Resources Resources `json:"resources"`
 }
 
-// Acked is how many of the worker's clocks a shard has acknowledged as applied, before the given epoch.
-type Acked struct {
+// AckedClock is how many of the worker's clocks a shard has acknowledged as applied, before the given epoch.
+type AckedClock struct {
 	Shard   perdure.ShardID `json:"shard"`
 	Epoch   perdure.Epoch   `json:"epoch"`
 	Applied perdure.Clock   `json:"applied"`
@@ -46,10 +46,10 @@ type Acked struct {
 
 // Validate returns an error if the status cannot come from a correct worker of the job.
 func (s *WorkerStatus) Validate(job *perdure.JobSpec, v *View) error {
-	if err := s.Fits(job); err != nil {
+	if err := s.CheckSize(job); err != nil {
 		return err
 	}
-	latest := v.Latest(job)
+	latest := v.ClockLimit(job)
 	if s.Clock < 0 || s.Clock > latest {
 		return fmt.Errorf("%w: a worker reports clock %d; the job has clocks 0 to %d", perdure.ErrRefused,
 			s.Clock, latest)
@@ -63,12 +63,12 @@ func (s *WorkerStatus) Validate(job *perdure.JobSpec, v *View) error {
 	return nil
 }
 
-// Fits returns an error if the status is larger than any worker of the job may send, whatever the view. A decoded list
-// takes many times the memory of its message, so receivers check this before they keep it.
-func (s *WorkerStatus) Fits(job *perdure.JobSpec) error {
-	if len(s.Unreached) > perdure.MaxServers {
+// CheckSize returns an error if the status is larger than any worker of the job may send, whatever the view. A decoded
+// list takes many times the memory of its message, so receivers check this before they keep it.
+func (s *WorkerStatus) CheckSize(job *perdure.JobSpec) error {
+	if len(s.Unreachable) > perdure.MaxServers {
 		return fmt.Errorf("%w: a worker reports %d unreachable servers; a job has at most %d", perdure.ErrRefused,
-			len(s.Unreached), perdure.MaxServers)
+			len(s.Unreachable), perdure.MaxServers)
 	}
 	if len(s.Acked) > job.Shards {
 		return fmt.Errorf("%w: a worker reports acknowledgements of %d shards of %d", perdure.ErrRefused,
@@ -92,38 +92,38 @@ type WorkerDelta struct {
 	HasCounters bool `json:"HasCounters"`
 }
 
-// WorkerSpeaker tracks what a worker has sent on a connection. The zero value has sent nothing.
-type WorkerSpeaker struct {
+// WorkerDeltaEncoder tracks what a worker has sent on a connection. The zero value has sent nothing.
+type WorkerDeltaEncoder struct {
 	number uint64
-	told   WorkerStatus
+	sent   WorkerStatus
 }
 
 // Delta returns the change to send for a status, and records it as sent. It includes changed counters and the duration
 // of an outage only if counts is set. Delta keeps st, which must not change afterwards.
-func (t *WorkerSpeaker) Delta(st *WorkerStatus, counts bool) WorkerDelta {
+func (t *WorkerDeltaEncoder) Delta(st *WorkerStatus, counts bool) WorkerDelta {
 	t.number++
 	first := t.number == 1
 	d := WorkerDelta{Number: t.number, WorkerStatus: *st}
-	d.HasAcked = first || !slices.Equal(t.told.Acked, st.Acked)
-	d.HasCounters = first || counts && !t.told.Counters.Equal(&st.Counters)
-	d.HasOutage = first || (t.told.Outage == nil) != (st.Outage == nil) ||
-		st.Outage != nil && (counts || !slices.Equal(t.told.Outage.Shards, st.Outage.Shards))
+	d.HasAcked = first || !slices.Equal(t.sent.Acked, st.Acked)
+	d.HasCounters = first || counts && !t.sent.Counters.Equal(&st.Counters)
+	d.HasOutage = first || (t.sent.Outage == nil) != (st.Outage == nil) ||
+		st.Outage != nil && (counts || !slices.Equal(t.sent.Outage.Shards, st.Outage.Shards))
 	told := *st
 	if !d.HasAcked {
-		told.Acked = t.told.Acked
+		told.Acked = t.sent.Acked
 	}
 	if !d.HasCounters {
-		told.Counters = t.told.Counters
+		told.Counters = t.sent.Counters
 	}
 	if !d.HasOutage {
-		told.Outage = t.told.Outage
+		told.Outage = t.sent.Outage
 	}
-	d.WorkerStatus, t.told = told, told
+	d.WorkerStatus, t.sent = told, told
 	return d
 }
 
-// Take applies the next delta of a worker.
-func (st *WorkerStatus) Take(d *WorkerDelta) {
+// Apply applies the next delta of a worker.
+func (st *WorkerStatus) Apply(d *WorkerDelta) {
 	before := *st
 	*st = d.WorkerStatus
 	if !d.HasAcked {

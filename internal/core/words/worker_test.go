@@ -13,7 +13,7 @@ func TestFits(t *testing.T) {
 	job := &perdure.JobSpec{Shards: 3}
 	of := func(servers, acked, out int) *words.WorkerStatus {
 		return &words.WorkerStatus{
-			Unreached: make([]string, servers), Acked: make([]words.Acked, acked),
+			Unreachable: make([]string, servers), Acked: make([]words.AckedClock, acked),
 			Outage: &perdure.WorkerOutage{Shards: make([]perdure.ShardID, out)},
 		}
 	}
@@ -27,7 +27,7 @@ func TestFits(t *testing.T) {
 		"acknowledged":     {of(0, 4, 0), false},
 		"out":              {of(0, 0, 4), false},
 	} {
-		if err := c.st.Fits(job); (err == nil) != c.fits || err != nil && !errors.Is(err, perdure.ErrRefused) {
+		if err := c.st.CheckSize(job); (err == nil) != c.fits || err != nil && !errors.Is(err, perdure.ErrRefused) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if err := c.st.Validate(job, &words.View{}); (err == nil) != c.fits {

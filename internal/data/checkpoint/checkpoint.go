@@ -129,7 +129,7 @@ type Manifest struct {
 	Cut        perdure.Clock       `json:"cut"`
 	Tables     []perdure.TableSpec `json:"tables"`
 	// when each participates, as known at the time; empty: from the job's start to its end
-	Slots []words.Span `json:"slots,omitempty"`
+	Slots []words.Interval `json:"slots,omitempty"`
 	// clocks that slots completed in earlier membership intervals; other processes have taken the slots since
 	PastClocks int64        `json:"past_clocks,omitempty"`
 	Segments   []SegmentRef `json:"segments"` // ordered by shard

@@ -155,16 +155,16 @@ type Progress struct {
 
 // PlaceProgress is the part of a Progress for one server or slot.
 type PlaceProgress struct {
-	Role        Role                    `json:"role"`
-	Index       int                     `json:"index"`
-	Process     string                  `json:"process"`
-	PID         int                     `json:"pid"`
-	Incarnation perdure.Incarnation     `json:"incarnation"`
-	State       string                  `json:"state"` // waiting, alive, silent, dead, left
-	Clock       perdure.Clock           `json:"clock"`
-	Problem     string                  `json:"problem,omitempty"`
-	Worker      *perdure.WorkerCounters `json:"worker,omitempty"`
-	words.Span                          // of a slot
+	Role           Role                    `json:"role"`
+	Index          int                     `json:"index"`
+	Process        string                  `json:"process"`
+	PID            int                     `json:"pid"`
+	Incarnation    perdure.Incarnation     `json:"incarnation"`
+	State          string                  `json:"state"` // waiting, alive, silent, dead, left
+	Clock          perdure.Clock           `json:"clock"`
+	Problem        string                  `json:"problem,omitempty"`
+	Worker         *perdure.WorkerCounters `json:"worker,omitempty"`
+	words.Interval                         // of a slot
 	// Awaited says, for a slot added to a running job, that its process must be started now.
 	Awaited bool `json:"awaited,omitempty"`
 }

@@ -134,7 +134,7 @@ const (
 	KindAddTable Kind = 40 // entry: add a table to the shard; perdure.TableSpec; clock is its number
 	KindBase     Kind = 41 // entry: raise the applied vector to this one; State payload
 	KindPassCut  Kind = 42 // entry: the shard is saved at a cut and continues; words.Segment
-	// KindRoster is entry: the slots' membership intervals from now on; []words.Span; clock is View.Roster.
+	// KindRoster is entry: the slots' membership intervals from now on; []words.Interval; clock is View.Roster.
 	KindRoster Kind = 43
 	KindCut    Kind = 44 // entry: save the shard also at the cut of clock; no payload
 	// KindLife occurs only in an update log: an epoch has started, and later entries of an earlier epoch's head do not

@@ -231,7 +231,7 @@ func controlSamples() []sample {
 			}, {Holder: words.Holder{Server: -1}}},
 			Slots: []words.SlotView{{
 				Incarnation: 4, Decided: true, Start: 41, Settled: true,
-				Span: words.Span{From: 30, Until: 90}, Left: true,
+				Interval: words.Interval{From: 30, Until: 90}, Left: true,
 			}, {}},
 		}),
 		control("view-delta", KindViewDelta, words.ViewDelta{
@@ -245,7 +245,7 @@ func controlSamples() []sample {
 				Base:      []perdure.Clock{1, 2, 3}, Lost: true, Restored: true,
 			}}},
 			Slots: []words.SlotChange{{Slot: 2, SlotView: words.SlotView{
-				Incarnation: 4, Decided: true, Start: 41, Settled: true, Span: words.Span{From: 30, Until: 90},
+				Incarnation: 4, Decided: true, Start: 41, Settled: true, Interval: words.Interval{From: 30, Until: 90},
 				Left: true,
 			}}},
 		}),
@@ -268,7 +268,7 @@ func controlSamples() []sample {
 			Places: []PlaceProgress{{
 				Role: RoleServer, Index: 1, Process: "server:1#2", PID: 4711, Incarnation: 2, State: "alive", Clock: 61,
 				Problem: "disk full",
-				Worker:  &perdure.WorkerCounters{UpdatesSent: 1}, Span: words.Span{From: 30, Until: 90},
+				Worker:  &perdure.WorkerCounters{UpdatesSent: 1}, Interval: words.Interval{From: 30, Until: 90},
 				Awaited: true,
 			}},
 		}),
@@ -280,12 +280,12 @@ func controlSamples() []sample {
 func statusSamples() []sample {
 	return []sample{
 		control("status-server", KindStatus, words.ServerDelta{
-			Number: 2, Revision: 9, Draining: true, Notice: 25_000, Log: "it is full",
-			Unreached: []string{"10.0.0.7:9"}, Hold: words.Hold{Shard: -1, Ms: 1200, LongestMs: 2500},
+			Number: 2, Revision: 9, Draining: true, NoticeMs: 25_000, WaitReason: "it is full",
+			Unreachable: []string{"10.0.0.7:9"}, Hold: words.LockHold{Shard: -1, Ms: 1200, LongestMs: 2500},
 			Resources: words.Resources{Goroutines: 17, HeapBytes: 4096},
 			Shards: []words.ShardDelta{{Unfenced: []perdure.Slot{3, 5}, ShardStatus: words.ShardStatus{
 				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, Named: 70,
-				Missed: true, Whole: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62},
+				Missed: true, ResendComplete: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62},
 				Bytes: 1 << 30, Problem: "disk full",
 				Fences: []words.Fence{{
 					Slot: 2, Incarnation: 4,
@@ -296,7 +296,7 @@ func statusSamples() []sample {
 					Base:   []words.SegmentFile{{File: "b.segment", Bytes: 8192, CRC: 7}},
 					States: []words.SegmentFile{{File: "state-s00001-g000001-i000002-n000000000003", Bytes: 9, CRC: 8}},
 				}},
-				States: []string{"state-s00001-g000001-i000002-n000000000004"}, Held: []string{"a"},
+				States: []string{"state-s00001-g000001-i000002-n000000000004"}, PendingStates: []string{"a"},
 				Yielded: true, SaveSeconds: 0.5, SaveBytes: 4096, Unread: ptr(int64(11)),
 			}}, {ShardStatus: words.ShardStatus{Shard: 3, Generation: 3, Epoch: 1}}},
 			Gone: []perdure.ShardID{2},
@@ -307,9 +307,9 @@ func statusSamples() []sample {
 			words.WorkerDelta{
 				Number: 1, HasAcked: true, HasOutage: true, HasCounters: true,
 				WorkerStatus: words.WorkerStatus{
-					Unreached: []string{"10.0.0.6:9", "10.0.0.7:9"},
-					Log:       "it is full", Revision: 9, Generation: 3, Clock: 64, Finished: true, Crowded: true,
-					Acked:     []words.Acked{{Shard: 1, Epoch: 5, Applied: 61}},
+					Unreachable: []string{"10.0.0.6:9", "10.0.0.7:9"},
+					WaitReason:  "it is full", Revision: 9, Generation: 3, Clock: 64, Finished: true, NeedsCut: true,
+					Acked:     []words.AckedClock{{Shard: 1, Epoch: 5, Applied: 61}},
 					KeptBytes: 4096, Outage: &perdure.WorkerOutage{
 						Shards: []perdure.ShardID{1, 4}, Seconds: 2.5,
 						Bytes: 512,
@@ -396,7 +396,7 @@ func dataSamples() []sample {
 		data("cut", KindCut, 0, nil, "", raw),
 		data("base", KindBase, 0, AppendState(nil, &state), Answer{State: state}, parseAnswer),
 		entry("add-table", KindAddTable, sampleTable),
-		entry("roster", KindRoster, []words.Span{{}, {From: 30, Until: 90}}),
+		entry("roster", KindRoster, []words.Interval{{}, {From: 30, Until: 90}}),
 		entry("pass-cut", KindPassCut, words.Segment{
 			Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef,
 			Seq: 180,

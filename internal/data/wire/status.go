@@ -14,11 +14,11 @@ func (c *coder) resources(r *words.Resources) {
 }
 
 func (c *coder) serverDelta(d *words.ServerDelta) {
-	held := d.Hold != words.Hold{}
+	held := d.Hold != words.LockHold{}
 	count(c, &d.Number)
 	c.flags(&d.Draining, &held)
 	if d.Draining {
-		number(c, &d.Notice)
+		number(c, &d.NoticeMs)
 	}
 	if held {
 		number(c, &d.Hold.Shard) // -1 is the server itself
@@ -26,16 +26,16 @@ func (c *coder) serverDelta(d *words.ServerDelta) {
 		number(c, &d.Hold.LongestMs)
 	}
 	count(c, &d.Revision)
-	c.text(&d.Log)
-	list(c, &d.Unreached, (*coder).text)
+	c.text(&d.WaitReason)
+	list(c, &d.Unreachable, (*coder).text)
 	c.resources(&d.Resources)
 	list(c, &d.Shards, (*coder).shardDelta)
 	list(c, &d.Gone, (*coder).shard)
 }
 
 func (c *coder) shardDelta(d *words.ShardDelta) {
-	saved, unread, kept := d.SaveBytes != 0 || d.SaveSeconds != 0, d.Unread != nil, len(d.Kept) > 0
-	c.flags(&d.Ready, &d.Joined, &d.Yielded, &d.Missed, &d.ShardStatus.Whole, &saved, &unread, &kept)
+	saved, unread, kept := d.SaveBytes != 0 || d.SaveSeconds != 0, d.Unread != nil, len(d.SavedRows) > 0
+	c.flags(&d.Ready, &d.Joined, &d.Yielded, &d.Missed, &d.ShardStatus.ResendComplete, &saved, &unread, &kept)
 	c.shard(&d.Shard)
 	count(c, &d.Generation)
 	count(c, &d.Epoch)
@@ -61,9 +61,9 @@ func (c *coder) shardDelta(d *words.ShardDelta) {
 	list(c, &d.Unfenced, (*coder).slot)
 	list(c, &d.Segments, (*coder).segment)
 	list(c, &d.States, (*coder).text)
-	list(c, &d.Held, (*coder).text)
+	list(c, &d.PendingStates, (*coder).text)
 	if kept {
-		list(c, &d.Kept, func(c *coder, k *words.Kept) {
+		list(c, &d.SavedRows, func(c *coder, k *words.SavedRows) {
 			number(c, &k.Cut)
 			count(c, &k.Seq)
 			number(c, &k.Rows)
@@ -98,16 +98,16 @@ func (c *coder) file(f *words.SegmentFile) {
 
 func (c *coder) workerDelta(d *words.WorkerDelta) {
 	count(c, &d.Number)
-	c.flags(&d.Finished, &d.Crowded, &d.HasAcked, &d.HasOutage, &d.HasCounters)
+	c.flags(&d.Finished, &d.NeedsCut, &d.HasAcked, &d.HasOutage, &d.HasCounters)
 	count(c, &d.Revision)
 	count(c, &d.Generation)
 	number(c, &d.Clock)
 	number(c, &d.KeptBytes)
-	c.text(&d.Log)
-	list(c, &d.Unreached, (*coder).text)
+	c.text(&d.WaitReason)
+	list(c, &d.Unreachable, (*coder).text)
 	c.resources(&d.Resources)
 	if d.HasAcked {
-		list(c, &d.Acked, func(c *coder, a *words.Acked) {
+		list(c, &d.Acked, func(c *coder, a *words.AckedClock) {
 			c.shard(&a.Shard)
 			count(c, &a.Epoch)
 			number(c, &a.Applied)

@@ -12,7 +12,7 @@ import (
 )
 
 // told sends a server's delta over the wire and applies it.
-func told(t rapid.TB, d *words.ServerDelta, to *words.ServerWord) (bytes int, heard map[perdure.ShardID]bool) {
+func told(t rapid.TB, d *words.ServerDelta, to *words.ObservedServer) (bytes int, heard map[perdure.ShardID]bool) {
 	t.Helper()
 	f := wire.Control(wire.KindStatus, d)
 	var got words.ServerDelta
@@ -20,7 +20,7 @@ func told(t rapid.TB, d *words.ServerDelta, to *words.ServerWord) (bytes int, he
 		t.Fatal(err)
 	}
 	heard = map[perdure.ShardID]bool{}
-	to.Take(&got, func(s perdure.ShardID, before *words.ShardWord, now *words.ShardDelta) {
+	to.Apply(&got, func(s perdure.ShardID, before *words.ObservedShard, now *words.ShardDelta) {
 		if heard[s] = true; before == nil && now == nil {
 			t.Fatalf("unknown shard %d was removed", s)
 		}
@@ -53,8 +53,8 @@ func busy(replicas, slots int, clock perdure.Clock) *words.ServerStatus {
 func TestHeartbeatBytes(t *testing.T) {
 	var same, one []int
 	for _, job := range []struct{ replicas, slots int }{{1, 1}, {24, 48}, {60, 500}} {
-		var speaker words.ServerSpeaker
-		var word words.ServerWord
+		var speaker words.ServerDeltaEncoder
+		var word words.ObservedServer
 		say := func(st *words.ServerStatus, counts bool) (bytes int) {
 			for more := true; more; {
 				var d words.ServerDelta
@@ -99,11 +99,11 @@ func TestHeartbeatBytes(t *testing.T) {
 // a new connection the whole status is sent again.
 func TestStatusDeltas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var speaker words.ServerSpeaker
-		var word words.ServerWord
+		var speaker words.ServerDeltaEncoder
+		var word words.ObservedServer
 		for range rapid.IntRange(1, 8).Draw(t, "words") {
 			if rapid.IntRange(0, 4).Draw(t, "again") == 0 {
-				speaker = words.ServerSpeaker{}
+				speaker = words.ServerDeltaEncoder{}
 			}
 			st := statuses().Draw(t, "status")
 			before := word.Status()
@@ -180,11 +180,11 @@ func statuses() *rapid.Generator[words.ServerStatus] {
 // TestWorkerDeltas: a worker's delta yields its status, whatever was sent before on the connection.
 func TestWorkerDeltas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var speaker words.WorkerSpeaker
+		var speaker words.WorkerDeltaEncoder
 		var got words.WorkerStatus
 		for range rapid.IntRange(1, 8).Draw(t, "words") {
 			if rapid.IntRange(0, 4).Draw(t, "again") == 0 {
-				speaker = words.WorkerSpeaker{}
+				speaker = words.WorkerDeltaEncoder{}
 			}
 			st := words.WorkerStatus{
 				Generation: 1, Clock: perdure.Clock(rapid.IntRange(-1, 99).Draw(t, "clock")),
@@ -192,7 +192,7 @@ func TestWorkerDeltas(t *testing.T) {
 				Counters: perdure.WorkerCounters{Samples: rapid.Int64Range(0, 2).Draw(t, "samples")},
 			}
 			if rapid.Bool().Draw(t, "acked") {
-				st.Acked = []words.Acked{{
+				st.Acked = []words.AckedClock{{
 					Shard: 1, Epoch: 2,
 					Applied: perdure.Clock(rapid.IntRange(0, 1).Draw(t, "applied")),
 				}}
@@ -211,7 +211,7 @@ func TestWorkerDeltas(t *testing.T) {
 			if err := wire.ParseControl(&f, &heard); err != nil {
 				t.Fatal(err)
 			}
-			got.Take(&heard)
+			got.Apply(&heard)
 			if !counts {
 				got.Counters = st.Counters // the received counters may be older
 				if st.Outage != nil && got.Outage != nil {
@@ -222,7 +222,7 @@ func TestWorkerDeltas(t *testing.T) {
 				t.Fatalf("received\n%+v, but the sender has\n%+v", got, st)
 			}
 			if !counts {
-				got.Counters, speaker = perdure.WorkerCounters{}, words.WorkerSpeaker{}
+				got.Counters, speaker = perdure.WorkerCounters{}, words.WorkerDeltaEncoder{}
 			}
 		}
 	})

@@ -136,7 +136,7 @@ type Process struct {
 	Drained perdure.Incarnation
 
 	words.Resources // zero: unknown
-	words.Span      // of a slot: its membership interval
+	words.Interval  // of a slot: its membership interval
 }
 
 // ProcessState is the state of a process, as known to the coordinator.

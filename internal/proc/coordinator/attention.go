@@ -34,7 +34,7 @@ func (a *attention) reads(unread int) { a.caughtUp = a.caughtUp || unread == 0 }
 func (w *crew) noteUnread(core *membership.Core) {
 	for m := range w.members {
 		if m.unread.messages.Load() > 0 && m.place() {
-			core.Heard(m.kind(), m.index, m.hello.Process)
+			core.DataReceived(m.kind(), m.index, m.hello.Process)
 		}
 	}
 }

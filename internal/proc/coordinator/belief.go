@@ -21,8 +21,9 @@ func validate(job *perdure.JobSpec, v *words.View, worker perdure.Slot, r clockR
 	switch {
 	case r.Slot != worker:
 		return fmt.Errorf("worker:%d sent a report for slot %d", worker, r.Slot)
-	case r.Clock < 0 || r.Clock > v.Latest(job):
-		return fmt.Errorf("worker:%d reported clock %d; the job's clocks are 0 to %d", worker, r.Clock, v.Latest(job))
+	case r.Clock < 0 || r.Clock > v.ClockLimit(job):
+		return fmt.Errorf("worker:%d reported clock %d; the job's clocks are 0 to %d", worker, r.Clock,
+			v.ClockLimit(job))
 	case !r.EndAfter || r.Generation != v.Generation: // of a generation that was rolled back
 		return nil
 	case job.FixedEnd:

@@ -45,7 +45,7 @@ func outdated(err error) bool {
 func fenced(err error) error { return fmt.Errorf("coordinator: %w: %w", perdure.ErrFenced, err) }
 
 // save saves the facts and blocks until the registry has them. It calls tell for each failed try that is repeated.
-func (b *factStore) save(ctx context.Context, f *membership.Facts, tell func(error)) error {
+func (b *factStore) save(ctx context.Context, f *membership.JobRecord, tell func(error)) error {
 	doc, err := b.document.Encode(f)
 	if err != nil {
 		return fmt.Errorf("coordinator: %w", err)

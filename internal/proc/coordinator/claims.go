@@ -37,13 +37,13 @@ func (cs claims) twice(slot int) string {
 // claim records that a worker asks for an occupied slot. It returns a permanent refusal, or nil if the worker may ask
 // again.
 func (cs claims) claim(m *member, c *Coordinator, now time.Time) *wire.Refusal {
-	slots, i := c.core.Facts().Slots, m.hello.Index
+	slots, i := c.core.Record().Slots, m.hello.Index
 	if m.hello.Role != wire.RoleWorker || i < 0 || i >= len(slots) {
 		return nil
 	}
 	holder := &slots[i]
 	if from := hostIn(m.hello.Process); from == "" || from != hostIn(holder.Process) ||
-		c.core.Condition(membership.Worker, i).State != "alive" {
+		c.core.MemberStatus(membership.Worker, i).State != "alive" {
 		delete(cs, i)
 		return nil
 	}
@@ -58,7 +58,7 @@ func (cs claims) claim(m *member, c *Coordinator, now time.Time) *wire.Refusal {
 	}
 	text := fmt.Sprintf("processes %d and %d of one program both claim worker:%d, but a slot has only one "+
 		"process; join the job from one of them only, or give each its own slot", holder.PID, m.hello.PID, i)
-	if clock := c.core.Condition(membership.Worker, i).Clock; clock > was.clock {
+	if clock := c.core.MemberStatus(membership.Worker, i).Clock; clock > was.clock {
 		was.refused, was.clock = 0, clock
 	}
 	was.refused, was.text, was.process = was.refused+1, text, ""

@@ -39,10 +39,10 @@ import (
 type Config struct {
 	Listener transport.Listener
 	Registry registry.Registry
-	Lease    registry.Lease    // of Registry, if it is already held; nil: New acquires it
-	Begin    *membership.Facts // the initial facts of a new job; if nil, the registry must not be empty
-	Store    store.Store       // for checkpoints and slot states
-	StoreAt  string            // the store's address as sent to workers; "" if only this process can use it
+	Lease    registry.Lease        // of Registry, if it is already held; nil: New acquires it
+	Begin    *membership.JobRecord // the initial facts of a new job; if nil, the registry must not be empty
+	Store    store.Store           // for checkpoints and slot states
+	StoreAt  string                // the store's address as sent to workers; "" if only this process can use it
 	// StoreLocal reports whether the store is a directory of the run, which other machines may be unable to reach.
 	StoreLocal bool
 	Keep       int // how many of the newest checkpoints to keep, at least two of partial ones; 0: all
@@ -184,7 +184,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
-	var facts membership.Facts
+	var facts membership.JobRecord
 	switch {
 	case revision > 0:
 		if err := json.Unmarshal(doc, &facts); err != nil {
@@ -200,7 +200,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		return nil, fmt.Errorf("coordinator: the registry is empty and no job is configured")
 	}
 	if cfg.GoesOn {
-		facts.Closing = nil
+		facts.Final = nil
 	}
 	c := &Coordinator{
 		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize),
@@ -215,8 +215,8 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	c.latest.Refused = c.admission.Refused
 	c.admission.Expect(len(facts.Servers) + len(facts.Slots))
 	ticks := func(ms int64) int64 { return int64(time.Duration(ms) * time.Millisecond / cfg.Tick) }
-	c.core.GiveUpAfter(ticks(facts.Job.SuspendMs), ticks(facts.Job.TakeOverMs))
-	c.core.TickSeconds(cfg.Tick.Seconds())
+	c.core.SetGiveUpTicks(ticks(facts.Job.SuspendMs), ticks(facts.Job.TakeOverMs))
+	c.core.SetTickSeconds(cfg.Tick.Seconds())
 	if revision == 0 {
 		if err := c.save(ctx, &facts); err != nil {
 			return nil, err
@@ -324,37 +324,37 @@ func (c *Coordinator) Order(ctx context.Context, o wire.Order) (bool, error) {
 
 // carryOut carries out the core's decisions, starting with saving the facts.
 func (c *Coordinator) carryOut(ctx context.Context) error {
-	if c.core.Complete() && !c.core.Facts().Job.AwaitExport {
+	if c.core.Complete() && !c.core.Record().Job.AwaitExport {
 		c.core.Finish()
 	}
 	r := c.core.Ready()
-	if r.Facts != nil {
-		if err := c.save(ctx, r.Facts); err != nil {
+	if r.Record != nil {
+		if err := c.save(ctx, r.Record); err != nil {
 			return err
 		}
-		c.admission.Expect(len(r.Facts.Servers) + len(r.Facts.Slots))
+		c.admission.Expect(len(r.Record.Servers) + len(r.Record.Slots))
 		c.crew.broadcast(r.Delta, c.crew.servers)
 		c.crew.broadcast(r.WorkerDelta, c.crew.readers)
 	}
-	if r.Facts != nil || c.asked {
+	if r.Record != nil || c.asked {
 		c.asked = false
 		c.grant()
 	}
-	if r.Facts != nil && r.Facts.View.Roster != c.roster {
-		c.roster = r.Facts.View.Roster
+	if r.Record != nil && r.Record.View.Roster != c.roster {
+		c.roster = r.Record.View.Roster
 		c.progress(true)
 	}
 	for _, e := range r.Events {
 		c.emit(e)
 	}
-	if r.Facts != nil && r.Facts.Failed != "" {
-		c.dismiss(failed(r.Facts.Failed))
+	if r.Record != nil && r.Record.Failed != "" {
+		c.dismiss(failed(r.Record.Failed))
 	}
 	for _, k := range r.Kills {
-		if m := c.crew.newest[slotID{k.Kind, k.Index}]; k.Guest && m != nil && m.hello.Process == k.Process {
+		if m := c.crew.newest[slotID{k.Kind, k.Index}]; k.Unmanaged && m != nil && m.hello.Process == k.Process {
 			m.conn.Close() // this coordinator cannot kill the process; if it lives, it reconnects
 		}
-		if c.supervisor != nil && !k.Guest {
+		if c.supervisor != nil && !k.Unmanaged {
 			c.supervisor.send(wire.Control(wire.KindOrder, wire.Order{
 				Kind: wire.OrderKill, Target: fmt.Sprintf("%s:%d", k.Kind, k.Index), PID: k.PID,
 			}))
@@ -369,15 +369,15 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		}
 	}
 	if r.Publish != nil && r.Publish.Running != nil {
-		p, facts := *r.Publish, c.core.Facts()
+		p, facts := *r.Publish, c.core.Record()
 		m := running(facts, &p)
 		c.wg.Go(func() { c.publishRunning(ctx, p, m) })
 	} else if r.Publish != nil {
 		p := *r.Publish
-		facts := c.core.Facts()
+		facts := c.core.Record()
 		m := checkpoint.Manifest{Job: facts.Job, Generation: p.Generation, Cut: p.Cut, Tables: facts.View.Tables}
 		if facts.View.Roster > 0 {
-			m.Slots, m.PastClocks = facts.View.Spans(), facts.PastClocks
+			m.Slots, m.PastClocks = facts.View.Intervals(), facts.PastClocks
 		}
 		c.wg.Go(func() { c.publish(ctx, p, m) })
 	}
@@ -387,7 +387,7 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 	return nil
 }
 
-func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
+func (c *Coordinator) save(ctx context.Context, f *membership.JobRecord) error {
 	c.onDisk.Store(true)
 	defer c.onDisk.Store(false)
 	told := false
@@ -465,12 +465,12 @@ func (c *Coordinator) emit(e membership.Event) {
 		c.latest.Event = e.Text
 	}
 	c.cfg.Log.Info(e.Text, "event", e.Kind, "target", e.Target, "clock", c.core.MinClock())
-	for line := range strings.Lines(e.Said) {
+	for line := range strings.Lines(e.Output) {
 		c.cfg.Log.Info(strings.TrimSpace(line), "said_by", e.Target)
 	}
 	c.toSupervisor(wire.Control(wire.KindEvent, wire.Event{
 		Kind: e.Kind, Target: e.Target, Text: e.Text, Clock: c.core.MinClock(), UnixNs: time.Now().UnixNano(),
-		UpdatesLost: c.core.Facts().UpdatesLost, ClocksRedone: c.core.Facts().ClocksRedone, Said: e.Said,
+		UpdatesLost: c.core.Record().UpdatesLost, ClocksRedone: c.core.Record().ClocksRedone, Said: e.Output,
 	}))
 }
 
@@ -486,7 +486,7 @@ func (c *Coordinator) toSupervisor(f wire.Frame) {
 
 // drop discards a fraction of the shards, chosen by a seed.
 func (c *Coordinator) drop(share float64, seed uint64) {
-	n := len(c.core.Facts().View.Shards)
+	n := len(c.core.Record().View.Shards)
 	order := rand.New(rand.NewPCG(seed, uint64(n))).Perm(n)
 	var shards []perdure.ShardID
 	for _, s := range order[:min(n, max(1, int(share*float64(n)+0.5)))] {

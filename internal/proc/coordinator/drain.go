@@ -23,11 +23,11 @@ type Drained struct {
 // sets no limit, or keeps the host's own. drain does not wait for the hand-over.
 func (c *crew) drain(core *membership.Core, who string, notice time.Duration) (all []Drained, err error) {
 	var to []*member
-	f := core.Facts()
+	f := core.Record()
 	worker, isWorker := strings.CutPrefix(who, string(membership.Worker)+":")
 	server, isServer := strings.CutPrefix(who, string(membership.Server)+":")
 	switch {
-	case f.Over():
+	case f.IsOver():
 		return nil, fmt.Errorf("%w: the job is over", perdure.ErrStopped)
 	case isWorker:
 		return nil, fmt.Errorf("%w: a worker has no shards to hand over; use perdure scale --leave %.20s",
@@ -63,15 +63,15 @@ func serversOf(all []Drained) (servers []int) {
 
 // othersStay reports whether there is a server, besides those given, that may receive shards.
 func othersStay(core *membership.Core, beside []int) bool {
-	for i := range core.Facts().Servers {
-		if core.Condition(membership.Server, i).Open && !slices.Contains(beside, i) {
+	for i := range core.Record().Servers {
+		if core.MemberStatus(membership.Server, i).Eligible && !slices.Contains(beside, i) {
 			return true
 		}
 	}
 	return false
 }
 
-func (c *crew) drainsServer(f *membership.Facts, number string) (all []Drained, to []*member, err error) {
+func (c *crew) drainsServer(f *membership.JobRecord, number string) (all []Drained, to []*member, err error) {
 	n, err := strconv.ParseUint(number, 10, 31)
 	if err != nil || int(n) >= len(f.Servers) {
 		return nil, nil, fmt.Errorf("%w: there is no server:%.20s in this job, whose servers are 0 to %d",
@@ -97,9 +97,9 @@ func (c *crew) drainsHost(core *membership.Core, who string) (all []Drained, to 
 	}
 	for _, h := range hosts {
 		var servers []*member
-		add := func(k membership.Kind, places []membership.Place) {
+		add := func(k membership.Kind, places []membership.Member) {
 			for i := range places {
-				if hostIn(places[i].Process) != h.hello.Process || core.Condition(k, i).State == "dead" {
+				if hostIn(places[i].Process) != h.hello.Process || core.MemberStatus(k, i).State == "dead" {
 					continue
 				}
 				all = append(all, Drained{k, i, places[i].Incarnation})
@@ -108,8 +108,8 @@ func (c *crew) drainsHost(core *membership.Core, who string) (all []Drained, to 
 				}
 			}
 		}
-		add(membership.Server, core.Facts().Servers)
-		add(membership.Worker, core.Facts().Slots)
+		add(membership.Server, core.Record().Servers)
+		add(membership.Worker, core.Record().Slots)
 		to = append(append(to, h), servers...)
 	}
 	return all, to, nil

@@ -82,7 +82,7 @@ func TestDrain(t *testing.T) {
 				var refused error
 				host := ""
 				if err := g.Ask(g.Context(), func(core *membership.Core, latest coordinator.Latest) {
-					host = latest.Host(core.Facts().Servers[1].Process) + latest.Host("another's") + latest.Host("")
+					host = latest.Host(core.Record().Servers[1].Process) + latest.Host("another's") + latest.Host("")
 					all, refused = latest.Drain(core, who, c.notice)
 				}); err != nil {
 					t.Fatal(err)

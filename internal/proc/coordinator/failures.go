@@ -92,8 +92,8 @@ const maxSaid = 16 << 10
 // programFailed counts a worker's failure. It returns an error if the host must be rejected because its programs fail
 // before they join the job. Programs on other machines may work.
 func programFailed(m *member, c *Coordinator, e *wire.Exited) (err error) {
-	f := c.core.Facts()
-	if !e.Failed || e.Role != wire.RoleWorker || m.hello.Role == wire.RoleWorker || f.Over() || c.core.Complete() ||
+	f := c.core.Record()
+	if !e.Failed || e.Role != wire.RoleWorker || m.hello.Role == wire.RoleWorker || f.IsOver() || c.core.Complete() ||
 		c.farewell.why != nil {
 		return nil
 	}
@@ -121,11 +121,11 @@ func programFailed(m *member, c *Coordinator, e *wire.Exited) (err error) {
 	return err
 }
 
-func slotsOf(f *membership.Facts, slot int) bool { return slot >= 0 && slot < len(f.Slots) }
+func slotsOf(f *membership.JobRecord, slot int) bool { return slot >= 0 && slot < len(f.Slots) }
 
 // ofSlot counts a failure of a slot's program. It returns the event, and why the job ends, or "".
 func (f *failures) ofSlot(core *membership.Core, slot int, e *wire.Exited) (said membership.Event, end string) {
-	v, clock := &core.Facts().View, core.Condition(membership.Worker, slot).Clock
+	v, clock := &core.Record().View, core.MemberStatus(membership.Worker, slot).Clock
 	sl := &v.Slots[slot]
 	if sl.Left || e.Code == 0 && (sl.Until > 0 || v.End > 0 && clock >= v.End) {
 		return said, "" // the program has finished its work
@@ -146,7 +146,7 @@ func (f *failures) ofSlot(core *membership.Core, slot int, e *wire.Exited) (said
 			"program and start the job again", slot, n, clock, reasonOf(e))
 	}
 	return membership.Event{
-		Kind: "failure", Target: fmt.Sprintf("worker:%d", slot), Said: s.show(e, end != ""),
+		Kind: "failure", Target: fmt.Sprintf("worker:%d", slot), Output: s.show(e, end != ""),
 		Text: fmt.Sprintf("worker:%d failed at clock %d (%d of %d): %s", slot, clock, n, f.max, reasonOf(e)),
 	}, end
 }
@@ -174,7 +174,7 @@ func (f *failures) ofHost(core *membership.Core, m *member, e *wire.Exited) (sai
 			reasonOf(e))
 	}
 	return membership.Event{
-		Kind: "failure", Said: s.show(e, err != nil),
+		Kind: "failure", Output: s.show(e, err != nil),
 		Text: fmt.Sprintf("%s failed before it joined (%d of %d): %s", who, n, f.max, reasonOf(e)),
 	}, err
 }

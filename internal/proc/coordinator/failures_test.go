@@ -72,7 +72,7 @@ func (f *failing) says(by transport.Conn, e wire.Exited) {
 func (f *failing) failed() (why string) {
 	f.Helper()
 	if err := f.on.Ask(f.Context(), func(core *membership.Core, _ coordinator.Latest) {
-		why = core.Facts().Failed
+		why = core.Record().Failed
 	}); err != nil {
 		f.Fatal(err)
 	}
@@ -186,8 +186,8 @@ func (f *failing) reach(slot, pid int, clock perdure.Clock) {
 	f.Helper()
 	name := wire.OfHost(hostName, pid) + "x"
 	if err := f.on.Ask(f.Context(), func(core *membership.Core, _ coordinator.Latest) {
-		core.Join(membership.Worker, slot, membership.Newcomer{Process: name, PID: pid})
-		core.WorkerStatus(slot, name, words.WorkerStatus{Generation: core.Facts().View.Generation, Clock: clock})
+		core.Join(membership.Worker, slot, membership.Applicant{Process: name, PID: pid})
+		core.HandleWorkerStatus(slot, name, words.WorkerStatus{Generation: core.Record().View.Generation, Clock: clock})
 	}); err != nil {
 		f.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func (c *Coordinator) end(why string) {
 	if c.farewell.why != nil {
 		return
 	}
-	done := c.core.Facts().View.Done
+	done := c.core.Record().View.Done
 	c.farewell.why, c.farewell.late = &wire.Refusal{Over: true, Done: done, Reason: "the job was ended: " + why},
 		time.After(c.cfg.Linger)
 	c.dismiss(*c.farewell.why)
@@ -37,14 +37,14 @@ func (c *Coordinator) allGone() bool {
 			return false
 		}
 	}
-	facts := c.core.Facts()
+	facts := c.core.Record()
 	return c.metAll(membership.Server, facts.Servers) && c.metAll(membership.Worker, facts.Slots)
 }
 
 // metAll reports whether this coordinator has answered all processes in places, except dead ones.
-func (c *Coordinator) metAll(k membership.Kind, places []membership.Place) bool {
+func (c *Coordinator) metAll(k membership.Kind, places []membership.Member) bool {
 	for i, p := range places {
-		if _, met := c.farewell.met[p.Process]; !met && p.Process != "" && c.core.Condition(k, i).State != "dead" {
+		if _, met := c.farewell.met[p.Process]; !met && p.Process != "" && c.core.MemberStatus(k, i).State != "dead" {
 			return false
 		}
 	}

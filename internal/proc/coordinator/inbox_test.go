@@ -40,7 +40,7 @@ func (r *lateRegistry) Acquire(ctx context.Context, holder registry.Holder) (reg
 
 func (l lateLease) Save(ctx context.Context, doc []byte, previous uint64) (uint64, error) {
 	<-time.After(l.r.took) // virtual time
-	var facts membership.Facts
+	var facts membership.JobRecord
 	if err := json.Unmarshal(doc, &facts); err != nil {
 		return 0, err
 	}

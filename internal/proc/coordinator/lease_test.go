@@ -21,7 +21,7 @@ import (
 // loses its lease ends and saves nothing afterwards, and then another one can continue.
 func TestLease(t *testing.T) {
 	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
-	begin := membership.Begin(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
+	begin := membership.NewJobRecord(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
 	life := func(host string, r registry.Registry) (*rig.Process, *coordinator.Coordinator, error) {
 		p := h.Life(host)
 		c, err := p.Coordinator(begin, func(cfg *coordinator.Config) { cfg.Registry = r })
@@ -115,7 +115,7 @@ func TestRegistryAway(t *testing.T) {
 		}
 		back := leave()
 		p := h.Life("coordinator")
-		begin := membership.Begin(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
+		begin := membership.NewJobRecord(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
 		c, err := p.Coordinator(begin, func(cfg *coordinator.Config) {
 			cfg.Registry = absent{registry.NewMemory(), &away}
 		})

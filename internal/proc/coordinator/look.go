@@ -13,7 +13,7 @@ import (
 type Seen struct {
 	Core   *membership.Core
 	Latest Latest
-	Facts  *membership.Facts // as saved
+	Facts  *membership.JobRecord // as saved
 	// Waits is non-nil if the loop is waiting for its registry. The core is then as of the start of that wait and may
 	// contain decisions that are not saved.
 	Waits *Waits
@@ -44,7 +44,7 @@ func (c *Coordinator) Look(ctx context.Context, f func(s *Seen)) error {
 	done := make(chan error, 1)
 	go c.inbox.do(ctx, func() { // the inbox may be full
 		if claimed.CompareAndSwap(false, true) {
-			f(&Seen{Core: c.core, Latest: c.latest, Facts: c.core.Facts()})
+			f(&Seen{Core: c.core, Latest: c.latest, Facts: c.core.Record()})
 			done <- nil
 		}
 	})
@@ -52,7 +52,7 @@ func (c *Coordinator) Look(ctx context.Context, f func(s *Seen)) error {
 		if !claimed.CompareAndSwap(false, true) {
 			return
 		}
-		s := Seen{Core: c.core, Latest: c.latest, Facts: &membership.Facts{}, Waits: w}
+		s := Seen{Core: c.core, Latest: c.latest, Facts: &membership.JobRecord{}, Waits: w}
 		err := json.Unmarshal(c.factStore.text, s.Facts)
 		if err == nil {
 			f(&s)

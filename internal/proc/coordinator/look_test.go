@@ -23,7 +23,7 @@ func TestLookAway(t *testing.T) {
 		h *rig.Hosts,
 	) {
 		var away atomic.Bool
-		begin := membership.Begin(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
+		begin := membership.NewJobRecord(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
 		p := h.Life("coordinator")
 		c, err := p.Coordinator(begin, func(cfg *coordinator.Config) {
 			cfg.Registry = absent{registry.NewMemory(), &away}
@@ -83,7 +83,7 @@ func seesSoon(ctx context.Context, t *testing.T, c *coordinator.Coordinator, tab
 		if n := len(s.Facts.View.Tables); n != tables {
 			t.Errorf("it shows %d tables; %d are saved", n, tables)
 		}
-		if n := len(s.Core.Facts().View.Tables); n != known {
+		if n := len(s.Core.Record().View.Tables); n != known {
 			t.Errorf("it knows %d tables; want %d", n, known)
 		}
 		switch w := s.Waits; {

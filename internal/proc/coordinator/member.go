@@ -136,7 +136,7 @@ func (c *Coordinator) refuseSaved(ctx context.Context, m *member, r wire.Refusal
 
 // decide accepts a new connection or returns why it is refused.
 func (c *Coordinator) decide(m *member) *wire.Refusal {
-	facts := c.core.Facts()
+	facts := c.core.Record()
 	c.farewell.met[m.hello.Process] = struct{}{}
 	if m.hello.Job != "" && m.hello.Job != facts.Job.ID {
 		return &wire.Refusal{Reason: fmt.Sprintf("wrong job: this is job %s, the peer belongs to job %s", facts.Job.ID,
@@ -157,7 +157,7 @@ func (c *Coordinator) decide(m *member) *wire.Refusal {
 			c.crew.forget(s) // the connection broke without being noticed
 		}
 		c.supervisor, c.reported = m, reports{}
-		c.core.Supervised(true)
+		c.core.SetSupervised(true)
 		c.welcome(m, 0)
 		for _, f := range c.events {
 			m.send(f)
@@ -176,7 +176,7 @@ func (c *Coordinator) decide(m *member) *wire.Refusal {
 
 // join asks the core for a server index or worker slot.
 func (c *Coordinator) join(m *member) *wire.Refusal {
-	facts := c.core.Facts()
+	facts := c.core.Record()
 	k := m.kind()
 	if i := m.hello.Index; m.hello.Incarnation > 0 && i >= 0 && superseded(facts, k, i, m.hello) {
 		return &wire.Refusal{Fenced: true, Reason: fmt.Sprintf("%s:%d has been given to a newer process", k, i)}
@@ -185,13 +185,13 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	if k == membership.Worker && c.cfg.Keys.Job != "" && m.hello.Nonce == "" {
 		return &wire.Refusal{Reason: "the worker's hello has no nonce"}
 	}
-	if job := &facts.Job; m.hello.AtCuts && !recovery.Of(job.Recovery).Traits().Saves() {
+	if job := &facts.Job; m.hello.AtCuts && !recovery.Of(job.Recovery).Traits().SavesCuts() {
 		return &wire.Refusal{Reason: fmt.Sprintf(
 			"the program saves its state for checkpoints only, but recovery %s keeps none, so its progress would "+
 				"be lost with its process; use checkpoint:C or chain:N,checkpoint:C, or call SaveState in "+
 				"every clock", job.Recovery)}
 	}
-	index, _, admission := c.core.Join(k, m.hello.Index, membership.Newcomer{
+	index, _, admission := c.core.Join(k, m.hello.Index, membership.Applicant{
 		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID, Grow: m.hello.Grow,
 		AtCuts: m.hello.AtCuts,
 	})
@@ -199,7 +199,7 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	switch admission {
 	case membership.Granted, membership.Wait: // welcomed once this is saved and the slot is settled
 		if k == membership.Worker {
-			c.troubles.noteArrival(index, m.hello.Process, c.core.Condition(k, index).Clock)
+			c.troubles.noteArrival(index, m.hello.Process, c.core.MemberStatus(k, index).Clock)
 		}
 		c.crew.add(m)
 		c.asked = true
@@ -212,13 +212,13 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 			taken = fmt.Sprintf("all %ss of the job are connected", k)
 		}
 		return &wire.Refusal{Again: true, Reason: taken}
-	case membership.Unreached:
+	case membership.Unreachable:
 		return &wire.Refusal{Again: true, Reason: fmt.Sprintf("other servers cannot reach %s", m.hello.Addr)}
-	case membership.Over:
+	case membership.JobOver:
 		return &wire.Refusal{Over: true, Done: true, Reason: "the job is done"}
-	case membership.Departed:
+	case membership.SlotLeft:
 		return &wire.Refusal{Over: true, Reason: fmt.Sprintf("%s:%d has left the job", k, index)}
-	case membership.Fixed:
+	case membership.NoFreeSlot:
 		return &wire.Refusal{Reason: fmt.Sprintf(
 			"all worker slots are taken, and this job does not grow by itself; add one "+
 				"with perdure scale %d", workers(facts)+1)}
@@ -233,7 +233,7 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 }
 
 // workers returns the number of slots that have no end yet.
-func workers(f *membership.Facts) (n int) {
+func workers(f *membership.JobRecord) (n int) {
 	for i := range f.View.Slots {
 		if f.View.Slots[i].Until == 0 {
 			n++
@@ -243,7 +243,7 @@ func workers(f *membership.Facts) (n int) {
 }
 
 // superseded reports whether a newer process holds the server index or slot that h claims.
-func superseded(facts *membership.Facts, k membership.Kind, index int, h wire.Hello) bool {
+func superseded(facts *membership.JobRecord, k membership.Kind, index int, h wire.Hello) bool {
 	places := facts.Servers
 	if k == membership.Worker {
 		places = facts.Slots
@@ -259,7 +259,7 @@ func (c *Coordinator) refuse(m *member, r wire.Refusal) {
 
 // welcome sends a process its welcome and the complete view.
 func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
-	facts := c.core.Facts()
+	facts := c.core.Record()
 	c.crew.welcome(m)
 	w := wire.Welcome{Job: facts.Job, Index: m.index, Incarnation: incarnation}
 	if m.hello.Role == wire.RoleWorker {
@@ -273,13 +273,13 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	m.send(wire.Control(wire.KindWelcome, w))
 	m.send(c.crew.view(&facts.View))
 	if m.reads() {
-		c.core.Shown()
+		c.core.ViewSent()
 	}
 }
 
 // grant welcomes the waiting members whose assignment is saved and whose slots are settled.
 func (c *Coordinator) grant() {
-	facts := c.core.Facts()
+	facts := c.core.Record()
 	for m := range c.crew.waiting {
 		places, settled := facts.Servers, true
 		if m.hello.Role == wire.RoleWorker {
@@ -298,7 +298,7 @@ func (c *Coordinator) leave(m *member, err error) {
 	c.admission.Connections().Info("connection ended", "peer_role", m.hello.Role, "index", m.index, "err", err)
 	if c.supervisor == m {
 		c.supervisor = nil
-		c.core.Supervised(false)
+		c.core.SetSupervised(false)
 	}
 	if c.crew.vacate(m) {
 		c.core.Disconnected(m.kind(), m.index, m.hello.Process)
@@ -322,10 +322,10 @@ func (c *Coordinator) parse(m *member, f *wire.Frame) (act func() error, err err
 		if err := m.parseStatus(f, &d, &d.Number); err != nil {
 			return nil, err
 		}
-		if err := d.Fits(c.job); err != nil {
+		if err := d.CheckSize(c.job); err != nil {
 			return func() error { return err }, nil
 		}
-		m.worker.Take(&d)
+		m.worker.Apply(&d)
 		st := m.worker
 		act = func() error { return c.workerStatus(m, st) }
 	case wire.KindTable:
@@ -358,7 +358,7 @@ func (c *Coordinator) exited(m *member, e wire.Exited) error {
 	}
 	kind, how := membership.Kind(e.Role), e.How[:min(len(e.How), maxText)]
 	if m.hello.Role != wire.RoleObserver {
-		c.core.Gone(kind, e.Index, e.PID, how)
+		c.core.ProcessDied(kind, e.Index, e.PID, how)
 	} else if err := hostReports(kind, &e, how, c.core); err != nil {
 		return err
 	}
@@ -372,9 +372,9 @@ const minHostName = 20
 // hostReports processes a host's report that one of its processes has ended. The host does not know which slot or
 // server index the process held.
 func hostReports(kind membership.Kind, e *wire.Exited, how string, core *membership.Core) error {
-	places := core.Facts().Servers
+	places := core.Record().Servers
 	if kind == membership.Worker {
-		places = core.Facts().Slots
+		places = core.Record().Slots
 	}
 	if len(e.Host) < minHostName || kind != membership.Server && kind != membership.Worker {
 		return fmt.Errorf("an observer that is not the host reported the end of a %s", e.Role.Known())
@@ -382,7 +382,7 @@ func hostReports(kind membership.Kind, e *wire.Exited, how string, core *members
 	name := wire.OfHost(e.Host, e.PID)
 	for i := range places {
 		if strings.HasPrefix(places[i].Process, name) {
-			core.Gone(kind, i, e.PID, how)
+			core.ProcessDied(kind, i, e.PID, how)
 			return nil
 		}
 	}
@@ -391,7 +391,7 @@ func hostReports(kind membership.Kind, e *wire.Exited, how string, core *members
 
 // table creates a table for a worker.
 func (c *Coordinator) table(spec perdure.TableSpec) error {
-	f := c.core.Facts()
+	f := c.core.Record()
 	copies := recovery.Of(f.Job.Recovery).Traits().Copies
 	if err := checkSize(&f.Job, f.View.Tables, len(f.Servers), copies, c.cfg.TableBytes, &spec); err != nil {
 		return err
@@ -400,7 +400,7 @@ func (c *Coordinator) table(spec perdure.TableSpec) error {
 }
 
 func (c *Coordinator) report(m *member, r wire.Report) error {
-	f := c.core.Facts()
+	f := c.core.Record()
 	says := clockReport{Slot: r.Slot, Generation: r.Generation, Clock: r.Clock, EndAfter: r.EndAfter || r.Continue}
 	if err := validate(&f.Job, &f.View, perdure.Slot(m.index), says); err != nil || !m.welcomed {
 		return err
@@ -415,7 +415,7 @@ func (c *Coordinator) report(m *member, r wire.Report) error {
 		return nil
 	}
 	if r.Continue {
-		c.core.Continue(r.Clock)
+		c.core.RevokeEnd(r.Clock)
 		return nil
 	}
 	if r.Untrained != nil {
@@ -440,7 +440,7 @@ func (c *Coordinator) order(o wire.Order) {
 	case wire.OrderFinish:
 		c.core.Finish()
 	case wire.OrderClose:
-		c.core.Close()
+		c.core.RequestFinalCheckpoint()
 	case wire.OrderEnd:
 		c.end(o.Spec)
 	case wire.OrderDrop:
@@ -460,7 +460,7 @@ func (c *Coordinator) order(o wire.Order) {
 		if _, err := fmt.Sscan(at+" "+o.Spec, &q.Index, &q.Number); err == nil {
 			c.crew.noteUnread(c.core) // the process may have sent a status that arrives after this order
 			q.Kind = membership.Kind(kind)
-			c.core.Answers(q, o.Kind == wire.OrderRuns)
+			c.core.RecordAnswer(q, o.Kind == wire.OrderRuns)
 		}
 	case wire.OrderPass: // a fault for a member's fault layer
 		o.Kind = wire.OrderFault

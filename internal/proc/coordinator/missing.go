@@ -56,8 +56,8 @@ func (m *missing) note(now time.Time, places []slotID) (news []slotID) {
 
 // look notifies the user which processes the job waits for and how it can continue without them.
 func (m *missing) look(now time.Time, c *Coordinator) {
-	f := c.core.Facts()
-	if f.Over() || c.core.Complete() || c.farewell.why != nil {
+	f := c.core.Record()
+	if f.IsOver() || c.core.Complete() || c.farewell.why != nil {
 		return
 	}
 	news := m.note(now, without(c.core))
@@ -95,9 +95,9 @@ func (m *missing) look(now time.Time, c *Coordinator) {
 
 // without returns the servers and slots that lack a process and that others wait for, servers first.
 func without(core *membership.Core) (all []slotID) {
-	f := core.Facts()
+	f := core.Record()
 	away := func(k membership.Kind, i int) bool {
-		state := core.Condition(k, i).State
+		state := core.MemberStatus(k, i).State
 		return state == "waiting" || state == "dead"
 	}
 	if !f.Placed() || !core.Serving() {
@@ -119,20 +119,20 @@ func without(core *membership.Core) (all []slotID) {
 func nameOf(s slotID, c *Coordinator) string {
 	process := c.troubles.arrivals[s.index][0].process
 	if s.kind == membership.Server {
-		process = c.core.Facts().Servers[s.index].Process
+		process = c.core.Record().Servers[s.index].Process
 	}
 	name, host := fmt.Sprintf("%s:%d", s.kind, s.index), c.crew.hostOf(process)
 	switch {
 	case host != "":
 		return fmt.Sprintf("%s (last on host %s)", name, host)
-	case c.core.Condition(s.kind, s.index).State == "dead" || process != "":
+	case c.core.MemberStatus(s.kind, s.index).State == "dead" || process != "":
 		return name + " (its process is dead and no replacement has joined)"
 	}
 	return name + " (no process has joined)"
 }
 
 // withoutServers tells the user how a job continues without servers.
-func withoutServers(f *membership.Facts) string {
+func withoutServers(f *membership.JobRecord) string {
 	switch {
 	case !f.Placed():
 		return "training starts once all servers have joined: start them, or restart the job with fewer --servers"
@@ -145,7 +145,7 @@ func withoutServers(f *membership.Facts) string {
 
 // withoutWorkers tells the user how a job continues without some workers. Under bsp it cannot, and it cannot continue
 // without a slot that never started, since no other slot does its share of the first clock.
-func withoutWorkers(f *membership.Facts, folder string, missing []slotID) string {
+func withoutWorkers(f *membership.JobRecord, folder string, missing []slotID) string {
 	leave, all := "", true
 	for i := range f.Slots {
 		switch at := (slotID{membership.Worker, i}); {

@@ -12,12 +12,12 @@ func (c *Coordinator) progress(always bool) {
 	if c.supervisor == nil {
 		return
 	}
-	facts := c.core.Facts()
+	facts := c.core.Record()
 	p := wire.Progress{
 		Revision: facts.View.Revision, Generation: facts.View.Generation, Clock: c.core.MinClock(),
 		End: facts.End(), Durable: facts.View.Durable, Complete: c.core.Complete(), Done: facts.View.Done,
-		Closed: c.core.Closed(), Serving: c.core.Serving(),
-		UpdatesIn: c.core.UpdatesIn(), UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
+		Closed: c.core.FinalCheckpointDone(), Serving: c.core.Serving(),
+		UpdatesIn: c.core.NumUpdates(), UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
 		UpdatesDue: facts.SlotClocks(facts.End()) * int64(facts.Job.Shards),
 	}
 	p.Saving = recovery.Saving(facts.Job.Recovery, facts.Saving, facts.Running.Saving)
@@ -46,14 +46,14 @@ func (r *report) changed(p wire.PlaceProgress, news []wire.PlaceProgress) []wire
 }
 
 // places returns reports for the servers and slots that have changed.
-func (c *Coordinator) places(facts *membership.Facts) (news []wire.PlaceProgress) {
+func (c *Coordinator) places(facts *membership.JobRecord) (news []wire.PlaceProgress) {
 	for i := range facts.Servers {
-		p := place(wire.RoleServer, i, c.core.Condition(membership.Server, i))
+		p := place(wire.RoleServer, i, c.core.MemberStatus(membership.Server, i))
 		news = c.reported.servers.changed(p, news)
 	}
 	for i := range facts.Slots {
-		w := place(wire.RoleWorker, i, c.core.Condition(membership.Worker, i))
-		w.Span, w.Awaited = facts.View.Slots[i].Span, c.core.Awaited(i)
+		w := place(wire.RoleWorker, i, c.core.MemberStatus(membership.Worker, i))
+		w.Interval, w.Awaited = facts.View.Slots[i].Interval, c.core.NeedsProcess(i)
 		news = c.reported.workers.changed(w, news)
 	}
 	return news
@@ -69,7 +69,7 @@ func samePlace(a, b *wire.PlaceProgress) bool {
 	return a.Worker == b.Worker || a.Worker.Equal(b.Worker) // usually the same pointer
 }
 
-func place(role wire.Role, index int, d membership.Condition) wire.PlaceProgress {
+func place(role wire.Role, index int, d membership.MemberStatus) wire.PlaceProgress {
 	p := wire.PlaceProgress{
 		Role: role, Index: index, Process: d.Process, PID: d.PID, Incarnation: d.Incarnation,
 		State: d.State, Clock: d.Clock, Problem: d.Problem,

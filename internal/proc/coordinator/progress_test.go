@@ -161,7 +161,7 @@ func TestManySlots(t *testing.T) {
 // carried out.
 func fakeServer(t *testing.T, index int, conn transport.Conn) {
 	var view words.View
-	var speaker words.ServerSpeaker
+	var speaker words.ServerDeltaEncoder
 	frames := make(chan wire.Frame)
 	defer func() {
 		conn.Close()
@@ -235,7 +235,7 @@ func fakeWorker(conn transport.Conn) {
 			return
 		}
 	}
-	var speaker words.WorkerSpeaker
+	var speaker words.WorkerDeltaEncoder
 	for {
 		d := speaker.Delta(&words.WorkerStatus{Generation: 1}, true)
 		if conn.Send(wire.Control(wire.KindWorkerStatus, &d)) != nil {

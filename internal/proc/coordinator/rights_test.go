@@ -33,11 +33,11 @@ func as(role wire.Role) wire.Hello {
 func asItShouldBe(kind wire.Kind, role wire.Role) wire.Frame {
 	switch kind {
 	case wire.KindStatus:
-		var told words.ServerSpeaker
+		var told words.ServerDeltaEncoder
 		d, _ := told.Delta(&words.ServerStatus{Revision: 1}, 0, false)
 		return wire.Control(kind, d)
 	case wire.KindWorkerStatus:
-		var told words.WorkerSpeaker
+		var told words.WorkerDeltaEncoder
 		return wire.Control(kind, told.Delta(&words.WorkerStatus{Generation: 1}, true))
 	case wire.KindTable:
 		return wire.Control(kind, perdure.TableSpec{

@@ -14,12 +14,12 @@ import (
 // without the registry. Files that neither needs are deleted after the manifest is written.
 
 // running returns the manifest of a partial checkpoint.
-func running(f *membership.Facts, p *membership.Publish) checkpoint.Running {
+func running(f *membership.JobRecord, p *membership.Publish) checkpoint.Running {
 	m := checkpoint.Running{
 		Number: p.Running.Number, Generation: p.Generation, Job: f.Job, Tables: f.View.Tables, Clock: p.Cut,
 	}
 	if f.View.Roster > 0 {
-		m.Slots, m.PastClocks = f.View.Spans(), f.PastClocks
+		m.Slots, m.PastClocks = f.View.Intervals(), f.PastClocks
 	}
 	for i, files := range p.Running.Files {
 		s := checkpoint.RunningShard{Shard: perdure.ShardID(i)}
@@ -40,7 +40,7 @@ func running(f *membership.Facts, p *membership.Publish) checkpoint.Running {
 func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, m checkpoint.Running) {
 	m.SavedAt = time.Now().UTC()
 	for i := range m.Shards {
-		if s := &m.Shards[i]; weaken.Of(ctx).Named && len(s.Files) > 1 {
+		if s := &m.Shards[i]; weaken.Of(ctx).FileRetention && len(s.Files) > 1 {
 			s.Files = s.Files[len(s.Files)-1:]
 		}
 	}

@@ -95,24 +95,27 @@ type crowd struct {
 	spent    parts
 	came     int // number of processes so far
 	seats    map[slotID]*member
-	servers  map[int]*words.ServerSpeaker
+	servers  map[int]*words.ServerDeltaEncoder
 	said     map[int]words.ServerStatus
-	workers  map[int]*words.WorkerSpeaker
+	workers  map[int]*words.WorkerDeltaEncoder
 	clocks   map[int]words.WorkerStatus
 	now      time.Time // at the last tick
 }
 
 // begun returns the facts of a job in which every slot has a process.
-func begun(t testing.TB, recovery string, workers, servers, shards int) membership.Facts {
+func begun(t testing.TB, recovery string, workers, servers, shards int) membership.JobRecord {
 	job := perdure.JobSpec{ID: "scale", Slots: workers, Servers: servers, Shards: shards, Clocks: 1000}
 	var err error
 	if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
 		t.Fatal(err)
 	}
 	job.Consistency = perdure.Consistency{Kind: perdure.BSP}
-	f := membership.Begin(job, 1, 0, []perdure.TableSpec{{Name: "w", Rows: 1 << 20, Dim: 16}})
+	f := membership.NewJobRecord(job, 1, 0, []perdure.TableSpec{{Name: "w", Rows: 1 << 20, Dim: 16}})
 	for i := range f.Slots {
-		f.Slots[i] = membership.Place{Process: fmt.Sprintf("worker-%d-0123456789abcdef", i), PID: i + 1, Incarnation: 1}
+		f.Slots[i] = membership.Member{
+			Process: fmt.Sprintf("worker-%d-0123456789abcdef", i), PID: i + 1,
+			Incarnation: 1,
+		}
 		f.View.Slots[i] = words.SlotView{Incarnation: 1, Decided: true, Settled: true}
 	}
 	return f
@@ -133,7 +136,7 @@ func gather(t testing.TB, recovery string, workers, servers, shards int) *crowd 
 }
 
 // gathering returns the coordinator of a job that only its supervisor has joined.
-func gathering(t testing.TB, f membership.Facts) *crowd {
+func gathering(t testing.TB, f membership.JobRecord) *crowd {
 	file, err := registry.OpenFile(disk.OS(), t.TempDir()+"/registry")
 	if err != nil {
 		t.Fatal(err)
@@ -141,8 +144,8 @@ func gathering(t testing.TB, f membership.Facts) *crowd {
 	file.Poll = time.Hour
 	c := &crowd{
 		TB: t, registry: metered{Registry: file}, seats: map[slotID]*member{},
-		servers: map[int]*words.ServerSpeaker{}, said: map[int]words.ServerStatus{},
-		workers: map[int]*words.WorkerSpeaker{}, clocks: map[int]words.WorkerStatus{},
+		servers: map[int]*words.ServerDeltaEncoder{}, said: map[int]words.ServerStatus{},
+		workers: map[int]*words.WorkerDeltaEncoder{}, clocks: map[int]words.WorkerStatus{},
 	}
 	t.Cleanup(func() { _ = file.Close() })
 	c.Coordinator, err = New(t.Context(), Config{
@@ -206,7 +209,7 @@ func (c *crowd) comes(k membership.Kind, index int) {
 		Role: wire.Role(k), Index: index, PID: 1000 + c.came, Process: fmt.Sprintf("%s-%d-%016x", k, index, c.came),
 		Nonce: "drawn",
 	}
-	switch f := c.core.Facts(); {
+	switch f := c.core.Record(); {
 	case k == membership.Server:
 		h.Addr = fmt.Sprintf("10.0.%d.%d:40123", index/250, index%250)
 	case index >= 0 && f.View.Slots[index].Settled: // the slot's process is replaced
@@ -221,9 +224,9 @@ func (c *crowd) comes(k membership.Kind, index int) {
 	})
 	c.seats[m.slotID()] = m
 	if k == membership.Server {
-		c.servers[m.index], c.said[m.index] = &words.ServerSpeaker{}, words.ServerStatus{}
+		c.servers[m.index], c.said[m.index] = &words.ServerDeltaEncoder{}, words.ServerStatus{}
 	} else {
-		c.workers[m.index], c.clocks[m.index] = &words.WorkerSpeaker{}, words.WorkerStatus{}
+		c.workers[m.index], c.clocks[m.index] = &words.WorkerDeltaEncoder{}, words.WorkerStatus{}
 	}
 }
 
@@ -256,12 +259,12 @@ func (c *crowd) settle() {
 			}
 		}
 		acked := c.acked()
-		for i := range c.core.Facts().Slots {
+		for i := range c.core.Record().Slots {
 			m := c.seats[slotID{membership.Worker, i}]
 			if m == nil || !m.welcomed {
 				continue
 			}
-			st := words.WorkerStatus{Generation: c.core.Facts().View.Generation, Acked: acked}
+			st := words.WorkerStatus{Generation: c.core.Record().View.Generation, Acked: acked}
 			if st.Generation == c.clocks[i].Generation && reflect.DeepEqual(st.Acked, c.clocks[i].Acked) {
 				continue
 			}
@@ -285,10 +288,10 @@ func (c *crowd) says(worker int, st words.WorkerStatus) {
 }
 
 // acked returns what each worker reports about lost shards.
-func (c *crowd) acked() (all []words.Acked) {
-	for i := range c.core.Facts().View.Shards {
-		if sv := &c.core.Facts().View.Shards[i]; sv.Lost && sv.Base == nil {
-			all = append(all, words.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch})
+func (c *crowd) acked() (all []words.AckedClock) {
+	for i := range c.core.Record().View.Shards {
+		if sv := &c.core.Record().View.Shards[i]; sv.Lost && sv.Base == nil {
+			all = append(all, words.AckedClock{Shard: perdure.ShardID(i), Epoch: sv.Epoch})
 		}
 	}
 	return all
@@ -296,8 +299,8 @@ func (c *crowd) acked() (all []words.Acked) {
 
 // statuses returns the statuses of servers that have done everything that the view requires.
 func (c *crowd) statuses() []words.ServerStatus {
-	v := &c.core.Facts().View
-	all := make([]words.ServerStatus, len(c.core.Facts().Servers))
+	v := &c.core.Record().View
+	all := make([]words.ServerStatus, len(c.core.Record().Servers))
 	copied := map[int]bool{} // servers that have copied a shard since their last status; each copies one at a time
 	var fences []words.Fence
 	for i := range v.Slots {
@@ -314,12 +317,12 @@ func (c *crowd) statuses() []words.ServerStatus {
 		for _, h := range sv.Members() {
 			st := words.ShardStatus{
 				Shard: perdure.ShardID(i), Generation: v.Generation, Epoch: sv.Epoch, Since: h.Since, Ready: true,
-				Roster: v.Roster, Named: v.Named, Whole: true, Fences: fences,
+				Roster: v.Roster, Named: v.Named, ResendComplete: true, Fences: fences,
 			}
 			if sv.Lost && sv.Base == nil {
 				st = words.ShardStatus{
 					Shard: st.Shard, Generation: st.Generation, Epoch: st.Epoch, Since: st.Since,
-					Applied: make([]perdure.Clock, len(v.Slots)), Kept: []words.Kept{{Rows: 1}},
+					Applied: make([]perdure.Clock, len(v.Slots)), SavedRows: []words.SavedRows{{Rows: 1}},
 				}
 			}
 			all[h.Server].Shards = append(all[h.Server].Shards, st)
@@ -425,7 +428,7 @@ func (s stages) report(b *testing.B, c *crowd, n int) {
 		b.ReportMetric(float64(st.bytes)/float64(n)/1e3, st.name+"-kB")
 	}
 	b.ReportMetric(float64(c.registry.size)/1e3, "document-kB")
-	view := wire.Control(wire.KindView, &c.core.Facts().View)
+	view := wire.Control(wire.KindView, &c.core.Record().View)
 	b.ReportMetric(float64(wire.HeaderBytes+view.PayloadBytes())/1e3, "view-kB")
 }
 
@@ -445,7 +448,7 @@ func BenchmarkServerJoins(b *testing.B) {
 	each(b, strategies[:2], func(c *crowd, s *stages, n int) {
 		c.measure(s.of("comes"), func() { c.comes(membership.Server, -1) })
 		c.measure(s.of("share"), c.settle)
-		last := len(c.core.Facts().Servers) - 1
+		last := len(c.core.Record().Servers) - 1
 		m := c.seats[slotID{membership.Server, last}]
 		c.measure(s.of("drain"), func() {
 			st := c.said[last]
@@ -464,7 +467,7 @@ func BenchmarkServerJoins(b *testing.B) {
 // process and carried out the decision.
 func BenchmarkWorkerDies(b *testing.B) {
 	each(b, strategies[:2], func(c *crowd, s *stages, n int) {
-		victim := n * 37 % len(c.core.Facts().Slots)
+		victim := n * 37 % len(c.core.Record().Slots)
 		c.measure(s.of("death"), func() { c.dies(membership.Worker, victim) })
 		c.measure(s.of("next"), func() { c.comes(membership.Worker, victim) })
 		c.measure(s.of("after"), c.settle)
@@ -499,9 +502,9 @@ func BenchmarkSecond(b *testing.B) {
 
 // work lets all workers report a clock.
 func (c *crowd) work(clock perdure.Clock, counts bool) {
-	for i := range c.core.Facts().Slots {
+	for i := range c.core.Record().Slots {
 		st := words.WorkerStatus{
-			Generation: c.core.Facts().View.Generation, Revision: c.core.Facts().View.Revision, Clock: clock,
+			Generation: c.core.Record().View.Generation, Revision: c.core.Record().View.Revision, Clock: clock,
 			Resources: words.Resources{Goroutines: 40, HeapBytes: 1 << 28},
 		}
 		n := int64(clock)
@@ -519,7 +522,7 @@ func (c *crowd) work(clock perdure.Clock, counts bool) {
 func (c *crowd) serveOn(clock perdure.Clock, counts bool) {
 	for i, st := range c.statuses() {
 		for j := range st.Shards {
-			st.Shards[j].MinClock, st.Shards[j].Seq = clock, uint64(clock)*uint64(len(c.core.Facts().Slots))
+			st.Shards[j].MinClock, st.Shards[j].Seq = clock, uint64(clock)*uint64(len(c.core.Record().Slots))
 		}
 		d, _ := c.servers[i].Delta(&st, 0, counts)
 		c.hear(c.seats[slotID{membership.Server, i}], wire.Control(wire.KindStatus, &d))
@@ -613,7 +616,7 @@ func BenchmarkSockets(b *testing.B) {
 			Shard: perdure.ShardID(i), ShardView: words.ShardView{Holder: h, Epoch: 2},
 		})
 	}
-	var w words.WorkerSpeaker
+	var w words.WorkerDeltaEncoder
 	word := w.Delta(&words.WorkerStatus{Generation: 1}, false)
 	for _, n := range []int{200, 1200} {
 		b.Run(fmt.Sprintf("connections=%d", n), func(b *testing.B) {

@@ -51,7 +51,7 @@ func TestUnreachedGuest(t *testing.T) {
 		n := uint64(0)
 		say := func(unreached ...string) {
 			n++
-			d := &words.ServerDelta{Number: n, Unreached: unreached}
+			d := &words.ServerDelta{Number: n, Unreachable: unreached}
 			if err := other.Send(wire.Control(wire.KindStatus, d)); err != nil {
 				t.Fatal(err)
 			}

@@ -54,12 +54,12 @@ func (g *guarded) refused(conn transport.Conn) (r wire.Refusal) {
 }
 
 // facts returns the facts of the job.
-func (g *guarded) facts() (f membership.Facts) {
+func (g *guarded) facts() (f membership.JobRecord) {
 	g.Helper()
 	if err := g.Ask(g.Context(), func(core *membership.Core,
 		_ coordinator.Latest,
 	) {
-		f = core.Facts().Clone()
+		f = core.Record().Clone()
 	}); err != nil {
 		g.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestLies(t *testing.T) {
 					t.Errorf("it received %+v", r)
 				}
 				if after := g.facts(); after.View.End != 100 || after.View.Done || after.UpdatesLost != 0 ||
-					after.Ending || len(after.View.Tables) != 0 || !same(&after.Slots[1], &before.Slots[1]) ||
+					after.EndRequested || len(after.View.Tables) != 0 || !same(&after.Slots[1], &before.Slots[1]) ||
 					!same(&after.Servers[0], &before.Servers[0]) {
 					t.Errorf("the job has changed from %+v to %+v", before, after)
 				}
@@ -250,4 +250,4 @@ func TestAlive(t *testing.T) {
 	}, func(cfg *coordinator.Config) { cfg.Registry = slowRegistry{cfg.Registry, slow} })
 }
 
-func same(a, b *membership.Place) bool { return fmt.Sprint(*a) == fmt.Sprint(*b) }
+func same(a, b *membership.Member) bool { return fmt.Sprint(*a) == fmt.Sprint(*b) }

@@ -20,8 +20,8 @@ import (
 type sweeper struct {
 	named    named
 	busy     bool
-	swept    *states.Held // the input of the last sweep; nil before the first
-	reported string       // the last reported error
+	swept    *states.LiveSet // the input of the last sweep; nil before the first
+	reported string          // the last reported error
 }
 
 // sweep starts a sweep if there may be new garbage since the last one was started.
@@ -29,7 +29,7 @@ func (s *sweeper) sweep(ctx context.Context, c *Coordinator) {
 	if s.busy || c.cfg.Store == nil {
 		return
 	}
-	held := c.core.HeldStates()
+	held := c.core.LiveStates()
 	if !held.Any() && s.swept == nil || s.swept != nil && held.Same(s.swept) {
 		return
 	}
@@ -52,7 +52,7 @@ func (s *sweeper) sweep(ctx context.Context, c *Coordinator) {
 
 // clear deletes the states that are not needed. The states in held may be named by later checkpoints, so held must be
 // taken before the checkpoints are read.
-func (s *sweeper) clear(ctx context.Context, in store.Store, held *states.Held) error {
+func (s *sweeper) clear(ctx context.Context, in store.Store, held *states.LiveSet) error {
 	there, err := in.List(states.Prefix)
 	if err != nil {
 		return fmt.Errorf("list the states of slots: %w", err)

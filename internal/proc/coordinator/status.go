@@ -19,7 +19,7 @@ func (h *statusReader) parseStatus(f *wire.Frame, d any, number *uint64) error {
 	if err := wire.ParseControl(f, d); err != nil {
 		return err
 	}
-	if err := words.Follows(h.statuses, *number); err != nil {
+	if err := words.CheckSequence(h.statuses, *number); err != nil {
 		return err
 	}
 	h.statuses++
@@ -29,7 +29,7 @@ func (h *statusReader) parseStatus(f *wire.Frame, d any, number *uint64) error {
 var errOther = errors.New("its status does not continue its previous one")
 
 func (c *Coordinator) serverStatus(m *member, d *words.ServerDelta) {
-	if c.crew.current(m, wire.RoleServer) && !c.core.ServerSays(m.index, m.hello.Process, d) {
+	if c.crew.current(m, wire.RoleServer) && !c.core.HandleServerDelta(m.index, m.hello.Process, d) {
 		c.admission.Connections().Warn("closed a connection", "peer_role", m.hello.Role, "index", m.index, "err",
 			errOther)
 		m.conn.Close() // the server reconnects and sends a complete status
@@ -38,10 +38,10 @@ func (c *Coordinator) serverStatus(m *member, d *words.ServerDelta) {
 
 // workerStatus records a worker's status. It returns an error if no correct worker would send it.
 func (c *Coordinator) workerStatus(m *member, st words.WorkerStatus) error {
-	if err := st.Validate(&c.core.Facts().Job, &c.core.Facts().View); err != nil ||
+	if err := st.Validate(&c.core.Record().Job, &c.core.Record().View); err != nil ||
 		!c.crew.current(m, wire.RoleWorker) {
 		return err
 	}
-	c.core.WorkerStatus(m.index, m.hello.Process, st)
+	c.core.HandleWorkerStatus(m.index, m.hello.Process, st)
 	return nil
 }

@@ -31,8 +31,8 @@ func TestUnread(t *testing.T) {
 			unread := transport.NewBudget(func() int64 { return 1 << 40 })
 			conn.Charge(unread)
 			other.Charge(unread)
-			var speaker, another words.WorkerSpeaker
-			status := words.WorkerStatus{Log: strings.Repeat("x", c.bytes)}
+			var speaker, another words.WorkerDeltaEncoder
+			status := words.WorkerStatus{WaitReason: strings.Repeat("x", c.bytes)}
 			size := 0
 			for range c.sent {
 				d := speaker.Delta(&status, false)

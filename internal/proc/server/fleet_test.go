@@ -80,7 +80,7 @@ func (f *fleet) coordinate(c transport.Conn, hello wire.Hello) {
 	}
 	f.told[key] = c
 	f.mu.Unlock()
-	var word words.ServerWord
+	var word words.ObservedServer
 	for {
 		var got wire.Frame
 		var d words.ServerDelta
@@ -88,7 +88,7 @@ func (f *fleet) coordinate(c transport.Conn, hello wire.Hello) {
 			return
 		}
 		if got.Kind == wire.KindStatus && wire.ParseControl(&got, &d) == nil {
-			word.Take(&d, func(perdure.ShardID, *words.ShardWord, *words.ShardDelta) {})
+			word.Apply(&d, func(perdure.ShardID, *words.ObservedShard, *words.ShardDelta) {})
 			f.mu.Lock()
 			f.status[hello.Index] = word.Status()
 			f.mu.Unlock()

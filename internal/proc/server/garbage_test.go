@@ -138,7 +138,7 @@ func start(t *testing.T, over rig.Options, with ...func(*server.Config)) *subjec
 	if err := h.Leader().Ask(ctx, func(core *membership.Core,
 		_ coordinator.Latest,
 	) {
-		s.view = core.Facts().View
+		s.view = core.Record().View
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -14,11 +14,11 @@ func TestHolds(t *testing.T) {
 	now := time.Unix(1000, 0)
 	h := holds{every: every, sampled: now}
 	own, sh := &lock{}, &shard{id: 3}
-	sample := func(after time.Duration) words.Hold {
+	sample := func(after time.Duration) words.LockHold {
 		now = now.Add(after)
 		return h.sample(now, own, []*shard{sh})
 	}
-	check := func(what string, got words.Hold, shard int, ms, longest int64) {
+	check := func(what string, got words.LockHold, shard int, ms, longest int64) {
 		t.Helper()
 		if int(got.Shard) != shard || got.Ms != ms || got.LongestMs != longest {
 			t.Errorf("%s: %+v, want shard %d, %d ms and %d ms", what, got, shard, ms, longest)

@@ -60,7 +60,7 @@ type holds struct {
 // sample inspects the locks of the server and its shards and returns the longest hold. Shards that are not in the list
 // are forgotten. A late sample counts at most two intervals: the whole process was stalled then, so no single lock
 // caused the delay.
-func (h *holds) sample(now time.Time, server *lock, shards []*shard) words.Hold {
+func (h *holds) sample(now time.Time, server *lock, shards []*shard) words.LockHold {
 	passed := min(now.Sub(h.sampled), 2*h.every)
 	h.sampled = now
 	h.server = h.look(h.server, server, passed)
@@ -79,7 +79,7 @@ func (h *holds) sample(now time.Time, server *lock, shards []*shard) words.Hold 
 	if most == 0 {
 		of = 0 // no lock
 	}
-	return words.Hold{Shard: of, Ms: most.Milliseconds(), LongestMs: h.longest.Milliseconds()}
+	return words.LockHold{Shard: of, Ms: most.Milliseconds(), LongestMs: h.longest.Milliseconds()}
 }
 
 // look compares one lock with its last sample.

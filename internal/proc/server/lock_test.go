@@ -245,7 +245,7 @@ func coordinate(ctx context.Context, h *rig.Hosts, job *perdure.JobSpec) (
 	h.Listen(rig.CoordinatorAddr, func(c transport.Conn, hello wire.Hello) {
 		_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: *job, Index: hello.Index, Incarnation: 1}))
 		to <- c
-		var word words.ServerWord
+		var word words.ObservedServer
 		for {
 			var f wire.Frame
 			var d words.ServerDelta
@@ -255,7 +255,7 @@ func coordinate(ctx context.Context, h *rig.Hosts, job *perdure.JobSpec) (
 			if f.Kind != wire.KindStatus || wire.ParseControl(&f, &d) != nil {
 				continue
 			}
-			word.Take(&d, func(perdure.ShardID, *words.ShardWord, *words.ShardDelta) {})
+			word.Apply(&d, func(perdure.ShardID, *words.ObservedShard, *words.ShardDelta) {})
 			select {
 			case statuses <- word.Status():
 			case <-ctx.Done():

@@ -45,7 +45,7 @@ func (sh *shard) rest(took time.Duration) {
 // beginSave writes a cut in a new goroutine. If the shard is paused at the cut, it still answers reads and receives
 // updates, but applies none. The caller must hold sh.mu.
 func (sh *shard) beginSave(sv *replica.Save) {
-	cut := sh.saver.Cut(sh.link.Fence(), sv, &sh.rep.State, sh.traits.Behind())
+	cut := sh.saver.Cut(sh.link.Fence(), sv, &sh.rep.State, sh.traits.SavesInBackground())
 	sh.s.wg.Go(func() {
 		seg, err := cut.Write()
 		switch {

@@ -234,7 +234,7 @@ func (s *Server) up(c transport.Conn, f *wire.Frame) {
 	s.mu.Lock()
 	s.job, s.traits, s.index, s.incarnation, s.coordinator = &w.Job, traits, w.Index, w.Incarnation, c
 	s.mu.Unlock()
-	if traits.Logged() {
+	if traits.UsesLog() {
 		s.wg.Go(func() { _, _ = s.updateLog() }) // a shard needs it soon and reports the error
 	}
 	if s.cfg.Joined != nil {

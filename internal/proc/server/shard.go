@@ -56,7 +56,7 @@ func newShard(s *Server, id perdure.ShardID, n chain.Fence, since uint64) *shard
 		job:    *s.job,
 		traits: s.traits,
 		link: chain.NewLink(
-			chain.LinkOptions{Fence: n, Job: s.job, Solo: s.traits.Logged(), AcceptAll: s.cfg.weak.Generations}),
+			chain.LinkOptions{Fence: n, Job: s.job, Solo: s.traits.UsesLog(), AcceptAll: s.cfg.weak.Generations}),
 	}
 	sh.rep = replica.New(replica.Settings{
 		Shard: id, Job: *s.job, SaveChangedOnly: s.cfg.Sparing, Weak: s.cfg.weak,
@@ -79,7 +79,7 @@ func newShard(s *Server, id perdure.ShardID, n chain.Fence, since uint64) *shard
 		Job: &sh.job, Shard: id, Lock: &sh.mu, Store: s.cfg.Store, Turn: s.work.turn,
 		Log: s.cfg.Log, Tell: s.notify, Count: &s.work.saves,
 	})
-	if sh.traits.Logged() {
+	if sh.traits.UsesLog() {
 		shards := int64(s.job.Shards)
 		sh.stream = shardstore.NewStream(s.ctx, shardstore.StreamSettings{
 			Shard: id, Lock: &sh.mu, Store: s.cfg.Snapshots, Limits: shardstore.SnapshotLimits{

@@ -20,7 +20,7 @@ const busyPause = 5 * time.Millisecond
 // belongs to the heartbeat goroutine.
 type statusSender struct {
 	to   transport.Conn // nil while disconnected
-	sent words.ServerSpeaker
+	sent words.ServerDeltaEncoder
 	beat transport.Heartbeat
 	st   words.ServerStatus // if a lock was held, the previous status
 	end  perdure.Clock      // as of the view in st
@@ -49,7 +49,7 @@ func (w *statusSender) send(s *Server) (fresh bool) {
 	fresh = s.mu.TryLock()
 	if fresh {
 		if w.to != s.coordinator {
-			w.to, w.sent = s.coordinator, words.ServerSpeaker{}
+			w.to, w.sent = s.coordinator, words.ServerDeltaEncoder{}
 			w.beat.Recount()
 		}
 		hold := w.st.Hold
@@ -57,7 +57,7 @@ func (w *statusSender) send(s *Server) (fresh bool) {
 		w.st.Hold = hold
 		w.end = s.view.End
 		if s.job != nil {
-			w.per = words.Beats(s.view, s.job.Servers)
+			w.per = words.HeartbeatDivisor(s.view, s.job.Servers)
 		}
 		s.mu.Unlock()
 	}
@@ -81,9 +81,10 @@ func (w *statusSender) send(s *Server) (fresh bool) {
 // must hold s.mu.
 func (s *Server) status() (st words.ServerStatus, fresh bool) {
 	st = words.ServerStatus{
-		Revision: s.view.Revision, Draining: s.drain.draining, Log: s.waits.Why(), Unreached: s.peers.contact.Out(),
+		Revision: s.view.Revision, Draining: s.drain.draining, WaitReason: s.waits.Why(),
+		Unreachable: s.peers.contact.Out(),
 	}
-	st.Notice, fresh = s.drain.notice(time.Now()), true
+	st.NoticeMs, fresh = s.drain.notice(time.Now()), true
 	for _, sh := range s.shards {
 		says, now := sh.status(s.view, sh.follows.pending())
 		st.Shards = append(st.Shards, says)

@@ -126,7 +126,7 @@ func (s *Saver) loadFork(v *words.View) (replica.Content, error) {
 
 // initial counts the rows of a shard without saved rows: all rows of dense tables. The rows of sparse tables are
 // unknown.
-func initial(v *words.View, job *perdure.JobSpec, id perdure.ShardID) []words.Kept {
+func initial(v *words.View, job *perdure.JobSpec, id perdure.ShardID) []words.SavedRows {
 	rows := 0
 	for _, spec := range v.Tables {
 		_, n := placement.Range(&spec, job.Shards, id)
@@ -135,12 +135,12 @@ func initial(v *words.View, job *perdure.JobSpec, id perdure.ShardID) []words.Ke
 	if rows == 0 {
 		return nil // as at the start of the job
 	}
-	return []words.Kept{{Rows: int64(rows)}}
+	return []words.SavedRows{{Rows: int64(rows)}}
 }
 
 // keptIn counts rows by the file that they come from.
-func keptIn(l *checkpoint.Layers) []words.Kept {
-	out := make([]words.Kept, 1+len(l.Segments)) // the initial rows come first
+func keptIn(l *checkpoint.Layers) []words.SavedRows {
+	out := make([]words.SavedRows, 1+len(l.Segments)) // the initial rows come first
 	for i, s := range l.Segments {
 		out[1+i].Cut, out[1+i].Seq = s.Cut, s.Seq
 	}

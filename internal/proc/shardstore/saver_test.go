@@ -197,7 +197,7 @@ func TestNothingSaved(t *testing.T) {
 	job := &perdure.JobSpec{ID: "j", Shards: 4, Slots: 1, Recovery: by}
 	s, _ := saver(t, job) // shard 3
 	v := &words.View{Slots: make([]words.SlotView, 1), Shards: make([]words.ShardView, 4)}
-	for _, want := range [][]words.Kept{nil, {{Rows: 2 + 5}}} {
+	for _, want := range [][]words.SavedRows{nil, {{Rows: 2 + 5}}} {
 		c, err := s.Load(v)
 		if err != nil || !slices.Equal(c.Kept, want) || c.RowFiles != nil {
 			t.Errorf("%d tables: %+v, %v, want %+v", len(v.Tables), c, err, want)

@@ -87,7 +87,7 @@ type failure struct {
 // applies reports whether a strategy has the process that fails.
 func (f *failure) applies(r perdure.Recovery) bool {
 	return recovery.Of(r).Traits().Copies >= f.copies &&
-		(f.role != supervisor.RoleLog || recovery.Of(r).Traits().Logged())
+		(f.role != supervisor.RoleLog || recovery.Of(r).Traits().UsesLog())
 }
 
 // needs describes the requirement of a failure, for messages.

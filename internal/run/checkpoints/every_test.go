@@ -22,7 +22,7 @@ import (
 )
 
 // record writes the last job record of a run's coordinator.
-func record(t *testing.T, f *Folder, known membership.Facts) {
+func record(t *testing.T, f *Folder, known membership.JobRecord) {
 	t.Helper()
 	reg, err := registry.OpenFile(disk.OS(), filepath.ToSlash(filepath.Join(f.Run, "registry", "facts")))
 	must(t, err)
@@ -53,14 +53,14 @@ func TestEveryFile(t *testing.T) {
 			f, fsys := kept(t, 3)
 			_, err := checkpoint.WriteSegment(f.Store, segment(40, 1, nil))
 			must(t, err)
-			record(t, f, membership.Begin(testJob, 1, 30, nil))
+			record(t, f, membership.NewJobRecord(testJob, 1, 30, nil))
 			return f, fsys
 		},
 		"rows": func(t *testing.T) (*Folder, *disk.Memory) {
 			f, fsys := keptRows(t, 3)
 			_, err := checkpoint.WriteSegment(f.Store, rowsSegment(1, 4))
 			must(t, err)
-			known := membership.Begin(rowsJob(), 1, 0, nil)
+			known := membership.NewJobRecord(rowsJob(), 1, 0, nil)
 			known.Running.Number = 3
 			record(t, f, known)
 			return f, fsys
@@ -147,7 +147,7 @@ func names(f *Folder, name string) bool {
 // silently uses an older one. While the run is alive it may be about to write the checkpoint.
 func TestLostManifest(t *testing.T) {
 	f, _ := kept(t, 2)
-	record(t, f, membership.Begin(testJob, 1, 20, nil))
+	record(t, f, membership.NewJobRecord(testJob, 1, 20, nil))
 	must(t, f.List(&bytes.Buffer{}, false))
 	must(t, f.Store.Delete(manifestName(20)))
 	var out bytes.Buffer
@@ -180,7 +180,7 @@ func TestUnlistedManifest(t *testing.T) {
 	for _, last := range []int{20, 30} { // the second was never written
 		f, _ := kept(t, 2)
 		f.Store = &storetest.Lags{Store: f.Store, Unlisted: []string{manifestName(20)}}
-		record(t, f, membership.Begin(testJob, 1, perdure.Clock(last), nil))
+		record(t, f, membership.NewJobRecord(testJob, 1, perdure.Clock(last), nil))
 		var out bytes.Buffer
 		if _ = f.Verify(&out, false); strings.Contains(out.String(), "manifest: it is missing") != (last == 30) {
 			t.Errorf("recorded clock %d:\n%s", last, &out)

@@ -150,7 +150,7 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 	switch {
 	case unread == nil && recovery.RoundsOf(run.Job.Recovery).Any():
 		why = ": no rows have been saved yet"
-	case unread == nil && run.Job.Recovery.Kind != "" && !recovery.Of(run.Job.Recovery).Traits().Saves():
+	case unread == nil && run.Job.Recovery.Kind != "" && !recovery.Of(run.Job.Recovery).Traits().SavesCuts():
 		why = fmt.Sprintf(": a run under %s writes none", run.Job.Recovery)
 	case len(found.Loose) > 0:
 		why = fmt.Sprintf(", only %s of an incomplete one", plain.Count(len(found.Loose), "file"))

@@ -16,11 +16,11 @@ import (
 // shown is the JSON output of Show.
 type shown struct {
 	line
-	Job    perdure.JobSpec `json:"job"`
-	Tables []shownTable    `json:"tables"`
-	Slots  []words.Span    `json:"slots"`
-	Shards []shownShard    `json:"shards"`
-	unread bool            // files exist but are damaged
+	Job    perdure.JobSpec  `json:"job"`
+	Tables []shownTable     `json:"tables"`
+	Slots  []words.Interval `json:"slots"`
+	Shards []shownShard     `json:"shards"`
+	unread bool             // files exist but are damaged
 }
 
 type shownTable struct {
@@ -88,7 +88,7 @@ func (f *Folder) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 // shown describes a checkpoint. unread is the reason if some files cannot be read.
 func (f *Folder) shown(k *checkpoint.Kept, newest bool) (s *shown, unread error) {
 	m := &k.Manifest
-	s = &shown{line: lineOf(k, newest), Job: m.Job, Slots: []words.Span{}, Tables: []shownTable{}}
+	s = &shown{line: lineOf(k, newest), Job: m.Job, Slots: []words.Interval{}, Tables: []shownTable{}}
 	s.Slots = append(s.Slots, m.Slots...)
 	rows, err := checkpoint.Rows(f.Store, *m)
 	if k.Number > 0 {
@@ -174,7 +174,7 @@ func (s *shown) print(out io.Writer, dir string, now time.Time) {
 	fmt.Fprintf(out, "  bytes     %s in %s\n", size(*s.Bytes), plain.Count(*s.Segments+*s.Follows, "segment"))
 	s.printAges(out)
 	for i, span := range s.Slots {
-		if span != (words.Span{}) {
+		if span != (words.Interval{}) {
 			fmt.Fprintf(out, "  slot %-4d %s\n", i, spanText(span))
 		}
 	}
@@ -245,7 +245,7 @@ func (s *shown) printShards(out io.Writer) {
 }
 
 // spanText describes the membership interval of a slot.
-func spanText(s words.Span) string {
+func spanText(s words.Interval) string {
 	if s.Until == 0 {
 		return fmt.Sprintf("from clock %d on", s.From)
 	}

@@ -24,7 +24,7 @@ func snapshotsOf(folder string, named store.Store) (in store.Store, names []stri
 	in = named
 	if folder != "" {
 		run, err := settings.Read(filepath.Join(folder, "run.json"))
-		if err != nil || !recovery.Of(run.Job.Recovery).Traits().Logged() {
+		if err != nil || !recovery.Of(run.Job.Recovery).Traits().UsesLog() {
 			return nil, nil, nil // a run that has just started has no settings; the caller reads its checkpoints
 		}
 		if in, err = run.OpenSnapshots(context.Background(), folder); err != nil {

@@ -343,7 +343,7 @@ func (c *Coordinator) announce(open *role.Opened, s *settings.Run) {
 // lacksStore returns a warning for a job on several machines that keeps checkpoints without a shared store. It returns
 // "" for any other job.
 func lacksStore(s *settings.Run) string {
-	if s.Checkpoints.Store == "" && recovery.Of(s.Job.Recovery).Traits().Closes() {
+	if s.Checkpoints.Store == "" && recovery.Of(s.Job.Recovery).Traits().SavesAtEnd() {
 		return fmt.Sprintf("recovery %s keeps checkpoints, but no store is named: each machine keeps its own in a "+
 			"local directory, where the others cannot read them; name a store that all machines reach with store: URL",
 			s.Job.Recovery)

@@ -90,7 +90,7 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 	if err != nil || revision == 0 {
 		return false, err
 	}
-	var f membership.Facts
+	var f membership.JobRecord
 	if err := json.Unmarshal(doc, &f); err != nil {
 		return false, fmt.Errorf("job record in the registry: %w", err)
 	}

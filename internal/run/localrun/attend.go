@@ -205,10 +205,10 @@ func (r *Attendant) endedEarly(why error) error {
 	}
 	p, keeps := r.tally.Told(), recovery.Of(r.s.Job.Recovery)
 	has := fmt.Sprintf("with a checkpoint of clock %d", p.Durable)
-	switch lost := keeps.MayResume(); {
+	switch lost := keeps.CheckResume(); {
 	case lost != nil:
 		return fmt.Errorf("%w at clock %d, and there is nothing to resume from: %w", ErrStopped, p.Clock, lost)
-	case keeps.Traits().Logged():
+	case keeps.Traits().UsesLog():
 		has = "and all updates are in its log"
 	}
 	return fmt.Errorf("%w at clock %d, %s; it continues when its coordinator is started again in %s", ErrStopped,

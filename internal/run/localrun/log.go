@@ -54,7 +54,7 @@ func howToRemove(job *perdure.JobSpec) string {
 
 // sizeLog checks that there is space for the log of a run in the given directory.
 func sizeLog(s *settings.Run, run string) (err error) {
-	if !recovery.Of(s.Job.Recovery).Traits().Logged() {
+	if !recovery.Of(s.Job.Recovery).Traits().UsesLog() {
 		s.Log = nil
 		return nil
 	}

@@ -29,7 +29,7 @@ const logGrace = 5 * time.Second
 // lastCheckpoint returns how long the job may take for a final checkpoint when it is ended early; 0 means that it makes
 // none.
 func lastCheckpoint(s *settings.Run) time.Duration {
-	if recovery.Of(s.Job.Recovery).Traits().Closes() {
+	if recovery.Of(s.Job.Recovery).Traits().SavesAtEnd() {
 		return s.Checkpoints.Grace
 	}
 	return 0
@@ -73,7 +73,7 @@ func (r *Run) stopped(why error) error {
 		return fmt.Errorf("%w; resuming continues from the updates in its log: perdure %s --resume %s%s", at, command,
 			r.dir.Path(), place)
 	}
-	cannot, rows := recovery.Of(r.s.Job.Recovery).MayResume(), ""
+	cannot, rows := recovery.Of(r.s.Job.Recovery).CheckResume(), ""
 	if recovery.RoundsOf(r.s.Job.Recovery).Any() {
 		if p.Durable = savedRows(r.kept); !p.Closed {
 			rows = ", with each row as it was last saved"

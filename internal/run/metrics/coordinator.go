@@ -122,7 +122,7 @@ func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Cou
 
 // lookAt returns the state of the job according to its core.
 func lookAt(core *membership.Core, t *coordinator.Tally) (l httpdebug.Look) {
-	f := core.Facts()
+	f := core.Record()
 	l.Does = fmt.Sprintf("it leads job %s, at clock %d", f.Job.ID, core.MinClock())
 	if f.Failed != "" {
 		l.NotReady = "the job has failed: " + f.Failed
@@ -137,7 +137,7 @@ func lookAt(core *membership.Core, t *coordinator.Tally) (l httpdebug.Look) {
 	add(epoch.Is(float64(f.View.Revision)), generation.Is(float64(f.View.Generation)),
 		minClock.Is(float64(core.MinClock())), end.Is(float64(f.View.End)), durable.Is(float64(f.View.Durable)),
 		complete.Is(is(core.Complete())), serving.Is(is(core.Serving())), shards.Is(float64(len(f.View.Shards))),
-		orphans.Is(float64(lost)), outage.Is(t.Outage.Seconds()), updatesIn.Is(float64(core.UpdatesIn())),
+		orphans.Is(float64(lost)), outage.Is(t.Outage.Seconds()), updatesIn.Is(float64(core.NumUpdates())),
 		updatesLost.Is(float64(f.UpdatesLost)), redone.Is(float64(f.ClocksRedone)))
 	n := 0
 	for i := range f.View.Slots {
@@ -164,7 +164,7 @@ func lookAt(core *membership.Core, t *coordinator.Tally) (l httpdebug.Look) {
 func addPlaces(l *httpdebug.Look, core *membership.Core, k membership.Kind, n int) {
 	states := map[string]int{"alive": 0, "silent": 0, "dead": 0, "waiting": 0, "left": 0}
 	for i := range n {
-		state := core.Condition(k, i).State
+		state := core.MemberStatus(k, i).State
 		states[state]++
 		if state != "left" {
 			l.Samples = append(l.Samples, alive.Is(is(state == "alive"), fmt.Sprintf("%s:%d", k, i)))

@@ -25,7 +25,7 @@ func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, 
 	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
 		ch := membership.Change{Leave: s.Leave, At: s.At}
 		if s.Workers != 0 {
-			ch, refused = core.Facts().Scaled(s.Workers, s.At)
+			ch, refused = core.Record().Scaled(s.Workers, s.At)
 		}
 		if refused != nil {
 			return
@@ -94,10 +94,10 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 				State: processState(log.State),
 			})
 		}
-		add := func(role wire.Role, k membership.Kind, places []membership.Place) {
+		add := func(role wire.Role, k membership.Kind, places []membership.Member) {
 			for i := range places {
-				d := core.Condition(k, i)
-				d.Place = places[i]
+				d := core.MemberStatus(k, i)
+				d.Member = places[i]
 				p := control.Process{
 					Role: string(role), Index: i, PID: d.PID, Incarnation: d.Incarnation, Clock: max(d.Clock, 0),
 					State: processState(d.State),
@@ -114,7 +114,7 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 					}
 				}
 				if k == membership.Worker {
-					p.Span = f.View.Slots[i].Span
+					p.Interval = f.View.Slots[i].Interval
 				}
 				if d.Worker != nil {
 					p.Resources, p.KeptBytes, p.Outage = d.Worker.Resources, d.Worker.KeptBytes, d.Worker.Outage
@@ -141,8 +141,8 @@ func (b *backend) settle(ctx context.Context) {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	for heard := false; ; {
-		if b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { heard = core.WorkersHeard() }) != nil ||
-			heard {
+		if b.co.Ask(ctx,
+			func(core *membership.Core, _ coordinator.Latest) { heard = core.AllWorkersReported() }) != nil || heard {
 			return
 		}
 		select {
@@ -153,13 +153,13 @@ func (b *backend) settle(ctx context.Context) {
 	}
 }
 
-func state(f *membership.Facts, core *membership.Core) control.State {
+func state(f *membership.JobRecord, core *membership.Core) control.State {
 	switch {
-	case f.View.Done || f == core.Facts() && core.Complete():
+	case f.View.Done || f == core.Record() && core.Complete():
 		return control.StateDone
 	case core.Serving():
 		return control.StateTraining
-	case slices.ContainsFunc(f.Slots[:f.Job.Slots], func(p membership.Place) bool { return p.Incarnation == 0 }):
+	case slices.ContainsFunc(f.Slots[:f.Job.Slots], func(p membership.Member) bool { return p.Incarnation == 0 }):
 		return control.StateStarting
 	}
 	return control.StateRecovering
@@ -195,8 +195,8 @@ func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
 	}
 	var refused error
 	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
-		facts := core.Facts()
-		refused = f.Validate(len(facts.Servers), len(facts.Slots), b.log, facts.View.Latest(&facts.Job))
+		facts := core.Record()
+		refused = f.Validate(len(facts.Servers), len(facts.Slots), b.log, facts.View.ClockLimit(&facts.Job))
 	})
 	if err = errors.Join(err, refused); err != nil {
 		return "", err

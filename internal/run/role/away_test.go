@@ -47,7 +47,7 @@ func TestStatusAway(t *testing.T) {
 		var away atomic.Bool
 		job := rig.Job("bsp", "none", 2, 1, 1)
 		p := h.Life("coordinator")
-		co, err := p.Coordinator(membership.Begin(job, 1, 0, nil), func(cfg *coordinator.Config) {
+		co, err := p.Coordinator(membership.NewJobRecord(job, 1, 0, nil), func(cfg *coordinator.Config) {
 			cfg.Registry = absent{registry.NewMemory(), &away}
 		})
 		if err != nil {
@@ -69,7 +69,7 @@ func TestStatusAway(t *testing.T) {
 		before, viewBefore := look()
 		away.Store(true)
 		if err := co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
-			core.Join(membership.Worker, 0, membership.Newcomer{Process: "w", PID: 7}) // this creates a place
+			core.Join(membership.Worker, 0, membership.Applicant{Process: "w", PID: 7}) // this creates a place
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -70,9 +70,9 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 		if snapshots, err = s.OpenSnapshots(atOnce, c.Job.Run); err != nil {
 			return err
 		}
-	case strategy.Logged():
+	case strategy.UsesLog():
 		return c.Job.NeedsFolder("its servers keep snapshots in it")
-	case strategy.Keeps():
+	case strategy.SavesAny():
 		return c.Job.NeedsFolder("its servers keep checkpoints in it")
 	case s.Job.Init != "":
 		return c.Job.NeedsFolder("its servers read the initial model from it")
@@ -80,7 +80,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	here := cmp.Or(c.Beside, s.Job.Servers)
 	machine.Garbage(here)
 	machine.Cores(here)
-	if strategy.Logged() {
+	if strategy.UsesLog() {
 		machine.UseCores(max(2, runtime.GOMAXPROCS(0))) // one to read the log and one to apply it
 	}
 	faults, err := s.Network(wire.RoleServer, c.Index, c.Job.Ring)

@@ -27,12 +27,12 @@ func (c Change) String() string {
 // Changes returns the workers that join or leave between two views.
 func Changes(before, now []words.SlotView) (all []Change) {
 	for i, s := range now {
-		was := words.Span{Until: -1}
+		was := words.Interval{Until: -1}
 		if i < len(before) {
-			was = before[i].Span
+			was = before[i].Interval
 		}
 		switch {
-		case s.Span == was:
+		case s.Interval == was:
 		case s.Until > 0:
 			all = append(all, Change{i, false, s.Until - 1})
 		default:

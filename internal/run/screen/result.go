@@ -112,7 +112,7 @@ func (r *result) rows() [][2]string {
 	if s := r.Saving; s != nil && s.Interval > 0 {
 		rows = append(rows, [2]string{
 			"checkpoints",
-			fmt.Sprintf("finally every %s; %s", membership.Seconds(s.Interval), s.Why),
+			fmt.Sprintf("finally every %s; %s", membership.FormatTime(s.Interval), s.Why),
 		})
 	}
 	for _, f := range r.missed {

@@ -97,19 +97,19 @@ func savedLine(s *control.Status, durable perdure.Clock) string {
 	switch {
 	case s.Saving != nil && s.Saving.Rows != nil:
 		return fmt.Sprintf("rows saved: %.1f MB", float64(s.Saving.Rows.Bytes)/1e6)
-	case !recovery.Of(s.Recovery).Traits().Saves():
+	case !recovery.Of(s.Recovery).Traits().SavesCuts():
 		return ""
 	case s.Saving == nil:
 		return fmt.Sprintf("last checkpoint: clock %d", durable)
 	case s.Saving.Interval == 0:
 		return fmt.Sprintf("last checkpoint: clock %d; the interval is not chosen yet", durable)
 	}
-	return fmt.Sprintf("last checkpoint: clock %d; every %s, %s", durable, membership.Seconds(s.Saving.Interval),
+	return fmt.Sprintf("last checkpoint: clock %d; every %s, %s", durable, membership.FormatTime(s.Saving.Interval),
 		s.Saving.Why)
 }
 
 // spanLine describes when a slot takes part, unless it does throughout.
-func spanLine(role string, s words.Span) string {
+func spanLine(role string, s words.Interval) string {
 	text := ""
 	if role == string(wire.RoleWorker) && s.From > 0 {
 		text += fmt.Sprintf(", from clock %d", s.From)

@@ -75,14 +75,15 @@ func TestHeldAndSaved(t *testing.T) {
 
 // TestChanges checks the lines about workers that join and leave.
 func TestChanges(t *testing.T) {
-	slots := func(spans ...words.Span) (s []words.SlotView) {
+	slots := func(spans ...words.Interval) (s []words.SlotView) {
 		for _, span := range spans {
-			s = append(s, words.SlotView{Span: span})
+			s = append(s, words.SlotView{Interval: span})
 		}
 		return s
 	}
-	before := slots(words.Span{}, words.Span{Until: 9}, words.Span{From: 3})
-	after := slots(words.Span{}, words.Span{From: 20}, words.Span{From: 3, Until: 20}, words.Span{From: 20})
+	before := slots(words.Interval{}, words.Interval{Until: 9}, words.Interval{From: 3})
+	after := slots(words.Interval{}, words.Interval{From: 20}, words.Interval{From: 3, Until: 20},
+		words.Interval{From: 20})
 	var got strings.Builder
 	must(t, Accepted(&got, "so be it", Changes(before, after), false))
 	want := `so be it

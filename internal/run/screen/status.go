@@ -76,7 +76,8 @@ func processLine(p *control.Process) string {
 	}
 	return fmt.Sprintf("%s %-9s clock %-8d %4d goroutines, heap %.1f MB%s", who, condition, p.Clock,
 		p.Resources.Goroutines,
-		float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(p)+unreadLine(p.Unread)+hostLine(p)+more)
+		float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role,
+			p.Interval)+heldLine(p)+unreadLine(p.Unread)+hostLine(p)+more)
 }
 
 // conditionOf returns the state of a process as one word, with a suffix. The place of a drained server remains until

@@ -193,11 +193,11 @@ func clocksPerSecond(v float64) string {
 // log.
 func kept(r perdure.Recovery, ownLog bool) string {
 	switch {
-	case recovery.Of(r).Traits().Logged() && ownLog:
+	case recovery.Of(r).Traits().UsesLog() && ownLog:
 		return ", log/, snapshots/"
-	case recovery.Of(r).Traits().Logged():
+	case recovery.Of(r).Traits().UsesLog():
 		return ", snapshots/"
-	case recovery.Of(r).Traits().Keeps():
+	case recovery.Of(r).Traits().SavesAny():
 		return ", checkpoint/"
 	}
 	return ""

@@ -236,10 +236,10 @@ func ChangeWorkers(s *Run, workers int, m *checkpoint.Manifest) (err error) {
 	}
 	saved := m.Slots
 	if len(saved) == 0 { // all slots take part throughout
-		saved = make([]words.Span, s.Job.Slots)
+		saved = make([]words.Interval, s.Job.Slots)
 	}
 	s.Checkpoints.Workers = workers
-	if m.Slots, err = membership.Changed(saved, s.Checkpoints.Workers, at); err != nil {
+	if m.Slots, err = membership.RescaledIntervals(saved, s.Checkpoints.Workers, at); err != nil {
 		return err
 	}
 	if s.Job.Clocks > 0 && s.Job.Clocks <= at {

@@ -46,19 +46,19 @@ func parseScale(text string) (p scalePlan, err error) {
 }
 
 // Begin returns the coordinator's initial state of the job.
-func (s *Run) Begin() (membership.Facts, error) {
-	f := membership.Begin(s.Job, s.Generation+1, s.Cut, s.Tables)
+func (s *Run) Begin() (membership.JobRecord, error) {
+	f := membership.NewJobRecord(s.Job, s.Generation+1, s.Cut, s.Tables)
 	if s.Resumed != "" { // the slots include the changes that were planned then
 		f.Resume(s.Slots, s.Checkpoints.PastClocks)
 		if sv := s.Saved; sv != nil && sv.Current {
-			f.Running = membership.ForkedRunning(sv.Number, sv.Files, sv.States)
+			f.Running = membership.ForkRunningCheckpoint(sv.Number, sv.Files, sv.States)
 		} else if sv != nil {
-			f.Running = membership.ResumedRunning(sv.Number, sv.Files, sv.States)
+			f.Running = membership.ResumeRunningCheckpoint(sv.Number, sv.Files, sv.States)
 		}
 		return f, nil
 	}
 	if sv := s.Saved; sv != nil { // of the model that the run starts with
-		f.Running = membership.ForkedRunning(sv.Number, sv.Files, sv.States)
+		f.Running = membership.ForkRunningCheckpoint(sv.Number, sv.Files, sv.States)
 	}
 	for _, text := range s.Scale {
 		p, err := parseScale(text)
@@ -80,7 +80,7 @@ func (s *Run) PlannedSlots() (all, most int) {
 		return s.Job.Slots, s.Job.Slots // checkFlags reports the error
 	}
 	for i := range f.View.Slots {
-		_, of := f.View.Share(0, max(f.View.Slots[i].From, f.View.Cut))
+		_, of := f.View.Rank(0, max(f.View.Slots[i].From, f.View.Cut))
 		most = max(most, of)
 	}
 	return len(f.View.Slots), most

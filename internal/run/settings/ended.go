@@ -54,8 +54,8 @@ type EndedState struct {
 	Cut        perdure.Clock // all shards have all updates of clocks below it
 	Furthest   perdure.Clock // the largest number of clocks that any shard has of any slot
 	Tables     []perdure.TableSpec
-	Slots      []words.Span // nil: all slots take part throughout
-	PastClocks int64        // clocks that slots did in earlier membership intervals
+	Slots      []words.Interval // nil: all slots take part throughout
+	PastClocks int64            // clocks that slots did in earlier membership intervals
 
 	shards []*endedShard
 }
@@ -144,7 +144,7 @@ func (st *EndedState) past() int64 {
 	for _, sh := range st.shards {
 		n := int64(sh.rep.State.Seq())
 		for slot, applied := range sh.rep.State.Applied() {
-			var span words.Span
+			var span words.Interval
 			if slot < len(st.Slots) {
 				span = st.Slots[slot]
 			}
@@ -169,13 +169,13 @@ func (st *EndedState) agree() error {
 	return nil
 }
 
-// decide decides the clocks that a slot had started: see [membership.Start].
+// decide decides the clocks that a slot had started: see [membership.DecideStart].
 func (st *EndedState) decide(slot perdure.Slot) error {
 	fences := make([]words.Fence, len(st.shards))
 	for i, sh := range st.shards {
 		fences[i] = words.Fence{Slot: slot, Counts: sh.rep.State.Counts(slot)}
 	}
-	start, torn := membership.Start(fences, st.Job.TwoStep(st.Tables), 0, nil)
+	start, torn := membership.DecideStart(fences, st.Job.TwoStep(st.Tables), 0, nil)
 	if torn {
 		return fmt.Errorf("%w: some shards have clock %d of slot %d, and others lost their part of it; restore a copy "+
 			"of the log", updatelog.ErrDamaged, start-1, slot)

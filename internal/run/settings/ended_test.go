@@ -80,7 +80,7 @@ func (l *endedTestLog) read(job perdure.JobSpec) (*EndedState, error) {
 	looks, err := updatelog.Inspect(l.Context(), l.serves.URL(), updatelog.DialOptions{})
 	must(l, err)
 	defer func() { must(l, looks.Close()) }()
-	begin := membership.Begin(job, 1, 0, nil)
+	begin := membership.NewJobRecord(job, 1, 0, nil)
 	none := store.Folder(disk.NewMemory(), "")
 	return ReadEnded(l.Context(), &EndedRun{Job: job, View: begin.View, Checkpoints: none, Snapshots: none, Log: looks})
 }

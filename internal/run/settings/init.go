@@ -42,7 +42,7 @@ func (in *Init) inherit(w workload.Workload, job *perdure.JobSpec, asked []perdu
 	job.Init = sum
 	for _, spec := range asked {
 		spec.Rule = spec.Rule.WithDefaults()
-		spec.Shard = placement.Place(&spec, tables, job.Shards, job.Servers)
+		spec.Shard = placement.PlaceTable(&spec, tables, job.Shards, job.Servers)
 		tables = append(tables, spec)
 	}
 	return tables, in.Model.Fits(context.Background(), w, tables)

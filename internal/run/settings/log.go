@@ -56,7 +56,7 @@ type LogAsked struct {
 
 // NewLog makes the settings of a job's log. It returns nil for a job without a log.
 func NewLog(asked LogAsked, job *perdure.JobSpec) (*Log, error) {
-	if !recovery.Of(job.Recovery).Traits().Logged() {
+	if !recovery.Of(job.Recovery).Traits().UsesLog() {
 		return nil, nil
 	}
 	l := &asked.Log
@@ -245,8 +245,8 @@ func TakeEnded(st *EndedState, s *Run) checkpoint.Manifest {
 
 // recorded returns the last record of a run's coordinator: the job, with the seal of its initial settings, and the
 // membership. It returns nil if the record cannot be read; then the job of the settings applies.
-func recorded(ctx context.Context, folder string) *membership.Facts {
-	f := new(membership.Facts)
+func recorded(ctx context.Context, folder string) *membership.JobRecord {
+	f := new(membership.JobRecord)
 	file := filepath.Join(folder, "registry", "facts")
 	if _, err := os.Stat(file); err != nil { // opening it would create its directory
 		return nil
@@ -271,7 +271,7 @@ func LogFolder(run string) string { return filepath.Join(run, "log") }
 // directory of their own in the run's directory.
 func (s *Run) OpenSnapshots(ctx context.Context, folder string) (store.Store, error) {
 	switch {
-	case !recovery.Of(s.Job.Recovery).Traits().Logged():
+	case !recovery.Of(s.Job.Recovery).Traits().UsesLog():
 		return nil, nil
 	case s.Checkpoints.Store != "":
 		return s.OpenStore(ctx, folder)

@@ -23,7 +23,7 @@ const unpublished = 4
 
 // naming wraps a store so that its listings include the most recently recorded manifests of the running checkpoints.
 // known is nil if nothing is recorded.
-func naming(from store.Store, known *membership.Facts) store.Store {
+func naming(from store.Store, known *membership.JobRecord) store.Store {
 	if known == nil {
 		return from
 	}
@@ -35,7 +35,7 @@ func naming(from store.Store, known *membership.Facts) store.Store {
 }
 
 // newest returns the newest checkpoint of a store among those that it lists and the last recorded one.
-func newest(from store.Store, known *membership.Facts) (m checkpoint.Manifest, err error) {
+func newest(from store.Store, known *membership.JobRecord) (m checkpoint.Manifest, err error) {
 	m, err = checkpoint.Latest(from)
 	if known == nil || err != nil && !errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		return m, err
@@ -50,7 +50,7 @@ func newest(from store.Store, known *membership.Facts) (m checkpoint.Manifest, e
 
 // readNewest returns the newest usable checkpoint of a store for a run to start from, and notes newer ones that are
 // damaged.
-func readNewest(from store.Store, known *membership.Facts, s *Run) (m checkpoint.Manifest, err error) {
+func readNewest(from store.Store, known *membership.JobRecord, s *Run) (m checkpoint.Manifest, err error) {
 	if m, err = newest(from, known); err != nil {
 		return m, err
 	}
@@ -69,7 +69,7 @@ func readNewest(from store.Store, known *membership.Facts, s *Run) (m checkpoint
 
 // noteLost notes that the store lacks the last recorded checkpoint, and that the run starts from m instead. saved is
 // nil unless m describes a running checkpoint.
-func (c *Checkpoints) noteLost(from store.Store, known *membership.Facts, m *checkpoint.Manifest, saved *Saved) {
+func (c *Checkpoints) noteLost(from store.Store, known *membership.JobRecord, m *checkpoint.Manifest, saved *Saved) {
 	k := lost(known, func(k *checkpoint.Kept) bool {
 		if saved != nil {
 			return k.Number <= saved.Number || saved.Note != "" // the newer one exists but is damaged
@@ -107,7 +107,7 @@ var errLost = store.Kind(fs.ErrNotExist, fmt.Errorf("%w: it is missing, although
 	"checkpoint", checkpoint.ErrCorrupt))
 
 // lost returns the last recorded checkpoint unless there reports that it exists.
-func lost(known *membership.Facts, there func(*checkpoint.Kept) bool) *checkpoint.Kept {
+func lost(known *membership.JobRecord, there func(*checkpoint.Kept) bool) *checkpoint.Kept {
 	if known == nil {
 		return nil
 	}
@@ -116,7 +116,7 @@ func lost(known *membership.Facts, there func(*checkpoint.Kept) bool) *checkpoin
 	case recovery.RoundsOf(known.Job.Recovery).Any() && known.Running.Number > 0:
 		k.Number, k.Cut = known.Running.Number, -1 // its clock is not recorded
 		k.File = checkpoint.RunningFile(k.Number)
-	case traits.Saves() && k.Cut > 0:
+	case traits.SavesCuts() && k.Cut > 0:
 		k.File = fmt.Sprintf("g*-c%010d.manifest", k.Cut) // of the job's generation or an earlier one
 	default:
 		return nil

@@ -55,7 +55,7 @@ func keeping(t *testing.T, recovery string) (in store.Store, job perdure.JobSpec
 func TestNewestUnlisted(t *testing.T) {
 	for _, recovery := range []string{"scar:1,1,round", "checkpoint:10"} {
 		in, job := keeping(t, recovery)
-		find := func(known *membership.Facts) perdure.Clock {
+		find := func(known *membership.JobRecord) perdure.Clock {
 			if job.Recovery.Kind == perdure.RecoverScar {
 				m, err := ReadSaved(naming(in, known), &Run{Job: job})
 				if err != nil {
@@ -70,14 +70,14 @@ func TestNewestUnlisted(t *testing.T) {
 			return m.Cut
 		}
 		// the job has rolled back since, or a later manifest could not be published
-		known := membership.Begin(job, 5, 30, nil)
+		known := membership.NewJobRecord(job, 5, 30, nil)
 		known.Running.Number = 5
 		if at := find(&known); at != 30 {
 			t.Errorf("%s: clock 30 is recorded, and clock %d is found", recovery, at)
 		}
-		before := membership.Begin(job, 1, 10, nil)
+		before := membership.NewJobRecord(job, 1, 10, nil)
 		before.Running.Number = 1
-		for _, f := range []*membership.Facts{nil, &before} {
+		for _, f := range []*membership.JobRecord{nil, &before} {
 			if at := find(f); at != 20 {
 				t.Errorf("%s: clock 20 is listed, and clock %d is found", recovery, at)
 			}
@@ -108,7 +108,7 @@ func TestNewestLost(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			known := membership.Begin(job, 2, 30, nil)
+			known := membership.NewJobRecord(job, 2, 30, nil)
 			known.Running.Number = 3
 			s, want := Run{Job: job}, perdure.Clock(30)
 			var m checkpoint.Manifest

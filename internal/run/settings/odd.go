@@ -127,7 +127,7 @@ func (s *Run) validateResumed() error {
 			return fmt.Errorf("tables: %w", err)
 		}
 	}
-	odd := func(span words.Span) bool {
+	odd := func(span words.Interval) bool {
 		return span.From < 0 || span.Until < 0 || span.Until > 0 && span.Until < span.From
 	}
 	if i := slices.IndexFunc(s.Slots, odd); i >= 0 || len(s.Slots) > perdure.MaxSlots {
@@ -140,7 +140,7 @@ func (s *Run) validateResumed() error {
 
 func (s *Run) validateLog() error {
 	l := s.Log
-	if l == nil || !recovery.Of(s.Job.Recovery).Traits().Logged() {
+	if l == nil || !recovery.Of(s.Job.Recovery).Traits().UsesLog() {
 		return nil
 	}
 	if key, wrong := l.invalid(&s.Job); key != "" {

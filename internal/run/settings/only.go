@@ -38,7 +38,7 @@ var onlyWith = []struct {
 	},
 	{
 		[]string{"retain-mb"},
-		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().Retains() },
+		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().RetainsUpdates() },
 		"limits the updates that workers keep for resending, as only --recovery resend:C makes them do; leave " +
 			"it out, or choose that strategy",
 	},
@@ -50,7 +50,7 @@ var onlyWith = []struct {
 	},
 	{
 		[]string{"keep-checkpoints"},
-		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().Keeps() },
+		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().SavesAny() },
 		"applies to checkpoints, and a job with this recovery strategy makes none; leave it out, or choose " +
 			"another strategy, for example --recovery resend:auto",
 	},
@@ -58,14 +58,14 @@ var onlyWith = []struct {
 		[]string{"store"},
 		func(job *perdure.JobSpec) bool {
 			t := recovery.Of(job.Recovery).Traits()
-			return t.Keeps() || t.Logged()
+			return t.SavesAny() || t.UsesLog()
 		},
 		"applies to checkpoints and snapshots, and a job with this recovery strategy makes none; leave it out, " +
 			"or choose another strategy, for example --recovery resend:auto",
 	},
 	{
 		[]string{"log"},
-		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().Logged() },
+		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().UsesLog() },
 		"configures the update log, which only --recovery stateless has; leave it out, or choose that strategy",
 	},
 }

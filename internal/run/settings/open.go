@@ -104,7 +104,7 @@ func (s *Run) ParseFaults() (faults []supervisor.Fault, err error) {
 	for _, text := range s.Faults {
 		f, err := supervisor.ParseFault(text)
 		if err == nil {
-			err = f.Validate(s.Job.Servers, slots, s.HasOwnLog(), (&words.View{}).Latest(&s.Job))
+			err = f.Validate(s.Job.Servers, slots, s.HasOwnLog(), (&words.View{}).ClockLimit(&s.Job))
 		}
 		if err != nil {
 			return nil, err
@@ -188,7 +188,7 @@ func (s *Run) open(fewer bool) error {
 // WorkParams returns the parameters that a process opens the workload with.
 func (s *Run) WorkParams() workload.Params {
 	p := s.Params
-	p.Lossy = recovery.Of(s.Job.Recovery).Traits().MayLose()
+	p.Lossy = recovery.Of(s.Job.Recovery).Traits().MayLoseUpdates()
 	p.Steps = s.Job.Consistency.TwoStep()
 	for _, c := range s.Job.TableConsistency {
 		p.Steps = p.Steps && c.TwoStep()

@@ -73,7 +73,7 @@ func (sv *Saved) Refer(shard, shards int, states []checkpoint.FileRef) {
 // sameForm returns an error if a run cannot resume under another strategy: one strategy saves each row at a clock of
 // its own, and the other all rows at one clock.
 func sameForm(was, now perdure.Recovery) error {
-	if recovery.Of(was).Traits().Logged() && !recovery.Of(now).Traits().Logged() {
+	if recovery.Of(was).Traits().UsesLog() && !recovery.Of(now).Traits().UsesLog() {
 		return fmt.Errorf("%w: --recovery %s: the run's updates are in a log, and only %s can resume from a log; "+
 			"leave it out", perdure.ErrUsage, now, was)
 	}

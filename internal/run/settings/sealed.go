@@ -89,11 +89,11 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 	if err := s.otherCommand(own, "--resume", folder); err != nil {
 		return s, m, err
 	}
-	if err := recovery.Of(s.Job.Recovery).MayResume(); err != nil {
+	if err := recovery.Of(s.Job.Recovery).CheckResume(); err != nil {
 		return s, m, fmt.Errorf("%w: %s: %w; start over with --from %s", perdure.ErrUsage, folder, err,
 			filepath.Join(folder, "run.json"))
 	}
-	if recovery.Of(s.Job.Recovery).Traits().Logged() {
+	if recovery.Of(s.Job.Recovery).Traits().UsesLog() {
 		st, err := s.readEnded(context.Background(), folder)
 		if err != nil {
 			return s, m, fmt.Errorf("%s: its update log: %w", folder, err)

@@ -58,7 +58,7 @@ type Run struct {
 	Generation perdure.Generation  `json:"generation"`
 	Cut        perdure.Clock       `json:"cut"`
 	Tables     []perdure.TableSpec `json:"tables,omitempty"`
-	Slots      []words.Span        `json:"slots,omitempty"` // when each takes part; empty: all throughout
+	Slots      []words.Interval    `json:"slots,omitempty"` // when each takes part; empty: all throughout
 	Saved      *Saved              `json:"saved,omitempty"` // nil: the checkpoint is of one clock
 }
 

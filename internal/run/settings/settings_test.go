@@ -21,9 +21,9 @@ import (
 // TestHeaderOfResumed checks that a resumed run reports the number of its current workers.
 func TestHeaderOfResumed(t *testing.T) {
 	for _, c := range []struct {
-		spans []words.Span
+		spans []words.Interval
 		want  int
-	}{{nil, 3}, {[]words.Span{{}, {Until: 5}, {From: 3}, {From: 9}}, 2}} {
+	}{{nil, 3}, {[]words.Interval{{}, {Until: 5}, {From: 3}, {From: 9}}, 2}} {
 		s := Run{Job: perdure.JobSpec{Slots: 3}, Cut: 5, Slots: c.spans}
 		if got := s.WorkersAtFirst(); got != c.want {
 			t.Errorf("%v at clock 5: %d workers, want %d", c.spans, got, c.want)

@@ -138,7 +138,7 @@ func (u *undisturbed) bind(tr *Trial, distances []float64, strike string) error 
 		if err != nil {
 			return err
 		}
-		neat := b.NeatCost()
+		neat := b.SimpleCost()
 		tr.Neat = &neat
 	}
 	return nil

@@ -188,7 +188,7 @@ func cellOf(costs, base []itercost.Cost, twins []int, many bool) (c Cell, err er
 	}
 	b := itercost.Bootstrap{Seed: 1}
 	if many {
-		b.Twins = twins
+		b.Baselines = twins
 	}
 	mean, err := b.Mean(costs)
 	if errors.Is(err, itercost.ErrSample) {

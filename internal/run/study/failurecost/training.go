@@ -104,7 +104,7 @@ func NewTraining(s *settings.Run, crew Crew) (*Training, error) {
 	t := &Training{Job: &job, crew: crew, due: recovery.RoundsOf(job.Recovery)}
 	for _, spec := range crew[0].Tables() {
 		spec.Consistency = job.ConsistencyOf(spec.Name)
-		spec.Shard = placement.Place(&spec, t.Specs, job.Shards, job.Servers)
+		spec.Shard = placement.PlaceTable(&spec, t.Specs, job.Shards, job.Servers)
 		t.Specs = append(t.Specs, spec)
 	}
 	t.parts = make([][]*table.Part, job.Shards)

@@ -1,0 +1,257 @@
+package membership
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// A slot participates in the job during a membership interval of clocks. These functions compute the intervals after a
+// change, and check that some slot still works at every clock. All of them are pure and safe for concurrent use.
+
+// Change is a change of the participating slots, from a clock on that no slot has started yet.
+type Change struct {
+	Add    int            `json:"add,omitempty"`   // number of new slots
+	Leave  []perdure.Slot `json:"leave,omitempty"` // slots that leave
+	Rejoin []perdure.Slot `json:"again,omitempty"` // suspended slots that participate again
+	At     perdure.Clock  `json:"at,omitempty"`    // the clock at which it takes effect, or never; 0: the next one
+	// Unmanaged is set if processes already wait for the new slots, so that no supervisor has to start them.
+	Unmanaged bool `json:"guest,omitempty"`
+}
+
+// scaledTo returns the change after which the given number of slots participate: the last to join leave first.
+func scaledTo(slots []words.SlotView, workers int, at perdure.Clock) (Change, error) {
+	if workers < 1 {
+		return Change{}, fmt.Errorf("%w: %d workers; at least one must remain", perdure.ErrUsage, workers)
+	}
+	if workers > perdure.MaxSlots {
+		return Change{}, fmt.Errorf("%w: %d workers; a job has at most %d", perdure.ErrUsage, workers, perdure.MaxSlots)
+	}
+	var stay []perdure.Slot
+	for i := range slots {
+		if slots[i].Until == 0 {
+			stay = append(stay, perdure.Slot(i))
+		}
+	}
+	ch := Change{Add: max(0, workers-len(stay)), At: at}
+	if len(stay) > workers {
+		ch.Leave = stay[workers:]
+	}
+	return ch, nil
+}
+
+// Apply applies a change at a clock, in place if possible. It returns the new slots, the indices of those that
+// participate from the clock on, and the number of clocks in the former membership intervals of reused slots.
+func (ch *Change) Apply(slots []words.SlotView, at perdure.Clock) (
+	next []words.SlotView, joined []int, past int64, err error,
+) {
+	for _, slot := range ch.Leave {
+		if err := endInterval(slots, slot, at); err != nil {
+			return nil, nil, 0, err
+		}
+	}
+	vacant := 0 // all slots below it are taken
+	for n := range len(ch.Rejoin) + ch.Add {
+		i := vacant
+		if n < len(ch.Rejoin) {
+			if i = int(ch.Rejoin[n]); i < 0 || i >= len(slots) || !slots[i].Left {
+				continue // another process already has it
+			}
+		} else {
+			for i < len(slots) && !(slots[i].Left && slots[i].Until <= at) {
+				i++
+			}
+			vacant = i
+		}
+		if i >= perdure.MaxSlots {
+			return nil, nil, 0, fmt.Errorf("%w: too many slots; a job has at most %d, including those that left "+
+				"and were not replaced", perdure.ErrUsage, perdure.MaxSlots)
+		}
+		if i == len(slots) {
+			slots = append(slots, words.SlotView{})
+		}
+		sl := &slots[i]
+		if sl.Left {
+			past += int64(sl.Clocks(at))
+		}
+		incarnation := sl.Incarnation
+		if incarnation > 0 {
+			incarnation++ // fences the former holder
+		}
+		*sl = words.SlotView{Incarnation: incarnation, Interval: words.Interval{From: at}}
+		joined = append(joined, i)
+	}
+	all := make([]words.Interval, len(slots))
+	for i := range slots {
+		all[i] = slots[i].Interval
+	}
+	return slots, joined, past, checkCovered(all, at)
+}
+
+// endInterval ends a slot's membership interval at a clock.
+func endInterval(slots []words.SlotView, slot perdure.Slot, at perdure.Clock) error {
+	if slot < 0 || int(slot) >= len(slots) {
+		return fmt.Errorf("%w: there is no slot %d in a job of %d", perdure.ErrUsage, slot, len(slots))
+	}
+	sl := &slots[slot]
+	switch {
+	case sl.Left:
+		return fmt.Errorf("%w: slot %d left the job at clock %d", perdure.ErrUsage, slot, sl.Until)
+	case sl.Until > 0:
+		return fmt.Errorf("%w: slot %d already leaves at clock %d", perdure.ErrUsage, slot, sl.Until)
+	case sl.From >= at:
+		return fmt.Errorf("%w: slot %d starts at clock %d and cannot leave at clock %d", perdure.ErrUsage,
+			slot, sl.From, at)
+	}
+	sl.Until = at
+	return nil
+}
+
+// intervalUpTo returns the membership interval of a slot that has done its clocks up to the given one. It is empty if
+// the slot has done none.
+func intervalUpTo(from, until perdure.Clock) words.Interval {
+	if until <= from {
+		return words.Interval{From: from + 1, Until: from + 1}
+	}
+	return words.Interval{From: from, Until: until}
+}
+
+// checkCovered returns an error if there is a clock, from the given one on, in which no slot would participate.
+func checkCovered(spans []words.Interval, at perdure.Clock) error {
+	sorted := slices.SortedFunc(slices.Values(spans),
+		func(a, b words.Interval) int { return cmp.Compare(a.From, b.From) })
+	until := at // some slot works at each clock below it
+	for _, s := range sorted {
+		if s.From > until {
+			break
+		}
+		if s.Until == 0 {
+			return nil
+		}
+		until = max(until, s.Until)
+	}
+	return fmt.Errorf("%w: no worker would be left at clock %d; at least one must remain", perdure.ErrUsage,
+		until)
+}
+
+// Clock returns the clock at which a change takes effect, in a job whose slots work at one clock and that ends at
+// another (0: unknown). It returns 0 if the change is empty.
+func (ch *Change) Clock(working, end perdure.Clock) (at perdure.Clock, err error) {
+	switch {
+	case ch.Add < 0 || ch.Add > perdure.MaxSlots || len(ch.Leave) > perdure.MaxSlots ||
+		len(ch.Rejoin) > perdure.MaxSlots:
+		return 0, fmt.Errorf("%w: cannot add %d slots and remove %d; a job has at most %d", perdure.ErrUsage, ch.Add,
+			len(ch.Leave), perdure.MaxSlots)
+	case ch.At < 0 || ch.At > perdure.MaxClock:
+		return 0, fmt.Errorf("%w: invalid clock %d; choose 1 to %d", perdure.ErrUsage, ch.At, perdure.MaxClock)
+	case ch.Add+len(ch.Leave)+len(ch.Rejoin) == 0:
+		return 0, nil
+	case end > 0 && ch.At >= end:
+		return 0, fmt.Errorf("%w: invalid clock %d; the job ends at clock %d", perdure.ErrUsage, ch.At, end)
+	case ch.At == 0:
+		return working + 1, nil
+	case ch.At <= working:
+		return 0, fmt.Errorf("%w: invalid clock %d; workers are already at clock %d", perdure.ErrUsage, ch.At, working)
+	}
+	return ch.At, nil
+}
+
+// plannedChange returns the change after which the given number of slots participate from a clock on, in a job that has
+// not started. Changes must be planned in the order of their clocks.
+func plannedChange(v *words.View, workers int, at perdure.Clock) (Change, error) {
+	if at <= v.Cut || v.End > 0 && at >= v.End {
+		return Change{}, fmt.Errorf("%w: %d workers from clock %d on, but the job has clocks %d to %d; choose one "+
+			"between", perdure.ErrUsage, workers, at, v.Cut, v.End)
+	}
+	for _, s := range v.Slots {
+		if s.From >= at || s.Until >= at {
+			return Change{}, fmt.Errorf("%w: %d workers from clock %d on come after those of clock %d; name "+
+				"them in the order of their clocks", perdure.ErrUsage, workers, at, max(s.From, s.Until))
+		}
+	}
+	return scaledTo(v.Slots, workers, at)
+}
+
+// resumedSlots returns the slots that a checkpoint of a cut was saved with.
+func resumedSlots(saved []words.Interval, cut perdure.Clock) []words.SlotView {
+	slots := make([]words.SlotView, len(saved))
+	for i, s := range saved {
+		slots[i].Interval, slots[i].Left = s, s.Until > 0 && s.Until <= max(cut, s.From)
+	}
+	return slots
+}
+
+// RescaledIntervals returns the membership intervals of a job that continues with another number of workers. at is the
+// first clock that no slot has started. Later planned changes are dropped. Slots that have left are not reused, because
+// their clocks still count.
+func RescaledIntervals(saved []words.Interval, workers int, at perdure.Clock) ([]words.Interval, error) {
+	if workers < 1 || workers > perdure.MaxSlots {
+		return nil, fmt.Errorf("%w: invalid --workers %d; choose 1 to %d", perdure.ErrUsage, workers, perdure.MaxSlots)
+	}
+	next := slices.Clone(saved)
+	left := workers
+	for i := range next {
+		switch s := &next[i]; {
+		case s.From > at:
+			s.Until = s.From // it never joins
+		case s.Until > 0 && s.Until <= at: // it has left
+		case left > 0:
+			s.Until, left = 0, left-1
+		default:
+			s.Until = at
+		}
+	}
+	if len(next)+left > perdure.MaxSlots {
+		return nil, fmt.Errorf("%w: invalid --workers %d: the job has had %d slots and would need %d more, but the "+
+			"limit is %d; choose fewer", perdure.ErrUsage, workers, len(next), left, perdure.MaxSlots)
+	}
+	for range left {
+		next = append(next, words.Interval{From: at})
+	}
+	return next, nil
+}
+
+// slotClocks returns the total number of clocks, below end, in which slots participate.
+func slotClocks(slots []words.SlotView, end perdure.Clock) (n int64) {
+	for i := range slots {
+		n += int64(slots[i].Clocks(end))
+	}
+	return n
+}
+
+// startsEarly reports whether a job has not reached the clock from which a slot participates. begins is the job's first
+// clock; done returns how many clocks a slot is known to have done.
+func startsEarly(slots []words.SlotView, slot int, begins perdure.Clock, done func(slot int) perdure.Clock) bool {
+	sl, reached := &slots[slot], begins
+	if sl.From == 0 {
+		return false
+	}
+	for i := 0; i < len(slots) && reached+1 < sl.From; i++ {
+		other := &slots[i]
+		switch done := max(done(i), other.Start); {
+		case other.Left:
+			reached = max(reached, other.Until) // the only slot that had advanced so far may have left since
+		case i != slot && other.From < sl.From || done > other.From: // otherwise it may be early itself
+			reached = max(reached, done)
+		}
+	}
+	return reached+1 < sl.From
+}
+
+// minCount returns the smallest count, ignoring slots that have done all their clocks. If all have, it returns the
+// largest.
+func minCount(slots []words.SlotView, counts []perdure.Clock) perdure.Clock {
+	least := perdure.MaxClock
+	for i, n := range counts {
+		if until := slots[i].Until; until == 0 || n < until {
+			least = min(least, n)
+		}
+	}
+	if least == perdure.MaxClock {
+		return slices.Max(counts)
+	}
+	return least
+}

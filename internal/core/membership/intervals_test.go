@@ -1,0 +1,177 @@
+package membership
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// TestApply checks which slots participate after a change at clock 5, and which changes are rejected.
+func TestApply(t *testing.T) {
+	span := func(from, until perdure.Clock) words.SlotView {
+		return words.SlotView{Incarnation: 1, Interval: words.Interval{From: from, Until: until}, Left: until > 0}
+	}
+	for name, c := range map[string]struct {
+		change  Change
+		slots   []words.SlotView
+		joined  []int
+		past    int64
+		refusal string
+	}{
+		"one more":         {Change{Add: 1}, []words.SlotView{span(0, 0)}, []int{1}, 0, ""},
+		"in a vacant slot": {Change{Add: 2}, []words.SlotView{span(0, 0), span(0, 3)}, []int{1, 2}, 3, ""},
+		"in the slot of the returning one": {
+			Change{Rejoin: []perdure.Slot{2, 0}},
+			[]words.SlotView{span(0, 0), span(0, 3), span(1, 3)},
+			[]int{2},
+			2, "",
+		},
+		"one leaves":        {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(0, 0), span(0, 0)}, nil, 0, ""},
+		"no slot is left":   {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(0, 0)}, nil, 0, "no worker"},
+		"it does not exist": {Change{Leave: []perdure.Slot{1}}, []words.SlotView{span(0, 0)}, nil, 0, "no slot 1"},
+		"it left before":    {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(0, 3)}, nil, 0, "slot 0 left"},
+		"it leaves twice":   {Change{Leave: []perdure.Slot{0, 0}}, []words.SlotView{span(0, 0)}, nil, 0, "already"},
+		"before it joined":  {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(5, 0)}, nil, 0, "at clock 5"},
+	} {
+		before := slices.Clone(c.slots)
+		next, joined, past, err := c.change.Apply(c.slots, 5)
+		if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
+			t.Errorf("%s: %v, want %q", name, err, c.refusal)
+		}
+		if err != nil {
+			continue
+		}
+		if !slices.Equal(joined, c.joined) || past != c.past {
+			t.Errorf("%s: %v join, %d past clocks; want %v, %d", name, joined, past, c.joined, c.past)
+		}
+		for _, i := range joined {
+			sl := next[i]
+			if again := i < len(before); sl.From != 5 || sl.Until != 0 || sl.Left || again && sl.Incarnation != 2 {
+				t.Errorf("%s: slot %d is %+v", name, i, sl)
+			}
+		}
+	}
+}
+
+// TestEarly checks that a slot that joins is early until an earlier member has reached the clock before its first.
+func TestEarly(t *testing.T) {
+	joins := words.SlotView{Interval: words.Interval{From: 9}}
+	gone := words.SlotView{Left: true, Interval: intervalUpTo(0, 8)}
+	for name, c := range map[string]struct {
+		slots []words.SlotView
+		done  []perdure.Clock
+		from  perdure.Clock
+		want  bool
+	}{
+		"participates from the beginning":  {[]words.SlotView{{}, {}}, []perdure.Clock{0, 0}, 0, false},
+		"the other is behind":              {[]words.SlotView{joins, {}}, []perdure.Clock{8, 7}, 0, true},
+		"the other has reached it":         {[]words.SlotView{joins, {}}, []perdure.Clock{8, 8}, 0, false},
+		"by its start":                     {[]words.SlotView{joins, {Start: 8}}, []perdure.Clock{8, 0}, 0, false},
+		"it has worked itself":             {[]words.SlotView{joins, {}}, []perdure.Clock{10, 3}, 0, false},
+		"the other reached it and left":    {[]words.SlotView{joins, gone}, []perdure.Clock{8, 0}, 0, false},
+		"the job starts there":             {[]words.SlotView{joins, {}}, []perdure.Clock{8, 0}, 8, false},
+		"other joining slots do not count": {[]words.SlotView{joins, joins}, []perdure.Clock{8, 9}, 0, true},
+		"unless they have done a clock":    {[]words.SlotView{joins, joins}, []perdure.Clock{8, 10}, 0, false},
+	} {
+		if got := startsEarly(c.slots, 0, c.from, func(i int) perdure.Clock { return c.done[i] }); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// TestSomeoneWorks compares the result with a check of every clock.
+func TestSomeoneWorks(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		spans := make([]words.Interval, rng.IntN(5))
+		for i := range spans {
+			spans[i].From = perdure.Clock(rng.IntN(8))
+			if rng.IntN(3) > 0 {
+				spans[i].Until = max(1, spans[i].From+perdure.Clock(rng.IntN(5)))
+			}
+		}
+		at, want := perdure.Clock(rng.IntN(8)), true
+		for c := at; c < 20; c++ {
+			want = want && slices.ContainsFunc(spans, func(s words.Interval) bool { return s.Has(c) })
+		}
+		if err := checkCovered(spans, at); (err == nil) != want {
+			t.Fatalf("%+v from clock %d on: %v", spans, at, err)
+		}
+	}
+}
+
+// TestLeast checks that slots that have done all their clocks are ignored.
+func TestLeast(t *testing.T) {
+	slots := []words.SlotView{{}, {Interval: words.Interval{Until: 10}}, {Interval: words.Interval{From: 5, Until: 40}}}
+	for _, c := range []struct {
+		counts []perdure.Clock
+		want   perdure.Clock
+	}{
+		{[]perdure.Clock{30, 10, 35}, 30},
+		{[]perdure.Clock{30, 9, 35}, 9},
+		{[]perdure.Clock{30, 10, 20}, 20},
+		{[]perdure.Clock{50, 10, 40}, 50},
+	} {
+		if got := minCount(slots, c.counts); got != c.want {
+			t.Errorf("the smallest of %v is %d, want %d", c.counts, got, c.want)
+		}
+	}
+	if got := minCount(slots[1:], []perdure.Clock{10, 40}); got != 40 {
+		t.Errorf("the smallest, when all are done, is %d", got)
+	}
+}
+
+// TestChanged checks which slots participate in a job that continues at clock 5 with another number of workers.
+func TestChanged(t *testing.T) {
+	all, gone := words.Interval{}, words.Interval{Until: 3}
+	for name, c := range map[string]struct {
+		saved   []words.Interval
+		workers int
+		want    []words.Interval
+		refusal string
+	}{
+		"as many":          {[]words.Interval{all, all}, 2, []words.Interval{all, all}, ""},
+		"more":             {[]words.Interval{all}, 3, []words.Interval{all, {From: 5}, {From: 5}}, ""},
+		"fewer":            {[]words.Interval{all, all}, 1, []words.Interval{all, {Until: 5}}, ""},
+		"no reuse":         {[]words.Interval{gone, all}, 2, []words.Interval{gone, all, {From: 5}}, ""},
+		"one starts there": {[]words.Interval{all, {From: 5}}, 2, []words.Interval{all, {From: 5}}, ""},
+		"not if fewer":     {[]words.Interval{all, {From: 5}}, 1, []words.Interval{all, {From: 5, Until: 5}}, ""},
+		"plans are dropped": {
+			[]words.Interval{{Until: 9}, {From: 8}},
+			1,
+			[]words.Interval{all, {From: 8, Until: 8}},
+			"",
+		},
+		"none":              {[]words.Interval{all}, 0, nil, "--workers 0; choose 1 to 4096"},
+		"too many":          {[]words.Interval{all}, 4097, nil, "--workers 4097; choose 1 to 4096"},
+		"too many by slots": {[]words.Interval{gone}, 4096, nil, "has had 1 slots and would need 4096 more"},
+		"one that leaves there": {
+			[]words.Interval{all, {From: 2, Until: 5}},
+			2,
+			[]words.Interval{all, {From: 2, Until: 5}, {From: 5}},
+			"",
+		},
+	} {
+		before := slices.Clone(c.saved)
+		got, err := RescaledIntervals(c.saved, c.workers, 5)
+		if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
+			t.Errorf("%s: %v, want %q", name, err, c.refusal)
+		}
+		if !slices.Equal(got, c.want) || !slices.Equal(c.saved, before) {
+			t.Errorf("%s: %v, want %v, of %v", name, got, c.want, c.saved)
+		}
+		works := 0
+		for _, s := range resumedSlots(got, 5) {
+			if !s.Left {
+				works++
+			}
+		}
+		if err == nil && works != c.workers {
+			t.Errorf("%s: %d continue, want %d", name, works, c.workers)
+		}
+	}
+}

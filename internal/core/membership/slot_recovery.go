@@ -1,0 +1,138 @@
+package membership
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// slotRecovery decides how slots recover from the deaths of their processes.
+type slotRecovery struct {
+	record   *JobRecord
+	job      *jobState
+	rec      *recorder
+	queue    *dirtySet
+	fenceBuf []words.Fence // buffer for fences, by shard
+}
+
+// decide takes the next step for every slot that is awake: it decides the slot's start clock, and later records that
+// every shard has carried the decision out. It returns why the job must roll back, or "".
+func (fa *slotRecovery) decide() (rollBack string) {
+	for _, slot := range fa.queue.NextSlots() {
+		fa.job.visits.slots++
+		sl := fa.record.View.Slots[slot]
+		switch {
+		case sl.Settled || sl.Incarnation == 0 && !sl.Decided:
+		case sl.Decided:
+			fa.settle(slot)
+		default:
+			if why, goesOn := fa.decideSlot(slot); !goesOn {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+// decideSlot decides the last clock of a dead slot: see DecideStart. If a shard has lost a staged update that is
+// needed, the job rolls back, or, under a strategy that may lose rows, the shard counts the update as lost. goesOn
+// reports whether the job continues normally; if not, rollBack says why it must roll back, if that is so.
+func (fa *slotRecovery) decideSlot(slot int) (rollBack string, goesOn bool) {
+	fences := fa.fences(slot, func(*words.Fence) bool { return true })
+	if fences == nil {
+		return "", true
+	}
+	p := &fa.record.Slots[slot]
+	start, torn := DecideStart(fences, fa.record.TwoStep(), p.LatestStart, p.UnknownShards)
+	if torn {
+		why := "slot %d died during clock %d, and a shard lost its part of that clock"
+		switch fate := fa.job.strategy.OnTornClock(); fate.Kind {
+		case recovery.RollBack:
+			return fmt.Sprintf(why, slot, start-1), false
+		case recovery.Fail:
+			fa.rec.fail(why+": %s", slot, start-1, fate.Why)
+			return "", false
+		}
+	}
+	next := fa.record.View.Slots[slot]
+	next.Decided, next.Start = true, start
+	fa.rec.changeSlot(slot, next)
+	most := start
+	for i := range fences {
+		most = max(most, fences[i].Counts.Applied)
+	}
+	fa.recordFormer(slot, most)
+	fa.countLost(slot, start, fences)
+	if last := fa.job.slots[slot].lastClock; next.Incarnation > 1 {
+		fa.record.ClocksRedone += int64(max(0, last+1-start))
+	}
+	fa.rec.setClock(slot, start)
+	return "", true
+}
+
+// countLost counts the updates of a slot below its start that shards lack.
+func (fa *slotRecovery) countLost(slot int, start perdure.Clock, fences []words.Fence) {
+	ledger := &fa.record.lostUpdates
+	if fa.job.traits.Partial {
+		fa.record.Slots[slot].RecordStart(start)
+		if !fa.job.weak.Counting {
+			fa.rec.lost(slot, ledger.CountDecided(slot, start, fences))
+		}
+	} else if fa.record.TwoStep() {
+		ledger.CountTorn(start, fences)
+	}
+}
+
+// settle records that every shard has carried a decision out. A slot that joins is settled only after the others have
+// reached the clock before its first.
+func (fa *slotRecovery) settle(slot int) {
+	if fa.job.isEarly(slot) {
+		fa.queue.Early.Add(slot)
+		return
+	}
+	fa.queue.Early.Remove(slot)
+	if fa.fences(slot, func(f *words.Fence) bool { return f.Carried }) == nil {
+		return
+	}
+	next := fa.record.View.Slots[slot]
+	next.Settled = true
+	fa.rec.changeSlot(slot, next)
+	fa.job.detector.RestartSilence(&fa.job.slots[slot].liveness) // from now on its process must send
+}
+
+// fences returns every shard's fence of a slot, in a shared buffer. It returns nil unless all shards have reported
+// fences for which good returns true; the slot then waits for a shard that has not.
+func (fa *slotRecovery) fences(slot int, good func(f *words.Fence) bool) []words.Fence {
+	n, at := len(fa.record.View.Shards), &fa.job.slots[slot].fenced
+	if fa.fenceBuf == nil {
+		fa.fenceBuf = make([]words.Fence, n)
+	}
+	fa.queue.Fencing[*at%cursor(n)].Remove(slot)
+	if !at.All(n, func(i int) bool {
+		f, told := fa.job.fence(i, slot)
+		fa.fenceBuf[i] = f
+		return told && good(&f)
+	}) {
+		fa.queue.Fencing[*at].Add(slot)
+		return nil
+	}
+	return fa.fenceBuf // complete, because All has just visited every shard
+}
+
+// recordFormer records the clock below which a slot's former processes made updates, once it is known.
+func (fa *slotRecovery) recordFormer(slot int, upTo perdure.Clock) {
+	// The slot made no updates below first in this membership interval.
+	p, first := &fa.record.Slots[slot], fa.record.View.Slots[slot].From
+	if first < upTo && p.FormerBelow < upTo {
+		set(fa.rec, &p.FormerBelow, upTo)
+	}
+	if !fa.job.traits.RetainsUpdates() {
+		return
+	}
+	if p.UnretainedBelow == unknown || first < upTo && p.UnretainedBelow < upTo {
+		set(fa.rec, &p.UnretainedBelow, upTo)
+	}
+	fa.queue.CutRequesters.Add(slot)
+}
