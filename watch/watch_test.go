@@ -56,10 +56,10 @@ func wants(t *testing.T, addr, path string, code int, words string) {
 // TestWatch: a program in Go is watched while it begins, while it works in its job, and once it has ended. It shows the
 // metrics of a worker, all of them and no other, and Prometheus' own linter has nothing to say.
 func TestWatch(t *testing.T) {
-	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
-	_, err := h.Lead(rig.Job("bsp", "none", 1, 1, 4), func(*coordinator.Config) {})
+	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	_, err := h.StartCoordinator(rig.Job("bsp", "none", 1, 1, 4), func(*coordinator.Config) {})
 	must(t, err)
-	h.Serve("server:0", func(*server.Config) {})
+	h.StartServer("server:0", func(*server.Config) {})
 	seen, err := watch.Open(":0", nil)
 	must(t, err)
 	defer seen.Close()
@@ -68,7 +68,7 @@ func TestWatch(t *testing.T) {
 	}
 	wants(t, seen.Addr(), "/readyz", http.StatusServiceUnavailable, "starting")
 	wants(t, seen.Addr(), "/metrics", http.StatusOK, "go_goroutines")
-	c, err := h.Life("worker:0").Dial(ctx, 0)
+	c, err := h.NewProcess("worker:0").Dial(ctx, 0)
 	must(t, err)
 	seen.Show(c)
 	wants(t, seen.Addr(), "/readyz", http.StatusOK, "it is worker:0, at clock 0\n")

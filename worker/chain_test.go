@@ -103,7 +103,7 @@ func inChain(
 	t.Helper()
 	job := rig.Job(model, recovery, slots, servers, shards)
 	job.Seed = *seed
-	rig.In(t, time.Minute, hosts(like), func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	rig.RunVirtual(t, time.Minute, hosts(like), func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		c := &chained{T: t, Hosts: h, ctx: ctx, job: job, status: map[perdure.Slot]words.WorkerStatus{}}
 		c.view = words.View{
 			Revision: 1, Generation: 1,
@@ -256,7 +256,7 @@ func (c *chained) dial(slot perdure.Slot, with ...func(*rig.DialConfig)) *worker
 	c.Helper()
 	host := fmt.Sprintf("worker:%d", slot)
 	observes := func(cfg *rig.DialConfig) { cfg.Observer = slot < 0 }
-	w, err := c.Life(host).Dial(c.ctx, slot, append([]func(*rig.DialConfig){observes}, with...)...)
+	w, err := c.NewProcess(host).Dial(c.ctx, slot, append([]func(*rig.DialConfig){observes}, with...)...)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -365,13 +365,13 @@ func (r *replica) apply(s *chainServer, end int) {
 		if f.Kind == wire.KindTick {
 			r.intake.Tick(f.Slot, f.Incarnation, f.Clock)
 		} else {
-			if f.Flags&wire.FlagPrompt != 0 {
+			if f.Flags&wire.FlagAckNow != 0 {
 				r.prompt[f.Slot] = max(r.prompt[f.Slot], f.Until())
 			}
 			r.intake.Offer(consistency.UpdatePart{
 				Slot: f.Slot, Clock: f.Clock, Clocks: int(f.Clocks), Incarnation: f.Incarnation, Index: int(f.Part),
 				Of:     int(f.Parts),
-				Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagRepeats != 0, Payload: f.Payload,
+				Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagDuplicateRows != 0, Payload: f.Payload,
 			})
 		}
 		if r.owed[f.Slot].IsZero() {
@@ -381,7 +381,7 @@ func (r *replica) apply(s *chainServer, end int) {
 			r.seq += uint64(u.Clocks)
 			for _, payload := range u.Parts {
 				for b := wire.ReadBlocks(payload); b.Next(); {
-					all := b.Whole(nil).Values
+					all := b.Unpack(nil).Values
 					if err := r.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, all, u.Clock); err != nil {
 						s.c.Error(err)
 					}
@@ -436,7 +436,7 @@ func (s *chainServer) answer() {
 			if !o.opened {
 				o.opened = true
 				_ = conn.Send(s.counts(wire.KindOpened, id, conn))
-			} else if conn.hello.Role == wire.RoleWorker && o.Flags&wire.FlagWrites == 0 && !r.owed[slot].IsZero() &&
+			} else if conn.hello.Role == wire.RoleWorker && o.Flags&wire.FlagWriteOnly == 0 && !r.owed[slot].IsZero() &&
 				(!time.Now().Before(r.owed[slot]) || r.intake.Applied()[slot] <= r.prompt[slot] || r.intake.TwoStep()) {
 				r.owed[slot] = time.Time{}
 				_ = conn.Send(s.counts(wire.KindAck, id, conn))
@@ -503,7 +503,7 @@ func (s *chainServer) handle(conn *chainConn, f *wire.Frame) {
 	case wire.KindUpdate, wire.KindTick:
 		s.write(conn, f)
 	default:
-		if o.Flags&wire.FlagWrites != 0 {
+		if o.Flags&wire.FlagWriteOnly != 0 {
 			s.c.Errorf("server %d got a frame of kind %d from a client that would only write", s.index, f.Kind)
 		}
 		switch f.Kind {

@@ -66,7 +66,7 @@ type Client struct {
 	liveness livenessMonitor
 	wake     chan struct{} // of capacity 1: a status is worth sending
 
-	logWaits updatelog.Waits // safe for concurrent use
+	logWaits updatelog.WaitReasons // safe for concurrent use
 
 	// job and slot are the identity with which this process joined. Dial sets them before it returns the Client, and
 	// they never change.
@@ -263,7 +263,7 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 		l.out.Join(&l.job, l.slot)
 	}
 	l.session.welcome(conn, &w)
-	c.saves.At(w.Store, w.Local)
+	c.saves.At(w.Store, w.StoreIsLocal)
 	for _, sh := range l.shards {
 		sh.as.Incarnation = w.Incarnation
 	}

@@ -85,7 +85,7 @@ func inJob(
 	if job.ID == guardedJob {
 		o.Keys = wire.Keys{Job: "the job's", Servers: "the servers'"}
 	}
-	rig.In(t, time.Minute, o, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	rig.RunVirtual(t, time.Minute, o, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		c := &cluster{T: t, Hosts: h, ctx: ctx, job: job, around: around}
 		c.start(rig.CoordinatorHost)
 		for i := range job.Servers {
@@ -99,13 +99,13 @@ func inJob(
 func (c *cluster) start(host string) {
 	c.Helper()
 	if host == rig.CoordinatorHost {
-		if _, err := c.Lead(c.job); err != nil {
+		if _, err := c.StartCoordinator(c.job); err != nil {
 			c.Fatal(err)
 		}
 		return
 	}
 	unwritten := c.unwritten // as it is now: the test may change it
-	c.Serve(host, func(cfg *server.Config) {
+	c.StartServer(host, func(cfg *server.Config) {
 		if c.around != nil {
 			cfg.Network = c.around(host, cfg.Network)
 		}
@@ -147,7 +147,7 @@ func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*rig.DialCon
 }
 
 func (c *cluster) tryDial(host string, slot perdure.Slot, with ...func(*rig.DialConfig)) (*worker.Client, error) {
-	w, err := c.Life(host).Dial(c.ctx, slot, with...)
+	w, err := c.NewProcess(host).Dial(c.ctx, slot, with...)
 	if err == nil {
 		c.Cleanup(func() { w.Close() })
 	}

@@ -142,7 +142,7 @@ func (cfg *Config) complete() {
 	if cfg.RetainBytes == 0 {
 		cfg.RetainBytes = defaultRetainBytes
 	}
-	cfg.WindowBytes = min(cfg.WindowBytes, wire.MaxUpdate/2)
+	cfg.WindowBytes = min(cfg.WindowBytes, wire.MaxUpdateBytes/2)
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = defaultHeartbeat
 	}

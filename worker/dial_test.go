@@ -20,7 +20,7 @@ import (
 func TestDialIsHeard(t *testing.T) {
 	const patience, waits = 10 * time.Second, 2 * time.Minute
 	for _, told := range []bool{true, false} {
-		rig.In(t, time.Hour, rig.Options{}, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+		rig.RunVirtual(t, time.Hour, rig.Options{}, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 			var lives atomic.Int32
 			h.Listen(coordinatorAddr, func(c transport.Conn, _ wire.Hello) {
 				switch {
@@ -39,7 +39,7 @@ func TestDialIsHeard(t *testing.T) {
 			})
 			began := time.Now()
 			setTimeout := func(cfg *rig.DialConfig) { cfg.JoinTimeout = patience }
-			_, err := h.Life("worker").Dial(ctx, perdure.NoSlot, setTimeout)
+			_, err := h.NewProcess("worker").Dial(ctx, perdure.NoSlot, setTimeout)
 			took := time.Since(began)
 			if told && (!errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "enough") ||
 				took < waits) {
@@ -57,7 +57,7 @@ func TestDialIsHeard(t *testing.T) {
 func TestAnyFreeSlot(t *testing.T) {
 	inCluster(t, "bsp", "none", 3, 1, func(c *cluster) {
 		dial := func(slot perdure.Slot) (perdure.Slot, error) {
-			w, err := c.Life("worker").Dial(c.ctx, 0, func(cfg *rig.DialConfig) {
+			w, err := c.NewProcess("worker").Dial(c.ctx, 0, func(cfg *rig.DialConfig) {
 				cfg.Slot, cfg.JoinTimeout = slot, time.Second
 			})
 			if err != nil {

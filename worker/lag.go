@@ -33,7 +33,7 @@ func (r *lagReport) isOpened(now time.Time) { r.opened, r.opens = now, r.opens+1
 
 // answers records the shard's report.
 func (r *lagReport) answers(f *wire.Frame) {
-	r.request, r.lagging = f.Request, f.Flags&wire.FlagBehind != 0
+	r.request, r.lagging = f.Request, f.Flags&wire.FlagCatchingUp != 0
 }
 
 // Opens returns how often shards have been opened for reading. If the number is the same before and after some reads,

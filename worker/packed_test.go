@@ -111,7 +111,7 @@ func (z *zeros) change(slot int, clock perdure.Clock) {
 // where each has too few to be packed: to the same bits in each clock under bsp, and at the end under essp.
 func TestPackedRows(t *testing.T) {
 	const few, many = 4, 16
-	if n := zeroRows * zeroDim; n/few < packed.Least || n/many >= packed.Least {
+	if n := zeroRows * zeroDim; n/few < packed.MinValues || n/many >= packed.MinValues {
 		t.Fatalf("%d values on a shard are packed, and %d are not", n/few, n/many)
 	}
 	for _, c := range []struct{ model, recovery string }{

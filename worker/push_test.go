@@ -146,12 +146,12 @@ func TestWhatIsPushed(t *testing.T) {
 			for range 3 { // what is pushed in vain is given up sooner
 				step(ids(1, 2, 5, 10), ids(1, 2, 5, 10), ids(1))
 			}
-			for drops := taps[0].sent(wire.KindDrop); taps[0].sent(wire.KindDrop) == drops; {
+			for drops := taps[0].sent(wire.KindUnsubscribe); taps[0].sent(wire.KindUnsubscribe) == drops; {
 				if clock > last+14 {
 					c.Fatalf("sparse %v: rows that were read last at clock %d are wanted at clock %d", sparse, last,
 						clock)
 				}
-				if step(ids(1, 7), ids(1), ids(1)); clock < last+7 && taps[0].sent(wire.KindDrop) > drops {
+				if step(ids(1, 7), ids(1), ids(1)); clock < last+7 && taps[0].sent(wire.KindUnsubscribe) > drops {
 					c.Fatalf("sparse %v: rows that were read last at clock %d are dropped at clock %d", sparse, last,
 						clock)
 				}

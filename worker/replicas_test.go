@@ -65,7 +65,7 @@ func TestReplicaReadFrom(t *testing.T) {
 						for shard := range 2 {
 							o, reads := conn.opens[perdure.ShardID(shard)], tc.reads(max(slot, 0), shard) == i
 							if (o != nil) != (reads || i == 0 && slot >= 0) ||
-								o != nil && (o.Flags == wire.FlagWrites) == reads {
+								o != nil && (o.Flags == wire.FlagWriteOnly) == reads {
 								t.Errorf("%s, %s: slot %d opened shard %d of server %d so: %+v", tc.model, tc.recovery,
 									slot, shard, i, o)
 							}

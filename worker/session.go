@@ -44,7 +44,7 @@ func newSession(cfg *Config) (s session, err error) {
 func (s *session) hello(cfg *Config, slot perdure.Slot, job string) wire.Hello {
 	h := wire.Hello{
 		Role: wire.RoleWorker, Index: int(slot), Process: cfg.Process, PID: cfg.PID,
-		Incarnation: s.incarnation, Job: job, Grow: cfg.Grow, AtCuts: cfg.SavesAtCuts,
+		Incarnation: s.incarnation, Job: job, Grow: cfg.Grow, SavesAtCuts: cfg.SavesAtCuts,
 		Secret: s.secret, Nonce: s.nonce, Ticket: s.ticket,
 	}
 	if cfg.Observer {

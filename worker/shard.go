@@ -162,7 +162,7 @@ func (l *locked) sendOpen(sh *shardLink, to *peer) {
 		l.reads.Closed(sh.rows)
 		l.carryOut()
 	} else {
-		f.Flags = wire.FlagWrites
+		f.Flags = wire.FlagWriteOnly
 	}
 	l.servers.post(to, f)
 }

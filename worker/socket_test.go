@@ -23,12 +23,12 @@ func overSockets(
 	through func(transport.Network) transport.Network,
 ) (context.Context, *worker.Client) {
 	t.Helper()
-	ctx, h := rig.For(t, time.Minute, rig.Options{Sockets: &sock})
-	if _, err := h.Lead(rig.Job(model, "none", 1, 1, 1)); err != nil {
+	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Sockets: &sock})
+	if _, err := h.StartCoordinator(rig.Job(model, "none", 1, 1, 1)); err != nil {
 		t.Fatal(err)
 	}
-	h.Serve("server:0", func(cfg *server.Config) { cfg.Heartbeat = heartbeat })
-	w, err := h.Life("worker:0").Dial(ctx, 0, func(cfg *rig.DialConfig) {
+	h.StartServer("server:0", func(cfg *server.Config) { cfg.Heartbeat = heartbeat })
+	w, err := h.NewProcess("worker:0").Dial(ctx, 0, func(cfg *rig.DialConfig) {
 		if cfg.Heartbeat = heartbeat; through != nil {
 			cfg.Network = through(cfg.Network)
 		}

@@ -35,7 +35,7 @@ func (c *Client) SaveState(state []byte) error {
 	var ref states.Ref
 	if stores { // both are slow, so neither is done under the lock
 		state = append([]byte{}, state...)
-		ref = store.StateRef(states.Key{Slot: c.slot}, state)
+		ref = store.NewStateRef(states.Key{Slot: c.slot}, state)
 	} else {
 		packed = states.Pack(state, now)
 	}

@@ -71,7 +71,7 @@ func (s *stateStore) CheckReachable() error {
 		return errNoStore
 	}
 	l, err := store.ParseLocation(where)
-	dir, is := l.Folder()
+	dir, is := l.Dir()
 	if !local || err != nil || !is {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (s *stateStore) Lost() (n int64, older perdure.Clock) {
 }
 
 // Begin starts to save a state, and calls over when the save has succeeded or failed. The stateSave owns state from
-// then on. of identifies the slot and process; ref is the result of store.StateRef, without them.
+// then on. of identifies the slot and process; ref is the result of store.NewStateRef, without them.
 func (s *stateStore) Begin(ctx context.Context, of states.Key, ref states.Ref, state []byte, over func()) (
 	*stateSave, error,
 ) {
@@ -173,7 +173,7 @@ func (s *stateStore) retry(ctx context.Context, what string, slot perdure.Slot, 
 	useless := func(err error) bool {
 		return ctx.Err() != nil || errors.Is(err, store.ErrCorrupt) || errors.Is(err, fs.ErrNotExist)
 	}
-	again := disk.Retry{Tries: tries, Pause: pause, Over: useless, Passes: store.Passes}
+	again := disk.Retry{MaxAttempts: tries, Pause: pause, Permanent: useless, Retryable: store.Retryable}
 	err := again.Do(ctx, func() (err error) {
 		if in == nil {
 			if in, err = s.Open(ctx, where); err != nil {

@@ -23,7 +23,7 @@ import (
 // dropped meanwhile is not saved.
 func TestSaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		in := store.Folder(disk.NewMemory(), "c")
+		in := store.NewDir(disk.NewMemory(), "c")
 		var fails atomic.Pointer[error]
 		var told atomic.Int64
 		failing := func(err error) { fails.Store(&err) }
@@ -36,7 +36,7 @@ func TestSaves(t *testing.T) {
 		}
 		key := states.Key{Slot: 3, Generation: 1, Incarnation: 2}
 		begin := func() *stateSave {
-			sv, err := s.Begin(t.Context(), key, store.StateRef(key, []byte("a")), []byte("a"), func() {})
+			sv, err := s.Begin(t.Context(), key, store.NewStateRef(key, []byte("a")), []byte("a"), func() {})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +49,7 @@ func TestSaves(t *testing.T) {
 			t.Errorf("there is no store: %v", err)
 		}
 		s.At("c", false)
-		failing(store.Kind(store.ErrAway, errors.New("away")))
+		failing(store.WithKind(store.ErrUnavailable, errors.New("away")))
 		dropped, sv := begin(), begin()
 		dropped.Drop()
 		time.Sleep(time.Minute)
@@ -73,7 +73,7 @@ func TestSaves(t *testing.T) {
 		if _, err := s.Load(t.Context(), dropped.Ref); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("what was dropped: %v", err)
 		}
-		failing(store.Kind(store.ErrDenied, errors.New("denied")))
+		failing(store.WithKind(store.ErrDenied, errors.New("denied")))
 		began := time.Now()
 		_, err := s.Load(t.Context(), sv.Ref)
 		if took := time.Since(began); !errors.Is(err, store.ErrDenied) || took != 9*time.Second {
@@ -90,7 +90,7 @@ func TestReach(t *testing.T) {
 	s := &stateStore{
 		Open: func(context.Context, string) (store.Store, error) {
 			opened++
-			return store.Folder(disk.NewMemory(), "c"), nil
+			return store.NewDir(disk.NewMemory(), "c"), nil
 		},
 		OnChange: func() {}, Log: slog.New(slog.DiscardHandler),
 	}

@@ -80,7 +80,7 @@ func TestLargeState(t *testing.T) {
 					}
 				}
 				c.pass(3 * time.Second)
-				there, err := store.Folder(c.Disk, "checkpoint").List(states.Prefix)
+				there, err := store.NewDir(c.Disk, "checkpoint").List(states.Prefix)
 				if err != nil || len(there) > 3 {
 					t.Errorf("%d states are in the store, %v: %v", len(there), err, there)
 				}
@@ -94,7 +94,7 @@ func TestLargeState(t *testing.T) {
 func TestStateStoreFails(t *testing.T) {
 	inCluster(t, "asp", "none", 1, 0, func(c *cluster) {
 		var why atomic.Pointer[error]
-		away, denied := store.Kind(store.ErrAway, errors.New("it is away")), store.Kind(store.ErrDenied,
+		away, denied := store.WithKind(store.ErrUnavailable, errors.New("it is away")), store.WithKind(store.ErrDenied,
 			errors.New("it is not permitted"))
 		w := c.dial("worker:0", 0, saving(4, &why))
 		c.table(w)
@@ -134,7 +134,7 @@ func TestStateStoreFails(t *testing.T) {
 		if err := w.Settle(c.ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := store.Folder(c.Disk, "checkpoint").Delete("state-s00000-g000001-i000001-n000000000003"); err != nil {
+		if err := store.NewDir(c.Disk, "checkpoint").Delete("state-s00000-g000001-i000001-n000000000003"); err != nil {
 			t.Fatal(err)
 		}
 		_, err = w.LoadState(c.ctx)

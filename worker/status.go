@@ -58,7 +58,7 @@ func (l *locked) status() words.WorkerStatus {
 			ComputeNs: int64(l.time.Compute(time.Now())), StalenessNs: int64(l.time.Stale()),
 			CommNs: int64(l.time.Comm()),
 		},
-		KeptBytes: retained, WaitReason: cmp.Or(l.log.waits.Why(), l.saving.WaitReason()),
+		KeptBytes: retained, WaitReason: cmp.Or(l.log.waits.Reason(), l.saving.WaitReason()),
 		Outage:      l.outages.now(l.shards, l.out.Queued()),
 		Unreachable: l.servers.contact.Out(),
 	}

@@ -72,7 +72,7 @@ func (c *tappedConn) count(frames []wire.Frame) {
 		if frames[i].Kind == wire.KindUpdate {
 			b := wire.ReadBlocks(slices.Concat(frames[i].Payload, frames[i].Body))
 			for b.Next() {
-				if len(b.Given) < b.Len {
+				if len(b.Sent) < b.Len {
 					c.tap.packed[wire.KindUpdate]++
 				}
 			}

@@ -108,12 +108,12 @@ func TestUnread(t *testing.T) {
 		if n := c.says(); n == nil || *n != 0 {
 			t.Errorf("servers that have read all are %v records behind", n)
 		}
-		c.Logs().SetAway(true)
+		c.Logs().SetUnavailable(true)
 		c.pass(5 * time.Second)
 		if n := c.says(); n != nil {
 			t.Errorf("while the log is away, servers are %d records behind", *n)
 		}
-		c.Logs().SetAway(false)
+		c.Logs().SetUnavailable(false)
 		if err := log.Close(); err != nil {
 			t.Error(err)
 		}

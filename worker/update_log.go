@@ -20,8 +20,8 @@ import (
 
 // updateLog is this client's writer of the job's update log.
 type updateLog struct {
-	log   updatelog.Log    // nil: updates go to servers
-	waits *updatelog.Waits // safe for concurrent use
+	log   updatelog.Log          // nil: updates go to servers
+	waits *updatelog.WaitReasons // safe for concurrent use
 	// appended is called without the lock when the log has an entry that completes an update, or when the log rejects
 	// further entries.
 	appended func(sh *shardLink, completes *outbox.Update, err error)
@@ -31,10 +31,10 @@ type updateLog struct {
 func (c *Client) openLog(ctx context.Context, secret perdure.Secret) error {
 	open, job := c.cfg.hooks.OpenLog, &c.job
 	keys := wire.Keys{Job: secret}
-	log, err := open(ctx, updatelog.Authorized(job.Log, keys.LogToken(job)), updatelog.Options{
+	log, err := open(ctx, updatelog.WithToken(job.Log, keys.LogToken(job)), updatelog.Options{
 		Job: job.ID, Shards: job.Shards, Status: c.noteLog,
-		Lost:  func(_ int, err error) { c.fail(logFailed(err)) },
-		Bound: math.MaxInt, // the window is the limit, so Append never waits
+		OnLost:      func(_ int, err error) { c.fail(logFailed(err)) },
+		MaxInFlight: math.MaxInt, // the window is the limit, so Append never waits
 	})
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func logFailed(err error) error { return fmt.Errorf("worker: the update log: %w"
 
 // noteLog is called when the log stops taking entries, and when it takes them again.
 func (c *Client) noteLog(shard int, why error) {
-	switch news := c.logWaits.Note(shard, why); {
+	switch news := c.logWaits.Record(shard, why); {
 	case news && why != nil:
 		c.cfg.Log.Warn("updates wait for the update log", "shard", shard, "why", why)
 	case news:

@@ -79,14 +79,14 @@ func (c *puppet) follows(revision uint64) {
 // coming back.
 func TestViewDeltas(t *testing.T) {
 	for host, run := range map[string]func(ctx context.Context, p *rig.Process) error{
-		"server:0": func(ctx context.Context, p *rig.Process) error { return p.Server(ctx) },
+		"server:0": func(ctx context.Context, p *rig.Process) error { return p.RunServer(ctx) },
 		"worker:0": func(ctx context.Context, p *rig.Process) error {
 			_, err := p.Dial(ctx, 0) // it does not end: no shard is placed
 			return err
 		},
 	} {
 		t.Run(host, func(t *testing.T) {
-			rig.In(t, time.Minute, hosts(transport.MemoryOptions{}),
+			rig.RunVirtual(t, time.Minute, hosts(transport.MemoryOptions{}),
 				func(t *testing.T, _ context.Context, h *rig.Hosts) {
 					viewDeltas(t, h, func() { h.Start(host, run) })
 				})
@@ -138,7 +138,7 @@ func viewDeltas(t *testing.T, h *rig.Hosts, start func()) {
 // looks. One whose slot was given to another, and has not left, does not.
 func TestLeftStays(t *testing.T) {
 	for _, left := range []bool{true, false} {
-		rig.In(t, time.Minute, hosts(transport.MemoryOptions{}),
+		rig.RunVirtual(t, time.Minute, hosts(transport.MemoryOptions{}),
 			func(t *testing.T, ctx context.Context, h *rig.Hosts) { leftStays(ctx, t, h, left) })
 	}
 }
@@ -195,7 +195,7 @@ func leftStays(ctx context.Context, t *testing.T, h *rig.Hosts, left bool) {
 // TestEndStays: who asks for the job's end is answered, where the planned one stays, by the end of a pause that began
 // since, and on the same connection; and by nothing else.
 func TestEndStays(t *testing.T) {
-	rig.In(t, time.Minute, hosts(transport.MemoryOptions{}), endStays)
+	rig.RunVirtual(t, time.Minute, hosts(transport.MemoryOptions{}), endStays)
 }
 
 func endStays(t *testing.T, _ context.Context, h *rig.Hosts) {

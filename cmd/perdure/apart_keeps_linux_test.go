@@ -56,17 +56,17 @@ func (a *apart) plan(again func()) {
 	die := func() { kill(a.processes["keeper"]) }
 	a.planned = []func() (string, func()){
 		func() (string, func()) {
-			a.lan.Pull(keeper)
-			return "the keeper is unreachable", func() { a.lan.Plug(keeper) }
+			a.lan.Disconnect(keeper)
+			return "the keeper is unreachable", func() { a.lan.Reconnect(keeper) }
 		},
 		func() (string, func()) {
 			die()
 			return "the keeper's process is killed", again
 		},
 		func() (string, func()) {
-			a.lan.Pull(keeper) // no process is notified of its death
+			a.lan.Disconnect(keeper) // no process is notified of its death
 			die()
-			return "the keeper's host disappears", func() { a.lan.Plug(keeper); again() }
+			return "the keeper's host disappears", func() { a.lan.Reconnect(keeper); again() }
 		},
 	}
 }

@@ -250,8 +250,8 @@ func (a *apart) trouble() (what string, heal func()) {
 		return a.freeze()
 	case 0:
 		host := a.rng.IntN(apartHosts)
-		a.lan.Pull(host)
-		return fmt.Sprintf("the cable of host %d is pulled", host), func() { a.lan.Plug(host) }
+		a.lan.Disconnect(host)
+		return fmt.Sprintf("the cable of host %d is pulled", host), func() { a.lan.Reconnect(host) }
 	case 1:
 		from, to := a.rng.IntN(apartHosts), pick()
 		a.lan.Cut(from, to)
@@ -266,7 +266,7 @@ func (a *apart) trouble() (what string, heal func()) {
 				right = append(right, host)
 			}
 		}
-		a.lan.Part(left, right)
+		a.lan.Partition(left, right)
 		return fmt.Sprintf("hosts %v and %v are partitioned", left, right), a.lan.Heal
 	case 3:
 		host := pick()
@@ -277,7 +277,8 @@ func (a *apart) trouble() (what string, heal func()) {
 		kill(a.processes[fmt.Sprintf("coordinator %d", host)])
 		return fmt.Sprintf("the coordinator on host %d is killed", host), func() { a.lead(host) }
 	default:
-		a.lan.SetAll(rig.LANLink{Delay: 2 * time.Millisecond, Spread: 4 * time.Millisecond, Lose: 0.02, Hurry: 0.05})
+		a.lan.SetAll(
+			rig.LANLink{Delay: 2 * time.Millisecond, Jitter: 4 * time.Millisecond, LossRate: 0.02, ReorderRate: 0.05})
 		return "frames are delayed, reordered or lost", func() { a.lan.SetAll(rig.LANLink{}) }
 	}
 }
@@ -389,7 +390,7 @@ func TestGone(t *testing.T) {
 			return clock
 		}
 		moves(moves(50))
-		a.lan.Pull(2)
+		a.lan.Disconnect(2)
 		began := time.Now()
 		last, stands, longest := a.clock(), time.Now(), time.Duration(0)
 		for time.Since(began) < 8*time.Second { // the longest time without a new clock

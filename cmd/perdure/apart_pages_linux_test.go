@@ -173,7 +173,7 @@ func (m *seat) fetches(from *seat, paths ...string) {
 
 // isGone simulates a power failure: every process of the machine dies, and its cable is pulled.
 func (m *seat) isGone() {
-	m.all.lan.Pull(m.index)
+	m.all.lan.Disconnect(m.index)
 	for _, p := range m.all.started {
 		if p.on == m {
 			p.dies()
@@ -182,7 +182,7 @@ func (m *seat) isGone() {
 }
 
 // isBack restores power and network.
-func (m *seat) isBack() { m.all.lan.Plug(m.index) }
+func (m *seat) isBack() { m.all.lan.Reconnect(m.index) }
 
 // write writes a file on the machine.
 func (m *seat) write(name, text string, mode os.FileMode) {

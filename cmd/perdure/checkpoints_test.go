@@ -35,7 +35,7 @@ func TestCheckpoint(t *testing.T) {
 		look("export", dir, "--to", model)...)
 	wantOut(t, 0, look("prune", dir, "--keep", "1", "--dry-run"), "keep clock 6: whole: ", "nothing to delete\n")
 
-	m, err := checkpoint.Latest(store.Folder(disk.OS(), folder))
+	m, err := checkpoint.Latest(store.NewDir(disk.OS(), folder))
 	must(t, err)
 	name := m.Segments[0].File
 	b, err := os.ReadFile(filepath.Join(folder, name))

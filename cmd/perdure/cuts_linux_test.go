@@ -32,7 +32,7 @@ func both(x, y int) func(a *apart) {
 
 var cuts = []cut{
 	{what: "workers and a server", cut: both(3, 1), told: []string{"unreached", "reached"}},
-	{what: "a server from all", cut: func(a *apart) { a.lan.Pull(1) }, told: []string{"suspected"}},
+	{what: "a server from all", cut: func(a *apart) { a.lan.Disconnect(1) }, told: []string{"suspected"}},
 	{what: "what workers send to a server", cut: way(3, 1), told: []string{"unreached", "reached"}},
 	{what: "what a server sends to workers", cut: way(1, 3), told: []string{"unreached", "reached"}},
 	{what: "a server and two others", cut: both(1, 4)},
@@ -43,12 +43,15 @@ var cuts = []cut{
 	{what: "workers and the coordinator", cut: both(3, 0), unseen: true, told: []string{"suspected"}},
 	{what: "what workers send to the coordinator", cut: way(3, 0), unseen: true, told: []string{"suspected"}},
 	{what: "what the coordinator sends to workers", cut: way(0, 3), unseen: true},
-	{what: "a worker from all", cut: func(a *apart) { a.lan.Pull(3) }, told: []string{"suspected"}},
+	{what: "a worker from all", cut: func(a *apart) { a.lan.Disconnect(3) }, told: []string{"suspected"}},
 	{
-		what: "two halves, one with the coordinator", cut: func(a *apart) { a.lan.Part([]int{0, 1, 2}, []int{3, 4}) },
-		unseen: true, told: []string{"suspected"}, minority: true,
+		what:     "two halves, one with the coordinator",
+		cut:      func(a *apart) { a.lan.Partition([]int{0, 1, 2}, []int{3, 4}) },
+		unseen:   true,
+		told:     []string{"suspected"},
+		minority: true,
 	},
-	{what: "the coordinator from all", cut: func(a *apart) { a.lan.Pull(0) }, unseen: true},
+	{what: "the coordinator from all", cut: func(a *apart) { a.lan.Disconnect(0) }, unseen: true},
 }
 
 // TestCuts: whichever hosts are partitioned, training continues during the partition and ends with the model of an

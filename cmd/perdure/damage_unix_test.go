@@ -68,7 +68,7 @@ func TestDamagedRun(t *testing.T) {
 	}
 	_, dir := trained(t, append(job, "4")...)
 	folder := filepath.Join(dir, "checkpoint")
-	m, err := checkpoint.Latest(store.Folder(disk.OS(), folder))
+	m, err := checkpoint.Latest(store.NewDir(disk.OS(), folder))
 	must(t, err)
 	i := slices.IndexFunc(m.Segments, func(r checkpoint.SegmentRef) bool { return len(r.Base) > 0 })
 	if i < 0 {

@@ -30,7 +30,7 @@ func savedRows(t *testing.T, in store.Store, m *checkpoint.Running) (text string
 		var parts []*table.Part
 		for i, spec := range m.Tables {
 			first, n := placement.Range(&spec, m.Job.Shards, perdurelib.ShardID(shard))
-			parts = append(parts, table.Blank(spec, perdurelib.TableID(i), m.Job.Seed, first, n))
+			parts = append(parts, table.NewUninitialized(spec, perdurelib.TableID(i), m.Job.Seed, first, n))
 		}
 		l, err := checkpoint.RestoreRows(in, m.Job.ID, perdurelib.ShardID(shard), m.Shards[shard].Files, parts)
 		must(t, err)
@@ -45,7 +45,7 @@ func savedRows(t *testing.T, in store.Store, m *checkpoint.Running) (text string
 		}
 		for i, p := range parts {
 			for at := range p.Stored() {
-				fmt.Fprintln(&b, shard, i, at, clocks[1+l.Of[i][at]], p.Values(at, 1)[:p.Spec.Dim])
+				fmt.Fprintln(&b, shard, i, at, clocks[1+l.FileIndex[i][at]], p.Values(at, 1)[:p.Spec.Dim])
 			}
 		}
 	}
@@ -55,11 +55,11 @@ func savedRows(t *testing.T, in store.Store, m *checkpoint.Running) (text string
 // running returns the running checkpoints in a run's directory, newest first.
 func running(t *testing.T, dir string) (in store.Store, all []*checkpoint.Running) {
 	t.Helper()
-	in = store.Folder(disk.OS(), filepath.Join(dir, "checkpoint"))
-	found, err := checkpoint.Look(in)
+	in = store.NewDir(disk.OS(), filepath.Join(dir, "checkpoint"))
+	found, err := checkpoint.List(in)
 	must(t, err)
-	for i := range found.Kept {
-		if k := &found.Kept[i]; k.Number > 0 {
+	for i := range found.Checkpoints {
+		if k := &found.Checkpoints[i]; k.Number > 0 {
 			all = append(all, &k.Running)
 		}
 	}

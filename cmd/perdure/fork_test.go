@@ -77,11 +77,11 @@ func TestForkAlive(t *testing.T) {
 	folder := filepath.Join(dir, "checkpoint")
 	var from checkpoint.Running // of several at the same clock the newest is used
 	await(t, func() bool {
-		found, err := checkpoint.Look(store.Folder(disk.OS(), folder))
+		found, err := checkpoint.List(store.NewDir(disk.OS(), folder))
 		must(t, err)
-		for i := 1; i < len(found.Kept); i++ {
-			from = found.Kept[i].Running
-			if from.Clock < found.Kept[i-1].Running.Clock && len(from.Shards[0].Files) > 0 {
+		for i := 1; i < len(found.Checkpoints); i++ {
+			from = found.Checkpoints[i].Running
+			if from.Clock < found.Checkpoints[i-1].Running.Clock && len(from.Shards[0].Files) > 0 {
 				return true
 			}
 		}
@@ -89,7 +89,7 @@ func TestForkAlive(t *testing.T) {
 	}, func() string { return "all running checkpoints have the same clock or lack a shard" })
 	at := fmt.Sprintf("%s@%d", dir, from.Clock)
 	wantRefused(t, exitUsage, "only scar can resume from that", "train", "--fork", at, "--recovery", "resend:5")
-	furthest, err := checkpoint.Furthest(store.Folder(disk.OS(), folder), &from)
+	furthest, err := checkpoint.MaxClock(store.NewDir(disk.OS(), folder), &from)
 	must(t, err)
 	wantRefused(t, exitUsage, "is already at clock", "train", "--fork", at, "--clocks",
 		fmt.Sprint(max(from.Clock, furthest-1)))

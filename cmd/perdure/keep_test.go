@@ -12,13 +12,13 @@ import (
 )
 
 // keptBy returns the checkpoints of a run, oldest first. It fails the test unless all are intact.
-func keptBy(t *testing.T, dir string) []checkpoint.Kept {
+func keptBy(t *testing.T, dir string) []checkpoint.Info {
 	t.Helper()
 	wantOut(t, 0, []string{"checkpoint", "verify", dir}, ": whole: ")
-	found, err := checkpoint.Look(store.Folder(disk.OS(), filepath.Join(dir, "checkpoint")))
+	found, err := checkpoint.List(store.NewDir(disk.OS(), filepath.Join(dir, "checkpoint")))
 	must(t, err)
-	slices.Reverse(found.Kept)
-	return found.Kept
+	slices.Reverse(found.Checkpoints)
+	return found.Checkpoints
 }
 
 // TestKeepCheckpoints: the requested number of checkpoints is kept, or all of them, with the earlier segments that they
@@ -54,7 +54,7 @@ func TestKeepRunning(t *testing.T) {
 		p := start(t, append(endless(dir), "--recovery", "scar:4,1/4", "--keep-checkpoints", keep)...)
 		p.Says("fault: slow")
 		await(t, func() bool {
-			m, err := checkpoint.LatestRunning(store.Folder(disk.OS(), filepath.Join(dir, "checkpoint")))
+			m, err := checkpoint.LatestRunning(store.NewDir(disk.OS(), filepath.Join(dir, "checkpoint")))
 			return err == nil && m.Number > 6
 		}, func() string { return logs(dir) })
 		p.Stop()

@@ -21,7 +21,7 @@ const asCommand = "PERDURE_TEST_AS_COMMAND"
 func TestMain(m *testing.M) {
 	name, embedded := os.Getenv(asProgram), os.Getenv(asCommand)
 	if name != "" || embedded != "" {
-		dataset.InPlaceOfEmbedded(embedded)
+		dataset.ReplaceEmbedded(embedded)
 		if err := errors.Join(supervisor.DieWithParent(), hangLoop()); err != nil {
 			fmt.Fprintln(os.Stderr, "perdure:", err)
 			os.Exit(exitError)

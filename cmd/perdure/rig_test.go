@@ -253,7 +253,7 @@ func awaitEvent(t testing.TB, dir, words string, times int) {
 func awaitCheckpoint(t testing.TB, dir string) {
 	t.Helper()
 	await(t, func() bool {
-		_, err := checkpoint.Latest(store.Folder(disk.OS(), filepath.Join(dir, "checkpoint")))
+		_, err := checkpoint.Latest(store.NewDir(disk.OS(), filepath.Join(dir, "checkpoint")))
 		return err == nil
 	}, func() string { return "there is no checkpoint\n" + logs(dir) })
 }

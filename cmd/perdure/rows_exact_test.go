@@ -45,9 +45,9 @@ func lifeOf(t *testing.T, j *localrun.Run, v *words.View, shard perdure.ShardID)
 	}
 	for i, spec := range v.Tables {
 		first, rows := placement.Range(&spec, len(v.Shards), shard)
-		l.parts = append(l.parts, table.Blank(spec, perdure.TableID(i), j.Settings().Job.Seed, first, rows))
+		l.parts = append(l.parts, table.NewUninitialized(spec, perdure.TableID(i), j.Settings().Job.Seed, first, rows))
 	}
-	folder := store.Folder(disk.OS(), filepath.ToSlash(filepath.Join(j.Dir().Path(), "checkpoint")))
+	folder := store.NewDir(disk.OS(), filepath.ToSlash(filepath.Join(j.Dir().Path(), "checkpoint")))
 	layers, err := checkpoint.RestoreRows(folder, j.Settings().Job.ID, shard, files, l.parts)
 	must(t, err)
 	l.seq = layers.Segments[len(layers.Segments)-1].Seq

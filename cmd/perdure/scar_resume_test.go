@@ -17,7 +17,7 @@ import (
 func rowsSaved(t *testing.T, dir string, number uint64) {
 	t.Helper()
 	await(t, func() bool {
-		m, err := checkpoint.LatestRunning(store.Folder(disk.OS(), filepath.Join(dir, "checkpoint")))
+		m, err := checkpoint.LatestRunning(store.NewDir(disk.OS(), filepath.Join(dir, "checkpoint")))
 		return err == nil && m.Number >= number && len(m.Slots) == 4
 	}, func() string { return "there is no running checkpoint\n" + logs(dir) })
 }
@@ -38,8 +38,8 @@ func killedScar(t *testing.T) (dir string, m checkpoint.Running) {
 	folder := filepath.Join(dir, "checkpoint")
 	var err error
 	await(t, func() bool { // its coordinator may live for a moment longer
-		m, _, err = checkpoint.WholeRunning(store.Folder(disk.OS(), folder))
-		again, _, _ := checkpoint.WholeRunning(store.Folder(disk.OS(), folder))
+		m, _, err = checkpoint.LatestCompleteRunning(store.NewDir(disk.OS(), folder))
+		again, _, _ := checkpoint.LatestCompleteRunning(store.NewDir(disk.OS(), folder))
 		return err == nil && again.Number == m.Number
 	}, func() string { return fmt.Sprint(err) })
 	return dir, m

@@ -107,14 +107,14 @@ type dataListCmd struct {
 func (c *dataListCmd) Run() error {
 	if c.JSON {
 		return plain.JSON(stdout, listed(dataset.Sets(), func(s dataset.Set) named {
-			return named{Name: s.Name, Line: s.Line}
+			return named{Name: s.Name, Line: s.Summary}
 		}))
 	}
 	fmt.Fprintf(stdout, "%-14s %s\n", "(embedded)", "10,000 + 2,000 pictures of Fashion-MNIST; needs no fetching")
 	for _, s := range dataset.Sets() {
-		fmt.Fprintf(stdout, "%-14s %s\n", s.Name, s.Line)
+		fmt.Fprintf(stdout, "%-14s %s\n", s.Name, s.Summary)
 	}
-	fmt.Fprint(stdout, dataset.Brought)
+	fmt.Fprint(stdout, dataset.OwnDataHelp)
 	return nil
 }
 

@@ -29,7 +29,7 @@ func killedStateless(t *testing.T, consistency string, more ...string) (dir stri
 	}, func() string { return "a shard has fewer than two snapshots\n" + logs(dir) })
 	p.Kill()
 	await(t, func() bool { // its processes may live for a moment longer
-		lock, err := disk.Share(filepath.Join(settings.LogFolder(dir), "lock"))
+		lock, err := disk.LockShared(filepath.Join(settings.LogFolder(dir), "lock"))
 		if err == nil {
 			must(t, lock.Close())
 		}
@@ -172,7 +172,7 @@ func TestStatelessElsewhere(t *testing.T) {
 	if strings.Contains(logs(to), "panic") {
 		t.Error(logs(to))
 	}
-	in := store.Folder(disk.OS(), settings.SnapshotFolder(to))
+	in := store.NewDir(disk.OS(), settings.SnapshotFolder(to))
 	if all, err := in.List("s"); err != nil || len(all) < 6 {
 		t.Errorf("too few snapshots: %v (%v)", all, err)
 	}

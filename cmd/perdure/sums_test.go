@@ -375,7 +375,7 @@ func comparePartial(t *testing.T, told wire.Progress, done []float32) {
 	for _, n := range done {
 		missing += sumsClocks - int64(n) // on one of ten shards
 	}
-	if lost := told.UpdatesDue - told.UpdatesIn; lost != told.UpdatesLost || missing < 0 || missing > lost {
+	if lost := told.UpdatesExpected - told.UpdatesApplied; lost != told.UpdatesLost || missing < 0 || missing > lost {
 		t.Errorf("the rows lack %d updates, but %d are counted as lost; the slots have finished %v clocks", lost,
 			told.UpdatesLost, done)
 	}

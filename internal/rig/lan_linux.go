@@ -18,20 +18,20 @@ import (
 // MaxLANHosts is the max number of hosts.
 const MaxLANHosts = 200
 
-// mtu is the largest packet; mostFrame is the largest frame including the header.
+// mtu is the largest packet; maxFrameBytes is the largest frame including the header.
 const (
-	mtu       = 1500
-	mostFrame = mtu + 18
-	mostQueue = 4096 // frames in one direction; a full queue drops frames, as a switch does
+	mtu             = 1500
+	maxFrameBytes   = mtu + 18
+	maxQueuedFrames = 4096 // frames in one direction; a full queue drops frames, as a switch does
 )
 
 // LANLink describes how frames from one host to another are treated.
 type LANLink struct {
-	Delay  time.Duration // of each frame
-	Spread time.Duration // max additional delay, uniformly distributed
-	Lose   float64       // fraction of frames lost
-	Hurry  float64       // fraction of frames that overtake earlier ones
-	Cut    bool          // all frames are lost
+	Delay       time.Duration // of each frame
+	Jitter      time.Duration // max additional delay, uniformly distributed
+	LossRate    float64       // fraction of frames lost
+	ReorderRate float64       // fraction of frames that overtake earlier ones
+	Cut         bool          // all frames are lost
 }
 
 // LAN simulates several hosts on one machine. Each host is a network namespace with one card, and a switch in this
@@ -52,16 +52,16 @@ type LAN struct {
 	done  chan struct{}
 	once  sync.Once
 
-	mu   sync.Mutex  // guards what follows
-	ways [][]LANLink // indexed by sender, then receiver
-	rng  *rand.Rand
+	mu    sync.Mutex  // guards what follows
+	links [][]LANLink // indexed by sender, then receiver
+	rng   *rand.Rand
 }
 
 // LANHost is a host of a LAN.
 type LANHost struct {
 	index int
 	addr  netip.Addr
-	do    chan func()
+	calls chan func()
 	card  *os.File
 	in    []chan lanPacket // frames from each other host
 }
@@ -84,9 +84,9 @@ func NewLANAt(first netip.Addr, n int, seed uint64) (*LAN, error) {
 	if !first.Is4() || int(first.As4()[3])+n > 255 {
 		return nil, fmt.Errorf("lan: no network has %v and %d addresses after it", first, n-1)
 	}
-	l := &LAN{done: make(chan struct{}), rng: rand.New(rand.NewPCG(seed, 0)), ways: make([][]LANLink, n)}
+	l := &LAN{done: make(chan struct{}), rng: rand.New(rand.NewPCG(seed, 0)), links: make([][]LANLink, n)}
 	for i, addr := 0, first; i < n; i, addr = i+1, addr.Next() {
-		l.ways[i] = make([]LANLink, n)
+		l.links[i] = make([]LANLink, n)
 		h, err := newLANHost(i, n, addr)
 		if err != nil {
 			return nil, errors.Join(err, l.Close())
@@ -96,7 +96,7 @@ func NewLANAt(first netip.Addr, n int, seed uint64) (*LAN, error) {
 	for _, h := range l.hosts {
 		l.pumps.Go(func() { l.forward(h) })
 		for from := range h.in {
-			l.pumps.Go(func() { l.carry(h, h.in[from]) })
+			l.pumps.Go(func() { l.deliver(h, h.in[from]) })
 		}
 	}
 	return l, nil
@@ -114,7 +114,7 @@ func (l *LAN) Close() (err error) {
 		close(l.done)
 		for _, h := range l.hosts {
 			err = errors.Join(err, h.card.Close())
-			close(h.do)
+			close(h.calls)
 		}
 		l.pumps.Wait()
 	})
@@ -125,7 +125,7 @@ func (l *LAN) Close() (err error) {
 func (l *LAN) Set(from, to int, w LANLink) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ways[from][to] = w
+	l.links[from][to] = w
 }
 
 // SetAll calls Set for both directions between all hosts.
@@ -141,27 +141,27 @@ func (l *LAN) SetAll(w LANLink) {
 func (l *LAN) change(from, to int, f func(*LANLink)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f(&l.ways[from][to])
+	f(&l.links[from][to])
 }
 
 // Cut blocks frames from one host to another. The other direction stays open.
 func (l *LAN) Cut(from, to int) { l.change(from, to, func(w *LANLink) { w.Cut = true }) }
 
-// Pull disconnects a host.
-func (l *LAN) Pull(host int) { l.plug(host, true) }
+// Disconnect disconnects a host.
+func (l *LAN) Disconnect(host int) { l.setConnected(host, true) }
 
-// Plug reconnects a host and restores all its links.
-func (l *LAN) Plug(host int) { l.plug(host, false) }
+// Reconnect reconnects a host and restores all its links.
+func (l *LAN) Reconnect(host int) { l.setConnected(host, false) }
 
-func (l *LAN) plug(host int, cut bool) {
+func (l *LAN) setConnected(host int, cut bool) {
 	for other := range l.hosts {
 		l.change(host, other, func(w *LANLink) { w.Cut = cut })
 		l.change(other, host, func(w *LANLink) { w.Cut = cut })
 	}
 }
 
-// Part blocks all frames between hosts of different groups. A host without a group is cut off from all.
-func (l *LAN) Part(groups ...[]int) {
+// Partition blocks all frames between hosts of different groups. A host without a group is cut off from all.
+func (l *LAN) Partition(groups ...[]int) {
 	group := make(map[int]int)
 	for g, members := range groups {
 		for _, m := range members {
@@ -179,13 +179,13 @@ func (l *LAN) Part(groups ...[]int) {
 // Heal restores all links.
 func (l *LAN) Heal() {
 	for i := range l.hosts {
-		l.Plug(i)
+		l.Reconnect(i)
 	}
 }
 
 // forward forwards the frames that a host's card sends.
 func (l *LAN) forward(h *LANHost) {
-	b := make([]byte, mostFrame)
+	b := make([]byte, maxFrameBytes)
 	for {
 		n, err := h.card.Read(b)
 		if err != nil {
@@ -199,7 +199,7 @@ func (l *LAN) forward(h *LANHost) {
 			if other == h || !all && [6]byte(b[:6]) != cardOf(to) {
 				continue
 			}
-			at, hurry, lost := l.fate(h.index, to)
+			at, hurry, lost := l.schedule(h.index, to)
 			if lost {
 				continue
 			}
@@ -216,23 +216,23 @@ func (l *LAN) forward(h *LANHost) {
 	}
 }
 
-// fate draws when a frame arrives, whether it overtakes earlier ones, and whether it is lost.
-func (l *LAN) fate(from, to int) (at time.Time, hurry, lost bool) {
+// schedule draws when a frame arrives, whether it overtakes earlier ones, and whether it is lost.
+func (l *LAN) schedule(from, to int) (at time.Time, hurry, lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := &l.ways[from][to]
-	if w.Cut || w.Lose > 0 && l.rng.Float64() < w.Lose {
+	w := &l.links[from][to]
+	if w.Cut || w.LossRate > 0 && l.rng.Float64() < w.LossRate {
 		return at, false, true
 	}
 	d := w.Delay
-	if w.Spread > 0 {
-		d += time.Duration(l.rng.Int64N(int64(w.Spread)))
+	if w.Jitter > 0 {
+		d += time.Duration(l.rng.Int64N(int64(w.Jitter)))
 	}
-	return time.Now().Add(d), w.Hurry > 0 && l.rng.Float64() < w.Hurry, false
+	return time.Now().Add(d), w.ReorderRate > 0 && l.rng.Float64() < w.ReorderRate, false
 }
 
-// carry delivers the frames of one direction to a host, each at its delivery time.
-func (l *LAN) carry(h *LANHost, in chan lanPacket) {
+// deliver delivers the frames of one direction to a host, each at its delivery time.
+func (l *LAN) deliver(h *LANHost, in chan lanPacket) {
 	for {
 		select {
 		case <-l.done:
@@ -261,9 +261,9 @@ func (h *LANHost) Addr() netip.Addr { return h.addr }
 
 // newLANHost creates a namespace with its card. A thread inside it executes the functions passed to Do.
 func newLANHost(i, n int, addr netip.Addr) (*LANHost, error) {
-	h := &LANHost{index: i, addr: addr, do: make(chan func())}
+	h := &LANHost{index: i, addr: addr, calls: make(chan func())}
 	for range n {
-		h.in = append(h.in, make(chan lanPacket, mostQueue))
+		h.in = append(h.in, make(chan lanPacket, maxQueuedFrames))
 	}
 	ready := make(chan error, 1)
 	go func() {
@@ -278,7 +278,7 @@ func newLANHost(i, n int, addr netip.Addr) (*LANHost, error) {
 		if err != nil {
 			return
 		}
-		for f := range h.do {
+		for f := range h.calls {
 			f()
 		}
 	}()
@@ -343,7 +343,7 @@ func configure(i int, at netip.Addr) error {
 // Do runs f on a thread of the host, so that sockets that f creates belong to the host. Calls of Do are serialized.
 func (h *LANHost) Do(f func() error) error {
 	done := make(chan error, 1)
-	h.do <- func() { done <- f() }
+	h.calls <- func() { done <- f() }
 	return <-done
 }
 

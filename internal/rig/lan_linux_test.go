@@ -80,7 +80,7 @@ func TestSwitch(t *testing.T) {
 	if took, err := ping(c, 10*time.Second); err != nil || took < 60*time.Millisecond {
 		t.Errorf("with 30 ms each way, the round trip took %v: %v", took, err)
 	}
-	l.SetAll(rig.LANLink{Delay: time.Millisecond, Spread: time.Millisecond, Lose: 0.1, Hurry: 0.2})
+	l.SetAll(rig.LANLink{Delay: time.Millisecond, Jitter: time.Millisecond, LossRate: 0.1, ReorderRate: 0.2})
 	for range 20 {
 		_, err := ping(c, 30*time.Second)
 		must(t, err)
@@ -95,7 +95,7 @@ func TestSwitch(t *testing.T) {
 	defer other.Close()
 	_, err = ping(other, 10*time.Second)
 	must(t, err)
-	l.Part([]int{0}, []int{1, 2})
+	l.Partition([]int{0}, []int{1, 2})
 	if _, err := ping(other, 100*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("received an answer through a partition: %v", err)
 	}

@@ -34,29 +34,34 @@ type Process struct {
 	Disk       disk.FS // rejects writes once the process is dead
 	Log        *slog.Logger
 
-	hosts  *Hosts
-	ctx    context.Context
-	cancel context.CancelFunc
-	dead   *atomic.Bool
-	drain  chan struct{}
-	ended  chan struct{} // nil: Go was not called
-	err    error         // result of the process; valid once ended is closed
-	closes func()        // cleanup when it ends; may be nil
+	hosts   *Hosts
+	ctx     context.Context
+	cancel  context.CancelFunc
+	dead    *atomic.Bool
+	drain   chan struct{}
+	ended   chan struct{} // nil: Go was not called
+	err     error         // result of the process; valid once ended is closed
+	cleanup func()        // cleanup when it ends; may be nil
 }
 
 // store returns the store of the job's checkpoints.
-func (p *Process) store() store.Store { return store.Folder(p.Disk, "checkpoint") }
+func (p *Process) store() store.Store { return store.NewDir(p.Disk, "checkpoint") }
 
-// Life creates a process of a host: "coordinator", "server:0", or any name.
-func (h *Hosts) Life(host string) *Process {
+// NewProcess creates a process of a host: "coordinator", "server:0", or any name.
+func (h *Hosts) NewProcess(host string) *Process {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lives++
+	h.processCount++
 	p := &Process{
-		Host: host, Name: fmt.Sprintf("%s#%d", host, h.lives), PID: h.lives, Net: h.network(host), hosts: h,
-		dead: new(atomic.Bool), drain: make(chan struct{}),
+		Host:  host,
+		Name:  fmt.Sprintf("%s#%d", host, h.processCount),
+		PID:   h.processCount,
+		Net:   h.network(host),
+		hosts: h,
+		dead:  new(atomic.Bool),
+		drain: make(chan struct{}),
 	}
-	p.Disk = &mortalDisk{FS: h.Disk, dead: p.dead, sync: h.o.Sync}
+	p.Disk = &processDisk{FS: h.Disk, dead: p.dead, syncDuration: h.o.Sync}
 	p.Log = h.o.Log.With("process", p.Name)
 	p.ctx, p.cancel = context.WithCancel(h.ctx)
 	h.processes[host] = p
@@ -65,7 +70,7 @@ func (h *Hosts) Life(host string) *Process {
 
 // Start creates a process of a host that executes run.
 func (h *Hosts) Start(host string, run func(ctx context.Context, p *Process) error) *Process {
-	p := h.Life(host)
+	p := h.NewProcess(host)
 	p.Go(func(ctx context.Context) error { return run(ctx, p) })
 	return p
 }
@@ -75,8 +80,8 @@ func (p *Process) Go(run func(ctx context.Context) error) {
 	p.ended = make(chan struct{})
 	p.hosts.Go(func() {
 		p.err = run(p.ctx)
-		if p.closes != nil {
-			p.closes()
+		if p.cleanup != nil {
+			p.cleanup()
 		}
 		close(p.ended)
 		if !p.dead.Load() && p.ctx.Err() == nil && p.hosts.o.Ended != nil {
@@ -119,21 +124,21 @@ func hostOf(addr string) string {
 	return host
 }
 
-// Place parses a host's name into a role and an index. index is -1 if the coordinator assigns it.
-func Place(host string) (role wire.Role, index int) {
+// ParseHost parses a host's name into a role and an index. index is -1 if the coordinator assigns it.
+func ParseHost(host string) (role wire.Role, index int) {
 	kind, number, _ := strings.Cut(host, ":")
 	index, err := strconv.Atoi(number)
-	if err != nil || kind == newcomer {
+	if err != nil || kind == unnumberedServer {
 		index = -1
 	}
-	if kind == newcomer {
+	if kind == unnumberedServer {
 		kind = string(wire.RoleServer)
 	}
 	return wire.Role(kind), index
 }
 
-// Newcomer returns the name of the n-th host whose server has no fixed index.
-func Newcomer(n int) string { return fmt.Sprintf("%s:%d", newcomer, n) }
+// UnnumberedServer returns the name of the n-th host whose server has no fixed index.
+func UnnumberedServer(n int) string { return fmt.Sprintf("%s:%d", unnumberedServer, n) }
 
 // network returns the network of one process of a host.
 func (h *Hosts) network(host string) transport.Network {
@@ -143,8 +148,8 @@ func (h *Hosts) network(host string) transport.Network {
 	return h.Net.Host(host)
 }
 
-// listens returns the listen address of a server or worker.
-func (p *Process) listens() string {
+// listenAddr returns the listen address of a server or worker.
+func (p *Process) listenAddr() string {
 	if p.hosts.o.Sockets != nil {
 		return anyPort
 	}
@@ -158,9 +163,9 @@ func (h *Hosts) coordinatorAddr() string {
 	return h.coordinator
 }
 
-// Coordinator creates a coordinator; the process must call Run with Go. It already listens. On the in-memory network it
-// uses port 1 of its host, where processes that start later look for it.
-func (p *Process) Coordinator(begin membership.JobRecord, change ...func(*coordinator.Config)) (
+// NewCoordinator creates a coordinator; the process must call Run with Go. It already listens. On the in-memory network
+// it uses port 1 of its host, where processes that start later look for it.
+func (p *Process) NewCoordinator(begin membership.JobRecord, change ...func(*coordinator.Config)) (
 	co *coordinator.Coordinator, err error,
 ) {
 	addr := p.Host + "/1"
@@ -175,7 +180,7 @@ func (p *Process) Coordinator(begin membership.JobRecord, change ...func(*coordi
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	p.closes = func() { r.Close() }
+	p.cleanup = func() { r.Close() }
 	cfg := coordinator.Config{
 		Listener: l, Registry: r, Begin: &begin, Store: p.store(), StoreAt: "checkpoint", Keep: 1, Log: p.Log,
 		Keys: p.hosts.Keys,
@@ -184,7 +189,7 @@ func (p *Process) Coordinator(begin membership.JobRecord, change ...func(*coordi
 		f(&cfg)
 	}
 	if co, err = coordinator.New(p.ctx, cfg); err != nil {
-		p.closes()
+		p.cleanup()
 		return nil, errors.Join(err, l.Close())
 	}
 	p.hosts.mu.Lock()
@@ -193,10 +198,10 @@ func (p *Process) Coordinator(begin membership.JobRecord, change ...func(*coordi
 	return co, nil
 }
 
-// Lead starts the coordinator of a new job. It returns an error if the coordinator cannot be created.
-func (h *Hosts) Lead(job perdure.JobSpec, change ...func(*coordinator.Config)) (*Process, error) {
-	p := h.Life(CoordinatorHost)
-	co, err := p.Coordinator(membership.NewJobRecord(job, 1, 0, nil), change...)
+// StartCoordinator starts the coordinator of a new job. It returns an error if the coordinator cannot be created.
+func (h *Hosts) StartCoordinator(job perdure.JobSpec, change ...func(*coordinator.Config)) (*Process, error) {
+	p := h.NewProcess(CoordinatorHost)
+	co, err := p.NewCoordinator(membership.NewJobRecord(job, 1, 0, nil), change...)
 	if err != nil {
 		return nil, err
 	}
@@ -204,19 +209,19 @@ func (h *Hosts) Lead(job perdure.JobSpec, change ...func(*coordinator.Config)) (
 	return p, nil
 }
 
-// Serve starts a server whose index follows from its host's name.
-func (h *Hosts) Serve(host string, change ...func(*server.Config)) *Process {
-	p := h.Life(host)
-	p.Go(func(ctx context.Context) error { return p.Server(ctx, change...) })
+// StartServer starts a server whose index follows from its host's name.
+func (h *Hosts) StartServer(host string, change ...func(*server.Config)) *Process {
+	p := h.NewProcess(host)
+	p.Go(func(ctx context.Context) error { return p.RunServer(ctx, change...) })
 	return p
 }
 
-// Server runs a server until it ends.
-func (p *Process) Server(ctx context.Context, change ...func(*server.Config)) error {
-	_, index := Place(p.Host)
+// RunServer runs a server until it ends.
+func (p *Process) RunServer(ctx context.Context, change ...func(*server.Config)) error {
+	_, index := ParseHost(p.Host)
 	cfg := server.Config{
-		Index: index, Process: p.Name, PID: p.PID, Network: p.Net, Listen: p.listens(),
-		Coordinator: p.hosts.coordinatorAddr(), Store: p.store(), Snapshots: store.Folder(p.Disk, "snapshots"),
+		Index: index, Process: p.Name, PID: p.PID, Network: p.Net, Listen: p.listenAddr(),
+		Coordinator: p.hosts.coordinatorAddr(), Store: p.store(), Snapshots: store.NewDir(p.Disk, "snapshots"),
 		OpenLog: p.openLog(ctx), Log: p.Log, Drain: p.drain, Keys: p.hosts.Keys,
 	}
 	for _, f := range change {

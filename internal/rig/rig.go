@@ -33,7 +33,7 @@ const (
 	CoordinatorHost = "coordinator"
 	CoordinatorAddr = CoordinatorHost + "/1"
 
-	newcomer = "newcomer" // prefix of hosts whose server has no fixed index
+	unnumberedServer = "newcomer" // prefix of hosts whose server has no fixed index
 )
 
 // Options configures Hosts.
@@ -44,7 +44,7 @@ type Options struct {
 	Keys    wire.Keys            // keys of all processes; empty: no authentication
 	Sync    func() time.Duration // duration of a file sync; nil: 0
 	Log     *slog.Logger         // nil: no logs
-	// Ended is called for each process that ends by itself. With nil, For treats this as a test error.
+	// Ended is called for each process that ends by itself. With nil, NewForTest treats this as a test error.
 	Ended func(p *Process, err error)
 }
 
@@ -58,12 +58,12 @@ type Hosts struct {
 	ctx context.Context // of all processes
 	wg  sync.WaitGroup
 
-	mu          sync.Mutex // guards the fields below
-	logs        *updatelog.Memory
-	lives       int
-	processes   map[string]*Process // the newest of each host
-	coordinator string              // the coordinator's address
-	leader      *coordinator.Coordinator
+	mu           sync.Mutex // guards the fields below
+	logs         *updatelog.Memory
+	processCount int
+	processes    map[string]*Process // the newest of each host
+	coordinator  string              // the coordinator's address
+	leader       *coordinator.Coordinator
 }
 
 // New returns Hosts whose processes end when ctx ends.
@@ -81,9 +81,9 @@ func New(ctx context.Context, o Options) *Hosts {
 	return h
 }
 
-// For returns Hosts for a test. Their processes end with the test or after most. The timeout itself is not an error,
-// unless the test then still waits for something.
-func For(t testing.TB, most time.Duration, o Options) (context.Context, *Hosts) {
+// NewForTest returns Hosts for a test. Their processes end with the test or after most. The timeout itself is not an
+// error, unless the test then still waits for something.
+func NewForTest(t testing.TB, most time.Duration, o Options) (context.Context, *Hosts) {
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	if o.Ended == nil {
 		o.Ended = func(p *Process, err error) { t.Errorf("%s ended: %v", p.Name, err) }
@@ -93,11 +93,11 @@ func For(t testing.TB, most time.Duration, o Options) (context.Context, *Hosts) 
 	return ctx, h
 }
 
-// In runs a test in virtual time, with Hosts that end after most.
-func In(t *testing.T, most time.Duration, o Options, test func(t *testing.T, ctx context.Context, h *Hosts)) {
+// RunVirtual runs a test in virtual time, with Hosts that end after most.
+func RunVirtual(t *testing.T, most time.Duration, o Options, test func(t *testing.T, ctx context.Context, h *Hosts)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		ctx, h := For(t, most, o)
+		ctx, h := NewForTest(t, most, o)
 		test(t, ctx, h)
 	})
 }
@@ -115,8 +115,8 @@ func (h *Hosts) Logs() *updatelog.Memory {
 	return h.logs
 }
 
-// LoseLogs gives an empty log to processes that start from now on.
-func (h *Hosts) LoseLogs() {
+// ReplaceLogs gives an empty log to processes that start from now on.
+func (h *Hosts) ReplaceLogs() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.logs = updatelog.NewMemory()

@@ -17,12 +17,12 @@ import (
 // train runs a job of one worker and two servers for some clocks, and calls between after each clock.
 func train(t *testing.T, ctx context.Context, h *rig.Hosts, recovery string, between func(clock perdure.Clock)) {
 	t.Helper()
-	if _, err := h.Lead(rig.Job("bsp", recovery, 1, 2, 4)); err != nil {
+	if _, err := h.StartCoordinator(rig.Job("bsp", recovery, 1, 2, 4)); err != nil {
 		t.Fatal(err)
 	}
-	h.Serve("server:0")
-	h.Serve("server:1")
-	w, err := h.Life("worker:0").Dial(ctx, 0)
+	h.StartServer("server:0")
+	h.StartServer("server:1")
+	w, err := h.NewProcess("worker:0").Dial(ctx, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func train(t *testing.T, ctx context.Context, h *rig.Hosts, recovery string, bet
 // After a process is killed, the next process of its host continues.
 func TestLives(t *testing.T) {
 	for _, recovery := range []string{"chain:2", "stateless"} {
-		rig.In(t, time.Minute, rig.Options{}, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+		rig.RunVirtual(t, time.Minute, rig.Options{}, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 			train(t, ctx, h, recovery, func(clock perdure.Clock) {
 				switch first := h.Process("server:0"); clock {
 				case 1:
@@ -58,11 +58,14 @@ func TestLives(t *testing.T) {
 					if err := first.Wait(); !first.Dead() || err == nil {
 						t.Errorf("%s was killed but ended with %v", first.Name, err)
 					}
-					h.Serve("server:0")
+					h.StartServer("server:0")
 				case 3:
 					leader := h.Leader()
 					h.Kill(rig.CoordinatorHost)
-					if _, err := h.Lead(rig.Job("bsp", recovery, 1, 2, 4)); err != nil || h.Leader() == leader {
+					if _, err := h.StartCoordinator(
+						rig.Job("bsp", recovery, 1, 2, 4),
+					); err != nil ||
+						h.Leader() == leader {
 						t.Errorf("no new coordinator was started: %v", err)
 					}
 				}
@@ -73,7 +76,7 @@ func TestLives(t *testing.T) {
 
 // The same test over sockets.
 func TestSockets(t *testing.T) {
-	ctx, h := rig.For(t, time.Minute, rig.Options{Sockets: &transport.TCP{}})
+	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Sockets: &transport.TCP{}})
 	train(t, ctx, h, "none", func(perdure.Clock) {})
 }
 
@@ -81,8 +84,8 @@ func TestSockets(t *testing.T) {
 func TestDeadWritesNothing(t *testing.T) {
 	const long = 3 * time.Second
 	o := rig.Options{Sync: func() time.Duration { return long }}
-	rig.In(t, time.Minute, o, func(t *testing.T, _ context.Context, h *rig.Hosts) {
-		p := h.Life("server:0")
+	rig.RunVirtual(t, time.Minute, o, func(t *testing.T, _ context.Context, h *rig.Hosts) {
+		p := h.NewProcess("server:0")
 		f, err := p.Disk.Create("a")
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +103,7 @@ func TestDeadWritesNothing(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		if f, err = h.Life("server:0").Disk.Create("a"); err != nil {
+		if f, err = h.NewProcess("server:0").Disk.Create("a"); err != nil {
 			t.Fatal(err)
 		}
 		if err := f.Sync(); err != nil || time.Since(began) != long {
@@ -114,7 +117,7 @@ func TestEnded(t *testing.T) {
 	enough := errors.New("enough")
 	var told []string
 	o := rig.Options{Ended: func(p *rig.Process, err error) { told = append(told, p.Host+": "+err.Error()) }}
-	rig.In(t, time.Minute, o, func(t *testing.T, _ context.Context, h *rig.Hosts) {
+	rig.RunVirtual(t, time.Minute, o, func(t *testing.T, _ context.Context, h *rig.Hosts) {
 		waits := func(ctx context.Context, _ *rig.Process) error { <-ctx.Done(); return ctx.Err() }
 		h.Start("a", waits)
 		h.Start("b", waits)
@@ -134,17 +137,18 @@ func TestEnded(t *testing.T) {
 // The test plays the coordinator. Processes authenticate with the secret of their role.
 func TestListen(t *testing.T) {
 	o := rig.Options{Keys: wire.Keys{Job: "the job's", Servers: "the servers'"}}
-	rig.In(t, time.Minute, o, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	rig.RunVirtual(t, time.Minute, o, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		came := make(chan wire.Hello, 2)
 		h.Listen(rig.CoordinatorAddr, func(conn transport.Conn, hello wire.Hello) {
 			came <- hello
-			_ = transport.Refuse(conn, wire.Refusal{Reason: "not now", Over: true}) // it hears it, or is gone
+			_ = transport.Refuse(conn, wire.Refusal{Reason: "not now", JobEnded: true}) // it hears it, or is gone
 		})
-		if _, err := h.Life("worker:0").Dial(ctx, 0, func(cfg *rig.DialConfig) { cfg.Secret = "guess" }); err == nil ||
+		if _, err := h.NewProcess("worker:0").
+			Dial(ctx, 0, func(cfg *rig.DialConfig) { cfg.Secret = "guess" }); err == nil ||
 			len(came) > 0 {
 			t.Errorf("a wrong secret was accepted: %v", err)
 		}
-		if _, err := h.Life("worker:0").Dial(ctx, 0); err == nil {
+		if _, err := h.NewProcess("worker:0").Dial(ctx, 0); err == nil {
 			t.Error("a refused process has joined")
 		}
 		if hello := <-came; hello.Process != "worker:0#2" || hello.PID != 2 {
@@ -159,9 +163,9 @@ func TestPlace(t *testing.T) {
 		index int
 	}{
 		"server:3": {wire.RoleServer, 3}, "worker:0": {wire.RoleWorker, 0}, "coordinator": {wire.RoleCoordinator, -1},
-		rig.Newcomer(2): {wire.RoleServer, -1}, "reader": {"reader", -1},
+		rig.UnnumberedServer(2): {wire.RoleServer, -1}, "reader": {"reader", -1},
 	} {
-		if role, index := rig.Place(host); role != want.role || index != want.index {
+		if role, index := rig.ParseHost(host); role != want.role || index != want.index {
 			t.Errorf("%s is %s %d", host, role, index)
 		}
 	}

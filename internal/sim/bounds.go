@@ -11,9 +11,9 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// bound checks the consistency model (ESSP paper, section 2): a read at clock c contains all updates of clocks < c - s
-// and all of the reader's own updates.
-func (h *History) bound(what string, p int, mine bool, n, clock, own perdure.Clock) error {
+// checkStaleness checks the consistency model (ESSP paper, section 2): a read at clock c contains all updates of clocks
+// < c - s and all of the reader's own updates.
+func (h *History) checkStaleness(what string, p int, mine bool, n, clock, own perdure.Clock) error {
 	if mine {
 		own = h.count(p, own)
 		// Without two-step clocks a shard may be ahead of a slot whose process died: the shard has already counted
@@ -41,10 +41,10 @@ func (h *History) bound(what string, p int, mine bool, n, clock, own perdure.Clo
 	return nil
 }
 
-// inTransit checks vap:V (ESSP paper, section 3). The updates that a slot had sent before the read began and that the
-// read did not contain must not exceed V/√t in total, where t is the number of clocks the slot has finished. A single
-// update may exceed the bound.
-func (r *reader) inTransit(what string, p int, n perdure.Clock) error {
+// checkInTransit checks vap:V (ESSP paper, section 3). The updates that a slot had sent before the read began and that
+// the read did not contain must not exceed V/√t in total, where t is the number of clocks the slot has finished. A
+// single update may exceed the bound.
+func (r *reader) checkInTransit(what string, p int, n perdure.Clock) error {
 	h, m, sent := r.h, r.h.spec.Consistency, r.sent[p]
 	count := h.count(p, sent.clocks)
 	if m.Kind != perdure.VAP || h.job.OnOutage.Continue || p == int(r.w.Slot()) ||
@@ -53,8 +53,8 @@ func (r *reader) inTransit(what string, p int, n perdure.Clock) error {
 	}
 	if sum, most := h.weights(p, count)-h.weights(p, n), m.Bound/math.Sqrt(float64(sent.clocks)); sum > most {
 		return &Violation{
-			Speaker: true,
-			What: fmt.Sprintf("%s has %d clocks, it had sent %d: %g is in transit, %s allows %g",
+			CurrentOnly: true,
+			Text: fmt.Sprintf("%s has %d clocks, it had sent %d: %g is in transit, %s allows %g",
 				what, n, count, sum, m, most),
 		}
 	}
@@ -78,22 +78,22 @@ func (r *reader) mayBeUnseen(row, p int, set uint64) {
 	h.unseen[row][p][missing] = m.Bound / math.Sqrt(float64(sent.clocks))
 }
 
-// cameLate checks that updates which reads lacked, although promised, are also missing at the end: if they are present,
-// they were not lost. Strategies that are neither eager nor partial are not checked after a process of the slot has
-// died: its finished clocks are unknown, and the replacement repeats them.
-func (h *History) cameLate(what string, row, p int, set uint64) error {
+// checkLost checks that updates which reads lacked, although promised, are also missing at the end: if they are
+// present, they were not lost. Strategies that are neither eager nor partial are not checked after a process of the
+// slot has died: its finished clocks are unknown, and the replacement repeats them.
+func (h *History) checkLost(what string, row, p int, set uint64) error {
 	t := recovery.Of(h.job.Recovery).Traits()
-	if !t.EarlyAck && !t.Partial && h.lives[p] > 1 {
+	if !t.EarlyAck && !t.Partial && h.processes[p] > 1 {
 		return nil
 	}
-	if back := set & h.lacked[row][p]; back != 0 {
+	if back := set & h.missing[row][p]; back != 0 {
 		return violated("%s has the clocks %b, but reads lacked %b of them though they were promised", what, set, back)
 	}
-	if t.Partial && slices.Max(h.lives) > 1 {
+	if t.Partial && slices.Max(h.processes) > 1 {
 		return nil // updates seen earlier may wait again at a cut for a slot that repeats clocks
 	}
 	for missing, most := range h.unseen[row][p] {
-		if back := set & missing; h.lives[p] == 1 && bits.OnesCount64(back) > 1 && float64(back) > most {
+		if back := set & missing; h.processes[p] == 1 && bits.OnesCount64(back) > 1 && float64(back) > most {
 			return violated("%s has the clocks %b, of which %b were in transit: %d, %s allows %g", what, set, back,
 				back, h.spec.Consistency, most)
 		}
@@ -101,15 +101,15 @@ func (h *History) cameLate(what string, row, p int, set uint64) error {
 	return nil
 }
 
-// begins records that another process of a slot has started.
-func (h *History) begins(w *worker.Client) {
+// processStarted records that another process of a slot has started.
+func (h *History) processStarted(w *worker.Client) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lives[w.Slot()]++
+	h.processes[w.Slot()]++
 }
 
-// begun returns the clock after the last one that a slot's program has begun.
-func (h *History) begun(slot int) (after perdure.Clock) {
+// startedClocks returns the clock after the last one that a slot's program has begun.
+func (h *History) startedClocks(slot int) (after perdure.Clock) {
 	for c := range h.started[slot] {
 		after = max(after, c+1)
 	}

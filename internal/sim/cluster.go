@@ -35,25 +35,25 @@ import (
 
 // Options configures a Cluster.
 type Options struct {
-	Seed    uint64
-	Job     perdure.JobSpec
-	Network transport.MemoryOptions
-	Sync    time.Duration                                     // maximum time to sync a file
-	Program func(ctx context.Context, w *worker.Client) error // the program of every worker
+	Seed           uint64
+	Job            perdure.JobSpec
+	NetworkOptions transport.MemoryOptions
+	Sync           time.Duration                                     // maximum time to sync a file
+	Program        func(ctx context.Context, w *worker.Client) error // the program of every worker
 	// number of failure domains that the servers are in; 0: unknown
 	Zones int
-	// Parent simulates a supervisor. It reports dead processes to the coordinator immediately and kills suspects.
+	// Supervised simulates a supervisor. It reports dead processes to the coordinator immediately and kills suspects.
 	// Without one, the coordinator learns of a death by timeout or from the replacement process.
-	Parent bool
-	Retain int64 // max bytes of updates that a worker keeps until a checkpoint has them; 0: the default
+	Supervised  bool
+	RetainBytes int64 // max bytes of updates that a worker keeps until a checkpoint has them; 0: the default
 	// max size of a slot state that is sent inline, not written to the store; 0: the default
 	StateBytes int
 	// Background checkpoints contain only rows that have changed, however little that saves.
-	Follow bool
-	Plan   []Planned    // planned changes of the number of workers
-	Next   *Next        // state that the run resumes from; nil: a new job
-	Told   Told         // receives events; may be nil
-	Log    *slog.Logger // nil: none
+	Incremental bool
+	Plan        []Planned    // planned changes of the number of workers
+	Resume      *ResumeState // state that the run resumes from; nil: a new job
+	Events      EventSink    // receives events; may be nil
+	Log         *slog.Logger // nil: none
 
 	Notice        time.Duration // time that a draining server has before it ends; 0: unlimited
 	SnapshotBytes int64         // update log size at which shards are snapshotted; 0: 256 MiB
@@ -61,11 +61,11 @@ type Options struct {
 	// Snapshots wraps the store that servers write snapshots to; nil: not wrapped.
 	Snapshots func(store.Store) store.Store
 
-	Weak weaken.Set // negative controls: mechanisms to disable
+	Mutations weaken.Set // negative controls: mechanisms to disable
 }
 
-// Told receives events when they happen.
-type Told interface {
+// EventSink receives events when they happen.
+type EventSink interface {
 	// Saved reports state that was recorded, before any process acts on it. died holds the slots that have lost a
 	// process.
 	Saved(f *membership.JobRecord, fs disk.FS, died map[perdure.Slot]bool)
@@ -75,8 +75,8 @@ type Told interface {
 	Logged(h *wire.Header)
 }
 
-// outAfter is how long a shard may leave a worker's request unanswered before a job continues without it.
-const outAfter = 10 * time.Millisecond
+// outageTimeout is how long a shard may leave a worker's request unanswered before a job continues without it.
+const outageTimeout = 10 * time.Millisecond
 
 // Cluster is a running cluster.
 type Cluster struct {
@@ -85,33 +85,33 @@ type Cluster struct {
 	ctx   context.Context
 	stop  context.CancelCauseFunc
 
-	merged atomic.Int64 // update frames that cover several clocks
-	taken  atomic.Int64 // recorded documents in which a dead server's shards were reassigned
-	died   atomic.Int64 // last server death or end of a server's partition, in Unix nanoseconds
-	done   atomic.Int64 // when the job's end was recorded, in Unix nanoseconds; 0: not yet
+	merged          atomic.Int64 // update frames that cover several clocks
+	takeovers       atomic.Int64 // recorded documents in which a dead server's shards were reassigned
+	lastServerDeath atomic.Int64 // last server death or end of a server's partition, in Unix nanoseconds
+	jobEndedAt      atomic.Int64 // when the job's end was recorded, in Unix nanoseconds; 0: not yet
 
-	mu     sync.Mutex // guards the fields below
-	procs  map[string]*process
-	names  []string          // all hosts ever started
-	away   map[string]int    // by host: reasons not to rely on it (partitioned or draining)
-	barred map[[2]string]int // number of faults that partition two hosts
-	exits  []wire.Exited     // observed by the parent
-	to     transport.Conn    // from the parent to the coordinator; nil: not connected
-	ends   []*checkpoint.Segment
-	dead   map[perdure.Slot]bool // slots whose process has died or may have been given up
-	rng    *rand.Rand
-	left   int // workers that have not finished successfully
-	// perished reports that all processes were killed and that none starts again.
-	perished bool
-	terms    []term          // terms whose workers have been started
-	next     map[string]bool // workers that have another term after the current one
-	// working counts, per worker, the terms that have not finished successfully.
-	working map[string]int
+	mu             sync.Mutex // guards the fields below
+	processes      map[string]*process
+	names          []string          // all hosts ever started
+	unavailable    map[string]int    // by host: reasons not to rely on it (partitioned or draining)
+	blocked        map[[2]string]int // number of faults that partition two hosts
+	exits          []wire.Exited     // observed by the parent
+	toCoordinator  transport.Conn    // from the parent to the coordinator; nil: not connected
+	segments       []*checkpoint.Segment
+	restartedSlots map[perdure.Slot]bool // slots whose process has died or may have been given up
+	rng            *rand.Rand
+	unfinished     int // workers that have not finished successfully
+	// allKilled reports that all processes were killed and that none starts again.
+	allKilled   bool
+	terms       []term          // terms whose workers have been started
+	hasNextTerm map[string]bool // workers that have another term after the current one
+	// unfinishedTerms counts, per worker, the terms that have not finished successfully.
+	unfinishedTerms map[string]int
 }
 
-// tick is how often the coordinator checks the time. It is shorter than the default where cuts are named or rounds
-// recorded on ticks, because simulated jobs are short.
-func (c *Cluster) tick() time.Duration {
+// tickInterval is how often the coordinator checks the time. It is shorter than the default where cuts are named or
+// rounds recorded on ticks, because simulated jobs are short.
+func (c *Cluster) tickInterval() time.Duration {
 	if c.o.Job.Recovery.Auto || recovery.RoundsOf(c.o.Job.Recovery).Any() { // names cuts or records rounds
 		return 10 * time.Millisecond
 	}
@@ -132,26 +132,32 @@ func Start(ctx context.Context, o Options) *Cluster {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	ctx, stop := context.WithCancelCause(context.WithValue(ctx, weaken.Key{}, o.Weak))
+	ctx, stop := context.WithCancelCause(context.WithValue(ctx, weaken.Key{}, o.Mutations))
 	c := &Cluster{
-		o: o, ctx: ctx, stop: stop, procs: map[string]*process{}, away: map[string]int{}, barred: map[[2]string]int{},
-		next: map[string]bool{}, working: map[string]int{},
-		dead: map[perdure.Slot]bool{},
-		rng:  rand.New(rand.NewPCG(o.Seed, 2)),
+		o:               o,
+		ctx:             ctx,
+		stop:            stop,
+		processes:       map[string]*process{},
+		unavailable:     map[string]int{},
+		blocked:         map[[2]string]int{},
+		hasNextTerm:     map[string]bool{},
+		unfinishedTerms: map[string]int{},
+		restartedSlots:  map[perdure.Slot]bool{},
+		rng:             rand.New(rand.NewPCG(o.Seed, 2)),
 	}
-	c.hosts = rig.New(ctx, rig.Options{Seed: o.Seed, Network: o.Network, Sync: c.syncTime, Log: o.Log})
-	if o.Next != nil {
-		c.hosts.Disk = o.Next.Disk
+	c.hosts = rig.New(ctx, rig.Options{Seed: o.Seed, Network: o.NetworkOptions, Sync: c.syncTime, Log: o.Log})
+	if o.Resume != nil {
+		c.hosts.Disk = o.Resume.Disk
 	}
 	c.hosts.Logs().SetLimit(int(o.LogBytes) / o.Job.Shards)
-	terms, workers := o.members()
-	c.terms, c.left = terms, len(workers) // before the coordinator starts, because it records slots immediately
+	terms, workers := o.initialMembers()
+	c.terms, c.unfinished = terms, len(workers) // before the coordinator starts, because it records slots immediately
 	for _, host := range workers {
-		c.working[host]++
+		c.unfinishedTerms[host]++
 	}
 	c.start(rig.CoordinatorHost)
-	if o.Parent {
-		c.hosts.Go(func() { c.parent(ctx) })
+	if o.Supervised {
+		c.hosts.Go(func() { c.superviseProcesses(ctx) })
 	}
 	for i := range o.Job.Servers {
 		c.start(fmt.Sprintf("server:%d", i))
@@ -175,8 +181,8 @@ func (c *Cluster) Wait() error {
 
 var errDone = errors.New("sim: the job is done")
 
-// Ends returns the segments that the serving replicas held when the cluster ended.
-func (c *Cluster) Ends() []*checkpoint.Segment { return c.ends }
+// FinalSegments returns the segments that the serving replicas held when the cluster ended.
+func (c *Cluster) FinalSegments() []*checkpoint.Segment { return c.segments }
 
 // Disk returns the disk that all processes share.
 func (c *Cluster) Disk() disk.FS { return c.hosts.Disk }
@@ -184,12 +190,12 @@ func (c *Cluster) Disk() disk.FS { return c.hosts.Disk }
 func (c *Cluster) start(host string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.procs[host] != nil || c.perished {
+	if c.processes[host] != nil || c.allKilled {
 		return
 	}
-	p := &process{Process: c.hosts.Life(host)}
-	p.role, p.index = rig.Place(host)
-	c.procs[host] = p
+	p := &process{Process: c.hosts.NewProcess(host)}
+	p.role, p.index = rig.ParseHost(host)
+	c.processes[host] = p
 	if !slices.Contains(c.names, host) {
 		c.names = append(c.names, host)
 	}
@@ -197,20 +203,20 @@ func (c *Cluster) start(host string) {
 	p.Go(func(ctx context.Context) error {
 		err := run(ctx)
 		if !p.Dead() && ctx.Err() == nil {
-			c.over(p, err)
+			c.handleExit(p, err)
 		}
 		return err
 	})
 }
 
-// over handles the exit of a process as its parent does.
-func (c *Cluster) over(p *process, err error) {
+// handleExit handles the exit of a process as its parent does.
+func (c *Cluster) handleExit(p *process, err error) {
 	c.mu.Lock()
 	draining, pause := p.draining, p.pause
 	c.mu.Unlock()
 	var v *Violation
 	switch {
-	case errors.As(err, &v) && v.Speaker && !c.speaks(p):
+	case errors.As(err, &v) && v.CurrentOnly && !c.isCurrent(p):
 		c.Kill(p.Host, 0)
 	case errors.Is(err, perdure.ErrFenced):
 		c.Kill(p.Host, 0)
@@ -221,9 +227,9 @@ func (c *Cluster) over(p *process, err error) {
 	}
 }
 
-// speaks reports whether the registry names this process as the one that speaks for its slot.
-func (c *Cluster) speaks(p *process) bool {
-	facts, err := c.Facts()
+// isCurrent reports whether the registry names this process as the one that speaks for its slot.
+func (c *Cluster) isCurrent(p *process) bool {
+	facts, err := c.JobRecord()
 	return err != nil || facts.Slots[p.index].Process == p.Name
 }
 
@@ -231,39 +237,39 @@ func (c *Cluster) speaks(p *process) bool {
 func (c *Cluster) program(p *process) func(context.Context) error {
 	switch p.role {
 	case wire.RoleServer:
-		return func(ctx context.Context) error { return c.serve(ctx, p) }
+		return func(ctx context.Context) error { return c.runServer(ctx, p) }
 	case wire.RoleWorker:
-		return func(ctx context.Context) error { return c.work(ctx, p) }
+		return func(ctx context.Context) error { return c.runWorker(ctx, p) }
 	}
-	return func(ctx context.Context) error { return c.coordinate(ctx, p) }
+	return func(ctx context.Context) error { return c.runCoordinator(ctx, p) }
 }
 
-func (c *Cluster) serve(ctx context.Context, p *process) error {
-	return p.Server(ctx, func(cfg *server.Config) {
+func (c *Cluster) runServer(ctx context.Context, p *process) error {
+	return p.RunServer(ctx, func(cfg *server.Config) {
 		if _, number, _ := strings.Cut(p.Host, ":"); c.o.Zones > 0 {
 			n, _ := strconv.Atoi(number) // a server's name ends with one
 			cfg.Zone = fmt.Sprintf("zone-%d", n%c.o.Zones)
 		}
-		cfg.SnapshotBytes, cfg.LogBytes, cfg.Sparing = c.o.SnapshotBytes, c.o.LogBytes, c.o.Follow
-		cfg.OpenLog, cfg.Notice = c.counted(cfg.OpenLog), c.o.Notice
+		cfg.SnapshotBytes, cfg.LogBytes, cfg.Sparing = c.o.SnapshotBytes, c.o.LogBytes, c.o.Incremental
+		cfg.OpenLog, cfg.Notice = c.countAppends(cfg.OpenLog), c.o.Notice
 		if c.o.Snapshots != nil {
 			cfg.Snapshots = c.o.Snapshots(cfg.Snapshots)
 		}
-		cfg.Ended = func(seg *checkpoint.Segment) { c.ended(p, seg) }
+		cfg.Ended = func(seg *checkpoint.Segment) { c.addSegment(p, seg) }
 	})
 }
 
-func (c *Cluster) ended(p *process, seg *checkpoint.Segment) {
+func (c *Cluster) addSegment(p *process, seg *checkpoint.Segment) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !p.Dead() {
-		c.ends = append(c.ends, seg)
+		c.segments = append(c.segments, seg)
 	}
 }
 
-func (c *Cluster) coordinate(ctx context.Context, p *process) error {
-	co, err := p.Coordinator(c.o.begin(), func(cfg *coordinator.Config) {
-		cfg.Registry, cfg.Tick = tapped{cfg.Registry, c.onSaved}, c.tick()
+func (c *Cluster) runCoordinator(ctx context.Context, p *process) error {
+	co, err := p.NewCoordinator(c.o.initialRecord(), func(cfg *coordinator.Config) {
+		cfg.Registry, cfg.Tick = observedRegistry{cfg.Registry, c.recordSaved}, c.tickInterval()
 	})
 	if err != nil {
 		return err
@@ -271,10 +277,10 @@ func (c *Cluster) coordinate(ctx context.Context, p *process) error {
 	return co.Run(ctx)
 }
 
-func (c *Cluster) work(ctx context.Context, p *process) error {
+func (c *Cluster) runWorker(ctx context.Context, p *process) error {
 	w, err := p.Dial(ctx, perdure.Slot(p.index), func(cfg *rig.DialConfig) {
-		cfg.Network, cfg.OpenLog = countedNet{cfg.Network, c, perdure.Slot(p.index)}, c.counted(cfg.OpenLog)
-		cfg.JoinTimeout, cfg.OutageAfter, cfg.RetainBytes = time.Hour, outAfter, c.o.Retain
+		cfg.Network, cfg.OpenLog = countingNet{cfg.Network, c, perdure.Slot(p.index)}, c.countAppends(cfg.OpenLog)
+		cfg.JoinTimeout, cfg.OutageAfter, cfg.RetainBytes = time.Hour, outageTimeout, c.o.RetainBytes
 		cfg.StateBytes = c.o.StateBytes
 	})
 	if err == nil {
@@ -286,14 +292,14 @@ func (c *Cluster) work(ctx context.Context, p *process) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.procs, p.Host)
-	c.working[p.Host]--
-	if c.left--; c.left == 0 {
+	delete(c.processes, p.Host)
+	c.unfinishedTerms[p.Host]--
+	if c.unfinished--; c.unfinished == 0 {
 		c.stop(errDone)
 	}
-	if c.next[p.Host] {
-		delete(c.next, p.Host)
-		c.later(0, func() { c.start(p.Host) })
+	if c.hasNextTerm[p.Host] {
+		delete(c.hasNextTerm, p.Host)
+		c.afterPause(0, func() { c.start(p.Host) })
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func at(seeds ...uint64) cell { return cell{seeds: seeds} }
 func no(why string) cell { return cell{why: why} }
 
 func weak(w weaken.Set) func(*sim.Options) {
-	return func(o *sim.Options) { o.Weak = w }
+	return func(o *sim.Options) { o.Mutations = w }
 }
 
 // as sets the consistency of a scenario's tables to one of the models.
@@ -167,7 +167,7 @@ var controls = []control{
 		at(1, 5, 7),
 		at(1, 5, 7), at(4, 5, 7), at(2, 4, 11),
 	}},
-	{"joins", weak(weaken.Set{Joins: true}), drawRoster, []cell{
+	{"joins", weak(weaken.Set{Joins: true}), drawScaled, []cell{
 		at(3, 9, 18), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(3, 9, 18), at(3, 9, 18),
 		at(1, 3, 9),
 		at(1, 3, 9), at(1, 3, 7), at(3, 7, 23),
@@ -207,7 +207,7 @@ var controls = []control{
 	{"jumps", weak(weaken.Set{BaseVector: true}), nil, append(without(noRows), hangs(3, 7))},
 	{"units", weak(weaken.Set{Units: true}), wholly, append(without(noRows), at(1, 2, 3))},
 	{
-		"evicting", weak(weaken.Set{Eviction: weaken.Eviction{Evicting: true}}), ebbing,
+		"evicting", weak(weaken.Set{Eviction: weaken.Eviction{Evicting: true}}), withEvictingTable,
 		slices.Repeat([]cell{at(1, 2, 3)}, len(strategies)),
 	},
 	{"moves", weak(weaken.Set{Eviction: weaken.Eviction{Moves: true}}), saving, append(without(noRows), at(2, 3, 21))},

@@ -22,17 +22,17 @@ import (
 // Never is the pause of a host that is not restarted.
 const Never time.Duration = -1
 
-// grace is how long a host counts as unavailable after a partition has ended. The coordinator may give it up shortly
-// before a message from it arrives.
-const grace = time.Second
+// reconnectGrace is how long a host counts as unavailable after a partition has ended. The coordinator may give it up
+// shortly before a message from it arrives.
+const reconnectGrace = time.Second
 
 func (c *Cluster) fault(format string, args ...any) {
 	c.o.Log.Info("FAULT: " + fmt.Sprintf(format, args...))
 }
 
-// Facts returns the job record from the registry.
-func (c *Cluster) Facts() (facts membership.JobRecord, err error) {
-	r, err := registry.OpenFile(unlocked{c.hosts.Disk}, "registry/facts")
+// JobRecord returns the job record from the registry.
+func (c *Cluster) JobRecord() (facts membership.JobRecord, err error) {
+	r, err := registry.OpenFile(withoutLocks{c.hosts.Disk}, "registry/facts")
 	if err != nil {
 		return facts, err
 	}
@@ -47,14 +47,14 @@ func (c *Cluster) Facts() (facts membership.JobRecord, err error) {
 	return facts, json.Unmarshal(doc, &facts)
 }
 
-// unlocked is a disk without file locks, for reading only.
-type unlocked struct{ disk.FS }
+// withoutLocks is a disk without file locks, for reading only.
+type withoutLocks struct{ disk.FS }
 
-// Spares reports whether every shard would keep a replica without some hosts. A replica counts if its server is alive,
-// not cut off, and the process that the registry names. Surplus replicas after a move do not count: they may be
+// KeepsReplicas reports whether every shard would keep a replica without some hosts. A replica counts if its server is
+// alive, not cut off, and the process that the registry names. Surplus replicas after a move do not count: they may be
 // leaving.
-func (c *Cluster) Spares(hosts ...string) bool {
-	facts, err := c.Facts()
+func (c *Cluster) KeepsReplicas(hosts ...string) bool {
+	facts, err := c.JobRecord()
 	if err != nil {
 		return false
 	}
@@ -63,8 +63,8 @@ func (c *Cluster) Spares(hosts ...string) bool {
 	lives := func(h words.Holder) bool {
 		place := &facts.Servers[h.Server]
 		return h.Incarnation == place.Incarnation && slices.ContainsFunc(c.names, func(host string) bool {
-			p := c.procs[host]
-			return p != nil && p.Name == place.Process && c.away[host] == 0 && !slices.Contains(hosts, host)
+			p := c.processes[host]
+			return p != nil && p.Name == place.Process && c.unavailable[host] == 0 && !slices.Contains(hosts, host)
 		})
 	}
 	for i := range facts.View.Shards {
@@ -86,18 +86,18 @@ func (c *Cluster) Spares(hosts ...string) bool {
 // is not restarted.
 func (c *Cluster) Kill(host string, pause time.Duration) {
 	c.mu.Lock()
-	p := c.procs[host]
-	delete(c.procs, host)
+	p := c.processes[host]
+	delete(c.processes, host)
 	if p != nil && p.role == wire.RoleWorker {
-		c.dead[perdure.Slot(p.index)] = true
+		c.restartedSlots[perdure.Slot(p.index)] = true
 	}
-	if p != nil && c.next[host] { // the replacement does the next term
-		delete(c.next, host)
-		c.working[host]--
-		c.left--
+	if p != nil && c.hasNextTerm[host] { // the replacement does the next term
+		delete(c.hasNextTerm, host)
+		c.unfinishedTerms[host]--
+		c.unfinished--
 	}
 	if p != nil && p.draining {
-		c.away[host]--
+		c.unavailable[host]--
 	}
 	c.mu.Unlock()
 	if p == nil {
@@ -105,15 +105,15 @@ func (c *Cluster) Kill(host string, pause time.Duration) {
 	}
 	c.fault("%s is killed; its replacement starts after %v", p.Name, pause)
 	if p.role == wire.RoleServer {
-		c.died.Store(time.Now().UnixNano())
+		c.lastServerDeath.Store(time.Now().UnixNano())
 	}
 	p.Kill()
-	c.exited(p)
-	c.later(pause, func() { c.start(host) })
+	c.reportExit(p)
+	c.afterPause(pause, func() { c.start(host) })
 }
 
-// later calls f after a pause unless the cluster has ended by then.
-func (c *Cluster) later(pause time.Duration, f func()) {
+// afterPause calls f after a pause unless the cluster has ended by then.
+func (c *Cluster) afterPause(pause time.Duration, f func()) {
 	if pause < 0 {
 		return
 	}
@@ -126,14 +126,14 @@ func (c *Cluster) later(pause time.Duration, f func()) {
 	})
 }
 
-// mostNewcomers is the max number of servers that join without a server index of their own.
-const mostNewcomers = 8
+// maxUnnumberedServers is the max number of servers that join without a server index of their own.
+const maxUnnumberedServers = 8
 
-// Quiet returns the time since a server last died or was reconnected after a partition: messages that arrive then may
-// have been sent before it died. Quiet returns 0 if that happened after the job was done. Dead servers are not replaced
-// then, and a frozen worker may delay the end for long.
-func (c *Cluster) Quiet() time.Duration {
-	died, done := c.died.Load(), c.done.Load()
+// SinceServerDeath returns the time since a server last died or was reconnected after a partition: messages that arrive
+// then may have been sent before it died. SinceServerDeath returns 0 if that happened after the job was done. Dead
+// servers are not replaced then, and a frozen worker may delay the end for long.
+func (c *Cluster) SinceServerDeath() time.Duration {
+	died, done := c.lastServerDeath.Load(), c.jobEndedAt.Load()
 	if done > 0 && died >= done {
 		return 0
 	}
@@ -150,20 +150,20 @@ func (c *Cluster) Join(host string) {
 func (c *Cluster) Drain(host string, pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.procs[host]
+	p := c.processes[host]
 	if p == nil || p.draining {
 		return
 	}
 	c.fault("%s drains and ends; its replacement starts %v later", p.Name, pause)
 	p.draining, p.pause = true, pause
-	c.away[host]++ // views without it may be published at any moment
+	c.unavailable[host]++ // views without it may be published at any moment
 	p.Drain()
 }
 
-// Cut partitions two hosts for a while. Messages sent meanwhile arrive late, or the connection breaks.
-func (c *Cluster) Cut(a, b string, oneWay bool, d time.Duration) {
+// Partition partitions two hosts for a while. Messages sent meanwhile arrive late, or the connection breaks.
+func (c *Cluster) Partition(a, b string, oneWay bool, d time.Duration) {
 	c.fault("%s and %s are partitioned for %v (one way: %t)", a, b, d, oneWay)
-	c.cut(a, []string{b}, oneWay, d)
+	c.partition(a, []string{b}, oneWay, d)
 }
 
 // Freeze blocks all messages to and from a host for a while. To other hosts this looks like a process that was stopped
@@ -172,29 +172,29 @@ func (c *Cluster) Freeze(host string, d time.Duration) {
 	c.fault("%s freezes for %v", host, d)
 	c.mu.Lock()
 	others := slices.Clone(c.names)
-	for n := range mostNewcomers { // hosts that join meanwhile are cut off as well
-		if h := rig.Newcomer(n); !slices.Contains(others, h) {
+	for n := range maxUnnumberedServers { // hosts that join meanwhile are cut off as well
+		if h := rig.UnnumberedServer(n); !slices.Contains(others, h) {
 			others = append(others, h)
 		}
 	}
 	c.mu.Unlock()
-	c.cut(host, slices.DeleteFunc(others, func(h string) bool { return h == host }), false, d)
+	c.partition(host, slices.DeleteFunc(others, func(h string) bool { return h == host }), false, d)
 }
 
-// givenUp marks the workers among hosts as dead. The coordinator may give up a host that it cannot reach for long.
-func (c *Cluster) givenUp(hosts ...string) {
+// markSuspects marks the workers among hosts as dead. The coordinator may give up a host that it cannot reach for long.
+func (c *Cluster) markSuspects(hosts ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, host := range hosts {
-		if role, slot := rig.Place(host); role == wire.RoleWorker {
-			c.dead[perdure.Slot(slot)] = true
+		if role, slot := rig.ParseHost(host); role == wire.RoleWorker {
+			c.restartedSlots[perdure.Slot(slot)] = true
 		}
 	}
 }
 
-// cut partitions a host from others. A server that the coordinator cannot reach counts as unavailable, unless the
+// partition partitions a host from others. A server that the coordinator cannot reach counts as unavailable, unless the
 // coordinator itself is cut off from all.
-func (c *Cluster) cut(host string, others []string, oneWay bool, d time.Duration) {
+func (c *Cluster) partition(host string, others []string, oneWay bool, d time.Duration) {
 	var away []string
 	switch {
 	case host == rig.CoordinatorHost && len(others) == 1:
@@ -203,15 +203,15 @@ func (c *Cluster) cut(host string, others []string, oneWay bool, d time.Duration
 		away = []string{host}
 	}
 	for _, other := range others {
-		c.bar(host, other, oneWay)
+		c.block(host, other, oneWay)
 	}
 	for _, h := range away {
-		c.leave(h, 1)
+		c.setUnavailable(h, 1)
 	}
-	if d >= grace && host == rig.CoordinatorHost {
-		c.givenUp(others...)
-	} else if d >= grace && slices.Contains(others, rig.CoordinatorHost) {
-		c.givenUp(host)
+	if d >= reconnectGrace && host == rig.CoordinatorHost {
+		c.markSuspects(others...)
+	} else if d >= reconnectGrace && slices.Contains(others, rig.CoordinatorHost) {
+		c.markSuspects(host)
 	}
 	c.hosts.Go(func() {
 		select {
@@ -219,32 +219,32 @@ func (c *Cluster) cut(host string, others []string, oneWay bool, d time.Duration
 		case <-c.ctx.Done():
 		}
 		for _, other := range others {
-			c.unbar(host, other)
+			c.unblock(host, other)
 		}
 		if slices.ContainsFunc(away, IsServer) {
-			c.died.Store(time.Now().UnixNano())
+			c.lastServerDeath.Store(time.Now().UnixNano())
 		}
-		c.later(grace, func() {
+		c.afterPause(reconnectGrace, func() {
 			for _, h := range away {
-				c.leave(h, -1)
+				c.setUnavailable(h, -1)
 			}
 		})
 	})
 }
 
-// bar blocks messages between two hosts until unbar was called equally often, so that the end of one fault does not
+// block blocks messages between two hosts until unbar was called equally often, so that the end of one fault does not
 // undo another.
-func (c *Cluster) bar(a, b string, oneWay bool) {
+func (c *Cluster) block(a, b string, oneWay bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.barred[pairOf(a, b)]++
+	c.blocked[pairOf(a, b)]++
 	c.hosts.Net.Cut(a, b, oneWay)
 }
 
-func (c *Cluster) unbar(a, b string) {
+func (c *Cluster) unblock(a, b string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.barred[pairOf(a, b)]--; c.barred[pairOf(a, b)] == 0 {
+	if c.blocked[pairOf(a, b)]--; c.blocked[pairOf(a, b)] == 0 {
 		c.hosts.Net.Heal(a, b)
 	}
 }
@@ -252,49 +252,50 @@ func (c *Cluster) unbar(a, b string) {
 // pairOf returns a key for two hosts that does not depend on their order.
 func pairOf(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
 
-func (c *Cluster) leave(host string, n int) {
+func (c *Cluster) setUnavailable(host string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.away[host] += n
+	c.unavailable[host] += n
 }
 
-// Fill makes every disk write fail for a while, as on a full disk.
-func (c *Cluster) Fill(d time.Duration) {
+// FillDisk makes every disk write fail for a while, as on a full disk.
+func (c *Cluster) FillDisk(d time.Duration) {
 	c.fault("the disk is full for %v", d)
-	c.hosts.Disk.Limit(1)
+	c.hosts.Disk.SetLimit(1)
 	c.hosts.Go(func() {
 		select {
 		case <-time.After(d):
 		case <-c.ctx.Done():
 		}
-		c.hosts.Disk.Limit(0)
+		c.hosts.Disk.SetLimit(0)
 	})
 }
 
-// exited reports to the parent that a process has ended.
-func (c *Cluster) exited(p *process) {
-	if !c.o.Parent || p.index < 0 || p.role == wire.RoleCoordinator {
+// reportExit reports to the parent that a process has ended.
+func (c *Cluster) reportExit(p *process) {
+	if !c.o.Supervised || p.index < 0 || p.role == wire.RoleCoordinator {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := wire.Exited{Role: p.role, Index: p.index, PID: p.PID, How: "killed"}
 	c.exits = append(c.exits, e)
-	if c.to != nil {
-		_ = c.to.TrySend(wire.Control(wire.KindExited, e)) // if this fails, it is sent on the next connection
+	if c.toCoordinator != nil {
+		_ = c.toCoordinator.TrySend(
+			wire.Control(wire.KindExited, e)) // if this fails, it is sent on the next connection
 	}
 }
 
-// parent keeps a link to the coordinator as a supervisor does. It reports exits and kills the processes that the
-// coordinator suspects.
-func (c *Cluster) parent(ctx context.Context) {
+// superviseProcesses keeps a link to the coordinator as a supervisor does. It reports exits and kills the processes
+// that the coordinator suspects.
+func (c *Cluster) superviseProcesses(ctx context.Context) {
 	link := transport.Link{
 		Network: c.hosts.Net.Host("parent"), Addr: rig.CoordinatorAddr,
 		Hello: func() wire.Hello { return wire.Hello{Role: wire.RoleSupervisor, Job: c.o.Job.ID, Process: "parent"} },
 		Up: func(conn transport.Conn, _ *wire.Frame) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.to = conn
+			c.toCoordinator = conn
 			for _, e := range c.exits {
 				_ = conn.TrySend(wire.Control(wire.KindExited, e)) // Link reports a broken connection itself
 			}
@@ -305,7 +306,7 @@ func (c *Cluster) parent(ctx context.Context) {
 				return nil
 			}
 			switch o.Kind {
-			case wire.OrderLook: // nothing is slow in virtual time: a silent process is frozen, or cut off
+			case wire.OrderProbe: // nothing is slow in virtual time: a silent process is frozen, or cut off
 				o.Kind = wire.OrderIdle
 				_ = conn.TrySend(wire.Control(wire.KindOrder, o))
 			case wire.OrderKill:
@@ -316,7 +317,7 @@ func (c *Cluster) parent(ctx context.Context) {
 		Down: func(transport.Conn, error) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.to = nil
+			c.toCoordinator = nil
 		},
 	}
 	_ = link.Run(ctx) // until the cluster ends
@@ -326,7 +327,7 @@ func (c *Cluster) parent(ctx context.Context) {
 func (c *Cluster) killSuspect(pid int) {
 	c.mu.Lock()
 	host := ""
-	for h, p := range c.procs {
+	for h, p := range c.processes {
 		if p.PID == pid {
 			host = h
 		}
@@ -343,6 +344,6 @@ func (c *Cluster) killSuspect(pid int) {
 
 // IsServer reports whether a host's process is a server.
 func IsServer(host string) bool {
-	role, _ := rig.Place(host)
+	role, _ := rig.ParseHost(host)
 	return role == wire.RoleServer
 }

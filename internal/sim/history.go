@@ -27,38 +27,38 @@ import (
 // to every row: 1 to its column count, a weight of c to its column weight, and the square of its generation to its
 // column generation. A row therefore shows how many of p's clocks it contains, whether these are the first ones, each
 // once, and in which generations they were done. Whether the table is dense or sparse is drawn from the seed. A bsp job
-// also has a Twin; the History's own table may have another consistency model.
+// also has a ReferenceTable; the History's own table may have another consistency model.
 // table may have another model beside it.
 // If rows may be lost, each clock's weight is a distinct power of two. A row then shows exactly which of p's clocks it
 // contains, each once. Clocks that a read lacks although its model promised them must be lost: no row has them at the
 // end. (Clocks that only an earlier read had may reappear.) The registry must count exactly the clocks that no row has
 // as lost.
 type History struct {
-	job   perdure.JobSpec
-	spec  perdure.TableSpec
-	slots int // max number of slots
-	rows  int
-	ids   []perdure.RowID // of the rows
-	loses bool            // rows may be lost, so that later reads may contain less
-	by    witnesses
-	moved error         // a whole table was recorded on the wrong shard
-	Pace  time.Duration // pause between two clocks
-	Goal  perdure.Clock // clock from which programs request the end of the job; 0: never
+	job       perdure.JobSpec
+	spec      perdure.TableSpec
+	slots     int // max number of slots
+	rows      int
+	ids       []perdure.RowID // of the rows
+	lossy     bool            // rows may be lost, so that later reads may contain less
+	aux       checkers
+	misplaced error         // a whole table was recorded on the wrong shard
+	Pace      time.Duration // pause between two clocks
+	Goal      perdure.Clock // clock from which programs request the end of the job; 0: never
 	// Misses is the number of clocks, out of every four, whose model misses the goal; 0: the end is not tentative.
 	Misses perdure.Clock
 
-	mu      sync.Mutex                             // guards the fields below
-	ended   []progress                             // by slot
-	started []map[perdure.Clock]perdure.Generation // by slot and clock: the generation that did it last
-	lacked  [][]uint64                             // by row and slot: promised clocks that some read lacked
+	mu       sync.Mutex                             // guards the fields below
+	finished []progress                             // by slot
+	started  []map[perdure.Clock]perdure.Generation // by slot and clock: the generation that did it last
+	missing  [][]uint64                             // by row and slot: promised clocks that some read lacked
 	// by row and slot: sets of clocks that a read lacked, and the weight that may be in transit of each
-	unseen  [][]map[uint64]float64
-	lives   []int              // by slot: number of processes started
-	terms   [][]words.Interval // by slot: its membership intervals, in order
-	end     perdure.Clock      // of the job, as last recorded; 0: as specified
-	relaxed int                // reads that only the outage policy permitted
-	earlier                    // state left by the run that this one resumes
-	logged  [][]logged         // by shard and slot: entries that the update log has acknowledged
+	unseen    [][]map[uint64]float64
+	processes []int              // by slot: number of processes started
+	terms     [][]words.Interval // by slot: its membership intervals, in order
+	end       perdure.Clock      // of the job, as last recorded; 0: as specified
+	relaxed   int                // reads that only the outage policy permitted
+	priorRun                     // state left by the run that this one resumes
+	logged    [][]loggedUpdates  // by shard and slot: entries that the update log has acknowledged
 }
 
 // progress is the number of clocks that a slot has finished, and the generation of the last one.
@@ -76,12 +76,12 @@ const (
 )
 
 // NewHistory returns a checker for a job that runs History.Program on at most slots slots. Membership follows the plan,
-// or the views that Saved receives. A job with unplanned members has no Twin.
+// or the views that Saved receives. A job with unplanned members has no ReferenceTable.
 func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *History {
-	if loses && job.Clocks > mostLossy {
-		panic(fmt.Sprintf("sim: a job whose rows may be lost has at most %d clocks", mostLossy))
+	if loses && job.Clocks > maxLossyClocks {
+		panic(fmt.Sprintf("sim: a job whose rows may be lost has at most %d clocks", maxLossyClocks))
 	}
-	h := &History{job: job, slots: slots, rows: job.Shards + 3, loses: loses}
+	h := &History{job: job, slots: slots, rows: job.Shards + 3, lossy: loses}
 	h.spec = perdure.TableSpec{
 		Name: "history", Dim: slots * columns, Sparse: rand.New(rand.NewPCG(job.Seed, 3)).IntN(2) == 0,
 		Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: job.ConsistencyOf("history"),
@@ -90,27 +90,27 @@ func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *His
 		h.spec.Rows = int64(h.rows)
 	}
 	h.ids = rowIDs(h.spec, job.Seed, h.rows)
-	spans := Spans(job, plan)
+	spans := PlannedMembership(job, plan)
 	if job.Consistency.Kind == perdure.BSP && !loses && slots == len(spans) {
-		h.by.twin = NewTwin(job, spans)
+		h.aux.reference = NewReferenceTable(job, spans)
 	}
-	h.ended, h.terms = make([]progress, slots), make([][]words.Interval, slots)
+	h.finished, h.terms = make([]progress, slots), make([][]words.Interval, slots)
 	for slot, span := range spans {
 		h.terms[slot] = append(h.terms[slot], span)
 	}
 	for range h.rows {
-		h.lacked = append(h.lacked, make([]uint64, slots))
+		h.missing = append(h.missing, make([]uint64, slots))
 		h.unseen = append(h.unseen, make([]map[uint64]float64, slots))
 	}
-	h.lives, h.succeeded = make([]int, slots), make([]bool, slots)
+	h.processes, h.succeeded = make([]int, slots), make([]bool, slots)
 	for range job.Shards {
-		h.logged = append(h.logged, make([]logged, slots))
+		h.logged = append(h.logged, make([]loggedUpdates, slots))
 	}
 	if recovery.RoundsOf(job.Recovery).Any() {
-		h.by.lines = newLineage(h)
+		h.aux.lineage = newLineage(h)
 	}
 	if b := recovery.Of(job.Recovery).Traits().RestartsWith; b == recovery.InitialRows || b == recovery.LastSavedRows {
-		h.by.bases = newBases(job, slots)
+		h.aux.bases = newBases(job, slots)
 	}
 	for range slots {
 		h.started = append(h.started, map[perdure.Clock]perdure.Generation{})
@@ -122,15 +122,15 @@ func weight(c perdure.Clock) float64 { return float64((c*c*7+3*c)%61 + 1) }
 
 // weight returns the number that a slot adds in a clock to its column weight.
 func (h *History) weight(c perdure.Clock) float64 {
-	if h.loses {
+	if h.lossy {
 		return float64(uint64(1) << c)
 	}
 	return weight(c)
 }
 
-// mostLossy is the max number of clocks of a job whose rows may be lost: a float32 represents sums of that many
+// maxLossyClocks is the max number of clocks of a job whose rows may be lost: a float32 represents sums of that many
 // distinct powers of two exactly.
-const mostLossy = 24
+const maxLossyClocks = 24
 
 // Saved records the membership before any process acts on it, and checks the recorded state.
 func (h *History) Saved(f *membership.JobRecord, fs disk.FS, died map[perdure.Slot]bool) {
@@ -138,11 +138,11 @@ func (h *History) Saved(f *membership.JobRecord, fs disk.FS, died map[perdure.Sl
 	defer h.mu.Unlock()
 	v := &f.View
 	h.end = v.End
-	if h.by.lines != nil {
-		defer h.by.lines.saved(f, fs)
+	if h.aux.lineage != nil {
+		defer h.aux.lineage.processSaved(f, fs)
 	}
-	defer h.by.bases.saved(v, died, h.begun)
-	h.placed(v)
+	defer h.aux.bases.checkView(v, died, h.startedClocks)
+	h.checkPlacement(v)
 	for slot := range v.Slots {
 		terms, now := h.terms[slot], v.Slots[slot].Interval
 		// the same interval, or a new one that replaces an interval without clocks
@@ -174,7 +174,7 @@ func (h *History) count(slot int, c perdure.Clock) (n perdure.Clock) {
 
 // clockSet returns the clocks of a set that belong to a slot.
 func (h *History) clockSet(slot int, set uint64) (has uint64) {
-	for _, c := range h.clocks(slot, mostLossy) {
+	for _, c := range h.clocks(slot, maxLossyClocks) {
 		has |= set & (1 << c)
 	}
 	return has
@@ -193,23 +193,23 @@ func (h *History) weights(slot int, n perdure.Clock) (sum float64) {
 // Program is the training program. It checks everything that it reads.
 func (h *History) Program(ctx context.Context, w *worker.Client) error {
 	r := &reader{h: h, w: w, dim: h.spec.Dim}
-	h.begins(w)
+	h.processStarted(w)
 	var err error
 	if r.t, err = w.Table(ctx, h.spec); err != nil {
 		return err
 	}
-	if h.by.twin != nil {
-		if r.twin, err = w.Table(ctx, h.by.twin.Spec); err != nil {
+	if h.aux.reference != nil {
+		if r.reference, err = w.Table(ctx, h.aux.reference.Spec); err != nil {
 			return err
 		}
 	}
-	if h.by.ebb != nil {
-		if r.ebb, err = w.Table(ctx, h.by.ebb.Spec); err != nil {
+	if h.aux.evicting != nil {
+		if r.evicting, err = w.Table(ctx, h.aux.evicting.Spec); err != nil {
 			return err
 		}
 	}
-	if h.by.mean != nil {
-		if r.mean, err = w.Table(ctx, h.by.mean.Spec); err != nil {
+	if h.aux.mean != nil {
+		if r.mean, err = w.Table(ctx, h.aux.mean.Spec); err != nil {
 			return err
 		}
 	}
@@ -220,7 +220,7 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 		for clock := w.Now(); clock < w.End(); {
 			var err error
 			if h.Goal > 0 && clock >= h.Goal && clock != missed {
-				if err = h.ends(ctx, w); err == nil && clock >= w.End() {
+				if err = h.requestEnd(ctx, w); err == nil && clock >= w.End() {
 					break
 				}
 			}
@@ -241,7 +241,7 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 				return err
 			}
 			if clock == before+1 {
-				h.has(w, progress{clock, generation}) // the generation of that clock
+				h.recordProgress(w, progress{clock, generation}) // the generation of that clock
 			} else {
 				r.rolledBack()
 				if err := r.loadState(ctx); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
@@ -249,7 +249,7 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 				}
 			}
 		}
-		again, err := h.finish(ctx, w, r, &missed)
+		again, err := h.waitForEnd(ctx, w, r, &missed)
 		if !again {
 			return err
 		}
@@ -258,15 +258,15 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 
 // reader checks the reads of one worker process.
 type reader struct {
-	h    *History
-	w    *worker.Client
-	t    *worker.Table
-	twin *worker.Table // nil: not used
-	ebb  *worker.Table // nil: not used
-	mean *worker.Table // nil: not used
-	dim  int
-	seen map[int][]perdure.Clock // by row and slot: clocks in the last read
-	sent []progress              // by slot, before the current read
+	h         *History
+	w         *worker.Client
+	t         *worker.Table
+	reference *worker.Table // nil: not used
+	evicting  *worker.Table // nil: not used
+	mean      *worker.Table // nil: not used
+	dim       int
+	seen      map[int][]perdure.Clock // by row and slot: clocks in the last read
+	sent      []progress              // by slot, before the current read
 }
 
 func (r *reader) rolledBack() { r.seen = nil }
@@ -296,7 +296,7 @@ func (r *reader) loadState(ctx context.Context) error {
 	switch {
 	case saved != got.Clock:
 		return violated("slot %d received the state of clock %d, labeled clock %d", slot, saved, got.Clock)
-	case got.Older > 0 && !r.h.loses:
+	case got.Older > 0 && !r.h.lossy:
 		return violated("slot %d starts at clock %d with a state that is %d clocks old", slot, clock, got.Older)
 	case fresh && saved == -1 && got.Older == 0:
 	case known < clock-1 || twoStep && known != clock-1:
@@ -315,22 +315,22 @@ func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 		return err
 	}
 	for row := range h.rows {
-		if err := r.check(row, values[row*r.dim:][:r.dim], clock, clock); err != nil {
+		if err := r.checkRow(row, values[row*r.dim:][:r.dim], clock, clock); err != nil {
 			return err
 		}
 	}
-	if r.twin != nil {
-		if err := h.by.twin.step(ctx, r.w, r.twin, clock); err != nil {
+	if r.reference != nil {
+		if err := h.aux.reference.step(ctx, r.w, r.reference, clock); err != nil {
 			return err
 		}
 	}
-	if r.ebb != nil {
-		if err := h.by.ebb.step(ctx, r.w, r.ebb, clock); err != nil {
+	if r.evicting != nil {
+		if err := h.aux.evicting.step(ctx, r.w, r.evicting, clock); err != nil {
 			return err
 		}
 	}
 	if r.mean != nil {
-		if err := h.by.mean.step(ctx, r.w, r.mean, clock); err != nil {
+		if err := h.aux.mean.step(ctx, r.w, r.mean, clock); err != nil {
 			return err
 		}
 	}
@@ -341,7 +341,7 @@ func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 		own := delta[row*r.dim+slot*columns:]
 		own[colCount], own[colWeight], own[colGeneration] = 1, float32(h.weight(clock)), float32(generation*generation)
 	}
-	h.begin(slot, clock, generation)
+	h.startClock(slot, clock, generation)
 	if err := r.incAll(slot, clock, delta); err != nil {
 		return err
 	}
@@ -350,7 +350,7 @@ func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 	if err := r.t.Get(ctx, h.ids[row], values[:r.dim]); err != nil {
 		return err
 	}
-	if err := r.check(row, values[:r.dim], clock, clock+1); err != nil {
+	if err := r.checkRow(row, values[:r.dim], clock, clock+1); err != nil {
 		return err
 	}
 	return r.w.SaveState(fmt.Appendf(nil, "slot %d clock %d", slot, clock))
@@ -385,14 +385,14 @@ func (r *reader) incAll(slot int, clock perdure.Clock, delta []float32) error {
 	return inc(early, r.h.rows)
 }
 
-func (h *History) begin(slot int, clock perdure.Clock, g perdure.Generation) {
+func (h *History) startClock(slot int, clock perdure.Clock, g perdure.Generation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.started[slot][clock] = max(h.started[slot][clock], g)
 }
 
-// check checks one row that was read at a clock. The row must contain exactly own clocks of the reader.
-func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
+// checkRow checks one row that was read at a clock. The row must contain exactly own clocks of the reader.
+func (r *reader) checkRow(row int, v []float32, clock, own perdure.Clock) error {
 	h := r.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -404,8 +404,8 @@ func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 	}
 	for p := range h.slots {
 		what := fmt.Sprintf("%s at clock %d read row %d: slot %d", name(r.w), clock, row, p)
-		if h.loses {
-			if err := r.lossy(what, row, p, v[p*columns:], clock, own); err != nil {
+		if h.lossy {
+			if err := r.checkLossy(what, row, p, v[p*columns:], clock, own); err != nil {
 				return err
 			}
 			continue
@@ -424,10 +424,10 @@ func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 			return violated("%s has %d clocks, but an earlier read had %d", what, n, r.seen[row][p])
 		}
 		r.seen[row][p] = n
-		if err := h.bound(what, p, p == int(r.w.Slot()), n, clock, own); err != nil {
+		if err := h.checkStaleness(what, p, p == int(r.w.Slot()), n, clock, own); err != nil {
 			return err
 		}
-		if err := r.inTransit(what, p, n); err != nil {
+		if err := r.checkInTransit(what, p, n); err != nil {
 			return err
 		}
 	}
@@ -438,7 +438,7 @@ func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 func clocksIn(what string, v []float32) (set uint64, err error) {
 	set = uint64(max(0, v[colWeight]))
 	switch {
-	case float64(set) != float64(v[colWeight]) || set > below(mostLossy):
+	case float64(set) != float64(v[colWeight]) || set > below(maxLossyClocks):
 		return 0, violated("%s has an invalid set of clocks: %v", what, v[colWeight])
 	case v[colCount] != float32(bits.OnesCount64(set)):
 		return 0, violated("%s has %v clocks, but the set %b: some are missing or duplicated", what, v[colCount], set)
@@ -446,8 +446,8 @@ func clocksIn(what string, v []float32) (set uint64, err error) {
 	return set, nil
 }
 
-// lossy checks a slot's clocks in a row that was read, for tables that may lose rows.
-func (r *reader) lossy(what string, row, p int, v []float32, clock, own perdure.Clock) error {
+// checkLossy checks a slot's clocks in a row that was read, for tables that may lose rows.
+func (r *reader) checkLossy(what string, row, p int, v []float32, clock, own perdure.Clock) error {
 	h := r.h
 	set, err := clocksIn(what, v)
 	if err != nil {
@@ -476,7 +476,7 @@ func (r *reader) lossy(what string, row, p int, v []float32, clock, own perdure.
 	if early := set &^ below(most); early != 0 {
 		return violated("%s has the clocks %b, want none from %d on", what, set, most)
 	}
-	h.lacked[row][p] |= promised &^ set
+	h.missing[row][p] |= promised &^ set
 	if m := h.spec.Consistency; (m.Kind == perdure.SSP || m.Kind == perdure.ESSP) &&
 		h.clockSet(p, below(clock-m.Staleness))&^set != 0 {
 		h.relaxed++
@@ -490,18 +490,18 @@ func (h *History) shard(row int) perdure.ShardID {
 	return placement.ShardOf(&h.spec, h.job.Shards, h.ids[row])
 }
 
-// has records the progress of a slot's program.
-func (h *History) has(w *worker.Client, p progress) {
+// recordProgress records the progress of a slot's program.
+func (h *History) recordProgress(w *worker.Client, p progress) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ended[w.Slot()] = p
+	h.finished[w.Slot()] = p
 }
 
-// Over reports whether every slot has finished its last clock.
-func (h *History) Over() bool {
+// IsFinished reports whether every slot has finished its last clock.
+func (h *History) IsFinished() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for slot, p := range h.ended {
+	for slot, p := range h.finished {
 		if mine := h.clocks(slot, cmp.Or(h.end, h.job.Clocks)); len(mine) > 0 && p.clocks <= mine[len(mine)-1] {
 			return false
 		}
@@ -509,18 +509,18 @@ func (h *History) Over() bool {
 	return true
 }
 
-// Ended sets the clock at which the job ended, which may be earlier than specified.
-func (h *History) Ended(at perdure.Clock) {
-	h.mu.Lock() // a late fault may be calling Over
+// SetEnd sets the clock at which the job ended, which may be earlier than specified.
+func (h *History) SetEnd(at perdure.Clock) {
+	h.mu.Lock() // a late fault may be calling IsFinished
 	defer h.mu.Unlock()
 	h.job.Clocks = at
-	if h.by.twin != nil {
-		h.by.twin = NewTwin(h.job, h.by.twin.spans)
+	if h.aux.reference != nil {
+		h.aux.reference = NewReferenceTable(h.job, h.aux.reference.spans)
 	}
 }
 
-// Least returns the lowest number of clocks that any of the job's initial slots has finished.
-func (h *History) Least() perdure.Clock {
+// MinFinished returns the lowest number of clocks that any of the job's initial slots has finished.
+func (h *History) MinFinished() perdure.Clock {
 	least := h.job.Clocks
 	for _, p := range h.progress()[:h.job.Slots] {
 		least = min(least, p.clocks)
@@ -532,31 +532,31 @@ func (h *History) Least() perdure.Clock {
 func (h *History) progress() []progress {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.ended)
+	return slices.Clone(h.finished)
 }
 
 func name(w *worker.Client) string { return fmt.Sprintf("worker:%d", w.Slot()) }
 
 // Final checks the tables (by name) after the job, and the number of updates counted as lost.
 func (h *History) Final(tables map[string]Contents, lost Lost) error {
-	if h.moved != nil {
-		return h.moved
+	if h.misplaced != nil {
+		return h.misplaced
 	}
-	if h.by.mean != nil {
-		if err := h.by.mean.final(tables[h.by.mean.Spec.Name], lost); err != nil {
+	if h.aux.mean != nil {
+		if err := h.aux.mean.final(tables[h.aux.mean.Spec.Name], lost); err != nil {
 			return err
 		}
 	}
-	if h.loses {
+	if h.lossy {
 		return h.finalLossy(tables, lost)
 	}
-	if h.by.ebb != nil {
-		if err := h.by.ebb.final(tables[h.by.ebb.Spec.Name], h.by.ebb.all()); err != nil {
+	if h.aux.evicting != nil {
+		if err := h.aux.evicting.final(tables[h.aux.evicting.Spec.Name], h.aux.evicting.containsAll()); err != nil {
 			return err
 		}
 	}
-	if h.by.twin != nil {
-		if err := h.by.twin.Final(tables[h.by.twin.Spec.Name]); err != nil {
+	if h.aux.reference != nil {
+		if err := h.aux.reference.Final(tables[h.aux.reference.Spec.Name]); err != nil {
 			return err
 		}
 	}

@@ -39,7 +39,7 @@ func logged(t *testing.T, snapshot int64, weaken func(*sim.Options),
 		job = o.Job
 		h := sim.NewHistory(job, false, job.Slots, nil)
 		h.Pace = 20 * time.Millisecond
-		o.Program, o.Told = h.Program, h
+		o.Program, o.Events = h.Program, h
 		c := sim.Start(ctx, o)
 		go func() {
 			select {
@@ -48,7 +48,7 @@ func logged(t *testing.T, snapshot int64, weaken func(*sim.Options),
 			case <-ctx.Done():
 			}
 		}()
-		if err = h.Judge(c.Wait()); err == nil {
+		if err = h.Result(c.Wait()); err == nil {
 			err = final(c, h, scenario{job: job})
 		}
 	})
@@ -68,10 +68,10 @@ func TestUnusableLog(t *testing.T) {
 			c.Log().Alter(job.ID, 1, 7, func(b []byte) { b[len(b)-1] ^= 1 })
 		}, updatelog.ErrDamaged, []string{"record 7", "shard 1"}},
 		{"another log, older than the snapshots", 1 << 10, func(c *sim.Cluster, _ perdure.JobSpec) {
-			c.LoseLog()
+			c.ReplaceLog()
 		}, nil, []string{"the snapshot contains all records before", "give the job its original log"}},
 		{"a log that lost its end without a death", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
-			c.Log().LoseEnd(job.ID, 1, 7)
+			c.Log().TruncateFrom(job.ID, 1, 7)
 		}, updatelog.ErrDamaged, []string{"record 7", "shard 1", "it was acknowledged"}},
 		{"an update in other pieces", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
 			put(context.Background(), c, job,
@@ -81,7 +81,7 @@ func TestUnusableLog(t *testing.T) {
 				})
 		}, nil, []string{"clocks 1 to 1000", "the update is rejected", "the job again"}},
 		{"another log", 1 << 20, func(c *sim.Cluster, _ perdure.JobSpec) {
-			c.LoseLog()
+			c.ReplaceLog()
 		}, nil, []string{"the log has lost some"}},
 		{"lost snapshots", 1 << 10, func(c *sim.Cluster, _ perdure.JobSpec) {
 			names, _ := c.Disk().List("snapshots")
@@ -172,7 +172,7 @@ func TestLateSnapshots(t *testing.T) {
 func TestFullLog(t *testing.T) {
 	for name, harm := range map[string]func(c *sim.Cluster){
 		"a slow disk": func(*sim.Cluster) {},
-		"a full disk": func(c *sim.Cluster) { c.Fill(3 * time.Second) },
+		"a full disk": func(c *sim.Cluster) { c.FillDisk(3 * time.Second) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := logged(t, 1<<20, func(o *sim.Options) {
@@ -277,7 +277,7 @@ func TestLateFacts(t *testing.T) {
 
 // The negative control: where epochs are not told apart, it does.
 func TestLateFactsWeakened(t *testing.T) {
-	err := logged(t, 1<<20, func(o *sim.Options) { o.Weak.Generations = true }, lateBase)
+	err := logged(t, 1<<20, func(o *sim.Options) { o.Mutations.Generations = true }, lateBase)
 	var v *sim.Violation
 	if !errors.As(err, &v) {
 		t.Errorf("no violation found: %v", err)

@@ -37,12 +37,12 @@ func (h *History) finalLossy(tables map[string]Contents, lost Lost) error {
 			if late := sets[p] &^ h.clockSet(p, below(h.job.Clocks)); late != 0 {
 				return violated("%s has clocks outside its membership: %b", what, late)
 			}
-			if err := h.cameLate(what, row, p, sets[p]); err != nil {
+			if err := h.checkLost(what, row, p, sets[p]); err != nil {
 				return err
 			}
 			missing += int64(h.count(p, h.job.Clocks)) - int64(bits.OnesCount64(sets[p]))
 		}
-		if h.by.lines != nil {
+		if h.aux.lineage != nil {
 			if all[shard] == nil {
 				all[shard] = map[int][]uint64{}
 			}
@@ -64,17 +64,17 @@ func (h *History) finalLossy(tables map[string]Contents, lost Lost) error {
 		if all[shard] == nil {
 			continue
 		}
-		if err := h.by.lines.final(shard, all[shard], h.job.Clocks, lost[shard]); err != nil {
+		if err := h.aux.lineage.final(shard, all[shard], h.job.Clocks, lost[shard]); err != nil {
 			return err
 		}
 	}
-	if h.by.ebb == nil {
+	if h.aux.evicting == nil {
 		return nil
 	}
-	if h.by.lines != nil {
-		return h.by.ebb.final(tables[h.by.ebb.Spec.Name], h.by.lines.has)
+	if h.aux.lineage != nil {
+		return h.aux.evicting.final(tables[h.aux.evicting.Spec.Name], h.aux.lineage.contains)
 	}
-	return h.by.ebb.final(tables[h.by.ebb.Spec.Name], func(_, p int, shard perdure.ShardID) (uint64, bool) {
+	return h.aux.evicting.final(tables[h.aux.evicting.Spec.Name], func(_, p int, shard perdure.ShardID) (uint64, bool) {
 		if first[shard] == nil {
 			return 0, false
 		}

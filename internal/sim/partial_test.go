@@ -17,7 +17,7 @@ import (
 func TestPartial(t *testing.T) { runSeeds(t, drawPartial) }
 
 // The same while workers join and leave.
-func TestPartialRosters(t *testing.T) { runSeeds(t, drawRoster(drawPartial)) }
+func TestPartialRosters(t *testing.T) { runSeeds(t, drawScaled(drawPartial)) }
 
 // The same while workers continue during a shard's outage.
 func TestPartialOutages(t *testing.T) { runOutages(t, drawPartial) }
@@ -38,8 +38,8 @@ func drawPartial(seed uint64) (scenario, *rand.Rand) {
 	return s, rng
 }
 
-// planBoths plans deaths of a worker and of servers shortly after one another, and perhaps of their replacements.
-func (f *faults) planBoths(rng *rand.Rand) {
+// planJointDeaths plans deaths of a worker and of servers shortly after one another, and perhaps of their replacements.
+func (f *faults) planJointDeaths(rng *rand.Rand) {
 	for range f.s.boths {
 		host := fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots))
 		lost := f.servers[:f.s.job.Servers]
@@ -71,14 +71,14 @@ func finalSaved(
 		return h.Final(tables, nil)
 	}
 	if facts.View.Generation > 1 {
-		return &sim.Violation{What: fmt.Sprintf("unexpected rollback to clock %d", facts.View.Cut)}
+		return &sim.Violation{Text: fmt.Sprintf("unexpected rollback to clock %d", facts.View.Cut)}
 	}
 	if sum := total(facts.ShardLost); sum != facts.UpdatesLost {
-		return &sim.Violation{What: fmt.Sprintf("%d updates are counted as lost, %d by shard", facts.UpdatesLost, sum)}
+		return &sim.Violation{Text: fmt.Sprintf("%d updates are counted as lost, %d by shard", facts.UpdatesLost, sum)}
 	}
 	for i, seg := range m.Segments {
 		if missing := facts.SlotClocks(m.Cut) - int64(seg.Seq); missing != facts.ShardLost[i] {
-			return &sim.Violation{What: fmt.Sprintf("shard %d reports %d lost updates, but the registry %d", i,
+			return &sim.Violation{Text: fmt.Sprintf("shard %d reports %d lost updates, but the registry %d", i,
 				missing, facts.ShardLost[i])}
 		}
 	}

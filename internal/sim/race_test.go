@@ -9,5 +9,5 @@ import "runtime"
 // found, because the detector checks happens-before order.
 func init() {
 	runtime.GOMAXPROCS(1)
-	mostShort, foundShort = 2, false
+	maxShortSeeds, foundShort = 2, false
 }

@@ -30,13 +30,13 @@ type resumes struct {
 func TestScarResumes(t *testing.T) { runResumes(t, drawResumes(drawScar)) }
 
 // The same while workers join and leave.
-func TestScarRosterResumes(t *testing.T) { runResumes(t, drawResumes(drawRoster(drawScar))) }
+func TestScarRosterResumes(t *testing.T) { runResumes(t, drawResumes(drawScaled(drawScar))) }
 
 // The same with an update log: every acknowledged update is applied exactly once.
 func TestStatelessResumes(t *testing.T) { runResumes(t, drawResumes(drawStateless)) }
 
 // The same while workers join and leave.
-func TestStatelessRosterResumes(t *testing.T) { runResumes(t, drawResumes(drawRoster(drawStateless))) }
+func TestStatelessRosterResumes(t *testing.T) { runResumes(t, drawResumes(drawScaled(drawStateless))) }
 
 // A gracefully ended run with an update log keeps all acknowledged updates, whichever processes die. Another run
 // resumes it.
@@ -107,21 +107,21 @@ func (f *faults) resume() error {
 	if how.times == 0 {
 		return nil
 	}
-	left, err := sim.LeftBy(f.c)
+	left, err := sim.FinalStateOf(f.c)
 	if err != nil {
 		return err
 	}
 	if how.harm.left != nil {
 		how.harm.left(left)
 	}
-	next, err := left.GoOn(f.all, how.servers, how.workers)
-	if err == nil && len(next.Begin.View.Slots) > f.s.slots() { // more slots than a row has columns for
-		next, err = left.GoOn(f.all, how.servers, 0)
+	next, err := left.Resume(f.all, how.servers, how.workers)
+	if err == nil && len(next.JobRecord.View.Slots) > f.s.slots() { // more slots than a row has columns for
+		next, err = left.Resume(f.all, how.servers, 0)
 	}
 	if err == nil && how.harm.next != nil {
 		how.harm.next(next)
 	}
-	h, err := f.h.GoesOn(left, next, err)
+	h, err := f.h.CheckResume(left, next, err)
 	if h == nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (f *faults) resume() error {
 		*how.done++
 	}
 	g := &faults{all: f.all, s: f.s, h: h, o: f.o, seed: f.seed + 1<<32}
-	g.s.job, g.o.Job, g.o.Next = next.Begin.Job, next.Begin.Job, next
+	g.s.job, g.o.Job, g.o.Resume = next.JobRecord.Job, next.JobRecord.Job, next
 	g.s.ends, g.s.plan, g.s.scales, g.o.Plan = false, nil, 0, nil
 	g.s.resumes.times, g.s.resumes.servers, g.s.resumes.workers, g.s.resumes.harm = how.times-1, 0, 0, harm{}
 	if g.s.job.NoReplace {
@@ -158,8 +158,8 @@ func drawReturns(draw drawing) drawing {
 
 // harm damages the state between two runs; nil functions do nothing.
 type harm struct {
-	left func(*sim.Left) // damages the state that the first run left
-	next func(*sim.Next) // damages the state that the second run starts with
+	left func(*sim.FinalState)  // damages the state that the first run left
+	next func(*sim.ResumeState) // damages the state that the second run starts with
 }
 
 // alter changes a byte in the middle of a file.
@@ -183,13 +183,13 @@ func alter(fs disk.FS, name string) {
 func TestScarResumesDamaged(t *testing.T) {
 	runResumes(t, func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := drawResumes(drawScar)(seed)
-		s.resumes.harm.left = func(l *sim.Left) {
+		s.resumes.harm.left = func(l *sim.FinalState) {
 			m := l.Newest()
 			if m == nil {
 				return
 			}
 			name := checkpoint.RunningFile(m.Number)
-			l.Spoil()
+			l.MarkDamaged()
 			if before := l.Newest(); before != nil && seed%2 == 0 {
 				for _, f := range m.Files() {
 					if !slices.Contains(before.Files(), f) {
@@ -205,27 +205,27 @@ func TestScarResumesDamaged(t *testing.T) {
 
 // Losses and forgeries between two runs must be detected.
 func TestResumesWeakened(t *testing.T) {
-	removed := func(l *sim.Left) {
+	removed := func(l *sim.FinalState) {
 		if m := l.Newest(); m != nil {
 			_ = l.Disk.Remove("checkpoint/" + checkpoint.RunningFile(m.Number)) // it exists
 		}
 	}
-	lost := func(l *sim.Left) {
+	lost := func(l *sim.FinalState) {
 		log, err := l.Log.Open(updatelog.Options{Job: l.Job.ID, Shards: l.Job.Shards})
 		if err != nil {
 			panic(err)
 		}
 		defer log.Close()
 		if first, next, err := log.Extent(context.Background(), 0); err == nil && next > first {
-			l.Log.LoseEnd(l.Job.ID, 0, max(first, next-4))
+			l.Log.TruncateFrom(l.Job.ID, 0, max(first, next-4))
 		}
 	}
-	older := func(n *sim.Next) {
-		for i, files := range n.Begin.Running.Files {
-			n.Begin.Running.Files[i] = files[:max(0, len(files)-1)]
+	older := func(n *sim.ResumeState) {
+		for i, files := range n.JobRecord.Running.Files {
+			n.JobRecord.Running.Files[i] = files[:max(0, len(files)-1)]
 		}
 	}
-	late := func(n *sim.Next) { n.Begin.View.Cut++ }
+	late := func(n *sim.ResumeState) { n.JobRecord.View.Cut++ }
 	twice := weak(weaken.Set{ExactlyOnce: true})
 	for name, c := range map[string]struct {
 		draw drawing

@@ -353,9 +353,9 @@ func (s *scenario) drawPace(rng *rand.Rand) {
 
 // slots returns the max number of slots of a job.
 func (s *scenario) slots() int {
-	n := len(sim.Spans(s.job, s.plan))
+	n := len(sim.PlannedMembership(s.job, s.plan))
 	if s.scales > 0 {
-		n += mostMore
+		n += maxJoins
 	}
 	return n + s.resumes.more
 }
@@ -372,13 +372,13 @@ func (s *scenario) states(drawn bool, seed uint64) int {
 func (s *scenario) history(slots int) *sim.History {
 	h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().MayLoseUpdates(), slots, s.plan)
 	if h.Pace, h.Goal, h.Misses = s.pace, s.goal, s.misses; s.whole {
-		h.Whole()
+		h.UseSingleShardTables()
 	}
 	if s.ebbs {
-		h.Ebb()
+		h.AddEvictingTable()
 	}
 	if s.means {
-		h.Mean()
+		h.AddMeanTable()
 	}
 	return h
 }
@@ -395,8 +395,8 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		defer cancel()
 		h := s.history(s.slots())
 		o := sim.Options{
-			Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Zones: s.zones,
-			Parent: s.parent, Plan: s.plan, Retain: s.retain, Follow: s.follow,
+			Seed: seed, Job: s.job, NetworkOptions: s.net, Sync: s.sync, Zones: s.zones,
+			Supervised: s.parent, Plan: s.plan, RetainBytes: s.retain, Incremental: s.follow,
 			SnapshotBytes: s.snapshot, LogBytes: s.limit * int64(s.job.Shards),
 			StateBytes: s.states(weaken == nil, seed), Notice: s.notice,
 		}
@@ -420,7 +420,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 // start starts a cluster and plans its faults.
 func (f *faults) start(rng *rand.Rand) {
 	s, slots := f.s, f.s.slots()
-	f.o.Program, f.o.Told = f.h.Program, f.h
+	f.o.Program, f.o.Events = f.h.Program, f.h
 	f.ctx, f.over = context.WithCancel(f.all)
 	f.c, f.hosts = sim.Start(f.all, f.o), []string{"coordinator"}
 	for i := range s.job.Servers {
@@ -443,23 +443,23 @@ func (f *faults) start(rng *rand.Rand) {
 	}
 	f.plan(rng)
 	f.planMore(extra(^f.seed))
-	f.planTorn(rand.New(rand.NewPCG(f.seed, 13)))
-	f.planDeaf(rand.New(rand.NewPCG(f.seed, 14)))
-	f.planBoths(rand.New(rand.NewPCG(f.seed, 15)))
-	f.planExiles(rand.New(rand.NewPCG(f.seed, 12)))
-	f.planScales(rand.New(rand.NewPCG(f.seed, 7)), slots)
+	f.planPartialUpdates(rand.New(rand.NewPCG(f.seed, 13)))
+	f.planLateLossNotices(rand.New(rand.NewPCG(f.seed, 14)))
+	f.planJointDeaths(rand.New(rand.NewPCG(f.seed, 15)))
+	f.planCoordinatorPartitions(rand.New(rand.NewPCG(f.seed, 12)))
+	f.planMembershipChanges(rand.New(rand.NewPCG(f.seed, 7)), slots)
 	f.planEnd(rand.New(rand.NewPCG(f.seed, 19)))
-	f.planRift(rand.New(rand.NewPCG(f.seed, 25)))
+	f.planLastingPartition(rand.New(rand.NewPCG(f.seed, 25)))
 }
 
 // wait waits for the end of a cluster and checks it.
 func (f *faults) wait() error {
-	err := f.h.Judge(f.c.Wait())
+	err := f.h.Result(f.c.Wait())
 	f.over()
 	if f.s.relaxed != nil {
 		*f.s.relaxed += f.h.Relaxed()
 	}
-	merged, taken := f.c.Seen()
+	merged, taken := f.c.Counts()
 	if f.s.merged != nil {
 		*f.s.merged += merged
 	}
@@ -474,7 +474,7 @@ func (f *faults) wait() error {
 
 // hangs reports the state of a job that does not end.
 func (f *faults) hangs() {
-	facts, err := f.c.Facts()
+	facts, err := f.c.JobRecord()
 	b, _ := json.MarshalIndent(facts, "", "  ") // facts that were parsed can be encoded
 	fmt.Fprintf(os.Stderr, "HANGS: %v %s\n", err, b)
 	_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1) // best effort
@@ -522,14 +522,14 @@ func (f *faults) plan(rng *rand.Rand) {
 		if a != b {
 			later(func() {
 				if f.spares(a) && f.spares(b) {
-					f.c.Cut(a, b, oneWay, d)
+					f.c.Partition(a, b, oneWay, d)
 				}
 			})
 		}
 	}
 	for range f.s.fills {
-		d := span(rng, mostFull)
-		later(func() { f.c.Fill(d) })
+		d := span(rng, maxFullTime)
+		later(func() { f.c.FillDisk(d) })
 	}
 }
 
@@ -539,13 +539,13 @@ func (f *faults) planMore(rng *rand.Rand) {
 	window := clocks * (4*time.Millisecond + s.pace)
 	later := func(what func()) { f.at(span(rng, window), what) }
 	for n := range s.joins {
-		name := rig.Newcomer(n)
+		name := rig.UnnumberedServer(n)
 		later(func() { f.c.Join(name) })
 		f.servers = append(f.servers, name)
 	}
 	for range s.aways {
 		d := span(rng, time.Second)
-		later(func() { f.c.LogAway(d) })
+		later(func() { f.c.LogOutage(d) })
 	}
 	for range s.drains {
 		host, pause := one(rng, f.servers), f.away(span(rng, s.pause))
@@ -594,23 +594,23 @@ func (f *faults) planMore(rng *rand.Rand) {
 		}
 		later(func() {
 			if a != b && f.spares(a) && f.spares(b) {
-				f.c.Cut(a, b, oneWay, d)
+				f.c.Partition(a, b, oneWay, d)
 			}
 		})
 	}
 }
 
-// planExiles plans partitions between workers and the coordinator only.
-func (f *faults) planExiles(rng *rand.Rand) {
+// planCoordinatorPartitions plans partitions between workers and the coordinator only.
+func (f *faults) planCoordinatorPartitions(rng *rand.Rand) {
 	for range f.s.exiles {
 		host, d := fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots)), 1500*time.Millisecond+span(rng, 2*time.Second)
-		f.at(span(rng, clocks*f.s.pace/2), func() { f.c.Cut(host, "coordinator", false, d) })
+		f.at(span(rng, clocks*f.s.pace/2), func() { f.c.Partition(host, "coordinator", false, d) })
 	}
 }
 
-// planDeaf plans shard losses that one worker does not learn of for a while. It continues to send updates of the
-// earlier generation and epoch.
-func (f *faults) planDeaf(rng *rand.Rand) {
+// planLateLossNotices plans shard losses that one worker does not learn of for a while. It continues to send updates of
+// the earlier generation and epoch.
+func (f *faults) planLateLossNotices(rng *rand.Rand) {
 	for range f.s.deaf {
 		host, lost := rng.IntN(f.s.job.Slots), []string{fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots))}
 		for _, i := range rng.Perm(f.s.job.Servers)[:max(1, f.s.job.Recovery.Replicas)] {
@@ -618,29 +618,29 @@ func (f *faults) planDeaf(rng *rand.Rand) {
 		}
 		deaf, pause := 60*time.Millisecond+span(rng, 60*time.Millisecond), span(rng, 5*time.Millisecond)
 		f.at(span(rng, clocks*(4*time.Millisecond+f.s.pace)), func() {
-			f.c.Cut(fmt.Sprintf("worker:%d", host), "coordinator", false, deaf)
+			f.c.Partition(fmt.Sprintf("worker:%d", host), "coordinator", false, deaf)
 			f.kill(pause, lost...)
 		})
 	}
 }
 
-// planTorn plans deaths of workers from which one server has received less than the others.
-func (f *faults) planTorn(rng *rand.Rand) {
+// planPartialUpdates plans deaths of workers from which one server has received less than the others.
+func (f *faults) planPartialUpdates(rng *rand.Rand) {
 	for range f.s.torn {
 		host, server := fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots)), one(rng, f.servers)
 		deaf, pause := 2*time.Millisecond+span(rng, 10*time.Millisecond), span(rng, f.s.pause)
 		f.at(span(rng, clocks*(4*time.Millisecond+f.s.pace)), func() {
-			f.c.Cut(host, server, false, deaf)
+			f.c.Partition(host, server, false, deaf)
 			f.at(deaf, func() { f.kill(pause, host) })
 		})
 	}
 }
 
-// mostMore is the max number of slots that join after the job begins.
-const mostMore = 3
+// maxJoins is the max number of slots that join after the job begins.
+const maxJoins = 3
 
-// planScales plans changes of the number of workers.
-func (f *faults) planScales(rng *rand.Rand, slots int) {
+// planMembershipChanges plans changes of the number of workers.
+func (f *faults) planMembershipChanges(rng *rand.Rand, slots int) {
 	// With two-step clocks, a slot whose process has died leaves immediately. Updates that only some shards have remain
 	// there, which this checker cannot judge.
 	mayLeave := f.s.job.TwoStep(nil) || f.s.kills+f.s.strikes+f.s.freezes+f.s.parts+f.s.cuts == 0
@@ -696,16 +696,16 @@ func (f *faults) kill(pause time.Duration, hosts ...string) {
 // spares reports whether every shard keeps a replica without hosts, where the strategy requires it.
 func (f *faults) spares(hosts ...string) bool {
 	t := recovery.Of(f.s.job.Recovery).Traits()
-	if (t.RestartsWith != recovery.Everything || t.UsesLog()) && f.h.Over() {
+	if (t.RestartsWith != recovery.Everything || t.UsesLog()) && f.h.IsFinished() {
 		return false // there may be no other copy of the rows to check
 	}
 	// no process replaces a server whose index was never held
 	if (t.RetainsUpdates() || t.SaveMode == recovery.SaveRows) && f.s.job.NoReplace {
-		facts, err := f.c.Facts()
+		facts, err := f.c.JobRecord()
 		return err == nil && facts.View.Shards[0].Server >= 0
 	}
 	return f.s.job.Recovery.Kind != perdure.RecoverChain || t.SavesCuts() ||
-		!slices.ContainsFunc(hosts, sim.IsServer) || f.c.Spares(hosts...)
+		!slices.ContainsFunc(hosts, sim.IsServer) || f.c.KeepsReplicas(hosts...)
 }
 
 // final checks the model: the last checkpoint, or the replicas at the end, which must be equal.
@@ -720,12 +720,12 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 			tables[t.Spec.Name].Add(t.Image, t.First)
 		}
 	}
-	facts, err := c.Facts()
+	facts, err := c.JobRecord()
 	if err != nil {
 		return err
 	}
 	if s.onlyServers && s.freezes+s.parts == 0 && facts.View.Generation > 1 {
-		return &sim.Violation{What: fmt.Sprintf("unexpected rollback to clock %d: no worker has died",
+		return &sim.Violation{Text: fmt.Sprintf("unexpected rollback to clock %d: no worker has died",
 			facts.View.Cut)}
 	}
 	if job.Clocks, err = endOf(&facts, h, s); err != nil {
@@ -733,13 +733,13 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 	}
 	if !recovery.Of(job.Recovery).Traits().SavesCuts() {
 		if sum := total(facts.ShardLost); sum != facts.UpdatesLost {
-			return &sim.Violation{What: fmt.Sprintf("%d updates are counted as lost, %d by shard", facts.UpdatesLost,
+			return &sim.Violation{Text: fmt.Sprintf("%d updates are counted as lost, %d by shard", facts.UpdatesLost,
 				sum)}
 		}
 		if s.lossless && facts.UpdatesLost > 0 {
-			return &sim.Violation{What: fmt.Sprintf("%d updates are lost although no process died", facts.UpdatesLost)}
+			return &sim.Violation{Text: fmt.Sprintf("%d updates are lost although no process died", facts.UpdatesLost)}
 		}
-		whole, err := sameReplicas(c.Ends(), job, add)
+		whole, err := sameReplicas(c.FinalSegments(), job, add)
 		if err != nil {
 			return err
 		}
@@ -747,33 +747,33 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 		for shard := range lost {
 			switch {
 			case whole[perdure.ShardID(shard)]:
-			case c.Quiet() < quiet && recovery.Of(job.Recovery).Traits().RestartsWith != recovery.Everything:
+			case c.SinceServerDeath() < quiet && recovery.Of(job.Recovery).Traits().RestartsWith != recovery.Everything:
 				lost[shard] = -1 // its holder died when the job was done
-			case c.Quiet() < quiet:
+			case c.SinceServerDeath() < quiet:
 				// or a head died after reporting that it had the shard, and its successor does not serve yet: the rows
 				// cannot be checked
 				return nil
 			default:
-				return &sim.Violation{What: fmt.Sprintf("only %d of %d shards are whole", len(whole), job.Shards)}
+				return &sim.Violation{Text: fmt.Sprintf("only %d of %d shards are whole", len(whole), job.Shards)}
 			}
 		}
 		return h.Final(tables, lost)
 	}
-	if _, err := sameReplicas(c.Ends(), job, func(*checkpoint.Segment) {}); err != nil {
+	if _, err := sameReplicas(c.FinalSegments(), job, func(*checkpoint.Segment) {}); err != nil {
 		return err
 	}
-	m, err := checkpoint.Latest(store.Folder(c.Disk(), "checkpoint"))
+	m, err := checkpoint.Latest(store.NewDir(c.Disk(), "checkpoint"))
 	if err != nil {
 		return err
 	}
 	if m.Cut != job.Clocks {
-		return &sim.Violation{What: fmt.Sprintf("the last checkpoint is of clock %d, but the job ended at %d", m.Cut,
+		return &sim.Violation{Text: fmt.Sprintf("the last checkpoint is of clock %d, but the job ended at %d", m.Cut,
 			job.Clocks)}
 	}
 	for shard := range perdure.ShardID(job.Shards) {
-		seg, err := checkpoint.Restore(store.Folder(c.Disk(), "checkpoint"), m, shard, nil)
+		seg, err := checkpoint.Restore(store.NewDir(c.Disk(), "checkpoint"), m, shard, nil)
 		if err != nil {
-			return &sim.Violation{What: fmt.Sprintf("the last checkpoint cannot be read: %v", err)}
+			return &sim.Violation{Text: fmt.Sprintf("the last checkpoint cannot be read: %v", err)}
 		}
 		add(seg)
 	}
@@ -787,25 +787,25 @@ func endOf(facts *membership.JobRecord, h *sim.History, s scenario) (perdure.Clo
 	case facts.Failed != "":
 		return end, fmt.Errorf("the job has failed: %s", facts.Failed)
 	case s.goal == 0 && end != s.job.Clocks:
-		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d", end)}
+		return end, &sim.Violation{Text: fmt.Sprintf("the job ended at clock %d", end)}
 	case s.goal > 0 && end < s.goal:
-		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d, want at least %d", end, s.goal)}
+		return end, &sim.Violation{Text: fmt.Sprintf("the job ended at clock %d, want at least %d", end, s.goal)}
 	case s.misses > end%4 && end != s.job.Clocks && !s.job.TwoStep(nil):
-		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d, whose model misses the goal", end)}
+		return end, &sim.Violation{Text: fmt.Sprintf("the job ended at clock %d, whose model misses the goal", end)}
 	case s.goal > 0:
-		h.Ended(end)
+		h.SetEnd(end)
 	}
 	return end, nil
 }
 
-// mostFull is the max time that the disk is full.
-const mostFull = 4 * time.Second
+// maxFullTime is the max time that the disk is full.
+const maxFullTime = 4 * time.Second
 
 // quiet returns how long no server may have died before the end, so that all shards are available. While the disk is
 // full, the end of the job cannot be recorded.
 func (s *scenario) quiet() time.Duration {
 	if s.fills > 0 {
-		return time.Second + mostFull
+		return time.Second + maxFullTime
 	}
 	return time.Second
 }
@@ -838,7 +838,7 @@ func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec,
 			return nil, err
 		}
 		if other, there := bytesOf[at]; there && !bytes.Equal(other, file) {
-			return nil, &sim.Violation{What: fmt.Sprintf("two replicas of shard %d differ at %v", seg.Shard,
+			return nil, &sim.Violation{Text: fmt.Sprintf("two replicas of shard %d differ at %v", seg.Shard,
 				seg.Applied)}
 		}
 		bytesOf[at] = file
@@ -853,7 +853,7 @@ func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec,
 // segmentBytes returns the segment's file format.
 func segmentBytes(seg *checkpoint.Segment) ([]byte, error) {
 	at := disk.NewMemory()
-	ref, err := checkpoint.WriteSegment(store.Folder(at, ""), seg)
+	ref, err := checkpoint.WriteSegment(store.NewDir(at, ""), seg)
 	if err != nil {
 		return nil, err
 	}

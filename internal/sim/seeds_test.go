@@ -34,10 +34,10 @@ func TestSaved(t *testing.T) { runSeeds(t, drawSaved) }
 
 // The same with background checkpoints. Each contains exactly its cut, even if processes die during the write or the
 // disk is full.
-func TestBehind(t *testing.T) { runSeeds(t, drawBehind) }
+func TestBehind(t *testing.T) { runSeeds(t, drawBackground) }
 
-// drawBehind draws a scenario with background checkpoints, often slow ones.
-func drawBehind(seed uint64) (scenario, *rand.Rand) {
+// drawBackground draws a scenario with background checkpoints, often slow ones.
+func drawBackground(seed uint64) (scenario, *rand.Rand) {
 	return behind([]drawing{draw, drawSaved}[seed%2])(seed)
 }
 
@@ -58,7 +58,7 @@ func behind(draw drawing) drawing {
 func TestScars(t *testing.T) { runSeeds(t, drawScar) }
 
 // The same while workers join and leave.
-func TestScarRosters(t *testing.T) { runSeeds(t, drawRoster(drawScar)) }
+func TestScarRosters(t *testing.T) { runSeeds(t, drawScaled(drawScar)) }
 
 // If updates may be lost, none is applied twice, missing ones are counted, and replicas are equal.
 func TestLossy(t *testing.T) { runSeeds(t, drawLossy) }
@@ -67,18 +67,18 @@ func TestLossy(t *testing.T) { runSeeds(t, drawLossy) }
 func TestStateless(t *testing.T) { runSeeds(t, drawStateless) }
 
 // The same while workers join and leave.
-func TestStatelessRosters(t *testing.T) { runSeeds(t, drawRoster(drawStateless)) }
+func TestStatelessRosters(t *testing.T) { runSeeds(t, drawScaled(drawStateless)) }
 
 // All guarantees hold while workers join and leave.
-func TestRosters(t *testing.T) { runSeeds(t, drawRoster(drawAny)) }
+func TestRosters(t *testing.T) { runSeeds(t, drawScaled(drawAny)) }
 
 // drawAny draws a scenario of any strategy.
 func drawAny(seed uint64) (scenario, *rand.Rand) {
 	return []drawing{draw, drawChain, drawLossy, drawResend}[seed%4](seed)
 }
 
-// drawRoster draws planned and requested changes of the number of workers.
-func drawRoster(draw drawing) drawing {
+// drawScaled draws planned and requested changes of the number of workers.
+func drawScaled(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
 		more := rand.New(rand.NewPCG(seed, 8))
@@ -104,8 +104,8 @@ func wholly(draw drawing) drawing {
 	}
 }
 
-// ebbing adds a table with late rows and eviction to a scenario.
-func ebbing(draw drawing) drawing {
+// withEvictingTable adds a table with late rows and eviction to a scenario.
+func withEvictingTable(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
 		s.ebbs = true
@@ -116,7 +116,7 @@ func ebbing(draw drawing) drawing {
 // saving makes each round save all changed rows, and adds a sparse table with eviction.
 func saving(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
-		s, rng := ebbing(draw)(seed)
+		s, rng := withEvictingTable(draw)(seed)
 		s.job.Recovery.Share, s.pace = 1, max(s.pace, 5*time.Millisecond)
 		return s, rng
 	}
@@ -132,15 +132,15 @@ func averaging(draw drawing) drawing {
 }
 
 // Means count each participating slot once, whichever processes die, join or leave.
-func TestMeans(t *testing.T) { runSeeds(t, averaging(drawRoster(drawAny))) }
+func TestMeans(t *testing.T) { runSeeds(t, averaging(drawScaled(drawAny))) }
 
 // If each round saves all changed rows, the files contain all updates of a table with eviction.
 func TestScarEvicts(t *testing.T) { runSeeds(t, saving(drawScar)) }
 
-// mostShort is the number of seeds that a test runs with -short. foundShort reports whether it first runs the seeds
+// maxShortSeeds is the number of seeds that a test runs with -short. foundShort reports whether it first runs the seeds
 // that once found a bug. These are the same every time; make sim and make check-all run others. The race detector makes
 // a seed eight times as slow, so fewer run with it; the guarantees are checked without it.
-var mostShort, foundShort = uint64(10), true
+var maxShortSeeds, foundShort = uint64(10), true
 
 // found lists seeds, by test, that once found a bug or that cover the test's purpose. They run first.
 var found = map[string][]uint64{
@@ -183,7 +183,7 @@ func runSeeds(t *testing.T, draw drawing) {
 	t.Helper()
 	n := *seeds
 	if testing.Short() {
-		n = min(n, mostShort)
+		n = min(n, maxShortSeeds)
 	}
 	var list []uint64
 	if foundShort || !testing.Short() {

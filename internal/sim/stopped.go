@@ -17,23 +17,23 @@ import (
 	"github.com/perdure/perdure/internal/proc/coordinator"
 )
 
-// askEvery is the interval at which End asks whether everything is saved.
-const askEvery = 20 * time.Millisecond
+// pollInterval is the interval at which Shutdown asks whether everything is saved.
+const pollInterval = 20 * time.Millisecond
 
 // Stop ends a cluster's run before its job is done.
 type Stop struct {
-	Cluster *Cluster
-	done    atomic.Bool
-	lost    atomic.Bool
+	Cluster      *Cluster
+	hasShutDown  atomic.Bool
+	hasKilledAll atomic.Bool
 }
 
-// End ends the run gracefully, as a supervisor does. If the recovery strategy makes a last save, End requests it until
-// it exists. Then End stops all processes.
-func (s *Stop) End() {
+// Shutdown ends the run gracefully, as a supervisor does. If the recovery strategy makes a last save, Shutdown requests
+// it until it exists. Then Shutdown stops all processes.
+func (s *Stop) Shutdown() {
 	c := s.Cluster
 	c.fault("the run ends gracefully")
 	if !recovery.Of(c.o.Job.Recovery).Traits().SavesAtEnd() && c.ctx.Err() == nil {
-		s.done.Store(true)
+		s.hasShutDown.Store(true)
 		c.stop(errDone)
 		return
 	}
@@ -48,29 +48,29 @@ func (s *Stop) End() {
 			cancel()
 		}
 		if closed && c.ctx.Err() == nil {
-			s.done.Store(true)
+			s.hasShutDown.Store(true)
 			c.stop(errDone)
 			return
 		}
 		select {
-		case <-time.After(askEvery):
+		case <-time.After(pollInterval):
 		case <-c.ctx.Done():
 			return
 		}
 	}
 }
 
-// Lose kills all processes simultaneously.
-func (s *Stop) Lose() {
+// KillAll kills all processes simultaneously.
+func (s *Stop) KillAll() {
 	c := s.Cluster
 	if c.ctx.Err() != nil {
 		return
 	}
 	c.fault("all processes die")
-	s.lost.Store(true)
+	s.hasKilledAll.Store(true)
 	c.mu.Lock()
-	c.perished = true
-	procs := slices.Collect(maps.Values(c.procs))
+	c.allKilled = true
+	procs := slices.Collect(maps.Values(c.processes))
 	c.mu.Unlock()
 	for _, p := range procs {
 		p.Kill()
@@ -78,17 +78,17 @@ func (s *Stop) Lose() {
 	c.stop(errDone)
 }
 
-// Done reports whether End has ended the run.
-func (s *Stop) Done() bool { return s.done.Load() }
+// HasShutDown reports whether Shutdown has ended the run.
+func (s *Stop) HasShutDown() bool { return s.hasShutDown.Load() }
 
-// Lost reports whether Lose has ended the run.
-func (s *Stop) Lost() bool { return s.lost.Load() }
+// HasKilledAll reports whether KillAll has ended the run.
+func (s *Stop) HasKilledAll() bool { return s.hasKilledAll.Load() }
 
-// Stopped checks the files that a gracefully ended run leaves, in jobs that save each row separately. There must be a
-// manifest of the named clock, with one file per shard. A file has exactly each slot's clocks below that clock, plus
-// those that the shard's base included when it was lost. Its rows lack exactly the updates that are counted as lost. A
-// calm run, without deaths or handovers, must not lose any.
-func (h *History) Stopped(f *membership.JobRecord, fs disk.FS, calm bool) error {
+// CheckStopped checks the files that a gracefully ended run leaves, in jobs that save each row separately. There must
+// be a manifest of the named clock, with one file per shard. A file has exactly each slot's clocks below that clock,
+// plus those that the shard's base included when it was lost. Its rows lack exactly the updates that are counted as
+// lost. A calm run, without deaths or handovers, must not lose any.
+func (h *History) CheckStopped(f *membership.JobRecord, fs disk.FS, calm bool) error {
 	last := f.Final
 	if last == nil || !last.Named || last.Cut == 0 {
 		return nil // no slot had begun
@@ -97,7 +97,7 @@ func (h *History) Stopped(f *membership.JobRecord, fs disk.FS, calm bool) error 
 		return violated("the run was ended at clock %d with %d lost updates, although no process died", last.Cut,
 			f.UpdatesLost)
 	}
-	m, _, err := checkpoint.WholeRunning(store.Folder(fs, "checkpoint"))
+	m, _, err := checkpoint.LatestCompleteRunning(store.NewDir(fs, "checkpoint"))
 	if err != nil {
 		return violated("the run was ended at clock %d, but left no complete checkpoint: %v", last.Cut, err)
 	}
@@ -105,27 +105,27 @@ func (h *History) Stopped(f *membership.JobRecord, fs disk.FS, calm bool) error 
 		return violated("the run was ended at clock %d, but its last manifest is of clock %d", last.Cut, m.Clock)
 	}
 	for i := range m.Shards {
-		if err := h.stopped(f, perdure.ShardID(i), m.Shards[i].Files, fs); err != nil {
+		if err := h.checkStoppedShard(f, perdure.ShardID(i), m.Shards[i].Files, fs); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// stopped checks the file of one shard.
-func (h *History) stopped(f *membership.JobRecord, shard perdure.ShardID, files []checkpoint.FileRef,
+// checkStoppedShard checks the file of one shard.
+func (h *History) checkStoppedShard(f *membership.JobRecord, shard perdure.ShardID, files []checkpoint.FileRef,
 	fs disk.FS,
 ) error {
 	cut := f.Final.Cut
 	if len(files) != 1 {
 		return violated("the run was ended at clock %d, but shard %d has %d files, want 1", cut, shard, len(files))
 	}
-	parts, layers, history, err := h.by.lines.read(&f.View, shard, []words.SavedFile{words.SavedFile(files[0])}, fs)
+	parts, layers, history, err := h.aux.lineage.read(&f.View, shard, []words.SavedFile{words.SavedFile(files[0])}, fs)
 	if err != nil {
 		return err
 	}
 	seg, rows := layers.Segments[0], map[int][]uint64{}
-	base, ended := h.by.lines.began(shard, born{seg.Generation, seg.Epoch})
+	base, ended := h.aux.lineage.baseOf(shard, lifeID{seg.Generation, seg.Epoch})
 	for p, n := range seg.Applied {
 		most := cut
 		if p < len(base) {
@@ -154,5 +154,5 @@ func (h *History) stopped(f *membership.JobRecord, shard perdure.ShardID, files 
 			}
 		}
 	}
-	return h.by.lines.final(shard, rows, cut, f.ShardLost[shard])
+	return h.aux.lineage.final(shard, rows, cut, f.ShardLost[shard])
 }

@@ -38,20 +38,20 @@ func (f *faults) planEnd(rng *rand.Rand) {
 	f.stop = &sim.Stop{Cluster: f.c}
 	switch window := clocks * max(f.s.pace, 4*time.Millisecond); {
 	case f.s.resumes.times > 0:
-		what := f.stop.Lose
+		what := f.stop.KillAll
 		if f.s.ends {
-			what = f.stop.End
+			what = f.stop.Shutdown
 		}
 		f.after(1+perdure.Clock(rng.IntN(clocks-2)), span(rng, 2*window/clocks), what)
 	case f.s.ends:
-		f.at(span(rng, window), f.stop.End)
+		f.at(span(rng, window), f.stop.Shutdown)
 	}
 }
 
 // after calls what a while after all slots have finished n clocks.
 func (f *faults) after(n perdure.Clock, pause time.Duration, what func()) {
 	f.at(time.Millisecond, func() {
-		if f.h.Least() < n {
+		if f.h.MinFinished() < n {
 			f.after(n, pause, what)
 		} else {
 			f.at(pause, what)
@@ -61,13 +61,13 @@ func (f *faults) after(n perdure.Clock, pause time.Duration, what func()) {
 
 // judge checks the state left by a job or an ended run, then by the run that resumes it.
 func (f *faults) judge() error {
-	if !f.stop.Done() && !f.stop.Lost() {
+	if !f.stop.HasShutDown() && !f.stop.HasKilledAll() {
 		return final(f.c, f.h, f.s)
 	}
-	if f.stop.Done() && recovery.RoundsOf(f.s.job.Recovery).Any() {
-		facts, err := f.c.Facts()
+	if f.stop.HasShutDown() && recovery.RoundsOf(f.s.job.Recovery).Any() {
+		facts, err := f.c.JobRecord()
 		if err == nil {
-			err = f.h.Stopped(&facts, f.c.Disk(), f.s.lossless)
+			err = f.h.CheckStopped(&facts, f.c.Disk(), f.s.lossless)
 		}
 		if err != nil {
 			return err

@@ -199,7 +199,7 @@ func (l *Link) FromPredecessor(f *wire.Frame) (kept bool) {
 	switch f.Kind {
 	case wire.KindFollow:
 		m.Kind, l.commits.followed = Follow, m.Pos
-	case wire.KindLevel:
+	case wire.KindCaughtUp:
 		m.Kind = Level
 	default:
 		m.Kind, m.Entry.Frame = Entry, wire.Frame{
@@ -241,7 +241,7 @@ func (l *Link) Frame(m *LinkOutgoing, tailReads bool) (f wire.Frame, later bool)
 		f.Kind = wire.KindCommitted
 		later = l.commits.defers(m, tailReads)
 	case Level:
-		f.Kind = wire.KindLevel
+		f.Kind = wire.KindCaughtUp
 	case Entry:
 		f = m.Entry.Frame
 		f.Generation = l.fence.Generation

@@ -424,7 +424,7 @@ func (r *Log[E]) acknowledged(l *progress, pos uint64) {
 func (r *Log[E]) at(pos uint64) E { return r.log[r.free+int(pos-r.first)] }
 
 // Tick advances time by one tick. A peer that has not answered for Patience ticks is sent another Follow. A joiner that
-// has acknowledged all entries is sent Level again.
+// has acknowledged all entries is sent CaughtUp again.
 func (r *Log[E]) Tick() {
 	if !r.cfg.Periodic && r.succ.idles(r.committed == r.end) {
 		r.sendFollow(&r.succ)

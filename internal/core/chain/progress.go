@@ -73,7 +73,7 @@ type progress struct {
 	to       Neighbor
 	exists   bool
 	phase    phase
-	required bool   // Level was sent at some time: nothing is committed without this joiner
+	required bool   // CaughtUp was sent at some time: nothing is committed without this joiner
 	sent     uint64 // the last entry sent
 	has      uint64 // the last entry that it reports, or that its snapshot will contain
 	inFlight int    // bytes of entries sent and not acknowledged

@@ -161,7 +161,7 @@ func (b *Outbox) newSum(into, from *Update) *sum {
 func (s *sum) fits() bool {
 	parts := len(s.into.parts) + len(s.from.parts)
 	return parts < math.MaxUint16/2 && len(s.into.blocks) <= maxBlocks &&
-		s.into.bytes+s.bytes+s.from.bytes <= wire.MaxUpdate/2 &&
+		s.into.bytes+s.bytes+s.from.bytes <= wire.MaxUpdateBytes/2 &&
 		float64(s.into.maxAbs())+float64(s.maxFactor)*float64(s.from.maxAbs()) <= math.MaxFloat32
 }
 

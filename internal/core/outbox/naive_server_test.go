@@ -165,8 +165,8 @@ func (w *world) unpack(parts []sent) (change, error) {
 		b := wire.ReadBlocks(f.Payload)
 		for b.Next() {
 			for i := range b.Count {
-				r, d := w.row(b.Table, b.ID(i)), b.Given[i*testDim:(i+1)*testDim]
-				if f.Flags&wire.FlagRepeats != 0 || parts[len(parts)-1].Flags&wire.FlagRepeats != 0 {
+				r, d := w.row(b.Table, b.ID(i)), b.Sent[i*testDim:(i+1)*testDim]
+				if f.Flags&wire.FlagDuplicateRows != 0 || parts[len(parts)-1].Flags&wire.FlagDuplicateRows != 0 {
 					delete(sum, r)
 				}
 				sum.add(r, d)

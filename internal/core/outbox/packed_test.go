@@ -40,10 +40,10 @@ func TestPackedParts(t *testing.T) {
 			part := 0
 			blocks := wire.ReadBlocks(payload)
 			for blocks.Next() {
-				if part += 4 * blocks.Len; len(blocks.Given) == blocks.Len {
+				if part += 4 * blocks.Len; len(blocks.Sent) == blocks.Len {
 					t.Errorf("block of %d rows is not packed", blocks.Count)
 				}
-				got := blocks.Whole(nil)
+				got := blocks.Unpack(nil)
 				for i := range got.Count {
 					want := values[int(got.ID(i)-d.first)*dim:][:dim]
 					for k, v := range got.Values[i*dim : (i+1)*dim] {

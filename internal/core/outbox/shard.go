@@ -180,7 +180,7 @@ func (s *Shard) IsAwaited() bool {
 // to confirm that. A shard confirms large updates without being asked.
 func (s *Shard) Await() (ask bool) {
 	u := s.kept.ended()
-	if u == nil || u.prompt || u.payloadBytes() >= wire.PromptBytes {
+	if u == nil || u.prompt || u.payloadBytes() >= wire.AckNowBytes {
 		return false
 	}
 	u.prompt = true // also if it has to be resent

@@ -145,10 +145,10 @@ func (u *Update) frames(as wire.Header, to []wire.Frame) []wire.Frame {
 		as.Flags |= wire.FlagTicked
 	}
 	if u.repeats {
-		as.Flags |= wire.FlagRepeats
+		as.Flags |= wire.FlagDuplicateRows
 	}
 	if u.prompt {
-		as.Flags |= wire.FlagPrompt
+		as.Flags |= wire.FlagAckNow
 	}
 	for i, p := range u.parts[u.sent:] {
 		as.Part = uint16(u.sent + i)
@@ -232,11 +232,11 @@ type packer struct {
 // check rejects an update with more parts than the wire format can count, reserving one for the last part, or with more
 // bytes than a server keeps.
 func (p *packer) check() error {
-	if n := len(p.u.parts); n >= math.MaxUint16 || p.u.bytes > wire.MaxUpdate/2 {
+	if n := len(p.u.parts); n >= math.MaxUint16 || p.u.bytes > wire.MaxUpdateBytes/2 {
 		return fmt.Errorf("%w: an update of %d bytes in %d parts to one shard is too large: at most %d bytes "+
 			"in %d parts of up to %d bytes are allowed; use more shards, tables that are not whole, or Flush "+
 			"less often",
-			perdure.ErrUsage, p.u.bytes, n, int64(wire.MaxUpdate/2), math.MaxUint16-1, wire.PartBytes)
+			perdure.ErrUsage, p.u.bytes, n, int64(wire.MaxUpdateBytes/2), math.MaxUint16-1, wire.PartBytes)
 	}
 	return nil
 }
@@ -307,7 +307,7 @@ func (p *packer) origin(o consistency.Origin) {
 	p.u.origin, p.u.hasOrigin = o, true
 	p.u.arena = wire.AppendBasisBlock(p.u.arena, o.Basis, o.Lag)
 	if o.DuringOutage {
-		p.u.arena = wire.AppendAloneBlock(p.u.arena)
+		p.u.arena = wire.AppendOutageBlock(p.u.arena)
 	}
 }
 

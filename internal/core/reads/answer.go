@@ -81,7 +81,7 @@ func (r *Reader) HandleAnswer(s *Shard, f *wire.Frame, own OwnUpdates) error {
 		q.calls[0].saw(s, c, q.rows.Count, false)
 	}
 	for _, call := range q.calls {
-		call.held = max(call.held, min(a.Waited, maxWaitUs))
+		call.held = max(call.held, min(a.WaitedMicros, maxWaitUs))
 	}
 	r.asked.answered(q, r.take(q, c, values, landed, own))
 	return nil
@@ -91,13 +91,13 @@ func (r *Reader) HandleAnswer(s *Shard, f *wire.Frame, own OwnUpdates) error {
 // there.
 func (r *Reader) values(q *request, a *wire.Answer, landed bool) (values []float32, there bool, err error) {
 	dim, room := q.table.spec.Dim, &r.unpacked
-	if there = landed; a.Packed() {
+	if there = landed; a.IsPacked() {
 		if there = q.dst != nil && q.consecutive(); there {
 			own := q.dst[q.to*dim : (q.to+q.rows.Count)*dim]
 			room = &own
 		}
 	}
-	values, err = a.Whole(q.rows.Count, dim, room)
+	values, err = a.Unpack(q.rows.Count, dim, room)
 	return values, there, err
 }
 

@@ -179,7 +179,8 @@ func TestClosedEndsSubscriptions(t *testing.T) {
 			t.Errorf("closed in between: %v, but the row counts as pushed: %v", closed, got.Pushed)
 		}
 		r.StartClock()
-		drops := slices.ContainsFunc(r.TakeActions().Frames, func(f wire.Frame) bool { return f.Kind == wire.KindDrop })
+		drops := slices.ContainsFunc(r.TakeActions().Frames,
+			func(f wire.Frame) bool { return f.Kind == wire.KindUnsubscribe })
 		if drops == closed {
 			t.Errorf("closed in between: %v, but the other replica's push is dropped: %v", closed, drops)
 		}

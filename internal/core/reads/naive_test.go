@@ -245,13 +245,13 @@ func (w *world) goOn(s *naiveShard) {
 // serve answers a frame of the reader, or keeps it until it may be answered.
 func (w *world) serve(s *naiveShard, f *wire.Frame) {
 	var rows wire.Rows
-	if f.Kind != wire.KindSaw {
+	if f.Kind != wire.KindSeen {
 		if _, err := wire.ParseRows(f.Payload, &rows); err != nil {
 			panic(err)
 		}
 	}
 	switch f.Kind {
-	case wire.KindDrop:
+	case wire.KindUnsubscribe:
 		for i := range rows.Count {
 			s.subs.Drop(0, rows.ID(i))
 		}

@@ -120,7 +120,7 @@ func (r *Reader) HandlePush(s *Shard, f *wire.Frame, own OwnUpdates) error {
 		if !t.subscribes {
 			return fmt.Errorf("%w: push of rows of table %s, which does not use pushes", wire.ErrPayload, t.spec.Name)
 		}
-		values, err := in.Whole(in.Count, t.spec.Dim, &r.unpacked)
+		values, err := in.Unpack(in.Count, t.spec.Dim, &r.unpacked)
 		if err != nil {
 			return err
 		}
@@ -137,9 +137,9 @@ func (r *Reader) HandlePush(s *Shard, f *wire.Frame, own OwnUpdates) error {
 	s.current.latest = r.contents(s, f.Clock, &in.Answer)
 	s.RecordMinClock(f.Clock)
 	s.joinRound()
-	r.checkAwaiting(s, min(in.Waited, maxWaitUs))
+	r.checkAwaiting(s, min(in.WaitedMicros, maxWaitUs))
 	if r.bounds {
-		saw := wire.Header{Kind: wire.KindSaw, Shard: s.id, Request: in.Seq}
+		saw := wire.Header{Kind: wire.KindSeen, Shard: s.id, Request: in.Seq}
 		r.asked.due.Frames = append(r.asked.due.Frames, wire.Frame{Header: saw})
 	}
 	return nil
@@ -316,7 +316,7 @@ func (t *Table) sendDrops(p *tableShard) {
 	for len(rows) > 0 {
 		n := min(len(rows), wire.PartBytes/8)
 		t.r.asked.due.Frames = append(t.r.asked.due.Frames, wire.Frame{
-			Header:  wire.Header{Kind: wire.KindDrop, Shard: s.id},
+			Header:  wire.Header{Kind: wire.KindUnsubscribe, Shard: s.id},
 			Payload: wire.AppendRows(nil, &wire.Rows{Table: t.id, Count: n, IDs: rows[:n]}),
 		})
 		rows = rows[n:]

@@ -67,7 +67,7 @@ type Reader struct {
 	tables []*Table        // by ID; nil: not used by the program
 	shards []*Shard
 	basis  basis
-	bounds bool // some table's model bounds updates in transit: shards wait for Saw frames
+	bounds bool // some table's model bounds updates in transit: shards wait for Seen frames
 
 	asked requests
 	lives int // 1 + number of rollbacks; answers to requests of an earlier life are ignored

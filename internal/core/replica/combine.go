@@ -29,7 +29,7 @@ type combining struct {
 
 // combined is the sum of a clock's updates to one table.
 type combined struct {
-	sum *table.Sum
+	sum *table.DeltaSum
 	how perdure.Combine
 	all float64 // total weight of the updates that are not lost
 	own float64 // weight of the current update
@@ -40,7 +40,7 @@ func (c *combining) of(parts []*table.Part) {
 	c.tables, c.any = make([]*combined, len(parts)), false
 	for i, p := range parts {
 		if p.Spec.Combine != perdure.CombineEach {
-			c.tables[i], c.any = &combined{sum: table.NewSum(p.Spec, p.First, p.Rows), how: p.Spec.Combine}, true
+			c.tables[i], c.any = &combined{sum: table.NewDeltaSum(p.Spec, p.First, p.Rows), how: p.Spec.Combine}, true
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (c *combining) end(whole bool, apply func(*wire.Block)) {
 		if t == nil {
 			continue
 		}
-		t.sum.Take(func(first perdure.RowID, ids []perdure.RowID, count int, values []float32) {
+		t.sum.Flush(func(first perdure.RowID, ids []perdure.RowID, count int, values []float32) {
 			c.block = wire.Block{
 				Rows: wire.Rows{Table: perdure.TableID(id), First: first, Count: count, IDs: ids}, Values: values,
 			}

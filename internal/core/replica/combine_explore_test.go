@@ -80,7 +80,7 @@ func newCourse(t *testing.T, c combineCase) *course {
 	}
 	s.step(wire.Frame{Header: wire.Header{Kind: wire.KindAddTable, Slot: perdure.NoSlot}, Payload: wire.JSON(spec)})
 	s.step(wire.Frame{
-		Header:  wire.Header{Kind: wire.KindRoster, Slot: perdure.NoSlot, Clock: 1},
+		Header:  wire.Header{Kind: wire.KindMembership, Slot: perdure.NoSlot, Clock: 1},
 		Payload: wire.JSON(c.spans),
 	})
 	for i, span := range c.spans {

@@ -38,7 +38,7 @@ func (p *proposals) beforeServing(v *words.View, head bool, st *State, fx *Effec
 	if v.Roster > max(p.membershipVersion, st.intake.MembershipVersion()) {
 		p.membershipVersion = v.Roster
 		fx.propose(ControlEntry{
-			Kind: wire.KindRoster, Slot: perdure.NoSlot, Clock: perdure.Clock(v.Roster),
+			Kind: wire.KindMembership, Slot: perdure.NoSlot, Clock: perdure.Clock(v.Roster),
 			Payload: wire.JSON(v.Intervals()),
 		})
 		return true

@@ -144,7 +144,7 @@ func (c *cuts) written(m *Image, file words.SegmentFile) {
 func (m *Image) close(undo bool) {
 	for _, rows := range m.Rows {
 		if rows.Close(); undo {
-			rows.Undo()
+			rows.MarkChanged()
 		}
 	}
 }

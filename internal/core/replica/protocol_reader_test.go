@@ -139,7 +139,7 @@ func (s *system) up(slot, shard int, f frame) {
 func (s *system) sendDue(slot int) {
 	for _, f := range s.readers[slot].side.reads.TakeActions().Frames {
 		shard := int(f.Shard)
-		if f.Kind == wire.KindSaw {
+		if f.Kind == wire.KindSeen {
 			s.up(slot, shard, frame{kind: sawFrame, seq: f.Request})
 			continue
 		}
@@ -147,7 +147,7 @@ func (s *system) sendDue(slot int) {
 		if _, err := wire.ParseRows(f.Payload, &rows); err != nil {
 			panic(err)
 		}
-		if f.Kind == wire.KindDrop {
+		if f.Kind == wire.KindUnsubscribe {
 			s.dropAll(slot, shard, maskOf(&rows))
 			continue
 		}

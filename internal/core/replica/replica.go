@@ -202,7 +202,7 @@ func (r *Replica) Step(e *Entry, body []byte) (large bool) {
 	switch f.Kind {
 	case wire.KindUpdate:
 		verdict := r.State.offer(f, body, &r.Readers)
-		if s := &r.Readers.slots[f.Slot]; f.Flags&wire.FlagPrompt != 0 {
+		if s := &r.Readers.slots[f.Slot]; f.Flags&wire.FlagAckNow != 0 {
 			s.prompt = max(s.prompt, f.Until())
 		}
 		return r.handleOutcome(e, verdict) && isNextLarge(r.State.intake, f.Slot)
@@ -270,7 +270,7 @@ func (r *Replica) applyControlEntry(f *wire.Frame) error {
 		}
 		to.pushes.raised(before, st.Applied(), st.Seq())
 		r.proposals.based = r.proposals.base
-	case wire.KindRoster:
+	case wire.KindMembership:
 		if err := st.setMembership(f); err != nil {
 			return err
 		}

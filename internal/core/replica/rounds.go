@@ -156,7 +156,7 @@ func (st *State) saveRows(to *ReaderSet) {
 	}
 	for t, p := range st.rows.parts {
 		m.Specs, m.First = append(m.Specs, p.Spec), append(m.First, p.First)
-		m.Rows = append(m.Rows, p.SnapshotOf(choice.Runs[t]))
+		m.Rows = append(m.Rows, p.SnapshotRuns(choice.Runs[t]))
 	}
 	to.fx.Saves = append(to.fx.Saves, Save{Cut: min, Image: m, Rows: choice, ledger: ro.ledger})
 }

@@ -62,7 +62,7 @@ func (w *rows) scale(u *consistency.Update, minClock perdure.Clock, in *consiste
 		b := wire.ReadBlocks(u.Parts[n-1])
 		for b.Next() {
 		}
-		origin := consistency.Origin{Basis: b.Basis, Lag: b.Lag, DuringOutage: b.Alone}
+		origin := consistency.Origin{Basis: b.Basis, Lag: b.Lag, DuringOutage: b.InOutage}
 		w.scaled.by = consistency.Scale(w.job.StaleScale, origin, minClock, in.NumParticipants(u.Clock))
 	}
 }
@@ -143,10 +143,10 @@ func (w *rows) checkUpdate(payload []byte, tables int) error {
 		if p.Spec.NonFinite == perdure.AllowNonFinite {
 			continue
 		}
-		if k := table.FirstNonFinite(b.Given); k >= 0 { // omitted values are 0
-			at := b.Place(k)
+		if k := table.FirstNonFinite(b.Sent); k >= 0 { // omitted values are 0
+			at := b.Index(k)
 			return fmt.Errorf("%w: value %d of row %d of table %s is %v",
-				perdure.ErrNonFinite, at%p.Spec.Dim, b.ID(at/p.Spec.Dim), p.Spec.Name, b.Given[k])
+				perdure.ErrNonFinite, at%p.Spec.Dim, b.ID(at/p.Spec.Dim), p.Spec.Name, b.Sent[k])
 		}
 	}
 	return b.Err()

@@ -92,7 +92,7 @@ var stepCases = []stand{
 		for clock := range perdure.Clock(2) {
 			body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Count: 1}, Values: []float32{1}})
 			b.step(wire.Frame{Header: wire.Header{
-				Kind: wire.KindUpdate, Clock: clock, Incarnation: 1, Parts: 1, Flags: wire.FlagPrompt,
+				Kind: wire.KindUpdate, Clock: clock, Incarnation: 1, Parts: 1, Flags: wire.FlagAckNow,
 			}, Body: body})
 			b.Settle()
 		}
@@ -125,7 +125,7 @@ var stepCases = []stand{
 	{"a slot that starts later has no saved state, others keep theirs", "asp", "none", 2, func(b *bench) any {
 		b.State.rows.states = [][]byte{[]byte("a"), []byte("b")}
 		spans := []words.Interval{{From: 0}, {From: 5}, {From: 7}}
-		b.fact(wire.KindRoster, perdure.NoSlot, 0, 2, wire.JSON(spans))
+		b.fact(wire.KindMembership, perdure.NoSlot, 0, 2, wire.JSON(spans))
 		return fmt.Sprintf("%q", b.State.rows.states)
 	}, `["a" "" ""]`},
 	{"an update is heavy from its size on", "ssp:9", "none", 1, func(b *bench) any {

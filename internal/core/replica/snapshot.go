@@ -231,10 +231,10 @@ func (in *IncomingSnapshot) addPart(t *headerTable) error {
 	if t.Spec.Sparse {
 		rows = t.Rows
 	}
-	if t.Rows != rows || rows < 0 || rows > table.MaxStored && t.Spec.Sparse {
+	if t.Rows != rows || rows < 0 || rows > table.MaxStoredRows && t.Spec.Sparse {
 		return fmt.Errorf("the snapshot has a wrong number of rows (%d) of table %s", t.Rows, t.Spec.Name)
 	}
-	p := table.Blank(t.Spec, perdure.TableID(len(in.content.Parts)), in.job.Seed, first, rows)
+	p := table.NewUninitialized(t.Spec, perdure.TableID(len(in.content.Parts)), in.job.Seed, first, rows)
 	in.content.Parts = append(in.content.Parts, p)
 	for _, run := range p.Image().Memory() {
 		if len(run) > 0 {
@@ -269,8 +269,8 @@ func (in *IncomingSnapshot) Finish() error {
 		return fmt.Errorf("the snapshot ends before all rows have arrived")
 	}
 	for _, p := range in.content.Parts {
-		p.Image().Settle()
-		if err := p.Restored(); err != nil {
+		p.Image().ConvertByteOrder()
+		if err := p.FinishRestore(); err != nil {
 			return err
 		}
 	}

@@ -76,7 +76,7 @@ func (st *State) offer(f *wire.Frame, body []byte, to *ReaderSet) consistency.Ou
 	verdict := st.intake.Offer(consistency.UpdatePart{
 		Slot: f.Slot, Clock: f.Clock, Clocks: int(f.Clocks), Incarnation: f.Incarnation,
 		Index: int(f.Part), Of: int(f.Parts), Payload: body,
-		Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagRepeats != 0,
+		Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagDuplicateRows != 0,
 	})
 	if verdict != consistency.Kept {
 		to.fx.FreeBodies = append(to.fx.FreeBodies, body)
@@ -191,7 +191,7 @@ func (st *State) apply(u *consistency.Update, to *ReaderSet) {
 		size += len(payload)
 		b := wire.ReadBlocks(payload)
 		for b.Next() {
-			whole := b.Whole(&st.rows.unpacked)
+			whole := b.Unpack(&st.rows.unpacked)
 			if rows == nil {
 				each(whole)
 			} else if err := st.rows.fits(whole); err != nil {
@@ -220,7 +220,7 @@ func (st *State) apply(u *consistency.Update, to *ReaderSet) {
 	}
 	to.pushes.applied(u.Slot, u.Last(), st.rows.seq)
 	to.changed(u.Slot)
-	to.large = to.large || size >= wire.PromptBytes
+	to.large = to.large || size >= wire.AckNowBytes
 	st.intake.Free(u)
 }
 

@@ -100,7 +100,7 @@ func benchmarkChoose(b *testing.B, p *table.Part, by perdure.Selector, share flo
 	for i := 0; i < b.N || i < 5; i++ {
 		update(l)
 		time(&plain, func() { sink += each(p, sum) })
-		time(&vector, func() { sink += each(p, func(v []float32) float64 { return table.Gap(v, v) }) })
+		time(&vector, func() { sink += each(p, func(v []float32) float64 { return table.SquaredDistance(v, v) }) })
 		time(&choose, func() { c = l.Choose([]*table.Part{p}, 1) })
 		l.Written(c, words.SegmentFile{Bytes: c.Bytes})
 	}

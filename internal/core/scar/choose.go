@@ -42,8 +42,8 @@ func each(keys []uint32, low, high uint32, f func(between, higher uint64, at int
 	for from := 0; from < len(keys); from += 64 * block {
 		here := keys[from:min(from+64*block, len(keys))]
 		n := (len(here) + 63) / 64
-		table.AtLeast(atLeast[:n], here, low)
-		table.AtLeast(above[:n], here, high)
+		table.MarkAtLeast(atLeast[:n], here, low)
+		table.MarkAtLeast(above[:n], here, high)
 		for w, higher := range above[:n] {
 			f(atLeast[w]&^higher, higher, from+64*w)
 		}
@@ -74,7 +74,7 @@ func (l *Ledger) take(c *Choice, parts []*table.Part) {
 		words := (len(keys) + 63) / 64
 		k.taken = slices.Grow(k.taken[:0], words)[:words]
 		if last == 0 || all {
-			table.AtLeast(k.taken, keys, max(last, 1))
+			table.MarkAtLeast(k.taken, keys, max(last, 1))
 		} else {
 			each(keys, last, last+1, func(same, higher uint64, at int) {
 				if same != 0 {

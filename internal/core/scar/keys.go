@@ -100,19 +100,19 @@ func (s *scorer) above(r *rows, of []location, keys []uint32) {
 }
 
 // distanceOf returns the table's own distance, or nil for the Euclidean one.
-func distanceOf(d perdure.Distance) table.Far {
+func distanceOf(d perdure.Distance) table.Metric {
 	switch d {
 	case perdure.DistanceTV:
-		return table.Variation
+		return table.TotalVariation
 	case perdure.DistanceLabels:
-		return table.Relabelled
+		return table.LabelVariation
 	}
 	return nil
 }
 
 // distances assigns to each row its distance from the last saved value, divided by the size of its save.
 func distances(p *table.Part, r *rows, keys []uint32) {
-	width, far := p.Spec.Dim, table.Distances
+	width, far := p.Spec.Dim, table.DistanceKeys
 	if own := distanceOf(p.Spec.Distance); own != nil {
 		far = own.Keys
 	}
@@ -125,10 +125,10 @@ func distances(p *table.Part, r *rows, keys []uint32) {
 		}
 		now, saved := p.Values(at, end-at), r.saved.values.upTo(at, end)
 		n := min(len(now), len(saved)) / width
-		if far(keys[at:at+n], now, saved, width, int(r.bytes)) == table.Farthest {
+		if far(keys[at:at+n], now, saved, width, int(r.bytes)) == table.MaxDistanceKey {
 			for i := range n { // NaN, or Inf-Inf
 				row := i * width
-				if keys[at+i] == table.Farthest && sameBits(now[row:row+width], saved[row:row+width]) {
+				if keys[at+i] == table.MaxDistanceKey && sameBits(now[row:row+width], saved[row:row+width]) {
 					keys[at+i] = 0
 				}
 			}
@@ -147,7 +147,7 @@ func distance(p *table.Part, r *rows, keys []uint32) {
 	if len(keys) == 0 {
 		return
 	}
-	width, far := p.Spec.Dim, table.Farness{Far: distanceOf(p.Spec.Distance)}
+	width, far := p.Spec.Dim, table.DistanceSum{Func: distanceOf(p.Spec.Distance)}
 	for at := 0; at < p.Rows; {
 		end, here := r.saved.run(at, p.Rows)
 		for here && at < end {

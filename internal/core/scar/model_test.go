@@ -261,10 +261,10 @@ func (m *model) key(r *present, row *modelRow) (key float64) {
 
 // far returns the distance of a row from its saved value, or of a whole table's rows together.
 func (m *model) far(r *present, saved []float32) float64 {
-	all, wide := 0.0, r.dim*table.Together(r.dim)
+	all, wide := 0.0, r.dim*table.RowsPerGroup(r.dim)
 	for from := 0; from < len(saved); from += wide {
 		end := min(from+wide, len(saved))
-		if d := table.Gap(r.values[from:end], saved[from:end]); d <= math.MaxFloat64 && r.own == nil {
+		if d := table.SquaredDistance(r.values[from:end], saved[from:end]); d <= math.MaxFloat64 && r.own == nil {
 			all += d
 			continue
 		}
@@ -275,7 +275,7 @@ func (m *model) far(r *present, saved []float32) float64 {
 			case r.own != nil:
 				all += r.own(now, was)
 			default:
-				all += table.Gap(now, was)
+				all += table.SquaredDistance(now, was)
 			}
 		}
 	}

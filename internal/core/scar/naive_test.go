@@ -291,7 +291,7 @@ func (w *world) restore() {
 		}
 		p := table.New(old.Spec, perdure.TableID(t), w.set.Seed, old.First, old.Rows)
 		if old.Spec.Sparse {
-			p = table.Blank(old.Spec, perdure.TableID(t), w.set.Seed, 0, len(here))
+			p = table.NewUninitialized(old.Spec, perdure.TableID(t), w.set.Seed, 0, len(here))
 			at := 0
 			for _, piece := range p.Image().IDs {
 				for i := range piece {
@@ -304,7 +304,7 @@ func (w *world) restore() {
 					piece[i] = uint32(w.clock)
 				}
 			}
-			if err := p.Restored(); err != nil {
+			if err := p.FinishRestore(); err != nil {
 				w.t.Fatal(err)
 			}
 		}

@@ -12,17 +12,17 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// place is a reader's position in a segment.
-type place struct {
+// position is a reader's position in a segment.
+type position struct {
 	left        int64  // from its start to the end of the file
 	kind, index uint32 // of the section; kind 0 if not known
 }
 
 // skippable reports whether the rest of the file can be read although this section is damaged.
-func (p place) skippable() bool { return p.kind != sectionMeta && p.kind != sectionRuns }
+func (p position) skippable() bool { return p.kind != sectionMeta && p.kind != sectionRuns }
 
 // describe returns the position as text, for a file of the given size with left bytes still to read.
-func (p place) describe(size, left int64, tables []metaTable) string {
+func (p position) describe(size, left int64, tables []metaTable) string {
 	from := size - p.left
 	switch {
 	case p.kind == 0 && from == 0:
@@ -30,10 +30,10 @@ func (p place) describe(size, left int64, tables []metaTable) string {
 	case p.kind == 0:
 		return fmt.Sprintf("byte %d", from)
 	}
-	return fmt.Sprintf("bytes %d to %d (%s)", from, size-left-1, p.what(tables))
+	return fmt.Sprintf("bytes %d to %d (%s)", from, size-left-1, p.sectionName(tables))
 }
 
-func (p place) what(tables []metaTable) string {
+func (p position) sectionName(tables []metaTable) string {
 	c := column{kind: p.kind}
 	t := p.index
 	switch p.kind {
@@ -59,12 +59,12 @@ func (p place) what(tables []metaTable) string {
 type Audit struct {
 	Bytes int64 // bytes read
 	Files int
-	in    store.Store
-	read  map[string]*audited // by file
+	store store.Store
+	read  map[string]*segmentAudit // by file
 }
 
-// audited is the content and the defects of a segment file.
-type audited struct {
+// segmentAudit is the content and the defects of a segment file.
+type segmentAudit struct {
 	segment  *Segment
 	sum      uint32
 	tables   []metaTable
@@ -75,20 +75,20 @@ type audited struct {
 
 // NewAudit returns an Audit of a store.
 func NewAudit(in store.Store) *Audit {
-	return &Audit{in: in, read: map[string]*audited{}}
+	return &Audit{store: in, read: map[string]*segmentAudit{}}
 }
 
 // Checkpoint reads all segments of a checkpoint. It returns the number of rows of each table and the defects. Defects
 // of a file that was already reported for another checkpoint are not repeated; whole reports whether this checkpoint is
 // free of defects.
 func (a *Audit) Checkpoint(m Manifest) (rows []int64, defects []Defect, whole bool) {
-	m = m.normal()
+	m = m.normalized()
 	rows, whole = make([]int64, len(m.Tables)), true
 	for _, ref := range m.Segments {
-		var chain []*audited
+		var chain []*segmentAudit
 		good := true
 		for _, f := range ref.files() {
-			one := a.file(f.File)
+			one := a.auditFile(f.File)
 			good = good && len(one.defects) == 0
 			if !one.reported {
 				defects = append(defects, one.defects...)
@@ -97,7 +97,7 @@ func (a *Audit) Checkpoint(m Manifest) (rows []int64, defects []Defect, whole bo
 			chain = append(chain, one)
 		}
 		if good {
-			more := m.fits(ref, chain, rows)
+			more := m.segmentDefects(ref, chain, rows)
 			good, defects = len(more) == 0, append(defects, more...)
 		}
 		wrong, there := a.states(ref.States)
@@ -113,10 +113,10 @@ func (a *Audit) states(files []FileRef) (defects []Defect, whole bool) {
 	for _, f := range files {
 		one := a.read[f.File]
 		if one == nil {
-			one = new(audited)
+			one = new(segmentAudit)
 			a.read[f.File] = one
 			a.Bytes, a.Files = a.Bytes+f.Bytes, a.Files+1
-			err := store.CheckState(a.in, words.SavedFile(f))
+			err := store.CheckState(a.store, words.SavedFile(f))
 			if errors.Is(err, fs.ErrNotExist) {
 				err = errMissing
 			}
@@ -133,16 +133,16 @@ func (a *Audit) states(files []FileRef) (defects []Defect, whole bool) {
 }
 
 // Segment reads a segment, which need not belong to a checkpoint, and returns its defects.
-func (a *Audit) Segment(file string) []Defect { return a.file(file).defects }
+func (a *Audit) Segment(file string) []Defect { return a.auditFile(file).defects }
 
-// fits returns the defects of a shard's segments with respect to one another and to the manifest. It adds to the row
-// counts.
-func (m Manifest) fits(ref SegmentRef, chain []*audited, rows []int64) []Defect {
+// segmentDefects returns the defects of a shard's segments with respect to one another and to the manifest. It adds to
+// the row counts.
+func (m Manifest) segmentDefects(ref SegmentRef, chain []*segmentAudit, rows []int64) []Defect {
 	last := chain[len(chain)-1]
-	l := layers{look: true, tables: last.tables}
+	l := segmentOverlay{verifyOnly: true, tables: last.tables}
 	for i, one := range chain {
 		file := ref.files()[i].File
-		if err := m.matches(ref, i, one.segment, one.sum); err != nil {
+		if err := m.checkFile(ref, i, one.segment, one.sum); err != nil {
 			return []Defect{{File: file, Err: err}}
 		}
 		for t := range one.tables {
@@ -152,7 +152,7 @@ func (m Manifest) fits(ref SegmentRef, chain []*audited, rows []int64) []Defect 
 		}
 	}
 	for t, has := range last.tables {
-		if err := m.counts(ref.Shard, t, has); err != nil {
+		if err := m.checkRowCount(ref.Shard, t, has); err != nil {
 			return []Defect{{File: ref.File, Err: err}}
 		}
 		rows[t] += has.Rows
@@ -160,12 +160,12 @@ func (m Manifest) fits(ref SegmentRef, chain []*audited, rows []int64) []Defect 
 	return nil
 }
 
-// counts compares a shard's number of rows of a table with the manifest.
-func (m Manifest) counts(shard perdure.ShardID, t int, has metaTable) error {
-	return counts(m.key().manifest(), m.Tables, m.Job.Shards, shard, t, has)
+// checkRowCount compares a shard's number of rows of a table with the manifest.
+func (m Manifest) checkRowCount(shard perdure.ShardID, t int, has metaTable) error {
+	return checkRowCount(m.key().manifest(), m.Tables, m.Job.Shards, shard, t, has)
 }
 
-func counts(manifest string, tables []perdure.TableSpec, shards int, shard perdure.ShardID, t int, has metaTable,
+func checkRowCount(manifest string, tables []perdure.TableSpec, shards int, shard perdure.ShardID, t int, has metaTable,
 ) error {
 	if t >= len(tables) || tables[t] != has.Spec {
 		return corrupt("its table %d is %s, but %s has a different table there", t, has.Spec.Name, manifest)
@@ -178,24 +178,24 @@ func counts(manifest string, tables []perdure.TableSpec, shards int, shard perdu
 	return nil
 }
 
-// file reads a segment file, unless it has been read before.
-func (a *Audit) file(name string) *audited {
+// auditFile reads a segment file, unless it has been read before.
+func (a *Audit) auditFile(name string) *segmentAudit {
 	if one := a.read[name]; one != nil {
 		return one
 	}
-	one := new(audited)
+	one := new(segmentAudit)
 	a.read[name] = one
 	found := func(place string, err error) {
-		one.defects = append(one.defects, Defect{File: name, Place: place, Err: err})
+		one.defects = append(one.defects, Defect{File: name, Location: place, Err: err})
 	}
-	err := withReader(a.in, name, func(r *sumReader) (err error) {
+	err := withReader(a.store, name, func(r *checksumReader) (err error) {
 		size := r.left
-		r.at = place{left: size}
-		here := func(err error) { found(r.at.describe(size, r.left, one.tables), err) }
-		r.note = here
-		one.segment, err = r.segment(func(_ int, t metaTable, runs []table.Run) (rowsTo, error) {
+		r.pos = position{left: size}
+		here := func(err error) { found(r.pos.describe(size, r.left, one.tables), err) }
+		r.onDefect = here
+		one.segment, err = r.segment(func(_ int, t metaTable, runs []table.Run) (rowWriter, error) {
 			one.tables = append(one.tables, t)
-			if r.kind != kindChosen {
+			if r.kind != kindSelected {
 				one.runs = append(one.runs, runs)
 			}
 			return nil, nil
@@ -203,7 +203,7 @@ func (a *Audit) file(name string) *audited {
 		if err != nil {
 			here(err)
 		}
-		one.sum = r.sum
+		one.sum = r.fileSum
 		a.Bytes, a.Files = a.Bytes+size-r.left, a.Files+1
 		return nil
 	})
@@ -220,7 +220,7 @@ func (a *Audit) file(name string) *audited {
 func Rows(in store.Store, m Manifest) ([]int64, error) {
 	rows := make([]int64, len(m.Tables))
 	for _, ref := range m.Segments {
-		tables, err := peek(in, ref.File)
+		tables, err := readTables(in, ref.File)
 		if err != nil {
 			return nil, err
 		}
@@ -231,12 +231,16 @@ func Rows(in store.Store, m Manifest) ([]int64, error) {
 	return rows, nil
 }
 
-// Fits returns an error unless the tables of a restored segment are those of the manifest and have the rows that the
-// shard must have.
-func (m Manifest) Fits(s *Segment) error {
+// CheckSegment returns an error unless the tables of a restored segment are those of the manifest and have the rows
+// that the shard must have.
+func (m Manifest) CheckSegment(s *Segment) error {
 	for t := range s.Tables {
 		one := &s.Tables[t]
-		if err := m.counts(s.Shard, t, metaTable{Spec: one.Spec, First: one.First, Rows: one.count()}); err != nil {
+		if err := m.checkRowCount(
+			s.Shard,
+			t,
+			metaTable{Spec: one.Spec, First: one.First, Rows: one.numRows()},
+		); err != nil {
 			return err
 		}
 	}

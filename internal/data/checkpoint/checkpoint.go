@@ -3,10 +3,10 @@
 //
 // A running checkpoint (strategy scar) instead holds, for each row, the value that was saved last. Its segments contain
 // selected rows and are layered over one another ([RestoreRows]). Its manifests are numbered ([PublishRunning],
-// [WholeRunning], [PruneRunning]).
+// [LatestCompleteRunning], [PruneRunning]).
 //
 // Servers write segments ([WriteSegment]). The coordinator then publishes the manifest ([Publish]) and may delete older
-// checkpoints ([Prune]). A restoring server reads its shard's segment ([Restore]). [Look] lists what a store contains;
+// checkpoints ([Prune]). A restoring server reads its shard's segment ([Restore]). [List] lists what a store contains;
 // an [Audit] verifies every byte of it.
 //
 // Invariants:

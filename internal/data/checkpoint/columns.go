@@ -51,8 +51,8 @@ func (c column) index(t int) uint32 {
 	return uint32(t)
 }
 
-// of returns the column's memory in an image.
-func (c column) of(img table.Image) [][]byte {
+// bytesOf returns the column's memory in an image.
+func (c column) bytesOf(img table.Image) [][]byte {
 	switch c.kind {
 	case sectionIDs:
 		return asBytes(img.IDs)
@@ -66,7 +66,7 @@ func (c column) of(img table.Image) [][]byte {
 func checkImage(spec perdure.TableSpec, img table.Image) error {
 	cols := columns(spec)
 	planes := cols[len(cols)-1].plane + 1
-	ids, touched := bytesOf(asBytes(img.IDs)), bytesOf(asBytes(img.Touched))
+	ids, touched := totalBytes(asBytes(img.IDs)), totalBytes(asBytes(img.Touched))
 	switch {
 	case len(img.Planes) != planes:
 		return fmt.Errorf("table %s: image has %d planes, but rule %s has %d", spec.Name, len(img.Planes),
@@ -77,7 +77,7 @@ func checkImage(spec perdure.TableSpec, img table.Image) error {
 		return fmt.Errorf("table %s: image has clocks of last updates, but the table does not evict rows", spec.Name)
 	}
 	for _, c := range cols {
-		if n := bytesOf(c.of(img)); n%c.rowBytes != 0 || n/c.rowBytes != int64(img.Rows) {
+		if n := totalBytes(c.bytesOf(img)); n%c.rowBytes != 0 || n/c.rowBytes != int64(img.Rows) {
 			return fmt.Errorf("table %s: image has %[3]d bytes of %[2]s, but %[4]d rows of %[5]d bytes each", spec.Name,
 				c, n, img.Rows, c.rowBytes)
 		}
@@ -97,7 +97,7 @@ func (c column) String() string {
 	return fmt.Sprintf("state plane %d", c.plane)
 }
 
-func bytesOf(pieces [][]byte) (n int64) {
+func totalBytes(pieces [][]byte) (n int64) {
 	for _, p := range pieces {
 		n += int64(len(p))
 	}

@@ -185,7 +185,7 @@ func TestRowsOfNoFile(t *testing.T) {
 	want := rowsBytes(parts)
 	l, err := RestoreRows(ckpt(newFolder(t)), "job-1", 1, nil, parts)
 	must(t, err)
-	if len(l.Segments) != 0 || !slices.Equal(l.Of[0], []int32{-1, -1, -1}) || len(l.Of[1]) != 0 ||
+	if len(l.Segments) != 0 || !slices.Equal(l.FileIndex[0], []int32{-1, -1, -1}) || len(l.FileIndex[1]) != 0 ||
 		rowsBytes(parts) != want {
 		t.Errorf("%+v", l)
 	}
@@ -208,7 +208,7 @@ func TestChosenRowsRefuseEveryChange(t *testing.T) {
 	must(t, err)
 	chosen, err := fsys.ReadFile("ckpt/" + f.File)
 	must(t, err)
-	look := func(int, metaTable, []table.Run) (rowsTo, error) { return nil, nil }
+	look := func(int, metaTable, []table.Run) (rowWriter, error) { return nil, nil }
 	s, sum, err := readFile(ckpt(fsys), f.File, look)
 	must(t, err)
 	if s.Number != 3 || s.Seed != 7 || sum != f.CRC || s.Follows != nil || len(s.Applied) != 3 ||

@@ -21,12 +21,12 @@ func streamOf(spec perdure.TableSpec, img table.Image, runs ...table.Run) *Strea
 	var columnsOf [][]byte
 	for _, c := range columns(spec) {
 		var b []byte
-		all := bytes.Join(c.of(img), nil)
+		all := bytes.Join(c.bytesOf(img), nil)
 		for _, r := range runs {
 			b = append(b, all[int64(r.First)*c.rowBytes:][:int64(r.Rows)*c.rowBytes]...)
 		}
 		if !littleEndian {
-			toLittle(b, c.word)
+			toLittleEndian(b, c.word)
 		}
 		columnsOf = append(columnsOf, b)
 	}
@@ -68,7 +68,7 @@ func TestFollowingSegmentGolden(t *testing.T) {
 	must(t, err)
 	golden(t, "testdata/segment-follower.golden", b)
 	if sum := sumOf(b); ref.Bytes != int64(len(b)) || ref.CRC != sum ||
-		binary.LittleEndian.Uint16(b[10:]) != kindFollower {
+		binary.LittleEndian.Uint16(b[10:]) != kindIncremental {
 		t.Errorf("%+v of a file of %d bytes, checksum %08x", ref, len(b), sum)
 	}
 

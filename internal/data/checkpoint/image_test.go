@@ -107,7 +107,7 @@ func drawTable(rt *rapid.T, name string) TableRows {
 func randomImage(rng *rand.Rand, spec perdure.TableSpec, rows int64) table.Image {
 	img := newImage(spec, rows)
 	for _, c := range columns(spec) {
-		for _, piece := range c.of(img) {
+		for _, piece := range c.bytesOf(img) {
 			for i := range piece {
 				piece[i] = byte(rng.Uint32())
 			}
@@ -164,8 +164,8 @@ func TestReadsIntoTheCallersMemory(t *testing.T) {
 	}
 	for _, part := range s.Tables {
 		for _, c := range columns(part.Spec) {
-			for k, piece := range c.of(memory[part.Spec.Name]) {
-				if got := c.of(part.Image)[k]; len(piece) > 0 && &got[0] != &piece[0] {
+			for k, piece := range c.bytesOf(memory[part.Spec.Name]) {
+				if got := c.bytesOf(part.Image)[k]; len(piece) > 0 && &got[0] != &piece[0] {
 					t.Errorf("table %s: piece %d of %s is not in the caller's memory", part.Spec.Name, k, c)
 				}
 			}
@@ -195,7 +195,7 @@ func TestImagesThatDoNotFit(t *testing.T) {
 	for what, spoil := range spoilers {
 		s := testSegment()
 		spoil(&s.Tables[2].Image)
-		if _, err := WriteSegment(store.Folder(disk.NewMemory(), "."), s); err == nil ||
+		if _, err := WriteSegment(store.NewDir(disk.NewMemory(), "."), s); err == nil ||
 			!strings.Contains(err.Error(), "table e: ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("writing %s gives %v", what, err)
 		}
@@ -344,7 +344,7 @@ func editMeta(t *testing.T, b []byte, old, with string) []byte {
 func rawSegment(t *testing.T, s *Segment, sections []section) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w := &sumWriter{w: &b}
+	w := &checksumWriter{w: &b}
 	header, _ := s.header(sections)
 	must(t, w.write(header))
 	for _, sec := range sections {

@@ -46,8 +46,8 @@ func decodeManifest(sealed []byte) (m Manifest, err error) {
 	return m, nil
 }
 
-// normal returns the manifest with its segments sorted by shard.
-func (m Manifest) normal() Manifest {
+// normalized returns the manifest with its segments sorted by shard.
+func (m Manifest) normalized() Manifest {
 	m.Segments = slices.Clone(m.Segments)
 	slices.SortFunc(m.Segments, func(a, b SegmentRef) int { return cmp.Compare(a.Shard, b.Shard) })
 	return m
@@ -112,7 +112,7 @@ func (r SegmentRef) checkBase(k key) error {
 // atomically. Publishing the same checkpoint again has no effect; publishing one older than the newest returns
 // perdure.ErrFenced. A store holds the checkpoints of one job.
 func Publish(in store.Store, m Manifest) error {
-	m = m.normal()
+	m = m.normalized()
 	name := m.key().manifest()
 	old, err := Latest(in)
 	if err != nil && !errors.Is(err, ErrNoCheckpoint) {
@@ -175,7 +175,7 @@ func sizesOf(all []store.Entry) map[string]int64 {
 }
 
 func checkSize(in store.Store, ref FileRef) error {
-	switch err := lack(in, ref).Err; {
+	switch err := sizeDefect(in, ref).Err; {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s is missing: %w: %w", ref.File, ErrCorrupt, fs.ErrNotExist)
 	case err != nil:
@@ -256,9 +256,10 @@ func newest[K, M any](in store.Store, keys []K, read func(store.Store, K) (M, er
 	return none, fmt.Errorf("checkpoint: %s holds %w that can be read: %w", in, ErrNoCheckpoint, damaged)
 }
 
-// Of returns the newest checkpoint of a cut among the generations up to upTo. It opens manifests by name, because a
-// listing may lack the newest. It skips damaged ones; if no other exists, the error describes the damaged one.
-func Of(in store.Store, cut perdure.Clock, upTo perdure.Generation) (none Manifest, err error) {
+// LatestOfCut returns the newest checkpoint of a cut among the generations up to upTo. It opens manifests by name,
+// because a listing may lack the newest. It skips damaged ones; if no other exists, the error describes the damaged
+// one.
+func LatestOfCut(in store.Store, cut perdure.Clock, upTo perdure.Generation) (none Manifest, err error) {
 	damaged := fmt.Errorf("%w of clock %d in %s", ErrNoCheckpoint, cut, in)
 	for n := range upTo + 1 {
 		m, err := readManifest(in, key{upTo - n, cut})
@@ -275,7 +276,7 @@ func Of(in store.Store, cut perdure.Clock, upTo perdure.Generation) (none Manife
 
 // Verify reads all segments of a checkpoint and checks every byte.
 func Verify(in store.Store, m Manifest) error {
-	m = m.normal()
+	m = m.normalized()
 	if err := m.check(); err != nil {
 		return fmt.Errorf("checkpoint: manifest %s: %w", m.key().manifest(), corrupt("%v", err))
 	}

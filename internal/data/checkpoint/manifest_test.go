@@ -89,7 +89,7 @@ func wantLatest(t testing.TB, fsys disk.FS, generation perdure.Generation, cut p
 }
 
 // ckpt returns the store that the tests use.
-func ckpt(fsys disk.FS) store.Store { return store.Folder(fsys, "ckpt") }
+func ckpt(fsys disk.FS) store.Store { return store.NewDir(fsys, "ckpt") }
 
 func overwrite(t testing.TB, fsys disk.FS, name string, content []byte) {
 	t.Helper()
@@ -151,7 +151,7 @@ func TestLatestIsTheHighestGenerationThenCut(t *testing.T) {
 	fsys := newFolder(t)
 	_, err := Latest(ckpt(fsys))
 	wantErr(t, err, ErrNoCheckpoint, "ckpt holds no checkpoint")
-	_, err = Latest(store.Folder(fsys, "nowhere"))
+	_, err = Latest(store.NewDir(fsys, "nowhere"))
 	wantErr(t, err, ErrNoCheckpoint, "nowhere")
 	published(t, fsys, 1, 20)
 	published(t, fsys, 1, 100)
@@ -173,14 +173,14 @@ func TestLatestIsTheHighestGenerationThenCut(t *testing.T) {
 	overwrite(t, fsys, name, []byte("nothing"))
 	wantLatest(t, fsys, 1, 100)
 	for cut, want := range map[perdure.Clock]perdure.Generation{m.Cut: m.Generation, 100: 1, 20: 1} {
-		got, err := Of(ckpt(fsys), cut, want)
+		got, err := LatestOfCut(ckpt(fsys), cut, want)
 		if cut == m.Cut {
 			wantErr(t, err, ErrCorrupt, name)
 		} else if err != nil || got.Cut != cut || got.Generation != want {
 			t.Errorf("of clock %d: %v, %v", cut, got.key(), err)
 		}
 	}
-	_, err = Of(ckpt(fsys), 20, 0)
+	_, err = LatestOfCut(ckpt(fsys), 20, 0)
 	wantErr(t, err, ErrNoCheckpoint, "clock 20")
 }
 

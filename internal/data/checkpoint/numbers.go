@@ -34,7 +34,7 @@ func encodeNumbers(memory []byte, word int, emit func([]byte) error) error {
 		memory = memory[len(chunk):]
 		if !littleEndian && word > 1 { // the caller's memory must not change
 			buf = append(buf[:0], chunk...)
-			toLittle(buf, word)
+			toLittleEndian(buf, word)
 			chunk = buf
 		}
 		if err := emit(chunk); err != nil {
@@ -54,14 +54,14 @@ func decodeNumbers(memory []byte, word int, fill func([]byte) error) error {
 			return err
 		}
 		if !littleEndian {
-			fromLittle(chunk, word)
+			fromLittleEndian(chunk, word)
 		}
 	}
 	return nil
 }
 
-// toLittle converts numbers of word bytes each to the file's byte order, in place.
-func toLittle(b []byte, word int) {
+// toLittleEndian converts numbers of word bytes each to the file's byte order, in place.
+func toLittleEndian(b []byte, word int) {
 	for ; len(b) > 0; b = b[word:] {
 		if word == 4 {
 			binary.LittleEndian.PutUint32(b, binary.NativeEndian.Uint32(b))
@@ -71,7 +71,7 @@ func toLittle(b []byte, word int) {
 	}
 }
 
-func fromLittle(b []byte, word int) {
+func fromLittleEndian(b []byte, word int) {
 	for ; len(b) > 0; b = b[word:] {
 		if word == 4 {
 			binary.NativeEndian.PutUint32(b, binary.LittleEndian.Uint32(b))

@@ -23,16 +23,16 @@ import (
 type Dest func(spec perdure.TableSpec, first, rows int64) (table.Image, error)
 
 // A sink returns the destination for the given rows of table i; nil means that they are only verified.
-type sink func(i int, t metaTable, runs []table.Run) (rowsTo, error)
+type sink func(i int, t metaTable, runs []table.Run) (rowWriter, error)
 
-// rowsTo is a destination for rows of a table.
-type rowsTo interface {
+// rowWriter is a destination for rows of a table.
+type rowWriter interface {
 	// column reads a payload of n bytes: column i of the table, for the given rows.
-	column(r *sumReader, i int, c column, n int64, runs []table.Run) error
+	column(r *checksumReader, i int, c column, n int64, runs []table.Run) error
 }
 
-// imageTo stores rows in an image. Rows beyond the end of the image are skipped.
-type imageTo struct{ *table.Image }
+// imageWriter stores rows in an image. Rows beyond the end of the image are skipped.
+type imageWriter struct{ *table.Image }
 
 // image returns memory for a table.
 func (dst Dest) image(t metaTable) (table.Image, error) {
@@ -52,17 +52,17 @@ func (dst Dest) image(t metaTable) (table.Image, error) {
 // readFile reads and verifies a segment file and passes its tables to the sink. It also returns the file's checksum,
 // over the header and the sections' checksums.
 func readFile(in store.Store, file string, into sink) (s *Segment, sum uint32, err error) {
-	err = withReader(in, file, func(r *sumReader) (err error) {
+	err = withReader(in, file, func(r *checksumReader) (err error) {
 		s, err = r.segment(into)
-		sum = r.sum
+		sum = r.fileSum
 		return err
 	})
 	return s, sum, err
 }
 
-// peek reads the list of a segment's tables.
-func peek(in store.Store, file string) (tables []metaTable, err error) {
-	err = withReader(in, file, func(r *sumReader) error {
+// readTables reads the list of a segment's tables.
+func readTables(in store.Store, file string) (tables []metaTable, err error) {
+	err = withReader(in, file, func(r *checksumReader) error {
 		_, _, err := r.header()
 		if err != nil {
 			return err
@@ -75,7 +75,7 @@ func peek(in store.Store, file string) (tables []metaTable, err error) {
 }
 
 // withReader opens a segment file, calls read and closes the file.
-func withReader(in store.Store, file string, read func(r *sumReader) error) error {
+func withReader(in store.Store, file string, read func(r *checksumReader) error) error {
 	f, err := in.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("checkpoint: segment %s/%s is missing: %w: %w", in, file, ErrCorrupt, fs.ErrNotExist)
@@ -84,7 +84,7 @@ func withReader(in store.Store, file string, read func(r *sumReader) error) erro
 		return fmt.Errorf("checkpoint: read segment: %w", err)
 	}
 	// Pieces of memory may be small; reads of 64 KiB and more bypass the buffer.
-	err = read(&sumReader{r: bufio.NewReaderSize(f, 64<<10), left: f.Size()})
+	err = read(&checksumReader{r: bufio.NewReaderSize(f, 64<<10), left: f.Size()})
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
@@ -94,25 +94,25 @@ func withReader(in store.Store, file string, read func(r *sumReader) error) erro
 	return nil
 }
 
-// sumReader reads a segment file of known size and maintains the checksums of the section and of the file, as sumWriter
-// does. It never allocates more than the number of bytes left to read.
-type sumReader struct {
-	r        io.Reader
-	left     int64
-	sec, sum uint32
-	kind     uint16 // of the segment
-	scratch  []byte // buffer for bytes that are only verified
-	at       place  // current position
-	// note, if not nil, receives the error for a section whose checksum is wrong but on which the rest of the file does
-	// not depend; reading then continues.
-	note func(err error)
+// checksumReader reads a segment file of known size and maintains the checksums of the section and of the file, as
+// checksumWriter does. It never allocates more than the number of bytes left to read.
+type checksumReader struct {
+	r                   io.Reader
+	left                int64
+	sectionSum, fileSum uint32
+	kind                uint16   // of the segment
+	scratch             []byte   // buffer for bytes that are only verified
+	pos                 position // current position
+	// onDefect, if not nil, receives the error for a section whose checksum is wrong but on which the rest of the file
+	// does not depend; reading then continues.
+	onDefect func(err error)
 }
 
 func corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
-func (r *sumReader) fill(b []byte) error {
+func (r *checksumReader) fill(b []byte) error {
 	if int64(len(b)) > r.left {
 		return corrupt("truncated: need %d bytes, %d are left", len(b), r.left)
 	}
@@ -124,21 +124,21 @@ func (r *sumReader) fill(b []byte) error {
 		return err
 	}
 	r.left -= int64(len(b))
-	r.sec = wire.AddSum(r.sec, b)
+	r.sectionSum = wire.AddSum(r.sectionSum, b)
 	return nil
 }
 
-// named reads a header or a section's checksum.
-func (r *sumReader) named(b []byte) error {
+// fillSummed reads a header or a section's checksum.
+func (r *checksumReader) fillSummed(b []byte) error {
 	if err := r.fill(b); err != nil {
 		return err
 	}
-	r.sum = wire.AddSum(r.sum, b)
+	r.fileSum = wire.AddSum(r.fileSum, b)
 	return nil
 }
 
 // segment reads a whole file: the header, the meta, and the sections that the meta describes.
-func (r *sumReader) segment(into sink) (*Segment, error) {
+func (r *checksumReader) segment(into sink) (*Segment, error) {
 	s, sections, err := r.header()
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (r *sumReader) segment(into sink) (*Segment, error) {
 	states := int64(sections) - 1
 	for _, t := range m.Tables {
 		states -= int64(len(columns(t.Spec)))
-		if r.kind != kindWhole {
+		if r.kind != kindFull {
 			states--
 		}
 	}
@@ -179,7 +179,7 @@ func (r *sumReader) segment(into sink) (*Segment, error) {
 }
 
 // states reads the given number of slot states.
-func (r *sumReader) states(into [][]byte, sections int64) error {
+func (r *checksumReader) states(into [][]byte, sections int64) error {
 	next := uint32(0)
 	for range sections {
 		kind, slot, n, err := r.sectionHead()
@@ -205,14 +205,14 @@ func unexpected(kind, index uint32) error {
 }
 
 // table reads the sections of table i.
-func (r *sumReader) table(i int, t metaTable, into sink) (TableRows, error) {
+func (r *checksumReader) table(i int, t metaTable, into sink) (TableRows, error) {
 	out := TableRows{Spec: t.Spec, First: t.First}
 	cols := columns(t.Spec)
 	runs, err := r.runs(i, t)
 	if err != nil {
 		return out, err
 	}
-	rows := rowsIn(runs)
+	rows := countRows(runs)
 	if most := r.left / rowBytes(cols); rows > most { // so that no product below overflows
 		return out, corrupt("table %s claims %d rows, but the rest of the file holds at most %d", t.Spec.Name, rows,
 			most)
@@ -222,7 +222,7 @@ func (r *sumReader) table(i int, t metaTable, into sink) (TableRows, error) {
 		return out, err
 	}
 	if to == nil {
-		to = nowhere{}
+		to = discardRows{}
 	}
 	for k, c := range cols {
 		kind, index, n, err := r.sectionHead()
@@ -245,13 +245,15 @@ func (r *sumReader) table(i int, t metaTable, into sink) (TableRows, error) {
 	return out, nil
 }
 
-// nowhere discards rows that are only verified.
-type nowhere struct{}
+// discardRows discards rows that are only verified.
+type discardRows struct{}
 
-func (nowhere) column(r *sumReader, _ int, _ column, n int64, _ []table.Run) error { return r.skip(n) }
+func (discardRows) column(r *checksumReader, _ int, _ column, n int64, _ []table.Run) error {
+	return r.skip(n)
+}
 
-func (img imageTo) column(r *sumReader, _ int, c column, _ int64, runs []table.Run) error {
-	pieces := cursor{left: c.of(*img.Image)}
+func (img imageWriter) column(r *checksumReader, _ int, c column, _ int64, runs []table.Run) error {
+	pieces := cursor{left: c.bytesOf(*img.Image)}
 	for _, run := range runs {
 		first, rows := int64(run.First), int64(run.Rows)
 		there := min(max(int64(img.Rows)-first, 0), rows)
@@ -291,7 +293,7 @@ func (c *cursor) each(from, n int64, f func([]byte) error) error {
 	return nil
 }
 
-func (r *sumReader) skip(n int64) error {
+func (r *checksumReader) skip(n int64) error {
 	for n > 0 {
 		b, err := r.chunk(n)
 		if err != nil {
@@ -303,7 +305,7 @@ func (r *sumReader) skip(n int64) error {
 }
 
 // chunk reads the next bytes of n, up to chunkBytes. They are valid until the next call.
-func (r *sumReader) chunk(n int64) ([]byte, error) {
+func (r *checksumReader) chunk(n int64) ([]byte, error) {
 	n = min(n, chunkBytes)
 	if int64(cap(r.scratch)) < n {
 		r.scratch = make([]byte, n)
@@ -312,13 +314,13 @@ func (r *sumReader) chunk(n int64) ([]byte, error) {
 	return b, r.fill(b)
 }
 
-func (r *sumReader) header() (s *Segment, sections uint32, err error) {
+func (r *checksumReader) header() (s *Segment, sections uint32, err error) {
 	size := r.left
 	var h [headerBytes]byte
 	if size < headerBytes {
 		return nil, 0, corrupt("truncated: %d bytes, but a header alone has %d", size, headerBytes)
 	}
-	if err := r.named(h[:]); err != nil {
+	if err := r.fillSummed(h[:]); err != nil {
 		return nil, 0, err
 	}
 	le := binary.LittleEndian
@@ -349,7 +351,7 @@ func (r *sumReader) header() (s *Segment, sections uint32, err error) {
 		Number:     le.Uint64(h[72:]),
 	}
 	sections = le.Uint32(h[60:])
-	known, chosen := r.kind >= kindWhole && r.kind <= kindChosen, r.kind == kindChosen
+	known, chosen := r.kind >= kindFull && r.kind <= kindSelected, r.kind == kindSelected
 	if !known || s.Shard < 0 || s.Cut < 0 || sections == 0 || chosen != (s.Number > 0) {
 		return nil, 0, corrupt("impossible header: kind %d, shard %d, cut %d, %d sections, number %d", r.kind, s.Shard,
 			s.Cut, sections, s.Number)
@@ -358,8 +360,8 @@ func (r *sumReader) header() (s *Segment, sections uint32, err error) {
 }
 
 // sectionHead reads a section's head and checks that the file is long enough for its payload.
-func (r *sumReader) sectionHead() (kind, index uint32, n int64, err error) {
-	r.sec, r.at = 0, place{left: r.left}
+func (r *checksumReader) sectionHead() (kind, index uint32, n int64, err error) {
+	r.sectionSum, r.pos = 0, position{left: r.left}
 	var h [sectionBytes]byte
 	if err := r.fill(h[:]); err != nil {
 		return 0, 0, 0, err
@@ -369,39 +371,39 @@ func (r *sumReader) sectionHead() (kind, index uint32, n int64, err error) {
 	if n < 0 || n > r.left {
 		return 0, 0, 0, corrupt("section of kind %d claims %d bytes, but %d are left", kind, uint64(n), r.left)
 	}
-	r.at = place{r.at.left, kind, index}
+	r.pos = position{r.pos.left, kind, index}
 	return kind, index, n, nil
 }
 
-func (r *sumReader) sectionEnd(n int64) error {
+func (r *checksumReader) sectionEnd(n int64) error {
 	var b [8]byte
 	pad := b[:padding(n)]
 	if err := r.fill(pad); err != nil {
 		return err
 	}
-	got := r.sec
+	got := r.sectionSum
 	if [8]byte{} != b {
 		return corrupt("padding is not zero")
 	}
-	if err := r.named(b[:trailerBytes]); err != nil {
+	if err := r.fillSummed(b[:trailerBytes]); err != nil {
 		return err
 	}
 	if want := binary.LittleEndian.Uint32(b[:]); want != got {
 		err := corrupt("section checksum mismatch: recorded %08x, computed %08x", want, got)
-		if r.note == nil || !r.at.skippable() {
+		if r.onDefect == nil || !r.pos.skippable() {
 			return err
 		}
-		r.note(err)
+		r.onDefect(err)
 	}
 	return nil
 }
 
-func (r *sumReader) bytes(n int64) ([]byte, error) {
+func (r *checksumReader) bytes(n int64) ([]byte, error) {
 	b := make([]byte, n)
 	return b, r.fill(b)
 }
 
-func (r *sumReader) meta() (m meta, err error) {
+func (r *checksumReader) meta() (m meta, err error) {
 	kind, index, n, err := r.sectionHead()
 	if err != nil {
 		return m, err

@@ -18,33 +18,34 @@ type Removal struct {
 	Files     []string // named by no remaining manifest
 }
 
-// Without returns the files to delete so that only the newest n checkpoints and their files remain. It excludes every
-// file that a remaining checkpoint may need: if the manifest of one is unreadable, these are all segments that may
-// belong to it. With newer, files newer than all manifests also remain, because a process may be about to publish them.
-func (f *Found) Without(n int, newer bool) (r Removal) {
-	n = min(n, len(f.Kept))
+// PlanRemoval returns the files to delete so that only the newest n checkpoints and their files remain. It excludes
+// every file that a remaining checkpoint may need: if the manifest of one is unreadable, these are all segments that
+// may belong to it. With newer, files newer than all manifests also remain, because a process may be about to publish
+// them.
+func (f *Listing) PlanRemoval(n int, newer bool) (r Removal) {
+	n = min(n, len(f.Checkpoints))
 	named := map[string]bool{}
-	for i := range f.Kept[:n] {
-		for _, file := range f.Kept[i].Files() {
+	for i := range f.Checkpoints[:n] {
+		for _, file := range f.Checkpoints[i].Files() {
 			named[file.File] = true
 		}
 	}
-	s := f.spares(n, newer)
+	s := f.retention(n, newer)
 	delete := func(name string) {
 		if !named[name] && !s.mayNeed(name) {
 			r.Files = append(r.Files, name)
 		}
 	}
-	for i := range f.Kept {
+	for i := range f.Checkpoints {
 		if i >= n {
-			r.Manifests = append(r.Manifests, f.Kept[i].File)
+			r.Manifests = append(r.Manifests, f.Checkpoints[i].File)
 		}
-		for _, file := range f.Kept[i].Files() {
+		for _, file := range f.Checkpoints[i].Files() {
 			delete(file.File)
 		}
 	}
 	slices.Reverse(r.Manifests)
-	for _, l := range f.Loose {
+	for _, l := range f.Unreferenced {
 		delete(l.File)
 	}
 	slices.Sort(r.Files)
@@ -75,94 +76,94 @@ func Withdraw(in store.Store, m Manifest) error {
 }
 
 func prune(in store.Store, keep string, n int) error {
-	all, err := listed(in)
+	all, err := listAll(in)
 	if err != nil {
 		return fmt.Errorf("checkpoint: prune: %w", err)
 	}
 	// Checkpoints of cuts and running checkpoints share no files.
-	found := gather(in, all, func(name string) bool { return path.Ext(name) == path.Ext(keep) })
-	at := slices.IndexFunc(found.Kept, func(k Kept) bool { return k.File == keep })
+	found := classifyEntries(in, all, func(name string) bool { return path.Ext(name) == path.Ext(keep) })
+	at := slices.IndexFunc(found.Checkpoints, func(k Info) bool { return k.File == keep })
 	switch {
 	case at < 0:
 		return fmt.Errorf("checkpoint: prune: %s is %w", keep, fs.ErrNotExist)
-	case found.Kept[at].Err != nil:
-		return fmt.Errorf("checkpoint: prune: %w", found.Kept[at].Err)
+	case found.Checkpoints[at].Err != nil:
+		return fmt.Errorf("checkpoint: prune: %w", found.Checkpoints[at].Err)
 	}
-	stay := len(found.Kept)
+	stay := len(found.Checkpoints)
 	for i := at; i < stay && n > 0; i++ {
-		if found.Kept[i].Err != nil {
+		if found.Checkpoints[i].Err != nil {
 			continue
 		}
 		if n--; n == 0 {
 			stay = i + 1
 		}
 	}
-	return Remove(in, found.Without(stay, true))
+	return Remove(in, found.PlanRemoval(stay, true))
 }
 
-// spares determines which files remain although no remaining manifest is known to name them.
-type spares struct {
-	newer  bool   // files newer than all manifests remain
-	states bool   // all slot states remain: the job may be alive, and their users are not known here
-	number uint64 // number of the newest running checkpoint
+// retention determines which files remain although no remaining manifest is known to name them.
+type retention struct {
+	keepNewer    bool   // files newer than all manifests remain
+	keepStates   bool   // all slot states remain: the job may be alive, and their users are not known here
+	newestNumber uint64 // number of the newest running checkpoint
 	// checkpoints of cuts: the newest unreadable one that remains, and the newest of all
-	unread, newest key
-	// Running checkpoints: if any is set, segments of selected rows that are newer than those of last remain, or all of
-	// them if last is nil.
-	any  bool // implied by newer
-	last *Running
+	newestUnreadable, newest key
+	// Running checkpoints: if keepRows is set, segments of selected rows newer than those of oldestReadable remain, or
+	// all of them if oldestReadable is nil.
+	keepRows       bool // implied by keepNewer
+	oldestReadable *Running
 }
 
-// spares examines the newest n checkpoints.
-func (f *Found) spares(n int, newer bool) *spares {
-	s := &spares{newer: newer, states: newer}
-	s.unread.cut, s.newest.cut = -1, -1
-	for i := range f.Kept {
-		k := &f.Kept[i]
-		s.states = s.states || i < n && k.Err != nil
+// retention examines the newest n checkpoints.
+func (f *Listing) retention(n int, newer bool) *retention {
+	s := &retention{keepNewer: newer, keepStates: newer}
+	s.newestUnreadable.cut, s.newest.cut = -1, -1
+	for i := range f.Checkpoints {
+		k := &f.Checkpoints[i]
+		s.keepStates = s.keepStates || i < n && k.Err != nil
 		switch {
 		case k.Number > 0:
-			s.number = max(s.number, k.Number)
+			s.newestNumber = max(s.newestNumber, k.Number)
 			if i < n {
-				s.running(k)
+				s.addRunning(k)
 			}
 			continue
 		case k.key().compare(s.newest) > 0:
 			s.newest = k.key()
 		}
-		if i < n && k.Err != nil && k.key().compare(s.unread) > 0 {
-			s.unread = k.key()
+		if i < n && k.Err != nil && k.key().compare(s.newestUnreadable) > 0 {
+			s.newestUnreadable = k.key()
 		}
 	}
 	return s
 }
 
-// running adds the next older one of the remaining running checkpoints. A running checkpoint needs only segments that
-// the next older one names, and newer ones. So an unreadable one needs no others.
-func (s *spares) running(k *Kept) {
+// addRunning adds the next older one of the remaining running checkpoints. A running checkpoint needs only segments
+// that the next older one names, and newer ones. So an unreadable one needs no others.
+func (s *retention) addRunning(k *Info) {
 	switch {
 	case k.Err != nil:
-		s.any, s.last = true, nil
-	case s.last == nil:
-		s.last = &k.Running
+		s.keepRows, s.oldestReadable = true, nil
+	case s.oldestReadable == nil:
+		s.oldestReadable = &k.Running
 	}
 }
 
 // mayNeed reports whether a file that no remaining manifest names may still be needed.
-func (s *spares) mayNeed(name string) bool {
+func (s *retention) mayNeed(name string) bool {
 	if isState(name) {
-		return s.states
+		return s.keepStates
 	}
-	_, begun := store.BegunOf(name)
-	cut, rows, number, _ := parsePart(name)
+	_, begun := store.ParseUnfinished(name)
+	cut, rows, number, _ := parseSegmentFile(name)
 	switch {
 	case number > 0:
-		return s.newer && number >= s.number
+		return s.keepNewer && number >= s.newestNumber
 	case rows != nil:
-		return (s.newer || s.any && !begun) && (s.last == nil || s.last.lacks(rows))
+		return (s.keepNewer || s.keepRows && !begun) && (s.oldestReadable == nil || s.oldestReadable.predates(rows))
 	}
 	newer := cut.compare(s.newest)
-	return !begun && cut.compare(s.unread) <= 0 || s.newer && (newer > 0 || begun && newer == 0)
+	return !begun && cut.compare(s.newestUnreadable) <= 0 || s.keepNewer && (newer > 0 || begun && newer == 0)
 }
 
 // isState reports whether a file is a slot state, complete or temporary. States that no manifest names are not handled
@@ -171,22 +172,22 @@ func isState(name string) bool {
 	return strings.HasPrefix(name, states.Prefix)
 }
 
-// lacks reports whether a segment is at least as new as all segments that the manifest names for its shard.
-func (m *Running) lacks(f *rowsFile) bool {
+// predates reports whether a segment is at least as new as all segments that the manifest names for its shard.
+func (m *Running) predates(f *rowsFileName) bool {
 	return int(f.shard) >= len(m.Shards) ||
 		f.generation >= m.Generation && f.compare(m.Shards[f.shard].last()) >= 0
 }
 
-// rowsFile is the key and the shard of a segment of selected rows.
-type rowsFile struct {
+// rowsFileName is the key and the shard of a segment of selected rows.
+type rowsFileName struct {
 	rowsKey
 	shard perdure.ShardID
 }
 
-// partOf parses the name of a segment, or of a temporary file of an unfinished write. It returns the cut that the file
-// belongs to, or the key of the selected rows, or the number of the running manifest.
-func parsePart(name string) (cut key, rows *rowsFile, number uint64, ok bool) {
-	if final, temporary := store.BegunOf(name); temporary {
+// parseSegmentFile parses the name of a segment, or of a temporary file of an unfinished write. It returns the cut that
+// the file belongs to, or the key of the selected rows, or the number of the running manifest.
+func parseSegmentFile(name string) (cut key, rows *rowsFileName, number uint64, ok bool) {
+	if final, temporary := store.ParseUnfinished(name); temporary {
 		if cut, ok = parseManifestName(final); ok {
 			return cut, nil, 0, true
 		}
@@ -196,14 +197,14 @@ func parsePart(name string) (cut key, rows *rowsFile, number uint64, ok bool) {
 		name = final
 	}
 	if k, shard, ok := parseRowsName(name); ok {
-		return cut, &rowsFile{k, shard}, 0, true
+		return cut, &rowsFileName{k, shard}, 0, true
 	}
 	cut, _, ok = parseSegmentName(name)
 	return cut, nil, 0, ok
 }
 
-// Remove deletes the files that Without returned: first the manifests and, once that is durable, the files that they
-// named, so that no manifest outlives its segments.
+// Remove deletes the files that PlanRemoval returned: first the manifests and, once that is durable, the files that
+// they named, so that no manifest outlives its segments.
 func Remove(in store.Store, r Removal) error {
 	if err := in.Sync(); err != nil { // the remaining files must be durable before others are deleted
 		return fmt.Errorf("checkpoint: %w", err)

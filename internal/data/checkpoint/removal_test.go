@@ -12,7 +12,7 @@ import (
 type pruning struct {
 	make  func(fsys disk.FS, i int) error    // creates the i-th checkpoint
 	prune func(fsys disk.FS, i, n int) error // keeps n checkpoints, the i-th the newest
-	is    func(k *Kept, i int) bool          // reports whether k is the i-th checkpoint
+	is    func(k *Info, i int) bool          // reports whether k is the i-th checkpoint
 }
 
 var prunings = map[string]pruning{
@@ -28,7 +28,7 @@ var prunings = map[string]pruning{
 			}
 			return Prune(ckpt(fsys), m, n)
 		},
-		is: func(k *Kept, i int) bool { return k.Number == 0 && int(k.Cut) == 20*i },
+		is: func(k *Info, i int) bool { return k.Number == 0 && int(k.Cut) == 20*i },
 	},
 	"running": { // each shares files with its predecessor
 		make: func(fsys disk.FS, i int) error {
@@ -42,7 +42,7 @@ var prunings = map[string]pruning{
 			}
 			return PruneRunning(ckpt(fsys), m, n)
 		},
-		is: func(k *Kept, i int) bool { return k.Number == uint64(i) },
+		is: func(k *Info, i int) bool { return k.Number == uint64(i) },
 	},
 }
 
@@ -65,15 +65,15 @@ func TestPruneKeeps(t *testing.T) {
 					least = all
 				}
 				stays := func() int {
-					found, err := Look(ckpt(fsys))
+					found, err := List(ckpt(fsys))
 					must(t, err)
-					for i := range found.Kept {
-						if k := &found.Kept[i]; !k.Whole() || i < least && !p.is(k, all-i) {
+					for i := range found.Checkpoints {
+						if k := &found.Checkpoints[i]; !k.IsComplete() || i < least && !p.is(k, all-i) {
 							t.Fatalf("%s, keep %d, crash at step %d: %s lacks %v", name, n, step, k.File,
 								k.Defects())
 						}
 					}
-					return len(found.Kept)
+					return len(found.Checkpoints)
 				}
 				if got := stays(); got < least {
 					t.Fatalf("%s, keep %d, crash at step %d: %d are left", name, n, step, got)
@@ -97,21 +97,22 @@ func TestPruneOdd(t *testing.T) {
 		for i := 1; i <= 4; i++ {
 			must(t, p.make(fsys, i))
 		}
-		found, err := Look(ckpt(fsys))
+		found, err := List(ckpt(fsys))
 		must(t, err)
-		overwrite(t, fsys, "ckpt/"+found.Kept[1].File, []byte("x"))
+		overwrite(t, fsys, "ckpt/"+found.Checkpoints[1].File, []byte("x"))
 		must(t, p.prune(fsys, 4, 2))
-		found, err = Look(ckpt(fsys))
+		found, err = List(ckpt(fsys))
 		must(t, err)
-		if k := found.Kept; len(k) != 3 || !p.is(&k[0], 4) || k[1].Err == nil || !p.is(&k[2], 2) || !k[2].Whole() {
+		if k := found.Checkpoints; len(k) != 3 || !p.is(&k[0], 4) || k[1].Err == nil || !p.is(&k[2], 2) ||
+			!k[2].IsComplete() {
 			t.Errorf("%s: found %v", name, k)
 		}
 		must(t, p.make(fsys, 5))
 		must(t, p.prune(fsys, 5, 2))
-		found, err = Look(ckpt(fsys))
+		found, err = List(ckpt(fsys))
 		must(t, err)
-		if k := found.Kept; len(k) != 2 || !k[1].Whole() || len(found.Loose) > 0 {
-			t.Errorf("%s: after another checkpoint, found %v, %v", name, k, found.Loose)
+		if k := found.Checkpoints; len(k) != 2 || !k[1].IsComplete() || len(found.Unreferenced) > 0 {
+			t.Errorf("%s: after another checkpoint, found %v, %v", name, k, found.Unreferenced)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // check returns an error unless f is a valid predecessor for a segment of that kind.
 func (f *FileRef) check(s *Segment, kind uint16) error {
-	if follows := kind == kindFollower; follows != (f != nil) {
+	if follows := kind == kindIncremental; follows != (f != nil) {
 		return corrupt("kind %d, but follows another segment: %t", kind, f != nil)
 	}
 	if f == nil {
@@ -25,8 +25,8 @@ func (f *FileRef) check(s *Segment, kind uint16) error {
 }
 
 // runs reads the positions of the rows of table i; a segment of all rows does not list them.
-func (r *sumReader) runs(i int, t metaTable) ([]table.Run, error) {
-	if r.kind == kindWhole {
+func (r *checksumReader) runs(i int, t metaTable) ([]table.Run, error) {
+	if r.kind == kindFull {
 		return allRows(t.Rows), nil
 	}
 	kind, index, n, err := r.sectionHead()
@@ -57,9 +57,9 @@ func (r *sumReader) runs(i int, t metaTable) ([]table.Run, error) {
 		out, end = append(out, table.Run{First: int(first), Rows: int(rows)}), first+rows
 	}
 	one := t.Spec.Sparse || t.Spec.Whole && len(out) > 0 // of a whole table, all rows are selected or none
-	if r.kind == kindChosen && one && !slices.Equal(out, allRows(t.Rows)) {
+	if r.kind == kindSelected && one && !slices.Equal(out, allRows(t.Rows)) {
 		return nil, corrupt("table %s has %d of %d selected rows in %d runs; expected one run of all rows", t.Spec.Name,
-			rowsIn(out), t.Rows, len(out))
+			countRows(out), t.Rows, len(out))
 	}
 	return out, nil
 }
@@ -80,12 +80,12 @@ func Restore(in store.Store, m Manifest, shard perdure.ShardID, dst Dest) (*Segm
 
 // restore reads a shard. With look it only verifies the files.
 func (m Manifest) restore(in store.Store, ref SegmentRef, dst Dest, look bool) (s *Segment, err error) {
-	l := layers{dst: dst, look: look}
+	l := segmentOverlay{dst: dst, verifyOnly: look}
 	files := ref.files()
 	for _, f := range files {
 		l.bytes += f.Bytes
 	}
-	if l.tables, err = peek(in, ref.File); err != nil {
+	if l.tables, err = readTables(in, ref.File); err != nil {
 		return nil, err
 	}
 	for i, f := range files {
@@ -94,7 +94,7 @@ func (m Manifest) restore(in store.Store, ref SegmentRef, dst Dest, look bool) (
 		if err != nil {
 			return nil, err
 		}
-		if err := m.matches(ref, i, s, sum); err != nil {
+		if err := m.checkFile(ref, i, s, sum); err != nil {
 			return nil, fmt.Errorf("checkpoint: segment %s/%s: %w", in, f.File, err)
 		}
 	}
@@ -105,9 +105,9 @@ func (m Manifest) restore(in store.Store, ref SegmentRef, dst Dest, look bool) (
 	return s, nil
 }
 
-// matches returns an error unless a segment, read with the given checksum, is the i-th file that the manifest names for
-// a shard.
-func (m Manifest) matches(ref SegmentRef, i int, s *Segment, sum uint32) error {
+// checkFile returns an error unless a segment, read with the given checksum, is the i-th file that the manifest names
+// for a shard.
+func (m Manifest) checkFile(ref SegmentRef, i int, s *Segment, sum uint32) error {
 	files := ref.files()
 	k, shard, _ := parseSegmentName(files[i].File)
 	switch follows := i > 0; {
@@ -125,18 +125,18 @@ func (m Manifest) matches(ref SegmentRef, i int, s *Segment, sum uint32) error {
 	return nil
 }
 
-// layers applies a sequence of segments, each on top of its predecessor.
-type layers struct {
-	dst     Dest
-	look    bool           // verify only; fill no memory
-	bytes   int64          // of all files
-	tables  []metaTable    // of the last segment
-	images  []*table.Image // by table; only the tables seen so far
-	covered []int64        // by table: all rows below this position are in some segment
+// segmentOverlay applies a sequence of segments, each on top of its predecessor.
+type segmentOverlay struct {
+	dst        Dest
+	verifyOnly bool           // verify only; fill no memory
+	bytes      int64          // of all files
+	tables     []metaTable    // of the last segment
+	images     []*table.Image // by table; only the tables seen so far
+	covered    []int64        // by table: all rows below this position are in some segment
 }
 
 // sink directs a segment's table to the memory of the last segment's table.
-func (l *layers) sink(i int, t metaTable, runs []table.Run) (rowsTo, error) {
+func (l *segmentOverlay) sink(i int, t metaTable, runs []table.Run) (rowWriter, error) {
 	if i >= len(l.tables) || l.tables[i].Spec != t.Spec || l.tables[i].First != t.First {
 		return nil, corrupt("table %d is %s, which differs from that table in later segments", i, t.Spec.Name)
 	}
@@ -152,7 +152,7 @@ func (l *layers) sink(i int, t metaTable, runs []table.Run) (rowsTo, error) {
 	if l.covered[i] = end; end != t.Rows {
 		return nil, corrupt("table %s has %d rows, but row %d is in no segment", t.Spec.Name, t.Rows, end)
 	}
-	if l.look {
+	if l.verifyOnly {
 		return nil, nil
 	}
 	if i == len(l.images) {
@@ -166,5 +166,5 @@ func (l *layers) sink(i int, t metaTable, runs []table.Run) (rowsTo, error) {
 		}
 		l.images = append(l.images, &img)
 	}
-	return imageTo{l.images[i]}, nil
+	return imageWriter{l.images[i]}, nil
 }

@@ -71,24 +71,24 @@ func checkRowsFiles(shard perdure.ShardID, files []FileRef) error {
 	return nil
 }
 
-// Layers describes which files the rows were restored from.
-type Layers struct {
+// RowOrigins describes which files the rows were restored from.
+type RowOrigins struct {
 	// Segments are the segments of the files, without rows. The last one holds the shard's progress and its slot
 	// states.
 	Segments []*Segment
-	// Of is, by table and row position, the index of the file that the row came from; -1 if none has it and it has its
-	// initial values.
-	Of [][]int32
+	// FileIndex is, by table and row position, the index of the file that the row came from; -1 if none has it and it
+	// has its initial values.
+	FileIndex [][]int32
 }
 
 // RestoreRows restores each row of a shard's parts from the newest segment of selected rows that contains it. Dense
-// rows that are in no segment get their initial values. files are ordered oldest first; parts are as table.Blank makes
-// them, sparse ones without rows. Dense rows are read directly into the parts' memory; sparse rows are inserted.
-// RestoreRows starts with the newest file, so that it writes each row once. Every file is read in full and must be the
-// one that is meant: of this job and shard, with the checksum of its reference. After an error, the contents of the
-// parts are undefined.
+// rows that are in no segment get their initial values. files are ordered oldest first; parts are as
+// table.NewUninitialized makes them, sparse ones without rows. Dense rows are read directly into the parts' memory;
+// sparse rows are inserted. RestoreRows starts with the newest file, so that it writes each row once. Every file is
+// read in full and must be the one that is meant: of this job and shard, with the checksum of its reference. After an
+// error, the contents of the parts are undefined.
 func RestoreRows(in store.Store, job string, shard perdure.ShardID, files []FileRef, parts []*table.Part,
-) (*Layers, error) {
+) (*RowOrigins, error) {
 	if err := checkRowsFiles(shard, files); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w: %w", ErrCorrupt, err)
 	}
@@ -97,8 +97,8 @@ func RestoreRows(in store.Store, job string, shard perdure.ShardID, files []File
 			return nil, fmt.Errorf("checkpoint: %w", err)
 		}
 	}
-	l := &restoring{parts: parts, out: &Layers{
-		Of: make([][]int32, len(parts)), Segments: make([]*Segment, len(files)),
+	l := &rowRestore{parts: parts, out: &RowOrigins{
+		FileIndex: make([][]int32, len(parts)), Segments: make([]*Segment, len(files)),
 	}}
 	for i, p := range parts {
 		l.grow(i, p.Stored())
@@ -109,21 +109,21 @@ func RestoreRows(in store.Store, job string, shard perdure.ShardID, files []File
 		if err != nil {
 			return nil, err
 		}
-		if err := matchesRows(job, shard, f, s, sum); err != nil {
+		if err := checkRowsFile(job, shard, f, s, sum); err != nil {
 			return nil, fmt.Errorf("checkpoint: segment %s/%s: %w", in, f.File, err)
 		}
 		s.Tables = nil
 		l.out.Segments[i] = s
 	}
 	for i, p := range parts {
-		p.Begin(func(at int) bool { return l.out.Of[i][at] < 0 })
+		p.SetInitial(func(at int) bool { return l.out.FileIndex[i][at] < 0 })
 	}
 	return l.out, nil
 }
 
-// ClockOf returns the MinClock of a shard when it started to write a segment of selected rows.
-func ClockOf(in store.Store, f FileRef) (clock perdure.Clock, err error) {
-	err = withReader(in, f.File, func(r *sumReader) error {
+// SegmentClock returns the MinClock of a shard when it started to write a segment of selected rows.
+func SegmentClock(in store.Store, f FileRef) (clock perdure.Clock, err error) {
+	err = withReader(in, f.File, func(r *checksumReader) error {
 		s, _, err := r.header()
 		if err == nil {
 			clock = s.Cut
@@ -133,14 +133,14 @@ func ClockOf(in store.Store, f FileRef) (clock perdure.Clock, err error) {
 	return clock, err
 }
 
-// Furthest returns the highest clock count of any slot that some shard of a running checkpoint contains. It may exceed
+// MaxClock returns the highest clock count of any slot that some shard of a running checkpoint contains. It may exceed
 // the checkpoint's own clock, because the coordinator learns a shard's clocks only after they are saved.
-func Furthest(in store.Store, m *Running) (clock perdure.Clock, err error) {
+func MaxClock(in store.Store, m *Running) (clock perdure.Clock, err error) {
 	for _, s := range m.Shards {
 		if len(s.Files) == 0 {
 			continue
 		}
-		err := withReader(in, s.Files[len(s.Files)-1].File, func(r *sumReader) error {
+		err := withReader(in, s.Files[len(s.Files)-1].File, func(r *checksumReader) error {
 			_, _, err := r.header()
 			if err != nil {
 				return err
@@ -158,8 +158,8 @@ func Furthest(in store.Store, m *Running) (clock perdure.Clock, err error) {
 	return clock, nil
 }
 
-// matchesRows returns an error unless a segment, read with the given checksum, is the one that the reference means.
-func matchesRows(job string, shard perdure.ShardID, f FileRef, s *Segment, sum uint32) error {
+// checkRowsFile returns an error unless a segment, read with the given checksum, is the one that the reference means.
+func checkRowsFile(job string, shard perdure.ShardID, f FileRef, s *Segment, sum uint32) error {
 	k, _, _ := parseRowsName(f.File)
 	switch {
 	case s.Job != job:
@@ -172,24 +172,24 @@ func matchesRows(job string, shard perdure.ShardID, f FileRef, s *Segment, sum u
 	return nil
 }
 
-// restoring is a restore of selected rows in progress.
-type restoring struct {
+// rowRestore is a restore of selected rows in progress.
+type rowRestore struct {
 	parts []*table.Part
 	file  int32 // being read
-	out   *Layers
+	out   *RowOrigins
 }
 
 // grow extends the record of table i to n rows, marking the new ones as not restored yet.
-func (l *restoring) grow(i, n int) {
-	had := len(l.out.Of[i])
-	l.out.Of[i] = append(l.out.Of[i], make([]int32, n-had)...)
+func (l *rowRestore) grow(i, n int) {
+	had := len(l.out.FileIndex[i])
+	l.out.FileIndex[i] = append(l.out.FileIndex[i], make([]int32, n-had)...)
 	for at := had; at < n; at++ {
-		l.out.Of[i][at] = -1
+		l.out.FileIndex[i][at] = -1
 	}
 }
 
 // sink directs a segment's table to the memory of its part.
-func (l *restoring) sink(i int, t metaTable, runs []table.Run) (rowsTo, error) {
+func (l *rowRestore) sink(i int, t metaTable, runs []table.Run) (rowWriter, error) {
 	switch {
 	case i >= len(l.parts):
 		return nil, corrupt("table %d is %s, but the job has only %d tables", i, t.Spec.Name, len(l.parts))
@@ -202,27 +202,27 @@ func (l *restoring) sink(i int, t metaTable, runs []table.Run) (rowsTo, error) {
 		return nil, corrupt("table %s has %d rows from row %d, but the shard has %d from row %d", t.Spec.Name,
 			t.Rows, t.First, p.Rows, p.First)
 	}
-	to := &partTo{restoring: l, i: i, part: p}
+	to := &partWriter{rowRestore: l, i: i, part: p}
 	if t.Spec.Sparse {
 		return to, nil // the ids identify the rows
 	}
-	return to, to.lay(runs)
+	return to, to.markRestored(runs)
 }
 
-// partTo stores rows in a part.
-type partTo struct {
-	*restoring
-	i    int
-	part *table.Part
-	runs []table.Run // of the part's rows, in the order of the file
-	laid []bool      // by run: whether a newer file has restored these rows
+// partWriter stores rows in a part.
+type partWriter struct {
+	*rowRestore
+	i          int
+	part       *table.Part
+	runs       []table.Run // of the part's rows, in the order of the file
+	superseded []bool      // by run: whether a newer file has restored these rows
 }
 
-// lay records which of the file's rows are restored from it. It splits the runs so that a newer file has restored all
-// rows of a run or none.
-func (to *partTo) lay(runs []table.Run) error {
+// markRestored records which of the file's rows are restored from it. It splits the runs so that a newer file has
+// restored all rows of a run or none.
+func (to *partWriter) markRestored(runs []table.Run) error {
 	to.grow(to.i, to.part.Stored())
-	of := to.out.Of[to.i]
+	of := to.out.FileIndex[to.i]
 	for _, r := range runs {
 		for at, end := r.First, r.First+r.Rows; at < end; {
 			first, laid := at, of[at] >= 0
@@ -233,31 +233,32 @@ func (to *partTo) lay(runs []table.Run) error {
 					of[at] = to.file
 				}
 			}
-			to.runs, to.laid = append(to.runs, table.Run{First: first, Rows: at - first}), append(to.laid, laid)
+			to.runs, to.superseded = append(to.runs, table.Run{First: first, Rows: at - first}), append(to.superseded,
+				laid)
 		}
 	}
 	return nil
 }
 
-func (to *partTo) column(r *sumReader, i int, c column, n int64, _ []table.Run) error {
+func (to *partWriter) column(r *checksumReader, i int, c column, n int64, _ []table.Run) error {
 	if c.kind == sectionIDs {
-		return to.places(r, n)
+		return to.insertRows(r, n)
 	}
-	pieces := pieces{r: r, left: n}
+	pieces := scatterReader{r: r, left: n}
 	return to.part.Overlay(i, to.runs, func(run int, memory []byte) error {
 		switch {
-		case to.laid[run]:
+		case to.superseded[run]:
 			return pieces.each(len(memory), func([]byte) {})
-		case len(pieces.have) >= len(memory) && littleEndian:
-			pieces.have = pieces.have[copy(memory, pieces.have):]
+		case len(pieces.unread) >= len(memory) && littleEndian:
+			pieces.unread = pieces.unread[copy(memory, pieces.unread):]
 			return nil
 		}
 		return decodeNumbers(memory, c.word, pieces.read)
 	})
 }
 
-// places reads the ids of a sparse table's rows and inserts the rows.
-func (to *partTo) places(r *sumReader, n int64) (err error) {
+// insertRows reads the ids of a sparse table's rows and inserts the rows.
+func (to *partWriter) insertRows(r *checksumReader, n int64) (err error) {
 	ids, runs := make([]perdure.RowID, 0, min(n, chunkBytes)/8), []table.Run(nil)
 	for n > 0 {
 		b, err := r.chunk(n)
@@ -269,26 +270,26 @@ func (to *partTo) places(r *sumReader, n int64) (err error) {
 		for ; len(b) > 0; b = b[8:] {
 			ids = append(ids, perdure.RowID(binary.LittleEndian.Uint64(b)))
 		}
-		if runs, err = to.part.Places(ids, runs); err != nil {
+		if runs, err = to.part.AssignPositions(ids, runs); err != nil {
 			return err
 		}
 	}
-	return to.lay(runs)
+	return to.markRestored(runs)
 }
 
-// pieces reads a payload into scattered memory. Long pieces are read directly, short ones through a chunk, because
-// reading and checksumming each of them would cost a call.
-type pieces struct {
-	r    *sumReader
-	left int64  // not read yet
-	have []byte // read but not yet delivered
+// scatterReader reads a payload into scattered memory. Long pieces are read directly, short ones through a chunk,
+// because reading and checksumming each of them would cost a call.
+type scatterReader struct {
+	r      *checksumReader
+	left   int64  // not read yet
+	unread []byte // read but not yet delivered
 }
 
-// straightBytes is the min length of a piece that is read directly.
-const straightBytes = 4 << 10
+// minDirectBytes is the min length of a piece that is read directly.
+const minDirectBytes = 4 << 10
 
-func (p *pieces) read(b []byte) (err error) {
-	if len(p.have) == 0 && len(b) >= straightBytes {
+func (p *scatterReader) read(b []byte) (err error) {
+	if len(p.unread) == 0 && len(b) >= minDirectBytes {
 		p.left -= int64(len(b))
 		return p.r.fill(b)
 	}
@@ -296,17 +297,17 @@ func (p *pieces) read(b []byte) (err error) {
 }
 
 // each passes n bytes to f, at most a chunk at a time.
-func (p *pieces) each(n int, f func(have []byte)) (err error) {
+func (p *scatterReader) each(n int, f func(have []byte)) (err error) {
 	for n > 0 {
-		if len(p.have) == 0 {
-			if p.have, err = p.r.chunk(p.left); err != nil {
+		if len(p.unread) == 0 {
+			if p.unread, err = p.r.chunk(p.left); err != nil {
 				return err
 			}
-			p.left -= int64(len(p.have))
+			p.left -= int64(len(p.unread))
 		}
-		had := min(n, len(p.have))
-		f(p.have[:had])
-		n, p.have = n-had, p.have[had:]
+		had := min(n, len(p.unread))
+		f(p.unread[:had])
+		n, p.unread = n-had, p.unread[had:]
 	}
 	return nil
 }

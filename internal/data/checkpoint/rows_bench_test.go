@@ -70,7 +70,7 @@ func benchmarkRows(b *testing.B, part, small *table.Part, runs []table.Run) {
 		rows := part.Snapshot()
 		if runs != nil {
 			rows.Close()
-			s.Number, rows = 1, part.SnapshotOf(runs)
+			s.Number, rows = 1, part.SnapshotRuns(runs)
 		}
 		defer rows.Close()
 		s.Tables = []TableRows{{Spec: part.Spec, Stream: &Stream{
@@ -84,7 +84,7 @@ func benchmarkRows(b *testing.B, part, small *table.Part, runs []table.Run) {
 			},
 		}}}
 		var err error
-		ref, err = WriteSegment(store.Folder(disk.OS(), dir), s)
+		ref, err = WriteSegment(store.NewDir(disk.OS(), dir), s)
 		must(b, err)
 		b.SetBytes(ref.Bytes)
 	}
@@ -98,18 +98,18 @@ func benchmarkRows(b *testing.B, part, small *table.Part, runs []table.Run) {
 		m := Manifest{Job: job, Segments: []SegmentRef{ref}}
 		for b.Loop() {
 			if runs == nil {
-				into := table.Blank(small.Spec, 0, 1, 0, small.Stored())
-				_, err := Restore(store.Folder(disk.OS(), dir), m, 0,
+				into := table.NewUninitialized(small.Spec, 0, 1, 0, small.Stored())
+				_, err := Restore(store.NewDir(disk.OS(), dir), m, 0,
 					func(perdure.TableSpec, int64, int64) (table.Image, error) { return into.Image(), nil })
 				must(b, err)
-				must(b, into.Restored())
+				must(b, into.FinishRestore())
 				continue
 			}
 			into := part
 			if part.Spec.Sparse {
-				into = table.Blank(part.Spec, 0, 1, 0, 0)
+				into = table.NewUninitialized(part.Spec, 0, 1, 0, 0)
 			}
-			_, err := RestoreRows(store.Folder(disk.OS(), dir), job.ID, 0, []FileRef{ref.Self()}, []*table.Part{into})
+			_, err := RestoreRows(store.NewDir(disk.OS(), dir), job.ID, 0, []FileRef{ref.Self()}, []*table.Part{into})
 			must(b, err)
 		}
 	})
@@ -135,7 +135,7 @@ func BenchmarkRestart(b *testing.B) {
 				return piece, nil
 			},
 		}}}
-		ref, err := WriteSegment(store.Folder(disk.OS(), dir), s)
+		ref, err := WriteSegment(store.NewDir(disk.OS(), dir), s)
 		must(b, err)
 		return ref.Self()
 	}
@@ -145,8 +145,8 @@ func BenchmarkRestart(b *testing.B) {
 		m := Manifest{Job: job, Segments: segments}
 		b.SetBytes(4 * rows * dim)
 		for b.Loop() {
-			into := table.Blank(spec, 0, 1, 0, rows)
-			_, err := Restore(store.Folder(disk.OS(), dir), m, 0,
+			into := table.NewUninitialized(spec, 0, 1, 0, rows)
+			_, err := Restore(store.NewDir(disk.OS(), dir), m, 0,
 				func(perdure.TableSpec, int64, int64) (table.Image, error) { return into.Image(), nil })
 			must(b, err)
 		}
@@ -160,13 +160,13 @@ func BenchmarkRestart(b *testing.B) {
 					runs = append(runs, table.Run{First: at, Rows: width})
 				}
 			}
-			files = append(files, save(&Segment{Epoch: perdure.Epoch(number), Number: k + 1}, part.SnapshotOf(runs)))
+			files = append(files, save(&Segment{Epoch: perdure.Epoch(number), Number: k + 1}, part.SnapshotRuns(runs)))
 		}
 		b.Run(fmt.Sprintf("runs%d", width), func(b *testing.B) {
 			b.SetBytes(4 * rows * dim)
 			for b.Loop() {
-				into := table.Blank(spec, 0, 1, 0, rows)
-				_, err := RestoreRows(store.Folder(disk.OS(), dir), job.ID, 0, files, []*table.Part{into})
+				into := table.NewUninitialized(spec, 0, 1, 0, rows)
+				_, err := RestoreRows(store.NewDir(disk.OS(), dir), job.ID, 0, files, []*table.Part{into})
 				must(b, err)
 			}
 		})

@@ -52,7 +52,7 @@ func initialParts(specs []perdure.TableSpec) (parts []*table.Part) {
 // blankParts returns the parts that files are restored into.
 func blankParts(specs []perdure.TableSpec) (parts []*table.Part) {
 	for i, spec := range specs {
-		parts = append(parts, table.Blank(spec, perdure.TableID(i), 7, 0, int(spec.Rows)))
+		parts = append(parts, table.NewUninitialized(spec, perdure.TableID(i), 7, 0, int(spec.Rows)))
 	}
 	return parts
 }
@@ -81,7 +81,7 @@ func rowsOf(p *table.Part) (ids []perdure.RowID, rows map[perdure.RowID]string) 
 		ids = append(ids, id)
 	}
 	for _, c := range columns(p.Spec) {
-		all := bytes.Join(c.of(img), nil)
+		all := bytes.Join(c.bytesOf(img), nil)
 		for at, id := range ids {
 			rows[id] += string(all[int64(at)*c.rowBytes:][:c.rowBytes])
 		}
@@ -132,7 +132,7 @@ func (c *picking) segment(runs [][]table.Run, meanwhile func()) (*Segment, []*ta
 	}
 	var open []*table.Snapshot
 	for i, p := range c.parts {
-		rows := p.SnapshotOf(runs[i])
+		rows := p.SnapshotRuns(runs[i])
 		open = append(open, rows)
 		room := make([]byte, 1000)
 		s.Tables = append(s.Tables, TableRows{Spec: p.Spec, Stream: &Stream{
@@ -195,14 +195,14 @@ func (c *picking) same(t *rapid.T) {
 		for id, row := range c.saved[i] {
 			want[id] = row
 		}
-		if len(ids) != len(want) || len(rows) != len(want) || len(l.Of[i]) != len(want) {
-			t.Fatalf("table %s: %d rows, origin known for %d, want %d", p.Spec.Name, len(ids), len(l.Of[i]),
+		if len(ids) != len(want) || len(rows) != len(want) || len(l.FileIndex[i]) != len(want) {
+			t.Fatalf("table %s: %d rows, origin known for %d, want %d", p.Spec.Name, len(ids), len(l.FileIndex[i]),
 				len(want))
 		}
 		for at, id := range ids {
-			if w, ok := want[id]; !ok || rows[id] != w.bytes || int(l.Of[i][at]) != w.file {
+			if w, ok := want[id]; !ok || rows[id] != w.bytes || int(l.FileIndex[i][at]) != w.file {
 				t.Fatalf("table %s, row %d from file %d (expected: %t): % x\nwant % x from file %d", p.Spec.Name, id,
-					l.Of[i][at], ok, rows[id], w.bytes, w.file)
+					l.FileIndex[i][at], ok, rows[id], w.bytes, w.file)
 			}
 			if p.Spec.Sparse { // check that the index finds it
 				if err := p.ReadRows(make([]float32, p.Spec.Dim), 0, []perdure.RowID{id}, 1); err != nil {

@@ -172,7 +172,7 @@ func PublishRunning(in store.Store, m Running) error {
 		if err := old.CheckJob(m.Job.ID); err != nil {
 			return err
 		}
-		if err := m.after(&old, sealed); err != nil {
+		if err := m.checkSuccessor(&old, sealed); err != nil {
 			return failed(err)
 		}
 	}
@@ -182,8 +182,8 @@ func PublishRunning(in store.Store, m Running) error {
 	return nil
 }
 
-// after returns an error unless the manifest may be published while old is the newest.
-func (m *Running) after(old *Running, sealed []byte) error {
+// checkSuccessor returns an error unless the manifest may be published while old is the newest.
+func (m *Running) checkSuccessor(old *Running, sealed []byte) error {
 	switch {
 	case old.Generation > m.Generation:
 		return fmt.Errorf("%s has generation %d, this one %d: %w", old.name(), old.Generation, m.Generation,
@@ -224,10 +224,10 @@ func LatestRunning(in store.Store) (Running, error) {
 	return newest(in, numbers, readRunning)
 }
 
-// WholeRunning returns the newest complete running checkpoint: all its files were read and verified. Newer, damaged
-// ones are skipped; passed lists their defects. A manifest of another version of Perdure is an error, as for Latest. If
-// the store has no complete one, the error is ErrNoCheckpoint.
-func WholeRunning(in store.Store) (m Running, passed []Defect, err error) {
+// LatestCompleteRunning returns the newest complete running checkpoint: all its files were read and verified. Newer,
+// damaged ones are skipped; passed lists their defects. A manifest of another version of Perdure is an error, as for
+// Latest. If the store has no complete one, the error is ErrNoCheckpoint.
+func LatestCompleteRunning(in store.Store) (m Running, passed []Defect, err error) {
 	numbers, err := manifests(in, "r", parseRunningName, cmp.Compare)
 	if err != nil {
 		return m, nil, err
@@ -257,10 +257,10 @@ func (a *Audit) Running(m Running) (defects []Defect, whole bool) {
 	whole = true
 	for _, s := range m.Shards {
 		for _, f := range s.Files {
-			one := a.file(f.File)
+			one := a.auditFile(f.File)
 			wrong := one.defects
 			if len(wrong) == 0 {
-				wrong = m.fits(s.Shard, f, one)
+				wrong = m.segmentDefects(s.Shard, f, one)
 			} else if one.reported {
 				wrong, whole = nil, false
 			}
@@ -273,13 +273,13 @@ func (a *Audit) Running(m Running) (defects []Defect, whole bool) {
 	return defects, whole
 }
 
-// fits returns the defects of a shard's segment with respect to the manifest.
-func (m *Running) fits(shard perdure.ShardID, f FileRef, one *audited) []Defect {
-	if err := matchesRows(m.Job.ID, shard, f, one.segment, one.sum); err != nil {
+// segmentDefects returns the defects of a shard's segment with respect to the manifest.
+func (m *Running) segmentDefects(shard perdure.ShardID, f FileRef, one *segmentAudit) []Defect {
+	if err := checkRowsFile(m.Job.ID, shard, f, one.segment, one.sum); err != nil {
 		return []Defect{{File: f.File, Err: err}}
 	}
 	for t, has := range one.tables {
-		if err := counts(m.name(), m.Tables, m.Job.Shards, shard, t, has); err != nil {
+		if err := checkRowCount(m.name(), m.Tables, m.Job.Shards, shard, t, has); err != nil {
 			return []Defect{{File: f.File, Err: err}}
 		}
 	}

@@ -106,7 +106,7 @@ func TestRunningIsTheHighestNumber(t *testing.T) {
 	fsys := newFolder(t)
 	_, err := LatestRunning(ckpt(fsys))
 	wantErr(t, err, ErrNoCheckpoint, "ckpt holds no checkpoint")
-	_, _, err = WholeRunning(store.Folder(fsys, "nowhere"))
+	_, _, err = LatestCompleteRunning(store.NewDir(fsys, "nowhere"))
 	wantErr(t, err, ErrNoCheckpoint, "nowhere")
 	publishedRunning(t, fsys, 1, 2)
 	m := publishedRunning(t, fsys, 2, 9)
@@ -137,7 +137,7 @@ func TestRunningIsTheHighestNumber(t *testing.T) {
 		_, err = LatestRunning(ckpt(fsys))
 		wantErr(t, err, ErrOtherVersion, fmt.Sprintf("%s: written by another version of Perdure (format %d, "+
 			"this one reads format %d); use the version that wrote it", m.name(), version, RunningVersion))
-		_, _, err = WholeRunning(ckpt(fsys))
+		_, _, err = LatestCompleteRunning(ckpt(fsys))
 		wantErr(t, err, ErrOtherVersion, m.name())
 	}
 	overwrite(t, fsys, "ckpt/"+m.name(), []byte("nothing"))
@@ -232,7 +232,7 @@ func TestWholeRunning(t *testing.T) {
 		publishedRunning(t, fsys, 1, 4)
 		m := publishedRunning(t, fsys, 1, 6)
 		c.spoil(fsys, &m)
-		got, passed, err := WholeRunning(ckpt(fsys))
+		got, passed, err := LatestCompleteRunning(ckpt(fsys))
 		var said []string
 		for _, d := range passed {
 			said = append(said, d.String())
@@ -303,7 +303,7 @@ func TestPruneRunning(t *testing.T) {
 	must(t, PruneRunning(ckpt(fsys), newer, 2)) // 4 is the newest earlier checkpoint that is readable
 	must(t, verifyRunning(fsys, mustLatest(t, fsys)))
 	must(t, fsys.Remove("ckpt/"+RunningFile(7)))
-	if m, passed, err := WholeRunning(ckpt(fsys)); err != nil || m.Number != 4 || len(passed) != 1 {
+	if m, passed, err := LatestCompleteRunning(ckpt(fsys)); err != nil || m.Number != 4 || len(passed) != 1 {
 		t.Errorf("previous checkpoint: %+v, %v, %v", m, passed, err)
 	}
 
@@ -337,7 +337,7 @@ func runningCrashes(replace func(fsys *disk.Memory) (bool, error)) replacing {
 		old:     func(t testing.TB, fsys disk.FS) { publishedRunning(t, fsys, 1, 3) },
 		replace: replace,
 		left: func(fsys disk.FS) (bool, error) {
-			m, passed, err := WholeRunning(ckpt(fsys))
+			m, passed, err := LatestCompleteRunning(ckpt(fsys))
 			if err == nil && len(passed) > 0 {
 				err = fmt.Errorf("%v was skipped", passed)
 			}

@@ -20,19 +20,19 @@ const SegmentVersion = 1
 
 // The kinds of segments: all rows, the rows changed since another segment, and selected rows.
 const (
-	kindWhole    = 1
-	kindFollower = 2
-	kindChosen   = 3
+	kindFull        = 1
+	kindIncremental = 2
+	kindSelected    = 3
 )
 
 func (s *Segment) kind() uint16 {
 	switch {
 	case s.Number > 0:
-		return kindChosen
+		return kindSelected
 	case s.Follows != nil:
-		return kindFollower
+		return kindIncremental
 	}
-	return kindWhole
+	return kindFull
 }
 
 // A segment file is a header of 80 bytes and then sections, little-endian.
@@ -158,18 +158,18 @@ type section struct {
 	stream      *Stream
 }
 
-func plain(kind, index uint32, b []byte) section {
+func bytesSection(kind, index uint32, b []byte) section {
 	return section{kind: kind, index: index, bytes: int64(len(b)), word: 1, memory: [][]byte{b}}
 }
 
 // section returns the section of the column for table number t.
 func (c column) section(t int, rows *TableRows) section {
 	s := section{
-		kind: c.kind, index: c.index(t), bytes: rowsIn(rows.runs()) * c.rowBytes, word: c.word,
+		kind: c.kind, index: c.index(t), bytes: countRows(rows.runs()) * c.rowBytes, word: c.word,
 		stream: rows.Stream,
 	}
 	if s.stream == nil {
-		s.memory = c.of(rows.Image)
+		s.memory = c.bytesOf(rows.Image)
 	}
 	return s
 }
@@ -177,17 +177,17 @@ func (c column) section(t int, rows *TableRows) section {
 // meta returns the table's entry in the segment's meta. For a sparse table of a segment of selected rows, Rows counts
 // only those.
 func (t *TableRows) meta(chosen bool) metaTable {
-	m := metaTable{Spec: t.Spec, First: t.First, Rows: t.count()}
+	m := metaTable{Spec: t.Spec, First: t.First, Rows: t.numRows()}
 	if chosen && t.Spec.Sparse {
-		m.Rows = rowsIn(t.runs())
+		m.Rows = countRows(t.runs())
 	}
 	return m
 }
 
-// placed returns the positions of the written rows as the segment records them.
-func (t *TableRows) placed(chosen bool) []table.Run {
+// storedRuns returns the positions of the written rows as the segment records them.
+func (t *TableRows) storedRuns(chosen bool) []table.Run {
 	if chosen && t.Spec.Sparse {
-		return allRows(rowsIn(t.runs()))
+		return allRows(countRows(t.runs()))
 	}
 	return t.runs()
 }
@@ -208,7 +208,7 @@ func allRows(n int64) []table.Run {
 	return []table.Run{{Rows: int(n)}}
 }
 
-func rowsIn(runs []table.Run) (n int64) {
+func countRows(runs []table.Run) (n int64) {
 	for _, r := range runs {
 		n += int64(r.Rows)
 	}
@@ -224,8 +224,8 @@ func encodeRuns(runs []table.Run) (b []byte) {
 	return b
 }
 
-// count returns the number of rows in the shard.
-func (t *TableRows) count() int64 {
+// numRows returns the number of rows in the shard.
+func (t *TableRows) numRows() int64 {
 	if t.Stream != nil {
 		return t.Stream.Rows
 	}
@@ -235,39 +235,39 @@ func (t *TableRows) count() int64 {
 // WriteSegment writes the segment to a store, durably and atomically, and returns the reference for a manifest. It
 // streams the rows directly from the memory that holds them.
 func WriteSegment(in store.Store, s *Segment) (SegmentRef, error) {
-	name := s.file()
+	name := s.fileName()
 	sections, err := s.sections()
 	if err != nil {
 		return SegmentRef{}, fmt.Errorf("checkpoint: segment %s: %w", name, err)
 	}
-	var w *sumWriter
+	var w *checksumWriter
 	size := int64(0)
 	err = in.Put(name, func(file io.Writer) (err error) {
-		w = &sumWriter{w: file}
+		w = &checksumWriter{w: file}
 		size, err = s.write(w, sections)
 		return err
 	})
 	if err != nil {
 		return SegmentRef{}, fmt.Errorf("checkpoint: write segment: %w", err)
 	}
-	ref := SegmentRef{File: name, Bytes: size, CRC: w.sum, Shard: s.Shard, Seq: s.Seq}
+	ref := SegmentRef{File: name, Bytes: size, CRC: w.fileSum, Shard: s.Shard, Seq: s.Seq}
 	for _, f := range states.Files(s.States) {
 		ref.States = append(ref.States, FileRef(f))
 	}
 	return ref, nil
 }
 
-// file returns the name of the segment's file.
-func (s *Segment) file() string {
+// fileName returns the name of the segment's file.
+func (s *Segment) fileName() string {
 	if s.Number > 0 {
 		return rowsKey{s.Generation, s.Epoch, s.Number}.segment(s.Shard)
 	}
 	return key{s.Generation, s.Cut}.segment(s.Shard, s.Epoch)
 }
 
-func (s *Segment) write(w *sumWriter, sections []section) (size int64, err error) {
+func (s *Segment) write(w *checksumWriter, sections []section) (size int64, err error) {
 	header, size := s.header(sections)
-	if err := w.named(header); err != nil {
+	if err := w.writeSummed(header); err != nil {
 		return 0, err
 	}
 	for _, sec := range sections {
@@ -304,10 +304,10 @@ func (s *Segment) sections() ([]section, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := []section{plain(sectionMeta, 0, words)}
+	out := []section{bytesSection(sectionMeta, 0, words)}
 	for slot, state := range s.States {
 		if state != nil {
-			out = append(out, plain(sectionState, uint32(slot), state))
+			out = append(out, bytesSection(sectionState, uint32(slot), state))
 		}
 	}
 	for i := range s.Tables {
@@ -317,11 +317,11 @@ func (s *Segment) sections() ([]section, error) {
 				return nil, err
 			}
 		}
-		if s.kind() != kindWhole {
-			out = append(out, plain(sectionRuns, uint32(i), encodeRuns(t.placed(s.Number > 0))))
-		} else if n := rowsIn(t.runs()); n != t.count() {
+		if s.kind() != kindFull {
+			out = append(out, bytesSection(sectionRuns, uint32(i), encodeRuns(t.storedRuns(s.Number > 0))))
+		} else if n := countRows(t.runs()); n != t.numRows() {
 			return nil, fmt.Errorf("table %s: only %d of %d rows, but it follows no segment that has the others",
-				t.Spec.Name, n, t.count())
+				t.Spec.Name, n, t.numRows())
 		}
 		for _, c := range columns(t.Spec) {
 			out = append(out, c.section(i, t))
@@ -353,34 +353,34 @@ func (s *Segment) header(sections []section) (h []byte, fileBytes int64) {
 	return h, fileBytes
 }
 
-// sumWriter writes and maintains two checksums: of the current section, and of the header together with the sections'
-// checksums. The latter identifies the file. (A checksum of all bytes would not: the CRC of data that ends with its own
-// CRC is a constant.)
-type sumWriter struct {
-	w        io.Writer
-	sec, sum uint32
+// checksumWriter writes and maintains two checksums: of the current section, and of the header together with the
+// sections' checksums. The latter identifies the file. (A checksum of all bytes would not: the CRC of data that ends
+// with its own CRC is a constant.)
+type checksumWriter struct {
+	w                   io.Writer
+	sectionSum, fileSum uint32
 }
 
-func (w *sumWriter) write(b []byte) error {
-	w.sec = wire.AddSum(w.sec, b)
+func (w *checksumWriter) write(b []byte) error {
+	w.sectionSum = wire.AddSum(w.sectionSum, b)
 	_, err := w.w.Write(b)
 	return err
 }
 
-// named writes a header or a section's checksum.
-func (w *sumWriter) named(b []byte) error {
-	w.sum = wire.AddSum(w.sum, b)
+// writeSummed writes a header or a section's checksum.
+func (w *checksumWriter) writeSummed(b []byte) error {
+	w.fileSum = wire.AddSum(w.fileSum, b)
 	_, err := w.w.Write(b)
 	return err
 }
 
-func (w *sumWriter) section(s section) error {
+func (w *checksumWriter) section(s section) error {
 	n := s.bytes
 	var head [sectionBytes]byte
 	binary.LittleEndian.PutUint32(head[0:], s.kind)
 	binary.LittleEndian.PutUint32(head[4:], s.index)
 	binary.LittleEndian.PutUint64(head[8:], uint64(n))
-	w.sec = 0
+	w.sectionSum = 0
 	if err := w.write(head[:]); err != nil {
 		return err
 	}
@@ -391,11 +391,11 @@ func (w *sumWriter) section(s section) error {
 		return err
 	}
 	var sum [trailerBytes]byte
-	binary.LittleEndian.PutUint32(sum[:], w.sec)
-	return w.named(sum[:])
+	binary.LittleEndian.PutUint32(sum[:], w.sectionSum)
+	return w.writeSummed(sum[:])
 }
 
-func (w *sumWriter) content(s *section) error {
+func (w *checksumWriter) content(s *section) error {
 	if s.stream == nil {
 		for _, piece := range s.memory {
 			if err := encodeNumbers(piece, s.word, w.write); err != nil {

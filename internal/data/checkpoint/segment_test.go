@@ -86,7 +86,7 @@ func testSegment() *Segment {
 func segmentBytes(t testing.TB, s *Segment) []byte {
 	t.Helper()
 	fsys := disk.NewMemory()
-	ref, err := WriteSegment(store.Folder(fsys, "."), s)
+	ref, err := WriteSegment(store.NewDir(fsys, "."), s)
 	must(t, err)
 	b, err := fsys.ReadFile(ref.File)
 	must(t, err)
@@ -111,13 +111,13 @@ func sumOf(b []byte) uint32 {
 // readSegment reads a single segment file, whatever it follows.
 func readSegment(fsys disk.FS, file string, dst Dest) (*Segment, error) {
 	var kept keeper
-	s, _, err := readFile(store.Folder(fsys, path.Dir(file)), path.Base(file), kept.sink(dst))
+	s, _, err := readFile(store.NewDir(fsys, path.Dir(file)), path.Base(file), kept.sink(dst))
 	return kept.of(s), err
 }
 
 func readBytes(b []byte, dst Dest) (*Segment, error) {
 	var kept keeper
-	s, err := (&sumReader{r: bytes.NewReader(b), left: int64(len(b))}).segment(kept.sink(dst))
+	s, err := (&checksumReader{r: bytes.NewReader(b), left: int64(len(b))}).segment(kept.sink(dst))
 	return kept.of(s), err
 }
 
@@ -125,10 +125,10 @@ func readBytes(b []byte, dst Dest) (*Segment, error) {
 type keeper []*table.Image
 
 func (k *keeper) sink(dst Dest) sink {
-	return func(_ int, t metaTable, _ []table.Run) (rowsTo, error) {
+	return func(_ int, t metaTable, _ []table.Run) (rowWriter, error) {
 		img, err := dst.image(t)
 		*k = append(*k, &img)
-		return imageTo{&img}, err
+		return imageWriter{&img}, err
 	}
 }
 
@@ -295,7 +295,7 @@ func refusesEveryChange(t *testing.T, good []byte) {
 
 func TestSegmentErrors(t *testing.T) {
 	fsys := disk.NewMemory()
-	ref, err := WriteSegment(store.Folder(fsys, "."), testSegment())
+	ref, err := WriteSegment(store.NewDir(fsys, "."), testSegment())
 	must(t, err)
 	good, err := fsys.ReadFile(ref.File)
 	must(t, err)
@@ -337,7 +337,7 @@ func TestWriteSegmentRefusesWhatCannotBeRead(t *testing.T) {
 		fsys := disk.NewMemory()
 		s := testSegment()
 		spoil(s)
-		_, err := WriteSegment(store.Folder(fsys, "."), s)
+		_, err := WriteSegment(store.NewDir(fsys, "."), s)
 		if names, _ := fsys.List("."); err == nil || len(names) != 0 {
 			t.Errorf("%s: %v, and left %q", what, err, names)
 		}
@@ -444,7 +444,7 @@ func benchmark(b *testing.B, restore bool) {
 		b.Run(name, func(b *testing.B) {
 			s := &Segment{Job: "bench", Tables: []TableRows{t}}
 			dir := b.TempDir()
-			ref, err := WriteSegment(store.Folder(disk.OS(), dir), s)
+			ref, err := WriteSegment(store.NewDir(disk.OS(), dir), s)
 			must(b, err)
 			b.SetBytes(ref.Bytes)
 			for b.Loop() {
@@ -454,7 +454,7 @@ func benchmark(b *testing.B, restore bool) {
 							return t.Image, nil
 						})
 				} else {
-					_, err = WriteSegment(store.Folder(disk.OS(), dir), s)
+					_, err = WriteSegment(store.NewDir(disk.OS(), dir), s)
 				}
 				must(b, err)
 			}

@@ -16,7 +16,7 @@ import (
 func storedState(t *testing.T, fsys disk.FS, number uint64) states.Ref {
 	t.Helper()
 	state := fmt.Appendf(nil, "state %d", number)
-	ref := store.StateRef(states.Key{Slot: 1, Generation: 1, Incarnation: 1, Number: number}, state)
+	ref := store.NewStateRef(states.Key{Slot: 1, Generation: 1, Incarnation: 1, Number: number}, state)
 	must(t, store.PutState(ckpt(fsys), ref, state, func() error { return nil }))
 	return ref
 }
@@ -62,8 +62,8 @@ func TestManifestStates(t *testing.T) {
 		t.Errorf("an audit finds %v", wrong)
 	}
 	must(t, ckpt(fsys).Delete(name))
-	found, err := Look(ckpt(fsys))
-	if err != nil || found.Kept[0].Whole() || found.Kept[0].Lacks[0].File != name {
+	found, err := List(ckpt(fsys))
+	if err != nil || found.Checkpoints[0].IsComplete() || found.Checkpoints[0].Missing[0].File != name {
 		t.Errorf("look finds %+v, %v", found, err)
 	}
 	again, err := save(fsys, 1, 40)
@@ -83,12 +83,12 @@ func TestRunningStates(t *testing.T) {
 	b, err := fsys.ReadFile("ckpt/" + m.name())
 	must(t, err)
 	golden(t, "testdata/running-states.golden", b)
-	got, _, err := WholeRunning(ckpt(fsys))
+	got, _, err := LatestCompleteRunning(ckpt(fsys))
 	if err != nil || len(got.Shards[1].States) != 1 {
 		t.Fatalf("read %+v, %v", got, err)
 	}
 	flipLast(t, fsys, "ckpt/"+ref.Name())
-	_, passed, err := WholeRunning(ckpt(fsys))
+	_, passed, err := LatestCompleteRunning(ckpt(fsys))
 	if !errors.Is(err, ErrNoCheckpoint) || len(passed) != 1 || passed[0].File != ref.Name() {
 		t.Errorf("a damaged one: %v, %v", passed, err)
 	}
@@ -105,23 +105,23 @@ func TestRemovedStates(t *testing.T) {
 		want = append(want, m.Segments[1].States[0].File)
 	}
 	loose := storedState(t, fsys, 9).Name()
-	found, err := Look(ckpt(fsys))
+	found, err := List(ckpt(fsys))
 	must(t, err)
-	if r := found.Without(1, true); slices.ContainsFunc(r.Files, isState) {
+	if r := found.PlanRemoval(1, true); slices.ContainsFunc(r.Files, isState) {
 		t.Errorf("while the job runs, %v would be deleted", r.Files)
 	}
-	r := found.Without(1, false)
+	r := found.PlanRemoval(1, false)
 	if got := slices.DeleteFunc(r.Files, func(n string) bool { return !isState(n) }); !slices.Equal(got, want[:2]) {
 		t.Errorf("states %v would be deleted, want %v", got, want[:2])
 	}
-	must(t, Remove(ckpt(fsys), found.Without(1, false)))
-	if !Names(ckpt(fsys), loose) {
+	must(t, Remove(ckpt(fsys), found.PlanRemoval(1, false)))
+	if !Exists(ckpt(fsys), loose) {
 		t.Error("the state that no manifest names is gone")
 	}
 	overwrite(t, fsys, "ckpt/g000001-c0000000080.manifest", []byte("x")) // its references are unknown
-	found, err = Look(ckpt(fsys))
+	found, err = List(ckpt(fsys))
 	must(t, err)
-	if r := found.Without(1, false); slices.ContainsFunc(r.Files, isState) {
+	if r := found.PlanRemoval(1, false); slices.ContainsFunc(r.Files, isState) {
 		t.Errorf("with an unreadable manifest, %v would be deleted", r.Files)
 	}
 }

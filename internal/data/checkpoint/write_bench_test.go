@@ -25,7 +25,7 @@ func BenchmarkWrite(b *testing.B) {
 		b.SetBytes(rows * dim * 4)
 		for b.Loop() {
 			snapshot := p.Snapshot()
-			_, err := WriteSegment(store.Folder(disk.OS(), dir),
+			_, err := WriteSegment(store.NewDir(disk.OS(), dir),
 				&Segment{
 					Job: "j", Cut: 1, Applied: []perdure.Clock{1},
 					Tables: []TableRows{{Spec: spec, Stream: &Stream{

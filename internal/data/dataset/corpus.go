@@ -35,8 +35,8 @@ func (d *Documents) Len() int { return max(0, len(d.Starts)-1) }
 // Document returns the words of the i-th document.
 func (d *Documents) Document(i int) []int32 { return d.Tokens[d.Starts[i]:d.Starts[i+1]] }
 
-// end ends the current document.
-func (d *Documents) end() {
+// endDocument ends the current document.
+func (d *Documents) endDocument() {
 	if len(d.Starts) == 0 {
 		d.Starts = append(d.Starts, 0)
 	}
@@ -63,7 +63,7 @@ func (c *Corpus) Digest() string {
 	if c.synthetic {
 		return c.Name
 	}
-	s := newSummer()
+	s := newHasher()
 	for _, part := range []*Documents{&c.Train, &c.Test} {
 		s.word(uint32(part.Len()))
 		for i := range part.Len() {
@@ -96,9 +96,9 @@ func OpenCorpus(path string) (*Corpus, error) {
 	}
 	if size, ok := strings.CutPrefix(path, SyntheticPrefix); ok {
 		n, err := strconv.Atoi(size)
-		if err != nil || n < minMadeUpDocuments || n > maxMadeUpDocuments {
+		if err != nil || n < minSyntheticDocuments || n > maxSyntheticDocuments {
 			return nil, fmt.Errorf("%w: data %s: choose %d to %d documents, as in %s", perdure.ErrUsage, path,
-				minMadeUpDocuments, maxMadeUpDocuments, DefaultCorpus)
+				minSyntheticDocuments, maxSyntheticDocuments, DefaultCorpus)
 		}
 		return SyntheticCorpus(n), nil
 	}
@@ -129,8 +129,8 @@ func loadCorpus(path string) (*Corpus, error) {
 	case !info.IsDir():
 		return loadCorpusFiles(path, path, "")
 	}
-	if train, there := plainOrPacked(filepath.Join(path, "train.ldac")); there {
-		test, there := plainOrPacked(filepath.Join(path, "test.ldac"))
+	if train, there := findFile(filepath.Join(path, "train.ldac")); there {
+		test, there := findFile(filepath.Join(path, "test.ldac"))
 		if !there {
 			test = ""
 		}

@@ -25,7 +25,7 @@ func loadCorpusFiles(name, train, test string) (*Corpus, error) {
 	if c.Words, err = readWords(vocabulary); err != nil {
 		return nil, err
 	}
-	which := func(i int) *Documents { return part(i, &c.Train, &c.Test) }
+	which := func(i int) *Documents { return partOf(i, &c.Train, &c.Test) }
 	if test != "" {
 		which = func(int) *Documents { return &c.Train }
 		if err := c.read(test, func(int) *Documents { return &c.Test }); err != nil {
@@ -78,7 +78,7 @@ func (c *Corpus) document(line []byte, to *Documents) error {
 				return fmt.Errorf("it announces %d words but has %d", words, found)
 			}
 			slices.Sort(to.Tokens[begin:])
-			to.end()
+			to.endDocument()
 			return nil
 		}
 		field := rest

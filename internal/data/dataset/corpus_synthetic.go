@@ -9,12 +9,12 @@ import (
 const DefaultCorpus = "synthetic:2000"
 
 // The limits of the number of synthetic documents.
-const minMadeUpDocuments, maxMadeUpDocuments = 20, 1_000_000
+const minSyntheticDocuments, maxSyntheticDocuments = 20, 1_000_000
 
 // The shape of synthetic corpora.
 const (
-	madeUpTopics = 20
-	madeUpWords  = 4000 // size of the vocabulary
+	syntheticTopics = 20
+	syntheticWords  = 4000 // size of the vocabulary
 )
 
 // SyntheticCorpus generates the given number of documents; they are the same in every call. Each has one to three of 20
@@ -22,28 +22,28 @@ const (
 // of its own, the k-th with a share that falls with k^⅔.
 func SyntheticCorpus(documents int) *Corpus {
 	c := &Corpus{
-		Name: fmt.Sprintf("synthetic documents, %d", documents), Size: madeUpWords, synthetic: true,
+		Name: fmt.Sprintf("synthetic documents, %d", documents), Size: syntheticWords, synthetic: true,
 	}
 	for i := range documents {
-		to := part(i, &c.Train, &c.Test)
+		to := partOf(i, &c.Train, &c.Test)
 		state := mix(uint64(i) + 1<<40)
 		draw := func(n int) int { state++; return int(mix(state) >> 11 % uint64(n)) }
 		topics := make([]int, 1+draw(3))
 		for k := range topics {
-			topics[k] = draw(madeUpTopics)
+			topics[k] = draw(syntheticTopics)
 		}
 		begin := len(to.Tokens)
 		for range 40 + draw(121) {
 			if draw(8) == 0 {
-				to.Tokens = append(to.Tokens, int32(draw(madeUpWords)))
+				to.Tokens = append(to.Tokens, int32(draw(syntheticWords)))
 				continue
 			}
 			x := float64(draw(1<<20)) / (1 << 20)
-			rank := int(float64(float64(x*x)*x) * (madeUpWords / madeUpTopics))
-			to.Tokens = append(to.Tokens, int32(rank*madeUpTopics+topics[draw(len(topics))]))
+			rank := int(float64(float64(x*x)*x) * (syntheticWords / syntheticTopics))
+			to.Tokens = append(to.Tokens, int32(rank*syntheticTopics+topics[draw(len(topics))]))
 		}
 		slices.Sort(to.Tokens[begin:])
-		to.end()
+		to.endDocument()
 	}
 	return c
 }

@@ -16,14 +16,14 @@ import (
 // A word of a text is a run of at least three letters, in lower case, that is not a stop word and occurs in enough
 // documents but not in too many.
 const (
-	leastLetters = 3
-	mostLetters  = 40
-	rareIn       = 3   // min number of documents with a word, or one in a thousand of them if that is more
-	commonIn     = 0.5 // max share of the documents
+	minLetters          = 3
+	maxLetters          = 40
+	minDocumentsPerWord = 3   // min number of documents with a word, or one in a thousand of them if that is more
+	maxDocumentShare    = 0.5 // max share of the documents
 )
 
-// mostText is the max size of one text file.
-const mostText = 64 << 20
+// maxTextBytes is the max size of one text file.
+const maxTextBytes = 64 << 20
 
 // loadTexts reads a directory of texts, in the order of their paths.
 func loadTexts(folder string) (*Corpus, error) {
@@ -57,7 +57,8 @@ func loadTexts(folder string) (*Corpus, error) {
 			in[word]++
 		}
 	}
-	least, most := max(rareIn, len(texts)/1000), max(float64(rareIn), commonIn*float64(len(texts)))
+	least, most := max(minDocumentsPerWord, len(texts)/1000), max(float64(minDocumentsPerWord),
+		maxDocumentShare*float64(len(texts)))
 	maps.DeleteFunc(in, func(_ string, n int) bool { return n < least || float64(n) > most })
 	c := &Corpus{Name: folder, Words: slices.Sorted(maps.Keys(in)), Size: len(in)}
 	number := make(map[string]int32, len(in))
@@ -65,7 +66,7 @@ func loadTexts(folder string) (*Corpus, error) {
 		number[word] = int32(i)
 	}
 	for i, text := range texts {
-		to := part(i, &c.Train, &c.Test)
+		to := partOf(i, &c.Train, &c.Test)
 		begin := len(to.Tokens)
 		for _, word := range text {
 			if n, ok := number[word]; ok {
@@ -73,7 +74,7 @@ func loadTexts(folder string) (*Corpus, error) {
 			}
 		}
 		slices.Sort(to.Tokens[begin:])
-		to.end()
+		to.endDocument()
 	}
 	return c, nil
 }
@@ -116,10 +117,10 @@ func readTexts(path string) ([][]string, error) {
 }
 
 func readFile(path string) ([]byte, error) {
-	if info, err := os.Stat(path); err == nil && info.Size() > mostText {
-		return nil, corrupt(path, "has %d MiB; a document has at most %d", info.Size()>>20, mostText>>20)
+	if info, err := os.Stat(path); err == nil && info.Size() > maxTextBytes {
+		return nil, corrupt(path, "has %d MiB; a document has at most %d", info.Size()>>20, maxTextBytes>>20)
 	}
-	text, err := disk.ReadRegular(path, mostText)
+	text, err := disk.ReadRegular(path, maxTextBytes)
 	if err != nil {
 		return nil, &FileError{Path: path, Problem: "cannot be read: " + err.Error(), Kind: err}
 	}
@@ -132,7 +133,7 @@ func readFile(path string) ([]byte, error) {
 func wordsOf(text string) []string {
 	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) })
 	return slices.DeleteFunc(words, func(w string) bool {
-		return len(w) < leastLetters || len(w) > mostLetters || stopWords[w]
+		return len(w) < minLetters || len(w) > maxLetters || stopWords[w]
 	})
 }
 

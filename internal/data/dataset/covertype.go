@@ -30,12 +30,12 @@ const (
 func LoadCovertype(dir string) (*Examples, error) {
 	set := &Examples{Name: dir}
 	for i, part := range []*Split{&set.Train, &set.Test} {
-		path, _ := plainOrPacked(filepath.Join(dir, [...]string{covertypeTrain, covertypeTest}[i]))
+		path, _ := findFile(filepath.Join(dir, [...]string{covertypeTrain, covertypeTest}[i]))
 		if err := readCovertype(path, part); err != nil {
 			return nil, err
 		}
 	}
-	set.Scaling = measure(&set.Train)
+	set.Scaling = measureScaling(&set.Train)
 	for _, part := range []*Split{&set.Train, &set.Test} {
 		set.Scaling.apply(part)
 	}
@@ -52,7 +52,7 @@ func OpenScaled(path string, scaling *Scaling) (*Examples, error) {
 	set := &Examples{Name: path, Scaling: scaling}
 	file := path
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		file, _ = plainOrPacked(filepath.Join(path, covertypeTest))
+		file, _ = findFile(filepath.Join(path, covertypeTest))
 	}
 	if err := readCovertype(file, &set.Test); err != nil {
 		return nil, err
@@ -62,9 +62,9 @@ func OpenScaled(path string, scaling *Scaling) (*Examples, error) {
 	return set, nil
 }
 
-// holdsCovertype reports whether a directory contains CoverType's training file.
-func holdsCovertype(dir string) bool {
-	_, there := plainOrPacked(filepath.Join(dir, covertypeTrain))
+// hasCovertype reports whether a directory contains CoverType's training file.
+func hasCovertype(dir string) bool {
+	_, there := findFile(filepath.Join(dir, covertypeTrain))
 	return there
 }
 
@@ -75,7 +75,7 @@ func readCovertype(path string, part *Split) error {
 		if len(line) == 0 {
 			return nil
 		}
-		return part.takeLabelled(line, number == 1)
+		return part.addLabelled(line, number == 1)
 	})
 	if err == nil && part.N == 0 {
 		err = corrupt(path, "holds no examples; write lines of %d numbers and a label", covertypeFeatures)
@@ -83,13 +83,13 @@ func readCovertype(path string, part *Split) error {
 	return err
 }
 
-// takeLabelled adds the example on a line: features and a label, separated by commas. The first line may contain
+// addLabelled adds the example on a line: features and a label, separated by commas. The first line may contain
 // headings.
-func (s *Split) takeLabelled(line []byte, first bool) error {
+func (s *Split) addLabelled(line []byte, first bool) error {
 	if n := bytes.Count(line, []byte(",")) + 1; n != covertypeFeatures+1 {
 		return fmt.Errorf("%d columns; CoverType has %d features and a label", n, covertypeFeatures)
 	}
-	if first && isHeader(line) {
+	if first && isHeading(line) {
 		return nil
 	}
 	var field []byte
@@ -113,8 +113,8 @@ func (s *Split) takeLabelled(line []byte, first bool) error {
 // Scaling is what the features of a set were brought to about zero mean and unit variance by, feature by feature.
 type Scaling struct{ Means, Deviations []float64 } // a deviation of 0 does not count
 
-// measure returns the means and deviations of a training part's features.
-func measure(train *Split) *Scaling {
+// measureScaling returns the means and deviations of a training part's features.
+func measureScaling(train *Split) *Scaling {
 	s := &Scaling{Means: make([]float64, train.Dim), Deviations: make([]float64, train.Dim)}
 	for f := range train.Dim {
 		sum, squares := 0.0, 0.0

@@ -9,48 +9,48 @@ import (
 	"strings"
 )
 
-// digestPiece is the number of bytes hashed per call.
-const digestPiece = 1 << 16
+// hashBytes is the number of bytes hashed per call.
+const hashBytes = 1 << 16
 
-// summer hashes numbers, little-endian.
-type summer struct {
+// hasher hashes numbers, little-endian.
+type hasher struct {
 	hash.Hash // its Write never fails
 	piece     []byte
 }
 
-func newSummer() *summer { return &summer{sha256.New(), make([]byte, 0, digestPiece)} }
+func newHasher() *hasher { return &hasher{sha256.New(), make([]byte, 0, hashBytes)} }
 
-func (s *summer) text() string {
+func (s *hasher) text() string {
 	s.flush()
 	return "sha256:" + hex.EncodeToString(s.Sum(nil))
 }
 
-func (s *summer) flush() {
+func (s *hasher) flush() {
 	_, _ = s.Write(s.piece)
 	s.piece = s.piece[:0]
 }
 
-func (s *summer) count(n int) {
-	if len(s.piece)+8 > digestPiece {
+func (s *hasher) count(n int) {
+	if len(s.piece)+8 > hashBytes {
 		s.flush()
 	}
 	s.piece = binary.LittleEndian.AppendUint64(s.piece, uint64(n))
 }
 
-func (s *summer) bytes(b []byte) {
+func (s *hasher) bytes(b []byte) {
 	s.count(len(b))
 	s.flush()
 	_, _ = s.Write(b)
 }
 
-func (s *summer) word(v uint32) {
-	if len(s.piece)+4 > digestPiece {
+func (s *hasher) word(v uint32) {
+	if len(s.piece)+4 > hashBytes {
 		s.flush()
 	}
 	s.piece = binary.LittleEndian.AppendUint32(s.piece, v)
 }
 
-func (s *summer) floats(list []float32) {
+func (s *hasher) floats(list []float32) {
 	s.count(len(list))
 	for _, v := range list {
 		s.word(math.Float32bits(v))
@@ -58,7 +58,7 @@ func (s *summer) floats(list []float32) {
 }
 
 // words hashes a list of numbers, preceded by its length.
-func words[T int32 | uint32](s *summer, list []T) {
+func words[T int32 | uint32](s *hasher, list []T) {
 	s.count(len(list))
 	for _, v := range list {
 		s.word(uint32(v))
@@ -70,7 +70,7 @@ func words[T int32 | uint32](s *summer, list []T) {
 // pixels, features and labels, each preceded by its length. Numbers are little-endian; lengths take 8 bytes, other
 // numbers their own size.
 func (e *Examples) Digest() string {
-	s := newSummer()
+	s := newHasher()
 	for _, part := range []*Split{&e.Train, &e.Test} {
 		s.count(part.N)
 		s.count(part.Dim)
@@ -89,7 +89,7 @@ func (r *Ratings) Digest() string {
 	if r.synthetic {
 		return r.Name
 	}
-	s := newSummer()
+	s := newHasher()
 	for _, part := range []*RatingSplit{&r.Train, &r.Test} {
 		words(s, part.User)
 		words(s, part.Item)

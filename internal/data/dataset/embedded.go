@@ -18,14 +18,14 @@ var embeddedFiles embed.FS
 // modify it.
 func Embedded() (*Examples, error) { return embeddedOnce() }
 
-// InPlaceOfEmbedded makes Embedded return the pictures of a directory. Only tests call it, before Embedded: a job has
+// ReplaceEmbedded makes Embedded return the pictures of a directory. Only tests call it, before Embedded: a job has
 // many processes, and under the race detector each would spend a second unpacking.
-func InPlaceOfEmbedded(dir string) { inPlace = os.DirFS(dir) }
+func ReplaceEmbedded(dir string) { replacement = os.DirFS(dir) }
 
-var inPlace fs.FS
+var replacement fs.FS
 
 var embeddedOnce = sync.OnceValues(func() (*Examples, error) {
-	files, err := inPlace, error(nil)
+	files, err := replacement, error(nil)
 	if files == nil {
 		files, err = fs.Sub(embeddedFiles, "embedded")
 	}

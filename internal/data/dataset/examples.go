@@ -26,8 +26,8 @@ type Split struct {
 	Labels   []uint8   // N
 }
 
-// Some returns n of the examples, evenly distributed, or all if there are no more.
-func (s *Split) Some(n int) Split {
+// Sample returns n of the examples, evenly distributed, or all if there are no more.
+func (s *Split) Sample(n int) Split {
 	if n >= s.N {
 		return *s
 	}
@@ -65,17 +65,17 @@ func Open(path string) (*Examples, error) {
 	if path == "" {
 		return Embedded()
 	}
-	if err := checkFolder(path); err != nil {
+	if err := checkDir(path); err != nil {
 		return nil, err
 	}
-	if holdsCovertype(path) {
+	if hasCovertype(path) {
 		return LoadCovertype(path)
 	}
 	return LoadImages(path)
 }
 
-// checkFolder returns an error unless the path is a directory.
-func checkFolder(dir string) error {
+// checkDir returns an error unless the path is a directory.
+func checkDir(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -46,12 +46,13 @@ func fetch(ctx context.Context, s *source, dir string, progress io.Writer) (err 
 	if there, err := installed(s, target); err != nil {
 		return err
 	} else if there {
-		say(progress, "%s already exists, and its files are correct", target)
+		printProgress(progress, "%s already exists, and its files are correct", target)
 		return nil
 	}
-	for _, program := range s.client.programs {
+	for _, program := range s.downloader.programs {
 		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("dataset: fetch %s: %w: %s; %s", s.name, ErrNoClient, program, s.byHand(target))
+			return fmt.Errorf("dataset: fetch %s: %w: %s; %s", s.name, ErrNoClient, program,
+				s.manualInstructions(target))
 		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -67,18 +68,18 @@ func fetch(ctx context.Context, s *source, dir string, progress io.Writer) (err 
 			err = fmt.Errorf("dataset: fetch %s: %w", s.name, removeErr)
 		}
 	}()
-	say(progress, "downloading the package %s with %s", s.pkg, s.client.programs[0])
-	if err := s.client.bring(ctx, s.pkg, temp); err != nil {
+	printProgress(progress, "downloading the package %s with %s", s.pkg, s.downloader.programs[0])
+	if err := s.downloader.download(ctx, s.pkg, temp); err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("dataset: fetch %s: %w", s.name, context.Cause(ctx))
 		}
-		return fmt.Errorf("dataset: fetch %s: %w; if it keeps failing: %s", s.name, err, s.byHand(target))
+		return fmt.Errorf("dataset: fetch %s: %w; if it keeps failing: %s", s.name, err, s.manualInstructions(target))
 	}
-	say(progress, "checking %d files", len(s.files))
-	if err := install(s, filepath.Join(temp, filepath.FromSlash(s.in)), temp, target); err != nil {
+	printProgress(progress, "checking %d files", len(s.files))
+	if err := install(s, filepath.Join(temp, filepath.FromSlash(s.dir)), temp, target); err != nil {
 		return fmt.Errorf("dataset: fetch %s: %w", s.name, err)
 	}
-	say(progress, "%s is ready; %s", s.name, s.use(target))
+	printProgress(progress, "%s is ready; %s", s.name, s.trainCommand(target))
 	return nil
 }
 
@@ -269,8 +270,8 @@ func writeFile(to string, r io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// say writes a line of progress. A failing progress writer does not stop a download.
-func say(w io.Writer, format string, args ...any) {
+// printProgress writes a line of progress. A failing progress writer does not stop a download.
+func printProgress(w io.Writer, format string, args ...any) {
 	if w != nil {
 		_, _ = fmt.Fprintf(w, format+"\n", args...)
 	}

@@ -19,27 +19,31 @@ import (
 )
 
 // testSource returns a set of two small files, downloaded by the client.
-func testSource(c client) *source {
+func testSource(c downloader) *source {
 	pin := func(s string) string {
 		sum := sha256.Sum256([]byte(s))
 		return hex.EncodeToString(sum[:])
 	}
 	return &source{
-		name: "tiny", pkg: "tiny-data", in: "package/data", client: c,
+		name: "tiny", pkg: "tiny-data", dir: "package/data", downloader: c,
 		files: []pinnedFile{{"a-ubyte", pin("first")}, {"b-ubyte", pin("second")}},
 	}
 }
 
 // bringing returns a client that unpacks the given files and then returns err.
-func bringing(files map[string]string, err error) client {
-	return client{byHand: "get %[1]s", programs: []string{"sh"}, bring: func(_ context.Context, _, temp string) error {
-		for name, content := range files {
-			if err := writeFile(filepath.Join(temp, name), strings.NewReader(content)); err != nil {
-				return err
+func bringing(files map[string]string, err error) downloader {
+	return downloader{
+		manual:   "get %[1]s",
+		programs: []string{"sh"},
+		download: func(_ context.Context, _, temp string) error {
+			for name, content := range files {
+				if err := writeFile(filepath.Join(temp, name), strings.NewReader(content)); err != nil {
+					return err
+				}
 			}
-		}
-		return err
-	}}
+			return err
+		},
+	}
 }
 
 var goodFiles = map[string]string{"package/data/a-ubyte": "first", "package/data/b-ubyte": "second"}
@@ -98,7 +102,7 @@ func TestFetchLeavesNothingBehind(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		ctx  context.Context
-		client
+		downloader
 		want string
 	}{
 		{
@@ -122,7 +126,7 @@ func TestFetchLeavesNothingBehind(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "data")
-			err := fetch(c.ctx, testSource(c.client), dir, nil)
+			err := fetch(c.ctx, testSource(c.downloader), dir, nil)
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %v, want one line with %q", err, c.want)
 			}
@@ -201,7 +205,7 @@ func TestPins(t *testing.T) {
 				t.Errorf("%s: %v", s.name, f)
 			}
 		}
-		if s.train != "" {
+		if s.workload != "" {
 			continue
 		}
 		for i, stem := range []string{
@@ -227,13 +231,13 @@ func TestFetchForReal(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if sources[i].train == "mf" {
+		if sources[i].workload == "mf" {
 			path := filepath.Join(dir, s.Name, sources[i].files[0].name)
 			if r, err := LoadRatings(path); err != nil || r.Train.Len()+r.Test.Len() != 100_000 {
 				t.Errorf("%s: %v", s.Name, err)
 			}
 		}
-		if sources[i].train != "" {
+		if sources[i].workload != "" {
 			continue
 		}
 		set, err := LoadImages(filepath.Join(dir, s.Name))
@@ -290,8 +294,8 @@ func TestUse(t *testing.T) {
 			"fashion-mnist": "train with --data d", "mnist": "train with --data d",
 			"movielens-100k": "train mf with --data d/ml-100k.inter", "reuters": "train lda with --data d",
 		}[s.name]
-		if got := s.use("d"); got != want || !strings.HasSuffix(s.byHand("d"), want) {
-			t.Errorf("%s: %s; by hand %s", s.name, got, s.byHand("d"))
+		if got := s.trainCommand("d"); got != want || !strings.HasSuffix(s.manualInstructions("d"), want) {
+			t.Errorf("%s: %s; by hand %s", s.name, got, s.manualInstructions("d"))
 		}
 	}
 }

@@ -117,7 +117,7 @@ func ReadPairs(path string, each func(user, item string) error) error {
 		if err == nil {
 			err = each(fields[0], fields[1])
 		}
-		if number == 1 && isHeader(line) {
+		if number == 1 && isHeading(line) {
 			return nil
 		}
 		return err

@@ -12,7 +12,7 @@ import (
 // LoadImages reads a set in MNIST's layout from a directory: the files {train,t10k}-{images-idx3,labels-idx1}-ubyte,
 // each plain or gzip-compressed with .gz appended to its name.
 func LoadImages(dir string) (*Examples, error) {
-	if err := checkFolder(dir); err != nil {
+	if err := checkDir(dir); err != nil {
 		return nil, err
 	}
 	return loadImages(os.DirFS(dir), dir, dir)

@@ -23,9 +23,9 @@ type SparseSet struct {
 	Features    int      // highest number + 1; for names, HashedFeatures
 	Train, Test SparseSplit
 
-	Hashed    bool // features are names
-	Synthetic bool // determined by its name
-	Marked    bool // a file is marked as synthetic, see MadeUp
+	Hashed          bool // features are names
+	Synthetic       bool // determined by its name
+	MarkedSynthetic bool // a file is marked as synthetic, see MarkedName
 
 	Scaling *Scaling // of rows of numbers; nil for other sets
 }
@@ -37,7 +37,7 @@ func (s *SparseSet) Digest() string {
 	if s.Synthetic {
 		return s.Name
 	}
-	sum := newSummer()
+	sum := newHasher()
 	sum.bytes([]byte(strings.Join(s.Classes, "\n")))
 	for _, p := range []*SparseSplit{&s.Train, &s.Test} {
 		sum.count(len(p.Starts))
@@ -85,7 +85,7 @@ type FeatureNaming string
 
 // The kinds of feature names.
 const (
-	FirstSays        FeatureNaming = ""      // unknown: the first feature of the examples decides
+	UnknownFeatures  FeatureNaming = ""      // unknown: the first feature of the examples decides
 	NamedFeatures    FeatureNaming = "true"  // names, which are hashed even if they look like numbers
 	NumberedFeatures FeatureNaming = "false" // numbers
 )
@@ -112,24 +112,24 @@ func OpenSparse(path string) (*SparseSet, error) {
 	}
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
-		if holdsCovertype(path) {
+		if hasCovertype(path) {
 			e, err := LoadCovertype(path)
 			if err != nil {
 				return nil, err
 			}
-			return SparseOf(e), nil
+			return ToSparse(e), nil
 		}
-		return openSparseFolder(path, FirstSays)
+		return openSparseDir(path, UnknownFeatures)
 	}
 	r := newSparseReader(path)
-	if err := r.read(path, nil, func(i int) *sparsePart { return part(i, &r.train, &r.test) }); err != nil {
+	if err := r.read(path, nil, func(i int) *sparsePart { return partOf(i, &r.train, &r.test) }); err != nil {
 		return nil, err
 	}
 	return r.finish()
 }
 
-// SparseOf converts a set of rows of numbers. A class's label is its number, from 1.
-func SparseOf(e *Examples) *SparseSet {
+// ToSparse converts a set of rows of numbers. A class's label is its number, from 1.
+func ToSparse(e *Examples) *SparseSet {
 	s := &SparseSet{Name: e.Name, Features: e.Train.Dim, Scaling: e.Scaling}
 	for k := range e.Train.Classes {
 		s.Classes = append(s.Classes, strconv.Itoa(k+1))
@@ -156,7 +156,7 @@ func OpenAllSparse(path string, classes []string, naming FeatureNaming) (*Sparse
 	if path == "" || strings.HasPrefix(path, SyntheticPrefix) || err == nil && info.IsDir() {
 		var s *SparseSet
 		if err == nil {
-			s, err = openSparseFolder(path, naming)
+			s, err = openSparseDir(path, naming)
 		} else {
 			s, err = OpenSparse(path)
 		}
@@ -170,7 +170,7 @@ func OpenAllSparse(path string, classes []string, naming FeatureNaming) (*Sparse
 		return s, nil
 	}
 	r := newSparseReader(path)
-	r.expect(naming)
+	r.setNaming(naming)
 	if err := r.read(path, nil, func(int) *sparsePart { return &r.test }); err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func OpenAllSparse(path string, classes []string, naming FeatureNaming) (*Sparse
 		return nil, corrupt(path, "holds no examples; write lines \"label feature:value …\"")
 	}
 	s := &r.set
-	if s.Hashed = r.named == 1; s.Hashed {
+	if s.Hashed = r.namedFeatures == 1; s.Hashed {
 		s.Features = HashedFeatures
 	}
 	s.Test, s.Classes = r.test.SparseSplit, classes
@@ -197,9 +197,9 @@ func classOf(label string, classes []string) uint8 {
 	return uint8(len(classes))
 }
 
-func openSparseFolder(dir string, naming FeatureNaming) (*SparseSet, error) {
+func openSparseDir(dir string, naming FeatureNaming) (*SparseSet, error) {
 	r := newSparseReader(dir)
-	r.expect(naming)
+	r.setNaming(naming)
 	for _, kind := range []string{".libsvm", ".ldac"} {
 		if _, err := findSparse(dir, "train"+kind); err != nil {
 			continue
@@ -234,7 +234,7 @@ func openSparseFolder(dir string, naming FeatureNaming) (*SparseSet, error) {
 
 // findSparse returns the path of a file or of its compressed form.
 func findSparse(dir, name string) (string, error) {
-	path, there := plainOrPacked(filepath.Join(dir, name))
+	path, there := findFile(filepath.Join(dir, name))
 	if !there {
 		return "", &FileError{Path: path, Problem: "no such file", Kind: ErrMissing}
 	}
@@ -261,33 +261,33 @@ type sparsePart struct {
 
 // sparseReader reads the files of a set.
 type sparseReader struct {
-	set         SparseSet
-	train, test sparsePart
-	known       map[string]int // labels, in order of appearance
-	labels      []string
-	named       int8 // whether features are names: -1 unknown, 0 no, 1 yes
+	set           SparseSet
+	train, test   sparsePart
+	known         map[string]int // labels, in order of appearance
+	labels        []string
+	namedFeatures int8 // whether features are names: -1 unknown, 0 no, 1 yes
 }
 
 func newSparseReader(name string) *sparseReader {
-	r := &sparseReader{set: SparseSet{Name: name}, known: map[string]int{}, named: -1}
+	r := &sparseReader{set: SparseSet{Name: name}, known: map[string]int{}, namedFeatures: -1}
 	r.train.Starts, r.test.Starts = []int64{0}, []int64{0}
 	return r
 }
 
-// expect sets the kind of features.
-func (r *sparseReader) expect(naming FeatureNaming) {
+// setNaming sets the kind of features.
+func (r *sparseReader) setNaming(naming FeatureNaming) {
 	switch naming {
 	case NamedFeatures:
-		r.named = 1
+		r.namedFeatures = 1
 	case NumberedFeatures:
-		r.named = 0
+		r.namedFeatures = 0
 	}
 }
 
-// mark records that the examples are synthetic.
-func (r *sparseReader) mark() {
-	if !r.set.Marked {
-		r.set.Marked, r.set.Name = true, MadeUp(filepath.Base(r.set.Name))
+// markSynthetic records that the examples are synthetic.
+func (r *sparseReader) markSynthetic() {
+	if !r.set.MarkedSynthetic {
+		r.set.MarkedSynthetic, r.set.Name = true, MarkedName(filepath.Base(r.set.Name))
 	}
 }
 
@@ -296,7 +296,7 @@ func (r *sparseReader) read(path string, labels []string, to func(example int) *
 	examples := 0
 	err := readLines(path, func(number int, text []byte) error {
 		if number == 1 && bytes.HasPrefix(text, []byte(syntheticMark)) {
-			r.mark()
+			r.markSynthetic()
 		}
 		text, _, _ = bytes.Cut(text, []byte("#"))
 		fields := bytes.Fields(text)
@@ -359,16 +359,16 @@ func (r *sparseReader) example(p *sparsePart, label string, fields [][]byte) err
 // feature returns the number of a feature. The first feature determines whether they are numbers or names.
 func (r *sparseReader) feature(name []byte) (uint32, error) {
 	v, err := strconv.ParseUint(string(name), 10, 64)
-	if r.named < 0 {
-		r.named = 0
+	if r.namedFeatures < 0 {
+		r.namedFeatures = 0
 		if err != nil {
-			r.named = 1
+			r.namedFeatures = 1
 		}
 	}
 	switch {
-	case r.named == 1 && len(name) == 0:
+	case r.namedFeatures == 1 && len(name) == 0:
 		return 0, fmt.Errorf("a feature has no name; write name:value")
-	case r.named == 1:
+	case r.namedFeatures == 1:
 		return hashFeature(name), nil
 	case err != nil || v > maxFeature:
 		return 0, fmt.Errorf("feature %.40q is not a whole number from 0 to %d like the others", name, maxFeature)
@@ -398,7 +398,7 @@ func (r *sparseReader) finish() (*SparseSet, error) {
 		return nil, corrupt(s.Name, "has examples of one class only, %.40q; there is nothing to learn",
 			r.labels[0])
 	}
-	if s.Hashed = r.named == 1; s.Hashed {
+	if s.Hashed = r.namedFeatures == 1; s.Hashed {
 		s.Features = HashedFeatures
 	}
 	s.Classes = slices.Clone(r.labels)

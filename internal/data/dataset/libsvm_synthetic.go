@@ -98,7 +98,7 @@ func openSyntheticSparse(n string) (*SparseSet, error) {
 	var line []byte
 	for i := range clicks {
 		line = appendClick(line[:0], i)
-		to := part(i, &r.train, &r.test)
+		to := partOf(i, &r.train, &r.test)
 		fields := bytes.Fields(line)
 		if err := r.example(to, string(fields[0]), fields[1:]); err != nil {
 			return nil, err

@@ -56,7 +56,7 @@ func TestSparseForms(t *testing.T) {
 	} {
 		got, err := OpenSparse(writeSparse(t, filepath.Join(dir, name), text))
 		must(t, err)
-		if got.Marked {
+		if got.MarkedSynthetic {
 			t.Errorf("%s is considered synthetic", name)
 		}
 		if got.Digest() != want.Digest() {
@@ -65,7 +65,7 @@ func TestSparseForms(t *testing.T) {
 	}
 	marked, err := OpenSparse(writeSparse(t, filepath.Join(dir, "marked"), syntheticMark+": made up\n"+good()))
 	must(t, err)
-	if !marked.Marked || marked.Name != "synthetic data in marked" || marked.Digest() != want.Digest() {
+	if !marked.MarkedSynthetic || marked.Name != "synthetic data in marked" || marked.Digest() != want.Digest() {
 		t.Errorf("a file marked as synthetic is named %q", marked.Name)
 	}
 	other, err := OpenSparse(writeSparse(t, filepath.Join(dir, "other"), strings.Replace(good(), "7:0.5", "7:0.25", 1)))
@@ -190,18 +190,18 @@ func TestSyntheticSparse(t *testing.T) {
 // TestOpenAll: every line of a file is classified, whatever its label.
 func TestOpenAll(t *testing.T) {
 	path := writeSparse(t, filepath.Join(t.TempDir(), "new"), "? 1:1\nspam 2:1 900:3\nham\n")
-	s, err := OpenAllSparse(path, []string{"ham", "spam"}, FirstSays)
+	s, err := OpenAllSparse(path, []string{"ham", "spam"}, UnknownFeatures)
 	must(t, err)
 	if !slices.Equal(s.Test.Label, []uint8{2, 1, 0}) || s.Features != 901 || s.Train.Len() != 3 {
 		t.Errorf("%+v", s)
 	}
 	empty := writeSparse(t, filepath.Join(t.TempDir(), "none"), "\n")
 	for _, bad := range []string{empty, filepath.Join(t.TempDir(), "no")} {
-		if _, err := OpenAllSparse(bad, []string{"a", "b"}, FirstSays); err == nil {
+		if _, err := OpenAllSparse(bad, []string{"a", "b"}, UnknownFeatures); err == nil {
 			t.Errorf("%s was opened", bad)
 		}
 	}
-	made, err := OpenAllSparse(SyntheticPrefix+"500", []string{"0", "1"}, FirstSays)
+	made, err := OpenAllSparse(SyntheticPrefix+"500", []string{"0", "1"}, UnknownFeatures)
 	must(t, err)
 	if made.Test.Len() == 0 || made.Test.Len() > 100 {
 		t.Errorf("%d clicks", made.Test.Len())

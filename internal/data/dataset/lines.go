@@ -63,7 +63,7 @@ func readLines(path string, each func(number int, line []byte) error) error {
 		}
 		for len(b) > 0 {
 			var line []byte
-			line, b = content(b)
+			line, b = cutLine(b)
 			number++
 			if err := each(number, line); err != nil {
 				return corrupt(path, "line %d: %v", number, err)
@@ -73,9 +73,9 @@ func readLines(path string, each func(number int, line []byte) error) error {
 	})
 }
 
-// plainOrPacked finds a file or its compressed form with .gz appended to the name. If neither exists, it returns the
+// findFile finds a file or its compressed form with .gz appended to the name. If neither exists, it returns the
 // path unchanged.
-func plainOrPacked(path string) (found string, there bool) {
+func findFile(path string) (found string, there bool) {
 	for _, found := range []string{path, path + ".gz"} {
 		if _, err := os.Stat(found); err == nil {
 			return found, true
@@ -102,14 +102,14 @@ func decompressed(r *bufio.Reader, path string) (io.Reader, error) {
 	return z, nil
 }
 
-// isHeader reports whether a file's first line contains column headings: it does not start with a digit, sign, point or
-// comma.
-func isHeader(line []byte) bool {
+// isHeading reports whether a file's first line contains column headings: it does not start with a digit, sign, point
+// or comma.
+func isHeading(line []byte) bool {
 	return len(line) > 0 && bytes.IndexByte([]byte("0123456789+-.,"), line[0]) < 0
 }
 
-// content returns the line at the start of a block without its end, "\n" or "\r\n", and the rest of the block.
-func content(block []byte) (line, rest []byte) {
+// cutLine returns the line at the start of a block without its end, "\n" or "\r\n", and the rest of the block.
+func cutLine(block []byte) (line, rest []byte) {
 	n := bytes.IndexByte(block, '\n')
 	return bytes.TrimSuffix(block[:n], []byte("\r")), block[n+1:]
 }

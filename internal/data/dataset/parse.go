@@ -28,7 +28,7 @@ func (p *ratingParser) block(b []byte) error {
 		user, item, value, n := p.fast(b)
 		if n == 0 {
 			var line []byte
-			line, b = content(b)
+			line, b = cutLine(b)
 			if err := p.slow(line); err != nil {
 				return err
 			}
@@ -143,7 +143,7 @@ func (p *ratingParser) slow(line []byte) error {
 			"all lines or in none", p.line+1, len(fields))
 	}
 	v, err := strconv.ParseFloat(fields[2], 32)
-	if err != nil && p.line == 0 && isHeader(line) && isHeader([]byte(fields[2])) {
+	if err != nil && p.line == 0 && isHeading(line) && isHeading([]byte(fields[2])) {
 		return nil
 	}
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {

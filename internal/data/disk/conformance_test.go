@@ -204,7 +204,7 @@ func TestWriteFile(t *testing.T) {
 			if len(names) != 2 {
 				t.Errorf("during the write, the directory has %q", names)
 			}
-			if final, ok := TemporaryOf(names[0]); !ok || final != "a" {
+			if final, ok := ParseTemporary(names[0]); !ok || final != "a" {
 				t.Errorf("TemporaryOf(%q) = %q, %v", names[0], final, ok)
 			}
 			if _, err := io.WriteString(w, strings.Repeat("x", 1<<20)); err != nil {
@@ -227,7 +227,7 @@ func TestLock(t *testing.T) {
 		name := path.Join(root, "lock")
 		held, err := fsys.(Locker).Lock(name, "me")
 		must(t, err)
-		must(t, held.Held())
+		must(t, held.CheckHeld())
 		_, err = fsys.(Locker).Lock(name, "you")
 		var locked *LockedError
 		if !errors.Is(err, ErrLocked) || !errors.As(err, &locked) || *locked != (LockedError{name, "me"}) {
@@ -239,14 +239,14 @@ func TestLock(t *testing.T) {
 		must(t, held.Close())
 		held, err = fsys.(Locker).Lock(name, "you")
 		must(t, err)
-		must(t, held.Held())
+		must(t, held.CheckHeld())
 		must(t, held.Close())
 	})
 }
 
 func TestTemporaryOf(t *testing.T) {
 	for _, name := range []string{"a", ".a.tmp", "a.1-2.tmp", ".a.1-2.tmpx", ".a.1.tmp", "..1-2.tmp"} {
-		if final, ok := TemporaryOf(name); ok {
+		if final, ok := ParseTemporary(name); ok {
 			t.Errorf("%s counts as a temporary file of %q", name, final)
 		}
 	}

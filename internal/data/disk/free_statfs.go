@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Free returns the number of bytes available to unprivileged users in the file system of a file or directory, which
-// need not exist yet. known is false if the system does not report it.
-func Free(path string) (bytes int64, known bool) {
+// FreeBytes returns the number of bytes available to unprivileged users in the file system of a file or directory,
+// which need not exist yet. known is false if the system does not report it.
+func FreeBytes(path string) (bytes int64, known bool) {
 	var s unix.Statfs_t
 	err := unix.Statfs(path, &s)
 	for err == unix.ENOENT && path != filepath.Dir(path) {

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// maxHolder is the max number of bytes read of a holder's line.
-const maxHolder = 256
+// maxHolderBytes is the max number of bytes read of a holder's line.
+const maxHolderBytes = 256
 
 // flock is a lock that the kernel releases however the process ends.
 type flock struct {
@@ -29,39 +29,39 @@ func lockFile(path, holder string) (Lock, error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = &LockedError{Path: path, Holder: holderOf(f)}
+			err = &LockedError{Path: path, Holder: readHolder(f)}
 		} else {
 			err = fmt.Errorf("disk: lock %s: %w", path, err)
 		}
-		return nil, both(err, f.Close())
+		return nil, joinErrors(err, f.Close())
 	}
-	name(f, holder)
+	writeHolder(f, holder)
 	return flock{f, path}, nil
 }
 
-// Share acquires a shared lock on the file at path, in the operating system's file system, and writes nothing. While it
-// is held, an exclusive Lock fails; other shared locks succeed. If the file is locked exclusively, Share returns a
-// LockedError immediately. If it has never been locked, it returns fs.ErrNotExist.
-func Share(path string) (Lock, error) {
+// LockShared acquires a shared lock on the file at path, in the operating system's file system, and writes nothing.
+// While it is held, an exclusive Lock fails; other shared locks succeed. If the file is locked exclusively, LockShared
+// returns a LockedError immediately. If it has never been locked, it returns fs.ErrNotExist.
+func LockShared(path string) (Lock, error) {
 	f, err := OpenRegular(path)
 	if err != nil {
 		return nil, wrap(err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err != nil {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = &LockedError{Path: path, Holder: holderOf(f)}
+			err = &LockedError{Path: path, Holder: readHolder(f)}
 		} else {
 			err = fmt.Errorf("disk: lock %s: %w", path, err)
 		}
-		return nil, both(err, f.Close())
+		return nil, joinErrors(err, f.Close())
 	}
 	return flock{f, path}, nil
 }
 
-// name writes the holder's line into a lock file. The line only informs users, so a full disk must not keep the next
-// holder from the lock. The line overwrites the previous one, which needs no space. If it cannot be written, no holder
-// is named.
-func name(f *os.File, holder string) {
+// writeHolder writes the holder's line into a lock file. The line only informs users, so a full disk must not keep the
+// next holder from the lock. The line overwrites the previous one, which needs no space. If it cannot be written, no
+// holder is named.
+func writeHolder(f *os.File, holder string) {
 	line := holder + "\n"
 	size := int64(len(line))
 	if _, err := f.WriteAt([]byte(line), 0); err != nil {
@@ -70,9 +70,9 @@ func name(f *os.File, holder string) {
 	_ = f.Truncate(size) // bytes after the line are ignored
 }
 
-// holderOf reads the line of the process that holds the lock.
-func holderOf(f *os.File) string {
-	var b [maxHolder]byte
+// readHolder reads the line of the process that holds the lock.
+func readHolder(f *os.File) string {
+	var b [maxHolderBytes]byte
 	n, _ := f.ReadAt(b[:], 0) // an unreadable line is omitted
 	line, _, whole := strings.Cut(string(b[:n]), "\n")
 	if !whole {
@@ -81,7 +81,7 @@ func holderOf(f *os.File) string {
 	return line
 }
 
-func (l flock) Held() error {
+func (l flock) CheckHeld() error {
 	ours, err := l.f.Stat()
 	if err != nil {
 		return wrap(err)

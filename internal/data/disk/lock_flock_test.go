@@ -29,12 +29,12 @@ func TestHolderOfALock(t *testing.T) {
 	held, err := OS().(Locker).Lock(name, "me")
 	must(t, err)
 	for content, want := range map[string]string{
-		"":                                    "",
-		"me\n":                                "me",
-		"me":                                  "",
-		"one\ntwo\n":                          "one",
-		"\x00\x00":                            "",
-		strings.Repeat("x", maxHolder) + "\n": "",
+		"":           "",
+		"me\n":       "me",
+		"me":         "",
+		"one\ntwo\n": "one",
+		"\x00\x00":   "",
+		strings.Repeat("x", maxHolderBytes) + "\n": "",
 	} {
 		must(t, os.WriteFile(name, []byte(content), 0o666))
 		_, err := OS().(Locker).Lock(name, "you")
@@ -49,18 +49,18 @@ func TestHolderOfALock(t *testing.T) {
 // TestShare: shared and exclusive locks exclude each other. A shared lock writes nothing.
 func TestShare(t *testing.T) {
 	name := path.Join(t.TempDir(), "lock")
-	if _, err := Share(name); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := LockShared(name); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a lock that never existed was shared: %v", err)
 	}
 	held, err := OS().(Locker).Lock(name, "me")
 	must(t, err)
-	if _, err := Share(name); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), `"me"`) {
+	if _, err := LockShared(name); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), `"me"`) {
 		t.Errorf("a lock held exclusively was shared: %v", err)
 	}
 	must(t, held.Close())
-	one, err := Share(name)
+	one, err := LockShared(name)
 	must(t, err)
-	two, err := Share(name)
+	two, err := LockShared(name)
 	must(t, err)
 	must(t, one.Close())
 	if _, err := OS().(Locker).Lock(name, "you"); !errors.Is(err, ErrLocked) {
@@ -78,16 +78,16 @@ func TestLockFileReplaced(t *testing.T) {
 	name := path.Join(t.TempDir(), "lock")
 	held, err := OS().(Locker).Lock(name, "me")
 	must(t, err)
-	must(t, held.Held())
+	must(t, held.CheckHeld())
 	must(t, os.Remove(name))
-	gone := held.Held()
+	gone := held.CheckHeld()
 	second, err := OS().(Locker).Lock(name, "you")
 	must(t, err)
-	replaced := held.Held()
+	replaced := held.CheckHeld()
 	if gone == nil || replaced == nil || strings.Contains(gone.Error()+replaced.Error(), "\n") {
 		t.Errorf("the file was removed: %v; replaced: %v", gone, replaced)
 	}
 	must(t, held.Close())
-	must(t, second.Held())
+	must(t, second.CheckHeld())
 	must(t, second.Close())
 }

@@ -4,11 +4,11 @@ package disk
 
 type noLock struct{}
 
-func (noLock) Held() error  { return nil }
-func (noLock) Close() error { return nil }
+func (noLock) CheckHeld() error { return nil }
+func (noLock) Close() error     { return nil }
 
 // lockFile does nothing: this system has no flock.
 func lockFile(path, holder string) (Lock, error) { return noLock{}, nil }
 
-// Share does nothing: this system has no flock.
-func Share(path string) (Lock, error) { return noLock{}, nil }
+// LockShared does nothing: this system has no flock.
+func LockShared(path string) (Lock, error) { return noLock{}, nil }

@@ -32,7 +32,7 @@ type Memory struct {
 	steps  int // steps so far
 	failAt int // the first step to fail; 0: none
 	dead   bool
-	boot   int   // number of crashes; files opened before the last one are dead
+	boots  int   // number of crashes; files opened before the last one are dead
 	limit  int64 // max bytes in all files; 0: no limit
 	locks  map[string]*memLock
 }
@@ -91,9 +91,9 @@ func (m *Memory) FailAfter(n int) {
 	}
 }
 
-// Limit makes writes fail with syscall.ENOSPC if all files together would exceed the given number of bytes; 0 removes
-// the limit.
-func (m *Memory) Limit(bytes int64) {
+// SetLimit makes writes fail with syscall.ENOSPC if all files together would exceed the given number of bytes; 0
+// removes the limit.
+func (m *Memory) SetLimit(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.limit = bytes
@@ -106,7 +106,7 @@ func (m *Memory) Crash(rng *rand.Rand) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.dead, m.failAt = false, 0
-	m.boot++
+	m.boots++
 	clear(m.locks)
 	seen := map[*inode]bool{}
 	for _, name := range slices.Sorted(maps.Keys(m.dirs)) {
@@ -174,8 +174,8 @@ func failed(op, filePath string, err error) error {
 	return wrap(&fs.PathError{Op: op, Path: filePath, Err: err})
 }
 
-// at returns the directory of a path, which must exist, and the name in it.
-func (m *Memory) at(filePath string) (*memDir, string, error) {
+// lookup returns the directory of a path, which must exist, and the name in it.
+func (m *Memory) lookup(filePath string) (*memDir, string, error) {
 	filePath = path.Clean(filePath)
 	d := m.dirs[path.Dir(filePath)]
 	switch {
@@ -211,7 +211,7 @@ func (m *Memory) Create(filePath string) (File, error) {
 	var d *memDir
 	var name string
 	if err == nil {
-		d, name, err = m.at(filePath)
+		d, name, err = m.lookup(filePath)
 	}
 	if err != nil {
 		return nil, failed("create", filePath, err)
@@ -223,7 +223,7 @@ func (m *Memory) Create(filePath string) (File, error) {
 		d.pending = append(d.pending, change{set: name, node: n})
 	}
 	n.data, n.truncated = nil, true
-	return &memFile{m: m, path: filePath, node: n, boot: m.boot}, nil
+	return &memFile{m: m, path: filePath, node: n, openedInBoot: m.boots}, nil
 }
 
 func (m *Memory) content(filePath string) ([]byte, error) {
@@ -232,7 +232,7 @@ func (m *Memory) content(filePath string) ([]byte, error) {
 	if err := m.alive(); err != nil {
 		return nil, failed("open", filePath, err)
 	}
-	d, name, err := m.at(filePath)
+	d, name, err := m.lookup(filePath)
 	if err == nil && d.entries[name] == nil {
 		err = fs.ErrNotExist
 	}
@@ -287,7 +287,7 @@ func (m *Memory) List(dir string) ([]string, error) {
 func (m *Memory) Rename(oldPath, newPath string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d, from, to, err := m.between(oldPath, newPath)
+	d, from, to, err := m.lookupPair(oldPath, newPath)
 	switch {
 	case err != nil:
 		return failed("rename", fmt.Sprintf("%s to %s", oldPath, newPath), err)
@@ -302,7 +302,7 @@ func (m *Memory) Rename(oldPath, newPath string) error {
 func (m *Memory) Link(oldPath, newPath string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d, from, to, err := m.between(oldPath, newPath)
+	d, from, to, err := m.lookupPair(oldPath, newPath)
 	if err == nil && d.entries[to] != nil {
 		err = fs.ErrExist
 	}
@@ -313,21 +313,21 @@ func (m *Memory) Link(oldPath, newPath string) error {
 	return nil
 }
 
-// between starts a step on a file and another name in its directory.
-func (m *Memory) between(oldPath, newPath string) (d *memDir, from, to string, err error) {
+// lookupPair starts a step on a file and another name in its directory.
+func (m *Memory) lookupPair(oldPath, newPath string) (d *memDir, from, to string, err error) {
 	if err := m.step(); err != nil {
 		return nil, "", "", err
 	}
-	d, from, err = m.at(oldPath)
+	d, from, err = m.lookup(oldPath)
 	if err != nil {
 		return nil, "", "", err
 	}
-	into, to, err := m.at(newPath)
+	into, to, err := m.lookup(newPath)
 	switch {
 	case err != nil:
 		return nil, "", "", err
 	case d != into:
-		return nil, "", "", errAcrossFolders
+		return nil, "", "", errAcrossDirs
 	case d.entries[from] == nil:
 		return nil, "", "", fs.ErrNotExist
 	}
@@ -347,7 +347,7 @@ func (m *Memory) Remove(filePath string) error {
 	if err := m.step(); err != nil {
 		return failed("remove", filePath, err)
 	}
-	d, name, err := m.at(filePath)
+	d, name, err := m.lookup(filePath)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -397,7 +397,7 @@ func (m *Memory) Lock(filePath, holder string) (Lock, error) {
 	return l, nil
 }
 
-func (l *memLock) Held() error {
+func (l *memLock) CheckHeld() error {
 	l.m.mu.Lock()
 	defer l.m.mu.Unlock()
 	if err := l.m.alive(); err != nil {
@@ -429,11 +429,11 @@ func (m *Memory) used() (bytes int64) {
 
 // memFile is an open file. m.mu guards closed and the inode.
 type memFile struct {
-	m      *Memory
-	path   string
-	node   *inode
-	boot   int
-	closed bool
+	m            *Memory
+	path         string
+	node         *inode
+	openedInBoot int
+	closed       bool
 }
 
 func (f *memFile) step() error {
@@ -441,7 +441,7 @@ func (f *memFile) step() error {
 		return err
 	}
 	switch {
-	case f.boot != f.m.boot:
+	case f.openedInBoot != f.m.boots:
 		return ErrCrashed
 	case f.closed:
 		return fs.ErrClosed

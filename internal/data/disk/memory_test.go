@@ -164,24 +164,24 @@ func TestLocksEndWithTheirProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = m.Lock("lock", "you")
-		if !errors.Is(err, ErrCrashed) || !errors.Is(held.Held(), ErrCrashed) {
-			t.Errorf("after a crash, Lock gives %v, Held gives %v", err, held.Held())
+		if !errors.Is(err, ErrCrashed) || !errors.Is(held.CheckHeld(), ErrCrashed) {
+			t.Errorf("after a crash, Lock gives %v, Held gives %v", err, held.CheckHeld())
 		}
 		die(m)
 		next, err := m.Lock("lock", "you")
 		must(t, err)
-		if held.Held() == nil {
+		if held.CheckHeld() == nil {
 			t.Errorf("a lock survives a %s", what)
 		}
 		must(t, held.Close())
-		must(t, next.Held())
+		must(t, next.CheckHeld())
 	}
 }
 
 func TestFullDisk(t *testing.T) {
 	m := NewMemory()
 	put(t, m, "old", "12345")
-	m.Limit(10)
+	m.SetLimit(10)
 	err := WriteFile(m, "new", func(w io.Writer) error {
 		_, err := io.WriteString(w, "123456")
 		return err
@@ -190,7 +190,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("a full disk gives %v", err)
 	}
 	wantNames(t, m, ".", "old")
-	m.Limit(11)
+	m.SetLimit(11)
 	must(t, WriteFile(m, "new", func(w io.Writer) error {
 		_, err := io.WriteString(w, "123456")
 		return err

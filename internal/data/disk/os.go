@@ -22,9 +22,9 @@ type Locker interface {
 // Lock is a held lock. Close releases it.
 type Lock interface {
 	io.Closer
-	// Held returns an error once the lock is ineffective, because its file was removed or replaced: other processes
-	// would lock a different file.
-	Held() error
+	// CheckHeld returns an error once the lock is ineffective, because its file was removed or replaced: other
+	// processes would lock a different file.
+	CheckHeld() error
 }
 
 // LockedError is returned by Locker.Lock while another process holds the lock. It wraps ErrLocked.
@@ -45,7 +45,7 @@ var ErrLocked = errors.New("locked by another process")
 
 var errReplaced = errors.New("the lock file was removed or replaced")
 
-var errAcrossFolders = errors.New("not within one directory")
+var errAcrossDirs = errors.New("not within one directory")
 
 // OS returns the operating system's file system. It is also a Locker, if the system has flock.
 func OS() FS { return osFS{} }
@@ -96,12 +96,12 @@ func (osFS) createStream(path string) (File, error) {
 	return &stream{f: f}, nil
 }
 
-// mostRead is the max size of a file that ReadFile accepts: a registry or a manifest of the largest job has a tenth of
-// it.
-const mostRead = 1 << 30
+// maxReadBytes is the max size of a file that ReadFile accepts: a registry or a manifest of the largest job has a tenth
+// of it.
+const maxReadBytes = 1 << 30
 
 func (osFS) ReadFile(path string) ([]byte, error) {
-	b, err := ReadRegular(filepath.FromSlash(path), mostRead)
+	b, err := ReadRegular(filepath.FromSlash(path), maxReadBytes)
 	return b, wrap(err)
 }
 
@@ -130,14 +130,14 @@ func (osFS) List(path string) ([]string, error) {
 
 func (osFS) Rename(oldPath, newPath string) error {
 	if path.Dir(oldPath) != path.Dir(newPath) {
-		return wrap(&os.LinkError{Op: "rename", Old: oldPath, New: newPath, Err: errAcrossFolders})
+		return wrap(&os.LinkError{Op: "rename", Old: oldPath, New: newPath, Err: errAcrossDirs})
 	}
 	return wrap(os.Rename(filepath.FromSlash(oldPath), filepath.FromSlash(newPath)))
 }
 
 func (osFS) Link(oldPath, newPath string) error {
 	if path.Dir(oldPath) != path.Dir(newPath) {
-		return wrap(&os.LinkError{Op: "link", Old: oldPath, New: newPath, Err: errAcrossFolders})
+		return wrap(&os.LinkError{Op: "link", Old: oldPath, New: newPath, Err: errAcrossDirs})
 	}
 	return wrap(os.Link(filepath.FromSlash(oldPath), filepath.FromSlash(newPath)))
 }
@@ -160,7 +160,7 @@ func syncDir(dir string) error {
 	if runtime.GOOS != "windows" { // which cannot sync a directory but journals its changes
 		err = d.Sync()
 	}
-	return wrap(both(err, d.Close()))
+	return wrap(joinErrors(err, d.Close()))
 }
 
 func (osFS) Lock(path, holder string) (Lock, error) {

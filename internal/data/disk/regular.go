@@ -16,7 +16,7 @@ func OpenRegular(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := regular(path, info); err != nil {
+	if err := checkRegular(path, info); err != nil {
 		return nil, err
 	}
 	// The file may be replaced before it is open. noWait keeps the opening of a pipe from waiting for a writer.
@@ -25,7 +25,7 @@ func OpenRegular(path string) (*os.File, error) {
 		return nil, err
 	}
 	if info, err = f.Stat(); err == nil {
-		err = regular(path, info)
+		err = checkRegular(path, info)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -53,25 +53,26 @@ func ReadRegular(path string, most int64) ([]byte, error) {
 	return b, nil
 }
 
-// regular returns an error unless the file is regular.
-func regular(path string, info fs.FileInfo) error {
+// checkRegular returns an error unless the file is regular.
+func checkRegular(path string, info fs.FileInfo) error {
 	if info.Mode().IsRegular() {
 		return nil
 	}
 	if info.IsDir() {
 		return &fs.PathError{Op: "read", Path: path, Err: syscall.EISDIR}
 	}
-	return &fs.PathError{Op: "open", Path: path, Err: irregular(kindOf(info.Mode()))}
+	return &fs.PathError{Op: "open", Path: path, Err: irregularError(modeName(info.Mode()))}
 }
 
-// irregular is the error for a file that is not regular, by its kind. Where a store needs a file, it counts as damage.
-type irregular string
+// irregularError is the error for a file that is not regular, by its kind. Where a store needs a file, it counts as
+// damage.
+type irregularError string
 
-func (kind irregular) Error() string {
+func (kind irregularError) Error() string {
 	return fmt.Sprintf("it is a %s, not a regular file", string(kind))
 }
 
-func (kind irregular) Unwrap() error { return ErrCorrupt }
+func (kind irregularError) Unwrap() error { return ErrCorrupt }
 
 // CheckRegular returns an error unless all files are regular and can be opened. It protects libraries that open files
 // themselves from waiting at a named pipe. An empty path is skipped.
@@ -89,7 +90,7 @@ func CheckRegular(paths ...string) error {
 	return nil
 }
 
-func kindOf(mode fs.FileMode) string {
+func modeName(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeNamedPipe != 0:
 		return "named pipe"

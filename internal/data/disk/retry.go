@@ -8,11 +8,11 @@ import (
 // Retry configures how persistently a disk operation is repeated. A full disk is retried without limit, because an
 // operator may free space. Other errors may be temporary or permanent, so they are retried a limited number of times.
 type Retry struct {
-	Tries int              // max number of attempts for errors that do not pass; 0 and 1: no retry
-	Pause time.Duration    // between attempts
-	Over  func(error) bool // reports whether no further attempt can succeed; nil: never
-	// Passes reports whether an error is retried without limit; nil: only a full disk is.
-	Passes func(error) bool
+	MaxAttempts int              // max number of attempts for errors that do not pass; 0 and 1: no retry
+	Pause       time.Duration    // between attempts
+	Permanent   func(error) bool // reports whether no further attempt can succeed; nil: never
+	// Retryable reports whether an error is retried without limit; nil: only a full disk is.
+	Retryable func(error) bool
 }
 
 // Do calls do until it succeeds and returns the last error when it gives up. It calls do at least once, and not again
@@ -20,24 +20,24 @@ type Retry struct {
 func (r Retry) Do(ctx context.Context, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
-		if err == nil || r.over(err) || try >= r.Tries && !r.passes(err) {
+		if err == nil || r.permanent(err) || try >= r.MaxAttempts && !r.retryable(err) {
 			return err
 		}
 		select {
 		case <-time.After(r.Pause):
 		case <-ctx.Done():
 		}
-		if ctx.Err() != nil || r.over(err) { // over may have changed during the pause
+		if ctx.Err() != nil || r.permanent(err) { // over may have changed during the pause
 			return err
 		}
 	}
 }
 
-func (r Retry) passes(err error) bool {
-	if r.Passes == nil {
-		return Full(err)
+func (r Retry) retryable(err error) bool {
+	if r.Retryable == nil {
+		return IsFull(err)
 	}
-	return r.Passes(err)
+	return r.Retryable(err)
 }
 
-func (r Retry) over(err error) bool { return r.Over != nil && r.Over(err) }
+func (r Retry) permanent(err error) bool { return r.Permanent != nil && r.Permanent(err) }

@@ -29,7 +29,10 @@ func TestRetry(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			tried := 0
-			r := Retry{Tries: 3, Pause: time.Second, Over: func(err error) bool { return errors.Is(err, gone) }}
+			r := Retry{
+				MaxAttempts: 3, Pause: time.Second,
+				Permanent: func(err error) bool { return errors.Is(err, gone) },
+			}
 			begin := time.Now()
 			err := r.Do(t.Context(), func() error {
 				if tried++; tried <= len(c.errs) {
@@ -55,14 +58,14 @@ func TestRetryEnds(t *testing.T) {
 		defer cancel()
 		tried := 0
 		err := Retry{Pause: time.Second}.Do(ctx, func() error { tried++; return full })
-		if tried != 3 || !Full(err) {
+		if tried != 3 || !IsFull(err) {
 			t.Errorf("%v after %d tries in 2.5 s; want 3 tries", err, tried)
 		}
 		tried = 0
 		begin := time.Now()
 		over := func(error) bool { return time.Since(begin) >= 1500*time.Millisecond }
-		err = Retry{Pause: time.Second, Over: over}.Do(t.Context(), func() error { tried++; return full })
-		if tried != 2 || !Full(err) {
+		err = Retry{Pause: time.Second, Permanent: over}.Do(t.Context(), func() error { tried++; return full })
+		if tried != 2 || !IsFull(err) {
 			t.Errorf("%v after %d tries, although it was over after 1.5 s; want 2 tries", err, tried)
 		}
 	})

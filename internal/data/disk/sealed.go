@@ -29,29 +29,29 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 const crcDigits = 8
 
-// sealLine returns the first line of a sealed document up to its checksum.
+// sealPrefix returns the first line of a sealed document up to its checksum.
 //
 //	PERDURE <KIND> <version> bytes <body bytes> crc32c <8 hexadecimal digits>\n
 //	<body>
 //
 // The checksum covers the line up to and including the space before its digits, and then the body.
-func sealLine(kind string, version uint64, body int) []byte {
+func sealPrefix(kind string, version uint64, body int) []byte {
 	return fmt.Appendf(nil, "PERDURE %s %d bytes %d crc32c ", kind, version, body)
 }
 
 // Seal returns a document of the given kind (one word) and format version. Its first line contains the length and the
 // checksum of the body.
 func Seal(kind string, version int, body []byte) []byte {
-	return append(SealOf(kind, version, body), body...)
+	return append(SealHeader(kind, version, body), body...)
 }
 
-// SealOf returns only the first line of a sealed document, whose body consists of the given parts.
-func SealOf(kind string, version int, body ...[]byte) []byte {
+// SealHeader returns only the first line of a sealed document, whose body consists of the given parts.
+func SealHeader(kind string, version int, body ...[]byte) []byte {
 	size := 0
 	for _, part := range body {
 		size += len(part)
 	}
-	line := sealLine(kind, uint64(version), size)
+	line := sealPrefix(kind, uint64(version), size)
 	sum := crc32.Checksum(line, castagnoli)
 	for _, part := range body {
 		sum = crc32.Update(sum, castagnoli, part)
@@ -76,7 +76,7 @@ func Unseal(kind string, known int, sealed []byte) (body []byte, err error) {
 	}
 	// The line is compared byte by byte with the one that the body requires, so that no other notation of the same
 	// numbers is accepted.
-	want := sealLine(kind, version, len(body))
+	want := sealPrefix(kind, version, len(body))
 	if !found || len(line) != len(want)+crcDigits || !bytes.HasPrefix(line, want) {
 		return nil, fmt.Errorf("%w: truncated, or its first line was changed", ErrCorrupt)
 	}

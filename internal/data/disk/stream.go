@@ -21,8 +21,8 @@ const (
 	// streamAlign is the alignment of memory and file offset for writes that bypass the system's cache; no disk
 	// requires more.
 	streamAlign = 4 << 10
-	// streamKept is the max number of buffers that a process keeps for the next file.
-	streamKept = 4
+	// maxFreeBuffers is the max number of buffers that a process keeps for the next file.
+	maxFreeBuffers = 4
 )
 
 // stream is a file that is written from start to end and then synced. It fills one piece while the previous one is
@@ -30,19 +30,19 @@ const (
 // other work, and memory that other processes need; and with the bypass, little remains to be done when the file is
 // synced. A rest shorter than a piece is written through the cache.
 type stream struct {
-	f       *os.File
-	filling []byte
-	spare   []byte     // filled next; nil if not allocated
-	writing chan error // result of the write in progress; nil if there is none
-	direct  bool       // writes bypass the cache
-	long    bool       // a piece has been written
-	failed  error      // permanent error
+	f          *os.File
+	filling    []byte
+	spare      []byte     // filled next; nil if not allocated
+	writing    chan error // result of the write in progress; nil if there is none
+	direct     bool       // writes bypass the cache
+	wrotePiece bool       // a piece has been written
+	failed     error      // permanent error
 }
 
 func (s *stream) Write(p []byte) (n int, err error) {
 	for n < len(p) {
 		if len(s.filling) == cap(s.filling) {
-			if s.failed = s.turn(); s.failed != nil {
+			if s.failed = s.flushFull(); s.failed != nil {
 				return n, s.failed
 			}
 		}
@@ -53,24 +53,24 @@ func (s *stream) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// turn makes room in the buffer: it allocates a larger one, or starts writing a full piece.
-func (s *stream) turn() error {
+// flushFull makes room in the buffer: it allocates a larger one, or starts writing a full piece.
+func (s *stream) flushFull() error {
 	switch {
 	case s.filling == nil:
 		s.filling = make([]byte, 0, streamStart)
 		return nil
 	case cap(s.filling) < streamPiece:
-		s.filling = append(newPiece(), s.filling...)
+		s.filling = append(getBuffer(), s.filling...)
 		return nil
 	}
 	if err := cmp.Or(s.failed, s.wait()); err != nil {
 		return err
 	}
-	if !s.long {
-		s.long, s.direct = true, setDirect(s.f, true) == nil
+	if !s.wrotePiece {
+		s.wrotePiece, s.direct = true, setDirect(s.f, true) == nil
 	}
 	if s.spare == nil {
-		s.spare = newPiece()
+		s.spare = getBuffer()
 	}
 	piece, written := s.filling, make(chan error, 1)
 	s.writing, s.filling, s.spare = written, s.spare, piece[:0]
@@ -90,15 +90,15 @@ func (s *stream) wait() (err error) {
 func (s *stream) writePiece(b []byte) error {
 	n, err := s.f.Write(b)
 	if s.direct && errors.Is(err, syscall.EINVAL) {
-		if err = s.cached(); err == nil {
+		if err = s.disableDirect(); err == nil {
 			_, err = s.f.Write(b[n:])
 		}
 	}
 	return wrap(err)
 }
 
-// cached switches to writes through the cache.
-func (s *stream) cached() error {
+// disableDirect switches to writes through the cache.
+func (s *stream) disableDirect() error {
 	if !s.direct {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (s *stream) cached() error {
 func (s *stream) Sync() error {
 	err := cmp.Or(s.failed, s.wait())
 	if err == nil {
-		err = wrap(s.cached())
+		err = wrap(s.disableDirect())
 	}
 	if err == nil {
 		_, err = s.f.Write(s.filling)
@@ -125,18 +125,18 @@ func (s *stream) Sync() error {
 
 func (s *stream) Close() error {
 	err := s.wait()
-	keepPiece(s.filling)
-	keepPiece(s.spare)
+	putBuffer(s.filling)
+	putBuffer(s.spare)
 	s.filling, s.spare = nil, nil
-	return both(err, wrap(s.f.Close()))
+	return joinErrors(err, wrap(s.f.Close()))
 }
 
-// pieces holds unused buffers. Allocating new memory costs more than the work done with it.
-var pieces = make(chan []byte, streamKept)
+// freeBuffers holds unused buffers. Allocating new memory costs more than the work done with it.
+var freeBuffers = make(chan []byte, maxFreeBuffers)
 
-func newPiece() []byte {
+func getBuffer() []byte {
 	select {
-	case p := <-pieces:
+	case p := <-freeBuffers:
 		return p
 	default:
 	}
@@ -145,12 +145,12 @@ func newPiece() []byte {
 	return b[from : from : from+streamPiece]
 }
 
-func keepPiece(p []byte) {
+func putBuffer(p []byte) {
 	if cap(p) != streamPiece {
 		return
 	}
 	select {
-	case pieces <- p[:0]:
+	case freeBuffers <- p[:0]:
 	default:
 	}
 }

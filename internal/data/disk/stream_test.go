@@ -27,7 +27,7 @@ func TestStreamWritesWhatItIsGiven(t *testing.T) {
 		most := rapid.SampledFrom([]int{5000, streamStart, 256 << 10, 2*streamPiece + 1}).Draw(t, "most")
 		err := WriteFile(OS(), name, func(w io.Writer) error {
 			if s := w.(*stream); through {
-				s.direct, s.long = false, true
+				s.direct, s.wrotePiece = false, true
 			}
 			for left := content[:length]; len(left) > 0; {
 				n := min(len(left), rapid.IntRange(most/2, most).Draw(t, "n"))
@@ -55,7 +55,7 @@ func TestStreamGoesOnThroughTheCache(t *testing.T) {
 	must(t, err)
 	_, err = f.WriteString("odd")
 	must(t, err)
-	s := &stream{f: f, long: true}
+	s := &stream{f: f, wrotePiece: true}
 	s.direct = setDirect(f, true) == nil
 	content := bytes.Repeat([]byte("0123456789"), streamPiece/5)
 	_, err = s.Write(content)
@@ -97,20 +97,20 @@ func TestPiecesAreUsedAgain(t *testing.T) {
 	}
 	write()
 	had := map[*byte]bool{}
-	for range len(pieces) {
-		p := <-pieces
+	for range len(freeBuffers) {
+		p := <-freeBuffers
 		had[unsafe.SliceData(p)] = true
-		pieces <- p
+		freeBuffers <- p
 	}
-	if len(had) < 2 || len(had) > streamKept {
+	if len(had) < 2 || len(had) > maxFreeBuffers {
 		t.Fatalf("kept %d pieces", len(had))
 	}
 	write()
-	for range len(pieces) {
-		p := <-pieces
+	for range len(freeBuffers) {
+		p := <-freeBuffers
 		if !had[unsafe.SliceData(p)] {
 			t.Error("a piece was newly allocated")
 		}
-		pieces <- p
+		freeBuffers <- p
 	}
 }

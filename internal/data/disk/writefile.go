@@ -16,17 +16,17 @@ import (
 // temporaries counts the temporary names of this process, so that two writers of one path never share one.
 var temporaries atomic.Uint64
 
-var temporaryName = regexp.MustCompile(`^\.(.+)\.[0-9]+-[0-9]+\.tmp$`)
+var temporaryPattern = regexp.MustCompile(`^\.(.+)\.[0-9]+-[0-9]+\.tmp$`)
 
-// Full reports whether an error means that the disk is full. A retry may succeed once space has been freed.
-func Full(err error) bool {
+// IsFull reports whether an error means that the disk is full. A retry may succeed once space has been freed.
+func IsFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// TemporaryOf returns the name of the file that a temporary file of WriteFile would become. ok is false for any other
-// name.
-func TemporaryOf(name string) (final string, ok bool) {
-	m := temporaryName.FindStringSubmatch(name)
+// ParseTemporary returns the name of the file that a temporary file of WriteFile would become. ok is false for any
+// other name.
+func ParseTemporary(name string) (final string, ok bool) {
+	m := temporaryPattern.FindStringSubmatch(name)
 	if m == nil {
 		return "", false
 	}
@@ -40,12 +40,12 @@ func TemporaryOf(name string) (final string, ok bool) {
 // After an error, path has its old content and the temporary file is removed, unless the process dies. Only if the last
 // sync failed may path have the new content: complete, but perhaps not durable.
 func WriteFile(fsys FS, filePath string, write func(io.Writer) error) error {
-	dir, tmp := temporary(filePath)
+	dir, tmp := temporaryPath(filePath)
 	if err := writeSynced(fsys, tmp, write); err != nil {
-		return both(err, fsys.Remove(tmp))
+		return joinErrors(err, fsys.Remove(tmp))
 	}
 	if err := fsys.Rename(tmp, filePath); err != nil {
-		return both(err, fsys.Remove(tmp))
+		return joinErrors(err, fsys.Remove(tmp))
 	}
 	return fsys.SyncDir(dir)
 }
@@ -53,7 +53,7 @@ func WriteFile(fsys FS, filePath string, write func(io.Writer) error) error {
 // WriteNewFile is WriteFile for a path that must not exist: otherwise it returns fs.ErrExist and changes nothing. Of
 // several concurrent writers one succeeds. On file systems without links, such as FAT, several may succeed.
 func WriteNewFile(fsys FS, filePath string, write func(io.Writer) error) error {
-	dir, tmp := temporary(filePath)
+	dir, tmp := temporaryPath(filePath)
 	err := writeSynced(fsys, tmp, write)
 	if err == nil {
 		err = fsys.Link(tmp, filePath)
@@ -61,7 +61,7 @@ func WriteNewFile(fsys FS, filePath string, write func(io.Writer) error) error {
 	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EPERM) {
 		err = renameNew(fsys, tmp, filePath)
 	}
-	if err := both(err, fsys.Remove(tmp)); err != nil {
+	if err := joinErrors(err, fsys.Remove(tmp)); err != nil {
 		return err
 	}
 	return fsys.SyncDir(dir)
@@ -77,8 +77,8 @@ func renameNew(fsys FS, tmp, filePath string) error {
 	return fsys.Rename(tmp, filePath)
 }
 
-// temporary returns the directory of a path and a name in it that no other writer uses.
-func temporary(filePath string) (dir, tmp string) {
+// temporaryPath returns the directory of a path and a name in it that no other writer uses.
+func temporaryPath(filePath string) (dir, tmp string) {
 	dir, name := path.Split(filePath)
 	if dir == "" {
 		dir = "."
@@ -95,7 +95,7 @@ func writeSynced(fsys FS, filePath string, write func(io.Writer) error) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	return both(err, f.Close())
+	return joinErrors(err, f.Close())
 }
 
 // createBuffered creates a file that is not read before it is synced.
@@ -107,26 +107,26 @@ func createBuffered(fsys FS, path string) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &buffered{bufio.NewWriterSize(f, streamStart), f}, nil
+	return &bufferedFile{bufio.NewWriterSize(f, streamStart), f}, nil
 }
 
-// buffered is a file with a write buffer.
-type buffered struct {
+// bufferedFile is a file with a write buffer.
+type bufferedFile struct {
 	*bufio.Writer
 	f File
 }
 
-func (b *buffered) Sync() error {
+func (b *bufferedFile) Sync() error {
 	if err := b.Flush(); err != nil {
 		return err
 	}
 	return b.f.Sync()
 }
 
-func (b *buffered) Close() error { return b.f.Close() }
+func (b *bufferedFile) Close() error { return b.f.Close() }
 
-// both joins two errors in one line.
-func both(err, then error) error {
+// joinErrors joins two errors in one line.
+func joinErrors(err, then error) error {
 	switch {
 	case then == nil:
 		return err
@@ -151,5 +151,5 @@ func Size(fsys FS, filePath string) (int64, error) {
 		return 0, err
 	}
 	n, err := size(f)
-	return n, both(err, f.Close())
+	return n, joinErrors(err, f.Close())
 }

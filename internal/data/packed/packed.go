@@ -23,19 +23,19 @@ import (
 var ErrPacked = errors.New("packed values are malformed")
 
 const (
-	// Least is the min number of values to pack: with fewer, the headers of messages dominate.
-	Least = 1 << 10
+	// MinValues is the min number of values to pack: with fewer, the headers of messages dominate.
+	MinValues = 1 << 10
 
-	wordBits  = 64
-	lookAt    = 8  // positions that Pays samples
-	lookWidth = 16 // values per sample: one cache line
+	wordBits        = 64
+	samplePositions = 8  // positions that WorthPacking samples
+	sampleWidth     = 16 // values per sample: one cache line
 )
 
-// Words returns the number of words of the bit mask for n values.
-func Words(n int) int { return n/wordBits + (n%wordBits+wordBits-1)/wordBits }
+// MaskWords returns the number of words of the bit mask for n values.
+func MaskWords(n int) int { return n/wordBits + (n%wordBits+wordBits-1)/wordBits }
 
-// Bits sets the bits of dst for those values that are not +0. dst has as many words as values need.
-func Bits(dst []uint64, values []float32) {
+// SetMask sets the bits of dst for those values that are not +0. dst has as many words as values need.
+func SetMask(dst []uint64, values []float32) {
 	n := len(values) / wordBits
 	mark(dst[:n], values[:n*wordBits])
 	if rest := values[n*wordBits:]; len(rest) > 0 {
@@ -52,36 +52,36 @@ func markPlain(values []float32) (word uint64) {
 	return word
 }
 
-// Pays reports whether values are worth packing, by sampling them at several positions. Its cost does not depend on the
-// number of values, so that it hardly delays values that are not worth packing.
-func Pays(values []float32) bool {
-	if len(values) < Least {
+// WorthPacking reports whether values are worth packing, by sampling them at several positions. Its cost does not
+// depend on the number of values, so that it hardly delays values that are not worth packing.
+func WorthPacking(values []float32) bool {
+	if len(values) < MinValues {
 		return false
 	}
 	given := 0
-	at, room := uint64(0), uint64(len(values)-lookWidth+1)
-	for range lookAt {
+	at, room := uint64(0), uint64(len(values)-sampleWidth+1)
+	for range samplePositions {
 		at += 0x9e3779b97f4a7c15 // spread for any row length, and the same for all
 		from := int((at >> 32) * room >> 32)
-		for _, v := range values[from : from+lookWidth] {
+		for _, v := range values[from : from+sampleWidth] {
 			b := math.Float32bits(v)
 			given += int((b | -b) >> 31)
 		}
 	}
-	return given <= lookAt*lookWidth/4
+	return given <= samplePositions*sampleWidth/4
 }
 
 // Append appends the packed values to dst. It reports false and appends nothing if they would take more than half of
 // their unpacked size.
 func Append(dst []byte, values []float32) (packed []byte, ok bool) {
-	words := Words(len(values))
+	words := MaskWords(len(values))
 	start := len(dst)
 	packed = grow(dst, 8*words)
 	var marks [64]uint64 // few enough that their values are still in the processor's cache when they are copied
 	given := 0
 	for at := 0; at < words; at += len(marks) {
 		n := min(len(marks), words-at)
-		Bits(marks[:n], values[at*wordBits:min((at+n)*wordBits, len(values))])
+		SetMask(marks[:n], values[at*wordBits:min((at+n)*wordBits, len(values))])
 		for i, word := range marks[:n] {
 			binary.LittleEndian.PutUint64(packed[start+8*(at+i):], word)
 			given += bits.OnesCount64(word)
@@ -89,7 +89,7 @@ func Append(dst []byte, values []float32) (packed []byte, ok bool) {
 		if 8*words+4*given > 2*len(values) {
 			return dst, false
 		}
-		packed = copyGiven(packed, marks[:n], values[at*wordBits:])
+		packed = appendMarked(packed, marks[:n], values[at*wordBits:])
 	}
 	return packed, true
 }
@@ -102,8 +102,8 @@ func grow(dst []byte, n int) []byte {
 	return append(dst, make([]byte, n)...)
 }
 
-// copyGiven appends the marked values.
-func copyGiven(dst []byte, marks []uint64, values []float32) []byte {
+// appendMarked appends the marked values.
+func appendMarked(dst []byte, marks []uint64, values []float32) []byte {
 	given := 0
 	for _, word := range marks {
 		given += bits.OnesCount64(word)
@@ -121,10 +121,10 @@ func copyGiven(dst []byte, marks []uint64, values []float32) []byte {
 	return dst
 }
 
-// Cut splits src into the encoding of n values, the given ones among them, and the rest. It does not allocate, whatever
-// src contains.
-func Cut(src []byte, n int) (values, given, rest []byte, err error) {
-	words := Words(n)
+// Split splits src into the encoding of n values, the given ones among them, and the rest. It does not allocate,
+// whatever src contains.
+func Split(src []byte, n int) (values, given, rest []byte, err error) {
+	words := MaskWords(n)
 	if n < 0 || len(src)/8 < words {
 		return nil, nil, nil, fmt.Errorf("%w: %d values in %d bytes", ErrPacked, n, len(src))
 	}
@@ -143,8 +143,8 @@ func Cut(src []byte, n int) (values, given, rest []byte, err error) {
 	return src[:end:end], src[8*words : end : end], src[end:], nil
 }
 
-// Place returns the index of the k-th given value in the values that Cut has returned.
-func Place(values []byte, k int) int {
+// Index returns the index of the k-th given value in the values that Split has returned.
+func Index(values []byte, k int) int {
 	for at := 0; ; at += 8 {
 		word := binary.LittleEndian.Uint64(values[at:])
 		n := bits.OnesCount64(word)
@@ -158,9 +158,9 @@ func Place(values []byte, k int) int {
 	}
 }
 
-// Expand unpacks values that Cut has returned into dst, whose length must be their number.
+// Expand unpacks values that Split has returned into dst, whose length must be their number.
 func Expand(dst []float32, values []byte) {
-	words := Words(len(dst))
+	words := MaskWords(len(dst))
 	given := values[8*words:]
 	for i := range words {
 		word := binary.LittleEndian.Uint64(values[8*i:])

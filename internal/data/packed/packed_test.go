@@ -47,7 +47,7 @@ func TestRoundTrip(t *testing.T) {
 				given++
 			}
 		}
-		size := 8*Words(len(values)) + 4*given
+		size := 8*MaskWords(len(values)) + 4*given
 		before := slices.Repeat([]byte{7}, rapid.IntRange(0, 9).Draw(t, "before"))
 		room := append(slices.Grow([]byte(nil), rapid.SampledFrom([]int{0, 64, 1 << 16}).Draw(t, "room")), before...)
 		all, ok := Append(room, values)
@@ -63,7 +63,7 @@ func TestRoundTrip(t *testing.T) {
 		if len(all) != len(before)+size {
 			t.Fatalf("%d values, %d given, take %d bytes, want %d", len(values), given, len(all)-len(before), size)
 		}
-		src, some, rest, err := Cut(append(all[len(before):], 1, 2, 3), len(values))
+		src, some, rest, err := Split(append(all[len(before):], 1, 2, 3), len(values))
 		if err != nil || len(rest) != 3 || len(some) != 4*given {
 			t.Fatalf("%d given of %d, %d bytes left: %v", len(some)/4, len(values), len(rest), err)
 		}
@@ -77,8 +77,8 @@ func TestRoundTrip(t *testing.T) {
 			if b == 0 {
 				continue
 			}
-			if Place(src, k) != i || binary.LittleEndian.Uint32(some[4*k:]) != b {
-				t.Fatalf("given value %d is %x at %d, want %x at %d", k, some[4*k:4*k+4], Place(src, k), b, i)
+			if Index(src, k) != i || binary.LittleEndian.Uint32(some[4*k:]) != b {
+				t.Fatalf("given value %d is %x at %d, want %x at %d", k, some[4*k:4*k+4], Index(src, k), b, i)
 			}
 			k++
 		}
@@ -89,8 +89,8 @@ func TestRoundTrip(t *testing.T) {
 func TestBits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := draw(t, rapid.IntRange(0, 700).Draw(t, "n"))
-		got := slices.Repeat([]uint64{3}, Words(len(values)))
-		Bits(got, values)
+		got := slices.Repeat([]uint64{3}, MaskWords(len(values)))
+		SetMask(got, values)
 		for i := range got {
 			if want := markPlain(values[i*wordBits : min((i+1)*wordBits, len(values))]); got[i] != want {
 				t.Fatalf("values from %d on are marked %x, want %x", i*wordBits, got[i], want)
@@ -102,17 +102,17 @@ func TestBits(t *testing.T) {
 // TestPays: few values are never worth packing, and neither are mostly given ones, wherever the zeros are. Values with
 // a few given in a hundred are, even if these are adjacent.
 func TestPays(t *testing.T) {
-	for n := Least; n < 1<<18; n = n*5/4 + 1 {
+	for n := MinValues; n < 1<<18; n = n*5/4 + 1 {
 		some := make([]float32, n)
-		if Pays(some[:Least-1]) || !Pays(some) {
-			t.Errorf("%d values of 0: %v; too few: %v", n, Pays(some), Pays(some[:Least-1]))
+		if WorthPacking(some[:MinValues-1]) || !WorthPacking(some) {
+			t.Errorf("%d values of 0: %v; too few: %v", n, WorthPacking(some), WorthPacking(some[:MinValues-1]))
 		}
 		for every, want := range map[int]bool{1: false, 2: false, 20: true, 100: true} {
 			clear(some)
 			for i := 0; i < n; i += every {
 				some[i] = 1
 			}
-			if Pays(some) != want {
+			if WorthPacking(some) != want {
 				t.Errorf("%d values, one in %d given: %v", n, every, !want)
 			}
 		}
@@ -134,12 +134,12 @@ func TestMalformed(t *testing.T) {
 		"more than there can be": {word(0), math.MaxInt32},
 		"overflow":               {word(0), math.MaxInt},
 	} {
-		if _, _, _, err := Cut(c.src, c.n); !errors.Is(err, ErrPacked) {
+		if _, _, _, err := Split(c.src, c.n); !errors.Is(err, ErrPacked) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	src := word(1, 1, 2, 3, 4)
-	if allocs := testing.AllocsPerRun(100, func() { _, _, _, _ = Cut(src, 64) }); allocs > 0 {
+	if allocs := testing.AllocsPerRun(100, func() { _, _, _, _ = Split(src, 64) }); allocs > 0 {
 		t.Errorf("Cut allocates %v times", allocs)
 	}
 }
@@ -148,21 +148,21 @@ func FuzzCut(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4}, 64)
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0x80, 1, 2, 3, 4, 5}, 63)
 	f.Fuzz(func(t *testing.T, src []byte, n int) {
-		values, given, rest, err := Cut(src, n)
+		values, given, rest, err := Split(src, n)
 		if err != nil {
 			if !errors.Is(err, ErrPacked) {
 				t.Errorf("%v", err)
 			}
 			return
 		}
-		if len(values)+len(rest) != len(src) || len(values) != 8*Words(n)+len(given) || n > 8*len(src) {
+		if len(values)+len(rest) != len(src) || len(values) != 8*MaskWords(n)+len(given) || n > 8*len(src) {
 			t.Errorf("%d values in % x are %d bytes, %d of them given, and %d are left", n, src, len(values),
 				len(given), len(rest))
 		}
 		got := make([]float32, n)
 		Expand(got, values)
 		for k := range len(given) / 4 {
-			if v := got[Place(values, k)]; math.Float32bits(v) != binary.LittleEndian.Uint32(given[4*k:]) {
+			if v := got[Index(values, k)]; math.Float32bits(v) != binary.LittleEndian.Uint32(given[4*k:]) {
 				t.Errorf("given value %d of % x is %x", k, src, math.Float32bits(v))
 			}
 		}
@@ -182,7 +182,7 @@ func BenchmarkPays(b *testing.B) {
 	values := fill(make([]float32, 1<<24), 1)
 	for i := 0; b.Loop(); i++ {
 		at := i % 64 << 18
-		if Pays(values[at : at+1<<18]) {
+		if WorthPacking(values[at : at+1<<18]) {
 			b.Fatal("dense values are worth packing")
 		}
 	}

@@ -17,7 +17,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func subjects() []registrytest.Subject {
+func subjects() []registrytest.Implementation {
 	file := func(fsys disk.FS, path string) registrytest.Clients {
 		return func(t testing.TB) registry.Registry {
 			r, err := registry.OpenFile(fsys, path)
@@ -27,20 +27,20 @@ func subjects() []registrytest.Subject {
 			return r
 		}
 	}
-	return []registrytest.Subject{
-		{Name: "memory", Bubble: true, Make: func(testing.TB) (registrytest.Clients, func()) {
+	return []registrytest.Implementation{
+		{Name: "memory", VirtualTime: true, New: func(testing.TB) (registrytest.Clients, func()) {
 			r := registry.NewMemory()
 			return func(t testing.TB) registry.Registry {
-				another := r.Another()
+				another := r.NewClient()
 				t.Cleanup(func() { must(t, another.Close()) })
 				return another
 			}, r.Expire
 		}},
-		{Name: "file", Make: func(t testing.TB) (registrytest.Clients, func()) {
+		{Name: "file", New: func(t testing.TB) (registrytest.Clients, func()) {
 			path := t.TempDir() + "/a/b/registry"
 			return file(disk.OS(), path), func() { must(t, os.Remove(path+".lock")) }
 		}},
-		{Name: "file in memory", Bubble: true, Make: func(testing.TB) (registrytest.Clients, func()) {
+		{Name: "file in memory", VirtualTime: true, New: func(testing.TB) (registrytest.Clients, func()) {
 			m := disk.NewMemory()
 			return file(m, "/a/b/registry"), func() { m.FailAfter(0) }
 		}},

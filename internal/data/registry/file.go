@@ -44,10 +44,10 @@ type File struct {
 	// Poll is the interval at which a lease checks its lock; 0: 100 ms. Set it before calling any method.
 	Poll time.Duration
 
-	fsys   disk.FS
-	path   string
-	closed chan struct{}
-	checks sync.WaitGroup // goroutines that check a lease's lock
+	fsys       disk.FS
+	path       string
+	closed     chan struct{}
+	lockChecks sync.WaitGroup // goroutines that check a lease's lock
 
 	mu    sync.Mutex // guards lease, and serialises saves
 	lease *fileLease // nil: this client has no lease
@@ -60,16 +60,16 @@ func OpenFile(fsys disk.FS, filePath string) (*File, error) {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	r := &File{fsys: fsys, path: filePath, closed: make(chan struct{})}
-	if _, _, err := r.read(); err != nil {
+	if _, _, err := r.readDurable(); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// read returns the contents of the file and makes them durable. The process that renamed the file may have died before
-// it synced the directory, and a power failure must not revert a document that was read.
-func (r *File) read() (doc []byte, revision uint64, err error) {
-	if doc, revision, err = r.peek(new(bytes.Buffer)); err != nil {
+// readDurable returns the contents of the file and makes them durable. The process that renamed the file may have died
+// before it synced the directory, and a power failure must not revert a document that was read.
+func (r *File) readDurable() (doc []byte, revision uint64, err error) {
+	if doc, revision, err = r.readFile(new(bytes.Buffer)); err != nil {
 		return nil, 0, err
 	}
 	if err := r.fsys.SyncDir(path.Dir(r.path)); err != nil {
@@ -78,8 +78,8 @@ func (r *File) read() (doc []byte, revision uint64, err error) {
 	return doc, revision, nil
 }
 
-// peek returns the contents of the file, which may not be durable yet. It uses the given memory.
-func (r *File) peek(memory *bytes.Buffer) (doc []byte, revision uint64, err error) {
+// readFile returns the contents of the file, which may not be durable yet. It uses the given memory.
+func (r *File) readFile(memory *bytes.Buffer) (doc []byte, revision uint64, err error) {
 	f, err := r.fsys.Open(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
@@ -102,7 +102,7 @@ func (r *File) peek(memory *bytes.Buffer) (doc []byte, revision uint64, err erro
 // head returns the bytes that precede the document in a file.
 func head(doc []byte, revision uint64) []byte {
 	line := fmt.Appendf(nil, "%s%d\n", revisionPrefix, revision)
-	return append(disk.SealOf(fileKind, FileVersion, line, doc), line...)
+	return append(disk.SealHeader(fileKind, FileVersion, line, doc), line...)
 }
 
 func decode(sealed []byte) (doc []byte, revision uint64, err error) {
@@ -121,10 +121,10 @@ func decode(sealed []byte) (doc []byte, revision uint64, err error) {
 
 // Load implements Registry.
 func (r *File) Load(ctx context.Context) ([]byte, uint64, error) {
-	if err := usable(ctx, r.closed); err != nil {
+	if err := checkOpen(ctx, r.closed); err != nil {
 		return nil, 0, err
 	}
-	return r.read()
+	return r.readDurable()
 }
 
 func (r *File) ticker() *time.Ticker {
@@ -137,7 +137,7 @@ func (r *File) ticker() *time.Ticker {
 // Close implements Registry.
 func (r *File) Close() error {
 	r.mu.Lock()
-	defer r.checks.Wait()
+	defer r.lockChecks.Wait()
 	defer r.mu.Unlock()
 	select {
 	case <-r.closed:
@@ -145,5 +145,5 @@ func (r *File) Close() error {
 	default:
 	}
 	close(r.closed)
-	return r.end(r.lease)
+	return r.endLeaseLocked(r.lease)
 }

@@ -133,51 +133,51 @@ func put(t testing.TB, fsys disk.FS, name, content string) {
 	must(t, f.Close())
 }
 
-// stumbling is a file system in which a single step fails.
-type stumbling struct {
+// faultyFS is a file system in which a single step fails.
+type faultyFS struct {
 	disk.FS
 	left *int // steps until the failing one
 }
 
-var errStumbled = errors.New("input/output error")
+var errInjected = errors.New("input/output error")
 
-func (d stumbling) step() error {
+func (d faultyFS) step() error {
 	if *d.left--; *d.left == 0 {
-		return errStumbled
+		return errInjected
 	}
 	return nil
 }
 
-func (d stumbling) Create(path string) (disk.File, error) {
+func (d faultyFS) Create(path string) (disk.File, error) {
 	if err := d.step(); err != nil {
 		return nil, err
 	}
 	f, err := d.FS.Create(path)
-	return stumblingFile{f, d}, err
+	return faultyFile{f, d}, err
 }
 
-func (d stumbling) Rename(from, to string) error { return errors.Join(d.step(), d.FS.Rename(from, to)) }
+func (d faultyFS) Rename(from, to string) error { return errors.Join(d.step(), d.FS.Rename(from, to)) }
 
-func (d stumbling) SyncDir(path string) error {
+func (d faultyFS) SyncDir(path string) error {
 	if err := d.step(); err != nil {
 		return err
 	}
 	return d.FS.SyncDir(path)
 }
 
-type stumblingFile struct {
+type faultyFile struct {
 	disk.File
-	d stumbling
+	d faultyFS
 }
 
-func (f stumblingFile) Write(p []byte) (int, error) {
+func (f faultyFile) Write(p []byte) (int, error) {
 	if err := f.d.step(); err != nil {
 		return 0, err
 	}
 	return f.File.Write(p)
 }
 
-func (f stumblingFile) Sync() error {
+func (f faultyFile) Sync() error {
 	if err := f.d.step(); err != nil {
 		return err
 	}
@@ -189,14 +189,14 @@ func TestSaveAgain(t *testing.T) {
 	for step, finished := 1, false; !finished; step++ {
 		left := 0
 		m := disk.NewMemory()
-		r := open(t, stumbling{m, &left}, "registry")
+		r := open(t, faultyFS{m, &left}, "registry")
 		l := acquire(t, r)
 		one := save(t, l, "one", 0)
 		left = step
 		_, err := l.Save(t.Context(), []byte("two"), one)
 		left, finished = 0, err == nil
 		if err != nil {
-			wantError(t, fmt.Sprintf("Save at step %d", step), err, errStumbled)
+			wantError(t, fmt.Sprintf("Save at step %d", step), err, errInjected)
 			two := save(t, l, "two", one)
 			if two != one+1 {
 				t.Errorf("step %d: revision %d after %d", step, two, one)
@@ -213,18 +213,18 @@ func TestSaveAgain(t *testing.T) {
 // TestSaveOtherwise checks that after a Save with an unknown result, another document cannot be saved unnoticed.
 func TestSaveOtherwise(t *testing.T) {
 	left := 0
-	r := open(t, stumbling{disk.NewMemory(), &left}, "registry")
+	r := open(t, faultyFS{disk.NewMemory(), &left}, "registry")
 	l := acquire(t, r)
 	left = 5 // the sync of the directory after the rename
 	_, err := l.Save(t.Context(), []byte("one"), 0)
-	wantError(t, "Save", err, errStumbled)
+	wantError(t, "Save", err, errInjected)
 	_, err = l.Save(t.Context(), []byte("other"), 0)
 	wantError(t, "another Save", err, ErrConflict)
 	wantDoc(t, r, "one", 1)
 
 	left = 2 // the temporary file
 	_, err = l.Save(t.Context(), []byte("one"), 1)
-	wantError(t, "Save", err, errStumbled)
+	wantError(t, "Save", err, errInjected)
 	_, err = l.Save(t.Context(), []byte("one"), 0)
 	wantError(t, "a Save over an older revision", err, ErrConflict)
 }
@@ -234,7 +234,7 @@ func TestFullDisk(t *testing.T) {
 	r := open(t, fsys, "registry")
 	l := acquire(t, r)
 	one := save(t, l, "one", 0)
-	fsys.Limit(1)
+	fsys.SetLimit(1)
 	_, err := l.Save(t.Context(), []byte("two"), one)
 	wantError(t, "Save", err, syscall.ENOSPC)
 	wantDoc(t, r, "one", one)
@@ -243,7 +243,7 @@ func TestFullDisk(t *testing.T) {
 	if len(names) != 1 {
 		t.Errorf("left %q", names)
 	}
-	fsys.Limit(0)
+	fsys.SetLimit(0)
 	wantDoc(t, r, "two", save(t, l, "two", one))
 }
 
@@ -365,16 +365,16 @@ func TestNamesOfHolders(t *testing.T) {
 		"12\x00":                            unknown,
 		strings.Repeat("\x00", 256):         unknown,
 	} {
-		if got := NameOf(line); got != want {
+		if got := HolderName(line); got != want {
 			t.Errorf("%q names %q, want %q", line, got, want)
 		}
 	}
 	odd := Holder{PID: 1, Host: "two words\n", Since: someone.Since}
-	if got := NameOf(odd.Line()); got != "pid 1 on two-words since 1970-01-01T01:02:03Z" {
+	if got := HolderName(odd.Line()); got != "pid 1 on two-words since 1970-01-01T01:02:03Z" {
 		t.Errorf("a host name with spaces: got %q", got)
 	}
 	self := Self()
-	if got := NameOf(self.Line()); self.PID != os.Getpid() || got != self.String() {
+	if got := HolderName(self.Line()); self.PID != os.Getpid() || got != self.String() {
 		t.Errorf("this process is named %q, want %q", got, self)
 	}
 }

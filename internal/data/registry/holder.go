@@ -37,8 +37,8 @@ func (h Holder) Line() string {
 	return fmt.Sprintf("%d %s %s", h.PID, host, h.Since.UTC().Format(time.RFC3339))
 }
 
-// NameOf returns the name, for messages, of the holder that wrote a line, which may be damaged.
-func NameOf(line string) string {
+// HolderName returns the name, for messages, of the holder that wrote a line, which may be damaged.
+func HolderName(line string) string {
 	var h Holder
 	var since string
 	n, _ := fmt.Sscanf(line, "%d %s %s", &h.PID, &h.Host, &since) // n is the number of fields found

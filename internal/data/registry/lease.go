@@ -14,16 +14,16 @@ import (
 
 // fileLease is the lock of a registry's file. The registry's mu guards it.
 type fileLease struct {
-	r      *File
-	holder Holder
-	lock   disk.Lock // nil on a file system without locks
-	done   chan struct{}
-	failed *attempt     // the last Save, if its result is unknown
-	stored bytes.Buffer // reusable memory for the file's contents
+	r           *File
+	holder      Holder
+	lock        disk.Lock // nil on a file system without locks
+	done        chan struct{}
+	unknownSave *failedSave  // the last Save, if its result is unknown
+	buf         bytes.Buffer // reusable memory for the file's contents
 }
 
-// attempt is a Save that failed part-way: the file may have been replaced.
-type attempt struct {
+// failedSave is a Save that failed part-way: the file may have been replaced.
+type failedSave struct {
 	doc      []byte
 	previous uint64
 }
@@ -32,7 +32,7 @@ type attempt struct {
 func (r *File) Acquire(ctx context.Context, holder Holder) (Lease, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := usable(ctx, r.closed); err != nil {
+	if err := checkOpen(ctx, r.closed); err != nil {
 		return nil, err
 	}
 	if r.lease != nil {
@@ -44,7 +44,7 @@ func (r *File) Acquire(ctx context.Context, holder Holder) (Lease, error) {
 		var locked *disk.LockedError
 		switch {
 		case errors.As(err, &locked):
-			return nil, fmt.Errorf("%w: %s (%s)", ErrHeld, NameOf(locked.Holder), r.path)
+			return nil, fmt.Errorf("%w: %s (%s)", ErrHeld, HolderName(locked.Holder), r.path)
 		case err != nil:
 			return nil, fmt.Errorf("registry: %w", err)
 		}
@@ -55,10 +55,10 @@ func (r *File) Acquire(ctx context.Context, holder Holder) (Lease, error) {
 		return l, nil
 	}
 	if err := r.removeTemporaries(); err != nil {
-		_ = r.end(l) // err is the cause
+		_ = r.endLeaseLocked(l) // err is the cause
 		return nil, err
 	}
-	r.checks.Go(l.check)
+	r.lockChecks.Go(l.pollLock)
 	return l, nil
 }
 
@@ -71,7 +71,7 @@ func (r *File) removeTemporaries() error {
 		return fmt.Errorf("registry: %w", err)
 	}
 	for _, name := range names {
-		if final, ok := disk.TemporaryOf(name); ok && final == base {
+		if final, ok := disk.ParseTemporary(name); ok && final == base {
 			if err := r.fsys.Remove(path.Join(dir, name)); err != nil {
 				return fmt.Errorf("registry: %w", err)
 			}
@@ -80,8 +80,8 @@ func (r *File) removeTemporaries() error {
 	return nil
 }
 
-// end ends a lease that has not ended yet. The caller must hold r.mu.
-func (r *File) end(l *fileLease) error {
+// endLeaseLocked ends a lease that has not ended yet. The caller must hold r.mu.
+func (r *File) endLeaseLocked(l *fileLease) error {
 	if l == nil || r.lease != l {
 		return nil
 	}
@@ -96,24 +96,24 @@ func (r *File) end(l *fileLease) error {
 	return nil
 }
 
-// held returns ErrLost if the lease has ended. It ends a lease whose lock no longer excludes others. The caller must
-// hold r.mu.
-func (l *fileLease) held() error {
+// checkHeldLocked returns ErrLost if the lease has ended. It ends a lease whose lock no longer excludes others. The
+// caller must hold r.mu.
+func (l *fileLease) checkHeldLocked() error {
 	if l.r.lease != l {
 		return ErrLost
 	}
 	if l.lock == nil {
 		return nil
 	}
-	if err := l.lock.Held(); err != nil {
-		_ = l.r.end(l) // err is the cause
+	if err := l.lock.CheckHeld(); err != nil {
+		_ = l.r.endLeaseLocked(l) // err is the cause
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	return nil
 }
 
-// check polls the lock until the lease has ended, so that the holder notices it even without saving.
-func (l *fileLease) check() {
+// pollLock polls the lock until the lease has ended, so that the holder notices it even without saving.
+func (l *fileLease) pollLock() {
 	tick := l.r.ticker()
 	defer tick.Stop()
 	for {
@@ -122,7 +122,7 @@ func (l *fileLease) check() {
 			return
 		case <-tick.C:
 			l.r.mu.Lock()
-			_ = l.held() // ends the lease if the lock is lost
+			_ = l.checkHeldLocked() // ends the lease if the lock is lost
 			l.r.mu.Unlock()
 		}
 	}
@@ -132,25 +132,25 @@ func (l *fileLease) Save(ctx context.Context, doc []byte, previous uint64) (uint
 	r := l.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := usable(ctx, r.closed); err != nil {
+	if err := checkOpen(ctx, r.closed); err != nil {
 		return 0, err
 	}
-	if err := l.held(); err != nil {
+	if err := l.checkHeldLocked(); err != nil {
 		return 0, err
 	}
-	stored, revision, err := l.present()
+	stored, revision, err := l.current()
 	if err != nil {
 		return 0, err
 	}
-	if f := l.failed; f != nil && f.previous == previous && revision == previous+1 &&
+	if f := l.unknownSave; f != nil && f.previous == previous && revision == previous+1 &&
 		bytes.Equal(f.doc, doc) && bytes.Equal(stored, doc) {
-		l.failed = nil
+		l.unknownSave = nil
 		return revision, nil // only the last sync had failed, and read has repeated it
 	}
 	if revision != previous {
 		return 0, conflict(revision, previous)
 	}
-	l.failed = nil
+	l.unknownSave = nil
 	err = disk.WriteFile(r.fsys, r.path, func(w io.Writer) error {
 		if _, err := w.Write(head(doc, revision+1)); err != nil {
 			return err
@@ -159,18 +159,18 @@ func (l *fileLease) Save(ctx context.Context, doc []byte, previous uint64) (uint
 		return err
 	})
 	if err != nil {
-		l.failed = &attempt{slices.Clone(doc), previous}
+		l.unknownSave = &failedSave{slices.Clone(doc), previous}
 		return 0, fmt.Errorf("registry: save: %w", err)
 	}
 	return revision + 1, nil
 }
 
-// present returns the contents of the file, valid until the next call. It makes the result of a failed Save durable.
-func (l *fileLease) present() (doc []byte, revision uint64, err error) {
-	if l.failed != nil {
-		return l.r.read()
+// current returns the contents of the file, valid until the next call. It makes the result of a failed Save durable.
+func (l *fileLease) current() (doc []byte, revision uint64, err error) {
+	if l.unknownSave != nil {
+		return l.r.readDurable()
 	}
-	return l.r.peek(&l.stored)
+	return l.r.readFile(&l.buf)
 }
 
 func conflict(revision, previous uint64) error {
@@ -182,5 +182,5 @@ func (l *fileLease) Done() <-chan struct{} { return l.done }
 func (l *fileLease) Release() error {
 	l.r.mu.Lock()
 	defer l.r.mu.Unlock()
-	return l.r.end(l)
+	return l.r.endLeaseLocked(l)
 }

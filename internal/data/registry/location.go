@@ -27,8 +27,8 @@ func Register(scheme string, d Driver) { drivers[scheme] = d }
 
 // Location is the location of a registry as written by users: the path of a file, or etcd://HOST:PORT,…/PREFIX.
 type Location struct {
-	text, shown, identity string
-	isFile                bool
+	text, display, identity string
+	isFile                  bool
 }
 
 var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
@@ -39,17 +39,17 @@ func ParseLocation(text string) (Location, error) {
 	switch d, has := drivers[begin]; {
 	case has && scheme.MatchString(text):
 		shown, identity, err := d.Parse(text)
-		return Location{text: text, shown: shown, identity: identity}, err
+		return Location{text: text, display: shown, identity: identity}, err
 	case text == "" || scheme.MatchString(text):
 		return Location{},
 			fmt.Errorf("%w: invalid registry location; write the path of a file, or etcd://HOST:PORT,HOST:PORT/PREFIX",
 				perdure.ErrUsage)
 	}
-	return Location{text: text, shown: text, identity: text, isFile: true}, nil
+	return Location{text: text, display: text, identity: text, isFile: true}, nil
 }
 
 // String returns the location for messages.
-func (l Location) String() string { return l.shown }
+func (l Location) String() string { return l.display }
 
 // File returns the path of the registry's file, if it is in a file. Only processes on one machine can share it.
 func (l Location) File() (path string, is bool) {

@@ -9,13 +9,13 @@ import (
 
 // Memory is one client of an in-memory registry.
 type Memory struct {
-	shared *shared
-	closed chan struct{}
-	close  func()
+	shared    *sharedRegistry
+	closed    chan struct{}
+	closeOnce func()
 }
 
-// shared is the state that all clients of an in-memory registry share.
-type shared struct {
+// sharedRegistry is the state that all clients of an in-memory registry share.
+type sharedRegistry struct {
 	mu       sync.Mutex // guards the fields below
 	doc      []byte
 	revision uint64
@@ -29,18 +29,18 @@ type memoryLease struct {
 }
 
 // NewMemory returns the first client of a new registry.
-func NewMemory() *Memory { return (&shared{}).client() }
+func NewMemory() *Memory { return (&sharedRegistry{}).client() }
 
-// Another returns another client of the same registry, like another process.
-func (r *Memory) Another() *Memory { return r.shared.client() }
+// NewClient returns another client of the same registry, like another process.
+func (r *Memory) NewClient() *Memory { return r.shared.client() }
 
-func (s *shared) client() *Memory {
+func (s *sharedRegistry) client() *Memory {
 	closed := make(chan struct{})
-	return &Memory{shared: s, closed: closed, close: sync.OnceFunc(func() { close(closed) })}
+	return &Memory{shared: s, closed: closed, closeOnce: sync.OnceFunc(func() { close(closed) })}
 }
 
-// usable returns an error if a client with the given closed channel cannot be used.
-func usable(ctx context.Context, closed <-chan struct{}) error {
+// checkOpen returns an error if a client with the given closed channel cannot be used.
+func checkOpen(ctx context.Context, closed <-chan struct{}) error {
 	select {
 	case <-closed:
 		return ErrClosed
@@ -53,7 +53,7 @@ func usable(ctx context.Context, closed <-chan struct{}) error {
 func (r *Memory) Load(ctx context.Context) ([]byte, uint64, error) {
 	r.shared.mu.Lock()
 	defer r.shared.mu.Unlock()
-	if err := usable(ctx, r.closed); err != nil {
+	if err := checkOpen(ctx, r.closed); err != nil {
 		return nil, 0, err
 	}
 	return bytes.Clone(r.shared.doc), r.shared.revision, nil
@@ -63,7 +63,7 @@ func (r *Memory) Load(ctx context.Context) ([]byte, uint64, error) {
 func (r *Memory) Acquire(ctx context.Context, holder Holder) (Lease, error) {
 	r.shared.mu.Lock()
 	defer r.shared.mu.Unlock()
-	if err := usable(ctx, r.closed); err != nil {
+	if err := checkOpen(ctx, r.closed); err != nil {
 		return nil, err
 	}
 	if l := r.shared.lease; l != nil {
@@ -80,7 +80,7 @@ func (r *Memory) Expire() {
 	r.shared.expire()
 }
 
-func (s *shared) expire() {
+func (s *sharedRegistry) expire() {
 	if s.lease != nil {
 		close(s.lease.done)
 		s.lease = nil
@@ -94,7 +94,7 @@ func (r *Memory) Close() error {
 	if l := r.shared.lease; l != nil && l.client == r {
 		r.shared.expire()
 	}
-	r.close()
+	r.closeOnce()
 	return nil
 }
 
@@ -102,7 +102,7 @@ func (l *memoryLease) Save(ctx context.Context, doc []byte, previous uint64) (ui
 	s := l.client.shared
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := usable(ctx, l.client.closed); err != nil {
+	if err := checkOpen(ctx, l.client.closed); err != nil {
 		return 0, err
 	}
 	if s.lease != l {

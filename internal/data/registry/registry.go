@@ -47,7 +47,7 @@ var (
 	ErrLost = errors.New("registry: this process no longer has the lease")
 	// ErrClosed is returned by a closed Registry.
 	ErrClosed = errors.New("registry: closed")
-	// ErrAway is wrapped if the registry's service does not answer. It may become available again, so callers that can
-	// wait should wait.
-	ErrAway = errors.New("registry: no answer")
+	// ErrUnavailable is wrapped if the registry's service does not answer. It may become available again, so callers
+	// that can wait should wait.
+	ErrUnavailable = errors.New("registry: no answer")
 )

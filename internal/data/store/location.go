@@ -63,7 +63,7 @@ func ParseLocation(text string) (Location, error) {
 		u.Fragment != "" || u.User != nil {
 		return Location{}, errForm
 	}
-	return FolderLocation(u.Path), nil
+	return DirLocation(u.Path), nil
 }
 
 // OpenLocation opens the store at a location given as text.
@@ -75,8 +75,8 @@ func OpenLocation(ctx context.Context, where string) (Store, error) {
 	return l.Open(ctx)
 }
 
-// FolderLocation returns the location of a store in a directory, given its absolute path.
-func FolderLocation(dir string) Location {
+// DirLocation returns the location of a store in a directory, given its absolute path.
+func DirLocation(dir string) Location {
 	dir = path.Clean(dir)
 	return Location{dir: dir, text: (&url.URL{Scheme: fileScheme, Path: dir}).String()}
 }
@@ -84,13 +84,13 @@ func FolderLocation(dir string) Location {
 // String returns the location in the form that ParseLocation accepts.
 func (l Location) String() string { return l.text }
 
-// Folder returns the store's directory; is reports whether it has one.
-func (l Location) Folder() (dir string, is bool) { return l.dir, l.dir != "" }
+// Dir returns the store's directory; is reports whether it has one.
+func (l Location) Dir() (dir string, is bool) { return l.dir, l.dir != "" }
 
 // Open returns the store at the location. It sends no request. Requests of the store end with ctx.
 func (l Location) Open(ctx context.Context) (Store, error) {
 	if l.dir != "" {
-		return Folder(disk.OS(), l.dir), nil
+		return NewDir(disk.OS(), l.dir), nil
 	}
 	scheme, _, _ := strings.Cut(l.text, "://")
 	return drivers[scheme].Open(ctx, l.text)

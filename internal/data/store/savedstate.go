@@ -30,10 +30,10 @@ import (
 //	24      n     the state
 //	24+n    4     CRC-32C of all before
 const (
-	magic     = "PRDRSLOT"
-	version   = 1
-	headBytes = 24
-	footBytes = 4
+	stateMagic        = "PRDRSLOT"
+	version           = 1
+	stateHeaderBytes  = 24
+	stateTrailerBytes = 4
 )
 
 // MaxStateBytes is the max size of a slot state: 1 GiB.
@@ -41,33 +41,33 @@ const MaxStateBytes = 1 << 30
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func head(slot perdure.Slot, n int) []byte {
-	b := make([]byte, headBytes)
-	copy(b, magic)
+func stateHeader(slot perdure.Slot, n int) []byte {
+	b := make([]byte, stateHeaderBytes)
+	copy(b, stateMagic)
 	binary.LittleEndian.PutUint32(b[8:], version)
 	binary.LittleEndian.PutUint32(b[12:], uint32(slot))
 	binary.LittleEndian.PutUint64(b[16:], uint64(n))
 	return b
 }
 
-// StateRef returns the reference that a state will have once it is stored under the key.
-func StateRef(k states.Key, state []byte) states.Ref {
-	crc := crc32.Update(crc32.Checksum(head(k.Slot, len(state)), castagnoli), castagnoli, state)
-	return states.Ref{Key: k, Bytes: int64(headBytes + len(state) + footBytes), CRC: crc}
+// NewStateRef returns the reference that a state will have once it is stored under the key.
+func NewStateRef(k states.Key, state []byte) states.Ref {
+	crc := crc32.Update(crc32.Checksum(stateHeader(k.Slot, len(state)), castagnoli), castagnoli, state)
+	return states.Ref{Key: k, Bytes: int64(stateHeaderBytes + len(state) + stateTrailerBytes), CRC: crc}
 }
 
-// pieceBytes is the number of bytes per write.
-const pieceBytes = 1 << 20
+// writeBytes is the number of bytes per write.
+const writeBytes = 1 << 20
 
 // PutState stores a state as the object that the reference names. Before each piece it calls over, which returns an
 // error if the state is no longer needed; PutState then stops.
 func PutState(in Store, r states.Ref, state []byte, over func() error) error {
 	err := in.Put(r.Name(), func(w io.Writer) error {
-		if _, err := w.Write(head(r.Slot, len(state))); err != nil {
+		if _, err := w.Write(stateHeader(r.Slot, len(state))); err != nil {
 			return err
 		}
 		for left := state; len(left) > 0; {
-			n := min(len(left), pieceBytes)
+			n := min(len(left), writeBytes)
 			if err := over(); err != nil {
 				return err
 			}
@@ -88,7 +88,7 @@ func PutState(in Store, r states.Ref, state []byte, over func() error) error {
 // GetState returns the state that a reference names. Its error names the object and wraps fs.ErrNotExist if the object
 // is missing, or ErrCorrupt if it is damaged or a different one.
 func GetState(in Store, r states.Ref) (state []byte, err error) {
-	err = read(in, r.File(), func(n int64, from io.Reader) (err error) {
+	err = readState(in, r.File(), func(n int64, from io.Reader) (err error) {
 		state = make([]byte, n)
 		_, err = io.ReadFull(from, state)
 		return err
@@ -100,15 +100,15 @@ func GetState(in Store, r states.Ref) (state []byte, err error) {
 }
 
 // CheckState reads and verifies all of an object that a manifest names.
-func CheckState(in Store, f words.SavedFile) error { return read(in, f, discard) }
+func CheckState(in Store, f words.SavedFile) error { return readState(in, f, discard) }
 
-// CheckStateAlone reads all of an object that no manifest names. It can verify only the object's own checksum.
-func CheckStateAlone(in Store, name string) error {
-	return read(in, words.SavedFile{File: name, Bytes: unknown}, discard)
+// CheckUnreferencedState reads all of an object that no manifest names. It can verify only the object's own checksum.
+func CheckUnreferencedState(in Store, name string) error {
+	return readState(in, words.SavedFile{File: name, Bytes: unknownSize}, discard)
 }
 
-// unknown is the size of an object of which only the name is known.
-const unknown = -1
+// unknownSize is the size of an object of which only the name is known.
+const unknownSize = -1
 
 func discard(n int64, from io.Reader) error {
 	_, err := io.CopyN(io.Discard, from, n)
@@ -118,9 +118,9 @@ func discard(n int64, from io.Reader) error {
 // CopyState copies and verifies an object that a manifest names.
 func CopyState(from, to Store, f words.SavedFile) error {
 	return to.Put(f.File, func(w io.Writer) error {
-		return read(from, f, func(n int64, in io.Reader) error {
+		return readState(from, f, func(n int64, in io.Reader) error {
 			k, _ := states.ParseName(f.File)
-			if _, err := w.Write(head(k.Slot, int(n))); err != nil {
+			if _, err := w.Write(stateHeader(k.Slot, int(n))); err != nil {
 				return err
 			}
 			if _, err := io.CopyN(w, in, n); err != nil {
@@ -132,8 +132,8 @@ func CopyState(from, to Store, f words.SavedFile) error {
 	})
 }
 
-// read opens the object, calls take to read the n bytes of its state, and verifies the object against f.
-func read(in Store, f words.SavedFile, take func(n int64, from io.Reader) error) error {
+// readState opens the object, calls take to read the n bytes of its state, and verifies the object against f.
+func readState(in Store, f words.SavedFile, take func(n int64, from io.Reader) error) error {
 	k, ok := states.ParseName(f.File)
 	if !ok {
 		return fmt.Errorf("slot state %q: %w: not the name of a slot state", f.File, ErrCorrupt)
@@ -160,39 +160,39 @@ func corrupt(format string, a ...any) error {
 }
 
 func readObject(o Object, k states.Key, f words.SavedFile, take func(int64, io.Reader) error) error {
-	alone := f.Bytes == unknown
+	alone := f.Bytes == unknownSize
 	if alone {
 		f.Bytes = o.Size()
 	}
-	n := f.Bytes - headBytes - footBytes
+	n := f.Bytes - stateHeaderBytes - stateTrailerBytes
 	switch {
 	case o.Size() != f.Bytes:
 		return corrupt("it has %d bytes, not %d", o.Size(), f.Bytes)
 	case n < 0 || n > MaxStateBytes:
-		return corrupt("it has %d bytes; a slot state has %d to %d", o.Size(), headBytes+footBytes,
-			headBytes+MaxStateBytes+footBytes)
+		return corrupt("it has %d bytes; a slot state has %d to %d", o.Size(), stateHeaderBytes+stateTrailerBytes,
+			stateHeaderBytes+MaxStateBytes+stateTrailerBytes)
 	}
-	b := make([]byte, headBytes)
-	if err := full(o, b); err != nil {
+	b := make([]byte, stateHeaderBytes)
+	if err := readFull(o, b); err != nil {
 		return err
 	}
 	le := binary.LittleEndian
-	if string(b[:len(magic)]) != magic {
+	if string(b[:len(stateMagic)]) != stateMagic {
 		return corrupt("it is not a slot state")
 	}
 	if err := disk.CheckVersion(uint64(le.Uint32(b[8:])), version); err != nil {
 		return err
 	}
-	if string(b) != string(head(k.Slot, int(n))) {
+	if string(b) != string(stateHeader(k.Slot, int(n))) {
 		return corrupt("its header belongs to another slot state")
 	}
-	s := &summed{o: o, sum: crc32.New(castagnoli)}
+	s := &checksumReader{o: o, sum: crc32.New(castagnoli)}
 	_, _ = s.sum.Write(b)
 	if err := take(n, s); err != nil {
-		return ended(err)
+		return truncatedError(err)
 	}
 	sum := s.sum.Sum32()
-	if err := full(o, b[:footBytes]); err != nil {
+	if err := readFull(o, b[:stateTrailerBytes]); err != nil {
 		return err
 	}
 	if le.Uint32(b) != sum || !alone && sum != f.CRC {
@@ -201,25 +201,25 @@ func readObject(o Object, k states.Key, f words.SavedFile, take func(int64, io.R
 	return nil
 }
 
-// summed is a reader that computes a checksum of the bytes read.
-type summed struct {
+// checksumReader is a reader that computes a checksum of the bytes read.
+type checksumReader struct {
 	o   Object
 	sum hash.Hash32
 }
 
-func (s *summed) Read(b []byte) (n int, err error) {
+func (s *checksumReader) Read(b []byte) (n int, err error) {
 	n, err = s.o.Read(b)
 	_, _ = s.sum.Write(b[:n])
 	return n, err
 }
 
-func full(from io.Reader, b []byte) error {
+func readFull(from io.Reader, b []byte) error {
 	_, err := io.ReadFull(from, b)
-	return ended(err)
+	return truncatedError(err)
 }
 
-// ended turns an unexpected end of an object into ErrCorrupt.
-func ended(err error) error {
+// truncatedError turns an unexpected end of an object into ErrCorrupt.
+func truncatedError(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return corrupt("truncated")
 	}

@@ -27,7 +27,7 @@ func must(t *testing.T, err error) {
 }
 
 func folder(t *testing.T, fsys *disk.Memory) store.Store {
-	s := store.Folder(fsys, "c")
+	s := store.NewDir(fsys, "c")
 	must(t, s.Prepare())
 	return s
 }
@@ -36,7 +36,7 @@ func folder(t *testing.T, fsys *disk.Memory) store.Store {
 func TestGolden(t *testing.T) {
 	fsys := disk.NewMemory()
 	in := folder(t, fsys)
-	ref := store.StateRef(key, []byte("abc"))
+	ref := store.NewStateRef(key, []byte("abc"))
 	must(t, store.PutState(in, ref, []byte("abc"), never))
 	b, err := fsys.ReadFile("c/state-s00001-g000002-i000003-n000000000004")
 	must(t, err)
@@ -52,7 +52,7 @@ func TestRoundTrip(t *testing.T) {
 		state := bytes.Repeat([]byte{byte(i + 1)}, n)
 		k := key
 		k.Number = uint64(i + 1)
-		ref := store.StateRef(k, state)
+		ref := store.NewStateRef(k, state)
 		must(t, store.PutState(in, ref, state, never))
 		must(t, store.CheckState(in, ref.File()))
 		must(t, store.CopyState(in, other, ref.File()))
@@ -69,7 +69,7 @@ func TestRoundTrip(t *testing.T) {
 func TestDamage(t *testing.T) {
 	fsys := disk.NewMemory()
 	in := folder(t, fsys)
-	ref := store.StateRef(key, []byte("state"))
+	ref := store.NewStateRef(key, []byte("state"))
 	_, err := store.GetState(in, ref)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), ref.Name()+" of slot 1 is missing in c") {
 		t.Errorf("missing object: %v", err)
@@ -109,7 +109,7 @@ func TestDamage(t *testing.T) {
 			t.Errorf("version %d: %v", version, err)
 		}
 	}
-	other := store.StateRef(key, []byte("other"))
+	other := store.NewStateRef(key, []byte("other"))
 	must(t, store.PutState(in, other, []byte("other"), never))
 	if _, err := store.GetState(in, ref); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("another state under the name: %v", err)
@@ -122,7 +122,7 @@ func TestDamage(t *testing.T) {
 // TestCrash: at whatever step the disk fails, the state exists completely or not at all. The same holds if the state is
 // no longer needed.
 func TestCrash(t *testing.T) {
-	ref := store.StateRef(key, []byte("state"))
+	ref := store.NewStateRef(key, []byte("state"))
 	over := errors.New("over")
 	in := folder(t, disk.NewMemory())
 	if err := store.PutState(in, ref, []byte("state"), func() error { return over }); !errors.Is(err, over) {

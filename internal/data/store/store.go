@@ -35,8 +35,8 @@ var (
 	ErrFull = errors.New("full")
 	// ErrDenied is wrapped when the store does not permit the operation.
 	ErrDenied = errors.New("not permitted")
-	// ErrAway is wrapped when the store does not answer, or answers that it is temporarily unavailable.
-	ErrAway = errors.New("not reachable")
+	// ErrUnavailable is wrapped when the store does not answer, or answers that it is temporarily unavailable.
+	ErrUnavailable = errors.New("not reachable")
 	// ErrNoBucket is wrapped when the bucket does not exist.
 	ErrNoBucket = errors.New("no such bucket")
 )
@@ -57,8 +57,8 @@ type Store interface {
 	Open(name string) (Object, error)
 	// List returns the objects whose names start with prefix, sorted by name.
 	List(prefix string) ([]Entry, error)
-	// Begun returns the unfinished writes. Their writers may be alive and about to finish.
-	Begun() ([]Entry, error)
+	// Unfinished returns the unfinished writes. Their writers may be alive and about to finish.
+	Unfinished() ([]Entry, error)
 	// Delete deletes objects and unfinished writes by name. A missing name is not an error. The deletion is durable
 	// when Delete returns; before that, any of them may be gone.
 	Delete(names ...string) error
@@ -79,17 +79,17 @@ type Entry struct {
 	Bytes int64 // -1 if unknown; may be 0 for an unfinished write
 }
 
-// BegunOf returns the name of the object that an unfinished write would create. ok is false for any other name.
-func BegunOf(name string) (final string, ok bool) {
-	if final, _, ok := strings.Cut(name, BegunMark); ok {
+// ParseUnfinished returns the name of the object that an unfinished write would create. ok is false for any other name.
+func ParseUnfinished(name string) (final string, ok bool) {
+	if final, _, ok := strings.Cut(name, UnfinishedMark); ok {
 		return final, true
 	}
-	return disk.TemporaryOf(name)
+	return disk.ParseTemporary(name)
 }
 
-// BegunMark separates the name of an object from the identifier of an unfinished write, in stores where that is not a
-// file. No object's name contains it.
-const BegunMark = "?"
+// UnfinishedMark separates the name of an object from the identifier of an unfinished write, in stores where that is
+// not a file. No object's name contains it.
+const UnfinishedMark = "?"
 
 // Size returns the size of an object.
 func Size(s Store, name string) (int64, error) {
@@ -101,15 +101,15 @@ func Size(s Store, name string) (int64, error) {
 	return n, o.Close()
 }
 
-// Named is a store whose listings also contain the given names, if the objects exist, even if the store's own listing
-// lacks them.
-type Named struct {
+// WithNames is a store whose listings also contain the given names, if the objects exist, even if the store's own
+// listing lacks them.
+type WithNames struct {
 	Store
 	Names []string
 }
 
 // List returns the store's listing with the additional names.
-func (s Named) List(prefix string) ([]Entry, error) {
+func (s WithNames) List(prefix string) ([]Entry, error) {
 	all, err := s.Store.List(prefix)
 	for _, name := range s.Names {
 		there := slices.ContainsFunc(all, func(e Entry) bool { return e.Name == name })
@@ -126,8 +126,8 @@ func (s Named) List(prefix string) ([]Entry, error) {
 	return all, err
 }
 
-// mostRead is the max size of an object that Read accepts. The manifest of the largest job has a tenth of it.
-const mostRead = 1 << 30
+// maxReadBytes is the max size of an object that Read accepts. The manifest of the largest job has a tenth of it.
+const maxReadBytes = 1 << 30
 
 // Read returns the content of an object of at most 1 GiB.
 func Read(s Store, name string) ([]byte, error) {
@@ -136,8 +136,8 @@ func Read(s Store, name string) ([]byte, error) {
 		return nil, err
 	}
 	b, err := []byte(nil), fmt.Errorf("%s/%s: %w: it has more than %d bytes", s, name, ErrCorrupt,
-		int64(mostRead))
-	if o.Size() <= mostRead {
+		int64(maxReadBytes))
+	if o.Size() <= maxReadBytes {
 		b, err = io.ReadAll(o)
 	}
 	if closeErr := o.Close(); err == nil {
@@ -146,32 +146,32 @@ func Read(s Store, name string) ([]byte, error) {
 	return b, err
 }
 
-// Passes reports whether an error may be temporary, perhaps until an operator frees space, so that a retry is
+// Retryable reports whether an error may be temporary, perhaps until an operator frees space, so that a retry is
 // worthwhile.
-func Passes(err error) bool {
-	return errors.Is(err, ErrFull) || errors.Is(err, ErrAway) || disk.Full(err)
+func Retryable(err error) bool {
+	return errors.Is(err, ErrFull) || errors.Is(err, ErrUnavailable) || disk.IsFull(err)
 }
 
-// Kind returns an error with err's message that also matches kind.
-func Kind(kind, err error) error {
+// WithKind returns an error with err's message that also matches kind.
+func WithKind(kind, err error) error {
 	if err == nil || kind == nil || errors.Is(err, kind) {
 		return err
 	}
-	return kinded{err, kind}
+	return kindError{err, kind}
 }
 
-type kinded struct {
+type kindError struct {
 	error
 	kind error
 }
 
-func (k kinded) Unwrap() []error { return []error{k.error, k.kind} }
+func (k kindError) Unwrap() []error { return []error{k.error, k.kind} }
 
-var named = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$`)
+var validName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$`)
 
 // CheckName returns an error unless name is valid in every store.
 func CheckName(name string) error {
-	if !named.MatchString(name) {
+	if !validName.MatchString(name) {
 		return fmt.Errorf("store: invalid object name %q: %w", name, fs.ErrInvalid)
 	}
 	return nil

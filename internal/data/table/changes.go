@@ -2,14 +2,14 @@ package table
 
 import "math/bits"
 
-// noted records which rows of a part have changed, by blocks of a few rows.
-type noted struct {
+// changeSet records which rows of a part have changed, by blocks of a few rows.
+type changeSet struct {
 	shift  uint8 // a block has 1<<shift rows
 	blocks []uint64
 }
 
-// note records rows that are about to change.
-func (c *noted) note(at, n int) {
+// mark records rows that are about to change.
+func (c *changeSet) mark(at, n int) {
 	if c == nil || n == 0 {
 		return
 	}
@@ -26,27 +26,27 @@ func (c *noted) note(at, n int) {
 // the rows that share a block of about 2 KiB with them. It covers all rows if all is set or if there was no such
 // snapshot. A row also counts as changed if its position held a different row before. To get the part's image, write
 // the bytes read to the positions in Runs of the previous image, and resize that to Rows rows.
-func (p *Part) SnapshotChanged(all bool) *Snapshot { return p.snapshotChanged(all, asideBytes) }
+func (p *Part) SnapshotChanged(all bool) *Snapshot { return p.snapshotChanged(all, snapshotBlockBytes) }
 
 func (p *Part) snapshotChanged(all bool, asideBytes int) *Snapshot {
-	was := p.changes
+	was := p.changed
 	if was == nil || all {
 		s := p.snapshot(asideBytes)
-		p.changes = &noted{shift: s.shift}
+		p.changed = &changeSet{shift: s.shift}
 		return s
 	}
-	p.changes = &noted{shift: was.shift, blocks: make([]uint64, len(was.blocks))}
+	p.changed = &changeSet{shift: was.shift, blocks: make([]uint64, len(was.blocks))}
 	s := p.newSnapshot(asideBytes)
-	for i := range s.passed {
-		s.passed[i] = ^uint64(0)
+	for i := range s.doneBlocks {
+		s.doneBlocks[i] = ^uint64(0)
 		if i < len(was.blocks) {
-			s.passed[i] = ^was.blocks[i]
+			s.doneBlocks[i] = ^was.blocks[i]
 		}
-		for left := ^s.passed[i]; left != 0; left &= left - 1 {
+		for left := ^s.doneBlocks[i]; left != 0; left &= left - 1 {
 			s.addBlock(i*64 + bits.TrailingZeros64(left))
 		}
 	}
-	return s.begin()
+	return s.register()
 }
 
 // addBlock appends a block to the rows to read.
@@ -54,7 +54,7 @@ func (s *Snapshot) addBlock(block int) {
 	if block<<s.shift >= s.rows {
 		return // these rows were removed
 	}
-	first, n := s.span(block)
+	first, n := s.blockRows(block)
 	if last := len(s.runs) - 1; last >= 0 && s.runs[last].First+s.runs[last].Rows == first {
 		s.runs[last].Rows += n
 		return
@@ -62,22 +62,22 @@ func (s *Snapshot) addBlock(block int) {
 	s.runs = append(s.runs, Run{first, n})
 }
 
-// Undo marks the rows of a snapshot as changed again, because the bytes that were read are discarded.
-func (s *Snapshot) Undo() {
+// MarkChanged marks the rows of a snapshot as changed again, because the bytes that were read are discarded.
+func (s *Snapshot) MarkChanged() {
 	for _, r := range s.runs {
-		s.part.changes.note(r.First, r.Rows)
+		s.part.changed.mark(r.First, r.Rows)
 	}
 }
 
 // ChangedBytes returns the approximate number of bytes that SnapshotChanged would read, and that of all rows.
 func (p *Part) ChangedBytes() (changed, all int64) {
-	_, rowSize, _ := p.sources(asideBytes)
+	_, rowSize, _ := p.sources(snapshotBlockBytes)
 	all = int64(p.Stored()) * int64(rowSize)
-	if p.changes == nil {
+	if p.changed == nil {
 		return all, all
 	}
-	for _, word := range p.changes.blocks {
+	for _, word := range p.changed.blocks {
 		changed += int64(bits.OnesCount64(word))
 	}
-	return min(changed*int64(rowSize)<<p.changes.shift, all), all
+	return min(changed*int64(rowSize)<<p.changed.shift, all), all
 }

@@ -4,17 +4,17 @@ package table
 // garbage collector small, and small enough that memory allocated in advance is negligible.
 const pieceBytes = 1 << 20
 
-// whole is the shift of a column that consists of a single piece.
-const whole = 62
+// singlePiece is the shift of a column that consists of a single piece.
+const singlePiece = 62
 
 // column is an array of rows of width values each. It grows without copying: it consists of pieces of 1<<shift rows,
 // all full except the last. Only while there is a single piece does it grow by copying, so that a small column stays
 // small. The owner keeps track of the number of rows in use.
 type column[T any] struct {
-	width  int
-	shift  uint8
-	room   int // capacity in rows
-	pieces [][]T
+	width    int
+	shift    uint8
+	capacity int // capacity in rows
+	pieces   [][]T
 }
 
 // pieceShift returns the shift for pieces of at most the given size, but at least one row.
@@ -34,20 +34,20 @@ func (c *column[T]) rows(at, n int) []T {
 
 // reserve allocates memory for n rows. Their contents are undefined.
 func (c *column[T]) reserve(n int) {
-	if n <= c.room {
+	if n <= c.capacity {
 		return
 	}
 	full := 1 << c.shift
-	if c.room < full {
-		rows := min(full, max(n, c.room+c.room/8+1))
+	if c.capacity < full {
+		rows := min(full, max(n, c.capacity+c.capacity/8+1))
 		first := make([]T, rows*c.width)
 		if len(c.pieces) == 1 {
 			copy(first, c.pieces[0])
 		}
-		c.pieces, c.room = append(c.pieces[:0], first), rows
+		c.pieces, c.capacity = append(c.pieces[:0], first), rows
 	}
-	for c.room < n {
-		c.pieces, c.room = append(c.pieces, make([]T, full*c.width)), c.room+full
+	for c.capacity < n {
+		c.pieces, c.capacity = append(c.pieces, make([]T, full*c.width)), c.capacity+full
 	}
 }
 
@@ -57,7 +57,7 @@ func (c *column[T]) trim(n int) {
 	keep := (n-1)>>c.shift + 2
 	if keep < len(c.pieces) {
 		clear(c.pieces[keep:])
-		c.pieces, c.room = c.pieces[:keep], keep<<c.shift
+		c.pieces, c.capacity = c.pieces[:keep], keep<<c.shift
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// naiveSum is a naive Sum: rows in the order of their first touch, each float32 operation rounded on its own.
+// naiveSum is a naive DeltaSum: rows in the order of their first touch, each float32 operation rounded on its own.
 type naiveSum struct {
 	ids  []perdure.RowID
 	sums map[perdure.RowID][]float32
@@ -32,7 +32,7 @@ func (n *naiveSum) add(id perdure.RowID, g []float32, share float32) {
 	n.sums[id] = sum
 }
 
-// TestSum: for any updates, by runs and by lists, a Sum has exactly the rows that they touch, with the bits of
+// TestSum: for any updates, by runs and by lists, a DeltaSum has exactly the rows that they touch, with the bits of
 // successive additions. It can be reused.
 func TestSum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -42,7 +42,7 @@ func TestSum(t *testing.T) {
 		}
 		first, rows := perdure.RowID(100), 30
 		p := New(spec, 0, 1, first, rows)
-		s := NewSum(spec, first, rows)
+		s := NewDeltaSum(spec, first, rows)
 		for range rapid.IntRange(1, 3).Draw(t, "clocks") {
 			want := naiveSum{sums: map[perdure.RowID][]float32{}}
 			for range rapid.IntRange(0, 4).Draw(t, "updates") {
@@ -70,7 +70,7 @@ func TestSum(t *testing.T) {
 				}
 			}
 			var got []perdure.RowID
-			s.Take(func(from perdure.RowID, ids []perdure.RowID, n int, sums []float32) {
+			s.Flush(func(from perdure.RowID, ids []perdure.RowID, n int, sums []float32) {
 				if err := p.CheckRows(from, ids, n, len(sums)); err != nil || n == 0 {
 					t.Fatalf("%d rows from %d, %v: %v", n, from, ids, err)
 				}
@@ -94,11 +94,12 @@ func TestSum(t *testing.T) {
 	})
 }
 
-// TestSumMemory: in steady state a Sum does not allocate, and the memory of a large clock is released at the next one.
+// TestSumMemory: in steady state a DeltaSum does not allocate, and the memory of a large clock is released at the next
+// one.
 func TestSumMemory(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		spec := perdure.TableSpec{Name: "w", Dim: 8, Sparse: sparse, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
-		s := NewSum(spec, 0, 1000)
+		s := NewDeltaSum(spec, 0, 1000)
 		var ids []perdure.RowID
 		for i := range 1000 {
 			ids = append(ids, perdure.RowID(i))
@@ -108,7 +109,7 @@ func TestSumMemory(t *testing.T) {
 			for range 2 {
 				s.Add(0, ids[:rows], rows, g[:8*rows], 0.5)
 			}
-			s.Take(func(perdure.RowID, []perdure.RowID, int, []float32) {})
+			s.Flush(func(perdure.RowID, []perdure.RowID, int, []float32) {})
 		}
 		turn(1000)
 		if n := testing.AllocsPerRun(10, func() { turn(1000) }); n != 0 {

@@ -6,17 +6,19 @@ import (
 	"slices"
 )
 
-// Gap returns the squared Euclidean distance between two rows of equal length. It has the same bits on every machine.
-func Gap(a, b []float32) float64 { return gap(a, b) }
+// SquaredDistance returns the squared Euclidean distance between two rows of equal length. It has the same bits on
+// every machine.
+func SquaredDistance(a, b []float32) float64 { return gap(a, b) }
 
-// Farthest is the key of an infinite distance and of one that is NaN.
-const Farthest = 0x7f800000
+// MaxDistanceKey is the key of an infinite distance and of one that is NaN.
+const MaxDistanceKey = 0x7f800000
 
-// Distances computes a key for each of len(keys) rows. A higher key means that row i of a is farther from row i of b;
-// both have width values per row, concatenated. The key is the bit pattern of the float32 nearest to √Gap/by, because
-// the bit patterns of floats ≥ 0 have the same order as the floats. It is 0 only if Gap is 0, and at most Farthest.
-// Distances returns the highest key. The keys have the same bits on every machine.
-func Distances(keys []uint32, a, b []float32, width, by int) (most uint32) {
+// DistanceKeys computes a key for each of len(keys) rows. A higher key means that row i of a is farther from row i of
+// b; both have width values per row, concatenated. The key is the bit pattern of the float32 nearest to
+// √SquaredDistance/by, because the bit patterns of floats ≥ 0 have the same order as the floats. It is 0 only if
+// SquaredDistance is 0, and at most MaxDistanceKey. DistanceKeys returns the highest key. The keys have the same bits
+// on every machine.
+func DistanceKeys(keys []uint32, a, b []float32, width, by int) (most uint32) {
 	if width == 1 && by < 1<<24 {
 		return apart(keys, a[:len(keys)], b[:len(keys)], float32(by))
 	}
@@ -30,14 +32,15 @@ func Distances(keys []uint32, a, b []float32, width, by int) (most uint32) {
 	return most
 }
 
-// Far is a distance between the current row u and the earlier row v.
-type Far func(u, v []float32) float64
+// Metric is a distance between the current row u and the earlier row v.
+type Metric func(u, v []float32) float64
 
-// Keys is Distances with the table's own distance in place of the Euclidean one. A key is 0 only if the rows are equal.
-func (far Far) Keys(keys []uint32, a, b []float32, width, by int) (most uint32) {
+// Keys is DistanceKeys with the table's own distance in place of the Euclidean one. A key is 0 only if the rows are
+// equal.
+func (far Metric) Keys(keys []uint32, a, b []float32, width, by int) (most uint32) {
 	for i := range keys {
 		u, v := a[i*width:(i+1)*width], b[i*width:(i+1)*width]
-		key := min(math.Float32bits(float32(far(u, v)/float64(by))), Farthest)
+		key := min(math.Float32bits(float32(far(u, v)/float64(by))), MaxDistanceKey)
 		if key == 0 && differ(u, v) {
 			key = 1
 		}
@@ -46,9 +49,9 @@ func (far Far) Keys(keys []uint32, a, b []float32, width, by int) (most uint32) 
 	return most
 }
 
-// Variation returns the scaled total variation of counts: the sum of u, times ½ Σ|uₖ/Σu − vₖ/Σv|. For a row whose sum
-// is not positive, every share is 0.
-func Variation(u, v []float32) (sum float64) {
+// TotalVariation returns the scaled total variation of counts: the sum of u, times ½ Σ|uₖ/Σu − vₖ/Σv|. For a row whose
+// sum is not positive, every share is 0.
+func TotalVariation(u, v []float32) (sum float64) {
 	of, before := total(u), total(v)
 	if of == 0 {
 		return 0
@@ -74,10 +77,10 @@ func total(u []float32) (sum float64) {
 	return sum
 }
 
-// Relabelled returns the scaled total variation of label counts, where u and v list one label for each of the same
+// LabelVariation returns the scaled total variation of label counts, where u and v list one label for each of the same
 // items: ½ Σ|n(u,k) − n(v,k)|, with n the number of times that label k occurs in a row. It is the min number of items
 // whose label has changed.
-func Relabelled(u, v []float32) float64 {
+func LabelVariation(u, v []float32) float64 {
 	now, was := slices.Sorted(slices.Values(u)), slices.Sorted(slices.Values(v))
 	same := 0
 	for i, j := 0, 0; i < len(now) && j < len(was); {
@@ -93,19 +96,19 @@ func Relabelled(u, v []float32) float64 {
 	return float64(len(u) - same)
 }
 
-// Farness accumulates the distance of many rows from their earlier values. The zero value is empty and uses Euclidean
-// distances. The result has the same bits on every machine if the same rows are added in the same calls, or in calls
-// that start at multiples of Together. Unchanged rows may be omitted.
-type Farness struct {
-	Far Far // distance to add up; nil: Euclidean
+// DistanceSum accumulates the distance of many rows from their earlier values. The zero value is empty and uses
+// Euclidean distances. The result has the same bits on every machine if the same rows are added in the same calls, or
+// in calls that start at multiples of RowsPerGroup. Unchanged rows may be omitted.
+type DistanceSum struct {
+	Func Metric // distance to add up; nil: Euclidean
 
-	sum   float64 // sum of Gap or Far
-	moved bool    // some row has changed
+	sum     float64 // sum of SquaredDistance or Func
+	changed bool    // some row has changed
 }
 
-// Together returns the number of rows of width values that Add treats as one: a power of two, because processing
+// RowsPerGroup returns the number of rows of width values that Add treats as one: a power of two, because processing
 // a few values at a time would cost more than the computation itself.
-func Together(width int) int {
+func RowsPerGroup(width int) int {
 	n := 1
 	for 2*n*width <= 64 {
 		n *= 2
@@ -114,9 +117,9 @@ func Together(width int) int {
 }
 
 // Add adds rows a of width values each, whose earlier values are b.
-func (f *Farness) Add(a, b []float32, width int) {
+func (f *DistanceSum) Add(a, b []float32, width int) {
 	var far [batch]float64
-	for wide := width * Together(width); f.Far == nil && len(a) >= wide; {
+	for wide := width * RowsPerGroup(width); f.Func == nil && len(a) >= wide; {
 		n := min(len(a)/wide, batch)
 		gaps(far[:n], a, b, wide)
 		for i, d := range far[:n] {
@@ -124,41 +127,41 @@ func (f *Farness) Add(a, b []float32, width int) {
 		}
 		a, b = a[n*wide:], b[n*wide:]
 	}
-	if f.Far == nil && len(a) > 0 {
+	if f.Func == nil && len(a) > 0 {
 		f.add(gap(a, b), a, b, width)
 		return
 	}
 	for ; len(a) > 0; a, b = a[width:], b[width:] {
 		u, v := a[:width], b[:width]
-		if f.add(f.Far(u, v), u, v, width); !f.moved {
-			f.moved = differ(u, v)
+		if f.add(f.Func(u, v), u, v, width); !f.changed {
+			f.changed = differ(u, v)
 		}
 	}
 }
 
 // add adds the distance of some rows. An unchanged row with NaN or Inf has distance 0.
-func (f *Farness) add(d float64, a, b []float32, width int) {
+func (f *DistanceSum) add(d float64, a, b []float32, width int) {
 	switch {
 	case d <= math.MaxFloat64:
-		f.moved = f.moved || d != 0
+		f.changed = f.changed || d != 0
 		f.sum += d
 	case len(a) > width:
 		for ; len(a) > 0; a, b = a[width:], b[width:] {
 			f.add(gap(a[:width], b[:width]), a[:width], b[:width], width)
 		}
 	case !identical(a, b):
-		f.moved, f.sum = true, math.Inf(1)
+		f.changed, f.sum = true, math.Inf(1)
 	}
 }
 
-// Key returns the key, as in Distances, of the distance divided by a number.
-func (f *Farness) Key(by int64) uint32 {
+// Key returns the key, as in DistanceKeys, of the distance divided by a number.
+func (f *DistanceSum) Key(by int64) uint32 {
 	d := f.sum
-	if f.Far == nil {
+	if f.Func == nil {
 		d = math.Sqrt(d)
 	}
-	key := min(math.Float32bits(float32(d/float64(by))), Farthest)
-	if key == 0 && f.moved {
+	key := min(math.Float32bits(float32(d/float64(by))), MaxDistanceKey)
+	if key == 0 && f.changed {
 		return 1
 	}
 	return key
@@ -176,11 +179,11 @@ func identical(a, b []float32) bool {
 	return true
 }
 
-// AtLeast sets the bits of dst that correspond to keys ≥ least and clears the others. The first key's bit is the lowest
-// bit of the first word. dst has one word per 64 keys, the last of which may be incomplete.
-func AtLeast(dst []uint64, keys []uint32, least uint32) { atLeast(dst, keys, least) }
+// MarkAtLeast sets the bits of dst that correspond to keys ≥ least and clears the others. The first key's bit is the
+// lowest bit of the first word. dst has one word per 64 keys, the last of which may be incomplete.
+func MarkAtLeast(dst []uint64, keys []uint32, least uint32) { atLeast(dst, keys, least) }
 
-// gapsPlain: dst[i] is the Gap of rows i.
+// gapsPlain: dst[i] is the SquaredDistance of rows i.
 func gapsPlain(dst []float64, a, b []float32, width int) {
 	for i := range dst {
 		dst[i] = gapPlain(a[i*width:(i+1)*width], b[i*width:(i+1)*width])
@@ -191,7 +194,7 @@ func gapsPlain(dst []float64, a, b []float32, width int) {
 func rootsPlain(dst []uint32, squares []float64, by float64) (most uint32) {
 	dst = dst[:len(squares)]
 	for i, square := range squares {
-		key := min(math.Float32bits(float32(math.Sqrt(square)/by)), Farthest) // NaN is greater
+		key := min(math.Float32bits(float32(math.Sqrt(square)/by)), MaxDistanceKey) // NaN is greater
 		if square != 0 {
 			key = max(key, 1)
 		}
@@ -206,7 +209,7 @@ func apartPlain(dst []uint32, a, b []float32, by float32) (most uint32) {
 	dst, b = dst[:len(a)], b[:len(a)]
 	for i := range a {
 		d := a[i] - b[i]
-		key := min(math.Float32bits(float32(math.Abs(float64(d)))/by), Farthest)
+		key := min(math.Float32bits(float32(math.Abs(float64(d)))/by), MaxDistanceKey)
 		if d != 0 {
 			key = max(key, 1)
 		}
@@ -215,7 +218,7 @@ func apartPlain(dst []uint32, a, b []float32, by float32) (most uint32) {
 	return most
 }
 
-// atLeastPlain: see AtLeast.
+// atLeastPlain: see MarkAtLeast.
 func atLeastPlain(dst []uint64, keys []uint32, least uint32) {
 	clear(dst)
 	for i, k := range keys {

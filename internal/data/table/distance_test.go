@@ -7,13 +7,13 @@ import (
 )
 
 // TestFarness: the distance of many rows is that of their concatenation, or the sum of the rows' own distances; for one
-// row it equals that of Distances and Keys. Omitting unchanged rows makes no difference, and neither does unchanged
+// row it equals that of DistanceKeys and Keys. Omitting unchanged rows makes no difference, and neither does unchanged
 // NaN.
 func TestFarness(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, width := range []int{1, 3, 16, 64, 100} {
-		for name, own := range map[string]Far{"Euclidean": nil, "counts": Variation, "labels": Relabelled} {
-			group := Together(width)
+		for name, own := range map[string]Metric{"Euclidean": nil, "counts": TotalVariation, "labels": LabelVariation} {
+			group := RowsPerGroup(width)
 			rows := 5*group + r.IntN(group)
 			now, was := make([]float32, rows*width), make([]float32, rows*width)
 			want := 0.0
@@ -33,7 +33,7 @@ func TestFarness(t *testing.T) {
 			}
 			now[group*width] = float32(math.NaN())
 			was[group*width] = now[group*width]
-			all, changed := Farness{Far: own}, Farness{Far: own}
+			all, changed := DistanceSum{Func: own}, DistanceSum{Func: own}
 			all.Add(now, was, width)
 			for row := 0; row < rows; row += 2 * group {
 				end := min(row+group, rows) * width
@@ -42,12 +42,12 @@ func TestFarness(t *testing.T) {
 			if own == nil {
 				want = math.Sqrt(want)
 			}
-			same := all.sum == changed.sum && all.moved == changed.moved
+			same := all.sum == changed.sum && all.changed == changed.changed
 			if !same || math.Abs(float64(math.Float32frombits(all.Key(7)))-want/7) > 1e-6*want {
 				t.Errorf("rows of %d values, %s: %+v, changed rows only %+v; want %v", width, name, all,
 					changed, want)
 			}
-			one, key, of := Farness{Far: own}, make([]uint32, 1), Distances
+			one, key, of := DistanceSum{Func: own}, make([]uint32, 1), DistanceKeys
 			if own != nil {
 				of = own.Keys
 			}
@@ -56,7 +56,7 @@ func TestFarness(t *testing.T) {
 				t.Errorf("a row of %d values has key %d, want %d", width, one.Key(7), key[0])
 			}
 			one.Add(now[group*width:][:width], make([]float32, width), width)
-			if name != "labels" && one.Key(7) != Farthest {
+			if name != "labels" && one.Key(7) != MaxDistanceKey {
 				t.Errorf("a row that became NaN has key %d", one.Key(7))
 			}
 		}
@@ -74,23 +74,26 @@ func TestRelabelled(t *testing.T) {
 		{[]float32{0, 0, 0}, []float32{3, 1, 2}, 3},
 		{[]float32{5, 5, 2, 0}, []float32{5, 7, 5, 7}, 2},
 	} {
-		if far := Relabelled(c.u, c.v); far != c.want || Relabelled(c.v, c.u) != c.want {
+		if far := LabelVariation(c.u, c.v); far != c.want || LabelVariation(c.v, c.u) != c.want {
 			t.Errorf("%v and %v are %v apart, want %v", c.u, c.v, far, c.want)
 		}
 		key := []uint32{7}
-		Far(Relabelled).Keys(key, c.u, c.v, len(c.u), 1)
+		Metric(LabelVariation).Keys(key, c.u, c.v, len(c.u), 1)
 		if key[0] == 0 {
 			t.Errorf("%v has the key of %v", c.u, c.v)
 		}
 	}
-	if key := []uint32{7}; Far(Relabelled).Keys(key, []float32{2, 1}, []float32{2, 1}, 2, 1) != 0 || key[0] != 0 {
+	if key := []uint32{
+		7,
+	}; Metric(LabelVariation).Keys(key, []float32{2, 1}, []float32{2, 1}, 2, 1) != 0 ||
+		key[0] != 0 {
 		t.Error("an unchanged row counts as changed")
 	}
 }
 
 // TestFarnessMoved: changed rows never have the same key as unchanged ones, however small the change.
 func TestFarnessMoved(t *testing.T) {
-	for _, f := range []Farness{{}, {Far: Variation}, {Far: Relabelled}} {
+	for _, f := range []DistanceSum{{}, {Func: TotalVariation}, {Func: LabelVariation}} {
 		if f.Add([]float32{1, 2}, []float32{1, 2}, 1); f.Key(1) != 0 {
 			t.Errorf("%+v has key %d", f, f.Key(1))
 		}

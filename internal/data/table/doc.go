@@ -11,5 +11,5 @@
 // rates.
 //
 // A Part is not safe for concurrent use; the owner of the shard must serialise access. Calls that only read may run
-// concurrently: all except ApplyRows, Evict and Restored, and the methods of a Snapshot.
+// concurrently: all except ApplyRows, Evict and FinishRestore, and the methods of a Snapshot.
 package table

@@ -28,8 +28,8 @@ const (
 	hashTables = 256
 	idShift    = 17 // piece of ids: 1 MiB
 
-	slots   = 12 // per bucket
-	mostFor = 10 // ids per bucket of a hash table before it grows
+	slots  = 12 // per bucket
+	maxIDs = 10 // ids per bucket of a hash table before it grows
 )
 
 // hashTable holds the positions of the ids whose hash starts with its number.
@@ -42,10 +42,10 @@ type hashTable struct {
 // bucket is one cache line: 12 positions with a byte of each id's hash, so that a single line nearly always determines
 // where an id is, or that it is absent. An id whose bucket is full goes to the next one with space.
 type bucket struct {
-	tags  uint64 // of positions 0 to 7, lowest byte first; 0: empty
-	tags2 uint32 // of positions 8 to 11
-	over  uint32 // number of ids that found this bucket full and are stored further on
-	at    [slots]uint32
+	tags     uint64 // of positions 0 to 7, lowest byte first; 0: empty
+	tags2    uint32 // of positions 8 to 11
+	overflow uint32 // number of ids that found this bucket full and are stored further on
+	at       [slots]uint32
 }
 
 // NewIndex returns an index without ids.
@@ -110,13 +110,13 @@ func findBatch(of *[batch]*Index, ids []perdure.RowID, at []int) {
 			continue
 		}
 		if t := &of[i].tables[h>>56]; len(t.buckets) > 0 {
-			wanted[i] = unsafe.Pointer(&t.buckets[t.home(h)])
+			wanted[i] = unsafe.Pointer(&t.buckets[t.homeBucket(h)])
 		}
 	}
 	prefetch(&wanted[0], len(ids), 1)
 	for i := range ids { // the first position with the id's tag most likely belongs to the id
 		if wanted[i] == nil {
-			at[i] = nowhere
+			at[i] = absent
 			continue
 		}
 		b := (*bucket)(wanted[i])
@@ -125,15 +125,15 @@ func findBatch(of *[batch]*Index, ids []perdure.RowID, at []int) {
 		case m != 0:
 			at[i] = int(b.at[bits.TrailingZeros32(m)%slots])
 			wanted[i] = unsafe.Pointer(&of[i].ids.pieces[at[i]>>idShift][at[i]&(1<<idShift-1)])
-		case b.over == 0:
-			at[i], wanted[i] = nowhere, nil
+		case b.overflow == 0:
+			at[i], wanted[i] = absent, nil
 		default:
-			at[i], wanted[i] = elsewhere, nil
+			at[i], wanted[i] = inOtherBucket, nil
 		}
 	}
 	prefetch(&wanted[0], len(ids), 1)
 	for i, id := range ids {
-		if at[i] == elsewhere || at[i] >= 0 && *(*perdure.RowID)(wanted[i]) != id {
+		if at[i] == inOtherBucket || at[i] >= 0 && *(*perdure.RowID)(wanted[i]) != id {
 			at[i] = of[i].find(hashes[i], id)
 		}
 	}
@@ -141,8 +141,8 @@ func findBatch(of *[batch]*Index, ids []perdure.RowID, at []int) {
 
 // Results of a lookup in an id's own bucket, if not a position.
 const (
-	nowhere   = -1
-	elsewhere = -2
+	absent        = -1
+	inOtherBucket = -2
 )
 
 // Add assigns the next position to an id, unless it has one.
@@ -182,7 +182,7 @@ func (x *Index) Remove(id perdure.RowID) (hole int, ok bool) {
 func (x *Index) restore(n int) (twice perdure.RowID, ok bool) {
 	for i := range x.tables {
 		x.tables[i] = hashTable{}
-		for level := int8(0); mostFor*hashTables*tableSize(i, level) < n; level++ {
+		for level := int8(0); maxIDs*hashTables*tableSize(i, level) < n; level++ {
 			x.tables[i].level = level + 1
 		}
 	}
@@ -210,7 +210,7 @@ func (x *Index) restore(n int) (twice perdure.RowID, ok bool) {
 func (x *Index) Reset() {
 	for i := range x.tables {
 		t := &x.tables[i]
-		if t.level > 0 && int(t.n)*8 < mostFor*len(t.buckets) {
+		if t.level > 0 && int(t.n)*8 < maxIDs*len(t.buckets) {
 			*t = hashTable{}
 			continue
 		}
@@ -227,7 +227,7 @@ func (x *Index) find(h uint64, id perdure.RowID) int {
 	if len(t.buckets) == 0 {
 		return -1
 	}
-	i := t.home(h)
+	i := t.homeBucket(h)
 	for range t.buckets {
 		b := &t.buckets[i]
 		for m := b.match(tag(h)); m != 0; m &= m - 1 {
@@ -235,7 +235,7 @@ func (x *Index) find(h uint64, id perdure.RowID) int {
 				return at
 			}
 		}
-		if b.over == 0 {
+		if b.overflow == 0 {
 			return -1
 		}
 		i = t.next(i)
@@ -249,7 +249,7 @@ func (x *Index) insert(h uint64, at int) {
 	t := &x.tables[i]
 	if len(t.buckets) == 0 {
 		x.resize(i, 0)
-	} else if int(t.n) >= mostFor*len(t.buckets) {
+	} else if int(t.n) >= maxIDs*len(t.buckets) {
 		x.resize(i, t.level+1)
 	}
 	t.insert(h, at)
@@ -257,7 +257,7 @@ func (x *Index) insert(h uint64, at int) {
 
 func (t *hashTable) insert(h uint64, at int) {
 	t.n++
-	i := t.home(h)
+	i := t.homeBucket(h)
 	for {
 		b := &t.buckets[i]
 		if m := b.match(0); m != 0 {
@@ -266,7 +266,7 @@ func (t *hashTable) insert(h uint64, at int) {
 			b.at[s%slots] = uint32(at)
 			return
 		}
-		b.over++
+		b.overflow++
 		i = t.next(i)
 	}
 }
@@ -275,12 +275,12 @@ func (t *hashTable) insert(h uint64, at int) {
 func (x *Index) clear(h uint64, at int) {
 	t := &x.tables[h>>56]
 	here, s := x.slot(h, at)
-	for i := t.home(h); &t.buckets[i] != here; i = t.next(i) {
-		t.buckets[i].over--
+	for i := t.homeBucket(h); &t.buckets[i] != here; i = t.next(i) {
+		t.buckets[i].overflow--
 	}
 	here.setTag(s, 0)
 	t.n--
-	if t.level > 0 && int(t.n) < mostFor*len(t.buckets)/3 {
+	if t.level > 0 && int(t.n) < maxIDs*len(t.buckets)/3 {
 		x.resize(int(h>>56), t.level-1)
 	}
 }
@@ -288,7 +288,7 @@ func (x *Index) clear(h uint64, at int) {
 // slot returns the bucket and the slot of a position, which must exist.
 func (x *Index) slot(h uint64, at int) (b *bucket, s int) {
 	t := &x.tables[h>>56]
-	for i := t.home(h); ; i = t.next(i) {
+	for i := t.homeBucket(h); ; i = t.next(i) {
 		b = &t.buckets[i]
 		for m := b.match(tag(h)); m != 0; m &= m - 1 {
 			s = bits.TrailingZeros32(m)
@@ -313,14 +313,14 @@ func (x *Index) resize(i int, level int8) {
 			n++
 		}
 		if n > batch-slots || j == len(old)-1 {
-			x.enter(t, at[:n])
+			x.insertBatch(t, at[:n])
 			n = 0
 		}
 	}
 }
 
-// enter inserts at most batch positions into their hash table.
-func (x *Index) enter(t *hashTable, at []int) {
+// insertBatch inserts at most batch positions into their hash table.
+func (x *Index) insertBatch(t *hashTable, at []int) {
 	var wanted [batch]unsafe.Pointer
 	for i, at := range at {
 		wanted[i] = unsafe.Pointer(&x.ids.pieces[at>>idShift][at&(1<<idShift-1)])
@@ -341,7 +341,7 @@ func hash(id perdure.RowID) uint64 { return mix(uint64(id) ^ 0xd6e8feb86659fd93)
 
 // The 8 highest bits of a hash select the hash table, the next 32 the bucket, and the last 16 form the tag.
 
-func (t *hashTable) home(h uint64) int {
+func (t *hashTable) homeBucket(h uint64) int {
 	return int(uint64(uint32(h>>24)) * uint64(len(t.buckets)) >> 32)
 }
 

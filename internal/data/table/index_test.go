@@ -49,7 +49,7 @@ var patterns = map[string]func(i uint64) perdure.RowID{
 	"high bits":   func(i uint64) perdure.RowID { return perdure.RowID(i << 40) },
 	"highest":     func(i uint64) perdure.RowID { return perdure.RowID(i << 48) }, // 65,536 of them
 	"two fields":  func(i uint64) perdure.RowID { return perdure.RowID(i%1000<<32 | i/1000) },
-	"multiplied":  func(i uint64) perdure.RowID { return perdure.RowID(i * golden) },
+	"multiplied":  func(i uint64) perdure.RowID { return perdure.RowID(i * goldenGamma) },
 	"as if mixed": func(i uint64) perdure.RowID { return perdure.RowID(mix(i)) },
 }
 
@@ -134,10 +134,10 @@ func TestIndexLarge(t *testing.T) {
 			x.Add(pattern(i))
 			want.add(pattern(i))
 			if count := int(i + 1); count&(count-1) == 0 || count%10_000 == 0 {
-				if ids, most := 8*x.ids.room, max(9*count, 8*count+pieceBytes)+8; ids > most {
+				if ids, most := 8*x.ids.capacity, max(9*count, 8*count+pieceBytes)+8; ids > most {
 					t.Fatalf("%s: capacity of %d bytes for %d ids", name, ids, count)
 				}
-				if tables, most := x.bytes()-8*x.ids.room, 9.6*1.02*float64(count)+25<<10; float64(tables) > most {
+				if tables, most := x.bytes()-8*x.ids.capacity, 9.6*1.02*float64(count)+25<<10; float64(tables) > most {
 					t.Fatalf("%s: hash tables of %d bytes for %d ids, more than %.0f", name, tables, count, most)
 				}
 			}
@@ -180,13 +180,13 @@ func (x *Index) passed() (passed, counted int) {
 		h := hash(x.ID(at))
 		here, _ := x.slot(h, at)
 		t := &x.tables[h>>56]
-		for i := t.home(h); &t.buckets[i] != here; i = t.next(i) {
+		for i := t.homeBucket(h); &t.buckets[i] != here; i = t.next(i) {
 			passed++
 		}
 	}
 	for i := range x.tables {
 		for _, b := range x.tables[i].buckets {
-			counted += int(b.over)
+			counted += int(b.overflow)
 		}
 	}
 	return passed, counted
@@ -209,7 +209,7 @@ func TestIndexAroundPiece(t *testing.T) {
 
 // bytes returns the memory of an index.
 func (x *Index) bytes() int {
-	n := 8*x.ids.room + hashTables*32
+	n := 8*x.ids.capacity + hashTables*32
 	for i := range x.tables {
 		n += 64 * len(x.tables[i].buckets)
 	}

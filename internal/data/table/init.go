@@ -20,11 +20,11 @@ func fillInitial(row []float32, init perdure.Init, seed uint64, id perdure.Table
 
 // rowSeed mixes its arguments into the start of a row's random sequence.
 func rowSeed(seed uint64, id perdure.TableID, row perdure.RowID) uint64 {
-	return mix(mix(seed^golden) ^ mix(uint64(id)<<48^uint64(row)))
+	return mix(mix(seed^goldenGamma) ^ mix(uint64(id)<<48^uint64(row)))
 }
 
-// golden is 2^64 divided by the golden ratio, the increment of SplitMix64.
-const golden = 0x9e3779b97f4a7c15
+// goldenGamma is 2^64 divided by the golden ratio, the increment of SplitMix64.
+const goldenGamma = 0x9e3779b97f4a7c15
 
 // mix is the finaliser of SplitMix64.
 func mix(z uint64) uint64 {
@@ -38,7 +38,7 @@ func unit(state uint64) float64 { return (float64(mix(state)>>11) + 0.5) / (1 <<
 
 func fillUniform(row []float32, scale float64, seed uint64) {
 	for i := range row {
-		seed += golden
+		seed += goldenGamma
 		row[i] = float32(scale * (2*unit(seed) - 1))
 	}
 }
@@ -46,9 +46,9 @@ func fillUniform(row []float32, scale float64, seed uint64) {
 // fillNormal uses the method of Box and Muller.
 func fillNormal(row []float32, scale float64, seed uint64) {
 	for i := range row {
-		seed += golden
+		seed += goldenGamma
 		u := unit(seed)
-		seed += golden
+		seed += goldenGamma
 		v := unit(seed)
 		row[i] = float32(scale * math.Sqrt(-2*math.Log(u)) * math.Cos(2*math.Pi*v))
 	}

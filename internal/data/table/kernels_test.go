@@ -405,7 +405,7 @@ func TestApartIsRoot(t *testing.T) {
 		one, two, squares := make([]uint32, n), make([]uint32, n), make([]float64, n)
 		gaps(squares, a, b, 1)
 		most := roots(two, squares, float64(by))
-		if got := Distances(one, a, b, 1, by); got != most || !slices.Equal(one, two) {
+		if got := DistanceKeys(one, a, b, 1, by); got != most || !slices.Equal(one, two) {
 			t.Fatalf("%x and %x, by %d: %x, %d; by their squares %x, %d", a, b, by, one, got, two, most)
 		}
 	})
@@ -432,7 +432,7 @@ func TestVariations(t *testing.T) {
 		if c.want < 0 {
 			want = 1
 		}
-		if most := Far(Variation).Keys(key, c.now, c.saved, 3, 4); key[0] != want || most != want {
+		if most := Metric(TotalVariation).Keys(key, c.now, c.saved, 3, 4); key[0] != want || most != want {
 			t.Errorf("%v, saved as %v: %v, want %v", c.now, c.saved, math.Float32frombits(key[0]), c.want)
 		}
 	}

@@ -32,7 +32,7 @@ func TestMemory(t *testing.T) {
 		}
 		if (i+each)%(rows/5) == 0 {
 			t.Logf("%d rows: %.1f bytes a row in addition to the values", p.Stored(),
-				float64(p.index.bytes()+4*p.touched.room)/float64(p.Stored()))
+				float64(p.index.bytes()+4*p.touched.capacity)/float64(p.Stored()))
 		}
 	}
 	peak := residentKiB(t, "VmHWM")

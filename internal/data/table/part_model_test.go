@@ -132,7 +132,7 @@ func (p *naivePart) sameImage(part *Part) error {
 // restored returns a part restored from a copy of another's image.
 func restored(p *Part, pieceBytes int) (*Part, error) {
 	from := p.Image()
-	q := blank(p.Spec, p.id, p.seed, p.First, from.Rows, pieceBytes)
+	q := newUninitialized(p.Spec, p.id, p.seed, p.First, from.Rows, pieceBytes)
 	to := q.Image()
 	if err := copyPieces(to.IDs, from.IDs); err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func restored(p *Part, pieceBytes int) (*Part, error) {
 			return nil, err
 		}
 	}
-	return q, q.Restored()
+	return q, q.FinishRestore()
 }
 
 func copyPieces[T any](to, from [][]T) error {
@@ -199,7 +199,7 @@ func drawPart(t *rapid.T, sparse, evict bool) *partCase {
 			rapid.Map(rapid.Uint64Range(0, 50), func(v uint64) perdure.RowID { return perdure.RowID(v) }),
 			rapid.Map(rapid.Uint64Range(0, 50), func(v uint64) perdure.RowID { return perdure.RowID(v << 58) }),
 			rapid.Map(rapid.Uint64(), func(v uint64) perdure.RowID { return perdure.RowID(v) }))
-		c.part = blank(s, 3, seed, 7, 0, c.pieceBytes)
+		c.part = newUninitialized(s, 3, seed, 7, 0, c.pieceBytes)
 	} else {
 		c.ids = rapid.Map(rapid.Uint64Range(0, 45), func(v uint64) perdure.RowID { return perdure.RowID(v) })
 		c.part = New(s, 3, seed, first, rows)
@@ -418,8 +418,8 @@ func TestPlaceUsedAgain(t *testing.T) {
 // TestRestoredRefuses: an image with a duplicate row is rejected.
 func TestRestoredRefuses(t *testing.T) {
 	for _, n := range []int{2, 100, 140_000} {
-		p := Blank(perdure.TableSpec{Name: "t", Sparse: true, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 1,
-			0, n)
+		p := NewUninitialized(
+			perdure.TableSpec{Name: "t", Sparse: true, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 1, 0, n)
 		at := 0
 		for _, piece := range p.Image().IDs {
 			for i := range piece {
@@ -427,7 +427,7 @@ func TestRestoredRefuses(t *testing.T) {
 				at++
 			}
 		}
-		if err := p.Restored(); err != nil || p.Stored() != n {
+		if err := p.FinishRestore(); err != nil || p.Stored() != n {
 			t.Errorf("%d rows: %v, %d stored", n, err, p.Stored())
 		}
 		pieces := p.Image().IDs
@@ -436,7 +436,7 @@ func TestRestoredRefuses(t *testing.T) {
 		if n == 2 {
 			pieces[0][1] = 0
 		}
-		err := p.Restored()
+		err := p.FinishRestore()
 		if wantErr := n == 2 || n > 1<<idShift; errors.Is(err, ErrCorruptImage) != wantErr {
 			t.Errorf("%d rows, one of them twice: %v", n, err)
 		}
@@ -446,7 +446,7 @@ func TestRestoredRefuses(t *testing.T) {
 // TestFull: a shard rejects rows beyond the max number of positions.
 func TestFull(t *testing.T) {
 	p := New(perdure.TableSpec{Name: "t", Sparse: true, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 1, 0, 0)
-	p.index.n = MaxStored - 1 // simulated
+	p.index.n = MaxStoredRows - 1 // simulated
 	if err := p.CheckRows(0, []perdure.RowID{1}, 1, 1); err != nil {
 		t.Error(err)
 	}

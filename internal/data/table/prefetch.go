@@ -7,16 +7,16 @@ import "unsafe"
 // that the processor can have in flight. For a long row, prefetching the first lines is enough.
 const (
 	linesAhead = 32
-	mostLines  = 8
+	maxLines   = 8
 )
 
 // lines returns the number of a row's cache lines to prefetch.
 func (c *column[T]) lines() int {
-	return min((c.width*int(unsafe.Sizeof(*new(T)))+63)/64, mostLines)
+	return min((c.width*int(unsafe.Sizeof(*new(T)))+63)/64, maxLines)
 }
 
-// ahead returns the number of rows to prefetch together if the first planes will be used.
-func (p *Part) ahead(planes int) int {
+// prefetchRows returns the number of rows to prefetch together if the first planes will be used.
+func (p *Part) prefetchRows(planes int) int {
 	lines := 0
 	for i := range p.planes[:planes] {
 		lines += p.planes[i].lines()
@@ -24,9 +24,9 @@ func (p *Part) ahead(planes int) int {
 	return max(1, linesAhead/lines)
 }
 
-// bring prefetches the first planes of the rows at the given positions, at most linesAhead. Positions of -1 are
+// prefetchAt prefetches the first planes of the rows at the given positions, at most linesAhead. Positions of -1 are
 // skipped.
-func (p *Part) bring(at []int, planes int) {
+func (p *Part) prefetchAt(at []int, planes int) {
 	var wanted [linesAhead]unsafe.Pointer
 	for i := range p.planes[:planes] {
 		c := &p.planes[i]

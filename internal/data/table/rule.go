@@ -80,7 +80,7 @@ func applyStateless(kind perdure.RuleKind, s shaping, dim int, rows, delta []flo
 	case kind == perdure.RuleSet:
 		copy(rows, delta)
 	case kind != perdure.RuleSGD:
-	case s.needed():
+	case s.isNeeded():
 		s.descend(dim, rows, delta, rate)
 	default:
 		sgd(rows, delta, rate)
@@ -112,7 +112,7 @@ func shapingOf(rule perdure.Rule) shaping {
 	return s
 }
 
-func (s shaping) needed() bool {
+func (s shaping) isNeeded() bool {
 	return s.norm > 0 || s.decay > 0 || !math.IsInf(float64(s.bound), 1)
 }
 
@@ -209,7 +209,7 @@ type updater struct {
 
 func newUpdater(rule perdure.Rule, dim int) *updater {
 	u := &updater{rule: rule, dim: dim, batch: max(1, blockValues/dim), shaping: shapingOf(rule), rate: rule.RateAt(0)}
-	if rule.KeepsState() && u.shaping.needed() {
+	if rule.KeepsState() && u.shaping.isNeeded() {
 		u.scratch = make([]float32, u.batch*dim)
 	}
 	if rule.Kind == perdure.RuleAdam {

@@ -21,31 +21,31 @@ type Snapshot struct {
 	runs    []Run // rows to read, ascending and disjoint
 	count   int   // rows in runs
 	shift   uint8 // a block has 1<<shift rows
-	columns []source
+	columns []columnBytes
 	rowSize int // bytes per row in all columns
 
-	at, from int            // position: byte from of columns[at]
-	run      int            // current run
-	passed   []uint64       // a bit per block: it is saved, or will not be read again
-	aside    map[int][]byte // saved blocks: their columns, concatenated
-	room     []byte         // free memory for saved blocks
-	rooms    [][]byte       // all memory obtained
+	at, from    int            // position: byte from of columns[position]
+	run         int            // current run
+	doneBlocks  []uint64       // a bit per block: it is saved, or will not be read again
+	savedBlocks map[int][]byte // saved blocks: their columns, concatenated
+	arena       []byte         // free memory for saved blocks
+	arenas      [][]byte       // all memory obtained
 }
 
-// source accesses a column as bytes.
-type source struct {
+// columnBytes accesses a column as bytes.
+type columnBytes struct {
 	word    int  // bytes per number
 	rowSize int  // bytes per row
 	shift   uint // 1<<shift rows per piece
-	before  int  // bytes per row in the columns before this one
+	offset  int  // bytes per row in the columns before this one
 	// memory returns the memory of n rows in one piece.
 	memory func(at, n int) []byte
 }
 
-func sourceOf[T ~float32 | ~uint32 | ~uint64](c *column[T]) source {
+func newColumnBytes[T ~float32 | ~uint32 | ~uint64](c *column[T]) columnBytes {
 	var word T
 	size := int(unsafe.Sizeof(word))
-	return source{
+	return columnBytes{
 		word: size, rowSize: size * c.width, shift: uint(c.shift),
 		memory: func(at, n int) []byte { return memoryOf(c.rows(at, n)) },
 	}
@@ -56,38 +56,38 @@ func memoryOf[T ~float32 | ~uint32 | ~uint64](v []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), int(unsafe.Sizeof(word))*len(v))
 }
 
-// asideBytes is the approximate size of a block: small enough that scattered updates copy few other rows, and large
-// enough that the overhead per copy is small.
-const asideBytes = 2 << 10
+// snapshotBlockBytes is the approximate size of a block: small enough that scattered updates copy few other rows, and
+// large enough that the overhead per copy is small.
+const snapshotBlockBytes = 2 << 10
 
 const (
-	// asideRoom is the size of an allocation for saved blocks.
-	asideRoom = 256 << 10
-	// roomsKept is the max number of these allocations that a process keeps for later snapshots.
-	roomsKept = 16
+	// arenaBytes is the size of an allocation for saved blocks.
+	arenaBytes = 256 << 10
+	// maxFreeArenas is the max number of these allocations that a process keeps for later snapshots.
+	maxFreeArenas = 16
 )
 
-// rooms holds unused memory for saved blocks. Updates have to wait for new memory, and obtaining it may take many times
-// as long as copying rows into it.
-var rooms = make(chan []byte, roomsKept)
+// freeArenas holds unused memory for saved blocks. Updates have to wait for new memory, and obtaining it may take many
+// times as long as copying rows into it.
+var freeArenas = make(chan []byte, maxFreeArenas)
 
-func newRoom(size int) []byte {
-	if size <= asideRoom {
+func newArena(size int) []byte {
+	if size <= arenaBytes {
 		select {
-		case room := <-rooms:
+		case room := <-freeArenas:
 			return room
 		default:
 		}
 	}
-	return make([]byte, 0, max(size, asideRoom))
+	return make([]byte, 0, max(size, arenaBytes))
 }
 
-func keepRoom(room []byte) {
-	if cap(room) != asideRoom {
+func releaseArena(room []byte) {
+	if cap(room) != arenaBytes {
 		return
 	}
 	select {
-	case rooms <- room[:0]:
+	case freeArenas <- room[:0]:
 	default:
 	}
 }
@@ -96,25 +96,25 @@ func keepRoom(room []byte) {
 type Run struct{ First, Rows int }
 
 // Snapshot starts a snapshot of the part's current content. Close ends it.
-func (p *Part) Snapshot() *Snapshot { return p.snapshot(asideBytes) }
+func (p *Part) Snapshot() *Snapshot { return p.snapshot(snapshotBlockBytes) }
 
 func (p *Part) snapshot(asideBytes int) *Snapshot {
 	s := p.newSnapshot(asideBytes)
 	if s.rows > 0 {
 		s.runs = []Run{{0, s.rows}}
 	}
-	return s.begin()
+	return s.register()
 }
 
 // newSnapshot returns a snapshot without rows.
 func (p *Part) newSnapshot(asideBytes int) *Snapshot {
-	s := &Snapshot{part: p, rows: p.Stored(), aside: map[int][]byte{}}
+	s := &Snapshot{part: p, rows: p.Stored(), savedBlocks: map[int][]byte{}}
 	s.columns, s.rowSize, s.shift = p.sources(asideBytes)
-	s.passed = make([]uint64, s.block(s.rows-1)/64+1)
+	s.doneBlocks = make([]uint64, s.block(s.rows-1)/64+1)
 	return s
 }
 
-func (s *Snapshot) begin() *Snapshot {
+func (s *Snapshot) register() *Snapshot {
 	s.at = len(s.columns)
 	if len(s.runs) > 0 {
 		s.at, s.from = 0, s.runs[0].First*s.columns[0].rowSize
@@ -128,20 +128,20 @@ func (s *Snapshot) begin() *Snapshot {
 
 // sources returns the part's columns, the size of a row in all of them, and the shift of blocks of about blockBytes
 // that do not cross pieces.
-func (p *Part) sources(blockBytes int) (columns []source, rowSize int, shift uint8) {
+func (p *Part) sources(blockBytes int) (columns []columnBytes, rowSize int, shift uint8) {
 	if p.Spec.Sparse {
-		columns = append(columns, sourceOf(&p.index.ids))
+		columns = append(columns, newColumnBytes(&p.index.ids))
 	}
 	if p.Spec.Evict > 0 {
-		columns = append(columns, sourceOf(&p.touched))
+		columns = append(columns, newColumnBytes(&p.touched))
 	}
 	for i := range p.planes {
-		columns = append(columns, sourceOf(&p.planes[i]))
+		columns = append(columns, newColumnBytes(&p.planes[i]))
 	}
-	most := uint(whole)
+	most := uint(singlePiece)
 	for i := range columns {
 		c := &columns[i]
-		c.before = rowSize
+		c.offset = rowSize
 		rowSize += c.rowSize
 		most = min(most, c.shift)
 	}
@@ -151,10 +151,10 @@ func (p *Part) sources(blockBytes int) (columns []source, rowSize int, shift uin
 // Close ends the snapshot at any point. Further calls have no effect.
 func (s *Snapshot) Close() {
 	s.part.snapshots = slices.DeleteFunc(s.part.snapshots, func(other *Snapshot) bool { return other == s })
-	for _, room := range s.rooms {
-		keepRoom(room)
+	for _, room := range s.arenas {
+		releaseArena(room)
 	}
-	s.at, s.aside, s.room, s.rooms = len(s.columns), nil, nil, nil
+	s.at, s.savedBlocks, s.arena, s.arenas = len(s.columns), nil, nil, nil
 }
 
 // Rows returns the number of rows that the part had.
@@ -168,8 +168,8 @@ func (s *Snapshot) Bytes() int64 { return int64(s.count) * int64(s.rowSize) }
 
 func (s *Snapshot) block(row int) int { return row >> s.shift }
 
-// span returns a block's first row and its number of rows.
-func (s *Snapshot) span(block int) (first, n int) {
+// blockRows returns a block's first row and its number of rows.
+func (s *Snapshot) blockRows(block int) (first, n int) {
 	first = block << s.shift
 	return first, min(1<<s.shift, s.rows-first)
 }
@@ -182,29 +182,29 @@ func (s *Snapshot) Next(most int, room func(n int) []byte) (b []byte, live bool)
 	}
 	c := &s.columns[s.at]
 	row := s.from / c.rowSize
-	end := s.end()
+	end := s.runEnd()
 	if last := (row>>c.shift + 1) << c.shift; last > row {
 		end = min(end, last)
 	}
 	most = max(most/c.word, 1) * c.word
 	n := min(end*c.rowSize-s.from, most)
 	if n < shortBytes {
-		if all := s.upTo(min(most, max(n, collectBytes))); all > n {
-			return s.collect(c, room(all)[:all]), false
+		if all := s.remaining(min(most, max(n, collectBytes))); all > n {
+			return s.copyRuns(c, room(all)[:all]), false
 		}
 	}
 	from := s.from
 	s.from += n
 	defer s.seek()
-	if littleEndian && !s.changed(c, from, n) {
+	if littleEndian && !s.isSaved(c, from, n) {
 		skip := from - row*c.rowSize
 		b := c.memory(row, (skip+n+c.rowSize-1)/c.rowSize)
 		return b[skip : skip+n : skip+n], true
 	}
 	b = room(n)[:n]
-	s.gather(b, c, from)
+	s.copyOriginal(b, c, from)
 	if !littleEndian {
-		turn(b, c.word)
+		swapBytes(b, c.word)
 	}
 	return b, false
 }
@@ -217,38 +217,38 @@ const (
 	collectBytes = 64 << 10
 )
 
-// upTo returns the number of unread bytes in the column, at most most.
-func (s *Snapshot) upTo(most int) int {
+// remaining returns the number of unread bytes in the column, at most most.
+func (s *Snapshot) remaining(most int) int {
 	size := s.columns[s.at].rowSize
-	n := s.end()*size - s.from
+	n := s.runEnd()*size - s.from
 	for run := s.run + 1; run < len(s.runs) && n < most; run++ {
 		n += s.runs[run].Rows * size
 	}
 	return min(n, most)
 }
 
-// collect copies the next bytes of a column from several runs.
-func (s *Snapshot) collect(c *source, b []byte) []byte {
+// copyRuns copies the next bytes of a column from several runs.
+func (s *Snapshot) copyRuns(c *columnBytes, b []byte) []byte {
 	for left := b; len(left) > 0; {
-		n := min(s.end()*c.rowSize-s.from, len(left))
+		n := min(s.runEnd()*c.rowSize-s.from, len(left))
 		from := s.from
 		s.from += n
-		s.gather(left[:n], c, from)
+		s.copyOriginal(left[:n], c, from)
 		s.seek()
 		left = left[n:]
 	}
 	if !littleEndian {
-		turn(b, c.word)
+		swapBytes(b, c.word)
 	}
 	return b
 }
 
-// end returns the row after the current run.
-func (s *Snapshot) end() int { return s.runs[s.run].First + s.runs[s.run].Rows }
+// runEnd returns the row after the current run.
+func (s *Snapshot) runEnd() int { return s.runs[s.run].First + s.runs[s.run].Rows }
 
 // seek moves to the next run or column once the current one has been read.
 func (s *Snapshot) seek() {
-	end := s.end()
+	end := s.runEnd()
 	if s.from < end*s.columns[s.at].rowSize {
 		return
 	}
@@ -260,75 +260,75 @@ func (s *Snapshot) seek() {
 		s.from = s.runs[s.run].First * s.columns[s.at].rowSize
 	}
 	if block := s.block(end - 1); last && (s.at == len(s.columns) || s.block(s.runs[s.run].First) != block) {
-		delete(s.aside, block) // also if the run ends before the block
+		delete(s.savedBlocks, block) // also if the run ends before the block
 	}
 }
 
-// changed reports whether any of n bytes of a column belong to saved blocks.
-func (s *Snapshot) changed(c *source, from, n int) bool {
-	if len(s.aside) == 0 {
+// isSaved reports whether any of n bytes of a column belong to saved blocks.
+func (s *Snapshot) isSaved(c *columnBytes, from, n int) bool {
+	if len(s.savedBlocks) == 0 {
 		return false
 	}
 	for block := s.block(from / c.rowSize); block <= s.block((from+n-1)/c.rowSize); block++ {
-		if s.aside[block] != nil {
+		if s.savedBlocks[block] != nil {
 			return true
 		}
 	}
 	return false
 }
 
-// gather copies the original bytes of a column. It releases saved blocks that will not be read again.
-func (s *Snapshot) gather(dst []byte, c *source, from int) {
+// copyOriginal copies the original bytes of a column. It releases saved blocks that will not be read again.
+func (s *Snapshot) copyOriginal(dst []byte, c *columnBytes, from int) {
 	for len(dst) > 0 {
 		block := s.block(from / c.rowSize)
-		first, rows := s.span(block)
+		first, rows := s.blockRows(block)
 		skip := from - first*c.rowSize
 		n := min(rows*c.rowSize-skip, len(dst))
-		if kept := s.aside[block]; kept != nil {
-			copy(dst[:n], kept[rows*c.before+skip:])
+		if kept := s.savedBlocks[block]; kept != nil {
+			copy(dst[:n], kept[rows*c.offset+skip:])
 		} else {
 			copy(dst[:n], c.memory(first, rows)[skip:])
 		}
 		if s.at == len(s.columns)-1 && skip+n == rows*c.rowSize {
-			delete(s.aside, block)
+			delete(s.savedBlocks, block)
 		}
 		dst, from = dst[n:], from+n
 	}
 }
 
-// put saves rows that are about to change.
-func (s *Snapshot) put(at, n int) {
+// saveRows saves rows that are about to change.
+func (s *Snapshot) saveRows(at, n int) {
 	for block := s.block(at); block <= s.block(at+n-1) && block<<s.shift < s.rows; block++ {
-		word, bit := &s.passed[block/64], uint64(1)<<(block%64)
+		word, bit := &s.doneBlocks[block/64], uint64(1)<<(block%64)
 		if *word&bit == 0 {
 			*word |= bit
-			s.putBlock(block)
+			s.saveBlock(block)
 		}
 	}
 }
 
-func (s *Snapshot) putBlock(block int) {
-	first, rows := s.span(block)
+func (s *Snapshot) saveBlock(block int) {
+	first, rows := s.blockRows(block)
 	if s.at == len(s.columns) || s.at == len(s.columns)-1 && s.from >= (first+rows)*s.columns[s.at].rowSize {
 		return // it has been read completely
 	}
 	size := rows * s.rowSize
-	if cap(s.room)-len(s.room) < size {
-		s.room = newRoom(size)
-		s.rooms = append(s.rooms, s.room)
+	if cap(s.arena)-len(s.arena) < size {
+		s.arena = newArena(size)
+		s.arenas = append(s.arenas, s.arena)
 	}
-	begin := len(s.room)
+	begin := len(s.arena)
 	for i := range s.columns {
-		s.room = append(s.room, s.columns[i].memory(first, rows)...)
+		s.arena = append(s.arena, s.columns[i].memory(first, rows)...)
 	}
-	s.aside[block] = s.room[begin:]
+	s.savedBlocks[block] = s.arena[begin:]
 }
 
-// putAside must be called before rows in one piece are changed.
-func (p *Part) putAside(at, n int) {
-	p.changes.note(at, n)
+// beforeChange must be called before rows in one piece are changed.
+func (p *Part) beforeChange(at, n int) {
+	p.changed.mark(at, n)
 	for _, s := range p.snapshots {
-		s.put(at, n)
+		s.saveRows(at, n)
 	}
 	for _, w := range p.watchers {
 		w.Before(at, n)
@@ -347,7 +347,7 @@ func (p *Part) Unwatch(w Watcher) {
 }
 
 // Memory returns the image's memory in the order in which a Snapshot is read. To restore a snapshot, fill the memory
-// with its bytes and then call Settle.
+// with its bytes and then call ConvertByteOrder.
 func (m Image) Memory() (pieces [][]byte) {
 	for _, p := range m.IDs {
 		pieces = append(pieces, memoryOf(p))
@@ -363,8 +363,8 @@ func (m Image) Memory() (pieces [][]byte) {
 	return pieces
 }
 
-// Settle converts the little-endian numbers in the memory to this machine's byte order.
-func (m Image) Settle() {
+// ConvertByteOrder converts the little-endian numbers in the memory to this machine's byte order.
+func (m Image) ConvertByteOrder() {
 	if littleEndian {
 		return
 	}
@@ -374,15 +374,15 @@ func (m Image) Settle() {
 		if ids < len(m.IDs) {
 			ids, word = ids+1, 8
 		}
-		turn(b, word)
+		swapBytes(b, word)
 	}
 }
 
 // littleEndian is a variable so that tests also cover the other case.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// turn converts between little-endian and big-endian numbers.
-func turn(b []byte, word int) {
+// swapBytes converts between little-endian and big-endian numbers.
+func swapBytes(b []byte, word int) {
 	for ; len(b) > 0; b = b[word:] {
 		slices.Reverse(b[:word])
 	}

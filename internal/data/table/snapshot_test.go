@@ -29,15 +29,15 @@ func bytesOf(p *Part) []byte {
 		return all
 	}
 	ids := 8 * len(slices.Concat(m.IDs...))
-	turn(all[:ids], 8)
-	turn(all[ids:], 4)
+	swapBytes(all[:ids], 8)
+	swapBytes(all[ids:], 4)
 	return all
 }
 
 // bytesOfRuns returns the expected bytes of a snapshot of these rows.
 func bytesOfRuns(p *Part, runs []Run) (b []byte) {
 	all := bytesOf(p)
-	columns, _, _ := p.sources(asideBytes)
+	columns, _, _ := p.sources(snapshotBlockBytes)
 	for _, c := range columns {
 		for _, r := range runs {
 			b = append(b, all[r.First*c.rowSize:][:r.Rows*c.rowSize]...)
@@ -103,7 +103,7 @@ func (c *partCase) snapshots(t *rapid.T) {
 			if rapid.Bool().Draw(t, "chosen") {
 				s.Close()
 				runs := drawRuns(t, c.part)
-				s = c.part.snapshotOf(runs, rapid.SampledFrom([]int{1, 40, 400}).Draw(t, "bytes aside"))
+				s = c.part.snapshotRuns(runs, rapid.SampledFrom([]int{1, 40, 400}).Draw(t, "bytes aside"))
 				r = &reading{s: s, want: bytesOfRuns(c.part, runs), chosen: true}
 			}
 			open = append(open, r)
@@ -127,8 +127,8 @@ func (c *partCase) snapshots(t *rapid.T) {
 		for !r.done {
 			r.next(t, most.Draw(t, "most"))
 		}
-		if len(r.s.aside) != 0 {
-			t.Fatalf("%d blocks are still saved", len(r.s.aside))
+		if len(r.s.savedBlocks) != 0 {
+			t.Fatalf("%d blocks are still saved", len(r.s.savedBlocks))
 		}
 		r.s.Close()
 		if r.chosen {
@@ -147,13 +147,13 @@ func (c *partCase) snapshots(t *rapid.T) {
 
 // sameAgain restores a part from the bytes of a snapshot.
 func (c *partCase) sameAgain(t *rapid.T, r *reading) {
-	p := blank(c.part.Spec, c.part.id, c.part.seed, c.part.First, r.s.Rows(), c.pieceBytes)
+	p := newUninitialized(c.part.Spec, c.part.id, c.part.seed, c.part.First, r.s.Rows(), c.pieceBytes)
 	from := r.got
 	for _, piece := range p.Image().Memory() {
 		from = from[copy(piece, from):]
 	}
-	p.Image().Settle()
-	if err := p.Restored(); err != nil || len(from) != 0 || !bytes.Equal(bytesOf(p), r.want) {
+	p.Image().ConvertByteOrder()
+	if err := p.FinishRestore(); err != nil || len(from) != 0 || !bytes.Equal(bytesOf(p), r.want) {
 		t.Fatalf("the restored part differs: %v, %d bytes left", err, len(from))
 	}
 }
@@ -163,13 +163,13 @@ func (c *partCase) overlaid(t *rapid.T, r *reading) {
 	rows, native := c.part.Rows, littleEndian
 	littleEndian = true // fill writes numbers in this machine's byte order
 	defer func() { littleEndian = native }()
-	p := blank(c.part.Spec, c.part.id, c.part.seed, c.part.First, rows, c.pieceBytes)
+	p := newUninitialized(c.part.Spec, c.part.id, c.part.seed, c.part.First, rows, c.pieceBytes)
 	runs, from := r.s.Runs(), bytes.Clone(r.got)
 	for i := range r.s.columns {
 		col := &r.s.columns[i]
 		n := r.s.count * col.rowSize
 		if !native {
-			turn(from[:n], col.word)
+			swapBytes(from[:n], col.word)
 		}
 		var read []byte
 		read, from = from[:n], from[n:]
@@ -177,11 +177,11 @@ func (c *partCase) overlaid(t *rapid.T, r *reading) {
 			ids := make([]perdure.RowID, r.s.count)
 			copy(memoryOf(ids), read)
 			half := len(ids) / 2
-			places, err := p.Places(ids[:half], nil)
+			places, err := p.AssignPositions(ids[:half], nil)
 			if err == nil {
-				runs, err = p.Places(ids[half:], places)
+				runs, err = p.AssignPositions(ids[half:], places)
 			}
-			again, errAgain := p.Places(ids, nil) // all have a position now
+			again, errAgain := p.AssignPositions(ids, nil) // all have a position now
 			if err != nil || errAgain != nil || p.Stored() != len(ids) || !slices.Equal(again, runs) || len(runs) > 1 {
 				t.Fatalf("%d rows have the positions %v, and then %v; %v, %v", len(ids), runs, again, err, errAgain)
 			}
@@ -198,7 +198,7 @@ func (c *partCase) overlaid(t *rapid.T, r *reading) {
 	if !native {
 		for b, i := want, 0; i < len(r.s.columns); i++ {
 			n := r.s.count * r.s.columns[i].rowSize
-			turn(b[:n], r.s.columns[i].word)
+			swapBytes(b[:n], r.s.columns[i].word)
 			b = b[n:]
 		}
 	}
@@ -256,7 +256,7 @@ func (c *partCase) followed(t *rapid.T) {
 	for range rapid.IntRange(2, 5).Draw(t, "snapshots") {
 		most, want := rapid.SampledFrom([]int{100, 1000}).Draw(t, "most"), bytesOf(c.part)
 		if rapid.Bool().Draw(t, "chosen rows too") { // these do not affect the recorded changes
-			defer c.part.snapshotOf(drawRuns(t, c.part), block).Close()
+			defer c.part.snapshotRuns(drawRuns(t, c.part), block).Close()
 		}
 		changed, all := c.part.ChangedBytes()
 		s := c.part.snapshotChanged(rapid.IntRange(0, 5).Draw(t, "all") == 0, block)
@@ -274,7 +274,7 @@ func (c *partCase) followed(t *rapid.T) {
 		}
 		s.Close()
 		if rapid.IntRange(0, 3).Draw(t, "undo") == 0 && l.columns != nil {
-			s.Undo()
+			s.MarkChanged()
 			continue
 		}
 		l.put(s, read)
@@ -336,8 +336,8 @@ func BenchmarkPutAside(b *testing.B) {
 func TestAsideRoomIsUsedAgain(t *testing.T) {
 	p := New(perdure.TableSpec{Name: "t", Rows: 512, Dim: 512, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 1, 0, 512)
 	delta := slices.Repeat([]float32{1}, 512*512)
-	for len(rooms) > 0 {
-		<-rooms
+	for len(freeArenas) > 0 {
+		<-freeArenas
 	}
 	had := map[*byte]bool{}
 	for round := range 3 {
@@ -345,7 +345,7 @@ func TestAsideRoomIsUsedAgain(t *testing.T) {
 		if err := p.ApplyRows(0, nil, 512, delta, 0); err != nil {
 			t.Fatal(err)
 		}
-		for _, room := range s.rooms {
+		for _, room := range s.arenas {
 			if first := unsafe.SliceData(room); round == 0 {
 				had[first] = true
 			} else if !had[first] {

@@ -6,8 +6,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// store assigns a position and the initial values to a row of a sparse table, unless it is stored already.
-func (p *Part) store(id perdure.RowID) (at int) {
+// insertInitial assigns a position and the initial values to a row of a sparse table, unless it is stored already.
+func (p *Part) insertInitial(id perdure.RowID) (at int) {
 	at, added := p.add(id)
 	if !added { // occurs twice in one update
 		return at
@@ -28,12 +28,12 @@ func (p *Part) add(id perdure.RowID) (at int, added bool) {
 	if !added {
 		return at, false
 	}
-	p.room(at + 1)
+	p.reserve(at + 1)
 	return at, true
 }
 
-// room reserves memory for n rows of a sparse table, except for their ids.
-func (p *Part) room(n int) {
+// reserve reserves memory for n rows of a sparse table, except for their ids.
+func (p *Part) reserve(n int) {
 	for i := range p.planes {
 		p.planes[i].reserve(n)
 	}
@@ -67,10 +67,10 @@ func (p *Part) Evict(min perdure.Clock, gone func(row perdure.RowID, at int)) (e
 	}
 	step := max(1, p.Spec.Evict/4)
 	oldest := min/step*step - p.Spec.Evict // oldest clock that is kept
-	if oldest <= p.swept {
+	if oldest <= p.evictedBefore {
 		return 0
 	}
-	p.swept = oldest
+	p.evictedBefore = oldest
 	n := p.index.Len()
 	for end := n; end > 0; end -= batch { // from the end, so that a row that fills a hole is one to be kept
 		var old [batch]int
@@ -84,7 +84,7 @@ func (p *Part) Evict(min perdure.Clock, gone func(row perdure.RowID, at int)) (e
 		for i := 0; i < k && gone != nil; i++ {
 			gone(p.index.ID(old[i]), old[i])
 		}
-		p.drop(old[:k])
+		p.removeRows(old[:k])
 	}
 	for i := range p.planes {
 		p.planes[i].trim(p.index.Len())
@@ -93,9 +93,9 @@ func (p *Part) Evict(min perdure.Clock, gone func(row perdure.RowID, at int)) (e
 	return n - p.index.Len()
 }
 
-// drop removes rows, at most batch, ordered from last to first. The last row of the part takes the position of each, so
-// that no gaps arise.
-func (p *Part) drop(rows []int) {
+// removeRows removes rows, at most batch, ordered from last to first. The last row of the part takes the position of
+// each, so that no gaps arise.
+func (p *Part) removeRows(rows []int) {
 	var ids, tail [batch]perdure.RowID
 	var at [batch]int
 	for i, row := range rows {
@@ -104,8 +104,8 @@ func (p *Part) drop(rows []int) {
 	p.index.FindAll(tail[:len(rows)], at[:]) // prefetches the memory that Remove changes
 	p.index.FindAll(ids[:len(rows)], at[:])
 	for i, hole := range rows {
-		p.putAside(hole, 1)
-		p.putAside(p.index.Len()-1, 1)
+		p.beforeChange(hole, 1)
+		p.beforeChange(p.index.Len()-1, 1)
 		p.index.Remove(ids[i])
 		last := p.index.Len()
 		for i := range p.planes {
@@ -125,7 +125,7 @@ type Image struct {
 }
 
 // Image returns the part's content. It is valid until the part changes next. Writing to the pieces changes the part:
-// see Blank.
+// see NewUninitialized.
 func (p *Part) Image() Image {
 	m := Image{Rows: p.Stored()}
 	if p.Spec.Sparse {
@@ -140,9 +140,9 @@ func (p *Part) Image() Image {
 	return m
 }
 
-// Restored completes a Blank part after its image has been read. The part is then equivalent to the one that the image
-// was taken from. Its error is ErrCorruptImage.
-func (p *Part) Restored() error {
+// FinishRestore completes a part of NewUninitialized after its image has been read. The part is then equivalent to the
+// one that the image was taken from. Its error is ErrCorruptImage.
+func (p *Part) FinishRestore() error {
 	if !p.Spec.Sparse {
 		return nil
 	}

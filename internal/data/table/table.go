@@ -16,8 +16,8 @@ var (
 	ErrCorruptImage = errors.New("table: corrupt image")
 )
 
-// MaxStored is the max number of rows of a sparse table on one shard.
-const MaxStored = math.MaxInt32
+// MaxStoredRows is the max number of rows of a sparse table on one shard.
+const MaxStoredRows = math.MaxInt32
 
 // batch is the number of rows whose positions are looked up together: enough to overlap many memory accesses, and few
 // enough for the stack.
@@ -29,20 +29,20 @@ type Part struct {
 	First perdure.RowID // dense: the part has the rows First … First+Rows-1
 	Rows  int           // dense
 
-	id     perdure.TableID
-	seed   uint64
-	update *updater
-	planes []column[float32] // the values, then the state: planes as large as the values, then one value a row
-	full   int               // planes of state as large as the values
+	id         perdure.TableID
+	seed       uint64
+	updater    *updater
+	planes     []column[float32] // the values, then the state: planes as large as the values, then one value a row
+	fullPlanes int               // planes of state as large as the values
 
 	snapshots []*Snapshot // notified before rows change
-	changes   *noted      // nil if changes are not recorded
+	changed   *changeSet  // nil if changes are not recorded
 	watchers  []Watcher
 
 	// Of a sparse table only. The row at each position has its id in the index.
-	index   *Index
-	touched column[uint32] // with eviction: the highest clock of the row's updates
-	swept   perdure.Clock  // rows not updated since this clock have been evicted
+	index         *Index
+	touched       column[uint32] // with eviction: the highest clock of the row's updates
+	evictedBefore perdure.Clock  // rows not updated since this clock have been evicted
 }
 
 // New returns a part with its initial values, which depend only on the job's seed, the table's number and the row. A
@@ -51,14 +51,14 @@ func New(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.
 	if spec.Sparse {
 		first, rows = 0, 0
 	}
-	p := Blank(spec, id, seed, first, rows)
-	p.Begin(func(int) bool { return true })
+	p := NewUninitialized(spec, id, seed, first, rows)
+	p.SetInitial(func(int) bool { return true })
 	return p
 }
 
-// Begin sets the rows of a dense part for which are returns true to their initial values. The part must come from
-// Blank.
-func (p *Part) Begin(are func(at int) bool) {
+// SetInitial sets the rows of a dense part for which are returns true to their initial values. The part must come from
+// NewUninitialized.
+func (p *Part) SetInitial(are func(at int) bool) {
 	if p.Spec.Init.Kind != perdure.InitUniform && p.Spec.Init.Kind != perdure.InitNormal {
 		return // the rows are zero already
 	}
@@ -69,16 +69,22 @@ func (p *Part) Begin(are func(at int) bool) {
 	}
 }
 
-// Blank returns a part with the given number of rows (for a sparse table: stored rows). The caller fills its memory
-// through Image; Restored then completes it.
-func Blank(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.RowID, rows int) *Part {
-	return blank(spec, id, seed, first, rows, pieceBytes)
+// NewUninitialized returns a part with the given number of rows (for a sparse table: stored rows). The caller fills its
+// memory through Image; FinishRestore then completes it.
+func NewUninitialized(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.RowID, rows int) *Part {
+	return newUninitialized(spec, id, seed, first, rows, pieceBytes)
 }
 
-// blank is Blank with the given piece size for a sparse table's rows.
-func blank(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.RowID, rows, pieceBytes int) *Part {
-	p := &Part{Spec: spec, First: first, Rows: rows, id: id, seed: seed, update: newUpdater(spec.Rule, spec.Dim)}
-	shift := uint8(whole)
+// newUninitialized is NewUninitialized with the given piece size for a sparse table's rows.
+func newUninitialized(
+	spec perdure.TableSpec,
+	id perdure.TableID,
+	seed uint64,
+	first perdure.RowID,
+	rows, pieceBytes int,
+) *Part {
+	p := &Part{Spec: spec, First: first, Rows: rows, id: id, seed: seed, updater: newUpdater(spec.Rule, spec.Dim)}
+	shift := uint8(singlePiece)
 	if spec.Sparse {
 		shift = pieceShift(4*spec.Dim, pieceBytes)
 		p.First, p.Rows, p.index = 0, 0, NewIndex()
@@ -90,7 +96,7 @@ func blank(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdur
 		}
 	}
 	full, perRow := StateShape(spec.Rule)
-	p.full = full
+	p.fullPlanes = full
 	for range 1 + full {
 		p.planes = append(p.planes, column[float32]{width: spec.Dim, shift: shift})
 	}
@@ -162,9 +168,9 @@ func (p *Part) CheckRows(first perdure.RowID, ids []perdure.RowID, count, values
 			return err
 		}
 	case p.Spec.Sparse:
-		if count > MaxStored-p.index.Len() {
+		if count > MaxStoredRows-p.index.Len() {
 			return fmt.Errorf("%w: table %[3]s has %[4]d of at most %[5]d rows; %[2]d more exceed it; use more shards",
-				ErrFull, count, p.Spec.Name, p.index.Len(), MaxStored)
+				ErrFull, count, p.Spec.Name, p.index.Len(), MaxStoredRows)
 		}
 	default:
 		for _, id := range ids {
@@ -204,12 +210,12 @@ func (p *Part) ReadRows(dst []float32, first perdure.RowID, ids []perdure.RowID,
 
 // copy copies the rows at the given positions; for -1 it copies the initial values.
 func (p *Part) copy(dst []float32, ids []perdure.RowID, at []int) {
-	dim, ahead := p.Spec.Dim, p.ahead(1)
-	p.bring(at[:min(ahead, len(at))], 1)
+	dim, ahead := p.Spec.Dim, p.prefetchRows(1)
+	p.prefetchAt(at[:min(ahead, len(at))], 1)
 	for i, from := range at {
 		if i%ahead == 0 {
 			next := min(i+ahead, len(at))
-			p.bring(at[next:min(next+ahead, len(at))], 1)
+			p.prefetchAt(at[next:min(next+ahead, len(at))], 1)
 		}
 		row := dst[i*dim : (i+1)*dim]
 		if from < 0 {
@@ -231,7 +237,7 @@ func (p *Part) ApplyRows(first perdure.RowID, ids []perdure.RowID, count int, de
 		return err
 	}
 	if ids == nil {
-		p.update.apply(p.memory(int(first-p.First), count), delta, clock)
+		p.updater.apply(p.memoryOf(int(first-p.First), count), delta, clock)
 		return nil
 	}
 	var at [batch]int
@@ -240,7 +246,7 @@ func (p *Part) ApplyRows(first perdure.RowID, ids []perdure.RowID, count int, de
 		p.find(ids[:n], at[:n])
 		for i, id := range ids[:n] {
 			if at[i] < 0 {
-				at[i] = p.store(id)
+				at[i] = p.insertInitial(id)
 			}
 		}
 		p.apply(at[:n], delta[:n*p.Spec.Dim], clock)
@@ -265,31 +271,31 @@ func (p *Part) find(ids []perdure.RowID, at []int) {
 // calls would cost more than the work.
 func (p *Part) apply(at []int, delta []float32, clock perdure.Clock) {
 	dim, last := p.Spec.Dim, 1<<p.planes[0].shift-1 // last row of a piece
-	ahead := p.ahead(len(p.planes))
-	p.bring(at[:min(ahead, len(at))], len(p.planes))
+	ahead := p.prefetchRows(len(p.planes))
+	p.prefetchAt(at[:min(ahead, len(at))], len(p.planes))
 	for i := 0; i < len(at); i += ahead {
 		end := min(i+ahead, len(at))
-		p.bring(at[end:min(end+ahead, len(at))], len(p.planes))
+		p.prefetchAt(at[end:min(end+ahead, len(at))], len(p.planes))
 		for j := i; j < end; {
 			n := 1
 			for j+n < end && at[j+n] == at[j]+n && at[j+n]&last != 0 {
 				n++
 			}
-			p.update.apply(p.memory(at[j], n), delta[j*dim:(j+n)*dim], clock)
+			p.updater.apply(p.memoryOf(at[j], n), delta[j*dim:(j+n)*dim], clock)
 			j += n
 		}
 	}
 }
 
-// memory returns the memory of n rows in one piece, for modification.
-func (p *Part) memory(at, n int) (m planes) {
-	p.putAside(at, n)
+// memoryOf returns the memory of n rows in one piece, for modification.
+func (p *Part) memoryOf(at, n int) (m planes) {
+	p.beforeChange(at, n)
 	m.values = p.planes[0].rows(at, n)
-	for i := range p.full {
+	for i := range p.fullPlanes {
 		m.state[i] = p.planes[1+i].rows(at, n)
 	}
-	if len(p.planes) > 1+p.full {
-		m.row = p.planes[1+p.full].rows(at, n)
+	if len(p.planes) > 1+p.fullPlanes {
+		m.row = p.planes[1+p.fullPlanes].rows(at, n)
 	}
 	return m
 }

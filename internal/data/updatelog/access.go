@@ -14,12 +14,12 @@ import (
 // Externally managed NATS servers use nats:// or tls://.
 const KeysScheme = "perdure"
 
-// AsksForKeys reports whether the log at an address requires certificates.
-func AsksForKeys(address string) bool { return strings.HasPrefix(address, KeysScheme+"://") }
+// RequiresKeys reports whether the log at an address requires certificates.
+func RequiresKeys(address string) bool { return strings.HasPrefix(address, KeysScheme+"://") }
 
-// dialled returns a log's address in the form that the NATS client accepts.
-func dialled(address string) string {
-	if !AsksForKeys(address) {
+// natsURL returns a log's address in the form that the NATS client accepts.
+func natsURL(address string) string {
+	if !RequiresKeys(address) {
 		return address
 	}
 	return strings.ReplaceAll(address, KeysScheme+"://", "tls://")
@@ -30,19 +30,19 @@ func dialled(address string) string {
 type Access struct {
 	TLS  *tls.Config
 	Kind string // as returned by the log's Guard
-	Who  string // for messages
+	Name string // for messages
 	// Token is presented in addition if the address has none; "": none.
 	Token string
-	// OneByOne reports whether the client reads records one at a time, so that the log keeps no consumer for it.
-	OneByOne bool
+	// WithoutConsumer reports whether the client reads records one at a time, so that the log keeps no consumer for it.
+	WithoutConsumer bool
 	// Explain returns the explanation of a handshake error, and whether the error is permanent. It returns nil if the
 	// error is unrelated to keys.
 	Explain func(error) (why error, forGood bool)
 }
 
-// To returns the access that the log at an address requires, or nil if it requires none.
-func (a *Access) To(address string) *Access {
-	if AsksForKeys(address) {
+// For returns the access that the log at an address requires, or nil if it requires none.
+func (a *Access) For(address string) *Access {
+	if RequiresKeys(address) {
 		return a
 	}
 	return nil
@@ -55,17 +55,17 @@ func (a *Access) Options() []nats.Option {
 	}
 }
 
-// Shown names the presented credentials, for messages.
-func (a *Access) Shown() string {
+// Describe names the presented credentials, for messages.
+func (a *Access) Describe() string {
 	if a == nil {
 		return "these credentials"
 	}
-	return "the keys of " + a.Who
+	return "the keys of " + a.Name
 }
 
-// Explained explains a connection error and reports whether it is permanent. For errors that are unrelated to keys, the
-// caller passes whether they are transient.
-func (a *Access) Explained(err error, transient bool) (why error, forGood bool) {
+// ExplainError explains a connection error and reports whether it is permanent. For errors that are unrelated to keys,
+// the caller passes whether they are transient.
+func (a *Access) ExplainError(err error, transient bool) (why error, forGood bool) {
 	var silent *net.OpError // accepts connections but sends nothing
 	switch {
 	case a != nil && a.Explain != nil:
@@ -78,8 +78,8 @@ func (a *Access) Explained(err error, transient bool) (why error, forGood bool) 
 	return err, !transient
 }
 
-// ReadsOneByOne reports whether the client reads records one at a time, without a consumer.
-func (a *Access) ReadsOneByOne() bool { return a != nil && a.OneByOne }
+// ReadsWithoutConsumer reports whether the client reads records one at a time, without a consumer.
+func (a *Access) ReadsWithoutConsumer() bool { return a != nil && a.WithoutConsumer }
 
 // Rights is a set of operations that a client may perform on a log.
 type Rights uint
@@ -87,13 +87,13 @@ type Rights uint
 // The rights. The server enforces them by message subject, as NATS does. It does not check which shards of the job a
 // client uses, or the contents of records.
 const (
-	MayLook   Rights = 1 << iota // read the state of named streams, and single records
-	MayList                      // list all streams and their consumers
-	MayAppend                    // append records
-	MayRead                      // follow streams with a consumer
-	MayTrim                      // trim streams
-	MayMake                      // create streams
-	MayRemove                    // remove streams
+	MayInspect Rights = 1 << iota // read the state of named streams, and single records
+	MayList                       // list all streams and their consumers
+	MayAppend                     // append records
+	MayRead                       // follow streams with a consumer
+	MayTrim                       // trim streams
+	MayCreate                     // create streams
+	MayRemove                     // remove streams
 )
 
 // Inbox returns the subject prefix under which a log that requires keys answers clients of a kind.

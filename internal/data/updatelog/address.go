@@ -20,11 +20,11 @@ const URLFile = "url"
 // ServerName is the name of the NATS servers that Perdure runs itself.
 const ServerName = "perdure-log"
 
-// MaxUnread is how many unread bytes a client may have before such a server disconnects it.
-const MaxUnread = 256 << 20
+// MaxUnreadBytes is how many unread bytes a client may have before such a server disconnects it.
+const MaxUnreadBytes = 256 << 20
 
-// maxURL is the maximum size of that file in bytes.
-const maxURL = 1 << 16
+// maxURLBytes is the maximum size of that file in bytes.
+const maxURLBytes = 1 << 16
 
 // Sync selects when the log's own server flushes to disk.
 type Sync string
@@ -39,7 +39,7 @@ const (
 
 // ReadURL reads the URL of the log in a directory. The log does not have to be running.
 func ReadURL(dir string) (string, error) {
-	b, err := disk.ReadRegular(filepath.Join(dir, URLFile), maxURL)
+	b, err := disk.ReadRegular(filepath.Join(dir, URLFile), maxURLBytes)
 	if at, bad := os.Stat(dir); bad == nil && !at.IsDir() {
 		return "", fmt.Errorf("%w: %s is a file; name the directory of a log, or of a run that has one", ErrRefused,
 			dir)
@@ -56,13 +56,13 @@ func ReadURL(dir string) (string, error) {
 	line := strings.TrimSpace(string(b))
 	schemes := []string{"nats", "tls", KeysScheme}
 	if u, err := url.Parse(line); err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme) {
-		return "", NoAddress(dir)
+		return "", NoAddressError(dir)
 	}
 	return line, nil
 }
 
-// Authorized returns the address of a log with the given token.
-func Authorized(addr, token string) string {
+// WithToken returns the address of a log with the given token.
+func WithToken(addr, token string) string {
 	u, err := url.Parse(addr)
 	if err != nil || token == "" {
 		return addr
@@ -71,9 +71,9 @@ func Authorized(addr, token string) string {
 	return u.String()
 }
 
-// NoAddress returns the error for a log whose URL file has no valid address. The error omits the contents, which may be
-// secret.
-func NoAddress(dir string) error {
+// NoAddressError returns the error for a log whose URL file has no valid address. The error omits the contents, which
+// may be secret.
+func NoAddressError(dir string) error {
 	return fmt.Errorf("%w: %s has no valid address of a log; write a line such as nats://SECRET@127.0.0.1:4222 to it "+
 		"(run.json has the address of a run's log; to inspect a log that is not served, any address will do)",
 		ErrRefused, filepath.Join(dir, URLFile))

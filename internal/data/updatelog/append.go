@@ -23,9 +23,9 @@ type store interface {
 	extent(ctx context.Context, shard int) (first, next Position, err error)
 	// record returns the record at a position, or nil if there is none.
 	record(ctx context.Context, shard int, at Position) ([]byte, error)
-	// onReturn sets the function that is called when the log is available again, perhaps without all its records. The
-	// function must not block.
-	onReturn(f func())
+	// onAvailable sets the function that is called when the log is available again, perhaps without all its records.
+	// The function must not block.
+	onAvailable(f func())
 	trim(ctx context.Context, shard int, before Position) error
 	// bound returns the maximum size of a stream in bytes, or 0 if it is unlimited.
 	bound() int
@@ -34,11 +34,11 @@ type store interface {
 
 // Limits for grouping and retrying entries.
 const (
-	MaxGroup   = 8 << 20 // bytes of a group; a single larger entry is a group of its own
-	boundParts = 4       // a group takes at most this fraction of a stream's limit
-	firstPause = 20 * time.Millisecond
-	longPause  = time.Second
-	lateAnswer = time.Second
+	MaxGroupBytes    = 8 << 20 // bytes of a group; a single larger entry is a group of its own
+	maxGroupFraction = 4       // a group takes at most this fraction of a stream's limit
+	firstPause       = 20 * time.Millisecond
+	maxPause         = time.Second
+	slowReply        = time.Second
 )
 
 // log implements Log on a store.
@@ -48,14 +48,14 @@ type log struct {
 	producer uint64
 	ctx      context.Context // canceled by Close
 	cancel   context.CancelFunc
-	inFlight *semaphore.Weighted // bytes in flight, at most Bound
+	inFlight *semaphore.Weighted // bytes in flight, at most MaxInFlight
 	running  sync.WaitGroup      // goroutines that Close waits for
-	looks    looks
-	lanes    []lane // by shard
+	checks   backgroundChecks
+	queues   []shardQueue // by shard
 }
 
-// lane queues the entries of one shard.
-type lane struct {
+// shardQueue queues the entries of one shard.
+type shardQueue struct {
 	mu     sync.Mutex // guards the fields up to last
 	queue  []pending
 	busy   bool  // a goroutine is sending the queue
@@ -77,53 +77,53 @@ func newLog(o Options, s store, producer uint64) *log {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &log{
 		Options: o, store: s, producer: producer, ctx: ctx, cancel: cancel,
-		inFlight: semaphore.NewWeighted(int64(o.Bound)), lanes: make([]lane, o.Shards),
+		inFlight: semaphore.NewWeighted(int64(o.MaxInFlight)), queues: make([]shardQueue, o.Shards),
 	}
-	s.onReturn(l.returned)
+	s.onAvailable(l.onAvailable)
 	return l
 }
 
 // Append implements Log.
 func (l *log) Append(ctx context.Context, shard int, entry [][]byte, done func(Position, error)) error {
-	if err := l.has(shard); err != nil {
+	if err := l.checkShard(shard); err != nil {
 		return err
 	}
 	p := pending{entry: entry, size: entrySize(entry) + lengthPrefix, done: done}
-	if !l.inFlight.TryAcquire(l.weight(p)) {
-		ctx, over := l.within(ctx)
+	if !l.inFlight.TryAcquire(l.boundBytes(p)) {
+		ctx, over := l.untilClosed(ctx)
 		defer over()
-		if err := l.inFlight.Acquire(ctx, l.weight(p)); err != nil {
-			return l.ended(err)
+		if err := l.inFlight.Acquire(ctx, l.boundBytes(p)); err != nil {
+			return l.closedError(err)
 		}
 	}
-	n := &l.lanes[shard]
+	n := &l.queues[shard]
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := n.usable(); err != nil {
-		l.inFlight.Release(l.weight(p))
+	if err := n.checkOpen(); err != nil {
+		l.inFlight.Release(l.boundBytes(p))
 		return err
 	}
 	n.queue = append(n.queue, p)
 	if !n.busy {
 		n.busy = true
-		l.running.Go(func() { l.push(shard, n) })
+		l.running.Go(func() { l.sendQueue(shard, n) })
 	}
 	return nil
 }
 
-// weight returns how much of the bound an entry uses. An entry larger than the bound is sent alone.
-func (l *log) weight(p pending) int64 { return int64(min(p.size, l.Bound)) }
+// boundBytes returns how much of the bound an entry uses. An entry larger than the bound is sent alone.
+func (l *log) boundBytes(p pending) int64 { return int64(min(p.size, l.MaxInFlight)) }
 
-func (n *lane) usable() error {
+func (n *shardQueue) checkOpen() error {
 	if n.closed {
 		return ErrClosed
 	}
 	return n.failed
 }
 
-// push sends the entries of a lane, one group after another. A group is sent only when the previous one is durable, so
-// retries never change the order.
-func (l *log) push(shard int, n *lane) {
+// sendQueue sends the entries of a lane, one group after another. A group is sent only when the previous one is
+// durable, so retries never change the order.
+func (l *log) sendQueue(shard int, n *shardQueue) {
 	for {
 		group, failed := n.next(l.groupBytes())
 		if len(group) == 0 {
@@ -131,7 +131,7 @@ func (l *log) push(shard int, n *lane) {
 		}
 		at, err := Position(0), failed
 		if err == nil {
-			at, err = l.keep(shard, n, group)
+			at, err = l.storeGroup(shard, n, group)
 		}
 		if err != nil {
 			n.mu.Lock()
@@ -139,7 +139,7 @@ func (l *log) push(shard int, n *lane) {
 			n.mu.Unlock()
 		}
 		for _, p := range group {
-			l.inFlight.Release(l.weight(p))
+			l.inFlight.Release(l.boundBytes(p))
 			p.done(at, err)
 		}
 	}
@@ -149,14 +149,14 @@ func (l *log) push(shard int, n *lane) {
 // as that much of it was trimmed.
 func (l *log) groupBytes() int {
 	if bound := l.store.bound(); bound > 0 {
-		return min(MaxGroup, bound/boundParts)
+		return min(MaxGroupBytes, bound/maxGroupFraction)
 	}
-	return MaxGroup
+	return MaxGroupBytes
 }
 
 // next removes the entries of the next group, of at most max bytes, from the queue. If the queue is empty, the sending
 // goroutine must end.
-func (n *lane) next(most int) (group []pending, failed error) {
+func (n *shardQueue) next(most int) (group []pending, failed error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	size, k := 0, 0
@@ -171,19 +171,19 @@ func (n *lane) next(most int) (group []pending, failed error) {
 	return group, n.failed
 }
 
-// keep sends one group until it is durable. Every attempt uses a new group number, so records of a failed attempt are
-// never mistaken for records of the next.
-func (l *log) keep(shard int, n *lane, group []pending) (Position, error) {
+// storeGroup sends one group until it is durable. Every attempt uses a new group number, so records of a failed attempt
+// are never mistaken for records of the next.
+func (l *log) storeGroup(shard int, n *shardQueue, group []pending) (Position, error) {
 	entries := make([][][]byte, len(group))
 	for i, p := range group {
 		entries[i] = p.entry
 	}
 	waiting := false
-	for pause := firstPause; ; pause = min(2*pause, longPause) {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		n.group++
 		records := encode(Header{Job: l.Job, Shard: shard, Producer: l.producer, Group: n.group}, entries)
 		begun := time.Now()
-		answered := l.unanswered(shard)
+		answered := l.reportSlow(shard)
 		at, err := l.store.publish(l.ctx, shard, records)
 		waiting = answered() || waiting
 		// Readers may have discarded the group as too slow.
@@ -201,7 +201,7 @@ func (l *log) keep(shard int, n *lane, group []pending) (Position, error) {
 			return at, nil
 		case l.ctx.Err() != nil:
 			return 0, ErrClosed
-		case lasting(err):
+		case isPermanent(err):
 			return 0, err
 		}
 		waiting = true
@@ -213,27 +213,27 @@ func (l *log) keep(shard int, n *lane, group []pending) (Position, error) {
 }
 
 // acknowledged records that the lane's last group is durable. Its position must be after that of the previous group.
-func (n *lane) acknowledged(job string, shard int, at Position) error {
+func (n *shardQueue) acknowledged(job string, shard int, at Position) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if at <= n.last.at {
-		return lostEnd(job, shard, at)
+		return lostRecordsError(job, shard, at)
 	}
 	n.last = acked{at: at, group: n.group}
 	return nil
 }
 
-// unanswered reports through Status that a shard waits when a request has no answer after lateAnswer. A stalled log
+// reportSlow reports through Status that a shard waits when a request has no answer after slowReply. A stalled log
 // does not break connections, so no other error would show it. The caller must call the returned function when the
 // request ends; it reports whether Status was called.
-func (l *log) unanswered(shard int) (answered func() bool) {
+func (l *log) reportSlow(shard int) (answered func() bool) {
 	var mu sync.Mutex
 	told, over := false, false
-	t := time.AfterFunc(lateAnswer, func() {
+	t := time.AfterFunc(slowReply, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if told = !over; told {
-			l.Status(shard, fmt.Errorf("%w: no response in %v", ErrAway, lateAnswer))
+			l.Status(shard, fmt.Errorf("%w: no response in %v", ErrAway, slowReply))
 		}
 	})
 	return func() bool {
@@ -245,8 +245,8 @@ func (l *log) unanswered(shard int) (answered func() bool) {
 	}
 }
 
-// lasting reports whether an error is permanent, so that waiting does not help.
-func lasting(err error) bool {
+// isPermanent reports whether an error is permanent, so that waiting does not help.
+func isPermanent(err error) bool {
 	return errors.Is(err, ErrRefused) || errors.Is(err, ErrClosed) || errors.Is(err, ErrTrimmed) ||
 		errors.Is(err, ErrDamaged)
 }
@@ -266,17 +266,17 @@ func sleep(ctx context.Context, d time.Duration) error {
 func (l *log) Read(ctx context.Context, shard int, from Position, deliver func(Entry) error,
 	caughtUp func(Position),
 ) error {
-	if err := l.has(shard); err != nil {
+	if err := l.checkShard(shard); err != nil {
 		return err
 	}
 	if caughtUp == nil {
 		caughtUp = func(Position) {}
 	}
-	ctx, over := l.within(ctx)
+	ctx, over := l.untilClosed(ctx)
 	defer over()
 	first, next, err := l.store.extent(ctx, shard)
 	if err != nil {
-		return l.ended(err)
+		return l.closedError(err)
 	}
 	if from == Oldest {
 		from = first
@@ -285,14 +285,14 @@ func (l *log) Read(ctx context.Context, shard int, from Position, deliver func(E
 		return fmt.Errorf("%w: cannot read shard %d from position %d; its log has %d to %d", ErrTrimmed, shard,
 			from, first, next-1)
 	}
-	return l.ended((&reader{
+	return l.closedError((&reader{
 		assembler: newAssembler(l.Job, shard, from), deliver: deliver,
 		caughtUp: caughtUp,
 	}).run(ctx, l.store))
 }
 
-// within returns ctx, canceled early when the log is closed.
-func (l *log) within(ctx context.Context) (context.Context, func()) {
+// untilClosed returns ctx, canceled early when the log is closed.
+func (l *log) untilClosed(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if l.ctx.Err() != nil {
 		cancel()
@@ -301,8 +301,8 @@ func (l *log) within(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { stop(); cancel() }
 }
 
-// ended returns ErrClosed if a call failed because the log was closed, and err otherwise.
-func (l *log) ended(err error) error {
+// closedError returns ErrClosed if a call failed because the log was closed, and err otherwise.
+func (l *log) closedError(err error) error {
 	if err != nil && errors.Is(err, context.Canceled) && l.ctx.Err() != nil {
 		return ErrClosed
 	}
@@ -311,34 +311,34 @@ func (l *log) ended(err error) error {
 
 // Extent implements Log.
 func (l *log) Extent(ctx context.Context, shard int) (first, next Position, err error) {
-	if err := l.has(shard); err != nil {
+	if err := l.checkShard(shard); err != nil {
 		return 0, 0, err
 	}
-	ctx, over := l.within(ctx)
+	ctx, over := l.untilClosed(ctx)
 	defer over()
 	first, next, err = l.store.extent(ctx, shard)
-	return first, next, l.ended(err)
+	return first, next, l.closedError(err)
 }
 
 // Trim implements Log.
 func (l *log) Trim(ctx context.Context, shard int, before Position) error {
-	if err := l.has(shard); err != nil {
+	if err := l.checkShard(shard); err != nil {
 		return err
 	}
-	ctx, over := l.within(ctx)
+	ctx, over := l.untilClosed(ctx)
 	defer over()
-	return l.ended(l.store.trim(ctx, shard, before))
+	return l.closedError(l.store.trim(ctx, shard, before))
 }
 
 // Close implements Log.
 func (l *log) Close() error {
-	for i := range l.lanes {
-		n := &l.lanes[i]
+	for i := range l.queues {
+		n := &l.queues[i]
 		n.mu.Lock()
 		n.closed = true
 		n.mu.Unlock()
 	}
-	l.looks.end()
+	l.checks.stop()
 	l.cancel()
 	l.running.Wait()
 	return l.store.close()

@@ -18,7 +18,7 @@ type assembler struct {
 // openGroup is a producer's latest group while records of it are missing.
 type openGroup struct {
 	number uint64
-	begin  Position
+	first  Position
 	stored time.Time // when its first record was stored
 	parts  [][]byte
 	count  uint32
@@ -28,7 +28,7 @@ func newAssembler(job string, shard int, from Position) *assembler {
 	return &assembler{job: job, shard: shard, next: from, open: map[uint64]*openGroup{}}
 }
 
-func (a *assembler) damaged(at Position, reason string) error {
+func (a *assembler) damageError(at Position, reason string) error {
 	return &DamageError{Stream: StreamName(a.job, a.shard), Shard: a.shard, Position: at, Reason: reason}
 }
 
@@ -36,18 +36,18 @@ func (a *assembler) damaged(at Position, reason string) error {
 // to b.
 func (a *assembler) add(at Position, stored time.Time, b []byte) ([]Entry, error) {
 	if a.next != 0 && at != a.next {
-		return nil, a.damaged(a.next, "the record is missing")
+		return nil, a.damageError(a.next, "the record is missing")
 	}
 	a.next = at + 1
 	h, payload, err := decode(b)
 	if err == nil {
-		err = h.belongs(a.job, a.shard)
+		err = h.checkJob(a.job, a.shard)
 	}
 	if errors.Is(err, ErrRefused) {
 		return nil, fmt.Errorf("stream %s, position %d: %w", StreamName(a.job, a.shard), at, err)
 	}
 	if err != nil {
-		return nil, a.damaged(at, err.Error())
+		return nil, a.damageError(at, err.Error())
 	}
 	a.expire(stored)
 	g := a.take(h, at, stored, payload)
@@ -65,7 +65,7 @@ func (a *assembler) take(h Header, at Position, stored time.Time, payload []byte
 	case g != nil && h.Group < g.number:
 		return nil // late; the group was sent again
 	case h.Index == 0: // a new group discards an incomplete one
-		g = &openGroup{number: h.Group, begin: at, stored: stored, count: h.Count}
+		g = &openGroup{number: h.Group, first: at, stored: stored, count: h.Count}
 		a.open[h.Producer] = g
 	case g == nil || h.Group != g.number || h.Index != uint32(len(g.parts)) || h.Count != g.count:
 		delete(a.open, h.Producer) // a record is missing
@@ -90,7 +90,7 @@ func (a *assembler) expire(now time.Time) {
 func (a *assembler) resume() Position {
 	least := a.next
 	for _, g := range a.open {
-		least = min(least, g.begin)
+		least = min(least, g.first)
 	}
 	return least
 }
@@ -99,12 +99,12 @@ func (a *assembler) resume() Position {
 func (a *assembler) entries(g *openGroup, at Position) ([]Entry, error) {
 	payloads, err := split(g.parts)
 	if err != nil {
-		return nil, a.damaged(at, err.Error())
+		return nil, a.damageError(at, err.Error())
 	}
 	after := a.resume()
 	entries := make([]Entry, len(payloads))
 	for i, p := range payloads {
-		entries[i] = Entry{Position: at, Resume: min(g.begin, after), Payload: p}
+		entries[i] = Entry{Position: at, Resume: min(g.first, after), Payload: p}
 	}
 	if n := len(entries); n > 0 {
 		entries[n-1].Resume = after

@@ -54,12 +54,12 @@ func (w memoryBackend) put(t testing.TB, shard int, record []byte) {
 }
 
 func (w memoryBackend) restart(_ testing.TB, during func()) {
-	w.SetAway(true)
+	w.SetUnavailable(true)
 	during()
-	w.SetAway(false)
+	w.SetUnavailable(false)
 }
 
-func (w memoryBackend) loseEnd(_ testing.TB, from Position, _ string) { w.LoseEnd(job, 1, from) }
+func (w memoryBackend) loseEnd(_ testing.TB, from Position, _ string) { w.TruncateFrom(job, 1, from) }
 
 func (w memoryBackend) limit(bytes int) { w.SetLimit(bytes) }
 
@@ -582,7 +582,8 @@ func testLostEnd(t *testing.T, w backend) {
 func testLostOthers(t *testing.T, w backend) {
 	lost := make(chan error, 9)
 	tell := func(shard int, err error) { lost <- fmt.Errorf("shard %d: %w", shard, err) }
-	l, other := w.open(t, Options{Job: job, Shards: 2, Lost: tell}), w.open(t, Options{Job: job, Shards: 2, Lost: tell})
+	l, other := w.open(t, Options{Job: job, Shards: 2, OnLost: tell}), w.open(t,
+		Options{Job: job, Shards: 2, OnLost: tell})
 	defer l.Close()
 	defer other.Close()
 	put1(t, other, "before")
@@ -594,7 +595,7 @@ func testLostOthers(t *testing.T, w backend) {
 	wantError(t, "the reported loss", <-lost, ErrDamaged, fmt.Sprintf("record %d of stream perdure-job-1-1", from))
 	wantError(t, "appending", refused1(t, l), ErrDamaged, "start the job again")
 	put1(t, other, "last")
-	third := w.open(t, Options{Job: job, Shards: 2, Lost: tell})
+	third := w.open(t, Options{Job: job, Shards: 2, OnLost: tell})
 	defer third.Close()
 	must(t, other.Trim(t.Context(), 1, put1(t, third, "kept")))
 	from = put1(t, third, "lost of a third")
@@ -721,7 +722,7 @@ func testFitsInParts(t *testing.T, w backend) {
 }
 
 func testBound(t *testing.T, w backend) {
-	l := w.open(t, Options{Job: job, Shards: 2, Bound: 100})
+	l := w.open(t, Options{Job: job, Shards: 2, MaxInFlight: 100})
 	defer l.Close()
 	big := strings.Repeat("x", 80)
 	w.restart(t, func() {
@@ -741,7 +742,7 @@ func testBound(t *testing.T, w backend) {
 }
 
 func testClosed(t *testing.T, w backend) {
-	l := w.open(t, Options{Job: job, Shards: 2, Bound: 1})
+	l := w.open(t, Options{Job: job, Shards: 2, MaxInFlight: 1})
 	put1(t, l, "a")
 	up, ended, waits := make(chan Position, 1), make(chan error), make(chan error)
 	go func() {

@@ -38,10 +38,10 @@ type Record struct {
 
 // Inspector reads a log without changing it. If no process serves the log, it reads a copy.
 type Inspector struct {
-	c     *client
-	close func() error
-	lost  map[string]error // by stream name: damage known without reading the stream
-	has   []Stream         // streams that have directories
+	c          *client
+	close      func() error
+	damage     map[string]error // by stream name: damage known without reading the stream
+	streamDirs []Stream         // streams that have directories
 }
 
 // Inspect opens the log at a URL for inspection. It uses only the credentials in o.
@@ -50,22 +50,25 @@ func Inspect(ctx context.Context, url string, o DialOptions) (*Inspector, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Inspector{c: c, close: c.close, lost: map[string]error{}}, nil
+	return &Inspector{c: c, close: c.close, damage: map[string]error{}}, nil
 }
 
 // URL returns the log's address, without secrets.
 func (i *Inspector) URL() string { return i.c.url }
 
-// InspectOwn opens a log that this process serves. has lists the streams that have directories, lost the damage known
+// InspectLocal opens a log that this process serves. has lists the streams that have directories, lost the damage known
 // without reading the streams. Close calls end.
-func InspectOwn(ctx context.Context, url string, own nats.InProcessConnProvider, has []Stream, lost map[string]error,
+func InspectLocal(ctx context.Context, url string, own nats.InProcessConnProvider, has []Stream, lost map[string]error,
 	end func() error,
 ) (*Inspector, error) {
 	c, err := connect(ctx, url, DialOptions{}, nats.InProcessServer(own))
 	if err != nil {
 		return nil, errors.Join(err, end())
 	}
-	return &Inspector{c: c, lost: lost, has: has, close: func() error { return errors.Join(c.close(), end()) }}, nil
+	return &Inspector{
+		c: c, damage: lost, streamDirs: has,
+		close: func() error { return errors.Join(c.close(), end()) },
+	}, nil
 }
 
 // Close closes the connection to the log.
@@ -79,7 +82,7 @@ func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
 		for info := range list.Info() {
 			found = append(found, info)
 		}
-		return i.c.refusal(list.Err(), "list")
+		return i.c.permanentError(list.Err(), "list")
 	}); err != nil {
 		return nil, err
 	}
@@ -97,9 +100,9 @@ func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
 		})
 	}
 	for n, s := range streams {
-		streams[n].Damage = i.lost[s.Name]
+		streams[n].Damage = i.damage[s.Name]
 	}
-	for _, s := range i.has {
+	for _, s := range i.streamDirs {
 		if !slices.ContainsFunc(streams, func(other Stream) bool { return other.Name == s.Name }) {
 			s.Damage = fmt.Errorf("%w: stream %s (shard %d) cannot be opened: its meta.inf is damaged; restore a copy "+
 				"of the log, or start the job again", ErrDamaged, s.Name, s.Shard)
@@ -132,15 +135,15 @@ func missingStreams(streams []Stream) (gone []Stream) {
 	for job, has := range shards {
 		for shard := range min(slices.Max(slices.Collect(maps.Keys(has))), maxListed) {
 			if !has[shard] {
-				gone = append(gone, Gone(job, shard))
+				gone = append(gone, MissingStream(job, shard))
 			}
 		}
 	}
 	return gone
 }
 
-// Gone returns the description of a missing stream.
-func Gone(job string, shard int) Stream {
+// MissingStream returns the description of a missing stream.
+func MissingStream(job string, shard int) Stream {
 	name := StreamName(job, shard)
 	return Stream{
 		Name: name, Job: job, Shard: shard, First: 1, Next: 1,

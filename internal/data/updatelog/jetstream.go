@@ -40,17 +40,17 @@ type DialOptions struct {
 
 // Timeouts and flow control of the connection.
 const (
-	askTimeout  = 5 * time.Second   // one request
-	lookTimeout = time.Second       // a request that finds out why another one failed
-	ackTimeout  = 20 * time.Second  // one record
-	maxPending  = 64                // records of a process in flight
-	readAhead   = 64 << 20          // bytes requested at the same time by the readers of all shards together
-	minAhead    = MaxRecord * 5 / 4 // minimum for each reader
-	maxAhead    = 4096              // records requested by a reader at the same time
-	overdue     = 2 * time.Second   // an existing record should have arrived
-	surelyFull  = 8                 // after this many rejections, a stream is reported as too large
-	dialPause   = 100 * time.Millisecond
-	longestDial = 2 * time.Second // one connection attempt
+	askTimeout        = 5 * time.Second   // one request
+	diagnoseTimeout   = time.Second       // a request that finds out why another one failed
+	ackTimeout        = 20 * time.Second  // one record
+	maxPending        = 64                // records of a process in flight
+	readAhead         = 64 << 20          // bytes requested at the same time by the readers of all shards together
+	minAhead          = MaxRecord * 5 / 4 // minimum for each reader
+	maxAhead          = 4096              // records requested by a reader at the same time
+	recordTimeout     = 2 * time.Second   // an existing record should have arrived
+	maxFullRejections = 8                 // after this many rejections, a stream is reported as too large
+	dialPause         = 100 * time.Millisecond
+	maxDialTime       = 2 * time.Second // one connection attempt
 )
 
 // Keys of a stream's metadata.
@@ -119,9 +119,9 @@ func Dial(ctx context.Context, url string, o DialOptions) (Log, error) {
 
 // connect connects to the server.
 func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option) (*client, error) {
-	c := &client{o: o, access: o.Access.To(url), url: WithoutSecrets(url), full: map[int]bool{}, closed: true}
+	c := &client{o: o, access: o.Access.For(url), url: WithoutSecrets(url), full: map[int]bool{}, closed: true}
 	c.denied, c.deny = context.WithCancelCause(context.WithoutCancel(ctx))
-	if AsksForKeys(url) && c.access == nil {
+	if RequiresKeys(url) && c.access == nil {
 		return nil, fmt.Errorf("%w: the log at %s requires the job's keys; name their directory with --keys",
 			ErrRefused,
 			c.url)
@@ -130,16 +130,16 @@ func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option
 		return nil, fmt.Errorf("%w: the log at %s: creds, ca, cert or key: %w", perdure.ErrUsage, c.url, err)
 	}
 	for {
-		nc, err := nats.Connect(dialled(url), append(c.settings(), more...)...)
+		nc, err := nats.Connect(natsURL(url), append(c.settings(), more...)...)
 		if err == nil {
 			c.nc = nc
 			break
 		}
 		if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
 			errors.Is(err, nats.ErrAuthRevoked) {
-			return nil, fmt.Errorf("%w: the log at %s does not accept %s", ErrRefused, c.url, c.access.Shown())
+			return nil, fmt.Errorf("%w: the log at %s does not accept %s", ErrRefused, c.url, c.access.Describe())
 		}
-		why, forGood := c.access.Explained(err, transient(err))
+		why, forGood := c.access.ExplainError(err, transient(err))
 		if forGood {
 			return nil, fmt.Errorf("%w: the log at %s: %w", ErrRefused, c.url, why)
 		}
@@ -161,9 +161,9 @@ func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	c.js = js
-	err = c.ask(ctx, func(ctx context.Context) error {
+	err = c.requestUntilFinal(ctx, func(ctx context.Context) error {
 		_, err := js.AccountInfo(ctx)
-		return c.refusal(err, "")
+		return c.permanentError(err, "")
 	})
 	if err != nil {
 		c.nc.Close()
@@ -182,7 +182,7 @@ func (c *client) isClosed() bool {
 func (c *client) opening(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed && err != nil && !lasting(err) && c.o.Status != nil {
+	if c.closed && err != nil && !isPermanent(err) && c.o.Status != nil {
 		c.waiting = true
 		c.o.Status(-1, err)
 	}
@@ -208,7 +208,7 @@ func transient(err error) bool {
 
 func (c *client) settings() []nats.Option {
 	s := []nats.Option{
-		nats.Name("perdure"), nats.Timeout(longestDial), nats.MaxReconnects(-1), nats.ReconnectWait(dialPause),
+		nats.Name("perdure"), nats.Timeout(maxDialTime), nats.MaxReconnects(-1), nats.ReconnectWait(dialPause),
 		nats.ReconnectJitter(dialPause, dialPause), nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectBufSize(-1), // sends while disconnected fail immediately; this package resends in order
 		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
@@ -261,30 +261,30 @@ func (c *client) config(shard int) jetstream.StreamConfig {
 // open opens a shard's stream, creating it if necessary.
 func (c *client) open(ctx context.Context, shard int) (s jetstream.Stream, err error) {
 	want, refused := c.config(shard), 0
-	err = c.ask(ctx, func(ctx context.Context) error {
+	err = c.requestUntilFinal(ctx, func(ctx context.Context) error {
 		s, err = c.js.Stream(ctx, want.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) && !c.o.ReadOnly {
-			s, err = c.make(ctx, want)
+			s, err = c.createStream(ctx, want)
 		}
-		return c.checkStorage(c.refusal(err, want.Name), want, &refused)
+		return c.checkStorage(c.permanentError(err, want.Name), want, &refused)
 	})
 	if err != nil {
 		return nil, err
 	}
 	have := s.CachedInfo().Config
-	if err := owned(have, want); err != nil || c.o.ReadOnly || have.MaxBytes == want.MaxBytes {
+	if err := checkOwner(have, want); err != nil || c.o.ReadOnly || have.MaxBytes == want.MaxBytes {
 		return s, err
 	}
 	have.MaxBytes = want.MaxBytes
-	err = c.ask(ctx, func(ctx context.Context) error {
+	err = c.requestUntilFinal(ctx, func(ctx context.Context) error {
 		s, err = c.js.UpdateStream(ctx, have)
-		return c.checkStorage(c.refusal(err, want.Name), want, &refused)
+		return c.checkStorage(c.permanentError(err, want.Name), want, &refused)
 	})
 	return s, err
 }
 
-// make creates a stream.
-func (c *client) make(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
+// createStream creates a stream.
+func (c *client) createStream(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
 	s, err := c.js.CreateStream(ctx, want)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return c.js.Stream(ctx, want.Name) // another client created it first
@@ -296,13 +296,13 @@ func (c *client) make(ctx context.Context, want jetstream.StreamConfig) (jetstre
 	return s, err
 }
 
-// checkStorage turns the lack of storage for a stream into a permanent error after surelyFull rejections. A single
-// rejection proves nothing: while two clients create the same stream, the server reserves its size twice.
+// checkStorage turns the lack of storage for a stream into a permanent error after maxFullRejections rejections. A
+// single rejection proves nothing: while two clients create the same stream, the server reserves its size twice.
 func (c *client) checkStorage(err error, want jetstream.StreamConfig, refused *int) error {
 	if !errors.Is(err, ErrFull) {
 		return err
 	}
-	if *refused++; *refused < surelyFull {
+	if *refused++; *refused < maxFullRejections {
 		return err
 	}
 	return fmt.Errorf("%w: the log at %s has no room for stream %s, which may take %d MiB; raise that log's limit, "+
@@ -310,8 +310,8 @@ func (c *client) checkStorage(err error, want jetstream.StreamConfig, refused *i
 		ErrRefused, c.url, want.Name, want.MaxBytes>>20)
 }
 
-// owned returns an error if a stream belongs to another job or another version.
-func owned(have, want jetstream.StreamConfig) error {
+// checkOwner returns an error if a stream belongs to another job or another version.
+func checkOwner(have, want jetstream.StreamConfig) error {
 	job, version := have.Metadata[metaJob], have.Metadata[metaVersion]
 	v, err := strconv.ParseUint(version, 10, 32)
 	if job == "" || err != nil {
@@ -328,8 +328,8 @@ func owned(have, want jetstream.StreamConfig) error {
 	return nil
 }
 
-// refusal turns an error answer into a permanent error unless a retry may help.
-func (c *client) refusal(err error, stream string) error {
+// permanentError turns an error answer into a permanent error unless a retry may help.
+func (c *client) permanentError(err error, stream string) error {
 	var answer *jetstream.APIError
 	switch {
 	case err == nil:
@@ -338,11 +338,11 @@ func (c *client) refusal(err error, stream string) error {
 		return Damaged(stream, "the log at %s had it, but has no stream of that name any more", c.url)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("%w: the log at %s has no stream %s", ErrRefused, c.url, stream)
-	case isOff(err) && (!c.isClosed() || c.nc.ConnectedServerName() == ServerName):
+	case isDisabled(err) && (!c.isClosed() || c.nc.ConnectedServerName() == ServerName):
 		return fmt.Errorf("%w: the log at %s has closed its streams until there is enough free space", ErrDisk, c.url)
-	case isOff(err), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+	case isDisabled(err), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("%w: the server at %s runs without JetStream; start it with -js", ErrRefused, c.url)
-	case errors.As(err, &answer) && noRoom(answer.ErrorCode):
+	case errors.As(err, &answer) && isStorageCode(answer.ErrorCode):
 		return fmt.Errorf("%w: stream %s: %s", ErrFull, stream, answer.Description)
 	case errors.As(err, &answer) && (answer.Code < 500 || answer.ErrorCode == codeReplicas):
 		return fmt.Errorf("%w: stream %s: %s", ErrRefused, stream, answer.Description)
@@ -350,12 +350,13 @@ func (c *client) refusal(err error, stream string) error {
 	return fmt.Errorf("%w at %s: %w", ErrAway, c.url, err)
 }
 
-// isOff reports whether JetStream is disabled on the server: the server reported it, or no responder took the request.
-func isOff(err error) bool {
+// isDisabled reports whether JetStream is disabled on the server: the server reported it, or no responder took the
+// request.
+func isDisabled(err error) bool {
 	return errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, nats.ErrNoResponders)
 }
 
-func noRoom(code jetstream.ErrorCode) bool {
+func isStorageCode(code jetstream.ErrorCode) bool {
 	return code == codeMaxBytes || code == codeNoResources || code == codeNoStorage || code == codeAccountLimit
 }
 
@@ -367,20 +368,20 @@ func (c *client) unlessDenied(ctx context.Context, question func(ctx context.Con
 	err := question(ctx)
 	if why := context.Cause(c.denied); err != nil && why != nil {
 		return fmt.Errorf("%w: the log at %s does not allow the holder of %s to do this (%w)", ErrRefused, c.url,
-			c.access.Shown(), why)
+			c.access.Describe(), why)
 	}
 	return err
 }
 
-// ask repeats a request until it has a final answer.
-func (c *client) ask(ctx context.Context, question func(ctx context.Context) error) error {
-	for pause := firstPause; ; pause = min(2*pause, longPause) {
+// requestUntilFinal repeats a request until it has a final answer.
+func (c *client) requestUntilFinal(ctx context.Context, question func(ctx context.Context) error) error {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		one, cancel := context.WithTimeout(ctx, askTimeout)
 		err := c.unlessDenied(one, question)
 		cancel()
 		c.opening(err)
 		switch {
-		case err == nil || lasting(err):
+		case err == nil || isPermanent(err):
 			return err
 		case c.nc.IsClosed():
 			return ErrClosed
@@ -391,7 +392,7 @@ func (c *client) ask(ctx context.Context, question func(ctx context.Context) err
 }
 
 func (c *client) publish(ctx context.Context, shard int, records [][]byte) (Position, error) {
-	if err := c.checkRoom(ctx, shard, records); err != nil {
+	if err := c.checkSpace(ctx, shard, records); err != nil {
 		return 0, err
 	}
 	acks := make([]jetstream.PubAckFuture, len(records))
@@ -399,7 +400,7 @@ func (c *client) publish(ctx context.Context, shard int, records [][]byte) (Posi
 		ack, err := c.js.PublishAsync(subject(c.o.Job, shard), r, jetstream.WithStallWait(ackTimeout),
 			jetstream.WithRetryAttempts(0))
 		if err != nil {
-			return 0, c.refused(ctx, shard, err)
+			return 0, c.explainRejection(ctx, shard, err)
 		}
 		acks[i] = ack
 	}
@@ -412,7 +413,7 @@ func (c *client) publish(ctx context.Context, shard int, records [][]byte) (Posi
 			}
 			last = a.Sequence
 		case err := <-ack.Err():
-			return 0, c.refused(ctx, shard, err)
+			return 0, c.explainRejection(ctx, shard, err)
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
@@ -420,37 +421,37 @@ func (c *client) publish(ctx context.Context, shard int, records [][]byte) (Posi
 	return Position(last), nil
 }
 
-// refused returns why a record was not stored.
-func (c *client) refused(ctx context.Context, shard int, err error) error {
+// explainRejection returns why a record was not stored.
+func (c *client) explainRejection(ctx context.Context, shard int, err error) error {
 	name := StreamName(c.o.Job, shard)
 	// Tell a missing stream from an unavailable log.
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) {
-		one, cancel := context.WithTimeout(ctx, lookTimeout)
+		one, cancel := context.WithTimeout(ctx, diagnoseTimeout)
 		defer cancel()
-		if _, gone := c.js.Stream(one, name); errors.Is(gone, jetstream.ErrStreamNotFound) || isOff(gone) {
-			return c.refusal(gone, name)
+		if _, gone := c.js.Stream(one, name); errors.Is(gone, jetstream.ErrStreamNotFound) || isDisabled(gone) {
+			return c.permanentError(gone, name)
 		}
 	}
 	var answer *jetstream.APIError
-	if err = c.refusal(err, name); errors.Is(err, ErrFull) {
+	if err = c.permanentError(err, name); errors.Is(err, ErrFull) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.full[shard] = true
-	} else if errors.As(err, &answer) && lasting(err) && answer.Code == 503 {
+	} else if errors.As(err, &answer) && isPermanent(err) && answer.Code == 503 {
 		return fmt.Errorf("%w: %s", ErrAway, answer.Description)
 	}
 	return err
 }
 
-// checkRoom checks for space before sending, if the previous group did not fit. Otherwise retries would fill the stream
-// with incomplete groups.
-func (c *client) checkRoom(ctx context.Context, shard int, records [][]byte) error {
+// checkSpace checks for space before sending, if the previous group did not fit. Otherwise retries would fill the
+// stream with incomplete groups.
+func (c *client) checkSpace(ctx context.Context, shard int, records [][]byte) error {
 	need := 0
 	for _, r := range records {
 		need += len(r) + recordOverhead
 	}
 	if c.o.MaxBytes > 0 && int64(need) > c.o.MaxBytes {
-		return tooLarge(need, int(c.o.MaxBytes))
+		return tooLargeError(need, int(c.o.MaxBytes))
 	}
 	c.mu.Lock()
 	full := c.full[shard]
@@ -462,7 +463,7 @@ func (c *client) checkRoom(ctx context.Context, shard int, records [][]byte) err
 	defer cancel()
 	info, err := c.streams[shard].Info(one)
 	if err != nil {
-		return c.refusal(err, StreamName(c.o.Job, shard))
+		return c.permanentError(err, StreamName(c.o.Job, shard))
 	}
 	if most := info.Config.MaxBytes; most > 0 && int64(info.State.Bytes)+int64(need) > most {
 		return fmt.Errorf("%w: stream %s has %d of %d bytes", ErrFull, info.Config.Name, info.State.Bytes, most)
@@ -476,14 +477,14 @@ func (c *client) checkRoom(ctx context.Context, shard int, records [][]byte) err
 // recordOverhead is an upper bound on what JetStream stores with a record, subject included.
 const recordOverhead = 128
 
-// Overhead returns the maximum number of bytes that a record takes in a job's stream in addition to its entries.
-func Overhead(job string) int { return recordOverhead + headerSize + len(job) + lengthPrefix }
+// RecordOverhead returns the maximum number of bytes that a record takes in a job's stream in addition to its entries.
+func RecordOverhead(job string) int { return recordOverhead + headerSize + len(job) + lengthPrefix }
 
 func (c *client) extent(ctx context.Context, shard int) (first, next Position, err error) {
 	var info *jetstream.StreamInfo
-	err = c.ask(ctx, func(ctx context.Context) error {
+	err = c.requestUntilFinal(ctx, func(ctx context.Context) error {
 		info, err = c.streams[shard].Info(ctx)
-		return c.refusal(err, StreamName(c.o.Job, shard))
+		return c.permanentError(err, StreamName(c.o.Job, shard))
 	})
 	if err != nil {
 		return 0, 0, err
@@ -509,37 +510,37 @@ func (c *client) trim(ctx context.Context, shard int, before Position) error {
 	if before <= 1 {
 		return nil
 	}
-	return c.ask(ctx, func(ctx context.Context) error {
+	return c.requestUntilFinal(ctx, func(ctx context.Context) error {
 		err := c.streams[shard].Purge(ctx, jetstream.WithPurgeSequence(uint64(before)))
-		return c.refusal(err, StreamName(c.o.Job, shard))
+		return c.permanentError(err, StreamName(c.o.Job, shard))
 	})
 }
 
 func (c *client) record(ctx context.Context, shard int, at Position) ([]byte, error) {
-	m, err := c.raw(ctx, shard, at)
+	m, err := c.rawRecord(ctx, shard, at)
 	if m == nil {
 		return nil, err
 	}
 	return m.Data, err
 }
 
-// raw returns one record with the time at which it was stored, or nil if it does not exist.
-func (c *client) raw(ctx context.Context, shard int, at Position) (m *jetstream.RawStreamMsg, err error) {
-	err = c.ask(ctx, func(ctx context.Context) (err error) {
+// rawRecord returns one record with the time at which it was stored, or nil if it does not exist.
+func (c *client) rawRecord(ctx context.Context, shard int, at Position) (m *jetstream.RawStreamMsg, err error) {
+	err = c.requestUntilFinal(ctx, func(ctx context.Context) (err error) {
 		m, err = c.streams[shard].GetMsg(ctx, uint64(at))
-		if isOff(err) { // no responder: find out whether the stream or the log is unavailable
+		if isDisabled(err) { // no responder: find out whether the stream or the log is unavailable
 			_, err = c.streams[shard].Info(ctx)
 			err = cmp.Or(err, ErrAway)
 		}
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			m, err = nil, nil
 		}
-		return c.refusal(err, StreamName(c.o.Job, shard))
+		return c.permanentError(err, StreamName(c.o.Job, shard))
 	})
 	return m, err
 }
 
-func (c *client) onReturn(f func()) {
+func (c *client) onAvailable(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onReconnect = f

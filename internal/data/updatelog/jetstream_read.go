@@ -18,12 +18,12 @@ func (c *client) read(ctx context.Context, shard int, from Position, deliver fun
 	if err != nil {
 		return err
 	}
-	if c.access.ReadsOneByOne() {
+	if c.access.ReadsWithoutConsumer() {
 		return c.readEach(ctx, shard, from, end, deliver, atEnd)
 	}
-	r := &reading{
+	r := &streamRead{
 		client: c, shard: shard, next: from, end: end, deliver: deliver, atEnd: sync.OnceFunc(atEnd),
-		returned: returned,
+		reconnects: returned,
 	}
 	for {
 		err := r.run(ctx)
@@ -34,7 +34,7 @@ func (c *client) read(ctx context.Context, shard int, from Position, deliver fun
 			return r.failed
 		case c.nc.IsClosed():
 			return ErrClosed
-		case lasting(err):
+		case isPermanent(err):
 			return err
 		}
 		if err := sleep(ctx, firstPause); err != nil {
@@ -48,17 +48,17 @@ func (c *client) readEach(ctx context.Context, shard int, from, end Position,
 	deliver func(Position, time.Time, []byte) error, atEnd func(),
 ) error {
 	for at := from; at < end; at++ {
-		m, err := c.raw(ctx, shard, at)
+		m, err := c.rawRecord(ctx, shard, at)
 		if err != nil {
 			return err
 		}
 		if m == nil {
 			first, _, err := c.extent(ctx, shard)
 			if err == nil && at < first {
-				err = trimmed(c.o.Job, shard, at, first)
+				err = trimmedError(c.o.Job, shard, at, first)
 			}
 			if err == nil {
-				err = missing(c.o.Job, shard, at)
+				err = missingRecord(c.o.Job, shard, at)
 			}
 			return err
 		}
@@ -71,13 +71,13 @@ func (c *client) readEach(ctx context.Context, shard int, from, end Position,
 	return ctx.Err()
 }
 
-// missing returns the error for a missing record. It counts as damage, because the server skips damaged records.
-func missing(job string, shard int, at Position) error {
+// missingRecord returns the error for a missing record. It counts as damage, because the server skips damaged records.
+func missingRecord(job string, shard int, at Position) error {
 	return &DamageError{Stream: StreamName(job, shard), Shard: shard, Position: at, Reason: "the record is missing"}
 }
 
-// reading is one read of a shard's records, with a new consumer after each failure.
-type reading struct {
+// streamRead is one read of a shard's records, with a new consumer after each failure.
+type streamRead struct {
 	*client
 	shard   int
 	next    Position
@@ -86,12 +86,12 @@ type reading struct {
 	atEnd   func()
 	failed  error // permanent error that ended the read
 
-	stored   time.Time // when the last record read was stored; zero: none was read
-	returned uint64    // number of reconnects when the log was last checked by same
+	stored     time.Time // when the last record read was stored; zero: none was read
+	reconnects uint64    // number of reconnects when the log was last checked by same
 }
 
 // run reads with one consumer until an error occurs.
-func (r *reading) run(ctx context.Context) error {
+func (r *streamRead) run(ctx context.Context) error {
 	if r.next >= r.end {
 		r.atEnd()
 	}
@@ -101,27 +101,27 @@ func (r *reading) run(ctx context.Context) error {
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(r.next), MaxResetAttempts: 1,
 	})
 	if err != nil {
-		return r.refusal(err, StreamName(r.o.Job, r.shard))
+		return r.permanentError(err, StreamName(r.o.Job, r.shard))
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(maxAhead, ahead(r.o.Shards)))
+	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(maxAhead, readAheadBytes(r.o.Shards)))
 	if err != nil {
 		return err
 	}
 	defer messages.Stop()
 	for {
-		m, err := r.one(ctx, messages)
+		m, err := r.nextMessage(ctx, messages)
 		if err == nil {
-			err = r.same(ctx)
+			err = r.checkLastRecord(ctx)
 		}
 		switch {
-		case lasting(err):
+		case isPermanent(err):
 			r.failed = err
 		case err != nil:
 			return err
 		case m != nil:
-			r.failed = r.take(ctx, m)
+			r.failed = r.deliverMessage(ctx, m)
 		case r.next < r.end:
-			r.failed = r.lost(ctx)
+			r.failed = r.checkNextRecord(ctx)
 		}
 		if r.failed != nil {
 			return r.failed
@@ -129,14 +129,14 @@ func (r *reading) run(ctx context.Context) error {
 	}
 }
 
-// ahead returns how many bytes a reader of one of n shards requests at the same time. All readers share one connection.
-// A server closes a connection with too much pending data, or whose ping answer is stuck behind that data, and then
-// everything is sent again.
-func ahead(shards int) int { return max(minAhead, readAhead/shards) }
+// readAheadBytes returns how many bytes a reader of one of n shards requests at the same time. All readers share one
+// connection. A server closes a connection with too much pending data, or whose ping answer is stuck behind that data,
+// and then everything is sent again.
+func readAheadBytes(shards int) int { return max(minAhead, readAhead/shards) }
 
-// one waits for the next message. It returns nil if none arrives in time.
-func (r *reading) one(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
-	soon, cancel := context.WithTimeout(ctx, overdue)
+// nextMessage waits for the next message. It returns nil if none arrives in time.
+func (r *streamRead) nextMessage(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	soon, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
 	m, err := messages.Next(jetstream.NextContext(soon))
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
@@ -145,40 +145,40 @@ func (r *reading) one(ctx context.Context, messages jetstream.MessagesContext) (
 	return m, err
 }
 
-// same returns an error if the log came back without the last record that was read, or with another record in its
-// place. Later records would not match. Records appended in the meantime at lower positions would never be read.
-func (r *reading) same(ctx context.Context) error {
+// checkLastRecord returns an error if the log came back without the last record that was read, or with another record
+// in its place. Later records would not match. Records appended in the meantime at lower positions would never be read.
+func (r *streamRead) checkLastRecord(ctx context.Context) error {
 	returned := r.nc.Stats().Reconnects
-	if returned == r.returned {
+	if returned == r.reconnects {
 		return nil
 	}
 	first, next, err := r.extent(ctx, r.shard)
 	// a cluster's new leader may not know of all records yet
-	if err == nil && next < r.next && sleep(ctx, lookTimeout) == nil {
+	if err == nil && next < r.next && sleep(ctx, diagnoseTimeout) == nil {
 		first, next, err = r.extent(ctx, r.shard)
 	}
 	switch {
 	case err != nil:
 		return err
 	case next < r.next:
-		return lostEnd(r.o.Job, r.shard, next)
+		return lostRecordsError(r.o.Job, r.shard, next)
 	case r.next > first && !r.stored.IsZero():
 		one, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		m, err := r.streams[r.shard].GetMsg(one, uint64(r.next-1))
 		if err == nil && !m.Time.Equal(r.stored) {
-			return lostEnd(r.o.Job, r.shard, r.next-1)
+			return lostRecordsError(r.o.Job, r.shard, r.next-1)
 		}
 		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) { // ErrMsgNotFound: the record was just trimmed
 			return err
 		}
 	}
-	r.returned = returned
+	r.reconnects = returned
 	return nil
 }
 
-// lost returns an error if the next record does not exist. The server skips damaged records.
-func (r *reading) lost(ctx context.Context) error {
+// checkNextRecord returns an error if the next record does not exist. The server skips damaged records.
+func (r *streamRead) checkNextRecord(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	_, err := r.streams[r.shard].GetMsg(soon, uint64(r.next))
@@ -189,13 +189,13 @@ func (r *reading) lost(ctx context.Context) error {
 	case err != nil:
 		return err
 	case r.next < first:
-		return trimmed(r.o.Job, r.shard, r.next, first)
+		return trimmedError(r.o.Job, r.shard, r.next, first)
 	}
-	return missing(r.o.Job, r.shard, r.next)
+	return missingRecord(r.o.Job, r.shard, r.next)
 }
 
-// take delivers one message.
-func (r *reading) take(ctx context.Context, m jetstream.Msg) error {
+// deliverMessage delivers one message.
+func (r *streamRead) deliverMessage(ctx context.Context, m jetstream.Msg) error {
 	meta, err := m.Metadata()
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
@@ -205,7 +205,7 @@ func (r *reading) take(ctx context.Context, m jetstream.Msg) error {
 		if first, _, err := r.extent(ctx, r.shard); err != nil {
 			return err
 		} else if r.next < first {
-			return trimmed(r.o.Job, r.shard, r.next, first)
+			return trimmedError(r.o.Job, r.shard, r.next, first)
 		}
 	}
 	if err := r.deliver(at, meta.Timestamp, m.Data()); err != nil {

@@ -294,9 +294,9 @@ func TestRun(t *testing.T) {
 // that each of them can request at least one record.
 func TestReadAhead(t *testing.T) {
 	for shards := 1; shards <= 128; shards++ {
-		if n := ahead(shards); n <= MaxRecord || n*shards > MaxUnread*2/3 {
+		if n := readAheadBytes(shards); n <= MaxRecord || n*shards > MaxUnreadBytes*2/3 {
 			t.Errorf("%d readers request %d bytes each; a record has %d, and %d may be pending", shards, n, MaxRecord,
-				MaxUnread)
+				MaxUnreadBytes)
 		}
 	}
 }

@@ -11,24 +11,24 @@ import (
 // Memory is an in-memory log for simulations. It starts no goroutines of its own and uses only the time package, so it
 // runs in virtual time. It outlives the clients that [Memory.Open] returns. Its methods inject faults.
 type Memory struct {
-	mu        sync.Mutex // guards everything below
-	streams   map[string]*memoryStream
-	producers uint64
-	changed   chan struct{} // closed when anything changes
-	away      bool
-	broken    bool
-	delay     func(shard int) time.Duration
-	lose      int
-	limit     int      // bytes of one stream; 0: unlimited
-	back      []func() // called when a stream has lost its last records
+	mu          sync.Mutex // guards everything below
+	streams     map[string]*memoryStream
+	producers   uint64
+	changed     chan struct{} // closed when anything changes
+	unavailable bool
+	broken      bool
+	delay       func(shard int) time.Duration
+	loseAcks    int
+	limit       int      // bytes of one stream; 0: unlimited
+	onLoss      []func() // called when a stream has lost its last records
 }
 
 type memoryStream struct {
-	first   Position
-	records []memoryRecord
-	bytes   int
-	losses  int      // how often it lost its last records
-	lost    Position // the position from which records were lost the last time
+	first    Position
+	records  []memoryRecord
+	bytes    int
+	losses   int      // how often it lost its last records
+	lostFrom Position // the position from which records were lost the last time
 }
 
 type memoryRecord struct {
@@ -52,8 +52,8 @@ func (m *Memory) Open(o Options) (Log, error) {
 	return newLog(o, &memoryClient{m: m, job: o.Job}, m.producers), nil
 }
 
-// SetAway makes the log unavailable (it stores, acknowledges and answers nothing) or available again.
-func (m *Memory) SetAway(away bool) { m.set(func() { m.away = away }) }
+// SetUnavailable makes the log unavailable (it stores, acknowledges and answers nothing) or available again.
+func (m *Memory) SetUnavailable(away bool) { m.set(func() { m.unavailable = away }) }
 
 // SetBroken makes the log reject writes as if its disk were full or failing, or accept them again. Reads still work.
 func (m *Memory) SetBroken(broken bool) { m.set(func() { m.broken = broken }) }
@@ -63,7 +63,7 @@ func (m *Memory) SetBroken(broken bool) { m.set(func() { m.broken = broken }) }
 func (m *Memory) SetDelay(delay func(shard int) time.Duration) { m.set(func() { m.delay = delay }) }
 
 // LoseAcks makes the log store the next n groups without acknowledging them.
-func (m *Memory) LoseAcks(n int) { m.set(func() { m.lose = n }) }
+func (m *Memory) LoseAcks(n int) { m.set(func() { m.loseAcks = n }) }
 
 // SetLimit limits the size of each stream; 0: unlimited.
 func (m *Memory) SetLimit(bytes int) { m.set(func() { m.limit = bytes }) }
@@ -78,16 +78,16 @@ func (m *Memory) Alter(job string, shard int, at Position, change func(record []
 	})
 }
 
-// LoseEnd removes the records of a shard from a position on, as if the machine failed before they were on disk.
-func (m *Memory) LoseEnd(job string, shard int, from Position) {
+// TruncateFrom removes the records of a shard from a position on, as if the machine failed before they were on disk.
+func (m *Memory) TruncateFrom(job string, shard int, from Position) {
 	var back []func()
 	m.set(func() {
-		back = slices.Clone(m.back)
+		back = slices.Clone(m.onLoss)
 		s := m.stream(job, shard)
 		for _, r := range s.records[from-s.first:] {
 			s.bytes -= len(r.bytes)
 		}
-		s.records, s.losses, s.lost = s.records[:from-s.first], s.losses+1, from
+		s.records, s.losses, s.lostFrom = s.records[:from-s.first], s.losses+1, from
 	})
 	for _, f := range back {
 		f()
@@ -130,7 +130,7 @@ func (c *memoryClient) publish(ctx context.Context, shard int, records [][]byte)
 		size += len(r)
 	}
 	for i, r := range records {
-		if err := c.m.hold(ctx, shard); err != nil {
+		if err := c.m.waitDelay(ctx, shard); err != nil {
 			return 0, err
 		}
 		if at, err = c.put(shard, r, size, i == 0); err != nil {
@@ -139,15 +139,15 @@ func (c *memoryClient) publish(ctx context.Context, shard int, records [][]byte)
 	}
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
-	if c.m.lose > 0 {
-		c.m.lose--
+	if c.m.loseAcks > 0 {
+		c.m.loseAcks--
 		return 0, fmt.Errorf("%w: an acknowledgement was lost", ErrAway)
 	}
 	return at, nil
 }
 
-// hold waits for the time that storing a record takes.
-func (m *Memory) hold(ctx context.Context, shard int) error {
+// waitDelay waits for the time that storing a record takes.
+func (m *Memory) waitDelay(ctx context.Context, shard int) error {
 	m.mu.Lock()
 	delay := m.delay
 	m.mu.Unlock()
@@ -167,12 +167,12 @@ func (c *memoryClient) put(shard int, record []byte, group int, first bool) (Pos
 		need = group
 	}
 	switch {
-	case c.m.away:
+	case c.m.unavailable:
 		return 0, ErrAway
 	case c.m.broken:
 		return 0, ErrDisk
 	case c.m.limit > 0 && group > c.m.limit:
-		return 0, tooLarge(group, c.m.limit)
+		return 0, tooLargeError(group, c.m.limit)
 	case c.m.limit > 0 && s.bytes+need > c.m.limit:
 		return 0, ErrFull
 	}
@@ -182,8 +182,8 @@ func (c *memoryClient) put(shard int, record []byte, group int, first bool) (Pos
 	return s.next() - 1, nil
 }
 
-// tooLarge returns the error for a group that can never fit.
-func tooLarge(group, limit int) error {
+// tooLargeError returns the error for a group that can never fit.
+func tooLargeError(group, limit int) error {
 	return fmt.Errorf("%w: an update of %d bytes does not fit into a log of at most %d bytes for each shard; raise "+
 		"the log's limit", ErrRefused, group, limit)
 }
@@ -195,7 +195,7 @@ func (m *Memory) lockAvailable(ctx context.Context) error {
 			return err
 		}
 		m.mu.Lock()
-		if !m.away {
+		if !m.unavailable {
 			return nil
 		}
 		changed := m.changed
@@ -227,8 +227,8 @@ func (c *memoryClient) record(ctx context.Context, shard int, at Position) ([]by
 	return nil, nil
 }
 
-// onReturn implements store. The caller must hold m.mu, as Open does.
-func (c *memoryClient) onReturn(f func()) { c.m.back = append(c.m.back, f) }
+// onAvailable implements store. The caller must hold m.mu, as Open does.
+func (c *memoryClient) onAvailable(f func()) { c.m.onLoss = append(c.m.onLoss, f) }
 
 func (c *memoryClient) trim(ctx context.Context, shard int, before Position) error {
 	if err := c.m.lockAvailable(ctx); err != nil {
@@ -284,10 +284,10 @@ func (c *memoryClient) wait(ctx context.Context, shard int, at Position, losses 
 		switch {
 		case at < s.first:
 			defer c.m.mu.Unlock()
-			return memoryRecord{}, trimmed(c.job, shard, at, s.first)
-		case s.losses != losses && at > s.lost:
+			return memoryRecord{}, trimmedError(c.job, shard, at, s.first)
+		case s.losses != losses && at > s.lostFrom:
 			defer c.m.mu.Unlock()
-			return memoryRecord{}, lostEnd(c.job, shard, s.lost)
+			return memoryRecord{}, lostRecordsError(c.job, shard, s.lostFrom)
 		case at < s.next():
 			defer c.m.mu.Unlock()
 			return s.records[at-s.first], nil

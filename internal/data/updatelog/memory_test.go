@@ -118,10 +118,10 @@ func TestAwayGroup(t *testing.T) {
 			for _, r := range parts[1:] {
 				s.records = append(s.records, memoryRecord{stored: time.Now(), bytes: r})
 			}
-			w.away = true
+			w.unavailable = true
 		})
 		time.Sleep(3 * MaxSpan)
-		w.SetAway(false)
+		w.SetUnavailable(false)
 		if s := <-got; s != text {
 			t.Errorf("%s came", short(s))
 		}
@@ -140,13 +140,13 @@ func TestAlter(t *testing.T) {
 	})
 }
 
-// TestWaits checks that Waits reports the start and the end of a wait once, and that appends wait for a log that stores
-// nothing.
+// TestWaits checks that WaitReasons reports the start and the end of a wait once, and that appends wait for a log that
+// stores nothing.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, w, news := NewMemory(), Waits{}, 0
+		m, w, news := NewMemory(), WaitReasons{}, 0
 		l, err := m.Open(Options{Job: job, Shards: 2, Status: func(shard int, why error) {
-			if w.Note(shard, why) {
+			if w.Record(shard, why) {
 				news++
 			}
 		}})
@@ -156,13 +156,13 @@ func TestWaits(t *testing.T) {
 		m.SetBroken(true)
 		b := start(t, l, "b")
 		time.Sleep(time.Minute) // of virtual time
-		if got := w.Why(); news != 1 || got != "the log's disk is full or failing" {
+		if got := w.Reason(); news != 1 || got != "the log's disk is full or failing" {
 			t.Errorf("notified %d times: %q", news, got)
 		}
 		wantTexts(t, l, Oldest, "a")
 		m.SetBroken(false)
 		must(t, (<-b).err)
-		if got := w.Why(); news != 2 || got != "" {
+		if got := w.Reason(); news != 2 || got != "" {
 			t.Errorf("notified %d times: %q", news, got)
 		}
 	})

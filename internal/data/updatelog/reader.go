@@ -12,17 +12,17 @@ type reader struct {
 	deliver  func(Entry) error
 	caughtUp func(Position)
 
-	mu       sync.Mutex // guards the assembler and the fields below; held during callbacks
-	idle     *time.Timer
-	reported Position // last argument of caughtUp
-	up       bool     // caughtUp was called
+	mu          sync.Mutex // guards the assembler and the fields below; held during callbacks
+	idle        *time.Timer
+	reported    Position // last argument of caughtUp
+	hasCaughtUp bool     // caughtUp was called
 }
 
 func (r *reader) run(ctx context.Context, s store) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.mu.Lock()
-	r.idle = time.AfterFunc(MaxSpan, func() { r.quiet(ctx, s) })
+	r.idle = time.AfterFunc(MaxSpan, func() { r.onIdle(ctx, s) })
 	r.mu.Unlock()
 	defer r.stop()
 	return s.read(ctx, r.shard, r.next, r.record, r.atEnd)
@@ -32,7 +32,7 @@ func (r *reader) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.idle.Stop()
-	r.up = false
+	r.hasCaughtUp = false
 }
 
 func (r *reader) record(at Position, stored time.Time, b []byte) error {
@@ -54,30 +54,30 @@ func (r *reader) record(at Position, stored time.Time, b []byte) error {
 func (r *reader) atEnd() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.up = true
-	r.report()
+	r.hasCaughtUp = true
+	r.reportCaughtUp()
 }
 
-// quiet is called when no record has arrived for MaxSpan. If the log has no new record either, the open groups will
+// onIdle is called when no record has arrived for MaxSpan. If the log has no new record either, the open groups will
 // never be completed.
-func (r *reader) quiet(ctx context.Context, s store) {
+func (r *reader) onIdle(ctx context.Context, s store) {
 	_, next, err := s.extent(ctx, r.shard) // waits while the log is unavailable
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil || ctx.Err() != nil {
 		return // the read has ended
 	}
-	if !r.up || next != r.next { // more records will arrive
+	if !r.hasCaughtUp || next != r.next { // more records will arrive
 		r.idle.Reset(MaxSpan)
 		return
 	}
 	clear(r.open)
 	if r.resume() != r.reported {
-		r.report()
+		r.reportCaughtUp()
 	}
 }
 
-func (r *reader) report() {
+func (r *reader) reportCaughtUp() {
 	r.reported = r.resume()
 	r.caughtUp(r.reported)
 }

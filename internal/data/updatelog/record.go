@@ -17,7 +17,7 @@ const Version = 1
 const (
 	recordMagic  = "pulr"
 	headerSize   = 48 // without the job ID that follows it
-	sumAt        = 12 // the checksum covers all bytes except its own four
+	sumOffset    = 12 // the checksum covers all bytes except its own four
 	lengthPrefix = 8  // precedes each entry of a group
 )
 
@@ -51,10 +51,10 @@ func appendHeader(b []byte, h Header, payload int) []byte {
 }
 
 // seal writes the checksum into a complete record.
-func seal(record []byte) { binary.LittleEndian.PutUint32(record[sumAt:], sum(record)) }
+func seal(record []byte) { binary.LittleEndian.PutUint32(record[sumOffset:], sum(record)) }
 
 func sum(record []byte) uint32 {
-	return crc32.Update(crc32.Checksum(record[:sumAt], castagnoli), castagnoli, record[sumAt+4:])
+	return crc32.Update(crc32.Checksum(record[:sumOffset], castagnoli), castagnoli, record[sumOffset+4:])
 }
 
 // decode validates a record and splits it; payload is a subslice of b. The error describes the damage, or wraps
@@ -64,7 +64,7 @@ func decode(b []byte) (h Header, payload []byte, err error) {
 		return h, nil, fmt.Errorf("it does not begin like a record")
 	}
 	if err := disk.CheckVersion(uint64(binary.LittleEndian.Uint16(b[4:])), Version); err != nil {
-		if sum(b) == binary.LittleEndian.Uint32(b[sumAt:]) {
+		if sum(b) == binary.LittleEndian.Uint32(b[sumOffset:]) {
 			return h, nil, fmt.Errorf("%w: the record was %w", ErrRefused, err)
 		}
 		return h, nil, fmt.Errorf("its checksum is wrong")
@@ -73,7 +73,7 @@ func decode(b []byte) (h Header, payload []byte, err error) {
 	if uint64(headerSize+job)+n != uint64(len(b)) {
 		return h, nil, fmt.Errorf("it has %d bytes, but its header says %d", len(b), uint64(headerSize+job)+n)
 	}
-	if sum(b) != binary.LittleEndian.Uint32(b[sumAt:]) {
+	if sum(b) != binary.LittleEndian.Uint32(b[sumOffset:]) {
 		return h, nil, fmt.Errorf("its checksum is wrong")
 	}
 	h = Header{
@@ -87,8 +87,8 @@ func decode(b []byte) (h Header, payload []byte, err error) {
 	return h, b[headerSize+job:], nil
 }
 
-// belongs returns an error if the record does not belong to the job's shard.
-func (h Header) belongs(job string, shard int) error {
+// checkJob returns an error if the record does not belong to the job's shard.
+func (h Header) checkJob(job string, shard int) error {
 	if h.Job != job || h.Shard != shard {
 		return fmt.Errorf("it belongs to shard %d of job %s", h.Shard, strings.ToValidUTF8(h.Job, "?"))
 	}

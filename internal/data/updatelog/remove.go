@@ -22,7 +22,7 @@ func Create(ctx context.Context, url string, o DialOptions) error {
 	}
 	for shard := range c.o.Shards {
 		if err := c.create(ctx, shard); err != nil {
-			return c.undo(ctx, err)
+			return c.removeCreated(ctx, err)
 		}
 	}
 	c.opened()
@@ -42,8 +42,8 @@ func (c *client) create(ctx context.Context, shard int) error {
 	return nil
 }
 
-// undo removes the streams that this client created. It returns why, and which streams could not be removed.
-func (c *client) undo(ctx context.Context, why error) error {
+// removeCreated removes the streams that this client created. It returns why, and which streams could not be removed.
+func (c *client) removeCreated(ctx context.Context, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout) // the original context may be the cause
 	defer cancel()
 	for _, name := range c.created {
@@ -57,12 +57,12 @@ func (c *client) undo(ctx context.Context, why error) error {
 
 // remove deletes a stream if it exists.
 func (c *client) remove(ctx context.Context, name string) error {
-	return c.ask(ctx, func(ctx context.Context) error {
+	return c.requestUntilFinal(ctx, func(ctx context.Context) error {
 		err := c.js.DeleteStream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil
 		}
-		return c.refusal(err, name)
+		return c.permanentError(err, name)
 	})
 }
 

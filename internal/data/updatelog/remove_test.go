@@ -84,7 +84,7 @@ func TestCreateEnded(t *testing.T) {
 	cancel()
 	why := c.create(ctx, 1)
 	wantError(t, "a context that has ended", why, context.Canceled, "")
-	wantError(t, "the error of undo", c.undo(ctx, why), context.Canceled, "")
+	wantError(t, "the error of undo", c.removeCreated(ctx, why), context.Canceled, "")
 	wantNames(t, i)
 }
 

@@ -54,8 +54,8 @@ type Log interface {
 	// error means that the outcome is unknown and that there are no more retries. done must not wait for another
 	// Append. The buffers must not change until done is called.
 	//
-	// Append blocks while more than Options.Bound bytes are in flight. Waiting calls proceed in order, and return ctx's
-	// error if ctx is done first.
+	// Append blocks while more than Options.MaxInFlight bytes are in flight. Waiting calls proceed in order, and return
+	// ctx's error if ctx is done first.
 	Append(ctx context.Context, shard int, entry [][]byte, done func(Position, error)) error
 
 	// Read delivers the shard's entries from a position on, complete and in order, and then follows new ones. It
@@ -83,15 +83,15 @@ type Log interface {
 type Options struct {
 	Job    string // the job's ID: 1 to 64 letters, digits, "_" and "-"
 	Shards int    // number of shards of the job
-	// Bound is the maximum number of bytes in flight before Append blocks; 0: 64 MiB. A single entry may always be
-	// sent.
-	Bound int
+	// MaxInFlight is the maximum number of bytes in flight before Append blocks; 0: 64 MiB. A single entry may always
+	// be sent.
+	MaxInFlight int
 	// Status, if not nil, is called with the reason when a shard's entries wait (ErrAway, ErrFull, ErrDisk), and with
 	// nil when they continue. For shard -1, it reports the same while the log is being opened. It must not block.
 	Status func(shard int, why error)
-	// Lost, if not nil, is called when the log is available again but lost records that it had acknowledged to this
+	// OnLost, if not nil, is called when the log is available again but lost records that it had acknowledged to this
 	// process. The error wraps ErrDamaged or ErrRefused. Further appends to that shard fail. It must not block.
-	Lost func(shard int, err error)
+	OnLost func(shard int, err error)
 }
 
 // Limits of the format and the protocol.
@@ -101,8 +101,8 @@ const (
 	// MaxSpan is the maximum time between storing the first and the last record of a group.
 	MaxSpan = 2 * time.Minute
 
-	defaultBound = 64 << 20
-	maxJob       = 64
+	defaultMaxInFlight = 64 << 20
+	maxJobBytes        = 64
 )
 
 var (
@@ -147,9 +147,9 @@ func Damaged(stream, format string, args ...any) error {
 		ErrDamaged, stream, fmt.Sprintf(format, args...))
 }
 
-// lostEnd returns the error for a stream that has lost records, from a position on, that were already read or
+// lostRecordsError returns the error for a stream that has lost records, from a position on, that were already read or
 // acknowledged.
-func lostEnd(job string, shard int, from Position) error {
+func lostRecordsError(job string, shard int, from Position) error {
 	return &DamageError{
 		Stream: StreamName(job, shard), Shard: shard, Position: from,
 		Reason: "it was acknowledged, but is now missing or replaced (for example, because the log's machine " +
@@ -157,8 +157,8 @@ func lostEnd(job string, shard int, from Position) error {
 	}
 }
 
-// trimmed returns the error for a read that needs trimmed records.
-func trimmed(job string, shard int, from, first Position) error {
+// trimmedError returns the error for a read that needs trimmed records.
+func trimmedError(job string, shard int, from, first Position) error {
 	return fmt.Errorf("%w: stream %s no longer has record %d and starts with record %d; restore a copy of the log "+
 		"or newer snapshots, or start the job again",
 		ErrTrimmed, StreamName(job, shard), from, first)
@@ -166,40 +166,40 @@ func trimmed(job string, shard int, from, first Position) error {
 
 // check validates the options and sets defaults.
 func (o *Options) check() error {
-	if !isJob(o.Job) {
+	if !isJobID(o.Job) {
 		return fmt.Errorf("%w: invalid job id %q: use 1 to %d letters, digits, \"_\" and \"-\"", ErrRefused, o.Job,
-			maxJob)
+			maxJobBytes)
 	}
 	if o.Shards < 1 {
 		return fmt.Errorf("%w: invalid number of shards %d: a job has at least one", ErrRefused, o.Shards)
 	}
-	if o.Bound <= 0 {
-		o.Bound = defaultBound
+	if o.MaxInFlight <= 0 {
+		o.MaxInFlight = defaultMaxInFlight
 	}
 	if o.Status == nil {
 		o.Status = func(int, error) {}
 	}
-	if o.Lost == nil {
-		o.Lost = func(int, error) {}
+	if o.OnLost == nil {
+		o.OnLost = func(int, error) {}
 	}
 	return nil
 }
 
-// has returns an error if the job does not have the shard.
-func (o *Options) has(shard int) error {
+// checkShard returns an error if the job does not have the shard.
+func (o *Options) checkShard(shard int) error {
 	if shard < 0 || shard >= o.Shards {
 		return fmt.Errorf("%w: invalid shard: the job has shards 0 to %d, not %d", ErrRefused, o.Shards-1, shard)
 	}
 	return nil
 }
 
-func isJob(s string) bool {
+func isJobID(s string) bool {
 	for _, c := range []byte(s) {
 		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-') {
 			return false
 		}
 	}
-	return len(s) > 0 && len(s) <= maxJob
+	return len(s) > 0 && len(s) <= maxJobBytes
 }
 
 // StreamName returns the name of a shard's stream, and of its directory.

@@ -10,7 +10,7 @@ func WithoutSecrets(addresses string) string {
 	for rest := addresses; ; {
 		one, more, some := rest, "", false
 		for at := range rest {
-			if rest[at] == ',' && beginsAddress(rest[at+1:]) {
+			if rest[at] == ',' && hasScheme(rest[at+1:]) {
 				one, more, some = rest[:at], rest[at+1:], true
 				break
 			}
@@ -23,8 +23,8 @@ func WithoutSecrets(addresses string) string {
 	}
 }
 
-// beginsAddress reports whether text starts with a scheme.
-func beginsAddress(text string) bool {
+// hasScheme reports whether text starts with a scheme.
+func hasScheme(text string) bool {
 	scheme, _, found := strings.Cut(text, "://")
 	return found && !strings.ContainsAny(scheme, ",@:/")
 }

@@ -178,8 +178,8 @@ func (c *coder) shard(v *perdure.ShardID) {
 	}
 }
 
-// coded encodes or decodes the payloads of control frames that are not JSON. It reports whether v is one of them.
-func coded(c *coder, v any) (known bool) {
+// codeBinary encodes or decodes the payloads of control frames that are not JSON. It reports whether v is one of them.
+func codeBinary(c *coder, v any) (known bool) {
 	switch v := v.(type) {
 	case *words.View:
 		c.view(v)

@@ -33,37 +33,37 @@ type Hello struct {
 	// Incarnation is what the coordinator granted earlier, on a reconnect.
 	Incarnation perdure.Incarnation `json:"incarnation,omitempty"`
 	Zone        string              `json:"zone,omitempty"`    // a server's failure domain
-	AtCuts      bool                `json:"at_cuts,omitempty"` // of a worker: it saves its state only for checkpoints
+	SavesAtCuts bool                `json:"at_cuts,omitempty"` // of a worker: it saves its state only for checkpoints
 	// Grow is set by a worker that asks for an additional slot if none is free.
-	Grow   bool           `json:"grow,omitempty"`
-	Called string         `json:"called,omitempty"` // of an observer that is a host: its display name
-	Asks   bool           `json:"asks,omitempty"`   // of an observer: it asks for the run's settings
-	Secret perdure.Secret `json:"secret,omitempty"` // of the run, for this role
-	Nonce  perdure.Secret `json:"nonce,omitempty"`  // of a worker: random, drawn at its start
-	Ticket perdure.Secret `json:"ticket,omitempty"` // of a worker: the ticket from its Welcome, for servers
+	Grow          bool           `json:"grow,omitempty"`
+	DisplayName   string         `json:"called,omitempty"` // of an observer that is a host: its display name
+	WantsSettings bool           `json:"asks,omitempty"`   // of an observer: it asks for the run's settings
+	Secret        perdure.Secret `json:"secret,omitempty"` // of the run, for this role
+	Nonce         perdure.Secret `json:"nonce,omitempty"`  // of a worker: random, drawn at its start
+	Ticket        perdure.Secret `json:"ticket,omitempty"` // of a worker: the ticket from its Welcome, for servers
 }
 
 // Welcome answers Hello.
 type Welcome struct {
-	Job         perdure.JobSpec     `json:"job"`
-	Index       int                 `json:"index"`
-	Incarnation perdure.Incarnation `json:"incarnation"`
-	Ticket      perdure.Secret      `json:"ticket,omitempty"` // of a worker: proves that it speaks for its slot
-	Store       string              `json:"store,omitempty"`  // of a worker: location of the job's store
-	Local       bool                `json:"local,omitempty"`  // it is in the run's directory
-	// Of an observer with Asks: the run's settings in the form of run.json, and its directory.
-	Run    json.RawMessage `json:"run,omitempty"`
-	Folder string          `json:"folder,omitempty"`
+	Job          perdure.JobSpec     `json:"job"`
+	Index        int                 `json:"index"`
+	Incarnation  perdure.Incarnation `json:"incarnation"`
+	Ticket       perdure.Secret      `json:"ticket,omitempty"` // of a worker: proves that it speaks for its slot
+	Store        string              `json:"store,omitempty"`  // of a worker: location of the job's store
+	StoreIsLocal bool                `json:"local,omitempty"`  // it is in the run's directory
+	// Of an observer with WantsSettings: the run's settings in the form of run.json, and its directory.
+	RunSettings json.RawMessage `json:"run,omitempty"`
+	Dir         string          `json:"folder,omitempty"`
 }
 
 // Refusal is the reason for which a connection is closed permanently.
 type Refusal struct {
-	Reason string `json:"reason"`
-	Fenced bool   `json:"fenced,omitempty"` // another process has taken the slot or server index; this one must end
-	Over   bool   `json:"over,omitempty"`   // the job has ended; no work is left
-	Done   bool   `json:"done,omitempty"`   // the job has ended because it is complete
-	Failed bool   `json:"failed,omitempty"` // the job has ended because it cannot continue
-	Again  bool   `json:"again,omitempty"`  // temporary; the process may try again
+	Reason    string `json:"reason"`
+	Fenced    bool   `json:"fenced,omitempty"` // another process has taken the slot or server index; this one must end
+	JobEnded  bool   `json:"over,omitempty"`   // the job has ended; no work is left
+	JobDone   bool   `json:"done,omitempty"`   // the job has ended because it is complete
+	JobFailed bool   `json:"failed,omitempty"` // the job has ended because it cannot continue
+	Temporary bool   `json:"again,omitempty"`  // temporary; the process may try again
 }
 
 // Report contains measurements of a training program.
@@ -100,8 +100,8 @@ type Untrained struct {
 // UnitSteps is the unit of trainers: optimizer steps.
 const UnitSteps = "steps"
 
-// Of describes the untrained data of a slot for users.
-func (u *Untrained) Of(slot perdure.Slot) string {
+// Describe describes the untrained data of a slot for users.
+func (u *Untrained) Describe(slot perdure.Slot) string {
 	unit, what := "batches", []string(nil)
 	if u.Unit == UnitSteps {
 		unit = UnitSteps
@@ -127,7 +127,7 @@ type Event struct {
 	Text         string        `json:"text"`
 	UpdatesLost  int64         `json:"updates_lost"` // of the job so far
 	ClocksRedone int64         `json:"clocks_redone"`
-	Said         string        `json:"said,omitempty"` // the last lines of a failed program, if not reported before
+	Output       string        `json:"said,omitempty"` // the last lines of a failed program, if not reported before
 }
 
 // Progress is the coordinator's state of the job for its parent and for users. It is sent at every tick, at alarms, and
@@ -141,20 +141,20 @@ type Progress struct {
 	Complete   bool               `json:"complete"` // only the export of the model is left to do
 	Done       bool               `json:"done"`     // nothing is left to do, and no further process will be admitted
 	// Closed says that the job ends early and that its last possible checkpoint is durable.
-	Closed       bool  `json:"closed"`
-	Serving      bool  `json:"serving"`     // every shard serves and every slot works
-	UpdatesIn    int64 `json:"updates_in"`  // in the rows now
-	UpdatesDue   int64 `json:"updates_due"` // in the rows at the end if none is lost
-	UpdatesLost  int64 `json:"updates_lost"`
-	ClocksRedone int64 `json:"clocks_redone"`
-	// Places contains all servers and slots in the first Progress of a connection, and later only those that have
+	Closed          bool  `json:"closed"`
+	Serving         bool  `json:"serving"`     // every shard serves and every slot works
+	UpdatesApplied  int64 `json:"updates_in"`  // in the rows now
+	UpdatesExpected int64 `json:"updates_due"` // in the rows at the end if none is lost
+	UpdatesLost     int64 `json:"updates_lost"`
+	ClocksRedone    int64 `json:"clocks_redone"`
+	// Members contains all servers and slots in the first Progress of a connection, and later only those that have
 	// changed.
-	Places []PlaceProgress `json:"places"`
-	Saving *words.Saving   `json:"saving,omitempty"` // if the interval is chosen automatically, or rows are saved
+	Members []MemberProgress `json:"places"`
+	Saving  *words.Saving    `json:"saving,omitempty"` // if the interval is chosen automatically, or rows are saved
 }
 
-// PlaceProgress is the part of a Progress for one server or slot.
-type PlaceProgress struct {
+// MemberProgress is the part of a Progress for one server or slot.
+type MemberProgress struct {
 	Role           Role                    `json:"role"`
 	Index          int                     `json:"index"`
 	Process        string                  `json:"process"`
@@ -178,20 +178,20 @@ const (
 	OrderKill  OrderKind = "kill"
 	OrderFault OrderKind = "fault" // also to servers and workers: fail in this way
 	OrderStop  OrderKind = "stop"
-	// Report whether a silent process is runnable; the answer is OrderRuns or OrderIdle for the same process.
-	OrderLook OrderKind = "look"
+	// Report whether a silent process is runnable; the answer is OrderRunning or OrderIdle for the same process.
+	OrderProbe OrderKind = "look"
 	// To a server: hand over its replicas and end. To a host: have all its processes do so.
 	OrderDrain OrderKind = "drain"
 
 	// To the coordinator.
-	OrderClose  OrderKind = "close"  // make a last checkpoint before the job ends
-	OrderEnd    OrderKind = "end"    // end the job; Spec is the reason
-	OrderFinish OrderKind = "finish" // the job's results are safe; all processes may end
-	OrderDrop   OrderKind = "drop"   // drop some of the shards
-	OrderPass   OrderKind = "pass"   // forward a fault to a process
-	OrderLog    OrderKind = "log"    // record the state of the update log's process
-	OrderRuns   OrderKind = "runs"   // the silent process is running or waiting for the processor
-	OrderIdle   OrderKind = "idle"   // the silent process is stopped or waits for something else
+	OrderFinalCheckpoint OrderKind = "close"  // make a last checkpoint before the job ends
+	OrderEnd             OrderKind = "end"    // end the job; Spec is the reason
+	OrderFinish          OrderKind = "finish" // the job's results are safe; all processes may end
+	OrderDrop            OrderKind = "drop"   // drop some of the shards
+	OrderForward         OrderKind = "pass"   // forward a fault to a process
+	OrderLogState        OrderKind = "log"    // record the state of the update log's process
+	OrderRunning         OrderKind = "runs"   // the silent process is running or waiting for the processor
+	OrderIdle            OrderKind = "idle"   // the silent process is stopped or waits for something else
 )
 
 // Order asks a process to do something.
@@ -202,8 +202,8 @@ type Order struct {
 	Spec   string    `json:"spec,omitempty"`
 }
 
-// Drain returns the order to hand over and end within a preemption notice in milliseconds; 0 means no deadline.
-func Drain(notice int64) Order {
+// DrainOrder returns the order to hand over and end within a preemption notice in milliseconds; 0 means no deadline.
+func DrainOrder(notice int64) Order {
 	return Order{Kind: OrderDrain, Spec: strconv.FormatInt(notice, 10)}
 }
 
@@ -225,8 +225,8 @@ type Exited struct {
 	Failed bool   `json:"failed,omitempty"`
 	Final  bool   `json:"final,omitempty"` // the failure is a usage error; a restart would fail again
 	Code   int    `json:"code,omitempty"`
-	Why    string `json:"why,omitempty"`  // of a failure: the last line of output
-	Said   string `json:"said,omitempty"` // of a failure: the last lines of output
+	Detail string `json:"why,omitempty"`  // of a failure: the last line of output
+	Output string `json:"said,omitempty"` // of a failure: the last lines of output
 }
 
 // HostVariable is the environment variable with the prefix of the names of a host's processes.
@@ -245,7 +245,7 @@ func OfHost(host string, pid int) string {
 // are encoded in varints, because they are sent to all processes or by all. Any other plain data is encoded in JSON.
 func Control(kind Kind, v any) Frame {
 	var c coder
-	if !coded(&c, v) {
+	if !codeBinary(&c, v) {
 		c.b = JSON(v)
 	}
 	return Frame{Header: Header{Kind: kind, Slot: perdure.NoSlot, Shard: -1}, Payload: c.b}
@@ -263,7 +263,7 @@ func JSON(v any) []byte {
 // ParseControl reads a control frame's payload into v, which must be zero.
 func ParseControl(f *Frame, v any) error {
 	c := coder{b: f.Payload, reading: true}
-	if coded(&c, v) {
+	if codeBinary(&c, v) {
 		if err := c.done(); err != nil {
 			return fmt.Errorf("frame of kind %d: %w", f.Kind, err)
 		}

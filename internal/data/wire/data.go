@@ -31,14 +31,14 @@ type Rows struct {
 
 const rowsBytes = 24
 
-// stateTable marks the block with a slot's state.
-const stateTable = perdure.TableID(math.MaxUint32)
+// stateBlock marks the block with a slot's state.
+const stateBlock = perdure.TableID(math.MaxUint32)
 
-// basisTable marks the block with the clocks that an update was computed from.
-const basisTable = stateTable - 1
+// basisBlock marks the block with the clocks that an update was computed from.
+const basisBlock = stateBlock - 1
 
-// aloneTable marks the block that says that an update was made while its shard was unavailable.
-const aloneTable = stateTable - 2
+// outageBlock marks the block that says that an update was made while its shard was unavailable.
+const outageBlock = stateBlock - 2
 
 // NoBasis is the Basis of an update without a basis block.
 const NoBasis = perdure.Clock(-1)
@@ -51,8 +51,8 @@ func (r *Rows) ID(i int) perdure.RowID {
 	return r.First + perdure.RowID(i)
 }
 
-// Part returns rows i to j-1 of r.
-func (r *Rows) Part(i, j int) *Rows {
+// Slice returns rows i to j-1 of r.
+func (r *Rows) Slice(i, j int) *Rows {
 	if r.IDs != nil {
 		return &Rows{Table: r.Table, Count: j - i, IDs: r.IDs[i:j]}
 	}
@@ -81,11 +81,11 @@ func ParseRows(src []byte, r *Rows) (rest []byte, err error) {
 	if len(src) < rowsBytes {
 		return nil, fmt.Errorf("%w: %d bytes are too few to identify rows", ErrPayload, len(src))
 	}
-	return rowsOf(src, r, binary.LittleEndian.Uint32(src[4:]))
+	return parseRowList(src, r, binary.LittleEndian.Uint32(src[4:]))
 }
 
-// rowsOf is ParseRows for a head that is complete, with the given mode.
-func rowsOf(src []byte, r *Rows, mode uint32) (rest []byte, err error) {
+// parseRowList is ParseRows for a head that is complete, with the given mode.
+func parseRowList(src []byte, r *Rows, mode uint32) (rest []byte, err error) {
 	le := binary.LittleEndian
 	n := le.Uint64(src[8:])
 	*r = Rows{Table: perdure.TableID(le.Uint32(src)), First: perdure.RowID(le.Uint64(src[16:])), Count: int(n)}
@@ -135,7 +135,7 @@ const modePacked = 4
 // AppendPackedBlock appends the encoding of b with its values packed and returns the number of bytes saved compared
 // with AppendBlock. If that is small, it appends nothing and returns 0.
 func AppendPackedBlock(dst []byte, b *Block) (with []byte, saved int) {
-	if !packed.Pays(b.Values) {
+	if !packed.WorthPacking(b.Values) {
 		return dst, 0
 	}
 	start := len(dst)
@@ -163,7 +163,7 @@ func AppendBlockHead(dst []byte, b *Block) []byte {
 
 // AppendStateBlock appends the state that a slot saves with its update.
 func AppendStateBlock(dst, state []byte) []byte {
-	r := Rows{Table: stateTable, Count: len(state)}
+	r := Rows{Table: stateBlock, Count: len(state)}
 	dst = AppendRows(dst, &r)
 	dst = append(dst, state...)
 	return pad8(dst)
@@ -172,12 +172,12 @@ func AppendStateBlock(dst, state []byte) []byte {
 // AppendBasisBlock appends what an update was computed from: the smallest MinClock (≥ 0) of the rows, and how many of
 // the slot's own earlier clocks they did not contain. If an update has this block, it is in the last part.
 func AppendBasisBlock(dst []byte, basis, lag perdure.Clock) []byte {
-	return AppendRows(dst, &Rows{Table: basisTable, First: perdure.RowID(basis), Count: int(lag)})
+	return AppendRows(dst, &Rows{Table: basisBlock, First: perdure.RowID(basis), Count: int(lag)})
 }
 
-// AppendAloneBlock appends a block that says that an update was computed from rows that were read while their shard was
-// unavailable. If an update has this block, it is in the last part.
-func AppendAloneBlock(dst []byte) []byte { return AppendRows(dst, &Rows{Table: aloneTable}) }
+// AppendOutageBlock appends a block that says that an update was computed from rows that were read while their shard
+// was unavailable. If an update has this block, it is in the last part.
+func AppendOutageBlock(dst []byte) []byte { return AppendRows(dst, &Rows{Table: outageBlock}) }
 
 // modeWeight marks a block without rows that gives an update's weight for its table.
 const modeWeight = 2
@@ -206,35 +206,35 @@ func pad8(dst []byte) []byte {
 //
 // Afterwards b.Err reports whether the payload was valid. Ids, values and state alias the payload.
 type Blocks struct {
-	Rows                 // of the current block
-	Given  []float32     // its values; if packed, only the nonzero ones that are transmitted
-	Len    int           // number of values, including omitted ones
-	State  []byte        // the slot's state; nil if not seen so far
-	Basis  perdure.Clock // MinClock of the oldest row that the update was computed from; NoBasis if not seen so far
-	Lag    perdure.Clock // number of the slot's own clocks that the rows did not contain
-	Alone  bool          // the rows were read while the shard was unavailable
-	Weight float64       // of a block without rows: the update's weight for its table; 0: the block has rows
-	block  Block         // returned by Whole
-	packed []byte        // the current block's packed values; nil if not packed
-	most   int           // max number of packed values in the rest of the payload
-	rest   []byte
-	size   int
-	err    error
+	Rows                    // of the current block
+	Sent      []float32     // its values; if packed, only the nonzero ones that are transmitted
+	Len       int           // number of values, including omitted ones
+	State     []byte        // the slot's state; nil if not seen so far
+	Basis     perdure.Clock // MinClock of the oldest row that the update was computed from; NoBasis if not seen so far
+	Lag       perdure.Clock // number of the slot's own clocks that the rows did not contain
+	InOutage  bool          // the rows were read while the shard was unavailable
+	Weight    float64       // of a block without rows: the update's weight for its table; 0: the block has rows
+	block     Block         // returned by Unpack
+	packed    []byte        // the current block's packed values; nil if not packed
+	maxPacked int           // max number of packed values in the rest of the payload
+	rest      []byte
+	size      int
+	err       error
 }
 
-// mostPacked is the max number of packed values in one payload, including omitted ones: unpacked they would also fit in
-// one. It keeps a few received bytes from expanding to much memory.
-const mostPacked = MaxPayload / 4
+// maxPackedValues is the max number of packed values in one payload, including omitted ones: unpacked they would also
+// fit in one. It keeps a few received bytes from expanding to much memory.
+const maxPackedValues = MaxPayload / 4
 
 // ReadBlocks returns a reader of a payload.
 func ReadBlocks(payload []byte) Blocks {
-	return Blocks{rest: payload, size: len(payload), most: mostPacked, Basis: NoBasis}
+	return Blocks{rest: payload, size: len(payload), maxPacked: maxPackedValues, Basis: NoBasis}
 }
 
-// Whole returns the current block with all its values. It unpacks packed values into room, growing it if necessary; the
-// next call reuses it. If room is nil, it allocates.
-func (b *Blocks) Whole(room *[]float32) *Block {
-	b.block = Block{b.Rows, b.Given}
+// Unpack returns the current block with all its values. It unpacks packed values into room, growing it if necessary;
+// the next call reuses it. If room is nil, it allocates.
+func (b *Blocks) Unpack(room *[]float32) *Block {
+	b.block = Block{b.Rows, b.Sent}
 	if b.packed == nil {
 		return &b.block
 	}
@@ -249,12 +249,12 @@ func (b *Blocks) Whole(room *[]float32) *Block {
 	return &b.block
 }
 
-// Place returns the index in the block of the k-th transmitted value.
-func (b *Blocks) Place(k int) int {
+// Index returns the index in the block of the k-th transmitted value.
+func (b *Blocks) Index(k int) int {
 	if b.packed == nil {
 		return k
 	}
-	return packed.Place(b.packed, k)
+	return packed.Index(b.packed, k)
 }
 
 // Err returns the reason why Next returned false, or nil at the payload's end.
@@ -273,7 +273,7 @@ func (b *Blocks) Next() bool {
 		case modeWeight:
 			return b.weight()
 		case modePacked, modePacked + 1:
-			if src, b.err = rowsOf(b.rest, &b.Rows, mode-modePacked); b.err == nil {
+			if src, b.err = parseRowList(b.rest, &b.Rows, mode-modePacked); b.err == nil {
 				b.packedValues(src)
 			}
 			return b.err == nil
@@ -282,18 +282,18 @@ func (b *Blocks) Next() bool {
 			return false
 		}
 		switch {
-		case b.Table == basisTable:
+		case b.Table == basisBlock:
 			b.Basis, b.Lag, b.rest = perdure.Clock(b.First), perdure.Clock(b.Count), src
 			if b.IDs != nil || b.Basis < 0 {
 				b.err = fmt.Errorf("%w: invalid basis of an update: MinClock %d", ErrPayload, b.Basis)
 			}
 			continue
-		case b.Table == aloneTable:
-			if b.Alone, b.rest = true, src; b.IDs != nil || b.First != 0 || b.Count != 0 {
+		case b.Table == outageBlock:
+			if b.InOutage, b.rest = true, src; b.IDs != nil || b.First != 0 || b.Count != 0 {
 				b.err = fmt.Errorf("%w: the block that marks an unavailable shard contains rows", ErrPayload)
 			}
 			continue
-		case b.Table != stateTable:
+		case b.Table != stateBlock:
 			b.values(src)
 			return b.err == nil
 		}
@@ -311,7 +311,7 @@ func (b *Blocks) Next() bool {
 func (b *Blocks) weight() bool {
 	le := binary.LittleEndian
 	b.Rows = Rows{Table: perdure.TableID(le.Uint32(b.rest)), IDs: []perdure.RowID{}} // an empty list
-	b.Given, b.Len, b.packed = nil, 0, nil
+	b.Sent, b.Len, b.packed = nil, 0, nil
 	b.Weight = math.Float64frombits(le.Uint64(b.rest[16:]))
 	if err := perdure.ValidateWeight(b.Weight); err != nil || le.Uint64(b.rest[8:]) != 0 {
 		b.err = fmt.Errorf("%w: invalid weight block: weight %v, with %d rows", ErrPayload, b.Weight,
@@ -333,28 +333,28 @@ func (b *Blocks) values(src []byte) {
 		b.err = fmt.Errorf("%w: %d values announced, but only %d bytes present", ErrPayload, n, len(src))
 		return
 	}
-	b.Given, b.Len, b.packed = Floats(src[:4*n]), int(n), nil
+	b.Sent, b.Len, b.packed = Floats(src[:4*n]), int(n), nil
 	b.rest = skipPad(src[4*n:], b.size)
 }
 
 // packedValues reads a block's packed values.
 func (b *Blocks) packedValues(src []byte) {
-	if b.Table >= aloneTable || len(src) < 8 {
+	if b.Table >= outageBlock || len(src) < 8 {
 		b.err = fmt.Errorf("%w: a block of packed values has none", ErrPayload)
 		return
 	}
 	n := binary.LittleEndian.Uint64(src)
-	if n > uint64(b.most) {
-		b.err = fmt.Errorf("%w: more than %d packed values in one message", ErrPayload, mostPacked)
+	if n > uint64(b.maxPacked) {
+		b.err = fmt.Errorf("%w: more than %d packed values in one message", ErrPayload, maxPackedValues)
 		return
 	}
-	b.most -= int(n)
-	values, given, rest, err := packed.Cut(src[8:], int(n))
+	b.maxPacked -= int(n)
+	values, given, rest, err := packed.Split(src[8:], int(n))
 	if err != nil {
 		b.err = fmt.Errorf("%w: %w", ErrPayload, err)
 		return
 	}
-	b.Given, b.Len, b.packed = Floats(given), int(n), values
+	b.Sent, b.Len, b.packed = Floats(given), int(n), values
 	b.rest = skipPad(rest, b.size)
 }
 
@@ -378,13 +378,13 @@ func skipPad(rest []byte, size int) []byte {
 // With FlagPacked the values are packed: see package packed.
 type Answer struct {
 	State
-	Values []float32 // nil if they are packed: see Whole
+	Values []float32 // nil if they are packed: see Unpack
 	packed []byte    // as received
 }
 
-// Whole returns the values of an answer, which must be those of rows rows of dim values. It unpacks packed values into
+// Unpack returns the values of an answer, which must be those of rows rows of dim values. It unpacks packed values into
 // room, growing it if necessary.
-func (a *Answer) Whole(rows, dim int, room *[]float32) ([]float32, error) {
+func (a *Answer) Unpack(rows, dim int, room *[]float32) ([]float32, error) {
 	most := MaxPayload / 4 / dim
 	if a.packed == nil || rows > most {
 		if rows > most || len(a.Values) != rows*dim {
@@ -393,7 +393,7 @@ func (a *Answer) Whole(rows, dim int, room *[]float32) ([]float32, error) {
 		return a.Values, nil
 	}
 	n := rows * dim
-	values, _, rest, err := packed.Cut(a.packed, n)
+	values, _, rest, err := packed.Split(a.packed, n)
 	if err == nil && len(rest) > 0 {
 		err = fmt.Errorf("%d extra bytes follow them", len(rest))
 	}
@@ -408,14 +408,14 @@ func (a *Answer) Whole(rows, dim int, room *[]float32) ([]float32, error) {
 	return all, nil
 }
 
-// Packed reports whether the answer's values are packed.
-func (a *Answer) Packed() bool { return a.packed != nil }
+// IsPacked reports whether the answer's values are packed.
+func (a *Answer) IsPacked() bool { return a.packed != nil }
 
 // State describes the updates that an answer's rows contain.
 type State struct {
-	Seq     uint64
-	Waited  uint64 // microseconds
-	Applied []perdure.Clock
+	Seq          uint64
+	WaitedMicros uint64 // microseconds
+	Applied      []perdure.Clock
 }
 
 // AppendState appends an Answer without its values, which must follow.
@@ -423,7 +423,7 @@ func AppendState(dst []byte, s *State) []byte {
 	le := binary.LittleEndian
 	dst = le.AppendUint64(dst, s.Seq)
 	dst = le.AppendUint64(dst, uint64(len(s.Applied)))
-	dst = le.AppendUint64(dst, s.Waited)
+	dst = le.AppendUint64(dst, s.WaitedMicros)
 	for _, c := range s.Applied {
 		dst = le.AppendUint64(dst, uint64(c))
 	}
@@ -442,7 +442,7 @@ func (s *State) parse(src []byte) (rest []byte, err error) {
 		return nil, fmt.Errorf("%w: answer of %d bytes", ErrPayload, len(src))
 	}
 	le := binary.LittleEndian
-	s.Seq, s.Waited = le.Uint64(src), le.Uint64(src[16:])
+	s.Seq, s.WaitedMicros = le.Uint64(src), le.Uint64(src[16:])
 	n := le.Uint64(src[8:])
 	src = src[stateBytes:]
 	if n > uint64(len(src)/8) {
@@ -457,17 +457,17 @@ func (s *State) parse(src []byte) (rest []byte, err error) {
 }
 
 // ParseAnswer reads an Answer, reusing a.Applied. Its values alias the payload. Only the caller knows the expected
-// number of values and passes it to Whole.
+// number of values and passes it to Unpack.
 func ParseAnswer(f *Frame, a *Answer) error {
 	src, err := a.parse(f.Payload)
 	if err != nil {
 		return err
 	}
-	return a.take(src, f)
+	return a.setValues(src, f)
 }
 
-// take sets the values: the rest of the payload, or its body.
-func (a *Answer) take(src []byte, f *Frame) error {
+// setValues sets the values: the rest of the payload, or its body.
+func (a *Answer) setValues(src []byte, f *Frame) error {
 	a.Values, a.packed = nil, nil
 	if body := f.Body; len(body) > 0 {
 		if len(src) > 0 {
@@ -505,7 +505,7 @@ func ParsePush(f *Frame, p *Push) error {
 	if src, err = ParseRows(src, &p.Rows); err != nil {
 		return err
 	}
-	return p.take(src, f)
+	return p.setValues(src, f)
 }
 
 // AppendIDs appends the payload of KindIDs: the number of rows that the shard stores, the number of ids, and the ids.

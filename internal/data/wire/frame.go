@@ -46,14 +46,14 @@ const (
 	// PartBytes is the payload size that senders aim to stay below: larger updates are sent in parts, larger reads as
 	// several requests.
 	PartBytes = 1 << 20
-	// PromptBytes is the size of an update, without headers, from which on servers acknowledge it immediately, even
+	// AckNowBytes is the size of an update, without headers, from which on servers acknowledge it immediately, even
 	// without a request. For such an update an acknowledgement is cheap, and the sender holds its memory until it
 	// arrives.
-	PromptBytes = 16 << 10
-	// MaxUpdate is the max size in bytes, including headers, of the unapplied updates of one slot to one shard, which a
-	// server holds in memory. A single update may have half of that, and so may the earlier updates that the worker has
-	// in flight.
-	MaxUpdate = 8 << 30
+	AckNowBytes = 16 << 10
+	// MaxUpdateBytes is the max size in bytes, including headers, of the unapplied updates of one slot to one shard,
+	// which a server holds in memory. A single update may have half of that, and so may the earlier updates that the
+	// worker has in flight.
+	MaxUpdateBytes = 8 << 30
 	// MaxRequest is the max value of a frame's request.
 	MaxRequest = 1<<48 - 1
 )
@@ -108,11 +108,11 @@ const (
 	KindScan Kind = 27
 	KindIDs  Kind = 28 // server → worker: response to KindScan; IDs payload
 	// KindPush is server → worker: changed rows to which the worker subscribes; Push payload; header clock as for Rows.
-	KindPush Kind = 29
-	KindDrop Kind = 30 // worker → server: unsubscribe from these rows; rows payload
-	// KindSaw is worker → server, under vap: all rows in the worker's cache that it may read have the state at the end
+	KindPush        Kind = 29
+	KindUnsubscribe Kind = 30 // worker → server: unsubscribe from these rows; rows payload
+	// KindSeen is worker → server, under vap: all rows in the worker's cache that it may read have the state at the end
 	// of a Push, or a newer one; request is the seq of that Push.
-	KindSaw Kind = 31
+	KindSeen Kind = 31
 
 	// Between the members of a shard's chain. A log entry is an Update, a Tick or one of the kinds from KindFence on;
 	// its request is its position in the shard's log.
@@ -127,21 +127,22 @@ const (
 	// KindSnapshot is tail → joiner: the next piece of the shard's state at position request, acknowledged with
 	// KindHave; FlagNone, FlagLast.
 	KindSnapshot Kind = 35
-	KindLevel    Kind = 36 // tail → joiner: you have been sent all that I have up to position request
+	KindCaughtUp Kind = 36 // tail → joiner: you have been sent all that I have up to position request
 	KindFence    Kind = 37 // entry: earlier incarnations of the slot are rejected; no payload
 	KindDecide   Kind = 38 // entry: the decision about them: their updates of clocks < clock count; no payload
 	KindEnd      Kind = 39 // entry: no update of a clock ≥ clock counts; no payload
 	KindAddTable Kind = 40 // entry: add a table to the shard; perdure.TableSpec; clock is its number
 	KindBase     Kind = 41 // entry: raise the applied vector to this one; State payload
 	KindPassCut  Kind = 42 // entry: the shard is saved at a cut and continues; words.Segment
-	// KindRoster is entry: the slots' membership intervals from now on; []words.Interval; clock is View.Roster.
-	KindRoster Kind = 43
-	KindCut    Kind = 44 // entry: save the shard also at the cut of clock; no payload
+	// KindMembership is entry: the slots' membership intervals from now on; []words.Interval; clock is View.Roster.
+	KindMembership Kind = 43
+	KindCut        Kind = 44 // entry: save the shard also at the cut of clock; no payload
 	// KindLife occurs only in an update log: an epoch has started, and later entries of an earlier epoch's head do not
 	// count; no payload.
 	KindLife Kind = 45
 	// KindEcho is worker or observer → coordinator or server: a probe that the receiver returns unchanged; no payload.
-	// A probe of a shard is returned if this process holds the shard in that incarnation, with or without FlagBehind.
+	// A probe of a shard is returned if this process holds the shard in that incarnation, with or without
+	// FlagCatchingUp.
 	KindEcho Kind = 46
 )
 
@@ -149,20 +150,20 @@ const (
 const (
 	FlagTicked uint16 = 1 << 0 // Update: the sender has already decided to tick it
 	FlagNone   uint16 = 1 << 1 // State: nothing was saved; Snapshot: the piece belongs to the head, not to the rows
-	// FlagRepeats says that rows occur more than once in an Update: the last delta of a row counts and includes the
-	// earlier ones. If any part needs the flag, the last part has it.
-	FlagRepeats uint16 = 1 << 2
-	FlagPrompt  uint16 = 1 << 3 // Update: the sender will wait for the acknowledgement, as if followed by Sync
+	// FlagDuplicateRows says that rows occur more than once in an Update: the last delta of a row counts and includes
+	// the earlier ones. If any part needs the flag, the last part has it.
+	FlagDuplicateRows uint16 = 1 << 2
+	FlagAckNow        uint16 = 1 << 3 // Update: the sender will wait for the acknowledgement, as if followed by Sync
 	// FlagSubscribe asks for a push of the rows of a Get whenever they change. It holds for the connection.
 	FlagSubscribe uint16 = 1 << 4
 	// FlagLast says that after this Push all subscribed rows have its state or a newer one; for a Snapshot, that it is
 	// the last piece of its kind.
 	FlagLast uint16 = 1 << 5
-	// FlagWrites says, for an Open, that the connection carries only updates and needs no acknowledgements.
-	FlagWrites uint16 = 1 << 6
-	// FlagBehind says, for an Echo of a shard, that the shard is known to lack updates: it was unavailable and is still
-	// applying those made in the meantime.
-	FlagBehind uint16 = 1 << 7
+	// FlagWriteOnly says, for an Open, that the connection carries only updates and needs no acknowledgements.
+	FlagWriteOnly uint16 = 1 << 6
+	// FlagCatchingUp says, for an Echo of a shard, that the shard is known to lack updates: it was unavailable and is
+	// still applying those made in the meantime.
+	FlagCatchingUp uint16 = 1 << 7
 	// FlagPacked says that the values of a Rows or Push frame are packed.
 	FlagPacked uint16 = 1 << 8
 )
@@ -245,8 +246,8 @@ func PutHeader(dst []byte, f *Frame) {
 	le.PutUint32(h[12:], checksum(h, f.Payload, f.Body))
 }
 
-// Begins reports whether b starts like a frame, of any version.
-func Begins(b []byte) bool { return bytes.HasPrefix(b, []byte(magic)) }
+// HasMagic reports whether b starts like a frame, of any version.
+func HasMagic(b []byte) bool { return bytes.HasPrefix(b, []byte(magic)) }
 
 func checksum(header, payload, body []byte) uint32 {
 	return addCold(addCold(add(0, header), payload), body)
@@ -288,7 +289,7 @@ func ParseHeader(src []byte, f *Frame) (payloadBytes int, err error) {
 // Verify checks the checksum of a received header and its payload, which may be in two pieces. It overwrites the
 // checksum field of header with zeros.
 func Verify(header, payload, body []byte) error {
-	s := BeginSum(header)
+	s := NewSum(header)
 	s.Add(payload)
 	s.Add(body)
 	return s.Verify()
@@ -298,8 +299,8 @@ func Verify(header, payload, body []byte) error {
 // the processor's cache.
 type Sum struct{ want, have uint32 }
 
-// BeginSum returns the Sum of a received header. It overwrites the checksum field of header with zeros.
-func BeginSum(header []byte) Sum {
+// NewSum returns the Sum of a received header. It overwrites the checksum field of header with zeros.
+func NewSum(header []byte) Sum {
 	want := binary.LittleEndian.Uint32(header[12:])
 	binary.LittleEndian.PutUint32(header[12:], 0)
 	return Sum{want: want, have: add(0, header[:HeaderBytes])}

@@ -68,7 +68,7 @@ func FuzzReadBlocks(f *testing.F) {
 				values += len(x.Values)
 				return nil
 			})
-			if most := min(32*len(b), 4*mostPacked+len(b)); err == nil && 4*values > most {
+			if most := min(32*len(b), 4*maxPackedValues+len(b)); err == nil && 4*values > most {
 				t.Errorf("%d values in %d bytes", values, len(b))
 			}
 		})
@@ -98,10 +98,10 @@ func FuzzPackedAnswer(f *testing.F) {
 		allocates(t, len(b), func() {
 			var a Answer
 			f := Frame{Header: Header{Flags: FlagPacked}, Payload: b}
-			if n < 0 || n > mostPacked || ParseAnswer(&f, &a) != nil {
+			if n < 0 || n > maxPackedValues || ParseAnswer(&f, &a) != nil {
 				return
 			}
-			values, err := a.Whole(n, 1, &room)
+			values, err := a.Unpack(n, 1, &room)
 			if err == nil && (len(values) != n || n > 8*len(b)) {
 				t.Errorf("%d bytes were decoded as %d values, want %d", len(b), len(values), n)
 			}
@@ -109,7 +109,7 @@ func FuzzPackedAnswer(f *testing.F) {
 	})
 }
 
-var room = make([]float32, mostPacked)
+var room = make([]float32, maxPackedValues)
 
 func FuzzParsePush(f *testing.F) {
 	seedPayloads(f)

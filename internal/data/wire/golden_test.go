@@ -79,7 +79,7 @@ func parseAlone(f *Frame) any {
 	if b.Next() || b.Err() != nil {
 		return b.Err()
 	}
-	return b.Alone
+	return b.InOutage
 }
 
 // weight is the weight of an update for a table.
@@ -93,7 +93,7 @@ func parseWeight(f *Frame) any {
 	switch there := b.Next(); {
 	case b.Err() != nil:
 		return b.Err()
-	case !there || b.Count != 0 || b.Given != nil:
+	case !there || b.Count != 0 || b.Sent != nil:
 		return "no weight"
 	}
 	return weight{b.Table, b.Weight}
@@ -133,10 +133,10 @@ func parseAnswer(f *Frame) any {
 
 // wholeOf returns an answer, with its values unpacked if necessary.
 func wholeOf(a *Answer) any {
-	if !a.Packed() {
+	if !a.IsPacked() {
 		return *a
 	}
-	values, err := a.Whole(2, packedValues/2, new([]float32))
+	values, err := a.Unpack(2, packedValues/2, new([]float32))
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func parsePush(f *Frame) any {
 	if err := ParsePush(f, &p); err != nil {
 		return err
 	}
-	if p.Packed() {
+	if p.IsPacked() {
 		return wholeOf(&p.Answer)
 	}
 	return p
@@ -201,23 +201,23 @@ var sampleJob = perdure.JobSpec{
 }
 
 var exitedSample = Exited{
-	Role: RoleWorker, Index: 2, PID: 4711, How: "killed", Host: "h", Failed: true, Final: true, Code: 2, Why: "why",
-	Said: "lines",
+	Role: RoleWorker, Index: 2, PID: 4711, How: "killed", Host: "h", Failed: true, Final: true, Code: 2, Detail: "why",
+	Output: "lines",
 }
 
 func controlSamples() []sample {
 	samples := []sample{
 		control("hello", KindHello, Hello{
 			Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711,
-			Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", AtCuts: true, Grow: true, Asks: true,
-			Called: "b", Secret: "00ff", Nonce: "n", Ticket: "11ee",
+			Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", SavesAtCuts: true, Grow: true, WantsSettings: true,
+			DisplayName: "b", Secret: "00ff", Nonce: "n", Ticket: "11ee",
 		}),
 		control("welcome", KindWelcome, Welcome{
 			Job: sampleJob, Index: 1, Incarnation: 2, Ticket: "11ee", Store: "s",
-			Local: true, Run: []byte(`{"a":7}`), Folder: "/a",
+			StoreIsLocal: true, RunSettings: []byte(`{"a":7}`), Dir: "/a",
 		}),
 		control("refusal", KindRefuse, Refusal{
-			Reason: "the slot was taken", Fenced: true, Over: true, Done: true, Failed: true, Again: true,
+			Reason: "the slot was taken", Fenced: true, JobEnded: true, JobDone: true, JobFailed: true, Temporary: true,
 		}),
 		control("view", KindView, words.View{
 			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,
@@ -257,15 +257,15 @@ func controlSamples() []sample {
 		}),
 		control("event", KindEvent, Event{
 			Kind: "rollback", Target: "server:0", Clock: 60, UnixNs: 1700000000000000000,
-			Text: "rolled back", UpdatesLost: 1, ClocksRedone: 2, Said: "lines",
+			Text: "rolled back", UpdatesLost: 1, ClocksRedone: 2, Output: "lines",
 		}),
 		control("order", KindOrder, Order{Kind: "kill", Target: "server:0", PID: 4711, Spec: "kill:server:0@clock:5"}),
 		control("exited", KindExited, exitedSample),
 		control("progress", KindProgress, Progress{
 			Revision: 9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Done: true, Closed: true,
-			Serving: true, UpdatesIn: 3, UpdatesDue: 4, UpdatesLost: 1, ClocksRedone: 2,
+			Serving: true, UpdatesApplied: 3, UpdatesExpected: 4, UpdatesLost: 1, ClocksRedone: 2,
 			Saving: &words.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
-			Places: []PlaceProgress{{
+			Members: []MemberProgress{{
 				Role: RoleServer, Index: 1, Process: "server:1#2", PID: 4711, Incarnation: 2, State: "alive", Clock: 61,
 				Problem: "disk full",
 				Worker:  &perdure.WorkerCounters{UpdatesSent: 1}, Interval: words.Interval{From: 30, Until: 90},
@@ -346,7 +346,7 @@ func dataSamples() []sample {
 	a := Block{Rows: run, Values: values}
 	b := Block{Rows: list, Values: []float32{0.5, 1.5, 2.5}}
 	update := AppendStateBlock(AppendBlock(AppendBlock(nil, &a), &b), []byte("state"))
-	state := State{Seq: 99, Waited: 1500, Applied: []perdure.Clock{10, 11, 12}}
+	state := State{Seq: 99, WaitedMicros: 1500, Applied: []perdure.Clock{10, 11, 12}}
 	answer := AppendFloats(AppendState(nil, &state), values)
 	zeros := Block{Rows{Table: 4, Count: 2, IDs: []perdure.RowID{9, 2}}, mostlyZeros()}
 	half, _ := AppendPackedBlock(nil, &zeros)
@@ -363,7 +363,7 @@ func dataSamples() []sample {
 			Answer{State: state, Values: zeros.Values}, parsePush),
 		data("update-packed", KindUpdate, 0, AppendBlock(half, &a), blocks{Blocks: []Block{zeros, a}}, parseBlocks),
 		data("update-basis", KindUpdate, 0, AppendBasisBlock(nil, 1200, 7), [2]perdure.Clock{1200, 7}, parseBasis),
-		data("update-alone", KindUpdate, 0, AppendAloneBlock(nil), true, parseAlone),
+		data("update-alone", KindUpdate, 0, AppendOutageBlock(nil), true, parseAlone),
 		data("update-weight", KindUpdate, 0, AppendWeightBlock(nil, 7, 4096.5), weight{7, 4096.5},
 			parseWeight),
 		data("update-empty", KindUpdate, 0, nil, blocks{}, parseBlocks),
@@ -381,22 +381,22 @@ func dataSamples() []sample {
 			Push{Answer{State: state, Values: values[:3]}, list}, parsePush),
 		data("push-empty", KindPush, FlagLast, AppendPushHead(nil, &state, &Rows{}), Push{Answer: Answer{State: state}},
 			parsePush),
-		data("drop", KindDrop, 0, AppendRows(nil, &list), list, parseRows),
-		data("saw", KindSaw, 0, nil, "", raw),
+		data("drop", KindUnsubscribe, 0, AppendRows(nil, &list), list, parseRows),
+		data("saw", KindSeen, 0, nil, "", raw),
 		data("ids", KindIDs, 0, AppendIDs(nil, 1000, list.IDs), storedIDs{1000, list.IDs}, parseIDs),
-		data("open-writes", KindOpen, FlagWrites, nil, "", raw),
+		data("open-writes", KindOpen, FlagWriteOnly, nil, "", raw),
 		data("follow", KindFollow, 0, nil, "", raw),
 		data("have", KindHave, FlagNone, nil, "", raw),
 		data("committed", KindCommitted, 0, nil, "", raw),
 		data("snapshot", KindSnapshot, FlagLast, []byte("piece"), "piece", raw),
-		data("level", KindLevel, 0, nil, "", raw),
+		data("level", KindCaughtUp, 0, nil, "", raw),
 		data("fence", KindFence, 0, nil, "", raw),
 		data("decide", KindDecide, 0, nil, "", raw),
 		data("end", KindEnd, 0, nil, "", raw),
 		data("cut", KindCut, 0, nil, "", raw),
 		data("base", KindBase, 0, AppendState(nil, &state), Answer{State: state}, parseAnswer),
 		entry("add-table", KindAddTable, sampleTable),
-		entry("roster", KindRoster, []words.Interval{{}, {From: 30, Until: 90}}),
+		entry("roster", KindMembership, []words.Interval{{}, {From: 30, Until: 90}}),
 		entry("pass-cut", KindPassCut, words.Segment{
 			Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef,
 			Seq: 180,

@@ -35,11 +35,11 @@ func (k *Keys) Check(h *Hello) error {
 	if h.Role != RoleWorker && h.Role != RoleObserver {
 		file = "secret.servers in the run's folder"
 	}
-	return fmt.Errorf("the secret of a %s is %s; it is in %s", h.Role.Known(), what, file)
+	return fmt.Errorf("the secret of a %s is %s; it is in %s", h.Role.Printable(), what, file)
 }
 
-// Known returns the role in a form that is safe to print: a peer may send any string as its role.
-func (r Role) Known() Role {
+// Printable returns the role in a form that is safe to print: a peer may send any string as its role.
+func (r Role) Printable() Role {
 	switch r {
 	case RoleCoordinator, RoleServer, RoleWorker, RoleObserver, RoleSupervisor:
 		return r
@@ -68,16 +68,16 @@ func (k *Keys) LogToken(job *perdure.JobSpec) string {
 
 // Bounds on a Hello.
 const (
-	MaxHello = 16 << 10 // bytes of the frame's payload
-	maxName  = 512      // bytes of each of its texts
+	MaxHelloBytes = 16 << 10 // bytes of the frame's payload
+	maxTextBytes  = 512      // bytes of each of its texts
 )
 
 // Validate returns an error if a Hello is malformed, whatever its sender.
 func (h *Hello) Validate() error {
 	for _, word := range []string{h.Job, h.Process, h.Addr, h.Zone, string(h.Role)} {
-		if len(word) > maxName {
+		if len(word) > maxTextBytes {
 			return fmt.Errorf("%w: hello contains a text of %d bytes; the limit is %d",
-				ErrPayload, len(word), maxName)
+				ErrPayload, len(word), maxTextBytes)
 		}
 	}
 	if h.Index < -1 {

@@ -86,7 +86,7 @@ func TestSecretIsNotPrinted(t *testing.T) {
 }
 
 func TestHelloBounds(t *testing.T) {
-	long := strings.Repeat("x", maxName+1)
+	long := strings.Repeat("x", maxTextBytes+1)
 	for _, h := range []Hello{
 		{Index: -2},
 		{Index: -1 << 62},

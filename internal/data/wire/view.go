@@ -9,7 +9,7 @@ import (
 
 func (c *coder) view(v *words.View) {
 	count(c, &v.Revision)
-	c.course(&v.Generation, &v.Cut, &v.End, &v.Durable, &v.Named, &v.Pause, &v.Done, &v.Tentative)
+	c.jobFields(&v.Generation, &v.Cut, &v.End, &v.Durable, &v.Named, &v.Pause, &v.Done, &v.Tentative)
 	list(c, &v.Tables, (*coder).table)
 	list(c, &v.Shards, (*coder).shardView)
 	list(c, &v.Slots, (*coder).slotView)
@@ -19,7 +19,7 @@ func (c *coder) view(v *words.View) {
 func (c *coder) viewDelta(d *words.ViewDelta) {
 	count(c, &d.Base)
 	count(c, &d.Revision)
-	c.course(&d.Generation, &d.Cut, &d.End, &d.Durable, &d.Named, &d.Pause, &d.Done, &d.Tentative)
+	c.jobFields(&d.Generation, &d.Cut, &d.End, &d.Durable, &d.Named, &d.Pause, &d.Done, &d.Tentative)
 	list(c, &d.Tables, (*coder).table)
 	list(c, &d.Shards, func(c *coder, s *words.ShardChange) {
 		c.shard(&s.Shard)
@@ -32,8 +32,12 @@ func (c *coder) viewDelta(d *words.ViewDelta) {
 	count(c, &d.Roster)
 }
 
-// course codes the fields that concern all shards and slots.
-func (c *coder) course(g *perdure.Generation, cut, end, durable, named *perdure.Clock, pause, done, tentative *bool) {
+// jobFields codes the fields that concern all shards and slots.
+func (c *coder) jobFields(
+	g *perdure.Generation,
+	cut, end, durable, named *perdure.Clock,
+	pause, done, tentative *bool,
+) {
 	c.flags(pause, done, tentative)
 	count(c, g)
 	number(c, cut)

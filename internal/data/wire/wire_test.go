@@ -106,7 +106,7 @@ func TestBlocksRoundTrip(t *testing.T) {
 		}
 		alone := rapid.Bool().Draw(t, "alone")
 		if alone {
-			payload = AppendAloneBlock(payload)
+			payload = AppendOutageBlock(payload)
 		}
 		if rapid.Bool().Draw(t, "has state") {
 			state = rapid.SliceOfN(rapid.Byte(), 0, 30).Draw(t, "state")
@@ -131,8 +131,8 @@ func TestBlocksRoundTrip(t *testing.T) {
 		if b.Basis != basis || basis != NoBasis && b.Lag != 3 {
 			t.Fatalf("basis MinClock %d, want %d", b.Basis, basis)
 		}
-		if b.Alone != alone {
-			t.Fatalf("made while the shard was unavailable: %v, want %v", b.Alone, alone)
+		if b.InOutage != alone {
+			t.Fatalf("made while the shard was unavailable: %v, want %v", b.InOutage, alone)
 		}
 	})
 }
@@ -151,7 +151,8 @@ func TestAnswersAndCountsRoundTrip(t *testing.T) {
 		}
 		var got Answer
 		err := ParseAnswer(&Frame{Payload: AppendFloats(AppendState(nil, &sent.State), sent.Values)}, &got)
-		if err != nil || got.Seq != sent.Seq || got.Waited != sent.Waited || !slices.Equal(got.Applied, sent.Applied) ||
+		if err != nil || got.Seq != sent.Seq || got.WaitedMicros != sent.WaitedMicros ||
+			!slices.Equal(got.Applied, sent.Applied) ||
 			!sameFloats(got.Values, sent.Values) {
 			t.Fatalf("%+v, %v; want %+v", got, err, sent)
 		}
@@ -227,7 +228,7 @@ func TestTruncatedPayloads(t *testing.T) {
 			f := Frame{Header: s.frame.Header, Payload: s.frame.Payload[:n:n]}
 			switch got := s.parse(&f).(type) {
 			case error:
-				if s.frame.Kind != KindGet && s.frame.Kind != KindScan && s.frame.Kind != KindDrop &&
+				if s.frame.Kind != KindGet && s.frame.Kind != KindScan && s.frame.Kind != KindUnsubscribe &&
 					!errors.Is(got, ErrPayload) {
 					t.Errorf("%s truncated to %d: %v", s.name, n, got)
 				}
@@ -327,7 +328,7 @@ func TestWeights(t *testing.T) {
 func readAll(payload []byte, f func(*Block) error) (state []byte, err error) {
 	b := ReadBlocks(payload)
 	for b.Next() {
-		if err := f(b.Whole(nil)); err != nil {
+		if err := f(b.Unpack(nil)); err != nil {
 			return nil, err
 		}
 	}
@@ -416,14 +417,14 @@ func TestPackedBlocksAreBounded(t *testing.T) {
 	}
 	zeros := func(n int) []byte { return append(head(1, uint64(n)), make([]byte, n/8)...) }
 	for what, payload := range map[string][]byte{
-		"one value too many":     zeros(mostPacked + 64),
-		"too many in two blocks": append(zeros(mostPacked), zeros(64)...),
+		"one value too many":     zeros(maxPackedValues + 64),
+		"too many in two blocks": append(zeros(maxPackedValues), zeros(64)...),
 		"a number beyond all":    append(head(1, math.MaxUint64), 0, 0, 0, 0, 0, 0, 0, 0),
 		"no marks":               head(1, 64),
 		"marks without values":   append(head(1, 64), 1, 0, 0, 0, 0, 0, 0, 0),
 		"no number of values":    head(1, 64)[:rowsBytes],
-		"saved state":            append(head(stateTable, 64), make([]byte, 8)...),
-		"a basis":                append(head(basisTable, 64), make([]byte, 8)...),
+		"saved state":            append(head(stateBlock, 64), make([]byte, 8)...),
+		"a basis":                append(head(basisBlock, 64), make([]byte, 8)...),
 	} {
 		b := ReadBlocks(payload)
 		for b.Next() {
@@ -432,12 +433,12 @@ func TestPackedBlocksAreBounded(t *testing.T) {
 			t.Errorf("%s: %v", what, b.Err())
 		}
 	}
-	b := ReadBlocks(append(zeros(mostPacked-64), zeros(64)...))
+	b := ReadBlocks(append(zeros(maxPackedValues-64), zeros(64)...))
 	n := 0
 	for b.Next() {
-		n += len(b.Whole(nil).Values)
+		n += len(b.Unpack(nil).Values)
 	}
-	if b.Err() != nil || n != mostPacked {
+	if b.Err() != nil || n != maxPackedValues {
 		t.Errorf("%d values, %v", n, b.Err())
 	}
 	var r Rows

@@ -109,7 +109,7 @@ func (d *Door) Enter(c transport.Conn) (hello wire.Hello, peer *Peer, err error)
 	if peer, err = d.enter(peerName(c)); err != nil {
 		d.refused.Add(1)
 		d.Connections().Warn("rejected a connection", "peer", c.Peer(), "peer_role", hello.Role, "reason", err)
-		_ = transport.Refuse(c, wire.Refusal{Again: true, Reason: err.Error()}) // it is being closed anyway
+		_ = transport.Refuse(c, wire.Refusal{Temporary: true, Reason: err.Error()}) // it is being closed anyway
 		return hello, nil, err
 	}
 	c.Charge(peer.Unread)

@@ -103,7 +103,7 @@ func bound(t *testing.T) {
 		"peer; close some of them", most)
 	for i := range 3 {
 		leave, refused := h.connect("10.0.0.4:9", worker, hello)
-		if leave != nil || refused.Reason != want || !refused.Again || h.Refused() != int64(i+1) {
+		if leave != nil || refused.Reason != want || !refused.Temporary || h.Refused() != int64(i+1) {
 			t.Fatalf("connection above the limit: admitted %v, refusal %+v, %d refused; want %q", leave != nil,
 				refused, h.Refused(), want)
 		}
@@ -203,7 +203,7 @@ func handshake(t *testing.T) {
 	stranger := observer
 	stranger.Secret = "a guess"
 	for range admission.Least + 1 {
-		if leave, refused := h.connect("10.0.0.4:1", keys.Identity{}, stranger); leave != nil || refused.Again {
+		if leave, refused := h.connect("10.0.0.4:1", keys.Identity{}, stranger); leave != nil || refused.Temporary {
 			t.Fatalf("wrong secret: admitted %v, %+v", leave != nil, refused)
 		}
 	}

@@ -33,7 +33,7 @@ const (
 )
 
 // passes reports whether an error of the registry is temporary.
-func passes(err error) bool { return disk.Full(err) || errors.Is(err, registry.ErrAway) }
+func passes(err error) bool { return disk.IsFull(err) || errors.Is(err, registry.ErrUnavailable) }
 
 // outdated reports whether err means that another process is, or may be, the coordinator.
 func outdated(err error) bool {
@@ -51,7 +51,7 @@ func (b *factStore) save(ctx context.Context, f *membership.JobRecord, tell func
 		return fmt.Errorf("coordinator: %w", err)
 	}
 	lost := func(err error) bool { return outdated(err) || ctx.Err() != nil }
-	retry := disk.Retry{Tries: saveTries, Pause: savePause, Over: lost, Passes: passes}
+	retry := disk.Retry{MaxAttempts: saveTries, Pause: savePause, Permanent: lost, Retryable: passes}
 	err = b.looks.meanwhile(func(failed func(error)) error {
 		return retry.Do(ctx, func() error {
 			revision, err := b.lease.Save(ctx, doc, b.revision)

@@ -38,16 +38,17 @@ func TestTwoOfOneSlot(t *testing.T) {
 					if c.silent {
 						return // it holds the slot, or waits for it
 					}
-					if await(f.T, second, wire.KindRefuse, &r); asks == 0 && !r.Again {
+					if await(f.T, second, wire.KindRefuse, &r); asks == 0 && !r.Temporary {
 						f.Fatalf("it is rejected immediately: %+v", r)
 					}
-					if !r.Again {
+					if !r.Temporary {
 						break
 					}
 					f.reach(0, 1, 0)
 					<-time.After(5 * time.Second)
 				}
-				if r.Again != c.again || !c.again && !strings.Contains(r.Reason, "processes 1 and 2 of one program") {
+				if r.Temporary != c.again ||
+					!c.again && !strings.Contains(r.Reason, "processes 1 and 2 of one program") {
 					f.Errorf("it received %+v", r)
 				}
 			})

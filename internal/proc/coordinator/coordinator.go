@@ -114,7 +114,7 @@ type Latest struct {
 	ClocksPerSecond         float64  // over the last seconds; see words.Rate
 	Event                   string   // as text
 	// Log is the state of the job's own log process according to the supervisor; nil: not received.
-	Log *wire.PlaceProgress
+	Log *wire.MemberProgress
 	// Tally belongs to the loop; callbacks of Ask may read it.
 	Tally *Tally
 	// Host returns the display name of the host that started a process; "" if there is none or it is not connected.
@@ -151,7 +151,7 @@ func (cfg *Config) lease(ctx context.Context) (registry.Lease, error) {
 	if cfg.Lease != nil {
 		return cfg.Lease, nil
 	}
-	return registry.Take(ctx, cfg.Registry, registry.Self(), func(err error) {
+	return registry.AcquireWait(ctx, cfg.Registry, registry.Self(), func(err error) {
 		cfg.Log.Warn("the coordinator is waiting for its registry", "err", err)
 	})
 }
@@ -177,7 +177,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	}
 	var doc []byte
 	var revision uint64
-	err = disk.Retry{Pause: savePause, Passes: passes}.Do(ctx, func() (err error) {
+	err = disk.Retry{Pause: savePause, Retryable: passes}.Do(ctx, func() (err error) {
 		doc, revision, err = cfg.Registry.Load(ctx)
 		return err
 	})
@@ -363,7 +363,7 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 	for _, q := range r.Inquiries {
 		if c.supervisor != nil {
 			c.supervisor.send(wire.Control(wire.KindOrder, wire.Order{
-				Kind: wire.OrderLook, Target: fmt.Sprintf("%s:%d", q.Kind, q.Index), PID: q.PID,
+				Kind: wire.OrderProbe, Target: fmt.Sprintf("%s:%d", q.Kind, q.Index), PID: q.PID,
 				Spec: strconv.FormatInt(q.Number, 10),
 			}))
 		}
@@ -470,7 +470,7 @@ func (c *Coordinator) emit(e membership.Event) {
 	}
 	c.toSupervisor(wire.Control(wire.KindEvent, wire.Event{
 		Kind: e.Kind, Target: e.Target, Text: e.Text, Clock: c.core.MinClock(), UnixNs: time.Now().UnixNano(),
-		UpdatesLost: c.core.Record().UpdatesLost, ClocksRedone: c.core.Record().ClocksRedone, Said: e.Output,
+		UpdatesLost: c.core.Record().UpdatesLost, ClocksRedone: c.core.Record().ClocksRedone, Output: e.Output,
 	}))
 }
 

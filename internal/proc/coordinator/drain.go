@@ -46,7 +46,7 @@ func (c *crew) drain(core *membership.Core, who string, notice time.Duration) (a
 	}
 	for _, m := range to {
 		if m.hello.Role != wire.RoleServer || notice > 0 || isServer { // else its host does, after its workers
-			m.send(wire.Control(wire.KindOrder, wire.Drain(notice.Milliseconds())))
+			m.send(wire.Control(wire.KindOrder, wire.DrainOrder(notice.Milliseconds())))
 		}
 	}
 	return all, nil
@@ -117,13 +117,13 @@ func (c *crew) drainsHost(core *membership.Core, who string) (all []Drained, to 
 
 // isHost reports whether a member is a host with a display name.
 func (m *member) isHost() bool {
-	return m.hello.Role == wire.RoleObserver && m.hello.Called != "" && len(m.hello.Process) >= minHostName
+	return m.hello.Role == wire.RoleObserver && m.hello.DisplayName != "" && len(m.hello.Process) >= minHostName
 }
 
 // hosts returns the hosts with a display name. Several hosts on one machine may have the same name.
 func (c *crew) hosts(called string) (all []*member) {
 	for m := range c.members {
-		if m.isHost() && m.hello.Called == called {
+		if m.isHost() && m.hello.DisplayName == called {
 			all = append(all, m)
 		}
 	}
@@ -138,7 +138,7 @@ const maxNames = 20
 func (c *crew) hostNames() (names []string) {
 	for m := range c.members {
 		if m.isHost() {
-			names = append(names, m.hello.Called)
+			names = append(names, m.hello.DisplayName)
 		}
 	}
 	slices.Sort(names)
@@ -154,7 +154,7 @@ func (c *crew) hostOf(process string) string {
 	}
 	for m := range c.members {
 		if m.isHost() && m.hello.Process == host {
-			return m.hello.Called
+			return m.hello.DisplayName
 		}
 	}
 	return ""

@@ -70,8 +70,8 @@ func TestDrain(t *testing.T) {
 					await(g.T, conn, wire.KindWelcome, &wire.Welcome{})
 					return conn
 				}
-				conns[0] = join(wire.Hello{Role: wire.RoleObserver, Process: a, Called: "host-a"})
-				conns[1] = join(wire.Hello{Role: wire.RoleObserver, Process: b, Called: "host-b"})
+				conns[0] = join(wire.Hello{Role: wire.RoleObserver, Process: a, DisplayName: "host-a"})
+				conns[1] = join(wire.Hello{Role: wire.RoleObserver, Process: b, DisplayName: "host-b"})
 				conns[2] = join(wire.Hello{Role: wire.RoleServer, Index: -1, PID: 8, Process: wire.OfHost(a, 8) + "y"})
 				conns[3] = join(wire.Hello{Role: wire.RoleServer, Index: -1, PID: 9, Process: wire.OfHost(b, 9) + "z"})
 				g.joins(wire.Hello{

@@ -69,7 +69,7 @@ func TestFailedJob(t *testing.T) {
 				}
 			}
 			var r wire.Refusal
-			if await(t, other, wire.KindRefuse, &r); !r.Over || !strings.Contains(r.Reason, "the rows of shard 0") {
+			if await(t, other, wire.KindRefuse, &r); !r.JobEnded || !strings.Contains(r.Reason, "the rows of shard 0") {
 				t.Errorf("other members received %+v", r)
 			}
 		}

@@ -59,11 +59,11 @@ func (s *streak) count(clock perdure.Clock) int {
 // show returns the output of a failure if it contains more than the reason, and if the reason is new or this is the
 // last failure.
 func (s *streak) show(e *wire.Exited, last bool) string {
-	if !last && s.n > 1 && e.Why == s.why || !strings.Contains(e.Said, "\n") {
+	if !last && s.n > 1 && e.Detail == s.why || !strings.Contains(e.Output, "\n") {
 		return ""
 	}
-	s.why = e.Why
-	return e.Said
+	s.why = e.Detail
+	return e.Output
 }
 
 // noteArrival records a process that was given a slot.
@@ -97,8 +97,8 @@ func programFailed(m *member, c *Coordinator, e *wire.Exited) (err error) {
 		c.farewell.why != nil {
 		return nil
 	}
-	e.How, e.Why = e.How[:min(len(e.How), maxText)], e.Why[:min(len(e.Why), maxText)]
-	e.Said = e.Said[max(0, len(e.Said)-maxSaid):]
+	e.How, e.Detail = e.How[:min(len(e.How), maxText)], e.Detail[:min(len(e.Detail), maxText)]
+	e.Output = e.Output[max(0, len(e.Output)-maxSaid):]
 	slot, had := e.Index, slotsOf(f, e.Index)
 	if m.hello.Role == wire.RoleObserver {
 		slot, had = c.troubles.slotOf(e)
@@ -139,8 +139,8 @@ func (f *failures) ofSlot(core *membership.Core, slot int, e *wire.Exited) (said
 	// A new process with a wrong command line must not end a job that is making progress.
 	final := e.Final && (clock > f.arrivals[slot][0].clock || core.MinClock() == v.Cut)
 	switch {
-	case final && e.Why != "":
-		end = fmt.Sprintf("worker:%d was rejected at clock %d: %s", slot, clock, e.Why)
+	case final && e.Detail != "":
+		end = fmt.Sprintf("worker:%d was rejected at clock %d: %s", slot, clock, e.Detail)
 	case final || n >= f.max:
 		end = fmt.Sprintf("worker:%d failed %d times at clock %d without progress; the last time it %s; correct the "+
 			"program and start the job again", slot, n, clock, reasonOf(e))
@@ -165,7 +165,7 @@ func (f *failures) ofHost(core *membership.Core, m *member, e *wire.Exited) (sai
 		s = &streak{}
 		m.failing[e.Index] = s
 	}
-	n, who := s.count(core.MinClock()), fmt.Sprintf("worker-%d of host %s", e.Index, m.hello.Called)
+	n, who := s.count(core.MinClock()), fmt.Sprintf("worker-%d of host %s", e.Index, m.hello.DisplayName)
 	switch {
 	case e.Final:
 		err = fmt.Errorf("%s cannot run: %s", who, reasonOf(e))
@@ -181,8 +181,8 @@ func (f *failures) ofHost(core *membership.Core, m *member, e *wire.Exited) (sai
 
 // reasonOf describes how a program ended, and why if its last output line is known.
 func reasonOf(e *wire.Exited) string {
-	if e.Why == "" {
+	if e.Detail == "" {
 		return e.How
 	}
-	return e.How + ": " + e.Why
+	return e.How + ": " + e.Detail
 }

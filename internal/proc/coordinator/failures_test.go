@@ -34,7 +34,7 @@ func inFailing(t *testing.T, most int, test func(f *failing)) {
 	inJob(t, job, func(t *testing.T, on *lone) {
 		f := &failing{T: t, on: on}
 		f.supervisor = peer(t, on.Net, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
-		f.host = peer(t, on.Net, wire.Hello{Role: wire.RoleObserver, Process: hostName, Called: "rack-7"})
+		f.host = peer(t, on.Net, wire.Hello{Role: wire.RoleObserver, Process: hostName, DisplayName: "rack-7"})
 		await(t, f.host, wire.KindWelcome, &wire.Welcome{})
 		test(f)
 	}, func(cfg *coordinator.Config) { cfg.MaxFailures = most })
@@ -88,8 +88,8 @@ func TestProgramFails(t *testing.T) {
 		e     wire.Exited
 		times int // number of failures that end the job; 0: it never ends
 	}{
-		"an error":      {wire.Exited{Failed: true, Code: 1, Why: "no memory"}, most},
-		"a usage error": {wire.Exited{Failed: true, Final: true, Code: 2, Why: "no such optimizer"}, 1},
+		"an error":      {wire.Exited{Failed: true, Code: 1, Detail: "no memory"}, most},
+		"a usage error": {wire.Exited{Failed: true, Final: true, Code: 2, Detail: "no such optimizer"}, 1},
 		"code 0":        {wire.Exited{Failed: true}, most},
 		"a signal":      {wire.Exited{Code: -1}, 0},
 		"no known slot": {wire.Exited{Failed: true, Code: 1, Index: 9}, 0},
@@ -99,8 +99,9 @@ func TestProgramFails(t *testing.T) {
 				f.comes(0, 6)
 				for n := 1; n <= 2*most && f.failed() == ""; n++ {
 					f.says(f.supervisor, c.e)
-					if failed := f.failed(); (failed != "") != (n == c.times) || !strings.Contains(failed, c.e.Why) &&
-						failed != "" {
+					if failed := f.failed(); (failed != "") != (n == c.times) ||
+						!strings.Contains(failed, c.e.Detail) &&
+							failed != "" {
 						f.Fatalf("after %d failures of %d the job has failed: %q", n, c.times, failed)
 					}
 				}
@@ -113,7 +114,7 @@ func TestProgramFails(t *testing.T) {
 // the slot is held. A host whose program fails before it joins is rejected, and the job continues without it.
 func TestProgramOfHostFails(t *testing.T) {
 	const most = 3
-	failure := wire.Exited{Failed: true, Code: 1, Why: "Inf at batch 150"}
+	failure := wire.Exited{Failed: true, Code: 1, Detail: "Inf at batch 150"}
 	t.Run("in a slot", func(t *testing.T) {
 		inFailing(t, most, func(f *failing) {
 			for n := 1; n <= most; n++ {
@@ -129,7 +130,7 @@ func TestProgramOfHostFails(t *testing.T) {
 				await(f.T, f.supervisor, wire.KindEvent, &e)
 			}
 			if !strings.Contains(e.Text, "worker:0 failed 3 times at clock 0") ||
-				!strings.Contains(e.Text, failure.Why) {
+				!strings.Contains(e.Text, failure.Detail) {
 				f.Errorf("the event is %q", e.Text)
 			}
 		})
@@ -147,8 +148,8 @@ func TestProgramOfHostFails(t *testing.T) {
 				}
 				var r wire.Refusal
 				await(f.T, f.host, wire.KindRefuse, &r)
-				if r.Again || r.Over || !strings.Contains(r.Reason, "worker-0 of host rack-7") ||
-					!strings.Contains(r.Reason, e.Why) {
+				if r.Temporary || r.JobEnded || !strings.Contains(r.Reason, "worker-0 of host rack-7") ||
+					!strings.Contains(r.Reason, e.Detail) {
 					f.Errorf("the host received %+v", r)
 				}
 				if why := f.failed(); why != "" {
@@ -172,7 +173,7 @@ func TestNewcomerIsUsedWrongly(t *testing.T) {
 				if works {
 					f.reach(0, 4, 6)
 				}
-				f.says(f.host, wire.Exited{PID: 3, Failed: true, Final: true, Code: 2, Why: "another model"})
+				f.says(f.host, wire.Exited{PID: 3, Failed: true, Final: true, Code: 2, Detail: "another model"})
 				if failed := f.failed(); (failed != "") != works {
 					f.Errorf("the job has failed: %q", failed)
 				}

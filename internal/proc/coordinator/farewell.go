@@ -25,7 +25,7 @@ func (c *Coordinator) end(why string) {
 		return
 	}
 	done := c.core.Record().View.Done
-	c.farewell.why, c.farewell.late = &wire.Refusal{Over: true, Done: done, Reason: "the job was ended: " + why},
+	c.farewell.why, c.farewell.late = &wire.Refusal{JobEnded: true, JobDone: done, Reason: "the job was ended: " + why},
 		time.After(c.cfg.Linger)
 	c.dismiss(*c.farewell.why)
 }

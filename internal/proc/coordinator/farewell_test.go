@@ -19,7 +19,7 @@ func TestFarewell(t *testing.T) {
 			mem := on.Net
 			hear := func(conn transport.Conn) {
 				var r wire.Refusal
-				if await(t, conn, wire.KindRefuse, &r); !r.Over || r.Reason != "the job was ended: enough" {
+				if await(t, conn, wire.KindRefuse, &r); !r.JobEnded || r.Reason != "the job was ended: enough" {
 					t.Errorf("told %+v", r)
 				}
 			}

@@ -20,11 +20,11 @@ import (
 // TestLease checks that a second coordinator on one registry does not start and names the first one. A coordinator that
 // loses its lease ends and saves nothing afterwards, and then another one can continue.
 func TestLease(t *testing.T) {
-	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	begin := membership.NewJobRecord(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
 	life := func(host string, r registry.Registry) (*rig.Process, *coordinator.Coordinator, error) {
-		p := h.Life(host)
-		c, err := p.Coordinator(begin, func(cfg *coordinator.Config) { cfg.Registry = r })
+		p := h.NewProcess(host)
+		c, err := p.NewCoordinator(begin, func(cfg *coordinator.Config) { cfg.Registry = r })
 		return p, c, err
 	}
 	first := registry.NewMemory()
@@ -32,7 +32,7 @@ func TestLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := first.Another()
+	second := first.NewClient()
 	_, _, err = life("second", second)
 	if !errors.Is(err, registry.ErrHeld) || !strings.Contains(err.Error(), fmt.Sprintf("pid %d on ", os.Getpid())) {
 		t.Errorf("the second coordinator returned %v", err)
@@ -52,8 +52,8 @@ func TestLease(t *testing.T) {
 
 	other := begin
 	other.Job.ID += "-other"
-	third := second.Another()
-	_, err = h.Life("third").Coordinator(other, func(cfg *coordinator.Config) { cfg.Registry = third })
+	third := second.NewClient()
+	_, err = h.NewProcess("third").NewCoordinator(other, func(cfg *coordinator.Config) { cfg.Registry = third })
 	if !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("a coordinator of another job starts from the facts of this one: %v", err)
 	}
@@ -77,7 +77,7 @@ type absent struct {
 
 func (a absent) Acquire(ctx context.Context, h registry.Holder) (registry.Lease, error) {
 	if a.away.Load() {
-		return nil, registry.ErrAway
+		return nil, registry.ErrUnavailable
 	}
 	l, err := a.Registry.Acquire(ctx, h)
 	return absentLease{l, a.away}, err
@@ -90,7 +90,7 @@ type absentLease struct {
 
 func (a absentLease) Save(ctx context.Context, doc []byte, previous uint64) (uint64, error) {
 	if a.away.Load() {
-		return 0, registry.ErrAway
+		return 0, registry.ErrUnavailable
 	}
 	return a.Lease.Save(ctx, doc, previous)
 }
@@ -99,40 +99,45 @@ func (a absentLease) Save(ctx context.Context, doc []byte, previous uint64) (uin
 // saves, and continues when the registry is back.
 func TestRegistryAway(t *testing.T) {
 	const while = time.Minute
-	rig.In(t, time.Hour, rig.Options{Ended: func(*rig.Process, error) {}}, func(t *testing.T, ctx context.Context,
-		h *rig.Hosts,
-	) {
-		var away atomic.Bool
-		leave := func() (back func()) {
-			away.Store(true)
-			left := time.Now()
-			time.AfterFunc(while, func() { away.Store(false) })
-			return func() {
-				if took := time.Since(left); took < while || took > while+2*time.Second {
-					t.Errorf("it continued after %v; the registry was unavailable for %v", took, while)
+	rig.RunVirtual(
+		t,
+		time.Hour,
+		rig.Options{Ended: func(*rig.Process, error) {}},
+		func(t *testing.T, ctx context.Context,
+			h *rig.Hosts,
+		) {
+			var away atomic.Bool
+			leave := func() (back func()) {
+				away.Store(true)
+				left := time.Now()
+				time.AfterFunc(while, func() { away.Store(false) })
+				return func() {
+					if took := time.Since(left); took < while || took > while+2*time.Second {
+						t.Errorf("it continued after %v; the registry was unavailable for %v", took, while)
+					}
 				}
 			}
-		}
-		back := leave()
-		p := h.Life("coordinator")
-		begin := membership.NewJobRecord(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
-		c, err := p.Coordinator(begin, func(cfg *coordinator.Config) {
-			cfg.Registry = absent{registry.NewMemory(), &away}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		back()
-		p.Go(c.Run)
-		back = leave()
-		c.Occupy(ctx, func() { err = c.Save(ctx) })
-		if asked := c.Ask(ctx, func(*membership.Core, coordinator.Latest) {}); asked != nil || err != nil {
-			t.Fatalf("it ended: %v, %v", asked, err)
-		}
-		back()
-		p.Stop()
-		if err := p.Wait(); !errors.Is(err, context.Canceled) {
-			t.Errorf("it ended with %v", err)
-		}
-	})
+			back := leave()
+			p := h.NewProcess("coordinator")
+			begin := membership.NewJobRecord(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
+			c, err := p.NewCoordinator(begin, func(cfg *coordinator.Config) {
+				cfg.Registry = absent{registry.NewMemory(), &away}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			back()
+			p.Go(c.Run)
+			back = leave()
+			c.Occupy(ctx, func() { err = c.Save(ctx) })
+			if asked := c.Ask(ctx, func(*membership.Core, coordinator.Latest) {}); asked != nil || err != nil {
+				t.Fatalf("it ended: %v, %v", asked, err)
+			}
+			back()
+			p.Stop()
+			if err := p.Wait(); !errors.Is(err, context.Canceled) {
+				t.Errorf("it ended with %v", err)
+			}
+		},
+	)
 }

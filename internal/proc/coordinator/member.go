@@ -152,7 +152,7 @@ func (c *Coordinator) decide(m *member) *wire.Refusal {
 	switch m.hello.Role {
 	case wire.RoleSupervisor:
 		if s := c.supervisor; s != nil && s.hello.Process != m.hello.Process {
-			return &wire.Refusal{Again: true, Reason: "the job has a supervisor already"}
+			return &wire.Refusal{Temporary: true, Reason: "the job has a supervisor already"}
 		} else if s != nil {
 			c.crew.forget(s) // the connection broke without being noticed
 		}
@@ -185,7 +185,7 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	if k == membership.Worker && c.cfg.Keys.Job != "" && m.hello.Nonce == "" {
 		return &wire.Refusal{Reason: "the worker's hello has no nonce"}
 	}
-	if job := &facts.Job; m.hello.AtCuts && !recovery.Of(job.Recovery).Traits().SavesCuts() {
+	if job := &facts.Job; m.hello.SavesAtCuts && !recovery.Of(job.Recovery).Traits().SavesCuts() {
 		return &wire.Refusal{Reason: fmt.Sprintf(
 			"the program saves its state for checkpoints only, but recovery %s keeps none, so its progress would "+
 				"be lost with its process; use checkpoint:C or chain:N,checkpoint:C, or call SaveState in "+
@@ -193,7 +193,7 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	}
 	index, _, admission := c.core.Join(k, m.hello.Index, membership.Applicant{
 		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID, Grow: m.hello.Grow,
-		AtCuts: m.hello.AtCuts,
+		AtCuts: m.hello.SavesAtCuts,
 	})
 	m.index = index
 	switch admission {
@@ -211,13 +211,13 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 		if m.hello.Index < 0 {
 			taken = fmt.Sprintf("all %ss of the job are connected", k)
 		}
-		return &wire.Refusal{Again: true, Reason: taken}
+		return &wire.Refusal{Temporary: true, Reason: taken}
 	case membership.Unreachable:
-		return &wire.Refusal{Again: true, Reason: fmt.Sprintf("other servers cannot reach %s", m.hello.Addr)}
+		return &wire.Refusal{Temporary: true, Reason: fmt.Sprintf("other servers cannot reach %s", m.hello.Addr)}
 	case membership.JobOver:
-		return &wire.Refusal{Over: true, Done: true, Reason: "the job is done"}
+		return &wire.Refusal{JobEnded: true, JobDone: true, Reason: "the job is done"}
 	case membership.SlotLeft:
-		return &wire.Refusal{Over: true, Reason: fmt.Sprintf("%s:%d has left the job", k, index)}
+		return &wire.Refusal{JobEnded: true, Reason: fmt.Sprintf("%s:%d has left the job", k, index)}
 	case membership.NoFreeSlot:
 		return &wire.Refusal{Reason: fmt.Sprintf(
 			"all worker slots are taken, and this job does not grow by itself; add one "+
@@ -264,10 +264,10 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	w := wire.Welcome{Job: facts.Job, Index: m.index, Incarnation: incarnation}
 	if m.hello.Role == wire.RoleWorker {
 		w.Ticket = c.cfg.Keys.Ticket(facts.Job.ID, perdure.Slot(m.index), incarnation, m.hello.Process)
-		w.Store, w.Local = c.cfg.StoreAt, c.cfg.StoreLocal
+		w.Store, w.StoreIsLocal = c.cfg.StoreAt, c.cfg.StoreLocal
 	}
-	if m.hello.Role == wire.RoleObserver && m.hello.Asks {
-		w.Run, w.Folder = c.cfg.Settings, c.cfg.Folder
+	if m.hello.Role == wire.RoleObserver && m.hello.WantsSettings {
+		w.RunSettings, w.Dir = c.cfg.Settings, c.cfg.Folder
 	}
 	m.answered()
 	m.send(wire.Control(wire.KindWelcome, w))
@@ -353,8 +353,8 @@ const maxText = 500
 // exited processes a report that a process has ended. It comes from its parent, or from a worker that is leaving.
 func (c *Coordinator) exited(m *member, e wire.Exited) error {
 	if m.hello.Role == wire.RoleWorker && (e.Role != wire.RoleWorker || e.Index != m.index || e.PID != m.hello.PID) {
-		return fmt.Errorf("worker:%d reported the end of another process: %d, %s:%d", m.index, e.PID, e.Role.Known(),
-			e.Index)
+		return fmt.Errorf("worker:%d reported the end of another process: %d, %s:%d", m.index, e.PID,
+			e.Role.Printable(), e.Index)
 	}
 	kind, how := membership.Kind(e.Role), e.How[:min(len(e.How), maxText)]
 	if m.hello.Role != wire.RoleObserver {
@@ -377,7 +377,7 @@ func hostReports(kind membership.Kind, e *wire.Exited, how string, core *members
 		places = core.Record().Slots
 	}
 	if len(e.Host) < minHostName || kind != membership.Server && kind != membership.Worker {
-		return fmt.Errorf("an observer that is not the host reported the end of a %s", e.Role.Known())
+		return fmt.Errorf("an observer that is not the host reported the end of a %s", e.Role.Printable())
 	}
 	name := wire.OfHost(e.Host, e.PID)
 	for i := range places {
@@ -421,7 +421,7 @@ func (c *Coordinator) report(m *member, r wire.Report) error {
 	if r.Untrained != nil {
 		c.emit(membership.Event{
 			Kind: "untrained", Target: fmt.Sprintf("%s:%d", wire.RoleWorker, m.index),
-			Text: r.Untrained.Of(r.Slot),
+			Text: r.Untrained.Describe(r.Slot),
 		})
 	}
 	if r.TestAccuracy != nil {
@@ -439,7 +439,7 @@ func (c *Coordinator) order(o wire.Order) {
 	switch o.Kind {
 	case wire.OrderFinish:
 		c.core.Finish()
-	case wire.OrderClose:
+	case wire.OrderFinalCheckpoint:
 		c.core.RequestFinalCheckpoint()
 	case wire.OrderEnd:
 		c.end(o.Spec)
@@ -449,20 +449,20 @@ func (c *Coordinator) order(o wire.Order) {
 		if _, err := fmt.Sscanf(o.Spec, "%g %d", &share, &seed); err == nil {
 			c.drop(share, seed)
 		}
-	case wire.OrderLog:
-		log := wire.PlaceProgress{PID: o.PID}
+	case wire.OrderLogState:
+		log := wire.MemberProgress{PID: o.PID}
 		if _, err := fmt.Sscanf(o.Spec, "%s %d", &log.State, &log.Incarnation); err == nil {
 			c.latest.Log = &log
 		}
-	case wire.OrderRuns, wire.OrderIdle:
+	case wire.OrderRunning, wire.OrderIdle:
 		q := membership.Inquiry{PID: o.PID}
 		kind, at, _ := strings.Cut(o.Target, ":")
 		if _, err := fmt.Sscan(at+" "+o.Spec, &q.Index, &q.Number); err == nil {
 			c.crew.noteUnread(c.core) // the process may have sent a status that arrives after this order
 			q.Kind = membership.Kind(kind)
-			c.core.RecordAnswer(q, o.Kind == wire.OrderRuns)
+			c.core.RecordAnswer(q, o.Kind == wire.OrderRunning)
 		}
-	case wire.OrderPass: // a fault for a member's fault layer
+	case wire.OrderForward: // a fault for a member's fault layer
 		o.Kind = wire.OrderFault
 		if o.Target == string(wire.RoleCoordinator) && c.cfg.OnOrder != nil {
 			c.cfg.OnOrder(o)
@@ -480,5 +480,5 @@ func (c *Coordinator) order(o wire.Order) {
 // failed returns the refusal for members of a failed job. The supervisor learns of the failure by an event and ends the
 // processes. The coordinator stays to answer processes that reconnect.
 func failed(why string) wire.Refusal {
-	return wire.Refusal{Over: true, Failed: true, Reason: why}
+	return wire.Refusal{JobEnded: true, JobFailed: true, Reason: why}
 }

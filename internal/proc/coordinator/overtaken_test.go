@@ -38,7 +38,7 @@ func (s *heldStore) Put(name string, write func(io.Writer) error) error {
 func TestOvertakenManifest(t *testing.T) {
 	for when, ended := range map[string]bool{"while the loop runs": false, "after the loop has ended": true} {
 		t.Run(when, func(t *testing.T) {
-			rig.In(t, time.Hour, rig.Options{Ended: func(*rig.Process, error) {}},
+			rig.RunVirtual(t, time.Hour, rig.Options{Ended: func(*rig.Process, error) {}},
 				func(t *testing.T, ctx context.Context, h *rig.Hosts) { overtake(t, ctx, h, ended) })
 		})
 	}
@@ -50,15 +50,15 @@ func overtake(t *testing.T, ctx context.Context, h *rig.Hosts, ended bool) {
 	job := rig.Job("bsp", "checkpoint:2", 1, 1, 1)
 	job.Clocks = 6
 	var s *heldStore
-	leader, err := h.Lead(job, func(cfg *coordinator.Config) {
+	leader, err := h.StartCoordinator(job, func(cfg *coordinator.Config) {
 		s = &heldStore{Store: cfg.Store, held: make(chan struct{}), release: make(chan struct{})}
 		cfg.Store = s
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Serve("server:0")
-	w, err := h.Life("worker:0").Dial(ctx, 0)
+	h.StartServer("server:0")
+	w, err := h.NewProcess("worker:0").Dial(ctx, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func overtake(t *testing.T, ctx context.Context, h *rig.Hosts, ended bool) {
 			killed = true
 			<-s.held
 			h.Kill("server:0")
-			h.Serve("server:0")
+			h.StartServer("server:0")
 		}
 		if err := table.Inc(0, []float32{1}); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 			t.Fatal(err)
@@ -92,9 +92,10 @@ func overtake(t *testing.T, ctx context.Context, h *rig.Hosts, ended bool) {
 	}
 	close(s.release)
 	<-time.After(time.Minute)
-	found, err := checkpoint.Look(s.Store)
-	if err != nil || len(found.Kept) != 1 || found.Kept[0].Cut != job.Clocks || !found.Kept[0].Whole() {
-		t.Errorf("the store has %d checkpoints (%v), want one complete checkpoint of clock %d", len(found.Kept), err,
-			job.Clocks)
+	found, err := checkpoint.List(s.Store)
+	if err != nil || len(found.Checkpoints) != 1 || found.Checkpoints[0].Cut != job.Clocks ||
+		!found.Checkpoints[0].IsComplete() {
+		t.Errorf("the store has %d checkpoints (%v), want one complete checkpoint of clock %d", len(found.Checkpoints),
+			err, job.Clocks)
 	}
 }

@@ -17,12 +17,12 @@ func (c *Coordinator) progress(always bool) {
 		Revision: facts.View.Revision, Generation: facts.View.Generation, Clock: c.core.MinClock(),
 		End: facts.End(), Durable: facts.View.Durable, Complete: c.core.Complete(), Done: facts.View.Done,
 		Closed: c.core.FinalCheckpointDone(), Serving: c.core.Serving(),
-		UpdatesIn: c.core.NumUpdates(), UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
-		UpdatesDue: facts.SlotClocks(facts.End()) * int64(facts.Job.Shards),
+		UpdatesApplied: c.core.NumUpdates(), UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
+		UpdatesExpected: facts.SlotClocks(facts.End()) * int64(facts.Job.Shards),
 	}
 	p.Saving = recovery.Saving(facts.Job.Recovery, facts.Saving, facts.Running.Saving)
 	if always || p.Complete {
-		p.Places = c.places(facts)
+		p.Members = c.places(facts)
 	}
 	c.supervisor.send(wire.Control(wire.KindProgress, p))
 }
@@ -31,12 +31,12 @@ func (c *Coordinator) progress(always bool) {
 type reports struct{ servers, workers report }
 
 // report holds the last reports about one kind of process. A zero element means that nothing was reported yet.
-type report []wire.PlaceProgress
+type report []wire.MemberProgress
 
 // changed appends p to news if it differs from the last report.
-func (r *report) changed(p wire.PlaceProgress, news []wire.PlaceProgress) []wire.PlaceProgress {
+func (r *report) changed(p wire.MemberProgress, news []wire.MemberProgress) []wire.MemberProgress {
 	for len(*r) <= p.Index {
-		*r = append(*r, wire.PlaceProgress{})
+		*r = append(*r, wire.MemberProgress{})
 	}
 	if told := &(*r)[p.Index]; told.Role == "" || !samePlace(told, &p) {
 		*told = p
@@ -46,7 +46,7 @@ func (r *report) changed(p wire.PlaceProgress, news []wire.PlaceProgress) []wire
 }
 
 // places returns reports for the servers and slots that have changed.
-func (c *Coordinator) places(facts *membership.JobRecord) (news []wire.PlaceProgress) {
+func (c *Coordinator) places(facts *membership.JobRecord) (news []wire.MemberProgress) {
 	for i := range facts.Servers {
 		p := place(wire.RoleServer, i, c.core.MemberStatus(membership.Server, i))
 		news = c.reported.servers.changed(p, news)
@@ -60,7 +60,7 @@ func (c *Coordinator) places(facts *membership.JobRecord) (news []wire.PlaceProg
 }
 
 // samePlace reports whether two reports are equal.
-func samePlace(a, b *wire.PlaceProgress) bool {
+func samePlace(a, b *wire.MemberProgress) bool {
 	x, y := *a, *b
 	x.Worker, y.Worker = nil, nil
 	if x != y || (a.Worker == nil) != (b.Worker == nil) {
@@ -69,8 +69,8 @@ func samePlace(a, b *wire.PlaceProgress) bool {
 	return a.Worker == b.Worker || a.Worker.Equal(b.Worker) // usually the same pointer
 }
 
-func place(role wire.Role, index int, d membership.MemberStatus) wire.PlaceProgress {
-	p := wire.PlaceProgress{
+func place(role wire.Role, index int, d membership.MemberStatus) wire.MemberProgress {
+	p := wire.MemberProgress{
 		Role: role, Index: index, Process: d.Process, PID: d.PID, Incarnation: d.Incarnation,
 		State: d.State, Clock: d.Clock, Problem: d.Problem,
 	}

@@ -27,12 +27,12 @@ func TestProgressTellsNews(t *testing.T) {
 			await(t, conn, wire.KindProgress, &p)
 			return p
 		}
-		if p := next(supervisor); len(p.Places) != 4 {
-			t.Fatalf("the first report has %d places, want 4", len(p.Places))
+		if p := next(supervisor); len(p.Members) != 4 {
+			t.Fatalf("the first report has %d places, want 4", len(p.Members))
 		}
 		for range 20 {
-			if p := next(supervisor); len(p.Places) != 0 {
-				t.Fatalf("nothing has changed, but it received %+v", p.Places)
+			if p := next(supervisor); len(p.Members) != 0 {
+				t.Fatalf("nothing has changed, but it received %+v", p.Members)
 			}
 		}
 		server := peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: 1, Process: "b", PID: 7})
@@ -40,12 +40,12 @@ func TestProgressTellsNews(t *testing.T) {
 		await(t, server, wire.KindWelcome, &w)
 		for told := 0; told == 0; {
 			p := next(supervisor)
-			if told = len(p.Places); told > 0 && (told != 1 || p.Places[0].Process != "b") {
-				t.Fatalf("server:1 has joined, and it received %+v", p.Places)
+			if told = len(p.Members); told > 0 && (told != 1 || p.Members[0].Process != "b") {
+				t.Fatalf("server:1 has joined, and it received %+v", p.Members)
 			}
 		}
-		if p := next(peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})); len(p.Places) != 4 {
-			t.Fatalf("after a reconnect the report has %d places, want 4", len(p.Places))
+		if p := next(peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})); len(p.Members) != 4 {
+			t.Fatalf("after a reconnect the report has %d places, want 4", len(p.Members))
 		}
 	})
 }
@@ -76,7 +76,7 @@ func TestStatusGap(t *testing.T) {
 			for deadline := 30; at != clock && deadline > 0; deadline-- {
 				var p wire.Progress
 				await(t, supervisor, wire.KindProgress, &p)
-				for _, d := range p.Places {
+				for _, d := range p.Members {
 					if d.Role == wire.RoleServer && d.Index == 1 {
 						at = d.Clock
 					}

@@ -22,7 +22,7 @@ type lone struct {
 func inJob(t *testing.T, job perdure.JobSpec, test func(t *testing.T, on *lone), change ...func(*coordinator.Config)) {
 	t.Helper()
 	o := rig.Options{Seed: 1, Ended: func(*rig.Process, error) {}}
-	rig.In(t, time.Hour, o, func(t *testing.T, _ context.Context, h *rig.Hosts) {
+	rig.RunVirtual(t, time.Hour, o, func(t *testing.T, _ context.Context, h *rig.Hosts) {
 		on := &lone{Hosts: h}
 		on.start(t, job, change...)
 		test(t, on)
@@ -33,7 +33,7 @@ func inJob(t *testing.T, job perdure.JobSpec, test func(t *testing.T, on *lone),
 func (on *lone) start(t *testing.T, job perdure.JobSpec, change ...func(*coordinator.Config)) {
 	t.Helper()
 	var err error
-	if on.process, err = on.Lead(job, change...); err != nil {
+	if on.process, err = on.StartCoordinator(job, change...); err != nil {
 		t.Fatal(err)
 	}
 	on.Coordinator = on.Leader()

@@ -54,7 +54,7 @@ func asItShouldBe(kind wire.Kind, role wire.Role) wire.Frame {
 		}
 		return wire.Control(kind, e)
 	case wire.KindOrder:
-		return wire.Control(kind, wire.Order{Kind: wire.OrderLog, PID: 7, Spec: "running 1"})
+		return wire.Control(kind, wire.Order{Kind: wire.OrderLogState, PID: 7, Spec: "running 1"})
 	}
 	return wire.Frame{Header: wire.Header{Kind: kind, Shard: -1}}
 }
@@ -94,7 +94,7 @@ func untilEnd(conn transport.Conn) (reason string) {
 // TestRightsAtCoordinator sends a coordinator every kind of message in every role. docs/design/security.md lists what
 // each role may send. Any other message closes the connection with an explanation.
 func TestRightsAtCoordinator(t *testing.T) {
-	rights, err := rig.Rights("../../..")
+	rights, err := rig.ParseSenders("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestRightsAtCoordinator(t *testing.T) {
 		}
 	}
 	inGuarded(t, func(g *guarded) {
-		if r := g.refused(g.joins(as(wire.RoleCoordinator))); r.Again || r.Reason == "" {
+		if r := g.refused(g.joins(as(wire.RoleCoordinator))); r.Temporary || r.Reason == "" {
 			g.Errorf("another coordinator received %+v", r)
 		}
 	})

@@ -149,7 +149,7 @@ func gathering(t testing.TB, f membership.JobRecord) *crowd {
 	}
 	t.Cleanup(func() { _ = file.Close() })
 	c.Coordinator, err = New(t.Context(), Config{
-		Store: store.Folder(disk.NewMemory(), "checkpoint"), Registry: &c.registry, Begin: &f,
+		Store: store.NewDir(disk.NewMemory(), "checkpoint"), Registry: &c.registry, Begin: &f,
 		Log: slog.New(slog.DiscardHandler), Keys: wire.Keys{Job: "a", Servers: "b"},
 	})
 	if err != nil {

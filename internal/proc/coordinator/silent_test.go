@@ -71,7 +71,7 @@ func TestUnreachedGuest(t *testing.T) {
 			}
 		}
 		var r wire.Refusal
-		if err := wire.ParseControl(&f, &r); err != nil || !r.Again {
+		if err := wire.ParseControl(&f, &r); err != nil || !r.Temporary {
 			t.Errorf("it received %+v (%v)", r, err)
 		}
 		for range 5 {

@@ -81,7 +81,7 @@ func TestSecretIsAskedFor(t *testing.T) {
 			{Role: wire.RoleSupervisor, Secret: keys.Job},
 		} {
 			h.Process = "stranger"
-			if r := g.refused(peer(t, g.Net, h)); r.Again || !strings.Contains(r.Reason, "the secret of a ") ||
+			if r := g.refused(peer(t, g.Net, h)); r.Temporary || !strings.Contains(r.Reason, "the secret of a ") ||
 				strings.ContainsAny(r.Reason, "\n'") && strings.Contains(r.Reason, "the job's") {
 				t.Errorf("a %s received %+v", h.Role, r)
 			}
@@ -94,7 +94,7 @@ func TestSecretIsAskedFor(t *testing.T) {
 
 // TestLies checks that a worker's invalid message closes its connection and does not change the job.
 func TestLies(t *testing.T) {
-	for what, f := range rig.LiesToCoordinator() {
+	for what, f := range rig.ForgedToCoordinator() {
 		t.Run(what, func(t *testing.T) {
 			inGuarded(t, func(g *guarded) {
 				t := g.T
@@ -106,7 +106,7 @@ func TestLies(t *testing.T) {
 				if err := liar.Send(f); err != nil {
 					t.Fatal(err)
 				}
-				if r := g.refused(liar); r.Reason == "" || r.Again || strings.Contains(r.Reason, "\n") {
+				if r := g.refused(liar); r.Reason == "" || r.Temporary || strings.Contains(r.Reason, "\n") {
 					t.Errorf("it received %+v", r)
 				}
 				if after := g.facts(); after.View.End != 100 || after.View.Done || after.UpdatesLost != 0 ||
@@ -130,7 +130,7 @@ func TestOneSupervisor(t *testing.T) {
 		t := g.T
 		first := g.joins(wire.Hello{Role: wire.RoleSupervisor, Process: "parent"})
 		await(t, first, wire.KindWelcome, &wire.Welcome{})
-		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleSupervisor, Process: "another"})); !r.Again {
+		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleSupervisor, Process: "another"})); !r.Temporary {
 			t.Errorf("a second supervisor received %+v", r)
 		}
 		order := func(to transport.Conn) {
@@ -167,17 +167,17 @@ func TestGrowth(t *testing.T) {
 		if r := g.refused(g.joins(wire.Hello{
 			Role: wire.RoleWorker, Index: -1, Process: "c", Nonce: "c",
 			Grow: true,
-		})); r.Again || !strings.Contains(r.Reason, "perdure scale 3") {
+		})); r.Temporary || !strings.Contains(r.Reason, "perdure scale 3") {
 			t.Errorf("a new worker received %+v", r)
 		}
 		if r := g.refused(g.joins(wire.Hello{
 			Role: wire.RoleWorker, Index: 0, Process: "a",
 			Nonce: "guess",
-		})); !r.Again || !strings.Contains(r.Reason, "is taken") {
+		})); !r.Temporary || !strings.Contains(r.Reason, "is taken") {
 			t.Errorf("a worker with the name of another received %+v", r)
 		}
 		name := (&wire.Hello{Process: "a", Nonce: "a"}).Name()
-		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: 0, Process: name})); r.Again ||
+		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: 0, Process: name})); r.Temporary ||
 			!strings.Contains(r.Reason, "nonce") {
 			t.Errorf("a worker with the complete name of another received %+v", r)
 		}

@@ -91,7 +91,7 @@ func (n *named) in(s store.Store) (names []string, err error) {
 		for _, e := range all {
 			of, known := (*n)[e.Name]
 			if !known {
-				k, ok := checkpoint.KeptOf(s, e.Name)
+				k, ok := checkpoint.ReadInfo(s, e.Name)
 				if !ok || errors.Is(k.Err, fs.ErrNotExist) { // deleted since the listing
 					continue
 				}

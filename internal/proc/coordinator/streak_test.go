@@ -39,11 +39,11 @@ func TestShow(t *testing.T) {
 		want bool
 	}{{"a", false, true}, {"a", false, false}, {"b", false, true}, {"b", false, false}, {"b", true, true}} {
 		s.count(0)
-		if got := s.show(&wire.Exited{Why: c.why, Said: "line\nline"}, c.last); (got != "") != c.want {
+		if got := s.show(&wire.Exited{Detail: c.why, Output: "line\nline"}, c.last); (got != "") != c.want {
 			t.Errorf("failure %d shows %q", i+1, got)
 		}
 	}
-	if got := s.show(&wire.Exited{Why: "why", Said: "perdure: why"}, true); got != "" {
+	if got := s.show(&wire.Exited{Detail: "why", Output: "perdure: why"}, true); got != "" {
 		t.Errorf("output that is only the reason is shown again: %q", got)
 	}
 }

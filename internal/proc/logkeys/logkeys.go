@@ -28,11 +28,11 @@ const Shows = keys.Server
 
 // rights lists the rights of each role. A role that is missing is rejected.
 var rights = map[keys.Role]updatelog.Rights{
-	keys.Coordinator: updatelog.MayLook | updatelog.MayList | updatelog.MayRead | updatelog.MayMake |
+	keys.Coordinator: updatelog.MayInspect | updatelog.MayList | updatelog.MayRead | updatelog.MayCreate |
 		updatelog.MayRemove,
-	keys.Server:   updatelog.MayLook | updatelog.MayRead | updatelog.MayAppend | updatelog.MayTrim,
-	keys.Worker:   updatelog.MayLook | updatelog.MayAppend,
-	keys.Operator: updatelog.MayLook | updatelog.MayList,
+	keys.Server:   updatelog.MayInspect | updatelog.MayRead | updatelog.MayAppend | updatelog.MayTrim,
+	keys.Worker:   updatelog.MayInspect | updatelog.MayAppend,
+	keys.Operator: updatelog.MayInspect | updatelog.MayList,
 }
 
 // Of returns the rights of a role. If the log belongs to a single run, the run's servers may also create the streams,
@@ -40,7 +40,7 @@ var rights = map[keys.Role]updatelog.Rights{
 func Of(role keys.Role, ofRun bool) updatelog.Rights {
 	may := rights[role]
 	if ofRun && role == keys.Server {
-		may |= updatelog.MayMake
+		may |= updatelog.MayCreate
 	}
 	return may
 }
@@ -52,9 +52,9 @@ func Access(ring *keys.Ring) *updatelog.Access {
 	}
 	who := ring.Identity()
 	return &updatelog.Access{
-		TLS: ring.Client(Shows), Kind: string(who.Role), Who: who.String(),
-		OneByOne: rights[who.Role]&updatelog.MayRead == 0,
-		Explain:  func(err error) (error, bool) { return explain(ring, err) },
+		TLS: ring.Client(Shows), Kind: string(who.Role), Name: who.String(),
+		WithoutConsumer: rights[who.Role]&updatelog.MayRead == 0,
+		Explain:         func(err error) (error, bool) { return explain(ring, err) },
 	}
 }
 

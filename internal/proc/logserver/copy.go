@@ -27,7 +27,7 @@ func copyLog(ctx context.Context, dir string, room int64) (to string, err error)
 			"free some space, or set TMPDIR to another directory",
 			updatelog.ErrRefused, dir, (need+room)>>20, os.TempDir())
 	}
-	if free, known := disk.Free(os.TempDir()); known && free < need+room {
+	if free, known := disk.FreeBytes(os.TempDir()); known && free < need+room {
 		return "", noRoom()
 	}
 	to, err = os.MkdirTemp("", "perdure-log-")
@@ -38,7 +38,7 @@ func copyLog(ctx context.Context, dir string, room int64) (to string, err error)
 	if err = copyDir(ctx, filepath.Join(dir, dataDir), filepath.Join(to, dataDir)); err == nil {
 		return to, nil
 	}
-	if disk.Full(err) {
+	if disk.IsFull(err) {
 		err = noRoom()
 	} else if ctx.Err() == nil {
 		err = fmt.Errorf("%w: cannot copy the log in %s: %w", updatelog.ErrRefused, dir, err)

@@ -17,19 +17,19 @@ import (
 )
 
 // isolated are the rights of roles that get an account of their own (see connGuard.isolatedAccount).
-const isolated = updatelog.MayLook | updatelog.MayList | updatelog.MayAppend
+const isolated = updatelog.MayInspect | updatelog.MayList | updatelog.MayAppend
 
 // subjects lists the subjects that each right allows its holder to publish to.
 var subjects = map[updatelog.Rights][]string{
-	updatelog.MayLook:   {"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.DIRECT.GET.*"},
-	updatelog.MayList:   {"$JS.API.STREAM.LIST", "$JS.API.CONSUMER.LIST.*"},
-	updatelog.MayAppend: {"perdure.*.*"},
+	updatelog.MayInspect: {"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.DIRECT.GET.*"},
+	updatelog.MayList:    {"$JS.API.STREAM.LIST", "$JS.API.CONSUMER.LIST.*"},
+	updatelog.MayAppend:  {"perdure.*.*"},
 	updatelog.MayRead: {
 		"$JS.API.CONSUMER.CREATE.*.*", "$JS.API.CONSUMER.CREATE.*.*.>", "$JS.API.CONSUMER.INFO.*.*",
 		"$JS.API.CONSUMER.DELETE.*.*", "$JS.API.CONSUMER.MSG.NEXT.*.*",
 	},
 	updatelog.MayTrim:   {"$JS.API.STREAM.PURGE.*"},
-	updatelog.MayMake:   {"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*"},
+	updatelog.MayCreate: {"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*"},
 	updatelog.MayRemove: {"$JS.API.STREAM.DELETE.*"},
 }
 

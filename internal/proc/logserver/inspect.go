@@ -28,7 +28,7 @@ func InspectFolder(
 	if err != nil && !starting {
 		return nil, err
 	}
-	lock, err := disk.Share(filepath.Join(dir, lockFile))
+	lock, err := disk.LockShared(filepath.Join(dir, lockFile))
 	switch {
 	case errors.Is(err, disk.ErrLocked) && starting:
 		return nil, fmt.Errorf("%w: the log in %s is starting; if it stays in this state, restore the address in "+
@@ -44,7 +44,7 @@ func InspectFolder(
 	}
 	copied := ""
 	if starting {
-		err = updatelog.NoAddress(dir)
+		err = updatelog.NoAddressError(dir)
 	} else {
 		copied, err = copyLog(ctx, dir, minFree)
 	}
@@ -81,5 +81,5 @@ func inspectCopy(ctx context.Context, dir, copied string) (*updatelog.Inspector,
 	}
 	maps.Copy(lost, before.CutOff())
 	end := func() error { return errors.Join(s.Close(), os.RemoveAll(copied)) }
-	return updatelog.InspectOwn(ctx, s.url, s.nats, has, lost, end)
+	return updatelog.InspectLocal(ctx, s.url, s.nats, has, lost, end)
 }

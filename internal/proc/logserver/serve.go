@@ -54,9 +54,9 @@ const (
 	startLimit = time.Minute // for reading the existing streams
 	checkEvery = time.Second
 
-	handshakeLimit = 10 * time.Second       // of TLS
-	endLimit       = time.Second            // to close when a file blocks the server
-	minFree        = 2 * updatelog.MaxGroup // free disk space required to open the streams again
+	handshakeLimit = 10 * time.Second            // of TLS
+	endLimit       = time.Second                 // to close when a file blocks the server
+	minFree        = 2 * updatelog.MaxGroupBytes // free disk space required to open the streams again
 )
 
 // Serve returns ErrRunning if another process already serves the log in the directory.
@@ -150,7 +150,7 @@ func (s *Server) start() error {
 	if s.o.Guard != nil {
 		where.Scheme = updatelog.KeysScheme
 	}
-	here := updatelog.Authorized(where.String(), token)
+	here := updatelog.WithToken(where.String(), token)
 	if here == s.url {
 		return nil // restarted at the same address
 	}
@@ -203,7 +203,7 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 		ServerName: updatelog.ServerName, Host: host, Port: port, Authorization: token, DontListen: s.o.private,
 		JetStream: !s.closed, StoreDir: s.dir, JetStreamMaxMemory: 1, JetStreamMaxStore: s.o.MaxBytes,
 		SyncAlways: s.o.Sync == updatelog.SyncAlways, SyncInterval: syncEvery,
-		MaxPending: updatelog.MaxUnread, NoSigs: true, NoLog: s.o.Log == nil, DisableJetStreamBanner: true,
+		MaxPending: updatelog.MaxUnreadBytes, NoSigs: true, NoLog: s.o.Log == nil, DisableJetStreamBanner: true,
 	}
 	if s.door = nil; s.o.Guard != nil && !s.o.private {
 		s.door = newConnGuard(s.o.Guard, token)
@@ -330,7 +330,7 @@ func Unwritable(h *server.HealthStatus) bool {
 
 // hasRoom reports whether the disk has enough free space for the streams, or the free space is unknown.
 func (s *Server) hasRoom() bool {
-	free, known := disk.Free(s.dir)
+	free, known := disk.FreeBytes(s.dir)
 	return !known || free >= minFree
 }
 

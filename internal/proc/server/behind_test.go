@@ -54,7 +54,7 @@ func (f *fleet) saved(i int, cuts ...perdure.Clock) {
 		m := checkpoint.Manifest{Job: f.job, Segments: []checkpoint.SegmentRef{
 			{File: g.File, Bytes: g.Bytes, CRC: g.CRC, Seq: g.Seq},
 		}}
-		seg, err := checkpoint.Restore(store.Folder(f.Disk, "checkpoint"), m, 0, nil)
+		seg, err := checkpoint.Restore(store.NewDir(f.Disk, "checkpoint"), m, 0, nil)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -160,7 +160,7 @@ func TestFullDiskBehind(t *testing.T) {
 		f.table(dense())
 		w := f.works(0, 0)
 		full := f.Disk
-		full.Limit(1)
+		full.SetLimit(1)
 		for clock := range perdure.Clock(5) {
 			w.say(wire.KindUpdate, clock, add(1))
 			if st := f.shard(0); clock > 1 && st.Problem == "" {
@@ -171,7 +171,7 @@ func TestFullDiskBehind(t *testing.T) {
 		if st := f.counted(0); st.MinClock != 4 || len(st.Segments) > 0 {
 			t.Errorf("at the second cut that cannot be written: %+v", st)
 		}
-		full.Limit(0)
+		full.SetLimit(0)
 		f.pass(2 * time.Second)
 		f.saved(0, 4)
 		if st := f.shard(0); st.MinClock != 5 || st.Problem != "" || len(segments(f)) != 1 {

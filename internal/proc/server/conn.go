@@ -205,7 +205,7 @@ func (s *Server) serve(tc transport.Conn) {
 		if err != nil {
 			c.release()
 			c.log.Warn("closed a connection", "slot", c.Slot, "peer", tc.Peer(), "err", err)
-			_ = transport.Refuse(tc, wire.Refusal{Reason: err.Error(), Again: errors.Is(err, errRenamed)})
+			_ = transport.Refuse(tc, wire.Refusal{Reason: err.Error(), Temporary: errors.Is(err, errRenamed)})
 			return
 		}
 	}
@@ -310,11 +310,11 @@ func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 		if n := perdure.Slot(sh.slots.n.Load()); f.Slot < 0 || f.Slot >= n {
 			return fmt.Errorf("invalid slot %d in an entry of kind %d: the job has %d slots", f.Slot, f.Kind, n)
 		}
-	case wire.KindRoster:
+	case wire.KindMembership:
 		if err := sh.slots.expect(f, sh.job.Slots); err != nil {
 			return err
 		}
-	case wire.KindEnd, wire.KindAddTable, wire.KindBase, wire.KindCut, wire.KindPassCut, wire.KindLevel:
+	case wire.KindEnd, wire.KindAddTable, wire.KindBase, wire.KindCut, wire.KindPassCut, wire.KindCaughtUp:
 	case wire.KindSnapshot:
 		return c.takePiece(s, sh, f)
 	default:

@@ -78,7 +78,7 @@ func TestEntriesThatNoHeadSends(t *testing.T) {
 	one := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Table: 7, Count: 1}, Values: []float32{1}})
 	far := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{First: 1 << 40, Count: 1}, Values: []float32{1}})
 	few := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Count: 2}, Values: []float32{1}})
-	repeats := func(h *wire.Header) { h.Slot, h.Flags = 0, wire.FlagRepeats }
+	repeats := func(h *wire.Header) { h.Slot, h.Flags = 0, wire.FlagDuplicateRows }
 	spec := dense()
 	spec.Consistency = perdure.Consistency{Kind: perdure.ASP}
 	table, err := json.Marshal(spec)

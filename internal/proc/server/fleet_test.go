@@ -51,7 +51,7 @@ func inShards(t *testing.T, model, recovery string, slots, n, shards int, test f
 ) {
 	t.Helper()
 	o := rig.Options{Seed: 1, Ended: func(p *rig.Process, err error) { t.Logf("%s ended: %v", p.Name, err) }}
-	rig.In(t, 10*time.Minute, o, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	rig.RunVirtual(t, 10*time.Minute, o, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		f := &fleet{
 			T: t, Hosts: h, ctx: ctx, with: with, job: rig.Job(model, recovery, slots, n, shards),
 			told: map[int]transport.Conn{}, status: map[int]words.ServerStatus{},
@@ -107,7 +107,7 @@ func (f *fleet) start(i int) {
 		cfg.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		cfg.Ended = func(seg *checkpoint.Segment) { f.mu.Lock(); defer f.mu.Unlock(); f.ended[i] = seg }
 	}
-	f.Serve(host(i), append([]func(*server.Config){usual}, f.with...)...)
+	f.StartServer(host(i), append([]func(*server.Config){usual}, f.with...)...)
 }
 
 // stop asks a server to end.
@@ -222,7 +222,7 @@ func (f *fleet) end(servers ...int) (held []string) {
 			f.Fatalf("server %d held nothing when it ended: %v", i, f.err(i))
 		}
 		at := disk.NewMemory()
-		ref, err := checkpoint.WriteSegment(store.Folder(at, ""), seg)
+		ref, err := checkpoint.WriteSegment(store.NewDir(at, ""), seg)
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -60,7 +60,7 @@ func (b *frameBuffers) fill(f *wire.Frame, rows *wire.Rows, p *table.Part, head 
 	}
 	a.head = head(a.head[:0])
 	f.Release = a
-	if packed.Pays(values) {
+	if packed.WorthPacking(values) {
 		with, ok := packed.Append(a.head, values)
 		if a.head = with; ok {
 			f.Payload, f.Flags = a.head, f.Flags|wire.FlagPacked

@@ -109,17 +109,17 @@ var inMemory, overSockets = rig.Options{Seed: 1}, rig.Options{Sockets: &transpor
 
 // start starts the job.
 func start(t *testing.T, over rig.Options, with ...func(*server.Config)) *subject {
-	ctx, h := rig.For(t, time.Minute, over)
-	s := &subject{T: t, ctx: ctx, log: &lines{added: make(chan struct{}, 1)}, near: h.Life("garbage").Net}
-	_, err := h.Lead(rig.Job("bsp", "none", 1, 1, 2))
+	ctx, h := rig.NewForTest(t, time.Minute, over)
+	s := &subject{T: t, ctx: ctx, log: &lines{added: make(chan struct{}, 1)}, near: h.NewProcess("garbage").Net}
+	_, err := h.StartCoordinator(rig.Job("bsp", "none", 1, 1, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
 	logs := func(cfg *server.Config) {
 		cfg.Log = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	h.Serve("server:0", append([]func(*server.Config){logs}, with...)...)
-	if s.good, err = h.Life("worker:0").Dial(ctx, 0); err != nil {
+	h.StartServer("server:0", append([]func(*server.Config){logs}, with...)...)
+	if s.good, err = h.NewProcess("worker:0").Dial(ctx, 0); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.good.Close() })
@@ -398,7 +398,7 @@ func badNames() []bad {
 		},
 		{"a worker's fence", goodHello, badFrame(wire.KindFence, nil, nil), "no worker may send a frame of kind 37"},
 		{
-			"a worker's membership list", goodHello, badFrame(wire.KindRoster, []byte("[]"), nil),
+			"a worker's membership list", goodHello, badFrame(wire.KindMembership, []byte("[]"), nil),
 			"no worker may send a frame of kind 43",
 		},
 		{
@@ -531,8 +531,9 @@ func TestSilentPeer(t *testing.T) {
 
 // TestEndsWithSilentPeer checks that a silent peer does not prevent a server from ending.
 func TestEndsWithSilentPeer(t *testing.T) {
-	rig.In(t, time.Minute, inMemory, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
-		p := h.Serve("server:0", func(cfg *server.Config) { cfg.Listen = "server:0/1" }) // there is no coordinator
+	rig.RunVirtual(t, time.Minute, inMemory, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+		p := h.StartServer("server:0",
+			func(cfg *server.Config) { cfg.Listen = "server:0/1" }) // there is no coordinator
 		<-time.After(time.Second)
 		c, err := h.Net.Host("garbage").Dial(ctx, "server:0/1")
 		if err != nil {
@@ -627,7 +628,7 @@ func Example() {
 	cancel() // the job ends immediately
 	err := server.Run(ctx, server.Config{
 		Index: -1, Process: "server-1", Network: transport.TCP{}, Listen: "127.0.0.1:0", Coordinator: "127.0.0.1:7000",
-		Store: store.Folder(disk.NewMemory(), "run/checkpoint"), Log: slog.New(slog.DiscardHandler),
+		Store: store.NewDir(disk.NewMemory(), "run/checkpoint"), Log: slog.New(slog.DiscardHandler),
 	})
 	fmt.Println(err)
 	// Output: context canceled

@@ -47,7 +47,7 @@ func (sh *shard) takeUpdate(c *conn, f *wire.Frame) (err error) {
 func (sh *shard) takeRequest(c *conn, f *wire.Frame) (err error) {
 	var rows wire.Rows
 	switch f.Kind {
-	case wire.KindGet, wire.KindScan, wire.KindDrop:
+	case wire.KindGet, wire.KindScan, wire.KindUnsubscribe:
 		rest, err := wire.ParseRows(f.Payload, &rows)
 		if err != nil {
 			return err
@@ -76,9 +76,9 @@ func (sh *shard) takeRequest(c *conn, f *wire.Frame) (err error) {
 			sh.applyDue()
 			sh.rep.Prompt(&c.Reader, f.Clock)
 		}
-	case wire.KindDrop: // the reader no longer needs the rows
+	case wire.KindUnsubscribe: // the reader no longer needs the rows
 		err = sh.rep.Unsubscribe(&c.Reader, &rows)
-	case wire.KindSaw: // the state of a slot's cached rows
+	case wire.KindSeen: // the state of a slot's cached rows
 		err = sh.rep.RecordSeen(&c.Reader, f.Request)
 	default:
 		return fmt.Errorf("unexpected frame of kind %d", f.Kind)
@@ -94,7 +94,7 @@ func (sh *shard) open(c *conn, f *wire.Frame) (taken bool) {
 		return false
 	}
 	sh.rep.Open(replica.Open{
-		Reader: &c.Reader, Writes: f.Flags&wire.FlagWrites != 0, EndedClocks: f.Clock, Pos: sh.link.End(),
+		Reader: &c.Reader, Writes: f.Flags&wire.FlagWriteOnly != 0, EndedClocks: f.Clock, Pos: sh.link.End(),
 	})
 	sh.applyDue()
 	if sh.link.Started() {

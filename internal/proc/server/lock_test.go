@@ -18,11 +18,11 @@ import (
 // other shards, admits clients and accepts orders. Afterwards the busy shard follows the newest view.
 func TestBusyShard(t *testing.T) {
 	const heartbeat = 5 * time.Millisecond
-	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	job := rig.Job("bsp", "none", 1, 1, 2)
 	to, statuses := coordinate(ctx, h, &job)
 	joined := make(chan server.Eye, 1)
-	h.Serve("server:0", func(c *server.Config) {
+	h.StartServer("server:0", func(c *server.Config) {
 		c.Heartbeat, c.Listen = heartbeat, "server:0/1"
 		c.Joined = func(e server.Eye, _ int) { joined <- e }
 	})
@@ -71,7 +71,7 @@ func TestBusyShard(t *testing.T) {
 	for f := (wire.Frame{}); f.Kind != wire.KindOpened; {
 		must(t, c.Recv(&f))
 	}
-	must(t, coordinator.Send(wire.Control(wire.KindOrder, wire.Drain(0))))
+	must(t, coordinator.Send(wire.Control(wire.KindOrder, wire.DrainOrder(0))))
 	until("the order to drain", func(st *words.ServerStatus) bool { return st.Draining }, 1, 3)
 
 	release()
@@ -84,11 +84,11 @@ func TestBusyShard(t *testing.T) {
 // that receives from a worker may wait for that lock forever, so the server must be replaced.
 func TestStuckRetiredShard(t *testing.T) {
 	const heartbeat = 5 * time.Millisecond
-	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	job := rig.Job("bsp", "none", 1, 1, 1)
 	to, statuses := coordinate(ctx, h, &job)
 	joined := make(chan server.Eye, 1)
-	h.Serve("server:0", func(c *server.Config) {
+	h.StartServer("server:0", func(c *server.Config) {
 		c.Heartbeat, c.Listen = heartbeat, "server:0/1"
 		c.Joined = func(e server.Eye, _ int) { joined <- e }
 	})
@@ -120,11 +120,11 @@ func TestStuckRetiredShard(t *testing.T) {
 
 // TestLateOpen checks that a delayed Open is ignored once its connection has ended or has opened the same epoch again.
 func TestLateOpen(t *testing.T) {
-	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	job := rig.Job("bsp", "none", 1, 1, 1)
 	to, statuses := coordinate(ctx, h, &job)
 	joined := make(chan server.Eye, 1)
-	h.Serve("server:0", func(c *server.Config) {
+	h.StartServer("server:0", func(c *server.Config) {
 		c.Listen, c.Joined = "server:0/1", func(e server.Eye, _ int) { joined <- e }
 	})
 	eye, coordinator := <-joined, <-to
@@ -192,11 +192,11 @@ func TestLateOpen(t *testing.T) {
 
 // TestFillLate checks that a shard whose rows belong to an older view than the newest one follows only the newest.
 func TestFillLate(t *testing.T) {
-	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	job := rig.Job("bsp", "none", 1, 1, 1)
 	to, statuses := coordinate(ctx, h, &job)
 	joined := make(chan server.Eye, 1)
-	h.Serve("server:0", func(c *server.Config) {
+	h.StartServer("server:0", func(c *server.Config) {
 		c.Listen, c.Joined = "server:0/1", func(e server.Eye, _ int) { joined <- e }
 	})
 	eye, coordinator := <-joined, <-to

@@ -75,7 +75,7 @@ func (e Eye) Look() (l Look) {
 	s := e.s
 	s.mu.Lock()
 	l = Look{
-		Index: s.index, MinClock: -1, Connections: len(s.conns), LogWaits: s.waits.Why(), Shards: map[Part]int{},
+		Index: s.index, MinClock: -1, Connections: len(s.conns), LogWaits: s.waits.Reason(), Shards: map[Part]int{},
 		Tables: map[string]Rows{}, Refused: s.admission.Refused(),
 	}
 	switch {

@@ -14,17 +14,17 @@ import (
 // watched starts a server and returns a channel that delivers its Eye when it has joined.
 func watched(h *rig.Hosts, host string) <-chan server.Eye {
 	joined := make(chan server.Eye, 1)
-	h.Serve(host, func(c *server.Config) { c.Joined = func(e server.Eye, _ int) { joined <- e } })
+	h.StartServer(host, func(c *server.Config) { c.Joined = func(e server.Eye, _ int) { joined <- e } })
 	return joined
 }
 
 // TestLook checks that a server counts its work, and keeps counting when a shard moves away.
 func TestLook(t *testing.T) {
-	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
-	_, err := h.Lead(rig.Job("bsp", "chain:2,checkpoint:2", 1, 3, 4))
+	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	_, err := h.StartCoordinator(rig.Job("bsp", "chain:2,checkpoint:2", 1, 3, 4))
 	must(t, err)
 	first, others := watched(h, "server:0"), [2]<-chan server.Eye{watched(h, "server:1"), watched(h, "server:2")}
-	w, err := h.Life("worker:0").Dial(ctx, 0)
+	w, err := h.NewProcess("worker:0").Dial(ctx, 0)
 	must(t, err)
 	defer w.Close()
 	table, err := w.Table(ctx, perdure.TableSpec{Name: "t", Rows: 8, Dim: 2, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
@@ -80,11 +80,11 @@ func must(t *testing.T, err error) {
 
 // TestStuckShard checks that endless work on a shard is noticed, and so is its end.
 func TestStuckShard(t *testing.T) {
-	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
-	_, err := h.Lead(rig.Job("bsp", "none", 1, 1, 2))
+	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	_, err := h.StartCoordinator(rig.Job("bsp", "none", 1, 1, 2))
 	must(t, err)
 	joined := watched(h, "server:0")
-	w, err := h.Life("worker:0").Dial(ctx, 0)
+	w, err := h.NewProcess("worker:0").Dial(ctx, 0)
 	must(t, err)
 	defer w.Close()
 	_, err = w.Table(ctx, perdure.TableSpec{Name: "t", Rows: 8, Dim: 2, Rule: perdure.Rule{Kind: perdure.RuleAdd}})

@@ -75,7 +75,7 @@ func (sv *service) push(slot perdure.Slot) {
 	if n := len(pushed); done && n > 0 && begun {
 		pushed[n-1].Flags |= wire.FlagLast
 	} else if done {
-		state.Waited = out.waited()
+		state.WaitedMicros = out.waited()
 		f := sv.link.Fence().Frame(wire.KindPush)
 		f.Clock, f.Flags = minClock, wire.FlagLast
 		sv.buffers.End(&f, state)
@@ -105,7 +105,7 @@ func (o *outflows) gather(slot perdure.Slot, rep *replica.Replica, n chain.Fence
 		}
 		f := n.Frame(wire.KindPush)
 		f.Clock = st.MinClock()
-		b.Push(&f, &wire.State{Seq: st.Seq(), Waited: o.waited(), Applied: st.Applied()}, &rows, p)
+		b.Push(&f, &wire.State{Seq: st.Seq(), WaitedMicros: o.waited(), Applied: st.Applied()}, &rows, p)
 		pushed = append(pushed, f)
 		left -= bytes
 	}

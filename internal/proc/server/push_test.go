@@ -34,7 +34,7 @@ func (s *subject) add(name string, model perdure.Consistency, change ...func(*pe
 	}
 }
 
-// named returns the rows of a Drop or a Get.
+// named returns the rows of an Unsubscribe or a Get.
 func named(table perdure.TableID, first perdure.RowID, count int) []byte {
 	return wire.AppendRows(nil, &wire.Rows{Table: table, First: first, Count: count})
 }
@@ -68,13 +68,13 @@ func TestBadWordsOfCaches(t *testing.T) {
 			})
 		}
 		saw := func(seq uint64) wire.Frame {
-			return s.shardFrame(wire.KindSaw, nil, func(h *wire.Header) { h.Request = seq })
+			return s.shardFrame(wire.KindSeen, nil, func(h *wire.Header) { h.Request = seq })
 		}
 		nothing := func(later perdure.Clock, flags uint16) wire.Frame {
 			return s.shardFrame(wire.KindUpdate, update(1<<61, nil, 0, 0, 4),
 				func(h *wire.Header) { h.Clock, h.Flags = h.Clock+later, flags|wire.FlagTicked })
 		}
-		drop := func(payload []byte) wire.Frame { return s.shardFrame(wire.KindDrop, payload, nil) }
+		drop := func(payload []byte) wire.Frame { return s.shardFrame(wire.KindUnsubscribe, payload, nil) }
 		for _, b := range []struct {
 			name, says string
 			observer   bool
@@ -93,7 +93,7 @@ func TestBadWordsOfCaches(t *testing.T) {
 			{"an observer that subscribes", "", true, get(2)},
 			{"a subscription to rows that are not pushed", "", false, get(0)},
 			{"an update of no rows, far away", "", false, nothing(0, 0)},
-			{"an update of no rows, again and again", "", false, nothing(1, wire.FlagRepeats)},
+			{"an update of no rows, again and again", "", false, nothing(1, wire.FlagDuplicateRows)},
 		} {
 			before := s.log.about("")
 			c := s.connect(func(h *wire.Hello) {

@@ -110,7 +110,7 @@ func TestReplicaThatWakes(t *testing.T) {
 	inFleet(t, "ssp:1", "chain:3", 2, 3, func(f *fleet) {
 		f.chain(0, 1, 2)
 		f.table(dense())
-		reader, err := f.Life("reader").Dial(f.ctx, 1)
+		reader, err := f.NewProcess("reader").Dial(f.ctx, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

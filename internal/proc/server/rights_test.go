@@ -46,7 +46,7 @@ func (s *subject) says(role wire.Role, f wire.Frame) (reason string) {
 // docs/design/security.md lists what each role may send. Any other message closes the connection with an explanation
 // and changes nothing.
 func TestRightsAtServer(t *testing.T) {
-	rights, err := rig.Rights("../../..")
+	rights, err := rig.ParseSenders("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}

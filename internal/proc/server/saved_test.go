@@ -22,7 +22,7 @@ func TestNextHeadSaves(t *testing.T) {
 		f.chain(0, 1, 2)
 		f.table(dense())
 		w := f.works(0, 0)
-		full.Limit(1)
+		full.SetLimit(1)
 		for clock := range perdure.Clock(3) {
 			w.say(wire.KindUpdate, clock, add(1))
 		}
@@ -46,7 +46,7 @@ func TestNextHeadSaves(t *testing.T) {
 		if names := segments(f); len(names) > 0 {
 			t.Errorf("the dead head left %v", names)
 		}
-		full.Limit(0)
+		full.SetLimit(0)
 		f.chain(1, 2, 3)
 		f.pass(time.Second)
 		saved := f.shard(1).Segments

@@ -92,7 +92,7 @@ func (f *fleet) inParts(w *speaker, how int, clock, basis, lag perdure.Clock, v 
 	w.say(wire.KindUpdate, clock, last, func(h *wire.Header) {
 		h.Part, h.Parts = 1, 2
 		if how == 2 {
-			h.Flags |= wire.FlagRepeats
+			h.Flags |= wire.FlagDuplicateRows
 		}
 	})
 }

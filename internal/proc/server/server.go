@@ -62,7 +62,7 @@ type Config struct {
 	Notice        time.Duration    // the time that the server has for that; 0: unlimited
 	Joined        func(Eye, int)   // called with the server's number each time it joins; may be nil
 	PlaceBytes    int64            // maximum bytes unread or waiting for each slot or server; 0: admission.PlaceBytes
-	PendingBytes  int64            // maximum bytes of one slot's unapplied updates to one shard; 0: wire.MaxUpdate
+	PendingBytes  int64            // maximum bytes of one slot's unapplied updates to one shard; 0: wire.MaxUpdateBytes
 
 	// For tests only: Ended receives each replica that was serving when the server ended.
 	Ended   func(*checkpoint.Segment)
@@ -89,7 +89,7 @@ type Server struct {
 
 	opening sync.Mutex    // guards updates until it is set
 	updates updatelog.Log // nil until a shard needs the update log
-	waits   updatelog.Waits
+	waits   updatelog.WaitReasons
 
 	mu          lock // guards the fields below
 	job         *perdure.JobSpec
@@ -116,7 +116,8 @@ func Run(ctx context.Context, cfg Config) error {
 		if in == nil {
 			continue
 		}
-		if err := in.Prepare(); err != nil && !store.Passes(err) { // an unavailable store is retried when it is needed
+		if err := in.Prepare(); err != nil &&
+			!store.Retryable(err) { // an unavailable store is retried when it is needed
 			return fmt.Errorf("server: %w", err)
 		}
 	}
@@ -184,7 +185,7 @@ func (cfg *Config) complete() {
 		cfg.Heartbeat = defaultHeartbeat
 	}
 	if cfg.PendingBytes == 0 {
-		cfg.PendingBytes = wire.MaxUpdate
+		cfg.PendingBytes = wire.MaxUpdateBytes
 	}
 	if cfg.SnapshotBytes == 0 {
 		cfg.SnapshotBytes = defaultSnapshotBytes

@@ -144,7 +144,7 @@ func (sv *service) answer(rd *replica.Read, ack, others bool) {
 func rowsFrame(f *wire.Frame, b *frameBuffers, st *replica.State, rd *replica.Read, now int64) {
 	state := wire.State{Seq: st.Seq(), Applied: st.Applied()}
 	if rd.Since != 0 {
-		state.Waited = uint64(max(0, time.Duration(now-rd.Since).Microseconds()))
+		state.WaitedMicros = uint64(max(0, time.Duration(now-rd.Since).Microseconds()))
 	}
 	b.Rows(f, &state, &rd.Rows, st.Parts()[rd.Rows.Table])
 }
@@ -179,7 +179,7 @@ func (sv *service) echo(c *conn, f *wire.Frame, behind bool) {
 	out := sv.link.Fence().Frame(wire.KindEcho)
 	out.Request = f.Request
 	if behind {
-		out.Flags = wire.FlagBehind
+		out.Flags = wire.FlagCatchingUp
 	}
 	c.send(out)
 }

@@ -187,7 +187,7 @@ func (sh *shard) step(g *chain.Delivery[replica.Entry]) (large bool) {
 	f, fx := &g.Entry.Frame, sh.rep.Effects()
 	sh.link.Applying(&g.Entry, sh.rep.State.End())
 	large = sh.rep.Step(&g.Entry, sh.s.buffers.Own(f.Body, g.Retained))
-	if f.Kind == wire.KindRoster {
+	if f.Kind == wire.KindMembership {
 		sh.slots.grow(len(sh.rep.State.Applied()))
 	}
 	if len(fx.FreeBodies) > 0 { // the next entry's payload may be copied there

@@ -72,7 +72,7 @@ func partOf(i uint16) func(*wire.Header) {
 
 func ticked(h *wire.Header) { h.Flags |= wire.FlagTicked }
 
-func repeats(h *wire.Header) { h.Flags |= wire.FlagRepeats }
+func repeats(h *wire.Header) { h.Flags |= wire.FlagDuplicateRows }
 
 func tickAll(ws []*speaker, clock perdure.Clock) {
 	for _, w := range ws {

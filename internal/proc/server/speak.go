@@ -45,7 +45,7 @@ func (c *conn) checkFrame(f *wire.Frame, job *perdure.JobSpec) error {
 func (c *conn) rejectStranger(shard perdure.ShardID) {
 	why := fmt.Sprintf("server %d is not the predecessor of shard %d on this server", c.index, shard)
 	c.log.Warn("closed a connection", "peer", c.tc.Peer(), "err", why)
-	_ = transport.Refuse(c.tc, wire.Refusal{Reason: why, Again: true}) // the connection is closed anyway
+	_ = transport.Refuse(c.tc, wire.Refusal{Reason: why, Temporary: true}) // the connection is closed anyway
 	c.end()
 }
 

@@ -182,9 +182,9 @@ func (s *Server) updateLog() (updatelog.Log, error) {
 		return nil, fmt.Errorf("%w: the server was started without one", perdure.ErrUsage)
 	}
 	job := s.jobSpec()
-	updates, err := s.cfg.OpenLog(s.ctx, updatelog.Authorized(job.Log, s.cfg.Keys.LogToken(job)), updatelog.Options{
+	updates, err := s.cfg.OpenLog(s.ctx, updatelog.WithToken(job.Log, s.cfg.Keys.LogToken(job)), updatelog.Options{
 		Job: job.ID, Shards: job.Shards, Status: s.onLogStatus,
-		Lost: func(shard int, err error) { s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, shard, err)) },
+		OnLost: func(shard int, err error) { s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, shard, err)) },
 	})
 	if err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (s *Server) onLogStatus(shard int, why error) {
 	s.mu.Lock()
 	sh := s.shards[perdure.ShardID(shard)]
 	s.mu.Unlock()
-	switch news := s.waits.Note(shard, why); {
+	switch news := s.waits.Record(shard, why); {
 	case news && why != nil:
 		s.cfg.Log.Warn("waiting for the update log", "shard", shard, "why", why)
 	case news:

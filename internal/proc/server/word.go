@@ -81,7 +81,7 @@ func (w *statusSender) send(s *Server) (fresh bool) {
 // must hold s.mu.
 func (s *Server) status() (st words.ServerStatus, fresh bool) {
 	st = words.ServerStatus{
-		Revision: s.view.Revision, Draining: s.drain.draining, WaitReason: s.waits.Why(),
+		Revision: s.view.Revision, Draining: s.drain.draining, WaitReason: s.waits.Reason(),
 		Unreachable: s.peers.contact.Out(),
 	}
 	st.NoticeMs, fresh = s.drain.notice(time.Now()), true

@@ -37,7 +37,7 @@ func (s *Saver) loadCut(v *words.View) (replica.Content, error) {
 	if !v.Shards[id].Restored {
 		upTo--
 	}
-	m, err := checkpoint.Of(s.Store, at, upTo)
+	m, err := checkpoint.LatestOfCut(s.Store, at, upTo)
 	if err == nil {
 		err = m.CheckJob(job.ID)
 	}
@@ -61,7 +61,7 @@ func (s *Saver) loadCut(v *words.View) (replica.Content, error) {
 	}
 	c.States = make([][]byte, len(seg.Applied))
 	for _, p := range c.Parts {
-		if err := p.Restored(); err != nil {
+		if err := p.FinishRestore(); err != nil {
 			return c, err
 		}
 	}
@@ -84,6 +84,6 @@ func blankPart(job *perdure.JobSpec, v *words.View, id perdure.ShardID, t int, s
 				first+rows-1, spec.Name, from, int(from)+n-1)
 		}
 	}
-	p := table.Blank(spec, perdure.TableID(t), job.Seed, perdure.RowID(first), int(rows))
+	p := table.NewUninitialized(spec, perdure.TableID(t), job.Seed, perdure.RowID(first), int(rows))
 	return p, nil
 }

@@ -90,17 +90,17 @@ func (s *Saver) loadRows(v *words.View) (replica.Content, error) {
 	copy(c.States, newest.States)
 	copy(c.Applied, newest.Applied)
 	c.Parts, c.Seq = parts, newest.Seq
-	c.RowFiles = &replica.RowFiles{Files: saved, FileIndex: layers.Of}
+	c.RowFiles = &replica.RowFiles{Files: saved, FileIndex: layers.FileIndex}
 	c.Kept = keptIn(layers)
 	return c, nil
 }
 
 // lay returns the shard's rows as last saved.
-func (s *Saver) lay(v *words.View) (parts []*table.Part, l *checkpoint.Layers, err error) {
+func (s *Saver) lay(v *words.View) (parts []*table.Part, l *checkpoint.RowOrigins, err error) {
 	job, id := s.Job, s.Shard
 	for t, spec := range v.Tables {
 		first, rows := placement.Range(&spec, job.Shards, id)
-		parts = append(parts, table.Blank(spec, perdure.TableID(t), job.Seed, first, rows))
+		parts = append(parts, table.NewUninitialized(spec, perdure.TableID(t), job.Seed, first, rows))
 	}
 	saved := v.Shards[id].Saved
 	files := make([]checkpoint.FileRef, len(saved))
@@ -119,7 +119,7 @@ func (s *Saver) loadFork(v *words.View) (replica.Content, error) {
 	}
 	past, layers, err := s.lay(v)
 	if err == nil {
-		c.RowFiles = &replica.RowFiles{Files: v.Shards[s.Shard].Saved, FileIndex: layers.Of, SavedValues: past}
+		c.RowFiles = &replica.RowFiles{Files: v.Shards[s.Shard].Saved, FileIndex: layers.FileIndex, SavedValues: past}
 	}
 	return c, err
 }
@@ -139,12 +139,12 @@ func initial(v *words.View, job *perdure.JobSpec, id perdure.ShardID) []words.Sa
 }
 
 // keptIn counts rows by the file that they come from.
-func keptIn(l *checkpoint.Layers) []words.SavedRows {
+func keptIn(l *checkpoint.RowOrigins) []words.SavedRows {
 	out := make([]words.SavedRows, 1+len(l.Segments)) // the initial rows come first
 	for i, s := range l.Segments {
 		out[1+i].Cut, out[1+i].Seq = s.Cut, s.Seq
 	}
-	for _, rows := range l.Of {
+	for _, rows := range l.FileIndex {
 		for _, layer := range rows {
 			out[1+layer].Rows++
 		}

@@ -105,14 +105,17 @@ func (s *Saver) Insist(what string, f func() error) error {
 	}
 	try := 0
 	over := func(error) bool { return s.Over() }
-	return disk.Retry{Tries: tries, Pause: Pause, Over: over, Passes: store.Passes}.Do(s.ctx, func() error {
-		err := f()
-		if try++; err != nil && !s.Over() {
-			s.Log.Error(what, "shard", s.Shard, "try", try, "err", err)
-			s.Fails(err)
-		}
-		return err
-	})
+	return disk.Retry{MaxAttempts: tries, Pause: Pause, Permanent: over, Retryable: store.Retryable}.Do(
+		s.ctx,
+		func() error {
+			err := f()
+			if try++; err != nil && !s.Over() {
+				s.Log.Error(what, "shard", s.Shard, "try", try, "err", err)
+				s.Fails(err)
+			}
+			return err
+		},
+	)
 }
 
 // Await retries f, which reads from the store, as long as its error may be temporary.
@@ -121,7 +124,7 @@ func (s *Saver) Await(what string, f func() error) error {
 	err := s.Insist(what, func() error {
 		final = nil
 		err := f()
-		if err != nil && !store.Passes(err) {
+		if err != nil && !store.Retryable(err) {
 			final = err
 			return nil
 		}

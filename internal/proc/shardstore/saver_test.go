@@ -30,7 +30,7 @@ func saver(t *testing.T, job *perdure.JobSpec) (*Saver, *heard) {
 	t.Helper()
 	h := &heard{}
 	return NewSaver(t.Context(), SaverSettings{
-		Job: job, Shard: 3, Lock: &sync.Mutex{}, Store: store.Folder(disk.OS(), t.TempDir()),
+		Job: job, Shard: 3, Lock: &sync.Mutex{}, Store: store.NewDir(disk.OS(), t.TempDir()),
 		Turn: make(chan struct{}, 1),
 		Log:  slog.New(slog.NewTextHandler(h, nil)), Tell: func() { h.told++ },
 	}), h
@@ -118,7 +118,7 @@ func TestNoSecondTry(t *testing.T) {
 	r := replica.New(replica.Settings{Shard: 3, Job: *job})
 	r.SetContent(replica.Content{States: make([][]byte, 1), Applied: []perdure.Clock{5}}, v)
 	s, heard := saver(t, job)
-	s.Store = store.Folder(disk.OS(), t.TempDir()+"/none")
+	s.Store = store.NewDir(disk.OS(), t.TempDir()+"/none")
 	cut := s.Cut(chain.Fence{Shard: 3}, &replica.Save{Image: r.State.Image(5)}, &r.State, true)
 	if _, err := cut.Write(); err == nil || heard.told != 1 || s.problem == "" ||
 		strings.Count(heard.String(), "next cut") != 1 {

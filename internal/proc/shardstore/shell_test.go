@@ -38,7 +38,7 @@ func (l *fakeLog) Append(_ context.Context, _ int, entry [][]byte, done func(upd
 // TestOpen checks that Open accepts positions within the log and explains others.
 func TestOpen(t *testing.T) {
 	st := NewStream(t.Context(),
-		StreamSettings{Lock: &sync.Mutex{}, Store: store.Folder(disk.NewMemory(), "snapshots")})
+		StreamSettings{Lock: &sync.Mutex{}, Store: store.NewDir(disk.NewMemory(), "snapshots")})
 	st.Use(&fakeLog{first: 5, next: 9})
 	for from, want := range map[updatelog.Position]string{
 		4: "newer snapshots in snapshots", 5: "", 9: "", 10: "the log ends before record 9",

@@ -164,13 +164,13 @@ func PruneSnapshots(in store.Store, shard perdure.ShardID, before uint64) error 
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
-	begun, err := in.Begun()
+	begun, err := in.Unfinished()
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	var old []string
 	for _, e := range append(all, begun...) {
-		final, ok := store.BegunOf(e.Name)
+		final, ok := store.ParseUnfinished(e.Name)
 		if !ok {
 			final = e.Name
 		}

@@ -49,7 +49,7 @@ func (s *snapshotPlan) Restore(files []SnapshotFile) { s.files = files }
 func (s *snapshotPlan) Count(e *updatelog.Entry) {
 	s.bytes += int64(len(e.Payload))
 	if e.Position > s.at && s.at > 0 {
-		s.bytes += int64(e.Position-s.at) * int64(updatelog.Overhead(s.limits.Job))
+		s.bytes += int64(e.Position-s.at) * int64(updatelog.RecordOverhead(s.limits.Job))
 	}
 	s.at = e.Position
 }

@@ -27,7 +27,7 @@ var snapshotOf = SnapshotAbout{Job: "job", Shard: 3, Generation: 1, Epoch: 2, Se
 
 func writeSnapshot(t *testing.T, fsys disk.FS, s SnapshotAbout) SnapshotFile {
 	t.Helper()
-	f, err := WriteSnapshot(store.Folder(fsys, ""), &s, func(w io.Writer) error {
+	f, err := WriteSnapshot(store.NewDir(fsys, ""), &s, func(w io.Writer) error {
 		_, err := w.Write([]byte("headrows 123"))
 		return err
 	})
@@ -38,7 +38,7 @@ func writeSnapshot(t *testing.T, fsys disk.FS, s SnapshotAbout) SnapshotFile {
 }
 
 func readSnapshot(fsys disk.FS, name, job string) (s SnapshotAbout, body string, err error) {
-	err = ReadSnapshot(store.Folder(fsys, ""), name, job, 3, func(about *SnapshotAbout, r io.Reader) error {
+	err = ReadSnapshot(store.NewDir(fsys, ""), name, job, 3, func(about *SnapshotAbout, r io.Reader) error {
 		b, err := io.ReadAll(r)
 		s, body = *about, string(b)
 		return err
@@ -124,7 +124,7 @@ func TestListAndPrune(t *testing.T) {
 	begun, _ := fsys.Create("." + want[2] + ".7-1.tmp")
 	_ = begun.Close()
 	names := func() (names []string) {
-		files, err := ListSnapshots(store.Folder(fsys, ""), 3)
+		files, err := ListSnapshots(store.NewDir(fsys, ""), 3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestListAndPrune(t *testing.T) {
 	if got := names(); strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if err := PruneSnapshots(store.Folder(fsys, ""), 3, 30); err != nil {
+	if err := PruneSnapshots(store.NewDir(fsys, ""), 3, 30); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(); strings.Join(got, " ") != strings.Join(want[:2], " ") {

@@ -42,7 +42,7 @@ func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Inco
 			st.facts.Restore(in.LogProgress())
 			return in, updatelog.Position(file.Position), nil
 		}
-		if errors.Is(err, ErrOtherJob) || store.Passes(err) { // the snapshot may be intact
+		if errors.Is(err, ErrOtherJob) || store.Retryable(err) { // the snapshot may be intact
 			return nil, 0, err
 		}
 		log.Warn("cannot use a snapshot; trying an older one", "shard", st.Shard, "err", err)

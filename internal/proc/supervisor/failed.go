@@ -39,9 +39,9 @@ func (e *Exit) Worker(own bool) wire.Exited {
 		e.Signal != "" && !slices.Contains(ownSignals, e.Signal), slices.ContainsFunc(consequences, foreign):
 		return x
 	}
-	x.Failed, x.Code, x.Why, x.Said = true, e.Code, strings.TrimPrefix(e.LastLine, "perdure: "), e.Tail
+	x.Failed, x.Code, x.Detail, x.Output = true, e.Code, strings.TrimPrefix(e.LastLine, "perdure: "), e.Tail
 	// a Go panic exits with the same code
 	x.Final = e.Code == ExitUsage && !goPanic(e.LastLine) || foreign(usageError)
-	x.Why = strings.TrimPrefix(x.Why, usageError)
+	x.Detail = strings.TrimPrefix(x.Detail, usageError)
 	return x
 }

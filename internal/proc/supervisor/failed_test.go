@@ -37,8 +37,8 @@ func TestFailedByItself(t *testing.T) {
 		if got.Failed != c.failed || got.Final != c.final || got.How != "ended" {
 			t.Errorf("%s: %+v", name, got)
 		}
-		if c.final && got.Why != "x" {
-			t.Errorf("%s: reason %q, want x", name, got.Why)
+		if c.final && got.Detail != "x" {
+			t.Errorf("%s: reason %q, want x", name, got.Detail)
 		}
 	}
 	if fenced := (&Exit{PID: 1, Code: exitFenced}).Worker(false); fenced.Failed {
@@ -68,7 +68,7 @@ func TestFailureIsReported(t *testing.T) {
 	}
 	j.away[place{wire.RoleWorker, 1}] = 0
 	j.onExit(exit)
-	if len(told.all) != 2 || !told.all[0].Failed || told.all[0].Said != "a\nwhy" || told.all[1].Failed {
+	if len(told.all) != 2 || !told.all[0].Failed || told.all[0].Output != "a\nwhy" || told.all[1].Failed {
 		t.Errorf("told %+v", told.all)
 	}
 }

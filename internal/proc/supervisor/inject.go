@@ -93,14 +93,14 @@ func (j *Job) inject(f Fault, p place) error {
 	}
 	// The process's own fault layer handles the other kinds.
 	spec := fmt.Sprintf("%s %g %s", f.Kind, f.Factor, f.For)
-	j.tell(wire.Order{Kind: wire.OrderPass, Target: targetName(p), Spec: spec})
+	j.tell(wire.Order{Kind: wire.OrderForward, Target: targetName(p), Spec: spec})
 	return nil
 }
 
 // EndSoon asks worker 0 to end the job at its next clock, as if it had reached the goal. The request is not
 // acknowledged and may be lost if a process dies.
 func (j *Job) EndSoon() {
-	j.tell(wire.Order{Kind: wire.OrderPass, Target: targetName(place{role: wire.RoleWorker}), Spec: "end 0 0s"})
+	j.tell(wire.Order{Kind: wire.OrderForward, Target: targetName(place{role: wire.RoleWorker}), Spec: "end 0 0s"})
 }
 
 // tell sends an order to the coordinator.
@@ -192,7 +192,7 @@ func (t *timeline) settled(p *wire.Progress, now time.Time) {
 	if !p.Serving {
 		return
 	}
-	for _, d := range p.Places {
+	for _, d := range p.Members {
 		target := targetName(place{d.Role, d.Index})
 		f := t.open(target, func(f *Failure) bool { return f.died && f.Serving == nil })
 		if f == nil || now.Sub(f.at) < settleTime || d.State != placeAlive || d.PID == f.pid || d.PID == 0 {

@@ -296,10 +296,10 @@ func (j *Job) progress(p wire.Progress) {
 	if p.Serving && !j.began {
 		j.begun, j.began = time.Now(), true
 	}
-	p.Places = j.places.take(p.Places)
+	p.Members = j.places.take(p.Members)
 	j.clock = p
 	j.timeline.settled(&p, time.Now())
-	awaited := j.takePlaces(p.Places)
+	awaited := j.takePlaces(p.Members)
 	j.mu.Unlock()
 	for _, slot := range awaited {
 		j.startWorker(slot)
@@ -312,7 +312,7 @@ func (j *Job) progress(p wire.Progress) {
 
 // takePlaces records which slots leave. It returns the slots that have joined and need a process. The caller must hold
 // j.mu.
-func (j *Job) takePlaces(places []wire.PlaceProgress) (awaited []int) {
+func (j *Job) takePlaces(places []wire.MemberProgress) (awaited []int) {
 	for _, d := range places {
 		if d.Role != wire.RoleWorker {
 			continue
@@ -351,11 +351,11 @@ func (j *Job) order(o wire.Order) error {
 		if err := j.group.KillPID(o.PID); err != nil && !errors.Is(err, ErrNotRunning) {
 			j.cfg.Log.Error("cannot kill a suspect", "target", o.Target, "err", err)
 		}
-	case wire.OrderLook:
+	case wire.OrderProbe:
 		_, ours := j.group.at(o.PID)
 		o.Kind = wire.OrderIdle
 		if ours && wantsToRun(o.PID) {
-			o.Kind = wire.OrderRuns
+			o.Kind = wire.OrderRunning
 		}
 		j.mu.Lock()
 		defer j.mu.Unlock()

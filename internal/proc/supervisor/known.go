@@ -7,17 +7,17 @@ import (
 )
 
 // knownPlaces is the state of the job's places as reported on a connection: servers and slots, each sorted by index.
-type knownPlaces struct{ servers, slots []wire.PlaceProgress }
+type knownPlaces struct{ servers, slots []wire.MemberProgress }
 
 // take merges changed places and returns all of them.
-func (k *knownPlaces) take(news []wire.PlaceProgress) []wire.PlaceProgress {
+func (k *knownPlaces) take(news []wire.MemberProgress) []wire.MemberProgress {
 	for _, p := range news {
 		list := &k.slots
 		if p.Role == wire.RoleServer {
 			list = &k.servers
 		}
 		at, there := slices.BinarySearchFunc(*list, p.Index,
-			func(x wire.PlaceProgress, index int) int { return x.Index - index })
+			func(x wire.MemberProgress, index int) int { return x.Index - index })
 		if there {
 			(*list)[at] = p
 		} else {

@@ -49,5 +49,5 @@ func (j *Job) tellLog(state string) {
 // logOrder returns the report about the log to the coordinator. The caller must hold j.mu.
 func (j *Job) logOrder() wire.Order {
 	pid, began := j.group.life(place{role: RoleLog})
-	return wire.Order{Kind: wire.OrderLog, PID: pid, Spec: fmt.Sprintf("%s %d", j.logState, began)}
+	return wire.Order{Kind: wire.OrderLogState, PID: pid, Spec: fmt.Sprintf("%s %d", j.logState, began)}
 }

@@ -55,7 +55,7 @@ func (k *keeper) openLog() (*os.File, error) {
 	}
 	_, err = fmt.Fprintf(log, "=== %s: process %d began at %s\n", k.place, k.began+1,
 		time.Now().UTC().Format(time.RFC3339Nano))
-	if err == nil || disk.Full(err) { // a full disk must not prevent a process from running
+	if err == nil || disk.IsFull(err) { // a full disk must not prevent a process from running
 		k.logStart, err = log.Seek(0, io.SeekEnd)
 	}
 	if err != nil {

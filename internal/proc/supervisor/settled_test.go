@@ -16,13 +16,13 @@ func TestServesUnreported(t *testing.T) {
 	tell := func(serving bool, pid int, state string) Failure {
 		line.settled(&wire.Progress{
 			Serving: serving, ClocksRedone: 3,
-			Places: []wire.PlaceProgress{{Role: wire.RoleWorker, Index: 1, PID: pid, State: state}},
+			Members: []wire.MemberProgress{{Role: wire.RoleWorker, Index: 1, PID: pid, State: state}},
 		}, at.Add(time.Minute))
 		return line.list()[0]
 	}
 	line.settled(&wire.Progress{
 		Serving: true,
-		Places:  []wire.PlaceProgress{{Role: wire.RoleWorker, Index: 1, PID: 6, State: placeAlive}},
+		Members: []wire.MemberProgress{{Role: wire.RoleWorker, Index: 1, PID: 6, State: placeAlive}},
 	},
 		at.Add(time.Millisecond))
 	for _, f := range []Failure{

@@ -69,7 +69,7 @@ func (j *Job) watch(w watched) {
 	}
 }
 
-// The states of a process, as in wire.PlaceProgress.
+// The states of a process, as in wire.MemberProgress.
 const (
 	placeWaiting = "waiting" // not listening
 	placeAlive   = "alive"

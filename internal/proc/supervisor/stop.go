@@ -61,7 +61,9 @@ func (j *Job) late() {
 	}
 }
 
-func closeOrder() wire.Frame { return wire.Control(wire.KindOrder, wire.Order{Kind: wire.OrderClose}) }
+func closeOrder() wire.Frame {
+	return wire.Control(wire.KindOrder, wire.Order{Kind: wire.OrderFinalCheckpoint})
+}
 
 // remind requests the last checkpoint from a new coordinator, because its predecessor may not have recorded the
 // request. The caller must hold j.mu.

@@ -180,7 +180,7 @@ func (c *socketConn) receive(f *wire.Frame, place func(f *wire.Frame, n int) []b
 	}
 	f.Payload = f.Payload[:head]
 	c.in.large = n >= largePayload
-	sum := wire.BeginSum(header)
+	sum := wire.NewSum(header)
 	if err := c.in.readPayload(f.Payload, &sum); err != nil {
 		return err
 	}

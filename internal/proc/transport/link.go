@@ -193,16 +193,16 @@ func refusal(f *wire.Frame) error {
 	if err := wire.ParseControl(f, &r); err != nil {
 		return err
 	}
-	if r.Again {
+	if r.Temporary {
 		return fmt.Errorf("transport: %w: %s", ErrNotNow, r.Reason)
 	}
-	if r.Done {
+	if r.JobDone {
 		return perdure.ErrDone
 	}
-	if r.Failed {
+	if r.JobFailed {
 		return fmt.Errorf("%w: %s", perdure.ErrFailed, r.Reason)
 	}
-	if r.Over {
+	if r.JobEnded {
 		return fmt.Errorf("%w: %s", perdure.ErrStopped, r.Reason)
 	}
 	if r.Fenced {
@@ -216,7 +216,7 @@ func refusal(f *wire.Frame) error {
 func Greet(c Conn, patience time.Duration, secrets wire.Keys) (hello wire.Hello, err error) {
 	var f wire.Frame
 	short := func(_ *wire.Frame, n int) []byte {
-		if n > wire.MaxHello {
+		if n > wire.MaxHelloBytes {
 			return tooLong[:n+1] // longer than allowed: rejected before memory is allocated
 		}
 		return nil
@@ -255,7 +255,7 @@ func mayBe(who keys.Identity, role wire.Role) error {
 	if who.Role == "" || slices.Contains(allowed[who.Role], role) {
 		return nil
 	}
-	return fmt.Errorf("the certificate of %s does not let its holder be a %s", who, role.Known())
+	return fmt.Errorf("the certificate of %s does not let its holder be a %s", who, role.Printable())
 }
 
 // tooLong is never read or written, so it takes no memory.

@@ -262,8 +262,8 @@ func TestLinkRefused(t *testing.T) {
 	}{
 		{wire.Refusal{Reason: "wrong job"}, perdure.ErrRefused},
 		{wire.Refusal{Reason: "slot 1 was taken", Fenced: true}, perdure.ErrFenced},
-		{wire.Refusal{Reason: "the job is done", Over: true}, perdure.ErrStopped},
-		{wire.Refusal{Reason: "both", Over: true, Fenced: true}, perdure.ErrStopped},
+		{wire.Refusal{Reason: "the job is done", JobEnded: true}, perdure.ErrStopped},
+		{wire.Refusal{Reason: "both", JobEnded: true, Fenced: true}, perdure.ErrStopped},
 	} {
 		for _, late := range []bool{false, true} {
 			lives := 0

@@ -166,7 +166,7 @@ func (p *private) settle(broken func()) error {
 // tellBare sends a refusal to a caller that started with a frame instead of a TLS handshake.
 func (c *socketConn) tellBare(err error) {
 	var record tls.RecordHeaderError
-	if !errors.As(err, &record) || !wire.Begins(record.RecordHeader[:]) {
+	if !errors.As(err, &record) || !wire.HasMagic(record.RecordHeader[:]) {
 		return
 	}
 	f := wire.Control(wire.KindRefuse, wire.Refusal{

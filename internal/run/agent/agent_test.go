@@ -68,15 +68,15 @@ func start(ctx context.Context, t testing.TB, o Options) *program {
 // inJob runs a program in a job of one slot, in memory.
 func inJob(t *testing.T, test func(t *testing.T, p *program, kill func())) {
 	t.Helper()
-	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	job := rig.Job("bsp", "none", 1, 1, 2)
 	job.Clocks = 3
-	_, err := h.Lead(job)
+	_, err := h.StartCoordinator(job)
 	must(t, err)
-	h.Serve("server-0")
+	h.StartServer("server-0")
 	life, end := context.WithCancel(ctx)
 	dial := func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
-		return h.Life("worker-0").Dial(ctx, cfg.Slot, func(c *rig.DialConfig) { c.Memory = cfg.Memory })
+		return h.NewProcess("worker-0").Dial(ctx, cfg.Slot, func(c *rig.DialConfig) { c.Memory = cfg.Memory })
 	}
 	p := start(life, t, Options{Version: "v", Dial: dial})
 	test(t, p, end)

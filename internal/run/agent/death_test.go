@@ -206,7 +206,7 @@ func live(t *testing.T, h *rig.Hosts, d *death, copies bool, program func(p *pro
 	ctx, kill := context.WithCancel(context.Background())
 	defer kill()
 	dial := func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
-		return h.Life("worker-0").Dial(ctx, cfg.Slot, func(c *rig.DialConfig) {
+		return h.NewProcess("worker-0").Dial(ctx, cfg.Slot, func(c *rig.DialConfig) {
 			c.Memory, c.Heartbeat = cfg.Memory, tick
 		})
 	}
@@ -249,11 +249,11 @@ func shortJob(t *testing.T, clocks perdure.Clock) (h *rig.Hosts, end func()) {
 	h = rig.New(ctx, rig.Options{Ended: func(*rig.Process, error) {}})
 	job := rig.Job("bsp", "none", 1, 1, 2)
 	job.Clocks = clocks
-	_, err := h.Lead(job, func(cfg *coordinator.Config) {
+	_, err := h.StartCoordinator(job, func(cfg *coordinator.Config) {
 		cfg.Patience, cfg.Tick, cfg.Linger = silent, tick, tick
 	})
 	must(t, err)
-	h.Serve("server-0", func(cfg *server.Config) { cfg.Heartbeat = tick })
+	h.StartServer("server-0", func(cfg *server.Config) { cfg.Heartbeat = tick })
 	return h, func() { cancel(); h.Wait() }
 }
 
@@ -356,7 +356,7 @@ func TestProgramDiesAsItJoins(t *testing.T) {
 	ctx, kill := context.WithCancel(t.Context())
 	defer kill()
 	p := start(ctx, t, Options{Dial: func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
-		return h.Life("worker-0").Dial(ctx, cfg.Slot, func(c *rig.DialConfig) {
+		return h.NewProcess("worker-0").Dial(ctx, cfg.Slot, func(c *rig.DialConfig) {
 			c.Network = welcoming{c.Network, kill}
 		})
 	}})

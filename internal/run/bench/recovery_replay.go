@@ -90,7 +90,7 @@ func (b *RecoveryOptions) checkReplay(folder string) error {
 	if err != nil {
 		return err
 	}
-	if bytes, known := disk.Free(folder); known && int64(s.Log.MB) > bytes>>20 {
+	if bytes, known := disk.FreeBytes(folder); known && int64(s.Log.MB) > bytes>>20 {
 		return fmt.Errorf("%w: --measure replay of %d MB and %d shards needs an update log of up to %d MiB, but "+
 			"only %d "+
 			"are free in %s; choose a smaller --mb, fewer --shards or another TMPDIR",
@@ -302,7 +302,7 @@ func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *re
 	allCores()
 	job := &p.Settings().Job
 	updates, err := p.Settings().OpenLog(nil, true)(ctx, // read-only access; a benchmark has no keys
-		updatelog.Authorized(p.Settings().Job.Log, p.Secrets().LogToken(&p.Settings().Job)),
+		updatelog.WithToken(p.Settings().Job.Log, p.Secrets().LogToken(&p.Settings().Job)),
 		updatelog.Options{Job: job.ID, Shards: job.Shards})
 	if err != nil {
 		return err

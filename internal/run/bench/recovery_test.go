@@ -77,7 +77,7 @@ func TestReplayed(t *testing.T) {
 func TestReplayReadsWhole(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "snapshots")
 	shards := []perdure.ShardID{0, 3}
-	in := store.Folder(disk.OS(), folder)
+	in := store.NewDir(disk.OS(), folder)
 	must(t, readWhole(in, shards))
 	must(t, os.Mkdir(folder, 0o777))
 	for _, shard := range []perdure.ShardID{1, 3} {
@@ -120,7 +120,7 @@ func TestReplayPlan(t *testing.T) {
 		}
 	}
 	folder := t.TempDir()
-	free, known := disk.Free(folder)
+	free, known := disk.FreeBytes(folder)
 	if !known || free>>20/settings.LeastLogMB > 30_000 {
 		t.Skip("the disk has room for any log")
 	}

@@ -107,7 +107,7 @@ func kept(t *testing.T, n int) (*Folder, *disk.Memory) {
 	fsys := disk.NewMemory()
 	must(t, fsys.MkdirAll("c"))
 	save(t, fsys, n)
-	return &Folder{Store: store.Folder(fsys, "c"), Run: t.TempDir(), Now: saved.Add(time.Hour)}, fsys
+	return &Folder{Store: store.NewDir(fsys, "c"), Run: t.TempDir(), Now: saved.Add(time.Hour)}, fsys
 }
 
 func save(t *testing.T, fsys disk.FS, n int) {
@@ -125,14 +125,14 @@ func save(t *testing.T, fsys disk.FS, n int) {
 				self := before[shard].Self()
 				follows = &self
 			}
-			ref, err := checkpoint.WriteSegment(store.Folder(fsys, "c"), segment(cut, shard, follows))
+			ref, err := checkpoint.WriteSegment(store.NewDir(fsys, "c"), segment(cut, shard, follows))
 			must(t, err)
 			if follows != nil {
 				ref.Base = []checkpoint.FileRef{*follows}
 			}
 			m.Segments = append(m.Segments, ref)
 		}
-		must(t, checkpoint.Publish(store.Folder(fsys, "c"), m))
+		must(t, checkpoint.Publish(store.NewDir(fsys, "c"), m))
 		before = m.Segments
 	}
 }
@@ -172,15 +172,15 @@ func TestPruneCrashes(t *testing.T) {
 			fsys.FailAfter(at)
 			err = f.Prune(&bytes.Buffer{}, keep, false, false)
 			fsys.Crash(rand.New(rand.NewPCG(uint64(keep), uint64(at))))
-			found, lookErr := checkpoint.Look(store.Folder(fsys, "c"))
+			found, lookErr := checkpoint.List(store.NewDir(fsys, "c"))
 			must(t, lookErr)
-			for i := range found.Kept {
-				if k := &found.Kept[i]; !k.Whole() {
-					t.Fatalf("keep %d, crash at step %d: clock %d lacks %v, %v", keep, at, k.Cut, k.Lacks, k.Err)
+			for i := range found.Checkpoints {
+				if k := &found.Checkpoints[i]; !k.IsComplete() {
+					t.Fatalf("keep %d, crash at step %d: clock %d lacks %v, %v", keep, at, k.Cut, k.Missing, k.Err)
 				}
 			}
-			if len(found.Kept) == 0 || found.Kept[0].Cut != 50 {
-				t.Fatalf("keep %d, crash at step %d: found %v", keep, at, found.Kept)
+			if len(found.Checkpoints) == 0 || found.Checkpoints[0].Cut != 50 {
+				t.Fatalf("keep %d, crash at step %d: found %v", keep, at, found.Checkpoints)
 			}
 			must(t, f.Verify(&bytes.Buffer{}, false))
 			must(t, f.Prune(&bytes.Buffer{}, keep, false, false))

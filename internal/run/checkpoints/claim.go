@@ -92,16 +92,16 @@ func free(in store.Store) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	found, err := checkpoint.Look(in)
+	found, err := checkpoint.List(in)
 	if err != nil {
 		return err
 	}
 	name := ""
 	switch {
-	case len(found.Kept) > 0:
-		name = found.Kept[0].File
-	case len(found.Loose) > 0:
-		name = found.Loose[0].File
+	case len(found.Checkpoints) > 0:
+		name = found.Checkpoints[0].File
+	case len(found.Unreferenced) > 0:
+		name = found.Unreferenced[0].File
 	default:
 		return nil
 	}
@@ -135,11 +135,11 @@ func claimDefects(in store.Store) []checkpoint.Defect {
 
 // Unclaim releases a store that holds only the checkpoint from which its run was about to continue.
 func Unclaim(in store.Store) error {
-	found, err := checkpoint.Look(in)
+	found, err := checkpoint.List(in)
 	if err != nil {
 		return err
 	}
-	if err := checkpoint.Remove(in, found.Without(0, false)); err != nil {
+	if err := checkpoint.Remove(in, found.PlanRemoval(0, false)); err != nil {
 		return err
 	}
 	return in.Delete(claimName)

@@ -17,7 +17,7 @@ import (
 // TestClaim checks that a store belongs to a single job.
 func TestClaim(t *testing.T) {
 	fsys := disk.NewMemory()
-	in := store.Folder(fsys, "c")
+	in := store.NewDir(fsys, "c")
 	one, other := &perdure.JobSpec{ID: "one", Workload: "mf"}, &perdure.JobSpec{ID: "other", Workload: "cnn"}
 	must(t, Claim(in, one))
 	for _, job := range []*perdure.JobSpec{one, other} { // a new run of the same job is another owner
@@ -31,7 +31,10 @@ func TestClaim(t *testing.T) {
 	if _, err := Share(in, other); !errors.Is(err, ErrTaken) {
 		t.Errorf("shared by another job: %v", err)
 	}
-	if found, err := checkpoint.Look(in); err != nil || len(found.Kept)+len(found.Loose)+len(found.Other) > 0 {
+	if found, err := checkpoint.List(
+		in,
+	); err != nil ||
+		len(found.Checkpoints)+len(found.Unreferenced)+len(found.Other) > 0 {
 		t.Errorf("found %+v, %v", found, err)
 	}
 	write(t, fsys, claimName, []byte("x"))
@@ -54,7 +57,7 @@ func TestClaim(t *testing.T) {
 
 // TestClaimTogether checks that only one of several concurrent claims succeeds.
 func TestClaimTogether(t *testing.T) {
-	in := store.Folder(disk.NewMemory(), "c")
+	in := store.NewDir(disk.NewMemory(), "c")
 	const all = 8
 	var errs [all]error
 	var wg sync.WaitGroup
@@ -82,9 +85,9 @@ func TestClaimCrashes(t *testing.T) {
 	for step := 1; ; step++ {
 		fsys := disk.NewMemory()
 		fsys.FailAfter(step)
-		err := Claim(store.Folder(fsys, "c"), job)
+		err := Claim(store.NewDir(fsys, "c"), job)
 		fsys.Crash(rand.New(rand.NewPCG(uint64(step), 1)))
-		again := Claim(store.Folder(fsys, "c"), job)
+		again := Claim(store.NewDir(fsys, "c"), job)
 		if again != nil && !strings.Contains(again.Error(), "job one (mf)") || again == nil && err == nil {
 			t.Errorf("step %d: %v, and after the crash %v", step, err, again)
 		}

@@ -38,7 +38,7 @@ func record(t *testing.T, f *Folder, known membership.JobRecord) {
 // looseFiles adds files that no checkpoint names: a slot state that a job saved just before its end, and a claim.
 func looseFiles(t *testing.T, f *Folder) {
 	t.Helper()
-	ref := store.StateRef(states.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
+	ref := store.NewStateRef(states.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
 	must(t, store.PutState(f.Store, ref, []byte("state"), func() error { return nil }))
 	sealed, err := claimOf(&testJob)
 	must(t, err)
@@ -132,9 +132,9 @@ func names(f *Folder, name string) bool {
 	if name == manifestName(30) || name == runningName(3) {
 		return true
 	}
-	found, err := checkpoint.Look(f.Store)
-	for i := range found.Kept {
-		for _, file := range found.Kept[i].Files() {
+	found, err := checkpoint.List(f.Store)
+	for i := range found.Checkpoints {
+		for _, file := range found.Checkpoints[i].Files() {
 			if err == nil && file.File == name {
 				return true
 			}
@@ -179,7 +179,7 @@ func TestLostManifest(t *testing.T) {
 func TestUnlistedManifest(t *testing.T) {
 	for _, last := range []int{20, 30} { // the second was never written
 		f, _ := kept(t, 2)
-		f.Store = &storetest.Lags{Store: f.Store, Unlisted: []string{manifestName(20)}}
+		f.Store = &storetest.LaggingList{Store: f.Store, Hidden: []string{manifestName(20)}}
 		record(t, f, membership.NewJobRecord(testJob, 1, perdure.Clock(last), nil))
 		var out bytes.Buffer
 		if _ = f.Verify(&out, false); strings.Contains(out.String(), "manifest: it is missing") != (last == 30) {

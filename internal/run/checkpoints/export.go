@@ -39,7 +39,7 @@ func (f *Folder) exportOne(tell *plain.Teller, to string) (meanwhile bool, err e
 	if err != nil {
 		return false, err
 	}
-	kept := found.Kept
+	kept := found.Checkpoints
 	for i := range kept {
 		k := &kept[i]
 		tensors, err := f.model(k)
@@ -57,7 +57,7 @@ func (f *Folder) exportOne(tell *plain.Teller, to string) (meanwhile bool, err e
 }
 
 // other returns a hint to the next older whole checkpoint.
-func (f *Folder) other(k *checkpoint.Kept) string {
+func (f *Folder) other(k *checkpoint.Info) string {
 	found, err := f.look()
 	if err != nil {
 		return ""
@@ -98,7 +98,7 @@ type exported struct {
 }
 
 // write writes a model and reports it.
-func (f *Folder) write(tell *plain.Teller, k *checkpoint.Kept, tensors []safetensors.Tensor, to string) error {
+func (f *Folder) write(tell *plain.Teller, k *checkpoint.Info, tensors []safetensors.Tensor, to string) error {
 	origin := safetensors.Origin{Job: &k.Manifest.Job, Clock: k.Cut}
 	f.finish(tell, &k.Manifest, tensors, &origin)
 	meta := safetensors.Metadata(origin)
@@ -144,8 +144,8 @@ func (f *Folder) workload(m *checkpoint.Manifest) (settings.Run, workload.Worklo
 }
 
 // model reads the tables of a checkpoint.
-func (f *Folder) model(k *checkpoint.Kept) ([]safetensors.Tensor, error) {
-	if !k.Whole() {
+func (f *Folder) model(k *checkpoint.Info) ([]safetensors.Tensor, error) {
+	if !k.IsComplete() {
 		return nil, fmt.Errorf("%s/%s", f.Store, k.Defects()[0])
 	}
 	m := &k.Manifest
@@ -164,7 +164,7 @@ func (f *Folder) model(k *checkpoint.Kept) ([]safetensors.Tensor, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := m.Fits(s); err != nil {
+		if err := m.CheckSegment(s); err != nil {
 			return nil, fmt.Errorf("%s/%s: %w", f.Store, ref.File, err)
 		}
 		for t, spec := range m.Tables {
@@ -195,7 +195,7 @@ type values struct {
 
 // room allocates the values of a checkpoint's tables. The size of the files limits the allocation, except for running
 // checkpoints, whose initial rows are in no file.
-func room(k *checkpoint.Kept) []values {
+func room(k *checkpoint.Info) []values {
 	most := int64(0) // in values
 	for _, file := range k.Files() {
 		most += file.Bytes / 4

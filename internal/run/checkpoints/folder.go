@@ -90,7 +90,7 @@ func (f *Folder) at(name string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
-	if dir, is := l.Folder(); is {
+	if dir, is := l.Dir(); is {
 		return f.place(filepath.FromSlash(dir))
 	}
 	f.Store, err = l.Open(context.Background())
@@ -114,7 +114,7 @@ func (f *Folder) place(dir string) (err error) {
 			f.Run = above
 		}
 	}
-	f.Store = store.Folder(disk.OS(), filepath.ToSlash(dir))
+	f.Store = store.NewDir(disk.OS(), filepath.ToSlash(dir))
 	return nil
 }
 
@@ -128,8 +128,8 @@ func isRun(dir string) bool {
 
 // look lists the checkpoints of the folder. It returns an error if there are none. Checkpoints of a job other than the
 // run's are marked as defective.
-func (f *Folder) look() (found checkpoint.Found, err error) {
-	if found, err = checkpoint.Look(f.Store); err != nil {
+func (f *Folder) look() (found checkpoint.Listing, err error) {
+	if found, err = checkpoint.List(f.Store); err != nil {
 		return found, err
 	}
 	var run settings.Run
@@ -137,13 +137,13 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 	if f.Run != "" {
 		run, unread = settings.Read(filepath.Join(f.Run, "run.json"))
 	}
-	for i := range found.Kept {
-		if k := &found.Kept[i]; k.Err == nil && unread == nil {
+	for i := range found.Checkpoints {
+		if k := &found.Checkpoints[i]; k.Err == nil && unread == nil {
 			k.Err = k.CheckJob(run.Job.ID)
 		}
 	}
 	addLost(&found, f.Run, f.Store)
-	if len(found.Kept) > 0 {
+	if len(found.Checkpoints) > 0 {
 		return found, nil
 	}
 	why := ""
@@ -152,8 +152,8 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 		why = ": no rows have been saved yet"
 	case unread == nil && run.Job.Recovery.Kind != "" && !recovery.Of(run.Job.Recovery).Traits().SavesCuts():
 		why = fmt.Sprintf(": a run under %s writes none", run.Job.Recovery)
-	case len(found.Loose) > 0:
-		why = fmt.Sprintf(", only %s of an incomplete one", plain.Count(len(found.Loose), "file"))
+	case len(found.Unreferenced) > 0:
+		why = fmt.Sprintf(", only %s of an incomplete one", plain.Count(len(found.Unreferenced), "file"))
 	case f.Run == "" && len(found.Other) > 0:
 		why = fmt.Sprintf(", but other files such as %s; name a run's directory, or its directory of checkpoints",
 			found.Other[0])
@@ -162,15 +162,15 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 }
 
 // addLost adds the last checkpoint that a run recorded, if it is missing. A live run may be about to write it.
-func addLost(found *checkpoint.Found, run string, in store.Store) {
+func addLost(found *checkpoint.Listing, run string, in store.Store) {
 	if run == "" {
 		return
 	}
 	if _, err := rundir.Alive(run); err != nil {
 		return
 	}
-	if k := settings.Lost(context.Background(), run, in, found.Kept); k != nil {
-		found.Kept = slices.Insert(found.Kept, 0, *k)
+	if k := settings.Lost(context.Background(), run, in, found.Checkpoints); k != nil {
+		found.Checkpoints = slices.Insert(found.Checkpoints, 0, *k)
 	}
 }
 
@@ -179,48 +179,48 @@ var errNoRun = errors.New("it is not in a run's directory")
 
 // one returns the checkpoint of f.Clock, or the newest. Of several checkpoints of a clock it returns the newest whole
 // one or, if none is whole, the newest.
-func (f *Folder) one(found checkpoint.Found) (*checkpoint.Kept, error) {
+func (f *Folder) one(found checkpoint.Listing) (*checkpoint.Info, error) {
 	if f.Clock == nil {
-		return &found.Kept[0], nil
+		return &found.Checkpoints[0], nil
 	}
-	whole := func(k checkpoint.Kept) bool { return k.Cut == *f.Clock && k.Whole() }
-	i := slices.IndexFunc(found.Kept, whole)
+	whole := func(k checkpoint.Info) bool { return k.Cut == *f.Clock && k.IsComplete() }
+	i := slices.IndexFunc(found.Checkpoints, whole)
 	if i < 0 {
-		i = slices.IndexFunc(found.Kept, func(k checkpoint.Kept) bool { return k.Cut == *f.Clock })
+		i = slices.IndexFunc(found.Checkpoints, func(k checkpoint.Info) bool { return k.Cut == *f.Clock })
 	}
 	if i < 0 {
 		return nil, fmt.Errorf("%w: %s holds no checkpoint of clock %d; it holds %s", perdure.ErrUsage, f.Store,
-			*f.Clock, clocks(found.Kept))
+			*f.Clock, clocks(found.Checkpoints))
 	}
-	return &found.Kept[i], nil
+	return &found.Checkpoints[i], nil
 }
 
 // asked returns all checkpoints and the files that belong to none or, with f.Clock, only the checkpoints of that clock.
 // There may be several running checkpoints of a clock.
-func (f *Folder) asked() (found checkpoint.Found, err error) {
+func (f *Folder) asked() (found checkpoint.Listing, err error) {
 	found, err = f.look()
 	if err != nil || f.Clock == nil {
 		return found, err
 	}
 	one, err := f.one(found)
 	if err != nil {
-		return checkpoint.Found{}, err
+		return checkpoint.Listing{}, err
 	}
-	kept := []checkpoint.Kept{*one}
-	for i := range found.Kept {
-		if k := &found.Kept[i]; k.Cut == one.Cut && k.Number > 0 && k.Number < one.Number {
+	kept := []checkpoint.Info{*one}
+	for i := range found.Checkpoints {
+		if k := &found.Checkpoints[i]; k.Cut == one.Cut && k.Number > 0 && k.Number < one.Number {
 			kept = append(kept, *k)
 		}
 	}
-	return checkpoint.Found{Kept: kept}, nil
+	return checkpoint.Listing{Checkpoints: kept}, nil
 }
 
 // offer returns a hint to the next older whole checkpoint, judged by names and lengths of files, or "" if there is
 // none.
-func (f *Folder) offer(found *checkpoint.Found, k *checkpoint.Kept) string {
-	at := slices.IndexFunc(found.Kept, func(other checkpoint.Kept) bool { return other.File == k.File })
-	for i := at + 1; i < len(found.Kept); i++ {
-		if older := &found.Kept[i]; older.Whole() && older.Cut != k.Cut {
+func (f *Folder) offer(found *checkpoint.Listing, k *checkpoint.Info) string {
+	at := slices.IndexFunc(found.Checkpoints, func(other checkpoint.Info) bool { return other.File == k.File })
+	for i := at + 1; i < len(found.Checkpoints); i++ {
+		if older := &found.Checkpoints[i]; older.IsComplete() && older.Cut != k.Cut {
 			return fmt.Sprintf("; the next older whole one is %s@%d", f.Store, older.Cut)
 		}
 	}
@@ -242,12 +242,12 @@ func (f *Folder) retried(read func() (meanwhile bool, err error)) error {
 }
 
 // gone reports whether the job has deleted a checkpoint meanwhile.
-func (f *Folder) gone(k *checkpoint.Kept) bool {
-	return !k.Recorded && !checkpoint.Names(f.Store, k.File)
+func (f *Folder) gone(k *checkpoint.Info) bool {
+	return !k.Recorded && !checkpoint.Exists(f.Store, k.File)
 }
 
 // job returns the job of the newest readable checkpoint.
-func job(kept []checkpoint.Kept) *perdure.JobSpec {
+func job(kept []checkpoint.Info) *perdure.JobSpec {
 	for i := range kept {
 		if kept[i].Err == nil {
 			return &kept[i].Manifest.Job
@@ -257,12 +257,12 @@ func job(kept []checkpoint.Kept) *perdure.JobSpec {
 }
 
 // newestWhole returns the index of the newest checkpoint whose files are complete, or -1.
-func newestWhole(kept []checkpoint.Kept) int {
-	return slices.IndexFunc(kept, func(k checkpoint.Kept) bool { return k.Whole() })
+func newestWhole(kept []checkpoint.Info) int {
+	return slices.IndexFunc(kept, func(k checkpoint.Info) bool { return k.IsComplete() })
 }
 
 // clocks lists the clocks of checkpoints, newest first.
-func clocks(kept []checkpoint.Kept) string {
+func clocks(kept []checkpoint.Info) string {
 	const most = 8
 	var words []string
 	for i := range kept {

@@ -14,7 +14,7 @@ import (
 
 // Choose returns the checkpoint from which another run continues: that of f.Clock, or the newest. Its files exist, but
 // their content is verified only when they are copied.
-func (f *Folder) Choose() (*checkpoint.Kept, error) {
+func (f *Folder) Choose() (*checkpoint.Info, error) {
 	if f.Run == "" {
 		return nil, fmt.Errorf("%w: %s is not in a run's directory, which holds the settings to continue with; "+
 			"name a run's "+
@@ -25,7 +25,7 @@ func (f *Folder) Choose() (*checkpoint.Kept, error) {
 		return nil, err
 	}
 	k, err := f.one(found)
-	if err == nil && !k.Whole() {
+	if err == nil && !k.IsComplete() {
 		err = fmt.Errorf("%s/%s%s", f.Store, k.Defects()[0], f.offer(&found, k))
 	}
 	return k, err
@@ -36,7 +36,7 @@ func (f *Folder) Choose() (*checkpoint.Kept, error) {
 // job's initial state. From the checkpoint of a cut it derives, if possible, the rows that the job's selector would
 // have saved so far, and writes them in addition to the cut (see rewind). Otherwise all rows count as saved at the
 // cut's clock.
-func (f *Folder) Fork(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (saved *settings.Saved, err error) {
+func (f *Folder) Fork(k *checkpoint.Info, to *Folder, job *perdure.JobSpec) (saved *settings.Saved, err error) {
 	switch rows := recovery.RoundsOf(job.Recovery).Any(); {
 	case k.Number > 0 && !rows:
 		return nil, fmt.Errorf("%w: %s has rows of different clocks; to continue from it choose the recovery "+
@@ -88,7 +88,7 @@ func (f *Folder) copyStates(to *Folder, files []checkpoint.FileRef) error {
 }
 
 // forkRows writes a running checkpoint.
-func (f *Folder) forkRows(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (*settings.Saved, error) {
+func (f *Folder) forkRows(k *checkpoint.Info, to *Folder, job *perdure.JobSpec) (*settings.Saved, error) {
 	m := &k.Manifest
 	var all [][]words.SavedFile
 	var states [][]checkpoint.FileRef
@@ -140,7 +140,7 @@ func (f *Folder) publish(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpe
 // layers returns the segments of a shard for a new running checkpoint. From a cut it returns one segment with all rows.
 // From a running checkpoint it returns one segment for each file, with the rows that no newer file has. The newest
 // segment is included even without rows, because it records the progress of the shard.
-func (f *Folder) layers(k *checkpoint.Kept, shard perdure.ShardID) ([]*checkpoint.Segment, error) {
+func (f *Folder) layers(k *checkpoint.Info, shard perdure.ShardID) ([]*checkpoint.Segment, error) {
 	if k.Number == 0 {
 		s, err := checkpoint.Restore(f.Store, k.Manifest, shard, nil)
 		return []*checkpoint.Segment{s}, err
@@ -156,7 +156,7 @@ func (f *Folder) layers(k *checkpoint.Kept, shard perdure.ShardID) ([]*checkpoin
 			continue
 		}
 		for t, p := range r.parts {
-			s.Tables = append(s.Tables, SegmentRows(p, runsOf(r.layers.Of[t], int32(i))))
+			s.Tables = append(s.Tables, SegmentRows(p, runsOf(r.layers.FileIndex[t], int32(i))))
 		}
 		out = append(out, s)
 	}

@@ -21,7 +21,7 @@ func forked(t *testing.T) (*Folder, *perdure.JobSpec) {
 	must(t, fsys.MkdirAll("c"))
 	job := rowsJob()
 	job.ID = "second"
-	return &Folder{Store: store.Folder(fsys, "c"), Now: saved}, &job
+	return &Folder{Store: store.NewDir(fsys, "c"), Now: saved}, &job
 }
 
 // TestForkRows checks that a job forked from any running checkpoint starts with the same rows with the same ages, and
@@ -62,9 +62,9 @@ func TestForkRows(t *testing.T) {
 // than clocks end. A fork uses the newest whole one.
 func TestForkSameClock(t *testing.T) {
 	f, fsys := keptRows(t, 3)
-	found, err := checkpoint.Look(f.Store)
+	found, err := checkpoint.List(f.Store)
 	must(t, err)
-	again := found.Kept[0].Running
+	again := found.Checkpoints[0].Running
 	again.Number, again.Shards = 4, slices.Clone(again.Shards)
 	ref, err := checkpoint.WriteSegment(f.Store, rowsSegment(0, 4))
 	must(t, err)
@@ -113,9 +113,9 @@ func TestForkCut(t *testing.T) {
 			t.Errorf("rows: %t; the fork starts with %+v", rows, begins)
 		}
 		must(t, to.Verify(&bytes.Buffer{}, false))
-		found, err := checkpoint.Look(to.Store)
+		found, err := checkpoint.List(to.Store)
 		must(t, err)
-		if k := found.Kept; len(k) != 1 || len(k[0].Files()) != 2 || k[0].Manifest.Job.ID != "second" ||
+		if k := found.Checkpoints; len(k) != 1 || len(k[0].Files()) != 2 || k[0].Manifest.Job.ID != "second" ||
 			k[0].Cut != 20 || (k[0].Number > 0) != rows {
 			t.Errorf("rows: %t; found %+v", rows, k)
 		}

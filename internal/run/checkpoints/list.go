@@ -59,12 +59,12 @@ func (f *Folder) List(out io.Writer, asJSON bool) error {
 		return err
 	}
 	l := list{Folder: f.Store.String(), Checkpoints: []line{}, Loose: []loose{}}
-	if j := job(found.Kept); j != nil {
+	if j := job(found.Checkpoints); j != nil {
 		l.Job, l.Workload = j.ID, j.Workload
 	}
-	newest, damaged, clocks := newestWhole(found.Kept), error(nil), f.ages()
-	for i := range found.Kept {
-		k := &found.Kept[i]
+	newest, damaged, clocks := newestWhole(found.Checkpoints), error(nil), f.ages()
+	for i := range found.Checkpoints {
+		k := &found.Checkpoints[i]
 		one := lineOf(k, i == newest)
 		one.Oldest = clocks.oldest(k)
 		l.Checkpoints = append(l.Checkpoints, one)
@@ -72,7 +72,7 @@ func (f *Folder) List(out io.Writer, asJSON bool) error {
 			damaged = fmt.Errorf("%s/%s%s", f.Store, wrong[0], f.offer(&found, k))
 		}
 	}
-	for _, file := range found.Loose {
+	for _, file := range found.Unreferenced {
 		l.Loose = append(l.Loose, loose{file.File, file.Bytes})
 	}
 	if asJSON {
@@ -85,10 +85,15 @@ func (f *Folder) List(out io.Writer, asJSON bool) error {
 	return damaged
 }
 
-func lineOf(k *checkpoint.Kept, newest bool) line {
+func lineOf(k *checkpoint.Info, newest bool) line {
 	l := line{
-		Clock: k.Cut, Generation: k.Generation, Number: k.Number, Manifest: k.File, Newest: newest, Whole: k.Whole(),
-		Defects: []string{},
+		Clock:      k.Cut,
+		Generation: k.Generation,
+		Number:     k.Number,
+		Manifest:   k.File,
+		Newest:     newest,
+		Whole:      k.IsComplete(),
+		Defects:    []string{},
 	}
 	for _, d := range k.Defects() {
 		l.Defects = append(l.Defects, d.String())

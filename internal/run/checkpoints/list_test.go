@@ -225,7 +225,7 @@ func TestLive(t *testing.T) {
 			if open == 0 {
 				d.left = 1
 			}
-			f.Store = store.Folder(d, "c")
+			f.Store = store.NewDir(d, "c")
 			var out bytes.Buffer
 			if err := do(f, &out); err != nil || !strings.Contains(out.String(), "30") {
 				t.Errorf("%s while the job is running, %d files: %v\n%s", name, open, err, &out)

@@ -78,7 +78,7 @@ func (p *LogPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []
 // inspect opens the log at an address with an operator's rights.
 func (p *LogPlace) inspect(ctx context.Context) (*updatelog.Inspector, error) {
 	o := updatelog.DialOptions{Credentials: p.Creds, CA: p.CA, Cert: p.Cert, Key: p.Key}
-	if updatelog.AsksForKeys(p.NATS) {
+	if updatelog.RequiresKeys(p.NATS) {
 		var err error
 		if o.Access, err = logkeys.Open(p.Keys, keys.Operator); err != nil {
 			return nil, err
@@ -90,7 +90,7 @@ func (p *LogPlace) inspect(ctx context.Context) (*updatelog.Inspector, error) {
 // accessTo returns the credentials for the log in a directory, if a process serves it and it requires keys.
 func (p *LogPlace) accessTo(dir string) (*updatelog.Access, error) {
 	url, err := updatelog.ReadURL(dir)
-	if err != nil || !updatelog.AsksForKeys(url) {
+	if err != nil || !updatelog.RequiresKeys(url) {
 		return nil, nil // opening the log reports the reason
 	}
 	if p.Keys != "" {

@@ -99,7 +99,7 @@ func dumpStream(
 var kindNames = map[wire.Kind]string{
 	wire.KindUpdate: "update", wire.KindTick: "tick", wire.KindFence: "fence", wire.KindDecide: "decide",
 	wire.KindEnd:      "end",
-	wire.KindAddTable: "add table", wire.KindBase: "base", wire.KindPassCut: "pass cut", wire.KindRoster: "roster",
+	wire.KindAddTable: "add table", wire.KindBase: "base", wire.KindPassCut: "pass cut", wire.KindMembership: "roster",
 	wire.KindLife: "life",
 }
 

@@ -74,7 +74,7 @@ func (k *knownLog) check(found []updatelog.Stream) ([]updatelog.Stream, error) {
 	for shard := range k.shards {
 		i := slices.IndexFunc(found, func(s updatelog.Stream) bool { return s.Job == k.job && s.Shard == shard })
 		if i < 0 {
-			found = append(found, updatelog.Gone(k.job, shard))
+			found = append(found, updatelog.MissingStream(k.job, shard))
 			continue
 		}
 		if s := &found[i]; s.Damage == nil {

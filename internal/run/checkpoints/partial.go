@@ -102,7 +102,7 @@ func (s *PartialSaves) Lay(specs []perdure.TableSpec) ([]*table.Part, error) {
 	return parts, err
 }
 
-func (s *PartialSaves) lay(specs []perdure.TableSpec) ([]*table.Part, *checkpoint.Layers, error) {
+func (s *PartialSaves) lay(specs []perdure.TableSpec) ([]*table.Part, *checkpoint.RowOrigins, error) {
 	var parts []*table.Part
 	files := make([]checkpoint.FileRef, 0, len(s.files))
 	for _, f := range s.ledger.Files() {
@@ -113,7 +113,7 @@ func (s *PartialSaves) lay(specs []perdure.TableSpec) ([]*table.Part, *checkpoin
 		if len(files) == 0 {
 			parts = append(parts, table.New(spec, perdure.TableID(t), s.job.Seed, first, rows))
 		} else {
-			parts = append(parts, table.Blank(spec, perdure.TableID(t), s.job.Seed, first, rows))
+			parts = append(parts, table.NewUninitialized(spec, perdure.TableID(t), s.job.Seed, first, rows))
 		}
 	}
 	if len(files) == 0 {
@@ -141,7 +141,7 @@ func (s *PartialSaves) Lose(specs []perdure.TableSpec) ([]*table.Part, error) {
 		}
 		return parts, nil
 	}
-	s.ledger = scar.Resume(with, parts, files, layers.Of)
+	s.ledger = scar.Resume(with, parts, files, layers.FileIndex)
 	return parts, nil
 }
 
@@ -150,7 +150,7 @@ const pieceBytes = 256 << 10
 
 // SegmentRows returns some rows of a table for writing.
 func SegmentRows(p *table.Part, runs []table.Run) checkpoint.TableRows {
-	rows := p.SnapshotOf(runs)
+	rows := p.SnapshotRuns(runs)
 	room := make([]byte, pieceBytes)
 	return checkpoint.TableRows{
 		Spec: p.Spec, First: int64(p.First),

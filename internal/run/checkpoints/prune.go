@@ -47,7 +47,7 @@ func (f *Folder) Prune(out io.Writer, keep int, dry, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	r := found.Without(stay, f.Run == "")
+	r := found.PlanRemoval(stay, f.Run == "")
 	p.Checkpoints, p.Bytes = len(r.Manifests), bytesOf(&found, r)
 	p.Files = append(append(p.Files, r.Manifests...), r.Files...)
 	did := "deleted"
@@ -109,21 +109,21 @@ func (f *Folder) left() error {
 
 // chosen returns how many of the newest checkpoints stay. It reads them completely until it has found keep whole ones.
 // If there are fewer, all stay.
-func (f *Folder) chosen(tell *plain.Teller, found *checkpoint.Found, keep int, p *pruned) (stay int, err error) {
-	for i := range found.Kept {
-		if k := &found.Kept[i]; errors.Is(k.Err, checkpoint.ErrOtherVersion) {
+func (f *Folder) chosen(tell *plain.Teller, found *checkpoint.Listing, keep int, p *pruned) (stay int, err error) {
+	for i := range found.Checkpoints {
+		if k := &found.Checkpoints[i]; errors.Is(k.Err, checkpoint.ErrOtherVersion) {
 			return 0, fmt.Errorf("%s/%s; nothing is deleted", f.Store, k.Defects()[0])
 		}
 	}
 	if keep == 0 {
-		return len(found.Kept), nil
+		return len(found.Checkpoints), nil
 	}
 	audit := checkpoint.NewAudit(f.Store)
 	whole := 0
-	for i := range found.Kept {
-		line, more, good := f.audit(audit, &found.Kept[i])
+	for i := range found.Checkpoints {
+		line, more, good := f.audit(audit, &found.Checkpoints[i])
 		tell.Line("keep %s", line)
-		v := verifiedOf(&found.Kept[i], more, good)
+		v := verifiedOf(&found.Checkpoints[i], more, good)
 		for _, d := range v.Defects {
 			tell.Line("  %s", d)
 		}
@@ -138,22 +138,22 @@ func (f *Folder) chosen(tell *plain.Teller, found *checkpoint.Found, keep int, p
 	if whole == 0 {
 		return 0, fmt.Errorf("%s holds no whole checkpoint; nothing is deleted", f.Store)
 	}
-	return len(found.Kept), nil
+	return len(found.Checkpoints), nil
 }
 
 // bytesOf returns the size of the segments to delete.
-func bytesOf(found *checkpoint.Found, r checkpoint.Removal) (bytes int64) {
+func bytesOf(found *checkpoint.Listing, r checkpoint.Removal) (bytes int64) {
 	sizes := map[string]int64{}
-	for i := range found.Kept {
-		k := &found.Kept[i]
+	for i := range found.Checkpoints {
+		k := &found.Checkpoints[i]
 		for _, file := range k.Files() {
 			sizes[file.File] = file.Bytes
 		}
-		for _, d := range k.Lacks {
+		for _, d := range k.Missing {
 			sizes[d.File] = 0
 		}
 	}
-	for _, l := range found.Loose {
+	for _, l := range found.Unreferenced {
 		sizes[l.File] = l.Bytes
 	}
 	for _, name := range r.Files {

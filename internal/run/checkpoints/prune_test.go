@@ -223,7 +223,7 @@ func TestPruneClaimed(t *testing.T) {
 	remove(t, fsys, rundir.ModelFile)
 	f.Force = true
 	must(t, f.Prune(&bytes.Buffer{}, 1, false, false))
-	if found, err := f.look(); err != nil || len(found.Kept) != 1 {
-		t.Errorf("%d checkpoints are left, %v", len(found.Kept), err)
+	if found, err := f.look(); err != nil || len(found.Checkpoints) != 1 {
+		t.Errorf("%d checkpoints are left, %v", len(found.Checkpoints), err)
 	}
 }

@@ -25,7 +25,7 @@ type round struct {
 }
 
 // rewind returns the rounds of a job up to a cut, or the reason why they cannot be reconstructed.
-func (f *Folder) rewind(k *checkpoint.Kept, job *perdure.JobSpec) (all []round, why string, err error) {
+func (f *Folder) rewind(k *checkpoint.Info, job *perdure.JobSpec) (all []round, why string, err error) {
 	due := recovery.RoundsOf(job.Recovery)
 	sparse := slices.ContainsFunc(k.Manifest.Tables, func(t perdure.TableSpec) bool { return t.Sparse })
 	switch {
@@ -43,8 +43,8 @@ func (f *Folder) rewind(k *checkpoint.Kept, job *perdure.JobSpec) (all []round, 
 		return nil, "", err
 	}
 	kept := map[perdure.Clock]*checkpoint.Manifest{}
-	for i := range found.Kept {
-		if one := &found.Kept[i]; one.Number == 0 && one.Whole() && one.Generation <= k.Generation {
+	for i := range found.Checkpoints {
+		if one := &found.Checkpoints[i]; one.Number == 0 && one.IsComplete() && one.Generation <= k.Generation {
 			kept[one.Cut] = &one.Manifest
 		}
 	}
@@ -64,7 +64,7 @@ func (f *Folder) rewind(k *checkpoint.Kept, job *perdure.JobSpec) (all []round, 
 
 // forkSelected writes the cut, and in addition a running checkpoint of the rows that the job's selector would have
 // saved so far. If they are not known, it writes only a running checkpoint of all rows.
-func (f *Folder) forkSelected(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (*settings.Saved, error) {
+func (f *Folder) forkSelected(k *checkpoint.Info, to *Folder, job *perdure.JobSpec) (*settings.Saved, error) {
 	due, why, err := f.rewind(k, job)
 	if err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ func (a *ages) of(file checkpoint.FileRef) *perdure.Clock {
 	if c, known := a.clocks[file.File]; known {
 		return c
 	}
-	c, err := checkpoint.ClockOf(a.Store, file)
+	c, err := checkpoint.SegmentClock(a.Store, file)
 	a.clocks[file.File] = &c
 	if err != nil {
 		a.clocks[file.File] = nil
@@ -32,7 +32,7 @@ func (a *ages) of(file checkpoint.FileRef) *perdure.Clock {
 
 // oldest returns the number of clocks between the oldest file of a running checkpoint and the checkpoint. It returns
 // nil for other checkpoints, and if there are no files or some cannot be read.
-func (a *ages) oldest(k *checkpoint.Kept) *perdure.Clock {
+func (a *ages) oldest(k *checkpoint.Info) *perdure.Clock {
 	files := k.Files()
 	if k.Number == 0 || k.Err != nil || len(files) == 0 {
 		return nil
@@ -51,7 +51,7 @@ func (a *ages) oldest(k *checkpoint.Kept) *perdure.Clock {
 // restored is a shard restored from a running checkpoint.
 type restored struct {
 	parts  []*table.Part
-	layers *checkpoint.Layers
+	layers *checkpoint.RowOrigins
 }
 
 // restore returns a shard's rows as last saved. Rows that were never saved have their initial values.
@@ -59,7 +59,7 @@ func (f *Folder) restore(m *checkpoint.Running, shard perdure.ShardID) (*restore
 	r := &restored{}
 	for t, spec := range m.Tables {
 		first, rows := placement.Range(&spec, m.Job.Shards, shard)
-		r.parts = append(r.parts, table.Blank(spec, perdure.TableID(t), m.Job.Seed, first, rows))
+		r.parts = append(r.parts, table.NewUninitialized(spec, perdure.TableID(t), m.Job.Seed, first, rows))
 	}
 	var err error
 	r.layers, err = checkpoint.RestoreRows(f.Store, m.Job.ID, shard, m.Shards[shard].Files, r.parts)
@@ -69,7 +69,7 @@ func (f *Folder) restore(m *checkpoint.Running, shard perdure.ShardID) (*restore
 // count returns the number of rows in none of the shard's files, and the number in each file.
 func (r *restored) count() (initial int64, in []int64) {
 	in = make([]int64, len(r.layers.Segments))
-	for _, rows := range r.layers.Of {
+	for _, rows := range r.layers.FileIndex {
 		for _, file := range rows {
 			if file < 0 {
 				initial++

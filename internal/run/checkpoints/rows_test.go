@@ -73,7 +73,7 @@ func keptRows(t *testing.T, n int) (*Folder, *disk.Memory) {
 	fsys := disk.NewMemory()
 	must(t, fsys.MkdirAll("c"))
 	saveRows(t, fsys, n)
-	return &Folder{Store: store.Folder(fsys, "c"), Run: t.TempDir(), Now: saved.Add(time.Hour)}, fsys
+	return &Folder{Store: store.NewDir(fsys, "c"), Run: t.TempDir(), Now: saved.Add(time.Hour)}, fsys
 }
 
 func saveRows(t *testing.T, fsys disk.FS, n int) {
@@ -85,13 +85,13 @@ func saveRows(t *testing.T, fsys disk.FS, n int) {
 			SavedAt: saved.Add(time.Duration(i) * time.Minute),
 		}
 		for s := range shards {
-			ref, err := checkpoint.WriteSegment(store.Folder(fsys, "c"), rowsSegment(perdure.ShardID(s), i+1))
+			ref, err := checkpoint.WriteSegment(store.NewDir(fsys, "c"), rowsSegment(perdure.ShardID(s), i+1))
 			must(t, err)
 			files := append(slices.Clone(shards[s].Files), ref.Self())
 			shards[s].Files = files[max(0, len(files)-3):]
 		}
 		m.Shards = slices.Clone(shards)
-		must(t, checkpoint.PublishRunning(store.Folder(fsys, "c"), m))
+		must(t, checkpoint.PublishRunning(store.NewDir(fsys, "c"), m))
 	}
 }
 
@@ -321,11 +321,11 @@ func TestExportRows(t *testing.T) {
 // TestSameClock checks that of two running checkpoints of a clock both are read, and that the newer whole one is used.
 func TestSameClock(t *testing.T) {
 	f, fsys := keptRows(t, 2)
-	found, err := checkpoint.Look(store.Folder(fsys, "c"))
+	found, err := checkpoint.List(store.NewDir(fsys, "c"))
 	must(t, err)
-	again := found.Kept[0].Running
+	again := found.Checkpoints[0].Running
 	again.Number = 3
-	must(t, checkpoint.PublishRunning(store.Folder(fsys, "c"), again))
+	must(t, checkpoint.PublishRunning(store.NewDir(fsys, "c"), again))
 	clock := perdure.Clock(23)
 	f.Clock = &clock
 	var out bytes.Buffer
@@ -392,10 +392,10 @@ func TestPruneRowsCrashes(t *testing.T) {
 			fsys.FailAfter(at)
 			err = f.Prune(&bytes.Buffer{}, keep, false, false)
 			fsys.Crash(rand.New(rand.NewPCG(uint64(keep), uint64(at))))
-			found, lookErr := checkpoint.Look(store.Folder(fsys, "c"))
+			found, lookErr := checkpoint.List(store.NewDir(fsys, "c"))
 			must(t, lookErr)
-			if len(found.Kept) == 0 || found.Kept[0].Number != 5 {
-				t.Fatalf("keep %d, crash at step %d: found %v", keep, at, found.Kept)
+			if len(found.Checkpoints) == 0 || found.Checkpoints[0].Number != 5 {
+				t.Fatalf("keep %d, crash at step %d: found %v", keep, at, found.Checkpoints)
 			}
 			must(t, f.Verify(&bytes.Buffer{}, false))
 			must(t, f.Prune(&bytes.Buffer{}, keep, false, false))

@@ -65,8 +65,8 @@ func (f *Folder) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 	if k.Err != nil {
 		return false, fmt.Errorf("%s/%s%s", f.Store, k.Defects()[0], f.offer(&found, k))
 	}
-	newest := newestWhole(found.Kept)
-	s, unread := f.shown(k, newest >= 0 && k == &found.Kept[newest])
+	newest := newestWhole(found.Checkpoints)
+	s, unread := f.shown(k, newest >= 0 && k == &found.Checkpoints[newest])
 	if unread != nil && f.gone(k) {
 		return true, nil
 	}
@@ -77,8 +77,8 @@ func (f *Folder) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 	}
 	switch {
 	case err != nil:
-	case len(k.Lacks) > 0:
-		err = fmt.Errorf("%s/%s%s", f.Store, k.Lacks[0], f.offer(&found, k))
+	case len(k.Missing) > 0:
+		err = fmt.Errorf("%s/%s%s", f.Store, k.Missing[0], f.offer(&found, k))
 	case unread != nil:
 		err = fmt.Errorf("%w%s", unread, f.offer(&found, k))
 	}
@@ -86,14 +86,14 @@ func (f *Folder) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 }
 
 // shown describes a checkpoint. unread is the reason if some files cannot be read.
-func (f *Folder) shown(k *checkpoint.Kept, newest bool) (s *shown, unread error) {
+func (f *Folder) shown(k *checkpoint.Info, newest bool) (s *shown, unread error) {
 	m := &k.Manifest
 	s = &shown{line: lineOf(k, newest), Job: m.Job, Slots: []words.Interval{}, Tables: []shownTable{}}
 	s.Slots = append(s.Slots, m.Slots...)
 	rows, err := checkpoint.Rows(f.Store, *m)
 	if k.Number > 0 {
 		rows, err = f.shownRows(s, &k.Running)
-		unread, s.unread = err, err != nil && k.Whole()
+		unread, s.unread = err, err != nil && k.IsComplete()
 	}
 	for i, t := range m.Tables {
 		one := shownTable{TableSpec: t}

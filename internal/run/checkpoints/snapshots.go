@@ -49,7 +49,7 @@ func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool)
 	all, job := []verifiedSnapshot{}, ""
 	for _, name := range names {
 		n, of, err := shardstore.CheckSnapshot(in, name, job)
-		if err != nil && !checkpoint.Names(in, name) {
+		if err != nil && !checkpoint.Exists(in, name) {
 			continue
 		}
 		v := verifiedSnapshot{File: name, Whole: err == nil, Defects: []string{}}
@@ -63,7 +63,7 @@ func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool)
 			fmt.Fprintln(out, strings.Join(append([]string{name + ": " + wholeText(v.Whole)}, v.Defects...), "\n  "))
 		}
 	}
-	others, err := strays(in, checkpoint.NewAudit(in), &checkpoint.Found{})
+	others, err := strays(in, checkpoint.NewAudit(in), &checkpoint.Listing{})
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ type verified struct {
 	Defects []string      `json:"defects"`
 }
 
-func verifiedOf(k *checkpoint.Kept, wrong []checkpoint.Defect, whole bool) verified {
+func verifiedOf(k *checkpoint.Info, wrong []checkpoint.Defect, whole bool) verified {
 	v := verified{Clock: k.Cut, Whole: whole, Defects: []string{}}
 	for _, d := range wrong {
 		v.Defects = append(v.Defects, d.String())
@@ -45,7 +45,7 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	kept := found.Kept
+	kept := found.Checkpoints
 	begun := time.Now()
 	audit := checkpoint.NewAudit(f.Store)
 	read, bad, wrong, offer := 0, 0, 0, ""
@@ -77,7 +77,7 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 		}
 	}
 	if len(stray) > 0 {
-		v := verifiedOf(&checkpoint.Kept{Cut: -1}, stray, false)
+		v := verifiedOf(&checkpoint.Info{Cut: -1}, stray, false)
 		if all = append(all, v); !asJSON {
 			fmt.Fprintln(out, strings.Join(append([]string{"files of no checkpoint: damaged"}, v.Defects...), "\n  "))
 		}
@@ -100,14 +100,14 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 
 // strays reads the files that belong to no checkpoint, and returns their defects. It ignores files that the job has
 // deleted since the store was listed.
-func strays(in store.Store, a *checkpoint.Audit, found *checkpoint.Found) (defects []checkpoint.Defect, err error) {
+func strays(in store.Store, a *checkpoint.Audit, found *checkpoint.Listing) (defects []checkpoint.Defect, err error) {
 	named, loose := map[string]bool{}, map[string]bool{}
-	for i := range found.Kept {
-		for _, file := range found.Kept[i].Files() {
+	for i := range found.Checkpoints {
+		for _, file := range found.Checkpoints[i].Files() {
 			named[file.File] = true
 		}
 	}
-	for _, file := range found.Loose {
+	for _, file := range found.Unreferenced {
 		loose[file.File] = true
 	}
 	all, err := in.List("") // without files in progress
@@ -117,13 +117,13 @@ func strays(in store.Store, a *checkpoint.Audit, found *checkpoint.Found) (defec
 		case loose[e.Name]:
 			wrong = a.Segment(e.Name)
 		case state && !named[e.Name]:
-			if err := store.CheckStateAlone(in, e.Name); err != nil {
+			if err := store.CheckUnreferencedState(in, e.Name); err != nil {
 				wrong = []checkpoint.Defect{{File: e.Name, Err: err}}
 			}
 		case e.Name == claimName:
 			wrong = claimDefects(in)
 		}
-		if len(wrong) > 0 && checkpoint.Names(in, e.Name) {
+		if len(wrong) > 0 && checkpoint.Exists(in, e.Name) {
 			defects = append(defects, wrong...)
 		}
 	}
@@ -131,7 +131,7 @@ func strays(in store.Store, a *checkpoint.Audit, found *checkpoint.Found) (defec
 }
 
 // audit reads a checkpoint. It returns a summary line and the defects.
-func (f *Folder) audit(a *checkpoint.Audit, k *checkpoint.Kept) (line string, wrong []checkpoint.Defect, whole bool) {
+func (f *Folder) audit(a *checkpoint.Audit, k *checkpoint.Info) (line string, wrong []checkpoint.Defect, whole bool) {
 	clock := "clock " + clockText(k.Cut)
 	if k.Err != nil {
 		return clock + ": not whole", k.Defects(), false

@@ -98,7 +98,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	for {
 		err := c.lead(ctx)
 		// the lease was lost or cannot be acquired
-		lost := errors.Is(err, perdure.ErrFenced) || errors.Is(err, registry.ErrAway)
+		lost := errors.Is(err, perdure.ErrFenced) || errors.Is(err, registry.ErrUnavailable)
 		if !c.shared || !lost || ctx.Err() != nil {
 			return err
 		}

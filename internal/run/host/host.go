@@ -377,7 +377,7 @@ func (l *jobConn) run(ctx context.Context) error {
 		Network: transport.TCP{Keys: l.h.ring}, Addr: l.h.Join, Wants: keys.Coordinator,
 		Hello: func() wire.Hello {
 			hello := reach.Asking(l.h.keys.Job)
-			hello.Job, hello.Process, hello.Called = l.job, l.h.name, l.h.Called
+			hello.Job, hello.Process, hello.DisplayName = l.job, l.h.name, l.h.Called
 			return hello
 		},
 		Up: l.up, Frame: func(_ transport.Conn, f *wire.Frame) error { return l.order(f) },

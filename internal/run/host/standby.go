@@ -130,7 +130,7 @@ func (c *Coordinator) take(ctx context.Context, facts registry.Registry, stands 
 		switch {
 		case err == nil:
 			return lease, nil
-		case !errors.Is(err, registry.ErrHeld) && !errors.Is(err, registry.ErrAway):
+		case !errors.Is(err, registry.ErrHeld) && !errors.Is(err, registry.ErrUnavailable):
 			return nil, err
 		case err.Error() != told:
 			told = err.Error()

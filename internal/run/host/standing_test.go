@@ -33,7 +33,7 @@ func TestStandingBy(t *testing.T) {
 		first := registry.NewMemory()
 		held, err := first.Acquire(t.Context(), registry.Self())
 		must(t, err)
-		f := &frozen{first.Another(), make(chan struct{})}
+		f := &frozen{first.NewClient(), make(chan struct{})}
 		s := newStanding()
 		probe := httpdebug.NewProbe(2*time.Second, s.look, nil)
 		c := &Coordinator{Log: slog.New(slog.DiscardHandler)}
@@ -77,7 +77,7 @@ func TestStandbyIsWatched(t *testing.T) {
 	defer c.eye.Close()
 	taken := make(chan error, 1)
 	go func() {
-		_, err := c.await(t.Context(), first.Another(), "j1")
+		_, err := c.await(t.Context(), first.NewClient(), "j1")
 		taken <- err
 	}()
 	asks := func(path, words string) (code int) {

@@ -165,7 +165,7 @@ func (r *Attendant) sayOver(ctx context.Context, ended <-chan error) error {
 	r.await(ctx, func(p *wire.Progress) bool { return p.Done }) // until the coordinator has recorded it
 	if !r.workers {
 		r.await(ctx, func(p *wire.Progress) bool {
-			return !slices.ContainsFunc(p.Places, func(p wire.PlaceProgress) bool {
+			return !slices.ContainsFunc(p.Members, func(p wire.MemberProgress) bool {
 				return p.Role == wire.RoleWorker && p.State == "alive"
 			})
 		})

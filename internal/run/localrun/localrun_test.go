@@ -153,8 +153,8 @@ func interrupted(t *testing.T, here, there string) {
 	to := t.TempDir()
 	from, err := again.OpenEarlier(t.Context())
 	must(t, err)
-	must(t, bring(from, store.Folder(disk.OS(), to), again.Checkpoints.From))
-	if err := bring(from, store.Folder(disk.OS(), to), again.Checkpoints.From); !errors.Is(err, fs.ErrExist) {
+	must(t, bring(from, store.NewDir(disk.OS(), to), again.Checkpoints.From))
+	if err := bring(from, store.NewDir(disk.OS(), to), again.Checkpoints.From); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("copying over existing objects: %v", err)
 	}
 	if files, err := os.ReadDir(to); err != nil || len(files) < 5 || len(files) != len(again.Checkpoints.From) {

@@ -93,7 +93,7 @@ func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.S
 	s.Job.Log, s.Job.LogSecret = u.String(), true
 	if err = os.MkdirAll(settings.LogFolder(run), 0o777); err == nil {
 		err = os.WriteFile(filepath.Join(settings.LogFolder(run), "url"),
-			[]byte(updatelog.Authorized(s.Job.Log, secret.Reveal())+"\n"), 0o600)
+			[]byte(updatelog.WithToken(s.Job.Log, secret.Reveal())+"\n"), 0o600)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("run directory: %w", err), hold.Close())

@@ -18,7 +18,7 @@ func TestLogPort(t *testing.T) {
 	hold, err := placeLog(t.Context(), &s, dir, "token")
 	must(t, err)
 	if url, err := updatelog.ReadURL(settings.LogFolder(dir)); err != nil ||
-		url != updatelog.Authorized(s.Job.Log, "token") {
+		url != updatelog.WithToken(s.Job.Log, "token") {
 		t.Errorf("the log's process finds %q, %v; want %q", url, err, s.Job.Log)
 	}
 	alone := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {

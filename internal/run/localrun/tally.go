@@ -82,7 +82,7 @@ func (t *jobTally) Report(r wire.Report, since time.Duration) (evaluated bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r.Untrained != nil {
-		t.untrained[r.Slot] = r.Untrained.Of(r.Slot)
+		t.untrained[r.Slot] = r.Untrained.Describe(r.Slot)
 	}
 	if r.TrainLoss != nil {
 		t.train.loss = r.TrainLoss
@@ -128,11 +128,11 @@ func (t *jobTally) Final(e workload.Eval) {
 func (t *jobTally) Progress(p wire.Progress, now time.Time) (due bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	places := p.Places
+	places := p.Members
 	if places == nil {
-		places = t.progress.Places
+		places = t.progress.Members
 	}
-	for _, d := range p.Places {
+	for _, d := range p.Members {
 		if d.Worker != nil {
 			t.workers[d.Process] = workerReport{slot: d.Index, WorkerCounters: *d.Worker}
 		}
@@ -141,10 +141,10 @@ func (t *jobTally) Progress(p wire.Progress, now time.Time) (due bool) {
 		p.Clock = max(p.Clock, t.progress.Clock)
 	}
 	if t.whole = t.whole || p.Complete; p.Complete || !t.whole {
-		t.updatesIn = p.UpdatesIn
+		t.updatesIn = p.UpdatesApplied
 	}
 	t.progress = p
-	t.progress.Places = places
+	t.progress.Members = places
 	if p.Clock > 0 {
 		t.speed.Note(now.Sub(t.began).Seconds(), p.Clock)
 	}

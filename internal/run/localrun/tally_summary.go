@@ -42,7 +42,7 @@ func (t *jobTally) Summary(end ending) rundir.Summary {
 	// Each slot has one update per clock and shard. These are copies, since the coordinator may report until the
 	// processes have ended.
 	applied, redone := t.updatesIn, t.progress.ClocksRedone
-	lost := t.progress.UpdatesDue - applied
+	lost := t.progress.UpdatesExpected - applied
 	if job.SuspendMs > 0 {
 		lost = max(0, lost) // some shards may have more updates of a slot that was suspended
 	}
@@ -98,7 +98,7 @@ func (t *jobTally) data() string {
 // nil if the number is unbounded. The caller must hold t.mu.
 func (t *jobTally) missingBound() *int64 {
 	most := t.run.Job
-	for _, d := range t.progress.Places {
+	for _, d := range t.progress.Members {
 		if d.Role == wire.RoleWorker {
 			most.Slots = max(most.Slots, d.Index+1)
 		}

@@ -27,7 +27,7 @@ func TestSummaryCounts(t *testing.T) {
 		told, want int64
 		complete   bool
 	}{{3, 3, false}, {2, 2, false}, {9, 9, true}, {5, 9, false}, {6, 9, false}, {8, 8, true}, {1, 8, false}} {
-		y.Progress(wire.Progress{UpdatesIn: c.told, Complete: c.complete}, begin)
+		y.Progress(wire.Progress{UpdatesApplied: c.told, Complete: c.complete}, begin)
 		if sum := y.Summary(ending{}); *sum.UpdatesApplied != c.want {
 			t.Errorf("reported %d updates (complete: %v), the summary has %d, want %d", c.told, c.complete,
 				*sum.UpdatesApplied, c.want)
@@ -41,7 +41,7 @@ func TestSummaryStands(t *testing.T) {
 	tell := func(n int64) {
 		loss := float64(n)
 		y.Report(wire.Report{TrainLoss: &loss}, 0)
-		y.Progress(wire.Progress{ClocksRedone: n, UpdatesIn: n}, begin)
+		y.Progress(wire.Progress{ClocksRedone: n, UpdatesApplied: n}, begin)
 	}
 	tell(1)
 	sum := y.Summary(ending{})
@@ -107,21 +107,26 @@ func TestMeasures(t *testing.T) {
 	y := tallyOf(perdure.JobSpec{Slots: 2, Consistency: perdure.Consistency{Kind: perdure.ESSP, Staleness: 2}})
 	word := func(process string, slot int, compute, staleness, comm time.Duration,
 		missing map[int64]int64,
-	) wire.PlaceProgress {
-		return wire.PlaceProgress{Role: wire.RoleWorker, Index: slot, Process: process, Worker: &perdure.WorkerCounters{
-			ComputeNs: int64(compute), StalenessNs: int64(staleness), CommNs: int64(comm), MissingUpdates: missing,
-		}}
+	) wire.MemberProgress {
+		return wire.MemberProgress{
+			Role:    wire.RoleWorker,
+			Index:   slot,
+			Process: process,
+			Worker: &perdure.WorkerCounters{
+				ComputeNs: int64(compute), StalenessNs: int64(staleness), CommNs: int64(comm), MissingUpdates: missing,
+			},
+		}
 	}
 	var split [][]float64 // of the points
-	tell := func(after time.Duration, places ...wire.PlaceProgress) {
-		y.Progress(wire.Progress{Places: places}, begin.Add(after))
+	tell := func(after time.Duration, places ...wire.MemberProgress) {
+		y.Progress(wire.Progress{Members: places}, begin.Add(after))
 		p := y.Point(1, after, nil, begin.Add(after))
 		split = append(split, []float64{*p.TimeCompute, *p.TimeStaleness, *p.TimeCommunication})
 	}
 	tell(time.Second,
 		word("first", 0, time.Second, 0, 0, map[int64]int64{0: 1}),
 		word("second", 1, time.Second, time.Second, time.Second, map[int64]int64{0: 5, 3: 1}),
-		wire.PlaceProgress{Role: wire.RoleServer, Index: 0, Process: "server"})
+		wire.MemberProgress{Role: wire.RoleServer, Index: 0, Process: "server"})
 	tell(2*time.Second, // slot 0 has a new process without earlier reports
 		word("first", 0, 3*time.Second, 0, 0, map[int64]int64{0: 10}),
 		word("second", 1, time.Second, 2*time.Second, time.Second, map[int64]int64{0: 6, 3: 1}),

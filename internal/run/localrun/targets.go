@@ -177,7 +177,7 @@ func (t *targets) listLocked(p seat) {
 
 // show writes the file in the run's directory if its content has changed. places are those that the coordinator
 // reported.
-func (t *targets) show(places []wire.PlaceProgress, tell func(string)) {
+func (t *targets) show(places []wire.MemberProgress, tell func(string)) {
 	if t == nil {
 		return
 	}
@@ -186,7 +186,7 @@ func (t *targets) show(places []wire.PlaceProgress, tell func(string)) {
 	}
 }
 
-func (t *targets) publish(places []wire.PlaceProgress) error {
+func (t *targets) publish(places []wire.MemberProgress) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range places {

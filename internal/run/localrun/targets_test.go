@@ -61,7 +61,7 @@ func TestTargets(t *testing.T) {
 		t.Errorf("at the start: %v at %v", places, addrs)
 	}
 	r.at(wire.RoleWorker, 7) // it joins without having been planned
-	left := []wire.PlaceProgress{{Role: wire.RoleWorker, State: "left"}, {Role: wire.RoleServer, State: "dead"}}
+	left := []wire.MemberProgress{{Role: wire.RoleWorker, State: "left"}, {Role: wire.RoleServer, State: "dead"}}
 	r.show(left, tell)
 	if addrs, places := listed(t, folder); !slices.Equal(places, []string{"coordinator:0", "server:0", "worker:7"}) {
 		t.Errorf("later: %v at %v", places, addrs)

@@ -25,8 +25,8 @@ func (r *Run) shown() *screen.State {
 func (r *Run) onEvent(e wire.Event) {
 	r.tally.Event(e.Text)
 	details := map[string]any{"unix_ns": e.UnixNs, "updates_lost": e.UpdatesLost, "clocks_redone": e.ClocksRedone}
-	if e.Said != "" {
-		details["said"] = e.Said
+	if e.Output != "" {
+		details["said"] = e.Output
 	}
 	r.keep(r.dir.Event(rundir.Event{
 		Seconds: r.job.Since().Seconds(), Clock: e.Clock, Kind: e.Kind, Target: e.Target, Text: e.Text,
@@ -46,7 +46,7 @@ func (r *Run) onProgress(p wire.Progress) {
 		r.point(r.Clock())
 	}
 	r.view.Progress(r.shown())
-	r.targets.show(p.Places, r.tell)
+	r.targets.show(p.Members, r.tell)
 	if p.Complete {
 		r.once.Do(func() { close(r.complete) })
 	}
@@ -89,12 +89,12 @@ const insistPause = time.Second
 // the user once and tries again.
 func (r *Run) insist(ctx context.Context, what string, write func() error) error {
 	told := false
-	return disk.Retry{Pause: insistPause, Passes: store.Passes}.Do(ctx, func() error {
+	return disk.Retry{Pause: insistPause, Retryable: store.Retryable}.Do(ctx, func() error {
 		err := write()
-		if store.Passes(err) && !told {
+		if store.Retryable(err) && !told {
 			told = true
 			until := "there is space"
-			if errors.Is(err, store.ErrAway) {
+			if errors.Is(err, store.ErrUnavailable) {
 				until = "it answers"
 			}
 			r.tell(fmt.Sprintf("cannot write %s (%v); trying until %s", what, err, until))

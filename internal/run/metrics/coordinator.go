@@ -66,11 +66,16 @@ var (
 )
 
 // Coordinator returns a probe of a coordinator's loop, which works as long as ctx.
-func Coordinator(ctx context.Context, co *coordinator.Coordinator, reg *registry.Counted, who Who) *httpdebug.Probe {
+func Coordinator(
+	ctx context.Context,
+	co *coordinator.Coordinator,
+	reg *registry.SaveCounter,
+	who Who,
+) *httpdebug.Probe {
 	return httpdebug.NewProbe(Bound, func() httpdebug.Look { return askLoop(ctx, co, reg) }, func() []httpdebug.Sample {
-		r := reg.Counts()
-		return append(common(&who), leads.Is(1), saves.Sums(r.Saves, r.Took.Seconds()),
-			saveFailures.Is(float64(r.Failures)), saveWaits.Is(r.Waits.Seconds()))
+		r := reg.Stats()
+		return append(common(&who), leads.Is(1), saves.Sums(r.Saves, r.TotalDuration.Seconds()),
+			saveFailures.Is(float64(r.Failures)), saveWaits.Is(r.PendingFor.Seconds()))
 	})
 }
 
@@ -84,7 +89,7 @@ const slow = time.Second
 
 // askLoop asks the loop for the state of the job. It does not wait while the loop is blocked on a registry that does
 // not answer.
-func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Counted) (l httpdebug.Look) {
+func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.SaveCounter) (l httpdebug.Look) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answered := make(chan error, 1)
@@ -105,15 +110,15 @@ func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Cou
 			return l
 		case <-again.C:
 		}
-		r := reg.Counts()
-		if r.Waits < slow && r.Failing == "" {
+		r := reg.Stats()
+		if r.PendingFor < slow && r.LastError == "" {
 			continue
 		}
 		cancel()
 		if err := <-answered; err != nil {
 			l = httpdebug.Look{Waits: "it waits for its registry: changes that are not saved there have no effect yet"}
-			if r.Failing != "" {
-				l.Waits += ": " + r.Failing
+			if r.LastError != "" {
+				l.Waits += ": " + r.LastError
 			}
 		}
 		return l

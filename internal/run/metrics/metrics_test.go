@@ -75,10 +75,10 @@ func begin(t *testing.T, ctx context.Context, h *rig.Hosts) *job {
 	t.Helper()
 	j := &job{sick: &sick{fails: make(chan bool, 1)}}
 	j.sick.fails <- false
-	var counted *registry.Counted
-	_, err := h.Lead(rig.Job("bsp", "checkpoint:2", 1, 1, 4), func(c *coordinator.Config) {
+	var counted *registry.SaveCounter
+	_, err := h.StartCoordinator(rig.Job("bsp", "checkpoint:2", 1, 1, 4), func(c *coordinator.Config) {
 		j.sick.Registry = c.Registry
-		counted = registry.Count(j.sick)
+		counted = registry.CountSaves(j.sick)
 		c.Registry = counted
 	})
 	must(t, err)
@@ -86,8 +86,8 @@ func begin(t *testing.T, ctx context.Context, h *rig.Hosts) *job {
 	who := metrics.Who{Job: "job-1", Version: "v", ID: -1}
 	j.coordinator = metrics.Coordinator(ctx, j.lead, counted, who)
 	joined := make(chan server.Eye, 1)
-	h.Serve("server:0", func(c *server.Config) { c.Joined = func(e server.Eye, _ int) { joined <- e } })
-	j.w, err = h.Life("worker:0").Dial(ctx, 0)
+	h.StartServer("server:0", func(c *server.Config) { c.Joined = func(e server.Eye, _ int) { joined <- e } })
+	j.w, err = h.NewProcess("worker:0").Dial(ctx, 0)
 	must(t, err)
 	j.server, j.worker = metrics.Server(<-joined, who), metrics.Worker(j.w, who)
 	j.t, err = j.w.Table(ctx, perdure.TableSpec{Name: "t", Rows: 8, Dim: 2, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
@@ -126,7 +126,7 @@ var ended = rig.Options{Ended: func(*rig.Process, error) {}}
 // TestExported checks that each role exports the metrics of All, except those that depend on the job, and no others,
 // and that Prometheus's linter finds no problem.
 func TestExported(t *testing.T) {
-	rig.In(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	rig.RunVirtual(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		j := begin(t, ctx, h)
 		defer j.end(t)
 		for range 5 {
@@ -163,7 +163,7 @@ func TestExported(t *testing.T) {
 
 // TestStuckLoop checks that a coordinator whose loop is stuck is unhealthy until the loop continues.
 func TestStuckLoop(t *testing.T) {
-	rig.In(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	rig.RunVirtual(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		j := begin(t, ctx, h)
 		defer j.end(t)
 		if seen := j.coordinator.Ask(ctx); seen.Err != nil || seen.Does != "it leads job job-1, at clock 0" {
@@ -188,7 +188,7 @@ func TestStuckLoop(t *testing.T) {
 // TestSickRegistry checks that a coordinator that cannot save the job record is healthy but not ready, and reports the
 // reason.
 func TestSickRegistry(t *testing.T) {
-	rig.In(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	rig.RunVirtual(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		j := begin(t, ctx, h)
 		defer j.end(t)
 		j.sick.set(true)
@@ -221,7 +221,7 @@ func TestSickRegistry(t *testing.T) {
 
 // TestEndedWorker checks that a client that has ended is not ready.
 func TestEndedWorker(t *testing.T) {
-	rig.In(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	rig.RunVirtual(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		j := begin(t, ctx, h)
 		if seen := j.worker.Ask(ctx); seen.NotReady != "" || seen.Does != "it is worker:0, at clock 0" {
 			t.Errorf("%+v", seen)

@@ -76,8 +76,8 @@ func FuzzFits(f *testing.F) {
 			return
 		}
 		job := perdure.JobSpec{Shards: 1}
-		if p := m.part(&job, 0, &w.Tables()[0], 0); p.Restored() != nil || !sparse && p.Stored() != 2 {
-			t.Fatalf("%d rows, %v", p.Stored(), p.Restored())
+		if p := m.part(&job, 0, &w.Tables()[0], 0); p.FinishRestore() != nil || !sparse && p.Stored() != 2 {
+			t.Fatalf("%d rows, %v", p.Stored(), p.FinishRestore())
 		}
 	})
 }

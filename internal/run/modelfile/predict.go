@@ -173,7 +173,7 @@ func classes(ctx context.Context, w *writer, told io.Writer, m *Model, a *Predic
 	}
 	if known > 0 {
 		examples := "examples"
-		if opened.Describe().Marked || dataset.IsMadeUp(a.Data) {
+		if opened.Describe().Marked || dataset.IsSynthetic(a.Data) {
 			examples = "synthetic examples"
 		}
 		fmt.Fprintf(told, "accuracy %.4f: %d of %d %s are classified correctly\n",

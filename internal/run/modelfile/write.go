@@ -15,7 +15,7 @@ import (
 
 // Write writes the model as the initial state of a job, at clock 0 of the generation before its first. That is a
 // checkpoint or, if the strategy saves rows separately, the first running checkpoint, whose files are returned by
-// shard. The state of update rules is initial: see [table.Assume]. The model must fit the tables.
+// shard. The state of update rules is initial: see [table.NewFromRows]. The model must fit the tables.
 func (m *Model) Write(to store.Store, job *perdure.JobSpec, specs []perdure.TableSpec, now time.Time,
 ) (saved [][]words.SavedFile, err error) {
 	if err := to.Prepare(); err != nil {
@@ -56,7 +56,7 @@ func (m *Model) part(job *perdure.JobSpec, id perdure.TableID, spec *perdure.Tab
 	values := m.find(spec.Name).Data
 	if !spec.Sparse {
 		first, n := placement.Range(spec, job.Shards, shard)
-		return table.Assume(*spec, id, job.Seed, first, nil, values[int(first)*spec.Dim:][:n*spec.Dim])
+		return table.NewFromRows(*spec, id, job.Seed, first, nil, values[int(first)*spec.Dim:][:n*spec.Dim])
 	}
 	var ids []perdure.RowID
 	var rows []float32
@@ -65,5 +65,5 @@ func (m *Model) part(job *perdure.JobSpec, id perdure.TableID, spec *perdure.Tab
 			ids, rows = append(ids, id), append(rows, values[i*spec.Dim:][:spec.Dim]...)
 		}
 	}
-	return table.Assume(*spec, id, job.Seed, 0, ids, rows)
+	return table.NewFromRows(*spec, id, job.Seed, 0, ids, rows)
 }

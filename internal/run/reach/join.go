@@ -103,14 +103,14 @@ func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
 		}
 		return s, nil
 	}
-	if f.Run = welcome.Folder; f.Run != "" {
+	if f.Run = welcome.Dir; f.Run != "" {
 		if s, err := f.runSettings(); err == nil && s.Job.ID == welcome.Job.ID {
 			return s, nil
 		}
 		f.Run = "" // it is on another machine
 	}
-	if f.Told = len(welcome.Run) > 0; f.Told {
-		return settings.Told(welcome.Run)
+	if f.Told = len(welcome.RunSettings) > 0; f.Told {
+		return settings.Told(welcome.RunSettings)
 	}
 	return settings.Run{
 		Job: welcome.Job, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
@@ -184,7 +184,11 @@ func Visit(ctx context.Context, addrs string, secret perdure.Secret, ring *keys.
 // Asking returns the hello of an observer that requests a description of the job.
 func Asking(secret perdure.Secret) wire.Hello {
 	return wire.Hello{
-		Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: ProcessName(), Asks: true, Secret: secret,
+		Role:          wire.RoleObserver,
+		Index:         int(perdure.NoSlot),
+		Process:       ProcessName(),
+		WantsSettings: true,
+		Secret:        secret,
 	}
 }
 

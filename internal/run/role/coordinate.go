@@ -154,7 +154,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened
 			return err
 		}
 	}
-	reg := registry.Count(facts)
+	reg := registry.CountSaves(facts)
 	defer reg.Close()
 	begin, err := s.Begin()
 	if err != nil {
@@ -169,7 +169,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened
 		return err
 	}
 	if s.Checkpoints.Store == "" { // workers on this machine save slot states there with every strategy
-		if err := in.Prepare(); err != nil && !store.Passes(err) {
+		if err := in.Prepare(); err != nil && !store.Retryable(err) {
 			return err
 		}
 	}

@@ -38,7 +38,7 @@ func (d *Dir) hold() (err error) {
 // Alive returns ErrAlive and a description of the process that runs it if the run in a directory is alive. It returns
 // nil if the run has ended in any way.
 func Alive(path string) (holder string, err error) {
-	lock, err := disk.Share(filepath.Join(path, lockName))
+	lock, err := disk.LockShared(filepath.Join(path, lockName))
 	var locked *disk.LockedError
 	switch {
 	case errors.As(err, &locked):
@@ -57,7 +57,7 @@ func Alive(path string) (holder string, err error) {
 func HoldEnded(path string) (hold io.Closer, holder string, err error) {
 	var held locks
 	for _, name := range []string{lockName, coordinatorLock} {
-		lock, err := disk.Share(filepath.Join(path, name))
+		lock, err := disk.LockShared(filepath.Join(path, name))
 		var locked *disk.LockedError
 		switch {
 		case errors.As(err, &locked):

@@ -274,7 +274,7 @@ func (d *Dir) append(l *lines, line []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l.waiting = append(l.waiting, line...)
-	if err := l.write(); err != nil && (!disk.Full(err) || len(l.waiting) > maxWaiting) {
+	if err := l.write(); err != nil && (!disk.IsFull(err) || len(l.waiting) > maxWaiting) {
 		return fmt.Errorf("rundir: %w", err)
 	}
 	return nil

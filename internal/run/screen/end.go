@@ -24,7 +24,7 @@ func came(s *rundir.Summary) string {
 	add("test rmse %.4f", s.TestRMSE)
 	add("test loss %.4f", s.TestLoss)
 	line := fmt.Sprintf("%d clocks in %.1f s", s.Clocks, s.WallSeconds)
-	if dataset.IsMadeUp(s.Data) {
+	if dataset.IsSynthetic(s.Data) {
 		line += " on synthetic data"
 	}
 	if len(parts) > 0 {

@@ -18,8 +18,8 @@ const (
 
 // lanes draws a line for each worker, with a sign at its clock between those of the slowest and the fastest worker. The
 // distance between workers is what a consistency model bounds. Workers that do not fit share the last line.
-func lanes(places []wire.PlaceProgress, width, most int) (lines []string) {
-	var workers []wire.PlaceProgress
+func lanes(places []wire.MemberProgress, width, most int) (lines []string) {
+	var workers []wire.MemberProgress
 	for _, p := range places {
 		if p.Role == wire.RoleWorker && p.State != "left" {
 			workers = append(workers, p)
@@ -30,7 +30,7 @@ func lanes(places []wire.PlaceProgress, width, most int) (lines []string) {
 	if len(workers) == 0 || most < 1 || track < laneClocks {
 		return nil
 	}
-	byClock := func(a, b wire.PlaceProgress) int { return int(a.Clock - b.Clock) }
+	byClock := func(a, b wire.MemberProgress) int { return int(a.Clock - b.Clock) }
 	low := slices.MinFunc(workers, byClock).Clock
 	span := max(slices.MaxFunc(workers, byClock).Clock-low, laneClocks)
 	alone := workers
@@ -47,7 +47,7 @@ func lanes(places []wire.PlaceProgress, width, most int) (lines []string) {
 }
 
 // lane draws the line of a worker; low is the clock at its start.
-func lane(w *wire.PlaceProgress, low, span perdure.Clock, track int) string {
+func lane(w *wire.MemberProgress, low, span perdure.Clock, track int) string {
 	at := int(int64(track-1) * int64(w.Clock-low) / int64(span))
 	figure := fmt.Sprintf("clock %d", w.Clock)
 	if ahead := w.Clock - low; ahead > 0 {
@@ -58,7 +58,7 @@ func lane(w *wire.PlaceProgress, low, span perdure.Clock, track int) string {
 }
 
 // crowd draws one line for several workers.
-func crowd(workers []wire.PlaceProgress, byClock func(a, b wire.PlaceProgress) int) string {
+func crowd(workers []wire.MemberProgress, byClock func(a, b wire.MemberProgress) int) string {
 	signs := ""
 	for _, w := range workers {
 		signs += sign(w.State)

@@ -112,8 +112,8 @@ func (v *panel) picture(now *State, width, height int) (lines []string) {
 		}
 		add(name+" "+drawn+fmt.Sprintf(" %.4g to %.4g", v.loss.first, v.loss.newest), true)
 	}
-	add(servers(p.Places), true)
-	for _, lane := range lanes(p.Places, width, height-besideLanes) {
+	add(servers(p.Members), true)
+	for _, lane := range lanes(p.Members, width, height-besideLanes) {
 		add(lane, true)
 	}
 	add("last: "+now.LastEvent, false)
@@ -189,7 +189,7 @@ func bar(clock, end perdure.Clock, faults []perdure.Clock, width int) string {
 }
 
 // servers shows the states of the servers.
-func servers(places []wire.PlaceProgress) string {
+func servers(places []wire.MemberProgress) string {
 	line := "servers   "
 	for _, p := range places {
 		if p.Role == wire.RoleServer {

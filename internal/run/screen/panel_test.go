@@ -20,10 +20,10 @@ func job(n int) *State {
 		TrainLoss: new(0.4312), TestAccuracy: new(0.8431), ClocksPerSecond: new(41.0), MBPerSecond: 3.2,
 	}
 	for i, state := range []string{"alive", "dead"} {
-		now.Told.Places = append(now.Told.Places, wire.PlaceProgress{Role: wire.RoleServer, Index: i, State: state})
+		now.Told.Members = append(now.Told.Members, wire.MemberProgress{Role: wire.RoleServer, Index: i, State: state})
 	}
 	for i := range n {
-		now.Told.Places = append(now.Told.Places, wire.PlaceProgress{
+		now.Told.Members = append(now.Told.Members, wire.MemberProgress{
 			Role: wire.RoleWorker, Index: i, State: "alive", Clock: 231 + perdure.Clock(i%4),
 		})
 	}

@@ -102,7 +102,7 @@ var shown = map[string]bool{
 func (v *plainView) Event(now *State, e wire.Event) {
 	if shown[e.Kind] {
 		fmt.Fprintf(v.out, "%7.2fs  clock %5d  %s\n", now.Since.Seconds(), e.Clock, e.Text)
-		for line := range strings.Lines(e.Said) {
+		for line := range strings.Lines(e.Output) {
 			fmt.Fprintf(v.out, "    | %s\n", strings.TrimRight(line, "\n"))
 		}
 	}

@@ -151,7 +151,7 @@ func (a *Asked) Resume(folder string) (s Run, err error) {
 
 // Fork makes the settings of a new job that starts from a checkpoint of the run in a directory. The earlier run is not
 // changed and may still be running.
-func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
+func (a *Asked) Fork(folder string, k *checkpoint.Info) (s Run, err error) {
 	if err := a.OnlyTaken("--fork"); err != nil {
 		return s, err
 	}
@@ -176,7 +176,7 @@ func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
 	if k.Number > 0 {
 		from, err := openStore(context.Background(), s.Checkpoints.Earlier, folder)
 		if err == nil {
-			s.Checkpoints.furthest, err = checkpoint.Furthest(from, &k.Running)
+			s.Checkpoints.furthest, err = checkpoint.MaxClock(from, &k.Running)
 		}
 		if err != nil {
 			return s, err

@@ -105,7 +105,7 @@ func (st *EndedState) settle() error {
 	}
 	for _, sh := range st.shards {
 		if n, _ := sh.rep.Membership(); n < roster {
-			sh.fact(wire.KindRoster, perdure.NoSlot, perdure.Clock(roster), wire.JSON(spans))
+			sh.fact(wire.KindMembership, perdure.NoSlot, perdure.Clock(roster), wire.JSON(spans))
 		}
 	}
 	if roster > 0 {

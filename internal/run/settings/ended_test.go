@@ -81,7 +81,7 @@ func (l *endedTestLog) read(job perdure.JobSpec) (*EndedState, error) {
 	must(l, err)
 	defer func() { must(l, looks.Close()) }()
 	begin := membership.NewJobRecord(job, 1, 0, nil)
-	none := store.Folder(disk.NewMemory(), "")
+	none := store.NewDir(disk.NewMemory(), "")
 	return ReadEnded(l.Context(), &EndedRun{Job: job, View: begin.View, Checkpoints: none, Snapshots: none, Log: looks})
 }
 
@@ -115,7 +115,7 @@ func TestReadEnded(t *testing.T) {
 			st.Cut != c.cut || len(st.Tables) != 1 || st.Slots != nil {
 			t.Errorf("%s: the cut is clock %d, with %d tables, %v", job.ID, st.Cut, len(st.Tables), st.Slots)
 		}
-		to, next := store.Folder(disk.NewMemory(), "x"), jobOf("next", c.consistency)
+		to, next := store.NewDir(disk.NewMemory(), "x"), jobOf("next", c.consistency)
 		must(t, st.Write(t.Context(), to, &next))
 		for shard, want := range c.rows {
 			id := perdure.ShardID(shard)

@@ -130,7 +130,7 @@ func (l *Log) Fit(job *perdure.JobSpec, folder string) error {
 	if err := l.check(job); err != nil {
 		return err
 	}
-	bytes, known := disk.Free(folder)
+	bytes, known := disk.FreeBytes(folder)
 	free := int(bytes >> 20)
 	if !known || l.NATS != "" || l.MB <= free {
 		return nil
@@ -189,7 +189,7 @@ func (s *Run) LogOptions(o updatelog.Options, access *updatelog.Access) updatelo
 // LogAccess returns a role's credentials for the run's log, from the run's keys. It returns nil if the log requires
 // none.
 func (s *Run) LogAccess(role keys.Role) (*updatelog.Access, error) {
-	if !updatelog.AsksForKeys(s.Job.Log) {
+	if !updatelog.RequiresKeys(s.Job.Log) {
 		return nil, nil
 	}
 	return logkeys.Open(s.Reach.Keys, role)
@@ -276,7 +276,7 @@ func (s *Run) OpenSnapshots(ctx context.Context, folder string) (store.Store, er
 	case s.Checkpoints.Store != "":
 		return s.OpenStore(ctx, folder)
 	}
-	return store.Folder(disk.OS(), filepath.ToSlash(SnapshotFolder(folder))), nil
+	return store.NewDir(disk.OS(), filepath.ToSlash(SnapshotFolder(folder))), nil
 }
 
 func SnapshotFolder(run string) string { return filepath.Join(run, "snapshots") }

@@ -61,7 +61,7 @@ const OwnLog = "file:"
 
 // IsLogURL reports whether text is the address of a log rather than a directory.
 func IsLogURL(text string) bool {
-	return strings.HasPrefix(text, "nats://") || strings.HasPrefix(text, "tls://") || updatelog.AsksForKeys(text)
+	return strings.HasPrefix(text, "nats://") || strings.HasPrefix(text, "tls://") || updatelog.RequiresKeys(text)
 }
 
 // ParseLog parses a log as people write it: file:?sync=always, nats://HOST:PORT?creds=FILE, or perdure://HOST:PORT.
@@ -97,7 +97,7 @@ func (l *LogAsked) take(name, value string) error {
 	var known []string
 	for _, n := range slices.Sorted(maps.Keys(logOptions)) {
 		if o := logOptions[n]; o.own && l.NATS == "" ||
-			o.elsewhere && l.NATS != "" && !(o.nats && updatelog.AsksForKeys(l.NATS)) {
+			o.elsewhere && l.NATS != "" && !(o.nats && updatelog.RequiresKeys(l.NATS)) {
 			known = append(known, n)
 		}
 	}

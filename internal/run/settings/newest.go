@@ -31,7 +31,7 @@ func naming(from store.Store, known *membership.JobRecord) store.Store {
 	for n := range min(unpublished, known.Running.Number) {
 		names = append(names, checkpoint.RunningFile(known.Running.Number-n))
 	}
-	return store.Named{Store: from, Names: names}
+	return store.WithNames{Store: from, Names: names}
 }
 
 // newest returns the newest checkpoint of a store among those that it lists and the last recorded one.
@@ -40,7 +40,7 @@ func newest(from store.Store, known *membership.JobRecord) (m checkpoint.Manifes
 	if known == nil || err != nil && !errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		return m, err
 	}
-	k, bad := checkpoint.Of(from, known.View.Durable, known.View.Generation)
+	k, bad := checkpoint.LatestOfCut(from, known.View.Durable, known.View.Generation)
 	older := cmp.Or(cmp.Compare(m.Generation, k.Generation), cmp.Compare(m.Cut, k.Cut)) < 0
 	if bad == nil && (err != nil || older) {
 		return k, nil
@@ -54,10 +54,10 @@ func readNewest(from store.Store, known *membership.JobRecord, s *Run) (m checkp
 	if m, err = newest(from, known); err != nil {
 		return m, err
 	}
-	found, err := checkpoint.Look(from)
+	found, err := checkpoint.List(from)
 	var passed []checkpoint.Defect
-	for i := range found.Kept { // newest first
-		if k := &found.Kept[i]; k.File == m.Names()[0] {
+	for i := range found.Checkpoints { // newest first
+		if k := &found.Checkpoints[i]; k.File == m.Names()[0] {
 			break
 		} else if errors.Is(k.Err, checkpoint.ErrCorrupt) {
 			passed = append(passed, k.Defects()...)
@@ -70,7 +70,7 @@ func readNewest(from store.Store, known *membership.JobRecord, s *Run) (m checkp
 // noteLost notes that the store lacks the last recorded checkpoint, and that the run starts from m instead. saved is
 // nil unless m describes a running checkpoint.
 func (c *Checkpoints) noteLost(from store.Store, known *membership.JobRecord, m *checkpoint.Manifest, saved *Saved) {
-	k := lost(known, func(k *checkpoint.Kept) bool {
+	k := lost(known, func(k *checkpoint.Info) bool {
 		if saved != nil {
 			return k.Number <= saved.Number || saved.Note != "" // the newer one exists but is damaged
 		}
@@ -85,10 +85,10 @@ func (c *Checkpoints) noteLost(from store.Store, known *membership.JobRecord, m 
 // manifest. It returns nil if the manifest exists or nothing is recorded. found holds the checkpoints that the store
 // lists. A listing may lack the newest checkpoint, so Lost also looks it up by name. A live job may still be about to
 // write it.
-func Lost(ctx context.Context, folder string, in store.Store, found []checkpoint.Kept) *checkpoint.Kept {
+func Lost(ctx context.Context, folder string, in store.Store, found []checkpoint.Info) *checkpoint.Info {
 	known := recorded(ctx, folder)
-	return lost(known, func(k *checkpoint.Kept) bool {
-		if slices.ContainsFunc(found, func(f checkpoint.Kept) bool {
+	return lost(known, func(k *checkpoint.Info) bool {
+		if slices.ContainsFunc(found, func(f checkpoint.Info) bool {
 			return f.Number == k.Number && (k.Number > 0 || f.Cut == k.Cut)
 		}) {
 			return true
@@ -97,21 +97,24 @@ func Lost(ctx context.Context, folder string, in store.Store, found []checkpoint
 			_, err := store.Size(in, k.File)
 			return !errors.Is(err, fs.ErrNotExist)
 		}
-		_, err := checkpoint.Of(in, k.Cut, known.View.Generation)
+		_, err := checkpoint.LatestOfCut(in, k.Cut, known.View.Generation)
 		return !errors.Is(err, checkpoint.ErrNoCheckpoint)
 	})
 }
 
 // errLost is the defect of a checkpoint that is recorded but missing.
-var errLost = store.Kind(fs.ErrNotExist, fmt.Errorf("%w: it is missing, although the run recorded it as its newest "+
-	"checkpoint", checkpoint.ErrCorrupt))
+var errLost = store.WithKind(
+	fs.ErrNotExist,
+	fmt.Errorf("%w: it is missing, although the run recorded it as its newest "+
+		"checkpoint", checkpoint.ErrCorrupt),
+)
 
 // lost returns the last recorded checkpoint unless there reports that it exists.
-func lost(known *membership.JobRecord, there func(*checkpoint.Kept) bool) *checkpoint.Kept {
+func lost(known *membership.JobRecord, there func(*checkpoint.Info) bool) *checkpoint.Info {
 	if known == nil {
 		return nil
 	}
-	k := checkpoint.Kept{Recorded: true, Err: errLost, Cut: known.View.Durable}
+	k := checkpoint.Info{Recorded: true, Err: errLost, Cut: known.View.Durable}
 	switch traits := recovery.Of(known.Job.Recovery).Traits(); {
 	case recovery.RoundsOf(known.Job.Recovery).Any() && known.Running.Number > 0:
 		k.Number, k.Cut = known.Running.Number, -1 // its clock is not recorded

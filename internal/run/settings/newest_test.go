@@ -21,7 +21,7 @@ func keeping(t *testing.T, recovery string) (in store.Store, job perdure.JobSpec
 	if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
 		t.Fatal(err)
 	}
-	in = store.Folder(disk.NewMemory(), "checkpoint")
+	in = store.NewDir(disk.NewMemory(), "checkpoint")
 	if err := in.Prepare(); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func keeping(t *testing.T, recovery string) (in store.Store, job perdure.JobSpec
 			t.Fatal(err)
 		}
 	}
-	return &storetest.Lags{Store: in, Unlisted: []string{name}}, job
+	return &storetest.LaggingList{Store: in, Hidden: []string{name}}, job
 }
 
 // TestNewestUnlisted checks that the newest checkpoint is found by its record although the store's listing lacks it,
@@ -91,9 +91,9 @@ func TestNewestLost(t *testing.T) {
 	for _, recovery := range []string{"scar:1,1,round", "checkpoint:10"} {
 		for _, damage := range []string{"", "deleted", "changed"} {
 			in, job := keeping(t, recovery)
-			lags := in.(*storetest.Lags)
+			lags := in.(*storetest.LaggingList)
 			in = lags.Store
-			name := lags.Unlisted[0]
+			name := lags.Hidden[0]
 			switch damage {
 			case "deleted":
 				if err := in.Delete(name); err != nil {

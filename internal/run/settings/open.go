@@ -65,7 +65,7 @@ const (
 	DefaultRetainMB = 512
 	maxCacheMB      = 1 << 20
 	maxKept         = 10_000 // checkpoints; all of their manifests are read whenever one is deleted
-	MaxOutageMB     = wire.MaxUpdate / 2 >> 20
+	MaxOutageMB     = wire.MaxUpdateBytes / 2 >> 20
 )
 
 // fitModels returns an error for consistency models of tables that the job does not have, and normalises the others to

@@ -26,12 +26,12 @@ type Saved struct {
 // ReadSaved makes a run resume from the newest running checkpoint of a store that is complete and undamaged. It returns
 // the manifest that a checkpoint of one clock of that job would have.
 func ReadSaved(from store.Store, s *Run) (m checkpoint.Manifest, err error) {
-	r, passed, err := checkpoint.WholeRunning(from)
+	r, passed, err := checkpoint.LatestCompleteRunning(from)
 	if err != nil {
 		return m, err
 	}
 	s.Saved, s.Checkpoints.From = &Saved{Number: r.Number}, r.Names()
-	if s.Checkpoints.furthest, err = checkpoint.Furthest(from, &r); err != nil {
+	if s.Checkpoints.furthest, err = checkpoint.MaxClock(from, &r); err != nil {
 		return m, err
 	}
 	for _, shard := range r.Shards {

@@ -87,7 +87,7 @@ type Checkpoints struct {
 	// Ended is the state in the earlier run's update log, if the run resumes from that.
 	Ended *EndedState `json:"-"`
 	// Fork is the other job's checkpoint that a forked run starts from. Forked is true for such a run.
-	Fork   *checkpoint.Kept `json:"-"`
+	Fork   *checkpoint.Info `json:"-"`
 	Forked bool             `json:"forked,omitempty"`
 	// Workers is the number of workers of a resumed run if it changed; 0: it did not.
 	Workers int `json:"workers,omitempty"`

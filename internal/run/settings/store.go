@@ -25,7 +25,7 @@ func (s *Run) StoreAt(folder string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return store.FolderLocation(filepath.ToSlash(filepath.Join(dir, "checkpoint"))).String(), nil
+	return store.DirLocation(filepath.ToSlash(filepath.Join(dir, "checkpoint"))).String(), nil
 }
 
 // OpenEarlier opens the store of the run that this one resumes from.
@@ -35,7 +35,7 @@ func (s *Run) OpenEarlier(ctx context.Context) (store.Store, error) {
 
 func openStore(ctx context.Context, text, folder string) (store.Store, error) {
 	if text == "" {
-		return store.Folder(disk.OS(), filepath.ToSlash(filepath.Join(folder, "checkpoint"))), nil
+		return store.NewDir(disk.OS(), filepath.ToSlash(filepath.Join(folder, "checkpoint"))), nil
 	}
 	l, err := store.ParseLocation(text)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 // Scheme is the URL scheme of an address.
 const Scheme = "etcd"
 
-// Is reports whether text is an etcd address and not a file name.
-func Is(text string) bool { return strings.HasPrefix(text, Scheme+"://") }
+// IsAddress reports whether text is an etcd address and not a file name.
+func IsAddress(text string) bool { return strings.HasPrefix(text, Scheme+"://") }
 
 // Address is the location of a registry, with the client's credentials.
 type Address struct {
@@ -31,7 +31,7 @@ type Address struct {
 	ca, cert, key string   // file names; "": none
 }
 
-const form = "etcd://HOST:PORT,HOST:PORT/PREFIX?ca=FILE&cert=FILE&key=FILE"
+const addressForm = "etcd://HOST:PORT,HOST:PORT/PREFIX?ca=FILE&cert=FILE&key=FILE"
 
 var (
 	hostName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
@@ -43,7 +43,7 @@ var (
 func Parse(text string) (Address, error) {
 	a, err := parse(text)
 	if err != nil {
-		return Address{}, fmt.Errorf("%w: invalid registry address, expected %s: %w", perdure.ErrUsage, form,
+		return Address{}, fmt.Errorf("%w: invalid registry address, expected %s: %w", perdure.ErrUsage, addressForm,
 			err)
 	}
 	return a, nil

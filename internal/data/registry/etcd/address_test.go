@@ -27,7 +27,7 @@ func TestParse(t *testing.T) {
 		"etcd://10.0.0.1:65535/x?ca=/a&cert=b&key=c%20d":      "etcd://10.0.0.1:65535/x",
 	} {
 		a, err := Parse(text)
-		if err != nil || a.String() != want || !Is(text) {
+		if err != nil || a.String() != want || !IsAddress(text) {
 			t.Errorf("Parse(%q) = %s, %v", text, a, err)
 		}
 	}
@@ -121,20 +121,20 @@ func TestTLS(t *testing.T) {
 	})
 	hasty := quick
 	hasty.patience = 0
-	hasty.try = 300 * time.Millisecond
+	hasty.maxAttempt = 300 * time.Millisecond
 	at := "etcd://" + f.Addr + "/a/job"
 	r, err := openWith(t.Context(), at+"?ca="+cert+"&cert="+cert+"&key="+key, hasty)
 	must(t, err)
 	save(t, acquire(t, r), []byte("one"), 0)
 	must(t, r.Close())
 	for query, want := range map[string]error{
-		"":                                    registry.ErrAway,
-		"?ca=" + cert:                         registry.ErrAway, // no client certificate
+		"":                                    registry.ErrUnavailable,
+		"?ca=" + cert:                         registry.ErrUnavailable, // no client certificate
 		"?ca=" + cert + "x":                   os.ErrNotExist,
 		"?ca=" + key:                          perdure.ErrUsage,
 		"?ca=" + t.TempDir():                  perdure.ErrUsage,
 		"?cert=" + cert + "&key=" + cert:      perdure.ErrUsage,
-		"?cert=" + cert + "&key=" + key:       registry.ErrAway, // does not trust the server's certificate
+		"?cert=" + cert + "&key=" + key:       registry.ErrUnavailable, // does not trust the server's certificate
 		"?cert=" + cert + "&key=" + key + "x": os.ErrNotExist,
 	} {
 		r, err := openWith(t.Context(), at+query, hasty)

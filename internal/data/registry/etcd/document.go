@@ -52,8 +52,8 @@ type chunk struct {
 	data []byte // slice of the document
 }
 
-// cut splits a document into chunks. It splits where the rolling hash of the last 64 bytes starts with zeros.
-func cut(doc []byte) (chunks []chunk) {
+// splitChunks splits a document into chunks. It splits where the rolling hash of the last 64 bytes starts with zeros.
+func splitChunks(doc []byte) (chunks []chunk) {
 	for len(doc) > 0 {
 		n, sum := 0, uint64(0)
 		for n < min(len(doc), maxChunk) {
@@ -63,25 +63,25 @@ func cut(doc []byte) (chunks []chunk) {
 				break
 			}
 		}
-		chunks = append(chunks, chunk{nameOf(doc[:n]), doc[:n]})
+		chunks = append(chunks, chunk{chunkName(doc[:n]), doc[:n]})
 		doc = doc[n:]
 	}
 	return chunks
 }
 
-// nameOf returns the name of a chunk. Half of its SHA-256 suffices, because no process with write access has a reason
-// to forge one.
-func nameOf(data []byte) string {
+// chunkName returns the name of a chunk. Half of its SHA-256 suffices, because no process with write access has a
+// reason to forge one.
+func chunkName(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:16])
 }
 
 // head lists the chunks of a document.
 type head struct {
-	// try identifies the lease and the attempt that wrote the head. It is unique.
-	try    string
-	bytes  int
-	chunks []string // names in order; a name may occur several times
+	// writeID identifies the lease and the attempt that wrote the head. It is unique.
+	writeID string
+	bytes   int
+	chunks  []string // names in order; a name may occur several times
 }
 
 const headKind = "REGISTRY-HEAD"
@@ -92,7 +92,7 @@ const headKind = "REGISTRY-HEAD"
 //	bytes <decimal>\n
 //	<name of a chunk>\n for each
 func (h *head) encode() []byte {
-	body := fmt.Appendf(nil, "try %s\nbytes %d\n", h.try, h.bytes)
+	body := fmt.Appendf(nil, "try %s\nbytes %d\n", h.writeID, h.bytes)
 	for _, name := range h.chunks {
 		body = append(append(body, name...), '\n')
 	}
@@ -114,7 +114,7 @@ func decodeHead(sealed []byte) (*head, error) {
 	if !tried || !sized || err != nil || n < 0 || n > maxBytes {
 		return nil, fmt.Errorf("%w: its head has no valid size", disk.ErrCorrupt)
 	}
-	return &head{try: try, bytes: n, chunks: slices.Clone(lines[2 : len(lines)-1])}, nil
+	return &head{writeID: try, bytes: n, chunks: slices.Clone(lines[2 : len(lines)-1])}, nil
 }
 
 // document assembles the document from chunks by name.
@@ -125,7 +125,7 @@ func (h *head) document(chunks map[string][]byte) ([]byte, error) {
 		if !there {
 			return nil, fmt.Errorf("%w: chunk %s is missing", disk.ErrCorrupt, name)
 		}
-		if nameOf(data) != name {
+		if chunkName(data) != name {
 			return nil, fmt.Errorf("%w: chunk %s was changed", disk.ErrCorrupt, name)
 		}
 		if len(doc)+len(data) > h.bytes {

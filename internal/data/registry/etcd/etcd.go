@@ -30,14 +30,14 @@ import (
 
 // timing holds timeouts. None of them affects the correctness of Save.
 type timing struct {
-	ttl      time.Duration // lifetime of a lease in whole seconds: a dead holder keeps it that long
-	renew    time.Duration // interval between renewals
-	giveUp   time.Duration // a lease is given up if it could not be renewed for this long
-	first    time.Duration // timeout of a call's first attempts, after which another member may answer
-	try      time.Duration // maximum timeout of one attempt
-	patience time.Duration // timeout of a call, including retries
-	pause    time.Duration // pause between attempts
-	release  time.Duration // timeout of releasing a lease, which otherwise expires by itself
+	ttl           time.Duration // lifetime of a lease in whole seconds: a dead holder keeps it that long
+	renew         time.Duration // interval between renewals
+	renewDeadline time.Duration // a lease is given up if it could not be renewed for this long
+	firstAttempt  time.Duration // timeout of a call's first attempts, after which another member may answer
+	maxAttempt    time.Duration // maximum timeout of one attempt
+	patience      time.Duration // timeout of a call, including retries
+	pause         time.Duration // pause between attempts
+	release       time.Duration // timeout of releasing a lease, which otherwise expires by itself
 
 	now func() time.Time // clock whose monotonic reading decides when a lease is given up
 }
@@ -46,20 +46,20 @@ type timing struct {
 // election timeout. Its patience covers the election of a leader. The first attempts are short, because training stalls
 // while a call goes to a member whose machine is gone, or to one that forwards it to such a leader.
 var defaultTiming = timing{
-	ttl: 2 * time.Second, renew: 500 * time.Millisecond, giveUp: 90 * time.Second,
-	first: 300 * time.Millisecond, try: 2 * time.Second, patience: 6 * time.Second,
+	ttl: 2 * time.Second, renew: 500 * time.Millisecond, renewDeadline: 90 * time.Second,
+	firstAttempt: 300 * time.Millisecond, maxAttempt: 2 * time.Second, patience: 6 * time.Second,
 	pause: 100 * time.Millisecond, release: time.Second, now: time.Now,
 }
 
 // attemptTimeout returns the timeout of the next attempt after a number of attempts without an answer. Each timeout is
 // used twice, because one of three members may be gone. It grows, so that a slow registry can eventually answer.
 func (t timing) attemptTimeout(unheard int) time.Duration {
-	return min(t.first<<min(unheard/2, 16), t.try)
+	return min(t.firstAttempt<<min(unheard/2, 16), t.maxAttempt)
 }
 
-// maxLinger is the time after which the lease of a dead holder has certainly expired, even if leases are longer than
+// maxExpiry is the time after which the lease of a dead holder has certainly expired, even if leases are longer than
 // usual or a leader is being elected.
-const maxLinger = 10 * time.Second
+const maxExpiry = 10 * time.Second
 
 // Limits of a transaction, well below the server's default limits of 1.5 MiB and 128 operations.
 const (
@@ -69,10 +69,10 @@ const (
 
 // Registry is one client of a registry in etcd.
 type Registry struct {
-	shown    string // address for messages
+	display  string // address for messages
 	prefix   string // prefix of its keys, with a trailing slash
 	client   *clientv3.Client
-	members  *members
+	members  *memberSelector
 	leases   pb.LeaseClient
 	t        timing
 	txnBytes int
@@ -99,7 +99,7 @@ func openWith(ctx context.Context, address string, t timing) (*Registry, error) 
 		return nil, err
 	}
 	// Reconnect faster than the default, because leases are short.
-	again := grpc.ConnectParams{MinConnectTimeout: t.try, Backoff: backoff.Config{
+	again := grpc.ConnectParams{MinConnectTimeout: t.maxAttempt, Backoff: backoff.Config{
 		BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 300 * time.Millisecond,
 	}}
 	hosts := shuffled(a.hosts)
@@ -115,8 +115,8 @@ func openWith(ctx context.Context, address string, t timing) (*Registry, error) 
 		return nil, fmt.Errorf("registry: %s: %w", a, err)
 	}
 	r := &Registry{
-		shown: a.String(), prefix: a.prefix + "/", client: client,
-		members: &members{client: client, hosts: hosts},
+		display: a.String(), prefix: a.prefix + "/", client: client,
+		members: &memberSelector{client: client, hosts: hosts},
 		leases:  pb.NewLeaseClient(client.ActiveConnection()), t: t, txnBytes: maxTxnBytes,
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
@@ -131,8 +131,8 @@ func failFast(ctx context.Context, method string, req, reply any, conn *grpc.Cli
 	return call(ctx, method, req, reply, conn, append(o, grpc.WaitForReady(false))...)
 }
 
-// usable returns an error if the client cannot be used.
-func (r *Registry) usable(ctx context.Context) error {
+// checkOpen returns an error if the client cannot be used.
+func (r *Registry) checkOpen(ctx context.Context) error {
 	if r.ctx.Err() != nil {
 		return registry.ErrClosed
 	}
@@ -174,22 +174,22 @@ func (r *Registry) load(ctx context.Context) (doc []byte, revision uint64, err e
 		doc, err = h.document(chunks)
 	}
 	if err != nil {
-		return nil, 0, broken{err}
+		return nil, 0, corruptError{err}
 	}
 	return doc, uint64(heads[0].ModRevision), nil
 }
 
-// broken means that a document cannot be read, which a retry would not change.
-type broken struct{ error }
+// corruptError means that a document cannot be read, which a retry would not change.
+type corruptError struct{ error }
 
-func (b broken) Unwrap() error { return b.error }
+func (b corruptError) Unwrap() error { return b.error }
 
 // retry calls try until it succeeds, returns a decision, or patience is exceeded. An attempt may fail although it
 // took effect, so try must be repeatable.
 func (r *Registry) retry(ctx context.Context, try func(ctx context.Context) error) error {
 	until := time.Now().Add(r.t.patience)
 	for unheard := 0; ; { // number of attempts without an answer
-		if err := r.usable(ctx); err != nil {
+		if err := r.checkOpen(ctx); err != nil {
 			return err
 		}
 		turn := r.members.current()
@@ -199,20 +199,20 @@ func (r *Registry) retry(ctx context.Context, try func(ctx context.Context) erro
 			unheard++
 		}
 		cancel()
-		if err == nil || errors.Is(err, errDecided) {
+		if err == nil || errors.Is(err, errFinal) {
 			return err
 		}
-		if unusable := r.usable(ctx); unusable != nil {
+		if unusable := r.checkOpen(ctx); unusable != nil {
 			return unusable
 		}
-		err, passes := r.explain(err)
+		err, passes := r.explainError(err)
 		if !passes || time.Now().After(until) {
 			return err
 		}
 		if errors.Is(err, errChanged) {
 			continue // the registry is available
 		}
-		r.members.failed(turn)
+		r.members.reportFailure(turn)
 		select {
 		case <-time.After(r.t.pause):
 		case <-ctx.Done():
@@ -221,14 +221,14 @@ func (r *Registry) retry(ctx context.Context, try func(ctx context.Context) erro
 	}
 }
 
-// explain converts an error of etcd's client to one line, and reports whether a retry may help.
-func (r *Registry) explain(err error) (explained error, passes bool) {
-	var b broken
+// explainError converts an error of etcd's client to one line, and reports whether a retry may help.
+func (r *Registry) explainError(err error) (explained error, passes bool) {
+	var b corruptError
 	if errors.As(err, &b) {
-		return fmt.Errorf("registry: %s: %w", r.shown, b.error), false
+		return fmt.Errorf("registry: %s: %w", r.display, b.error), false
 	}
 	if errors.Is(err, errChanged) {
-		return fmt.Errorf("%w: %s: %w", registry.ErrAway, r.shown, err), true
+		return fmt.Errorf("%w: %s: %w", registry.ErrUnavailable, r.display, err), true
 	}
 	code, text := status.Code(err), status.Convert(err).Message()
 	var known rpctypes.EtcdError
@@ -236,7 +236,7 @@ func (r *Registry) explain(err error) (explained error, passes bool) {
 		code, text = known.Code(), known.Error()
 	}
 	if errors.Is(err, context.DeadlineExceeded) { // the client's own error, which has no code
-		code, text = codes.DeadlineExceeded, fmt.Sprintf("no answer within %v", r.t.try)
+		code, text = codes.DeadlineExceeded, fmt.Sprintf("no answer within %v", r.t.maxAttempt)
 	}
 	if _, quoted, found := strings.Cut(text, "connection error: desc = "); found {
 		if reason, err := strconv.Unquote(quoted); err == nil {
@@ -246,12 +246,12 @@ func (r *Registry) explain(err error) (explained error, passes bool) {
 	text = strings.Join(strings.Fields(text), " ")
 	switch {
 	case text == rpctypes.ErrNoSpace.Error():
-		return fmt.Errorf("registry: %s: %w: %s", r.shown, syscall.ENOSPC, text), false
+		return fmt.Errorf("registry: %s: %w: %s", r.display, syscall.ENOSPC, text), false
 	case code == codes.Unavailable, code == codes.DeadlineExceeded, code == codes.Canceled, code == codes.Internal,
 		code == codes.ResourceExhausted:
-		return fmt.Errorf("%w: %s: %s", registry.ErrAway, r.shown, text), true
+		return fmt.Errorf("%w: %s: %s", registry.ErrUnavailable, r.display, text), true
 	}
-	return fmt.Errorf("registry: %s: %s", r.shown, text), false
+	return fmt.Errorf("registry: %s: %s", r.display, text), false
 }
 
 // Close implements registry.Registry.

@@ -35,9 +35,9 @@ func must(t testing.TB, err error) {
 
 // quick is the timing for a fake server, which answers immediately.
 var quick = timing{
-	ttl: 2 * time.Second, renew: time.Millisecond, giveUp: time.Minute, first: 5 * time.Second,
-	try:      5 * time.Second,
-	patience: 10 * time.Second, pause: time.Millisecond, release: time.Second, now: time.Now,
+	ttl: 2 * time.Second, renew: time.Millisecond, renewDeadline: time.Minute, firstAttempt: 5 * time.Second,
+	maxAttempt: 5 * time.Second,
+	patience:   10 * time.Second, pause: time.Millisecond, release: time.Second, now: time.Now,
 }
 
 func open(t testing.TB, f *registrytest.EtcdServer, change ...func(*timing)) *Registry {
@@ -58,11 +58,11 @@ func subject(t testing.TB) (registrytest.Clients, func()) {
 }
 
 func TestConformance(t *testing.T) {
-	registrytest.Run(t, registrytest.Subject{Name: "etcd", Make: subject})
+	registrytest.Run(t, registrytest.Implementation{Name: "etcd", New: subject})
 }
 
 func TestLinearizable(t *testing.T) {
-	registrytest.Linearizable(t, registrytest.Subject{Name: "etcd", Make: subject})
+	registrytest.Linearizable(t, registrytest.Implementation{Name: "etcd", New: subject})
 }
 
 func acquire(t testing.TB, r *Registry) *lease {
@@ -126,7 +126,7 @@ func names(f *registrytest.EtcdServer) (names []string) {
 // nth injects a fault into the nth call from now on. struck reports whether it occurred.
 func nth(f *registrytest.EtcdServer, n int, is registrytest.Fault) (struck func() bool) {
 	var mu sync.Mutex
-	f.Strike(func(string) registrytest.Fault {
+	f.InjectFaults(func(string) registrytest.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		if n--; n == 0 {
@@ -142,7 +142,7 @@ func nth(f *registrytest.EtcdServer, n int, is registrytest.Fault) (struck func(
 func TestSaveAgain(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seedFlag, 0))
 	one, two := document(rng, 90<<10), document(rng, 150<<10)
-	for _, is := range []registrytest.Fault{registrytest.Lost, registrytest.Unheard} {
+	for _, is := range []registrytest.Fault{registrytest.RequestLost, registrytest.ReplyLost} {
 		for _, patience := range []time.Duration{quick.patience, 0} {
 			for n, struck := 1, true; struck; n++ {
 				f := registrytest.NewEtcd(t, nil)
@@ -153,12 +153,12 @@ func TestSaveAgain(t *testing.T) {
 				was := nth(f, n, is)
 				second, err := l.Save(t.Context(), two, first)
 				struck = was()
-				f.Strike(nil)
+				f.InjectFaults(nil)
 				if err != nil {
 					if patience > 0 || !struck {
 						t.Fatalf("call %d, fault %d: %v", n, is, err)
 					}
-					wantError(t, "an abandoned Save", err, registry.ErrAway)
+					wantError(t, "an abandoned Save", err, registry.ErrUnavailable)
 					second = save(t, l, two, first)
 				}
 				wantDoc(t, r, two, second)
@@ -178,12 +178,12 @@ func TestMemberSilent(t *testing.T) {
 	must(t, err)
 	defer silent.Close()
 	hasty := quick
-	hasty.first, hasty.renew = 500*time.Millisecond, time.Hour
+	hasty.firstAttempt, hasty.renew = 500*time.Millisecond, time.Hour
 	r, err := openWith(t.Context(), "etcd://"+f.Addr+","+silent.Addr().String()+"/a/job", hasty)
 	must(t, err)
 	defer r.Close()
 	if r.members.hosts[0] == f.Addr {
-		r.members.failed(r.members.current())
+		r.members.reportFailure(r.members.current())
 	}
 	turn := r.members.current()
 	l := acquire(t, r)
@@ -193,7 +193,7 @@ func TestMemberSilent(t *testing.T) {
 		t.Errorf("switched members %d times, last to %s; want once, to %s", now-turn, r.members.hosts[0], f.Addr)
 	}
 	must(t, silent.Close())
-	r.members.failed(r.members.current()) // the member is gone
+	r.members.reportFailure(r.members.current()) // the member is gone
 	wantDoc(t, r, []byte("1"), revision)
 }
 
@@ -207,8 +207,10 @@ func TestMay(t *testing.T) {
 	want := []time.Duration{
 		300 * ms, 300 * ms, 600 * ms, 600 * ms, 1200 * ms, 1200 * ms, 2000 * ms, 2000 * ms,
 	}
-	if !slices.Equal(may,
-		want) || defaultTiming.attemptTimeout(1000) != defaultTiming.try || quick.attemptTimeout(0) != quick.try {
+	if !slices.Equal(
+		may,
+		want,
+	) || defaultTiming.attemptTimeout(1000) != defaultTiming.maxAttempt || quick.attemptTimeout(0) != quick.maxAttempt {
 		t.Errorf("timeouts %v, want %v", may, want)
 	}
 }
@@ -217,7 +219,7 @@ func TestMay(t *testing.T) {
 func clean(t testing.TB, f *registrytest.EtcdServer, doc []byte) {
 	t.Helper()
 	want := []string{headKey, holderKey}
-	for _, c := range cut(doc) {
+	for _, c := range splitChunks(doc) {
 		want = append(want, chunkKeys+c.name)
 	}
 	slices.Sort(want)
@@ -233,7 +235,7 @@ func TestSaveOtherwise(t *testing.T) {
 	r := open(t, f, func(t *timing) { t.patience = 0 })
 	l := acquire(t, r)
 	fail := func(is registrytest.Fault) {
-		f.Strike(func(call string) registrytest.Fault {
+		f.InjectFaults(func(call string) registrytest.Fault {
 			if call == "Txn" {
 				return is
 			}
@@ -241,19 +243,19 @@ func TestSaveOtherwise(t *testing.T) {
 		})
 	}
 	first := save(t, l, []byte("zero"), 0)
-	fail(registrytest.Unheard)
+	fail(registrytest.ReplyLost)
 	_, err := l.Save(t.Context(), []byte("one"), first)
-	wantError(t, "Save", err, registry.ErrAway)
-	f.Strike(nil)
+	wantError(t, "Save", err, registry.ErrUnavailable)
+	f.InjectFaults(nil)
 	_, err = l.Save(t.Context(), []byte("other"), first)
 	wantError(t, "another Save", err, registry.ErrConflict)
 	second := save(t, l, []byte("one"), first) // had taken effect
 	wantDoc(t, r, []byte("one"), second)
 
-	fail(registrytest.Lost)
+	fail(registrytest.RequestLost)
 	_, err = l.Save(t.Context(), []byte("two"), second)
-	wantError(t, "Save", err, registry.ErrAway)
-	f.Strike(nil)
+	wantError(t, "Save", err, registry.ErrUnavailable)
+	f.InjectFaults(nil)
 	f.Expire()
 	successor := acquire(t, open(t, f))
 	third := save(t, successor, []byte("two"), second)
@@ -269,19 +271,19 @@ func TestLate(t *testing.T) {
 	l := acquire(t, r)
 	first := save(t, l, []byte("one"), 0)
 	ctx, cancel := context.WithCancel(t.Context())
-	f.Strike(func(call string) registrytest.Fault {
+	f.InjectFaults(func(call string) registrytest.Fault {
 		if call != "Txn" {
 			return registrytest.NoFault
 		}
-		f.Strike(nil)
+		f.InjectFaults(nil)
 		cancel()
-		return registrytest.Late
+		return registrytest.Delayed
 	})
 	_, err := l.Save(ctx, []byte("late"), first)
 	wantError(t, "Save", err, context.Canceled)
 	second := save(t, l, []byte("two"), first)
-	close(f.Proceed)
-	<-f.Proceeded
+	close(f.ResumeDelayed)
+	<-f.DelayedDone
 	wantDoc(t, r, []byte("two"), second)
 	clean(t, f, []byte("two"))
 }
@@ -299,16 +301,16 @@ func TestLostMidway(t *testing.T) {
 		first := save(t, l, zero, 0)
 		var second uint64
 		left := n
-		f.Strike(func(string) registrytest.Fault {
+		f.InjectFaults(func(string) registrytest.Fault {
 			if left--; left == 0 {
-				f.Strike(nil)
+				f.InjectFaults(nil)
 				f.Expire()
 				second = save(t, acquire(t, other), others, first)
 			}
 			return registrytest.NoFault
 		})
 		saved, err := l.Save(t.Context(), mine, first)
-		f.Strike(nil)
+		f.InjectFaults(nil)
 		if more = left <= 0; !more {
 			must(t, err)
 			wantDoc(t, other, mine, saved)
@@ -418,7 +420,7 @@ func TestAway(t *testing.T) {
 	away := func() {
 		n := 0
 		var mu sync.Mutex
-		f.Strike(func(call string) registrytest.Fault {
+		f.InjectFaults(func(call string) registrytest.Fault {
 			mu.Lock()
 			defer mu.Unlock()
 			if call == "LeaseKeepAlive" {
@@ -426,21 +428,21 @@ func TestAway(t *testing.T) {
 					close(tried)
 				}
 			}
-			return registrytest.Lost
+			return registrytest.RequestLost
 		})
 	}
 	away()
 	_, err := l.Save(t.Context(), []byte("two"), first)
-	wantError(t, "Save", err, registry.ErrAway)
+	wantError(t, "Save", err, registry.ErrUnavailable)
 	_, _, err = r.Load(t.Context())
-	wantError(t, "Load", err, registry.ErrAway)
+	wantError(t, "Load", err, registry.ErrUnavailable)
 	_, err = open(t, f, func(t *timing) { t.patience = 0 }).Acquire(t.Context(), registry.Self())
-	wantError(t, "Acquire", err, registry.ErrAway)
+	wantError(t, "Acquire", err, registry.ErrUnavailable)
 	<-tried
-	if l.over() {
+	if l.ended() {
 		t.Error("an unavailable registry ended a lease")
 	}
-	f.Strike(nil)
+	f.InjectFaults(nil)
 	second := save(t, l, []byte("two"), first)
 	wantDoc(t, r, []byte("two"), second)
 
@@ -448,7 +450,7 @@ func TestAway(t *testing.T) {
 	away()
 	<-tried
 	f.Expire()
-	f.Strike(nil)
+	f.InjectFaults(nil)
 	<-l.Done()
 	_, err = l.Save(t.Context(), []byte("three"), second)
 	wantError(t, "Save", err, registry.ErrLost)
@@ -457,11 +459,11 @@ func TestAway(t *testing.T) {
 // TestGivenUp checks that a holder that is cut off alone gives up its lease.
 func TestGivenUp(t *testing.T) {
 	f := registrytest.NewEtcd(t, nil)
-	r := open(t, f, func(t *timing) { t.giveUp, t.patience = 20*time.Millisecond, 0 })
+	r := open(t, f, func(t *timing) { t.renewDeadline, t.patience = 20*time.Millisecond, 0 })
 	l := acquire(t, r)
-	f.Strike(func(string) registrytest.Fault { return registrytest.Lost })
+	f.InjectFaults(func(string) registrytest.Fault { return registrytest.RequestLost })
 	<-l.Done()
-	f.Strike(nil)
+	f.InjectFaults(nil)
 	_, err := l.Save(t.Context(), nil, 0)
 	wantError(t, "Save", err, registry.ErrLost)
 }
@@ -479,18 +481,19 @@ func TestKeyTakenAway(t *testing.T) {
 
 // TestAcquireUnheard checks that a failed Acquire, and one that succeeded without an answer, do not block others.
 func TestAcquireUnheard(t *testing.T) {
-	for _, is := range []registrytest.Fault{registrytest.Lost, registrytest.Unheard} {
+	for _, is := range []registrytest.Fault{registrytest.RequestLost, registrytest.ReplyLost} {
 		for n, struck := 1, true; struck; n++ {
 			f := registrytest.NewEtcd(t, nil)
 			r := open(t, f)
 			was := nth(f, n, is)
 			l := acquire(t, r)
 			struck = was()
-			f.Strike(nil)
+			f.InjectFaults(nil)
 			save(t, l, []byte("one"), 0)
 			must(t, l.Release())
 			f.Mu.Lock()
-			if len(f.Leases) > 0 && is != registrytest.Unheard { // a lease granted without an answer expires by itself
+			if len(f.Leases) > 0 &&
+				is != registrytest.ReplyLost { // a lease granted without an answer expires by itself
 				t.Errorf("call %d: %d leases left", n, len(f.Leases))
 			}
 			f.Mu.Unlock()
@@ -508,8 +511,8 @@ func TestErrors(t *testing.T) {
 	first := save(t, l, []byte("one"), 0)
 	for what, spoil := range map[string]func(){
 		"head":  func() { f.Keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 1 x") },
-		"chunk": func() { f.Keys["a/job/"+chunkKeys+nameOf([]byte("one"))].Value = []byte("two") },
-		"none":  func() { delete(f.Keys, "a/job/"+chunkKeys+nameOf([]byte("one"))) },
+		"chunk": func() { f.Keys["a/job/"+chunkKeys+chunkName([]byte("one"))].Value = []byte("two") },
+		"none":  func() { delete(f.Keys, "a/job/"+chunkKeys+chunkName([]byte("one"))) },
 		"older": func() { f.Keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 0 x") },
 		"newer": func() { f.Keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 2 x") },
 	} {
@@ -566,11 +569,11 @@ func TestGolden(t *testing.T) {
 }
 
 func FuzzHead(f *testing.F) {
-	f.Add((&head{try: "1.1", bytes: 3, chunks: []string{nameOf([]byte("one"))}}).encode())
+	f.Add((&head{writeID: "1.1", bytes: 3, chunks: []string{chunkName([]byte("one"))}}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := decodeHead(b)
 		if err == nil {
-			_, err = h.document(map[string][]byte{nameOf([]byte("one")): []byte("one")})
+			_, err = h.document(map[string][]byte{chunkName([]byte("one")): []byte("one")})
 		}
 		if err != nil && !errors.Is(err, registry.ErrCorrupt) && !errors.Is(err, registry.ErrOtherVersion) {
 			t.Fatalf("unexpected kind of error: %v", err)

@@ -98,7 +98,7 @@ func (h *history) load(ctx context.Context, r *Registry, client int) (revision u
 	call := h.now.Add(1)
 	doc, revision, err := r.Load(ctx)
 	if err != nil {
-		if !errors.Is(err, registry.ErrAway) && ctx.Err() == nil {
+		if !errors.Is(err, registry.ErrUnavailable) && ctx.Err() == nil {
 			h.t.Errorf("Load: %v", err)
 		}
 		return 0, false
@@ -128,7 +128,7 @@ func (h *history) hold(ctx context.Context, r *Registry, client int, rng *rand.R
 	switch {
 	case err == nil:
 		h.note(client, call, deed{op: "acquire", lease: number}, "ok")
-	case errors.Is(err, registry.ErrHeld), errors.Is(err, registry.ErrAway), ctx.Err() != nil:
+	case errors.Is(err, registry.ErrHeld), errors.Is(err, registry.ErrUnavailable), ctx.Err() != nil:
 		after(20 * time.Millisecond)
 		return
 	default:
@@ -175,7 +175,7 @@ func (h *history) save(ctx context.Context, l registry.Lease, client int, d deed
 		case ctx.Err() != nil:
 			h.note(client, call, d, "unknown")
 			return false
-		case !errors.Is(err, registry.ErrAway):
+		case !errors.Is(err, registry.ErrUnavailable):
 			h.t.Errorf("Save: %v", err)
 			return false
 		}

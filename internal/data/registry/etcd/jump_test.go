@@ -25,11 +25,11 @@ func TestJumpedLease(t *testing.T) {
 	const failures = 20
 	failed := make(chan struct{})
 	var calls atomic.Int64
-	f.Strike(func(string) registrytest.Fault {
+	f.InjectFaults(func(string) registrytest.Fault {
 		if calls.Add(1) == failures {
 			close(failed)
 		}
-		return registrytest.Lost
+		return registrytest.RequestLost
 	})
 	select {
 	case <-failed:

@@ -25,8 +25,8 @@ type lease struct {
 
 	saving sync.Mutex // guards the fields below, and serialises saves
 	saves  int
-	last   *attempt // the last Save, if its result is unknown
-	known  *known   // nil: must be read first
+	last   *attempt    // the last Save, if its result is unknown
+	known  *knownState // nil: must be read first
 }
 
 // Acquire implements registry.Registry.
@@ -83,8 +83,8 @@ func (r *Registry) acquire(ctx context.Context, holder registry.Holder) (*lease,
 }
 
 func (r *Registry) held(kv *mvccpb.KeyValue) error {
-	err := fmt.Errorf("%w: %s (%s)", registry.ErrHeld, registry.NameOf(string(kv.Value)), r.shown)
-	return decided(&registry.LingersError{Err: err, For: maxLinger})
+	err := fmt.Errorf("%w: %s (%s)", registry.ErrHeld, registry.HolderName(string(kv.Value)), r.display)
+	return final(&registry.LingeringLeaseError{Err: err, ExpiresWithin: maxExpiry})
 }
 
 // revoke ends an etcd lease. It does not depend on the caller's context, which may be done.
@@ -95,7 +95,7 @@ func (r *Registry) revoke(id clientv3.LeaseID) error {
 	if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return nil
 	}
-	err, _ = r.explain(err)
+	err, _ = r.explainError(err)
 	return err
 }
 
@@ -103,7 +103,7 @@ func (r *Registry) revoke(id clientv3.LeaseID) error {
 //
 // Without an answer from etcd, the lease may still exist: a cluster without a leader expires no leases, and a new
 // leader restarts their lifetimes. So a registry outage of a minute does not end the lease. But a holder that is cut
-// off alone must not lead forever while a successor waits, so it gives up after timing.giveUp.
+// off alone must not lead forever while a successor waits, so it gives up after timing.renewDeadline.
 func (l *lease) renew() {
 	defer l.end()
 	heard := l.r.t.now()
@@ -116,25 +116,25 @@ func (l *lease) renew() {
 		case <-tick.C:
 		}
 		turn := l.r.members.current()
-		there, err := l.alive()
+		there, err := l.renewOnce()
 		if err != nil {
-			l.r.members.failed(turn)
+			l.r.members.reportFailure(turn)
 		}
 		switch {
 		case err == nil && !there:
 			return
 		case err == nil:
 			heard = l.r.t.now()
-		case l.r.t.now().Sub(heard) > l.r.t.giveUp:
+		case l.r.t.now().Sub(heard) > l.r.t.renewDeadline:
 			return
 		}
 	}
 }
 
-// alive renews the etcd lease once, and reports whether it and the holder's key still exist.
-func (l *lease) alive() (bool, error) {
+// renewOnce renews the etcd lease once, and reports whether it and the holder's key still exist.
+func (l *lease) renewOnce() (bool, error) {
 	ctx, cancel := l.r.withTimeout(context.Background(),
-		l.r.t.try/4) // the member may be stalled; then another one is asked
+		l.r.t.maxAttempt/4) // the member may be stalled; then another one is asked
 	defer cancel()
 	// The client's KeepAlive gives up after one lifetime, and its KeepAliveOnce retries without a pause.
 	stream, err := l.r.leases.LeaseKeepAlive(ctx)
@@ -158,14 +158,14 @@ func (l *lease) alive() (bool, error) {
 func (l *lease) Done() <-chan struct{} { return l.done }
 
 func (l *lease) Release() error {
-	if l.over() {
+	if l.ended() {
 		return nil
 	}
 	l.end()
 	return l.r.revoke(l.id)
 }
 
-func (l *lease) over() bool {
+func (l *lease) ended() bool {
 	select {
 	case <-l.done:
 		return true

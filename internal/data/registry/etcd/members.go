@@ -8,10 +8,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// members selects the etcd member that receives all requests, and switches to the next one on failure. The client's own
-// round-robin would send a third of all calls to a member whose machine is gone, until its connection is found to be
-// broken.
-type members struct {
+// memberSelector selects the etcd member that receives all requests, and switches to the next one on failure. The
+// client's own round-robin would send a third of all calls to a member whose machine is gone, until its connection is
+// found to be broken.
+type memberSelector struct {
 	client *clientv3.Client
 
 	mu       sync.Mutex // guards the fields below
@@ -27,14 +27,14 @@ func shuffled(hosts []string) []string {
 }
 
 // current returns the current turn. Call it before a request.
-func (m *members) current() int {
+func (m *memberSelector) current() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.switches
 }
 
-// failed switches to the next member, unless another failed call of the same turn has already done so.
-func (m *members) failed(turn int) {
+// reportFailure switches to the next member, unless another failed call of the same turn has already done so.
+func (m *memberSelector) reportFailure(turn int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.switches != turn || len(m.hosts) == 1 {

@@ -32,62 +32,62 @@ type attempt struct {
 	chunks   []chunk // distinct chunks; slices of the caller's document
 }
 
-// known is the writer's knowledge of the registry.
-type known struct {
+// knownState is the writer's knowledge of the registry.
+type knownState struct {
 	holder   int64  // revision that created the holder's key; 0: none
 	revision uint64 // revision of the head; 0: none
-	try      string // attempt that wrote the head
+	writeID  string // attempt that wrote the head
 	chunks   map[string]bool
 }
 
 var (
-	errDecided = errors.New("decided")
+	errFinal = errors.New("decided")
 	// errChanged is returned by an attempt that finds the registry changed.
 	errChanged = errors.New("another process has changed it in the meantime")
 )
 
-// decision is an error that is a final answer and stops retries.
-type decision struct{ error }
+// finalError is an error that is a final answer and stops retries.
+type finalError struct{ error }
 
-func decided(err error) error { return decision{err} }
+func final(err error) error { return finalError{err} }
 
-func (d decision) Unwrap() error { return d.error }
+func (d finalError) Unwrap() error { return d.error }
 
-func (d decision) Is(target error) bool { return target == errDecided }
+func (d finalError) Is(target error) bool { return target == errFinal }
 
 func (l *lease) Save(ctx context.Context, doc []byte, previous uint64) (revision uint64, err error) {
 	l.saving.Lock()
 	defer l.saving.Unlock()
-	if err := l.r.usable(ctx); err != nil {
+	if err := l.r.checkOpen(ctx); err != nil {
 		return 0, err
 	}
-	if l.over() {
+	if l.ended() {
 		return 0, registry.ErrLost
 	}
 	if len(doc) > maxBytes {
 		return 0, errLarge
 	}
-	a := l.attempt(doc, previous)
+	a := l.newAttempt(doc, previous)
 	err = l.r.retry(ctx, func(ctx context.Context) error {
-		revision, err = l.try(ctx, a)
+		revision, err = l.trySave(ctx, a)
 		return err
 	})
-	switch decided := errors.Is(err, errDecided); {
+	switch decided := errors.Is(err, errFinal); {
 	case err != nil && !decided:
 		a.chunks = nil
 		l.last = a
-	case err == nil || l.last != nil && l.last.head.try == a.head.try:
+	case err == nil || l.last != nil && l.last.head.writeID == a.head.writeID:
 		l.last = nil
 	}
 	return revision, err
 }
 
-// attempt returns the attempt to save a document. If the last Save has an unknown result and was identical, the attempt
-// continues under its name: if either takes effect, both have succeeded.
-func (l *lease) attempt(doc []byte, previous uint64) *attempt {
+// newAttempt returns the attempt to save a document. If the last Save has an unknown result and was identical, the
+// attempt continues under its name: if either takes effect, both have succeeded.
+func (l *lease) newAttempt(doc []byte, previous uint64) *attempt {
 	a := &attempt{previous: previous, head: head{bytes: len(doc)}}
 	seen := map[string]bool{}
-	for _, c := range cut(doc) {
+	for _, c := range splitChunks(doc) {
 		a.head.chunks = append(a.head.chunks, c.name)
 		if !seen[c.name] {
 			seen[c.name] = true
@@ -95,42 +95,42 @@ func (l *lease) attempt(doc []byte, previous uint64) *attempt {
 		}
 	}
 	if l.last != nil && l.last.previous == previous && slices.Equal(l.last.head.chunks, a.head.chunks) {
-		a.head.try = l.last.head.try
+		a.head.writeID = l.last.head.writeID
 		return a
 	}
 	l.saves++
-	a.head.try = fmt.Sprintf("%d.%d", l.fence, l.saves)
+	a.head.writeID = fmt.Sprintf("%d.%d", l.fence, l.saves)
 	return a
 }
 
-// try makes one attempt to save. If it does not know the state of the registry, it reads that first, because an earlier
-// attempt without an answer may have succeeded.
-func (l *lease) try(ctx context.Context, a *attempt) (uint64, error) {
+// trySave makes one attempt to save. If it does not know the state of the registry, it reads that first, because an
+// earlier attempt without an answer may have succeeded.
+func (l *lease) trySave(ctx context.Context, a *attempt) (uint64, error) {
 	if l.known == nil || l.known.revision != a.previous {
-		if err := l.look(ctx); err != nil {
+		if err := l.readState(ctx); err != nil {
 			return 0, err
 		}
 	}
 	k := l.known
 	switch {
-	case k.try == a.head.try:
+	case k.writeID == a.head.writeID:
 		return k.revision, nil
 	case k.holder != l.fence:
 		l.end()
-		return 0, decided(registry.ErrLost)
+		return 0, final(registry.ErrLost)
 	case k.revision != a.previous:
-		return 0, decided(fmt.Errorf("%w: it is at revision %d, not %d", registry.ErrConflict, k.revision, a.previous))
+		return 0, final(fmt.Errorf("%w: it is at revision %d, not %d", registry.ErrConflict, k.revision, a.previous))
 	}
 	l.known = nil // unknown until the result is known
 	sealed := a.head.encode()
 	room := l.r.txnBytes - len(sealed)
 	fresh := slices.DeleteFunc(slices.Clone(a.chunks), func(c chunk) bool { return k.chunks[c.name] })
 	for {
-		ops, rest := l.puts(fresh, room)
+		ops, rest := l.putOps(fresh, room)
 		if len(rest) == 0 {
-			return l.replace(ctx, a, k, sealed, ops)
+			return l.replaceHead(ctx, a, k, sealed, ops)
 		}
-		put, err := l.r.client.Txn(ctx).If(l.mine()).Then(ops...).Commit()
+		put, err := l.r.client.Txn(ctx).If(l.leaseValid()).Then(ops...).Commit()
 		if err != nil {
 			return 0, err
 		}
@@ -141,8 +141,8 @@ func (l *lease) try(ctx context.Context, a *attempt) (uint64, error) {
 	}
 }
 
-// look reads the state of the registry.
-func (l *lease) look(ctx context.Context) error {
+// readState reads the state of the registry.
+func (l *lease) readState(ctx context.Context) error {
 	l.known = nil
 	p := l.r.prefix
 	found, err := l.r.client.Txn(ctx).Then(clientv3.OpGet(p+holderKey), clientv3.OpGet(p+headKey),
@@ -150,16 +150,16 @@ func (l *lease) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k := &known{chunks: map[string]bool{}}
+	k := &knownState{chunks: map[string]bool{}}
 	for _, kv := range found.Responses[0].GetResponseRange().Kvs {
 		k.holder = kv.CreateRevision
 	}
 	for _, kv := range found.Responses[1].GetResponseRange().Kvs {
 		h, err := decodeHead(kv.Value)
 		if err != nil {
-			return broken{err}
+			return corruptError{err}
 		}
-		k.revision, k.try = uint64(kv.ModRevision), h.try
+		k.revision, k.writeID = uint64(kv.ModRevision), h.writeID
 	}
 	for _, kv := range found.Responses[2].GetResponseRange().Kvs {
 		k.chunks[strings.TrimPrefix(string(kv.Key), p+chunkKeys)] = true
@@ -168,13 +168,13 @@ func (l *lease) look(ctx context.Context) error {
 	return nil
 }
 
-// mine returns the comparison that this lease is still valid.
-func (l *lease) mine() clientv3.Cmp {
+// leaseValid returns the comparison that this lease is still valid.
+func (l *lease) leaseValid() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(l.r.prefix+holderKey), "=", l.fence)
 }
 
-// puts returns the operations that put as many chunks as fit into a transaction, and the remaining chunks.
-func (l *lease) puts(chunks []chunk, room int) (ops []clientv3.Op, rest []chunk) {
+// putOps returns the operations that put as many chunks as fit into a transaction, and the remaining chunks.
+func (l *lease) putOps(chunks []chunk, room int) (ops []clientv3.Op, rest []chunk) {
 	for i, c := range chunks {
 		if room -= len(c.data); len(ops) == maxTxnOps || room < 0 && i > 0 {
 			return ops, chunks[i:]
@@ -184,8 +184,14 @@ func (l *lease) puts(chunks []chunk, room int) (ops []clientv3.Op, rest []chunk)
 	return ops, nil
 }
 
-// replace puts the head with the last of its chunks, and deletes unused ones.
-func (l *lease) replace(ctx context.Context, a *attempt, k *known, sealed []byte, ops []clientv3.Op) (uint64, error) {
+// replaceHead puts the head with the last of its chunks, and deletes unused ones.
+func (l *lease) replaceHead(
+	ctx context.Context,
+	a *attempt,
+	k *knownState,
+	sealed []byte,
+	ops []clientv3.Op,
+) (uint64, error) {
 	key := l.r.prefix + headKey
 	ops = append(ops, clientv3.OpPut(key, string(sealed)))
 	for _, c := range a.chunks {
@@ -199,14 +205,14 @@ func (l *lease) replace(ctx context.Context, a *attempt, k *known, sealed []byte
 		ops = append(ops, clientv3.OpDelete(l.r.prefix+chunkKeys+name))
 	}
 	put, err := l.r.client.Txn(ctx).
-		If(l.mine(), clientv3.Compare(clientv3.ModRevision(key), "=", int64(a.previous))).Then(ops...).Commit()
+		If(l.leaseValid(), clientv3.Compare(clientv3.ModRevision(key), "=", int64(a.previous))).Then(ops...).Commit()
 	if err != nil {
 		return 0, err
 	}
 	if !put.Succeeded {
 		return 0, errChanged
 	}
-	k.revision, k.try = uint64(put.Header.Revision), a.head.try
+	k.revision, k.writeID = uint64(put.Header.Revision), a.head.writeID
 	for _, c := range a.chunks {
 		k.chunks[c.name] = true
 	}

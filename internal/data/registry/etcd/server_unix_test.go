@@ -165,7 +165,7 @@ func after(d time.Duration) { <-time.After(d) }
 // TestServerConformance runs the conformance suite with a real etcd server.
 func TestServerConformance(t *testing.T) {
 	c := start(t, 1)
-	s := registrytest.Subject{Name: "server", Make: func(t testing.TB) (registrytest.Clients, func()) {
+	s := registrytest.Implementation{Name: "server", New: func(t testing.TB) (registrytest.Clients, func()) {
 		prefix := c.prefix()
 		return func(t testing.TB) registry.Registry { return c.open(t, prefix) },
 			func() { must(t, c.expire(context.Background(), prefix)) }
@@ -213,7 +213,7 @@ func TestServerFull(t *testing.T) {
 			doc, at = next, revision
 		}
 	}
-	if wantError(t, "Save", err, syscall.ENOSPC); !disk.Full(err) {
+	if wantError(t, "Save", err, syscall.ENOSPC); !disk.IsFull(err) {
 		t.Errorf("%v does not count as a full disk", err)
 	}
 	wantDoc(t, r, doc, at)
@@ -237,7 +237,7 @@ func TestHolds(t *testing.T) {
 	}
 	r, err := Open(t.Context(), address)
 	must(t, err)
-	l, err := registry.Take(t.Context(), r, registry.Self(), nil)
+	l, err := registry.AcquireWait(t.Context(), r, registry.Self(), nil)
 	must(t, err)
 	_, at, err := r.Load(t.Context())
 	must(t, err)
@@ -267,7 +267,7 @@ func TestServerTakeover(t *testing.T) {
 		after(time.Duration(i) * 90 * time.Millisecond) // somewhere between two renewals
 		began := time.Now()
 		must(t, holder.Process.Kill())
-		l, err := registry.Take(t.Context(), standby, registry.Self(), nil)
+		l, err := registry.AcquireWait(t.Context(), standby, registry.Self(), nil)
 		must(t, err)
 		took = append(took, time.Since(began))
 		doc, at, err := standby.Load(t.Context())
@@ -306,7 +306,7 @@ func TestServerAway(t *testing.T) {
 			}
 			began := time.Now()
 			for time.Since(began) < a.while {
-				if _, err := l.Save(t.Context(), []byte("two"), first); !errors.Is(err, registry.ErrAway) {
+				if _, err := l.Save(t.Context(), []byte("two"), first); !errors.Is(err, registry.ErrUnavailable) {
 					t.Fatalf("Save while etcd is unavailable: %v", err)
 				}
 			}
@@ -315,14 +315,14 @@ func TestServerAway(t *testing.T) {
 			}
 			back := time.Now()
 			second, err := l.Save(t.Context(), []byte("two"), first)
-			for errors.Is(err, registry.ErrAway) && time.Since(back) < time.Minute {
+			for errors.Is(err, registry.ErrUnavailable) && time.Since(back) < time.Minute {
 				second, err = l.Save(t.Context(), []byte("two"), first)
 			}
 			must(t, err)
 			t.Logf("unavailable for %v, saved %v after the restart", time.Since(began).Round(time.Second),
 				time.Since(back).Round(time.Millisecond))
 			after(3 * time.Second) // longer than the lifetime of an unrenewed lease
-			if l.over() {
+			if l.ended() {
 				t.Error("the lease has ended")
 			}
 			wantDoc(t, r, []byte("two"), second)

@@ -17,16 +17,16 @@ import (
 // Clients opens clients of one registry, each like a separate process. They are closed when the test ends.
 type Clients func(t testing.TB) registry.Registry
 
-// Subject is an implementation under test.
-type Subject struct {
-	Name   string
-	Bubble bool // run in virtual time
-	// Make returns a func that opens clients of a new registry, and one that takes the lease away from a live holder.
-	Make func(t testing.TB) (open Clients, expire func())
+// Implementation is an implementation under test.
+type Implementation struct {
+	Name        string
+	VirtualTime bool // run in virtual time
+	// New returns a func that opens clients of a new registry, and one that takes the lease away from a live holder.
+	New func(t testing.TB) (open Clients, expire func())
 }
 
 // Run runs the conformance suite.
-func Run(t *testing.T, s Subject) {
+func Run(t *testing.T, s Implementation) {
 	cases := []struct {
 		name string
 		run  func(t *testing.T, open Clients, expire func())
@@ -42,11 +42,11 @@ func Run(t *testing.T, s Subject) {
 	}
 	for _, c := range cases {
 		run := func(t *testing.T) {
-			open, expire := s.Make(t)
+			open, expire := s.New(t)
 			c.run(t, open, expire)
 		}
 		t.Run(s.Name+"/"+c.name, func(t *testing.T) {
-			if s.Bubble {
+			if s.VirtualTime {
 				synctest.Test(t, run)
 				return
 			}

@@ -15,22 +15,22 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 )
 
-// asked and answered are the input and output of an operation, as seen by its client.
-type asked struct {
+// request and answered are the input and output of an operation, as seen by its client.
+type request struct {
 	op       string // load, acquire, save, release
 	client   int
 	doc      string // document to save
 	previous uint64 // expected revision of a save
 }
 
-type answered struct {
+type response struct {
 	doc      string // loaded document
 	revision uint64
-	refused  bool // the lease was held, or the revision differed
+	rejected bool // the lease was held, or the revision differed
 }
 
-// known is the complete state of a registry.
-type known struct {
+// registryState is the complete state of a registry.
+type registryState struct {
 	doc      string
 	revision uint64
 	holder   int // 0: free
@@ -38,14 +38,14 @@ type known struct {
 
 // model is the sequential specification of a registry.
 var model = porcupine.Model{
-	Init: func() any { return known{} },
+	Init: func() any { return registryState{} },
 	Step: func(state, input, output any) (bool, any) {
-		s, in, out := state.(known), input.(asked), output.(answered)
+		s, in, out := state.(registryState), input.(request), output.(response)
 		switch in.op {
 		case "load":
 			return out.doc == s.doc && out.revision == s.revision, s
 		case "acquire":
-			if out.refused {
+			if out.rejected {
 				return s.holder != 0, s
 			}
 			next := s
@@ -56,11 +56,11 @@ var model = porcupine.Model{
 			next.holder = 0
 			return s.holder == in.client, next
 		}
-		if out.refused {
+		if out.rejected {
 			return s.revision != in.previous, s
 		}
 		return s.holder == in.client && s.revision == in.previous && out.revision > s.revision,
-			known{in.doc, out.revision, s.holder}
+			registryState{in.doc, out.revision, s.holder}
 	},
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v: %+v", input, output) },
 }
@@ -74,11 +74,11 @@ type history struct {
 }
 
 // note runs and records an operation. An error other than refusal fails the test.
-func (h *history) note(t *testing.T, in asked, run func() (answered, error), refusal error) answered {
+func (h *history) note(t *testing.T, in request, run func() (response, error), refusal error) response {
 	op := porcupine.Operation{ClientId: in.client, Input: in, Call: h.now.Add(1)}
 	out, err := run()
 	op.Return = h.now.Add(1)
-	if out.refused = refusal != nil && errors.Is(err, refusal); err != nil && !out.refused {
+	if out.rejected = refusal != nil && errors.Is(err, refusal); err != nil && !out.rejected {
 		t.Errorf("%+v: %v", in, err)
 	}
 	op.Output = out
@@ -89,19 +89,19 @@ func (h *history) note(t *testing.T, in asked, run func() (answered, error), ref
 }
 
 func (h *history) load(t *testing.T, r registry.Registry, client int) (revision uint64) {
-	return h.note(t, asked{op: "load", client: client}, func() (answered, error) {
+	return h.note(t, request{op: "load", client: client}, func() (response, error) {
 		doc, revision, err := r.Load(t.Context())
-		return answered{doc: string(doc), revision: revision}, err
+		return response{doc: string(doc), revision: revision}, err
 	}, nil).revision
 }
 
 // hold is one client's use of the lease. Two of its goroutines save concurrently, sometimes with an old revision.
 func (h *history) hold(t *testing.T, r registry.Registry, client int, rng *rand.Rand) {
 	var l registry.Lease
-	if h.note(t, asked{op: "acquire", client: client}, func() (out answered, err error) {
+	if h.note(t, request{op: "acquire", client: client}, func() (out response, err error) {
 		l, err = r.Acquire(t.Context(), registry.Holder{PID: client})
 		return out, err
-	}, registry.ErrHeld).refused {
+	}, registry.ErrHeld).rejected {
 		runtime.Gosched()
 		return
 	}
@@ -113,18 +113,18 @@ func (h *history) hold(t *testing.T, r registry.Registry, client int, rng *rand.
 			if stale && previous > 0 {
 				previous--
 			}
-			h.note(t, asked{op: "save", client: client, doc: doc, previous: previous}, func() (answered, error) {
+			h.note(t, request{op: "save", client: client, doc: doc, previous: previous}, func() (response, error) {
 				revision, err := l.Save(t.Context(), []byte(doc), previous)
-				return answered{revision: revision}, err
+				return response{revision: revision}, err
 			}, registry.ErrConflict)
 		})
 	}
 	wg.Wait()
-	h.note(t, asked{op: "release", client: client}, func() (answered, error) { return answered{}, l.Release() }, nil)
+	h.note(t, request{op: "release", client: client}, func() (response, error) { return response{}, l.Release() }, nil)
 }
 
-// play lets many clients use a registry concurrently, and returns their operations.
-func play(t *testing.T, seed uint64, open Clients) []porcupine.Operation {
+// runClients lets many clients use a registry concurrently, and returns their operations.
+func runClients(t *testing.T, seed uint64, open Clients) []porcupine.Operation {
 	const writers, readers, turns = 3, 4, 12
 	h := &history{}
 	var wg sync.WaitGroup
@@ -147,20 +147,20 @@ func play(t *testing.T, seed uint64, open Clients) []porcupine.Operation {
 const checking = 30 * time.Second
 
 // Linearizable checks that the operations of concurrent clients are linearizable.
-func Linearizable(t *testing.T, s Subject) {
+func Linearizable(t *testing.T, s Implementation) {
 	t.Run(s.Name, func(t *testing.T) {
 		conflicts, saves, refusals := 0, 0, 0
 		for seed := range uint64(8) {
-			open, _ := s.Make(t)
-			h := play(t, seed, open)
+			open, _ := s.New(t)
+			h := runClients(t, seed, open)
 			for _, op := range h {
-				in, out := op.Input.(asked), op.Output.(answered)
+				in, out := op.Input.(request), op.Output.(response)
 				switch {
-				case in.op == "save" && out.refused:
+				case in.op == "save" && out.rejected:
 					conflicts++
 				case in.op == "save":
 					saves++
-				case out.refused:
+				case out.rejected:
 					refusals++
 				}
 			}

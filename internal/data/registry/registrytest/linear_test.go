@@ -14,25 +14,25 @@ func TestHistoriesThatAreWrong(t *testing.T) {
 	kinds := map[string]int{}
 	for seed := range uint64(4) {
 		memory := registry.NewMemory()
-		open := func(testing.TB) registry.Registry { return memory.Another() }
-		h := play(t, seed, open)
+		open := func(testing.TB) registry.Registry { return memory.NewClient() }
+		h := runClients(t, seed, open)
 		for i, op := range h {
-			in, out := op.Input.(asked), op.Output.(answered)
+			in, out := op.Input.(request), op.Output.(response)
 			switch {
 			case in.op == "load":
 				out.revision++
 			case in.op == "acquire":
 				continue // may be correct either way
-			case out.refused:
-				out = answered{revision: in.previous + 1}
+			case out.rejected:
+				out = response{revision: in.previous + 1}
 			case in.op == "save":
-				out = answered{refused: true}
+				out = response{rejected: true}
 			default:
 				continue
 			}
 			wrong := append([]porcupine.Operation(nil), h...)
 			wrong[i].Output = out
-			kinds[fmt.Sprint(in.op, out.refused)]++
+			kinds[fmt.Sprint(in.op, out.rejected)]++
 			if porcupine.CheckOperationsTimeout(model, wrong, checking) != porcupine.Illegal {
 				t.Errorf("seed %d: accepted operation %d, %+v, with the wrong answer %+v", seed, i, in, out)
 			}

@@ -26,8 +26,8 @@ type EtcdServer struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedLeaseServer
 	Addr string
-	// Proceed lets the single Late call continue; Proceeded is closed when it has finished.
-	Proceed, Proceeded chan struct{}
+	// ResumeDelayed lets the single Delayed call continue; DelayedDone is closed when it has finished.
+	ResumeDelayed, DelayedDone chan struct{}
 
 	Mu       sync.Mutex // guards the fields below
 	Keys     map[string]*mvccpb.KeyValue
@@ -36,7 +36,7 @@ type EtcdServer struct {
 	Written  int            // bytes written
 	revision int64
 	granted  int64
-	strike   func(call string) Fault // returns the fault of the next call; nil: no faults
+	faultOf  func(call string) Fault // returns the fault of the next call; nil: no faults
 }
 
 // Fault is a fault of a call.
@@ -44,10 +44,10 @@ type Fault int
 
 // The faults of a call.
 const (
-	NoFault Fault = iota
-	Lost          // the request is lost
-	Unheard       // the call takes effect, but the reply is lost
-	Late          // the call takes effect when the test says so, even if its caller is gone
+	NoFault     Fault = iota
+	RequestLost       // the request is lost
+	ReplyLost         // the call takes effect, but the reply is lost
+	Delayed           // the call takes effect when the test says so, even if its caller is gone
 )
 
 // NewEtcd starts a server that listens until the test ends. It uses TLS if secure is not nil.
@@ -59,7 +59,7 @@ func NewEtcd(t testing.TB, secure *tls.Config) *EtcdServer {
 	}
 	f := &EtcdServer{
 		Addr: l.Addr().String(), revision: 1, Keys: map[string]*mvccpb.KeyValue{}, Leases: map[int64]bool{},
-		Calls: map[string]int{}, Proceed: make(chan struct{}), Proceeded: make(chan struct{}),
+		Calls: map[string]int{}, ResumeDelayed: make(chan struct{}), DelayedDone: make(chan struct{}),
 	}
 	o := []grpc.ServerOption{grpc.UnaryInterceptor(f.unary), grpc.StreamInterceptor(f.stream)}
 	if secure != nil {
@@ -74,11 +74,11 @@ func NewEtcd(t testing.TB, secure *tls.Config) *EtcdServer {
 	return f
 }
 
-func (f *EtcdServer) fate(method string) Fault {
+func (f *EtcdServer) nextFault(method string) Fault {
 	f.Mu.Lock()
 	call := path.Base(method)
 	f.Calls[call]++
-	strike := f.strike
+	strike := f.faultOf
 	f.Mu.Unlock()
 	if strike == nil {
 		return NoFault
@@ -86,26 +86,26 @@ func (f *EtcdServer) fate(method string) Fault {
 	return strike(call)
 }
 
-// Strike sets the func that returns the faults of further calls; nil: no faults.
-func (f *EtcdServer) Strike(strike func(call string) Fault) {
+// InjectFaults sets the func that returns the faults of further calls; nil: no faults.
+func (f *EtcdServer) InjectFaults(strike func(call string) Fault) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
-	f.strike = strike
+	f.faultOf = strike
 }
 
 func (f *EtcdServer) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
 ) (any, error) {
-	fate := f.fate(info.FullMethod)
+	fate := f.nextFault(info.FullMethod)
 	switch fate {
-	case Lost:
+	case RequestLost:
 		return nil, status.Error(codes.Unavailable, "the request was lost")
-	case Late:
-		<-f.Proceed
-		defer close(f.Proceeded)
+	case Delayed:
+		<-f.ResumeDelayed
+		defer close(f.DelayedDone)
 	}
 	resp, err := handle(ctx, req)
-	if fate == Unheard {
+	if fate == ReplyLost {
 		return nil, status.Error(codes.Unavailable, "the reply was lost")
 	}
 	return resp, err
@@ -114,7 +114,7 @@ func (f *EtcdServer) unary(
 func (f *EtcdServer) stream(
 	srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
 ) error {
-	if f.fate(info.FullMethod) != NoFault {
+	if f.nextFault(info.FullMethod) != NoFault {
 		return status.Error(codes.Unavailable, "the request was lost")
 	}
 	return handle(srv, s)
@@ -150,7 +150,7 @@ func Copy(kv *mvccpb.KeyValue) *mvccpb.KeyValue {
 	}
 }
 
-func (f *EtcdServer) holds(c *pb.Compare) bool {
+func (f *EtcdServer) compare(c *pb.Compare) bool {
 	kv := f.Keys[string(c.Key)]
 	if kv == nil {
 		kv = &mvccpb.KeyValue{}
@@ -166,7 +166,7 @@ func (f *EtcdServer) Txn(_ context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 	defer f.Mu.Unlock()
 	resp, ops, size := &pb.TxnResponse{Succeeded: true}, r.Success, 0
 	for _, c := range r.Compare {
-		resp.Succeeded = resp.Succeeded && f.holds(c)
+		resp.Succeeded = resp.Succeeded && f.compare(c)
 	}
 	if !resp.Succeeded {
 		ops = r.Failure
@@ -232,11 +232,11 @@ func (f *EtcdServer) LeaseRevoke(_ context.Context, r *pb.LeaseRevokeRequest) (*
 	if !f.Leases[r.ID] {
 		return nil, rpctypes.ErrGRPCLeaseNotFound
 	}
-	f.over(r.ID)
+	f.expire(r.ID)
 	return &pb.LeaseRevokeResponse{Header: f.header()}, nil
 }
 
-func (f *EtcdServer) over(lease int64) {
+func (f *EtcdServer) expire(lease int64) {
 	delete(f.Leases, lease)
 	f.revision++
 	maps.DeleteFunc(f.Keys, func(_ string, kv *mvccpb.KeyValue) bool { return kv.Lease == lease })
@@ -247,7 +247,7 @@ func (f *EtcdServer) Expire() {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	for lease := range f.Leases {
-		f.over(lease)
+		f.expire(lease)
 	}
 }
 
@@ -257,7 +257,7 @@ func (f *EtcdServer) ExpireBelow(prefix string) {
 	defer f.Mu.Unlock()
 	for key, kv := range maps.Clone(f.Keys) {
 		if strings.HasPrefix(key, prefix) && kv.Lease != 0 {
-			f.over(kv.Lease)
+			f.expire(kv.Lease)
 		}
 	}
 }

@@ -29,14 +29,14 @@ var (
 		"AllAccessDisabled", "AccountProblem", "AuthorizationHeaderMalformed",
 	}
 	// The server rejects a request signed with a wrong clock. A retry succeeds once the clock is corrected.
-	skewedCode = "RequestTimeTooSkewed"
-	awayCodes  = []string{
-		skewedCode, "SlowDown", "SlowDownWrite", "SlowDownRead", "RequestTimeout", "InternalError", "Throttling",
+	clockSkewCode    = "RequestTimeTooSkewed"
+	unavailableCodes = []string{
+		clockSkewCode, "SlowDown", "SlowDownWrite", "SlowDownRead", "RequestTimeout", "InternalError", "Throttling",
 	}
 )
 
-// wrong adds the operation, the store and the object's name to an error and classifies it.
-func (s *Store) wrong(what, name string, err error) error {
+// wrapError adds the operation, the store and the object's name to an error and classifies it.
+func (s *Store) wrapError(what, name string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -44,18 +44,19 @@ func (s *Store) wrong(what, name string, err error) error {
 	if name != "" {
 		where += "/" + name
 	}
-	kind, cause := kindOf(err)
-	return store.Kind(kind, fmt.Errorf("store: %s %s: %w", what, where, cause))
+	kind, cause := classifyError(err)
+	return store.WithKind(kind, fmt.Errorf("store: %s %s: %w", what, where, cause))
 }
 
-// kindOf returns an error's kind and the error to show to users. The kind is nil if callers do not distinguish it.
-func kindOf(err error) (kind, cause error) {
+// classifyError returns an error's kind and the error to show to users. The kind is nil if callers do not distinguish
+// it.
+func classifyError(err error) (kind, cause error) {
 	if err == nil {
 		return nil, nil
 	}
 	if answer := (minio.ErrorResponse{}); errors.As(err, &answer) {
-		kind := kindOfAnswer(answer)
-		if answer.Code == skewedCode {
+		kind := classifyResponse(answer)
+		if answer.Code == clockSkewCode {
 			return kind, fmt.Errorf("%w (%s); check that the clocks of both machines agree", err, answer.Code)
 		}
 		if answer.Code != "" && answer.Code != http.StatusText(answer.StatusCode) {
@@ -67,7 +68,7 @@ func kindOf(err error) (kind, cause error) {
 		err = at.Err // the URL is long and adds nothing
 	}
 	if errors.Is(err, errSilent) {
-		return store.ErrAway, errSilent
+		return store.ErrUnavailable, errSilent
 	}
 	if errors.Is(err, context.Canceled) {
 		return nil, err
@@ -77,16 +78,16 @@ func kindOf(err error) (kind, cause error) {
 	var network net.Error
 	switch {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired: // or this clock is wrong
-		return store.ErrAway, err
+		return store.ErrUnavailable, err
 	case errors.As(err, &untrusted):
 		return nil, err
 	case errors.As(err, &network), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return store.ErrAway, err
+		return store.ErrUnavailable, err
 	}
 	return nil, err
 }
 
-func kindOfAnswer(a minio.ErrorResponse) error {
+func classifyResponse(a minio.ErrorResponse) error {
 	switch is := func(codes []string) bool { return slices.Contains(codes, a.Code) }; {
 	case a.StatusCode == http.StatusPreconditionFailed:
 		return fs.ErrExist
@@ -96,9 +97,9 @@ func kindOfAnswer(a minio.ErrorResponse) error {
 		return fs.ErrNotExist
 	case is(fullCodes), a.StatusCode == http.StatusInsufficientStorage:
 		return store.ErrFull
-	case is(awayCodes), a.StatusCode == http.StatusRequestTimeout, a.StatusCode == http.StatusTooManyRequests,
+	case is(unavailableCodes), a.StatusCode == http.StatusRequestTimeout, a.StatusCode == http.StatusTooManyRequests,
 		a.StatusCode >= http.StatusInternalServerError && a.StatusCode != http.StatusNotImplemented:
-		return store.ErrAway
+		return store.ErrUnavailable
 	case is(deniedCodes), a.StatusCode == http.StatusForbidden, a.StatusCode == http.StatusUnauthorized:
 		return store.ErrDenied
 	case a.StatusCode == http.StatusNotFound:

@@ -17,7 +17,7 @@ func TestExpired(t *testing.T) {
 		err := &url.Error{Op: "Put", URL: "https://store", Err: &tls.CertificateVerificationError{
 			Err: x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: reason},
 		}}
-		if kind, _ := kindOf(err); errors.Is(kind, store.ErrAway) != away {
+		if kind, _ := classifyError(err); errors.Is(kind, store.ErrUnavailable) != away {
 			t.Errorf("%v has kind %v", err, kind)
 		}
 	}

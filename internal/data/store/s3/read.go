@@ -27,8 +27,8 @@ func (s *Store) Open(name string) (store.Object, error) {
 	return &object{s: s, name: name, size: info.Size, etag: info.ETag, ctx: ctx, cancel: cancel}, nil
 }
 
-// readPauses are the pauses before a broken stream is requested again. Received data resets the sequence.
-var readPauses = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, time.Second}
+// retryPauses are the pauses before a broken stream is requested again. Received data resets the sequence.
+var retryPauses = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, time.Second}
 
 // object is an object being read. If the stream breaks, it requests the remaining bytes.
 type object struct {
@@ -39,9 +39,9 @@ type object struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	at     int64         // read so far
-	body   io.ReadCloser // nil if not requested
-	broken int           // failures since data was last received
+	at       int64         // read so far
+	body     io.ReadCloser // nil if not requested
+	failures int           // failures since data was last received
 }
 
 func (o *object) Size() int64 { return o.size }
@@ -56,10 +56,10 @@ func (o *object) Read(b []byte) (int, error) {
 		}
 		n, err := o.read(b[:min(int64(len(b)), o.size-o.at)])
 		if n > 0 {
-			o.at, o.broken = o.at+int64(n), 0
+			o.at, o.failures = o.at+int64(n), 0
 			return n, nil // an error recurs at the next read
 		}
-		if err = o.brokenBy(err); err != nil {
+		if err = o.backOff(err); err != nil {
 			return 0, err
 		}
 	}
@@ -89,30 +89,30 @@ func (o *object) read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// brokenBy closes the broken stream and waits before it is requested again. It returns an error if a retry is
+// backOff closes the broken stream and waits before it is requested again. It returns an error if a retry is
 // pointless.
-func (o *object) brokenBy(err error) error {
+func (o *object) backOff(err error) error {
 	if err == nil {
 		return nil
 	}
-	_ = o.end() // the stream is broken anyway
+	_ = o.closeBody() // the stream is broken anyway
 	if answer := minio.ToErrorResponse(err); answer.StatusCode == http.StatusPreconditionFailed {
 		return fmt.Errorf("store: read %s/%s: %w: it was replaced during the read", o.s, o.name, store.ErrCorrupt)
 	}
-	wrong := o.s.wrong("read", o.name, err)
-	if !errors.Is(wrong, store.ErrAway) || o.broken >= len(readPauses) {
+	wrong := o.s.wrapError("read", o.name, err)
+	if !errors.Is(wrong, store.ErrUnavailable) || o.failures >= len(retryPauses) {
 		return wrong
 	}
 	select {
-	case <-time.After(readPauses[o.broken]):
-		o.broken++
+	case <-time.After(retryPauses[o.failures]):
+		o.failures++
 		return nil
 	case <-o.ctx.Done():
 		return wrong
 	}
 }
 
-func (o *object) end() (err error) {
+func (o *object) closeBody() (err error) {
 	if o.body != nil {
 		err, o.body = o.body.Close(), nil
 	}
@@ -122,6 +122,6 @@ func (o *object) end() (err error) {
 // Close ends the read and discards the unread bytes.
 func (o *object) Close() error {
 	o.cancel()
-	_ = o.end()
+	_ = o.closeBody()
 	return nil
 }

@@ -2,8 +2,8 @@
 //
 // An object of at most 8 MiB is stored by one request; a larger one by a multipart upload, in bounded memory. Either
 // way it exists completely or not at all. Failed uploads are aborted. A writer that dies leaves an unfinished upload,
-// which Begun lists and Delete aborts. Rejected and lost requests are retried with growing pauses; a silent server is
-// given up immediately. Both end with store.ErrAway, and the caller decides what to do.
+// which Unfinished lists and Delete aborts. Rejected and lost requests are retried with growing pauses; a silent server
+// is given up immediately. Both end with store.ErrUnavailable, and the caller decides what to do.
 //
 // Credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN), from
 // AWS_SHARED_CREDENTIALS_FILE or ~/.aws/credentials (AWS_PROFILE), or, at AWS, from the machine's role. They occur in
@@ -39,23 +39,23 @@ import (
 const (
 	// partBytes is the size of one part of an upload. An upload has at most 10,000 parts: 80 GB.
 	partBytes = 8 << 20
-	// partsAtOnce is the number of concurrent parts per upload.
-	partsAtOnce = 2
-	// uploadsAtOnce bounds memory: each upload needs partsAtOnce+1 parts.
-	uploadsAtOnce = 4
-	deletesAtOnce = 8
-	// triesOf is the max number of attempts per request; the pauses between them add up to 2 s.
-	triesOf = 6
-	// silentAfter is the time without any data transfer after which a server counts as unavailable.
-	silentAfter = 15 * time.Second
+	// concurrentParts is the number of concurrent parts per upload.
+	concurrentParts = 2
+	// concurrentUploads bounds memory: each upload needs concurrentParts+1 parts.
+	concurrentUploads = 4
+	concurrentDeletes = 8
+	// maxAttempts is the max number of attempts per request; the pauses between them add up to 2 s.
+	maxAttempts = 6
+	// silenceTimeout is the time without any data transfer after which a server counts as unavailable.
+	silenceTimeout = 15 * time.Second
 )
 
 // Options are for tests; all are optional.
 type Options struct {
-	// Around, if not nil, wraps the transport of all requests.
-	Around func(http.RoundTripper) http.RoundTripper
-	// Silence is the time without any data transfer after which the server counts as unavailable; 0 means 15 s.
-	Silence time.Duration
+	// WrapTransport, if not nil, wraps the transport of all requests.
+	WrapTransport func(http.RoundTripper) http.RoundTripper
+	// SilenceTimeout is the time without any data transfer after which the server counts as unavailable; 0 means 15 s.
+	SilenceTimeout time.Duration
 }
 
 // Store implements store.Store in a bucket.
@@ -70,32 +70,32 @@ type Store struct {
 // Open returns the store at an address. It sends no request. All requests of the store end with ctx.
 func Open(ctx context.Context, a Address, o Options) (*Store, error) {
 	host, secure := a.host()
-	var way http.RoundTripper = newTransport(cmp.Or(o.Silence, silentAfter))
-	if o.Around != nil {
-		way = o.Around(way)
+	var way http.RoundTripper = newTransport(cmp.Or(o.SilenceTimeout, silenceTimeout))
+	if o.WrapTransport != nil {
+		way = o.WrapTransport(way)
 	}
 	client, err := minio.NewCore(host, &minio.Options{
-		Creds: credentials.New(newChain(a)), Secure: secure, Region: a.region(),
-		Transport: quitter{way}, MaxRetries: triesOf,
+		Creds: credentials.New(newCredentialChain(a)), Secure: secure, Region: a.region(),
+		Transport: silenceTransport{way}, MaxRetries: maxAttempts,
 		TrailingHeaders: true, // without it, the library sends no checksums of parts
 	})
 	if err != nil {
 		return nil, fmt.Errorf("store: %s: %w", a, err)
 	}
-	uploads := make(chan *bytes.Buffer, uploadsAtOnce)
-	for range uploadsAtOnce {
+	uploads := make(chan *bytes.Buffer, concurrentUploads)
+	for range concurrentUploads {
 		uploads <- &bytes.Buffer{}
 	}
 	return &Store{a, client, ctx, uploads}, nil
 }
 
-// chain lists the providers of credentials, in order.
-type chain struct{ credentials.Chain }
+// credentialChain lists the providers of credentials, in order.
+type credentialChain struct{ credentials.Chain }
 
-// newChain returns the usual providers. It queries the machine's role only where one can exist; elsewhere the query
-// would time out.
-func newChain(a Address) *chain {
-	c := &chain{}
+// newCredentialChain returns the usual providers. It queries the machine's role only where one can exist; elsewhere the
+// query would time out.
+func newCredentialChain(a Address) *credentialChain {
+	c := &credentialChain{}
 	c.Providers = []credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}}
 	if a.Endpoint == "" || os.Getenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != "" ||
 		os.Getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI") != "" || os.Getenv("AWS_WEB_IDENTITY_TOKEN_FILE") != "" {
@@ -104,16 +104,16 @@ func newChain(a Address) *chain {
 	return c
 }
 
-// errNone is returned if no credentials are found.
-var errNone = store.Kind(store.ErrDenied, errors.New("no credentials: set AWS_ACCESS_KEY_ID and "+
+// errNoCredentials is returned if no credentials are found.
+var errNoCredentials = store.WithKind(store.ErrDenied, errors.New("no credentials: set AWS_ACCESS_KEY_ID and "+
 	"AWS_SECRET_ACCESS_KEY, or put them into ~/.aws/credentials"))
 
 // RetrieveWithCredContext implements credentials.Provider. The library's own chain would continue with anonymous
 // requests.
-func (c *chain) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value, error) {
+func (c *credentialChain) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value, error) {
 	v, err := c.Chain.RetrieveWithCredContext(cc)
 	if err == nil && v.AccessKeyID == "" {
-		err = errNone
+		err = errNoCredentials
 	}
 	return v, err
 }
@@ -141,7 +141,7 @@ func (s *Store) do(what, name string, f func(ctx context.Context) error) error {
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return s.wrong(what, name, err)
+	return s.wrapError(what, name, err)
 }
 
 // Prepare checks that the bucket exists. It does not create one.
@@ -170,7 +170,7 @@ func (s *Store) Put(name string, write func(io.Writer) error) (err error) {
 			s.uploads <- first
 		}()
 	case <-s.ctx.Done():
-		return s.wrong("put", name, context.Cause(s.ctx))
+		return s.wrapError("put", name, context.Cause(s.ctx))
 	}
 	r, w := io.Pipe()
 	written := make(chan error, 1)
@@ -211,13 +211,13 @@ func (s *Store) putNew(ctx context.Context, name string, content []byte) error {
 		return err
 	}
 	_, err = s.client.StatObject(ctx, s.addr.Bucket, s.key(name), minio.StatObjectOptions{})
-	if kind, _ := kindOf(err); !errors.Is(kind, fs.ErrNotExist) {
-		return cmp.Or(err, store.Kind(fs.ErrExist, errThere))
+	if kind, _ := classifyError(err); !errors.Is(kind, fs.ErrNotExist) {
+		return cmp.Or(err, store.WithKind(fs.ErrExist, errExists))
 	}
 	return put(putOptions(content))
 }
 
-var errThere = errors.New("the object already exists")
+var errExists = errors.New("the object already exists")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -245,7 +245,7 @@ func (s *Store) upload(ctx context.Context, name string, r io.Reader, first *byt
 // against deliberate changes.
 func putOptions(whole []byte) minio.PutObjectOptions {
 	o := minio.PutObjectOptions{
-		PartSize: partBytes, ConcurrentStreamParts: true, NumThreads: partsAtOnce,
+		PartSize: partBytes, ConcurrentStreamParts: true, NumThreads: concurrentParts,
 		ContentType: "application/octet-stream", DisableContentSha256: true,
 	}
 	if whole != nil {
@@ -273,14 +273,14 @@ func (s *Store) List(prefix string) (all []store.Entry, err error) {
 }
 
 // uploadMark separates an object's name from the id of an unfinished upload.
-const uploadMark = store.BegunMark + "uploadId="
+const uploadMark = store.UnfinishedMark + "uploadId="
 
-// Begun returns the unfinished uploads.
-func (s *Store) Begun() (all []store.Entry, err error) {
+// Unfinished returns the unfinished uploads.
+func (s *Store) Unfinished() (all []store.Entry, err error) {
 	err = s.do("list the uploads of", "", func(ctx context.Context) error {
 		for key, upload, more := "", "", true; more; {
 			page, err := s.client.ListMultipartUploads(ctx, s.addr.Bucket, s.key(""), key, upload, "", 1000)
-			if kind, _ := kindOf(err); errors.Is(kind, fs.ErrNotExist) {
+			if kind, _ := classifyError(err); errors.Is(kind, fs.ErrNotExist) {
 				return nil // some servers return this if there never was an upload
 			}
 			if err != nil {
@@ -301,7 +301,7 @@ func (s *Store) Begun() (all []store.Entry, err error) {
 // Delete implements store.Store.
 func (s *Store) Delete(names ...string) error {
 	var all errgroup.Group
-	all.SetLimit(deletesAtOnce)
+	all.SetLimit(concurrentDeletes)
 	for _, name := range names {
 		all.Go(func() error {
 			err := s.do("delete", name, func(ctx context.Context) error {

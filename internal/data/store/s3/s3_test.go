@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) {
 	minio.DefaultRetryUnit, minio.DefaultRetryCap = time.Millisecond, 4*time.Millisecond
-	readPauses = []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond}
+	retryPauses = []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond}
 	m.Run()
 }
 
@@ -86,7 +86,7 @@ type round struct {
 func (r round) RoundTrip(req *http.Request) (*http.Response, error) { return r.way(r.next, req) }
 
 func by(w way) Options {
-	return Options{Around: func(next http.RoundTripper) http.RoundTripper { return round{next, w} }}
+	return Options{WrapTransport: func(next http.RoundTripper) http.RoundTripper { return round{next, w} }}
 }
 
 func answer(r *http.Request, status int) (*http.Response, error) {
@@ -132,7 +132,7 @@ func TestHalfFails(t *testing.T) {
 				if err = storetest.Put(s, name, b); err == nil {
 					break
 				}
-				if !store.Passes(err) && !errors.Is(err, fs.ErrNotExist) {
+				if !store.Retryable(err) && !errors.Is(err, fs.ErrNotExist) {
 					t.Fatalf("seed %d: put: %v", seed, err)
 				}
 			}
@@ -172,7 +172,7 @@ func TestTruncated(t *testing.T) {
 	if n := asked.Load(); n != 3 {
 		t.Errorf("%d requests for 3 MiB at 1 MiB per response", n)
 	}
-	if _, err := store.Read(open(t, a, by(cut(0))), "o"); !errors.Is(err, store.ErrAway) {
+	if _, err := store.Read(open(t, a, by(cut(0))), "o"); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("a server that sends no data: %v", err)
 	}
 
@@ -227,11 +227,11 @@ func TestRefused(t *testing.T) {
 		{"forbidden", a, status(http.StatusForbidden), store.ErrDenied, false},
 		{"unknown", a, status(http.StatusUnauthorized), store.ErrDenied, false},
 		{"full", a, status(http.StatusInsufficientStorage), store.ErrFull, true},
-		{"broken", a, status(http.StatusInternalServerError), store.ErrAway, true},
-		{"busy", a, status(http.StatusServiceUnavailable), store.ErrAway, true},
-		{"nobody listens", away, Options{}, store.ErrAway, true},
+		{"broken", a, status(http.StatusInternalServerError), store.ErrUnavailable, true},
+		{"busy", a, status(http.StatusServiceUnavailable), store.ErrUnavailable, true},
+		{"nobody listens", away, Options{}, store.ErrUnavailable, true},
 		{"no bucket", other, Options{}, store.ErrNoBucket, false},
-		{"a clock that is wrong", a, skewed, store.ErrAway, true},
+		{"a clock that is wrong", a, skewed, store.ErrUnavailable, true},
 	} {
 		s := open(t, c.a, c.o)
 		_, listErr := s.List("")
@@ -239,7 +239,7 @@ func TestRefused(t *testing.T) {
 			"prepare": s.Prepare(), "put": storetest.Put(s, "o", []byte("x")), "list": listErr,
 			"large": storetest.Put(s, "o", make([]byte, storetest.Large)),
 		} {
-			if !errors.Is(err, c.kind) || store.Passes(err) != c.passes {
+			if !errors.Is(err, c.kind) || store.Retryable(err) != c.passes {
 				t.Errorf("%s: %s: %v", c.name, what, err)
 				continue
 			}
@@ -297,12 +297,12 @@ func TestSilent(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "test")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
 	s := open(t, Address{Bucket: "bucket", Endpoint: "http://" + l.Addr().String()},
-		Options{Silence: 20 * time.Millisecond})
+		Options{SilenceTimeout: 20 * time.Millisecond})
 	for what, err := range map[string]error{
 		"prepare": s.Prepare(), "small": storetest.Put(s, "o", []byte("x")),
 		"large": storetest.Put(s, "o", make([]byte, storetest.Large)),
 	} {
-		if !errors.Is(err, store.ErrAway) || !strings.Contains(err.Error(), "does not answer") {
+		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "does not answer") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -316,11 +316,11 @@ func TestBegun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begun, err := s.Begun()
+	begun, err := s.Unfinished()
 	if err != nil || len(begun) != 1 || !strings.HasSuffix(begun[0].Name, upload) {
 		t.Fatalf("%v, %v", begun, err)
 	}
-	if of, ok := store.BegunOf(begun[0].Name); !ok || of != "o" {
+	if of, ok := store.ParseUnfinished(begun[0].Name); !ok || of != "o" {
 		t.Errorf("%s would become %q", begun[0].Name, of)
 	}
 	if all, err := s.List(""); err != nil || len(all) != 0 {
@@ -331,7 +331,7 @@ func TestBegun(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if begun, err := s.Begun(); err != nil || len(begun) != 0 {
+	if begun, err := s.Unfinished(); err != nil || len(begun) != 0 {
 		t.Errorf("%v, %v", begun, err)
 	}
 }

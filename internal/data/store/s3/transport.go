@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// connectTime is the timeout for establishing a connection.
-const connectTime = 5 * time.Second
+// connectTimeout is the timeout for establishing a connection.
+const connectTimeout = 5 * time.Second
 
 // newTransport returns a transport whose connections fail when no data is transferred for the duration silence, so that
 // a frozen server does not block. (A timeout of whole requests would depend on their size.)
 func newTransport(silence time.Duration) *http.Transport {
-	dialer := net.Dialer{Timeout: connectTime}
+	dialer := net.Dialer{Timeout: connectTimeout}
 	return &http.Transport{
 		Proxy: http.ProxyFromEnvironment,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -23,45 +23,45 @@ func newTransport(silence time.Duration) *http.Transport {
 			if err != nil {
 				return nil, err
 			}
-			return &watched{c, silence}, nil
+			return &deadlineConn{c, silence}, nil
 		},
-		TLSHandshakeTimeout: connectTime, MaxIdleConnsPerHost: 16,
+		TLSHandshakeTimeout: connectTimeout, MaxIdleConnsPerHost: 16,
 		IdleConnTimeout: silence / 2, // do not reuse a connection that is about to time out
 		WriteBufferSize: 64 << 10, ReadBufferSize: 64 << 10,
 		DisableCompression: true, // lengths must equal those of the objects
 	}
 }
 
-// watched is a connection that extends both deadlines whenever data is transferred.
-type watched struct {
+// deadlineConn is a connection that extends both deadlines whenever data is transferred.
+type deadlineConn struct {
 	net.Conn
 	silence time.Duration
 }
 
-func (c *watched) Read(b []byte) (int, error) {
-	if err := c.alive(); err != nil {
+func (c *deadlineConn) Read(b []byte) (int, error) {
+	if err := c.extendDeadlines(); err != nil {
 		return 0, err
 	}
 	n, err := c.Conn.Read(b)
-	return n, errors.Join(err, c.alive())
+	return n, errors.Join(err, c.extendDeadlines())
 }
 
-// writePiece is the max size of one write: on a slow connection, a much larger one may take longer than silence.
-const writePiece = 256 << 10
+// maxWriteBytes is the max size of one write: on a slow connection, a much larger one may take longer than silence.
+const maxWriteBytes = 256 << 10
 
-func (c *watched) Write(b []byte) (n int, err error) {
+func (c *deadlineConn) Write(b []byte) (n int, err error) {
 	for {
-		if err := c.alive(); err != nil {
+		if err := c.extendDeadlines(); err != nil {
 			return n, err
 		}
-		m, err := c.Conn.Write(b[n:min(len(b), n+writePiece)])
+		m, err := c.Conn.Write(b[n:min(len(b), n+maxWriteBytes)])
 		if n += m; err != nil || n == len(b) {
 			return n, err
 		}
 	}
 }
 
-func (c *watched) alive() error { return c.SetDeadline(time.Now().Add(c.silence)) }
+func (c *deadlineConn) extendDeadlines() error { return c.SetDeadline(time.Now().Add(c.silence)) }
 
 // operation is the state of one call of a Store method.
 type operation struct {
@@ -74,11 +74,11 @@ type operationKey struct{}
 // errSilent ends an operation; its requests are not retried.
 var errSilent = errors.New("the server does not answer")
 
-// quitter ends an operation when its server is silent. Otherwise the library would retry as often as after a rejection,
-// which arrives immediately.
-type quitter struct{ http.RoundTripper }
+// silenceTransport ends an operation when its server is silent. Otherwise the library would retry as often as after a
+// rejection, which arrives immediately.
+type silenceTransport struct{ http.RoundTripper }
 
-func (q quitter) RoundTrip(r *http.Request) (*http.Response, error) {
+func (q silenceTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	op, _ := r.Context().Value(operationKey{}).(*operation)
 	if op != nil && op.silent.Load() {
 		return nil, errSilent

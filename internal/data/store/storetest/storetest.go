@@ -46,7 +46,7 @@ func Run(t *testing.T, empty func(t *testing.T) store.Store) {
 				}
 			}
 			c.test(t, s)
-			if begun, err := s.Begun(); err != nil || len(begun) != 0 {
+			if begun, err := s.Unfinished(); err != nil || len(begun) != 0 {
 				t.Errorf("unfinished writes remain: %v, %v", begun, err)
 			}
 			if err := s.Sync(); err != nil {
@@ -173,7 +173,7 @@ func failing(t *testing.T, s store.Store) {
 }
 
 func missing(t *testing.T, s store.Store) {
-	if _, err := s.Open("new"); !errors.Is(err, fs.ErrNotExist) || store.Passes(err) {
+	if _, err := s.Open("new"); !errors.Is(err, fs.ErrNotExist) || store.Retryable(err) {
 		t.Errorf("open a missing object: %v", err)
 	}
 	if _, err := store.Size(s, "new"); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "new") {

@@ -50,7 +50,7 @@ func gap(a, b []*table.Part) (squares float64) {
 		for at := 0; at < p.Stored(); {
 			x := p.Values(at, p.Stored()-at)
 			y := b[n].Values(at, p.Stored()-at)
-			squares += table.Gap(x, y)
+			squares += table.SquaredDistance(x, y)
 			at += len(x) / p.Spec.Dim
 		}
 	}

@@ -297,7 +297,7 @@ func reset(t *Training, part float64, rng *rand.Rand) float64 {
 				from := first[n].Image().Planes[0][piece]
 				for at := 0; at < len(values); at += dim {
 					if rng.Float64() < part {
-						squares += table.Gap(values[at:at+dim], from[at:at+dim])
+						squares += table.SquaredDistance(values[at:at+dim], from[at:at+dim])
 						copy(values[at:at+dim], from[at:at+dim])
 					}
 				}

@@ -112,7 +112,7 @@ func NewTraining(s *settings.Run, crew Crew) (*Training, error) {
 		t.parts[id] = t.Initial(id)
 	}
 	if t.due.Any() {
-		in := store.Folder(disk.NewMemory(), "rows")
+		in := store.NewDir(disk.NewMemory(), "rows")
 		if err := in.Prepare(); err != nil {
 			return nil, err
 		}
@@ -159,7 +159,7 @@ func (t *Training) Copy(crew Crew) (*Training, error) {
 // copyParts copies parts of tables, in the order of the tables.
 func copyParts(parts []*table.Part, seed uint64) (all []*table.Part, err error) {
 	for n, p := range parts {
-		c := table.Blank(p.Spec, perdure.TableID(n), seed, p.First, p.Stored())
+		c := table.NewUninitialized(p.Spec, perdure.TableID(n), seed, p.First, p.Stored())
 		from, to := p.Image(), c.Image()
 		for i, piece := range from.IDs {
 			copy(to.IDs[i], piece)
@@ -172,7 +172,7 @@ func copyParts(parts []*table.Part, seed uint64) (all []*table.Part, err error) 
 				copy(to.Planes[i][j], piece)
 			}
 		}
-		if err := c.Restored(); err != nil {
+		if err := c.FinishRestore(); err != nil {
 			return nil, err
 		}
 		all = append(all, c)
@@ -265,7 +265,7 @@ func (t *Training) applyTable(shard, n int, p *table.Part) (err error) {
 		}
 		return nil
 	}
-	sum, all := table.NewSum(p.Spec, p.First, p.Rows), 0.0
+	sum, all := table.NewDeltaSum(p.Spec, p.First, p.Rows), 0.0
 	for _, u := range t.slots {
 		all += u.weight
 	}
@@ -279,7 +279,7 @@ func (t *Training) applyTable(shard, n int, p *table.Part) (err error) {
 			return err
 		}
 	}
-	sum.Take(func(first perdure.RowID, ids []perdure.RowID, rows int, values []float32) {
+	sum.Flush(func(first perdure.RowID, ids []perdure.RowID, rows int, values []float32) {
 		if err == nil {
 			err = t.applyRows(shard, perdure.TableID(n), p, first, ids, rows, values, t.Clock)
 		}
@@ -334,7 +334,7 @@ func (t *Training) Saved() (bytes int64) {
 
 // Size returns the size of a whole checkpoint in bytes.
 func (t *Training) Size() (bytes int64, err error) {
-	in := store.Folder(disk.NewMemory(), "rows")
+	in := store.NewDir(disk.NewMemory(), "rows")
 	if err := in.Prepare(); err != nil {
 		return 0, err
 	}

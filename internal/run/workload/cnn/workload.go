@@ -189,7 +189,7 @@ func (w *program) get(ctx context.Context, t contract.Tables) error {
 // Sample implements contract.Sampled.
 func (w *program) Sample(n int) {
 	data := *w.model.data // others may have it, too
-	data.Test = data.Test.Some(n)
+	data.Test = data.Test.Sample(n)
 	w.model.data = &data
 }
 

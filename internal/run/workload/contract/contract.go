@@ -108,7 +108,7 @@ func (p Params) DataName() string {
 	case p.Data == "":
 		return "embedded"
 	case p.Marked:
-		return dataset.MadeUp(p.Data)
+		return dataset.MarkedName(p.Data)
 	}
 	return p.Data
 }

@@ -13,9 +13,9 @@ type marks []uint64
 
 // look marks values.
 func (m *marks) look(values []float32) {
-	n := packed.Words(len(values))
+	n := packed.MaskWords(len(values))
 	*m = slices.Grow((*m)[:0], n)[:n]
-	packed.Bits(*m, values)
+	packed.SetMask(*m, values)
 }
 
 // next returns the first marked place from ≤ i < end; end: there is none.

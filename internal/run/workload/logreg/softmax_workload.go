@@ -160,7 +160,7 @@ func (p *softmaxProgram) Step(
 // Sample implements contract.Sampled.
 func (p *softmaxProgram) Sample(n int) {
 	data := *p.model.data // others may have it, too
-	data.Test = data.Test.Some(n)
+	data.Test = data.Test.Sample(n)
 	p.model.data = &data
 }
 

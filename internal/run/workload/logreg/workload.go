@@ -82,7 +82,7 @@ func openData(p *contract.Params) (*dataset.SparseSet, error) {
 		if err != nil {
 			return nil, err
 		}
-		return dataset.SparseOf(e), nil
+		return dataset.ToSparse(e), nil
 	case p.Trained != nil:
 		classes := strings.Split(p.Trained[ClassesKey], "\n")
 		if len(classes) < 2 {
@@ -99,7 +99,7 @@ func (p *program) Describe() contract.Description {
 	return contract.Description{
 		Name: Name, Data: p.data.Name, Train: p.data.Train.Len(), Test: p.data.Test.Len(),
 		Parameters: (p.data.Features + 1) * p.dim, DataBytes: p.data.Bytes(), Rate: p.params.Rule.Rate,
-		Marked: p.data.Marked,
+		Marked: p.data.MarkedSynthetic,
 	}
 }
 
