@@ -26,7 +26,7 @@ var wallClocks = map[string]string{
 	"internal/proc/supervisor/inject.go":       "when a failure was noticed and over, for the record",
 	"internal/proc/supervisor/job.go":          "when an event was, for the record",
 	"internal/proc/supervisor/log.go":          "when an event was, for the record",
-	"internal/proc/supervisor/silence.go":      "a moment that has passed surely",
+	"internal/proc/supervisor/probe.go":        "a moment that has passed surely",
 	"internal/proc/transport/memconn.go":       "a place in a round of instants, in tests",
 
 	"internal/run/study/failurecost/repeat.go": "a name that no other folder has",

@@ -37,7 +37,7 @@ const EnvMetrics = "PERDURE_METRICS"
 
 // Watch is the metrics and health endpoint of a program. It is safe for concurrent use.
 type Watch struct {
-	eye *httpdebug.Eye // nil: no endpoint
+	endpoint *httpdebug.Endpoint // nil: no endpoint
 }
 
 // Open listens on addr, HOST:PORT, and answers immediately, even before the worker has joined its job. Without a host
@@ -64,7 +64,7 @@ func Open(addr string, log *slog.Logger) (*Watch, error) {
 			perdure.ErrUsage, addr)
 	}
 	if given {
-		return &Watch{httpdebug.Insist(context.Background(), full, log)}, nil // Close ends it
+		return &Watch{httpdebug.OpenRetrying(context.Background(), full, log)}, nil // Close ends it
 	}
 	eye, err := httpdebug.Open(full, log)
 	var errno syscall.Errno
@@ -80,24 +80,24 @@ func Open(addr string, log *slog.Logger) (*Watch, error) {
 // Show sets the client, of a worker or an observer, whose metrics are served from now on. A process shows one client at
 // a time.
 func (w *Watch) Show(c *worker.Client) {
-	if w.eye == nil {
+	if w.endpoint == nil {
 		return
 	}
-	w.eye.Show(metrics.Worker(c, metrics.Who{
+	w.endpoint.SetProbe(metrics.Worker(c, metrics.Who{
 		Job: c.Job().ID, Role: string(wire.RoleWorker), ID: int(c.Slot()), Version: version(),
 	}))
 }
 
 // Addr returns the address it listens on; "": it does not listen.
 func (w *Watch) Addr() string {
-	if w.eye == nil {
+	if w.endpoint == nil {
 		return ""
 	}
-	return w.eye.Addr()
+	return w.endpoint.Addr()
 }
 
 // Close stops listening. It always returns nil.
-func (w *Watch) Close() error { return w.eye.Close() }
+func (w *Watch) Close() error { return w.endpoint.Close() }
 
 // version returns the version of Perdure with which the program was built. Go does not record one for programs built in
 // Perdure's own repository.

@@ -108,7 +108,7 @@ func newClient(cfg Config, s session) *Client {
 // have to wait until the coordinator has given up the slot's previous process. Close releases the client. The error
 // wraps perdure.ErrUsage for an invalid Config; otherwise it says why this process cannot join.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
-	cfg.hooks, cfg.weak = hooks.Of(ctx), weaken.Of(ctx)
+	cfg.hooks, cfg.weak = hooks.FromContext(ctx), weaken.Of(ctx)
 	if err := cfg.checkAddress(); err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	if cfg.hooks.OpenLog == nil {
-		cfg.hooks.OpenLog = logkeys.Appends(ring)
+		cfg.hooks.OpenLog = logkeys.OpenForAppend(ring)
 	}
 	cfg.complete()
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -130,7 +130,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	away := joinWatch{Log: cfg.Log, Addr: cfg.Coordinator}
 	heard := time.Now() // last frame from the coordinator; used only by the link's goroutine
 	link := transport.Link{
-		Network: cfg.hooks.Network, Addr: cfg.Coordinator, Wants: keys.Coordinator,
+		Network: cfg.hooks.Network, Addr: cfg.Coordinator, PeerRole: keys.Coordinator,
 		Hello: c.hello, Up: func(conn transport.Conn, f *wire.Frame) { away.Up(); c.up(conn, f) }, Frame: c.frame,
 		Down: func(conn transport.Conn, err error) {
 			away.Down()
@@ -139,8 +139,8 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 			l.session.down(conn)
 			cfg.Log.Warn("lost the coordinator; continuing with the current view", "err", err)
 		},
-		Heard: func() { heard = time.Now(); c.liveness.RecordMessage() },
-		Patient: func(_ int, err error) bool {
+		OnHelloReceived: func() { heard = time.Now(); c.liveness.RecordMessage() },
+		ShouldRetry: func(_ int, err error) bool {
 			away.AttemptFailed(err)
 			l := c.lock()
 			defer c.mu.Unlock()

@@ -114,7 +114,7 @@ func (cfg *Config) openKeys() (*keys.Ring, error) {
 	if cfg.hooks.Network != nil {
 		return nil, fmt.Errorf("%w: worker: Keys work only with the default network; leave out Keys", perdure.ErrUsage)
 	}
-	ring, err := keys.Open(keys.Folder(cfg.Keys, keys.Worker))
+	ring, err := keys.Open(keys.RoleDir(cfg.Keys, keys.Worker))
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}

@@ -30,7 +30,7 @@ func TestDialIsHeard(t *testing.T) {
 				case lives.Add(1) == 1:
 					heard, end := context.WithTimeout(ctx, waits)
 					defer end()
-					transport.Reassure(heard, c) // and it dies
+					transport.ConfirmHello(heard, c) // and it dies
 				default:
 					_ = transport.Refuse(c, wire.Refusal{Reason: "enough"}) // which it hears
 					var f wire.Frame

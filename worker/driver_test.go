@@ -27,12 +27,12 @@ func TestNoDriver(t *testing.T) {
 		if err != nil {
 			return
 		}
-		if _, err := transport.Greet(conn, time.Minute, wire.Keys{}); err == nil {
+		if _, err := transport.ReceiveHello(conn, time.Minute, wire.Keys{}); err == nil {
 			w := wire.Welcome{Job: rig.Job("asp", "none", 1, 1, 1), Incarnation: 1, Store: "s3://bucket/prefix"}
 			_ = conn.Send(wire.Control(wire.KindWelcome, w))
 		}
 	}()
-	_, err = worker.Dial(hooks.With(t.Context(), hooks.Worker{Network: n}),
+	_, err = worker.Dial(hooks.NewContext(t.Context(), hooks.Worker{Network: n}),
 		worker.Config{Coordinator: "coordinator/1", Process: "p"})
 	if !errors.Is(err, perdure.ErrUsage) || !errors.Is(err, store.ErrNoDriver) {
 		t.Errorf("joining gives %v", err)

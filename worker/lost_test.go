@@ -111,7 +111,7 @@ func TestHeardIsNotLost(t *testing.T) {
 		c.Kill("coordinator")
 		ctx, cancel := context.WithCancel(c.ctx)
 		defer cancel()
-		l := c.Listen(coordinatorAddr, func(conn transport.Conn, _ wire.Hello) { transport.Reassure(ctx, conn) })
+		l := c.Listen(coordinatorAddr, func(conn transport.Conn, _ wire.Hello) { transport.ConfirmHello(ctx, conn) })
 		defer l.Close()
 		waits := go1(func() error {
 			_, err := w.Table(c.ctx, perdure.TableSpec{

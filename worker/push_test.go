@@ -202,7 +202,7 @@ func TestDroppedAndReadAgain(t *testing.T) {
 // takes then is rows as they are in the end, however often they changed. What
 // is pushed to it meanwhile never hides what it Inc'd itself.
 func TestSlowReader(t *testing.T) {
-	slow := transport.Faulty(nil)
+	slow := transport.NewFaultLayer(nil)
 	inClusterOf(t, transport.MemoryOptions{}, slowly("worker:1", slow), "essp:50", "none", 3, 0, func(c *cluster) {
 		const large, clocks = 60_000, 40 // a round is about 3/4 MB from each shard
 		wide := func(s *perdure.TableSpec) { s.Rows = large }
@@ -297,7 +297,7 @@ func (l hostListener) Accept() (transport.Conn, error) {
 	if err != nil || conn.Peer() != l.to.host {
 		return conn, err
 	}
-	return l.to.layer.Around(accepted{l.Listener, conn}).Accept()
+	return l.to.layer.Wrap(accepted{l.Listener, conn}).Accept()
 }
 
 // A call that waits for a push is told when the job is ended, or its context is.

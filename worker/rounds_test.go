@@ -18,7 +18,7 @@ import (
 // the state contains which it ends with, also what changed since MinClock
 // advanced: a reader must not take a row for newer than it is.
 func TestPutOffRound(t *testing.T) {
-	slow := transport.Faulty(nil)
+	slow := transport.NewFaultLayer(nil)
 	inClusterOf(t, transport.MemoryOptions{}, slowly("worker:1", slow), "essp:9", "none", 2, 0, func(c *cluster) {
 		const large, lone = 400_000, 99_999 // shard 0 has 100,000 rows
 		ws, _, ts := twoTapped(c, func(s *perdure.TableSpec) { s.Rows = large })

@@ -24,7 +24,7 @@ type servers struct {
 // peer is a server's address and the connection to it.
 type peer struct {
 	addr   string
-	reach  *transport.PeerReach
+	reach  *transport.PeerMonitor
 	ctx    context.Context // of its connection; cancel ends it
 	cancel context.CancelFunc
 
@@ -45,7 +45,7 @@ type route struct {
 func (s *servers) to(way route) *peer {
 	p := s.peers[way]
 	if p == nil {
-		p = &peer{addr: way.addr, reach: s.contact.Want(way.addr)}
+		p = &peer{addr: way.addr, reach: s.contact.Watch(way.addr)}
 		p.ctx, p.cancel = context.WithCancel(context.Background())
 		s.peers[way] = p
 		s.start(p)
@@ -58,7 +58,7 @@ func (s *servers) closeUnused(wanted func(*peer) bool) {
 	for to, p := range s.peers {
 		if !wanted(p) {
 			p.cancel()
-			s.contact.Leave(p.reach)
+			s.contact.Unwatch(p.reach)
 			delete(s.peers, to)
 		}
 	}
@@ -158,8 +158,8 @@ func (p *peer) forgetBatch() {
 // connect starts to connect to a server.
 func (c *Client) connect(p *peer) {
 	link := transport.Link{
-		Network: c.cfg.hooks.Network, Addr: p.addr, Wants: keys.Server, Hello: c.hello,
-		Place: func(f *wire.Frame, n int) []byte { // memory for an answer: see reads.Reader.AnswerBuffer
+		Network: c.cfg.hooks.Network, Addr: p.addr, PeerRole: keys.Server, Hello: c.hello,
+		PayloadBuffer: func(f *wire.Frame, n int) []byte { // memory for an answer: see reads.Reader.AnswerBuffer
 			if f.Kind != wire.KindRows {
 				return nil
 			}
@@ -170,7 +170,7 @@ func (c *Client) connect(p *peer) {
 		},
 		Up: func(conn transport.Conn, _ *wire.Frame) {
 			c.liveness.RecordMessage()
-			p.reach.Note()
+			p.reach.Received()
 			l := c.lock()
 			defer c.mu.Unlock()
 			p.conn = conn
@@ -182,7 +182,7 @@ func (c *Client) connect(p *peer) {
 		},
 		Frame: func(_ transport.Conn, f *wire.Frame) error {
 			c.liveness.RecordMessage()
-			p.reach.Note()
+			p.reach.Received()
 			l := c.lock()
 			defer c.mu.Unlock()
 			return l.fromServer(p, f)
@@ -193,7 +193,7 @@ func (c *Client) connect(p *peer) {
 			l.peerDown(p)
 			c.cfg.Log.Info("lost a server", "addr", p.addr, "err", err)
 		},
-		Stranger: func(err error) {
+		OnRefused: func(err error) {
 			c.cfg.Log.Warn("another process now listens on the server's address and rejected the connection",
 				"addr", p.addr, "err", err)
 		},

@@ -81,7 +81,7 @@ func (s *session) send(frames ...wire.Frame) error {
 	if s.conn == nil {
 		return transport.ErrClosed
 	}
-	err := transport.Tell(s.conn, frames...)
+	err := transport.SendOrClose(s.conn, frames...)
 	if errors.Is(err, transport.ErrClosed) {
 		s.conn = nil
 	}

@@ -28,20 +28,21 @@ type statusSender struct {
 }
 
 // skipsBeat counts a heartbeat, and reports whether no status is due at it.
-func (w *statusSender) skipsBeat() bool { return w.beat.Rests(w.beats) }
+func (w *statusSender) skipsBeat() bool { return w.beat.Skip(w.beats) }
 
 // send sends the coordinator the changes of the status.
 func (w *statusSender) send(now time.Time) {
 	if w.to == nil {
 		return
 	}
-	if w.beat.Speaks(w.to) {
+	if w.beat.SendingOn(w.to) {
 		w.encoder = words.WorkerDeltaEncoder{}
 	}
 	st := w.WorkerStatus
-	st.Resources = machine.InUse()
-	d := w.encoder.Delta(&st, w.beat.Counts(now, st.Finished))
-	_ = transport.Tell(w.to, wire.Control(wire.KindWorkerStatus, &d)) // the link reports a broken connection itself
+	st.Resources = machine.ResourcesInUse()
+	d := w.encoder.Delta(&st, w.beat.CountsDue(now, st.Finished))
+	_ = transport.SendOrClose(w.to,
+		wire.Control(wire.KindWorkerStatus, &d)) // the link reports a broken connection itself
 }
 
 func (l *locked) status() words.WorkerStatus {
@@ -60,7 +61,7 @@ func (l *locked) status() words.WorkerStatus {
 		},
 		KeptBytes: retained, WaitReason: cmp.Or(l.log.waits.Reason(), l.saving.WaitReason()),
 		Outage:      l.outages.now(l.shards, l.out.Queued()),
-		Unreachable: l.servers.contact.Out(),
+		Unreachable: l.servers.contact.Unreachable(),
 	}
 	if l.out.Phase() == outbox.RolledBack {
 		st.Clock = l.view.StartClock(l.slot)

@@ -26,7 +26,7 @@ func (c *puppet) welcome(v words.View) {
 	if c.conn, err = c.listener.Accept(); err != nil {
 		c.Fatal(err)
 	}
-	if _, err := transport.Greet(c.conn, time.Minute, wire.Keys{}); err != nil {
+	if _, err := transport.ReceiveHello(c.conn, time.Minute, wire.Keys{}); err != nil {
 		c.Fatal(err)
 	}
 	welcome := wire.Welcome{Job: rig.Job("asp", "none", 1, 1, 1), Incarnation: 1}

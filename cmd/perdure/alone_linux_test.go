@@ -64,7 +64,7 @@ func expired(t *testing.T, ring string) string {
 	must(t, err)
 	h, err := a.Issue(keys.Worker, "late", time.Minute)
 	must(t, err)
-	return h.Folder
+	return h.Dir
 }
 
 // posing creates a directory of keys in which another role's certificate takes the place of a worker's, with a worker's

@@ -337,7 +337,7 @@ func (a *attacker) command(ring *keys.Ring, secret perdure.Secret) {
 	c := control.NewClient(a.api, secret, ring)
 	ctx := context.Background()
 	for range 20 {
-		_, drained := c.Drain(ctx, control.Drain{Who: "server:0"})
+		_, drained := c.Drain(ctx, control.Drain{Target: "server:0"})
 		_, scaled := c.Scale(ctx, control.Scale{Workers: 9})
 		_, struck := c.Fault(ctx, "kill:server:0@0s")
 		for what, err := range map[string]error{

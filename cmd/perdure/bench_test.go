@@ -44,8 +44,8 @@ func BenchmarkSoftmax(b *testing.B) {
 	for _, shards := range []int{1, 16} {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
 			const batch, clocks = 64, 2000
-			machine.Garbage(1) // like every worker process
-			machine.Cores(1)
+			machine.LimitGarbage(1) // like every worker process
+			machine.LimitCores(1)
 			data, err := dataset.Embedded()
 			must(b, err)
 			m, err := logreg.NewSoftmax(data, logreg.SoftmaxOptions{Seed: 1, Slots: 1, Batch: batch})

@@ -17,15 +17,15 @@ type drainCmd struct {
 }
 
 func (c *drainCmd) Run(ctx context.Context) error {
-	if c.Notice < 0 || c.Notice > control.MostNotice {
+	if c.Notice < 0 || c.Notice > control.MaxNotice {
 		return fmt.Errorf("%w: --notice %v; choose a time from 0 to %v", perdure.ErrUsage, c.Notice,
-			control.MostNotice)
+			control.MaxNotice)
 	}
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	ends, err := client.Drain(ctx, control.Drain{Who: c.Who, Notice: c.Notice})
+	ends, err := client.Drain(ctx, control.Drain{Target: c.Who, Notice: c.Notice})
 	if err != nil {
 		return ended(err)
 	}

@@ -144,7 +144,7 @@ func (c *keysRevokeCmd) Run() error {
 		return err
 	}
 	screen.Missing(os.Stderr, done.Completeness)
-	screen.Revoked(stdout, done.Ended)
+	screen.Revoked(stdout, done.Revoked)
 	fmt.Fprintf(stdout, "Copy %s into the key directories on all machines, coordinators and servers first. Within a "+
 		"second they close connections with revoked keys and reject new ones.\n", done.File)
 	return nil

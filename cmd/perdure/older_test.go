@@ -97,7 +97,7 @@ func TestOlderState(t *testing.T) {
 				c.most == 40 && s.StatesOlder < 20) {
 				t.Errorf("unexpected older states: %+v", s.OlderStates)
 			}
-			j.Job().Over()
+			j.Job().MarkDone()
 			j.Job().End(localrun.ErrOver)
 			<-ended
 		})

@@ -72,8 +72,8 @@ func work(ctx context.Context, p program) error {
 	if err != nil {
 		return err
 	}
-	faults := transport.Faulty(transport.TCP{})
-	c, err := worker.Dial(hooks.With(ctx, hooks.Worker{
+	faults := transport.NewFaultLayer(transport.TCP{})
+	c, err := worker.Dial(hooks.NewContext(ctx, hooks.Worker{
 		Network: faults,
 		OnOrder: func(o wire.Order) { role.Obey(o, faults, nil, seed) },
 	}), worker.Config{

@@ -156,7 +156,7 @@ func rowsThrough(
 		t.Fatalf("the job ended early or timed out: %v", context.Cause(alive))
 	}
 	compareSets(ctx, t, j, seed)
-	j.Job().Over()
+	j.Job().MarkDone()
 	j.Job().End(localrun.ErrOver)
 	<-alive.Done()
 }

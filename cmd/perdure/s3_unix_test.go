@@ -182,7 +182,7 @@ func s3States(t *testing.T) {
 		t.Fatal("the job does not end")
 	}
 	fewStates(t, filepath.Join(s3.dir, "bucket", "s"))
-	j.Job().Over()
+	j.Job().MarkDone()
 	j.Job().End(localrun.ErrOver)
 	<-ended
 }

@@ -114,7 +114,7 @@ func stormStates(t *testing.T, seed uint64, s *storm) {
 		t.Fatalf("the job ended early or timed out: %v", context.Cause(alive))
 	}
 	fewStates(t, filepath.Join(j.Dir().Path(), "checkpoint"))
-	j.Job().Over()
+	j.Job().MarkDone()
 	j.Job().End(localrun.ErrOver)
 	<-alive.Done()
 }

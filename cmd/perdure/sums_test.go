@@ -316,7 +316,7 @@ func sumUp(
 		t.Fatalf("the job ended early or timed out: %v", context.Cause(alive))
 	}
 	compareSums(ctx, t, j, seed)
-	j.Job().Over()
+	j.Job().MarkDone()
 	j.Job().End(localrun.ErrOver)
 	<-alive.Done()
 	return j

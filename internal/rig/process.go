@@ -182,7 +182,7 @@ func (p *Process) NewCoordinator(begin membership.JobRecord, change ...func(*coo
 	}
 	p.cleanup = func() { r.Close() }
 	cfg := coordinator.Config{
-		Listener: l, Registry: r, Begin: &begin, Store: p.store(), StoreAt: "checkpoint", Keep: 1, Log: p.Log,
+		Listener: l, Registry: r, NewJob: &begin, Store: p.store(), StoreAddr: "checkpoint", Keep: 1, Log: p.Log,
 		Keys: p.hosts.Keys,
 	}
 	for _, f := range change {
@@ -251,7 +251,7 @@ func (p *Process) Dial(ctx context.Context, slot perdure.Slot, change ...func(*D
 	for _, f := range change {
 		f(&cfg)
 	}
-	return worker.Dial(hooks.With(ctx, cfg.Worker), cfg.Config)
+	return worker.Dial(hooks.NewContext(ctx, cfg.Worker), cfg.Config)
 }
 
 // openLog returns a function that opens the job's update log. When the process ends, its entries in transit are

@@ -171,7 +171,7 @@ func (h *Hosts) Listen(addr string, serve func(conn transport.Conn, hello wire.H
 			h.Go(func() {
 				defer conn.Close()
 				defer context.AfterFunc(h.ctx, func() { conn.Close() })()
-				if hello, err := transport.Greet(conn, time.Minute, h.Keys); err == nil {
+				if hello, err := transport.ReceiveHello(conn, time.Minute, h.Keys); err == nil {
 					serve(conn, hello)
 				}
 			})

@@ -255,7 +255,7 @@ func (c *Cluster) runServer(ctx context.Context, p *process) error {
 		if c.o.Snapshots != nil {
 			cfg.Snapshots = c.o.Snapshots(cfg.Snapshots)
 		}
-		cfg.Ended = func(seg *checkpoint.Segment) { c.addSegment(p, seg) }
+		cfg.OnEnded = func(seg *checkpoint.Segment) { c.addSegment(p, seg) }
 	})
 }
 

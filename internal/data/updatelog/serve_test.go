@@ -17,13 +17,13 @@ func init() {
 		}
 		return served{s}, nil
 	}
-	updatelog.InspectFolder, updatelog.ErrRunning = logserver.InspectFolder, logserver.ErrRunning
+	updatelog.InspectFolder, updatelog.ErrRunning = logserver.InspectDir, logserver.ErrRunning
 	updatelog.Unwritable = logserver.Unwritable
 }
 
 type served struct{ *logserver.Server }
 
 func (s served) Look(ctx context.Context) (updatelog.ServerState, error) {
-	st, err := s.Server.Look(ctx)
+	st, err := s.Server.State(ctx)
 	return updatelog.ServerState(st), err
 }

@@ -25,13 +25,13 @@ type fakeConn struct {
 	who keys.Identity
 }
 
-func (g *fakeConn) Peer() string       { return g.at }
-func (g *fakeConn) Who() keys.Identity { return g.who }
+func (g *fakeConn) Peer() string                { return g.at }
+func (g *fakeConn) PeerIdentity() keys.Identity { return g.who }
 
-// fixture is a Door with a listener that peers connect to.
+// fixture is a Controller with a listener that peers connect to.
 type fixture struct {
 	*testing.T
-	*admission.Door
+	*admission.Controller
 	log     bytes.Buffer
 	network *transport.Memory
 	listens transport.Listener
@@ -41,7 +41,7 @@ const secret = perdure.Secret("the job's")
 
 func newFixture(t *testing.T) *fixture {
 	h := &fixture{T: t, network: transport.NewMemory(1, transport.MemoryOptions{})}
-	h.Door = &admission.Door{Keys: wire.Keys{Job: secret}, Log: slog.New(slog.NewTextHandler(&h.log, nil))}
+	h.Controller = &admission.Controller{Keys: wire.Keys{Job: secret}, Log: slog.New(slog.NewTextHandler(&h.log, nil))}
 	var err error
 	if h.listens, err = h.network.Host("house").Listen("house/1"); err != nil {
 		t.Fatal(err)
@@ -67,9 +67,9 @@ func (h *fixture) connect(at string, who keys.Identity, hello wire.Hello) (leave
 	if err := far.Send(wire.Control(wire.KindHello, hello)); err != nil {
 		h.Fatal(err)
 	}
-	_, peer, err := h.Enter(&fakeConn{near, at, who})
+	_, peer, err := h.Admit(&fakeConn{near, at, who})
 	if err == nil {
-		return peer.Leave, refused
+		return peer.Release, refused
 	}
 	var f wire.Frame
 	if err := far.Recv(&f); err != nil || f.Kind != wire.KindRefuse || wire.ParseControl(&f, &refused) != nil {
@@ -87,8 +87,8 @@ func TestBound(t *testing.T) { synctest.Test(t, bound) }
 
 func bound(t *testing.T) {
 	h := newFixture(t)
-	h.Expect(10)
-	const most = admission.Least + 10*admission.PerPlace
+	h.SetMembers(10)
+	const most = admission.MinConns + 10*admission.PerPlace
 	worker, server := keys.Identity{Role: keys.Worker, Name: "w"}, keys.Identity{Role: keys.Server, Name: "s"}
 	hello := observer
 	var leaves []func()
@@ -127,7 +127,7 @@ func bound(t *testing.T) {
 	if leave, refused := h.connect("10.0.0.4:9", worker, hello); leave == nil {
 		t.Errorf("after a connection closed: %s", refused.Reason)
 	}
-	h.Expect(11) // another worker joined
+	h.SetMembers(11) // another worker joined
 	for range admission.PerPlace {
 		if leave, refused := h.connect("10.0.0.4:9", worker, hello); leave == nil {
 			t.Errorf("after the job grew: %s", refused.Reason)
@@ -156,7 +156,7 @@ func peers(t *testing.T) {
 		"two processes over the Unix socket": {[2]string{"process 7 (Unix socket)", "process 8 (Unix socket)"}, false},
 	} {
 		h := newFixture(t)
-		for range admission.Least {
+		for range admission.MinConns {
 			if leave, refused := h.connect(c.addrs[0], keys.Identity{}, observer); leave == nil {
 				t.Fatal(refused.Reason)
 			}
@@ -202,7 +202,7 @@ func handshake(t *testing.T) {
 	h := newFixture(t)
 	stranger := observer
 	stranger.Secret = "a guess"
-	for range admission.Least + 1 {
+	for range admission.MinConns + 1 {
 		if leave, refused := h.connect("10.0.0.4:1", keys.Identity{}, stranger); leave != nil || refused.Temporary {
 			t.Fatalf("wrong secret: admitted %v, %+v", leave != nil, refused)
 		}
@@ -211,7 +211,7 @@ func handshake(t *testing.T) {
 		t.Errorf("after rejected handshakes: %s, %d refused", refused.Reason, h.Refused())
 	}
 	for _, visited := range []bool{false, true} {
-		h.Visited = visited
+		h.Probed = visited
 		h.log.Reset()
 		far, err := h.network.Host("guest").Dial(t.Context(), "house/1")
 		if err != nil {
@@ -222,7 +222,7 @@ func handshake(t *testing.T) {
 			t.Fatal(err)
 		}
 		far.Close()
-		_, _, err = h.Enter(near)
+		_, _, err = h.Admit(near)
 		near.Close()
 		if err == nil || strings.Contains(h.log.String(), "handshake failed") == visited {
 			t.Errorf("visited %v: %v, %s", visited, err, &h.log)
@@ -249,7 +249,7 @@ func budgets(t *testing.T) {
 		if err := far.Send(wire.Control(wire.KindHello, observer)); err != nil {
 			t.Fatal(err)
 		}
-		_, peer, err = h.Enter(&fakeConn{near, at, keys.Identity{}})
+		_, peer, err = h.Admit(&fakeConn{near, at, keys.Identity{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,35 +268,35 @@ func budgets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if peer.Unread.Held() != 3*bytes || other.Unread.Held() != 0 {
-		t.Errorf("%d unread bytes: counted %d, and %d for the other peer", 3*bytes, peer.Unread.Held(),
-			other.Unread.Held())
+	if peer.Queued.Held() != 3*bytes || other.Queued.Held() != 0 {
+		t.Errorf("%d unread bytes: counted %d, and %d for the other peer", 3*bytes, peer.Queued.Held(),
+			other.Queued.Held())
 	}
 	for places := range 3 {
-		h.Expect(places)
-		room := int64(admission.Spare+places) * admission.PlaceBytes
-		for what, b := range map[string]*transport.Budget{"unread": peer.Unread, "waiting": peer.Waiting} {
-			if left := room - b.Held(); b.Take(left+1) || !b.Take(left) {
+		h.SetMembers(places)
+		room := int64(admission.SpareMembers+places) * admission.MemberBytes
+		for what, b := range map[string]*transport.Budget{"unread": peer.Queued, "waiting": peer.Pending} {
+			if left := room - b.Held(); b.TryAdd(left+1) || !b.TryAdd(left) {
 				t.Errorf("with %d members, the %s budget is not %d bytes", places, what, room)
 			} else {
-				b.Give(left)
+				b.Remove(left)
 			}
 		}
 	}
 	two.Close()
-	if peer.Unread.Held() != bytes {
-		t.Errorf("after closing one connection: %d bytes, want %d", peer.Unread.Held(), bytes)
+	if peer.Queued.Held() != bytes {
+		t.Errorf("after closing one connection: %d bytes, want %d", peer.Queued.Held(), bytes)
 	}
 	one.Close()
-	if peer.Unread.Held() != 0 {
-		t.Errorf("after closing both connections: %d bytes, want 0", peer.Unread.Held())
+	if peer.Queued.Held() != 0 {
+		t.Errorf("after closing both connections: %d bytes, want 0", peer.Queued.Held())
 	}
-	peer.Leave()
+	peer.Release()
 	if _, again := enter("10.0.0.4:3"); again != peer {
 		t.Error("a peer with an open connection got a new budget")
 	}
-	peer.Leave()
-	peer.Leave()
+	peer.Release()
+	peer.Release()
 	if _, again := enter("10.0.0.4:4"); again == peer {
 		t.Error("a peer without connections was not forgotten")
 	}
@@ -307,7 +307,7 @@ func budgets(t *testing.T) {
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFixture(t)
-		h.Door.Log = httpdebug.NewLog(&h.log, httpdebug.Text)
+		h.Controller.Log = httpdebug.NewLog(&h.log, httpdebug.Text)
 		const many = 2000
 		for range many {
 			far, err := h.network.Host("stranger").Dial(t.Context(), "house/1")
@@ -319,7 +319,7 @@ func TestFlood(t *testing.T) {
 				t.Fatal(err)
 			}
 			far.Close()
-			if _, _, err := h.Enter(near); err == nil {
+			if _, _, err := h.Admit(near); err == nil {
 				t.Fatal("a silent peer was admitted")
 			}
 			near.Close()

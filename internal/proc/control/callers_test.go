@@ -65,9 +65,9 @@ const secret = "Bearer open sesame"
 func newCrossing(t *testing.T) *crossing {
 	c := &crossing{T: t}
 	c.ours, c.dir = newAuthority(t, "job", 0)
-	c.own = c.ring(keys.Folder(c.dir, keys.Coordinator))
-	c.keyed = c.serve(t, Gate{Secret: "open sesame", Ring: c.own})
-	c.plain = c.serve(t, Gate{Secret: "open sesame"})
+	c.own = c.ring(keys.RoleDir(c.dir, keys.Coordinator))
+	c.keyed = c.serve(t, Authorizer{Secret: "open sesame", Ring: c.own})
+	c.plain = c.serve(t, Authorizer{Secret: "open sesame"})
 	return c
 }
 
@@ -97,7 +97,7 @@ func (c *crossing) add(name, who string, ring *keys.Ring, shows string) *caller 
 func (c *crossing) certificates() {
 	rings := map[keys.Role]*keys.Ring{}
 	for _, role := range keys.Roles {
-		rings[role] = c.ring(keys.Folder(c.dir, role))
+		rings[role] = c.ring(keys.RoleDir(c.dir, role))
 		c.add(articled("certificate of", role), fmt.Sprintf("%s/%[1]s", role), rings[role], "")
 	}
 	c.add("certificate of a worker, token of an operator", "worker/worker", rings[keys.Worker],
@@ -112,7 +112,7 @@ func (c *crossing) certificates() {
 	c.add("certificate of an operator, revoked", "", revoked, "")
 	c.add("certificate of an operator, which has run out", "", c.operator(c.at(-2*time.Hour), "late"), "")
 	_, others := newAuthority(c.T, "job", 0)
-	c.add("certificate of an operator of another job", "", c.ring(keys.Folder(others, keys.Operator)), "")
+	c.add("certificate of an operator of another job", "", c.ring(keys.RoleDir(others, keys.Operator)), "")
 }
 
 // operator issues keys for an operator.
@@ -120,7 +120,7 @@ func (c *crossing) operator(a *authority.Authority, name string) *keys.Ring {
 	c.Helper()
 	h, err := a.Issue(keys.Operator, name, time.Hour)
 	must(c.T, err)
-	return c.ring(h.Folder)
+	return c.ring(h.Dir)
 }
 
 // revoke revokes a name or serial number. The coordinator knows about it when revoke returns.
@@ -133,7 +133,7 @@ func (c *crossing) revoke(name string) {
 
 // tokens adds the callers with tokens and no certificate.
 func (c *crossing) tokens() {
-	bare, err := keys.Trusting(filepath.Join(c.dir, "ca"), "job")
+	bare, err := keys.OpenTrusted(filepath.Join(c.dir, "ca"), "job")
 	must(c.T, err)
 	for _, role := range authority.TokenRoles {
 		made, text, err := c.ours.Token(role, "ci", time.Hour)

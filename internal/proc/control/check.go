@@ -41,12 +41,12 @@ func (s *Scale) check() error {
 	return nil
 }
 
-// noticeOf returns a preemption notice given in milliseconds; 0: none.
-func noticeOf(ms int64) (time.Duration, error) {
-	if ms < 0 || ms > MostNotice.Milliseconds() {
+// parseNotice returns a preemption notice given in milliseconds; 0: none.
+func parseNotice(ms int64) (time.Duration, error) {
+	if ms < 0 || ms > MaxNotice.Milliseconds() {
 		return 0, fmt.Errorf("%w: invalid notice of %d ms; choose at most %d, or 0 for no time limit", perdure.ErrUsage,
 			ms,
-			MostNotice.Milliseconds())
+			MaxNotice.Milliseconds())
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }

@@ -72,7 +72,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, c.failed(ctx, err)
 	}
-	return translated[Status](r)
+	return convert[Status](r)
 }
 
 // View implements Backend.
@@ -81,7 +81,7 @@ func (c *Client) View(ctx context.Context) (words.View, error) {
 	if err != nil {
 		return words.View{}, c.failed(ctx, err)
 	}
-	return translated[words.View](r)
+	return convert[words.View](r)
 }
 
 // Fault implements Backend.
@@ -119,12 +119,12 @@ func milliseconds(d time.Duration) int64 {
 }
 
 // Drain implements Backend.
-func (c *Client) Drain(ctx context.Context, d Drain) (Draining, error) {
-	r, err := c.rpc.Drain(ctx, &controlv1.DrainRequest{Who: d.Who, NoticeMs: milliseconds(d.Notice)})
+func (c *Client) Drain(ctx context.Context, d Drain) (DrainResult, error) {
+	r, err := c.rpc.Drain(ctx, &controlv1.DrainRequest{Who: d.Target, NoticeMs: milliseconds(d.Notice)})
 	if err != nil {
-		return Draining{}, c.failed(ctx, err)
+		return DrainResult{}, c.failed(ctx, err)
 	}
-	return translated[Draining](r)
+	return convert[DrainResult](r)
 }
 
 // Stop implements Backend.

@@ -35,7 +35,7 @@ type Backend interface {
 	// Drain moves the replicas of a server, or of all servers of a host, to other servers, and lets the host's workers
 	// leave. It returns the processes that will end; Status reports the progress. It returns perdure.ErrUsage if the
 	// server or host does not exist, and perdure.ErrRefused if no other process can take over.
-	Drain(ctx context.Context, d Drain) (Draining, error)
+	Drain(ctx context.Context, d Drain) (DrainResult, error)
 	// Stop ends the job gracefully, without waiting for the end. It returns perdure.ErrStopped if the job is already
 	// over.
 	Stop(ctx context.Context) error
@@ -51,20 +51,20 @@ type Scale struct {
 
 // Drain selects the processes that hand over their replicas and end.
 type Drain struct {
-	Who    string        // server:N, or a host's name
+	Target string        // server:N, or a host's name
 	Notice time.Duration // time limit; 0: no limit, or the host's own notice
 }
 
-// MostNotice is the maximum notice. With more time, a notice is pointless.
-const MostNotice = 24 * time.Hour
+// MaxNotice is the maximum notice. With more time, a notice is pointless.
+const MaxNotice = 24 * time.Hour
 
-// Draining lists the processes that a Drain has told to end.
-type Draining struct {
-	Places []DrainedPlace
+// DrainResult lists the processes that a Drain has told to end.
+type DrainResult struct {
+	Places []DrainedProcess
 }
 
-// DrainedPlace identifies a process that will end.
-type DrainedPlace struct {
+// DrainedProcess identifies a process that will end.
+type DrainedProcess struct {
 	Role        string // server or worker
 	Index       int
 	Incarnation perdure.Incarnation
@@ -104,12 +104,12 @@ type Status struct {
 	// Saving is the checkpoint interval if the job chooses it; nil: the job does not choose it.
 	Saving *words.Saving
 	// RegistryAway is set while the coordinator waits for its registry. Then the status shows the processes as last
-	// fieldCache and the decisions as last recorded.
-	RegistryAway *Away
+	// known and the decisions as last recorded.
+	RegistryAway *RegistryWait
 }
 
-// Away describes how long a coordinator has waited for its registry, and why.
-type Away struct {
+// RegistryWait describes how long a coordinator has waited for its registry, and why.
+type RegistryWait struct {
 	Seconds float64 // so far
 	Why     string  // error of the last attempt; "" if none has failed yet
 }

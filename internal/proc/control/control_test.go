@@ -27,7 +27,7 @@ type fakeJob struct {
 	stops  int
 	change Scale
 	drain  Drain
-	ends   Draining
+	ends   DrainResult
 }
 
 func (f *fakeJob) Status(context.Context) (Status, error)   { return f.status, f.err }
@@ -43,7 +43,7 @@ func (f *fakeJob) Scale(_ context.Context, s Scale) (string, error) {
 	return "accepted", f.err
 }
 
-func (f *fakeJob) Drain(_ context.Context, d Drain) (Draining, error) {
+func (f *fakeJob) Drain(_ context.Context, d Drain) (DrainResult, error) {
 	f.drain = d
 	return f.ends, f.err
 }
@@ -116,11 +116,11 @@ func TestEveryFieldArrives(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(view, job.view) {
 		t.Errorf("view: got %+v, %v\nwant %+v", view, err, job.view)
 	}
-	ends, err := c.Drain(t.Context(), Drain{Who: "a", Notice: 25 * time.Second})
+	ends, err := c.Drain(t.Context(), Drain{Target: "a", Notice: 25 * time.Second})
 	if err != nil || !reflect.DeepEqual(ends, job.ends) {
 		t.Errorf("drain: got %+v, %v\nwant %+v", ends, err, job.ends)
 	}
-	if job.drain != (Drain{Who: "a", Notice: 25 * time.Second}) {
+	if job.drain != (Drain{Target: "a", Notice: 25 * time.Second}) {
 		t.Errorf("the job received %+v", job.drain)
 	}
 }
@@ -203,14 +203,14 @@ func TestErrorsKeepTheirKindAndMessage(t *testing.T) {
 		"Drain":  func() error { _, err := c.Drain(t.Context(), Drain{}); return err },
 		"Stop":   func() error { return c.Stop(t.Context()) },
 	}
-	for _, k := range kinds {
+	for _, k := range errorCodes {
 		job.err = fmt.Errorf("%w: what to do instead", k.err)
 		for name, call := range calls {
 			err := call()
 			if !errors.Is(err, k.err) || err.Error() != job.err.Error() {
 				t.Errorf("%s: sent %q, got %v", name, job.err, err)
 			}
-			for _, other := range kinds {
+			for _, other := range errorCodes {
 				if other.err != k.err && errors.Is(err, other.err) {
 					t.Errorf("%s: sent %q, got an error that also is %q", name, job.err, other.err)
 				}
@@ -411,9 +411,9 @@ func (u *untouched) Scale(_ context.Context, s Scale) (string, error) {
 	return "", nil
 }
 
-func (u *untouched) Drain(_ context.Context, d Drain) (Draining, error) {
+func (u *untouched) Drain(_ context.Context, d Drain) (DrainResult, error) {
 	u.Errorf("a Drain call reached the job: %+v", d)
-	return Draining{}, nil
+	return DrainResult{}, nil
 }
 
 func (u *untouched) Stop(context.Context) error {
@@ -425,11 +425,11 @@ func (u *untouched) Stop(context.Context) error {
 func TestShortNotice(t *testing.T) {
 	var job fakeJob
 	c := NewClient(serve(t, &job), "", nil)
-	if _, err := c.Drain(t.Context(), Drain{Who: "server:0", Notice: time.Microsecond}); err != nil ||
+	if _, err := c.Drain(t.Context(), Drain{Target: "server:0", Notice: time.Microsecond}); err != nil ||
 		job.drain.Notice != time.Millisecond {
 		t.Errorf("got a notice of %v, error %v", job.drain.Notice, err)
 	}
-	if _, err := c.Drain(t.Context(), Drain{Who: "server:0", Notice: -time.Microsecond}); !errors.Is(err,
+	if _, err := c.Drain(t.Context(), Drain{Target: "server:0", Notice: -time.Microsecond}); !errors.Is(err,
 		perdure.ErrUsage) {
 		t.Errorf("unexpected error for a negative notice: %v", err)
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// kinds maps the errors that keep their kind in transit to Connect codes. Each code occurs once, because the client
-// uses the table in reverse.
-var kinds = []struct {
+// errorCodes maps the errors that keep their kind in transit to Connect codes. Each code occurs once, because the
+// client uses the table in reverse.
+var errorCodes = []struct {
 	err  error
 	code connect.Code
 }{
@@ -25,7 +25,7 @@ var kinds = []struct {
 	{perdure.ErrStopped, connect.CodeFailedPrecondition},
 	{perdure.ErrFenced, connect.CodeAborted},
 	{perdure.ErrRefused, connect.CodePermissionDenied},
-	{perdure.ErrRefused, connect.CodeUnauthenticated}, // used only by the Gate
+	{perdure.ErrRefused, connect.CodeUnauthenticated}, // used only by the Authorizer
 	{context.Canceled, connect.CodeCanceled},
 	{context.DeadlineExceeded, connect.CodeDeadlineExceeded},
 }
@@ -35,7 +35,7 @@ func toConnect(err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, k := range kinds {
+	for _, k := range errorCodes {
 		if errors.Is(err, k.err) {
 			return connect.NewError(k.code, err)
 		}
@@ -72,12 +72,12 @@ func (c *Client) failed(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: the job at %s has keys; name them with --keys", perdure.ErrUsage, c.addr)
 	}
 	if !connect.IsWireError(err) {
-		if why := c.declined(ctx, err); why != nil {
+		if why := c.rejectedCertificate(ctx, err); why != nil {
 			return why
 		}
 		return fmt.Errorf("%w at %s: %s", ErrUnreachable, c.addr, said.Message())
 	}
-	for _, k := range kinds {
+	for _, k := range errorCodes {
 		if said.Code() == k.code {
 			return &remoteError{said.Message(), k.err}
 		}
@@ -88,10 +88,10 @@ func (c *Client) failed(ctx context.Context, err error) error {
 // probeTimeout is how long a coordinator may take to reject a certificate.
 const probeTimeout = 2 * time.Second
 
-// declined returns which certificate was rejected if that is why a call with keys failed, and otherwise nil. In TLS
-// 1.3, the server rejects a certificate only after the handshake, when a request may already be in flight. The
+// rejectedCertificate returns which certificate was rejected if that is why a call with keys failed, and otherwise nil.
+// In TLS 1.3, the server rejects a certificate only after the handshake, when a request may already be in flight. The
 // connection then breaks and the reason is lost. So declined opens a second connection and sends nothing on it.
-func (c *Client) declined(ctx context.Context, err error) error {
+func (c *Client) rejectedCertificate(ctx context.Context, err error) error {
 	var dial *net.OpError
 	if c.ring == nil || errors.As(err, &dial) && dial.Op == "dial" {
 		return nil
@@ -114,7 +114,7 @@ func (c *Client) declined(ctx context.Context, err error) error {
 	if errors.As(err, &plain) {
 		return fmt.Errorf("%w: the job at %s has no keys; leave out --keys", perdure.ErrUsage, c.addr)
 	}
-	if why := c.ring.Declined(err); why != nil {
+	if why := c.ring.RejectedCertificate(err); why != nil {
 		return &remoteError{fmt.Sprintf("the coordinator at %s: %v", c.addr, why), perdure.ErrRefused}
 	}
 	return nil

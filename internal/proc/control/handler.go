@@ -37,7 +37,7 @@ func (s *service) Status(ctx context.Context, _ *controlv1.StatusRequest) (*cont
 	if err != nil {
 		return nil, toConnect(err)
 	}
-	return translated[*controlv1.StatusResponse](st)
+	return convert[*controlv1.StatusResponse](st)
 }
 
 func (s *service) View(ctx context.Context, _ *controlv1.ViewRequest) (*controlv1.ViewResponse, error) {
@@ -45,7 +45,7 @@ func (s *service) View(ctx context.Context, _ *controlv1.ViewRequest) (*controlv
 	if err != nil {
 		return nil, toConnect(err)
 	}
-	return translated[*controlv1.ViewResponse](v)
+	return convert[*controlv1.ViewResponse](v)
 }
 
 func (s *service) Fault(ctx context.Context, r *controlv1.FaultRequest) (*controlv1.FaultResponse, error) {
@@ -72,15 +72,15 @@ func (s *service) Scale(ctx context.Context, r *controlv1.ScaleRequest) (*contro
 }
 
 func (s *service) Drain(ctx context.Context, r *controlv1.DrainRequest) (*controlv1.DrainResponse, error) {
-	notice, err := noticeOf(r.GetNoticeMs())
+	notice, err := parseNotice(r.GetNoticeMs())
 	if err != nil {
 		return nil, toConnect(err)
 	}
-	d, err := s.backend.Drain(ctx, Drain{Who: r.GetWho(), Notice: notice})
+	d, err := s.backend.Drain(ctx, Drain{Target: r.GetWho(), Notice: notice})
 	if err != nil {
 		return nil, toConnect(err)
 	}
-	return translated[*controlv1.DrainResponse](d)
+	return convert[*controlv1.DrainResponse](d)
 }
 
 func (s *service) Stop(ctx context.Context, _ *controlv1.StopRequest) (*controlv1.StopResponse, error) {

@@ -30,10 +30,10 @@ func privateJob(t *testing.T) (dir string, own *keys.Ring, addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := Gate{Alive: isAlive, Ring: own}
+	gate := Authorizer{Alive: isAlive, Ring: own}
 	s := httpdebug.NewHTTPServer(gate.Guard(NewHandler(&fakeJob{})))
 	s.ErrorLog = log.New(io.Discard, "", 0)
-	go func() { _ = s.Serve(tls.NewListener(l, own.Web())) }() // returns at the end of the test
+	go func() { _ = s.Serve(tls.NewListener(l, own.WebServer())) }() // returns at the end of the test
 	t.Cleanup(func() { _ = s.Close() })
 	return dir, own, l.Addr().String()
 }
@@ -85,7 +85,7 @@ func TestRefusedCertificate(t *testing.T) {
 	dir, own, addr := privateJob(t)
 	revokes(t, dir, own)
 	copied := filepath.Join(t.TempDir(), "copied") // without the new revocation list
-	if err := os.CopyFS(copied, os.DirFS(keys.Folder(dir, keys.Operator))); err != nil {
+	if err := os.CopyFS(copied, os.DirFS(keys.RoleDir(dir, keys.Operator))); err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range []string{keys.IdentityFile, keys.SecretFile} {

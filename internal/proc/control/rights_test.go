@@ -98,14 +98,14 @@ func (h *heardJob) take() (lines, through []string) {
 }
 
 // serve serves the job's control API like a coordinator, and returns its address.
-func (h *heardJob) serve(t *testing.T, gate Gate) (addr string) {
+func (h *heardJob) serve(t *testing.T, gate Authorizer) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	addr = l.Addr().String()
 	gate.Addrs, gate.Alive, gate.Log = []string{addr}, isAlive, slog.New(slog.NewTextHandler(h, nil))
 	if gate.Ring != nil {
-		l = tls.NewListener(l, gate.Ring.Web())
+		l = tls.NewListener(l, gate.Ring.WebServer())
 	}
 	api := NewHandler(&fakeJob{})
 	s := httpdebug.NewHTTPServer(gate.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -170,11 +170,11 @@ func gated(t *testing.T, job Backend, dir string, own *keys.Ring) (call func(sho
 	var log bytes.Buffer
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	gate := Gate{Alive: isAlive, Ring: own, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	gate := Authorizer{Alive: isAlive, Ring: own, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	s := httpdebug.NewHTTPServer(gate.Guard(NewHandler(job)))
 	served := make(chan struct{})
-	go func() { _ = s.Serve(tls.NewListener(l, own.Web())); close(served) }() // said closes it
-	ring, err := keys.Trusting(filepath.Join(dir, "ca"), "job")
+	go func() { _ = s.Serve(tls.NewListener(l, own.WebServer())); close(served) }() // said closes it
+	ring, err := keys.OpenTrusted(filepath.Join(dir, "ca"), "job")
 	must(t, err)
 	tool := &http.Client{Transport: &http.Transport{TLSClientConfig: ring.Client(keys.Coordinator)}}
 	call = func(c shownCase, kind string) (int, string) {
@@ -209,7 +209,7 @@ func TestTokens(t *testing.T) {
 		must(t, err)
 		return "Bearer " + issued(t, a, keys.Viewer)
 	}
-	own, err := keys.Open(keys.Folder(dir, keys.Coordinator))
+	own, err := keys.Open(keys.RoleDir(dir, keys.Coordinator))
 	must(t, err)
 	gone, revoked, err := ours.Token(keys.Operator, "gone", time.Hour)
 	must(t, err)
@@ -251,7 +251,7 @@ func TestTokens(t *testing.T) {
 			}
 		}
 	}
-	ring, err := keys.Trusting(filepath.Join(dir, "ca"), "job")
+	ring, err := keys.OpenTrusted(filepath.Join(dir, "ca"), "job")
 	must(t, err)
 	_, err = NewClient(addr, perdure.Secret(revoked), ring).Status(t.Context())
 	if !errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "revoked") || job.stops != 2 {

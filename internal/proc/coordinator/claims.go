@@ -20,29 +20,29 @@ type claims map[int]claim
 type claim struct {
 	process, holder string
 	since           time.Time
-	refused         int           // number of successive rejections
+	rejections      int           // number of successive rejections
 	clock           perdure.Clock // the slot's clock at the last rejection
 	text            string        // the reason
 }
 
-// twice returns why a slot's program cannot run, or "". It fails if two of its processes claimed the slot in two starts
-// at the same clock. A single claim proves nothing, since a killed start may leave a process behind.
-func (cs claims) twice(slot int) string {
-	if c := cs[slot]; c.refused > 1 {
+// claimConflict returns why a slot's program cannot run, or "". It fails if two of its processes claimed the slot in
+// two starts at the same clock. A single claim proves nothing, since a killed start may leave a process behind.
+func (cs claims) claimConflict(slot int) string {
+	if c := cs[slot]; c.rejections > 1 {
 		return c.text
 	}
 	return ""
 }
 
-// claim records that a worker asks for an occupied slot. It returns a permanent refusal, or nil if the worker may ask
-// again.
-func (cs claims) claim(m *member, c *Coordinator, now time.Time) *wire.Refusal {
+// checkClaim records that a worker asks for an occupied slot. It returns a permanent refusal, or nil if the worker may
+// ask again.
+func (cs claims) checkClaim(m *member, c *Coordinator, now time.Time) *wire.Refusal {
 	slots, i := c.core.Record().Slots, m.hello.Index
 	if m.hello.Role != wire.RoleWorker || i < 0 || i >= len(slots) {
 		return nil
 	}
 	holder := &slots[i]
-	if from := hostIn(m.hello.Process); from == "" || from != hostIn(holder.Process) ||
+	if from := hostSecret(m.hello.Process); from == "" || from != hostSecret(holder.Process) ||
 		c.core.MemberStatus(membership.Worker, i).State != "alive" {
 		delete(cs, i)
 		return nil
@@ -59,9 +59,9 @@ func (cs claims) claim(m *member, c *Coordinator, now time.Time) *wire.Refusal {
 	text := fmt.Sprintf("processes %d and %d of one program both claim worker:%d, but a slot has only one "+
 		"process; join the job from one of them only, or give each its own slot", holder.PID, m.hello.PID, i)
 	if clock := c.core.MemberStatus(membership.Worker, i).Clock; clock > was.clock {
-		was.refused, was.clock = 0, clock
+		was.rejections, was.clock = 0, clock
 	}
-	was.refused, was.text, was.process = was.refused+1, text, ""
+	was.rejections, was.text, was.process = was.rejections+1, text, ""
 	cs[i] = was
 	c.emit(membership.Event{Kind: "trouble", Target: fmt.Sprintf("worker:%d", i), Text: text})
 	return &wire.Refusal{Reason: text}

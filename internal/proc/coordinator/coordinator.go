@@ -37,12 +37,12 @@ import (
 
 // Config configures a coordinator.
 type Config struct {
-	Listener transport.Listener
-	Registry registry.Registry
-	Lease    registry.Lease        // of Registry, if it is already held; nil: New acquires it
-	Begin    *membership.JobRecord // the initial facts of a new job; if nil, the registry must not be empty
-	Store    store.Store           // for checkpoints and slot states
-	StoreAt  string                // the store's address as sent to workers; "" if only this process can use it
+	Listener  transport.Listener
+	Registry  registry.Registry
+	Lease     registry.Lease        // of Registry, if it is already held; nil: New acquires it
+	NewJob    *membership.JobRecord // the initial facts of a new job; if nil, the registry must not be empty
+	Store     store.Store           // for checkpoints and slot states
+	StoreAddr string                // the store's address as sent to workers; "" if only this process can use it
 	// StoreLocal reports whether the store is a directory of the run, which other machines may be unable to reach.
 	StoreLocal bool
 	Keep       int // how many of the newest checkpoints to keep, at least two of partial ones; 0: all
@@ -58,9 +58,9 @@ type Config struct {
 	// Settings is the content of the run's run.json, and Folder the run's directory. Processes without them receive
 	// them.
 	Settings []byte
-	Folder   string
-	// GoesOn cancels an early end that the user had requested: the coordinator was started again.
-	GoesOn bool
+	Dir      string
+	// CancelEarlyEnd cancels an early end that the user had requested: the coordinator was started again.
+	CancelEarlyEnd bool
 	// MaxFailures is how often the program of a slot may fail at one clock; 0: 5. A program that fails this often at
 	// one clock is assumed to fail there always.
 	MaxFailures int
@@ -79,7 +79,7 @@ const (
 // Coordinator is one coordinator process.
 type Coordinator struct {
 	cfg       Config
-	admission admission.Door
+	admission admission.Controller
 	job       *perdure.JobSpec // immutable
 	inbox     inbox
 	wg        sync.WaitGroup // Run's goroutines
@@ -87,25 +87,25 @@ type Coordinator struct {
 	onDisk atomic.Bool
 
 	// The fields below belong to the loop.
-	core       *membership.Core
-	attention  attention
-	sweeper    sweeper
-	pruner     pruner
-	factStore  factStore
-	crew       crew
-	asked      bool // a process is waiting for a slot or server index
-	supervisor *member
-	reported   reports      // the last reports to the supervisor
-	events     []wire.Frame // for the supervisor, not sent yet
-	progressed perdure.Clock
-	ended      error // why the loop ends; nil while it runs
-	farewell   farewell
-	troubles   troubles
-	completed  bool
-	roster     uint64 // the membership revision last sent to the supervisor
-	latest     Latest
-	began      time.Time
-	speed      words.Rate
+	core           *membership.Core
+	monitor        loopMonitor
+	sweeper        sweeper
+	pruner         pruner
+	records        recordStore
+	members        memberSet
+	grantsPending  bool // a process is waiting for a slot or server index
+	supervisor     *member
+	reported       lastReports  // the last reports to the supervisor
+	events         []wire.Frame // for the supervisor, not sent yet
+	progressed     perdure.Clock
+	endErr         error // why the loop ends; nil while it runs
+	shutdown       shutdown
+	problems       problems
+	completed      bool
+	sentMembership uint64 // the membership revision last sent to the supervisor
+	latest         Latest
+	began          time.Time
+	speed          words.Rate
 }
 
 // Latest is the newest information about training and the update log that this coordinator has received.
@@ -115,8 +115,8 @@ type Latest struct {
 	Event                   string   // as text
 	// Log is the state of the job's own log process according to the supervisor; nil: not received.
 	Log *wire.MemberProgress
-	// Tally belongs to the loop; callbacks of Ask may read it.
-	Tally *Tally
+	// Counts belongs to the loop; callbacks of Ask may read it.
+	Counts *EventCounts
 	// Host returns the display name of the host that started a process; "" if there is none or it is not connected.
 	Host func(process string) string
 	// Refused counts connections rejected because the peer had too many.
@@ -127,14 +127,14 @@ type Latest struct {
 
 // member is a connection that was admitted or is waiting for its slot.
 type member struct {
-	conn     transport.Conn
-	hello    wire.Hello
-	index    int
-	welcomed bool
-	answered func() // stops the keep-alive that is sent until the Hello is answered
+	conn           transport.Conn
+	hello          wire.Hello
+	index          int
+	welcomed       bool
+	stopConfirming func() // stops the keep-alive that is sent until the Hello is answered
 	statusReader
-	unread  *unread
-	failing map[int]*streak // of a host: failures of its workers before they joined, by their number
+	unread       *unreadLimit
+	joinFailures map[int]*streak // of a host: failures of its workers before they joined, by their number
 }
 
 // Run runs a coordinator until ctx ends or the registry fails.
@@ -177,7 +177,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	}
 	var doc []byte
 	var revision uint64
-	err = disk.Retry{Pause: savePause, Retryable: passes}.Do(ctx, func() (err error) {
+	err = disk.Retry{Pause: savePause, Retryable: isTemporary}.Do(ctx, func() (err error) {
 		doc, revision, err = cfg.Registry.Load(ctx)
 		return err
 	})
@@ -190,30 +190,30 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		if err := json.Unmarshal(doc, &facts); err != nil {
 			return nil, fmt.Errorf("coordinator: invalid facts in the registry: %w", err)
 		}
-		if cfg.Begin != nil && facts.Job.ID != cfg.Begin.Job.ID {
+		if cfg.NewJob != nil && facts.Job.ID != cfg.NewJob.Job.ID {
 			return nil, fmt.Errorf("%w: the registry belongs to job %s, not to job %s: choose another "+
-				"registry", perdure.ErrUsage, facts.Job.ID, cfg.Begin.Job.ID)
+				"registry", perdure.ErrUsage, facts.Job.ID, cfg.NewJob.Job.ID)
 		}
-	case cfg.Begin != nil:
-		facts = *cfg.Begin
+	case cfg.NewJob != nil:
+		facts = *cfg.NewJob
 	default:
 		return nil, fmt.Errorf("coordinator: the registry is empty and no job is configured")
 	}
-	if cfg.GoesOn {
+	if cfg.CancelEarlyEnd {
 		facts.Final = nil
 	}
 	c := &Coordinator{
 		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize),
-		admission: admission.Door{Keys: cfg.Keys, Log: cfg.Log},
+		admission: admission.Controller{Keys: cfg.Keys, Log: cfg.Log},
 		core:      membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)),
-		factStore: factStore{lease: lease, revision: revision, text: bytes.Clone(doc), looks: make(looks)},
-		farewell:  farewell{met: map[string]struct{}{}}, troubles: newTroubles(cfg.MaxFailures),
-		crew: newCrew(), progressed: -1, began: time.Now(),
-		attention: attention{every: cfg.Tick}, latest: Latest{Tally: newTally()},
+		records:   recordStore{lease: lease, revision: revision, text: bytes.Clone(doc), calls: make(inspections)},
+		shutdown:  shutdown{answered: map[string]struct{}{}}, problems: newProblems(cfg.MaxFailures),
+		members: newMemberSet(), progressed: -1, began: time.Now(),
+		monitor: loopMonitor{every: cfg.Tick}, latest: Latest{Counts: newEventCounts()},
 	}
-	c.pruner.prune, c.latest.Host, c.latest.Drain = c.cfg.prune, c.crew.hostOf, c.crew.drain
+	c.pruner.prune, c.latest.Host, c.latest.Drain = c.cfg.prune, c.members.hostOf, c.members.drain
 	c.latest.Refused = c.admission.Refused
-	c.admission.Expect(len(facts.Servers) + len(facts.Slots))
+	c.admission.SetMembers(len(facts.Servers) + len(facts.Slots))
 	ticks := func(ms int64) int64 { return int64(time.Duration(ms) * time.Millisecond / cfg.Tick) }
 	c.core.SetGiveUpTicks(ticks(facts.Job.SuspendMs), ticks(facts.Job.TakeOverMs))
 	c.core.SetTickSeconds(cfg.Tick.Seconds())
@@ -232,12 +232,12 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 // (perdure.ErrFenced).
 func (c *Coordinator) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer func() { _ = c.factStore.lease.Release() }() // the lease ends with the process anyway
+	defer func() { _ = c.records.lease.Release() }() // the lease ends with the process anyway
 	defer c.wg.Wait()
 	defer func() {
 		cancel()
 		c.cfg.Listener.Close()
-		for m := range c.crew.members {
+		for m := range c.members.all {
 			m.conn.Close()
 		}
 	}()
@@ -249,21 +249,21 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.factStore.lease.Done():
-			return fenced(registry.ErrLost)
+		case <-c.records.lease.Done():
+			return fencedError(registry.ErrLost)
 		case d := <-c.inbox:
 			if err := c.read(ctx, d); err != nil {
 				return err
 			}
-		case <-c.farewell.late:
-			c.ending(true)
+		case <-c.shutdown.deadline:
+			c.finishShutdown(true)
 		case <-tick.C:
 			now := time.Now()
 			c.tick(now)
-			c.latest.Tally.tick(now, c.core)
+			c.latest.Counts.tick(now, c.core)
 			c.rate(now)
-			c.troubles.look(now, c)
-			c.progress(true)
+			c.problems.notifyMissing(now, c)
+			c.sendProgress(true)
 			ticked = true
 		}
 		if err := c.carryOut(ctx); err != nil {
@@ -272,9 +272,9 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		if ticked { // the current facts are saved, so garbage by them is not needed by a successor
 			c.sweeper.sweep(ctx, c)
 		}
-		c.ending(false)
-		if c.ended != nil {
-			return c.ended
+		c.finishShutdown(false)
+		if c.endErr != nil {
+			return c.endErr
 		}
 	}
 }
@@ -293,7 +293,7 @@ func (c *Coordinator) rate(now time.Time) {
 func (c *Coordinator) Ask(ctx context.Context, f func(core *membership.Core, latest Latest)) error {
 	done := make(chan struct{})
 	var claimed atomic.Bool // by the loop, or by the caller when it gives up
-	c.inbox.do(ctx, func() {
+	c.inbox.doSaved(ctx, func() {
 		if claimed.CompareAndSwap(false, true) {
 			f(c.core, c.latest)
 			close(done)
@@ -332,26 +332,26 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		if err := c.save(ctx, r.Record); err != nil {
 			return err
 		}
-		c.admission.Expect(len(r.Record.Servers) + len(r.Record.Slots))
-		c.crew.broadcast(r.Delta, c.crew.servers)
-		c.crew.broadcast(r.WorkerDelta, c.crew.readers)
+		c.admission.SetMembers(len(r.Record.Servers) + len(r.Record.Slots))
+		c.members.broadcast(r.Delta, c.members.servers)
+		c.members.broadcast(r.WorkerDelta, c.members.readers)
 	}
-	if r.Record != nil || c.asked {
-		c.asked = false
-		c.grant()
+	if r.Record != nil || c.grantsPending {
+		c.grantsPending = false
+		c.welcomeAssigned()
 	}
-	if r.Record != nil && r.Record.View.Roster != c.roster {
-		c.roster = r.Record.View.Roster
-		c.progress(true)
+	if r.Record != nil && r.Record.View.Roster != c.sentMembership {
+		c.sentMembership = r.Record.View.Roster
+		c.sendProgress(true)
 	}
 	for _, e := range r.Events {
 		c.emit(e)
 	}
 	if r.Record != nil && r.Record.Failed != "" {
-		c.dismiss(failed(r.Record.Failed))
+		c.refuseAll(failedRefusal(r.Record.Failed))
 	}
 	for _, k := range r.Kills {
-		if m := c.crew.newest[slotID{k.Kind, k.Index}]; k.Unmanaged && m != nil && m.hello.Process == k.Process {
+		if m := c.members.newest[memberID{k.Kind, k.Index}]; k.Unmanaged && m != nil && m.hello.Process == k.Process {
 			m.conn.Close() // this coordinator cannot kill the process; if it lives, it reconnects
 		}
 		if c.supervisor != nil && !k.Unmanaged {
@@ -370,7 +370,7 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 	}
 	if r.Publish != nil && r.Publish.Running != nil {
 		p, facts := *r.Publish, c.core.Record()
-		m := running(facts, &p)
+		m := runningManifest(facts, &p)
 		c.wg.Go(func() { c.publishRunning(ctx, p, m) })
 	} else if r.Publish != nil {
 		p := *r.Publish
@@ -382,7 +382,7 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		c.wg.Go(func() { c.publish(ctx, p, m) })
 	}
 	if at := c.core.MinClock(); at != c.progressed || c.completed != c.core.Complete() {
-		c.progress(false)
+		c.sendProgress(false)
 	}
 	return nil
 }
@@ -391,7 +391,7 @@ func (c *Coordinator) save(ctx context.Context, f *membership.JobRecord) error {
 	c.onDisk.Store(true)
 	defer c.onDisk.Store(false)
 	told := false
-	return c.factStore.save(ctx, f, func(err error) {
+	return c.records.save(ctx, f, func(err error) {
 		if !told {
 			told = true
 			c.emit(membership.Event{
@@ -416,7 +416,7 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 		m.Segments = append(m.Segments, ref)
 	}
 	err := checkpoint.Publish(c.cfg.Store, m)
-	if err == nil && c.factStore.generation.Load() > uint64(p.Generation) {
+	if err == nil && c.records.generation.Load() > uint64(p.Generation) {
 		c.cfg.withdraw(m)
 	}
 	if err != nil {
@@ -426,16 +426,16 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 		case <-ctx.Done():
 		}
 	}
-	c.inbox.do(ctx, func() {
+	c.inbox.doSaved(ctx, func() {
 		if !c.core.Published(p.Generation, p.Cut, err == nil) {
 			return // after a rollback in the meantime, the older checkpoint is the current one
 		}
 		// The old checkpoint may be deleted only after the registry names the new one.
-		if c.ended = c.carryOut(ctx); c.ended != nil {
+		if c.endErr = c.carryOut(ctx); c.endErr != nil {
 			return
 		}
 		if c.cfg.Keep > 0 {
-			c.pruner.after(m, c.wg.Go) // the loop must not wait for a store, which may be slow
+			c.pruner.schedule(m, c.wg.Go) // the loop must not wait for a store, which may be slow
 		}
 	})
 }
@@ -460,7 +460,7 @@ func (cfg *Config) prune(m checkpoint.Manifest) {
 
 // emit passes an event to the log and the supervisor.
 func (c *Coordinator) emit(e membership.Event) {
-	c.latest.Tally.note(e)
+	c.latest.Counts.note(e)
 	if e.Kind != "joining" && e.Kind != "joined" { // events of single shards are too many
 		c.latest.Event = e.Text
 	}

@@ -21,7 +21,7 @@ type Drained struct {
 
 // drain orders a server, or all processes of a host, to hand over their work and end within a notice. A notice of 0
 // sets no limit, or keeps the host's own. drain does not wait for the hand-over.
-func (c *crew) drain(core *membership.Core, who string, notice time.Duration) (all []Drained, err error) {
+func (c *memberSet) drain(core *membership.Core, who string, notice time.Duration) (all []Drained, err error) {
 	var to []*member
 	f := core.Record()
 	worker, isWorker := strings.CutPrefix(who, string(membership.Worker)+":")
@@ -33,14 +33,14 @@ func (c *crew) drain(core *membership.Core, who string, notice time.Duration) (a
 		return nil, fmt.Errorf("%w: a worker has no shards to hand over; use perdure scale --leave %.20s",
 			perdure.ErrUsage, worker)
 	case isServer:
-		all, to, err = c.drainsServer(f, server)
+		all, to, err = c.serverToDrain(f, server)
 	default:
-		all, to, err = c.drainsHost(core, who)
+		all, to, err = c.hostsToDrain(core, who)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if leave := serversOf(all); len(leave) > 0 && !othersStay(core, leave) {
+	if leave := serverIndexes(all); len(leave) > 0 && !hasOtherServer(core, leave) {
 		return nil, fmt.Errorf("%w: no other server could take over the shards of %s; start another server "+
 			"first", perdure.ErrRefused, who)
 	}
@@ -52,7 +52,7 @@ func (c *crew) drain(core *membership.Core, who string, notice time.Duration) (a
 	return all, nil
 }
 
-func serversOf(all []Drained) (servers []int) {
+func serverIndexes(all []Drained) (servers []int) {
 	for _, d := range all {
 		if d.Kind == membership.Server {
 			servers = append(servers, d.Index)
@@ -61,8 +61,8 @@ func serversOf(all []Drained) (servers []int) {
 	return servers
 }
 
-// othersStay reports whether there is a server, besides those given, that may receive shards.
-func othersStay(core *membership.Core, beside []int) bool {
+// hasOtherServer reports whether there is a server, besides those given, that may receive shards.
+func hasOtherServer(core *membership.Core, beside []int) bool {
 	for i := range core.Record().Servers {
 		if core.MemberStatus(membership.Server, i).Eligible && !slices.Contains(beside, i) {
 			return true
@@ -71,13 +71,13 @@ func othersStay(core *membership.Core, beside []int) bool {
 	return false
 }
 
-func (c *crew) drainsServer(f *membership.JobRecord, number string) (all []Drained, to []*member, err error) {
+func (c *memberSet) serverToDrain(f *membership.JobRecord, number string) (all []Drained, to []*member, err error) {
 	n, err := strconv.ParseUint(number, 10, 31)
 	if err != nil || int(n) >= len(f.Servers) {
 		return nil, nil, fmt.Errorf("%w: there is no server:%.20s in this job, whose servers are 0 to %d",
 			perdure.ErrUsage, number, len(f.Servers)-1)
 	}
-	m, p := c.newest[slotID{membership.Server, int(n)}], &f.Servers[n]
+	m, p := c.newest[memberID{membership.Server, int(n)}], &f.Servers[n]
 	if m == nil || !m.welcomed || p.Left && !p.Draining {
 		return nil, nil, fmt.Errorf("%w: server:%d is not connected: see perdure status",
 			perdure.ErrUsage, n)
@@ -85,8 +85,8 @@ func (c *crew) drainsServer(f *membership.JobRecord, number string) (all []Drain
 	return []Drained{{membership.Server, int(n), p.Incarnation}}, []*member{m}, nil
 }
 
-func (c *crew) drainsHost(core *membership.Core, who string) (all []Drained, to []*member, err error) {
-	hosts := c.hosts(who)
+func (c *memberSet) hostsToDrain(core *membership.Core, who string) (all []Drained, to []*member, err error) {
+	hosts := c.hostsNamed(who)
 	if len(hosts) == 0 {
 		known := "no host is connected"
 		if names := c.hostNames(); len(names) > 0 {
@@ -99,11 +99,11 @@ func (c *crew) drainsHost(core *membership.Core, who string) (all []Drained, to 
 		var servers []*member
 		add := func(k membership.Kind, places []membership.Member) {
 			for i := range places {
-				if hostIn(places[i].Process) != h.hello.Process || core.MemberStatus(k, i).State == "dead" {
+				if hostSecret(places[i].Process) != h.hello.Process || core.MemberStatus(k, i).State == "dead" {
 					continue
 				}
 				all = append(all, Drained{k, i, places[i].Incarnation})
-				if m := c.newest[slotID{k, i}]; m != nil && k == membership.Server {
+				if m := c.newest[memberID{k, i}]; m != nil && k == membership.Server {
 					servers = append(servers, m)
 				}
 			}
@@ -120,9 +120,9 @@ func (m *member) isHost() bool {
 	return m.hello.Role == wire.RoleObserver && m.hello.DisplayName != "" && len(m.hello.Process) >= minHostName
 }
 
-// hosts returns the hosts with a display name. Several hosts on one machine may have the same name.
-func (c *crew) hosts(called string) (all []*member) {
-	for m := range c.members {
+// hostsNamed returns the hosts with a display name. Several hosts on one machine may have the same name.
+func (c *memberSet) hostsNamed(called string) (all []*member) {
+	for m := range c.all {
 		if m.isHost() && m.hello.DisplayName == called {
 			all = append(all, m)
 		}
@@ -135,8 +135,8 @@ func (c *crew) hosts(called string) (all []*member) {
 const maxNames = 20
 
 // hostNames returns the display names of the connected hosts.
-func (c *crew) hostNames() (names []string) {
-	for m := range c.members {
+func (c *memberSet) hostNames() (names []string) {
+	for m := range c.all {
 		if m.isHost() {
 			names = append(names, m.hello.DisplayName)
 		}
@@ -147,12 +147,12 @@ func (c *crew) hostNames() (names []string) {
 }
 
 // hostOf returns the display name of a process's host, or "" if that host is not connected.
-func (c *crew) hostOf(process string) string {
-	host := hostIn(process)
+func (c *memberSet) hostOf(process string) string {
+	host := hostSecret(process)
 	if host == "" {
 		return ""
 	}
-	for m := range c.members {
+	for m := range c.all {
 		if m.isHost() && m.hello.Process == host {
 			return m.hello.DisplayName
 		}
@@ -160,8 +160,9 @@ func (c *crew) hostOf(process string) string {
 	return ""
 }
 
-// hostIn returns the secret name of the host that started a process, or "" if no host did. Process names start with it.
-func hostIn(process string) string {
+// hostSecret returns the secret name of the host that started a process, or "" if no host did. Process names start with
+// it.
+func hostSecret(process string) string {
 	host, _, _ := strings.Cut(process, "-")
 	if len(host) < minHostName {
 		return ""

@@ -6,4 +6,4 @@ import "context"
 func (c *Coordinator) Save(ctx context.Context) error { return c.save(ctx, c.core.Record()) }
 
 // Occupy runs f in the loop.
-func (c *Coordinator) Occupy(ctx context.Context, f func()) { c.inbox.gather(ctx, f) }
+func (c *Coordinator) Occupy(ctx context.Context, f func()) { c.inbox.doUnsaved(ctx, f) }

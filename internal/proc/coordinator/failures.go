@@ -10,14 +10,16 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// troubles tracks why programs cannot work. The loop owns it.
-type troubles struct {
+// problems tracks why programs cannot work. The loop owns it.
+type problems struct {
 	failures
-	missing
+	missingMembers
 	claims
 }
 
-func newTroubles(most int) troubles { return troubles{newFailures(most), newMissing(), claims{}} }
+func newProblems(most int) problems {
+	return problems{newFailures(most), newMissingMembers(), claims{}}
+}
 
 // failures counts how often the program of each slot fails at one clock, on any host. A program that reaches the job's
 // limit ends the job. The loop owns the counts and does not save them, so a new coordinator counts from 0, which delays
@@ -94,23 +96,23 @@ const maxSaid = 16 << 10
 func programFailed(m *member, c *Coordinator, e *wire.Exited) (err error) {
 	f := c.core.Record()
 	if !e.Failed || e.Role != wire.RoleWorker || m.hello.Role == wire.RoleWorker || f.IsOver() || c.core.Complete() ||
-		c.farewell.why != nil {
+		c.shutdown.refusal != nil {
 		return nil
 	}
 	e.How, e.Detail = e.How[:min(len(e.How), maxText)], e.Detail[:min(len(e.Detail), maxText)]
 	e.Output = e.Output[max(0, len(e.Output)-maxSaid):]
 	slot, had := e.Index, slotsOf(f, e.Index)
 	if m.hello.Role == wire.RoleObserver {
-		slot, had = c.troubles.slotOf(e)
+		slot, had = c.problems.slotOf(e)
 	}
 	var said membership.Event
 	end := ""
 	switch {
 	case had:
-		said, end = c.troubles.ofSlot(c.core, slot, e)
-		end = cmp.Or(end, c.troubles.twice(slot))
+		said, end = c.problems.slotFailed(c.core, slot, e)
+		end = cmp.Or(end, c.problems.claimConflict(slot))
 	case m.hello.Role == wire.RoleObserver:
-		said, err = c.troubles.ofHost(c.core, m, e)
+		said, err = c.problems.hostFailed(c.core, m, e)
 	}
 	if said.Kind != "" {
 		c.emit(said)
@@ -123,8 +125,8 @@ func programFailed(m *member, c *Coordinator, e *wire.Exited) (err error) {
 
 func slotsOf(f *membership.JobRecord, slot int) bool { return slot >= 0 && slot < len(f.Slots) }
 
-// ofSlot counts a failure of a slot's program. It returns the event, and why the job ends, or "".
-func (f *failures) ofSlot(core *membership.Core, slot int, e *wire.Exited) (said membership.Event, end string) {
+// slotFailed counts a failure of a slot's program. It returns the event, and why the job ends, or "".
+func (f *failures) slotFailed(core *membership.Core, slot int, e *wire.Exited) (said membership.Event, end string) {
 	v, clock := &core.Record().View, core.MemberStatus(membership.Worker, slot).Clock
 	sl := &v.Slots[slot]
 	if sl.Left || e.Code == 0 && (sl.Until > 0 || v.End > 0 && clock >= v.End) {
@@ -151,19 +153,19 @@ func (f *failures) ofSlot(core *membership.Core, slot int, e *wire.Exited) (said
 	}, end
 }
 
-// ofHost counts a failure of a host's program without a slot. It returns the event, and an error if the host must be
-// rejected.
-func (f *failures) ofHost(core *membership.Core, m *member, e *wire.Exited) (said membership.Event, err error) {
+// hostFailed counts a failure of a host's program without a slot. It returns the event, and an error if the host must
+// be rejected.
+func (f *failures) hostFailed(core *membership.Core, m *member, e *wire.Exited) (said membership.Event, err error) {
 	if e.Index < 0 || e.Index >= perdure.MaxSlots {
 		return said, fmt.Errorf("a host reported a failure of worker %d, which is not a valid number", e.Index)
 	}
-	if m.failing == nil {
-		m.failing = map[int]*streak{}
+	if m.joinFailures == nil {
+		m.joinFailures = map[int]*streak{}
 	}
-	s := m.failing[e.Index]
+	s := m.joinFailures[e.Index]
 	if s == nil {
 		s = &streak{}
-		m.failing[e.Index] = s
+		m.joinFailures[e.Index] = s
 	}
 	n, who := s.count(core.MinClock()), fmt.Sprintf("worker-%d of host %s", e.Index, m.hello.DisplayName)
 	switch {

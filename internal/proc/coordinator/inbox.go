@@ -16,12 +16,12 @@ type task struct {
 // inbox is the loop's queue of tasks.
 type inbox chan task
 
-// do runs f in the loop after the effects of all earlier tasks are saved.
-func (in inbox) do(ctx context.Context, f func()) { in.post(ctx, task{f, true}) }
+// doSaved runs f in the loop after the effects of all earlier tasks are saved.
+func (in inbox) doSaved(ctx context.Context, f func()) { in.post(ctx, task{f, true}) }
 
-// gather runs f in the loop. f may update the core, but must not send its state to any process, because that state may
-// not be saved yet.
-func (in inbox) gather(ctx context.Context, f func()) { in.post(ctx, task{f, false}) }
+// doUnsaved runs f in the loop. f may update the core, but must not send its state to any process, because that state
+// may not be saved yet.
+func (in inbox) doUnsaved(ctx context.Context, f func()) { in.post(ctx, task{f, false}) }
 
 func (in inbox) post(ctx context.Context, d task) {
 	select {
@@ -41,8 +41,8 @@ func (c *Coordinator) read(ctx context.Context, d task) error {
 			}
 		}
 		d.do()
-		c.attention.reads(len(c.inbox))
-		if waiting <= 0 || d.saved || c.ended != nil || time.Since(began) >= c.cfg.Tick {
+		c.monitor.recordUnread(len(c.inbox))
+		if waiting <= 0 || d.saved || c.endErr != nil || time.Since(began) >= c.cfg.Tick {
 			return nil
 		}
 		d = <-c.inbox

@@ -12,11 +12,11 @@ import (
 func TestJumpedAttention(t *testing.T) {
 	const every = 100 * time.Millisecond
 	start := time.Now()
-	a, l := attention{every: every}, lag{}
+	a, l := loopMonitor{every: every}, lag{}
 	for n, shows := range []time.Duration{0, time.Hour, time.Hour, 0, -time.Hour, time.Hour, 0} {
 		for i := range 100 {
 			now := wall.Jump(start.Add(time.Duration(100*n+i)*every), shows)
-			listened := a.listened(now, 0)
+			listened := a.keptUp(now, 0)
 			if !listened {
 				t.Errorf("the loop did not listen at tick %d of part %d", i, n)
 			}
@@ -28,8 +28,8 @@ func TestJumpedAttention(t *testing.T) {
 	// A late tick is late even if the wall clock stands still or is set back.
 	for _, shows := range []time.Duration{0, -2 * time.Second} {
 		before := start.Add(time.Hour)
-		a.listened(before, 0)
-		if a.listened(wall.Jump(before.Add(2*time.Second), shows), 0) {
+		a.keptUp(before, 0)
+		if a.keptUp(wall.Jump(before.Add(2*time.Second), shows), 0) {
 			t.Errorf("listened at a tick two seconds late, with a wall clock that moved by %v", shows)
 		}
 	}

@@ -25,16 +25,16 @@ func (m *member) send(frames ...wire.Frame) {
 
 func (m *member) kind() membership.Kind { return membership.Kind(m.hello.Role) }
 
-// slotID returns the server or slot that a member holds or asks for.
-func (m *member) slotID() slotID { return slotID{m.kind(), m.index} }
+// id returns the server or slot that a member holds or asks for.
+func (m *member) id() memberID { return memberID{m.kind(), m.index} }
 
-// place reports whether a member is a server or a worker.
-func (m *member) place() bool {
+// holdsID reports whether a member is a server or a worker.
+func (m *member) holdsID() bool {
 	return m.hello.Role == wire.RoleServer || m.hello.Role == wire.RoleWorker
 }
 
-// reads reports whether a member is a client of the servers.
-func (m *member) reads() bool {
+// readsServers reports whether a member is a client of the servers.
+func (m *member) readsServers() bool {
 	return m.hello.Role == wire.RoleWorker || m.hello.Role == wire.RoleObserver
 }
 
@@ -44,7 +44,7 @@ func (c *Coordinator) accept(ctx context.Context) {
 	err := transport.AcceptAll(ctx, c.cfg.Listener, c.admission.Connections(),
 		func(conn transport.Conn) { c.wg.Go(func() { c.serve(ctx, conn) }) })
 	if err != nil {
-		c.inbox.do(ctx, func() { c.ended = fmt.Errorf("coordinator: accept: %w", err) })
+		c.inbox.doSaved(ctx, func() { c.endErr = fmt.Errorf("coordinator: accept: %w", err) })
 	}
 }
 
@@ -52,22 +52,22 @@ func (c *Coordinator) accept(ctx context.Context) {
 func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	hello, peer, err := c.admission.Enter(conn)
+	hello, peer, err := c.admission.Admit(conn)
 	if err != nil {
-		return // Enter has logged it
+		return // Admit has logged it
 	}
-	defer peer.Leave()
+	defer peer.Release()
 	defer conn.Close() // queued frames count against the peer until then
 	hello.Process = hello.Name()
 	unanswered, answered := context.WithCancel(ctx)
 	defer answered()
-	c.wg.Go(func() { transport.Reassure(unanswered, conn) })
+	c.wg.Go(func() { transport.ConfirmHello(unanswered, conn) })
 	m := &member{
-		conn: conn, hello: hello, index: hello.Index, answered: answered,
-		unread: newUnread(),
+		conn: conn, hello: hello, index: hello.Index, stopConfirming: answered,
+		unread: newUnreadLimit(),
 	}
 	admitted := make(chan bool, 1)
-	c.inbox.post(ctx, task{func() { admitted <- c.admit(ctx, m) }, !m.place()}) // observers get the view now
+	c.inbox.post(ctx, task{func() { admitted <- c.admit(ctx, m) }, !m.holdsID()}) // observers get the view now
 	select {
 	case ok := <-admitted:
 		if !ok {
@@ -106,12 +106,12 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 			}
 		}, f.Kind == wire.KindOrder})
 	}
-	c.inbox.gather(ctx, func() { c.leave(m, err) })
+	c.inbox.doUnsaved(ctx, func() { c.removeMember(m, err) })
 }
 
 // reject notifies a misbehaving process and closes its connection.
 func (c *Coordinator) reject(ctx context.Context, m *member, why error) {
-	c.refuseSaved(ctx, m, wire.Refusal{Reason: why.Error()})
+	c.saveAndRefuse(ctx, m, wire.Refusal{Reason: why.Error()})
 	m.conn.Close() // the receiving goroutine notices
 }
 
@@ -119,17 +119,17 @@ func (c *Coordinator) reject(ctx context.Context, m *member, why error) {
 func (c *Coordinator) admit(ctx context.Context, m *member) bool {
 	r := c.decide(m)
 	if r != nil {
-		c.refuseSaved(ctx, m, *r)
+		c.saveAndRefuse(ctx, m, *r)
 	}
 	return r == nil
 }
 
-// refuseSaved refuses a process after saving the facts on which the refusal is based.
-func (c *Coordinator) refuseSaved(ctx context.Context, m *member, r wire.Refusal) {
-	if c.ended == nil {
-		c.ended = c.carryOut(ctx)
+// saveAndRefuse refuses a process after saving the facts on which the refusal is based.
+func (c *Coordinator) saveAndRefuse(ctx context.Context, m *member, r wire.Refusal) {
+	if c.endErr == nil {
+		c.endErr = c.carryOut(ctx)
 	}
-	if c.ended == nil {
+	if c.endErr == nil {
 		c.refuse(m, r)
 	}
 }
@@ -137,16 +137,16 @@ func (c *Coordinator) refuseSaved(ctx context.Context, m *member, r wire.Refusal
 // decide accepts a new connection or returns why it is refused.
 func (c *Coordinator) decide(m *member) *wire.Refusal {
 	facts := c.core.Record()
-	c.farewell.met[m.hello.Process] = struct{}{}
+	c.shutdown.answered[m.hello.Process] = struct{}{}
 	if m.hello.Job != "" && m.hello.Job != facts.Job.ID {
 		return &wire.Refusal{Reason: fmt.Sprintf("wrong job: this is job %s, the peer belongs to job %s", facts.Job.ID,
 			m.hello.Job)}
 	}
-	if c.farewell.why != nil && m.hello.Role != wire.RoleSupervisor {
-		return c.farewell.why
+	if c.shutdown.refusal != nil && m.hello.Role != wire.RoleSupervisor {
+		return c.shutdown.refusal
 	}
 	if facts.Failed != "" && m.hello.Role != wire.RoleSupervisor {
-		r := failed(facts.Failed)
+		r := failedRefusal(facts.Failed)
 		return &r
 	}
 	switch m.hello.Role {
@@ -154,16 +154,16 @@ func (c *Coordinator) decide(m *member) *wire.Refusal {
 		if s := c.supervisor; s != nil && s.hello.Process != m.hello.Process {
 			return &wire.Refusal{Temporary: true, Reason: "the job has a supervisor already"}
 		} else if s != nil {
-			c.crew.forget(s) // the connection broke without being noticed
+			c.members.replace(s) // the connection broke without being noticed
 		}
-		c.supervisor, c.reported = m, reports{}
+		c.supervisor, c.reported = m, lastReports{}
 		c.core.SetSupervised(true)
 		c.welcome(m, 0)
 		for _, f := range c.events {
 			m.send(f)
 		}
 		c.events = nil
-		c.progress(true)
+		c.sendProgress(true)
 	case wire.RoleObserver:
 		c.welcome(m, 0)
 	case wire.RoleServer, wire.RoleWorker:
@@ -199,12 +199,12 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	switch admission {
 	case membership.Granted, membership.Wait: // welcomed once this is saved and the slot is settled
 		if k == membership.Worker {
-			c.troubles.noteArrival(index, m.hello.Process, c.core.MemberStatus(k, index).Clock)
+			c.problems.noteArrival(index, m.hello.Process, c.core.MemberStatus(k, index).Clock)
 		}
-		c.crew.add(m)
-		c.asked = true
+		c.members.add(m)
+		c.grantsPending = true
 	case membership.Taken:
-		if r := c.troubles.claim(m, c, time.Now()); r != nil {
+		if r := c.problems.checkClaim(m, c, time.Now()); r != nil {
 			return r
 		}
 		taken := fmt.Sprintf("%s:%d is taken", k, m.hello.Index)
@@ -260,27 +260,27 @@ func (c *Coordinator) refuse(m *member, r wire.Refusal) {
 // welcome sends a process its welcome and the complete view.
 func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	facts := c.core.Record()
-	c.crew.welcome(m)
+	c.members.markWelcomed(m)
 	w := wire.Welcome{Job: facts.Job, Index: m.index, Incarnation: incarnation}
 	if m.hello.Role == wire.RoleWorker {
 		w.Ticket = c.cfg.Keys.Ticket(facts.Job.ID, perdure.Slot(m.index), incarnation, m.hello.Process)
-		w.Store, w.StoreIsLocal = c.cfg.StoreAt, c.cfg.StoreLocal
+		w.Store, w.StoreIsLocal = c.cfg.StoreAddr, c.cfg.StoreLocal
 	}
 	if m.hello.Role == wire.RoleObserver && m.hello.WantsSettings {
-		w.RunSettings, w.Dir = c.cfg.Settings, c.cfg.Folder
+		w.RunSettings, w.Dir = c.cfg.Settings, c.cfg.Dir
 	}
-	m.answered()
+	m.stopConfirming()
 	m.send(wire.Control(wire.KindWelcome, w))
-	m.send(c.crew.view(&facts.View))
-	if m.reads() {
+	m.send(c.members.view(&facts.View))
+	if m.readsServers() {
 		c.core.ViewSent()
 	}
 }
 
-// grant welcomes the waiting members whose assignment is saved and whose slots are settled.
-func (c *Coordinator) grant() {
+// welcomeAssigned welcomes the waiting members whose assignment is saved and whose slots are settled.
+func (c *Coordinator) welcomeAssigned() {
 	facts := c.core.Record()
-	for m := range c.crew.waiting {
+	for m := range c.members.waiting {
 		places, settled := facts.Servers, true
 		if m.hello.Role == wire.RoleWorker {
 			places, settled = facts.Slots, facts.View.Slots[m.index].Settled
@@ -291,8 +291,8 @@ func (c *Coordinator) grant() {
 	}
 }
 
-func (c *Coordinator) leave(m *member, err error) {
-	if !c.crew.remove(m) {
+func (c *Coordinator) removeMember(m *member, err error) {
+	if !c.members.remove(m) {
 		return
 	}
 	c.admission.Connections().Info("connection ended", "peer_role", m.hello.Role, "index", m.index, "err", err)
@@ -300,7 +300,7 @@ func (c *Coordinator) leave(m *member, err error) {
 		c.supervisor = nil
 		c.core.SetSupervised(false)
 	}
-	if c.crew.vacate(m) {
+	if c.members.releaseID(m) {
 		c.core.Disconnected(m.kind(), m.index, m.hello.Process)
 	}
 }
@@ -442,7 +442,7 @@ func (c *Coordinator) order(o wire.Order) {
 	case wire.OrderFinalCheckpoint:
 		c.core.RequestFinalCheckpoint()
 	case wire.OrderEnd:
-		c.end(o.Spec)
+		c.startShutdown(o.Spec)
 	case wire.OrderDrop:
 		var share float64
 		var seed uint64
@@ -458,7 +458,7 @@ func (c *Coordinator) order(o wire.Order) {
 		q := membership.Inquiry{PID: o.PID}
 		kind, at, _ := strings.Cut(o.Target, ":")
 		if _, err := fmt.Sscan(at+" "+o.Spec, &q.Index, &q.Number); err == nil {
-			c.crew.noteUnread(c.core) // the process may have sent a status that arrives after this order
+			c.members.noteUnread(c.core) // the process may have sent a status that arrives after this order
 			q.Kind = membership.Kind(kind)
 			c.core.RecordAnswer(q, o.Kind == wire.OrderRunning)
 		}
@@ -467,7 +467,7 @@ func (c *Coordinator) order(o wire.Order) {
 		if o.Target == string(wire.RoleCoordinator) && c.cfg.OnOrder != nil {
 			c.cfg.OnOrder(o)
 		}
-		for m := range c.crew.members {
+		for m := range c.members.all {
 			if fmt.Sprintf("%s:%d", m.hello.Role, m.index) == o.Target {
 				m.send(wire.Control(wire.KindOrder, o))
 			}
@@ -477,8 +477,8 @@ func (c *Coordinator) order(o wire.Order) {
 	}
 }
 
-// failed returns the refusal for members of a failed job. The supervisor learns of the failure by an event and ends the
-// processes. The coordinator stays to answer processes that reconnect.
-func failed(why string) wire.Refusal {
+// failedRefusal returns the refusal for members of a failed job. The supervisor learns of the failure by an event and
+// ends the processes. The coordinator stays to answer processes that reconnect.
+func failedRefusal(why string) wire.Refusal {
 	return wire.Refusal{JobEnded: true, JobFailed: true, Reason: why}
 }

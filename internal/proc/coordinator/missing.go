@@ -13,31 +13,32 @@ const (
 	// missingAfter is how long a server or slot may lack a process before the user is notified. A replacement usually
 	// takes less.
 	missingAfter = 8 * time.Second
-	// missingWith is the minimum time that others must have been missing to be named in the same message.
-	missingWith = missingAfter - 2*time.Second
-	maxMissing  = 8 // named in one message
+	// missingAlsoAfter is the minimum time that others must have been missing to be named in the same message.
+	missingAlsoAfter = missingAfter - 2*time.Second
+	maxMissing       = 8 // named in one message
 )
 
-// missing tracks which servers and slots lack a process, and since when. The loop owns it.
-type missing struct {
-	since map[slotID]time.Time
-	told  []slotID  // last notification
-	at    time.Time // time of the last notification
+// missingMembers tracks which servers and slots lack a process, and since when. The loop owns it.
+type missingMembers struct {
+	since      map[memberID]time.Time
+	notified   []memberID // last notification
+	notifiedAt time.Time  // time of the last notification
 }
 
-func newMissing() missing { return missing{since: map[slotID]time.Time{}} }
+func newMissingMembers() missingMembers { return missingMembers{since: map[memberID]time.Time{}} }
 
-// note takes the servers and slots that lack a process now, in order, and returns those to notify the user about. It
-// returns none if it is too early or the user knows. Notifications that differ are at least missingAfter apart.
-func (m *missing) note(now time.Time, places []slotID) (news []slotID) {
-	since, due := make(map[slotID]time.Time, len(places)), false
+// dueForNotice takes the servers and slots that lack a process now, in order, and returns those to notify the user
+// about. It returns none if it is too early or the user knows. Notifications that differ are at least missingAfter
+// apart.
+func (m *missingMembers) dueForNotice(now time.Time, places []memberID) (news []memberID) {
+	since, due := make(map[memberID]time.Time, len(places)), false
 	for _, s := range places {
 		at, was := m.since[s]
 		if !was {
 			at = now
 		}
 		since[s] = at
-		if now.Sub(at) >= missingWith {
+		if now.Sub(at) >= missingAlsoAfter {
 			news = append(news, s)
 		}
 		due = due || now.Sub(at) >= missingAfter
@@ -45,22 +46,22 @@ func (m *missing) note(now time.Time, places []slotID) (news []slotID) {
 	m.since = since
 	switch {
 	case len(news) == 0:
-		m.told = nil
+		m.notified = nil
 		return nil
-	case !due || slices.Equal(news, m.told) || now.Sub(m.at) < missingAfter:
+	case !due || slices.Equal(news, m.notified) || now.Sub(m.notifiedAt) < missingAfter:
 		return nil
 	}
-	m.told, m.at = news, now
+	m.notified, m.notifiedAt = news, now
 	return news
 }
 
-// look notifies the user which processes the job waits for and how it can continue without them.
-func (m *missing) look(now time.Time, c *Coordinator) {
+// notifyMissing notifies the user which processes the job waits for and how it can continue without them.
+func (m *missingMembers) notifyMissing(now time.Time, c *Coordinator) {
 	f := c.core.Record()
-	if f.IsOver() || c.core.Complete() || c.farewell.why != nil {
+	if f.IsOver() || c.core.Complete() || c.shutdown.refusal != nil {
 		return
 	}
-	news := m.note(now, without(c.core))
+	news := m.dueForNotice(now, membersWithoutProcess(c.core))
 	if len(news) == 0 {
 		return
 	}
@@ -84,7 +85,7 @@ func (m *missing) look(now time.Time, c *Coordinator) {
 		text += "; " + withoutServers(f)
 	}
 	if workers > 0 {
-		text += "; " + withoutWorkers(f, c.cfg.Folder, news)
+		text += "; " + withoutWorkers(f, c.cfg.Dir, news)
 	}
 	target := ""
 	if len(news) == 1 {
@@ -93,8 +94,8 @@ func (m *missing) look(now time.Time, c *Coordinator) {
 	c.emit(membership.Event{Kind: "missing", Target: target, Text: text})
 }
 
-// without returns the servers and slots that lack a process and that others wait for, servers first.
-func without(core *membership.Core) (all []slotID) {
+// membersWithoutProcess returns the servers and slots that lack a process and that others wait for, servers first.
+func membersWithoutProcess(core *membership.Core) (all []memberID) {
 	f := core.Record()
 	away := func(k membership.Kind, i int) bool {
 		state := core.MemberStatus(k, i).State
@@ -103,25 +104,25 @@ func without(core *membership.Core) (all []slotID) {
 	if !f.Placed() || !core.Serving() {
 		for i := range f.Servers {
 			if !f.Servers[i].Left && away(membership.Server, i) {
-				all = append(all, slotID{membership.Server, i})
+				all = append(all, memberID{membership.Server, i})
 			}
 		}
 	}
 	for i := range f.Slots {
 		if sl := &f.View.Slots[i]; !sl.Left && sl.From <= core.MinClock()+1 && away(membership.Worker, i) {
-			all = append(all, slotID{membership.Worker, i})
+			all = append(all, memberID{membership.Worker, i})
 		}
 	}
 	return all
 }
 
 // nameOf returns the name of a server or slot, with the state of its last process.
-func nameOf(s slotID, c *Coordinator) string {
-	process := c.troubles.arrivals[s.index][0].process
+func nameOf(s memberID, c *Coordinator) string {
+	process := c.problems.arrivals[s.index][0].process
 	if s.kind == membership.Server {
 		process = c.core.Record().Servers[s.index].Process
 	}
-	name, host := fmt.Sprintf("%s:%d", s.kind, s.index), c.crew.hostOf(process)
+	name, host := fmt.Sprintf("%s:%d", s.kind, s.index), c.members.hostOf(process)
 	switch {
 	case host != "":
 		return fmt.Sprintf("%s (last on host %s)", name, host)
@@ -145,10 +146,10 @@ func withoutServers(f *membership.JobRecord) string {
 
 // withoutWorkers tells the user how a job continues without some workers. Under bsp it cannot, and it cannot continue
 // without a slot that never started, since no other slot does its share of the first clock.
-func withoutWorkers(f *membership.JobRecord, folder string, missing []slotID) string {
+func withoutWorkers(f *membership.JobRecord, folder string, missing []memberID) string {
 	leave, all := "", true
 	for i := range f.Slots {
-		switch at := (slotID{membership.Worker, i}); {
+		switch at := (memberID{membership.Worker, i}); {
 		case !slices.Contains(missing, at):
 			all = all && f.View.Slots[i].Left
 		case f.Slots[i].Incarnation > 0 && !f.TwoStep():

@@ -6,8 +6,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// progress reports the state of the job to the supervisor.
-func (c *Coordinator) progress(always bool) {
+// sendProgress reports the state of the job to the supervisor.
+func (c *Coordinator) sendProgress(always bool) {
 	c.progressed, c.completed = c.core.MinClock(), c.core.Complete()
 	if c.supervisor == nil {
 		return
@@ -22,45 +22,45 @@ func (c *Coordinator) progress(always bool) {
 	}
 	p.Saving = recovery.Saving(facts.Job.Recovery, facts.Saving, facts.Running.Saving)
 	if always || p.Complete {
-		p.Members = c.places(facts)
+		p.Members = c.changedMembers(facts)
 	}
 	c.supervisor.send(wire.Control(wire.KindProgress, p))
 }
 
-// reports holds the last reports to the supervisor, by kind and index.
-type reports struct{ servers, workers report }
+// lastReports holds the last reports to the supervisor, by kind and index.
+type lastReports struct{ servers, workers memberReports }
 
-// report holds the last reports about one kind of process. A zero element means that nothing was reported yet.
-type report []wire.MemberProgress
+// memberReports holds the last reports about one kind of process. A zero element means that nothing was reported yet.
+type memberReports []wire.MemberProgress
 
-// changed appends p to news if it differs from the last report.
-func (r *report) changed(p wire.MemberProgress, news []wire.MemberProgress) []wire.MemberProgress {
+// appendChanged appends p to news if it differs from the last report.
+func (r *memberReports) appendChanged(p wire.MemberProgress, news []wire.MemberProgress) []wire.MemberProgress {
 	for len(*r) <= p.Index {
 		*r = append(*r, wire.MemberProgress{})
 	}
-	if told := &(*r)[p.Index]; told.Role == "" || !samePlace(told, &p) {
+	if told := &(*r)[p.Index]; told.Role == "" || !sameProgress(told, &p) {
 		*told = p
 		news = append(news, p)
 	}
 	return news
 }
 
-// places returns reports for the servers and slots that have changed.
-func (c *Coordinator) places(facts *membership.JobRecord) (news []wire.MemberProgress) {
+// changedMembers returns reports for the servers and slots that have changed.
+func (c *Coordinator) changedMembers(facts *membership.JobRecord) (news []wire.MemberProgress) {
 	for i := range facts.Servers {
-		p := place(wire.RoleServer, i, c.core.MemberStatus(membership.Server, i))
-		news = c.reported.servers.changed(p, news)
+		p := memberProgress(wire.RoleServer, i, c.core.MemberStatus(membership.Server, i))
+		news = c.reported.servers.appendChanged(p, news)
 	}
 	for i := range facts.Slots {
-		w := place(wire.RoleWorker, i, c.core.MemberStatus(membership.Worker, i))
+		w := memberProgress(wire.RoleWorker, i, c.core.MemberStatus(membership.Worker, i))
 		w.Interval, w.Awaited = facts.View.Slots[i].Interval, c.core.NeedsProcess(i)
-		news = c.reported.workers.changed(w, news)
+		news = c.reported.workers.appendChanged(w, news)
 	}
 	return news
 }
 
-// samePlace reports whether two reports are equal.
-func samePlace(a, b *wire.MemberProgress) bool {
+// sameProgress reports whether two reports are equal.
+func sameProgress(a, b *wire.MemberProgress) bool {
 	x, y := *a, *b
 	x.Worker, y.Worker = nil, nil
 	if x != y || (a.Worker == nil) != (b.Worker == nil) {
@@ -69,7 +69,7 @@ func samePlace(a, b *wire.MemberProgress) bool {
 	return a.Worker == b.Worker || a.Worker.Equal(b.Worker) // usually the same pointer
 }
 
-func place(role wire.Role, index int, d membership.MemberStatus) wire.MemberProgress {
+func memberProgress(role wire.Role, index int, d membership.MemberStatus) wire.MemberProgress {
 	p := wire.MemberProgress{
 		Role: role, Index: index, Process: d.Process, PID: d.PID, Incarnation: d.Incarnation,
 		State: d.State, Clock: d.Clock, Problem: d.Problem,

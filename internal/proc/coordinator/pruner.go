@@ -17,24 +17,25 @@ type pruner struct {
 	busy bool
 }
 
-// after schedules pruning after a checkpoint, when the current one is done. run must call its argument in a goroutine.
-func (p *pruner) after(m checkpoint.Manifest, run func(func())) {
+// schedule schedules pruning after a checkpoint, when the current one is done. run must call its argument in a
+// goroutine.
+func (p *pruner) schedule(m checkpoint.Manifest, run func(func())) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next = &m; !p.busy {
 		p.busy = true
-		run(p.work)
+		run(p.run)
 	}
 }
 
-// work prunes until nothing is scheduled.
-func (p *pruner) work() {
-	for m := p.take(); m != nil; m = p.take() {
+// run prunes until nothing is scheduled.
+func (p *pruner) run() {
+	for m := p.takeNext(); m != nil; m = p.takeNext() {
 		p.prune(*m)
 	}
 }
 
-func (p *pruner) take() *checkpoint.Manifest {
+func (p *pruner) takeNext() *checkpoint.Manifest {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m := p.next

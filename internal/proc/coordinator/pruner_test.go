@@ -23,7 +23,7 @@ func TestPruner(t *testing.T) {
 		}}
 		publish := func(cuts ...perdure.Clock) {
 			for _, cut := range cuts {
-				p.after(checkpoint.Manifest{Cut: cut}, func(work func()) {
+				p.schedule(checkpoint.Manifest{Cut: cut}, func(work func()) {
 					begun++
 					wg.Go(work)
 				})

@@ -13,8 +13,8 @@ import (
 // The registry is authoritative for the files of a partial checkpoint. A manifest repeats their names for readers
 // without the registry. Files that neither needs are deleted after the manifest is written.
 
-// running returns the manifest of a partial checkpoint.
-func running(f *membership.JobRecord, p *membership.Publish) checkpoint.Running {
+// runningManifest returns the manifest of a partial checkpoint.
+func runningManifest(f *membership.JobRecord, p *membership.Publish) checkpoint.Running {
 	m := checkpoint.Running{
 		Number: p.Running.Number, Generation: p.Generation, Job: f.Job, Tables: f.View.Tables, Clock: p.Cut,
 	}
@@ -53,7 +53,7 @@ func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, 
 			c.cfg.Log.Warn("cannot delete old files of the partial checkpoint", "err", err)
 		}
 	}
-	c.inbox.do(ctx, func() {
+	c.inbox.doSaved(ctx, func() {
 		c.core.Published(p.Generation, p.Cut, p.Last && published) // not a target of rollbacks
 	})
 }

@@ -94,7 +94,7 @@ type crowd struct {
 	registry metered
 	spent    parts
 	came     int // number of processes so far
-	seats    map[slotID]*member
+	seats    map[memberID]*member
 	servers  map[int]*words.ServerDeltaEncoder
 	said     map[int]words.ServerStatus
 	workers  map[int]*words.WorkerDeltaEncoder
@@ -143,13 +143,13 @@ func gathering(t testing.TB, f membership.JobRecord) *crowd {
 	}
 	file.Poll = time.Hour
 	c := &crowd{
-		TB: t, registry: metered{Registry: file}, seats: map[slotID]*member{},
+		TB: t, registry: metered{Registry: file}, seats: map[memberID]*member{},
 		servers: map[int]*words.ServerDeltaEncoder{}, said: map[int]words.ServerStatus{},
 		workers: map[int]*words.WorkerDeltaEncoder{}, clocks: map[int]words.WorkerStatus{},
 	}
 	t.Cleanup(func() { _ = file.Close() })
 	c.Coordinator, err = New(t.Context(), Config{
-		Store: store.NewDir(disk.NewMemory(), "checkpoint"), Registry: &c.registry, Begin: &f,
+		Store: store.NewDir(disk.NewMemory(), "checkpoint"), Registry: &c.registry, NewJob: &f,
 		Log: slog.New(slog.DiscardHandler), Keys: wire.Keys{Job: "a", Servers: "b"},
 	})
 	if err != nil {
@@ -164,8 +164,8 @@ func gathering(t testing.TB, f membership.JobRecord) *crowd {
 
 func (c *crowd) member(h wire.Hello) *member {
 	return &member{
-		conn: drain{spent: &c.spent}, hello: h, index: h.Index, answered: func() {},
-		unread: newUnread(),
+		conn: drain{spent: &c.spent}, hello: h, index: h.Index, stopConfirming: func() {},
+		unread: newUnreadLimit(),
 	}
 }
 
@@ -222,7 +222,7 @@ func (c *crowd) comes(k membership.Kind, index int) {
 		}
 		return nil
 	})
-	c.seats[m.slotID()] = m
+	c.seats[m.id()] = m
 	if k == membership.Server {
 		c.servers[m.index], c.said[m.index] = &words.ServerDeltaEncoder{}, words.ServerStatus{}
 	} else {
@@ -232,14 +232,14 @@ func (c *crowd) comes(k membership.Kind, index int) {
 
 // dies lets a process die, reported by the supervisor.
 func (c *crowd) dies(k membership.Kind, index int) {
-	m := c.seats[slotID{k, index}]
+	m := c.seats[memberID{k, index}]
 	c.hear(c.supervisor, wire.Control(wire.KindExited,
 		wire.Exited{Role: wire.Role(k), Index: index, PID: m.hello.PID, How: "signal: killed"}))
 	c.handle(func() error {
-		c.leave(m, io.EOF)
+		c.removeMember(m, io.EOF)
 		return nil
 	})
-	delete(c.seats, m.slotID())
+	delete(c.seats, m.id())
 }
 
 // settle lets all processes report their changes until no changes remain.
@@ -247,7 +247,7 @@ func (c *crowd) settle() {
 	for round := 0; ; round++ {
 		quiet := true
 		for i, st := range c.statuses() {
-			m := c.seats[slotID{membership.Server, i}]
+			m := c.seats[memberID{membership.Server, i}]
 			if m == nil || !m.welcomed || reflect.DeepEqual(st.Shards, c.said[i].Shards) {
 				continue
 			}
@@ -260,7 +260,7 @@ func (c *crowd) settle() {
 		}
 		acked := c.acked()
 		for i := range c.core.Record().Slots {
-			m := c.seats[slotID{membership.Worker, i}]
+			m := c.seats[memberID{membership.Worker, i}]
 			if m == nil || !m.welcomed {
 				continue
 			}
@@ -284,7 +284,7 @@ func (c *crowd) settle() {
 func (c *crowd) says(worker int, st words.WorkerStatus) {
 	c.clocks[worker] = st
 	d := c.workers[worker].Delta(&st, true)
-	c.hear(c.seats[slotID{membership.Worker, worker}], wire.Control(wire.KindWorkerStatus, &d))
+	c.hear(c.seats[memberID{membership.Worker, worker}], wire.Control(wire.KindWorkerStatus, &d))
 }
 
 // acked returns what each worker reports about lost shards.
@@ -449,7 +449,7 @@ func BenchmarkServerJoins(b *testing.B) {
 		c.measure(s.of("comes"), func() { c.comes(membership.Server, -1) })
 		c.measure(s.of("share"), c.settle)
 		last := len(c.core.Record().Servers) - 1
-		m := c.seats[slotID{membership.Server, last}]
+		m := c.seats[memberID{membership.Server, last}]
 		c.measure(s.of("drain"), func() {
 			st := c.said[last]
 			st.Draining = true
@@ -489,9 +489,9 @@ func BenchmarkSecond(b *testing.B) {
 				c.now = c.now.Add(c.cfg.Tick)
 				c.handle(func() error {
 					c.tick(c.now)
-					c.latest.Tally.tick(c.now, c.core)
+					c.latest.Counts.tick(c.now, c.core)
 					c.rate(c.now)
-					c.progress(true)
+					c.sendProgress(true)
 					c.sweeper.sweep(c.Context(), c.Coordinator)
 					return nil
 				})
@@ -514,7 +514,7 @@ func (c *crowd) work(clock perdure.Clock, counts bool) {
 		}
 		c.clocks[i] = st
 		d := c.workers[i].Delta(&st, counts)
-		c.hear(c.seats[slotID{membership.Worker, i}], wire.Control(wire.KindWorkerStatus, &d))
+		c.hear(c.seats[memberID{membership.Worker, i}], wire.Control(wire.KindWorkerStatus, &d))
 	}
 }
 
@@ -525,7 +525,7 @@ func (c *crowd) serveOn(clock perdure.Clock, counts bool) {
 			st.Shards[j].MinClock, st.Shards[j].Seq = clock, uint64(clock)*uint64(len(c.core.Record().Slots))
 		}
 		d, _ := c.servers[i].Delta(&st, 0, counts)
-		c.hear(c.seats[slotID{membership.Server, i}], wire.Control(wire.KindStatus, &d))
+		c.hear(c.seats[memberID{membership.Server, i}], wire.Control(wire.KindStatus, &d))
 	}
 }
 
@@ -559,9 +559,9 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// line is a number of crew members on real connections, with the other ends.
+// line is a number of members on real connections, with the other ends.
 type line struct {
-	crew         crew
+	crew         memberSet
 	conns, peers []transport.Conn
 }
 
@@ -572,7 +572,7 @@ func connect(b *testing.B, n int) *line {
 		b.Fatal(err)
 	}
 	defer l.Close()
-	all := &line{crew: newCrew()}
+	all := &line{crew: newMemberSet()}
 	for range n {
 		peer, err := transport.TCP{}.Dial(b.Context(), l.Addr())
 		if err != nil {
@@ -583,7 +583,7 @@ func connect(b *testing.B, n int) *line {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { _, _ = peer.Close(), conn.Close() })
-		all.crew.welcome(&member{conn: conn, hello: wire.Hello{Role: wire.RoleWorker}})
+		all.crew.markWelcomed(&member{conn: conn, hello: wire.Hello{Role: wire.RoleWorker}})
 		all.peers, all.conns = append(all.peers, peer), append(all.conns, conn)
 	}
 	return all

@@ -26,12 +26,12 @@ func (h *statusReader) parseStatus(f *wire.Frame, d any, number *uint64) error {
 	return nil
 }
 
-var errOther = errors.New("its status does not continue its previous one")
+var errStatusGap = errors.New("its status does not continue its previous one")
 
 func (c *Coordinator) serverStatus(m *member, d *words.ServerDelta) {
-	if c.crew.current(m, wire.RoleServer) && !c.core.HandleServerDelta(m.index, m.hello.Process, d) {
+	if c.members.current(m, wire.RoleServer) && !c.core.HandleServerDelta(m.index, m.hello.Process, d) {
 		c.admission.Connections().Warn("closed a connection", "peer_role", m.hello.Role, "index", m.index, "err",
-			errOther)
+			errStatusGap)
 		m.conn.Close() // the server reconnects and sends a complete status
 	}
 }
@@ -39,7 +39,7 @@ func (c *Coordinator) serverStatus(m *member, d *words.ServerDelta) {
 // workerStatus records a worker's status. It returns an error if no correct worker would send it.
 func (c *Coordinator) workerStatus(m *member, st words.WorkerStatus) error {
 	if err := st.Validate(&c.core.Record().Job, &c.core.Record().View); err != nil ||
-		!c.crew.current(m, wire.RoleWorker) {
+		!c.members.current(m, wire.RoleWorker) {
 		return err
 	}
 	c.core.HandleWorkerStatus(m.index, m.hello.Process, st)

@@ -51,8 +51,8 @@ func TestShow(t *testing.T) {
 // TestTwice checks that one rejected claim does not count, since a killed start may have caused it, and that two do.
 func TestTwice(t *testing.T) {
 	for refused, want := range []string{"", "", "why"} {
-		cs := claims{3: {refused: refused, text: "why"}}
-		if got := cs.twice(3); got != want || cs.twice(0) != "" {
+		cs := claims{3: {rejections: refused, text: "why"}}
+		if got := cs.claimConflict(3); got != want || cs.claimConflict(0) != "" {
 			t.Errorf("after %d claims: %q, want %q", refused, got, want)
 		}
 	}

@@ -16,20 +16,20 @@ const (
 	minWeight = maxUnread / 64
 )
 
-// unread limits the messages of one connection that the loop has not read. The receiving goroutine waits while the
+// unreadLimit limits the messages of one connection that the loop has not read. The receiving goroutine waits while the
 // limit is reached.
-type unread struct {
+type unreadLimit struct {
 	capacity *semaphore.Weighted
 	messages atomic.Int32
 }
 
-func newUnread() *unread { return &unread{capacity: semaphore.NewWeighted(maxUnread)} }
+func newUnreadLimit() *unreadLimit { return &unreadLimit{capacity: semaphore.NewWeighted(maxUnread)} }
 
 // weight returns the weight of a message.
-func (u *unread) weight(f *wire.Frame) int64 { return max(minWeight, int64(f.PayloadBytes())) }
+func (u *unreadLimit) weight(f *wire.Frame) int64 { return max(minWeight, int64(f.PayloadBytes())) }
 
 // put counts a received message as soon as the limit permits.
-func (u *unread) put(ctx context.Context, weight int64) error {
+func (u *unreadLimit) put(ctx context.Context, weight int64) error {
 	if err := u.capacity.Acquire(ctx, weight); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (u *unread) put(ctx context.Context, weight int64) error {
 }
 
 // take counts a message as read by the loop.
-func (u *unread) take(weight int64) {
+func (u *unreadLimit) take(weight int64) {
 	u.messages.Add(-1)
 	u.capacity.Release(weight)
 }

@@ -27,11 +27,13 @@ type Worker struct {
 
 type key struct{}
 
-// With returns a context that carries the hooks of the worker that Dial creates with it.
-func With(ctx context.Context, w Worker) context.Context { return context.WithValue(ctx, key{}, w) }
+// NewContext returns a context that carries the hooks of the worker that Dial creates with it.
+func NewContext(ctx context.Context, w Worker) context.Context {
+	return context.WithValue(ctx, key{}, w)
+}
 
-// Of returns the hooks that ctx carries, the zero value if it has none.
-func Of(ctx context.Context) Worker {
+// FromContext returns the hooks that ctx carries, the zero value if it has none.
+func FromContext(ctx context.Context) Worker {
 	w, _ := ctx.Value(key{}).(Worker)
 	return w
 }

@@ -1,9 +1,9 @@
 // Package httpdebug implements the HTTP endpoints for operators: Prometheus metrics at /metrics, liveness at /healthz
 // and readiness at /readyz. It also provides loggers whose lines name their process. The package depends on neither job
-// nor role: the process describes itself in a Look. [NewHTTPServer] bounds the resources that HTTP callers can use.
+// nor role: the process describes itself in a State. [NewHTTPServer] bounds the resources that HTTP callers can use.
 //
 //	e, err := httpdebug.Open(addr, log)
-//	e.Show(httpdebug.NewProbe(bound, look))
+//	e.SetProbe(httpdebug.NewProbe(bound, look))
 //	defer e.Close()
 package httpdebug
 
@@ -35,16 +35,16 @@ func Loopback(addr string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// Eye is the HTTP endpoint through which a process is observed.
-type Eye struct {
-	addr    string
-	served  *http.Server
-	stopped context.CancelFunc
-	probe   atomic.Pointer[Probe] // nil until the process starts its work
+// Endpoint is the HTTP endpoint through which a process is observed.
+type Endpoint struct {
+	addr   string
+	served *http.Server
+	cancel context.CancelFunc
+	probe  atomic.Pointer[Probe] // nil until the process starts its work
 }
 
-// Open listens on an address and answers immediately. It serves the state of the process after Show is called.
-func Open(addr string, log *slog.Logger) (*Eye, error) {
+// Open listens on an address and answers immediately. It serves the state of the process after SetProbe is called.
+func Open(addr string, log *slog.Logger) (*Endpoint, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, inUse(addr, err)
@@ -52,14 +52,14 @@ func Open(addr string, log *slog.Logger) (*Eye, error) {
 	return open(l, addr, log), nil
 }
 
-// Insist is like Open, but if the address is in use, it retries in the background until the address is free.
-func Insist(ctx context.Context, addr string, log *slog.Logger) *Eye {
+// OpenRetrying is like Open, but if the address is in use, it retries in the background until the address is free.
+func OpenRetrying(ctx context.Context, addr string, log *slog.Logger) *Endpoint {
 	if e, err := Open(addr, log); err == nil {
 		return e
 	}
 	ctx, stop := context.WithCancel(ctx)
 	e := prepare(addr, log)
-	e.stopped = stop
+	e.cancel = stop
 	go func() {
 		for told := false; ; {
 			l, err := net.Listen("tcp", addr)
@@ -93,15 +93,15 @@ func inUse(addr string, err error) error {
 	return fmt.Errorf("cannot listen on %s for metrics: %w; choose another --metrics", addr, err)
 }
 
-func prepare(addr string, log *slog.Logger) *Eye {
-	e := &Eye{addr: addr, stopped: func() {}}
+func prepare(addr string, log *slog.Logger) *Endpoint {
+	e := &Endpoint{addr: addr, cancel: func() {}}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(Gatherer(e.probe.Load), promhttp.HandlerOpts{
 		ErrorLog: ErrorLog(log), ErrorHandling: promhttp.ContinueOnError,
 		DisableCompression: true, // scrapers are nearby, and compression would cost a third more CPU
 		// Concurrent scrapes share one gathering, and slow readers are served from a copy, so neither blocks the
 		// others.
-		MaxRequestsInFlight: MostScrapes, CoalesceGather: true, Timeout: gatherTimeout,
+		MaxRequestsInFlight: MaxScrapes, CoalesceGather: true, Timeout: gatherTimeout,
 	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { reply(w, e.health(r.Context())) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { reply(w, e.ready(r.Context())) })
@@ -111,8 +111,8 @@ func prepare(addr string, log *slog.Logger) *Eye {
 }
 
 const (
-	// MostScrapes limits concurrent scrapes. Further ones are answered with 503.
-	MostScrapes = 4
+	// MaxScrapes limits concurrent scrapes. Further ones are answered with 503.
+	MaxScrapes = 4
 	// gatherTimeout limits how long gathering takes. The probe of the process has a shorter limit.
 	gatherTimeout = 10 * time.Second
 )
@@ -122,35 +122,39 @@ const (
 func Gatherer(probe func() *Probe) prometheus.Gatherer {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		unchecked(probe))
+		probeCollector(probe))
 	return r
 }
 
-func open(l net.Listener, addr string, log *slog.Logger) *Eye {
+func open(l net.Listener, addr string, log *slog.Logger) *Endpoint {
 	e := prepare(addr, log)
 	e.addr = l.Addr().String()
 	e.serve(l)
 	return e
 }
 
-func (e *Eye) serve(l net.Listener) { go func() { _ = e.served.Serve(l) }() } // returns when the Eye is closed
+func (e *Endpoint) serve(
+	l net.Listener,
+) {
+	go func() { _ = e.served.Serve(l) }()
+} // returns when the Endpoint is closed
 
-// Addr returns the address that the Eye listens on.
-func (e *Eye) Addr() string { return e.addr }
+// Addr returns the address that the Endpoint listens on.
+func (e *Endpoint) Addr() string { return e.addr }
 
-// Show sets the probe that is served from now on. Calling it on a nil Eye does nothing.
-func (e *Eye) Show(p *Probe) {
+// SetProbe sets the probe that is served from now on. Calling it on a nil Endpoint does nothing.
+func (e *Endpoint) SetProbe(p *Probe) {
 	if e != nil {
 		e.probe.Store(p)
 	}
 }
 
 // Close stops the server. It always returns nil.
-func (e *Eye) Close() error {
+func (e *Endpoint) Close() error {
 	if e == nil {
 		return nil
 	}
-	e.stopped()
+	e.cancel()
 	return e.served.Close()
 }
 
@@ -171,7 +175,7 @@ func reply(w http.ResponseWriter, a answer) {
 // starting is the answer of a process that has not started its work.
 const starting = "the process is starting"
 
-func (e *Eye) health(ctx context.Context) answer {
+func (e *Endpoint) health(ctx context.Context) answer {
 	p := e.probe.Load()
 	if p == nil {
 		return answer{true, starting}
@@ -180,13 +184,13 @@ func (e *Eye) health(ctx context.Context) answer {
 	if seen.Err != nil {
 		return answer{false, seen.Err.Error()}
 	}
-	if seen.Waits != "" {
-		return answer{true, seen.Waits}
+	if seen.BlockedOn != "" {
+		return answer{true, seen.BlockedOn}
 	}
 	return answer{true, fmt.Sprintf("the process is working; it answered in %v", seen.Took.Round(time.Microsecond))}
 }
 
-func (e *Eye) ready(ctx context.Context) answer {
+func (e *Endpoint) ready(ctx context.Context) answer {
 	p := e.probe.Load()
 	if p == nil {
 		return answer{false, starting}
@@ -195,10 +199,10 @@ func (e *Eye) ready(ctx context.Context) answer {
 	switch {
 	case seen.Err != nil:
 		return answer{false, seen.Err.Error()}
-	case seen.Waits != "":
-		return answer{false, seen.Waits}
+	case seen.BlockedOn != "":
+		return answer{false, seen.BlockedOn}
 	case seen.NotReady != "":
 		return answer{false, seen.NotReady}
 	}
-	return answer{true, seen.Does}
+	return answer{true, seen.Activity}
 }

@@ -24,15 +24,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var silent = slog.New(slog.DiscardHandler)
 
-// get sends a request to an Eye that does not listen.
-func get(e *Eye, path string) (code int, body string) {
+// get sends a request to an Endpoint that does not listen.
+func get(e *Endpoint, path string) (code int, body string) {
 	w := httptest.NewRecorder()
 	e.served.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w.Code, w.Body.String()
 }
 
 // wants requests a path and checks the status code and that the answer contains words.
-func wants(t *testing.T, e *Eye, path string, code int, words string) {
+func wants(t *testing.T, e *Endpoint, path string, code int, words string) {
 	t.Helper()
 	if is, body := get(e, path); is != code || !strings.Contains(body, words) {
 		t.Errorf("%s: %d %s; want %d, with %q", path, is, body, code, words)
@@ -48,11 +48,11 @@ func TestStuck(t *testing.T) {
 		wants(t, e, "/healthz", http.StatusOK, starting)
 		wants(t, e, "/readyz", http.StatusServiceUnavailable, starting)
 		wants(t, e, "/metrics", http.StatusOK, "go_goroutines")
-		e.Show(NewProbe(2*time.Second, func() Look {
+		e.SetProbe(NewProbe(2*time.Second, func() State {
 			looks.Add(1)
 			work <- struct{}{}
 			<-work
-			return Look{Does: "it works"}
+			return State{Activity: "it works"}
 		}, nil))
 		wants(t, e, "/healthz", http.StatusOK, "is working")
 		wants(t, e, "/readyz", http.StatusOK, "it works")
@@ -86,17 +86,17 @@ func (s *slowReader) Write(b []byte) (int, error) {
 	return s.ResponseRecorder.Write(b)
 }
 
-// TestScrapes checks that concurrent scrapes share one gathering, that those above MostScrapes are rejected, and that a
+// TestScrapes checks that concurrent scrapes share one gathering, that those above MaxScrapes are rejected, and that a
 // slow reader blocks no other scrape.
 func TestScrapes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int32
 		work := make(chan struct{})
 		e := prepare("", silent)
-		e.Show(NewProbe(2*time.Second, func() Look {
+		e.SetProbe(NewProbe(2*time.Second, func() State {
 			looks.Add(1)
 			<-work
-			return Look{Does: "it works"}
+			return State{Activity: "it works"}
 		}, nil))
 		const many = 100
 		codes := make(chan int, many)
@@ -107,7 +107,7 @@ func TestScrapes(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if refused := len(codes); refused != many-MostScrapes || looks.Load() != 1 {
+		if refused := len(codes); refused != many-MaxScrapes || looks.Load() != 1 {
 			t.Errorf("%d of %d scrapes were rejected, with %d looks", refused, many, looks.Load())
 		}
 		close(work)
@@ -116,11 +116,11 @@ func TestScrapes(t *testing.T) {
 		for range many {
 			counts[<-codes]++
 		}
-		if counts[http.StatusOK] != MostScrapes || counts[http.StatusServiceUnavailable] != many-MostScrapes {
+		if counts[http.StatusOK] != MaxScrapes || counts[http.StatusServiceUnavailable] != many-MaxScrapes {
 			t.Errorf("unexpected status codes: %v", counts)
 		}
 		writes := make(chan struct{})
-		for range 2 * MostScrapes {
+		for range 2 * MaxScrapes {
 			go e.served.Handler.ServeHTTP(&slowReader{httptest.NewRecorder(), writes},
 				httptest.NewRequest(http.MethodGet, "/metrics", nil))
 			synctest.Wait()
@@ -141,14 +141,14 @@ func TestBounded(t *testing.T) {
 
 // TestReady checks that a process can be healthy but not ready, and that waiting for a disk does not make it unhealthy.
 func TestReady(t *testing.T) {
-	var look Look
+	var look State
 	e := prepare("", silent)
-	e.Show(NewProbe(time.Minute, func() Look { return look }, nil))
-	look = Look{NotReady: "it has no slot"}
+	e.SetProbe(NewProbe(time.Minute, func() State { return look }, nil))
+	look = State{NotReady: "it has no slot"}
 	wants(t, e, "/healthz", http.StatusOK, "is working")
 	wants(t, e, "/readyz", http.StatusServiceUnavailable, "it has no slot\n")
 	wants(t, e, "/metrics", http.StatusOK, "perdure_ready 0")
-	look = Look{Waits: "waiting for the disk"}
+	look = State{BlockedOn: "waiting for the disk"}
 	wants(t, e, "/healthz", http.StatusOK, "waiting for the disk\n")
 	wants(t, e, "/readyz", http.StatusServiceUnavailable, "waiting for the disk\n")
 	wants(t, e, "/other", http.StatusNotFound, "")
@@ -159,9 +159,11 @@ func TestMetrics(t *testing.T) {
 	counter := NewMetric(Counter, "perdure_test_cats_total", "Cats.", "colour")
 	summary := NewMetric(Summary, "perdure_test_naps_seconds", "Naps of cats.")
 	gauge := NewMetric(Gauge, "perdure_test_dogs", "Dogs.")
-	p := NewProbe(time.Minute, func() Look {
-		return Look{Samples: []Sample{counter.Is(2, "black"), counter.Is(1, "red"), summary.Sums(3, 1.5)}}
-	}, func() []Sample { return []Sample{gauge.Is(4)} })
+	p := NewProbe(time.Minute, func() State {
+		return State{
+			Samples: []Sample{counter.Sample(2, "black"), counter.Sample(1, "red"), summary.SummarySample(3, 1.5)},
+		}
+	}, func() []Sample { return []Sample{gauge.Sample(4)} })
 	g := Gatherer(func() *Probe { return p })
 	want := `
 		# HELP perdure_test_cats_total Cats.
@@ -187,7 +189,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestInUse checks the error for a port in use, and that Insist listens once the port is free.
+// TestInUse checks the error for a port in use, and that OpenRetrying listens once the port is free.
 func TestInUse(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -200,7 +202,7 @@ func TestInUse(t *testing.T) {
 		t.Errorf("unexpected error for a port in use: %v", err)
 	}
 	told := make(lineWriter, 1)
-	e := Insist(t.Context(), addr, slog.New(slog.NewTextHandler(told, nil)))
+	e := OpenRetrying(t.Context(), addr, slog.New(slog.NewTextHandler(told, nil)))
 	defer e.Close()
 	if line := <-told; !strings.Contains(line, "address already in use") {
 		t.Errorf("unexpected log line: %s", line)
@@ -247,9 +249,9 @@ func TestLog(t *testing.T) {
 	var out bytes.Buffer
 	log := NewLog(&out, JSON)
 	log.Info("unnamed")
-	Name(log, "", "server", -1)
+	SetIdentity(log, "", "server", -1)
 	log.Info("no index yet")
-	Name(log, "j1", "server", 2)
+	SetIdentity(log, "j1", "server", 2)
 	log.With("shard", 3).Warn("a server", "err", errors.New("broken"))
 	want := []map[string]any{
 		{"msg": "unnamed", "level": "INFO"},
@@ -271,12 +273,12 @@ func TestLog(t *testing.T) {
 	}
 	out.Reset()
 	log = NewLog(&out, "")
-	Name(log, "j1", "worker", 0)
+	SetIdentity(log, "j1", "worker", 0)
 	log.Info("a worker", "clock", 7)
 	if !strings.HasSuffix(out.String(), `level=INFO msg="a worker" clock=7 job=j1 role=worker id=0`+"\n") {
 		t.Errorf("unexpected text line: %s", &out)
 	}
-	Name(silent, "j1", "worker", 0) // another kind of handler: does nothing
+	SetIdentity(silent, "j1", "worker", 0) // another kind of handler: does nothing
 }
 
 func text(v map[string]any) string {

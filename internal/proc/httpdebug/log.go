@@ -23,16 +23,16 @@ func NewLog(out io.Writer, f Format) *slog.Logger {
 	if f == JSON {
 		h = slog.NewJSONHandler(out, options)
 	}
-	return slog.New(named{h, new(atomic.Pointer[[]slog.Attr])})
+	return slog.New(identityHandler{h, new(atomic.Pointer[[]slog.Attr])})
 }
 
-// Name sets the identity that a logger created by NewLog adds to its lines. It does nothing for other loggers and for
-// nil. An empty job or a negative id means that it is not known yet.
-func Name(log *slog.Logger, job, role string, id int) {
+// SetIdentity sets the identity that a logger created by NewLog adds to its lines. It does nothing for other loggers
+// and for nil. An empty job or a negative id means that it is not known yet.
+func SetIdentity(log *slog.Logger, job, role string, id int) {
 	if log == nil {
 		return
 	}
-	n, ok := log.Handler().(named)
+	n, ok := log.Handler().(identityHandler)
 	if !ok {
 		return
 	}
@@ -44,25 +44,27 @@ func Name(log *slog.Logger, job, role string, id int) {
 	if id >= 0 {
 		who = append(who, slog.Int("id", id))
 	}
-	n.who.Store(&who)
+	n.identity.Store(&who)
 }
 
-// named is a handler that adds the identity of the process to each line.
-type named struct {
+// identityHandler is a handler that adds the identity of the process to each line.
+type identityHandler struct {
 	slog.Handler
-	who *atomic.Pointer[[]slog.Attr]
+	identity *atomic.Pointer[[]slog.Attr]
 }
 
-func (n named) Handle(ctx context.Context, r slog.Record) error {
-	if who := n.who.Load(); who != nil {
+func (n identityHandler) Handle(ctx context.Context, r slog.Record) error {
+	if who := n.identity.Load(); who != nil {
 		r = r.Clone()
 		r.AddAttrs(*who...)
 	}
 	return n.Handler.Handle(ctx, r)
 }
 
-func (n named) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return named{n.Handler.WithAttrs(attrs), n.who}
+func (n identityHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return identityHandler{n.Handler.WithAttrs(attrs), n.identity}
 }
 
-func (n named) WithGroup(name string) slog.Handler { return named{n.Handler.WithGroup(name), n.who} }
+func (n identityHandler) WithGroup(name string) slog.Handler {
+	return identityHandler{n.Handler.WithGroup(name), n.identity}
+}

@@ -40,13 +40,13 @@ type Sample struct {
 	labels []string
 }
 
-// Is returns a sample with the given value.
-func (m *Metric) Is(value float64, labels ...string) Sample {
+// Sample returns a sample with the given value.
+func (m *Metric) Sample(value float64, labels ...string) Sample {
 	return Sample{of: m, value: value, labels: labels}
 }
 
-// Sums returns a sample of a Summary.
-func (m *Metric) Sums(count int64, sum float64) Sample {
+// SummarySample returns a sample of a Summary.
+func (m *Metric) SummarySample(count int64, sum float64) Sample {
 	return Sample{of: m, value: sum, count: uint64(max(count, 0))}
 }
 
@@ -70,13 +70,13 @@ var (
 		"1 if the process has its place in the job and does its work, as at /readyz.")
 )
 
-// unchecked collects the metrics that a process reports when asked. It describes none in advance, because they depend
-// on the process.
-type unchecked func() *Probe
+// probeCollector collects the metrics that a process reports when asked. It describes none in advance, because they
+// depend on the process.
+type probeCollector func() *Probe
 
-func (unchecked) Describe(chan<- *prometheus.Desc) {}
+func (probeCollector) Describe(chan<- *prometheus.Desc) {}
 
-func (u unchecked) Collect(to chan<- prometheus.Metric) {
+func (u probeCollector) Collect(to chan<- prometheus.Metric) {
 	p := u()
 	if p == nil {
 		return
@@ -89,8 +89,8 @@ func (u unchecked) Collect(to chan<- prometheus.Metric) {
 		return 0
 	}
 	samples := slices.Concat(seen.Samples, []Sample{ // copied, because concurrent callers may share the look
-		Healthy.Is(is(seen.Err == nil)), Answer.Is(seen.Took.Seconds()),
-		Ready.Is(is(seen.Err == nil && seen.NotReady == "" && seen.Waits == "")),
+		Healthy.Sample(is(seen.Err == nil)), Answer.Sample(seen.Took.Seconds()),
+		Ready.Sample(is(seen.Err == nil && seen.NotReady == "" && seen.BlockedOn == "")),
 	})
 	if p.extra != nil {
 		samples = append(samples, p.extra()...)

@@ -9,8 +9,8 @@ import (
 
 // The limits of an HTTP server. Legitimate callers stay far below them.
 const (
-	MostConnections = 64
-	MostHeaderBytes = 16 << 10
+	MaxConnections = 64
+	MaxHeaderBytes = 16 << 10
 
 	headerTimeout   = 5 * time.Second
 	requestTimeout  = 10 * time.Second // for a whole request
@@ -22,7 +22,7 @@ const (
 func NewHTTPServer(h http.Handler) *http.Server {
 	var all connLimit
 	return &http.Server{
-		Handler: h, ConnState: all.stateChanged, MaxHeaderBytes: MostHeaderBytes,
+		Handler: h, ConnState: all.stateChanged, MaxHeaderBytes: MaxHeaderBytes,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: responseTimeout,
 		IdleTimeout: idleTimeout,
 	}
@@ -50,7 +50,7 @@ func (a *connLimit) stateChanged(c net.Conn, s http.ConnState) {
 		}
 		return
 	}
-	if a.conns = append(a.conns, c); len(a.conns) > MostConnections {
+	if a.conns = append(a.conns, c); len(a.conns) > MaxConnections {
 		_ = a.conns[0].Close() // its goroutine notices and ends
 		a.conns = a.conns[1:]
 	}

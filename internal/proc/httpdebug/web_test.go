@@ -33,14 +33,14 @@ func TestConnLimit(t *testing.T) {
 		return c
 	}
 	var all []net.Conn
-	for range 3 * MostConnections {
+	for range 3 * MaxConnections {
 		all = append(all, dial("GET / HTTP/1.1\r\nHost: "))
 	}
 	answer, err := bufio.NewReader(dial("GET / HTTP/1.0\r\n\r\n")).ReadString('\n')
 	if err != nil || !strings.Contains(answer, "200") {
 		t.Errorf("later request: answer %q, error %v", answer, err)
 	}
-	for i, c := range all[:2*MostConnections] {
+	for i, c := range all[:2*MaxConnections] {
 		_, err := c.Read(make([]byte, 1))
 		if timeout := net.Error(nil); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
 			t.Fatalf("connection %d, older than %d others, is still open: %v", i, len(all)-i, err)
@@ -59,7 +59,7 @@ func TestTimeouts(t *testing.T) {
 			t.Errorf("the limit of %s is %v", what, d)
 		}
 	}
-	if s.MaxHeaderBytes != MostHeaderBytes {
+	if s.MaxHeaderBytes != MaxHeaderBytes {
 		t.Errorf("the header limit is %d bytes", s.MaxHeaderBytes)
 	}
 }

@@ -21,7 +21,7 @@ func TestJumps(t *testing.T) {
 	leaf, err := tls.LoadX509KeyPair(filepath.Join(dir, "worker", keys.IdentityFile),
 		filepath.Join(dir, "worker", keys.IdentityFile))
 	must(t, err)
-	if _, ok := server.Hold(leaf.Leaf, func() { t.Error("an existing connection was closed") }); !ok {
+	if _, ok := server.Track(leaf.Leaf, func() { t.Error("an existing connection was closed") }); !ok {
 		t.Fatal("Hold failed")
 	}
 	for _, c := range []struct {
@@ -49,7 +49,7 @@ func TestJumps(t *testing.T) {
 			switch {
 			case c.want == "" && (near != nil || far != nil):
 				t.Errorf("at %v: %v, %v", c.is, near, far)
-			case c.want != "" && (says == nil || !strings.Contains(says.Error(), c.want) || keys.Foreign(says)):
+			case c.want != "" && (says == nil || !strings.Contains(says.Error(), c.want) || keys.IsPermanent(says)):
 				t.Errorf("at %v: %v, want a temporary error with %q", c.is, says, c.want)
 			}
 			must(t, side.Refresh())
@@ -84,7 +84,7 @@ func TestClockStands(t *testing.T) {
 	}
 	stands()
 	must(t, server.Refresh())
-	if left := time.Until(server.Until()); left < 2*time.Hour {
+	if left := time.Until(server.Expiry()); left < 2*time.Hour {
 		t.Errorf("the keys are valid for %v: the new ones were not noticed", left)
 	}
 }

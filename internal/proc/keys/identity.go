@@ -53,7 +53,7 @@ var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
 // Validate returns an error if the identity is invalid.
 func (i Identity) Validate() error {
 	if !slices.Contains(Roles, i.Role) {
-		return fmt.Errorf("unknown role %q; roles: %s", i.Role, Known())
+		return fmt.Errorf("unknown role %q; roles: %s", i.Role, RoleNames())
 	}
 	for what, text := range map[string]string{"job": i.Domain, "name": i.Name} {
 		if !namePattern.MatchString(text) {
@@ -65,8 +65,8 @@ func (i Identity) Validate() error {
 	return nil
 }
 
-// Known returns the list of roles for messages.
-func Known() string {
+// RoleNames returns the list of roles for messages.
+func RoleNames() string {
 	names := make([]string, len(Roles))
 	for i, r := range Roles {
 		names[i] = string(r)
@@ -74,8 +74,8 @@ func Known() string {
 	return strings.Join(names, ", ")
 }
 
-// ofURL parses an identity written by URL without validating it.
-func ofURL(u *url.URL) (i Identity, ok bool) {
+// identityFromURL parses an identity written by URL without validating it.
+func identityFromURL(u *url.URL) (i Identity, ok bool) {
 	role, name, ok := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 	return Identity{Domain: u.Host, Role: Role(role), Name: name}, ok && u.Scheme == scheme
 }
@@ -86,18 +86,18 @@ func ParseIdentity(text string) (Identity, error) {
 	if err != nil {
 		return Identity{}, fmt.Errorf("invalid identity: it must have the form %s://JOB/ROLE/NAME", scheme)
 	}
-	i, ok := ofURL(u)
+	i, ok := identityFromURL(u)
 	if !ok {
 		return Identity{}, fmt.Errorf("invalid identity: it must have the form %s://JOB/ROLE/NAME", scheme)
 	}
 	return i, i.Validate()
 }
 
-// Of returns the identity in a certificate.
-func Of(c *x509.Certificate) (Identity, error) {
+// IdentityOf returns the identity in a certificate.
+func IdentityOf(c *x509.Certificate) (Identity, error) {
 	var found []Identity
 	for _, u := range c.URIs {
-		if i, ok := ofURL(u); ok {
+		if i, ok := identityFromURL(u); ok {
 			found = append(found, i)
 		}
 	}

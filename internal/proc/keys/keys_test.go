@@ -34,7 +34,7 @@ func folder(t *testing.T, job string, now func() time.Time) string {
 
 func open(t *testing.T, dir string, role keys.Role) *keys.Ring {
 	t.Helper()
-	r, err := keys.Open(keys.Folder(dir, role))
+	r, err := keys.Open(keys.RoleDir(dir, role))
 	must(t, err)
 	return r
 }
@@ -157,11 +157,11 @@ func TestMeetNobody(t *testing.T) {
 		}
 	})
 	if near, far := meet(t, &tls.Config{InsecureSkipVerify: true}, open(t, ours,
-		keys.Coordinator).Web()); near != nil ||
+		keys.Coordinator).WebServer()); near != nil ||
 		far != nil {
 		t.Errorf("Web rejected a tool without keys: %v, %v", near, far)
 	}
-	if near, _ := meet(t, gone.Client(all...), open(t, ours, keys.Coordinator).Web()); near == nil {
+	if near, _ := meet(t, gone.Client(all...), open(t, ours, keys.Coordinator).WebServer()); near == nil {
 		t.Error("Web accepted a revoked certificate")
 	}
 }
@@ -175,7 +175,7 @@ func revokedWorker(t *testing.T, dir string) *keys.Ring {
 	must(t, err)
 	_, err = a.Revoke([]string{"worker-gone"})
 	must(t, err)
-	return ring(t, gone.Folder)
+	return ring(t, gone.Dir)
 }
 
 func ring(t *testing.T, dir string) *keys.Ring {
@@ -199,12 +199,12 @@ func TestRefresh(t *testing.T) {
 	must(t, err)
 	server, worker := open(t, dir, keys.Server), open(t, dir, keys.Worker)
 	all := []keys.Role{keys.Server}
-	before := server.Until()
+	before := server.Expiry()
 	_, err = a.Renew([]string{"server"}, 3*time.Hour)
 	must(t, err)
 	must(t, server.Refresh())
-	if !server.Until().After(before) {
-		t.Errorf("renewed keys are valid until %v, the old ones until %v", server.Until(), before)
+	if !server.Expiry().After(before) {
+		t.Errorf("renewed keys are valid until %v, the old ones until %v", server.Expiry(), before)
 	}
 	file := filepath.Join(dir, "server", keys.IdentityFile)
 	good := read(t, file)
@@ -228,8 +228,8 @@ func TestRefresh(t *testing.T) {
 	must(t, err)
 	mine, err := tls.X509KeyPair([]byte(good), []byte(good))
 	must(t, err)
-	_, ok := server.Hold(leaf.Leaf, func() { ended <- "worker" })
-	other, ok2 := server.Hold(mine.Leaf, func() { ended <- "server" })
+	_, ok := server.Track(leaf.Leaf, func() { ended <- "worker" })
+	other, ok2 := server.Track(mine.Leaf, func() { ended <- "server" })
 	if !ok || !ok2 {
 		t.Fatal("Hold failed for valid certificates")
 	}
@@ -239,7 +239,7 @@ func TestRefresh(t *testing.T) {
 	if who := <-ended; who != "worker" || len(ended) > 0 {
 		t.Errorf("the connection of %s was closed, want only the worker's", who)
 	}
-	if _, ok := server.Hold(leaf.Leaf, func() {}); ok {
+	if _, ok := server.Track(leaf.Leaf, func() {}); ok {
 		t.Error("Hold succeeded for a revoked certificate")
 	}
 	other.Release()

@@ -47,11 +47,11 @@ type Ring struct {
 	dir   string
 	clock func() time.Time // the wall clock, for expiry
 
-	mu     sync.Mutex // guards the fields below
-	now    contents
-	stamps [3]stamp
-	failed string           // why the current files cannot be used; "" if they can
-	holds  map[*Hold]string // open connections, with the serial number of the peer's certificate
+	mu      sync.Mutex // guards the fields below
+	loaded  contents
+	stamps  [3]stamp
+	failed  string                  // why the current files cannot be used; "" if they can
+	tracked map[*TrackedConn]string // open connections, with the serial number of the peer's certificate
 }
 
 // contents is what the files contained when they were last read successfully.
@@ -77,9 +77,9 @@ func (s stamp) same(as stamp) bool {
 		s.info.ModTime().Equal(as.info.ModTime())
 }
 
-// Folder returns the directory with the keys of a role: dir itself, or the role's subdirectory, as perdure keys new
+// RoleDir returns the directory with the keys of a role: dir itself, or the role's subdirectory, as perdure keys new
 // creates it.
-func Folder(dir string, role Role) string {
+func RoleDir(dir string, role Role) string {
 	if _, err := os.Stat(filepath.Join(dir, IdentityFile)); err == nil {
 		return dir
 	}
@@ -88,31 +88,31 @@ func Folder(dir string, role Role) string {
 
 // Open reads a directory of keys.
 func Open(dir string) (*Ring, error) {
-	r := &Ring{dir: dir, clock: time.Now, holds: map[*Hold]string{}}
+	r := &Ring{dir: dir, clock: time.Now, tracked: map[*TrackedConn]string{}}
 	r.stamps = r.stat() // taken before reading, so that a concurrent change is read again
-	now, err := read(dir)
+	now, err := readDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: keys: %w", perdure.ErrUsage, err)
 	}
-	r.now = now
+	r.loaded = now
 	return r, nil
 }
 
-// Trusting returns a ring without a certificate, which trusts the certificates in dir for peers of one job.
-func Trusting(dir, domain string) (*Ring, error) {
-	r := &Ring{dir: dir, clock: time.Now, holds: map[*Hold]string{}}
-	if err := r.now.trust(dir); err != nil {
+// OpenTrusted returns a ring without a certificate, which trusts the certificates in dir for peers of one job.
+func OpenTrusted(dir, domain string) (*Ring, error) {
+	r := &Ring{dir: dir, clock: time.Now, tracked: map[*TrackedConn]string{}}
+	if err := r.loaded.trust(dir); err != nil {
 		return nil, fmt.Errorf("%w: keys: %w", perdure.ErrUsage, err)
 	}
-	r.now.identity.Domain = domain
+	r.loaded.identity.Domain = domain
 	return r, nil
 }
 
 // Identity returns the identity of this process.
 func (r *Ring) Identity() Identity { return r.current().identity }
 
-// Until returns when the process's certificate expires.
-func (r *Ring) Until() time.Time { return r.current().own.Leaf.NotAfter }
+// Expiry returns when the process's certificate expires.
+func (r *Ring) Expiry() time.Time { return r.current().own.Leaf.NotAfter }
 
 // Dir returns the directory of the keys.
 func (r *Ring) Dir() string { return r.dir }
@@ -152,7 +152,7 @@ func (r *Ring) Refresh() error {
 	if slices.EqualFunc(stamps[:], r.stamps[:], stamp.same) {
 		return nil
 	}
-	now, err := read(r.dir)
+	now, err := readDir(r.dir)
 	if err != nil {
 		if r.failed == err.Error() { // two files may be replaced one after the other: try again
 			return nil
@@ -160,11 +160,11 @@ func (r *Ring) Refresh() error {
 		r.failed = err.Error()
 		return fmt.Errorf("keys: %w; the previous keys stay in use", err)
 	}
-	r.now, r.stamps, r.failed = now, stamps, ""
-	for hold, serial := range r.holds {
+	r.loaded, r.stamps, r.failed = now, stamps, ""
+	for hold, serial := range r.tracked {
 		if now.revoked[serial] {
-			delete(r.holds, hold)
-			hold.end()
+			delete(r.tracked, hold)
+			hold.onRevoke()
 		}
 	}
 	return nil
@@ -173,7 +173,7 @@ func (r *Ring) Refresh() error {
 func (r *Ring) current() contents {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.now
+	return r.loaded
 }
 
 func (r *Ring) stat() (s [3]stamp) {
@@ -185,23 +185,23 @@ func (r *Ring) stat() (s [3]stamp) {
 	return s
 }
 
-// Hold is a connection that is closed when its peer's certificate is revoked.
-type Hold struct {
-	ring *Ring
-	end  func()
+// TrackedConn is a connection that is closed when its peer's certificate is revoked.
+type TrackedConn struct {
+	ring     *Ring
+	onRevoke func()
 }
 
-// Hold registers a connection. The ring calls end, which must not block, when the peer's certificate is revoked. Hold
+// Track registers a connection. The ring calls end, which must not block, when the peer's certificate is revoked. Hold
 // returns false if it is already revoked.
-func (r *Ring) Hold(peer *x509.Certificate, end func()) (*Hold, bool) {
+func (r *Ring) Track(peer *x509.Certificate, end func()) (*TrackedConn, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	serial := peer.SerialNumber.String()
-	if r.now.revoked[serial] {
+	if r.loaded.revoked[serial] {
 		return nil, false
 	}
-	h := &Hold{r, end}
-	r.holds[h] = serial
+	h := &TrackedConn{r, end}
+	r.tracked[h] = serial
 	return h, true
 }
 
@@ -218,14 +218,14 @@ func (r *Ring) Now() time.Time { return r.clock() }
 func (r *Ring) Revoked(c *x509.Certificate) bool { return r.current().revoked[c.SerialNumber.String()] }
 
 // Release unregisters a connection that has closed.
-func (h *Hold) Release() {
+func (h *TrackedConn) Release() {
 	h.ring.mu.Lock()
 	defer h.ring.mu.Unlock()
-	delete(h.ring.holds, h)
+	delete(h.ring.tracked, h)
 }
 
-// read reads a directory of keys and checks that the files match.
-func read(dir string) (h contents, err error) {
+// readDir reads a directory of keys and checks that the files match.
+func readDir(dir string) (h contents, err error) {
 	if err := h.trust(dir); err != nil {
 		return h, err
 	}
@@ -237,7 +237,7 @@ func read(dir string) (h contents, err error) {
 	if h.own, err = tls.X509KeyPair(text, text); err != nil {
 		return h, fmt.Errorf("%s has no certificate with a matching key: %w", path, err)
 	}
-	if h.identity, err = Of(h.own.Leaf); err != nil {
+	if h.identity, err = IdentityOf(h.own.Leaf); err != nil {
 		return h, fmt.Errorf("%s: %w", path, err)
 	}
 	return h, nil
@@ -245,19 +245,19 @@ func read(dir string) (h contents, err error) {
 
 // trust reads the trusted certificates and the revocation list.
 func (h *contents) trust(dir string) (err error) {
-	if h.trusted, err = certificates(filepath.Join(dir, CAFile)); err != nil {
+	if h.trusted, err = readCertificates(filepath.Join(dir, CAFile)); err != nil {
 		return err
 	}
 	h.roots = x509.NewCertPool()
 	for _, c := range h.trusted {
 		h.roots.AddCert(c)
 	}
-	h.revoked, err = revoked(filepath.Join(dir, RevokedFile), h.trusted)
+	h.revoked, err = readRevocations(filepath.Join(dir, RevokedFile), h.trusted)
 	return err
 }
 
-// certificates reads a file of certificates.
-func certificates(path string) (list []*x509.Certificate, err error) {
+// readCertificates reads a file of certificates.
+func readCertificates(path string) (list []*x509.Certificate, err error) {
 	text, err := readFile(path)
 	for err == nil {
 		var block *pem.Block
@@ -277,8 +277,9 @@ func certificates(path string) (list []*x509.Certificate, err error) {
 	return list, err
 }
 
-// revoked returns the serial numbers in a revocation list, which one of the trusted certificates must have signed.
-func revoked(path string, trusted []*x509.Certificate) (map[string]bool, error) {
+// readRevocations returns the serial numbers in a revocation list, which one of the trusted certificates must have
+// signed.
+func readRevocations(path string, trusted []*x509.Certificate) (map[string]bool, error) {
 	text, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -321,7 +322,7 @@ func readPrivate(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if open(info) {
+	if accessibleToOthers(info) {
 		return nil, fmt.Errorf("%s has a private key but is accessible to other users (mode %04o); run chmod 600 %s",
 			path, info.Mode().Perm(), path)
 	}

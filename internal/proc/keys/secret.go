@@ -39,7 +39,7 @@ func ReadSecret(path string) (perdure.Secret, error) {
 		return "", fmt.Errorf("%w: %s is not a file with a run's secret; name the file secret in the run's directory, "+
 			"or a copy of it", perdure.ErrUsage, path)
 	}
-	if open(info) {
+	if accessibleToOthers(info) {
 		return "", fmt.Errorf("%w: %s has a run's secret but is accessible to other users (mode %04o); run "+
 			"chmod 600 %s", perdure.ErrUsage, path, info.Mode().Perm(), path)
 	}

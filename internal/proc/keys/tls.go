@@ -27,9 +27,9 @@ func (r *Ring) Server() *tls.Config {
 	return c
 }
 
-// Web returns the configuration for accepting connections from browsers and tools as well. Callers without a
+// WebServer returns the configuration for accepting connections from browsers and tools as well. Callers without a
 // certificate must authenticate in another way.
-func (r *Ring) Web() *tls.Config {
+func (r *Ring) WebServer() *tls.Config {
 	c := r.Server()
 	verify := c.VerifyConnection
 	c.ClientAuth = tls.RequestClientCert
@@ -51,7 +51,7 @@ func (r *Ring) config(use x509.ExtKeyUsage, whom string, roles ...Role) *tls.Con
 		DynamicRecordSizingDisabled: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if err := r.verify(s.PeerCertificates, use, roles); err != nil {
-				return declinedError{whom, err}
+				return rejectedError{whom, err}
 			}
 			return nil
 		},
@@ -67,7 +67,7 @@ func (r *Ring) own() *tls.Certificate {
 func (r *Ring) verify(shown []*x509.Certificate, use x509.ExtKeyUsage, roles []Role) error {
 	now, at := r.current(), r.clock()
 	if len(shown) == 0 {
-		return foreign{errors.New("it presents no certificate")}
+		return permanentError{errors.New("it presents no certificate")}
 	}
 	between := x509.NewCertPool()
 	for _, c := range shown[1:] {
@@ -84,19 +84,23 @@ func (r *Ring) verify(shown []*x509.Certificate, use x509.ExtKeyUsage, roles []R
 			return fmt.Errorf("its certificate %s is revoked", Serial(c.SerialNumber))
 		}
 	}
-	who, err := Of(leaf)
+	who, err := IdentityOf(leaf)
 	if err != nil {
 		return err
 	}
 	if who.Domain != now.identity.Domain {
-		return foreign{fmt.Errorf("its certificate is for job %s, but ours is for %s", who.Domain, now.identity.Domain)}
+		return permanentError{
+			fmt.Errorf("its certificate is for job %s, but ours is for %s", who.Domain, now.identity.Domain),
+		}
 	}
 	for _, role := range roles {
 		if who.Role == role {
 			return nil
 		}
 	}
-	return foreign{fmt.Errorf("its certificate has the role %s, which is not allowed for this connection", who.Role)}
+	return permanentError{
+		fmt.Errorf("its certificate has the role %s, which is not allowed for this connection", who.Role),
+	}
 }
 
 // explain returns a helpful error for a certificate that failed verification.
@@ -111,25 +115,25 @@ func explain(leaf *x509.Certificate, at time.Time, err error) error {
 		return fmt.Errorf("its certificate is not valid before %s; check that the clocks of both machines agree",
 			leaf.NotBefore.UTC().Format(time.RFC3339))
 	case errors.As(err, &unknown):
-		return foreign{errors.New("its certificate belongs to another job's keys: no trusted certificate has signed " +
-			"it")}
+		return permanentError{errors.New("its certificate belongs to another job's keys: no trusted certificate " +
+			"has signed it")}
 	}
 	return err
 }
 
-// declinedError is the reason for rejecting a peer's certificate.
-type declinedError struct {
+// rejectedError is the reason for rejecting a peer's certificate.
+type rejectedError struct {
 	whom string
 	why  error
 }
 
-func (e declinedError) Error() string { return fmt.Sprintf("%s: %v", e.whom, e.why) }
-func (e declinedError) Unwrap() error { return e.why }
+func (e rejectedError) Error() string { return fmt.Sprintf("%s: %v", e.whom, e.why) }
+func (e rejectedError) Unwrap() error { return e.why }
 
-// Declined returns which certificate was rejected, and why, if err comes from a failed handshake with the ring.
-// Otherwise it returns nil.
-func (r *Ring) Declined(err error) error {
-	var ours declinedError
+// RejectedCertificate returns which certificate was rejected, and why, if err comes from a failed handshake with the
+// ring. Otherwise it returns nil.
+func (r *Ring) RejectedCertificate(err error) error {
+	var ours rejectedError
 	var alert *net.OpError
 	switch own := r.current().own.Leaf; {
 	case errors.As(err, &ours):
@@ -148,11 +152,11 @@ func (r *Ring) Declined(err error) error {
 	}
 }
 
-// foreign is an error about a peer that can never become a valid one, however often the call is retried.
-type foreign struct{ error }
+// permanentError is an error about a peer that can never become a valid one, however often the call is retried.
+type permanentError struct{ error }
 
-// Foreign reports whether an error concerns a peer that can never become a valid one.
-func Foreign(err error) bool {
-	var f foreign
+// IsPermanent reports whether an error concerns a peer that can never become a valid one.
+func IsPermanent(err error) bool {
+	var f permanentError
 	return errors.As(err, &f)
 }

@@ -43,7 +43,7 @@ func (w *fixture) issue(name string) *keys.Ring {
 	w.Helper()
 	h, err := w.authority(time.Now).Issue(keys.Worker, name, time.Hour)
 	must(w.T, err)
-	return ring(w.T, h.Folder, keys.Worker)
+	return ring(w.T, h.Dir, keys.Worker)
 }
 
 func (w *fixture) revoke(name string) {
@@ -58,7 +58,7 @@ func (w *fixture) expired() *updatelog.Access {
 	then := func() time.Time { return time.Now().Add(-2 * time.Hour) }
 	h, err := w.authority(then).Issue(keys.Worker, "old", time.Hour)
 	must(w.T, err)
-	return logkeys.Access(ring(w.T, h.Folder, keys.Worker))
+	return logkeys.NewAccess(ring(w.T, h.Dir, keys.Worker))
 }
 
 // TestRevoked checks that a revoked client loses its connection within seconds and cannot reconnect, and that other
@@ -75,7 +75,7 @@ func TestRevoked(t *testing.T) {
 			default:
 			}
 		})
-		nc, err := w.bare(logkeys.Access(r), disconnected, nats.Timeout(time.Second))
+		nc, err := w.bare(logkeys.NewAccess(r), disconnected, nats.Timeout(time.Second))
 		must(t, err)
 		t.Cleanup(nc.Close)
 		return nc
@@ -117,7 +117,7 @@ func TestRenewed(t *testing.T) {
 	})
 	w.create("a")
 	mine := ring(t, dir, keys.Worker)
-	a := logkeys.Access(mine)
+	a := logkeys.NewAccess(mine)
 	verify := a.TLS.VerifyConnection
 	a.TLS.VerifyConnection = func(s tls.ConnectionState) error {
 		note(&called, s.PeerCertificates[0])
@@ -229,8 +229,8 @@ func TestInspect(t *testing.T) {
 func TestMaxPerPeer(t *testing.T) {
 	t.Parallel()
 	const most = 3
-	w := serve(t, newKeys(t, "mine"), "", func(g *logserver.Guard) { g.MostOfOne = most })
-	mine, others := logkeys.Access(w.issue("mine")), logkeys.Access(w.issue("others"))
+	w := serve(t, newKeys(t, "mine"), "", func(g *logserver.Guard) { g.MaxConnsPerPeer = most })
+	mine, others := logkeys.NewAccess(w.issue("mine")), logkeys.NewAccess(w.issue("others"))
 	var inside []*nats.Conn
 	for range most {
 		nc, err := w.bare(mine)
@@ -261,7 +261,7 @@ func TestMaxPerPeer(t *testing.T) {
 
 // TestNoKeys checks that a job without keys neither presents nor requires any.
 func TestNoKeys(t *testing.T) {
-	if logserver.NewGuard(nil, true) != nil || logkeys.Access(nil) != nil {
+	if logserver.NewGuard(nil, true) != nil || logkeys.NewAccess(nil) != nil {
 		t.Error("a job without keys has a guard or credentials")
 	}
 	if a, err := logkeys.Open("", keys.Operator); a != nil || err != nil {

@@ -1,9 +1,9 @@
-// Package logkeys authorizes clients of an update log that requires job keys: it defines the rights of each role ([Of])
-// and opens such a log as a client. The log itself presents a server's keys. Package updatelog defines the rights; this
-// package maps roles to them.
+// Package logkeys authorizes clients of an update log that requires job keys: it defines the rights of each role
+// ([RightsOf]) and opens such a log as a client. The log itself presents a server's keys. Package updatelog defines the
+// rights; this package maps roles to them.
 //
 //	logserver.Serve(dir, logserver.ServeOptions{Guard: logserver.NewGuard(ring, false)})
-//	updatelog.Dial(ctx, "perdure://10.0.0.5:4222", updatelog.DialOptions{Access: logkeys.Access(ring)})
+//	updatelog.Dial(ctx, "perdure://10.0.0.5:4222", updatelog.DialOptions{Access: logkeys.NewAccess(ring)})
 //
 // A nil ring means a job without keys, for which both return nil.
 package logkeys
@@ -22,9 +22,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// Shows is the role whose keys a log presents. Servers build rows from the log and may append and trim, so a holder of
-// a server's keys gains nothing by impersonating the log. Therefore the log has no role of its own.
-const Shows = keys.Server
+// ServerRole is the role whose keys a log presents. Servers build rows from the log and may append and trim, so a
+// holder of a server's keys gains nothing by impersonating the log. Therefore the log has no role of its own.
+const ServerRole = keys.Server
 
 // rights lists the rights of each role. A role that is missing is rejected.
 var rights = map[keys.Role]updatelog.Rights{
@@ -35,9 +35,9 @@ var rights = map[keys.Role]updatelog.Rights{
 	keys.Operator: updatelog.MayInspect | updatelog.MayList,
 }
 
-// Of returns the rights of a role. If the log belongs to a single run, the run's servers may also create the streams,
-// which they do as they start.
-func Of(role keys.Role, ofRun bool) updatelog.Rights {
+// RightsOf returns the rights of a role. If the log belongs to a single run, the run's servers may also create the
+// streams, which they do as they start.
+func RightsOf(role keys.Role, ofRun bool) updatelog.Rights {
 	may := rights[role]
 	if ofRun && role == keys.Server {
 		may |= updatelog.MayCreate
@@ -45,14 +45,14 @@ func Of(role keys.Role, ofRun bool) updatelog.Rights {
 	return may
 }
 
-// Access returns the credentials and rights of a process that connects to a log.
-func Access(ring *keys.Ring) *updatelog.Access {
+// NewAccess returns the credentials and rights of a process that connects to a log.
+func NewAccess(ring *keys.Ring) *updatelog.Access {
 	if ring == nil {
 		return nil
 	}
 	who := ring.Identity()
 	return &updatelog.Access{
-		TLS: ring.Client(Shows), Kind: string(who.Role), Name: who.String(),
+		TLS: ring.Client(ServerRole), Kind: string(who.Role), Name: who.String(),
 		WithoutConsumer: rights[who.Role]&updatelog.MayRead == 0,
 		Explain:         func(err error) (error, bool) { return explain(ring, err) },
 	}
@@ -67,14 +67,14 @@ func explain(ring *keys.Ring, err error) (why error, forGood bool) {
 	switch {
 	case errors.As(err, &record):
 		return errors.New("the log does not use TLS: it is served without keys"), true
-	case errors.As(err, &alert) && alert.Op == "remote error" && ring.Now().After(ring.Until()):
+	case errors.As(err, &alert) && alert.Op == "remote error" && ring.Now().After(ring.Expiry()):
 		return fmt.Errorf("our own certificate, in %s, expired at %s; renew it with perdure keys renew", ring.Dir(),
-			ring.Until().UTC().Format(time.RFC3339)), false
+			ring.Expiry().UTC().Format(time.RFC3339)), false
 	case errors.As(err, &alert) && alert.Op == "remote error":
 		return fmt.Errorf("it does not accept our certificate, in %s; its own log has the reason (%w)", ring.Dir(),
 			err), true
 	case errors.Is(err, nats.ErrTLS):
-		return err, keys.Foreign(err)
+		return err, keys.IsPermanent(err)
 	}
 	return nil, false
 }
@@ -86,11 +86,11 @@ func Open(dir string, role keys.Role) (*updatelog.Access, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	ring, err := keys.Open(keys.Folder(dir, role))
+	ring, err := keys.Open(keys.RoleDir(dir, role))
 	if err != nil {
 		return nil, err
 	}
-	a := Access(ring)
+	a := NewAccess(ring)
 	if beside := ring.SecretFile(); beside != "" {
 		secret, err := keys.ReadSecret(beside)
 		if err != nil {
@@ -101,10 +101,10 @@ func Open(dir string, role keys.Role) (*updatelog.Access, error) {
 	return a, nil
 }
 
-// Appends returns a function that opens a job's log for appending only. Its only credentials are those of the ring, and
-// the log's streams must already exist.
-func Appends(ring *keys.Ring) func(context.Context, string, updatelog.Options) (updatelog.Log, error) {
+// OpenForAppend returns a function that opens a job's log for appending only. Its only credentials are those of the
+// ring, and the log's streams must already exist.
+func OpenForAppend(ring *keys.Ring) func(context.Context, string, updatelog.Options) (updatelog.Log, error) {
 	return func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
-		return updatelog.Dial(ctx, addr, updatelog.DialOptions{Options: o, ReadOnly: true, Access: Access(ring)})
+		return updatelog.Dial(ctx, addr, updatelog.DialOptions{Options: o, ReadOnly: true, Access: NewAccess(ring)})
 	}
 }

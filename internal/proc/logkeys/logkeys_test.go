@@ -46,7 +46,7 @@ func newKeys(t *testing.T, name string) string {
 
 func ring(t *testing.T, dir string, role keys.Role) *keys.Ring {
 	t.Helper()
-	r, err := keys.Open(keys.Folder(dir, role))
+	r, err := keys.Open(keys.RoleDir(dir, role))
 	must(t, err)
 	return r
 }
@@ -62,7 +62,7 @@ type fixture struct {
 // serve starts a log. With a token, it is the log of a single run.
 func serve(t *testing.T, dir, token string, change ...func(*logserver.Guard)) *fixture {
 	t.Helper()
-	w := &fixture{T: t, dir: dir, ring: ring(t, dir, logkeys.Shows)}
+	w := &fixture{T: t, dir: dir, ring: ring(t, dir, logkeys.ServerRole)}
 	guard := logserver.NewGuard(w.ring, token != "")
 	for _, c := range change {
 		c(guard)
@@ -98,7 +98,7 @@ func (w *fixture) create(entries ...string) {
 }
 
 func (w *fixture) access(role keys.Role) *updatelog.Access {
-	return logkeys.Access(ring(w.T, w.dir, role))
+	return logkeys.NewAccess(ring(w.T, w.dir, role))
 }
 
 // dial opens the job's log with the keys of a role.
@@ -349,7 +349,7 @@ func TestRefused(t *testing.T) {
 	old := w.access(keys.Worker)
 	old.TLS.MinVersion, old.TLS.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
 	others := func(name string) *updatelog.Access {
-		return logkeys.Access(ring(t, newKeys(t, name), keys.Worker))
+		return logkeys.NewAccess(ring(t, newKeys(t, name), keys.Worker))
 	}
 	for name, c := range map[string]struct {
 		access *updatelog.Access
@@ -362,7 +362,7 @@ func TestRefused(t *testing.T) {
 		"an older TLS":        {old, updatelog.ErrRefused, "does not accept our certificate"},
 		"another job's":       {others("other"), updatelog.ErrRefused, "another job's keys"},
 		"another authority's": {others("mine"), updatelog.ErrRefused, "another job's keys"},
-		"revoked":             {logkeys.Access(revoked), updatelog.ErrRefused, "does not accept our certificate"},
+		"revoked":             {logkeys.NewAccess(revoked), updatelog.ErrRefused, "does not accept our certificate"},
 		"a viewer's": {
 			w.access(keys.Viewer), updatelog.ErrRefused,
 			"does not accept the keys of viewer/viewer",

@@ -21,7 +21,7 @@ import (
 // truncates a file at the first damaged record. So damage is found by comparing the files before and after the start.
 type blocks struct {
 	dir       string             // the log's directory
-	at        string             // the copy of dir that the server opens
+	copyDir   string             // the copy of dir that the server opens
 	maxRecord int                // bytes
 	streams   map[string][]block // by stream name, sorted by block number
 }
@@ -55,7 +55,7 @@ func streamDirs(dir string) (streams []streamDir) {
 
 // readBlocks reads the block files of the log in dir from its copy at. Records have at most maxRecord bytes.
 func readBlocks(dir, at string, mostRecord int) (*blocks, error) {
-	b := &blocks{dir: dir, at: at, maxRecord: mostRecord, streams: map[string][]block{}}
+	b := &blocks{dir: dir, copyDir: at, maxRecord: mostRecord, streams: map[string][]block{}}
 	files, _ := filepath.Glob(filepath.Join(at, streamsDir, "*", "msgs", "*.blk")) // fails only for bad patterns
 	for _, file := range files {
 		number, err := strconv.Atoi(strings.TrimSuffix(filepath.Base(file), ".blk"))
@@ -87,18 +87,18 @@ func readBlocks(dir, at string, mostRecord int) (*blocks, error) {
 // the server starts.
 func (b *blocks) Lost() (map[string]error, error) {
 	lost := map[string]error{}
-	for _, s := range streamDirs(b.at) {
+	for _, s := range streamDirs(b.copyDir) {
 		all := b.streams[s.Name]
 		if len(all) == 0 { // the server creates the first file with the stream and never removes the last
 			lost[s.Name] = updatelog.Damaged(s.Name, "no record file in %s, not even an empty one",
 				filepath.Join(b.dir, streamsDir, s.Name, "msgs"))
 			continue
 		}
-		last, err := b.last(all)
+		last, err := b.lastPosition(all)
 		if err != nil {
 			return nil, err
 		}
-		if had := b.recorded(s.Name); had > last {
+		if had := b.indexedLast(s.Name); had > last {
 			lost[s.Name] = updatelog.Damaged(s.Name,
 				"its index.db lists record %d as the last one, but the last record is %d", had, last)
 		}
@@ -111,13 +111,13 @@ func (b *blocks) Lost() (map[string]error, error) {
 	return lost, nil
 }
 
-// CutOff returns, by stream, which files the server has truncated since it started.
-func (b *blocks) CutOff() map[string]error {
+// Truncated returns, by stream, which files the server has truncated since it started.
+func (b *blocks) Truncated() map[string]error {
 	cut := map[string]error{}
 	for stream, all := range b.streams {
 		for i, one := range all {
 			last, now := i == len(all)-1, int64(0)
-			switch info, err := os.Stat(filepath.Join(b.at, one.name)); {
+			switch info, err := os.Stat(filepath.Join(b.copyDir, one.name)); {
 			case err == nil:
 				now = info.Size()
 			case !last:
@@ -149,12 +149,12 @@ const (
 
 func lengthOf(record []byte) uint32 { return binary.LittleEndian.Uint32(record) &^ blockFlag }
 
-// last returns the highest position in a stream's files, or 0.
-func (b *blocks) last(all []block) (last uint64, err error) {
+// lastPosition returns the highest position in a stream's files, or 0.
+func (b *blocks) lastPosition(all []block) (last uint64, err error) {
 	for _, one := range slices.Backward(all) {
 		content, found := one.end, false
 		if content == nil {
-			if content, err = disk.ReadRegular(filepath.Join(b.at, one.name), maxBlock); err != nil {
+			if content, err = disk.ReadRegular(filepath.Join(b.copyDir, one.name), maxBlock); err != nil {
 				return 0, err
 			}
 		}
@@ -174,10 +174,10 @@ func (b *blocks) last(all []block) (last uint64, err error) {
 	return last, nil
 }
 
-// recorded returns the last position in the stream's index.db, or 0 if it is unknown. The server writes this file on a
-// graceful shutdown and every few minutes.
-func (b *blocks) recorded(stream string) uint64 {
-	content, err := disk.ReadRegular(filepath.Join(b.at, streamsDir, stream, "msgs", "index.db"), maxBlock)
+// indexedLast returns the last position in the stream's index.db, or 0 if it is unknown. The server writes this file on
+// a graceful shutdown and every few minutes.
+func (b *blocks) indexedLast(stream string) uint64 {
+	content, err := disk.ReadRegular(filepath.Join(b.copyDir, streamsDir, stream, "msgs", "index.db"), maxBlock)
 	key := sha256.Sum256([]byte(stream))
 	h, bad := highwayhash.New64(key[:])
 	at := len(content) - highwayhash.Size64

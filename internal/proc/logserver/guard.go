@@ -43,9 +43,9 @@ type Guard struct {
 	Admit func(*x509.Certificate) (kind string, may updatelog.Rights)
 	// Revoked reports whether the certificate is revoked.
 	Revoked func(*x509.Certificate) bool
-	// MostOfOne is the maximum number of concurrent connections per certificate and machine; 0: 4,096. A process needs
-	// one connection, and a job at most one per process on the machine.
-	MostOfOne int
+	// MaxConnsPerPeer is the maximum number of concurrent connections per certificate and machine; 0: 4,096. A process
+	// needs one connection, and a job at most one per process on the machine.
+	MaxConnsPerPeer int
 }
 
 // NewGuard returns the guard of a log that requires the keys of a job. ofRun reports whether the log belongs to a
@@ -57,18 +57,18 @@ func NewGuard(ring *keys.Ring, ofRun bool) *Guard {
 	return &Guard{
 		TLS: ring.Server(),
 		Admit: func(c *x509.Certificate) (string, updatelog.Rights) {
-			who, err := keys.Of(c)
+			who, err := keys.IdentityOf(c)
 			if err != nil {
 				return "", 0
 			}
-			return string(who.Role), logkeys.Of(who.Role, ofRun)
+			return string(who.Role), logkeys.RightsOf(who.Role, ofRun)
 		},
 		Revoked: ring.Revoked,
 	}
 }
 
-// defaultMostOfOne is the default of Guard.MostOfOne.
-const defaultMostOfOne = 4096
+// defaultMaxConnsPerPeer is the default of Guard.MaxConnsPerPeer.
+const defaultMaxConnsPerPeer = 4096
 
 // permissions returns the publish and subscribe permissions that the server enforces for a connection.
 func permissions(kind string, may updatelog.Rights) *server.Permissions {
@@ -90,27 +90,27 @@ type connGuard struct {
 	nats       *server.Server
 	guard      *Guard
 	token      string // additionally required; "": none
-	maxPerPeer int    // Guard.MostOfOne
+	maxPerPeer int    // Guard.MaxConnsPerPeer
 
 	mu    sync.Mutex        // guards conns
 	conns map[uint64]client // by connection ID
 }
 
 type client struct {
-	shown []*x509.Certificate
-	peer  string // certificate serial and machine
+	certificates []*x509.Certificate
+	peer         string // certificate serial and machine
 }
 
 // newConnGuard returns the connGuard of a log. It also requires the token unless that is "".
 func newConnGuard(g *Guard, token string) *connGuard {
 	return &connGuard{
-		guard: g, token: token, maxPerPeer: cmp.Or(g.MostOfOne, defaultMostOfOne),
+		guard: g, token: token, maxPerPeer: cmp.Or(g.MaxConnsPerPeer, defaultMaxConnsPerPeer),
 		conns: map[uint64]client{},
 	}
 }
 
-// Of sets the server that the connGuard protects. It must be called before the server starts.
-func (d *connGuard) Of(n *server.Server) { d.nats = n }
+// SetServer sets the server that the connGuard protects. It must be called before the server starts.
+func (d *connGuard) SetServer(n *server.Server) { d.nats = n }
 
 // Check implements server.Authentication. The server calls it after the TLS handshake and the client's CONNECT message.
 func (d *connGuard) Check(c server.ClientAuthentication) bool {
@@ -130,7 +130,7 @@ func (d *connGuard) Check(c server.ClientAuthentication) bool {
 	if err != nil {
 		machine = "" // an address without a port; all of these count as one machine
 	}
-	v := client{shown: s.PeerCertificates, peer: leaf.SerialNumber.Text(16) + "@" + machine}
+	v := client{certificates: s.PeerCertificates, peer: leaf.SerialNumber.Text(16) + "@" + machine}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.countLocked(v.peer) >= d.maxPerPeer {
@@ -191,7 +191,7 @@ func (d *connGuard) sweep() (out []uint64) {
 		switch {
 		case d.nats.GetClient(id) == nil:
 			delete(d.conns, id)
-		case slices.ContainsFunc(v.shown, d.guard.Revoked):
+		case slices.ContainsFunc(v.certificates, d.guard.Revoked):
 			out = append(out, id)
 		}
 	}

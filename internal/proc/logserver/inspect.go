@@ -14,10 +14,10 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// InspectFolder opens the log in a directory for inspection. If a process serves the log, InspectFolder connects to it
+// InspectDir opens the log in a directory for inspection. If a process serves the log, InspectDir connects to it
 // with the credentials in o and waits at most patience for the answer. Otherwise it serves a copy in this process,
 // because a server that starts would change the original.
-func InspectFolder(
+func InspectDir(
 	ctx context.Context,
 	dir string,
 	patience time.Duration,
@@ -79,7 +79,7 @@ func inspectCopy(ctx context.Context, dir, copied string) (*updatelog.Inspector,
 	if err != nil {
 		return nil, err
 	}
-	maps.Copy(lost, before.CutOff())
+	maps.Copy(lost, before.Truncated())
 	end := func() error { return errors.Join(s.Close(), os.RemoveAll(copied)) }
 	return updatelog.InspectLocal(ctx, s.url, s.nats, has, lost, end)
 }

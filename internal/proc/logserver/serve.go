@@ -1,6 +1,6 @@
 // Package logserver implements a job's update log as an embedded NATS server with JetStream ([Serve]). The log can
 // require clients to present the job's keys ([Guard]). The package also inspects a log directory that no process serves
-// ([InspectFolder]). Clients need only package updatelog, which does not depend on the server.
+// ([InspectDir]). Clients need only package updatelog, which does not depend on the server.
 package logserver
 
 import (
@@ -64,15 +64,15 @@ var ErrRunning = fmt.Errorf("%w: another process already serves the log", update
 
 // Server is a running log: an embedded NATS server with JetStream.
 type Server struct {
-	dir    string
-	o      ServeOptions
-	unlock func() error
-	url    string
-	nats   *server.Server
-	watch  *natsLogger
-	door   *connGuard // nil: any client with the secret is admitted
-	closed bool       // the streams are closed because the disk is full or failing
-	looks  chan chan<- State
+	dir           string
+	o             ServeOptions
+	unlock        func() error
+	url           string
+	nats          *server.Server
+	logger        *natsLogger
+	guard         *connGuard // nil: any client with the secret is admitted
+	closed        bool       // the streams are closed because the disk is full or failing
+	stateRequests chan chan<- State
 }
 
 // Serve starts a log whose streams are stored in dir, and creates dir if necessary. It writes the log's URL, with its
@@ -101,7 +101,7 @@ func Serve(dir string, o ServeOptions) (*Server, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("%w: %w", updatelog.ErrRefused, err)
 	}
-	s := &Server{dir: dir, o: o, unlock: func() error { return nil }, looks: make(chan chan<- State)}
+	s := &Server{dir: dir, o: o, unlock: func() error { return nil }, stateRequests: make(chan chan<- State)}
 	if err := checkFiles(dir); err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func Serve(dir string, o ServeOptions) (*Server, error) {
 		s.unlock = lock.Close
 	}
 	err := s.start()
-	if err != nil && !s.hasRoom() {
+	if err != nil && !s.hasSpace() {
 		s.closed = true
 		err = s.start()
 	}
@@ -205,9 +205,9 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 		SyncAlways: s.o.Sync == updatelog.SyncAlways, SyncInterval: syncEvery,
 		MaxPending: updatelog.MaxUnreadBytes, NoSigs: true, NoLog: s.o.Log == nil, DisableJetStreamBanner: true,
 	}
-	if s.door = nil; s.o.Guard != nil && !s.o.private {
-		s.door = newConnGuard(s.o.Guard, token)
-		o.Authorization, o.CustomClientAuthentication = "", s.door
+	if s.guard = nil; s.o.Guard != nil && !s.o.private {
+		s.guard = newConnGuard(s.o.Guard, token)
+		o.Authorization, o.CustomClientAuthentication = "", s.guard
 		// TLS comes first on both sides: no byte of the protocol is sent in the clear.
 		o.TLSConfig, o.TLSHandshakeFirst, o.TLSTimeout = s.o.Guard.TLS, true, handshakeLimit.Seconds()
 	}
@@ -215,20 +215,20 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 	if err != nil {
 		return nil, fmt.Errorf("%w: the log in %s: %w", updatelog.ErrRefused, s.dir, err)
 	}
-	if s.door != nil {
-		s.door.Of(n)
+	if s.guard != nil {
+		s.guard.SetServer(n)
 	}
-	s.watch = &natsLogger{Log: s.o.Log, Connections: cmp.Or(s.o.Refused, s.o.Log)}
-	n.SetLoggerV2(s.watch, false, false, false)
+	s.logger = &natsLogger{Log: s.o.Log, Connections: cmp.Or(s.o.Refused, s.o.Log)}
+	n.SetLoggerV2(s.logger, false, false, false)
 	n.Start() // if it gives up, it logs that before Start returns, and never becomes ready
-	if s.watch.GaveUp() || !n.ReadyForConnections(startLimit) || n.JetStreamEnabled() == s.closed {
+	if s.logger.GaveUp() || !n.ReadyForConnections(startLimit) || n.JetStreamEnabled() == s.closed {
 		n.Shutdown()
 		n.WaitForShutdown()
-		if text, taken := strings.CutPrefix(s.watch.Last(), cannotListen); taken {
+		if text, taken := strings.CutPrefix(s.logger.LastError(), cannotListen); taken {
 			at, why, _ := strings.Cut(text, ", ")
 			return nil, fmt.Errorf("%w: %w on %s: %s", updatelog.ErrRefused, errListen, at, strings.Trim(why, `"`))
 		}
-		return nil, fmt.Errorf("%w: the log in %s did not start: %s", updatelog.ErrRefused, s.dir, s.watch.Last())
+		return nil, fmt.Errorf("%w: the log in %s did not start: %s", updatelog.ErrRefused, s.dir, s.logger.LastError())
 	}
 	return n, nil
 }
@@ -253,12 +253,12 @@ func (s *Server) Run(ctx context.Context) error {
 		if err := checkFiles(s.dir); err != nil {
 			return s.abandon(err)
 		}
-		for _, id := range s.door.Evict() {
+		for _, id := range s.guard.Evict() {
 			s.warn("closed a connection: its certificate is revoked", "connection", id)
 		}
-		switch failed, room := s.failed(), s.hasRoom(); {
+		switch failed, room := s.failed(), s.hasSpace(); {
 		case failed && !s.closed:
-			s.warn("the log's disk is full or failing; updates wait", "why", s.watch.Last())
+			s.warn("the log's disk is full or failing; updates wait", "why", s.logger.LastError())
 			s.restart(!room)
 		case s.closed && room:
 			s.restart(false)
@@ -275,18 +275,18 @@ type State struct {
 	Records, Stored, Received, Sent uint64
 }
 
-// Look returns the log's state. It blocks while Run reopens the streams, and until ctx is done if Run is not running.
-func (s *Server) Look(ctx context.Context) (State, error) {
+// State returns the log's state. It blocks while Run reopens the streams, and until ctx is done if Run is not running.
+func (s *Server) State(ctx context.Context) (State, error) {
 	answer := make(chan State, 1)
 	select {
-	case s.looks <- answer:
+	case s.stateRequests <- answer:
 		return <-answer, nil
 	case <-ctx.Done():
 		return State{}, ctx.Err()
 	}
 }
 
-// waitAnswering waits for d and answers calls of Look in the meantime. It returns an error when ctx is done.
+// waitAnswering waits for d and answers calls of State in the meantime. It returns an error when ctx is done.
 func (s *Server) waitAnswering(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -296,7 +296,7 @@ func (s *Server) waitAnswering(ctx context.Context, d time.Duration) error {
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
-		case answer := <-s.looks:
+		case answer := <-s.stateRequests:
 			answer <- s.state()
 		}
 	}
@@ -328,8 +328,8 @@ func Unwritable(h *server.HealthStatus) bool {
 	return h.Error != "" && h.StatusCode == http.StatusServiceUnavailable
 }
 
-// hasRoom reports whether the disk has enough free space for the streams, or the free space is unknown.
-func (s *Server) hasRoom() bool {
+// hasSpace reports whether the disk has enough free space for the streams, or the free space is unknown.
+func (s *Server) hasSpace() bool {
 	free, known := disk.FreeBytes(s.dir)
 	return !known || free >= minFree
 }

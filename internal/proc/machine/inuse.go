@@ -6,9 +6,9 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// InUse returns the resources that this process uses now. It does not stop the world, so every status message may
-// include it.
-func InUse() words.Resources {
+// ResourcesInUse returns the resources that this process uses now. It does not stop the world, so every status message
+// may include it.
+func ResourcesInUse() words.Resources {
 	s := []metrics.Sample{{Name: "/sched/goroutines:goroutines"}, {Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s)
 	var n [2]int64

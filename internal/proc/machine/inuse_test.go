@@ -8,9 +8,9 @@ import (
 // TestInUse checks that InUse counts goroutines and retained memory.
 func TestInUse(t *testing.T) {
 	const held = 32 << 20
-	before := InUse()
+	before := ResourcesInUse()
 	rows := make([]byte, held)
-	after := InUse()
+	after := ResourcesInUse()
 	runtime.KeepAlive(rows)
 	if before.Goroutines < 2 || before.HeapBytes <= 0 {
 		t.Errorf("implausible resources in use: %+v", before)

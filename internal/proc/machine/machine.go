@@ -1,6 +1,6 @@
 // Package machine measures and limits the resources of the machine and the process. It reports how much memory the
-// machine has ([Memory], [FreeMemory]), the resources in use ([InUse]) and the processor model ([CPUModel]), and it
-// bounds the garbage that may accumulate ([Garbage]) and the cores in use ([Cores]).
+// machine has ([Memory], [FreeMemory]), the resources in use ([ResourcesInUse]) and the processor model ([CPUModel]),
+// and it bounds the garbage that may accumulate ([LimitGarbage]) and the cores in use ([LimitCores]).
 //
 // A process calls Garbage and Cores once, at startup; GOGC and GOMAXPROCS in the environment override them. Memory
 // sizes are known only on Linux: callers must handle unknown values. All functions are safe for concurrent use.
@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	garbageLeast = 64 << 20 // bytes of garbage allowed regardless of the live heap, in all processes of a role together
-	garbageFloor = 8 << 20  // the same for one process
-	garbageShare = 8        // plus the live heap divided by this
+	minGarbage        = 64 << 20 // bytes of garbage always allowed, in all processes of a role together
+	minProcessGarbage = 8 << 20  // the same for one process
+	garbageShare      = 8        // plus the live heap divided by this
 )
 
-// Garbage sets how much garbage each of n similar processes on this machine may accumulate: its part of garbageLeast
+// LimitGarbage sets how much garbage each of n similar processes on this machine may accumulate: its part of minGarbage
 // plus 1/garbageShare of the live heap. Go's default pace is wrong at both ends. A small server, whose only garbage is
 // messages, would collect all the time, and a server with a large table would let its heap double. GOGC in the
 // environment overrides the setting.
-func Garbage(n int) {
+func LimitGarbage(n int) {
 	if os.Getenv("GOGC") == "" {
-		watchGC(max(garbageFloor, garbageLeast/uint64(n)), 0)
+		watchGC(max(minProcessGarbage, minGarbage/uint64(n)), 0)
 	}
 }
 
@@ -48,12 +48,12 @@ func gcPercent(least, live uint64) int {
 	return int(100 * (least + live/garbageShare) / live)
 }
 
-// Cores limits one of n servers, or one of n workers, of a local job to its share of the cores. Servers share one half
-// of the cores, workers the other. GOMAXPROCS in the environment overrides it.
-func Cores(n int) { UseCores(max(1, runtime.NumCPU()/2/n)) }
+// LimitCores limits one of n servers, or one of n workers, of a local job to its share of the cores. Servers share one
+// half of the cores, workers the other. GOMAXPROCS in the environment overrides it.
+func LimitCores(n int) { SetCores(max(1, runtime.NumCPU()/2/n)) }
 
-// UseCores sets GOMAXPROCS unless the environment does.
-func UseCores(n int) {
+// SetCores sets GOMAXPROCS unless the environment does.
+func SetCores(n int) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(n)
 	}

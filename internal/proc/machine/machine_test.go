@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProcess) == "" {
 		os.Exit(m.Run())
 	}
-	Garbage(1)
-	Cores(1 << 20) // one core each among a million processes
+	LimitGarbage(1)
+	LimitCores(1 << 20) // one core each among a million processes
 	percent := debug.SetGCPercent(100)
 	os.Stdout.WriteString(strings.Join([]string{word(percent == 100), word(runtime.GOMAXPROCS(0) == 1)}, " "))
 }

@@ -18,19 +18,19 @@ const trimEvery = 10 * time.Second
 type frameBuffers struct {
 	mu       sync.Mutex // guards the fields below
 	bytes    int        // in the pool
-	payloads [maxClass]shelf[[]byte]
-	answers  [maxClass]shelf[*answerFrame]
+	payloads [maxClass]bufferStack[[]byte]
+	answers  [maxClass]bufferStack[*answerFrame]
 }
 
-// shelf is a stack of buffers of one size; the most recently used is on top.
-type shelf[T any] struct {
+// bufferStack is a stack of buffers of one size; the most recently used is on top.
+type bufferStack[T any] struct {
 	kept []T
 	idle int // how many, from the bottom, were not taken since the last trim
 }
 
-func (s *shelf[T]) put(v T) { s.kept = append(s.kept, v) }
+func (s *bufferStack[T]) put(v T) { s.kept = append(s.kept, v) }
 
-func (s *shelf[T]) take() (v T, ok bool) {
+func (s *bufferStack[T]) take() (v T, ok bool) {
 	n := len(s.kept) - 1
 	if n < 0 {
 		return v, false
@@ -42,7 +42,7 @@ func (s *shelf[T]) take() (v T, ok bool) {
 }
 
 // trim releases the buffers that were not taken since the last call.
-func (s *shelf[T]) trim(gone func(T)) {
+func (s *bufferStack[T]) trim(gone func(T)) {
 	for _, v := range s.kept[:s.idle] {
 		gone(v)
 	}
@@ -94,8 +94,8 @@ func (b *frameBuffers) Keep(p []byte) {
 	}
 }
 
-// Own returns body as memory that only the caller uses. It copies body if it is shared.
-func (b *frameBuffers) Own(body []byte, shared bool) []byte {
+// CopyIfShared returns body as memory that only the caller uses. It copies body if it is shared.
+func (b *frameBuffers) CopyIfShared(body []byte, shared bool) []byte {
 	if !shared || body == nil {
 		return body
 	}
@@ -134,15 +134,15 @@ func (b *frameBuffers) Answer(n int) *answerFrame {
 	return &answerFrame{values: make([]float32, n, 1<<k/4), from: b}
 }
 
-// Copied returns a buffer of n bytes that the answer holds until Release.
-func (a *answerFrame) Copied(n int) []byte {
+// CopyBuffer returns a buffer of n bytes that the answer holds until Release.
+func (a *answerFrame) CopyBuffer(n int) []byte {
 	a.kept = a.from.Payload(n)
 	return a.kept
 }
 
 // Keep implements wire.Keeper.
 func (a *answerFrame) Keep(body []byte) []byte {
-	kept := a.Copied(len(body))
+	kept := a.CopyBuffer(len(body))
 	copy(kept, body)
 	return kept
 }

@@ -41,14 +41,14 @@ func TestBuffersForgetBursts(t *testing.T) {
 func TestOwn(t *testing.T) {
 	var b frameBuffers
 	body := []byte{1, 2, 3}
-	if got := b.Own(body, false); &got[0] != &body[0] {
+	if got := b.CopyIfShared(body, false); &got[0] != &body[0] {
 		t.Error("unshared memory was copied")
 	}
-	got := b.Own(body, true)
+	got := b.CopyIfShared(body, true)
 	if body[0] = 9; got[0] != 1 || len(got) != 3 {
 		t.Errorf("the copy changed to %v", got)
 	}
-	if b.Own(nil, true) != nil {
+	if b.CopyIfShared(nil, true) != nil {
 		t.Error("nil was copied")
 	}
 	first := &got[0]

@@ -22,21 +22,21 @@ type conn struct {
 	replica.Reader
 	tc  transport.Conn
 	log *slog.Logger
-	// opens holds the Opens and Follows for shards or epochs that are not here yet. Server.mu guards it.
-	opens  map[perdure.ShardID]*waiting
-	role   wire.Role        // of the peer
-	server bool             // the peer is a server
-	index  int              // the peer server's index
-	job    *perdure.JobSpec // immutable
-	batch  batch            // owned by the receiving goroutine
-	taking *incomingCopy    // the incoming snapshot; owned by the receiving goroutine
+	// pendingOpens holds the Opens and Follows for shards or epochs that are not here yet. Server.mu guards it.
+	pendingOpens map[perdure.ShardID]*pendingOpen
+	role         wire.Role        // of the peer
+	server       bool             // the peer is a server
+	index        int              // the peer server's index
+	job          *perdure.JobSpec // immutable
+	batch        batch            // owned by the receiving goroutine
+	taking       *incomingCopy    // the incoming snapshot; owned by the receiving goroutine
 
 	mu        sync.Mutex // guards the fields below
 	holding   bool
 	held      []wire.Frame
 	heldBytes int
 	broken    bool
-	asked     readBudget // the weight of waiting reads
+	reads     readBudget // the weight of waiting reads
 	staged    round
 }
 
@@ -44,19 +44,19 @@ type conn struct {
 func (c *conn) addRead(rd *replica.Read) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.asked.Wait(rd)
+	return c.reads.add(rd)
 }
 
 // removeRead stops counting a waiting read and reports whether others wait for the same MinClock.
 func (c *conn) removeRead(rd *replica.Read) (others bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.asked.Done(rd)
+	return c.reads.remove(rd)
 }
 
-// allStaged counts an acknowledgement that a clock is staged on one more shard. It reports whether this is probably the
-// last shard. Workers that wait for staging wait for all shards.
-func (c *conn) allStaged(clock perdure.Clock) bool {
+// countStaged counts an acknowledgement that a clock is staged on one more shard. It reports whether this is probably
+// the last shard. Workers that wait for staging wait for all shards.
+func (c *conn) countStaged(clock perdure.Clock) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.staged.complete(clock)
@@ -95,8 +95,8 @@ func (c *conn) send(frames ...wire.Frame) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.add(frames); !c.holding {
-		c.flush()
+	if c.addLocked(frames); !c.holding {
+		c.flushLocked()
 	}
 }
 
@@ -104,12 +104,12 @@ func (c *conn) send(frames ...wire.Frame) {
 func (c *conn) queue(frames []wire.Frame) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.add(frames)
+	c.addLocked(frames)
 	return len(c.held) > 0
 }
 
-// add holds frames back if that is allowed. The caller must hold c.mu.
-func (c *conn) add(frames []wire.Frame) {
+// addLocked holds frames back if that is allowed. The caller must hold c.mu.
+func (c *conn) addLocked(frames []wire.Frame) {
 	c.held = append(c.held, frames...)
 	lent := false
 	for i := range frames {
@@ -117,7 +117,7 @@ func (c *conn) add(frames []wire.Frame) {
 		lent = lent || frames[i].Lent
 	}
 	if lent || c.heldBytes > maxHeld {
-		c.flush()
+		c.flushLocked()
 	}
 }
 
@@ -126,7 +126,7 @@ func (c *conn) sendHeld() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.holding {
-		c.flush()
+		c.flushLocked()
 	}
 }
 
@@ -141,24 +141,24 @@ func (c *conn) hold() {
 func (c *conn) release() {
 	c.mu.Lock()
 	c.holding = false
-	c.flush()
+	c.flushLocked()
 	c.mu.Unlock()
 	c.batch.flush()
 }
 
-// end closes the connection without blocking. Close may wait briefly until queued frames are sent, and callers of end
-// hold locks. The receiving goroutine ends with the connection.
-func (c *conn) end() { go c.tc.Close() }
+// closeAsync closes the connection without blocking. Close may wait briefly until queued frames are sent, and callers
+// of end hold locks. The receiving goroutine ends with the connection.
+func (c *conn) closeAsync() { go c.tc.Close() }
 
-// flush sends the frames that are held back. The caller must hold c.mu.
-func (c *conn) flush() {
+// flushLocked sends the frames that are held back. The caller must hold c.mu.
+func (c *conn) flushLocked() {
 	if len(c.held) == 0 {
 		return
 	}
 	if err := c.tc.TrySend(c.held...); err != nil && !c.broken {
 		c.broken = true
 		c.log.Warn("closed a connection", "slot", c.Slot, "peer", c.tc.Peer(), "err", err)
-		c.end()
+		c.closeAsync()
 	}
 	clear(c.held) // releases the payloads
 	c.held, c.heldBytes = c.held[:0], 0
@@ -171,27 +171,27 @@ func connOf(r *replica.Reader) *conn { return r.Conn.(*conn) }
 func (s *Server) serve(tc transport.Conn) {
 	defer tc.Close()
 	defer context.AfterFunc(s.ctx, func() { tc.Close() })() // also before the handshake
-	hello, peer, err := s.admission.Enter(tc)
+	hello, peer, err := s.admission.Admit(tc)
 	if err != nil {
-		return // Enter has logged it
+		return // Admit has logged it
 	}
-	defer peer.Leave()
+	defer peer.Release()
 	defer tc.Close() // queued frames count against the peer until then
 	c := &conn{
 		Reader: replica.Reader{Slot: perdure.Slot(hello.Index), Incarnation: hello.Incarnation},
-		tc:     tc, log: s.admission.Connections(), opens: map[perdure.ShardID]*waiting{},
-		asked: readBudget{All: peer.Waiting},
+		tc:     tc, log: s.admission.Connections(), pendingOpens: map[perdure.ShardID]*pendingOpen{},
+		reads: readBudget{peer: peer.Pending},
 	}
 	c.Conn = c
 	if err := s.admit(c, hello); err != nil {
 		c.log.Warn("rejected a connection", "peer", tc.Peer(), "err", err)
 		return
 	}
-	defer s.forget(c)
+	defer s.removeConn(c)
 	defer c.release()
 	tc.OnWait(c.release)
 	var f wire.Frame
-	land := func(f *wire.Frame, n int) []byte { return c.land(s, f, n) }
+	land := func(f *wire.Frame, n int) []byte { return c.payloadBuffer(s, f, n) }
 	for {
 		if err := tc.RecvInto(&f, land); err != nil {
 			c.log.Info("connection ended", "slot", c.Slot, "incarnation", c.Incarnation, "err", err)
@@ -205,7 +205,7 @@ func (s *Server) serve(tc transport.Conn) {
 		if err != nil {
 			c.release()
 			c.log.Warn("closed a connection", "slot", c.Slot, "peer", tc.Peer(), "err", err)
-			_ = transport.Refuse(tc, wire.Refusal{Reason: err.Error(), Temporary: errors.Is(err, errRenamed)})
+			_ = transport.Refuse(tc, wire.Refusal{Reason: err.Error(), Temporary: errors.Is(err, errStaleConn)})
 			return
 		}
 	}
@@ -249,15 +249,15 @@ func (s *Server) admit(c *conn, hello wire.Hello) error {
 		wire.Welcome{Job: *s.job, Index: hello.Index, Incarnation: hello.Incarnation}))
 }
 
-func (s *Server) forget(c *conn) {
+func (s *Server) removeConn(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
-	for _, w := range c.opens {
-		w.over.Store(true)
+	for _, w := range c.pendingOpens {
+		w.cancelled.Store(true)
 	}
 	s.mu.Unlock()
-	for _, sh := range s.held() {
-		sh.forget(c)
+	for _, sh := range s.heldShards() {
+		sh.removeConn(c)
 	}
 }
 
@@ -267,7 +267,7 @@ func (s *Server) shard(f *wire.Frame) *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sh := s.shards[f.Shard]
-	if sh == nil || (*sh.named.Load() != chain.FenceOf(&f.Header) && !s.cfg.weak.Generations) {
+	if sh == nil || (*sh.publishedName.Load() != chain.FenceOf(&f.Header) && !s.cfg.weak.Generations) {
 		return nil
 	}
 	return sh
@@ -298,9 +298,9 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 		return s.fromServer(sh, c, f)
 	}
 	if f.Kind == wire.KindUpdate || f.Kind == wire.KindTick {
-		return sh.takeUpdate(c, f)
+		return sh.handleUpdate(c, f)
 	}
-	return sh.takeRequest(c, f)
+	return sh.handleRequest(c, f)
 }
 
 // fromServer processes a frame from another server.
@@ -311,18 +311,18 @@ func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 			return fmt.Errorf("invalid slot %d in an entry of kind %d: the job has %d slots", f.Slot, f.Kind, n)
 		}
 	case wire.KindMembership:
-		if err := sh.slots.expect(f, sh.job.Slots); err != nil {
+		if err := sh.slots.growForMembership(f, sh.job.Slots); err != nil {
 			return err
 		}
 	case wire.KindEnd, wire.KindAddTable, wire.KindBase, wire.KindCut, wire.KindPassCut, wire.KindCaughtUp:
 	case wire.KindSnapshot:
-		return c.takePiece(s, sh, f)
+		return c.receivePiece(s, sh, f)
 	default:
 		return fmt.Errorf("unexpected frame of kind %d from a server", f.Kind)
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.fromPredecessor(c, f, &c.batch)
+	sh.fromPredecessorLocked(c, f, &c.batch)
 	return nil
 }
 
@@ -331,69 +331,69 @@ func (s *Server) open(c *conn, f *wire.Frame) {
 	if int(f.Shard) < 0 || int(f.Shard) >= c.job.Shards {
 		return
 	}
-	w := &waiting{c: c, h: f.Header}
+	w := &pendingOpen{c: c, h: f.Header}
 	s.mu.Lock()
-	if before := c.opens[f.Shard]; before != nil {
-		before.over.Store(true)
-		delete(c.opens, f.Shard)
+	if before := c.pendingOpens[f.Shard]; before != nil {
+		before.cancelled.Store(true)
+		delete(c.pendingOpens, f.Shard)
 	}
 	s.mu.Unlock()
-	if sh := s.shard(f); sh != nil && w.enters(sh, &c.batch) {
+	if sh := s.shard(f); sh != nil && w.deliver(sh, &c.batch) {
 		return
 	}
 	s.mu.Lock()
-	c.opens[f.Shard] = w // the shard may still be moving here, or the peer's view may be old
+	c.pendingOpens[f.Shard] = w // the shard may still be moving here, or the peer's view may be old
 	s.mu.Unlock()
-	s.opened(f.Shard) // the shard may have arrived since the first check
+	s.deliverPendingOpens(f.Shard) // the shard may have arrived since the first check
 }
 
-// waiting is an Open or a Follow that waits for an epoch of a shard.
-type waiting struct {
-	c     *conn
-	h     wire.Header
-	taken bool // a goroutine is passing it to the shard; guarded by Server.mu
-	// over is set when the connection has ended or has sent a newer request. The goroutine that sets over acquires the
-	// shard's lock later, so a goroutine that finds it unset under that lock comes first.
-	over atomic.Bool
+// pendingOpen is an Open or a Follow that waits for an epoch of a shard.
+type pendingOpen struct {
+	c       *conn
+	h       wire.Header
+	claimed bool // a goroutine is passing it to the shard; guarded by Server.mu
+	// cancelled is set when the connection has ended or has sent a newer request. The goroutine that sets over acquires
+	// the shard's lock later, so a goroutine that finds it unset under that lock comes first.
+	cancelled atomic.Bool
 }
 
-// enters passes an Open or a Follow to a shard. It fails if the shard is not restored yet and does not know its state,
-// or if the epoch has changed. For the batch see fromPredecessor.
-func (w *waiting) enters(sh *shard, to *batch) (taken bool) {
+// deliver passes an Open or a Follow to a shard. It fails if the shard is not restored yet and does not know its state,
+// or if the epoch has changed. For the batch see fromPredecessorLocked.
+func (w *pendingOpen) deliver(sh *shard, to *batch) (taken bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	f := wire.Frame{Header: w.h}
 	switch {
-	case w.over.Load():
+	case w.cancelled.Load():
 		return true
 	case w.c.server:
-		return sh.fromPredecessor(w.c, &f, to)
+		return sh.fromPredecessorLocked(w.c, &f, to)
 	}
-	return sh.open(w.c, &f)
+	return sh.openLocked(w.c, &f)
 }
 
-// opened passes to a shard the Opens and Follows that wait for its current epoch. Those that the shard cannot accept
-// yet keep waiting. A goroutine that changes the shard in the meantime also calls opened. It may find requests that
-// this call has taken, so this call checks again.
-func (s *Server) opened(id perdure.ShardID) {
+// deliverPendingOpens passes to a shard the Opens and Follows that wait for its current epoch. Those that the shard
+// cannot accept yet keep waiting. A goroutine that changes the shard in the meantime also calls opened. It may find
+// requests that this call has taken, so this call checks again.
+func (s *Server) deliverPendingOpens(id perdure.ShardID) {
 	for again := true; again; {
-		sh, look, found := s.takeWaiting(id)
+		sh, look, found := s.claimPendingOpens(id)
 		again = false
 		for _, w := range found {
-			entered := w.enters(sh, nil)
+			entered := w.deliver(sh, nil)
 			s.mu.Lock()
-			if w.taken = false; !entered {
+			if w.claimed = false; !entered {
 				again = again || s.shards[id] != sh || sh.opening != look
-			} else if w.c.opens[id] == w {
-				delete(w.c.opens, id)
+			} else if w.c.pendingOpens[id] == w {
+				delete(w.c.pendingOpens, id)
 			}
 			s.mu.Unlock()
 		}
 	}
 }
 
-// takeWaiting takes the requests that wait for the current epoch of a shard. look counts its calls.
-func (s *Server) takeWaiting(id perdure.ShardID) (sh *shard, look uint64, found []*waiting) {
+// claimPendingOpens takes the requests that wait for the current epoch of a shard. look counts its calls.
+func (s *Server) claimPendingOpens(id perdure.ShardID) (sh *shard, look uint64, found []*pendingOpen) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sh = s.shards[id]; sh == nil {
@@ -401,16 +401,16 @@ func (s *Server) takeWaiting(id perdure.ShardID) (sh *shard, look uint64, found 
 	}
 	sh.opening++
 	for c := range s.conns {
-		if w := c.opens[id]; w != nil && !w.taken && chain.FenceOf(&w.h) == *sh.named.Load() {
-			w.taken = true
+		if w := c.pendingOpens[id]; w != nil && !w.claimed && chain.FenceOf(&w.h) == *sh.publishedName.Load() {
+			w.claimed = true
 			found = append(found, w)
 		}
 	}
 	return sh, sh.opening, found
 }
 
-// held returns the shards that this server holds.
-func (s *Server) held() []*shard {
+// heldShards returns the shards that this server holds.
+func (s *Server) heldShards() []*shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.shards))

@@ -18,14 +18,14 @@ const copyPause = 100 * time.Millisecond
 // another snapshot.
 var errNotWanted = errors.New("server: the snapshot is not wanted")
 
-// give waits for its turn, connects to the peer, and sends the copy that begin starts once the connection is
+// sendCopy waits for its turn, connects to the peer, and sends the copy that begin starts once the connection is
 // established. Copies are sent in the order of the requests; otherwise small ones could overtake a large one forever.
-func (p *peer) give(room int64, begin func() (*shardCopy, error)) (bytes int64, err error) {
-	if err = p.copying.Acquire(p.s.ctx, room); err != nil {
+func (p *peer) sendCopy(room int64, begin func() (*shardCopy, error)) (bytes int64, err error) {
+	if err = p.copySem.Acquire(p.s.ctx, room); err != nil {
 		return 0, err
 	}
-	defer p.copying.Release(room)
-	tc, err := transport.Call(p.ctx, p.s.cfg.Network, p.addr, p.s.hello())
+	defer p.copySem.Release(room)
+	tc, err := transport.DialServer(p.ctx, p.s.cfg.Network, p.addr, p.s.hello())
 	if err != nil {
 		return 0, err
 	}
@@ -38,15 +38,15 @@ func (p *peer) give(room int64, begin func() (*shardCopy, error)) (bytes int64, 
 	return c.Send(tc)
 }
 
-// copyTo sends a peer a snapshot in a new goroutine. It does nothing if the shard's epoch has changed when its turn
-// comes. The caller must hold sh.mu.
-func (sh *shard) copyTo(p *peer) {
-	s, name, room := sh.s, sh.link.Fence(), copyRoomOf(sh.rep.State.Bytes())
+// startCopyToLocked sends a peer a snapshot in a new goroutine. It does nothing if the shard's epoch has changed when
+// its turn comes. The caller must hold sh.mu.
+func (sh *shard) startCopyToLocked(p *peer) {
+	s, name, room := sh.s, sh.link.Fence(), copyShareOf(sh.rep.State.Bytes())
 	s.wg.Go(func() {
 		var begun time.Time
-		bytes, err := p.give(room, func() (*shardCopy, error) {
+		bytes, err := p.sendCopy(room, func() (*shardCopy, error) {
 			begun = time.Now()
-			return sh.copy(name)
+			return sh.startCopy(name)
 		})
 		switch {
 		case err == nil:
@@ -65,8 +65,8 @@ func (sh *shard) copyTo(p *peer) {
 	})
 }
 
-// copy starts a snapshot of the shard if it still has the given generation and epoch.
-func (sh *shard) copy(name chain.Fence) (*shardCopy, error) {
+// startCopy starts a snapshot of the shard if it still has the given generation and epoch.
+func (sh *shard) startCopy(name chain.Fence) (*shardCopy, error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	moved := func() bool { return sh.link.Fence() != name || sh.retired() }
@@ -74,13 +74,13 @@ func (sh *shard) copy(name chain.Fence) (*shardCopy, error) {
 		return nil, errMoved
 	}
 	from := copySource{Name: name, Lock: &sh.mu, Moved: moved, Buffers: &sh.s.buffers}
-	return beginCopy(from, &sh.rep.State, sh.link.Applied()), nil
+	return newShardCopyLocked(from, &sh.rep.State, sh.link.Applied()), nil
 }
 
-// land returns the memory for the body of the connection's next frame.
-func (c *conn) land(s *Server, f *wire.Frame, n int) []byte {
+// payloadBuffer returns the memory for the body of the connection's next frame.
+func (c *conn) payloadBuffer(s *Server, f *wire.Frame, n int) []byte {
 	if f.Kind == wire.KindSnapshot {
-		if to := c.taking.Land(f, n); to != nil {
+		if to := c.taking.Buffer(f, n); to != nil {
 			return to
 		}
 	}
@@ -90,14 +90,14 @@ func (c *conn) land(s *Server, f *wire.Frame, n int) []byte {
 	return nil
 }
 
-// takePiece processes a piece of a shard's snapshot and acknowledges it to the sender.
-func (c *conn) takePiece(s *Server, sh *shard, f *wire.Frame) error {
+// receivePiece processes a piece of a shard's snapshot and acknowledges it to the sender.
+func (c *conn) receivePiece(s *Server, sh *shard, f *wire.Frame) error {
 	body := f.Body
 	f.Body = nil // it may be memory of rows
-	if err := sh.expects(c, f); err != nil {
+	if err := sh.checkPiece(c, f); err != nil {
 		return err
 	}
-	whole, err := c.taking.Take(f, body, &s.buffers)
+	whole, err := c.taking.AddPiece(f, body, &s.buffers)
 	if err == nil && whole {
 		err = sh.install(c.taking)
 	}
@@ -113,9 +113,9 @@ func (c *conn) takePiece(s *Server, sh *shard, f *wire.Frame) error {
 	return c.tc.TrySend(have) // immediately, because the sender waits for it
 }
 
-// expects rejects a piece unless it is the next one of the connection's snapshot, or the first one of a snapshot that
-// is wanted.
-func (sh *shard) expects(c *conn, f *wire.Frame) error {
+// checkPiece rejects a piece unless it is the next one of the connection's snapshot, or the first one of a snapshot
+// that is wanted.
+func (sh *shard) checkPiece(c *conn, f *wire.Frame) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	name := sh.link.Fence()
@@ -123,11 +123,11 @@ func (sh *shard) expects(c *conn, f *wire.Frame) error {
 		!sh.link.PrecededBy(c.index, c.Incarnation) {
 		return errNotWanted
 	}
-	if c.taking == nil && copyFirst(f) && sh.link.NeedsSnapshot(f.Request) {
-		c.taking = receiveCopy(&sh.job, name, f)
+	if c.taking == nil && isFirstPiece(f) && sh.link.NeedsSnapshot(f.Request) {
+		c.taking = newIncomingCopy(&sh.job, name, f)
 		sh.incoming = c.taking // supersedes any other snapshot
 	}
-	if c.taking == nil || c.taking != sh.incoming || !c.taking.Expects(f) {
+	if c.taking == nil || c.taking != sh.incoming || !c.taking.AcceptNext(f) {
 		return errNotWanted
 	}
 	return nil

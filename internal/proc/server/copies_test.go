@@ -98,7 +98,7 @@ func receive(c transport.Conn, before func(piece int)) (in *incomingCopy, inPlac
 	var f wire.Frame
 	for piece := 0; ; piece++ {
 		if err := c.RecvInto(&f, func(f *wire.Frame, n int) []byte {
-			if to := in.Land(f, n); to != nil {
+			if to := in.Buffer(f, n); to != nil {
 				inPlace++
 				return to
 			}
@@ -106,13 +106,13 @@ func receive(c transport.Conn, before func(piece int)) (in *incomingCopy, inPlac
 		}); err != nil {
 			return in, inPlace, err
 		}
-		if in == nil && copyFirst(&f) {
-			in = receiveCopy(job(), chain.FenceOf(&f.Header), &f)
+		if in == nil && isFirstPiece(&f) {
+			in = newIncomingCopy(job(), chain.FenceOf(&f.Header), &f)
 		}
-		if !in.Expects(&f) {
+		if !in.AcceptNext(&f) {
 			return in, inPlace, errors.New("unexpected piece")
 		}
-		whole, err := in.Take(&f, f.Body, &b)
+		whole, err := in.AddPiece(&f, f.Body, &b)
 		if err != nil {
 			return in, inPlace, err
 		}
@@ -137,7 +137,7 @@ func TestCopyIsOfOneMoment(t *testing.T) {
 		near, far := pair(t)
 		lock.Lock()
 		stays := func() bool { return false }
-		c := beginCopy(copySource{Name: name, Lock: &lock, Moved: stays, Buffers: &buffers}, &from.State, 17)
+		c := newShardCopyLocked(copySource{Name: name, Lock: &lock, Moved: stays, Buffers: &buffers}, &from.State, 17)
 		lock.Unlock()
 		type sent struct {
 			bytes int64
@@ -195,7 +195,8 @@ func TestWhatEndsACopy(t *testing.T) {
 			near, far := pair(t)
 			asked := 0
 			moved := func() bool { asked++; return asked == c.moved }
-			copied := beginCopy(copySource{Name: name, Lock: &lock, Moved: moved, Buffers: &buffers}, &from.State, 0)
+			copied := newShardCopyLocked(copySource{Name: name, Lock: &lock, Moved: moved, Buffers: &buffers},
+				&from.State, 0)
 			go c.far(far)
 			_, err := copied.Send(near)
 			if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -7,7 +7,7 @@ import (
 )
 
 // Seize locks a shard, as work that never ends would.
-func (e Eye) Seize(id perdure.ShardID) (release func()) {
+func (e Monitor) Seize(id perdure.ShardID) (release func()) {
 	e.s.mu.Lock()
 	sh := e.s.shards[id]
 	e.s.mu.Unlock()
@@ -17,13 +17,13 @@ func (e Eye) Seize(id perdure.ShardID) (release func()) {
 
 // Delay takes the Opens that wait for an epoch of a shard, as a goroutine does that then waits for the shard's lock. It
 // returns their number and a function that passes them to the shard.
-func (e Eye) Delay(id perdure.ShardID) (bring func(), opens int) {
+func (e Monitor) Delay(id perdure.ShardID) (bring func(), opens int) {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
-	var all []*waiting
+	var all []*pendingOpen
 	for c := range e.s.conns {
-		if w := c.opens[id]; w != nil {
-			w.taken = true
+		if w := c.pendingOpens[id]; w != nil {
+			w.claimed = true
 			all = append(all, w)
 		}
 	}
@@ -32,13 +32,13 @@ func (e Eye) Delay(id perdure.ShardID) (bring func(), opens int) {
 		sh := e.s.shards[id]
 		e.s.mu.Unlock()
 		for _, w := range all {
-			w.enters(sh, nil)
+			w.deliver(sh, nil)
 		}
 	}, len(all)
 }
 
 // Reads reports whether a slot reads from a shard on some connection.
-func (e Eye) Reads(id perdure.ShardID, slot perdure.Slot) bool {
+func (e Monitor) Reads(id perdure.ShardID, slot perdure.Slot) bool {
 	e.s.mu.Lock()
 	sh := e.s.shards[id]
 	e.s.mu.Unlock()
@@ -50,12 +50,13 @@ func (e Eye) Reads(id perdure.ShardID, slot perdure.Slot) bool {
 
 // Fill fills a shard with the content for a view and returns the revision of the view that the shard follows
 // afterwards.
-func (e Eye) Fill(id perdure.ShardID, v words.View) (follows uint64) {
+func (e Monitor) Fill(id perdure.ShardID, v words.View) (follows uint64) {
 	e.s.mu.Lock()
 	sh := e.s.shards[id]
 	e.s.mu.Unlock()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.fill(replica.Content{States: make([][]byte, sh.job.Slots), Applied: make([]perdure.Clock, sh.job.Slots)}, &v)
+	sh.setContentLocked(
+		replica.Content{States: make([][]byte, sh.job.Slots), Applied: make([]perdure.Clock, sh.job.Slots)}, &v)
 	return sh.view.Revision
 }

@@ -105,7 +105,7 @@ func (f *fleet) start(i int) {
 	usual := func(cfg *server.Config) {
 		cfg.Listen = host(i) + "/1"
 		cfg.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		cfg.Ended = func(seg *checkpoint.Segment) { f.mu.Lock(); defer f.mu.Unlock(); f.ended[i] = seg }
+		cfg.OnEnded = func(seg *checkpoint.Segment) { f.mu.Lock(); defer f.mu.Unlock(); f.ended[i] = seg }
 	}
 	f.StartServer(host(i), append([]func(*server.Config){usual}, f.with...)...)
 }
@@ -251,7 +251,8 @@ func (f *fleet) speak(to int, hello wire.Hello) *speaker {
 	f.Helper()
 	hello.Incarnation = max(hello.Incarnation, 1)
 	hello.Job = f.job.ID
-	c, err := transport.Call(f.ctx, f.Net.Host(fmt.Sprintf("%s:%d", hello.Role, hello.Index)), host(to)+"/1", hello)
+	c, err := transport.DialServer(f.ctx, f.Net.Host(fmt.Sprintf("%s:%d", hello.Role, hello.Index)), host(to)+"/1",
+		hello)
 	if err != nil {
 		f.Fatal(err)
 	}

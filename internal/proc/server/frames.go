@@ -34,8 +34,8 @@ func (b *frameBuffers) Push(f *wire.Frame, state *wire.State, rows *wire.Rows, p
 	b.fill(f, rows, p, func(head []byte) []byte { return wire.AppendPushHead(head, state, rows) })
 }
 
-// End fills f with the end of a round of pushes, without rows.
-func (b *frameBuffers) End(f *wire.Frame, state *wire.State) {
+// PushEnd fills f with the end of a round of pushes, without rows.
+func (b *frameBuffers) PushEnd(f *wire.Frame, state *wire.State) {
 	a := b.Answer(0)
 	a.head = wire.AppendPushHead(a.head[:0], state, &wire.Rows{})
 	f.Payload, f.Release = a.head, a

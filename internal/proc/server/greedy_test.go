@@ -15,7 +15,7 @@ import (
 const (
 	// In a job of one slot and two shards, a peer may have 28 MiB waiting.
 	placeBytes = 4 << 20
-	room       = (3 + admission.Spare) * placeBytes
+	room       = (3 + admission.SpareMembers) * placeBytes
 	largeRows  = 300_000
 )
 

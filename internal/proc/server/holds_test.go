@@ -12,7 +12,7 @@ import (
 func TestHolds(t *testing.T) {
 	const every = 100 * time.Millisecond
 	now := time.Unix(1000, 0)
-	h := holds{every: every, sampled: now}
+	h := holdMonitor{every: every, sampled: now}
 	own, sh := &lock{}, &shard{id: 3}
 	sample := func(after time.Duration) words.LockHold {
 		now = now.Add(after)

@@ -11,32 +11,32 @@ import (
 // until it is complete.
 type incomingCopy struct {
 	*replica.IncomingSnapshot
-	Name chain.Fence // the shard's generation and epoch
-	Pos  uint64      // position in the sender's log
-	part uint16      // number of the next piece
+	Name      chain.Fence // the shard's generation and epoch
+	Pos       uint64      // position in the sender's log
+	nextPiece uint16      // number of the next piece
 }
 
-// receiveCopy starts receiving the snapshot whose first piece is f.
-func receiveCopy(job *perdure.JobSpec, n chain.Fence, f *wire.Frame) *incomingCopy {
+// newIncomingCopy starts receiving the snapshot whose first piece is f.
+func newIncomingCopy(job *perdure.JobSpec, n chain.Fence, f *wire.Frame) *incomingCopy {
 	return &incomingCopy{IncomingSnapshot: replica.NewIncomingSnapshot(job, n.Shard), Name: n, Pos: f.Request}
 }
 
-// copyFirst reports whether f is the first piece of a snapshot.
-func copyFirst(f *wire.Frame) bool { return f.Part == 0 && isHead(f) }
+// isFirstPiece reports whether f is the first piece of a snapshot.
+func isFirstPiece(f *wire.Frame) bool { return f.Part == 0 && isHead(f) }
 
 func isHead(f *wire.Frame) bool { return f.Flags&wire.FlagNone != 0 }
 
-// Expects reports whether f is the next piece, and counts it if so.
-func (in *incomingCopy) Expects(f *wire.Frame) (ok bool) {
-	if in.part != f.Part || in.Pos != f.Request || isHead(f) == in.HeaderComplete() {
+// AcceptNext reports whether f is the next piece, and counts it if so.
+func (in *incomingCopy) AcceptNext(f *wire.Frame) (ok bool) {
+	if in.nextPiece != f.Part || in.Pos != f.Request || isHead(f) == in.HeaderComplete() {
 		return false
 	}
-	in.part++
+	in.nextPiece++
 	return true
 }
 
-// Land returns the memory for the n bytes of the next frame, or nil if that piece is not expected.
-func (in *incomingCopy) Land(f *wire.Frame, n int) []byte {
+// Buffer returns the memory for the n bytes of the next frame, or nil if that piece is not expected.
+func (in *incomingCopy) Buffer(f *wire.Frame, n int) []byte {
 	if in == nil || isHead(f) {
 		return nil
 	}
@@ -46,9 +46,9 @@ func (in *incomingCopy) Land(f *wire.Frame, n int) []byte {
 	return nil
 }
 
-// Take processes the body of the expected piece. The body may already be in its final place, and then Take owns it.
-// Take reports whether the snapshot is complete.
-func (in *incomingCopy) Take(f *wire.Frame, body []byte, b *frameBuffers) (whole bool, err error) {
+// AddPiece processes the body of the expected piece. The body may already be in its final place, and then AddPiece owns
+// it. AddPiece reports whether the snapshot is complete.
+func (in *incomingCopy) AddPiece(f *wire.Frame, body []byte, b *frameBuffers) (whole bool, err error) {
 	last := f.Flags&wire.FlagLast != 0
 	if isHead(f) {
 		err = in.AddHeader(body, last)

@@ -13,18 +13,18 @@ import (
 // been held without progress, so that a deadlocked server is replaced and a busy one is not.
 type lock struct {
 	mu sync.Mutex
-	// turn is odd while the mutex is held, and changes whenever the holder makes progress. A counter costs the hot path
+	// seq is odd while the mutex is held, and changes whenever the holder makes progress. A counter costs the hot path
 	// less than reading the time.
-	turn atomic.Uint64
+	seq atomic.Uint64
 }
 
 // Progress records that the goroutine that holds l is making progress.
-func (l *lock) Progress() { l.turn.Add(2) }
+func (l *lock) Progress() { l.seq.Add(2) }
 
 // Lock implements sync.Locker.
 func (l *lock) Lock() {
 	l.mu.Lock()
-	l.turn.Add(1)
+	l.seq.Add(1)
 }
 
 // TryLock locks l unless another goroutine holds it, and reports whether it did.
@@ -32,24 +32,25 @@ func (l *lock) TryLock() bool {
 	if !l.mu.TryLock() {
 		return false
 	}
-	l.turn.Add(1)
+	l.seq.Add(1)
 	return true
 }
 
 // Unlock implements sync.Locker.
 func (l *lock) Unlock() {
-	l.turn.Add(1)
+	l.seq.Add(1)
 	l.mu.Unlock()
 }
 
 // hold is the state of one lock according to the samples.
 type hold struct {
-	turn   uint64        // at the last sample, if the lock was held then
+	seq    uint64        // at the last sample, if the lock was held then
 	lasted time.Duration // how long that turn has lasted, according to the samples
 }
 
-// holds measures by regular samples how long locks are held without progress. It belongs to the heartbeat's goroutine.
-type holds struct {
+// holdMonitor measures by regular samples how long locks are held without progress. It belongs to the heartbeat's
+// goroutine.
+type holdMonitor struct {
 	every   time.Duration // interval between samples
 	sampled time.Time     // when the last sample was taken
 	server  hold          // of Server.mu
@@ -60,14 +61,14 @@ type holds struct {
 // sample inspects the locks of the server and its shards and returns the longest hold. Shards that are not in the list
 // are forgotten. A late sample counts at most two intervals: the whole process was stalled then, so no single lock
 // caused the delay.
-func (h *holds) sample(now time.Time, server *lock, shards []*shard) words.LockHold {
+func (h *holdMonitor) sample(now time.Time, server *lock, shards []*shard) words.LockHold {
 	passed := min(now.Sub(h.sampled), 2*h.every)
 	h.sampled = now
-	h.server = h.look(h.server, server, passed)
+	h.server = h.measure(h.server, server, passed)
 	most, of := h.server.lasted, perdure.ShardID(-1)
 	known := make(map[*shard]hold, len(shards))
 	for _, sh := range shards {
-		next := h.look(h.shards[sh], &sh.mu, passed)
+		next := h.measure(h.shards[sh], &sh.mu, passed)
 		if next.lasted > most {
 			most, of = next.lasted, sh.id
 		}
@@ -82,15 +83,15 @@ func (h *holds) sample(now time.Time, server *lock, shards []*shard) words.LockH
 	return words.LockHold{Shard: of, Ms: most.Milliseconds(), LongestMs: h.longest.Milliseconds()}
 }
 
-// look compares one lock with its last sample.
-func (h *holds) look(before hold, l *lock, passed time.Duration) (now hold) {
-	turn := l.turn.Load()
-	if before.turn == turn && turn%2 == 1 {
+// measure compares one lock with its last sample.
+func (h *holdMonitor) measure(before hold, l *lock, passed time.Duration) (now hold) {
+	turn := l.seq.Load()
+	if before.seq == turn && turn%2 == 1 {
 		return hold{turn, before.lasted + passed}
 	}
 	h.longest = max(h.longest, before.lasted)
 	if turn%2 == 0 {
 		return hold{}
 	}
-	return hold{turn: turn}
+	return hold{seq: turn}
 }

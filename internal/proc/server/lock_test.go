@@ -21,10 +21,10 @@ func TestBusyShard(t *testing.T) {
 	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	job := rig.Job("bsp", "none", 1, 1, 2)
 	to, statuses := coordinate(ctx, h, &job)
-	joined := make(chan server.Eye, 1)
+	joined := make(chan server.Monitor, 1)
 	h.StartServer("server:0", func(c *server.Config) {
 		c.Heartbeat, c.Listen = heartbeat, "server:0/1"
-		c.Joined = func(e server.Eye, _ int) { joined <- e }
+		c.OnJoined = func(e server.Monitor, _ int) { joined <- e }
 	})
 	eye, coordinator := <-joined, <-to
 
@@ -61,7 +61,7 @@ func TestBusyShard(t *testing.T) {
 	until("the hold is reported", func(st *words.ServerStatus) bool {
 		return st.Hold.Shard == 0 && st.Hold.Ms >= 10*heartbeat.Milliseconds()
 	}, 1, 3)
-	c, err := transport.Call(ctx, h.Net.Host("worker:0"), "server:0/1",
+	c, err := transport.DialServer(ctx, h.Net.Host("worker:0"), "server:0/1",
 		wire.Hello{Role: wire.RoleWorker, Job: job.ID, Incarnation: 1})
 	must(t, err)
 	defer c.Close()
@@ -87,10 +87,10 @@ func TestStuckRetiredShard(t *testing.T) {
 	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	job := rig.Job("bsp", "none", 1, 1, 1)
 	to, statuses := coordinate(ctx, h, &job)
-	joined := make(chan server.Eye, 1)
+	joined := make(chan server.Monitor, 1)
 	h.StartServer("server:0", func(c *server.Config) {
 		c.Heartbeat, c.Listen = heartbeat, "server:0/1"
-		c.Joined = func(e server.Eye, _ int) { joined <- e }
+		c.OnJoined = func(e server.Monitor, _ int) { joined <- e }
 	})
 	eye, coordinator := <-joined, <-to
 	generation := func(g perdure.Generation) {
@@ -123,9 +123,9 @@ func TestLateOpen(t *testing.T) {
 	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	job := rig.Job("bsp", "none", 1, 1, 1)
 	to, statuses := coordinate(ctx, h, &job)
-	joined := make(chan server.Eye, 1)
+	joined := make(chan server.Monitor, 1)
 	h.StartServer("server:0", func(c *server.Config) {
-		c.Listen, c.Joined = "server:0/1", func(e server.Eye, _ int) { joined <- e }
+		c.Listen, c.OnJoined = "server:0/1", func(e server.Monitor, _ int) { joined <- e }
 	})
 	eye, coordinator := <-joined, <-to
 	epoch := func(n perdure.Epoch) {
@@ -154,7 +154,7 @@ func TestLateOpen(t *testing.T) {
 		return wire.Frame{Header: wire.Header{Kind: wire.KindOpen, Generation: 1, Epoch: n, Incarnation: 1}}
 	}
 	late := func(n perdure.Epoch) (c transport.Conn, bring func()) {
-		c, err := transport.Call(ctx, h.Net.Host("worker:0"), "server:0/1",
+		c, err := transport.DialServer(ctx, h.Net.Host("worker:0"), "server:0/1",
 			wire.Hello{Role: wire.RoleWorker, Job: job.ID, Incarnation: 1})
 		must(t, err)
 		must(t, c.Send(open(n)))
@@ -180,7 +180,7 @@ func TestLateOpen(t *testing.T) {
 
 	c, bring = late(3)
 	c.Close()
-	for eye.Look().Connections > 0 {
+	for eye.Stats().Connections > 0 {
 		if ctx.Err() != nil {
 			t.Fatal("the server does not notice that a connection has ended")
 		}
@@ -195,9 +195,9 @@ func TestFillLate(t *testing.T) {
 	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
 	job := rig.Job("bsp", "none", 1, 1, 1)
 	to, statuses := coordinate(ctx, h, &job)
-	joined := make(chan server.Eye, 1)
+	joined := make(chan server.Monitor, 1)
 	h.StartServer("server:0", func(c *server.Config) {
-		c.Listen, c.Joined = "server:0/1", func(e server.Eye, _ int) { joined <- e }
+		c.Listen, c.OnJoined = "server:0/1", func(e server.Monitor, _ int) { joined <- e }
 	})
 	eye, coordinator := <-joined, <-to
 	view := func(revision uint64) words.View {

@@ -22,10 +22,10 @@ import (
 type peer struct {
 	s       *Server
 	addr    string
-	reach   *transport.PeerReach
+	reach   *transport.PeerMonitor
 	ctx     context.Context // ends when no shard here needs the peer any more
 	cancel  context.CancelFunc
-	copying *semaphore.Weighted // capacity copyRoom, for snapshots to the peer
+	copySem *semaphore.Weighted // capacity copyCapacity, for snapshots to the peer
 	batch   batch               // owned by the receiving goroutine
 
 	mu  sync.Mutex // guards the fields below
@@ -51,33 +51,33 @@ func (p *peer) set(c *conn) {
 // rejectedPause is the delay before a server that rejected this one is tried again.
 const rejectedPause = time.Second
 
-// peerOf returns the peer that holds a replica and starts to connect to it if necessary. It returns nil if h is nil.
-// The caller must hold s.mu.
-func (s *Server) peerOf(h *words.Holder) *peer {
+// connectPeerLocked returns the peer that holds a replica and starts to connect to it if necessary. It returns nil if h
+// is nil. The caller must hold s.mu.
+func (s *Server) connectPeerLocked(h *words.Holder) *peer {
 	if h == nil {
 		return nil
 	}
 	addr := h.Addr
-	if p := s.peers.at[addr]; p != nil {
+	if p := s.peers.byAddr[addr]; p != nil {
 		return p
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	p := &peer{
-		s: s, addr: addr, reach: s.peers.contact.Want(addr), ctx: ctx, cancel: cancel,
-		copying: semaphore.NewWeighted(copyRoom),
+		s: s, addr: addr, reach: s.peers.contact.Watch(addr), ctx: ctx, cancel: cancel,
+		copySem: semaphore.NewWeighted(copyCapacity),
 	}
-	s.peers.at[addr] = p
+	s.peers.byAddr[addr] = p
 	way := transport.Link{
-		Network: s.cfg.Network, Addr: addr, Wants: keys.Server, Hello: s.hello,
+		Network: s.cfg.Network, Addr: addr, PeerRole: keys.Server, Hello: s.hello,
 		Up: func(tc transport.Conn, _ *wire.Frame) {
-			p.reach.Note()
+			p.reach.Received()
 			p.set(&conn{Reader: replica.Reader{Slot: perdure.NoSlot}, tc: tc, log: s.admission.Connections()})
-			for _, sh := range s.held() {
+			for _, sh := range s.heldShards() {
 				sh.relink(p)
 			}
 		},
 		Frame: func(_ transport.Conn, f *wire.Frame) error {
-			p.reach.Note()
+			p.reach.Received()
 			if f.Kind != wire.KindHave && f.Kind != wire.KindCommitted {
 				return fmt.Errorf("unexpected frame of kind %d from a successor", f.Kind)
 			}
@@ -91,7 +91,7 @@ func (s *Server) peerOf(h *words.Holder) *peer {
 			p.set(nil)
 			s.cfg.Log.Info("lost a server", "addr", addr, "err", err)
 		},
-		Wait: p.batch.flush,
+		OnWait: p.batch.flush,
 	}
 	s.wg.Go(func() {
 		for {
@@ -111,26 +111,29 @@ func (s *Server) peerOf(h *words.Holder) *peer {
 
 // peers are the servers that this one connects to.
 type peers struct {
-	at      map[string]*peer // by address
+	byAddr  map[string]*peer // by address
 	contact *transport.Reachability
 }
 
 // drop closes connections that no shard needs any more.
 func (all *peers) drop(used map[*peer]bool) {
-	for addr, p := range all.at {
+	for addr, p := range all.byAddr {
 		if !used[p] {
 			p.cancel()
-			all.contact.Leave(p.reach)
-			delete(all.at, addr)
+			all.contact.Unwatch(p.reach)
+			delete(all.byAddr, addr)
 		}
 	}
 }
 
-// placeOf returns this server's position in a shard's chain, and connects to the servers that receive entries. held is
-// false if the server is not in the chain. The caller must hold s.mu.
-func (s *Server) placeOf(v *words.View, id perdure.ShardID) (at place, held bool) {
+// chainPositionLocked returns this server's position in a shard's chain, and connects to the servers that receive
+// entries. held is false if the server is not in the chain. The caller must hold s.mu.
+func (s *Server) chainPositionLocked(v *words.View, id perdure.ShardID) (at chainPosition, held bool) {
 	at.Role, held = chain.RoleOf(v, id, s.index, s.incarnation, &s.traits)
-	at.succ, at.join, at.soon = s.peerOf(at.Succ), s.peerOf(at.Join), s.peerOf(at.NextJoin)
+	at.successor, at.joiner, at.nextSuccessor = s.connectPeerLocked(at.Succ), s.connectPeerLocked(
+		at.Join), s.connectPeerLocked(
+		at.NextJoin,
+	)
 	return at, held
 }
 

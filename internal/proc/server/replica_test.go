@@ -181,7 +181,7 @@ func TestReplicaThatWakes(t *testing.T) {
 func TestServerOfAnotherJob(t *testing.T) {
 	inFleet(t, "bsp", "chain:2", 1, 1, func(f *fleet) {
 		f.chain(0)
-		_, err := transport.Call(f.ctx, f.Net.Host("other"), host(0)+"/1",
+		_, err := transport.DialServer(f.ctx, f.Net.Host("other"), host(0)+"/1",
 			wire.Hello{Role: wire.RoleServer, Job: "job-2"})
 		if err == nil || !strings.Contains(err.Error(), `this server works for job job-1, the peer for job "job-2"`) {
 			t.Errorf("a server of another job received %v", err)

@@ -8,29 +8,29 @@ import (
 
 // TestRoom checks that small copies run concurrently, that a large one runs alone, and that none overtakes another.
 func TestRoom(t *testing.T) {
-	copying := semaphore.NewWeighted(copyRoom)
-	for n := range copyRoom / minCopyRoom {
-		if !copying.TryAcquire(copyRoomOf(1)) {
+	copying := semaphore.NewWeighted(copyCapacity)
+	for n := range copyCapacity / minCopyShare {
+		if !copying.TryAcquire(copyShareOf(1)) {
 			t.Fatalf("capacity for only %d small copies", n)
 		}
 	}
 	large, late := make(chan struct{}), make(chan struct{})
 	go func() {
-		_ = copying.Acquire(t.Context(), copyRoomOf(copyRoom<<10)) // the context ends after the test
+		_ = copying.Acquire(t.Context(), copyShareOf(copyCapacity<<10)) // the context ends after the test
 		close(large)
-		_ = copying.Acquire(t.Context(), copyRoomOf(1))
+		_ = copying.Acquire(t.Context(), copyShareOf(1))
 		close(late)
 	}()
-	if copying.TryAcquire(copyRoomOf(1)) {
+	if copying.TryAcquire(copyShareOf(1)) {
 		t.Error("capacity for one small copy too many")
 	}
-	for range copyRoom / minCopyRoom {
+	for range copyCapacity / minCopyShare {
 		select {
 		case <-large:
 			t.Fatal("the large copy runs concurrently with small ones")
 		default:
 		}
-		copying.Release(copyRoomOf(1))
+		copying.Release(copyShareOf(1))
 	}
 	<-large
 	select {
@@ -38,6 +38,6 @@ func TestRoom(t *testing.T) {
 		t.Fatal("a small copy runs concurrently with the large one")
 	default:
 	}
-	copying.Release(copyRoomOf(copyRoom << 10))
+	copying.Release(copyShareOf(copyCapacity << 10))
 	<-late
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
-// beginRound writes some rows in a new goroutine. The caller must hold sh.mu.
-func (sh *shard) beginRound(sv *replica.Save) {
-	round := sh.saver.Round(sh.link.Fence(), sv, &sh.rep.State)
+// startRoundLocked writes some rows in a new goroutine. The caller must hold sh.mu.
+func (sh *shard) startRoundLocked(sv *replica.Save) {
+	round := sh.saver.RoundLocked(sh.link.Fence(), sv, &sh.rep.State)
 	sh.s.wg.Go(func() {
 		took, err := round.Write()
-		if sh.saver.Over() {
+		if sh.saver.Stopped() {
 			return
 		}
 		if err != nil {
-			took = max(took, shardstore.Pause)
+			took = max(took, shardstore.RetryPause)
 		}
 		sh.mu.Lock()
 		sh.rep.MarkDirty() // the shard may be paused until this round is written or the next one is due
@@ -28,31 +28,31 @@ func (sh *shard) beginRound(sv *replica.Save) {
 		sh.mu.Unlock()
 		sh.s.notify()
 		if sh.rep.State.RoundsTimed() {
-			sh.rest(took)
+			sh.waitForNextRound(took)
 		}
 	})
 }
 
-// rest allows the next round after a delay that depends on how long the last one took.
-func (sh *shard) rest(took time.Duration) {
-	if sh.saver.Rest(took) {
+// waitForNextRound allows the next round after a delay that depends on how long the last one took.
+func (sh *shard) waitForNextRound(took time.Duration) {
+	if sh.saver.WaitForNextRound(took) {
 		sh.mu.Lock()
 		sh.rep.State.AllowRound()
 		sh.mu.Unlock()
 	}
 }
 
-// beginSave writes a cut in a new goroutine. If the shard is paused at the cut, it still answers reads and receives
-// updates, but applies none. The caller must hold sh.mu.
-func (sh *shard) beginSave(sv *replica.Save) {
-	cut := sh.saver.Cut(sh.link.Fence(), sv, &sh.rep.State, sh.traits.SavesInBackground())
+// startSaveLocked writes a cut in a new goroutine. If the shard is paused at the cut, it still answers reads and
+// receives updates, but applies none. The caller must hold sh.mu.
+func (sh *shard) startSaveLocked(sv *replica.Save) {
+	cut := sh.saver.CutLocked(sh.link.Fence(), sv, &sh.rep.State, sh.traits.SavesInBackground())
 	sh.s.wg.Go(func() {
 		seg, err := cut.Write()
 		switch {
-		case sh.saver.Over(): // the shard's next owner saves it too
+		case sh.saver.Stopped(): // the shard's next owner saves it too
 		case err == nil:
-			sh.passCut(seg)
-		case cut.Stands():
+			sh.appendPassCut(seg)
+		case cut.PausesShard():
 			sh.s.fail(fmt.Errorf("%w: save shard %d at clock %d: %w", ErrCheckpoint, sh.id, cut.Clock(), err))
 		default:
 			sh.giveUpSaving()
@@ -60,16 +60,16 @@ func (sh *shard) beginSave(sv *replica.Save) {
 	})
 }
 
-// passCut informs the shard and its replicas that a cut is saved in a segment.
-func (sh *shard) passCut(seg words.Segment) {
+// appendPassCut informs the shard and its replicas that a cut is saved in a segment.
+func (sh *shard) appendPassCut(seg words.Segment) {
 	defer sh.s.notify()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.saver.Works()
+	sh.saver.ClearProblemLocked()
 	if sh.retired() {
 		return
 	}
-	sh.appendFact(&replica.ControlEntry{
+	sh.appendFactLocked(&replica.ControlEntry{
 		Kind: wire.KindPassCut, Slot: perdure.NoSlot, Clock: seg.Cut, Payload: wire.JSON(seg),
 	})
 	sh.advance()

@@ -31,16 +31,16 @@ const (
 	piecesAhead = 1
 )
 
-// copyRoom is the capacity of one peer for concurrent snapshots, and minCopyRoom the smallest share that one snapshot
-// takes. Small snapshots therefore need not wait for each other's acknowledgements, which are slow on a busy machine.
-// Of a large snapshot, at most one piece is in flight.
+// copyCapacity is the capacity of one peer for concurrent snapshots, and minCopyShare the smallest share that one
+// snapshot takes. Small snapshots therefore need not wait for each other's acknowledgements, which are slow on a busy
+// machine. Of a large snapshot, at most one piece is in flight.
 const (
-	copyRoom    = pieceBytes
-	minCopyRoom = copyRoom / 32
+	copyCapacity = pieceBytes
+	minCopyShare = copyCapacity / 32
 )
 
-// copyRoomOf returns the share of copyRoom that a snapshot with that many bytes of rows takes.
-func copyRoomOf(bytes int64) int64 { return min(max(bytes, minCopyRoom), copyRoom) }
+// copyShareOf returns the share of copyCapacity that a snapshot with that many bytes of rows takes.
+func copyShareOf(bytes int64) int64 { return min(max(bytes, minCopyShare), copyCapacity) }
 
 // errMoved means that the shard's generation or epoch has changed since the copy was requested. The current one
 // requests another copy if it needs one.
@@ -56,21 +56,21 @@ type copySource struct {
 
 // shardCopy is a snapshot that is being sent.
 type shardCopy struct {
-	from  copySource
-	conn  transport.Conn
-	pos   uint64
-	words []byte            // the part of the head that is not sent yet
-	rows  []*table.Snapshot // guarded by Lock, like their tables
-	left  int64             // bytes of rows that are not sent yet
-	part  uint16            // number of the next piece, modulo 2^16
-	taken uint16            // number of the next piece to be acknowledged
-	bytes int64             // bytes sent
+	from         copySource
+	conn         transport.Conn
+	pos          uint64
+	head         []byte            // the part of the head that is not sent yet
+	rows         []*table.Snapshot // guarded by Lock, like their tables
+	rowBytesLeft int64             // bytes of rows that are not sent yet
+	nextPiece    uint16            // number of the next piece, modulo 2^16
+	nextAck      uint16            // number of the next piece to be acknowledged
+	bytes        int64             // bytes sent
 }
 
-// beginCopy starts a copy of a replica's state at a log position. The caller must hold from.Lock.
-func beginCopy(from copySource, st *replica.State, pos uint64) *shardCopy {
+// newShardCopyLocked starts a copy of a replica's state at a log position. The caller must hold from.Lock.
+func newShardCopyLocked(from copySource, st *replica.State, pos uint64) *shardCopy {
 	snap := st.Snapshot(replica.LogProgress{})
-	return &shardCopy{from: from, pos: pos, words: snap.Header, rows: snap.Rows, left: snap.Bytes}
+	return &shardCopy{from: from, pos: pos, head: snap.Header, rows: snap.Rows, rowBytesLeft: snap.Bytes}
 }
 
 // Send sends the copy, waits until the receiver has all of it, and returns the number of bytes. errMoved means that the
@@ -82,7 +82,7 @@ func (c *shardCopy) Send(conn transport.Conn) (bytes int64, err error) {
 		err = c.sendRows()
 	}
 	if err == nil {
-		err = c.turn(1) // until all pieces are acknowledged
+		err = c.waitForAcks(1) // until all pieces are acknowledged
 	}
 	return c.bytes, err
 }
@@ -98,14 +98,14 @@ func (c *shardCopy) close() {
 
 func (c *shardCopy) sendHead() error {
 	for more := true; more; {
-		n := min(len(c.words), pieceBytes)
-		b := c.words[:n]
-		c.words, more = c.words[n:], n < len(c.words)
+		n := min(len(c.head), pieceBytes)
+		b := c.head[:n]
+		c.head, more = c.head[n:], n < len(c.head)
 		flags := wire.FlagNone
 		if !more {
 			flags |= wire.FlagLast
 		}
-		if err := c.turn(piecesAhead); err != nil {
+		if err := c.waitForAcks(piecesAhead); err != nil {
 			return err
 		}
 		if err := c.conn.Send(c.frame(flags, b)); err != nil {
@@ -117,7 +117,7 @@ func (c *shardCopy) sendHead() error {
 
 func (c *shardCopy) sendRows() error {
 	for more := true; more; {
-		err := c.turn(piecesAhead)
+		err := c.waitForAcks(piecesAhead)
 		if err == nil {
 			more, err = c.sendPiece()
 		}
@@ -128,18 +128,18 @@ func (c *shardCopy) sendRows() error {
 	return nil
 }
 
-// turn waits until fewer than n pieces are in flight.
-func (c *shardCopy) turn(n uint16) error {
+// waitForAcks waits until fewer than n pieces are in flight.
+func (c *shardCopy) waitForAcks(n uint16) error {
 	var f wire.Frame
-	for c.part-c.taken >= n {
+	for c.nextPiece-c.nextAck >= n {
 		if err := c.conn.Recv(&f); err != nil {
 			return err
 		}
-		if f.Kind != wire.KindHave || f.Part != c.taken {
+		if f.Kind != wire.KindHave || f.Part != c.nextAck {
 			return fmt.Errorf("copies: snapshot piece %d was answered with a frame of kind %d for piece %d",
-				c.taken, f.Kind, f.Part)
+				c.nextAck, f.Kind, f.Part)
 		}
-		c.taken++
+		c.nextAck++
 	}
 	return nil
 }
@@ -149,9 +149,9 @@ func (c *shardCopy) frame(flags uint16, body []byte) wire.Frame {
 	n := &c.from.Name
 	f := wire.Frame{Header: wire.Header{
 		Kind: wire.KindSnapshot, Flags: flags, Generation: n.Generation, Epoch: n.Epoch,
-		Shard: n.Shard, Slot: perdure.NoSlot, Request: c.pos, Part: c.part,
+		Shard: n.Shard, Slot: perdure.NoSlot, Request: c.pos, Part: c.nextPiece,
 	}, Body: body}
-	c.part++
+	c.nextPiece++
 	c.bytes += int64(len(body))
 	return f
 }
@@ -169,18 +169,18 @@ func (c *shardCopy) sendPiece() (more bool, err error) {
 	var b []byte
 	var live bool
 	for len(c.rows) > 0 && len(b) == 0 {
-		b, live = c.rows[0].Next(pieceBytes, a.Copied)
+		b, live = c.rows[0].Next(pieceBytes, a.CopyBuffer)
 		if len(b) == 0 {
 			c.rows[0].Close()
 			c.rows = c.rows[1:]
 		}
 	}
-	c.left -= int64(len(b))
+	c.rowBytesLeft -= int64(len(b))
 	flags := uint16(0)
-	if c.left == 0 {
+	if c.rowBytesLeft == 0 {
 		flags = wire.FlagLast
 	}
 	f := c.frame(flags, b)
 	f.Lent, f.Release = live, a
-	return c.left > 0, c.conn.TrySend(f)
+	return c.rowBytesLeft > 0, c.conn.TrySend(f)
 }

@@ -8,8 +8,8 @@
 //
 // Locking: applying a clock can take long, and the shard's lock is held meanwhile. Therefore no goroutine waits for
 // shard.mu while it holds Server.mu, which guards the view and the maps. A new view is handed to a separate goroutine
-// for each shard (see followView), and heartbeats wait for no lock. No goroutine holds the locks of two shards.
-// Server.opening is held while the update log is being opened, and Server.mu may be acquired under it. The locks of
+// for each shard (see followViewLocked), and heartbeats wait for no lock. No goroutine holds the locks of two shards.
+// Server.openLogMu is held while the update log is being opened, and Server.mu may be acquired under it. The locks of
 // connections, of peers and of the throttle may be acquired under any of these. No lock may be acquired under the lock
 // of frameBuffers.
 package server
@@ -55,17 +55,17 @@ type Config struct {
 	Snapshots     store.Store // for snapshots of shards that use an update log; nil if the job has none
 	SnapshotBytes int64       // bytes of updates, over all shards, after which snapshots are written; 0: 256 MiB
 	Log           *slog.Logger
-	Heartbeat     time.Duration    // interval between status reports; 0: 100 ms
-	OnOrder       func(wire.Order) // injects faults into this process; may be nil
-	Keys          wire.Keys        // the keys that the server presents, and requires from its peers
-	Drain         <-chan struct{}  // if closed, the server hands over its replicas and ends; may be nil
-	Notice        time.Duration    // the time that the server has for that; 0: unlimited
-	Joined        func(Eye, int)   // called with the server's number each time it joins; may be nil
-	PlaceBytes    int64            // maximum bytes unread or waiting for each slot or server; 0: admission.PlaceBytes
-	PendingBytes  int64            // maximum bytes of one slot's unapplied updates to one shard; 0: wire.MaxUpdateBytes
+	Heartbeat     time.Duration      // interval between status reports; 0: 100 ms
+	OnOrder       func(wire.Order)   // injects faults into this process; may be nil
+	Keys          wire.Keys          // the keys that the server presents, and requires from its peers
+	Drain         <-chan struct{}    // if closed, the server hands over its replicas and ends; may be nil
+	Notice        time.Duration      // the time that the server has for that; 0: unlimited
+	OnJoined      func(Monitor, int) // called with the server's number each time it joins; may be nil
+	PlaceBytes    int64              // max bytes unread or waiting for each slot or server; 0: admission.MemberBytes
+	PendingBytes  int64              // max bytes of one slot's unapplied updates to one shard; 0: wire.MaxUpdateBytes
 
 	// For tests only: Ended receives each replica that was serving when the server ended.
-	Ended   func(*checkpoint.Segment)
+	OnEnded func(*checkpoint.Segment)
 	Sparing bool       // background saves contain only the changed rows, even if that saves little
 	weak    weaken.Set // from Run's context: negative controls in simulations
 }
@@ -79,17 +79,17 @@ var ErrCheckpoint = errors.New("server: checkpoint failed")
 // Server is one server process.
 type Server struct {
 	cfg       Config
-	admission admission.Door
+	admission admission.Controller
 	addr      string
 	changed   chan struct{} // capacity 1: there is a new status to report
 	failed    chan error    // capacity 1: the error that ends the server
-	work      work
+	shared    sharedState
 	ctx       context.Context // ends with the server
 	wg        sync.WaitGroup  // the goroutines that Run waits for; only they start more
 
-	opening sync.Mutex    // guards updates until it is set
-	updates updatelog.Log // nil until a shard needs the update log
-	waits   updatelog.WaitReasons
+	openLogMu sync.Mutex    // guards updates until it is set
+	updates   updatelog.Log // nil until a shard needs the update log
+	waits     updatelog.WaitReasons
 
 	mu          lock // guards the fields below
 	job         *perdure.JobSpec
@@ -134,13 +134,13 @@ func Run(ctx context.Context, cfg Config) error {
 		cfg: cfg, addr: addr, index: cfg.Index,
 		changed: make(chan struct{}, 1),
 		failed:  make(chan error, 1),
-		work: work{
-			turn: make(chan struct{}, 1), parallel: runtime.GOMAXPROCS(0) > 1, retiring: map[*shard]struct{}{},
+		shared: sharedState{
+			readSem: make(chan struct{}, 1), parallel: runtime.GOMAXPROCS(0) > 1, retiring: map[*shard]struct{}{},
 		},
-		admission: admission.Door{Keys: cfg.Keys, Log: cfg.Log, Visited: true, Bytes: cfg.PlaceBytes},
+		admission: admission.Controller{Keys: cfg.Keys, Log: cfg.Log, Probed: true, MemberBytes: cfg.PlaceBytes},
 		shards:    map[perdure.ShardID]*shard{},
 		conns:     map[*conn]struct{}{},
-		peers:     peers{at: map[string]*peer{}, contact: transport.NewReachability(cfg.Network)},
+		peers:     peers{byAddr: map[string]*peer{}, contact: transport.NewReachability(cfg.Network)},
 		view:      &words.View{},
 	}
 	s.flush.init(s.flushAll)
@@ -161,12 +161,12 @@ func Run(ctx context.Context, cfg Config) error {
 	defer s.closeConns()
 	s.wg.Go(func() { s.accept(ctx, l) })
 	s.wg.Go(func() { s.heartbeat(ctx) })
-	s.wg.Go(func() { s.elapse(ctx) })
+	s.wg.Go(func() { s.tickChains(ctx) })
 	s.wg.Go(func() { s.drain.watch(ctx) })
 	s.wg.Go(func() { s.peers.contact.Run(ctx) })
 	s.wg.Go(func() {
 		link := transport.Link{
-			Network: cfg.Network, Addr: cfg.Coordinator, Wants: keys.Coordinator,
+			Network: cfg.Network, Addr: cfg.Coordinator, PeerRole: keys.Coordinator,
 			Hello: s.hello, Up: s.up, Frame: s.frame, Down: s.down,
 		}
 		cancel(link.Run(ctx))
@@ -197,14 +197,14 @@ func (cfg *Config) complete() {
 
 // ended passes the contents of the serving replicas to cfg.Ended.
 func (s *Server) ended() {
-	if s.cfg.Ended == nil {
+	if s.cfg.OnEnded == nil {
 		return
 	}
-	for _, sh := range s.held() {
+	for _, sh := range s.heldShards() {
 		sh.mu.Lock()
 		if sh.rep.Ready() {
 			sh.rep.ApplyAll() // work that was left to another goroutine
-			s.cfg.Ended(sh.saver.Whole(sh.link.Fence(), &sh.rep.State))
+			s.cfg.OnEnded(sh.saver.SegmentLocked(sh.link.Fence(), &sh.rep.State))
 		}
 		sh.mu.Unlock()
 	}
@@ -238,8 +238,8 @@ func (s *Server) up(c transport.Conn, f *wire.Frame) {
 	if traits.UsesLog() {
 		s.wg.Go(func() { _, _ = s.updateLog() }) // a shard needs it soon and reports the error
 	}
-	if s.cfg.Joined != nil {
-		s.cfg.Joined(Eye{s}, w.Index)
+	if s.cfg.OnJoined != nil {
+		s.cfg.OnJoined(Monitor{s}, w.Index)
 	}
 	s.cfg.Log.Info("joined", "server", w.Index, "incarnation", w.Incarnation)
 	s.notify()
@@ -274,7 +274,7 @@ func (s *Server) frame(_ transport.Conn, f *wire.Frame) error {
 			return err
 		}
 		if o.Kind == wire.OrderDrain {
-			s.drain.begin(time.Duration(o.Notice())*time.Millisecond, true)
+			s.drain.start(time.Duration(o.Notice())*time.Millisecond, true)
 		} else if s.cfg.OnOrder != nil {
 			s.cfg.OnOrder(o)
 		}
@@ -309,14 +309,14 @@ func (s *Server) fail(err error) {
 func (s *Server) heartbeat(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Heartbeat)
 	defer tick.Stop()
-	w := statusSender{holds: holds{every: s.cfg.Heartbeat, sampled: time.Now()}}
+	w := statusSender{holds: holdMonitor{every: s.cfg.Heartbeat, sampled: time.Now()}}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 			w.sample(s)
-			if w.waits() {
+			if w.skips() {
 				continue
 			}
 		case <-s.changed:
@@ -327,8 +327,8 @@ func (s *Server) heartbeat(ctx context.Context) {
 	}
 }
 
-// elapse advances the time of the chains of all shards whose lock is free, and releases unused memory.
-func (s *Server) elapse(ctx context.Context) {
+// tickChains advances the time of the chains of all shards whose lock is free, and releases unused memory.
+func (s *Server) tickChains(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Heartbeat)
 	defer tick.Stop()
 	trim := time.NewTicker(trimEvery)
@@ -340,7 +340,7 @@ func (s *Server) elapse(ctx context.Context) {
 		case <-trim.C:
 			s.buffers.Trim()
 		case <-tick.C:
-			for _, sh := range s.held() {
+			for _, sh := range s.heldShards() {
 				sh.tickChain()
 			}
 		}

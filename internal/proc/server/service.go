@@ -18,40 +18,40 @@ import (
 type service struct {
 	rep     *replica.Replica
 	link    *chain.Link // provides the shard's current generation and epoch
-	to      *sender
+	sender  *sender
 	buffers *frameBuffers
 	log     *slog.Logger
 	began   time.Time
-	out     outflows
+	pushes  pushStreams
 	answers int64 // number of answered reads
 }
 
-// moved asks a reader to open the shard again.
-func (sv *service) moved(c *conn) { sv.to.send(c, sv.link.Fence().Frame(wire.KindMoved)) }
+// sendMoved asks a reader to open the shard again.
+func (sv *service) sendMoved(c *conn) { sv.sender.send(c, sv.link.Fence().Frame(wire.KindMoved)) }
 
-// welcome sends a reader its slot's counts.
-func (sv *service) welcome(o *replica.Opened) {
+// sendOpened sends a reader its slot's counts.
+func (sv *service) sendOpened(o *replica.Opened) {
 	c := connOf(o.Reader)
 	c.beginRound()
 	if o.Replaces != nil {
-		connOf(o.Replaces).end()
+		connOf(o.Replaces).closeAsync()
 	}
-	sv.to.send(c, sv.counts(c, wire.KindOpened))
+	sv.sender.send(c, sv.countsFrame(c, wire.KindOpened))
 }
 
-// acknowledge sends a slot its counts.
-func (sv *service) acknowledge(a *replica.Ack) {
+// sendAck sends a slot its counts.
+func (sv *service) sendAck(a *replica.Ack) {
 	c := connOf(a.Reader)
-	prompt := a.Prompt || c.allStaged(a.Staged)
-	if f := sv.counts(c, wire.KindAck); prompt {
-		sv.to.send(c, f)
+	prompt := a.Prompt || c.countStaged(a.Staged)
+	if f := sv.countsFrame(c, wire.KindAck); prompt {
+		sv.sender.send(c, f)
 	} else {
-		sv.to.sendSoon(c, f)
+		sv.sender.sendDelayed(c, f)
 	}
 }
 
-// counts builds a frame with the counts of a connection's slot.
-func (sv *service) counts(c *conn, kind wire.Kind) wire.Frame {
+// countsFrame builds a frame with the counts of a connection's slot.
+func (sv *service) countsFrame(c *conn, kind wire.Kind) wire.Frame {
 	f := sv.link.Fence().Frame(kind)
 	f.Slot, f.Incarnation = c.Slot, c.Incarnation
 	f.Clock = sv.rep.State.MinClock()
@@ -63,17 +63,17 @@ func (sv *service) counts(c *conn, kind wire.Kind) wire.Frame {
 func (sv *service) pendingAcks(to map[*conn][]wire.Frame) {
 	for _, r := range sv.rep.Readers.TakeAcks(nil) {
 		c := connOf(r)
-		to[c] = append(to[c], sv.counts(c, wire.KindAck))
+		to[c] = append(to[c], sv.countsFrame(c, wire.KindAck))
 	}
 }
 
-// refuse closes the connection that sent a partly inapplicable update. The other replicas ignore
+// rejectTorn closes the connection that sent a partly inapplicable update. The other replicas ignore
 // that update, as this one does.
-func (sv *service) refuse(t *replica.Torn) {
+func (sv *service) rejectTorn(t *replica.Torn) {
 	c := connOf(t.From)
 	sv.log.Warn("closed a connection", "slot", c.Slot, "peer", c.tc.Peer(), "err", t.Reason)
 	_ = transport.Refuse(c.tc, wire.Refusal{Reason: t.Reason}) // the connection is closed anyway
-	c.end()
+	c.closeAsync()
 }
 
 // get answers a read or a scan, immediately or when the shard's MinClock allows it. rows are the rows that the frame
@@ -97,13 +97,13 @@ func (sv *service) get(c *conn, f *wire.Frame, rows *wire.Rows) error {
 	if rd.Rows.IDs != nil {
 		rd.Rows.IDs = slices.Clone(rd.Rows.IDs) // the payload may be much larger
 	}
-	rd.Since = sv.now()
+	rd.Since = sv.age()
 	sv.rep.Readers.AddWaiting(rd)
 	return nil
 }
 
-// now returns the age of the shard in nanoseconds. It is never 0.
-func (sv *service) now() int64 { return int64(time.Since(sv.began)) + 1 }
+// age returns the age of the shard in nanoseconds. It is never 0.
+func (sv *service) age() int64 { return int64(time.Since(sv.began)) + 1 }
 
 // answerLate answers a read that had to wait.
 func (sv *service) answerLate(a *replica.Answer) {
@@ -111,7 +111,7 @@ func (sv *service) answerLate(a *replica.Answer) {
 	others := c.removeRead(&a.Read)
 	if a.Err != nil {
 		sv.log.Warn("closed a connection", "slot", c.Slot, "err", a.Err)
-		c.end()
+		c.closeAsync()
 		return
 	}
 	sv.answer(&a.Read, a.Ack, others)
@@ -128,13 +128,13 @@ func (sv *service) answer(rd *replica.Read, ack, others bool) {
 	if rd.Scan {
 		idsFrame(&f, &sv.rep.State, rd)
 	} else {
-		rowsFrame(&f, sv.buffers, &sv.rep.State, rd, sv.now())
+		rowsFrame(&f, sv.buffers, &sv.rep.State, rd, sv.age())
 	}
 	if ack {
-		c.queue([]wire.Frame{sv.counts(c, wire.KindAck)})
+		c.queue([]wire.Frame{sv.countsFrame(c, wire.KindAck)})
 	}
 	if others {
-		sv.to.sendSoon(c, f)
+		sv.sender.sendDelayed(c, f)
 	} else {
 		c.send(f)
 	}

@@ -24,27 +24,27 @@ type shard struct {
 	traits recovery.Traits
 	slots  slotCount   // the number of slots that log entries may belong to
 	gone   atomic.Bool // the shard is retired: later frames and events are ignored
-	// named is the name of link, for goroutines that do not hold the shard's lock.
-	named atomic.Pointer[chain.Fence]
+	// publishedName is the name of link, for goroutines that do not hold the shard's lock.
+	publishedName atomic.Pointer[chain.Fence]
 
 	// Server.mu guards the fields below.
 	lastStatus *words.ShardStatus // the last status
-	follows    follows
-	opening    uint64 // number of calls of takeWaiting
+	follower   viewFollower
+	opening    uint64 // number of calls of claimPendingOpens
 
-	mu       lock // guards the fields below
-	rep      *replica.Replica
-	view     *words.View
-	at       place // according to view
-	near     neighbours
-	link     chain.Link
-	to       sender
-	service  service
-	stream   *shardstore.Stream // nil unless the update log replaces the chain's log
-	incoming *incomingCopy      // the snapshot that will replace the shard's state
-	due      bool               // a goroutine is scheduled to apply updates
-	catchUp  func()             // the body of that goroutine; allocated once so that updates allocate nothing
-	saver    *shardstore.Saver
+	mu                lock // guards the fields below
+	rep               *replica.Replica
+	view              *words.View
+	position          chainPosition // according to view
+	neighbours        neighbours
+	link              chain.Link
+	sender            sender
+	service           service
+	stream            *shardstore.Stream // nil unless the update log replaces the chain's log
+	incoming          *incomingCopy      // the snapshot that will replace the shard's state
+	applyScheduled    bool               // a goroutine is scheduled to apply updates
+	applyInBackground func()             // the body of that goroutine; allocated once so that updates allocate nothing
+	saver             *shardstore.Saver
 }
 
 func newShard(s *Server, id perdure.ShardID, n chain.Fence, since uint64) *shard {
@@ -62,28 +62,33 @@ func newShard(s *Server, id perdure.ShardID, n chain.Fence, since uint64) *shard
 		Shard: id, Job: *s.job, SaveChangedOnly: s.cfg.Sparing, Weak: s.cfg.weak,
 		Elapsed: func() float64 { return time.Since(began).Seconds() }, Progress: sh.mu.Progress,
 	})
-	sh.named.Store(&n)
-	sh.to.soon = s.flushSoon
+	sh.publishedName.Store(&n)
+	sh.sender.scheduleFlush = s.scheduleFlush
 	sh.service = service{
-		rep: sh.rep, link: &sh.link, to: &sh.to, buffers: &s.buffers, log: s.admission.Connections(), began: began,
-		out: newOutflows(s.ctx, &sh.mu, s.job.Shards),
+		rep:     sh.rep,
+		link:    &sh.link,
+		sender:  &sh.sender,
+		buffers: &s.buffers,
+		log:     s.admission.Connections(),
+		began:   began,
+		pushes:  newPushStreams(s.ctx, &sh.mu, s.job.Shards),
 	}
-	sh.catchUp = func() {
+	sh.applyInBackground = func() {
 		defer s.wg.Done()
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
-		sh.applyDue()
+		sh.applyScheduledLocked()
 	}
 	sh.slots.grow(s.job.Slots)
 	sh.saver = shardstore.NewSaver(s.ctx, shardstore.SaverSettings{
-		Job: &sh.job, Shard: id, Lock: &sh.mu, Store: s.cfg.Store, Turn: s.work.turn,
-		Log: s.cfg.Log, Tell: s.notify, Count: &s.work.saves,
+		Job: &sh.job, Shard: id, Lock: &sh.mu, Store: s.cfg.Store, ReadSem: s.shared.readSem,
+		Log: s.cfg.Log, Notify: s.notify, Counts: &s.shared.saves,
 	})
 	if sh.traits.UsesLog() {
 		shards := int64(s.job.Shards)
 		sh.stream = shardstore.NewStream(s.ctx, shardstore.StreamSettings{
 			Shard: id, Lock: &sh.mu, Store: s.cfg.Snapshots, Limits: shardstore.SnapshotLimits{
-				Job: s.job.ID, Asked: s.cfg.SnapshotBytes / shards, Within: s.cfg.LogBytes / shards,
+				Job: s.job.ID, Interval: s.cfg.SnapshotBytes / shards, MaxLogBytes: s.cfg.LogBytes / shards,
 			},
 		})
 	}
@@ -92,8 +97,8 @@ func newShard(s *Server, id perdure.ShardID, n chain.Fence, since uint64) *shard
 
 func (sh *shard) retired() bool { return sh.gone.Load() }
 
-// retire stops this shard. Its readers turn to its successor. The caller must hold Server.mu.
-func (sh *shard) retire() {
+// retireLocked stops this shard. Its readers turn to its successor. The caller must hold Server.mu.
+func (sh *shard) retireLocked() {
 	s := sh.s
 	sh.gone.Store(true)
 	sh.saver.Retire()
@@ -101,92 +106,92 @@ func (sh *shard) retire() {
 		sh.stream.Retire()
 	}
 	delete(s.shards, sh.id)
-	s.work.retiring[sh] = struct{}{}
+	s.shared.retiring[sh] = struct{}{}
 	s.wg.Go(func() { // the shard's lock may be held
 		sh.mu.Lock()
 		sh.incoming = nil
 		sh.rep.Readers.Retire()
-		sh.carryOut()
-		past := doneBy(sh.rep, &sh.service)
+		sh.applyEffectsLocked()
+		past := workCountsLocked(sh.rep, &sh.service)
 		sh.mu.Unlock()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.work.retiring, sh)
-		s.work.past.add(past)
+		delete(s.shared.retiring, sh)
+		s.shared.retiredCounts.add(past)
 	})
 }
 
-// means reports whether a frame is for the current generation and epoch of the shard. Other frames are ignored, and
-// their senders open the shard again once they know the newer view. The caller must hold sh.mu, because the epoch may
-// have changed while the frame waited for that lock.
-func (sh *shard) means(f *wire.Frame) bool {
+// isCurrentLocked reports whether a frame is for the current generation and epoch of the shard. Other frames are
+// ignored, and their senders open the shard again once they know the newer view. The caller must hold sh.mu, because
+// the epoch may have changed while the frame waited for that lock.
+func (sh *shard) isCurrentLocked(f *wire.Frame) bool {
 	return sh.link.Fence() == chain.FenceOf(&f.Header) || sh.s.cfg.weak.Generations
 }
 
-// fill sets the shard's state to the content restored for view v, and then follows the newest view. The caller must
-// hold sh.mu.
-func (sh *shard) fill(c replica.Content, v *words.View) {
-	sh.saver.Works()
+// setContentLocked sets the shard's state to the content restored for view v, and then follows the newest view. The
+// caller must hold sh.mu.
+func (sh *shard) setContentLocked(c replica.Content, v *words.View) {
+	sh.saver.ClearProblemLocked()
 	sh.rep.SetContent(c, v)
 	sh.slots.grow(len(sh.rep.State.Applied()))
 	sh.link.Start()
-	sh.follow(sh.view, &sh.at)
+	sh.followLocked(sh.view, &sh.position)
 }
 
 // advance takes entries from the log and carries out the effects until there are none left. The caller must hold sh.mu.
 func (sh *shard) advance() {
 	for again := true; again; {
-		large := sh.takeLog()
+		large := sh.processLogLocked()
 		if !sh.rep.State.HasRows() {
 			return
 		}
-		if large && sh.s.work.parallel && !sh.due && sh.rep.Ready() && !sh.rep.Readers.HasPendingOpens() {
+		if large && sh.s.shared.parallel && !sh.applyScheduled && sh.rep.Ready() && !sh.rep.Readers.HasPendingOpens() {
 			// Another core applies the update while this connection receives its next frames.
-			sh.due = true
+			sh.applyScheduled = true
 			sh.rep.MarkClean()
-			sh.carryOut()
+			sh.applyEffectsLocked()
 			sh.s.wg.Add(1)
-			go sh.catchUp()
+			go sh.applyInBackground()
 			return
 		}
 		again = false
 		if sh.rep.Dirty() {
 			sh.rep.Settle()
-			again = sh.carryOut()
+			again = sh.applyEffectsLocked()
 		}
 		sh.rep.AnswerOpens(sh.link.Applied())
-		sh.carryOut()
+		sh.applyEffectsLocked()
 	}
 }
 
-// takeLog passes the log's entries to the replica, sends the log's messages, and appends the facts that follow from the
-// view, until nothing is left. It reports whether there is a large complete update that the replica has not applied
-// yet. The caller must hold sh.mu.
-func (sh *shard) takeLog() (large bool) {
+// processLogLocked passes the log's entries to the replica, sends the log's messages, and appends the facts that follow
+// from the view, until nothing is left. It reports whether there is a large complete update that the replica has not
+// applied yet. The caller must hold sh.mu.
+func (sh *shard) processLogLocked() (large bool) {
 	for {
 		r := sh.link.Ready()
 		for i := range r.Apply {
-			large = sh.step(&r.Apply[i]) || large
+			large = sh.stepLocked(&r.Apply[i]) || large
 		}
 		for i := range r.Messages {
-			sh.pass(&r.Messages[i])
+			sh.sendMessageLocked(&r.Messages[i])
 		}
-		for to, p := range sh.near.after() {
+		for to, p := range sh.neighbours.receivers() {
 			if r.Snapshot[to] && p != nil {
-				sh.copyTo(p)
+				sh.startCopyToLocked(p)
 			}
 		}
-		if before := len(r.Apply) + len(r.Messages); !sh.propose() && before == 0 {
+		if before := len(r.Apply) + len(r.Messages); !sh.proposeLocked() && before == 0 {
 			return large
 		}
 	}
 }
 
-// step passes the log's next entry to the replica. The caller must hold sh.mu.
-func (sh *shard) step(g *chain.Delivery[replica.Entry]) (large bool) {
+// stepLocked passes the log's next entry to the replica. The caller must hold sh.mu.
+func (sh *shard) stepLocked(g *chain.Delivery[replica.Entry]) (large bool) {
 	f, fx := &g.Entry.Frame, sh.rep.Effects()
 	sh.link.Applying(&g.Entry, sh.rep.State.End())
-	large = sh.rep.Step(&g.Entry, sh.s.buffers.Own(f.Body, g.Retained))
+	large = sh.rep.Step(&g.Entry, sh.s.buffers.CopyIfShared(f.Body, g.Retained))
 	if f.Kind == wire.KindMembership {
 		sh.slots.grow(len(sh.rep.State.Applied()))
 	}
@@ -196,52 +201,53 @@ func (sh *shard) step(g *chain.Delivery[replica.Entry]) (large bool) {
 	return large
 }
 
-// propose appends the facts that follow from the view and reports whether there were any. The caller must hold sh.mu.
-func (sh *shard) propose() (news bool) {
+// proposeLocked appends the facts that follow from the view and reports whether there were any. The caller must hold
+// sh.mu.
+func (sh *shard) proposeLocked() (news bool) {
 	if !sh.link.Serving() || !sh.rep.State.HasRows() {
 		return false
 	}
 	if at := sh.link.Role(); sh.stream != nil &&
-		(at.Joining || !sh.stream.Lives(sh.link.Fence().Frame(wire.KindLife), at.Head)) {
+		(at.Joining || !sh.stream.ServesLocked(sh.link.Fence().Frame(wire.KindLife), at.Head)) {
 		return false
 	}
 	news = sh.rep.Propose()
 	if news {
 		fx := sh.rep.Effects()
 		for i := range fx.ControlEntries {
-			sh.appendFact(&fx.ControlEntries[i])
+			sh.appendFactLocked(&fx.ControlEntries[i])
 		}
 		fx.ControlEntries = fx.ControlEntries[:0]
 	}
 	return news
 }
 
-// carryOut carries out the replica's effects in the order of the fields of replica.Effects, which documents the reasons
-// for that order. It reports whether the log has more work as a result. The caller must hold sh.mu.
-func (sh *shard) carryOut() (again bool) {
+// applyEffectsLocked carries out the replica's effects in the order of the fields of replica.Effects, which documents
+// the reasons for that order. It reports whether the log has more work as a result. The caller must hold sh.mu.
+func (sh *shard) applyEffectsLocked() (again bool) {
 	fx, to := sh.rep.Effects(), &sh.service
 	fx.FreeBodies = sh.s.buffers.KeepAll(fx.FreeBodies)
 	for _, c := range fx.Reopen {
-		to.moved(connOf(c))
+		to.sendMoved(connOf(c))
 	}
 	for i := range fx.Torn {
-		sh.refuseTorn(&fx.Torn[i])
+		sh.rejectTornLocked(&fx.Torn[i])
 	}
 	if fx.Advanced {
-		to.out.since = time.Now()
+		to.pushes.reachedAt = time.Now()
 	}
 	for _, slot := range fx.Pushes {
 		to.push(slot)
 	}
 	for i := range fx.Saves {
 		if sv := &fx.Saves[i]; sv.Rows != nil {
-			sh.beginRound(sv)
+			sh.startRoundLocked(sv)
 		} else {
-			sh.beginSave(sv)
+			sh.startSaveLocked(sv)
 		}
 	}
-	if took := sh.saver.Took(); fx.NothingToSave {
-		sh.s.wg.Go(func() { sh.rest(took) })
+	if took := sh.saver.SaveTimeLocked(); fx.NothingToSave {
+		sh.s.wg.Go(func() { sh.waitForNextRound(took) })
 	}
 	for i := range fx.Dropped {
 		connOf(fx.Dropped[i].Reader).removeRead(&fx.Dropped[i])
@@ -250,13 +256,13 @@ func (sh *shard) carryOut() (again bool) {
 		to.answerLate(&fx.Answers[i])
 	}
 	for i := range fx.Opened {
-		to.welcome(&fx.Opened[i])
+		to.sendOpened(&fx.Opened[i])
 	}
 	for i := range fx.Acks {
-		to.acknowledge(&fx.Acks[i])
+		to.sendAck(&fx.Acks[i])
 	}
 	if fx.AcksPending {
-		sh.s.flushSoon()
+		sh.s.scheduleFlush()
 	}
 	again = fx.Sync
 	if again {
@@ -272,40 +278,40 @@ func (sh *shard) carryOut() (again bool) {
 	return again
 }
 
-// refuseTorn rejects the sender of a partly inapplicable update. In an update log, such an update
+// rejectTornLocked rejects the sender of a partly inapplicable update. In an update log, such an update
 // stays permanently, so the server ends. The caller must hold sh.mu.
-func (sh *shard) refuseTorn(t *replica.Torn) {
+func (sh *shard) rejectTornLocked(t *replica.Torn) {
 	switch {
 	case t.From != nil:
-		sh.service.refuse(t)
+		sh.service.rejectTorn(t)
 	case sh.stream != nil:
 		sh.s.fail(fmt.Errorf("%w: shard %d: %s; the log is intact up to there and unusable after it: "+
 			"start the job again", ErrLog, sh.id, t.Reason))
 	}
 }
 
-// applyDue applies the updates that were left to another goroutine, if it has not applied them yet. A read is answered
-// after the updates before it. The caller must hold sh.mu.
-func (sh *shard) applyDue() {
-	if sh.due && !sh.retired() {
-		sh.due = false
+// applyScheduledLocked applies the updates that were left to another goroutine, if it has not applied them yet. A read
+// is answered after the updates before it. The caller must hold sh.mu.
+func (sh *shard) applyScheduledLocked() {
+	if sh.applyScheduled && !sh.retired() {
+		sh.applyScheduled = false
 		sh.rep.MarkDirty()
 		sh.advance()
 	}
 }
 
-// mend settles the replica if it waits for resent updates, since a change of participants may have ended that wait. The
-// caller must hold sh.mu.
-func (sh *shard) mend() {
+// endResendWaitLocked settles the replica if it waits for resent updates, since a change of participants may have ended
+// that wait. The caller must hold sh.mu.
+func (sh *shard) endResendWaitLocked() {
 	if sh.rep.AwaitsResend() {
 		sh.rep.MarkDirty()
 		sh.advance()
 	}
 }
 
-// yield brings the successor of a head that will be dropped up to date, and notifies the coordinator when that is done.
-// The caller must hold sh.mu.
-func (sh *shard) yield() {
+// yieldLocked brings the successor of a head that will be dropped up to date, and notifies the coordinator when that is
+// done. The caller must hold sh.mu.
+func (sh *shard) yieldLocked() {
 	if !sh.rep.Ready() || !sh.link.Retiring(sh.view) {
 		return
 	}
@@ -317,55 +323,55 @@ func (sh *shard) yield() {
 	}
 }
 
-// follow applies a view to the shard. The caller must hold sh.mu.
-func (sh *shard) follow(v *words.View, at *place) {
-	sh.view, sh.at = v, *at
+// followLocked applies a view to the shard. The caller must hold sh.mu.
+func (sh *shard) followLocked(v *words.View, at *chainPosition) {
+	sh.view, sh.position = v, *at
 	n := chain.Fence{Shard: sh.id, Generation: v.Generation, Epoch: at.Epoch}
 	renew := n != sh.link.Fence()
 	if renew {
 		sh.incoming = nil
-		sh.named.Store(&n)
+		sh.publishedName.Store(&n)
 	}
-	sh.near.follow(at, renew)
+	sh.neighbours.follow(at, renew)
 	sh.link.Follow(n, &at.Role, renew)
 	sh.rep.SetView(v, replica.Role{Head: at.Head, Reads: at.Reads(), Periodic: at.Periodic}, renew)
-	sh.carryOut()
+	sh.applyEffectsLocked()
 	if !sh.link.Started() {
 		return // the shard is still being restored
 	}
 	sh.rep.ApplyView()
 	sh.advance()
 	sh.rep.ReportSeen() // the shard stops waiting for what departed slots see
-	sh.carryOut()
-	sh.yield()
-	sh.mend() // the shard stops waiting for resends of departed slots
+	sh.applyEffectsLocked()
+	sh.yieldLocked()
+	sh.endResendWaitLocked() // the shard stops waiting for resends of departed slots
 }
 
-// forget removes a connection that has ended.
-func (sh *shard) forget(c *conn) {
+// removeConn removes a connection that has ended.
+func (sh *shard) removeConn(c *conn) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.near.pred == c {
-		sh.near.pred = nil
+	if sh.neighbours.predecessor == c {
+		sh.neighbours.predecessor = nil
 	}
 	if c.taking != nil && sh.incoming == c.taking {
 		sh.incoming = nil
 	}
 	sh.rep.Readers.Forget(&c.Reader)
-	sh.carryOut()
+	sh.applyEffectsLocked()
 }
 
-// status returns the shard's status for the coordinator. If the shard's lock is held, it returns the previous status:
-// that one was true at its time, and a silent server would be considered dead. behind means that the shard has not
-// followed view v yet. The caller must hold Server.mu.
-func (sh *shard) status(v *words.View, behind bool) (st words.ShardStatus, fresh bool) {
+// statusLocked returns the shard's status for the coordinator. If the shard's lock is held, it returns the previous
+// status: that one was true at its time, and a silent server would be considered dead. behind means that the shard has
+// not followed view v yet. The caller must hold Server.mu.
+func (sh *shard) statusLocked(v *words.View, behind bool) (st words.ShardStatus, fresh bool) {
 	if !behind && sh.mu.TryLock() {
 		defer sh.mu.Unlock()
 		// Updates that will still be applied to a lost shard are not lost, so its status waits for the goroutine that
 		// applies them.
-		lost := sh.due && !sh.rep.Ready() && sh.link.Role().Head && v.Shards[sh.id].Lost
+		lost := sh.applyScheduled && !sh.rep.Ready() && sh.link.Role().Head && v.Shards[sh.id].Lost
 		if !lost {
-			st = sh.fullStatus(v)
+			st = sh.fullStatusLocked(v)
 			sh.lastStatus = &st
 			return st, true
 		}
@@ -373,20 +379,20 @@ func (sh *shard) status(v *words.View, behind bool) (st words.ShardStatus, fresh
 	if sh.lastStatus != nil {
 		return *sh.lastStatus, false
 	}
-	n := sh.named.Load()
+	n := sh.publishedName.Load()
 	return words.ShardStatus{Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since}, false
 }
 
-// fullStatus returns the current status. The caller must hold sh.mu.
-func (sh *shard) fullStatus(v *words.View) words.ShardStatus {
+// fullStatusLocked returns the current status. The caller must hold sh.mu.
+func (sh *shard) fullStatusLocked(v *words.View) words.ShardStatus {
 	n := sh.link.Fence()
 	st := words.ShardStatus{
 		Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since, Joined: sh.link.Joined(),
 	}
 	if sh.stream != nil { // a server that takes the shard over has read the whole log
-		st.Joined, st.Unread = sh.link.Role().Joining && sh.stream.Level(), sh.stream.Unread()
+		st.Joined, st.Unread = sh.link.Role().Joining && sh.stream.IsCaughtUpLocked(), sh.stream.UnreadLocked()
 	}
-	sh.saver.Status(&st)
+	sh.saver.AddStatusLocked(&st)
 	if sh.rep.State.HasRows() {
 		for _, p := range sh.rep.State.Parts() {
 			st.Bytes += int64(p.Stored()) * int64(p.RowBytes())

@@ -33,14 +33,14 @@ func newReplay(s *Server, sh *shard) *replay {
 // run replays until the shard is retired or the log cannot be read any further.
 func (r *replay) run(v *words.View) {
 	err := r.follow(v)
-	if err == nil || r.over() || errors.Is(err, updatelog.ErrTrimmed) && r.s.reopens(r.sh) {
+	if err == nil || r.stopped() || errors.Is(err, updatelog.ErrTrimmed) && r.s.reopenTrimmed(r.sh) {
 		return
 	}
 	r.fail(err)
 }
 
-// over reports whether the shard is retired or the server ends.
-func (r *replay) over() bool { return r.sh.retired() || r.stream.Ended() }
+// stopped reports whether the shard is retired or the server ends.
+func (r *replay) stopped() bool { return r.sh.retired() || r.stream.Stopped() }
 
 func (r *replay) fail(err error) { r.s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, r.sh.id, err)) }
 
@@ -49,7 +49,7 @@ func (r *replay) follow(v *words.View) error {
 	if err != nil {
 		return err
 	}
-	r.stream.Use(updates)
+	r.stream.SetLog(updates)
 	from, err := r.load(v)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (r *replay) follow(v *words.View) error {
 	if err != nil {
 		return err
 	}
-	if !r.s.beginReading(r.sh, from) {
+	if !r.s.startReading(r.sh, from) {
 		return nil
 	}
 	r.s.wg.Go(func() {
@@ -66,12 +66,12 @@ func (r *replay) follow(v *words.View) error {
 			r.fail(err)
 		}
 	})
-	r.s.wg.Go(r.stream.AskLength)
+	r.s.wg.Go(r.stream.PollLength)
 	r.s.cfg.Log.Info("reading the update log", "shard", r.sh.id, "from", from, "to", next, "loaded_in",
 		time.Since(r.begun))
-	return r.stream.Read(from, r.takeEntry, func(resume updatelog.Position) {
+	return r.stream.Read(from, r.handleEntry, func(resume updatelog.Position) {
 		r.sh.mu.Lock()
-		first := r.stream.CaughtUp(resume)
+		first := r.stream.CaughtUpLocked(resume)
 		r.sh.mu.Unlock()
 		if !first {
 			return
@@ -86,32 +86,38 @@ func (r *replay) follow(v *words.View) error {
 // to read from.
 func (r *replay) load(v *words.View) (from updatelog.Position, err error) {
 	var in *replica.IncomingSnapshot
-	err = r.sh.saver.Await("cannot read a snapshot; training is paused until it can be read", func() (err error) {
-		in, from, err = r.stream.Load(&r.sh.job, r.s.cfg.Log)
-		return err
-	})
-	if r.over() {
+	err = r.sh.saver.RetryTemporary(
+		"cannot read a snapshot; training is paused until it can be read",
+		func() (err error) {
+			in, from, err = r.stream.Load(&r.sh.job, r.s.cfg.Log)
+			return err
+		},
+	)
+	if r.stopped() {
 		return 0, context.Canceled
 	}
 	if err != nil {
 		return 0, err
 	}
 	if in != nil {
-		r.resume(in)
+		r.setSnapshot(in)
 		return from, nil
 	}
 	var c replica.Content
-	err = r.sh.saver.Await("cannot read a checkpoint; training is paused until it can be read", func() (err error) {
-		c, err = r.sh.saver.Load(v)
-		return err
-	})
-	if r.over() {
+	err = r.sh.saver.RetryTemporary(
+		"cannot read a checkpoint; training is paused until it can be read",
+		func() (err error) {
+			c, err = r.sh.saver.Load(v)
+			return err
+		},
+	)
+	if r.stopped() {
 		return 0, context.Canceled
 	}
 	if err == nil {
 		r.sh.mu.Lock()
 		if !r.sh.retired() {
-			r.sh.fill(c, v)
+			r.sh.setContentLocked(c, v)
 		}
 		r.sh.mu.Unlock()
 	}
@@ -121,16 +127,16 @@ func (r *replay) load(v *words.View) (from updatelog.Position, err error) {
 // snapshotRetries is how often, one second apart, a newer snapshot is looked up if the log starts after all known ones.
 const snapshotRetries = 3
 
-// reopens recreates a shard whose log was trimmed before the trimmed records were read. In that case a server that held
-// or holds the shard has written a newer snapshot. It reports whether that snapshot exists.
-func (s *Server) reopens(sh *shard) bool {
-	newer := sh.stream.Newer()
+// reopenTrimmed recreates a shard whose log was trimmed before the trimmed records were read. In that case a server
+// that held or holds the shard has written a newer snapshot. It reports whether that snapshot exists.
+func (s *Server) reopenTrimmed(sh *shard) bool {
+	newer := sh.stream.NewerPosition()
 	for range snapshotRetries { // the store's listing may lag
 		if newer > 0 || sh.retired() {
 			break
 		}
-		sh.stream.Pause(time.Second)
-		newer = sh.stream.Newer()
+		sh.stream.Sleep(time.Second)
+		newer = sh.stream.NewerPosition()
 	}
 	if newer == 0 {
 		return false
@@ -141,31 +147,31 @@ func (s *Server) reopens(sh *shard) bool {
 		return true // this server no longer holds the shard
 	}
 	s.cfg.Log.Info("the update log was trimmed; reading from a newer snapshot", "shard", sh.id, "position", newer)
-	sh.retire()
+	sh.retireLocked()
 	for c := range s.conns { // generation and epoch stay the same for readers, so they must open the shard again
 		if !c.server {
-			c.end()
+			c.closeAsync()
 		}
 	}
-	if at, held := s.placeOf(s.view, sh.id); held {
-		s.addShard(sh.id, at)
+	if at, held := s.chainPositionLocked(s.view, sh.id); held {
+		s.addShardLocked(sh.id, at)
 	}
 	return true
 }
 
-// beginReading lets a shard follow the current view before it reads its log from a position. It reports whether the
+// startReading lets a shard follow the current view before it reads its log from a position. It reports whether the
 // server still holds the shard.
-func (s *Server) beginReading(sh *shard, from updatelog.Position) bool {
+func (s *Server) startReading(sh *shard, from updatelog.Position) bool {
 	sh.mu.Lock()
-	sh.stream.Begin(from)
+	sh.stream.BeginLocked(from)
 	sh.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shards[sh.id] != sh {
 		return false
 	}
-	if at, held := s.placeOf(s.view, sh.id); held {
-		s.followView(sh, at)
+	if at, held := s.chainPositionLocked(s.view, sh.id); held {
+		s.followViewLocked(sh, at)
 	}
 	s.notify()
 	return true
@@ -173,8 +179,8 @@ func (s *Server) beginReading(sh *shard, from updatelog.Position) bool {
 
 // updateLog returns the update log. The first caller opens it.
 func (s *Server) updateLog() (updatelog.Log, error) {
-	s.opening.Lock()
-	defer s.opening.Unlock()
+	s.openLogMu.Lock()
+	defer s.openLogMu.Unlock()
 	if s.updates != nil {
 		return s.updates, nil
 	}
@@ -210,8 +216,8 @@ func (s *Server) onLogStatus(shard int, why error) {
 	}
 }
 
-// resume sets the shard to a snapshot.
-func (r *replay) resume(in *replica.IncomingSnapshot) {
+// setSnapshot sets the shard to a snapshot.
+func (r *replay) setSnapshot(in *replica.IncomingSnapshot) {
 	sh := r.sh
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -221,31 +227,32 @@ func (r *replay) resume(in *replica.IncomingSnapshot) {
 	sh.rep.InstallSnapshot(in)
 	sh.slots.grow(len(sh.rep.State.Applied()))
 	sh.link.Start()
-	sh.follow(sh.view, &sh.at)
+	sh.followLocked(sh.view, &sh.position)
 }
 
-// takeEntry processes entries of the update log in order.
-func (r *replay) takeEntry(e updatelog.Entry) error {
+// handleEntry processes entries of the update log in order.
+func (r *replay) handleEntry(e updatelog.Entry) error {
 	sh := r.sh
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.retired() {
 		return context.Canceled
 	}
-	if err := r.takeRecord(e.Payload); err != nil {
+	if err := r.appendRecordLocked(e.Payload); err != nil {
 		return fmt.Errorf("record %d of stream %s: %w; the log is intact up to there and unusable after it: "+
 			"start the job again", e.Position, updatelog.StreamName(sh.job.ID, int(sh.id)), err)
 	}
-	r.stream.Taken(&e)
+	r.stream.AppliedLocked(&e)
 	sh.advance()
-	sh.saveSnapshot()
+	sh.saveSnapshotLocked()
 	return nil
 }
 
-// takeRecord appends a record to the shard's log. The caller must hold the shard's lock.
-func (r *replay) takeRecord(record []byte) error {
+// appendRecordLocked appends a record to the shard's log. The caller must hold the shard's lock.
+func (r *replay) appendRecordLocked(record []byte) error {
 	sh, buffers := r.sh, &r.s.buffers
-	e, counts, err := r.stream.Entry(record, &sh.link, &sh.rep.State, len(sh.view.Tables), r.s.cfg.weak.Generations)
+	e, counts, err := r.stream.EntryLocked(record, &sh.link, &sh.rep.State, len(sh.view.Tables),
+		r.s.cfg.weak.Generations)
 	if err != nil || !counts {
 		return err
 	}

@@ -10,13 +10,14 @@ import (
 // defaultSnapshotBytes is the default number of update log bytes, over all shards, between two snapshots.
 const defaultSnapshotBytes = 256 << 20
 
-// saveSnapshot writes a snapshot in a new goroutine if enough was read since the last one. The caller must hold sh.mu.
-func (sh *shard) saveSnapshot() {
+// saveSnapshotLocked writes a snapshot in a new goroutine if enough was read since the last one. The caller must hold
+// sh.mu.
+func (sh *shard) saveSnapshotLocked() {
 	if !sh.link.Role().Head {
 		return
 	}
 	st := sh.stream
-	about, snap := st.Save(&sh.rep.State)
+	about, snap := st.SaveLocked(&sh.rep.State)
 	if about == nil {
 		return
 	}
@@ -25,27 +26,27 @@ func (sh *shard) saveSnapshot() {
 	sh.s.wg.Go(func() {
 		began := time.Now()
 		rest, err := st.Write(about, snap)
-		if !st.Ended() && !errors.Is(err, shardstore.ErrRetired) {
-			sh.s.work.saves.Note(about.Rows, time.Since(began), err)
+		if !st.Stopped() && !errors.Is(err, shardstore.ErrRetired) {
+			sh.s.shared.saves.Note(about.Rows, time.Since(began), err)
 		}
 		if err == nil {
 			sh.mu.Lock()
-			news := sh.saver.Works()
+			news := sh.saver.ClearProblemLocked()
 			sh.mu.Unlock()
 			if news {
 				sh.s.notify()
 			}
-			err = st.Forget(rest)
+			err = st.DeleteObsolete(rest)
 		}
-		if err != nil && !errors.Is(err, shardstore.ErrRetired) && !st.Ended() {
+		if err != nil && !errors.Is(err, shardstore.ErrRetired) && !st.Stopped() {
 			sh.s.cfg.Log.Error("cannot write a snapshot; the update log keeps growing", "shard", sh.id, "err", err)
-			sh.saver.Fails(err)
-			st.Pause(shardstore.Pause)
+			sh.saver.SetProblem(err)
+			st.Sleep(shardstore.RetryPause)
 		}
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
-		if st.Saved(err == nil); !st.Ended() {
-			sh.saveSnapshot() // of the records read meanwhile; a full log would not deliver any more
+		if st.SaveDoneLocked(err == nil); !st.Stopped() {
+			sh.saveSnapshotLocked() // of the records read meanwhile; a full log would not deliver any more
 		}
 	})
 }
@@ -56,15 +57,15 @@ func (sh *shard) saveSnapshot() {
 func (sh *shard) makeLogSpace(full bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.stream == nil || !sh.link.Started() || sh.stream.Ended() {
+	if sh.stream == nil || !sh.link.Started() || sh.stream.Stopped() {
 		return // nothing is started while the shard or the server ends
 	}
-	sh.stream.Full(full)
+	sh.stream.SetFullLocked(full)
 	if !full {
 		return
 	}
-	sh.saveSnapshot()
-	if file, ok := sh.stream.Newest(); ok {
+	sh.saveSnapshotLocked()
+	if file, ok := sh.stream.NewestLocked(); ok {
 		sh.s.wg.Go(func() { _ = sh.stream.Trim(file) }) // the end of the shard or the server reports the error
 	}
 }

@@ -14,26 +14,26 @@ const copyRate = 550e6
 // copyThrottle limits the rate of received bytes. Its waits are about as long as the system timer's resolution, so
 // later waits may be shortened by the time that earlier ones overslept.
 type copyThrottle struct {
-	mu   sync.Mutex // guards free
-	free time.Time  // when the bytes received so far have been paid for at copyRate
+	mu        sync.Mutex // guards free
+	paidUntil time.Time  // when the bytes received so far have been paid for at copyRate
 }
 
 const slack = 2 * time.Millisecond
 
-// take accounts for n bytes and returns how long to wait after them.
-func (t *copyThrottle) take(now time.Time, n, processors int) time.Duration {
+// reserve accounts for n bytes and returns how long to wait after them.
+func (t *copyThrottle) reserve(now time.Time, n, processors int) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if least := now.Add(-slack); t.free.Before(least) {
-		t.free = least
+	if least := now.Add(-slack); t.paidUntil.Before(least) {
+		t.paidUntil = least
 	}
-	t.free = t.free.Add(time.Duration(float64(n) / (copyRate * float64(processors)) * float64(time.Second)))
-	return max(0, t.free.Sub(now))
+	t.paidUntil = t.paidUntil.Add(time.Duration(float64(n) / (copyRate * float64(processors)) * float64(time.Second)))
+	return max(0, t.paidUntil.Sub(now))
 }
 
 // Wait accounts for n bytes and waits accordingly.
 func (t *copyThrottle) Wait(ctx context.Context, n int) {
-	d := t.take(time.Now(), n, runtime.NumCPU())
+	d := t.reserve(time.Now(), n, runtime.NumCPU())
 	if d < slack/2 {
 		return
 	}

@@ -14,7 +14,7 @@ func TestThrottle(t *testing.T) {
 		begin := time.Unix(1000, 0)
 		now := begin
 		for range pieces {
-			if d := th.take(now, piece, processors); d >= slack/2 {
+			if d := th.reserve(now, piece, processors); d >= slack/2 {
 				now = now.Add(d + late)
 			}
 		}
@@ -23,7 +23,7 @@ func TestThrottle(t *testing.T) {
 			t.Errorf("waits that are %v late: %.2f of the rate", late, rate)
 		}
 		now = now.Add(time.Hour)
-		if d := th.take(now, 10*piece, processors); d < time.Millisecond {
+		if d := th.reserve(now, 10*piece, processors); d < time.Millisecond {
 			t.Errorf("after a pause, %d bytes take %v", 10*piece, d)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 func TestSmallCopies(t *testing.T) {
 	const shards, delay = 48, 20 * time.Millisecond
 	slow := func(cfg *server.Config) {
-		l := transport.Faulty(cfg.Network)
+		l := transport.NewFaultLayer(cfg.Network)
 		l.SetLink(transport.LinkModel{Delay: delay})
 		cfg.Network = l
 	}

@@ -15,7 +15,7 @@ import (
 func (s *Server) onView(v words.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.take(v)
+	s.applyViewLocked(v)
 }
 
 // onDelta applies a delta to the current view. An error ends the connection: a server that has missed a delta receives
@@ -28,48 +28,48 @@ func (s *Server) onDelta(d *words.ViewDelta) error {
 	}
 	v, err := d.Apply(s.view)
 	if err == nil {
-		s.take(v)
+		s.applyViewLocked(v)
 	}
 	return err
 }
 
-// take applies a view if it is newer than the current one. The caller must hold s.mu.
-func (s *Server) take(v words.View) {
+// applyViewLocked applies a view if it is newer than the current one. The caller must hold s.mu.
+func (s *Server) applyViewLocked(v words.View) {
 	if v.Revision <= s.view.Revision && s.view.Revision != 0 {
 		return
 	}
 	s.view = &v
-	s.admission.Expect(len(v.Slots) + len(v.Shards))
-	s.fenceConns()
+	s.admission.SetMembers(len(v.Slots) + len(v.Shards))
+	s.fenceConnsLocked()
 	used := map[*peer]bool{}
 	for i := range v.Shards {
 		id := perdure.ShardID(i)
 		sh := s.shards[id]
-		at, held := s.placeOf(&v, id)
-		if !held || sh != nil && (sh.since != at.Since || sh.named.Load().Generation != v.Generation) {
+		at, held := s.chainPositionLocked(&v, id)
+		if !held || sh != nil && (sh.since != at.Since || sh.publishedName.Load().Generation != v.Generation) {
 			if sh != nil {
-				sh.retire()
+				sh.retireLocked()
 			}
 			sh = nil
 			if !held {
 				continue
 			}
 		}
-		used[at.succ], used[at.join], used[at.soon] = true, true, true
+		used[at.successor], used[at.joiner], used[at.nextSuccessor] = true, true, true
 		if sh == nil {
-			s.addShard(id, at)
+			s.addShardLocked(id, at)
 			continue
 		}
-		s.followView(sh, at)
+		s.followViewLocked(sh, at)
 	}
 	s.peers.drop(used)
-	s.drain.ifFree()
+	s.drain.endIfEmptyLocked()
 	s.notify()
 }
 
-// addShard creates a shard that the current view assigns to this server. The shard knows its place in the chain before
-// it has rows. The caller must hold s.mu.
-func (s *Server) addShard(id perdure.ShardID, at place) {
+// addShardLocked creates a shard that the current view assigns to this server. The shard knows its place in the chain
+// before it has rows. The caller must hold s.mu.
+func (s *Server) addShardLocked(id perdure.ShardID, at chainPosition) {
 	v := s.view
 	sh := newShard(s, id, chain.Fence{Shard: id, Generation: v.Generation, Epoch: at.Epoch}, at.Since)
 	s.shards[id] = sh
@@ -78,9 +78,9 @@ func (s *Server) addShard(id perdure.ShardID, at place) {
 		sh.link.Join()
 	}
 	sh.mu.Lock() // no other goroutine knows the shard yet
-	sh.follow(v, &at)
+	sh.followLocked(v, &at)
 	sh.mu.Unlock()
-	s.wg.Go(func() { s.opened(id) })
+	s.wg.Go(func() { s.deliverPendingOpens(id) })
 	switch {
 	case sh.stream != nil:
 		s.wg.Go(func() { newReplay(s, sh).run(v) })
@@ -89,48 +89,48 @@ func (s *Server) addShard(id perdure.ShardID, at place) {
 	}
 }
 
-// follows lets a shard follow the newest view no matter how long its lock is held. Server.mu guards it.
-type follows struct {
-	running bool        // a goroutine is about to follow view, or follows an older one
-	view    *words.View // the newest view that the shard must follow; nil: none
-	at      place       // the shard's place in that view
+// viewFollower lets a shard follow the newest view no matter how long its lock is held. Server.mu guards it.
+type viewFollower struct {
+	running bool          // a goroutine is about to follow view, or follows an older one
+	view    *words.View   // the newest view that the shard must follow; nil: none
+	at      chainPosition // the shard's place in that view
 }
 
 // pending reports whether the shard has yet to follow the newest view.
-func (f *follows) pending() bool { return f.running }
+func (f *viewFollower) pending() bool { return f.running }
 
-// followView lets a shard follow the current view as soon as its lock is free. If several views arrive before that,
-// only the newest is followed, because a shard need not see all views. The caller must hold s.mu.
-func (s *Server) followView(sh *shard, at place) {
-	sh.follows.view, sh.follows.at = s.view, at
-	if sh.follows.running {
+// followViewLocked lets a shard follow the current view as soon as its lock is free. If several views arrive before
+// that, only the newest is followed, because a shard need not see all views. The caller must hold s.mu.
+func (s *Server) followViewLocked(sh *shard, at chainPosition) {
+	sh.follower.view, sh.follower.at = s.view, at
+	if sh.follower.running {
 		return
 	}
-	sh.follows.running = true
+	sh.follower.running = true
 	s.wg.Go(func() {
-		for v, at := sh.follows.next(&s.mu); v != nil; v, at = sh.follows.next(&s.mu) {
+		for v, at := sh.follower.next(&s.mu); v != nil; v, at = sh.follower.next(&s.mu) {
 			sh.mu.Lock()
 			if !sh.retired() {
-				sh.follow(v, &at)
+				sh.followLocked(v, &at)
 			}
 			sh.mu.Unlock()
-			s.opened(sh.id)
+			s.deliverPendingOpens(sh.id)
 		}
 		s.notify()
 	})
 }
 
 // next returns the view that the shard must follow next, or nil. mu is Server.mu.
-func (f *follows) next(mu *lock) (v *words.View, at place) {
+func (f *viewFollower) next(mu *lock) (v *words.View, at chainPosition) {
 	mu.Lock()
 	defer mu.Unlock()
 	v, at = f.view, f.at
-	*f = follows{running: v != nil}
+	*f = viewFollower{running: v != nil}
 	return v, at
 }
 
-// fenceConns ends the connections of superseded processes. The caller must hold s.mu.
-func (s *Server) fenceConns() {
+// fenceConnsLocked ends the connections of superseded processes. The caller must hold s.mu.
+func (s *Server) fenceConnsLocked() {
 	for c := range s.conns {
 		if c.Slot < 0 || int(c.Slot) >= len(s.view.Slots) {
 			continue
@@ -140,7 +140,7 @@ func (s *Server) fenceConns() {
 				Fenced: true,
 				Reason: fmt.Sprintf("slot %d was taken over by incarnation %d", c.Slot, now),
 			})
-			c.end()
+			c.closeAsync()
 		}
 	}
 }
@@ -150,7 +150,7 @@ func (s *Server) fenceConns() {
 // deleted since the view was made: then other servers hold the shard, and a newer view is on its way.
 func (s *Server) restore(sh *shard, v *words.View) {
 	var content replica.Content
-	err := sh.saver.Insist("cannot read a checkpoint; training is paused until it can be read", func() (err error) {
+	err := sh.saver.Retry("cannot read a checkpoint; training is paused until it can be read", func() (err error) {
 		content, err = sh.saver.Load(v)
 		return err
 	})
@@ -163,9 +163,9 @@ func (s *Server) restore(sh *shard, v *words.View) {
 	}
 	sh.mu.Lock()
 	if !sh.retired() {
-		sh.fill(content, v)
+		sh.setContentLocked(content, v)
 	}
 	sh.mu.Unlock()
-	s.opened(sh.id)
+	s.deliverPendingOpens(sh.id)
 	s.notify()
 }

@@ -17,30 +17,30 @@ import (
 
 // SegmentCut is a cut of a shard that will be written.
 type SegmentCut struct {
-	by    *Saver
+	saver *Saver
 	name  chain.Fence
 	clock perdure.Clock
 	state *replica.State
 	// At most one of the two is set. If neither is, the shard is paused and only the changed rows are written.
 	whole *checkpoint.Segment // all rows; the shard is paused at the cut
-	image *writing            // the shard continues
+	image *imageWriter        // the shard continues
 }
 
-// Cut prepares writing a cut. If behind is true and the shard is paused at the cut, only the rows changed since the
-// previous cut are written. The caller must hold the lock.
-func (s *Saver) Cut(n chain.Fence, sv *replica.Save, st *replica.State, behind bool) *SegmentCut {
-	c := &SegmentCut{by: s, name: n, clock: sv.Cut, state: st}
+// CutLocked prepares writing a cut. If behind is true and the shard is paused at the cut, only the rows changed since
+// the previous cut are written. The caller must hold the lock.
+func (s *Saver) CutLocked(n chain.Fence, sv *replica.Save, st *replica.State, behind bool) *SegmentCut {
+	c := &SegmentCut{saver: s, name: n, clock: sv.Cut, state: st}
 	switch {
 	case sv.Image != nil:
-		c.clock, c.image = sv.Image.Cut, s.begin(n, sv.Image, st)
+		c.clock, c.image = sv.Image.Cut, s.newImageWriterLocked(n, sv.Image, st)
 	case !behind:
-		c.whole = s.Whole(n, st)
+		c.whole = s.SegmentLocked(n, st)
 	}
 	return c
 }
 
-// Stands reports whether the shard is paused at the cut until it is written.
-func (c *SegmentCut) Stands() bool { return c.image == nil }
+// PausesShard reports whether the shard is paused at the cut until it is written.
+func (c *SegmentCut) PausesShard() bool { return c.image == nil }
 
 // Clock returns the clock of the cut.
 func (c *SegmentCut) Clock() perdure.Clock { return c.clock }
@@ -49,24 +49,27 @@ func (c *SegmentCut) Clock() perdure.Clock { return c.clock }
 // retries. Otherwise it tries once, because the next cut includes the changed rows.
 func (c *SegmentCut) Write() (seg words.Segment, err error) {
 	if c.image != nil {
-		if seg, err = c.image.write(c.state); err != nil && !c.by.Over() {
-			c.by.Log.Error("cannot write a checkpoint segment; training continues to the next cut", "shard", c.by.Shard,
-				"err", err)
-			c.by.Fails(err)
+		if seg, err = c.image.write(c.state); err != nil && !c.saver.Stopped() {
+			c.saver.Log.Error("cannot write a checkpoint segment; training continues to the next cut", "shard",
+				c.saver.Shard, "err", err)
+			c.saver.SetProblem(err)
 		}
 		return seg, err
 	}
-	err = c.by.Insist("cannot write a checkpoint segment; training is paused until it is written", func() (err error) {
-		if c.whole != nil {
-			ref, err := c.by.write(c.whole, time.Now())
-			seg = described(c.clock, ref)
+	err = c.saver.Retry(
+		"cannot write a checkpoint segment; training is paused until it is written",
+		func() (err error) {
+			if c.whole != nil {
+				ref, err := c.saver.write(c.whole, time.Now())
+				seg = segmentOf(c.clock, ref)
+				return err
+			}
+			c.saver.Lock.Lock()
+			w := c.saver.newImageWriterLocked(c.name, c.state.Image(c.clock), c.state)
+			c.saver.Lock.Unlock()
+			seg, err = w.write(c.state)
 			return err
-		}
-		c.by.Lock.Lock()
-		w := c.by.begin(c.name, c.state.Image(c.clock), c.state)
-		c.by.Lock.Unlock()
-		seg, err = w.write(c.state)
-		return err
-	})
+		},
+	)
 	return seg, err
 }

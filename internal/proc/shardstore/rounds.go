@@ -17,15 +17,15 @@ import (
 
 // SaveRound is a set of a shard's rows that will be written.
 type SaveRound struct {
-	by    *Saver
+	saver *Saver
 	save  replica.Save
 	state *replica.State
-	image *writing
+	image *imageWriter
 }
 
-// Round prepares writing rows. The caller must hold the lock.
-func (s *Saver) Round(n chain.Fence, sv *replica.Save, st *replica.State) *SaveRound {
-	r := &SaveRound{by: s, save: *sv, state: st, image: s.begin(n, sv.Image, st)}
+// RoundLocked prepares writing rows. The caller must hold the lock.
+func (s *Saver) RoundLocked(n chain.Fence, sv *replica.Save, st *replica.State) *SaveRound {
+	r := &SaveRound{saver: s, save: *sv, state: st, image: s.newImageWriterLocked(n, sv.Image, st)}
 	s.rounds++
 	r.image.seg.Number = s.rounds
 	return r
@@ -34,33 +34,33 @@ func (s *Saver) Round(n chain.Fence, sv *replica.Save, st *replica.State) *SaveR
 // Write writes the round, informs the state of the result, and returns how long it took. Rows that could not be written
 // go into a later round.
 func (r *SaveRound) Write() (took time.Duration, err error) {
-	w, s := r.image, r.by
+	w, s := r.image, r.saver
 	ref, err := s.write(w.seg, w.began)
-	w.endTurn()
+	w.releaseRead()
 	took = time.Since(w.began)
 	s.Lock.Lock()
 	if err != nil {
 		r.state.RecordRowsNotWritten(&r.save)
 	} else {
 		s.problem = ""
-		r.state.RecordRowsWritten(&r.save, described(w.seg.Cut, ref))
+		r.state.RecordRowsWritten(&r.save, segmentOf(w.seg.Cut, ref))
 	}
 	s.Lock.Unlock()
-	if err != nil && !s.Over() {
+	if err != nil && !s.Stopped() {
 		s.Log.Error("cannot save rows; training continues, and they are saved later", "shard", s.Shard, "err", err)
-		s.Fails(err)
+		s.SetProblem(err)
 	}
 	return took, err
 }
 
-// roundsPart limits saving rows to one fiftieth of the time if the job does not specify the interval.
-const roundsPart = 50
+// saveShare limits saving rows to one fiftieth of the time if the job does not specify the interval.
+const saveShare = 50
 
-// Rest waits until the next round may start, if the interval is not given in clocks. It waits so long that saving takes
-// a roundsPart-th of the time. It reports whether the shard still exists afterwards.
-func (s *Saver) Rest(took time.Duration) bool {
+// WaitForNextRound waits until the next round may start, if the interval is not given in clocks. It waits so long that
+// saving takes a saveShare-th of the time. It reports whether the shard still exists afterwards.
+func (s *Saver) WaitForNextRound(took time.Duration) bool {
 	select {
-	case <-time.After((roundsPart - 1) * took):
+	case <-time.After((saveShare - 1) * took):
 		return true
 	case <-s.ctx.Done():
 		return false
@@ -70,8 +70,8 @@ func (s *Saver) Rest(took time.Duration) bool {
 // minSaveTime is the assumed time for writing rows before any were written.
 const minSaveTime = 10 * time.Millisecond
 
-// Took returns how long writing the last segment took. The caller must hold the lock.
-func (s *Saver) Took() time.Duration { return max(s.took, minSaveTime) }
+// SaveTimeLocked returns how long writing the last segment took. The caller must hold the lock.
+func (s *Saver) SaveTimeLocked() time.Duration { return max(s.saveTime, minSaveTime) }
 
 // loadRows reads the last saved version of each row from the files that a view names.
 func (s *Saver) loadRows(v *words.View) (replica.Content, error) {
@@ -79,10 +79,10 @@ func (s *Saver) loadRows(v *words.View) (replica.Content, error) {
 	saved := v.Shards[id].Saved
 	c := replica.Content{States: make([][]byte, len(v.Slots)), Applied: make([]perdure.Clock, len(v.Slots))}
 	if len(saved) == 0 {
-		c.Kept = initial(v, job, id)
+		c.Kept = initialRows(v, job, id)
 		return c, nil // its tables are log entries
 	}
-	parts, layers, err := s.lay(v)
+	parts, layers, err := s.loadLayers(v)
 	if err != nil {
 		return c, err
 	}
@@ -91,12 +91,12 @@ func (s *Saver) loadRows(v *words.View) (replica.Content, error) {
 	copy(c.Applied, newest.Applied)
 	c.Parts, c.Seq = parts, newest.Seq
 	c.RowFiles = &replica.RowFiles{Files: saved, FileIndex: layers.FileIndex}
-	c.Kept = keptIn(layers)
+	c.Kept = rowsByFile(layers)
 	return c, nil
 }
 
-// lay returns the shard's rows as last saved.
-func (s *Saver) lay(v *words.View) (parts []*table.Part, l *checkpoint.RowOrigins, err error) {
+// loadLayers returns the shard's rows as last saved.
+func (s *Saver) loadLayers(v *words.View) (parts []*table.Part, l *checkpoint.RowOrigins, err error) {
 	job, id := s.Job, s.Shard
 	for t, spec := range v.Tables {
 		first, rows := placement.Range(&spec, job.Shards, id)
@@ -117,16 +117,16 @@ func (s *Saver) loadFork(v *words.View) (replica.Content, error) {
 	if err != nil {
 		return c, err
 	}
-	past, layers, err := s.lay(v)
+	past, layers, err := s.loadLayers(v)
 	if err == nil {
 		c.RowFiles = &replica.RowFiles{Files: v.Shards[s.Shard].Saved, FileIndex: layers.FileIndex, SavedValues: past}
 	}
 	return c, err
 }
 
-// initial counts the rows of a shard without saved rows: all rows of dense tables. The rows of sparse tables are
+// initialRows counts the rows of a shard without saved rows: all rows of dense tables. The rows of sparse tables are
 // unknown.
-func initial(v *words.View, job *perdure.JobSpec, id perdure.ShardID) []words.SavedRows {
+func initialRows(v *words.View, job *perdure.JobSpec, id perdure.ShardID) []words.SavedRows {
 	rows := 0
 	for _, spec := range v.Tables {
 		_, n := placement.Range(&spec, job.Shards, id)
@@ -138,8 +138,8 @@ func initial(v *words.View, job *perdure.JobSpec, id perdure.ShardID) []words.Sa
 	return []words.SavedRows{{Rows: int64(rows)}}
 }
 
-// keptIn counts rows by the file that they come from.
-func keptIn(l *checkpoint.RowOrigins) []words.SavedRows {
+// rowsByFile counts rows by the file that they come from.
+func rowsByFile(l *checkpoint.RowOrigins) []words.SavedRows {
 	out := make([]words.SavedRows, 1+len(l.Segments)) // the initial rows come first
 	for i, s := range l.Segments {
 		out[1+i].Cut, out[1+i].Seq = s.Cut, s.Seq

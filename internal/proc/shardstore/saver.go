@@ -6,8 +6,8 @@
 // state, and receives the result.
 //
 // A Stream reads the update log, appends to it, and writes snapshots. Three types without side effects make its
-// decisions: [ownFacts] decides which facts in the log count and which must be appended, [snapshotPlan] when a snapshot
-// is due so that the log can be trimmed, and [streamLength] how many records the shard lacks.
+// decisions: [factQueue] decides which facts in the log count and which must be appended, [snapshotPlan] when a
+// snapshot is due so that the log can be trimmed, and [streamLength] how many records the shard lacks.
 //
 // Both types have the shard's lock, under which rows are read, but no reference to the shard. Methods whose caller must
 // hold the lock say so; all others acquire it.
@@ -34,8 +34,8 @@ import (
 // Failed writes and reads are tried this number of times. If the store is full or unavailable, they are tried without
 // limit.
 const (
-	tries = 10
-	Pause = time.Second // between two tries
+	tries      = 10
+	RetryPause = time.Second // between two tries
 )
 
 // pieceBytes is how much is copied at a time while the shard is locked, and then written. It is small, so that the lock
@@ -47,14 +47,14 @@ var errNotNeeded = errors.New("segments: the shard has moved or the server is en
 
 // SaverSettings are the settings of a Saver. They are immutable.
 type SaverSettings struct {
-	Job   *perdure.JobSpec
-	Shard perdure.ShardID
-	Lock  sync.Locker // the shard's lock, which guards the rows and the last error
-	Store store.Store
-	Turn  chan struct{} // the server's, capacity 1: held while a shard's rows are read for writing
-	Log   *slog.Logger
-	Tell  func() // called when the status for the coordinator has changed
-	Count *SaveCounts
+	Job     *perdure.JobSpec
+	Shard   perdure.ShardID
+	Lock    sync.Locker // the shard's lock, which guards the rows and the last error
+	Store   store.Store
+	ReadSem chan struct{} // the server's, capacity 1: held while a shard's rows are read for writing
+	Log     *slog.Logger
+	Notify  func() // called when the status for the coordinator has changed
+	Counts  *SaveCounts
 }
 
 // SaveCounts counts the writes of all shards of a server.
@@ -78,10 +78,10 @@ type Saver struct {
 	retire context.CancelFunc
 
 	// The lock guards the fields below.
-	problem string        // why the store cannot be written or read; "" if it can
-	took    time.Duration // the time taken to write the last segment
-	bytes   int64         // the size of that segment
-	rounds  uint64        // number of rounds of separately saved rows
+	problem  string        // why the store cannot be written or read; "" if it can
+	saveTime time.Duration // the time taken to write the last segment
+	bytes    int64         // the size of that segment
+	rounds   uint64        // number of rounds of separately saved rows
 }
 
 // NewSaver returns a saver that ends with ctx or Retire.
@@ -94,34 +94,34 @@ func NewSaver(ctx context.Context, s SaverSettings) *Saver {
 // Retire ends the saver, because its shard has moved.
 func (s *Saver) Retire() { s.retire() }
 
-// Over reports whether the saver has ended.
-func (s *Saver) Over() bool { return s.ctx.Err() != nil }
+// Stopped reports whether the saver has ended.
+func (s *Saver) Stopped() bool { return s.ctx.Err() != nil }
 
-// Insist retries f, which uses the store, until it succeeds or the saver ends. It logs and reports each failure. what
+// Retry retries f, which uses the store, until it succeeds or the saver ends. It logs and reports each failure. what
 // describes what failed and the consequence.
-func (s *Saver) Insist(what string, f func() error) error {
-	if s.Over() {
+func (s *Saver) Retry(what string, f func() error) error {
+	if s.Stopped() {
 		return nil
 	}
 	try := 0
-	over := func(error) bool { return s.Over() }
-	return disk.Retry{MaxAttempts: tries, Pause: Pause, Permanent: over, Retryable: store.Retryable}.Do(
+	over := func(error) bool { return s.Stopped() }
+	return disk.Retry{MaxAttempts: tries, Pause: RetryPause, Permanent: over, Retryable: store.Retryable}.Do(
 		s.ctx,
 		func() error {
 			err := f()
-			if try++; err != nil && !s.Over() {
+			if try++; err != nil && !s.Stopped() {
 				s.Log.Error(what, "shard", s.Shard, "try", try, "err", err)
-				s.Fails(err)
+				s.SetProblem(err)
 			}
 			return err
 		},
 	)
 }
 
-// Await retries f, which reads from the store, as long as its error may be temporary.
-func (s *Saver) Await(what string, f func() error) error {
+// RetryTemporary retries f, which reads from the store, as long as its error may be temporary.
+func (s *Saver) RetryTemporary(what string, f func() error) error {
 	var final error
-	err := s.Insist(what, func() error {
+	err := s.Retry(what, func() error {
 		final = nil
 		err := f()
 		if err != nil && !store.Retryable(err) {
@@ -133,24 +133,24 @@ func (s *Saver) Await(what string, f func() error) error {
 	return cmp.Or(final, err)
 }
 
-// Fails records why the store cannot be written or read, and triggers a status report.
-func (s *Saver) Fails(why error) {
+// SetProblem records why the store cannot be written or read, and triggers a status report.
+func (s *Saver) SetProblem(why error) {
 	s.Lock.Lock()
 	s.problem = why.Error()
 	s.Lock.Unlock()
-	s.Tell()
+	s.Notify()
 }
 
-// Works records that the store works, and reports whether that is a change. The caller must hold the lock.
-func (s *Saver) Works() (news bool) {
+// ClearProblemLocked records that the store works, and reports whether that is a change. The caller must hold the lock.
+func (s *Saver) ClearProblemLocked() (news bool) {
 	news = s.problem != ""
 	s.problem = ""
 	return news
 }
 
-// Status adds the saver's state to a shard's status. The caller must hold the lock.
-func (s *Saver) Status(st *words.ShardStatus) {
-	st.Problem, st.SaveSeconds, st.SaveBytes = s.problem, s.took.Seconds(), s.bytes
+// AddStatusLocked adds the saver's state to a shard's status. The caller must hold the lock.
+func (s *Saver) AddStatusLocked(st *words.ShardStatus) {
+	st.Problem, st.SaveSeconds, st.SaveBytes = s.problem, s.saveTime.Seconds(), s.bytes
 }
 
 // segment describes a shard at a cut, without its rows.
@@ -163,9 +163,9 @@ func (s *Saver) segment(n chain.Fence, cut perdure.Clock, st *replica.State) *ch
 	}
 }
 
-// Whole describes a shard with its current rows, which are not copied and must not change until the segment is written.
-// The caller must hold the lock.
-func (s *Saver) Whole(n chain.Fence, st *replica.State) *checkpoint.Segment {
+// SegmentLocked describes a shard with its current rows, which are not copied and must not change until the segment is
+// written. The caller must hold the lock.
+func (s *Saver) SegmentLocked(n chain.Fence, st *replica.State) *checkpoint.Segment {
 	seg := s.segment(n, st.MinClock(), st)
 	for _, p := range st.Parts() {
 		seg.Tables = append(seg.Tables, checkpoint.TableRows{Spec: p.Spec, First: int64(p.First), Image: p.Image()})
@@ -176,19 +176,19 @@ func (s *Saver) Whole(n chain.Fence, st *replica.State) *checkpoint.Segment {
 // write writes a segment and records the time taken.
 func (s *Saver) write(seg *checkpoint.Segment, began time.Time) (checkpoint.SegmentRef, error) {
 	ref, err := checkpoint.WriteSegment(s.Store, seg)
-	if !s.Over() && s.Count != nil {
-		s.Count.Note(ref.Bytes, time.Since(began), err)
+	if !s.Stopped() && s.Counts != nil {
+		s.Counts.Note(ref.Bytes, time.Since(began), err)
 	}
 	if err == nil {
 		s.Lock.Lock()
-		s.took, s.bytes = time.Since(began), ref.Bytes
+		s.saveTime, s.bytes = time.Since(began), ref.Bytes
 		s.Lock.Unlock()
 	}
 	return ref, err
 }
 
-// described returns the description of a segment for the coordinator.
-func described(cut perdure.Clock, ref checkpoint.SegmentRef) words.Segment {
+// segmentOf returns the description of a segment for the coordinator.
+func segmentOf(cut perdure.Clock, ref checkpoint.SegmentRef) words.Segment {
 	seg := words.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq}
 	for _, f := range ref.States {
 		seg.States = append(seg.States, words.SegmentFile(f))

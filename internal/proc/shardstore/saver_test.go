@@ -31,8 +31,8 @@ func saver(t *testing.T, job *perdure.JobSpec) (*Saver, *heard) {
 	h := &heard{}
 	return NewSaver(t.Context(), SaverSettings{
 		Job: job, Shard: 3, Lock: &sync.Mutex{}, Store: store.NewDir(disk.OS(), t.TempDir()),
-		Turn: make(chan struct{}, 1),
-		Log:  slog.New(slog.NewTextHandler(h, nil)), Tell: func() { h.told++ },
+		ReadSem: make(chan struct{}, 1),
+		Log:     slog.New(slog.NewTextHandler(h, nil)), Notify: func() { h.told++ },
 	}), h
 }
 
@@ -45,7 +45,7 @@ func TestInsist(t *testing.T) {
 		} {
 			s, heard := saver(t, nil)
 			tried := 0
-			err := s.Insist("cannot do it", func() error {
+			err := s.Retry("cannot do it", func() error {
 				if tried++; tried == c.retiredAt {
 					s.Retire()
 				}
@@ -61,12 +61,12 @@ func TestInsist(t *testing.T) {
 				t.Errorf("%+v: the log has %d lines: %s", c, n, heard.String())
 			}
 			var st words.ShardStatus
-			if s.Status(&st); (st.Problem == "broken") != (c.said > 0) {
+			if s.AddStatusLocked(&st); (st.Problem == "broken") != (c.said > 0) {
 				t.Errorf("%+v: the status says %q", c, st.Problem)
 			}
 		}
 		s, _ := saver(t, nil)
-		if s.Retire(); s.Insist("", func() error { panic("it is over") }) != nil || !s.Over() {
+		if s.Retire(); s.Retry("", func() error { panic("it is over") }) != nil || !s.Stopped() {
 			t.Error("an operation was tried after the end")
 		}
 	})
@@ -92,9 +92,9 @@ func TestCut(t *testing.T) {
 		if !c.stands {
 			save.Image = r.State.Image(5)
 		}
-		cut := s.Cut(chain.Fence{Shard: 3, Generation: 7, Epoch: 2}, save, &r.State, c.behind)
-		if cut.Clock() != 5 || cut.Stands() != c.stands {
-			t.Errorf("%s: clock %d, stands %v", c.name, cut.Clock(), cut.Stands())
+		cut := s.CutLocked(chain.Fence{Shard: 3, Generation: 7, Epoch: 2}, save, &r.State, c.behind)
+		if cut.Clock() != 5 || cut.PausesShard() != c.stands {
+			t.Errorf("%s: clock %d, stands %v", c.name, cut.Clock(), cut.PausesShard())
 		}
 		s.problem = "full"
 		seg, err := cut.Write()
@@ -102,10 +102,10 @@ func TestCut(t *testing.T) {
 			t.Fatalf("%s: %+v, %v; %s", c.name, seg, err, heard)
 		}
 		var st words.ShardStatus
-		if s.Status(&st); st.SaveBytes != seg.Bytes || st.Problem != "full" {
+		if s.AddStatusLocked(&st); st.SaveBytes != seg.Bytes || st.Problem != "full" {
 			t.Errorf("%s: the status says %+v", c.name, st)
 		}
-		if !s.Works() || s.Works() {
+		if !s.ClearProblemLocked() || s.ClearProblemLocked() {
 			t.Errorf("%s: Works must report one change", c.name)
 		}
 	}
@@ -119,7 +119,7 @@ func TestNoSecondTry(t *testing.T) {
 	r.SetContent(replica.Content{States: make([][]byte, 1), Applied: []perdure.Clock{5}}, v)
 	s, heard := saver(t, job)
 	s.Store = store.NewDir(disk.OS(), t.TempDir()+"/none")
-	cut := s.Cut(chain.Fence{Shard: 3}, &replica.Save{Image: r.State.Image(5)}, &r.State, true)
+	cut := s.CutLocked(chain.Fence{Shard: 3}, &replica.Save{Image: r.State.Image(5)}, &r.State, true)
 	if _, err := cut.Write(); err == nil || heard.told != 1 || s.problem == "" ||
 		strings.Count(heard.String(), "next cut") != 1 {
 		t.Errorf("%v; reported %d times: %s", err, heard.told, heard)
@@ -174,7 +174,7 @@ func TestBlankPart(t *testing.T) {
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := saver(t, nil)
-		if began := time.Now(); !s.Rest(2*time.Second) || time.Since(began) != 98*time.Second {
+		if began := time.Now(); !s.WaitForNextRound(2*time.Second) || time.Since(began) != 98*time.Second {
 			t.Errorf("it rested for %v", time.Since(began))
 		}
 		began := time.Now()
@@ -182,7 +182,7 @@ func TestRest(t *testing.T) {
 			time.Sleep(time.Second)
 			s.Retire()
 		}()
-		if s.Rest(time.Hour) || time.Since(began) != time.Second {
+		if s.WaitForNextRound(time.Hour) || time.Since(began) != time.Second {
 			t.Errorf("it rested for %v although the shard was retired after 1s", time.Since(began))
 		}
 	})

@@ -39,7 +39,7 @@ func (l *fakeLog) Append(_ context.Context, _ int, entry [][]byte, done func(upd
 func TestOpen(t *testing.T) {
 	st := NewStream(t.Context(),
 		StreamSettings{Lock: &sync.Mutex{}, Store: store.NewDir(disk.NewMemory(), "snapshots")})
-	st.Use(&fakeLog{first: 5, next: 9})
+	st.SetLog(&fakeLog{first: 5, next: 9})
 	for from, want := range map[updatelog.Position]string{
 		4: "newer snapshots in snapshots", 5: "", 9: "", 10: "the log ends before record 9",
 	} {
@@ -60,15 +60,15 @@ func TestLives(t *testing.T) {
 	var mu sync.Mutex
 	log := &fakeLog{appended: make(chan []byte)}
 	st := NewStream(t.Context(), StreamSettings{Lock: &mu})
-	st.Use(log)
+	st.SetLog(log)
 	ended := make(chan error)
 	go func() { ended <- st.AppendFacts() }()
 	life := wire.Frame{Header: wire.Header{Kind: wire.KindLife, Epoch: 3}}
 	mu.Lock()
-	if st.Lives(life, false) || st.Lives(life, true) || st.Lives(life, true) {
+	if st.ServesLocked(life, false) || st.ServesLocked(life, true) || st.ServesLocked(life, true) {
 		t.Error("the shard may serve before the epoch's Life was read")
 	}
-	st.Add(wire.Frame{Header: wire.Header{Kind: wire.KindEnd}}, 3)
+	st.AddLocked(wire.Frame{Header: wire.Header{Kind: wire.KindEnd}}, 3)
 	mu.Unlock()
 	for i, want := range []wire.Kind{wire.KindLife, wire.KindEnd} {
 		var f wire.Frame
@@ -77,14 +77,14 @@ func TestLives(t *testing.T) {
 			t.Fatalf("fact %d is %+v, %v", i, f.Header, err)
 		}
 		mu.Lock()
-		st.Takes(&f, false)
-		if !st.Lives(life, true) {
+		st.AcceptsLocked(&f, false)
+		if !st.ServesLocked(life, true) {
 			t.Error("the shard may not serve although the epoch's Life was read")
 		}
 		mu.Unlock()
 	}
 	st.Retire()
-	if err := <-ended; err != nil || !st.Ended() {
+	if err := <-ended; err != nil || !st.Stopped() {
 		t.Errorf("it ended with %v", err)
 	}
 }
@@ -93,8 +93,8 @@ func TestLives(t *testing.T) {
 func TestAppendFails(t *testing.T) {
 	lost := errors.New("lost")
 	st := NewStream(t.Context(), StreamSettings{Lock: &sync.Mutex{}})
-	st.Use(&fakeLog{fails: lost})
-	st.Add(wire.Frame{Header: wire.Header{Kind: wire.KindEnd}}, 1)
+	st.SetLog(&fakeLog{fails: lost})
+	st.AddLocked(wire.Frame{Header: wire.Header{Kind: wire.KindEnd}}, 1)
 	if err := st.AppendFacts(); !errors.Is(err, lost) {
 		t.Errorf("it returned %v", err)
 	}
@@ -104,16 +104,16 @@ func TestAppendFails(t *testing.T) {
 // whenever the log is known to have more.
 func TestBehind(t *testing.T) {
 	st := NewStream(t.Context(), StreamSettings{Lock: &sync.Mutex{}})
-	if st.Begin(3); !st.Behind() || st.Level() {
+	if st.BeginLocked(3); !st.BehindLocked() || st.IsCaughtUpLocked() {
 		t.Error("it is not behind before it has read any entries")
 	}
-	if !st.CaughtUp(8) || st.CaughtUp(8) {
+	if !st.CaughtUpLocked(8) || st.CaughtUpLocked(8) {
 		t.Error("CaughtUp must report the first time once")
 	}
-	if st.Behind() || !st.Level() || st.resume != 8 {
+	if st.BehindLocked() || !st.IsCaughtUpLocked() || st.resume != 8 {
 		t.Errorf("it is behind at %d", st.resume)
 	}
-	if st.CaughtUp(6); st.resume != 8 {
+	if st.CaughtUpLocked(6); st.resume != 8 {
 		t.Errorf("it resumes at the older position %d", st.resume)
 	}
 }

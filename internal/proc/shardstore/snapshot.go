@@ -38,21 +38,21 @@ const SnapshotVersion = 2
 //	 0      8     magic "PRDRSNAP"
 //	 8      4     version of this format (2)
 //	12      4     length n of the description
-//	16      n     SnapshotAbout, as JSON
+//	16      n     SnapshotHeader, as JSON
 //	16+n    h     the head, as in snapshot messages
 //	16+n+h  r     the rows, as in snapshot messages
 //	        4     CRC-32C of all before
 const (
-	magic         = "PRDRSNAP"
-	fixedBytes    = 16
-	maxAboutBytes = 1 << 16
-	trailerBytes  = 4
+	magic          = "PRDRSNAP"
+	fixedBytes     = 16
+	maxHeaderBytes = 1 << 16
+	trailerBytes   = 4
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// SnapshotAbout describes the content of a snapshot file.
-type SnapshotAbout struct {
+// SnapshotHeader describes the content of a snapshot file.
+type SnapshotHeader struct {
 	Job        string             `json:"job"`
 	Shard      perdure.ShardID    `json:"shard"`
 	Generation perdure.Generation `json:"generation"`
@@ -71,19 +71,19 @@ type SnapshotFile struct {
 
 var fileName = regexp.MustCompile(`^s(\d+)-p(\d+)-g(\d+)-e(\d+)\.snapshot$`)
 
-func (s *SnapshotAbout) name() string {
+func (s *SnapshotHeader) name() string {
 	return fmt.Sprintf("s%05d-p%020d-g%06d-e%06d.snapshot", s.Shard, s.Position, s.Generation, s.Epoch)
 }
 
 // WriteSnapshot writes a snapshot to a store. body must write the head and then the rows with the lengths given in s.
-func WriteSnapshot(in store.Store, s *SnapshotAbout, body func(io.Writer) error) (SnapshotFile, error) {
+func WriteSnapshot(in store.Store, s *SnapshotHeader, body func(io.Writer) error) (SnapshotFile, error) {
 	about, err := json.Marshal(s)
 	if err != nil {
 		return SnapshotFile{}, fmt.Errorf("snapshot: %w", err)
 	}
 	file := SnapshotFile{s.name(), s.Position}
 	err = in.Put(file.Name, func(to io.Writer) error {
-		w := &summed{to: to}
+		w := &checksummer{to: to}
 		start := append(make([]byte, 0, fixedBytes+len(about)), magic...)
 		start = binary.LittleEndian.AppendUint32(start, SnapshotVersion)
 		start = binary.LittleEndian.AppendUint32(start, uint32(len(about)))
@@ -103,26 +103,26 @@ func WriteSnapshot(in store.Store, s *SnapshotAbout, body func(io.Writer) error)
 	return file, err
 }
 
-// summed counts the bytes written or read and computes their checksum.
-type summed struct {
+// checksummer counts the bytes written or read and computes their checksum.
+type checksummer struct {
 	to   io.Writer
 	from io.Reader
 	n    int64
 	sum  uint32
 }
 
-func (s *summed) Write(b []byte) (int, error) {
+func (s *checksummer) Write(b []byte) (int, error) {
 	s.add(b)
 	return s.to.Write(b)
 }
 
-func (s *summed) Read(b []byte) (int, error) {
+func (s *checksummer) Read(b []byte) (int, error) {
 	n, err := s.from.Read(b)
 	s.add(b[:n])
 	return n, err
 }
 
-func (s *summed) add(b []byte) {
+func (s *checksummer) add(b []byte) {
 	s.n, s.sum = s.n+int64(len(b)), crc32.Update(s.sum, castagnoli, b)
 }
 
@@ -187,9 +187,9 @@ func PruneSnapshots(in store.Store, shard perdure.ShardID, before uint64) error 
 // ReadSnapshot reads and checks a snapshot of a job's shard. body receives the description, and a reader of the head
 // and the rows. Its results are valid only if ReadSnapshot returns no error.
 func ReadSnapshot(in store.Store, name, job string, shard perdure.ShardID,
-	body func(*SnapshotAbout, io.Reader) error,
+	body func(*SnapshotHeader, io.Reader) error,
 ) error {
-	return read(in, name, func(s *SnapshotAbout) error {
+	return read(in, name, func(s *SnapshotHeader) error {
 		if s.Job == job && s.Shard == shard {
 			return nil
 		}
@@ -201,12 +201,12 @@ func ReadSnapshot(in store.Store, name, job string, shard perdure.ShardID,
 // CheckSnapshot checks a complete snapshot. It returns its length and the ID of its job, which must be job unless job
 // is "".
 func CheckSnapshot(in store.Store, name, job string) (bytes int64, of string, err error) {
-	err = read(in, name, func(s *SnapshotAbout) error {
+	err = read(in, name, func(s *SnapshotHeader) error {
 		if of = s.Job; name != s.name() || job != "" && job != of {
 			return fmt.Errorf("snapshot: %s %w: it is %s of %q", name, ErrOtherJob, s.name(), of)
 		}
 		return nil
-	}, func(s *SnapshotAbout, _ io.Reader) error {
+	}, func(s *SnapshotHeader, _ io.Reader) error {
 		bytes = s.Head + s.Rows
 		return nil
 	})
@@ -228,8 +228,8 @@ func AllSnapshots(in store.Store) (names []string, err error) {
 func read(
 	in store.Store,
 	name string,
-	means func(*SnapshotAbout) error,
-	body func(*SnapshotAbout, io.Reader) error,
+	means func(*SnapshotHeader) error,
+	body func(*SnapshotHeader, io.Reader) error,
 ) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("snapshot: %s is %w: %s", name, disk.ErrCorrupt, fmt.Sprintf(format, args...))
@@ -243,8 +243,8 @@ func read(
 	}
 	defer f.Close()
 	size := f.Size()
-	r := &summed{from: f}
-	s, err := readAbout(r, bad)
+	r := &checksummer{from: f}
+	s, err := readHeader(r, bad)
 	if err != nil {
 		if errors.Is(err, disk.ErrOtherVersion) {
 			return fmt.Errorf("snapshot: %s was %w", name, err)
@@ -271,8 +271,8 @@ func read(
 	return nil
 }
 
-// readAbout reads the description at the start of a snapshot file.
-func readAbout(r io.Reader, bad func(string, ...any) error) (*SnapshotAbout, error) {
+// readHeader reads the description at the start of a snapshot file.
+func readHeader(r io.Reader, bad func(string, ...any) error) (*SnapshotHeader, error) {
 	start := make([]byte, fixedBytes)
 	if _, err := io.ReadFull(r, start); err != nil || !bytes.HasPrefix(start, []byte(magic)) {
 		return nil, bad("it does not start with %q", magic)
@@ -281,14 +281,14 @@ func readAbout(r io.Reader, bad func(string, ...any) error) (*SnapshotAbout, err
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint32(start[12:])
-	if n > maxAboutBytes {
+	if n > maxHeaderBytes {
 		return nil, bad("its description has %d bytes", n)
 	}
 	about := make([]byte, n)
 	if _, err := io.ReadFull(r, about); err != nil {
 		return nil, bad("truncated")
 	}
-	s := new(SnapshotAbout)
+	s := new(SnapshotHeader)
 	if err := json.Unmarshal(about, s); err != nil {
 		return nil, bad("%v", err)
 	}

@@ -22,21 +22,22 @@ type snapshotPlan struct {
 
 // SnapshotLimits are one shard's share of the job's limits.
 type SnapshotLimits struct {
-	Job    string
-	Asked  int64 // bytes of updates between snapshots
-	Within int64 // maximum size of the shard's log; 0: no limit
+	Job         string
+	Interval    int64 // bytes of updates between snapshots
+	MaxLogBytes int64 // maximum size of the shard's log; 0: no limit
 }
 
 // keptSnapshots is how many snapshots of a shard are kept. If the newest is damaged, the previous one can be used, and
 // the log still has the records after it.
 const keptSnapshots = 2
 
-// parts is the minimum number of snapshots of a shard per capacity of its log. Two snapshots are kept with the records
-// after the older one, and a third may be in progress. If more than maxParts of these parts follow the older one, it is
-// discarded. Otherwise the log could soon be full, and snapshots are started only after a record was read.
+// logFractions is the minimum number of snapshots of a shard per capacity of its log. Two snapshots are kept with the
+// records after the older one, and a third may be in progress. If more than maxLogFractions of these parts follow the
+// older one, it is discarded. Otherwise the log could soon be full, and snapshots are started only after a record was
+// read.
 const (
-	parts    = 5
-	maxParts = 3
+	logFractions    = 5
+	maxLogFractions = 3
 )
 
 // newSnapshotPlan returns a plan without snapshots.
@@ -57,8 +58,8 @@ func (s *snapshotPlan) Count(e *updatelog.Entry) {
 // Due reports whether a snapshot is due. It is due after as many bytes as configured, and at least the size of a
 // snapshot, but always before the log could become full.
 func (s *snapshotPlan) Due() bool {
-	least := max(s.limits.Asked, s.size)
-	if part := s.limits.Within / parts; part > 0 {
+	least := max(s.limits.Interval, s.size)
+	if part := s.limits.MaxLogBytes / logFractions; part > 0 {
 		least = min(least, part)
 	}
 	if s.full {
@@ -67,8 +68,8 @@ func (s *snapshotPlan) Due() bool {
 	return !s.writing && s.bytes >= least
 }
 
-// Begin records that a snapshot with size bytes of rows is being written.
-func (s *snapshotPlan) Begin(size int64) {
+// Start records that a snapshot with size bytes of rows is being written.
+func (s *snapshotPlan) Start(size int64) {
 	s.writing, s.size = true, size
 	s.before, s.between, s.bytes = s.between, s.bytes, 0
 }
@@ -87,7 +88,7 @@ func (s *snapshotPlan) Written(file SnapshotFile) (oldest SnapshotFile, cut *Sna
 	s.files = append([]SnapshotFile{file}, s.files...)
 	s.files = s.files[:min(len(s.files), keptSnapshots)]
 	oldest = s.files[len(s.files)-1]
-	most := maxParts * (s.limits.Within / parts)
+	most := maxLogFractions * (s.limits.MaxLogBytes / logFractions)
 	switch {
 	case s.full || most > 0 && s.between+s.bytes > most:
 		return oldest, &s.files[0]
@@ -97,9 +98,9 @@ func (s *snapshotPlan) Written(file SnapshotFile) (oldest SnapshotFile, cut *Sna
 	return oldest, nil
 }
 
-// Full records whether the log is full. If it is, a snapshot is due after any record, and the log may be trimmed to the
-// newest snapshot alone. Without that, no process could append any more.
-func (s *snapshotPlan) Full(full bool) { s.full = full }
+// SetFull records whether the log is full. If it is, a snapshot is due after any record, and the log may be trimmed to
+// the newest snapshot alone. Without that, no process could append any more.
+func (s *snapshotPlan) SetFull(full bool) { s.full = full }
 
 // Newest returns the newest snapshot, unless another one is being written.
 func (s *snapshotPlan) Newest() (file SnapshotFile, ok bool) {
@@ -111,25 +112,25 @@ func (s *snapshotPlan) Newest() (file SnapshotFile, ok bool) {
 
 // streamLength measures how many records of the log a shard lacks.
 type streamLength struct {
-	taken updatelog.Position // all entries up to this position are in the state
-	last  updatelog.Position // position of the log's last record
-	asked time.Time          // when last was reported; zero: never
+	applied updatelog.Position // all entries up to this position are in the state
+	last    updatelog.Position // position of the log's last record
+	asked   time.Time          // when last was reported; zero: never
 }
 
 // lookEvery is how often a server asks for the length of its logs. An answer expires after three times as long.
 const lookEvery = time.Second
 
-// Taken records that all entries up to a position are in the state.
-func (l *streamLength) Taken(pos updatelog.Position) { l.taken = max(l.taken, pos) }
+// SetApplied records that all entries up to a position are in the state.
+func (l *streamLength) SetApplied(pos updatelog.Position) { l.applied = max(l.applied, pos) }
 
-// Heard records the position of the log's last record at a time.
-func (l *streamLength) Heard(last updatelog.Position, now time.Time) { l.last, l.asked = last, now }
+// SetLast records the position of the log's last record at a time.
+func (l *streamLength) SetLast(last updatelog.Position, now time.Time) { l.last, l.asked = last, now }
 
 // Unread returns how many records the shard lacks, or nil if that is unknown.
 func (l *streamLength) Unread(now time.Time) *int64 {
 	if now.Sub(l.asked) > 3*lookEvery {
 		return nil
 	}
-	n := max(0, int64(l.last)-int64(l.taken))
+	n := max(0, int64(l.last)-int64(l.applied))
 	return &n
 }

@@ -23,9 +23,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
-var snapshotOf = SnapshotAbout{Job: "job", Shard: 3, Generation: 1, Epoch: 2, Seq: 40, Position: 17, Head: 4, Rows: 8}
+var snapshotOf = SnapshotHeader{Job: "job", Shard: 3, Generation: 1, Epoch: 2, Seq: 40, Position: 17, Head: 4, Rows: 8}
 
-func writeSnapshot(t *testing.T, fsys disk.FS, s SnapshotAbout) SnapshotFile {
+func writeSnapshot(t *testing.T, fsys disk.FS, s SnapshotHeader) SnapshotFile {
 	t.Helper()
 	f, err := WriteSnapshot(store.NewDir(fsys, ""), &s, func(w io.Writer) error {
 		_, err := w.Write([]byte("headrows 123"))
@@ -37,8 +37,8 @@ func writeSnapshot(t *testing.T, fsys disk.FS, s SnapshotAbout) SnapshotFile {
 	return f
 }
 
-func readSnapshot(fsys disk.FS, name, job string) (s SnapshotAbout, body string, err error) {
-	err = ReadSnapshot(store.NewDir(fsys, ""), name, job, 3, func(about *SnapshotAbout, r io.Reader) error {
+func readSnapshot(fsys disk.FS, name, job string) (s SnapshotHeader, body string, err error) {
+	err = ReadSnapshot(store.NewDir(fsys, ""), name, job, 3, func(about *SnapshotHeader, r io.Reader) error {
 		b, err := io.ReadAll(r)
 		s, body = *about, string(b)
 		return err

@@ -19,16 +19,22 @@ func TestDamagedSnapshotFiles(t *testing.T) {
 	dir := t.TempDir()
 	body := func(w io.Writer) error { _, err := io.WriteString(w, "headrows"); return err }
 	file, err := WriteSnapshot(store.NewDir(disk.OS(), dir),
-		&SnapshotAbout{Job: "j", Shard: 3, Position: 9, Head: 4, Rows: 4}, body)
+		&SnapshotHeader{Job: "j", Shard: 3, Position: 9, Head: 4, Rows: 4}, body)
 	must(t, err)
 	path := filepath.Join(dir, file.Name)
 	good, err := os.ReadFile(path)
 	must(t, err)
 	read := func() error {
-		return ReadSnapshot(store.NewDir(disk.OS(), dir), file.Name, "j", 3, func(_ *SnapshotAbout, r io.Reader) error {
-			_, err := io.Copy(io.Discard, r)
-			return err
-		})
+		return ReadSnapshot(
+			store.NewDir(disk.OS(), dir),
+			file.Name,
+			"j",
+			3,
+			func(_ *SnapshotHeader, r io.Reader) error {
+				_, err := io.Copy(io.Discard, r)
+				return err
+			},
+		)
 	}
 	must(t, read())
 	damages := map[string]func() error{

@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// piece is how many bytes of rows are copied at a time while the shard is locked.
-const piece = 512 << 10
+// copyBytes is how many bytes of rows are copied at a time while the shard is locked.
+const copyBytes = 512 << 10
 
 // ErrRetired means that a snapshot's shard has left this server.
 var ErrRetired = errors.New("stream: the shard has moved")
@@ -34,7 +34,7 @@ func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Inco
 	for i, file := range files {
 		in := replica.NewIncomingSnapshot(job, st.Shard)
 		err = ReadSnapshot(st.Store, file.Name, job.ID, st.Shard,
-			func(about *SnapshotAbout, r io.Reader) error { return fromFile(in, about, r) })
+			func(about *SnapshotHeader, r io.Reader) error { return fromFile(in, about, r) })
 		if err == nil {
 			st.Lock.Lock()
 			defer st.Lock.Unlock()
@@ -51,7 +51,7 @@ func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Inco
 }
 
 // fromFile reads the content of a snapshot file.
-func fromFile(in *replica.IncomingSnapshot, about *SnapshotAbout, r io.Reader) error {
+func fromFile(in *replica.IncomingSnapshot, about *SnapshotHeader, r io.Reader) error {
 	words := make([]byte, about.Head)
 	if _, err := io.ReadFull(r, words); err != nil {
 		return err
@@ -68,8 +68,8 @@ func fromFile(in *replica.IncomingSnapshot, about *SnapshotAbout, r io.Reader) e
 	return in.Finish()
 }
 
-// Newer returns the position of a snapshot that another server has written since this one listed them, or 0.
-func (st *Stream) Newer() (pos uint64) {
+// NewerPosition returns the position of a snapshot that another server has written since this one listed them, or 0.
+func (st *Stream) NewerPosition() (pos uint64) {
 	files, err := ListSnapshots(st.Store, st.Shard)
 	if err != nil || len(files) == 0 || files[0].Position <= st.newest {
 		return 0
@@ -77,25 +77,25 @@ func (st *Stream) Newer() (pos uint64) {
 	return files[0].Position
 }
 
-// Save starts a snapshot of a state if one is due. It returns the description and the rows for Write, or nil. The
+// SaveLocked starts a snapshot of a state if one is due. It returns the description and the rows for Write, or nil. The
 // caller must hold the lock.
-func (st *Stream) Save(state *replica.State) (about *SnapshotAbout, snap *replica.Snapshot) {
+func (st *Stream) SaveLocked(state *replica.State) (about *SnapshotHeader, snap *replica.Snapshot) {
 	if !st.saves.Due() {
 		return nil, nil
 	}
 	snap = state.Snapshot(st.facts.Life())
-	st.saves.Begin(snap.Bytes)
-	return &SnapshotAbout{
+	st.saves.Start(snap.Bytes)
+	return &SnapshotHeader{
 		Job: st.Limits.Job, Shard: st.Shard, Seq: state.Seq(), Position: uint64(st.resume),
 		Head: int64(len(snap.Header)), Rows: snap.Bytes,
 	}, snap
 }
 
-// Saved records whether the snapshot was written. The caller must hold the lock.
-func (st *Stream) Saved(written bool) { st.saves.End(written) }
+// SaveDoneLocked records whether the snapshot was written. The caller must hold the lock.
+func (st *Stream) SaveDoneLocked(written bool) { st.saves.End(written) }
 
 // Write writes a snapshot and returns which older snapshots and records are no longer needed.
-func (st *Stream) Write(about *SnapshotAbout, snap *replica.Snapshot) (rest StreamRest, err error) {
+func (st *Stream) Write(about *SnapshotHeader, snap *replica.Snapshot) (rest ObsoleteData, err error) {
 	defer func() {
 		st.Lock.Lock()
 		defer st.Lock.Unlock()
@@ -103,7 +103,7 @@ func (st *Stream) Write(about *SnapshotAbout, snap *replica.Snapshot) (rest Stre
 			r.Close()
 		}
 	}()
-	room := make([]byte, piece)
+	room := make([]byte, copyBytes)
 	file, err := WriteSnapshot(st.Store, about, func(w io.Writer) error {
 		_, err := w.Write(snap.Header)
 		for i := 0; i < len(snap.Rows) && err == nil; {
@@ -124,28 +124,28 @@ func (st *Stream) Write(about *SnapshotAbout, snap *replica.Snapshot) (rest Stre
 	}
 	st.Lock.Lock()
 	defer st.Lock.Unlock()
-	rest.oldest, rest.cut = st.saves.Written(file)
-	rest.mine = st.facts.Life().Epoch <= about.Epoch
+	rest.oldest, rest.trimTo = st.saves.Written(file)
+	rest.current = st.facts.Life().Epoch <= about.Epoch
 	return rest, nil
 }
 
-// StreamRest describes the snapshots and log records that a new snapshot makes superfluous.
-type StreamRest struct {
-	oldest SnapshotFile
-	cut    *SnapshotFile
-	mine   bool // otherwise another server now does this
+// ObsoleteData describes the snapshots and log records that a new snapshot makes superfluous.
+type ObsoleteData struct {
+	oldest  SnapshotFile
+	trimTo  *SnapshotFile
+	current bool // otherwise another server now does this
 }
 
-// Forget deletes superfluous snapshots and trims the log.
-func (st *Stream) Forget(rest StreamRest) error {
-	if !rest.mine {
+// DeleteObsolete deletes superfluous snapshots and trims the log.
+func (st *Stream) DeleteObsolete(rest ObsoleteData) error {
+	if !rest.current {
 		return nil
 	}
 	err := PruneSnapshots(st.Store, st.Shard, rest.oldest.Position)
-	if err != nil || rest.cut == nil {
+	if err != nil || rest.trimTo == nil {
 		return err
 	}
-	return st.Trim(*rest.cut)
+	return st.Trim(*rest.trimTo)
 }
 
 // copyRows returns the bytes of a snapshot's next rows, in room.
@@ -159,8 +159,8 @@ func (st *Stream) copyRows(rows *table.Snapshot, room []byte) []byte {
 	return b
 }
 
-// Pause waits before a failed operation is retried.
-func (st *Stream) Pause(d time.Duration) {
+// Sleep waits before a failed operation is retried.
+func (st *Stream) Sleep(d time.Duration) {
 	pause, cancel := context.WithTimeout(st.ctx, d)
 	<-pause.Done()
 	cancel()

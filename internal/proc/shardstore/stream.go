@@ -43,12 +43,12 @@ type Stream struct {
 	log     updatelog.Log // set once, before the rows are loaded
 
 	// The lock guards the fields below.
-	resume updatelog.Position // no entry before this position is missing in the state
-	level  bool               // the state has all entries that were in the log when it was opened
-	facts  ownFacts
-	saves  snapshotPlan
-	length streamLength
-	wake   chan struct{} // capacity 1: there is a fact to append
+	resume   updatelog.Position // no entry before this position is missing in the state
+	caughtUp bool               // the state has all entries that were in the log when it was opened
+	facts    factQueue
+	saves    snapshotPlan
+	length   streamLength
+	wake     chan struct{} // capacity 1: there is a fact to append
 
 	newest uint64 // position of the newest snapshot at the last listing; owned by the reading goroutine
 }
@@ -66,34 +66,34 @@ func (st *Stream) Retire() {
 	st.cancel()
 }
 
-// Ended reports whether the shard has been retired or the server is ending.
-func (st *Stream) Ended() bool { return st.ctx.Err() != nil }
+// Stopped reports whether the shard has been retired or the server is ending.
+func (st *Stream) Stopped() bool { return st.ctx.Err() != nil }
 
-// Level reports whether all entries that were in the log when it was opened have been read. The caller must hold the
-// lock.
-func (st *Stream) Level() bool { return st.level }
+// IsCaughtUpLocked reports whether all entries that were in the log when it was opened have been read. The caller must
+// hold the lock.
+func (st *Stream) IsCaughtUpLocked() bool { return st.caughtUp }
 
-// Unread returns how many records the rows lack, or nil if that is unknown. The caller must hold the lock.
-func (st *Stream) Unread() *int64 { return st.length.Unread(time.Now()) }
+// UnreadLocked returns how many records the rows lack, or nil if that is unknown. The caller must hold the lock.
+func (st *Stream) UnreadLocked() *int64 { return st.length.Unread(time.Now()) }
 
-// Behind reports whether the rows lack entries that are known to be in the log, or may have been there when it was
-// opened. The caller must hold the lock.
-func (st *Stream) Behind() bool {
-	unread := st.Unread()
-	return !st.level || unread != nil && *unread > 0
+// BehindLocked reports whether the rows lack entries that are known to be in the log, or may have been there when it
+// was opened. The caller must hold the lock.
+func (st *Stream) BehindLocked() bool {
+	unread := st.UnreadLocked()
+	return !st.caughtUp || unread != nil && *unread > 0
 }
 
-// Lives reports whether the shard may serve in the epoch of a Life. The head starts that epoch. The caller must hold
-// the lock.
-func (st *Stream) Lives(life wire.Frame, head bool) bool {
-	if head && st.facts.Begins(life.Epoch) {
-		st.Add(life, life.Epoch)
+// ServesLocked reports whether the shard may serve in the epoch of a Life. The head starts that epoch. The caller must
+// hold the lock.
+func (st *Stream) ServesLocked(life wire.Frame, head bool) bool {
+	if head && st.facts.StartEpoch(life.Epoch) {
+		st.AddLocked(life, life.Epoch)
 	}
 	return st.facts.Life().Epoch == life.Epoch
 }
 
-// Add queues a fact of an epoch for appending. The caller must hold the lock.
-func (st *Stream) Add(f wire.Frame, epoch perdure.Epoch) {
+// AddLocked queues a fact of an epoch for appending. The caller must hold the lock.
+func (st *Stream) AddLocked(f wire.Frame, epoch perdure.Epoch) {
 	st.facts.Add(f, epoch)
 	select {
 	case st.wake <- struct{}{}:
@@ -101,11 +101,12 @@ func (st *Stream) Add(f wire.Frame, epoch perdure.Epoch) {
 	}
 }
 
-// Takes reports whether a fact that was read counts. For all see [ownFacts.Take]. The caller must hold the lock.
-func (st *Stream) Takes(f *wire.Frame, all bool) bool { return st.facts.Take(f, all) }
+// AcceptsLocked reports whether a fact that was read counts. For all see [factQueue.Accept]. The caller must hold the
+// lock.
+func (st *Stream) AcceptsLocked(f *wire.Frame, all bool) bool { return st.facts.Accept(f, all) }
 
-// Use sets the log. It must be called before all methods that use the log.
-func (st *Stream) Use(log updatelog.Log) { st.log = log }
+// SetLog sets the log. It must be called before all methods that use the log.
+func (st *Stream) SetLog(log updatelog.Log) { st.log = log }
 
 // Open prepares reading from the position of the loaded rows, and returns the position of the log's next record.
 func (st *Stream) Open(from updatelog.Position) (next updatelog.Position, err error) {
@@ -113,12 +114,12 @@ func (st *Stream) Open(from updatelog.Position) (next updatelog.Position, err er
 	if err != nil {
 		return 0, err
 	}
-	return next, st.Within(from, first, next)
+	return next, st.CheckRange(from, first, next)
 }
 
-// Within returns an error if reading is to start at a position outside of the log, which has records from first up to
-// but not including next.
-func (st *Stream) Within(from, first, next updatelog.Position) error {
+// CheckRange returns an error if reading is to start at a position outside of the log, which has records from first up
+// to but not including next.
+func (st *Stream) CheckRange(from, first, next updatelog.Position) error {
 	switch {
 	case from > next:
 		return fmt.Errorf("the snapshot contains all records before %d, but the log ends before record %d: "+
@@ -132,9 +133,9 @@ func (st *Stream) Within(from, first, next updatelog.Position) error {
 	return nil
 }
 
-// Entry converts a record to an entry of the shard's log and reports whether it counts. The body of an update shares
-// memory with the record. For all see [ownFacts.Take]. The caller must hold the lock.
-func (st *Stream) Entry(record []byte, l *chain.Link, state *replica.State, tables int, all bool) (
+// EntryLocked converts a record to an entry of the shard's log and reports whether it counts. The body of an update
+// shares memory with the record. For all see [factQueue.Accept]. The caller must hold the lock.
+func (st *Stream) EntryLocked(record []byte, l *chain.Link, state *replica.State, tables int, all bool) (
 	e replica.Entry, counts bool, err error,
 ) {
 	var f wire.Frame
@@ -153,17 +154,17 @@ func (st *Stream) Entry(record []byte, l *chain.Link, state *replica.State, tabl
 		return e, true, nil
 	}
 	ofWorker := f.Kind == wire.KindAddTable && f.Slot >= 0 // the slot has updates of the table
-	if !ofWorker && !st.Takes(&f, all) {
+	if !ofWorker && !st.AcceptsLocked(&f, all) {
 		return e, false, nil
 	}
 	e.Frame.Payload = append([]byte(nil), f.Payload...)
 	return e, true, nil
 }
 
-// Begin records that the rows of a position are loaded. The caller must hold the lock.
-func (st *Stream) Begin(from updatelog.Position) {
+// BeginLocked records that the rows of a position are loaded. The caller must hold the lock.
+func (st *Stream) BeginLocked(from updatelog.Position) {
 	st.resume = from
-	st.length.Taken(from - 1)
+	st.length.SetApplied(from - 1)
 }
 
 // Read reads the log from a position until the stream ends.
@@ -173,27 +174,27 @@ func (st *Stream) Read(from updatelog.Position, take func(updatelog.Entry) error
 	return st.log.Read(st.ctx, int(st.Shard), from, take, caughtUp)
 }
 
-// Taken records that an entry is in the state. The caller must hold the lock.
-func (st *Stream) Taken(e *updatelog.Entry) {
+// AppliedLocked records that an entry is in the state. The caller must hold the lock.
+func (st *Stream) AppliedLocked(e *updatelog.Entry) {
 	st.resume = e.Resume
-	st.length.Taken(e.Position)
+	st.length.SetApplied(e.Position)
 	st.saves.Count(e)
 }
 
-// CaughtUp records that all entries in the log are in the state, and reports whether this is the first time. The caller
-// must hold the lock.
-func (st *Stream) CaughtUp(resume updatelog.Position) (first bool) {
-	st.length.Taken(resume - 1)
+// CaughtUpLocked records that all entries in the log are in the state, and reports whether this is the first time. The
+// caller must hold the lock.
+func (st *Stream) CaughtUpLocked(resume updatelog.Position) (first bool) {
+	st.length.SetApplied(resume - 1)
 	st.resume = max(st.resume, resume)
-	first = !st.level
-	st.level = true
+	first = !st.caughtUp
+	st.caughtUp = true
 	return first
 }
 
 // AppendFacts appends the queued facts, one after the other, until the stream ends. It returns an error if it cannot
 // continue.
 func (st *Stream) AppendFacts() error {
-	for !st.Ended() {
+	for !st.Stopped() {
 		st.Lock.Lock()
 		f, ok := st.facts.Next()
 		st.Lock.Unlock()
@@ -205,7 +206,7 @@ func (st *Stream) AppendFacts() error {
 			continue
 		}
 		if err := st.appendNow(wire.Append(nil, &f)); err != nil {
-			if st.Ended() {
+			if st.Stopped() {
 				return nil
 			}
 			return err
@@ -232,8 +233,8 @@ func (st *Stream) appendNow(b []byte) error {
 	}
 }
 
-// AskLength asks for the length of the log at regular intervals until the stream ends.
-func (st *Stream) AskLength() {
+// PollLength asks for the length of the log at regular intervals until the stream ends.
+func (st *Stream) PollLength() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -242,7 +243,7 @@ func (st *Stream) AskLength() {
 			return // the shard has been retired, or the reader reports the error
 		}
 		st.Lock.Lock()
-		st.length.Heard(next-1, time.Now())
+		st.length.SetLast(next-1, time.Now())
 		st.Lock.Unlock()
 		select {
 		case <-tick.C:
@@ -252,12 +253,12 @@ func (st *Stream) AskLength() {
 	}
 }
 
-// Full records whether the log is full. The caller must hold the lock.
-func (st *Stream) Full(full bool) { st.saves.Full(full) }
+// SetFullLocked records whether the log is full. The caller must hold the lock.
+func (st *Stream) SetFullLocked(full bool) { st.saves.SetFull(full) }
 
-// Newest returns the snapshot to which a full log may be trimmed, unless another one is being written. The caller must
-// hold the lock.
-func (st *Stream) Newest() (file SnapshotFile, ok bool) { return st.saves.Newest() }
+// NewestLocked returns the snapshot to which a full log may be trimmed, unless another one is being written. The caller
+// must hold the lock.
+func (st *Stream) NewestLocked() (file SnapshotFile, ok bool) { return st.saves.Newest() }
 
 // Trim removes the log records that a snapshot contains.
 func (st *Stream) Trim(file SnapshotFile) error {

@@ -15,7 +15,7 @@ func TestFactsThatCount(t *testing.T) {
 	fact := func(kind wire.Kind, epoch perdure.Epoch, number uint64) *wire.Frame {
 		return &wire.Frame{Header: wire.Header{Kind: kind, Epoch: epoch, Request: number}}
 	}
-	var q ownFacts
+	var q factQueue
 	for i, c := range []struct {
 		fact *wire.Frame
 		want bool
@@ -32,22 +32,22 @@ func TestFactsThatCount(t *testing.T) {
 		{fact(wire.KindEnd, 1, 3), false}, // of a superseded head
 		{fact(wire.KindEnd, 2, 1), true},
 	} {
-		if got := q.Take(c.fact, false); got != c.want {
+		if got := q.Accept(c.fact, false); got != c.want {
 			t.Errorf("fact %d of epoch %d, number %d: Take returned %v", i, c.fact.Epoch, c.fact.Request, got)
 		}
 	}
 	if got, want := q.Life(), (replica.LogProgress{Epoch: 2, ControlEntries: 1}); got != want {
 		t.Errorf("Life is %+v, want %+v", got, want)
 	}
-	if !q.Take(fact(wire.KindEnd, 1, 9), true) {
+	if !q.Accept(fact(wire.KindEnd, 1, 9), true) {
 		t.Error("Take rejects a fact of an old epoch although all is set")
 	}
 }
 
 // TestFactsToAppend checks that facts are numbered from 0 in each epoch and dropped with it.
 func TestFactsToAppend(t *testing.T) {
-	var q ownFacts
-	if !q.Begins(3) || q.Begins(3) || q.Begins(2) {
+	var q factQueue
+	if !q.StartEpoch(3) || q.StartEpoch(3) || q.StartEpoch(2) {
 		t.Error("Begins must report a new epoch once")
 	}
 	for range 2 {
@@ -59,7 +59,7 @@ func TestFactsToAppend(t *testing.T) {
 	if !ok || first.Request != 0 || second.Request != 1 || second.Epoch != 3 {
 		t.Errorf("appended %+v, then %+v", first.Header, second.Header)
 	}
-	q.Begins(4)
+	q.StartEpoch(4)
 	q.Add(wire.Frame{}, 4)
 	q.Appended(&second) // late
 	if f, ok := q.Next(); !ok || f.Epoch != 4 || f.Request != 0 {
@@ -69,7 +69,7 @@ func TestFactsToAppend(t *testing.T) {
 
 // TestSaves checks when a snapshot is due, and how far the log may be trimmed after it.
 func TestSaves(t *testing.T) {
-	s := newSnapshotPlan(SnapshotLimits{Job: "j", Asked: 100, Within: 1000})
+	s := newSnapshotPlan(SnapshotLimits{Job: "j", Interval: 100, MaxLogBytes: 1000})
 	read := func(n int) { s.Count(&updatelog.Entry{Payload: make([]byte, n)}) }
 	file := func(pos uint64) SnapshotFile { return SnapshotFile{Position: pos} }
 	if read(99); s.Due() {
@@ -78,7 +78,7 @@ func TestSaves(t *testing.T) {
 	if read(1); !s.Due() {
 		t.Error("no snapshot is due after the configured number of bytes")
 	}
-	s.Begin(150)
+	s.Start(150)
 	if read(500); s.Due() {
 		t.Error("a snapshot is due while one is being written")
 	}
@@ -88,7 +88,7 @@ func TestSaves(t *testing.T) {
 	if s.End(false); !s.Due() {
 		t.Error("no snapshot is due after a failed one")
 	}
-	s.Begin(150)
+	s.Start(150)
 	if _, cut := s.Written(file(7)); cut != nil {
 		t.Errorf("the log may be trimmed to %d before two snapshots exist", cut.Position)
 	}
@@ -98,18 +98,18 @@ func TestSaves(t *testing.T) {
 	if read(149); s.Due() {
 		t.Error("a snapshot is due before as many bytes were read as it has")
 	}
-	s.Begin(150)
+	s.Start(150)
 	if oldest, cut := s.Written(file(9)); cut == nil || cut.Position != 7 || oldest.Position != 7 {
 		t.Errorf("cut %+v, oldest %+v; want to keep two", cut, oldest)
 	}
 	s.End(true)
 	read(601)
-	s.Begin(150)
+	s.Start(150)
 	if oldest, cut := s.Written(file(11)); cut == nil || cut.Position != 11 || oldest.Position != 9 {
 		t.Errorf("too much follows the older snapshot: trim to %+v, oldest %+v", cut, oldest)
 	}
 	s.End(true)
-	s.Full(true)
+	s.SetFull(true)
 	if read(1); !s.Due() {
 		t.Error("no snapshot is due although the log is full")
 	}
@@ -121,9 +121,9 @@ func TestLength(t *testing.T) {
 	if l.Unread(now) != nil {
 		t.Error("Unread is known before any report")
 	}
-	l.Heard(10, now)
-	l.Taken(7)
-	l.Taken(5)
+	l.SetLast(10, now)
+	l.SetApplied(7)
+	l.SetApplied(5)
 	if n := l.Unread(now); n == nil || *n != 3 {
 		t.Errorf("Unread is %v, want 3", n)
 	}

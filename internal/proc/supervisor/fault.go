@@ -46,14 +46,14 @@ const All = -1
 
 // Target selects the processes or shards that a fault hits.
 type Target struct {
-	Role  wire.Role
-	Index int     // index of a server or worker, or All; else 0
-	Part  float64 // fraction of the shards, above 0 and at most 1; else 0
+	Role     wire.Role
+	Index    int     // index of a server or worker, or All; else 0
+	Fraction float64 // fraction of the shards, above 0 and at most 1; else 0
 }
 
-// Hits reports whether the target includes the given process. It returns false for targets that are a fraction of the
-// shards, because a Target cannot determine which these are.
-func (t Target) Hits(role wire.Role, index int) bool {
+// Matches reports whether the target includes the given process. It returns false for targets that are a fraction of
+// the shards, because a Target cannot determine which these are.
+func (t Target) Matches(role wire.Role, index int) bool {
 	return t.Role == role && role != RoleShards && (!numbered(role) || t.Index == All || t.Index == index)
 }
 
@@ -63,7 +63,7 @@ func numbered(role wire.Role) bool { return role == wire.RoleServer || role == w
 func (t Target) String() string {
 	switch {
 	case t.Role == RoleShards:
-		return string(t.Role) + ":" + strconv.FormatFloat(t.Part, 'g', -1, 64)
+		return string(t.Role) + ":" + strconv.FormatFloat(t.Fraction, 'g', -1, 64)
 	case !numbered(t.Role):
 		return string(t.Role)
 	case t.Index == All:
@@ -223,18 +223,18 @@ func parseTarget(s string) (Target, error) {
 		return t, nil
 	case RoleShards:
 		part, err := strconv.ParseFloat(arg, 64)
-		if err != nil || !validPart(part) {
+		if err != nil || !validFraction(part) {
 			return t, fmt.Errorf("target %q needs the part of the shards, above 0 and at most 1; write for example "+
 				"kill:shards:0.5@12.5s", s)
 		}
-		t.Part = part
+		t.Fraction = part
 		return t, nil
 	}
 	return t, fmt.Errorf("unknown target %q; choose server:I, worker:I, coordinator, log or shards:PART, for "+
 		"example kill:server:0@12.5s", s)
 }
 
-func validPart(x float64) bool { return x > 0 && x <= 1 }
+func validFraction(x float64) bool { return x > 0 && x <= 1 }
 
 func parseWhen(s string) (When, error) {
 	if arg, ok := strings.CutPrefix(s, "clock:"); ok {

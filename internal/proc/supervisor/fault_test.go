@@ -66,7 +66,7 @@ func TestParseFault(t *testing.T) {
 			Target: Target{Role: wire.RoleWorker, Index: 1}, When: When{ByClock: true, Clock: 7},
 		},
 		"kill:shards:0.5@clock:10+1.5s": {
-			Kind: FaultKill, Target: Target{Role: RoleShards, Part: 0.5},
+			Kind: FaultKill, Target: Target{Role: RoleShards, Fraction: 0.5},
 			When: When{ByClock: true, Clock: 10}, For: 1500 * time.Millisecond,
 		},
 	} {
@@ -178,7 +178,7 @@ func TestTargetHits(t *testing.T) {
 	} {
 		var hit []int
 		for i, p := range processes {
-			if parse(t, "kill:"+target+"@1s").Target.Hits(p.role, p.index) {
+			if parse(t, "kill:"+target+"@1s").Target.Matches(p.role, p.index) {
 				hit = append(hit, i)
 			}
 		}
@@ -206,7 +206,7 @@ func drawFault(t *rapid.T) Fault {
 		f.Target.Index = rapid.IntRange(All, math.MaxInt32).Draw(t, "index")
 	}
 	if f.Target.Role == RoleShards {
-		f.Target.Part = rapid.Float64Range(math.SmallestNonzeroFloat64, 1).Draw(t, "part")
+		f.Target.Fraction = rapid.Float64Range(math.SmallestNonzeroFloat64, 1).Draw(t, "part")
 	}
 	if rapid.Bool().Draw(t, "by clock") {
 		f.When = When{ByClock: true, Clock: perdure.Clock(rapid.Int64Min(0).Draw(t, "clock"))}

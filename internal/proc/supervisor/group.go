@@ -34,16 +34,16 @@ type Spec struct {
 
 // Exit describes the end of a process, or a failed start.
 type Exit struct {
-	Role     wire.Role
-	Index    int
-	PID      int    // 0: could not be started
-	Code     int    // -1: ended by a signal, or could not be started
-	Signal   string // for example "SIGKILL"; "": no signal
-	How      string // description of the above
-	LastLine string // last line of its log, or the first line of a Go panic: the reason of the exit
-	Tail     string // last lines of its log
-	At       time.Time
-	Lived    time.Duration // run time; 0: could not be started
+	Role        wire.Role
+	Index       int
+	PID         int    // 0: could not be started
+	Code        int    // -1: ended by a signal, or could not be started
+	Signal      string // for example "SIGKILL"; "": no signal
+	Description string // description of the above
+	LastLine    string // last line of its log, or the first line of a Go panic: the reason of the exit
+	Tail        string // last lines of its log
+	At          time.Time
+	Uptime      time.Duration // run time; 0: could not be started
 }
 
 // Restart is the pause before a place's next process starts; a negative value means no restart.
@@ -79,28 +79,28 @@ const (
 
 // Group manages the processes of one job on this machine.
 type Group struct {
-	opts     Options
-	lifeline *os.File // read end, inherited by every process; see DieWithParent
-	hold     *os.File // write end; the system closes it when this process ends
-	thread   chan func()
-	stop     chan struct{} // closed by Stop
-	noMore   chan struct{} // closed by NoMore
-	last     sync.Once
-	keepers  sync.WaitGroup
-	finish   sync.Once
+	opts             Options
+	lifeline         *os.File // read end, inherited by every process; see DieWithParent
+	lifelineWriter   *os.File // write end; the system closes it when this process ends
+	thread           chan func()
+	stop             chan struct{} // closed by Stop
+	restartsDisabled chan struct{} // closed by DisableRestarts
+	last             sync.Once
+	running          sync.WaitGroup
+	finish           sync.Once
 
-	mu       sync.Mutex // guards the fields below, and the fields of keepers where noted
+	mu       sync.Mutex // guards the fields below, and the fields of children where noted
 	stopping bool
-	places   map[place]*keeper
+	children map[memberID]*child
 	spent    map[wire.Role]Usage // usage of processes that have ended
 }
 
-type place struct {
+type memberID struct {
 	role  wire.Role
 	index int
 }
 
-func (p place) String() string { return fmt.Sprintf("%s:%d", p.role, p.index) }
+func (p memberID) String() string { return fmt.Sprintf("%s:%d", p.role, p.index) }
 
 // NewGroup returns a group without processes. Stop releases it.
 func NewGroup(opts Options) (*Group, error) {
@@ -111,15 +111,15 @@ func NewGroup(opts Options) (*Group, error) {
 		opts.Grace = defaultGrace
 	}
 	g := &Group{
-		opts:   opts,
-		thread: make(chan func()),
-		stop:   make(chan struct{}),
-		noMore: make(chan struct{}),
-		places: map[place]*keeper{},
-		spent:  map[wire.Role]Usage{},
+		opts:             opts,
+		thread:           make(chan func()),
+		stop:             make(chan struct{}),
+		restartsDisabled: make(chan struct{}),
+		children:         map[memberID]*child{},
+		spent:            map[wire.Role]Usage{},
 	}
 	var err error
-	if g.lifeline, g.hold, err = os.Pipe(); err != nil {
+	if g.lifeline, g.lifelineWriter, err = os.Pipe(); err != nil {
 		return nil, fmt.Errorf("supervisor: %w", err)
 	}
 	go g.runThread()
@@ -148,28 +148,28 @@ func (g *Group) onThread(f func() error) (err error) {
 // Start starts a process at its place. It fails if the place already has a process or a pending restart, if the program
 // cannot be started, and after Stop (perdure.ErrStopped).
 func (g *Group) Start(spec Spec) error {
-	k := &keeper{group: g, spec: spec, place: place{spec.Role, spec.Index}, ended: make(chan struct{})}
+	k := &child{group: g, spec: spec, id: memberID{spec.Role, spec.Index}, ended: make(chan struct{})}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.places[k.place] != nil {
-		return fmt.Errorf("%w: %s", ErrTaken, k.place)
+	if g.children[k.id] != nil {
+		return fmt.Errorf("%w: %s", ErrTaken, k.id)
 	}
-	if err := g.begin(k); err != nil {
+	if err := g.startLocked(k); err != nil {
 		return err
 	}
-	g.places[k.place] = k
-	g.keepers.Go(k.run)
+	g.children[k.id] = k
+	g.running.Go(k.run)
 	return nil
 }
 
-// begin starts a keeper's process. The caller must hold g.mu, so that Stop and signals find either no process or a
+// startLocked starts a child's process. The caller must hold g.mu, so that Stop and signals find either no process or a
 // running one.
-func (g *Group) begin(k *keeper) error {
+func (g *Group) startLocked(k *child) error {
 	if g.stopping {
 		return perdure.ErrStopped
 	}
-	if err := k.start(); err != nil {
-		return fmt.Errorf("supervisor: start %s: %w", k.place, err)
+	if err := k.startLocked(); err != nil {
+		return fmt.Errorf("supervisor: start %s: %w", k.id, err)
 	}
 	return nil
 }
@@ -191,9 +191,9 @@ func (g *Group) Thaw(role wire.Role, index int) error { return g.signal(role, in
 func (g *Group) signal(role wire.Role, index int, sig os.Signal) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := place{role, index}
-	if k := g.places[p]; k != nil {
-		return k.signal(sig)
+	p := memberID{role, index}
+	if k := g.children[p]; k != nil {
+		return k.signalLocked(sig)
 	}
 	return fmt.Errorf("%w: %s", ErrNotRunning, p)
 }
@@ -202,20 +202,20 @@ func (g *Group) signal(role wire.Role, index int, sig os.Signal) error {
 func (g *Group) KillPID(pid int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, k := range g.places {
-		if k.pid() == pid && pid != 0 {
-			return k.signal(os.Kill)
+	for _, k := range g.children {
+		if k.pidLocked() == pid && pid != 0 {
+			return k.signalLocked(os.Kill)
 		}
 	}
 	return fmt.Errorf("%w: process %d", ErrNotRunning, pid)
 }
 
-// at returns the place of a process.
-func (g *Group) at(pid int) (p place, ok bool) {
+// memberOf returns the place of a process.
+func (g *Group) memberOf(pid int) (p memberID, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for p, k := range g.places {
-		if k.pid() == pid && pid != 0 {
+	for p, k := range g.children {
+		if k.pidLocked() == pid && pid != 0 {
 			return p, true
 		}
 	}
@@ -224,16 +224,16 @@ func (g *Group) at(pid int) (p place, ok bool) {
 
 // PID returns the ID of the process at a place, or 0.
 func (g *Group) PID(role wire.Role, index int) int {
-	pid, _ := g.life(place{role, index})
+	pid, _ := g.pidAndStarts(memberID{role, index})
 	return pid
 }
 
-// life returns the ID of the process at a place, or 0, and how many processes the place has had.
-func (g *Group) life(p place) (pid, began int) {
+// pidAndStarts returns the ID of the process at a place, or 0, and how many processes the place has had.
+func (g *Group) pidAndStarts(p memberID) (pid, began int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if k := g.places[p]; k != nil {
-		return k.pid(), k.began
+	if k := g.children[p]; k != nil {
+		return k.pidLocked(), k.starts
 	}
 	return 0, 0
 }
@@ -253,14 +253,14 @@ func (g *Group) Stop(ctx context.Context) error {
 
 	ended := make(chan struct{})
 	go func() {
-		g.keepers.Wait()
+		g.running.Wait()
 		close(ended)
 	}()
 	longest := time.Duration(0)
 	for _, grace := range g.graces() {
 		longest = max(longest, grace)
 		timer := time.AfterFunc(grace,
-			func() { g.signalSome(os.Kill, func(k *keeper) bool { return k.grace() <= grace }) })
+			func() { g.signalWhere(os.Kill, func(k *child) bool { return k.grace() <= grace }) })
 		defer timer.Stop()
 	}
 	select {
@@ -272,24 +272,24 @@ func (g *Group) Stop(ctx context.Context) error {
 	select {
 	case <-ended:
 	case <-time.After(killTimeout):
-		return fmt.Errorf("supervisor: killed, but not ended after %v: %s", killTimeout, g.left())
+		return fmt.Errorf("supervisor: killed, but not ended after %v: %s", killTimeout, g.remaining())
 	}
 	var err error
 	g.finish.Do(func() {
 		close(g.thread)
-		err = errors.Join(g.lifeline.Close(), g.hold.Close())
+		err = errors.Join(g.lifeline.Close(), g.lifelineWriter.Close())
 	})
 	return err
 }
 
-// NoMore cancels pending restarts: places that wait for one stay empty.
-func (g *Group) NoMore() { g.last.Do(func() { close(g.noMore) }) }
+// DisableRestarts cancels pending restarts: places that wait for one stay empty.
+func (g *Group) DisableRestarts() { g.last.Do(func() { close(g.restartsDisabled) }) }
 
 // Await waits until no place of a role has a process or a pending restart, or until ctx is done.
 func (g *Group) Await(ctx context.Context, role wire.Role) {
 	g.mu.Lock()
-	var all []*keeper
-	for p, k := range g.places {
+	var all []*child
+	for p, k := range g.children {
 		if p.role == role {
 			all = append(all, k)
 		}
@@ -304,14 +304,14 @@ func (g *Group) Await(ctx context.Context, role wire.Role) {
 	}
 }
 
-func (g *Group) signalAll(sig os.Signal) { g.signalSome(sig, func(*keeper) bool { return true }) }
+func (g *Group) signalAll(sig os.Signal) { g.signalWhere(sig, func(*child) bool { return true }) }
 
-func (g *Group) signalSome(sig os.Signal, which func(*keeper) bool) {
+func (g *Group) signalWhere(sig os.Signal, which func(*child) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, k := range g.places {
+	for _, k := range g.children {
 		if which(k) {
-			_ = k.signal(sig) // an error means that the process has ended
+			_ = k.signalLocked(sig) // an error means that the process has ended
 		}
 	}
 }
@@ -320,7 +320,7 @@ func (g *Group) signalSome(sig os.Signal, which func(*keeper) bool) {
 func (g *Group) graces() (all []time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, k := range g.places {
+	for _, k := range g.children {
 		if !slices.Contains(all, k.grace()) {
 			all = append(all, k.grace())
 		}
@@ -328,40 +328,40 @@ func (g *Group) graces() (all []time.Duration) {
 	return all
 }
 
-func (g *Group) left() string {
+func (g *Group) remaining() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var names []string
-	for p := range g.places {
+	for p := range g.children {
 		names = append(names, p.String())
 	}
 	return strings.Join(names, ", ")
 }
 
-// keeper manages one place.
-type keeper struct {
+// child manages one place.
+type child struct {
 	group *Group
 	spec  Spec
-	place place
+	id    memberID
 	ended chan struct{} // closed when the place will never have a process again
 
 	cmd      *exec.Cmd // nil: no process; guarded by group.mu
 	born     time.Time // start of the current process; guarded by group.mu
-	began    int       // number of processes so far; guarded by group.mu
+	starts   int       // number of processes so far; guarded by group.mu
 	logStart int64     // offset of the process's output in the log
 	used     Usage     // last sample of the current process; guarded by group.mu
 }
 
 // grace returns the grace period of the place's process.
-func (k *keeper) grace() time.Duration { return cmp.Or(k.spec.Grace, k.group.opts.Grace) }
+func (k *child) grace() time.Duration { return cmp.Or(k.spec.Grace, k.group.opts.Grace) }
 
 // run reports exits and starts the place's next processes, until there are no more restarts.
-func (k *keeper) run() {
+func (k *child) run() {
 	g := k.group
 	defer close(k.ended)
 	defer func() {
 		g.mu.Lock()
-		delete(g.places, k.place)
+		delete(g.children, k.id)
 		g.mu.Unlock()
 	}()
 	for {
@@ -371,7 +371,7 @@ func (k *keeper) run() {
 				return
 			}
 			g.mu.Lock()
-			err := g.begin(k)
+			err := g.startLocked(k)
 			g.mu.Unlock()
 			if errors.Is(err, perdure.ErrStopped) {
 				return
@@ -379,7 +379,7 @@ func (k *keeper) run() {
 			if started = err == nil; !started {
 				again = g.opts.OnExit(Exit{
 					Role: k.spec.Role, Index: k.spec.Index, Code: -1,
-					How: "could not be started", LastLine: err.Error(), At: time.Now(),
+					Description: "could not be started", LastLine: err.Error(), At: time.Now(),
 				})
 			}
 		}
@@ -387,7 +387,7 @@ func (k *keeper) run() {
 }
 
 // pause waits before the next process. It reports whether to start it.
-func (k *keeper) pause(again Restart) bool {
+func (k *child) pause(again Restart) bool {
 	if again < 0 {
 		return false
 	}
@@ -396,7 +396,7 @@ func (k *keeper) pause(again Restart) bool {
 	select {
 	case <-timer.C:
 		return true
-	case <-k.group.noMore:
+	case <-k.group.restartsDisabled:
 		return false
 	case <-k.group.stop:
 		return false

@@ -201,13 +201,13 @@ func TestExits(t *testing.T) {
 		mode string
 		want Exit
 	}{
-		{"end", Exit{How: "ended with code 0"}},
+		{"end", Exit{Description: "ended with code 0"}},
 		{"fail", Exit{
-			Code: 3, How: "ended with code 3", LastLine: "perdure: the disk is full",
+			Code: 3, Description: "ended with code 3", LastLine: "perdure: the disk is full",
 			Tail: "first\nperdure: the disk is full",
 		}},
-		{"panic", Exit{Code: 2, How: "ended with code 2", LastLine: "panic: boom"}},
-		{"wait", Exit{Code: -1, Signal: "SIGKILL", How: "killed by SIGKILL"}},
+		{"panic", Exit{Code: 2, Description: "ended with code 2", LastLine: "panic: boom"}},
+		{"wait", Exit{Code: -1, Signal: "SIGKILL", Description: "killed by SIGKILL"}},
 	} {
 		ear := newListener(t)
 		spec := childSpec(c.mode, wire.RoleWorker, i, ear.file)
@@ -224,13 +224,14 @@ func TestExits(t *testing.T) {
 		if pid != 0 && got.PID != pid || got.PID == 0 {
 			t.Errorf("%s: exit of process %d, want %d", c.mode, got.PID, pid)
 		}
-		if got.Lived <= 0 || got.Lived > patience {
-			t.Errorf("%s: implausible run time %v", c.mode, got.Lived)
+		if got.Uptime <= 0 || got.Uptime > patience {
+			t.Errorf("%s: implausible run time %v", c.mode, got.Uptime)
 		}
 		if c.mode == "panic" && strings.HasPrefix(got.Tail, "panic: boom\ngoroutine ") {
 			c.want.Tail = got.Tail
 		}
-		c.want.Role, c.want.Index, c.want.PID, c.want.At, c.want.Lived = wire.RoleWorker, i, got.PID, got.At, got.Lived
+		c.want.Role, c.want.Index, c.want.PID = wire.RoleWorker, i, got.PID
+		c.want.At, c.want.Uptime = got.At, got.Uptime
 		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.mode, got, c.want)
 		}
@@ -303,7 +304,7 @@ func TestPlaces(t *testing.T) {
 		t.Errorf("exit %+v", e)
 	}
 
-	// The keeper frees its place shortly after the callback returns.
+	// The child frees its place shortly after the callback returns.
 	for deadline := time.Now().Add(patience); ; {
 		err := g.Start(spec)
 		if err == nil {
@@ -342,7 +343,7 @@ func TestCannotStart(t *testing.T) {
 	g.answers <- Now
 	must(t, g.Kill(wire.RoleCoordinator, 0))
 	g.exit()
-	if e := g.exit(); e.PID != 0 || e.Code != -1 || e.How != "could not be started" ||
+	if e := g.exit(); e.PID != 0 || e.Code != -1 || e.Description != "could not be started" ||
 		!strings.Contains(e.LastLine, program) {
 		t.Errorf("exit %+v", e)
 	}
@@ -357,7 +358,7 @@ func TestFullLog(t *testing.T) {
 	spec := childSpec("end", wire.RoleServer, 0)
 	spec.LogPath = "/dev/full"
 	must(t, g.Start(spec))
-	if e := g.exit(); e.How != "ended with code 0" {
+	if e := g.exit(); e.Description != "ended with code 0" {
 		t.Errorf("exit %+v", e)
 	}
 }
@@ -376,8 +377,8 @@ func TestStop(t *testing.T) {
 	for _, e := range ears {
 		e.expect("bye")
 		e.silence(time.Second)
-		if exit := <-g.exits; exit.How != "ended with code 0" {
-			t.Errorf("worker %d %s", exit.Index, exit.How)
+		if exit := <-g.exits; exit.Description != "ended with code 0" {
+			t.Errorf("worker %d %s", exit.Index, exit.Description)
 		}
 	}
 	if err := g.Start(childSpec("end", wire.RoleWorker, 0)); !errors.Is(err, perdure.ErrStopped) {

@@ -12,21 +12,21 @@ import (
 // injectDue injects the faults that are due.
 func (j *Job) injectDue() {
 	j.mu.Lock()
-	if !j.began || j.over {
+	if !j.started || j.done {
 		j.mu.Unlock()
 		return
 	}
 	now := time.Now()
-	clock := j.clock.Clock
-	due := j.schedule.Due(j.since(now), clock)
-	var targets [][]place
+	clock := j.lastProgress.Clock
+	due := j.schedule.Due(j.sinceLocked(now), clock)
+	var targets [][]memberID
 	for _, f := range due {
-		ps := j.targets(f.Target)
+		ps := j.targetsLocked(f.Target)
 		targets = append(targets, ps)
 		for _, p := range ps {
-			j.timeline.fault(f, targetName(p), now, j.since(now), j.clock)
+			j.timeline.addFault(f, targetName(p), now, j.sinceLocked(now), j.lastProgress)
 			if f.Kind == FaultKill || f.Kind == FaultTerm {
-				j.away[p] = f.For
+				j.plannedPause[p] = f.For
 			}
 		}
 	}
@@ -46,35 +46,35 @@ func (j *Job) injectDue() {
 	}
 }
 
-func targetName(p place) string {
+func targetName(p memberID) string {
 	if p.role == wire.RoleCoordinator || p.role == RoleShards || p.role == RoleLog {
 		return string(p.role)
 	}
 	return p.String()
 }
 
-// targets returns the places that a target includes. The caller must hold j.mu.
-func (j *Job) targets(t Target) (ps []place) {
+// targetsLocked returns the places that a target includes. The caller must hold j.mu.
+func (j *Job) targetsLocked(t Target) (ps []memberID) {
 	if t.Role == RoleShards {
-		return []place{{role: RoleShards}}
+		return []memberID{{role: RoleShards}}
 	}
 	j.group.mu.Lock()
 	defer j.group.mu.Unlock()
-	for p := range j.group.places {
-		if t.Hits(p.role, p.index) {
+	for p := range j.group.children {
+		if t.Matches(p.role, p.index) {
 			ps = append(ps, p)
 		}
 	}
-	slices.SortFunc(ps, func(a, b place) int { return a.index - b.index })
+	slices.SortFunc(ps, func(a, b memberID) int { return a.index - b.index })
 	return ps
 }
 
 // inject injects a fault into one process.
-func (j *Job) inject(f Fault, p place) error {
+func (j *Job) inject(f Fault, p memberID) error {
 	switch f.Kind {
 	case FaultKill:
 		if p.role == RoleShards {
-			j.tell(wire.Order{Kind: wire.OrderDrop, Spec: fmt.Sprintf("%g %d", f.Target.Part, j.cfg.Seed)})
+			j.sendOrder(wire.Order{Kind: wire.OrderDrop, Spec: fmt.Sprintf("%g %d", f.Target.Fraction, j.cfg.Seed)})
 			return nil
 		}
 		return j.group.Kill(p.role, p.index)
@@ -93,21 +93,22 @@ func (j *Job) inject(f Fault, p place) error {
 	}
 	// The process's own fault layer handles the other kinds.
 	spec := fmt.Sprintf("%s %g %s", f.Kind, f.Factor, f.For)
-	j.tell(wire.Order{Kind: wire.OrderForward, Target: targetName(p), Spec: spec})
+	j.sendOrder(wire.Order{Kind: wire.OrderForward, Target: targetName(p), Spec: spec})
 	return nil
 }
 
 // EndSoon asks worker 0 to end the job at its next clock, as if it had reached the goal. The request is not
 // acknowledged and may be lost if a process dies.
 func (j *Job) EndSoon() {
-	j.tell(wire.Order{Kind: wire.OrderForward, Target: targetName(place{role: wire.RoleWorker}), Spec: "end 0 0s"})
+	j.sendOrder(
+		wire.Order{Kind: wire.OrderForward, Target: targetName(memberID{role: wire.RoleWorker}), Spec: "end 0 0s"})
 }
 
-// tell sends an order to the coordinator.
-func (j *Job) tell(o wire.Order) {
+// sendOrder sends an order to the coordinator.
+func (j *Job) sendOrder(o wire.Order) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.line.send(wire.Control(wire.KindOrder, o))
+	j.coordinator.send(wire.Control(wire.KindOrder, o))
 }
 
 // Failure is a fault or a death, with its consequences.
@@ -131,14 +132,14 @@ type Failure struct {
 // timeline matches faults with later reports about their targets.
 type timeline struct{ failures []*Failure }
 
-func (t *timeline) fault(f Fault, target string, now time.Time, since time.Duration, p wire.Progress) {
+func (t *timeline) addFault(f Fault, target string, now time.Time, since time.Duration, p wire.Progress) {
 	t.failures = append(t.failures, &Failure{
 		Kind: string(f.Kind), Target: target, At: since, AtClock: int64(p.Clock), at: now, planned: true, before: p,
 	})
 }
 
-// open returns the oldest failure of a target for which ok is true.
-func (t *timeline) open(target string, ok func(*Failure) bool) *Failure {
+// find returns the oldest failure of a target for which ok is true.
+func (t *timeline) find(target string, ok func(*Failure) bool) *Failure {
 	for _, f := range t.failures {
 		if f.Target == target && ok(f) {
 			return f
@@ -149,7 +150,7 @@ func (t *timeline) open(target string, ok func(*Failure) bool) *Failure {
 
 // died records an exit, either of a planned fault or as a separate failure.
 func (t *timeline) died(target string, e Exit, since time.Duration, p wire.Progress) {
-	if f := t.open(target, func(f *Failure) bool { return f.planned && !f.died && f.Serving == nil }); f != nil {
+	if f := t.find(target, func(f *Failure) bool { return f.planned && !f.died && f.Serving == nil }); f != nil {
 		f.died, f.pid = true, e.PID
 		return
 	}
@@ -158,10 +159,10 @@ func (t *timeline) died(target string, e Exit, since time.Duration, p wire.Progr
 	})
 }
 
-// took returns how long after the failure an event occurred. at is the wall-clock time that another process reported,
-// and heard is when this process received the report. The wall clock may have jumped since the failure. If at is
-// impossible, took uses heard instead.
-func (f *Failure) took(at, heard time.Time) *time.Duration {
+// elapsed returns how long after the failure an event occurred. at is the wall-clock time that another process
+// reported, and heard is when this process received the report. The wall clock may have jumped since the failure. If at
+// is impossible, took uses heard instead.
+func (f *Failure) elapsed(at, heard time.Time) *time.Duration {
 	took, most := at.Sub(f.at), heard.Sub(f.at)
 	if took < 0 || took > most {
 		took = most
@@ -170,15 +171,15 @@ func (f *Failure) took(at, heard time.Time) *time.Duration {
 }
 
 func (t *timeline) detected(target string, at, heard time.Time) {
-	if f := t.open(target, func(f *Failure) bool { return f.Detected == nil }); f != nil {
-		f.Detected = f.took(at, heard)
+	if f := t.find(target, func(f *Failure) bool { return f.Detected == nil }); f != nil {
+		f.Detected = f.elapsed(at, heard)
 	}
 }
 
 // serving records that a target works again, and what its failure cost.
 func (t *timeline) serving(e wire.Event, heard time.Time) {
-	if f := t.open(e.Target, func(f *Failure) bool { return f.Serving == nil && f.Detected != nil }); f != nil {
-		f.Serving = f.took(time.Unix(0, e.UnixNs), heard)
+	if f := t.find(e.Target, func(f *Failure) bool { return f.Serving == nil && f.Detected != nil }); f != nil {
+		f.Serving = f.elapsed(time.Unix(0, e.UnixNs), heard)
 		f.UpdatesLost, f.ClocksRedone = e.UpdatesLost-f.before.UpdatesLost, e.ClocksRedone-f.before.ClocksRedone
 	}
 }
@@ -193,9 +194,9 @@ func (t *timeline) settled(p *wire.Progress, now time.Time) {
 		return
 	}
 	for _, d := range p.Members {
-		target := targetName(place{d.Role, d.Index})
-		f := t.open(target, func(f *Failure) bool { return f.died && f.Serving == nil })
-		if f == nil || now.Sub(f.at) < settleTime || d.State != placeAlive || d.PID == f.pid || d.PID == 0 {
+		target := targetName(memberID{d.Role, d.Index})
+		f := t.find(target, func(f *Failure) bool { return f.died && f.Serving == nil })
+		if f == nil || now.Sub(f.at) < settleTime || d.State != stateAlive || d.PID == f.pid || d.PID == 0 {
 			continue
 		}
 		if f.Detected == nil {

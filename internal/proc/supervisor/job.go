@@ -54,31 +54,31 @@ type JobConfig struct {
 // Job runs the processes of a local job. It starts and watches them, replaces those that die, injects the planned
 // faults, and reports exits to the coordinator.
 type Job struct {
-	cfg   JobConfig
-	group *Group
-	ctx   context.Context
-	fatal context.CancelCauseFunc
+	cfg    JobConfig
+	group  *Group
+	ctx    context.Context
+	cancel context.CancelCauseFunc
 
-	mu       sync.Mutex // guards the fields below, up to logTold
-	line     line       // connection to the coordinator, for exits and orders
-	schedule *Schedule
-	begun    time.Time // when the first clock started
-	began    bool
-	clock    wire.Progress
-	places   knownPlaces
-	away     map[place]time.Duration // how long a place stays empty after its next exit
-	trouble  map[string]string       // by target: the last reported problem
-	why      error                   // why the job ends
-	over     bool                    // the job is over; exits are not failures
-	until    map[place]perdure.Clock // for leaving slots: the first clock without them
-	left     map[place]bool          // slots that have left, and get no further process
-	restarts map[place]*Backoff
-	closing  closing
-	timeline timeline
-	logState string     // see tellLog
-	logTold  wire.Order // last report about the log to the coordinator
+	mu           sync.Mutex      // guards the fields below, up to reportedLog
+	coordinator  coordinatorConn // connection to the coordinator, for exits and orders
+	schedule     *Schedule
+	startedAt    time.Time // when the first clock started
+	started      bool
+	lastProgress wire.Progress
+	members      memberProgress
+	plannedPause map[memberID]time.Duration // how long a place stays empty after its next exit
+	trouble      map[string]string          // by target: the last reported problem
+	endReason    error                      // why the job ends
+	done         bool                       // the job is over; exits are not failures
+	until        map[memberID]perdure.Clock // for leaving slots: the first clock without them
+	left         map[memberID]bool          // slots that have left, and get no further process
+	restarts     map[memberID]*Backoff
+	closing      closing
+	timeline     timeline
+	logState     string     // see reportLog
+	reportedLog  wire.Order // last report about the log to the coordinator
 
-	callRound time.Duration // see watch; shorter in tests
+	probeInterval time.Duration // see probeLoop; shorter in tests
 }
 
 // maxPending limits the number of planned faults, because all of them are checked at every tick.
@@ -98,13 +98,19 @@ const (
 // NewJob returns a job without processes. When ctx is done, the processes continue; Stop ends them.
 func NewJob(ctx context.Context, cfg JobConfig) (*Job, error) {
 	j := &Job{
-		cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}, trouble: map[string]string{},
-		until: map[place]perdure.Clock{}, left: map[place]bool{},
-		restarts: map[place]*Backoff{}, logState: placeWaiting, callRound: callRound,
+		cfg:           cfg,
+		schedule:      NewSchedule(cfg.Faults),
+		plannedPause:  map[memberID]time.Duration{},
+		trouble:       map[string]string{},
+		until:         map[memberID]perdure.Clock{},
+		left:          map[memberID]bool{},
+		restarts:      map[memberID]*Backoff{},
+		logState:      stateWaiting,
+		probeInterval: defaultProbeInterval,
 	}
-	j.ctx, j.fatal = context.WithCancelCause(ctx)
+	j.ctx, j.cancel = context.WithCancelCause(ctx)
 	var err error
-	j.group, err = NewGroup(Options{OnExit: j.onExit, Grace: cmp.Or(cfg.Grace, overGrace)})
+	j.group, err = NewGroup(Options{OnExit: j.onExit, Grace: cmp.Or(cfg.Grace, doneGrace)})
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +125,7 @@ func (j *Job) Group() *Group { return j.group }
 func (j *Job) Run() error {
 	name := "supervisor-" + rand.Text() // the coordinator admits one supervisor per job
 	link := transport.Link{
-		Network: j.cfg.Network, Addr: j.cfg.Coordinator, Wants: keys.Coordinator,
+		Network: j.cfg.Network, Addr: j.cfg.Coordinator, PeerRole: keys.Coordinator,
 		Hello: func() wire.Hello {
 			return wire.Hello{Role: wire.RoleSupervisor, Process: name, Secret: j.cfg.Secret}
 		},
@@ -128,11 +134,11 @@ func (j *Job) Run() error {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := link.Run(j.ctx); err != nil && j.ctx.Err() == nil {
-			j.fatal(err)
+			j.cancel(err)
 		}
 	})
-	for _, w := range j.watches() {
-		wg.Go(func() { j.watch(w) })
+	for _, w := range j.probeTargets() {
+		wg.Go(func() { j.probeLoop(w) })
 	}
 	wg.Go(func() {
 		tick := time.NewTicker(10 * time.Millisecond)
@@ -156,27 +162,27 @@ func (j *Job) Run() error {
 func (j *Job) End(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.end(err)
+	j.endLocked(err)
 }
 
-// end is End for callers that hold j.mu. The first error counts.
-func (j *Job) end(err error) {
-	j.over = true
-	if j.why != nil {
+// endLocked is End for callers that hold j.mu. The first error counts.
+func (j *Job) endLocked(err error) {
+	j.done = true
+	if j.endReason != nil {
 		return
 	}
-	j.why = err
-	j.line.send(wire.Control(wire.KindOrder, wire.Order{Kind: wire.OrderEnd, Spec: err.Error()}))
-	time.AfterFunc(endTimeout, func() { j.fatal(err) })
+	j.endReason = err
+	j.coordinator.send(wire.Control(wire.KindOrder, wire.Order{Kind: wire.OrderEnd, Spec: err.Error()}))
+	time.AfterFunc(endTimeout, func() { j.cancel(err) })
 }
 
-// Over records that the job is done. Processes that end are no longer replaced.
-func (j *Job) Over() {
+// MarkDone records that the job is done. Processes that end are no longer replaced.
+func (j *Job) MarkDone() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.over = true
-	j.group.NoMore()
-	j.line.send(wire.Control(wire.KindOrder, wire.Order{Kind: wire.OrderFinish}))
+	j.done = true
+	j.group.DisableRestarts()
+	j.coordinator.send(wire.Control(wire.KindOrder, wire.Order{Kind: wire.OrderFinish}))
 }
 
 // AddFault plans another fault.
@@ -197,39 +203,39 @@ func (j *Job) Pending() []Fault {
 func (j *Job) Since() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.since(time.Now())
+	return j.sinceLocked(time.Now())
 }
 
-func (j *Job) since(now time.Time) time.Duration {
-	if !j.began {
+func (j *Job) sinceLocked(now time.Time) time.Duration {
+	if !j.started {
 		return 0
 	}
-	return now.Sub(j.begun)
+	return now.Sub(j.startedAt)
 }
 
 func (j *Job) up(c transport.Conn, _ *wire.Frame) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.places = knownPlaces{}
-	j.line.up(c)
-	j.remind()
+	j.members = memberProgress{}
+	j.coordinator.up(c)
+	j.resendCloseLocked()
 	if j.cfg.LogAddr != "" {
-		j.logTold = j.logOrder()
-		j.line.send(wire.Control(wire.KindOrder, j.logTold))
+		j.reportedLog = j.logOrderLocked()
+		j.coordinator.send(wire.Control(wire.KindOrder, j.reportedLog))
 	}
 	now := time.Now()
 	j.timeline.serving(wire.Event{
 		Target: string(wire.RoleCoordinator), UnixNs: now.UnixNano(),
-		UpdatesLost: j.clock.UpdatesLost, ClocksRedone: j.clock.ClocksRedone,
+		UpdatesLost: j.lastProgress.UpdatesLost, ClocksRedone: j.lastProgress.ClocksRedone,
 	}, now)
 }
 
 func (j *Job) down(c transport.Conn, _ error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.line.down(c)
-	if j.why != nil { // the coordinator has ended
-		j.fatal(j.why)
+	j.coordinator.down(c)
+	if j.endReason != nil { // the coordinator has ended
+		j.cancel(j.endReason)
 	}
 }
 
@@ -255,7 +261,7 @@ func (j *Job) frame(_ transport.Conn, f *wire.Frame) error {
 		if err := wire.ParseControl(f, &p); err != nil {
 			return err
 		}
-		j.progress(p)
+		j.onProgress(p)
 	case wire.KindOrder:
 		var o wire.Order
 		if err := wire.ParseControl(f, &o); err != nil {
@@ -281,7 +287,7 @@ func (j *Job) event(e wire.Event) {
 			j.left[p] = j.left[p] || targetName(p) == e.Target
 		}
 	case "failed":
-		j.end(fmt.Errorf("%w: %s", ErrFailed, e.Text))
+		j.endLocked(fmt.Errorf("%w: %s", ErrFailed, e.Text))
 	}
 	j.mu.Unlock()
 	if j.cfg.Watch.Event != nil {
@@ -289,17 +295,17 @@ func (j *Job) event(e wire.Event) {
 	}
 }
 
-func (j *Job) progress(p wire.Progress) {
+func (j *Job) onProgress(p wire.Progress) {
 	j.mu.Lock()
-	j.over = j.over || p.Done
-	j.closed(&p)
-	if p.Serving && !j.began {
-		j.begun, j.began = time.Now(), true
+	j.done = j.done || p.Done
+	j.endIfClosedLocked(&p)
+	if p.Serving && !j.started {
+		j.startedAt, j.started = time.Now(), true
 	}
-	p.Members = j.places.take(p.Members)
-	j.clock = p
+	p.Members = j.members.update(p.Members)
+	j.lastProgress = p
 	j.timeline.settled(&p, time.Now())
-	awaited := j.takePlaces(p.Members)
+	awaited := j.updateMembersLocked(p.Members)
 	j.mu.Unlock()
 	for _, slot := range awaited {
 		j.startWorker(slot)
@@ -310,18 +316,18 @@ func (j *Job) progress(p wire.Progress) {
 	}
 }
 
-// takePlaces records which slots leave. It returns the slots that have joined and need a process. The caller must hold
-// j.mu.
-func (j *Job) takePlaces(places []wire.MemberProgress) (awaited []int) {
+// updateMembersLocked records which slots leave. It returns the slots that have joined and need a process. The caller
+// must hold j.mu.
+func (j *Job) updateMembersLocked(places []wire.MemberProgress) (awaited []int) {
 	for _, d := range places {
 		if d.Role != wire.RoleWorker {
 			continue
 		}
-		p := place{d.Role, d.Index}
+		p := memberID{d.Role, d.Index}
 		if delete(j.until, p); d.Until > 0 {
 			j.until[p] = d.Until
 		}
-		if j.left[p] = d.State == "left"; d.Awaited && !j.over {
+		if j.left[p] = d.State == "left"; d.Awaited && !j.done {
 			awaited = append(awaited, d.Index)
 		}
 	}
@@ -343,7 +349,7 @@ func (j *Job) startWorker(slot int) {
 func (j *Job) order(o wire.Order) error {
 	switch o.Kind {
 	case wire.OrderKill:
-		if at, ok := j.group.at(o.PID); ok && string(at.role) != strings.SplitN(o.Target, ":", 2)[0] {
+		if at, ok := j.group.memberOf(o.PID); ok && string(at.role) != strings.SplitN(o.Target, ":", 2)[0] {
 			j.cfg.Log.Error("a suspect reports the process ID of another process", "target", o.Target, "pid", o.PID,
 				"of", at)
 			return nil
@@ -352,21 +358,21 @@ func (j *Job) order(o wire.Order) error {
 			j.cfg.Log.Error("cannot kill a suspect", "target", o.Target, "err", err)
 		}
 	case wire.OrderProbe:
-		_, ours := j.group.at(o.PID)
+		_, ours := j.group.memberOf(o.PID)
 		o.Kind = wire.OrderIdle
 		if ours && wantsToRun(o.PID) {
 			o.Kind = wire.OrderRunning
 		}
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		j.line.send(wire.Control(wire.KindOrder, o))
+		j.coordinator.send(wire.Control(wire.KindOrder, o))
 	case wire.OrderFault:
 		f, err := ParseFault(o.Spec)
 		if err != nil {
 			return err
 		}
 		if len(j.Pending()) >= maxPending {
-			j.say("trouble", string(wire.RoleSupervisor), time.Now(),
+			j.emit("trouble", string(wire.RoleSupervisor), time.Now(),
 				fmt.Sprintf("ignored fault %v: %d faults are already planned", f, maxPending))
 			return nil
 		}
@@ -386,27 +392,28 @@ var ErrStopAsked = errors.New("supervisor: stopped on request")
 // onExit handles the exit of a process, and decides about its successor.
 func (j *Job) onExit(e Exit) Restart {
 	again, left := j.successor(e)
-	target := targetName(place{e.Role, e.Index})
+	target := targetName(memberID{e.Role, e.Index})
 	switch {
 	case left:
-		j.say("left", target, e.At, fmt.Sprintf("%s %s, and is not replaced", target, e.How))
+		j.emit("left", target, e.At, fmt.Sprintf("%s %s, and is not replaced", target, e.Description))
 	case e.Role == RoleLog && again != Never:
-		j.say("detected", target, e.At, fmt.Sprintf("%s is dead: %s; updates wait for its successor", target, e.How))
-		j.tellLog(placeDead)
+		j.emit("detected", target, e.At,
+			fmt.Sprintf("%s is dead: %s; updates wait for its successor", target, e.Description))
+		j.reportLog(stateDead)
 		go j.awaitLog() // until the log listens or the job ends
 	}
 	return again
 }
 
-// say reports an event that the coordinator does not know of to the Watcher.
-func (j *Job) say(kind, target string, at time.Time, text string) {
+// emit reports an event that the coordinator does not know of to the Watcher.
+func (j *Job) emit(kind, target string, at time.Time, text string) {
 	if j.cfg.Watch.Event == nil {
 		return
 	}
 	j.mu.Lock()
 	e := wire.Event{
-		Kind: kind, Target: target, Clock: j.clock.Clock, UnixNs: at.UnixNano(), Text: text,
-		UpdatesLost: j.clock.UpdatesLost, ClocksRedone: j.clock.ClocksRedone,
+		Kind: kind, Target: target, Clock: j.lastProgress.Clock, UnixNs: at.UnixNano(), Text: text,
+		UpdatesLost: j.lastProgress.UpdatesLost, ClocksRedone: j.lastProgress.ClocksRedone,
 	}
 	j.mu.Unlock()
 	j.cfg.Watch.Event(e)
@@ -420,11 +427,11 @@ const leaveDelay = 250 * time.Millisecond
 func (j *Job) successor(e Exit) (again Restart, left bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	p := place{e.Role, e.Index}
-	pause, planned := j.away[p]
-	delete(j.away, p)
+	p := memberID{e.Role, e.Index}
+	pause, planned := j.plannedPause[p]
+	delete(j.plannedPause, p)
 	if !planned {
-		pause = j.restart(p, e)
+		pause = j.backoffLocked(p, e)
 	}
 	target := targetName(p)
 	if e.Code == 0 && (j.left[p] || j.until[p] > 0) {
@@ -432,36 +439,37 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 			return Never, false // the slot has done all its work
 		}
 	}
-	if j.cfg.OwnWorkers && e.Role == wire.RoleWorker && e.Code == 0 && j.clock.End > 0 && j.clock.Clock >= j.clock.End {
+	if j.cfg.OwnWorkers && e.Role == wire.RoleWorker && e.Code == 0 && j.lastProgress.End > 0 &&
+		j.lastProgress.Clock >= j.lastProgress.End {
 		// All its work is done, but the end of the job is not known here yet.
 		return Restart(max(pause, leaveDelay)), false
 	}
 	drained := e.Role == wire.RoleServer && e.Code == ExitDrained
-	if !j.over && !drained {
-		j.timeline.died(target, e, j.since(e.At), j.clock)
+	if !j.done && !drained {
+		j.timeline.died(target, e, j.sinceLocked(e.At), j.lastProgress)
 		if e.Role == wire.RoleCoordinator || e.Role == RoleLog {
 			j.timeline.detected(target, e.At, e.At)
 		}
 	}
 	own := e.Role == wire.RoleWorker && j.cfg.OwnWorkers
 	if e.Role != RoleLog {
-		told := wire.Exited{Role: e.Role, Index: e.Index, PID: e.PID, How: e.How}
-		if own && !planned && !j.over {
-			told = e.Worker(true)
+		told := wire.Exited{Role: e.Role, Index: e.Index, PID: e.PID, How: e.Description}
+		if own && !planned && !j.done {
+			told = e.WorkerReport(true)
 		}
 		if told.Failed {
 			pause = max(pause, leaveDelay) // the coordinator may report that this failure was the last one allowed
 		}
-		j.line.send(wire.Control(wire.KindExited, told))
+		j.coordinator.send(wire.Control(wire.KindExited, told))
 	}
 	switch {
-	case j.over || j.ctx.Err() != nil:
+	case j.done || j.ctx.Err() != nil:
 		return Never, false
 	case own && e.PID != 0: // the coordinator counts the failures
 	case drained:
 		return Never, true
 	case e.PID == 0 || e.Code > 0 && e.Code != exitFenced && e.Code != exitSignal:
-		j.end(fmt.Errorf("%w: %s: %s", ErrChild, target, j.reason(target, e)))
+		j.endLocked(fmt.Errorf("%w: %s: %s", ErrChild, target, j.exitReasonLocked(target, e)))
 		return Never, false
 	case j.cfg.NoReplace && e.Role == wire.RoleServer:
 		return Never, true
@@ -469,17 +477,17 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 	return Restart(pause), false
 }
 
-// restart returns how long a place stays empty after an unplanned exit. The caller must hold j.mu.
-func (j *Job) restart(p place, e Exit) time.Duration {
+// backoffLocked returns how long a place stays empty after an unplanned exit. The caller must hold j.mu.
+func (j *Job) backoffLocked(p memberID, e Exit) time.Duration {
 	if j.restarts[p] == nil {
 		j.restarts[p] = &Backoff{}
 	}
-	return j.restarts[p].Next(e.Lived)
+	return j.restarts[p].Next(e.Uptime)
 }
 
-// reason returns why a process ended: its last line, or, if the log could not be written (a full disk), the last
-// problem that it reported to the coordinator. The caller must hold j.mu.
-func (j *Job) reason(target string, e Exit) string {
+// exitReasonLocked returns why a process ended: its last line, or, if the log could not be written (a full disk), the
+// last problem that it reported to the coordinator. The caller must hold j.mu.
+func (j *Job) exitReasonLocked(target string, e Exit) string {
 	if text, ok := strings.CutPrefix(e.LastLine, "perdure: "); ok {
 		return text
 	}

@@ -36,7 +36,7 @@ func newTestJob(t *testing.T, cfg JobConfig) *testJob {
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, j.group.Stop(t.Context()))
-		j.fatal(nil)
+		j.cancel(nil)
 	})
 	return j
 }
@@ -80,7 +80,7 @@ func leaves(t *testing.T, how string) {
 		for said.Scan() && said.Text() != "ready" {
 		}
 		first := j.group.PID(wire.RoleServer, 0)
-		must(t, j.inject(Fault{Kind: FaultTerm, Target: Target{Role: wire.RoleServer}}, place{wire.RoleServer, 0}))
+		must(t, j.inject(Fault{Kind: FaultTerm, Target: Target{Role: wire.RoleServer}}, memberID{wire.RoleServer, 0}))
 		if !said.Scan() || said.Text() != "bye" || first == 0 {
 			t.Fatalf("server process %d wrote %q", first, said.Text())
 		}
@@ -99,7 +99,7 @@ func TestNoReplace(t *testing.T) {
 		if !said.Scan() || said.Text() != "ready" {
 			t.Fatal("the server did not start")
 		}
-		must(t, j.inject(Fault{Kind: kind, Target: Target{Role: wire.RoleServer}}, place{wire.RoleServer, i}))
+		must(t, j.inject(Fault{Kind: kind, Target: Target{Role: wire.RoleServer}}, memberID{wire.RoleServer, i}))
 		how := []string{"killed by SIGKILL", "ended with code 0"}[i]
 		e := j.event()
 		if want := fmt.Sprintf("server:%d %s, and is not replaced", i, how); e.Kind != "left" ||
@@ -133,7 +133,8 @@ func TestFailingStarts(t *testing.T) {
 		Role: wire.RoleServer, Command: []string{os.Args[0]}, Env: []string{childEnv + "=end"},
 		Files: []*os.File{os.Stdout},
 	}))
-	for _, n := j.group.life(place{wire.RoleServer, 0}); n < 4; _, n = j.group.life(place{wire.RoleServer, 0}) {
+	server := memberID{wire.RoleServer, 0}
+	for _, n := j.group.pidAndStarts(server); n < 4; _, n = j.group.pidAndStarts(server) {
 		if time.Since(begun) > patience {
 			t.Fatalf("only %d processes started", n)
 		}
@@ -150,7 +151,7 @@ func TestDone(t *testing.T) {
 	if !said.Scan() || said.Text() != "ready" {
 		t.Fatal("the server did not start")
 	}
-	j.progress(wire.Progress{Complete: true, Done: true})
+	j.onProgress(wire.Progress{Complete: true, Done: true})
 	must(t, j.group.Kill(wire.RoleServer, 0))
 	must(t, j.awaitEmpty(0))
 }
@@ -164,7 +165,8 @@ func TestFailed(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the job continues")
 	}
-	if err := j.why; !errors.Is(err, ErrFailed) || !strings.HasSuffix(err.Error(), ": no replica of shard 3 is left") {
+	if err := j.endReason; !errors.Is(err, ErrFailed) ||
+		!strings.HasSuffix(err.Error(), ": no replica of shard 3 is left") {
 		t.Errorf("the job ended with %v", err)
 	}
 }
@@ -179,7 +181,7 @@ func TestLogDies(t *testing.T) {
 		Role: RoleLog, Command: []string{os.Args[0]}, Env: []string{childEnv + "=graceful"},
 		Files: []*os.File{os.Stdout},
 	}))
-	must(t, j.inject(Fault{Kind: FaultKill, Target: Target{Role: RoleLog}}, place{RoleLog, 0}))
+	must(t, j.inject(Fault{Kind: FaultKill, Target: Target{Role: RoleLog}}, memberID{RoleLog, 0}))
 	for _, want := range []wire.Event{
 		{Kind: "detected", Target: "log", Text: "log is dead: killed by SIGKILL; updates wait for its successor"},
 		{Kind: "serving", Target: "log", Text: "log serves again"},
@@ -198,7 +200,7 @@ func TestLogSilent(t *testing.T) {
 	must(t, err)
 	defer l.Close()
 	j := newTestJob(t, JobConfig{LogAddr: l.Addr().String()})
-	j.callRound = 50 * time.Millisecond
+	j.probeInterval = 50 * time.Millisecond
 	must(t, j.group.Start(Spec{
 		Role: RoleLog, Command: []string{os.Args[0]}, Env: []string{childEnv + "=wait"},
 		Files: []*os.File{os.Stdout},
@@ -207,7 +209,7 @@ func TestLogSilent(t *testing.T) {
 	told := ordersConn{orders: make(chan wire.Order, 64)}
 	j.up(told, nil)
 	watched := make(chan struct{})
-	go func() { defer close(watched); j.watch(j.watches()[0]) }()
+	go func() { defer close(watched); j.probeLoop(j.probeTargets()[0]) }()
 	for _, want := range []wire.Event{
 		{Kind: "suspected", Target: "log", Text: "log has been silent for too long; it is killed and replaced"},
 		{Kind: "detected", Target: "log", Text: "log is dead: killed by SIGKILL; updates wait for its successor"},
@@ -226,7 +228,7 @@ func TestLogSilent(t *testing.T) {
 		t.Errorf("process %d is silent; the coordinator received reports of %d, %d and %d", first, begun, silent,
 			second)
 	}
-	j.fatal(nil)
+	j.cancel(nil)
 	<-watched
 }
 
@@ -237,16 +239,16 @@ func TestCoordinatorSilent(t *testing.T) {
 	must(t, err)
 	defer l.Close()
 	j := newTestJob(t, JobConfig{Control: l.Addr().String()})
-	j.callRound = 50 * time.Millisecond
+	j.probeInterval = 50 * time.Millisecond
 	must(t, j.group.Start(Spec{
 		Role: wire.RoleCoordinator, Command: []string{os.Args[0]},
 		Env: []string{childEnv + "=wait"}, Files: []*os.File{os.Stdout},
 	}))
 	first := j.group.PID(wire.RoleCoordinator, 0)
-	w, states := j.watches()[0], make(chan string, 64)
-	w.tell = func(state string) { states <- state }
+	w, states := j.probeTargets()[0], make(chan string, 64)
+	w.onResult = func(state string) { states <- state }
 	watched := make(chan struct{})
-	go func() { defer close(watched); j.watch(w) }()
+	go func() { defer close(watched); j.probeLoop(w) }()
 	want := wire.Event{
 		Kind: "suspected", Target: "coordinator",
 		Text: "coordinator has been silent for too long; it is killed and replaced",
@@ -258,7 +260,7 @@ func TestCoordinatorSilent(t *testing.T) {
 	go func() { _ = http.Serve(l, http.NotFoundHandler()) }() // returns when l is closed
 	second := func() bool { pid := j.group.PID(wire.RoleCoordinator, 0); return pid != first && pid != 0 }
 	var calls []string
-	for len(calls) == 0 || calls[len(calls)-1] != placeAlive || !second() {
+	for len(calls) == 0 || calls[len(calls)-1] != stateAlive || !second() {
 		select {
 		case state := <-states:
 			calls = append(calls, state)
@@ -267,14 +269,14 @@ func TestCoordinatorSilent(t *testing.T) {
 		}
 	}
 	for _, state := range calls[:silentRounds] {
-		if state != placeSilent {
+		if state != stateSilent {
 			t.Errorf("the probes returned %q", calls)
 		}
 	}
 	if f := j.Timeline(); len(f) != 1 || f[0].Target != "coordinator" || f[0].Detected == nil {
 		t.Errorf("failures: %+v", f)
 	}
-	j.fatal(nil)
+	j.cancel(nil)
 	<-watched
 }
 
@@ -335,18 +337,18 @@ func TestCall(t *testing.T) {
 			cfg = JobConfig{LogAddr: l.Addr().String()}
 		}
 		j := newTestJob(t, cfg)
-		w := j.watches()[0]
-		j.callRound = time.Millisecond
-		if got := j.call(w); got != placeSilent || w.role != role {
+		w := j.probeTargets()[0]
+		j.probeInterval = time.Millisecond
+		if got := j.probe(w); got != stateSilent || w.role != role {
 			t.Errorf("probing a silent %s: %s is %s", role, w.role, got)
 		}
-		j.callRound = patience
+		j.probeInterval = patience
 		go answer(l)
-		if got := j.call(w); got != placeAlive {
+		if got := j.probe(w); got != stateAlive {
 			t.Errorf("probing a %s that answers: %s", role, got)
 		}
 		must(t, l.Close())
-		if got := j.call(w); got != placeWaiting {
+		if got := j.probe(w); got != stateWaiting {
 			t.Errorf("probing a %s that does not listen: %s", role, got)
 		}
 	}
@@ -375,7 +377,7 @@ func TestSilence(t *testing.T) {
 		},
 		"nobody there": {slices.Concat(silent(0, 2*silentRounds), silent(1, silentRounds-1)), nil},
 	} {
-		var w silence
+		var w silenceCounter
 		var kills []int
 		for i, r := range c.rounds {
 			if w.note(r.pid, r.silent) {

@@ -20,12 +20,12 @@ func (j *Job) awaitLog() {
 			now := time.Now()
 			j.mu.Lock()
 			j.timeline.serving(wire.Event{
-				Target: string(RoleLog), UnixNs: now.UnixNano(), UpdatesLost: j.clock.UpdatesLost,
-				ClocksRedone: j.clock.ClocksRedone,
+				Target: string(RoleLog), UnixNs: now.UnixNano(), UpdatesLost: j.lastProgress.UpdatesLost,
+				ClocksRedone: j.lastProgress.ClocksRedone,
 			}, now)
 			j.mu.Unlock()
-			j.say("serving", string(RoleLog), now, "log serves again")
-			j.tellLog(placeAlive)
+			j.emit("serving", string(RoleLog), now, "log serves again")
+			j.reportLog(stateAlive)
 			return
 		}
 		select {
@@ -35,19 +35,19 @@ func (j *Job) awaitLog() {
 	}
 }
 
-// tellLog records the log's state, and reports changes of its process to the coordinator, which shows them to users.
-func (j *Job) tellLog(state string) {
+// reportLog records the log's state, and reports changes of its process to the coordinator, which shows them to users.
+func (j *Job) reportLog(state string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.logState = state
-	if o := j.logOrder(); o != j.logTold {
-		j.logTold = o
-		j.line.send(wire.Control(wire.KindOrder, o))
+	if o := j.logOrderLocked(); o != j.reportedLog {
+		j.reportedLog = o
+		j.coordinator.send(wire.Control(wire.KindOrder, o))
 	}
 }
 
-// logOrder returns the report about the log to the coordinator. The caller must hold j.mu.
-func (j *Job) logOrder() wire.Order {
-	pid, began := j.group.life(place{role: RoleLog})
+// logOrderLocked returns the report about the log to the coordinator. The caller must hold j.mu.
+func (j *Job) logOrderLocked() wire.Order {
+	pid, began := j.group.pidAndStarts(memberID{role: RoleLog})
 	return wire.Order{Kind: wire.OrderLogState, PID: pid, Spec: fmt.Sprintf("%s %d", j.logState, began)}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// start starts the place's process. The caller must hold group.mu.
-func (k *keeper) start() (err error) {
+// startLocked starts the place's process. The caller must hold group.mu.
+func (k *child) startLocked() (err error) {
 	if len(k.spec.Command) == 0 {
 		return errors.New("no command")
 	}
@@ -42,18 +42,18 @@ func (k *keeper) start() (err error) {
 		return err
 	}
 	k.cmd, k.used, k.born = cmd, Usage{}, time.Now()
-	k.began++
+	k.starts++
 	return nil
 }
 
 // openLog opens the log for the place's next process and writes a header line. The process writes to the file directly,
 // not through a pipe to the supervisor. So no output is lost and no process blocks if the supervisor is slow or dead.
-func (k *keeper) openLog() (*os.File, error) {
+func (k *child) openLog() (*os.File, error) {
 	log, err := os.OpenFile(k.spec.LogPath, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, err
 	}
-	_, err = fmt.Fprintf(log, "=== %s: process %d began at %s\n", k.place, k.began+1,
+	_, err = fmt.Fprintf(log, "=== %s: process %d began at %s\n", k.id, k.starts+1,
 		time.Now().UTC().Format(time.RFC3339Nano))
 	if err == nil || disk.IsFull(err) { // a full disk must not prevent a process from running
 		k.logStart, err = log.Seek(0, io.SeekEnd)
@@ -65,7 +65,7 @@ func (k *keeper) openLog() (*os.File, error) {
 }
 
 // wait waits for the place's process to end.
-func (k *keeper) wait() Exit {
+func (k *child) wait() Exit {
 	g := k.group
 	g.mu.Lock()
 	cmd := k.cmd
@@ -74,7 +74,7 @@ func (k *keeper) wait() Exit {
 	e := Exit{Role: k.spec.Role, Index: k.spec.Index, PID: cmd.Process.Pid, Code: -1, At: time.Now()}
 
 	g.mu.Lock()
-	e.Lived = e.At.Sub(k.born)
+	e.Uptime = e.At.Sub(k.born)
 	k.cmd = nil
 	if s := cmd.ProcessState; s != nil {
 		k.used.CPU = s.UserTime() + s.SystemTime()
@@ -83,11 +83,11 @@ func (k *keeper) wait() Exit {
 	g.mu.Unlock()
 
 	if s := cmd.ProcessState; s == nil {
-		e.How = fmt.Sprintf("lost: cannot wait for the process: %v", err)
+		e.Description = fmt.Sprintf("lost: cannot wait for the process: %v", err)
 	} else if e.Code, e.Signal = s.ExitCode(), signalOf(s); e.Signal != "" {
-		e.How = "killed by " + e.Signal
+		e.Description = "killed by " + e.Signal
 	} else {
-		e.How = fmt.Sprintf("ended with code %d", e.Code)
+		e.Description = fmt.Sprintf("ended with code %d", e.Code)
 	}
 	if k.spec.LogPath != "" {
 		e.LastLine, e.Tail = lastLines(k.spec.LogPath, k.logStart)
@@ -95,23 +95,23 @@ func (k *keeper) wait() Exit {
 	return e
 }
 
-// signal sends a signal to the place's process. The caller must hold group.mu.
-func (k *keeper) signal(sig os.Signal) error {
+// signalLocked sends a signal to the place's process. The caller must hold group.mu.
+func (k *child) signalLocked(sig os.Signal) error {
 	if k.cmd == nil {
-		return fmt.Errorf("%w: %s", ErrNotRunning, k.place)
+		return fmt.Errorf("%w: %s", ErrNotRunning, k.id)
 	}
 	err := k.cmd.Process.Signal(sig)
 	if errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("%w: %s", ErrNotRunning, k.place)
+		return fmt.Errorf("%w: %s", ErrNotRunning, k.id)
 	}
 	if err != nil {
-		return fmt.Errorf("supervisor: signal %s: %w", k.place, err)
+		return fmt.Errorf("supervisor: signal %s: %w", k.id, err)
 	}
 	return nil
 }
 
-// pid returns the ID of the place's process, or 0. The caller must hold group.mu.
-func (k *keeper) pid() int {
+// pidLocked returns the ID of the place's process, or 0. The caller must hold group.mu.
+func (k *child) pidLocked() int {
 	if k.cmd == nil {
 		return 0
 	}

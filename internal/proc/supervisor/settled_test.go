@@ -22,18 +22,18 @@ func TestServesUnreported(t *testing.T) {
 	}
 	line.settled(&wire.Progress{
 		Serving: true,
-		Members: []wire.MemberProgress{{Role: wire.RoleWorker, Index: 1, PID: 6, State: placeAlive}},
+		Members: []wire.MemberProgress{{Role: wire.RoleWorker, Index: 1, PID: 6, State: stateAlive}},
 	},
 		at.Add(time.Millisecond))
 	for _, f := range []Failure{
-		tell(false, 8, placeAlive), tell(true, 7, placeAlive), tell(true, 8, placeDead),
-		tell(true, 0, placeAlive),
+		tell(false, 8, stateAlive), tell(true, 7, stateAlive), tell(true, 8, stateDead),
+		tell(true, 0, stateAlive),
 	} {
 		if f.Serving != nil || f.Detected != nil {
 			t.Fatalf("the failure ended too early: %+v", f)
 		}
 	}
-	if f := tell(true, 8, placeAlive); f.Serving == nil || *f.Serving != time.Minute || f.Detected == nil ||
+	if f := tell(true, 8, stateAlive); f.Serving == nil || *f.Serving != time.Minute || f.Detected == nil ||
 		f.ClocksRedone != 3 {
 		t.Errorf("the failure did not end correctly: %+v", f)
 	}

@@ -37,9 +37,9 @@ func (g *Group) Usage() map[wire.Role]Usage {
 	for role, u := range g.spent {
 		byRole[role] = u
 	}
-	for _, k := range g.places {
+	for _, k := range g.children {
 		u := byRole[k.spec.Role]
-		if pid := k.pid(); pid != 0 {
+		if pid := k.pidLocked(); pid != 0 {
 			// A process that just ended may be gone from /proc. Its last sample is then used, so that the sum never
 			// decreases.
 			if now, ok := processUsage(pid); ok && now.CPU >= k.used.CPU {

@@ -17,11 +17,12 @@ import (
 // maxFile is how many bytes of an address file are read.
 const maxFile = 1 << 12
 
-// Addresses returns the addresses in a text; the peer listens at one of them. It always returns at least one, which is
-// "" for an empty text. A text @FILE refers to a file, which is read on every call because its content may change.
-func Addresses(text string) []string {
+// ParseAddresses returns the addresses in a text; the peer listens at one of them. It always returns at least one,
+// which is "" for an empty text. A text @FILE refers to a file, which is read on every call because its content may
+// change.
+func ParseAddresses(text string) []string {
 	if name, is := strings.CutPrefix(text, "@"); is {
-		text, _ = read(name) // dialling "" fails and is retried
+		text, _ = readAddressFile(name) // dialling "" fails and is retried
 	}
 	all := strings.Split(text, ",")
 	for i := range all {
@@ -30,8 +31,8 @@ func Addresses(text string) []string {
 	return all
 }
 
-// read returns the content of an address file.
-func read(name string) (string, error) {
+// readAddressFile returns the content of an address file.
+func readAddressFile(name string) (string, error) {
 	f, err := disk.OpenRegular(name)
 	if err != nil {
 		return "", err
@@ -45,11 +46,11 @@ func read(name string) (string, error) {
 // comes from.
 func CheckAddress(flag, text string) error {
 	if name, is := strings.CutPrefix(text, "@"); is {
-		if _, err := read(name); err != nil {
+		if _, err := readAddressFile(name); err != nil {
 			return fmt.Errorf("%w: %s %s: cannot read the address file: %w", perdure.ErrUsage, flag, text, err)
 		}
 	}
-	for _, addr := range Addresses(text) {
+	for _, addr := range ParseAddresses(text) {
 		host, port, err := net.SplitHostPort(addr)
 		number, bad := strconv.ParseUint(port, 10, 16)
 		switch ip := net.ParseIP(host); {
@@ -95,9 +96,9 @@ func PublishedAddress(listen, at, advertise string) (string, error) {
 	return all, CheckAddress("--advertise", all)
 }
 
-// DialledAddresses returns the address at which this machine reaches a process that listens at at, which may stand for
+// DialAddress returns the address at which this machine reaches a process that listens at at, which may stand for
 // all addresses.
-func DialledAddresses(at string) string {
+func DialAddress(at string) string {
 	host, port, err := net.SplitHostPort(at)
 	ip := net.ParseIP(host)
 	switch {
@@ -109,9 +110,9 @@ func DialledAddresses(at string) string {
 	return net.JoinHostPort("127.0.0.1", port)
 }
 
-// AddressUnder returns an address at which other machines reach a process that listens at at. If at stands for all
+// ReachableAddress returns an address at which other machines reach a process that listens at at. If at stands for all
 // addresses, the host of other is used, at which they reach this machine. If other has no host, it returns at.
-func AddressUnder(at, other string) string {
+func ReachableAddress(at, other string) string {
 	host, port, err := net.SplitHostPort(at)
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {
 		return at
@@ -126,9 +127,9 @@ func AddressUnder(at, other string) string {
 	return net.JoinHostPort(told, port)
 }
 
-// LeadingAddress returns this machine's source address for connections to another address, or "" if it is unknown.
+// SourceAddress returns this machine's source address for connections to another address, or "" if it is unknown.
 // Machines that can reach that other address can usually reach this machine there.
-func LeadingAddress(to string) string {
+func SourceAddress(to string) string {
 	c, err := net.Dial("udp", to) // sends nothing
 	if err != nil {
 		return ""

@@ -66,11 +66,11 @@ func TestPublished(t *testing.T) {
 		"0.0.0.0:7": "127.0.0.1:7", "[::]:7": "[::1]:7", ":7": "127.0.0.1:7", "10.0.0.5:7": "10.0.0.5:7",
 		"[::1]:7": "[::1]:7",
 	} {
-		if got := DialledAddresses(at); got != want {
+		if got := DialAddress(at); got != want {
 			t.Errorf("a listener at %s is dialled at %s, want %s", at, got, want)
 		}
 	}
-	if got := LeadingAddress("127.0.0.1:7"); got != "127.0.0.1" {
+	if got := SourceAddress("127.0.0.1:7"); got != "127.0.0.1" {
 		t.Errorf("the source address for this machine is %q", got)
 	}
 }
@@ -83,7 +83,7 @@ func TestFile(t *testing.T) {
 		!strings.Contains(err.Error(), "cannot read") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a missing file: %v", err)
 	}
-	if got := Addresses("@" + name); !slices.Equal(got, []string{""}) {
+	if got := ParseAddresses("@" + name); !slices.Equal(got, []string{""}) {
 		t.Errorf("Addresses returned %q", got)
 	}
 	for text, want := range map[string][]string{
@@ -93,7 +93,7 @@ func TestFile(t *testing.T) {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := Addresses("@" + name); !slices.Equal(got, want) {
+		if got := ParseAddresses("@" + name); !slices.Equal(got, want) {
 			t.Errorf("%q contains %q", text, got)
 		}
 		if err := CheckAddress("--join", "@"+name); (err == nil) != strings.Contains(text, ":") {
@@ -103,7 +103,7 @@ func TestFile(t *testing.T) {
 	if err := os.WriteFile(name, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := Addresses("@" + name); len(got) != 1 || len(got[0]) > maxFile {
+	if got := ParseAddresses("@" + name); len(got) != 1 || len(got[0]) > maxFile {
 		t.Errorf("read %d addresses from a large file", len(got))
 	}
 }
@@ -118,7 +118,7 @@ func TestUnder(t *testing.T) {
 		{"10.0.0.7:9464", "10.0.0.6:7100", "10.0.0.7:9464"},
 		{"127.0.0.1:9464", "10.0.0.6:7100", "127.0.0.1:9464"},
 	} {
-		if got := AddressUnder(c.at, c.other); got != c.want {
+		if got := ReachableAddress(c.at, c.other); got != c.want {
 			t.Errorf("%s under %q is %s; want %s", c.at, c.other, got, c.want)
 		}
 	}

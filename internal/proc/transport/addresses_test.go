@@ -134,7 +134,7 @@ func TestVersions(t *testing.T) {
 	c, raw := rawPair(t, TCP{})
 	_, err := raw.Write(newer(wire.Control(wire.KindHello, wire.Hello{Role: wire.RoleWorker})))
 	must(t, err)
-	_, err = Greet(c, time.Minute, wire.Keys{})
+	_, err = ReceiveHello(c, time.Minute, wire.Keys{})
 	if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), what) {
 		t.Errorf("the accepting side reports %v", err)
 	}

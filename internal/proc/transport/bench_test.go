@@ -49,7 +49,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			var from, to Network = s.near, s.far
 			name := s.name
 			if faulty {
-				from, to, name = Faulty(from), Faulty(to), name+"/through the fault layer"
+				from, to, name = NewFaultLayer(from), NewFaultLayer(to), name+"/through the fault layer"
 			}
 			b.Run(name, func(b *testing.B) {
 				near, far := socketPair(b, from, to)

@@ -12,23 +12,23 @@ import (
 func TestBound(t *testing.T) {
 	most := int64(10)
 	b := transport.NewBudget(func() int64 { return most })
-	if !b.Take(10) || b.Take(1) || b.Held() != 10 {
+	if !b.TryAdd(10) || b.TryAdd(1) || b.Held() != 10 {
 		t.Fatalf("held %d of 10", b.Held())
 	}
 	b.Add(5)
-	if b.Give(5); b.Take(1) || b.Held() != 10 {
+	if b.Remove(5); b.TryAdd(1) || b.Held() != 10 {
 		t.Fatalf("held %d after 5 were added and removed", b.Held())
 	}
 	most = 12
-	if !b.Take(2) || b.Take(1) {
+	if !b.TryAdd(2) || b.TryAdd(1) {
 		t.Fatalf("held %d of 12", b.Held())
 	}
-	b.Give(12)
+	b.Remove(12)
 	if b.Held() != 0 {
 		t.Errorf("%d are still held", b.Held())
 	}
 	var none *transport.Budget
-	if none.Add(1); !none.Take(1<<60) || none.Held() != 0 {
+	if none.Add(1); !none.TryAdd(1<<60) || none.Held() != 0 {
 		t.Error("a nil budget has a limit")
 	}
 }
@@ -45,7 +45,7 @@ func TestAtOnce(t *testing.T) {
 		all.Go(func() {
 			for n := range int64(1000) {
 				n = n%7 + int64(i)
-				if !b.Take(n) {
+				if !b.TryAdd(n) {
 					continue
 				}
 				mu.Lock()
@@ -56,7 +56,7 @@ func TestAtOnce(t *testing.T) {
 				mu.Lock()
 				have -= n
 				mu.Unlock()
-				b.Give(n)
+				b.Remove(n)
 			}
 		})
 	}

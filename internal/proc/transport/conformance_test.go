@@ -54,7 +54,7 @@ func subjects(t *testing.T) []subject {
 	faulty := func(inner makes, fault func(*FaultLayer)) makes {
 		return func() (Network, Network, string, string) {
 			near, far, addr, nobody := inner()
-			n, f := Faulty(near), Faulty(far)
+			n, f := NewFaultLayer(near), NewFaultLayer(far)
 			fault(n)
 			fault(f)
 			return n, f, addr, nobody

@@ -12,7 +12,7 @@ import (
 // differ.
 func Example() {
 	mem := transport.NewMemory(1, transport.MemoryOptions{})
-	server, worker := mem.Host("server:0"), transport.Faulty(mem.Host("worker:0"))
+	server, worker := mem.Host("server:0"), transport.NewFaultLayer(mem.Host("worker:0"))
 
 	listener, err := server.Listen("server:0/1")
 	if err != nil {

@@ -19,20 +19,20 @@ type faultConn struct {
 	delaying atomic.Bool // frames are delayed, so later frames must queue after them
 	passing  sync.WaitGroup
 
-	mu      sync.Mutex // guards the fields below
-	gate    sendGate   // limits the delayed bytes
-	held    []heldFrame
-	handing bool      // pass is sending frames
-	last    time.Time // time of the last message in either direction while a fault is active
-	rng     *rand.Rand
-	rngTurn uint64    // the jitter that rng was made for
-	free    time.Time // when the link has transmitted all frames so far
-	leaves  time.Time // when the last frame departs
-	linkRNG *rand.Rand
+	mu            sync.Mutex // guards the fields below
+	gate          sendGate   // limits the delayed bytes
+	delayed       []delayedFrame
+	handing       bool      // pass is sending frames
+	last          time.Time // time of the last message in either direction while a fault is active
+	rng           *rand.Rand
+	rngTurn       uint64    // the jitter that rng was made for
+	linkFree      time.Time // when the link has transmitted all frames so far
+	lastDeparture time.Time // when the last frame departs
+	linkRNG       *rand.Rand
 }
 
-// heldFrame is a frame that is not sent before a given time.
-type heldFrame struct {
+// delayedFrame is a frame that is not sent before a given time.
+type delayedFrame struct {
 	frame wire.Frame
 	at    time.Time
 }
@@ -65,24 +65,24 @@ func (c *faultConn) Charge(b *Budget) {
 func (c *faultConn) delay(frames []wire.Frame, wait bool) error {
 	n, err := batchBytes(frames)
 	if err != nil {
-		released(frames)
+		releaseAll(frames)
 		return err
 	}
 	c.mu.Lock()
 	if err := c.gate.Enter(n, wait); err != nil {
 		c.mu.Unlock()
-		released(frames)
+		releaseAll(frames)
 		return err
 	}
 	defer c.mu.Unlock()
-	keep(frames)
+	copyLent(frames)
 	now := time.Now()
-	at := now.Add(c.layer.delay(c, now))
+	at := now.Add(c.layer.drawDelayLocked(c, now))
 	if at.After(c.last) { // otherwise it is sent with the previous batch
 		c.last = at
 	}
 	for i := range frames {
-		c.held = append(c.held, heldFrame{frames[i], c.layer.leaving(c, &frames[i], at)})
+		c.delayed = append(c.delayed, delayedFrame{frames[i], c.layer.departureLocked(c, &frames[i], at)})
 	}
 	if !c.delaying.Load() {
 		c.delaying.Store(true)
@@ -117,7 +117,7 @@ func (c *faultConn) pass() {
 		n, _ := batchBytes(batch) // checked by delay
 		err := c.Conn.Send(batch...)
 		clear(batch) // releases the payloads
-		if !c.handed(n, err) {
+		if !c.batchSent(n, err) {
 			return
 		}
 	}
@@ -127,12 +127,12 @@ func (c *faultConn) pass() {
 func (c *faultConn) nextAt() (at time.Time, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.held) == 0 {
-		c.held = nil
+	if len(c.delayed) == 0 {
+		c.delayed = nil
 		c.delaying.Store(c.gate.Err() != nil) // stays set on a closed connection, so that Sends fail at the gate
 		return at, false
 	}
-	return c.held[0].at, true
+	return c.delayed[0].at, true
 }
 
 // takeDue takes the frames that are due. It returns none once c is closed.
@@ -140,17 +140,17 @@ func (c *faultConn) takeDue(batch []wire.Frame) []wire.Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	for len(c.held) > 0 && !c.held[0].at.After(now) {
-		batch = append(batch, c.held[0].frame)
-		c.held[0] = heldFrame{} // releases the payload
-		c.held = c.held[1:]
+	for len(c.delayed) > 0 && !c.delayed[0].at.After(now) {
+		batch = append(batch, c.delayed[0].frame)
+		c.delayed[0] = delayedFrame{} // releases the payload
+		c.delayed = c.delayed[1:]
 	}
 	c.handing = len(batch) > 0
 	return batch
 }
 
-// handed records the result of sending a batch and reports whether pass continues.
-func (c *faultConn) handed(bytes int, err error) (goOn bool) {
+// batchSent records the result of sending a batch and reports whether pass continues.
+func (c *faultConn) batchSent(bytes int, err error) (goOn bool) {
 	c.mu.Lock()
 	c.handing = false
 	c.gate.Leave(bytes)
@@ -159,18 +159,18 @@ func (c *faultConn) handed(bytes int, err error) (goOn bool) {
 		return true
 	}
 	c.gate.Fail(err) // the connection is broken: delaying stays set, so that Sends fail at the gate
-	lost := c.dropHeld()
+	lost := c.dropDelayedLocked()
 	c.mu.Unlock()
-	released(lost)
+	releaseAll(lost)
 	return false
 }
 
-// dropHeld empties held. The caller must hold c.mu.
-func (c *faultConn) dropHeld() (frames []wire.Frame) {
-	for i := range c.held {
-		frames = append(frames, c.held[i].frame)
+// dropDelayedLocked empties held. The caller must hold c.mu.
+func (c *faultConn) dropDelayedLocked() (frames []wire.Frame) {
+	for i := range c.delayed {
+		frames = append(frames, c.delayed[i].frame)
 	}
-	c.held = nil
+	c.delayed = nil
 	return frames
 }
 
@@ -202,17 +202,17 @@ func (c *faultConn) Close() error {
 	default:
 		close(c.closed)
 	}
-	rest, inOrder := c.dropHeld(), !c.handing // pass takes no more frames after this
+	rest, inOrder := c.dropDelayedLocked(), !c.handing // pass takes no more frames after this
 	c.mu.Unlock()
 	if len(rest) > 0 && inOrder && !c.layer.isCut() {
 		_ = c.Conn.TrySend(rest...) // fails if the connection is full
 	} else {
-		released(rest)
+		releaseAll(rest)
 	}
 	err := c.Conn.Close()
 	c.passing.Wait()
 	c.mu.Lock()
-	c.gate.Forget()
+	c.gate.ReleaseBudget()
 	c.mu.Unlock()
 	return err
 }

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// leastWork is the assumed minimum work for a message, so that a slowed process answers more slowly even if it
+	// minWork is the assumed minimum work for a message, so that a slowed process answers more slowly even if it
 	// computes nothing.
-	leastWork = 100 * time.Microsecond
+	minWork = 100 * time.Microsecond
 	// maxDelay is the maximum delay that a fault adds to one message.
 	maxDelay = time.Hour
 )
@@ -29,7 +29,7 @@ type FaultLayer struct {
 	mu           sync.Mutex // guards the fields below
 	cut          chan struct{}
 	cutTurn      uint64 // identifies the current cut, so that timers of older ones do nothing
-	slow, jitter pace
+	slow, jitter slowdown
 	turns        uint64
 	link         LinkModel
 }
@@ -49,16 +49,16 @@ type LinkModel struct {
 
 func (m LinkModel) on() bool { return m.Delay > 0 || m.Spread > 0 || m.BytesPerSecond > 0 }
 
-// pace is a slow or jitter fault. It is active while factor > 1.
-type pace struct {
+// slowdown is a slow or jitter fault. It is active while factor > 1.
+type slowdown struct {
 	factor float64
 	seed   uint64
 	since  time.Time
 	turn   uint64
 }
 
-// Faulty returns a fault layer around a network.
-func Faulty(network Network) *FaultLayer { return &FaultLayer{inner: network} }
+// NewFaultLayer returns a fault layer around a network.
+func NewFaultLayer(network Network) *FaultLayer { return &FaultLayer{inner: network} }
 
 // Cut blocks all traffic for d, or permanently if d ≤ 0. Sent frames are queued up to the connection's limit, incoming
 // frames and errors wait, and Dial and Accept block. Afterwards connections resume unless they broke in the meantime. A
@@ -72,8 +72,8 @@ func (l *FaultLayer) Cut(d time.Duration) {
 	l.turns++
 	turn := l.turns
 	l.cutTurn = turn
-	l.switched()
-	l.after(d, func() {
+	l.updateActiveLocked()
+	l.expireAfterLocked(d, func() {
 		if l.cutTurn == turn {
 			close(l.cut)
 			l.cut, l.cutTurn = nil, 0
@@ -86,13 +86,13 @@ func (l *FaultLayer) Cut(d time.Duration) {
 // stay in order. (Counting only from received messages would delay the messages of a connection that rarely receives
 // any, such as a heartbeat's, more and more.) A later Slow replaces an earlier one; factor 1 ends it.
 func (l *FaultLayer) Slow(factor float64, d time.Duration) {
-	l.setPace(&l.slow, pace{factor: factor}, d)
+	l.setSlowdown(&l.slow, slowdown{factor: factor}, d)
 }
 
 // Jitter is like Slow with a factor drawn from [1, factor) for each message. Both may be active at the same time. The
 // draws depend on the seed, the number of the connection in this process, and the number of the message.
 func (l *FaultLayer) Jitter(factor float64, d time.Duration, seed uint64) {
-	l.setPace(&l.jitter, pace{factor: factor, seed: seed}, d)
+	l.setSlowdown(&l.jitter, slowdown{factor: factor, seed: seed}, d)
 }
 
 // SetLink applies a link model to every connection, in addition to other faults. It must be called before the first
@@ -101,25 +101,25 @@ func (l *FaultLayer) SetLink(m LinkModel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.link = m
-	l.switched()
+	l.updateActiveLocked()
 }
 
-func (l *FaultLayer) setPace(p *pace, to pace, d time.Duration) {
+func (l *FaultLayer) setSlowdown(p *slowdown, to slowdown, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.turns++
 	to.since, to.turn = time.Now(), l.turns
 	*p = to
-	l.switched()
-	l.after(d, func() {
+	l.updateActiveLocked()
+	l.expireAfterLocked(d, func() {
 		if p.turn == to.turn {
-			*p = pace{}
+			*p = slowdown{}
 		}
 	})
 }
 
-// after switches a fault off after d. The caller must hold l.mu, which is also held while off runs.
-func (l *FaultLayer) after(d time.Duration, off func()) {
+// expireAfterLocked switches a fault off after d. The caller must hold l.mu, which is also held while off runs.
+func (l *FaultLayer) expireAfterLocked(d time.Duration, off func()) {
 	if d <= 0 {
 		return
 	}
@@ -127,11 +127,11 @@ func (l *FaultLayer) after(d time.Duration, off func()) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		off()
-		l.switched()
+		l.updateActiveLocked()
 	})
 }
 
-func (l *FaultLayer) switched() {
+func (l *FaultLayer) updateActiveLocked() {
 	l.on.Store(l.cut != nil || l.slow.factor > 1 || l.jitter.factor > 1 || l.link.on())
 }
 
@@ -186,11 +186,11 @@ func (l *FaultLayer) Listen(addr string) (Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.Around(in), nil
+	return l.Wrap(in), nil
 }
 
-// Around returns a listener with this fault layer around an existing one.
-func (l *FaultLayer) Around(in Listener) Listener {
+// Wrap returns a listener with this fault layer around an existing one.
+func (l *FaultLayer) Wrap(in Listener) Listener {
 	return &faultListener{Listener: in, layer: l, closed: make(chan struct{})}
 }
 
@@ -226,8 +226,8 @@ func (l *faultListener) Close() error {
 	return l.Listener.Close()
 }
 
-// delay draws the delay of a message that c sends now. The caller must hold c.mu.
-func (l *FaultLayer) delay(c *faultConn, now time.Time) time.Duration {
+// drawDelayLocked draws the delay of a message that c sends now. The caller must hold c.mu.
+func (l *FaultLayer) drawDelayLocked(c *faultConn, now time.Time) time.Duration {
 	l.mu.Lock()
 	slow, jitter := l.slow, l.jitter
 	l.mu.Unlock()
@@ -245,27 +245,27 @@ func (l *FaultLayer) delay(c *faultConn, now time.Time) time.Duration {
 		return 0
 	}
 	// Time before the fault started does not count, and was not recorded.
-	for _, p := range []pace{slow, jitter} {
+	for _, p := range []slowdown{slow, jitter} {
 		if p.factor > 1 && p.since.After(since) {
 			since = p.since
 		}
 	}
-	work := max(now.Sub(since), leastWork)
+	work := max(now.Sub(since), minWork)
 	return time.Duration(min((factor-1)*float64(work), float64(maxDelay)))
 }
 
-// leaving draws when a frame that is ready at the given time departs. The caller must hold c.mu.
-func (l *FaultLayer) leaving(c *faultConn, f *wire.Frame, ready time.Time) time.Time {
+// departureLocked draws when a frame that is ready at the given time departs. The caller must hold c.mu.
+func (l *FaultLayer) departureLocked(c *faultConn, f *wire.Frame, ready time.Time) time.Time {
 	l.mu.Lock()
 	m := l.link
 	l.mu.Unlock()
 	if m.BytesPerSecond > 0 {
-		if ready.Before(c.free) {
-			ready = c.free
+		if ready.Before(c.linkFree) {
+			ready = c.linkFree
 		}
 		bytes := wire.HeaderBytes + f.PayloadBytes()
 		ready = ready.Add(time.Duration(float64(bytes) / float64(m.BytesPerSecond) * float64(time.Second)))
-		c.free = ready
+		c.linkFree = ready
 	}
 	ready = ready.Add(m.Delay)
 	if m.Spread > 0 {
@@ -274,9 +274,9 @@ func (l *FaultLayer) leaving(c *faultConn, f *wire.Frame, ready time.Time) time.
 		}
 		ready = ready.Add(time.Duration(c.linkRNG.Int64N(2*int64(m.Spread)+1)) - m.Spread)
 	}
-	if ready.Before(c.leaves) { // the previous frame departs later
-		ready = c.leaves
+	if ready.Before(c.lastDeparture) { // the previous frame departs later
+		ready = c.lastDeparture
 	}
-	c.leaves = ready
+	c.lastDeparture = ready
 	return ready
 }

@@ -17,7 +17,7 @@ const tick = 10 * time.Microsecond
 func faultPair(t *testing.T) (l *FaultLayer, near, far Conn) {
 	t.Helper()
 	mem := NewMemory(1, MemoryOptions{MinLatency: time.Microsecond})
-	l = Faulty(mem.Host("a"))
+	l = NewFaultLayer(mem.Host("a"))
 	in, err := mem.Host("b").Listen("b/1")
 	must(t, err)
 	near, far = dialPair(t, l, in)
@@ -91,7 +91,7 @@ func TestFaultyCutHidesErrors(t *testing.T) {
 func TestFaultyCutHangsDialAndAccept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := NewMemory(1, MemoryOptions{MinLatency: time.Microsecond})
-		l := Faulty(mem.Host("b"))
+		l := NewFaultLayer(mem.Host("b"))
 		in, err := l.Listen("b/1")
 		must(t, err)
 		out, err := mem.Host("a").Listen("a/1")
@@ -134,7 +134,7 @@ func TestFaultySlow(t *testing.T) {
 		<-time.After(time.Hour) // time before the fault is not slowed
 		l.Slow(1.5, time.Second)
 		l.Slow(3, time.Minute) // replaces the fault and its end
-		within(t, "with no work", sendTimed(t, near, far), 2*leastWork)
+		within(t, "with no work", sendTimed(t, near, far), 2*minWork)
 
 		var f wire.Frame
 		must(t, far.Send(numbered(0, nil)))
@@ -166,7 +166,7 @@ func TestFaultySlow(t *testing.T) {
 		within(t, "afterwards", sendTimed(t, near, far), 0)
 		l.Slow(3, 0)
 		<-time.After(time.Hour)
-		if sendTimed(t, near, far) < leastWork {
+		if sendTimed(t, near, far) < minWork {
 			t.Fatal("a fault without an end has ended")
 		}
 		l.Slow(1, 0)

@@ -11,8 +11,8 @@ import (
 // closed it or died, the network failed, or invalid data was received (then the error of package wire is also wrapped).
 var ErrBroken = errors.New("transport: connection broken")
 
-// broken returns the error of a broken connection to peer.
-func broken(peer string, why error) error {
+// brokenError returns the error of a broken connection to peer.
+func brokenError(peer string, why error) error {
 	return fmt.Errorf("%w: %s: %w", ErrBroken, peer, why)
 }
 
@@ -30,8 +30,8 @@ func batchBytes(frames []wire.Frame) (int, error) {
 	return n, nil
 }
 
-// released notifies the owners of the frames' memory that the transport no longer uses it.
-func released(frames []wire.Frame) {
+// releaseAll notifies the owners of the frames' memory that the transport no longer uses it.
+func releaseAll(frames []wire.Frame) {
 	for i := range frames {
 		if r := frames[i].Release; r != nil {
 			r.Release()
@@ -39,8 +39,8 @@ func released(frames []wire.Frame) {
 	}
 }
 
-// placed asks place for the memory of a payload of n bytes. It empties all of f except its header.
-func placed(f *wire.Frame, n int, place func(f *wire.Frame, n int) []byte) ([]byte, error) {
+// payloadBuffer asks place for the memory of a payload of n bytes. It empties all of f except its header.
+func payloadBuffer(f *wire.Frame, n int, place func(f *wire.Frame, n int) []byte) ([]byte, error) {
 	f.Payload, f.Body, f.Release = f.Payload[:0], nil, nil
 	if place == nil || n == 0 {
 		return nil, nil
@@ -52,8 +52,8 @@ func placed(f *wire.Frame, n int, place func(f *wire.Frame, n int) []byte) ([]by
 	return b, nil
 }
 
-// keep copies the lent bodies of frames that are still needed after Send returns.
-func keep(frames []wire.Frame) {
+// copyLent copies the lent bodies of frames that are still needed after Send returns.
+func copyLent(frames []wire.Frame) {
 	for i := range frames {
 		if f := &frames[i]; f.Lent {
 			f.Body, f.Lent = f.Release.(wire.Keeper).Keep(f.Body), false

@@ -80,7 +80,7 @@ func (g *sendGate) tryEnter(n int) error {
 	}
 	if g.inside == 0 || g.inside+n <= alwaysQueued {
 		g.budget.Add(int64(n))
-	} else if !g.budget.Take(int64(n)) {
+	} else if !g.budget.TryAdd(int64(n)) {
 		return errAllFull
 	}
 	g.inside += n
@@ -95,21 +95,21 @@ func (g *sendGate) Charge(b *Budget) {
 	if g.err != nil {
 		return
 	}
-	g.budget.Give(int64(g.inside))
+	g.budget.Remove(int64(g.inside))
 	g.budget = b
 	g.budget.Add(int64(g.inside))
 }
 
-// Forget returns the bytes inside a failed gate to the budget, because the owner no longer holds them.
-func (g *sendGate) Forget() {
-	g.budget.Give(int64(g.inside))
+// ReleaseBudget returns the bytes inside a failed gate to the budget, because the owner no longer holds them.
+func (g *sendGate) ReleaseBudget() {
+	g.budget.Remove(int64(g.inside))
 	g.budget = nil
 }
 
 // Leave records that n bytes have left.
 func (g *sendGate) Leave(n int) {
 	g.inside -= n
-	g.budget.Give(int64(n))
+	g.budget.Remove(int64(n))
 	if g.serving != g.next {
 		g.change.Broadcast()
 	}

@@ -134,7 +134,7 @@ func (s *gateSubjects) step() {
 	case s.rng.IntN(100) == 0:
 		g.Fail(errOver)
 	case g.err != nil && s.rng.IntN(4) == 0:
-		g.Forget()
+		g.ReleaseBudget()
 		g.gone = true
 		g.Charge(s.budget) // has no effect on a failed gate
 	case n > 0 && s.rng.IntN(3) == 0:
@@ -161,7 +161,7 @@ func gateBudget(t *testing.T, seed uint64) {
 	}
 	for i := range s.gates {
 		s.gates[i].Fail(errOver)
-		s.gates[i].Forget()
+		s.gates[i].ReleaseBudget()
 	}
 	if s.budget.Held() != 0 || s.refused == 0 {
 		t.Errorf("seed %d: at the end the budget is %d; %d were rejected", seed, s.budget.Held(), s.refused)

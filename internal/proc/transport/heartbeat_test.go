@@ -12,14 +12,14 @@ func TestRests(t *testing.T) {
 	var b transport.Heartbeat
 	for i, want := range []bool{true, true, false, true} {
 		if i == 3 {
-			b.Speaks(nil)
+			b.SendingOn(nil)
 		}
-		if got := b.Rests(3); got != want {
+		if got := b.Skip(3); got != want {
 			t.Errorf("heartbeat %d is skipped: %v", i, got)
 		}
 	}
 	for _, per := range []int{0, 1} {
-		if b.Speaks(nil); b.Rests(per) {
+		if b.SendingOn(nil); b.Skip(per) {
 			t.Errorf("skipped a heartbeat when one of %d sends a status", per)
 		}
 	}
@@ -33,7 +33,7 @@ func TestSpeaks(t *testing.T) {
 		on   any
 		want bool
 	}{{first, true}, {first, false}, {second, true}, {first, true}} {
-		if got := b.Speaks(c.on); got != c.want {
+		if got := b.SendingOn(c.on); got != c.want {
 			t.Errorf("status %d: complete %v", i, got)
 		}
 	}
@@ -58,9 +58,9 @@ func TestCounts(t *testing.T) {
 		{3 * time.Second, false, true}, // required
 	} {
 		if i == 7 {
-			b.Recount()
+			b.ForceCounts()
 		}
-		if got := b.Counts(start.Add(c.after), c.must); got != c.want {
+		if got := b.CountsDue(start.Add(c.after), c.must); got != c.want {
 			t.Errorf("status %d: counts %v", i, got)
 		}
 	}

@@ -29,33 +29,33 @@ var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 
 // incoming reads from a socket.
 type incoming struct {
-	sock   socket
-	raw    syscall.RawConn
-	waits  func()                // called before waiting for data; may be nil
-	look   func(fd uintptr) bool // in.fillNow; stored because each method value allocates
-	take   func(fd uintptr) bool // in.takeNow
-	err    error                 // set by look and take
-	into   []byte                // destination of take
-	taken  int                   // number of bytes read by take
-	buffer *[readBuffer]byte     // nil if nothing is buffered
-	from   int                   // buffer[from:to] holds the buffered data
-	to     int
-	large  bool      // a large payload is expected
-	over   io.Reader // a TLS connection that reads from another incoming; nil without TLS
+	sock      socket
+	raw       syscall.RawConn
+	onWait    func()                // called before waiting for data; may be nil
+	fillFn    func(fd uintptr) bool // in.fillNow; stored because each method value allocates
+	readFn    func(fd uintptr) bool // in.takeNow
+	err       error                 // set by look and take
+	dst       []byte                // destination of take
+	nRead     int                   // number of bytes read by take
+	buffer    *[readBuffer]byte     // nil if nothing is buffered
+	from      int                   // buffer[from:to] holds the buffered data
+	to        int
+	large     bool      // a large payload is expected
+	tlsReader io.Reader // a TLS connection that reads from another incoming; nil without TLS
 
 	header [wire.HeaderBytes]byte
 }
 
 func (in *incoming) init(sock socket, raw syscall.RawConn) {
 	in.sock, in.raw = sock, raw
-	in.look, in.take = in.fillNow, in.takeNow
+	in.fillFn, in.readFn = in.fillNow, in.takeNow
 }
 
 // buffered returns the number of buffered bytes.
 func (in *incoming) buffered() int { return in.to - in.from }
 
-// room returns where to read next. in.buffer must be set and empty.
-func (in *incoming) room() []byte {
+// freeBuffer returns where to read next. in.buffer must be set and empty.
+func (in *incoming) freeBuffer() []byte {
 	if in.large {
 		return in.buffer[:firstBytes]
 	}
@@ -64,8 +64,8 @@ func (in *incoming) room() []byte {
 
 // read reads at least one byte.
 func (in *incoming) read(dst []byte) (int, error) {
-	if in.over != nil {
-		return in.over.Read(dst)
+	if in.tlsReader != nil {
+		return in.tlsReader.Read(dst)
 	}
 	if in.buffered() == 0 {
 		if len(dst) >= largePayload || in.large && len(dst) >= firstBytes {
@@ -108,10 +108,10 @@ func (in *incoming) readPayload(dst []byte, sum *wire.Sum) error {
 	return nil
 }
 
-// nothing calls waits, because no data is available.
-func (in *incoming) nothing() {
-	if in.waits != nil {
-		in.waits()
+// notifyWait calls waits, because no data is available.
+func (in *incoming) notifyWait() {
+	if in.onWait != nil {
+		in.onWait()
 	}
 }
 
@@ -123,8 +123,8 @@ func unexpected(err error) error {
 	return err
 }
 
-// drained returns the buffer to the pool if it is empty.
-func (in *incoming) drained() {
+// releaseBuffer returns the buffer to the pool if it is empty.
+func (in *incoming) releaseBuffer() {
 	if in.buffer != nil && in.buffered() == 0 {
 		readBuffers.Put(in.buffer)
 		in.buffer = nil
@@ -142,7 +142,7 @@ func (c *socketConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []
 	if c.recvErr != nil {
 		return c.recvErr
 	}
-	err := c.settled()
+	err := c.awaitHandshake()
 	if err == nil {
 		err = c.receive(f, place)
 	}
@@ -152,14 +152,14 @@ func (c *socketConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []
 		}
 		c.recvErr = c.breakWith(c.explained(err))
 		c.in.from = c.in.to
-		c.in.drained()
+		c.in.releaseBuffer()
 		return c.recvErr
 	}
 	return nil
 }
 
 // OnWait implements Conn.
-func (c *socketConn) OnWait(f func()) { c.in.waits = f }
+func (c *socketConn) OnWait(f func()) { c.in.onWait = f }
 
 func (c *socketConn) receive(f *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
 	header, err := c.in.readHeader()
@@ -170,7 +170,7 @@ func (c *socketConn) receive(f *wire.Frame, place func(f *wire.Frame, n int) []b
 	if err != nil {
 		return err
 	}
-	body, err := placed(f, n, place)
+	body, err := payloadBuffer(f, n, place)
 	if err != nil {
 		return err
 	}

@@ -24,48 +24,48 @@ var (
 type Link struct {
 	Network Network
 	Addr    string // one or several addresses, separated by commas; one is the peer's
-	// Wants is the required role of the peer's certificate, if connections use keys.
-	Wants   keys.Role
-	Hello   func() wire.Hello                  // returns the Hello for each connection
-	Up      func(c Conn, welcome *wire.Frame)  // the peer has answered with a Welcome
-	Frame   func(c Conn, f *wire.Frame) error  // a frame was received; an error ends the connection
-	Down    func(c Conn, err error)            // a welcomed connection has broken
-	Patient func(attempts int, err error) bool // reports whether to retry; nil: always
-	// Heard, unless nil, is called when the peer confirms with an Echo that it has received the Hello but cannot answer
-	// yet.
-	Heard func()
-	// Place, unless nil, returns the memory for payloads, as in Conn.RecvInto. It is not called for the answer to the
-	// Hello.
-	Place func(f *wire.Frame, n int) []byte
-	// Wait, unless nil, is called before waiting for a frame, as in Conn.OnWait. It is not called before the Welcome.
-	Wait func()
-	// Stranger, unless nil, is called when the Hello is refused, and the link retries later. It is meant for links to
+	// PeerRole is the required role of the peer's certificate, if connections use keys.
+	PeerRole    keys.Role
+	Hello       func() wire.Hello                  // returns the Hello for each connection
+	Up          func(c Conn, welcome *wire.Frame)  // the peer has answered with a Welcome
+	Frame       func(c Conn, f *wire.Frame) error  // a frame was received; an error ends the connection
+	Down        func(c Conn, err error)            // a welcomed connection has broken
+	ShouldRetry func(attempts int, err error) bool // reports whether to retry; nil: always
+	// OnHelloReceived, unless nil, is called when the peer confirms with an Echo that it has received the Hello but
+	// cannot answer yet.
+	OnHelloReceived func()
+	// PayloadBuffer, unless nil, returns the memory for payloads, as in Conn.RecvInto. It is not called for the answer
+	// to the Hello.
+	PayloadBuffer func(f *wire.Frame, n int) []byte
+	// OnWait, unless nil, is called before waiting for a frame, as in Conn.OnWait. It is not called before the Welcome.
+	OnWait func()
+	// OnRefused, unless nil, is called when the Hello is refused, and the link retries later. It is meant for links to
 	// processes that may die: another process, even of another job, may then listen at the same address, and its
 	// refusal is not permanent.
-	Stranger func(err error)
+	OnRefused func(err error)
 }
 
 const (
-	linkPauseMin    = 5 * time.Millisecond
-	linkPauseMax    = 250 * time.Millisecond
-	linkHandshake   = 5 * time.Second
-	linkDialTimeout = 2 * time.Second
-	linkStranger    = time.Second // pause after a refused Hello
+	linkPauseMin     = 5 * time.Millisecond
+	linkPauseMax     = 250 * time.Millisecond
+	linkHandshake    = 5 * time.Second
+	linkDialTimeout  = 2 * time.Second
+	linkRefusedPause = time.Second // pause after a refused Hello
 )
 
-// Run keeps the link until ctx ends, the peer refuses this process permanently (perdure.ErrRefused, but see Stranger;
+// Run keeps the link until ctx ends, the peer refuses this process permanently (perdure.ErrRefused, but see OnRefused;
 // perdure.ErrFenced), or the job is over (perdure.ErrStopped).
 func (l *Link) Run(ctx context.Context) error {
-	pause, addrs := linkPauseMin, Addresses(l.Addr)
-	for at, attempts := 0, 1; ; attempts, addrs = attempts+1, Addresses(l.Addr) { // a file may have changed
-		up, err := l.once(ctx, addrs[at%len(addrs)])
+	pause, addrs := linkPauseMin, ParseAddresses(l.Addr)
+	for at, attempts := 0, 1; ; attempts, addrs = attempts+1, ParseAddresses(l.Addr) { // a file may have changed
+		up, err := l.serveOnce(ctx, addrs[at%len(addrs)])
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		stranger := !up && l.Stranger != nil && errors.Is(err, perdure.ErrRefused)
+		stranger := !up && l.OnRefused != nil && errors.Is(err, perdure.ErrRefused)
 		switch {
 		case stranger:
-			l.Stranger(err)
+			l.OnRefused(err)
 		case errors.Is(err, perdure.ErrRefused), errors.Is(err, perdure.ErrFenced), errors.Is(err, perdure.ErrStopped):
 			return err
 		}
@@ -74,11 +74,11 @@ func (l *Link) Run(ctx context.Context) error {
 		} else {
 			at = (at + 1) % len(addrs)
 		}
-		if l.Patient != nil && !l.Patient(attempts, err) {
+		if l.ShouldRetry != nil && !l.ShouldRetry(attempts, err) {
 			return err
 		}
 		if stranger {
-			pause = linkStranger
+			pause = linkRefusedPause
 		} else if attempts%len(addrs) != 0 {
 			continue // try the next address without a pause
 		}
@@ -91,8 +91,8 @@ func (l *Link) Run(ctx context.Context) error {
 	}
 }
 
-// once dials and serves one connection until it breaks.
-func (l *Link) once(ctx context.Context, addr string) (up bool, err error) {
+// serveOnce dials and serves one connection until it breaks.
+func (l *Link) serveOnce(ctx context.Context, addr string) (up bool, err error) {
 	dialCtx, cancel := context.WithTimeout(ctx, linkDialTimeout)
 	c, err := l.Network.Dial(dialCtx, addr)
 	cancel()
@@ -100,22 +100,22 @@ func (l *Link) once(ctx context.Context, addr string) (up bool, err error) {
 		return false, err
 	}
 	defer c.Close()
-	if err := isOf(c, l.Wants); err != nil {
+	if err := checkRole(c, l.PeerRole); err != nil {
 		return false, err
 	}
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 
 	var f wire.Frame
-	if err := handshake(c, l.Hello(), &f, l.Heard); err != nil {
+	if err := handshake(c, l.Hello(), &f, l.OnHelloReceived); err != nil {
 		return false, err
 	}
 	l.Up(c, &f)
-	if l.Wait != nil {
-		c.OnWait(l.Wait)
+	if l.OnWait != nil {
+		c.OnWait(l.OnWait)
 	}
 	for err == nil {
-		if err = c.RecvInto(&f, l.Place); err == nil && f.Kind == wire.KindRefuse {
-			err = refusal(&f)
+		if err = c.RecvInto(&f, l.PayloadBuffer); err == nil && f.Kind == wire.KindRefuse {
+			err = refusalError(&f)
 		} else if err == nil {
 			err = l.Frame(c, &f)
 		}
@@ -124,17 +124,17 @@ func (l *Link) once(ctx context.Context, addr string) (up bool, err error) {
 	return true, err
 }
 
-// isOf returns an error if the peer's certificate has another role than the expected one.
-func isOf(c Conn, wants keys.Role) error {
-	if who := c.Who(); who.Role != "" && who.Role != wants {
+// checkRole returns an error if the peer's certificate has another role than the expected one.
+func checkRole(c Conn, wants keys.Role) error {
+	if who := c.PeerIdentity(); who.Role != "" && who.Role != wants {
 		return fmt.Errorf("%w: %s has the certificate of a %s, but a %s is expected", perdure.ErrRefused, c.Peer(),
 			who.Role, wants)
 	}
 	return nil
 }
 
-// Call connects to a server once and returns the connection after the server's Welcome.
-func Call(ctx context.Context, network Network, addr string, hello wire.Hello) (Conn, error) {
+// DialServer connects to a server once and returns the connection after the server's Welcome.
+func DialServer(ctx context.Context, network Network, addr string, hello wire.Hello) (Conn, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, linkDialTimeout)
 	defer cancel()
 	c, err := network.Dial(dialCtx, addr)
@@ -142,7 +142,7 @@ func Call(ctx context.Context, network Network, addr string, hello wire.Hello) (
 		return nil, err
 	}
 	var f wire.Frame
-	if err = isOf(c, keys.Server); err == nil {
+	if err = checkRole(c, keys.Server); err == nil {
 		err = handshake(c, hello, &f, nil)
 	}
 	if err != nil {
@@ -154,7 +154,7 @@ func Call(ctx context.Context, network Network, addr string, hello wire.Hello) (
 
 // handshake sends a Hello and waits for the answer, as long as the peer confirms that it has received the Hello.
 func handshake(c Conn, hello wire.Hello, f *wire.Frame, heard func()) error {
-	err := talkWithin(c, linkHandshake, func(goOn func()) error {
+	err := withTimeout(c, linkHandshake, func(goOn func()) error {
 		err := c.Send(wire.Control(wire.KindHello, hello))
 		for err == nil {
 			if err = c.Recv(f); err != nil || f.Kind != wire.KindEcho {
@@ -172,13 +172,13 @@ func handshake(c Conn, hello wire.Hello, f *wire.Frame, heard func()) error {
 	case err != nil || f.Kind == wire.KindWelcome:
 		return err
 	case f.Kind == wire.KindRefuse:
-		return refusal(f)
+		return refusalError(f)
 	}
 	return fmt.Errorf("transport: %s answered a hello with a frame of kind %d", c.Peer(), f.Kind)
 }
 
-// talkWithin runs talk and closes the connection if talk takes longer than patience. talk may restart that time.
-func talkWithin(c Conn, patience time.Duration, talk func(goOn func()) error) error {
+// withTimeout runs talk and closes the connection if talk takes longer than patience. talk may restart that time.
+func withTimeout(c Conn, patience time.Duration, talk func(goOn func()) error) error {
 	timer := time.AfterFunc(patience, func() { c.Close() })
 	err := talk(func() { timer.Reset(patience) })
 	if !timer.Stop() && errors.Is(err, ErrClosed) {
@@ -187,8 +187,8 @@ func talkWithin(c Conn, patience time.Duration, talk func(goOn func()) error) er
 	return err
 }
 
-// refusal converts a Refuse frame to an error.
-func refusal(f *wire.Frame) error {
+// refusalError converts a Refuse frame to an error.
+func refusalError(f *wire.Frame) error {
 	var r wire.Refusal
 	if err := wire.ParseControl(f, &r); err != nil {
 		return err
@@ -211,9 +211,9 @@ func refusal(f *wire.Frame) error {
 	return fmt.Errorf("%w: %s", perdure.ErrRefused, r.Reason)
 }
 
-// Greet waits at most the given time for the Hello of an accepted connection. A peer that does not present the run's
-// secret is refused before the rest of its Hello is checked.
-func Greet(c Conn, patience time.Duration, secrets wire.Keys) (hello wire.Hello, err error) {
+// ReceiveHello waits at most the given time for the Hello of an accepted connection. A peer that does not present the
+// run's secret is refused before the rest of its Hello is checked.
+func ReceiveHello(c Conn, patience time.Duration, secrets wire.Keys) (hello wire.Hello, err error) {
 	var f wire.Frame
 	short := func(_ *wire.Frame, n int) []byte {
 		if n > wire.MaxHelloBytes {
@@ -221,7 +221,7 @@ func Greet(c Conn, patience time.Duration, secrets wire.Keys) (hello wire.Hello,
 		}
 		return nil
 	}
-	if err := talkWithin(c, patience, func(func()) error { return c.RecvInto(&f, short) }); err != nil {
+	if err := withTimeout(c, patience, func(func()) error { return c.RecvInto(&f, short) }); err != nil {
 		return hello, err
 	}
 	if f.Kind != wire.KindHello {
@@ -230,7 +230,7 @@ func Greet(c Conn, patience time.Duration, secrets wire.Keys) (hello wire.Hello,
 	if err := wire.ParseControl(&f, &hello); err != nil {
 		return hello, err
 	}
-	if err = mayBe(c.Who(), hello.Role); err == nil {
+	if err = checkClaim(c.PeerIdentity(), hello.Role); err == nil {
 		err = secrets.Check(&hello)
 	}
 	if err == nil {
@@ -242,17 +242,17 @@ func Greet(c Conn, patience time.Duration, secrets wire.Keys) (hello wire.Hello,
 	return hello, err
 }
 
-// allowed lists the roles that the holder of a certificate may claim.
-var allowed = map[keys.Role][]wire.Role{
+// claimableRoles lists the roles that the holder of a certificate may claim.
+var claimableRoles = map[keys.Role][]wire.Role{
 	keys.Coordinator: {wire.RoleSupervisor, wire.RoleObserver}, // a supervisor that is its job's coordinator
 	keys.Server:      {wire.RoleServer, wire.RoleObserver},     // a server first asks for the job as an observer
 	keys.Worker:      {wire.RoleWorker, wire.RoleObserver},
 	keys.Operator:    {wire.RoleSupervisor, wire.RoleObserver},
 }
 
-// mayBe returns an error if the certificate does not permit the claimed role.
-func mayBe(who keys.Identity, role wire.Role) error {
-	if who.Role == "" || slices.Contains(allowed[who.Role], role) {
+// checkClaim returns an error if the certificate does not permit the claimed role.
+func checkClaim(who keys.Identity, role wire.Role) error {
+	if who.Role == "" || slices.Contains(claimableRoles[who.Role], role) {
 		return nil
 	}
 	return fmt.Errorf("the certificate of %s does not let its holder be a %s", who, role.Printable())
@@ -261,13 +261,13 @@ func mayBe(who keys.Identity, role wire.Role) error {
 // tooLong is never read or written, so it takes no memory.
 var tooLong [wire.MaxPayload + 1]byte
 
-// HeardEvery is how often a process confirms a Hello that it cannot answer yet.
-const HeardEvery = linkHandshake / 5
+// HelloConfirmInterval is how often a process confirms a Hello that it cannot answer yet.
+const HelloConfirmInterval = linkHandshake / 5
 
-// Reassure confirms at intervals that a Hello was received, until ctx ends. The sender has already presented the run's
-// secret in Greet.
-func Reassure(ctx context.Context, c Conn) {
-	tick := time.NewTicker(HeardEvery)
+// ConfirmHello confirms at intervals that a Hello was received, until ctx ends. The sender has already presented the
+// run's secret in ReceiveHello.
+func ConfirmHello(ctx context.Context, c Conn) {
+	tick := time.NewTicker(HelloConfirmInterval)
 	defer tick.Stop()
 	for {
 		select {

@@ -103,7 +103,7 @@ func say(c Conn, payloads ...string) {
 
 // welcome answers a link's Hello and sends frames.
 func welcome(c Conn, payloads ...string) {
-	if _, err := Greet(c, time.Second, wire.Keys{}); err != nil {
+	if _, err := ReceiveHello(c, time.Second, wire.Keys{}); err != nil {
 		return
 	}
 	_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{})) // checked by the test
@@ -153,7 +153,7 @@ func TestLinkPlace(t *testing.T) {
 	}
 	var room [8]byte
 	change := func(l *linked) {
-		l.link.Place = func(f *wire.Frame, n int) []byte {
+		l.link.PayloadBuffer = func(f *wire.Frame, n int) []byte {
 			if f.Kind == wire.KindWelcome {
 				t.Error("Place was called for the answer to the Hello")
 			}
@@ -182,7 +182,7 @@ func TestLinkPlace(t *testing.T) {
 func TestLinkSaysHello(t *testing.T) {
 	var said []wire.Hello
 	serve := func(c Conn) {
-		h, err := Greet(c, time.Second, wire.Keys{})
+		h, err := ReceiveHello(c, time.Second, wire.Keys{})
 		if err != nil {
 			t.Error(err)
 		}
@@ -191,7 +191,7 @@ func TestLinkSaysHello(t *testing.T) {
 	change := func(l *linked) {
 		n := 0
 		l.link.Hello = func() wire.Hello { n++; return wire.Hello{Role: wire.RoleServer, Index: n} }
-		l.link.Patient = func(attempts int, _ error) bool { return attempts < 3 }
+		l.link.ShouldRetry = func(attempts int, _ error) bool { return attempts < 3 }
 	}
 	runLink(t, serve, change, func(l *linked) {
 		_ = l.wait() // Patient has ended the link
@@ -206,7 +206,7 @@ func TestLinkSaysHello(t *testing.T) {
 func TestLinkPauses(t *testing.T) {
 	var tried []time.Time
 	change := func(l *linked) {
-		l.link.Patient = func(attempts int, err error) bool {
+		l.link.ShouldRetry = func(attempts int, err error) bool {
 			tried = append(tried, time.Now())
 			if attempts != len(tried) || err == nil {
 				t.Errorf("attempt %d is called number %d, with %v", len(tried), attempts, err)
@@ -271,7 +271,7 @@ func TestLinkRefused(t *testing.T) {
 				lives++
 				if late {
 					welcome(conn, "a")
-				} else if _, err := Greet(conn, time.Second, wire.Keys{}); err != nil {
+				} else if _, err := ReceiveHello(conn, time.Second, wire.Keys{}); err != nil {
 					t.Error(err)
 				}
 				if err := Refuse(conn, c.refusal); err != nil {
@@ -334,7 +334,7 @@ func TestLinkSilentPeer(t *testing.T) {
 	start := time.Time{}
 	change := func(l *linked) {
 		start = time.Now()
-		l.link.Patient = func(int, error) bool { return false }
+		l.link.ShouldRetry = func(int, error) bool { return false }
 	}
 	runLink(t, hang, change, func(l *linked) {
 		err := <-l.ended
@@ -415,7 +415,7 @@ func TestGreet(t *testing.T) {
 				}
 			}
 			start := time.Now()
-			hello, err := Greet(far, 3*time.Second, wire.Keys{})
+			hello, err := ReceiveHello(far, 3*time.Second, wire.Keys{})
 			if c.want == "" && (err != nil || hello.Role != wire.RoleWorker || hello.Index != -1) {
 				t.Errorf("%s: %+v, %v", what, hello, err)
 			}
@@ -438,18 +438,18 @@ func TestLinkIsHeard(t *testing.T) {
 		lives, heard := 0, 0
 		serve := func(c Conn) {
 			lives++
-			if _, err := Greet(c, time.Second, wire.Keys{}); err != nil {
+			if _, err := ReceiveHello(c, time.Second, wire.Keys{}); err != nil {
 				return
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), waits)
 			defer cancel()
 			if told {
-				Reassure(ctx, c)
+				ConfirmHello(ctx, c)
 				_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{})) // the test checks whether it arrives
 			}
 			hang(c)
 		}
-		change := func(l *linked) { l.link.Heard = func() { heard++ } }
+		change := func(l *linked) { l.link.OnHelloReceived = func() { heard++ } }
 		runLink(t, serve, change, func(l *linked) {
 			<-time.After(waits + time.Second)
 			if err := l.end(); !errors.Is(err, context.Canceled) {

@@ -107,7 +107,7 @@ func TestLinkBesideSlow(t *testing.T) {
 		l.Slow(3, 0)
 		start := time.Now()
 		must(t, near.Send(sized(0, 64)))
-		arriveAt(t, far, start, 5*time.Millisecond+2*leastWork)
+		arriveAt(t, far, start, 5*time.Millisecond+2*minWork)
 	})
 }
 

@@ -13,8 +13,8 @@ import (
 // instants is how many pipes can each have their own nanoseconds to deliver in.
 const instants = 4096
 
-// link is a connection of a Memory network: two ends, and a pipe in each direction. The network's lock guards it.
-type link struct {
+// memLink is a connection of a Memory network: two ends, and a pipe in each direction. The network's lock guards it.
+type memLink struct {
 	mem   *Memory
 	rng   *rand.Rand  // decides what happens when a cut is healed
 	pipes [2]*pipe    // pipes[i] carries what ends[i] sends
@@ -48,19 +48,19 @@ type flight struct {
 
 // memConn is one end of a link.
 type memConn struct {
-	link    *link
+	link    *memLink
 	host    *memHost
 	peer    string
 	in, out *pipe
 	err     error       // why this side ended the connection; guarded by the network's lock
 	timer   *time.Timer // owned by the receiver
-	waits   func()      // owned by the receiver; called before waiting; may be nil
+	onWait  func()      // owned by the receiver; called before waiting; may be nil
 }
 
-// newLink connects a host to a listener. The caller must hold the network's lock.
-func newLink(h *memHost, to *memListener, rng *rand.Rand) (near, far *memConn) {
+// newMemLinkLocked connects a host to a listener. The caller must hold the network's lock.
+func newMemLinkLocked(h *memHost, to *memListener, rng *rand.Rand) (near, far *memConn) {
 	m := h.mem
-	l := &link{mem: m, rng: rng}
+	l := &memLink{mem: m, rng: rng}
 	for i, way := range []direction{{h.name, to.host.name}, {to.host.name, h.name}} {
 		p := &pipe{
 			mem:    m,
@@ -108,7 +108,7 @@ func (p *pipe) wakeReceiver() {
 }
 
 // finish ends pipe i after its frames. When the end arrives, the receiver's Sends also fail.
-func (l *link) finish(i int, why error) {
+func (l *memLink) finish(i int, why error) {
 	p := l.pipes[i]
 	if p.end == nil {
 		p.end, p.endAt = why, p.arrival()
@@ -118,7 +118,7 @@ func (l *link) finish(i int, why error) {
 }
 
 // announce makes the Sends of pipe i's receiver fail when the pipe's end arrives.
-func (l *link) announce(i int) {
+func (l *memLink) announce(i int) {
 	p := l.pipes[i]
 	time.AfterFunc(time.Until(p.endAt), func() {
 		l.mem.mu.Lock()
@@ -129,8 +129,8 @@ func (l *link) announce(i int) {
 	})
 }
 
-// lose breaks the link. Only a random part of the frames in flight arrives.
-func (l *link) lose() {
+// fail breaks the link. Only a random part of the frames in flight arrives.
+func (l *memLink) fail() {
 	if !l.dead {
 		l.dead = true
 		for i, p := range l.pipes {
@@ -143,14 +143,14 @@ func (l *link) lose() {
 				p.gate.Leave(wire.HeaderBytes + f.frame.PayloadBytes())
 			}
 			p.frames = slices.Delete(p.frames, keep, len(p.frames))
-			l.finish(i, broken(l.ends[1-i].peer, errReset))
+			l.finish(i, brokenError(l.ends[1-i].peer, errReset))
 		}
 	}
-	l.forget()
+	l.removeIfClosed()
 }
 
 // heal ends the cuts of the link.
-func (l *link) heal() {
+func (l *memLink) heal() {
 	held := false
 	for i, p := range l.pipes {
 		if !p.cut {
@@ -170,12 +170,12 @@ func (l *link) heal() {
 		p.wakeReceiver()
 	}
 	if held && l.rng.IntN(2) == 0 {
-		l.lose()
+		l.fail()
 	}
 }
 
-// forget removes the link from the network when both sides have ended it.
-func (l *link) forget() {
+// removeIfClosed removes the link from the network when both sides have ended it.
+func (l *memLink) removeIfClosed() {
 	if l.ends[0].err == nil || l.ends[1].err == nil {
 		return
 	}
@@ -184,19 +184,19 @@ func (l *link) forget() {
 	}
 }
 
-// breakOwn makes all operations of this side fail.
-func (c *memConn) breakOwn(err error) {
+// failLocked makes all operations of this side fail.
+func (c *memConn) failLocked(err error) {
 	if c.err == nil {
 		c.err = err
 		c.in.frames = nil
 		c.out.gate.Fail(err)
-		c.out.gate.Forget() // frames in flight belong to the network
+		c.out.gate.ReleaseBudget() // frames in flight belong to the network
 		c.in.wakeReceiver()
 	}
 }
 
 // OnWait implements Conn.
-func (c *memConn) OnWait(f func()) { c.waits = f }
+func (c *memConn) OnWait(f func()) { c.onWait = f }
 
 // Peer implements Conn.
 func (c *memConn) Peer() string { return c.peer }
@@ -210,8 +210,8 @@ func (c *memConn) Charge(b *Budget) {
 	}
 }
 
-// Who implements Conn.
-func (c *memConn) Who() keys.Identity { return keys.Identity{} }
+// PeerIdentity implements Conn.
+func (c *memConn) PeerIdentity() keys.Identity { return keys.Identity{} }
 
 // Close implements Conn. Frames sent before still arrive.
 func (c *memConn) Close() error {
@@ -224,14 +224,14 @@ func (c *memConn) end(err error) {
 	l := c.link
 	l.mem.mu.Lock()
 	defer l.mem.mu.Unlock()
-	c.breakOwn(err)
+	c.failLocked(err)
 	l.dead = true
 	for i, end := range l.ends {
 		if end == c {
-			l.finish(i, broken(l.ends[1-i].peer, io.EOF))
+			l.finish(i, brokenError(l.ends[1-i].peer, io.EOF))
 		}
 	}
-	l.forget()
+	l.removeIfClosed()
 }
 
 // Send implements Conn. It copies the payloads.
@@ -243,7 +243,7 @@ func (c *memConn) TrySend(frames ...wire.Frame) error { return c.send(frames, fa
 func (c *memConn) send(frames []wire.Frame, wait bool) error {
 	n, err := batchBytes(frames)
 	if err != nil {
-		released(frames)
+		releaseAll(frames)
 		return err
 	}
 	flights := make([]flight, len(frames))
@@ -252,7 +252,7 @@ func (c *memConn) send(frames []wire.Frame, wait bool) error {
 		f.Body, f.Release, f.Lent = nil, nil, false
 		flights[i].frame = f
 	}
-	released(frames)
+	releaseAll(frames)
 	m, p := c.link.mem, c.out
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -261,7 +261,7 @@ func (c *memConn) send(frames []wire.Frame, wait bool) error {
 	}
 	for i := range flights {
 		if !c.link.dead && p.rng.Float64() < m.options.Breaks {
-			c.link.lose()
+			c.link.fail()
 		}
 		if c.link.dead { // neither end knows: this frame and the rest are lost
 			lost, _ := batchBytes(frames[i:]) // checked above
@@ -281,15 +281,15 @@ func (c *memConn) Recv(f *wire.Frame) error { return c.RecvInto(f, nil) }
 // RecvInto implements Conn.
 func (c *memConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
 	for {
-		got, next, err := c.take()
+		got, next, err := c.receiveNext()
 		if err != nil {
 			return err
 		}
 		if got != nil {
 			return c.deliver(f, got, place)
 		}
-		if c.waits != nil {
-			c.waits()
+		if c.onWait != nil {
+			c.onWait()
 		}
 		var timer <-chan time.Time
 		if next > 0 {
@@ -310,9 +310,9 @@ func (c *memConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []byt
 // deliver copies a frame that has arrived to f.
 func (c *memConn) deliver(f, got *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
 	f.Header = got.Header
-	b, err := placed(f, len(got.Payload), place)
+	b, err := payloadBuffer(f, len(got.Payload), place)
 	if err != nil {
-		err = broken(c.peer, err)
+		err = brokenError(c.peer, err)
 		c.end(err)
 		return err
 	}
@@ -323,9 +323,9 @@ func (c *memConn) deliver(f, got *wire.Frame, place func(f *wire.Frame, n int) [
 	return nil
 }
 
-// take returns the next frame if it has arrived. Otherwise it returns the time until the next arrival, or 0 if nothing
-// is in flight.
-func (c *memConn) take() (got *wire.Frame, next time.Duration, err error) {
+// receiveNext returns the next frame if it has arrived. Otherwise it returns the time until the next arrival, or 0 if
+// nothing is in flight.
+func (c *memConn) receiveNext() (got *wire.Frame, next time.Duration, err error) {
 	c.link.mem.mu.Lock()
 	defer c.link.mem.mu.Unlock()
 	p := c.in

@@ -53,7 +53,7 @@ type Memory struct {
 	mu        sync.Mutex // guards the fields below and all hosts, listeners, links and pipes
 	hosts     map[string]*memHost
 	listeners map[string]*memListener
-	links     []*link              // in order of establishment
+	links     []*memLink           // in order of establishment
 	cuts      map[direction]bool   // blocked directions
 	dials     map[direction]uint64 // number of dials from a host to an address
 	ports     map[string]int       // the last port picked, by host; ports are not reused
@@ -108,18 +108,18 @@ func (m *Memory) Kill(host string) {
 	delete(m.hosts, host)
 	for _, l := range m.listeners {
 		if l.host == h {
-			m.closeListener(l, broken(l.addr, errKilled))
+			m.closeListenerLocked(l, brokenError(l.addr, errKilled))
 		}
 	}
 	for _, l := range slices.Clone(m.links) {
 		for _, end := range l.ends {
 			if end.host == h {
-				end.breakOwn(broken(end.peer, errKilled))
-				l.lose()
+				end.failLocked(brokenError(end.peer, errKilled))
+				l.fail()
 			}
 		}
 	}
-	m.lookAgain()
+	m.wakeDialsLocked()
 }
 
 // Cut blocks frames from host a to host b and, unless oneWay, from b to a. Frames sent meanwhile or in flight are held
@@ -127,13 +127,13 @@ func (m *Memory) Kill(host string) {
 func (m *Memory) Cut(a, b string, oneWay bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.cut(direction{a, b})
+	m.cutLocked(direction{a, b})
 	if !oneWay {
-		m.cut(direction{b, a})
+		m.cutLocked(direction{b, a})
 	}
 }
 
-func (m *Memory) cut(d direction) {
+func (m *Memory) cutLocked(d direction) {
 	if m.cuts[d] {
 		return
 	}
@@ -159,11 +159,11 @@ func (m *Memory) Heal(a, b string) {
 			l.heal()
 		}
 	}
-	m.lookAgain()
+	m.wakeDialsLocked()
 }
 
-// lookAgain wakes blocked Dials. The caller must hold m.mu.
-func (m *Memory) lookAgain() {
+// wakeDialsLocked wakes blocked Dials. The caller must hold m.mu.
+func (m *Memory) wakeDialsLocked() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
@@ -174,8 +174,8 @@ func (m *Memory) latency(rng *rand.Rand) time.Duration {
 	return o.MinLatency + time.Duration(rng.Int64N(int64(o.MaxLatency-o.MinLatency)+1))
 }
 
-// closeListener ends a listener and its pending connections. The caller must hold m.mu.
-func (m *Memory) closeListener(l *memListener, err error) {
+// closeListenerLocked ends a listener and its pending connections. The caller must hold m.mu.
+func (m *Memory) closeListenerLocked(l *memListener, err error) {
 	if l.err != nil {
 		return
 	}
@@ -184,8 +184,8 @@ func (m *Memory) closeListener(l *memListener, err error) {
 		delete(m.listeners, l.addr)
 	}
 	for _, c := range l.backlog {
-		c.breakOwn(err)
-		c.link.lose()
+		c.failLocked(err)
+		c.link.fail()
 	}
 	l.backlog = nil
 	l.change.Broadcast()
@@ -244,7 +244,7 @@ func (h *memHost) Dial(ctx context.Context, addr string) (Conn, error) {
 		}
 		m.mu.Lock()
 		if h.dead || !m.cuts[direction{h.name, to}] && !m.cuts[direction{to, h.name}] {
-			c, err := h.connect(addr, rng)
+			c, err := h.connectLocked(addr, rng)
 			m.mu.Unlock()
 			if err != nil {
 				return nil, fmt.Errorf("transport: dial %s: %w", addr, err)
@@ -261,8 +261,8 @@ func (h *memHost) Dial(ctx context.Context, addr string) (Conn, error) {
 	}
 }
 
-// connect connects to the listener at addr. The caller must hold h.mem.mu.
-func (h *memHost) connect(addr string, rng *rand.Rand) (*memConn, error) {
+// connectLocked connects to the listener at addr. The caller must hold h.mem.mu.
+func (h *memHost) connectLocked(addr string, rng *rand.Rand) (*memConn, error) {
 	l := h.mem.listeners[addr]
 	switch {
 	case h.dead:
@@ -270,7 +270,7 @@ func (h *memHost) connect(addr string, rng *rand.Rand) (*memConn, error) {
 	case l == nil || len(l.backlog) == maxBacklog:
 		return nil, syscall.ECONNREFUSED
 	}
-	near, far := newLink(h, l, rng)
+	near, far := newMemLinkLocked(h, l, rng)
 	l.backlog = append(l.backlog, far)
 	l.change.Signal()
 	return near, nil
@@ -307,6 +307,6 @@ func (l *memListener) Addr() string { return l.addr }
 func (l *memListener) Close() error {
 	l.host.mem.mu.Lock()
 	defer l.host.mem.mu.Unlock()
-	l.host.mem.closeListener(l, ErrClosed)
+	l.host.mem.closeListenerLocked(l, ErrClosed)
 	return nil
 }

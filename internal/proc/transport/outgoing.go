@@ -21,11 +21,11 @@ const (
 
 // outgoing is the data being written on a socketConn.
 type outgoing struct {
-	inline int          // maximum size of a piece that is copied after its header
-	frames []wire.Frame // frames left to the writer, in order
-	next   int          // frames[:next] are written and released
-	begun  int          // number of prepared frames
-	bytes  int          // size of the prepared frames
+	inline         int          // maximum size of a piece that is copied after its header
+	frames         []wire.Frame // frames left to the writer, in order
+	next           int          // frames[:next] are written and released
+	preparedFrames int          // number of prepared frames
+	bytes          int          // size of the prepared frames
 
 	slab   []byte      // headers and small pieces of the prepared frames
 	pieces [][]byte    // all prepared pieces
@@ -37,8 +37,8 @@ type outgoing struct {
 	err    error       // why writev stopped, unless it would have blocked
 }
 
-// lineUp prepares the first frames, up to a chunk, for writing, and returns their number.
-func (o *outgoing) lineUp(frames []wire.Frame) (n int) {
+// prepare prepares the first frames, up to a chunk, for writing, and returns their number.
+func (o *outgoing) prepare(frames []wire.Frame) (n int) {
 	bytes := 0
 	size := 0
 	for n < len(frames) && n < chunkFrames && bytes < chunkBytes {
@@ -71,7 +71,7 @@ func (o *outgoing) lineUp(frames []wire.Frame) (n int) {
 	if start < end {
 		o.pieces = append(o.pieces, slab[start:end])
 	}
-	o.vector, o.begun, o.bytes = o.pieces, n, bytes
+	o.vector, o.preparedFrames, o.bytes = o.pieces, n, bytes
 	return n
 }
 
@@ -94,8 +94,8 @@ func (o *outgoing) advance(n int) {
 	}
 }
 
-// keep copies the unwritten parts of lent bodies of the prepared frames.
-func (o *outgoing) keep(frames []wire.Frame) {
+// copyLent copies the unwritten parts of lent bodies of the prepared frames.
+func (o *outgoing) copyLent(frames []wire.Frame) {
 	for i := range frames {
 		f := &frames[i]
 		if !f.Lent {
@@ -115,18 +115,18 @@ func (o *outgoing) keep(frames []wire.Frame) {
 // finish ends a written chunk and returns its size.
 func (o *outgoing) finish() (bytes int) {
 	clear(o.pieces) // releases the payloads
-	o.vector, o.plain, o.sealed[0], o.begun = nil, nil, nil, 0
+	o.vector, o.plain, o.sealed[0], o.preparedFrames = nil, nil, nil, 0
 	return o.bytes
 }
 
-// left returns the frames that the writer must still write.
-func (o *outgoing) left() []wire.Frame { return o.frames[o.next:] }
+// remaining returns the frames that the writer must still write.
+func (o *outgoing) remaining() []wire.Frame { return o.frames[o.next:] }
 
 // finishFrames is like finish for the writer's frames, which it releases.
 func (o *outgoing) finishFrames() (bytes int) {
-	done := o.left()[:o.begun]
-	o.next += o.begun
-	released(done)
+	done := o.remaining()[:o.preparedFrames]
+	o.next += o.preparedFrames
+	releaseAll(done)
 	clear(done)
 	return o.finish()
 }
@@ -143,7 +143,7 @@ func (o *outgoing) refill(queue []wire.Frame) []wire.Frame {
 
 // drop discards everything and returns the frames that will not be written.
 func (o *outgoing) drop() []wire.Frame {
-	left := o.left()
+	left := o.remaining()
 	o.finish()
 	o.frames, o.next = nil, 0
 	return left

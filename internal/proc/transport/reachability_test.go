@@ -47,7 +47,7 @@ func watched(t *testing.T, test func(w *Reachability, n *partedNetwork, after fu
 			t.Helper()
 			<-time.After(d)
 			synctest.Wait()
-			if got := w.Out(); !slices.Equal(got, want) {
+			if got := w.Unreachable(); !slices.Equal(got, want) {
 				t.Fatalf("unreachable are %v, want %v", got, want)
 			}
 		})
@@ -60,22 +60,22 @@ func watched(t *testing.T, test func(w *Reachability, n *partedNetwork, after fu
 // frame or a dial succeeds.
 func TestOutOfReach(t *testing.T) {
 	watched(t, func(w *Reachability, n *partedNetwork, after func(time.Duration, ...string)) {
-		a, b := w.Want("a"), w.Want("b")
+		a, b := w.Watch("a"), w.Watch("b")
 		n.set("a", true)
 		after(3500 * time.Millisecond)
 		after(time.Second, "a") // two checks and a dial of two seconds
 		if n.calls["b"] != 2 {  // a reachable server is dialled again after two checks
 			t.Errorf("b was called %d times", n.calls["b"])
 		}
-		a.Note()
+		a.Received()
 		after(1100 * time.Millisecond)
 		after(4*time.Second, "a")
 		n.set("a", false)
 		after(3 * time.Second)
 		calls := n.calls["b"]
 		for range 20 {
-			a.Note()
-			b.Note()
+			a.Received()
+			b.Received()
 			after(500 * time.Millisecond)
 		}
 		if n.calls["b"] != calls {
@@ -90,20 +90,20 @@ func TestLeave(t *testing.T) {
 	watched(t, func(w *Reachability, n *partedNetwork, after func(time.Duration, ...string)) {
 		for _, addr := range []string{"a", "b", "c"} {
 			n.set(addr, addr != "b")
-			defer w.Leave(w.Want(addr)) // a second user
-			w.Leave(w.Want(addr))
+			defer w.Unwatch(w.Watch(addr)) // a second user
+			w.Unwatch(w.Watch(addr))
 		}
 		after(5*time.Second, "a", "c")
 	})
 	watched(t, func(w *Reachability, n *partedNetwork, after func(time.Duration, ...string)) {
-		ears := map[string]*PeerReach{}
+		ears := map[string]*PeerMonitor{}
 		for _, addr := range []string{"a", "b", "c"} {
 			n.set(addr, addr != "b")
-			ears[addr] = w.Want(addr)
+			ears[addr] = w.Watch(addr)
 		}
 		after(5*time.Second, "a", "c")
 		for _, e := range ears {
-			w.Leave(e)
+			w.Unwatch(e)
 		}
 		after(time.Minute, "a", "c")
 		n.set("c", false)
@@ -135,13 +135,13 @@ func TestFewCalls(t *testing.T) {
 			return errors.New("no listener")
 		}}
 		for _, c := range "abcdefghij" {
-			w.Want(string(c))
+			w.Watch(string(c))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		w.Run(ctx)
-		if most != maxCalls || len(w.Out()) != 10 {
-			t.Errorf("%d concurrent dials, unreachable are %v", most, w.Out())
+		if most != maxReachabilityDials || len(w.Unreachable()) != 10 {
+			t.Errorf("%d concurrent dials, unreachable are %v", most, w.Unreachable())
 		}
 	})
 }
@@ -149,14 +149,14 @@ func TestFewCalls(t *testing.T) {
 // TestLateLook checks that a late check does not count silence, since this process was not running.
 func TestLateLook(t *testing.T) {
 	w := &Reachability{dial: func(context.Context, string) error { return errors.New("no listener") }}
-	e := w.Want("a")
+	e := w.Watch("a")
 	now := time.Unix(0, 0)
 	for range 5 {
-		w.look(t.Context(), now)
+		w.check(t.Context(), now)
 		now = now.Add(time.Minute)
 	}
 	w.under.Wait()
-	if e.silent > 1 || e.out {
-		t.Errorf("silent for %d checks, unreachable: %v", e.silent, e.out)
+	if e.silent > 1 || e.unreachable {
+		t.Errorf("silent for %d checks, unreachable: %v", e.silent, e.unreachable)
 	}
 }

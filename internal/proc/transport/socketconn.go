@@ -53,14 +53,14 @@ type socketConn struct {
 	in      incoming // owned by the receiver
 	recvErr error    // owned by the receiver: a broken connection stays broken
 
-	private *private // nil if the connection is not encrypted
+	tls *tlsState // nil if the connection is not encrypted
 }
 
 // conn starts a connection on an established socket.
 func (t TCP) conn(sock socket, peer string) (*socketConn, error) {
 	raw, err := sock.SyscallConn()
 	if err != nil {
-		return nil, errors.Join(broken(peer, err), sock.Close())
+		return nil, errors.Join(brokenError(peer, err), sock.Close())
 	}
 	c := &socketConn{sock: sock, raw: raw, peer: peer, stall: t.StallTimeout}
 	if c.stall <= 0 {
@@ -94,7 +94,7 @@ func (c *socketConn) TrySend(frames ...wire.Frame) error { return c.send(frames,
 func (c *socketConn) send(frames []wire.Frame, wait bool) error {
 	n, err := batchBytes(frames)
 	if err != nil {
-		released(frames)
+		releaseAll(frames)
 		return err
 	}
 	if n == 0 { // an empty write would still be a system call
@@ -103,11 +103,11 @@ func (c *socketConn) send(frames []wire.Frame, wait bool) error {
 	c.mu.Lock()
 	if err := c.gate.Enter(n, wait); err != nil {
 		c.mu.Unlock()
-		released(frames)
+		releaseAll(frames)
 		return err
 	}
 	if c.busy {
-		keep(frames)
+		copyLent(frames)
 		c.queue = append(c.queue, frames...)
 		c.mu.Unlock()
 		return nil
@@ -123,18 +123,18 @@ func (c *socketConn) send(frames []wire.Frame, wait bool) error {
 func (c *socketConn) sendNow(frames []wire.Frame) {
 	done := 0
 	for len(frames) > 0 && done < directBytes {
-		k := c.lineUp(frames)
+		k := c.prepare(frames)
 		if !c.writeNow() {
-			c.out.keep(frames[:k])
+			c.out.copyLent(frames[:k])
 			break
 		}
 		done += c.out.finish()
-		released(frames[:k])
+		releaseAll(frames[:k])
 		frames = frames[k:]
 	}
-	keep(frames)
+	copyLent(frames)
 	c.out.frames = append(c.out.frames, frames...)
-	if c.passOn(done) {
+	if c.finishWrite(done) {
 		go c.writer()
 	}
 }
@@ -148,27 +148,27 @@ func (c *socketConn) tryWrite() bool {
 // write is the writer goroutine.
 func (c *socketConn) write() {
 	for more := true; more; {
-		if c.out.begun == 0 {
-			c.lineUp(c.out.left())
+		if c.out.preparedFrames == 0 {
+			c.prepare(c.out.remaining())
 		}
 		if err := c.writeAll(); err != nil {
 			c.stopWriting(err)
 			return
 		}
-		more = c.passOn(c.out.finishFrames())
+		more = c.finishWrite(c.out.finishFrames())
 	}
 }
 
-// passOn records that n bytes are written. It reports whether there is more to write; if not, it ends the turn.
-func (c *socketConn) passOn(n int) (more bool) {
+// finishWrite records that n bytes are written. It reports whether there is more to write; if not, it ends the turn.
+func (c *socketConn) finishWrite(n int) (more bool) {
 	traffic.out.Add(int64(n))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gate.Leave(n)
-	if len(c.out.left()) == 0 {
+	if len(c.out.remaining()) == 0 {
 		c.queue = c.out.refill(c.queue)
 	}
-	if len(c.out.left()) == 0 {
+	if len(c.out.remaining()) == 0 {
 		c.busy = false
 		c.free.Broadcast()
 		return false
@@ -201,8 +201,8 @@ func (c *socketConn) Close() error {
 		c.gate.Fail(ErrClosed)
 		_ = c.sock.SetWriteDeadline(time.Now().Add(closeGrace)) // if it fails, the write fails too
 	}
-	if c.private != nil {
-		c.private.end(ErrClosed)
+	if c.tls != nil {
+		c.tls.end(ErrClosed)
 	}
 	for c.busy {
 		c.free.Wait()
@@ -212,11 +212,11 @@ func (c *socketConn) Close() error {
 }
 
 func (c *socketConn) closeSocket() error {
-	if c.private != nil {
-		c.private.release()
+	if c.tls != nil {
+		c.tls.release()
 	}
 	if err := c.sock.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		return broken(c.peer, err)
+		return brokenError(c.peer, err)
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (c *socketConn) closeSocket() error {
 // breakWith breaks the connection unless it is already broken, and returns the reason.
 func (c *socketConn) breakWith(why error) error {
 	c.mu.Lock()
-	c.gate.Fail(broken(c.peer, why))
+	c.gate.Fail(brokenError(c.peer, why))
 	err := c.gate.Err()
 	c.mu.Unlock()
 	if err != ErrClosed { // otherwise Close closes the socket when all is written
@@ -243,14 +243,14 @@ func (c *socketConn) stopWriting(err error) {
 	if c.gate.Err() == nil {
 		_ = c.sock.SetReadDeadline(time.Now().Add(closeGrace)) // if it fails, the read fails too
 	}
-	c.gate.Fail(broken(c.peer, err)) // no frames are queued after this
+	c.gate.Fail(brokenError(c.peer, err)) // no frames are queued after this
 	queue := c.queue
 	c.queue = nil
 	c.mu.Unlock()
-	released(c.out.drop())
-	released(queue)
+	releaseAll(c.out.drop())
+	releaseAll(queue)
 	c.mu.Lock()
-	c.gate.Forget()
+	c.gate.ReleaseBudget()
 	c.busy = false
 	c.free.Broadcast()
 	c.mu.Unlock()

@@ -79,8 +79,8 @@ func (t TCP) Dial(ctx context.Context, addr string) (Conn, error) {
 	if t.Keys == nil {
 		return c, nil
 	}
-	if err := c.shakeHands(ctx); err != nil {
-		return nil, errors.Join(broken(addr, c.explained(err)), c.Close())
+	if err := c.handshake(ctx); err != nil {
+		return nil, errors.Join(brokenError(addr, c.explained(err)), c.Close())
 	}
 	return c, nil
 }
@@ -155,7 +155,7 @@ type socketListener struct {
 	closed   chan struct{}
 	once     sync.Once
 	loops    sync.WaitGroup
-	shaking  shaking
+	shaking  handshakes
 }
 
 type accepted struct {
@@ -202,8 +202,8 @@ func (l *socketListener) Accept() (Conn, error) {
 				if err != nil {
 					return nil, err
 				}
-				if c.private != nil { // in its own goroutine, so that a slow caller blocks no others
-					l.shaking.begin(c)
+				if c.tls != nil { // in its own goroutine, so that a slow caller blocks no others
+					l.shaking.start(c)
 				}
 				return c, nil
 			}
@@ -246,7 +246,7 @@ func (t TCP) overTCP(nc net.Conn, called bool) (*socketConn, error) {
 		return nil, startErr
 	}
 	if t.Keys != nil {
-		c.keep(t.Keys, called)
+		c.enableTLS(t.Keys, called)
 	}
 	if err != nil {
 		c.breakWith(err)

@@ -166,7 +166,7 @@ func TestAllocations(t *testing.T) {
 	for _, s := range sockets {
 		for _, size := range []int{100, 4096, 100 << 10, 2 << 20} {
 			t.Run(fmt.Sprintf("%s/%d bytes", s.name, size), func(t *testing.T) {
-				near, far := socketPair(t, Faulty(s.tcp), Faulty(s.tcp))
+				near, far := socketPair(t, NewFaultLayer(s.tcp), NewFaultLayer(s.tcp))
 				go echo(far)
 				f := numbered(1, make([]byte, 24))
 				f.Body, f.Release = make([]byte, size), new(counter)

@@ -68,9 +68,9 @@ type Conn interface {
 	Close() error
 	// Peer describes the other end, for logs.
 	Peer() string
-	// Who returns the identity in the peer's certificate. It is the zero value on connections without keys, and before
-	// the first frame is received.
-	Who() keys.Identity
+	// PeerIdentity returns the identity in the peer's certificate. It is the zero value on connections without keys,
+	// and before the first frame is received.
+	PeerIdentity() keys.Identity
 }
 
 // ErrClosed is returned by operations on a connection or listener that was closed by this side.

@@ -90,7 +90,7 @@ func machineLine(version string) string {
 // prepare sets up this process like that of a worker, checks that the results file is writable ("" for none), and
 // creates a directory for a benchmark's output. The caller must remove it.
 func prepare(results string) (dir string, err error) {
-	machine.Garbage(1)
+	machine.LimitGarbage(1)
 	if err := checkWritable(results); err != nil {
 		return "", err
 	}

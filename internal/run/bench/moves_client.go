@@ -52,7 +52,7 @@ func joinAlone(ctx context.Context, r *localrun.Run, b *movesBed) (soleWorker, e
 	default:
 		network = transport.TCP{Socket: transport.SocketTCP}
 	}
-	w, err := worker.Dial(hooks.With(ctx, hooks.Worker{Network: network}), c)
+	w, err := worker.Dial(hooks.NewContext(ctx, hooks.Worker{Network: network}), c)
 	return soleWorker{w}, err
 }
 

@@ -184,8 +184,8 @@ type operation struct {
 }
 
 // A worker process of a local job shares the cores with other processes. The raw exchange may use all cores.
-func workerCores() { machine.Cores(1) }
-func allCores()    { machine.UseCores(runtime.NumCPU()) }
+func workerCores() { machine.LimitCores(1) }
+func allCores()    { machine.SetCores(runtime.NumCPU()) }
 
 // Operation returns Perdure's side of a measurement.
 func (t *movedTable) Operation(ctx context.Context, m *measurement) operation {

@@ -81,7 +81,7 @@ func TestReplayReadsWhole(t *testing.T) {
 	must(t, readWhole(in, shards))
 	must(t, os.Mkdir(folder, 0o777))
 	for _, shard := range []perdure.ShardID{1, 3} {
-		about := &shardstore.SnapshotAbout{Job: "job", Shard: shard, Epoch: 1, Position: 7}
+		about := &shardstore.SnapshotHeader{Job: "job", Shard: shard, Epoch: 1, Position: 7}
 		_, err := shardstore.WriteSnapshot(in, about, func(io.Writer) error { return nil })
 		must(t, err)
 		if err := readWhole(in, shards); (err != nil) != (shard == 3) || err != nil &&

@@ -70,7 +70,7 @@ func TestEveryFile(t *testing.T) {
 			f.Run = "" // as if opened by URL
 			for shard := range perdure.ShardID(2) {
 				for _, at := range []uint64{7, 9} {
-					about := shardstore.SnapshotAbout{
+					about := shardstore.SnapshotHeader{
 						Job: testJob.ID, Shard: shard, Generation: 1, Epoch: 1, Position: at, Head: 4, Rows: 40,
 					}
 					_, err := shardstore.WriteSnapshot(f.Store, &about, func(w io.Writer) error {

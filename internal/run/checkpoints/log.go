@@ -63,7 +63,7 @@ func (p *LogPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []
 		}
 		var access *updatelog.Access
 		if access, err = p.accessTo(dir); err == nil {
-			i, err = logserver.InspectFolder(ctx, dir, LogPatience, updatelog.DialOptions{Access: access})
+			i, err = logserver.InspectDir(ctx, dir, LogPatience, updatelog.DialOptions{Access: access})
 		}
 	}
 	if err != nil {

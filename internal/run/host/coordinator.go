@@ -50,9 +50,9 @@ type Coordinator struct {
 	Log       *slog.Logger
 	Watch     role.Watched
 
-	eye    *httpdebug.Eye // metrics and health endpoints, also on standby; nil: none
-	listed bool           // listed in the file that Prometheus reads
-	shared bool           // other coordinators may share the registry
+	eye    *httpdebug.Endpoint // metrics and health endpoints, also on standby; nil: none
+	listed bool                // listed in the file that Prometheus reads
+	shared bool                // other coordinators may share the registry
 }
 
 // Job is the requested job.
@@ -89,7 +89,7 @@ const linger = 3 * time.Second
 // Run coordinates until the job is over or ctx ends. In the latter case it leaves the job as it is. A coordinator that
 // shares its registry returns to standby after losing the lease.
 func (c *Coordinator) Run(ctx context.Context) (err error) {
-	httpdebug.Name(c.Log, "", string(wire.RoleCoordinator), 0)
+	httpdebug.SetIdentity(c.Log, "", string(wire.RoleCoordinator), 0)
 	if c.eye, err = c.Watch.Open(ctx, c.Log); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 func (c *Coordinator) lead(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c.eye.Show(nil) // not ready yet
+	c.eye.SetProbe(nil) // not ready yet
 	ring, err := reach.Ring(ctx, c.Reach.Keys, wire.RoleCoordinator, c.Log)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (c *Coordinator) lead(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, open.Frames.Close(), open.Web.Close())
 	}
-	httpdebug.Name(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
+	httpdebug.SetIdentity(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
 	switch {
 	case c.shared:
 		if open, err = c.standBy(ctx, open, s.Job.ID); err != nil || open == nil {
@@ -258,8 +258,8 @@ func (c *Coordinator) keepText() error {
 // attend coordinates and does the work of the job's parent process.
 func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings.Run) error {
 	r, err := localrun.Attend(ctx, localrun.Attended{
-		Settings: *s, Folder: c.Dir, Ring: open.Ring, Coordinator: transport.DialledAddresses(open.Frames.Addr()),
-		Control: transport.DialledAddresses(open.Web.Addr().String()), View: view{Log: c.Log},
+		Settings: *s, Folder: c.Dir, Ring: open.Ring, Coordinator: transport.DialAddress(open.Frames.Addr()),
+		Control: transport.DialAddress(open.Web.Addr().String()), View: view{Log: c.Log},
 	})
 	if err != nil {
 		return errors.Join(err, open.Frames.Close(), open.Web.Close())
@@ -309,7 +309,7 @@ func (c *Coordinator) showTarget(job, addr string) error {
 	}
 	c.listed = true
 	return metrics.WriteTargets(c.Dir, []metrics.Target{
-		metrics.NewTarget(job, string(wire.RoleCoordinator), "0", transport.AddressUnder(c.eye.Addr(), addr)),
+		metrics.NewTarget(job, string(wire.RoleCoordinator), "0", transport.ReachableAddress(c.eye.Addr(), addr)),
 	})
 }
 

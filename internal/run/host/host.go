@@ -86,7 +86,7 @@ const programGrace = time.Minute
 // immediately.
 func (h *Host) Run(ctx, atOnce context.Context) error {
 	h.name = rand.Text()
-	httpdebug.Name(h.Log, "", hostRole, -1)
+	httpdebug.SetIdentity(h.Log, "", hostRole, -1)
 	if err := h.ready(ctx); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 		if err := h.begin(k, &w); err != nil {
 			return err
 		}
-		eye.Show(metrics.Host(k.look, h.Watch.Who(w.Job.ID, hostRole, -1)))
+		eye.SetProbe(metrics.Host(k.look, h.Watch.Who(w.Job.ID, hostRole, -1)))
 	case err := <-ended:
 		return h.over(err)
 	case <-ctx.Done():
@@ -265,7 +265,7 @@ func (h *Host) hold() (release func(), err error) {
 
 // begin starts the processes after the job has answered.
 func (h *Host) begin(k *keeper, w *wire.Welcome) error {
-	httpdebug.Name(h.Log, w.Job.ID, hostRole, -1)
+	httpdebug.SetIdentity(h.Log, w.Job.ID, hostRole, -1)
 	if h.Workers > 0 && len(h.Command) == 0 && w.Job.Workload == settings.OwnWorkload {
 		return fmt.Errorf("%w: the workers of this job are programs of your own; add the command that starts one: "+
 			"perdure host … -- COMMAND", perdure.ErrUsage)
@@ -299,7 +299,7 @@ func (h *Host) sameJob(id string) error {
 		if text := string(was); text != id+"\n" {
 			return fmt.Errorf("%w: %s belongs to job %.40q, but the job at %s is %s; choose another --dir",
 				perdure.ErrUsage,
-				h.Dir, text[:max(0, len(text)-1)], strings.Join(transport.Addresses(h.Join), ","), id)
+				h.Dir, text[:max(0, len(text)-1)], strings.Join(transport.ParseAddresses(h.Join), ","), id)
 		}
 		return nil
 	}
@@ -350,7 +350,7 @@ func (l *jobConn) report(e wire.Exited) {
 	f := wire.Control(wire.KindExited, e)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conn != nil && transport.Tell(l.conn, f) == nil {
+	if l.conn != nil && transport.SendOrClose(l.conn, f) == nil {
 		return
 	}
 	if len(l.pending) < maxPending {
@@ -362,7 +362,7 @@ func (l *jobConn) report(e wire.Exited) {
 func (l *jobConn) connect(c transport.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conn = c; c != nil && len(l.pending) > 0 && transport.Tell(c, l.pending...) == nil {
+	if l.conn = c; c != nil && len(l.pending) > 0 && transport.SendOrClose(c, l.pending...) == nil {
 		l.pending = nil
 	}
 }
@@ -374,7 +374,7 @@ func newJobConn(h *Host) *jobConn {
 // run keeps the connection until the job is over or ctx ends.
 func (l *jobConn) run(ctx context.Context) error {
 	link := transport.Link{
-		Network: transport.TCP{Keys: l.h.ring}, Addr: l.h.Join, Wants: keys.Coordinator,
+		Network: transport.TCP{Keys: l.h.ring}, Addr: l.h.Join, PeerRole: keys.Coordinator,
 		Hello: func() wire.Hello {
 			hello := reach.Asking(l.h.keys.Job)
 			hello.Job, hello.Process, hello.DisplayName = l.job, l.h.name, l.h.Called
@@ -389,11 +389,11 @@ func (l *jobConn) run(ctx context.Context) error {
 			l.lost = true
 			l.h.Log.Warn("the coordinator is unavailable; servers and workers continue without it", "err", err)
 		},
-		Patient: func(attempts int, err error) bool {
-			if !l.lost && attempts >= len(transport.Addresses(l.h.Join)) {
+		ShouldRetry: func(attempts int, err error) bool {
+			if !l.lost && attempts >= len(transport.ParseAddresses(l.h.Join)) {
 				l.lost = true
 				l.h.Log.Warn("no coordinator answers; trying again", "addresses",
-					strings.Join(transport.Addresses(l.h.Join), ","), "err", err)
+					strings.Join(transport.ParseAddresses(l.h.Join), ","), "err", err)
 			}
 			return true
 		},

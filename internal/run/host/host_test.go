@@ -158,8 +158,8 @@ func TestExits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.stop()
-	server := supervisor.Exit{Role: wire.RoleServer, Code: -1, Signal: "SIGKILL", How: "killed by SIGKILL"}
-	program := supervisor.Exit{Role: wire.RoleWorker, Code: usageCode, How: "ended with code 2", LastLine: "no"}
+	server := supervisor.Exit{Role: wire.RoleServer, Code: -1, Signal: "SIGKILL", Description: "killed by SIGKILL"}
+	program := supervisor.Exit{Role: wire.RoleWorker, Code: usageCode, Description: "ended with code 2", LastLine: "no"}
 	if first, second := k.onExit(server), k.onExit(server); first != supervisor.Now || second <= supervisor.Now {
 		t.Errorf("pauses %d and %d", first, second)
 	}
@@ -190,7 +190,7 @@ func TestExits(t *testing.T) {
 	if k.onExit(program) != supervisor.Never {
 		t.Error("a process is replaced after the job is over")
 	}
-	if len(told) != 1 || told[0] != (wire.Exited{Role: wire.RoleWorker, PID: 7, How: program.How}) {
+	if len(told) != 1 || told[0] != (wire.Exited{Role: wire.RoleWorker, PID: 7, How: program.Description}) {
 		t.Errorf("reports to the coordinator: %+v, want one of the process that ran", told)
 	}
 }

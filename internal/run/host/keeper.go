@@ -77,7 +77,7 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	who := name(e.Role, e.Index)
 	log := k.log.With("process", who, "pid", e.PID, "code", e.Code)
 	if k.last {
-		log.Info(fmt.Sprintf("%s %s", who, e.How))
+		log.Info(fmt.Sprintf("%s %s", who, e.Description))
 		return supervisor.Never
 	}
 	if e.Role == wire.RoleServer && e.Code == supervisor.ExitDrained {
@@ -90,7 +90,7 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	}
 	own := k.own && e.Role == wire.RoleWorker
 	if !own && e.Code == usageCode {
-		said := cmp.Or(e.LastLine, e.How+", and has printed the reason")
+		said := cmp.Or(e.LastLine, e.Description+", and has printed the reason")
 		k.why = fmt.Sprintf("%s: %s", who, strings.TrimPrefix(said, "perdure: "))
 		select {
 		case k.fatal <- errors.New(k.why):
@@ -102,12 +102,12 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	if k.backoffs[at] == nil {
 		k.backoffs[at] = &supervisor.Backoff{}
 	}
-	pause := k.backoffs[at].Next(e.Lived)
+	pause := k.backoffs[at].Next(e.Uptime)
 	if e.Code == 0 || told.Failed {
 		pause = max(pause, leavePause)
 	}
 	k.restarts[e.Role]++
-	text := fmt.Sprintf("%s %s", who, e.How)
+	text := fmt.Sprintf("%s %s", who, e.Description)
 	if e.Code != 0 && e.Signal == "" && e.LastLine != "" {
 		text += ": " + strings.TrimPrefix(e.LastLine, "perdure: ")
 	}
@@ -125,9 +125,9 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 // exited returns the report about a process that has ended. The caller must hold k.mu.
 func (k *keeper) exited(e *supervisor.Exit) wire.Exited {
 	if e.Role != wire.RoleWorker || k.last || !k.own && e.Code == usageCode {
-		return wire.Exited{Role: e.Role, PID: e.PID, How: e.How}
+		return wire.Exited{Role: e.Role, PID: e.PID, How: e.Description}
 	}
-	return e.Worker(k.own)
+	return e.WorkerReport(k.own)
 }
 
 // look returns the state of the processes for metrics and health checks.
@@ -159,7 +159,7 @@ func (k *keeper) over() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.last = true
-	k.group.NoMore()
+	k.group.DisableRestarts()
 }
 
 // drain ends all processes gracefully: first workers and then servers, which other processes may need until then. If

@@ -29,9 +29,9 @@ const noticePause = 2 * time.Second
 const shell = "sh"
 
 func (n *Notice) check() error {
-	if n.For < 0 || n.For > control.MostNotice {
+	if n.For < 0 || n.For > control.MaxNotice {
 		return fmt.Errorf("%w: invalid --notice %v; choose a time above 0 and at most %v", perdure.ErrUsage, n.For,
-			control.MostNotice)
+			control.MaxNotice)
 	}
 	if n.Probe == "" {
 		return nil

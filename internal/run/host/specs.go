@@ -130,13 +130,13 @@ func (h *Host) listens(index int) (string, error) {
 	if h.Listen != "" {
 		return offsetAddress("--listen", h.Listen, index)
 	}
-	for _, addr := range transport.Addresses(h.Join) {
-		if host := transport.LeadingAddress(addr); host != "" {
+	for _, addr := range transport.ParseAddresses(h.Join) {
+		if host := transport.SourceAddress(addr); host != "" {
 			return net.JoinHostPort(host, "0"), nil
 		}
 	}
 	return "", fmt.Errorf("%w: cannot determine which address of this machine leads to %s; name the listen address "+
-		"of servers with --listen HOST:PORT", perdure.ErrUsage, strings.Join(transport.Addresses(h.Join), ","))
+		"of servers with --listen HOST:PORT", perdure.ErrUsage, strings.Join(transport.ParseAddresses(h.Join), ","))
 }
 
 // checkFree returns an error if another process uses an address.
@@ -194,7 +194,7 @@ func (h *Host) targets(job string) (all []metrics.Target, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
-	all = append(all, metrics.NewTarget(job, hostRole, h.Called, transport.AddressUnder(own, h.Advertise)))
+	all = append(all, metrics.NewTarget(job, hostRole, h.Called, transport.ReachableAddress(own, h.Advertise)))
 	for i := range h.Servers + h.Workers {
 		role, id := wire.RoleServer, i
 		if i >= h.Servers {
@@ -205,7 +205,7 @@ func (h *Host) targets(job string) (all []metrics.Target, err error) {
 			return nil, err
 		}
 		all = append(all, metrics.NewTarget(job, string(role), h.Called+"/"+name(role, id),
-			transport.AddressUnder(addr, h.Advertise)))
+			transport.ReachableAddress(addr, h.Advertise)))
 	}
 	return all, nil
 }

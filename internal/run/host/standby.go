@@ -112,8 +112,8 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 // await waits for the lease of a shared registry, with metrics and health endpoints.
 func (c *Coordinator) await(ctx context.Context, facts registry.Registry, job string) (registry.Lease, error) {
 	stands := newStanding()
-	c.eye.Show(metrics.Standby(stands.look, c.Watch.Who(job, wire.RoleCoordinator, 0)))
-	defer c.eye.Show(nil) // the leader is not ready yet
+	c.eye.SetProbe(metrics.Standby(stands.look, c.Watch.Who(job, wire.RoleCoordinator, 0)))
+	defer c.eye.SetProbe(nil) // the leader is not ready yet
 	return c.take(ctx, facts, stands)
 }
 

@@ -53,20 +53,20 @@ func (s *standing) waits() bool {
 }
 
 // look asks the loop for the state.
-func (s *standing) look() httpdebug.Look {
+func (s *standing) look() httpdebug.State {
 	again := time.NewTicker(slowTry / 20)
 	defer again.Stop()
 	why := make(chan string, 1)
 	for {
 		select {
 		case s.asks <- why:
-			return httpdebug.Look{NotReady: "it stands by: " + <-why}
+			return httpdebug.State{NotReady: "it stands by: " + <-why}
 		case <-s.ended:
-			return httpdebug.Look{NotReady: "it no longer stands by, and starts to lead or ends"}
+			return httpdebug.State{NotReady: "it no longer stands by, and starts to lead or ends"}
 		case <-again.C:
 		}
 		if s.waits() {
-			return httpdebug.Look{Waits: "it stands by and waits for its registry"}
+			return httpdebug.State{BlockedOn: "it stands by and waits for its registry"}
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestStandingBy(t *testing.T) {
 			_, err := c.take(t.Context(), f, s)
 			taken <- err
 		}()
-		if seen := probe.Ask(t.Context()); seen.Waits == "" || seen.Err != nil {
+		if seen := probe.Ask(t.Context()); seen.BlockedOn == "" || seen.Err != nil {
 			t.Errorf("while its registry is slow: %+v", seen)
 		}
 		<-time.After(longestTry)
@@ -52,7 +52,7 @@ func TestStandingBy(t *testing.T) {
 		close(f.goesOn)
 		synctest.Wait()
 		if seen := probe.Ask(t.Context()); !strings.HasPrefix(seen.NotReady, "it stands by: ") || seen.Err != nil ||
-			seen.Waits != "" || !strings.Contains(seen.NotReady, registry.Self().Host) {
+			seen.BlockedOn != "" || !strings.Contains(seen.NotReady, registry.Self().Host) {
 			t.Errorf("while another coordinator leads: %+v", seen)
 		}
 		must(t, held.Release())

@@ -161,7 +161,7 @@ func (r *Attendant) See(ctx context.Context) (sum rundir.Summary, err error) {
 // sayOver notifies all processes that the job is done. Programs that Perdure did not start may read its tables until
 // they end.
 func (r *Attendant) sayOver(ctx context.Context, ended <-chan error) error {
-	r.job.Over()
+	r.job.MarkDone()
 	r.await(ctx, func(p *wire.Progress) bool { return p.Done }) // until the coordinator has recorded it
 	if !r.workers {
 		r.await(ctx, func(p *wire.Progress) bool {

@@ -42,7 +42,7 @@ func (r *Run) export(ctx context.Context) (*finalModel, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := reach.Observe(hooks.With(ctx, hooks.Worker{Network: network}), worker.Config{
+	c, err := reach.Observe(hooks.NewContext(ctx, hooks.Worker{Network: network}), worker.Config{
 		Coordinator: r.addr, Secret: r.secrets.Job, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

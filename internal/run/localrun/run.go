@@ -207,7 +207,7 @@ func secretsOf(of *settings.Reach) (wire.Keys, error) {
 	if of.Keys == "" {
 		return reach.NewKeys(), nil
 	}
-	beside := filepath.Join(keys.Folder(of.Keys, keys.Coordinator), reach.SecretFile)
+	beside := filepath.Join(keys.RoleDir(of.Keys, keys.Coordinator), reach.SecretFile)
 	if _, err := os.Stat(beside); err != nil {
 		return reach.NewKeys(), nil
 	}
@@ -297,7 +297,7 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 			r.job.End(e.err)
 			return sum, r.stopped(<-ended)
 		}
-		r.job.Over()
+		r.job.MarkDone()
 		if !r.workers {
 			awaitPrograms(atOnce, r.job.Group())
 		}

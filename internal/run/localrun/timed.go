@@ -147,7 +147,7 @@ func (o *onlooker) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.c, err = reach.Observe(hooks.With(ctx, hooks.Worker{Network: network}), worker.Config{
+	if o.c, err = reach.Observe(hooks.NewContext(ctx, hooks.Worker{Network: network}), worker.Config{
 		Coordinator: o.r.addr, Secret: o.r.secrets.Job, Log: slog.New(slog.DiscardHandler),
 	}); err != nil {
 		o.c = nil

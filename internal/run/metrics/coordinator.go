@@ -72,16 +72,17 @@ func Coordinator(
 	reg *registry.SaveCounter,
 	who Who,
 ) *httpdebug.Probe {
-	return httpdebug.NewProbe(Bound, func() httpdebug.Look { return askLoop(ctx, co, reg) }, func() []httpdebug.Sample {
+	state := func() httpdebug.State { return askLoop(ctx, co, reg) }
+	return httpdebug.NewProbe(Bound, state, func() []httpdebug.Sample {
 		r := reg.Stats()
-		return append(common(&who), leads.Is(1), saves.Sums(r.Saves, r.TotalDuration.Seconds()),
-			saveFailures.Is(float64(r.Failures)), saveWaits.Is(r.PendingFor.Seconds()))
+		return append(common(&who), leads.Sample(1), saves.SummarySample(r.Saves, r.TotalDuration.Seconds()),
+			saveFailures.Sample(float64(r.Failures)), saveWaits.Sample(r.PendingFor.Seconds()))
 	})
 }
 
 // Standby returns a probe of a standby coordinator, which has no job to report.
-func Standby(look func() httpdebug.Look, who Who) *httpdebug.Probe {
-	return httpdebug.NewProbe(Bound, look, func() []httpdebug.Sample { return append(common(&who), leads.Is(0)) })
+func Standby(look func() httpdebug.State, who Who) *httpdebug.Probe {
+	return httpdebug.NewProbe(Bound, look, func() []httpdebug.Sample { return append(common(&who), leads.Sample(0)) })
 }
 
 // slow is the time after which a save in the registry counts as delaying the loop. It is shorter than Bound.
@@ -89,14 +90,14 @@ const slow = time.Second
 
 // askLoop asks the loop for the state of the job. It does not wait while the loop is blocked on a registry that does
 // not answer.
-func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.SaveCounter) (l httpdebug.Look) {
+func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.SaveCounter) (l httpdebug.State) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answered := make(chan error, 1)
 	go func() {
 		answered <- co.Ask(ctx, func(core *membership.Core, latest coordinator.Latest) {
-			l = lookAt(core, latest.Tally)
-			l.Samples = append(l.Samples, turnedAway.Is(float64(latest.Refused())))
+			l = lookAt(core, latest.Counts)
+			l.Samples = append(l.Samples, turnedAway.Sample(float64(latest.Refused())))
 		})
 	}()
 	again := time.NewTicker(slow / 20)
@@ -105,7 +106,7 @@ func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Sav
 		select {
 		case err := <-answered:
 			if err != nil {
-				l = httpdebug.Look{NotReady: "the process ends"}
+				l = httpdebug.State{NotReady: "the process ends"}
 			}
 			return l
 		case <-again.C:
@@ -116,9 +117,11 @@ func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Sav
 		}
 		cancel()
 		if err := <-answered; err != nil {
-			l = httpdebug.Look{Waits: "it waits for its registry: changes that are not saved there have no effect yet"}
+			l = httpdebug.State{
+				BlockedOn: "it waits for its registry: changes that are not saved there have no effect yet",
+			}
 			if r.LastError != "" {
-				l.Waits += ": " + r.LastError
+				l.BlockedOn += ": " + r.LastError
 			}
 		}
 		return l
@@ -126,9 +129,9 @@ func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Sav
 }
 
 // lookAt returns the state of the job according to its core.
-func lookAt(core *membership.Core, t *coordinator.Tally) (l httpdebug.Look) {
+func lookAt(core *membership.Core, t *coordinator.EventCounts) (l httpdebug.State) {
 	f := core.Record()
-	l.Does = fmt.Sprintf("it leads job %s, at clock %d", f.Job.ID, core.MinClock())
+	l.Activity = fmt.Sprintf("it leads job %s, at clock %d", f.Job.ID, core.MinClock())
 	if f.Failed != "" {
 		l.NotReady = "the job has failed: " + f.Failed
 	}
@@ -139,43 +142,44 @@ func lookAt(core *membership.Core, t *coordinator.Tally) (l httpdebug.Look) {
 			lost++
 		}
 	}
-	add(epoch.Is(float64(f.View.Revision)), generation.Is(float64(f.View.Generation)),
-		minClock.Is(float64(core.MinClock())), end.Is(float64(f.View.End)), durable.Is(float64(f.View.Durable)),
-		complete.Is(is(core.Complete())), serving.Is(is(core.Serving())), shards.Is(float64(len(f.View.Shards))),
-		orphans.Is(float64(lost)), outage.Is(t.Outage.Seconds()), updatesIn.Is(float64(core.NumUpdates())),
-		updatesLost.Is(float64(f.UpdatesLost)), redone.Is(float64(f.ClocksRedone)))
+	add(epoch.Sample(float64(f.View.Revision)), generation.Sample(float64(f.View.Generation)),
+		minClock.Sample(float64(core.MinClock())), end.Sample(float64(f.View.End)),
+		durable.Sample(float64(f.View.Durable)), complete.Sample(is(core.Complete())),
+		serving.Sample(is(core.Serving())), shards.Sample(float64(len(f.View.Shards))), orphans.Sample(float64(lost)),
+		outage.Sample(t.Outage.Seconds()), updatesIn.Sample(float64(core.NumUpdates())),
+		updatesLost.Sample(float64(f.UpdatesLost)), redone.Sample(float64(f.ClocksRedone)))
 	n := 0
 	for i := range f.View.Slots {
 		if !f.View.Slots[i].Left {
 			n++
 		}
 	}
-	add(active.Is(float64(n)))
+	add(active.Sample(float64(n)))
 	addPlaces(&l, core, membership.Server, len(f.Servers))
 	addPlaces(&l, core, membership.Worker, len(f.Slots))
 	for kind, n := range t.Events {
-		add(events.Is(float64(n), kind))
+		add(events.Sample(float64(n), kind))
 	}
 	for _, of := range []string{"server", "worker", "shards"} { // always present, even if 0
-		add(deaths.Is(float64(t.Deaths[of]), of))
+		add(deaths.Sample(float64(t.Deaths[of]), of))
 	}
 	for _, of := range []string{"server", "worker", "shards", "log", "store"} {
-		add(recoveries.Is(float64(t.Recoveries[of]), of))
+		add(recoveries.Sample(float64(t.Recoveries[of]), of))
 	}
 	return l
 }
 
 // addPlaces adds the states of the places of a kind.
-func addPlaces(l *httpdebug.Look, core *membership.Core, k membership.Kind, n int) {
+func addPlaces(l *httpdebug.State, core *membership.Core, k membership.Kind, n int) {
 	states := map[string]int{"alive": 0, "silent": 0, "dead": 0, "waiting": 0, "left": 0}
 	for i := range n {
 		state := core.MemberStatus(k, i).State
 		states[state]++
 		if state != "left" {
-			l.Samples = append(l.Samples, alive.Is(is(state == "alive"), fmt.Sprintf("%s:%d", k, i)))
+			l.Samples = append(l.Samples, alive.Sample(is(state == "alive"), fmt.Sprintf("%s:%d", k, i)))
 		}
 	}
 	for state, n := range states {
-		l.Samples = append(l.Samples, places.Is(float64(n), string(k), state))
+		l.Samples = append(l.Samples, places.Sample(float64(n), string(k), state))
 	}
 }

@@ -24,13 +24,13 @@ type Kept struct {
 
 // Host returns a probe of a host. why is the reason why the host does not do its work, or "".
 func Host(look func() (all []Kept, why string), who Who) *httpdebug.Probe {
-	return httpdebug.NewProbe(Bound, func() (l httpdebug.Look) {
+	return httpdebug.NewProbe(Bound, func() (l httpdebug.State) {
 		all, why := look()
 		l.NotReady = why
 		for _, k := range all {
-			l.Does += fmt.Sprintf("%d %ss run; ", k.Running, k.Role)
-			l.Samples = append(l.Samples, keptAlive.Is(float64(k.Running), k.Role),
-				restarted.Is(float64(k.Restarts), k.Role))
+			l.Activity += fmt.Sprintf("%d %ss run; ", k.Running, k.Role)
+			l.Samples = append(l.Samples, keptAlive.Sample(float64(k.Running), k.Role),
+				restarted.Sample(float64(k.Restarts), k.Role))
 		}
 		return l
 	}, func() []httpdebug.Sample { return common(&who) })

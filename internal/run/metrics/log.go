@@ -27,17 +27,21 @@ var (
 
 // Log returns a probe of the process that serves an update log, which works as long as ctx.
 func Log(ctx context.Context, look func(context.Context) (logserver.State, error), who Who) *httpdebug.Probe {
-	return httpdebug.NewProbe(Bound, func() httpdebug.Look {
+	return httpdebug.NewProbe(Bound, func() httpdebug.State {
 		s, err := look(ctx)
 		if err != nil {
-			return httpdebug.Look{NotReady: "the process ends"}
+			return httpdebug.State{NotReady: "the process ends"}
 		}
-		return httpdebug.Look{
-			Does: fmt.Sprintf("it serves %d streams", s.Streams), NotReady: s.Waits,
+		return httpdebug.State{
+			Activity: fmt.Sprintf("it serves %d streams", s.Streams), NotReady: s.Waits,
 			Samples: []httpdebug.Sample{
-				logStreams.Is(float64(s.Streams)), logRecords.Is(float64(s.Records)), logStored.Is(float64(s.Stored)),
-				logConnections.Is(float64(s.Connections)), logFull.Is(is(s.Waits != "")),
-				logReceived.Is(float64(s.Received)), logSent.Is(float64(s.Sent)),
+				logStreams.Sample(float64(s.Streams)),
+				logRecords.Sample(float64(s.Records)),
+				logStored.Sample(float64(s.Stored)),
+				logConnections.Sample(float64(s.Connections)),
+				logFull.Sample(is(s.Waits != "")),
+				logReceived.Sample(float64(s.Received)),
+				logSent.Sample(float64(s.Sent)),
 			},
 		}
 	}, func() []httpdebug.Sample { return []httpdebug.Sample{who.info()} })

@@ -49,7 +49,7 @@ type Who struct {
 // common returns samples that need no query.
 func common(w *Who) []httpdebug.Sample {
 	in, out := transport.Traffic()
-	return []httpdebug.Sample{w.info(), received.Is(float64(in)), sent.Is(float64(out))}
+	return []httpdebug.Sample{w.info(), received.Sample(float64(in)), sent.Sample(float64(out))}
 }
 
 // info returns the sample with the process's identity.
@@ -58,7 +58,7 @@ func (w *Who) info() httpdebug.Sample {
 	if w.ID >= 0 {
 		id = strconv.Itoa(w.ID)
 	}
-	return info.Is(1, w.Job, w.Role, id, w.Version, runtime.Version())
+	return info.Sample(1, w.Job, w.Role, id, w.Version, runtime.Version())
 }
 
 // known returns a constructor of metrics that also appends them to list.

@@ -85,8 +85,8 @@ func begin(t *testing.T, ctx context.Context, h *rig.Hosts) *job {
 	j.lead = h.Leader()
 	who := metrics.Who{Job: "job-1", Version: "v", ID: -1}
 	j.coordinator = metrics.Coordinator(ctx, j.lead, counted, who)
-	joined := make(chan server.Eye, 1)
-	h.StartServer("server:0", func(c *server.Config) { c.Joined = func(e server.Eye, _ int) { joined <- e } })
+	joined := make(chan server.Monitor, 1)
+	h.StartServer("server:0", func(c *server.Config) { c.OnJoined = func(e server.Monitor, _ int) { joined <- e } })
 	j.w, err = h.NewProcess("worker:0").Dial(ctx, 0)
 	must(t, err)
 	j.server, j.worker = metrics.Server(<-joined, who), metrics.Worker(j.w, who)
@@ -166,7 +166,7 @@ func TestStuckLoop(t *testing.T) {
 	rig.RunVirtual(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		j := begin(t, ctx, h)
 		defer j.end(t)
-		if seen := j.coordinator.Ask(ctx); seen.Err != nil || seen.Does != "it leads job job-1, at clock 0" {
+		if seen := j.coordinator.Ask(ctx); seen.Err != nil || seen.Activity != "it leads job job-1, at clock 0" {
 			t.Fatalf("%+v", seen)
 		}
 		at, goOn := make(chan struct{}), make(chan struct{})
@@ -199,11 +199,11 @@ func TestSickRegistry(t *testing.T) {
 			table <- err
 		})
 		seen := j.coordinator.Ask(ctx)
-		for seen.Waits == "" && seen.Err == nil { // the coordinator may not have received the table yet
+		for seen.BlockedOn == "" && seen.Err == nil { // the coordinator may not have received the table yet
 			<-time.After(time.Millisecond)
 			seen = j.coordinator.Ask(ctx)
 		}
-		if !strings.HasSuffix(seen.Waits, "no room") {
+		if !strings.HasSuffix(seen.BlockedOn, "no room") {
 			t.Errorf("%+v", seen)
 		}
 		n, err := testutil.GatherAndCount(gatherer(j.coordinator), "perdure_coordinator_registry_failures_total",
@@ -213,7 +213,7 @@ func TestSickRegistry(t *testing.T) {
 		}
 		j.sick.set(false)
 		must(t, <-table)
-		if seen := j.coordinator.Ask(ctx); seen.Waits != "" || seen.NotReady != "" || seen.Err != nil {
+		if seen := j.coordinator.Ask(ctx); seen.BlockedOn != "" || seen.NotReady != "" || seen.Err != nil {
 			t.Errorf("%+v", seen)
 		}
 	})
@@ -223,7 +223,7 @@ func TestSickRegistry(t *testing.T) {
 func TestEndedWorker(t *testing.T) {
 	rig.RunVirtual(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		j := begin(t, ctx, h)
-		if seen := j.worker.Ask(ctx); seen.NotReady != "" || seen.Does != "it is worker:0, at clock 0" {
+		if seen := j.worker.Ask(ctx); seen.NotReady != "" || seen.Activity != "it is worker:0, at clock 0" {
 			t.Errorf("%+v", seen)
 		}
 		j.end(t)

@@ -43,34 +43,34 @@ var (
 )
 
 // Server returns a probe of a server.
-func Server(sv server.Eye, who Who) *httpdebug.Probe {
-	return httpdebug.NewProbe(Bound, func() (l httpdebug.Look) {
-		at := sv.Look()
+func Server(sv server.Monitor, who Who) *httpdebug.Probe {
+	return httpdebug.NewProbe(Bound, func() (l httpdebug.State) {
+		at := sv.Stats()
 		l.NotReady = at.NotReady
-		l.Does = fmt.Sprintf("it is server:%d, and serves %d shards", at.Index, count(at.Shards))
+		l.Activity = fmt.Sprintf("it is server:%d, and serves %d shards", at.Index, count(at.Shards))
 		add := func(s ...httpdebug.Sample) { l.Samples = append(l.Samples, s...) }
-		for _, part := range []server.Part{server.Head, server.Middle, server.Tail, server.Joining} {
-			add(held.Is(float64(at.Shards[part]), string(part)))
+		for _, part := range []server.ChainRole{server.Head, server.Middle, server.Tail, server.Joining} {
+			add(held.Sample(float64(at.Shards[part]), string(part)))
 		}
 		for name, t := range at.Tables {
-			add(rows.Is(float64(t.Rows), name), rowBytes.Is(float64(t.Bytes), name))
+			add(rows.Sample(float64(t.Rows), name), rowBytes.Sample(float64(t.Bytes), name))
 		}
 		if at.MinClock >= 0 {
-			add(serverClock.Is(float64(at.MinClock)))
+			add(serverClock.Sample(float64(at.MinClock)))
 		}
 		if at.Unread != nil {
-			add(unread.Is(float64(*at.Unread)))
+			add(unread.Sample(float64(*at.Unread)))
 		}
-		add(unready.Is(float64(at.Unready)), applied.Is(float64(at.Updates)), answered.Is(float64(at.Answers)),
-			waiting.Is(float64(at.Waiting)), clients.Is(float64(at.Connections)),
-			crowded.Is(float64(at.Refused)),
-			written.Sums(at.Saves, at.SaveTime.Seconds()), writtenBytes.Is(float64(at.SaveBytes)),
-			failures.Is(float64(at.SaveFailures)), logWaits.Is(is(at.LogWaits != "")))
+		add(unready.Sample(float64(at.Unready)), applied.Sample(float64(at.Updates)),
+			answered.Sample(float64(at.Answers)), waiting.Sample(float64(at.Waiting)),
+			clients.Sample(float64(at.Connections)), crowded.Sample(float64(at.Refused)),
+			written.SummarySample(at.Saves, at.SaveTime.Seconds()), writtenBytes.Sample(float64(at.SaveBytes)),
+			failures.Sample(float64(at.SaveFailures)), logWaits.Sample(is(at.LogWaitReason != "")))
 		return l
 	}, func() []httpdebug.Sample { return common(&who) })
 }
 
-func count(shards map[server.Part]int) (n int) {
+func count(shards map[server.ChainRole]int) (n int) {
 	for _, k := range shards {
 		n += k
 	}

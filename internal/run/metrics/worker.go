@@ -47,11 +47,11 @@ var (
 
 // Worker returns a probe of a worker's client.
 func Worker(client *worker.Client, who Who) *httpdebug.Probe {
-	return httpdebug.NewProbe(Bound, func() (l httpdebug.Look) {
+	return httpdebug.NewProbe(Bound, func() (l httpdebug.State) {
 		at := client.Snapshot()
-		l.Does = fmt.Sprintf("it is worker:%d, at clock %d", client.Slot(), at.Clock)
+		l.Activity = fmt.Sprintf("it is worker:%d, at clock %d", client.Slot(), at.Clock)
 		if client.Slot() < 0 {
-			l.Does = "it observes its job"
+			l.Activity = "it observes its job"
 		}
 		if at.Err != nil {
 			l.NotReady = "it has ended: " + plain.Text(at.Err)
@@ -63,13 +63,24 @@ func Worker(client *worker.Client, who Who) *httpdebug.Probe {
 		}
 		seconds := func(ns int64) float64 { return float64(ns) / 1e9 }
 		l.Samples = []httpdebug.Sample{
-			clock.Is(float64(at.Clock)), spent.Is(seconds(n.StalenessNs), "staleness"),
-			spent.Is(seconds(n.CommNs), "communication"), spent.Is(seconds(n.ComputeNs), "compute"),
-			outageTime.Is(seconds(n.OutageNs)), outClocks.Is(float64(n.OutageClocks)), outShards.Is(float64(out)),
-			staleRows.Is(float64(n.StaleRows)), made.Is(float64(n.UpdatesSent)), resent.Is(float64(at.Resent)),
-			kept.Is(float64(at.Kept)), outboxBytes.Is(float64(at.Bytes)), pushed.Is(float64(n.BytesPushed)),
-			pulled.Is(float64(n.BytesPulled)), samples.Is(float64(n.Samples)), beyond.Is(float64(n.BeyondBound)),
-			statesLost.Is(float64(n.StatesLost)), storeWaits.Is(is(at.WaitReason != "")),
+			clock.Sample(float64(at.Clock)),
+			spent.Sample(seconds(n.StalenessNs), "staleness"),
+			spent.Sample(seconds(n.CommNs), "communication"),
+			spent.Sample(seconds(n.ComputeNs), "compute"),
+			outageTime.Sample(seconds(n.OutageNs)),
+			outClocks.Sample(float64(n.OutageClocks)),
+			outShards.Sample(float64(out)),
+			staleRows.Sample(float64(n.StaleRows)),
+			made.Sample(float64(n.UpdatesSent)),
+			resent.Sample(float64(at.Resent)),
+			kept.Sample(float64(at.Kept)),
+			outboxBytes.Sample(float64(at.Bytes)),
+			pushed.Sample(float64(n.BytesPushed)),
+			pulled.Sample(float64(n.BytesPulled)),
+			samples.Sample(float64(n.Samples)),
+			beyond.Sample(float64(n.BeyondBound)),
+			statesLost.Sample(float64(n.StatesLost)),
+			storeWaits.Sample(is(at.WaitReason != "")),
 		}
 		return l
 	}, func() []httpdebug.Sample { return common(&who) })

@@ -78,9 +78,9 @@ func ByToken(address, run, tokenFile, keysDir string) (c *control.Client, found 
 	}
 	dir := cmp.Or(keysDir, filepath.Dir(tokenFile))
 	if _, err := os.Stat(filepath.Join(dir, keys.CAFile)); err != nil && keysDir != "" {
-		dir = keys.Folder(dir, keys.Viewer)
+		dir = keys.RoleDir(dir, keys.Viewer)
 	}
-	ring, err := keys.Trusting(dir, job)
+	ring, err := keys.OpenTrusted(dir, job)
 	if err != nil {
 		return nil, run, fmt.Errorf("%w; copy the file ca/ca.pem of the job's keys next to the token", err)
 	}

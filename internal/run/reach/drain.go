@@ -38,7 +38,7 @@ func (r *Remains) String() string {
 }
 
 // Left returns the incomplete part of a drain according to a status.
-func Left(s *control.Status, d *control.Draining) (r Remains) {
+func Left(s *control.Status, d *control.DrainResult) (r Remains) {
 	for _, at := range d.Places {
 		i := slices.IndexFunc(s.Processes, func(p control.Process) bool {
 			return p.Role == at.Role && p.Index == at.Index
@@ -76,7 +76,7 @@ const (
 
 // AwaitDrained waits until a drain is complete, and calls tell whenever the remaining part changes. The error names
 // replicas that were not handed over.
-func AwaitDrained(ctx context.Context, client control.Backend, d *control.Draining, notice time.Duration,
+func AwaitDrained(ctx context.Context, client control.Backend, d *control.DrainResult, notice time.Duration,
 	tell func(*Remains),
 ) error {
 	began, heard := time.Now(), time.Now()

@@ -14,7 +14,7 @@ import (
 // TestLeft checks that a draining process remains until other servers have all its replicas or its slot is free. A
 // server that ends before that is lost, even if another process has replaced it.
 func TestLeft(t *testing.T) {
-	ends := &control.Draining{Places: []control.DrainedPlace{
+	ends := &control.DrainResult{Places: []control.DrainedProcess{
 		{Role: "server", Index: 0, Incarnation: 2}, {Role: "worker", Index: 1, Incarnation: 3},
 	}}
 	server := func(state control.ProcessState, incarnation, drained perdure.Incarnation) control.Process {
@@ -68,14 +68,16 @@ func (s *says) Status(context.Context) (now control.Status, err error) {
 // however long that lasts.
 func TestDrainAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ends := &control.Draining{Places: []control.DrainedPlace{{Role: "server", Incarnation: 2}}}
-		status := func(state control.ProcessState, drained perdure.Incarnation, a *control.Away) control.Status {
+		ends := &control.DrainResult{Places: []control.DrainedProcess{{Role: "server", Incarnation: 2}}}
+		status := func(
+			state control.ProcessState, drained perdure.Incarnation, a *control.RegistryWait,
+		) control.Status {
 			p := control.Process{Role: "server", State: state, Incarnation: 2, Drained: drained}
 			return control.Status{Processes: []control.Process{p}, RegistryAway: a}
 		}
 		job := &says{next: []control.Status{status(control.ProcessLive, 0, nil)}}
 		for range 1000 {
-			job.next = append(job.next, status(control.ProcessDead, 0, &control.Away{Seconds: 1}))
+			job.next = append(job.next, status(control.ProcessDead, 0, &control.RegistryWait{Seconds: 1}))
 		}
 		job.next = append(job.next, status(control.ProcessDead, 2, nil))
 		began := time.Now()

@@ -152,7 +152,7 @@ func (f *Job) find(ctx context.Context) (wire.Welcome, error) {
 
 // coordinatorVia returns the coordinator's address if f.Join is the address of its control API, and "" otherwise.
 func (f *Job) coordinatorVia(ctx context.Context) string {
-	for _, addr := range transport.Addresses(f.Join) {
+	for _, addr := range transport.ParseAddresses(f.Join) {
 		if status, err := control.NewClient(addr, f.Keys.Job, f.Ring).Status(ctx); err == nil {
 			return status.Coordinator
 		}
@@ -165,15 +165,15 @@ func Visit(ctx context.Context, addrs string, secret perdure.Secret, ring *keys.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	link := transport.Link{
-		Network: transport.TCP{Keys: ring}, Addr: addrs, Wants: keys.Coordinator,
+		Network: transport.TCP{Keys: ring}, Addr: addrs, PeerRole: keys.Coordinator,
 		Hello: func() wire.Hello { return Asking(secret) },
 		Up: func(_ transport.Conn, f *wire.Frame) {
 			err = wire.ParseControl(f, &w)
 			cancel()
 		},
-		Frame:   func(transport.Conn, *wire.Frame) error { return nil },
-		Down:    func(transport.Conn, error) {},
-		Patient: func(attempts int, _ error) bool { return attempts < len(transport.Addresses(addrs)) },
+		Frame:       func(transport.Conn, *wire.Frame) error { return nil },
+		Down:        func(transport.Conn, error) {},
+		ShouldRetry: func(attempts int, _ error) bool { return attempts < len(transport.ParseAddresses(addrs)) },
 	}
 	if ended := link.Run(ctx); err == nil && w.Job.ID == "" {
 		err = ended

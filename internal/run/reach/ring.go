@@ -26,7 +26,7 @@ func Ring(ctx context.Context, dir string, role wire.Role, log *slog.Logger) (*k
 
 // OpenRing opens the keys of a process with the given role.
 func OpenRing(dir string, role wire.Role) (*keys.Ring, error) {
-	ring, err := keys.Open(keys.Folder(dir, keys.Role(role)))
+	ring, err := keys.Open(keys.RoleDir(dir, keys.Role(role)))
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func CallerRing(dir string) (*keys.Ring, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	return keys.Open(keys.Folder(dir, keys.Operator))
+	return keys.Open(keys.RoleDir(dir, keys.Operator))
 }
 
 // secretOf returns the file with a run's secret: the named one, or the one next to the keys; "" if there is neither.

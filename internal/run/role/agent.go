@@ -37,7 +37,7 @@ func (c *Agent) Run(ctx context.Context) error {
 		cfg.Log = plain.Errors(os.Stderr) // standard error is the program's
 		client, err := worker.Dial(ctx, cfg)
 		if err == nil {
-			eye.Show(metrics.Worker(client, c.Watch.Who(client.Job().ID, wire.RoleWorker, int(client.Slot()))))
+			eye.SetProbe(metrics.Worker(client, c.Watch.Who(client.Job().ID, wire.RoleWorker, int(client.Slot()))))
 		}
 		return client, err
 	}

@@ -39,18 +39,18 @@ func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, 
 }
 
 // Drain implements control.Backend.
-func (b *backend) Drain(ctx context.Context, d control.Drain) (ends control.Draining, err error) {
-	if d.Notice < 0 || d.Notice > control.MostNotice {
+func (b *backend) Drain(ctx context.Context, d control.Drain) (ends control.DrainResult, err error) {
+	if d.Notice < 0 || d.Notice > control.MaxNotice {
 		return ends, fmt.Errorf("%w: invalid notice of %v; choose 0 to %v", perdure.ErrUsage, d.Notice,
-			control.MostNotice)
+			control.MaxNotice)
 	}
 	var all []coordinator.Drained
 	var refused error
 	err = b.co.Ask(ctx, func(core *membership.Core, latest coordinator.Latest) {
-		all, refused = latest.Drain(core, d.Who, d.Notice)
+		all, refused = latest.Drain(core, d.Target, d.Notice)
 	})
 	for _, p := range all {
-		ends.Places = append(ends.Places, control.DrainedPlace{
+		ends.Places = append(ends.Places, control.DrainedProcess{
 			Role: string(p.Kind), Index: p.Index, Incarnation: p.Incarnation,
 		})
 	}
@@ -71,7 +71,7 @@ type backend struct {
 
 func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 	b.settle(ctx)
-	err = b.co.Look(ctx, func(seen *coordinator.Seen) {
+	err = b.co.Inspect(ctx, func(seen *coordinator.Snapshot) {
 		f, core, latest := seen.Facts, seen.Core, &seen.Latest
 		s = control.Status{
 			Job: f.Job.ID, Workload: f.Job.Workload, RunDir: b.run, Generation: f.View.Generation,
@@ -80,13 +80,13 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 			LastEvent: latest.Event, UpdatesLost: f.UpdatesLost,
 			Recovery: f.Job.Recovery, NoReplace: f.Job.NoReplace, Coordinator: b.addr,
 		}
-		if w := seen.Waits; w != nil {
-			s.RegistryAway = &control.Away{Seconds: w.For.Seconds(), Why: w.Why}
+		if w := seen.RegistryWait; w != nil {
+			s.RegistryAway = &control.RegistryWait{Seconds: w.Duration.Seconds(), Why: w.LastError}
 		}
 		s.Saving = recovery.Saving(f.Job.Recovery, f.Saving, f.Running.Saving)
 		s.Processes = append(s.Processes, control.Process{
 			Role: string(wire.RoleCoordinator), PID: os.Getpid(), State: control.ProcessLive, Clock: core.MinClock(),
-			Resources: machine.InUse(),
+			Resources: machine.ResourcesInUse(),
 		})
 		if log := latest.Log; log != nil {
 			s.Processes = append(s.Processes, control.Process{
@@ -180,7 +180,7 @@ func processState(s string) control.ProcessState {
 }
 
 func (b *backend) View(ctx context.Context) (v words.View, err error) {
-	err = b.co.Look(ctx, func(s *coordinator.Seen) { v = s.Facts.View.Clone() })
+	err = b.co.Inspect(ctx, func(s *coordinator.Snapshot) { v = s.Facts.View.Clone() })
 	return v, err
 }
 

@@ -61,12 +61,12 @@ type Opened struct {
 	Lease  registry.Lease
 	Linger time.Duration // see coordinator.Config
 	// Eye serves the process's metrics and health checks, and stays open; nil: the coordinator opens its own.
-	Eye *httpdebug.Eye
+	Eye *httpdebug.Endpoint
 }
 
 // Run coordinates until the job or ctx ends.
 func (c *Coordinator) Run(ctx context.Context) error {
-	httpdebug.Name(c.Log, "", string(wire.RoleCoordinator), 0)
+	httpdebug.SetIdentity(c.Log, "", string(wire.RoleCoordinator), 0)
 	open := Opened{Registry: RegistryOf(c.Folder)}
 	if c.Open != nil {
 		open = *c.Open
@@ -74,14 +74,14 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		return err
 	}
 	api := &lateAPI{there: make(chan struct{})}
-	gate := control.Gate{
+	gate := control.Authorizer{
 		Secret: open.Keys.Job, Addrs: append([]string{open.Web.Addr().String()}, open.Hosts...), Alive: api.alive,
-		Ring: open.Ring, Log: c.Log, Refused: httpdebug.Sparing(c.Log),
+		Ring: open.Ring, Log: c.Log, Refused: httpdebug.RateLimited(c.Log),
 	}
 	srv := httpdebug.NewHTTPServer(gate.Guard(api))
 	srv.ErrorLog = httpdebug.ErrorLog(c.Log)
 	if open.Ring != nil {
-		open.Web = tls.NewListener(open.Web, open.Ring.Web())
+		open.Web = tls.NewListener(open.Web, open.Ring.WebServer())
 	}
 	go func() { _ = srv.Serve(open.Web) }() // ends with the process
 	defer func() {                          // the caller that requested the stop gets a reply
@@ -140,7 +140,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened
 	if err != nil {
 		return err
 	}
-	httpdebug.Name(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
+	httpdebug.SetIdentity(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
 	faults, err := s.Network(wire.RoleCoordinator, 0, open.Ring)
 	if err != nil {
 		return err
@@ -178,9 +178,9 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened
 		return err
 	}
 	co, err := coordinator.New(ctx, coordinator.Config{
-		Listener: faults.Around(open.Frames), Registry: reg, Lease: open.Lease, Begin: &begin, Store: in, StoreAt: at,
+		Listener: faults.Wrap(open.Frames), Registry: reg, Lease: open.Lease, NewJob: &begin, Store: in, StoreAddr: at,
 		StoreLocal: s.Checkpoints.Store == "", Keep: s.Checkpoints.Keep, MaxFailures: s.Checkpoints.MaxFailures,
-		Settings: told, Folder: c.Folder, GoesOn: c.Open != nil, Linger: open.Linger,
+		Settings: told, Dir: c.Folder, CancelEarlyEnd: c.Open != nil, Linger: open.Linger,
 		Log: c.Log, Keys: open.Keys, TableBytes: machine.Memory(),
 		OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleCoordinator, 0)) },
 	})
@@ -191,7 +191,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened
 		co: co, run: c.Folder, log: s.HasOwnLog(), addr: open.Addr, alone: c.Open != nil,
 		began: time.Now(),
 	}))
-	eye.Show(metrics.Coordinator(ctx, co, reg, c.Watch.Who(s.Job.ID, wire.RoleCoordinator, 0)))
+	eye.SetProbe(metrics.Coordinator(ctx, co, reg, c.Watch.Who(s.Job.ID, wire.RoleCoordinator, 0)))
 	return quiet(co.Run(ctx))
 }
 

@@ -43,8 +43,8 @@ func (c *Log) Run(ctx context.Context) error {
 	if c.MB < 0 || c.MB > settings.MostLogMB {
 		return fmt.Errorf("%w: invalid --mb %d; choose 1 to %d", perdure.ErrUsage, c.MB, settings.MostLogMB)
 	}
-	httpdebug.Name(c.Log, "", string(supervisor.RoleLog), 0)
-	machine.Garbage(1)
+	httpdebug.SetIdentity(c.Log, "", string(supervisor.RoleLog), 0)
+	machine.LimitGarbage(1)
 	eye, err := c.Watch.Open(ctx, c.Log)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (c *Log) Run(ctx context.Context) error {
 	}
 	s, err := logserver.Serve(c.Dir, logserver.ServeOptions{
 		Listen: c.Listen, Sync: updatelog.Sync(c.Sync), MaxBytes: int64(c.MB) << 20, Token: own.Job.Reveal(),
-		Log: c.Log, Refused: httpdebug.Sparing(c.Log), Guard: logserver.NewGuard(ring, c.Inherits),
+		Log: c.Log, Refused: httpdebug.RateLimited(c.Log), Guard: logserver.NewGuard(ring, c.Inherits),
 	})
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (c *Log) Run(ctx context.Context) error {
 	} else {
 		fmt.Fprintf(c.Out, "the log listens; its URL, which is secret, is in %s\n", filepath.Join(c.Dir, "url"))
 	}
-	eye.Show(metrics.Log(ctx, s.Look, c.Watch.Who("", wire.Role(supervisor.RoleLog), 0)))
+	eye.SetProbe(metrics.Log(ctx, s.State, c.Watch.Who("", wire.Role(supervisor.RoleLog), 0)))
 	return s.Run(ctx)
 }
 
@@ -80,7 +80,7 @@ func (c *Log) Run(ctx context.Context) error {
 // --insecure. The parent of a run has already checked that for the run's own log.
 func (c *Log) ring(ctx context.Context) (*keys.Ring, error) {
 	if c.Keys != "" {
-		return reach.Ring(ctx, c.Keys, wire.Role(logkeys.Shows), c.Log)
+		return reach.Ring(ctx, c.Keys, wire.Role(logkeys.ServerRole), c.Log)
 	}
 	at := c.Listen
 	if a, err := net.ResolveTCPAddr("tcp", at); err == nil { // otherwise Serve reports the error

@@ -113,7 +113,7 @@ func TestMistakes(t *testing.T) {
 
 // TestObey checks that an order makes this process's network fail, and that an invalid order has no effect.
 func TestObey(t *testing.T) {
-	faults := transport.Faulty(transport.TCP{})
+	faults := transport.NewFaultLayer(transport.TCP{})
 	l, err := faults.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

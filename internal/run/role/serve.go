@@ -49,7 +49,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 			return fmt.Errorf("%w: --zone: %w", perdure.ErrUsage, err)
 		}
 	}
-	httpdebug.Name(c.Log, "", string(wire.RoleServer), c.Index)
+	httpdebug.SetIdentity(c.Log, "", string(wire.RoleServer), c.Index)
 	eye, err := c.Watch.Open(atOnce, c.Log)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	if err != nil {
 		return err
 	}
-	httpdebug.Name(c.Log, s.Job.ID, string(wire.RoleServer), c.Index)
+	httpdebug.SetIdentity(c.Log, s.Job.ID, string(wire.RoleServer), c.Index)
 	var in, snapshots store.Store
 	strategy := recovery.Of(s.Job.Recovery).Traits()
 	switch {
@@ -78,10 +78,10 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 		return c.Job.NeedsFolder("its servers read the initial model from it")
 	}
 	here := cmp.Or(c.Beside, s.Job.Servers)
-	machine.Garbage(here)
-	machine.Cores(here)
+	machine.LimitGarbage(here)
+	machine.LimitCores(here)
 	if strategy.UsesLog() {
-		machine.UseCores(max(2, runtime.GOMAXPROCS(0))) // one to read the log and one to apply it
+		machine.SetCores(max(2, runtime.GOMAXPROCS(0))) // one to read the log and one to apply it
 	}
 	faults, err := s.Network(wire.RoleServer, c.Index, c.Job.Ring)
 	if err != nil {
@@ -93,9 +93,9 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 		Coordinator: c.Job.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Notice: c.Notice, Store: in, Log: c.Log,
 		OpenLog: s.OpenLog(c.Job.Ring, false), LogBytes: s.LogBytes(),
 		Snapshots: snapshots, SnapshotBytes: s.SnapshotBytes(),
-		Joined: func(sv server.Eye, index int) {
-			httpdebug.Name(c.Log, s.Job.ID, string(wire.RoleServer), index)
-			eye.Show(metrics.Server(sv, c.Watch.Who(s.Job.ID, wire.RoleServer, index)))
+		OnJoined: func(sv server.Monitor, index int) {
+			httpdebug.SetIdentity(c.Log, s.Job.ID, string(wire.RoleServer), index)
+			eye.SetProbe(metrics.Server(sv, c.Watch.Who(s.Job.ID, wire.RoleServer, index)))
 		},
 		Keys: c.Job.Keys, OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleServer, c.Index)) },
 	}))

@@ -19,7 +19,7 @@ func TestCoordinatorAwaitsDisk(t *testing.T) {
 	api := &lateAPI{there: make(chan struct{})} // the disk never answers
 	srv := httptest.NewUnstartedServer(nil)
 	addr := srv.Listener.Addr().String()
-	srv.Config.Handler = (&control.Gate{Secret: secret, Addrs: []string{addr}, Alive: api.alive}).Guard(api)
+	srv.Config.Handler = (&control.Authorizer{Secret: secret, Addrs: []string{addr}, Alive: api.alive}).Guard(api)
 	srv.Start()
 	defer srv.Close()
 	r, err := http.Get(srv.URL + control.AlivePath)

@@ -19,7 +19,7 @@ type Watched struct {
 }
 
 // Open opens the process's endpoints. It returns nil without an address.
-func (w *Watched) Open(ctx context.Context, log *slog.Logger) (*httpdebug.Eye, error) {
+func (w *Watched) Open(ctx context.Context, log *slog.Logger) (*httpdebug.Endpoint, error) {
 	if w.Metrics == "" {
 		return nil, nil
 	}
@@ -28,7 +28,7 @@ func (w *Watched) Open(ctx context.Context, log *slog.Logger) (*httpdebug.Eye, e
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
 	if w.Insist {
-		return httpdebug.Insist(ctx, addr, log), nil
+		return httpdebug.OpenRetrying(ctx, addr, log), nil
 	}
 	e, err := httpdebug.Open(addr, log)
 	if err == nil {

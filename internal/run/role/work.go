@@ -52,7 +52,7 @@ func (c *Worker) Run(ctx context.Context) error {
 	if c.LostAfter < 0 {
 		return fmt.Errorf("%w: invalid --lost-after %v; choose a time, or 0s for never", perdure.ErrUsage, c.LostAfter)
 	}
-	httpdebug.Name(c.Log, "", string(wire.RoleWorker), c.Slot)
+	httpdebug.SetIdentity(c.Log, "", string(wire.RoleWorker), c.Slot)
 	eye, err := c.Watch.Open(ctx, c.Log)
 	if err != nil {
 		return err
@@ -65,10 +65,10 @@ func (c *Worker) Run(ctx context.Context) error {
 	if err := c.check(&s); err != nil {
 		return err
 	}
-	httpdebug.Name(c.Log, s.Job.ID, string(wire.RoleWorker), c.Slot)
+	httpdebug.SetIdentity(c.Log, s.Job.ID, string(wire.RoleWorker), c.Slot)
 	here := cmp.Or(c.Beside, s.Job.Slots)
-	machine.Garbage(here)
-	machine.Cores(here)
+	machine.LimitGarbage(here)
+	machine.LimitCores(here)
 	w, err := workload.New(s.Job.Workload, s.WorkParams())
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (c *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	p := &pacer{Least: time.Duration(s.ComputeMs) * time.Millisecond}
-	client, err := worker.Dial(hooks.With(ctx, hooks.Worker{
+	client, err := worker.Dial(hooks.NewContext(ctx, hooks.Worker{
 		Network: faults, OpenLog: s.OpenLog(c.Job.Ring, true),
 		OnOrder: func(o wire.Order) { Obey(o, faults, p, s.SeedOf(wire.RoleWorker, c.Slot)) },
 	}), c.config(&s))
@@ -86,8 +86,8 @@ func (c *Worker) Run(ctx context.Context) error {
 		return quiet(c.unlessDone(err))
 	}
 	defer client.Close()
-	httpdebug.Name(c.Log, s.Job.ID, string(wire.RoleWorker), int(client.Slot()))
-	eye.Show(metrics.Worker(client, c.Watch.Who(s.Job.ID, wire.RoleWorker, int(client.Slot()))))
+	httpdebug.SetIdentity(c.Log, s.Job.ID, string(wire.RoleWorker), int(client.Slot()))
+	eye.SetProbe(metrics.Worker(client, c.Watch.Who(s.Job.ID, wire.RoleWorker, int(client.Slot()))))
 	if err := s.CheckSameJob(filepath.Join(c.Job.Run, "run.json"), w, client.Job()); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (c *Worker) Run(ctx context.Context) error {
 		fmt.Fprintf(c.Out, "worker:%d joins the job; it takes part from clock %d on\n", client.Slot(), client.Now())
 	}
 	observer := func(ctx context.Context) (*worker.Client, error) {
-		return reach.Observe(hooks.With(ctx, hooks.Worker{Network: faults}), worker.Config{
+		return reach.Observe(hooks.NewContext(ctx, hooks.Worker{Network: faults}), worker.Config{
 			Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job, Log: c.Log,
 		})
 	}

@@ -27,7 +27,7 @@ func Holders(out io.Writer, list []authority.Holder, asJSON bool) error {
 	}
 	rows := make([]row, len(list))
 	for i, h := range list {
-		rows[i] = row{h.Folder, h.Role, h.Name, h.Domain, keys.Serial(h.Serial), h.Until.UTC(), h.Revoked, h.Token}
+		rows[i] = row{h.Dir, h.Role, h.Name, h.Domain, keys.Serial(h.Serial), h.Until.UTC(), h.Revoked, h.Token}
 	}
 	if asJSON {
 		return plain.JSON(out, rows)
@@ -53,7 +53,7 @@ func notes(h *authority.Holder) string {
 	switch {
 	case h.Token:
 		all = append(all, "token")
-	case h.Folder == "":
+	case h.Dir == "":
 		all = append(all, "replaced, or its directory was removed")
 	}
 	return strings.Join(all, ", ")

@@ -17,10 +17,10 @@ func TestHolders(t *testing.T) {
 	who := keys.Identity{Domain: "job", Role: keys.Worker, Name: "alice"}
 	until := time.Now().Add(time.Hour)
 	list := []authority.Holder{
-		{Identity: who, Folder: "keys/worker-alice", Serial: big.NewInt(1), Until: until},
+		{Identity: who, Dir: "keys/worker-alice", Serial: big.NewInt(1), Until: until},
 		{Identity: who, Serial: big.NewInt(2), Until: until, Revoked: true},
 		{Identity: who, Serial: big.NewInt(3), Until: until, Token: true},
-		{Identity: who, Folder: "keys/worker", Serial: big.NewInt(4), Until: until.Add(-2 * time.Hour)},
+		{Identity: who, Dir: "keys/worker", Serial: big.NewInt(4), Until: until.Add(-2 * time.Hour)},
 	}
 	var out strings.Builder
 	if err := screen.Holders(&out, list, false); err != nil {

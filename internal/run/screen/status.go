@@ -52,7 +52,7 @@ func Status(out io.Writer, s *control.Status, v *words.View, log string) {
 }
 
 // awayLine reports that a coordinator waits for its registry, and the consequences.
-func awayLine(a *control.Away, now time.Time) string {
+func awayLine(a *control.RegistryWait, now time.Time) string {
 	waits := time.Duration(a.Seconds * float64(time.Second))
 	line := fmt.Sprintf("the registry has been unavailable since %s, for %.0f s: nothing is decided until it "+
 		"answers; training continues, and this is the state at that time", now.Add(-waits).Format(time.TimeOnly),

@@ -105,7 +105,7 @@ func (s *Run) Network(role wire.Role, index int, ring *keys.Ring) (*transport.Fa
 		return nil, err
 	}
 	m.Seed = s.SeedOf(role, index)
-	l := transport.Faulty(transport.TCP{Keys: ring})
+	l := transport.NewFaultLayer(transport.TCP{Keys: ring})
 	l.SetLink(m)
 	return l, nil
 }

@@ -272,7 +272,7 @@ func (sh *endedShard) read(ctx context.Context, r *EndedRun, s updatelog.Stream)
 		sh.rep.SetContent(c, &r.View)
 	}
 	if s.Damage == nil {
-		if err := sh.stream.Within(from, s.First, s.Next); err != nil {
+		if err := sh.stream.CheckRange(from, s.First, s.Next); err != nil {
 			return err
 		}
 		s.First = from
@@ -289,7 +289,7 @@ func (sh *endedShard) read(ctx context.Context, r *EndedRun, s updatelog.Stream)
 
 // take processes an entry of the stream.
 func (sh *endedShard) take(e *updatelog.Entry) error {
-	entry, ok, err := sh.stream.Entry(e.Payload, &sh.link, &sh.rep.State, len(sh.rep.State.Parts()), false)
+	entry, ok, err := sh.stream.EntryLocked(e.Payload, &sh.link, &sh.rep.State, len(sh.rep.State.Parts()), false)
 	if err != nil || !ok {
 		return err
 	}
@@ -337,7 +337,7 @@ func (sh *endedShard) write(ctx context.Context, to store.Store, job *perdure.Jo
 			Limits: shardstore.SnapshotLimits{Job: job.ID},
 		},
 	)
-	_, err := st.Write(&shardstore.SnapshotAbout{
+	_, err := st.Write(&shardstore.SnapshotHeader{
 		Job: job.ID, Shard: sh.id, Generation: v.Generation, Seq: was.Seq(), Position: uint64(firstPosition),
 		Head: int64(len(snap.Header)), Rows: snap.Bytes,
 	}, snap)

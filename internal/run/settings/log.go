@@ -169,7 +169,7 @@ func (s *Run) OpenLog(ring *keys.Ring, appends bool) func(context.Context, strin
 	updatelog.Log, error,
 ) {
 	return func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
-		d := s.LogOptions(o, logkeys.Access(ring))
+		d := s.LogOptions(o, logkeys.NewAccess(ring))
 		d.ReadOnly = appends
 		return updatelog.Dial(ctx, addr, d)
 	}
@@ -218,7 +218,7 @@ func (s *Run) readEnded(ctx context.Context, folder string) (st *EndedState, err
 	var log *updatelog.Inspector
 	looks := s.LogOptions(updatelog.Options{Shards: s.Job.Shards}, access)
 	if s.HasOwnLog() {
-		log, err = logserver.InspectFolder(ctx, LogFolder(folder), logTimeout, looks)
+		log, err = logserver.InspectDir(ctx, LogFolder(folder), logTimeout, looks)
 	} else {
 		soon, cancel := context.WithTimeout(ctx, logTimeout)
 		defer cancel()

@@ -32,9 +32,9 @@ import (
 
 // The default lifetimes of certificates, and how far their start is backdated, because the clocks of machines differ.
 const (
-	DefaultGood  = 365 * 24 * time.Hour
-	rootLifetime = 10 * DefaultGood
-	backdate     = 5 * time.Minute
+	DefaultLifetime = 365 * 24 * time.Hour
+	rootLifetime    = 10 * DefaultLifetime
+	backdate        = 5 * time.Minute
 )
 
 // Days returns n days, or the longest Duration if n days would overflow.
@@ -46,9 +46,9 @@ func Days(n int) time.Duration {
 	return time.Duration(max(n, -1)) * day
 }
 
-// root is the subdirectory of the signing key, and keyFile the key's file.
+// caDir is the subdirectory of the signing key, and keyFile the key's file.
 const (
-	root    = "ca"
+	caDir   = "ca"
 	keyFile = "key.pem"
 )
 
@@ -63,7 +63,7 @@ type Authority struct {
 // Holder describes a certificate that the authority has signed, or a token, and its holder.
 type Holder struct {
 	keys.Identity
-	Folder string // "" for a token, and for a certificate that was replaced by a newer one
+	Dir    string // "" for a token, and for a certificate that was replaced by a newer one
 	Serial *big.Int
 	From   time.Time
 	Until  time.Time
@@ -72,9 +72,9 @@ type Holder struct {
 	Revoked bool
 }
 
-// folderName returns the name of the directory with an identity's keys. The commands that renew and revoke use this
+// dirName returns the name of the directory with an identity's keys. The commands that renew and revoke use this
 // name.
-func folderName(who keys.Identity) string {
+func dirName(who keys.Identity) string {
 	if who.Name == string(who.Role) {
 		return who.Name
 	}
@@ -98,7 +98,7 @@ func New(dir, job string, good time.Duration, now func() time.Time) (list []Hold
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	switch err := os.Mkdir(filepath.Join(dir, root), 0o700); {
+	switch err := os.Mkdir(filepath.Join(dir, caDir), 0o700); {
 	case errors.Is(err, fs.ErrExist): // another command has just created it
 		return nil, notEmpty(dir)
 	case err != nil:
@@ -107,7 +107,7 @@ func New(dir, job string, good time.Duration, now func() time.Time) (list []Hold
 	if list, err = (&Authority{dir: dir, now: now}).fill(job, good); err == nil {
 		return list, nil
 	}
-	for _, name := range append([]string{root}, folders()...) {
+	for _, name := range append([]string{caDir}, roleDirs()...) {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, name)))
 	}
 	if made {
@@ -121,8 +121,8 @@ func notEmpty(dir string) error {
 		dir)
 }
 
-// folders returns the names of the directories that New creates for holders.
-func folders() (names []string) {
+// roleDirs returns the names of the directories that New creates for holders.
+func roleDirs() (names []string) {
 	for _, role := range keys.Roles {
 		names = append(names, string(role))
 	}
@@ -134,7 +134,7 @@ func (a *Authority) fill(job string, good time.Duration) (list []Holder, err err
 	if err := a.createRoot(job); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(a.dir, root, keys.SecretFile)
+	path := filepath.Join(a.dir, caDir, keys.SecretFile)
 	if err := errors.Join(keys.WriteSecret(path, keys.NewSecret()),
 		keys.WriteSecret(path+keys.ServersExt, keys.NewSecret())); err != nil {
 		return nil, err
@@ -186,35 +186,35 @@ func (a *Authority) createRoot(job string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(write(filepath.Join(a.dir, root, keyFile), 0o600, block("PRIVATE KEY", private)),
-		write(filepath.Join(a.dir, root, keys.CAFile), 0o644, block("CERTIFICATE", der)))
+	return errors.Join(write(filepath.Join(a.dir, caDir, keyFile), 0o600, block("PRIVATE KEY", private)),
+		write(filepath.Join(a.dir, caDir, keys.CAFile), 0o644, block("CERTIFICATE", der)))
 }
 
 // Open opens a directory that New has created.
 func Open(dir string, now func() time.Time) (*Authority, error) {
 	a := &Authority{dir: dir, now: now}
-	text, err := os.ReadFile(filepath.Join(dir, root, keys.CAFile))
+	text, err := os.ReadFile(filepath.Join(dir, caDir, keys.CAFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s has no directory %s; create the keys with perdure keys new",
 			perdure.ErrUsage, dir,
-			root)
+			caDir)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if a.cert, err = parsed(text, x509.ParseCertificate); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, filepath.Join(dir, root, keys.CAFile), err)
+	if a.cert, err = parsePEM(text, x509.ParseCertificate); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, filepath.Join(dir, caDir, keys.CAFile), err)
 	}
-	if text, err = os.ReadFile(filepath.Join(dir, root, keyFile)); err != nil {
+	if text, err = os.ReadFile(filepath.Join(dir, caDir, keyFile)); err != nil {
 		return nil, fmt.Errorf("%w: the signing key: %w", perdure.ErrUsage, err)
 	}
-	key, err := parsed(text, x509.ParsePKCS8PrivateKey)
+	key, err := parsePEM(text, x509.ParsePKCS8PrivateKey)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, filepath.Join(dir, root, keyFile), err)
+		return nil, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, filepath.Join(dir, caDir, keyFile), err)
 	}
 	signer, ok := key.(*ecdsa.PrivateKey)
 	if !ok || !signer.PublicKey.Equal(a.cert.PublicKey) {
-		return nil, fmt.Errorf("%w: %s is not the key of %s", perdure.ErrUsage, filepath.Join(dir, root, keyFile),
+		return nil, fmt.Errorf("%w: %s is not the key of %s", perdure.ErrUsage, filepath.Join(dir, caDir, keyFile),
 			keys.CAFile)
 	}
 	a.key = signer
@@ -238,7 +238,7 @@ func (a *Authority) Issue(role keys.Role, name string, good time.Duration) (h Ho
 	if err := checkLifetime(good); err != nil {
 		return h, err
 	}
-	err = a.change(func(r *record) error {
+	err = a.update(func(r *record) error {
 		h, err = a.issue(r, who, good)
 		return err
 	})
@@ -252,31 +252,31 @@ func (a *Authority) issue(r *record, who keys.Identity, good time.Duration) (h H
 		return h, err
 	}
 	h = holderOf(who, cert)
-	h.Folder = filepath.Join(a.dir, folderName(who))
-	r.Issued = append(r.Issued, entryOf(h))
+	h.Dir = filepath.Join(a.dir, dirName(who))
+	r.Issued = append(r.Issued, issuedEntryOf(h))
 	if err := a.save(r); err != nil {
 		return h, err
 	}
-	if err := os.MkdirAll(h.Folder, 0o700); err != nil {
+	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return h, err
 	}
 	role := who.Role
 	for _, name := range []string{keys.CAFile, keys.RevokedFile} {
-		if err := a.copyTo(name, h.Folder, 0o644); err != nil {
+		if err := a.copyTo(name, h.Dir, 0o644); err != nil {
 			return h, err
 		}
 	}
 	if role != keys.Viewer {
-		if err := a.copyTo(keys.SecretFile, h.Folder, 0o600); err != nil {
+		if err := a.copyTo(keys.SecretFile, h.Dir, 0o600); err != nil {
 			return h, err
 		}
 	}
 	if role == keys.Server || role == keys.Coordinator {
-		if err := a.copyTo(keys.SecretFile+keys.ServersExt, h.Folder, 0o600); err != nil {
+		if err := a.copyTo(keys.SecretFile+keys.ServersExt, h.Dir, 0o600); err != nil {
 			return h, err
 		}
 	}
-	return h, write(filepath.Join(h.Folder, keys.IdentityFile), 0o600, identity)
+	return h, write(filepath.Join(h.Dir, keys.IdentityFile), 0o600, identity)
 }
 
 // sign creates a key and its certificate.
@@ -319,12 +319,12 @@ func (a *Authority) Token(role keys.Role, name string, good time.Duration) (t *T
 	if err := t.Validate(); err != nil {
 		return nil, "", fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
-	if good < time.Second || good > DefaultGood {
+	if good < time.Second || good > DefaultLifetime {
 		return nil, "", fmt.Errorf("%w: invalid lifetime %v of a token; choose 1s to %v", perdure.ErrUsage, good,
-			DefaultGood)
+			DefaultLifetime)
 	}
-	if err := a.change(func(r *record) error {
-		r.Issued = append(r.Issued, entryOf(Holder{
+	if err := a.update(func(r *record) error {
+		r.Issued = append(r.Issued, issuedEntryOf(Holder{
 			Identity: t.Identity, Serial: t.Serial, From: t.From, Until: t.Until, Token: true,
 		}))
 		return a.save(r)
@@ -337,7 +337,7 @@ func (a *Authority) Token(role keys.Role, name string, good time.Duration) (t *T
 
 // copyTo copies a file to a holder's directory.
 func (a *Authority) copyTo(name, folder string, mode os.FileMode) error {
-	text, err := os.ReadFile(filepath.Join(a.dir, root, name))
+	text, err := os.ReadFile(filepath.Join(a.dir, caDir, name))
 	if err != nil {
 		return err
 	}
@@ -350,7 +350,7 @@ func (a *Authority) Renew(names []string, good time.Duration) (list []Holder, er
 	if err := checkLifetime(good); err != nil {
 		return nil, err
 	}
-	err = a.change(func(r *record) error {
+	err = a.update(func(r *record) error {
 		all, err := a.holders()
 		if err != nil {
 			return err
@@ -379,7 +379,7 @@ func choose(all []Holder, names []string) (chosen []Holder, err error) {
 		return all, nil
 	}
 	for _, name := range names {
-		at := slices.IndexFunc(all, func(h Holder) bool { return filepath.Base(h.Folder) == name })
+		at := slices.IndexFunc(all, func(h Holder) bool { return filepath.Base(h.Dir) == name })
 		if at < 0 {
 			return nil, noKeys(name)
 		}
@@ -431,16 +431,16 @@ func (a *Authority) holders() (list []Holder, err error) {
 		if err != nil {
 			continue // not a holder's directory
 		}
-		cert, err := parsed(text, x509.ParseCertificate)
+		cert, err := parsePEM(text, x509.ParseCertificate)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", folder, err)
 		}
-		who, err := keys.Of(cert)
+		who, err := keys.IdentityOf(cert)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", folder, err)
 		}
 		h := holderOf(who, cert)
-		h.Folder, h.Revoked = folder, isRevoked(revoked, h.Serial)
+		h.Dir, h.Revoked = folder, isRevoked(revoked, h.Serial)
 		list = append(list, h)
 	}
 	return list, nil
@@ -456,12 +456,12 @@ func isRevoked(list []x509.RevocationListEntry, serial *big.Int) bool {
 
 // revoked reads the revocation list and its number.
 func (a *Authority) revoked() (list []x509.RevocationListEntry, number int64, err error) {
-	path := filepath.Join(a.dir, root, keys.RevokedFile)
+	path := filepath.Join(a.dir, caDir, keys.RevokedFile)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, 0, err
 	}
-	l, err := parsed(text, x509.ParseRevocationList)
+	l, err := parsePEM(text, x509.ParseRevocationList)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", path, err)
 	}
@@ -477,11 +477,11 @@ func (a *Authority) publish(list []x509.RevocationListEntry, number int64) error
 	if err != nil {
 		return err
 	}
-	return write(filepath.Join(a.dir, root, keys.RevokedFile), 0o644, block("X509 CRL", der))
+	return write(filepath.Join(a.dir, caDir, keys.RevokedFile), 0o644, block("X509 CRL", der))
 }
 
-// parsed parses the first block of a PEM file.
-func parsed[T any](text []byte, parse func([]byte) (T, error)) (T, error) {
+// parsePEM parses the first block of a PEM file.
+func parsePEM[T any](text []byte, parse func([]byte) (T, error)) (T, error) {
 	b, _ := pem.Decode(text)
 	if b == nil {
 		var none T

@@ -31,13 +31,13 @@ func TestNew(t *testing.T) {
 	}
 	servers := map[keys.Role]bool{keys.Server: true, keys.Coordinator: true}
 	for _, h := range list {
-		r, err := keys.Open(h.Folder)
+		r, err := keys.Open(h.Dir)
 		must(t, err)
 		if r.Identity() != h.Identity || h.Domain != "job" {
 			t.Errorf("the directory of %s has the keys of %s", h, r.Identity())
 		}
-		_, job := os.Stat(filepath.Join(h.Folder, keys.SecretFile))
-		_, more := os.Stat(filepath.Join(h.Folder, keys.SecretFile+keys.ServersExt))
+		_, job := os.Stat(filepath.Join(h.Dir, keys.SecretFile))
+		_, more := os.Stat(filepath.Join(h.Dir, keys.SecretFile+keys.ServersExt))
 		if (job == nil) == (h.Role == keys.Viewer) || (more == nil) != servers[h.Role] {
 			t.Errorf("%s: error reading the run's secret: %v, the servers' secret: %v", h, job, more)
 		}
@@ -81,10 +81,10 @@ func TestHolders(t *testing.T) {
 	must(t, err)
 	revoked := ""
 	for _, h := range list {
-		if replaced := h.Folder == ""; h.Serial.Cmp(alice.Serial) == 0 && !replaced {
+		if replaced := h.Dir == ""; h.Serial.Cmp(alice.Serial) == 0 && !replaced {
 			t.Error("the list has a folder for keys that were renewed")
 		}
-		if h.Revoked && h.Folder != "" {
+		if h.Revoked && h.Dir != "" {
 			revoked += h.String() + " "
 		}
 	}

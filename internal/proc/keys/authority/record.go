@@ -43,7 +43,7 @@ const retention = 24 * time.Hour
 type record struct {
 	Version int `json:"version"`
 	Completeness
-	Issued []entry `json:"issued"`
+	Issued []issuedEntry `json:"issued"`
 }
 
 // Completeness reports from when on certificates and tokens may be missing from the record.
@@ -53,8 +53,8 @@ type Completeness struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// entry is one certificate or token.
-type entry struct {
+// issuedEntry is one certificate or token.
+type issuedEntry struct {
 	Serial string    `json:"serial"`
 	Role   keys.Role `json:"role"`
 	Name   string    `json:"name"`
@@ -65,23 +65,23 @@ type entry struct {
 	serial *big.Int
 }
 
-func entryOf(h Holder) entry {
-	return entry{
+func issuedEntryOf(h Holder) issuedEntry {
+	return issuedEntry{
 		Serial: keys.Serial(h.Serial), Role: h.Role, Name: h.Name, Token: h.Token, From: h.From.UTC(),
 		Until: h.Until.UTC(), serial: h.Serial,
 	}
 }
 
 // holder returns the holder of a recorded certificate or token.
-func (a *Authority) holder(e *entry, revoked []x509.RevocationListEntry) Holder {
+func (a *Authority) holder(e *issuedEntry, revoked []x509.RevocationListEntry) Holder {
 	return Holder{
 		Identity: keys.Identity{Domain: a.domain(), Role: e.Role, Name: e.Name}, Serial: e.serial, From: e.From,
 		Until: e.Until, Token: e.Token, Revoked: isRevoked(revoked, e.serial),
 	}
 }
 
-// change runs do while no other command changes the directory. do receives the record and must save its changes.
-func (a *Authority) change(do func(*record) error) error {
+// update runs do while no other command changes the directory. do receives the record and must save its changes.
+func (a *Authority) update(do func(*record) error) error {
 	lock, err := a.lock()
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (a *Authority) change(do func(*record) error) error {
 // lock acquires the directory's lock, waiting at most lockTimeout.
 func (a *Authority) lock() (disk.Lock, error) {
 	locker := disk.OS().(disk.Locker) // always a Locker; without system support it locks nothing
-	path := filepath.ToSlash(filepath.Join(a.dir, root, lockFile))
+	path := filepath.ToSlash(filepath.Join(a.dir, caDir, lockFile))
 	for end := time.Now().Add(lockTimeout); ; time.Sleep(lockInterval) {
 		lock, err := locker.Lock(path, fmt.Sprintf("process %d", os.Getpid()))
 		var locked *disk.LockedError
@@ -118,7 +118,7 @@ func (a *Authority) load() (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Issued = slices.DeleteFunc(r.Issued, func(e entry) bool { return a.now().After(e.Until.Add(retention)) })
+	r.Issued = slices.DeleteFunc(r.Issued, func(e issuedEntry) bool { return a.now().After(e.Until.Add(retention)) })
 	all, err := a.holders()
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (a *Authority) load() (*record, error) {
 		if a.now().After(h.Until) || r.find(h.Serial) >= 0 || !a.signed(&h) {
 			continue
 		}
-		r.Issued = append(r.Issued, entryOf(h))
+		r.Issued = append(r.Issued, issuedEntryOf(h))
 		r.Since = a.now().UTC()
 	}
 	return r, nil
@@ -135,7 +135,7 @@ func (a *Authority) load() (*record, error) {
 
 // read reads the record's file. If the file was lost, it returns a new record.
 func (a *Authority) read() (*record, error) {
-	path := filepath.Join(a.dir, root, recordFile)
+	path := filepath.Join(a.dir, caDir, recordFile)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &record{Completeness: Completeness{Since: a.now().UTC()}}, nil
@@ -170,20 +170,20 @@ func (a *Authority) save(r *record) error {
 	if err != nil {
 		return err
 	}
-	return write(filepath.Join(a.dir, root, recordFile), 0o600, append(text, '\n'))
+	return write(filepath.Join(a.dir, caDir, recordFile), 0o600, append(text, '\n'))
 }
 
 // find returns the index of the entry with a serial number, or -1.
 func (r *record) find(serial *big.Int) int {
-	return slices.IndexFunc(r.Issued, func(e entry) bool { return e.serial.Cmp(serial) == 0 })
+	return slices.IndexFunc(r.Issued, func(e issuedEntry) bool { return e.serial.Cmp(serial) == 0 })
 }
 
 // signed reports whether this authority signed the certificate in a holder's directory.
 func (a *Authority) signed(h *Holder) bool {
-	text, err := os.ReadFile(filepath.Join(h.Folder, keys.IdentityFile))
+	text, err := os.ReadFile(filepath.Join(h.Dir, keys.IdentityFile))
 	if err != nil {
 		return false
 	}
-	c, err := parsed(text, x509.ParseCertificate)
+	c, err := parsePEM(text, x509.ParseCertificate)
 	return err == nil && c.CheckSignatureFrom(a.cert) == nil
 }

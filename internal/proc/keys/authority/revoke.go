@@ -18,8 +18,8 @@ const minDigits = 16
 
 // Revocation is the result of Revoke.
 type Revocation struct {
-	File  string   // the new revocation list, which must be copied to holders on other machines
-	Ended []Holder // the named certificates and tokens in the list
+	File    string   // the new revocation list, which must be copied to holders on other machines
+	Revoked []Holder // the named certificates and tokens in the list
 	Completeness
 }
 
@@ -27,8 +27,8 @@ type Revocation struct {
 // its holder, including replaced ones. A serial number stands for one. Holders on other machines apply the revocation
 // when they get the new list. If a name is unknown, nothing is revoked.
 func (a *Authority) Revoke(names []string) (done Revocation, err error) {
-	done.File = filepath.Join(a.dir, root, keys.RevokedFile)
-	err = a.change(func(r *record) error {
+	done.File = filepath.Join(a.dir, caDir, keys.RevokedFile)
+	err = a.update(func(r *record) error {
 		all, err := a.holders()
 		if err != nil {
 			return err
@@ -38,14 +38,14 @@ func (a *Authority) Revoke(names []string) (done Revocation, err error) {
 			return err
 		}
 		for _, name := range names {
-			ends, err := a.named(r, all, name)
+			ends, err := a.resolve(r, all, name)
 			if err != nil {
 				return err
 			}
-			done.Ended = append(done.Ended, ends...)
+			done.Revoked = append(done.Revoked, ends...)
 		}
-		for i := range done.Ended {
-			h := &done.Ended[i]
+		for i := range done.Revoked {
+			h := &done.Revoked[i]
 			if !isRevoked(list, h.Serial) {
 				list = append(list, x509.RevocationListEntry{SerialNumber: h.Serial, RevocationTime: a.now()})
 			}
@@ -59,7 +59,7 @@ func (a *Authority) Revoke(names []string) (done Revocation, err error) {
 			return err
 		}
 		for _, h := range all {
-			if err := a.copyTo(keys.RevokedFile, h.Folder, 0o644); err != nil {
+			if err := a.copyTo(keys.RevokedFile, h.Dir, 0o644); err != nil {
 				return err
 			}
 		}
@@ -68,21 +68,21 @@ func (a *Authority) Revoke(names []string) (done Revocation, err error) {
 	return done, err
 }
 
-// named resolves a name or a serial number from the command line.
-func (a *Authority) named(r *record, all []Holder, name string) (ends []Holder, err error) {
+// resolve resolves a name or a serial number from the command line.
+func (a *Authority) resolve(r *record, all []Holder, name string) (ends []Holder, err error) {
 	n, ok := new(big.Int).SetString(strings.ToLower(name), 16)
 	if ok && len(name) >= minDigits {
-		return a.numbered(r, all, n)
+		return a.resolveSerial(r, all, n)
 	}
 	whose := map[string]bool{name: true} // a copied directory may have another name
 	for _, h := range all {
-		if filepath.Base(h.Folder) == name {
-			ends, whose[folderName(h.Identity)] = append(ends, h), true
+		if filepath.Base(h.Dir) == name {
+			ends, whose[dirName(h.Identity)] = append(ends, h), true
 		}
 	}
 	for i := range r.Issued {
 		h := a.holder(&r.Issued[i], nil)
-		if whose[folderName(h.Identity)] && !holds(ends, h.Serial) {
+		if whose[dirName(h.Identity)] && !holds(ends, h.Serial) {
 			ends = append(ends, h)
 		}
 	}
@@ -92,9 +92,9 @@ func (a *Authority) named(r *record, all []Holder, name string) (ends []Holder, 
 	return ends, nil
 }
 
-// numbered finds the certificate or token with a serial number. An unrecorded number is an error, unless the record is
-// incomplete.
-func (a *Authority) numbered(r *record, all []Holder, n *big.Int) ([]Holder, error) {
+// resolveSerial finds the certificate or token with a serial number. An unrecorded number is an error, unless the
+// record is incomplete.
+func (a *Authority) resolveSerial(r *record, all []Holder, n *big.Int) ([]Holder, error) {
 	if at := slices.IndexFunc(all, func(h Holder) bool { return h.Serial.Cmp(n) == 0 }); at >= 0 {
 		return all[at : at+1], nil
 	}

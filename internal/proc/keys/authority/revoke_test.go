@@ -80,8 +80,8 @@ func TestRevokeName(t *testing.T) {
 	for range 2 { // the second time changes nothing
 		done, err := a.Revoke([]string{"operator-alice"})
 		must(t, err)
-		if len(done.Ended) != len(want) || !done.Since.IsZero() {
-			t.Errorf("revoked %v; Since is %v", done.Ended, done.Since)
+		if len(done.Revoked) != len(want) || !done.Since.IsZero() {
+			t.Errorf("revoked %v; Since is %v", done.Revoked, done.Since)
 		}
 		slices.Sort(want)
 		for _, role := range keys.Roles {
@@ -145,8 +145,8 @@ func TestLostRecord(t *testing.T) {
 	at = at.Add(time.Minute)
 	done, err := a.Revoke([]string{"worker-alice"})
 	must(t, err)
-	if len(done.Ended) != 2 || done.Since.After(at.Add(-time.Second)) || done.Since.IsZero() {
-		t.Errorf("%v are revoked, want 2; Since is %v", done.Ended, done.Since)
+	if len(done.Revoked) != 2 || done.Since.After(at.Add(-time.Second)) || done.Since.IsZero() {
+		t.Errorf("%v are revoked, want 2; Since is %v", done.Revoked, done.Since)
 	}
 	_, err = a.Revoke([]string{keys.Serial(stolen.Serial)})
 	must(t, err)

@@ -66,7 +66,7 @@ func CheckToken(text string, ring *keys.Ring) (*Token, error) {
 	if err != nil {
 		return nil, explainToken(&said, err)
 	}
-	t, err := of(&said)
+	t, err := tokenOf(&said)
 	if err != nil {
 		return nil, err
 	}
@@ -83,16 +83,16 @@ func CheckToken(text string, ring *keys.Ring) (*Token, error) {
 func TokenJob(text string) (string, error) {
 	var said jwt.RegisteredClaims
 	if _, _, err := jwt.NewParser().ParseUnverified(text, &said); err != nil {
-		return "", errNoToken
+		return "", errInvalidToken
 	}
-	t, err := of(&said)
+	t, err := tokenOf(&said)
 	if err != nil {
 		return "", err
 	}
 	return t.Domain, nil
 }
 
-var errNoToken = errors.New("invalid token; create one with perdure keys token")
+var errInvalidToken = errors.New("invalid token; create one with perdure keys token")
 
 // signers returns the keys of the valid certificates that may sign others.
 func signers(trusted []*x509.Certificate, now time.Time) (any, error) {
@@ -106,8 +106,8 @@ func signers(trusted []*x509.Certificate, now time.Time) (any, error) {
 	return set, nil
 }
 
-// of returns the content of a token.
-func of(said *jwt.RegisteredClaims) (*Token, error) {
+// tokenOf returns the content of a token.
+func tokenOf(said *jwt.RegisteredClaims) (*Token, error) {
 	who, err := keys.ParseIdentity(said.Subject)
 	if err != nil {
 		return nil, fmt.Errorf("the token has an %w", err)
@@ -124,7 +124,7 @@ func of(said *jwt.RegisteredClaims) (*Token, error) {
 func explainToken(said *jwt.RegisteredClaims, err error) error {
 	switch {
 	case errors.Is(err, jwt.ErrTokenMalformed):
-		return errNoToken
+		return errInvalidToken
 	case errors.Is(err, jwt.ErrTokenSignatureInvalid), errors.Is(err, jwt.ErrTokenUnverifiable):
 		return errors.New("no trusted certificate has signed the token: it belongs to another job, or is damaged")
 	case errors.Is(err, jwt.ErrTokenExpired) && said.ExpiresAt != nil:

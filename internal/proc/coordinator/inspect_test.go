@@ -1,0 +1,104 @@
+package coordinator_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/rig"
+)
+
+// TestLookAway checks that Look answers promptly while the registry is unavailable. It shows the current state, only
+// saved facts as facts, and how long and why the loop has been waiting. A caller that has given up sees nothing. When
+// the registry is back, everything is as before.
+func TestLookAway(t *testing.T) {
+	rig.RunVirtual(
+		t,
+		time.Hour,
+		rig.Options{Ended: func(*rig.Process, error) {}},
+		func(t *testing.T, ctx context.Context,
+			h *rig.Hosts,
+		) {
+			var away atomic.Bool
+			begin := membership.NewJobRecord(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
+			p := h.NewProcess("coordinator")
+			c, err := p.NewCoordinator(begin, func(cfg *coordinator.Config) {
+				cfg.Registry = absent{registry.NewMemory(), &away}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Go(c.Run)
+			sees := func(tables, known int, waits time.Duration, why string) {
+				t.Helper()
+				seesSoon(ctx, t, c, tables, known, waits, why)
+			}
+			sees(0, 0, 0, "")
+			away.Store(true)
+			const while = time.Minute
+			time.AfterFunc(while, func() { away.Store(false) })
+			table := perdure.TableSpec{
+				Name: "weights", Rows: 8, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+				Consistency: perdure.Consistency{Kind: perdure.BSP},
+			}
+			asked := c.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { err = core.AddTable(table) })
+			if asked != nil || err != nil {
+				t.Fatal(asked, err)
+			}
+			sees(0, 1, time.Millisecond, "no answer")
+			for range 3000 { // more than the inbox can hold
+				go c.Occupy(ctx, func() {})
+			}
+			<-time.After(20 * time.Second)
+			for range 3 {
+				sees(0, 1, 20*time.Second, "no answer")
+			}
+			soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			defer cancel()
+			if err := c.Inspect(soon, func(*coordinator.Snapshot) {
+				t.Error("a caller that had given up was answered")
+			}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a caller that gives up gets %v", err)
+			}
+			<-time.After(while)
+			sees(1, 1, 0, "")
+			p.Stop()
+			if err := p.Wait(); !errors.Is(err, context.Canceled) {
+				t.Errorf("it ended with %v", err)
+			}
+		},
+	)
+}
+
+// seesSoon checks that Look promptly shows the given numbers of saved and known tables, and the duration and reason of
+// the wait.
+func seesSoon(ctx context.Context, t *testing.T, c *coordinator.Coordinator, tables, known int, waits time.Duration,
+	why string,
+) {
+	t.Helper()
+	began := time.Now()
+	err := c.Inspect(ctx, func(s *coordinator.Snapshot) {
+		if n := len(s.Facts.View.Tables); n != tables {
+			t.Errorf("it shows %d tables; %d are saved", n, tables)
+		}
+		if n := len(s.Core.Record().View.Tables); n != known {
+			t.Errorf("it knows %d tables; want %d", n, known)
+		}
+		switch w := s.RegistryWait; {
+		case w == nil && waits > 0, w != nil && waits == 0:
+			t.Errorf("the wait is %v; want %v", w, waits)
+		case w != nil && (w.Duration < waits || w.Duration > waits+time.Second || !strings.Contains(w.LastError, why)):
+			t.Errorf("the wait is %v, %q; want %v, %q", w.Duration, w.LastError, waits, why)
+		}
+	})
+	if took := time.Since(began); err != nil || took > time.Second/2 {
+		t.Errorf("seen after %v: %v", took, err)
+	}
+}
