@@ -30,10 +30,10 @@ var wallClocks = map[string]string{
 	"internal/proc/transport/memconn.go":       "a place in a round of instants, in tests",
 
 	"internal/run/study/failurecost/repeat.go": "a name that no other folder has",
-	"internal/run/reach/call.go":               "which run is the newest, where nobody names one",
+	"internal/run/reach/control.go":            "which run is the newest, where nobody names one",
 	"internal/run/rundir/history.go":           "when a run began, for people",
 	"internal/run/runs/export.go":              "when a run began, for other programs",
-	"internal/run/study/record.go":             "whether a file has changed, and when a run ended, for people",
+	"internal/run/study/run_record.go":         "whether a file has changed, and when a run ended, for people",
 }
 
 // checkWallClocks keeps the wall clock where it does no harm.

@@ -83,7 +83,7 @@ func (w *Watch) Show(c *worker.Client) {
 	if w.endpoint == nil {
 		return
 	}
-	w.endpoint.SetProbe(metrics.Worker(c, metrics.Who{
+	w.endpoint.SetProbe(metrics.Worker(c, metrics.Identity{
 		Job: c.Job().ID, Role: string(wire.RoleWorker), ID: int(c.Slot()), Version: version(),
 	}))
 }

@@ -15,8 +15,8 @@ type checkpointCmds struct {
 	Prune  checkpointPruneCmd  `cmd:"" help:"@checkpoint_prune"`
 }
 
-// inCheckpoints opens a directory by its path or a store by its URL, and calls look with it.
-func inCheckpoints(name string, look func(*checkpoints.Folder) error) error {
+// withCheckpoints opens a directory by its path or a store by its URL, and calls look with it.
+func withCheckpoints(name string, look func(*checkpoints.Location) error) error {
 	if !store.IsLocation(name) {
 		name = kong.ExpandPath(name)
 	}
@@ -33,7 +33,7 @@ type checkpointLsCmd struct {
 }
 
 func (c *checkpointLsCmd) Run() error {
-	return inCheckpoints(c.Dir, func(f *checkpoints.Folder) error { return f.List(stdout, c.JSON) })
+	return withCheckpoints(c.Dir, func(f *checkpoints.Location) error { return f.List(stdout, c.JSON) })
 }
 
 type checkpointShowCmd struct {
@@ -42,7 +42,7 @@ type checkpointShowCmd struct {
 }
 
 func (c *checkpointShowCmd) Run() error {
-	return inCheckpoints(c.Dir, func(f *checkpoints.Folder) error { return f.Show(stdout, c.JSON) })
+	return withCheckpoints(c.Dir, func(f *checkpoints.Location) error { return f.Show(stdout, c.JSON) })
 }
 
 type checkpointVerifyCmd struct {
@@ -51,7 +51,7 @@ type checkpointVerifyCmd struct {
 }
 
 func (c *checkpointVerifyCmd) Run() error {
-	return inCheckpoints(c.Dir, func(f *checkpoints.Folder) error { return f.Verify(stdout, c.JSON) })
+	return withCheckpoints(c.Dir, func(f *checkpoints.Location) error { return f.Verify(stdout, c.JSON) })
 }
 
 type checkpointExportCmd struct {
@@ -62,7 +62,8 @@ type checkpointExportCmd struct {
 }
 
 func (c *checkpointExportCmd) Run() error {
-	return inCheckpoints(c.Dir, func(f *checkpoints.Folder) error { return f.Export(stdout, c.To, c.Force, c.JSON) })
+	return withCheckpoints(c.Dir,
+		func(f *checkpoints.Location) error { return f.Export(stdout, c.To, c.Force, c.JSON) })
 }
 
 type checkpointPruneCmd struct {
@@ -74,7 +75,7 @@ type checkpointPruneCmd struct {
 }
 
 func (c *checkpointPruneCmd) Run() error {
-	return inCheckpoints(c.Dir, func(f *checkpoints.Folder) error {
+	return withCheckpoints(c.Dir, func(f *checkpoints.Location) error {
 		f.Force = c.Force
 		return f.Prune(stdout, c.Keep, c.DryRun, c.JSON)
 	})

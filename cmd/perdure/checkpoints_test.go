@@ -65,7 +65,7 @@ func TestCheckpointAlive(t *testing.T) {
 	wantRefused(t, exitUsage, fmt.Sprintf("still running, in pid %d since .*; end it first", p.Process.Pid), prune...)
 	p.Stop()
 	wantOut(t, 0, prune, "keep clock ")
-	if _, err := (&settings.Asked{}).Resume(dir); err != nil {
+	if _, err := (&settings.Flags{}).Resume(dir); err != nil {
 		t.Errorf("resume after pruning: %v", err)
 	}
 	names, err := filepath.Glob(filepath.Join(dir, "checkpoint", "*"))

@@ -88,9 +88,9 @@ func TestCombinedInMemory(t *testing.T) {
 	t.Parallel()
 	for _, how := range combinings {
 		sum, dir := trained(t, combining(how, "--recovery", "none", "--clocks", "12")...)
-		s, err := settings.ReadToRun(filepath.Join(dir, "run.json"))
+		s, err := settings.ReadForNewRun(filepath.Join(dir, "run.json"))
 		must(t, err)
-		crew, err := failurecost.NewCrew(&s)
+		crew, err := failurecost.NewSlotWorkloads(&s)
 		must(t, err)
 		tr, err := failurecost.NewTraining(&s, crew)
 		must(t, err)

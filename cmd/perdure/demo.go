@@ -37,19 +37,22 @@ Run 1 is undisturbed. In run 2, processes are killed with SIGKILL while it train
 	fmt.Fprintln(stdout)
 	one := func(name string, faults []string) (rundir.Summary, error) {
 		fmt.Fprintln(stdout, "──", name)
-		a := settings.Asked{
-			Version: version, Workload: settings.DefaultWorkload,
+		a := settings.Flags{
+			Version:  version,
+			Workload: settings.DefaultWorkload,
 			Shape: settings.Shape{
 				Workers: 4, Servers: 3, Shards: 12, Consistency: "bsp", Recovery: "resend:20", Clocks: 300,
 				Seed: d.Seed,
 			},
-			Work: settings.WorkAsked{EvalEvery: "50"}, Faults: faults, Reach: settings.Reach{Listen: localrun.AnyPort},
+			Work:   settings.WorkloadFlags{EvalEvery: "50"},
+			Faults: faults,
+			Reach:  settings.Reach{Listen: localrun.AnyPort},
 		}
 		s, err := a.New()
 		if err != nil {
 			return rundir.Summary{}, err
 		}
-		sum, err := runJob(ctx, s, filepath.Join(d.Out, name), screen.New(stdout), localrun.Watched{})
+		sum, err := runJob(ctx, s, filepath.Join(d.Out, name), screen.New(stdout), localrun.Observability{})
 		fmt.Fprintln(stdout)
 		return sum, err
 	}
@@ -66,7 +69,7 @@ Run 1 is undisturbed. In run 2, processes are killed with SIGKILL while it train
 
 // compare prints the two runs side by side. It returns an error if their models differ.
 func compare(dir string, calm, storm rundir.Summary) error {
-	screen.Compare(stdout, &calm, &storm)
+	screen.PrintComparison(stdout, &calm, &storm)
 	if *calm.ModelSHA256 != *storm.ModelSHA256 {
 		return fmt.Errorf("the two models differ, which is a bug; please report it and attach the directory %s", dir)
 	}

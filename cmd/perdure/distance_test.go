@@ -21,7 +21,10 @@ func TestDistance(t *testing.T) {
 
 	// --from uses the run's delay and bandwidth unless flags override them.
 	again := func(given ...string) settings.Run {
-		a := settings.Asked{Distance: settings.Distance{Delay: "1ms", Bandwidth: "1GB"}, Given: map[string]bool{}}
+		a := settings.Flags{
+			SimulatedNetwork: settings.SimulatedNetwork{Delay: "1ms", Bandwidth: "1GB"},
+			Given:            map[string]bool{},
+		}
 		for _, g := range given {
 			a.Given[g] = true
 		}
@@ -30,9 +33,9 @@ func TestDistance(t *testing.T) {
 		return s
 	}
 	if s := again("from"); s.Delay != "5ms±2ms" || s.Bandwidth != "10MB" {
-		t.Errorf("--from uses %+v", s.Distance)
+		t.Errorf("--from uses %+v", s.SimulatedNetwork)
 	}
 	if s := again("from", "delay", "bandwidth"); s.Delay != "1ms" || s.Bandwidth != "1GB" {
-		t.Errorf("--from with flags uses %+v", s.Distance)
+		t.Errorf("--from with flags uses %+v", s.SimulatedNetwork)
 	}
 }

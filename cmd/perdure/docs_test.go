@@ -259,7 +259,7 @@ func parsePerdure(t *testing.T, args []string, inText bool) error {
 	case "train":
 		return checkTrain(&c.Train, workloadOf(k), given(k), inText)
 	case "up":
-		_, err = c.Up.asked(settings.OwnWorkload, given(k)).Job()
+		_, err = c.Up.request(settings.OwnWorkload, given(k)).Job()
 	}
 	return err
 }
@@ -301,14 +301,14 @@ func asUp(args []string) []string {
 // checkTrain runs train's checks of its flags, except for files that do not exist here. A command quoted in running
 // text may lack flags that belong to it.
 func checkTrain(c *trainCmd, named string, given map[string]bool, inText bool) error {
-	a := c.asked(named, given)
+	a := c.request(named, given)
 	switch {
 	case c.Again.Resume != "":
-		return a.OnlyTaken("--resume")
+		return a.CheckEffective("--resume")
 	case c.Again.Fork != "":
-		return a.OnlyTaken("--fork")
+		return a.CheckEffective("--fork")
 	case c.Again.From != "":
-		return a.OnlyTaken("--from")
+		return a.CheckEffective("--from")
 	}
 	a.Workload = cmp.Or(named, settings.DefaultWorkload)
 	a.Work.Init = "" // its model does not exist here

@@ -32,7 +32,7 @@ func TestKilledWhenDone(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			await(t, func() bool { // until the coordinator knows the replacement
-				return slices.ContainsFunc(j.Told().Members, func(p wire.MemberProgress) bool {
+				return slices.ContainsFunc(j.Progress().Members, func(p wire.MemberProgress) bool {
 					return p.Role == wire.RoleServer && p.Index == 0 && p.Incarnation == 2 && p.State == "alive"
 				})
 			}, func() string { return "no second process of server:0 has joined" })

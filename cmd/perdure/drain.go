@@ -27,14 +27,14 @@ func (c *drainCmd) Run(ctx context.Context) error {
 	}
 	ends, err := client.Drain(ctx, control.Drain{Target: c.Who, Notice: c.Notice})
 	if err != nil {
-		return ended(err)
+		return explainUnreachable(err)
 	}
 	began := time.Now()
-	err = reach.AwaitDrained(ctx, client, &ends, c.Notice, func(r *reach.Remains) {
+	err = reach.AwaitDrained(ctx, client, &ends, c.Notice, func(r *reach.Remaining) {
 		fmt.Fprintf(stdout, "%6.1fs  left: %s\n", time.Since(began).Seconds(), r)
 	})
 	if err != nil {
-		return ended(err)
+		return explainUnreachable(err)
 	}
 	fmt.Fprintf(stdout, "%6.1fs  %s is drained; all its work has been handed over\n", time.Since(began).Seconds(),
 		c.Who)

@@ -13,11 +13,11 @@ import (
 // returns an error that explains the state.
 func (t *target) printEnded(err error, asJSON bool) error {
 	if t.Run == "" || !errors.Is(err, control.ErrUnreachable) {
-		return ended(err)
+		return explainUnreachable(err)
 	}
-	holder, alive := rundir.Alive(t.Run)
+	holder, alive := rundir.CheckEnded(t.Run)
 	if alive != nil {
-		if errors.Is(alive, rundir.ErrAlive) {
+		if errors.Is(alive, rundir.ErrRunning) {
 			return fmt.Errorf("%w; the run is still running, in %s: its coordinator is being replaced, or the "+
 				"run is about to end; try again", err, holder)
 		}

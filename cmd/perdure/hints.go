@@ -19,13 +19,14 @@ var (
 	unexpected  = regexp.MustCompile(`^unexpected argument (\S+)`)
 )
 
-// mistake turns kong's error about a command line into one line for the user, with a hint and the help command to run.
-func mistake(app *kong.Application, err error) string {
+// parseErrorText turns kong's error about a command line into one line for the user, with a hint and the help command
+// to run.
+func parseErrorText(app *kong.Application, err error) string {
 	node := app.Node
 	if p := (*kong.ParseError)(nil); errors.As(err, &p) && p.Context != nil {
-		node = helped(p.Context)
+		node = helpTarget(p.Context)
 	}
-	text := hint(node, plain.Text(err))
+	text := hint(node, plain.ErrorText(err))
 	if node.Type == kong.ApplicationNode {
 		return text + " (see perdure --help)"
 	}
@@ -42,7 +43,7 @@ func hint(node *kong.Node, text string) string {
 		return text + "; to list or remove the streams of a log use the NATS CLI: nats stream ls, nats stream rm"
 	case node.Name == "train":
 		if _, err := workload.Find(m[1]); err != nil {
-			return plain.Text(err) + settings.Suggest(m[1], childNames(node))
+			return plain.ErrorText(err) + settings.Suggest(m[1], childNames(node))
 		}
 	}
 	m := unknownFlag.FindStringSubmatch(text)

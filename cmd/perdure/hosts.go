@@ -32,7 +32,7 @@ type coordinatorCmd struct {
 
 func (c *coordinatorCmd) Run(ctx context.Context) error {
 	if c.Folder != "" {
-		return (&role.Coordinator{Folder: c.Folder, Keys: c.Keys, Log: c.log(), Watch: c.watched()}).Run(ctx)
+		return (&role.Coordinator{Folder: c.Folder, Keys: c.Keys, Log: c.log(), Watch: c.observability()}).Run(ctx)
 	}
 	if c.Job == "" || c.Dir == "" {
 		return fmt.Errorf("%w: a coordinator needs --job JOB.yaml, the job file (perdure init writes one), and "+
@@ -44,14 +44,14 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	}
 	co := &host.Coordinator{
 		Job: job, Dir: c.Dir, Registry: c.Registry, Advertise: c.Advertise, Control: c.Control, Log: c.log(),
-		Watch: c.watched(),
+		Watch: c.observability(),
 		Reach: settings.Reach{Listen: c.Listen, Keys: absolute(c.Keys), Insecure: c.Insecure},
 	}
-	return c.ended(ctx, co.Run(ctx))
+	return c.withExitCode(ctx, co.Run(ctx))
 }
 
-// notOfHosts are keys of a job file that are given on the command lines of the coordinator and the hosts instead.
-var notOfHosts = []string{"listen", "keys", "insecure", "out", "metrics", "log-format", "exec"}
+// excludedForHosts are keys of a job file that are given on the command lines of the coordinator and the hosts instead.
+var excludedForHosts = []string{"listen", "keys", "insecure", "out", "metrics", "log-format", "exec"}
 
 // readJob reads the job file of a coordinator: one of train -f or, if its workload is own, one of up -f.
 func readJob(ctx context.Context, name string) (job host.Job, err error) {
@@ -70,7 +70,7 @@ func readJob(ctx context.Context, name string) (job host.Job, err error) {
 	}
 	command := "train"
 	for i, e := range slices.Backward(entries) {
-		if slices.Contains(notOfHosts, e.Key) {
+		if slices.Contains(excludedForHosts, e.Key) {
 			return job, e.Value.Errorf("%s is set on the command lines of perdure coordinator and perdure host; "+
 				"remove it from the file", e.Key)
 		}
@@ -93,10 +93,10 @@ func readJob(ctx context.Context, name string) (job host.Job, err error) {
 	}
 	job.Blame = f.blame
 	if command == "up" {
-		job.Asked = c.Up.asked(settings.OwnWorkload, given(k))
+		job.Flags = c.Up.request(settings.OwnWorkload, given(k))
 		return job, nil
 	}
-	job.Asked = c.Train.asked(workloadOf(k), given(k))
+	job.Flags = c.Train.request(workloadOf(k), given(k))
 	if job.Workload == "" {
 		job.Workload = settings.DefaultWorkload
 	}
@@ -115,7 +115,7 @@ func (c *hostCmd) Run(ctx context.Context) (err error) {
 	if h.Program, err = os.Executable(); err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	atOnce, cancel := untilToldTwice(ctx)
+	atOnce, cancel := untilSecondSignal(ctx)
 	defer cancel()
 	if h.Called == "" {
 		h.Called = machineName()
@@ -124,11 +124,11 @@ func (c *hostCmd) Run(ctx context.Context) (err error) {
 		h.Output = stdout.File
 	}
 	h.KeysDir = absolute(h.KeysDir)
-	h.Log, h.LogFormat, h.Watch = c.log(), c.LogFormat, c.watched()
-	if err := h.Run(ctx, atOnce); err != nil || !h.Taken() {
-		return c.ended(ctx, err)
+	h.Log, h.LogFormat, h.Watch = c.log(), c.LogFormat, c.observability()
+	if err := h.Run(ctx, atOnce); err != nil || !h.Preempted() {
+		return c.withExitCode(ctx, err)
 	}
-	return toldError{int(c.SignalCode)} // --notice-command ended the host, which counts as a signal
+	return signalError{int(c.SignalCode)} // --notice-command ended the host, which counts as a signal
 }
 
 // machineName returns this machine's host name with invalid characters replaced, as the default name of a host.

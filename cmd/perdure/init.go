@@ -50,8 +50,8 @@ func (c *initCmd) Run(k *kong.Context) error {
 	return nil
 }
 
-// set are the keys that a commented file sets to their defaults; all others are comments.
-var set = []string{"workers", "servers", "clocks", "seed", "consistency", "recovery"}
+// activeKeys are the keys that a commented file sets to their defaults; all others are comments.
+var activeKeys = []string{"workers", "servers", "clocks", "seed", "consistency", "recovery"}
 
 // commented returns a job file that runs as it is and lists all other keys as comments.
 func commented(root *kong.Node) string {
@@ -64,7 +64,7 @@ func commented(root *kong.Node) string {
 	for _, g := range flagGroups {
 		title := fmt.Sprintf("\n# %s: see perdure train --help=%s\n", g.title, g.name)
 		for _, f := range flags.flags() {
-			if f.Group == nil || f.Group.Key != g.name || slices.Contains(notInFiles, f.Name) {
+			if f.Group == nil || f.Group.Key != g.name || slices.Contains(excludedFromFiles, f.Name) {
 				continue
 			}
 			b.WriteString(title)
@@ -76,10 +76,10 @@ func commented(root *kong.Node) string {
 			if f.IsBool() {
 				line = f.Name + ": true"
 			}
-			if kindOf(f) == manyTexts {
+			if kindOf(f) == jsonArray {
 				line = fmt.Sprintf("%s: [%s]", f.Name, strings.TrimSuffix(f.FormatPlaceHolder(), ",..."))
 			}
-			if !slices.Contains(set, f.Name) {
+			if !slices.Contains(activeKeys, f.Name) {
 				line = "#" + line
 			}
 			fmt.Fprintf(&b, "%-32s# %s\n", line, f.Help)
@@ -110,7 +110,7 @@ func schemaOf(root *kong.Node) schema {
 		Properties: map[string]schema{workloadKey: {
 			Description: "The workload to train; not for up. With perdure coordinator, own stands for your own " +
 				"programs.",
-			Type: oneText, Enum: append(childNames(train), settings.OwnWorkload),
+			Type: jsonString, Enum: append(childNames(train), settings.OwnWorkload),
 			Default: settings.DefaultWorkload,
 		}},
 	}
@@ -126,14 +126,14 @@ func schemaOf(root *kong.Node) schema {
 func schemaOfFlag(f *kong.Flag) schema {
 	text := flagTexts[f.Group.Key+"."+f.Name]
 	s := schema{Description: strings.TrimSpace(text.line + " " + strings.TrimSpace(text.more)), Type: kindOf(f)}
-	scalar := []string{oneText, anyNumber}
+	scalar := []string{jsonString, jsonNumber}
 	switch s.Type {
-	case oneText: // flags of this type accept 0.9 and 10 as text
+	case jsonString: // flags of this type accept 0.9 and 10 as text
 		s.Type, s.Default = scalar, f.Default
-	case manyTexts:
-		s.Type, s.Items = []string{oneText, manyTexts}, &schema{Type: scalar}
+	case jsonArray:
+		s.Type, s.Items = []string{jsonString, jsonArray}, &schema{Type: scalar}
 	}
-	if kind := kindOf(f); f.Default != "" && (kind == wholeNumber || kind == anyNumber) {
+	if kind := kindOf(f); f.Default != "" && (kind == jsonInteger || kind == jsonNumber) {
 		s.Default = json.Number(f.Default)
 	}
 	if s.Default == "" {

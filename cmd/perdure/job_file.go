@@ -27,8 +27,8 @@ type jobFile struct {
 	model   *kong.Application
 }
 
-// notInFiles are flags that are not allowed in a job file: they concern a single run of it.
-var notInFiles = []string{"file", "resume", "fork", "from", "quiet", "json", "help", "help-all", "version"}
+// excludedFromFiles are flags that are not allowed in a job file: they concern a single run of it.
+var excludedFromFiles = []string{"file", "resume", "fork", "from", "quiet", "json", "help", "help-all", "version"}
 
 // workloadKey is the key of the workload, which is not a flag.
 const workloadKey = "workload"
@@ -103,7 +103,7 @@ func commandOf(n *kong.Node, name string) *kong.Node {
 // openJobFile reads the job file named on a command line of train or up. It returns nil if there is none. For all
 // commands it rejects flags with an empty value.
 func openJobFile(model *kong.Application, args []string) (*jobFile, error) {
-	if err := settings.RefuseEmpty(args); err != nil || len(args) == 0 || args[0] != "train" && args[0] != "up" {
+	if err := settings.RejectEmpty(args); err != nil || len(args) == 0 || args[0] != "train" && args[0] != "up" {
 		return nil, err
 	}
 	j := &jobFile{command: args[0], args: args, model: model}
@@ -130,7 +130,7 @@ func (j *jobFile) commandLine(without string) ([]string, error) {
 		node = commandOf(node, work)
 	} else if work, err := j.workload(node); err != nil {
 		return nil, err
-	} else if work != "" && without != workloadKey && !j.again() {
+	} else if work != "" && without != workloadKey && !j.continuesRun() {
 		line = append(line, work)
 		node = commandOf(node, work)
 	}
@@ -139,7 +139,7 @@ func (j *jobFile) commandLine(without string) ([]string, error) {
 		if e.Key == without || e.Key == workloadKey && j.command == "train" {
 			continue
 		}
-		if err := j.known(e, known); err != nil {
+		if err := j.checkKey(e, known); err != nil {
 			return nil, err
 		}
 		args, err := fileArgs(flags[e.Key], e.Value)
@@ -153,8 +153,8 @@ func (j *jobFile) commandLine(without string) ([]string, error) {
 	return append(line, rest...), nil
 }
 
-// again reports whether the command line continues or repeats an earlier run, whose workload applies.
-func (j *jobFile) again() bool {
+// continuesRun reports whether the command line continues or repeats an earlier run, whose workload applies.
+func (j *jobFile) continuesRun() bool {
 	return j.line.given["resume"] || j.line.given["fork"] || j.line.given["from"]
 }
 
@@ -173,12 +173,12 @@ func (j *jobFile) workload(train *kong.Node) (string, error) {
 	return name, err
 }
 
-// known returns an error if the key is not a flag of the command.
-func (j *jobFile) known(e settings.Entry, known []string) error {
+// checkKey returns an error if the key is not a flag of the command.
+func (j *jobFile) checkKey(e settings.Entry, known []string) error {
 	if owners := ownersOf(commandOf(j.model.Node, j.command), e.Key); owners != "" && !slices.Contains(known, e.Key) {
 		return e.Value.Errorf("%s is only valid in job files of %s", e.Key, owners)
 	}
-	if slices.Contains(notInFiles, e.Key) {
+	if slices.Contains(excludedFromFiles, e.Key) {
 		return e.Value.Errorf("%s is not allowed in a job file; use --%s on the command line", e.Key, e.Key)
 	}
 	return e.Known(known...)
@@ -189,7 +189,7 @@ func fileFlags(n *kong.Node) (flags map[string]*kong.Flag, names []string) {
 	flags = map[string]*kong.Flag{}
 	u := usage{node: n}
 	for _, f := range u.flags() {
-		if f.Group != nil && !slices.Contains(notInFiles, f.Name) {
+		if f.Group != nil && !slices.Contains(excludedFromFiles, f.Name) {
 			flags[f.Name], names = f, append(names, f.Name)
 		}
 	}
@@ -198,11 +198,11 @@ func fileFlags(n *kong.Node) (flags map[string]*kong.Flag, names []string) {
 
 // JSON types of keys.
 const (
-	wholeNumber = "integer"
-	anyNumber   = "number"
-	yesOrNo     = "boolean"
-	oneText     = "string"
-	manyTexts   = "array"
+	jsonInteger = "integer"
+	jsonNumber  = "number"
+	jsonBoolean = "boolean"
+	jsonString  = "string"
+	jsonArray   = "array"
 )
 
 // kindOf returns the JSON type of a flag's value.
@@ -213,37 +213,37 @@ func kindOf(f *kong.Flag) string {
 	}
 	switch t.Kind() {
 	case reflect.Int, reflect.Int64, reflect.Uint64:
-		return wholeNumber
+		return jsonInteger
 	case reflect.Float64:
-		return anyNumber
+		return jsonNumber
 	case reflect.Bool:
-		return yesOrNo
+		return jsonBoolean
 	case reflect.Slice:
-		return manyTexts
+		return jsonArray
 	}
-	return oneText
+	return jsonString
 }
 
 // fileArgs converts a key's value to arguments of the command line.
 func fileArgs(f *kong.Flag, v settings.Node) (args []string, err error) {
 	var texts []string
 	switch kindOf(f) {
-	case wholeNumber:
+	case jsonInteger:
 		var n int64
 		if n, err = v.Int(); err == nil && n < 0 && f.Target.Kind() == reflect.Uint64 {
 			err = v.Errorf("%s is %d; it must not be negative", f.Name, n)
 		}
 		texts = []string{fmt.Sprint(n)}
-	case anyNumber:
+	case jsonNumber:
 		_, err = v.Float()
 		if err == nil {
 			texts, err = v.Texts()
 		}
-	case yesOrNo:
+	case jsonBoolean:
 		var yes bool
 		yes, err = v.Bool()
 		texts = []string{fmt.Sprint(yes)}
-	case manyTexts:
+	case jsonArray:
 		texts, err = v.Texts()
 	default:
 		var text string
@@ -262,12 +262,12 @@ func fileArgs(f *kong.Flag, v settings.Node) (args []string, err error) {
 // blame adds the position in the file to an error that one of its keys causes. A key is the cause if the command line
 // without it has a different error, or none.
 func (j *jobFile) blame(err error) error {
-	if !errors.Is(err, perdure.ErrUsage) || j.wrong("") != plain.Text(err) {
+	if !errors.Is(err, perdure.ErrUsage) || j.errorWithout("") != plain.ErrorText(err) {
 		return err
 	}
 	var guilty *settings.Entry
 	for i, e := range j.entries {
-		if j.line.given[e.Key] || j.wrong(e.Key) == plain.Text(err) {
+		if j.line.given[e.Key] || j.errorWithout(e.Key) == plain.ErrorText(err) {
 			continue
 		}
 		if named := strings.Contains(err.Error(), "--"+e.Key+" "); guilty == nil || named {
@@ -280,14 +280,14 @@ func (j *jobFile) blame(err error) error {
 	if guilty == nil {
 		return err
 	}
-	return guilty.Value.Errorf("%s", plain.Text(err))
+	return guilty.Value.Errorf("%s", plain.ErrorText(err))
 }
 
-// wrong returns the error that the settings have without that key of the file, or "".
-func (j *jobFile) wrong(without string) string {
+// errorWithout returns the error that the settings have without that key of the file, or "".
+func (j *jobFile) errorWithout(without string) string {
 	args, err := j.commandLine(without)
 	if err != nil {
-		return plain.Text(err)
+		return plain.ErrorText(err)
 	}
 	var c cli
 	parser := newParser(context.Background(), &c)
@@ -299,7 +299,7 @@ func (j *jobFile) wrong(without string) string {
 		_, err = c.Up.settings(k)
 	}
 	if err != nil {
-		return plain.Text(err)
+		return plain.ErrorText(err)
 	}
 	return ""
 }

@@ -88,7 +88,7 @@ func TestInit(t *testing.T) {
 	wantRefused(t, exitError, "cannot write .*: no such file", "init", filepath.Join(path+"s", "job.yaml"))
 	j, err := openJobFile(parserModel(), []string{"train", "-f", path})
 	must(t, err)
-	if wrong := j.wrong(""); wrong != "" {
+	if wrong := j.errorWithout(""); wrong != "" {
 		t.Error(wrong)
 	}
 	_, dir := trained(t, "train", "-f", path, "--clocks", "3", "--batch", "8", "--data", pictures, "--quiet")

@@ -85,10 +85,10 @@ func TestJoinMistakes(t *testing.T) {
 // TestGivenUp: when the coordinator gives up a job, the user sees only the coordinator's message.
 func TestGivenUp(t *testing.T) {
 	err := errors.Join(fmt.Errorf("%w: no replica of shard 3 is left", supervisor.ErrFailed), nil)
-	if got := plain.Text(err); got != "no replica of shard 3 is left" {
+	if got := plain.ErrorText(err); got != "no replica of shard 3 is left" {
 		t.Errorf("the message is %q", got)
 	}
-	if code := complain(t.Context(), err); code != exitError {
+	if code := reportError(t.Context(), err); code != exitError {
 		t.Errorf("exit code %d, want %d", code, exitError)
 	}
 }

@@ -19,24 +19,24 @@ type keysCmds struct {
 	Token  keysTokenCmd  `cmd:"" help:"@keys_token"`
 }
 
-// keysFolder is a directory of keys, which holds an authority.
-type keysFolder struct {
+// keysDir is a directory of keys, which holds an authority.
+type keysDir struct {
 	Dir string `arg:"" help:"@keys_dir" type:"path"`
 }
 
-func (f *keysFolder) open() (*authority.Authority, error) { return authority.Open(f.Dir, time.Now) }
+func (f *keysDir) open() (*authority.Authority, error) { return authority.Open(f.Dir, time.Now) }
 
-// goodFor is the validity of keys.
-type goodFor struct {
+// validity is the validity of keys.
+type validity struct {
 	Days int `help:"@keys_days (default ${default})." default:"365" placeholder:"N"`
 }
 
-func (g *goodFor) time() time.Duration { return authority.Days(g.Days) }
+func (g *validity) time() time.Duration { return authority.Days(g.Days) }
 
 type keysNewCmd struct {
 	Dir string `arg:"" help:"The directory to create." type:"path"`
 	Job string `help:"@keys_job (default ${default})." default:"perdure" placeholder:"NAME"`
-	goodFor
+	validity
 }
 
 func (c *keysNewCmd) Run() error {
@@ -46,11 +46,11 @@ func (c *keysNewCmd) Run() error {
 	}
 	fmt.Fprintf(stdout, "Each directory in %s is for one role; copy it to the machines of that role. Never copy "+
 		"ca.\n", c.Dir)
-	return screen.Holders(stdout, list, false)
+	return screen.PrintHolders(stdout, list, false)
 }
 
 type keysLsCmd struct {
-	keysFolder
+	keysDir
 	JSON bool `name:"json" help:"Print JSON, for programs."`
 }
 
@@ -63,15 +63,15 @@ func (c *keysLsCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	screen.Missing(os.Stderr, record)
-	return screen.Holders(stdout, list, c.JSON)
+	screen.PrintIncomplete(os.Stderr, record)
+	return screen.PrintHolders(stdout, list, c.JSON)
 }
 
 type keysIssueCmd struct {
-	keysFolder
+	keysDir
 	Role string `arg:"" help:"@keys_role"`
 	Name string `arg:"" help:"The name of the machine or person."`
-	goodFor
+	validity
 }
 
 func (c *keysIssueCmd) Run() error {
@@ -83,11 +83,11 @@ func (c *keysIssueCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	return screen.Holders(stdout, []authority.Holder{h}, false)
+	return screen.PrintHolders(stdout, []authority.Holder{h}, false)
 }
 
 type keysTokenCmd struct {
-	keysFolder
+	keysDir
 	Role string        `help:"@keys_token_role" required:"" placeholder:"ROLE"`
 	For  time.Duration `help:"@keys_token_for" required:"" placeholder:"TIME"`
 	Name string        `help:"@keys_token_name (default ${default})." default:"token" placeholder:"NAME"`
@@ -110,9 +110,9 @@ func (c *keysTokenCmd) Run() error {
 }
 
 type keysRenewCmd struct {
-	keysFolder
+	keysDir
 	Names []string `arg:"" optional:"" name:"name" help:"@keys_names"`
-	goodFor
+	validity
 }
 
 func (c *keysRenewCmd) Run() error {
@@ -126,11 +126,11 @@ func (c *keysRenewCmd) Run() error {
 	}
 	fmt.Fprintln(stdout, "Copy these directories to the machines that use them; running processes reload them. "+
 		"Earlier keys stay valid until they expire or are revoked.")
-	return screen.Holders(stdout, list, false)
+	return screen.PrintHolders(stdout, list, false)
 }
 
 type keysRevokeCmd struct {
-	keysFolder
+	keysDir
 	Names []string `arg:"" name:"name" help:"@keys_revoke_names"`
 }
 
@@ -143,8 +143,8 @@ func (c *keysRevokeCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	screen.Missing(os.Stderr, done.Completeness)
-	screen.Revoked(stdout, done.Revoked)
+	screen.PrintIncomplete(os.Stderr, done.Completeness)
+	screen.PrintRevoked(stdout, done.Revoked)
 	fmt.Fprintf(stdout, "Copy %s into the key directories on all machines, coordinators and servers first. Within a "+
 		"second they close connections with revoked keys and reject new ones.\n", done.File)
 	return nil

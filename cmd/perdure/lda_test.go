@@ -72,13 +72,13 @@ func topicsKilled(t *testing.T, strategy string) (s rundir.Summary, dir string) 
 			kills = append(kills, strike{f, f.When.Clock})
 		}
 	}
-	asked := settings.Asked{
+	asked := settings.Flags{
 		Workload: lda.Name, Reach: settings.Reach{Listen: localrun.AnyPort},
 		Shape: settings.Shape{
 			Workers: 2, Servers: 2, Shards: 4, Consistency: "bsp", Recovery: strategy, Clocks: 20, Seed: 1,
 		},
-		Work: settings.WorkAsked{
-			Data: "synthetic:200", Topics: settings.TopicsAsked{Topics: ptr(10), Fraction: ptr(0.34)}, EvalEvery: "0",
+		Work: settings.WorkloadFlags{
+			Data: "synthetic:200", Topics: settings.LDAFlags{Topics: ptr(10), Fraction: ptr(0.34)}, EvalEvery: "0",
 			ComputeMs: 150,
 		},
 	}

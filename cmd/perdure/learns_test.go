@@ -86,13 +86,13 @@ func learnsSettings(t *testing.T, pictures, model string, strategy perdure.Recov
 	// With a constant rate or smaller batches, the accuracy of an undisturbed job under ssp varies by more than a point
 	// at its end.
 	batch, rate := 128, 0.3
-	asked := settings.Asked{
+	asked := settings.Flags{
 		Workload: settings.DefaultWorkload, Reach: settings.Reach{Listen: localrun.AnyPort},
 		Shape: settings.Shape{
 			Workers: stormWorkers, Servers: stormServers, Shards: 6, Consistency: model, Recovery: strategy.String(),
 			Clocks: learnsClocks, Seed: 7,
 		},
-		Work: settings.WorkAsked{
+		Work: settings.WorkloadFlags{
 			Batch: &batch, LR: &rate, Schedule: string(perdure.ScheduleSqrt), Data: pictures, ComputeMs: ms,
 		},
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 type lossesCmd struct {
-	Asked failurecost.Asked `embed:""`
+	Asked failurecost.Flags `embed:""`
 	Out   string            `help:"@losses_out" placeholder:"DIR" type:"path"`
 	JSON  bool              `name:"json" help:"Print JSON, for programs."`
 }
@@ -45,7 +45,7 @@ func (c *lossesCmd) Run(ctx context.Context) error {
 	if err := c.complete(); err != nil {
 		return err
 	}
-	r, err := c.Asked.Try(ctx, os.Stderr)
+	r, err := c.Asked.Execute(ctx, os.Stderr)
 	if err == nil && c.Out != "" {
 		err = r.Write(c.Out)
 	}

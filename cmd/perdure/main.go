@@ -95,11 +95,11 @@ func run(args []string) int {
 		return finish(ctx, err)
 	}
 	k, err := parser.Parse(args)
-	if err != nil && stdout.Lost() != nil { // printing the help has failed
+	if err != nil && stdout.Err() != nil { // printing the help has failed
 		return finish(ctx, nil)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "perdure:", mistake(parser.Model, err))
+		fmt.Fprintln(os.Stderr, "perdure:", parseErrorText(parser.Model, err))
 		return exitUsage
 	}
 	err = k.Run()
@@ -114,10 +114,10 @@ func run(args []string) int {
 func finish(ctx context.Context, err error) int {
 	code := 0
 	if err != nil {
-		code = complain(ctx, err)
+		code = reportError(ctx, err)
 	}
-	if lost := stdout.Lost(); lost != nil && !supervisor.HasParent() {
-		code = cmp.Or(code, complain(ctx, lost))
+	if lost := stdout.Err(); lost != nil && !supervisor.HasParent() {
+		code = cmp.Or(code, reportError(ctx, lost))
 	}
 	return code
 }
@@ -133,9 +133,9 @@ func newParser(ctx context.Context, c *cli) *kong.Kong {
 	)
 }
 
-// complain prints an error as one line and returns its exit code.
-func complain(ctx context.Context, err error) int {
-	told := toldError{}
+// reportError prints an error as one line and returns its exit code.
+func reportError(ctx context.Context, err error) int {
+	told := signalError{}
 	switch {
 	case errors.As(err, &told):
 		return told.code
@@ -148,12 +148,12 @@ func complain(ctx context.Context, err error) int {
 		fmt.Fprintln(os.Stderr, "perdure:", err)
 		return exitFenced
 	case errors.Is(err, perdure.ErrFailed):
-		fmt.Fprintln(os.Stderr, "perdure:", plain.Text(err))
+		fmt.Fprintln(os.Stderr, "perdure:", plain.ErrorText(err))
 		return exitFailed
 	case errors.Is(err, perdure.ErrUsage):
-		fmt.Fprintln(os.Stderr, "perdure:", plain.Text(err))
+		fmt.Fprintln(os.Stderr, "perdure:", plain.ErrorText(err))
 		return exitUsage
 	}
-	fmt.Fprintln(os.Stderr, "perdure:", strings.ReplaceAll(plain.Text(err), "\n", "; "))
+	fmt.Fprintln(os.Stderr, "perdure:", strings.ReplaceAll(plain.ErrorText(err), "\n", "; "))
 	return exitError
 }

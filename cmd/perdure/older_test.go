@@ -98,7 +98,7 @@ func TestOlderState(t *testing.T) {
 				t.Errorf("unexpected older states: %+v", s.OlderStates)
 			}
 			j.Job().MarkDone()
-			j.Job().End(localrun.ErrOver)
+			j.Job().End(localrun.ErrExported)
 			<-ended
 		})
 	}

@@ -75,7 +75,7 @@ func work(ctx context.Context, p program) error {
 	faults := transport.NewFaultLayer(transport.TCP{})
 	c, err := worker.Dial(hooks.NewContext(ctx, hooks.Worker{
 		Network: faults,
-		OnOrder: func(o wire.Order) { role.Obey(o, faults, nil, seed) },
+		OnOrder: func(o wire.Order) { role.ApplyFault(o, faults, nil, seed) },
 	}), worker.Config{
 		Coordinator: flag.Arg(1),
 		SecretFile:  os.Getenv("PERDURE_SECRET_FILE"),
@@ -137,7 +137,7 @@ func startPrograms(t *testing.T, s settings.Run, name string, env ...string) (j 
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
 	dir := newFolder(t)
 	j, err = localrun.Start(context.WithoutCancel(t.Context()),
-		localrun.Options{Settings: s, Folder: dir, View: screen.Silent{}})
+		localrun.Options{Settings: s, Folder: dir, View: screen.NopView{}})
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, j.Close())

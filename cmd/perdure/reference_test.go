@@ -97,7 +97,7 @@ func likeTrain(app *kong.Application, flags [][]*kong.Flag) string {
 		if isHelp(f) {
 			continue
 		}
-		if trains[f.Name] != nil || slices.Contains(notInFiles, f.Name) {
+		if trains[f.Name] != nil || slices.Contains(excludedFromFiles, f.Name) {
 			shared = append(shared, "`--"+f.Name+"`")
 			continue
 		}

@@ -41,7 +41,7 @@ type lone struct {
 func coordinate(t testing.TB, dir string) lone {
 	t.Helper()
 	c := lone{process: command(t, "coordinator", "--run", dir)}
-	secrets, err := reach.PutSecrets(t.TempDir(), reach.NewKeys())
+	secrets, err := reach.WriteSecrets(t.TempDir(), reach.NewKeys())
 	must(t, err)
 	defer secrets.Close()
 	c.secret = secrets.Job

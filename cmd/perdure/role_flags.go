@@ -27,19 +27,20 @@ type roleFlags struct {
 	SignalCode role.ExitCode `help:"@signal_code (default ${default})." default:"0" placeholder:"N"`
 }
 
-func (f *roleFlags) watched() role.Watched {
-	return role.Watched{Metrics: f.Metrics, Insist: supervisor.HasParent(), Version: version}
+func (f *roleFlags) observability() role.Observability {
+	return role.Observability{Metrics: f.Metrics, RetryListen: supervisor.HasParent(), Version: version}
 }
 
-// toldError ends a process that was asked to stop before its job was over. code is the exit code.
-type toldError struct{ code int }
+// signalError ends a process that was asked to stop before its job was over. code is the exit code.
+type signalError struct{ code int }
 
-func (e toldError) Error() string { return "stopped before the job ended" }
+func (e signalError) Error() string { return "stopped before the job ended" }
 
-// ended returns err or, if a signal ended the process gracefully and --signal-code is set, an error with that code.
-func (f *roleFlags) ended(ctx context.Context, err error) error {
+// withExitCode returns err or, if a signal ended the process gracefully and --signal-code is set, an error with that
+// code.
+func (f *roleFlags) withExitCode(ctx context.Context, err error) error {
 	if err == nil && ctx.Err() != nil && f.SignalCode != 0 {
-		return toldError{int(f.SignalCode)}
+		return signalError{int(f.SignalCode)}
 	}
 	return err
 }
@@ -59,16 +60,16 @@ type serverCmd struct {
 }
 
 func (c *serverCmd) Run(ctx context.Context) error {
-	atOnce, cancel := untilToldTwice(ctx)
+	atOnce, cancel := untilSecondSignal(ctx)
 	defer cancel()
 	s := &c.Server
-	s.Log, s.Watch = c.log(), c.watched()
+	s.Log, s.Watch = c.log(), c.observability()
 	s.Job.Log = s.Log
 	err := s.Run(ctx, atOnce)
 	if errors.Is(err, role.ErrDrained) {
-		return toldError{supervisor.ExitDrained}
+		return signalError{supervisor.ExitDrained}
 	}
-	return c.ended(ctx, err)
+	return c.withExitCode(ctx, err)
 }
 
 type workerCmd struct {
@@ -78,9 +79,9 @@ type workerCmd struct {
 
 func (c *workerCmd) Run(ctx context.Context) error {
 	w := &c.Worker
-	w.Out, w.Log, w.Watch = stdout, c.log(), c.watched()
+	w.Out, w.Log, w.Watch = stdout, c.log(), c.observability()
 	w.Job.Log = w.Log
-	return c.ended(ctx, w.Run(ctx))
+	return c.withExitCode(ctx, w.Run(ctx))
 }
 
 // agentCmd is the worker of the program that started it.
@@ -90,6 +91,6 @@ type agentCmd struct {
 }
 
 func (c *agentCmd) Run(ctx context.Context) error {
-	watch := role.Watched{Metrics: c.Metrics, Insist: true, Version: version}
+	watch := role.Observability{Metrics: c.Metrics, RetryListen: true, Version: version}
 	return (&role.Agent{FD: c.FD, Watch: watch}).Run(ctx)
 }

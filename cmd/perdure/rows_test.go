@@ -157,7 +157,7 @@ func rowsThrough(
 	}
 	compareSets(ctx, t, j, seed)
 	j.Job().MarkDone()
-	j.Job().End(localrun.ErrOver)
+	j.Job().End(localrun.ErrExported)
 	<-alive.Done()
 }
 
@@ -165,9 +165,9 @@ func rowsThrough(
 // sparse row that was never saved and is lost as a whole. Such rows must only lack at least the reported loss.
 func compareSets(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64) {
 	rows, sparseRows, wholeRows, home := readSets(ctx, t, j, seed)
-	status, v, err := reach.Look(ctx, j.Control())
+	status, v, err := reach.QueryState(ctx, j.Control())
 	for err != nil && ctx.Err() == nil { // the coordinator may still be unavailable
-		status, v, err = reach.Look(ctx, j.Control())
+		status, v, err = reach.QueryState(ctx, j.Control())
 	}
 	must(t, err)
 	least, most := make([]int, len(v.Shards)), make([]int, len(v.Shards))

@@ -183,6 +183,6 @@ func s3States(t *testing.T) {
 	}
 	fewStates(t, filepath.Join(s3.dir, "bucket", "s"))
 	j.Job().MarkDone()
-	j.Job().End(localrun.ErrOver)
+	j.Job().End(localrun.ErrExported)
 	<-ended
 }

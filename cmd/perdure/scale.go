@@ -44,18 +44,18 @@ func (c *scaleCmd) Run(ctx context.Context) error {
 	}
 	before, err := client.View(ctx)
 	if err != nil {
-		return ended(err)
+		return explainUnreachable(err)
 	}
 	accepted, err := client.Scale(ctx, change)
 	if err != nil {
-		return ended(err)
+		return explainUnreachable(err)
 	}
 	if accepted != "" {
-		return screen.Accepted(stdout, accepted, nil, c.JSON)
+		return screen.PrintAccepted(stdout, accepted, nil, c.JSON)
 	}
 	now, err := reach.AwaitChange(ctx, client, before)
 	if err != nil {
-		return ended(err)
+		return explainUnreachable(err)
 	}
-	return screen.Accepted(stdout, "", screen.Changes(before.Slots, now.Slots), c.JSON)
+	return screen.PrintAccepted(stdout, "", screen.Changes(before.Slots, now.Slots), c.JSON)
 }

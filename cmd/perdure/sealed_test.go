@@ -27,8 +27,8 @@ func edited(t *testing.T, text []byte, replace ...string) []byte {
 }
 
 // clocks returns a request for a run with --clocks.
-func clocks(n int64) *settings.Asked {
-	return &settings.Asked{Shape: settings.Shape{Clocks: n}, Given: map[string]bool{"clocks": true}}
+func clocks(n int64) *settings.Flags {
+	return &settings.Flags{Shape: settings.Shape{Clocks: n}, Given: map[string]bool{"clocks": true}}
 }
 
 // sealedCase is a change to the run.json of a run that is then resumed, and the expected result.
@@ -140,7 +140,7 @@ func TestOddRunJSON(t *testing.T) {
 	} {
 		must(t, os.WriteFile(file, edited(t, text, c.pattern, c.by), 0o666))
 		for how, read := range map[string]func() (settings.Run, error){
-			"from":   func() (settings.Run, error) { return (&settings.Asked{}).Repeat(file) },
+			"from":   func() (settings.Run, error) { return (&settings.Flags{}).Repeat(file) },
 			"resume": func() (settings.Run, error) { return clocks(30).Resume(dir) },
 		} {
 			_, err := read()
@@ -148,7 +148,7 @@ func TestOddRunJSON(t *testing.T) {
 				t.Errorf("--%s accepts %s", how, c.by)
 				continue
 			}
-			line := plain.Text(err)
+			line := plain.ErrorText(err)
 			if !regexp.MustCompile(c.want).MatchString(line) || !strings.HasPrefix(line, file) ||
 				strings.Contains(line, "\n") {
 				t.Errorf("--%s with %s: %s; want one line with %s and %s", how, c.by, line, file, c.want)
@@ -164,7 +164,7 @@ func TestResumeAlive(t *testing.T) {
 	awaitCheckpoint(t, dir)
 	wantRefused(t, exitUsage, fmt.Sprintf(`is still running, in pid %d since`, p.Process.Pid), "train", "--resume", dir)
 	p.Kill()
-	if _, err := (&settings.Asked{}).Resume(dir); err != nil {
+	if _, err := (&settings.Flags{}).Resume(dir); err != nil {
 		t.Errorf("after its death: %v", err)
 	}
 }

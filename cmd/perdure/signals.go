@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// untilToldTwice returns a context that is canceled by the second signal to end. The first signal cancels only ctx,
+// untilSecondSignal returns a context that is canceled by the second signal to end. The first signal cancels only ctx,
 // which requests a graceful end.
-func untilToldTwice(ctx context.Context) (context.Context, context.CancelFunc) {
+func untilSecondSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	again := make(chan os.Signal, 1)
 	context.AfterFunc(ctx, func() {

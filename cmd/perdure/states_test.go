@@ -115,7 +115,7 @@ func stormStates(t *testing.T, seed uint64, s *storm) {
 	}
 	fewStates(t, filepath.Join(j.Dir().Path(), "checkpoint"))
 	j.Job().MarkDone()
-	j.Job().End(localrun.ErrOver)
+	j.Job().End(localrun.ErrExported)
 	<-alive.Done()
 }
 

@@ -8,4 +8,4 @@ import (
 
 // stdout is where all commands print. It records write errors, so that a command whose output was lost reports that and
 // exits with a code other than 0.
-var stdout = &plain.Printed{File: os.Stdout}
+var stdout = &plain.StickyFile{File: os.Stdout}

@@ -27,67 +27,67 @@ type stormKind struct {
 	name     string
 	workload string
 	clocks   int // 0: stormClocks; jobs with long clocks have fewer, so a storm lasts as long
-	work     settings.WorkAsked
+	work     settings.WorkloadFlags
 }
 
 // stormKinds are small jobs of every workload: with dense and sparse tables, with one and many tables, with and without
 // optimizer state, and with rows that slots own.
 func stormKinds() []stormKind {
 	return []stormKind{
-		{name: "softmax", workload: logreg.SoftmaxName, work: settings.WorkAsked{Batch: ptr(8), Data: pictures}},
+		{name: "softmax", workload: logreg.SoftmaxName, work: settings.WorkloadFlags{Batch: ptr(8), Data: pictures}},
 		{
 			name: "softmax adam, combined", workload: logreg.SoftmaxName,
-			work: settings.WorkAsked{Batch: ptr(8), Data: pictures, Rule: "adam", Combine: "weighted"},
+			work: settings.WorkloadFlags{Batch: ptr(8), Data: pictures, Rule: "adam", Combine: "weighted"},
 		},
 		{
 			name: "softmax sparse", workload: logreg.SoftmaxName,
-			work: settings.WorkAsked{Batch: ptr(8), Data: pictures, Sparse: true},
+			work: settings.WorkloadFlags{Batch: ptr(8), Data: pictures, Sparse: true},
 		},
 		{
 			name: "softmax adam sparse", workload: logreg.SoftmaxName,
-			work: settings.WorkAsked{Batch: ptr(8), Data: pictures, Rule: "adam", Sparse: true},
+			work: settings.WorkloadFlags{Batch: ptr(8), Data: pictures, Rule: "adam", Sparse: true},
 		},
 		{
 			name: "softmax full batch", workload: logreg.SoftmaxName,
-			work: settings.WorkAsked{Data: pictures, Convex: settings.ConvexAsked{FullBatch: true, L2: 0.01}},
+			work: settings.WorkloadFlags{Data: pictures, Convex: settings.SoftmaxFlags{FullBatch: true, L2: 0.01}},
 		},
 		{
 			name: "cnn by row", workload: cnn.Name, clocks: 40,
-			work: settings.WorkAsked{Batch: ptr(1), Data: pictures},
+			work: settings.WorkloadFlags{Batch: ptr(1), Data: pictures},
 		},
 		{
 			name: "cnn by layer", workload: cnn.Name, clocks: 40,
-			work: settings.WorkAsked{Batch: ptr(1), Data: pictures, Network: settings.NetworkAsked{Partition: "layer"}},
+			work: settings.WorkloadFlags{Batch: ptr(1), Data: pictures, Network: settings.CNNFlags{Partition: "layer"}},
 		},
 		{
 			name: "mf sgd", workload: mf.Name,
-			work: settings.WorkAsked{Data: "synthetic:0.0002", Factors: settings.FactorsAsked{Rank: ptr(4)}},
+			work: settings.WorkloadFlags{Data: "synthetic:0.0002", Factors: settings.MFFlags{Rank: ptr(4)}},
 		},
 		{
 			name: "mf als", workload: mf.Name, clocks: 50,
-			work: settings.WorkAsked{
-				Data: "synthetic:0.0002", Factors: settings.FactorsAsked{Rank: ptr(4), Solver: mf.SolverALS},
+			work: settings.WorkloadFlags{
+				Data: "synthetic:0.0002", Factors: settings.MFFlags{Rank: ptr(4), Solver: mf.SolverALS},
 			},
 		},
 		{
 			name: "logreg", workload: logreg.Name,
-			work: settings.WorkAsked{Data: "synthetic:1000", Batch: ptr(16)},
+			work: settings.WorkloadFlags{Data: "synthetic:1000", Batch: ptr(16)},
 		},
 		{
 			name: "lda", workload: lda.Name,
-			work: settings.WorkAsked{
-				Data: "synthetic:100", Topics: settings.TopicsAsked{Topics: ptr(5), Rebuild: true},
+			work: settings.WorkloadFlags{
+				Data: "synthetic:100", Topics: settings.LDAFlags{Topics: ptr(5), Rebuild: true},
 			},
 		},
 		{
 			name: "lda, topics on servers", workload: lda.Name,
-			work: settings.WorkAsked{
-				Data: "synthetic:100", Topics: settings.TopicsAsked{Topics: ptr(5), Rebuild: true, DocTopics: "table"},
+			work: settings.WorkloadFlags{
+				Data: "synthetic:100", Topics: settings.LDAFlags{Topics: ptr(5), Rebuild: true, DocTopics: "table"},
 			},
 		},
 		{
 			name: "quadratic", workload: workload.QuadraticName,
-			work: settings.WorkAsked{Bowl: settings.BowlAsked{Rows: ptr(60), Condition: ptr(10.0)}},
+			work: settings.WorkloadFlags{Bowl: settings.QuadFlags{Rows: ptr(60), Condition: ptr(10.0)}},
 		},
 	}
 }
@@ -111,7 +111,7 @@ func stormKindOf(seed uint64, strategy perdure.Recovery) *stormKind {
 // a storm needs.
 func (k *stormKind) settings(t *testing.T, strategy perdure.Recovery, paced bool) settings.Run {
 	t.Helper()
-	a := settings.Asked{
+	a := settings.Flags{
 		Workload: k.workload, Reach: settings.Reach{Listen: localrun.AnyPort},
 		Shape: settings.Shape{
 			Workers: stormWorkers, Servers: stormServers, Shards: 6, Consistency: "bsp", Recovery: strategy.String(),

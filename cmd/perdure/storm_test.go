@@ -230,7 +230,7 @@ func eachStorm(
 
 // runIn runs a training job as a child of this process. It passes the job to began as soon as it has started.
 func runIn(ctx context.Context, s settings.Run, dir string, began func(*localrun.Run)) (sum rundir.Summary, err error) {
-	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: dir, Workers: true, View: screen.Silent{}})
+	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: dir, Workers: true, View: screen.NopView{}})
 	if err != nil {
 		return sum, err
 	}
@@ -344,7 +344,7 @@ func (s *storm) mayAll(ctx context.Context, api *control.Client, servers []int, 
 		len(servers) == 0 {
 		return true
 	}
-	status, v, err := reach.Look(ctx, api)
+	status, v, err := reach.QueryState(ctx, api)
 	if err != nil || len(v.Shards) == 0 || !s.spares(&v, time.Now(), servers...) {
 		return false
 	}

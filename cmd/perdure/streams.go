@@ -24,49 +24,49 @@ type logServeCmd struct {
 
 func (c *logServeCmd) Run(ctx context.Context) error {
 	l := &c.Log
-	l.Out, l.Log, l.Watch = stdout, c.log(), c.watched()
-	return c.ended(ctx, l.Run(ctx))
+	l.Out, l.Log, l.Watch = stdout, c.log(), c.observability()
+	return c.withExitCode(ctx, l.Run(ctx))
 }
 
-// logPlace is the location of the log to inspect.
-type logPlace struct {
+// logLocation is the location of the log to inspect.
+type logLocation struct {
 	Place string `arg:"" optional:"" name:"dir|url" help:"@place_place"`
 	Job   string `help:"@place_job" placeholder:"ID"`
 	Keys  string `env:"PERDURE_KEYS" help:"@place_keys" placeholder:"DIR" type:"path"`
 	JSON  bool   `name:"json" help:"Print JSON, for programs."`
 }
 
-// place converts the flags to a location.
-func (p *logPlace) place() (checkpoints.LogPlace, error) {
+// location converts the flags to a location.
+func (p *logLocation) location() (checkpoints.LogLocation, error) {
 	switch {
 	case p.Place == "":
-		return checkpoints.LogPlace{Job: p.Job}, nil
+		return checkpoints.LogLocation{Job: p.Job}, nil
 	case !settings.IsLogURL(p.Place):
-		return checkpoints.LogPlace{Dir: kong.ExpandPath(p.Place), Job: p.Job, Keys: p.Keys}, nil
+		return checkpoints.LogLocation{Dir: kong.ExpandPath(p.Place), Job: p.Job, Keys: p.Keys}, nil
 	}
 	l, err := settings.ParseLog(p.Place)
-	return checkpoints.LogPlace{
+	return checkpoints.LogLocation{
 		NATS: l.NATS, Creds: l.Creds, CA: l.CA, Cert: l.Cert, Key: l.Key, Job: p.Job, Keys: p.Keys,
 	}, err
 }
 
 type logDumpCmd struct {
-	logPlace
-	checkpoints.LogPart
+	logLocation
+	checkpoints.LogSelection
 }
 
 func (c *logDumpCmd) Run(ctx context.Context) error {
-	place, err := c.place()
+	place, err := c.location()
 	if err != nil {
 		return err
 	}
-	return checkpoints.DumpLog(ctx, stdout, place, c.LogPart, c.JSON)
+	return checkpoints.DumpLog(ctx, stdout, place, c.LogSelection, c.JSON)
 }
 
-type logVerifyCmd struct{ logPlace }
+type logVerifyCmd struct{ logLocation }
 
 func (c *logVerifyCmd) Run(ctx context.Context) error {
-	place, err := c.place()
+	place, err := c.location()
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ type studyCmd struct {
 	Quick bool        `help:"@study_quick"`
 	List  bool        `help:"List what would be run, without running it."`
 	Busy  bool        `help:"Run even if other programs keep the machine busy."`
-	Asked study.Asked `embed:""`
+	Asked study.Flags `embed:""`
 }
 
 func (c *studyCmd) Run(ctx context.Context) error {
@@ -48,7 +48,7 @@ func (c *studyCmd) Run(ctx context.Context) error {
 		return err
 	}
 	var busy error
-	timed := file.Kind.Name == study.OfTrain                        // an in-memory study does not measure time
+	timed := file.Kind.Name == study.KindTrain                      // an in-memory study does not measure time
 	if timed && !c.Busy && !c.Quick && !c.Asked.Report && !c.List { // before this program makes it busy
 		busy = study.Idle()
 	}
@@ -73,30 +73,30 @@ func (c *studyCmd) Run(ctx context.Context) error {
 func studyKinds() []study.Kind {
 	keys := jobKeys()
 	return []study.Kind{
-		{Name: study.OfTrain, Command: []string{"train"}, Keys: keys, Check: trainSettings},
+		{Name: study.KindTrain, Command: []string{"train"}, Keys: keys, Check: trainSettings},
 		{
-			Name: study.OfLosses, Command: []string{"study", "losses", "--twins=1"}, Own: lossesKeys(), Keys: keys,
+			Name: study.KindLosses, Command: []string{"study", "losses", "--twins=1"}, Own: lossesKeys(), Keys: keys,
 			Check: lossesSettings,
 		},
 	}
 }
 
-// notOfStudies are flags of train that a study's job cannot set because the study sets them.
-var notOfStudies = []string{
+// excludedForStudies are flags of train that a study's job cannot set because the study sets them.
+var excludedForStudies = []string{
 	"help", "out", "quiet", "json", "resume", "fork", "from", "file", "listen", "version", "help-all",
 }
 
-// notOfLosses are flags of study losses that a study sets itself: it runs a twin for each seed.
-var notOfLosses = []string{"help", "help-all", "out", "json", "twins", "parallel", "version"}
+// excludedForLosses are flags of study losses that a study sets itself: it runs a twin for each seed.
+var excludedForLosses = []string{"help", "help-all", "out", "json", "twins", "parallel", "version"}
 
 // jobKeys returns the keys that a study's job may have: the workload and train's flags.
 func jobKeys() []string {
 	train := commandNamed("train")
-	return keysOf([]string{"workload"}, notOfStudies, append([]*kong.Node{train}, train.Children...)...)
+	return keysOf([]string{"workload"}, excludedForStudies, append([]*kong.Node{train}, train.Children...)...)
 }
 
 // lossesKeys returns the flags of study losses that a study's job may have.
-func lossesKeys() []string { return keysOf(nil, notOfLosses, commandNamed("study", "losses")) }
+func lossesKeys() []string { return keysOf(nil, excludedForLosses, commandNamed("study", "losses")) }
 
 // commandNamed returns a command of this program.
 func commandNamed(names ...string) *kong.Node {

@@ -317,7 +317,7 @@ func sumUp(
 	}
 	compareSums(ctx, t, j, seed)
 	j.Job().MarkDone()
-	j.Job().End(localrun.ErrOver)
+	j.Job().End(localrun.ErrExported)
 	<-alive.Done()
 	return j
 }
@@ -343,7 +343,7 @@ func compareSums(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64
 	must(t, err)
 	done := make([]float32, 2*sumsSlots)
 	must(t, counts.GetRun(ctx, 0, done))
-	if told := j.Told(); told.UpdatesLost > 0 {
+	if told := j.Progress(); told.UpdatesLost > 0 {
 		comparePartial(t, told, done[:sumsSlots])
 		return
 	}

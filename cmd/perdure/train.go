@@ -23,10 +23,10 @@ import (
 // jobFlags are the flags that train and up share. Their help is in flagTexts. Flags with the tag main appear in the
 // command's own help, all others only in the help of their group.
 type jobFlags struct {
-	File  string           `short:"f" group:"run" main:"" placeholder:"JOB.yaml"`
-	Asked settings.Asked   `embed:""`
-	Out   string           `group:"run" main:"" placeholder:"DIR" type:"path"`
-	Watch localrun.Watched `embed:""`
+	File  string                 `short:"f" group:"run" main:"" placeholder:"JOB.yaml"`
+	Asked settings.Flags         `embed:""`
+	Out   string                 `group:"run" main:"" placeholder:"DIR" type:"path"`
+	Watch localrun.Observability `embed:""`
 }
 
 // trainCmd holds the flags that all workloads share. Without a workload on the command line it trains that of the
@@ -34,20 +34,20 @@ type jobFlags struct {
 type trainCmd struct {
 	Of workloadFlags `embed:""`
 	jobFlags
-	Work  settings.WorkAsked `embed:""`
-	Again againFlags         `embed:""`
+	Work  settings.WorkloadFlags `embed:""`
+	Again againFlags             `embed:""`
 	outputFlags
 }
 
 // workloadFlags are the workloads and the flags of each.
 type workloadFlags struct {
 	Unnamed struct{}              `cmd:"" default:"withargs" hidden:"" help:"Train the default workload."`
-	Softmax settings.ConvexAsked  `cmd:"" help:"Softmax regression on pictures of clothes (the default)."`
-	CNN     settings.NetworkAsked `cmd:"" name:"cnn" help:"A convolutional network on 28 x 28 pictures."`
-	MF      settings.FactorsAsked `cmd:"" name:"mf" help:"Matrix factorisation: ratings of items by users."`
+	Softmax settings.SoftmaxFlags `cmd:"" help:"Softmax regression on pictures of clothes (the default)."`
+	CNN     settings.CNNFlags     `cmd:"" name:"cnn" help:"A convolutional network on 28 x 28 pictures."`
+	MF      settings.MFFlags      `cmd:"" name:"mf" help:"Matrix factorisation: ratings of items by users."`
 	LogReg  struct{}              `cmd:"" name:"logreg" help:"Logistic regression on sparse features, such as clicks."`
-	LDA     settings.TopicsAsked  `cmd:"" name:"lda" help:"Latent Dirichlet allocation: topics of documents."`
-	Bowl    settings.BowlAsked    `cmd:"" name:"quadratic" help:"A quadratic function with a known minimum."`
+	LDA     settings.LDAFlags     `cmd:"" name:"lda" help:"Latent Dirichlet allocation: topics of documents."`
+	Bowl    settings.QuadFlags    `cmd:"" name:"quadratic" help:"A quadratic function with a known minimum."`
 }
 
 // againFlags name an earlier run to continue or repeat.
@@ -77,7 +77,7 @@ func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
 
 // settings returns the settings of the run that the command line requests.
 func (t *trainCmd) settings(k *kong.Context) (settings.Run, error) {
-	return settingsOf(t.asked(workloadOf(k), given(k)), &t.Again)
+	return settingsOf(t.request(workloadOf(k), given(k)), &t.Again)
 }
 
 // workloadOf returns the workload that a command line of train names, or "".
@@ -92,9 +92,9 @@ func workloadOf(k *kong.Context) string {
 func (f *outputFlags) view() screen.View {
 	switch {
 	case f.JSON:
-		return screen.Document{Out: stdout, Warn: warn}
+		return screen.JSONView{Out: stdout, Warn: warn}
 	case f.Quiet:
-		return screen.OneLine{Out: stdout}
+		return screen.LineView{Out: stdout}
 	}
 	return screen.New(stdout)
 }
@@ -102,9 +102,9 @@ func (f *outputFlags) view() screen.View {
 // runJob runs a training job to its end and returns its summary. The first signal ends the job gracefully, with a last
 // checkpoint. The second ends it immediately.
 func runJob(
-	ctx context.Context, s settings.Run, out string, view screen.View, w localrun.Watched,
+	ctx context.Context, s settings.Run, out string, view screen.View, w localrun.Observability,
 ) (sum rundir.Summary, err error) {
-	atOnce, cancel := untilToldTwice(ctx)
+	atOnce, cancel := untilSecondSignal(ctx)
 	defer cancel()
 	r, err := localrun.Start(ctx, localrun.Options{
 		Settings: s, Folder: out, Workers: true, View: view, Watched: w, Warn: warn,
@@ -119,23 +119,23 @@ func runJob(
 // warn prints a warning for the user.
 func warn(line string) { fmt.Fprintln(os.Stderr, "perdure:", line) }
 
-// shown are flags that only affect output, and --file, which stands for the flags in the file.
-var shown = []string{"quiet", "json", "metrics", "log-format", "file"}
+// displayOnlyFlags are flags that only affect output, and --file, which stands for the flags in the file.
+var displayOnlyFlags = []string{"quiet", "json", "metrics", "log-format", "file"}
 
 // given returns the names of the flags on the command line that affect the run.
 func given(k *kong.Context) map[string]bool {
 	names := map[string]bool{}
 	for _, p := range k.Path {
-		if p.Flag != nil && !slices.Contains(shown, p.Flag.Name) {
+		if p.Flag != nil && !slices.Contains(displayOnlyFlags, p.Flag.Name) {
 			names[p.Flag.Name] = true
 		}
 	}
 	return names
 }
 
-// asked returns the request that the flags make for a workload; given are those on the command line.
-func (t *trainCmd) asked(workload string, given map[string]bool) *settings.Asked {
-	a := t.jobFlags.asked(workload, given)
+// request returns the request that the flags make for a workload; given are those on the command line.
+func (t *trainCmd) request(workload string, given map[string]bool) *settings.Flags {
+	a := t.jobFlags.request(workload, given)
 	if !given["clocks"] {
 		a.Shape.Clocks = 0 // use the workload's default
 	}
@@ -146,8 +146,8 @@ func (t *trainCmd) asked(workload string, given map[string]bool) *settings.Asked
 	return a
 }
 
-// asked returns the request that the common flags make.
-func (f *jobFlags) asked(workload string, given map[string]bool) *settings.Asked {
+// request returns the request that the common flags make.
+func (f *jobFlags) request(workload string, given map[string]bool) *settings.Flags {
 	a := f.Asked
 	a.Version, a.Workload, a.Given = version, workload, given
 	a.Reach.Keys = absolute(a.Reach.Keys)
@@ -155,7 +155,7 @@ func (f *jobFlags) asked(workload string, given map[string]bool) *settings.Asked
 }
 
 // settingsOf returns the settings of a run that repeats, resumes or forks another, or starts a new one.
-func settingsOf(a *settings.Asked, of *againFlags) (s settings.Run, err error) {
+func settingsOf(a *settings.Flags, of *againFlags) (s settings.Run, err error) {
 	switch {
 	case of.From != "":
 		return a.Repeat(of.From)

@@ -32,7 +32,7 @@ func TestComputeTime(t *testing.T) {
 		t.Errorf("20 clocks of at least 40 ms took %g s", s.WallSeconds)
 	}
 	for name, read := range map[string]func() (settings.Run, error){
-		"from":   func() (settings.Run, error) { return (&settings.Asked{}).Repeat(filepath.Join(dir, "run.json")) },
+		"from":   func() (settings.Run, error) { return (&settings.Flags{}).Repeat(filepath.Join(dir, "run.json")) },
 		"resume": func() (settings.Run, error) { return clocks(30).Resume(dir) },
 	} {
 		again, err := read()
@@ -57,7 +57,7 @@ func TestRunJSON(t *testing.T) {
 			t.Fatalf("no %s in %s", pattern, text)
 		}
 		must(t, os.WriteFile(path, changed, 0o666))
-		return (&settings.Asked{}).Repeat(path)
+		return (&settings.Flags{}).Repeat(path)
 	}
 	s, err := change(`\s*"cache_mb": \d+,`, ``)
 	if err != nil || s.CacheMB != settings.DefaultCacheMB || s.ComputeMs != 0 {

@@ -33,7 +33,7 @@ type upCmd struct {
 
 // settings returns the settings of the run that the command line requests.
 func (u *upCmd) settings(k *kong.Context) (settings.Run, error) {
-	return settingsOf(u.asked(settings.OwnWorkload, given(k)), &u.Again)
+	return settingsOf(u.request(settings.OwnWorkload, given(k)), &u.Again)
 }
 
 func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
@@ -48,7 +48,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	if u.Out == "" {
 		u.Out = filepath.Join("runs", "up-"+time.Now().Format("20060102-150405.000"))
 	}
-	atOnce, cancel := untilToldTwice(ctx)
+	atOnce, cancel := untilSecondSignal(ctx)
 	defer cancel()
 	if u.WithParent {
 		if ctx, _, err = agent.WithParent(ctx); err != nil {
@@ -69,7 +69,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 			keys = " " + worker.EnvKeys + "=" + s.Reach.Keys
 		}
 		fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with %s=%s %s=%s%s\n", r.Coordinator(),
-			s.WorkersAtFirst(), worker.EnvCoordinator, r.Coordinator(), worker.EnvSecretFile, r.Secrets().Path, keys)
+			s.InitialWorkers(), worker.EnvCoordinator, r.Coordinator(), worker.EnvSecretFile, r.Secrets().Path, keys)
 	}
 	switch sum, err := r.Wait(ctx, atOnce); {
 	case errors.Is(err, localrun.ErrStopped):
@@ -103,13 +103,13 @@ func (t *target) client() (c *control.Client, err error) {
 	return c, err
 }
 
-// aRun is a target for commands about one run, which accept its directory as an argument.
-type aRun struct {
+// runTarget is a target for commands about one run, which accept its directory as an argument.
+type runTarget struct {
 	Named string `arg:"" optional:"" name:"run" help:"@target_run" type:"path"`
 	target
 }
 
-func (t *aRun) client() (*control.Client, error) {
+func (t *runTarget) client() (*control.Client, error) {
 	if t.Named != "" {
 		if t.Run != "" {
 			return nil, fmt.Errorf("%w: the run is given twice; remove --run", perdure.ErrUsage)
@@ -119,8 +119,8 @@ func (t *aRun) client() (*control.Client, error) {
 	return t.target.client()
 }
 
-// ended adds the most frequent cause to the error of a client that cannot reach the job.
-func ended(err error) error {
+// explainUnreachable adds the most frequent cause to the error of a client that cannot reach the job.
+func explainUnreachable(err error) error {
 	if errors.Is(err, control.ErrUnreachable) {
 		return fmt.Errorf("%w; the run has ended, or its coordinator is being replaced", err)
 	}
@@ -128,7 +128,7 @@ func ended(err error) error {
 }
 
 type statusCmd struct {
-	aRun
+	runTarget
 	JSON bool `name:"json" help:"Print JSON, for programs."`
 }
 
@@ -151,20 +151,20 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	}
 	v, err := client.View(ctx)
 	if err != nil {
-		return ended(err)
+		return explainUnreachable(err)
 	}
-	screen.Status(stdout, &s, &v, checkpoints.LogLine(ctx, s.RunDir))
+	screen.PrintStatus(stdout, &s, &v, checkpoints.LogLine(ctx, s.RunDir))
 	return nil
 }
 
-type stopCmd struct{ aRun }
+type stopCmd struct{ runTarget }
 
 func (c *stopCmd) Run(ctx context.Context) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	return ended(client.Stop(ctx))
+	return explainUnreachable(client.Stop(ctx))
 }
 
 type faultCmd struct {
@@ -180,7 +180,7 @@ func (c *faultCmd) Run(ctx context.Context) error {
 	}
 	accepted, err := client.Fault(ctx, c.Spec)
 	if err != nil {
-		return ended(err)
+		return explainUnreachable(err)
 	}
-	return screen.Accepted(stdout, accepted, nil, c.JSON)
+	return screen.PrintAccepted(stdout, accepted, nil, c.JSON)
 }

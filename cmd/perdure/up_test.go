@@ -57,7 +57,7 @@ func TestUpStops(t *testing.T) {
 	for with, path := range map[string]string{"--resume": dir, "--from": filepath.Join(dir, "run.json")} {
 		wantRefused(t, exitUsage, regexp.QuoteMeta("use: perdure up "+with+" "+path)+"\n$", "train", with, path)
 	}
-	own := settings.Asked{Workload: settings.OwnWorkload}
+	own := settings.Flags{Workload: settings.OwnWorkload}
 	if _, err := own.Repeat(filepath.Join(dir, "run.json")); err != nil {
 		t.Errorf("up --from: %v", err)
 	}
@@ -85,7 +85,7 @@ func TestUpStops(t *testing.T) {
 	if err := errors.Join(programs()...); err != nil || p.sums[3] != float32(2*(cut+9)) {
 		t.Errorf("forked from clock %d: %v; the final rows are %v", cut, err, p.sums)
 	}
-	seed := settings.Asked{Workload: settings.OwnWorkload, Given: map[string]bool{"seed": true}}
+	seed := settings.Flags{Workload: settings.OwnWorkload, Given: map[string]bool{"seed": true}}
 	if _, err := seed.Resume(p.dir); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("up --resume --seed: %v", err)
 	}

@@ -39,7 +39,7 @@ func (helpFlag) IgnoreDefault() {}
 func (helpFlag) BeforeReset(k *kong.Context, p *kong.Path) error {
 	h, _ := k.FlagValue(p.Flag).(helpFlag)
 	text := strings.Builder{}
-	u := usage{out: &text, node: helped(k), width: width()}
+	u := usage{out: &text, node: helpTarget(k), width: width()}
 	if err := u.print(string(h)); err != nil {
 		return err
 	}
@@ -56,14 +56,14 @@ func (helpAllFlag) IgnoreDefault() {}
 
 // BeforeReset prints the help and exits as soon as the flag is parsed.
 func (helpAllFlag) BeforeReset(k *kong.Context) error {
-	u := usage{out: k.Stdout, node: helped(k), width: width()}
+	u := usage{out: k.Stdout, node: helpTarget(k), width: width()}
 	u.all()
 	k.Kong.Exit(0)
 	return nil
 }
 
-// helped returns the command whose help a command line requests.
-func helped(k *kong.Context) *kong.Node {
+// helpTarget returns the command whose help a command line requests.
+func helpTarget(k *kong.Context) *kong.Node {
 	n := k.Selected()
 	if n == nil {
 		return k.Model.Node

@@ -76,7 +76,7 @@ func (l *FinalState) Resume(ctx context.Context, servers, workers int) (*ResumeS
 		s.Job.Servers = servers
 	}
 	m, err := l.prepare(ctx, s)
-	if errors.Is(err, checkpoint.ErrNoCheckpoint) || errors.Is(err, settings.ErrNothingLeft) {
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) || errors.Is(err, settings.ErrNothingToResume) {
 		return nil, fmt.Errorf("%w: %w", ErrNothingToResume, err)
 	}
 	if err != nil {
@@ -86,7 +86,7 @@ func (l *FinalState) Resume(ctx context.Context, servers, workers int) (*ResumeS
 		err = settings.ChangeWorkers(s, workers, &m)
 	}
 	if err == nil {
-		err = settings.GoOn(s, "the run before", &m)
+		err = settings.StartFrom(s, "the run before", &m)
 	}
 	if errors.Is(err, perdure.ErrUsage) {
 		return nil, fmt.Errorf("%w: %w", ErrNothingToResume, err)
@@ -95,7 +95,7 @@ func (l *FinalState) Resume(ctx context.Context, servers, workers int) (*ResumeS
 		err = l.copyFiles(ctx, s, n)
 	}
 	if err == nil {
-		n.JobRecord, err = s.Begin()
+		n.JobRecord, err = s.InitialState()
 	}
 	return n, err
 }
@@ -108,7 +108,7 @@ func (l *FinalState) checkpoints() store.Store { return store.NewDir(l.Disk, "ch
 // prepare prepares the next run from the state left.
 func (l *FinalState) prepare(ctx context.Context, s *settings.Run) (m checkpoint.Manifest, err error) {
 	if !recovery.Of(l.Job.Recovery).Traits().UsesLog() {
-		return settings.ReadSaved(l.checkpoints(), s)
+		return settings.ReadRunningCheckpoint(l.checkpoints(), s)
 	}
 	st, err := settings.ReadEnded(ctx, &settings.EndedRun{
 		Job: l.Job, View: l.firstView, Checkpoints: l.checkpoints(), Snapshots: store.NewDir(l.Disk, "snapshots"),
@@ -118,7 +118,7 @@ func (l *FinalState) prepare(ctx context.Context, s *settings.Run) (m checkpoint
 		return m, err
 	}
 	s.Job.ID += "-on" // the earlier job owns its streams
-	return settings.TakeEnded(st, s), nil
+	return settings.ResumeFromLog(st, s), nil
 }
 
 // logInspector is read-only access to a run's update log, as an Inspector has.

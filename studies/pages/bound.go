@@ -6,17 +6,17 @@ import "text/template"
 func bound(p *page) {
 	of := func(m measure, format string) func(delay, model string) string {
 		return func(delay, model string) string {
-			return p.cell(at{"delay": delay, "consistency": model}).show(m, format)
+			return p.cell(labelSet{"delay": delay, "consistency": model}).show(m, format)
 		}
 	}
 	test := atEnd("test_rmse")
 	p.fill("bound", template.FuncMap{
 		"waiting": of(waiting, percent), "beyond": of(beyondBound, "%.0f"), "seconds": of(seconds, "%.1f"),
-		"test": of(test, "%.3f"), "delays": func() []string { return p.by("delay") },
+		"test": of(test, "%.3f"), "delays": func() []string { return p.labelsOf("delay") },
 		"time": func(delay string) string {
-			cells, axes := p.where(at{"delay": delay}), []string{"consistency"}
+			cells, axes := p.where(labelSet{"delay": delay}), []string{"consistency"}
 			return p.dots("time-"+delay+".svg", "What the workers' time goes to, messages of "+delay, cells, axes,
-				looks{colour: "consistency"},
+				styleAxes{colour: "consistency"},
 				col("waiting for rows or the bound", waiting, percent),
 				col("moving rows", moving, percent),
 				col("seconds in all", seconds, "%.1f")) +

@@ -9,19 +9,19 @@ import (
 
 // consistency writes the page of consistency.yaml.
 func consistency(p *page) {
-	even := at{"clock-fraction": "0.1", "failures": "even"}
+	even := labelSet{"clock-fraction": "0.1", "failures": "even"}
 	of := func(m measure, format string) func(model string) string {
 		return func(model string) string { return p.cell(even.and("consistency", model)).show(m, format) }
 	}
 	p.fill("consistency", template.FuncMap{
 		"age": of(differential(mean), "%.2f"), "moving": of(moving, percent), "seconds": of(seconds, "%.1f"),
 		"beside": func(model string) string {
-			labels := at{"clock-fraction": "0.01", "failures": "straggler", "consistency": model}
+			labels := labelSet{"clock-fraction": "0.01", "failures": "straggler", "consistency": model}
 			return p.cell(labels).show(atEnd("test_rmse"), "%.3f")
 		},
 		"ages":      func() string { return ages(p, p.where(even)) },
 		"time":      func() string { return timeSplit(p, p.where(even)) },
-		"fractions": func() []string { return p.by("clock-fraction") }, "percentOf": percentOf,
+		"fractions": func() []string { return p.labelsOf("clock-fraction") }, "percentOf": percentOf,
 		"straggler": func(fraction string) string { return straggler(p, fraction) },
 		"courses":   func() string { return courses(p) },
 	})
@@ -29,7 +29,7 @@ func consistency(p *page) {
 
 // ages shows how old the rows are that workers read.
 func ages(p *page, cells []*cell) string {
-	axes, look := []string{"consistency"}, looks{colour: "consistency"}
+	axes, look := []string{"consistency"}, styleAxes{colour: "consistency"}
 	bounded := only(cells, "consistency", "bsp", "ssp:2", "essp:2", "ssp:3", "essp:3", "ssp:5", "essp:5", "ssp:10",
 		"essp:10", "ssp:15", "essp:15", "ssp:100", "essp:100")
 	return p.dots("differentials.svg", "Clock differentials of reads, 10% of the data in a clock", bounded, axes, look,
@@ -49,7 +49,7 @@ func ages(p *page, cells []*cell) string {
 
 // timeSplit shows how workers spend their time.
 func timeSplit(p *page, cells []*cell) string {
-	axes, look := []string{"consistency"}, looks{colour: "consistency"}
+	axes, look := []string{"consistency"}, styleAxes{colour: "consistency"}
 	return p.dots("time.svg", "What the workers' time goes to, 10% of the data in a clock", cells, axes, look,
 		col("waiting for rows or the bound", waiting, percent),
 		col("moving rows", moving, percent),
@@ -58,14 +58,14 @@ func timeSplit(p *page, cells []*cell) string {
 
 // straggler shows training with one slow worker.
 func straggler(p *page, fraction string) string {
-	cells := p.where(at{"clock-fraction": fraction, "failures": "straggler"})
+	cells := p.where(labelSet{"clock-fraction": fraction, "failures": "straggler"})
 	return p.curves("straggler-"+strings.TrimSuffix(percentOf(fraction), "%")+".svg",
 		"Error on held-out ratings, "+fraction+" of the data in a clock", "test_rmse", "test RMSE",
 		only(cells, "consistency", "bsp", "ssp:5", "essp:5", "ssp:100", "essp:100", "asp"),
-		looks{colour: "consistency"}, "") +
+		styleAxes{colour: "consistency"}, "") +
 		p.table(cells, []string{"consistency"},
 			col("RMSE at the end", atEnd("test_rmse"), "%.3f"),
-			col("above its least", aboveLeast("test_rmse"), "%.3f"),
+			col("above its least", aboveMin("test_rmse"), "%.3f"),
 			col("seconds", seconds, "%.1f"),
 			column{"with a straggler for 1 s", seconds, "%.1f", "for-a-while"},
 			column{"RMSE of that model", rmse, "%.3f", "for-a-while"},
@@ -103,9 +103,9 @@ const (
 // courseOf describes how the error of a model develops with one slow worker. It returns four table cells: the course in
 // the paper, the course here, the difference to bsp at the end, and a verdict.
 func courseOf(p *page, fraction, model, paper string) string {
-	labels := at{"clock-fraction": fraction, "failures": "straggler"}
+	labels := labelSet{"clock-fraction": fraction, "failures": "straggler"}
 	c, bsp := p.cell(labels.and("consistency", model)), p.cell(labels.and("consistency", "bsp"))
-	v := c.spread(aboveLeast("test_rmse"))
+	v := c.spread(aboveMin("test_rmse"))
 	here, judged := "not alike", "–"
 	switch {
 	case math.IsNaN(v.Mid):

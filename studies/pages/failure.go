@@ -36,42 +36,51 @@ type end struct{ Name, Accuracy string }
 func failure(p *page) {
 	f := &failurePage{
 		page: p, paper: p.Name == "failure-paper", axes: []string{"consistency", "recovery", "on-outage"},
-		calm: p.where(at{"failures": "none"}), killed: p.where(at{"failures": "killed"}),
+		calm: p.where(labelSet{"failures": "none"}), killed: p.where(labelSet{"failures": "killed"}),
 	}
-	length, look, panels := "150", looks{"recovery", "on-outage"}, "consistency"
+	length, look, panels := "150", styleAxes{"recovery", "on-outage"}, "consistency"
 	if f.paper {
-		length, look, panels, f.axes = "300", looks{colour: "recovery"}, "", []string{"recovery"}
+		length, look, panels, f.axes = "300", styleAxes{colour: "recovery"}, "", []string{"recovery"}
 	}
 	worst, best := ends(f.killed, accuracy)
 	ended := func(c *cell) func() end {
-		return func() end { return end{f.named(c, f.axes...), c.show(accuracy, percent)} }
+		return func() end { return end{f.nameOf(c, f.axes...), c.show(accuracy, percent)} }
 	}
 	bsp := func(m measure, format string) func(string) string {
 		return func(recovery string) string {
-			return f.cell(at{
+			return f.cell(labelSet{
 				"consistency": "bsp", "recovery": recovery, "on-outage": "wait", "failures": "killed",
 			}).show(m, format)
 		}
 	}
 	p.fill("failure", template.FuncMap{
-		"paper": func() bool { return f.paper }, "length": func() string { return length }, "once": f.once,
-		"best": ended(best), "worst": ended(worst), "apartness": func() string { return f.apartness(best, worst) },
-		"gap": bsp(firstGap, "%.1f"), "redone": bsp(redone, ""), "lost": bsp(lost, ""),
+		"paper":     func() bool { return f.paper },
+		"length":    func() string { return length },
+		"once":      f.hasSingleTrials,
+		"best":      ended(best),
+		"worst":     ended(worst),
+		"apartness": func() string { return f.distinguishability(best, worst) },
+		"gap":       bsp(firstGap, "%.1f"),
+		"redone":    bsp(redone, ""),
+		"lost":      bsp(lost, ""),
 		"curves": func() string {
 			return f.curves("accuracy.svg", "Accuracy over time", "test_accuracy", "test accuracy", f.killed, look,
 				panels)
 		},
-		"accuracies": f.accuracies, "kills": f.atKills, "work": f.work, "dollars": f.dollars,
+		"accuracies": f.accuracies,
+		"kills":      f.atKills,
+		"work":       f.work,
+		"dollars":    f.dollars,
 		"comparison": f.comparison,
 	})
 }
 
-// apartness describes whether the trials distinguish two cells.
-func (f *failurePage) apartness(best, worst *cell) string {
+// distinguishability describes whether the trials distinguish two cells.
+func (f *failurePage) distinguishability(best, worst *cell) string {
 	switch {
-	case f.once():
+	case f.hasSingleTrials():
 		return "; that is one trial each, which says nothing of chance"
-	case apart(best, worst, accuracy):
+	case distinguishable(best, worst, accuracy):
 		return "; the ranges of their trials do not meet"
 	}
 	return "; the ranges of their trials meet, so that is no clear difference"
@@ -81,14 +90,14 @@ func (f *failurePage) accuracies() string {
 	return f.table(f.killed, f.axes,
 		col("at the end", accuracy, percent),
 		column{"without failures", accuracy, percent, "none"},
-		col("s to 70%", rise("test_accuracy", 0.7), "%.0f"),
-		column{"without", rise("test_accuracy", 0.7), "%.0f", "none"},
-		col("s to 80%", rise("test_accuracy", 0.8), "%.0f"),
-		column{"without", rise("test_accuracy", 0.8), "%.0f", "none"})
+		col("s to 70%", timeToReach("test_accuracy", 0.7), "%.0f"),
+		column{"without", timeToReach("test_accuracy", 0.7), "%.0f", "none"},
+		col("s to 80%", timeToReach("test_accuracy", 0.8), "%.0f"),
+		column{"without", timeToReach("test_accuracy", 0.8), "%.0f", "none"})
 }
 
 func (f *failurePage) atKills() string {
-	return f.dots("change.svg", "At the first kill", f.killed, f.axes, looks{colour: "recovery"},
+	return f.dots("change.svg", "At the first kill", f.killed, f.axes, styleAxes{colour: "recovery"},
 		col("next evaluation less the last before", atFirstKill, "%+.3f"),
 		col("the same, 5 s later than back", changeBy("test_accuracy", 55, firstKill), "%+.3f"),
 		col("s without an evaluation", firstGap, "%.0f")) +
@@ -103,7 +112,7 @@ func (f *failurePage) atKills() string {
 }
 
 func (f *failurePage) work() string {
-	return f.dots("costs.svg", "What it costs while nothing fails", f.calm, f.axes, looks{colour: "recovery"},
+	return f.dots("costs.svg", "What it costs while nothing fails", f.calm, f.axes, styleAxes{colour: "recovery"},
 		col("processor s, all", cpuSeconds, "%.0f"),
 		col("memory of servers and log, MB", serverMB, "%.0f"),
 		col("stored, MB", mbStored, "%.0f")) +
@@ -124,8 +133,8 @@ func (f *failurePage) dollars() string {
 		col("on demand, $", cost, "%.4f"),
 		column{"without failures", cost, "%.4f", "none"},
 		col("by the month, $", costMonth, "%.4f"),
-		col("$ a clock", over(cost, clocks), "%.7f"),
-		column{"without", over(cost, clocks), "%.7f", "none"},
+		col("$ a clock", ratio(cost, clocks), "%.7f"),
+		column{"without", ratio(cost, clocks), "%.7f", "none"},
 		col("$ to 80%", costTo(cost, "test_accuracy", 0.8), "%.4f"),
 		column{"without", costTo(cost, "test_accuracy", 0.8), "%.4f", "none"})
 }
@@ -145,9 +154,9 @@ func (f *failurePage) strategies() (all []strategy) {
 		{"async chain replication", "async-chain", "asp", "chain:3,every:100", "wait"},
 		{"stateless", "stateless", "asp", "stateless", "continue"},
 	} {
-		labels := at{"recovery": s.paper}
+		labels := labelSet{"recovery": s.paper}
 		if !f.paper {
-			labels = at{"consistency": s.consistency, "recovery": s.recovery, "on-outage": s.outage}
+			labels = labelSet{"consistency": s.consistency, "recovery": s.recovery, "on-outage": s.outage}
 		}
 		killed, calm := f.cell(labels.and("failures", "killed")), f.cell(labels.and("failures", "none"))
 		all = append(all, strategy{s.what, killed, calm})
@@ -165,7 +174,7 @@ func (f *failurePage) comparison() string {
 	for _, s := range all[:4] {
 		a, b := stateless.spread(accuracy), s.killed.spread(accuracy)
 		rule := "its median is higher, and the ranges do not meet"
-		if f.once() {
+		if f.hasSingleTrials() {
 			rule = "its median is higher"
 		}
 		text += f.row("stateless ends more accurate than "+s.what, "by up to 0.10", 0.1, a.Mid-b.Mid,
@@ -225,7 +234,7 @@ func (f *failurePage) ratios(stateless, checkpoints *cell) (text string) {
 		if math.IsNaN(ratio) {
 			return incomparable
 		}
-		return verdict(so, f.once())
+		return verdict(so, f.hasSingleTrials())
 	}
 	serversAndLog := func(t *trial) float64 { return serverMB(t) + logMB(t) }
 	for _, r := range []struct {

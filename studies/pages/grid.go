@@ -8,21 +8,21 @@ import (
 
 // grid writes the page of grid.yaml.
 func grid(p *page) {
-	calm, two := p.where(at{"failures": "none"}), p.where(at{"failures": "two"})
+	calm, two := p.where(labelSet{"failures": "none"}), p.where(labelSet{"failures": "two"})
 	worst, best := ends(two, clocks)
-	axes, look := []string{"consistency", "recovery"}, looks{colour: "recovery"}
+	axes, look := []string{"consistency", "recovery"}, styleAxes{colour: "recovery"}
 	p.fill("grid", template.FuncMap{
-		"most":       func() string { return p.named(best, axes...) },
+		"most":       func() string { return p.nameOf(best, axes...) },
 		"mostClocks": func() string { return best.show(clocks, "%.0f") },
-		"least":      func() string { return p.named(worst, axes...) },
+		"least":      func() string { return p.nameOf(worst, axes...) },
 		"leastClocks": func() string {
 			return worst.show(clocks, "%.0f")
 		},
-		"count": func(axis string) int { return len(p.by(axis)) },
+		"count": func(axis string) int { return len(p.labelsOf(axis)) },
 		"chains": func() string {
 			var all []string
-			for _, model := range p.by("consistency") {
-				c := p.cell(at{"consistency": model, "recovery": "chain:2", "failures": "two"})
+			for _, model := range p.labelsOf("consistency") {
+				c := p.cell(labelSet{"consistency": model, "recovery": "chain:2", "failures": "two"})
 				all = append(all, fmt.Sprintf("%s s (`%s`)", c.show(away, "%.2f"), model))
 			}
 			return strings.Join(all, ", ")
@@ -61,8 +61,8 @@ func grid(p *page) {
 				column{"without failures", cost, "%.4f", "none"},
 				col("as spot machines", costSpot, "%.4f"),
 				col("by the month", costMonth, "%.4f"),
-				col("$ a clock, on demand", over(cost, clocks), "%.7f"),
-				column{"without failures", over(cost, clocks), "%.7f", "none"})
+				col("$ a clock, on demand", ratio(cost, clocks), "%.7f"),
+				column{"without failures", ratio(cost, clocks), "%.7f", "none"})
 		},
 	})
 }

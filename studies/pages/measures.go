@@ -94,8 +94,8 @@ func memory(role string) measure {
 	}
 }
 
-// over divides one measure by another.
-func over(a, b measure) measure { return func(t *trial) float64 { return a(t) / b(t) } }
+// ratio divides one measure by another.
+func ratio(a, b measure) measure { return func(t *trial) float64 { return a(t) / b(t) } }
 
 // histogram summarizes a histogram.
 type histogram struct{ n, mean, deviation, lowest, highest float64 }
@@ -144,9 +144,9 @@ func histogramOf(counts map[string]int64) histogram {
 	return h
 }
 
-// measured returns the values of a column of series.csv over the time in seconds.
-func (t *trial) measured(column string) plot.Points {
-	p, _ := plot.Measured(t.series.Columns, t.series.Rows, column)
+// points returns the values of a column of series.csv over the time in seconds.
+func (t *trial) points(column string) plot.Points {
+	p, _ := plot.ReadPoints(t.series.Columns, t.series.Rows, column)
 	return p
 }
 
@@ -161,15 +161,15 @@ func valueAt(p []float64, i int) float64 {
 // atEnd returns the last value of a column.
 func atEnd(column string) measure {
 	return func(t *trial) float64 {
-		p := t.measured(column)
+		p := t.points(column)
 		return valueAt(p.Y, len(p.Y)-1)
 	}
 }
 
-// aboveLeast returns the last value of a column minus its minimum.
-func aboveLeast(column string) measure {
+// aboveMin returns the last value of a column minus its minimum.
+func aboveMin(column string) measure {
 	return func(t *trial) float64 {
-		p := t.measured(column)
+		p := t.points(column)
 		if len(p.Y) == 0 {
 			return math.NaN()
 		}
@@ -180,7 +180,7 @@ func aboveLeast(column string) measure {
 // around returns the last value of a column measured at or before a time, the first value after it, and the time
 // between the two.
 func (t *trial) around(column string, at float64) (before, next, gap float64) {
-	p := t.measured(column)
+	p := t.points(column)
 	i := 0
 	for i < len(p.X) && p.X[i] <= at {
 		i++
@@ -209,16 +209,16 @@ func change(column string, at float64) measure {
 // time at.
 func changeBy(column string, later, at float64) measure {
 	return func(t *trial) float64 {
-		p := t.measured(column)
+		p := t.points(column)
 		v, _, _ := t.around(column, at)
 		return valueAt(p.Y, slices.IndexFunc(p.X, func(x float64) bool { return x >= later })) - v
 	}
 }
 
-// rise returns the time in seconds at which a column first reached a value, or +Inf if it never did.
-func rise(column string, value float64) measure {
+// timeToReach returns the time in seconds at which a column first reached a value, or +Inf if it never did.
+func timeToReach(column string, value float64) measure {
 	return func(t *trial) float64 {
-		p := t.measured(column)
+		p := t.points(column)
 		if i := slices.IndexFunc(p.Y, func(y float64) bool { return y >= value }); i >= 0 {
 			return p.X[i]
 		}
@@ -231,7 +231,7 @@ func rise(column string, value float64) measure {
 
 // costTo returns the cost, at a constant rate, until a column first reached a value.
 func costTo(by measure, column string, value float64) measure {
-	return func(t *trial) float64 { return by(t) / seconds(t) * rise(column, value)(t) }
+	return func(t *trial) float64 { return by(t) / seconds(t) * timeToReach(column, value)(t) }
 }
 
 // regretOf returns the excess of a column over a value, summed over the clocks with linear interpolation.

@@ -39,7 +39,7 @@ func (p *page) fill(name string, own template.FuncMap) {
 // facts returns a table with the machine, how the study ran on it, the program's version, and the number of trials.
 func (p *page) facts(how string) string {
 	trials, runs, quick, rest := "trials", "runs ", "", ""
-	if p.Kind == study.OfLosses {
+	if p.Kind == study.KindLosses {
 		trials, runs = "twins", ""
 	}
 	if p.Quick {
@@ -50,7 +50,7 @@ func (p *page) facts(how string) string {
 	}
 	return fmt.Sprintf("| | |\n|---|---|\n| machine | %d cores, %s; %s |\n| program | perdure %s, %s%s |\n"+
 		"| %s | %s of each%s |\n", p.Machine.Cores, p.Machine.CPU, how, p.Version, p.date, quick, trials,
-		p.tried(), rest)
+		p.trialCount(), rest)
 }
 
 // percent is the format of shares. Other formats are those of fmt; "" prints four digits.
@@ -71,7 +71,7 @@ func col(heading string, of measure, format string) column { return column{headi
 // spread returns the column's values for a cell.
 func (s *outcome) spread(c *cell, col *column) plot.Spread {
 	if col.failures != "" {
-		c = s.under(c, col.failures)
+		c = s.withFailures(c, col.failures)
 	}
 	return c.spread(col.of)
 }
@@ -84,7 +84,7 @@ func (p *page) table(cells []*cell, axes []string, columns ...column) string {
 	}
 	text += "\n|---|" + strings.Repeat("--:|", len(columns)) + "\n"
 	for _, c := range cells {
-		text += "| `" + p.named(c, axes...) + "` |"
+		text += "| `" + p.nameOf(c, axes...) + "` |"
 		for i := range columns {
 			text += " " + show(p.spread(c, &columns[i]), columns[i].format) + " |"
 		}
@@ -125,19 +125,19 @@ const (
 
 // Verdicts from a single trial. It shows nothing about chance, so it cannot reproduce a claim.
 const (
-	soOnce    = "so in one trial"
-	notSoOnce = "not so in one trial"
+	trueInOneTrial  = "so in one trial"
+	falseInOneTrial = "not so in one trial"
 )
 
 // verdict returns whether the trials reproduce a claim. once is set if there was only one trial, which is not enough.
 func verdict(so, once bool) string {
 	switch {
 	case so && once:
-		return soOnce
+		return trueInOneTrial
 	case so:
 		return reproduced
 	case once:
-		return notSoOnce
+		return falseInOneTrial
 	}
 	return notReproduced
 }

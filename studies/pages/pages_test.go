@@ -34,7 +34,7 @@ func planned(t *testing.T, file string, quick bool) *study.Results {
 		return s, nil
 	}
 	f, err := study.Read(file, []study.Kind{
-		{Name: study.OfTrain, Keys: keys, Check: check}, {Name: study.OfLosses, Keys: keys, Check: check},
+		{Name: study.KindTrain, Keys: keys, Check: check}, {Name: study.KindLosses, Keys: keys, Check: check},
 	}, quick)
 	must(t, err)
 	f.LeaveOut, f.Prices = true, ""
@@ -124,7 +124,7 @@ func folder(t testing.TB) (dir string, r *study.Results) {
 func TestMeasures(t *testing.T) {
 	s, err := open(folder(t))
 	must(t, err)
-	run := s.cell(at{"recovery": "slow", "failures": "killed"}).trials[0]
+	run := s.cell(labelSet{"recovery": "slow", "failures": "killed"}).trials[0]
 	nan, column := math.NaN(), "test_accuracy"
 	for i, c := range []struct {
 		of   measure
@@ -140,7 +140,7 @@ func TestMeasures(t *testing.T) {
 		{logMB, nan},
 		{cpuSeconds, 42},
 		{mbStored, 3},
-		{over(accuracy, lost), 0.5 / 7},
+		{ratio(accuracy, lost), 0.5 / 7},
 		{differential(mean), -1.25},
 		{differential(lowest), -2},
 		{differential(highest), -1},
@@ -149,16 +149,16 @@ func TestMeasures(t *testing.T) {
 		{missing(mean), nan},
 		{atEnd(column), 0.25},
 		{atEnd("test_loss"), nan},
-		{aboveLeast(column), 0.25},
+		{aboveMin(column), 0.25},
 		{before(column, 2.2), 0.1},
 		{next(column, 2.2), 0.2},
 		{change(column, 2.2), 0.1},
 		{changeBy(column, 4.5, 2.2), 0.125},
 		{gap(column, 2.2), 2},
 		{gap(column, 9), nan},
-		{rise(column, 0.2), 4},
-		{rise(column, 0.9), math.Inf(1)},
-		{rise("test_loss", 0.9), nan},
+		{timeToReach(column, 0.2), 4},
+		{timeToReach(column, 0.9), math.Inf(1)},
+		{timeToReach("test_loss", 0.9), nan},
 		{costTo(cost, column, 0.2), 8},
 		{regretOf(column, 0), 12.5},
 		{regretOf("test_loss", 0), nan},
@@ -178,19 +178,21 @@ func TestParts(t *testing.T) {
 	must(t, err)
 	to := filepath.Join(t.TempDir(), "page")
 	writers["tried"] = func(p *page) {
-		worst, best := ends(p.where(at{"failures": "none"}), rise("test_accuracy", 0.2))
+		worst, best := ends(p.where(labelSet{"failures": "none"}), timeToReach("test_accuracy", 0.2))
 		fmt.Fprintf(&p.text, "# %s\n\nLate is `%s`, with %s, apart %t and %t, %s.\n\n", p.Name,
-			p.named(best, "recovery"),
-			best.show(accuracy, percent), apart(worst, best, atEnd("test_accuracy")), apart(worst, best, accuracy),
+			p.nameOf(best, "recovery"), best.show(accuracy, percent),
+			distinguishable(worst, best, atEnd("test_accuracy")), distinguishable(worst, best, accuracy),
 			failedRuns(p.cells))
 		p.text.WriteString(p.facts(p.atATime()) + "\n" +
-			p.table(p.where(at{"failures": "killed"}), []string{"recovery"}, col("end", atEnd("test_accuracy"), "%.3f"),
-				column{"without", atEnd("test_accuracy"), "", "none"}, col("unknown", redone, "")) +
-			p.curves("a.svg", "Over time", "test_accuracy", "test accuracy", p.cells, looks{"recovery", "failures"},
+			p.table(p.where(labelSet{"failures": "killed"}), []string{"recovery"},
+				col("end", atEnd("test_accuracy"), "%.3f"), column{"without", atEnd("test_accuracy"), "", "none"},
+				col("unknown", redone, "")) +
+			p.curves("a.svg", "Over time", "test_accuracy", "test accuracy", p.cells, styleAxes{"recovery", "failures"},
 				"failures") +
-			p.dots("b.svg", "At the end", p.cells, nil, looks{colour: "recovery"}, col("accuracy", accuracy, percent)) +
+			p.dots("b.svg", "At the end", p.cells, nil, styleAxes{colour: "recovery"},
+				col("accuracy", accuracy, percent)) +
 			"- an item that\nis long " + strings.Repeat("and ", 30) + "\n\n```\ncode   as it is\n```\n")
-		p.cell(at{"recovery": "none"})
+		p.cell(labelSet{"recovery": "none"})
 	}
 	t.Cleanup(func() { delete(writers, "tried") })
 	must(t, s.write(to))
@@ -258,12 +260,12 @@ func TestVerdicts(t *testing.T) {
 		{times(23, math.NaN()), "–"},
 		{above(of(.8, .9), of(.6, .7)), reproduced},
 		{above(of(.8, .9), of(.6, .82)), notReproduced},
-		{above(one(.8), one(.7)), soOnce},
-		{above(one(.7), of(.8, .9)), notSoOnce},
-		{above(of(.8, .9), one(.7)), soOnce},
-		{falls(one(-.3), one(.1)), soOnce},
-		{rises(one(.1)), soOnce},
-		{rises(one(-.1)), notSoOnce},
+		{above(one(.8), one(.7)), trueInOneTrial},
+		{above(one(.7), of(.8, .9)), falseInOneTrial},
+		{above(of(.8, .9), one(.7)), trueInOneTrial},
+		{falls(one(-.3), one(.1)), trueInOneTrial},
+		{rises(one(.1)), trueInOneTrial},
+		{rises(one(-.1)), falseInOneTrial},
 	} {
 		if c.got != c.want {
 			t.Errorf("%d: %s, want %s", i, c.got, c.want)

@@ -20,23 +20,24 @@ func (p *page) picture(file string, f *plot.Figure) string {
 	return "![" + f.Name + "](" + file + ")\n\n"
 }
 
-// looks names the axes that determine the colour and the dashes of a cell. If dash is empty, colour determines both.
-type looks struct{ colour, dash string }
+// styleAxes names the axes that determine the colour and the dashes of a cell. If dash is empty, colour determines
+// both.
+type styleAxes struct{ colour, dash string }
 
-func (l *looks) of(c *cell) plot.Look {
-	colour := plot.LookOf(c.place[l.colour])
+func (l *styleAxes) of(c *cell) plot.Style {
+	colour := plot.SeriesStyle(c.place[l.colour])
 	if l.dash == "" {
 		return colour
 	}
-	look := plot.LookOf(c.place[l.dash])
-	look.Tone, look.Shape = colour.Tone, colour.Shape
+	look := plot.SeriesStyle(c.place[l.dash])
+	look.Color, look.Shape = colour.Color, colour.Shape
 	return look
 }
 
 // curves plots a column of the series over time. Each cell has a curve for the median, and a band from the minimum to
 // the maximum. There is a panel for each label of the axis panels, or a single one if panels is empty.
-func (p *page) curves(file, name, column, y string, cells []*cell, look looks, panels string) string {
-	f := &plot.Figure{Name: name, Width: width, High: 340}
+func (p *page) curves(file, name, column, y string, cells []*cell, look styleAxes, panels string) string {
+	f := &plot.Figure{Name: name, Width: width, PanelHeight: 340}
 	titles := []string{""}
 	if panels != "" {
 		titles = nil
@@ -45,7 +46,7 @@ func (p *page) curves(file, name, column, y string, cells []*cell, look looks, p
 				titles = append(titles, l)
 			}
 		}
-		f.Columns, f.High = min(2, len(titles)), 280
+		f.Columns, f.PanelHeight = min(2, len(titles)), 280
 	}
 	var axes []string // that determine a cell's look
 	for _, axis := range []string{look.dash, look.colour} {
@@ -67,12 +68,12 @@ func (p *page) curves(file, name, column, y string, cells []*cell, look looks, p
 			if !any {
 				continue
 			}
-			curve.Look = look.of(c)
+			curve.Style = look.of(c)
 			panel.Items = append(panel.Items, &curve)
-			f.Keys = addKey(f.Keys, p.named(c, axes...), curve.Look)
+			f.Keys = addKey(f.Keys, p.nameOf(c, axes...), curve.Style)
 		}
 		for _, at := range faultTimes(of) {
-			panel.Items = append(panel.Items, &plot.Upright{X: at, Tone: plot.Hit})
+			panel.Items = append(panel.Items, &plot.VerticalLine{X: at, Color: plot.ColorFault})
 		}
 		f.Panels = append(f.Panels, panel)
 	}
@@ -89,7 +90,7 @@ func sameAxes(panels []plot.Panel) {
 	for i := range panels {
 		all.Items = append(all.Items, panels[i].Items...)
 	}
-	up, right := all.Upward(), all.Right()
+	up, right := all.FittedY(), all.Right()
 	for i := range panels {
 		name := panels[i].Y.Name
 		panels[i].Y = up
@@ -98,7 +99,7 @@ func sameAxes(panels []plot.Panel) {
 	}
 }
 
-func addKey(keys []plot.Key, name string, look plot.Look) []plot.Key {
+func addKey(keys []plot.Key, name string, look plot.Style) []plot.Key {
 	if slices.ContainsFunc(keys, func(k plot.Key) bool { return k.Name == name }) {
 		return keys
 	}
@@ -127,7 +128,7 @@ func (c *cell) curve(column string) (curve plot.Curve, any bool) {
 	var all []plot.Points
 	var stays []bool
 	for _, t := range c.trials {
-		p, diverged := plot.Measured(t.series.Columns, t.series.Rows, column)
+		p, diverged := plot.ReadPoints(t.series.Columns, t.series.Rows, column)
 		all, stays = append(all, p), append(stays, !diverged)
 	}
 	curve.X, curve.Mid, curve.Low, curve.High, any = plot.Band(all, stays)
@@ -135,15 +136,15 @@ func (c *cell) curve(column string) (curve plot.Curve, any bool) {
 }
 
 // dots plots a panel for each column with a row for each cell: the median, and a line from the minimum to the maximum.
-func (p *page) dots(file, name string, cells []*cell, axes []string, look looks, columns ...column) string {
+func (p *page) dots(file, name string, cells []*cell, axes []string, look styleAxes, columns ...column) string {
 	f := &plot.Figure{Name: name, Width: width, Columns: min(3, len(columns))}
 	for n := range columns {
 		col := &columns[n]
 		panel := plot.Panel{Title: col.heading, X: plot.Axis{Percent: col.format == percent, FromZero: n > 0}}
 		for i, c := range cells {
 			v := p.spread(c, col)
-			panel.Rows = append(panel.Rows, p.named(c, axes...))
-			dot := &plot.Dot{Row: i, Mid: v.Mid, Low: v.Low, High: v.High, Look: look.of(c)}
+			panel.Rows = append(panel.Rows, p.nameOf(c, axes...))
+			dot := &plot.Dot{Row: i, Mid: v.Mid, Low: v.Low, High: v.High, Style: look.of(c)}
 			if math.IsInf(v.Mid, 0) {
 				dot.Mid = math.NaN()
 			} else if known(v) {

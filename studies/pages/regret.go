@@ -5,20 +5,20 @@ import (
 	"text/template"
 )
 
-// leastLoss is the lowest loss that any run of the study's model reached.
-const leastLoss = 0.42
+// minLoss is the lowest loss that any run of the study's model reached.
+const minLoss = 0.42
 
 // regret writes the page of regret.yaml.
 func regret(p *page) {
-	sum, axes := regretOf("test_loss", leastLoss), []string{"consistency", "clocks"}
-	byRoot := over(sum, func(t *trial) float64 { return math.Sqrt(clocks(t)) })
+	sum, axes := regretOf("test_loss", minLoss), []string{"consistency", "clocks"}
+	byRoot := ratio(sum, func(t *trial) float64 { return math.Sqrt(clocks(t)) })
 	p.fill("regret", template.FuncMap{
-		"leastLoss": func() float64 { return leastLoss },
+		"leastLoss": func() float64 { return minLoss },
 		"byRoot": func(model, clocks string) string {
-			return p.cell(at{"consistency": model, "clocks": clocks}).show(byRoot, "%.2f")
+			return p.cell(labelSet{"consistency": model, "clocks": clocks}).show(byRoot, "%.2f")
 		},
 		"regrets": func() string {
-			return p.dots("regret.svg", "Regret divided by √T", p.cells, axes, looks{colour: "consistency"},
+			return p.dots("regret.svg", "Regret divided by √T", p.cells, axes, styleAxes{colour: "consistency"},
 				col("regret / √T", byRoot, "%.2f"),
 				col("loss at the end", loss, "%.4f")) +
 				p.table(p.cells, axes,

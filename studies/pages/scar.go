@@ -42,7 +42,7 @@ var summarized = []struct{ name, problem string }{
 // scarPage is the page of scar.yaml.
 type scarPage struct{ *page }
 
-func (p scarPage) problem(name string) *cell { return p.cell(at{"problem": name}) }
+func (p scarPage) problem(name string) *cell { return p.cell(labelSet{"problem": name}) }
 
 // scar writes the page of scar.yaml.
 func scar(of *page) {
@@ -70,7 +70,7 @@ func scar(of *page) {
 			}
 			return text
 		},
-		"tried": p.tried, "repeated": func() string { return repeated(p.cells) },
+		"tried": p.trialCount, "repeated": func() string { return repeated(p.cells) },
 		"fewer": func(problem, save string) string { return p.problem(problem).fewer(saves[save]) },
 		"ran": func(problems ...string) bool {
 			return !slices.ContainsFunc(problems, func(name string) bool { return p.problem(name).losses == nil })
@@ -80,7 +80,7 @@ func scar(of *page) {
 		"bytes":  p.bytesDrawn,
 		"bounded": func(problem string) string {
 			losses := p.problem(problem).losses
-			return losses.Bounded() + "\n" + losses.Perturbed() + "\n" + p.forks(problem, losses)
+			return losses.BoundsTable() + "\n" + losses.PerturbationTable() + "\n" + p.forks(problem, losses)
 		},
 	})
 }
@@ -96,7 +96,7 @@ func (p scarPage) costs(problem, about string, drawn bool) string {
 	for _, t := range losses.Twins {
 		all = append(all, fmt.Sprintf("%.4g", t.Epsilon))
 	}
-	text := fmt.Sprintf("%s ε is %s, one for each twin. The model is judged by %s.\n\n%s\n", about, plain.Listed(all),
+	text := fmt.Sprintf("%s ε is %s, one for each twin. The model is judged by %s.\n\n%s\n", about, plain.Join(all),
 		judged(losses), losses.Table())
 	if drawn {
 		text += p.picture(problem+".svg", losses.Picture())
@@ -131,27 +131,27 @@ func (p scarPage) forks(problem string, losses *failurecost.Result) string {
 func (p scarPage) bytesDrawn(problems ...string) string {
 	f := &plot.Figure{
 		Name:  "What a failure costs in clocks, against MB written: the mean, and its 95% interval",
-		Width: width, Columns: 3, High: 230,
+		Width: width, Columns: 3, PanelHeight: 230,
 	}
-	seen := map[string]plot.Look{}
+	seen := map[string]plot.Style{}
 	for _, problem := range problems {
 		c := p.problem(problem)
 		if c.losses == nil {
 			continue
 		}
 		panel := plot.Panel{
-			Title: p.named(c), X: plot.Axis{Name: "MB written", FromZero: true},
+			Title: p.nameOf(c), X: plot.Axis{Name: "MB written", FromZero: true},
 			Y: plot.Axis{Name: "clocks", FromZero: true},
 		}
 		for _, of := range c.losses.Families(0.5) {
 			look, known := seen[of.Name]
 			if !known {
-				look = plot.LookOf(len(seen))
+				look = plot.SeriesStyle(len(seen))
 				seen[of.Name] = look
 				f.Keys = append(f.Keys, plot.Key{Name: of.Name, Look: look})
 			}
 			panel.Items = append(panel.Items, &plot.Curve{
-				Look: look, X: of.MB, Mid: of.Mean, Low: of.Low, High: of.High, PointsAtValues: true, Faint: true,
+				Style: look, X: of.MB, Mid: of.Mean, Low: of.Low, High: of.High, PointsAtValues: true, Faint: true,
 			})
 		}
 		f.Panels = append(f.Panels, panel)
@@ -174,15 +174,15 @@ func (c *cell) of(strategy string, lost float64) *failurecost.Cell {
 // trials are censored.
 func (c *cell) saved(strategy string, lost float64) plot.Spread {
 	of := c.of(strategy, lost)
-	if of.Fewer == nil || 2*of.Censored > of.Trials {
+	if of.Saving == nil || 2*of.Censored > of.Trials {
 		return plot.SpreadOf(nil)
 	}
-	v := plot.Spread{Mid: *of.Fewer, Low: math.Inf(-1), High: math.Inf(1), N: of.Trials}
-	if of.FewerIn[0] != nil {
-		v.Low = *of.FewerIn[0]
+	v := plot.Spread{Mid: *of.Saving, Low: math.Inf(-1), High: math.Inf(1), N: of.Trials}
+	if of.SavingInterval[0] != nil {
+		v.Low = *of.SavingInterval[0]
 	}
-	if of.FewerIn[1] != nil {
-		v.High = *of.FewerIn[1]
+	if of.SavingInterval[1] != nil {
+		v.High = *of.SavingInterval[1]
 	}
 	return v
 }
@@ -194,7 +194,7 @@ func (c *cell) fewer(strategy string) string {
 	if 2*of.Censored > of.Trials {
 		return fmt.Sprintf("–, %d of %d never come to ε", of.Censored, of.Trials)
 	}
-	return of.Less()
+	return of.SavingText()
 }
 
 // claim returns the verdict about a paper's claim that a strategy saves at least the given part. The claim is rejected

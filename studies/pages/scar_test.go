@@ -18,7 +18,7 @@ import (
 func ofLosses(t testing.TB) (dir string, r *study.Results) {
 	t.Helper()
 	dir = t.TempDir()
-	r = &study.Results{Name: "scar", Kind: study.OfLosses, Axes: []string{"problem"}, Runs: 8, Missing: 2}
+	r = &study.Results{Name: "scar", Kind: study.KindLosses, Axes: []string{"problem"}, Runs: 8, Missing: 2}
 	for _, problem := range []string{"quadratic", "mnist", "als-jester", "quadratic-bytes"} {
 		c := study.CellResult{Name: problem, Choices: []string{problem}}
 		for seed := range uint64(2) {
@@ -84,7 +84,7 @@ func TestScar(t *testing.T) {
 		strings.Contains(string(drawn), ">covtype") {
 		t.Errorf("%v, %s", err, drawn)
 	}
-	c := s.cell(at{"problem": "quadratic"})
+	c := s.cell(labelSet{"problem": "quadratic"})
 	for part, want := range map[float64]string{
 		0.65: reproduced, 0.7: "not shown: the interval reaches it", 0.71: notReproduced,
 	} {

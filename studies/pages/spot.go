@@ -6,7 +6,7 @@ import (
 )
 
 // perUpdate is the monthly cost divided by the applied updates: idle machines are paid for as well.
-var perUpdate = over(costMonth, applied)
+var perUpdate = ratio(costMonth, applied)
 
 // spotPage is the page of spot.yaml.
 type spotPage struct {
@@ -20,12 +20,12 @@ func spot(of *page) {
 	p := spotPage{
 		of,
 		[]string{"consistency", "recovery"},
-		of.where(at{"failures": "p3"}),
-		of.where(at{"failures": "p3", "consistency": "asp"}),
+		of.where(labelSet{"failures": "p3"}),
+		of.where(labelSet{"failures": "p3", "consistency": "asp"}),
 	}
 	asp := func(m measure) func(string) string {
 		return func(recovery string) string {
-			return p.cell(at{"consistency": "asp", "failures": "p3", "recovery": recovery}).show(m, "%.0f")
+			return p.cell(labelSet{"consistency": "asp", "failures": "p3", "recovery": recovery}).show(m, "%.0f")
 		}
 	}
 	highest := func(cells []*cell) func() string {
@@ -35,30 +35,30 @@ func spot(of *page) {
 	p.fill("spot", template.FuncMap{
 		// taken adds the setting with which other servers take over from one that is unavailable.
 		"taken": func(recovery string) string { return recovery + " take-over-after=1s" },
-		"left":  p.left, "lost": asp(lost), "redone": asp(redone),
+		"left":  p.clocksShare, "lost": asp(lost), "redone": asp(redone),
 		"failed": func(recovery string) string {
-			return failedRuns(p.where(at{"failures": "p3", "recovery": recovery}))
+			return failedRuns(p.where(labelSet{"failures": "p3", "recovery": recovery}))
 		},
-		"mostBSP": highest(p.where(at{"consistency": "bsp", "failures": "p3"})), "most": highest(p.taken),
-		"rest": p.rest, "lefts": p.lefts, "dollars": p.dollars, "money": p.money, "updates": p.updates,
+		"mostBSP": highest(p.where(labelSet{"consistency": "bsp", "failures": "p3"})), "most": highest(p.taken),
+		"rest": p.remarks, "lefts": p.clocksShares, "dollars": p.dollars, "money": p.costClaim, "updates": p.updates,
 		"verdict": p.verdict,
 	})
 }
 
-// left returns the clocks finished on spot machines as a share of those on machines that stay.
-func (p spotPage) left(model, recovery string) string {
-	labels := at{"consistency": model, "recovery": recovery}
+// clocksShare returns the clocks finished on spot machines as a share of those on machines that stay.
+func (p spotPage) clocksShare(model, recovery string) string {
+	labels := labelSet{"consistency": model, "recovery": recovery}
 	calm, p3 := p.cell(labels.and("failures", "calm")), p.cell(labels.and("failures", "p3"))
 	return shown(100*(p3.mid(clocks)/calm.mid(clocks)), "%.0f%%")
 }
 
-// rest describes the results of the runs, and lists the runs that did not end.
-func (p spotPage) rest() string {
+// remarks describes the results of the runs, and lists the runs that did not end.
+func (p spotPage) remarks() string {
 	axes, taken := p.axes, p.taken
 	text := p.curves("accuracy.svg", "Accuracy over time", "test_accuracy", "test accuracy", taken,
-		looks{colour: "recovery"},
+		styleAxes{colour: "recovery"},
 		"consistency") +
-		p.dots("left.svg", "Three minutes of an hour's removals", taken, axes, looks{colour: "recovery"},
+		p.dots("left.svg", "Three minutes of an hour's removals", taken, axes, styleAxes{colour: "recovery"},
 			col("clocks done", clocks, "%.0f"),
 			col("updates lost", lost, "%.0f"),
 			col("clocks redone", redone, "%.0f")) +
@@ -73,20 +73,20 @@ func (p spotPage) rest() string {
 			col("away, s", away, "%.1f"))
 	for _, c := range taken {
 		for _, f := range c.failed {
-			text += fmt.Sprintf("- `%s`, seed %d, did not end: %s\n", p.named(c, axes...), f.Seed, f.Why)
+			text += fmt.Sprintf("- `%s`, seed %d, did not end: %s\n", p.nameOf(c, axes...), f.Seed, f.Why)
 		}
 	}
 	return text
 }
 
-func (p spotPage) lefts() string {
+func (p spotPage) clocksShares() string {
 	text := "| | undisturbed, clocks | on spot machines, clocks | left |\n|---|--:|--:|--:|\n"
-	for _, model := range p.by("consistency") {
-		for _, recovery := range p.by("recovery") {
-			labels := at{"consistency": model, "recovery": recovery}
+	for _, model := range p.labelsOf("consistency") {
+		for _, recovery := range p.labelsOf("recovery") {
+			labels := labelSet{"consistency": model, "recovery": recovery}
 			calm, p3 := p.cell(labels.and("failures", "calm")), p.cell(labels.and("failures", "p3"))
 			text += fmt.Sprintf("| `%s %s` | %s | %s | %s |\n", model, recovery, calm.show(clocks, "%.0f"),
-				p3.show(clocks, "%.0f"), p.left(model, recovery))
+				p3.show(clocks, "%.0f"), p.clocksShare(model, recovery))
 		}
 	}
 	return text
@@ -98,16 +98,16 @@ func (p spotPage) dollars() string {
 		col("spot, $", costSpot, "%.4f"),
 		col("by the month, $", costMonth, "%.4f"),
 		column{"on demand, undisturbed, $", cost, "%.4f", "calm"},
-		col("$ a thousand clocks, spot", over(costSpot, clocks), "%.6f"),
-		column{"undisturbed, on demand", over(cost, clocks), "%.6f", "calm"},
+		col("$ a thousand clocks, spot", ratio(costSpot, clocks), "%.6f"),
+		column{"undisturbed, on demand", ratio(cost, clocks), "%.6f", "calm"},
 		col("$ to 80%, spot", costTo(costSpot, "test_accuracy", 0.8), "%.4f"),
 		column{"undisturbed, on demand", costTo(cost, "test_accuracy", 0.8), "%.4f", "calm"})
 }
 
-// money judges the paper's claim that costs are similar.
-func (p spotPage) money() string {
+// costClaim judges the paper's claim that costs are similar.
+func (p spotPage) costClaim() string {
 	cells := p.asp
-	perClock, perMonth := over(cost, clocks), over(costMonth, clocks)
+	perClock, perMonth := ratio(cost, clocks), ratio(costMonth, clocks)
 	cheap, dear := ends(cells, cost)
 	similar := "That is more than a tenth apart: the claim does not hold here."
 	if dear.mid(cost) < 1.1*cheap.mid(cost) {
@@ -119,17 +119,17 @@ func (p spotPage) money() string {
 	return fmt.Sprintf("- Machines are paid by the second that they are there, trained or not: under `asp` runs "+
 		"cost from $%s (`%s`) to $%s (`%s`). %s\n- What differs is what is had for it: a clock costs from $%s (`%s`) "+
 		"to $%s (`%s`), on demand; with a fixed term, where a machine that stands idle is paid as one that works, "+
-		"from $%s to $%s.", cheap.show(cost, "%.4f"), p.named(cheap, "recovery"), dear.show(cost, "%.4f"),
-		p.named(dear, "recovery"), similar, low.show(perClock, "%.6f"), p.named(low, "recovery"),
-		high.show(perClock, "%.6f"), p.named(high, "recovery"), lowMonth.show(perMonth, "%.6f"),
+		"from $%s to $%s.", cheap.show(cost, "%.4f"), p.nameOf(cheap, "recovery"), dear.show(cost, "%.4f"),
+		p.nameOf(dear, "recovery"), similar, low.show(perClock, "%.6f"), p.nameOf(low, "recovery"),
+		high.show(perClock, "%.6f"), p.nameOf(high, "recovery"), lowMonth.show(perMonth, "%.6f"),
 		highMonth.show(perMonth, "%.6f"))
 }
 
 func (p spotPage) updates() string {
 	text := "| recovery | `asp`, $ a million updates by the month | `bsp` | going on is cheaper, and the ranges do " +
 		"not meet |\n|---|--:|--:|---|\n"
-	for _, recovery := range p.by("recovery") {
-		labels := at{"recovery": recovery, "failures": "p3"}
+	for _, recovery := range p.labelsOf("recovery") {
+		labels := labelSet{"recovery": recovery, "failures": "p3"}
 		goes, waits := p.cell(labels.and("consistency", "asp")), p.cell(labels.and("consistency", "bsp"))
 		text += fmt.Sprintf("| `%s` | %s | %s | %s |\n", recovery, shown(1e6*goes.mid(perUpdate), "%.4f"),
 			shown(1e6*waits.mid(perUpdate), "%.4f"), above(waits.spread(perUpdate), goes.spread(perUpdate)))
@@ -141,8 +141,8 @@ func (p spotPage) updates() string {
 // same money?
 func (p spotPage) verdict() string {
 	cheapest, _ := ends(p.asp, perUpdate)
-	patient, _ := ends(p.where(at{"consistency": "bsp", "failures": "p3"}), perUpdate)
-	goes, waits := p.named(cheapest, "recovery"), p.named(patient, "recovery")
+	patient, _ := ends(p.where(labelSet{"consistency": "bsp", "failures": "p3"}), perUpdate)
+	goes, waits := p.nameOf(cheapest, "recovery"), p.nameOf(patient, "recovery")
 	switch verdict := above(patient.spread(perUpdate), cheapest.spread(perUpdate)); verdict {
 	case reproduced:
 		return fmt.Sprintf("**The claim holds here**: where idle time is paid anyway, the cheapest strategy that "+

@@ -32,8 +32,8 @@ type outcome struct {
 type cell struct {
 	name   string
 	trials []*trial
-	failed []study.Failed
-	labels at                  // one for each axis
+	failed []study.FailedRun
+	labels labelSet            // one for each axis
 	place  map[string]int      // index of each label among the labels of its axis
 	losses *failurecost.Result // pooled over all twins; nil if there are none
 }
@@ -45,11 +45,11 @@ type trial struct {
 	series  rundir.Series
 }
 
-// mostResults limits the size of study.json, in bytes.
-const mostResults = 256 << 20
+// maxResultsBytes limits the size of study.json, in bytes.
+const maxResultsBytes = 256 << 20
 
 func readResults(folder string) (*study.Results, error) {
-	b, err := disk.ReadRegular(filepath.Join(folder, "study.json"), mostResults)
+	b, err := disk.ReadRegular(filepath.Join(folder, "study.json"), maxResultsBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func shorten(r *study.Results) {
 // open reads the runs of a cell.
 func (s *outcome) open(r *study.CellResult) error {
 	c := &cell{
-		name: r.Name, failed: r.Failed, labels: at{"failures": r.Failures}, place: map[string]int{},
+		name: r.Name, failed: r.Failed, labels: labelSet{"failures": r.Failures}, place: map[string]int{},
 	}
 	for i, axis := range s.Axes {
 		c.labels[axis] = r.Choices[i]
@@ -104,16 +104,16 @@ func (s *outcome) open(r *study.CellResult) error {
 		t := &trial{figures: of.Figures}
 		run := filepath.Join(s.folder, r.Name, fmt.Sprintf("seed-%d", of.Seed))
 		var err error
-		if s.Kind == study.OfLosses {
+		if s.Kind == study.KindLosses {
 			var twin *failurecost.Result
 			twin, err = failurecost.Read(run)
 			twins = append(twins, twin)
-			s.dated(filepath.Join(run, "costs.json"))
+			s.updateDate(filepath.Join(run, "costs.json"))
 		} else {
 			if t.summary, err = rundir.ReadSummary(run); err == nil {
 				t.series, err = rundir.ReadSeries(run)
 			}
-			s.dated(filepath.Join(run, "summary.json"))
+			s.updateDate(filepath.Join(run, "summary.json"))
 		}
 		if err != nil {
 			return fmt.Errorf("%w; delete the directory %s and run the study again", err, run)
@@ -127,23 +127,23 @@ func (s *outcome) open(r *study.CellResult) error {
 		}
 	}
 	for axis, label := range c.labels {
-		if c.place[axis] = slices.Index(s.by(axis), label); c.place[axis] < 0 {
-			c.place[axis] = len(s.by(axis))
+		if c.place[axis] = slices.Index(s.labelsOf(axis), label); c.place[axis] < 0 {
+			c.place[axis] = len(s.labelsOf(axis))
 		}
 	}
 	s.cells = append(s.cells, c)
 	return nil
 }
 
-// dated updates s.date with the modification time of a run's file.
-func (s *outcome) dated(file string) {
+// updateDate updates s.date with the modification time of a run's file.
+func (s *outcome) updateDate(file string) {
 	if info, err := os.Stat(file); err == nil {
 		s.date = max(s.date, info.ModTime().Format("2006-01-02"))
 	}
 }
 
-// by returns the labels of an axis, or of "failures", in the order of the study's file.
-func (s *outcome) by(axis string) (labels []string) {
+// labelsOf returns the labels of an axis, or of "failures", in the order of the study's file.
+func (s *outcome) labelsOf(axis string) (labels []string) {
 	for _, c := range s.cells {
 		if label, known := c.labels[axis]; known && !slices.Contains(labels, label) {
 			labels = append(labels, label)
@@ -152,21 +152,21 @@ func (s *outcome) by(axis string) (labels []string) {
 	return labels
 }
 
-// at holds a label for each of some axes, or for "failures".
-type at map[string]string
+// labelSet holds a label for each of some axes, or for "failures".
+type labelSet map[string]string
 
 // and returns a copy of a with one more label.
-func (a at) and(axis, label string) at {
-	more := at{}
+func (a labelSet) and(axis, label string) labelSet {
+	more := labelSet{}
 	maps.Copy(more, a)
 	more[axis] = label
 	return more
 }
 
 // where returns the cells that have all the given labels, in the order of the study's file.
-func (s *outcome) where(labels at) []*cell {
+func (s *outcome) where(labels labelSet) []*cell {
 	for axis, label := range labels {
-		if text := axis + "=" + label; !slices.Contains(s.by(axis), label) && !slices.Contains(s.unknown, text) {
+		if text := axis + "=" + label; !slices.Contains(s.labelsOf(axis), label) && !slices.Contains(s.unknown, text) {
 			s.unknown = append(s.unknown, text)
 		}
 	}
@@ -187,23 +187,23 @@ func only(cells []*cell, axis string, labels ...string) []*cell {
 
 // cell returns the first cell that has the given labels, or else a cell without runs: with --quick a study may have
 // fewer cells than its page mentions.
-func (s *outcome) cell(labels at) *cell {
+func (s *outcome) cell(labels labelSet) *cell {
 	if found := s.where(labels); len(found) > 0 {
 		return found[0]
 	}
 	return &cell{name: "none"}
 }
 
-// under returns the cell that differs from c only in its failure plan.
-func (s *outcome) under(c *cell, failures string) *cell {
+// withFailures returns the cell that differs from c only in its failure plan.
+func (s *outcome) withFailures(c *cell, failures string) *cell {
 	return s.cell(c.labels.and("failures", failures))
 }
 
-// named returns a cell's name: its labels of the given axes or, if none are given, of all axes that vary.
-func (s *outcome) named(c *cell, axes ...string) string {
+// nameOf returns a cell's name: its labels of the given axes or, if none are given, of all axes that vary.
+func (s *outcome) nameOf(c *cell, axes ...string) string {
 	if len(axes) == 0 {
 		for _, axis := range append(slices.Clone(s.Axes), "failures") {
-			if len(s.by(axis)) > 1 {
+			if len(s.labelsOf(axis)) > 1 {
 				axes = append(axes, axis)
 			}
 		}
@@ -219,14 +219,14 @@ func (s *outcome) named(c *cell, axes ...string) string {
 
 // atATime describes how many runs ran at the same time.
 func (s *outcome) atATime() string {
-	if s.AtOnce > 1 {
-		return fmt.Sprintf("up to %d runs at a time", s.AtOnce)
+	if s.Parallel > 1 {
+		return fmt.Sprintf("up to %d runs at a time", s.Parallel)
 	}
 	return "one run at a time"
 }
 
-// tried returns the number of trials per cell, or the range if cells differ.
-func (s *outcome) tried() string {
+// trialCount returns the number of trials per cell, or the range if cells differ.
+func (s *outcome) trialCount() string {
 	least, most := math.MaxInt, 0
 	for _, c := range s.cells {
 		least, most = min(least, len(c.trials)), max(most, len(c.trials))
@@ -237,8 +237,8 @@ func (s *outcome) tried() string {
 	return fmt.Sprintf("%d to %d", least, most)
 }
 
-// once reports whether each cell has only one trial, which shows nothing about chance.
-func (s *outcome) once() bool { return s.tried() == "1" }
+// hasSingleTrials reports whether each cell has only one trial, which shows nothing about chance.
+func (s *outcome) hasSingleTrials() bool { return s.trialCount() == "1" }
 
 // failedRuns formats the number of failed runs in some cells.
 func failedRuns(cells []*cell) string {
@@ -279,8 +279,9 @@ func ends(cells []*cell, of measure) (lowest, highest *cell) {
 	return some[0], some[len(some)-1]
 }
 
-// apart reports whether the trials distinguish two cells: both have several trials, and their ranges do not overlap.
-func apart(a, b *cell, of measure) bool {
+// distinguishable reports whether the trials distinguish two cells: both have several trials, and their ranges do not
+// overlap.
+func distinguishable(a, b *cell, of measure) bool {
 	v, w := a.spread(of), b.spread(of)
 	return len(a.trials) > 1 && len(b.trials) > 1 && (v.High < w.Low || w.High < v.Low)
 }

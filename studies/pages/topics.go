@@ -5,9 +5,9 @@ import "text/template"
 // topics writes the page of topics.yaml.
 func topics(p *page) {
 	of := func(m measure) func(string) string {
-		return func(model string) string { return p.cell(at{"consistency": model}).show(m, percent) }
+		return func(model string) string { return p.cell(labelSet{"consistency": model}).show(m, percent) }
 	}
-	axes, look := []string{"consistency"}, looks{colour: "consistency"}
+	axes, look := []string{"consistency"}, styleAxes{colour: "consistency"}
 	p.fill("topics", template.FuncMap{
 		"moved": of(moving), "waited": of(waiting),
 		"time": func() string {

@@ -42,10 +42,10 @@ type Options struct {
 // Agent is one program's membership in a job.
 type Agent struct {
 	Options
-	arena  arena
-	lender *lender
-	client *worker.Client // set by the hello, which is the first call
-	greet  sync.Mutex
+	arena   arena
+	lender  *lender
+	client  *worker.Client // set by the hello, which is the first call
+	helloMu sync.Mutex
 
 	mu     sync.Mutex
 	tables []*worker.Table
@@ -67,7 +67,7 @@ func Serve(ctx context.Context, socket *Socket, o Options) error {
 	a := &Agent{Options: o, lender: &lender{}, names: map[string]int{}, cancels: map[uint32]context.CancelFunc{}}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	watch, err := socket.again()
+	watch, err := socket.dup()
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (a *Agent) channel(ctx context.Context, end func(), socket *Socket) error {
 			closeAll(files)
 			return err
 		}
-		of, over := a.begin(ctx, r.id)
+		of, over := a.startCall(ctx, r.id)
 		answer := a.call(of, ctx, end, &r, files)
 		over()
 		closeAll(files)
@@ -122,8 +122,8 @@ func (a *Agent) channel(ctx context.Context, end func(), socket *Socket) error {
 	}
 }
 
-// begin registers a call, which can be cancelled until over is called.
-func (a *Agent) begin(ctx context.Context, id uint32) (of context.Context, over func()) {
+// startCall registers a call, which can be cancelled until over is called.
+func (a *Agent) startCall(ctx context.Context, id uint32) (of context.Context, over func()) {
 	of, cancel := context.WithCancel(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -165,7 +165,7 @@ func (a *Agent) call(ctx, life context.Context, end func(), r *request, files []
 		return a.hello(ctx, r.text)
 	case opMap:
 		if len(files) != 1 {
-			return failed(mistake("mapping memory needs one file, not %d", len(files)))
+			return failed(usageErrorf("mapping memory needs one file, not %d", len(files)))
 		}
 		address, err := a.arena.add(files[0], r.args[0])
 		return answer(err, address)
@@ -173,23 +173,23 @@ func (a *Agent) call(ctx, life context.Context, end func(), r *request, files []
 		return answer(a.arena.remove(r.args[0]))
 	case opLend:
 		if len(files) != 1 {
-			return failed(mistake("lending memory needs one file, not %d", len(files)))
+			return failed(usageErrorf("lending memory needs one file, not %d", len(files)))
 		}
 		return answer(a.lender.open(files[0]))
 	}
-	a.greet.Lock()
+	a.helloMu.Lock()
 	c := a.client
-	a.greet.Unlock()
+	a.helloMu.Unlock()
 	if c == nil {
-		return failed(mistake("the first call must be the hello"))
+		return failed(usageErrorf("the first call must be the hello"))
 	}
-	return a.work(ctx, c, r)
+	return a.execute(ctx, c, r)
 }
 
 // open adds a channel.
 func (a *Agent) open(ctx context.Context, end func(), files []int) reply {
 	if len(files) != 1 {
-		return failed(mistake("a channel needs one socket, not %d", len(files)))
+		return failed(usageErrorf("a channel needs one socket, not %d", len(files)))
 	}
 	fd, err := unix.FcntlInt(uintptr(files[0]), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -203,8 +203,8 @@ func (a *Agent) open(ctx context.Context, end func(), files []int) reply {
 	return reply{}
 }
 
-// greeting is the program's request to join a job.
-type greeting struct {
+// helloRequest is the program's request to join a job.
+type helloRequest struct {
 	Protocol    int    `json:"protocol"`
 	Coordinator string `json:"coordinator"` // "": from the environment
 	SecretFile  string `json:"secret_file"`
@@ -221,8 +221,8 @@ type greeting struct {
 	LostAfter   *float64 `json:"lost_after"` // seconds; below 0: never
 }
 
-// welcome is the reply to a greeting.
-type welcome struct {
+// helloReply is the reply to a greeting.
+type helloReply struct {
 	Version    string          `json:"version"`
 	Slot       perdure.Slot    `json:"slot"`
 	Job        perdure.JobSpec `json:"job"`
@@ -232,14 +232,14 @@ type welcome struct {
 
 // hello joins the job.
 func (a *Agent) hello(ctx context.Context, text []byte) reply {
-	a.greet.Lock()
-	defer a.greet.Unlock()
+	a.helloMu.Lock()
+	defer a.helloMu.Unlock()
 	if a.client != nil {
-		return failed(mistake("this agent has already joined"))
+		return failed(usageErrorf("this agent has already joined"))
 	}
-	var g greeting
+	var g helloRequest
 	if err := json.Unmarshal(text, &g); err != nil {
-		return failed(mistake("cannot read the hello: %v", err))
+		return failed(usageErrorf("cannot read the hello: %v", err))
 	}
 	if g.Protocol != Protocol {
 		return failed(fmt.Errorf("%w: the program uses protocol %d, but this agent (perdure %s) uses %d; install "+
@@ -253,9 +253,9 @@ func (a *Agent) hello(ctx context.Context, text []byte) reply {
 		a.client = nil
 		return failed(err)
 	}
-	w := welcome{Version: a.Version, Slot: a.client.Slot(), Job: a.client.Job(), StateBytes: worker.MaxState}
+	w := helloReply{Version: a.Version, Slot: a.client.Slot(), Job: a.client.Job(), StateBytes: worker.MaxState}
 	if why := a.client.Snapshot().StateErr; why != nil && w.Slot >= 0 {
-		w.StateBytes, w.StateWhy = wire.PartBytes, plain.Text(why)
+		w.StateBytes, w.StateWhy = wire.PartBytes, plain.ErrorText(why)
 	}
 	return jsonReply(&w)
 }
@@ -264,7 +264,7 @@ func (a *Agent) hello(ctx context.Context, text []byte) reply {
 // models are large, and a checkpoint is made at half the limit: 512 MiB would mean one for every six updates of 40 MB.
 func retain(memory int64) int64 { return max(512<<20, memory/16) }
 
-func (a *Agent) config(g *greeting) (cfg worker.Config, err error) {
+func (a *Agent) config(g *helloRequest) (cfg worker.Config, err error) {
 	cfg = worker.Config{
 		Coordinator: g.Coordinator, SecretFile: g.SecretFile, Keys: g.Keys, Slot: perdure.NoSlot, Grow: g.Grow,
 		SavesAtCuts: g.SavesAtCuts, Observer: g.Observer, PID: a.PID,

@@ -148,7 +148,7 @@ func (p *program) refused(want code, words string, op op, table uint16, text str
 
 func (p *program) hello() {
 	p.Helper()
-	var w welcome
+	var w helloReply
 	must(p, json.Unmarshal(p.call(opHello, 0, `{"protocol":3,"coordinator":"x:1","slot":0}`).text, &w))
 	if w.Version != "v" || w.Slot != 0 || w.Job.Clocks != 3 {
 		p.Fatalf("welcomed as %+v", w)
@@ -345,7 +345,7 @@ func TestMistakes(t *testing.T) {
 			{opTable, `unknown field "inti"`, `{"name":"v","rows":8,"dim":1,"rule":{"kind":"add"},"inti":{}}`, nil},
 			{opTable, `unknown field "rat"`, `{"name":"v","rows":8,"dim":1,"rule":{"kind":"add","rat":1}}`, nil},
 			{opTable, "choose 1 to", `{"name":"v","rows":8,"dim":0,"rule":{"kind":"add"}}`, nil},
-			{opGetRun, "not in shared memory", "", []int64{99 << placeBits, 0, 1}},
+			{opGetRun, "not in shared memory", "", []int64{99 << offsetBits, 0, 1}},
 			{opGetRun, "not in shared memory", "", []int64{-1, 0, 1}},
 			{opGetRun, "20 values", "", []int64{at, 0, 5}},
 			{opGetRun, "4 values", "", []int64{at + 52, 0, 1}},
@@ -355,7 +355,7 @@ func TestMistakes(t *testing.T) {
 			{opGetRun, "it has rows 0 to 7", "", []int64{at, 7, 2}},
 			{opGetRows, "2 values of 8 bytes", "", []int64{at, at + 56, 2}},
 			{opSaveState, "-1 values", "", []int64{at, 0, -1}},
-			{opUnmap, "not in shared memory", "", []int64{99 << placeBits}},
+			{opUnmap, "not in shared memory", "", []int64{99 << offsetBits}},
 			{opReport, "cannot read", "[", nil},
 			{opMap, "one file", "", []int64{64}},
 			{opChannel, "one socket", "", nil},

@@ -12,7 +12,7 @@ import (
 
 // An address in shared memory consists of the number of a region in the upper bits and an offset in it.
 const (
-	placeBits  = 40
+	offsetBits = 40
 	maxRegions = 1 << 16
 )
 
@@ -32,19 +32,19 @@ type region struct {
 // add maps a file of shared memory and returns the address of its first byte. The size of the file must be sealed,
 // because an agent that reads beyond the end of a file is killed.
 func (a *arena) add(fd int, size int64) (address int64, err error) {
-	if err := sealed(fd); err != nil {
+	if err := checkSealed(fd); err != nil {
 		return 0, err
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, err
 	}
-	if size < 1 || size > st.Size || size > 1<<placeBits || size > math.MaxInt {
-		return 0, mistake("invalid size of shared memory: %d bytes of %d", size, st.Size)
+	if size < 1 || size > st.Size || size > 1<<offsetBits || size > math.MaxInt {
+		return 0, usageErrorf("invalid size of shared memory: %d bytes of %d", size, st.Size)
 	}
 	bytes, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return 0, mistake("cannot map the memory: %v", err)
+		return 0, usageErrorf("cannot map the memory: %v", err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -53,19 +53,19 @@ func (a *arena) add(fd int, size int64) (address int64, err error) {
 	}
 	if len(a.regions) >= maxRegions {
 		_ = unix.Munmap(bytes)
-		return 0, mistake("more than %d regions of shared memory; free some", maxRegions)
+		return 0, usageErrorf("more than %d regions of shared memory; free some", maxRegions)
 	}
 	at := a.next
 	a.next++
 	a.regions[at] = &region{bytes: bytes}
-	return at << placeBits, nil
+	return at << offsetBits, nil
 }
 
-// sealed returns an error for a file that may shrink.
-func sealed(fd int) error {
+// checkSealed returns an error for a file that may shrink.
+func checkSealed(fd int) error {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
-		return mistake("the memory is not a memfd with F_SEAL_SHRINK")
+		return usageErrorf("the memory is not a memfd with F_SEAL_SHRINK")
 	}
 	return nil
 }
@@ -73,49 +73,50 @@ func sealed(fd int) error {
 // remove unmaps a region once no call uses it.
 func (a *arena) remove(address int64) error {
 	a.mu.Lock()
-	r := a.regions[address>>placeBits]
-	delete(a.regions, address>>placeBits)
+	r := a.regions[address>>offsetBits]
+	delete(a.regions, address>>offsetBits)
 	a.mu.Unlock()
 	if r == nil {
-		return mistake("address %x is not in shared memory", address)
+		return usageErrorf("address %x is not in shared memory", address)
 	}
 	r.Lock()
 	defer r.Unlock()
 	return unix.Munmap(r.bytes)
 }
 
-// use returns count values of size bytes at an address, without copying them. The caller must call done unless there is
-// an error.
-func (a *arena) use(address, count, size int64) (values []byte, done func(), err error) {
+// acquire returns count values of size bytes at an address, without copying them. The caller must call done unless
+// there is an error.
+func (a *arena) acquire(address, count, size int64) (values []byte, done func(), err error) {
 	if count == 0 {
 		return nil, func() {}, nil // the address does not matter
 	}
 	a.mu.Lock()
-	r := a.regions[address>>placeBits]
+	r := a.regions[address>>offsetBits]
 	if r != nil {
 		r.RLock() // never blocks: remove deletes a region before it locks it
 	}
 	a.mu.Unlock()
 	if r == nil {
-		return nil, nil, mistake("address %x is not in shared memory", address)
+		return nil, nil, usageErrorf("address %x is not in shared memory", address)
 	}
-	place, most := address&(1<<placeBits-1), int64(len(r.bytes))
+	place, most := address&(1<<offsetBits-1), int64(len(r.bytes))
 	switch {
 	case count < 0 || count > most/size || place > most-count*size:
 		r.RUnlock()
-		return nil, nil, mistake("%d values of %d bytes at %d exceed the %d bytes of the shared memory", count, size,
-			place, most)
+		return nil, nil, usageErrorf("%d values of %d bytes at %d exceed the %d bytes of the shared memory", count,
+			size, place, most)
 	case place%size != 0:
 		r.RUnlock()
-		return nil, nil, mistake("address %x of values of %d bytes; it must be a multiple of their size", address, size)
+		return nil, nil, usageErrorf("address %x of values of %d bytes; it must be a multiple of their size", address,
+			size)
 	}
 	return r.bytes[place : place+count*size], r.RUnlock, nil
 }
 
-// in returns values of a type in shared memory, without copying them.
-func in[T any](a *arena, address, count int64) (values []T, done func(), err error) {
+// acquireSlice returns values of a type in shared memory, without copying them.
+func acquireSlice[T any](a *arena, address, count int64) (values []T, done func(), err error) {
 	var zero T
-	b, done, err := a.use(address, count, int64(unsafe.Sizeof(zero)))
+	b, done, err := a.acquire(address, count, int64(unsafe.Sizeof(zero)))
 	if err != nil || count == 0 {
 		return nil, done, err
 	}

@@ -12,22 +12,22 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// work executes a call of a program that has joined.
-func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
+// execute executes a call of a program that has joined.
+func (a *Agent) execute(ctx context.Context, c *worker.Client, r *request) reply {
 	switch r.op {
 	case opTable:
 		return a.table(ctx, c, r.text)
 	case opGetRun, opGetRows, opIncRun, opIncRows, opPrefetch, opFlush, opForget, opWeigh, opStored, opDeltas:
-		t := a.at(r.table)
+		t := a.tableAt(r.table)
 		if t == nil {
-			return failed(mistake("table %d does not exist", r.table))
+			return failed(usageErrorf("table %d does not exist", r.table))
 		}
 		return a.rows(ctx, t, r)
 	case opClock:
 		clock, err := c.Clock(ctx)
 		return answer(err, int64(clock))
 	case opNow:
-		return now(c)
+		return clockReply(c)
 	case opSettle:
 		return answer(c.Settle(ctx))
 	case opAwaitSlots:
@@ -36,11 +36,11 @@ func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 		return a.states(ctx, c, r)
 	case opReport:
 		if c.Slot() < 0 {
-			return failed(mistake("an observer has no slot to report for"))
+			return failed(usageErrorf("an observer has no slot to report for"))
 		}
 		var of worker.Report
 		if err := json.Unmarshal(r.text, &of); err != nil {
-			return failed(mistake("cannot read the report: %v", err))
+			return failed(usageErrorf("cannot read the report: %v", err))
 		}
 		of.Clock = c.Now()
 		c.AddSamples(int(r.args[0]))
@@ -48,10 +48,10 @@ func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 		return reply{}
 	case opAt:
 		if c.Slot() >= 0 {
-			return failed(mistake("slot %d reads at its own clock; at is only for observers", c.Slot()))
+			return failed(usageErrorf("slot %d reads at its own clock; at is only for observers", c.Slot()))
 		}
 		if r.args[0] < 0 {
-			return failed(mistake("invalid clock %d; clocks start at 0", r.args[0]))
+			return failed(usageErrorf("invalid clock %d; clocks start at 0", r.args[0]))
 		}
 		c.SetReadClock(perdure.Clock(r.args[0]))
 		return reply{}
@@ -60,11 +60,11 @@ func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 	case opFinish:
 		return answer(c.Finish(ctx))
 	}
-	return failed(mistake("unknown call %d", r.op))
+	return failed(usageErrorf("unknown call %d", r.op))
 }
 
-// now returns the clock, the end, the share of the slot and the generation.
-func now(c *worker.Client) reply {
+// clockReply returns the clock, the end, the share of the slot and the generation.
+func clockReply(c *worker.Client) reply {
 	rank, of := c.Share()
 	return answer(nil, int64(c.Now()), int64(c.End()), int64(rank)<<32|int64(of), int64(c.Generation()))
 }
@@ -75,7 +75,7 @@ func (a *Agent) table(ctx context.Context, c *worker.Client, text []byte) reply 
 	as := json.NewDecoder(bytes.NewReader(text))
 	as.DisallowUnknownFields() // otherwise a misspelled setting would be ignored
 	if err := as.Decode(&spec); err != nil {
-		return failed(mistake("cannot read the table: %v", err))
+		return failed(usageErrorf("cannot read the table: %v", err))
 	}
 	spec.Rule = spec.Rule.WithDefaults()
 	t, err := c.Table(ctx, spec)
@@ -94,8 +94,8 @@ func (a *Agent) table(ctx context.Context, c *worker.Client, text []byte) reply 
 	return r
 }
 
-// at returns the table with a number, or nil if it does not exist.
-func (a *Agent) at(table uint16) *worker.Table {
+// tableAt returns the table with a number, or nil if it does not exist.
+func (a *Agent) tableAt(table uint16) *worker.Table {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if int(table) >= len(a.tables) {
@@ -133,7 +133,7 @@ func (a *Agent) rows(ctx context.Context, t *worker.Table, r *request) reply {
 	case opIncRun:
 		return answer(t.IncRun(first, values))
 	}
-	list, listed, err := in[perdure.RowID](&a.arena, r.args[1], r.args[2])
+	list, listed, err := acquireSlice[perdure.RowID](&a.arena, r.args[1], r.args[2])
 	if err != nil {
 		return failed(err)
 	}
@@ -154,23 +154,23 @@ func (a *Agent) valuesOf(t *worker.Table, r *request) (values []float32, done fu
 	switch {
 	case r.op == opPrefetch:
 		return nil, func() {}, nil
-	case r.args[2] < 0 || r.args[2] > 1<<placeBits/dim:
-		return nil, nil, mistake("invalid number of rows: %d", r.args[2])
+	case r.args[2] < 0 || r.args[2] > 1<<offsetBits/dim:
+		return nil, nil, usageErrorf("invalid number of rows: %d", r.args[2])
 	}
-	return in[float32](&a.arena, r.args[0], r.args[2]*dim)
+	return acquireSlice[float32](&a.arena, r.args[0], r.args[2]*dim)
 }
 
 // deltas lends memory for the deltas of args[2] rows from row args[1] on. It returns the position in the lender's file,
 // the size of the whole piece, and the number of pieces returned so far.
 func (a *Agent) deltas(t *worker.Table, r *request) reply {
-	if r.args[2] < 0 || r.args[2] > 1<<placeBits/int64(t.Spec().Dim) {
-		return failed(mistake("invalid number of rows: %d", r.args[2]))
+	if r.args[2] < 0 || r.args[2] > 1<<offsetBits/int64(t.Spec().Dim) {
+		return failed(usageErrorf("invalid number of rows: %d", r.args[2]))
 	}
 	values, err := t.Deltas(perdure.RowID(r.args[1]), int(r.args[2]))
 	if err != nil {
 		return failed(err)
 	}
-	at, err := a.lender.where(values)
+	at, err := a.lender.locate(values)
 	return answer(err, at[:]...)
 }
 
@@ -181,7 +181,7 @@ func (a *Agent) stored(ctx context.Context, t *worker.Table, r *request) reply {
 	if err != nil {
 		return failed(err)
 	}
-	room, done, err := in[perdure.RowID](&a.arena, r.args[0], r.args[2])
+	room, done, err := acquireSlice[perdure.RowID](&a.arena, r.args[0], r.args[2])
 	if err != nil {
 		return failed(err)
 	}
@@ -194,7 +194,7 @@ func (a *Agent) stored(ctx context.Context, t *worker.Table, r *request) reply {
 func (a *Agent) states(ctx context.Context, c *worker.Client, r *request) reply {
 	switch r.op {
 	case opSaveState:
-		b, done, err := a.arena.use(r.args[0], r.args[2], 1)
+		b, done, err := a.arena.acquire(r.args[0], r.args[2], 1)
 		if err != nil {
 			return failed(err)
 		}
@@ -216,7 +216,7 @@ func (a *Agent) states(ctx context.Context, c *worker.Client, r *request) reply 
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	b, done, err := a.arena.use(r.args[0], int64(len(a.state)), 1)
+	b, done, err := a.arena.acquire(r.args[0], int64(len(a.state)), 1)
 	if err != nil {
 		return failed(err)
 	}

@@ -25,13 +25,13 @@ const maxPieces = 1 << 15
 // is in one file, which the program has passed over and the agent extends. No part of the file is lent twice, so that
 // writes to a returned piece have no effect.
 type lender struct {
-	mu     sync.Mutex
-	file   int // 0: none yet
-	end    int64
-	pieces map[*float32]*piece // by the address of their values
-	gone   int64               // returned pieces
-	bytes  int64               // size of all pieces
-	most   int64               // size at which the garbage collector runs
+	mu        sync.Mutex
+	file      int // 0: none yet
+	end       int64
+	pieces    map[*float32]*piece // by the address of their values
+	returned  int64               // returned pieces
+	bytes     int64               // size of all pieces
+	collectAt int64               // size at which the garbage collector runs
 }
 
 // piece is a mapped part of the file.
@@ -42,26 +42,26 @@ type piece struct {
 
 func (p *piece) first() *float32 { return (*float32)(unsafe.Pointer(unsafe.SliceData(p.bytes))) }
 
-// lent keeps a piece mapped as long as it is reachable.
-type lent struct{ piece *piece }
+// pieceRef keeps a piece mapped as long as it is reachable.
+type pieceRef struct{ piece *piece }
 
 var _ worker.Memory = (*lender)(nil)
 
 // open takes over the file to lend from.
 func (l *lender) open(fd int) error {
-	if err := sealed(fd); err != nil {
+	if err := checkSealed(fd); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file != 0 {
-		return mistake("there is already memory to lend from")
+		return usageErrorf("there is already memory to lend from")
 	}
 	fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 1)
 	if err != nil {
 		return err
 	}
-	l.file, l.most, l.pieces = fd, minCollect, map[*float32]*piece{}
+	l.file, l.collectAt, l.pieces = fd, minCollect, map[*float32]*piece{}
 	return nil
 }
 
@@ -70,40 +70,42 @@ func (l *lender) Alloc(n int) (values []float32, keeper any, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file == 0 {
-		return nil, nil, mistake("there is no memory to lend from")
+		return nil, nil, usageErrorf("there is no memory to lend from")
 	}
 	if len(l.pieces) >= maxPieces {
-		return nil, nil, mistake("updates that are not safe yet use all %d pieces of lent memory; use Inc for small "+
-			"updates",
-			len(l.pieces))
+		return nil, nil, usageErrorf(
+			"updates that are not safe yet use all %d pieces of lent memory; use Inc for small "+
+				"updates",
+			len(l.pieces),
+		)
 	}
 	page := int64(os.Getpagesize())
 	size := (4*int64(n) + page - 1) / page * page
 	if err := unix.Ftruncate(l.file, l.end+size); err != nil {
-		return nil, nil, mistake("cannot allocate %d bytes of shared memory: %v", size, err)
+		return nil, nil, usageErrorf("cannot allocate %d bytes of shared memory: %v", size, err)
 	}
 	b, err := unix.Mmap(l.file, l.end, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return nil, nil, mistake("cannot map %d bytes of shared memory: %v", size, err)
+		return nil, nil, usageErrorf("cannot map %d bytes of shared memory: %v", size, err)
 	}
 	p := &piece{l.end, b}
 	l.end += size
 	l.bytes += size
 	l.pieces[p.first()] = p
-	if l.bytes > l.most {
-		l.most = 2 * l.bytes
+	if l.bytes > l.collectAt {
+		l.collectAt = 2 * l.bytes
 		go runtime.GC() // only the collector finds unused pieces of updates that were resent
 	}
-	k := &lent{p}
-	runtime.AddCleanup(k, l.drop, p)
+	k := &pieceRef{p}
+	runtime.AddCleanup(k, l.unmap, p)
 	return unsafe.Slice(p.first(), size/4), k, nil
 }
 
 // Free implements worker.Memory.
-func (l *lender) Free(keeper any) { l.drop(keeper.(*lent).piece) }
+func (l *lender) Free(keeper any) { l.unmap(keeper.(*pieceRef).piece) }
 
-// drop unmaps a piece and returns its memory to the system. It may be called more than once.
-func (l *lender) drop(p *piece) {
+// unmap unmaps a piece and returns its memory to the system. It may be called more than once.
+func (l *lender) unmap(p *piece) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p.bytes == nil {
@@ -115,17 +117,17 @@ func (l *lender) drop(p *piece) {
 	_ = unix.Fallocate(l.file, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, p.at, size)
 	p.bytes = nil
 	l.bytes -= size
-	l.gone++
-	l.most = max(minCollect, 2*l.bytes)
+	l.returned++
+	l.collectAt = max(minCollect, 2*l.bytes)
 }
 
-// where returns the position of lent values in the file, the size of their piece, and the number of returned pieces.
-func (l *lender) where(values []float32) (at [3]int64, err error) {
+// locate returns the position of lent values in the file, the size of their piece, and the number of returned pieces.
+func (l *lender) locate(values []float32) (at [3]int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pieces[unsafe.SliceData(values)]
 	if p == nil {
 		return at, perdure.ErrRolledBack // the job has just rolled back, and the memory is no longer valid
 	}
-	return [3]int64{p.at, int64(len(p.bytes)), l.gone}, nil
+	return [3]int64{p.at, int64(len(p.bytes)), l.returned}, nil
 }

@@ -87,11 +87,11 @@ func TestLender(t *testing.T) {
 	for gone := int64(0); gone < 2; {
 		runtime.GC()
 		l.mu.Lock()
-		gone = l.gone
+		gone = l.returned
 		l.mu.Unlock()
 	}
-	if got := used(); l.gone != 2 || got < 400_000 || got >= 800_000 {
-		t.Errorf("%d pieces returned, %d bytes in use; want 2, and the memory of one ", l.gone, got)
+	if got := used(); l.returned != 2 || got < 400_000 || got >= 800_000 {
+		t.Errorf("%d pieces returned, %d bytes in use; want 2, and the memory of one ", l.returned, got)
 	}
 	runtime.KeepAlive(kept)
 }

@@ -142,7 +142,7 @@ var codes = []struct {
 
 // failed returns the reply to a call that ended with an error.
 func failed(err error) reply {
-	r := reply{code: codeOther, text: []byte(plain.Text(err))}
+	r := reply{code: codeOther, text: []byte(plain.ErrorText(err))}
 	for _, c := range codes {
 		if errors.Is(err, c.is) {
 			r.code = c.code
@@ -152,7 +152,7 @@ func failed(err error) reply {
 	return r
 }
 
-// mistake returns an error that only a bug in the program can cause.
-func mistake(format string, args ...any) error {
+// usageErrorf returns an error that only a bug in the program can cause.
+func usageErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{perdure.ErrUsage}, args...)...)
 }

@@ -23,11 +23,11 @@ type Socket struct {
 func Open(fd int) (*Socket, error) {
 	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil {
-		return nil, mistake("file %d is not a socket: %v", fd, err)
+		return nil, usageErrorf("file %d is not a socket: %v", fd, err)
 	}
 	of, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil || of != unix.AF_UNIX || kind != unix.SOCK_SEQPACKET {
-		return nil, mistake("file %d is not a Unix packet socket", fd)
+		return nil, usageErrorf("file %d is not a Unix packet socket", fd)
 	}
 	if err := unix.SetNonblock(fd, false); err != nil {
 		return nil, err
@@ -75,8 +75,8 @@ func (s *Socket) send(b []byte) error {
 	}
 }
 
-// again returns the same socket with a file descriptor of its own.
-func (s *Socket) again() (*Socket, error) {
+// dup returns the same socket with a file descriptor of its own.
+func (s *Socket) dup() (*Socket, error) {
 	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
 	return &Socket{fd: fd}, err
 }

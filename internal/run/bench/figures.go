@@ -34,7 +34,7 @@ func Median[T cmp.Ordered](v []T) T {
 }
 
 // spread is the median, the minimum and the maximum over all rounds.
-type spread struct{ Median, Least, Most float64 }
+type spread struct{ Median, Min, Max float64 }
 
 // newSpread returns the spread of v, which must not be empty.
 func newSpread(v []float64) spread { return spread{Median(v), slices.Min(v), slices.Max(v)} }
@@ -48,7 +48,7 @@ func spreadOf[T any](rounds []T, what func(*T) float64) spread {
 	return newSpread(v)
 }
 
-func (s spread) String() string { return fmt.Sprintf("%.2f (%.2f to %.2f)", s.Median, s.Least, s.Most) }
+func (s spread) String() string { return fmt.Sprintf("%.2f (%.2f to %.2f)", s.Median, s.Min, s.Max) }
 
 // choose returns the elements of all whose names are given, in the order of all. If no names are given, it returns all.
 func choose[T any](flag string, given []string, all []T, name func(T) string) (chosen []T, err error) {

@@ -112,8 +112,8 @@ func RunMoves(ctx context.Context, out io.Writer, o MovesOptions) error {
 	return writeResults(o.JSON, run.results)
 }
 
-// movesBed is a group of measurements on one job, over the same connections.
-type movesBed struct {
+// movesTestbed is a group of measurements on one job, over the same connections.
+type movesTestbed struct {
 	Conns    int
 	Shards   int
 	Socket   string
@@ -123,7 +123,7 @@ type movesBed struct {
 }
 
 // plan converts the flags to beds. skipped lists what this build does not support.
-func (b *MovesOptions) plan() (beds []movesBed, skipped []string, err error) {
+func (b *MovesOptions) plan() (beds []movesTestbed, skipped []string, err error) {
 	switch {
 	case b.Rounds < 1 || b.Rounds > maxRounds:
 		return nil, nil, fmt.Errorf("%w: %d rounds; choose 1 to %d", perdure.ErrUsage, b.Rounds, maxRounds)
@@ -160,7 +160,7 @@ func (b *MovesOptions) plan() (beds []movesBed, skipped []string, err error) {
 				if len(lines) == 0 {
 					continue
 				}
-				bed := movesBed{Conns: n, Socket: socket, Shards: b.Shards}
+				bed := movesTestbed{Conns: n, Socket: socket, Shards: b.Shards}
 				if b.Shards == 0 {
 					bed.Shards = max(n, usualShards(lines))
 				}
@@ -251,7 +251,7 @@ type movesJob struct {
 // startMovesJob starts a job as `perdure up` does, in its own directory, and joins it. If the job ends by itself, it
 // calls cancel with the reason.
 func startMovesJob(
-	ctx context.Context, cancel context.CancelCauseFunc, out string, bed *movesBed, version string,
+	ctx context.Context, cancel context.CancelCauseFunc, out string, bed *movesTestbed, version string,
 ) (b *movesJob, err error) {
 	shape := settings.Shape{
 		Workers: 1, Servers: cmp.Or(bed.Servers, 1), Shards: bed.Shards, Consistency: string(perdure.ASP),
@@ -264,7 +264,7 @@ func startMovesJob(
 	reach := settings.Reach{Listen: localrun.AnyPort}
 	if bed.Socket == socketTLS {
 		reach.Keys = out + "-keys"
-		if _, err := authority.New(reach.Keys, "bench", goodFor, time.Now); err != nil {
+		if _, err := authority.New(reach.Keys, "bench", keyValidity, time.Now); err != nil {
 			return nil, err
 		}
 	}
@@ -272,7 +272,7 @@ func startMovesJob(
 		Version: version, Job: job, Reach: reach,
 		Params: workload.Params{Seed: job.Seed, Slots: job.Slots},
 	}
-	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: out, View: screen.Silent{}})
+	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: out, View: screen.NopView{}})
 	if err != nil {
 		return nil, err
 	}
@@ -287,8 +287,8 @@ func startMovesJob(
 	return b, nil
 }
 
-// goodFor is the validity of the keys of a job measured over TLS.
-const goodFor = 24 * time.Hour
+// keyValidity is the validity of the keys of a job measured over TLS.
+const keyValidity = 24 * time.Hour
 
 // endlessClocks is more clocks than any benchmark runs.
 const endlessClocks = 1<<31 - 1
@@ -307,7 +307,7 @@ func (b *movesJob) Close() error {
 	if b.Client.Client != nil {
 		b.Client.Close()
 	}
-	b.Job().End(localrun.ErrOver)
+	b.Job().End(localrun.ErrExported)
 	<-b.ended
 	return b.Run.Close()
 }

@@ -40,7 +40,7 @@ var unixWorks = sync.OnceValue(func() bool {
 type soleWorker struct{ *worker.Client }
 
 // joinAlone joins a job over the connections that the bed specifies.
-func joinAlone(ctx context.Context, r *localrun.Run, b *movesBed) (soleWorker, error) {
+func joinAlone(ctx context.Context, r *localrun.Run, b *movesTestbed) (soleWorker, error) {
 	c := worker.Config{Coordinator: r.Coordinator(), Secret: r.Secrets().Job, Connections: b.Conns}
 	var network transport.Network
 	switch b.Socket {
@@ -67,14 +67,14 @@ func (c soleWorker) Table(ctx context.Context, spec perdure.TableSpec) (*movedTa
 // movedTable is a table to push to and pull from.
 type movedTable struct {
 	*worker.Table
-	c        soleWorker
-	Pushes   int
-	computed error // error of the last compute
+	c          soleWorker
+	Pushes     int
+	computeErr error // error of the last compute
 }
 
-// pushed pushes delta and returns when the server has applied it. rows are the IDs to move; nil means all rows of a
+// push pushes delta and returns when the server has applied it. rows are the IDs to move; nil means all rows of a
 // dense table.
-func (t *movedTable) pushed(ctx context.Context, rows []perdure.RowID, delta []float32) (err error) {
+func (t *movedTable) push(ctx context.Context, rows []perdure.RowID, delta []float32) (err error) {
 	if rows == nil {
 		err = t.IncRun(0, delta)
 	} else {
@@ -83,21 +83,21 @@ func (t *movedTable) pushed(ctx context.Context, rows []perdure.RowID, delta []f
 	if err != nil {
 		return err
 	}
-	return t.finished(ctx)
+	return t.finishClock(ctx)
 }
 
 // compute writes delta into the buffer of the table's next update, like a program that computes it in place.
 func (t *movedTable) compute(delta []float32) {
 	to, err := t.Deltas(0, int(t.Spec().Rows))
-	if t.computed = err; err == nil {
+	if t.computeErr = err; err == nil {
 		copy(to, delta)
 	}
 }
 
-// finished ends the clock and returns when its update is applied.
-func (t *movedTable) finished(ctx context.Context) error {
-	if t.computed != nil {
-		return t.computed
+// finishClock ends the clock and returns when its update is applied.
+func (t *movedTable) finishClock(ctx context.Context) error {
+	if t.computeErr != nil {
+		return t.computeErr
 	}
 	if _, err := t.c.Clock(ctx); err != nil {
 		return err
@@ -106,8 +106,8 @@ func (t *movedTable) finished(ctx context.Context) error {
 	return t.c.Settle(ctx)
 }
 
-// pulled reads rows from the server. The caller must call Forget first.
-func (t *movedTable) pulled(ctx context.Context, rows []perdure.RowID, dst []float32) error {
+// pull reads rows from the server. The caller must call Forget first.
+func (t *movedTable) pull(ctx context.Context, rows []perdure.RowID, dst []float32) error {
 	if rows == nil {
 		return t.GetRun(ctx, 0, dst)
 	}
@@ -118,13 +118,13 @@ func (t *movedTable) pulled(ctx context.Context, rows []perdure.RowID, dst []flo
 // pushes were really applied.
 func (t *movedTable) Verify(ctx context.Context) error {
 	spec := t.Spec()
-	if spec.Sparse || spec.Rule.Kind != perdure.RuleAdd || t.Pushes > mostExact {
+	if spec.Sparse || spec.Rule.Kind != perdure.RuleAdd || t.Pushes > maxExactPushes {
 		return nil
 	}
 	got := make([]float32, spec.Rows*int64(spec.Dim))
 	delta := pushDelta(len(got))
 	t.Forget()
-	if err := t.pulled(ctx, nil, got); err != nil {
+	if err := t.pull(ctx, nil, got); err != nil {
 		return err
 	}
 	for i, v := range got {

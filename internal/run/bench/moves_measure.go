@@ -32,11 +32,11 @@ type movesRun struct {
 	raw     *rawPeer
 	jobs    int
 	results []MovesResult
-	best    map[rawKey]rawWay
+	best    map[rawKey]rawConfig
 }
 
 // measure runs all measurements of a bed on one job.
-func (r *movesRun) measure(ctx context.Context, bed movesBed) (err error) {
+func (r *movesRun) measure(ctx context.Context, bed movesTestbed) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.jobs++
@@ -56,14 +56,14 @@ func (r *movesRun) measure(ctx context.Context, bed movesBed) (err error) {
 	}
 	for _, t := range tables {
 		if spec := t.Spec(); !spec.Sparse { // rows of zeros would be sent compressed
-			if err := t.pushed(ctx, nil, pushDelta(int(spec.Rows)*spec.Dim)); err != nil {
+			if err := t.push(ctx, nil, pushDelta(int(spec.Rows)*spec.Dim)); err != nil {
 				return err
 			}
 		}
 	}
 	for i := range bed.Lines {
 		m := &bed.Lines[i]
-		res, err := r.line(ctx, m, tables[bed.TableOf(m)])
+		res, err := r.measureLine(ctx, m, tables[bed.TableOf(m)])
 		if err == nil {
 			err = job.Undisturbed()
 		}
@@ -83,7 +83,7 @@ func (r *movesRun) measure(ctx context.Context, bed movesBed) (err error) {
 
 // TableOf returns the name of the table that a measurement uses: a push uses a table with its rule, a pull any table of
 // the right size.
-func (b *movesBed) TableOf(m *measurement) string {
+func (b *movesTestbed) TableOf(m *measurement) string {
 	rule := m.Rule
 	if i := slices.IndexFunc(b.Lines, func(m measurement) bool { return m.Rule != "" }); rule == "" && i >= 0 {
 		rule = b.Lines[i].Rule
@@ -97,7 +97,7 @@ func (b *movesBed) TableOf(m *measurement) string {
 
 // makeTables creates all tables of a bed and fills the sparse ones. A job must have all its tables before its first
 // clock ends.
-func makeTables(ctx context.Context, c soleWorker, bed *movesBed) (map[string]*movedTable, error) {
+func makeTables(ctx context.Context, c soleWorker, bed *movesTestbed) (map[string]*movedTable, error) {
 	tables := map[string]*movedTable{}
 	for i := range bed.Lines {
 		m := &bed.Lines[i]
@@ -149,7 +149,7 @@ func (t *movedTable) fill(ctx context.Context) error {
 		for i := range ids {
 			ids[i] = sparseID(at + i)
 		}
-		if err := t.pushed(ctx, ids, delta); err != nil {
+		if err := t.push(ctx, ids, delta); err != nil {
 			return err
 		}
 	}
@@ -164,8 +164,8 @@ func sparseID(i int) perdure.RowID {
 	return perdure.RowID(z ^ z>>31)
 }
 
-// mostExact is the number of pushes of pushDelta that add up without rounding.
-const mostExact = (1 << 24) / 7
+// maxExactPushes is the number of pushes of pushDelta that add up without rounding.
+const maxExactPushes = (1 << 24) / 7
 
 // pushDelta returns the delta of a push: small multiples of 1/1024.
 func pushDelta(values int) []float32 {
@@ -208,15 +208,15 @@ func (t *movedTable) Operation(ctx context.Context, m *measurement) operation {
 		if m.Op == "push" && ids == nil && lists == nil {
 			return operation{
 				Cores: workerCores, Prepare: func() { t.compute(delta) },
-				Do: func() error { return t.finished(ctx) },
+				Do: func() error { return t.finishClock(ctx) },
 			}
 		}
-		return operation{Cores: workerCores, Prepare: turn, Do: func() error { return t.pushed(ctx, ids, delta) }}
+		return operation{Cores: workerCores, Prepare: turn, Do: func() error { return t.push(ctx, ids, delta) }}
 	}
 	dst := make([]float32, m.Size.Bytes/4)
 	return operation{
 		Cores: workerCores, Prepare: func() { turn(); t.Forget() },
-		Do: func() error { return t.pulled(ctx, ids, dst) },
+		Do: func() error { return t.pull(ctx, ids, dst) },
 	}
 }
 
@@ -232,20 +232,20 @@ func drawRows(rng *rand.Rand, n int) (ids []perdure.RowID) {
 	return ids
 }
 
-// stretch is the work of one side in one round.
-type stretch struct {
+// roundWork is the work of one side in one round.
+type roundWork struct {
 	Ops  int
 	Took time.Duration // in operations only
 }
 
 // GBPerSecond returns the rate at which values were moved.
-func (s stretch) GBPerSecond(bytes int64) float64 {
+func (s roundWork) GBPerSecond(bytes int64) float64 {
 	return float64(bytes) * float64(s.Ops) / s.Took.Seconds() / 1e9
 }
 
 // Repeat repeats an operation until budget has elapsed, at least once. It appends the duration of each operation to
 // laps.
-func (o *operation) Repeat(ctx context.Context, budget time.Duration, laps *[]time.Duration) (s stretch, err error) {
+func (o *operation) Repeat(ctx context.Context, budget time.Duration, laps *[]time.Duration) (s roundWork, err error) {
 	o.Cores()
 	for begin := time.Now(); s.Ops == 0 || time.Since(begin) < budget; {
 		if ctx.Err() != nil {
@@ -266,9 +266,9 @@ func (o *operation) Repeat(ctx context.Context, budget time.Duration, laps *[]ti
 	return s, nil
 }
 
-// line measures one line. Rounds of Perdure and of the raw exchange alternate, so that other load on the machine
+// measureLine measures one line. Rounds of Perdure and of the raw exchange alternate, so that other load on the machine
 // affects both.
-func (r *movesRun) line(ctx context.Context, m *measurement, t *movedTable) (res MovesResult, err error) {
+func (r *movesRun) measureLine(ctx context.Context, m *measurement, t *movedTable) (res MovesResult, err error) {
 	ours := t.Operation(ctx, m)
 	way, err := r.bestRaw(ctx, m)
 	if err != nil {
@@ -290,7 +290,7 @@ func (r *movesRun) line(ctx context.Context, m *measurement, t *movedTable) (res
 	}
 	laps = laps[:0]
 	var mallocs uint64
-	var pairs [][2]stretch
+	var pairs [][2]roundWork
 	for range r.Rounds {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -304,15 +304,15 @@ func (r *movesRun) line(ctx context.Context, m *measurement, t *movedTable) (res
 		if err != nil {
 			return res, err
 		}
-		pairs = append(pairs, [2]stretch{p, q})
+		pairs = append(pairs, [2]roundWork{p, q})
 	}
 	res = newMovesResult(m, pairs, laps, mallocs)
 	res.RawConns = way.conns
 	return res, nil
 }
 
-// rawWay is a configuration of the raw exchange.
-type rawWay struct {
+// rawConfig is a configuration of the raw exchange.
+type rawConfig struct {
 	conns         int
 	chunk, buffer int64
 }
@@ -323,9 +323,9 @@ type rawKey struct {
 	conns            int
 }
 
-// rawWays returns the configurations to try. For few bytes one connection is faster than several; for many it depends
-// on the machine. asked is the required number of connections, or 0 for the fastest.
-func rawWays(m *measurement, asked int) (ways []rawWay) {
+// rawConfigs returns the configurations to try. For few bytes one connection is faster than several; for many it
+// depends on the machine. asked is the required number of connections, or 0 for the fastest.
+func rawConfigs(m *measurement, asked int) (ways []rawConfig) {
 	conns, chunks := []int{1}, []int64{1 << 20}
 	switch {
 	case asked > 0:
@@ -339,7 +339,7 @@ func rawWays(m *measurement, asked int) (ways []rawWay) {
 	for _, n := range conns {
 		for _, chunk := range chunks {
 			for _, buffer := range []int64{0, 4 << 20} {
-				ways = append(ways, rawWay{n, chunk, buffer})
+				ways = append(ways, rawConfig{n, chunk, buffer})
 			}
 		}
 	}
@@ -350,15 +350,15 @@ func rawWays(m *measurement, asked int) (ways []rawWay) {
 const tryRaw = 5 * time.Millisecond
 
 // bestRaw returns the fastest configuration of the raw exchange. It is determined once for all rules.
-func (r *movesRun) bestRaw(ctx context.Context, m *measurement) (best rawWay, err error) {
+func (r *movesRun) bestRaw(ctx context.Context, m *measurement) (best rawConfig, err error) {
 	key := rawKey{m.Op, m.Size.Name, m.Socket, m.Conns}
 	if way, ok := r.best[key]; ok {
 		return way, nil
 	}
 	fastest := time.Duration(0)
-	ways := rawWays(m, r.Raw)
+	ways := rawConfigs(m, r.Raw)
 	for _, way := range append(ways, ways...) { // twice, because other load may have slowed one attempt
-		typical, err := r.try(ctx, m, way)
+		typical, err := r.typicalTime(ctx, m, way)
 		if err != nil {
 			return best, err
 		}
@@ -367,14 +367,14 @@ func (r *movesRun) bestRaw(ctx context.Context, m *measurement) (best rawWay, er
 		}
 	}
 	if r.best == nil {
-		r.best = map[rawKey]rawWay{}
+		r.best = map[rawKey]rawConfig{}
 	}
 	r.best[key] = best
 	return best, nil
 }
 
-// try returns the typical duration of an exchange in a configuration.
-func (r *movesRun) try(ctx context.Context, m *measurement, way rawWay) (typical time.Duration, err error) {
+// typicalTime returns the typical duration of an exchange in a configuration.
+func (r *movesRun) typicalTime(ctx context.Context, m *measurement, way rawConfig) (typical time.Duration, err error) {
 	client, err := r.dialRaw(ctx, m, way)
 	if err != nil {
 		return 0, err
@@ -398,7 +398,7 @@ const (
 )
 
 // dialRaw opens the raw exchange for a measurement.
-func (r *movesRun) dialRaw(ctx context.Context, m *measurement, way rawWay) (*rawClient, error) {
+func (r *movesRun) dialRaw(ctx context.Context, m *measurement, way rawConfig) (*rawClient, error) {
 	ids := int64(8 * m.Size.rows)
 	s := rawShape{Ask: rawHeaderBytes + rawRowsBytes + ids, Answer: m.Size.Bytes, Chunk: way.chunk, Buffer: way.buffer}
 	if m.Op != "pull" {

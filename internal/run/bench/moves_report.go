@@ -37,7 +37,7 @@ type MovesResult struct {
 
 // newMovesResult computes a line from the rounds of Perdure and of the raw exchange, and from the durations of
 // Perdure's operations.
-func newMovesResult(m *measurement, pairs [][2]stretch, laps []time.Duration, mallocs uint64) MovesResult {
+func newMovesResult(m *measurement, pairs [][2]roundWork, laps []time.Duration, mallocs uint64) MovesResult {
 	var ours, raw, ratios []float64
 	for _, p := range pairs {
 		a, b := p[0].GBPerSecond(m.Size.Bytes), p[1].GBPerSecond(m.Size.Bytes)

@@ -25,7 +25,7 @@ func TestBenchMovesWhatItSays(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	m := measurement{Op: "push", Rule: perdure.RuleAdd, Size: moveSizes[0], Conns: 1, Socket: "tcp"}
-	on := movesBed{Conns: 1, Shards: 3, Socket: "tcp", Lines: []measurement{m}}
+	on := movesTestbed{Conns: 1, Shards: 3, Socket: "tcp", Lines: []measurement{m}}
 	dir := filepath.Join(t.TempDir(), "job")
 	job, err := startMovesJob(ctx, cancel, dir, &on, "")
 	must(t, err)
@@ -43,7 +43,7 @@ func TestBenchMovesWhatItSays(t *testing.T) {
 		pull.Prepare()
 		must(t, pull.Do())
 		table.Forget()
-		must(t, table.pulled(ctx, nil, got))
+		must(t, table.pull(ctx, nil, got))
 		for i := range got {
 			if want := float32(n+1) * delta[i]; got[i] != want {
 				t.Fatalf("after %d pushes value %d is %v, want %v", n+1, i, got[i], want)
@@ -80,7 +80,7 @@ func TestBenchResult(t *testing.T) {
 	for i := range 101 {
 		laps = append(laps, time.Duration(100-i)*ms)
 	}
-	got := newMovesResult(m, [][2]stretch{
+	got := newMovesResult(m, [][2]roundWork{
 		{{Ops: 10, Took: 10 * ms}, {Ops: 10, Took: 5 * ms}},  // 0.256 and 0.512 GB/s
 		{{Ops: 10, Took: 20 * ms}, {Ops: 10, Took: 5 * ms}},  // 0.128 and 0.512
 		{{Ops: 10, Took: 40 * ms}, {Ops: 20, Took: 20 * ms}}, // 0.064 and 0.256
@@ -109,7 +109,7 @@ func TestBenchPlan(t *testing.T) {
 	beds, skipped, err := b.plan()
 	must(t, err)
 	size := moveSizes[1]
-	want := []movesBed{{Conns: 1, Shards: 2, Socket: "tcp", Lines: []measurement{
+	want := []movesTestbed{{Conns: 1, Shards: 2, Socket: "tcp", Lines: []measurement{
 		{Op: "pull", Size: size, Conns: 1, Shards: 2, Socket: "tcp"},
 		{Op: "push", Rule: "add", Size: size, Conns: 1, Shards: 2, Socket: "tcp"},
 		{Op: "push", Rule: "sgd", Size: size, Conns: 1, Shards: 2, Socket: "tcp"},
@@ -136,7 +136,7 @@ func TestRawWays(t *testing.T) {
 	}{{1, 0, []int{1}}, {4, 0, []int{1, 4}}, {4, 4, []int{4}}, {4, 2, []int{2}}} {
 		for _, size := range moveSizes {
 			var got []int
-			for _, way := range rawWays(&measurement{Size: size, Conns: c.conns}, c.asked) {
+			for _, way := range rawConfigs(&measurement{Size: size, Conns: c.conns}, c.asked) {
 				if !slices.Contains(got, way.conns) {
 					got = append(got, way.conns)
 				}

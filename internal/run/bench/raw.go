@@ -124,13 +124,13 @@ func answerRaw(c net.Conn) {
 
 // rawClient is the benchmark's side of a raw exchange over one or more connections.
 type rawClient struct {
-	parts []*rawPart
+	conns []*rawConn
 	fails chan error
 	done  sync.WaitGroup
 }
 
-// rawPart is the part of an exchange on one connection.
-type rawPart struct {
+// rawConn is the part of an exchange on one connection.
+type rawConn struct {
 	rawShape
 	conn  net.Conn
 	buf   []byte
@@ -152,8 +152,8 @@ func dialRaw(ctx context.Context, addr net.Addr, private bool, conns int, whole 
 		if private {
 			c = tls.Client(c, clientTLS())
 		}
-		p := &rawPart{rawShape: s, conn: c, buf: make([]byte, max(s.Ask, s.Answer)), start: make(chan struct{})}
-		r.parts = append(r.parts, p)
+		p := &rawConn{rawShape: s, conn: c, buf: make([]byte, max(s.Ask, s.Answer)), start: make(chan struct{})}
+		r.conns = append(r.conns, p)
 		if err := errors.Join(s.setBuffers(c), binary.Write(c, binary.LittleEndian, &s)); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
@@ -168,7 +168,7 @@ func dialRaw(ctx context.Context, addr net.Addr, private bool, conns int, whole 
 	return r, nil
 }
 
-func (p *rawPart) exchange() error {
+func (p *rawConn) exchange() error {
 	if err := p.write(p.conn, p.buf[:p.Ask]); err != nil {
 		return err
 	}
@@ -177,11 +177,11 @@ func (p *rawPart) exchange() error {
 
 // Exchange performs one exchange on all connections concurrently.
 func (r *rawClient) Exchange() (err error) {
-	for _, p := range r.parts[1:] {
+	for _, p := range r.conns[1:] {
 		p.start <- struct{}{}
 	}
-	err = r.parts[0].exchange()
-	for range r.parts[1:] {
+	err = r.conns[0].exchange()
+	for range r.conns[1:] {
 		err = errors.Join(err, <-r.fails)
 	}
 	return err
@@ -189,20 +189,20 @@ func (r *rawClient) Exchange() (err error) {
 
 // Fill writes to the buffer that is sent first, so that its memory is allocated.
 func (r *rawClient) Fill() {
-	for i := range r.parts[0].buf {
-		r.parts[0].buf[i] = byte(i)
+	for i := range r.conns[0].buf {
+		r.conns[0].buf[i] = byte(i)
 	}
 }
 
 // Stop makes an exchange in progress fail.
 func (r *rawClient) Stop() {
-	for _, p := range r.parts {
+	for _, p := range r.conns {
 		_ = p.conn.SetDeadline(time.Unix(1, 0)) // a closed connection fails anyway
 	}
 }
 
 func (r *rawClient) Close() (err error) {
-	for _, p := range r.parts {
+	for _, p := range r.conns {
 		close(p.start)
 		err = errors.Join(err, p.conn.Close())
 	}

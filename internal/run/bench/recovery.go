@@ -126,8 +126,8 @@ func (f *failure) victim(
 	return t, affected
 }
 
-// chosen holds the parsed choices.
-type chosen struct {
+// recoveryPlan holds the parsed choices.
+type recoveryPlan struct {
 	strategies []perdure.Recovery
 	faults     []failure
 	measures   map[string]bool
@@ -145,7 +145,7 @@ func RunRecovery(ctx context.Context, out, terminal io.Writer, o RecoveryOptions
 		return err
 	}
 	defer os.RemoveAll(dir) // leftovers are in the system's temporary directory
-	run := &recoveryRun{RecoveryOptions: o, chosen: plan, out: out, dir: dir, terminal: terminal}
+	run := &recoveryRun{RecoveryOptions: o, recoveryPlan: plan, out: out, dir: dir, terminal: terminal}
 	fmt.Fprint(out, run.header())
 	for _, step := range []struct {
 		name string
@@ -155,7 +155,7 @@ func RunRecovery(ctx context.Context, out, terminal io.Writer, o RecoveryOptions
 		{"push", run.pushRatios},
 		{"faults", run.allFaults},
 		{"save", run.allSaves},
-		{"rows", run.chosenSaves},
+		{"rows", run.allRowSaves},
 		{"replay", run.allReplays},
 	} {
 		if !plan.measures[step.name] {
@@ -174,7 +174,7 @@ func RunRecovery(ctx context.Context, out, terminal io.Writer, o RecoveryOptions
 }
 
 // plan parses and checks the flags.
-func (b *RecoveryOptions) plan() (p chosen, err error) {
+func (b *RecoveryOptions) plan() (p recoveryPlan, err error) {
 	err = checkCounts(map[string]int64{
 		"rounds": int64(b.Rounds), "clocks": b.Clocks, "examples in a batch": int64(b.Batch),
 	})
@@ -248,16 +248,16 @@ func (b *RecoveryOptions) shape(recovery string) settings.Shape {
 // recoveryRun is one run of the benchmark.
 type recoveryRun struct {
 	RecoveryOptions
-	chosen
+	recoveryPlan
 	out      io.Writer
 	terminal io.Writer // nil: show no progress
 	dir      string
 	jobs     int
-	got      measured
+	results  recoveryResults
 }
 
-// measured holds the results so far.
-type measured struct {
+// recoveryResults holds the results so far.
+type recoveryResults struct {
 	train   map[perdure.Recovery]spread // relative to none
 	push    map[perdure.Recovery]spread
 	faulty  []RecoveryResult

@@ -48,7 +48,7 @@ func newCatchUp(told []wire.Event, shardBytes float64, gets, clocks []lap, struc
 // copying returns the speed of a copy between two times, and the speed of reads and clocks meanwhile, compared with the
 // calm before struck.
 func copying(bytes float64, from, to, struck time.Time, gets, clocks []lap) catchUp {
-	before := struck.Add(-calm)
+	before := struck.Add(-quietPeriod)
 	of := func(laps []lap) float64 { return perSecond(laps, from, to) / perSecond(laps, before, struck) }
 	return catchUp{bytes, bytes / to.Sub(from).Seconds() / 1e9, of(gets), of(clocks)}
 }
@@ -63,9 +63,9 @@ func (j *recoveryJob) copyRaw(ctx context.Context, bytes float64) (c catchUp, er
 		return c, err
 	}
 	defer func() { err = errors.Join(err, closes()) }()
-	j.gets.rewind()
-	j.clocks.rewind()
-	if err := pause(ctx, calm); err != nil {
+	j.gets.takeLaps()
+	j.clocks.takeLaps()
+	if err := pause(ctx, quietPeriod); err != nil {
 		return c, err
 	}
 	from := time.Now()
@@ -73,7 +73,7 @@ func (j *recoveryJob) copyRaw(ctx context.Context, bytes float64) (c catchUp, er
 		return c, fmt.Errorf("bench: copy %d bytes: %w", n, err)
 	}
 	to := time.Now()
-	return copying(float64(n), from, to, from, j.gets.rewind(), j.clocks.rewind()), nil
+	return copying(float64(n), from, to, from, j.gets.takeLaps(), j.clocks.takeLaps()), nil
 }
 
 // rawCopy starts another process, and prepares an exchange in which it receives that many bytes.

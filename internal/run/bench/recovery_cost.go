@@ -37,10 +37,10 @@ func (r *recoveryRun) trainRatios(ctx context.Context) error {
 		}
 	}
 	r.progress("")
-	r.got.train = ratios(speeds)
+	r.results.train = ratios(speeds)
 	for _, strategy := range r.strategies {
 		fmt.Fprintf(r.out, "%-21s  %10.0f samples/s  %s\n", strategy, Median(speeds[strategy]),
-			r.got.train[strategy])
+			r.results.train[strategy])
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ const (
 func (r *recoveryRun) pushRatios(ctx context.Context) error {
 	fmt.Fprintf(r.out, "\npushes of %s, asp: GB/s, median of the rounds; and of those under none in the same round, "+
 		"median (least to most)\n", pushBlock)
-	r.got.push = map[perdure.Recovery]spread{}
+	r.results.push = map[perdure.Recovery]spread{}
 	for _, strategy := range r.strategies {
 		r.progress("pushing under %s", strategy)
 		speeds, err := r.pushAgainstNone(ctx, strategy)
@@ -85,9 +85,9 @@ func (r *recoveryRun) pushRatios(ctx context.Context) error {
 			return err
 		}
 		r.progress("")
-		r.got.push[strategy] = ratios(speeds)[strategy]
+		r.results.push[strategy] = ratios(speeds)[strategy]
 		fmt.Fprintf(r.out, "%-21s  %10.3f GB/s       %s\n", strategy, Median(speeds[strategy]),
-			r.got.push[strategy])
+			r.results.push[strategy])
 	}
 	return nil
 }
@@ -118,7 +118,7 @@ func (r *recoveryRun) pushAgainstNone(
 	}
 	speeds = map[perdure.Recovery][]float64{}
 	for range r.Rounds {
-		done := make([]stretch, len(sides))
+		done := make([]roundWork, len(sides))
 		for turn := range pushTurns * len(sides) {
 			at := turn % len(sides)
 			s, err := pushers[sides[at]].push(ctx)
@@ -128,7 +128,7 @@ func (r *recoveryRun) pushAgainstNone(
 			done[at].Ops, done[at].Took = done[at].Ops+s.Ops, done[at].Took+s.Took
 		}
 		for i, side := range sides {
-			speeds[side] = append(speeds[side], done[i].GBPerSecond(pushers[side].what.Size.Bytes))
+			speeds[side] = append(speeds[side], done[i].GBPerSecond(pushers[side].measured.Size.Bytes))
 		}
 	}
 	for _, p := range pushers {
@@ -144,27 +144,27 @@ func pushedBlock() moveSize {
 	return moveSizes[slices.IndexFunc(moveSizes, func(s moveSize) bool { return s.Name == pushBlock })]
 }
 
-// pushBed returns a bed with a table of such a block and a single connection.
-func pushBed(shards int) movesBed {
+// pushTestbed returns a bed with a table of such a block and a single connection.
+func pushTestbed(shards int) movesTestbed {
 	m := measurement{
 		Op: "push", Rule: perdure.RuleAdd, Size: pushedBlock(), Conns: 1, Socket: "tcp",
 		Shards: shards,
 	}
-	return movesBed{Conns: m.Conns, Shards: m.Shards, Socket: m.Socket, Lines: []measurement{m}}
+	return movesTestbed{Conns: m.Conns, Shards: m.Shards, Socket: m.Socket, Lines: []measurement{m}}
 }
 
 // pusher is a job to push blocks to.
 type pusher struct {
-	job   *movesJob
-	table *movedTable
-	what  measurement
+	job      *movesJob
+	table    *movedTable
+	measured measurement
 }
 
 // startPusher starts a job and warms it up.
 func (r *recoveryRun) startPusher(
 	ctx context.Context, cancel context.CancelCauseFunc, strategy perdure.Recovery,
 ) (p *pusher, err error) {
-	bed := pushBed(max(largeShards, r.Servers))
+	bed := pushTestbed(max(largeShards, r.Servers))
 	bed.Servers, bed.Recovery = r.Servers, strategy.String()
 	m := bed.Lines[0]
 	r.jobs++
@@ -172,7 +172,7 @@ func (r *recoveryRun) startPusher(
 	if err != nil {
 		return nil, err
 	}
-	p = &pusher{job: job, what: m}
+	p = &pusher{job: job, measured: m}
 	tables, err := makeTables(ctx, job.Client, &bed)
 	if err == nil {
 		p.table = tables[bed.TableOf(&m)]
@@ -185,8 +185,8 @@ func (r *recoveryRun) startPusher(
 }
 
 // push pushes for the time of one turn.
-func (p *pusher) push(ctx context.Context) (stretch, error) {
-	o := p.table.Operation(ctx, &p.what)
+func (p *pusher) push(ctx context.Context) (roundWork, error) {
+	o := p.table.Operation(ctx, &p.measured)
 	var laps []time.Duration
 	return o.Repeat(ctx, pushBudget, &laps)
 }
@@ -197,18 +197,18 @@ func (r *recoveryRun) blank(strategy perdure.Recovery) RecoveryResult {
 		Recovery: strategy.String(), Trained: r.Workload, Rounds: r.Rounds, Servers: r.Servers,
 		Workers: r.Workers, Shards: r.Shards, MB: r.MB,
 	}
-	if s, ok := r.got.train[strategy]; ok {
-		res.TrainRatio, res.TrainRatioMin, res.TrainRatioMax = &s.Median, &s.Least, &s.Most
+	if s, ok := r.results.train[strategy]; ok {
+		res.TrainRatio, res.TrainRatioMin, res.TrainRatioMax = &s.Median, &s.Min, &s.Max
 	}
-	if s, ok := r.got.push[strategy]; ok {
-		res.PushRatio, res.PushRatioMin, res.PushRatioMax = &s.Median, &s.Least, &s.Most
+	if s, ok := r.results.push[strategy]; ok {
+		res.PushRatio, res.PushRatioMin, res.PushRatioMax = &s.Median, &s.Min, &s.Max
 	}
 	return res
 }
 
 // all returns all lines. A strategy without measured failures has one line.
 func (r *recoveryRun) all() []RecoveryResult {
-	results := slices.Concat(r.got.faulty, r.got.saves, r.got.replays)
+	results := slices.Concat(r.results.faulty, r.results.saves, r.results.replays)
 	if r.measures["faults"] {
 		return results
 	}

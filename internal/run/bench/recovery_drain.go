@@ -29,17 +29,17 @@ type drainCosts struct {
 	FileSeconds float64 `json:"file_seconds"`
 }
 
-// drained is the result of one round for a server that was asked to end.
-type drained struct {
+// drainSample is the result of one round for a server that was asked to end.
+type drainSample struct {
 	mb, seconds, tcp, file float64 // the last two in MB/s
 	lost                   int64
 }
 
-// drainOf measures a server that has handed over its shards since struck. before is its status before that.
-func (j *recoveryJob) drainOf(ctx context.Context, before *control.Process, told []wire.Event, struck time.Time) (
-	d *drained, err error,
+// measureDrain measures a server that has handed over its shards since struck. before is its status before that.
+func (j *recoveryJob) measureDrain(ctx context.Context, before *control.Process, told []wire.Event, struck time.Time) (
+	d *drainSample, err error,
 ) {
-	d = &drained{mb: float64(before.Bytes) / 1e6}
+	d = &drainSample{mb: float64(before.Bytes) / 1e6}
 	target := supervisor.Target{Role: wire.RoleServer, Index: before.Index}.String()
 	for _, e := range told {
 		if e.Kind == "drained" && e.Target == target {
@@ -98,7 +98,7 @@ func (r *RecoveryResult) addDrains(rounds []outage) {
 		return
 	}
 	took := newSpread(seconds)
-	d.MB, d.Seconds, d.SecondsMin, d.SecondsMax = Median(mb), took.Median, took.Least, took.Most
+	d.MB, d.Seconds, d.SecondsMin, d.SecondsMax = Median(mb), took.Median, took.Min, took.Max
 	if len(tcp) > 0 {
 		d.TCPMBPerS, d.FileMBPerS = Median(tcp), Median(file)
 		d.TCPSeconds, d.FileSeconds = d.MB/d.TCPMBPerS, d.MB/d.FileMBPerS

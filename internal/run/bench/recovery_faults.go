@@ -117,16 +117,16 @@ type rowCosts struct {
 	PauseOfCopy float64 `json:"pause_of_copy"`
 }
 
-// calm is how long a job is observed before a failure and after the recovery.
-const calm = 250 * time.Millisecond
+// quietPeriod is how long a job is observed before a failure and after the recovery.
+const quietPeriod = 250 * time.Millisecond
 
 // outage is the result of one round.
 type outage struct {
 	detected   time.Duration // below 0: not reported
 	get, clock time.Duration
 	catchUp    catchUp
-	raw        catchUp  // a plain copy of as much, afterwards
-	drained    *drained // nil: no server was asked to hand over
+	raw        catchUp      // a plain copy of as much, afterwards
+	drained    *drainSample // nil: no server was asked to hand over
 }
 
 func (r *recoveryRun) allFaults(ctx context.Context) error {
@@ -145,7 +145,7 @@ func (r *recoveryRun) allFaults(ctx context.Context) error {
 			}
 			r.progress("")
 			fmt.Fprintln(r.out, res.Line())
-			r.got.faulty = append(r.got.faulty, res)
+			r.results.faulty = append(r.results.faulty, res)
 		}
 	}
 	return nil
@@ -178,26 +178,26 @@ func (r *recoveryRun) measureFault(
 
 // round injects a failure when the job is sound, and waits until it is sound again.
 func (j *recoveryJob) round(ctx context.Context, f *failure, draw func(n int) int) (o outage, err error) {
-	if _, _, err = j.await(ctx, f.name, sound); err != nil {
+	if _, _, err = j.await(ctx, f.name, isRecovered); err != nil {
 		return o, err
 	}
-	j.gets.rewind()
-	j.clocks.rewind()
-	if err := pause(ctx, calm); err != nil {
+	j.gets.takeLaps()
+	j.clocks.takeLaps()
+	if err := pause(ctx, quietPeriod); err != nil {
 		return o, err
 	}
-	view, status, err := j.await(ctx, f.name, sound)
+	view, status, err := j.await(ctx, f.name, isRecovered)
 	if err != nil {
 		return o, err
 	}
 	target, affected := f.victim(&view, j.Settings().Job.Servers, draw)
-	over, from := j.overAfter(&status, target), time.Now()
+	over, from := j.recoveredAfter(&status, target), time.Now()
 	j.Job().AddFault(supervisor.Fault{Kind: f.kind, Target: target}) // when the first clock begins, which is now
 	_, _, err = j.await(ctx, f.name, func(s *control.Status, v *words.View) bool {
-		return over(s) && sound(s, v)
+		return over(s) && isRecovered(s, v)
 	})
 	if err == nil {
-		err = pause(ctx, calm)
+		err = pause(ctx, quietPeriod)
 	}
 	if err != nil {
 		return o, err
@@ -208,7 +208,7 @@ func (j *recoveryJob) round(ctx context.Context, f *failure, draw func(n int) in
 		return o, fmt.Errorf("bench: the failure %s of %s was not injected", f.name, target)
 	}
 	struck := time.Unix(0, told[at].UnixNs)
-	gets, clocks := j.gets.rewind(), j.clocks.rewind()
+	gets, clocks := j.gets.takeLaps(), j.clocks.takeLaps()
 	o = outage{
 		detected: j.detected(told[at:], target, struck),
 		get: longest(gets, struck, func(shard int) bool {
@@ -221,7 +221,7 @@ func (j *recoveryJob) round(ctx context.Context, f *failure, draw func(n int) in
 		return o, nil
 	}
 	if f.kind == supervisor.FaultTerm {
-		if o.drained, err = j.drainOf(ctx, serverOf(&status, target), told[at:], struck); err != nil {
+		if o.drained, err = j.measureDrain(ctx, serverOf(&status, target), told[at:], struck); err != nil {
 			return o, err
 		}
 	}
@@ -231,10 +231,10 @@ func (j *recoveryJob) round(ctx context.Context, f *failure, draw func(n int) in
 	return o, err
 }
 
-// overAfter returns a condition for the end of a failure, in addition to a sound job: the target has a new process. The
-// log does not appear in the status; for it the parent must report that it serves, and every slot must then have
-// finished another clock.
-func (j *recoveryJob) overAfter(status *control.Status, target supervisor.Target) func(s *control.Status) bool {
+// recoveredAfter returns a condition for the end of a failure, in addition to a sound job: the target has a new
+// process. The log does not appear in the status; for it the parent must report that it serves, and every slot must
+// then have finished another clock.
+func (j *recoveryJob) recoveredAfter(status *control.Status, target supervisor.Target) func(s *control.Status) bool {
 	before, failures, clock := reach.ProcessOf(status, target), len(j.Job().Timeline()), status.Clock
 	if target.Role == supervisor.RoleLog {
 		return func(s *control.Status) bool {

@@ -30,15 +30,15 @@ type recoveryJob struct {
 	api     *control.Client
 	watch   *eventView
 	ballast perdure.TableSpec // the larger part of the model; Rows 0: none
-	gets    tape              // by shard
-	clocks  tape              // by slot
+	gets    lapRecorder       // by shard
+	clocks  lapRecorder       // by slot
 	rawDir  string            // for plain copies in comparison; "": none
 	running sync.WaitGroup
 	cancel  context.CancelCauseFunc
 }
 
-// tape records when repeated operations began and ended. It is safe for concurrent use.
-type tape struct {
+// lapRecorder records when repeated operations began and ended. It is safe for concurrent use.
+type lapRecorder struct {
 	mu   sync.Mutex // guards laps
 	laps []lap
 }
@@ -49,14 +49,14 @@ type lap struct {
 	from, to time.Time
 }
 
-func (t *tape) add(number int, from, to time.Time) {
+func (t *lapRecorder) add(number int, from, to time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.laps = append(t.laps, lap{number, from, to})
 }
 
-// rewind returns the recorded laps and clears the tape.
-func (t *tape) rewind() []lap {
+// takeLaps returns the recorded laps and clears them.
+func (t *lapRecorder) takeLaps() []lap {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	laps := t.laps
@@ -92,7 +92,7 @@ func perSecond(laps []lap, from, to time.Time) float64 {
 
 // eventView stores a job's events.
 type eventView struct {
-	screen.Silent
+	screen.NopView
 	mu     sync.Mutex // guards events
 	events []wire.Event
 }
@@ -134,13 +134,13 @@ func openRecoveryJob(
 func (j *recoveryJob) work(ctx context.Context, mb int) {
 	j.ballast = ballastTable(mb)
 	for slot := range j.Settings().Job.Slots {
-		j.goOn(func() error { return j.train(ctx, perdure.Slot(slot)) })
+		j.start(func() error { return j.train(ctx, perdure.Slot(slot)) })
 	}
-	j.goOn(func() error { return j.probe(ctx) })
+	j.start(func() error { return j.probe(ctx) })
 }
 
-// goOn runs f until the job ends.
-func (j *recoveryJob) goOn(f func() error) {
+// start runs f until the job ends.
+func (j *recoveryJob) start(f func() error) {
 	j.running.Go(func() {
 		if err := f(); err != nil {
 			j.cancel(err)
@@ -150,7 +150,7 @@ func (j *recoveryJob) goOn(f func() error) {
 
 // close ends the job gracefully, so that its processes end by themselves. This also ends ctx.
 func (j *recoveryJob) close() error {
-	j.Job().End(localrun.ErrOver)
+	j.Job().End(localrun.ErrExported)
 	j.running.Wait()
 	return j.Run.Close()
 }
@@ -252,15 +252,15 @@ func (j *recoveryJob) probe(ctx context.Context) error {
 
 const (
 	// patience limits how long a job may take to start and to recover.
-	patience  = 3 * time.Minute
-	lookEvery = 10 * time.Millisecond
+	patience     = 3 * time.Minute
+	pollInterval = 10 * time.Millisecond
 )
 
 // await polls the job until ok returns true.
 func (j *recoveryJob) await(
 	ctx context.Context, what string, ok func(*control.Status, *words.View) bool,
 ) (v words.View, s control.Status, err error) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for begin := time.Now(); ; {
 		select {
@@ -268,7 +268,7 @@ func (j *recoveryJob) await(
 			return v, s, context.Cause(ctx)
 		case <-tick.C:
 		}
-		if s, v, err = reach.Look(ctx, j.api); err == nil && ok(&s, &v) {
+		if s, v, err = reach.QueryState(ctx, j.api); err == nil && ok(&s, &v) {
 			return v, s, nil
 		}
 		if time.Since(begin) > patience {
@@ -278,18 +278,18 @@ func (j *recoveryJob) await(
 	}
 }
 
-// sound reports whether the job has recovered from all failures.
-func sound(s *control.Status, v *words.View) bool {
+// isRecovered reports whether the job has recovered from all failures.
+func isRecovered(s *control.Status, v *words.View) bool {
 	for _, p := range s.Processes {
 		if p.State != control.ProcessLive || p.Draining {
 			return false
 		}
 	}
-	return s.State == control.StateTraining && whole(v, recovery.Of(s.Recovery).Traits().Copies)
+	return s.State == control.StateTraining && isFullyReplicated(v, recovery.Of(s.Recovery).Traits().Copies)
 }
 
-// whole reports whether every shard has its full number of replicas, and no server is joining its chain.
-func whole(v *words.View, copies int) bool {
+// isFullyReplicated reports whether every shard has its full number of replicas, and no server is joining its chain.
+func isFullyReplicated(v *words.View, copies int) bool {
 	return len(v.Shards) > 0 && !slices.ContainsFunc(v.Shards, func(s words.ShardView) bool {
 		return s.Replicas() != max(1, copies) || s.Joining != nil
 	})

@@ -26,14 +26,14 @@ import (
 // This file measures how fast the update log is read back. A server is killed once before any push, and once when all
 // pushes are in the log and applied. Its shards have no snapshot, so the whole log must be read.
 const (
-	replayMB    = 500 // default of --mb
-	replayRoom  = 6   // log size as a multiple of the pushes: a snapshot is written after reading a fifth of it
-	replayLook  = time.Millisecond
-	replayPerMB = 100 * time.Millisecond // limit for the time to read it
+	replayMB           = 500 // default of --mb
+	logSizeFactor      = 6   // log size as a multiple of the pushes: a snapshot is written after reading a fifth of it
+	replayPollInterval = time.Millisecond
+	replayPerMB        = 100 * time.Millisecond // limit for the time to read it
 )
 
-// rereading is the result of one round.
-type rereading struct {
+// replaySample is the result of one round.
+type replaySample struct {
 	empty   time.Duration // from the kill until all shards of the server serve again, without updates to read
 	serving time.Duration // the same, with bytes to read
 	bytes   int64
@@ -41,14 +41,14 @@ type rereading struct {
 }
 
 // mbPerS returns the speed of reading, from the additional time compared with an empty log. It is 0 if there was none.
-func (p *rereading) mbPerS() float64 {
+func (p *replaySample) mbPerS() float64 {
 	if p.serving <= p.empty {
 		return 0
 	}
 	return float64(p.bytes) / 1e6 / (p.serving - p.empty).Seconds()
 }
 
-func (p *rereading) bareMBPerS() float64 { return float64(p.bytes) / 1e6 / p.bare.Seconds() }
+func (p *replaySample) bareMBPerS() float64 { return float64(p.bytes) / 1e6 / p.bare.Seconds() }
 
 // replaySize returns the minimum number of MB to push.
 func (b *RecoveryOptions) replaySize() int {
@@ -75,12 +75,12 @@ func (b *RecoveryOptions) replaySettings() (s settings.Run, err error) {
 	if err != nil {
 		return s, err
 	}
-	mb := max(settings.LeastLogMB*job.Shards, replayRoom*b.replayPushes()*int(pushedBlock().Bytes>>20))
+	mb := max(settings.MinLogMB*job.Shards, logSizeFactor*b.replayPushes()*int(pushedBlock().Bytes>>20))
 	s = settings.Run{
 		Version: b.Version, Job: job, Reach: settings.Reach{Listen: localrun.AnyPort},
 		Params: workload.Params{Seed: job.Seed, Slots: job.Slots},
 	}
-	s.Log, err = settings.NewLog(settings.LogAsked{Log: settings.Log{MB: mb, SnapshotMB: mb}}, &job)
+	s.Log, err = settings.NewLog(settings.LogFlags{Log: settings.Log{MB: mb, SnapshotMB: mb}}, &job)
 	return s, err
 }
 
@@ -110,7 +110,7 @@ func (r *recoveryRun) allReplays(ctx context.Context) error {
 		"again, and the same before any push; MB read back; MB/s in the difference of the two times, "+
 		"relative to a reader that discards the updates; median (least to most)\n",
 		r.replaySize(), pushBlock, s.Job.Servers, s.Job.Shards, r.Rounds)
-	var rounds []rereading
+	var rounds []replaySample
 	for i := range r.Rounds {
 		r.progress("reading the update log again: round %d of %d", i+1, r.Rounds)
 		one, err := r.replayRound(ctx, i%2 > 0)
@@ -119,16 +119,16 @@ func (r *recoveryRun) allReplays(ctx context.Context) error {
 		}
 		rounds = append(rounds, one)
 	}
-	res := r.replayed(s.Job.Servers, rounds)
+	res := r.replayResult(s.Job.Servers, rounds)
 	r.progress("")
 	fmt.Fprintln(r.out, res.ReplayLine())
-	r.got.replays = append(r.got.replays, res)
+	r.results.replays = append(r.results.replays, res)
 	return nil
 }
 
 // replayRound runs one job through both kills. bareFirst decides whether the bare reader reads before the server,
 // because the order affects the caches of the machine.
-func (r *recoveryRun) replayRound(ctx context.Context, bareFirst bool) (m rereading, err error) {
+func (r *recoveryRun) replayRound(ctx context.Context, bareFirst bool) (m replaySample, err error) {
 	s, err := r.replaySettings()
 	if err != nil {
 		return m, err
@@ -163,7 +163,7 @@ func (j *recoveryJob) joinReplay(ctx context.Context) (p *replayer, err error) {
 			p.close()
 		}
 	}()
-	bed := pushBed(j.Settings().Job.Shards)
+	bed := pushTestbed(j.Settings().Job.Shards)
 	if p.worker, err = joinAlone(ctx, j.Run, &bed); err != nil {
 		return p, err
 	}
@@ -190,10 +190,10 @@ func (p *replayer) close() {
 }
 
 // measure kills, pushes, and kills again.
-func (p *replayer) measure(ctx context.Context, pushes int, bareFirst bool) (m rereading, err error) {
+func (p *replayer) measure(ctx context.Context, pushes int, bareFirst bool) (m replaySample, err error) {
 	target, shards, err := p.victim(ctx)
 	if err == nil {
-		m.empty, err = p.strike(ctx, target, shards)
+		m.empty, err = p.killServer(ctx, target, shards)
 	}
 	if err == nil {
 		err = p.fill(ctx, pushes)
@@ -205,7 +205,7 @@ func (p *replayer) measure(ctx context.Context, pushes int, bareFirst bool) (m r
 		err = p.readBare(ctx, shards, &m)
 	}
 	if err == nil {
-		m.serving, err = p.strike(ctx, target, shards)
+		m.serving, err = p.killServer(ctx, target, shards)
 	}
 	if err == nil && !bareFirst {
 		err = p.readBare(ctx, shards, &m)
@@ -219,7 +219,7 @@ func (p *replayer) measure(ctx context.Context, pushes int, bareFirst bool) (m r
 
 // fill pushes blocks one after the other, and waits until each is applied.
 func (p *replayer) fill(ctx context.Context, pushes int) error {
-	m := pushBed(p.Settings().Job.Shards).Lines[0]
+	m := pushTestbed(p.Settings().Job.Shards).Lines[0]
 	o := p.pushed.Operation(ctx, &m)
 	o.Cores()
 	for range pushes {
@@ -233,7 +233,7 @@ func (p *replayer) fill(ctx context.Context, pushes int) error {
 
 // victim waits until the job is sound. It returns the server that has the first shard, and all shards of that server.
 func (p *replayer) victim(ctx context.Context) (t supervisor.Target, shards []perdure.ShardID, err error) {
-	view, _, err := p.await(ctx, "reading the log", sound)
+	view, _, err := p.await(ctx, "reading the log", isRecovered)
 	if err != nil {
 		return t, nil, err
 	}
@@ -242,8 +242,9 @@ func (p *replayer) victim(ctx context.Context) (t supervisor.Target, shards []pe
 	return t, shards, nil
 }
 
-// strike kills a server. It returns the time until all its shards have answered a read that started after its death.
-func (p *replayer) strike(
+// killServer kills a server. It returns the time until all its shards have answered a read that started after its
+// death.
+func (p *replayer) killServer(
 	ctx context.Context, target supervisor.Target, shards []perdure.ShardID,
 ) (took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.patience)
@@ -256,7 +257,7 @@ func (p *replayer) strike(
 	}()
 	from := time.Now()
 	p.Job().AddFault(supervisor.Fault{Kind: supervisor.FaultKill, Target: target}) // takes effect now
-	struck, err := p.dead(ctx, from, target)
+	struck, err := p.awaitDeath(ctx, from, target)
 	if err != nil {
 		return 0, err
 	}
@@ -275,9 +276,13 @@ func (p *replayer) strike(
 	return time.Since(struck), nil
 }
 
-// dead waits until a process is reported dead, and returns when it was killed.
-func (p *replayer) dead(ctx context.Context, from time.Time, target supervisor.Target) (struck time.Time, err error) {
-	tick := time.NewTicker(replayLook)
+// awaitDeath waits until a process is reported dead, and returns when it was killed.
+func (p *replayer) awaitDeath(
+	ctx context.Context,
+	from time.Time,
+	target supervisor.Target,
+) (struck time.Time, err error) {
+	tick := time.NewTicker(replayPollInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -298,7 +303,7 @@ func (p *replayer) dead(ctx context.Context, from time.Time, target supervisor.T
 }
 
 // readBare reads the shards' streams from beginning to end, concurrently like a server, and discards the updates.
-func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *rereading) error {
+func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *replaySample) error {
 	allCores()
 	job := &p.Settings().Job
 	updates, err := p.Settings().OpenLog(nil, true)(ctx, // read-only access; a benchmark has no keys
@@ -344,11 +349,11 @@ func (p *replayer) undisturbed(shards []perdure.ShardID) error {
 	if err != nil {
 		return err
 	}
-	return readWhole(in, shards)
+	return checkNoSnapshots(in, shards)
 }
 
-// readWhole returns an error if a shard has a snapshot, because then its log was not read completely.
-func readWhole(in store.Store, shards []perdure.ShardID) error {
+// checkNoSnapshots returns an error if a shard has a snapshot, because then its log was not read completely.
+func checkNoSnapshots(in store.Store, shards []perdure.ShardID) error {
 	for _, s := range shards {
 		files, err := shardstore.ListSnapshots(in, s)
 		if err == nil && len(files) > 0 {
@@ -361,25 +366,25 @@ func readWhole(in store.Store, shards []perdure.ShardID) error {
 	return nil
 }
 
-// replayed summarizes the rounds.
-func (r *recoveryRun) replayed(servers int, rounds []rereading) RecoveryResult {
-	over := func(what func(p *rereading) float64) (middle, least, most *float64) {
+// replayResult summarizes the rounds.
+func (r *recoveryRun) replayResult(servers int, rounds []replaySample) RecoveryResult {
+	over := func(what func(p *replaySample) float64) (middle, least, most *float64) {
 		s := spreadOf(rounds, what)
-		return &s.Median, &s.Least, &s.Most
+		return &s.Median, &s.Min, &s.Max
 	}
 	res := RecoveryResult{
 		Recovery: string(perdure.RecoverStateless), Rounds: r.Rounds, Servers: servers, Workers: 1,
 		Shards: r.Shards, MB: r.replaySize(),
 	}
-	serving := func(p *rereading) float64 { return milliseconds(p.serving) }
-	empty := func(p *rereading) float64 { return milliseconds(p.empty) }
+	serving := func(p *replaySample) float64 { return milliseconds(p.serving) }
+	empty := func(p *replaySample) float64 { return milliseconds(p.empty) }
 	res.ReplayServingMs, res.ReplayServingMsMin, res.ReplayServingMsMax = over(serving)
 	res.ReplayEmptyMs, res.ReplayEmptyMsMin, res.ReplayEmptyMsMax = over(empty)
-	res.ReplayMB, _, _ = over(func(p *rereading) float64 { return float64(p.bytes) / 1e6 })
-	res.ReplayBareMBPerS, _, _ = over((*rereading).bareMBPerS)
-	if _, least, _ := over((*rereading).mbPerS); *least > 0 {
-		res.ReplayMBPerS, res.ReplayMBPerSMin, res.ReplayMBPerSMax = over((*rereading).mbPerS)
-		res.ReplayOfBare, _, _ = over(func(p *rereading) float64 { return p.mbPerS() / p.bareMBPerS() })
+	res.ReplayMB, _, _ = over(func(p *replaySample) float64 { return float64(p.bytes) / 1e6 })
+	res.ReplayBareMBPerS, _, _ = over((*replaySample).bareMBPerS)
+	if _, least, _ := over((*replaySample).mbPerS); *least > 0 {
+		res.ReplayMBPerS, res.ReplayMBPerSMin, res.ReplayMBPerSMax = over((*replaySample).mbPerS)
+		res.ReplayOfBare, _, _ = over(func(p *replaySample) float64 { return p.mbPerS() / p.bareMBPerS() })
 	}
 	return res
 }

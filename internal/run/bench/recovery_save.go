@@ -17,17 +17,17 @@ import (
 // This file measures the cost of checkpoints. A job trains a large table, reaches a cut at which all of it must be
 // written, and trains for as long again. Then the same amount is written to a plain file while the job trains.
 const (
-	saveMB      = 500  // default of --mb
-	saveMBPerS  = 50.0 // 500 MB every 10 s: determines the time observed before and after the cut
-	saveLeast   = time.Second
-	saveTries   = 3 // copies in memory and to a plain file; the median counts
-	rawPiece    = 1 << 20
-	saveAround  = time.Second // before the cut and after the checkpoint is durable, to measure the training speed
-	saveWarming = 500 * time.Millisecond
+	saveMB        = 500  // default of --mb
+	saveMBPerS    = 50.0 // 500 MB every 10 s: determines the time observed before and after the cut
+	minSaveWindow = time.Second
+	saveTries     = 3 // copies in memory and to a plain file; the median counts
+	rawChunkBytes = 1 << 20
+	saveAround    = time.Second // before the cut and after the checkpoint is durable, to measure the training speed
+	saveWarming   = 500 * time.Millisecond
 )
 
-// saving is the result of one round.
-type saving struct {
+// saveSample is the result of one round.
+type saveSample struct {
 	speed float64       // clocks per second after the cut, relative to before
 	lost  float64       // clocks lost until the checkpoint is durable, relative to the window
 	pause time.Duration // the longest clock until the checkpoint is durable, minus a typical clock
@@ -44,7 +44,7 @@ func (r *recoveryRun) allSaves(ctx context.Context) error {
 	if mb == 0 {
 		mb = saveMB
 	}
-	window := max(saveLeast, time.Duration(float64(mb)/saveMBPerS*float64(time.Second)))
+	window := max(minSaveWindow, time.Duration(float64(mb)/saveMBPerS*float64(time.Second)))
 	fmt.Fprintf(r.out, "\na checkpoint of %d MB in %v of training: clocks/s meanwhile, of those before (least to "+
 		"most), and how many are lost until it is durable; the longest pause until it is durable (in as much time "+
 		"before), of a copy of as much in memory; MB/s, of a plain file written in the same run\n", mb, window)
@@ -53,7 +53,7 @@ func (r *recoveryRun) allSaves(ctx context.Context) error {
 		if async {
 			name += ",async"
 		}
-		var rounds []saving
+		var rounds []saveSample
 		for i := range r.Rounds {
 			r.progress("saving under %s: round %d of %d", name, i+1, r.Rounds)
 			s, err := r.saveRound(ctx, async, mb, window)
@@ -62,29 +62,34 @@ func (r *recoveryRun) allSaves(ctx context.Context) error {
 			}
 			rounds = append(rounds, s)
 		}
-		res := r.saved(name, mb, rounds)
+		res := r.saveResult(name, mb, rounds)
 		r.progress("")
 		fmt.Fprintln(r.out, res.SaveLine())
-		r.got.saves = append(r.got.saves, res)
+		r.results.saves = append(r.results.saves, res)
 	}
 	return nil
 }
 
 // saveRound runs one job to its first cut and beyond.
-func (r *recoveryRun) saveRound(ctx context.Context, async bool, mb int, window time.Duration) (s saving, err error) {
+func (r *recoveryRun) saveRound(
+	ctx context.Context,
+	async bool,
+	mb int,
+	window time.Duration,
+) (s saveSample, err error) {
 	var clock float64 // duration of a clock in seconds
 	err = r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *recoveryJob) error {
 		for j.reached(1).IsZero() {
-			if err := pause(ctx, lookEvery); err != nil {
+			if err := pause(ctx, pollInterval); err != nil {
 				return err
 			}
 		}
 		if err := pause(ctx, saveWarming); err != nil {
 			return err
 		}
-		j.clocks.rewind()
-		err := pause(ctx, saveLeast)
-		clock = float64(r.Workers) * saveLeast.Seconds() / float64(max(1, len(j.clocks.rewind())))
+		j.clocks.takeLaps()
+		err := pause(ctx, minSaveWindow)
+		clock = float64(r.Workers) * minSaveWindow.Seconds() / float64(max(1, len(j.clocks.takeLaps())))
 		return err
 	})
 	if err != nil {
@@ -134,10 +139,10 @@ func (r *recoveryRun) inJob(
 // measureSave waits until the first checkpoint is durable, and until the end of the window.
 func (j *recoveryJob) measureSave(
 	ctx context.Context, every perdure.Clock, mb int, window time.Duration, rawFile string,
-) (s saving, err error) {
+) (s saveSample, err error) {
 	var durable time.Time
 	for durable.IsZero() {
-		if err := pause(ctx, lookEvery); err != nil {
+		if err := pause(ctx, pollInterval); err != nil {
 			return s, err
 		}
 		for _, e := range j.watch.since(time.Time{}) {
@@ -154,7 +159,7 @@ func (j *recoveryJob) measureSave(
 	if err := pause(ctx, time.Until(cut.Add(window))); err != nil {
 		return s, err
 	}
-	laps := j.clocks.rewind()
+	laps := j.clocks.takeLaps()
 	if from := cut.Add(-window); began.Before(from) {
 		began = from
 	}
@@ -218,7 +223,7 @@ func writeRaw(file string, mb int) (mbPerS float64, err error) {
 	}
 	defer os.Remove(file)
 	defer f.Close()
-	piece := slices.Repeat([]byte{1, 2, 3, 4}, rawPiece/4)
+	piece := slices.Repeat([]byte{1, 2, 3, 4}, rawChunkBytes/4)
 	begin := time.Now()
 	for left := mb * 1e6; left > 0 && err == nil; left -= len(piece) {
 		_, err = f.Write(piece[:min(left, len(piece))])
@@ -240,23 +245,23 @@ func copyTime(mb int) time.Duration {
 	return time.Since(begin)
 }
 
-// saved summarizes the rounds.
-func (r *recoveryRun) saved(name string, mb int, rounds []saving) RecoveryResult {
-	speed := spreadOf(rounds, func(s *saving) float64 { return s.speed })
-	lost := spreadOf(rounds, func(s *saving) float64 { return s.lost })
-	middle := func(what func(s *saving) float64) float64 { return spreadOf(rounds, what).Median }
+// saveResult summarizes the rounds.
+func (r *recoveryRun) saveResult(name string, mb int, rounds []saveSample) RecoveryResult {
+	speed := spreadOf(rounds, func(s *saveSample) float64 { return s.speed })
+	lost := spreadOf(rounds, func(s *saveSample) float64 { return s.lost })
+	middle := func(what func(s *saveSample) float64) float64 { return spreadOf(rounds, what).Median }
 	return RecoveryResult{
 		Recovery: name, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: mb,
 		Save: &saveCosts{
-			TrainRatio: speed.Median, TrainRatioMin: speed.Least, TrainRatioMax: speed.Most,
-			Lost: lost.Median, LostMin: lost.Least, LostMax: lost.Most,
-			PauseMs:     middle(func(s *saving) float64 { return milliseconds(s.pause) }),
-			CalmMs:      middle(func(s *saving) float64 { return milliseconds(s.calm) }),
-			CopyMs:      middle(func(s *saving) float64 { return milliseconds(s.copy) }),
-			PauseOfCopy: middle(func(s *saving) float64 { return float64(s.pause) / float64(s.copy) }),
-			MBPerS:      middle(func(s *saving) float64 { return s.mbPerS }),
-			RawMBPerS:   middle(func(s *saving) float64 { return s.rawMBPerS }),
-			OfRaw:       middle(func(s *saving) float64 { return s.ofRaw }),
+			TrainRatio: speed.Median, TrainRatioMin: speed.Min, TrainRatioMax: speed.Max,
+			Lost: lost.Median, LostMin: lost.Min, LostMax: lost.Max,
+			PauseMs:     middle(func(s *saveSample) float64 { return milliseconds(s.pause) }),
+			CalmMs:      middle(func(s *saveSample) float64 { return milliseconds(s.calm) }),
+			CopyMs:      middle(func(s *saveSample) float64 { return milliseconds(s.copy) }),
+			PauseOfCopy: middle(func(s *saveSample) float64 { return float64(s.pause) / float64(s.copy) }),
+			MBPerS:      middle(func(s *saveSample) float64 { return s.mbPerS }),
+			RawMBPerS:   middle(func(s *saveSample) float64 { return s.rawMBPerS }),
+			OfRaw:       middle(func(s *saveSample) float64 { return s.ofRaw }),
 		},
 	}
 }

@@ -42,7 +42,7 @@ func TestWhole(t *testing.T) {
 		{[]words.ShardView{chain(0, 1), chain(1)}, 2, false},
 		{[]words.ShardView{chain(0, 1), joined}, 2, false},
 	} {
-		if got := whole(&words.View{Shards: c.shards}, c.copies); got != c.whole {
+		if got := isFullyReplicated(&words.View{Shards: c.shards}, c.copies); got != c.whole {
 			t.Errorf("%d copies of %+v are whole: %t", c.copies, c.shards, got)
 		}
 	}
@@ -53,19 +53,19 @@ func TestWhole(t *testing.T) {
 func TestReplayed(t *testing.T) {
 	r := &recoveryRun{RecoveryOptions: RecoveryOptions{Shards: 4}}
 	const ms = time.Millisecond
-	rounds := []rereading{
+	rounds := []replaySample{
 		{empty: 100 * ms, serving: 1100 * ms, bytes: 300e6, bare: 500 * ms},
 		{empty: 120 * ms, serving: 1620 * ms, bytes: 300e6, bare: 1000 * ms},
 		{empty: 110 * ms, serving: 610 * ms, bytes: 300e6, bare: 600 * ms},
 	}
-	res := r.replayed(1, rounds)
+	res := r.replayResult(1, rounds)
 	want := "1100.0 ms (610.0 to 1620.0), with nothing to read 110.0 (100.0 to 120.0)  300.0 MB, 300 MB/s (200 to " +
 		"600), 0.67 of a bare reader's 500"
 	if got := res.ReplayLine(); !strings.HasSuffix(got, want) || res.MB != replayMB {
 		t.Errorf("summed up as %s; want %s", got, want)
 	}
 	rounds[1].serving = rounds[1].empty
-	res = r.replayed(1, rounds)
+	res = r.replayResult(1, rounds)
 	if got, want := res.ReplayLine(), "no MB/s, because a round took no longer than with nothing to read; a bare "+
 		"reader "+
 		"has 500"; !strings.HasSuffix(got, want) || res.ReplayMBPerS != nil || res.ReplayOfBare != nil {
@@ -78,13 +78,13 @@ func TestReplayReadsWhole(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "snapshots")
 	shards := []perdure.ShardID{0, 3}
 	in := store.NewDir(disk.OS(), folder)
-	must(t, readWhole(in, shards))
+	must(t, checkNoSnapshots(in, shards))
 	must(t, os.Mkdir(folder, 0o777))
 	for _, shard := range []perdure.ShardID{1, 3} {
 		about := &shardstore.SnapshotHeader{Job: "job", Shard: shard, Epoch: 1, Position: 7}
 		_, err := shardstore.WriteSnapshot(in, about, func(io.Writer) error { return nil })
 		must(t, err)
-		if err := readWhole(in, shards); (err != nil) != (shard == 3) || err != nil &&
+		if err := checkNoSnapshots(in, shards); (err != nil) != (shard == 3) || err != nil &&
 			!strings.Contains(err.Error(), "shard 3 has a snapshot") {
 			t.Errorf("with a snapshot of shard %d: %v", shard, err)
 		}
@@ -121,10 +121,10 @@ func TestReplayPlan(t *testing.T) {
 	}
 	folder := t.TempDir()
 	free, known := disk.FreeBytes(folder)
-	if !known || free>>20/settings.LeastLogMB > 30_000 {
+	if !known || free>>20/settings.MinLogMB > 30_000 {
 		t.Skip("the disk has room for any log")
 	}
-	b.Shards = int(free>>20/settings.LeastLogMB) + 1000
+	b.Shards = int(free>>20/settings.MinLogMB) + 1000
 	if err := b.checkReplay(folder); err == nil || !strings.Contains(err.Error(), "are free in "+folder) {
 		t.Errorf("a log that is too large for the disk is accepted: %v", err)
 	}
@@ -285,9 +285,9 @@ func TestDrains(t *testing.T) {
 		t.Errorf("no server handed over: %+v", r.Drain)
 	}
 	r.addDrains([]outage{
-		{drained: &drained{mb: 100, seconds: 0.5, tcp: 1000, file: 200}},
-		{drained: &drained{mb: 300, seconds: 0.1, tcp: 500, file: 400, lost: 2}},
-		{drained: &drained{mb: 200, seconds: 0.2, tcp: 400, file: 300, lost: 2}},
+		{drained: &drainSample{mb: 100, seconds: 0.5, tcp: 1000, file: 200}},
+		{drained: &drainSample{mb: 300, seconds: 0.1, tcp: 500, file: 400, lost: 2}},
+		{drained: &drainSample{mb: 200, seconds: 0.2, tcp: 400, file: 300, lost: 2}},
 	})
 	const want = "\n  hands over 200.0 MB in 0.20 s (0.10 to 0.50); 2 updates lost; plain TCP 500 MB/s, 0.40 s; " +
 		"a plain file 300 MB/s, 0.67 s"

@@ -325,7 +325,7 @@ func (b *WorkloadsOptions) lda() (*contender, error) {
 
 // quadratic is the workload with almost no compute, in a dense table of 100,000 values.
 func (b *WorkloadsOptions) quadratic() (*contender, error) {
-	bowl := workload.DefaultBowl
+	bowl := workload.DefaultQuadratic
 	bowl.Rows, bowl.Dim = 1000, 100
 	const rate = 0.1 // stable with stale reads; the speed does not depend on it
 	p, err := workload.NewPlainQuadratic(contract.Params{Seed: 1, Slots: 1, Bowl: bowl, Rule: perdure.Rule{

@@ -102,12 +102,12 @@ func numbers(v []perdure.RowID) (b []byte) {
 }
 
 // kept creates a directory with checkpoints of the clocks 10, 20 and so on. Every second one follows the previous one.
-func kept(t *testing.T, n int) (*Folder, *disk.Memory) {
+func kept(t *testing.T, n int) (*Location, *disk.Memory) {
 	t.Helper()
 	fsys := disk.NewMemory()
 	must(t, fsys.MkdirAll("c"))
 	save(t, fsys, n)
-	return &Folder{Store: store.NewDir(fsys, "c"), Run: t.TempDir(), Now: saved.Add(time.Hour)}, fsys
+	return &Location{Store: store.NewDir(fsys, "c"), Run: t.TempDir(), Now: saved.Add(time.Hour)}, fsys
 }
 
 func save(t *testing.T, fsys disk.FS, n int) {

@@ -32,7 +32,7 @@ type claim struct {
 // Claim takes an empty store for a job. It writes and reads a file, so missing permissions are reported when a run
 // starts, and not at its first checkpoint.
 func Claim(in store.Store, job *perdure.JobSpec) error {
-	err := take(in, job)
+	err := writeClaim(in, job)
 	switch {
 	case errors.Is(err, ErrTaken):
 		return fmt.Errorf("%w: --store: %w; choose a store that no other job uses, for example another prefix",
@@ -44,8 +44,9 @@ func Claim(in store.Store, job *perdure.JobSpec) error {
 	return nil
 }
 
-// Share is Claim for one of several coordinators of a job. own reports whether this coordinator has taken the store.
-func Share(in store.Store, job *perdure.JobSpec) (own bool, err error) {
+// ClaimShared is Claim for one of several coordinators of a job. own reports whether this coordinator has taken the
+// store.
+func ClaimShared(in store.Store, job *perdure.JobSpec) (own bool, err error) {
 	if err = Claim(in, job); err == nil {
 		return true, nil
 	}
@@ -63,11 +64,11 @@ func claimOf(job *perdure.JobSpec) ([]byte, error) {
 	return disk.Seal(claimKind, claimVersion, append(body, '\n')), err
 }
 
-func take(in store.Store, job *perdure.JobSpec) error {
+func writeClaim(in store.Store, job *perdure.JobSpec) error {
 	if err := in.Prepare(); err != nil {
 		return err
 	}
-	if err := free(in); err != nil {
+	if err := checkFree(in); err != nil {
 		return err
 	}
 	mine, err := claimOf(job)
@@ -79,16 +80,16 @@ func take(in store.Store, job *perdure.JobSpec) error {
 	}
 	got, err := store.Read(in, claimName)
 	if err == nil && string(got) != string(mine) {
-		err = taken(in, got)
+		err = takenError(in, got)
 	}
 	return err
 }
 
-// free returns an error if a store is claimed or has checkpoints.
-func free(in store.Store) error {
+// checkFree returns an error if a store is claimed or has checkpoints.
+func checkFree(in store.Store) error {
 	switch got, err := store.Read(in, claimName); {
 	case err == nil:
-		return taken(in, got)
+		return takenError(in, got)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
@@ -108,8 +109,8 @@ func free(in store.Store) error {
 	return fmt.Errorf("%s is %w: it already has checkpoints, for example %s", in, ErrTaken, name)
 }
 
-// taken returns an error that names the owner of a store.
-func taken(in store.Store, sealed []byte) error {
+// takenError returns an error that names the owner of a store.
+func takenError(in store.Store, sealed []byte) error {
 	body, err := disk.Unseal(claimKind, claimVersion, sealed)
 	var c claim
 	if err == nil {

@@ -25,10 +25,10 @@ func TestClaim(t *testing.T) {
 			t.Errorf("also claimed by %s: %v", job.ID, err)
 		}
 	}
-	if own, err := Share(in, one); own || err != nil {
+	if own, err := ClaimShared(in, one); own || err != nil {
 		t.Errorf("another coordinator of the same job: own %v, %v", own, err)
 	}
-	if _, err := Share(in, other); !errors.Is(err, ErrTaken) {
+	if _, err := ClaimShared(in, other); !errors.Is(err, ErrTaken) {
 		t.Errorf("shared by another job: %v", err)
 	}
 	if found, err := checkpoint.List(

@@ -22,7 +22,7 @@ import (
 )
 
 // record writes the last job record of a run's coordinator.
-func record(t *testing.T, f *Folder, known membership.JobRecord) {
+func record(t *testing.T, f *Location, known membership.JobRecord) {
 	t.Helper()
 	reg, err := registry.OpenFile(disk.OS(), filepath.ToSlash(filepath.Join(f.Run, "registry", "facts")))
 	must(t, err)
@@ -36,7 +36,7 @@ func record(t *testing.T, f *Folder, known membership.JobRecord) {
 }
 
 // looseFiles adds files that no checkpoint names: a slot state that a job saved just before its end, and a claim.
-func looseFiles(t *testing.T, f *Folder) {
+func looseFiles(t *testing.T, f *Location) {
 	t.Helper()
 	ref := store.NewStateRef(states.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
 	must(t, store.PutState(f.Store, ref, []byte("state"), func() error { return nil }))
@@ -48,15 +48,15 @@ func looseFiles(t *testing.T, f *Folder) {
 // TestEveryFile damages every file of a store, one at a time, and checks that Verify names it. A deleted file must be
 // named if a manifest refers to it or, for a manifest, the job record.
 func TestEveryFile(t *testing.T) {
-	for kind, store := range map[string]func(*testing.T) (*Folder, *disk.Memory){
-		"cuts": func(t *testing.T) (*Folder, *disk.Memory) {
+	for kind, store := range map[string]func(*testing.T) (*Location, *disk.Memory){
+		"cuts": func(t *testing.T) (*Location, *disk.Memory) {
 			f, fsys := kept(t, 3)
 			_, err := checkpoint.WriteSegment(f.Store, segment(40, 1, nil))
 			must(t, err)
 			record(t, f, membership.NewJobRecord(testJob, 1, 30, nil))
 			return f, fsys
 		},
-		"rows": func(t *testing.T) (*Folder, *disk.Memory) {
+		"rows": func(t *testing.T) (*Location, *disk.Memory) {
 			f, fsys := keptRows(t, 3)
 			_, err := checkpoint.WriteSegment(f.Store, rowsSegment(1, 4))
 			must(t, err)
@@ -65,7 +65,7 @@ func TestEveryFile(t *testing.T) {
 			record(t, f, known)
 			return f, fsys
 		},
-		"snapshots": func(t *testing.T) (*Folder, *disk.Memory) {
+		"snapshots": func(t *testing.T) (*Location, *disk.Memory) {
 			f, fsys := kept(t, 0)
 			f.Run = "" // as if opened by URL
 			for shard := range perdure.ShardID(2) {
@@ -97,7 +97,7 @@ func TestEveryFile(t *testing.T) {
 }
 
 // everyDamage flips bits of a file, truncates it, empties it, and deletes it.
-func everyDamage(t *testing.T, f *Folder, fsys *disk.Memory, e store.Entry) {
+func everyDamage(t *testing.T, f *Location, fsys *disk.Memory, e store.Entry) {
 	t.Helper()
 	good := read(t, fsys, e.Name)
 	name := strings.TrimPrefix(e.Name, "g000001-") // nothing reveals the generation of a missing file
@@ -128,7 +128,7 @@ func everyDamage(t *testing.T, f *Folder, fsys *disk.Memory, e store.Entry) {
 }
 
 // names reports whether a manifest or the job record refers to a file.
-func names(f *Folder, name string) bool {
+func names(f *Location, name string) bool {
 	if name == manifestName(30) || name == runningName(3) {
 		return true
 	}

@@ -24,18 +24,18 @@ import (
 
 // Export writes the model of the checkpoint of f.Clock, or of the newest whole one, in the format of a run's model. It
 // replaces an existing file only if force is set.
-func (f *Folder) Export(out io.Writer, to string, force, asJSON bool) error {
-	tell := plain.Tell(out, asJSON)
+func (f *Location) Export(out io.Writer, to string, force, asJSON bool) error {
+	tell := plain.NewPrinter(out, asJSON)
 	if err := MayWrite(to, "model.safetensors", force); err != nil {
 		return err
 	}
-	return f.retried(func() (meanwhile bool, err error) { return f.exportOne(tell, to) })
+	return f.withRetries(func() (meanwhile bool, err error) { return f.exportOne(tell, to) })
 }
 
 // exportOne writes the model of the first candidate that is whole. meanwhile reports whether the job deleted a
 // checkpoint while it was read.
-func (f *Folder) exportOne(tell *plain.Teller, to string) (meanwhile bool, err error) {
-	found, err := f.asked()
+func (f *Location) exportOne(tell *plain.Printer, to string) (meanwhile bool, err error) {
+	found, err := f.selected()
 	if err != nil {
 		return false, err
 	}
@@ -46,23 +46,23 @@ func (f *Folder) exportOne(tell *plain.Teller, to string) (meanwhile bool, err e
 		switch {
 		case err == nil:
 			return false, f.write(tell, k, tensors, to)
-		case f.gone(k):
+		case f.isDeleted(k):
 			return true, nil
 		case len(kept) == 1:
-			return false, fmt.Errorf("%w%s", err, f.other(k))
+			return false, fmt.Errorf("%w%s", err, f.reloadOlderHint(k))
 		}
-		tell.Note("clock %s is not whole: %s", clockText(k.Cut), plain.Text(err))
+		tell.Note("clock %s is not whole: %s", clockText(k.Cut), plain.ErrorText(err))
 	}
 	return false, fmt.Errorf("%s holds no whole checkpoint", f.Store)
 }
 
-// other returns a hint to the next older whole checkpoint.
-func (f *Folder) other(k *checkpoint.Info) string {
-	found, err := f.look()
+// reloadOlderHint returns a hint to the next older whole checkpoint.
+func (f *Location) reloadOlderHint(k *checkpoint.Info) string {
+	found, err := f.find()
 	if err != nil {
 		return ""
 	}
-	return f.offer(&found, k)
+	return f.olderHint(&found, k)
 }
 
 // MayWrite returns an error if the file to exists and force is not set, or if its directory does not exist. name is an
@@ -88,8 +88,8 @@ func MayWrite(to, name string, force bool) error {
 	return nil
 }
 
-// exported is the JSON output of Export.
-type exported struct {
+// exportResult is the JSON output of Export.
+type exportResult struct {
 	Clock perdure.Clock `json:"clock"`
 	Job   string        `json:"job"`
 	File  string        `json:"file"`
@@ -98,7 +98,7 @@ type exported struct {
 }
 
 // write writes a model and reports it.
-func (f *Folder) write(tell *plain.Teller, k *checkpoint.Info, tensors []safetensors.Tensor, to string) error {
+func (f *Location) write(tell *plain.Printer, k *checkpoint.Info, tensors []safetensors.Tensor, to string) error {
 	origin := safetensors.Origin{Job: &k.Manifest.Job, Clock: k.Cut}
 	f.finish(tell, &k.Manifest, tensors, &origin)
 	meta := safetensors.Metadata(origin)
@@ -109,29 +109,34 @@ func (f *Folder) write(tell *plain.Teller, k *checkpoint.Info, tensors []safeten
 	if err != nil {
 		return err
 	}
-	e := exported{k.Cut, k.Manifest.Job.ID, to, safetensors.Hash(tensors), tell.Notes()}
+	e := exportResult{k.Cut, k.Manifest.Job.ID, to, safetensors.Hash(tensors), tell.Notes()}
 	tell.Line("clock %d of job %s: %s\nmodel %s", e.Clock, e.Job, to, e.Model)
 	return tell.End(e)
 }
 
 // finish repairs the model if its workload needs that, and adds to its origin what the run and the workload know: the
 // version, the training data, and the constants needed for predictions.
-func (f *Folder) finish(t *plain.Teller, m *checkpoint.Manifest, tensors []safetensors.Tensor, o *safetensors.Origin) {
+func (f *Location) finish(
+	t *plain.Printer,
+	m *checkpoint.Manifest,
+	tensors []safetensors.Tensor,
+	o *safetensors.Origin,
+) {
 	if m.Job.Workload == settings.OwnWorkload {
 		return
 	}
 	s, w, err := f.workload(m)
 	if err != nil {
 		t.Note("the file has no metadata for predictions: %s",
-			plain.Text(err))
+			plain.ErrorText(err))
 		return
 	}
-	modelfile.Mend(w, tensors)
+	modelfile.Repair(w, tensors)
 	o.Version, o.Data, o.Constants = s.Version, w.Describe().Data, w.Constants()
 }
 
 // workload opens the workload of the run, if the checkpoint matches the run's settings.
-func (f *Folder) workload(m *checkpoint.Manifest) (settings.Run, workload.Workload, error) {
+func (f *Location) workload(m *checkpoint.Manifest) (settings.Run, workload.Workload, error) {
 	if f.Run == "" {
 		return settings.Run{}, nil, errNoRun
 	}
@@ -144,12 +149,12 @@ func (f *Folder) workload(m *checkpoint.Manifest) (settings.Run, workload.Worklo
 }
 
 // model reads the tables of a checkpoint.
-func (f *Folder) model(k *checkpoint.Info) ([]safetensors.Tensor, error) {
+func (f *Location) model(k *checkpoint.Info) ([]safetensors.Tensor, error) {
 	if !k.IsComplete() {
 		return nil, fmt.Errorf("%s/%s", f.Store, k.Defects()[0])
 	}
 	m := &k.Manifest
-	tables := room(k)
+	tables := newValues(k)
 	for i := range k.Running.Shards {
 		r, err := f.restore(&k.Running, k.Running.Shards[i].Shard)
 		if err != nil {
@@ -193,9 +198,9 @@ type values struct {
 	ids  []perdure.RowID
 }
 
-// room allocates the values of a checkpoint's tables. The size of the files limits the allocation, except for running
-// checkpoints, whose initial rows are in no file.
-func room(k *checkpoint.Info) []values {
+// newValues allocates the values of a checkpoint's tables. The size of the files limits the allocation, except for
+// running checkpoints, whose initial rows are in no file.
+func newValues(k *checkpoint.Info) []values {
 	most := int64(0) // in values
 	for _, file := range k.Files() {
 		most += file.Bytes / 4

@@ -14,19 +14,19 @@ import (
 
 // Choose returns the checkpoint from which another run continues: that of f.Clock, or the newest. Its files exist, but
 // their content is verified only when they are copied.
-func (f *Folder) Choose() (*checkpoint.Info, error) {
+func (f *Location) Choose() (*checkpoint.Info, error) {
 	if f.Run == "" {
 		return nil, fmt.Errorf("%w: %s is not in a run's directory, which holds the settings to continue with; "+
 			"name a run's "+
 			"directory", perdure.ErrUsage, f.Store)
 	}
-	found, err := f.look()
+	found, err := f.find()
 	if err != nil {
 		return nil, err
 	}
-	k, err := f.one(found)
+	k, err := f.selectOne(found)
 	if err == nil && !k.IsComplete() {
-		err = fmt.Errorf("%s/%s%s", f.Store, k.Defects()[0], f.offer(&found, k))
+		err = fmt.Errorf("%s/%s%s", f.Store, k.Defects()[0], f.olderHint(&found, k))
 	}
 	return k, err
 }
@@ -36,7 +36,11 @@ func (f *Folder) Choose() (*checkpoint.Info, error) {
 // job's initial state. From the checkpoint of a cut it derives, if possible, the rows that the job's selector would
 // have saved so far, and writes them in addition to the cut (see rewind). Otherwise all rows count as saved at the
 // cut's clock.
-func (f *Folder) Fork(k *checkpoint.Info, to *Folder, job *perdure.JobSpec) (saved *settings.Saved, err error) {
+func (f *Location) Fork(
+	k *checkpoint.Info,
+	to *Location,
+	job *perdure.JobSpec,
+) (saved *settings.RunningCheckpoint, err error) {
 	switch rows := recovery.RoundsOf(job.Recovery).Any(); {
 	case k.Number > 0 && !rows:
 		return nil, fmt.Errorf("%w: %s has rows of different clocks; to continue from it choose the recovery "+
@@ -49,7 +53,7 @@ func (f *Folder) Fork(k *checkpoint.Info, to *Folder, job *perdure.JobSpec) (sav
 	default:
 		err = f.forkCut(&k.Manifest, to, job)
 	}
-	if err != nil && f.gone(k) {
+	if err != nil && f.isDeleted(k) {
 		return nil, fmt.Errorf("%s: the run has deleted %s while it was read; keep more checkpoints with "+
 			"--keep-checkpoints, or name a newer one", f.Store, k.File)
 	}
@@ -57,7 +61,7 @@ func (f *Folder) Fork(k *checkpoint.Info, to *Folder, job *perdure.JobSpec) (sav
 }
 
 // forkCut writes each shard's rows as one segment that follows no other.
-func (f *Folder) forkCut(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpec) error {
+func (f *Location) forkCut(m *checkpoint.Manifest, to *Location, job *perdure.JobSpec) error {
 	fork := *m
 	fork.Job, fork.Segments, fork.SavedAt = *job, nil, f.Now.UTC()
 	for _, ref := range m.Segments {
@@ -78,7 +82,7 @@ func (f *Folder) forkCut(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpe
 }
 
 // copyStates copies slot states.
-func (f *Folder) copyStates(to *Folder, files []checkpoint.FileRef) error {
+func (f *Location) copyStates(to *Location, files []checkpoint.FileRef) error {
 	for _, file := range files {
 		if err := store.CopyState(f.Store, to.Store, words.SavedFile(file)); err != nil {
 			return err
@@ -88,7 +92,11 @@ func (f *Folder) copyStates(to *Folder, files []checkpoint.FileRef) error {
 }
 
 // forkRows writes a running checkpoint.
-func (f *Folder) forkRows(k *checkpoint.Info, to *Folder, job *perdure.JobSpec) (*settings.Saved, error) {
+func (f *Location) forkRows(
+	k *checkpoint.Info,
+	to *Location,
+	job *perdure.JobSpec,
+) (*settings.RunningCheckpoint, error) {
 	m := &k.Manifest
 	var all [][]words.SavedFile
 	var states [][]checkpoint.FileRef
@@ -115,20 +123,20 @@ func (f *Folder) forkRows(k *checkpoint.Info, to *Folder, job *perdure.JobSpec) 
 
 // publish writes the manifest of a running checkpoint that consists of these files, by shard. A job starts from it.
 // publish also copies the slot states to which the newest files refer.
-func (f *Folder) publish(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpec, files [][]words.SavedFile,
+func (f *Location) publish(m *checkpoint.Manifest, to *Location, job *perdure.JobSpec, files [][]words.SavedFile,
 	refers [][]checkpoint.FileRef,
-) (*settings.Saved, error) {
+) (*settings.RunningCheckpoint, error) {
 	fork := checkpoint.Running{
 		Number: 1, Job: *job, Generation: m.Generation, Clock: m.Cut, Tables: m.Tables, Slots: m.Slots,
 		PastClocks: m.PastClocks, SavedAt: f.Now.UTC(),
 	}
-	saved := &settings.Saved{Number: fork.Number, Files: files}
+	saved := &settings.RunningCheckpoint{Number: fork.Number, Files: files}
 	for shard, list := range files {
 		one := checkpoint.RunningShard{Shard: perdure.ShardID(shard), States: refers[shard]}
 		if err := f.copyStates(to, one.States); err != nil {
 			return nil, err
 		}
-		saved.Refer(shard, job.Shards, one.States)
+		saved.ReferToStates(shard, job.Shards, one.States)
 		for _, file := range list {
 			one.Files = append(one.Files, checkpoint.FileRef(file))
 		}
@@ -140,7 +148,7 @@ func (f *Folder) publish(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpe
 // layers returns the segments of a shard for a new running checkpoint. From a cut it returns one segment with all rows.
 // From a running checkpoint it returns one segment for each file, with the rows that no newer file has. The newest
 // segment is included even without rows, because it records the progress of the shard.
-func (f *Folder) layers(k *checkpoint.Info, shard perdure.ShardID) ([]*checkpoint.Segment, error) {
+func (f *Location) layers(k *checkpoint.Info, shard perdure.ShardID) ([]*checkpoint.Segment, error) {
 	if k.Number == 0 {
 		s, err := checkpoint.Restore(f.Store, k.Manifest, shard, nil)
 		return []*checkpoint.Segment{s}, err

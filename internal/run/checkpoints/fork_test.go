@@ -15,13 +15,13 @@ import (
 )
 
 // forked returns an empty folder for a fork, and its job.
-func forked(t *testing.T) (*Folder, *perdure.JobSpec) {
+func forked(t *testing.T) (*Location, *perdure.JobSpec) {
 	t.Helper()
 	fsys := disk.NewMemory()
 	must(t, fsys.MkdirAll("c"))
 	job := rowsJob()
 	job.ID = "second"
-	return &Folder{Store: store.NewDir(fsys, "c"), Now: saved}, &job
+	return &Location{Store: store.NewDir(fsys, "c"), Now: saved}, &job
 }
 
 // TestForkRows checks that a job forked from any running checkpoint starts with the same rows with the same ages, and
@@ -43,7 +43,7 @@ func TestForkRows(t *testing.T) {
 		var was, is bytes.Buffer
 		must(t, f.Show(&was, true))
 		must(t, to.Show(&is, true))
-		var a, b shown
+		var a, b showResult
 		must(t, json.Unmarshal(was.Bytes(), &a))
 		must(t, json.Unmarshal(is.Bytes(), &b))
 		if b.Job.ID != "second" || b.Clock != clock || agesOf(&a) != agesOf(&b) {
@@ -86,7 +86,7 @@ func TestForkSameClock(t *testing.T) {
 }
 
 // agesOf describes how old the rows of each shard are.
-func agesOf(s *shown) (text string) {
+func agesOf(s *showResult) (text string) {
 	for _, one := range s.Shards {
 		text += fmt.Sprint(" shard ", one.Seq, *one.Initial)
 		for _, file := range one.Files {

@@ -34,14 +34,14 @@ type line struct {
 
 // list is the JSON output of List.
 type list struct {
-	Folder      string  `json:"folder"`
-	Job         string  `json:"job"`
-	Workload    string  `json:"workload"`
-	Checkpoints []line  `json:"checkpoints"` // newest first
-	Loose       []loose `json:"loose"`       // files of no checkpoint
+	Folder      string      `json:"folder"`
+	Job         string      `json:"job"`
+	Workload    string      `json:"workload"`
+	Checkpoints []line      `json:"checkpoints"` // newest first
+	Loose       []strayFile `json:"loose"`       // files of no checkpoint
 }
 
-type loose struct {
+type strayFile struct {
 	File  string `json:"file"`
 	Bytes int64  `json:"bytes"`
 }
@@ -49,16 +49,16 @@ type loose struct {
 // List lists the checkpoints of a folder, newest first. It does not read segments: a checkpoint counts as whole if its
 // files exist with their full length. For running checkpoints it reads the files' headers to find their clocks. It
 // returns the first defect found.
-func (f *Folder) List(out io.Writer, asJSON bool) error {
+func (f *Location) List(out io.Writer, asJSON bool) error {
 	if f.Clock != nil {
 		return fmt.Errorf("%w: ls lists all checkpoints; remove @%d, or use perdure checkpoint show",
 			perdure.ErrUsage, *f.Clock)
 	}
-	found, err := f.look()
+	found, err := f.find()
 	if err != nil {
 		return err
 	}
-	l := list{Folder: f.Store.String(), Checkpoints: []line{}, Loose: []loose{}}
+	l := list{Folder: f.Store.String(), Checkpoints: []line{}, Loose: []strayFile{}}
 	if j := job(found.Checkpoints); j != nil {
 		l.Job, l.Workload = j.ID, j.Workload
 	}
@@ -69,11 +69,11 @@ func (f *Folder) List(out io.Writer, asJSON bool) error {
 		one.Oldest = clocks.oldest(k)
 		l.Checkpoints = append(l.Checkpoints, one)
 		if wrong := k.Defects(); len(wrong) > 0 && damaged == nil {
-			damaged = fmt.Errorf("%s/%s%s", f.Store, wrong[0], f.offer(&found, k))
+			damaged = fmt.Errorf("%s/%s%s", f.Store, wrong[0], f.olderHint(&found, k))
 		}
 	}
 	for _, file := range found.Unreferenced {
-		l.Loose = append(l.Loose, loose{file.File, file.Bytes})
+		l.Loose = append(l.Loose, strayFile{file.File, file.Bytes})
 	}
 	if asJSON {
 		if err := plain.JSON(out, l); err != nil {

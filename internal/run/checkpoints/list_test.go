@@ -108,7 +108,7 @@ $`
 	if err := f.Show(&out, true); !oneLine(err, segmentName(10, 1)+": it is missing") {
 		t.Errorf("the error is %v", err)
 	}
-	var got shown
+	var got showResult
 	must(t, json.Unmarshal(out.Bytes(), &got))
 	if got.Clock != 10 || got.Whole || got.Job.ID != "first" || len(got.Shards) != 2 ||
 		len(got.Tables) != 2 || got.Tables[0].Name != "w" || got.Tables[0].Stored != nil {
@@ -200,11 +200,11 @@ func (d *deleting) List(dir string) ([]string, error) {
 
 // TestLive checks that checkpoints that the job deletes meanwhile are not reported as missing.
 func TestLive(t *testing.T) {
-	for name, do := range map[string]func(f *Folder, out *bytes.Buffer) error{
-		"ls":     func(f *Folder, out *bytes.Buffer) error { return f.List(out, false) },
-		"show":   func(f *Folder, out *bytes.Buffer) error { return f.Show(out, false) },
-		"verify": func(f *Folder, out *bytes.Buffer) error { return f.Verify(out, false) },
-		"export": func(f *Folder, out *bytes.Buffer) error {
+	for name, do := range map[string]func(f *Location, out *bytes.Buffer) error{
+		"ls":     func(f *Location, out *bytes.Buffer) error { return f.List(out, false) },
+		"show":   func(f *Location, out *bytes.Buffer) error { return f.Show(out, false) },
+		"verify": func(f *Location, out *bytes.Buffer) error { return f.Verify(out, false) },
+		"export": func(f *Location, out *bytes.Buffer) error {
 			return f.Export(out, filepath.Join(t.TempDir(), "model"), false, false)
 		},
 	} {

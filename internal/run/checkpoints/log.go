@@ -26,8 +26,8 @@ import (
 // Both print what they find and return the first damage as an error. Only RemoveLogOf changes a log. All functions are
 // safe for concurrent use.
 
-// LogPlace is the location of a log to inspect: a directory, or an address with credentials.
-type LogPlace struct {
+// LogLocation is the location of a log to inspect: a directory, or an address with credentials.
+type LogLocation struct {
 	Dir       string // a run's or a log's directory
 	NATS      string
 	Creds, CA string
@@ -40,11 +40,11 @@ type LogPlace struct {
 const LogPatience = 5 * time.Second
 
 // open opens the log and lists its streams, including those that should exist but do not.
-func (p *LogPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []updatelog.Stream, err error) {
+func (p *LogLocation) open(ctx context.Context) (i *updatelog.Inspector, streams []updatelog.Stream, err error) {
 	if err := settings.CheckPair(p.Cert, p.Key); err != nil {
 		return nil, nil, err
 	}
-	var known *knownLog
+	var known *expectedLog
 	switch {
 	case (p.Dir == "") == (p.NATS == ""):
 		return nil, nil, fmt.Errorf("%w: no log given; name a run's directory or an address nats://HOST:PORT",
@@ -57,7 +57,7 @@ func (p *LogPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []
 		dir := p.Dir
 		if _, err := os.Stat(settings.LogFolder(dir)); err == nil {
 			dir = settings.LogFolder(dir)
-			if known, err = knowLog(p.Dir); err != nil {
+			if known, err = readExpectedLog(p.Dir); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -76,7 +76,7 @@ func (p *LogPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []
 }
 
 // inspect opens the log at an address with an operator's rights.
-func (p *LogPlace) inspect(ctx context.Context) (*updatelog.Inspector, error) {
+func (p *LogLocation) inspect(ctx context.Context) (*updatelog.Inspector, error) {
 	o := updatelog.DialOptions{Credentials: p.Creds, CA: p.CA, Cert: p.Cert, Key: p.Key}
 	if updatelog.RequiresKeys(p.NATS) {
 		var err error
@@ -88,7 +88,7 @@ func (p *LogPlace) inspect(ctx context.Context) (*updatelog.Inspector, error) {
 }
 
 // accessTo returns the credentials for the log in a directory, if a process serves it and it requires keys.
-func (p *LogPlace) accessTo(dir string) (*updatelog.Access, error) {
+func (p *LogLocation) accessTo(dir string) (*updatelog.Access, error) {
 	url, err := updatelog.ReadURL(dir)
 	if err != nil || !updatelog.RequiresKeys(url) {
 		return nil, nil // opening the log reports the reason
@@ -108,7 +108,11 @@ func (p *LogPlace) accessTo(dir string) (*updatelog.Access, error) {
 }
 
 // streams lists the requested streams of a log.
-func (p *LogPlace) streams(ctx context.Context, i *updatelog.Inspector, known *knownLog) ([]updatelog.Stream, error) {
+func (p *LogLocation) streams(
+	ctx context.Context,
+	i *updatelog.Inspector,
+	known *expectedLog,
+) ([]updatelog.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, LogPatience)
 	defer cancel()
 	all, err := i.Streams(ctx)
@@ -136,8 +140,8 @@ func onlyStreams(streams []updatelog.Stream, wanted func(updatelog.Stream) bool)
 	return some
 }
 
-// verifiedLog is the JSON output of VerifyLog for a stream.
-type verifiedLog struct {
+// logVerifyResult is the JSON output of VerifyLog for a stream.
+type logVerifyResult struct {
 	Job     string `json:"job"`
 	Shard   int    `json:"shard"`
 	Whole   bool   `json:"whole"`
@@ -148,16 +152,16 @@ type verifiedLog struct {
 }
 
 // VerifyLog reads every record of a log, reports which streams are whole, and returns the first damage.
-func VerifyLog(ctx context.Context, out io.Writer, p LogPlace, asJSON bool) error {
+func VerifyLog(ctx context.Context, out io.Writer, p LogLocation, asJSON bool) error {
 	i, streams, err := p.open(ctx)
 	if err != nil {
 		return err
 	}
-	tell := plain.Tell(out, asJSON)
+	tell := plain.NewPrinter(out, asJSON)
 	var damaged error
-	all := []verifiedLog{}
+	all := []logVerifyResult{}
 	for _, s := range streams {
-		v := verifiedLog{Job: s.Job, Shard: s.Shard}
+		v := logVerifyResult{Job: s.Job, Shard: s.Shard}
 		err := i.Records(ctx, s, func(r updatelog.Record) error {
 			v.Records, v.Entries, v.Bytes = v.Records+1, v.Entries+len(r.Entries), v.Bytes+r.Bytes
 			return nil
@@ -166,7 +170,7 @@ func VerifyLog(ctx context.Context, out io.Writer, p LogPlace, asJSON bool) erro
 			tell.Line("job %s shard %d: %d records, %d entries, %.1f MB: whole", s.Job, s.Shard, v.Records,
 				v.Entries, float64(v.Bytes)/1e6)
 		} else {
-			damaged, v.Damage = cmp.Or(damaged, err), plain.Text(err)
+			damaged, v.Damage = cmp.Or(damaged, err), plain.ErrorText(err)
 			tell.Line("job %s shard %d: whole for %d records", s.Job, s.Shard, v.Records)
 		}
 		all = append(all, v)

@@ -14,15 +14,15 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// LogPart selects the records that DumpLog shows, as flags of perdure log dump.
-type LogPart struct {
+// LogSelection selects the records that DumpLog shows, as flags of perdure log dump.
+type LogSelection struct {
 	Shard int                `required:"" help:"The shard." placeholder:"N"`
 	From  updatelog.Position `help:"@dump_from" placeholder:"N"`             // 0: the first one stored
 	Most  *int               `name:"most" help:"@dump_most" placeholder:"N"` // nil: all
 }
 
 // DumpLog shows the records of one shard's stream.
-func DumpLog(ctx context.Context, out io.Writer, p LogPlace, part LogPart, asJSON bool) error {
+func DumpLog(ctx context.Context, out io.Writer, p LogLocation, part LogSelection, asJSON bool) error {
 	if part.Most != nil && *part.Most < 1 {
 		return fmt.Errorf("%w: --most %d; choose 1 or more, or omit it to see all", perdure.ErrUsage, *part.Most)
 	}
@@ -38,7 +38,7 @@ func DumpLog(ctx context.Context, out io.Writer, p LogPlace, part LogPart, asJSO
 		err = fmt.Errorf("%w: %d jobs have a shard %d in this log; choose one with --job", perdure.ErrUsage,
 			len(streams), part.Shard)
 	default:
-		err = dumpStream(ctx, plain.Tell(out, asJSON), i, streams[0], part)
+		err = dumpStream(ctx, plain.NewPrinter(out, asJSON), i, streams[0], part)
 	}
 	return errors.Join(err, i.Close())
 }
@@ -65,7 +65,7 @@ type logEntry struct {
 
 // dumpStream shows a part of a stream. Records before a damaged one are shown in any case.
 func dumpStream(
-	ctx context.Context, tell *plain.Teller, i *updatelog.Inspector, s updatelog.Stream, part LogPart,
+	ctx context.Context, tell *plain.Printer, i *updatelog.Inspector, s updatelog.Stream, part LogSelection,
 ) error {
 	all := []logRecord{}
 	err := i.Records(ctx, s, func(r updatelog.Record) error {

@@ -58,7 +58,7 @@ func logged(t *testing.T, records int) (run string, s *logserver.Server) {
 // TestLogLook dumps and verifies a log.
 func TestLogLook(t *testing.T) {
 	_, s := logged(t, 3)
-	at := checkpoints.LogPlace{NATS: s.URL()}
+	at := checkpoints.LogLocation{NATS: s.URL()}
 	one := 1
 	for name, c := range map[string]struct {
 		do   func(out *bytes.Buffer) error
@@ -66,13 +66,13 @@ func TestLogLook(t *testing.T) {
 	}{
 		"dump": {
 			func(out *bytes.Buffer) error {
-				return checkpoints.DumpLog(t.Context(), out, at, checkpoints.LogPart{Shard: 1, From: 2}, false)
+				return checkpoints.DumpLog(t.Context(), out, at, checkpoints.LogSelection{Shard: 1, From: 2}, false)
 			},
 			[]string{"2 20", "tick slot 3 incarnation 0 clock 1 ", "3 20", "clock 2 "},
 		},
 		"dump some": {
 			func(out *bytes.Buffer) error {
-				return checkpoints.DumpLog(t.Context(), out, at, checkpoints.LogPart{Most: &one}, false)
+				return checkpoints.DumpLog(t.Context(), out, at, checkpoints.LogSelection{Most: &one}, false)
 			},
 			[]string{"1 20", "clock 0 "},
 		},
@@ -98,23 +98,23 @@ func TestLogLook(t *testing.T) {
 func TestLogMistakes(t *testing.T) {
 	_, s := logged(t, 1)
 	none := 0
-	verify := func(at checkpoints.LogPlace) error {
+	verify := func(at checkpoints.LogLocation) error {
 		return checkpoints.VerifyLog(t.Context(), os.Stderr, at, false)
 	}
-	dump := func(at checkpoints.LogPlace, part checkpoints.LogPart) error {
+	dump := func(at checkpoints.LogLocation, part checkpoints.LogSelection) error {
 		return checkpoints.DumpLog(t.Context(), os.Stderr, at, part, false)
 	}
 	for want, err := range map[string]error{
-		"no log given":      verify(checkpoints.LogPlace{}),
-		"both cert and key": verify(checkpoints.LogPlace{NATS: s.URL(), Cert: "x"}),
-		"--most 0":          dump(checkpoints.LogPlace{}, checkpoints.LogPart{Most: &none}),
-		"has no shard 7":    dump(checkpoints.LogPlace{NATS: s.URL()}, checkpoints.LogPart{Shard: 7}),
+		"no log given":      verify(checkpoints.LogLocation{}),
+		"both cert and key": verify(checkpoints.LogLocation{NATS: s.URL(), Cert: "x"}),
+		"--most 0":          dump(checkpoints.LogLocation{}, checkpoints.LogSelection{Most: &none}),
+		"has no shard 7":    dump(checkpoints.LogLocation{NATS: s.URL()}, checkpoints.LogSelection{Shard: 7}),
 	} {
 		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := verify(checkpoints.LogPlace{NATS: s.URL(), Job: "second"}); err == nil ||
+	if err := verify(checkpoints.LogLocation{NATS: s.URL(), Job: "second"}); err == nil ||
 		!strings.Contains(err.Error(), "no streams of second") {
 		t.Errorf("%v", err)
 	}

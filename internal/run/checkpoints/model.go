@@ -28,10 +28,10 @@ func ExportRun(out io.Writer, run, to string, force, asJSON bool) error {
 		model, err := disk.OpenRegular(filepath.Join(run, "model.safetensors"))
 		if err == nil {
 			defer func() { _ = model.Close() }()
-			if err := refuseUnnamed(model, run); err != nil {
+			if err := rejectUnnamed(model, run); err != nil {
 				return err
 			}
-			return copyModel(plain.Tell(out, asJSON), model, &sum, run, to)
+			return copyModel(plain.NewPrinter(out, asJSON), model, &sum, run, to)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -45,9 +45,9 @@ func ExportRun(out io.Writer, run, to string, force, asJSON bool) error {
 	return f.Export(out, to, force, asJSON)
 }
 
-// refuseUnnamed rejects the model of a perdure.torch program. Its tensors are rows of tables without the names and
+// rejectUnnamed rejects the model of a perdure.torch program. Its tensors are rows of tables without the names and
 // shapes of parameters, so they cannot be converted to a state_dict.
-func refuseUnnamed(model *os.File, run string) error {
+func rejectUnnamed(model *os.File, run string) error {
 	info, err := model.Stat()
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func refuseUnnamed(model *os.File, run string) error {
 }
 
 // copyModel copies the final model of a run.
-func copyModel(tell *plain.Teller, model io.Reader, sum *rundir.Summary, run, to string) error {
+func copyModel(tell *plain.Printer, model io.Reader, sum *rundir.Summary, run, to string) error {
 	err := disk.WriteFile(disk.OS(), filepath.ToSlash(to), func(file io.Writer) error {
 		_, err := io.Copy(file, model)
 		return err
@@ -73,7 +73,7 @@ func copyModel(tell *plain.Teller, model io.Reader, sum *rundir.Summary, run, to
 	if err != nil {
 		return err
 	}
-	e := exported{Clock: sum.Clocks, File: to, Model: *sum.ModelSHA256, Notes: tell.Notes()}
+	e := exportResult{Clock: sum.Clocks, File: to, Model: *sum.ModelSHA256, Notes: tell.Notes()}
 	if s, err := settings.Read(filepath.Join(run, "run.json")); err == nil {
 		e.Job = s.Job.ID
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// PartialSaves is the running checkpoint of one shard whose rows are in this process. Like a server under scar, it
+// PartialCheckpoint is the running checkpoint of one shard whose rows are in this process. Like a server under scar, it
 // saves some rows at a time and restores them as last saved. A scar.Ledger chooses the rows, and they are stored as
-// segments of a checkpoint. A simulated loss of a shard thus runs the same code as a real one. PartialSaves belongs to
-// one goroutine.
-type PartialSaves struct {
+// segments of a checkpoint. A simulated loss of a shard thus runs the same code as a real one. PartialCheckpoint
+// belongs to one goroutine.
+type PartialCheckpoint struct {
 	in     store.Store
 	job    *perdure.JobSpec
 	id     perdure.ShardID
@@ -28,9 +28,14 @@ type PartialSaves struct {
 	states []checkpoint.FileRef // slot states to which the newest file refers
 }
 
-// NewPartialSaves starts with a shard whose rows are initial and of which nothing is saved.
-func NewPartialSaves(in store.Store, job *perdure.JobSpec, id perdure.ShardID, parts []*table.Part) *PartialSaves {
-	s := &PartialSaves{in: in, job: job, id: id, ledger: scar.New(ledgerSettings(job, id))}
+// NewPartialCheckpoint starts with a shard whose rows are initial and of which nothing is saved.
+func NewPartialCheckpoint(
+	in store.Store,
+	job *perdure.JobSpec,
+	id perdure.ShardID,
+	parts []*table.Part,
+) *PartialCheckpoint {
+	s := &PartialCheckpoint{in: in, job: job, id: id, ledger: scar.New(ledgerSettings(job, id))}
 	for t, p := range parts {
 		s.ledger.Added(perdure.TableID(t), p)
 	}
@@ -45,13 +50,19 @@ func ledgerSettings(job *perdure.JobSpec, id perdure.ShardID) scar.Settings {
 
 // Changed records that an update has changed count rows: those in ids or, for a dense table, consecutive ones from
 // first.
-func (s *PartialSaves) Changed(t perdure.TableID, p *table.Part, first perdure.RowID, ids []perdure.RowID, count int) {
+func (s *PartialCheckpoint) Changed(
+	t perdure.TableID,
+	p *table.Part,
+	first perdure.RowID,
+	ids []perdure.RowID,
+	count int,
+) {
 	s.ledger.Changed(t, p, first, ids, count)
 }
 
 // Save saves the rows chosen for the given number of due rounds. of holds the progress of the shard and its slot
 // states; Save adds the rows and a name.
-func (s *PartialSaves) Save(parts []*table.Part, rounds int64, of *checkpoint.Segment) error {
+func (s *PartialCheckpoint) Save(parts []*table.Part, rounds int64, of *checkpoint.Segment) error {
 	s.taken += rounds
 	choice := s.ledger.Choose(parts, rounds)
 	if choice.Bytes == 0 {
@@ -74,7 +85,7 @@ func (s *PartialSaves) Save(parts []*table.Part, rounds int64, of *checkpoint.Se
 }
 
 // drop deletes files that the running checkpoint no longer needs.
-func (s *PartialSaves) drop(newest string) error {
+func (s *PartialCheckpoint) drop(newest string) error {
 	var stay, gone []string
 	for _, name := range append(s.files, newest) {
 		if slices.ContainsFunc(s.ledger.Files(), func(f words.SegmentFile) bool { return f.File == name }) {
@@ -88,21 +99,21 @@ func (s *PartialSaves) drop(newest string) error {
 }
 
 // Files returns the files of the running checkpoint, oldest first.
-func (s *PartialSaves) Files() []words.SegmentFile { return slices.Clone(s.ledger.Files()) }
+func (s *PartialCheckpoint) Files() []words.SegmentFile { return slices.Clone(s.ledger.Files()) }
 
 // States returns the slot states to which the newest file refers.
-func (s *PartialSaves) States() []checkpoint.FileRef { return s.states }
+func (s *PartialCheckpoint) States() []checkpoint.FileRef { return s.states }
 
 // Bytes returns the number of bytes written.
-func (s *PartialSaves) Bytes() int64 { return s.bytes }
+func (s *PartialCheckpoint) Bytes() int64 { return s.bytes }
 
-// Lay returns the shard's rows as last saved. It changes nothing.
-func (s *PartialSaves) Lay(specs []perdure.TableSpec) ([]*table.Part, error) {
-	parts, _, err := s.lay(specs)
+// SavedRows returns the shard's rows as last saved. It changes nothing.
+func (s *PartialCheckpoint) SavedRows(specs []perdure.TableSpec) ([]*table.Part, error) {
+	parts, _, err := s.savedLayers(specs)
 	return parts, err
 }
 
-func (s *PartialSaves) lay(specs []perdure.TableSpec) ([]*table.Part, *checkpoint.RowOrigins, error) {
+func (s *PartialCheckpoint) savedLayers(specs []perdure.TableSpec) ([]*table.Part, *checkpoint.RowOrigins, error) {
 	var parts []*table.Part
 	files := make([]checkpoint.FileRef, 0, len(s.files))
 	for _, f := range s.ledger.Files() {
@@ -123,10 +134,10 @@ func (s *PartialSaves) lay(specs []perdure.TableSpec) ([]*table.Part, *checkpoin
 	return parts, layers, err
 }
 
-// Lose simulates the death of the shard. It returns the rows as last saved, with which the shard continues, and starts
-// a new ledger.
-func (s *PartialSaves) Lose(specs []perdure.TableSpec) ([]*table.Part, error) {
-	parts, layers, err := s.lay(specs)
+// SimulateLoss simulates the death of the shard. It returns the rows as last saved, with which the shard continues, and
+// starts a new ledger.
+func (s *PartialCheckpoint) SimulateLoss(specs []perdure.TableSpec) ([]*table.Part, error) {
+	parts, layers, err := s.savedLayers(specs)
 	if err != nil {
 		return nil, err
 	}

@@ -13,37 +13,37 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// pruned is the JSON output of Prune.
-type pruned struct {
-	DryRun      bool       `json:"dry_run"`
-	Kept        []verified `json:"kept"` // checkpoints that were read, to count the whole ones
-	Checkpoints int        `json:"checkpoints"`
-	Files       []string   `json:"files"`
-	Bytes       int64      `json:"bytes"`
+// pruneResult is the JSON output of Prune.
+type pruneResult struct {
+	DryRun      bool           `json:"dry_run"`
+	Kept        []verifyResult `json:"kept"` // checkpoints that were read, to count the whole ones
+	Checkpoints int            `json:"checkpoints"`
+	Files       []string       `json:"files"`
+	Bytes       int64          `json:"bytes"`
 }
 
 // Prune keeps the given number of the newest whole checkpoints (0: all) and deletes older ones, and
 // files that belong to none. It first reads every byte of the checkpoints to keep. A dry run only reports what it would
 // delete.
-func (f *Folder) Prune(out io.Writer, keep int, dry, asJSON bool) error {
-	tell := plain.Tell(out, asJSON)
+func (f *Location) Prune(out io.Writer, keep int, dry, asJSON bool) error {
+	tell := plain.NewPrinter(out, asJSON)
 	switch {
 	case keep < 0:
 		return fmt.Errorf("%w: --keep %d; choose 1 or more, or 0 to keep all", perdure.ErrUsage, keep)
 	case f.Clock != nil:
 		return fmt.Errorf("%w: prune keeps the newest checkpoints; remove @%d", perdure.ErrUsage, *f.Clock)
 	}
-	release, err := f.ended(dry)
+	release, err := f.lockEnded(dry)
 	if err != nil {
 		return err
 	}
 	defer release()
-	found, err := f.look()
+	found, err := f.find()
 	if err != nil {
 		return err
 	}
-	p := pruned{DryRun: dry, Kept: []verified{}, Files: []string{}}
-	stay, err := f.chosen(tell, &found, keep, &p)
+	p := pruneResult{DryRun: dry, Kept: []verifyResult{}, Files: []string{}}
+	stay, err := f.countToKeep(tell, &found, keep, &p)
 	if err != nil {
 		return err
 	}
@@ -70,17 +70,17 @@ func (f *Folder) Prune(out io.Writer, keep int, dry, asJSON bool) error {
 	return tell.End(p)
 }
 
-// ended checks that the run has ended, and prevents it from starting again until release is called. It cannot do so for
-// a store without the run's directory: there the run counts as ended only if its model exists.
-func (f *Folder) ended(dry bool) (release func(), err error) {
+// lockEnded checks that the run has ended, and prevents it from starting again until release is called. It cannot do so
+// for a store without the run's directory: there the run counts as ended only if its model exists.
+func (f *Location) lockEnded(dry bool) (release func(), err error) {
 	if f.Run == "" && (dry || f.Force) {
 		return func() {}, nil
 	}
 	if f.Run == "" {
-		return func() {}, f.left()
+		return func() {}, f.checkUnclaimed()
 	}
-	hold, holder, err := rundir.HoldEnded(f.Run)
-	if errors.Is(err, rundir.ErrAlive) {
+	hold, holder, err := rundir.LockEnded(f.Run)
+	if errors.Is(err, rundir.ErrRunning) {
 		return nil, fmt.Errorf("%w: the run in %s is still running, in %s, and deletes old checkpoints itself; end "+
 			"it first "+
 			"with perdure stop --run %s", perdure.ErrUsage, f.Run, holder, f.Run)
@@ -91,8 +91,8 @@ func (f *Folder) ended(dry bool) (release func(), err error) {
 	return func() { _ = hold.Close() }, nil // nothing was written
 }
 
-// left returns an error if a store is claimed and its run may still be running.
-func (f *Folder) left() error {
+// checkUnclaimed returns an error if a store is claimed and its run may still be running.
+func (f *Location) checkUnclaimed() error {
 	claimed, err := store.Read(f.Store, claimName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -104,12 +104,17 @@ func (f *Folder) left() error {
 		return err
 	}
 	return fmt.Errorf("%w: %w, which may still be running: name its run's directory, or add --force to delete anyway",
-		perdure.ErrUsage, taken(f.Store, claimed))
+		perdure.ErrUsage, takenError(f.Store, claimed))
 }
 
-// chosen returns how many of the newest checkpoints stay. It reads them completely until it has found keep whole ones.
-// If there are fewer, all stay.
-func (f *Folder) chosen(tell *plain.Teller, found *checkpoint.Listing, keep int, p *pruned) (stay int, err error) {
+// countToKeep returns how many of the newest checkpoints stay. It reads them completely until it has found keep whole
+// ones. If there are fewer, all stay.
+func (f *Location) countToKeep(
+	tell *plain.Printer,
+	found *checkpoint.Listing,
+	keep int,
+	p *pruneResult,
+) (stay int, err error) {
 	for i := range found.Checkpoints {
 		if k := &found.Checkpoints[i]; errors.Is(k.Err, checkpoint.ErrOtherVersion) {
 			return 0, fmt.Errorf("%s/%s; nothing is deleted", f.Store, k.Defects()[0])
@@ -123,7 +128,7 @@ func (f *Folder) chosen(tell *plain.Teller, found *checkpoint.Listing, keep int,
 	for i := range found.Checkpoints {
 		line, more, good := f.audit(audit, &found.Checkpoints[i])
 		tell.Line("keep %s", line)
-		v := verifiedOf(&found.Checkpoints[i], more, good)
+		v := newVerifyResult(&found.Checkpoints[i], more, good)
 		for _, d := range v.Defects {
 			tell.Line("  %s", d)
 		}

@@ -135,20 +135,20 @@ func TestPruneRefused(t *testing.T) {
 	clock := perdure.Clock(20)
 	for name, c := range map[string]struct {
 		keep   int
-		change func(f *Folder, fsys *disk.Memory)
+		change func(f *Location, fsys *disk.Memory)
 		want   string
 		usage  bool
 	}{
-		"keep -1": {-1, func(*Folder, *disk.Memory) {}, "--keep -1; choose 1 or more", true},
-		"a clock": {1, func(f *Folder, _ *disk.Memory) { f.Clock = &clock }, "remove @20", true},
-		"none whole": {1, func(_ *Folder, fsys *disk.Memory) {
+		"keep -1": {-1, func(*Location, *disk.Memory) {}, "--keep -1; choose 1 or more", true},
+		"a clock": {1, func(f *Location, _ *disk.Memory) { f.Clock = &clock }, "remove @20", true},
+		"none whole": {1, func(_ *Location, fsys *disk.Memory) {
 			remove(t, fsys, segmentName(10, 0), segmentName(30, 0))
 		}, "c holds no whole checkpoint; nothing is deleted", false},
-		"another version's manifest": {1, func(_ *Folder, fsys *disk.Memory) {
+		"another version's manifest": {1, func(_ *Location, fsys *disk.Memory) {
 			write(t, fsys, manifestName(30), bytes.Replace(read(t, fsys, manifestName(30)), []byte("CHECKPOINT 1"),
 				[]byte("CHECKPOINT 9"), 1))
 		}, "(format 9, this one reads format 1); use the version that wrote it; nothing is deleted", false},
-		"nothing": {1, func(_ *Folder, fsys *disk.Memory) {
+		"nothing": {1, func(_ *Location, fsys *disk.Memory) {
 			remove(t, fsys, held(t, fsys)...)
 		}, "c holds no checkpoint", false},
 	} {
@@ -223,7 +223,7 @@ func TestPruneClaimed(t *testing.T) {
 	remove(t, fsys, rundir.ModelFile)
 	f.Force = true
 	must(t, f.Prune(&bytes.Buffer{}, 1, false, false))
-	if found, err := f.look(); err != nil || len(found.Checkpoints) != 1 {
+	if found, err := f.find(); err != nil || len(found.Checkpoints) != 1 {
 		t.Errorf("%d checkpoints are left, %v", len(found.Checkpoints), err)
 	}
 }

@@ -25,7 +25,7 @@ type round struct {
 }
 
 // rewind returns the rounds of a job up to a cut, or the reason why they cannot be reconstructed.
-func (f *Folder) rewind(k *checkpoint.Info, job *perdure.JobSpec) (all []round, why string, err error) {
+func (f *Location) rewind(k *checkpoint.Info, job *perdure.JobSpec) (all []round, why string, err error) {
 	due := recovery.RoundsOf(job.Recovery)
 	sparse := slices.ContainsFunc(k.Manifest.Tables, func(t perdure.TableSpec) bool { return t.Sparse })
 	switch {
@@ -38,7 +38,7 @@ func (f *Folder) rewind(k *checkpoint.Info, job *perdure.JobSpec) (all []round, 
 	case sparse:
 		return nil, "some tables are sparse", nil
 	}
-	found, err := f.look()
+	found, err := f.find()
 	if err != nil {
 		return nil, "", err
 	}
@@ -64,7 +64,11 @@ func (f *Folder) rewind(k *checkpoint.Info, job *perdure.JobSpec) (all []round, 
 
 // forkSelected writes the cut, and in addition a running checkpoint of the rows that the job's selector would have
 // saved so far. If they are not known, it writes only a running checkpoint of all rows.
-func (f *Folder) forkSelected(k *checkpoint.Info, to *Folder, job *perdure.JobSpec) (*settings.Saved, error) {
+func (f *Location) forkSelected(
+	k *checkpoint.Info,
+	to *Location,
+	job *perdure.JobSpec,
+) (*settings.RunningCheckpoint, error) {
 	due, why, err := f.rewind(k, job)
 	if err != nil {
 		return nil, err
@@ -84,7 +88,7 @@ func (f *Folder) forkSelected(k *checkpoint.Info, to *Folder, job *perdure.JobSp
 	var all [][]words.SavedFile
 	var states [][]checkpoint.FileRef
 	for shard := range perdure.ShardID(job.Shards) {
-		r := newRewinding(f, &k.Manifest, to.Store, job, shard)
+		r := newReplayedShard(f, &k.Manifest, to.Store, job, shard)
 		for _, round := range due {
 			if err := r.save(&round); err != nil {
 				return nil, err
@@ -99,27 +103,27 @@ func (f *Folder) forkSelected(k *checkpoint.Info, to *Folder, job *perdure.JobSp
 	return saved, err
 }
 
-// rewinding is a shard of the job as if it had run from the start.
-type rewinding struct {
+// replayedShard is a shard of the job as if it had run from the start.
+type replayedShard struct {
 	from  store.Store
 	shard perdure.ShardID
 	parts []*table.Part
-	saved *PartialSaves
+	saved *PartialCheckpoint
 }
 
-func newRewinding(f *Folder, m *checkpoint.Manifest, to store.Store, job *perdure.JobSpec, shard perdure.ShardID,
-) *rewinding {
-	r := &rewinding{from: f.Store, shard: shard}
+func newReplayedShard(f *Location, m *checkpoint.Manifest, to store.Store, job *perdure.JobSpec, shard perdure.ShardID,
+) *replayedShard {
+	r := &replayedShard{from: f.Store, shard: shard}
 	for t, spec := range m.Tables {
 		first, rows := placement.Range(&spec, job.Shards, shard)
 		r.parts = append(r.parts, table.New(spec, perdure.TableID(t), job.Seed, first, rows))
 	}
-	r.saved = NewPartialSaves(to, job, shard, r.parts)
+	r.saved = NewPartialCheckpoint(to, job, shard, r.parts)
 	return r
 }
 
 // save advances the shard to the clock of a round, and saves the rows that its ledger chooses.
-func (r *rewinding) save(round *round) error {
+func (r *replayedShard) save(round *round) error {
 	for _, p := range r.parts { // notifies observers that all rows are about to change
 		all := []table.Run{{Rows: p.Rows}}
 		if err := p.Overlay(0, all, func(int, []byte) error { return nil }); err != nil {

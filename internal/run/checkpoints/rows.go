@@ -11,11 +11,11 @@ import (
 
 // ages caches the clocks of files, which several running checkpoints may name.
 type ages struct {
-	*Folder
+	*Location
 	clocks map[string]*perdure.Clock // nil: unreadable
 }
 
-func (f *Folder) ages() *ages { return &ages{f, map[string]*perdure.Clock{}} }
+func (f *Location) ages() *ages { return &ages{f, map[string]*perdure.Clock{}} }
 
 // of returns the clock of a file of rows.
 func (a *ages) of(file checkpoint.FileRef) *perdure.Clock {
@@ -48,15 +48,15 @@ func (a *ages) oldest(k *checkpoint.Info) *perdure.Clock {
 	return &most
 }
 
-// restored is a shard restored from a running checkpoint.
-type restored struct {
+// restoredShard is a shard restored from a running checkpoint.
+type restoredShard struct {
 	parts  []*table.Part
 	layers *checkpoint.RowOrigins
 }
 
 // restore returns a shard's rows as last saved. Rows that were never saved have their initial values.
-func (f *Folder) restore(m *checkpoint.Running, shard perdure.ShardID) (*restored, error) {
-	r := &restored{}
+func (f *Location) restore(m *checkpoint.Running, shard perdure.ShardID) (*restoredShard, error) {
+	r := &restoredShard{}
 	for t, spec := range m.Tables {
 		first, rows := placement.Range(&spec, m.Job.Shards, shard)
 		r.parts = append(r.parts, table.NewUninitialized(spec, perdure.TableID(t), m.Job.Seed, first, rows))
@@ -67,7 +67,7 @@ func (f *Folder) restore(m *checkpoint.Running, shard perdure.ShardID) (*restore
 }
 
 // count returns the number of rows in none of the shard's files, and the number in each file.
-func (r *restored) count() (initial int64, in []int64) {
+func (r *restoredShard) count() (initial int64, in []int64) {
 	in = make([]int64, len(r.layers.Segments))
 	for _, rows := range r.layers.FileIndex {
 		for _, file := range rows {

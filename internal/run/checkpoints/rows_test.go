@@ -68,12 +68,12 @@ func rowsName(n, shard int) string { return fmt.Sprintf("s%05d-g000001-e000001-n
 func runningName(n int) string     { return checkpoint.RunningFile(uint64(n)) }
 
 // keptRows creates a directory with n running checkpoints.
-func keptRows(t *testing.T, n int) (*Folder, *disk.Memory) {
+func keptRows(t *testing.T, n int) (*Location, *disk.Memory) {
 	t.Helper()
 	fsys := disk.NewMemory()
 	must(t, fsys.MkdirAll("c"))
 	saveRows(t, fsys, n)
-	return &Folder{Store: store.NewDir(fsys, "c"), Run: t.TempDir(), Now: saved.Add(time.Hour)}, fsys
+	return &Location{Store: store.NewDir(fsys, "c"), Run: t.TempDir(), Now: saved.Add(time.Hour)}, fsys
 }
 
 func saveRows(t *testing.T, fsys disk.FS, n int) {
@@ -185,7 +185,7 @@ $`
 	if !oneLine(err, rowsName(3, 1)) || !oneLine(err, "; the next older whole one is c@23") {
 		t.Errorf("the error is %v", err)
 	}
-	var got shown
+	var got showResult
 	must(t, json.Unmarshal(out.Bytes(), &got))
 	if s := got.Shards; len(s) != 2 || *s[0].Initial != 2 || *s[0].Files[1].Rows != 2 || *s[0].Files[1].Clock != 20 ||
 		s[0].Seq != 30 || s[1].Initial != nil || s[1].Files[1].Rows != nil {

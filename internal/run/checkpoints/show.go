@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// shown is the JSON output of Show.
-type shown struct {
+// showResult is the JSON output of Show.
+type showResult struct {
 	line
 	Job    perdure.JobSpec  `json:"job"`
 	Tables []shownTable     `json:"tables"`
@@ -48,26 +48,26 @@ type shownFile struct {
 
 // Show describes a checkpoint from its manifest, with the number of stored rows of each table. For a running checkpoint
 // it reads the files to find the age of the rows.
-func (f *Folder) Show(out io.Writer, asJSON bool) error {
-	return f.retried(func() (meanwhile bool, err error) { return f.show(out, asJSON) })
+func (f *Location) Show(out io.Writer, asJSON bool) error {
+	return f.withRetries(func() (meanwhile bool, err error) { return f.show(out, asJSON) })
 }
 
 // show makes one attempt. meanwhile reports whether the job deleted the checkpoint while it was read.
-func (f *Folder) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
-	found, err := f.look()
+func (f *Location) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
+	found, err := f.find()
 	if err != nil {
 		return false, err
 	}
-	k, err := f.one(found)
+	k, err := f.selectOne(found)
 	if err != nil {
 		return false, err
 	}
 	if k.Err != nil {
-		return false, fmt.Errorf("%s/%s%s", f.Store, k.Defects()[0], f.offer(&found, k))
+		return false, fmt.Errorf("%s/%s%s", f.Store, k.Defects()[0], f.olderHint(&found, k))
 	}
 	newest := newestWhole(found.Checkpoints)
-	s, unread := f.shown(k, newest >= 0 && k == &found.Checkpoints[newest])
-	if unread != nil && f.gone(k) {
+	s, unread := f.describe(k, newest >= 0 && k == &found.Checkpoints[newest])
+	if unread != nil && f.isDeleted(k) {
 		return true, nil
 	}
 	if asJSON {
@@ -78,17 +78,17 @@ func (f *Folder) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 	switch {
 	case err != nil:
 	case len(k.Missing) > 0:
-		err = fmt.Errorf("%s/%s%s", f.Store, k.Missing[0], f.offer(&found, k))
+		err = fmt.Errorf("%s/%s%s", f.Store, k.Missing[0], f.olderHint(&found, k))
 	case unread != nil:
-		err = fmt.Errorf("%w%s", unread, f.offer(&found, k))
+		err = fmt.Errorf("%w%s", unread, f.olderHint(&found, k))
 	}
 	return false, err
 }
 
-// shown describes a checkpoint. unread is the reason if some files cannot be read.
-func (f *Folder) shown(k *checkpoint.Info, newest bool) (s *shown, unread error) {
+// describe describes a checkpoint. unread is the reason if some files cannot be read.
+func (f *Location) describe(k *checkpoint.Info, newest bool) (s *showResult, unread error) {
 	m := &k.Manifest
-	s = &shown{line: lineOf(k, newest), Job: m.Job, Slots: []words.Interval{}, Tables: []shownTable{}}
+	s = &showResult{line: lineOf(k, newest), Job: m.Job, Slots: []words.Interval{}, Tables: []shownTable{}}
 	s.Slots = append(s.Slots, m.Slots...)
 	rows, err := checkpoint.Rows(f.Store, *m)
 	if k.Number > 0 {
@@ -118,7 +118,7 @@ func fileOf(f checkpoint.FileRef) shownFile {
 
 // shownRows adds the shards of a running checkpoint with the age of their rows. It returns the number of rows of each
 // table.
-func (f *Folder) shownRows(s *shown, m *checkpoint.Running) (rows []int64, err error) {
+func (f *Location) shownRows(s *showResult, m *checkpoint.Running) (rows []int64, err error) {
 	rows = make([]int64, len(m.Tables))
 	for _, shard := range m.Shards {
 		one := shownShard{Shard: shard.Shard, Files: []shownFile{}}
@@ -148,7 +148,7 @@ func (f *Folder) shownRows(s *shown, m *checkpoint.Running) (rows []int64, err e
 }
 
 // print writes the description as text.
-func (s *shown) print(out io.Writer, dir string, now time.Time) {
+func (s *showResult) print(out io.Writer, dir string, now time.Time) {
 	state := "whole"
 	switch {
 	case s.unread:
@@ -175,7 +175,7 @@ func (s *shown) print(out io.Writer, dir string, now time.Time) {
 	s.printAges(out)
 	for i, span := range s.Slots {
 		if span != (words.Interval{}) {
-			fmt.Fprintf(out, "  slot %-4d %s\n", i, spanText(span))
+			fmt.Fprintf(out, "  slot %-4d %s\n", i, intervalText(span))
 		}
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -197,7 +197,7 @@ func (s *shown) print(out io.Writer, dir string, now time.Time) {
 }
 
 // printAges writes how old the rows of a running checkpoint are.
-func (s *shown) printAges(out io.Writer) {
+func (s *showResult) printAges(out io.Writer) {
 	if s.Number == 0 {
 		return
 	}
@@ -223,7 +223,7 @@ func (s *shown) printAges(out io.Writer) {
 }
 
 // printShards lists the files of each shard, newest first.
-func (s *shown) printShards(out io.Writer) {
+func (s *showResult) printShards(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if s.Number > 0 {
 		s.printRows(w)
@@ -244,8 +244,8 @@ func (s *shown) printShards(out io.Writer) {
 	_ = w.Flush() // out keeps its own errors
 }
 
-// spanText describes the membership interval of a slot.
-func spanText(s words.Interval) string {
+// intervalText describes the membership interval of a slot.
+func intervalText(s words.Interval) string {
 	if s.Until == 0 {
 		return fmt.Sprintf("from clock %d on", s.From)
 	}
@@ -261,7 +261,7 @@ func ruleText(r perdure.Rule) string {
 
 // printRows lists the files of each shard of a running checkpoint, newest first, and the number of current rows in
 // each.
-func (s *shown) printRows(w *tabwriter.Writer) {
+func (s *showResult) printRows(w *tabwriter.Writer) {
 	fmt.Fprint(w, "\nshard\tclock\trows\tbytes\tcrc32c\tfile\n")
 	for _, one := range s.Shards {
 		shard := fmt.Sprint(one.Shard)

@@ -35,8 +35,8 @@ func snapshotsOf(folder string, named store.Store) (in store.Store, names []stri
 	return in, names, err
 }
 
-// verifiedSnapshot is the JSON output of Verify for a snapshot.
-type verifiedSnapshot struct {
+// snapshotVerifyResult is the JSON output of Verify for a snapshot.
+type snapshotVerifyResult struct {
 	File    string   `json:"file"`
 	Whole   bool     `json:"whole"`
 	Defects []string `json:"defects"`
@@ -46,13 +46,13 @@ type verifiedSnapshot struct {
 // since they were listed.
 func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool) error {
 	began, bytes, bad := time.Now(), int64(0), 0
-	all, job := []verifiedSnapshot{}, ""
+	all, job := []snapshotVerifyResult{}, ""
 	for _, name := range names {
 		n, of, err := shardstore.CheckSnapshot(in, name, job)
 		if err != nil && !checkpoint.Exists(in, name) {
 			continue
 		}
-		v := verifiedSnapshot{File: name, Whole: err == nil, Defects: []string{}}
+		v := snapshotVerifyResult{File: name, Whole: err == nil, Defects: []string{}}
 		if err != nil {
 			bad++
 			v.Defects = append(v.Defects, checkpoint.Defect{File: name, Err: err}.String())
@@ -69,7 +69,7 @@ func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool)
 	}
 	for _, d := range others {
 		bad++
-		v := verifiedSnapshot{File: d.File, Defects: []string{d.String()}}
+		v := snapshotVerifyResult{File: d.File, Defects: []string{d.String()}}
 		if all = append(all, v); !asJSON {
 			fmt.Fprintln(out, d)
 		}

@@ -15,24 +15,24 @@ import (
 
 // Verify reads every byte of the checkpoints, of the checkpoint of f.Clock, or of the snapshots of a run with an update
 // log. It prints which are whole, and a line for each defect of the others. With asJSON it prints JSON.
-func (f *Folder) Verify(out io.Writer, asJSON bool) error {
+func (f *Location) Verify(out io.Writer, asJSON bool) error {
 	if in, names, err := snapshotsOf(f.Run, f.Store); err != nil {
 		return err
 	} else if len(names) > 0 && f.Clock == nil {
 		return verifySnapshots(out, in, names, asJSON)
 	}
-	return f.retried(func() (meanwhile bool, err error) { return f.verify(out, asJSON) })
+	return f.withRetries(func() (meanwhile bool, err error) { return f.verify(out, asJSON) })
 }
 
-// verified is the JSON output of Verify for a checkpoint.
-type verified struct {
+// verifyResult is the JSON output of Verify for a checkpoint.
+type verifyResult struct {
 	Clock   perdure.Clock `json:"clock"`
 	Whole   bool          `json:"whole"`
 	Defects []string      `json:"defects"`
 }
 
-func verifiedOf(k *checkpoint.Info, wrong []checkpoint.Defect, whole bool) verified {
-	v := verified{Clock: k.Cut, Whole: whole, Defects: []string{}}
+func newVerifyResult(k *checkpoint.Info, wrong []checkpoint.Defect, whole bool) verifyResult {
+	v := verifyResult{Clock: k.Cut, Whole: whole, Defects: []string{}}
 	for _, d := range wrong {
 		v.Defects = append(v.Defects, d.String())
 	}
@@ -40,8 +40,8 @@ func verifiedOf(k *checkpoint.Info, wrong []checkpoint.Defect, whole bool) verif
 }
 
 // verify makes one attempt. meanwhile reports whether the job has deleted all checkpoints meanwhile.
-func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) {
-	found, err := f.asked()
+func (f *Location) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) {
+	found, err := f.selected()
 	if err != nil {
 		return false, err
 	}
@@ -49,13 +49,13 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 	begun := time.Now()
 	audit := checkpoint.NewAudit(f.Store)
 	read, bad, wrong, offer := 0, 0, 0, ""
-	all := []verified{}
+	all := []verifyResult{}
 	for i := range kept {
 		line, more, whole := f.audit(audit, &kept[i])
-		if !whole && f.gone(&kept[i]) {
+		if !whole && f.isDeleted(&kept[i]) {
 			continue
 		}
-		v := verifiedOf(&kept[i], more, whole)
+		v := newVerifyResult(&kept[i], more, whole)
 		if all = append(all, v); !asJSON {
 			fmt.Fprintln(out, strings.Join(append([]string{line}, v.Defects...), "\n  "))
 		}
@@ -77,7 +77,7 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 		}
 	}
 	if len(stray) > 0 {
-		v := verifiedOf(&checkpoint.Info{Cut: -1}, stray, false)
+		v := newVerifyResult(&checkpoint.Info{Cut: -1}, stray, false)
 		if all = append(all, v); !asJSON {
 			fmt.Fprintln(out, strings.Join(append([]string{"files of no checkpoint: damaged"}, v.Defects...), "\n  "))
 		}
@@ -131,7 +131,7 @@ func strays(in store.Store, a *checkpoint.Audit, found *checkpoint.Listing) (def
 }
 
 // audit reads a checkpoint. It returns a summary line and the defects.
-func (f *Folder) audit(a *checkpoint.Audit, k *checkpoint.Info) (line string, wrong []checkpoint.Defect, whole bool) {
+func (f *Location) audit(a *checkpoint.Audit, k *checkpoint.Info) (line string, wrong []checkpoint.Defect, whole bool) {
 	clock := "clock " + clockText(k.Cut)
 	if k.Err != nil {
 		return clock + ": not whole", k.Defects(), false

@@ -48,9 +48,9 @@ type Coordinator struct {
 	Control   string         // listen address of the control API
 	Registry  string         // see store.OpenLocation; "": in Dir
 	Log       *slog.Logger
-	Watch     role.Watched
+	Watch     role.Observability
 
-	eye    *httpdebug.Endpoint // metrics and health endpoints, also on standby; nil: none
+	debug  *httpdebug.Endpoint // metrics and health endpoints, also on standby; nil: none
 	listed bool                // listed in the file that Prometheus reads
 	shared bool                // other coordinators may share the registry
 }
@@ -59,7 +59,7 @@ type Coordinator struct {
 type Job struct {
 	Name string // name of the job's file
 	Text []byte // content of that file
-	*settings.Asked
+	*settings.Flags
 	Blame func(error) error // adds the position in the file to an error; nil: nothing to add
 }
 
@@ -74,14 +74,14 @@ func (j *Job) settings() (s settings.Run, err error) {
 // Check returns the settings of the job, or an error if they do not suit a job on several hosts.
 func (j *Job) Check() (s settings.Run, err error) {
 	if s, err = j.settings(); err == nil {
-		err = localrun.Spread(&s)
+		err = localrun.CheckDistributed(&s)
 	}
 	return s, err
 }
 
-// askedFile is a copy of the text that requested the job. If a later start has the same text, the settings
+// requestFile is a copy of the text that requested the job. If a later start has the same text, the settings
 // need not be compared.
-const askedFile = "job.yaml"
+const requestFile = "job.yaml"
 
 // linger is how long the coordinator stays after the job is over, to notify processes that are just being restarted.
 const linger = 3 * time.Second
@@ -90,10 +90,10 @@ const linger = 3 * time.Second
 // shares its registry returns to standby after losing the lease.
 func (c *Coordinator) Run(ctx context.Context) (err error) {
 	httpdebug.SetIdentity(c.Log, "", string(wire.RoleCoordinator), 0)
-	if c.eye, err = c.Watch.Open(ctx, c.Log); err != nil {
+	if c.debug, err = c.Watch.Open(ctx, c.Log); err != nil {
 		return err
 	}
-	defer c.eye.Close()
+	defer c.debug.Close()
 	defer c.hideTarget()
 	for {
 		err := c.lead(ctx)
@@ -110,22 +110,22 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 func (c *Coordinator) lead(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c.eye.SetProbe(nil) // not ready yet
-	ring, err := reach.Ring(ctx, c.Reach.Keys, wire.RoleCoordinator, c.Log)
+	c.debug.SetProbe(nil) // not ready yet
+	ring, err := reach.OpenWatchedRing(ctx, c.Reach.Keys, wire.RoleCoordinator, c.Log)
 	if err != nil {
 		return err
 	}
-	if c.shared, err = c.shares(ring); err != nil {
+	if c.shared, err = c.sharesRegistry(ring); err != nil {
 		return err
 	}
 	open, err := c.listen(ring)
 	if err != nil {
 		return err
 	}
-	s, err := c.settle(ctx)
+	s, err := c.openJob(ctx)
 	if err == nil {
 		var kept *reach.Secrets
-		if kept, err = reach.KeptSecrets(c.Dir); err == nil {
+		if kept, err = reach.ReadRunSecrets(c.Dir); err == nil {
 			open.Keys, err = kept.Keys, kept.Close()
 		}
 	}
@@ -133,7 +133,7 @@ func (c *Coordinator) lead(ctx context.Context) error {
 		err = c.showTarget(s.Job.ID, open.Addr)
 	}
 	if err != nil {
-		return errors.Join(err, open.Frames.Close(), open.Web.Close())
+		return errors.Join(err, open.FrameListener.Close(), open.ControlListener.Close())
 	}
 	httpdebug.SetIdentity(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
 	switch {
@@ -146,16 +146,17 @@ func (c *Coordinator) lead(ctx context.Context) error {
 	default:
 		open.Registry = c.Registry
 	}
-	open.Eye = c.eye
-	err = c.attend(ctx, open, &s)
-	_, _ = open.Frames.Close(), open.Web.Close() // usually they are already closed
+	open.Debug = c.debug
+	err = c.runJob(ctx, open, &s)
+	_, _ = open.FrameListener.Close(), open.ControlListener.Close() // usually they are already closed
 	return err
 }
 
-// guard returns an error for services that are reached without encryption, or logs a warning if they are permitted.
-func (c *Coordinator) guard(s *settings.Run) error {
+// checkEncryption returns an error for services that are reached without encryption, or logs a warning if they are
+// permitted.
+func (c *Coordinator) checkEncryption(s *settings.Run) error {
 	services := settings.Services{Registry: c.Registry, Store: s.Checkpoints.Store, Log: s.Log}
-	text, err := services.Exposed(&s.Reach)
+	text, err := services.ExposureWarning(&s.Reach)
 	if text != "" {
 		c.Log.Warn(text)
 	}
@@ -163,28 +164,28 @@ func (c *Coordinator) guard(s *settings.Run) error {
 }
 
 // listen opens the coordinator's sockets. It returns an error for addresses that other machines could not use.
-func (c *Coordinator) listen(ring *keys.Ring) (o *role.Opened, err error) {
-	o = &role.Opened{Linger: linger, Ring: ring}
+func (c *Coordinator) listen(ring *keys.Ring) (o *role.Resources, err error) {
+	o = &role.Resources{Linger: linger, Ring: ring}
 	at := c.Reach.Listen
-	if o.Frames, err = (transport.TCP{Keys: ring}).Listen(at); err != nil {
+	if o.FrameListener, err = (transport.TCP{Keys: ring}).Listen(at); err != nil {
 		return nil, cannotListen("--listen", at, err)
 	}
-	if o.Addr, err = transport.PublishedAddress(at, o.Frames.Addr(), c.Advertise); err != nil {
-		return nil, errors.Join(err, o.Frames.Close())
+	if o.Addr, err = transport.PublishedAddress(at, o.FrameListener.Addr(), c.Advertise); err != nil {
+		return nil, errors.Join(err, o.FrameListener.Close())
 	}
-	if o.Web, err = net.Listen("tcp", c.Control); err != nil {
-		return nil, errors.Join(cannotListen("--control", c.Control, err), o.Frames.Close())
+	if o.ControlListener, err = net.Listen("tcp", c.Control); err != nil {
+		return nil, errors.Join(cannotListen("--control", c.Control, err), o.FrameListener.Close())
 	}
-	for _, addr := range []string{o.Frames.Addr(), o.Web.Addr().String()} {
-		text, err := localrun.Exposed(addr, &c.Reach)
+	for _, addr := range []string{o.FrameListener.Addr(), o.ControlListener.Addr().String()} {
+		text, err := localrun.ExposureWarning(addr, &c.Reach)
 		if err != nil {
-			return nil, errors.Join(err, o.Frames.Close(), o.Web.Close())
+			return nil, errors.Join(err, o.FrameListener.Close(), o.ControlListener.Close())
 		}
 		if text != "" {
 			c.Log.Warn(text)
 		}
 	}
-	_, port, err := net.SplitHostPort(o.Web.Addr().String())
+	_, port, err := net.SplitHostPort(o.ControlListener.Addr().String())
 	host, _, errHost := net.SplitHostPort(o.Addr)
 	if err == nil && errHost == nil { // under the name that other machines use for this one
 		o.Hosts = append(o.Hosts, net.JoinHostPort(host, port))
@@ -202,9 +203,9 @@ func cannotListen(flag, addr string, err error) error {
 	return fmt.Errorf("cannot listen on %s: %w; choose another %s", addr, plain.Cause(err), flag)
 }
 
-// settle creates the job's directory, or loads the job in it. It returns an error if that is not the requested job.
-func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
-	begun, err := rundir.Clear(c.Dir)
+// openJob creates the job's directory, or loads the job in it. It returns an error if that is not the requested job.
+func (c *Coordinator) openJob(ctx context.Context) (s settings.Run, err error) {
+	begun, err := rundir.RemoveIncomplete(c.Dir)
 	if err != nil {
 		return s, err
 	}
@@ -214,63 +215,63 @@ func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
 		}
 		s.Reach = c.Reach
 		if c.shared { // coordinators that share the registry must create the same job
-			s.Job.ID = c.idOf()
+			s.Job.ID = c.jobID()
 		}
-		if err := c.guard(&s); err != nil {
+		if err := c.checkEncryption(&s); err != nil {
 			return s, err
 		}
-		if err := localrun.Lay(ctx, &s, c.Dir, c.shared); err != nil {
+		if err := localrun.CreateDistributed(ctx, &s, c.Dir, c.shared); err != nil {
 			return s, err
 		}
-		return s, c.keepText()
+		return s, c.saveRequest()
 	}
 	if s, err = settings.Read(filepath.Join(c.Dir, rundir.RunFile)); err != nil {
 		return s, err
 	}
 	s.Reach = c.Reach
-	if err := c.guard(&s); err != nil {
+	if err := c.checkEncryption(&s); err != nil {
 		return s, err
 	}
-	before, err := disk.ReadRegular(filepath.Join(c.Dir, askedFile), settings.MaxDocumentBytes)
+	before, err := disk.ReadRegular(filepath.Join(c.Dir, requestFile), settings.MaxDocumentBytes)
 	if err != nil || !bytes.Equal(before, c.Job.Text) {
 		asked, err := c.Job.settings()
 		if err != nil {
 			return s, err
 		}
-		if differs := settings.Other(s, asked); differs != "" {
+		if differs := settings.FirstDifference(s, asked); differs != "" {
 			return s, fmt.Errorf("%w: %s has another job than %s: %s; name another --dir", perdure.ErrUsage, c.Dir,
 				c.Job.Name, differs)
 		}
-		if err := c.keepText(); err != nil {
+		if err := c.saveRequest(); err != nil {
 			return s, err
 		}
 	}
-	return s, c.Job.Sign(&s)
+	return s, c.Job.CompletePerRun(&s)
 }
 
-func (c *Coordinator) keepText() error {
-	if err := os.WriteFile(filepath.Join(c.Dir, askedFile), c.Job.Text, 0o666); err != nil {
+func (c *Coordinator) saveRequest() error {
+	if err := os.WriteFile(filepath.Join(c.Dir, requestFile), c.Job.Text, 0o666); err != nil {
 		return fmt.Errorf("run directory: %w", plain.Cause(err))
 	}
 	return nil
 }
 
-// attend coordinates and does the work of the job's parent process.
-func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings.Run) error {
-	r, err := localrun.Attend(ctx, localrun.Attended{
-		Settings: *s, Folder: c.Dir, Ring: open.Ring, Coordinator: transport.DialAddress(open.Frames.Addr()),
-		Control: transport.DialAddress(open.Web.Addr().String()), View: view{Log: c.Log},
+// runJob coordinates and does the work of the job's parent process.
+func (c *Coordinator) runJob(ctx context.Context, open *role.Resources, s *settings.Run) error {
+	r, err := localrun.StartDistributed(ctx, localrun.DistributedOptions{
+		Settings: *s, Folder: c.Dir, Ring: open.Ring, Coordinator: transport.DialAddress(open.FrameListener.Addr()),
+		Control: transport.DialAddress(open.ControlListener.Addr().String()), View: view{Log: c.Log},
 	})
 	if err != nil {
-		return errors.Join(err, open.Frames.Close(), open.Web.Close())
+		return errors.Join(err, open.FrameListener.Close(), open.ControlListener.Close())
 	}
-	defer func() { _ = r.Leave() }() // only the job's own result counts
+	defer func() { _ = r.Detach() }() // only the job's own result counts
 	c.announce(open, s)
 	life, end := context.WithCancel(ctx)
 	defer end()
 	coordinated := make(chan error, 1)
 	go func() {
-		co := role.Coordinator{Folder: c.Dir, Log: c.Log, Watch: c.Watch, Open: open}
+		co := role.Coordinator{Folder: c.Dir, Log: c.Log, Watch: c.Watch, Resources: open}
 		coordinated <- co.Run(life)
 	}()
 	type seen struct {
@@ -279,14 +280,14 @@ func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings
 	}
 	saw := make(chan seen, 1)
 	go func() {
-		sum, err := r.See(life)
+		sum, err := r.AwaitEnd(life)
 		saw <- seen{sum, err}
 	}()
 	select {
 	case err := <-coordinated:
 		if err == nil { // See has asked it to end
 			job := <-saw
-			return c.over(job.err, &job.sum)
+			return c.logResult(job.err, &job.sum)
 		}
 		end()
 		<-saw
@@ -298,18 +299,18 @@ func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings
 			return nil
 		}
 		err := <-coordinated // after all processes were notified
-		return errors.Join(c.over(job.err, &job.sum), err)
+		return errors.Join(c.logResult(job.err, &job.sum), err)
 	}
 }
 
 // showTarget lists the coordinator's metrics address for Prometheus, on standby too.
 func (c *Coordinator) showTarget(job, addr string) error {
-	if c.eye == nil {
+	if c.debug == nil {
 		return nil
 	}
 	c.listed = true
 	return metrics.WriteTargets(c.Dir, []metrics.Target{
-		metrics.NewTarget(job, string(wire.RoleCoordinator), "0", transport.ReachableAddress(c.eye.Addr(), addr)),
+		metrics.NewTarget(job, string(wire.RoleCoordinator), "0", transport.ReachableAddress(c.debug.Addr(), addr)),
 	})
 }
 
@@ -324,7 +325,7 @@ func (c *Coordinator) hideTarget() {
 }
 
 // announce logs the coordinator's address and the command that hosts join with.
-func (c *Coordinator) announce(open *role.Opened, s *settings.Run) {
+func (c *Coordinator) announce(open *role.Resources, s *settings.Run) {
 	secret := filepath.Join(c.Dir, reach.SecretFile)
 	shows := fmt.Sprintf("--secret-file COPY, where COPY is a copy of %s with a copy of %s%s next to it", secret,
 		secret, reach.ServersExt)
@@ -333,16 +334,19 @@ func (c *Coordinator) announce(open *role.Opened, s *settings.Run) {
 	}
 	c.Log.Info(fmt.Sprintf("the coordinator of job %s is at %s; on each machine: perdure host --join %s %s", s.Job.ID,
 		open.Addr, open.Addr, shows),
-		"address", open.Addr, "control", open.Web.Addr().String(), "folder", c.Dir)
+		"address", open.Addr, "control", open.ControlListener.Addr().String(), "folder", c.Dir)
 	at, err := netip.ParseAddrPort(open.Addr)
-	if lacks := lacksStore(s); lacks != "" && (err != nil || !at.Addr().IsLoopback()) { // other machines may reach it
+	if lacks := missingStoreWarning(
+		s,
+	); lacks != "" &&
+		(err != nil || !at.Addr().IsLoopback()) { // other machines may reach it
 		c.Log.Warn(lacks)
 	}
 }
 
-// lacksStore returns a warning for a job on several machines that keeps checkpoints without a shared store. It returns
-// "" for any other job.
-func lacksStore(s *settings.Run) string {
+// missingStoreWarning returns a warning for a job on several machines that keeps checkpoints without a shared store. It
+// returns "" for any other job.
+func missingStoreWarning(s *settings.Run) string {
 	if s.Checkpoints.Store == "" && recovery.Of(s.Job.Recovery).Traits().SavesAtEnd() {
 		return fmt.Sprintf("recovery %s keeps checkpoints, but no store is named: each machine keeps its own in a "+
 			"local directory, where the others cannot read them; name a store that all machines reach with store: URL",
@@ -351,8 +355,8 @@ func lacksStore(s *settings.Run) string {
 	return ""
 }
 
-// over reports how the job ended.
-func (c *Coordinator) over(err error, sum *rundir.Summary) error {
+// logResult reports how the job ended.
+func (c *Coordinator) logResult(err error, sum *rundir.Summary) error {
 	switch {
 	case errors.Is(err, localrun.ErrStopped):
 		c.Log.Info(err.Error())

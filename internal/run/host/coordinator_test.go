@@ -27,7 +27,7 @@ func must(t *testing.T, err error) {
 func job(text string, workers int) Job {
 	return Job{
 		Name: "job.yaml", Text: []byte(text),
-		Asked: &settings.Asked{
+		Flags: &settings.Flags{
 			Version: "test", Workload: settings.OwnWorkload, Grace: "7s", Keep: 1,
 			Shape: settings.Shape{
 				Workers: workers, Servers: 1, Shards: 2, Consistency: "bsp", Recovery: "none", Clocks: 5,
@@ -42,9 +42,9 @@ func job(text string, workers int) Job {
 func TestSettle(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "job")
 	c := &Coordinator{Dir: dir, Job: job("one", 2), Log: slog.New(slog.DiscardHandler)}
-	first, err := c.settle(t.Context())
+	first, err := c.openJob(t.Context())
 	must(t, err)
-	again, err := c.settle(t.Context())
+	again, err := c.openJob(t.Context())
 	must(t, err)
 	grace := again.Checkpoints.Grace
 	if again.Job.ID != first.Job.ID || grace != first.Checkpoints.Grace || grace == 0 {
@@ -52,23 +52,23 @@ func TestSettle(t *testing.T) {
 			again.Checkpoints.Grace, first.Job.ID, first.Checkpoints.Grace)
 	}
 	c.Job = job("another text", 2)
-	if again, err = c.settle(t.Context()); err != nil || again.Job.ID != first.Job.ID {
+	if again, err = c.openJob(t.Context()); err != nil || again.Job.ID != first.Job.ID {
 		t.Errorf("the same job with another text: %v, %v", again.Job.ID, err)
 	}
 	c.Job = job("three", 3)
-	_, err = c.settle(t.Context())
+	_, err = c.openJob(t.Context())
 	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "job.slots is 2 there, but 3 is requested") {
 		t.Errorf("different job: %v", err)
 	}
 	must(t, os.Remove(filepath.Join(dir, rundir.RunFile)))
-	must(t, os.Remove(filepath.Join(dir, askedFile)))
-	third, err := c.settle(t.Context())
+	must(t, os.Remove(filepath.Join(dir, requestFile)))
+	third, err := c.openJob(t.Context())
 	if err != nil || third.Job.ID == first.Job.ID || third.Job.Slots != 3 {
 		t.Errorf("after an incomplete start: %+v, %v", third.Job, err)
 	}
 	must(t, os.Remove(filepath.Join(dir, rundir.RunFile)))
 	must(t, os.WriteFile(filepath.Join(dir, "mine"), nil, 0o666))
-	_, err = c.settle(t.Context())
+	_, err = c.openJob(t.Context())
 	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("directory with other files: %v", err)
 	}
@@ -101,7 +101,7 @@ func TestSignal(t *testing.T) {
 // TestTarget checks that a coordinator lists its metrics under an address that other machines can dial, until it ends.
 func TestTarget(t *testing.T) {
 	c := &Coordinator{
-		Dir: t.TempDir(), Watch: role.Watched{Metrics: "0.0.0.0:0"}, Log: slog.New(slog.DiscardHandler),
+		Dir: t.TempDir(), Watch: role.Observability{Metrics: "0.0.0.0:0"}, Log: slog.New(slog.DiscardHandler),
 	}
 	list := func() string {
 		b, err := os.ReadFile(filepath.Join(c.Dir, rundir.TargetsFile))
@@ -114,11 +114,11 @@ func TestTarget(t *testing.T) {
 		t.Error("a coordinator without metrics is listed")
 	}
 	var err error
-	c.eye, err = c.Watch.Open(t.Context(), c.Log)
+	c.debug, err = c.Watch.Open(t.Context(), c.Log)
 	must(t, err)
-	defer c.eye.Close()
+	defer c.debug.Close()
 	must(t, c.showTarget("j1", "10.0.0.5:7000"))
-	_, port, _ := net.SplitHostPort(c.eye.Addr())
+	_, port, _ := net.SplitHostPort(c.debug.Addr())
 	want := `[{"targets":["10.0.0.5:` + port + `"],"labels":{"id":"0","job":"j1","role":"coordinator"}}]`
 	if got := list(); got != want {
 		t.Errorf("list %s; want %s", got, want)
@@ -133,7 +133,7 @@ func TestTarget(t *testing.T) {
 // same job, and that other prefixes and texts make other jobs.
 func TestSameRegistry(t *testing.T) {
 	id := func(registry, text string) string {
-		return (&Coordinator{Registry: registry, Job: job(text, 1)}).idOf()
+		return (&Coordinator{Registry: registry, Job: job(text, 1)}).jobID()
 	}
 	first := id("etcd://a:1,b:1,c:1/jobs/one", "text")
 	for _, same := range []string{"etcd://c:1,a:1,b:1/jobs/one", "etcd://b:1/jobs/one/", "etcd://a:1/jobs/one?ca=/c"} {

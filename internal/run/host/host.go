@@ -62,18 +62,18 @@ type Host struct {
 
 	Command []string `arg:"" optional:"" help:"@host_command"` // command of a worker; empty: perdure's worker
 
-	Output    *os.File         `kong:"-"` // receives the output of the processes; nil: files in Dir
-	Program   string           `kong:"-"` // the perdure executable
-	Watch     role.Watched     `kong:"-"`
-	LogFormat httpdebug.Format `kong:"-"` // for servers and perdure's workers
-	Log       *slog.Logger     `kong:"-"`
+	Output    *os.File           `kong:"-"` // receives the output of the processes; nil: files in Dir
+	Program   string             `kong:"-"` // the perdure executable
+	Watch     role.Observability `kong:"-"`
+	LogFormat httpdebug.Format   `kong:"-"` // for servers and perdure's workers
+	Log       *slog.Logger       `kong:"-"`
 
-	name   string // random name of this process
-	listed bool   // listed in the file that Prometheus reads
-	taken  bool   // the command of --notice-command has announced the loss of the machine
-	secret string // path of the secret file
-	keys   wire.Keys
-	ring   *keys.Ring // nil: the job has no keys
+	name      string // random name of this process
+	listed    bool   // listed in the file that Prometheus reads
+	preempted bool   // the command of --notice-command has announced the loss of the machine
+	secret    string // path of the secret file
+	keys      wire.Keys
+	ring      *keys.Ring // nil: the job has no keys
 }
 
 // hostRole is the role of the host in logs and metrics.
@@ -87,10 +87,10 @@ const programGrace = time.Minute
 func (h *Host) Run(ctx, atOnce context.Context) error {
 	h.name = rand.Text()
 	httpdebug.SetIdentity(h.Log, "", hostRole, -1)
-	if err := h.ready(ctx); err != nil {
+	if err := h.prepare(ctx); err != nil {
 		return err
 	}
-	lock, err := h.hold()
+	lock, err := h.lockDir()
 	if err != nil {
 		return err
 	}
@@ -113,29 +113,29 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 	noticed := h.watch(looks)
 	select {
 	case w := <-l.joined:
-		if err := h.begin(k, &w); err != nil {
+		if err := h.startProcesses(k, &w); err != nil {
 			return err
 		}
-		eye.SetProbe(metrics.Host(k.look, h.Watch.Who(w.Job.ID, hostRole, -1)))
+		eye.SetProbe(metrics.Host(k.state, h.Watch.Identity(w.Job.ID, hostRole, -1)))
 	case err := <-ended:
-		return h.over(err)
+		return h.logResult(err)
 	case <-ctx.Done():
 		return nil
 	case <-noticed:
-		h.taken = true
+		h.preempted = true
 		return nil
 	}
 	notice, why := h.Notice.For, "a signal"
 	select {
 	case err := <-ended:
-		return h.jobEnds(ctx, atOnce, k, err)
+		return h.endWithJob(ctx, atOnce, k, err)
 	case err := <-k.fatal:
 		return err
 	case <-k.idle:
 		return nil
 	case <-ctx.Done():
 	case <-noticed:
-		why, h.taken = "the command of --notice-command has ended with 0", true
+		why, h.preempted = "the command of --notice-command has ended with 0", true
 	case n := <-l.ordered:
 		if why = "an operator"; n > 0 {
 			notice = n
@@ -143,35 +143,35 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 	}
 	go func() {
 		if err := <-ended; err != nil && atOnce.Err() == nil {
-			k.over() // without the job, no process can take over, so do not wait
+			k.stopReplacing() // without the job, no process can take over, so do not wait
 		}
 	}()
 	h.handOver(ctx, atOnce, k, why, notice)
 	return nil
 }
 
-// jobEnds ends the host's processes after the job is over or has rejected this host.
-func (h *Host) jobEnds(ctx, atOnce context.Context, k *keeper, why error) error {
+// endWithJob ends the host's processes after the job is over or has rejected this host.
+func (h *Host) endWithJob(ctx, atOnce context.Context, k *keeper, why error) error {
 	if errors.Is(why, perdure.ErrRefused) {
 		// the other processes may not be servers
-		h.handOver(ctx, atOnce, k, plain.Text(why), cmp.Or(h.Notice.For, programGrace))
+		h.handOver(ctx, atOnce, k, plain.ErrorText(why), cmp.Or(h.Notice.For, programGrace))
 		return why
 	}
-	k.over()
+	k.stopReplacing()
 	k.await(atOnce, wire.RoleWorker, programGrace)
-	return h.over(why)
+	return h.logResult(why)
 }
 
-// Taken reports, after Run has returned, whether it returned because the notice command announced the loss of the
+// Preempted reports, after Run has returned, whether it returned because the notice command announced the loss of the
 // machine.
-func (h *Host) Taken() bool { return h.taken }
+func (h *Host) Preempted() bool { return h.preempted }
 
-// ready prepares everything that is needed before any process starts.
-func (h *Host) ready(ctx context.Context) error {
+// prepare prepares everything that is needed before any process starts.
+func (h *Host) prepare(ctx context.Context) error {
 	if err := h.check(); err != nil {
 		return err
 	}
-	return h.identify(ctx)
+	return h.loadCredentials(ctx)
 }
 
 // check returns an error for invalid settings before anything is started.
@@ -209,8 +209,8 @@ func (h *Host) check() (err error) {
 	return nil
 }
 
-// identify finds the credentials of the host and its processes: keys or a secret.
-func (h *Host) identify(ctx context.Context) (err error) {
+// loadCredentials finds the credentials of the host and its processes: keys or a secret.
+func (h *Host) loadCredentials(ctx context.Context) (err error) {
 	needs := wire.RoleWorker
 	if h.Servers > 0 {
 		needs = wire.RoleServer
@@ -220,7 +220,7 @@ func (h *Host) identify(ctx context.Context) (err error) {
 			}
 		}
 	}
-	if h.ring, err = reach.Ring(ctx, h.KeysDir, needs, h.Log); err != nil {
+	if h.ring, err = reach.OpenWatchedRing(ctx, h.KeysDir, needs, h.Log); err != nil {
 		return err
 	}
 	from := h.SecretFile
@@ -237,9 +237,9 @@ func (h *Host) identify(ctx context.Context) (err error) {
 	return err
 }
 
-// hold creates the host's directory and locks it against other hosts. release also removes the host from the list for
-// Prometheus.
-func (h *Host) hold() (release func(), err error) {
+// lockDir creates the host's directory and locks it against other hosts. release also removes the host from the list
+// for Prometheus.
+func (h *Host) lockDir() (release func(), err error) {
 	if err := os.MkdirAll(filepath.Join(h.Dir, logsDir), 0o777); err != nil {
 		return nil, fmt.Errorf("%w: cannot write to %s: %w; choose another --dir", perdure.ErrUsage, h.Dir,
 			plain.Cause(err))
@@ -263,14 +263,14 @@ func (h *Host) hold() (release func(), err error) {
 	}, nil
 }
 
-// begin starts the processes after the job has answered.
-func (h *Host) begin(k *keeper, w *wire.Welcome) error {
+// startProcesses starts the processes after the job has answered.
+func (h *Host) startProcesses(k *keeper, w *wire.Welcome) error {
 	httpdebug.SetIdentity(h.Log, w.Job.ID, hostRole, -1)
 	if h.Workers > 0 && len(h.Command) == 0 && w.Job.Workload == settings.OwnWorkload {
 		return fmt.Errorf("%w: the workers of this job are programs of your own; add the command that starts one: "+
 			"perdure host … -- COMMAND", perdure.ErrUsage)
 	}
-	if err := h.sameJob(w.Job.ID); err != nil {
+	if err := h.checkSameJob(w.Job.ID); err != nil {
 		return err
 	}
 	specs, err := h.specs()
@@ -286,14 +286,14 @@ func (h *Host) begin(k *keeper, w *wire.Welcome) error {
 		text += "; their logs are in " + filepath.Join(h.Dir, logsDir)
 	}
 	h.Log.Info(text)
-	return k.begin(specs)
+	return k.start(specs)
 }
 
 // jobFile contains the ID of the job whose logs are in the host's directory.
 const jobFile = "job"
 
-// sameJob returns an error if the directory belongs to another job. Otherwise it records the job's ID.
-func (h *Host) sameJob(id string) error {
+// checkSameJob returns an error if the directory belongs to another job. Otherwise it records the job's ID.
+func (h *Host) checkSameJob(id string) error {
 	path := filepath.Join(h.Dir, jobFile)
 	if was, err := os.ReadFile(path); err == nil {
 		if text := string(was); text != id+"\n" {
@@ -309,8 +309,8 @@ func (h *Host) sameJob(id string) error {
 	return nil
 }
 
-// over reports how the job ended, if that is why the host ends.
-func (h *Host) over(err error) error {
+// logResult reports how the job ended, if that is why the host ends.
+func (h *Host) logResult(err error) error {
 	switch {
 	case errors.Is(err, perdure.ErrDone):
 		h.Log.Info("the job is done")
@@ -318,7 +318,7 @@ func (h *Host) over(err error) error {
 	case errors.Is(err, perdure.ErrFailed):
 		return err
 	case errors.Is(err, perdure.ErrStopped):
-		h.Log.Warn("the job is over", "why", plain.Text(err))
+		h.Log.Warn("the job is over", "why", plain.ErrorText(err))
 		return nil
 	case errors.Is(err, context.Canceled):
 		return nil
@@ -376,11 +376,11 @@ func (l *jobConn) run(ctx context.Context) error {
 	link := transport.Link{
 		Network: transport.TCP{Keys: l.h.ring}, Addr: l.h.Join, PeerRole: keys.Coordinator,
 		Hello: func() wire.Hello {
-			hello := reach.Asking(l.h.keys.Job)
+			hello := reach.QueryHello(l.h.keys.Job)
 			hello.Job, hello.Process, hello.DisplayName = l.job, l.h.name, l.h.Called
 			return hello
 		},
-		Up: l.up, Frame: func(_ transport.Conn, f *wire.Frame) error { return l.order(f) },
+		Up: l.onConnect, Frame: func(_ transport.Conn, f *wire.Frame) error { return l.order(f) },
 		Down: func(_ transport.Conn, err error) {
 			l.connect(nil)
 			if errors.Is(err, perdure.ErrStopped) || errors.Is(err, perdure.ErrRefused) {
@@ -401,7 +401,7 @@ func (l *jobConn) run(ctx context.Context) error {
 	return link.Run(ctx)
 }
 
-func (l *jobConn) up(c transport.Conn, f *wire.Frame) {
+func (l *jobConn) onConnect(c transport.Conn, f *wire.Frame) {
 	var w wire.Welcome
 	if err := wire.ParseControl(f, &w); err != nil {
 		l.h.Log.Error("invalid answer from the coordinator", "err", err)

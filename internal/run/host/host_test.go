@@ -27,7 +27,7 @@ func TestSpecs(t *testing.T) {
 	h := &Host{
 		Join: "127.0.0.1:7,[::1]:8", Servers: 2, Workers: 2, Dir: "/d", Listen: "127.0.0.1:" + port,
 		Advertise: "a.example.org:7100", Program: "/bin/perdure", secret: "/s", name: "h",
-		Watch: role.Watched{Metrics: ":9000"}, Command: []string{"./train", "-x"},
+		Watch: role.Observability{Metrics: ":9000"}, Command: []string{"./train", "-x"},
 	}
 	specs, err := h.specs()
 	if err != nil {
@@ -72,7 +72,7 @@ func TestSpecs(t *testing.T) {
 func TestTargets(t *testing.T) {
 	h := &Host{
 		Servers: 2, Workers: 1, Dir: t.TempDir(), Called: "a", Advertise: "a.example.org:7100",
-		Watch: role.Watched{Metrics: "0.0.0.0:9464"}, Log: slog.New(slog.DiscardHandler),
+		Watch: role.Observability{Metrics: "0.0.0.0:9464"}, Log: slog.New(slog.DiscardHandler),
 	}
 	read := func() (all []metrics.Target) {
 		b, err := os.ReadFile(filepath.Join(h.Dir, rundir.TargetsFile))
@@ -166,14 +166,14 @@ func TestExits(t *testing.T) {
 	if k.onExit(program) == supervisor.Never {
 		t.Error("a user's program is not replaced")
 	}
-	if program.Code = 0; k.onExit(program) < supervisor.Restart(leavePause) {
+	if program.Code = 0; k.onExit(program) < supervisor.Restart(minRestartPause) {
 		t.Error("a process that ended gracefully is replaced before it is known whether the job is over")
 	}
 	server.Code, server.Signal, server.LastLine = usageCode, "", "perdure: wrong secret"
 	if k.onExit(server) != supervisor.Never || (<-k.fatal).Error() != "server-0: wrong secret" {
 		t.Error("a server with an invalid request is replaced")
 	}
-	if _, why := k.look(); why != "server-0: wrong secret" {
+	if _, why := k.state(); why != "server-0: wrong secret" {
 		t.Errorf("the host is not ready: %s", why)
 	}
 	server.Code = supervisor.ExitDrained
@@ -185,7 +185,7 @@ func TestExits(t *testing.T) {
 		t.Error("a host with a worker is idle")
 	default:
 	}
-	k.over()
+	k.stopReplacing()
 	program.PID = 7
 	if k.onExit(program) != supervisor.Never {
 		t.Error("a process is replaced after the job is over")
@@ -201,7 +201,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func TestOver(t *testing.T) {
 	h := &Host{Log: slog.New(slog.DiscardHandler)}
 	for _, why := range []error{perdure.ErrDone, perdure.ErrStopped, perdure.ErrFailed} {
-		err := h.over(fmt.Errorf("%w: why", why))
+		err := h.logResult(fmt.Errorf("%w: why", why))
 		if failed := why == perdure.ErrFailed; (err != nil) != failed || failed && !errors.Is(err, why) {
 			t.Errorf("%v: %v", why, err)
 		}

@@ -17,26 +17,26 @@ import (
 )
 
 const (
-	// leavePause is the shortest time between a process that ended by itself and its replacement. If the process ended
-	// because the job is over, or failed for the last permitted time, the host is notified within that time.
-	leavePause = 250 * time.Millisecond
+	// minRestartPause is the shortest time between a process that ended by itself and its replacement. If the process
+	// ended because the job is over, or failed for the last permitted time, the host is notified within that time.
+	minRestartPause = 250 * time.Millisecond
 	// usageCode is the exit code of perdure's own processes that report an invalid request. A restart would fail again.
 	usageCode = supervisor.ExitUsage
 )
 
 // keeper keeps the processes of a host alive.
 type keeper struct {
-	log    *slog.Logger
-	group  *supervisor.Group
-	own    bool              // workers are the user's own programs
-	tell   func(wire.Exited) // reports each exit to the coordinator
-	fatal  chan error        // capacity 1: why the host cannot continue
-	idle   chan struct{}     // closed when all its processes were drained
-	counts map[wire.Role]int
+	log          *slog.Logger
+	group        *supervisor.Group
+	userPrograms bool              // workers are the user's own programs
+	report       func(wire.Exited) // reports each exit to the coordinator
+	fatal        chan error        // capacity 1: why the host cannot continue
+	idle         chan struct{}     // closed when all its processes were drained
+	counts       map[wire.Role]int
 
 	mu       sync.Mutex // guards the fields below
-	last     bool       // processes that end are not replaced
-	why      string     // why the host does not do its work; "": it does
+	stopping bool       // processes that end are not replaced
+	problem  string     // why the host does not do its work; "": it does
 	backoffs map[[2]string]*supervisor.Backoff
 	restarts map[wire.Role]int
 	drained  int // servers that an operator has drained, which are not restarted
@@ -44,7 +44,7 @@ type keeper struct {
 
 func newKeeper(h *Host, tell func(wire.Exited)) (k *keeper, err error) {
 	k = &keeper{
-		log: h.Log, tell: tell, own: len(h.Command) > 0, fatal: make(chan error, 1),
+		log: h.Log, report: tell, userPrograms: len(h.Command) > 0, fatal: make(chan error, 1),
 		idle:     make(chan struct{}),
 		counts:   map[wire.Role]int{wire.RoleServer: h.Servers, wire.RoleWorker: h.Workers},
 		backoffs: map[[2]string]*supervisor.Backoff{}, restarts: map[wire.Role]int{},
@@ -53,8 +53,8 @@ func newKeeper(h *Host, tell func(wire.Exited)) (k *keeper, err error) {
 	return k, err
 }
 
-// begin starts all processes.
-func (k *keeper) begin(specs []supervisor.Spec) error {
+// start starts all processes.
+func (k *keeper) start(specs []supervisor.Spec) error {
 	for _, s := range specs {
 		if err := k.group.Start(s); err != nil {
 			return fmt.Errorf("%w: %w", perdure.ErrUsage, err)
@@ -72,11 +72,11 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	defer k.mu.Unlock()
 	told := k.exited(&e)
 	if e.PID != 0 {
-		k.tell(told)
+		k.report(told)
 	}
 	who := name(e.Role, e.Index)
 	log := k.log.With("process", who, "pid", e.PID, "code", e.Code)
-	if k.last {
+	if k.stopping {
 		log.Info(fmt.Sprintf("%s %s", who, e.Description))
 		return supervisor.Never
 	}
@@ -88,12 +88,12 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 		}
 		return supervisor.Never
 	}
-	own := k.own && e.Role == wire.RoleWorker
+	own := k.userPrograms && e.Role == wire.RoleWorker
 	if !own && e.Code == usageCode {
 		said := cmp.Or(e.LastLine, e.Description+", and has printed the reason")
-		k.why = fmt.Sprintf("%s: %s", who, strings.TrimPrefix(said, "perdure: "))
+		k.problem = fmt.Sprintf("%s: %s", who, strings.TrimPrefix(said, "perdure: "))
 		select {
-		case k.fatal <- errors.New(k.why):
+		case k.fatal <- errors.New(k.problem):
 		default: // another process was first
 		}
 		return supervisor.Never
@@ -104,7 +104,7 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	}
 	pause := k.backoffs[at].Next(e.Uptime)
 	if e.Code == 0 || told.Failed {
-		pause = max(pause, leavePause)
+		pause = max(pause, minRestartPause)
 	}
 	k.restarts[e.Role]++
 	text := fmt.Sprintf("%s %s", who, e.Description)
@@ -124,19 +124,19 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 
 // exited returns the report about a process that has ended. The caller must hold k.mu.
 func (k *keeper) exited(e *supervisor.Exit) wire.Exited {
-	if e.Role != wire.RoleWorker || k.last || !k.own && e.Code == usageCode {
+	if e.Role != wire.RoleWorker || k.stopping || !k.userPrograms && e.Code == usageCode {
 		return wire.Exited{Role: e.Role, PID: e.PID, How: e.Description}
 	}
-	return e.WorkerReport(k.own)
+	return e.WorkerReport(k.userPrograms)
 }
 
-// look returns the state of the processes for metrics and health checks.
-func (k *keeper) look() (all []metrics.Kept, why string) {
+// state returns the state of the processes for metrics and health checks.
+func (k *keeper) state() (all []metrics.RoleProcesses, why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	why = k.why
+	why = k.problem
 	for _, role := range []wire.Role{wire.RoleServer, wire.RoleWorker} {
-		kept := metrics.Kept{Role: string(role), Restarts: k.restarts[role]}
+		kept := metrics.RoleProcesses{Role: string(role), Restarts: k.restarts[role]}
 		for i := range k.counts[role] {
 			if k.group.PID(role, i) != 0 {
 				kept.Running++
@@ -154,18 +154,18 @@ func (k *keeper) look() (all []metrics.Kept, why string) {
 	return all, why
 }
 
-// over stops replacing processes.
-func (k *keeper) over() {
+// stopReplacing stops replacing processes.
+func (k *keeper) stopReplacing() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.last = true
+	k.stopping = true
 	k.group.DisableRestarts()
 }
 
 // drain ends all processes gracefully: first workers and then servers, which other processes may need until then. If
 // time is short, all are asked at the same time, since a worker's clock may take longer than the notice.
 func (k *keeper) drain(until context.Context, short bool) {
-	k.over()
+	k.stopReplacing()
 	roles := []wire.Role{wire.RoleWorker, wire.RoleServer}
 	for _, role := range roles {
 		k.each(role, k.group.Terminate)
@@ -200,7 +200,7 @@ func (k *keeper) await(ctx context.Context, role wire.Role, most time.Duration) 
 
 // stop ends all processes.
 func (k *keeper) stop() {
-	k.over()
+	k.stopReplacing()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := k.group.Stop(ctx); err != nil {

@@ -64,7 +64,7 @@ func (h *Host) server(index int) (s supervisor.Spec, err error) {
 	if h.Notice.For > 0 {
 		args = append(args, "--notice", h.Notice.For.String())
 	}
-	return h.own(wire.RoleServer, index, index, args...)
+	return h.builtinSpec(wire.RoleServer, index, index, args...)
 }
 
 // worker returns the specification of a worker: perdure's, or the user's program with the job's address in its
@@ -72,7 +72,7 @@ func (h *Host) server(index int) (s supervisor.Spec, err error) {
 func (h *Host) worker(index int) (s supervisor.Spec, err error) {
 	at := h.Servers + index
 	if len(h.Command) == 0 {
-		return h.own(wire.RoleWorker, index, at, "--waits")
+		return h.builtinSpec(wire.RoleWorker, index, at, "--waits")
 	}
 	s = h.spec(wire.RoleWorker, index, h.Command)
 	s.Env = append(s.Env, worker.EnvCoordinator+"="+h.Join)
@@ -91,8 +91,8 @@ func (h *Host) worker(index int) (s supervisor.Spec, err error) {
 	return s, err
 }
 
-// own returns the specification of one of perdure's own processes, which is the host's at-th process.
-func (h *Host) own(role wire.Role, index, at int, more ...string) (s supervisor.Spec, err error) {
+// builtinSpec returns the specification of one of perdure's own processes, which is the host's at-th process.
+func (h *Host) builtinSpec(role wire.Role, index, at int, more ...string) (s supervisor.Spec, err error) {
 	beside := h.Servers
 	if role == wire.RoleWorker {
 		beside = h.Workers

@@ -25,8 +25,8 @@ import (
 // leasePause is the time between two attempts of a standby coordinator to acquire the lease.
 const leasePause = 100 * time.Millisecond
 
-// shares reports whether other coordinators may share the registry.
-func (c *Coordinator) shares(ring *keys.Ring) (bool, error) {
+// sharesRegistry reports whether other coordinators may share the registry.
+func (c *Coordinator) sharesRegistry(ring *keys.Ring) (bool, error) {
 	if c.Registry == "" {
 		return false, nil
 	}
@@ -45,9 +45,9 @@ func (c *Coordinator) shares(ring *keys.Ring) (bool, error) {
 	return true, nil
 }
 
-// idOf returns a job ID that is equal for all coordinators with the same registry and the same requested job. It
+// jobID returns a job ID that is equal for all coordinators with the same registry and the same requested job. It
 // depends neither on the members of etcd that each names nor on their order.
-func (c *Coordinator) idOf() string {
+func (c *Coordinator) jobID() string {
 	at, _ := registry.ParseLocation(c.Registry) // shares has checked it
 	sum := sha256.Sum256(append([]byte(at.Identity()+"\n"), c.Job.Text...))
 	return hex.EncodeToString(sum[:8])
@@ -55,16 +55,16 @@ func (c *Coordinator) idOf() string {
 
 // standBy waits for the lease and then listens. The listeners in tried were only opened to check the addresses. It
 // returns nil if ctx ends first.
-func (c *Coordinator) standBy(ctx context.Context, tried *role.Opened, job string) (*role.Opened, error) {
+func (c *Coordinator) standBy(ctx context.Context, tried *role.Resources, job string) (*role.Resources, error) {
 	known, ring := tried.Keys, tried.Ring
-	if err := errors.Join(tried.Frames.Close(), tried.Web.Close()); err != nil {
+	if err := errors.Join(tried.FrameListener.Close(), tried.ControlListener.Close()); err != nil {
 		return nil, err
 	}
 	facts, err := registry.OpenLocation(ctx, c.Registry)
 	if err != nil {
 		return nil, err
 	}
-	lease, err := c.await(ctx, facts, job)
+	lease, err := c.awaitLease(ctx, facts, job)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = nil
@@ -79,7 +79,7 @@ func (c *Coordinator) standBy(ctx context.Context, tried *role.Opened, job strin
 	if err != nil {
 		return nil, errors.Join(err, facts.Close())
 	}
-	open.Keys, open.Facts, open.Lease = known, facts, lease
+	open.Keys, open.OpenRegistry, open.Lease = known, facts, lease
 	return open, nil
 }
 
@@ -94,7 +94,7 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 	if err := json.Unmarshal(doc, &f); err != nil {
 		return false, fmt.Errorf("job record in the registry: %w", err)
 	}
-	if f.Job.ID != c.idOf() {
+	if f.Job.ID != c.jobID() {
 		at, _ := registry.ParseLocation(c.Registry) // shares has checked it
 		return false, fmt.Errorf("%w: --registry %s contains job %s, but %s requests another one; choose another "+
 			"prefix",
@@ -109,24 +109,28 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 	return f.View.Done, nil
 }
 
-// await waits for the lease of a shared registry, with metrics and health endpoints.
-func (c *Coordinator) await(ctx context.Context, facts registry.Registry, job string) (registry.Lease, error) {
-	stands := newStanding()
-	c.eye.SetProbe(metrics.Standby(stands.look, c.Watch.Who(job, wire.RoleCoordinator, 0)))
-	defer c.eye.SetProbe(nil) // the leader is not ready yet
-	return c.take(ctx, facts, stands)
+// awaitLease waits for the lease of a shared registry, with metrics and health endpoints.
+func (c *Coordinator) awaitLease(ctx context.Context, facts registry.Registry, job string) (registry.Lease, error) {
+	stands := newStandbyState()
+	c.debug.SetProbe(metrics.Standby(stands.state, c.Watch.Identity(job, wire.RoleCoordinator, 0)))
+	defer c.debug.SetProbe(nil) // the leader is not ready yet
+	return c.acquireLease(ctx, facts, stands)
 }
 
-// take waits for the lease.
-func (c *Coordinator) take(ctx context.Context, facts registry.Registry, stands *standing) (registry.Lease, error) {
+// acquireLease waits for the lease.
+func (c *Coordinator) acquireLease(
+	ctx context.Context,
+	facts registry.Registry,
+	stands *standbyState,
+) (registry.Lease, error) {
 	defer close(stands.ended)
 	tick := time.NewTicker(leasePause)
 	defer tick.Stop()
 	told := ""
 	for {
-		stands.begin()
+		stands.startRequest()
 		lease, err := facts.Acquire(ctx, registry.Self())
-		stands.end()
+		stands.endRequest()
 		switch {
 		case err == nil:
 			return lease, nil
@@ -138,7 +142,7 @@ func (c *Coordinator) take(ctx context.Context, facts registry.Registry, stands 
 		}
 		for waits := true; waits; {
 			select {
-			case why := <-stands.asks:
+			case why := <-stands.queries:
 				why <- told
 			case <-tick.C:
 				waits = false

@@ -9,11 +9,11 @@ import (
 
 // view logs messages of this process. The coordinator logs its own messages.
 type view struct {
-	screen.Silent
+	screen.NopView
 	Log *slog.Logger
 }
 
-func (v view) Say(line string) { v.Log.Info(line) }
+func (v view) Message(line string) { v.Log.Info(line) }
 
 func (v view) Event(_ *screen.State, e wire.Event) {
 	if e.Target == "" && (e.Kind == "trouble" || e.Kind == "closing") {

@@ -14,17 +14,17 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// kept is the store of a run's checkpoints, with that of its snapshots.
-type kept struct {
+// runStore is the store of a run's checkpoints, with that of its snapshots.
+type runStore struct {
 	store.Store
 	snapshots store.Store // nil: the job has no snapshots
 	s         *settings.Run
-	own       bool // this process claimed the store, rather than another coordinator of the job
+	claimed   bool // this process claimed the store, rather than another coordinator of the job
 }
 
-// keep opens and claims the run's store, and copies the checkpoint there that the run resumes from. shared means that
-// another coordinator of the same job may have claimed it.
-func keep(ctx context.Context, s *settings.Run, folder string, shared bool) (k kept, err error) {
+// openRunStore opens and claims the run's store, and copies the checkpoint there that the run resumes from. shared
+// means that another coordinator of the same job may have claimed it.
+func openRunStore(ctx context.Context, s *settings.Run, folder string, shared bool) (k runStore, err error) {
 	ctx = context.WithoutCancel(ctx) // the store is still read when the run is ending
 	in, err := s.OpenStore(ctx, folder)
 	if err != nil {
@@ -32,7 +32,7 @@ func keep(ctx context.Context, s *settings.Run, folder string, shared bool) (k k
 	}
 	own := false
 	if s.Checkpoints.Store != "" { // otherwise it is in the run's own directory
-		claim := checkpoints.Share
+		claim := checkpoints.ClaimShared
 		if !shared {
 			claim = func(in store.Store, job *perdure.JobSpec) (bool, error) { return true, checkpoints.Claim(in, job) }
 		}
@@ -40,40 +40,40 @@ func keep(ctx context.Context, s *settings.Run, folder string, shared bool) (k k
 			return k, err
 		}
 	}
-	k = kept{Store: in, s: s, own: own}
+	k = runStore{Store: in, s: s, claimed: own}
 	if k.snapshots, err = s.OpenSnapshots(ctx, folder); err != nil {
-		return k, errors.Join(err, k.leave())
+		return k, errors.Join(err, k.release())
 	}
 	if s.Checkpoints.Init != nil && s.Checkpoints.Init.Model != nil {
-		if err := k.begin(); err != nil {
-			return k, errors.Join(err, k.leave())
+		if err := k.writeInitialModel(); err != nil {
+			return k, errors.Join(err, k.release())
 		}
 	}
 	if s.Resumed != "" {
-		if err := k.goOn(ctx); err != nil {
-			return k, errors.Join(err, k.leave())
+		if err := k.writeResumedState(ctx); err != nil {
+			return k, errors.Join(err, k.release())
 		}
 	}
 	return k, nil
 }
 
-// begin writes the model that the run starts with, and then releases its memory.
-func (k kept) begin() error {
+// writeInitialModel writes the model that the run starts with, and then releases its memory.
+func (k runStore) writeInitialModel() error {
 	saved, err := k.s.Checkpoints.Init.Model.Write(k, &k.s.Job, k.s.Tables, time.Now())
 	if err != nil {
 		return fmt.Errorf("--init: %w", err)
 	}
 	if saved != nil {
-		k.s.Saved = &settings.Saved{Number: 1, Files: saved, Current: true}
+		k.s.Saved = &settings.RunningCheckpoint{Number: 1, Files: saved, Current: true}
 	}
 	k.s.Checkpoints.Init.Model = nil
 	return nil
 }
 
-// goOn copies or writes the state that the run resumes from.
-func (k kept) goOn(ctx context.Context) (err error) {
+// writeResumedState copies or writes the state that the run resumes from.
+func (k runStore) writeResumedState(ctx context.Context) (err error) {
 	if k.s.Checkpoints.Ended != nil {
-		if err := k.bringStates(ctx); err != nil {
+		if err := k.copyStates(ctx); err != nil {
 			return fmt.Errorf("resume: %w", err)
 		}
 		return k.s.Checkpoints.Ended.Write(ctx, k.snapshots, &k.s.Job)
@@ -81,13 +81,13 @@ func (k kept) goOn(ctx context.Context) (err error) {
 	if k.s.Checkpoints.Fork != nil {
 		from, err := checkpoints.Open(k.s.Resumed)
 		if err == nil {
-			k.s.Saved, err = from.Fork(k.s.Checkpoints.Fork, &checkpoints.Folder{Store: k.Store}, &k.s.Job)
+			k.s.Saved, err = from.Fork(k.s.Checkpoints.Fork, &checkpoints.Location{Store: k.Store}, &k.s.Job)
 		}
 		return err
 	}
 	from, err := k.s.OpenEarlier(ctx)
 	if err == nil {
-		err = bring(from, k.Store, k.s.Checkpoints.From)
+		err = copyObjects(from, k.Store, k.s.Checkpoints.From)
 	}
 	if err != nil {
 		return fmt.Errorf("resume: %w", err)
@@ -95,8 +95,8 @@ func (k kept) goOn(ctx context.Context) (err error) {
 	return nil
 }
 
-// bringStates copies the slot states that the shards of an ended job only refer to.
-func (k kept) bringStates(ctx context.Context) error {
+// copyStates copies the slot states that the shards of an ended job only refer to.
+func (k runStore) copyStates(ctx context.Context) error {
 	files := k.s.Checkpoints.Ended.States()
 	if len(files) == 0 {
 		return nil
@@ -113,9 +113,9 @@ func (k kept) bringStates(ctx context.Context) error {
 	return nil
 }
 
-// leave releases the store while it contains nothing that is needed. Only this run can have written to it.
-func (k kept) leave() error {
-	if !k.own {
+// release releases the store while it contains nothing that is needed. Only this run can have written to it.
+func (k runStore) release() error {
+	if !k.claimed {
 		return nil
 	}
 	err := checkpoints.Unclaim(k.Store)
@@ -128,8 +128,8 @@ func (k kept) leave() error {
 	return err
 }
 
-// bring copies objects from one store to another that must not contain them.
-func bring(from, to store.Store, names []string) error {
+// copyObjects copies objects from one store to another that must not contain them.
+func copyObjects(from, to store.Store, names []string) error {
 	for _, name := range names {
 		if n, err := store.Size(to, name); err == nil {
 			return fmt.Errorf("%s/%s, of %d bytes, already exists: %w", to, name, n, fs.ErrExist)

@@ -26,8 +26,8 @@ import (
 // the memory of this process, on the machine of the servers. Larger models can be exported from a checkpoint.
 const maxOwnModelBytes = 4 << 30
 
-// made is the model of a job.
-type made struct {
+// trainedModel is the model of a job.
+type trainedModel struct {
 	tensors   []safetensors.Tensor
 	eval      workload.Eval
 	findings  []string
@@ -43,7 +43,7 @@ func (r *Run) export(ctx context.Context) (*finalModel, error) {
 		return nil, err
 	}
 	c, err := reach.Observe(hooks.NewContext(ctx, hooks.Worker{Network: network}), worker.Config{
-		Coordinator: r.addr, Secret: r.secrets.Job, Log: slog.New(slog.DiscardHandler),
+		Coordinator: r.coordinatorAddr, Secret: r.secrets.Job, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, err
@@ -51,9 +51,9 @@ func (r *Run) export(ctx context.Context) (*finalModel, error) {
 	defer c.Close()
 	end := c.End()
 	c.SetReadClock(end)
-	var m *made
+	var m *trainedModel
 	if r.workers {
-		m, err = trained(ctx, c, &r.s)
+		m, err = readTrained(ctx, c, &r.s)
 	} else {
 		m, err = r.ownTables(ctx, c)
 	}
@@ -61,7 +61,7 @@ func (r *Run) export(ctx context.Context) (*finalModel, error) {
 		return nil, err
 	}
 	return &finalModel{Clock: end, SHA256: safetensors.Hash(m.tensors), Eval: m.eval, Findings: m.findings},
-		r.keepModel(ctx, func(out io.Writer) error {
+		r.writeModel(ctx, func(out io.Writer) error {
 			buf := bufio.NewWriterSize(out, 1<<20)
 			meta := safetensors.Metadata(safetensors.Origin{
 				Job: &r.s.Job, Clock: end, Version: r.s.Version, Data: m.data, Constants: m.constants,
@@ -70,8 +70,8 @@ func (r *Run) export(ctx context.Context) (*finalModel, error) {
 		})
 }
 
-// trained returns the model that a workload has trained.
-func trained(ctx context.Context, c *worker.Client, s *settings.Run) (*made, error) {
+// readTrained returns the model that a workload has trained.
+func readTrained(ctx context.Context, c *worker.Client, s *settings.Run) (*trainedModel, error) {
 	w, err := workload.New(s.Job.Workload, s.WorkParams())
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func trained(ctx context.Context, c *worker.Client, s *settings.Run) (*made, err
 	if err != nil {
 		return nil, err
 	}
-	m := &made{constants: w.Constants(), data: w.Describe().Data}
+	m := &trainedModel{constants: w.Constants(), data: w.Describe().Data}
 	for _, spec := range w.Tables() {
 		more, err := tensorsOf(ctx, t.Table(spec.Name))
 		if err != nil {
@@ -88,23 +88,23 @@ func trained(ctx context.Context, c *worker.Client, s *settings.Run) (*made, err
 		}
 		m.tensors = append(m.tensors, more...)
 	}
-	modelfile.Mend(w, m.tensors)
+	modelfile.Repair(w, m.tensors)
 	if m.eval, err = w.Evaluate(ctx, t); err != nil {
 		return m, err
 	}
-	if says, is := w.(workload.Teller); is {
-		m.findings, err = says.Tell(ctx, t)
+	if says, is := w.(workload.FindingsReporter); is {
+		m.findings, err = says.Findings(ctx, t)
 	}
 	return m, err
 }
 
 // ownTables returns the tables that a user's own programs made, or nil if there are none or they are too large.
-func (r *Run) ownTables(ctx context.Context, c *worker.Client) (*made, error) {
+func (r *Run) ownTables(ctx context.Context, c *worker.Client) (*trainedModel, error) {
 	v, err := r.Control().View(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the model's tables: %w", err)
 	}
-	m := &made{eval: workload.Eval{Loss: math.NaN(), Accuracy: math.NaN(), RMSE: math.NaN()}}
+	m := &trainedModel{eval: workload.Eval{Loss: math.NaN(), Accuracy: math.NaN(), RMSE: math.NaN()}}
 	bytes := int64(0)
 	for _, spec := range v.Tables {
 		if bytes += 4 * spec.Rows * int64(spec.Dim); bytes > maxOwnModelBytes {
@@ -123,7 +123,7 @@ func (r *Run) ownTables(ctx context.Context, c *worker.Client) (*made, error) {
 		}
 	}
 	if bytes > maxOwnModelBytes {
-		r.view.Say(fmt.Sprintf("no model is written, because its tables have more than %d GiB; perdure checkpoint "+
+		r.view.Message(fmt.Sprintf("no model is written, because its tables have more than %d GiB; perdure checkpoint "+
 			"export can write one from a checkpoint", maxOwnModelBytes>>30))
 		return nil, nil
 	}
@@ -136,15 +136,15 @@ func (r *Run) ownTables(ctx context.Context, c *worker.Client) (*made, error) {
 // modelFile is the name of the model in the run's directory and in the store of its checkpoints.
 const modelFile = "model.safetensors"
 
-// keepModel writes the model to the run's directory and to the run's store if one was given. The result then survives
+// writeModel writes the model to the run's directory and to the run's store if one was given. The result then survives
 // the loss of this machine.
-func (r *Run) keepModel(ctx context.Context, write func(io.Writer) error) error {
+func (r *Run) writeModel(ctx context.Context, write func(io.Writer) error) error {
 	path := filepath.Join(r.dir.Path(), modelFile)
-	err := r.insist(ctx, "the model", func() error { return disk.WriteFile(disk.OS(), path, write) })
+	err := r.retryWrite(ctx, "the model", func() error { return disk.WriteFile(disk.OS(), path, write) })
 	if err != nil || r.s.Checkpoints.Store == "" {
 		return err
 	}
-	return r.insist(ctx, "the model", func() error { return r.kept.Put(modelFile, write) })
+	return r.retryWrite(ctx, "the model", func() error { return r.store.Put(modelFile, write) })
 }
 
 // tensorsOf reads a whole table, or the stored rows of a sparse table.

@@ -56,7 +56,7 @@ func small(t *testing.T, recovery string) settings.Run {
 
 // record is a view that records its calls.
 type record struct {
-	screen.Silent
+	screen.NopView
 	mu     sync.Mutex // guards the fields below
 	events []wire.Event
 	began  string
@@ -64,7 +64,7 @@ type record struct {
 	closed bool
 }
 
-func (v *record) Begin(_ *settings.Run, folder string) { v.began = folder }
+func (v *record) Start(_ *settings.Run, folder string) { v.began = folder }
 func (v *record) Close()                               { v.closed = true }
 
 func (v *record) Event(_ *screen.State, e wire.Event) {
@@ -145,7 +145,7 @@ func interrupted(t *testing.T, here, there string) {
 	if asks := strings.Contains(err.Error(), dir+" --store URL"); asks != (here != "") {
 		t.Errorf("hint about the store: %v", err)
 	}
-	again, err := (&settings.Asked{Store: there, Given: map[string]bool{"store": there != ""}}).Resume(dir)
+	again, err := (&settings.Flags{Store: there, Given: map[string]bool{"store": there != ""}}).Resume(dir)
 	must(t, err)
 	if again.Cut < 5 || again.Job.ID != s.Job.ID || again.Resumed != dir {
 		t.Errorf("resumed at clock %d of job %s in %s", again.Cut, again.Job.ID, again.Resumed)
@@ -153,8 +153,8 @@ func interrupted(t *testing.T, here, there string) {
 	to := t.TempDir()
 	from, err := again.OpenEarlier(t.Context())
 	must(t, err)
-	must(t, bring(from, store.NewDir(disk.OS(), to), again.Checkpoints.From))
-	if err := bring(from, store.NewDir(disk.OS(), to), again.Checkpoints.From); !errors.Is(err, fs.ErrExist) {
+	must(t, copyObjects(from, store.NewDir(disk.OS(), to), again.Checkpoints.From))
+	if err := copyObjects(from, store.NewDir(disk.OS(), to), again.Checkpoints.From); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("copying over existing objects: %v", err)
 	}
 	if files, err := os.ReadDir(to); err != nil || len(files) < 5 || len(files) != len(again.Checkpoints.From) {

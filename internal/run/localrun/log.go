@@ -23,23 +23,25 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// leaveLog removes the job's streams from an external log after the job's processes have ended. If the model is safe,
-// the streams are not needed any more. Otherwise leaveLog keeps them for inspection and notifies the user.
-func (r *Run) leaveLog() {
+// removeLogStreams removes the job's streams from an external log after the job's processes have ended. If the model is
+// safe, the streams are not needed any more. Otherwise removeLogStreams keeps them for inspection and notifies the
+// user.
+func (r *Run) removeLogStreams() {
 	if r.s.Log == nil || r.s.HasOwnLog() {
 		return
 	}
 	rm := howToRemove(&r.s.Job)
 	if !r.safe {
-		r.tell("the updates of this run stay in its log, and use space there, until you remove them: " + rm)
+		r.showLine("the updates of this run stay in its log, and use space there, until you remove them: " + rm)
 	} else if err := checkpoints.RemoveLogOf(&r.s); err != nil {
-		r.tell(fmt.Sprintf("cannot remove the updates of this run from its log (%s); try again later: %s",
-			plain.Text(err), rm))
+		r.showLine(fmt.Sprintf("cannot remove the updates of this run from its log (%s); try again later: %s",
+			plain.ErrorText(err), rm))
 	}
 }
 
-// leftLog returns a line about the streams of the earlier run that remain in an external log, or "" if nothing remains.
-func leftLog(s *settings.Run) string {
+// leftoverLogLine returns a line about the streams of the earlier run that remain in an external log, or "" if nothing
+// remains.
+func leftoverLogLine(s *settings.Run) string {
 	if s.Checkpoints.Ended == nil || s.HasOwnLog() {
 		return ""
 	}
@@ -52,31 +54,36 @@ func howToRemove(job *perdure.JobSpec) string {
 	return fmt.Sprintf("nats stream rm perdure-%s-N, for N from 0 to %d", job.ID, job.Shards-1)
 }
 
-// sizeLog checks that there is space for the log of a run in the given directory.
-func sizeLog(s *settings.Run, run string) (err error) {
+// checkLogSpace checks that there is space for the log of a run in the given directory.
+func checkLogSpace(s *settings.Run, run string) (err error) {
 	if !recovery.Of(s.Job.Recovery).Traits().UsesLog() {
 		s.Log = nil
 		return nil
 	}
 	if s.Log == nil {
-		if s.Log, err = settings.NewLog(settings.LogAsked{}, &s.Job); err != nil {
+		if s.Log, err = settings.NewLog(settings.LogFlags{}, &s.Job); err != nil {
 			return err
 		}
 	}
 	return s.Log.Fit(&s.Job, run)
 }
 
-// placeLog chooses the address of the job's log: the cluster of --log, or a free port of this machine. A log on this
-// machine requires the run's secret, which its process finds in the run's directory. The port stays reserved until hold
-// is closed. Otherwise the job's servers, which take any free port, could take it while the log's process starts, and
-// other processes while it is dead.
-func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.Secret) (hold io.Closer, err error) {
+// chooseLogAddr chooses the address of the job's log: the cluster of --log, or a free port of this machine. A log on
+// this machine requires the run's secret, which its process finds in the run's directory. The port stays reserved until
+// hold is closed. Otherwise the job's servers, which take any free port, could take it while the log's process starts,
+// and other processes while it is dead.
+func chooseLogAddr(
+	ctx context.Context,
+	s *settings.Run,
+	run string,
+	secret perdure.Secret,
+) (hold io.Closer, err error) {
 	if s.Job.Log, s.Job.LogSecret = "", false; s.Log == nil {
 		return io.NopCloser(nil), nil
 	}
 	if s.Log.NATS != "" {
 		s.Job.Log = s.Log.NATS
-		return io.NopCloser(nil), tryLog(ctx, s)
+		return io.NopCloser(nil), createLogStreams(ctx, s)
 	}
 	host, _, err := net.SplitHostPort(cmp.Or(s.Reach.Listen, AnyPort))
 	if err != nil {
@@ -101,9 +108,9 @@ func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.S
 	return hold, nil
 }
 
-// tryLog creates the job's streams in an external log before anything is started. It returns an error if the log cannot
-// be used, and then leaves nothing there.
-func tryLog(ctx context.Context, s *settings.Run) error {
+// createLogStreams creates the job's streams in an external log before anything is started. It returns an error if the
+// log cannot be used, and then leaves nothing there.
+func createLogStreams(ctx context.Context, s *settings.Run) error {
 	ctx, cancel := context.WithTimeout(ctx, checkpoints.LogPatience)
 	defer cancel()
 	access, err := s.LogAccess(keys.Coordinator)

@@ -15,7 +15,7 @@ import (
 func TestLogPort(t *testing.T) {
 	s := settings.Run{Reach: settings.Reach{Listen: AnyPort}, Log: &settings.Log{Sync: updatelog.SyncInterval}}
 	dir := t.TempDir()
-	hold, err := placeLog(t.Context(), &s, dir, "token")
+	hold, err := chooseLogAddr(t.Context(), &s, dir, "token")
 	must(t, err)
 	if url, err := updatelog.ReadURL(settings.LogFolder(dir)); err != nil ||
 		url != updatelog.WithToken(s.Job.Log, "token") {

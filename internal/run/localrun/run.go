@@ -38,8 +38,8 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// ErrOver ends a run that is finished: its model is exported.
-var ErrOver = errors.New("the model is exported")
+// ErrExported ends a run that is finished: its model is exported.
+var ErrExported = errors.New("the model is exported")
 
 // Options are the arguments of Start.
 type Options struct {
@@ -52,26 +52,26 @@ type Options struct {
 	// View shows the run; nil: the run is not shown. The run owns the view and closes it: in Start if that fails,
 	// otherwise in Close.
 	View    screen.View
-	Watched Watched
+	Watched Observability
 	Warn    func(string) // shows warnings even if the user asked for no output; nil: they are dropped
 }
 
 // Run is one run of a job on this machine, in the parent process.
 type Run struct {
-	s       settings.Run
-	workers bool
-	dir     *rundir.Dir
-	kept    kept
-	job     *supervisor.Job
-	addr    string // the coordinator's
-	web     string // the control API's
-	watched Watched
-	targets *targets // nil: the processes have no metrics addresses
-	view    screen.View
-	secrets *reach.Secrets
-	ring    *keys.Ring  // of an operator; nil: the job has no keys
-	held    []io.Closer // addresses that outlive the processes that listen there
-	tally   *jobTally
+	s               settings.Run
+	workers         bool
+	dir             *rundir.Dir
+	store           runStore
+	job             *supervisor.Job
+	coordinatorAddr string // the coordinator's
+	controlAddr     string // the control API's
+	watched         Observability
+	targets         *targets // nil: the processes have no metrics addresses
+	view            screen.View
+	secrets         *reach.Secrets
+	ring            *keys.Ring  // of an operator; nil: the job has no keys
+	closers         []io.Closer // addresses that outlive the processes that listen there
+	stats           *jobStats
 
 	mu          sync.Mutex // guards recordWaits
 	recordWaits bool       // the record waits for space on the disk of the run's directory
@@ -92,13 +92,13 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 		s: o.Settings, workers: o.Workers, view: o.View, watched: o.Watched, complete: make(chan struct{}),
 	}
 	if r.view == nil {
-		r.view = screen.Silent{}
+		r.view = screen.NopView{}
 	}
-	if left := leftLog(&r.s); o.Warn != nil && left != "" {
+	if left := leftoverLogLine(&r.s); o.Warn != nil && left != "" {
 		o.Warn(left)
 	}
 	if err := findProgram(o.Exec); err != nil {
-		return nil, errors.Join(err, r.letGo())
+		return nil, errors.Join(err, r.closeAll())
 	}
 	frames, web, err := r.listen(o.Warn)
 	if err == nil {
@@ -106,16 +106,16 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	}
 	if err == nil {
 		if r.targets, err = newTargets(&o.Watched, &r.s, o.Warn); r.targets != nil {
-			r.held = append(r.held, r.targets)
+			r.closers = append(r.closers, r.targets)
 		}
 	}
 	if err == nil {
 		err = r.prepare(ctx, o.Folder)
 	}
 	if err != nil {
-		return nil, errors.Join(err, r.letGo())
+		return nil, errors.Join(err, r.closeAll())
 	}
-	notes := []string{r.s.Checkpoints.Passed, r.s.Checkpoints.Lost}
+	notes := []string{r.s.Checkpoints.SkippedNote, r.s.Checkpoints.LostNote}
 	if s := r.s.Saved; s != nil {
 		notes = append(notes, s.Note)
 	}
@@ -126,26 +126,26 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot find the perdure executable: %w", err), r.letGo())
+		return nil, errors.Join(fmt.Errorf("cannot find the perdure executable: %w", err), r.closeAll())
 	}
 	var worker func(slot int) supervisor.Spec
 	if r.workers {
 		worker = func(slot int) supervisor.Spec {
 			return r.spec(exe, o.Folder, wire.RoleWorker, slot, nil, "--slot", fmt.Sprint(slot), "--coordinator",
-				r.addr)
+				r.coordinatorAddr)
 		}
 	}
 	if o.Exec != "" {
 		worker = func(slot int) supervisor.Spec { return r.ownProgram(o.Exec, slot) }
 	}
-	if err := r.supervise(context.WithoutCancel(ctx), r.web, worker, o.Exec != ""); err != nil {
-		return nil, errors.Join(err, r.letGo())
+	if err := r.supervise(context.WithoutCancel(ctx), r.controlAddr, worker, o.Exec != ""); err != nil {
+		return nil, errors.Join(err, r.closeAll())
 	}
 	if err := r.spawn(exe, o.Folder, frames, web, worker); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	r.view.Begin(&r.s, r.dir.Path())
-	r.targets.show(nil, r.tell)
+	r.view.Start(&r.s, r.dir.Path())
+	r.targets.update(nil, r.showLine)
 	return r, nil
 }
 
@@ -154,13 +154,13 @@ func (r *Run) listen(warn func(string)) (frames, web socket, err error) {
 	if frames, err = listen(r.s.Reach.Listen); err != nil {
 		return frames, web, err
 	}
-	r.held = append(r.held, frames.file)
-	text, err := Exposed(frames.addr, &r.s.Reach)
+	r.closers = append(r.closers, frames.file)
+	text, err := ExposureWarning(frames.addr, &r.s.Reach)
 	if err != nil {
 		return frames, web, err
 	}
 	services := settings.Services{Store: r.s.Checkpoints.Store, Log: r.s.Log}
-	plain, err := services.Exposed(&r.s.Reach)
+	plain, err := services.ExposureWarning(&r.s.Reach)
 	if err != nil {
 		return frames, web, err
 	}
@@ -170,9 +170,9 @@ func (r *Run) listen(warn func(string)) (frames, web socket, err error) {
 		}
 	}
 	if web, err = listen(AnyPort); err == nil {
-		r.held = append(r.held, web.file)
+		r.closers = append(r.closers, web.file)
 	}
-	r.addr, r.web = frames.addr, web.addr
+	r.coordinatorAddr, r.controlAddr = frames.addr, web.addr
 	return frames, web, err
 }
 
@@ -186,11 +186,12 @@ func openKeys(ctx context.Context, dir string) (*keys.Ring, error) {
 			return nil, err
 		}
 	}
-	return reach.Ring(ctx, dir, wire.Role(keys.Operator), slog.New(slog.DiscardHandler))
+	return reach.OpenWatchedRing(ctx, dir, wire.Role(keys.Operator), slog.New(slog.DiscardHandler))
 }
 
-// Exposed returns a warning if other machines can reach an address, or "". It returns an error if they must not.
-func Exposed(addr string, of *settings.Reach) (text string, err error) {
+// ExposureWarning returns a warning if other machines can reach an address, or "". It returns an error if they must
+// not.
+func ExposureWarning(addr string, of *settings.Reach) (text string, err error) {
 	switch {
 	case transport.IsLoopback(addr) || of.Keys != "":
 		return "", nil
@@ -216,7 +217,7 @@ func secretsOf(of *settings.Reach) (wire.Keys, error) {
 
 // prepare creates the run's directory with all files that the processes need.
 func (r *Run) prepare(ctx context.Context, folder string) (err error) {
-	if err := errors.Join(findRoom(&r.s, r.workers, r.view), sizeLog(&r.s, folder)); err != nil {
+	if err := errors.Join(checkAndShowMemory(&r.s, r.workers, r.view), checkLogSpace(&r.s, folder)); err != nil {
 		return err
 	}
 	if r.dir, err = rundir.Create(folder); err != nil {
@@ -226,14 +227,14 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.secrets, err = reach.PutSecrets(folder, known); err != nil {
+	if r.secrets, err = reach.WriteSecrets(folder, known); err != nil {
 		return err
 	}
-	r.held = append(r.held, r.secrets)
+	r.closers = append(r.closers, r.secrets)
 	var logPort io.Closer
-	if r.kept, err = keep(ctx, &r.s, folder, false); err == nil {
-		if logPort, err = placeLog(ctx, &r.s, folder, r.secrets.Job); err != nil {
-			err = errors.Join(err, r.kept.leave())
+	if r.store, err = openRunStore(ctx, &r.s, folder, false); err == nil {
+		if logPort, err = chooseLogAddr(ctx, &r.s, folder, r.secrets.Job); err != nil {
+			err = errors.Join(err, r.store.release())
 		}
 	}
 	if err != nil { // the directory is still empty, and the next run may use it
@@ -241,13 +242,13 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 		r.dir = nil
 		return err
 	}
-	r.held = append(r.held, logPort)
+	r.closers = append(r.closers, logPort)
 	if err := r.dir.WriteRun(r.s); err != nil {
 		return err
 	}
-	r.targets.in(folder)
-	r.tally = newTally(&r.s, time.Now())
-	if err := os.WriteFile(filepath.Join(folder, "control"), []byte(r.web+"\n"), 0o666); err != nil {
+	r.targets.setDir(folder)
+	r.stats = newStats(&r.s, time.Now())
+	if err := os.WriteFile(filepath.Join(folder, "control"), []byte(r.controlAddr+"\n"), 0o666); err != nil {
 		return fmt.Errorf("run directory: %w", err)
 	}
 	return nil
@@ -267,7 +268,7 @@ func (r *Run) supervise(
 		return err
 	}
 	r.job, err = supervisor.NewJob(ctx, supervisor.JobConfig{
-		Network: network, Coordinator: r.addr, Secret: r.secrets.Servers, Control: control, Ring: r.ring,
+		Network: network, Coordinator: r.coordinatorAddr, Secret: r.secrets.Servers, Control: control, Ring: r.ring,
 		Faults: faults,
 		Seed:   r.s.Job.Seed, NoReplace: r.s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
 		Worker: worker, OwnWorkers: own, LogAddr: logAddr(&r.s), LastCheckpoint: lastCheckpoint(&r.s),
@@ -282,13 +283,13 @@ func (r *Run) supervise(
 func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.job.Run() }()
-	defer r.heed(ctx, atOnce)()
+	defer r.endOnSignal(ctx, atOnce)()
 	if r.workers {
-		defer r.byTime(ctx)()
+		defer r.startTimers(ctx)()
 	}
 	exportCtx, cancel := context.WithCancel(atOnce)
 	defer cancel()
-	done := exporting(exportCtx, r)
+	done := startExport(exportCtx, r)
 	select {
 	case err := <-ended:
 		return sum, r.stopped(err)
@@ -302,9 +303,9 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 			awaitPrograms(atOnce, r.job.Group())
 		}
 		sum = r.Summary(e.model)
-		r.job.End(ErrOver)
+		r.job.End(ErrExported)
 		<-ended
-		if err := r.insist(atOnce, "summary.json", func() error { return r.dir.WriteSummary(sum) }); err != nil {
+		if err := r.retryWrite(atOnce, "summary.json", func() error { return r.dir.WriteSummary(sum) }); err != nil {
 			return sum, err
 		}
 		r.safe = true
@@ -315,20 +316,20 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 	}
 }
 
-// exported is the result of an export.
-type exported struct {
+// exportResult is the result of an export.
+type exportResult struct {
 	model *finalModel
 	err   error
 }
 
-// exporting exports the model once the job is complete.
-func exporting(ctx context.Context, r *Run) <-chan exported {
-	done := make(chan exported, 1)
+// startExport exports the model once the job is complete.
+func startExport(ctx context.Context, r *Run) <-chan exportResult {
+	done := make(chan exportResult, 1)
 	go func() {
 		select {
 		case <-r.complete:
 			m, err := r.export(ctx)
-			done <- exported{m, err}
+			done <- exportResult{m, err}
 		case <-ctx.Done():
 		}
 	}()
@@ -339,16 +340,16 @@ func exporting(ctx context.Context, r *Run) <-chan exported {
 func (r *Run) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	r.job.End(ErrOver) // has no effect if the job has ended
+	r.job.End(ErrExported) // has no effect if the job has ended
 	err := r.job.Group().Stop(ctx)
-	r.leaveLog()
-	return errors.Join(err, r.letGo())
+	r.removeLogStreams()
+	return errors.Join(err, r.closeAll())
 }
 
-// letGo closes everything that the run has opened so far, and its view.
-func (r *Run) letGo() (err error) {
+// closeAll closes everything that the run has opened so far, and its view.
+func (r *Run) closeAll() (err error) {
 	r.view.Close()
-	for _, h := range r.held {
+	for _, h := range r.closers {
 		err = errors.Join(err, h.Close())
 	}
 	if r.dir != nil {
@@ -370,19 +371,21 @@ func (r *Run) Dir() *rundir.Dir { return r.dir }
 func (r *Run) Secrets() *reach.Secrets { return r.secrets }
 
 // Coordinator returns the coordinator's address.
-func (r *Run) Coordinator() string { return r.addr }
+func (r *Run) Coordinator() string { return r.coordinatorAddr }
 
 // Control returns a client of the run's control API.
-func (r *Run) Control() *control.Client { return control.NewClient(r.web, r.secrets.Job, r.ring) }
+func (r *Run) Control() *control.Client {
+	return control.NewClient(r.controlAddr, r.secrets.Job, r.ring)
+}
 
 // Clock returns the job's clock as last reported by the coordinator.
-func (r *Run) Clock() perdure.Clock { return r.tally.Told().Clock }
+func (r *Run) Clock() perdure.Clock { return r.stats.Progress().Clock }
 
-// Told returns the coordinator's last progress report.
-func (r *Run) Told() wire.Progress { return r.tally.Told() }
+// Progress returns the coordinator's last progress report.
+func (r *Run) Progress() wire.Progress { return r.stats.Progress() }
 
 // LastEvent returns the text of the latest event.
-func (r *Run) LastEvent() string { return r.tally.LastEvent() }
+func (r *Run) LastEvent() string { return r.stats.LastEvent() }
 
 // Complete returns a channel that is closed when all clocks are done and only the export is left.
 func (r *Run) Complete() <-chan struct{} { return r.complete }

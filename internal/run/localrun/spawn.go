@@ -33,18 +33,21 @@ func (r *Run) spawn(exe, out string, frames, web socket, program func(slot int) 
 		spec := supervisor.Spec{
 			Role: supervisor.RoleLog, Command: append(logCommand(&r.s, exe, out), r.watched.flags()...),
 			LogPath: r.dir.LogFile(string(supervisor.RoleLog)),
-			Files:   r.secrets.Inherits(wire.RoleWorker), Grace: logGrace,
+			Files:   r.secrets.InheritedBy(wire.RoleWorker), Grace: logGrace,
 		}
 		if err := r.job.Group().Start(spec); err != nil {
 			return err
 		}
 	}
-	host, _, err := net.SplitHostPort(r.addr)
+	host, _, err := net.SplitHostPort(r.coordinatorAddr)
 	if err != nil {
 		return err
 	}
 	for i := range r.s.Job.Servers {
-		args := []string{"--index", fmt.Sprint(i), "--coordinator", r.addr, "--listen", net.JoinHostPort(host, "0")}
+		args := []string{
+			"--index", fmt.Sprint(i), "--coordinator", r.coordinatorAddr, "--listen",
+			net.JoinHostPort(host, "0"),
+		}
 		if zone := r.s.ZoneOf(i); zone != "" {
 			args = append(args, "--zone", zone)
 		}
@@ -84,14 +87,14 @@ func awaitPrograms(ctx context.Context, g *supervisor.Group) {
 // signals reach the program itself.
 func (r *Run) ownProgram(command string, slot int) supervisor.Spec {
 	env := []string{
-		worker.EnvCoordinator + "=" + r.addr, worker.EnvSecretFile + "=" + r.secrets.Path,
+		worker.EnvCoordinator + "=" + r.coordinatorAddr, worker.EnvSecretFile + "=" + r.secrets.Path,
 		worker.EnvSlot + "=" + fmt.Sprint(slot), EnvRun + "=" + r.dir.Path(),
 		wire.HostVariable + "=" + rand.Text(), // identifies the processes of one slot
 	}
 	if r.s.Reach.Keys != "" {
 		env = append(env, worker.EnvKeys+"="+r.s.Reach.Keys)
 	}
-	if at := r.targets.at(wire.RoleWorker, slot); at != "" {
+	if at := r.targets.addrOf(wire.RoleWorker, slot); at != "" {
 		env = append(env, watch.EnvMetrics+"="+at)
 	}
 	return supervisor.Spec{
@@ -127,11 +130,11 @@ func (r *Run) spec(exe, out string, role wire.Role, index int, files []*os.File,
 	if r.s.Reach.Keys != "" {
 		args = append(args, "--keys", r.s.Reach.Keys)
 	}
-	if at := r.targets.at(role, index); at != "" {
+	if at := r.targets.addrOf(role, index); at != "" {
 		args = append(args, "--metrics", at)
 	}
 	return supervisor.Spec{
 		Role: role, Index: index, Command: append([]string{exe, string(role), "--run", out}, args...),
-		LogPath: r.dir.LogFile(name), Files: slices.Concat(files, r.secrets.Inherits(role)),
+		LogPath: r.dir.LogFile(name), Files: slices.Concat(files, r.secrets.InheritedBy(role)),
 	}
 }

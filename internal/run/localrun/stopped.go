@@ -35,8 +35,8 @@ func lastCheckpoint(s *settings.Run) time.Duration {
 	return 0
 }
 
-// heed ends the job gracefully when ctx ends, and immediately when atOnce ends.
-func (r *Run) heed(ctx, atOnce context.Context) (stop func()) {
+// endOnSignal ends the job gracefully when ctx ends, and immediately when atOnce ends.
+func (r *Run) endOnSignal(ctx, atOnce context.Context) (stop func()) {
 	first := context.AfterFunc(ctx, func() { r.job.Stop(ErrInterrupted) })
 	second := context.AfterFunc(atOnce, func() { r.job.End(ErrInterrupted) })
 	return func() {
@@ -54,7 +54,7 @@ func (r *Run) stopped(why error) error {
 	case !errors.Is(why, ErrInterrupted):
 		return why
 	}
-	p := r.tally.Told()
+	p := r.stats.Progress()
 	command := "train"
 	if r.s.Job.Workload == settings.OwnWorkload {
 		command = "up"
@@ -65,7 +65,7 @@ func (r *Run) stopped(why error) error {
 	}
 	anew := fmt.Sprintf("start over with perdure %s --from %s/run.json%s", command, r.dir.Path(), place)
 	if r.s.Resumed != "" { // its run.json alone does not contain the initial state
-		anew = fmt.Sprintf("start over with perdure %s %s%s", command, r.s.Again(), place)
+		anew = fmt.Sprintf("start over with perdure %s %s%s", command, r.s.RestartFlag(), place)
 	}
 	p.Durable = max(p.Durable, r.s.Cut) // its directory contains the checkpoint that it resumed from
 	at := fmt.Errorf("%w at clock %d", why, p.Clock)
@@ -75,7 +75,7 @@ func (r *Run) stopped(why error) error {
 	}
 	cannot, rows := recovery.Of(r.s.Job.Recovery).CheckResume(), ""
 	if recovery.RoundsOf(r.s.Job.Recovery).Any() {
-		if p.Durable = savedRows(r.kept); !p.Closed {
+		if p.Durable = savedRows(r.store); !p.Closed {
 			rows = ", with each row as it was last saved"
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Watched configures the logs and the metrics of the run's processes.
-type Watched struct {
+// Observability configures the logs and the metrics of the run's processes.
+type Observability struct {
 	// Metrics is the address of the coordinator's metrics, as HOST:PORT. The other processes use the next ports or, if
 	// the port is 0, any free ones. "" means no metrics.
 	Metrics string `group:"run" placeholder:"HOST:PORT"`
@@ -28,20 +28,20 @@ type Watched struct {
 }
 
 // flags returns the flags of a process for its log.
-func (w *Watched) flags() []string {
+func (w *Observability) flags() []string {
 	if w.LogFormat == "" {
 		return nil
 	}
 	return []string{"--log-format", string(w.LogFormat)}
 }
 
-// seat is a role and index of the run, which successive processes may hold.
-type seat struct {
+// member is a role and index of the run, which successive processes may hold.
+type member struct {
 	role  wire.Role
 	index int
 }
 
-func (s seat) String() string {
+func (s member) String() string {
 	if s.role == wire.RoleCoordinator {
 		return string(s.role)
 	}
@@ -55,22 +55,22 @@ type targets struct {
 	port    int // the coordinator's; 0: any free port for each
 	servers int
 
-	mu     sync.Mutex // guards the fields below
-	folder string     // of the run; "": not yet known
-	job    string
-	addrs  map[seat]string  // "": it has no address
-	order  []seat           // seats with an address
-	left   map[seat]bool    // no process will hold the seat again
-	held   []io.Closer      // ports
-	listed []metrics.Target // content of the file
-	failed bool             // the file could not be written
+	mu      sync.Mutex // guards the fields below
+	folder  string     // of the run; "": not yet known
+	job     string
+	addrs   map[member]string // "": it has no address
+	order   []member          // seats with an address
+	retired map[member]bool   // no process will hold the seat again
+	held    []io.Closer       // ports
+	listed  []metrics.Target  // content of the file
+	failed  bool              // the file could not be written
 }
 
 const maxPort = 1<<16 - 1
 
 // newTargets chooses addresses for all seats of a run at its start. It returns an error if a port is in use, and nil
 // without metrics.
-func newTargets(w *Watched, s *settings.Run, warn func(string)) (t *targets, err error) {
+func newTargets(w *Observability, s *settings.Run, warn func(string)) (t *targets, err error) {
 	if w.Metrics == "" {
 		return nil, nil
 	}
@@ -79,7 +79,10 @@ func newTargets(w *Watched, s *settings.Run, warn func(string)) (t *targets, err
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
 	host, port, _ := net.SplitHostPort(addr) // Loopback has checked it
-	t = &targets{host: host, servers: s.Job.Servers, job: s.Job.ID, addrs: map[seat]string{}, left: map[seat]bool{}}
+	t = &targets{
+		host: host, servers: s.Job.Servers, job: s.Job.ID, addrs: map[member]string{},
+		retired: map[member]bool{},
+	}
 	last := 1 + s.Job.Servers + s.Job.Slots
 	if t.port, err = strconv.Atoi(port); err != nil || t.port < 0 || t.port > maxPort-last {
 		return nil, fmt.Errorf("%w: --metrics %s: choose a port from 1 to %d, since each process needs one, or 0 for "+
@@ -89,12 +92,12 @@ func newTargets(w *Watched, s *settings.Run, warn func(string)) (t *targets, err
 		warn(fmt.Sprintf("others can reach the metrics at %s without any credentials; use a network that "+
 			"you trust", host))
 	}
-	seats := []seat{{wire.RoleCoordinator, 0}}
+	seats := []member{{wire.RoleCoordinator, 0}}
 	for i := range s.Job.Servers {
-		seats = append(seats, seat{wire.RoleServer, i})
+		seats = append(seats, member{wire.RoleServer, i})
 	}
 	for i := range s.Job.Slots {
-		seats = append(seats, seat{wire.RoleWorker, i})
+		seats = append(seats, member{wire.RoleWorker, i})
 	}
 	for _, p := range seats {
 		if err := t.try(p); err != nil {
@@ -104,8 +107,8 @@ func newTargets(w *Watched, s *settings.Run, warn func(string)) (t *targets, err
 	return t, nil
 }
 
-// try returns an error if the seat's port is not available.
-func (t *targets) try(p seat) error {
+// try returns an error if the member's port is not available.
+func (t *targets) try(p member) error {
 	if t.port == 0 {
 		addr, hold, err := transport.Reserve(t.host)
 		if err != nil {
@@ -122,8 +125,8 @@ func (t *targets) try(p seat) error {
 	return l.Close()
 }
 
-// fixed returns a seat's address, or "" if it has no valid port.
-func (t *targets) fixed(p seat) string {
+// fixed returns a member's address, or "" if it has no valid port.
+func (t *targets) fixed(p member) string {
 	port := t.port
 	switch p.role {
 	case wire.RoleServer:
@@ -137,14 +140,14 @@ func (t *targets) fixed(p seat) string {
 	return net.JoinHostPort(t.host, strconv.Itoa(port))
 }
 
-// at returns the metrics address of a seat; "" if it has none.
-func (t *targets) at(role wire.Role, index int) (addr string) {
+// addrOf returns the metrics address of a seat; "" if it has none.
+func (t *targets) addrOf(role wire.Role, index int) (addr string) {
 	if t == nil {
 		return ""
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := seat{role, index}
+	p := member{role, index}
 	addr, known := t.addrs[p]
 	switch {
 	case !known && t.port != 0:
@@ -165,8 +168,8 @@ func (t *targets) at(role wire.Role, index int) (addr string) {
 	return addr
 }
 
-// listLocked adds a seat to the file. The caller must hold t.mu.
-func (t *targets) listLocked(p seat) {
+// listLocked adds a member to the file. The caller must hold t.mu.
+func (t *targets) listLocked(p member) {
 	for _, o := range t.order {
 		if o == p {
 			return
@@ -175,9 +178,9 @@ func (t *targets) listLocked(p seat) {
 	t.order = append(t.order, p)
 }
 
-// show writes the file in the run's directory if its content has changed. places are those that the coordinator
+// update writes the file in the run's directory if its content has changed. places are those that the coordinator
 // reported.
-func (t *targets) show(places []wire.MemberProgress, tell func(string)) {
+func (t *targets) update(places []wire.MemberProgress, tell func(string)) {
 	if t == nil {
 		return
 	}
@@ -190,11 +193,11 @@ func (t *targets) publish(places []wire.MemberProgress) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range places {
-		t.left[seat{p.Role, p.Index}] = p.State == "left"
+		t.retired[member{p.Role, p.Index}] = p.State == "left"
 	}
 	all := []metrics.Target{}
 	for _, p := range t.order {
-		if !t.left[p] {
+		if !t.retired[p] {
 			all = append(all, metrics.NewTarget(t.job, string(p.role), strconv.Itoa(p.index), t.addrs[p]))
 		}
 	}
@@ -218,8 +221,8 @@ func (t *targets) writeLocked(all []metrics.Target) error {
 	return fmt.Errorf("run directory: %w", err)
 }
 
-// in sets the directory of the file.
-func (t *targets) in(folder string) {
+// setDir sets the directory of the file.
+func (t *targets) setDir(folder string) {
 	if t != nil {
 		t.folder = folder
 	}

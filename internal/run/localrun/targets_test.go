@@ -46,23 +46,23 @@ func listed(t *testing.T, folder string) (addrs, places []string) {
 // empty at the end.
 func TestTargets(t *testing.T) {
 	folder := t.TempDir()
-	r, err := newTargets(&Watched{Metrics: ":0"}, runOf(1, 2), nil)
+	r, err := newTargets(&Observability{Metrics: ":0"}, runOf(1, 2), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.in(folder)
+	r.setDir(folder)
 	tell := func(text string) { t.Error(text) }
-	first := r.at(wire.RoleCoordinator, 0)
-	r.at(wire.RoleServer, 0)
-	r.at(wire.RoleWorker, 0)
-	r.show(nil, tell)
+	first := r.addrOf(wire.RoleCoordinator, 0)
+	r.addrOf(wire.RoleServer, 0)
+	r.addrOf(wire.RoleWorker, 0)
+	r.update(nil, tell)
 	if addrs, places := listed(t, folder); !slices.Equal(places, []string{"coordinator:0", "server:0", "worker:0"}) ||
-		addrs[0] != first || first != r.at(wire.RoleCoordinator, 0) || !strings.HasPrefix(first, "127.0.0.1:") {
+		addrs[0] != first || first != r.addrOf(wire.RoleCoordinator, 0) || !strings.HasPrefix(first, "127.0.0.1:") {
 		t.Errorf("at the start: %v at %v", places, addrs)
 	}
-	r.at(wire.RoleWorker, 7) // it joins without having been planned
+	r.addrOf(wire.RoleWorker, 7) // it joins without having been planned
 	left := []wire.MemberProgress{{Role: wire.RoleWorker, State: "left"}, {Role: wire.RoleServer, State: "dead"}}
-	r.show(left, tell)
+	r.update(left, tell)
 	if addrs, places := listed(t, folder); !slices.Equal(places, []string{"coordinator:0", "server:0", "worker:7"}) {
 		t.Errorf("later: %v at %v", places, addrs)
 	}
@@ -73,8 +73,8 @@ func TestTargets(t *testing.T) {
 		t.Errorf("at the end: %v", places)
 	}
 	var none *targets
-	none.show(left, tell)
-	if none.at(wire.RoleServer, 0) != "" || none.Close() != nil {
+	none.update(left, tell)
+	if none.addrOf(wire.RoleServer, 0) != "" || none.Close() != nil {
 		t.Error("a run without metrics has targets")
 	}
 }
@@ -82,7 +82,7 @@ func TestTargets(t *testing.T) {
 // TestFixedPorts checks that each seat has a predictable port, and that a port in use is reported in one line.
 func TestFixedPorts(t *testing.T) {
 	r := &targets{host: "127.0.0.1", port: 9464, servers: 2}
-	for want, p := range map[int]seat{
+	for want, p := range map[int]member{
 		9464: {wire.RoleCoordinator, 0}, 9465: {wire.RoleServer, 0}, 9466: {wire.RoleServer, 1},
 		9467: {wire.RoleWorker, 0},
 	} {
@@ -90,7 +90,7 @@ func TestFixedPorts(t *testing.T) {
 			t.Errorf("%v is at %s; want port %d", p, got, want)
 		}
 	}
-	if got := r.fixed(seat{wire.RoleWorker, 60_000}); got != "" {
+	if got := r.fixed(member{wire.RoleWorker, 60_000}); got != "" {
 		t.Errorf("worker without a port has address %s", got)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,16 +100,21 @@ func TestFixedPorts(t *testing.T) {
 	defer l.Close()
 	want := "cannot listen on " + l.Addr().String() + " for the metrics of coordinator: address already in use; " +
 		"choose another --metrics"
-	if _, err := newTargets(&Watched{Metrics: l.Addr().String()}, runOf(1, 1), nil); err == nil || err.Error() != want {
+	if _, err := newTargets(
+		&Observability{Metrics: l.Addr().String()},
+		runOf(1, 1),
+		nil,
+	); err == nil ||
+		err.Error() != want {
 		t.Errorf("a port in use: %v", err)
 	}
 	for _, wrong := range []string{"9464", "127.0.0.1:65534", "127.0.0.1:-1", "127.0.0.1:http"} {
-		if _, err := newTargets(&Watched{Metrics: wrong}, runOf(1, 1), nil); !errors.Is(err, perdure.ErrUsage) {
+		if _, err := newTargets(&Observability{Metrics: wrong}, runOf(1, 1), nil); !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("--metrics %s: %v", wrong, err)
 		}
 	}
 	warned := ""
-	r, err = newTargets(&Watched{Metrics: "0.0.0.0:0"}, runOf(1, 1), func(line string) { warned = line })
+	r, err = newTargets(&Observability{Metrics: "0.0.0.0:0"}, runOf(1, 1), func(line string) { warned = line })
 	if err != nil || !strings.Contains(warned, "others can reach") {
 		t.Errorf("on an address that others can reach: %q, %v ", warned, err)
 	} else if err := r.Close(); err != nil {

@@ -19,15 +19,15 @@ import (
 // A run does two things by wall time rather than by clock: regular evaluations, and an end after a given duration. The
 // run's parent does both, so that they continue when workers die.
 
-// byTime starts the timed actions and returns a function that stops them.
-func (r *Run) byTime(ctx context.Context) (stop func()) {
+// startTimers starts the timed actions and returns a function that stops them.
+func (r *Run) startTimers(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	if r.s.EvalMs > 0 {
-		wg.Go(func() { r.judgeByTime(ctx) })
+		wg.Go(func() { r.evaluateByTime(ctx) })
 	}
 	if r.s.Until.Metric == settings.OverTime {
-		wg.Go(func() { r.endByTime(ctx) })
+		wg.Go(func() { r.endAfterTime(ctx) })
 	}
 	return func() {
 		cancel()
@@ -35,9 +35,9 @@ func (r *Run) byTime(ctx context.Context) (stop func()) {
 	}
 }
 
-// endByTime requests the job's end when the time is over. It repeats the request, since the process that receives it
+// endAfterTime requests the job's end when the time is over. It repeats the request, since the process that receives it
 // may be dead.
-func (r *Run) endByTime(ctx context.Context) {
+func (r *Run) endAfterTime(ctx context.Context) {
 	limit := time.Duration(r.s.Until.Value * float64(time.Second))
 	for {
 		left := limit - r.job.Since()
@@ -63,12 +63,12 @@ func (r *Run) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// judgeByTime evaluates the servers' newest rows at multiples of EvalMs since the first clock started. If an evaluation
-// takes longer, or waits for a shard without a server, the evaluations due in that time are skipped. The series then
-// has a gap, and no row is reported for a time at which it could not be read.
-func (r *Run) judgeByTime(ctx context.Context) {
+// evaluateByTime evaluates the servers' newest rows at multiples of EvalMs since the first clock started. If an
+// evaluation takes longer, or waits for a shard without a server, the evaluations due in that time are skipped. The
+// series then has a gap, and no row is reported for a time at which it could not be read.
+func (r *Run) evaluateByTime(ctx context.Context) {
 	every := time.Duration(r.s.EvalMs) * time.Millisecond
-	o := &onlooker{r: r}
+	o := &observer{r: r}
 	defer o.close()
 	for {
 		since := r.job.Since()
@@ -79,21 +79,21 @@ func (r *Run) judgeByTime(ctx context.Context) {
 			continue // the first clock has just started
 		}
 		if e, ok := o.evaluate(ctx); ok {
-			r.judged(e, o.t.at, o.t.clock)
+			r.recordEvaluation(e, o.t.at, o.t.clock)
 		}
 	}
 }
 
-// judged records an evaluation of the rows at a time after the first clock started.
-func (r *Run) judged(e role.Evaluation, at time.Duration, clock perdure.Clock) {
-	r.keep(r.dir.Point(r.tally.Judged(e.Eval, e.Backlog, at, clock)))
+// recordEvaluation records an evaluation of the rows at a time after the first clock started.
+func (r *Run) recordEvaluation(e role.Evaluation, at time.Duration, clock perdure.Clock) {
+	r.checkRecord(r.dir.Point(r.stats.RecordEvaluation(e.Eval, e.Backlog, at, clock)))
 	if r.s.Until.Reached(e.Eval) {
 		r.job.EndSoon()
 	}
 }
 
-// onlooker evaluates a job's model as an observer.
-type onlooker struct {
+// observer evaluates a job's model as an observer.
+type observer struct {
 	r *Run
 	w workload.Workload
 	c *worker.Client // nil: not connected
@@ -121,7 +121,7 @@ func (t *timedTables) GetRows(ctx context.Context, table string, rows []perdure.
 func (t *timedTables) note() { t.at, t.clock = t.r.job.Since(), t.r.Clock() }
 
 // evaluate evaluates the newest rows. ok is false if rows cannot be read now, or if the job rolled back in between.
-func (o *onlooker) evaluate(ctx context.Context) (e role.Evaluation, ok bool) {
+func (o *observer) evaluate(ctx context.Context) (e role.Evaluation, ok bool) {
 	err := o.open(ctx)
 	if err == nil {
 		generation := o.c.Generation()
@@ -134,7 +134,7 @@ func (o *onlooker) evaluate(ctx context.Context) (e role.Evaluation, ok bool) {
 	return e, ok
 }
 
-func (o *onlooker) open(ctx context.Context) (err error) {
+func (o *observer) open(ctx context.Context) (err error) {
 	if o.c != nil {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (o *onlooker) open(ctx context.Context) (err error) {
 		return err
 	}
 	if o.c, err = reach.Observe(hooks.NewContext(ctx, hooks.Worker{Network: network}), worker.Config{
-		Coordinator: o.r.addr, Secret: o.r.secrets.Job, Log: slog.New(slog.DiscardHandler),
+		Coordinator: o.r.coordinatorAddr, Secret: o.r.secrets.Job, Log: slog.New(slog.DiscardHandler),
 	}); err != nil {
 		o.c = nil
 		return err
@@ -158,7 +158,7 @@ func (o *onlooker) open(ctx context.Context) (err error) {
 	return err
 }
 
-func (o *onlooker) close() {
+func (o *observer) close() {
 	if o.c != nil {
 		_ = o.c.Close() // never fails
 	}

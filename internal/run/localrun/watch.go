@@ -16,80 +16,80 @@ import (
 
 // The supervisor's events and reports go to the tally, to the run's directory and to the view.
 
-// shown returns the current state of the run for the view.
-func (r *Run) shown() *screen.State {
-	stands := r.tally.Now(r.job.Since(), time.Now())
+// displayState returns the current state of the run for the view.
+func (r *Run) displayState() *screen.State {
+	stands := r.stats.State(r.job.Since(), time.Now())
 	return &stands
 }
 
 func (r *Run) onEvent(e wire.Event) {
-	r.tally.Event(e.Text)
+	r.stats.RecordEvent(e.Text)
 	details := map[string]any{"unix_ns": e.UnixNs, "updates_lost": e.UpdatesLost, "clocks_redone": e.ClocksRedone}
 	if e.Output != "" {
 		details["said"] = e.Output
 	}
-	r.keep(r.dir.Event(rundir.Event{
+	r.checkRecord(r.dir.Event(rundir.Event{
 		Seconds: r.job.Since().Seconds(), Clock: e.Clock, Kind: e.Kind, Target: e.Target, Text: e.Text,
 		Details: details,
 	}))
-	r.view.Event(r.shown(), e)
+	r.view.Event(r.displayState(), e)
 }
 
 func (r *Run) onReport(report wire.Report) {
-	if r.tally.Report(report, r.job.Since()) {
-		r.point(max(report.Clock, 0))
+	if r.stats.RecordReport(report, r.job.Since()) {
+		r.writePoint(max(report.Clock, 0))
 	}
 }
 
 func (r *Run) onProgress(p wire.Progress) {
-	if r.tally.Progress(p, time.Now()) {
-		r.point(r.Clock())
+	if r.stats.RecordProgress(p, time.Now()) {
+		r.writePoint(r.Clock())
 	}
-	r.view.Progress(r.shown())
-	r.targets.show(p.Members, r.tell)
+	r.view.Progress(r.displayState())
+	r.targets.update(p.Members, r.showLine)
 	if p.Complete {
 		r.once.Do(func() { close(r.complete) })
 	}
 }
 
-// point writes a row of series.csv.
-func (r *Run) point(clock perdure.Clock) {
-	r.keep(r.dir.Point(r.tally.Point(clock, r.job.Since(), r.job.Group().Usage(), time.Now())))
+// writePoint writes a row of series.csv.
+func (r *Run) writePoint(clock perdure.Clock) {
+	r.checkRecord(r.dir.Point(r.stats.Point(clock, r.job.Since(), r.job.Group().Usage(), time.Now())))
 }
 
-// keep ends the job if a write to the run's directory has failed, since a run without a record is worthless. If the
-// disk is full, the run continues and keep notifies the user.
-func (r *Run) keep(err error) {
+// checkRecord ends the job if a write to the run's directory has failed, since a run without a record is worthless. If
+// the disk is full, the run continues and checkRecord notifies the user.
+func (r *Run) checkRecord(err error) {
 	if err != nil {
 		r.job.End(err)
 		return
 	}
-	waits := r.dir.Waits()
+	waits := r.dir.DiskFull()
 	r.mu.Lock()
 	did := r.recordWaits
 	r.recordWaits = waits
 	r.mu.Unlock()
 	switch {
 	case waits && !did:
-		r.tell("the disk of " + r.dir.Path() + " is full: the run's record waits until there is space; free some")
+		r.showLine("the disk of " + r.dir.Path() + " is full: the run's record waits until there is space; free some")
 	case did && !waits:
-		r.tell("there is space in " + r.dir.Path() + " again: the waiting record is written")
+		r.showLine("there is space in " + r.dir.Path() + " again: the waiting record is written")
 	}
 }
 
-// tell shows a line of the run's parent.
-func (r *Run) tell(text string) {
-	r.view.Event(r.shown(), wire.Event{Kind: "trouble", Clock: r.Clock(), Text: text})
+// showLine shows a line of the run's parent.
+func (r *Run) showLine(text string) {
+	r.view.Event(r.displayState(), wire.Event{Kind: "trouble", Clock: r.Clock(), Text: text})
 }
 
-// insistPause is the time between two attempts to write to a full disk.
-const insistPause = time.Second
+// retryWritePause is the time between two attempts to write to a full disk.
+const retryWritePause = time.Second
 
-// insist writes to the run's directory or its store. While the disk is full or the store is unavailable, it notifies
-// the user once and tries again.
-func (r *Run) insist(ctx context.Context, what string, write func() error) error {
+// retryWrite writes to the run's directory or its store. While the disk is full or the store is unavailable, it
+// notifies the user once and tries again.
+func (r *Run) retryWrite(ctx context.Context, what string, write func() error) error {
 	told := false
-	return disk.Retry{Pause: insistPause, Retryable: store.Retryable}.Do(ctx, func() error {
+	return disk.Retry{Pause: retryWritePause, Retryable: store.Retryable}.Do(ctx, func() error {
 		err := write()
 		if store.Retryable(err) && !told {
 			told = true
@@ -97,7 +97,7 @@ func (r *Run) insist(ctx context.Context, what string, write func() error) error
 			if errors.Is(err, store.ErrUnavailable) {
 				until = "it answers"
 			}
-			r.tell(fmt.Sprintf("cannot write %s (%v); trying until %s", what, err, until))
+			r.showLine(fmt.Sprintf("cannot write %s (%v); trying until %s", what, err, until))
 		}
 		return err
 	})
@@ -106,10 +106,10 @@ func (r *Run) insist(ctx context.Context, what string, write func() error) error
 // Summary returns the summary of the run so far; model is nil if it is not known.
 func (r *Run) Summary(model *finalModel) rundir.Summary {
 	if model != nil {
-		r.tally.Final(model.Eval)
+		r.stats.RecordFinal(model.Eval)
 	}
-	r.point(r.tally.Told().End)
-	return r.tally.Summary(ending{
+	r.writePoint(r.stats.Progress().End)
+	return r.stats.Summary(finalValues{
 		Since: r.job.Since(), Used: r.job.Group().Usage(), LogBytes: r.logUsed(), Failures: r.job.Timeline(),
 		Model: model,
 	})

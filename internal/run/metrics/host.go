@@ -7,24 +7,24 @@ import (
 )
 
 var (
-	ofHost []*httpdebug.Metric
-	inHost = known(&ofHost)
+	hostMetrics   []*httpdebug.Metric
+	newHostMetric = metricConstructor(&hostMetrics)
 
-	keptAlive = inHost(httpdebug.Gauge, "perdure_host_processes",
+	keptAlive = newHostMetric(httpdebug.Gauge, "perdure_host_processes",
 		"Running processes that the host keeps alive.", "process_role")
-	restarted = inHost(httpdebug.Counter, "perdure_host_restarts_total",
+	restarted = newHostMetric(httpdebug.Counter, "perdure_host_restarts_total",
 		"Processes of the host that ended and were restarted.", "process_role")
 )
 
-// Kept describes a host's processes of one role.
-type Kept struct {
+// RoleProcesses describes a host's processes of one role.
+type RoleProcesses struct {
 	Role              string
 	Running, Restarts int
 }
 
 // Host returns a probe of a host. why is the reason why the host does not do its work, or "".
-func Host(look func() (all []Kept, why string), who Who) *httpdebug.Probe {
-	return httpdebug.NewProbe(Bound, func() (l httpdebug.State) {
+func Host(look func() (all []RoleProcesses, why string), who Identity) *httpdebug.Probe {
+	return httpdebug.NewProbe(StuckTimeout, func() (l httpdebug.State) {
 		all, why := look()
 		l.NotReady = why
 		for _, k := range all {

@@ -9,25 +9,25 @@ import (
 )
 
 var (
-	ofLog []*httpdebug.Metric
-	inLog = known(&ofLog)
+	logMetrics   []*httpdebug.Metric
+	newLogMetric = metricConstructor(&logMetrics)
 
-	logStreams = inLog(httpdebug.Gauge, "perdure_log_streams",
+	logStreams = newLogMetric(httpdebug.Gauge, "perdure_log_streams",
 		"Streams of update logs that are served: one for each shard.")
-	logRecords     = inLog(httpdebug.Gauge, "perdure_log_records", "Records in all streams.")
-	logStored      = inLog(httpdebug.Gauge, "perdure_log_stored_bytes", "Bytes of these records.")
-	logConnections = inLog(httpdebug.Gauge, "perdure_log_connections", "Connections of workers and servers.")
-	logFull        = inLog(httpdebug.Gauge, "perdure_log_full",
+	logRecords     = newLogMetric(httpdebug.Gauge, "perdure_log_records", "Records in all streams.")
+	logStored      = newLogMetric(httpdebug.Gauge, "perdure_log_stored_bytes", "Bytes of these records.")
+	logConnections = newLogMetric(httpdebug.Gauge, "perdure_log_connections", "Connections of workers and servers.")
+	logFull        = newLogMetric(httpdebug.Gauge, "perdure_log_full",
 		"1 if updates wait because the disk is full or fails.")
-	logReceived = inLog(httpdebug.Counter, "perdure_log_received_bytes_total",
+	logReceived = newLogMetric(httpdebug.Counter, "perdure_log_received_bytes_total",
 		"Bytes received since the streams were opened.")
-	logSent = inLog(httpdebug.Counter, "perdure_log_sent_bytes_total",
+	logSent = newLogMetric(httpdebug.Counter, "perdure_log_sent_bytes_total",
 		"Bytes sent since the streams were opened.")
 )
 
 // Log returns a probe of the process that serves an update log, which works as long as ctx.
-func Log(ctx context.Context, look func(context.Context) (logserver.State, error), who Who) *httpdebug.Probe {
-	return httpdebug.NewProbe(Bound, func() httpdebug.State {
+func Log(ctx context.Context, look func(context.Context) (logserver.State, error), who Identity) *httpdebug.Probe {
+	return httpdebug.NewProbe(StuckTimeout, func() httpdebug.State {
 		s, err := look(ctx)
 		if err != nil {
 			return httpdebug.State{NotReady: "the process ends"}
@@ -39,7 +39,7 @@ func Log(ctx context.Context, look func(context.Context) (logserver.State, error
 				logRecords.Sample(float64(s.Records)),
 				logStored.Sample(float64(s.Stored)),
 				logConnections.Sample(float64(s.Connections)),
-				logFull.Sample(is(s.Waits != "")),
+				logFull.Sample(boolValue(s.Waits != "")),
 				logReceived.Sample(float64(s.Received)),
 				logSent.Sample(float64(s.Sent)),
 			},

@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Bound is how long a process's main loop may take to answer before the process counts as stuck.
-const Bound = 2 * time.Second
+// StuckTimeout is how long a process's main loop may take to answer before the process counts as stuck.
+const StuckTimeout = 2 * time.Second
 
 // Metrics of every process.
 var (
@@ -32,28 +32,28 @@ var (
 func All() map[string][]*httpdebug.Metric {
 	return map[string][]*httpdebug.Metric{
 		"":            {info, httpdebug.Healthy, httpdebug.Ready, httpdebug.Answer, received, sent},
-		"coordinator": ofCoordinator,
-		"server":      ofServer,
-		"worker":      ofWorker,
-		"host":        ofHost,
-		"log":         ofLog,
+		"coordinator": coordinatorMetrics,
+		"server":      serverMetrics,
+		"worker":      workerMetrics,
+		"host":        hostMetrics,
+		"log":         logMetrics,
 	}
 }
 
-// Who is the identity of a process.
-type Who struct {
+// Identity is the identity of a process.
+type Identity struct {
 	Job, Role, Version string
 	ID                 int // -1: unknown
 }
 
 // common returns samples that need no query.
-func common(w *Who) []httpdebug.Sample {
+func common(w *Identity) []httpdebug.Sample {
 	in, out := transport.Traffic()
 	return []httpdebug.Sample{w.info(), received.Sample(float64(in)), sent.Sample(float64(out))}
 }
 
 // info returns the sample with the process's identity.
-func (w *Who) info() httpdebug.Sample {
+func (w *Identity) info() httpdebug.Sample {
 	id := ""
 	if w.ID >= 0 {
 		id = strconv.Itoa(w.ID)
@@ -61,8 +61,10 @@ func (w *Who) info() httpdebug.Sample {
 	return info.Sample(1, w.Job, w.Role, id, w.Version, runtime.Version())
 }
 
-// known returns a constructor of metrics that also appends them to list.
-func known(list *[]*httpdebug.Metric) func(kind httpdebug.Kind, name, help string, labels ...string) *httpdebug.Metric {
+// metricConstructor returns a constructor of metrics that also appends them to list.
+func metricConstructor(
+	list *[]*httpdebug.Metric,
+) func(kind httpdebug.Kind, name, help string, labels ...string) *httpdebug.Metric {
 	return func(kind httpdebug.Kind, name, help string, labels ...string) *httpdebug.Metric {
 		m := httpdebug.NewMetric(kind, name, help, labels...)
 		*list = append(*list, m)
@@ -70,8 +72,8 @@ func known(list *[]*httpdebug.Metric) func(kind httpdebug.Kind, name, help strin
 	}
 }
 
-// is returns 1 for true and 0 for false.
-func is(so bool) float64 {
+// boolValue returns 1 for true and 0 for false.
+func boolValue(so bool) float64 {
 	if so {
 		return 1
 	}

@@ -83,7 +83,7 @@ func begin(t *testing.T, ctx context.Context, h *rig.Hosts) *job {
 	})
 	must(t, err)
 	j.lead = h.Leader()
-	who := metrics.Who{Job: "job-1", Version: "v", ID: -1}
+	who := metrics.Identity{Job: "job-1", Version: "v", ID: -1}
 	j.coordinator = metrics.Coordinator(ctx, j.lead, counted, who)
 	joined := make(chan server.Monitor, 1)
 	h.StartServer("server:0", func(c *server.Config) { c.OnJoined = func(e server.Monitor, _ int) { joined <- e } })
@@ -175,7 +175,7 @@ func TestStuckLoop(t *testing.T) {
 			_ = j.lead.Ask(ctx, func(*membership.Core, coordinator.Latest) { close(at); <-goOn })
 		})
 		<-at
-		if seen := j.coordinator.Ask(ctx); seen.Err == nil || seen.Took != metrics.Bound {
+		if seen := j.coordinator.Ask(ctx); seen.Err == nil || seen.Took != metrics.StuckTimeout {
 			t.Errorf("%+v", seen)
 		}
 		close(goOn)

@@ -8,43 +8,45 @@ import (
 )
 
 var (
-	ofServer []*httpdebug.Metric
-	inServer = known(&ofServer)
+	serverMetrics   []*httpdebug.Metric
+	newServerMetric = metricConstructor(&serverMetrics)
 
-	held = inServer(httpdebug.Gauge, "perdure_server_shards",
+	held = newServerMetric(httpdebug.Gauge, "perdure_server_shards",
 		"Replicas of shards that the server holds, by their position in the chain: head, middle, tail, joining. "+
 			"A single replica is the head.", "part")
-	unready = inServer(httpdebug.Gauge, "perdure_server_shards_unready",
+	unready = newServerMetric(httpdebug.Gauge, "perdure_server_shards_unready",
 		"Replicas of these that do not serve yet: their rows are being restored or read from the log.")
-	serverClock = inServer(httpdebug.Gauge, "perdure_server_min_clock",
+	serverClock = newServerMetric(httpdebug.Gauge, "perdure_server_min_clock",
 		"The smallest MinClock of the shards that the server holds.")
-	rows     = inServer(httpdebug.Gauge, "perdure_server_rows", "Rows in memory, of all replicas, by table.", "table")
-	rowBytes = inServer(httpdebug.Gauge, "perdure_server_row_bytes",
+	rows = newServerMetric(httpdebug.Gauge, "perdure_server_rows", "Rows in memory, of all replicas, by table.",
+		"table")
+	rowBytes = newServerMetric(httpdebug.Gauge, "perdure_server_row_bytes",
 		"Bytes of these rows, with the state of their update rule, by table.", "table")
-	applied = inServer(httpdebug.Counter, "perdure_server_updates_applied_total",
+	applied = newServerMetric(httpdebug.Counter, "perdure_server_updates_applied_total",
 		"Updates applied to replicas on this server: one for each slot, clock and shard. Updates read from the "+
 			"log again count as well.")
-	answered = inServer(httpdebug.Counter, "perdure_server_reads_answered_total", "Answered reads.")
-	waiting  = inServer(httpdebug.Gauge, "perdure_server_reads_waiting",
+	answered = newServerMetric(httpdebug.Counter, "perdure_server_reads_answered_total", "Answered reads.")
+	waiting  = newServerMetric(httpdebug.Gauge, "perdure_server_reads_waiting",
 		"Reads that wait for a MinClock.")
-	clients = inServer(httpdebug.Gauge, "perdure_server_connections",
+	clients = newServerMetric(httpdebug.Gauge, "perdure_server_connections",
 		"Connections of workers, observers and other servers.")
-	crowded = inServer(httpdebug.Counter, "perdure_server_connections_refused_total",
+	connectionsRejected = newServerMetric(httpdebug.Counter, "perdure_server_connections_refused_total",
 		"Connections refused because their peer already had the maximum number.")
-	written = inServer(httpdebug.Summary, "perdure_server_checkpoint_save_seconds",
+	written = newServerMetric(httpdebug.Summary, "perdure_server_checkpoint_save_seconds",
 		"Segments of checkpoints, and snapshots for an update log, that were written: their number and total "+
 			"time.")
-	writtenBytes = inServer(httpdebug.Counter, "perdure_server_checkpoint_saved_bytes_total", "Bytes of these files.")
-	failures     = inServer(httpdebug.Counter, "perdure_server_checkpoint_save_failures_total",
+	writtenBytes = newServerMetric(httpdebug.Counter, "perdure_server_checkpoint_saved_bytes_total",
+		"Bytes of these files.")
+	failures = newServerMetric(httpdebug.Counter, "perdure_server_checkpoint_save_failures_total",
 		"Failed attempts to write such a file.")
-	unread = inServer(httpdebug.Gauge, "perdure_server_log_unread_records",
+	logUnread = newServerMetric(httpdebug.Gauge, "perdure_server_log_unread_records",
 		"Records of the update log that the rows lack; absent without a log, or if the log does not answer.")
-	logWaits = inServer(httpdebug.Gauge, "perdure_server_log_waiting", "1 if writes to the update log wait.")
+	logWaits = newServerMetric(httpdebug.Gauge, "perdure_server_log_waiting", "1 if writes to the update log wait.")
 )
 
 // Server returns a probe of a server.
-func Server(sv server.Monitor, who Who) *httpdebug.Probe {
-	return httpdebug.NewProbe(Bound, func() (l httpdebug.State) {
+func Server(sv server.Monitor, who Identity) *httpdebug.Probe {
+	return httpdebug.NewProbe(StuckTimeout, func() (l httpdebug.State) {
 		at := sv.Stats()
 		l.NotReady = at.NotReady
 		l.Activity = fmt.Sprintf("it is server:%d, and serves %d shards", at.Index, count(at.Shards))
@@ -59,13 +61,13 @@ func Server(sv server.Monitor, who Who) *httpdebug.Probe {
 			add(serverClock.Sample(float64(at.MinClock)))
 		}
 		if at.Unread != nil {
-			add(unread.Sample(float64(*at.Unread)))
+			add(logUnread.Sample(float64(*at.Unread)))
 		}
 		add(unready.Sample(float64(at.Unready)), applied.Sample(float64(at.Updates)),
 			answered.Sample(float64(at.Answers)), waiting.Sample(float64(at.Waiting)),
-			clients.Sample(float64(at.Connections)), crowded.Sample(float64(at.Refused)),
+			clients.Sample(float64(at.Connections)), connectionsRejected.Sample(float64(at.Refused)),
 			written.SummarySample(at.Saves, at.SaveTime.Seconds()), writtenBytes.Sample(float64(at.SaveBytes)),
-			failures.Sample(float64(at.SaveFailures)), logWaits.Sample(is(at.LogWaitReason != "")))
+			failures.Sample(float64(at.SaveFailures)), logWaits.Sample(boolValue(at.LogWaitReason != "")))
 		return l
 	}, func() []httpdebug.Sample { return common(&who) })
 }

@@ -9,52 +9,56 @@ import (
 )
 
 var (
-	ofWorker []*httpdebug.Metric
-	inWorker = known(&ofWorker)
+	workerMetrics   []*httpdebug.Metric
+	newWorkerMetric = metricConstructor(&workerMetrics)
 
-	clock = inWorker(httpdebug.Gauge, "perdure_worker_clock", "Clock that the worker is working on.")
-	spent = inWorker(httpdebug.Counter, "perdure_worker_time_seconds_total",
+	clock = newWorkerMetric(httpdebug.Gauge, "perdure_worker_clock", "Clock that the worker is working on.")
+	spent = newWorkerMetric(httpdebug.Counter, "perdure_worker_time_seconds_total",
 		"Time since the first read, by cause: staleness (a read, or under vap a push, waited for other "+
 			"workers), communication (all other calls that waited or ended a clock), compute (the program's "+
 			"own).", "cause")
-	outageTime = inWorker(httpdebug.Counter, "perdure_worker_outage_wait_seconds_total",
+	outageTime = newWorkerMetric(httpdebug.Counter, "perdure_worker_outage_wait_seconds_total",
 		"Seconds in calls that waited while a shard was unavailable, if the worker continues without it.")
-	outClocks = inWorker(httpdebug.Counter, "perdure_worker_outage_clocks_total",
+	outageClocks = newWorkerMetric(httpdebug.Counter, "perdure_worker_outage_clocks_total",
 		"Clocks finished while a shard was unavailable.")
-	outShards = inWorker(httpdebug.Gauge, "perdure_worker_shards_out", "Unavailable shards that the worker continues "+
-		"without.")
-	staleRows = inWorker(httpdebug.Counter, "perdure_worker_stale_rows_total",
+	unavailableShards = newWorkerMetric(
+		httpdebug.Gauge,
+		"perdure_worker_shards_out",
+		"Unavailable shards that the worker continues "+
+			"without.",
+	)
+	staleRows = newWorkerMetric(httpdebug.Counter, "perdure_worker_stale_rows_total",
 		"Rows read beyond their staleness bound in outages.")
-	made = inWorker(httpdebug.Counter, "perdure_worker_updates_sent_total",
+	updatesMade = newWorkerMetric(httpdebug.Counter, "perdure_worker_updates_sent_total",
 		"Updates created and sent, one for each shard.")
-	resent = inWorker(httpdebug.Counter, "perdure_worker_updates_resent_total", "Updates that were resent.")
-	kept   = inWorker(httpdebug.Gauge, "perdure_worker_updates_kept",
+	resent   = newWorkerMetric(httpdebug.Counter, "perdure_worker_updates_resent_total", "Updates that were resent.")
+	retained = newWorkerMetric(httpdebug.Gauge, "perdure_worker_updates_kept",
 		"Updates that are not safe yet and may be resent.")
-	outboxBytes = inWorker(httpdebug.Gauge, "perdure_worker_outbox_bytes", "Bytes of these updates.")
-	pushed      = inWorker(httpdebug.Counter, "perdure_worker_pushed_bytes_total",
+	outboxBytes = newWorkerMetric(httpdebug.Gauge, "perdure_worker_outbox_bytes", "Bytes of these updates.")
+	pushed      = newWorkerMetric(httpdebug.Counter, "perdure_worker_pushed_bytes_total",
 		"Bytes of updates sent to servers.")
-	pulled = inWorker(httpdebug.Counter, "perdure_worker_pulled_bytes_total",
+	pulled = newWorkerMetric(httpdebug.Counter, "perdure_worker_pulled_bytes_total",
 		"Bytes of rows received from servers.")
-	samples = inWorker(httpdebug.Counter, "perdure_worker_samples_total",
+	samples = newWorkerMetric(httpdebug.Counter, "perdure_worker_samples_total",
 		"Examples that the program has processed.")
-	beyond = inWorker(httpdebug.Counter, "perdure_worker_updates_beyond_bound_total",
+	beyondBound = newWorkerMetric(httpdebug.Counter, "perdure_worker_updates_beyond_bound_total",
 		"Updates that alone exceeded the bound of vap and were sent alone.")
-	statesLost = inWorker(httpdebug.Counter, "perdure_worker_states_lost_total",
+	statesLost = newWorkerMetric(httpdebug.Counter, "perdure_worker_states_lost_total",
 		"Slot states loaded that were older than the last acknowledged one.")
-	storeWaits = inWorker(httpdebug.Gauge, "perdure_worker_store_waiting",
+	storeWaits = newWorkerMetric(httpdebug.Gauge, "perdure_worker_store_waiting",
 		"1 if writes to the update log or the store of slot states wait.")
 )
 
 // Worker returns a probe of a worker's client.
-func Worker(client *worker.Client, who Who) *httpdebug.Probe {
-	return httpdebug.NewProbe(Bound, func() (l httpdebug.State) {
+func Worker(client *worker.Client, who Identity) *httpdebug.Probe {
+	return httpdebug.NewProbe(StuckTimeout, func() (l httpdebug.State) {
 		at := client.Snapshot()
 		l.Activity = fmt.Sprintf("it is worker:%d, at clock %d", client.Slot(), at.Clock)
 		if client.Slot() < 0 {
 			l.Activity = "it observes its job"
 		}
 		if at.Err != nil {
-			l.NotReady = "it has ended: " + plain.Text(at.Err)
+			l.NotReady = "it has ended: " + plain.ErrorText(at.Err)
 		}
 		n := &at.Counters
 		out := 0
@@ -68,19 +72,19 @@ func Worker(client *worker.Client, who Who) *httpdebug.Probe {
 			spent.Sample(seconds(n.CommNs), "communication"),
 			spent.Sample(seconds(n.ComputeNs), "compute"),
 			outageTime.Sample(seconds(n.OutageNs)),
-			outClocks.Sample(float64(n.OutageClocks)),
-			outShards.Sample(float64(out)),
+			outageClocks.Sample(float64(n.OutageClocks)),
+			unavailableShards.Sample(float64(out)),
 			staleRows.Sample(float64(n.StaleRows)),
-			made.Sample(float64(n.UpdatesSent)),
+			updatesMade.Sample(float64(n.UpdatesSent)),
 			resent.Sample(float64(at.Resent)),
-			kept.Sample(float64(at.Kept)),
+			retained.Sample(float64(at.Kept)),
 			outboxBytes.Sample(float64(at.Bytes)),
 			pushed.Sample(float64(n.BytesPushed)),
 			pulled.Sample(float64(n.BytesPulled)),
 			samples.Sample(float64(n.Samples)),
-			beyond.Sample(float64(n.BeyondBound)),
+			beyondBound.Sample(float64(n.BeyondBound)),
 			statesLost.Sample(float64(n.StatesLost)),
-			storeWaits.Sample(is(at.WaitReason != "")),
+			storeWaits.Sample(boolValue(at.WaitReason != "")),
 		}
 		return l
 	}, func() []httpdebug.Sample { return common(&who) })

@@ -39,13 +39,13 @@ func (m *Model) Fits(ctx context.Context, w workload.Workload, specs []perdure.T
 	if wrong := m.Diverged(); wrong != "" {
 		return refuse("%s", wrong)
 	}
-	heir, is := w.(workload.Heir)
+	heir, is := w.(workload.WarmStartChecker)
 	if !is {
 		return nil
 	}
 	t, err := m.Tables(specs)
 	if err == nil {
-		err = heir.Inherits(ctx, t, m.Meta)
+		err = heir.CheckWarmStart(ctx, t, m.Meta)
 	}
 	if err != nil {
 		return refuse("%v", err)

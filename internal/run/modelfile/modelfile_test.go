@@ -17,7 +17,7 @@ func bowl(t testing.TB, sparse bool) (w workload.Workload, file []byte) {
 	t.Helper()
 	w, err := workload.New("quadratic", workload.Params{
 		Slots: 1, Sparse: sparse, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.1},
-		Bowl: workload.Bowl{Rows: 2, Dim: 2, Condition: 4},
+		Bowl: workload.Quadratic{Rows: 2, Dim: 2, Condition: 4},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -8,22 +8,24 @@ import (
 	"strings"
 )
 
-// Errors returns a log for a process that shares its standard error with a user's program. It logs only errors, each as
-// one line with the prefix "perdure: ".
-func Errors(out io.Writer) *slog.Logger { return slog.New(spoken{out, ""}) }
+// NewErrorLog returns a log for a process that shares its standard error with a user's program. It logs only errors,
+// each as one line with the prefix "perdure: ".
+func NewErrorLog(out io.Writer) *slog.Logger { return slog.New(errorHandler{out, ""}) }
 
-// spoken is the handler of such a log.
-type spoken struct {
+// errorHandler is the handler of such a log.
+type errorHandler struct {
 	out   io.Writer
-	facts string // attributes of all lines
+	attrs string // attributes of all lines
 }
 
-func (s spoken) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
+func (s errorHandler) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelError
+}
 
-func (s spoken) Handle(_ context.Context, r slog.Record) error {
-	facts := s.facts
+func (s errorHandler) Handle(_ context.Context, r slog.Record) error {
+	facts := s.attrs
 	r.Attrs(func(a slog.Attr) bool {
-		facts += fact(a)
+		facts += attrText(a)
 		return true
 	})
 	line := r.Message
@@ -34,18 +36,18 @@ func (s spoken) Handle(_ context.Context, r slog.Record) error {
 	return err
 }
 
-func (s spoken) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (s errorHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	for _, a := range attrs {
-		s.facts += fact(a)
+		s.attrs += attrText(a)
 	}
 	return s
 }
 
-func (s spoken) WithGroup(string) slog.Handler { return s }
+func (s errorHandler) WithGroup(string) slog.Handler { return s }
 
-func fact(a slog.Attr) string {
+func attrText(a slog.Attr) string {
 	if err, is := a.Value.Any().(error); is {
-		return ", " + Text(err)
+		return ", " + ErrorText(err)
 	}
 	return fmt.Sprintf(", %s %v", a.Key, a.Value)
 }

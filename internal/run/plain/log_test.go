@@ -12,7 +12,7 @@ import (
 // TestErrors checks that errors are one line each and that nothing else is logged.
 func TestErrors(t *testing.T) {
 	var out strings.Builder
-	log := Errors(&out)
+	log := NewErrorLog(&out)
 	log.Warn("a shard is unavailable")
 	log.Error("it does not answer", "coordinator", "a:1", "for", 10*time.Second,
 		"err", fmt.Errorf("%w: no way\nleads there", perdure.ErrRefused))

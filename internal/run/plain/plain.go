@@ -16,8 +16,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
-// Text returns an error's message without the text of sentinel errors, which repeats the meaning of the exit code.
-func Text(err error) string {
+// ErrorText returns an error's message without the text of sentinel errors, which repeats the meaning of the exit code.
+func ErrorText(err error) string {
 	text := err.Error()
 	for _, s := range []error{
 		perdure.ErrUsage, perdure.ErrRefused, supervisor.ErrFailed, updatelog.ErrRefused,
@@ -48,43 +48,43 @@ func JSON(out io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// Teller prints the output of a command: line by line for people, or as one document at the end for programs. It must
+// Printer prints the output of a command: line by line for people, or as one document at the end for programs. It must
 // be used by one goroutine.
-type Teller struct {
+type Printer struct {
 	out    io.Writer
 	asJSON bool
 	notes  []string
 }
 
-// Tell returns a Teller.
-func Tell(out io.Writer, asJSON bool) *Teller { return &Teller{out: out, asJSON: asJSON} }
+// NewPrinter returns a Printer.
+func NewPrinter(out io.Writer, asJSON bool) *Printer { return &Printer{out: out, asJSON: asJSON} }
 
 // Line prints a line for people. Programs get the same information in their document.
-func (t *Teller) Line(format string, args ...any) {
+func (t *Printer) Line(format string, args ...any) {
 	if !t.asJSON {
 		fmt.Fprintf(t.out, format+"\n", args...)
 	}
 }
 
 // Note prints a line for people and keeps it for the document for programs.
-func (t *Teller) Note(format string, args ...any) {
+func (t *Printer) Note(format string, args ...any) {
 	t.Line(format, args...)
 	t.notes = append(t.notes, fmt.Sprintf(format, args...))
 }
 
 // Notes returns the notes in order; it is never nil.
-func (t *Teller) Notes() []string { return append([]string{}, t.notes...) }
+func (t *Printer) Notes() []string { return append([]string{}, t.notes...) }
 
 // End prints the document for programs, and nothing for people.
-func (t *Teller) End(document any) error {
+func (t *Printer) End(document any) error {
 	if !t.asJSON {
 		return nil
 	}
 	return JSON(t.out, document)
 }
 
-// Listed joins strings with commas and "and".
-func Listed(all []string) string {
+// Join joins strings with commas and "and".
+func Join(all []string) string {
 	if n := len(all); n > 1 {
 		return strings.Join(all[:n-1], ", ") + " and " + all[n-1]
 	}

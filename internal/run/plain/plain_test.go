@@ -19,7 +19,7 @@ func TestText(t *testing.T) {
 		"record 7":                  fmt.Errorf("updatelog: %w: record 7", updatelog.ErrDamaged),
 		"anything else":             errors.New("anything else"),
 	} {
-		if got := Text(err); got != want {
+		if got := ErrorText(err); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

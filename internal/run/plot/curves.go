@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// Most is the number of horizontal positions of a curve. Pictures cannot show more.
-const Most = 240
+// MaxPositions is the number of horizontal positions of a curve. Pictures cannot show more.
+const MaxPositions = 240
 
 // Points are values of a column over seconds.
 type Points struct{ X, Y []float64 }
 
-// Measured returns the values of a column over time. diverged reports whether some were not finite; these are omitted.
-func Measured(columns []string, rows [][]string, column string) (p Points, diverged bool) {
+// ReadPoints returns the values of a column over time. diverged reports whether some were not finite; these are
+// omitted.
+func ReadPoints(columns []string, rows [][]string, column string) (p Points, diverged bool) {
 	at, in := slices.Index(columns, "seconds"), slices.Index(columns, column)
 	behind := -1
 	if strings.HasPrefix(column, "test_") { // rows that lack updates match no state of the training
@@ -73,11 +74,11 @@ func Band(all []Points, stays []bool) (x, mid, low, high []float64, ok bool) {
 	case 0:
 		return nil, nil, nil, nil, false
 	case 1:
-		thin := some[0].Thinned()
+		thin := some[0].Downsample()
 		return thin.X, thin.Y, nil, nil, true
 	}
-	for i := range Most + 1 {
-		at := first + (last-first)*float64(i)/Most
+	for i := range MaxPositions + 1 {
+		at := first + (last-first)*float64(i)/MaxPositions
 		var values []float64
 		for n := range some {
 			if y, ok := some[n].At(at, stay[n]); ok {
@@ -90,15 +91,15 @@ func Band(all []Points, stays []bool) (x, mid, low, high []float64, ok bool) {
 	return x, mid, low, high, true
 }
 
-// Thinned keeps the first, the last, the smallest and the largest value at each horizontal position. The omitted values
-// would not be visible.
-func (p *Points) Thinned() Points {
+// Downsample keeps the first, the last, the smallest and the largest value at each horizontal position. The omitted
+// values would not be visible.
+func (p *Points) Downsample() Points {
 	n := len(p.X)
-	if n <= 2*Most {
+	if n <= 2*MaxPositions {
 		return *p
 	}
 	var out Points
-	width := (p.X[n-1] - p.X[0]) / (Most / 2)
+	width := (p.X[n-1] - p.X[0]) / (MaxPositions / 2)
 	for from := 0; from < n; {
 		end := from + 1
 		for end < n && (width == 0 || math.Floor((p.X[end]-p.X[0])/width) == math.Floor((p.X[from]-p.X[0])/width)) {

@@ -27,18 +27,18 @@ import (
 
 // Figure is a picture.
 type Figure struct {
-	Name    string // alternative text
-	Width   float64
-	Columns int     // of panels; 0: one
-	High    float64 // height of each panel with its axes
-	Keys    []Key
-	Panels  []Panel
+	Name        string // alternative text
+	Width       float64
+	Columns     int     // of panels; 0: one
+	PanelHeight float64 // height of each panel with its axes
+	Keys        []Key
+	Panels      []Panel
 }
 
 // Key explains a look.
 type Key struct {
 	Name string
-	Look Look
+	Look Style
 }
 
 // Axis is one axis of a panel.
@@ -46,7 +46,7 @@ type Axis struct {
 	Name      string  // with its unit
 	Low, High float64 // both equal: determined by the items
 	Percent   bool    // values are shares
-	Whole     bool    // values are integers
+	Integer   bool    // values are integers
 	FromZero  bool    // the axis starts at 0 if no value is negative
 }
 
@@ -58,7 +58,7 @@ type Panel struct {
 	Items []Item   // later items are drawn on top
 }
 
-// Item is an element of a panel: a Curve, a Span, a Mark, an Upright, a Bar or a Dot.
+// Item is an element of a panel: a Curve, a Span, a Mark, a VerticalLine, a Bar or a Dot.
 type Item interface {
 	plot.Plotter
 	bounds() box
@@ -67,15 +67,15 @@ type Item interface {
 const (
 	margin    = 6.0
 	textSize  = 12.0
-	keyHigh   = 19.0
-	rowHigh   = 36.0
+	keyHeight = 19.0
+	rowHeight = 36.0
 	edgeRight = 16.0
 )
 
 // wider is the factor by which text may be wider than measured, because the reader's font may differ.
 const wider = 1.14
 
-func styled(size float64, tone Tone) text.Style {
+func styled(size float64, tone Color) text.Style {
 	return text.Style{
 		Color: tone, Font: font.From(plot.DefaultFont, vg.Length(size)), XAlign: text.XLeft, YAlign: text.YBottom,
 		Handler: plot.DefaultTextHandler,
@@ -97,11 +97,11 @@ func (f *Figure) SVG(alone bool) []byte {
 	lines := (len(f.Panels) + columns - 1) / columns
 	keys, keysHigh := f.placeKeys()
 	top := margin + keysHigh
-	high := top + float64(lines)*(f.panelHead()+f.panelHigh()) + margin
+	high := top + float64(lines)*(f.panelHead()+f.panelHeight()) + margin
 	c := vgsvg.NewWith(vgsvg.UseWH(vg.Length(f.Width), vg.Length(high)))
 	dc := vgdraw.New(c)
 	if alone {
-		dc.FillPolygon(Paper, []vg.Point{{}, {Y: dc.Max.Y}, {X: dc.Max.X, Y: dc.Max.Y}, {X: dc.Max.X}})
+		dc.FillPolygon(ColorBackground, []vg.Point{{}, {Y: dc.Max.Y}, {X: dc.Max.X, Y: dc.Max.Y}, {X: dc.Max.X}})
 	}
 	for _, k := range keys {
 		k.draw(dc, high-margin)
@@ -125,16 +125,16 @@ func (f *Figure) panelHead() (high float64) {
 	return high
 }
 
-// panelHigh returns the height of the panels: High, or as much as their rows need.
-func (f *Figure) panelHigh() float64 {
-	if f.High > 0 {
-		return f.High
+// panelHeight returns the height of the panels: PanelHeight, or as much as their rows need.
+func (f *Figure) panelHeight() float64 {
+	if f.PanelHeight > 0 {
+		return f.PanelHeight
 	}
 	rows := 0
 	for i := range f.Panels {
 		rows = max(rows, len(f.Panels[i].Rows))
 	}
-	return float64(rows)*rowHigh + 46
+	return float64(rows)*rowHeight + 46
 }
 
 // fit shortens a text to the available width.
@@ -167,10 +167,10 @@ func (k *Key) sample() float64 {
 func (f *Figure) placeKeys() (all []placed, high float64) {
 	x, y := margin, 0.0
 	for _, k := range f.Keys {
-		k.Name = fit(k.Name, styled(textSize, Ink), f.Width-2*margin-k.sample()-6)
-		wide := k.sample() + 6 + wider*float64(styled(textSize, Ink).Width(k.Name)) + 14
+		k.Name = fit(k.Name, styled(textSize, ColorText), f.Width-2*margin-k.sample()-6)
+		wide := k.sample() + 6 + wider*float64(styled(textSize, ColorText).Width(k.Name)) + 14
 		if x > margin && x+wide-14 > f.Width-margin {
-			x, y = margin, y+keyHigh
+			x, y = margin, y+keyHeight
 		}
 		all = append(all, placed{k, x, y})
 		x += wide
@@ -178,23 +178,23 @@ func (f *Figure) placeKeys() (all []placed, high float64) {
 	if len(all) == 0 {
 		return nil, 0
 	}
-	return all, y + keyHigh + 4
+	return all, y + keyHeight + 4
 }
 
 func (k *placed) draw(c vgdraw.Canvas, top float64) {
-	y, x := vg.Length(top-k.y-keyHigh/2-1), vg.Length(k.x)
+	y, x := vg.Length(top-k.y-keyHeight/2-1), vg.Length(k.x)
 	switch l := k.Look; {
 	case l.Area:
-		fillBox(c, l.Tone, x, y-5, x+14, y+5)
+		fillBox(c, l.Color, x, y-5, x+14, y+5)
 	case l.Cross:
-		cross(c, vg.Point{X: x + 7, Y: y}, l.Tone)
+		cross(c, vg.Point{X: x + 7, Y: y}, l.Color)
 	default:
-		c.StrokeLine2(l.line(), x, y, x+30, y)
+		c.StrokeLine2(l.lineStyle(), x, y, x+30, y)
 		if l.Shape > 0 {
-			c.DrawGlyphNoClip(l.point(3.4), vg.Point{X: x + 15, Y: y})
+			c.DrawGlyphNoClip(l.pointStyle(3.4), vg.Point{X: x + 15, Y: y})
 		}
 	}
-	c.FillText(styled(textSize, Ink), vg.Point{X: x + vg.Length(k.sample()) + 6, Y: y - 4.5}, k.Name)
+	c.FillText(styled(textSize, ColorText), vg.Point{X: x + vg.Length(k.sample()) + 6, Y: y - 4.5}, k.Name)
 }
 
 // drawPanels draws the panels in a grid with aligned axes.
@@ -230,11 +230,11 @@ func (f *Figure) drawPanels(c vgdraw.Canvas, columns, lines int, top float64) {
 				left, y = data.Min.X, data.Max.Y+5
 			}
 			if p.Y.Name != "" && p.Rows == nil {
-				c.FillText(styled(textSize-.5, Soft), vg.Point{X: left, Y: y}, p.Y.Name)
+				c.FillText(styled(textSize-.5, ColorSecondary), vg.Point{X: left, Y: y}, p.Y.Name)
 				y += 16
 			}
 			if p.Title != "" {
-				style := bold(styled(13, Ink))
+				style := bold(styled(13, ColorText))
 				c.FillText(style, vg.Point{X: left, Y: y}, fit(p.Title, style, float64(area.Max.X-left)))
 			}
 		}
@@ -273,9 +273,9 @@ func (f *Figure) finish(c *vgsvg.Canvas, high float64, alone bool) []byte {
 	})
 	styles := ""
 	if alone {
-		styles = "<style>" + Styles() + "</style>\n"
+		styles = "<style>" + CSS() + "</style>\n"
 	}
 	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" `+
 		`viewBox="0 0 %[1]v %[2]v" role="img" font-family="%s">`+"\n<title>%s</title>\n%s%s",
-		math.Ceil(f.Width), math.Ceil(high), fonts, html.EscapeString(f.Name), styles, named(body))
+		math.Ceil(f.Width), math.Ceil(high), fonts, html.EscapeString(f.Name), styles, useCSSVariables(body))
 }

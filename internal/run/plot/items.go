@@ -11,7 +11,7 @@ import (
 
 // Curve is a series: a line for the median and, if given, a band for the range. NaN leaves a gap.
 type Curve struct {
-	Look           Look
+	Style          Style
 	X, Mid         []float64
 	Low, High      []float64 // nil: no band
 	PointsAtValues bool      // draw a point at each value; otherwise points are sparse
@@ -52,9 +52,9 @@ func (s *Curve) Plot(c vgdraw.Canvas, p *plot.Plot) {
 			if s.Faint {
 				opacity = .07
 			}
-			c.FillPolygon(ink{s.Look.Tone, opacity}, c.ClipPolygonXY(append(upper, lower...)))
+			c.FillPolygon(ink{s.Style.Color, opacity}, c.ClipPolygonXY(append(upper, lower...)))
 		}
-		c.StrokeLines(s.Look.line(), c.ClipLinesXY(line)...)
+		c.StrokeLines(s.Style.lineStyle(), c.ClipLinesXY(line)...)
 		s.drawPoints(c, line)
 	}
 }
@@ -82,26 +82,26 @@ func (s *Curve) parts() (all [][]int) {
 const between = 64
 
 func (s *Curve) drawPoints(c vgdraw.Canvas, line []vg.Point) {
-	if s.Look.Shape == 0 {
+	if s.Style.Shape == 0 {
 		return
 	}
 	// series start their points at different offsets, so that they do not hide each other
-	next := line[0].X + vg.Length(between*(1+int(s.Look.Tone-Series)*3%Distinct)/(Distinct+1))
+	next := line[0].X + vg.Length(between*(1+int(s.Style.Color-ColorSeries)*3%NumSeriesColors)/(NumSeriesColors+1))
 	if len(line) == 1 || s.PointsAtValues {
 		next = line[0].X
 	}
 	for _, at := range line {
 		if at.X >= next || s.PointsAtValues {
-			c.DrawGlyph(s.Look.point(3.4), at)
+			c.DrawGlyph(s.Style.pointStyle(3.4), at)
 			next = at.X + between
 		}
 	}
 }
 
 // cross draws a mark with an outline, so that it is visible on any line.
-func cross(c vgdraw.Canvas, at vg.Point, tone Tone) {
+func cross(c vgdraw.Canvas, at vg.Point, tone Color) {
 	const r = 3.8
-	for _, s := range []vgdraw.LineStyle{{Color: Paper, Width: 4.6}, {Color: tone, Width: 2.1}} {
+	for _, s := range []vgdraw.LineStyle{{Color: ColorBackground, Width: 4.6}, {Color: tone, Width: 2.1}} {
 		c.StrokeLine2(s, at.X-r, at.Y-r, at.X+r, at.Y+r)
 		c.StrokeLine2(s, at.X-r, at.Y+r, at.X+r, at.Y-r)
 	}
@@ -110,7 +110,7 @@ func cross(c vgdraw.Canvas, at vg.Point, tone Tone) {
 // Span is an interval of the horizontal axis with its own background. An interval too short to be visible is widened.
 type Span struct {
 	From, To float64
-	Tone     Tone
+	Color    Color
 }
 
 func (s *Span) bounds() box { return none() }
@@ -123,17 +123,17 @@ func (s *Span) Plot(c vgdraw.Canvas, p *plot.Plot) {
 		return
 	}
 	to = max(to, from+1.5)
-	fillBox(c, s.Tone, from, c.Min.Y, to, c.Max.Y)
+	fillBox(c, s.Color, from, c.Min.Y, to, c.Max.Y)
 }
 
-func fillBox(c vgdraw.Canvas, tone Tone, left, low, right, high vg.Length) {
+func fillBox(c vgdraw.Canvas, tone Color, left, low, right, high vg.Length) {
 	c.FillPolygon(tone, []vg.Point{{X: left, Y: low}, {X: right, Y: low}, {X: right, Y: high}, {X: left, Y: high}})
 }
 
 // Mark is a cross on a series.
 type Mark struct {
-	X, Y float64
-	Tone Tone
+	X, Y  float64
+	Color Color
 }
 
 func (m *Mark) bounds() box { return none() }
@@ -143,23 +143,23 @@ func (m *Mark) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	at := vg.Point{X: x(m.X), Y: min(max(y(m.Y), c.Min.Y), c.Max.Y)}
 	if !math.IsNaN(m.X+m.Y) && c.ContainsX(at.X) {
-		cross(c, at, m.Tone)
+		cross(c, at, m.Color)
 	}
 }
 
-// Upright is a vertical line.
-type Upright struct {
-	X    float64
-	Tone Tone
+// VerticalLine is a vertical line.
+type VerticalLine struct {
+	X     float64
+	Color Color
 }
 
-func (u *Upright) bounds() box { return none() }
+func (u *VerticalLine) bounds() box { return none() }
 
 // Plot draws the line.
-func (u *Upright) Plot(c vgdraw.Canvas, p *plot.Plot) {
+func (u *VerticalLine) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	x, _ := p.Transforms(&c)
 	if at := x(u.X); c.ContainsX(at) {
-		c.StrokeLine2(vgdraw.LineStyle{Color: u.Tone, Width: 1.3}, at, c.Min.Y, at, c.Max.Y)
+		c.StrokeLine2(vgdraw.LineStyle{Color: u.Color, Width: 1.3}, at, c.Min.Y, at, c.Max.Y)
 	}
 }
 
@@ -167,37 +167,37 @@ func (u *Upright) Plot(c vgdraw.Canvas, p *plot.Plot) {
 type Bar struct {
 	Row      int
 	From, To float64
-	Look     Look
+	Style    Style
 	Inside   string // text inside the bar, if there is room
 }
 
 func (b *Bar) bounds() box { return box{[2]float64{b.From, b.To}, [2]float64{math.NaN(), math.NaN()}} }
 
-const barHigh = 6.5 // half the height of a bar
+const barHeight = 6.5 // half the height of a bar
 
 // Plot draws the bar. A line separates the parts.
 func (b *Bar) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	if math.IsNaN(b.From + b.To) {
 		return
 	}
-	x, y := place(c, p, b.Row)
+	x, y := rowPosition(c, p, b.Row)
 	from, to := x(b.From), x(b.To)
 	if to-from >= .2 {
-		fillBox(c, b.Look.Tone, from, y-barHigh, to, y+barHigh)
-		c.StrokeLine2(vgdraw.LineStyle{Color: Paper, Width: 1}, to, y-barHigh, to, y+barHigh)
+		fillBox(c, b.Style.Color, from, y-barHeight, to, y+barHeight)
+		c.StrokeLine2(vgdraw.LineStyle{Color: ColorBackground, Width: 1}, to, y-barHeight, to, y+barHeight)
 	}
-	style := styled(11, Soft)
-	style.Color = Paper
-	if b.Look.Tone == Pale || b.Look.Tone == Away {
-		style.Color = Ink
+	style := styled(11, ColorSecondary)
+	style.Color = ColorBackground
+	if b.Style.Color == ColorMuted || b.Style.Color == ColorOutage {
+		style.Color = ColorText
 	}
 	if wide := vg.Length(wider) * style.Width(b.Inside); b.Inside != "" && wide+6 < to-from {
 		c.FillText(style, vg.Point{X: (from + to - wide) / 2, Y: y - 4}, b.Inside)
 	}
 }
 
-// place returns the vertical position of a row's items: below its name.
-func place(c vgdraw.Canvas, p *plot.Plot, row int) (x func(float64) vg.Length, y vg.Length) {
+// rowPosition returns the vertical position of a row's items: below its name.
+func rowPosition(c vgdraw.Canvas, p *plot.Plot, row int) (x func(float64) vg.Length, y vg.Length) {
 	x, up := p.Transforms(&c)
 	return x, up(rowAt(rows(p), row)) - 8
 }
@@ -206,7 +206,7 @@ func place(c vgdraw.Canvas, p *plot.Plot, row int) (x func(float64) vg.Length, y
 type Dot struct {
 	Row            int
 	Mid, Low, High float64
-	Look           Look
+	Style          Style
 	Text           string
 }
 
@@ -223,16 +223,16 @@ func (d *Dot) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	if math.IsNaN(d.Mid) {
 		return
 	}
-	x, y := place(c, p, d.Row)
+	x, y := rowPosition(c, p, d.Row)
 	low, high := max(x(d.Low), c.Min.X), min(x(d.High), c.Max.X)
 	if high > low {
-		c.StrokeLine2(vgdraw.LineStyle{Color: ink{d.Look.Tone, .55}, Width: 3}, low, y, high, y)
+		c.StrokeLine2(vgdraw.LineStyle{Color: ink{d.Style.Color, .55}, Width: 3}, low, y, high, y)
 	}
-	look := d.Look
+	look := d.Style
 	look.Shape = max(1, look.Shape)
-	c.DrawGlyph(look.point(4.4), vg.Point{X: x(d.Mid), Y: y})
+	c.DrawGlyph(look.pointStyle(4.4), vg.Point{X: x(d.Mid), Y: y})
 	if d.Text != "" {
-		style := styled(11, Soft)
+		style := styled(11, ColorSecondary)
 		wide := vg.Length(wider) * style.Width(d.Text)
 		at := max(high, x(d.Mid)) + 8
 		if at+wide > c.Max.X {

@@ -38,16 +38,16 @@ func (p *Panel) plot() *plot.Plot {
 	out := plot.New()
 	out.BackgroundColor = nil
 	for _, a := range []*plot.Axis{&out.X, &out.Y} {
-		a.Color, a.Tick.Color, a.LineStyle.Width, a.Tick.LineStyle.Width = Axle, Axle, 1, 1
+		a.Color, a.Tick.Color, a.LineStyle.Width, a.Tick.LineStyle.Width = ColorAxis, ColorAxis, 1, 1
 		a.Padding, a.Tick.Length, a.Label.Padding = 0, 4, 3
-		a.Tick.Label.Color, a.Tick.Label.Font.Size = Soft, 11
-		a.Label.TextStyle.Color, a.Label.TextStyle.Font.Size = Soft, 11.5
+		a.Tick.Label.Color, a.Tick.Label.Font.Size = ColorSecondary, 11
+		a.Label.TextStyle.Color, a.Label.TextStyle.Font.Size = ColorSecondary, 11.5
 	}
 	out.Y.LineStyle.Width, out.Y.Tick.Length, out.Y.Padding = 0, 0, 2
 	out.X.Tick.Label.YAlign = text.YTop
 	p.X.set(&out.X, all.x, 6)
 	out.X.Label.Text = p.X.Name
-	lines := vgdraw.LineStyle{Color: Grid, Width: 1}
+	lines := vgdraw.LineStyle{Color: ColorGrid, Width: 1}
 	if p.Rows == nil {
 		p.Y.set(&out.Y, all.y, 5)
 		out.Add(&plotter.Grid{Horizontal: lines})
@@ -116,7 +116,7 @@ func (a *Axis) ticks(low, high float64, n int) (at []float64) {
 			break
 		}
 	}
-	if a.Whole {
+	if a.Integer {
 		step = max(1, step)
 	}
 	for k := math.Ceil(low/step - 1e-9); k*step <= high+1e-9*step; k++ {
@@ -164,7 +164,7 @@ type namesAbove []string
 func (n namesAbove) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	_, y := p.Transforms(&c)
 	for i, name := range n {
-		style := styled(textSize-.5, Ink)
+		style := styled(textSize-.5, ColorText)
 		c.FillText(style, vg.Point{X: c.Min.X, Y: y(rowAt(len(n), i)) + 4}, fit(name, style, float64(c.Max.X-c.Min.X)))
 	}
 }
@@ -172,8 +172,8 @@ func (n namesAbove) Plot(c vgdraw.Canvas, p *plot.Plot) {
 // Right returns the maximum of the horizontal axis that the panel's items need.
 func (p *Panel) Right() float64 { return p.all().x[1] }
 
-// Upward returns the vertical axis with the range that the panel's items need, so that other panels can share it.
-func (p *Panel) Upward() Axis {
+// FittedY returns the vertical axis with the range that the panel's items need, so that other panels can share it.
+func (p *Panel) FittedY() Axis {
 	var to plot.Axis
 	p.Y.set(&to, p.all().y, 5)
 	a := p.Y

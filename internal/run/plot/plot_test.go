@@ -17,35 +17,35 @@ import (
 func everything() *Figure {
 	nan, far := math.NaN(), math.Inf(1)
 	return &Figure{
-		Name: "a < b & c", Width: 500, Columns: 2, High: 200,
+		Name: "a < b & c", Width: 500, Columns: 2, PanelHeight: 200,
 		Keys: []Key{
-			{strings.Repeat("a long name ", 20), LookOf(0)},
-			{"area", Look{Tone: Away, Area: true}},
-			{"mark", Look{Tone: Hit, Cross: true}},
+			{strings.Repeat("a long name ", 20), SeriesStyle(0)},
+			{"area", Style{Color: ColorOutage, Area: true}},
+			{"mark", Style{Color: ColorFault, Cross: true}},
 		},
 		Panels: []Panel{
 			{
 				Title: "curves", X: Axis{Name: "seconds", FromZero: true}, Y: Axis{Name: "accuracy", Percent: true},
 				Items: []Item{
-					&Span{From: 2, To: 2.001, Tone: Away}, &Upright{X: 3, Tone: Hit},
+					&Span{From: 2, To: 2.001, Color: ColorOutage}, &VerticalLine{X: 3, Color: ColorFault},
 					&Curve{
-						Look: LookOf(1), X: []float64{1, 2, 3, 4, 5}, Mid: []float64{.1, .2, nan, .3, far},
+						Style: SeriesStyle(1), X: []float64{1, 2, 3, 4, 5}, Mid: []float64{.1, .2, nan, .3, far},
 						Low: []float64{0, .1, nan, .2, .2}, High: []float64{.2, .3, nan, far, far},
 					},
-					&Curve{Look: LookOf(2), X: []float64{1, 2}, Mid: []float64{.1, .4}},
-					&Mark{X: 2, Y: .2, Tone: Hit},
+					&Curve{Style: SeriesStyle(2), X: []float64{1, 2}, Mid: []float64{.1, .4}},
+					&Mark{X: 2, Y: .2, Color: ColorFault},
 				},
 			},
 			{
-				Title: "rows", X: Axis{Whole: true}, Rows: []string{"first", "second <b>"},
+				Title: "rows", X: Axis{Integer: true}, Rows: []string{"first", "second <b>"},
 				Items: []Item{
-					&Bar{Row: 0, From: 0, To: 12000, Look: Look{Tone: Series}, Inside: "in"},
-					&Dot{Row: 1, Mid: 5000, Low: 2000, High: 9000, Look: LookOf(3), Text: "5,000"},
+					&Bar{Row: 0, From: 0, To: 12000, Style: Style{Color: ColorSeries}, Inside: "in"},
+					&Dot{Row: 1, Mid: 5000, Low: 2000, High: 9000, Style: SeriesStyle(3), Text: "5,000"},
 					&Dot{Row: 0, Mid: nan, Low: nan, High: nan},
 				},
 			},
 			{Title: "nothing"},
-			{Title: "one value", Items: []Item{&Curve{Look: LookOf(0), X: []float64{7}, Mid: []float64{7}}}},
+			{Title: "one value", Items: []Item{&Curve{Style: SeriesStyle(0), X: []float64{7}, Mid: []float64{7}}}},
 		},
 	}
 }
@@ -103,14 +103,14 @@ func TestInside(t *testing.T) {
 
 // TestLooks checks that no two series look the same, even in greyscale.
 func TestLooks(t *testing.T) {
-	colours, greys := map[Tone]bool{}, map[string]bool{}
-	for i := range Distinct {
-		l := LookOf(i)
-		colours[l.Tone] = true
+	colours, greys := map[Color]bool{}, map[string]bool{}
+	for i := range NumSeriesColors {
+		l := SeriesStyle(i)
+		colours[l.Color] = true
 		greys[fmt.Sprint(l.Dashes, l.Shape)] = true
 	}
-	if len(colours) != Distinct || len(greys) != Distinct {
-		t.Errorf("%d series have %d different colours, and %d different dashes and shapes", Distinct,
+	if len(colours) != NumSeriesColors || len(greys) != NumSeriesColors {
+		t.Errorf("%d series have %d different colours, and %d different dashes and shapes", NumSeriesColors,
 			len(colours), len(greys))
 	}
 }
@@ -125,19 +125,19 @@ func TestTones(t *testing.T) {
 		}
 		seen[h.light] = true
 		for _, opacity := range []float64{1, .55, .17} {
-			r, g, b, a := ink{Tone(i), opacity}.RGBA()
+			r, g, b, a := ink{Color(i), opacity}.RGBA()
 			back := func(v uint32) int { return int(float64(v) * 255 / float64(a)) }
 			if is := fmt.Sprintf("%02X%02X%02X", back(r), back(g), back(b)); is != h.light {
 				t.Errorf("%s through %v is %s", h.light, opacity, is)
 			}
 		}
-		if tone := Tone(i); tone < Series && tone != Ink && tone != Soft && tone != Hit {
+		if tone := Color(i); tone < ColorSeries && tone != ColorText && tone != ColorSecondary && tone != ColorFault {
 			continue
 		}
-		if c := contrast(h.light, hues[Paper].light); c < 3.9 {
+		if c := contrast(h.light, hues[ColorBackground].light); c < 3.9 {
 			t.Errorf("%s in light: contrast %.2f", h.name, c)
 		}
-		if c := contrast(h.dark, hues[Paper].dark); c < 3.9 {
+		if c := contrast(h.dark, hues[ColorBackground].dark); c < 3.9 {
 			t.Errorf("%s in dark: contrast %.2f", h.name, c)
 		}
 	}

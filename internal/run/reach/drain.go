@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
-// Remains is the part of a drain that is not complete.
-type Remains struct {
+// Remaining is the part of a drain that is not complete.
+type Remaining struct {
 	Servers []string // that hold replicas, or have not ended
 	Shards  int      // held by these servers
 	Bytes   int64    // of their rows, as far as reported
@@ -22,10 +22,10 @@ type Remains struct {
 	Lost    []string // servers that ended before other servers had all of their replicas
 }
 
-// Over reports whether the drain is complete.
-func (r *Remains) Over() bool { return len(r.Servers)+len(r.Workers) == 0 }
+// Done reports whether the drain is complete.
+func (r *Remaining) Done() bool { return len(r.Servers)+len(r.Workers) == 0 }
 
-func (r *Remains) String() string {
+func (r *Remaining) String() string {
 	var parts []string
 	if len(r.Servers) > 0 {
 		parts = append(parts, fmt.Sprintf("%s: %d shards, %.1f MB", strings.Join(r.Servers, ", "), r.Shards,
@@ -37,8 +37,8 @@ func (r *Remains) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// Left returns the incomplete part of a drain according to a status.
-func Left(s *control.Status, d *control.DrainResult) (r Remains) {
+// RemainingDrain returns the incomplete part of a drain according to a status.
+func RemainingDrain(s *control.Status, d *control.DrainResult) (r Remaining) {
 	for _, at := range d.Places {
 		i := slices.IndexFunc(s.Processes, func(p control.Process) bool {
 			return p.Role == at.Role && p.Index == at.Index
@@ -67,32 +67,33 @@ func Left(s *control.Status, d *control.DrainResult) (r Remains) {
 }
 
 const (
-	drainLook = 100 * time.Millisecond
-	// awayTimeout is how long the coordinator may be unavailable during a drain: the next coordinator continues it.
-	awayTimeout = 30 * time.Second
-	// noticeLate is how long after a notice its processes may still appear in the status.
-	noticeLate = 10 * time.Second
+	drainPollInterval = 100 * time.Millisecond
+	// coordinatorTimeout is how long the coordinator may be unavailable during a drain: the next coordinator continues
+	// it.
+	coordinatorTimeout = 30 * time.Second
+	// maxNoticeDelay is how long after a notice its processes may still appear in the status.
+	maxNoticeDelay = 10 * time.Second
 )
 
 // AwaitDrained waits until a drain is complete, and calls tell whenever the remaining part changes. The error names
 // replicas that were not handed over.
 func AwaitDrained(ctx context.Context, client control.Backend, d *control.DrainResult, notice time.Duration,
-	tell func(*Remains),
+	tell func(*Remaining),
 ) error {
 	began, heard := time.Now(), time.Now()
-	var last Remains
+	var last Remaining
 	for {
 		s, err := client.Status(ctx)
 		switch {
-		case errors.Is(err, control.ErrUnreachable) && time.Since(heard) < awayTimeout:
+		case errors.Is(err, control.ErrUnreachable) && time.Since(heard) < coordinatorTimeout:
 		case err != nil:
 			return err
 		case s.RegistryAway != nil: // an end during this time is neither recorded nor decided
 			heard = time.Now()
 		default:
 			heard = time.Now()
-			r := Left(&s, d)
-			if r.Over() {
+			r := RemainingDrain(&s, d)
+			if r.Done() {
 				return r.end(&last, &s)
 			}
 			if r.String() != last.String() {
@@ -102,12 +103,12 @@ func AwaitDrained(ctx context.Context, client control.Backend, d *control.DrainR
 				return fmt.Errorf("%w: the job is done, so nothing has to be handed over", perdure.ErrStopped)
 			}
 		}
-		if notice > 0 && time.Since(began) > notice+noticeLate {
+		if notice > 0 && time.Since(began) > notice+maxNoticeDelay {
 			return fmt.Errorf("the notice of %v has expired, and some processes have not ended: %s; see perdure "+
 				"status", notice, &last)
 		}
 		select {
-		case <-time.After(drainLook):
+		case <-time.After(drainPollInterval):
 		case <-ctx.Done():
 			return fmt.Errorf("%w: stopped waiting; the drain continues: see perdure status", ctx.Err())
 		}
@@ -115,7 +116,7 @@ func AwaitDrained(ctx context.Context, client control.Backend, d *control.DrainR
 }
 
 // end returns the result of a drain, given the remaining part when it was last seen.
-func (r *Remains) end(last *Remains, s *control.Status) error {
+func (r *Remaining) end(last *Remaining, s *control.Status) error {
 	if len(r.Lost) == 0 {
 		return nil
 	}

@@ -28,23 +28,23 @@ func TestLeft(t *testing.T) {
 	gone := worker(control.ProcessStarting, 4)
 	for name, c := range map[string]struct {
 		server, worker control.Process
-		want           Remains
+		want           Remaining
 	}{
 		"both work": {
 			server(control.ProcessLive, 2, 1), worker(control.ProcessLive, 3),
-			Remains{Servers: []string{"server:0"}, Shards: 3, Bytes: 2e6, Workers: []string{"worker:1"}},
+			Remaining{Servers: []string{"server:0"}, Shards: 3, Bytes: 2e6, Workers: []string{"worker:1"}},
 		},
 		"the worker has left": {
 			server(control.ProcessSuspect, 2, 0), gone,
-			Remains{Servers: []string{"server:0"}, Shards: 3, Bytes: 2e6},
+			Remaining{Servers: []string{"server:0"}, Shards: 3, Bytes: 2e6},
 		},
-		"another worker has come":    {server(control.ProcessDead, 2, 2), worker(control.ProcessLive, 4), Remains{}},
-		"others have all":            {server(control.ProcessLive, 2, 2), gone, Remains{}},
-		"another server has come":    {server(control.ProcessLive, 3, 2), gone, Remains{}},
-		"it has died":                {server(control.ProcessDead, 2, 1), gone, Remains{Lost: []string{"server:0"}}},
-		"it has died, another comes": {server(control.ProcessLive, 3, 1), gone, Remains{Lost: []string{"server:0"}}},
+		"another worker has come":    {server(control.ProcessDead, 2, 2), worker(control.ProcessLive, 4), Remaining{}},
+		"others have all":            {server(control.ProcessLive, 2, 2), gone, Remaining{}},
+		"another server has come":    {server(control.ProcessLive, 3, 2), gone, Remaining{}},
+		"it has died":                {server(control.ProcessDead, 2, 1), gone, Remaining{Lost: []string{"server:0"}}},
+		"it has died, another comes": {server(control.ProcessLive, 3, 1), gone, Remaining{Lost: []string{"server:0"}}},
 	} {
-		got := Left(&control.Status{Processes: []control.Process{c.server, c.worker}}, ends)
+		got := RemainingDrain(&control.Status{Processes: []control.Process{c.server, c.worker}}, ends)
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
@@ -81,8 +81,8 @@ func TestDrainAway(t *testing.T) {
 		}
 		job.next = append(job.next, status(control.ProcessDead, 2, nil))
 		began := time.Now()
-		err := AwaitDrained(t.Context(), job, ends, 0, func(*Remains) {})
-		if took := time.Since(began); err != nil || took < 1000*drainLook {
+		err := AwaitDrained(t.Context(), job, ends, 0, func(*Remaining) {})
+		if took := time.Since(began); err != nil || took < 1000*drainPollInterval {
 			t.Errorf("after %v: %v", took, err)
 		}
 	})

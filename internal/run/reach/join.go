@@ -34,7 +34,7 @@ type Job struct {
 	Keys wire.Keys    `kong:"-"` // set by Find
 	Ring *keys.Ring   `kong:"-"` // set by Find; nil: the job has no keys
 	// the run's directory is not on this machine, and the coordinator has sent the settings
-	Told bool `kong:"-"`
+	Remote bool `kong:"-"`
 }
 
 // FirstFD is the first descriptor that a process inherits from its parent. It is the first secret for all roles except
@@ -54,13 +54,13 @@ func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err err
 	case f.Join != "" && f.Coordinator != "":
 		return s, fmt.Errorf("%w: --join finds the coordinator itself; leave --coordinator out", perdure.ErrUsage)
 	case f.Join != "":
-		if f.Ring, err = Ring(ctx, f.KeysDir, role, f.Log); err != nil {
+		if f.Ring, err = OpenWatchedRing(ctx, f.KeysDir, role, f.Log); err != nil {
 			return s, err
 		}
 		if f.Keys, err = ReadSecrets(secretOf(f.SecretFile, f.Ring), f.Run, role); err != nil {
 			return s, err
 		}
-		return f.ask(ctx)
+		return f.query(ctx)
 	case f.Coordinator == "" || f.Run == "":
 		return s, fmt.Errorf("%w: no job is named; write --join HOST:PORT with the address that perdure status shows",
 			perdure.ErrUsage)
@@ -68,7 +68,7 @@ func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err err
 	if f.Keys, err = InheritedSecrets(role, FirstFD); err != nil {
 		return s, err
 	}
-	if f.Ring, err = Ring(ctx, f.KeysDir, role, f.Log); err != nil {
+	if f.Ring, err = OpenWatchedRing(ctx, f.KeysDir, role, f.Log); err != nil {
 		return s, err
 	}
 	return f.runSettings()
@@ -78,8 +78,8 @@ func (f *Job) runSettings() (settings.Run, error) {
 	return settings.Read(filepath.Join(f.Run, "run.json"))
 }
 
-// ask queries the job at f.Join.
-func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
+// query queries the job at f.Join.
+func (f *Job) query(ctx context.Context) (s settings.Run, err error) {
 	if err := transport.CheckAddress("--join", f.Join); err != nil {
 		return s, err
 	}
@@ -109,8 +109,8 @@ func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
 		}
 		f.Run = "" // it is on another machine
 	}
-	if f.Told = len(welcome.RunSettings) > 0; f.Told {
-		return settings.Told(welcome.RunSettings)
+	if f.Remote = len(welcome.RunSettings) > 0; f.Remote {
+		return settings.Decode(welcome.RunSettings)
 	}
 	return settings.Run{
 		Job: welcome.Job, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
@@ -136,7 +136,7 @@ func (f *Job) find(ctx context.Context) (wire.Welcome, error) {
 		}
 	}()
 	f.Coordinator = f.Join
-	welcome, err := Visit(direct, f.Coordinator, f.Keys.Job, f.Ring)
+	welcome, err := QueryJob(direct, f.Coordinator, f.Keys.Job, f.Ring)
 	if err != nil {
 		stop() // query it as a control API immediately
 	}
@@ -145,7 +145,7 @@ func (f *Job) find(ctx context.Context) (wire.Welcome, error) {
 	}
 	if at := <-behind; at != "" {
 		f.Coordinator = at
-		return Visit(ctx, f.Coordinator, f.Keys.Job, f.Ring)
+		return QueryJob(ctx, f.Coordinator, f.Keys.Job, f.Ring)
 	}
 	return welcome, err
 }
@@ -160,13 +160,13 @@ func (f *Job) coordinatorVia(ctx context.Context) string {
 	return ""
 }
 
-// Visit asks a coordinator at one of some addresses which job it has. ring is nil for a job without keys.
-func Visit(ctx context.Context, addrs string, secret perdure.Secret, ring *keys.Ring) (w wire.Welcome, err error) {
+// QueryJob asks a coordinator at one of some addresses which job it has. ring is nil for a job without keys.
+func QueryJob(ctx context.Context, addrs string, secret perdure.Secret, ring *keys.Ring) (w wire.Welcome, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	link := transport.Link{
 		Network: transport.TCP{Keys: ring}, Addr: addrs, PeerRole: keys.Coordinator,
-		Hello: func() wire.Hello { return Asking(secret) },
+		Hello: func() wire.Hello { return QueryHello(secret) },
 		Up: func(_ transport.Conn, f *wire.Frame) {
 			err = wire.ParseControl(f, &w)
 			cancel()
@@ -181,8 +181,8 @@ func Visit(ctx context.Context, addrs string, secret perdure.Secret, ring *keys.
 	return w, err
 }
 
-// Asking returns the hello of an observer that requests a description of the job.
-func Asking(secret perdure.Secret) wire.Hello {
+// QueryHello returns the hello of an observer that requests a description of the job.
+func QueryHello(secret perdure.Secret) wire.Hello {
 	return wire.Hello{
 		Role:          wire.RoleObserver,
 		Index:         int(perdure.NoSlot),
@@ -192,8 +192,8 @@ func Asking(secret perdure.Secret) wire.Hello {
 	}
 }
 
-// NeedsFolder returns an error with the reason if the run's directory is missing.
-func (f *Job) NeedsFolder(why string) error {
+// RequireDir returns an error with the reason if the run's directory is missing.
+func (f *Job) RequireDir(why string) error {
 	if f.Run != "" {
 		return nil
 	}

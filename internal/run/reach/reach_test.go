@@ -27,7 +27,7 @@ func must(t *testing.T, err error) {
 func folder(t *testing.T, path, addr string, at time.Time) (job perdure.Secret) {
 	t.Helper()
 	must(t, os.MkdirAll(path, 0o777))
-	s, err := reach.PutSecrets(path, reach.NewKeys())
+	s, err := reach.WriteSecrets(path, reach.NewKeys())
 	must(t, err)
 	must(t, s.Close())
 	file := filepath.Join(path, "control")
@@ -99,11 +99,11 @@ func TestFind(t *testing.T) {
 			t.Errorf("%+v: %v, want %s", job, err, want)
 		}
 	}
-	if err := (&reach.Job{}).NeedsFolder("its rows are there"); !errors.Is(err, perdure.ErrUsage) ||
+	if err := (&reach.Job{}).RequireDir("its rows are there"); !errors.Is(err, perdure.ErrUsage) ||
 		!strings.Contains(err.Error(), "its rows are there") {
 		t.Errorf("without a directory: %v", err)
 	}
-	must(t, (&reach.Job{Run: run}).NeedsFolder(""))
+	must(t, (&reach.Job{Run: run}).RequireDir(""))
 }
 
 func addrOf(l net.Listener) string { return l.Addr().String() }

@@ -11,9 +11,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// Ring opens the keys of a process with the given role, in dir or in the role's directory below it. Until ctx ends, it
-// watches for renewed and revoked keys. It returns nil if dir is "".
-func Ring(ctx context.Context, dir string, role wire.Role, log *slog.Logger) (*keys.Ring, error) {
+// OpenWatchedRing opens the keys of a process with the given role, in dir or in the role's directory below it. Until
+// ctx ends, it watches for renewed and revoked keys. It returns nil if dir is "".
+func OpenWatchedRing(ctx context.Context, dir string, role wire.Role, log *slog.Logger) (*keys.Ring, error) {
 	if dir == "" {
 		return nil, nil
 	}

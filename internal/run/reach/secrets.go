@@ -36,8 +36,8 @@ type Secrets struct {
 // NewKeys generates new secrets.
 func NewKeys() wire.Keys { return wire.Keys{Job: keys.NewSecret(), Servers: keys.NewSecret()} }
 
-// PutSecrets writes secrets to a run's directory.
-func PutSecrets(run string, k wire.Keys) (s *Secrets, err error) {
+// WriteSecrets writes secrets to a run's directory.
+func WriteSecrets(run string, k wire.Keys) (s *Secrets, err error) {
 	path, err := filepath.Abs(filepath.Join(run, SecretFile))
 	if err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)
@@ -51,8 +51,8 @@ func PutSecrets(run string, k wire.Keys) (s *Secrets, err error) {
 	return s.open()
 }
 
-// KeptSecrets returns the existing secrets of a run.
-func KeptSecrets(run string) (s *Secrets, err error) {
+// ReadRunSecrets returns the existing secrets of a run.
+func ReadRunSecrets(run string) (s *Secrets, err error) {
 	path, err := filepath.Abs(filepath.Join(run, SecretFile))
 	if err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)
@@ -76,8 +76,8 @@ func (s *Secrets) open() (*Secrets, error) {
 	return s, nil
 }
 
-// Inherits returns the files that a process with the given role inherits. Workers do not get the servers' secret.
-func (s *Secrets) Inherits(role wire.Role) []*os.File {
+// InheritedBy returns the files that a process with the given role inherits. Workers do not get the servers' secret.
+func (s *Secrets) InheritedBy(role wire.Role) []*os.File {
 	if role == wire.RoleWorker {
 		return s.Files[:1]
 	}

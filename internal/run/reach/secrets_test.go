@@ -15,7 +15,7 @@ import (
 func draw(t *testing.T) (s *reach.Secrets, run string) {
 	t.Helper()
 	run = t.TempDir()
-	s, err := reach.PutSecrets(run, reach.NewKeys())
+	s, err := reach.WriteSecrets(run, reach.NewKeys())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func draw(t *testing.T) (s *reach.Secrets, run string) {
 func TestInherits(t *testing.T) {
 	s, _ := draw(t)
 	for role, want := range map[wire.Role]int{wire.RoleWorker: 1, wire.RoleServer: 2, wire.RoleCoordinator: 2} {
-		if n := len(s.Inherits(role)); n != want {
+		if n := len(s.InheritedBy(role)); n != want {
 			t.Errorf("a %s inherits %d secrets, want %d", role, n, want)
 		}
 	}
@@ -91,24 +91,24 @@ func TestReadSecrets(t *testing.T) {
 // TestDrawnOnce checks that the secrets of a run are never overwritten.
 func TestDrawnOnce(t *testing.T) {
 	s, run := draw(t)
-	if again, err := reach.PutSecrets(run, reach.NewKeys()); err == nil {
+	if again, err := reach.WriteSecrets(run, reach.NewKeys()); err == nil {
 		t.Error("drawn again")
 		_ = again.Close()
 	}
 	if k, err := reach.ReadSecrets("", run, wire.RoleServer); err != nil || k != s.Keys {
 		t.Errorf("the secrets have changed: %v", err)
 	}
-	kept, err := reach.KeptSecrets(run)
+	kept, err := reach.ReadRunSecrets(run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kept.Keys != s.Keys || kept.Path != s.Path || len(kept.Inherits(wire.RoleServer)) != 2 {
+	if kept.Keys != s.Keys || kept.Path != s.Path || len(kept.InheritedBy(wire.RoleServer)) != 2 {
 		t.Errorf("kept secrets: %v", kept.Path)
 	}
 	if err := kept.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := reach.KeptSecrets(t.TempDir()); !errors.Is(err, perdure.ErrUsage) {
+	if _, err := reach.ReadRunSecrets(t.TempDir()); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("directory without secrets: %v ", err)
 	}
 }

@@ -4,19 +4,19 @@ import (
 	"github.com/perdure/perdure/internal/run/plot"
 )
 
-// measured returns the values of a column over time. diverged reports whether some were not finite; these are omitted.
-func (t *trial) measured(column string) (p plot.Points, diverged bool) {
-	return plot.Measured(t.series.Columns, t.series.Rows, column)
+// points returns the values of a column over time. diverged reports whether some were not finite; these are omitted.
+func (t *trial) points(column string) (p plot.Points, diverged bool) {
+	return plot.ReadPoints(t.series.Columns, t.series.Rows, column)
 }
 
 // curve returns the median of the trials, and the band from the minimum to the maximum. A run that has ended with a
 // result keeps its last value, because its model does not change.
 func (g *group) curve(column string) (c plot.Curve, any bool) {
-	c.Look = g.Look
+	c.Style = g.Style
 	var all []plot.Points
 	var stays []bool
 	for _, t := range g.Trials {
-		p, diverged := t.measured(column)
+		p, diverged := t.points(column)
 		all, stays = append(all, p), append(stays, t.done() && !diverged && column != "clocks_per_second")
 	}
 	c.X, c.Mid, c.Low, c.High, any = plot.Band(all, stays)

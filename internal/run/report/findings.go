@@ -23,13 +23,13 @@ type findings struct{ t *template.Template }
 // parseFindings parses a template of findings. It panics on errors, because the template is part of the program.
 func parseFindings(text string) findings {
 	t := template.New("findings").Option("missingkey=error").Funcs(template.FuncMap{
-		"list": func(v []string) string { return strings.Join(v, ", ") }, "names": plain.Listed,
+		"list": func(v []string) string { return strings.Join(v, ", ") }, "names": plain.Join,
 	})
 	return findings{template.Must(t.Parse(text))}
 }
 
-// of returns the findings of a kind for the given facts.
-func (f findings) of(kind string, facts any) (found []string, err error) {
+// render returns the findings of a kind for the given facts.
+func (f findings) render(kind string, facts any) (found []string, err error) {
 	var text strings.Builder
 	if err := f.t.ExecuteTemplate(&text, kind, facts); err != nil {
 		return nil, err

@@ -29,14 +29,14 @@ func TestFindings(t *testing.T) {
 		},
 		{facts{Share: "12.5%", Of: []string{"a"}}, []string{"It is slow.", "12.5% of it is a."}},
 	} {
-		if got, err := f.of("speed", c.facts); err != nil || !slices.Equal(got, c.want) {
+		if got, err := f.render("speed", c.facts); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %q, %v; want %q", c.facts, got, err, c.want)
 		}
 	}
-	if got, err := f.of("price", facts{}); err == nil {
+	if got, err := f.render("price", facts{}); err == nil {
 		t.Errorf("undefined template: %q", got)
 	}
-	if got, err := f.of("speed", nil); err == nil {
+	if got, err := f.render("speed", nil); err == nil {
 		t.Errorf("without facts: %q", got)
 	}
 }

@@ -18,16 +18,16 @@ import (
 // trial is a run with its measurements.
 type trial struct {
 	*runs.Run
-	line   runs.Line
-	series rundir.Series
-	flat   map[string]string
+	line     runs.Line
+	series   rundir.Series
+	settings map[string]string
 }
 
 func (t *trial) done() bool { return t.State == runs.Done && t.Summary != nil }
 
-// away returns how many seconds processes were missing: from each fault until all processes served again, without
-// counting overlaps twice.
-func (t *trial) away() (seconds float64) {
+// outageSeconds returns how many seconds processes were missing: from each fault until all processes served again,
+// without counting overlaps twice.
+func (t *trial) outageSeconds() (seconds float64) {
 	end := 0.0
 	for _, s := range t.outages() {
 		seconds += max(0, s[1]-max(s[0], end))
@@ -54,7 +54,7 @@ func (t *trial) outages() (all [][2]float64) {
 type group struct {
 	Name   string
 	Trials []*trial
-	Look   plot.Look
+	Style  plot.Style
 }
 
 // done returns the trials that have a result.
@@ -82,7 +82,7 @@ func faults(t *trial) *float64 {
 }
 
 func awayFor(t *trial) *float64 {
-	v := t.away()
+	v := t.outageSeconds()
 	return &v
 }
 
@@ -94,8 +94,8 @@ func number(n *int64) *float64 {
 	return &v
 }
 
-// own lists settings that identify a run or follow from other settings.
-var own = []string{
+// identitySettings lists settings that identify a run or follow from other settings.
+var identitySettings = []string{
 	"job.seed", "params.Seed", "params.Slots", "job.log", "job.log_secret", "job.alarms", "job.fixed_end",
 	"job.await_export", "generation", "cut", "tables", "slots", "schema",
 }
@@ -103,8 +103,8 @@ var own = []string{
 // setting is a setting with its name and the format of its value in a group's name.
 type setting struct{ path, name, format string }
 
-// called lists settings in the order in which they appear in group names. All other settings follow.
-var called = []setting{
+// settingOrder lists settings in the order in which they appear in group names. All other settings follow.
+var settingOrder = []setting{
 	{"job.workload", "workload", "%s"},
 	{"params.Data", "data", "%s"},
 	{"job.consistency", "consistency", "%s"},
@@ -120,26 +120,26 @@ var called = []setting{
 	{"params.Topics.Rebuild", "counts rebuilt", "rebuild %s"},
 	{"compute_ms", "least computing, ms a clock", "%s ms a clock"},
 	{"faults", "faults planned", "%s"},
-	{planned, "failures", "failures %s"},
+	{failuresSetting, "failures", "failures %s"},
 	{"scale", "scaled", "%s"},
 	{"eval_every", "clocks between evaluations", "evaluated every %s"},
 	{"version", "version", "version %s"},
 	{"resumed", "went on from", "from %s"},
 }
 
-func callOf(path string) setting {
-	if i := slices.IndexFunc(called, func(c setting) bool { return c.path == path }); i >= 0 {
-		return called[i]
+func settingOf(path string) setting {
+	if i := slices.IndexFunc(settingOrder, func(c setting) bool { return c.path == path }); i >= 0 {
+		return settingOrder[i]
 	}
 	return setting{path, path, path + " %s"}
 }
 
 // rank returns the position of a setting in names and tables.
 func rank(path string) int {
-	if i := slices.IndexFunc(called, func(c setting) bool { return c.path == path }); i >= 0 {
+	if i := slices.IndexFunc(settingOrder, func(c setting) bool { return c.path == path }); i >= 0 {
 		return i
 	}
-	return len(called)
+	return len(settingOrder)
 }
 
 // text formats a setting's value: lists without brackets, files by their base name.
@@ -167,16 +167,16 @@ func groupsOf(trials []*trial) (groups []*group, differ []string) {
 	keys, by := groupBy(trials, func(t *trial) string {
 		var values []string
 		for _, path := range differ {
-			values = append(values, t.flat[path])
+			values = append(values, t.settings[path])
 		}
 		return strings.Join(values, "\x00")
 	})
-	naming := enough(trials, differ)
+	naming := distinguishing(trials, differ)
 	for i, k := range keys {
-		g := &group{Trials: by[k], Look: plot.LookOf(i)}
+		g := &group{Trials: by[k], Style: plot.SeriesStyle(i)}
 		var parts []string
 		for _, path := range naming {
-			parts = append(parts, partOf(path, g.Trials[0].flat[path], trials))
+			parts = append(parts, namePart(path, g.Trials[0].settings[path], trials))
 		}
 		g.Name = cmp.Or(strings.Join(parts, ", "), "all runs")
 		groups = append(groups, g)
@@ -184,13 +184,13 @@ func groupsOf(trials []*trial) (groups []*group, differ []string) {
 	return groups, differ
 }
 
-// enough returns the first differing settings that distinguish all groups. Group names contain only these.
-func enough(trials []*trial, differ []string) (paths []string) {
+// distinguishing returns the first differing settings that distinguish all groups. Group names contain only these.
+func distinguishing(trials []*trial, differ []string) (paths []string) {
 	apart := func(paths []string) int {
 		keys, _ := groupBy(trials, func(t *trial) string {
 			key := ""
 			for _, path := range paths {
-				key += t.flat[path] + "\x00"
+				key += t.settings[path] + "\x00"
 			}
 			return key
 		})
@@ -208,10 +208,11 @@ func enough(trials []*trial, differ []string) (paths []string) {
 func differing(trials []*trial) (paths []string) {
 	seen := map[string]bool{}
 	for _, t := range trials {
-		for path := range t.flat {
-			if !seen[path] && !slices.Contains(own, path) && slices.ContainsFunc(trials, func(o *trial) bool {
-				return o.flat[path] != trials[0].flat[path]
-			}) {
+		for path := range t.settings {
+			if !seen[path] && !slices.Contains(identitySettings, path) &&
+				slices.ContainsFunc(trials, func(o *trial) bool {
+					return o.settings[path] != trials[0].settings[path]
+				}) {
 				paths = append(paths, path)
 			}
 			seen[path] = true
@@ -221,10 +222,10 @@ func differing(trials []*trial) (paths []string) {
 	return paths
 }
 
-// partOf returns the part of a group's name that a setting contributes. Faults are only counted if the counts differ
+// namePart returns the part of a group's name that a setting contributes. Faults are only counted if the counts differ
 // between groups.
-func partOf(path, value string, trials []*trial) string {
-	s := callOf(path)
+func namePart(path, value string, trials []*trial) string {
+	s := settingOf(path)
 	if path == "faults" {
 		count := func(v string) int {
 			var list []string
@@ -232,7 +233,7 @@ func partOf(path, value string, trials []*trial) string {
 			return len(list)
 		}
 		apart := !slices.ContainsFunc(trials, func(t *trial) bool {
-			return t.flat[path] != value && count(t.flat[path]) == count(value)
+			return t.settings[path] != value && count(t.settings[path]) == count(value)
 		})
 		if n := count(value); apart && n > 0 {
 			return plural(float64(n), "fault")

@@ -40,7 +40,7 @@ type section struct {
 	Figures  []figure // key numbers
 	Pictures []picture
 	Tables   []table
-	Again    []again
+	Again    []repeatCommand
 
 	trials  []*trial
 	groups  []*group
@@ -58,8 +58,8 @@ type table struct {
 	Rows [][]string
 }
 
-// again is the command to repeat a run.
-type again struct{ Name, Command, File, Settings string }
+// repeatCommand is the command to repeat a run.
+type repeatCommand struct{ Name, Command, File, Settings string }
 
 // New returns a page of runs. Damaged runs are listed as problems. It returns an error if no run can be read.
 func New(all []*runs.Run, o Options) (*Page, error) {
@@ -68,7 +68,7 @@ func New(all []*runs.Run, o Options) (*Page, error) {
 	for _, r := range all {
 		t, problem := read(r)
 		if problem != nil {
-			p.Problems = append(p.Problems, fmt.Sprintf("%s: %s", r.Folder, strings.TrimPrefix(plain.Text(problem),
+			p.Problems = append(p.Problems, fmt.Sprintf("%s: %s", r.Folder, strings.TrimPrefix(plain.ErrorText(problem),
 				r.Folder+": ")))
 		}
 		if t != nil {
@@ -93,11 +93,11 @@ func New(all []*runs.Run, o Options) (*Page, error) {
 	}
 	if len(keys) > 1 {
 		p.Notes = append(p.Notes, fmt.Sprintf("These runs train %s. Results of different workloads "+
-			"cannot be compared, so each workload has its own section.", plain.Listed(keys)))
+			"cannot be compared, so each workload has its own section.", plain.Join(keys)))
 	}
 	p.Notes = append(p.Notes, unfinished(trials)...)
 	p.head(trials, o)
-	p.tell(studies)
+	p.addStudies(studies)
 	return p, nil
 }
 
@@ -107,16 +107,16 @@ func read(r *runs.Run) (t *trial, problem error) {
 		return nil, cmp.Or(r.Problem, fmt.Errorf("cannot read its settings"))
 	}
 	t = &trial{Run: r, line: r.Line()}
-	if t.flat, problem = r.Flat(); problem != nil {
+	if t.settings, problem = r.Flat(); problem != nil {
 		return nil, problem
 	}
-	for path, value := range t.flat {
-		t.flat[path] = t.withoutSecrets(value)
+	for path, value := range t.settings {
+		t.settings[path] = t.withoutSecrets(value)
 	}
 	if p := r.Settings.Params; p.Marked {
 		p.Data = filepath.Base(p.Data)
-		t.flat["params.Data"] = p.DataName()
-		delete(t.flat, "params.Marked")
+		t.settings["params.Data"] = p.DataName()
+		delete(t.settings, "params.Marked")
 	}
 	if t.series, problem = rundir.ReadSeries(r.Folder); problem != nil {
 		problem = fmt.Errorf("cannot read its measurements, so it is missing in the curves: %w", problem)
@@ -189,7 +189,7 @@ func (p *Page) head(trials []*trial, o Options) {
 		}
 		when += " UTC"
 	}
-	p.Facts = append(p.Facts, runs+when, "run with Perdure "+plain.Listed(versions),
+	p.Facts = append(p.Facts, runs+when, "run with Perdure "+plain.Join(versions),
 		fmt.Sprintf("page made by Perdure %s at %s UTC", o.Version, o.Made.UTC().Format("2006-01-02 15:04")))
 }
 
@@ -200,14 +200,14 @@ func newSection(trials []*trial) (s *section, err error) {
 	kind, facts := "one", any(nil)
 	switch {
 	case len(trials) == 1:
-		facts = storyOf(trials[0], s.measure)
+		facts = newRunFacts(trials[0], s.measure)
 		s.Figures = figuresOf(trials[0], s.measure)
 	case len(s.groups) == 1:
 		kind, facts = "trials", trialsOf(s)
 	default:
-		kind, facts = "groups", comparisonOf(s)
+		kind, facts = "groups", newComparison(s)
 	}
-	if s.Answer, err = sentences.of(kind, facts); err != nil {
+	if s.Answer, err = sentences.render(kind, facts); err != nil {
 		return nil, err
 	}
 	for i, line := range s.Answer {
@@ -217,7 +217,7 @@ func newSection(trials []*trial) (s *section, err error) {
 	}
 	s.Pictures = s.pictures()
 	s.Tables = s.tables()
-	s.Again, err = s.howAgain()
+	s.Again, err = s.repeatCommands()
 	return s, err
 }
 
@@ -231,7 +231,7 @@ func (s *section) begins(line string) bool {
 func measureOf(trials []*trial) measure {
 	for _, m := range []measure{{"rmse", "test_rmse"}, {"accuracy", "test_accuracy"}, {"loss", "test_loss"}} {
 		if slices.ContainsFunc(trials, func(t *trial) bool {
-			p, _ := t.measured(m.column)
+			p, _ := t.points(m.column)
 			return t.line.Metric == m.Name || len(p.X) > 0
 		}) {
 			return m
@@ -250,7 +250,7 @@ func trialsOf(s *section) map[string]any {
 		"Counted": !math.IsNaN(l.Mid + r.Mid), "Nothing": l.High == 0 && r.High == 0,
 		"Lost": l.Text(counted), "Redone": r.Text(counted), "Faults": "",
 	}
-	if c := comparisonOf(s); c.Faults != "" {
+	if c := newComparison(s); c.Faults != "" {
 		facts["Faults"] = c.Faults
 	}
 	return facts
@@ -277,29 +277,29 @@ func figuresOf(t *trial, m measure) (all []figure) {
 	return all
 }
 
-// mostAgain limits the number of groups for which a page has the command and the settings to repeat them.
-const mostAgain = 24
+// maxRepeatCommands limits the number of groups for which a page has the command and the settings to repeat them.
+const maxRepeatCommands = 24
 
-func (s *section) howAgain() (all []again, err error) {
+func (s *section) repeatCommands() (all []repeatCommand, err error) {
 	for _, g := range s.groups {
 		t := g.Trials[0]
-		if len(all) == mostAgain {
+		if len(all) == maxRepeatCommands {
 			break
 		}
 		command := "train"
 		if t.line.Workload == settings.OwnWorkload {
 			command = "up"
 		}
-		a := again{Name: g.Name, File: "run.json"}
+		a := repeatCommand{Name: g.Name, File: "run.json"}
 		if len(s.groups) == 1 {
 			a.Name = filepath.Base(t.Folder)
 		}
 		if t.Settings.Resumed != "" {
-			a.Command = fmt.Sprintf("perdure %s %s", command, t.Settings.Again())
+			a.Command = fmt.Sprintf("perdure %s %s", command, t.Settings.RestartFlag())
 			all = append(all, a)
 			continue
 		}
-		text, err := disk.ReadRegular(filepath.Join(t.Folder, rundir.RunFile), rundir.MostSettings)
+		text, err := disk.ReadRegular(filepath.Join(t.Folder, rundir.RunFile), rundir.MaxSettingsBytes)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 		}

@@ -22,13 +22,13 @@ const (
 	smallWidth  = 424.0
 )
 
-// together is the maximum number of curves in one panel. With more groups, each has its own panel.
-const together = 8
+// maxCurvesPerPanel is the maximum number of curves in one panel. With more groups, each has its own panel.
+const maxCurvesPerPanel = 8
 
 // Maximum number of panels in a picture, and of rows in a panel.
 const (
-	mostPanels = 24
-	mostRows   = 40
+	maxPanels = 24
+	maxRows   = 40
 )
 
 func (s *section) pictures() (all []picture) {
@@ -49,8 +49,8 @@ func (s *section) pictures() (all []picture) {
 	return all
 }
 
-// both returns a main picture in both widths.
-func both(name, heading, caption string, make func(width float64) *plot.Figure) picture {
+// mainPicture returns a main picture in both widths.
+func mainPicture(name, heading, caption string, make func(width float64) *plot.Figure) picture {
 	return picture{
 		Name: name, Heading: heading, Caption: caption, Main: true, Wide: make(wideWidth), Narrow: make(narrowWidth),
 	}
@@ -98,53 +98,53 @@ func (s *section) learning() (picture, bool) {
 	}
 	f := plot.Figure{Name: s.measure.Title() + " over time"}
 	caption := s.bands()
-	if len(of) <= together {
+	if len(of) <= maxCurvesPerPanel {
 		f.Panels = []plot.Panel{panel(0, len(of))}
 	} else {
-		shared := panel(0, min(len(of), mostPanels))
-		for i := range min(len(of), mostPanels) {
-			curves[i].Look = plot.Look{Tone: plot.Series}
+		shared := panel(0, min(len(of), maxPanels))
+		for i := range min(len(of), maxPanels) {
+			curves[i].Style = plot.Style{Color: plot.ColorSeries}
 			p := panel(i, i+1)
-			p.Title, p.X.Low, p.X.High, p.Y = of[i].Name, 0, shared.Right(), shared.Upward()
+			p.Title, p.X.Low, p.X.High, p.Y = of[i].Name, 0, shared.Right(), shared.FittedY()
 			p.Y.Name = ""
 			p.X.Name = "seconds"
 			f.Panels = append(f.Panels, p)
 		}
-		if len(of) > mostPanels {
-			caption += fmt.Sprintf(" Only the first %d of %d groups are shown.", mostPanels, len(of))
+		if len(of) > maxPanels {
+			caption += fmt.Sprintf(" Only the first %d of %d groups are shown.", maxPanels, len(of))
 		}
 	}
-	if len(of) > 1 && len(of) <= together {
+	if len(of) > 1 && len(of) <= maxCurvesPerPanel {
 		for i, g := range of {
-			f.Keys = append(f.Keys, plot.Key{Name: g.Name, Look: curves[i].Look})
+			f.Keys = append(f.Keys, plot.Key{Name: g.Name, Look: curves[i].Style})
 		}
 	}
 	if hit {
-		f.Keys = append(f.Keys, plot.Key{Name: "a fault", Look: plot.Look{Tone: plot.Hit, Cross: true}})
+		f.Keys = append(f.Keys, plot.Key{Name: "a fault", Look: plot.Style{Color: plot.ColorFault, Cross: true}})
 	}
 	if one && hit {
-		f.Keys = append(f.Keys, plot.Key{Name: "recovering", Look: plot.Look{Tone: plot.Away, Area: true}})
+		f.Keys = append(f.Keys, plot.Key{Name: "recovering", Look: plot.Style{Color: plot.ColorOutage, Area: true}})
 	}
-	return both("learning", capital(s.measure.Title())+" over time", caption, func(width float64) *plot.Figure {
+	return mainPicture("learning", capital(s.measure.Title())+" over time", caption, func(width float64) *plot.Figure {
 		return sized(f, width)
 	}), true
 }
 
 // sized returns the figure for a width, with as many columns as are readable.
 func sized(f plot.Figure, width float64) *plot.Figure {
-	f.Width, f.High = width, 340
+	f.Width, f.PanelHeight = width, 340
 	if width < 500 {
-		f.High = 260
+		f.PanelHeight = 260
 	}
 	if len(f.Panels) > 1 {
-		f.Columns, f.High = max(1, min(len(f.Panels), int(width/280))), 190
+		f.Columns, f.PanelHeight = max(1, min(len(f.Panels), int(width/280))), 190
 	}
 	return &f
 }
 
 func outageItems(t *trial) (all []plot.Item) {
 	for _, o := range t.outages() {
-		all = append(all, &plot.Span{From: o[0], To: o[1], Tone: plot.Away})
+		all = append(all, &plot.Span{From: o[0], To: o[1], Color: plot.ColorOutage})
 	}
 	return all
 }
@@ -163,7 +163,7 @@ func (g *group) marks(c *plot.Curve) (all []plot.Item) {
 	apart, last := (c.X[len(c.X)-1]-c.X[0])/80, math.Inf(-1)
 	for _, x := range at {
 		if x >= last+apart {
-			all, last = append(all, &plot.Mark{X: x, Y: middle(c, x), Tone: plot.Hit}), x
+			all, last = append(all, &plot.Mark{X: x, Y: middle(c, x), Color: plot.ColorFault}), x
 		}
 	}
 	return all
@@ -177,9 +177,9 @@ func (s *section) ending() (picture, bool) {
 	if s.bands() != "" {
 		caption = "Points are medians of a group's runs; lines show the range from minimum to maximum."
 	}
-	if len(rows) > mostRows {
-		caption += fmt.Sprintf(" Only the best %d of %d groups are shown; the table has all.", mostRows, len(rows))
-		rows = rows[:mostRows]
+	if len(rows) > maxRows {
+		caption += fmt.Sprintf(" Only the best %d of %d groups are shown; the table has all.", maxRows, len(rows))
+		rows = rows[:maxRows]
 	}
 	columns := []struct {
 		title string
@@ -189,8 +189,8 @@ func (s *section) ending() (picture, bool) {
 	}{
 		{s.measure.Title(), result, s.measure.text, plot.Axis{Percent: s.measure.Name == "accuracy"}},
 		{"time, s", wall, seconds, plot.Axis{}},
-		{"updates lost", lost, counted, plot.Axis{Whole: true}},
-		{"clocks redone", redone, counted, plot.Axis{Whole: true}},
+		{"updates lost", lost, counted, plot.Axis{Integer: true}},
+		{"clocks redone", redone, counted, plot.Axis{Integer: true}},
 		{"recovering, s", awayFor, seconds, plot.Axis{}},
 	}
 	if len(rows) == 0 {
@@ -203,12 +203,12 @@ func (s *section) ending() (picture, bool) {
 			v := g.spread(c.of)
 			some = some || v != first || v.Low != v.High // otherwise all values are equal
 			p.Rows = append(p.Rows, g.Name)
-			look := g.Look
-			if len(rows) > together {
-				look = plot.Look{Tone: plot.Series, Shape: 1}
+			look := g.Style
+			if len(rows) > maxCurvesPerPanel {
+				look = plot.Style{Color: plot.ColorSeries, Shape: 1}
 			}
 			p.Items = append(p.Items, &plot.Dot{
-				Row: i, Mid: v.Mid, Low: v.Low, High: v.High, Look: look, Text: mid(v, c.write),
+				Row: i, Mid: v.Mid, Low: v.Low, High: v.High, Style: look, Text: medianText(v, c.write),
 			})
 		}
 		p.X.FromZero = n > 0
@@ -216,14 +216,14 @@ func (s *section) ending() (picture, bool) {
 			f.Panels = append(f.Panels, p)
 		}
 	}
-	return both("ending", "How each group ended", caption, func(width float64) *plot.Figure {
+	return mainPicture("ending", "How each group ended", caption, func(width float64) *plot.Figure {
 		f.Width, f.Columns = width, max(1, min(len(f.Panels), int(width/280)))
 		out := f
 		return &out
 	}), len(f.Panels) > 0
 }
 
-func mid(v plot.Spread, write func(float64) string) string {
+func medianText(v plot.Spread, write func(float64) string) string {
 	if math.IsNaN(v.Mid) {
 		return ""
 	}
@@ -232,10 +232,10 @@ func mid(v plot.Spread, write func(float64) string) string {
 
 // overTime returns a small picture of a column over time.
 func (s *section) overTime(name, heading, column, axis string) (picture, bool) {
-	if len(s.groups) > together {
+	if len(s.groups) > maxCurvesPerPanel {
 		return picture{}, false
 	}
-	f := &plot.Figure{Name: heading + " over time", Width: smallWidth, High: 230}
+	f := &plot.Figure{Name: heading + " over time", Width: smallWidth, PanelHeight: 230}
 	p := plot.Panel{X: plot.Axis{Name: "seconds", FromZero: true}, Y: plot.Axis{Name: axis}}
 	some := false
 	if len(s.trials) == 1 {
@@ -245,7 +245,7 @@ func (s *section) overTime(name, heading, column, axis string) (picture, bool) {
 		if c, any := g.curve(column); any {
 			some = some || len(c.X) > 1
 			p.Items = append(p.Items, &c)
-			f.Keys = append(f.Keys, plot.Key{Name: g.Name, Look: g.Look})
+			f.Keys = append(f.Keys, plot.Key{Name: g.Name, Look: g.Style})
 		}
 	}
 	if len(s.groups) == 1 {
@@ -258,11 +258,11 @@ func (s *section) overTime(name, heading, column, axis string) (picture, bool) {
 // parts of the workers' time, with their looks
 var parts = []struct {
 	name string
-	look plot.Look
+	look plot.Style
 }{
-	{"computing", plot.Look{Tone: plot.Pale, Area: true}},
-	{"waiting for rows fresh enough", plot.Look{Tone: plot.Series + 1, Area: true}},
-	{"moving rows and updates", plot.Look{Tone: plot.Series, Area: true}},
+	{"computing", plot.Style{Color: plot.ColorMuted, Area: true}},
+	{"waiting for rows fresh enough", plot.Style{Color: plot.ColorSeries + 1, Area: true}},
+	{"moving rows and updates", plot.Style{Color: plot.ColorSeries, Area: true}},
 }
 
 // timeSplit shows how the workers spent their time: by worker for a single run, otherwise by group.
@@ -273,7 +273,7 @@ func (s *section) timeSplit() (picture, bool) {
 		from := 0.0
 		for i, v := range shares {
 			p.Items = append(p.Items, &plot.Bar{
-				Row: len(p.Rows), From: from, To: min(1, from+v), Look: parts[i].look,
+				Row: len(p.Rows), From: from, To: min(1, from+v), Style: parts[i].look,
 				Inside: fmt.Sprintf("%.0f%%", 100*v),
 			})
 			from += v
@@ -282,7 +282,7 @@ func (s *section) timeSplit() (picture, bool) {
 	}
 	if len(s.trials) == 1 && s.trials[0].Summary != nil && s.trials[0].Summary.TimeSplit != nil {
 		for _, w := range s.trials[0].Summary.TimeSplit.Workers {
-			if sum := w.ComputeS + w.StalenessS + w.CommunicationS; sum > 0 && len(p.Rows) < mostRows {
+			if sum := w.ComputeS + w.StalenessS + w.CommunicationS; sum > 0 && len(p.Rows) < maxRows {
 				bar(fmt.Sprintf("worker:%d", w.Slot), [3]float64{
 					w.ComputeS / sum, w.StalenessS / sum, w.CommunicationS / sum,
 				})
@@ -300,7 +300,7 @@ func (s *section) timeSplit() (picture, bool) {
 					}
 				}
 			}
-			if n > 0 && len(p.Rows) < mostRows {
+			if n > 0 && len(p.Rows) < maxRows {
 				bar(g.Name, [3]float64{sum[0] / n, sum[1] / n, sum[2] / n})
 			}
 		}

@@ -162,7 +162,7 @@ func TestNames(t *testing.T) {
 	for path, want := range map[string]string{
 		"job.recovery": "true", "params.Topics.Rebuild": "rebuild true", "params.Batch": "batch true",
 	} {
-		if is := partOf(path, "true", nil); is != want {
+		if is := namePart(path, "true", nil); is != want {
 			t.Errorf("%s: %q, want %q", path, is, want)
 		}
 	}

@@ -42,8 +42,8 @@ func (m measure) text(v float64) string {
 	return fmt.Sprintf("%.4f", v)
 }
 
-// apart formats the difference between two values.
-func (m measure) apart(v float64) string {
+// differenceText formats the difference between two values.
+func (m measure) differenceText(v float64) string {
 	if m.Name == "accuracy" {
 		return fmt.Sprintf("%.2f points", 100*math.Abs(v))
 	}
@@ -61,8 +61,8 @@ func seconds(v float64) string {
 	return fmt.Sprintf("%.0f min %02.0f s", math.Floor(v/60), math.Floor(math.Mod(v, 60)))
 }
 
-// story holds the facts about a single run.
-type story struct {
+// runFacts holds the facts about a single run.
+type runFacts struct {
 	Run, Workload, Recovery, Consistency string
 	Clocks, Of                           int64
 	State                                runs.State
@@ -76,12 +76,12 @@ type story struct {
 	Diverged                             bool
 }
 
-func storyOf(t *trial, m measure) story {
-	s := story{
+func newRunFacts(t *trial, m measure) runFacts {
+	s := runFacts{
 		Run: t.Folder, Workload: t.line.Workload, Recovery: t.line.Recovery, Consistency: t.line.Consistency,
 		Clocks: int64(t.Clock), Of: int64(t.line.Clocks), State: t.State, Last: strings.TrimSuffix(t.Last, "."),
 	}
-	if _, diverged := t.measured("train_loss"); diverged {
+	if _, diverged := t.points("train_loss"); diverged {
 		s.Diverged = true
 	}
 	if t.Summary == nil {
@@ -90,10 +90,10 @@ func storyOf(t *trial, m measure) story {
 	if v := t.line.Result; v != nil {
 		s.Measure, s.Result = m.Title(), m.text(*v)
 	}
-	s.Wall, s.Away = seconds(t.Summary.WallSeconds), seconds(t.away())
+	s.Wall, s.Away = seconds(t.Summary.WallSeconds), seconds(t.outageSeconds())
 	s.Many = len(t.Summary.Failures)
 	for _, f := range t.Summary.Failures {
-		s.Faults = append(s.Faults, happened(&f))
+		s.Faults = append(s.Faults, faultText(&f))
 	}
 	if s.Many > 4 {
 		s.Faults = nil
@@ -111,8 +111,8 @@ func storyOf(t *trial, m measure) story {
 	return s
 }
 
-// happened describes a fault.
-func happened(f *rundir.Failure) string {
+// faultText describes a fault.
+func faultText(f *rundir.Failure) string {
 	switch {
 	case f.Target == "":
 		return fmt.Sprintf("%s at clock %d", f.Kind, f.AtClock)
@@ -129,8 +129,8 @@ type comparison struct {
 	Few                string // a warning if there are fewer than three trials, or ""
 	Trials             string // per group
 	Several            bool   // some groups have more than one trial
-	Best               *contest
-	Fast               *contest
+	Best               *ranking
+	Fast               *ranking
 	Losers             []string // groups that lost updates, with the number
 	Lossless           bool     // no other group lost updates
 	Redoers            []string
@@ -140,8 +140,8 @@ type comparison struct {
 	AllAlike           bool
 }
 
-// contest compares the groups by one measure.
-type contest struct {
+// ranking compares the groups by one measure.
+type ranking struct {
 	Title, Best, Value, Next, NextValue, By, Last, LastValue string
 
 	Tied    []string // groups equal to the best
@@ -154,7 +154,7 @@ type contest struct {
 // compareBy orders groups by a number. It returns nil if fewer than two groups have it.
 func compareBy(
 	groups []*group, title string, of func(*trial) *float64, more bool, write, apart func(float64) string,
-) *contest {
+) *ranking {
 	type entry struct {
 		g *group
 		s plot.Spread
@@ -176,7 +176,7 @@ func compareBy(
 		}
 		return 0
 	})
-	c := &contest{Title: title, Best: all[0].g.Name, Value: all[0].s.Text(write)}
+	c := &ranking{Title: title, Best: all[0].g.Name, Value: all[0].s.Text(write)}
 	next := 1
 	for next < len(all) && write(all[next].s.Mid) == write(all[0].s.Mid) {
 		c.Tied = append(c.Tied, all[next].g.Name)
@@ -197,16 +197,16 @@ func compareBy(
 	return c
 }
 
-func comparisonOf(s *section) comparison {
+func newComparison(s *section) comparison {
 	c := comparison{Runs: len(s.trials), Groups: len(s.groups), Lossless: true, AllAlike: true}
 	var names []string
 	for _, path := range s.differ {
-		names = append(names, callOf(path).name)
+		names = append(names, settingOf(path).name)
 	}
 	if len(names) > 5 {
 		names = append(names[:4:4], fmt.Sprintf("%d more settings", len(names)-4))
 	}
-	c.Differ = plain.Listed(names)
+	c.Differ = plain.Join(names)
 	least, most := math.MaxInt, 0
 	var total, away float64
 	for _, g := range s.groups {
@@ -216,7 +216,7 @@ func comparisonOf(s *section) comparison {
 			least, most = min(least, n), max(most, n)
 		}
 		for _, t := range g.done() {
-			total, away = total+*faults(t), away+t.away()
+			total, away = total+*faults(t), away+t.outageSeconds()
 		}
 	}
 	c.Trials = fmt.Sprintf("%d trials each", most)
@@ -236,7 +236,7 @@ func comparisonOf(s *section) comparison {
 	if total > 0 {
 		c.Faults = fmt.Sprintf("%s in all; recovering from them took %s", plural(total, "fault"), seconds(away))
 	}
-	c.Best = compareBy(s.groups, s.measure.Title(), result, s.measure.more(), s.measure.text, s.measure.apart)
+	c.Best = compareBy(s.groups, s.measure.Title(), result, s.measure.more(), s.measure.text, s.measure.differenceText)
 	c.Fast = compareBy(s.groups, "time", wall, false, seconds, func(v float64) string { return seconds(math.Abs(v)) })
 	for _, g := range s.groups {
 		l, r := g.spread(lost), g.spread(redone)
@@ -252,7 +252,7 @@ func comparisonOf(s *section) comparison {
 	if c.Redone = sameText(s.groups, redone); c.Redone != "" {
 		c.Redoers = nil
 	}
-	c.Alike, c.AllAlike = alike(s.groups)
+	c.Alike, c.AllAlike = sameModels(s.groups)
 	return c
 }
 
@@ -275,8 +275,8 @@ func sameText(groups []*group, of func(*trial) *float64) string {
 	return counted(same)
 }
 
-// alike returns the first set of groups whose runs with the same seed ended with the same model.
-func alike(groups []*group) (names []string, all bool) {
+// sameModels returns the first set of groups whose runs with the same seed ended with the same model.
+func sameModels(groups []*group) (names []string, all bool) {
 	models := func(g *group) map[uint64]string {
 		of := map[uint64]string{}
 		for _, t := range g.done() {

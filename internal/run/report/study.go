@@ -12,11 +12,11 @@ import (
 // studyFile is the file of a study, two directories above each run: STUDY/CELL/seed-N.
 const studyFile = "study.json"
 
-// mostStudy limits the size of a study file, in bytes.
-const mostStudy = 256 << 20
+// maxStudyBytes limits the size of a study file, in bytes.
+const maxStudyBytes = 256 << 20
 
-// aStudy is the part of a study.json that a page needs.
-type aStudy struct {
+// studyInfo is the part of a study.json that a page needs.
+type studyInfo struct {
 	Name     string `json:"name"`
 	Question string `json:"question"`
 	Quick    bool   `json:"quick"`
@@ -30,22 +30,22 @@ type aStudy struct {
 	} `json:"cells"`
 }
 
-// planned is the setting that names the failure plan of a study's run. The faults of a plan differ between seeds, so
-// they cannot distinguish groups.
-const planned = "failures"
+// failuresSetting is the setting that names the failure plan of a study's run. The faults of a plan differ between
+// seeds, so they cannot distinguish groups.
+const failuresSetting = "failures"
 
 // studiesOf finds the studies that runs belong to, and replaces the faults of each run by its failure plan. If a study
 // cannot be read, it is reported and its runs are grouped by their own settings.
-func studiesOf(trials []*trial) (found []*aStudy, problems []string) {
-	read := map[string]*aStudy{} // by directory; nil if there is none
+func studiesOf(trials []*trial) (found []*studyInfo, problems []string) {
+	read := map[string]*studyInfo{} // by directory; nil if there is none
 	for _, t := range trials {
 		cell := filepath.Dir(t.Folder)
 		folder := filepath.Dir(cell)
 		s, known := read[folder]
 		if !known {
-			b, err := disk.ReadRegular(filepath.Join(folder, studyFile), mostStudy)
+			b, err := disk.ReadRegular(filepath.Join(folder, studyFile), maxStudyBytes)
 			if err == nil {
-				s = &aStudy{}
+				s = &studyInfo{}
 				if err := json.Unmarshal(b, s); err != nil {
 					s = nil
 					problems = append(problems, fmt.Sprintf("%s: %v; its runs are grouped by their own settings",
@@ -61,16 +61,16 @@ func studiesOf(trials []*trial) (found []*aStudy, problems []string) {
 		}
 		for _, c := range s.Cells {
 			if c.Name == filepath.Base(cell) {
-				delete(t.flat, "faults")
-				t.flat[planned] = c.Failures
+				delete(t.settings, "faults")
+				t.settings[failuresSetting] = c.Failures
 			}
 		}
 	}
 	return found, problems
 }
 
-// tell adds information about the studies to the page.
-func (p *Page) tell(studies []*aStudy) {
+// addStudies adds information about the studies to the page.
+func (p *Page) addStudies(studies []*studyInfo) {
 	var machines []string
 	for _, s := range studies {
 		if m := s.Machine; m.Cores > 0 {

@@ -141,12 +141,12 @@ func (s *section) faultTable(r *trial) table {
 func (s *section) differTable() table {
 	t := table{Name: "Settings that differ", Head: []string{"group"}}
 	for _, path := range s.differ {
-		t.Head = append(t.Head, callOf(path).name)
+		t.Head = append(t.Head, settingOf(path).name)
 	}
 	for _, g := range s.groups {
 		row := []string{g.Name}
 		for _, path := range s.differ {
-			row = append(row, callOf(path).text(g.Trials[0].flat[path]))
+			row = append(row, settingOf(path).text(g.Trials[0].settings[path]))
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -166,8 +166,8 @@ func (s *section) sharedTable() table {
 		}
 	}
 	var paths []string
-	for path := range s.trials[0].flat {
-		if !slices.Contains(own, path) && !slices.Contains(s.differ, path) {
+	for path := range s.trials[0].settings {
+		if !slices.Contains(identitySettings, path) && !slices.Contains(s.differ, path) {
 			paths = append(paths, path)
 		}
 	}
@@ -181,7 +181,7 @@ func (s *section) sharedTable() table {
 	}
 	t.Rows = append(t.Rows, []string{name, strings.Join(seeds, ", ")})
 	for _, path := range paths {
-		t.Rows = append(t.Rows, []string{callOf(path).name, callOf(path).text(s.trials[0].flat[path])})
+		t.Rows = append(t.Rows, []string{settingOf(path).name, settingOf(path).text(s.trials[0].settings[path])})
 	}
 	return t
 }

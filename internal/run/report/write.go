@@ -24,7 +24,7 @@ var (
 const Mark = "made by perdure report"
 
 var htmlPage = template.Must(template.New("page").Funcs(template.FuncMap{
-	"css":  func() template.CSS { return template.CSS(plot.Styles() + css) },
+	"css":  func() template.CSS { return template.CSS(plot.CSS() + css) },
 	"svg":  func(f *plot.Figure) template.HTML { return template.HTML(f.SVG(false)) },
 	"long": func(s string) bool { return len(s) > 48 },
 	"mark": func() template.HTML {

@@ -15,7 +15,7 @@ import (
 // Agent is the process of a worker for a program that is not written in Go. That program has started it.
 type Agent struct {
 	FD    int // descriptor of the socket to the program
-	Watch Watched
+	Watch Observability
 }
 
 // Run serves the program until it says goodbye or dies.
@@ -34,10 +34,10 @@ func (c *Agent) Run(ctx context.Context) error {
 	}
 	defer eye.Close()
 	dial := func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
-		cfg.Log = plain.Errors(os.Stderr) // standard error is the program's
+		cfg.Log = plain.NewErrorLog(os.Stderr) // standard error is the program's
 		client, err := worker.Dial(ctx, cfg)
 		if err == nil {
-			eye.SetProbe(metrics.Worker(client, c.Watch.Who(client.Job().ID, wire.RoleWorker, int(client.Slot()))))
+			eye.SetProbe(metrics.Worker(client, c.Watch.Identity(client.Job().ID, wire.RoleWorker, int(client.Slot()))))
 		}
 		return client, err
 	}

@@ -63,8 +63,8 @@ type backend struct {
 	run  string
 	log  bool   // a process of the job serves its update log
 	addr string // address for processes of the job
-	// alone means that the job's other processes were not started by this process's parent.
-	alone bool
+	// unsupervised means that the job's other processes were not started by this process's parent.
+	unsupervised bool
 
 	began time.Time // start of this process
 }
@@ -189,7 +189,7 @@ func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if b.alone && f.Target.Role != supervisor.RoleShards {
+	if b.unsupervised && f.Target.Role != supervisor.RoleShards {
 		return "", fmt.Errorf("%w: faults cannot be injected into this job, because its processes run on several "+
 			"hosts; stop processes on the hosts, or let shards fail with kill:shards:PART", perdure.ErrUsage)
 	}
@@ -201,17 +201,17 @@ func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
 	if err = errors.Join(err, refused); err != nil {
 		return "", err
 	}
-	if err := b.order(ctx, wire.Order{Kind: wire.OrderFault, Spec: f.String()}); err != nil {
+	if err := b.sendOrder(ctx, wire.Order{Kind: wire.OrderFault, Spec: f.String()}); err != nil {
 		return "", err
 	}
 	return "planned: " + f.String(), nil
 }
 
 func (b *backend) Stop(ctx context.Context) error {
-	return b.order(ctx, wire.Order{Kind: wire.OrderStop})
+	return b.sendOrder(ctx, wire.Order{Kind: wire.OrderStop})
 }
 
-func (b *backend) order(ctx context.Context, o wire.Order) error {
+func (b *backend) sendOrder(ctx context.Context, o wire.Order) error {
 	there, err := b.co.Order(ctx, o)
 	if err == nil && !there {
 		err = fmt.Errorf("the job's supervisor is not connected; try again")

@@ -84,7 +84,7 @@ func TestMistakes(t *testing.T) {
 		t.Errorf("negative --lost-after: %v", err)
 	}
 	run := t.TempDir()
-	drawn, err := reach.PutSecrets(run, reach.NewKeys())
+	drawn, err := reach.WriteSecrets(run, reach.NewKeys())
 	if err == nil {
 		err = drawn.Close()
 	}
@@ -129,11 +129,11 @@ func TestObey(t *testing.T) {
 		return c.Close() == nil
 	}
 	for _, spec := range []string{"", "cut", "cut soon 1h", "cut 0 soon", "hide 0 1h"} {
-		if role.Obey(wire.Order{Spec: spec}, faults, nil, 1); !reached() {
+		if role.ApplyFault(wire.Order{Spec: spec}, faults, nil, 1); !reached() {
 			t.Fatalf("%q cut the network", spec)
 		}
 	}
-	if role.Obey(wire.Order{Spec: "cut 0 1h"}, faults, nil, 1); reached() {
+	if role.ApplyFault(wire.Order{Spec: "cut 0 1h"}, faults, nil, 1); reached() {
 		t.Error("the network was not cut")
 	}
 }

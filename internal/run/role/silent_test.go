@@ -16,10 +16,10 @@ import (
 // other calls wait.
 func TestCoordinatorAwaitsDisk(t *testing.T) {
 	const secret = perdurelib.Secret("the run's")
-	api := &lateAPI{there: make(chan struct{})} // the disk never answers
+	api := &deferredAPI{ready: make(chan struct{})} // the disk never answers
 	srv := httptest.NewUnstartedServer(nil)
 	addr := srv.Listener.Addr().String()
-	srv.Config.Handler = (&control.Authorizer{Secret: secret, Addrs: []string{addr}, Alive: api.alive}).Guard(api)
+	srv.Config.Handler = (&control.Authorizer{Secret: secret, Addrs: []string{addr}, Alive: api.check}).Guard(api)
 	srv.Start()
 	defer srv.Close()
 	r, err := http.Get(srv.URL + control.AlivePath)

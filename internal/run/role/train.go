@@ -29,8 +29,8 @@ func train(
 	if err != nil {
 		return err
 	}
-	tr := &trainer{c: c, w: w, t: t, s: s, p: p, judge: &evaluator{w: w, own: t, observe: observe}}
-	defer tr.judge.close()
+	tr := &trainer{c: c, w: w, t: t, s: s, p: p, evaluator: &evaluator{w: w, own: t, observe: observe}}
+	defer tr.evaluator.close()
 	if c.Now() == 0 {
 		if err := c.AwaitSlots(run); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 			return err
@@ -62,14 +62,14 @@ func train(
 
 // trainer is the training loop of one worker.
 type trainer struct {
-	c     *worker.Client
-	w     workload.Workload
-	t     *Tables
-	s     settings.Run
-	p     *pacer
-	judge *evaluator
-	lost  time.Time     // when the last training loss was reported
-	good  perdure.Clock // its model alone was seen to reach the goal; 0: none was
+	c            *worker.Client
+	w            workload.Workload
+	t            *Tables
+	s            settings.Run
+	p            *pacer
+	evaluator    *evaluator
+	lossReported time.Time     // when the last training loss was reported
+	goalClock    perdure.Clock // its model alone was seen to reach the goal; 0: none was
 }
 
 // finish waits for the other workers. A SIGTERM does not make the worker leave early while the job may roll back: only
@@ -84,10 +84,10 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 			return err
 		}
 		if reached {
-			tr.p.enough.Store(true)
+			tr.p.goalReached.Store(true)
 		}
 	}
-	if end := tr.c.End(); tr.p.enough.Swap(false) && clock > 0 && (end == 0 || end == tr.s.Job.Clocks) {
+	if end := tr.c.End(); tr.p.goalReached.Swap(false) && clock > 0 && (end == 0 || end == tr.s.Job.Clocks) {
 		if err := tr.end(ctx, clock); err != nil {
 			return err
 		}
@@ -108,11 +108,11 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 		return err
 	}
 	tr.c.AddSamples(m.Samples)
-	if now := time.Now(); now.Sub(tr.lost) > 20*time.Millisecond {
-		tr.lost = now
+	if now := time.Now(); now.Sub(tr.lossReported) > 20*time.Millisecond {
+		tr.lossReported = now
 		tr.c.Report(worker.Report{
-			Clock: clock, TrainLoss: rundir.Finite(m.TrainLoss),
-			TrainRMSE: rundir.Finite(m.TrainRMSE),
+			Clock: clock, TrainLoss: rundir.FiniteOrNil(m.TrainLoss),
+			TrainRMSE: rundir.FiniteOrNil(m.TrainRMSE),
 		})
 	}
 	return tr.p.wait(ctx, time.Since(begin)-tr.t.waited)
@@ -123,7 +123,7 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 // then.
 func (tr *trainer) end(ctx context.Context, clock perdure.Clock) error {
 	switch {
-	case tr.s.Until.Metric == settings.OverTime || tr.good == clock:
+	case tr.s.Until.Metric == settings.OverTime || tr.goalClock == clock:
 		return tr.c.EndJob(ctx)
 	case !tr.s.Job.TwoStep(tr.w.Tables()):
 		return tr.c.ProposeEnd(ctx)
@@ -140,7 +140,7 @@ func (tr *trainer) final(ctx context.Context) (reached bool, err error) {
 	clock, generation := tr.c.Now(), tr.c.Generation()
 	same, end := tr.c.ContextUntilRollback(ctx)
 	defer end()
-	e, err := tr.judge.exact(same, &tr.s.Job, clock)
+	e, err := tr.evaluator.exact(same, &tr.s.Job, clock)
 	switch {
 	case tr.c.Generation() != generation:
 		return false, perdure.ErrRolledBack
@@ -158,7 +158,7 @@ func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached b
 	generation := tr.c.Generation()
 	whole, end := tr.c.ContextUntilOutage(ctx)
 	defer end()
-	e, err := tr.judge.evaluate(whole, &tr.s.Job)
+	e, err := tr.evaluator.evaluate(whole, &tr.s.Job)
 	switch {
 	case err != nil && whole.Err() != nil && ctx.Err() == nil:
 		return false, nil // in an outage the newest rows are not available, and training continues
@@ -169,8 +169,8 @@ func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached b
 	}
 	tr.report(clock, e)
 	reached = tr.s.Until.Reached(e.Eval)
-	if reached && !tr.judge.stale(&tr.s.Job) {
-		tr.good = clock
+	if reached && !tr.evaluator.stale(&tr.s.Job) {
+		tr.goalClock = clock
 	}
 	return reached, nil
 }
@@ -178,7 +178,7 @@ func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached b
 // report sends an evaluation to the run's parent.
 func (tr *trainer) report(clock perdure.Clock, e Evaluation) {
 	tr.c.Report(worker.Report{
-		Clock: clock, TestLoss: rundir.Finite(e.Loss), TestAccuracy: rundir.Finite(e.Accuracy),
-		TestRMSE: rundir.Finite(e.RMSE), Backlog: e.Backlog,
+		Clock: clock, TestLoss: rundir.FiniteOrNil(e.Loss), TestAccuracy: rundir.FiniteOrNil(e.Accuracy),
+		TestRMSE: rundir.FiniteOrNil(e.RMSE), Backlog: e.Backlog,
 	})
 }

@@ -10,8 +10,8 @@ import (
 
 // pacer controls a worker from outside: it slows the worker down on purpose, or makes it end the job.
 type pacer struct {
-	Least  time.Duration // minimum computing time of a clock, before faults extend it
-	enough atomic.Bool   // the run's parent has reported that the goal is reached
+	MinTime     time.Duration // minimum computing time of a clock, before faults extend it
+	goalReached atomic.Bool   // the run's parent has reported that the goal is reached
 
 	mu     sync.Mutex // guards the fields below
 	kind   string
@@ -21,7 +21,7 @@ type pacer struct {
 }
 
 // End makes the worker end the job after its clock.
-func (p *pacer) End() { p.enough.Store(true) }
+func (p *pacer) End() { p.goalReached.Store(true) }
 
 // Set extends clocks by a kind of fault and its factor for a duration; 0 means until the job ends.
 func (p *pacer) Set(kind string, factor float64, d time.Duration, seed uint64) {
@@ -60,5 +60,5 @@ func (p *pacer) target(took time.Duration) time.Duration {
 	if p.kind == "" || !p.until.IsZero() && time.Now().After(p.until) {
 		factor = 1
 	}
-	return time.Duration(max(factor, 1) * float64(max(took, p.Least)))
+	return time.Duration(max(factor, 1) * float64(max(took, p.MinTime)))
 }

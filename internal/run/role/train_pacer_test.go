@@ -37,7 +37,7 @@ func TestPacer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				clocks := func(seed uint64) (all [8]time.Duration) {
-					p := &pacer{Least: c.least}
+					p := &pacer{MinTime: c.least}
 					if c.kind != "" {
 						p.Set(c.kind, c.factor, 0, seed)
 					}
@@ -66,7 +66,7 @@ func TestPacer(t *testing.T) {
 // TestPacerRecovers checks that clocks take their usual time after a fault.
 func TestPacerRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &pacer{Least: 10 * ms}
+		p := &pacer{MinTime: 10 * ms}
 		p.Set("slow", 3, time.Second, 1)
 		during := p.target(4 * ms)
 		time.Sleep(time.Second + ms)
@@ -80,7 +80,7 @@ func TestPacerRecovers(t *testing.T) {
 func TestPacerEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	p := &pacer{Least: time.Hour}
+	p := &pacer{MinTime: time.Hour}
 	if err := p.wait(ctx, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("wait returned %v", err)
 	}

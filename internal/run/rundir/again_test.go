@@ -41,18 +41,18 @@ func TestClear(t *testing.T) {
 	d := create1(t)
 	must(t, d.Close())
 	must(t, os.WriteFile(filepath.Join(d.Path(), "secret"), nil, 0o600))
-	if begun, err := Clear(d.Path()); begun || err != nil {
+	if begun, err := RemoveIncomplete(d.Path()); begun || err != nil {
 		t.Errorf("begun %t, %v", begun, err)
 	}
 	d, err := Create(d.Path())
 	must(t, err)
-	if _, err := Clear(d.Path()); !errors.Is(err, perdure.ErrUsage) {
+	if _, err := RemoveIncomplete(d.Path()); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("while another process creates it: %v", err)
 	}
 	must(t, d.Close())
 	mine := filepath.Join(d.Path(), "mine")
 	must(t, os.WriteFile(mine, nil, 0o600))
-	if begun, err := Clear(d.Path()); begun || err != nil {
+	if begun, err := RemoveIncomplete(d.Path()); begun || err != nil {
 		t.Errorf("begun %t, %v", begun, err)
 	}
 	if _, err := os.Stat(mine); err != nil {
@@ -60,13 +60,13 @@ func TestClear(t *testing.T) {
 	}
 	must(t, os.Remove(mine))
 	must(t, os.WriteFile(filepath.Join(d.Path(), RunFile), nil, 0o600))
-	if begun, err := Clear(d.Path()); !begun || err != nil {
+	if begun, err := RemoveIncomplete(d.Path()); !begun || err != nil {
 		t.Errorf("begun %t, %v", begun, err)
 	}
 	if _, err := os.Stat(filepath.Join(d.Path(), eventsFile)); err != nil {
 		t.Error(err)
 	}
-	if begun, err := Clear(filepath.Join(d.Path(), "nothing")); begun || err != nil {
+	if begun, err := RemoveIncomplete(filepath.Join(d.Path(), "nothing")); begun || err != nil {
 		t.Errorf("missing directory: begun %t, %v", begun, err)
 	}
 }

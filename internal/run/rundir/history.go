@@ -24,9 +24,9 @@ const maxHistory = 1 << 30
 // lastEvents is how many bytes of events LastEvents reads.
 const lastEvents = 16 << 10
 
-// Began returns when the run in a directory started, according to its lock or else to its settings file. It returns the
-// zero time if both are missing.
-func Began(folder string) time.Time {
+// StartTime returns when the run in a directory started, according to its lock or else to its settings file. It returns
+// the zero time if both are missing.
+func StartTime(folder string) time.Time {
 	if b, err := disk.ReadRegular(filepath.Join(folder, lockName), 1<<10); err == nil {
 		_, since, _ := strings.Cut(strings.TrimSpace(string(b)), " since ")
 		if at, err := time.Parse(time.RFC3339, since); err == nil {
@@ -124,8 +124,8 @@ func (s *Series) Numbers(column string) (values []float64) {
 	return values
 }
 
-// Entries are the names of files and directories of a run in its directory.
-var Entries = []string{
+// FileNames are the names of files and directories of a run in its directory.
+var FileNames = []string{
 	RunFile, eventsFile, seriesFile, summaryFile, logsDir, checkpointDir, lockName, "registry", "control", "secret",
 	"secret.servers", ModelFile, "log", "snapshots",
 	TargetsFile,
@@ -134,8 +134,8 @@ var Entries = []string{
 // ModelFile is the exported model of a run.
 const ModelFile = "model.safetensors"
 
-// Stored are the directories with data that a run needs to recover its processes.
-var Stored = []string{checkpointDir, "log", "snapshots"}
+// DataDirs are the directories with data that a run needs to recover its processes.
+var DataDirs = []string{checkpointDir, "log", "snapshots"}
 
 // Bytes returns the total size of the files in a directory tree. Files that disappear while it counts are ignored.
 func Bytes(folder string) (bytes int64) {
@@ -151,22 +151,22 @@ func Bytes(folder string) (bytes int64) {
 	return bytes
 }
 
-// Locked reports whether a directory has a run's lock file, which is the first file that a run creates. The run may be
+// HasLock reports whether a directory has a run's lock file, which is the first file that a run creates. The run may be
 // alive or not.
-func Locked(folder string) bool {
+func HasLock(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, lockName))
 	return err == nil
 }
 
 // Remove deletes a run that has ended: all its files and, if nothing else is in it, its directory. left names the other
-// files. If the run is alive, Remove returns ErrAlive and a description of the process that runs it.
+// files. If the run is alive, Remove returns ErrRunning and a description of the process that runs it.
 func Remove(folder string) (left []string, holder string, err error) {
-	hold, holder, err := HoldEnded(folder)
+	hold, holder, err := LockEnded(folder)
 	if err != nil {
 		return nil, holder, err
 	}
 	defer hold.Close() // its files are deleted
-	for _, name := range Entries {
+	for _, name := range FileNames {
 		if name == RunFile {
 			continue // last, so that a partially deleted run is still recognised as a run
 		}

@@ -55,11 +55,11 @@ type Dir struct {
 // lines is a file that lines are appended to.
 type lines struct {
 	*os.File
-	waiting []byte // lines that did not fit on the disk
+	pending []byte // lines that did not fit on the disk
 }
 
-// maxWaiting limits how many bytes of lines wait for disk space, for each file.
-const maxWaiting = 16 << 20
+// maxPending limits how many bytes of lines wait for disk space, for each file.
+const maxPending = 16 << 20
 
 // Create creates the directory of a new run. It returns perdure.ErrUsage if the directory is not empty, so that files
 // of different runs are never mixed.
@@ -68,12 +68,12 @@ func Create(path string) (*Dir, error) {
 		return nil, err
 	}
 	d := &Dir{path: path}
-	if err := d.hold(); err != nil {
-		return nil, refused(path, err)
+	if err := d.acquireLock(); err != nil {
+		return nil, dirError(path, err)
 	}
 	for _, sub := range []string{logsDir, checkpointDir} {
 		if err := os.Mkdir(filepath.Join(path, sub), 0o777); err != nil {
-			return nil, refused(path, err)
+			return nil, dirError(path, err)
 		}
 	}
 	var err error
@@ -89,14 +89,14 @@ func Create(path string) (*Dir, error) {
 	return d, nil
 }
 
-// unbegun lists the entries that may be in the directory of a run that has not started.
-var unbegun = []string{
+// initialEntries lists the entries that may be in the directory of a run that has not started.
+var initialEntries = []string{
 	lockName, logsDir, checkpointDir, eventsFile, seriesFile, "secret", "secret.servers", "control", "log", "snapshots",
 }
 
-// Clear removes the remains of an interrupted Create. They lack run.json, which is written last. begun reports whether
-// the directory contains a run. Clear leaves a directory with any other entry unchanged.
-func Clear(path string) (begun bool, err error) {
+// RemoveIncomplete removes the remains of an interrupted Create. They lack run.json, which is written last. begun
+// reports whether the directory contains a run. RemoveIncomplete leaves a directory with any other entry unchanged.
+func RemoveIncomplete(path string) (begun bool, err error) {
 	if _, err := os.Stat(filepath.Join(path, RunFile)); err == nil {
 		return true, nil
 	}
@@ -105,22 +105,22 @@ func Clear(path string) (begun bool, err error) {
 		return false, nil // Create reports the error
 	}
 	for _, e := range entries {
-		if !slices.Contains(unbegun, e.Name()) {
+		if !slices.Contains(initialEntries, e.Name()) {
 			return false, nil
 		}
 	}
 	d := &Dir{path: path}
-	if err := d.hold(); err != nil {
-		return false, refused(path, err)
+	if err := d.acquireLock(); err != nil {
+		return false, dirError(path, err)
 	}
 	for _, e := range entries {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(path, e.Name())))
 	}
-	return false, errors.Join(err, d.letGo())
+	return false, errors.Join(err, d.releaseLock())
 }
 
-// letGo releases the lock.
-func (d *Dir) letGo() error {
+// releaseLock releases the lock.
+func (d *Dir) releaseLock() error {
 	if d.lock == nil {
 		return nil
 	}
@@ -131,12 +131,12 @@ func (d *Dir) letGo() error {
 // error if another process has opened the run.
 func Reopen(path string) (*Dir, error) {
 	d := &Dir{path: path}
-	if err := d.hold(); err != nil {
+	if err := d.acquireLock(); err != nil {
 		var locked *disk.LockedError
 		if errors.As(err, &locked) {
 			return nil, fmt.Errorf("%w: another process uses %s: %s", perdure.ErrUsage, path, holderOf(locked))
 		}
-		return nil, refused(path, err)
+		return nil, dirError(path, err)
 	}
 	for _, l := range []struct {
 		to   *lines
@@ -144,7 +144,7 @@ func Reopen(path string) (*Dir, error) {
 	}{{&d.events, eventsFile}, {&d.series, seriesFile}} {
 		f, err := os.OpenFile(filepath.Join(path, l.name), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
 		if err != nil {
-			return nil, errors.Join(refused(path, err), d.letGo())
+			return nil, errors.Join(dirError(path, err), d.releaseLock())
 		}
 		l.to.File = f
 	}
@@ -160,11 +160,11 @@ func makeEmpty(path string) error {
 		return fmt.Errorf("%w: %s is a file; choose another directory for the run", perdure.ErrUsage, path)
 	}
 	if err := os.MkdirAll(path, 0o777); err != nil {
-		return refused(path, err)
+		return dirError(path, err)
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return refused(path, err)
+		return dirError(path, err)
 	}
 	if len(entries) > 0 {
 		return fmt.Errorf("%w: %s is not empty (it contains %s); choose another directory for the run",
@@ -178,13 +178,13 @@ func makeEmpty(path string) error {
 func create(dir, name string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
-		return nil, refused(dir, err)
+		return nil, dirError(dir, err)
 	}
 	return f, nil
 }
 
-// refused returns an error of one line about a directory that cannot be used.
-func refused(path string, err error) error {
+// dirError returns an error of one line about a directory that cannot be used.
+func dirError(path string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%w: another run has just started in %s; choose another directory for the run",
 			perdure.ErrUsage,
@@ -273,8 +273,8 @@ func (d *Dir) Event(e Event) error {
 func (d *Dir) append(l *lines, line []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	l.waiting = append(l.waiting, line...)
-	if err := l.write(); err != nil && (!disk.IsFull(err) || len(l.waiting) > maxWaiting) {
+	l.pending = append(l.pending, line...)
+	if err := l.write(); err != nil && (!disk.IsFull(err) || len(l.pending) > maxPending) {
 		return fmt.Errorf("rundir: %w", err)
 	}
 	return nil
@@ -282,16 +282,16 @@ func (d *Dir) append(l *lines, line []byte) error {
 
 // write writes the waiting lines, or as much of them as fits on the disk.
 func (l *lines) write() error {
-	n, err := l.Write(l.waiting)
-	l.waiting = slices.Delete(l.waiting, 0, max(n, 0))
+	n, err := l.Write(l.pending)
+	l.pending = slices.Delete(l.pending, 0, max(n, 0))
 	return err
 }
 
-// Waits reports whether the newest lines did not fit on the disk.
-func (d *Dir) Waits() bool {
+// DiskFull reports whether the newest lines did not fit on the disk.
+func (d *Dir) DiskFull() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.events.waiting)+len(d.series.waiting) > 0
+	return len(d.events.pending)+len(d.series.pending) > 0
 }
 
 // Close makes everything that was appended durable and closes the files. Later appends fail.

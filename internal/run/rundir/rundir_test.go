@@ -283,12 +283,12 @@ func TestFullDisk(t *testing.T) {
 	d.events.File = open()
 	must(t, d.Event(Event{Kind: "first"}))
 	must(t, d.Event(Event{Kind: "second"}))
-	if !d.Waits() {
+	if !d.DiskFull() {
 		t.Error("no line waits on a full disk")
 	}
 	d.events.File = room
 	must(t, d.Event(Event{Kind: "third"}))
-	if d.Waits() {
+	if d.DiskFull() {
 		t.Error("lines wait although they fit")
 	}
 	d.events.File = open()
@@ -319,7 +319,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	d = create1(t)
 	defer d.Close()
-	d.events.File, d.events.waiting = open(), make([]byte, maxWaiting)
+	d.events.File, d.events.pending = open(), make([]byte, maxPending)
 	if err := d.Event(Event{}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("the limit for waiting lines is exceeded: %v", err)
 	}
@@ -331,7 +331,7 @@ func TestHoldEnded(t *testing.T) {
 	d := create1(t)
 	alive := func(want string) {
 		t.Helper()
-		if _, holder, err := HoldEnded(d.Path()); !errors.Is(err, ErrAlive) || !strings.Contains(holder, want) {
+		if _, holder, err := LockEnded(d.Path()); !errors.Is(err, ErrRunning) || !strings.Contains(holder, want) {
 			t.Errorf("%v, in %q; want %s", err, holder, want)
 		}
 	}
@@ -344,9 +344,9 @@ func TestHoldEnded(t *testing.T) {
 	must(t, err)
 	alive("a coordinator")
 	must(t, lock.Close())
-	hold, _, err := HoldEnded(d.Path())
+	hold, _, err := LockEnded(d.Path())
 	must(t, err)
-	again, _, err := HoldEnded(d.Path()) // the lock can be shared
+	again, _, err := LockEnded(d.Path()) // the lock can be shared
 	must(t, err)
 	must(t, again.Close())
 	if _, err := locker.Lock(coordinator, "another"); !errors.Is(err, disk.ErrLocked) {
@@ -356,7 +356,7 @@ func TestHoldEnded(t *testing.T) {
 	lock, err = locker.Lock(coordinator, "another")
 	must(t, err)
 	must(t, lock.Close())
-	if _, _, err := HoldEnded(filepath.Join(d.Path(), "nothing")); err != nil {
+	if _, _, err := LockEnded(filepath.Join(d.Path(), "nothing")); err != nil {
 		t.Errorf("without locks: %v", err)
 	}
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// MostSettings is the maximum size of a run.json in bytes, far above any real one.
-const MostSettings = 64 << 20
+// MaxSettingsBytes is the maximum size of a run.json in bytes, far above any real one.
+const MaxSettingsBytes = 64 << 20
 
 // ReadRun reads a run.json into the struct that run points to. Each key must be a field of run, with the same case, and
 // occur once: a key that would be ignored is an error. Each error is one line that names the file.
 func ReadRun(file string, run any) error {
-	b, err := disk.ReadRegular(file, MostSettings)
+	b, err := disk.ReadRegular(file, MaxSettingsBytes)
 	if err == nil && len(bytes.TrimSpace(b)) == 0 {
 		err = errors.New("it is empty")
 	}
@@ -35,7 +35,7 @@ func ReadRun(file string, run any) error {
 		}
 		return fmt.Errorf("%s is not a run's settings file: %w", file, err)
 	}
-	if err := known(b); err != nil {
+	if err := checkSchema(b); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	s := strict{tokens: json.NewDecoder(bytes.NewReader(b))}
@@ -56,8 +56,8 @@ func decode(b []byte, v any) error {
 	return err
 }
 
-// known returns an error for settings with another schema version or none.
-func known(b []byte) error {
+// checkSchema returns an error for settings with another schema version or none.
+func checkSchema(b []byte) error {
 	var of struct {
 		Schema uint64 `json:"schema"`
 	}

@@ -11,16 +11,16 @@ import (
 // unknownAmount stands for an unknown amount.
 const unknownAmount = "-"
 
-// least is the smallest amount in dollars that is printed.
-const least = 1e-6
+// minAmount is the smallest amount in dollars that is printed.
+const minAmount = 1e-6
 
 // DollarsText formats dollars with three significant digits, and at least cents. nil is unknown.
 func DollarsText(v *float64) string {
 	if v == nil {
 		return unknownAmount
 	}
-	if *v > 0 && *v < least {
-		return fmt.Sprintf("<$%.6f", least)
+	if *v > 0 && *v < minAmount {
+		return fmt.Sprintf("<$%.6f", minAmount)
 	}
 	digits := 2
 	if *v > 0 && *v < 1 {

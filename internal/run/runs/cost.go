@@ -95,7 +95,7 @@ func (r *Run) stored() (bytes float64) {
 	if r.Settings.Checkpoints.Store != "" {
 		return sizes(rundir.ModelFile) * float64(max(1, r.Settings.Checkpoints.Keep))
 	}
-	for _, name := range rundir.Stored {
+	for _, name := range rundir.DataDirs {
 		bytes += sizes(name)
 	}
 	return bytes

@@ -28,8 +28,8 @@ type Exports struct {
 	Force       bool   `help:"Replace existing files."`
 }
 
-// written is the result of an export, for programs.
-type written struct {
+// exportResult is the result of an export, for programs.
+type exportResult struct {
 	Files []writtenFile `json:"files"`
 	Notes []string      `json:"notes"` // runs that were skipped, and why
 }
@@ -42,7 +42,7 @@ type writtenFile struct {
 
 // exporter exports runs and reports the files that it has written.
 type exporter struct {
-	*plain.Teller
+	*plain.Printer
 	files []writtenFile
 }
 
@@ -60,7 +60,7 @@ func Export(out io.Writer, all []*Run, to Exports, asJSON bool) error {
 	if err := to.check(); err != nil { // write nothing if one of the files cannot be written
 		return err
 	}
-	e := &exporter{Teller: plain.Tell(out, asJSON), files: []writtenFile{}}
+	e := &exporter{Printer: plain.NewPrinter(out, asJSON), files: []writtenFile{}}
 	if to.CSV != "" {
 		rows, err := csvRows(all)
 		if err == nil {
@@ -80,11 +80,11 @@ func Export(out io.Writer, all []*Run, to Exports, asJSON bool) error {
 		}
 	}
 	if to.TensorBoard != "" {
-		if err := e.writeBoards(all, to.TensorBoard, to.Force); err != nil {
+		if err := e.writeTensorBoard(all, to.TensorBoard, to.Force); err != nil {
 			return err
 		}
 	}
-	return e.End(written{e.files, e.Notes()})
+	return e.End(exportResult{e.files, e.Notes()})
 }
 
 // check returns an error if one of the files cannot be written, before any is written.
@@ -97,7 +97,7 @@ func (to *Exports) check() error {
 			return err
 		}
 		if _, err := os.Stat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) {
-			return noFolder(file)
+			return dirError(file)
 		}
 	}
 	if at, err := os.Stat(to.TensorBoard); to.TensorBoard != "" && err == nil && !at.IsDir() {
@@ -206,7 +206,7 @@ func writeFile(file string, force bool, write func(io.Writer) error) error {
 	}
 	err := disk.WriteFile(disk.OS(), filepath.ToSlash(file), write)
 	if errors.Is(err, fs.ErrNotExist) {
-		return noFolder(file)
+		return dirError(file)
 	}
 	return err
 }
@@ -218,12 +218,12 @@ func mayWrite(file string, force bool) error {
 	return nil
 }
 
-func noFolder(file string) error {
+func dirError(file string) error {
 	return fmt.Errorf("%w: the directory %s does not exist", perdure.ErrUsage, filepath.Dir(file))
 }
 
-// boardNames are the tags that TensorBoard groups a run's measurements by.
-var boardNames = map[string]string{
+// tensorBoardTags are the tags that TensorBoard groups a run's measurements by.
+var tensorBoardTags = map[string]string{
 	"train_loss": "loss/train", "test_loss": "loss/test", "test_accuracy": "accuracy/test",
 	"train_rmse": "rmse/train", "test_rmse": "rmse/test", "clocks_per_second": "speed/clocks_per_second",
 	"samples_per_second": "speed/samples_per_second", "mb_pushed_per_second": "network/mb_pushed_per_second",
@@ -235,8 +235,8 @@ var boardNames = map[string]string{
 	"outage_waited_s": "outage/waited_s", "backlog": "outage/backlog",
 }
 
-// writeBoards writes a directory for each run, with the measurements at their clocks and times.
-func (e *exporter) writeBoards(all []*Run, dir string, force bool) error {
+// writeTensorBoard writes a directory for each run, with the measurements at their clocks and times.
+func (e *exporter) writeTensorBoard(all []*Run, dir string, force bool) error {
 	for _, r := range all {
 		s, err := rundir.ReadSeries(r.Folder)
 		if err != nil {
@@ -249,7 +249,7 @@ func (e *exporter) writeBoards(all []*Run, dir string, force bool) error {
 			return fmt.Errorf("%w: %w", perdure.ErrUsage, cause(err))
 		}
 		file := filepath.Join(to, fmt.Sprintf("events.out.tfevents.%d.perdure", r.Began.Unix()))
-		err = writeFile(file, force, func(w io.Writer) error { return writeBoard(w, r, &s) })
+		err = writeFile(file, force, func(w io.Writer) error { return writeEvents(w, r, &s) })
 		if err != nil {
 			return err
 		}
@@ -258,9 +258,9 @@ func (e *exporter) writeBoards(all []*Run, dir string, force bool) error {
 	return nil
 }
 
-func writeBoard(w io.Writer, r *Run, s *rundir.Series) error {
+func writeEvents(w io.Writer, r *Run, s *rundir.Series) error {
 	began := float64(r.Began.Unix())
-	b := newBoard(w, began)
+	b := newEventWriter(w, began)
 	at, clock := slices.Index(s.Columns, "seconds"), slices.Index(s.Columns, "clock")
 	for _, row := range s.Rows {
 		var seconds float64
@@ -273,8 +273,8 @@ func writeBoard(w io.Writer, r *Run, s *rundir.Series) error {
 		}
 		var scalars []scalar
 		for i, c := range s.Columns {
-			if v, err := strconv.ParseFloat(row[i], 64); err == nil && boardNames[c] != "" {
-				scalars = append(scalars, scalar{boardNames[c], v})
+			if v, err := strconv.ParseFloat(row[i], 64); err == nil && tensorBoardTags[c] != "" {
+				scalars = append(scalars, scalar{tensorBoardTags[c], v})
 			}
 		}
 		b.add(began+seconds, step, scalars)

@@ -18,14 +18,14 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// deepest is how many levels below a named directory runs are searched for.
-const deepest = 4
+// maxDepth is how many levels below a named directory runs are searched for.
+const maxDepth = 4
 
 // Find reads the named runs. Each name is a run's directory, or a directory with runs at most four levels below. The
 // runs are in the order of the names, and below one name sorted by path.
 func Find(names []string) (all []*Run, err error) {
 	for _, name := range names {
-		found, err := foldersIn(name, deepest)
+		found, err := runDirsIn(name, maxDepth)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil, fmt.Errorf("%w: the directory %s does not exist", perdure.ErrUsage, name)
@@ -56,8 +56,8 @@ func One(folder string) (*Run, error) {
 	return Read(filepath.Clean(folder)), nil
 }
 
-// foldersIn returns the run directories in a directory, or the directory itself. It does not descend into runs.
-func foldersIn(folder string, deep int) (found []string, err error) {
+// runDirsIn returns the run directories in a directory, or the directory itself. It does not descend into runs.
+func runDirsIn(folder string, deep int) (found []string, err error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func foldersIn(folder string, deep int) (found []string, err error) {
 		if !e.IsDir() || deep == 0 {
 			continue
 		}
-		below, err := foldersIn(filepath.Join(folder, e.Name()), deep-1)
+		below, err := runDirsIn(filepath.Join(folder, e.Name()), deep-1)
 		if err != nil {
 			return nil, err
 		}

@@ -46,7 +46,7 @@ func (r *Run) Line() Line {
 		l.Began = &at
 	}
 	if r.Problem != nil {
-		l.Problem = plain.Text(r.Problem)
+		l.Problem = plain.ErrorText(r.Problem)
 	}
 	if job.ID == "" {
 		return l // its settings cannot be read
@@ -115,12 +115,12 @@ func List(out io.Writer, all []*Run, order string, asJSON bool) error {
 	if !known && order != "" {
 		return fmt.Errorf("%w: invalid --sort %s; choose %s", perdure.ErrUsage, order, orderNames())
 	}
-	lines := []priced{}
+	lines := []pricedLine{}
 	for _, r := range all {
-		lines = append(lines, priced{r.Line(), r.Cost(r.Prices)})
+		lines = append(lines, pricedLine{r.Line(), r.Cost(r.Prices)})
 	}
 	if known {
-		slices.SortStableFunc(lines, func(a, b priced) int { return compare(&a.Line, &b.Line) })
+		slices.SortStableFunc(lines, func(a, b pricedLine) int { return compare(&a.Line, &b.Line) })
 	}
 	if asJSON {
 		return plain.JSON(out, lines)
@@ -185,14 +185,14 @@ func (l *Line) cells() []string {
 	}
 }
 
-// priced is a run's line with its cost; nil: unknown.
-type priced struct {
+// pricedLine is a run's line with its cost; nil: unknown.
+type pricedLine struct {
 	Line
 	Cost *Bill `json:"cost,omitempty"`
 }
 
 // costs returns the cells of the three prices.
-func (l *priced) costs() []string {
+func (l *pricedLine) costs() []string {
 	if l.Cost == nil {
 		return []string{unknown, unknown, unknown}
 	}

@@ -27,9 +27,9 @@ type Price struct {
 
 // Prices are the prices of machines, storage and requests.
 type Prices struct {
-	Source string // origin and date of the prices
-	Kinds  map[string]Price
-	Of     map[string]string // kind of each role's machines
+	Source    string // origin and date of the prices
+	Kinds     map[string]Price
+	RoleKinds map[string]string // kind of each role's machines
 
 	GBMonth float64 // dollars per month for 10⁹ bytes
 	Put     float64 // dollars per write request
@@ -51,7 +51,7 @@ func ReadPrices(path string) (*Prices, error) {
 }
 
 func parsePrices(v settings.Node) (*Prices, error) {
-	l := &Prices{Kinds: map[string]Price{}, Of: map[string]string{}}
+	l := &Prices{Kinds: map[string]Price{}, RoleKinds: map[string]string{}}
 	entries, err := v.Map(listKeys...)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func parsePrices(v settings.Node) (*Prices, error) {
 		case "date":
 			date, err = e.Value.Text()
 		case "machines":
-			err = l.takeKinds(e.Value)
+			err = l.readKinds(e.Value)
 		case "roles":
 			roles, err = e.Value.Map(billedRoles...)
 		case "storage":
@@ -94,10 +94,10 @@ func parsePrices(v settings.Node) (*Prices, error) {
 				"or month",
 				e.Key, kind)
 		}
-		l.Of[e.Key] = kind
+		l.RoleKinds[e.Key] = kind
 	}
 	for _, role := range billedRoles {
-		if l.Of[role] == "" {
+		if l.RoleKinds[role] == "" {
 			return nil, v.Errorf("roles does not name the machine type for %s; write roles: {%s: KIND}, with a type "+
 				"in machines", role, role)
 		}
@@ -105,7 +105,7 @@ func parsePrices(v settings.Node) (*Prices, error) {
 	return l, nil
 }
 
-func (l *Prices) takeKinds(v settings.Node) error {
+func (l *Prices) readKinds(v settings.Node) error {
 	kinds, err := v.Map()
 	if err != nil {
 		return err
@@ -209,10 +209,10 @@ func (l *Prices) Bill(u billUsage) *Bill {
 		if !there || used.Machines == 0 {
 			continue
 		}
-		p := l.Kinds[l.Of[role]]
+		p := l.Kinds[l.RoleKinds[role]]
 		all := u.Seconds * float64(used.Machines)
 		line := billLine{
-			Role: role, Kind: l.Of[role], Machines: used.Machines, Seconds: max(0, all-used.Absent),
+			Role: role, Kind: l.RoleKinds[role], Machines: used.Machines, Seconds: max(0, all-used.Absent),
 		}
 		if line.Seconds > 0 {
 			line.Waiting = min(1, used.Waiting/line.Seconds)

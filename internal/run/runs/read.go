@@ -41,7 +41,7 @@ type Run struct {
 
 // Read reads the run in a directory.
 func Read(folder string) *Run {
-	r := &Run{Folder: folder, Began: rundir.Began(folder)}
+	r := &Run{Folder: folder, Began: rundir.StartTime(folder)}
 	if r.Settings, r.Problem = settings.Read(filepath.Join(folder, rundir.RunFile)); r.Problem != nil {
 		r.State = Damaged
 		return r
@@ -54,7 +54,7 @@ func Read(folder string) *Run {
 		r.State, r.Problem = Damaged, fmt.Errorf("cannot read its summary: %w", cause(err))
 	}
 	r.readLast()
-	if _, err := rundir.Alive(folder); errors.Is(err, rundir.ErrAlive) {
+	if _, err := rundir.CheckEnded(folder); errors.Is(err, rundir.ErrRunning) {
 		r.State = Running // a resumed run has a directory of its own
 	}
 	return r

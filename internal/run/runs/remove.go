@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// removed is the result of deleting a run, for programs.
-type removed struct {
+// removeResult is the result of deleting a run, for programs.
+type removeResult struct {
 	Folder  string   `json:"folder"`
 	State   State    `json:"state"`
 	Deleted bool     `json:"deleted"` // false: it was a dry run
@@ -24,14 +24,14 @@ type removed struct {
 // Remove deletes runs that have ended, one after another until one cannot be deleted. It keeps files of others in their
 // directories, and data in an external store, and reports both.
 func Remove(out io.Writer, folders []string, dry, asJSON bool) error {
-	tell := plain.Tell(out, asJSON)
-	all := []removed{}
+	tell := plain.NewPrinter(out, asJSON)
+	all := []removeResult{}
 	for _, folder := range folders {
 		r, err := One(folder)
 		if err == nil {
-			err = r.written()
+			err = r.checkWritten()
 		}
-		var what removed
+		var what removeResult
 		if err == nil {
 			what, err = r.remove(tell, dry)
 		}
@@ -45,10 +45,10 @@ func Remove(out io.Writer, folders []string, dry, asJSON bool) error {
 	return tell.End(all)
 }
 
-// written returns an error if a run.json may not be a run's, since other files with the names of a run's files may not
-// be the run's either.
-func (r *Run) written() error {
-	if r.Problem == nil && r.Settings.Job.ID != "" || rundir.Locked(r.Folder) {
+// checkWritten returns an error if a run.json may not be a run's, since other files with the names of a run's files may
+// not be the run's either.
+func (r *Run) checkWritten() error {
+	if r.Problem == nil && r.Settings.Job.ID != "" || rundir.HasLock(r.Folder) {
 		return nil
 	}
 	why := errors.New("it has no job")
@@ -59,13 +59,13 @@ func (r *Run) written() error {
 		rundir.RunFile, why)
 }
 
-func (r *Run) remove(tell *plain.Teller, dry bool) (what removed, err error) {
-	what = removed{Folder: r.Folder, State: r.State, Bytes: rundir.Bytes(r.Folder), Left: []string{}}
+func (r *Run) remove(tell *plain.Printer, dry bool) (what removeResult, err error) {
+	what = removeResult{Folder: r.Folder, State: r.State, Bytes: rundir.Bytes(r.Folder), Left: []string{}}
 	what.Store = r.Settings.Checkpoints.Store
 	if dry {
-		holder, err := rundir.Alive(r.Folder)
-		if errors.Is(err, rundir.ErrAlive) {
-			return what, goesOn(r.Folder, " in "+holder)
+		holder, err := rundir.CheckEnded(r.Folder)
+		if errors.Is(err, rundir.ErrRunning) {
+			return what, stillRunningError(r.Folder, " in "+holder)
 		} else if err != nil {
 			return what, err
 		}
@@ -74,8 +74,8 @@ func (r *Run) remove(tell *plain.Teller, dry bool) (what removed, err error) {
 	}
 	left, holder, err := rundir.Remove(r.Folder)
 	switch {
-	case errors.Is(err, rundir.ErrAlive):
-		return what, goesOn(r.Folder, " in "+holder)
+	case errors.Is(err, rundir.ErrRunning):
+		return what, stillRunningError(r.Folder, " in "+holder)
 	case err != nil:
 		return what, err
 	}
@@ -91,7 +91,7 @@ func (r *Run) remove(tell *plain.Teller, dry bool) (what removed, err error) {
 	return what, nil
 }
 
-func goesOn(folder, where string) error {
+func stillRunningError(folder, where string) error {
 	return fmt.Errorf("%w: the run in %s is still running%s; stop it first: perdure stop --run %s", perdure.ErrUsage,
 		folder,
 		where, folder)

@@ -14,9 +14,9 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// shown is a run for programs: its line, its settings and its result.
-type shown struct {
-	priced
+// showResult is a run for programs: its line, its settings and its result.
+type showResult struct {
+	pricedLine
 	Last     string          `json:"last_event"`
 	Settings any             `json:"settings"`
 	Summary  *rundir.Summary `json:"summary"`
@@ -28,16 +28,16 @@ func (r *Run) Show(out io.Writer, asJSON bool) error {
 		return fmt.Errorf("%s: %w", r.Folder, r.Problem)
 	}
 	if asJSON {
-		return plain.JSON(out, shown{priced{r.Line(), r.Cost(r.Prices)}, r.Last, &r.Settings, r.Summary})
+		return plain.JSON(out, showResult{pricedLine{r.Line(), r.Cost(r.Prices)}, r.Last, &r.Settings, r.Summary})
 	}
 	if r.Summary != nil {
-		screen.Ended(out, r.Folder, r.Summary)
+		screen.PrintResult(out, r.Folder, r.Summary)
 	} else {
 		job := &r.Settings.Job
-		fmt.Fprintf(out, "%s %s: %s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d\n", r.Folder, r.how(),
-			job.Workload, job.Consistency, job.Recovery, job.Slots, job.Servers, job.Shards, job.Seed)
+		fmt.Fprintf(out, "%s %s: %s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d\n", r.Folder,
+			r.outcomeText(), job.Workload, job.Consistency, job.Recovery, job.Slots, job.Servers, job.Shards, job.Seed)
 	}
-	for _, row := range r.asked() {
+	for _, row := range r.settingRows() {
 		fmt.Fprintf(out, "  %-16s %s\n", row[0], row[1])
 	}
 	if err := r.printFailures(out); err != nil {
@@ -57,8 +57,8 @@ func (r *Run) Show(out io.Writer, asJSON bool) error {
 	return nil
 }
 
-// how describes a run without a result, with the next command.
-func (r *Run) how() string {
+// outcomeText describes a run without a result, with the next command.
+func (r *Run) outcomeText() string {
 	at := fmt.Sprintf("at clock %d of %d", r.Clock, r.Settings.Job.Clocks)
 	switch r.State {
 	case Running:
@@ -77,8 +77,8 @@ func (r *Run) how() string {
 	return "is damaged"
 }
 
-// asked returns the settings that are worth showing and not part of the result.
-func (r *Run) asked() (rows [][2]string) {
+// settingRows returns the settings that are worth showing and not part of the result.
+func (r *Run) settingRows() (rows [][2]string) {
 	row := func(name, value string) {
 		if value != "" {
 			rows = append(rows, [2]string{name, value})

@@ -42,20 +42,20 @@ func Changes(before, now []words.SlotView) (all []Change) {
 	return all
 }
 
-// accepted is a job's reply to a request, for programs.
-type accepted struct {
+// acceptedReply is a job's reply to a request, for programs.
+type acceptedReply struct {
 	Accepted string   `json:"accepted,omitempty"` // planned changes
 	Changes  []Change `json:"changes,omitempty"`  // decided changes
 }
 
-// Accepted prints a job's reply to a request: words about planned changes, or the workers that join and leave.
-func Accepted(out io.Writer, words string, changes []Change, asJSON bool) error {
-	tell := plain.Tell(out, asJSON)
+// PrintAccepted prints a job's reply to a request: words about planned changes, or the workers that join and leave.
+func PrintAccepted(out io.Writer, words string, changes []Change, asJSON bool) error {
+	tell := plain.NewPrinter(out, asJSON)
 	if words != "" {
 		tell.Line("%s", words)
 	}
 	for _, c := range changes {
 		tell.Line("%s", c)
 	}
-	return tell.End(accepted{words, changes})
+	return tell.End(acceptedReply{words, changes})
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// Compare prints two runs of one job side by side, and the failures of the second, disturbed run.
-func Compare(out io.Writer, calm, storm *rundir.Summary) {
+// PrintComparison prints two runs of one job side by side, and the failures of the second, disturbed run.
+func PrintComparison(out io.Writer, calm, storm *rundir.Summary) {
 	row := func(name, a, b string) { fmt.Fprintf(out, "  %-28s %-20s %s\n", name, a, b) }
 	fmt.Fprintln(out, "── side by side")
 	row("", "undisturbed", "disturbed")

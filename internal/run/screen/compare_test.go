@@ -17,7 +17,7 @@ func TestCompare(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	Compare(&out, sum(0, "a"), sum(3, "b",
+	PrintComparison(&out, sum(0, "a"), sum(3, "b",
 		rundir.Failure{Kind: "kill", Target: "server:0", AtClock: 60, DetectedAfterMs: new(2.25)},
 		rundir.Failure{Kind: "kill", Target: "worker:2", AtClock: 90, ServingAgainAfterMs: new(7.0)}))
 	for _, want := range []string{

@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Holders prints the holders of keys, as a table for people or as JSON for programs.
-func Holders(out io.Writer, list []authority.Holder, asJSON bool) error {
+// PrintHolders prints the holders of keys, as a table for people or as JSON for programs.
+func PrintHolders(out io.Writer, list []authority.Holder, asJSON bool) error {
 	type row struct {
 		Folder  string    `json:"folder"`
 		Role    keys.Role `json:"role"`
@@ -59,8 +59,8 @@ func notes(h *authority.Holder) string {
 	return strings.Join(all, ", ")
 }
 
-// Revoked prints the holders of the revoked certificates and tokens, one line for each.
-func Revoked(out io.Writer, list []authority.Holder) {
+// PrintRevoked prints the holders of the revoked certificates and tokens, one line for each.
+func PrintRevoked(out io.Writer, list []authority.Holder) {
 	for i := range list {
 		kind, h := "certificate", &list[i]
 		if h.Token {
@@ -74,8 +74,9 @@ func Revoked(out io.Writer, list []authority.Holder) {
 	}
 }
 
-// Missing prints a warning if the authority's record was lost or is an older copy, and therefore lacks certificates.
-func Missing(out io.Writer, c authority.Completeness) {
+// PrintIncomplete prints a warning if the authority's record was lost or is an older copy, and therefore lacks
+// certificates.
+func PrintIncomplete(out io.Writer, c authority.Completeness) {
 	if !c.Since.IsZero() {
 		fmt.Fprintf(out, "Certificates replaced before %s, and tokens from before then, are not recorded: the "+
 			"record was lost or replaced by an older copy. They are valid until they expire, unless you revoke "+

@@ -23,7 +23,7 @@ func TestHolders(t *testing.T) {
 		{Identity: who, Dir: "keys/worker", Serial: big.NewInt(4), Until: until.Add(-2 * time.Hour)},
 	}
 	var out strings.Builder
-	if err := screen.Holders(&out, list, false); err != nil {
+	if err := screen.PrintHolders(&out, list, false); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")[1:]
@@ -34,13 +34,13 @@ func TestHolders(t *testing.T) {
 		}
 	}
 	out.Reset()
-	screen.Revoked(&out, append(list[1:3], authority.Holder{Serial: big.NewInt(5)}))
+	screen.PrintRevoked(&out, append(list[1:3], authority.Holder{Serial: big.NewInt(5)}))
 	if said := out.String(); strings.Count(said, "\n") != 3 || !strings.Contains(said, "the token of worker/alice") ||
 		!strings.Contains(said, "the serial number 5") {
 		t.Errorf("revoked certificates: %q", said)
 	}
 	out.Reset()
-	if screen.Missing(&out, authority.Completeness{}); out.Len() > 0 {
+	if screen.PrintIncomplete(&out, authority.Completeness{}); out.Len() > 0 {
 		t.Errorf("warning for a complete record: %q", out.String())
 	}
 }

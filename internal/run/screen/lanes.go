@@ -41,7 +41,7 @@ func lanes(places []wire.MemberProgress, width, most int) (lines []string) {
 		lines = append(lines, lane(&w, low, span, track))
 	}
 	if rest := workers[len(alone):]; len(rest) > 0 {
-		lines = append(lines, crowd(rest, byClock))
+		lines = append(lines, summaryLane(rest, byClock))
 	}
 	return lines
 }
@@ -57,8 +57,8 @@ func lane(w *wire.MemberProgress, low, span perdure.Clock, track int) string {
 		sign(w.State), strings.Repeat(" ", track-at), figure)
 }
 
-// crowd draws one line for several workers.
-func crowd(workers []wire.MemberProgress, byClock func(a, b wire.MemberProgress) int) string {
+// summaryLane draws one line for several workers.
+func summaryLane(workers []wire.MemberProgress, byClock func(a, b wire.MemberProgress) int) string {
 	signs := ""
 	for _, w := range workers {
 		signs += sign(w.State)

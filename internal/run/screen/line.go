@@ -10,14 +10,14 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// OneLine is a view that shows only how a run has ended, in one line.
-type OneLine struct {
-	Silent
+// LineView is a view that shows only how a run has ended, in one line.
+type LineView struct {
+	NopView
 	Out io.Writer
 }
 
 // End implements View.
-func (v OneLine) End(s *rundir.Summary, folder string, missed []supervisor.Fault) {
+func (v LineView) End(s *rundir.Summary, folder string, missed []supervisor.Fault) {
 	fmt.Fprintln(v.Out, line(s, folder, missed))
 }
 
@@ -34,7 +34,7 @@ func line(s *rundir.Summary, folder string, missed []supervisor.Fault) string {
 	}
 	if n := len(s.Failures); n > 0 {
 		parts = append(parts, plain.Count(n, "fault"), orUnknown(s.UpdatesLost, count)+" updates lost")
-		if part := inPart(s.Saving); part != "" {
+		if part := missingUpdatesNote(s.Saving); part != "" {
 			parts = append(parts, part)
 		}
 		parts = append(parts, orUnknown(s.ClocksRedone, count)+" clocks redone")
@@ -45,15 +45,15 @@ func line(s *rundir.Summary, folder string, missed []supervisor.Fault) string {
 	return "done: " + strings.Join(append(parts, folder), ", ")
 }
 
-// Document is a view that prints only the result of a run, as a document for programs.
-type Document struct {
-	Silent
+// JSONView is a view that prints only the result of a run, as a document for programs.
+type JSONView struct {
+	NopView
 	Out  io.Writer
 	Warn func(line string) // reports to people what the document lacks
 }
 
 // End implements View.
-func (v Document) End(s *rundir.Summary, _ string, missed []supervisor.Fault) {
+func (v JSONView) End(s *rundir.Summary, _ string, missed []supervisor.Fault) {
 	for _, f := range missed {
 		v.Warn(fmt.Sprintf("did not happen: %s: the job had ended before", f))
 	}

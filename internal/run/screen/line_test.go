@@ -18,7 +18,7 @@ func TestOneLine(t *testing.T) {
 	s := rundir.Summary{Clocks: 10, WallSeconds: 1.25, TestAccuracy: &accuracy}
 	show := func(missed ...supervisor.Fault) string {
 		var out bytes.Buffer
-		OneLine{Out: &out}.End(&s, "runs/a", missed)
+		LineView{Out: &out}.End(&s, "runs/a", missed)
 		return out.String()
 	}
 	if got := show(); got != "done: 10 clocks in 1.2 s, test accuracy 0.7500, runs/a\n" {
@@ -53,7 +53,7 @@ func TestDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := Document{Out: &out, Warn: func(line string) { warned += line }}
+	v := JSONView{Out: &out, Warn: func(line string) { warned += line }}
 	v.End(&rundir.Summary{Clocks: 10}, "runs/a", []supervisor.Fault{f})
 	var s struct{ Clocks int }
 	d := json.NewDecoder(&out)

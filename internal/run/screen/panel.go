@@ -20,7 +20,7 @@ type panel struct {
 	fd     int
 	colour bool
 	lines  int // currently shown
-	loss   trail
+	loss   boundedCurve
 	faults []perdure.Clock // clocks of failures
 }
 
@@ -89,13 +89,13 @@ func (v *panel) draw(now *State) {
 	v.lines = len(lines)
 }
 
-// besideLanes is how many lines a panel has in addition to its lanes, including one that stays free for an event.
-const besideLanes = 7
+// linesBesidesLanes is how many lines a panel has in addition to its lanes, including one that stays free for an event.
+const linesBesidesLanes = 7
 
 // picture returns the panel as lines of at most width columns. There are fewer lines than height, the height of the
 // screen.
 func (v *panel) picture(now *State, width, height int) (lines []string) {
-	p := &now.Told
+	p := &now.Progress
 	add := func(line string, coloured bool) {
 		if line = cut(line, width); coloured && v.colour {
 			line = colours.Replace(line)
@@ -113,7 +113,7 @@ func (v *panel) picture(now *State, width, height int) (lines []string) {
 		add(name+" "+drawn+fmt.Sprintf(" %.4g to %.4g", v.loss.first, v.loss.newest), true)
 	}
 	add(servers(p.Members), true)
-	for _, lane := range lanes(p.Members, width, height-besideLanes) {
+	for _, lane := range lanes(p.Members, width, height-linesBesidesLanes) {
 		add(lane, true)
 	}
 	add("last: "+now.LastEvent, false)
@@ -126,10 +126,10 @@ func headline(now *State, width int) string {
 	if now.ClocksPerSecond != nil {
 		parts = append(parts, clocksPerSecond(*now.ClocksPerSecond))
 	}
-	if left := left(now); left != "" {
+	if left := remainingTime(now); left != "" {
 		parts = append(parts, left)
 	}
-	parts = append(parts, strings.Join(strings.Fields(far(now)), " "))
+	parts = append(parts, strings.Join(strings.Fields(progressText(now)), " "))
 	parts = append(parts, quality(now)...)
 	parts = append(parts, fmt.Sprintf("%.1f s", now.Since.Seconds()), fmt.Sprintf("%.1f MB/s", now.MBPerSecond))
 	line := parts[0]

@@ -16,14 +16,15 @@ import (
 // job returns the state of a job that has run for a while, with n workers.
 func job(n int) *State {
 	now := &State{
-		Clocks: 300, Told: wire.Progress{Clock: 231, End: 300}, LastEvent: "server 1 serves again",
+		Clocks: 300, Progress: wire.Progress{Clock: 231, End: 300}, LastEvent: "server 1 serves again",
 		TrainLoss: new(0.4312), TestAccuracy: new(0.8431), ClocksPerSecond: new(41.0), MBPerSecond: 3.2,
 	}
 	for i, state := range []string{"alive", "dead"} {
-		now.Told.Members = append(now.Told.Members, wire.MemberProgress{Role: wire.RoleServer, Index: i, State: state})
+		now.Progress.Members = append(now.Progress.Members,
+			wire.MemberProgress{Role: wire.RoleServer, Index: i, State: state})
 	}
 	for i := range n {
-		now.Told.Members = append(now.Told.Members, wire.MemberProgress{
+		now.Progress.Members = append(now.Progress.Members, wire.MemberProgress{
 			Role: wire.RoleWorker, Index: i, State: "alive", Clock: 231 + perdure.Clock(i%4),
 		})
 	}
@@ -97,7 +98,7 @@ func TestColours(t *testing.T) {
 // TestTrail checks that a curve of any length keeps its shape in bounded memory.
 func TestTrail(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 255, 256, 257, 100_000} {
-		var tr trail
+		var tr boundedCurve
 		for i := range n {
 			tr.add(float64(i))
 			tr.add(math.NaN())
@@ -121,7 +122,7 @@ func TestTrail(t *testing.T) {
 			t.Errorf("%d values are drawn as %q", n, string(drawn))
 		}
 	}
-	var flat trail
+	var flat boundedCurve
 	for range 9 {
 		flat.add(3)
 	}
@@ -150,7 +151,7 @@ func TestFirstLines(t *testing.T) {
 			Failures: []rundir.Failure{kill(1, 100)}, Saving: &words.Saving{Rows: &words.RowSaving{PartlyLost: 27}},
 		},
 	} {
-		if got := fmt.Sprintf("%s\n%s", came(&s), survived(&s)); got != want {
+		if got := fmt.Sprintf("%s\n%s", resultLine(&s), failureLine(&s)); got != want {
 			t.Errorf("%s\nand not\n%s", got, want)
 		}
 	}

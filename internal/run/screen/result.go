@@ -19,7 +19,7 @@ type result struct {
 }
 
 func (r result) print(out io.Writer) {
-	fmt.Fprintf(out, "done: %s\n%s\n", came(&r.Summary), survived(&r.Summary))
+	fmt.Fprintf(out, "done: %s\n%s\n", resultLine(&r.Summary), failureLine(&r.Summary))
 	for _, row := range r.rows() {
 		fmt.Fprintf(out, "  %-16s %s\n", row[0], row[1])
 	}
@@ -85,7 +85,7 @@ func (r *result) rows() [][2]string {
 		{"time", timeLine(r.TimeSplit)},
 		{"model sha256", orUnknown(r.ModelSHA256, func(s string) string { return s })},
 		{"files", r.dir + ": " + files + "summary.json, series.csv, events.jsonl, run.json, logs/" +
-			kept(r.Recovery, r.LogBytes != nil)},
+			resumableDirs(r.Recovery, r.LogBytes != nil)},
 	}...)
 	rows = append(rows, savedRows(r.Saving)...)
 	if line, differs := goalLine(&r.Summary); differs {
@@ -124,8 +124,8 @@ func (r *result) rows() [][2]string {
 	return rows
 }
 
-// Ended prints the result of the run in a directory.
-func Ended(out io.Writer, folder string, s *rundir.Summary) {
+// PrintResult prints the result of the run in a directory.
+func PrintResult(out io.Writer, folder string, s *rundir.Summary) {
 	fmt.Fprintf(out, "%s has ended: %s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d\n",
 		folder, s.Workload, s.Consistency, s.Recovery, s.Workers, s.Servers, s.Shards, s.Seed)
 	result{Summary: *s, dir: folder}.print(out)

@@ -68,8 +68,9 @@ func ranges(numbers []int) string {
 	return strings.Join(parts, " ")
 }
 
-// heldLine describes a worker's updates that are not safe yet, and the unavailable shards that it continues without.
-func heldLine(p *control.Process) (text string) {
+// pendingUpdatesLine describes a worker's updates that are not safe yet, and the unavailable shards that it continues
+// without.
+func pendingUpdatesLine(p *control.Process) (text string) {
 	if p.KeptBytes > 0 {
 		text = fmt.Sprintf(", keeps %.1f MB of updates", float64(p.KeptBytes)/1e6)
 	}
@@ -108,8 +109,8 @@ func savedLine(s *control.Status, durable perdure.Clock) string {
 		s.Saving.Why)
 }
 
-// spanLine describes when a slot takes part, unless it does throughout.
-func spanLine(role string, s words.Interval) string {
+// intervalLine describes when a slot takes part, unless it does throughout.
+func intervalLine(role string, s words.Interval) string {
 	text := ""
 	if role == string(wire.RoleWorker) && s.From > 0 {
 		text += fmt.Sprintf(", from clock %d", s.From)

@@ -44,7 +44,7 @@ func TestHeldAndSaved(t *testing.T) {
 			5,
 		}, Seconds: 2.5, Bytes: 500_000}},
 	} {
-		if got := heldLine(&p); got != want {
+		if got := pendingUpdatesLine(&p); got != want {
 			t.Errorf("%+v: %q, want %q", p, got, want)
 		}
 	}
@@ -85,7 +85,7 @@ func TestChanges(t *testing.T) {
 	after := slots(words.Interval{}, words.Interval{From: 20}, words.Interval{From: 3, Until: 20},
 		words.Interval{From: 20})
 	var got strings.Builder
-	must(t, Accepted(&got, "so be it", Changes(before, after), false))
+	must(t, PrintAccepted(&got, "so be it", Changes(before, after), false))
 	want := `so be it
 worker:1 joins; it takes part from clock 20 on
 worker:2 leaves; clock 19 is its last
@@ -95,7 +95,7 @@ worker:3 joins; it takes part from clock 20 on
 		t.Errorf("got\n%s\nwant\n%s", got.String(), want)
 	}
 	got.Reset()
-	must(t, Accepted(&got, "", Changes(before, after)[1:2], true))
+	must(t, PrintAccepted(&got, "", Changes(before, after)[1:2], true))
 	want = `{"changes":[{"worker":2,"joins":false,"clock":19}]}`
 	if s := strings.Join(strings.Fields(got.String()), ""); s != want {
 		t.Errorf("got %s, want %s", s, want)

@@ -12,8 +12,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
-// Status prints the state of a running job, its processes and its shards. log is a line about its update log, or "".
-func Status(out io.Writer, s *control.Status, v *words.View, log string) {
+// PrintStatus prints the state of a running job, its processes and its shards. log is a line about its update log, or
+// "".
+func PrintStatus(out io.Writer, s *control.Status, v *words.View, log string) {
 	fmt.Fprintf(out, "job %s (%s): %s, clock %d of %d, generation %d, folder %s\n", s.Job, s.Workload, s.State, s.Clock,
 		s.End, s.Generation, s.RunDir)
 	replaced := ""
@@ -30,12 +31,12 @@ func Status(out io.Writer, s *control.Status, v *words.View, log string) {
 	}
 	fmt.Fprintf(out, "\nlast: %s\npushed %.1f MB, pulled %.1f MB, updates lost %d", s.LastEvent,
 		float64(s.BytesPushed)/1e6, float64(s.BytesPulled)/1e6, s.UpdatesLost)
-	if part := inPart(s.Saving); part != "" {
+	if part := missingUpdatesNote(s.Saving); part != "" {
 		fmt.Fprintf(out, ", %s", part)
 	}
 	fmt.Fprintln(out)
 	if s.RegistryAway != nil {
-		fmt.Fprintln(out, awayLine(s.RegistryAway, time.Now()))
+		fmt.Fprintln(out, registryWaitLine(s.RegistryAway, time.Now()))
 	}
 	for i := range s.Processes {
 		fmt.Fprintf(out, "  %s\n", processLine(&s.Processes[i]))
@@ -51,8 +52,8 @@ func Status(out io.Writer, s *control.Status, v *words.View, log string) {
 	}
 }
 
-// awayLine reports that a coordinator waits for its registry, and the consequences.
-func awayLine(a *control.RegistryWait, now time.Time) string {
+// registryWaitLine reports that a coordinator waits for its registry, and the consequences.
+func registryWaitLine(a *control.RegistryWait, now time.Time) string {
 	waits := time.Duration(a.Seconds * float64(time.Second))
 	line := fmt.Sprintf("the registry has been unavailable since %s, for %.0f s: nothing is decided until it "+
 		"answers; training continues, and this is the state at that time", now.Add(-waits).Format(time.TimeOnly),
@@ -76,8 +77,8 @@ func processLine(p *control.Process) string {
 	}
 	return fmt.Sprintf("%s %-9s clock %-8d %4d goroutines, heap %.1f MB%s", who, condition, p.Clock,
 		p.Resources.Goroutines,
-		float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role,
-			p.Interval)+heldLine(p)+unreadLine(p.Unread)+hostLine(p)+more)
+		float64(p.Resources.HeapBytes)/1e6, intervalLine(p.Role,
+			p.Interval)+pendingUpdatesLine(p)+unreadLine(p.Unread)+hostLine(p)+more)
 }
 
 // conditionOf returns the state of a process as one word, with a suffix. The place of a drained server remains until

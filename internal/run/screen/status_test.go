@@ -49,12 +49,12 @@ func TestAwayLine(t *testing.T) {
 	now := time.Date(2026, time.November, 26, 7, 0, 5, 0, time.UTC)
 	want := "the registry has been unavailable since 06:59:50, for 15 s: nothing is decided until it answers; " +
 		"training continues, and this is the state at that time; no answer"
-	if got := awayLine(&control.RegistryWait{Seconds: 15, Why: "no answer"}, now); got != want {
+	if got := registryWaitLine(&control.RegistryWait{Seconds: 15, Why: "no answer"}, now); got != want {
 		t.Errorf("%q; want %q", got, want)
 	}
 	for _, away := range []*control.RegistryWait{nil, {Seconds: 3}} {
 		var out bytes.Buffer
-		Status(&out, &control.Status{RegistryAway: away}, &words.View{}, "")
+		PrintStatus(&out, &control.Status{RegistryAway: away}, &words.View{}, "")
 		if got := strings.Contains(out.String(), "the registry has been unavailable since"); got != (away != nil) {
 			t.Errorf("away %v: %s", away, &out)
 		}

@@ -1,5 +1,5 @@
 // Package screen shows a run in the terminal: a running one as plain lines or as a panel at the bottom (View), its
-// status (Status), and its result (Ended). It only prints the values that it is given.
+// status (PrintStatus), and its result (PrintResult). It only prints the values that it is given.
 package screen
 
 import (
@@ -24,7 +24,7 @@ import (
 // State is the state of a job at a moment, as it is shown. Unknown values are nil.
 type State struct {
 	Since     time.Duration // time since the first clock started
-	Told      wire.Progress
+	Progress  wire.Progress
 	Clocks    perdure.Clock // number of clocks of the job
 	LastEvent string
 
@@ -35,11 +35,11 @@ type State struct {
 	OutageClocks           int64   // done while a shard was unavailable
 }
 
-// View shows a running run. Until Begin returns, it must be used by one goroutine; afterwards it is safe for concurrent
+// View shows a running run. Until Start returns, it must be used by one goroutine; afterwards it is safe for concurrent
 // use.
 type View interface {
-	Say(line string)                      // shows a line before the run begins
-	Begin(s *settings.Run, folder string) // the processes have been started
+	Message(line string)                  // shows a line before the run begins
+	Start(s *settings.Run, folder string) // the processes have been started
 	Event(now *State, e wire.Event)       // shows an event
 	Progress(now *State)                  // shows progress
 	// the model is complete; missed holds planned faults for which the run ended too early
@@ -77,22 +77,22 @@ type plainView struct {
 	mu   sync.Mutex // guards last and the panel's lines
 }
 
-func (v *plainView) Say(line string) {
+func (v *plainView) Message(line string) {
 	fmt.Fprintln(v.out, line)
 }
 
-func (v *plainView) Begin(s *settings.Run, folder string) {
+func (v *plainView) Start(s *settings.Run, folder string) {
 	job := &s.Job
 	what := job.Workload
 	if s.Params.Data != "" {
 		what += " on " + s.Params.DataName()
 	}
 	fmt.Fprintf(v.out, "%s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d; folder %s\n",
-		what, job.Models(), job.Recovery, s.WorkersAtFirst(), job.Servers, job.Shards, job.Seed, folder)
+		what, job.Models(), job.Recovery, s.InitialWorkers(), job.Servers, job.Shards, job.Seed, folder)
 }
 
-// shown lists the kinds of events that are shown as they happen.
-var shown = map[string]bool{
+// shownEvents lists the kinds of events that are shown as they happen.
+var shownEvents = map[string]bool{
 	"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true,
 	"trouble": true, "end": true, "continue": true, "left": true, "untrained": true,
 	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true,
@@ -100,7 +100,7 @@ var shown = map[string]bool{
 }
 
 func (v *plainView) Event(now *State, e wire.Event) {
-	if shown[e.Kind] {
+	if shownEvents[e.Kind] {
 		fmt.Fprintf(v.out, "%7.2fs  clock %5d  %s\n", now.Since.Seconds(), e.Clock, e.Text)
 		for line := range strings.Lines(e.Output) {
 			fmt.Fprintf(v.out, "    | %s\n", strings.TrimRight(line, "\n"))
@@ -118,16 +118,16 @@ func (v *plainView) Progress(now *State) {
 
 // status returns one line about a run: its progress, quality and speed.
 func status(now *State) string {
-	line := fmt.Sprintf("%7.2fs  %s", now.Since.Seconds(), far(now))
+	line := fmt.Sprintf("%7.2fs  %s", now.Since.Seconds(), progressText(now))
 	for _, part := range append(quality(now), speed(now)...) {
 		line += "  " + part
 	}
 	return line
 }
 
-// far returns a run's progress.
-func far(now *State) string {
-	return fmt.Sprintf("clock %5d of %d", now.Told.Clock, cmp.Or(now.Told.End, now.Clocks))
+// progressText returns a run's progress.
+func progressText(now *State) string {
+	return fmt.Sprintf("clock %5d of %d", now.Progress.Clock, cmp.Or(now.Progress.End, now.Clocks))
 }
 
 // quality returns the known measures of the model.
@@ -156,18 +156,18 @@ func speed(now *State) (parts []string) {
 	if now.OutageClocks > 0 {
 		parts = append(parts, fmt.Sprintf("%d clocks in outages", now.OutageClocks))
 	}
-	if left := left(now); left != "" {
+	if left := remainingTime(now); left != "" {
 		parts = append(parts, left)
 	}
 	return parts
 }
 
-// left returns the remaining time of a run, or "" if it is unknown.
-func left(now *State) string {
+// remainingTime returns the remaining time of a run, or "" if it is unknown.
+func remainingTime(now *State) string {
 	if now.ClocksPerSecond == nil {
 		return ""
 	}
-	left := float64(cmp.Or(now.Told.End, now.Clocks)-now.Told.Clock) / *now.ClocksPerSecond
+	left := float64(cmp.Or(now.Progress.End, now.Clocks)-now.Progress.Clock) / *now.ClocksPerSecond
 	if left <= 0 || left >= maxLeft {
 		return ""
 	}
@@ -189,9 +189,9 @@ func clocksPerSecond(v float64) string {
 	return fmt.Sprintf("%.*f clocks/s", digits, v)
 }
 
-// kept names the directories with data from which the strategy resumes a run, depending on whether the run has its own
-// log.
-func kept(r perdure.Recovery, ownLog bool) string {
+// resumableDirs names the directories with data from which the strategy resumes a run, depending on whether the run has
+// its own log.
+func resumableDirs(r perdure.Recovery, ownLog bool) string {
 	switch {
 	case recovery.Of(r).Traits().UsesLog() && ownLog:
 		return ", log/, snapshots/"

@@ -28,16 +28,17 @@ func TestStatusLine(t *testing.T) {
 	for want, now := range map[string]State{
 		"   0.00s  clock     0 of 300  0.0 MB/s": {Clocks: 300},
 		"   2.50s  clock    50 of 100  loss 0.5000  test accuracy 0.8000  25 clocks/s  1.5 MB/s  2s left": {
-			Since: 2500 * time.Millisecond, Clocks: 300, Told: wire.Progress{Clock: 50, End: 100},
+			Since: 2500 * time.Millisecond, Clocks: 300, Progress: wire.Progress{Clock: 50, End: 100},
 			TrainLoss: new(0.5), TestAccuracy: new(0.8), ClocksPerSecond: new(25.0), MBPerSecond: 1.5,
 		},
 		"   1.00s  clock     5 of 10  rmse 1.2500  test rmse 0.9140  0.25 clocks/s  0.0 MB/s  7 clocks in outages  " +
 			"20s left": {
-			Since: time.Second, Clocks: 10, Told: wire.Progress{Clock: 5}, TrainLoss: new(0.5), TrainRMSE: new(1.25),
-			TestRMSE: new(0.914), ClocksPerSecond: new(0.25), OutageClocks: 7,
+			Since: time.Second, Clocks: 10, Progress: wire.Progress{Clock: 5}, TrainLoss: new(0.5),
+			TrainRMSE: new(1.25),
+			TestRMSE:  new(0.914), ClocksPerSecond: new(0.25), OutageClocks: 7,
 		},
 		"   1.00s  clock     5 of 10  0.00 clocks/s  0.0 MB/s": { // the remaining time is too long to show
-			Since: time.Second, Clocks: 10, Told: wire.Progress{Clock: 5}, ClocksPerSecond: new(1e-9),
+			Since: time.Second, Clocks: 10, Progress: wire.Progress{Clock: 5}, ClocksPerSecond: new(1e-9),
 		},
 	} {
 		if got := status(&now); got != want {
@@ -52,8 +53,8 @@ func TestPlainView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &plainView{out: &out}
 		now := &State{Clocks: 10}
-		v.Say("it is large")
-		v.Begin(&settings.Run{Job: perdure.JobSpec{Workload: "softmax", Slots: 3, Servers: 2, Shards: 6}}, "runs/x")
+		v.Message("it is large")
+		v.Start(&settings.Run{Job: perdure.JobSpec{Workload: "softmax", Slots: 3, Servers: 2, Shards: 6}}, "runs/x")
 		v.Event(now, wire.Event{Kind: "serving", Clock: 7, Text: "it serves again"})
 		v.Event(now, wire.Event{Kind: "checkpoint", Clock: 7, Text: "an internal detail"})
 		for range 5 {
@@ -112,11 +113,11 @@ func TestKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := kept(r, true); got != want {
+		if got := resumableDirs(r, true); got != want {
 			t.Errorf("%s: %q", strategy, got)
 		}
 	}
-	if got := kept(perdure.Recovery{Kind: perdure.RecoverStateless}, false); got != ", snapshots/" {
+	if got := resumableDirs(perdure.Recovery{Kind: perdure.RecoverStateless}, false); got != ", snapshots/" {
 		t.Errorf("with an external log: %q", got)
 	}
 }

@@ -60,8 +60,8 @@ type EndedState struct {
 	shards []*endedShard
 }
 
-// ErrNothingLeft reports that a run ended before there was anything to resume from.
-var ErrNothingLeft = errors.New("nothing to resume from")
+// ErrNothingToResume reports that a run ended before there was anything to resume from.
+var ErrNothingToResume = errors.New("nothing to resume from")
 
 // ReadEnded reads everything that a run left in its log. It keeps all rows in memory.
 func ReadEnded(ctx context.Context, r *EndedRun) (*EndedState, error) {
@@ -105,7 +105,7 @@ func (st *EndedState) settle() error {
 	}
 	for _, sh := range st.shards {
 		if n, _ := sh.rep.Membership(); n < roster {
-			sh.fact(wire.KindMembership, perdure.NoSlot, perdure.Clock(roster), wire.JSON(spans))
+			sh.appendHeadEntry(wire.KindMembership, perdure.NoSlot, perdure.Clock(roster), wire.JSON(spans))
 		}
 	}
 	if roster > 0 {
@@ -131,7 +131,7 @@ func (st *EndedState) settle() error {
 	}
 	st.PastClocks = st.past()
 	if st.Cut == 0 {
-		return fmt.Errorf("%w: the run ended before every worker had finished its first clock", ErrNothingLeft)
+		return fmt.Errorf("%w: the run ended before every worker had finished its first clock", ErrNothingToResume)
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func (st *EndedState) agree() error {
 	}
 	for _, sh := range st.shards {
 		if len(sh.rep.State.Parts()) != len(st.Tables) {
-			return fmt.Errorf("%w: the run ended while its tables were being created", ErrNothingLeft)
+			return fmt.Errorf("%w: the run ended while its tables were being created", ErrNothingToResume)
 		}
 	}
 	return nil
@@ -181,8 +181,8 @@ func (st *EndedState) decide(slot perdure.Slot) error {
 			"of the log", updatelog.ErrDamaged, start-1, slot)
 	}
 	for _, sh := range st.shards {
-		sh.fact(wire.KindFence, slot, 0, nil)
-		sh.fact(wire.KindDecide, slot, start, nil)
+		sh.appendHeadEntry(wire.KindFence, slot, 0, nil)
+		sh.appendHeadEntry(wire.KindDecide, slot, start, nil)
 	}
 	return nil
 }
@@ -279,7 +279,7 @@ func (sh *endedShard) read(ctx context.Context, r *EndedRun, s updatelog.Stream)
 	}
 	return r.Log.Records(ctx, s, func(rec updatelog.Record) error {
 		for i := range rec.Entries {
-			if err := sh.take(&rec.Entries[i]); err != nil {
+			if err := sh.applyStreamEntry(&rec.Entries[i]); err != nil {
 				return fmt.Errorf("record %d: %w", rec.Position, err)
 			}
 		}
@@ -287,8 +287,8 @@ func (sh *endedShard) read(ctx context.Context, r *EndedRun, s updatelog.Stream)
 	})
 }
 
-// take processes an entry of the stream.
-func (sh *endedShard) take(e *updatelog.Entry) error {
+// applyStreamEntry processes an entry of the stream.
+func (sh *endedShard) applyStreamEntry(e *updatelog.Entry) error {
 	entry, ok, err := sh.stream.EntryLocked(e.Payload, &sh.link, &sh.rep.State, len(sh.rep.State.Parts()), false)
 	if err != nil || !ok {
 		return err
@@ -312,8 +312,8 @@ func (sh *endedShard) settle() error {
 	return fx.Fail
 }
 
-// fact makes the shard process an entry that a head would have appended after all workers had died.
-func (sh *endedShard) fact(kind wire.Kind, slot perdure.Slot, clock perdure.Clock, body []byte) {
+// appendHeadEntry makes the shard process an entry that a head would have appended after all workers had died.
+func (sh *endedShard) appendHeadEntry(kind wire.Kind, slot perdure.Slot, clock perdure.Clock, body []byte) {
 	e := replica.Entry{Frame: wire.Frame{
 		Header:  wire.Header{Kind: kind, Shard: sh.id, Slot: slot, Incarnation: lastIncarnation, Clock: clock},
 		Payload: body,

@@ -100,7 +100,7 @@ func TestReadEnded(t *testing.T) {
 		{"bsp", "u0 t0", "u0 t0 u1", 1, [2]float32{1, 1}, nil},
 		{"asp", "u0 u1 u2", "u0 u1", 2, [2]float32{6, 3}, nil},
 		{"bsp", "u0 t0 u1 t1", "u0 t0", 0, [2]float32{}, updatelog.ErrDamaged},
-		{"bsp", "u0", "u0", 0, [2]float32{}, ErrNothingLeft},
+		{"bsp", "u0", "u0", 0, [2]float32{}, ErrNothingToResume},
 	} {
 		job := jobOf(string(rune('a'+i)), c.consistency)
 		l.appends(&job, c.zero, c.one)

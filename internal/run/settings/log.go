@@ -41,28 +41,28 @@ type Log struct {
 
 const (
 	defaultLogMB      = 4096
-	LeastLogMB        = 32      // for each shard: all updates in flight at the same time must fit
-	MostLogMB         = 1 << 30 // a PiB
+	MinLogMB          = 32      // for each shard: all updates in flight at the same time must fit
+	MaxLogMB          = 1 << 30 // a PiB
 	defaultSnapshotMB = 256
 	maxReplicas       = 5 // the most that a NATS cluster supports
 )
 
-// LogAsked holds a user's settings of a job's log. Empty options get a default. Given holds the options that the
+// LogFlags holds a user's settings of a job's log. Empty options get a default. Given holds the options that the
 // user wrote: an option that is given but empty is an error.
-type LogAsked struct {
+type LogFlags struct {
 	Log
 	Given map[string]bool
 }
 
 // NewLog makes the settings of a job's log. It returns nil for a job without a log.
-func NewLog(asked LogAsked, job *perdure.JobSpec) (*Log, error) {
+func NewLog(asked LogFlags, job *perdure.JobSpec) (*Log, error) {
 	if !recovery.Of(job.Recovery).Traits().UsesLog() {
 		return nil, nil
 	}
 	l := &asked.Log
 	l.Sync, l.chosen = cmp.Or(l.Sync, updatelog.SyncInterval), l.MB != 0 || asked.Given["mb"]
 	if !l.chosen {
-		l.MB = max(defaultLogMB, l.least(job))
+		l.MB = max(defaultLogMB, l.minMB(job))
 	}
 	if l.SnapshotMB == 0 && !asked.Given["snapshot-mb"] {
 		l.SnapshotMB = min(defaultSnapshotMB, l.MB)
@@ -84,17 +84,17 @@ func CheckPair(cert, key string) error {
 	return nil
 }
 
-// least returns the smallest permitted size of a job's log, in MiB.
-func (l *Log) least(job *perdure.JobSpec) int { return LeastLogMB * job.Shards }
+// minMB returns the smallest permitted size of a job's log, in MiB.
+func (l *Log) minMB(job *perdure.JobSpec) int { return MinLogMB * job.Shards }
 
 // invalid returns the key in run.json of the first setting that no log of the job can have, and a message that starts
 // with its value. Both are "" if all settings are valid.
 func (l *Log) invalid(job *perdure.JobSpec) (key, wrong string) {
 	switch {
-	case l.MB < l.least(job):
-		return "mb", fmt.Sprintf("%d; a log of %d shards needs at least %d", l.MB, job.Shards, l.least(job))
-	case l.MB > MostLogMB:
-		return "mb", fmt.Sprintf("%d; choose at most %d", l.MB, MostLogMB)
+	case l.MB < l.minMB(job):
+		return "mb", fmt.Sprintf("%d; a log of %d shards needs at least %d", l.MB, job.Shards, l.minMB(job))
+	case l.MB > MaxLogMB:
+		return "mb", fmt.Sprintf("%d; choose at most %d", l.MB, MaxLogMB)
 	case l.Sync != updatelog.SyncInterval && l.Sync != updatelog.SyncAlways:
 		return "sync", fmt.Sprintf("%s; choose interval or always", l.Sync)
 	case l.SnapshotMB < 1 || l.SnapshotMB > l.MB:
@@ -135,13 +135,13 @@ func (l *Log) Fit(job *perdure.JobSpec, folder string) error {
 	if !known || l.NATS != "" || l.MB <= free {
 		return nil
 	}
-	if some := free / 4 * 3; !l.chosen && some >= l.least(job) {
+	if some := free / 4 * 3; !l.chosen && some >= l.minMB(job) {
 		l.MB, l.SnapshotMB = some, min(l.SnapshotMB, some)
 		return nil
 	}
 	return fmt.Errorf("%w: the update log may grow to %d MiB, but only %d MiB are free for %s; free some space, "+
 		"choose another --out, or set a smaller log with mb in --log (at least %d)",
-		perdure.ErrUsage, l.MB, free, folder, l.least(job))
+		perdure.ErrUsage, l.MB, free, folder, l.minMB(job))
 }
 
 // bytes returns the size of the log of one shard. A run.json that was edited by hand may have 0 shards.
@@ -197,12 +197,12 @@ func (s *Run) LogAccess(role keys.Role) (*updatelog.Access, error) {
 
 // readEnded reads the state that the job left in its update log, which is in the run's directory or elsewhere.
 func (s *Run) readEnded(ctx context.Context, folder string) (st *EndedState, err error) {
-	begin, err := s.Begin()
+	begin, err := s.InitialState()
 	if err != nil {
 		return nil, err
 	}
 	r := EndedRun{Job: s.Job, View: begin.View}
-	if f := recorded(ctx, folder); f != nil {
+	if f := lastRecord(ctx, folder); f != nil {
 		r.Job = f.Job
 	}
 	if r.Checkpoints, err = s.OpenStore(ctx, folder); err != nil {
@@ -232,9 +232,9 @@ func (s *Run) readEnded(ctx context.Context, folder string) (st *EndedState, err
 	return ReadEnded(ctx, &r)
 }
 
-// TakeEnded makes a run resume from the state that an earlier run left in its update log. It returns the manifest that
-// a checkpoint of that state would have.
-func TakeEnded(st *EndedState, s *Run) checkpoint.Manifest {
+// ResumeFromLog makes a run resume from the state that an earlier run left in its update log. It returns the manifest
+// that a checkpoint of that state would have.
+func ResumeFromLog(st *EndedState, s *Run) checkpoint.Manifest {
 	s.Checkpoints.Ended, s.Checkpoints.furthest = st, st.Furthest
 	m := st.Manifest()
 	if len(m.Slots) == 0 {
@@ -243,9 +243,9 @@ func TakeEnded(st *EndedState, s *Run) checkpoint.Manifest {
 	return m
 }
 
-// recorded returns the last record of a run's coordinator: the job, with the seal of its initial settings, and the
+// lastRecord returns the last record of a run's coordinator: the job, with the seal of its initial settings, and the
 // membership. It returns nil if the record cannot be read; then the job of the settings applies.
-func recorded(ctx context.Context, folder string) *membership.JobRecord {
+func lastRecord(ctx context.Context, folder string) *membership.JobRecord {
 	f := new(membership.JobRecord)
 	file := filepath.Join(folder, "registry", "facts")
 	if _, err := os.Stat(file); err != nil { // opening it would create its directory

@@ -21,7 +21,7 @@ func TestOddLog(t *testing.T) {
 		wrong     string
 	}{
 		{func(l *Log) { l.MB = 63 }, "mb", "mb", "63; a log of 2 shards needs at least 64"},
-		{func(l *Log) { l.MB = MostLogMB + 1 }, "mb", "mb", "1073741825; choose at most 1073741824"},
+		{func(l *Log) { l.MB = MaxLogMB + 1 }, "mb", "mb", "1073741825; choose at most 1073741824"},
 		{func(l *Log) { l.Sync = "never" }, "sync", "sync", "never; choose interval or always"},
 		{func(l *Log) { l.SnapshotMB = -1 }, "snapshot-mb", "snapshot_mb", "-1; choose 1 to 100, " +
 			"the size of the log"},
@@ -31,7 +31,7 @@ func TestOddLog(t *testing.T) {
 	} {
 		l := Log{Sync: updatelog.SyncInterval, MB: 100, SnapshotMB: 50}
 		c.change(&l)
-		asked := LogAsked{Log: l}
+		asked := LogFlags{Log: l}
 		if _, err := NewLog(asked, &job); !errors.Is(err, perdure.ErrUsage) ||
 			!strings.HasSuffix(err.Error(), "--log: "+c.flag+" "+c.wrong) {
 			t.Errorf("%s: %v, want %s", c.flag, err, c.wrong)
@@ -43,7 +43,7 @@ func TestOddLog(t *testing.T) {
 	for flag, want := range map[string]string{
 		"mb": "0; a log of 2 shards", "snapshot-mb": "0; choose 1 to 4096", "replicas": "0; choose 1 to 5",
 	} { // the user explicitly chose 0
-		asked := LogAsked{Given: map[string]bool{flag: true}}
+		asked := LogFlags{Given: map[string]bool{flag: true}}
 		if _, err := NewLog(asked, &job); err == nil || !strings.Contains(err.Error(), "--log: "+flag+" "+want) {
 			t.Errorf("%s 0: %v", flag, err)
 		}

@@ -65,7 +65,7 @@ func IsLogURL(text string) bool {
 }
 
 // ParseLog parses a log as people write it: file:?sync=always, nats://HOST:PORT?creds=FILE, or perdure://HOST:PORT.
-func ParseLog(written string) (l LogAsked, err error) {
+func ParseLog(written string) (l LogFlags, err error) {
 	where, behind, _ := strings.Cut(written, "?")
 	l.Given = map[string]bool{}
 	if where != OwnLog {
@@ -85,15 +85,15 @@ func ParseLog(written string) (l LogAsked, err error) {
 		if value, err = url.PathUnescape(value); err != nil {
 			return l, fmt.Errorf("%w: --log: %s: %w", perdure.ErrUsage, name, err)
 		}
-		if err := l.take(name, value); err != nil {
+		if err := l.setOption(name, value); err != nil {
 			return l, err
 		}
 	}
 	return l, nil
 }
 
-// take parses one option.
-func (l *LogAsked) take(name, value string) error {
+// setOption parses one option.
+func (l *LogFlags) setOption(name, value string) error {
 	var known []string
 	for _, n := range slices.Sorted(maps.Keys(logOptions)) {
 		if o := logOptions[n]; o.own && l.NATS == "" ||

@@ -21,9 +21,9 @@ import (
 // because the disk was full.
 const unpublished = 4
 
-// naming wraps a store so that its listings include the most recently recorded manifests of the running checkpoints.
-// known is nil if nothing is recorded.
-func naming(from store.Store, known *membership.JobRecord) store.Store {
+// withRecordedManifests wraps a store so that its listings include the most recently recorded manifests of the running
+// checkpoints. known is nil if nothing is recorded.
+func withRecordedManifests(from store.Store, known *membership.JobRecord) store.Store {
 	if known == nil {
 		return from
 	}
@@ -63,31 +63,36 @@ func readNewest(from store.Store, known *membership.JobRecord, s *Run) (m checkp
 			passed = append(passed, k.Defects()...)
 		}
 	}
-	s.Checkpoints.Passed = passedOver(from, m.Names()[0], m.Cut, passed)
+	s.Checkpoints.SkippedNote = skippedNote(from, m.Names()[0], m.Cut, passed)
 	return m, err
 }
 
 // noteLost notes that the store lacks the last recorded checkpoint, and that the run starts from m instead. saved is
 // nil unless m describes a running checkpoint.
-func (c *Checkpoints) noteLost(from store.Store, known *membership.JobRecord, m *checkpoint.Manifest, saved *Saved) {
-	k := lost(known, func(k *checkpoint.Info) bool {
+func (c *Checkpoints) noteLost(
+	from store.Store,
+	known *membership.JobRecord,
+	m *checkpoint.Manifest,
+	saved *RunningCheckpoint,
+) {
+	k := missingCheckpoint(known, func(k *checkpoint.Info) bool {
 		if saved != nil {
 			return k.Number <= saved.Number || saved.Note != "" // the newer one exists but is damaged
 		}
-		return k.Cut <= m.Cut || c.Passed != "" // the same checkpoint
+		return k.Cut <= m.Cut || c.SkippedNote != "" // the same checkpoint
 	})
 	if k != nil {
-		c.Lost = fmt.Sprintf("%s/%s; this run starts from clock %d", from, k.Defects()[0], m.Cut)
+		c.LostNote = fmt.Sprintf("%s/%s; this run starts from clock %d", from, k.Defects()[0], m.Cut)
 	}
 }
 
-// Lost returns the checkpoint that the coordinator of the run in a directory recorded last, if the store lacks its
-// manifest. It returns nil if the manifest exists or nothing is recorded. found holds the checkpoints that the store
-// lists. A listing may lack the newest checkpoint, so Lost also looks it up by name. A live job may still be about to
-// write it.
-func Lost(ctx context.Context, folder string, in store.Store, found []checkpoint.Info) *checkpoint.Info {
-	known := recorded(ctx, folder)
-	return lost(known, func(k *checkpoint.Info) bool {
+// MissingCheckpoint returns the checkpoint that the coordinator of the run in a directory recorded last, if the store
+// lacks its manifest. It returns nil if the manifest exists or nothing is recorded. found holds the checkpoints that
+// the store lists. A listing may lack the newest checkpoint, so MissingCheckpoint also looks it up by name. A live job
+// may still be about to write it.
+func MissingCheckpoint(ctx context.Context, folder string, in store.Store, found []checkpoint.Info) *checkpoint.Info {
+	known := lastRecord(ctx, folder)
+	return missingCheckpoint(known, func(k *checkpoint.Info) bool {
 		if slices.ContainsFunc(found, func(f checkpoint.Info) bool {
 			return f.Number == k.Number && (k.Number > 0 || f.Cut == k.Cut)
 		}) {
@@ -102,19 +107,19 @@ func Lost(ctx context.Context, folder string, in store.Store, found []checkpoint
 	})
 }
 
-// errLost is the defect of a checkpoint that is recorded but missing.
-var errLost = store.WithKind(
+// errMissing is the defect of a checkpoint that is recorded but missing.
+var errMissing = store.WithKind(
 	fs.ErrNotExist,
 	fmt.Errorf("%w: it is missing, although the run recorded it as its newest "+
 		"checkpoint", checkpoint.ErrCorrupt),
 )
 
-// lost returns the last recorded checkpoint unless there reports that it exists.
-func lost(known *membership.JobRecord, there func(*checkpoint.Info) bool) *checkpoint.Info {
+// missingCheckpoint returns the last recorded checkpoint unless there reports that it exists.
+func missingCheckpoint(known *membership.JobRecord, there func(*checkpoint.Info) bool) *checkpoint.Info {
 	if known == nil {
 		return nil
 	}
-	k := checkpoint.Info{Recorded: true, Err: errLost, Cut: known.View.Durable}
+	k := checkpoint.Info{Recorded: true, Err: errMissing, Cut: known.View.Durable}
 	switch traits := recovery.Of(known.Job.Recovery).Traits(); {
 	case recovery.RoundsOf(known.Job.Recovery).Any() && known.Running.Number > 0:
 		k.Number, k.Cut = known.Running.Number, -1 // its clock is not recorded

@@ -57,7 +57,7 @@ func TestNewestUnlisted(t *testing.T) {
 		in, job := keeping(t, recovery)
 		find := func(known *membership.JobRecord) perdure.Clock {
 			if job.Recovery.Kind == perdure.RecoverScar {
-				m, err := ReadSaved(naming(in, known), &Run{Job: job})
+				m, err := ReadRunningCheckpoint(withRecordedManifests(in, known), &Run{Job: job})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -114,7 +114,7 @@ func TestNewestLost(t *testing.T) {
 			var m checkpoint.Manifest
 			var err error
 			if job.Recovery.Kind == perdure.RecoverScar {
-				m, err = ReadSaved(naming(in, &known), &s)
+				m, err = ReadRunningCheckpoint(withRecordedManifests(in, &known), &s)
 			} else {
 				m, err = readNewest(in, &known, &s)
 			}
@@ -122,7 +122,7 @@ func TestNewestLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.Checkpoints.noteLost(in, &known, &m, s.Saved)
-			passed, lost := s.Checkpoints.Passed, s.Checkpoints.Lost
+			passed, lost := s.Checkpoints.SkippedNote, s.Checkpoints.LostNote
 			if s.Saved != nil {
 				passed = s.Saved.Note
 			}

@@ -30,7 +30,7 @@ func (s *Run) checkFlags() error {
 	if err := recovery.Check(&s.Job); err != nil {
 		return err
 	}
-	if _, err := s.Begin(); err != nil {
+	if _, err := s.InitialState(); err != nil {
 		return err
 	}
 	faults, err := s.ParseFaults()
@@ -134,8 +134,8 @@ func (s *Run) otherCommand(own bool, with, path string) error {
 	return nil
 }
 
-// openOf calls open for the settings of a run.json, and names that file in errors.
-func (s *Run) openOf(path string) (err error) {
+// openNamed calls open for the settings of a run.json, and names that file in errors.
+func (s *Run) openNamed(path string) (err error) {
 	if s.Job.Workload == OwnWorkload { // its programs create the tables
 		s.Job.Seal, err = s.Seal(nil, "")
 		return err

@@ -23,10 +23,10 @@ type Services struct {
 	Log             *Log
 }
 
-// Exposed returns a warning about the services that are on other machines and reached without encryption, or "" if
-// there are none. If the job may not use such services, it returns an error instead. The job's keys do not help,
+// ExposureWarning returns a warning about the services that are on other machines and reached without encryption, or ""
+// if there are none. If the job may not use such services, it returns an error instead. The job's keys do not help,
 // because these services do not use them.
-func (s *Services) Exposed(of *Reach) (text string, err error) {
+func (s *Services) ExposureWarning(of *Reach) (text string, err error) {
 	found := s.unencrypted()
 	if len(found) == 0 {
 		return "", nil

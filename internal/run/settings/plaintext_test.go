@@ -43,8 +43,8 @@ func TestServicesExposed(t *testing.T) {
 		},
 	} {
 		s := Services{Registry: c.registry, Store: c.store, Log: &Log{NATS: c.log, CA: c.ca}}
-		refused, err := s.Exposed(&Reach{Keys: "keys"})
-		says, fine := s.Exposed(&Reach{Insecure: true})
+		refused, err := s.ExposureWarning(&Reach{Keys: "keys"})
+		says, fine := s.ExposureWarning(&Reach{Insecure: true})
 		if fine != nil || refused != "" || (says == "") != (err == nil) {
 			t.Fatalf("%+v: %q, %v, %q, %v", c, refused, err, says, fine)
 		}

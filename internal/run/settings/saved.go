@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// Saved is the running checkpoint that a run resumes from. It contains the last saved value of each row.
-type Saved struct {
+// RunningCheckpoint is the running checkpoint that a run resumes from. It contains the last saved value of each row.
+type RunningCheckpoint struct {
 	Number uint64              `json:"number"` // of its manifest
 	Files  [][]words.SavedFile `json:"files"`  // by shard, oldest first
 	// States are the saved slot states that the newest files refer to; nil if the files contain them all.
@@ -23,14 +23,14 @@ type Saved struct {
 	Note string `json:"-"`
 }
 
-// ReadSaved makes a run resume from the newest running checkpoint of a store that is complete and undamaged. It returns
-// the manifest that a checkpoint of one clock of that job would have.
-func ReadSaved(from store.Store, s *Run) (m checkpoint.Manifest, err error) {
+// ReadRunningCheckpoint makes a run resume from the newest running checkpoint of a store that is complete and
+// undamaged. It returns the manifest that a checkpoint of one clock of that job would have.
+func ReadRunningCheckpoint(from store.Store, s *Run) (m checkpoint.Manifest, err error) {
 	r, passed, err := checkpoint.LatestCompleteRunning(from)
 	if err != nil {
 		return m, err
 	}
-	s.Saved, s.Checkpoints.From = &Saved{Number: r.Number}, r.Names()
+	s.Saved, s.Checkpoints.From = &RunningCheckpoint{Number: r.Number}, r.Names()
 	if s.Checkpoints.furthest, err = checkpoint.MaxClock(from, &r); err != nil {
 		return m, err
 	}
@@ -40,15 +40,15 @@ func ReadSaved(from store.Store, s *Run) (m checkpoint.Manifest, err error) {
 			files = append(files, words.SavedFile(f))
 		}
 		s.Saved.Files = append(s.Saved.Files, files)
-		s.Saved.Refer(len(s.Saved.Files)-1, len(r.Shards), shard.States)
+		s.Saved.ReferToStates(len(s.Saved.Files)-1, len(r.Shards), shard.States)
 	}
-	s.Saved.Note = passedOver(from, checkpoint.RunningFile(r.Number), r.Clock, passed)
+	s.Saved.Note = skippedNote(from, checkpoint.RunningFile(r.Number), r.Clock, passed)
 	return r.Manifest(), nil
 }
 
-// passedOver returns a line for the user about damaged checkpoints that are newer than the one that a run starts from.
+// skippedNote returns a line for the user about damaged checkpoints that are newer than the one that a run starts from.
 // It returns "" without any.
-func passedOver(from store.Store, manifest string, at perdure.Clock, passed []checkpoint.Defect) string {
+func skippedNote(from store.Store, manifest string, at perdure.Clock, passed []checkpoint.Defect) string {
 	if len(passed) == 0 {
 		return ""
 	}
@@ -60,8 +60,9 @@ func passedOver(from store.Store, manifest string, at perdure.Clock, passed []ch
 		passed[0], more)
 }
 
-// Refer records the slot states that the newest file of a shard refers to, in a job with the given number of shards.
-func (sv *Saved) Refer(shard, shards int, states []checkpoint.FileRef) {
+// ReferToStates records the slot states that the newest file of a shard refers to, in a job with the given number of
+// shards.
+func (sv *RunningCheckpoint) ReferToStates(shard, shards int, states []checkpoint.FileRef) {
 	for _, f := range states {
 		if sv.States == nil {
 			sv.States = make([][]words.SavedFile, shards)

@@ -80,10 +80,10 @@ func sameSeal(path string, now *perdure.Seal, since string, was *perdure.Seal) e
 // its update log. It returns an error if that run is alive or if its settings are invalid. checkSeal compares the
 // settings with the checkpoint's once they are complete.
 func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err error) {
-	if err := refuseAlive(folder); err != nil {
+	if err := checkEnded(folder); err != nil {
 		return s, m, err
 	}
-	if s, err = ReadToRun(filepath.Join(folder, "run.json")); err != nil {
+	if s, err = ReadForNewRun(filepath.Join(folder, "run.json")); err != nil {
 		return s, m, err
 	}
 	if err := s.otherCommand(own, "--resume", folder); err != nil {
@@ -98,15 +98,15 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 		if err != nil {
 			return s, m, fmt.Errorf("%s: its update log: %w", folder, err)
 		}
-		return s, TakeEnded(st, &s), nil
+		return s, ResumeFromLog(st, &s), nil
 	}
 	from, err := s.OpenStore(context.Background(), folder)
 	if err != nil {
 		return s, m, err
 	}
-	known := recorded(context.Background(), folder)
+	known := lastRecord(context.Background(), folder)
 	if s.Saved = nil; recovery.RoundsOf(s.Job.Recovery).Any() {
-		m, err = ReadSaved(naming(from, known), &s)
+		m, err = ReadRunningCheckpoint(withRecordedManifests(from, known), &s)
 	} else {
 		m, err = readNewest(from, known, &s)
 	}
@@ -114,13 +114,13 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 		return s, m, err
 	}
 	s.Checkpoints.noteLost(from, known, &m, s.Saved)
-	takeSlots(&m, &s)
+	replaceSlots(&m, &s)
 	return s, m, m.CheckJob(s.Job.ID)
 }
 
-// takeSlots replaces the slots of the checkpoint that a run was itself resumed from with those of the run, since the
+// replaceSlots replaces the slots of the checkpoint that a run was itself resumed from with those of the run, since the
 // run may have resumed with other workers. A checkpoint that the run saved itself has the right slots.
-func takeSlots(m *checkpoint.Manifest, s *Run) {
+func replaceSlots(m *checkpoint.Manifest, s *Run) {
 	if s.Resumed != "" && m.Generation <= s.Generation {
 		m.Slots, m.PastClocks = s.Slots, s.Checkpoints.PastClocks
 	}
@@ -129,19 +129,19 @@ func takeSlots(m *checkpoint.Manifest, s *Run) {
 // ReadSealed reads the run.json with which a checkpoint was made, and opens its workload. It returns an error if the
 // settings or the data have changed.
 func ReadSealed(path string, m *checkpoint.Manifest) (s Run, err error) {
-	if s, err = ReadToRun(path); err != nil {
+	if s, err = ReadForNewRun(path); err != nil {
 		return s, err
 	}
-	if err := s.openOf(path); err != nil {
+	if err := s.openNamed(path); err != nil {
 		return s, err
 	}
 	return s, s.checkSeal(path, m)
 }
 
-// refuseAlive returns an error if the run in a directory is still running. The error names the process that runs it.
-func refuseAlive(folder string) error {
-	holder, err := rundir.Alive(folder)
-	if errors.Is(err, rundir.ErrAlive) {
+// checkEnded returns an error if the run in a directory is still running. The error names the process that runs it.
+func checkEnded(folder string) error {
+	holder, err := rundir.CheckEnded(folder)
+	if errors.Is(err, rundir.ErrRunning) {
 		return fmt.Errorf("%w: the run in %s is still running, in %s; stop it first with perdure stop --run %s",
 			perdure.ErrUsage, folder, holder, folder)
 	}

@@ -3,8 +3,8 @@
 // Run is completed and checked before anything is started or written: a mistake is reported in one line and has no side
 // effects.
 //
-// An Asked holds a user's request as the user wrote it. Asked.New makes the settings of a new run, Asked.Repeat those
-// of a run that starts another run over, and Asked.Resume those of a run that resumes. Values are parsed here
+// A Flags holds a user's request as the user wrote it. Flags.New makes the settings of a new run, Flags.Repeat those
+// of a run that starts another run over, and Flags.Resume those of a run that resumes. Values are parsed here
 // (parseDelay, parseGoal, …), whether they come from flags or from an edited run.json. Messages name the flag, because
 // users know the flags. YAML and JSON files that users write for the command, such as jobs, are read as trees of Nodes,
 // and each Node knows its line.
@@ -45,7 +45,7 @@ type Run struct {
 	CacheMB int `json:"cache_mb,omitempty"`
 	// changes of the number of workers: WORKERS@clock:CLOCK
 	Scale []string `json:"scale,omitempty"`
-	Distance
+	SimulatedNetwork
 	Log *Log `json:"log,omitempty"` // nil if the job has no update log
 
 	Trained workload.Description `json:"-"` // set once the workload was opened
@@ -59,7 +59,7 @@ type Run struct {
 	Cut        perdure.Clock       `json:"cut"`
 	Tables     []perdure.TableSpec `json:"tables,omitempty"`
 	Slots      []words.Interval    `json:"slots,omitempty"` // when each takes part; empty: all throughout
-	Saved      *Saved              `json:"saved,omitempty"` // nil: the checkpoint is of one clock
+	Saved      *RunningCheckpoint  `json:"saved,omitempty"` // nil: the checkpoint is of one clock
 }
 
 // Reach determines who can reach a run, and over which addresses.
@@ -93,10 +93,10 @@ type Checkpoints struct {
 	Workers int `json:"workers,omitempty"`
 	// PastClocks is the number of clocks that slots did before their current membership intervals.
 	PastClocks int64 `json:"past_clocks,omitempty"`
-	// Passed and Lost are lines for the user about checkpoints newer than the one that the run starts from: some are
-	// damaged, or the store lacks the newest. They are empty otherwise.
-	Passed string `json:"-"`
-	Lost   string `json:"-"`
+	// SkippedNote and LostNote are lines for the user about checkpoints newer than the one that the run starts from:
+	// some are damaged, or the store lacks the newest. They are empty otherwise.
+	SkippedNote string `json:"-"`
+	LostNote    string `json:"-"`
 	// Init is the model that the run, or the run that it was resumed from, started with; nil if there is none.
 	Init *Init `json:"init,omitempty"`
 
@@ -111,14 +111,14 @@ func Read(path string) (s Run, err error) {
 	return s, rundir.ReadRun(path, &s)
 }
 
-// Tell encodes the settings for a process of the run that does not know its directory.
-func Tell(s Run) ([]byte, error) {
+// Encode encodes the settings for a process of the run that does not know its directory.
+func Encode(s Run) ([]byte, error) {
 	s.Slots, s.Saved, s.Faults = nil, nil, nil // only the coordinator needs these
 	return json.Marshal(s)
 }
 
-// Told decodes the settings that a run's coordinator sends.
-func Told(b []byte) (s Run, err error) {
+// Decode decodes the settings that a run's coordinator sends.
+func Decode(b []byte) (s Run, err error) {
 	s.CacheMB, s.RetainMB, s.Checkpoints.Keep = DefaultCacheMB, DefaultRetainMB, 1
 	if err := json.Unmarshal(b, &s); err != nil {
 		return s, fmt.Errorf("invalid settings from the run's coordinator: %w", err)
@@ -126,9 +126,9 @@ func Told(b []byte) (s Run, err error) {
 	return s, nil
 }
 
-// ReadToRun reads a run.json from which a new run is made. It returns an error if no run can have written the file,
+// ReadForNewRun reads a run.json from which a new run is made. It returns an error if no run can have written the file,
 // since users may have edited it. The error names the file and the key.
-func ReadToRun(path string) (s Run, err error) {
+func ReadForNewRun(path string) (s Run, err error) {
 	if s, err = Read(path); err != nil {
 		return s, err
 	}

@@ -25,7 +25,7 @@ func TestHeaderOfResumed(t *testing.T) {
 		want  int
 	}{{nil, 3}, {[]words.Interval{{}, {Until: 5}, {From: 3}, {From: 9}}, 2}} {
 		s := Run{Job: perdure.JobSpec{Slots: 3}, Cut: 5, Slots: c.spans}
-		if got := s.WorkersAtFirst(); got != c.want {
+		if got := s.InitialWorkers(); got != c.want {
 			t.Errorf("%v at clock 5: %d workers, want %d", c.spans, got, c.want)
 		}
 	}
@@ -97,7 +97,7 @@ func TestParseBandwidth(t *testing.T) {
 
 // TestDistanceOfSettings checks that a run.json with an invalid distance is rejected.
 func TestDistanceOfSettings(t *testing.T) {
-	_, err := (&Run{Distance: Distance{Delay: "soon"}}).Network(wire.RoleServer, 0, nil)
+	_, err := (&Run{SimulatedNetwork: SimulatedNetwork{Delay: "soon"}}).Network(wire.RoleServer, 0, nil)
 	if err == nil {
 		t.Error("a delay of soon was accepted")
 	}

@@ -44,8 +44,8 @@ func openStore(ctx context.Context, text, folder string) (store.Store, error) {
 	return l.Open(ctx)
 }
 
-// takeStore completes the settings with the store of the checkpoints. Two runs never share a store location.
-func (a *Asked) takeStore(s *Run, file string) error {
+// applyStore completes the settings with the store of the checkpoints. Two runs never share a store location.
+func (a *Flags) applyStore(s *Run, file string) error {
 	s.Checkpoints.Earlier = s.Checkpoints.Store
 	if s.Checkpoints.Store != "" && !a.Given["store"] {
 		return fmt.Errorf("%w: the run of %s has its checkpoints in %s; use --store to say where this run stores its "+

@@ -19,11 +19,11 @@ func TestTakeStore(t *testing.T) {
 		{"", "here", "", "file:///DIR"},
 		{"", "s3://user:word@bucket/x", "", "must not contain secrets"},
 	} {
-		s, a := Run{Checkpoints: Checkpoints{Store: c.was}}, Asked{Store: c.given, Given: map[string]bool{}}
+		s, a := Run{Checkpoints: Checkpoints{Store: c.was}}, Flags{Store: c.given, Given: map[string]bool{}}
 		if c.given != "" {
 			a.Given["store"] = true
 		}
-		err := a.takeStore(&s, "DIR/run.json")
+		err := a.applyStore(&s, "DIR/run.json")
 		if c.err != "" {
 			if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), c.err) ||
 				strings.Contains(err.Error(), "word") {

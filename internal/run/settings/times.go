@@ -53,7 +53,7 @@ func afterMs(flag, text string, never bool) (int64, error) {
 }
 
 // mtbf parses --mtbf, in seconds; 0 if it is not given.
-func (a *Asked) mtbf() (float64, error) {
+func (a *Flags) mtbf() (float64, error) {
 	if a.MTBF == "" && !a.Given["mtbf"] {
 		return 0, nil
 	}

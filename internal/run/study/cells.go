@@ -26,8 +26,8 @@ type Cell struct {
 	job  faultJob // without the seed
 }
 
-// LeftOut is a cell that cannot run.
-type LeftOut struct {
+// SkippedCell is a cell that cannot run.
+type SkippedCell struct {
 	Name string `json:"name"`
 	Why  string `json:"why"`
 }
@@ -36,14 +36,14 @@ type LeftOut struct {
 type Study struct {
 	File
 	Cells   []*Cell
-	LeftOut []LeftOut
+	LeftOut []SkippedCell
 	Notes   []string // explanations of the failure plans
 
 	prices *runs.Prices // nil if none
 }
 
-// mostCells limits the size of a study. It is far above any sensible size and catches mistyped lists.
-const mostCells = 10_000
+// maxCells limits the size of a study. It is far above any sensible size and catches mistyped lists.
+const maxCells = 10_000
 
 // Check creates the cells of a study and checks that each can run.
 func (f File) Check() (*Study, error) {
@@ -57,8 +57,8 @@ func (f File) Check() (*Study, error) {
 	}
 	n := len(f.Plans)
 	for _, a := range f.Vary {
-		if n *= len(a.Choices); n > mostCells {
-			return nil, fmt.Errorf("%w: the study has more than %d cells; reduce vary", perdure.ErrUsage, mostCells)
+		if n *= len(a.Choices); n > maxCells {
+			return nil, fmt.Errorf("%w: the study has more than %d cells; reduce vary", perdure.ErrUsage, maxCells)
 		}
 	}
 	for _, chosen := range combinations(f.Vary) {
@@ -68,9 +68,9 @@ func (f File) Check() (*Study, error) {
 			switch {
 			case err != nil && !f.LeaveOut:
 				return nil, fmt.Errorf("%w: cell %s cannot run: %s (set impossible: leave-out in the study's file "+
-					"to skip such cells)", perdure.ErrUsage, c.Name, plain.Text(err))
+					"to skip such cells)", perdure.ErrUsage, c.Name, plain.ErrorText(err))
 			case err != nil:
-				s.LeftOut = append(s.LeftOut, LeftOut{c.Name, plain.Text(err)})
+				s.LeftOut = append(s.LeftOut, SkippedCell{c.Name, plain.ErrorText(err)})
 				continue
 			}
 			for _, note := range notes {
@@ -120,7 +120,7 @@ func (f *File) cell(chosen []Choice, plan *Plan) *Cell {
 			job = replace(job, s, func(a, b Setting) bool { return a.Key == b.Key })
 		}
 	}
-	if f.Kind.Name != OfLosses { // its trials draw their own failures
+	if f.Kind.Name != KindLosses { // its trials draw their own failures
 		names = append(names, plan.Name)
 	}
 	c.Name = cmp.Or(folderName(strings.Join(names, "_")), "all")

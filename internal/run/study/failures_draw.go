@@ -35,8 +35,8 @@ type faultDraw struct {
 	Until time.Duration // 0: as long as the job runs
 }
 
-// mostFaults limits the faults of one run. It is far above any sensible number and catches a mistyped mean.
-const mostFaults = 10_000
+// maxFaults limits the faults of one run. It is far above any sensible number and catches a mistyped mean.
+const maxFaults = 10_000
 
 // clockTime is a position in a run, in seconds or clocks.
 type clockTime = float64
@@ -55,9 +55,9 @@ func (d *faultDraw) faults(job faultJob) (all []supervisor.Fault, err error) {
 		return nil, err
 	}
 	fail := func(t supervisor.Target, at clockTime) error {
-		if len(all) == mostFaults {
+		if len(all) == maxFaults {
 			return fmt.Errorf("%w: the plan has more than %d failures in a run; increase the time between failures",
-				perdure.ErrUsage, mostFaults)
+				perdure.ErrUsage, maxFaults)
 		}
 		f := supervisor.Fault{Kind: kind, Target: t, For: d.Away}
 		if d.Law == lawGeometric {

@@ -14,19 +14,19 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// machineRecord records when real machines were added and when they were preempted.
-type machineRecord struct {
+// machineTrace records when real machines were added and when they were preempted.
+type machineTrace struct {
 	events []machineEvent // in order of time
 }
 
 // machineEvent is the addition or removal of one machine.
 type machineEvent struct {
 	at      time.Duration // since the start of the record
-	came    bool
+	added   bool
 	machine string
 }
 
-// readMachineRecord reads a record in one of two formats, which it distinguishes by their first byte:
+// readMachineTrace reads a record in one of two formats, which it distinguishes by their first byte:
 //
 //   - lines `milliseconds,add|remove,name`, in order of time, like Bamboo's records;
 //   - `{"metadata":{"gap_seconds":G},"data":[count,…]}`, like SkyPilot's: the number of machines every G seconds. It
@@ -34,8 +34,8 @@ type machineEvent struct {
 //     if fewer remain than it needs.
 //
 // Errors name the line. If a machine is removed without having been added, the record is rejected as incomplete.
-func readMachineRecord(b []byte) (*machineRecord, error) {
-	r, err := &machineRecord{}, error(nil)
+func readMachineTrace(b []byte) (*machineTrace, error) {
+	r, err := &machineTrace{}, error(nil)
 	if begin := bytes.TrimSpace(b); len(begin) > 0 && begin[0] == '{' {
 		err = r.readCounts(begin)
 	} else {
@@ -52,10 +52,10 @@ func readMachineRecord(b []byte) (*machineRecord, error) {
 	return r, nil
 }
 
-// mostMillis limits the times of a record to 30 years.
-const mostMillis = 1e12
+// maxTraceMillis limits the times of a record to 30 years.
+const maxTraceMillis = 1e12
 
-func (r *machineRecord) readLines(b []byte) error {
+func (r *machineTrace) readLines(b []byte) error {
 	lines := csv.NewReader(bytes.NewReader(b))
 	lines.FieldsPerRecord, lines.Comment = -1, '#'
 	there := map[string]bool{}
@@ -74,21 +74,21 @@ func (r *machineRecord) readLines(b []byte) error {
 		ms, err := strconv.ParseInt(cells[0], 10, 64)
 		e := machineEvent{time.Duration(ms) * time.Millisecond, cells[1] == "add", cells[2]}
 		switch {
-		case err != nil || ms < 0 || ms > mostMillis:
+		case err != nil || ms < 0 || ms > maxTraceMillis:
 			return fmt.Errorf("line %d: %q is not a valid number of milliseconds", n, cells[0])
 		case len(r.events) > 0 && e.at < r.events[len(r.events)-1].at:
 			return fmt.Errorf("line %d: time is before that of the previous line; lines must be in order of time", n)
-		case !e.came && !there[e.machine]:
+		case !e.added && !there[e.machine]:
 			return fmt.Errorf("line %d: %s is removed but was not added; the record is incomplete", n, e.machine)
-		case e.came && there[e.machine]:
+		case e.added && there[e.machine]:
 			return fmt.Errorf("line %d: %s is added twice; the record is incomplete", n, e.machine)
 		}
-		there[e.machine] = e.came
+		there[e.machine] = e.added
 		r.events = append(r.events, e)
 	}
 }
 
-func (r *machineRecord) readCounts(b []byte) error {
+func (r *machineTrace) readCounts(b []byte) error {
 	var counts struct {
 		Metadata struct {
 			Gap float64 `json:"gap_seconds"`
@@ -99,15 +99,15 @@ func (r *machineRecord) readCounts(b []byte) error {
 		return fmt.Errorf(`invalid JSON, want {"metadata":{"gap_seconds":G},"data":[count,…]}: %w`, err)
 	}
 	gap := counts.Metadata.Gap
-	if !(gap > 0) || math.IsInf(gap, 0) || gap*float64(len(counts.Data)) > mostMillis/1000 {
+	if !(gap > 0) || math.IsInf(gap, 0) || gap*float64(len(counts.Data)) > maxTraceMillis/1000 {
 		return fmt.Errorf("metadata.gap_seconds is %v; it must be a number of seconds above 0", gap)
 	}
 	var there []string // in the order in which they were added
 	came := 0
 	for i, n := range counts.Data {
 		at := time.Duration(float64(i) * gap * float64(time.Second))
-		if n < 0 || n > mostCounted {
-			return fmt.Errorf("data.%d is %d; it must be a number of machines, 0 to %d", i, n, mostCounted)
+		if n < 0 || n > maxTraceMachines {
+			return fmt.Errorf("data.%d is %d; it must be a number of machines, 0 to %d", i, n, maxTraceMachines)
 		}
 		for len(there) > n {
 			last := len(there) - 1
@@ -123,11 +123,11 @@ func (r *machineRecord) readCounts(b []byte) error {
 	return nil
 }
 
-// mostCounted limits the number of machines.
-const mostCounted = 100_000
+// maxTraceMachines limits the number of machines.
+const maxTraceMachines = 100_000
 
 // at lists the machines that are up just before t, in the order in which they were added.
-func (r *machineRecord) at(t time.Duration) (there []string) {
+func (r *machineTrace) at(t time.Duration) (there []string) {
 	for _, e := range r.events {
 		if e.at >= t {
 			break
@@ -139,7 +139,7 @@ func (r *machineRecord) at(t time.Duration) (there []string) {
 
 // onto returns the machines that are up after the event.
 func (e *machineEvent) onto(there []string) []string {
-	if e.came {
+	if e.added {
 		return append(there, e.machine)
 	}
 	kept := there[:0]
@@ -151,11 +151,11 @@ func (e *machineEvent) onto(there []string) []string {
 	return kept
 }
 
-// enough returns the first moment at which that number of machines is up. It returns false if there is none.
-func (r *machineRecord) enough(machines int) (time.Duration, bool) {
+// firstTimeWith returns the first moment at which that number of machines is up. It returns false if there is none.
+func (r *machineTrace) firstTimeWith(machines int) (time.Duration, bool) {
 	there := 0
 	for _, e := range r.events {
-		if e.came {
+		if e.added {
 			there++
 		} else {
 			there--
@@ -168,4 +168,4 @@ func (r *machineRecord) enough(machines int) (time.Duration, bool) {
 }
 
 // end returns the time of the last event.
-func (r *machineRecord) end() time.Duration { return r.events[len(r.events)-1].at }
+func (r *machineTrace) end() time.Duration { return r.events[len(r.events)-1].at }

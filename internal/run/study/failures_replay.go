@@ -18,7 +18,7 @@ import (
 // there. Slots that are still empty at the end of the window are filled then. Machines that the job does not need are
 // ignored, including their removal and their addition while no slot is empty.
 type faultReplay struct {
-	Record       *machineRecord
+	Trace        *machineTrace
 	Name         string // name of the record, for messages
 	From, Length time.Duration
 	Into         time.Duration // the job's time for the window
@@ -46,14 +46,14 @@ func (r *faultReplay) faults(job faultJob, f *faultList) error {
 	}
 	draw := rand.New(rand.NewPCG(job.Seed, 0))
 	draw.Shuffle(len(targets), func(a, b int) { targets[a], targets[b] = targets[b], targets[a] })
-	p := replayPlaces{replay: r, kind: kind, targets: targets, holds: there, last: make([]int, len(targets))}
-	for _, e := range r.Record.events {
+	p := replayState{replay: r, kind: kind, targets: targets, machineIn: there, last: make([]int, len(targets))}
+	for _, e := range r.Trace.events {
 		if e.at >= r.From && e.at < r.From+r.Length {
-			p.take(&e)
+			p.apply(&e)
 		}
 	}
 	f.All = append(f.All, p.end()...)
-	f.Notes = append(f.Notes, p.told())
+	f.Notes = append(f.Notes, p.note())
 	return nil
 }
 
@@ -68,15 +68,15 @@ func (r *faultReplay) check(needed int) (there []string, err error) {
 			"length: 1h and into: 180s")
 	case r.From < 0 || r.Boot < 0:
 		return nil, wrong("from and boot must not be negative")
-	case r.From+r.Length > r.Record.end():
+	case r.From+r.Length > r.Trace.end():
 		return nil, wrong("the window ends at %v, but the record at %v; choose an earlier window", r.From+r.Length,
-			r.Record.end())
+			r.Trace.end())
 	}
-	there = r.Record.at(r.From)
+	there = r.Trace.at(r.From)
 	if len(there) >= needed {
 		return there[:needed], nil
 	}
-	at, ever := r.Record.enough(needed)
+	at, ever := r.Trace.firstTimeWith(needed)
 	if !ever {
 		return nil, wrong("it never has the %d machines that the job needs; use a smaller job", needed)
 	}
@@ -84,50 +84,50 @@ func (r *faultReplay) check(needed int) (there []string, err error) {
 		len(there), needed, at.Truncate(time.Second)+time.Second)
 }
 
-// replayPlaces tracks which machine is in each of the job's slots.
-type replayPlaces struct {
-	replay  *faultReplay
-	kind    supervisor.FaultKind
-	targets []supervisor.Target
-	holds   []string // the machine in each slot; "" if it was removed
-	empty   []int    // indexes of faults whose slots wait for a machine, oldest first
-	faults  []supervisor.Fault
-	place   []int // the slot of each fault
+// replayState tracks which machine is in each of the job's slots.
+type replayState struct {
+	replay    *faultReplay
+	kind      supervisor.FaultKind
+	targets   []supervisor.Target
+	machineIn []string // the machine in each slot; "" if it was removed
+	empty     []int    // indexes of faults whose slots wait for a machine, oldest first
+	faults    []supervisor.Fault
+	slotOf    []int // the slot of each fault
 
 	last []int // for each slot the number of its newest fault, from 1; 0 if none
 
 	elsewhere, early, back int // removals of others, or before they worked; slots filled
 }
 
-// take processes an event.
-func (p *replayPlaces) take(e *machineEvent) {
-	at := slices.Index(p.holds, e.machine)
+// apply processes an event.
+func (p *replayState) apply(e *machineEvent) {
+	at := slices.Index(p.machineIn, e.machine)
 	switch {
-	case !e.came && at < 0:
+	case !e.added && at < 0:
 		p.elsewhere++
-	case !e.came && p.boots(at, e.at):
-		p.holds[at] = "" // the process has not restarted since its last fault, which is extended
+	case !e.added && p.boots(at, e.at):
+		p.machineIn[at] = "" // the process has not restarted since its last fault, which is extended
 		p.empty = append(p.empty, p.last[at]-1)
 		p.early++
-	case !e.came:
-		p.holds[at] = ""
+	case !e.added:
+		p.machineIn[at] = ""
 		p.empty = append(p.empty, len(p.faults))
 		p.faults = append(p.faults, supervisor.Fault{
 			Kind: p.kind, Target: p.targets[at], When: supervisor.When{Since: p.scaled(e.at - p.replay.From)},
 		})
-		p.place = append(p.place, at)
+		p.slotOf = append(p.slotOf, at)
 		p.last[at] = len(p.faults)
 	case len(p.empty) > 0:
 		i := p.empty[0]
 		p.empty = p.empty[1:]
-		p.holds[p.place[i]] = e.machine
+		p.machineIn[p.slotOf[i]] = e.machine
 		p.fill(i, min(e.at-p.replay.From+p.replay.Boot, p.replay.Length))
 		p.back++
 	}
 }
 
 // boots reports whether the process in a slot has not restarted yet after its last fault.
-func (p *replayPlaces) boots(at int, when time.Duration) bool {
+func (p *replayState) boots(at int, when time.Duration) bool {
 	if p.last[at] == 0 {
 		return false
 	}
@@ -136,20 +136,20 @@ func (p *replayPlaces) boots(at int, when time.Duration) bool {
 }
 
 // fill ends a fault at a time of the window.
-func (p *replayPlaces) fill(i int, at time.Duration) {
+func (p *replayState) fill(i int, at time.Duration) {
 	f := &p.faults[i]
 	f.For = max(0, p.scaled(at)-f.When.Since)
 }
 
 // end returns the faults. Slots still empty are filled when the window ends.
-func (p *replayPlaces) end() []supervisor.Fault {
+func (p *replayState) end() []supervisor.Fault {
 	for _, i := range p.empty {
 		p.fill(i, p.replay.Length)
 	}
 	return p.faults
 }
 
-func (p *replayPlaces) told() string {
+func (p *replayState) note() string {
 	r := p.replay
 	text := fmt.Sprintf("%s from %v to %v, in %v: %d removals hit the job's %d machines, %d were replaced",
 		r.Name, r.From, r.From+r.Length, r.Into, len(p.faults)+p.early, len(p.targets), p.back)
@@ -163,6 +163,6 @@ func (p *replayPlaces) told() string {
 }
 
 // scaled converts a time of the window to the job's time.
-func (p *replayPlaces) scaled(t time.Duration) time.Duration {
+func (p *replayState) scaled(t time.Duration) time.Duration {
 	return wholeSeconds(t.Seconds() * p.replay.Into.Seconds() / p.replay.Length.Seconds())
 }

@@ -26,9 +26,9 @@ const smallRecord = `0,add,a
 100000,remove,d
 `
 
-func recordOf(t *testing.T, text string) *machineRecord {
+func recordOf(t *testing.T, text string) *machineTrace {
 	t.Helper()
-	r, err := readMachineRecord([]byte(text))
+	r, err := readMachineTrace([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func texts(t *testing.T, p *faultPlan, job faultJob) []string {
 func TestReplay(t *testing.T) {
 	three := faultJob{Workers: 1, Servers: 2}
 	r := faultReplay{
-		Record: recordOf(t, smallRecord), Name: "small",
+		Trace: recordOf(t, smallRecord), Name: "small",
 		From: 5 * time.Second, Length: time.Minute, Into: 6 * time.Second,
 	}
 	for _, c := range []struct {
@@ -102,7 +102,7 @@ func TestReplay(t *testing.T) {
 // hits the slot that it filled.
 func TestReplayTargets(t *testing.T) {
 	r := &faultPlan{Replay: &faultReplay{
-		Record: recordOf(t, smallRecord), Name: "small",
+		Trace: recordOf(t, smallRecord), Name: "small",
 		From: 5 * time.Second, Length: time.Minute, Into: 6 * time.Second,
 	}}
 	seen := map[string]bool{}
@@ -134,13 +134,13 @@ func TestBamboo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := readMachineRecord(b)
+	r, err := readMachineTrace(b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	came, gone := 0, 0
 	for _, e := range r.events {
-		if e.came {
+		if e.added {
 			came++
 		} else {
 			gone++
@@ -150,7 +150,7 @@ func TestBamboo(t *testing.T) {
 		t.Errorf("%d added, %d removed, until %v", came, gone, r.end())
 	}
 	f, err := (&faultPlan{Replay: &faultReplay{
-		Record: r, Name: "p3", From: 220 * time.Minute, Length: time.Hour, Into: 3 * time.Minute,
+		Trace: r, Name: "p3", From: 220 * time.Minute, Length: time.Hour, Into: 3 * time.Minute,
 	}}).Of(faultJob{Workers: 8, Servers: 4, Seed: 1})
 	want := "p3 from 3h40m0s to 4h40m0s, in 3m0s: 12 removals hit the job's 12 machines, 12 were replaced; " +
 		"8 removals of other machines were ignored"
@@ -163,13 +163,13 @@ func TestBamboo(t *testing.T) {
 func TestCounts(t *testing.T) {
 	r := recordOf(t, ` {"metadata":{"gap_seconds":300,"zone":"a"},"data":[3,3,1,2,4]}`)
 	f := texts(t, &faultPlan{Replay: &faultReplay{
-		Record: r, From: time.Second, Length: 1199 * time.Second, Into: 1199 * time.Second,
+		Trace: r, From: time.Second, Length: 1199 * time.Second, Into: 1199 * time.Second,
 	}}, faultJob{Workers: 3, Seed: 4})
 	if len(f) != 2 || !strings.HasSuffix(f[0], "@599s+300s") || !strings.HasSuffix(f[1], "@599s+600s") {
 		t.Errorf("%q", f)
 	}
 	if f := texts(t, &faultPlan{Replay: &faultReplay{
-		Record: r, From: time.Second, Length: time.Second, Into: time.Second,
+		Trace: r, From: time.Second, Length: time.Second, Into: time.Second,
 	}}, faultJob{Workers: 3}); len(f) != 0 {
 		t.Errorf("faults without events: %q", f)
 	}
@@ -192,7 +192,7 @@ func TestRecords(t *testing.T) {
 		`{"metadata":{"gap_seconds":1},"data":[1,-1]}`: "data.1 is -1",
 		`{"metadata":{"gap_seconds":1},"data":[]}`:     "adds no machine",
 	} {
-		_, err := readMachineRecord([]byte(text))
+		_, err := readMachineTrace([]byte(text))
 		isUsage(t, text, err, want)
 	}
 }
@@ -201,7 +201,7 @@ func TestRecords(t *testing.T) {
 func TestFailureMistakes(t *testing.T) {
 	r := recordOf(t, smallRecord)
 	window := func(from, length time.Duration) *faultReplay {
-		return &faultReplay{Record: r, Name: "small", From: from, Length: length, Into: time.Second}
+		return &faultReplay{Trace: r, Name: "small", From: from, Length: length, Into: time.Second}
 	}
 	freeze := window(5*time.Second, time.Second)
 	freeze.How = "freeze"

@@ -33,16 +33,16 @@ func figuresOf(s *rundir.Summary) map[string]float64 {
 	if s.ClocksRedone != nil {
 		f["redone"] = float64(*s.ClocksRedone)
 	}
-	f["faults"], f["away"] = float64(len(s.Failures)), away(s)
+	f["faults"], f["away"] = float64(len(s.Failures)), outageSeconds(s)
 	if s.Goal != nil {
 		f["goal-seconds"] = s.Goal.Seconds
 	}
 	return f
 }
 
-// away returns how long processes were missing, in seconds: for each failure the time until its target served again, or
-// the time until the end if it did not.
-func away(s *rundir.Summary) (seconds float64) {
+// outageSeconds returns how long processes were missing, in seconds: for each failure the time until its target served
+// again, or the time until the end if it did not.
+func outageSeconds(s *rundir.Summary) (seconds float64) {
 	for _, f := range s.Failures {
 		switch {
 		case f.ServingAgainAfterMs != nil:
@@ -61,8 +61,8 @@ type Figure struct {
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
 	Mean   float64 `json:"mean"`
-	// Within is half of the 95% interval of the mean (Student's t); null for a single trial.
-	Within *float64 `json:"within"`
+	// HalfWidth is half of the 95% interval of the mean (Student's t); null for a single trial.
+	HalfWidth *float64 `json:"within"`
 }
 
 // figureOf summarizes values, of which there must be at least one.
@@ -72,7 +72,7 @@ func figureOf(values []float64) Figure {
 	if n := float64(len(values)); n > 1 {
 		t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(.975)
 		w := t * stat.StdDev(values, nil) / math.Sqrt(n)
-		f.Within = &w
+		f.HalfWidth = &w
 	}
 	return f
 }

@@ -4,7 +4,7 @@
 //
 // The file is checked as a whole before anything runs, and cells that cannot run are reported first. Finished runs are
 // not repeated. A failed run is a result, but not a trial. Runs of different builds of the program are mixed only if
-// the user requests it. Only one call of Conduct may use a directory at a time.
+// the user requests it. Only one call of Execute may use a directory at a time.
 package study
 
 import (
@@ -45,7 +45,7 @@ type Plan struct {
 
 // Kind defines what the runs of a study are.
 type Kind struct {
-	Name    string   // value of kind: in the file; OfTrain is the default
+	Name    string   // value of kind: in the file; KindTrain is the default
 	Command []string // subcommand of this program, followed by a run's flags
 	Own     []string // flags of the command itself, before -- and the flags of training; nil: all flags are of training
 	Keys    []string // allowed in a job: the workload, and train's flags
@@ -57,8 +57,8 @@ type Check func(args []string) (settings.Run, error)
 
 // Names of kinds.
 const (
-	OfTrain  = "train"  // each run is a job
-	OfLosses = "losses" // each run is an undisturbed twin of a job and its forks with failures, in memory
+	KindTrain  = "train"  // each run is a job
+	KindLosses = "losses" // each run is an undisturbed twin of a job and its forks with failures, in memory
 )
 
 // File is the content of a study's file.
@@ -98,13 +98,13 @@ func parse(v settings.Node, name string, kinds []Kind, quick bool) (File, error)
 	}
 	changed := r.quickFields() // the fields that quick may change
 	all := fields{
-		"name": into(&r.Name, folder), "question": into(&r.Question, settings.Node.Text),
+		"name": into(&r.Name, readDirName), "question": into(&r.Question, settings.Node.Text),
 		"kind":       func(settings.Node) error { return nil }, // takeKind has read it
 		"impossible": into(&r.LeaveOut, oneOf("leave-out", "refuse")),
 		"quick":      func(v settings.Node) error { r.quick = &v; return nil },
 	}
-	if r.Kind.Name != OfLosses { // studies of losses measure no time
-		all["prices"] = into(&r.Prices, beside)
+	if r.Kind.Name != KindLosses { // studies of losses measure no time
+		all["prices"] = into(&r.Prices, relativeFile)
 	}
 	maps.Copy(all, changed)
 	asked, err := all.read(v)
@@ -166,7 +166,7 @@ func (r *reader) quickFields() fields {
 		"job": r.takeJob, "vary": r.takeVary, "failures": r.takePlans, "seeds": into(&r.Seeds, takeSeeds),
 		"timeout": into(&r.Timeout, duration),
 	}
-	if r.Kind.Name == OfLosses {
+	if r.Kind.Name == KindLosses {
 		delete(f, "failures")
 	}
 	return f
@@ -314,8 +314,8 @@ func replace[T any](all []T, one T, same func(a, b T) bool) []T {
 	return append(all, one)
 }
 
-// mostSeeds limits the seeds of a study. It is far above any sensible number.
-const mostSeeds = 1000
+// maxSeeds limits the seeds of a study. It is far above any sensible number.
+const maxSeeds = 1000
 
 func seedsUpTo(n int64) (seeds []uint64) {
 	for i := range n {
@@ -328,8 +328,8 @@ func seedsUpTo(n int64) (seeds []uint64) {
 func takeSeeds(v settings.Node) (seeds []uint64, err error) {
 	if !v.IsList() {
 		n, err := v.Int()
-		if err == nil && (n < 1 || n > mostSeeds) {
-			err = v.Errorf("seeds is %d; choose 1 to %d, or a list of them", n, mostSeeds)
+		if err == nil && (n < 1 || n > maxSeeds) {
+			err = v.Errorf("seeds is %d; choose 1 to %d, or a list of them", n, maxSeeds)
 		}
 		if err != nil {
 			return nil, err
@@ -350,14 +350,14 @@ func takeSeeds(v settings.Node) (seeds []uint64, err error) {
 		}
 		seeds = append(seeds, uint64(n))
 	}
-	if len(seeds) == 0 || len(seeds) > mostSeeds {
-		return nil, v.Errorf("there are %d seeds; choose 1 to %d", len(seeds), mostSeeds)
+	if len(seeds) == 0 || len(seeds) > maxSeeds {
+		return nil, v.Errorf("there are %d seeds; choose 1 to %d", len(seeds), maxSeeds)
 	}
 	return seeds, nil
 }
 
-// folder reads the name of a directory.
-func folder(v settings.Node) (string, error) {
+// readDirName reads the name of a directory.
+func readDirName(v settings.Node) (string, error) {
 	name, err := v.Text()
 	if err == nil && folderName(name) != name {
 		err = v.Errorf("name is %s; it must be a valid directory name: use letters, digits, - and _", name)
@@ -388,8 +388,8 @@ func duration(v settings.Node) (time.Duration, error) {
 	return d, nil
 }
 
-// beside reads the path of a file, relative to the study's directory.
-func beside(v settings.Node) (string, error) {
+// relativeFile reads the path of a file, relative to the study's directory.
+func relativeFile(v settings.Node) (string, error) {
 	path, err := v.Text()
 	if err != nil || filepath.IsAbs(path) {
 		return path, err

@@ -43,7 +43,7 @@ func faults(v settings.Node) (given []string, err error) {
 	}
 	for _, text := range given {
 		if _, err := (&faultPlan{Given: []string{text}}).Of(faultJob{}); err != nil {
-			return nil, v.Errorf("%s", plain.Text(err))
+			return nil, v.Errorf("%s", plain.ErrorText(err))
 		}
 	}
 	return given, nil
@@ -75,7 +75,7 @@ func takePlan(v settings.Node, p *faultPlan) error {
 		r := &faultReplay{}
 		p.Replay = r
 		_, err = fields{
-			"faults": given, "who": into(&r.Who, text), "how": into(&r.How, text), "replay": r.readRecord,
+			"faults": given, "who": into(&r.Who, text), "how": into(&r.How, text), "replay": r.readTrace,
 			"from": into(&r.From, duration), "length": into(&r.Length, duration), "into": into(&r.Into, duration),
 			"boot": into(&r.Boot, duration),
 		}.read(v)
@@ -85,21 +85,21 @@ func takePlan(v settings.Node, p *faultPlan) error {
 		"directly use a list such as [kill:server:0@10s]", v.Path())
 }
 
-// mostRecord limits the size of a record of machines, in bytes.
-const mostRecord = 256 << 20
+// maxTraceBytes limits the size of a record of machines, in bytes.
+const maxTraceBytes = 256 << 20
 
-// readRecord reads the record to replay.
-func (r *faultReplay) readRecord(v settings.Node) error {
-	path, err := beside(v)
+// readTrace reads the record to replay.
+func (r *faultReplay) readTrace(v settings.Node) error {
+	path, err := relativeFile(v)
 	if err != nil {
 		return err
 	}
-	b, err := disk.ReadRegular(path, mostRecord)
+	b, err := disk.ReadRegular(path, maxTraceBytes)
 	if err != nil {
 		return v.Errorf("cannot read %s: %w", path, plain.Cause(err))
 	}
-	if r.Record, err = readMachineRecord(b); err != nil {
-		return v.Errorf("%s: %s", path, strings.ReplaceAll(plain.Text(err), "\n", "; "))
+	if r.Trace, err = readMachineTrace(b); err != nil {
+		return v.Errorf("%s: %s", path, strings.ReplaceAll(plain.ErrorText(err), "\n", "; "))
 	}
 	r.Name = filepath.Base(path)
 	return nil

@@ -28,22 +28,22 @@ const Schema = 1
 
 // Results are the results of a study so far, stored as study.json.
 type Results struct {
-	Schema   int          `json:"schema"`
-	Kind     string       `json:"kind"`
-	Name     string       `json:"name"`
-	Question string       `json:"question,omitempty"`
-	Quick    bool         `json:"quick"`
-	Version  string       `json:"version"` // of the perdure that executed the runs; several are separated by commas
-	Builds   []string     `json:"builds"`  // of all runs
-	Machine  Machine      `json:"machine"`
-	AtOnce   int          `json:"at_once"` // maximum number of concurrent runs
-	Axes     []string     `json:"axes"`
-	Runs     int          `json:"runs"`    // planned
-	Missing  int          `json:"missing"` // planned but not finished
-	Cells    []CellResult `json:"cells"`
-	LeftOut  []LeftOut    `json:"left_out"`
-	Notes    []string     `json:"notes"`
-	Prices   string       `json:"prices,omitempty"` // source of the prices
+	Schema   int           `json:"schema"`
+	Kind     string        `json:"kind"`
+	Name     string        `json:"name"`
+	Question string        `json:"question,omitempty"`
+	Quick    bool          `json:"quick"`
+	Version  string        `json:"version"` // of the perdure that executed the runs; several are separated by commas
+	Builds   []string      `json:"builds"`  // of all runs
+	Machine  Machine       `json:"machine"`
+	Parallel int           `json:"at_once"` // maximum number of concurrent runs
+	Axes     []string      `json:"axes"`
+	Runs     int           `json:"runs"`    // planned
+	Missing  int           `json:"missing"` // planned but not finished
+	Cells    []CellResult  `json:"cells"`
+	LeftOut  []SkippedCell `json:"left_out"`
+	Notes    []string      `json:"notes"`
+	Prices   string        `json:"prices,omitempty"` // source of the prices
 }
 
 // Machine is the machine that ran a study.
@@ -58,20 +58,20 @@ type CellResult struct {
 	Choices  []string           `json:"choices"` // one for each axis
 	Failures string             `json:"failures"`
 	Trials   []Trial            `json:"trials"`
-	Failed   []Failed           `json:"failed"`
+	Failed   []FailedRun        `json:"failed"`
 	Figures  map[string]Figure  `json:"figures"`
 	Losses   []failurecost.Cell `json:"losses,omitempty"`
 
 	pooled *failurecost.Result // nil for other kinds, and before the first twin
 }
 
-func (c *conductor) results() (*Results, error) {
+func (c *executor) results() (*Results, error) {
 	finished := c.finished()
 	r := &Results{
 		Schema: Schema, Kind: c.Kind.Name, Name: c.Name, Question: c.Question, Quick: c.Quick,
 		Builds: []string{}, Axes: []string{}, Runs: len(c.runs), Missing: len(c.runs) - len(finished),
-		Machine: Machine{runtime.NumCPU(), machine.CPUModel()}, AtOnce: atOnce(finished),
-		LeftOut: append([]LeftOut{}, c.LeftOut...), Notes: append([]string{}, c.Notes...),
+		Machine: Machine{runtime.NumCPU(), machine.CPUModel()}, Parallel: maxConcurrent(finished),
+		LeftOut: append([]SkippedCell{}, c.LeftOut...), Notes: append([]string{}, c.Notes...),
 	}
 	if c.prices != nil {
 		r.Prices = c.prices.Source
@@ -81,22 +81,22 @@ func (c *conductor) results() (*Results, error) {
 	}
 	var versions []string
 	for _, of := range finished {
-		versions = put(versions, of.done.Version)
+		versions = appendUnique(versions, of.done.Version)
 		if of.done.Why == "" {
-			r.Builds = put(r.Builds, of.done.Build)
+			r.Builds = appendUnique(r.Builds, of.done.Build)
 		}
 	}
 	r.Version = cmp.Or(strings.Join(versions, ", "), c.Program.Version)
 	for _, cell := range c.Cells {
 		res := CellResult{
 			Name: cell.Name, Choices: append([]string{}, cell.Labels...), Failures: cell.Plan,
-			Trials: []Trial{}, Failed: []Failed{}, Figures: map[string]Figure{},
+			Trials: []Trial{}, Failed: []FailedRun{}, Figures: map[string]Figure{},
 		}
 		for _, of := range finished {
 			switch {
 			case of.cell != cell:
 			case of.done.Why != "":
-				res.Failed = append(res.Failed, Failed{of.seed, of.folder, of.done.Why})
+				res.Failed = append(res.Failed, FailedRun{of.seed, of.folder, of.done.Why})
 			default:
 				res.Trials = append(res.Trials, of.trial)
 			}
@@ -112,7 +112,7 @@ func (c *conductor) results() (*Results, error) {
 				res.Figures[name] = figureOf(values)
 			}
 		}
-		if c.Kind.Name == OfLosses {
+		if c.Kind.Name == KindLosses {
 			if err := res.pool(); err != nil {
 				return nil, err
 			}
@@ -122,17 +122,17 @@ func (c *conductor) results() (*Results, error) {
 	return r, nil
 }
 
-// put adds one if it is missing.
-func put(all []string, one string) []string {
+// appendUnique adds one if it is missing.
+func appendUnique(all []string, one string) []string {
 	if slices.Contains(all, one) {
 		return all
 	}
 	return append(all, one)
 }
 
-// atOnce returns the maximum number of concurrent runs. It is computed from the runs, because a study may be continued
-// with another setting.
-func atOnce(finished []*run) (most int) {
+// maxConcurrent returns the maximum number of concurrent runs. It is computed from the runs, because a study may be
+// continued with another setting.
+func maxConcurrent(finished []*run) (most int) {
 	for _, a := range finished {
 		began, n := a.done.began(), 0
 		for _, b := range finished {
@@ -172,7 +172,7 @@ func (r *Results) Write(folder string) error {
 	if err := writeJSON(filepath.Join(folder, "study.json"), r); err != nil {
 		return err
 	}
-	if err := r.WriteRuns(folder); err != nil || r.Kind == OfLosses {
+	if err := r.WriteRuns(folder); err != nil || r.Kind == KindLosses {
 		return err
 	}
 	return r.writeSeries(folder)
@@ -180,7 +180,7 @@ func (r *Results) Write(folder string) error {
 
 // files returns the names of the files that Write writes.
 func (r *Results) files() string {
-	if r.Kind == OfLosses {
+	if r.Kind == KindLosses {
 		return "study.json and runs.csv"
 	}
 	return "study.json, runs.csv and series.csv"
@@ -206,12 +206,12 @@ func (r *Results) WriteRuns(folder string) error {
 			if t.Model != nil {
 				model = *t.Model
 			}
-			rows = append(rows, append(row, model, t.Build, within(t.Folder), ""))
+			rows = append(rows, append(row, model, t.Build, relativeDir(t.Folder), ""))
 		}
 		for _, f := range c.Failed {
 			row := append(slices.Clone(begin), strconv.FormatUint(f.Seed, 10), "failed")
 			row = append(row, make([]string, len(Figures))...)
-			rows = append(rows, append(row, "", "", within(f.Folder), f.Why))
+			rows = append(rows, append(row, "", "", relativeDir(f.Folder), f.Why))
 		}
 	}
 	return plain.WriteCSV(filepath.Join(folder, "runs.csv"), rows)
@@ -273,8 +273,8 @@ func (r *Results) eachSeries(use func(of []string, s *rundir.Series) error) erro
 	return nil
 }
 
-// within returns a run's directory relative to the study's, to leave out where the study was stored.
-func within(folder string) string {
+// relativeDir returns a run's directory relative to the study's, to leave out where the study was stored.
+func relativeDir(folder string) string {
 	return filepath.ToSlash(filepath.Join(filepath.Base(filepath.Dir(folder)), filepath.Base(folder)))
 }
 
@@ -310,8 +310,8 @@ func (r *Results) has(figures ...string) bool {
 	})
 }
 
-// shown returns the columns to show. The loss is shown only if no cell has an accuracy or an RMSE.
-func (r *Results) shown() (all []column) {
+// shownColumns returns the columns to show. The loss is shown only if no cell has an accuracy or an RMSE.
+func (r *Results) shownColumns() (all []column) {
 	for _, c := range columns {
 		if r.has(c.figure) && (c.figure != "loss" || !r.has("accuracy", "rmse")) {
 			all = append(all, c)
@@ -325,12 +325,12 @@ func (r *Results) Print(out io.Writer) error {
 	if r.Question != "" {
 		fmt.Fprintln(out, r.Question)
 	}
-	if r.Kind == OfLosses {
+	if r.Kind == KindLosses {
 		return r.printLosses(out)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	heads := slices.Concat(r.Axes, []string{"failures", "trials"})
-	shown := r.shown()
+	shown := r.shownColumns()
 	for _, c := range shown {
 		heads = append(heads, c.title)
 	}

@@ -97,9 +97,9 @@ func train(args []string) (s settings.Run, err error) {
 // kinds returns a kind of jobs and a kind of losses.
 func kinds(keys []string) []Kind {
 	return []Kind{
-		{Name: OfTrain, Command: []string{"train"}, Keys: keys, Check: train},
+		{Name: KindTrain, Command: []string{"train"}, Keys: keys, Check: train},
 		{
-			Name: OfLosses, Command: []string{"study", "losses"}, Own: []string{"recovery", "trials"}, Keys: keys,
+			Name: KindLosses, Command: []string{"study", "losses"}, Own: []string{"recovery", "trials"}, Keys: keys,
 			Check: func(args []string) (settings.Run, error) { return train(args[slices.Index(args, "--")+1:]) },
 		},
 	}
@@ -196,19 +196,19 @@ func TestLosses(t *testing.T) {
 	if got := strings.Join(args, " "); got != text {
 		t.Errorf("%s", got)
 	}
-	how := Conducting{Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard, Parallel: 2}
-	r, err := s.Conduct(t.Context(), how)
-	if err != nil || r.Missing != 0 || r.Kind != OfLosses || len(r.Cells) != 2 {
+	how := ExecuteOptions{Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard, Parallel: 2}
+	r, err := s.Execute(t.Context(), how)
+	if err != nil || r.Missing != 0 || r.Kind != KindLosses || len(r.Cells) != 2 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	of := r.Cells[0].Losses
 	// Costs are 5, 7, 5 and 7 under the first strategy, and 1, 1, 2 and 2 under the other.
-	if len(of) != 2 || of[1].Trials != 4 || *of[1].Mean != 1.5 || math.Abs(*of[1].Fewer-0.75) > 1e-9 {
+	if len(of) != 2 || of[1].Trials != 4 || *of[1].Mean != 1.5 || math.Abs(*of[1].Saving-0.75) > 1e-9 {
 		t.Errorf("%+v", of)
 	}
 	var screen, out strings.Builder
 	how.Screen = &screen
-	if r, err = s.Conduct(t.Context(), how); err != nil || !strings.Contains(screen.String(), "4 of 4 runs are "+
+	if r, err = s.Execute(t.Context(), how); err != nil || !strings.Contains(screen.String(), "4 of 4 runs are "+
 		"already finished") {
 		t.Errorf("%s, %v", screen.String(), err)
 	}
@@ -219,7 +219,7 @@ func TestLosses(t *testing.T) {
 		t.Errorf("runs with exit code 1 and a result: %+v", r.Cells[1])
 	}
 	broken := checked(t, strings.Replace(ofLosses, "trials: 7", "trials: 0", 1), false)
-	if _, err := broken.Conduct(t.Context(), Conducting{
+	if _, err := broken.Execute(t.Context(), ExecuteOptions{
 		Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard,
 	}); !errors.Is(err, ErrFailed) {
 		t.Errorf("run without a result: %v", err)
@@ -229,7 +229,7 @@ func TestLosses(t *testing.T) {
 	if err := os.WriteFile(costs, []byte(`{"schema": 0}`), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	r, err = s.Conduct(t.Context(), how)
+	r, err = s.Execute(t.Context(), how)
 	if err != nil || len(r.Cells[0].Failed) != 1 || r.Cells[0].Losses[0].Trials != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -324,14 +324,14 @@ func TestConduct(t *testing.T) {
 	s := checked(t, "vary: {recovery: [none, bad]}\nseeds: 2", false)
 	folder := t.TempDir()
 	var screen strings.Builder
-	how := Conducting{Program: program(t, "one"), Folder: folder, Screen: &screen}
+	how := ExecuteOptions{Program: program(t, "one"), Folder: folder, Screen: &screen}
 
-	_, err := s.Conduct(t.Context(), how)
+	_, err := s.Execute(t.Context(), how)
 	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "no server has shard 3") {
 		t.Errorf("a run that failed: %v", err)
 	}
 	how.KeepGoing = true
-	r, err := s.Conduct(t.Context(), how)
+	r, err := s.Execute(t.Context(), how)
 	if err != nil || r.Runs != 4 || r.Missing != 0 || len(r.Cells[0].Trials) != 2 || len(r.Cells[1].Failed) != 2 {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -349,7 +349,7 @@ func TestConduct(t *testing.T) {
 	again := how
 	again.Screen = io.Discard
 	again.Program.Path = filepath.Join(folder, "none")
-	if r2, err := s.Conduct(t.Context(), again); err != nil || screen.Len() != done || !equal(t, r, r2) {
+	if r2, err := s.Execute(t.Context(), again); err != nil || screen.Len() != done || !equal(t, r, r2) {
 		t.Errorf("again: %v, %q", err, screen.String()[done:])
 	}
 	if r2, err := s.Collect(folder); err != nil || !equal(t, r, r2) {
@@ -358,21 +358,21 @@ func TestConduct(t *testing.T) {
 	_, err = s.Collect(t.TempDir())
 	isUsage(t, "a folder without runs", err, "no run of the study has finished in ")
 	again.Program.Build = "two"
-	_, err = s.Conduct(t.Context(), again)
+	_, err = s.Execute(t.Context(), again)
 	isUsage(t, "another build", err, "4 of the runs in "+folder+" were made by a different build of perdure (test "+
 		"one; this is test two)")
 	again.Mixed = true
-	if _, err := s.Conduct(t.Context(), again); err != nil {
+	if _, err := s.Execute(t.Context(), again); err != nil {
 		t.Error(err)
 	}
 	other := checked(t, "vary: {recovery: [none, bad]}\nseeds: 2\njob: {workers: 3}", false)
-	_, err = other.Conduct(t.Context(), how)
+	_, err = other.Execute(t.Context(), how)
 	if err != nil || strings.Count(screen.String()[done:], "none_none") != 2 {
 		t.Errorf("other settings: %v, %q", err, screen.String()[done:])
 	}
 	done = screen.Len()
 	must(t, os.RemoveAll(filepath.Join(folder, "none_none", "seed-2")))
-	_, err = other.Conduct(t.Context(), how)
+	_, err = other.Execute(t.Context(), how)
 	if err != nil || strings.Count(screen.String()[done:], "none_none seed 2") != 1 {
 		t.Errorf("deleted directory: %v, %q", err, screen.String()[done:])
 	}
@@ -381,8 +381,8 @@ func TestConduct(t *testing.T) {
 // TestWrite checks that the files of a study contain every run, including failed ones, and all series.
 func TestWrite(t *testing.T) {
 	s, folder := checked(t, "vary: {recovery: [none, bad]}\nseeds: 2", false), t.TempDir()
-	how := Conducting{Program: program(t, "one"), Folder: folder, Screen: io.Discard, KeepGoing: true}
-	r, err := s.Conduct(t.Context(), how)
+	how := ExecuteOptions{Program: program(t, "one"), Folder: folder, Screen: io.Discard, KeepGoing: true}
+	r, err := s.Execute(t.Context(), how)
 	must(t, err)
 	must(t, r.Write(folder))
 	csv, err := os.ReadFile(filepath.Join(folder, "runs.csv"))
@@ -406,7 +406,7 @@ func TestHold(t *testing.T) {
 	s, folder := checked(t, "seeds: 1", false), t.TempDir()
 	held, err := hold(folder)
 	must(t, err)
-	_, err = s.Conduct(t.Context(), Conducting{Folder: folder, Screen: io.Discard})
+	_, err = s.Execute(t.Context(), ExecuteOptions{Folder: folder, Screen: io.Discard})
 	isUsage(t, "a study beside it", err, "another study is running in "+folder+" (pid ")
 	must(t, held.Close())
 }
@@ -428,8 +428,8 @@ func equal(t *testing.T, a, b *Results) bool {
 // TestLate checks that a run that exceeds the timeout has failed, and that an interrupted run starts again.
 func TestLate(t *testing.T) {
 	s := checked(t, "job: {recovery: hang}\nseeds: 1\ntimeout: 10ms", false)
-	how := Conducting{Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard}
-	_, err := s.Conduct(t.Context(), how)
+	how := ExecuteOptions{Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard}
+	_, err := s.Execute(t.Context(), how)
 	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "it took longer than 10ms") {
 		t.Error(err)
 	}
@@ -437,7 +437,7 @@ func TestLate(t *testing.T) {
 	how.Folder = t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	r, err := s.Conduct(ctx, how)
+	r, err := s.Execute(ctx, how)
 	if !errors.Is(err, context.DeadlineExceeded) || r.Missing != 1 {
 		t.Errorf("interrupted: %v, %+v", err, r)
 	}
@@ -446,12 +446,12 @@ func TestLate(t *testing.T) {
 // TestAtOnce checks that successive runs do not count as concurrent.
 func TestAtOnce(t *testing.T) {
 	at := func(from, to int64) *run {
-		return &run{done: &done{Ended: time.Unix(to, 0), Seconds: float64(to - from)}}
+		return &run{done: &runRecord{Ended: time.Unix(to, 0), Seconds: float64(to - from)}}
 	}
 	for want, runs := range [][]*run{
 		nil, {at(3, 5), at(0, 3), at(5, 9)}, {at(0, 4), at(3, 6), at(5, 9)}, {at(0, 9), at(1, 3), at(2, 5), at(4, 6)},
 	} {
-		if got := atOnce(runs); got != want {
+		if got := maxConcurrent(runs); got != want {
 			t.Errorf("%d concurrent runs, want %d", got, want)
 		}
 	}
@@ -460,10 +460,10 @@ func TestAtOnce(t *testing.T) {
 func TestFigures(t *testing.T) {
 	f := figureOf([]float64{1, 2, 4})
 	// The 97.5% quantile of Student's t with 2 degrees of freedom is 4.3027; the deviation is 1.5275.
-	if f.Median != 2 || f.Low != 1 || f.High != 4 || math.Abs(*f.Within-4.3027*1.5275/math.Sqrt(3)) > 1e-3 {
-		t.Errorf("%+v, within %g", f, *f.Within)
+	if f.Median != 2 || f.Low != 1 || f.High != 4 || math.Abs(*f.HalfWidth-4.3027*1.5275/math.Sqrt(3)) > 1e-3 {
+		t.Errorf("%+v, within %g", f, *f.HalfWidth)
 	}
-	if f := figureOf([]float64{5}); f.Within != nil || f.Mean != 5 {
+	if f := figureOf([]float64{5}); f.HalfWidth != nil || f.Mean != 5 {
 		t.Errorf("%+v", f)
 	}
 }

@@ -17,8 +17,8 @@ const (
 	quadraticTable = "x"
 )
 
-// DefaultBowl holds the default choices.
-var DefaultBowl = contract.Bowl{Rows: 1000, Dim: 4, Condition: 100}
+// DefaultQuadratic holds the default choices.
+var DefaultQuadratic = contract.Quadratic{Rows: 1000, Dim: 4, Condition: 100}
 
 // Limits, far above practical values.
 const (
@@ -37,7 +37,7 @@ const (
 // A worker's gradient is exact, divided by the number of workers. With Noise, normal noise of that standard deviation
 // is added to each value.
 type quadratic struct {
-	contract.Bowl
+	contract.Quadratic
 	params    contract.Params
 	curvature []float32 // λ, by value
 	best      []float32 // x*
@@ -79,7 +79,7 @@ func openQuadratic(p contract.Params) (contract.Workload, error) {
 	}
 	n := b.Rows * b.Dim
 	w := &quadratic{
-		Bowl: b, params: p, curvature: make([]float32, n), best: make([]float32, n), x: make([]float32, n),
+		Quadratic: b, params: p, curvature: make([]float32, n), best: make([]float32, n), x: make([]float32, n),
 		gradient: make([]float32, n),
 	}
 	r := rand.New(rand.NewPCG(contract.Mix(p.Seed), 1))
@@ -145,7 +145,7 @@ func (p *quadratic) Step(
 			p.gradient[i] += part * float32(p.Noise*r.NormFloat64())
 		}
 	}
-	loss, off := p.judge()
+	loss, off := p.evaluate()
 	if err := t.Inc(ctx, quadraticTable, 0, p.gradient); err != nil {
 		return contract.Metrics{}, err
 	}
@@ -159,8 +159,8 @@ func (p *quadratic) descend(part float32) {
 	}
 }
 
-// judge returns f(x) and the root mean square of xᵢ − x*ᵢ.
-func (p *quadratic) judge() (loss, off float64) {
+// evaluate returns f(x) and the root mean square of xᵢ − x*ᵢ.
+func (p *quadratic) evaluate() (loss, off float64) {
 	squares := 0.0
 	for i, x := range p.x {
 		d := float64(x) - float64(p.best[i])
@@ -175,12 +175,12 @@ func (p *quadratic) Evaluate(ctx context.Context, t contract.Tables) (contract.E
 	if err := t.Get(ctx, quadraticTable, 0, p.x); err != nil {
 		return contract.Eval{}, err
 	}
-	loss, off := p.judge()
+	loss, off := p.evaluate()
 	return contract.Eval{Loss: loss, RMSE: off, Accuracy: math.NaN()}, nil
 }
 
-// Tell implements contract.Teller. It reports the distance of x to x* and the expected contraction.
-func (p *quadratic) Tell(ctx context.Context, t contract.Tables) ([]string, error) {
+// Findings implements contract.FindingsReporter. It reports the distance of x to x* and the expected contraction.
+func (p *quadratic) Findings(ctx context.Context, t contract.Tables) ([]string, error) {
 	e, err := p.Evaluate(ctx, t)
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ func NewPlainQuadratic(p contract.Params) (*PlainQuadratic, error) {
 func (p *PlainQuadratic) Run(clocks int64) (values int, off float64) {
 	for range clocks {
 		p.descend(1)
-		_, off = p.judge()
+		_, off = p.evaluate()
 		for i, g := range p.gradient {
 			p.x[i] -= float32(p.rate * g)
 		}

@@ -39,7 +39,7 @@ const quadraticRate = 1.5
 
 func quadraticParams() contract.Params {
 	return contract.Params{
-		Seed: 3, Slots: 1, Bowl: contract.Bowl{Rows: 50, Dim: 3, Condition: 20},
+		Seed: 3, Slots: 1, Bowl: contract.Quadratic{Rows: 50, Dim: 3, Condition: 20},
 		Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: quadraticRate},
 	}
 }
@@ -71,7 +71,7 @@ func TestQuadraticContracts(t *testing.T) {
 			t.Fatalf("clock %d: %+v, %v; judged %+v", clock, got, err, e)
 		}
 	}
-	told, err := w.Tell(t.Context(), m)
+	told, err := w.Findings(t.Context(), m)
 	if err != nil || len(told) != 2 || !strings.Contains(told[1], "0.925") {
 		t.Errorf("it tells %q, %v", told, err)
 	}

@@ -25,10 +25,10 @@ type (
 	Factors = contract.Factors
 	// TopicModel holds the user's choices for a topic model.
 	TopicModel = contract.TopicModel
-	// Convex holds the user's choices that give the problem stronger theoretical guarantees.
-	Convex = contract.Convex
-	// Bowl holds the user's choices for a quadratic function.
-	Bowl = contract.Bowl
+	// SoftmaxParams holds the user's choices that give the problem stronger theoretical guarantees.
+	SoftmaxParams = contract.SoftmaxParams
+	// Quadratic holds the user's choices for a quadratic function.
+	Quadratic = contract.Quadratic
 	// Tables is a workload's access to the model.
 	Tables = contract.Tables
 	// Share identifies a slot's part of the data in a clock.
@@ -39,18 +39,19 @@ type (
 	Eval = contract.Eval
 	// Description describes a workload and its data.
 	Description = contract.Description
-	// Teller is a workload that can describe a model in addition to evaluating it.
-	Teller = contract.Teller
-	// Mender is a workload whose tables can hold values that no valid model has.
-	Mender = contract.Mender
+	// FindingsReporter is a workload that can describe a model in addition to evaluating it.
+	FindingsReporter = contract.FindingsReporter
+	// Repairer is a workload whose tables can hold values that no valid model has.
+	Repairer = contract.Repairer
 	// Classifier is a workload that classifies examples.
 	Classifier = contract.Classifier
-	// Sampled is a workload that can evaluate on a subset of its test examples.
-	Sampled = contract.Sampled
-	// Remembering is a workload whose processes use their own earlier samples in addition to the rows.
-	Remembering = contract.Remembering
-	// Heir is a workload with additional requirements, beyond table sizes, for a model that training starts from.
-	Heir = contract.Heir
+	// SampledEvaluator is a workload that can evaluate on a subset of its test examples.
+	SampledEvaluator = contract.SampledEvaluator
+	// Stateful is a workload whose processes use their own earlier samples in addition to the rows.
+	Stateful = contract.Stateful
+	// WarmStartChecker is a workload with additional requirements, beyond table sizes, for a model that training starts
+	// from.
+	WarmStartChecker = contract.WarmStartChecker
 	// Workload is a training program.
 	Workload = contract.Workload
 )
@@ -67,7 +68,7 @@ type Info struct {
 	Rule    perdure.RuleKind // "": sgd
 	Factors Factors
 	Topics  TopicModel
-	Bowl    Bowl
+	Bowl    Quadratic
 	Data    string
 	// Combines reports whether the slots' updates of a clock may be combined: each is the mean over its examples.
 	Combines bool
@@ -99,7 +100,7 @@ func (i Info) Defaults() string {
 		return fmt.Sprintf("--data %s --topics %d --alpha %g --beta %g --clock-fraction %g", i.Data, t.Topics, t.Alpha,
 			t.Beta, t.ClockFraction)
 	}
-	if b := i.Bowl; b != (Bowl{}) {
+	if b := i.Bowl; b != (Quadratic{}) {
 		return fmt.Sprintf("--rows %d --dim %d --condition %g, --lr as fits the condition", b.Rows, b.Dim, b.Condition)
 	}
 	if i.Rule != "" {
@@ -127,12 +128,12 @@ func (i Info) Solve(name string) (Info, error) {
 	return i, fmt.Errorf("%w: solver %q; choose %s", perdure.ErrUsage, name, strings.Join(known, " or "))
 }
 
-type entry struct {
+type registration struct {
 	Info
 	open func(Params) (Workload, error)
 }
 
-var entries = []entry{
+var registrations = []registration{
 	{
 		Info{
 			Name: logreg.SoftmaxName, Line: "logistic regression on examples in classes (Fashion-MNIST, CoverType): " +
@@ -181,7 +182,7 @@ var entries = []entry{
 	{
 		Info{
 			Name: QuadraticName, Line: "a bowl whose least place and contraction are known: for theory and teaching",
-			Bowl: DefaultBowl, Measures: []string{"loss", "rmse"}, Clocks: 200,
+			Bowl: DefaultQuadratic, Measures: []string{"loss", "rmse"}, Clocks: 200,
 		},
 		openQuadratic,
 	},
@@ -189,8 +190,8 @@ var entries = []entry{
 
 // List returns all workloads.
 func List() []Info {
-	list := make([]Info, len(entries))
-	for i, e := range entries {
+	list := make([]Info, len(registrations))
+	for i, e := range registrations {
 		list[i] = e.Info
 	}
 	return list
@@ -216,14 +217,14 @@ func New(name string, p Params) (Workload, error) {
 	return e.open(p)
 }
 
-func find(name string) (entry, error) {
-	known := make([]string, len(entries))
-	for i, e := range entries {
+func find(name string) (registration, error) {
+	known := make([]string, len(registrations))
+	for i, e := range registrations {
 		if e.Name == name {
 			return e, nil
 		}
 		known[i] = e.Name
 	}
-	return entry{}, fmt.Errorf("%w: unknown workload %q; choose %s", perdure.ErrUsage, name,
+	return registration{}, fmt.Errorf("%w: unknown workload %q; choose %s", perdure.ErrUsage, name,
 		strings.Join(known, " or "))
 }

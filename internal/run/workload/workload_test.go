@@ -35,7 +35,7 @@ func goodParams(name string) workload.Params {
 	default:
 		info.Data = ""
 	}
-	if info.Bowl != (workload.Bowl{}) {
+	if info.Bowl != (workload.Quadratic{}) {
 		info.Bowl.Noise = 0.01 // else all slots learn the same
 	}
 	return workload.Params{

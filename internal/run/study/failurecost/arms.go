@@ -13,44 +13,46 @@ import (
 type Arm struct {
 	Text     string
 	Recovery perdure.Recovery // of a strategy
-	How      How
-	Size     float64 // of the disturbance: see How
+	Kind     Kind
+	Size     float64 // of the disturbance: see Kind
 }
 
-// How is the way in which an arm disturbs a training.
-type How string
+// Kind is the way in which an arm disturbs a training.
+type Kind string
 
 // Ways to disturb a training: servers that die under a strategy, and the paper's perturbations, which no strategy
 // recovers from.
 const (
-	ByDeath       How = ""
-	ByRandom      How = "random"      // all rows move in a random direction, by Size times the distance from x₀ to x*
-	ByAdversary   How = "adversarial" // as ByRandom, but straight away from x*
-	ByReset       How = "reset"       // a random part of the rows is reset to initial values
-	ByStaleReads  How = "stale"       // no failure: all reads are Size clocks old
-	perturbations     = "random:X, adversarial:X, reset:PART or stale:CLOCKS"
+	ByDeath       Kind = ""
+	ByRandom      Kind = "random"      // all rows move in a random direction, by Size times the distance from x₀ to x*
+	ByAdversary   Kind = "adversarial" // as ByRandom, but straight away from x*
+	ByReset       Kind = "reset"       // a random part of the rows is reset to initial values
+	ByStaleReads  Kind = "stale"       // no failure: all reads are Size clocks old
+	perturbations      = "random:X, adversarial:X, reset:PART or stale:CLOCKS"
 )
 
-// mostStale limits how many copies of the rows are kept.
-const mostStale = 1000
+// maxStale limits how many copies of the rows are kept.
+const maxStale = 1000
 
 func armOf(r perdure.Recovery) Arm { return Arm{Text: r.String(), Recovery: r} }
 
 // saves reports whether the arm's strategy saves rows individually.
-func (a *Arm) saves() bool { return a.How == ByDeath && recovery.RoundsOf(a.Recovery).Any() }
+func (a *Arm) saves() bool { return a.Kind == ByDeath && recovery.RoundsOf(a.Recovery).Any() }
 
-// whole reports whether the arm's strategy rolls back all shards to a checkpoint.
-func (a *Arm) whole() bool { return a.How == ByDeath && a.Recovery.Kind == perdure.RecoverCheckpoint }
+// rollsBack reports whether the arm's strategy rolls back all shards to a checkpoint.
+func (a *Arm) rollsBack() bool {
+	return a.Kind == ByDeath && a.Recovery.Kind == perdure.RecoverCheckpoint
+}
 
-// initial reports whether the arm's strategy resets lost rows to their initial values.
-func (a *Arm) initial() bool { return a.How == ByDeath && a.Recovery.Kind == perdure.RecoverNone }
+// resetsRows reports whether the arm's strategy resets lost rows to their initial values.
+func (a *Arm) resetsRows() bool { return a.Kind == ByDeath && a.Recovery.Kind == perdure.RecoverNone }
 
 // parsePerturbation parses a perturbation such as random:0.5.
 func parsePerturbation(text string) (a Arm, err error) {
 	name, size, _ := strings.Cut(text, ":")
-	a = Arm{Text: text, How: How(name)}
+	a = Arm{Text: text, Kind: Kind(name)}
 	wrong := fmt.Errorf("%w: --perturb %s; choose %s", perdure.ErrUsage, text, perturbations)
-	switch a.How {
+	switch a.Kind {
 	case ByRandom, ByAdversary:
 		a.Size, err = strconv.ParseFloat(size, 64)
 		if err != nil || !(a.Size > 0 && a.Size <= 1e6) {
@@ -62,8 +64,8 @@ func parsePerturbation(text string) (a Arm, err error) {
 		}
 	case ByStaleReads:
 		n, err := strconv.Atoi(size)
-		if a.Size = float64(n); err != nil || n < 1 || n > mostStale {
-			return a, fmt.Errorf("%w, where CLOCKS is 1 to %d", wrong, mostStale)
+		if a.Size = float64(n); err != nil || n < 1 || n > maxStale {
+			return a, fmt.Errorf("%w, where CLOCKS is 1 to %d", wrong, maxStale)
 		}
 	default:
 		return a, wrong

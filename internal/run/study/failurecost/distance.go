@@ -26,25 +26,27 @@ func initial(t *Training) (all rows) {
 	return all
 }
 
-// between returns the distance between two models.
-func between(a, b rows) float64 {
+// modelDistance returns the distance between two models.
+func modelDistance(a, b rows) float64 {
 	squares := 0.0
 	for shard := range a {
-		squares += gap(a[shard], b[shard])
+		squares += squaredDistance(a[shard], b[shard])
 	}
 	return math.Sqrt(squares)
 }
 
-func distance(t *Training, from rows) float64 { return between(rowsOf(t), from) }
+func distance(t *Training, from rows) float64 { return modelDistance(rowsOf(t), from) }
 
-// far reports whether a table counts for the distance. Sparse tables do not, because the positions of their rows differ
-// between models, nor do tables that are not part of the model.
-func far(p *table.Part) bool { return !p.Spec.Sparse && p.Spec.Distance != perdure.DistanceNone }
+// countsForDistance reports whether a table counts for the distance. Sparse tables do not, because the positions of
+// their rows differ between models, nor do tables that are not part of the model.
+func countsForDistance(p *table.Part) bool {
+	return !p.Spec.Sparse && p.Spec.Distance != perdure.DistanceNone
+}
 
-// gap returns the squared distance between the rows of dense tables.
-func gap(a, b []*table.Part) (squares float64) {
+// squaredDistance returns the squared distance between the rows of dense tables.
+func squaredDistance(a, b []*table.Part) (squares float64) {
 	for n, p := range a {
-		if !far(p) {
+		if !countsForDistance(p) {
 			continue
 		}
 		for at := 0; at < p.Stored(); {
@@ -58,8 +60,8 @@ func gap(a, b []*table.Part) (squares float64) {
 }
 
 // findBest approximates x* by the rows of a twin that trains bestAfter times as long.
-func (c *conductor) findBest(ctx context.Context, u *undisturbed, crew Crew) error {
-	s := c.of(u.seed, perdure.Recovery{Kind: perdure.RecoverNone})
+func (c *executor) findBest(ctx context.Context, u *twin, crew SlotWorkloads) error {
+	s := c.runSettings(u.seed, perdure.Recovery{Kind: perdure.RecoverNone})
 	t, err := NewTraining(&s, crew)
 	if err != nil {
 		return err
@@ -72,8 +74,8 @@ func (c *conductor) findBest(ctx context.Context, u *undisturbed, crew Crew) err
 			return err
 		}
 	}
-	u.begin, u.best = initial(t), rowsOf(t)
-	if !(between(u.begin, u.best) > 0) {
+	u.initial, u.best = initial(t), rowsOf(t)
+	if !(modelDistance(u.initial, u.best) > 0) {
 		return fmt.Errorf("%w: --measure distance needs a dense table that changes and counts for the distance; %s "+
 			"has "+
 			"none; choose train or test", perdure.ErrUsage, c.Run.Job.Workload)
@@ -101,20 +103,20 @@ func worst(distances []float64, failed map[int]bool) (c float64) {
 	return c
 }
 
-// bind computes the bounds of a trial's cost. Bound assumes that every clock of the twin and of the trial multiplies
-// the distance to x* by at most c; κ of the disturbed run can then be no later. Neat is the simplified form with the
-// typical rate of the twin. It does not bound every training.
-func (u *undisturbed) bind(tr *Trial, distances []float64, strike string) error {
+// setBounds computes the bounds of a trial's cost. Bound assumes that every clock of the twin and of the trial
+// multiplies the distance to x* by at most c; κ of the disturbed run can then be no later. SimpleBound is the
+// simplified form with the typical rate of the twin. It does not bound every training.
+func (u *twin) setBounds(tr *Trial, distances []float64, strike string) error {
 	if tr.Censored {
 		return nil
 	}
-	start := between(u.begin, u.best)
+	start := modelDistance(u.initial, u.best)
 	var all []itercost.Perturbation
 	failed := map[int]bool{}
 	for _, f := range tr.Failures {
-		// With StrikeAmid the failure affects the result of its own clock, so the next clock starts with it.
+		// With StrikeWithin the failure affects the result of its own clock, so the next clock starts with it.
 		at := int(f.Clock)
-		if strike == StrikeAmid {
+		if strike == StrikeWithin {
 			at++
 		}
 		failed[at] = true
@@ -139,7 +141,7 @@ func (u *undisturbed) bind(tr *Trial, distances []float64, strike string) error 
 			return err
 		}
 		neat := b.SimpleCost()
-		tr.Neat = &neat
+		tr.SimpleBound = &neat
 	}
 	return nil
 }

@@ -14,30 +14,30 @@ import (
 
 // Trial is one fork of a twin, with its failures.
 type Trial struct {
-	Strategy string    `json:"strategy"` // or the perturbation
-	Lost     float64   `json:"lost"`     // part of the servers; 0 if none dies
-	Seed     uint64    `json:"seed"`     // of the twin
-	Failures []Failure `json:"failures"`
-	Cost     int       `json:"cost"`     // in clocks; a lower bound if censored
-	Censored bool      `json:"censored"` // the run did not reach ε
-	Bound    *int      `json:"bound,omitempty"`
-	Neat     *float64  `json:"neat,omitempty"` // simplified form of the bound
+	Strategy    string    `json:"strategy"` // or the perturbation
+	Lost        float64   `json:"lost"`     // part of the servers; 0 if none dies
+	Seed        uint64    `json:"seed"`     // of the twin
+	Failures    []Failure `json:"failures"`
+	Cost        int       `json:"cost"`     // in clocks; a lower bound if censored
+	Censored    bool      `json:"censored"` // the run did not reach ε
+	Bound       *int      `json:"bound,omitempty"`
+	SimpleBound *float64  `json:"neat,omitempty"` // simplified form of the bound
 
 	arm *Arm
 }
 
 // trials returns the trials to run for a twin.
-func (c *conductor) trials(u *undisturbed) (all []Trial) {
+func (c *executor) trials(u *twin) (all []Trial) {
 	for i := range c.Arms {
 		a := &c.Arms[i]
 		of := Trial{Strategy: a.Text, Seed: u.seed, arm: a, Failures: []Failure{}}
-		switch a.How {
+		switch a.Kind {
 		case ByStaleReads:
 			all = append(all, of) // a single trial, because nothing is random
 		case ByDeath:
 			for _, of.Lost = range c.Lost {
 				for _, failures := range u.failures {
-					of.Failures = dead(failures, of.Lost)
+					of.Failures = reducedTo(failures, of.Lost)
 					all = append(all, of)
 				}
 			}
@@ -55,13 +55,13 @@ func (c *conductor) trials(u *undisturbed) (all []Trial) {
 }
 
 // fork runs all trials of a twin.
-func (c *conductor) fork(ctx context.Context, u *undisturbed) ([]Trial, error) {
+func (c *executor) fork(ctx context.Context, u *twin) ([]Trial, error) {
 	all := c.trials(u)
 	errs := make([]error, len(all))
 	var running sync.WaitGroup
 	for i := range all {
 		tr := &all[i]
-		if tr.arm.whole() {
+		if tr.arm.rollsBack() {
 			tr.Cost = redone(tr)
 			continue
 		}
@@ -71,7 +71,7 @@ func (c *conductor) fork(ctx context.Context, u *undisturbed) ([]Trial, error) {
 		crew := <-c.crews
 		running.Go(func() {
 			defer func() { c.crews <- crew }()
-			errs[i] = c.try(ctx, u, tr, crew)
+			errs[i] = c.runTrial(ctx, u, tr, crew)
 		})
 	}
 	running.Wait()
@@ -87,8 +87,8 @@ func redone(tr *Trial) (clocks int) {
 	return clocks
 }
 
-// try disturbs a fork of a twin as the trial specifies, and records the cost.
-func (c *conductor) try(ctx context.Context, u *undisturbed, tr *Trial, crew Crew) error {
+// runTrial disturbs a fork of a twin as the trial specifies, and records the cost.
+func (c *executor) runTrial(ctx context.Context, u *twin, tr *Trial, crew SlotWorkloads) error {
 	// A trial with several failures must save rows between them.
 	t, err := c.begin(ctx, u, tr, crew, tr.arm.saves() && len(tr.Failures) > 1)
 	if err != nil {
@@ -111,25 +111,25 @@ func (c *conductor) try(ctx context.Context, u *undisturbed, tr *Trial, crew Cre
 		return err
 	}
 	tr.Cost, tr.Censored = cost.Clocks, cost.Censored
-	if c.measure() != MeasureDistance || tr.arm.How == ByStaleReads {
+	if c.measure() != MeasureDistance || tr.arm.Kind == ByStaleReads {
 		return nil
 	}
-	return u.bind(tr, losses, c.Strike)
+	return u.setBounds(tr, losses, c.Strike)
 }
 
 // begin returns the training of a trial, at or before its first failure. It is a fork of the twin or, if saves is set,
 // a training from the first clock on that saves rows.
-func (c *conductor) begin(ctx context.Context, u *undisturbed, tr *Trial, crew Crew, saves bool) (
+func (c *executor) begin(ctx context.Context, u *twin, tr *Trial, crew SlotWorkloads, saves bool) (
 	*Training, error,
 ) {
-	if !saves && tr.arm.How != ByStaleReads {
+	if !saves && tr.arm.Kind != ByStaleReads {
 		return u.at[c.start(tr.Failures)].Copy(crew)
 	}
 	r := perdure.Recovery{Kind: perdure.RecoverNone}
 	if saves {
 		r = tr.arm.Recovery
 	}
-	s := c.of(u.seed, r)
+	s := c.runSettings(u.seed, r)
 	t, err := NewTraining(&s, crew)
 	if err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (c *conductor) begin(ctx context.Context, u *undisturbed, tr *Trial, crew C
 
 // disturb trains until the horizon, applies the trial's failures, and returns the series of losses, including those of
 // the twin before the fork. It returns early if the training diverges.
-func (c *conductor) disturb(ctx context.Context, u *undisturbed, tr *Trial, t *Training) ([]float64, error) {
+func (c *executor) disturb(ctx context.Context, u *twin, tr *Trial, t *Training) ([]float64, error) {
 	left := tr.Failures
 	losses := append([]float64{}, u.losses[:t.Clock]...)
 	for t.Clock < c.horizon {
@@ -182,8 +182,8 @@ func (c *conductor) disturb(ctx context.Context, u *undisturbed, tr *Trial, t *T
 }
 
 // strike applies a failure of a trial to a training, and records the distance by which it moves the rows.
-func (c *conductor) strike(u *undisturbed, tr *Trial, f *Failure, t *Training) error {
-	if tr.arm.How != ByDeath {
+func (c *executor) strike(u *twin, tr *Trial, f *Failure, t *Training) error {
+	if tr.arm.Kind != ByDeath {
 		f.Norm = u.perturb(tr.arm, f.Clock, t)
 		return nil
 	}
@@ -196,24 +196,24 @@ func (c *conductor) strike(u *undisturbed, tr *Trial, f *Failure, t *Training) e
 		if c.SavedAs == SavedHalf {
 			halve(t.Parts(shard))
 		}
-		squares += gap(before, t.Parts(shard))
+		squares += squaredDistance(before, t.Parts(shard))
 	}
 	f.Norm = math.Sqrt(squares)
 	return nil
 }
 
 // restore replaces the rows of a shard by those that the strategy recovers.
-func (c *conductor) restore(u *undisturbed, tr *Trial, t *Training, shard int) error {
+func (c *executor) restore(u *twin, tr *Trial, t *Training, shard int) error {
 	switch {
-	case tr.arm.initial():
-		t.Put(shard, t.Initial(shard))
+	case tr.arm.resetsRows():
+		t.SetRows(shard, t.Initial(shard))
 		return nil
 	case t.Saves():
 		return t.Lose([]int{shard})
 	}
-	parts, err := copyParts(u.laid[tr.Strategy][t.Clock][shard], t.Job.Seed)
+	parts, err := copyParts(u.saved[tr.Strategy][t.Clock][shard], t.Job.Seed)
 	if err == nil {
-		t.Put(shard, parts)
+		t.SetRows(shard, parts)
 	}
 	return err
 }
@@ -234,9 +234,9 @@ func halve(parts []*table.Part) {
 }
 
 // perturb moves the rows of a training as the arm specifies, and returns the distance.
-func (u *undisturbed) perturb(a *Arm, clock perdure.Clock, t *Training) float64 {
+func (u *twin) perturb(a *Arm, clock perdure.Clock, t *Training) float64 {
 	rng := rand.New(rand.NewPCG(u.seed, uint64(clock)<<8|0x9e))
-	if a.How == ByReset {
+	if a.Kind == ByReset {
 		return reset(t, a.Size, rng)
 	}
 	// The direction: random, or from x* to the current model.
@@ -245,7 +245,7 @@ func (u *undisturbed) perturb(a *Arm, clock perdure.Clock, t *Training) float64 
 	each(t, func(shard, n, piece int, values []float32) {
 		d := make([]float32, len(values))
 		for i := range d {
-			if a.How == ByRandom {
+			if a.Kind == ByRandom {
 				d[i] = float32(rng.NormFloat64())
 			} else {
 				d[i] = values[i] - u.best[shard][n].Image().Planes[0][piece][i]
@@ -257,7 +257,7 @@ func (u *undisturbed) perturb(a *Arm, clock perdure.Clock, t *Training) float64 
 	if squares == 0 { // the model is x* itself, so there is no direction
 		return 0
 	}
-	norm := a.Size * between(u.begin, u.best)
+	norm := a.Size * modelDistance(u.initial, u.best)
 	scale, next := float32(norm/math.Sqrt(squares)), 0
 	each(t, func(_, _, _ int, values []float32) {
 		for i, d := range way[next] {
@@ -272,7 +272,7 @@ func (u *undisturbed) perturb(a *Arm, clock perdure.Clock, t *Training) float64 
 func each(t *Training, do func(shard, n, piece int, values []float32)) {
 	for shard := range t.Job.Shards {
 		for n, p := range t.Parts(shard) {
-			if !far(p) {
+			if !countsForDistance(p) {
 				continue
 			}
 			for piece, values := range p.Image().Planes[0] {
@@ -289,7 +289,7 @@ func reset(t *Training, part float64, rng *rand.Rand) float64 {
 	for shard := range t.Job.Shards {
 		first := t.Initial(shard)
 		for n, p := range t.Parts(shard) {
-			if !far(p) {
+			if !countsForDistance(p) {
 				continue
 			}
 			dim := p.Spec.Dim

@@ -12,12 +12,12 @@ import (
 
 // tried runs trials of a quadratic. All its clocks make equal progress, so a training that loses everything and
 // continues from the rows saved at some clock lags by the clocks since then.
-func tried(t *testing.T, change func(a *Asked)) *Result {
+func tried(t *testing.T, change func(a *Flags)) *Result {
 	t.Helper()
 	a := asked(t)
 	a.Strike, a.Lost, a.Recovery = StrikeBetween, []string{"1"}, []string{"checkpoint:8", "scar:8,1", "none"}
 	change(a)
-	r, err := a.Try(t.Context(), io.Discard)
+	r, err := a.Execute(t.Context(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func behind(failures []Failure, every perdure.Clock) int {
 // saved since.
 func TestFailures(t *testing.T) {
 	for _, failures := range []int{1, 2, 3} {
-		r := tried(t, func(a *Asked) { a.Failures, a.Trials, a.MeanClocks = failures, 5, 6 })
+		r := tried(t, func(a *Flags) { a.Failures, a.Trials, a.MeanClocks = failures, 5, 6 })
 		some := 0
 		for _, tr := range r.Trials {
 			if len(tr.Failures) != failures {
@@ -89,7 +89,7 @@ func TestRedone(t *testing.T) {
 // TestPerturb checks that perturbations have the requested size, that resetting all rows restarts the training, and
 // that adversarial perturbations cost more than random ones.
 func TestPerturb(t *testing.T) {
-	r := tried(t, func(a *Asked) {
+	r := tried(t, func(a *Flags) {
 		a.Perturb, a.Measure = []string{"random:0.5", "adversarial:0.5", "reset:1", "reset:1/2"}, MeasureDistance
 		a.Run.Params.Rule.Rate = 0.5
 	})
@@ -123,7 +123,7 @@ func TestPerturb(t *testing.T) {
 
 // TestBounds checks that costs stay within their bounds, and that there is no bound if the training does not contract.
 func TestBounds(t *testing.T) {
-	r := tried(t, func(a *Asked) {
+	r := tried(t, func(a *Flags) {
 		a.Perturb, a.Measure, a.Failures = []string{"random:0.2", "adversarial:0.02"}, MeasureDistance, 2
 		a.Recovery, a.Lost = append(a.Recovery, "scar:8,1/4,round"), []string{"1/2", "1"}
 	})
@@ -141,24 +141,24 @@ func TestBounds(t *testing.T) {
 		}
 		known += c.Bounds.Known
 	}
-	if known < 10 || r.Bounded() == "" {
+	if known < 10 || r.BoundsTable() == "" {
 		t.Errorf("%d trials have bounds", known)
 	}
-	u := &undisturbed{
-		begin: rows{{one(t, 0)}}, best: rows{{one(t, 1)}}, losses: []float64{1, 0.5, 0.25}, epsilon: 0.25, rate: 0.5,
+	u := &twin{
+		initial: rows{{one(t, 0)}}, best: rows{{one(t, 1)}}, losses: []float64{1, 0.5, 0.25}, epsilon: 0.25, rate: 0.5,
 	}
 	u.reach.Clock = 2
 	// The failure moves the model by 2. With c = 1/2 the distances are 2.5, 1.25 …, so ε is reached four clocks later.
 	tr := &Trial{Cost: 3, Failures: []Failure{{Clock: 1, Norm: 2}}}
-	err := u.bind(tr, []float64{1, 2.5, 1.25, 0.625, 0.3125, 0.15625}, StrikeBetween)
+	err := u.setBounds(tr, []float64{1, 2.5, 1.25, 0.625, 0.3125, 0.15625}, StrikeBetween)
 	if err != nil || tr.Bound == nil || *tr.Bound < tr.Cost || *tr.Bound > tr.Cost+2 {
 		t.Errorf("bound %v, %v; the cost is %d", tr.Bound, err, tr.Cost)
 	}
-	if tr.Neat == nil || math.Abs(*tr.Neat-math.Log2(5)) > 1e-9 {
-		t.Errorf("neat form %v", tr.Neat)
+	if tr.SimpleBound == nil || math.Abs(*tr.SimpleBound-math.Log2(5)) > 1e-9 {
+		t.Errorf("neat form %v", tr.SimpleBound)
 	}
 	tr = &Trial{Cost: 3, Failures: []Failure{{Clock: 1, Norm: 2}}}
-	err = u.bind(tr, []float64{1, 2.5, 2.6, 0.625, 0.3125, 0.15625}, StrikeBetween)
+	err = u.setBounds(tr, []float64{1, 2.5, 2.6, 0.625, 0.3125, 0.15625}, StrikeBetween)
 	if err != nil || tr.Bound != nil {
 		t.Errorf("bound %v, %v for a training that does not contract", tr.Bound, err)
 	}
@@ -178,7 +178,7 @@ func one(t *testing.T, v float32) *table.Part {
 func TestStale(t *testing.T) {
 	s := bowl(t, "none")
 	s.Params.Rule.Rate = 0.25
-	crew, err := NewCrew(&s)
+	crew, err := NewSlotWorkloads(&s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestStale(t *testing.T) {
 	if three := norm(1, 3); three/first > 2.99 {
 		t.Errorf("three steps move by %g: reads are older than one clock", three)
 	}
-	r := tried(t, func(a *Asked) {
+	r := tried(t, func(a *Flags) {
 		a.Run.Params.Rule.Rate = 0.25
 		a.Perturb = []string{"stale:1", "stale:3"}
 	})
@@ -230,8 +230,8 @@ func TestSavedAs(t *testing.T) {
 		t.Error("NaN becomes a number")
 	}
 	for _, failures := range []int{1, 2} {
-		whole := tried(t, func(a *Asked) { a.Failures = failures })
-		half := tried(t, func(a *Asked) { a.SavedAs, a.Failures = SavedHalf, failures })
+		whole := tried(t, func(a *Flags) { a.Failures = failures })
+		half := tried(t, func(a *Flags) { a.SavedAs, a.Failures = SavedHalf, failures })
 		others := 0
 		for i, tr := range half.Trials {
 			if tr.Strategy == "scar:8,1,priority" && tr.Failures[0].Norm != whole.Trials[i].Failures[0].Norm {
@@ -248,7 +248,7 @@ func TestSavedAs(t *testing.T) {
 func TestLose(t *testing.T) {
 	a := asked(t)
 	a.Lose, a.Lost, a.Trials = LoseShards, []string{"1/4", "1"}, 6
-	r, err := a.Try(t.Context(), io.Discard)
+	r, err := a.Execute(t.Context(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +280,7 @@ func TestSmooth(t *testing.T) {
 	if got := smooth(losses, 1); !slices.Equal(got, losses) {
 		t.Errorf("the means of 1 clock are %v", got)
 	}
-	plain, even := tried(t, func(*Asked) {}), tried(t, func(a *Asked) { a.Smooth = 4 })
+	plain, even := tried(t, func(*Flags) {}), tried(t, func(a *Flags) { a.Smooth = 4 })
 	for i, tr := range even.Trials {
 		other := &plain.Trials[i]
 		if !tr.Censored && !other.Censored && max(tr.Cost-other.Cost, other.Cost-tr.Cost) > 1 {

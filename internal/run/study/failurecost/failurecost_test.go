@@ -16,21 +16,21 @@ import (
 // bowl returns a run of the workload quadratic, whose minimum is known.
 func bowl(t *testing.T, recovery string) settings.Run {
 	t.Helper()
-	return runOf(t, recovery, func(*settings.Asked) {})
+	return runOf(t, recovery, func(*settings.Flags) {})
 }
 
 // runOf returns a small run, modified by change.
-func runOf(t *testing.T, recovery string, change func(a *settings.Asked)) settings.Run {
+func runOf(t *testing.T, recovery string, change func(a *settings.Flags)) settings.Run {
 	t.Helper()
 	rows := 200
-	a := settings.Asked{
+	a := settings.Flags{
 		Version: "test", Workload: "quadratic",
 		Shape: settings.Shape{
 			Workers: 2, Servers: 4, Shards: 8, Consistency: "bsp", Recovery: recovery, Clocks: 30, Seed: 3,
 		},
-		Work: settings.WorkAsked{
+		Work: settings.WorkloadFlags{
 			Schedule: "const", StepEvery: 1, StepFactor: 0.5, EvalEvery: "10", CacheMB: 1, RetainMB: 1,
-			Bowl: settings.BowlAsked{Rows: &rows},
+			Bowl: settings.QuadFlags{Rows: &rows},
 		},
 		Grace: "0s", Keep: 1, Reach: settings.Reach{Listen: "127.0.0.1:0"}, Given: map[string]bool{},
 	}
@@ -42,10 +42,10 @@ func runOf(t *testing.T, recovery string, change func(a *settings.Asked)) settin
 	return s
 }
 
-func asked(t *testing.T) *Asked {
-	return &Asked{
+func asked(t *testing.T) *Flags {
+	return &Flags{
 		Run: bowl(t, "none"), Recovery: []string{"checkpoint:8", "scar:8,1", "scar:8,1/4,priority"},
-		Lost: []string{"1/4", "1"}, Twins: 2, Trials: 3, Failures: 1, Sample: 10, Parallel: 2, Strike: StrikeAmid,
+		Lost: []string{"1/4", "1"}, Twins: 2, Trials: 3, Failures: 1, Sample: 10, Parallel: 2, Strike: StrikeWithin,
 		SavedAs: SavedWhole, Lose: LoseServers, Smooth: 1,
 	}
 }
@@ -53,11 +53,11 @@ func asked(t *testing.T) *Asked {
 // TestStudy checks that a study is reproducible. checkpoint:8 costs the clocks since the last checkpoint. Losing all
 // servers under scar:8,1 restores the same rows as rolling back to checkpoint:8.
 func TestStudy(t *testing.T) {
-	first, err := asked(t).Try(t.Context(), io.Discard)
+	first, err := asked(t).Execute(t.Context(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := asked(t).Try(t.Context(), io.Discard)
+	again, err := asked(t).Execute(t.Context(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestBytes(t *testing.T) {
 	bytes := func(recovery ...string) map[string]int64 {
 		a := asked(t)
 		a.Recovery = append([]string{"checkpoint:8"}, recovery...)
-		r, err := a.Try(t.Context(), io.Discard)
+		r, err := a.Execute(t.Context(), io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,10 +133,10 @@ func TestBytes(t *testing.T) {
 }
 
 // TestCopies checks that a copy continues exactly as the original, that a loss in one does not affect the other, and
-// that a training that loses shards continues with the rows that Lay returns.
+// that a training that loses shards continues with the rows that SavedRows returns.
 func TestCopies(t *testing.T) {
 	s := bowl(t, "scar:8,1/4,round")
-	crew, err := NewCrew(&s)
+	crew, err := NewSlotWorkloads(&s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,14 +172,14 @@ func TestCopies(t *testing.T) {
 		t.Error("a copy continues differently")
 	}
 	calm := hash(b)
-	laid, err := a.Lay(2)
+	laid, err := a.SavedRows(2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Lose([]int{2}); err != nil {
 		t.Fatal(err)
 	}
-	if gap(a.Parts(2), laid) != 0 || gap(a.Parts(2), b.Parts(2)) == 0 {
+	if squaredDistance(a.Parts(2), laid) != 0 || squaredDistance(a.Parts(2), b.Parts(2)) == 0 {
 		t.Error("the rows of a lost shard are not those last saved")
 	}
 	if hash(a) == calm || hash(b) != calm {
@@ -191,29 +191,29 @@ func TestCopies(t *testing.T) {
 // have memory, as those of lda do.
 func TestForks(t *testing.T) {
 	half, docs, rank, topics := 0.5, "synthetic:100", 2, 10
-	for name, change := range map[string]func(a *settings.Asked){
-		"quadratic": func(*settings.Asked) {},
-		"lda": func(a *settings.Asked) {
+	for name, change := range map[string]func(a *settings.Flags){
+		"quadratic": func(*settings.Flags) {},
+		"lda": func(a *settings.Flags) {
 			a.Workload, a.Work.Data = "lda", docs
-			a.Work.Topics = settings.TopicsAsked{Topics: &topics, Fraction: &half}
+			a.Work.Topics = settings.LDAFlags{Topics: &topics, Fraction: &half}
 		},
-		"lda rebuild": func(a *settings.Asked) {
+		"lda rebuild": func(a *settings.Flags) {
 			a.Workload, a.Work.Data = "lda", docs
-			a.Work.Topics = settings.TopicsAsked{Topics: &topics, Fraction: &half, Rebuild: true}
+			a.Work.Topics = settings.LDAFlags{Topics: &topics, Fraction: &half, Rebuild: true}
 		},
-		"lda on table": func(a *settings.Asked) {
+		"lda on table": func(a *settings.Flags) {
 			a.Workload, a.Work.Data = "lda", docs
-			a.Work.Topics = settings.TopicsAsked{
+			a.Work.Topics = settings.LDAFlags{
 				Topics: &topics, Fraction: &half, Rebuild: true, DocTopics: "table",
 			}
 		},
-		"als": func(a *settings.Asked) {
+		"als": func(a *settings.Flags) {
 			a.Workload, a.Work.Factors.Solver, a.Work.Data, a.Work.Factors.Rank = "mf", "als", "synthetic:0.001", &rank
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := asked(t)
-			a.Run = runOf(t, "none", func(a *settings.Asked) {
+			a.Run = runOf(t, "none", func(a *settings.Flags) {
 				a.Shape.Clocks = 16
 				change(a)
 			})
@@ -222,7 +222,7 @@ func TestForks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, strike := range []string{StrikeBetween, StrikeAmid} {
+			for _, strike := range []string{StrikeBetween, StrikeWithin} {
 				p.Strike = strike
 				p.compare(t)
 			}
@@ -233,7 +233,7 @@ func TestForks(t *testing.T) {
 // compare compares the models of all forks of a twin with those of trainings from the first clock on.
 func (p *Plan) compare(t *testing.T) {
 	t.Helper()
-	c := &conductor{Plan: p, horizon: 16}
+	c := &executor{Plan: p, horizon: 16}
 	if err := c.open(3); err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +273,7 @@ func TestBowl(t *testing.T) {
 	if p.measure() != MeasureTrain {
 		t.Errorf("the measure of quadratic is %s", p.measure())
 	}
-	crew, err := NewCrew(&s)
+	crew, err := NewSlotWorkloads(&s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,37 +297,37 @@ func TestBowl(t *testing.T) {
 // TestRefused checks that mistakes are reported in one line each, before training starts.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(a *Asked)
+		change func(a *Flags)
 		want   string
 	}{
-		"auto":     {func(a *Asked) { a.Recovery = []string{"scar:auto,1/8"} }, "depend on time"},
-		"chain":    {func(a *Asked) { a.Recovery = []string{"chain:2"} }, "checkpoint:C"},
-		"full":     {func(a *Asked) { a.Recovery = []string{"checkpoint:8"} }, "roll back all shards"},
-		"selector": {func(a *Asked) { a.Recovery = []string{"scar:8,1/8,best"} }, "best"},
-		"lost":     {func(a *Asked) { a.Lost = []string{"0"} }, "--lost 0"},
-		"more":     {func(a *Asked) { a.Lost = []string{"3/2"} }, "--lost 3/2"},
-		"part":     {func(a *Asked) { a.Lost = []string{"half"} }, "--lost half"},
-		"failures": {func(a *Asked) { a.Failures = 20 }, "--failures 20"},
-		"no fail":  {func(a *Asked) { a.Failures = 0 }, "--failures 0"},
-		"perturb":  {func(a *Asked) { a.Perturb = []string{"shake:1"} }, "--perturb shake:1; choose random:X"},
-		"random":   {func(a *Asked) { a.Perturb = []string{"random:much"} }, "--perturb random:much"},
-		"reset":    {func(a *Asked) { a.Perturb = []string{"reset:2"} }, "--perturb 2; choose a part"},
-		"stale":    {func(a *Asked) { a.Perturb = []string{"stale:0"} }, "is 1 to 1000"},
-		"lose":     {func(a *Asked) { a.Lose = "rows" }, "--lose rows"},
-		"smooth":   {func(a *Asked) { a.Smooth = 20 }, "--smooth 20"},
-		"unsmooth": {func(a *Asked) { a.Smooth, a.Measure = 2, MeasureDistance }, "bounds apply to single clocks"},
-		"saved as": {func(a *Asked) { a.SavedAs = "int8" }, "--saved-as int8"},
-		"twins":    {func(a *Asked) { a.Twins = 0 }, "0 twins"},
-		"mean":     {func(a *Asked) { a.MeanClocks = 0.5 }, "--mean-clocks 0.5"},
-		"measure":  {func(a *Asked) { a.Measure = "accuracy" }, "--measure accuracy"},
-		"strike":   {func(a *Asked) { a.Strike = "soon" }, "--strike soon"},
-		"sample":   {func(a *Asked) { a.Sample = 0 }, "--sample 0"},
-		"clocks":   {func(a *Asked) { a.Run.Job.Clocks = 5 }, "--clocks 5"},
+		"auto":     {func(a *Flags) { a.Recovery = []string{"scar:auto,1/8"} }, "depend on time"},
+		"chain":    {func(a *Flags) { a.Recovery = []string{"chain:2"} }, "checkpoint:C"},
+		"full":     {func(a *Flags) { a.Recovery = []string{"checkpoint:8"} }, "roll back all shards"},
+		"selector": {func(a *Flags) { a.Recovery = []string{"scar:8,1/8,best"} }, "best"},
+		"lost":     {func(a *Flags) { a.Lost = []string{"0"} }, "--lost 0"},
+		"more":     {func(a *Flags) { a.Lost = []string{"3/2"} }, "--lost 3/2"},
+		"part":     {func(a *Flags) { a.Lost = []string{"half"} }, "--lost half"},
+		"failures": {func(a *Flags) { a.Failures = 20 }, "--failures 20"},
+		"no fail":  {func(a *Flags) { a.Failures = 0 }, "--failures 0"},
+		"perturb":  {func(a *Flags) { a.Perturb = []string{"shake:1"} }, "--perturb shake:1; choose random:X"},
+		"random":   {func(a *Flags) { a.Perturb = []string{"random:much"} }, "--perturb random:much"},
+		"reset":    {func(a *Flags) { a.Perturb = []string{"reset:2"} }, "--perturb 2; choose a part"},
+		"stale":    {func(a *Flags) { a.Perturb = []string{"stale:0"} }, "is 1 to 1000"},
+		"lose":     {func(a *Flags) { a.Lose = "rows" }, "--lose rows"},
+		"smooth":   {func(a *Flags) { a.Smooth = 20 }, "--smooth 20"},
+		"unsmooth": {func(a *Flags) { a.Smooth, a.Measure = 2, MeasureDistance }, "bounds apply to single clocks"},
+		"saved as": {func(a *Flags) { a.SavedAs = "int8" }, "--saved-as int8"},
+		"twins":    {func(a *Flags) { a.Twins = 0 }, "0 twins"},
+		"mean":     {func(a *Flags) { a.MeanClocks = 0.5 }, "--mean-clocks 0.5"},
+		"measure":  {func(a *Flags) { a.Measure = "accuracy" }, "--measure accuracy"},
+		"strike":   {func(a *Flags) { a.Strike = "soon" }, "--strike soon"},
+		"sample":   {func(a *Flags) { a.Sample = 0 }, "--sample 0"},
+		"clocks":   {func(a *Flags) { a.Run.Job.Clocks = 5 }, "--clocks 5"},
 		"vap": {
-			func(a *Asked) { a.Run.Job.Consistency = perdure.Consistency{Kind: perdure.VAP, Bound: 1} },
+			func(a *Flags) { a.Run.Job.Consistency = perdure.Consistency{Kind: perdure.VAP, Bound: 1} },
 			"bsp, ssp:S or asp",
 		},
-		"scale": {func(a *Asked) { a.Run.Scale = []string{"3@clock:5"} }, "--scale"},
+		"scale": {func(a *Flags) { a.Run.Scale = []string{"3@clock:5"} }, "--scale"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := asked(t)

@@ -18,8 +18,8 @@ import (
 // resultName is the file with the complete result.
 const resultName = "costs.json"
 
-// mostResult limits the size of a result that is read, in bytes.
-const mostResult = 256 << 20
+// maxResultBytes limits the size of a result that is read, in bytes.
+const maxResultBytes = 256 << 20
 
 // Write writes the result to a directory: costs.json, trials.csv, costs.md with tables, and costs.svg with a plot.
 func (r *Result) Write(folder string) error {
@@ -41,7 +41,7 @@ func (r *Result) Write(folder string) error {
 // tables returns all tables that are not empty.
 func (r *Result) tables() string {
 	var all []string
-	for _, t := range []string{r.Table(), r.Perturbed(), r.Bounded()} {
+	for _, t := range []string{r.Table(), r.PerturbationTable(), r.BoundsTable()} {
 		if t != "" {
 			all = append(all, t)
 		}
@@ -68,7 +68,7 @@ func (r *Result) Rows() [][]string {
 		}
 		rows = append(rows, plain.Record(t.Strategy, t.Lost, t.Seed, strings.Join(clocks, ";"),
 			strings.Join(servers, ";"), strings.Join(shards, ";"), strings.Join(norms, ";"), t.Cost, t.Censored,
-			bound, t.Neat))
+			bound, t.SimpleBound))
 	}
 	return rows
 }
@@ -76,7 +76,7 @@ func (r *Result) Rows() [][]string {
 // Read reads a result that Write wrote.
 func Read(folder string) (*Result, error) {
 	path := filepath.Join(folder, resultName)
-	b, err := disk.ReadRegular(path, mostResult)
+	b, err := disk.ReadRegular(path, maxResultBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s has no %s; perdure study losses --out writes it", perdure.ErrUsage, folder,
 			resultName)

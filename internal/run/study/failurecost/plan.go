@@ -29,7 +29,7 @@ type Plan struct {
 	Trials   int          // forks of each twin
 	Failures int          // in each fork
 	Mean     float64      // mean clock of a failure; the distribution is geometric
-	Strike   string       // StrikeBetween or StrikeAmid
+	Strike   string       // StrikeBetween or StrikeWithin
 	SavedAs  string       // SavedWhole or SavedHalf
 	Measure  string       // one of the measures below; "" for the workload's default
 	Smooth   int          // clocks over which the measure is averaged
@@ -59,7 +59,7 @@ const (
 // When a failure strikes.
 const (
 	StrikeBetween = "between" // between two clocks: the next one is computed with the restored rows, as in the paper
-	StrikeAmid    = "amid"    // within a clock: slots have read their rows; their updates go to the restored rows
+	StrikeWithin  = "amid"    // within a clock: slots have read their rows; their updates go to the restored rows
 )
 
 // Fractions and multiples of a twin's clocks. ε is the highest loss of the undisturbed twin after epsilonAt of its
@@ -77,7 +77,7 @@ func (p *Plan) Check() error {
 	if err := checkTraining(&p.Run); err != nil {
 		return err
 	}
-	if err := p.checkLoose(); err != nil {
+	if err := p.checkAsync(); err != nil {
 		return err
 	}
 	forks := false
@@ -85,7 +85,7 @@ func (p *Plan) Check() error {
 		if err := p.checkArm(&p.Arms[i]); err != nil {
 			return err
 		}
-		forks = forks || !p.Arms[i].whole()
+		forks = forks || !p.Arms[i].rollsBack()
 	}
 	switch {
 	case !forks:
@@ -113,7 +113,7 @@ func (p *Plan) Check() error {
 			perdure.ErrUsage, p.Smooth)
 	case p.Lose != LoseServers && p.Lose != LoseShards:
 		return fmt.Errorf("%w: --lose %s; choose servers or shards", perdure.ErrUsage, p.Lose)
-	case p.Strike != StrikeBetween && p.Strike != StrikeAmid:
+	case p.Strike != StrikeBetween && p.Strike != StrikeWithin:
 		return fmt.Errorf("%w: --strike %s; choose between or amid", perdure.ErrUsage, p.Strike)
 	case p.SavedAs != SavedWhole && p.SavedAs != SavedHalf:
 		return fmt.Errorf("%w: --saved-as %s; choose float32 or bfloat16", perdure.ErrUsage, p.SavedAs)
@@ -129,16 +129,16 @@ func (p *Plan) Check() error {
 	return nil
 }
 
-// checkLoose rejects settings that do not work under models in which slots do not run each clock together.
-func (p *Plan) checkLoose() error {
+// checkAsync rejects settings that do not work under models in which slots do not run each clock together.
+func (p *Plan) checkAsync() error {
 	c := p.Run.Job.Consistency
 	var what string
 	switch {
 	case c.Kind == perdure.BSP:
 		return nil
-	case p.has((*Arm).whole):
+	case p.has((*Arm).rollsBack):
 		what = "--recovery checkpoint:C; repeated clocks give different results: compare with scar:C,1"
-	case p.has(func(a *Arm) bool { return a.How == ByStaleReads }):
+	case p.has(func(a *Arm) bool { return a.Kind == ByStaleReads }):
 		what = "--perturb stale:CLOCKS; reads are stale anyway"
 	case p.Strike != StrikeBetween:
 		what = "--strike " + p.Strike + "; failures within a clock need bsp"
@@ -152,7 +152,7 @@ func (p *Plan) checkLoose() error {
 
 // checkArm returns an error if the arm cannot be run.
 func (p *Plan) checkArm(a *Arm) error {
-	if a.How != ByDeath {
+	if a.Kind != ByDeath {
 		return nil
 	}
 	job := p.Run.Job
@@ -161,7 +161,7 @@ func (p *Plan) checkArm(a *Arm) error {
 	case rows.Timed() || a.Recovery.Auto:
 		return fmt.Errorf("%w: --recovery %s; its saves depend on time: choose a number of clocks",
 			perdure.ErrUsage, a.Text)
-	case !a.saves() && !a.initial() && (!a.whole() || a.Recovery.Every < 1):
+	case !a.saves() && !a.resetsRows() && (!a.rollsBack() || a.Recovery.Every < 1):
 		return fmt.Errorf("%w: --recovery %s; choose checkpoint:C, which rolls back all shards, scar:C,R,SELECTOR "+
 			"or none", perdure.ErrUsage, a.Text)
 	}
@@ -217,8 +217,8 @@ func (p *Plan) failures(seed uint64) (all [][]Failure) {
 	return all
 }
 
-// dead returns the failures reduced to a part of the servers or shards, at least one each.
-func dead(failures []Failure, part float64) (all []Failure) {
+// reducedTo returns the failures reduced to a part of the servers or shards, at least one each.
+func reducedTo(failures []Failure, part float64) (all []Failure) {
 	some := func(all []int) []int {
 		if all == nil {
 			return nil
@@ -244,8 +244,8 @@ func (f *Failure) lost(job *perdure.JobSpec) (all []int) {
 	return all
 }
 
-// of returns the run with a seed, under a strategy.
-func (p *Plan) of(seed uint64, r perdure.Recovery) settings.Run {
+// runSettings returns the run with a seed, under a strategy.
+func (p *Plan) runSettings(seed uint64, r perdure.Recovery) settings.Run {
 	s := p.Run
 	s.Job.Seed, s.Params.Seed, s.Job.Recovery = seed, seed, r
 	return s

@@ -24,9 +24,9 @@ type Repeat struct {
 	Why   string `json:"why,omitempty"`
 }
 
-// Real repeats trials with perdure train and kills servers in the middle of a clock, after all workers have read and
-// before any has sent its update.
-type Real struct {
+// RealRuns repeats trials with perdure train and kills servers in the middle of a clock, after all workers have read
+// and before any has sent its update.
+type RealRuns struct {
 	Program string
 	Args    []string // of perdure train, for the twins
 	Folder  string   // for the runs; they are removed afterwards
@@ -36,28 +36,29 @@ type Real struct {
 const (
 	afterwards = 3                // clocks that a repeated trial continues after its failure
 	computeMs  = 500              // of each clock; each further attempt adds as much
-	mostTries  = 5                // on a busy machine some workers may not have read by then
+	maxTries   = 5                // on a busy machine some workers may not have read by then
 	patience   = 10 * time.Minute // limit for a run
 )
 
 // Repeat repeats a random choice of the trials that qualify: those without a round of saves at the clock of a failure.
-func (p *Plan) Repeat(ctx context.Context, r *Result, real *Real, screen io.Writer) error {
+func (p *Plan) Repeat(ctx context.Context, r *Result, real *RealRuns, screen io.Writer) error {
 	var can []Trial
 	for _, t := range r.Trials {
-		if t.arm.saves() && timely(t.arm.Recovery, t.Failures) && p.SavedAs == SavedWhole && p.Lose == LoseServers {
+		if t.arm.saves() && isRepeatable(t.arm.Recovery, t.Failures) && p.SavedAs == SavedWhole &&
+			p.Lose == LoseServers {
 			can = append(can, t)
 		}
 	}
 	rng := rand.New(rand.NewPCG(p.Run.Job.Seed, 0x2ea1))
 	rng.Shuffle(len(can), func(i, j int) { can[i], can[j] = can[j], can[i] })
-	c := &conductor{Plan: p}
+	c := &executor{Plan: p}
 	for i, t := range can[:min(real.Count, len(can))] {
 		want, err := c.model(ctx, &t)
 		if err != nil {
 			return err
 		}
 		rep := Repeat{Trial: t}
-		for rep.Tries < mostTries && !rep.Same {
+		for rep.Tries < maxTries && !rep.Same {
 			rep.Tries++
 			if rep.Same, rep.Why, err = real.run(ctx, &t, rep.Tries*computeMs, want); err != nil {
 				return err
@@ -73,9 +74,9 @@ func (p *Plan) Repeat(ctx context.Context, r *Result, real *Real, screen io.Writ
 // last returns the clock of the last failure.
 func (t *Trial) last() perdure.Clock { return t.Failures[len(t.Failures)-1].Clock }
 
-// timely reports whether no round of saves is due at the clock of a failure, and none before the previous round may be
-// over. A real server may die before a round that is due is recorded.
-func timely(r perdure.Recovery, failures []Failure) bool {
+// isRepeatable reports whether no round of saves is due at the clock of a failure, and none before the previous round
+// may be over. A real server may die before a round that is due is recorded.
+func isRepeatable(r perdure.Recovery, failures []Failure) bool {
 	due := recovery.RoundsOf(r)
 	for i, f := range failures {
 		if due.Done(f.Clock) != due.Done(f.Clock-1) || i > 0 && f.Clock < failures[i-1].Clock+afterwards {
@@ -86,11 +87,11 @@ func timely(r perdure.Recovery, failures []Failure) bool {
 }
 
 // model returns the hash of a trial's model, some clocks after its failure.
-func (c *conductor) model(ctx context.Context, tr *Trial) (string, error) {
+func (c *executor) model(ctx context.Context, tr *Trial) (string, error) {
 	if err := c.open(tr.Seed); err != nil {
 		return "", err
 	}
-	run := c.of(tr.Seed, tr.arm.Recovery)
+	run := c.runSettings(tr.Seed, tr.arm.Recovery)
 	t, err := NewTraining(&run, <-c.crews)
 	if err != nil {
 		return "", err
@@ -113,7 +114,7 @@ func (c *conductor) model(ctx context.Context, tr *Trial) (string, error) {
 }
 
 // run runs a trial with real processes. It reports whether the model is the same and, if not, the reason.
-func (real *Real) run(ctx context.Context, t *Trial, ms int, want string) (same bool, why string, err error) {
+func (real *RealRuns) run(ctx context.Context, t *Trial, ms int, want string) (same bool, why string, err error) {
 	folder := filepath.Join(real.Folder, fmt.Sprintf("real-%d", time.Now().UnixNano()))
 	defer os.RemoveAll(folder)
 	args := append([]string{"train"}, real.Args...)

@@ -46,33 +46,33 @@ type Twin struct {
 // Cell summarizes the trials of a strategy and a lost part. Costs are in clocks. Censored trials count for the range of
 // the median, but not for the mean.
 type Cell struct {
-	Strategy string     `json:"strategy"`
-	Lost     float64    `json:"lost"`
-	Trials   int        `json:"trials"`
-	Censored int        `json:"censored"`
-	Mean     *float64   `json:"mean"`    // null if all are censored
-	Within   Ends       `json:"within"`  // 95% bootstrap interval
-	Median   [2]float64 `json:"median"`  // lowest and highest possible median; the latter is -1 if unbounded
-	Fewer    *float64   `json:"fewer"`   // relative saving compared with the first strategy
-	FewerIn  Ends       `json:"between"` // its 95% interval; the first strategy's mean is taken as exact
-	Bounds   *Bounds    `json:"bounds,omitempty"`
+	Strategy       string     `json:"strategy"`
+	Lost           float64    `json:"lost"`
+	Trials         int        `json:"trials"`
+	Censored       int        `json:"censored"`
+	Mean           *float64   `json:"mean"`    // null if all are censored
+	MeanInterval   Interval   `json:"within"`  // 95% bootstrap interval
+	Median         [2]float64 `json:"median"`  // lowest and highest possible median; the latter is -1 if unbounded
+	Saving         *float64   `json:"fewer"`   // relative saving compared with the first strategy
+	SavingInterval Interval   `json:"between"` // its 95% interval; the first strategy's mean is taken as exact
+	Bounds         *Bounds    `json:"bounds,omitempty"`
 }
 
 // Bounds compares the costs of a cell's trials with their bounds.
 type Bounds struct {
-	Norm  float64 `json:"norm"`  // mean ‖δ‖ of a failure
-	Known int     `json:"known"` // trials that have a bound
-	Below int     `json:"below"` // of these, trials that cost no more
-	Mean  float64 `json:"mean"`  // of the bounds
-	Neats int     `json:"neats"` // trials with a neat form
-	Under int     `json:"under"` // of these, trials that cost no more than it, rounded up
-	Neat  float64 `json:"neat"`  // mean of the neat form
+	Norm        float64 `json:"norm"`  // mean ‖δ‖ of a failure
+	Known       int     `json:"known"` // trials that have a bound
+	Below       int     `json:"below"` // of these, trials that cost no more
+	Mean        float64 `json:"mean"`  // of the bounds
+	NumSimple   int     `json:"neats"` // trials with a neat form
+	BelowSimple int     `json:"under"` // of these, trials that cost no more than it, rounded up
+	MeanSimple  float64 `json:"neat"`  // mean of the neat form
 }
 
-// Ends are the ends of an interval. An end is nil if too many censored trials leave it open.
-type Ends [2]*float64
+// Interval are the ends of an interval. An end is nil if too many censored trials leave it open.
+type Interval [2]*float64
 
-func endsOf(low, high float64) (e Ends) {
+func newInterval(low, high float64) (e Interval) {
 	for i, v := range []float64{low, high} {
 		if !math.IsInf(v, 0) && !math.IsNaN(v) {
 			e[i] = &v
@@ -82,7 +82,7 @@ func endsOf(low, high float64) (e Ends) {
 }
 
 // text formats both ends.
-func (e Ends) text(between string, write func(float64) string) string {
+func (e Interval) text(between string, write func(float64) string) string {
 	both := [2]string{"−∞", "∞"}
 	for i, v := range e {
 		if v != nil {
@@ -92,8 +92,8 @@ func (e Ends) text(between string, write func(float64) string) string {
 	return both[0] + between + both[1]
 }
 
-// take adds the results of a twin.
-func (r *Result) take(u *undisturbed, trials []Trial) {
+// addTwin adds the results of a twin.
+func (r *Result) addTwin(u *twin, trials []Trial) {
 	r.Twins = append(r.Twins, Twin{u.seed, u.epsilon, u.reach.Clock})
 	r.Trials = append(r.Trials, trials...)
 	if r.Bytes == nil {
@@ -104,8 +104,8 @@ func (r *Result) take(u *undisturbed, trials []Trial) {
 	}
 }
 
-// of returns the costs of a cell's trials, and the seed of each trial's twin.
-func (r *Result) of(strategy string, lost float64) (costs []itercost.Cost, twins []int) {
+// costsOf returns the costs of a cell's trials, and the seed of each trial's twin.
+func (r *Result) costsOf(strategy string, lost float64) (costs []itercost.Cost, twins []int) {
 	for _, t := range r.Trials {
 		if t.Strategy == strategy && t.Lost == lost {
 			costs = append(costs, itercost.Cost{Clocks: t.Cost, Censored: t.Censored})
@@ -122,10 +122,10 @@ func (r *Result) sum() error {
 		if slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Strategy == t.Strategy && c.Lost == t.Lost }) {
 			continue
 		}
-		costs, twins := r.of(t.Strategy, t.Lost)
+		costs, twins := r.costsOf(t.Strategy, t.Lost)
 		var base []itercost.Cost // nil: not compared
 		if first := r.Trials[0].Strategy; t.Strategy != first && t.Lost > 0 {
-			base, _ = r.of(first, t.Lost)
+			base, _ = r.costsOf(first, t.Lost)
 		}
 		c, err := cellOf(costs, base, twins, len(r.Twins) > 1)
 		if err != nil {
@@ -158,20 +158,20 @@ func (r *Result) bounds(strategy string, lost float64) *Bounds {
 				b.Below++
 			}
 		}
-		if t.Neat != nil {
-			b.Neats++
-			b.Neat += *t.Neat
-			if float64(t.Cost) <= math.Ceil(*t.Neat) {
-				b.Under++
+		if t.SimpleBound != nil {
+			b.NumSimple++
+			b.MeanSimple += *t.SimpleBound
+			if float64(t.Cost) <= math.Ceil(*t.SimpleBound) {
+				b.BelowSimple++
 			}
 		}
 	}
-	if b.Known == 0 && b.Neats == 0 {
+	if b.Known == 0 && b.NumSimple == 0 {
 		return nil
 	}
 	b.Norm /= float64(max(1, failures))
 	b.Mean /= float64(max(1, b.Known))
-	b.Neat /= float64(max(1, b.Neats))
+	b.MeanSimple /= float64(max(1, b.NumSimple))
 	return &b
 }
 
@@ -197,7 +197,7 @@ func cellOf(costs, base []itercost.Cost, twins []int, many bool) (c Cell, err er
 	if err != nil {
 		return c, err
 	}
-	c.Mean, c.Within = &mean.Estimate.Low, endsOf(mean.Low, mean.High)
+	c.Mean, c.MeanInterval = &mean.Estimate.Low, newInterval(mean.Low, mean.High)
 	if len(base) == 0 {
 		return c, nil
 	}
@@ -214,7 +214,7 @@ func cellOf(costs, base []itercost.Cost, twins []int, many bool) (c Cell, err er
 		return c, err
 	}
 	fewer := -d.Estimate.Low / of.Mean
-	c.Fewer, c.FewerIn = &fewer, endsOf(-d.High/of.Mean, -d.Low/of.Mean)
+	c.Saving, c.SavingInterval = &fewer, newInterval(-d.High/of.Mean, -d.Low/of.Mean)
 	return c, nil
 }
 
@@ -225,11 +225,11 @@ func (r *Result) Print(out io.Writer) error {
 	for _, c := range r.Cells {
 		mean, within, fewer, between := "-", "-", "-", "-"
 		if c.Mean != nil {
-			mean, within = plain.Short(*c.Mean), c.Within.text(" to ", plain.Short)
+			mean, within = plain.Short(*c.Mean), c.MeanInterval.text(" to ", plain.Short)
 		}
-		if c.Fewer != nil {
-			fewer = plain.Percent0(*c.Fewer)
-			between = c.FewerIn.text(" to ", plain.Percent0)
+		if c.Saving != nil {
+			fewer = plain.Percent0(*c.Saving)
+			between = c.SavingInterval.text(" to ", plain.Percent0)
 		}
 		median := plain.Short(c.Median[0])
 		if c.Median[1] < 0 {
@@ -252,8 +252,8 @@ func (r *Result) Print(out io.Writer) error {
 	for i := range r.Cells {
 		if c := &r.Cells[i]; c.Bounds != nil {
 			fmt.Fprintf(out, "%s, %s lost: %d of %d trials cost no more than their bounds, on average %s clocks; %d "+
-				"of %d no more than the neat form, %s\n", c.Strategy, share(c.Lost), c.Bounds.Below, c.Bounds.Known,
-				plain.Short(c.Bounds.Mean), c.Bounds.Under, c.Bounds.Neats, plain.Short(c.Bounds.Neat))
+				"of %d no more than the neat form, %s\n", c.Strategy, partText(c.Lost), c.Bounds.Below, c.Bounds.Known,
+				plain.Short(c.Bounds.Mean), c.Bounds.BelowSimple, c.Bounds.NumSimple, plain.Short(c.Bounds.MeanSimple))
 		}
 	}
 	if n, same, once := r.Repeated(); n > 0 {

@@ -20,12 +20,12 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// Crew is the workload of each slot of a job.
-type Crew []workload.Workload
+// SlotWorkloads is the workload of each slot of a job.
+type SlotWorkloads []workload.Workload
 
-// NewCrew opens the workload of a run for each of its slots.
-func NewCrew(s *settings.Run) (Crew, error) {
-	crew := make(Crew, s.Job.Slots)
+// NewSlotWorkloads opens the workload of a run for each of its slots.
+func NewSlotWorkloads(s *settings.Run) (SlotWorkloads, error) {
+	crew := make(SlotWorkloads, s.Job.Slots)
 	for i := range crew {
 		w, err := workload.New(s.Job.Workload, s.WorkParams())
 		if err != nil {
@@ -38,9 +38,9 @@ func NewCrew(s *settings.Run) (Crew, error) {
 
 // Memory returns how many clocks a copied training must run until its slots have the memory of a training from the
 // first clock on.
-func (c Crew) Memory() (most perdure.Clock) {
+func (c SlotWorkloads) Memory() (most perdure.Clock) {
 	for _, w := range c {
-		if r, does := w.(workload.Remembering); does {
+		if r, does := w.(workload.Stateful); does {
 			most = max(most, r.Memory())
 		}
 	}
@@ -49,7 +49,7 @@ func (c Crew) Memory() (most perdure.Clock) {
 
 // Training is a job in memory. Under bsp it computes in this process exactly the bits that servers and workers would
 // compute: the same workloads run, the same tables apply their updates in slot order, and under scar the same ledger
-// chooses the rows to save. Under ssp and asp it computes one possible order of updates: see loose.go. It has no
+// chooses the rows to save. Under ssp and asp it computes one possible order of updates: see async_slots.go. It has no
 // processes, messages or wall clocks, so a study can copy a training at any clock, lose shards, and continue, as often
 // as needed.
 //
@@ -58,22 +58,22 @@ func (c Crew) Memory() (most perdure.Clock) {
 // In the middle of a clock, the clock's updates are then applied to them. A server that is killed while its workers
 // compute has the same effect.
 //
-// A Training belongs to one goroutine, and so does a Crew, which several trainings may use in turn.
+// A Training belongs to one goroutine, and so does a SlotWorkloads, which several trainings may use in turn.
 type Training struct {
 	Job   *perdure.JobSpec
 	Specs []perdure.TableSpec
 	Clock perdure.Clock // the next clock to compute
 	Stale int           // additional age of reads in clocks, beyond bsp
 
-	crew  Crew
+	crew  SlotWorkloads
 	parts [][]*table.Part // by shard, by table
-	slots []*updates
+	slots []*slotTables
 	seq   uint64
 	due   recovery.Rounds
-	saved []*checkpoints.PartialSaves // by shard; nil if no rows are saved
-	past  [][][]*table.Part           // rows of the last Stale clocks, oldest first
-	read  [][]*table.Part             // what slots read instead of parts while they compute; nil: parts
-	loose *loose                      // nil if all slots run each clock together
+	saved []*checkpoints.PartialCheckpoint // by shard; nil if no rows are saved
+	past  [][][]*table.Part                // rows of the last Stale clocks, oldest first
+	read  [][]*table.Part                  // what slots read instead of parts while they compute; nil: parts
+	async *asyncSlots                      // nil if all slots run each clock together
 }
 
 // checkTraining returns an error if a run cannot be trained in memory.
@@ -99,7 +99,7 @@ func checkTraining(s *settings.Run) error {
 
 // NewTraining creates a job whose tables hold their initial rows. Under scar it saves rows as a server would, to a disk
 // in memory.
-func NewTraining(s *settings.Run, crew Crew) (*Training, error) {
+func NewTraining(s *settings.Run, crew SlotWorkloads) (*Training, error) {
 	job := s.Job
 	t := &Training{Job: &job, crew: crew, due: recovery.RoundsOf(job.Recovery)}
 	for _, spec := range crew[0].Tables() {
@@ -117,13 +117,13 @@ func NewTraining(s *settings.Run, crew Crew) (*Training, error) {
 			return nil, err
 		}
 		for id, parts := range t.parts {
-			t.saved = append(t.saved, checkpoints.NewPartialSaves(in, t.Job, perdure.ShardID(id), parts))
+			t.saved = append(t.saved, checkpoints.NewPartialCheckpoint(in, t.Job, perdure.ShardID(id), parts))
 		}
 	}
-	t.loose = looseOf(&job)
-	t.slots = make([]*updates, job.Slots)
+	t.async = newAsyncSlots(&job)
+	t.slots = make([]*slotTables, job.Slots)
 	for i := range t.slots {
-		t.slots[i] = newUpdates(t)
+		t.slots[i] = newSlotTables(t)
 	}
 	return t, nil
 }
@@ -139,8 +139,8 @@ func (t *Training) Initial(shard int) (parts []*table.Part) {
 
 // Copy returns a copy of a training that another crew continues. The copy has no saved rows and saves none. The memory
 // of slots is not copied, because it belongs to the crew: see Memory.
-func (t *Training) Copy(crew Crew) (*Training, error) {
-	c := &Training{Job: t.Job, Specs: t.Specs, Clock: t.Clock, crew: crew, seq: t.seq, loose: t.loose.copy()}
+func (t *Training) Copy(crew SlotWorkloads) (*Training, error) {
+	c := &Training{Job: t.Job, Specs: t.Specs, Clock: t.Clock, crew: crew, seq: t.seq, async: t.async.copy()}
 	for _, parts := range t.parts {
 		of, err := copyParts(parts, t.Job.Seed)
 		if err != nil {
@@ -148,9 +148,9 @@ func (t *Training) Copy(crew Crew) (*Training, error) {
 		}
 		c.parts = append(c.parts, of)
 	}
-	c.slots = make([]*updates, len(t.slots))
+	c.slots = make([]*slotTables, len(t.slots))
 	for i := range c.slots {
-		c.slots[i] = newUpdates(c)
+		c.slots[i] = newSlotTables(c)
 		c.slots[i].take(t.slots[i])
 	}
 	return c, nil
@@ -243,8 +243,8 @@ func (t *Training) save() error {
 	for id, s := range t.saved {
 		applied := make([]perdure.Clock, len(t.slots))
 		for i := range applied {
-			if applied[i] = t.Clock; t.loose != nil {
-				applied[i] = t.loose.clocks[i]
+			if applied[i] = t.Clock; t.async != nil {
+				applied[i] = t.async.clocks[i]
 			}
 		}
 		of := &checkpoint.Segment{Generation: 1, Cut: t.Clock, Seed: t.Job.Seed, Seq: t.seq, Applied: applied}
@@ -304,22 +304,24 @@ func (t *Training) applyRows(
 // Saves reports whether the training saves rows.
 func (t *Training) Saves() bool { return t.saved != nil }
 
-// Lay returns the rows of a shard as last saved. It does not change the training.
-func (t *Training) Lay(shard int) ([]*table.Part, error) { return t.saved[shard].Lay(t.Specs) }
+// SavedRows returns the rows of a shard as last saved. It does not change the training.
+func (t *Training) SavedRows(shard int) ([]*table.Part, error) {
+	return t.saved[shard].SavedRows(t.Specs)
+}
 
 // Lose simulates the death of shards, before Compute or between Compute and Apply. Each shard continues with its rows
 // as last saved.
 func (t *Training) Lose(shards []int) (err error) {
 	for _, id := range shards {
-		if t.parts[id], err = t.saved[id].Lose(t.Specs); err != nil {
+		if t.parts[id], err = t.saved[id].SimulateLoss(t.Specs); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Put replaces the rows of a shard. The training owns parts from then on.
-func (t *Training) Put(shard int, parts []*table.Part) { t.parts[shard] = parts }
+// SetRows replaces the rows of a shard. The training owns parts from then on.
+func (t *Training) SetRows(shard int, parts []*table.Part) { t.parts[shard] = parts }
 
 // Parts returns the rows of a shard, by table.
 func (t *Training) Parts(shard int) []*table.Part { return t.parts[shard] }
@@ -389,6 +391,6 @@ func (t *Training) Hash() (string, error) {
 		}
 		all = append(all, rows, numbers)
 	}
-	modelfile.Mend(t.crew[0], all)
+	modelfile.Repair(t.crew[0], all)
 	return safetensors.Hash(all), nil
 }

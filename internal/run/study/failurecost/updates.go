@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// updates implements the tables for a slot. Reads return the current rows; deltas are kept until the clock ends.
-type updates struct {
+// slotTables implements the tables for a slot. Reads return the current rows; deltas are kept until the clock ends.
+type slotTables struct {
 	of     *Training
 	tables []*deltas
 	byName map[string]*deltas
@@ -30,8 +30,8 @@ type deltas struct {
 	values []float32
 }
 
-func newUpdates(t *Training) *updates {
-	u := &updates{of: t, byName: map[string]*deltas{}}
+func newSlotTables(t *Training) *slotTables {
+	u := &slotTables{of: t, byName: map[string]*deltas{}}
 	for n, spec := range t.Specs {
 		d := &deltas{n: n, spec: spec, place: map[perdure.RowID]int{}}
 		u.tables = append(u.tables, d)
@@ -41,21 +41,21 @@ func newUpdates(t *Training) *updates {
 }
 
 // take copies the deltas of another slot that are not yet applied.
-func (u *updates) take(of *updates) {
+func (u *slotTables) take(of *slotTables) {
 	for n, d := range of.tables {
 		maps.Copy(u.tables[n].place, d.place)
 		u.tables[n].rows, u.tables[n].values = slices.Clone(d.rows), slices.Clone(d.values)
 	}
 }
 
-func (u *updates) clear() {
+func (u *slotTables) clear() {
 	for _, d := range u.tables {
 		clear(d.place)
 		d.rows, d.values = d.rows[:0], d.values[:0]
 	}
 }
 
-func (u *updates) find(name string) (*deltas, error) {
+func (u *slotTables) find(name string) (*deltas, error) {
 	if d := u.byName[name]; d != nil {
 		return d, nil
 	}
@@ -63,7 +63,7 @@ func (u *updates) find(name string) (*deltas, error) {
 }
 
 // list returns the IDs of n rows from first on. The result is valid until the next call.
-func (u *updates) list(first perdure.RowID, n int) []perdure.RowID {
+func (u *slotTables) list(first perdure.RowID, n int) []perdure.RowID {
 	u.ids = u.ids[:0]
 	for i := range n {
 		u.ids = append(u.ids, first+perdure.RowID(i))
@@ -72,7 +72,7 @@ func (u *updates) list(first perdure.RowID, n int) []perdure.RowID {
 }
 
 // rows returns the rows that the slot reads, by shard and table.
-func (u *updates) rows() [][]*table.Part {
+func (u *slotTables) rows() [][]*table.Part {
 	if u.of.read != nil {
 		return u.of.read
 	}
@@ -80,7 +80,7 @@ func (u *updates) rows() [][]*table.Part {
 }
 
 // Get implements workload.Tables.
-func (u *updates) Get(ctx context.Context, name string, first perdure.RowID, dst []float32) error {
+func (u *slotTables) Get(ctx context.Context, name string, first perdure.RowID, dst []float32) error {
 	d, err := u.find(name)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (u *updates) Get(ctx context.Context, name string, first perdure.RowID, dst
 }
 
 // GetRows implements workload.Tables.
-func (u *updates) GetRows(_ context.Context, name string, rows []perdure.RowID, dst []float32) error {
+func (u *slotTables) GetRows(_ context.Context, name string, rows []perdure.RowID, dst []float32) error {
 	d, err := u.find(name)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (u *updates) GetRows(_ context.Context, name string, rows []perdure.RowID, 
 }
 
 // Inc implements workload.Tables.
-func (u *updates) Inc(ctx context.Context, name string, first perdure.RowID, delta []float32) error {
+func (u *slotTables) Inc(ctx context.Context, name string, first perdure.RowID, delta []float32) error {
 	d, err := u.find(name)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (u *updates) Inc(ctx context.Context, name string, first perdure.RowID, del
 }
 
 // IncRows implements workload.Tables.
-func (u *updates) IncRows(_ context.Context, name string, rows []perdure.RowID, delta []float32) error {
+func (u *slotTables) IncRows(_ context.Context, name string, rows []perdure.RowID, delta []float32) error {
 	d, err := u.find(name)
 	if err != nil {
 		return err

@@ -109,7 +109,7 @@ func newModel(data *dataset.Examples, o Options, s shape) (*Model, error) {
 			perdure.ErrUsage, data.Name)
 	}
 	m := &Model{
-		data: data, options: o, order: contract.NewOrder(o.Seed, train.N, o.Batch), // ShareOut makes the slots
+		data: data, options: o, order: contract.NewOrder(o.Seed, train.N, o.Batch), // SetSlots makes the slots
 		conv1: conv{1, s.first, s.side}, conv2: conv{s.first, s.second, s.side / 2},
 		flat: s.second * s.side / 4 * s.side / 4, hidden: s.hidden, classes: train.Classes,
 	}
@@ -117,22 +117,22 @@ func newModel(data *dataset.Examples, o Options, s shape) (*Model, error) {
 		m.pixel[level] = (float32(level)/255 - 0.5) / 0.5
 	}
 	values := func(n int) []float32 { return make([]float32, n) }
-	m.input, m.pooled1 = values(chunk*m.conv1.reads()), values(chunk*m.conv2.reads())
-	m.at1, m.at2 = make([]uint8, chunk*m.conv1.makes()/4), make([]uint8, chunk*m.flat)
+	m.input, m.pooled1 = values(chunk*m.conv1.inputSize()), values(chunk*m.conv2.inputSize())
+	m.at1, m.at2 = make([]uint8, chunk*m.conv1.outputSize()/4), make([]uint8, chunk*m.flat)
 	m.pooled2, m.dPooled2 = values(chunk*m.flat), values(chunk*m.flat)
 	m.units, m.dUnits = values(chunk*s.hidden), values(chunk*s.hidden)
 	m.scores = values(chunk * m.classes)
 	m.cols = values(max(m.conv1.columns(), m.conv2.columns()))
-	m.made = values(max(m.conv1.makes(), m.conv2.makes()))
-	m.dPooled1 = values(m.conv2.reads())
+	m.made = values(max(m.conv1.outputSize(), m.conv2.outputSize()))
+	m.dPooled1 = values(m.conv2.inputSize())
 	m.raw, m.exps = values(m.classes), make([]float64, m.classes)
-	return m, m.ShareOut(o.Slots)
+	return m, m.SetSlots(o.Slots)
 }
 
-// ShareOut shares the pictures out among the slots that there are from now on. It does nothing
+// SetSlots shares the pictures out among the slots that there are from now on. It does nothing
 // if they are already.
-func (m *Model) ShareOut(slots int) error {
-	if err := m.order.ShareOut(slots); err != nil {
+func (m *Model) SetSlots(slots int) error {
+	if err := m.order.SetSlots(slots); err != nil {
 		return fmt.Errorf("cnn: %w", err)
 	}
 	return nil
@@ -159,7 +159,7 @@ func (m *Model) Gradient(p *Parameters, slot perdure.Slot, clock perdure.Clock, 
 	for first := 0; first < len(pictures); first += chunk {
 		part := pictures[first:min(first+chunk, len(pictures))]
 		for i, picture := range part {
-			m.take(i, &m.data.Train, int(picture))
+			m.loadPicture(i, &m.data.Train, int(picture))
 		}
 		m.forward(p, len(part))
 		for i := range part {
@@ -167,7 +167,7 @@ func (m *Model) Gradient(p *Parameters, slot perdure.Slot, clock perdure.Clock, 
 		}
 		m.score(p, len(part))
 		for i, picture := range part {
-			loss += m.judge(i, m.data.Train.Labels[picture], scale)
+			loss += m.lossAndGradient(i, m.data.Train.Labels[picture], scale)
 		}
 		m.backwardFull(p, grad, len(part))
 		for i := range part {
@@ -197,23 +197,23 @@ func (m *Model) Score(p *Parameters, split *dataset.Split, each func(scores []fl
 	for first := 0; first < split.N; first += chunk {
 		n := min(chunk, split.N-first)
 		for i := range n {
-			m.take(i, split, first+i)
+			m.loadPicture(i, split, first+i)
 		}
 		m.forward(p, n)
 		relu(m.units[:n*m.hidden])
 		m.score(p, n)
 		for i := range n {
 			label := split.Labels[first+i]
-			loss := m.judge(i, label, 0)
+			loss := m.lossAndGradient(i, label, 0)
 			each(m.raw, label, loss)
 		}
 	}
 }
 
-// take makes a picture the chunk's i-th.
-func (m *Model) take(i int, split *dataset.Split, picture int) {
+// loadPicture makes a picture the chunk's i-th.
+func (m *Model) loadPicture(i int, split *dataset.Split, picture int) {
 	side, row := m.conv1.side, m.conv1.bordered()
-	to := m.input[i*m.conv1.reads():][:m.conv1.reads()]
+	to := m.input[i*m.conv1.inputSize():][:m.conv1.inputSize()]
 	for y, pixels := 0, split.Image(picture); y < side; y++ {
 		line := to[(y+1)*row+1:][:side]
 		for x, level := range pixels[y*side:][:side] {
@@ -228,10 +228,10 @@ func (m *Model) forward(p *Parameters, n int) {
 	for i := range n {
 		m.conv1.unfold(m.cols, m.inputOf(i))
 		m.conv1.forward(&m.mul, m.made, m.cols, p[Conv1], bias[0])
-		pool(m.pooled1Of(i), 1, m.at1Of(i), m.made[:m.conv1.makes()], m.conv1.side)
+		pool(m.pooled1Of(i), 1, m.at1Of(i), m.made[:m.conv1.outputSize()], m.conv1.side)
 		m.conv2.unfold(m.cols, m.pooled1Of(i))
 		m.conv2.forward(&m.mul, m.made, m.cols, p[Conv2], bias[1])
-		pool(m.pooled2[i*m.flat:][:m.flat], 0, m.at2[i*m.flat:][:m.flat], m.made[:m.conv2.makes()], m.conv2.side)
+		pool(m.pooled2[i*m.flat:][:m.flat], 0, m.at2[i*m.flat:][:m.flat], m.made[:m.conv2.outputSize()], m.conv2.side)
 	}
 	units := gemm.Of(m.units, n, m.hidden)
 	rows(units.Data, n, bias[2])
@@ -245,9 +245,9 @@ func (m *Model) score(p *Parameters, n int) {
 	m.mul.Add(scores, gemm.Of(m.units, n, m.hidden), gemm.Of(p[Full2], m.hidden, m.classes))
 }
 
-// judge returns the loss of the chunk's i-th picture, and replaces its scores by
+// lossAndGradient returns the loss of the chunk's i-th picture, and replaces its scores by
 // their gradient times scale; the scores themselves are then in raw.
-func (m *Model) judge(i int, label uint8, scale float32) (loss float64) {
+func (m *Model) lossAndGradient(i int, label uint8, scale float32) (loss float64) {
 	scores := m.scores[i*m.classes:][:m.classes]
 	if m.options.FinalReLU {
 		relu(scores)
@@ -269,7 +269,7 @@ func (m *Model) backwardFull(p, grad *Parameters, n int) {
 	m.mul.Add(gemm.Of(grad[Full2], m.hidden, m.classes), units.T(), scores)
 	dUnits := gemm.Of(m.dUnits, n, m.hidden)
 	m.mul.Set(dUnits, scores, gemm.Of(p[Full2], m.hidden, m.classes).T())
-	gate(dUnits.Data, units.Data, weigh)
+	gate(dUnits.Data, units.Data, keepScale)
 	sumRows(bias[2], dUnits.Data)
 	m.mul.Add(gemm.Of(grad[Full1], m.hidden, m.flat), dUnits.T(), gemm.Of(m.pooled2, n, m.flat))
 	m.mul.Set(gemm.Of(m.dPooled2, n, m.flat), dUnits, gemm.Of(p[Full1], m.hidden, m.flat))
@@ -278,21 +278,21 @@ func (m *Model) backwardFull(p, grad *Parameters, n int) {
 // backwardConv goes back through the convolutions with the chunk's i-th picture.
 func (m *Model) backwardConv(p, grad *Parameters, i int) {
 	bias := m.biases(grad)
-	made := m.made[:m.conv2.makes()]
+	made := m.made[:m.conv2.outputSize()]
 	unpool(made, m.conv2.side, m.dPooled2[i*m.flat:][:m.flat], 0, m.at2[i*m.flat:], bias[1])
 	m.conv2.unfold(m.cols, m.pooled1Of(i))
 	m.conv2.weights(&m.mul, grad[Conv2], made, m.cols)
 	m.conv2.values(&m.mul, m.dPooled1, made, p[Conv2], m.cols)
-	made = m.made[:m.conv1.makes()]
+	made = m.made[:m.conv1.outputSize()]
 	unpool(made, m.conv1.side, m.dPooled1, 1, m.at1Of(i), bias[0])
 	m.conv1.unfold(m.cols, m.inputOf(i))
 	m.conv1.weights(&m.mul, grad[Conv1], made, m.cols)
 }
 
 // The chunk's i-th picture in scratch memory.
-func (m *Model) inputOf(i int) []float32   { n := m.conv1.reads(); return m.input[i*n:][:n] }
-func (m *Model) pooled1Of(i int) []float32 { n := m.conv2.reads(); return m.pooled1[i*n:][:n] }
-func (m *Model) at1Of(i int) []uint8       { n := m.conv1.makes() / 4; return m.at1[i*n:][:n] }
+func (m *Model) inputOf(i int) []float32   { n := m.conv1.inputSize(); return m.input[i*n:][:n] }
+func (m *Model) pooled1Of(i int) []float32 { n := m.conv2.inputSize(); return m.pooled1[i*n:][:n] }
+func (m *Model) at1Of(i int) []uint8       { n := m.conv1.outputSize() / 4; return m.at1[i*n:][:n] }
 
 // biases returns the parts of the biases' table: those of each layer.
 func (m *Model) biases(p *Parameters) (parts [4][]float32) {

@@ -20,12 +20,12 @@ type conv struct {
 
 const window = 3
 
-func (c conv) bordered() int { return c.side + 2 }                      // side of a channel that it reads
-func (c conv) reads() int    { b := c.bordered(); return c.in * b * b } // values
-func (c conv) area() int     { return c.side * c.side }
-func (c conv) taps() int     { return c.in * window * window }
-func (c conv) makes() int    { return c.out * c.area() }    // values
-func (c conv) columns() int  { return c.taps() * c.area() } // values of unfold
+func (c conv) bordered() int   { return c.side + 2 }                      // side of a channel that it reads
+func (c conv) inputSize() int  { b := c.bordered(); return c.in * b * b } // values
+func (c conv) area() int       { return c.side * c.side }
+func (c conv) taps() int       { return c.in * window * window }
+func (c conv) outputSize() int { return c.out * c.area() }    // values
+func (c conv) columns() int    { return c.taps() * c.area() } // values of unfold
 
 // unfold makes a row of each tap: the values that it meets, one for each place, so
 // that the convolution is weights · cols. x is bordered.
@@ -176,12 +176,12 @@ func sumRows(sum, rows []float32) {
 // A dropout lets a unit through with a chance of keep, and then weighs it by
 // 1/keep, so that the mean is the same without it.
 const (
-	keep     = 0.75
-	weigh    = float32(1 / keep)
-	maskBits = 2               // of random bits for each unit, of which 1 in 4 drops it
-	perWord  = 64 / maskBits   // units
-	dropped  = 0               // what the bits then are
-	anyUnit  = 1<<maskBits - 1 // masks a unit's bits
+	keepProbability = 0.75
+	keepScale       = float32(1 / keepProbability)
+	maskBits        = 2               // of random bits for each unit, of which 1 in 4 drops it
+	perWord         = 64 / maskBits   // units
+	dropped         = 0               // what the bits then are
+	anyUnit         = 1<<maskBits - 1 // masks a unit's bits
 )
 
 // dropout is where the masks of one slot's clock are drawn from: the state of a
@@ -203,7 +203,7 @@ func (d dropout) relu(units []float32, i int) {
 			if bits&anyUnit == dropped {
 				v = 0
 			}
-			units[j] = max(v, 0) * weigh
+			units[j] = max(v, 0) * keepScale
 			bits >>= maskBits
 		}
 	}

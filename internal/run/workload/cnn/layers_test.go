@@ -57,7 +57,7 @@ func dot(x, y []float64) (sum float64) {
 
 // naiveConv is the deliberately dumb twin of conv, in float64.
 func naiveConv(c conv, x, w, bias []float64) []float64 {
-	y := make([]float64, c.makes())
+	y := make([]float64, c.outputSize())
 	for i := range y {
 		ch, line, at := i/c.area(), i/c.side%c.side, i%c.side
 		y[i] = bias[ch]
@@ -98,7 +98,7 @@ func TestConv(t *testing.T) {
 		}
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		x, w, bias := random(r, c.in*c.area()), random(r, c.out*c.taps()), random(r, c.out)
-		y, cols := random(r, c.makes()), random(r, c.columns())
+		y, cols := random(r, c.outputSize()), random(r, c.columns())
 		var mul gemm.Multiplier
 		c.unfold(cols, border(x, c.side))
 		c.forward(&mul, y, cols, w, bias)
@@ -108,13 +108,13 @@ func TestConv(t *testing.T) {
 				t.Fatalf("value %d is %v, want %v", i, y[i], want)
 			}
 		}
-		dy := random(r, c.makes())
+		dy := random(r, c.outputSize())
 		wdy := wide(dy)
 		loss := func() float64 { return dot(wdy, naiveConv(c, wx, ww, wb)) }
 		dw := make([]float32, len(w))
 		c.weights(&mul, dw, dy, cols)
 		slopes(t, "weight", ww, dw, loss)
-		dx := random(r, c.reads())
+		dx := random(r, c.inputSize())
 		c.values(&mul, dx, dy, w, cols)
 		slopes(t, "value", wx, inside(dx, c.side), loss)
 	})
@@ -207,14 +207,14 @@ func TestDropout(t *testing.T) {
 			fill(x, 1)
 			fill(gradient, 1)
 			d.relu(x, i)
-			gate(gradient, x, weigh)
+			gate(gradient, x, keepScale)
 			if !slices.Equal(x, gradient) {
 				t.Fatal("the gradient goes elsewhere than the values")
 			}
 			text := ""
 			for _, v := range x {
 				switch v {
-				case weigh:
+				case keepScale:
 					kept++
 					text += "1"
 				case 0:
@@ -230,7 +230,7 @@ func TestDropout(t *testing.T) {
 		t.Errorf("%d masks are alike", 2*examples-len(masks))
 	}
 	// 204,800 draws: the standard deviation of their share is 0.001.
-	if share := float64(kept) / (2 * examples * units); math.Abs(share-keep) > 0.004 {
+	if share := float64(kept) / (2 * examples * units); math.Abs(share-keepProbability) > 0.004 {
 		t.Errorf("%v of the units were kept", share)
 	}
 	negative := []float32{-1, -2, -3}

@@ -162,7 +162,7 @@ func (w *program) Step(
 	if err := share.Validate(clock); err != nil {
 		return contract.Metrics{}, fmt.Errorf("cnn: %w", err)
 	}
-	if err := w.model.ShareOut(share.Of); err != nil {
+	if err := w.model.SetSlots(share.Of); err != nil {
 		return contract.Metrics{}, err
 	}
 	if err := w.get(ctx, t); err != nil {
@@ -186,7 +186,7 @@ func (w *program) get(ctx context.Context, t contract.Tables) error {
 	return nil
 }
 
-// Sample implements contract.Sampled.
+// Sample implements contract.SampledEvaluator.
 func (w *program) Sample(n int) {
 	data := *w.model.data // others may have it, too
 	data.Test = data.Test.Sample(n)

@@ -32,8 +32,8 @@ type Params struct {
 	Data    string          `json:"Data"`             // directory or file of the data; "" is the workload's own
 	Factors Factors         `json:"Factors,omitzero"` // of workload mf
 	Topics  TopicModel      `json:"Topics,omitzero"`  // of workload lda
-	Bowl    Bowl            `json:"Bowl,omitzero"`    // of workload quadratic
-	Convex  Convex          `json:"Convex,omitzero"`  // of workload softmax
+	Bowl    Quadratic       `json:"Bowl,omitzero"`    // of workload quadratic
+	Convex  SoftmaxParams   `json:"Convex,omitzero"`  // of workload softmax
 
 	// Marked reports whether the data file declares itself synthetic. It is set when the data are opened.
 	Marked bool `json:"Marked,omitzero"`
@@ -76,16 +76,16 @@ type TopicModel struct {
 	OnTable bool `json:"OnTable,omitzero"`
 }
 
-// Bowl holds the user's choices for a quadratic function.
-type Bowl struct {
+// Quadratic holds the user's choices for a quadratic function.
+type Quadratic struct {
 	Rows      int     `json:"Rows"`
 	Dim       int     `json:"Dim"`
 	Condition float64 `json:"Condition"` // largest curvature divided by the smallest
 	Noise     float64 `json:"Noise"`     // standard deviation of the noise in each gradient value
 }
 
-// Convex holds the user's choices that give the problem stronger theoretical guarantees.
-type Convex struct {
+// SoftmaxParams holds the user's choices that give the problem stronger theoretical guarantees.
+type SoftmaxParams struct {
 	L2        float64 `json:"L2"`        // the loss includes L2/2 times the sum of squared weights, without the bias
 	FullBatch bool    `json:"FullBatch"` // a clock processes all examples of a slot; Batch is 0
 }
@@ -175,16 +175,16 @@ type Description struct {
 	Rate float64 // the learning rate at clock 0, including one that the workload chose
 }
 
-// Teller is a workload that can describe a model in addition to evaluating it.
-type Teller interface {
-	// Tell Gets the whole model and returns findings as lines of text, the most important first.
-	Tell(ctx context.Context, t Tables) ([]string, error)
+// FindingsReporter is a workload that can describe a model in addition to evaluating it.
+type FindingsReporter interface {
+	// Findings Gets the whole model and returns findings as lines of text, the most important first.
+	Findings(ctx context.Context, t Tables) ([]string, error)
 }
 
-// Mender is a workload whose tables can hold values that no valid model has, after rows were lost.
-type Mender interface {
-	// Mend corrects the values of a whole model, by table, before they are written to its file.
-	Mend(tables map[string][]float32)
+// Repairer is a workload whose tables can hold values that no valid model has, after rows were lost.
+type Repairer interface {
+	// Repair corrects the values of a whole model, by table, before they are written to its file.
+	Repair(tables map[string][]float32)
 }
 
 // Classifier is a workload that classifies examples.
@@ -195,24 +195,26 @@ type Classifier interface {
 	Classify(ctx context.Context, t Tables, each func(scores []float32, label uint8)) error
 }
 
-// Sampled is a workload that can evaluate on a subset of its test examples.
-type Sampled interface {
+// SampledEvaluator is a workload that can evaluate on a subset of its test examples.
+type SampledEvaluator interface {
 	// Sample limits later calls of Evaluate to n test examples, evenly spread over all. With n or fewer test examples,
 	// all are used.
 	Sample(n int)
 }
 
-// Remembering is a workload whose processes use their own earlier samples in addition to the rows.
-type Remembering interface {
+// Stateful is a workload whose processes use their own earlier samples in addition to the rows.
+type Stateful interface {
 	// Memory returns the number of clocks after which a new process knows as much as if it had trained from the
 	// beginning.
 	Memory() perdure.Clock
 }
 
-// Heir is a workload with additional requirements, beyond table sizes, for a model that training starts from.
-type Heir interface {
-	// Inherits Gets the whole model and checks whether training can start from it. constants are the model's constants.
-	Inherits(ctx context.Context, t Tables, constants map[string]string) error
+// WarmStartChecker is a workload with additional requirements, beyond table sizes, for a model that training starts
+// from.
+type WarmStartChecker interface {
+	// CheckWarmStart Gets the whole model and checks whether training can start from it. constants are the model's
+	// constants.
+	CheckWarmStart(ctx context.Context, t Tables, constants map[string]string) error
 }
 
 // Workload is a training program. It reuses scratch memory, so that a clock allocates nothing. It must be used by only

@@ -26,7 +26,7 @@ type slotOrder struct {
 }
 
 // NewOrder returns an order of that many examples, in batches of size each. It has
-// no slots until ShareOut.
+// no slots until SetSlots.
 func NewOrder(seed uint64, examples, size int) *Order {
 	o := &Order{seed: seed, ranges: make([]int32, examples), next: make([]int32, size)}
 	for i := range o.ranges {
@@ -36,10 +36,10 @@ func NewOrder(seed uint64, examples, size int) *Order {
 	return o
 }
 
-// ShareOut shares the examples out among the slots that there are from now on. It does
+// SetSlots shares the examples out among the slots that there are from now on. It does
 // nothing if they are already. Fewer slots than one, or more than examples, are a
 // perdure.ErrUsage.
-func (o *Order) ShareOut(slots int) error {
+func (o *Order) SetSlots(slots int) error {
 	switch {
 	case slots < 1:
 		return fmt.Errorf("%w: %d workers; choose at least 1", perdure.ErrUsage, slots)

@@ -12,7 +12,7 @@ import (
 // shared is an order that is shared out.
 func shared(t interface{ Fatal(...any) }, seed uint64, examples, slots, size int) *Order {
 	o := NewOrder(seed, examples, size)
-	if err := o.ShareOut(slots); err != nil {
+	if err := o.SetSlots(slots); err != nil {
 		t.Fatal(err)
 	}
 	return o

@@ -313,7 +313,7 @@ func FuzzSampler(f *testing.F) {
 		for i := range room {
 			room[i] = o.Topics
 		}
-		s.words = newWords(room)
+		s.wordCounts = newWordCounts(room)
 		words, assigned := make([]int32, int(tokens)+1), unassigned(int(tokens)+1)
 		for i := range words {
 			words[i] = int32(contract.Mix(seed+uint64(i)) % 50)
@@ -350,14 +350,14 @@ func TestWeights(t *testing.T) {
 	const draws = 40_000
 	for i := range uint64(draws) {
 		s := newSampler(&o, 3)
-		s.words = newWords([]int{4, 4, 4})
+		s.wordCounts = newWordCounts([]int{4, 4, 4})
 		assigned := []int16{0, 1, 1, 2, 0, -1}
 		for j, k := range assigned[:5] {
 			s.total[k]++
 			if at := slices.IndexFunc(s.of(words[j]), func(c cell) bool { return c.topic == int32(k) }); at >= 0 {
 				s.add(words[j], at)
 			} else {
-				s.begin(words[j], int32(k))
+				s.addFirst(words[j], int32(k))
 			}
 		}
 		s.start()
@@ -416,7 +416,7 @@ func TestTell(t *testing.T) {
 	for word := range 40 {
 		counts[word*3+2] = float32(1 + word%20)
 	}
-	lines, err := w.Tell(t.Context(), m)
+	lines, err := w.Findings(t.Context(), m)
 	if err != nil || len(lines) != 4 || !strings.HasPrefix(lines[0], "held-out perplexity ") {
 		t.Fatalf("%q, %v", lines, err)
 	}

@@ -56,7 +56,7 @@ func TestLostRows(t *testing.T) {
 		}
 		m.rows[WordTopic][3]-- // the last clock may leave such a count
 		w := slots[0]
-		w.Mend(m.rows)
+		w.Repair(m.rows)
 		for name, rows := range m.rows {
 			if least := slices.Min(rows); !(least >= 0) {
 				t.Errorf("table %s has a count of %v in the model's file", name, least)
@@ -199,7 +199,7 @@ func TestRecount(t *testing.T) {
 func (j *lossy) keeps(t *testing.T, before []float32) {
 	t.Helper()
 	w := j.slots[0]
-	_, drawn := w.at(j.clock - 1)
+	_, drawn := w.passOf(j.clock - 1)
 	for part, docs := range w.parts {
 		for _, doc := range docs {
 			from, to := w.rows[doc]*rowTokens, w.rows[doc+1]*rowTokens

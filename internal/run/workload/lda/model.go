@@ -59,7 +59,7 @@ type model struct {
 	data *dataset.Corpus
 	Options
 	*order
-	held *held
+	held *heldOut
 }
 
 func newModel(data *dataset.Corpus, o Options) (*model, error) {
@@ -80,12 +80,12 @@ func newModel(data *dataset.Corpus, o Options) (*model, error) {
 			clocks, data.Train.Len())
 	}
 	return &model{
-		data: data, Options: o, order: newOrder(&data.Train, o.Seed, clocks), held: newHeld(&data.Test, data.Size),
+		data: data, Options: o, order: newOrder(&data.Train, o.Seed, clocks), held: newHeldOut(&data.Test, data.Size),
 	}, nil
 }
 
-// at returns the pass of a clock, and its index within the pass.
-func (m *model) at(clock perdure.Clock) (pass int64, part int) {
+// passOf returns the pass of a clock, and its index within the pass.
+func (m *model) passOf(clock perdure.Clock) (pass int64, part int) {
 	n := perdure.Clock(len(m.parts))
 	return int64(clock / n), int(clock % n)
 }
@@ -104,9 +104,9 @@ func unassigned(n int) []int16 {
 	return list
 }
 
-// newWords returns words without tokens, each with capacity for that number of topics.
-func newWords(room []int) words {
-	w := words{starts: make([]int, len(room)+1), used: make([]int32, len(room)), changed: make([]bool, len(room))}
+// newWordCounts returns words without tokens, each with capacity for that number of topics.
+func newWordCounts(room []int) wordCounts {
+	w := wordCounts{starts: make([]int, len(room)+1), used: make([]int32, len(room)), changed: make([]bool, len(room))}
 	for i, n := range room {
 		w.starts[i+1] = w.starts[i] + n
 	}

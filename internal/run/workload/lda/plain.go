@@ -32,7 +32,7 @@ func NewPlain(data *dataset.Corpus, o Options) (*Plain, error) {
 	for _, w := range data.Train.Tokens {
 		room[w] = min(room[w]+1, o.Topics)
 	}
-	p.s.words = newWords(room)
+	p.s.wordCounts = newWordCounts(room)
 	for i := range p.topics {
 		p.topics[i] = unassigned(len(data.Train.Document(i)))
 	}
@@ -49,7 +49,7 @@ func (p *Plain) Run(clocks perdure.Clock) (tokens int, loss float64) {
 			}
 		}
 		p.s.start()
-		pass, part := p.at(p.now)
+		pass, part := p.passOf(p.now)
 		for _, doc := range p.documents(part, contract.Share{Of: 1}) {
 			words := p.data.Train.Document(int(doc))
 			p.s.document(words, p.topics[doc], p.stateOf(doc, pass))

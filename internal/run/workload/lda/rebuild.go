@@ -49,30 +49,34 @@ func (p *program) rebuild(ctx context.Context, t contract.Tables) error {
 	for i := range p.got {
 		p.got[i] += p.own[i]
 	}
-	p.look()
+	p.markCounts()
 	sumRows(p.total, p.got)
 	return t.IncRows(ctx, WordTopic, rows, deltas)
 }
 
-// lift makes 0 of what is below 0 in the rows that were read: slots took tokens away that a row had lost. A row is
-// lifted by one slot only, that whose rank is the row's number modulo the number of slots: all read all rows, and it
-// reads what it has added itself, so that nothing is lifted twice while the shares are the same. In a count that is not
-// above 0 no slot takes anything away in that clock, as none sees a token there: under bsp it is 0 or more after it.
-// Each lift mends a token that was counted too few, and nothing makes more of those but a loss. So there is an end.
-func (p *program) lift(ctx context.Context, t contract.Tables) error {
+// clampNegatives makes 0 of what is below 0 in the rows that were read: slots took tokens away that a row had lost. A
+// row is lifted by one slot only, that whose rank is the row's number modulo the number of slots: all read all rows,
+// and it reads what it has added itself, so that nothing is lifted twice while the shares are the same. In a count that
+// is not above 0 no slot takes anything away in that clock, as none sees a token there: under bsp it is 0 or more after
+// it. Each pass repairs a token that was counted too few, and nothing makes more of those but a loss. So there is an
+// end.
+func (p *program) clampNegatives(ctx context.Context, t contract.Tables) error {
 	var rows []perdure.RowID
 	var deltas []float32
 	was := slices.Clone(p.total)
 	if p.fillWords() {
 		for i, row := range p.list {
-			by := p.marks.below(p.got, i*p.Topics, (i+1)*p.Topics)
+			by := p.marks.clampedBy(p.got, i*p.Topics, (i+1)*p.Topics)
 			if by != nil && int(row%perdure.RowID(p.share.Of)) == p.share.Rank {
 				rows, deltas = append(rows, row), append(deltas, by...)
 			}
 		}
 	}
 	copy(p.total, p.sum)
-	if by := below(was); by != nil && p.share.Rank == 0 { // the totals are one row, number 0: they become those counted
+	if by := clampedBy(
+		was,
+	); by != nil &&
+		p.share.Rank == 0 { // the totals are one row, number 0: they become those counted
 		for k := range by {
 			if by[k] > 0 {
 				by[k] += p.total[k]
@@ -88,15 +92,15 @@ func (p *program) lift(ctx context.Context, t contract.Tables) error {
 	return t.IncRows(ctx, WordTopic, rows, deltas)
 }
 
-// below makes 0 of values below 0, and returns what that adds; nil: nothing.
-func below(values []float32) (by []float32) {
-	var m marks
-	m.look(values)
-	return m.below(values, 0, len(values))
+// clampedBy makes 0 of values below 0, and returns what that adds; nil: nothing.
+func clampedBy(values []float32) (by []float32) {
+	var m bitset
+	m.setNonzero(values)
+	return m.clampedBy(values, 0, len(values))
 }
 
-// below is that of the values from ≤ i < end.
-func (m marks) below(values []float32, from, end int) (by []float32) {
+// clampedBy is that of the values from ≤ i < end.
+func (m bitset) clampedBy(values []float32, from, end int) (by []float32) {
 	for at := m.next(from, end); at < end; at = m.next(at+1, end) {
 		if v := values[at]; v < 0 {
 			if by == nil {
@@ -108,10 +112,10 @@ func (m marks) below(values []float32, from, end int) (by []float32) {
 	return by
 }
 
-// Mend implements contract.Mender: no count is below 0, and where rows may be lost n(k) is counted by the words.
-func (p *program) Mend(tables map[string][]float32) {
-	below(tables[WordTopic])
-	below(tables[Totals])
+// Repair implements contract.Repairer: no count is below 0, and where rows may be lost n(k) is counted by the words.
+func (p *program) Repair(tables map[string][]float32) {
+	clampedBy(tables[WordTopic])
+	clampedBy(tables[Totals])
 	if p.params.Lossy && len(tables[Totals]) == p.Topics {
 		sumRows(tables[Totals], tables[WordTopic])
 	}

@@ -28,7 +28,7 @@ func (p *program) recount(ctx context.Context, t contract.Tables, part int) erro
 		return err
 	}
 	p.countAll()
-	lack := p.lacking()
+	lack := p.countDifferences()
 	if err := p.remember(ctx, t, part, lack); err != nil {
 		return err
 	}
@@ -65,9 +65,9 @@ func (p *program) countAll() {
 	}
 }
 
-// lacking replaces the rows that were read by the computed counts, and the counts by the differences that this slot
-// adds. It returns the slot's addition to the totals, which are row 0 of their table.
-func (p *program) lacking() (lack []float32) {
+// countDifferences replaces the rows that were read by the computed counts, and the counts by the differences that this
+// slot adds. It returns the slot's addition to the totals, which are row 0 of their table.
+func (p *program) countDifferences() (lack []float32) {
 	for i, row := range p.list {
 		mine := int(row%perdure.RowID(p.share.Of)) == p.share.Rank
 		for at := i * p.Topics; at < (i+1)*p.Topics; at++ {
@@ -110,7 +110,7 @@ func (p *program) remember(ctx context.Context, t contract.Tables, part int, lac
 				p.topics[doc] = unassigned(len(words))
 			}
 			topics := p.topics[doc]
-			knows := p.known[doc] == p.stay
+			knows := p.known[doc] == p.assignmentVersion
 			p.was = p.was[:0]
 			for i, w := range words {
 				k := p.topicOf(values[i])
@@ -122,7 +122,7 @@ func (p *program) remember(ctx context.Context, t contract.Tables, part int, lac
 					count(w, topics[i], 1)
 				}
 			}
-			p.known[doc] = p.stay
+			p.known[doc] = p.assignmentVersion
 			if at != part {
 				p.docs.note(p.model, doc, p.was, topics, false)
 			}

@@ -10,9 +10,9 @@ import (
 // cell is the number of a word's tokens that have a topic.
 type cell struct{ topic, count int32 }
 
-// words holds the topic counts of the words that a clock needs. A word's cells are adjacent, those with the most tokens
-// first, so that most searches end early. Free cells follow them.
-type words struct {
+// wordCounts holds the topic counts of the words that a clock needs. A word's cells are adjacent, those with the most
+// tokens first, so that most searches end early. Free cells follow them.
+type wordCounts struct {
 	cells  []cell
 	starts []int // by word; one more than words
 	used   []int32
@@ -21,13 +21,13 @@ type words struct {
 }
 
 // of returns a word's cells.
-func (w *words) of(word int32) []cell {
+func (w *wordCounts) of(word int32) []cell {
 	at := w.starts[word]
 	return w.cells[at : at+int(w.used[word])]
 }
 
 // add increments a word's i-th cell and returns the cell's new index.
-func (w *words) add(word int32, i int) {
+func (w *wordCounts) add(word int32, i int) {
 	cells := w.of(word)
 	j := i
 	for j > 0 && cells[j-1].count == cells[i].count {
@@ -37,14 +37,14 @@ func (w *words) add(word int32, i int) {
 	cells[i], cells[j] = cells[j], cells[i]
 }
 
-// begin adds the first token of a topic to a word.
-func (w *words) begin(word, topic int32) {
+// addFirst adds the first token of a topic to a word.
+func (w *wordCounts) addFirst(word, topic int32) {
 	w.cells[w.starts[word]+int(w.used[word])] = cell{topic, 1}
 	w.used[word]++
 }
 
-// take removes one token of a topic from a word. It returns false if the word has none, because rows were lost.
-func (w *words) take(word, topic int32) bool {
+// remove removes one token of a topic from a word. It returns false if the word has none, because rows were lost.
+func (w *wordCounts) remove(word, topic int32) bool {
 	cells := w.of(word)
 	for i := range cells {
 		if cells[i].topic != topic {
@@ -79,7 +79,7 @@ func (w *words) take(word, topic int32) bool {
 type sampler struct {
 	alpha, beta float64
 	all         float64 // V·β
-	words
+	wordCounts
 
 	total   []int32   // n(k)
 	inverse []float64 // 1/(V·β + n(k))
@@ -186,7 +186,7 @@ func (s *sampler) document(tokens []int32, topics []int16, state uint64) {
 		old := int32(topics[i])
 		if old >= 0 {
 			s.count(old, -1)
-			if !s.take(word, old) {
+			if !s.remove(word, old) {
 				s.missing = append(s.missing, move{word, old})
 			}
 			known--
@@ -225,7 +225,7 @@ func (s *sampler) draw(word int32, cells []cell, x, sum, local float64) int32 {
 	if i := slices.IndexFunc(cells, func(c cell) bool { return c.topic == k }); i >= 0 {
 		s.add(word, i)
 	} else {
-		s.begin(word, k)
+		s.addFirst(word, k)
 	}
 	return k
 }

@@ -30,25 +30,25 @@ type program struct {
 	params contract.Params
 	s      *sampler
 
-	topics [][]int16 // by document: topics of its tokens that this process has drawn or read; nil: none
-	known  []int     // by document: the value of stay at that time
-	stay   int       // incremented when known topics may have become wrong
-	next   perdure.Clock
-	share  contract.Share
+	topics            [][]int16 // by document: topics of its tokens that this process has drawn or read; nil: none
+	known             []int     // by document: the value of stay at that time
+	assignmentVersion int       // incremented when known topics may have become wrong
+	next              perdure.Clock
+	share             contract.Share
 
-	*needs                 // of the clock
-	kept   map[int]*needs  // by clock of a pass: those of earlier ones
-	moved  []perdure.RowID // a batch of words whose rows have changed
-	deltas []float32       // the changes of their rows
-	got    []float32       // rows of the needed words, as read
-	marks  marks           // marks values of got that were not 0 when read
-	filled bool            // got was passed to the sampler
-	sum    []float32       // by topic: sum of the positive values of got
-	total  []float32       // by topic: n(k)
-	was    []int16         // topics of a document's tokens before sampling
-	own    []float32       // rebuild, recount: counted tokens by index and topic, then the rows' differences
-	all    []float32       // recount: the table of assignments as read
-	docs   docRows
+	*neededWords                      // of the clock
+	kept         map[int]*neededWords // by clock of a pass: those of earlier ones
+	moved        []perdure.RowID      // a batch of words whose rows have changed
+	deltas       []float32            // the changes of their rows
+	got          []float32            // rows of the needed words, as read
+	marks        bitset               // marks values of got that were not 0 when read
+	filled       bool                 // got was passed to the sampler
+	sum          []float32            // by topic: sum of the positive values of got
+	total        []float32            // by topic: n(k)
+	was          []int16              // topics of a document's tokens before sampling
+	own          []float32            // rebuild, recount: counted tokens by index and topic, then the rows' differences
+	all          []float32            // recount: the table of assignments as read
+	docs         docRows
 }
 
 // docRows lists rows of the table of assignments.
@@ -88,7 +88,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 	w := &program{
 		model: m, params: p, s: newSampler(&m.Options, data.Size), topics: make([][]int16, data.Train.Len()),
 		known: make([]int, data.Train.Len()), total: make([]float32, p.Topics.Topics), next: -1,
-		sum: make([]float32, p.Topics.Topics), kept: map[int]*needs{},
+		sum: make([]float32, p.Topics.Topics), kept: map[int]*neededWords{},
 	}
 	return w, nil
 }
@@ -147,7 +147,7 @@ func (p *program) Tables() []perdure.TableSpec {
 	return specs
 }
 
-// Memory implements contract.Remembering: within one pass a process draws the topics of all its documents.
+// Memory implements contract.Stateful: within one pass a process draws the topics of all its documents.
 func (p *program) Memory() perdure.Clock {
 	if p.OnTable {
 		return 0
@@ -163,15 +163,15 @@ func (p *program) Step(
 		return contract.Metrics{}, fmt.Errorf("lda: %w", err)
 	}
 	if clock != p.next || share != p.share || p.OnTable {
-		p.stay++
+		p.assignmentVersion++
 	}
 	p.next, p.share = -1, share // until the clock is done
-	_, part := p.at(clock)
+	_, part := p.passOf(clock)
 	docs := p.documents(part, share)
 	tokens := 0
 	if len(docs) > 0 || p.recounts() {
 		var err error
-		p.needs = p.need(part, docs)
+		p.neededWords = p.wordsOf(part, docs)
 		if tokens, err = p.clock(ctx, t, docs, clock); err != nil {
 			return contract.Metrics{}, err
 		}
@@ -188,7 +188,7 @@ func (p *program) Step(
 func (p *program) clock(
 	ctx context.Context, t contract.Tables, docs []int32, clock perdure.Clock,
 ) (tokens int, err error) {
-	pass, part := p.at(clock)
+	pass, part := p.passOf(clock)
 	if err := p.prepare(ctx, t, docs, part); err != nil {
 		return 0, err
 	}
@@ -219,7 +219,7 @@ func (p *program) prepare(ctx context.Context, t contract.Tables, docs []int32, 
 			return err
 		}
 		err := p.recount(ctx, t, part)
-		p.look() // they now hold the recomputed counts
+		p.markCounts() // they now hold the recomputed counts
 		return err
 	}
 	if err := p.learn(ctx, t, docs); err != nil {
@@ -229,7 +229,7 @@ func (p *program) prepare(ctx context.Context, t contract.Tables, docs []int32, 
 		return err
 	}
 	if p.params.Lossy {
-		if err := p.lift(ctx, t); err != nil {
+		if err := p.clampNegatives(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -243,7 +243,7 @@ func (p *program) prepare(ctx context.Context, t contract.Tables, docs []int32, 
 func (p *program) learn(ctx context.Context, t contract.Tables, docs []int32) error {
 	p.docs.list = p.docs.list[:0]
 	for _, doc := range docs {
-		if p.known[doc] != p.stay || p.topics[doc] == nil {
+		if p.known[doc] != p.assignmentVersion || p.topics[doc] == nil {
 			p.docs.add(p.model, doc)
 		}
 	}
@@ -255,7 +255,7 @@ func (p *program) learn(ctx context.Context, t contract.Tables, docs []int32) er
 	}
 	at := 0
 	for _, doc := range docs {
-		if p.known[doc] == p.stay && p.topics[doc] != nil {
+		if p.known[doc] == p.assignmentVersion && p.topics[doc] != nil {
 			continue
 		}
 		n := len(p.data.Train.Document(int(doc)))
@@ -267,7 +267,7 @@ func (p *program) learn(ctx context.Context, t contract.Tables, docs []int32) er
 			p.topics[doc][i] = p.topicOf(p.docs.values[at+i])
 		}
 		at += (p.rows[doc+1] - p.rows[doc]) * rowTokens
-		p.known[doc] = p.stay
+		p.known[doc] = p.assignmentVersion
 	}
 	return nil
 }
@@ -321,21 +321,21 @@ func (p *program) read(ctx context.Context, t contract.Tables) error {
 	if err := p.getWords(ctx, t); err != nil {
 		return err
 	}
-	p.look()
+	p.markCounts()
 	return t.Get(ctx, Totals, 0, p.total)
 }
 
-// look marks the counts that were read or have changed since.
-func (p *program) look() {
-	p.marks.look(p.got)
+// markCounts marks the counts that were read or have changed since.
+func (p *program) markCounts() {
+	p.marks.setNonzero(p.got)
 	p.filled = false
 }
 
 // sumRows counts the tokens of each topic from the words' rows, because the totals may be of another time than the
 // rows.
 func sumRows(total, rows []float32) {
-	var m marks
-	m.look(rows)
+	var m bitset
+	m.setNonzero(rows)
 	m.sum(total, rows)
 }
 
@@ -354,32 +354,32 @@ func (p *program) fill() {
 func (p *program) fillWords() (below bool) {
 	p.filled = true
 	clear(p.sum)
-	p.s.words.reset(p.data.Size)
+	p.s.wordCounts.reset(p.data.Size)
 	for i, word := range p.list {
-		p.s.words.skip(int(word))
-		below = p.s.words.append(p.got, p.marks, i*p.Topics, p.sum, int(p.tokens[i])) || below
+		p.s.wordCounts.addEmpty(int(word))
+		below = p.s.wordCounts.append(p.got, p.marks, i*p.Topics, p.sum, int(p.tokens[i])) || below
 	}
-	p.s.words.skip(p.data.Size)
+	p.s.wordCounts.addEmpty(p.data.Size)
 	return below
 }
 
-// needs holds the words of some documents.
-type needs struct {
+// neededWords holds the words of some documents.
+type neededWords struct {
 	share  contract.Share
 	list   []perdure.RowID // increasing
 	place  []int32         // by word: its index in list, if it is in list
 	tokens []int32         // by index: number of the word's tokens in these documents
 }
 
-// mostKept is the max number of clocks of a pass whose words are cached.
-const mostKept = 8
+// maxCachedClocks is the max number of clocks of a pass whose words are cached.
+const maxCachedClocks = 8
 
-// need returns the words of the documents of a clock.
-func (p *program) need(part int, docs []int32) *needs {
+// wordsOf returns the words of the documents of a clock.
+func (p *program) wordsOf(part int, docs []int32) *neededWords {
 	if n := p.kept[part]; n != nil && n.share == p.share {
 		return n
 	}
-	n := &needs{share: p.share, place: make([]int32, p.data.Size)}
+	n := &neededWords{share: p.share, place: make([]int32, p.data.Size)}
 	for _, doc := range docs {
 		for _, w := range p.data.Train.Document(int(doc)) {
 			n.place[w]++
@@ -391,7 +391,7 @@ func (p *program) need(part int, docs []int32) *needs {
 			n.list, n.tokens = append(n.list, perdure.RowID(w)), append(n.tokens, tokens)
 		}
 	}
-	if len(p.parts) <= mostKept {
+	if len(p.parts) <= maxCachedClocks {
 		p.kept[part] = n
 	}
 	return n
@@ -406,14 +406,14 @@ func (p *program) getWords(ctx context.Context, t contract.Tables) error {
 }
 
 // reset removes all words and reserves capacity for n words.
-func (w *words) reset(n int) {
+func (w *wordCounts) reset(n int) {
 	w.starts, w.used = append(slices.Grow(w.starts[:0], n+1), 0), slices.Grow(w.used[:0], n)
 	w.changed = slices.Grow(w.changed[:0], n)[:n]
 	clear(w.changed)
 }
 
-// skip adds empty words for the words before one.
-func (w *words) skip(to int) {
+// addEmpty adds empty words for the words before one.
+func (w *wordCounts) addEmpty(to int) {
 	for len(w.used) < to {
 		w.used, w.starts = append(w.used, 0), append(w.starts, w.starts[len(w.used)])
 	}
@@ -421,7 +421,7 @@ func (w *words) skip(to int) {
 
 // append adds a word with the counts of its topics from values, and reserves capacity for the topics of further tokens.
 // It adds the positive counts to each topic's sum, and reports whether any count is negative.
-func (w *words) append(values []float32, m marks, from int, sum []float32, tokens int) (below bool) {
+func (w *wordCounts) append(values []float32, m bitset, from int, sum []float32, tokens int) (below bool) {
 	start, n := w.starts[len(w.used)], len(sum)
 	w.cells = slices.Grow(w.cells[:start], n)
 	cells := w.cells[start:start]

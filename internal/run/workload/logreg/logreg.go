@@ -30,7 +30,7 @@ type model struct {
 	order    *contract.Order
 	dim      int // weights of a feature
 	batch    int
-	need     needs
+	need     neededRows
 	scores   []float32
 	exps     []float64
 	gradient []float32 // of the rows needed
@@ -45,19 +45,19 @@ func newModel(data *dataset.SparseSet, seed uint64, slots, size int) (*model, er
 		m.dim = 1
 	}
 	m.scores, m.exps = make([]float32, len(data.Classes)), make([]float64, len(data.Classes))
-	return m, m.order.ShareOut(slots)
+	return m, m.order.SetSlots(slots)
 }
 
-// needs are the rows that some examples need. What they take follows from how many features the examples have, and not
-// from how many there are.
-type needs struct {
+// neededRows are the rows that some examples need. What they take follows from how many features the examples have, and
+// not from how many there are.
+type neededRows struct {
 	list  []perdure.RowID
 	at    []int32 // of each feature of the examples, in order: its row's place in the list
 	slots []int32 // an open-addressed table of the list: 1 + a place; 0: free
 }
 
 // of lists the rows of examples, as they come.
-func (n *needs) of(s *dataset.SparseSplit, examples []int32) {
+func (n *neededRows) of(s *dataset.SparseSplit, examples []int32) {
 	nonzeros := 0
 	for _, e := range examples {
 		nonzeros += int(s.Starts[e+1] - s.Starts[e])
@@ -69,13 +69,13 @@ func (n *needs) of(s *dataset.SparseSplit, examples []int32) {
 	for _, e := range examples {
 		features, _ := s.Example(int(e))
 		for _, f := range features {
-			n.at = append(n.at, n.place(perdure.RowID(f)+1, width))
+			n.at = append(n.at, n.indexOf(perdure.RowID(f)+1, width))
 		}
 	}
 }
 
-// place returns the place of a row in the list, where it is now if it was not.
-func (n *needs) place(row perdure.RowID, width int) int32 {
+// indexOf returns the place of a row in the list, where it is now if it was not.
+func (n *neededRows) indexOf(row perdure.RowID, width int) int32 {
 	const golden = 0x9e3779b97f4a7c15 // spreads rows that are beside each other
 	last := uint64(len(n.slots) - 1)
 	for i := uint64(row) * golden >> (64 - width); ; i = (i + 1) & last {
@@ -168,9 +168,9 @@ func (m *model) softmax(label int) (loss float64) {
 	return loss
 }
 
-// shareOut shares the examples out among the slots that there are from now on.
-func (m *model) shareOut(slots int) error {
-	if err := m.order.ShareOut(slots); err != nil {
+// setSlots shares the examples out among the slots that there are from now on.
+func (m *model) setSlots(slots int) error {
+	if err := m.order.SetSlots(slots); err != nil {
 		return fmt.Errorf("logreg: %w", err)
 	}
 	return nil

@@ -150,7 +150,7 @@ func TestWorkloadIsPlain(t *testing.T) {
 	if !(last < 0.8*first) || !(e.Loss < math.Ln2) || !(e.Accuracy > 0.7) {
 		t.Errorf("loss %v, then %v; test %+v", first, last, e)
 	}
-	told, err := w.(contract.Teller).Tell(t.Context(), s)
+	told, err := w.(contract.FindingsReporter).Findings(t.Context(), s)
 	must(t, err)
 	if len(told) != 3 || !strings.HasPrefix(told[0], "AUC 0.") || !strings.Contains(told[2], "class 1: ") {
 		t.Errorf("it tells %q", told)
@@ -177,18 +177,18 @@ func TestClassesLearned(t *testing.T) {
 }
 
 func TestJudged(t *testing.T) {
-	sorted := judged{{0.1, false}, {0.2, true}, {0.2, false}, {0.9, true}}
+	sorted := predictions{{0.1, false}, {0.2, true}, {0.2, false}, {0.9, true}}
 	if got := sorted.auc(); got != 0.875 {
 		t.Errorf("AUC %v", got)
 	}
-	if got := (judged{{0.3, true}}).auc(); !math.IsNaN(got) {
+	if got := (predictions{{0.3, true}}).auc(); !math.IsNaN(got) {
 		t.Errorf("AUC of one class: %v", got)
 	}
-	var calibrated, off judged
+	var calibrated, off predictions
 	for i := range 1000 {
 		v := float64(i/100)/10 + 0.05
-		calibrated = append(calibrated, judgement{v, i%100 < i/100*10+5})
-		off = append(off, judgement{v, i%2 == 0})
+		calibrated = append(calibrated, prediction{v, i%100 < i/100*10+5})
+		off = append(off, prediction{v, i%2 == 0})
 	}
 	if got := calibrated.calibrationError(); got > 1e-9 {
 		t.Errorf("calibration error %v of what is calibrated", got)
@@ -236,7 +236,7 @@ func TestNeeds(t *testing.T) {
 			s.Starts = append(s.Starts, int64(len(s.Feature)))
 		}
 		s.Value = make([]float32, len(s.Feature))
-		var n needs
+		var n neededRows
 		for _, examples := range [][]int32{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {}, {9, 3, 3}} {
 			n.of(&s, examples)
 			want, at := []perdure.RowID{bias}, 0
@@ -288,7 +288,7 @@ func TestInherits(t *testing.T) {
 		{"b\na", "false", "it is of the classes"},
 		{"", "false", "it is of the classes that it does not name"},
 	} {
-		err := p.Inherits(t.Context(), nil, map[string]string{ClassesKey: c.classes, HashedKey: c.hashed})
+		err := p.CheckWarmStart(t.Context(), nil, map[string]string{ClassesKey: c.classes, HashedKey: c.hashed})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c, err)
 		}

@@ -87,7 +87,7 @@ func NewSoftmax(data *dataset.Examples, o SoftmaxOptions) (*Softmax, error) {
 	dim, classes := data.Train.Dim, data.Train.Classes
 	m := &Softmax{
 		data: data, options: o, dim: dim, classes: classes,
-		order:    contract.NewOrder(o.Seed, data.Train.N, o.Batch), // ShareOut makes the slots
+		order:    contract.NewOrder(o.Seed, data.Train.N, o.Batch), // SetSlots makes the slots
 		x:        make([]float32, chunkRows*dim),
 		p:        make([]float32, chunkRows*classes),
 		weights:  make([]float32, classes*dim),
@@ -99,13 +99,13 @@ func NewSoftmax(data *dataset.Examples, o SoftmaxOptions) (*Softmax, error) {
 	for level := range m.pixel {
 		m.pixel[level] = scalePixel(uint8(level))
 	}
-	return m, m.ShareOut(o.Slots)
+	return m, m.SetSlots(o.Slots)
 }
 
-// ShareOut shares the examples out among the slots that there are from now on. It does nothing
+// SetSlots shares the examples out among the slots that there are from now on. It does nothing
 // if they are already.
-func (m *Softmax) ShareOut(slots int) error {
-	if err := m.order.ShareOut(slots); err != nil {
+func (m *Softmax) SetSlots(slots int) error {
+	if err := m.order.SetSlots(slots); err != nil {
 		return fmt.Errorf("softmax: %w", err)
 	}
 	m.options.Slots = slots
@@ -152,7 +152,7 @@ func (m *Softmax) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, 
 	for first := 0; first < len(examples); first += chunkRows {
 		chunk := examples[first:min(first+chunkRows, len(examples))]
 		for i, picture := range chunk {
-			m.take(i, &m.data.Train, int(picture))
+			m.loadExample(i, &m.data.Train, int(picture))
 		}
 		m.forward(len(chunk))
 		for i, picture := range chunk {
@@ -201,7 +201,7 @@ func (m *Softmax) Score(w []float32, split *dataset.Split, each func(scores []fl
 	for first := 0; first < split.N; first += chunkRows {
 		n := min(chunkRows, split.N-first)
 		for i := range n {
-			m.take(i, split, first+i)
+			m.loadExample(i, split, first+i)
 		}
 		m.forward(n)
 		for i := range n {
@@ -231,8 +231,8 @@ func (m *Softmax) store(grad []float32) {
 	copy(grad[m.dim*m.classes:], m.biasGrad)
 }
 
-// take makes an example row i of the chunk.
-func (m *Softmax) take(i int, split *dataset.Split, example int) {
+// loadExample makes an example row i of the chunk.
+func (m *Softmax) loadExample(i int, split *dataset.Split, example int) {
 	row := m.x[i*m.dim : (i+1)*m.dim]
 	if split.Features != nil {
 		copy(row, split.Row(example))

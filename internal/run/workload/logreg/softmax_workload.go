@@ -143,7 +143,7 @@ func (p *softmaxProgram) Step(
 	if err := share.Validate(clock); err != nil {
 		return contract.Metrics{}, fmt.Errorf("softmax: %w", err)
 	}
-	if err := p.model.ShareOut(share.Of); err != nil {
+	if err := p.model.SetSlots(share.Of); err != nil {
 		return contract.Metrics{}, err
 	}
 	if err := t.Get(ctx, Table, 0, p.weights); err != nil {
@@ -157,7 +157,7 @@ func (p *softmaxProgram) Step(
 	return contract.Metrics{TrainLoss: loss, TrainRMSE: math.NaN(), Samples: n}, nil
 }
 
-// Sample implements contract.Sampled.
+// Sample implements contract.SampledEvaluator.
 func (p *softmaxProgram) Sample(n int) {
 	data := *p.model.data // others may have it, too
 	data.Test = data.Test.Sample(n)

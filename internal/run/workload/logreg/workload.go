@@ -122,9 +122,9 @@ func (p *program) Constants() map[string]string {
 	return c
 }
 
-// Inherits implements contract.Heir: a value of a row is of the class of its place, and a row of the feature that its
-// number says, or of one whose name was hashed to that.
-func (p *program) Inherits(_ context.Context, _ contract.Tables, constants map[string]string) error {
+// CheckWarmStart implements contract.WarmStartChecker: a value of a row is of the class of its place, and a row of the
+// feature that its number says, or of one whose name was hashed to that.
+func (p *program) CheckWarmStart(_ context.Context, _ contract.Tables, constants map[string]string) error {
 	if was, is := constants["classes"], strings.Join(p.data.Classes, "\n"); was != is {
 		return fmt.Errorf("it is of the classes %s, and the data are of %s", oneLine(was), oneLine(is))
 	}
@@ -156,7 +156,7 @@ func (p *program) Step(
 	if err := share.Validate(clock); err != nil {
 		return contract.Metrics{}, fmt.Errorf("logreg: %w", err)
 	}
-	if err := p.shareOut(share.Of); err != nil {
+	if err := p.setSlots(share.Of); err != nil {
 		return contract.Metrics{}, err
 	}
 	examples := p.order.Batch(perdure.Slot(share.Rank), clock)
@@ -209,9 +209,10 @@ func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eva
 	return contract.Eval{Loss: loss / n, Accuracy: float64(right) / n, RMSE: math.NaN()}, err
 }
 
-// Tell implements contract.Teller: how well probabilities rank the examples, and whether they are what they say.
-func (p *program) Tell(ctx context.Context, t contract.Tables) ([]string, error) {
-	var all judged
+// Findings implements contract.FindingsReporter: how well probabilities rank the examples, and whether they are what
+// they say.
+func (p *program) Findings(ctx context.Context, t contract.Tables) ([]string, error) {
+	var all predictions
 	err := p.Classify(ctx, t, func(scores []float32, label uint8) {
 		class := slices.Index(scores, slices.Max(scores))
 		p.softmax(class) // now p(k), but for the class's less 1
@@ -219,7 +220,7 @@ func (p *program) Tell(ctx context.Context, t contract.Tables) ([]string, error)
 		if p.dim == 1 && class == 0 { // of two classes, that of the second one
 			probability, is = 1-probability, !is
 		}
-		all = append(all, judgement{probability, is})
+		all = append(all, prediction{probability, is})
 	})
 	if err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ import (
 type alternating struct {
 	*factors
 	sides [2]*side // users, and items
-	solve *normal
+	solve *normalEquations
 	given *rows // of the other side, as read
 	own   []float32
 	eval  [2]rows // users, and items
@@ -74,9 +74,9 @@ func newAlternating(data *dataset.Ratings, o Options) (*alternating, error) {
 					perdure.ErrUsage, s.User[i], s.Value[i], s.Item[i])
 			}
 		}
-		f.measureBy(0, 1)
+		f.setScale(0, 1)
 	}
-	a := &alternating{factors: f, solve: newNormal(o.Rank)}
+	a := &alternating{factors: f, solve: newNormalEquations(o.Rank)}
 	t := &data.Train
 	a.sides[0] = a.newSide(Users, Items, data.Users, t.User, t.Item)
 	a.sides[1] = a.newSide(Items, Users, data.Items, t.Item, t.User)
@@ -121,8 +121,8 @@ func (s *side) cut(k, n int) int {
 	return row
 }
 
-// at returns the side that a clock solves, and which part of how many.
-func (a *alternating) at(clock perdure.Clock) (s *side, part, of int) {
+// sideOf returns the side that a clock solves, and which part of how many.
+func (a *alternating) sideOf(clock perdure.Clock) (s *side, part, of int) {
 	of = a.clocksPerSide()
 	part = int(int64(clock) % int64(2*of))
 	return a.sides[part/of], part % of, of
@@ -157,7 +157,7 @@ func (a *alternating) Step(
 	if err := share.Validate(clock); err != nil {
 		return contract.Metrics{}, fmt.Errorf("mf: %w", err)
 	}
-	s, part, parts := a.at(clock)
+	s, part, parts := a.sideOf(clock)
 	first, end := s.cut(part*share.Of+share.Rank, parts*share.Of), s.cut(part*share.Of+share.Rank+1, parts*share.Of)
 	if first == end {
 		return contract.Metrics{TrainLoss: math.NaN(), TrainRMSE: math.NaN()}, nil
@@ -224,7 +224,7 @@ func (a *alternating) solveRows(s *side, first, end int, given *rows) (squares f
 // solveRow finds one row.
 func (a *alternating) solveRow(to []float32, given *rows, other []int32, value []float32) (squares float64, err error) {
 	n, implicit := a.solve, float32(a.options.Implicit)
-	n.begin(implicit > 0)
+	n.start(implicit > 0)
 	for i, o := range other {
 		v := given.got[int(given.place[o])*len(to):][:len(to)]
 		if implicit > 0 { // Hu, Koren, Volinsky 2008: it was seen, and that is so sure

@@ -40,7 +40,7 @@ func NewPlainAlternating(data *dataset.Ratings, o Options) (*PlainAlternating, e
 func (p *PlainAlternating) Run(clocks perdure.Clock) (ratings int, trainRMSE float64, err error) {
 	squares := 0.0
 	for range clocks {
-		s, part, of := p.a.at(p.now)
+		s, part, of := p.a.sideOf(p.now)
 		own, from := p.users, p.items
 		if s.table == Items {
 			own, from = p.items, p.users

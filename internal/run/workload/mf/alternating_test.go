@@ -90,7 +90,7 @@ func TestSolved(t *testing.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		rank, n := rapid.IntRange(1, 70).Draw(t, "rank"), rapid.IntRange(1, 1200).Draw(t, "ratings")
 		all, hold := rapid.IntRange(0, 3).Draw(t, "all")*300, 0.01+r.Float64()
-		equations := newNormal(rank)
+		equations := newNormalEquations(rank)
 		left, right := mat.NewDense(rank, rank, nil), mat.NewVecDense(rank, nil)
 		if all > 0 {
 			rows := randomRow(r, all*rank)
@@ -100,7 +100,7 @@ func TestSolved(t *testing.T) {
 				left.RankOne(left, 1, v, v)
 			}
 		}
-		equations.begin(all > 0)
+		equations.start(all > 0)
 		for range n {
 			row, weight, target := randomRow(r, rank), float32(r.Float64()), float32(r.NormFloat64())
 			equations.add(row, weight, target)
@@ -135,8 +135,8 @@ func wide(row []float32) *mat.VecDense {
 }
 
 func TestSingular(t *testing.T) {
-	equations := newNormal(2)
-	equations.begin(false)
+	equations := newNormalEquations(2)
+	equations.start(false)
 	equations.add([]float32{1, 1}, 1, 1)
 	if err := equations.solve(make([]float32, 2), -3); !errors.Is(err, errSingular) {
 		t.Errorf("solved: %v", err)
@@ -233,7 +233,7 @@ func TestStanding(t *testing.T) {
 		{[]float32{2, out, 3, 1}, 0.5},
 		{[]float32{2}, 0},
 	} {
-		if got := standing(c.scores, 0); got != c.want {
+		if got := rankOf(c.scores, 0); got != c.want {
 			t.Errorf("the first of %v stands at %v, want %v", c.scores, got, c.want)
 		}
 	}

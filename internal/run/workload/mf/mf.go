@@ -63,8 +63,8 @@ type factors struct {
 	options Options
 	stride  int // values that a row takes here: Rank, made up to a multiple of 8 by zeros
 
-	middle, deviation float64 // of ratings
-	mean, scale       float32 // a rating's target is (rating - mean)·scale: the same, and its inverse
+	ratingMean, ratingDeviation float64 // of ratings
+	mean, scale                 float32 // a rating's target is (rating - mean)·scale: the same, and its inverse
 }
 
 func newFactors(data *dataset.Ratings, o Options) (*factors, error) {
@@ -78,13 +78,13 @@ func newFactors(data *dataset.Ratings, o Options) (*factors, error) {
 			1.0/maxClocksPerPass)
 	}
 	f := &factors{data: data, options: o, stride: (o.Rank + 7) &^ 7}
-	f.measureBy(data.Mean, data.Deviation)
+	f.setScale(data.Mean, data.Deviation)
 	return f, nil
 }
 
-// measureBy says what a prediction of 0 means, and one of 1.
-func (f *factors) measureBy(mean, deviation float64) {
-	f.middle, f.deviation, f.mean, f.scale = mean, deviation, float32(mean), float32(1/deviation)
+// setScale says what a prediction of 0 means, and one of 1.
+func (f *factors) setScale(mean, deviation float64) {
+	f.ratingMean, f.ratingDeviation, f.mean, f.scale = mean, deviation, float32(mean), float32(1/deviation)
 }
 
 // clocksPerSide is how many clocks go through the data once.
@@ -102,12 +102,12 @@ func newModel(data *dataset.Ratings, o Options) (*model, error) {
 		return nil, err
 	}
 	m := &model{factors: f}
-	return m, m.shareOut(o.Slots)
+	return m, m.setSlots(o.Slots)
 }
 
-// shareOut shares the ratings out among the slots that there are from now on. It does nothing if
+// setSlots shares the ratings out among the slots that there are from now on. It does nothing if
 // they are already.
-func (m *model) shareOut(slots int) error {
+func (m *model) setSlots(slots int) error {
 	switch {
 	case m.order != nil && slots == len(m.slots):
 		return nil
@@ -127,16 +127,16 @@ func (m *model) shareOut(slots int) error {
 	return nil
 }
 
-// job is one rating to train on: the places of its rows among those at hand, and
+// sample is one rating to train on: the places of its rows among those at hand, and
 // what u·v should be.
-type job struct {
+type sample struct {
 	user, item int32
 	target     float32
 }
 
 // train does the steps of a clock, in order, on rows of stride values, and
 // returns the sum of the squared errors, each before its step.
-func (m *model) train(jobs []job, users, items []float32, rate float32) (squares float64) {
+func (m *model) train(jobs []sample, users, items []float32, rate float32) (squares float64) {
 	keep := 1 - float32(rate*float32(m.options.L2))
 	for i := range jobs {
 		j := &jobs[i]
@@ -169,7 +169,7 @@ func (f *factors) target(rating float32) float32 { return float32(rating-f.mean)
 // loss is the mean squared error, in squares of the ratings' units, of as many
 // ratings as the squares were summed of.
 func (f *factors) loss(squares float64, ratings int) float64 {
-	return f.deviation * f.deviation * squares / float64(ratings)
+	return f.ratingDeviation * f.ratingDeviation * squares / float64(ratings)
 }
 
 // widen copies rows of Rank values to rows of stride values, whose other values

@@ -19,7 +19,7 @@ type Plain struct {
 	rate         func(perdure.Clock) float32
 	now          perdure.Clock
 	users, items []float32 // rows of stride values
-	jobs         []job
+	samples      []sample
 	before       []float32 // Rounded: the rows at the clock's beginning
 }
 
@@ -50,15 +50,15 @@ func (p *Plain) Run(clocks perdure.Clock) (ratings int, trainRMSE float64) {
 	squares := 0.0
 	for range clocks {
 		split := &p.m.data.Train
-		p.jobs = p.jobs[:0]
+		p.samples = p.samples[:0]
 		for _, i := range p.m.clock(split, 0, p.now) {
-			p.jobs = append(p.jobs, job{split.User[i], split.Item[i], p.m.target(split.Value[i])})
+			p.samples = append(p.samples, sample{split.User[i], split.Item[i], p.m.target(split.Value[i])})
 		}
 		if p.Rounded {
 			p.before = append(append(p.before[:0], p.users...), p.items...)
 		}
-		squares += p.m.train(p.jobs, p.users, p.items, p.rate(p.now))
-		ratings += len(p.jobs)
+		squares += p.m.train(p.samples, p.users, p.items, p.rate(p.now))
+		ratings += len(p.samples)
 		if p.Rounded {
 			round(p.users, p.before)
 			round(p.items, p.before[len(p.users):])

@@ -24,7 +24,7 @@ type Predictor struct {
 
 // namedRows are the rows of one table, by what people call them.
 type namedRows struct {
-	what   string // "user" or "item"
+	kind   string // "user" or "item"
 	values []float32
 	at     map[string]int // by name, or number: its place among the rows
 	names  []string       // by place
@@ -32,7 +32,7 @@ type namedRows struct {
 
 // NewPredictor takes a model's tensors and metadata, or says what they lack.
 func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predictor, error) {
-	p := &Predictor{users: namedRows{what: "user"}, items: namedRows{what: "item"}}
+	p := &Predictor{users: namedRows{kind: "user"}, items: namedRows{kind: "item"}}
 	for name, to := range map[string]*float64{"mean": &p.mean, "deviation": &p.deviation} {
 		v, err := strconv.ParseFloat(meta[name], 64)
 		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
@@ -42,7 +42,7 @@ func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predic
 		*to = v
 	}
 	for table, v := range map[string]*namedRows{Users: &p.users, Items: &p.items} {
-		rank, err := v.take(table, tensors, meta[table+namesSuffix])
+		rank, err := v.read(table, tensors, meta[table+namesSuffix])
 		if err == nil && p.rank != 0 && rank != p.rank {
 			err = fmt.Errorf("%w: users and items have rows of %d and of %d values", perdure.ErrUsage, p.rank, rank)
 		}
@@ -54,8 +54,8 @@ func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predic
 	return p, nil
 }
 
-// take reads a table, dense or sparse, and the names of its rows.
-func (v *namedRows) take(table string, tensors []safetensors.Tensor, names string) (rank int, err error) {
+// read reads a table, dense or sparse, and the names of its rows.
+func (v *namedRows) read(table string, tensors []safetensors.Tensor, names string) (rank int, err error) {
 	find := func(name string) *safetensors.Tensor {
 		if i := slices.IndexFunc(tensors, func(t safetensors.Tensor) bool { return t.Name == name }); i >= 0 {
 			return &tensors[i]
@@ -93,12 +93,12 @@ func (v *namedRows) name(table string, rows int, ids *safetensors.Tensor, names 
 		if known != nil {
 			if row >= uint64(len(known)) {
 				return fmt.Errorf("%w: its metadata have names of %d %ss, and none of row %d of table %s",
-					perdure.ErrUsage, len(known), v.what, row, table)
+					perdure.ErrUsage, len(known), v.kind, row, table)
 			}
 			name = known[row]
 		}
 		if _, taken := v.at[name]; taken {
-			return fmt.Errorf("%w: its table %s has two rows of the %s %.40q", perdure.ErrUsage, table, v.what, name)
+			return fmt.Errorf("%w: its table %s has two rows of the %s %.40q", perdure.ErrUsage, table, v.kind, name)
 		}
 		v.names[i], v.at[name] = name, i
 	}
@@ -108,7 +108,7 @@ func (v *namedRows) name(table string, rows int, ids *safetensors.Tensor, names 
 func (v *namedRows) row(name string, rank int) ([]float32, error) {
 	at, known := v.at[name]
 	if !known {
-		return nil, fmt.Errorf("%w: the model has no %s %.40q", perdure.ErrUsage, v.what, name)
+		return nil, fmt.Errorf("%w: the model has no %s %.40q", perdure.ErrUsage, v.kind, name)
 	}
 	return v.values[at*rank:][:rank], nil
 }
@@ -128,29 +128,29 @@ func (p *Predictor) Rating(user, item string) (float64, error) {
 
 func (p *Predictor) rating(u, v []float32) float64 { return p.mean + p.deviation*float64(inner(u, v)) }
 
-// Pick is an item that is predicted for a user.
-type Pick struct {
+// Recommendation is an item that is predicted for a user.
+type Recommendation struct {
 	Item   string
 	Rating float64
 }
 
 // Best returns up to n items that a user is predicted to like the most, the best first, but for those to be left out.
-func (p *Predictor) Best(user string, n int, leaveOut func(item string) bool) ([]Pick, error) {
+func (p *Predictor) Best(user string, n int, leaveOut func(item string) bool) ([]Recommendation, error) {
 	u, err := p.users.row(user, p.rank)
 	if err != nil {
 		return nil, err
 	}
-	var best picks
+	var best recommendationHeap
 	for i, item := range p.items.names {
 		r := p.rating(u, p.items.values[i*p.rank:][:p.rank])
 		if len(best) == n && !(r > best[0].Rating) || leaveOut(item) {
 			continue
 		}
-		if heap.Push(&best, Pick{item, r}); len(best) > n {
+		if heap.Push(&best, Recommendation{item, r}); len(best) > n {
 			heap.Pop(&best)
 		}
 	}
-	slices.SortStableFunc(best, func(a, b Pick) int {
+	slices.SortStableFunc(best, func(a, b Recommendation) int {
 		switch {
 		case a.Rating > b.Rating:
 			return -1
@@ -162,14 +162,14 @@ func (p *Predictor) Best(user string, n int, leaveOut func(item string) bool) ([
 	return best, nil
 }
 
-// picks are a heap, the worst first.
-type picks []Pick
+// recommendationHeap are a heap, the worst first.
+type recommendationHeap []Recommendation
 
-func (p picks) Len() int           { return len(p) }
-func (p picks) Less(i, j int) bool { return p[i].Rating < p[j].Rating }
-func (p picks) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
-func (p *picks) Push(v any)        { *p = append(*p, v.(Pick)) }
-func (p *picks) Pop() any {
+func (p recommendationHeap) Len() int           { return len(p) }
+func (p recommendationHeap) Less(i, j int) bool { return p[i].Rating < p[j].Rating }
+func (p recommendationHeap) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
+func (p *recommendationHeap) Push(v any)        { *p = append(*p, v.(Recommendation)) }
+func (p *recommendationHeap) Pop() any {
 	last := (*p)[len(*p)-1]
 	*p = (*p)[:len(*p)-1]
 	return last

@@ -7,9 +7,9 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/contract"
 )
 
-// mostJudged is how many users' lists are made at most to judge a model: those with held-out items, from all over the
-// set, always the same.
-const mostJudged = 2000
+// maxRankedUsers is how many users' lists are made at most to judge a model: those with held-out items, from all over
+// the set, always the same.
+const maxRankedUsers = 2000
 
 // percentileRank is where, in a user's list of all items that it has not been trained on, the held-out ones stand in
 // the mean: 0 is first, 1 last, and 0.5 what chance gives (Hu, Koren, Volinsky 2008, weighted by the counts).
@@ -27,11 +27,11 @@ func (a *alternating) percentileRank(ctx context.Context, t contract.Tables) (fl
 		}
 		spans, at = append(spans, [2]int{at, end}), end
 	}
-	if n := len(spans); n > mostJudged {
-		for i := range mostJudged {
-			spans[i] = spans[i*n/mostJudged]
+	if n := len(spans); n > maxRankedUsers {
+		for i := range maxRankedUsers {
+			spans[i] = spans[i*n/maxRankedUsers]
 		}
-		spans = spans[:mostJudged]
+		spans = spans[:maxRankedUsers]
 	}
 	sum, weights := 0.0, 0.0
 	scores := make([]float32, a.data.Items)
@@ -43,7 +43,7 @@ func (a *alternating) percentileRank(ctx context.Context, t contract.Tables) (fl
 		a.scores(scores, user, users, items)
 		for i := span[0]; i < span[1]; i++ {
 			w := float64(test.Value[i])
-			sum += float64(w * standing(scores, int(test.Item[i])))
+			sum += float64(w * rankOf(scores, int(test.Item[i])))
 			weights += w
 		}
 	}
@@ -64,8 +64,8 @@ func (a *alternating) scores(scores []float32, user int, users, items *rows) {
 	}
 }
 
-// standing is how far down a list an item is: those of the same score stand beside it.
-func standing(scores []float32, item int) float64 {
+// rankOf is how far down a list an item is: those of the same score stand beside it.
+func rankOf(scores []float32, item int) float64 {
 	before, same, all := 0, 0, 0
 	own := scores[item]
 	for _, v := range scores {

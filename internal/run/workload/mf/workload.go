@@ -47,7 +47,7 @@ const initScale = 0.1
 type program struct {
 	*model
 	params       contract.Params
-	jobs         []job
+	samples      []sample
 	users, items rows
 }
 
@@ -99,7 +99,7 @@ func openDescent(p contract.Params) (contract.Workload, error) {
 	}
 	chosen := p.Rule.Rate == 0
 	if chosen {
-		p.Rule.Rate = mostRate // to be checked with the rest
+		p.Rule.Rate = maxRate // to be checked with the rest
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func (f *factors) Digest() string { return f.data.Digest() }
 // are here, too: that of row i is line i.
 func (f *factors) Constants() map[string]string {
 	text := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-	c := map[string]string{"mean": text(f.middle), "deviation": text(f.deviation)}
+	c := map[string]string{"mean": text(f.ratingMean), "deviation": text(f.ratingDeviation)}
 	for table, names := range map[string][]string{Users: f.data.UserNames, Items: f.data.ItemNames} {
 		if names != nil {
 			c[table+namesSuffix] = strings.Join(names, "\n")
@@ -152,9 +152,9 @@ func (f *factors) Constants() map[string]string {
 	return c
 }
 
-// Inherits implements contract.Heir: a row is of a user, or of an item, of whom the file says the name where the data
-// have names. The ratings' mean and deviation may be others.
-func (f *factors) Inherits(_ context.Context, _ contract.Tables, constants map[string]string) error {
+// CheckWarmStart implements contract.WarmStartChecker: a row is of a user, or of an item, of whom the file says the
+// name where the data have names. The ratings' mean and deviation may be others.
+func (f *factors) CheckWarmStart(_ context.Context, _ contract.Tables, constants map[string]string) error {
 	was, has := constants["implicit"]
 	if implicit := f.options.Implicit > 0; has != implicit {
 		return fmt.Errorf("it is of %s, and this run is of %s", meaning(has), meaning(implicit))
@@ -188,8 +188,8 @@ func meaning(implicit bool) string {
 	return "ratings"
 }
 
-// mostRate is a good rate for one worker, on all sets that were tried.
-const mostRate = 0.05
+// maxRate is a good rate for one worker, on all sets that were tried.
+const maxRate = 0.05
 
 // goodRate is a rate that is stable under bsp. Steps of other slots on the same
 // item in the same clock do not see each other, and their sum overshoots if they
@@ -208,8 +208,8 @@ func (m *model) goodRate() float64 {
 	}
 	slots := float64(m.options.Slots)
 	others := squares / float64(m.data.Train.Len()) * m.options.ClockFraction * (slots - 1) / slots
-	if others*mostRate <= 3 {
-		return mostRate
+	if others*maxRate <= 3 {
+		return maxRate
 	}
 	// Two digits: it is shown to people, who may want to give it again.
 	rate, _ := strconv.ParseFloat(strconv.FormatFloat(3/others, 'g', 2, 64), 64)
@@ -246,7 +246,7 @@ func (p *program) Step(
 	if err := share.Validate(clock); err != nil {
 		return contract.Metrics{}, fmt.Errorf("mf: %w", err)
 	}
-	if err := p.shareOut(share.Of); err != nil {
+	if err := p.setSlots(share.Of); err != nil {
 		return contract.Metrics{}, err
 	}
 	slot := perdure.Slot(share.Rank)
@@ -260,7 +260,7 @@ func (p *program) Step(
 			return contract.Metrics{}, err
 		}
 	}
-	squares := p.train(p.jobs, p.users.wide, p.items.wide, p.params.Rule.RateAt(clock))
+	squares := p.train(p.samples, p.users.wide, p.items.wide, p.params.Rule.RateAt(clock))
 	for _, r := range []*rows{&p.users, &p.items} {
 		err := r.inc(ctx, t, p.factors)
 		if errors.Is(err, perdure.ErrNonFinite) {
@@ -282,22 +282,22 @@ func (p *program) gather(slot perdure.Slot, ratings []int32) {
 	first, last := p.userSpan(s, slot, ratings)
 	p.users.need(s.User, ratings, first, last)
 	p.items.need(s.Item, ratings, 0, int32(p.data.Items-1))
-	p.jobs = slices.Grow(p.jobs[:0], len(ratings))[:len(ratings)]
+	p.samples = slices.Grow(p.samples[:0], len(ratings))[:len(ratings)]
 	users, items := p.users.place, p.items.place
 	for k, i := range ratings {
-		p.jobs[k] = job{users[s.User[i]], items[s.Item[i]], p.target(s.Value[i])}
+		p.samples[k] = sample{users[s.User[i]], items[s.Item[i]], p.target(s.Value[i])}
 	}
 }
 
-// allWanted is how many ratings there are for each row between the first and the
+// denseThreshold is how many ratings there are for each row between the first and the
 // last that they need, at least, where all these are read: hardly one is not
 // needed, and looking for it costs more than reading it.
-const allWanted = 8
+const denseThreshold = 8
 
 // need lists the rows between first and last that ratings need, which are by
 // place in the split.
 func (r *rows) need(all, ratings []int32, first, last int32) {
-	wanted := int(last-first+1)*allWanted <= len(ratings)
+	wanted := int(last-first+1)*denseThreshold <= len(ratings)
 	if !wanted {
 		r.forget(first, last)
 		for _, i := range ratings {
@@ -309,7 +309,7 @@ func (r *rows) need(all, ratings []int32, first, last int32) {
 
 // needRows is need for rows that are named themselves, as often as there are ratings of them.
 func (r *rows) needRows(rows []int32, last int32) {
-	wanted := int(last+1)*allWanted <= len(rows)
+	wanted := int(last+1)*denseThreshold <= len(rows)
 	if !wanted {
 		r.forget(0, last)
 		for _, row := range rows {

