@@ -30,7 +30,7 @@ var wallClocks = map[string]string{
 	"internal/proc/transport/memconn.go":       "a place in a round of instants, in tests",
 
 	"internal/run/study/failurecost/repeat.go": "a name that no other folder has",
-	"internal/run/reach/control.go":            "which run is the newest, where nobody names one",
+	"internal/run/locate/control.go":           "which run is the newest, where nobody names one",
 	"internal/run/rundir/history.go":           "when a run began, for people",
 	"internal/run/runs/export.go":              "when a run began, for other programs",
 	"internal/run/study/run_record.go":         "whether a file has changed, and when a run ended, for people",

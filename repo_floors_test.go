@@ -22,7 +22,7 @@ var floors = []struct {
 	{"shells", []string{"internal/proc/", "worker", "store"}},
 	{"runs", []string{"internal/run/", "watch"}},
 	{"commands", []string{"cmd", "examples", "studies"}},
-	{"tests", []string{"internal/rig", "internal/sim"}},
+	{"tests", []string{"internal/testcluster", "internal/sim"}},
 }
 
 // floorOf returns the number of the floor that a room is on; -1: it is on none.
@@ -170,9 +170,9 @@ var floorCases = []ruleCase{
 		"internal/run/workload (floor of runs) must not import cmd",
 	},
 	{"internal/run/workload/mf/a_test.go", importing(module + "/cmd/perdure/x"), ""},
-	{"a.go", importing(module + "/internal/core/weaken"), ". (floor of vocabulary) must not import"},
+	{"a.go", importing(module + "/internal/core/mutation"), ". (floor of vocabulary) must not import"},
 	{"attic/a.go", importing("bytes"), "attic is on no floor"},
-	{"internal/sim/a.go", importing(module + "/internal/rig"), ""},
+	{"internal/sim/a.go", importing(module + "/internal/testcluster"), ""},
 	{"internal/simple/a.go", importing("bytes"), "internal/simple is on no floor"},
 }
 
@@ -217,10 +217,10 @@ func TestLightClient(t *testing.T) {
 	}{
 		{
 			"go.etcd.io/",
-			[]string{".", "worker", "watch", "internal/rig", "internal/sim"},
+			[]string{".", "worker", "watch", "internal/testcluster", "internal/sim"},
 			"internal/run/role",
 		},
-		{"github.com/prometheus/", []string{".", "worker", "internal/rig", "internal/sim"}, "watch"},
+		{"github.com/prometheus/", []string{".", "worker", "internal/testcluster", "internal/sim"}, "watch"},
 		{"github.com/nats-io/nats-server/", []string{".", "worker"}, "internal/proc/logserver"},
 		{"github.com/minio/", []string{".", "worker"}, "store/s3"},
 		{"github.com/golang-jwt/", []string{".", "worker"}, "internal/proc/control"},

@@ -31,7 +31,7 @@ const module = "github.com/perdure/perdure"
 var layers = map[string]int{
 	".": 0, // the vocabulary
 
-	"internal/core/words": 1, // what processes tell each other, in the vocabulary
+	"internal/core/protocol": 1, // what processes tell each other, in the vocabulary
 
 	"internal/data/packed": 0, // values without those that are 0, for messages and for programs
 
@@ -42,8 +42,8 @@ var layers = map[string]int{
 	"internal/core/membership":      3,
 	"internal/core/recovery":        2,
 	"internal/core/failuredetector": 1,
-	"internal/core/weaken":          0,
-	"internal/core/states":          2,
+	"internal/core/mutation":        0,
+	"internal/core/slotstate":       2,
 	"internal/core/itercost":        0, // measures series of any training; independent of any job
 
 	// Pure cores over rows and frames.
@@ -75,20 +75,20 @@ var layers = map[string]int{
 	"internal/proc/admission":   4,
 	"internal/proc/shardstore":  5,
 	"internal/proc/httpdebug":   0,
-	"internal/proc/logkeys":     2,
+	"internal/proc/logauth":     2,
 	"internal/proc/hooks":       4,
 
 	// What commands are made of, and commands.
 	"internal/run/rundir":      2,
 	"internal/run/workload":    2,
-	"internal/run/plain":       5,
+	"internal/run/humanize":    5,
 	"internal/run/plot":        6,
 	"internal/run/modelfile":   6,
 	"internal/run/settings":    7,
 	"internal/run/metrics":     7,
-	"internal/run/reach":       8,
+	"internal/run/locate":      8,
 	"internal/run/role":        9,
-	"internal/run/screen":      8,
+	"internal/run/terminal":    8,
 	"internal/run/checkpoints": 8,
 	"internal/run/agent":       6,
 	"watch":                    8,
@@ -104,7 +104,7 @@ var layers = map[string]int{
 	"studies":                  20,
 
 	// What only tests import: processes in memory, and the whole cluster of them in virtual time.
-	"internal/rig":            7,
+	"internal/testcluster":    7,
 	"internal/sim":            8,
 	"internal/proc/logserver": 3,
 }
@@ -170,13 +170,13 @@ func topLevel(dir string) string {
 }
 
 // roomOf returns the room that a folder belongs to. Of internal it is FLOOR/ROOM, or
-// rig or sim, which are floors of their own.
+// testcluster or sim, which are floors of their own.
 func roomOf(dir string) string {
 	parts := strings.Split(dir, "/")
 	switch {
 	case parts[0] != "internal":
 		return parts[0]
-	case len(parts) > 1 && (parts[1] == "rig" || parts[1] == "sim"):
+	case len(parts) > 1 && (parts[1] == "testcluster" || parts[1] == "sim"):
 		return "internal/" + parts[1]
 	}
 	return strings.Join(parts[:min(3, len(parts))], "/")
@@ -277,7 +277,7 @@ func eachGo(check func(s source) []string) rule {
 }
 
 // checkLayers holds the imports of product files to the table. Test files may
-// import anything but sim; rig is for them, and for sim.
+// import anything but sim; testcluster is for them, and for sim.
 func checkLayers(files []source) (found []string) {
 	for _, s := range files {
 		if s.file == nil {
@@ -298,8 +298,8 @@ func checkLayers(files []source) (found []string) {
 			switch {
 			case to == "internal/sim":
 				found = append(found, fmt.Sprintf("%s:%d: nothing imports sim", s.path, line))
-			case to == "internal/rig" && from != "internal/sim" && !s.isTest():
-				found = append(found, fmt.Sprintf("%s:%d: only tests and sim import rig", s.path, line))
+			case to == "internal/testcluster" && from != "internal/sim" && !s.isTest():
+				found = append(found, fmt.Sprintf("%s:%d: only tests and sim import testcluster", s.path, line))
 			case s.isTest():
 			case banned:
 				found = append(found, fmt.Sprintf("%s:%d: %s must not import %s: %s", s.path, line, from, to, reason))
@@ -677,9 +677,9 @@ var ruleCases = map[string][]ruleCase{
 		{"cmd/perdure/a.go", importing(module + "/internal/sim"), "nothing imports sim"},
 		{"internal/proc/server/a_test.go", importing(module + "/internal/sim"), "nothing imports sim"},
 		{"internal/sim/a_test.go", importing(module + "/internal/proc/server"), ""},
-		{"cmd/perdure/a.go", importing(module + "/internal/rig"), "only tests and sim import rig"},
-		{"worker/a_test.go", importing(module + "/internal/rig"), ""},
-		{"internal/sim/a.go", importing(module + "/internal/rig"), ""},
+		{"cmd/perdure/a.go", importing(module + "/internal/testcluster"), "only tests and sim import testcluster"},
+		{"worker/a_test.go", importing(module + "/internal/testcluster"), ""},
+		{"internal/sim/a.go", importing(module + "/internal/testcluster"), ""},
 		{"attic/a.go", importing("bytes"), "attic is not in the layer table"},
 		{"internal/attic/a.go", importing("bytes"), "internal/attic is not in the layer table"},
 	},

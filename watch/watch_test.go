@@ -19,8 +19,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/server"
-	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/internal/run/metrics"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/watch"
 )
 
@@ -56,8 +56,8 @@ func wants(t *testing.T, addr, path string, code int, words string) {
 // TestWatch: a program in Go is watched while it begins, while it works in its job, and once it has ended. It shows the
 // metrics of a worker, all of them and no other, and Prometheus' own linter has nothing to say.
 func TestWatch(t *testing.T) {
-	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
-	_, err := h.StartCoordinator(rig.Job("bsp", "none", 1, 1, 4), func(*coordinator.Config) {})
+	ctx, h := testcluster.NewForTest(t, time.Minute, testcluster.Options{Ended: func(*testcluster.Process, error) {}})
+	_, err := h.StartCoordinator(testcluster.Job("bsp", "none", 1, 1, 4), func(*coordinator.Config) {})
 	must(t, err)
 	h.StartServer("server:0", func(*server.Config) {})
 	seen, err := watch.Open(":0", nil)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -55,7 +55,7 @@ type boundedSlot struct {
 
 func boundedCache(c *cluster, change func(*perdure.TableSpec)) {
 	const room = 50 * (4*dim + 40)
-	w := c.dial("worker:0", 0, func(cfg *rig.DialConfig) { cfg.CacheBytes = room })
+	w := c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.CacheBytes = room })
 	s := &boundedSlot{
 		c, w, c.table(w, change), rand.New(rand.NewPCG(*seed, 7)), manyIDs(400), 1,
 		map[perdure.RowID]float32{},
@@ -172,7 +172,7 @@ func eviction(c *cluster, sparse bool) {
 			ids[i] = perdure.RowID(510 + i)
 		}
 	}
-	room := func(cfg *rig.DialConfig) { cfg.CacheBytes = 50 * (4*dim + 40) }
+	room := func(cfg *testcluster.DialConfig) { cfg.CacheBytes = 50 * (4*dim + 40) }
 	w, tp := c.tapped("worker:0", 0, room)
 	other := c.dial("worker:1", 1)
 	table, theirs := c.table(w, change), c.table(other, change)
@@ -240,7 +240,7 @@ func TestRunsBeyondTheCache(t *testing.T) {
 	for _, model := range []string{"ssp:3", "essp:3"} {
 		inCluster(t, model, "none", 2, 0, func(c *cluster) {
 			change := func(s *perdure.TableSpec) { s.Rows = 1000 }
-			w, tp := c.tapped("worker:0", 0, func(cfg *rig.DialConfig) { cfg.CacheBytes = 50 * (4*dim + 40) })
+			w, tp := c.tapped("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.CacheBytes = 50 * (4*dim + 40) })
 			other := c.dial("worker:1", 1)
 			table, theirs := c.table(w, change), c.table(other, change)
 			run := make([]float32, 100*dim)

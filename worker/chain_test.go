@@ -10,14 +10,14 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/mutation"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -27,14 +27,14 @@ import (
 // otherwise than a chain is.
 type chained struct {
 	*testing.T
-	*rig.Hosts
+	*testcluster.Hosts
 	ctx context.Context
 	job perdure.JobSpec
 
 	mu      sync.Mutex // guards what follows
-	view    words.View
+	view    protocol.View
 	told    []transport.Conn // the clients' connections to the coordinator
-	status  map[perdure.Slot]words.WorkerStatus
+	status  map[perdure.Slot]protocol.WorkerStatus
 	servers []*chainServer
 }
 
@@ -43,7 +43,7 @@ type chainServer struct {
 	c        *chained
 	index    int
 	dead     bool
-	view     words.View
+	view     protocol.View
 	frozen   bool // it hears of no views
 	holds    bool // nothing reaches it from its predecessor, or goes from it to its successor
 	lags     bool // it does not apply what is committed
@@ -101,16 +101,16 @@ func inChain(
 	test func(c *chained),
 ) {
 	t.Helper()
-	job := rig.Job(model, recovery, slots, servers, shards)
+	job := testcluster.Job(model, recovery, slots, servers, shards)
 	job.Seed = *seed
-	rig.RunVirtual(t, time.Minute, hosts(like), func(t *testing.T, ctx context.Context, h *rig.Hosts) {
-		c := &chained{T: t, Hosts: h, ctx: ctx, job: job, status: map[perdure.Slot]words.WorkerStatus{}}
-		c.view = words.View{
+	testcluster.RunVirtual(t, time.Minute, hosts(like), func(t *testing.T, ctx context.Context, h *testcluster.Hosts) {
+		c := &chained{T: t, Hosts: h, ctx: ctx, job: job, status: map[perdure.Slot]protocol.WorkerStatus{}}
+		c.view = protocol.View{
 			Revision: 1, Generation: 1,
-			Slots: slices.Repeat([]words.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots),
+			Slots: slices.Repeat([]protocol.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots),
 		}
 		for range shards {
-			c.view.Shards = append(c.view.Shards, words.ShardView{Epoch: 1})
+			c.view.Shards = append(c.view.Shards, protocol.ShardView{Epoch: 1})
 			c.setChain(&c.view.Shards[len(c.view.Shards)-1], members(servers)...)
 		}
 		c.listen(coordinatorAddr, c.coordinate)
@@ -129,9 +129,9 @@ func members(n int) (all []int) {
 	return all
 }
 
-func (c *chained) setChain(sv *words.ShardView, servers ...int) {
-	holder := func(i int) words.Holder {
-		return words.Holder{Server: i, Incarnation: 1, Addr: fmt.Sprintf("server:%d/1", i), Since: 1}
+func (c *chained) setChain(sv *protocol.ShardView, servers ...int) {
+	holder := func(i int) protocol.Holder {
+		return protocol.Holder{Server: i, Incarnation: 1, Addr: fmt.Sprintf("server:%d/1", i), Since: 1}
 	}
 	sv.Holder, sv.Followers = holder(servers[0]), nil
 	for _, i := range servers[1:] {
@@ -150,7 +150,7 @@ func (c *chained) addServer(i int) {
 
 func (c *chained) newReplica() *replica {
 	return &replica{
-		intake: consistency.NewSequencer(c.job.TwoStep(nil), make([]perdure.Clock, c.job.Slots), weaken.Set{}),
+		intake: consistency.NewSequencer(c.job.TwoStep(nil), make([]perdure.Clock, c.job.Slots), mutation.Set{}),
 		prompt: make([]perdure.Clock, c.job.Slots), owed: make([]time.Time, c.job.Slots),
 	}
 }
@@ -177,17 +177,17 @@ func (c *chained) coordinate(conn *chainConn) {
 	c.told = append(c.told, conn)
 	_ = conn.Send(wire.Control(wire.KindView, c.view))
 	c.mu.Unlock()
-	var st words.WorkerStatus
+	var st protocol.WorkerStatus
 	for {
 		var f wire.Frame
 		if conn.Recv(&f) != nil {
 			return
 		}
 		var spec perdure.TableSpec
-		var said words.WorkerDelta
+		var said protocol.WorkerDelta
 		switch {
 		case f.Kind == wire.KindTable && wire.ParseControl(&f, &spec) == nil:
-			c.setView(func(v *words.View) {
+			c.setView(func(v *protocol.View) {
 				if !slices.Contains(v.Tables, spec) {
 					v.Tables = append(v.Tables, spec)
 				}
@@ -202,7 +202,7 @@ func (c *chained) coordinate(conn *chainConn) {
 }
 
 // setView changes the view and sends it to all processes.
-func (c *chained) setView(change func(v *words.View)) {
+func (c *chained) setView(change func(v *protocol.View)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.view.Shards, c.view.Tables, c.view.Slots = slices.Clone(c.view.Shards), slices.Clone(c.view.Tables),
@@ -221,7 +221,7 @@ func (c *chained) setView(change func(v *words.View)) {
 
 // rechain gives shards new chains, in a new epoch.
 func (c *chained) rechain(chain ...int) {
-	c.setView(func(v *words.View) {
+	c.setView(func(v *protocol.View) {
 		for i := range v.Shards {
 			c.setChain(&v.Shards[i], chain...)
 			v.Shards[i].Epoch++
@@ -252,11 +252,11 @@ func (c *chained) got(i int, kind wire.Kind) int {
 }
 
 // dial joins as a worker.
-func (c *chained) dial(slot perdure.Slot, with ...func(*rig.DialConfig)) *worker.Client {
+func (c *chained) dial(slot perdure.Slot, with ...func(*testcluster.DialConfig)) *worker.Client {
 	c.Helper()
 	host := fmt.Sprintf("worker:%d", slot)
-	observes := func(cfg *rig.DialConfig) { cfg.Observer = slot < 0 }
-	w, err := c.NewProcess(host).Dial(c.ctx, slot, append([]func(*rig.DialConfig){observes}, with...)...)
+	observes := func(cfg *testcluster.DialConfig) { cfg.Observer = slot < 0 }
+	w, err := c.NewProcess(host).Dial(c.ctx, slot, append([]func(*testcluster.DialConfig){observes}, with...)...)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -413,7 +413,7 @@ func (s *chainServer) frame(kind wire.Kind, shard perdure.ShardID) wire.Frame {
 
 func (s *chainServer) counts(kind wire.Kind, shard perdure.ShardID, conn *chainConn) wire.Frame {
 	f := s.frame(kind, shard)
-	var counts words.Counts
+	var counts protocol.Counts
 	if conn.hello.Role == wire.RoleWorker {
 		counts = s.replicas[shard].intake.Counts(perdure.Slot(conn.hello.Index))
 		counts.Seen = counts.Applied

@@ -44,15 +44,15 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/mutation"
 	"github.com/perdure/perdure/internal/core/outbox"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/proc/logkeys"
+	"github.com/perdure/perdure/internal/proc/logauth"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -108,7 +108,7 @@ func newClient(cfg Config, s session) *Client {
 // have to wait until the coordinator has given up the slot's previous process. Close releases the client. The error
 // wraps perdure.ErrUsage for an invalid Config; otherwise it says why this process cannot join.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
-	cfg.hooks, cfg.weak = hooks.FromContext(ctx), weaken.Of(ctx)
+	cfg.hooks, cfg.weak = hooks.FromContext(ctx), mutation.Of(ctx)
 	if err := cfg.checkAddress(); err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	if cfg.hooks.OpenLog == nil {
-		cfg.hooks.OpenLog = logkeys.OpenForAppend(ring)
+		cfg.hooks.OpenLog = logauth.OpenForAppend(ring)
 	}
 	cfg.complete()
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -275,7 +275,7 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 	c.liveness.RecordMessage()
 	switch f.Kind {
 	case wire.KindView:
-		var v words.View
+		var v protocol.View
 		if err := wire.ParseControl(f, &v); err != nil {
 			return err
 		}
@@ -283,7 +283,7 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 		defer c.mu.Unlock()
 		l.onView(v)
 	case wire.KindViewDelta:
-		var d words.ViewDelta
+		var d protocol.ViewDelta
 		if err := wire.ParseControl(f, &d); err != nil {
 			return err
 		}
@@ -343,7 +343,7 @@ func (c *Client) heartbeat(ctx context.Context) {
 			c.done.Go(func() { // delivers the status once it has the lock
 				l := c.lock()
 				defer c.mu.Unlock()
-				fresh <- queuedStatus{l.status(), l.session.conn, words.HeartbeatDivisor(&l.view, l.job.Servers)}
+				fresh <- queuedStatus{l.status(), l.session.conn, protocol.HeartbeatDivisor(&l.view, l.job.Servers)}
 			})
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // Clock ends the iteration: all deltas added since the last Clock become this slot's updates of the clock. It returns
@@ -266,7 +266,7 @@ func (c *Client) AwaitSlots(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()
 	return l.waits.Until(ctx, func() (bool, error) {
-		vacant := slices.ContainsFunc(l.view.Slots, func(s words.SlotView) bool {
+		vacant := slices.ContainsFunc(l.view.Slots, func(s protocol.SlotView) bool {
 			return s.Has(l.out.Clock()) && (s.Incarnation == 0 || !s.Settled)
 		})
 		return !vacant, l.usable()

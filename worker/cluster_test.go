@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -27,12 +27,12 @@ var (
 	seed    = flag.Uint64("worker.seed", 1, "of networks and of what is drawn")
 )
 
-const coordinatorAddr = rig.CoordinatorAddr
+const coordinatorAddr = testcluster.CoordinatorAddr
 
 // cluster is a small job in one process, in virtual time.
 type cluster struct {
 	*testing.T
-	*rig.Hosts
+	*testcluster.Hosts
 	ctx  context.Context
 	job  perdure.JobSpec
 	slow func(updatelog.Log) updatelog.Log // what servers read the log through; nil: nothing
@@ -61,14 +61,14 @@ func inClusterOf(
 
 // jobOf is a job of 2 servers and 4 shards.
 func jobOf(model, recovery string, slots int, clocks perdure.Clock) perdure.JobSpec {
-	job := rig.Job(model, recovery, slots, 2, 4)
+	job := testcluster.Job(model, recovery, slots, 2, 4)
 	job.Seed, job.Clocks = *seed, clocks
 	return job
 }
 
 // hosts are what the hosts of a test are like.
-func hosts(like transport.MemoryOptions) rig.Options {
-	o := rig.Options{Seed: *seed, Network: like}
+func hosts(like transport.MemoryOptions) testcluster.Options {
+	o := testcluster.Options{Seed: *seed, Network: like}
 	if *showLog {
 		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
@@ -85,9 +85,9 @@ func inJob(
 	if job.ID == guardedJob {
 		o.Keys = wire.Keys{Job: "the job's", Servers: "the servers'"}
 	}
-	rig.RunVirtual(t, time.Minute, o, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	testcluster.RunVirtual(t, time.Minute, o, func(t *testing.T, ctx context.Context, h *testcluster.Hosts) {
 		c := &cluster{T: t, Hosts: h, ctx: ctx, job: job, around: around}
-		c.start(rig.CoordinatorHost)
+		c.start(testcluster.CoordinatorHost)
 		for i := range job.Servers {
 			c.start(fmt.Sprintf("server:%d", i))
 		}
@@ -98,7 +98,7 @@ func inJob(
 // start starts a process of a host.
 func (c *cluster) start(host string) {
 	c.Helper()
-	if host == rig.CoordinatorHost {
+	if host == testcluster.CoordinatorHost {
 		if _, err := c.StartCoordinator(c.job); err != nil {
 			c.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func (s lateStore) Put(name string, write func(io.Writer) error) error {
 }
 
 // dial joins as a worker, from a host of its own.
-func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*rig.DialConfig)) *worker.Client {
+func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*testcluster.DialConfig)) *worker.Client {
 	c.Helper()
 	w, err := c.tryDial(host, slot, with...)
 	if err != nil {
@@ -146,7 +146,11 @@ func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*rig.DialCon
 	return w
 }
 
-func (c *cluster) tryDial(host string, slot perdure.Slot, with ...func(*rig.DialConfig)) (*worker.Client, error) {
+func (c *cluster) tryDial(
+	host string,
+	slot perdure.Slot,
+	with ...func(*testcluster.DialConfig),
+) (*worker.Client, error) {
 	w, err := c.NewProcess(host).Dial(c.ctx, slot, with...)
 	if err == nil {
 		c.Cleanup(func() { w.Close() })
@@ -155,7 +159,7 @@ func (c *cluster) tryDial(host string, slot perdure.Slot, with ...func(*rig.Dial
 }
 
 // workers joins with one client for each slot.
-func (c *cluster) workers(with ...func(*rig.DialConfig)) []*worker.Client {
+func (c *cluster) workers(with ...func(*testcluster.DialConfig)) []*worker.Client {
 	c.Helper()
 	clients := make([]*worker.Client, c.job.Slots)
 	for i := range clients {

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/mutation"
 	"github.com/perdure/perdure/internal/core/outbox"
-	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/hooks"
@@ -67,7 +67,7 @@ type Config struct {
 	StateBytes int
 
 	hooks hooks.Worker // from Dial's context
-	weak  weaken.Set   // from Dial's context: negative controls in simulations
+	weak  mutation.Set // from Dial's context: negative controls in simulations
 }
 
 const (

@@ -12,10 +12,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -25,7 +25,7 @@ func goesOn(t *testing.T, model string, slots int, job perdure.JobSpec, test fun
 	t.Helper()
 	inChain(t, model, "chain:2", slots, 2, 2, transport.MemoryOptions{MaxQueued: 1000}, func(c *chained) {
 		c.job.OnOutage, c.job.OutageRows, c.job.OutageBytes = job.OnOutage, job.OutageRows, job.OutageBytes
-		c.setView(func(v *words.View) {
+		c.setView(func(v *protocol.View) {
 			c.setChain(&v.Shards[1], 1)
 			v.Shards[1].Epoch++
 		})
@@ -40,7 +40,7 @@ func (c *chained) counters(slot perdure.Slot) perdure.WorkerCounters {
 }
 
 // said returns a worker's newest status.
-func (c *chained) said(slot perdure.Slot) words.WorkerStatus {
+func (c *chained) said(slot perdure.Slot) protocol.WorkerStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.status[slot]
@@ -157,7 +157,7 @@ func TestQueueIsBounded(t *testing.T) {
 func queueIsBounded(t *testing.T, ofJob, own int64) {
 	job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 1000}, OutageBytes: ofJob}
 	goesOn(t, "asp", 1, job, func(c *chained) {
-		w := c.dial(0, func(cfg *rig.DialConfig) { cfg.OutageBytes = own })
+		w := c.dial(0, func(cfg *testcluster.DialConfig) { cfg.OutageBytes = own })
 		table := c.table(w)
 		c.all(table)
 		c.Net.Cut("worker:0", "server:0", false)
@@ -326,7 +326,8 @@ func continueStorm(t *testing.T, model string, shown perdure.OutageRows, seed ui
 		wg.Go(func() { c.disturb(rng, over) })
 		ws := make([]*worker.Client, dim)
 		for slot := range ws {
-			ws[slot] = c.dial(perdure.Slot(slot), func(cfg *rig.DialConfig) { cfg.OutageAfter = 2 * time.Millisecond })
+			ws[slot] = c.dial(perdure.Slot(slot),
+				func(cfg *testcluster.DialConfig) { cfg.OutageAfter = 2 * time.Millisecond })
 		}
 		both(dim, func(slot int) {
 			table, err := ws[slot].Table(c.ctx,

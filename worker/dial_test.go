@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -20,35 +20,40 @@ import (
 func TestDialIsHeard(t *testing.T) {
 	const patience, waits = 10 * time.Second, 2 * time.Minute
 	for _, told := range []bool{true, false} {
-		rig.RunVirtual(t, time.Hour, rig.Options{}, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
-			var lives atomic.Int32
-			h.Listen(coordinatorAddr, func(c transport.Conn, _ wire.Hello) {
-				switch {
-				case !told:
-					var f wire.Frame
-					_ = c.Recv(&f) // until it gives up
-				case lives.Add(1) == 1:
-					heard, end := context.WithTimeout(ctx, waits)
-					defer end()
-					transport.ConfirmHello(heard, c) // and it dies
-				default:
-					_ = transport.Refuse(c, wire.Refusal{Reason: "enough"}) // which it hears
-					var f wire.Frame
-					_ = c.Recv(&f)
+		testcluster.RunVirtual(
+			t,
+			time.Hour,
+			testcluster.Options{},
+			func(t *testing.T, ctx context.Context, h *testcluster.Hosts) {
+				var lives atomic.Int32
+				h.Listen(coordinatorAddr, func(c transport.Conn, _ wire.Hello) {
+					switch {
+					case !told:
+						var f wire.Frame
+						_ = c.Recv(&f) // until it gives up
+					case lives.Add(1) == 1:
+						heard, end := context.WithTimeout(ctx, waits)
+						defer end()
+						transport.ConfirmHello(heard, c) // and it dies
+					default:
+						_ = transport.Refuse(c, wire.Refusal{Reason: "enough"}) // which it hears
+						var f wire.Frame
+						_ = c.Recv(&f)
+					}
+				})
+				began := time.Now()
+				setTimeout := func(cfg *testcluster.DialConfig) { cfg.JoinTimeout = patience }
+				_, err := h.NewProcess("worker").Dial(ctx, perdure.NoSlot, setTimeout)
+				took := time.Since(began)
+				if told && (!errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "enough") ||
+					took < waits) {
+					t.Errorf("told that it was heard, it ends after %v: %v", took, err)
 				}
-			})
-			began := time.Now()
-			setTimeout := func(cfg *rig.DialConfig) { cfg.JoinTimeout = patience }
-			_, err := h.NewProcess("worker").Dial(ctx, perdure.NoSlot, setTimeout)
-			took := time.Since(began)
-			if told && (!errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "enough") ||
-				took < waits) {
-				t.Errorf("told that it was heard, it ends after %v: %v", took, err)
-			}
-			if !told && (err == nil || took < patience || took > 2*patience) {
-				t.Errorf("told nothing, it ends after %v: %v", took, err)
-			}
-		})
+				if !told && (err == nil || took < patience || took > 2*patience) {
+					t.Errorf("told nothing, it ends after %v: %v", took, err)
+				}
+			},
+		)
 	}
 }
 
@@ -57,7 +62,7 @@ func TestDialIsHeard(t *testing.T) {
 func TestAnyFreeSlot(t *testing.T) {
 	inCluster(t, "bsp", "none", 3, 1, func(c *cluster) {
 		dial := func(slot perdure.Slot) (perdure.Slot, error) {
-			w, err := c.NewProcess("worker").Dial(c.ctx, 0, func(cfg *rig.DialConfig) {
+			w, err := c.NewProcess("worker").Dial(c.ctx, 0, func(cfg *testcluster.DialConfig) {
 				cfg.Slot, cfg.JoinTimeout = slot, time.Second
 			})
 			if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -28,7 +28,7 @@ func TestNoDriver(t *testing.T) {
 			return
 		}
 		if _, err := transport.ReceiveHello(conn, time.Minute, wire.Keys{}); err == nil {
-			w := wire.Welcome{Job: rig.Job("asp", "none", 1, 1, 1), Incarnation: 1, Store: "s3://bucket/prefix"}
+			w := wire.Welcome{Job: testcluster.Job("asp", "none", 1, 1, 1), Incarnation: 1, Store: "s3://bucket/prefix"}
 			_ = conn.Send(wire.Control(wire.KindWelcome, w))
 		}
 	}()

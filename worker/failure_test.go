@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -70,7 +70,7 @@ func TestContexts(t *testing.T) {
 // A program may have WindowBytes unacknowledged; then Clock waits.
 func TestWindow(t *testing.T) {
 	inCluster(t, "asp", "none", 1, 0, func(c *cluster) {
-		w := c.dial("worker:0", 0, func(cfg *rig.DialConfig) { cfg.WindowBytes = 2000 })
+		w := c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.WindowBytes = 2000 })
 		table := c.table(w)
 		c.cutServers("worker:0")
 		clock := perdure.Clock(0)
@@ -108,7 +108,7 @@ func TestWindow(t *testing.T) {
 // observer reads the table as it is when every slot has done a clock.
 func (c *cluster) observer(at perdure.Clock) float32 {
 	c.Helper()
-	w := c.dial("observer", perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Observer = true })
+	w := c.dial("observer", perdure.NoSlot, func(cfg *testcluster.DialConfig) { cfg.Observer = true })
 	defer w.Close()
 	t := c.table(w)
 	w.SetReadClock(at)
@@ -123,7 +123,7 @@ func TestObserver(t *testing.T) {
 			inCluster(t, model, "none", 2, 0, func(c *cluster) {
 				ws := c.workers()
 				ts := c.tables(ws)
-				o := c.dial("observer", perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Observer = true })
+				o := c.dial("observer", perdure.NoSlot, func(cfg *testcluster.DialConfig) { cfg.Observer = true })
 				table := c.table(o)
 				if got := c.get(table); got != 0 || o.Slot() != perdure.NoSlot {
 					t.Fatalf("at first the observer, in slot %d, read %v", o.Slot(), got)
@@ -497,19 +497,19 @@ func (c *cluster) untilStop(
 // A process that cannot join says why in one line.
 func TestDialRefused(t *testing.T) {
 	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
-		c.dial("worker:0", 0, func(cfg *rig.DialConfig) { cfg.Process = "" }) // needs no name
-		patience := func(cfg *rig.DialConfig) { cfg.JoinTimeout = time.Second }
+		c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.Process = "" }) // needs no name
+		patience := func(cfg *testcluster.DialConfig) { cfg.JoinTimeout = time.Second }
 		for what, try := range map[string]struct {
 			slot perdure.Slot
-			with func(*rig.DialConfig)
+			with func(*testcluster.DialConfig)
 			want error
 		}{
 			"no such slot":         {5, patience, perdure.ErrRefused},
 			"a slot that is taken": {0, patience, nil},
 			"all slots are taken":  {perdure.NoSlot, patience, nil},
-			"no coordinator":       {0, func(cfg *rig.DialConfig) { cfg.Coordinator = "" }, perdure.ErrUsage},
-			"no address of TCP":    {0, func(cfg *rig.DialConfig) { cfg.Network = nil }, nil}, // which is the default
-			"nobody at the address": {0, func(cfg *rig.DialConfig) {
+			"no coordinator":       {0, func(cfg *testcluster.DialConfig) { cfg.Coordinator = "" }, perdure.ErrUsage},
+			"no address of TCP":    {0, func(cfg *testcluster.DialConfig) { cfg.Network = nil }, nil}, // the default
+			"nobody at the address": {0, func(cfg *testcluster.DialConfig) {
 				patience(cfg)
 				cfg.Coordinator = "nowhere/1"
 			}, nil},
@@ -553,7 +553,7 @@ func TestClocksOfReads(t *testing.T) {
 			inCluster(t, model, "none", 2, 0, func(c *cluster) {
 				ws := c.workers()
 				ts := c.tables(ws)
-				o := c.dial("observer", perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Observer = true })
+				o := c.dial("observer", perdure.NoSlot, func(cfg *testcluster.DialConfig) { cfg.Observer = true })
 				table, values := c.table(o), make([]float32, rows*dim)
 				says := func(from, to perdure.Clock) {
 					t.Helper()

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -144,7 +144,7 @@ func TestCacheBytes(t *testing.T) {
 	const room = 100 // rows, as a cache counts them
 	for _, model := range []string{"bsp", "ssp:3", "asp"} {
 		inCluster(t, model, "none", 1, 0, func(c *cluster) {
-			w := c.dial("worker:0", 0, func(cfg *rig.DialConfig) { cfg.CacheBytes = room * (4*dim + 40) })
+			w := c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.CacheBytes = room * (4*dim + 40) })
 			table, ids := c.table(w, sparsely), manyIDs(5*room)
 			for clock := range perdure.Clock(4) {
 				if err := table.Prefetch(ids); err != nil {
@@ -441,8 +441,8 @@ func TestFlush(t *testing.T) {
 		for _, sparse := range []bool{false, true} {
 			inCluster(t, model, "none", 1, 0, func(c *cluster) {
 				net := &counting{Network: c.Net.Host("worker:0")}
-				w := c.dial("worker:0", 0, func(cfg *rig.DialConfig) { cfg.Network = net })
-				o := c.dial("observer", perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Observer = true })
+				w := c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.Network = net })
+				o := c.dial("observer", perdure.NoSlot, func(cfg *testcluster.DialConfig) { cfg.Observer = true })
 				change := func(s *perdure.TableSpec) {
 					if sparse {
 						sparsely(s)
@@ -500,7 +500,7 @@ func TestFlush(t *testing.T) {
 // observerOf reads rows of a table as they are when every slot has done a clock.
 func (c *cluster) observerOf(at perdure.Clock, change func(*perdure.TableSpec)) float32 {
 	c.Helper()
-	w := c.dial("observer", perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Observer = true })
+	w := c.dial("observer", perdure.NoSlot, func(cfg *testcluster.DialConfig) { cfg.Observer = true })
 	defer w.Close()
 	t := c.table(w, change)
 	w.SetReadClock(at)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -20,7 +20,7 @@ func TestFrozenCoordinator(t *testing.T) {
 		w := c.dial("worker:0", 0)
 		table := c.table(w)
 		c.get(table)
-		c.Net.Cut("worker:0", rig.CoordinatorHost, false)
+		c.Net.Cut("worker:0", testcluster.CoordinatorHost, false)
 		for range 400 {
 			w.Report(worker.Report{Clock: 1})
 		}
@@ -34,7 +34,7 @@ func TestFrozenCoordinator(t *testing.T) {
 		if c.get(table); time.Since(begin) > 0 {
 			t.Errorf("a row that is cached was read after %v", time.Since(begin))
 		}
-		c.Net.Heal("worker:0", rig.CoordinatorHost)
+		c.Net.Heal("worker:0", testcluster.CoordinatorHost)
 		if err := <-made; err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/rig/wall"
+	"github.com/perdure/perdure/internal/testcluster/wallclock"
 )
 
 // TestJumpedOutage: when the wall clock jumps no shard is out before its time, and none later.
@@ -24,7 +24,7 @@ func TestJumpedOutage(t *testing.T) {
 		} {
 			at := now.Add(time.Second + c.after)
 			if c.after > 0 {
-				at = wall.Jump(at, by)
+				at = wallclock.Jump(at, by)
 			}
 			if got := o.Decide(&sh, gone, o.at(at)); got != c.want {
 				t.Errorf("after %v, with a jump by %v: %v, want %v", c.after, by, got, c.want)

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -35,7 +35,7 @@ func (l *lateLog) Read(
 // onlooker is an observer, and what it last saw: the least and the greatest of all values.
 func (c *cluster) onlooker(name string) (look func() (least, most float32), w *worker.Client) {
 	c.Helper()
-	w = c.dial(name, perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Observer = true })
+	w = c.dial(name, perdure.NoSlot, func(cfg *testcluster.DialConfig) { cfg.Observer = true })
 	table := c.table(w)
 	return func() (float32, float32) {
 		c.Helper()

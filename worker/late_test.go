@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -30,7 +30,7 @@ func readAgain(c *cluster, model string, again int) {
 			ids = append(ids, row)
 		}
 	}
-	w := c.dial("worker:0", 0, func(cfg *rig.DialConfig) { cfg.CacheBytes = 2 * (4*dim + 40) })
+	w := c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.CacheBytes = 2 * (4*dim + 40) })
 	other := c.dial("worker:1", 1)
 	reader, writer := c.table(w, sparsely), c.table(other, sparsely)
 	for clock := range perdure.Clock(6) {

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -72,7 +72,7 @@ func (n *forger) lie(change func(f *wire.Frame)) {
 // forges joins as slot 0 by way of a forger, and keeps what it logs.
 func (c *cluster) forges() (*worker.Client, *forger, *bytes.Buffer) {
 	n, log := &forger{Network: c.Net.Host("worker:0")}, &bytes.Buffer{}
-	w := c.dial("worker:0", 0, func(cfg *rig.DialConfig) {
+	w := c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) {
 		cfg.Network, cfg.Log = n, slog.New(slog.NewTextHandler(log, nil)) // it is written to under the client's lock
 	})
 	return w, n, log

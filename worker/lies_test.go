@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 var liesTold = flag.Int("worker.lies", 40, "how many frames a liar sends on each of its connections")
@@ -181,9 +181,9 @@ func (l *liar) payloads() [][]byte {
 			How: string(noise),
 		},
 		perdure.TableSpec{Name: "huge", Rows: math.MaxInt64, Dim: math.MaxInt32},
-		words.View{Revision: math.MaxUint64, Done: true, End: 1},
+		protocol.View{Revision: math.MaxUint64, Done: true, End: 1},
 		wire.Progress{Complete: true},
-		words.WorkerStatus{Clock: math.MaxInt64, Finished: true},
+		protocol.WorkerStatus{Clock: math.MaxInt64, Finished: true},
 	} {
 		b, err := json.Marshal(v)
 		if err != nil {
@@ -241,7 +241,7 @@ func TestLiesAndReplays(t *testing.T) {
 func survive(c *cluster, clocks perdure.Clock) {
 	l := &liar{cluster: c, rng: rand.New(rand.NewPCG(*seed, 7))}
 	r := &recorder{Network: c.Net.Host("worker:0")}
-	ws := c.workers(func(cfg *rig.DialConfig) {
+	ws := c.workers(func(cfg *testcluster.DialConfig) {
 		if cfg.Slot.Requested() == 0 {
 			cfg.Network = r
 		}

@@ -6,9 +6,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -29,7 +29,7 @@ type locked struct {
 	traits recovery.Traits
 	slot   perdure.Slot
 
-	view       words.View
+	view       protocol.View
 	viewed     bool
 	generation perdure.Generation
 	pauses     int           // number of pauses that have started

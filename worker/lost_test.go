@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -24,10 +24,10 @@ func TestLostSightOfTheJob(t *testing.T) {
 	for _, model := range []string{"bsp", "asp"} {
 		t.Run(model, func(t *testing.T) {
 			inCluster(t, model, "none", 2, 2, func(c *cluster) {
-				short := func(cfg *rig.DialConfig) { cfg.LostAfter = patience }
+				short := func(cfg *testcluster.DialConfig) { cfg.LostAfter = patience }
 				w := c.dial("worker:0", 0, short)
 				late := c.dial("worker:1", 1, short) // works on nothing: the other waits for it
-				never := c.dial("observer", perdure.NoSlot, func(cfg *rig.DialConfig) {
+				never := c.dial("observer", perdure.NoSlot, func(cfg *testcluster.DialConfig) {
 					cfg.Observer, cfg.LostAfter = true, worker.NeverLost
 				})
 				table, others := c.table(w), c.table(late)
@@ -103,7 +103,7 @@ func (c *cluster) allLost(w *worker.Client, table *worker.Table) {
 func TestHeardIsNotLost(t *testing.T) {
 	const patience = 6 * time.Second
 	inCluster(t, "asp", "none", 1, 1, func(c *cluster) {
-		w := c.dial("worker:0", 0, func(cfg *rig.DialConfig) { cfg.LostAfter = patience })
+		w := c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.LostAfter = patience })
 		c.table(w)
 		c.clock(w, 1)
 		c.Kill("server:0")
@@ -136,7 +136,7 @@ func TestHeardIsNotLost(t *testing.T) {
 func TestCoordinatorStaysAway(t *testing.T) {
 	inCluster(t, "bsp", "none", 1, 1, func(c *cluster) {
 		var log bytes.Buffer
-		w := c.dial("worker:0", 0, func(cfg *rig.DialConfig) {
+		w := c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) {
 			cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
 		})
 		table := c.table(w)

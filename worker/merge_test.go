@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -44,7 +44,7 @@ func merging(
 	t.Helper()
 	inChain(t, "asp", recovery, 1, 2, 2, transport.MemoryOptions{MaxQueued: 1000}, func(c *chained) {
 		c.job.OnOutage, c.job.OutageRows = perdure.OnOutage{Continue: true, Clocks: 1000}, perdure.RowsApply
-		c.setView(func(v *words.View) {
+		c.setView(func(v *protocol.View) {
 			c.setChain(&v.Shards[1], 1)
 			v.Shards[1].Epoch++
 		})
@@ -52,7 +52,7 @@ func merging(
 		out := func() {
 			<-time.After(time.Second) // what was sent is acknowledged
 			c.with(0, func(s *chainServer) { s.unready = true })
-			c.setView(func(v *words.View) { v.Shards[0].Epoch++ })
+			c.setView(func(v *protocol.View) { v.Shards[0].Epoch++ })
 			<-time.After(time.Second)
 		}
 		back := func() {
@@ -108,7 +108,7 @@ func TestMergesUpToCuts(t *testing.T) {
 		out()
 		for clock := range perdure.Clock(35) {
 			if clock == 13 {
-				c.setView(func(v *words.View) { v.Named = 13 })
+				c.setView(func(v *protocol.View) { v.Named = 13 })
 				<-time.After(time.Second)
 			}
 			if v, _ := c.all(table); v != float32(clock) {
@@ -136,9 +136,9 @@ func TestMergesItsOwnOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		first.Close()
-		c.setView(func(v *words.View) {
+		c.setView(func(v *protocol.View) {
 			// of what it has heard of other shards
-			v.Slots[0] = words.SlotView{Incarnation: 2, Decided: true, Settled: true, Start: 2}
+			v.Slots[0] = protocol.SlotView{Incarnation: 2, Decided: true, Settled: true, Start: 2}
 		})
 		w := c.dial(0)
 		table = c.table(w)
@@ -266,14 +266,17 @@ func loggedOutage(
 		for slot := range slots {
 			log := &tappedLog{updates: make([][]piece, job.Shards)}
 			logs = append(logs, log)
-			ws = append(ws, c.dial(fmt.Sprintf("worker:%d", slot), perdure.Slot(slot), func(cfg *rig.DialConfig) {
-				open := cfg.OpenLog
-				cfg.OpenLog = func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
-					var err error
-					log.Log, err = open(ctx, addr, o)
-					return log, err
-				}
-			}))
+			ws = append(
+				ws,
+				c.dial(fmt.Sprintf("worker:%d", slot), perdure.Slot(slot), func(cfg *testcluster.DialConfig) {
+					open := cfg.OpenLog
+					cfg.OpenLog = func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
+						var err error
+						log.Log, err = open(ctx, addr, o)
+						return log, err
+					}
+				}),
+			)
 		}
 		test(c, logs, ws)
 	})

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/worker"
 )
@@ -65,7 +65,7 @@ func TestShowsAgain(t *testing.T) {
 			table := c.table(w)
 			c.all(table)
 			c.Net.Cut("worker:0", "server:0", false)
-			c.setView(func(v *words.View) { v.Shards[0].Epoch++ }) // its new life does not answer
+			c.setView(func(v *protocol.View) { v.Shards[0].Epoch++ }) // its new life does not answer
 			<-time.After(time.Second)
 			if err := table.IncRun(0, slices.Repeat([]float32{1}, rows*dim)); err != nil {
 				t.Fatal(err)

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -24,7 +24,7 @@ func TestUnreachableServer(t *testing.T) {
 	inChain(t, "asp", "chain:2", 1, 2, 2, transport.MemoryOptions{MaxQueued: 1000}, func(c *chained) {
 		w := c.dial(0)
 		table := c.table(w)
-		c.setView(func(v *words.View) { // shard 1 is not on server 0
+		c.setView(func(v *protocol.View) { // shard 1 is not on server 0
 			c.setChain(&v.Shards[1], 1)
 			v.Shards[1].Epoch++
 		})
@@ -130,13 +130,13 @@ func TestMemoryOfOldClocks(t *testing.T) {
 		c.Net.Kill("worker:1")
 		old.Close()
 		// The next process begins at clock 0, as it would if another shard lacked all that.
-		c.setView(func(v *words.View) { v.Slots[1].Incarnation = 2 })
+		c.setView(func(v *protocol.View) { v.Slots[1].Incarnation = 2 })
 		net := &lazyHead{Network: c.Net.Host("worker:1"), late: make(chan struct{})}
 		net.lazy = &lazyNetwork{
 			Network: net.Network, t: t, rng: rand.New(rand.NewPCG(*seed, 1)),
 			most: 200 * time.Millisecond,
 		}
-		w := c.dial(1, func(cfg *rig.DialConfig) { cfg.Network = net })
+		w := c.dial(1, func(cfg *testcluster.DialConfig) { cfg.Network = net })
 		<-time.After(time.Second) // the head is open
 		for clock := range 5 {
 			save(w, fmt.Sprintf("clock %d", clock))
@@ -176,7 +176,7 @@ func chainStorm(t *testing.T, model string, seed uint64) {
 				Network: host, t: t, rng: rand.New(rand.NewPCG(seed, uint64(2+slot))),
 				most: time.Millisecond,
 			}
-			ws[slot] = c.dial(perdure.Slot(slot), func(cfg *rig.DialConfig) { cfg.Network = net })
+			ws[slot] = c.dial(perdure.Slot(slot), func(cfg *testcluster.DialConfig) { cfg.Network = net })
 		}
 		both(dim, func(slot int) {
 			table, err := ws[slot].Table(c.ctx,
@@ -266,7 +266,7 @@ func (c *chained) disturb(rng *rand.Rand, over chan struct{}) {
 
 // drop drops one member of a shard's chain, which forgets what it has.
 func (c *chained) drop(rng *rand.Rand) {
-	c.setView(func(v *words.View) {
+	c.setView(func(v *protocol.View) {
 		shard := rng.IntN(len(v.Shards))
 		sv := &v.Shards[shard]
 		if sv.Replicas() == 1 {
@@ -289,7 +289,7 @@ func (c *chained) drop(rng *rand.Rand) {
 // join gives each chain that is short the servers that it lacks: they have what its
 // tail has, at once.
 func (c *chained) join() {
-	c.setView(func(v *words.View) {
+	c.setView(func(v *protocol.View) {
 		for shard := range v.Shards {
 			sv := &v.Shards[shard]
 			var chain []int

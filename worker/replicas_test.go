@@ -9,8 +9,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -331,7 +331,7 @@ func TestWhoMaySpeak(t *testing.T) {
 		c.step(w, table, 1)
 		c.read(table, 1)
 		c.with(2, func(s *chainServer) { s.frozen = true })
-		c.setView(func(v *words.View) { // it is a member of shard 1 only, and read from for none
+		c.setView(func(v *protocol.View) { // it is a member of shard 1 only, and read from for none
 			c.setChain(&v.Shards[0], 0, 1)
 			v.Shards[0].Epoch++
 			c.setChain(&v.Shards[1], 2, 1)
@@ -352,7 +352,7 @@ func TestWhoMaySpeak(t *testing.T) {
 						for _, kind := range []wire.Kind{wire.KindAck, wire.KindOpened} {
 							f := s.frame(kind, shard)
 							f.Epoch, f.Payload = epoch,
-								wire.AppendCounts(nil, words.Counts{Staged: 2, Ticked: 2, Applied: 2, Seen: 2})
+								wire.AppendCounts(nil, protocol.Counts{Staged: 2, Ticked: 2, Applied: 2, Seen: 2})
 							for _, conn := range s.conns {
 								if !reads {
 									_ = conn.Send(f)
@@ -394,7 +394,7 @@ func TestEagerHeadDies(t *testing.T) {
 		c.step(w, table, 1) // it is not acknowledged
 		c.kill(0)
 		c.with(1, func(s *chainServer) { s.unready = true })
-		c.setView(func(v *words.View) {
+		c.setView(func(v *protocol.View) {
 			for i := range v.Shards {
 				c.setChain(&v.Shards[i], 1)
 				v.Shards[i].Epoch++
@@ -413,10 +413,10 @@ func TestEagerHeadDies(t *testing.T) {
 		c.with(1, func(s *chainServer) {
 			s.unready, s.holds = false, false
 			for _, r := range s.replicas {
-				r.intake = consistency.NewSequencer(false, base, weaken.Set{})
+				r.intake = consistency.NewSequencer(false, base, mutation.Set{})
 			}
 		})
-		c.setView(func(v *words.View) {
+		c.setView(func(v *protocol.View) {
 			for i := range v.Shards {
 				v.Shards[i].Base = base
 			}
@@ -455,7 +455,7 @@ func TestChainRollsBack(t *testing.T) {
 		c.with(1, func(s *chainServer) { s.lags = true })
 		waiting := go1(func() error { return w.Settle(c.ctx) })
 		<-time.After(time.Second)
-		c.setView(func(v *words.View) {
+		c.setView(func(v *protocol.View) {
 			v.Generation++
 			for _, s := range c.servers {
 				for i := range s.replicas {
@@ -487,9 +487,9 @@ func TestConnectsToWhoJoins(t *testing.T) {
 			c.rechain(0)
 			table := c.table(c.dial(0))
 			joins := func(who int) {
-				c.setView(func(v *words.View) {
+				c.setView(func(v *protocol.View) {
 					if v.Shards[0].Joining = nil; who >= 0 {
-						v.Shards[0].Joining = &words.Holder{
+						v.Shards[0].Joining = &protocol.Holder{
 							Server: who, Incarnation: 1,
 							Addr: fmt.Sprintf("server:%d/1", who), Since: 5,
 						}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // What is applied, and kept until it is in a checkpoint, is merged where that takes long: any
@@ -32,7 +32,7 @@ func TestCondenses(t *testing.T) {
 				}
 				c.unwritten = written
 				restart()
-				w := c.dial("worker:0", 0, func(cfg *rig.DialConfig) { cfg.RetainBytes = retain })
+				w := c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.RetainBytes = retain })
 				table := c.table(w)
 				for clock := range perdure.Clock(last) {
 					if v := c.get(table); v != float32(clock) {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // A Get that is given up takes nobody else's request with it, though the memory
@@ -61,7 +61,7 @@ func TestObserverAndRollBack(t *testing.T) {
 		step(0, 2, 1)
 		c.pass(time.Second) // the checkpoint of clock 2 is durable
 		step(2, 3, 100)
-		o := c.dial("observer", perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Observer = true })
+		o := c.dial("observer", perdure.NoSlot, func(cfg *testcluster.DialConfig) { cfg.Observer = true })
 		seen := c.table(o)
 		seenSparse := c.table(o, sparsely, func(s *perdure.TableSpec) { s.Name = "s" })
 		o.SetReadClock(3)

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -172,7 +172,7 @@ func TestManyGoroutines(t *testing.T) {
 	for _, model := range models {
 		for _, cache := range []int{0, 20 * (4*dim + 40)} {
 			inCluster(t, model, "none", 1, 0, func(c *cluster) {
-				w := c.dial("worker:0", 0, func(cfg *rig.DialConfig) { cfg.CacheBytes = cache })
+				w := c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.CacheBytes = cache })
 				tables := []*worker.Table{
 					c.table(w, func(s *perdure.TableSpec) { s.Rows = 40 }),
 					c.table(w, sparsely, func(s *perdure.TableSpec) { s.Name = "s" }),

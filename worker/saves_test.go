@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -30,7 +30,7 @@ func walk(state uint64) uint64 { return state*6364136223846793005 + 144269504088
 // process lives until it is killed, or all is done: the number of clocks.
 func (p *walker) process(clocks perdure.Clock) (done bool, err error) {
 	host := fmt.Sprintf("worker:%d", p.slot)
-	w, err := p.c.tryDial(host, p.slot, func(cfg *rig.DialConfig) { cfg.SavesAtCuts = p.says })
+	w, err := p.c.tryDial(host, p.slot, func(cfg *testcluster.DialConfig) { cfg.SavesAtCuts = p.says })
 	if err != nil {
 		return false, err
 	}
@@ -109,7 +109,7 @@ func walks(t *testing.T, model, recovery string, rare, says bool, deaths int) (a
 		if t.Failed() {
 			return
 		}
-		o := c.dial("observer:0", -1, func(cfg *rig.DialConfig) { cfg.Observer = true })
+		o := c.dial("observer:0", -1, func(cfg *testcluster.DialConfig) { cfg.Observer = true })
 		o.SetReadClock(clocks)
 		table, got := c.table(o), make([]float32, rows*dim)
 		if err := table.GetRun(c.ctx, 0, got); err != nil {
@@ -164,7 +164,7 @@ func TestProgramsState(t *testing.T) {
 func TestStateNeedsCheckpoints(t *testing.T) {
 	for _, recovery := range []string{"none", "chain:2"} {
 		inCluster(t, "asp", recovery, 1, 0, func(c *cluster) {
-			_, err := c.tryDial("worker:0", 0, func(cfg *rig.DialConfig) { cfg.SavesAtCuts = true })
+			_, err := c.tryDial("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.SavesAtCuts = true })
 			if !errors.Is(err, perdure.ErrRefused) {
 				t.Errorf("%s: %v", recovery, err)
 			}

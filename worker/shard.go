@@ -6,8 +6,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/reads"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -102,7 +102,7 @@ func (all links) pendingBytes(sh *shardLink) (bytes int64) {
 }
 
 // direct points a shard at its present head, and at the replica to read from.
-func (l *locked) direct(sh *shardLink, sv *words.ShardView) {
+func (l *locked) direct(sh *shardLink, sv *protocol.ShardView) {
 	head, reader := sh.head, sh.reader // kept while no server holds the shard: none answers for this epoch
 	lane := int(sh.id) % l.cfg.Connections
 	if sh.next = nil; sv.Joining != nil && !l.traits.EarlyAck {
@@ -137,7 +137,7 @@ func (l *locked) direct(sh *shardLink, sv *words.ShardView) {
 // source returns the replica of a shard's chain from which a slot reads. A head that acknowledges early is ahead of all
 // others. Otherwise, if tail is set, readers need the replica that is first to know what is committed, which is the
 // tail. In all other cases the slots spread over the replicas, and an observer reads as slot 0 does.
-func source(sv *words.ShardView, early, tail bool, slot perdure.Slot, id perdure.ShardID) words.Holder {
+func source(sv *protocol.ShardView, early, tail bool, slot perdure.Slot, id perdure.ShardID) protocol.Holder {
 	switch {
 	case early:
 		return sv.Holder

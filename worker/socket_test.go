@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -23,12 +23,12 @@ func overSockets(
 	through func(transport.Network) transport.Network,
 ) (context.Context, *worker.Client) {
 	t.Helper()
-	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Sockets: &sock})
-	if _, err := h.StartCoordinator(rig.Job(model, "none", 1, 1, 1)); err != nil {
+	ctx, h := testcluster.NewForTest(t, time.Minute, testcluster.Options{Sockets: &sock})
+	if _, err := h.StartCoordinator(testcluster.Job(model, "none", 1, 1, 1)); err != nil {
 		t.Fatal(err)
 	}
 	h.StartServer("server:0", func(cfg *server.Config) { cfg.Heartbeat = heartbeat })
-	w, err := h.NewProcess("worker:0").Dial(ctx, 0, func(cfg *rig.DialConfig) {
+	w, err := h.NewProcess("worker:0").Dial(ctx, 0, func(cfg *testcluster.DialConfig) {
 		if cfg.Heartbeat = heartbeat; through != nil {
 			cfg.Network = through(cfg.Network)
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -116,7 +116,8 @@ func readYourWrites(t *testing.T, model string, sparse bool, rule perdure.Rule, 
 			Network: c.Net.Host("worker:0"), t: t, rng: rand.New(rand.NewPCG(*seed, 7)), breaks: breaks,
 			most: time.Millisecond,
 		}
-		w := c.dial("worker:0", perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Network, cfg.Connections = net, 3 })
+		w := c.dial("worker:0", perdure.NoSlot,
+			func(cfg *testcluster.DialConfig) { cfg.Network, cfg.Connections = net, 3 })
 		table := c.table(w, func(s *perdure.TableSpec) {
 			s.Rule = rule
 			if sparse {

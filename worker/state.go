@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/reads"
-	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/store"
 )
 
@@ -32,12 +32,12 @@ func (c *Client) SaveState(state []byte) error {
 	}
 	stores, now := len(state) > c.cfg.StateBytes, c.Now()
 	var packed []byte
-	var ref states.Ref
+	var ref slotstate.Ref
 	if stores { // both are slow, so neither is done under the lock
 		state = append([]byte{}, state...)
-		ref = store.NewStateRef(states.Key{Slot: c.slot}, state)
+		ref = store.NewStateRef(slotstate.Key{Slot: c.slot}, state)
 	} else {
-		packed = states.Pack(state, now)
+		packed = slotstate.Pack(state, now)
 	}
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *Client) SaveState(state []byte) error {
 		l.out.SaveState(packed)
 		return nil
 	}
-	of := states.Key{Slot: l.slot, Generation: l.generation, Incarnation: l.session.incarnation}
+	of := slotstate.Key{Slot: l.slot, Generation: l.generation, Incarnation: l.session.incarnation}
 	over := func() {
 		c.lock().waits.Wake()
 		c.mu.Unlock()
@@ -95,13 +95,13 @@ func (c *Client) LoadSaved(ctx context.Context) (SavedState, error) {
 		if err != nil {
 			return SavedState{}, err
 		}
-		got, err := states.Unpack(packed)
+		got, err := slotstate.Unpack(packed)
 		if err == nil && got.Ref != nil {
 			got.State, err = c.saves.Load(ctx, *got.Ref)
 		}
 		switch {
 		case err == nil:
-			older := states.MaxAge(got, others, c.Now())
+			older := slotstate.MaxAge(got, others, c.Now())
 			c.saves.RecordLoaded(older)
 			return SavedState{got.State, got.Clock, older}, nil
 		case ctx.Err() != nil:

@@ -12,15 +12,15 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 )
 
 // A state that is too large to travel with an update goes to the job's store. A stateStore saves one state at a time
 // while the program continues, and reads states back. It retries failed operations, and WaitReason returns the reason
-// for a wait. Package states decides when a state is saved, and defines its reference. All methods may be called
+// for a wait. Package slotstate decides when a state is saved, and defines its reference. All methods may be called
 // concurrently.
 
 // tries is the max number of attempts to save or read a state. Attempts that fail because the store is full or
@@ -47,7 +47,7 @@ type stateStore struct {
 
 // stateSave is the save of one state.
 type stateSave struct {
-	Ref    states.Ref
+	Ref    slotstate.Ref
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when the state is stored, or the save has failed
 	err    error
@@ -113,7 +113,7 @@ func (s *stateStore) Lost() (n int64, older perdure.Clock) {
 
 // Begin starts to save a state, and calls over when the save has succeeded or failed. The stateSave owns state from
 // then on. of identifies the slot and process; ref is the result of store.NewStateRef, without them.
-func (s *stateStore) Begin(ctx context.Context, of states.Key, ref states.Ref, state []byte, over func()) (
+func (s *stateStore) Begin(ctx context.Context, of slotstate.Key, ref slotstate.Ref, state []byte, over func()) (
 	*stateSave, error,
 ) {
 	if err := s.CheckReachable(); err != nil {
@@ -150,7 +150,7 @@ func (sv *stateSave) Ended() (ended bool, err error) {
 func (sv *stateSave) Drop() { sv.cancel() }
 
 // Load reads a state. Its error wraps fs.ErrNotExist if the store does not have it.
-func (s *stateStore) Load(ctx context.Context, ref states.Ref) (state []byte, err error) {
+func (s *stateStore) Load(ctx context.Context, ref slotstate.Ref) (state []byte, err error) {
 	err = s.retry(ctx, "read", ref.Slot, func(in store.Store) (err error) {
 		state, err = store.GetState(in, ref)
 		return err
@@ -185,7 +185,7 @@ func (s *stateStore) retry(ctx context.Context, what string, slot perdure.Slot, 
 		}
 		if err != nil && !useless(err) {
 			s.Log.Warn("cannot "+what+" a state in the job's store; retrying", "err", err)
-			s.waits(fmt.Sprintf("%scannot %s the state of slot %d: %v", words.StoreWaitPrefix, what, slot, err))
+			s.waits(fmt.Sprintf("%scannot %s the state of slot %d: %v", protocol.StoreWaitPrefix, what, slot, err))
 		}
 		return err
 	})

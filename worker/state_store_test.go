@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 )
@@ -34,7 +34,7 @@ func TestSaves(t *testing.T) {
 				return in, errors.Join(*fails.Load(), in.Prepare())
 			},
 		}
-		key := states.Key{Slot: 3, Generation: 1, Incarnation: 2}
+		key := slotstate.Key{Slot: 3, Generation: 1, Incarnation: 2}
 		begin := func() *stateSave {
 			sv, err := s.Begin(t.Context(), key, store.NewStateRef(key, []byte("a")), []byte("a"), func() {})
 			if err != nil {
@@ -42,10 +42,10 @@ func TestSaves(t *testing.T) {
 			}
 			return sv
 		}
-		if _, err := s.Begin(t.Context(), key, states.Ref{}, nil, nil); !errors.Is(err, perdure.ErrUsage) {
+		if _, err := s.Begin(t.Context(), key, slotstate.Ref{}, nil, nil); !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("there is no store: %v", err)
 		}
-		if _, err := s.Load(t.Context(), states.Ref{}); !errors.Is(err, perdure.ErrUsage) {
+		if _, err := s.Load(t.Context(), slotstate.Ref{}); !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("there is no store: %v", err)
 		}
 		s.At("c", false)
@@ -112,11 +112,11 @@ func TestReach(t *testing.T) {
 		}
 	}
 	s.At("file://"+run+"/checkpoint", true)
-	_, err := s.Begin(t.Context(), states.Key{}, states.Ref{}, nil, func() {})
+	_, err := s.Begin(t.Context(), slotstate.Key{}, slotstate.Ref{}, nil, func() {})
 	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), run) || opened > 0 {
 		t.Errorf("a state was taken that cannot be kept: %v, and the store was opened %d times", err, opened)
 	}
-	if _, err := s.Load(t.Context(), states.Ref{}); !errors.Is(err, perdure.ErrUsage) {
+	if _, err := s.Load(t.Context(), slotstate.Ref{}); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("a state that is elsewhere: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(run, "run.json"), nil, 0o600); err != nil {

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // moody is a store that fails as it is told to.
@@ -37,8 +37,8 @@ func (m moody) Open(name string) (store.Object, error) {
 }
 
 // saving has a worker keep what is larger than n bytes in a store that fails as why says.
-func saving(n int, why *atomic.Pointer[error]) func(*rig.DialConfig) {
-	return func(cfg *rig.DialConfig) {
+func saving(n int, why *atomic.Pointer[error]) func(*testcluster.DialConfig) {
+	return func(cfg *testcluster.DialConfig) {
 		open := cfg.OpenStore
 		cfg.StateBytes = n
 		cfg.OpenStore = func(ctx context.Context, where string) (store.Store, error) {
@@ -55,7 +55,7 @@ func TestLargeState(t *testing.T) {
 		t.Run(strategy, func(t *testing.T) {
 			inCluster(t, "bsp", strategy, 1, 0, func(c *cluster) {
 				large := bytes.Repeat([]byte("large"), 3<<18)
-				mark := states.EmptyRef() // as it travels, it is a reference
+				mark := slotstate.EmptyRef() // as it travels, it is a reference
 				w := c.dial("worker:0", 0)
 				c.table(w)
 				for clock, state := range [][]byte{[]byte("a"), large, mark, append(large, 'b'), append(large, 'c')} {
@@ -80,7 +80,7 @@ func TestLargeState(t *testing.T) {
 					}
 				}
 				c.pass(3 * time.Second)
-				there, err := store.NewDir(c.Disk, "checkpoint").List(states.Prefix)
+				there, err := store.NewDir(c.Disk, "checkpoint").List(slotstate.Prefix)
 				if err != nil || len(there) > 3 {
 					t.Errorf("%d states are in the store, %v: %v", len(there), err, there)
 				}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -14,7 +14,7 @@ import (
 
 // queuedStatus is a status, the connection on which to send it, and how often to send it.
 type queuedStatus struct {
-	words.WorkerStatus
+	protocol.WorkerStatus
 	to    transport.Conn
 	beats int // heartbeats per status
 }
@@ -23,7 +23,7 @@ type queuedStatus struct {
 // Only the heartbeat goroutine uses it.
 type statusSender struct {
 	queuedStatus // the last status
-	encoder      words.WorkerDeltaEncoder
+	encoder      protocol.WorkerDeltaEncoder
 	beat         transport.Heartbeat
 }
 
@@ -36,7 +36,7 @@ func (w *statusSender) send(now time.Time) {
 		return
 	}
 	if w.beat.SendingOn(w.to) {
-		w.encoder = words.WorkerDeltaEncoder{}
+		w.encoder = protocol.WorkerDeltaEncoder{}
 	}
 	st := w.WorkerStatus
 	st.Resources = machine.ResourcesInUse()
@@ -45,10 +45,10 @@ func (w *statusSender) send(now time.Time) {
 		wire.Control(wire.KindWorkerStatus, &d)) // the link reports a broken connection itself
 }
 
-func (l *locked) status() words.WorkerStatus {
+func (l *locked) status() protocol.WorkerStatus {
 	retained, crowded := l.out.Retained()
 	read, made, out := l.reads.Stats(), &l.out.Counters, &l.outages.outageWatch
-	st := words.WorkerStatus{
+	st := protocol.WorkerStatus{
 		Revision: l.view.Revision, Generation: l.generation, Clock: l.out.Clock(), NeedsCut: crowded,
 		Counters: perdure.WorkerCounters{
 			UpdatesSent: made.Updates, BytesPushed: made.Pushed, BytesPulled: read.Pulled,
@@ -75,7 +75,8 @@ func (l *locked) status() words.WorkerStatus {
 			if l.cfg.weak.AckTracking {
 				applied = max(applied, l.out.Clock())
 			}
-			st.Acked = append(st.Acked, words.AckedClock{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: applied})
+			st.Acked = append(st.Acked,
+				protocol.AckedClock{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: applied})
 		}
 	}
 	return st

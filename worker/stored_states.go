@@ -3,7 +3,7 @@ package worker
 import (
 	"context"
 
-	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/slotstate"
 )
 
 // storedStates holds the save of a large state in the current clock. The update that refers to the state is built only
@@ -15,8 +15,8 @@ type storedStates struct {
 }
 
 // Take starts to save a state instead of the one in progress, and returns the reference for the update.
-func (p *storedStates) Take(ctx context.Context, of states.Key, ref states.Ref, state []byte, over func()) (
-	r states.Ref, err error,
+func (p *storedStates) Take(ctx context.Context, of slotstate.Key, ref slotstate.Ref, state []byte, over func()) (
+	r slotstate.Ref, err error,
 ) {
 	s, err := p.Begin(ctx, of, ref, state, over)
 	if err == nil {

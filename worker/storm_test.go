@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -47,7 +47,7 @@ func storm(t *testing.T, model string, cacheBytes int, sparse bool) {
 				Network: c.Net.Host(host), t: t, rng: rand.New(rand.NewPCG(*seed, uint64(slot))),
 				breaks: 0.001, most: 500 * time.Microsecond,
 			}
-			ws = append(ws, c.dial(host, slot, func(cfg *rig.DialConfig) {
+			ws = append(ws, c.dial(host, slot, func(cfg *testcluster.DialConfig) {
 				cfg.Network, cfg.CacheBytes = net, cacheBytes
 			}))
 		}

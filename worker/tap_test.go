@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -32,13 +32,13 @@ type tappedConn struct {
 }
 
 // tapped joins as the worker of a slot, through a tap.
-func (c *cluster) tapped(host string, slot perdure.Slot, with ...func(*rig.DialConfig)) (*worker.Client, *tap) {
+func (c *cluster) tapped(host string, slot perdure.Slot, with ...func(*testcluster.DialConfig)) (*worker.Client, *tap) {
 	c.Helper()
 	tp := &tap{
 		Network: c.Net.Host(host), out: map[wire.Kind]int{}, in: map[wire.Kind]int{}, packed: map[wire.Kind]int{},
 		pushed: map[perdure.RowID]int{},
 	}
-	w := c.dial(host, slot, append(with, func(cfg *rig.DialConfig) { cfg.Network = tp })...)
+	w := c.dial(host, slot, append(with, func(cfg *testcluster.DialConfig) { cfg.Network = tp })...)
 	c.Cleanup(tp.open) // before the client is closed
 	return w, tp
 }

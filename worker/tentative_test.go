@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/proc/coordinator"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -19,7 +19,7 @@ func TestRollBackAtTentativeEnd(t *testing.T) {
 	inCluster(t, "ssp:2", "checkpoint:3", 2, 30, func(c *cluster) {
 		ws := c.workers()
 		ts := c.tables(ws)
-		o := c.dial("observer", perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Observer = true })
+		o := c.dial("observer", perdure.NoSlot, func(cfg *testcluster.DialConfig) { cfg.Observer = true })
 		ot := c.table(o)
 		evals := 0
 		both(2, func(slot int) {

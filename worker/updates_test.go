@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -41,7 +41,7 @@ func TestClocksThatWereDone(t *testing.T) {
 			Network: c.Net.Host("next"), t: t, rng: rand.New(rand.NewPCG(*seed, 7)),
 			most: 20 * time.Millisecond,
 		}
-		next := c.dial("next", 0, func(cfg *rig.DialConfig) { cfg.Network = net })
+		next := c.dial("next", 0, func(cfg *testcluster.DialConfig) { cfg.Network = net })
 		if next.Now() != 0 {
 			t.Fatalf("the next process begins at clock %d, want 0", next.Now())
 		}
@@ -95,7 +95,7 @@ func TestObserverHasNoClocks(t *testing.T) {
 		w := c.dial("worker:0", 0)
 		c.inc(c.table(w), 1)
 		c.clock(w, 1)
-		o := c.dial("observer", perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Observer = true })
+		o := c.dial("observer", perdure.NoSlot, func(cfg *testcluster.DialConfig) { cfg.Observer = true })
 		table := c.table(o)
 		o.SetReadClock(1)
 		_, clock := o.Clock(c.within(time.Second))

@@ -2,12 +2,12 @@ package worker
 
 import (
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/reads"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // onView applies a new view.
-func (l *locked) onView(v words.View) {
+func (l *locked) onView(v protocol.View) {
 	if l.viewed && v.Revision <= l.view.Revision {
 		return
 	}

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // puppet is a coordinator that says what a test tells it to, to one peer.
@@ -20,7 +20,7 @@ type puppet struct {
 }
 
 // welcome takes the peer's next connection and tells it the whole view.
-func (c *puppet) welcome(v words.View) {
+func (c *puppet) welcome(v protocol.View) {
 	c.Helper()
 	var err error
 	if c.conn, err = c.listener.Accept(); err != nil {
@@ -29,7 +29,7 @@ func (c *puppet) welcome(v words.View) {
 	if _, err := transport.ReceiveHello(c.conn, time.Minute, wire.Keys{}); err != nil {
 		c.Fatal(err)
 	}
-	welcome := wire.Welcome{Job: rig.Job("asp", "none", 1, 1, 1), Incarnation: 1}
+	welcome := wire.Welcome{Job: testcluster.Job("asp", "none", 1, 1, 1), Incarnation: 1}
 	welcome.Job.Clocks = v.End
 	c.tell(wire.Control(wire.KindWelcome, welcome), wire.Control(wire.KindView, v))
 }
@@ -50,8 +50,8 @@ func (c *puppet) follows(revision uint64) {
 		if err := c.conn.Recv(&f); err != nil {
 			c.Fatalf("waiting for revision %d: %v", revision, err)
 		}
-		var server words.ServerDelta
-		var worker words.WorkerDelta
+		var server protocol.ServerDelta
+		var worker protocol.WorkerDelta
 		var err error
 		switch f.Kind {
 		case wire.KindStatus:
@@ -78,39 +78,39 @@ func (c *puppet) follows(revision uint64) {
 // is told again changes nothing; a client that has missed something asks for the whole view by
 // coming back.
 func TestViewDeltas(t *testing.T) {
-	for host, run := range map[string]func(ctx context.Context, p *rig.Process) error{
-		"server:0": func(ctx context.Context, p *rig.Process) error { return p.RunServer(ctx) },
-		"worker:0": func(ctx context.Context, p *rig.Process) error {
+	for host, run := range map[string]func(ctx context.Context, p *testcluster.Process) error{
+		"server:0": func(ctx context.Context, p *testcluster.Process) error { return p.RunServer(ctx) },
+		"worker:0": func(ctx context.Context, p *testcluster.Process) error {
 			_, err := p.Dial(ctx, 0) // it does not end: no shard is placed
 			return err
 		},
 	} {
 		t.Run(host, func(t *testing.T) {
-			rig.RunVirtual(t, time.Minute, hosts(transport.MemoryOptions{}),
-				func(t *testing.T, _ context.Context, h *rig.Hosts) {
+			testcluster.RunVirtual(t, time.Minute, hosts(transport.MemoryOptions{}),
+				func(t *testing.T, _ context.Context, h *testcluster.Hosts) {
 					viewDeltas(t, h, func() { h.Start(host, run) })
 				})
 		})
 	}
 }
 
-func viewDeltas(t *testing.T, h *rig.Hosts, start func()) {
-	l, err := h.Net.Host(rig.CoordinatorHost).Listen(coordinatorAddr)
+func viewDeltas(t *testing.T, h *testcluster.Hosts, start func()) {
+	l, err := h.Net.Host(testcluster.CoordinatorHost).Listen(coordinatorAddr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	start()
-	view := func(revision uint64) words.View {
-		return words.View{
-			Revision: revision, Generation: 1, Shards: []words.ShardView{{Holder: words.Holder{Server: -1}}},
-			Slots: []words.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+	view := func(revision uint64) protocol.View {
+		return protocol.View{
+			Revision: revision, Generation: 1, Shards: []protocol.ShardView{{Holder: protocol.Holder{Server: -1}}},
+			Slots: []protocol.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
 		}
 	}
 	delta := func(base uint64) wire.Frame {
 		newer := view(base + 1)
 		newer.Slots[0].Start = 1
-		return wire.Control(wire.KindViewDelta, words.DeltaOf(&newer, base, false, nil, []perdure.Slot{0}))
+		return wire.Control(wire.KindViewDelta, protocol.DeltaOf(&newer, base, false, nil, []perdure.Slot{0}))
 	}
 	c := &puppet{T: t, listener: l}
 	c.welcome(view(4))
@@ -129,7 +129,7 @@ func viewDeltas(t *testing.T, h *rig.Hosts, start func()) {
 	c.tell(delta(8))
 	c.follows(9)
 	c.tell(wire.Control(wire.KindViewDelta,
-		words.ViewDelta{Base: 9, Revision: 10, Shards: []words.ShardChange{{Shard: 1}}}))
+		protocol.ViewDelta{Base: 9, Revision: 10, Shards: []protocol.ShardChange{{Shard: 1}}}))
 	c.welcome(view(10)) // it came back
 	c.follows(10)
 }
@@ -138,19 +138,19 @@ func viewDeltas(t *testing.T, h *rig.Hosts, start func()) {
 // looks. One whose slot was given to another, and has not left, does not.
 func TestLeftStays(t *testing.T) {
 	for _, left := range []bool{true, false} {
-		rig.RunVirtual(t, time.Minute, hosts(transport.MemoryOptions{}),
-			func(t *testing.T, ctx context.Context, h *rig.Hosts) { leftStays(ctx, t, h, left) })
+		testcluster.RunVirtual(t, time.Minute, hosts(transport.MemoryOptions{}),
+			func(t *testing.T, ctx context.Context, h *testcluster.Hosts) { leftStays(ctx, t, h, left) })
 	}
 }
 
-func leftStays(ctx context.Context, t *testing.T, h *rig.Hosts, left bool) {
-	l, err := h.Net.Host(rig.CoordinatorHost).Listen(coordinatorAddr)
+func leftStays(ctx context.Context, t *testing.T, h *testcluster.Hosts, left bool) {
+	l, err := h.Net.Host(testcluster.CoordinatorHost).Listen(coordinatorAddr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	dialed, told, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	h.Start("worker:0", func(ctx context.Context, p *rig.Process) error {
+	h.Start("worker:0", func(ctx context.Context, p *testcluster.Process) error {
 		w, err := p.Dial(ctx, 0)
 		if err != nil {
 			return err
@@ -168,11 +168,11 @@ func leftStays(ctx context.Context, t *testing.T, h *rig.Hosts, left bool) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	v := words.View{
+	v := protocol.View{
 		Revision: 4, Generation: 1, Roster: 1,
-		Shards: []words.ShardView{{Holder: words.Holder{Server: 0, Incarnation: 1, Addr: "gone:1"}, Epoch: 1}},
-		Slots: []words.SlotView{
-			{Incarnation: 1, Decided: true, Settled: true, Start: 3, Interval: words.Interval{Until: 3}},
+		Shards: []protocol.ShardView{{Holder: protocol.Holder{Server: 0, Incarnation: 1, Addr: "gone:1"}, Epoch: 1}},
+		Slots: []protocol.SlotView{
+			{Incarnation: 1, Decided: true, Settled: true, Start: 3, Interval: protocol.Interval{Until: 3}},
 			{Incarnation: 1, Decided: true, Settled: true},
 		},
 	}
@@ -182,8 +182,8 @@ func leftStays(ctx context.Context, t *testing.T, h *rig.Hosts, left bool) {
 	v.Slots[0].Left = left
 	for range 2 {
 		v.Revision++
-		c.tell(wire.Control(wire.KindViewDelta, words.DeltaOf(&v, v.Revision-1, false, nil, []perdure.Slot{0})))
-		v.Slots[0] = words.SlotView{Incarnation: 2, Interval: words.Interval{From: 5}}
+		c.tell(wire.Control(wire.KindViewDelta, protocol.DeltaOf(&v, v.Revision-1, false, nil, []perdure.Slot{0})))
+		v.Slots[0] = protocol.SlotView{Incarnation: 2, Interval: protocol.Interval{From: 5}}
 	}
 	c.follows(v.Revision)
 	close(told)
@@ -195,17 +195,17 @@ func leftStays(ctx context.Context, t *testing.T, h *rig.Hosts, left bool) {
 // TestEndStays: who asks for the job's end is answered, where the planned one stays, by the end of a pause that began
 // since, and on the same connection; and by nothing else.
 func TestEndStays(t *testing.T) {
-	rig.RunVirtual(t, time.Minute, hosts(transport.MemoryOptions{}), endStays)
+	testcluster.RunVirtual(t, time.Minute, hosts(transport.MemoryOptions{}), endStays)
 }
 
-func endStays(t *testing.T, _ context.Context, h *rig.Hosts) {
-	l, err := h.Net.Host(rig.CoordinatorHost).Listen(coordinatorAddr)
+func endStays(t *testing.T, _ context.Context, h *testcluster.Hosts) {
+	l, err := h.Net.Host(testcluster.CoordinatorHost).Listen(coordinatorAddr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	asks, ended := make(chan struct{}), make(chan error, 1)
-	h.Start("worker:0", func(ctx context.Context, p *rig.Process) error {
+	h.Start("worker:0", func(ctx context.Context, p *testcluster.Process) error {
 		w, err := p.Dial(ctx, 0)
 		if err != nil {
 			return err
@@ -216,10 +216,10 @@ func endStays(t *testing.T, _ context.Context, h *rig.Hosts) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	v := words.View{
+	v := protocol.View{
 		Revision: 4, Generation: 1, End: 9, Pause: true,
-		Shards: []words.ShardView{{Holder: words.Holder{Server: 0, Incarnation: 1, Addr: "gone:1"}, Epoch: 1}},
-		Slots:  []words.SlotView{{Incarnation: 1, Decided: true, Settled: true, Start: 3}},
+		Shards: []protocol.ShardView{{Holder: protocol.Holder{Server: 0, Incarnation: 1, Addr: "gone:1"}, Epoch: 1}},
+		Slots:  []protocol.SlotView{{Incarnation: 1, Decided: true, Settled: true, Start: 3}},
 	}
 	c := &puppet{T: t, listener: l}
 	c.welcome(v)
@@ -229,7 +229,7 @@ func endStays(t *testing.T, _ context.Context, h *rig.Hosts) {
 		<-time.After(time.Second)
 		v.Revision++
 		v.Pause = pause
-		c.tell(wire.Control(wire.KindViewDelta, words.DeltaOf(&v, v.Revision-1, false, nil, nil)))
+		c.tell(wire.Control(wire.KindViewDelta, protocol.DeltaOf(&v, v.Revision-1, false, nil, nil)))
 		<-time.After(time.Second)
 		if got := len(ended) > 0; got != answers {
 			t.Fatalf("at revision %d, pause %v, it is answered: %v", v.Revision, pause, got)

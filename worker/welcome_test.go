@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // stage is a network on which whoever dials receives the given frames, one after the other,
@@ -42,13 +42,13 @@ func (c *stageConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []b
 // TestBadWelcome: a welcome that makes no sense ends Dial with an error that says so, whatever
 // has come behind it.
 func TestBadWelcome(t *testing.T) {
-	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{})
+	ctx, h := testcluster.NewForTest(t, time.Minute, testcluster.Options{})
 	h.Listen(coordinatorAddr, func(transport.Conn, wire.Hello) { <-ctx.Done() })
-	view := &words.View{
-		Revision: 1, Generation: 1, Slots: make([]words.SlotView, 1),
-		Shards: []words.ShardView{{Holder: words.Holder{Server: -1}}},
+	view := &protocol.View{
+		Revision: 1, Generation: 1, Slots: make([]protocol.SlotView, 1),
+		Shards: []protocol.ShardView{{Holder: protocol.Holder{Server: -1}}},
 	}
-	_, err := h.NewProcess("worker").Dial(ctx, 0, func(cfg *rig.DialConfig) {
+	_, err := h.NewProcess("worker").Dial(ctx, 0, func(cfg *testcluster.DialConfig) {
 		cfg.Network = &stage{cfg.Network, []wire.Frame{
 			{Header: wire.Header{Kind: wire.KindWelcome}, Payload: []byte("hello there")},
 			wire.Control(wire.KindView, view),

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/keys/authority"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -55,7 +55,7 @@ func (a *apart) alone(host int, keys string) *process {
 }
 
 // coordinator returns the address of the first coordinator.
-func (a *apart) coordinator() string { return fmt.Sprintf("%s:7000", rig.LANAddr(0)) }
+func (a *apart) coordinator() string { return fmt.Sprintf("%s:7000", testcluster.LANAddr(0)) }
 
 // expired creates a worker's keys that have expired.
 func expired(t *testing.T, ring string) string {
@@ -94,7 +94,7 @@ func TestAloneApart(t *testing.T) {
 	a.lead(0)
 	a.processes["coordinator 0"].Says("the coordinator of job ")
 	a.run(1, "server", command(a, "server", "--join", a.coordinator(), "--keys", a.keys, "--listen",
-		fmt.Sprintf("%s:0", rig.LANAddr(1))))
+		fmt.Sprintf("%s:0", testcluster.LANAddr(1))))
 	wrong := map[string]*process{}
 	for keys, want := range map[string]string{
 		"":                                   "the job has keys, and the caller shows none",

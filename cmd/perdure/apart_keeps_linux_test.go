@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 var apartS3 = flag.String("apart.s3", "", "the versitygw program: jobs on separate hosts keep their checkpoints "+
@@ -77,7 +77,7 @@ func (a *apart) startNATS() (keeps string, again func()) {
 	dir := filepath.Join(a.work, "log")
 	again = func() {
 		a.run(keeper, "keeper", command(a, "log", "serve", "--dir", dir, "--listen",
-			fmt.Sprintf("%s:4222", rig.LANAddr(keeper)), "--mb", "600", "--keys", a.keys))
+			fmt.Sprintf("%s:4222", testcluster.LANAddr(keeper)), "--mb", "600", "--keys", a.keys))
 		a.answers(4222)
 	}
 	again()
@@ -95,7 +95,7 @@ func (a *apart) startS3() (keeps string, again func()) {
 	a.Helper()
 	dir := filepath.Join(a.work, "s3")
 	must(a, os.MkdirAll(filepath.Join(dir, "bucket"), 0o777))
-	at := fmt.Sprintf("%s:7070", rig.LANAddr(keeper))
+	at := fmt.Sprintf("%s:7070", testcluster.LANAddr(keeper))
 	a.env = []string{"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=" + storeSecret}
 	again = func() {
 		p := command(a)
@@ -113,7 +113,7 @@ func (a *apart) startS3() (keeps string, again func()) {
 func (a *apart) answers(port int) {
 	a.Helper()
 	await(a, func() bool {
-		c, err := a.lan.Host(keeper).Dial(fmt.Sprintf("%s:%d", rig.LANAddr(keeper), port), time.Second)
+		c, err := a.lan.Host(keeper).Dial(fmt.Sprintf("%s:%d", testcluster.LANAddr(keeper), port), time.Second)
 		return err == nil && c.Close() == nil
 	}, a.all)
 }

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // The tests in this file run jobs on separate hosts. Each host is a network namespace. A switch that can cut links and
@@ -35,7 +35,7 @@ const apartHosts = 5
 // apart is a job on separate hosts.
 type apart struct {
 	*testing.T
-	lan         *rig.LAN
+	lan         *testcluster.LAN
 	rng         *rand.Rand
 	work        string // a directory that all hosts see, as on a file server
 	file, keys  string
@@ -82,8 +82,8 @@ data: %s
 // hostsApart creates the hosts and the keys of a job. The caller writes its file.
 func hostsApart(t *testing.T, hosts int, seed uint64) *apart {
 	t.Helper()
-	l, err := rig.NewLAN(hosts, seed)
-	if errors.Is(err, rig.ErrNoLAN) {
+	l, err := testcluster.NewLAN(hosts, seed)
+	if errors.Is(err, testcluster.ErrNoLAN) {
 		t.Skip(err)
 	}
 	must(t, err)
@@ -136,11 +136,11 @@ func (a *apart) startEtcd() {
 	a.Helper()
 	var members, clients []string
 	for host := 2; host < 5; host++ {
-		members = append(members, fmt.Sprintf("m%d=http://%s:2380", host, rig.LANAddr(host)))
-		clients = append(clients, fmt.Sprintf("%s:2379", rig.LANAddr(host)))
+		members = append(members, fmt.Sprintf("m%d=http://%s:2380", host, testcluster.LANAddr(host)))
+		clients = append(clients, fmt.Sprintf("%s:2379", testcluster.LANAddr(host)))
 	}
 	a.member = func(host int) {
-		at := rig.LANAddr(host).String()
+		at := testcluster.LANAddr(host).String()
 		p := command(a, "version")
 		p.Cmd = exec.CommandContext(a.Context(), *apartEtcd, "--name", fmt.Sprintf("m%d", host), "--data-dir",
 			filepath.Join(a.work, fmt.Sprintf("etcd-%d", host)), "--listen-client-urls", "http://"+at+":2379",
@@ -160,8 +160,18 @@ func (a *apart) startEtcd() {
 func (a *apart) lead(host int) {
 	a.Helper()
 	args := []string{
-		"coordinator", "--job", a.file, "--dir", a.dir(host), "--listen", fmt.Sprintf("%s:7000", rig.LANAddr(host)),
-		"--keys", a.keys, "--control", "127.0.0.1:7001", "--insecure", // etcd and S3 of these tests do not use TLS
+		"coordinator",
+		"--job",
+		a.file,
+		"--dir",
+		a.dir(host),
+		"--listen",
+		fmt.Sprintf("%s:7000", testcluster.LANAddr(host)),
+		"--keys",
+		a.keys,
+		"--control",
+		"127.0.0.1:7001",
+		"--insecure", // etcd and S3 of these tests do not use TLS
 	}
 	if a.etcds != "" {
 		args = append(args, "--registry", a.etcds)
@@ -177,7 +187,7 @@ func (a *apart) serve(host int, servers, workers string) {
 	a.Helper()
 	var join []string
 	for _, c := range a.coordinates {
-		join = append(join, fmt.Sprintf("%s:7000", rig.LANAddr(c)))
+		join = append(join, fmt.Sprintf("%s:7000", testcluster.LANAddr(c)))
 	}
 	a.run(host, fmt.Sprintf("host %d", host), command(a, "host", "--join", strings.Join(join, ","), "--servers",
 		servers,
@@ -278,8 +288,12 @@ func (a *apart) trouble() (what string, heal func()) {
 		return fmt.Sprintf("the coordinator on host %d is killed", host), func() { a.lead(host) }
 	default:
 		a.lan.SetAll(
-			rig.LANLink{Delay: 2 * time.Millisecond, Jitter: 4 * time.Millisecond, LossRate: 0.02, ReorderRate: 0.05})
-		return "frames are delayed, reordered or lost", func() { a.lan.SetAll(rig.LANLink{}) }
+			testcluster.LANLink{
+				Delay: 2 * time.Millisecond, Jitter: 4 * time.Millisecond, LossRate: 0.02,
+				ReorderRate: 0.05,
+			},
+		)
+		return "frames are delayed, reordered or lost", func() { a.lan.SetAll(testcluster.LANLink{}) }
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -75,7 +75,7 @@ func runTyped([]string) int {
 // machines are the machines of the pages: 10.0.0.5, 10.0.0.6 and 10.0.0.7.
 type machines struct {
 	*testing.T
-	lan     *rig.LAN
+	lan     *testcluster.LAN
 	work    string
 	started []*typed
 }
@@ -99,8 +99,8 @@ type typed struct {
 // newMachines starts the machines.
 func newMachines(t *testing.T) (all *machines, five, six, seven *seat) {
 	t.Helper()
-	l, err := rig.NewLANAt(netip.MustParseAddr("10.0.0.5"), 3, 1)
-	if errors.Is(err, rig.ErrNoLAN) {
+	l, err := testcluster.NewLANAt(netip.MustParseAddr("10.0.0.5"), 3, 1)
+	if errors.Is(err, testcluster.ErrNoLAN) {
 		t.Skip(err)
 	}
 	must(t, err)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 var apartAttack = flag.Bool("apart.attack", false, "attack a job from a neighbouring host")
@@ -44,17 +44,18 @@ data: %s
 store: file://%s
 `, pictures, filepath.Join(a.work, "store")))
 	leader := a.run(0, "coordinator 0", command(a, "coordinator", "--job", a.file, "--dir", a.dir(0), "--listen",
-		a.coordinator(), "--keys", a.keys, "--control", fmt.Sprintf("%s:7001", rig.LANAddr(0))))
+		a.coordinator(), "--keys", a.keys, "--control", fmt.Sprintf("%s:7001", testcluster.LANAddr(0))))
 	leader.Says("the coordinator of job ")
-	server := a.joins(1, "server 0", "server", a.coordinator(), "--listen", fmt.Sprintf("%s:7100", rig.LANAddr(1)))
-	a.joins(2, "server 1", "server", a.coordinator(), "--listen", fmt.Sprintf("%s:7100", rig.LANAddr(2)))
+	server := a.joins(1, "server 0", "server", a.coordinator(), "--listen",
+		fmt.Sprintf("%s:7100", testcluster.LANAddr(1)))
+	a.joins(2, "server 1", "server", a.coordinator(), "--listen", fmt.Sprintf("%s:7100", testcluster.LANAddr(2)))
 	server.Says("joined")
 
 	worker := filepath.Join(a.keys, "worker")
 	a.attack("take", worker)
 	recorded := t.TempDir()
 	a.attackBy("relay", recorded).Says("listening")
-	for i, at := range []string{fmt.Sprintf("%s:7000", rig.LANAddr(3)), a.coordinator()} {
+	for i, at := range []string{fmt.Sprintf("%s:7000", testcluster.LANAddr(3)), a.coordinator()} {
 		name := fmt.Sprintf("workers %d", i)
 		a.joins(2, name, "host", at, "--servers", "0", "--workers", "1", "--dir", filepath.Join(a.work, name))
 	}
@@ -91,7 +92,7 @@ func (a *apart) joins(host int, name, role, coordinator string, more ...string) 
 func (a *apart) attackBy(how, more string) *process {
 	a.Helper()
 	p := command(a, how, a.coordinator(),
-		fmt.Sprintf("%s:7100", rig.LANAddr(1)), fmt.Sprintf("%s:7001", rig.LANAddr(0)),
+		fmt.Sprintf("%s:7100", testcluster.LANAddr(1)), fmt.Sprintf("%s:7001", testcluster.LANAddr(0)),
 		more)
 	p.Env = append(os.Environ(), asProgram+"="+attackerProgram)
 	return a.run(3, "attack "+how, p)
@@ -112,7 +113,7 @@ func (a *apart) comesTo(leader *process, least int) (clock int) {
 	a.Helper()
 	training := regexp.MustCompile(`training, clock (\d+) of`)
 	await(a, func() bool {
-		p := command(a, "status", "--address", fmt.Sprintf("%s:7001", rig.LANAddr(0)), "--keys", a.keys)
+		p := command(a, "status", "--address", fmt.Sprintf("%s:7001", testcluster.LANAddr(0)), "--keys", a.keys)
 		p.startBy(a.lan.Host(0).Start)
 		_, out, _ := p.Wait()
 		if m := training.FindStringSubmatch(out); m != nil {

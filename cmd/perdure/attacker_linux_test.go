@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // attackerProgram is the name of a hostile process on a neighbouring host. Its arguments are the attack, the addresses
@@ -224,7 +224,7 @@ func (a *attacker) take() {
 		Role: wire.RoleWorker, Index: 0, Process: "liar", Nonce: "drawn", Secret: secret, PID: os.Getpid(),
 	}
 	var w wire.Welcome
-	for what, lie := range rig.ForgedToCoordinator() {
+	for what, lie := range testcluster.ForgedToCoordinator() {
 		c, f, err := a.greets(ring, a.coordinator, liar)
 		if err != nil || f.Kind != wire.KindWelcome {
 			a.breach("before %s: slot 0 is not assigned: kind %d %s %v", what, f.Kind, f.Payload, err)
@@ -239,7 +239,7 @@ func (a *attacker) take() {
 	}
 	toServer := liar // with the ticket that proves that it has the slot
 	toServer.Job, toServer.Incarnation, toServer.Ticket = w.Job.ID, w.Incarnation, w.Ticket
-	for what, lie := range rig.ForgedToServer() {
+	for what, lie := range testcluster.ForgedToServer() {
 		c, f, err := a.greets(ring, a.server, toServer)
 		if err != nil || f.Kind != wire.KindWelcome {
 			a.breach("before %s: the server rejects slot 0: kind %d %s %v", what, f.Kind, f.Payload, err)
@@ -289,7 +289,7 @@ func (a *attacker) poseAs(ring *keys.Ring, secret perdure.Secret) {
 				c.Close()
 			}
 		}
-		for what, lie := range rig.ForgedToCoordinator() {
+		for what, lie := range testcluster.ForgedToCoordinator() {
 			c, f, err := a.greets(ring, addr, wire.Hello{
 				Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: "liar", Secret: secret,
 			})

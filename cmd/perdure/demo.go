@@ -8,8 +8,8 @@ import (
 
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/terminal"
 )
 
 type demoCmd struct {
@@ -52,7 +52,7 @@ Run 1 is undisturbed. In run 2, processes are killed with SIGKILL while it train
 		if err != nil {
 			return rundir.Summary{}, err
 		}
-		sum, err := runJob(ctx, s, filepath.Join(d.Out, name), screen.New(stdout), localrun.Observability{})
+		sum, err := runJob(ctx, s, filepath.Join(d.Out, name), terminal.New(stdout), localrun.Observability{})
 		fmt.Fprintln(stdout)
 		return sum, err
 	}
@@ -69,7 +69,7 @@ Run 1 is undisturbed. In run 2, processes are killed with SIGKILL while it train
 
 // compare prints the two runs side by side. It returns an error if their models differ.
 func compare(dir string, calm, storm rundir.Summary) error {
-	screen.PrintComparison(stdout, &calm, &storm)
+	terminal.PrintComparison(stdout, &calm, &storm)
 	if *calm.ModelSHA256 != *storm.ModelSHA256 {
 		return fmt.Errorf("the two models differ, which is a bug; please report it and attach the directory %s", dir)
 	}

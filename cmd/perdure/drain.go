@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/control"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 )
 
 type drainCmd struct {
@@ -30,7 +30,7 @@ func (c *drainCmd) Run(ctx context.Context) error {
 		return explainUnreachable(err)
 	}
 	began := time.Now()
-	err = reach.AwaitDrained(ctx, client, &ends, c.Notice, func(r *reach.Remaining) {
+	err = locate.AwaitDrained(ctx, client, &ends, c.Notice, func(r *locate.Remaining) {
 		fmt.Fprintf(stdout, "%6.1fs  left: %s\n", time.Since(began).Seconds(), r)
 	})
 	if err != nil {

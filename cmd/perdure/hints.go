@@ -9,7 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/workload"
 )
@@ -26,7 +26,7 @@ func parseErrorText(app *kong.Application, err error) string {
 	if p := (*kong.ParseError)(nil); errors.As(err, &p) && p.Context != nil {
 		node = helpTarget(p.Context)
 	}
-	text := hint(node, plain.ErrorText(err))
+	text := hint(node, humanize.ErrorText(err))
 	if node.Type == kong.ApplicationNode {
 		return text + " (see perdure --help)"
 	}
@@ -43,7 +43,7 @@ func hint(node *kong.Node, text string) string {
 		return text + "; to list or remove the streams of a log use the NATS CLI: nats stream ls, nats stream rm"
 	case node.Name == "train":
 		if _, err := workload.Find(m[1]); err != nil {
-			return plain.ErrorText(err) + settings.Suggest(m[1], childNames(node))
+			return humanize.ErrorText(err) + settings.Suggest(m[1], childNames(node))
 		}
 	}
 	m := unknownFlag.FindStringSubmatch(text)

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/run/host"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -57,7 +57,7 @@ var excludedForHosts = []string{"listen", "keys", "insecure", "out", "metrics", 
 func readJob(ctx context.Context, name string) (job host.Job, err error) {
 	text, err := disk.ReadRegular(name, settings.MaxDocumentBytes)
 	if err != nil {
-		return job, fmt.Errorf("%w: cannot read %s: %w", perdure.ErrUsage, name, plain.Cause(err))
+		return job, fmt.Errorf("%w: cannot read %s: %w", perdure.ErrUsage, name, humanize.Cause(err))
 	}
 	job = host.Job{Name: name, Text: text}
 	doc, err := settings.ParseDocument(name, text)

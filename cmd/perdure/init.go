@@ -12,7 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -29,7 +29,7 @@ func (c *initCmd) Run(k *kong.Context) error {
 				perdure.ErrUsage,
 				c.File)
 		}
-		return plain.JSON(stdout, schemaOf(k.Model.Node))
+		return humanize.JSON(stdout, schemaOf(k.Model.Node))
 	}
 	name := c.File
 	if name == "" {
@@ -40,11 +40,11 @@ func (c *initCmd) Run(k *kong.Context) error {
 	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("%w: %s already exists; choose another file or remove it", perdure.ErrUsage, name)
 	case err != nil:
-		return fmt.Errorf("cannot write %s: %w", name, plain.Cause(err))
+		return fmt.Errorf("cannot write %s: %w", name, humanize.Cause(err))
 	}
 	_, err = f.WriteString(commented(k.Model.Node))
 	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("cannot write %s: %w", name, plain.Cause(err)), os.Remove(name))
+		return errors.Join(fmt.Errorf("cannot write %s: %w", name, humanize.Cause(err)), os.Remove(name))
 	}
 	fmt.Fprintf(stdout, "wrote %s; run it with: perdure train -f %s\n", name, name)
 	return nil

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 )
 
 // mistakes are command lines and their expected results. FULL is a directory that contains a file, BADJSON is half a
@@ -347,7 +347,7 @@ func TestBadInput(t *testing.T) {
 	must(t, os.WriteFile(badJSON, []byte(`{"job":`), 0o666))
 	secret := filepath.Join(t.TempDir(), "secret")
 	alone := filepath.Join(t.TempDir(), "alone")
-	for _, name := range []string{secret, secret + reach.ServersExt, alone} {
+	for _, name := range []string{secret, secret + locate.ServersExt, alone} {
 		must(t, os.WriteFile(name, []byte(strings.Repeat("ab", 32)+"\n"), 0o600))
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,7 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -262,12 +262,12 @@ func fileArgs(f *kong.Flag, v settings.Node) (args []string, err error) {
 // blame adds the position in the file to an error that one of its keys causes. A key is the cause if the command line
 // without it has a different error, or none.
 func (j *jobFile) blame(err error) error {
-	if !errors.Is(err, perdure.ErrUsage) || j.errorWithout("") != plain.ErrorText(err) {
+	if !errors.Is(err, perdure.ErrUsage) || j.errorWithout("") != humanize.ErrorText(err) {
 		return err
 	}
 	var guilty *settings.Entry
 	for i, e := range j.entries {
-		if j.line.given[e.Key] || j.errorWithout(e.Key) == plain.ErrorText(err) {
+		if j.line.given[e.Key] || j.errorWithout(e.Key) == humanize.ErrorText(err) {
 			continue
 		}
 		if named := strings.Contains(err.Error(), "--"+e.Key+" "); guilty == nil || named {
@@ -280,14 +280,14 @@ func (j *jobFile) blame(err error) error {
 	if guilty == nil {
 		return err
 	}
-	return guilty.Value.Errorf("%s", plain.ErrorText(err))
+	return guilty.Value.Errorf("%s", humanize.ErrorText(err))
 }
 
 // errorWithout returns the error that the settings have without that key of the file, or "".
 func (j *jobFile) errorWithout(without string) string {
 	args, err := j.commandLine(without)
 	if err != nil {
-		return plain.ErrorText(err)
+		return humanize.ErrorText(err)
 	}
 	var c cli
 	parser := newParser(context.Background(), &c)
@@ -299,7 +299,7 @@ func (j *jobFile) errorWithout(without string) string {
 		_, err = c.Up.settings(k)
 	}
 	if err != nil {
-		return plain.ErrorText(err)
+		return humanize.ErrorText(err)
 	}
 	return ""
 }

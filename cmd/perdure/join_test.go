@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // joinable returns the flags of a small job that does not end before another process joins.
@@ -85,7 +85,7 @@ func TestJoinMistakes(t *testing.T) {
 // TestGivenUp: when the coordinator gives up a job, the user sees only the coordinator's message.
 func TestGivenUp(t *testing.T) {
 	err := errors.Join(fmt.Errorf("%w: no replica of shard 3 is left", supervisor.ErrFailed), nil)
-	if got := plain.ErrorText(err); got != "no replica of shard 3 is left" {
+	if got := humanize.ErrorText(err); got != "no replica of shard 3 is left" {
 		t.Errorf("the message is %q", got)
 	}
 	if code := reportError(t.Context(), err); code != exitError {

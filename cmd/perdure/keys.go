@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/keys/authority"
-	"github.com/perdure/perdure/internal/run/screen"
+	"github.com/perdure/perdure/internal/run/terminal"
 )
 
 type keysCmds struct {
@@ -46,7 +46,7 @@ func (c *keysNewCmd) Run() error {
 	}
 	fmt.Fprintf(stdout, "Each directory in %s is for one role; copy it to the machines of that role. Never copy "+
 		"ca.\n", c.Dir)
-	return screen.PrintHolders(stdout, list, false)
+	return terminal.PrintHolders(stdout, list, false)
 }
 
 type keysLsCmd struct {
@@ -63,8 +63,8 @@ func (c *keysLsCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	screen.PrintIncomplete(os.Stderr, record)
-	return screen.PrintHolders(stdout, list, c.JSON)
+	terminal.PrintIncomplete(os.Stderr, record)
+	return terminal.PrintHolders(stdout, list, c.JSON)
 }
 
 type keysIssueCmd struct {
@@ -83,7 +83,7 @@ func (c *keysIssueCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	return screen.PrintHolders(stdout, []authority.Holder{h}, false)
+	return terminal.PrintHolders(stdout, []authority.Holder{h}, false)
 }
 
 type keysTokenCmd struct {
@@ -126,7 +126,7 @@ func (c *keysRenewCmd) Run() error {
 	}
 	fmt.Fprintln(stdout, "Copy these directories to the machines that use them; running processes reload them. "+
 		"Earlier keys stay valid until they expire or are revoked.")
-	return screen.PrintHolders(stdout, list, false)
+	return terminal.PrintHolders(stdout, list, false)
 }
 
 type keysRevokeCmd struct {
@@ -143,8 +143,8 @@ func (c *keysRevokeCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	screen.PrintIncomplete(os.Stderr, done.Completeness)
-	screen.PrintRevoked(stdout, done.Revoked)
+	terminal.PrintIncomplete(os.Stderr, done.Completeness)
+	terminal.PrintRevoked(stdout, done.Revoked)
 	fmt.Fprintf(stdout, "Copy %s into the key directories on all machines, coordinators and servers first. Within a "+
 		"second they close connections with revoked keys and reject new ones.\n", done.File)
 	return nil

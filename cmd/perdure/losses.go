@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
@@ -53,7 +53,7 @@ func (c *lossesCmd) Run(ctx context.Context) error {
 	case err != nil:
 		return err
 	case c.JSON:
-		err = plain.JSON(stdout, r)
+		err = humanize.JSON(stdout, r)
 	default:
 		err = r.Print(stdout)
 	}

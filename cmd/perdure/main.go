@@ -17,9 +17,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/localrun"
-	"github.com/perdure/perdure/internal/run/plain"
-	"github.com/perdure/perdure/internal/run/screen"
+	"github.com/perdure/perdure/internal/run/terminal"
 )
 
 // version is set by the build.
@@ -140,7 +140,7 @@ func reportError(ctx context.Context, err error) int {
 	case errors.As(err, &told):
 		return told.code
 	case errors.Is(err, localrun.ErrInterrupted) || errors.Is(err, localrun.ErrStopped):
-		fmt.Fprintf(os.Stderr, "%sperdure: %v\n", screen.Overwrite(os.Stderr), err)
+		fmt.Fprintf(os.Stderr, "%sperdure: %v\n", terminal.Overwrite(os.Stderr), err)
 		return exitSignal
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return exitSignal
@@ -148,12 +148,12 @@ func reportError(ctx context.Context, err error) int {
 		fmt.Fprintln(os.Stderr, "perdure:", err)
 		return exitFenced
 	case errors.Is(err, perdure.ErrFailed):
-		fmt.Fprintln(os.Stderr, "perdure:", plain.ErrorText(err))
+		fmt.Fprintln(os.Stderr, "perdure:", humanize.ErrorText(err))
 		return exitFailed
 	case errors.Is(err, perdure.ErrUsage):
-		fmt.Fprintln(os.Stderr, "perdure:", plain.ErrorText(err))
+		fmt.Fprintln(os.Stderr, "perdure:", humanize.ErrorText(err))
 		return exitUsage
 	}
-	fmt.Fprintln(os.Stderr, "perdure:", strings.ReplaceAll(plain.ErrorText(err), "\n", "; "))
+	fmt.Fprintln(os.Stderr, "perdure:", strings.ReplaceAll(humanize.ErrorText(err), "\n", "; "))
 	return exitError
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/localrun"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/role"
-	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/terminal"
 	"github.com/perdure/perdure/internal/run/workload"
 	"github.com/perdure/perdure/worker"
 )
@@ -80,7 +80,7 @@ func work(ctx context.Context, p program) error {
 		Coordinator: flag.Arg(1),
 		SecretFile:  os.Getenv("PERDURE_SECRET_FILE"),
 		Slot:        perdure.Slot(slot).Exactly(),
-		Process:     reach.ProcessName(),
+		Process:     locate.ProcessName(),
 		PID:         os.Getpid(),
 		Log:         httpdebug.NewLog(stdout.File, httpdebug.Text),
 		CacheBytes:  2 << 20, // small enough for a soak to fill it
@@ -137,7 +137,7 @@ func startPrograms(t *testing.T, s settings.Run, name string, env ...string) (j 
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
 	dir := newFolder(t)
 	j, err = localrun.Start(context.WithoutCancel(t.Context()),
-		localrun.Options{Settings: s, Folder: dir, View: screen.NopView{}})
+		localrun.Options{Settings: s, Folder: dir, View: terminal.NopView{}})
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, j.Close())

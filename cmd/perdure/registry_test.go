@@ -12,7 +12,7 @@ import (
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/proc/control"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -41,7 +41,7 @@ type lone struct {
 func coordinate(t testing.TB, dir string) lone {
 	t.Helper()
 	c := lone{process: command(t, "coordinator", "--run", dir)}
-	secrets, err := reach.WriteSecrets(t.TempDir(), reach.NewKeys())
+	secrets, err := locate.WriteSecrets(t.TempDir(), locate.NewKeys())
 	must(t, err)
 	defer secrets.Close()
 	c.secret = secrets.Job

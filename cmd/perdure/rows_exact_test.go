@@ -8,7 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
@@ -28,7 +28,7 @@ type setLife struct {
 
 // lifeOf reads what a shard last started from, after the job's end. It returns nil if the shard has moved since,
 // because then its initial rows are no longer known.
-func lifeOf(t *testing.T, j *localrun.Run, v *words.View, shard perdure.ShardID) *setLife {
+func lifeOf(t *testing.T, j *localrun.Run, v *protocol.View, shard perdure.ShardID) *setLife {
 	t.Helper()
 	sv := &v.Shards[shard]
 	switch {
@@ -108,7 +108,7 @@ func (l *setLife) lost() (n int64) {
 
 // exactSets compares each row of the shards whose initial rows are known with those rows plus all later updates. If
 // they are known for all shards, it also checks the reported loss.
-func exactSets(t *testing.T, j *localrun.Run, v *words.View, updatesLost int64,
+func exactSets(t *testing.T, j *localrun.Run, v *protocol.View, updatesLost int64,
 	each func(judge func(name string, shard perdure.ShardID, id perdure.RowID, row []float32)),
 ) {
 	t.Helper()

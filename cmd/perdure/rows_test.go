@@ -11,11 +11,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/run/localrun"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 )
@@ -165,9 +165,9 @@ func rowsThrough(
 // sparse row that was never saved and is lost as a whole. Such rows must only lack at least the reported loss.
 func compareSets(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64) {
 	rows, sparseRows, wholeRows, home := readSets(ctx, t, j, seed)
-	status, v, err := reach.QueryState(ctx, j.Control())
+	status, v, err := locate.QueryState(ctx, j.Control())
 	for err != nil && ctx.Err() == nil { // the coordinator may still be unavailable
-		status, v, err = reach.QueryState(ctx, j.Control())
+		status, v, err = locate.QueryState(ctx, j.Control())
 	}
 	must(t, err)
 	least, most := make([]int, len(v.Shards)), make([]int, len(v.Shards))
@@ -214,7 +214,7 @@ func compareSets(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64
 }
 
 // judgeSets compares what the best and the worst row of each shard lack with the reported loss.
-func judgeSets(t *testing.T, status *control.Status, v *words.View, least, most []int) {
+func judgeSets(t *testing.T, status *control.Status, v *protocol.View, least, most []int) {
 	partly, once, best, worst := int64(0), true, int64(0), int64(0)
 	if status.Saving != nil && status.Saving.Rows != nil {
 		partly = status.Saving.Rows.PartlyLost
@@ -238,7 +238,7 @@ func judgeSets(t *testing.T, status *control.Status, v *words.View, least, most 
 func readSets(
 	ctx context.Context, t *testing.T, j *localrun.Run, seed uint64,
 ) (dense, sparse, whole []float32, home perdure.ShardID) {
-	c, err := reach.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
+	c, err := locate.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
 	must(t, err)
 	defer c.Close()
 	c.SetReadClock(sumsClocks)

@@ -6,8 +6,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/control"
-	"github.com/perdure/perdure/internal/run/reach"
-	"github.com/perdure/perdure/internal/run/screen"
+	"github.com/perdure/perdure/internal/run/locate"
+	"github.com/perdure/perdure/internal/run/terminal"
 )
 
 type scaleCmd struct {
@@ -51,11 +51,11 @@ func (c *scaleCmd) Run(ctx context.Context) error {
 		return explainUnreachable(err)
 	}
 	if accepted != "" {
-		return screen.PrintAccepted(stdout, accepted, nil, c.JSON)
+		return terminal.PrintAccepted(stdout, accepted, nil, c.JSON)
 	}
-	now, err := reach.AwaitChange(ctx, client, before)
+	now, err := locate.AwaitChange(ctx, client, before)
 	if err != nil {
 		return explainUnreachable(err)
 	}
-	return screen.PrintAccepted(stdout, "", screen.Changes(before.Slots, now.Slots), c.JSON)
+	return terminal.PrintAccepted(stdout, "", terminal.Changes(before.Slots, now.Slots), c.JSON)
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -148,7 +148,7 @@ func TestOddRunJSON(t *testing.T) {
 				t.Errorf("--%s accepts %s", how, c.by)
 				continue
 			}
-			line := plain.ErrorText(err)
+			line := humanize.ErrorText(err)
 			if !regexp.MustCompile(c.want).MatchString(line) || !strings.HasPrefix(line, file) ||
 				strings.Contains(line, "\n") {
 				t.Errorf("--%s with %s: %s; want one line with %s and %s", how, c.by, line, file, c.want)

@@ -8,14 +8,14 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/worker"
 )
 
 // secretsOf returns a run's secrets. Only the run's user may be able to read them.
 func secretsOf(t *testing.T, dir string) (all []string) {
 	t.Helper()
-	for _, name := range []string{reach.SecretFile, reach.SecretFile + reach.ServersExt} {
+	for _, name := range []string{locate.SecretFile, locate.SecretFile + locate.ServersExt} {
 		path := filepath.Join(dir, name)
 		info, err := os.Stat(path)
 		must(t, err)

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -56,7 +56,7 @@ type blows struct {
 // until the chain has caught up.
 func drawBlows(seed uint64, strategy perdure.Recovery, servers, workers int, within time.Duration) *blows {
 	rng := rand.New(rand.NewPCG(seed, 0x51673))
-	o := &blows{seed: seed, strategy: strategy, hurt: storm{strategy: strategy, hurt: map[words.Holder]time.Time{}}}
+	o := &blows{seed: seed, strategy: strategy, hurt: storm{strategy: strategy, hurt: map[protocol.Holder]time.Time{}}}
 	target := func() supervisor.Target {
 		switch n := rng.IntN(10); {
 		case n < 5:

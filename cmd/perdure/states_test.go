@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
@@ -129,7 +129,7 @@ func fewStates(t *testing.T, dir string) {
 		must(t, err)
 		bytes = 0
 		for _, f := range files {
-			if info, err := f.Info(); err == nil && strings.HasPrefix(f.Name(), states.Prefix) {
+			if info, err := f.Info(); err == nil && strings.HasPrefix(f.Name(), slotstate.Prefix) {
 				bytes += info.Size()
 			} else if err != nil && !os.IsNotExist(err) {
 				t.Fatal(err)

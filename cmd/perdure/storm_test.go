@@ -16,16 +16,16 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/localrun"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/terminal"
 )
 
 var (
@@ -230,7 +230,7 @@ func eachStorm(
 
 // runIn runs a training job as a child of this process. It passes the job to began as soon as it has started.
 func runIn(ctx context.Context, s settings.Run, dir string, began func(*localrun.Run)) (sum rundir.Summary, err error) {
-	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: dir, Workers: true, View: screen.NopView{}})
+	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: dir, Workers: true, View: terminal.NopView{}})
 	if err != nil {
 		return sum, err
 	}
@@ -308,12 +308,12 @@ func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks 
 type storm struct {
 	faults   []strike
 	strategy perdure.Recovery
-	hurt     map[words.Holder]time.Time // incarnations of servers that were hit, and until when; zero: permanently
+	hurt     map[protocol.Holder]time.Time // incarnations of servers that were hit, and until when; zero: permanently
 }
 
 // rage strikes a job. It fails if the job ends before a fault can strike.
 func (s *storm) rage(ctx context.Context, j *localrun.Run) error {
-	s.hurt = map[words.Holder]time.Time{}
+	s.hurt = map[protocol.Holder]time.Time{}
 	api := j.Control()
 	tick := time.NewTicker(stormLook)
 	defer tick.Stop()
@@ -344,7 +344,7 @@ func (s *storm) mayAll(ctx context.Context, api *control.Client, servers []int, 
 		len(servers) == 0 {
 		return true
 	}
-	status, v, err := reach.QueryState(ctx, api)
+	status, v, err := locate.QueryState(ctx, api)
 	if err != nil || len(v.Shards) == 0 || !s.spares(&v, time.Now(), servers...) {
 		return false
 	}
@@ -353,19 +353,19 @@ func (s *storm) mayAll(ctx context.Context, api *control.Client, servers []int, 
 		until = time.Now().Add(stand + time.Second) // includes the time to catch up
 	}
 	for _, server := range servers {
-		now := reach.ProcessOf(&status, supervisor.Target{Role: wire.RoleServer, Index: server})
-		s.hurt[words.Holder{Server: server, Incarnation: now.Incarnation}] = until
+		now := locate.ProcessOf(&status, supervisor.Target{Role: wire.RoleServer, Index: server})
+		s.hurt[protocol.Holder{Server: server, Incarnation: now.Incarnation}] = until
 	}
 	return true
 }
 
 // spares reports whether every shard has an intact replica on a server other than the given ones.
-func (s *storm) spares(v *words.View, now time.Time, servers ...int) bool {
+func (s *storm) spares(v *protocol.View, now time.Time, servers ...int) bool {
 	for i := range v.Shards {
 		sound := 0
 		for k := range v.Shards[i].Replicas() {
 			h := v.Shards[i].Replica(k)
-			until, hurt := s.hurt[words.Holder{Server: h.Server, Incarnation: h.Incarnation}]
+			until, hurt := s.hurt[protocol.Holder{Server: h.Server, Incarnation: h.Incarnation}]
 			if !slices.Contains(servers, h.Server) && (!hurt || !until.IsZero() && now.After(until)) {
 				sound++
 			}
@@ -381,29 +381,29 @@ func (s *storm) spares(v *words.View, now time.Time, servers ...int) bool {
 func TestStormSpares(t *testing.T) {
 	none := perdure.Recovery{Kind: perdure.RecoverNone}
 	now := time.Unix(1000, 0)
-	chain := func(holders ...int) (v words.View) { // server and incarnation as two digits
-		var sv words.ShardView
+	chain := func(holders ...int) (v protocol.View) { // server and incarnation as two digits
+		var sv protocol.ShardView
 		for i, n := range holders {
-			h := words.Holder{Server: n / 10, Incarnation: perdure.Incarnation(n % 10), Since: 5}
+			h := protocol.Holder{Server: n / 10, Incarnation: perdure.Incarnation(n % 10), Since: 5}
 			if i == 0 {
 				sv.Holder = h
 			} else {
 				sv.Followers = append(sv.Followers, h)
 			}
 		}
-		whole := words.ShardView{
-			Holder:    words.Holder{Server: 7},
-			Followers: []words.Holder{{Server: 8}, {Server: 9}},
+		whole := protocol.ShardView{
+			Holder:    protocol.Holder{Server: 7},
+			Followers: []protocol.Holder{{Server: 8}, {Server: 9}},
 		}
-		v.Shards = []words.ShardView{whole, sv}
+		v.Shards = []protocol.ShardView{whole, sv}
 		return v
 	}
-	s := &storm{hurt: map[words.Holder]time.Time{
+	s := &storm{hurt: map[protocol.Holder]time.Time{
 		{Server: 1, Incarnation: 1}: {}, {Server: 2, Incarnation: 1}: now.Add(time.Second),
 		{Server: 2, Incarnation: 2}: now.Add(-time.Second),
 	}}
 	for i, c := range []struct {
-		v      words.View
+		v      protocol.View
 		server int
 		spares bool
 	}{

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/localrun"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 )
@@ -324,7 +324,7 @@ func sumUp(
 
 // compareSums compares both tables at the job's end with the expected sums.
 func compareSums(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64) {
-	c, err := reach.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
+	c, err := locate.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
 	must(t, err)
 	defer c.Close()
 	c.SetReadClock(sumsClocks)

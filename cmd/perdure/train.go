@@ -16,8 +16,8 @@ import (
 	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/terminal"
 )
 
 // jobFlags are the flags that train and up share. Their help is in flagTexts. Flags with the tag main appear in the
@@ -89,20 +89,20 @@ func workloadOf(k *kong.Context) string {
 }
 
 // view returns the view that displays a run.
-func (f *outputFlags) view() screen.View {
+func (f *outputFlags) view() terminal.View {
 	switch {
 	case f.JSON:
-		return screen.JSONView{Out: stdout, Warn: warn}
+		return terminal.JSONView{Out: stdout, Warn: warn}
 	case f.Quiet:
-		return screen.LineView{Out: stdout}
+		return terminal.LineView{Out: stdout}
 	}
-	return screen.New(stdout)
+	return terminal.New(stdout)
 }
 
 // runJob runs a training job to its end and returns its summary. The first signal ends the job gracefully, with a last
 // checkpoint. The second ends it immediately.
 func runJob(
-	ctx context.Context, s settings.Run, out string, view screen.View, w localrun.Observability,
+	ctx context.Context, s settings.Run, out string, view terminal.View, w localrun.Observability,
 ) (sum rundir.Summary, err error) {
 	atOnce, cancel := untilSecondSignal(ctx)
 	defer cancel()

@@ -15,11 +15,11 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/run/agent"
 	"github.com/perdure/perdure/internal/run/checkpoints"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/localrun"
-	"github.com/perdure/perdure/internal/run/plain"
-	"github.com/perdure/perdure/internal/run/reach"
-	"github.com/perdure/perdure/internal/run/screen"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/terminal"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -78,7 +78,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	case err != nil:
 		return err
 	case u.JSON:
-		return plain.JSON(stdout, &sum)
+		return humanize.JSON(stdout, &sum)
 	}
 	fmt.Fprintf(stdout, "done: every worker has finished %d clocks; files in %s\n", r.Clock(), r.Dir().Path())
 	return nil
@@ -96,10 +96,10 @@ type target struct {
 // directory.
 func (t *target) client() (c *control.Client, err error) {
 	if t.TokenFile != "" {
-		c, t.Run, err = reach.ByToken(t.Address, t.Run, t.TokenFile, t.Keys)
+		c, t.Run, err = locate.ByToken(t.Address, t.Run, t.TokenFile, t.Keys)
 		return c, err
 	}
-	c, t.Run, err = reach.Control(t.Address, t.Run, t.SecretFile, t.Keys)
+	c, t.Run, err = locate.Control(t.Address, t.Run, t.SecretFile, t.Keys)
 	return c, err
 }
 
@@ -153,7 +153,7 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return explainUnreachable(err)
 	}
-	screen.PrintStatus(stdout, &s, &v, checkpoints.LogLine(ctx, s.RunDir))
+	terminal.PrintStatus(stdout, &s, &v, checkpoints.LogLine(ctx, s.RunDir))
 	return nil
 }
 
@@ -182,5 +182,5 @@ func (c *faultCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return explainUnreachable(err)
 	}
-	return screen.PrintAccepted(stdout, accepted, nil, c.JSON)
+	return terminal.PrintAccepted(stdout, accepted, nil, c.JSON)
 }

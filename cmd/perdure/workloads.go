@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/checkpoints"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
@@ -22,7 +22,7 @@ type workloadsCmd struct {
 
 func (c *workloadsCmd) Run() error {
 	if c.JSON {
-		return plain.JSON(stdout, listItems(workload.List(), func(i workload.Info) listItem {
+		return humanize.JSON(stdout, listItems(workload.List(), func(i workload.Info) listItem {
 			return listItem{i.Name, i.Line, i.Defaults()}
 		}))
 	}
@@ -54,7 +54,7 @@ type versionCmd struct {
 
 func (c *versionCmd) Run() error {
 	if c.JSON {
-		return plain.JSON(stdout, map[string]any{
+		return humanize.JSON(stdout, map[string]any{
 			"version": version, "wire": wire.Version, "go": runtime.Version(), "os": runtime.GOOS,
 			"arch": runtime.GOARCH,
 		})
@@ -106,7 +106,7 @@ type dataListCmd struct {
 
 func (c *dataListCmd) Run() error {
 	if c.JSON {
-		return plain.JSON(stdout, listItems(dataset.Sets(), func(s dataset.Set) listItem {
+		return humanize.JSON(stdout, listItems(dataset.Sets(), func(s dataset.Set) listItem {
 			return listItem{Name: s.Name, Line: s.Summary}
 		}))
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // baseChecker checks the base that the coordinator records for each lost shard. A base is a vector with one clock per
@@ -64,7 +64,7 @@ func (b *baseChecker) restored(shard perdure.ShardID, applied []perdure.Clock) {
 
 // checkView checks the bases in a view that was just recorded. died holds the slots that have lost a process. begun
 // returns the clock after the last one that a slot has begun.
-func (b *baseChecker) checkView(v *words.View, died map[perdure.Slot]bool, begun func(slot int) perdure.Clock) {
+func (b *baseChecker) checkView(v *protocol.View, died map[perdure.Slot]bool, begun func(slot int) perdure.Clock) {
 	if b == nil {
 		return
 	}
@@ -83,7 +83,7 @@ func (b *baseChecker) checkView(v *words.View, died map[perdure.Slot]bool, begun
 
 // checkBase checks the base of one shard.
 func (b *baseChecker) checkBase(
-	v *words.View, shard int, died map[perdure.Slot]bool, begun func(slot int) perdure.Clock,
+	v *protocol.View, shard int, died map[perdure.Slot]bool, begun func(slot int) perdure.Clock,
 ) error {
 	s, base := &b.shards[shard], v.Shards[shard].Base
 	unknown := b.twoStep && len(died) > 0

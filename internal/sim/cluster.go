@@ -1,8 +1,8 @@
 // Package sim runs a whole cluster (coordinator, servers, workers) in one process, over an in-memory network and disk,
 // in virtual time. Only tests import it.
 //
-// A [Cluster] runs the same process code as production, on the hosts of package rig. It adds faults and checks their
-// effect on the job. The seed determines which process is killed and when its replacement starts.
+// A [Cluster] runs the same process code as production, on the hosts of package testcluster. It adds faults and checks
+// their effect on the job. The seed determines which process is killed and when its replacement starts.
 package sim
 
 import (
@@ -20,8 +20,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/mutation"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
@@ -29,7 +29,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -61,7 +61,7 @@ type Options struct {
 	// Snapshots wraps the store that servers write snapshots to; nil: not wrapped.
 	Snapshots func(store.Store) store.Store
 
-	Mutations weaken.Set // negative controls: mechanisms to disable
+	Mutations mutation.Set // negative controls: mechanisms to disable
 }
 
 // EventSink receives events when they happen.
@@ -81,7 +81,7 @@ const outageTimeout = 10 * time.Millisecond
 // Cluster is a running cluster.
 type Cluster struct {
 	o     Options
-	hosts *rig.Hosts
+	hosts *testcluster.Hosts
 	ctx   context.Context
 	stop  context.CancelCauseFunc
 
@@ -120,7 +120,7 @@ func (c *Cluster) tickInterval() time.Duration {
 
 // process is one incarnation of a host.
 type process struct {
-	*rig.Process
+	*testcluster.Process
 	role     wire.Role
 	index    int           // -1: the coordinator chooses
 	draining bool          // it was asked to hand over its shards
@@ -132,7 +132,7 @@ func Start(ctx context.Context, o Options) *Cluster {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	ctx, stop := context.WithCancelCause(context.WithValue(ctx, weaken.Key{}, o.Mutations))
+	ctx, stop := context.WithCancelCause(context.WithValue(ctx, mutation.Key{}, o.Mutations))
 	c := &Cluster{
 		o:               o,
 		ctx:             ctx,
@@ -145,7 +145,8 @@ func Start(ctx context.Context, o Options) *Cluster {
 		restartedSlots:  map[perdure.Slot]bool{},
 		rng:             rand.New(rand.NewPCG(o.Seed, 2)),
 	}
-	c.hosts = rig.New(ctx, rig.Options{Seed: o.Seed, Network: o.NetworkOptions, Sync: c.syncTime, Log: o.Log})
+	c.hosts = testcluster.New(ctx,
+		testcluster.Options{Seed: o.Seed, Network: o.NetworkOptions, Sync: c.syncTime, Log: o.Log})
 	if o.Resume != nil {
 		c.hosts.Disk = o.Resume.Disk
 	}
@@ -155,7 +156,7 @@ func Start(ctx context.Context, o Options) *Cluster {
 	for _, host := range workers {
 		c.unfinishedTerms[host]++
 	}
-	c.start(rig.CoordinatorHost)
+	c.start(testcluster.CoordinatorHost)
 	if o.Supervised {
 		c.hosts.Go(func() { c.superviseProcesses(ctx) })
 	}
@@ -194,7 +195,7 @@ func (c *Cluster) start(host string) {
 		return
 	}
 	p := &process{Process: c.hosts.NewProcess(host)}
-	p.role, p.index = rig.ParseHost(host)
+	p.role, p.index = testcluster.ParseHost(host)
 	c.processes[host] = p
 	if !slices.Contains(c.names, host) {
 		c.names = append(c.names, host)
@@ -278,7 +279,7 @@ func (c *Cluster) runCoordinator(ctx context.Context, p *process) error {
 }
 
 func (c *Cluster) runWorker(ctx context.Context, p *process) error {
-	w, err := p.Dial(ctx, perdure.Slot(p.index), func(cfg *rig.DialConfig) {
+	w, err := p.Dial(ctx, perdure.Slot(p.index), func(cfg *testcluster.DialConfig) {
 		cfg.Network, cfg.OpenLog = countingNet{cfg.Network, c, perdure.Slot(p.index)}, c.countAppends(cfg.OpenLog)
 		cfg.JoinTimeout, cfg.OutageAfter, cfg.RetainBytes = time.Hour, outageTimeout, c.o.RetainBytes
 		cfg.StateBytes = c.o.StateBytes

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/mutation"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/sim"
 )
 
@@ -56,7 +56,7 @@ func at(seeds ...uint64) cell { return cell{seeds: seeds} }
 
 func no(why string) cell { return cell{why: why} }
 
-func weak(w weaken.Set) func(*sim.Options) {
+func weak(w mutation.Set) func(*sim.Options) {
 	return func(o *sim.Options) { o.Mutations = w }
 }
 
@@ -140,54 +140,54 @@ const (
 
 // controls is the table of TestControls: each mechanism under each strategy. docs/design/tests.md shows it.
 var controls = []control{
-	{"exactly once", weak(weaken.Set{ExactlyOnce: true}), redone, []cell{
+	{"exactly once", weak(mutation.Set{ExactlyOnce: true}), redone, []cell{
 		at(1, 7, 10), at(7, 10, 11), at(12, 22, 30), at(7, 15, 22), at(15, 22), at(1, 7, 10), at(1, 7, 10),
 		at(1, 7, 10),
 		at(12, 13, 22), at(12, 22, 57), at(13, 26, 29), at(10, 14, 25),
 	}},
 	{
-		"staging", weak(weaken.Set{Staging: true}), as("bsp"),
+		"staging", weak(mutation.Set{Staging: true}), as("bsp"),
 		append(slices.Repeat([]cell{at(1, 2, 4)}, len(strategies)-1), at(2, 4, 5)),
 	},
-	{"generations, epochs", weak(weaken.Set{Generations: true}), hard, []cell{
+	{"generations, epochs", weak(mutation.Set{Generations: true}), hard, []cell{
 		no(noRollBack), at(7, 11, 13), at(11, 21, 23), at(19, 23, 28), no(noRollBack), no(noRollBack), no(noRollBack),
 		no(noRollBack),
 		at(4, 10, 36), at(10, 36, 73), no(ownControl), no(noRollBack),
 	}},
-	{"roll-back", weak(weaken.Set{RollBack: true}), as("asp", "ssp:1"), []cell{
+	{"roll-back", weak(mutation.Set{RollBack: true}), as("asp", "ssp:1"), []cell{
 		no(noUndo), no(waits), no(waits), at(4, 30, 44), no(noUndo), no(noUndo), no(noUndo), no(noUndo), at(4, 30, 44),
 		at(4, 30, 44), no(noUndo), no(noUndo),
 	}},
 	{
-		"pushes", weak(weaken.Set{Pushes: true}), as("essp:0", "essp:2", "vap:30"),
+		"pushes", weak(mutation.Set{Pushes: true}), as("essp:0", "essp:2", "vap:30"),
 		slices.Repeat([]cell{at(1, 2, 4)}, len(strategies)),
 	},
-	{"bound", weak(weaken.Set{Bound: true}), as("vap:30"), []cell{
+	{"bound", weak(mutation.Set{Bound: true}), as("vap:30"), []cell{
 		at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(3, 5, 7), at(3, 5, 7), at(1, 5, 7), at(1, 5, 7), at(1, 5, 7),
 		at(1, 5, 7),
 		at(1, 5, 7), at(4, 5, 7), at(2, 4, 11),
 	}},
-	{"joins", weak(weaken.Set{Joins: true}), drawScaled, []cell{
+	{"joins", weak(mutation.Set{Joins: true}), drawScaled, []cell{
 		at(3, 9, 18), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(3, 9, 18), at(3, 9, 18),
 		at(1, 3, 9),
 		at(1, 3, 9), at(1, 3, 7), at(3, 7, 23),
 	}},
-	{"cuts", weak(weaken.Set{Cuts: true}), crossed, []cell{
+	{"cuts", weak(mutation.Set{Cuts: true}), crossed, []cell{
 		no(noCuts), no(noCuts), at(12, 20, 26), at(12, 25, 27), at(7, 12, 25), no(noCuts), no(noCuts), no(noCuts),
 		no(noCuts),
 		at(27, 42, 58), no(noCuts), no(noCuts),
 	}},
 	{
 		"retention",
-		weak(weaken.Set{Retention: true}),
+		weak(mutation.Set{Retention: true}),
 		nil,
 		only(refuses(perdure.ErrNoCopy.Error(), keptNot, 2, 4, 5), refuses(perdure.ErrNoCopy.Error(), keptNot, 4, 5),
 			noResend),
 	},
-	{"holding", weak(weaken.Set{RestoreBarrier: true}), nil, only(at(2, 4, 5), at(912, 956, 1455), noResend)},
-	{"sending again", weak(weaken.Set{Resending: true}), nil, only(at(2, 4, 5), at(4, 5), noResend)},
-	{"counting", weak(weaken.Set{Counting: true}), nil, only(no(noneLost), at(4, 5), noneLost)},
-	{"merging", weak(weaken.Set{Merging: true}), drawOutages, []cell{
+	{"holding", weak(mutation.Set{RestoreBarrier: true}), nil, only(at(2, 4, 5), at(912, 956, 1455), noResend)},
+	{"sending again", weak(mutation.Set{Resending: true}), nil, only(at(2, 4, 5), at(4, 5), noResend)},
+	{"counting", weak(mutation.Set{Counting: true}), nil, only(no(noneLost), at(4, 5), noneLost)},
+	{"merging", weak(mutation.Set{Merging: true}), drawOutages, []cell{
 		no(noOutage), no(noOutage), no(noOutage), refuses("the update is rejected", tornNot, 2, 12, 20),
 		refuses("the update is rejected", tornNot, 2, 12, 20), no(noAcross),
 		no(noAcross), no(noAcross),
@@ -196,31 +196,34 @@ var controls = []control{
 		no(noAcross),
 	}},
 	{
-		"merging, taken in part", weak(weaken.Set{Merging: true, Atomicity: true}), drawOutages,
+		"merging, taken in part", weak(mutation.Set{Merging: true, Atomicity: true}), drawOutages,
 		only(at(12, 20), at(12, 20), "as merging"),
 	},
-	{"acknowledgements", weak(weaken.Set{AckTracking: true}), nil, []cell{
+	{"acknowledgements", weak(mutation.Set{AckTracking: true}), nil, []cell{
 		at(3, 4, 6), no(keptAll), no(keptAll), no(keptAll), no(keptAll), no(keptAll), no(headTells), no(headTells),
 		no(keptAll), no(keptAll), no(keptAll), at(3, 18, 20),
 	}},
-	{"holders", weak(weaken.Set{Holders: true}), nil, append(without(noRows), at(29, 51, 67))},
-	{"jumps", weak(weaken.Set{BaseVector: true}), nil, append(without(noRows), hangs(3, 7))},
-	{"units", weak(weaken.Set{Units: true}), wholly, append(without(noRows), at(1, 2, 3))},
+	{"holders", weak(mutation.Set{Holders: true}), nil, append(without(noRows), at(29, 51, 67))},
+	{"jumps", weak(mutation.Set{BaseVector: true}), nil, append(without(noRows), hangs(3, 7))},
+	{"units", weak(mutation.Set{Units: true}), wholly, append(without(noRows), at(1, 2, 3))},
 	{
-		"evicting", weak(weaken.Set{Eviction: weaken.Eviction{Evicting: true}}), withEvictingTable,
+		"evicting", weak(mutation.Set{Eviction: mutation.Eviction{Evicting: true}}), withEvictingTable,
 		slices.Repeat([]cell{at(1, 2, 3)}, len(strategies)),
 	},
-	{"moves", weak(weaken.Set{Eviction: weaken.Eviction{Moves: true}}), saving, append(without(noRows), at(2, 3, 21))},
-	{"divisor", weak(weaken.Set{Combine: weaken.Combine{Divisor: true}}), averaging, []cell{
+	{
+		"moves", weak(mutation.Set{Eviction: mutation.Eviction{Moves: true}}), saving,
+		append(without(noRows), at(2, 3, 21)),
+	},
+	{"divisor", weak(mutation.Set{Combine: mutation.Combine{Divisor: true}}), averaging, []cell{
 		at(4, 7, 17), no(allThere), no(allThere), no(allThere), at(4, 6, 10), no(allThere), at(253, 288), at(4, 23, 26),
 		no(allThere), no(allThere), no(allThere), at(27, 47, 149),
 	}},
-	{"one run", weak(weaken.Set{Combine: weaken.Combine{Once: true}}), averaging, []cell{
+	{"one run", weak(mutation.Set{Combine: mutation.Combine{Once: true}}), averaging, []cell{
 		no(noTwin), at(2, 3, 4), at(2, 3, 4), at(2, 3, 4), no(noTwin), at(2, 3, 4), no(noTwin), no(noTwin),
 		at(2, 3, 4), at(2, 3, 4), at(2, 3, 4), no(noTwin),
 	}},
-	{"named files", weak(weaken.Set{FileRetention: true}), nil, append(without(noRows), at(1, 2, 3))},
-	{"states", weak(weaken.Set{States: true}), stored, []cell{
+	{"named files", weak(mutation.Set{FileRetention: true}), nil, append(without(noRows), at(1, 2, 3))},
+	{"states", weak(mutation.Set{States: true}), stored, []cell{
 		no(noNames), at(19, 34, 40), at(8, 19, 34), at(20, 30), at(18, 31, 33), no(noNames), no(noNames), no(noNames),
 		at(6), at(6), no(noNames), no(namedTwice),
 	}},

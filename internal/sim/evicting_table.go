@@ -8,7 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/worker"
@@ -171,7 +171,7 @@ func (e *EvictingTable) final(rows Contents, has containsFunc) error {
 // checkEvictingRows checks the evicting table's rows in a shard's files, where each save contains all changed rows.
 // Rows that cannot have been evicted yet must contain all updates that the newest file claims.
 func (l *RowLineage) checkEvictingRows(
-	v *words.View,
+	v *protocol.View,
 	shard perdure.ShardID,
 	parts []*table.Part,
 	newest *checkpoint.Segment,
@@ -230,7 +230,7 @@ func (h *History) minClockBound() perdure.Clock {
 
 // succeeded reports whether a process of any slot has died. Then a clock of that slot may count as applied although its
 // update is lost here.
-func (l *RowLineage) succeeded(v *words.View) bool {
+func (l *RowLineage) succeeded(v *protocol.View) bool {
 	for p := range v.Slots {
 		if l.h.processes[p] > 1 || l.h.priorRun.succeeded[p] || v.Slots[p].Incarnation > 1 {
 			return true

@@ -10,13 +10,13 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // Never is the pause of a host that is not restarted.
@@ -60,7 +60,7 @@ func (c *Cluster) KeepsReplicas(hosts ...string) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	lives := func(h words.Holder) bool {
+	lives := func(h protocol.Holder) bool {
 		place := &facts.Servers[h.Server]
 		return h.Incarnation == place.Incarnation && slices.ContainsFunc(c.names, func(host string) bool {
 			p := c.processes[host]
@@ -173,7 +173,7 @@ func (c *Cluster) Freeze(host string, d time.Duration) {
 	c.mu.Lock()
 	others := slices.Clone(c.names)
 	for n := range maxUnnumberedServers { // hosts that join meanwhile are cut off as well
-		if h := rig.UnnumberedServer(n); !slices.Contains(others, h) {
+		if h := testcluster.UnnumberedServer(n); !slices.Contains(others, h) {
 			others = append(others, h)
 		}
 	}
@@ -186,7 +186,7 @@ func (c *Cluster) markSuspects(hosts ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, host := range hosts {
-		if role, slot := rig.ParseHost(host); role == wire.RoleWorker {
+		if role, slot := testcluster.ParseHost(host); role == wire.RoleWorker {
 			c.restartedSlots[perdure.Slot(slot)] = true
 		}
 	}
@@ -197,9 +197,9 @@ func (c *Cluster) markSuspects(hosts ...string) {
 func (c *Cluster) partition(host string, others []string, oneWay bool, d time.Duration) {
 	var away []string
 	switch {
-	case host == rig.CoordinatorHost && len(others) == 1:
+	case host == testcluster.CoordinatorHost && len(others) == 1:
 		away = others
-	case slices.Contains(others, rig.CoordinatorHost):
+	case slices.Contains(others, testcluster.CoordinatorHost):
 		away = []string{host}
 	}
 	for _, other := range others {
@@ -208,9 +208,9 @@ func (c *Cluster) partition(host string, others []string, oneWay bool, d time.Du
 	for _, h := range away {
 		c.setUnavailable(h, 1)
 	}
-	if d >= reconnectGrace && host == rig.CoordinatorHost {
+	if d >= reconnectGrace && host == testcluster.CoordinatorHost {
 		c.markSuspects(others...)
-	} else if d >= reconnectGrace && slices.Contains(others, rig.CoordinatorHost) {
+	} else if d >= reconnectGrace && slices.Contains(others, testcluster.CoordinatorHost) {
 		c.markSuspects(host)
 	}
 	c.hosts.Go(func() {
@@ -290,7 +290,7 @@ func (c *Cluster) reportExit(p *process) {
 // that the coordinator suspects.
 func (c *Cluster) superviseProcesses(ctx context.Context) {
 	link := transport.Link{
-		Network: c.hosts.Net.Host("parent"), Addr: rig.CoordinatorAddr,
+		Network: c.hosts.Net.Host("parent"), Addr: testcluster.CoordinatorAddr,
 		Hello: func() wire.Hello { return wire.Hello{Role: wire.RoleSupervisor, Job: c.o.Job.ID, Process: "parent"} },
 		Up: func(conn transport.Conn, _ *wire.Frame) {
 			c.mu.Lock()
@@ -344,6 +344,6 @@ func (c *Cluster) killSuspect(pid int) {
 
 // IsServer reports whether a host's process is a server.
 func IsServer(host string) bool {
-	role, _ := rig.ParseHost(host)
+	role, _ := testcluster.ParseHost(host)
 	return role == wire.RoleServer
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
@@ -27,7 +27,7 @@ type FinalState struct {
 	JobRecord membership.JobRecord // last recorded job record
 	Disk      *disk.Memory
 	Log       *updatelog.Memory
-	firstView words.View
+	firstView protocol.View
 	// manifests are the running checkpoints with a manifest, newest first. The newest spoilt ones of them have been
 	// damaged since.
 	manifests []checkpoint.Running
@@ -266,7 +266,7 @@ func (h *History) checkResumeState(l *FinalState, n *ResumeState) error {
 		}
 		for i := range m.Shards {
 			same := slices.EqualFunc(m.Shards[i].Files, next.Files[i],
-				func(a checkpoint.FileRef, b words.SavedFile) bool { return words.SavedFile(a) == b })
+				func(a checkpoint.FileRef, b protocol.SavedFile) bool { return protocol.SavedFile(a) == b })
 			if !same {
 				return violated("shard %d is saved in %v, but the next run begins with %v", i, m.Shards[i].Files,
 					next.Files[i])
@@ -331,7 +331,7 @@ func (h *History) newResumed(l *FinalState, n *ResumeState) *History {
 	}
 	for slot := range v.Slots {
 		now := v.Slots[slot].Interval
-		next.terms[slot] = slices.DeleteFunc(slices.Clone(h.terms[slot]), func(t words.Interval) bool {
+		next.terms[slot] = slices.DeleteFunc(slices.Clone(h.terms[slot]), func(t protocol.Interval) bool {
 			return t.Until == 0 || t.Until > now.From // the current interval, as it was known then
 		})
 		next.terms[slot] = append(next.terms[slot], now)

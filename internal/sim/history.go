@@ -16,8 +16,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/worker"
@@ -53,12 +53,12 @@ type History struct {
 	missing  [][]uint64                             // by row and slot: promised clocks that some read lacked
 	// by row and slot: sets of clocks that a read lacked, and the weight that may be in transit of each
 	unseen    [][]map[uint64]float64
-	processes []int              // by slot: number of processes started
-	terms     [][]words.Interval // by slot: its membership intervals, in order
-	end       perdure.Clock      // of the job, as last recorded; 0: as specified
-	relaxed   int                // reads that only the outage policy permitted
-	priorRun                     // state left by the run that this one resumes
-	logged    [][]loggedUpdates  // by shard and slot: entries that the update log has acknowledged
+	processes []int                 // by slot: number of processes started
+	terms     [][]protocol.Interval // by slot: its membership intervals, in order
+	end       perdure.Clock         // of the job, as last recorded; 0: as specified
+	relaxed   int                   // reads that only the outage policy permitted
+	priorRun                        // state left by the run that this one resumes
+	logged    [][]loggedUpdates     // by shard and slot: entries that the update log has acknowledged
 }
 
 // progress is the number of clocks that a slot has finished, and the generation of the last one.
@@ -94,7 +94,7 @@ func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *His
 	if job.Consistency.Kind == perdure.BSP && !loses && slots == len(spans) {
 		h.aux.reference = NewReferenceTable(job, spans)
 	}
-	h.finished, h.terms = make([]progress, slots), make([][]words.Interval, slots)
+	h.finished, h.terms = make([]progress, slots), make([][]protocol.Interval, slots)
 	for slot, span := range spans {
 		h.terms[slot] = append(h.terms[slot], span)
 	}

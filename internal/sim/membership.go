@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 )
@@ -41,7 +41,7 @@ func (o *Options) initialRecord() membership.JobRecord {
 }
 
 // PlannedMembership returns the planned membership interval of each slot.
-func PlannedMembership(job perdure.JobSpec, plan []Planned) []words.Interval {
+func PlannedMembership(job perdure.JobSpec, plan []Planned) []protocol.Interval {
 	facts := initialRecord(job, plan)
 	return facts.View.Intervals()
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/worker"
 )
@@ -19,9 +19,9 @@ import (
 type ReferenceTable struct {
 	Spec     perdure.TableSpec
 	seed     uint64
-	spans    []words.Interval // by slot
-	ids      []perdure.RowID  // rows that programs use
-	expected [][]float32      // by clock: expected values of the ids
+	spans    []protocol.Interval // by slot
+	ids      []perdure.RowID     // rows that programs use
+	expected [][]float32         // by clock: expected values of the ids
 	final    Contents
 }
 
@@ -74,7 +74,7 @@ var referenceCombines = []perdure.Combine{
 }
 
 // NewReferenceTable draws the table from the job's seed and computes its expected contents.
-func NewReferenceTable(job perdure.JobSpec, spans []words.Interval) *ReferenceTable {
+func NewReferenceTable(job perdure.JobSpec, spans []protocol.Interval) *ReferenceTable {
 	rng := rand.New(rand.NewPCG(job.Seed, 5))
 	w := &ReferenceTable{seed: job.Seed, spans: spans, Spec: perdure.TableSpec{
 		Name: "twin", Dim: 1 + rng.IntN(5), Sparse: rng.IntN(2) == 0, Consistency: job.Consistency,

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -226,7 +226,7 @@ func TestResumesWeakened(t *testing.T) {
 		}
 	}
 	late := func(n *sim.ResumeState) { n.JobRecord.View.Cut++ }
-	twice := weak(weaken.Set{ExactlyOnce: true})
+	twice := weak(mutation.Set{ExactlyOnce: true})
 	for name, c := range map[string]struct {
 		draw drawing
 		harm harm

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
@@ -124,7 +124,12 @@ func (l *RowLineage) checkFiles(f *membership.JobRecord, fs disk.FS) error {
 }
 
 // checkRowFiles checks that no row of a shard is taken from an older file than before.
-func (l *RowLineage) checkRowFiles(v *words.View, shard perdure.ShardID, saved []words.SavedFile, fs disk.FS) error {
+func (l *RowLineage) checkRowFiles(
+	v *protocol.View,
+	shard perdure.ShardID,
+	saved []protocol.SavedFile,
+	fs disk.FS,
+) error {
 	s := &l.shards[shard]
 	parts, layers, history, err := l.read(v, shard, saved, fs)
 	if err != nil {
@@ -159,7 +164,7 @@ func (l *RowLineage) checkRowFiles(v *words.View, shard perdure.ShardID, saved [
 
 // read applies a shard's files to its initial rows. It returns the parts of all tables, the file that each row came
 // from, and the index of the History's table.
-func (l *RowLineage) read(v *words.View, shard perdure.ShardID, saved []words.SavedFile, fs disk.FS) (
+func (l *RowLineage) read(v *protocol.View, shard perdure.ShardID, saved []protocol.SavedFile, fs disk.FS) (
 	parts []*table.Part, layers *checkpoint.RowOrigins, history int, err error,
 ) {
 	var files []checkpoint.FileRef
@@ -227,7 +232,7 @@ func (l *RowLineage) violation() error {
 }
 
 // startLife starts a shard's next life from the files that the view names.
-func (l *RowLineage) startLife(v *words.View, shard perdure.ShardID, fs disk.FS) error {
+func (l *RowLineage) startLife(v *protocol.View, shard perdure.ShardID, fs disk.FS) error {
 	s, next := &l.shards[shard], &life{rows: map[int][]uint64{}}
 	s.life = next
 	saved := v.Shards[shard].Saved

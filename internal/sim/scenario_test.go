@@ -24,8 +24,8 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/internal/sim"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 const clocks = 24
@@ -539,7 +539,7 @@ func (f *faults) planMore(rng *rand.Rand) {
 	window := clocks * (4*time.Millisecond + s.pace)
 	later := func(what func()) { f.at(span(rng, window), what) }
 	for n := range s.joins {
-		name := rig.UnnumberedServer(n)
+		name := testcluster.UnnumberedServer(n)
 		later(func() { f.c.Join(name) })
 		f.servers = append(f.servers, name)
 	}

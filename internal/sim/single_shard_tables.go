@@ -2,7 +2,7 @@ package sim
 
 import (
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // UseSingleShardTables makes the tables whole, each on one shard, and the History's table dense. It must be called
@@ -17,7 +17,7 @@ func (h *History) UseSingleShardTables() {
 }
 
 // checkPlacement checks that the History's table is recorded on the shard where it belongs.
-func (h *History) checkPlacement(v *words.View) {
+func (h *History) checkPlacement(v *protocol.View) {
 	for _, t := range v.Tables {
 		if t.Name == h.spec.Name && t.Shard != h.spec.Shard && h.misplaced == nil {
 			h.misplaced = violated("table %s is recorded on shard %d, but belongs on shard %d", t.Name, t.Shard,

@@ -9,8 +9,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
@@ -120,7 +120,8 @@ func (h *History) checkStoppedShard(f *membership.JobRecord, shard perdure.Shard
 	if len(files) != 1 {
 		return violated("the run was ended at clock %d, but shard %d has %d files, want 1", cut, shard, len(files))
 	}
-	parts, layers, history, err := h.aux.lineage.read(&f.View, shard, []words.SavedFile{words.SavedFile(files[0])}, fs)
+	parts, layers, history, err := h.aux.lineage.read(&f.View, shard,
+		[]protocol.SavedFile{protocol.SavedFile(files[0])}, fs)
 	if err != nil {
 		return err
 	}

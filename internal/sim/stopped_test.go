@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/mutation"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/sim"
 )
 
@@ -81,7 +81,7 @@ func TestScarStopsWeakened(t *testing.T) {
 	for seed := uint64(1); seed <= mostSeeds; seed++ {
 		s, rng := drawStop(seed)
 		var v *sim.Violation
-		if err := run(t, seed, s, rng, weak(weaken.Set{Cuts: true})); errors.As(err, &v) {
+		if err := run(t, seed, s, rng, weak(mutation.Set{Cuts: true})); errors.As(err, &v) {
 			s, rng = drawStop(seed)
 			if calm := run(t, seed, s, rng, nil); calm != nil {
 				t.Errorf("seed %d fails with no mechanism disabled: %v", seed, calm)

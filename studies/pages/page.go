@@ -8,7 +8,7 @@ import (
 	"text/template"
 	"unicode/utf8"
 
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/study"
 )
@@ -107,9 +107,9 @@ func (c *cell) show(of measure, format string) string { return show(c.spread(of)
 func shown(x float64, format string) string {
 	switch {
 	case format == "" || math.IsNaN(x) || math.IsInf(x, 0):
-		return plain.Short(x)
+		return humanize.Short(x)
 	case format == percent:
-		return plain.Percent1(x)
+		return humanize.Percent1(x)
 	}
 	return fmt.Sprintf(format, x)
 }

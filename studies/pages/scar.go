@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
@@ -96,7 +96,7 @@ func (p scarPage) costs(problem, about string, drawn bool) string {
 	for _, t := range losses.Twins {
 		all = append(all, fmt.Sprintf("%.4g", t.Epsilon))
 	}
-	text := fmt.Sprintf("%s ε is %s, one for each twin. The model is judged by %s.\n\n%s\n", about, plain.Join(all),
+	text := fmt.Sprintf("%s ε is %s, one for each twin. The model is judged by %s.\n\n%s\n", about, humanize.Join(all),
 		judged(losses), losses.Table())
 	if drawn {
 		text += p.picture(problem+".svg", losses.Picture())
@@ -230,7 +230,7 @@ func savings(cells []*cell, strategy string, lost float64) string {
 	if len(all) == 0 {
 		return "–"
 	}
-	least, most := plain.Percent0(slices.Min(all)), plain.Percent0(slices.Max(all))
+	least, most := humanize.Percent0(slices.Min(all)), humanize.Percent0(slices.Max(all))
 	if least == most {
 		return least
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
 )
 
 // op is an entry of the tests. Each is one byte long.
@@ -73,7 +73,7 @@ type packet struct {
 type settings struct {
 	eager, periodic bool
 	window          int
-	weak            weaken.Set
+	weak            mutation.Set
 }
 
 // cluster is a chain with its coordinator and its network. Packets between two servers keep their order while their

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
 )
 
 // explored is a small case. Its explorer visits every state that it can reach: each packet may arrive, each view may be
@@ -380,15 +380,15 @@ func TestExplorerNoticesWeakening(t *testing.T) {
 	for name, e := range map[string]explored{
 		"the epochs": {
 			servers: 3, members: 2, shards: 1, clients: 1, joins: 1, drops: 1, crashes: 1,
-			settings: settings{weak: weaken.Set{Chain: weaken.Chain{Epochs: true}}},
+			settings: settings{weak: mutation.Set{Chain: mutation.Chain{Epochs: true}}},
 		},
 		"the positions": {
 			servers: 2, members: 2, shards: 1, clients: 2, breaks: 1,
-			settings: settings{weak: weaken.Set{Chain: weaken.Chain{Positions: true}}},
+			settings: settings{weak: mutation.Set{Chain: mutation.Chain{Positions: true}}},
 		},
 		"the levels": {
 			servers: 2, members: 1, shards: 1, clients: 1, joins: 1,
-			settings: settings{weak: weaken.Set{Chain: weaken.Chain{Levels: true}}},
+			settings: settings{weak: mutation.Set{Chain: mutation.Chain{Levels: true}}},
 		},
 	} {
 		e.window = 100

@@ -5,8 +5,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -144,13 +144,13 @@ func (l *Link) PrecededBy(server int, incarnation perdure.Incarnation) bool {
 
 // Retiring reports whether this replica is a head that will be removed, and so accepts nothing more. Workers resend to
 // the next head whatever this one does not accept.
-func (l *Link) Retiring(v *words.View) bool {
+func (l *Link) Retiring(v *protocol.View) bool {
 	mine := &v.Shards[l.fence.Shard]
 	return mine.Yields && l.role.Head && mine.Epoch == l.fence.Epoch
 }
 
 // MayRetire reports whether the next member has caught up with a yielding head, which may then be removed.
-func (l *Link) MayRetire(v *words.View) bool { return l.Retiring(v) && l.log.Replicated() }
+func (l *Link) MayRetire(v *protocol.View) bool { return l.Retiring(v) && l.log.Replicated() }
 
 // Joined reports whether a joiner has caught up with the tail.
 func (l *Link) Joined() bool { return l.log != nil && l.log.Joined() }
@@ -263,7 +263,7 @@ func (l *Link) PendingCommit() (f wire.Frame, ok bool) {
 
 // Deferrable reports whether a forwarded entry is a tick of a clock that other slots have not ticked yet. It has no
 // effect before they have, so it can be sent together with their ticks.
-func (l *Link) Deferrable(f *wire.Frame, st *replica.State, v *words.View) bool {
+func (l *Link) Deferrable(f *wire.Frame, st *replica.State, v *protocol.View) bool {
 	if f.Kind != wire.KindTick {
 		return false
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -14,7 +14,7 @@ import (
 func member(t *testing.T, head bool) *Link {
 	t.Helper()
 	l := NewLink(LinkOptions{Job: &perdure.JobSpec{Slots: 2, Shards: 1}})
-	p := Role{Config: Config{Epoch: 1, Head: head, Tail: !head}, Pred: words.Holder{Server: 4, Incarnation: 2}}
+	p := Role{Config: Config{Epoch: 1, Head: head, Tail: !head}, Pred: protocol.Holder{Server: 4, Incarnation: 2}}
 	n := Fence{Shard: 3, Generation: 7, Epoch: 1}
 	l.Follow(n, &p, true)
 	l.Start()
@@ -23,12 +23,12 @@ func member(t *testing.T, head bool) *Link {
 }
 
 // rows returns the state of a replica with an update of a one-row table.
-func rows(t *testing.T) (*replica.State, *words.View) {
+func rows(t *testing.T) (*replica.State, *protocol.View) {
 	t.Helper()
 	job := perdure.JobSpec{ID: "j", Slots: 2, Servers: 1, Shards: 4, Seed: 7}
-	v := &words.View{
-		Revision: 1, Generation: 7, Shards: make([]words.ShardView, 4),
-		Slots: []words.SlotView{{Incarnation: 1, Settled: true}, {Incarnation: 1, Settled: true}},
+	v := &protocol.View{
+		Revision: 1, Generation: 7, Shards: make([]protocol.ShardView, 4),
+		Slots: []protocol.SlotView{{Incarnation: 1, Settled: true}, {Incarnation: 1, Settled: true}},
 	}
 	r := replica.New(replica.Settings{Shard: 3, Job: job})
 	r.SetView(v, replica.Role{Head: true, Reads: true}, false)
@@ -235,7 +235,7 @@ func TestPlace(t *testing.T) {
 	if !l.PrecededBy(4, 2) || l.PrecededBy(4, 1) || l.PrecededBy(5, 2) || member(t, true).PrecededBy(4, 2) {
 		t.Error("PrecededBy accepts another process")
 	}
-	v := &words.View{Shards: make([]words.ShardView, 4)}
+	v := &protocol.View{Shards: make([]protocol.ShardView, 4)}
 	v.Shards[3].Yields, v.Shards[3].Epoch = true, 1
 	if l.Retiring(v) || !member(t, true).Retiring(v) {
 		t.Error("Yields: want true only for the head that yields")

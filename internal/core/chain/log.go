@@ -43,7 +43,7 @@ package chain
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
 )
 
 // Neighbor is the receiver or sender of a message, as seen by one member.
@@ -129,7 +129,7 @@ type Log[E any] struct {
 	cfg       Config
 	size      func(E) int
 	window    int
-	mutations weaken.Set
+	mutations mutation.Set
 
 	log              []E    // free slots for reuse, followed by the entries from first on
 	free             int    // number of free slots

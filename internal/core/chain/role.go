@@ -2,20 +2,20 @@ package chain
 
 import (
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Role is a server's role in a shard's chain according to a view. Neighbors that do not exist are nil.
 type Role struct {
 	Config
-	Since uint64       // as in the view's Holder
-	Pred  words.Holder // its predecessor, unless it is the head
+	Since uint64          // as in the view's Holder
+	Pred  protocol.Holder // its predecessor, unless it is the head
 
-	Succ *words.Holder // its successor
-	Join *words.Holder // the joiner that copies from it, if it is the tail
+	Succ *protocol.Holder // its successor
+	Join *protocol.Holder // the joiner that copies from it, if it is the tail
 	// NextJoin is a joiner that may become the successor. The connection is opened now, while nothing waits for it.
-	NextJoin *words.Holder
+	NextJoin *protocol.Holder
 }
 
 // Reads reports whether vap tables are read here. Only this replica then knows what slots can see.
@@ -27,11 +27,11 @@ func (p *Role) Reads() bool {
 }
 
 // RoleOf returns a process's role in a shard's chain. held is false if it has none.
-func RoleOf(v *words.View, id perdure.ShardID, server int, incarnation perdure.Incarnation,
+func RoleOf(v *protocol.View, id perdure.ShardID, server int, incarnation perdure.Incarnation,
 	traits *recovery.Traits,
 ) (at Role, held bool) {
 	sv := &v.Shards[id]
-	mine := func(h *words.Holder) bool { return h.Server == server && h.Incarnation == incarnation }
+	mine := func(h *protocol.Holder) bool { return h.Server == server && h.Incarnation == incarnation }
 	at.Config = Config{Epoch: sv.Epoch, Eager: traits.EarlyAck, Periodic: traits.Period > 0}
 	if sv.Joining != nil && mine(sv.Joining) {
 		at.Joining, at.Joiner, at.Since, at.Pred = true, sv.Joining.Since, sv.Joining.Since, sv.Tail()
@@ -55,7 +55,7 @@ func RoleOf(v *words.View, id perdure.ShardID, server int, incarnation perdure.I
 }
 
 // setSuccessors sets the neighbors that come after a shard's replica.
-func (p *Role) setSuccessors(sv *words.ShardView, i int) {
+func (p *Role) setSuccessors(sv *protocol.ShardView, i int) {
 	switch {
 	case !p.Tail:
 		next := sv.Replica(i + 1)

@@ -4,18 +4,18 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // TestPlaceOf returns the role of a process in a chain of three with a joiner, or in a stream that all replicas read.
 func TestPlaceOf(t *testing.T) {
-	holder := func(i int) words.Holder {
-		return words.Holder{Server: i, Incarnation: 1, Addr: string(rune('a' + i)), Since: uint64(i) + 10}
+	holder := func(i int) protocol.Holder {
+		return protocol.Holder{Server: i, Incarnation: 1, Addr: string(rune('a' + i)), Since: uint64(i) + 10}
 	}
 	joining := holder(3)
-	v := &words.View{Shards: []words.ShardView{{
-		Holder: holder(0), Epoch: 4, Followers: []words.Holder{holder(1), holder(2)}, Joining: &joining,
+	v := &protocol.View{Shards: []protocol.ShardView{{
+		Holder: holder(0), Epoch: 4, Followers: []protocol.Holder{holder(1), holder(2)}, Joining: &joining,
 	}}}
 	plain, logged := recovery.Traits{}, recovery.Traits{Safe: recovery.Logged}
 	eager := recovery.Traits{EarlyAck: true, Period: 5}
@@ -43,7 +43,7 @@ func TestPlaceOf(t *testing.T) {
 		{"an eager head", 0, 1, &eager, true, true, false, 10, -1, "b", "", "d", false, true},
 	} {
 		at, held := RoleOf(v, 0, c.server, c.incarnation, c.traits)
-		addr := func(h *words.Holder) string {
+		addr := func(h *protocol.Holder) string {
 			if h == nil {
 				return ""
 			}

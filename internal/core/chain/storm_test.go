@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
 )
 
 // stormStep is one event; a and b choose the servers that it affects.
@@ -97,7 +97,7 @@ type stormRun struct {
 }
 
 // run runs a storm, and then lets the cluster come to rest.
-func (s storm) run(weak weaken.Set, trace func(string, ...any)) error {
+func (s storm) run(weak mutation.Set, trace func(string, ...any)) error {
 	c := newCluster(settings{eager: s.Eager, periodic: s.Periodic, window: s.Window, weak: weak}, s.Servers, s.Members)
 	c.trace = trace
 	r := &stormRun{cluster: c}
@@ -330,7 +330,7 @@ func TestStorms(t *testing.T) {
 			t.Parallel()
 			for range 10 {
 				rapid.Check(t, func(t *rapid.T) {
-					if err := storms(steps).Draw(t, "storm").run(weaken.Set{}, nil); err != nil {
+					if err := storms(steps).Draw(t, "storm").run(mutation.Set{}, nil); err != nil {
 						t.Fatal(err)
 					}
 				})
@@ -341,13 +341,13 @@ func TestStorms(t *testing.T) {
 
 // TestStormsNoticeWeakening detect each disabled safety mechanism.
 func TestStormsNoticeWeakening(t *testing.T) {
-	for name, off := range map[string]weaken.Chain{
+	for name, off := range map[string]mutation.Chain{
 		"the epochs": {Epochs: true}, "the positions": {Positions: true}, "the levels": {Levels: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range 20000 {
-				if err := storms(400).Example(seed).run(weaken.Set{Chain: off}, nil); err != nil {
+				if err := storms(400).Example(seed).run(mutation.Set{Chain: off}, nil); err != nil {
 					t.Logf("storm %d: %v", seed, err)
 					return
 				}

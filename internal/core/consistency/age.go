@@ -2,7 +2,7 @@ package consistency
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // For perdure.ScalePaper a gradient is old when more than oldUpdates updates came in between. The learning rate is then
@@ -44,7 +44,7 @@ func Scale(how perdure.StaleScale, o Origin, now perdure.Clock, slots int) float
 }
 
 // NumParticipants returns how many of the slots with these membership intervals participate in a clock.
-func NumParticipants(spans []words.Interval, clock perdure.Clock) (n int) {
+func NumParticipants(spans []protocol.Interval, clock perdure.Clock) (n int) {
 	for _, s := range spans {
 		if s.Has(clock) {
 			n++

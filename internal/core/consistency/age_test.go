@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 func TestAge(t *testing.T) {
@@ -79,8 +79,8 @@ func TestScaleAverage(t *testing.T) {
 
 // The age of an update and the number of participating slots follow from the log alone.
 func TestSlotsOfClock(t *testing.T) {
-	in := NewSequencer(false, make([]perdure.Clock, 2), weaken.Set{})
-	in.SetMembership(1, []words.Interval{{Until: 5}, {}, {From: 3}})
+	in := NewSequencer(false, make([]perdure.Clock, 2), mutation.Set{})
+	in.SetMembership(1, []protocol.Interval{{Until: 5}, {}, {From: 3}})
 	for clock, want := range map[perdure.Clock]int{0: 2, 2: 2, 3: 3, 4: 3, 5: 2, 100: 2} {
 		if got := in.NumParticipants(clock); got != want {
 			t.Errorf("clock %d: %d slots participate, want %d", clock, got, want)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
 )
 
 func model(t *testing.T, s string) perdure.Consistency {
@@ -105,7 +105,7 @@ func TestGiveUp(t *testing.T) {
 // The intake copies its initial vector, and a part without content is a part.
 func TestIntakeOwnsItsVector(t *testing.T) {
 	applied := []perdure.Clock{1, 1}
-	in := NewSequencer(false, applied, weaken.Set{})
+	in := NewSequencer(false, applied, mutation.Set{})
 	applied[0] = 7
 	if v := in.Offer(UpdatePart{Slot: 0, Clock: 1, Of: 1}); v != Kept {
 		t.Fatalf("offer: %v", v)
@@ -119,7 +119,7 @@ func TestIntakeOwnsItsVector(t *testing.T) {
 }
 
 func ExampleSequencer() {
-	in := NewSequencer(false, make([]perdure.Clock, 2), weaken.Set{})
+	in := NewSequencer(false, make([]perdure.Clock, 2), mutation.Set{})
 	in.Offer(UpdatePart{Slot: 1, Clock: 0, Incarnation: 1, Of: 1, Payload: []byte("deltas")})
 	again := in.Offer(UpdatePart{Slot: 1, Clock: 0, Incarnation: 1, Of: 1, Payload: []byte("deltas")})
 	for u := in.Next(); u != nil; u = in.Next() {
@@ -136,7 +136,7 @@ func ExampleSequencer() {
 // PendingBytes counts the parts of unapplied updates, and nothing else, however an update leaves the intake.
 func TestPendingBytes(t *testing.T) {
 	for _, twoStep := range []bool{false, true} {
-		in := NewSequencer(twoStep, []perdure.Clock{0, 0}, weaken.Set{})
+		in := NewSequencer(twoStep, []perdure.Clock{0, 0}, mutation.Set{})
 		in.SetCut(2)
 		offer := func(incarnation perdure.Incarnation, clock perdure.Clock, index, of, bytes int) {
 			t.Helper()

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
 )
 
 // The explorer visits every state that 2 slots, 2 shards and 2 clocks can reach while a process dies or a connection
@@ -27,7 +27,7 @@ type explored struct {
 	parts   int // parts per update
 	deaths  int // maximum number of deaths in one course
 	breaks  int // maximum number of broken connections in one course
-	weak    weaken.Set
+	weak    mutation.Set
 }
 
 // world is one complete state. Its fields are values or are cloned.
@@ -333,10 +333,10 @@ func (e *explored) pump(w *world, shard int) error {
 	for u := in.Next(); u != nil; u = in.Next() {
 		mine := &w.applied[shard][u.Slot]
 		together := 1
-		if e.twoStep && e.weak == (weaken.Set{}) { // those of the round that Next has not returned yet
+		if e.twoStep && e.weak == (mutation.Set{}) { // those of the round that Next has not returned yet
 			together = exploreSlots - int(u.Slot)
 		}
-		if n := len(slices.Collect(in.Round(u))); n != together && e.weak == (weaken.Set{}) {
+		if n := len(slices.Collect(in.Round(u))); n != together && e.weak == (mutation.Set{}) {
 			return fmt.Errorf("shard %d returns slot %d's clock %d in a round of %d", shard, u.Slot, u.Clock, n)
 		}
 		switch at := applications(w.applied[shard][:]); {
@@ -454,10 +454,10 @@ func TestExploreAll(t *testing.T) {
 // The explorer detects each disabled safety mechanism.
 func TestExplorerNoticesWeakening(t *testing.T) {
 	for _, e := range []explored{
-		{twoStep: true, clocks: 2, parts: 1, deaths: 1, weak: weaken.Set{Staging: true}},
-		{twoStep: true, clocks: 2, parts: 1, breaks: 1, weak: weaken.Set{ExactlyOnce: true}},
-		{twoStep: false, clocks: 2, parts: 1, deaths: 1, weak: weaken.Set{ExactlyOnce: true}},
-		{twoStep: true, clocks: 2, parts: 1, deaths: 1, weak: weaken.Set{Fencing: true}},
+		{twoStep: true, clocks: 2, parts: 1, deaths: 1, weak: mutation.Set{Staging: true}},
+		{twoStep: true, clocks: 2, parts: 1, breaks: 1, weak: mutation.Set{ExactlyOnce: true}},
+		{twoStep: false, clocks: 2, parts: 1, deaths: 1, weak: mutation.Set{ExactlyOnce: true}},
+		{twoStep: true, clocks: 2, parts: 1, deaths: 1, weak: mutation.Set{Fencing: true}},
 	} {
 		_, err := e.explore()
 		if err == nil {

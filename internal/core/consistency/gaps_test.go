@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // applies returns what an intake applies now: slot:clock, with a minus for clocks that only count.
@@ -24,7 +24,7 @@ func applies(in *Sequencer) (list []string) {
 // With CountMissingAsLost, clocks missing below a decision's start become lost updates, in their slot's turn and held
 // back by cuts like all others. Lost updates remain lost when the slot dies again.
 func TestGaps(t *testing.T) {
-	in := NewSequencer(false, []perdure.Clock{4, 4}, weaken.Set{})
+	in := NewSequencer(false, []perdure.Clock{4, 4}, mutation.Set{})
 	in.CountMissingAsLost()
 	part := func(slot perdure.Slot, clock perdure.Clock, incarnation perdure.Incarnation) Outcome {
 		return in.Offer(UpdatePart{Slot: slot, Clock: clock, Incarnation: incarnation, Of: 1})
@@ -39,7 +39,7 @@ func TestGaps(t *testing.T) {
 	in.Fence(1, 2)
 	in.Decide(1, 2, 7)
 	check("slot 1 continues at clock 7, the cut is 6", "[-1:4 -1:5]")
-	if got, want := in.Counts(1), (words.Counts{Staged: 7, Ticked: 7, Applied: 6}); got != want {
+	if got, want := in.Counts(1), (protocol.Counts{Staged: 7, Ticked: 7, Applied: 6}); got != want {
 		t.Errorf("slot 1 has counts %+v, want %+v", got, want)
 	}
 	if v := part(1, 7, 2); v != Kept {
@@ -62,7 +62,7 @@ func TestGaps(t *testing.T) {
 		t.Error("the intake is not at the cut")
 	}
 	st := in.State()
-	in = Restore(&st, weaken.Set{}) // a copy continues in the same way
+	in = Restore(&st, mutation.Set{}) // a copy continues in the same way
 	in.CountMissingAsLost()
 	in.SetCut(0)
 	check("after the cut", "[-1:6 -1:7 -1:8 1:9]")
@@ -71,7 +71,7 @@ func TestGaps(t *testing.T) {
 // Without CountMissingAsLost nothing is filled under one-step clocks. Under two-step clocks gaps are always filled.
 func TestGapsOfOthers(t *testing.T) {
 	for twoStep, want := range map[bool]string{false: "[]", true: "[0:0 -1:0 0:1 -1:1]"} {
-		in := NewSequencer(twoStep, []perdure.Clock{0, 0}, weaken.Set{})
+		in := NewSequencer(twoStep, []perdure.Clock{0, 0}, mutation.Set{})
 		if !twoStep {
 			in.SetCut(0)
 		} else {

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // naive is the obviously correct intake: it keeps everything that was received and not rejected. For every query it
@@ -205,8 +205,8 @@ func (m *naive) apply() {
 }
 
 // howFar returns the expected result of Sequencer.Counts.
-func (m *naive) howFar(slot perdure.Slot) words.Counts {
-	n := words.Counts{Applied: m.counts[slot], Ticked: m.counts[slot], Staged: m.counts[slot]}
+func (m *naive) howFar(slot perdure.Slot) protocol.Counts {
+	n := protocol.Counts{Applied: m.counts[slot], Ticked: m.counts[slot], Staged: m.counts[slot]}
 	for v := m.version(slot, n.Staged); v.whole(); v = m.version(slot, n.Staged) {
 		n.Staged += v.clocks
 		if v.ticked {

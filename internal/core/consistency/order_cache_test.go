@@ -6,8 +6,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // leastOf computes MinClock from the counts of all slots.
@@ -46,7 +46,7 @@ func (in *Sequencer) nextOf() int {
 func TestTurn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		slots := rapid.IntRange(1, 5).Draw(t, "slots")
-		in := NewSequencer(rapid.Bool().Draw(t, "twoStep"), make([]perdure.Clock, slots), weaken.Set{
+		in := NewSequencer(rapid.Bool().Draw(t, "twoStep"), make([]perdure.Clock, slots), mutation.Set{
 			Joins: rapid.IntRange(0, 9).Draw(t, "weak") == 0,
 		})
 		if rapid.Bool().Draw(t, "gaps") {
@@ -86,9 +86,9 @@ func TestTurn(t *testing.T) {
 				in.Raise(base)
 			case 11:
 				roster++
-				spans := make([]words.Interval, len(in.slots)+rapid.IntRange(0, 1).Draw(t, "more"))
+				spans := make([]protocol.Interval, len(in.slots)+rapid.IntRange(0, 1).Draw(t, "more"))
 				for i := range spans {
-					spans[i] = words.Interval{From: at("from"), Until: at("until")}
+					spans[i] = protocol.Interval{From: at("from"), Until: at("until")}
 				}
 				in.SetMembership(roster, spans)
 			case 12:

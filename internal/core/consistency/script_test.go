@@ -9,8 +9,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // TestScripts runs the scripts of testdata/scripts, which specify Sequencer: each command prints the verdict and the
@@ -43,7 +43,7 @@ func scriptIntake(t *testing.T, d *datadriven.TestData) *Sequencer {
 			applied[i] = perdure.Clock(n)
 		}
 	}
-	in := NewSequencer(d.HasArg("two-step"), applied, weaken.Set{})
+	in := NewSequencer(d.HasArg("two-step"), applied, mutation.Set{})
 	in.SetCut(perdure.Clock(cut))
 	in.SetEnd(perdure.Clock(end))
 	return in
@@ -90,12 +90,12 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Sequencer) string {
 		var n int
 		d.ScanArgs(t, "n", &n)
 		arg, _ := d.Arg("spans")
-		spans := make([]words.Interval, len(arg.Vals)/2)
+		spans := make([]protocol.Interval, len(arg.Vals)/2)
 		for i := range spans {
 			var from, until int
 			arg.Scan(t, 2*i, &from)
 			arg.Scan(t, 2*i+1, &until)
-			spans[i] = words.Interval{From: perdure.Clock(from), Until: perdure.Clock(until)}
+			spans[i] = protocol.Interval{From: perdure.Clock(from), Until: perdure.Clock(until)}
 		}
 		in.SetMembership(uint64(n), spans)
 	case "show":

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // Update is one slot's update of one clock, or of several consecutive clocks, as far as the shard has received it.
@@ -67,15 +67,15 @@ const (
 type Sequencer struct {
 	twoStep           bool
 	gaps              bool // under any model: clocks missing below a decision's start count as lost
-	weak              weaken.Set
+	weak              mutation.Set
 	cut               perdure.Clock // the next cut; ≤ 0: none
 	end               perdure.Clock // no update of a clock ≥ end counts; 0: no end
 	applied           []perdure.Clock
-	intervals         []words.Interval // by slot
-	membershipVersion uint64           // the number of the membership that spans belongs to
+	intervals         []protocol.Interval // by slot
+	membershipVersion uint64              // the number of the membership that spans belongs to
 	slots             []slotQueue
 	order             orderCache
-	again             []*Update // weaken.Set.ExactlyOnce: duplicates to apply again
+	again             []*Update // mutation.Set.ExactlyOnce: duplicates to apply again
 	free              []*Update // for reuse
 }
 
@@ -89,12 +89,12 @@ type slotQueue struct {
 // NewSequencer returns the intake of a shard with the given applied vector, which it copies. With twoStep, a clock is
 // first staged, and applied in slot order once all slots have ticked it. Otherwise an update is applied as soon as it
 // is complete.
-func NewSequencer(twoStep bool, applied []perdure.Clock, weak weaken.Set) *Sequencer {
+func NewSequencer(twoStep bool, applied []perdure.Clock, weak mutation.Set) *Sequencer {
 	return &Sequencer{
 		twoStep:   twoStep && !weak.Staging,
 		weak:      weak,
 		applied:   slices.Clone(applied),
-		intervals: make([]words.Interval, len(applied)),
+		intervals: make([]protocol.Interval, len(applied)),
 		slots:     make([]slotQueue, len(applied)),
 	}
 }
@@ -102,7 +102,7 @@ func NewSequencer(twoStep bool, applied []perdure.Clock, weak weaken.Set) *Seque
 // SetMembership sets the membership intervals of the membership with number roster. It may add slots but not remove
 // them. If a slot's interval starts later than its count, the clocks before it count as applied. An older membership is
 // ignored.
-func (in *Sequencer) SetMembership(roster uint64, spans []words.Interval) {
+func (in *Sequencer) SetMembership(roster uint64, spans []protocol.Interval) {
 	if roster <= in.membershipVersion || len(spans) < len(in.applied) {
 		return
 	}
@@ -120,7 +120,7 @@ func (in *Sequencer) SetMembership(roster uint64, spans []words.Interval) {
 func (in *Sequencer) MembershipVersion() uint64 { return in.membershipVersion }
 
 // Intervals returns the membership intervals. The caller must not modify them.
-func (in *Sequencer) Intervals() []words.Interval { return in.intervals }
+func (in *Sequencer) Intervals() []protocol.Interval { return in.intervals }
 
 // Applied returns the applied vector. The caller must not modify it.
 func (in *Sequencer) Applied() []perdure.Clock { return in.applied }
@@ -408,8 +408,8 @@ func (in *Sequencer) ready(slot int) bool {
 }
 
 // Counts returns how far a slot's updates have come.
-func (in *Sequencer) Counts(slot perdure.Slot) words.Counts {
-	c := words.Counts{Staged: in.applied[slot], Ticked: in.applied[slot], Applied: in.applied[slot]}
+func (in *Sequencer) Counts(slot perdure.Slot) protocol.Counts {
+	c := protocol.Counts{Staged: in.applied[slot], Ticked: in.applied[slot], Applied: in.applied[slot]}
 	for _, u := range in.slots[slot].pending {
 		if u.ticked && c.Ticked == c.Staged {
 			c.Ticked = u.until()

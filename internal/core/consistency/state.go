@@ -5,19 +5,19 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // State is the complete state of a Sequencer as plain data. A replica of the shard needs it in addition to the rows.
 type State struct {
-	TwoStep           bool             `json:"two_step"`
-	Cut               perdure.Clock    `json:"cut"`
-	End               perdure.Clock    `json:"end"`
-	Applied           []perdure.Clock  `json:"applied"`
-	MembershipVersion uint64           `json:"roster,omitempty"`
-	Intervals         []words.Interval `json:"spans"`
-	Slots             []SlotState      `json:"slots"`
+	TwoStep           bool                `json:"two_step"`
+	Cut               perdure.Clock       `json:"cut"`
+	End               perdure.Clock       `json:"end"`
+	Applied           []perdure.Clock     `json:"applied"`
+	MembershipVersion uint64              `json:"roster,omitempty"`
+	Intervals         []protocol.Interval `json:"spans"`
+	Slots             []SlotState         `json:"slots"`
 }
 
 // SlotState is one slot's part of a State.
@@ -74,7 +74,7 @@ func (in *Sequencer) State() State {
 }
 
 // Restore returns an intake with the given state. It keeps the state's payloads.
-func Restore(st *State, weak weaken.Set) *Sequencer {
+func Restore(st *State, weak mutation.Set) *Sequencer {
 	in := NewSequencer(st.TwoStep, st.Applied, weak)
 	in.cut, in.end = st.Cut, st.End
 	in.membershipVersion, in.intervals = st.MembershipVersion, slices.Clone(st.Intervals)

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
 )
 
 // storm is a random course of events for one shard. It is plain data: rapid generates and shrinks it, and a negative
@@ -101,7 +101,7 @@ type course struct {
 }
 
 // run plays a storm, then lets it calm down, and returns the first error.
-func (s storm) run(weak weaken.Set) error {
+func (s storm) run(weak mutation.Set) error {
 	c := &course{storm: s, in: NewSequencer(s.TwoStep, make([]perdure.Clock, s.Slots), weak)}
 	c.naive = naive{twoStep: s.TwoStep, parts: s.Parts, cut: s.Every, counts: make([]perdure.Clock, s.Slots)}
 	c.in.SetCut(s.Every)
@@ -369,7 +369,7 @@ func (c *course) calm() error {
 // An intake applies the same as the naive one, whatever is lost, duplicated, reordered or resent.
 func TestIntakeLikeNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		if err := storms(3).Draw(t, "storm").run(weaken.Set{}); err != nil {
+		if err := storms(3).Draw(t, "storm").run(mutation.Set{}); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -377,7 +377,7 @@ func TestIntakeLikeNaive(t *testing.T) {
 
 // The storms detect each disabled safety mechanism.
 func TestStormsNoticeWeakening(t *testing.T) {
-	for _, weak := range []weaken.Set{{ExactlyOnce: true}, {Staging: true}} {
+	for _, weak := range []mutation.Set{{ExactlyOnce: true}, {Staging: true}} {
 		noticed := 0
 		for seed := range 50 {
 			if storms(1).Example(seed).run(weak) != nil {

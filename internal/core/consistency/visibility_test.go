@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // updates is a set of updates.
@@ -279,7 +279,7 @@ func TestMissing(t *testing.T) {
 		applied, known []perdure.Clock
 		s, c           perdure.Clock
 		want, bound    int64
-		spans          []words.Interval // nil: always
+		spans          []protocol.Interval // nil: always
 	}{
 		{[]perdure.Clock{3, 3}, []perdure.Clock{3, 3}, 0, 3, 0, 2, nil},
 		{[]perdure.Clock{3, 3}, []perdure.Clock{4, 4}, 0, 3, 2, 2, nil},
@@ -289,21 +289,21 @@ func TestMissing(t *testing.T) {
 		{[]perdure.Clock{0, 1, 1}, []perdure.Clock{6, 6, 6}, 2, 3, 16, 15, nil}, // a row that is too old
 		{[]perdure.Clock{7, 1}, []perdure.Clock{6, 1}, 2, 3, 0, 10, nil},        // has updates not known to exist
 		// A row from before slot 1 joined lacks the slot's updates since then, counted within its interval only.
-		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 10, 3, 10, []words.Interval{{}, {From: 10}}},
-		{[]perdure.Clock{8, 2}, []perdure.Clock{9, 12}, 2, 10, 3, 10, []words.Interval{{}, {From: 10}}},
+		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 10, 3, 10, []protocol.Interval{{}, {From: 10}}},
+		{[]perdure.Clock{8, 2}, []perdure.Clock{9, 12}, 2, 10, 3, 10, []protocol.Interval{{}, {From: 10}}},
 		// Slot 1 does not participate in this clock.
-		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 9, 1, 10, []words.Interval{{}, {From: 10}}},
+		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 9, 1, 10, []protocol.Interval{{}, {From: 10}}},
 		// Slot 1 no longer participates.
-		{[]perdure.Clock{8, 4}, []perdure.Clock{9, 6}, 2, 7, 1, 10, []words.Interval{{}, {Until: 5}}},
+		{[]perdure.Clock{8, 4}, []perdure.Clock{9, 6}, 2, 7, 1, 10, []protocol.Interval{{}, {Until: 5}}},
 		// Nothing is known of slot 2.
-		{[]perdure.Clock{8, 8, 1}, []perdure.Clock{9, 8}, 2, 8, 1, 15, []words.Interval{{}, {}, {}}},
+		{[]perdure.Clock{8, 8, 1}, []perdure.Clock{9, 8}, 2, 8, 1, 15, []protocol.Interval{{}, {}, {}}},
 		// The reader does not know slot 1.
-		{[]perdure.Clock{1, 1}, []perdure.Clock{4, 4}, 2, 3, 3, 5, []words.Interval{{}}},
+		{[]perdure.Clock{1, 1}, []perdure.Clock{4, 4}, 2, 3, 3, 5, []protocol.Interval{{}}},
 	} {
 		name := fmt.Sprintf("applied %v known %v s %d c %d", tc.applied, tc.known, tc.s, tc.c)
 		spans := tc.spans
 		if spans == nil {
-			spans = make([]words.Interval, len(tc.applied))
+			spans = make([]protocol.Interval, len(tc.applied))
 		}
 		if got := MissingUpdates(tc.applied, tc.known, spans, tc.s, tc.c); got != tc.want {
 			t.Errorf("%s: %d missing, want %d", name, got, tc.want)

@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // bases determines the initial applied vectors of lost shards.
@@ -95,7 +95,7 @@ func (b *bases) acknowledged(shard, slot int) (n perdure.Clock, known bool) {
 	if o.worker == nil {
 		return 0, false
 	}
-	at := slices.IndexFunc(o.worker.Acked, func(a words.AckedClock) bool {
+	at := slices.IndexFunc(o.worker.Acked, func(a protocol.AckedClock) bool {
 		return int(a.Shard) == shard && a.Epoch == b.record.View.Shards[shard].Epoch
 	})
 	if at < 0 {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -27,7 +27,7 @@ type scaled struct {
 	cost, coding     int64 // measured so far, in ns: in the core; for encoding and decoding
 	messages, bytes  int64 // of view deltas
 	words, wordBytes int64 // of servers' statuses
-	speakers         []words.ServerDeltaEncoder
+	speakers         []protocol.ServerDeltaEncoder
 }
 
 func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
@@ -39,15 +39,15 @@ func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
 	f := NewJobRecord(job, 1, 0, nil)
 	for i := range f.Slots {
 		f.Slots[i] = Member{Process: fmt.Sprintf("w%d", i), PID: i + 1, Incarnation: 1}
-		f.View.Slots[i] = words.SlotView{Incarnation: 1, Decided: true, Settled: true}
+		f.View.Slots[i] = protocol.SlotView{Incarnation: 1, Decided: true, Settled: true}
 	}
-	s := &scaled{TB: t, Core: New(f, 15, weaken.Set{})}
+	s := &scaled{TB: t, Core: New(f, 15, mutation.Set{})}
 	for i := range job.Servers {
 		s.Join(Server, i, Applicant{Process: fmt.Sprintf("s%d", i), PID: i + 1})
 	}
 	for i := range f.Slots {
 		s.Join(Worker, i, Applicant{Process: f.Slots[i].Process, PID: i + 1})
-		s.HandleWorkerStatus(i, f.Slots[i].Process, words.WorkerStatus{Generation: 1})
+		s.HandleWorkerStatus(i, f.Slots[i].Process, protocol.WorkerStatus{Generation: 1})
 	}
 	for i := range job.Servers {
 		s.report(i)
@@ -61,17 +61,17 @@ func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
 }
 
 // healthyStatus returns the status of a server that is in the state that the view wants.
-func (s *scaled) healthyStatus(server int) (st words.ServerStatus) {
+func (s *scaled) healthyStatus(server int) (st protocol.ServerStatus) {
 	for _, shard := range slices.Sorted(s.job.replicas.Shards(server)) {
 		sv := &s.record.View.Shards[shard]
-		one := words.ShardStatus{Shard: perdure.ShardID(shard), Generation: 1, Epoch: sv.Epoch, Ready: true}
+		one := protocol.ShardStatus{Shard: perdure.ShardID(shard), Generation: 1, Epoch: sv.Epoch, Ready: true}
 		if j := sv.Joining; j != nil && j.Server == server {
 			one.Ready, one.Joined, one.Since = false, true, j.Since
 		}
 		for _, slot := range s.fenced {
 			sl := &s.record.View.Slots[slot]
 			one.Fences = append(one.Fences,
-				words.Fence{Slot: perdure.Slot(slot), Incarnation: sl.Incarnation, Carried: sl.Decided})
+				protocol.Fence{Slot: perdure.Slot(slot), Incarnation: sl.Incarnation, Carried: sl.Decided})
 		}
 		st.Shards = append(st.Shards, one)
 	}
@@ -95,13 +95,13 @@ func (s *scaled) measure(do func()) Ready {
 }
 
 // told adds up the cost of sending a delta to hear receivers.
-func (s *scaled) told(d *words.ViewDelta, hear int) {
+func (s *scaled) told(d *protocol.ViewDelta, hear int) {
 	if d == nil {
 		return
 	}
 	start := time.Now()
 	f := wire.Control(wire.KindViewDelta, d) // encoded once for all
-	var got words.ViewDelta                  // decoded by each
+	var got protocol.ViewDelta               // decoded by each
 	if err := wire.ParseControl(&f, &got); err != nil {
 		s.Fatal(err)
 	}
@@ -111,14 +111,14 @@ func (s *scaled) told(d *words.ViewDelta, hear int) {
 }
 
 // says sends the changes of a server's status over the wire.
-func (s *scaled) says(server int, st *words.ServerStatus, counts bool) {
+func (s *scaled) says(server int, st *protocol.ServerStatus, counts bool) {
 	for len(s.speakers) < len(s.job.servers) {
-		s.speakers = append(s.speakers, words.ServerDeltaEncoder{})
+		s.speakers = append(s.speakers, protocol.ServerDeltaEncoder{})
 	}
 	start := time.Now()
 	d, _ := s.speakers[server].Delta(st, s.record.View.End, counts)
 	f := wire.Control(wire.KindStatus, &d)
-	var got words.ServerDelta
+	var got protocol.ServerDelta
 	if err := wire.ParseControl(&f, &got); err != nil {
 		s.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func (s *scaled) replaceServer(victim int, near map[int]struct{}) {
 	s.measure(func() {
 		s.Join(Server, victim, Applicant{Process: fmt.Sprintf("n%d", s.processes), PID: 100000 + s.processes})
 	})
-	s.speakers[victim] = words.ServerDeltaEncoder{}
+	s.speakers[victim] = protocol.ServerDeltaEncoder{}
 	for round := 0; len(s.queue.Open.All()) > 0; round++ {
 		report := map[int]struct{}{}
 		for _, shard := range s.queue.Open.All() {
@@ -194,7 +194,7 @@ func (s *scaled) replace(slot int) {
 	if !s.record.View.Slots[slot].Settled {
 		s.Fatalf("slot %d is never settled", slot)
 	}
-	s.measure(func() { s.HandleWorkerStatus(slot, name, words.WorkerStatus{Generation: 1}) })
+	s.measure(func() { s.HandleWorkerStatus(slot, name, protocol.WorkerStatus{Generation: 1}) })
 	s.fenced = nil
 	for i := range s.job.servers {
 		s.report(i)
@@ -261,9 +261,9 @@ func BenchmarkStatus(b *testing.B) {
 			b.Run(fmt.Sprintf("workers=%d/servers=%d/shards=%d/new=%d", job.Slots, job.Servers, job.Shards, news),
 				func(b *testing.B) {
 					s.TB = b
-					said := [2]words.ServerStatus{s.healthyStatus(7), s.healthyStatus(7)} // alternately
+					said := [2]protocol.ServerStatus{s.healthyStatus(7), s.healthyStatus(7)} // alternately
 					for i := range news {
-						said[1].Shards[i].Fences = []words.Fence{{Slot: 3, Incarnation: 1, Carried: true}}
+						said[1].Shards[i].Fences = []protocol.Fence{{Slot: 3, Incarnation: 1, Carried: true}}
 					}
 					s.says(7, &said[1], true)
 					s.cost, s.coding, s.words, s.wordBytes = 0, 0, 0, 0
@@ -285,7 +285,7 @@ func BenchmarkWorkerHeartbeat(b *testing.B) {
 	each(b, func(s *scaled, n int) {
 		s.measure(func() {
 			s.HandleWorkerStatus(7, s.record.Slots[7].Process,
-				words.WorkerStatus{Generation: 1, Clock: perdure.Clock(n % 900)})
+				protocol.WorkerStatus{Generation: 1, Clock: perdure.Clock(n % 900)})
 		})
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
 )
 
 // TestScaleBounds checks that a change of an impossible size or at an impossible clock is rejected before any work is
@@ -39,7 +39,7 @@ func TestScaleBounds(t *testing.T) {
 		"the latest clock":           {Add: 1, At: math.MaxInt64},
 		"the earliest clock":         {Add: 1, At: math.MinInt64},
 	} {
-		c := New(f.Clone(), 3, weaken.Set{})
+		c := New(f.Clone(), 3, mutation.Set{})
 		c.Ready()
 		if err := c.Scale(ch); !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("%s: %v", what, err)
@@ -48,7 +48,7 @@ func TestScaleBounds(t *testing.T) {
 			t.Errorf("%s: something has changed", what)
 		}
 	}
-	c := New(f.Clone(), 3, weaken.Set{})
+	c := New(f.Clone(), 3, mutation.Set{})
 	if err := c.Scale(Change{Add: perdure.MaxSlots - 2}); err != nil {
 		t.Errorf("as many as allowed: %v", err)
 	}

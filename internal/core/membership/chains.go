@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // maxMoves bounds how many replicas move at the same time to balance the servers: each move copies a shard during
@@ -89,7 +89,7 @@ func (ch *chains) shrink(shard int, d *deaths) {
 		d.lastServers = append(d.lastServers, serversOf(chain)...)
 		return
 	}
-	var stay []words.Holder
+	var stay []protocol.Holder
 	for i := range chain {
 		if how[i].Stays(sure) {
 			stay = append(stay, chain[i])
@@ -135,7 +135,7 @@ func (ch *chains) reportDeaths(d *deaths) {
 // startEpoch starts a shard's next epoch with another chain. Where updates are acknowledged before all replicas have
 // them, a new head lacks some, so its base must be determined. A loss of the current epoch stays in the view until the
 // shard has carried it out.
-func (ch *chains) startEpoch(shard int, chain []words.Holder) {
+func (ch *chains) startEpoch(shard int, chain []protocol.Holder) {
 	next := ch.record.View.Shards[shard]
 	if ch.job.ready(shard) {
 		next.Lost, next.Base, next.Restored, next.Saved = false, nil, false, nil
@@ -236,7 +236,7 @@ func (ch *chains) promote(shard int) {
 // there are enough others, if no server could replace it, or if its time is nearly over. Otherwise a surplus member
 // leaves, after a move. While a replica joins, only the time counts: the others have the rows, and the joiner continues
 // from them.
-func (ch *chains) memberToRemove(holders []words.Holder, joins bool) int {
+func (ch *chains) memberToRemove(holders []protocol.Holder, joins bool) int {
 	if len(holders) < 2 {
 		return -1
 	}

@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // check verifies a newly saved view against the one before it and against the true state.
@@ -61,7 +61,7 @@ func (c *cluster) check(before, after *JobRecord) {
 }
 
 // checkShard checks that a shard has one holder in an epoch, and that its base is decided once.
-func (c *cluster) checkShard(i int, b, a *words.ShardView) {
+func (c *cluster) checkShard(i int, b, a *protocol.ShardView) {
 	if a.Epoch < b.Epoch {
 		c.fail("shard %d: epoch %d after %d", i, a.Epoch, b.Epoch)
 	}
@@ -135,7 +135,7 @@ func (c *cluster) checkChain(i int, before, after *JobRecord) {
 }
 
 // checkZones checks that a shard's joiner is in a new zone if any eligible server is.
-func (c *cluster) checkZones(i int, f *JobRecord, before *words.Holder) {
+func (c *cluster) checkZones(i int, f *JobRecord, before *protocol.Holder) {
 	sv := &f.View.Shards[i]
 	if sv.Joining == nil || before != nil && *before == *sv.Joining {
 		return
@@ -158,7 +158,7 @@ func (c *cluster) checkZones(i int, f *JobRecord, before *words.Holder) {
 }
 
 // lives reports whether a holder's process runs, whatever the core knows of it.
-func (c *cluster) lives(h words.Holder) bool {
+func (c *cluster) lives(h protocol.Holder) bool {
 	s := c.servers[h.Server]
 	return s.up && s.incarnation == h.Incarnation
 }
@@ -276,7 +276,7 @@ func (c *cluster) checkRoster(before, after *JobRecord) {
 	}
 	shorter := a.Generation > b.Generation &&
 		!slices.ContainsFunc(a.Slots,
-			func(s words.SlotView) bool { return s.Until > 0 && !s.Left && s.From == s.Until })
+			func(s protocol.SlotView) bool { return s.Until > 0 && !s.Left && s.From == s.Until })
 	if (suspended > 0 || shorter) && a.Pause {
 		return // without an earlier pause
 	}
@@ -285,7 +285,7 @@ func (c *cluster) checkRoster(before, after *JobRecord) {
 			b.Pause)
 	}
 	for i := range a.Slots {
-		now, was := a.Slots[i].Interval, words.Interval{Until: -1}
+		now, was := a.Slots[i].Interval, protocol.Interval{Until: -1}
 		if i < len(b.Slots) {
 			was = b.Slots[i].Interval
 		}
@@ -368,7 +368,7 @@ func (c *cluster) checkRestored(i int, before, after *JobRecord) {
 }
 
 // allServe reports whether every shard of a view is served.
-func (c *cluster) allServe(v *words.View) bool {
+func (c *cluster) allServe(v *protocol.View) bool {
 	for j, sv := range v.Shards {
 		s := c.servers[sv.Server]
 		if sh := s.shards[j]; s.incarnation != sv.Incarnation || sh == nil || sh.in == nil {

@@ -4,14 +4,14 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // With an interval of auto (checkpoint:auto, for example) the job itself decides when the next checkpoint is due. It
 // picks the interval with the lowest cost, given how long a checkpoint takes and how often processes fail. The clocks
 // of the cuts therefore depend on the machine; the rows at a given clock do not.
 //
-// The caller keeps the part that must survive a restart of the coordinator, a [words.Saving]. A [checkpointTimer]
+// The caller keeps the part that must survive a restart of the coordinator, a [protocol.Saving]. A [checkpointTimer]
 // holds the rest. It counts time in ticks, and is not safe for concurrent use.
 
 const (
@@ -50,7 +50,7 @@ type progress struct {
 }
 
 // Due reports whether a cut is due.
-func (t *checkpointTimer) Due(s words.Saving, at progress) bool {
+func (t *checkpointTimer) Due(s protocol.Saving, at progress) bool {
 	if t.paceAt == 0 && at.Working > at.Durable {
 		t.paceAt, t.paceClock = at.Tick, at.Working
 	}
@@ -66,7 +66,7 @@ func (t *checkpointTimer) Named(tick int64) { t.namedAt = tick }
 // Failed records that a failure made the job restore rows from a checkpoint, and chooses a new interval. told is the
 // message for users, or "" if the interval stays the same. mtbf is the mean time between failures configured by the
 // user; 0: none.
-func (t *checkpointTimer) Failed(s words.Saving, at progress, mtbf float64) (next words.Saving, told string) {
+func (t *checkpointTimer) Failed(s protocol.Saving, at progress, mtbf float64) (next protocol.Saving, told string) {
 	s.Failures++
 	t.paceAt = 0 // clocks are done again
 	return t.choose(s, at, mtbf)
@@ -74,7 +74,11 @@ func (t *checkpointTimer) Failed(s words.Saving, at progress, mtbf float64) (nex
 
 // Saved records how long a checkpoint took, in seconds, and chooses a new interval, as Failed does. The newest duration
 // has a weight of one half in the mean.
-func (t *checkpointTimer) Saved(s words.Saving, at progress, mtbf, took float64) (next words.Saving, told string) {
+func (t *checkpointTimer) Saved(
+	s protocol.Saving,
+	at progress,
+	mtbf, took float64,
+) (next protocol.Saving, told string) {
 	save := max(minSaveSeconds, took)
 	if t.save > 0 {
 		save = (save + t.save) / 2
@@ -85,7 +89,7 @@ func (t *checkpointTimer) Saved(s words.Saving, at progress, mtbf, took float64)
 
 // choose chooses the interval, and returns a message if it changes by much. Time without a timer does not count as time
 // in which the job ran.
-func (t *checkpointTimer) choose(s words.Saving, at progress, mtbf float64) (next words.Saving, told string) {
+func (t *checkpointTimer) choose(s protocol.Saving, at progress, mtbf float64) (next protocol.Saving, told string) {
 	s.Ran, t.ranAt = s.Ran+float64(at.Tick-t.ranAt)*t.tickSeconds, at.Tick
 	if t.save == 0 {
 		return s, "" // nothing has been measured yet

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // TestDue checks when a cut is due: first after two clocks, later when the interval since the previous one has passed,
@@ -27,7 +27,7 @@ func TestDue(t *testing.T) {
 	} {
 		timer := newCheckpointTimer(0.1)
 		timer.Named(c.named)
-		if got := timer.Due(words.Saving{Interval: c.interval},
+		if got := timer.Due(protocol.Saving{Interval: c.interval},
 			progress{c.tick, c.working, c.durable}); got != c.want {
 			t.Errorf("%+v: due %v", c, got)
 		}
@@ -36,9 +36,9 @@ func TestDue(t *testing.T) {
 
 // TestChoice checks that measurements change the interval, and that only large changes are reported.
 func TestChoice(t *testing.T) {
-	timer, s := newCheckpointTimer(0.1), words.Saving{}
+	timer, s := newCheckpointTimer(0.1), protocol.Saving{}
 	at := func(tick int64, working perdure.Clock) progress { return progress{Tick: tick, Working: working} }
-	step := func(what string, next words.Saving, told, want string) {
+	step := func(what string, next protocol.Saving, told, want string) {
 		t.Helper()
 		if s = next; (told == "") != (want == "") || !strings.Contains(told, want) {
 			t.Errorf("%s: told %q, want %q", what, told, want)
@@ -81,7 +81,7 @@ func TestMuchOff(t *testing.T) {
 		{20, 100, 20},
 	} {
 		var timer checkpointTimer
-		next, told := timer.Saved(words.Saving{Interval: c.interval}, progress{}, c.mtbf, 1)
+		next, told := timer.Saved(protocol.Saving{Interval: c.interval}, progress{}, c.mtbf, 1)
 		if next.Interval != c.want || (told != "") != (c.want != c.interval) {
 			t.Errorf("%v s, the best being by %v s between failures: %v s, told %q, want %v s", c.interval, c.mtbf,
 				next.Interval, told, c.want)
@@ -93,21 +93,21 @@ func TestMuchOff(t *testing.T) {
 func TestPace(t *testing.T) {
 	timer := newCheckpointTimer(0.1)
 	for _, at := range []progress{{10, 1, 1}, {40, 3, 1}, {60, 23, 1}} {
-		timer.Due(words.Saving{}, at)
+		timer.Due(protocol.Saving{}, at)
 	}
-	_, told := timer.Saved(words.Saving{}, progress{80, 23, 1}, 800, 1) // 20 clocks in 4 s
+	_, told := timer.Saved(protocol.Saving{}, progress{80, 23, 1}, 800, 1) // 20 clocks in 4 s
 	if !strings.Contains(told, "checkpoints every 40 s, now about 200 clocks; ") {
 		t.Errorf("told %q", told)
 	}
 	// Clocks that are redone after a failure do not count.
-	_, told = timer.Failed(words.Saving{}, progress{90, 5, 1}, 800)
+	_, told = timer.Failed(protocol.Saving{}, progress{90, 5, 1}, 800)
 	if !strings.Contains(told, "checkpoints every 40 s; ") {
 		t.Errorf("after a failure, told %q", told)
 	}
-	timer.Due(words.Saving{}, progress{100, 5, 1})
-	timer.Failed(words.Saving{}, progress{110, 9, 1}, 800)
-	timer.Due(words.Saving{}, progress{120, 9, 1})
-	_, told = timer.Saved(words.Saving{}, progress{140, 19, 1}, 800, 1)
+	timer.Due(protocol.Saving{}, progress{100, 5, 1})
+	timer.Failed(protocol.Saving{}, progress{110, 9, 1}, 800)
+	timer.Due(protocol.Saving{}, progress{120, 9, 1})
+	_, told = timer.Saved(protocol.Saving{}, progress{140, 19, 1}, 800, 1)
 	if !strings.Contains(told, "about 200 clocks") {
 		t.Errorf("after another, told %q", told) // 10 clocks in 2 s
 	}

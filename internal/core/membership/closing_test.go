@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // TestClosesAtTheEnd checks that a job whose end is durable is closed by that, even if a slot pauses beyond the end,
@@ -111,11 +111,11 @@ func TestLastRows(t *testing.T) {
 		sv := &f.View.Shards[0]
 		sv.Server, sv.Incarnation, sv.Epoch = 0, 1, 1
 		f.View.Named, f.Final = 7, &FinalCheckpoint{Named: true, Cut: 7}
-		core := New(f, 10, weaken.Set{})
-		core.job.servers[0].server = &words.ObservedServer{Shards: map[perdure.ShardID]*words.ObservedShard{0: {
-			ShardStatus: words.ShardStatus{
+		core := New(f, 10, mutation.Set{})
+		core.job.servers[0].server = &protocol.ObservedServer{Shards: map[perdure.ShardID]*protocol.ObservedShard{0: {
+			ShardStatus: protocol.ShardStatus{
 				Epoch: 1, Generation: 1, Ready: true, Named: c.named,
-				Segments: []words.Segment{{Cut: c.cut, File: "f"}},
+				Segments: []protocol.Segment{{Cut: c.cut, File: "f"}},
 			},
 		}}}
 		core.rounds.recordSaves()

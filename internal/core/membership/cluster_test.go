@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // cluster is a whole job around a Core, without network or time: servers whose shards are real intakes, workers that
@@ -37,7 +37,7 @@ type cluster struct {
 	careful     bool         // no more servers die at the same time than the job tolerates
 	sparing     bool         // servers report their counts less often
 	bytes       []int64      // size of the shards' rows, in turn; empty: unknown
-	weak        weaken.Set   // negative controls
+	weak        mutation.Set // negative controls
 	excused     map[int]bool // shards that were dropped by order
 
 	forServers, forWorkers audience // the deltas sent so far
@@ -55,8 +55,8 @@ type ghost struct {
 	kind   Kind
 	index  int
 	name   string
-	server words.ServerStatus
-	worker words.WorkerStatus
+	server protocol.ServerStatus
+	worker protocol.WorkerStatus
 }
 
 type shardEpoch struct {
@@ -76,15 +76,15 @@ type fakeProcess struct {
 	silent      bool // it or its machine runs, but nothing from it arrives
 	connected   bool
 	incarnation perdure.Incarnation // assigned at admission
-	view        words.View          // the view that it acts on
+	view        protocol.View       // the view that it acts on
 }
 
 type fakeServer struct {
 	fakeProcess
-	said     words.ServerDeltaEncoder // for its connection
+	said     protocol.ServerDeltaEncoder // for its connection
 	draining bool
 	notice   int64 // in milliseconds; 0: none
-	hold     words.LockHold
+	hold     protocol.LockHold
 	shards   map[int]*fakeShard
 }
 
@@ -274,7 +274,7 @@ func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Admission) {
 	}
 	p.connected = true
 	if k == Server {
-		c.servers[index].said = words.ServerDeltaEncoder{}
+		c.servers[index].said = protocol.ServerDeltaEncoder{}
 		p.incarnation = incarnation
 	}
 	c.grant()
@@ -386,7 +386,7 @@ func (c *cluster) followServer(index int) {
 	s := c.servers[index]
 	for i := range s.view.Shards {
 		sv := &s.view.Shards[i]
-		mine := func(h words.Holder) bool { return h.Server == index && h.Incarnation == s.incarnation }
+		mine := func(h protocol.Holder) bool { return h.Server == index && h.Incarnation == s.incarnation }
 		held := false
 		for j := range sv.Replicas() {
 			if h := sv.Replica(j); mine(h) {
@@ -423,7 +423,7 @@ func (c *cluster) report(k Kind, index int) {
 		return
 	}
 	s := c.servers[index]
-	st := words.ServerStatus{Revision: s.view.Revision, Draining: s.draining, NoticeMs: s.notice, Hold: s.hold}
+	st := protocol.ServerStatus{Revision: s.view.Revision, Draining: s.draining, NoticeMs: s.notice, Hold: s.hold}
 	for i := range c.job.Shards {
 		sh := s.shards[i]
 		if sh == nil {
@@ -439,8 +439,8 @@ func (c *cluster) report(k Kind, index int) {
 // mostKept is the number of clocks whose updates a worker keeps before it requests a cut.
 const mostKept = 6
 
-func (c *cluster) workerStatus(w *fakeWorker, slot perdure.Slot) words.WorkerStatus {
-	st := words.WorkerStatus{Revision: w.view.Revision, Generation: w.view.Generation, Clock: w.clock}
+func (c *cluster) workerStatus(w *fakeWorker, slot perdure.Slot) protocol.WorkerStatus {
+	st := protocol.WorkerStatus{Revision: w.view.Revision, Generation: w.view.Generation, Clock: w.clock}
 	least := slices.Min(w.acked)
 	end := w.view.EndClock(slot)
 	st.Finished = end > 0 && w.clock >= end && least >= end
@@ -448,7 +448,7 @@ func (c *cluster) workerStatus(w *fakeWorker, slot perdure.Slot) words.WorkerSta
 		w.clock-max(w.first, w.view.Durable) > mostKept
 	for i, sv := range w.view.Shards {
 		if sv.Lost && sv.Base == nil {
-			st.Acked = append(st.Acked, words.AckedClock{
+			st.Acked = append(st.Acked, protocol.AckedClock{
 				Shard: perdure.ShardID(i), Epoch: sv.Epoch,
 				Applied: w.acked[i],
 			})

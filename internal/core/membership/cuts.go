@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Under resend, workers keep their updates until a checkpoint contains them. When a server dies, only its own shards
@@ -66,7 +66,7 @@ func (cu *cuts) recordFailure() {
 }
 
 // setInterval records the chosen interval, and reports it to users if it has changed.
-func (cu *cuts) setInterval(s words.Saving, told string) {
+func (cu *cuts) setInterval(s protocol.Saving, told string) {
 	set(cu.rec, &cu.record.Saving, s)
 	if told != "" {
 		cu.rec.event("interval", "", "%s", told)
@@ -236,11 +236,11 @@ func (cu *cuts) collectCut() {
 	}
 	if !cu.written.All(len(v.Shards), func(i int) bool {
 		st := cu.job.shardStatus(i)
-		return st != nil && slices.ContainsFunc(st.Segments, func(g words.Segment) bool { return g.Cut > v.Durable })
+		return st != nil && slices.ContainsFunc(st.Segments, func(g protocol.Segment) bool { return g.Cut > v.Durable })
 	}) {
 		return
 	}
-	written := make([][]words.Segment, len(v.Shards))
+	written := make([][]protocol.Segment, len(v.Shards))
 	for i := range v.Shards {
 		written[i] = cu.job.shardStatus(i).Segments
 	}
@@ -254,7 +254,7 @@ func (cu *cuts) collectCut() {
 	}
 	cu.job.publishing, cu.job.publishedStates = cut, nil
 	for _, g := range segments {
-		cu.job.publishedStates = append(cu.job.publishedStates, words.StateNames(g.States)...)
+		cu.job.publishedStates = append(cu.job.publishedStates, protocol.StateNames(g.States)...)
 	}
 	cu.rec.pending.Publish = p
 }

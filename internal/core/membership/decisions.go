@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // Decisions about a job's shards and slots are pure functions of their inputs: which members stay in a chain, where a
@@ -52,7 +52,7 @@ func silenceConsequence(guest, server bool) string {
 // updates are dropped and the clock is redone. Without two-step clocks, it is the lowest count of all shards except
 // those in short, unless short contains all. It is never below least. torn reports that a shard has lost its part of a
 // clock that counts: its staged count does not reach the start.
-func DecideStart(fences []words.Fence, twoStep bool, least perdure.Clock, short []perdure.ShardID) (
+func DecideStart(fences []protocol.Fence, twoStep bool, least perdure.Clock, short []perdure.ShardID) (
 	start perdure.Clock, torn bool,
 ) {
 	start, staged, judged := least, fences[0].Counts.Staged, false
@@ -85,7 +85,7 @@ func DecideStart(fences []words.Fence, twoStep bool, least perdure.Clock, short 
 // have applied that clock, so the other slots' updates for it are not lost either.
 func clockBase(
 	base, has []perdure.Clock,
-	slots []words.SlotView,
+	slots []protocol.SlotView,
 	open []perdure.Clock,
 	cut perdure.Clock,
 	twoStep bool,
@@ -119,7 +119,7 @@ func clockBase(
 
 // newestCut returns the newest cut after a clock that every shard has written, with its segments; -1: none.
 // written lists the segments of each shard.
-func newestCut(written [][]words.Segment, after perdure.Clock) (cut perdure.Clock, segments []words.Segment) {
+func newestCut(written [][]protocol.Segment, after perdure.Clock) (cut perdure.Clock, segments []protocol.Segment) {
 	count := map[perdure.Clock]int{}
 	cut = -1
 	for _, shard := range written {
@@ -130,7 +130,7 @@ func newestCut(written [][]words.Segment, after perdure.Clock) (cut perdure.Cloc
 		}
 	}
 	for _, shard := range written {
-		at := slices.IndexFunc(shard, func(g words.Segment) bool { return g.Cut == cut })
+		at := slices.IndexFunc(shard, func(g protocol.Segment) bool { return g.Cut == cut })
 		if at < 0 {
 			return -1, nil
 		}
@@ -140,7 +140,7 @@ func newestCut(written [][]words.Segment, after perdure.Clock) (cut perdure.Cloc
 }
 
 // onChain returns a shard's view with another chain.
-func onChain(sv words.ShardView, chain []words.Holder) words.ShardView {
+func onChain(sv protocol.ShardView, chain []protocol.Holder) protocol.ShardView {
 	sv.Holder, sv.Followers = chain[0], nil
 	if len(chain) > 1 {
 		sv.Followers = slices.Clone(chain[1:])
@@ -149,7 +149,7 @@ func onChain(sv words.ShardView, chain []words.Holder) words.ShardView {
 }
 
 // serversOf returns the servers of a chain.
-func serversOf(chain []words.Holder) []int {
+func serversOf(chain []protocol.Holder) []int {
 	servers := make([]int, len(chain))
 	for i := range chain {
 		servers[i] = chain[i].Server
@@ -158,6 +158,6 @@ func serversOf(chain []words.Holder) []int {
 }
 
 // without removes a server from a chain, in place.
-func without(chain []words.Holder, server int) []words.Holder {
-	return slices.DeleteFunc(chain, func(h words.Holder) bool { return h.Server == server })
+func without(chain []protocol.Holder, server int) []protocol.Holder {
+	return slices.DeleteFunc(chain, func(h protocol.Holder) bool { return h.Server == server })
 }

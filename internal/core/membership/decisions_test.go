@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // TestChain checks which members stay in a chain, depending on their states.
@@ -65,9 +65,9 @@ func TestStart(t *testing.T) {
 		"never below an earlier start": {false, []counts{{0, 0, 7}, {0, 0, 2}}, 5, false, 5, []perdure.ShardID{1, 0}},
 		"two-step: never below either": {true, []counts{{3, 3, 3}, {3, 3, 3}}, 5, true, 5, nil},
 	} {
-		fences := make([]words.Fence, len(c.shards))
+		fences := make([]protocol.Fence, len(c.shards))
 		for i, n := range c.shards {
-			fences[i].Counts = words.Counts{Staged: n[0], Ticked: n[1], Applied: n[2]}
+			fences[i].Counts = protocol.Counts{Staged: n[0], Ticked: n[1], Applied: n[2]}
 		}
 		if start, torn := DecideStart(fences, c.twoStep, c.least, c.short); start != c.start || torn != c.torn {
 			t.Errorf("%s: from clock %d, torn %v; want %d, %v", name, start, torn, c.start, c.torn)
@@ -77,7 +77,12 @@ func TestStart(t *testing.T) {
 
 // TestBase checks what a lost shard starts with.
 func TestBase(t *testing.T) {
-	slots := []words.SlotView{{}, {}, {Interval: words.Interval{From: 6}}, {Interval: words.Interval{Until: 4}}}
+	slots := []protocol.SlotView{
+		{},
+		{},
+		{Interval: protocol.Interval{From: 6}},
+		{Interval: protocol.Interval{Until: 4}},
+	}
 	for name, c := range map[string]struct {
 		acked, has []perdure.Clock
 		cut        perdure.Clock
@@ -137,10 +142,10 @@ func TestNewestCut(t *testing.T) {
 		{[][]perdure.Clock{{20, 10}, {10, 20}, {20}}, 10, 20},
 		{[][]perdure.Clock{{10}, {}}, 0, -1},
 	} {
-		written := make([][]words.Segment, len(c.written))
+		written := make([][]protocol.Segment, len(c.written))
 		for i, cuts := range c.written {
 			for _, cut := range cuts {
-				written[i] = append(written[i], words.Segment{Cut: cut, Seq: uint64(i)})
+				written[i] = append(written[i], protocol.Segment{Cut: cut, Seq: uint64(i)})
 			}
 		}
 		cut, segments := newestCut(written, c.after)
@@ -157,8 +162,8 @@ func TestNewestCut(t *testing.T) {
 
 // TestOn checks that the first member of a chain is the head, the others are followers, and a single member has none.
 func TestOn(t *testing.T) {
-	chain := []words.Holder{{Server: 3}, {Server: 1}, {Server: 2}}
-	long := onChain(words.ShardView{Epoch: 7}, chain)
+	chain := []protocol.Holder{{Server: 3}, {Server: 1}, {Server: 2}}
+	long := onChain(protocol.ShardView{Epoch: 7}, chain)
 	if long.Epoch != 7 || !slices.Equal(long.Members(), chain) {
 		t.Errorf("%+v", long)
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // A deltaTracker records which revision of the view was last sent to the servers, and to the workers and observers, and
@@ -22,11 +22,11 @@ type pendingChanges struct {
 
 // delta returns the view delta to send, or nil if none is due, and starts to collect afresh. Its cost depends only on
 // the number of changes.
-func (n *pendingChanges) delta(v *words.View) *words.ViewDelta {
+func (n *pendingChanges) delta(v *protocol.View) *protocol.ViewDelta {
 	if !n.due {
 		return nil
 	}
-	d := words.DeltaOf(v, n.since, n.tables, numbers[perdure.ShardID](&n.shards), numbers[perdure.Slot](&n.slots))
+	d := protocol.DeltaOf(v, n.since, n.tables, numbers[perdure.ShardID](&n.shards), numbers[perdure.Slot](&n.slots))
 	n.since, n.due, n.tables = v.Revision, false, false
 	n.shards.Clear()
 	n.slots.Clear()
@@ -50,12 +50,12 @@ type jobFields struct {
 	roster                   uint64
 }
 
-func jobFieldsOf(v *words.View) jobFields {
+func jobFieldsOf(v *protocol.View) jobFields {
 	return jobFields{v.Generation, v.Cut, v.End, v.Durable, v.Named, v.Tentative, v.Pause, v.Done, v.Roster}
 }
 
 // vacantSlot reports whether no process speaks for a slot.
-func vacantSlot(sl *words.SlotView) bool { return sl.Incarnation == 0 || !sl.Settled }
+func vacantSlot(sl *protocol.SlotView) bool { return sl.Incarnation == 0 || !sl.Settled }
 
 // deltaTracker is the delta state of both groups of receivers.
 type deltaTracker struct {
@@ -68,7 +68,7 @@ type deltaTracker struct {
 }
 
 // newDeltaTracker returns a tracker for a view that every process has received.
-func newDeltaTracker(v *words.View) deltaTracker {
+func newDeltaTracker(v *protocol.View) deltaTracker {
 	t := deltaTracker{
 		jobFields: jobFieldsOf(v), servers: pendingChanges{since: v.Revision},
 		workers: pendingChanges{since: v.Revision},
@@ -82,7 +82,7 @@ func newDeltaTracker(v *words.View) deltaTracker {
 }
 
 // Deltas returns the changes of the view for servers, and for workers and observers; nil: no change that concerns them.
-func (t *deltaTracker) Deltas(v *words.View) (servers, workers *words.ViewDelta) {
+func (t *deltaTracker) Deltas(v *protocol.View) (servers, workers *protocol.ViewDelta) {
 	if now := jobFieldsOf(v); now != t.jobFields {
 		t.jobFields = now
 		t.servers.due, t.workers.due = true, true
@@ -99,7 +99,7 @@ func (t *deltaTracker) Deltas(v *words.View) (servers, workers *words.ViewDelta)
 func (t *deltaTracker) ViewSent() { t.awaitsVacant = t.awaitsVacant || t.vacant > 0 }
 
 // Shard records that a shard's view changes. Workers need not know which server copies it.
-func (t *deltaTracker) Shard(shard int, before, next *words.ShardView) {
+func (t *deltaTracker) Shard(shard int, before, next *protocol.ShardView) {
 	same := before.Holder == next.Holder && slices.Equal(before.Followers, next.Followers) &&
 		before.Epoch == next.Epoch &&
 		before.Lost == next.Lost && before.Restored == next.Restored && (before.Base == nil) == (next.Base == nil)
@@ -111,7 +111,7 @@ func (t *deltaTracker) Shard(shard int, before, next *words.ShardView) {
 // Slot records that a slot's view changes. A worker needs to know about other slots only when the last vacant one is
 // taken, if it has seen vacant ones; it learns about its own slot before it speaks. Membership intervals matter to all
 // workers, since they change the number of slots. If slots may join later, each arrival matters as well.
-func (t *deltaTracker) Slot(slot int, before, next *words.SlotView, later bool) {
+func (t *deltaTracker) Slot(slot int, before, next *protocol.SlotView, later bool) {
 	t.left = t.left || next.Left && !before.Left
 	matters := before.Left != next.Left || later && vacantSlot(before) && !vacantSlot(next)
 	if vacantSlot(before) {

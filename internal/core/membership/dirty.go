@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // A step of the core visits only what an event may concern, however large the job is. Code that changes a shard, a
@@ -65,14 +65,14 @@ func (a *dirtySet) TouchServer(server int, held iter.Seq[int]) {
 }
 
 // TouchSlot marks a slot if a decision about it is missing or has to be carried out.
-func (a *dirtySet) TouchSlot(slot int, sl *words.SlotView) {
+func (a *dirtySet) TouchSlot(slot int, sl *protocol.SlotView) {
 	if !sl.Settled && (sl.Incarnation > 0 || sl.Decided) {
 		a.DirtySlots.Add(slot)
 	}
 }
 
 // Changed marks a shard whose view has changed.
-func (a *dirtySet) Changed(shard int, sv *words.ShardView) {
+func (a *dirtySet) Changed(shard int, sv *protocol.ShardView) {
 	a.LostShards.Remove(shard)
 	a.AwaitingBase.Set(shard, sv.Lost && sv.Base == nil)
 	a.Restored.Set(shard, sv.Restored)
@@ -82,7 +82,7 @@ func (a *dirtySet) Changed(shard int, sv *words.ShardView) {
 
 // ChangedSlot marks a slot whose view has changed, and all slots that wait for the clocks of others, which this one may
 // have reached.
-func (a *dirtySet) ChangedSlot(slot int, sl *words.SlotView) {
+func (a *dirtySet) ChangedSlot(slot int, sl *protocol.SlotView) {
 	a.TouchSlot(slot, sl)
 	a.Ending.Set(slot, sl.Until > 0 && !sl.Left)
 	a.MarkEarly(func(int) bool { return true })
@@ -110,7 +110,7 @@ func (a *dirtySet) MarkAwaitingFence(s perdure.ShardID) bool {
 
 // ShardReported processes a server's report on a shard. It marks the shard if the report may change its chain,
 // otherwise the slots that wait for it. It returns false if the report changes nothing that matters.
-func (a *dirtySet) ShardReported(s perdure.ShardID, before *words.ObservedShard, now *words.ShardDelta,
+func (a *dirtySet) ShardReported(s perdure.ShardID, before *protocol.ObservedShard, now *protocol.ShardDelta,
 	end perdure.Clock,
 ) bool {
 	switch {
@@ -141,7 +141,7 @@ func (a *dirtySet) NextShards() []int {
 }
 
 // chainStatusChanged reports whether a replica's status changed in a way that may change its chain.
-func chainStatusChanged(before, now *words.ShardStatus) bool {
+func chainStatusChanged(before, now *protocol.ShardStatus) bool {
 	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
 		before.Ready != now.Ready || before.Joined != now.Joined || before.Yielded != now.Yielded ||
 		before.ResendComplete != now.ResendComplete || len(before.Applied) != len(now.Applied)
@@ -149,7 +149,7 @@ func chainStatusChanged(before, now *words.ShardStatus) bool {
 
 // slotStatusChanged reports whether a replica's status changed in a way that may matter to slots, cuts or the job's
 // end.
-func slotStatusChanged(before *words.ObservedShard, now *words.ShardDelta, end perdure.Clock) bool {
+func slotStatusChanged(before *protocol.ObservedShard, now *protocol.ShardDelta, end perdure.Clock) bool {
 	return len(now.Fences) > 0 || len(now.Unfenced) > 0 ||
 		!slices.EqualFunc(before.Segments, now.Segments, sameSegment) ||
 		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock ||
@@ -157,4 +157,4 @@ func slotStatusChanged(before *words.ObservedShard, now *words.ShardDelta, end p
 }
 
 // sameSegment reports whether two values describe the same segment.
-func sameSegment(a, b words.Segment) bool { return a.File == b.File && a.CRC == b.CRC }
+func sameSegment(a, b protocol.Segment) bool { return a.File == b.File && a.CRC == b.CRC }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // TestTouch checks that touching something marks its shard, and the slots that wait for that shard's report.
@@ -28,11 +28,11 @@ func TestTouch(t *testing.T) {
 	if got := a.NextShards(); !slices.Equal(got, []int{0, 2}) || !a.Unchecked.Has(4) || !a.Unbalanced {
 		t.Errorf("shards %v are due after a report of server 4, want those it holds", got)
 	}
-	a.Changed(2, &words.ShardView{Lost: true, Restored: true})
+	a.Changed(2, &protocol.ShardView{Lost: true, Restored: true})
 	if !a.AwaitingBase.Has(2) || !a.Restored.Has(2) {
 		t.Error("a lost shard needs no base, or a restored one is complete")
 	}
-	a.Changed(2, &words.ShardView{Lost: true, Base: []perdure.Clock{}})
+	a.Changed(2, &protocol.ShardView{Lost: true, Base: []perdure.Clock{}})
 	if a.AwaitingBase.Has(2) || a.Restored.Has(2) {
 		t.Error("a shard whose base is known still waits for it")
 	}
@@ -41,15 +41,18 @@ func TestTouch(t *testing.T) {
 // TestSlots checks which slots wait for something, according to their views.
 func TestSlots(t *testing.T) {
 	for _, c := range []struct {
-		sl            words.SlotView
+		sl            protocol.SlotView
 		woken, ending bool
 	}{
-		{words.SlotView{}, false, false},
-		{words.SlotView{Incarnation: 1}, true, false},
-		{words.SlotView{Decided: true}, true, false},
-		{words.SlotView{Incarnation: 1, Decided: true, Settled: true}, false, false},
-		{words.SlotView{Incarnation: 1, Settled: true, Interval: words.Interval{Until: 5}}, false, true},
-		{words.SlotView{Incarnation: 1, Settled: true, Left: true, Interval: words.Interval{Until: 5}}, false, false},
+		{protocol.SlotView{}, false, false},
+		{protocol.SlotView{Incarnation: 1}, true, false},
+		{protocol.SlotView{Decided: true}, true, false},
+		{protocol.SlotView{Incarnation: 1, Decided: true, Settled: true}, false, false},
+		{protocol.SlotView{Incarnation: 1, Settled: true, Interval: protocol.Interval{Until: 5}}, false, true},
+		{
+			protocol.SlotView{Incarnation: 1, Settled: true, Left: true, Interval: protocol.Interval{Until: 5}},
+			false, false,
+		},
 	} {
 		a := newDirtySet(1)
 		a.Early.Add(3)
@@ -66,37 +69,37 @@ func TestSlots(t *testing.T) {
 
 // TestHears checks whether a report matters to a chain, to the slots that wait for the shard, or not at all.
 func TestHears(t *testing.T) {
-	word := func(change func(st *words.ShardDelta)) *words.ShardDelta {
-		d := &words.ShardDelta{}
+	word := func(change func(st *protocol.ShardDelta)) *protocol.ShardDelta {
+		d := &protocol.ShardDelta{}
 		d.Epoch, d.Ready, d.MinClock = 2, true, 5
 		if change != nil {
 			change(d)
 		}
 		return d
 	}
-	before := &words.ObservedShard{}
+	before := &protocol.ObservedShard{}
 	before.Epoch, before.Ready, before.MinClock = 2, true, 5
 	for name, c := range map[string]struct {
 		shard        perdure.ShardID
-		before       *words.ObservedShard
-		now          *words.ShardDelta
+		before       *protocol.ObservedShard
+		now          *protocol.ShardDelta
 		news, chains bool
 	}{
 		"the first":           {0, nil, word(nil), true, true},
 		"the last":            {0, before, nil, true, true},
 		"of an unknown shard": {9, nil, word(nil), true, false},
 		"the same":            {0, before, word(nil), false, false},
-		"another epoch":       {0, before, word(func(d *words.ShardDelta) { d.Epoch++ }), true, true},
-		"it no longer serves": {0, before, word(func(d *words.ShardDelta) { d.Ready = false }), true, true},
+		"another epoch":       {0, before, word(func(d *protocol.ShardDelta) { d.Epoch++ }), true, true},
+		"it no longer serves": {0, before, word(func(d *protocol.ShardDelta) { d.Ready = false }), true, true},
 		"a fence": {
-			0, before, word(func(d *words.ShardDelta) { d.Fences = []words.Fence{{}} }),
+			0, before, word(func(d *protocol.ShardDelta) { d.Fences = []protocol.Fence{{}} }),
 			true, false,
 		},
-		"a clock":              {0, before, word(func(d *words.ShardDelta) { d.MinClock = 6 }), false, false},
-		"the job's last clock": {0, before, word(func(d *words.ShardDelta) { d.MinClock = 9 }), true, false},
-		"it has yielded":       {0, before, word(func(d *words.ShardDelta) { d.Yielded = true }), true, true},
-		"a cut that it missed": {0, before, word(func(d *words.ShardDelta) { d.Missed = true }), true, false},
-		"a cut that it knows":  {0, before, word(func(d *words.ShardDelta) { d.Named = 8 }), true, false},
+		"a clock":              {0, before, word(func(d *protocol.ShardDelta) { d.MinClock = 6 }), false, false},
+		"the job's last clock": {0, before, word(func(d *protocol.ShardDelta) { d.MinClock = 9 }), true, false},
+		"it has yielded":       {0, before, word(func(d *protocol.ShardDelta) { d.Yielded = true }), true, true},
+		"a cut that it missed": {0, before, word(func(d *protocol.ShardDelta) { d.Missed = true }), true, false},
+		"a cut that it knows":  {0, before, word(func(d *protocol.ShardDelta) { d.Named = 8 }), true, false},
 	} {
 		a := newDirtySet(1)
 		a.Fencing[0].Add(4)

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // Document encodes the job record as JSON for the registry. It caches the encoded form of the long lists of a large
@@ -16,10 +16,10 @@ import (
 //
 // The zero Document has an empty cache.
 type Document struct {
-	shards         list[words.ShardView]
-	viewSlots      list[words.SlotView]
+	shards         list[protocol.ShardView]
+	viewSlots      list[protocol.SlotView]
 	servers, slots list[Member]
-	files, states  list[[]words.SavedFile]
+	files, states  list[[]protocol.SavedFile]
 	counted        list[savedCount]
 	text           []byte
 }
@@ -133,18 +133,18 @@ func same[T comparable](a, b *T) bool { return *a == *b }
 
 func itself[T any](item T) T { return item }
 
-func sameFiles(a, b *[]words.SavedFile) bool {
+func sameFiles(a, b *[]protocol.SavedFile) bool {
 	return (*a == nil) == (*b == nil) && slices.Equal(*a, *b)
 }
 
-func sameShard(a, b *words.ShardView) bool {
+func sameShard(a, b *protocol.ShardView) bool {
 	return a.Holder == b.Holder && a.Epoch == b.Epoch && slices.Equal(a.Followers, b.Followers) &&
 		(a.Joining == nil) == (b.Joining == nil) && (a.Joining == nil || *a.Joining == *b.Joining) &&
 		slices.Equal(a.Base, b.Base) && a.Lost == b.Lost && a.Restored == b.Restored &&
 		slices.Equal(a.Saved, b.Saved) && a.Yields == b.Yields
 }
 
-func ownShard(s words.ShardView) words.ShardView {
+func ownShard(s protocol.ShardView) protocol.ShardView {
 	s.Followers, s.Base, s.Saved = slices.Clone(s.Followers), slices.Clone(s.Base), slices.Clone(s.Saved)
 	if s.Joining != nil {
 		joining := *s.Joining

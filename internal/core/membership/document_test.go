@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // big returns the record of a job with entries in every list.
@@ -40,13 +40,13 @@ func encodes(t testing.TB, d *Document, f *JobRecord, what string) {
 // made in place.
 func TestDocumentSeesEveryField(t *testing.T) {
 	f := big(t)
-	f.View.Shards[2] = words.ShardView{
-		Followers: make([]words.Holder, 2), Joining: &words.Holder{}, Base: make([]perdure.Clock, 2),
-		Saved: make([]words.SavedFile, 2),
+	f.View.Shards[2] = protocol.ShardView{
+		Followers: make([]protocol.Holder, 2), Joining: &protocol.Holder{}, Base: make([]perdure.Clock, 2),
+		Saved: make([]protocol.SavedFile, 2),
 	}
-	f.Slots[1].UnknownShards, f.Slots[1].Former = make([]perdure.ShardID, 2), make([]words.Interval, 2)
-	f.Running.Files[1] = make([]words.SavedFile, 2)
-	f.Running.States = [][]words.SavedFile{nil, make([]words.SavedFile, 1), nil, nil, nil}
+	f.Slots[1].UnknownShards, f.Slots[1].Former = make([]perdure.ShardID, 2), make([]protocol.Interval, 2)
+	f.Running.Files[1] = make([]protocol.SavedFile, 2)
+	f.Running.States = [][]protocol.SavedFile{nil, make([]protocol.SavedFile, 1), nil, nil, nil}
 	var d Document
 	encodes(t, &d, f, "at first")
 	changed := 0
@@ -137,11 +137,11 @@ func TestDocumentGrowsAndShrinks(t *testing.T) {
 		var d Document
 		for range 20 {
 			f := big(t)
-			f.Slots, f.View.Slots = make([]Member, rng.IntN(4)), make([]words.SlotView, rng.IntN(4))
-			f.Servers, f.View.Shards = make([]Member, rng.IntN(4)), make([]words.ShardView, rng.IntN(4))
+			f.Slots, f.View.Slots = make([]Member, rng.IntN(4)), make([]protocol.SlotView, rng.IntN(4))
+			f.Servers, f.View.Shards = make([]Member, rng.IntN(4)), make([]protocol.ShardView, rng.IntN(4))
 			f.Running.Files = f.Running.Files[:rng.IntN(5)]
 			if rng.IntN(2) == 0 {
-				f.Running.States = make([][]words.SavedFile, rng.IntN(3))
+				f.Running.States = make([][]protocol.SavedFile, rng.IntN(3))
 			}
 			for i := range f.Slots {
 				f.Slots[i].PID = rng.IntN(2)

@@ -5,11 +5,11 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
 )
 
 // leavers returns a running job with a number of shards.
-func leavers(t *testing.T, strategy perdure.Recovery, servers, shards int, weak weaken.Set) *cluster {
+func leavers(t *testing.T, strategy perdure.Recovery, servers, shards int, weak mutation.Set) *cluster {
 	t.Helper()
 	c := newCluster(perdure.JobSpec{
 		Slots: 1, Servers: servers, Shards: shards, Consistency: perdure.Consistency{Kind: perdure.BSP},
@@ -77,7 +77,7 @@ func (c *cluster) copies() (order []int, most int) {
 // disabled, all are copied at the same time.
 func TestTurns(t *testing.T) {
 	const shards = 12
-	c := leavers(t, perdure.Recovery{Kind: perdure.RecoverNone}, 3, shards, weaken.Set{})
+	c := leavers(t, perdure.Recovery{Kind: perdure.RecoverNone}, 3, shards, mutation.Set{})
 	held := slices.Sorted(c.core.job.replicas.Shards(0))
 	slices.Reverse(held) // the last is the smallest
 	c.drains(0, 0)
@@ -92,7 +92,7 @@ func TestTurns(t *testing.T) {
 		t.Error(c.wrong)
 	}
 	c = leavers(t, perdure.Recovery{Kind: perdure.RecoverNone}, 3, shards,
-		weaken.Set{Chain: weaken.Chain{DrainOrder: true}})
+		mutation.Set{Chain: mutation.Chain{DrainOrder: true}})
 	c.drains(0, 0)
 	if now := c.joining(); len(now) != len(held) {
 		t.Errorf("without turns %v are copied at the same time", now)
@@ -103,7 +103,7 @@ func TestTurns(t *testing.T) {
 // turn. The remaining servers take the shards, and nothing waits forever.
 func TestTakerLeaves(t *testing.T) {
 	for _, shards := range []int{5, 6, 12} {
-		c := leavers(t, chain2, 2, shards, weaken.Set{})
+		c := leavers(t, chain2, 2, shards, mutation.Set{})
 		if c.more() != Granted {
 			t.Fatal("no third server joins")
 		}
@@ -124,7 +124,7 @@ func TestTakerLeaves(t *testing.T) {
 // TestSmallTurns checks that small shards, and shards of unknown size, are all copied at the same time.
 func TestSmallTurns(t *testing.T) {
 	for _, bytes := range []int64{0, maxDrainBytes / 8} {
-		c := leavers(t, perdure.Recovery{Kind: perdure.RecoverNone}, 3, 12, weaken.Set{})
+		c := leavers(t, perdure.Recovery{Kind: perdure.RecoverNone}, 3, 12, mutation.Set{})
 		for i := range c.bytes {
 			c.bytes[i] = bytes
 		}
@@ -139,7 +139,7 @@ func TestSmallTurns(t *testing.T) {
 // TestLastCopiesFirst checks that shards which only the draining server holds are copied first, although others are
 // smaller.
 func TestLastCopiesFirst(t *testing.T) {
-	c := leavers(t, chain2, 4, 12, weaken.Set{})
+	c := leavers(t, chain2, 4, 12, mutation.Set{})
 	c.kill(Server, 1, "gone") // its replacement is awaited
 	alone := []int{}
 	for s := range c.saved.View.Shards {
@@ -178,15 +178,15 @@ func TestHurry(t *testing.T) {
 		name     string
 		strategy perdure.Recovery
 		notice   int64
-		weak     weaken.Set
+		weak     mutation.Set
 		leaves   int // after how many ticks; 0: it does not
 	}{
-		{"with a notice", chain2, notice, weaken.Set{}, 20},
-		{"with a long one", chain2, 100_000, weaken.Set{}, 0},
-		{"with a short one", chain2, 1, weaken.Set{}, 1},
-		{"without", chain2, 0, weaken.Set{}, 0},
-		{"switched off", chain2, notice, weaken.Set{Chain: weaken.Chain{DrainDeadline: true}}, 0},
-		{"alone", perdure.Recovery{Kind: perdure.RecoverNone}, notice, weaken.Set{}, 0},
+		{"with a notice", chain2, notice, mutation.Set{}, 20},
+		{"with a long one", chain2, 100_000, mutation.Set{}, 0},
+		{"with a short one", chain2, 1, mutation.Set{}, 1},
+		{"without", chain2, 0, mutation.Set{}, 0},
+		{"switched off", chain2, notice, mutation.Set{Chain: mutation.Chain{DrainDeadline: true}}, 0},
+		{"alone", perdure.Recovery{Kind: perdure.RecoverNone}, notice, mutation.Set{}, 0},
 	} {
 		t.Run(of.name, func(t *testing.T) {
 			c := leavers(t, of.strategy, 3, 6, of.weak)
@@ -215,7 +215,7 @@ func TestHurry(t *testing.T) {
 			if left != of.leaves {
 				t.Errorf("it leaves after %d ticks, want %d", left, of.leaves)
 			}
-			c.weak = weaken.Set{}
+			c.weak = mutation.Set{}
 			if c.runHealthy(20); c.wrong != nil {
 				t.Error(c.wrong)
 			}

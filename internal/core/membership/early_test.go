@@ -5,24 +5,26 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // TestIsEarly checks that a slot that joins at a clock is early until the clock before it has been reached: by a
 // working slot, by one that has left, or by the job's first cut. A slot that has not done a clock of its own may be
 // early itself and proves nothing.
 func TestIsEarly(t *testing.T) {
-	from := func(c perdure.Clock) words.SlotView { return words.SlotView{Interval: words.Interval{From: c}} }
-	left := func(until perdure.Clock) words.SlotView {
-		return words.SlotView{Interval: words.Interval{Until: until}, Left: true}
+	from := func(c perdure.Clock) protocol.SlotView {
+		return protocol.SlotView{Interval: protocol.Interval{From: c}}
+	}
+	left := func(until perdure.Clock) protocol.SlotView {
+		return protocol.SlotView{Interval: protocol.Interval{Until: until}, Left: true}
 	}
 	started := from(0)
 	started.Start = 9
 	for name, c := range map[string]struct {
 		from  perdure.Clock // of the slot in question
 		own   perdure.Clock // the last clock that it has reported
-		other words.SlotView
+		other protocol.SlotView
 		last  perdure.Clock // of the other one
 		cut   perdure.Clock
 		want  bool
@@ -44,7 +46,7 @@ func TestIsEarly(t *testing.T) {
 		"it has reported its first clock":       {from: 10, own: 10, other: from(0), want: true},
 		"it has done a clock":                   {from: 10, own: 11, other: from(0)},
 	} {
-		f := &JobRecord{View: words.View{Cut: c.cut, Slots: []words.SlotView{from(c.from), c.other}}}
+		f := &JobRecord{View: protocol.View{Cut: c.cut, Slots: []protocol.SlotView{from(c.from), c.other}}}
 		j := &jobState{record: f, slots: []observed{{lastClock: c.own}, {lastClock: c.last}}}
 		if got := j.isEarly(0); got != c.want {
 			t.Errorf("%s: early %v, want %v", name, got, c.want)
@@ -59,8 +61,8 @@ func TestEarlySlotWaits(t *testing.T) {
 		Slots: 2, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.ASP},
 		Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
 	}
-	c := New(NewJobRecord(job, 1, 0, nil), 15, weaken.Set{})
-	c.record.View.Slots[1] = words.SlotView{Interval: words.Interval{From: 10}, Incarnation: 1, Decided: true}
+	c := New(NewJobRecord(job, 1, 0, nil), 15, mutation.Set{})
+	c.record.View.Slots[1] = protocol.SlotView{Interval: protocol.Interval{From: 10}, Incarnation: 1, Decided: true}
 	for last, early := range map[perdure.Clock]bool{8: true, 9: false} {
 		c.job.slots[0].lastClock = last
 		c.slotRecovery.settle(1)

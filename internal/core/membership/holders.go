@@ -4,11 +4,11 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // holderState judges a holder by the latest observations of its server.
-func (j *jobState) holderState(h *words.Holder) memberState {
+func (j *jobState) holderState(h *protocol.Holder) memberState {
 	p, o := &j.record.Servers[h.Server], &j.servers[h.Server]
 	switch {
 	case h.Incarnation != p.Incarnation, o.gone && !o.deathAssumed:
@@ -25,7 +25,7 @@ func (j *jobState) holderState(h *words.Holder) memberState {
 }
 
 // alive reports whether a holder is alive, as far as known.
-func (j *jobState) alive(h *words.Holder) bool { return j.holderState(h) <= memberBack }
+func (j *jobState) alive(h *protocol.Holder) bool { return j.holderState(h) <= memberBack }
 
 // eligible reports whether a server may be given replicas.
 func (j *jobState) eligible(server int) bool {
@@ -46,7 +46,7 @@ func (j *jobState) replaced(server int) bool {
 
 // isLastHolder reports whether a server is the only one, as far as known, to hold all rows of some shard.
 func (j *jobState) isLastHolder(server int) bool {
-	return j.isSoleHolder(server, func(h *words.Holder) bool { return j.alive(h) })
+	return j.isSoleHolder(server, func(h *protocol.Holder) bool { return j.alive(h) })
 }
 
 // mayBeLastHolder reports whether an unreachable server may be alive and hold the last rows of some shard. Another
@@ -55,13 +55,13 @@ func (j *jobState) isLastHolder(server int) bool {
 func (j *jobState) mayBeLastHolder(server int) bool {
 	o := &j.servers[server]
 	return j.traits.Copies > 1 && !o.gone && (j.irreplaceable() || !o.liveness.IsSuspect()) &&
-		j.isSoleHolder(server, func(h *words.Holder) bool { return j.servers[h.Server].connected && j.alive(h) })
+		j.isSoleHolder(server, func(h *protocol.Holder) bool { return j.servers[h.Server].connected && j.alive(h) })
 }
 
 // isSoleHolder reports whether a server holds a shard that has no other good holder.
-func (j *jobState) isSoleHolder(server int, good func(h *words.Holder) bool) bool {
+func (j *jobState) isSoleHolder(server int, good func(h *protocol.Holder) bool) bool {
 	for s := range j.replicas.Shards(server) {
-		if !slices.ContainsFunc(j.record.View.Shards[s].Members(), func(h words.Holder) bool {
+		if !slices.ContainsFunc(j.record.View.Shards[s].Members(), func(h protocol.Holder) bool {
 			return h.Server != server && good(&h)
 		}) {
 			return true
@@ -76,7 +76,7 @@ func (j *jobState) irreplaceable() bool { return j.traits.Copies > 1 && !j.trait
 
 // shardStatus returns the latest status of a shard from the head of its chain in the current epoch, or nil if there is
 // none.
-func (j *jobState) shardStatus(shard int) *words.ObservedShard {
+func (j *jobState) shardStatus(shard int) *protocol.ObservedShard {
 	sv := &j.record.View.Shards[shard]
 	if sv.Server < 0 {
 		return nil
@@ -85,7 +85,7 @@ func (j *jobState) shardStatus(shard int) *words.ObservedShard {
 }
 
 // statusOf returns the latest status of a holder's replica in the shard's current epoch, or nil.
-func (j *jobState) statusOf(shard int, h *words.Holder) *words.ObservedShard {
+func (j *jobState) statusOf(shard int, h *protocol.Holder) *protocol.ObservedShard {
 	j.visits.shards++
 	o := &j.servers[h.Server]
 	if o.server == nil || o.gone || j.record.Servers[h.Server].Incarnation != h.Incarnation {
@@ -114,13 +114,13 @@ func (j *jobState) resendComplete(shard int) bool {
 }
 
 // joined reports whether the replica that joins a shard has caught up in the shard's current epoch.
-func (j *jobState) joined(shard int, joiner *words.Holder) bool {
+func (j *jobState) joined(shard int, joiner *protocol.Holder) bool {
 	st := j.statusOf(shard, joiner)
 	return st != nil && st.Joined && st.Since == joiner.Since
 }
 
 // fence returns a shard's fence for a slot's newest incarnation, if the shard serves and has fenced the older ones.
-func (j *jobState) fence(shard, slot int) (f words.Fence, told bool) {
+func (j *jobState) fence(shard, slot int) (f protocol.Fence, told bool) {
 	st := j.shardStatus(shard)
 	if st == nil || !st.Ready {
 		return f, false

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // A slot participates in the job during a membership interval of clocks. These functions compute the intervals after a
@@ -23,7 +23,7 @@ type Change struct {
 }
 
 // scaledTo returns the change after which the given number of slots participate: the last to join leave first.
-func scaledTo(slots []words.SlotView, workers int, at perdure.Clock) (Change, error) {
+func scaledTo(slots []protocol.SlotView, workers int, at perdure.Clock) (Change, error) {
 	if workers < 1 {
 		return Change{}, fmt.Errorf("%w: %d workers; at least one must remain", perdure.ErrUsage, workers)
 	}
@@ -45,8 +45,8 @@ func scaledTo(slots []words.SlotView, workers int, at perdure.Clock) (Change, er
 
 // Apply applies a change at a clock, in place if possible. It returns the new slots, the indices of those that
 // participate from the clock on, and the number of clocks in the former membership intervals of reused slots.
-func (ch *Change) Apply(slots []words.SlotView, at perdure.Clock) (
-	next []words.SlotView, joined []int, past int64, err error,
+func (ch *Change) Apply(slots []protocol.SlotView, at perdure.Clock) (
+	next []protocol.SlotView, joined []int, past int64, err error,
 ) {
 	for _, slot := range ch.Leave {
 		if err := endInterval(slots, slot, at); err != nil {
@@ -71,7 +71,7 @@ func (ch *Change) Apply(slots []words.SlotView, at perdure.Clock) (
 				"and were not replaced", perdure.ErrUsage, perdure.MaxSlots)
 		}
 		if i == len(slots) {
-			slots = append(slots, words.SlotView{})
+			slots = append(slots, protocol.SlotView{})
 		}
 		sl := &slots[i]
 		if sl.Left {
@@ -81,10 +81,10 @@ func (ch *Change) Apply(slots []words.SlotView, at perdure.Clock) (
 		if incarnation > 0 {
 			incarnation++ // fences the former holder
 		}
-		*sl = words.SlotView{Incarnation: incarnation, Interval: words.Interval{From: at}}
+		*sl = protocol.SlotView{Incarnation: incarnation, Interval: protocol.Interval{From: at}}
 		joined = append(joined, i)
 	}
-	all := make([]words.Interval, len(slots))
+	all := make([]protocol.Interval, len(slots))
 	for i := range slots {
 		all[i] = slots[i].Interval
 	}
@@ -92,7 +92,7 @@ func (ch *Change) Apply(slots []words.SlotView, at perdure.Clock) (
 }
 
 // endInterval ends a slot's membership interval at a clock.
-func endInterval(slots []words.SlotView, slot perdure.Slot, at perdure.Clock) error {
+func endInterval(slots []protocol.SlotView, slot perdure.Slot, at perdure.Clock) error {
 	if slot < 0 || int(slot) >= len(slots) {
 		return fmt.Errorf("%w: there is no slot %d in a job of %d", perdure.ErrUsage, slot, len(slots))
 	}
@@ -112,17 +112,17 @@ func endInterval(slots []words.SlotView, slot perdure.Slot, at perdure.Clock) er
 
 // intervalUpTo returns the membership interval of a slot that has done its clocks up to the given one. It is empty if
 // the slot has done none.
-func intervalUpTo(from, until perdure.Clock) words.Interval {
+func intervalUpTo(from, until perdure.Clock) protocol.Interval {
 	if until <= from {
-		return words.Interval{From: from + 1, Until: from + 1}
+		return protocol.Interval{From: from + 1, Until: from + 1}
 	}
-	return words.Interval{From: from, Until: until}
+	return protocol.Interval{From: from, Until: until}
 }
 
 // checkCovered returns an error if there is a clock, from the given one on, in which no slot would participate.
-func checkCovered(spans []words.Interval, at perdure.Clock) error {
+func checkCovered(spans []protocol.Interval, at perdure.Clock) error {
 	sorted := slices.SortedFunc(slices.Values(spans),
-		func(a, b words.Interval) int { return cmp.Compare(a.From, b.From) })
+		func(a, b protocol.Interval) int { return cmp.Compare(a.From, b.From) })
 	until := at // some slot works at each clock below it
 	for _, s := range sorted {
 		if s.From > until {
@@ -161,7 +161,7 @@ func (ch *Change) Clock(working, end perdure.Clock) (at perdure.Clock, err error
 
 // plannedChange returns the change after which the given number of slots participate from a clock on, in a job that has
 // not started. Changes must be planned in the order of their clocks.
-func plannedChange(v *words.View, workers int, at perdure.Clock) (Change, error) {
+func plannedChange(v *protocol.View, workers int, at perdure.Clock) (Change, error) {
 	if at <= v.Cut || v.End > 0 && at >= v.End {
 		return Change{}, fmt.Errorf("%w: %d workers from clock %d on, but the job has clocks %d to %d; choose one "+
 			"between", perdure.ErrUsage, workers, at, v.Cut, v.End)
@@ -176,8 +176,8 @@ func plannedChange(v *words.View, workers int, at perdure.Clock) (Change, error)
 }
 
 // resumedSlots returns the slots that a checkpoint of a cut was saved with.
-func resumedSlots(saved []words.Interval, cut perdure.Clock) []words.SlotView {
-	slots := make([]words.SlotView, len(saved))
+func resumedSlots(saved []protocol.Interval, cut perdure.Clock) []protocol.SlotView {
+	slots := make([]protocol.SlotView, len(saved))
 	for i, s := range saved {
 		slots[i].Interval, slots[i].Left = s, s.Until > 0 && s.Until <= max(cut, s.From)
 	}
@@ -187,7 +187,7 @@ func resumedSlots(saved []words.Interval, cut perdure.Clock) []words.SlotView {
 // RescaledIntervals returns the membership intervals of a job that continues with another number of workers. at is the
 // first clock that no slot has started. Later planned changes are dropped. Slots that have left are not reused, because
 // their clocks still count.
-func RescaledIntervals(saved []words.Interval, workers int, at perdure.Clock) ([]words.Interval, error) {
+func RescaledIntervals(saved []protocol.Interval, workers int, at perdure.Clock) ([]protocol.Interval, error) {
 	if workers < 1 || workers > perdure.MaxSlots {
 		return nil, fmt.Errorf("%w: invalid --workers %d; choose 1 to %d", perdure.ErrUsage, workers, perdure.MaxSlots)
 	}
@@ -209,13 +209,13 @@ func RescaledIntervals(saved []words.Interval, workers int, at perdure.Clock) ([
 			"limit is %d; choose fewer", perdure.ErrUsage, workers, len(next), left, perdure.MaxSlots)
 	}
 	for range left {
-		next = append(next, words.Interval{From: at})
+		next = append(next, protocol.Interval{From: at})
 	}
 	return next, nil
 }
 
 // slotClocks returns the total number of clocks, below end, in which slots participate.
-func slotClocks(slots []words.SlotView, end perdure.Clock) (n int64) {
+func slotClocks(slots []protocol.SlotView, end perdure.Clock) (n int64) {
 	for i := range slots {
 		n += int64(slots[i].Clocks(end))
 	}
@@ -224,7 +224,7 @@ func slotClocks(slots []words.SlotView, end perdure.Clock) (n int64) {
 
 // startsEarly reports whether a job has not reached the clock from which a slot participates. begins is the job's first
 // clock; done returns how many clocks a slot is known to have done.
-func startsEarly(slots []words.SlotView, slot int, begins perdure.Clock, done func(slot int) perdure.Clock) bool {
+func startsEarly(slots []protocol.SlotView, slot int, begins perdure.Clock, done func(slot int) perdure.Clock) bool {
 	sl, reached := &slots[slot], begins
 	if sl.From == 0 {
 		return false
@@ -243,7 +243,7 @@ func startsEarly(slots []words.SlotView, slot int, begins perdure.Clock, done fu
 
 // minCount returns the smallest count, ignoring slots that have done all their clocks. If all have, it returns the
 // largest.
-func minCount(slots []words.SlotView, counts []perdure.Clock) perdure.Clock {
+func minCount(slots []protocol.SlotView, counts []perdure.Clock) perdure.Clock {
 	least := perdure.MaxClock
 	for i, n := range counts {
 		if until := slots[i].Until; until == 0 || n < until {

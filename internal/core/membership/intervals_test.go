@@ -7,35 +7,39 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // TestApply checks which slots participate after a change at clock 5, and which changes are rejected.
 func TestApply(t *testing.T) {
-	span := func(from, until perdure.Clock) words.SlotView {
-		return words.SlotView{Incarnation: 1, Interval: words.Interval{From: from, Until: until}, Left: until > 0}
+	span := func(from, until perdure.Clock) protocol.SlotView {
+		return protocol.SlotView{Incarnation: 1, Interval: protocol.Interval{From: from, Until: until}, Left: until > 0}
 	}
 	for name, c := range map[string]struct {
 		change  Change
-		slots   []words.SlotView
+		slots   []protocol.SlotView
 		joined  []int
 		past    int64
 		refusal string
 	}{
-		"one more":         {Change{Add: 1}, []words.SlotView{span(0, 0)}, []int{1}, 0, ""},
-		"in a vacant slot": {Change{Add: 2}, []words.SlotView{span(0, 0), span(0, 3)}, []int{1, 2}, 3, ""},
+		"one more":         {Change{Add: 1}, []protocol.SlotView{span(0, 0)}, []int{1}, 0, ""},
+		"in a vacant slot": {Change{Add: 2}, []protocol.SlotView{span(0, 0), span(0, 3)}, []int{1, 2}, 3, ""},
 		"in the slot of the returning one": {
 			Change{Rejoin: []perdure.Slot{2, 0}},
-			[]words.SlotView{span(0, 0), span(0, 3), span(1, 3)},
+			[]protocol.SlotView{span(0, 0), span(0, 3), span(1, 3)},
 			[]int{2},
 			2, "",
 		},
-		"one leaves":        {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(0, 0), span(0, 0)}, nil, 0, ""},
-		"no slot is left":   {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(0, 0)}, nil, 0, "no worker"},
-		"it does not exist": {Change{Leave: []perdure.Slot{1}}, []words.SlotView{span(0, 0)}, nil, 0, "no slot 1"},
-		"it left before":    {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(0, 3)}, nil, 0, "slot 0 left"},
-		"it leaves twice":   {Change{Leave: []perdure.Slot{0, 0}}, []words.SlotView{span(0, 0)}, nil, 0, "already"},
-		"before it joined":  {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(5, 0)}, nil, 0, "at clock 5"},
+		"one leaves": {
+			Change{Leave: []perdure.Slot{0}},
+			[]protocol.SlotView{span(0, 0), span(0, 0)},
+			nil, 0, "",
+		},
+		"no slot is left":   {Change{Leave: []perdure.Slot{0}}, []protocol.SlotView{span(0, 0)}, nil, 0, "no worker"},
+		"it does not exist": {Change{Leave: []perdure.Slot{1}}, []protocol.SlotView{span(0, 0)}, nil, 0, "no slot 1"},
+		"it left before":    {Change{Leave: []perdure.Slot{0}}, []protocol.SlotView{span(0, 3)}, nil, 0, "slot 0 left"},
+		"it leaves twice":   {Change{Leave: []perdure.Slot{0, 0}}, []protocol.SlotView{span(0, 0)}, nil, 0, "already"},
+		"before it joined":  {Change{Leave: []perdure.Slot{0}}, []protocol.SlotView{span(5, 0)}, nil, 0, "at clock 5"},
 	} {
 		before := slices.Clone(c.slots)
 		next, joined, past, err := c.change.Apply(c.slots, 5)
@@ -59,23 +63,23 @@ func TestApply(t *testing.T) {
 
 // TestEarly checks that a slot that joins is early until an earlier member has reached the clock before its first.
 func TestEarly(t *testing.T) {
-	joins := words.SlotView{Interval: words.Interval{From: 9}}
-	gone := words.SlotView{Left: true, Interval: intervalUpTo(0, 8)}
+	joins := protocol.SlotView{Interval: protocol.Interval{From: 9}}
+	gone := protocol.SlotView{Left: true, Interval: intervalUpTo(0, 8)}
 	for name, c := range map[string]struct {
-		slots []words.SlotView
+		slots []protocol.SlotView
 		done  []perdure.Clock
 		from  perdure.Clock
 		want  bool
 	}{
-		"participates from the beginning":  {[]words.SlotView{{}, {}}, []perdure.Clock{0, 0}, 0, false},
-		"the other is behind":              {[]words.SlotView{joins, {}}, []perdure.Clock{8, 7}, 0, true},
-		"the other has reached it":         {[]words.SlotView{joins, {}}, []perdure.Clock{8, 8}, 0, false},
-		"by its start":                     {[]words.SlotView{joins, {Start: 8}}, []perdure.Clock{8, 0}, 0, false},
-		"it has worked itself":             {[]words.SlotView{joins, {}}, []perdure.Clock{10, 3}, 0, false},
-		"the other reached it and left":    {[]words.SlotView{joins, gone}, []perdure.Clock{8, 0}, 0, false},
-		"the job starts there":             {[]words.SlotView{joins, {}}, []perdure.Clock{8, 0}, 8, false},
-		"other joining slots do not count": {[]words.SlotView{joins, joins}, []perdure.Clock{8, 9}, 0, true},
-		"unless they have done a clock":    {[]words.SlotView{joins, joins}, []perdure.Clock{8, 10}, 0, false},
+		"participates from the beginning":  {[]protocol.SlotView{{}, {}}, []perdure.Clock{0, 0}, 0, false},
+		"the other is behind":              {[]protocol.SlotView{joins, {}}, []perdure.Clock{8, 7}, 0, true},
+		"the other has reached it":         {[]protocol.SlotView{joins, {}}, []perdure.Clock{8, 8}, 0, false},
+		"by its start":                     {[]protocol.SlotView{joins, {Start: 8}}, []perdure.Clock{8, 0}, 0, false},
+		"it has worked itself":             {[]protocol.SlotView{joins, {}}, []perdure.Clock{10, 3}, 0, false},
+		"the other reached it and left":    {[]protocol.SlotView{joins, gone}, []perdure.Clock{8, 0}, 0, false},
+		"the job starts there":             {[]protocol.SlotView{joins, {}}, []perdure.Clock{8, 0}, 8, false},
+		"other joining slots do not count": {[]protocol.SlotView{joins, joins}, []perdure.Clock{8, 9}, 0, true},
+		"unless they have done a clock":    {[]protocol.SlotView{joins, joins}, []perdure.Clock{8, 10}, 0, false},
 	} {
 		if got := startsEarly(c.slots, 0, c.from, func(i int) perdure.Clock { return c.done[i] }); got != c.want {
 			t.Errorf("%s: %t", name, got)
@@ -87,7 +91,7 @@ func TestEarly(t *testing.T) {
 func TestSomeoneWorks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
-		spans := make([]words.Interval, rng.IntN(5))
+		spans := make([]protocol.Interval, rng.IntN(5))
 		for i := range spans {
 			spans[i].From = perdure.Clock(rng.IntN(8))
 			if rng.IntN(3) > 0 {
@@ -96,7 +100,7 @@ func TestSomeoneWorks(t *testing.T) {
 		}
 		at, want := perdure.Clock(rng.IntN(8)), true
 		for c := at; c < 20; c++ {
-			want = want && slices.ContainsFunc(spans, func(s words.Interval) bool { return s.Has(c) })
+			want = want && slices.ContainsFunc(spans, func(s protocol.Interval) bool { return s.Has(c) })
 		}
 		if err := checkCovered(spans, at); (err == nil) != want {
 			t.Fatalf("%+v from clock %d on: %v", spans, at, err)
@@ -106,7 +110,11 @@ func TestSomeoneWorks(t *testing.T) {
 
 // TestLeast checks that slots that have done all their clocks are ignored.
 func TestLeast(t *testing.T) {
-	slots := []words.SlotView{{}, {Interval: words.Interval{Until: 10}}, {Interval: words.Interval{From: 5, Until: 40}}}
+	slots := []protocol.SlotView{
+		{},
+		{Interval: protocol.Interval{Until: 10}},
+		{Interval: protocol.Interval{From: 5, Until: 40}},
+	}
 	for _, c := range []struct {
 		counts []perdure.Clock
 		want   perdure.Clock
@@ -127,32 +135,32 @@ func TestLeast(t *testing.T) {
 
 // TestChanged checks which slots participate in a job that continues at clock 5 with another number of workers.
 func TestChanged(t *testing.T) {
-	all, gone := words.Interval{}, words.Interval{Until: 3}
+	all, gone := protocol.Interval{}, protocol.Interval{Until: 3}
 	for name, c := range map[string]struct {
-		saved   []words.Interval
+		saved   []protocol.Interval
 		workers int
-		want    []words.Interval
+		want    []protocol.Interval
 		refusal string
 	}{
-		"as many":          {[]words.Interval{all, all}, 2, []words.Interval{all, all}, ""},
-		"more":             {[]words.Interval{all}, 3, []words.Interval{all, {From: 5}, {From: 5}}, ""},
-		"fewer":            {[]words.Interval{all, all}, 1, []words.Interval{all, {Until: 5}}, ""},
-		"no reuse":         {[]words.Interval{gone, all}, 2, []words.Interval{gone, all, {From: 5}}, ""},
-		"one starts there": {[]words.Interval{all, {From: 5}}, 2, []words.Interval{all, {From: 5}}, ""},
-		"not if fewer":     {[]words.Interval{all, {From: 5}}, 1, []words.Interval{all, {From: 5, Until: 5}}, ""},
+		"as many":          {[]protocol.Interval{all, all}, 2, []protocol.Interval{all, all}, ""},
+		"more":             {[]protocol.Interval{all}, 3, []protocol.Interval{all, {From: 5}, {From: 5}}, ""},
+		"fewer":            {[]protocol.Interval{all, all}, 1, []protocol.Interval{all, {Until: 5}}, ""},
+		"no reuse":         {[]protocol.Interval{gone, all}, 2, []protocol.Interval{gone, all, {From: 5}}, ""},
+		"one starts there": {[]protocol.Interval{all, {From: 5}}, 2, []protocol.Interval{all, {From: 5}}, ""},
+		"not if fewer":     {[]protocol.Interval{all, {From: 5}}, 1, []protocol.Interval{all, {From: 5, Until: 5}}, ""},
 		"plans are dropped": {
-			[]words.Interval{{Until: 9}, {From: 8}},
+			[]protocol.Interval{{Until: 9}, {From: 8}},
 			1,
-			[]words.Interval{all, {From: 8, Until: 8}},
+			[]protocol.Interval{all, {From: 8, Until: 8}},
 			"",
 		},
-		"none":              {[]words.Interval{all}, 0, nil, "--workers 0; choose 1 to 4096"},
-		"too many":          {[]words.Interval{all}, 4097, nil, "--workers 4097; choose 1 to 4096"},
-		"too many by slots": {[]words.Interval{gone}, 4096, nil, "has had 1 slots and would need 4096 more"},
+		"none":              {[]protocol.Interval{all}, 0, nil, "--workers 0; choose 1 to 4096"},
+		"too many":          {[]protocol.Interval{all}, 4097, nil, "--workers 4097; choose 1 to 4096"},
+		"too many by slots": {[]protocol.Interval{gone}, 4096, nil, "has had 1 slots and would need 4096 more"},
 		"one that leaves there": {
-			[]words.Interval{all, {From: 2, Until: 5}},
+			[]protocol.Interval{all, {From: 2, Until: 5}},
 			2,
-			[]words.Interval{all, {From: 2, Until: 5}, {From: 5}},
+			[]protocol.Interval{all, {From: 2, Until: 5}, {From: 5}},
 			"",
 		},
 	} {

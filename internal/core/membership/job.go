@@ -3,10 +3,10 @@ package membership
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/failuredetector"
+	"github.com/perdure/perdure/internal/core/mutation"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // observed holds the observations of one process that are not in the job record.
@@ -18,8 +18,8 @@ type observed struct {
 	returnedTick int64 // tick at which a suspect sent its first status again; 0: more have followed
 	liveness     failuredetector.Liveness
 	drain        drainDeadline // the drain of a server that is about to end
-	server       *words.ObservedServer
-	worker       *words.WorkerStatus
+	server       *protocol.ObservedServer
+	worker       *protocol.WorkerStatus
 	lastClock    perdure.Clock // the slot's latest known clock, from any incarnation
 	fenced       cursor        // for a slot: over the shards' fences
 	highest      cursor        // for a slot: over the shards' fences
@@ -51,7 +51,7 @@ type jobState struct {
 	publishedStates []string                 // the slot states that the latest published checkpoint refers to
 	complete        bool
 	pausedAt        uint64 // the first revision that asks for a pause
-	weak            weaken.Set
+	weak            mutation.Set
 
 	visits visits
 }

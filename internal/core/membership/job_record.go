@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // JobRecord is the job record: everything that must survive a restart of the coordinator. Its methods answer questions
@@ -13,7 +13,7 @@ import (
 // use.
 type JobRecord struct {
 	Job          perdure.JobSpec `json:"job"`
-	View         words.View      `json:"view"`
+	View         protocol.View   `json:"view"`
 	Servers      []Member        `json:"servers"`
 	Slots        []Member        `json:"slots"`
 	ClocksRedone int64           `json:"clocks_redone"` // slot-clocks done, completely or in part, and then done again
@@ -33,7 +33,7 @@ type JobRecord struct {
 	KnownCut     perdure.Clock    `json:"cut_told,omitempty"` // the View.Named that all shards have received
 	Final        *FinalCheckpoint `json:"closing,omitempty"`  // the job is ending, and a last checkpoint is wanted
 
-	Saving words.Saving `json:"saving,omitzero"` // if the interval between checkpoints is chosen automatically
+	Saving protocol.Saving `json:"saving,omitzero"` // if the interval between checkpoints is chosen automatically
 
 	Running RunningCheckpoint `json:"running,omitzero"` // if each row is saved separately
 
@@ -94,11 +94,11 @@ func NewJobRecord(job perdure.JobSpec, generation perdure.Generation, cut perdur
 		Servers:     make([]Member, job.Servers),
 		Slots:       make([]Member, job.Slots),
 		lostUpdates: lostUpdates{ShardLost: make([]int64, job.Shards)},
-		View: words.View{
+		View: protocol.View{
 			Revision: 1, Generation: generation, Cut: cut, Durable: cut, End: job.Clocks,
 			Tables: tables,
-			Shards: make([]words.ShardView, job.Shards),
-			Slots:  make([]words.SlotView, job.Slots),
+			Shards: make([]protocol.ShardView, job.Shards),
+			Slots:  make([]protocol.SlotView, job.Slots),
 		},
 	}
 	for i := range f.View.Shards {
@@ -122,13 +122,13 @@ func (f *JobRecord) Clone() JobRecord {
 func (f *JobRecord) NextRevision() uint64 { return f.View.Revision + 1 }
 
 // Holder returns the server's current process as a holder of a replica that it starts to receive now.
-func (f *JobRecord) Holder(server int) words.Holder {
+func (f *JobRecord) Holder(server int) protocol.Holder {
 	p := &f.Servers[server]
-	return words.Holder{Server: server, Incarnation: p.Incarnation, Addr: p.Addr, Since: f.NextRevision()}
+	return protocol.Holder{Server: server, Incarnation: p.Incarnation, Addr: p.Addr, Since: f.NextRevision()}
 }
 
 // Draining returns a member of a shard's chain whose server is draining; -1: none.
-func (f *JobRecord) Draining(sv *words.ShardView) int {
+func (f *JobRecord) Draining(sv *protocol.ShardView) int {
 	for i := range sv.Replicas() {
 		if server := sv.Replica(i).Server; f.Servers[server].Draining {
 			return server
@@ -245,7 +245,7 @@ func (f *JobRecord) Plan(workers int, at perdure.Clock) error {
 
 // Resume starts with the slots that a checkpoint was saved with. past counts the clocks of earlier membership
 // intervals.
-func (f *JobRecord) Resume(saved []words.Interval, past int64) {
+func (f *JobRecord) Resume(saved []protocol.Interval, past int64) {
 	v := &f.View
 	if len(saved) >= len(v.Slots) { // otherwise no slot had joined or left
 		v.Slots, f.Slots = resumedSlots(saved, v.Cut), make([]Member, len(saved))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 func begin(t *testing.T, recovery string) membership.JobRecord {
@@ -87,7 +87,7 @@ func TestApply(t *testing.T) {
 func TestResume(t *testing.T) {
 	f := begin(t, "checkpoint:20")
 	f.View.Cut = 20
-	f.Resume([]words.Interval{{}, {Until: 10}, {From: 50}}, 7)
+	f.Resume([]protocol.Interval{{}, {Until: 10}, {From: 50}}, 7)
 	if got := f.SlotClocks(100); got != 7+100+10+50 || f.View.Roster != 1 || f.KnownRoster != 1 ||
 		f.EarlierClocks != 7+20+10 {
 		t.Errorf("%d clocks, %+v", got, f.View)

@@ -2,7 +2,7 @@ package membership
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // Applicant is a process that asks for a slot or server index.
@@ -81,7 +81,7 @@ func (c *Core) admit(k Kind, index int, n Applicant, other, anyPlace bool) {
 	c.job.detector.RecordConnected(&o.liveness)
 	if k == Server {
 		if o.server != nil {
-			o.server.Hold = words.LockHold{} // the lock may have been released since the last status
+			o.server.Hold = protocol.LockHold{} // the lock may have been released since the last status
 		}
 		c.job.replicas.SetZone(index, n.Zone)
 		c.rec.touchServer(index)

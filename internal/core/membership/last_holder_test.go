@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // threeServers returns a job of three shards on three servers. Each shard is on two of them, and every two servers
@@ -18,7 +18,7 @@ func threeServers(t *testing.T, recovery perdure.Recovery) JobRecord {
 		ID: "last", Slots: 1, Servers: 3, Shards: 3, Clocks: 9,
 		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: recovery,
 	}
-	c := New(NewJobRecord(job, 1, 0, nil), 15, weaken.Set{})
+	c := New(NewJobRecord(job, 1, 0, nil), 15, mutation.Set{})
 	for i := range job.Servers {
 		come(t, c, i, process(i), Granted)
 	}
@@ -51,7 +51,7 @@ func come(t *testing.T, c *Core, server int, process string, want Admission) {
 // TestEndsWhenDone checks that processes which end after the job is done are not reported as dead.
 func TestEndsWhenDone(t *testing.T) {
 	for _, done := range []bool{false, true} {
-		c := New(threeServers(t, chain2), 15, weaken.Set{})
+		c := New(threeServers(t, chain2), 15, mutation.Set{})
 		come(t, c, 0, process(0), Granted)
 		if done {
 			c.Finish()
@@ -69,7 +69,7 @@ func TestEndsWhenDone(t *testing.T) {
 // TestPlaceOfLast checks that a restarted coordinator does not reassign a server index while its process may hold the
 // last rows of a shard.
 func TestPlaceOfLast(t *testing.T) {
-	c := New(threeServers(t, chain2), 15, weaken.Set{})
+	c := New(threeServers(t, chain2), 15, mutation.Set{})
 	come(t, c, 2, "another", Taken)
 	come(t, c, 0, process(0), Granted)
 	come(t, c, 2, "another", Taken) // the shard that it shares with server:1 may exist nowhere else
@@ -80,11 +80,11 @@ func TestPlaceOfLast(t *testing.T) {
 // TestLastIsNotKilled checks that of two silent servers that share a shard neither is killed, although each is dropped
 // from the shard that it shares with a live one. A new server gets neither of their indices.
 func TestLastIsNotKilled(t *testing.T) {
-	c := New(threeServers(t, chain2), 15, weaken.Set{})
+	c := New(threeServers(t, chain2), 15, mutation.Set{})
 	come(t, c, 1, process(1), Granted)
 	for range 40 {
 		c.Tick()
-		c.ServerStatus(1, process(1), words.ServerStatus{})
+		c.ServerStatus(1, process(1), protocol.ServerStatus{})
 	}
 	r := c.Ready()
 	if !slices.ContainsFunc(r.Events, func(e Event) bool { return e.Kind == "dropped" }) {
@@ -103,15 +103,15 @@ func TestLastIsNotKilled(t *testing.T) {
 // process gets one of their indices only if the job can roll back; both servers are then killed.
 func TestPlaceOfSilent(t *testing.T) {
 	for _, recovery := range []perdure.Recovery{chain2, saved2} {
-		c := New(threeServers(t, recovery), 15, weaken.Set{})
+		c := New(threeServers(t, recovery), 15, mutation.Set{})
 		for i := range 3 {
 			come(t, c, i, process(i), Granted)
-			c.ServerStatus(i, process(i), words.ServerStatus{})
+			c.ServerStatus(i, process(i), protocol.ServerStatus{})
 		}
 		come(t, c, 2, "another", Taken)
 		for range 40 {
 			c.Tick()
-			c.ServerStatus(1, process(1), words.ServerStatus{})
+			c.ServerStatus(1, process(1), protocol.ServerStatus{})
 		}
 		want, killed := Taken, 0
 		if traitsOf(recovery).SavesCuts() {
@@ -134,10 +134,10 @@ func TestPlaceOfSilent(t *testing.T) {
 // TestLateWord checks that the first message after a silence, which may have been delayed for long while its sender
 // died, does not cause silent servers to be dropped. The next message does.
 func TestLateWord(t *testing.T) {
-	c := New(threeServers(t, chain2), 15, weaken.Set{})
+	c := New(threeServers(t, chain2), 15, mutation.Set{})
 	for i := range 3 {
 		come(t, c, i, process(i), Granted)
-		c.ServerStatus(i, process(i), words.ServerStatus{})
+		c.ServerStatus(i, process(i), protocol.ServerStatus{})
 	}
 	for range 100 {
 		c.Tick()
@@ -148,13 +148,13 @@ func TestLateWord(t *testing.T) {
 	if dropped() {
 		t.Fatal("a server was dropped although all are silent")
 	}
-	c.ServerStatus(1, process(1), words.ServerStatus{})
-	c.ServerStatus(1, process(1), words.ServerStatus{})
+	c.ServerStatus(1, process(1), protocol.ServerStatus{})
+	c.ServerStatus(1, process(1), protocol.ServerStatus{})
 	if dropped() {
 		t.Error("silent servers were dropped after one message of a server that may be dead")
 	}
 	c.Tick()
-	c.ServerStatus(1, process(1), words.ServerStatus{})
+	c.ServerStatus(1, process(1), protocol.ServerStatus{})
 	if !dropped() {
 		t.Error("no server was dropped, although server:1 is alive and has the same rows")
 	}

@@ -3,15 +3,15 @@ package membership
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/slotstate"
 )
 
 // LiveStates returns which slot states in the store may still be needed, according to the job record and to the reports
 // of the shards' holders. The states in published checkpoints come in addition. A shard contributes nothing about its
 // slots unless all its holders have reported their states in the current epoch.
-func (c *Core) LiveStates() *states.LiveSet {
+func (c *Core) LiveStates() *slotstate.LiveSet {
 	f, j := c.record, c.job
-	h := states.NewLiveSet(f.View.Generation)
+	h := slotstate.NewLiveSet(f.View.Generation)
 	h.Retain(j.publishedStates...)
 	homes := make([][]perdure.Slot, len(f.View.Shards))
 	for i := range f.View.Slots {

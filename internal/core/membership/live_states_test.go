@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/core/slotstate"
 )
 
 // TestStatesWhileJoining checks that a state that the head has superseded is garbage even while a replica joins the
@@ -34,12 +34,12 @@ func TestStatesWhileJoining(t *testing.T) {
 		sv := &f.View.Shards[0]
 		sv.Server, sv.Incarnation, sv.Epoch = 0, 1, 1
 		if c.joining {
-			sv.Joining = &words.Holder{Server: 1, Incarnation: 1}
+			sv.Joining = &protocol.Holder{Server: 1, Incarnation: 1}
 		}
-		core := New(f, 10, weaken.Set{})
-		name := func(n uint64) string { return states.Key{Generation: 1, Incarnation: 1, Number: n}.Name() }
-		core.job.servers[0].server = &words.ObservedServer{Shards: map[perdure.ShardID]*words.ObservedShard{0: {
-			ShardStatus: words.ShardStatus{Epoch: 1, Generation: 1, Ready: true, States: []string{name(2)}},
+		core := New(f, 10, mutation.Set{})
+		name := func(n uint64) string { return slotstate.Key{Generation: 1, Incarnation: 1, Number: n}.Name() }
+		core.job.servers[0].server = &protocol.ObservedServer{Shards: map[perdure.ShardID]*protocol.ObservedShard{0: {
+			ShardStatus: protocol.ShardStatus{Epoch: 1, Generation: 1, Ready: true, States: []string{name(2)}},
 		}}}
 		if got := core.LiveStates().Garbage([]string{name(1), name(2)}); len(got) != c.garbage {
 			t.Errorf("%s, joining %t: %v is garbage", c.recovery, c.joining, got)

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // TestLogWaits checks that users are notified once when updates wait for the log, however many processes wait, and once
@@ -21,7 +21,7 @@ func TestLogWaits(t *testing.T) {
 		for range ticks {
 			for i := range c.core.job.slots {
 				o := &c.core.job.slots[i]
-				st := words.WorkerStatus{}
+				st := protocol.WorkerStatus{}
 				if slices.Contains(waiting, i) {
 					st.WaitReason = "it is full"
 				}

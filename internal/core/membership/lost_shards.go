@@ -5,8 +5,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // placeShards assigns the shards once every server has joined for the first time.
@@ -31,11 +31,11 @@ func (ch *chains) placeShards() {
 		return
 	}
 	for s, chain := range placement.Chains(len(v.Shards), ch.job.traits.Copies, zones) {
-		holders := make([]words.Holder, len(chain))
+		holders := make([]protocol.Holder, len(chain))
 		for i, x := range chain {
 			holders[i] = ch.record.Holder(servers[x])
 		}
-		next := words.ShardView{Epoch: 1}
+		next := protocol.ShardView{Epoch: 1}
 		next.Lost, next.Saved = ch.record.Running.StartFiles(s)
 		ch.rec.changeShard(s, onChain(next, holders))
 	}
@@ -67,7 +67,7 @@ func (ch *chains) reassignLostShards() recovery.Action {
 		return recovery.Action{}
 	}
 	for _, i := range orphans {
-		next := onChain(words.ShardView{Epoch: v.Shards[i].Epoch + 1}, ch.freshChain(i))
+		next := onChain(protocol.ShardView{Epoch: v.Shards[i].Epoch + 1}, ch.freshChain(i))
 		next.Lost = fate.Kind == recovery.Reinitialize || fate.Kind == recovery.RestoreRows
 		next.Restored = fate.Kind == recovery.Restore || fate.Kind == recovery.RestorePartial
 		if fate.Kind == recovery.RestoreRows {
@@ -126,7 +126,7 @@ func (ch *chains) lossAction(shards int) recovery.Action {
 // freshChain returns the chain of a shard that restarts: on the servers that held it, where processes have replaced
 // them; otherwise on other servers, and on a draining one only if all others are unavailable. No replica has to be
 // copied, because all start with the same rows, those of the cut.
-func (ch *chains) freshChain(shard int) (chain []words.Holder) {
+func (ch *chains) freshChain(shard int) (chain []protocol.Holder) {
 	copies := ch.job.traits.Copies
 	for _, server := range serversOf(ch.record.View.Shards[shard].Members()) {
 		if ch.job.replaced(server) && len(chain) < copies {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // An update is lost if no process has kept it and the job does not roll back to redo it. A gap is a range of clocks of
@@ -113,7 +113,7 @@ func (l *lostUpdates) DropCovered(cut perdure.Clock) {
 }
 
 // CountDecided counts the updates of a slot, below its decided start, that shards lack according to their fences.
-func (l *lostUpdates) CountDecided(slot int, start perdure.Clock, fences []words.Fence) (loss lossReport) {
+func (l *lostUpdates) CountDecided(slot int, start perdure.Clock, fences []protocol.Fence) (loss lossReport) {
 	for i := range fences {
 		l.AddGap(gap{perdure.ShardID(i), perdure.Slot(slot), fences[i].Counts.Staged, start}, &loss)
 	}
@@ -122,7 +122,7 @@ func (l *lostUpdates) CountDecided(slot int, start perdure.Clock, fences []words
 
 // CountTorn counts the updates of a slot below its start that shards lack. It is for strategies without gaps, under
 // which a dead shard counts all its updates as lost anyway.
-func (l *lostUpdates) CountTorn(start perdure.Clock, fences []words.Fence) {
+func (l *lostUpdates) CountTorn(start perdure.Clock, fences []protocol.Fence) {
 	for i := range fences {
 		l.Count(i, int64(max(0, start-fences[i].Counts.Staged)))
 	}
@@ -135,7 +135,7 @@ type slotGaps struct {
 	// UnknownShards lists the shards that do not know the slot's progress, until its start is decided.
 	UnknownShards []perdure.ShardID `json:"short,omitempty"`
 	// Former lists the former membership intervals that no checkpoint contains completely.
-	Former []words.Interval `json:"former,omitempty"`
+	Former []protocol.Interval `json:"former,omitempty"`
 }
 
 // MarkUnknown records that a shard does not know the slot's progress.
@@ -151,8 +151,8 @@ func (s *slotGaps) RecordStart(start perdure.Clock) { s.LatestStart, s.UnknownSh
 // Restore counts a slot's updates that a shard, restored from the newest checkpoint, lacks permanently: those that the
 // slot's processes made before its start but after the checkpoint. If the start is not decided yet, it records that the
 // shard does not know the slot's progress.
-func (l *lostUpdates) Restore(shard, slot int, s *slotGaps, v *words.View) (loss lossReport) {
-	lose := func(term words.Interval, until perdure.Clock) {
+func (l *lostUpdates) Restore(shard, slot int, s *slotGaps, v *protocol.View) (loss lossReport) {
+	lose := func(term protocol.Interval, until perdure.Clock) {
 		l.AddGap(gap{perdure.ShardID(shard), perdure.Slot(slot), term.Clamp(v.Durable), until}, &loss)
 	}
 	for _, term := range s.Former {

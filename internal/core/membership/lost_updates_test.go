@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // TestByCounting compares the ledger with an explicit set of lost updates, for random gaps, restored shards and
@@ -82,16 +82,16 @@ func TestClone(t *testing.T) {
 // TestRestore checks which updates are lost when a shard is restored, and when a slot's start is decided.
 func TestRestore(t *testing.T) {
 	l := lostUpdates{ShardLost: make([]int64, 2)}
-	v := words.View{Durable: 5, Slots: []words.SlotView{
+	v := protocol.View{Durable: 5, Slots: []protocol.SlotView{
 		{Incarnation: 2, Decided: true, Start: 8}, // [5, 8)
 		{Incarnation: 3}, // not decided
 		{},               // never had a process
-		{Incarnation: 1, Decided: true, Start: 9, Interval: words.Interval{From: 9}}, // has just joined
+		{Incarnation: 1, Decided: true, Start: 9, Interval: protocol.Interval{From: 9}}, // has just joined
 		// participated from 6 to 7 before
-		{Incarnation: 2, Decided: true, Start: 12, Interval: words.Interval{From: 12}},
+		{Incarnation: 2, Decided: true, Start: 12, Interval: protocol.Interval{From: 12}},
 	}}
 	slots := make([]slotGaps, len(v.Slots))
-	slots[4].Former = []words.Interval{{Until: 3}, {From: 6, Until: 7}}
+	slots[4].Former = []protocol.Interval{{Until: 3}, {From: 6, Until: 7}}
 	var n []int64
 	for i := range slots {
 		n = append(n, l.Restore(1, i, &slots[i], &v).Updates)
@@ -102,7 +102,7 @@ func TestRestore(t *testing.T) {
 	if !slices.Equal(slots[1].UnknownShards, []perdure.ShardID{1}) || slots[0].UnknownShards != nil {
 		t.Errorf("%+v", slots)
 	}
-	fences := []words.Fence{{Counts: words.Counts{Staged: 11}}, {Counts: words.Counts{Staged: 5}}}
+	fences := []protocol.Fence{{Counts: protocol.Counts{Staged: 11}}, {Counts: protocol.Counts{Staged: 5}}}
 	loss, says := l.CountDecided(1, 10, fences), "lost 5 updates on 1 shards (no copy exists); training continues "+
 		"without them; the slot's saved state is that of the checkpoint"
 	if want := (lossReport{5, 1, true}); loss != want || loss.String() != says {

@@ -2,7 +2,7 @@ package membership
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // MemberStatus describes a server or a worker slot for status displays.
@@ -11,8 +11,8 @@ type MemberStatus struct {
 	State    string // waiting, alive, silent, dead, left
 	Clock    perdure.Clock
 	Problem  string
-	Server   *words.ObservedServer // nil: no status yet
-	Worker   *words.WorkerStatus
+	Server   *protocol.ObservedServer // nil: no status yet
+	Worker   *protocol.WorkerStatus
 	Held     int  // of a server: the number of shards that it holds or starts to hold
 	Eligible bool // of a server: it may be given more
 }

@@ -24,10 +24,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/failuredetector"
+	"github.com/perdure/perdure/internal/core/mutation"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Event is a message for users.
@@ -63,8 +63,8 @@ type Inquiry struct {
 type Publish struct {
 	Generation perdure.Generation
 	Cut        perdure.Clock
-	Segments   []words.Segment // by shard; nil for a running checkpoint
-	Epochs     []perdure.Epoch // by shard
+	Segments   []protocol.Segment // by shard; nil for a running checkpoint
+	Epochs     []perdure.Epoch    // by shard
 	// Running, if not nil, is the running checkpoint to publish instead. Cut is then the clock that all slots have
 	// reached.
 	Running *RunningCheckpoint
@@ -79,7 +79,7 @@ type Ready struct {
 	Record *JobRecord
 	// Delta holds the changes of the view since the last Delta, for servers. WorkerDelta holds those since the last
 	// WorkerDelta, for workers and observers. Nil: no change that concerns them.
-	Delta, WorkerDelta *words.ViewDelta
+	Delta, WorkerDelta *protocol.ViewDelta
 	Publish            *Publish
 	Kills              []Kill
 	Inquiries          []Inquiry
@@ -117,7 +117,7 @@ const usualTick = 0.1
 
 // New returns a core for a job record. A process that is silent for about patience ticks is suspected to be frozen or
 // cut off: see package failuredetector. weak is for negative controls in tests.
-func New(facts JobRecord, patience int64, weak weaken.Set) *Core {
+func New(facts JobRecord, patience int64, weak mutation.Set) *Core {
 	f, strategy := &facts, recovery.Of(facts.Job.Recovery)
 	n := len(f.View.Shards)
 	j := &jobState{
@@ -240,7 +240,7 @@ func (c *Core) vacate(slot int) {
 		return // it will not be replaced
 	}
 	set(c.rec, &p.Incarnation, p.Incarnation+1)
-	c.rec.changeSlot(slot, words.SlotView{Incarnation: p.Incarnation, Interval: sl.Interval})
+	c.rec.changeSlot(slot, protocol.SlotView{Incarnation: p.Incarnation, Interval: sl.Interval})
 	if lacks := p.AtCuts && !c.job.complete && !c.record.View.Done; lacks {
 		set(c.rec, &p.AtCuts, false) // the next process reports it again
 		c.rollBack(fmt.Sprintf("worker:%d saved its state only at checkpoints", slot))

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // partitionedJob returns a job of two workers and three servers, with each shard on two servers.
@@ -24,7 +24,7 @@ func partitionedJob(t *testing.T) (c *cluster, says func(unreached ...string) []
 			c.report(Server, i)
 		}
 		c.report(Worker, 1)
-		st := words.WorkerStatus{Generation: 1, Unreachable: unreached}
+		st := protocol.WorkerStatus{Generation: 1, Unreachable: unreached}
 		c.core.HandleWorkerStatus(0, c.workers[0].name, st)
 		c.core.Tick()
 		r := c.core.Ready()
@@ -61,7 +61,7 @@ func TestRift(t *testing.T) {
 	}
 	for i := range c.core.Record().View.Shards {
 		sv := &c.core.Record().View.Shards[i]
-		if sv.Server == 1 || slices.ContainsFunc(sv.Followers, func(h words.Holder) bool { return h.Server == 1 }) {
+		if sv.Server == 1 || slices.ContainsFunc(sv.Followers, func(h protocol.Holder) bool { return h.Server == 1 }) {
 			t.Fatalf("shard %d still has a replica on server 1: %+v", i, *sv)
 		}
 	}

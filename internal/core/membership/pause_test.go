@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // TestPauseBeginsAgain checks a pause that ends and starts again before any worker was notified. For the workers it
@@ -15,13 +15,13 @@ func TestPauseBeginsAgain(t *testing.T) {
 		ID: "pause", Slots: 1, Servers: 1, Shards: 1, Clocks: 9,
 		Consistency: perdure.Consistency{Kind: perdure.ASP},
 		Recovery:    perdure.Recovery{Kind: perdure.RecoverResend, Every: 5},
-	}, 1, 0, nil), 15, weaken.Set{})
+	}, 1, 0, nil), 15, mutation.Set{})
 	come(t, c, 0, process(0), Granted)
 	sl := &c.record.View.Slots[0]
 	sl.Incarnation, sl.Decided, sl.Settled = 1, true, true
 	c.record.Slots[0].Process = "worker"
 	says := func() {
-		c.job.slots[0].worker = &words.WorkerStatus{
+		c.job.slots[0].worker = &protocol.WorkerStatus{
 			Revision:   c.record.View.Revision,
 			Generation: c.record.View.Generation,
 		}

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // planned returns a job in which a number of workers participate, and as many again will join at a later clock.
@@ -23,14 +23,14 @@ func planned(t testing.TB, workers int) *Core {
 		sl := &f.View.Slots[i]
 		sl.Incarnation, sl.Decided, sl.Settled = 1, true, i < workers
 	}
-	c := New(f, 15, weaken.Set{})
+	c := New(f, 15, mutation.Set{})
 	c.Join(Server, 0, Applicant{Process: "s", PID: 1})
 	for i := range workers {
 		c.Join(Worker, i, Applicant{Process: f.Slots[i].Process, PID: i + 1})
 	}
-	c.HandleServerDelta(0, "s", &words.ServerDelta{
+	c.HandleServerDelta(0, "s", &protocol.ServerDelta{
 		Number: 1,
-		Shards: []words.ShardDelta{{ShardStatus: words.ShardStatus{
+		Shards: []protocol.ShardDelta{{ShardStatus: protocol.ShardStatus{
 			Generation: 1, Epoch: 1, Ready: true, Roster: f.View.Roster,
 		}}},
 	})
@@ -42,7 +42,7 @@ func planned(t testing.TB, workers int) *Core {
 
 // comesTo sends a worker's status at a clock.
 func (c *Core) comesTo(slot int, clock perdure.Clock) {
-	c.HandleWorkerStatus(slot, c.record.Slots[slot].Process, words.WorkerStatus{Generation: 1, Clock: clock})
+	c.HandleWorkerStatus(slot, c.record.Slots[slot].Process, protocol.WorkerStatus{Generation: 1, Clock: clock})
 }
 
 // TestPlannedSleep checks that slots which join later are not checked whenever another slot ends a clock, but only when

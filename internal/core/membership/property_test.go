@@ -9,8 +9,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/failuredetector"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // storm is a random history of a whole job. It is plain data, generated and shrunk by rapid.
@@ -25,7 +25,7 @@ type storm struct {
 // earlier describes the run that a job resumes; the zero value: none.
 type earlier struct {
 	Cut     perdure.Clock
-	Slots   []words.Interval
+	Slots   []protocol.Interval
 	Workers int   // number of workers in the resumed job; 0: unchanged
 	Past    int64 // clocks of former membership intervals
 }
@@ -36,9 +36,9 @@ func earliers(slots int) *rapid.Generator[earlier] {
 		if e.Cut = perdure.Clock(rapid.IntRange(0, 4).Draw(t, "cut")); e.Cut == 0 {
 			return e
 		}
-		e.Slots = make([]words.Interval, slots, slots+2)
+		e.Slots = make([]protocol.Interval, slots, slots+2)
 		for range rapid.IntRange(0, 2).Draw(t, "joined") {
-			e.Slots = append(e.Slots, words.Interval{From: perdure.Clock(rapid.IntRange(1, 6).Draw(t, "from"))})
+			e.Slots = append(e.Slots, protocol.Interval{From: perdure.Clock(rapid.IntRange(1, 6).Draw(t, "from"))})
 		}
 		for i := range e.Slots[1:] {
 			if s := &e.Slots[1+i]; rapid.Bool().Draw(t, "leaves") {
@@ -432,7 +432,7 @@ func (c *cluster) awaits() bool {
 	for i := range c.saved.View.Shards {
 		chain := c.saved.View.Shards[i].Members()
 		if c.core.job.irreplaceable() && !slices.ContainsFunc(chain, c.lives) &&
-			slices.ContainsFunc(chain, func(h words.Holder) bool {
+			slices.ContainsFunc(chain, func(h protocol.Holder) bool {
 				return c.saved.Servers[h.Server].Left && c.core.job.holderState(&h) == memberSilent
 			}) {
 			return true
@@ -590,10 +590,10 @@ func TestTornClockRollsBack(t *testing.T) {
 	}, 4)
 	c.runHealthy(2)
 	c.kill(Worker, 0, "gone")
-	fence := func(staged, ticked perdure.Clock) []words.Fence {
-		return []words.Fence{{Incarnation: 2, Counts: words.Counts{Staged: staged, Ticked: ticked, Applied: 4}}}
+	fence := func(staged, ticked perdure.Clock) []protocol.Fence {
+		return []protocol.Fence{{Incarnation: 2, Counts: protocol.Counts{Staged: staged, Ticked: ticked, Applied: 4}}}
 	}
-	c.core.ServerStatus(0, c.servers[0].name, words.ServerStatus{Shards: []words.ShardStatus{
+	c.core.ServerStatus(0, c.servers[0].name, protocol.ServerStatus{Shards: []protocol.ShardStatus{
 		{Shard: 0, Generation: 1, Epoch: 1, Ready: true, Fences: fence(5, 5)},
 		{Shard: 1, Generation: 1, Epoch: 1, Ready: true, Fences: fence(4, 4)},
 	}})

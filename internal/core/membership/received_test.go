@@ -4,22 +4,22 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // audience is the view of a receiver that was present all the time and receives the deltas, together with the set of
 // changes since.
 type audience struct {
-	view          words.View
+	view          protocol.View
 	shards, slots map[int]bool
 }
 
-func newAudience(v *words.View) audience {
+func newAudience(v *protocol.View) audience {
 	return audience{view: *v, shards: map[int]bool{}, slots: map[int]bool{}}
 }
 
 // hear applies the delta from one saved view to the next, and verifies it.
-func (a *audience) hear(c *cluster, before, after *words.View, d *words.ViewDelta) {
+func (a *audience) hear(c *cluster, before, after *protocol.View, d *protocol.ViewDelta) {
 	for i := range after.Shards {
 		a.shards[i] = a.shards[i] || !reflect.DeepEqual(before.Shards[i], after.Shards[i])
 	}
@@ -65,7 +65,7 @@ func (c *cluster) checkHeard() {
 			c.fail("workers have %+v for shard %d, want %+v", was, i, sv)
 		}
 	}
-	views := []words.View{known}
+	views := []protocol.View{known}
 	for _, w := range c.workers {
 		if w.granted && w.connected && w.view.Revision > known.Revision {
 			views = append(views, w.view) // it connected later
@@ -74,7 +74,7 @@ func (c *cluster) checkHeard() {
 	if !slices.Equal(known.Intervals(), now.Intervals()) {
 		c.fail("workers have the intervals %v, want %v", known.Intervals(), now.Intervals())
 	}
-	vacancies := func(v *words.View) (n int) {
+	vacancies := func(v *protocol.View) (n int) {
 		for i := range v.Slots {
 			if v.Slots[i].Incarnation == 0 || !v.Slots[i].Settled {
 				n++
@@ -96,10 +96,10 @@ func (c *cluster) checkHeard() {
 }
 
 // common returns the part of a view that belongs to all shards, slots and tables.
-func common(v words.View) words.View {
+func common(v protocol.View) protocol.View {
 	v.Revision, v.Shards, v.Slots, v.Tables = 0, nil, nil, nil
 	return v
 }
 
 // vacant reports whether no process speaks for a slot.
-func vacant(sl *words.SlotView) bool { return sl.Incarnation == 0 || !sl.Settled }
+func vacant(sl *protocol.SlotView) bool { return sl.Incarnation == 0 || !sl.Settled }

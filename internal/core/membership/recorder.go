@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // recorder is the only way to change the job record. It notifies everything that depends on a change: it updates the
@@ -124,7 +124,7 @@ func (r *recorder) touchServer(server int) {
 }
 
 // changeShard replaces a shard's view. Its followers must not be changed in place, because older views share them.
-func (r *recorder) changeShard(shard int, next words.ShardView) {
+func (r *recorder) changeShard(shard int, next protocol.ShardView) {
 	r.deltas.Shard(shard, &r.record.View.Shards[shard], &next)
 	r.record.View.Shards[shard], r.dirty = next, true
 	r.updateReplicas(shard)
@@ -133,7 +133,7 @@ func (r *recorder) changeShard(shard int, next words.ShardView) {
 }
 
 // changeSlot replaces a slot's view.
-func (r *recorder) changeSlot(slot int, next words.SlotView) {
+func (r *recorder) changeSlot(slot int, next protocol.SlotView) {
 	at := &r.record.View.Slots[slot]
 	if *at == next {
 		return
@@ -174,7 +174,7 @@ func (r *recorder) addServer(zone string) {
 func (r *recorder) addSlot() {
 	v := &r.record.View
 	r.job.slots = append(r.job.slots, observed{})
-	v.Slots = append(v.Slots, words.SlotView{})
+	v.Slots = append(v.Slots, protocol.SlotView{})
 	r.deltas.Add()
 	r.job.clocks.Move(-1, r.job.slotClock(len(r.job.slots)-1))
 }

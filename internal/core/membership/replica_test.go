@@ -6,9 +6,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // fakeShard is a replica of a shard. Its state is a function of its log, which it receives from its predecessor. An
@@ -38,7 +38,7 @@ type fakeShard struct {
 	mended bool // it has received everything up to that
 
 	cut      perdure.Clock // the latest cut that it saved or started from
-	segments []words.Segment
+	segments []protocol.Segment
 }
 
 // mostSlots is the maximum number of slots of a job in these tests.
@@ -51,10 +51,10 @@ type entry struct {
 	incarnation perdure.Incarnation
 	clock       perdure.Clock
 	ticked      bool
-	epoch       perdure.Epoch             // of a base
-	base        [mostSlots]perdure.Clock  // by slot
-	slots       int                       // of a roster
-	spans       [mostSlots]words.Interval // of a roster
+	epoch       perdure.Epoch                // of a base
+	base        [mostSlots]perdure.Clock     // by slot
+	slots       int                          // of a roster
+	spans       [mostSlots]protocol.Interval // of a roster
 }
 
 // serves reports whether a replica knows what its rows contain.
@@ -68,7 +68,7 @@ func (sh *fakeShard) begin(twoStep bool, origin []perdure.Clock, seq uint64) {
 }
 
 func (sh *fakeShard) intake(twoStep bool, origin []perdure.Clock) *consistency.Sequencer {
-	in := consistency.NewSequencer(twoStep, origin, weaken.Set{})
+	in := consistency.NewSequencer(twoStep, origin, mutation.Set{})
 	if sh.partial {
 		in.CountMissingAsLost()
 	}
@@ -157,7 +157,7 @@ func (sh *fakeShard) append(e entry) {
 }
 
 // replica returns the replica of a live, reachable holder in a view, or nil if the holder does not know that epoch.
-func (c *cluster) replica(v *words.View, shard int, h words.Holder) *fakeShard {
+func (c *cluster) replica(v *protocol.View, shard int, h protocol.Holder) *fakeShard {
 	s := c.servers[h.Server]
 	if !s.up || s.silent || s.incarnation != h.Incarnation {
 		return nil
@@ -171,7 +171,7 @@ func (c *cluster) replica(v *words.View, shard int, h words.Holder) *fakeShard {
 
 // flow lets a shard's entries travel once down its chain, and the committed count once up, between members that know
 // the epoch.
-func (c *cluster) flow(v *words.View, shard int) {
+func (c *cluster) flow(v *protocol.View, shard int) {
 	sv := &v.Shards[shard]
 	n := sv.Replicas()
 	chain := make([]*fakeShard, n)
@@ -206,7 +206,7 @@ func (c *cluster) flow(v *words.View, shard int) {
 
 // copy brings the joining replica of a shard up to date with the tail's committed entries. From then on, the tail
 // commits nothing without it.
-func (c *cluster) copy(v *words.View, shard int) {
+func (c *cluster) copy(v *protocol.View, shard int) {
 	sv := &v.Shards[shard]
 	if sv.Joining == nil {
 		return
@@ -243,7 +243,7 @@ func (c *cluster) send1(shard int, from, to *fakeShard, upTo int) {
 }
 
 // lead appends the entries that the view requires to a head's log, if it serves.
-func (c *cluster) lead(sh *fakeShard, v *words.View, sv *words.ShardView) {
+func (c *cluster) lead(sh *fakeShard, v *protocol.View, sv *protocol.ShardView) {
 	if sh.all == nil {
 		sh.all = sh.whole()
 	}
@@ -275,7 +275,7 @@ func (c *cluster) lead(sh *fakeShard, v *words.View, sv *words.ShardView) {
 }
 
 // ready reports whether a head serves: all members have everything that it had when the epoch started.
-func (c *cluster) ready(sh *fakeShard, sv *words.ShardView) bool {
+func (c *cluster) ready(sh *fakeShard, sv *protocol.ShardView) bool {
 	if !sh.serves() || sv.Lost && sv.Base == nil {
 		return false
 	}
@@ -283,7 +283,7 @@ func (c *cluster) ready(sh *fakeShard, sv *words.ShardView) bool {
 }
 
 // followShard updates a server's replica of a shard to the server's view.
-func (c *cluster) followShard(s *fakeServer, v *words.View, i int, h words.Holder, head, joins bool) {
+func (c *cluster) followShard(s *fakeServer, v *protocol.View, i int, h protocol.Holder, head, joins bool) {
 	sv := &v.Shards[i]
 	sh := s.shards[i]
 	if sh == nil || sh.since != h.Since || sh.generation != v.Generation {
@@ -299,7 +299,7 @@ func (c *cluster) followShard(s *fakeServer, v *words.View, i int, h words.Holde
 		sh.epoch, sh.began, sh.heard, sh.joined, sh.all, sh.counts = sv.Epoch, len(sh.log), -1, false, nil, 0
 		sh.told, sh.mended = map[perdure.Slot]perdure.Clock{}, false
 	}
-	sh.segments = slices.DeleteFunc(sh.segments, func(g words.Segment) bool { return g.Cut <= v.Durable })
+	sh.segments = slices.DeleteFunc(sh.segments, func(g protocol.Segment) bool { return g.Cut <= v.Durable })
 	if head && sh.serves() {
 		c.lead(sh, v, sv)
 	}
@@ -309,7 +309,7 @@ func (c *cluster) followShard(s *fakeServer, v *words.View, i int, h words.Holde
 }
 
 // restore creates the rows of a lost shard, once their contents are known.
-func (c *cluster) restore(sh *fakeShard, v *words.View, shard int) {
+func (c *cluster) restore(sh *fakeShard, v *protocol.View, shard int) {
 	sv, at := &v.Shards[shard], v.RestoredAt(perdure.ShardID(shard))
 	origin := make([]perdure.Clock, c.job.Slots)
 	if at > 0 {
@@ -336,7 +336,7 @@ func (c *cluster) restore(sh *fakeShard, v *words.View, shard int) {
 }
 
 // complete reports whether a restored shard has everything that all slots had sent before.
-func (sh *fakeShard) complete(v *words.View) bool {
+func (sh *fakeShard) complete(v *protocol.View) bool {
 	for i, sl := range v.Slots {
 		told, has := sh.told[perdure.Slot(i)]
 		if sl.Settled && !sl.Left && sl.Incarnation > 0 &&
@@ -348,10 +348,10 @@ func (sh *fakeShard) complete(v *words.View) bool {
 }
 
 // status returns the status of a replica.
-func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) words.ShardStatus {
+func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) protocol.ShardStatus {
 	sv := &s.view.Shards[i]
 	head := sv.Server >= 0 && c.replica(&s.view, i, sv.Holder) == sh
-	st := words.ShardStatus{
+	st := protocol.ShardStatus{
 		Shard: perdure.ShardID(i), Generation: sh.generation, Epoch: sh.epoch, Since: sh.since,
 		Ready: sh.serves() && (!head || c.ready(sh, sv)), Joined: sh.joined,
 		Yielded: head && sv.Yields && sh.committed == len(sh.log), Segments: slices.Clone(sh.segments),
@@ -370,7 +370,7 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) words.ShardStatus 
 	st.ResendComplete, st.SaveSeconds = sh.mended, c.saveSeconds
 	for j, sl := range s.view.Slots[:min(len(s.view.Slots), len(sh.in.Applied()))] {
 		if slot := perdure.Slot(j); !sl.Settled {
-			st.Fences = append(st.Fences, words.Fence{
+			st.Fences = append(st.Fences, protocol.Fence{
 				Slot: slot, Incarnation: sh.in.Incarnation(slot), Counts: sh.in.Counts(slot),
 				Carried: sl.Decided && sh.in.Decided(slot, sl.Incarnation),
 			})
@@ -380,7 +380,7 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) words.ShardStatus 
 }
 
 // nextCut returns a shard's next cut, which may be the job's end.
-func (c *cluster) nextCut(sh *fakeShard, v *words.View) perdure.Clock {
+func (c *cluster) nextCut(sh *fakeShard, v *protocol.View) perdure.Clock {
 	if !traitsOf(c.job.Recovery).SavesCuts() {
 		return -1
 	}
@@ -411,7 +411,7 @@ func (c *cluster) pump(shard int, sh *fakeShard) {
 		}
 		cut := sh.in.MinClock()
 		sh.segments = append(sh.segments,
-			words.Segment{Cut: cut, Seq: sh.seq, File: fmt.Sprintf("g%ds%dc%d", sh.generation, shard, cut)})
+			protocol.Segment{Cut: cut, Seq: sh.seq, File: fmt.Sprintf("g%ds%dc%d", sh.generation, shard, cut)})
 		sh.cut = cut
 		sh.in.SetCut(c.nextCut(sh, v))
 	}

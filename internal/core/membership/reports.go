@@ -1,7 +1,7 @@
 package membership
 
 import (
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // logPatience is how many ticks a process may wait for the update log before users are notified. An update log that has
@@ -14,7 +14,7 @@ type reports struct {
 	job     *jobState
 	rec     *recorder
 	pending bool // a message is due once all shards serve again after some were dropped
-	waits   words.WaitTracker
+	waits   protocol.WaitTracker
 }
 
 // recovered reports the servers and slots that work again after a failure.

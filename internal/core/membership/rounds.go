@@ -2,8 +2,8 @@ package membership
 
 import (
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // rounds records which files make up the running checkpoint, as reported by the servers. It does so once a tick,
@@ -58,7 +58,7 @@ func (ro *rounds) saved(clock perdure.Clock) bool {
 }
 
 // otherStatus returns the status of a shard from a server that does not hold it, for a negative control.
-func (j *jobState) otherStatus(shard int) (st *words.ObservedShard) {
+func (j *jobState) otherStatus(shard int) (st *protocol.ObservedShard) {
 	for i := range j.servers {
 		if w := j.servers[i].server; w != nil && i != j.record.View.Shards[shard].Server && st == nil {
 			st = w.Shards[perdure.ShardID(shard)]

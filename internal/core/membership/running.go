@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // For a running checkpoint the coordinator records which files hold the last saved rows of each shard, and how much has
@@ -14,12 +14,12 @@ import (
 
 // RunningCheckpoint is the running checkpoint of a job. The zero value belongs to a job without one.
 type RunningCheckpoint struct {
-	Number uint64              `json:"number"` // of its manifest, from 1; 0: nothing has been saved yet
-	Files  [][]words.SavedFile `json:"files"`  // by shard, the oldest first
+	Number uint64                 `json:"number"` // of its manifest, from 1; 0: nothing has been saved yet
+	Files  [][]protocol.SavedFile `json:"files"`  // by shard, the oldest first
 	// States lists, by shard, the slot states in the store that the shard's newest file refers to; nil: none.
-	States  [][]words.SavedFile `json:"states,omitempty"`
-	Saving  words.RowSaving     `json:"saving"` // statistics of the job so far
-	Counted []savedCount        `json:"told"`   // by shard: the part of its statistics that Saving contains
+	States  [][]protocol.SavedFile `json:"states,omitempty"`
+	Saving  protocol.RowSaving     `json:"saving"` // statistics of the job so far
+	Counted []savedCount           `json:"told"`   // by shard: the part of its statistics that Saving contains
 	// UnknownStarts counts the shards whose initial rows are not known yet, in a job that resumes from another job's
 	// files.
 	UnknownStarts int `json:"unbegun,omitempty"`
@@ -37,12 +37,12 @@ type savedCount struct {
 
 // NewRunningCheckpoint returns an empty running checkpoint for a number of shards.
 func NewRunningCheckpoint(shards int) RunningCheckpoint {
-	return RunningCheckpoint{Files: make([][]words.SavedFile, shards), Counted: make([]savedCount, shards)}
+	return RunningCheckpoint{Files: make([][]protocol.SavedFile, shards), Counted: make([]savedCount, shards)}
 }
 
 // ResumeRunningCheckpoint returns the running checkpoint of a job that resumes from the one with the given number.
 // files lists its files by shard, and states the slot states that the newest ones refer to, or nil.
-func ResumeRunningCheckpoint(number uint64, files, states [][]words.SavedFile) RunningCheckpoint {
+func ResumeRunningCheckpoint(number uint64, files, states [][]protocol.SavedFile) RunningCheckpoint {
 	c := NewRunningCheckpoint(len(files))
 	c.Number, c.Files, c.States, c.UnknownStarts = number, files, states, len(files)
 	return c
@@ -50,7 +50,7 @@ func ResumeRunningCheckpoint(number uint64, files, states [][]words.SavedFile) R
 
 // ForkRunningCheckpoint returns the running checkpoint of a job that continues from a cut of another job which had
 // saved rows to these files, by shard.
-func ForkRunningCheckpoint(number uint64, files, states [][]words.SavedFile) RunningCheckpoint {
+func ForkRunningCheckpoint(number uint64, files, states [][]protocol.SavedFile) RunningCheckpoint {
 	c := NewRunningCheckpoint(len(files))
 	c.Number, c.Files, c.States, c.Current = number, files, states, true
 	return c
@@ -59,7 +59,7 @@ func ForkRunningCheckpoint(number uint64, files, states [][]words.SavedFile) Run
 // StartFiles returns the files with which a shard starts at the beginning of the job. lost reports whether the rows
 // come from these files, so that the updates that they lack must be counted: this is so if the job resumes another one
 // without a cut.
-func (c RunningCheckpoint) StartFiles(shard int) (lost bool, saved []words.SavedFile) {
+func (c RunningCheckpoint) StartFiles(shard int) (lost bool, saved []protocol.SavedFile) {
 	if c.Number == 0 {
 		return false, nil
 	}
@@ -83,7 +83,7 @@ func (c RunningCheckpoint) StartMessage(before *RunningCheckpoint, lost int64) s
 
 // Next returns the checkpoint with what the shards have saved since, given the status of each; nil: unknown. news
 // reports whether anything has changed.
-func (c RunningCheckpoint) Next(said func(shard int) *words.ObservedShard) (next RunningCheckpoint, news bool) {
+func (c RunningCheckpoint) Next(said func(shard int) *protocol.ObservedShard) (next RunningCheckpoint, news bool) {
 	next = c
 	for i := range c.Files {
 		st := said(i)
@@ -91,7 +91,7 @@ func (c RunningCheckpoint) Next(said func(shard int) *words.ObservedShard) (next
 			continue
 		}
 		s := &st.Segments[0]
-		newest := words.SavedFile{File: s.File, Bytes: s.Bytes, CRC: s.CRC}
+		newest := protocol.SavedFile{File: s.File, Bytes: s.Bytes, CRC: s.CRC}
 		if had := c.Files[i]; len(had) > 0 && had[len(had)-1] == newest {
 			continue
 		}
@@ -108,17 +108,17 @@ func (c RunningCheckpoint) Next(said func(shard int) *words.ObservedShard) (next
 }
 
 // setStates records which states a shard's newest file refers to.
-func (c *RunningCheckpoint) setStates(shard int, states []words.SavedFile) {
+func (c *RunningCheckpoint) setStates(shard int, states []protocol.SavedFile) {
 	if len(states) == 0 && c.States == nil {
 		return
 	}
 	c.States = slices.Clone(c.States)
-	c.States = append(c.States, make([][]words.SavedFile, len(c.Files)-len(c.States))...)
+	c.States = append(c.States, make([][]protocol.SavedFile, len(c.Files)-len(c.States))...)
 	c.States[shard] = states
 }
 
 // StatesOf returns the states that a shard's newest file refers to.
-func (c *RunningCheckpoint) StatesOf(shard int) []words.SavedFile {
+func (c *RunningCheckpoint) StatesOf(shard int) []protocol.SavedFile {
 	if c.States == nil {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (c *RunningCheckpoint) StatesOf(shard int) []words.SavedFile {
 }
 
 // count adds the statistics of a shard's holder, which start when it becomes the holder.
-func (c *RunningCheckpoint) count(shard int, st *words.ShardStatus) {
+func (c *RunningCheckpoint) count(shard int, st *protocol.ShardStatus) {
 	before := &c.Counted[shard]
 	if before.Since != st.Since {
 		*before = savedCount{Since: st.Since}
@@ -138,7 +138,7 @@ func (c *RunningCheckpoint) count(shard int, st *words.ShardStatus) {
 
 // Lost returns the checkpoint with the rows of a lost shard counted, given the status of its new holder and the
 // MinClock with which the shard continues.
-func (c RunningCheckpoint) Lost(st *words.ShardStatus, least perdure.Clock) RunningCheckpoint {
+func (c RunningCheckpoint) Lost(st *protocol.ShardStatus, least perdure.Clock) RunningCheckpoint {
 	oldest := st.Seq
 	for _, k := range st.SavedRows {
 		if k.Rows == 0 {

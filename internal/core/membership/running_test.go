@@ -5,28 +5,28 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
-func file(name string) words.SavedFile { return words.SavedFile{File: name, Bytes: 10} }
+func file(name string) protocol.SavedFile { return protocol.SavedFile{File: name, Bytes: 10} }
 
 // say returns the status of a shard's holder. Its newest file is the last one.
-func say(since uint64, bytes int64, files ...string) *words.ObservedShard {
+func say(since uint64, bytes int64, files ...string) *protocol.ObservedShard {
 	last := len(files) - 1
-	s := words.Segment{File: files[last], Bytes: 10}
+	s := protocol.Segment{File: files[last], Bytes: 10}
 	for _, f := range files[:last] {
 		s.Base = append(s.Base, file(f))
 	}
-	return &words.ObservedShard{ShardStatus: words.ShardStatus{
-		Since: since, Ready: true, SaveBytes: bytes, SaveSeconds: float64(bytes) / 100, Segments: []words.Segment{s},
+	return &protocol.ObservedShard{ShardStatus: protocol.ShardStatus{
+		Since: since, Ready: true, SaveBytes: bytes, SaveSeconds: float64(bytes) / 100, Segments: []protocol.Segment{s},
 	}}
 }
 
 // TestNext checks that reports of shards are counted once, and that an older copy does not change.
 func TestNext(t *testing.T) {
-	said := make([]*words.ObservedShard, 3)
+	said := make([]*protocol.ObservedShard, 3)
 	next := func(c membership.RunningCheckpoint) (membership.RunningCheckpoint, bool) {
-		return c.Next(func(i int) *words.ObservedShard { return said[i] })
+		return c.Next(func(i int) *protocol.ObservedShard { return said[i] })
 	}
 	first := membership.NewRunningCheckpoint(3)
 	if _, news := next(first); news {
@@ -34,7 +34,7 @@ func TestNext(t *testing.T) {
 	}
 	said[1] = say(4, 30, "a", "b")
 	second, news := next(first)
-	if want := []words.SavedFile{file("a"), file("b")}; !news || second.Number != 1 ||
+	if want := []protocol.SavedFile{file("a"), file("b")}; !news || second.Number != 1 ||
 		!reflect.DeepEqual(second.Files[1], want) || second.Saving.Bytes != 30 {
 		t.Errorf("%t, %+v", news, second)
 	}
@@ -64,11 +64,11 @@ func TestNext(t *testing.T) {
 
 // TestLost checks that rows are counted by their age, together with the updates that only some of them have.
 func TestLost(t *testing.T) {
-	st := &words.ShardStatus{Seq: 90, SavedRows: []words.SavedRows{
+	st := &protocol.ShardStatus{Seq: 90, SavedRows: []protocol.SavedRows{
 		{Rows: 2}, {Cut: 10, Seq: 40, Rows: 3}, {Cut: 15, Seq: 60}, {Cut: 20, Seq: 90, Rows: 5},
 	}}
 	c := membership.NewRunningCheckpoint(1).Lost(st, 22)
-	want := words.RowSaving{
+	want := protocol.RowSaving{
 		Restored: 8, Initial: 2, AgeClocks: 2*22 + 3*12 + 5*2, Oldest: 22, PartlyLost: 90,
 	}
 	if c.Saving != want || c.Saving.MeanAge() != 9 {
@@ -87,17 +87,17 @@ func TestResumed(t *testing.T) {
 	if lost, saved := first.StartFiles(1); lost || saved != nil || first.StartMessage(&first, 3) != "" {
 		t.Errorf("a new job: %t, %v", lost, saved)
 	}
-	c := membership.ResumeRunningCheckpoint(7, [][]words.SavedFile{{file("a")}, nil}, nil)
+	c := membership.ResumeRunningCheckpoint(7, [][]protocol.SavedFile{{file("a")}, nil}, nil)
 	for i, want := range []int{1, 0} {
 		if lost, saved := c.StartFiles(i); !lost || len(saved) != want {
 			t.Errorf("shard %d starts with %v, lost %t", i, saved, lost)
 		}
 	}
-	forked := membership.ForkRunningCheckpoint(1, [][]words.SavedFile{{file("a")}}, nil)
+	forked := membership.ForkRunningCheckpoint(1, [][]protocol.SavedFile{{file("a")}}, nil)
 	if lost, saved := forked.StartFiles(0); lost || len(saved) != 1 || forked.StartMessage(&forked, 0) != "" {
 		t.Errorf("a job that starts at a cut, with earlier files: %t, %v", lost, saved)
 	}
-	st := &words.ShardStatus{Seq: 9, SavedRows: []words.SavedRows{{Rows: 1}, {Cut: 4, Seq: 9, Rows: 3}}}
+	st := &protocol.ShardStatus{Seq: 9, SavedRows: []protocol.SavedRows{{Rows: 1}, {Cut: 4, Seq: 9, Rows: 3}}}
 	second := c.Lost(st, 6)
 	if text := second.StartMessage(&c, 5); text != "" {
 		t.Errorf("after the first of two shards: %s", text)

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // slotRecovery decides how slots recover from the deaths of their processes.
@@ -14,7 +14,7 @@ type slotRecovery struct {
 	job      *jobState
 	rec      *recorder
 	queue    *dirtySet
-	fenceBuf []words.Fence // buffer for fences, by shard
+	fenceBuf []protocol.Fence // buffer for fences, by shard
 }
 
 // decide takes the next step for every slot that is awake: it decides the slot's start clock, and later records that
@@ -40,7 +40,7 @@ func (fa *slotRecovery) decide() (rollBack string) {
 // needed, the job rolls back, or, under a strategy that may lose rows, the shard counts the update as lost. goesOn
 // reports whether the job continues normally; if not, rollBack says why it must roll back, if that is so.
 func (fa *slotRecovery) decideSlot(slot int) (rollBack string, goesOn bool) {
-	fences := fa.fences(slot, func(*words.Fence) bool { return true })
+	fences := fa.fences(slot, func(*protocol.Fence) bool { return true })
 	if fences == nil {
 		return "", true
 	}
@@ -73,7 +73,7 @@ func (fa *slotRecovery) decideSlot(slot int) (rollBack string, goesOn bool) {
 }
 
 // countLost counts the updates of a slot below its start that shards lack.
-func (fa *slotRecovery) countLost(slot int, start perdure.Clock, fences []words.Fence) {
+func (fa *slotRecovery) countLost(slot int, start perdure.Clock, fences []protocol.Fence) {
 	ledger := &fa.record.lostUpdates
 	if fa.job.traits.Partial {
 		fa.record.Slots[slot].RecordStart(start)
@@ -93,7 +93,7 @@ func (fa *slotRecovery) settle(slot int) {
 		return
 	}
 	fa.queue.Early.Remove(slot)
-	if fa.fences(slot, func(f *words.Fence) bool { return f.Carried }) == nil {
+	if fa.fences(slot, func(f *protocol.Fence) bool { return f.Carried }) == nil {
 		return
 	}
 	next := fa.record.View.Slots[slot]
@@ -104,10 +104,10 @@ func (fa *slotRecovery) settle(slot int) {
 
 // fences returns every shard's fence of a slot, in a shared buffer. It returns nil unless all shards have reported
 // fences for which good returns true; the slot then waits for a shard that has not.
-func (fa *slotRecovery) fences(slot int, good func(f *words.Fence) bool) []words.Fence {
+func (fa *slotRecovery) fences(slot int, good func(f *protocol.Fence) bool) []protocol.Fence {
 	n, at := len(fa.record.View.Shards), &fa.job.slots[slot].fenced
 	if fa.fenceBuf == nil {
-		fa.fenceBuf = make([]words.Fence, n)
+		fa.fenceBuf = make([]protocol.Fence, n)
 	}
 	fa.queue.Fencing[*at%cursor(n)].Remove(slot)
 	if !at.All(n, func(i int) bool {

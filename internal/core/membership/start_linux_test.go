@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // BenchmarkAllAtOnce measures the start of a job to which all workers connect at the same time. Each shard reports for
@@ -49,7 +49,7 @@ func cpu(b *testing.B) time.Duration {
 func allAtOnce(b *testing.B, job perdure.JobSpec) (took time.Duration, kept uint64) {
 	job.Consistency = perdure.Consistency{Kind: perdure.BSP}
 	job.Recovery = perdure.Recovery{Kind: perdure.RecoverNone}
-	c := New(NewJobRecord(job, 1, 0, nil), 15, weaken.Set{})
+	c := New(NewJobRecord(job, 1, 0, nil), 15, mutation.Set{})
 	for i := range job.Servers {
 		c.Join(Server, i, Applicant{Process: fmt.Sprintf("s%d", i), PID: i + 1})
 	}
@@ -59,15 +59,15 @@ func allAtOnce(b *testing.B, job perdure.JobSpec) (took time.Duration, kept uint
 	c.Ready()
 	speaks := make([]uint64, job.Servers)
 	says := func(server int) {
-		d := words.ServerDelta{Revision: c.record.View.Revision}
+		d := protocol.ServerDelta{Revision: c.record.View.Revision}
 		for s := range c.job.replicas.Shards(server) {
-			st := words.ShardDelta{ShardStatus: words.ShardStatus{
+			st := protocol.ShardDelta{ShardStatus: protocol.ShardStatus{
 				Shard: perdure.ShardID(s), Generation: 1, Epoch: c.record.View.Shards[s].Epoch, Ready: true,
 			}}
 			for i := range c.record.View.Slots {
 				sl := &c.record.View.Slots[i]
 				st.Fences = append(st.Fences,
-					words.Fence{Slot: perdure.Slot(i), Incarnation: sl.Incarnation, Carried: sl.Decided})
+					protocol.Fence{Slot: perdure.Slot(i), Incarnation: sl.Incarnation, Carried: sl.Decided})
 			}
 			d.Shards = append(d.Shards, st)
 		}

@@ -4,12 +4,12 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // HandleServerDelta processes the status of a server. It returns false if an earlier status is missing, so that the
 // server must send all of it.
-func (c *Core) HandleServerDelta(index int, process string, d *words.ServerDelta) (fits bool) {
+func (c *Core) HandleServerDelta(index int, process string, d *protocol.ServerDelta) (fits bool) {
 	p, o := c.job.member(Server, index)
 	if p.Process != process {
 		return true
@@ -19,7 +19,7 @@ func (c *Core) HandleServerDelta(index int, process string, d *words.ServerDelta
 		if d.Number != 1 {
 			return false
 		}
-		o.server = &words.ObservedServer{}
+		o.server = &protocol.ObservedServer{}
 	}
 	before := o.server.Problem()
 	c.deadlocks.longest = max(c.deadlocks.longest, d.Hold.LongestMs)
@@ -49,7 +49,7 @@ func (c *Core) HandleServerDelta(index int, process string, d *words.ServerDelta
 		o.drain.Set(c.job.tick, d.NoticeMs, c.job.seconds)
 		news = c.chains.markUrgentDrains() || news // the time may be so short that it is nearly over
 	}
-	o.server.Apply(d, func(s perdure.ShardID, before *words.ObservedShard, now *words.ShardDelta) {
+	o.server.Apply(d, func(s perdure.ShardID, before *protocol.ObservedShard, now *protocol.ShardDelta) {
 		news = c.queue.ShardReported(s, before, now, c.record.View.End) || news
 	})
 	if now := o.server.Problem(); now != "" && before == "" {
@@ -62,7 +62,7 @@ func (c *Core) HandleServerDelta(index int, process string, d *words.ServerDelta
 }
 
 // HandleWorkerStatus processes the status of a worker.
-func (c *Core) HandleWorkerStatus(slot int, process string, st words.WorkerStatus) {
+func (c *Core) HandleWorkerStatus(slot int, process string, st protocol.WorkerStatus) {
 	if p, o := c.job.member(Worker, slot); p.Process == process {
 		counts := c.job.recordSign(o)
 		v, before := &c.record.View, o.worker

@@ -6,8 +6,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/failuredetector"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // crowd is a job of many servers and workers, all of which have sent their status at every tick for a while.
@@ -25,9 +25,9 @@ func newCrowd(t *testing.T, servers, workers int) *crowd {
 	}, 1, 0, nil)
 	for i := range f.Slots {
 		f.Slots[i] = Member{Process: target(Worker, i), PID: 1000 + i, Incarnation: 1}
-		f.View.Slots[i] = words.SlotView{Incarnation: 1, Decided: true, Settled: true}
+		f.View.Slots[i] = protocol.SlotView{Incarnation: 1, Decided: true, Settled: true}
 	}
-	c := &crowd{t, New(f, patience, weaken.Set{}), map[string]bool{}}
+	c := &crowd{t, New(f, patience, mutation.Set{}), map[string]bool{}}
 	for i := range servers {
 		c.Join(Server, i, Applicant{Process: target(Server, i), PID: i + 1})
 	}
@@ -43,12 +43,12 @@ func newCrowd(t *testing.T, servers, workers int) *crowd {
 func (c *crowd) speak() {
 	for i := range c.job.servers {
 		if p := c.record.Servers[i].Process; !c.quiet[p] {
-			c.ServerStatus(i, p, words.ServerStatus{})
+			c.ServerStatus(i, p, protocol.ServerStatus{})
 		}
 	}
 	for i := range c.job.slots {
 		if p := c.record.Slots[i].Process; !c.quiet[p] {
-			c.HandleWorkerStatus(i, p, words.WorkerStatus{Generation: 1})
+			c.HandleWorkerStatus(i, p, protocol.WorkerStatus{Generation: 1})
 		}
 	}
 }
@@ -163,12 +163,12 @@ func TestBackOff(t *testing.T) {
 		c.settleAgain(5, fmt.Sprintf("next:%d", round))
 	}
 	for i := range c.job.slots {
-		c.HandleWorkerStatus(i, c.record.Slots[i].Process, words.WorkerStatus{Generation: 1, Clock: 1})
+		c.HandleWorkerStatus(i, c.record.Slots[i].Process, protocol.WorkerStatus{Generation: 1, Clock: 1})
 	}
 	c.Ready()
 	for range 60 {
 		for i := range c.job.slots {
-			c.HandleWorkerStatus(i, c.record.Slots[i].Process, words.WorkerStatus{Generation: 1, Clock: 1})
+			c.HandleWorkerStatus(i, c.record.Slots[i].Process, protocol.WorkerStatus{Generation: 1, Clock: 1})
 		}
 		c.Tick()
 	}
@@ -180,11 +180,11 @@ func TestBackOff(t *testing.T) {
 		}
 		for i := range c.job.slots {
 			if i != 5 {
-				c.HandleWorkerStatus(i, c.record.Slots[i].Process, words.WorkerStatus{Generation: 1, Clock: 1})
+				c.HandleWorkerStatus(i, c.record.Slots[i].Process, protocol.WorkerStatus{Generation: 1, Clock: 1})
 			}
 		}
 		for i := range c.job.servers {
-			c.ServerStatus(i, target(Server, i), words.ServerStatus{})
+			c.ServerStatus(i, target(Server, i), protocol.ServerStatus{})
 		}
 	}
 }
@@ -194,7 +194,8 @@ func TestBackOff(t *testing.T) {
 func (c *crowd) settleAgain(slot int, process string) {
 	c.ProcessDied(Worker, slot, c.record.Slots[slot].PID, "killed")
 	c.Join(Worker, slot, Applicant{Process: process, PID: 2000})
-	c.rec.changeSlot(slot, words.SlotView{Incarnation: c.record.Slots[slot].Incarnation, Decided: true, Settled: true})
+	c.rec.changeSlot(slot,
+		protocol.SlotView{Incarnation: c.record.Slots[slot].Incarnation, Decided: true, Settled: true})
 	c.job.detector.RestartSilence(&c.job.slots[slot].liveness)
 	c.ticks(40)
 }

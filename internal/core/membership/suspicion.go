@@ -2,7 +2,7 @@ package membership
 
 import (
 	"github.com/perdure/perdure/internal/core/failuredetector"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // A healthy server holds the lock of a shard while it applies a clock, makes progress, and sends heartbeats all the
@@ -22,7 +22,7 @@ type deadlocks struct {
 
 // suspects reports whether a server has held a lock for longer than work takes. The limit doubles each time that
 // processes of this server index are given up while the job makes no progress.
-func (d *deadlocks) suspects(j *jobState, o *observed, h words.LockHold) bool {
+func (d *deadlocks) suspects(j *jobState, o *observed, h protocol.LockHold) bool {
 	ticks := func(seconds float64) int64 { return int64(seconds / j.seconds) }
 	most := ticks(min(max(minHoldSeconds, holdFactor*float64(d.longest)/1000), maxHoldSeconds))
 	return ticks(float64(h.Ms)/1000) > o.liveness.ExtendTimeout(most, ticks(maxHoldSeconds), j.minClock())

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 const patience = 15 // ticks: 1.5 s with a tick every 100 ms
@@ -46,16 +46,16 @@ func TestFrozenServer(t *testing.T) {
 	}
 
 	// A report on its former replica does not make it a member.
-	said := words.ShardStatus{
+	said := protocol.ShardStatus{
 		Shard: 0, Generation: 1, Epoch: sv.Epoch, Since: sv.Joining.Since - 1, Ready: true,
 		Joined: true,
 	}
-	c.core.ServerStatus(1, c.servers[1].name, words.ServerStatus{Shards: []words.ShardStatus{said}})
+	c.core.ServerStatus(1, c.servers[1].name, protocol.ServerStatus{Shards: []protocol.ShardStatus{said}})
 	if n := c.core.Record().View.Shards[0].Replicas(); n != 1 {
 		t.Fatalf("%d replicas because of a report on a former replica", n)
 	}
 	said.Since++
-	c.core.ServerStatus(1, c.servers[1].name, words.ServerStatus{Shards: []words.ShardStatus{said}})
+	c.core.ServerStatus(1, c.servers[1].name, protocol.ServerStatus{Shards: []protocol.ShardStatus{said}})
 	if n := c.core.Record().View.Shards[0].Replicas(); n != 2 {
 		t.Fatalf("%d replicas, although it has joined", n)
 	}
@@ -95,7 +95,7 @@ func TestDeadlockedServer(t *testing.T) {
 				return float64(held) / 10
 			}
 		}
-		c.servers[1].hold = words.LockHold{LongestMs: max(c.servers[1].hold.LongestMs, 1000*int64(seconds))}
+		c.servers[1].hold = protocol.LockHold{LongestMs: max(c.servers[1].hold.LongestMs, 1000*int64(seconds))}
 		turn()
 		return 0
 	}
@@ -200,12 +200,12 @@ func TestDeadlockedGuest(t *testing.T) {
 		Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.BSP},
 		Recovery: perdure.Recovery{Kind: perdure.RecoverResend, Auto: true},
 	}
-	core := New(NewJobRecord(job, 1, 0, nil), patience, weaken.Set{})
+	core := New(NewJobRecord(job, 1, 0, nil), patience, mutation.Set{})
 	kills := func() int {
 		core.Tick()
 		return len(core.Ready().Kills)
 	}
-	held := words.ServerStatus{Hold: words.LockHold{Ms: 1000 * (maxHoldSeconds + 1)}}
+	held := protocol.ServerStatus{Hold: protocol.LockHold{Ms: 1000 * (maxHoldSeconds + 1)}}
 	for round := range 2 {
 		core.Join(Server, -1, Applicant{Process: "guest", Addr: "guest/1", PID: 7})
 		if n := kills(); n != 0 {

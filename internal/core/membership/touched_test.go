@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // checkTouched compares the core, which checked only what was touched, with one that has the same knowledge and checks
@@ -29,7 +29,7 @@ func (c *cluster) checkTouched() {
 	}
 	j.detector, j.tick, j.pausedAt, whole.cuts.durableAt = k.job.detector, k.job.tick, k.job.pausedAt, k.cuts.durableAt
 	if k.rec.deltas.Left() {
-		whole.rec.deltas.Slot(0, &words.SlotView{}, &words.SlotView{Left: true}, false)
+		whole.rec.deltas.Slot(0, &protocol.SlotView{}, &protocol.SlotView{Left: true}, false)
 	}
 	j.publishing, j.complete, whole.reports.pending = k.job.publishing, k.job.complete, k.reports.pending
 	j.dropped, whole.rec.dirty = maps.Clone(k.job.dropped), k.rec.dirty

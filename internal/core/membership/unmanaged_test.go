@@ -6,8 +6,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/failuredetector"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // TestSilentGuest checks that a silent unmanaged process is not reported as killed and replaced, because no supervisor
@@ -23,9 +23,9 @@ func TestSilentGuest(t *testing.T) {
 			Consistency: perdure.Consistency{Kind: perdure.BSP},
 			Recovery:    perdure.Recovery{Kind: perdure.RecoverResend, Auto: true},
 		}
-		core := New(NewJobRecord(job, 1, 0, nil), 15, weaken.Set{})
+		core := New(NewJobRecord(job, 1, 0, nil), 15, mutation.Set{})
 		come(t, core, 0, "server", Granted)
-		st := words.ServerStatus{}
+		st := protocol.ServerStatus{}
 		core.Join(Worker, c.asked, Applicant{Process: "worker", PID: 9})
 		core.record.View.Slots[0].Settled = true
 		var text string
@@ -75,7 +75,7 @@ func TestNeverSpoke(t *testing.T) {
 			Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.BSP},
 			Recovery: perdure.Recovery{Kind: perdure.RecoverResend, Auto: true},
 		}
-		core := New(NewJobRecord(job, 1, 0, nil), patience, weaken.Set{})
+		core := New(NewJobRecord(job, 1, 0, nil), patience, mutation.Set{})
 		come(t, core, 0, "server", Granted)
 		core.Join(Worker, 0, Applicant{Process: "thief", PID: 9})
 		core.record.View.Slots[0].Settled = !c.unsettled
@@ -86,7 +86,7 @@ func TestNeverSpoke(t *testing.T) {
 		for core.record.Slots[0].Process == "thief" && !core.job.slots[0].gone &&
 			!core.job.slots[0].liveness.IsSuspect() {
 			after++
-			core.ServerStatus(0, "server", words.ServerStatus{})
+			core.ServerStatus(0, "server", protocol.ServerStatus{})
 			core.Tick()
 			core.Ready()
 			if c.asks >= -1 {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -159,5 +159,5 @@ func (b *Outbox) endClock() {
 
 // SlotJoinsNext reports whether another slot starts to participate after the next clock.
 func (b *Outbox) SlotJoinsNext() bool {
-	return slices.ContainsFunc(b.jobView.intervals, func(s words.Interval) bool { return s.From == b.clock+1 })
+	return slices.ContainsFunc(b.jobView.intervals, func(s protocol.Interval) bool { return s.From == b.clock+1 })
 }

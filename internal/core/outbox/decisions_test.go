@@ -5,7 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -25,9 +25,9 @@ func asked(t *testing.T, model, how string, limits Limits) (*Outbox, *Shard) {
 	}
 	b := New(limits)
 	b.Join(&job, 0)
-	b.SetView(words.View{
-		Revision: 1, Generation: 1, Shards: make([]words.ShardView, 1),
-		Slots:  []words.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+	b.SetView(protocol.View{
+		Revision: 1, Generation: 1, Shards: make([]protocol.ShardView, 1),
+		Slots:  []protocol.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
 		Tables: []perdure.TableSpec{addingTable(job.Consistency)},
 	}, false)
 	b.SetClock(5)
@@ -111,7 +111,7 @@ func TestKeepsUntilLogged(t *testing.T) {
 		_, s := asked(t, "asp", "stateless", Limits{})
 		u := ofClock(0, Sent)
 		s.kept, u.logged = sequence{u}, logged
-		s.Ack(words.Counts{Staged: 1, Ticked: 1, Applied: 1, Seen: 1})
+		s.Ack(protocol.Counts{Staged: 1, Ticked: 1, Applied: 1, Seen: 1})
 		if (len(s.kept) == 0) != logged {
 			t.Errorf("logged: %v, but %d updates are kept", logged, len(s.kept))
 		}
@@ -261,7 +261,7 @@ func TestKeepsWhatHasNotLeft(t *testing.T) {
 	for phase, want := range map[Phase]int{Open: 1, Built: 1, Sent: 0} {
 		_, s := asked(t, "vap:1", "checkpoint:9", Limits{})
 		s.kept = sequence{ofClock(5, phase)}
-		s.Ack(words.Counts{Staged: 9, Ticked: 9, Applied: 9, Seen: 9})
+		s.Ack(protocol.Counts{Staged: 9, Ticked: 9, Applied: 9, Seen: 9})
 		if len(s.kept) != want {
 			t.Errorf("an update that is %v, with all clocks seen: %d kept, want %d", phase, len(s.kept), want)
 		}
@@ -272,7 +272,7 @@ func TestKeepsWhatHasNotLeft(t *testing.T) {
 // and acknowledges them.
 func TestResendToAheadOfIt(t *testing.T) {
 	_, s := asked(t, "asp", "checkpoint:9", Limits{Window: 1 << 20})
-	if _, err := s.Resend(words.Counts{Staged: 9, Ticked: 9, Applied: 9}, wire.Header{}, nil); err != nil {
+	if _, err := s.Resend(protocol.Counts{Staged: 9, Ticked: 9, Applied: 9}, wire.Header{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	u := ofClock(5, Sent)
@@ -291,7 +291,7 @@ func TestResendsTicks(t *testing.T) {
 		u := ofClock(5, Ticked)
 		u.parts = []partPayload{{}}
 		s.kept = sequence{u}
-		frames, err := s.Resend(words.Counts{Staged: staged, Ticked: 5, Applied: 5}, wire.Header{}, nil)
+		frames, err := s.Resend(protocol.Counts{Staged: staged, Ticked: 5, Applied: 5}, wire.Header{}, nil)
 		if err != nil || len(frames) != len(want) || frames[0].Kind != want[0] {
 			t.Errorf("%d clocks staged: %d frames, %v; want %v", staged, len(frames), err, want)
 		}
@@ -397,8 +397,8 @@ func TestStateTravelsOnce(t *testing.T) {
 func TestInheritedIsLost(t *testing.T) {
 	for how, want := range map[string]perdure.Clock{"resend:9,partial": 2, "resend:9": 4} {
 		_, s := asked(t, "vap:1", how, Limits{})
-		s.Opened(words.Counts{Staged: 4, Ticked: 4, Applied: 4}, false)
-		s.Opened(words.Counts{Staged: 2, Ticked: 2, Applied: 1}, true)
+		s.Opened(protocol.Counts{Staged: 4, Ticked: 4, Applied: 4}, false)
+		s.Opened(protocol.Counts{Staged: 2, Ticked: 2, Applied: 1}, true)
 		if s.inherited != want {
 			t.Errorf("%s: %d clocks inherited, want %d", how, s.inherited, want)
 		}

@@ -5,8 +5,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // jobView is the part of the job and its current view that concerns updates.
@@ -15,15 +15,15 @@ type jobView struct {
 	job       *perdure.JobSpec
 	traits    recovery.Traits
 	cuts      recovery.Schedule // including the cut named in the view
-	view      words.View
-	intervals []words.Interval
+	view      protocol.View
+	intervals []protocol.Interval
 
 	twoStep bool // a clock is first staged on all shards and then applied
 	adds    bool // the sum of two updates is equivalent to them
 }
 
 // setView handles a newer view.
-func (t *jobView) setView(v words.View) {
+func (t *jobView) setView(v protocol.View) {
 	t.view, t.intervals, t.cuts.Named = v, v.Intervals(), v.Named
 	t.twoStep = t.job.TwoStep(v.Tables)
 	t.adds = t.merges()

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -50,7 +50,7 @@ func TestLentMemory(t *testing.T) {
 	}
 	applied := func() {
 		c := b.Clock()
-		s.Ack(words.Counts{Staged: c, Ticked: c, Applied: c, Seen: c})
+		s.Ack(protocol.Counts{Staged: c, Ticked: c, Applied: c, Seen: c})
 	}
 	for range 3 {
 		if len(clock()) == 0 {
@@ -62,7 +62,7 @@ func TestLentMemory(t *testing.T) {
 		t.Errorf("%d pieces taken, %d given back; want the same one for each clock", memory.taken, memory.given)
 	}
 	clock()
-	if _, err := s.Resend(words.Counts{Staged: b.Clock() - 1}, wire.Header{}, nil); err != nil {
+	if _, err := s.Resend(protocol.Counts{Staged: b.Clock() - 1}, wire.Header{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	applied()

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -212,7 +212,7 @@ func (s *sum) add() {
 	}
 	into.clocks += from.clocks
 	into.prompt = into.prompt || from.prompt
-	if from.state != nil && !states.IsEmptyRef(from.state) {
+	if from.state != nil && !slotstate.IsEmptyRef(from.state) {
 		into.state = from.state // the slot's next process gets the newest
 	}
 	into.measured, into.maxAbsValue = true, most

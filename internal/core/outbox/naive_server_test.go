@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -70,7 +70,7 @@ type server struct {
 	open   bool
 	way    []sent // not received yet, in order
 	lost   []sent // queued on broken connections
-	counts words.Counts
+	counts protocol.Counts
 	rows   change
 	staged map[perdure.Clock]change // not applied yet, by first clock
 	until  map[perdure.Clock]perdure.Clock
@@ -181,5 +181,5 @@ func (w *world) unpack(parts []sent) (change, error) {
 
 // back resets a shard to the rows that it had at a clock.
 func (v *server) back(to perdure.Clock) {
-	v.rows, v.counts = v.between(0, to), words.Counts{Staged: to, Ticked: to, Applied: to, Seen: to}
+	v.rows, v.counts = v.between(0, to), protocol.Counts{Staged: to, Ticked: to, Applied: to, Seen: to}
 }

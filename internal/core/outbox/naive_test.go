@@ -13,9 +13,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/mutation"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -49,7 +49,7 @@ func TestNaiveTwin(t *testing.T) {
 		t.Run(job.model+","+job.recovery, func(t *testing.T) {
 			did := map[string]int{}
 			for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
-				w := newWorld(t, seed, job.model, job.recovery, weaken.Set{})
+				w := newWorld(t, seed, job.model, job.recovery, mutation.Set{})
 				if err := w.run(300); err != nil {
 					t.Fatalf("%v\nreplay with: go test ./internal/core/outbox -run '%s' "+
 						"-outbox.first=%d -outbox.seeds=1", err, t.Name(), seed)
@@ -72,11 +72,11 @@ func TestNaiveTwin(t *testing.T) {
 func TestTwinNotices(t *testing.T) {
 	for _, test := range []struct {
 		name, model, recovery string
-		weak                  weaken.Set
+		weak                  mutation.Set
 	}{
-		{"bound", "vap:40", "checkpoint:4", weaken.Set{Bound: true}},
-		{"retention", "asp", "resend:4", weaken.Set{Retention: true}},
-		{"merging", "asp", "resend:4", weaken.Set{Merging: true}},
+		{"bound", "vap:40", "checkpoint:4", mutation.Set{Bound: true}},
+		{"retention", "asp", "resend:4", mutation.Set{Retention: true}},
+		{"merging", "asp", "resend:4", mutation.Set{Merging: true}},
 	} {
 		for seed := uint64(1); ; seed++ {
 			w := newWorld(t, seed, test.model, test.recovery, test.weak)
@@ -119,19 +119,19 @@ type world struct {
 	rand    *rand.Rand
 	job     perdure.JobSpec
 	model   perdure.Consistency
-	view    words.View
+	view    protocol.View
 	b       *Outbox
 	tables  []*Table
 	servers []*server
 	open    []change // by shard: Incs of the current clock
 	loans   []func() // to be filled before the clock ends, or before a flush
 	did     map[string]int
-	weak    weaken.Set
+	weak    mutation.Set
 }
 
 const testRows = 24
 
-func newWorld(t *testing.T, seed uint64, model, how string, weak weaken.Set) *world {
+func newWorld(t *testing.T, seed uint64, model, how string, weak mutation.Set) *world {
 	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 0)), did: map[string]int{}}
 	var err error
 	if w.model, err = perdure.ParseConsistency(model); err != nil {
@@ -146,9 +146,9 @@ func newWorld(t *testing.T, seed uint64, model, how string, weak weaken.Set) *wo
 	if seed%2 == 0 && w.model.Kind != perdure.VAP {
 		second.Kind = perdure.RuleSet
 	}
-	w.view = words.View{
-		Revision: 1, Generation: 1, Shards: make([]words.ShardView, w.job.Shards),
-		Slots: []words.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+	w.view = protocol.View{
+		Revision: 1, Generation: 1, Shards: make([]protocol.ShardView, w.job.Shards),
+		Slots: []protocol.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
 		Tables: []perdure.TableSpec{
 			{Name: "dense", Rows: testRows, Dim: testDim, Rule: rule, Consistency: w.model},
 			{Name: "sparse", Sparse: true, Dim: testDim, Rule: second, Consistency: w.model},
@@ -581,7 +581,7 @@ func (w *world) ack(v *server, all bool) {
 	}
 }
 
-func (w *world) told(v *server, all bool) words.Counts {
+func (w *world) told(v *server, all bool) protocol.Counts {
 	c := v.counts
 	c.Seen = c.Applied
 	if seen := max(v.s.counts.Seen, 0); w.model.Kind == perdure.VAP && !all && c.Applied > seen {

@@ -24,10 +24,10 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/slotstate"
 )
 
 // Limits bound the memory that an Outbox uses, in bytes.
@@ -40,7 +40,7 @@ type Limits struct {
 	Memory Memory // holds lent memory; nil: Go's heap
 
 	// For negative controls in tests only.
-	Weak weaken.Set
+	Weak mutation.Set
 }
 
 // maxLoggedBytes is how many bytes of updates may be in the update log but not yet applied before Clock blocks. For
@@ -109,7 +109,7 @@ func (b *Outbox) Join(job *perdure.JobSpec, slot perdure.Slot) {
 
 // SetView handles a newer view. If rolled is set, the view starts a new generation: everything of the old one is
 // dropped, and the phase becomes RolledBack.
-func (b *Outbox) SetView(v words.View, rolled bool) {
+func (b *Outbox) SetView(v protocol.View, rolled bool) {
 	saved := v.Durable != b.jobView.view.Durable
 	b.jobView.setView(v)
 	b.end = b.jobView.end()
@@ -138,7 +138,7 @@ func (b *Outbox) roll() {
 			outbox: b, id: s.id, maxKept: s.maxKept, free: s.free, unavailable: s.unavailable,
 			sentBelow: s.sentBelow, inherited: s.inherited,
 			stream: s.stream, holding: s.holding,
-			counts: words.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin},
+			counts: protocol.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin},
 		}
 	}
 	b.unacked, b.retained, b.cutWanted = 0, 0, false
@@ -150,7 +150,7 @@ func (b *Outbox) roll() {
 func (b *Outbox) Shard(s perdure.ShardID) *Shard { return b.shards[s] }
 
 // Intervals returns by slot the membership interval in the current view.
-func (b *Outbox) Intervals() []words.Interval { return b.jobView.intervals }
+func (b *Outbox) Intervals() []protocol.Interval { return b.jobView.intervals }
 
 // SaveDue reports whether a checkpoint will contain the end of the current clock, as far as is known.
 func (b *Outbox) SaveDue() bool { return b.jobView.cuts.Has(b.clock + 1) }
@@ -228,7 +228,7 @@ func (b *Outbox) CheckCutWanted() (news bool) {
 func (b *Outbox) SaveState(state []byte) {
 	b.saving.state, b.saving.dirty = state, true
 	if b.jobView.traits.MayLoseUpdates() {
-		b.saving.note = states.Note(b.clock)
+		b.saving.note = slotstate.Note(b.clock)
 	}
 }
 

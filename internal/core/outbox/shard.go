@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -27,10 +27,10 @@ type Shard struct {
 	retained    int64 // bytes of those that are applied, and kept until they are in a checkpoint
 	condensed   int64 // retained after the last merge, or less
 
-	counts      words.Counts  // as acknowledged
-	sentBelow   perdure.Clock // updates of clocks below this have been sent to the current head
-	hasUnsent   bool          // the head has not been sent everything in kept
-	unavailable bool          // the shard is unavailable: its updates wait, and may be merged
+	counts      protocol.Counts // as acknowledged
+	sentBelow   perdure.Clock   // updates of clocks below this have been sent to the current head
+	hasUnsent   bool            // the head has not been sent everything in kept
+	unavailable bool            // the shard is unavailable: its updates wait, and may be merged
 
 	// What earlier processes of the slot had done when this one first opened the shard in this generation. The shard
 	// ignores this process's updates of these clocks.
@@ -48,7 +48,7 @@ type Shard struct {
 }
 
 // Counts returns the counts that the shard has acknowledged.
-func (s *Shard) Counts() words.Counts { return s.counts }
+func (s *Shard) Counts() protocol.Counts { return s.counts }
 
 // UnappliedBytes returns the bytes of updates that the shard has not applied, as far as is known.
 func (s *Shard) UnappliedBytes() int64 { return s.unacked + s.loggedBytes }
@@ -71,7 +71,7 @@ func (s *Shard) HeadChanged() {
 
 // Opened records the counts of the replica to read from, when it is opened. lost means that the shard restarted from
 // rows that may lack the program's saved state, which is then resent.
-func (s *Shard) Opened(counts words.Counts, lost bool) {
+func (s *Shard) Opened(counts protocol.Counts, lost bool) {
 	s.counts = counts
 	if !s.inheritedKnown {
 		s.inheritedKnown, s.inherited = true, counts.Applied
@@ -85,8 +85,8 @@ func (s *Shard) Opened(counts words.Counts, lost bool) {
 }
 
 // Ack handles an acknowledgement: the counts of this slot's updates on the replica that is read from.
-func (s *Shard) Ack(counts words.Counts) {
-	s.counts = words.Counts{
+func (s *Shard) Ack(counts protocol.Counts) {
+	s.counts = protocol.Counts{
 		Staged: max(s.counts.Staged, counts.Staged), Ticked: max(s.counts.Ticked, counts.Ticked),
 		Applied: max(s.counts.Applied, counts.Applied), Seen: max(s.counts.Seen, counts.Seen),
 	}
@@ -207,7 +207,7 @@ func (s *Shard) OwesAnswer(minClock perdure.Clock) bool {
 // Resend appends the frames that the shard's head lacks according to its counts, and continues from there. as is the
 // common header of all frames for the shard. It returns perdure.ErrNoCopy if the head lacks updates that are no longer
 // kept.
-func (s *Shard) Resend(has words.Counts, as wire.Header, frames []wire.Frame) ([]wire.Frame, error) {
+func (s *Shard) Resend(has protocol.Counts, as wire.Header, frames []wire.Frame) ([]wire.Frame, error) {
 	b, first := s.outbox, s.outbox.clock // first kept clock
 	if len(s.kept) > 0 {
 		first = s.kept[0].clock
@@ -239,7 +239,7 @@ func (s *Shard) Resend(has words.Counts, as wire.Header, frames []wire.Frame) ([
 	return s.NextFrames(as, frames), nil
 }
 
-// blank empties the acknowledged updates of clocks from the given one on: see weaken.Set.
+// blank empties the acknowledged updates of clocks from the given one on: see mutation.Set.
 func (s *Shard) blank(from perdure.Clock) {
 	for _, u := range s.kept[:s.acked] {
 		if u.clock >= from {

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/slotstate"
 )
 
 // A program's saved state may be in the store, and the update then only refers to it. Once a later state of the slot
@@ -18,7 +18,7 @@ import (
 func (s *Shard) superseded() {
 	newest := (*Update)(nil)
 	for _, u := range slices.Backward(s.kept) {
-		ref := states.DecodeRef(u.state)
+		ref := slotstate.DecodeRef(u.state)
 		if u.phase < Sent || ref == nil {
 			continue
 		}
@@ -38,7 +38,7 @@ func (s *Shard) superseded() {
 // voidState replaces the update's reference by an empty one of the same length. The update's memory may be queued for
 // sending, so the part with the reference is copied.
 func (u *Update) voidState() {
-	none := states.EmptyRef()
+	none := slotstate.EmptyRef()
 	for i, p := range u.parts {
 		if at := bytes.Index(p.head, u.state); at >= 0 {
 			head := slices.Clone(p.head)

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -14,16 +14,16 @@ import (
 // two. Updates keep their length. In all other cases the shard is sent the same as before.
 func TestSuperseded(t *testing.T) {
 	ref := func(n uint64) []byte {
-		return states.Ref{Key: states.Key{Generation: 1, Incarnation: 1, Number: n}}.Pack(0)
+		return slotstate.Ref{Key: slotstate.Key{Generation: 1, Incarnation: 1, Number: n}}.Pack(0)
 	}
 	for _, c := range []struct {
 		name, how string
-		change    func(v *words.ShardView)
+		change    func(v *protocol.ShardView)
 		want      []uint64 // the references that it is sent, in clocks 5, 6, 7 and 8; 0: none
 	}{
-		{"resend", "resend:7", func(v *words.ShardView) { v.Restored = true }, []uint64{0, 2, 0, 4}}, // a cut of 7
-		{"none", "none", func(v *words.ShardView) { v.Lost = true }, []uint64{0, 0, 0, 4}},
-		{"it was not lost", "none", func(*words.ShardView) {}, []uint64{1, 2, 3, 4}},
+		{"resend", "resend:7", func(v *protocol.ShardView) { v.Restored = true }, []uint64{0, 2, 0, 4}}, // a cut of 7
+		{"none", "none", func(v *protocol.ShardView) { v.Lost = true }, []uint64{0, 0, 0, 4}},
+		{"it was not lost", "none", func(*protocol.ShardView) {}, []uint64{1, 2, 3, 4}},
 	} {
 		b, s := asked(t, "asp", c.how, Limits{Window: 1 << 20, Retain: 1 << 20})
 		for n := uint64(1); n <= 4; n++ {
@@ -36,7 +36,7 @@ func TestSuperseded(t *testing.T) {
 		}
 		c.change(&b.jobView.view.Shards[0])
 		before := s.kept[0].payloadBytes()
-		frames, err := s.Resend(words.Counts{Staged: 5, Ticked: 5, Applied: 5, Seen: 5}, wire.Header{}, nil)
+		frames, err := s.Resend(protocol.Counts{Staged: 5, Ticked: 5, Applied: 5, Seen: 5}, wire.Header{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestSuperseded(t *testing.T) {
 			for blocks.Next() {
 			}
 			n := uint64(0)
-			if r := states.DecodeRef(blocks.State); r != nil {
+			if r := slotstate.DecodeRef(blocks.State); r != nil {
 				n = r.Number
 			}
 			got = append(got, n)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -25,7 +25,7 @@ func (nothing) ApplyTo([]float32, perdure.ShardID, perdure.TableID, perdure.RowI
 func opened(t *testing.T, consistencyModel string, bytes int) (*Reader, *Shard, *Table) {
 	t.Helper()
 	r := New(Config{Slots: 1, Bytes: bytes}, 1)
-	r.SetProgress(Progress{Clock: 5, MinReadClock: consistency.AnyClock, Intervals: make([]words.Interval, 1)})
+	r.SetProgress(Progress{Clock: 5, MinReadClock: consistency.AnyClock, Intervals: make([]protocol.Interval, 1)})
 	x := r.Table(0, perdure.TableSpec{
 		Name: "t", Rows: 4, Dim: 1, Consistency: model(t, consistencyModel), Rule: perdure.Rule{Kind: perdure.RuleAdd},
 	})

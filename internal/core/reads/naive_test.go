@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -123,7 +123,7 @@ func (w *world) say(format string, args ...any) { w.log = append(w.log, fmt.Spri
 
 func (w *world) tellMoment() {
 	w.r.SetProgress(Progress{
-		Clock: w.clocks[0], End: w.end, MinReadClock: consistency.AnyClock, Intervals: make([]words.Interval, slots),
+		Clock: w.clocks[0], End: w.end, MinReadClock: consistency.AnyClock, Intervals: make([]protocol.Interval, slots),
 	})
 }
 

@@ -27,7 +27,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -55,7 +55,7 @@ type Progress struct {
 	// MinReadClock is the minimum MinClock of any read under two-step clocks, because updates that the slot's former
 	// process had ticked may still wait for other slots. consistency.AnyClock: no minimum.
 	MinReadClock perdure.Clock
-	Intervals    []words.Interval // by slot: its membership interval
+	Intervals    []protocol.Interval // by slot: its membership interval
 }
 
 // Reader implements the reads of one client. See the package comment.

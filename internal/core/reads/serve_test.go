@@ -5,7 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -105,7 +105,7 @@ func TestServe(t *testing.T) {
 		r := New(Config{Slots: 2, Bytes: 1 << 20, OnOutage: perdure.OnOutage{Continue: true, Clocks: 3}}, 1)
 		r.SetProgress(Progress{
 			Clock: c.clock, MinReadClock: consistency.AnyClock,
-			Intervals: make([]words.Interval, 2),
+			Intervals: make([]protocol.Interval, 2),
 		})
 		x := r.Table(0, perdure.TableSpec{Name: "t", Rows: 4, Dim: 1, Consistency: model(t, c.model)})
 		r.shards[0].open = true
@@ -136,7 +136,7 @@ func TestNeed(t *testing.T) {
 		{"asp", 4, 5, true},
 	} {
 		r := New(Config{Slots: 1, Bytes: 1 << 20, Exact: c.exact}, 1)
-		r.SetProgress(Progress{Clock: 5, MinReadClock: c.begun, Intervals: make([]words.Interval, 1)})
+		r.SetProgress(Progress{Clock: 5, MinReadClock: c.begun, Intervals: make([]protocol.Interval, 1)})
 		x := r.Table(0, perdure.TableSpec{Name: "t", Rows: 4, Dim: 1, Consistency: model(t, c.model)})
 		if got := x.need(5); got != c.want {
 			t.Errorf("%+v: %d", c, got)
@@ -147,7 +147,7 @@ func TestNeed(t *testing.T) {
 // All reads that wait for a part's pushes wait for the same request, which must satisfy the most demanding of them.
 func TestAwaitPush(t *testing.T) {
 	r := New(Config{Slots: 1, Bytes: 1 << 20}, 1)
-	r.SetProgress(Progress{Clock: 5, MinReadClock: consistency.AnyClock, Intervals: make([]words.Interval, 1)})
+	r.SetProgress(Progress{Clock: 5, MinReadClock: consistency.AnyClock, Intervals: make([]protocol.Interval, 1)})
 	x := r.Table(0, perdure.TableSpec{Name: "t", Rows: 4, Dim: 1, Consistency: model(t, "essp:2")})
 	first := x.awaitPush(x.shards[0], 4)
 	for _, need := range []perdure.Clock{3, 4, 5, 2} {

@@ -10,7 +10,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // Strategy answers the questions about a job's recovery strategy. The answers are data; nothing is called back.
@@ -117,7 +117,7 @@ const EveryShard perdure.ShardID = -1
 
 // SavedUpTo returns the clock below which checkpoints contain a slot's updates for a shard. Today it is the same for
 // all, because every checkpoint is a cut. The parameters leave room for other strategies.
-func SavedUpTo(v *words.View, _ perdure.ShardID, _ perdure.Slot) perdure.Clock { return v.Durable }
+func SavedUpTo(v *protocol.View, _ perdure.ShardID, _ perdure.Slot) perdure.Clock { return v.Durable }
 
 // RestartContent is the initial content of a lost shard. If that is less than it had, its counts jump to the clocks
 // that it had acknowledged to each slot, and the difference is lost.

@@ -2,7 +2,7 @@ package recovery
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // Schedule says at which clocks there are cuts. A cut contains all updates of clocks below it and none of later ones.
@@ -96,10 +96,10 @@ const roundingOff = 1e-9
 
 // Saving returns what to show users about how a job saves, given the chosen interval and the statistics of saved rows;
 // nil: the strategy says it all.
-func Saving(r perdure.Recovery, chosen words.Saving, rows words.RowSaving) *words.Saving {
+func Saving(r perdure.Recovery, chosen protocol.Saving, rows protocol.RowSaving) *protocol.Saving {
 	switch {
 	case RoundsOf(r).Any():
-		return &words.Saving{Rows: &rows}
+		return &protocol.Saving{Rows: &rows}
 	case Of(r).Traits().Timed:
 		return &chosen
 	}

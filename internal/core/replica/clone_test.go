@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // cloneOf makes a deep copy of a value, so that an explorer can continue from it in several ways. Immutable parts are
@@ -26,7 +26,7 @@ type cloner struct {
 var (
 	shared = map[reflect.Type]bool{
 		reflect.TypeFor[*Reader]():          true,
-		reflect.TypeFor[*words.View]():      true,
+		reflect.TypeFor[*protocol.View]():   true,
 		reflect.TypeFor[*perdure.JobSpec](): true,
 	}
 	flat sync.Map // by reflect.Type: whether it contains nothing to follow; cases run in parallel

@@ -3,7 +3,7 @@ package replica
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -24,7 +24,7 @@ type combining struct {
 	open   bool        // an update of the current clock has been added
 	slots  int         // number of slots whose updates are not lost
 	block  wire.Block  // scratch: the block passed to apply
-	weak   weaken.Combine
+	weak   mutation.Combine
 }
 
 // combined is the sum of a clock's updates to one table.

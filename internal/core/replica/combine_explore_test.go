@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -25,13 +25,13 @@ const (
 // combineCase is one case: the events that may happen in it, and the safety mechanisms that are disabled.
 type combineCase struct {
 	how    perdure.Combine
-	spans  []words.Interval
+	spans  []protocol.Interval
 	deaths int // process deaths
 	losses int // clocks that count as lost because they were not staged when their slot was decided
 	again  int // updates that are sent twice
 	copies int // replacements of the replica by a copy of its snapshot
 	jumps  int // rises of a slot's count above what the rows have, as in a lost shard
-	weak   weaken.Set
+	weak   mutation.Set
 }
 
 // course is one complete state.
@@ -302,8 +302,8 @@ func (c combineCase) explore(t *testing.T) (states int, err error) {
 }
 
 var (
-	all      = []words.Interval{{}, {}}
-	changing = []words.Interval{{}, {Until: 1}, {From: 1}}
+	all      = []protocol.Interval{{}, {}}
+	changing = []protocol.Interval{{}, {Until: 1}, {From: 1}}
 )
 
 // In every course the rule runs once for each clock and each row that a slot touches, with the sum of the updates that
@@ -338,11 +338,11 @@ func TestExploreCombined(t *testing.T) {
 // The explorer detects each disabled mechanism: adding an update once, dividing by the slots that count, running the
 // rule once.
 func TestExploreCombinedMissesWhatIsOff(t *testing.T) {
-	divisor := weaken.Set{Combine: weaken.Combine{Divisor: true}}
-	once := weaken.Set{Combine: weaken.Combine{Once: true}}
+	divisor := mutation.Set{Combine: mutation.Combine{Divisor: true}}
+	once := mutation.Set{Combine: mutation.Combine{Once: true}}
 	for _, c := range []combineCase{
-		{how: perdure.CombineSum, spans: all, again: 1, weak: weaken.Set{ExactlyOnce: true}},
-		{how: perdure.CombineMean, spans: all, again: 1, weak: weaken.Set{ExactlyOnce: true}},
+		{how: perdure.CombineSum, spans: all, again: 1, weak: mutation.Set{ExactlyOnce: true}},
+		{how: perdure.CombineMean, spans: all, again: 1, weak: mutation.Set{ExactlyOnce: true}},
 		{how: perdure.CombineMean, spans: all, deaths: 1, losses: 1, weak: divisor},
 		{how: perdure.CombineWeighted, spans: all, deaths: 1, losses: 1, weak: divisor},
 		{how: perdure.CombineSum, spans: all, weak: once},

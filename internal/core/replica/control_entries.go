@@ -2,7 +2,7 @@ package replica
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -26,12 +26,12 @@ type proposals struct {
 	// The base of a lost shard, which it starts with. base: appended to the log. based: applied, so all members have
 	// it.
 	base, based bool
-	lastView    *words.View // the last view that serving has processed
+	lastView    *protocol.View // the last view that serving has processed
 }
 
 // beforeServing proposes the facts that all members must have before the head serves: the membership and the named cut.
 // It proposes one at a time, and reports whether it did.
-func (p *proposals) beforeServing(v *words.View, head bool, st *State, fx *Effects) bool {
+func (p *proposals) beforeServing(v *protocol.View, head bool, st *State, fx *Effects) bool {
 	if !head {
 		return false
 	}
@@ -53,7 +53,7 @@ func (p *proposals) beforeServing(v *words.View, head bool, st *State, fx *Effec
 
 // mayServe reports whether nothing prevents serving. If the shard was lost, all its members must first have the base
 // that it starts with; the head proposes it.
-func (p *proposals) mayServe(mine *words.ShardView, head bool, fx *Effects) bool {
+func (p *proposals) mayServe(mine *protocol.ShardView, head bool, fx *Effects) bool {
 	if !head || !mine.Lost || p.based {
 		return true
 	}
@@ -77,7 +77,7 @@ func (p *proposals) begin(st *State) {
 }
 
 // serving proposes the facts that the view requires while the head serves.
-func (p *proposals) serving(v *words.View, fx *Effects) {
+func (p *proposals) serving(v *protocol.View, fx *Effects) {
 	if v == p.lastView {
 		return
 	}

@@ -5,8 +5,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -25,16 +25,16 @@ type cuts struct {
 	// These follow from the log and are the same on every replica, except for segments that the view allows it to
 	// forget.
 	schedule recovery.Schedule
-	left     perdure.Clock   // the newest cut that the shard has left
-	unsaved  perdure.Clock   // the cut that it has left and that is not known to be saved; 0: none
-	segments []words.Segment // saved, and not in a checkpoint yet
+	left     perdure.Clock      // the newest cut that the shard has left
+	unsaved  perdure.Clock      // the cut that it has left and that is not known to be saved; 0: none
+	segments []protocol.Segment // saved, and not in a checkpoint yet
 
 	// These are this replica's own.
-	head   bool                // this replica writes the cuts
-	writes bool                // unsaved is being written here, or the log is about to confirm it
-	paused bool                // the shard is paused at a cut while it is written
-	files  []words.SegmentFile // segments that the next one can build on; none: it must have all rows
-	held   []string            // stored states that the image of unsaved refers to
+	head   bool                   // this replica writes the cuts
+	writes bool                   // unsaved is being written here, or the log is about to confirm it
+	paused bool                   // the shard is paused at a cut while it is written
+	files  []protocol.SegmentFile // segments that the next one can build on; none: it must have all rows
+	held   []string               // stored states that the image of unsaved refers to
 }
 
 // Image is the shard as it was at a cut, to be written while the shard continues. Its snapshots belong to tables that
@@ -45,9 +45,9 @@ type Image struct {
 	Applied []perdure.Clock
 	States  [][]byte
 	Specs   []perdure.TableSpec
-	First   []perdure.RowID     // by table: the shard's first row
-	Rows    []*table.Snapshot   // by table
-	Base    []words.SegmentFile // earlier segments that it builds on; none: it has all rows
+	First   []perdure.RowID        // by table: the shard's first row
+	Rows    []*table.Snapshot      // by table
+	Base    []protocol.SegmentFile // earlier segments that it builds on; none: it has all rows
 }
 
 // maxFiles is the maximum number of segments in the checkpoint of a shard.
@@ -96,7 +96,7 @@ func (c *cuts) due(in *consistency.Sequencer) bool {
 }
 
 // recordSaved applies a log entry that says that a cut is saved.
-func (c *cuts) recordSaved(seg words.Segment, in *consistency.Sequencer) {
+func (c *cuts) recordSaved(seg protocol.Segment, in *consistency.Sequencer) {
 	switch {
 	case seg.Cut == c.unsaved:
 	case seg.Cut > c.left: // the shard is paused there
@@ -110,7 +110,7 @@ func (c *cuts) recordSaved(seg words.Segment, in *consistency.Sequencer) {
 
 // durable forgets segments that are in a checkpoint.
 func (c *cuts) durable(cut perdure.Clock) {
-	c.segments = slices.DeleteFunc(c.segments, func(g words.Segment) bool { return g.Cut <= cut })
+	c.segments = slices.DeleteFunc(c.segments, func(g protocol.Segment) bool { return g.Cut <= cut })
 }
 
 // image captures the current rows at a cut. It contains the rows that have changed since the last image. It contains
@@ -136,7 +136,7 @@ func (c *cuts) image(cut perdure.Clock, w *rows, in *consistency.Sequencer) *Ima
 }
 
 // written records that an image is in a file.
-func (c *cuts) written(m *Image, file words.SegmentFile) {
+func (c *cuts) written(m *Image, file protocol.SegmentFile) {
 	m.close(false)
 	c.files = append(c.files, file)
 }

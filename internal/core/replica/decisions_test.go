@@ -5,9 +5,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // This file tests small decisions with tables. The scripts and storms show what the decisions are for; these tests show
@@ -16,10 +16,10 @@ import (
 // A restored shard is complete once it has everything that the slots reported as ended, capped at the job's end. Slots
 // without a process report nothing, and the shard does not wait for them.
 func TestMendingComplete(t *testing.T) {
-	here := words.SlotView{Incarnation: 1, Settled: true}
+	here := protocol.SlotView{Incarnation: 1, Settled: true}
 	for _, c := range []struct {
 		name  string
-		slot  words.SlotView
+		slot  protocol.SlotView
 		told  perdure.Clock // < 0: no report
 		end   perdure.Clock
 		whole bool // the shard has 5 clocks
@@ -29,16 +29,16 @@ func TestMendingComplete(t *testing.T) {
 		{"has all", here, 5, 0, true},
 		{"lacks one", here, 6, 0, false},
 		{"lacks clocks beyond the job's end", here, 6, 5, true},
-		{"never came", words.SlotView{Settled: true}, -1, 0, true},
-		{"is not settled", words.SlotView{Incarnation: 1}, -1, 0, true},
-		{"has left", words.SlotView{Incarnation: 1, Settled: true, Left: true}, -1, 0, true},
+		{"never came", protocol.SlotView{Settled: true}, -1, 0, true},
+		{"is not settled", protocol.SlotView{Incarnation: 1}, -1, 0, true},
+		{"has left", protocol.SlotView{Incarnation: 1, Settled: true, Left: true}, -1, 0, true},
 	} {
 		m := resendProgress{restored: true}
 		if c.told >= 0 {
 			m.reported.record(&Reader{Slot: 0, Incarnation: 1}, c.told)
 		}
-		in := consistency.NewSequencer(false, []perdure.Clock{5}, weaken.Set{})
-		if got := m.complete(&words.View{Slots: []words.SlotView{c.slot}, End: c.end}, in); got != c.whole {
+		in := consistency.NewSequencer(false, []perdure.Clock{5}, mutation.Set{})
+		if got := m.complete(&protocol.View{Slots: []protocol.SlotView{c.slot}, End: c.end}, in); got != c.whole {
 			t.Errorf("%s: complete: %v, want %v", c.name, got, c.whole)
 		}
 	}
@@ -66,7 +66,7 @@ func TestNewestProcessSpeaks(t *testing.T) {
 		for _, w := range c.words {
 			p.record(&Reader{Slot: 0, Incarnation: w.incarnation}, w.ended)
 		}
-		if got, told := p.of(0, &words.View{Slots: []words.SlotView{{Incarnation: 2}}}); got != c.want || !told {
+		if got, told := p.of(0, &protocol.View{Slots: []protocol.SlotView{{Incarnation: 2}}}); got != c.want || !told {
 			t.Errorf("%s: %d clocks, reported: %v; want %d", c.name, got, told, c.want)
 		}
 	}
@@ -95,7 +95,7 @@ func TestCutIsDue(t *testing.T) {
 		{"the end is not saved", true, false, 8, 5, 5, true},
 		{"the end is being written", true, true, 8, 5, 5, false},
 	} {
-		in := consistency.NewSequencer(false, []perdure.Clock{5}, weaken.Set{})
+		in := consistency.NewSequencer(false, []perdure.Clock{5}, mutation.Set{})
 		in.SetCut(c.cut)
 		cs := cuts{head: c.head, writes: c.writes, unsaved: c.unsaved, schedule: recovery.Schedule{End: c.end}}
 		if got := cs.due(in); got != c.want {
@@ -107,11 +107,11 @@ func TestCutIsDue(t *testing.T) {
 // A cut that a former head saves a second time is not counted again. Segments in a checkpoint are forgotten, later ones
 // are kept.
 func TestSegmentsAreKeptOnce(t *testing.T) {
-	in := consistency.NewSequencer(false, []perdure.Clock{8}, weaken.Set{})
+	in := consistency.NewSequencer(false, []perdure.Clock{8}, mutation.Set{})
 	cs := cuts{background: true, saves: true, left: 8, unsaved: 8, schedule: recovery.Schedule{Every: 4}}
-	cs.segments = []words.Segment{{Cut: 4}}
+	cs.segments = []protocol.Segment{{Cut: 4}}
 	for range 2 {
-		cs.recordSaved(words.Segment{Cut: 8}, in)
+		cs.recordSaved(protocol.Segment{Cut: 8}, in)
 	}
 	if len(cs.segments) != 2 || cs.unsaved != 0 {
 		t.Errorf("%+v", cs.segments)
@@ -133,18 +133,18 @@ func TestMayServe(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		head          bool
-		mine          words.ShardView
+		mine          protocol.ShardView
 		p             proposals
 		serves, facts bool
 	}{
-		{"nothing was lost", true, words.ShardView{}, proposals{}, true, false},
-		{"not the head", false, words.ShardView{Lost: true, Base: base}, proposals{}, true, false},
-		{"not known yet", true, words.ShardView{Lost: true}, proposals{}, false, false},
-		{"known", true, words.ShardView{Lost: true, Base: base}, proposals{}, false, true},
-		{"proposed", true, words.ShardView{Lost: true, Base: base}, proposals{base: true}, false, false},
+		{"nothing was lost", true, protocol.ShardView{}, proposals{}, true, false},
+		{"not the head", false, protocol.ShardView{Lost: true, Base: base}, proposals{}, true, false},
+		{"not known yet", true, protocol.ShardView{Lost: true}, proposals{}, false, false},
+		{"known", true, protocol.ShardView{Lost: true, Base: base}, proposals{}, false, true},
+		{"proposed", true, protocol.ShardView{Lost: true, Base: base}, proposals{base: true}, false, false},
 		{
 			"all members have it", true,
-			words.ShardView{Lost: true, Base: base},
+			protocol.ShardView{Lost: true, Base: base},
 			proposals{base: true, based: true},
 			true,
 			false,

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // A shard is restored, and lost updates only count. Each reader that opens it is sent a count up to the dead slot's
@@ -14,8 +14,8 @@ func TestRestoredPartial(t *testing.T) {
 	for _, model := range []string{"asp", "ssp:1", "bsp"} {
 		b := newBench(t, model, "resend:100,partial", 2)
 		v := b.view // slot 1's process died at clock 3, where the next one starts
-		v.Revision, v.Shards = 2, []words.ShardView{{Epoch: 2, Restored: true}}
-		v.Slots = []words.SlotView{
+		v.Revision, v.Shards = 2, []protocol.ShardView{{Epoch: 2, Restored: true}}
+		v.Slots = []protocol.SlotView{
 			{Incarnation: 1, Decided: true, Settled: true}, {Incarnation: 2, Decided: true, Settled: true, Start: 3},
 		}
 		r := New(Settings{Job: *b.job})
@@ -39,7 +39,7 @@ func TestRestoredPartial(t *testing.T) {
 		if b.AwaitsResend() {
 			t.Errorf("%s: a read waits for lost updates", model)
 		}
-		var st words.ShardStatus
+		var st protocol.ShardStatus
 		b.Status(&b.view, &st)
 		applied := map[bool]string{false: "[4 3]", true: "[3 3]"}[model == "bsp"]
 		seq := map[bool]uint64{false: 4, true: 3}[model == "bsp"]

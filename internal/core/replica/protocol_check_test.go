@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // read compares a slot's read with the definitions, by the value alone. Then it compares the label, from which a worker
@@ -83,7 +83,7 @@ func (s *system) checkLemma(slot, row int, value updateSet, l label) error {
 		lacks++
 	}
 	count := consistency.MissingUpdates(
-		l.applied[:s.slots], known[:s.slots], make([]words.Interval, s.slots), s.model.Staleness,
+		l.applied[:s.slots], known[:s.slots], make([]protocol.Interval, s.slots), s.model.Staleness,
 		c)
 	count -= max(0, int64(c-l.applied[slot])) // own updates are added locally
 	s.worst = max(s.worst, lacks)
@@ -175,6 +175,6 @@ func (s *system) finished() error {
 }
 
 // countsOf returns a slot's counts on a shard, as the shard would send them.
-func (s *system) countsOf(slot, shard int) words.Counts {
+func (s *system) countsOf(slot, shard int) protocol.Counts {
 	return s.shards[shard].rep.Counts(&Reader{Slot: perdure.Slot(slot)})
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
 )
 
 // move is a possible next event.
@@ -235,15 +235,15 @@ func TestExploreMissesWhatIsOff(t *testing.T) {
 		chances
 	}{
 		{off{order: true}, "essp:0", two, 2, chances{}},
-		{off{Set: weaken.Set{Pushes: true}}, "essp:0", two, 1, chances{}},
+		{off{Set: mutation.Set{Pushes: true}}, "essp:0", two, 1, chances{}},
 		{off{note: true}, "essp:0", two, 1, chances{drops: 1}},
 		{off{again: true}, "essp:0", [2]perdure.Clock{3, 3}, 1, chances{drops: 1}},
 		{off{subs: true}, "essp:0", [2]perdure.Clock{3, 3}, 1, chances{drops: 1, aheads: 1}},
 		{off{rest: true}, "essp:1", [2]perdure.Clock{3, 3}, 2, chances{}},
-		{off{Set: weaken.Set{Bound: true}}, "vap:1", two, 1, chances{}},
+		{off{Set: mutation.Set{Bound: true}}, "vap:1", two, 1, chances{}},
 		{off{answered: true}, "vap:1", two, 1, chances{}},
-		{off{Set: weaken.Set{Staging: true}}, "bsp", two, 1, chances{}},
-		{off{Set: weaken.Set{ExactlyOnce: true}}, "ssp:1", two, 1, chances{breaks: 1}},
+		{off{Set: mutation.Set{Staging: true}}, "bsp", two, 1, chances{}},
+		{off{Set: mutation.Set{ExactlyOnce: true}}, "ssp:1", two, 1, chances{breaks: 1}},
 	} {
 		p := small(t, c.model, c.ends, c.rows, c.chances)
 		p.off = c.off

@@ -7,8 +7,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/reads"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -39,7 +39,7 @@ type readerSide struct {
 type shardLink struct {
 	connection int
 	open       bool
-	counts     words.Counts
+	counts     protocol.Counts
 }
 
 func newReader(p *plan, slot int) reader {
@@ -56,7 +56,7 @@ func newReader(p *plan, slot int) reader {
 // tell passes the clock to package reads.
 func (r *reader) tell(p *plan) {
 	r.side.reads.SetProgress(reads.Progress{
-		Clock: r.clock, MinReadClock: consistency.AnyClock, Intervals: make([]words.Interval, p.slots),
+		Clock: r.clock, MinReadClock: consistency.AnyClock, Intervals: make([]protocol.Interval, p.slots),
 	})
 }
 

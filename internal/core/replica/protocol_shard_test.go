@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -15,7 +15,7 @@ import (
 type shardSide struct {
 	rep     *Replica
 	readers [mostSlots]*Reader // of the newest connection whose Open has arrived; nil: none
-	told    [mostSlots]words.Counts
+	told    [mostSlots]protocol.Counts
 	pos     uint64 // position of the last entry
 }
 
@@ -44,11 +44,11 @@ func (p *plan) home(row int) int {
 
 func newShardSide(p *plan, shard int) shardSide {
 	job := perdure.JobSpec{ID: "job", Slots: p.slots, Servers: 1, Shards: p.shards}
-	v := &words.View{
-		Revision: 1, Generation: 1, Shards: make([]words.ShardView, p.shards), Tables: []perdure.TableSpec{p.spec()},
+	v := &protocol.View{
+		Revision: 1, Generation: 1, Shards: make([]protocol.ShardView, p.shards), Tables: []perdure.TableSpec{p.spec()},
 	}
 	for range p.slots {
-		v.Slots = append(v.Slots, words.SlotView{Incarnation: 1, Settled: true})
+		v.Slots = append(v.Slots, protocol.SlotView{Incarnation: 1, Settled: true})
 	}
 	sh := shardSide{rep: New(Settings{Shard: perdure.ShardID(shard), Job: job, Weak: p.off.Set})}
 	sh.rep.SetView(v, Role{Head: true, Reads: true}, false)
@@ -142,7 +142,7 @@ func (s *system) arrive(slot, shard int, f frame) error {
 		if sh.readers[slot] != nil {
 			sh.rep.Readers.Forget(sh.readers[slot])
 		}
-		sh.readers[slot], sh.told[slot] = from, words.Counts{}
+		sh.readers[slot], sh.told[slot] = from, protocol.Counts{}
 		sh.rep.Open(Open{Reader: from, Pos: sh.pos})
 		sh.rep.AnswerOpens(sh.pos)
 	case getFrame:

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
 )
 
 // pushStorm is a random plan and a random course through it. It is plain data: rapid generates it, and a negative
@@ -110,7 +110,7 @@ func TestStormsMissWhatIsOff(t *testing.T) {
 		models []string
 	}{
 		{"the order of a round", off{order: true}, []string{"essp:1"}},
-		{"the pushes", off{Set: weaken.Set{Pushes: true}}, []string{"essp:1", "vap:1"}},
+		{"the pushes", off{Set: mutation.Set{Pushes: true}}, []string{"essp:1", "vap:1"}},
 		{"the note of a drop", off{note: true}, []string{"essp:1", "vap:1"}},
 		{"the note of a row read again", off{again: true}, []string{"essp:1", "vap:1"}},
 		{"the note of earlier requests", off{subs: true}, []string{"essp:1", "vap:1"}},
@@ -119,9 +119,9 @@ func TestStormsMissWhatIsOff(t *testing.T) {
 		{"changes before a late round", off{advance: true}, []string{"essp:1"}},
 		{"the end of a round", off{saw: true}, []string{"vap:1"}},
 		{"the first of a slot's cached rows", off{answered: true}, []string{"vap:1"}},
-		{"the bound", off{Set: weaken.Set{Bound: true}}, []string{"vap:1", "vap:3"}},
-		{"the staging", off{Set: weaken.Set{Staging: true}}, []string{"bsp"}},
-		{"the exactly-once filter", off{Set: weaken.Set{ExactlyOnce: true}}, []string{"ssp:2", "essp:1", "asp"}},
+		{"the bound", off{Set: mutation.Set{Bound: true}}, []string{"vap:1", "vap:3"}},
+		{"the staging", off{Set: mutation.Set{Staging: true}}, []string{"bsp"}},
+		{"the exactly-once filter", off{Set: mutation.Set{ExactlyOnce: true}}, []string{"ssp:2", "essp:1", "asp"}},
 	} {
 		for _, name := range c.models {
 			t.Run(c.name+", "+name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // The protocol tests run all five models on a system of slots and shards without network or goroutines. Each shard is a
@@ -98,16 +98,16 @@ type chances struct {
 
 // off disables safety mechanisms, for negative controls.
 type off struct {
-	weaken.Set      // those of the intake, a shard's pushes, and a sender's bound
-	order      bool // a round's last frame precedes its rows
-	note       bool // a reader reports drops to the shard, and removes the rows
-	again      bool // a reader drops a row that it has subscribed to again since
-	subs       bool // a reader treats an answer requested before a drop as subscribed
-	connection bool // a shard accepts late messages of a replaced connection
-	rest       bool // changes that become due during a round are forgotten at its end
-	advance    bool // a round that starts late is taken to contain later changes
-	saw        bool // a reader confirms a round when it starts
-	answered   bool // a shard forgets that a slot without cached rows now has some
+	mutation.Set      // those of the intake, a shard's pushes, and a sender's bound
+	order        bool // a round's last frame precedes its rows
+	note         bool // a reader reports drops to the shard, and removes the rows
+	again        bool // a reader drops a row that it has subscribed to again since
+	subs         bool // a reader treats an answer requested before a drop as subscribed
+	connection   bool // a shard accepts late messages of a replaced connection
+	rest         bool // changes that become due during a round are forgotten at its end
+	advance      bool // a round that starts late is taken to contain later changes
+	saw          bool // a reader confirms a round when it starts
+	answered     bool // a shard forgets that a slot without cached rows now has some
 }
 
 // system is one complete state. Its fields are values or are cloned.
@@ -227,7 +227,7 @@ type frame struct {
 	label      label
 	values     [mostRows]updateSet
 	last       bool
-	counts     words.Counts
+	counts     protocol.Counts
 }
 
 func (f *frame) String() string {

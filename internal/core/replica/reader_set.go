@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -17,7 +17,7 @@ type ReaderSet struct {
 	readers
 	pushes   pushes
 	unstored int // as in Settings; never 0
-	view     *words.View
+	view     *protocol.View
 	fx       Effects
 }
 
@@ -69,7 +69,7 @@ func (a *ReaderSet) updateProcesses(queued endedReports) {
 // opened the shard. A server that gets the view late, for example while it is cut off from the coordinator, must not
 // conclude that the slot has no reader.
 func (a *ReaderSet) hasProcess(slot perdure.Slot) bool {
-	var sl words.SlotView
+	var sl protocol.SlotView
 	if int(slot) < len(a.view.Slots) {
 		sl = a.view.Slots[slot]
 	}
@@ -244,7 +244,7 @@ func (a *ReaderSet) TakeAcks(to []*Reader) []*Reader {
 }
 
 // counts returns how far the updates of a connection's slot have come.
-func (a *ReaderSet) counts(c *Reader, st *State) (counts words.Counts) {
+func (a *ReaderSet) counts(c *Reader, st *State) (counts protocol.Counts) {
 	if c.Slot < 0 {
 		return counts
 	}

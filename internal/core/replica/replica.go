@@ -27,10 +27,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -46,8 +46,8 @@ type Settings struct {
 	// Progress is called for each block of rows that an update changes, so that an observer can tell a slow update from
 	// one that hangs. It may be nil.
 	Progress    func()
-	MaxUnstored int        // for tests: replaces MaxUnstored
-	Weak        weaken.Set // for negative controls
+	MaxUnstored int          // for tests: replaces MaxUnstored
+	Weak        mutation.Set // for negative controls
 }
 
 // MaxUnstored limits a slot's subscription to one table: it may contain at most this many rows more than are stored
@@ -79,8 +79,8 @@ type Replica struct {
 	shard     perdure.ShardID
 	job       *perdure.JobSpec
 	traits    recovery.Traits
-	weak      weaken.Set
-	view      *words.View
+	weak      mutation.Set
+	view      *protocol.View
 	role      Role
 	ready     bool // serves in this epoch
 	renewed   bool // has been in another epoch
@@ -115,7 +115,7 @@ func (r *Replica) Effects() *Effects { return &r.Readers.fx }
 func (r *Replica) Ready() bool { return r.ready }
 
 // SetContent sets the content that the replica starts with, according to the view.
-func (r *Replica) SetContent(c Content, v *words.View) {
+func (r *Replica) SetContent(c Content, v *protocol.View) {
 	r.view, r.Readers.view = v, v
 	r.State.fill(c, v.RestoredAt(r.shard))
 	r.Readers.grow(&r.State)
@@ -138,7 +138,7 @@ func (r *Replica) ApplyAll() { r.State.applyAll(&r.Readers) }
 
 // SetView applies the view to the replica. If renew is set, a new epoch starts for a replica that keeps its rows, and
 // its readers must open the shard again.
-func (r *Replica) SetView(v *words.View, at Role, renew bool) {
+func (r *Replica) SetView(v *protocol.View, at Role, renew bool) {
 	r.view, r.Readers.view, r.role, r.State.cuts.head = v, v, at, at.Head
 	if renew {
 		r.ready, r.renewed, r.proposals = false, true, proposals{}
@@ -374,7 +374,7 @@ func (r *Replica) AnswerOpens(pos uint64) {
 
 // Membership returns the newest membership in the log: its number, and the membership interval of each slot. The caller
 // must not modify the slice.
-func (r *Replica) Membership() (number uint64, spans []words.Interval) {
+func (r *Replica) Membership() (number uint64, spans []protocol.Interval) {
 	return r.State.intake.MembershipVersion(), r.State.intake.Intervals()
 }
 
@@ -400,7 +400,7 @@ func (r *Replica) Unsubscribe(c *Reader, rows *wire.Rows) error {
 }
 
 // Counts returns how far the updates of a connection's slot have come.
-func (r *Replica) Counts(c *Reader) words.Counts { return r.Readers.counts(c, &r.State) }
+func (r *Replica) Counts(c *Reader) protocol.Counts { return r.Readers.counts(c, &r.State) }
 
 // AbandonSave records that the cut which the shard has left is no longer being written. The shard stops at its next
 // cut until a cut is saved.
@@ -411,7 +411,7 @@ func (r *Replica) AbandonSave() {
 
 // Status adds this replica's part to a status for the coordinator. If the shard's rows were lost and no replica serves
 // them yet, the head reports its counts.
-func (r *Replica) Status(v *words.View, st *words.ShardStatus) {
+func (r *Replica) Status(v *protocol.View, st *protocol.ShardStatus) {
 	in, sv := r.State.intake, &r.State.cuts
 	st.Ready, st.Segments = r.ready, slices.Clone(sv.segments)
 	if !r.ready {
@@ -424,7 +424,7 @@ func (r *Replica) Status(v *words.View, st *words.ShardStatus) {
 		ro := &r.State.rounds
 		st.Segments, st.SaveBytes, st.SaveSeconds = ro.segments(sv.schedule.Named), ro.bytes, ro.paused
 	}
-	st.States, st.PendingStates = states.Names(r.State.rows.states), held(&r.State)
+	st.States, st.PendingStates = slotstate.Names(r.State.rows.states), held(&r.State)
 	st.MinClock, st.Seq, st.Roster = in.MinClock(), r.State.Seq(), in.MembershipVersion()
 	st.Named, st.ResendComplete, st.Missed = sv.schedule.Named, r.resend.done, sv.missed()
 	if r.role.Head && r.State.rounds.missed(st.Named, st.MinClock) {
@@ -436,7 +436,7 @@ func (r *Replica) Status(v *words.View, st *words.ShardStatus) {
 			break // the entry with the new membership has not arrived yet
 		}
 		if !sl.Settled {
-			st.Fences = append(st.Fences, words.Fence{
+			st.Fences = append(st.Fences, protocol.Fence{
 				Slot: slot, Incarnation: in.Incarnation(slot), Counts: in.Counts(slot),
 				Carried: sl.Decided && in.Decided(slot, sl.Incarnation),
 			})

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -17,7 +17,7 @@ import (
 type bench struct {
 	*Replica
 	t       testing.TB
-	view    words.View
+	view    protocol.View
 	readers []*Reader
 	pos     uint64
 }
@@ -38,12 +38,12 @@ func newBench(t testing.TB, model string, recovery string, slots int, change ...
 		f(&settings, &spec)
 	}
 	b := &bench{Replica: New(settings), t: t}
-	b.view = words.View{
+	b.view = protocol.View{
 		Revision: 1, Generation: 1, Tables: []perdure.TableSpec{spec},
-		Shards: []words.ShardView{{Epoch: 1}},
+		Shards: []protocol.ShardView{{Epoch: 1}},
 	}
 	for range slots {
-		b.view.Slots = append(b.view.Slots, words.SlotView{Incarnation: 1, Settled: true})
+		b.view.Slots = append(b.view.Slots, protocol.SlotView{Incarnation: 1, Settled: true})
 	}
 	b.SetView(&b.view, Role{Head: true, Reads: true}, false)
 	b.SetContent(Content{States: make([][]byte, slots), Applied: make([]perdure.Clock, slots)}, &b.view)

@@ -3,7 +3,7 @@ package replica
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // endedReports records by slot how many clocks its process has reported as ended. The report of a slot's newest process
@@ -34,7 +34,7 @@ func (p *endedReports) record(r *Reader, ended perdure.Clock) {
 }
 
 // of returns the report of a slot's newest process, capped at the job's end, and whether there is a report.
-func (p endedReports) of(slot perdure.Slot, v *words.View) (ended perdure.Clock, told bool) {
+func (p endedReports) of(slot perdure.Slot, v *protocol.View) (ended perdure.Clock, told bool) {
 	said, told := p[slot]
 	ended = said.ended
 	if end := v.EndClock(slot); end > 0 {
@@ -56,7 +56,7 @@ type resendProgress struct {
 func (m *resendProgress) isIncomplete() bool { return m.restored && !m.done }
 
 // complete reports whether all slots that participate in the view have resent their updates.
-func (m *resendProgress) complete(v *words.View, in *consistency.Sequencer) bool {
+func (m *resendProgress) complete(v *protocol.View, in *consistency.Sequencer) bool {
 	for i, sl := range v.Slots {
 		if sl.Incarnation == 0 || !sl.Settled || sl.Left {
 			continue // no process speaks for it: its updates are in the cut
@@ -75,7 +75,7 @@ func (m *resendProgress) complete(v *words.View, in *consistency.Sequencer) bool
 // as the staleness bound allows, but an evaluation of the model checks first.
 
 // beyond reports whether some process has ended clocks that are not applied.
-func (p endedReports) beyond(v *words.View, applied []perdure.Clock) bool {
+func (p endedReports) beyond(v *protocol.View, applied []perdure.Clock) bool {
 	for slot := range p {
 		if ended, _ := p.of(slot, v); consistency.AppliedCount(applied, slot) < ended {
 			return true

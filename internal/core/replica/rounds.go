@@ -4,10 +4,10 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/scar"
-	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -25,12 +25,12 @@ type rounds struct {
 	busy        bool          // a round is being written
 	ended       perdure.Clock // clock of the final round, which saves all rows because the job is about to end; 0: none
 	allowed     bool          // the shell allows the next round, if rounds are not scheduled by clocks
-	newest      words.Segment
-	bytes       int64             // total size of the written files
-	paused      float64           // total seconds spent on choosing rows
-	elapsed     func() float64    // nil: not measured
-	kept        []words.SavedRows // of the content that a lost shard started with
-	held        []string          // stored states that the round being written refers to
+	newest      protocol.Segment
+	bytes       int64                // total size of the written files
+	paused      float64              // total seconds spent on choosing rows
+	elapsed     func() float64       // nil: not measured
+	kept        []protocol.SavedRows // of the content that a lost shard started with
+	held        []string             // stored states that the round being written refers to
 }
 
 func newRounds(s *Settings) rounds {
@@ -65,7 +65,7 @@ func (ro *rounds) forget() {
 	if ro.ledger != nil {
 		ro.ledger.Close()
 	}
-	ro.ledger, ro.busy, ro.newest = nil, false, words.Segment{}
+	ro.ledger, ro.busy, ro.newest = nil, false, protocol.Segment{}
 }
 
 // changed records which rows an update changes.
@@ -150,7 +150,7 @@ func (st *State) saveRows(to *ReaderSet) {
 		to.fx.NothingToSave = to.fx.NothingToSave || ro.Timed()
 		return
 	}
-	ro.busy, ro.held = true, states.Names(st.rows.states)
+	ro.busy, ro.held = true, slotstate.Names(st.rows.states)
 	m := &Image{
 		Cut: min, Seq: st.rows.seq, Applied: slices.Clone(st.intake.Applied()), States: slices.Clone(st.rows.states),
 	}
@@ -162,13 +162,13 @@ func (st *State) saveRows(to *ReaderSet) {
 }
 
 // RecordRowsWritten records that a round's rows are in a file.
-func (st *State) RecordRowsWritten(sv *Save, seg words.Segment) {
+func (st *State) RecordRowsWritten(sv *Save, seg protocol.Segment) {
 	ro := &st.rounds
 	if sv.Image.close(false); sv.ledger != ro.ledger {
 		return // the shard no longer has these rows
 	}
 	ro.busy, ro.held, ro.newest, ro.bytes = false, nil, seg, ro.bytes+seg.Bytes
-	ro.ledger.Written(sv.Rows, words.SegmentFile{File: seg.File, Bytes: seg.Bytes, CRC: seg.CRC})
+	ro.ledger.Written(sv.Rows, protocol.SegmentFile{File: seg.File, Bytes: seg.Bytes, CRC: seg.CRC})
 }
 
 // RecordRowsNotWritten records that a round's rows could not be written. A later round saves them.
@@ -188,7 +188,7 @@ func (st *State) AllowRound() { st.rounds.allowed = true }
 // segments returns the segment of the running checkpoint: the newest file, with the others as its base. A round with
 // only some rows may have been taken at the named clock before that clock was named. It is not the final round, so
 // segments returns nothing for it.
-func (ro *rounds) segments(named perdure.Clock) []words.Segment {
+func (ro *rounds) segments(named perdure.Clock) []protocol.Segment {
 	if ro.ledger == nil || ro.newest.File == "" || ro.newest.Cut == named && ro.ended < named {
 		return nil
 	}
@@ -198,5 +198,5 @@ func (ro *rounds) segments(named perdure.Clock) []words.Segment {
 		files = files[:n-1]
 	}
 	seg.Base = slices.Clone(files)
-	return []words.Segment{seg}
+	return []protocol.Segment{seg}
 }

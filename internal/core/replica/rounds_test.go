@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -20,7 +20,7 @@ func (b *bench) clock(c perdure.Clock) *Save {
 	return &sv
 }
 
-func file(name string) words.Segment { return words.Segment{File: name, Bytes: 100} }
+func file(name string) protocol.Segment { return protocol.Segment{File: name, Bytes: 100} }
 
 // TestRoundsAreDue: the k-th round is due at the first MinClock ≥ k·R·C. Rounds that become due while one is written
 // are merged into one, which follows it. Rows that could not be written go into a later round.
@@ -224,7 +224,7 @@ func TestLastRound(t *testing.T) {
 
 // missed returns whether the replica's status reports a missed round.
 func (b *bench) missed() bool {
-	var st words.ShardStatus
+	var st protocol.ShardStatus
 	b.Status(&b.view, &st)
 	return st.Missed
 }
@@ -234,9 +234,9 @@ func (b *bench) missed() bool {
 func TestRoundOfTheLastClock(t *testing.T) {
 	b := newBench(t, "asp", "scar:4,1/4,round", 1) // at 1, 2, 3
 	some := b.clock(0)
-	b.State.RecordRowsWritten(some, words.Segment{Cut: some.Cut, File: "some", Bytes: 100})
-	told := func() []words.Segment {
-		var st words.ShardStatus
+	b.State.RecordRowsWritten(some, protocol.Segment{Cut: some.Cut, File: "some", Bytes: 100})
+	told := func() []protocol.Segment {
+		var st protocol.ShardStatus
 		b.Status(&b.view, &st)
 		return st.Segments
 	}
@@ -252,7 +252,7 @@ func TestRoundOfTheLastClock(t *testing.T) {
 	if len(saves) != 1 || saves[0].Cut != 1 || saves[0].Rows.Bytes != 4*4 {
 		t.Fatalf("at the named clock it saves %+v", saves)
 	}
-	b.State.RecordRowsWritten(&saves[0], words.Segment{Cut: 1, File: "all", Bytes: 400})
+	b.State.RecordRowsWritten(&saves[0], protocol.Segment{Cut: 1, File: "all", Bytes: 400})
 	if got := told(); len(got) != 1 || got[0].File != "all" {
 		t.Errorf("after the final round it reports %+v", got)
 	}

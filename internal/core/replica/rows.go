@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -19,18 +19,18 @@ var ErrEarly = errors.New("replica: the table is not in the log yet")
 
 // Content is the state that a shard is restored to: rows as of one moment, and the updates in them.
 type Content struct {
-	Parts    []*table.Part     // by table
-	States   [][]byte          // by slot: the state that its program saved last
-	Applied  []perdure.Clock   // by slot: how many of its clocks are contained
-	Seq      uint64            // number of updates contained
-	RowFiles *RowFiles         // the rows' files if each row was saved separately; else nil
-	Kept     []words.SavedRows // of a lost shard: how many rows come from each file, and how many from none
+	Parts    []*table.Part        // by table
+	States   [][]byte             // by slot: the state that its program saved last
+	Applied  []perdure.Clock      // by slot: how many of its clocks are contained
+	Seq      uint64               // number of updates contained
+	RowFiles *RowFiles            // the rows' files if each row was saved separately; else nil
+	Kept     []protocol.SavedRows // of a lost shard: how many rows come from each file, and how many from none
 }
 
 // RowFiles describes the files of rows that were saved separately.
 type RowFiles struct {
-	Files     []words.SegmentFile // oldest first
-	FileIndex [][]int32           // by table, by position: index of the row's file; -1: initial value
+	Files     []protocol.SegmentFile // oldest first
+	FileIndex [][]int32              // by table, by position: index of the row's file; -1: initial value
 	// SavedValues are the saved rows, where they have changed since; nil if they are unchanged.
 	SavedValues []*table.Part
 }
@@ -184,13 +184,13 @@ func (w *rows) saved(slot perdure.Slot, clock perdure.Clock, in *consistency.Seq
 			break
 		}
 		if u.Lost {
-			state = states.MarkGap(state, u.Last()+1)
+			state = slotstate.MarkGap(state, u.Last()+1)
 		}
 		for _, payload := range u.Parts {
 			b := wire.ReadBlocks(payload)
 			for b.Next() {
 			}
-			state = states.ApplyUpdate(state, b.State, u.Last()+1)
+			state = slotstate.ApplyUpdate(state, b.State, u.Last()+1)
 		}
 	}
 	return slices.Clone(state), nil

@@ -7,9 +7,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -69,7 +69,7 @@ var stepCases = []stand{
 		b.update(0, 0, 1)
 		b.update(0, 1, 1)
 		b.Settle()
-		b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(words.Segment{Cut: 1}))
+		b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(protocol.Segment{Cut: 1}))
 		return b.State.Applied()
 	}, "[2]"},
 	{"the next slot's update finds the previous one's applied", "ssp:9", "none", 2, func(b *bench) any {
@@ -124,7 +124,7 @@ var stepCases = []stand{
 	}, "shard 0: wire: malformed payload: a base of 2 slots in a job of 1"},
 	{"a slot that starts later has no saved state, others keep theirs", "asp", "none", 2, func(b *bench) any {
 		b.State.rows.states = [][]byte{[]byte("a"), []byte("b")}
-		spans := []words.Interval{{From: 0}, {From: 5}, {From: 7}}
+		spans := []protocol.Interval{{From: 0}, {From: 5}, {From: 7}}
 		b.fact(wire.KindMembership, perdure.NoSlot, 0, 2, wire.JSON(spans))
 		return fmt.Sprintf("%q", b.State.rows.states)
 	}, `["a" "" ""]`},
@@ -168,7 +168,7 @@ func TestSettles(t *testing.T) {
 				b.update(0, clock, 1)
 				b.Settle()
 				advanced = append(advanced, b.Effects().Advanced)
-				b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(words.Segment{Cut: clock + 1}))
+				b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(protocol.Segment{Cut: clock + 1}))
 				b.Effects().Clear()
 			}
 			return advanced
@@ -179,7 +179,7 @@ func TestSettles(t *testing.T) {
 			b.update(0, 0, 1)
 			b.Settle()
 			whole := []bool{b.resend.done}
-			b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(words.Segment{Cut: 1}))
+			b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(protocol.Segment{Cut: 1}))
 			b.Settle()
 			return append(whole, b.resend.done)
 		}, "[false true]"},
@@ -362,19 +362,19 @@ var readerCases = []stand{
 func TestSpeaks(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		slot   words.SlotView
+		slot   protocol.SlotView
 		opened perdure.Incarnation
 		want   bool
 	}{
-		{"no process yet", words.SlotView{Settled: true}, 0, false},
-		{"a process", words.SlotView{Incarnation: 2, Settled: true}, 0, true},
-		{"it is not settled", words.SlotView{Incarnation: 2}, 1, false},
-		{"not settled, but it has opened the shard", words.SlotView{Incarnation: 2}, 2, true},
-		{"the view is late", words.SlotView{Incarnation: 2}, 3, true},
-		{"it has left", words.SlotView{Incarnation: 2, Settled: true, Left: true}, 2, false},
+		{"no process yet", protocol.SlotView{Settled: true}, 0, false},
+		{"a process", protocol.SlotView{Incarnation: 2, Settled: true}, 0, true},
+		{"it is not settled", protocol.SlotView{Incarnation: 2}, 1, false},
+		{"not settled, but it has opened the shard", protocol.SlotView{Incarnation: 2}, 2, true},
+		{"the view is late", protocol.SlotView{Incarnation: 2}, 3, true},
+		{"it has left", protocol.SlotView{Incarnation: 2, Settled: true, Left: true}, 2, false},
 	} {
-		a := ReaderSet{view: &words.View{Slots: []words.SlotView{c.slot}}}
-		a.grow(&State{intake: consistency.NewSequencer(false, []perdure.Clock{0}, weaken.Set{})})
+		a := ReaderSet{view: &protocol.View{Slots: []protocol.SlotView{c.slot}}}
+		a.grow(&State{intake: consistency.NewSequencer(false, []perdure.Clock{0}, mutation.Set{})})
 		a.slots[0].opened = c.opened
 		if got := a.hasProcess(0); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -390,20 +390,20 @@ func TestFromBefore(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		renewed bool
-		mine    words.ShardView
+		mine    protocol.ShardView
 		kind    perdure.RecoveryKind
 		want    bool
 	}{
 		"first life":           {kind: perdure.RecoverNone},
 		"another epoch":        {renewed: true, kind: perdure.RecoverNone, want: true},
-		"lost":                 {mine: words.ShardView{Lost: true}, kind: perdure.RecoverNone, want: true},
-		"restored":             {mine: words.ShardView{Restored: true}, kind: perdure.RecoverResend, want: true},
+		"lost":                 {mine: protocol.ShardView{Lost: true}, kind: perdure.RecoverNone, want: true},
+		"restored":             {mine: protocol.ShardView{Restored: true}, kind: perdure.RecoverResend, want: true},
 		"rebuilt from its log": {kind: perdure.RecoverStateless, want: true},
 		"held by a chain":      {kind: perdure.RecoverChain},
 		"of a checkpoint":      {kind: perdure.RecoverCheckpoint},
 		"with resend":          {kind: perdure.RecoverResend},
 	} {
-		v := words.View{Shards: []words.ShardView{c.mine}}
+		v := protocol.View{Shards: []protocol.ShardView{c.mine}}
 		r := Replica{renewed: c.renewed, traits: traits(c.kind), view: &v}
 		if got := r.fromBefore(); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -419,17 +419,17 @@ func TestStatus(t *testing.T) {
 	b.fact(wire.KindFence, 0, 2, 0, nil)
 	b.fact(wire.KindDecide, 0, 2, 1, nil)
 	for name, c := range map[string]struct {
-		slot   words.SlotView
+		slot   protocol.SlotView
 		fences int
 		done   bool
 	}{
-		"settled":         {words.SlotView{Incarnation: 2, Settled: true}, 0, false},
-		"not decided yet": {words.SlotView{Incarnation: 2}, 1, false},
-		"decided":         {words.SlotView{Incarnation: 2, Decided: true, Start: 1}, 1, true},
-		"decided anew":    {words.SlotView{Incarnation: 3, Decided: true, Start: 1}, 1, false},
+		"settled":         {protocol.SlotView{Incarnation: 2, Settled: true}, 0, false},
+		"not decided yet": {protocol.SlotView{Incarnation: 2}, 1, false},
+		"decided":         {protocol.SlotView{Incarnation: 2, Decided: true, Start: 1}, 1, true},
+		"decided anew":    {protocol.SlotView{Incarnation: 3, Decided: true, Start: 1}, 1, false},
 	} {
 		b.view.Slots[0] = c.slot
-		var st words.ShardStatus
+		var st protocol.ShardStatus
 		b.Status(&b.view, &st)
 		if len(st.Fences) != c.fences || c.fences > 0 && st.Fences[0].Carried != c.done {
 			t.Errorf("%s: fences %+v, want %d, carried out %v", name, st.Fences, c.fences, c.done)
@@ -440,7 +440,7 @@ func TestStatus(t *testing.T) {
 	} {
 		b.view.Shards[0].Lost = c.lost
 		b.SetView(&b.view, Role{Head: c.head}, true)
-		var st words.ShardStatus
+		var st protocol.ShardStatus
 		if b.Status(&b.view, &st); st.Ready || slices.Equal(st.Applied, []perdure.Clock{1, 0}) != c.tells {
 			t.Errorf("%+v: it reports %+v", c, st)
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -33,13 +33,13 @@ type header struct {
 	Seq uint64        `json:"seq"`
 	Cut perdure.Clock `json:"cut"` // the newest cut that the shard has left
 	// The cut that the shard has left and that is not known to be saved; 0 if there is none.
-	Writing  perdure.Clock     `json:"writing,omitempty"`
-	End      perdure.Clock     `json:"end"`
-	Named    perdure.Clock     `json:"named,omitempty"`
-	Segments []words.Segment   `json:"segments,omitempty"`
-	States   []int             `json:"states"` // by slot: size of its saved state; -1: none
-	Tables   []headerTable     `json:"tables"`
-	Intake   consistency.State `json:"intake"`
+	Writing  perdure.Clock      `json:"writing,omitempty"`
+	End      perdure.Clock      `json:"end"`
+	Named    perdure.Clock      `json:"named,omitempty"`
+	Segments []protocol.Segment `json:"segments,omitempty"`
+	States   []int              `json:"states"` // by slot: size of its saved state; -1: none
+	Tables   []headerTable      `json:"tables"`
+	Intake   consistency.State  `json:"intake"`
 	// With an update log: the newest epoch that has begun in it, and how many facts of that epoch the state contains.
 	LogEpoch       perdure.Epoch `json:"life,omitempty"`
 	ControlEntries uint64        `json:"facts,omitempty"`
@@ -64,7 +64,7 @@ func (st *State) Snapshot(life LogProgress) *Snapshot {
 	}
 	if life.Epoch > 0 {
 		drop := max(0, len(st.snapshotStates)-maxSnapshots+1)
-		st.snapshotStates = append(st.snapshotStates[drop:], states.Names(st.rows.states))
+		st.snapshotStates = append(st.snapshotStates[drop:], slotstate.Names(st.rows.states))
 	}
 	var bulk [][]byte
 	for _, state := range st.rows.states {

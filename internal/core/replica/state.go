@@ -6,17 +6,17 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // State is what the log makes of a shard: rows, counts and cuts. These depend only on the entries and their order.
 // State also tracks how far this replica has written its cuts, which no other replica needs to know; see cuts.
 type State struct {
-	weak    weaken.Set
+	weak    mutation.Set
 	intake  *consistency.Sequencer // nil: there are no rows yet
 	rows    rows
 	cuts    cuts
@@ -158,7 +158,7 @@ func (st *State) leaveCut(to *ReaderSet) bool {
 		st.applyToCut(to)
 	}
 	if st.cuts.head {
-		st.cuts.writes, st.cuts.held = true, states.Names(st.rows.states)
+		st.cuts.writes, st.cuts.held = true, slotstate.Names(st.rows.states)
 		to.fx.Saves = append(to.fx.Saves, Save{Cut: cut, Image: st.Image(cut)})
 	}
 	return true
@@ -204,7 +204,7 @@ func (st *State) apply(u *consistency.Update, to *ReaderSet) {
 			to.fx.fail(cannotApply, st.rows.shard, u.Slot, u.Clock, b.Err())
 		}
 		if b.State != nil {
-			st.rows.states[u.Slot] = slices.Clone(states.ApplyUpdate(st.rows.states[u.Slot], b.State, u.Last()+1))
+			st.rows.states[u.Slot] = slices.Clone(slotstate.ApplyUpdate(st.rows.states[u.Slot], b.State, u.Last()+1))
 		}
 		u.Parts[i] = nil
 		to.fx.FreeBodies = append(to.fx.FreeBodies, payload)
@@ -216,7 +216,7 @@ func (st *State) apply(u *consistency.Update, to *ReaderSet) {
 		st.rows.seq += uint64(u.Clocks)
 		st.UpdatesApplied += int64(u.Clocks)
 	} else {
-		st.rows.states[u.Slot] = states.MarkGap(st.rows.states[u.Slot], u.Last()+1)
+		st.rows.states[u.Slot] = slotstate.MarkGap(st.rows.states[u.Slot], u.Last()+1)
 	}
 	to.pushes.applied(u.Slot, u.Last(), st.rows.seq)
 	to.changed(u.Slot)
@@ -278,7 +278,7 @@ func (st *State) take(f *wire.Frame) error {
 	case wire.KindCut:
 		st.cuts.setNamed(f.Clock, st.intake)
 	case wire.KindPassCut:
-		var seg words.Segment
+		var seg protocol.Segment
 		if err := wire.ParseControl(f, &seg); err != nil {
 			return err
 		}
@@ -313,7 +313,7 @@ func (st *State) raise(f *wire.Frame) error {
 	}
 	for slot, n := range st.intake.Applied() {
 		if slot < len(a.Applied) && a.Applied[slot] > n {
-			st.rows.states[slot] = states.MarkGap(st.rows.states[slot], a.Applied[slot])
+			st.rows.states[slot] = slotstate.MarkGap(st.rows.states[slot], a.Applied[slot])
 		}
 	}
 	st.intake.Raise(a.Applied)
@@ -322,7 +322,7 @@ func (st *State) raise(f *wire.Frame) error {
 
 // setMembership applies a new membership: the membership interval of each slot.
 func (st *State) setMembership(f *wire.Frame) error {
-	var spans []words.Interval
+	var spans []protocol.Interval
 	if err := wire.ParseControl(f, &spans); err != nil {
 		return err
 	}

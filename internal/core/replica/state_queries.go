@@ -3,7 +3,7 @@ package replica
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -26,7 +26,7 @@ func (st *State) Applied() []perdure.Clock { return st.intake.Applied() }
 func (st *State) MinClock() perdure.Clock { return st.intake.MinClock() }
 
 // Counts returns how far the updates of a slot have come.
-func (st *State) Counts(slot perdure.Slot) words.Counts { return st.intake.Counts(slot) }
+func (st *State) Counts(slot perdure.Slot) protocol.Counts { return st.intake.Counts(slot) }
 
 // PendingBytes returns the size of a slot's updates that are taken in but not applied.
 func (st *State) PendingBytes(slot perdure.Slot) int64 { return st.intake.PendingBytes(slot) }
@@ -63,7 +63,7 @@ func (st *State) Bytes() int64 {
 }
 
 // Written records that an image is in a file. The caller no longer needs the image.
-func (st *State) Written(m *Image, file words.SegmentFile) { st.cuts.written(m, file) }
+func (st *State) Written(m *Image, file protocol.SegmentFile) { st.cuts.written(m, file) }
 
 // Unwritten records that an image could not be written. Its rows still count as changed.
 func (st *State) Unwritten(m *Image) { m.close(true) }

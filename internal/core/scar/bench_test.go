@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/scar"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -102,7 +102,7 @@ func benchmarkChoose(b *testing.B, p *table.Part, by perdure.Selector, share flo
 		time(&plain, func() { sink += each(p, sum) })
 		time(&vector, func() { sink += each(p, func(v []float32) float64 { return table.SquaredDistance(v, v) }) })
 		time(&choose, func() { c = l.Choose([]*table.Part{p}, 1) })
-		l.Written(c, words.SegmentFile{Bytes: c.Bytes})
+		l.Written(c, protocol.SegmentFile{Bytes: c.Bytes})
 	}
 	if sink == 1 {
 		b.Fatal(sink)
@@ -139,6 +139,6 @@ func BenchmarkResume(b *testing.B) {
 	layer := [][]int32{make([]int32, p.Rows)}
 	for b.Loop() {
 		scar.Resume(scar.Settings{Selector: perdure.SelectPriority, Share: 1.0 / 8}, []*table.Part{p},
-			[]words.SegmentFile{{File: "f", Bytes: chooseBytes}}, layer)
+			[]protocol.SegmentFile{{File: "f", Bytes: chooseBytes}}, layer)
 	}
 }

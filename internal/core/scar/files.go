@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // location says where a row's newest save is. 0: nowhere, the row counts as initial; otherwise 1 + the index of a
@@ -23,7 +23,7 @@ func (p location) slot() int { return int(p&^(saveFailed|chosen)) - 1 }
 
 // file is one file of the running checkpoint.
 type file struct {
-	words.SegmentFile
+	protocol.SegmentFile
 	number uint64 // sequence number, from 1; 0: the slot is free
 	bytes  int64  // size of its rows
 	live   int64  // size of the rows whose newest save it has
@@ -44,7 +44,7 @@ func newFiles(share float64) files {
 }
 
 // add adds a file as the newest. It has no rows yet.
-func (f *files) add(of words.SegmentFile, bytes int64) location {
+func (f *files) add(of protocol.SegmentFile, bytes int64) location {
 	f.newed++
 	slot := slices.IndexFunc(f.slots, func(s file) bool { return s.number == 0 })
 	if slot < 0 {
@@ -89,7 +89,7 @@ func (f *files) order() (slots []int) {
 	return slots
 }
 
-func (f *files) list() (all []words.SegmentFile) {
+func (f *files) list() (all []protocol.SegmentFile) {
 	for _, slot := range f.order() {
 		all = append(all, f.slots[slot].SegmentFile)
 	}

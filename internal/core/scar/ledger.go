@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -51,7 +51,7 @@ func New(s Settings) *Ledger {
 // Resume returns the ledger of a shard whose parts have just been restored from files, oldest first. layer[t][position]
 // is the index of the file that a row came from, or -1 if the row is initial. Resume assumes that files consist of rows
 // only. If they have much else, compaction starts earlier.
-func Resume(s Settings, parts []*table.Part, of []words.SegmentFile, layer [][]int32) *Ledger {
+func Resume(s Settings, parts []*table.Part, of []protocol.SegmentFile, layer [][]int32) *Ledger {
 	l := New(s)
 	for _, f := range of {
 		l.files.add(f, f.Bytes)
@@ -202,7 +202,7 @@ func (l *Ledger) keep(c *Choice, parts []*table.Part) {
 }
 
 // Written records that a choice is on disk, in a file.
-func (l *Ledger) Written(c *Choice, f words.SegmentFile) {
+func (l *Ledger) Written(c *Choice, f protocol.SegmentFile) {
 	l.end(c)
 	now := l.files.add(f, c.Bytes)
 	for t, units := range c.units {
@@ -239,4 +239,4 @@ func (l *Ledger) end(c *Choice) {
 
 // Files returns the files of the running checkpoint, oldest first. Each file except the newest has the newest save of
 // some row. The newest file is kept in any case, because it records how far the shard had come.
-func (l *Ledger) Files() []words.SegmentFile { return l.files.list() }
+func (l *Ledger) Files() []protocol.SegmentFile { return l.files.list() }

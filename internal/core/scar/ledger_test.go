@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/scar"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -46,7 +46,7 @@ func TestPriority(t *testing.T) {
 		if !reflect.DeepEqual(c.Runs, want) {
 			t.Fatalf("choice %d is %v, want %v", i, c.Runs, want)
 		}
-		l.Written(c, words.SegmentFile{File: string(rune('a' + i)), Bytes: c.Bytes})
+		l.Written(c, protocol.SegmentFile{File: string(rune('a' + i)), Bytes: c.Bytes})
 	}
 	for i := range 8 {
 		add(t, p, 100+perdure.RowID(i), 1)
@@ -72,7 +72,7 @@ func TestRound(t *testing.T) {
 		for _, r := range c.Runs[1] {
 			got = append(got, 10+r.First, r.Rows)
 		}
-		l.Written(c, words.SegmentFile{File: "f"})
+		l.Written(c, protocol.SegmentFile{File: "f"})
 	}
 	if want := []int{0, 3, 3, 2, 10, 1, 0, 1, 11, 2, 1, 3}; !reflect.DeepEqual(got, want) {
 		t.Fatalf("%v, want %v", got, want)
@@ -107,7 +107,7 @@ func TestFull(t *testing.T) {
 				for _, r := range c.Runs[0] {
 					rows += r.Rows
 				}
-				l.Written(c, words.SegmentFile{File: "f"})
+				l.Written(c, protocol.SegmentFile{File: "f"})
 				return rows
 			}
 			if got := choose(); got != 400 {
@@ -163,11 +163,11 @@ func TestPastOfChangedRows(t *testing.T) {
 					copy(saved.Values(at, 1)[:2], p.Values(at, 1)[:2])
 				}
 			}
-			l.Written(c, words.SegmentFile{File: string(rune('a' + file)), Bytes: c.Bytes})
+			l.Written(c, protocol.SegmentFile{File: string(rune('a' + file)), Bytes: c.Bytes})
 		}
 		change(3)
 		set.Saves = 3
-		of := []words.SegmentFile{{File: "a"}, {File: "b"}, {File: "c"}}
+		of := []protocol.SegmentFile{{File: "a"}, {File: "b"}, {File: "c"}}
 		again := scar.Resume(set, []*table.Part{p}, of, layer)
 		again.SetSavedValues([]*table.Part{saved})
 		for i := range 3 {
@@ -175,7 +175,7 @@ func TestPastOfChangedRows(t *testing.T) {
 			if !reflect.DeepEqual(one.Runs, two.Runs) || one.Bytes == 0 {
 				t.Errorf("%s: choice %d is %v, but the observing ledger's is %v", by, i, two.Runs, one.Runs)
 			}
-			f := words.SegmentFile{File: string(rune('d' + i)), Bytes: one.Bytes}
+			f := protocol.SegmentFile{File: string(rune('d' + i)), Bytes: one.Bytes}
 			l.Written(one, f)
 			again.Written(two, f)
 			change(4 + i)

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -44,7 +44,7 @@ type modelRow struct {
 }
 
 type modelFile struct {
-	words.SegmentFile
+	protocol.SegmentFile
 	number uint64
 	bytes  int64
 }
@@ -323,7 +323,7 @@ func bitsOf(v []float32) (b []byte) {
 	return b
 }
 
-func (m *model) written(f words.SegmentFile) {
+func (m *model) written(f protocol.SegmentFile) {
 	m.newest++
 	bytes := int64(0)
 	for i, r := range m.chosen {

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -196,7 +196,7 @@ func (w *world) end() {
 		return
 	}
 	w.made++
-	f := words.SegmentFile{File: fmt.Sprint(w.made), Bytes: w.choice.Bytes + 100}
+	f := protocol.SegmentFile{File: fmt.Sprint(w.made), Bytes: w.choice.Bytes + 100}
 	w.disk[f.File] = map[rowKey][]float32{}
 	for _, r := range w.taken {
 		w.disk[f.File][r.rowKey] = r.values
@@ -210,7 +210,7 @@ func (w *world) end() {
 
 // compare compares the ledger's files with the model's.
 func (w *world) compare() {
-	var want []words.SegmentFile
+	var want []protocol.SegmentFile
 	for _, f := range w.model.files {
 		want = append(want, f.SegmentFile)
 	}
@@ -325,7 +325,7 @@ func (w *world) restore() {
 	w.compare()
 }
 
-func (m *model) resume(parts []*table.Part, files []words.SegmentFile, layer [][]int32) *model {
+func (m *model) resume(parts []*table.Part, files []protocol.SegmentFile, layer [][]int32) *model {
 	n := newModel(m.set)
 	n.saves = m.saves
 	for i, f := range files {

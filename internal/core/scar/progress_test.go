@@ -9,7 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/itercost"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -108,7 +108,7 @@ func (s *savedShard) save(written bool) {
 			s.has[file][row] = true
 		}
 	}
-	s.ledger.Written(choice, words.SegmentFile{File: file, Bytes: choice.Bytes})
+	s.ledger.Written(choice, protocol.SegmentFile{File: file, Bytes: choice.Bytes})
 }
 
 // saved returns the running checkpoint, which is the files that the ledger lists on top of the initial rows, and the

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -104,7 +104,7 @@ func TestSpace(t *testing.T) {
 					written -= c.Bytes
 					continue
 				}
-				l.Written(c, words.SegmentFile{File: fmt.Sprint(n)})
+				l.Written(c, protocol.SegmentFile{File: fmt.Sprint(n)})
 				w := &world{t: t, ledger: l, choice: c}
 				w.bounds()
 			}
@@ -148,7 +148,7 @@ func TestAllThatChanged(t *testing.T) {
 					was[r.rowKey] = r.values
 				}
 			}
-			l.Written(c, words.SegmentFile{File: fmt.Sprint(n)})
+			l.Written(c, protocol.SegmentFile{File: fmt.Sprint(n)})
 			there := map[rowKey]bool{}
 			for _, r := range stored(g.parts) {
 				there[r.rowKey] = true
@@ -181,7 +181,7 @@ func TestSameChoices(t *testing.T) {
 			if !reflect.DeepEqual(c.Runs, d.Runs) {
 				t.Fatalf("%s, save %d: %v and %v", by, n, c.Runs, d.Runs)
 			}
-			f := words.SegmentFile{File: fmt.Sprint(n)}
+			f := protocol.SegmentFile{File: fmt.Sprint(n)}
 			a.Written(c, f)
 			b.Written(d, f)
 		}
@@ -198,7 +198,7 @@ func TestRandom(t *testing.T) {
 		l := New(s)
 		for range 400 {
 			c := l.Choose(parts, 1)
-			l.Written(c, words.SegmentFile{})
+			l.Written(c, protocol.SegmentFile{})
 			all = append(all, c)
 		}
 		return all
@@ -404,7 +404,7 @@ func TestPast(t *testing.T) {
 	}
 	choose := func() []table.Run {
 		c := l.Choose([]*table.Part{p}, 1)
-		l.Written(c, words.SegmentFile{File: "f"})
+		l.Written(c, protocol.SegmentFile{File: "f"})
 		return c.Runs[0]
 	}
 	if got := choose(); len(got) > 0 || len(past.values.pieces) > 0 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -58,7 +58,7 @@ func TestWholeTable(t *testing.T) {
 			if most := int64((n+1)*40 + 200); bytes > most {
 				t.Fatalf("%s: %d bytes in %d rounds, more than %d", by, bytes, n+1, most)
 			}
-			l.Written(c, words.SegmentFile{File: fmt.Sprint(n), Bytes: c.Bytes})
+			l.Written(c, protocol.SegmentFile{File: fmt.Sprint(n), Bytes: c.Bytes})
 		}
 		if by == perdure.SelectRound {
 			want := []int{50, 0, 0, 0, 0, 10, 10, 10, 10, 10}
@@ -104,7 +104,7 @@ func TestNobodyStarves(t *testing.T) {
 		for n := range int(4*wait) + 4 {
 			move(t, l, parts, 1)
 			c := l.Choose(parts, 1)
-			l.Written(c, words.SegmentFile{File: fmt.Sprint(n), Bytes: c.Bytes})
+			l.Written(c, protocol.SegmentFile{File: fmt.Sprint(n), Bytes: c.Bytes})
 			saved += c.Bytes
 			for i, runs := range c.Runs {
 				for _, run := range runs {
@@ -153,7 +153,7 @@ func TestWholeKeys(t *testing.T) {
 				t.Fatalf("choice %d is %v, want table %d", i, c.Runs, want)
 			}
 		}
-		l.Written(c, words.SegmentFile{File: fmt.Sprint(i), Bytes: c.Bytes})
+		l.Written(c, protocol.SegmentFile{File: fmt.Sprint(i), Bytes: c.Bytes})
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 )
@@ -116,7 +116,7 @@ func (a *Audit) states(files []FileRef) (defects []Defect, whole bool) {
 			one = new(segmentAudit)
 			a.read[f.File] = one
 			a.Bytes, a.Files = a.Bytes+f.Bytes, a.Files+1
-			err := store.CheckState(a.store, words.SavedFile(f))
+			err := store.CheckState(a.store, protocol.SavedFile(f))
 			if errors.Is(err, fs.ErrNotExist) {
 				err = errMissing
 			}

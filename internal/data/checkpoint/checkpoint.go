@@ -33,7 +33,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/table"
 )
@@ -129,7 +129,7 @@ type Manifest struct {
 	Cut        perdure.Clock       `json:"cut"`
 	Tables     []perdure.TableSpec `json:"tables"`
 	// when each participates, as known at the time; empty: from the job's start to its end
-	Slots []words.Interval `json:"slots,omitempty"`
+	Slots []protocol.Interval `json:"slots,omitempty"`
 	// clocks that slots completed in earlier membership intervals; other processes have taken the slots since
 	PastClocks int64        `json:"past_clocks,omitempty"`
 	Segments   []SegmentRef `json:"segments"` // ordered by shard

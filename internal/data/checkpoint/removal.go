@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/store"
 )
 
@@ -169,7 +169,7 @@ func (s *retention) mayNeed(name string) bool {
 // isState reports whether a file is a slot state, complete or temporary. States that no manifest names are not handled
 // here: the coordinator knows which are needed.
 func isState(name string) bool {
-	return strings.HasPrefix(name, states.Prefix)
+	return strings.HasPrefix(name, slotstate.Prefix)
 }
 
 // predates reports whether a segment is at least as new as all segments that the manifest names for its shard.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 )
@@ -33,10 +33,10 @@ type Running struct {
 	Clock      perdure.Clock       `json:"clock"` // the job's MinClock at that time
 	Tables     []perdure.TableSpec `json:"tables"`
 	// when each participates, as known at the time; empty: from the job's start to its end
-	Slots      []words.Interval `json:"slots,omitempty"`
-	PastClocks int64            `json:"past_clocks,omitempty"` // as in Manifest
-	Shards     []RunningShard   `json:"shards"`                // exactly one per shard, in order
-	SavedAt    time.Time        `json:"saved_at"`
+	Slots      []protocol.Interval `json:"slots,omitempty"`
+	PastClocks int64               `json:"past_clocks,omitempty"` // as in Manifest
+	Shards     []RunningShard      `json:"shards"`                // exactly one per shard, in order
+	SavedAt    time.Time           `json:"saved_at"`
 }
 
 // RunningShard names the segments of one shard's running checkpoint.

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -251,7 +251,7 @@ func WriteSegment(in store.Store, s *Segment) (SegmentRef, error) {
 		return SegmentRef{}, fmt.Errorf("checkpoint: write segment: %w", err)
 	}
 	ref := SegmentRef{File: name, Bytes: size, CRC: w.fileSum, Shard: s.Shard, Seq: s.Seq}
-	for _, f := range states.Files(s.States) {
+	for _, f := range slotstate.Files(s.States) {
 		ref.States = append(ref.States, FileRef(f))
 	}
 	return ref, nil

@@ -8,15 +8,15 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-func storedState(t *testing.T, fsys disk.FS, number uint64) states.Ref {
+func storedState(t *testing.T, fsys disk.FS, number uint64) slotstate.Ref {
 	t.Helper()
 	state := fmt.Appendf(nil, "state %d", number)
-	ref := store.NewStateRef(states.Key{Slot: 1, Generation: 1, Incarnation: 1, Number: number}, state)
+	ref := store.NewStateRef(slotstate.Key{Slot: 1, Generation: 1, Incarnation: 1, Number: number}, state)
 	must(t, store.PutState(ckpt(fsys), ref, state, func() error { return nil }))
 	return ref
 }

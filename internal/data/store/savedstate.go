@@ -10,13 +10,13 @@ import (
 	"io/fs"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// Large slot states are objects in the job's store: one immutable object per state. Package states defines their names
-// and references and determines which are still needed; the coordinator deletes the others.
+// Large slot states are objects in the job's store: one immutable object per state. Package slotstate defines their
+// names and references and determines which are still needed; the coordinator deletes the others.
 //
 // A state that is read without an error is bit for bit the one that was stored. Objects are read and written as streams
 // and need no more memory than the state itself.
@@ -51,9 +51,9 @@ func stateHeader(slot perdure.Slot, n int) []byte {
 }
 
 // NewStateRef returns the reference that a state will have once it is stored under the key.
-func NewStateRef(k states.Key, state []byte) states.Ref {
+func NewStateRef(k slotstate.Key, state []byte) slotstate.Ref {
 	crc := crc32.Update(crc32.Checksum(stateHeader(k.Slot, len(state)), castagnoli), castagnoli, state)
-	return states.Ref{Key: k, Bytes: int64(stateHeaderBytes + len(state) + stateTrailerBytes), CRC: crc}
+	return slotstate.Ref{Key: k, Bytes: int64(stateHeaderBytes + len(state) + stateTrailerBytes), CRC: crc}
 }
 
 // writeBytes is the number of bytes per write.
@@ -61,7 +61,7 @@ const writeBytes = 1 << 20
 
 // PutState stores a state as the object that the reference names. Before each piece it calls over, which returns an
 // error if the state is no longer needed; PutState then stops.
-func PutState(in Store, r states.Ref, state []byte, over func() error) error {
+func PutState(in Store, r slotstate.Ref, state []byte, over func() error) error {
 	err := in.Put(r.Name(), func(w io.Writer) error {
 		if _, err := w.Write(stateHeader(r.Slot, len(state))); err != nil {
 			return err
@@ -87,7 +87,7 @@ func PutState(in Store, r states.Ref, state []byte, over func() error) error {
 
 // GetState returns the state that a reference names. Its error names the object and wraps fs.ErrNotExist if the object
 // is missing, or ErrCorrupt if it is damaged or a different one.
-func GetState(in Store, r states.Ref) (state []byte, err error) {
+func GetState(in Store, r slotstate.Ref) (state []byte, err error) {
 	err = readState(in, r.File(), func(n int64, from io.Reader) (err error) {
 		state = make([]byte, n)
 		_, err = io.ReadFull(from, state)
@@ -100,11 +100,11 @@ func GetState(in Store, r states.Ref) (state []byte, err error) {
 }
 
 // CheckState reads and verifies all of an object that a manifest names.
-func CheckState(in Store, f words.SavedFile) error { return readState(in, f, discard) }
+func CheckState(in Store, f protocol.SavedFile) error { return readState(in, f, discard) }
 
 // CheckUnreferencedState reads all of an object that no manifest names. It can verify only the object's own checksum.
 func CheckUnreferencedState(in Store, name string) error {
-	return readState(in, words.SavedFile{File: name, Bytes: unknownSize}, discard)
+	return readState(in, protocol.SavedFile{File: name, Bytes: unknownSize}, discard)
 }
 
 // unknownSize is the size of an object of which only the name is known.
@@ -116,10 +116,10 @@ func discard(n int64, from io.Reader) error {
 }
 
 // CopyState copies and verifies an object that a manifest names.
-func CopyState(from, to Store, f words.SavedFile) error {
+func CopyState(from, to Store, f protocol.SavedFile) error {
 	return to.Put(f.File, func(w io.Writer) error {
 		return readState(from, f, func(n int64, in io.Reader) error {
-			k, _ := states.ParseName(f.File)
+			k, _ := slotstate.ParseName(f.File)
 			if _, err := w.Write(stateHeader(k.Slot, int(n))); err != nil {
 				return err
 			}
@@ -133,8 +133,8 @@ func CopyState(from, to Store, f words.SavedFile) error {
 }
 
 // readState opens the object, calls take to read the n bytes of its state, and verifies the object against f.
-func readState(in Store, f words.SavedFile, take func(n int64, from io.Reader) error) error {
-	k, ok := states.ParseName(f.File)
+func readState(in Store, f protocol.SavedFile, take func(n int64, from io.Reader) error) error {
+	k, ok := slotstate.ParseName(f.File)
 	if !ok {
 		return fmt.Errorf("slot state %q: %w: not the name of a slot state", f.File, ErrCorrupt)
 	}
@@ -159,7 +159,7 @@ func corrupt(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, a...))
 }
 
-func readObject(o Object, k states.Key, f words.SavedFile, take func(int64, io.Reader) error) error {
+func readObject(o Object, k slotstate.Key, f protocol.SavedFile, take func(int64, io.Reader) error) error {
 	alone := f.Bytes == unknownSize
 	if alone {
 		f.Bytes = o.Size()

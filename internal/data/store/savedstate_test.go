@@ -9,13 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-var key = states.Key{Slot: 1, Generation: 2, Incarnation: 3, Number: 4}
+var key = slotstate.Key{Slot: 1, Generation: 2, Incarnation: 3, Number: 4}
 
 func never() error { return nil }
 
@@ -114,7 +114,7 @@ func TestDamage(t *testing.T) {
 	if _, err := store.GetState(in, ref); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("another state under the name: %v", err)
 	}
-	if err := store.CheckState(in, words.SavedFile{File: "a"}); !errors.Is(err, store.ErrCorrupt) {
+	if err := store.CheckState(in, protocol.SavedFile{File: "a"}); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("invalid name: %v", err)
 	}
 }

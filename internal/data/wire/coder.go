@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // coder encodes or decodes the fields of a message in order, so that one description of a message serves both
@@ -181,21 +181,21 @@ func (c *coder) shard(v *perdure.ShardID) {
 // codeBinary encodes or decodes the payloads of control frames that are not JSON. It reports whether v is one of them.
 func codeBinary(c *coder, v any) (known bool) {
 	switch v := v.(type) {
-	case *words.View:
+	case *protocol.View:
 		c.view(v)
-	case *words.ViewDelta:
+	case *protocol.ViewDelta:
 		c.viewDelta(v)
-	case *words.ServerDelta:
+	case *protocol.ServerDelta:
 		c.serverDelta(v)
-	case *words.WorkerDelta:
+	case *protocol.WorkerDelta:
 		c.workerDelta(v)
-	case words.View: // for encoding
+	case protocol.View: // for encoding
 		c.view(&v)
-	case words.ViewDelta:
+	case protocol.ViewDelta:
 		c.viewDelta(&v)
-	case words.ServerDelta:
+	case protocol.ServerDelta:
 		c.serverDelta(&v)
-	case words.WorkerDelta:
+	case protocol.WorkerDelta:
 		c.workerDelta(&v)
 	default:
 		return false

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // Role is the role of a process in the job.
@@ -150,21 +150,21 @@ type Progress struct {
 	// Members contains all servers and slots in the first Progress of a connection, and later only those that have
 	// changed.
 	Members []MemberProgress `json:"places"`
-	Saving  *words.Saving    `json:"saving,omitempty"` // if the interval is chosen automatically, or rows are saved
+	Saving  *protocol.Saving `json:"saving,omitempty"` // if the interval is chosen automatically, or rows are saved
 }
 
 // MemberProgress is the part of a Progress for one server or slot.
 type MemberProgress struct {
-	Role           Role                    `json:"role"`
-	Index          int                     `json:"index"`
-	Process        string                  `json:"process"`
-	PID            int                     `json:"pid"`
-	Incarnation    perdure.Incarnation     `json:"incarnation"`
-	State          string                  `json:"state"` // waiting, alive, silent, dead, left
-	Clock          perdure.Clock           `json:"clock"`
-	Problem        string                  `json:"problem,omitempty"`
-	Worker         *perdure.WorkerCounters `json:"worker,omitempty"`
-	words.Interval                         // of a slot
+	Role              Role                    `json:"role"`
+	Index             int                     `json:"index"`
+	Process           string                  `json:"process"`
+	PID               int                     `json:"pid"`
+	Incarnation       perdure.Incarnation     `json:"incarnation"`
+	State             string                  `json:"state"` // waiting, alive, silent, dead, left
+	Clock             perdure.Clock           `json:"clock"`
+	Problem           string                  `json:"problem,omitempty"`
+	Worker            *perdure.WorkerCounters `json:"worker,omitempty"`
+	protocol.Interval                         // of a slot
 	// Awaited says, for a slot added to a running job, that its process must be started now.
 	Awaited bool `json:"awaited,omitempty"`
 }

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/packed"
 )
 
@@ -529,7 +529,7 @@ func ParseIDs(src []byte) (stored int, ids []perdure.RowID, err error) {
 }
 
 // AppendCounts appends c as four int64: staged, ticked, applied, seen.
-func AppendCounts(dst []byte, c words.Counts) []byte {
+func AppendCounts(dst []byte, c protocol.Counts) []byte {
 	le := binary.LittleEndian
 	dst = le.AppendUint64(dst, uint64(c.Staged))
 	dst = le.AppendUint64(dst, uint64(c.Ticked))
@@ -538,12 +538,12 @@ func AppendCounts(dst []byte, c words.Counts) []byte {
 }
 
 // ParseCounts decodes the output of AppendCounts.
-func ParseCounts(src []byte) (c words.Counts, err error) {
+func ParseCounts(src []byte) (c protocol.Counts, err error) {
 	if len(src) != 32 {
 		return c, fmt.Errorf("%w: counts of %d bytes", ErrPayload, len(src))
 	}
 	le := binary.LittleEndian
-	return words.Counts{
+	return protocol.Counts{
 		Staged:  perdure.Clock(le.Uint64(src)),
 		Ticked:  perdure.Clock(le.Uint64(src[8:])),
 		Applied: perdure.Clock(le.Uint64(src[16:])),

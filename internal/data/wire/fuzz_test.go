@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // allocates runs f and fails if it allocates much more memory than the input has bytes: a peer must not make this
@@ -154,8 +154,8 @@ func FuzzParseControl(f *testing.F) {
 		allocates(t, len(b), func() {
 			frame := Frame{Payload: b}
 			for _, v := range []any{
-				&Hello{}, &Welcome{}, &Refusal{}, &words.View{}, &words.ViewDelta{}, &words.ServerDelta{},
-				&words.WorkerDelta{}, &perdure.TableSpec{},
+				&Hello{}, &Welcome{}, &Refusal{}, &protocol.View{}, &protocol.ViewDelta{}, &protocol.ServerDelta{},
+				&protocol.WorkerDelta{}, &perdure.TableSpec{},
 				&Report{}, &Event{}, &Order{}, &Exited{}, &Progress{},
 			} {
 				_ = ParseControl(&frame, v) // may fail, but must not panic

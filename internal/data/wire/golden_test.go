@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/packed"
 )
 
@@ -219,34 +219,34 @@ func controlSamples() []sample {
 		control("refusal", KindRefuse, Refusal{
 			Reason: "the slot was taken", Fenced: true, JobEnded: true, JobDone: true, JobFailed: true, Temporary: true,
 		}),
-		control("view", KindView, words.View{
+		control("view", KindView, protocol.View{
 			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,
 			Tentative: true, Roster: 2,
 			Tables: []perdure.TableSpec{sampleTable},
-			Shards: []words.ShardView{{
-				Holder: words.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
-				Followers: []words.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}},
-				Joining:   &words.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
+			Shards: []protocol.ShardView{{
+				Holder: protocol.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
+				Followers: []protocol.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}},
+				Joining:   &protocol.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
 				Base:      []perdure.Clock{1, 2, 3}, Lost: true, Restored: true,
-			}, {Holder: words.Holder{Server: -1}}},
-			Slots: []words.SlotView{{
+			}, {Holder: protocol.Holder{Server: -1}}},
+			Slots: []protocol.SlotView{{
 				Incarnation: 4, Decided: true, Start: 41, Settled: true,
-				Interval: words.Interval{From: 30, Until: 90}, Left: true,
+				Interval: protocol.Interval{From: 30, Until: 90}, Left: true,
 			}, {}},
 		}),
-		control("view-delta", KindViewDelta, words.ViewDelta{
+		control("view-delta", KindViewDelta, protocol.ViewDelta{
 			Base: 8, Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,
 			Tentative: true, Roster: 2,
 			Tables: []perdure.TableSpec{sampleTable},
-			Shards: []words.ShardChange{{Shard: 3, ShardView: words.ShardView{
-				Holder: words.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
-				Followers: []words.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}},
-				Joining:   &words.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
+			Shards: []protocol.ShardChange{{Shard: 3, ShardView: protocol.ShardView{
+				Holder: protocol.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
+				Followers: []protocol.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}},
+				Joining:   &protocol.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
 				Base:      []perdure.Clock{1, 2, 3}, Lost: true, Restored: true,
 			}}},
-			Slots: []words.SlotChange{{Slot: 2, SlotView: words.SlotView{
-				Incarnation: 4, Decided: true, Start: 41, Settled: true, Interval: words.Interval{From: 30, Until: 90},
-				Left: true,
+			Slots: []protocol.SlotChange{{Slot: 2, SlotView: protocol.SlotView{
+				Incarnation: 4, Decided: true, Start: 41,
+				Settled: true, Interval: protocol.Interval{From: 30, Until: 90}, Left: true,
 			}}},
 		}),
 		control("table", KindTable, sampleTable),
@@ -264,11 +264,11 @@ func controlSamples() []sample {
 		control("progress", KindProgress, Progress{
 			Revision: 9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Done: true, Closed: true,
 			Serving: true, UpdatesApplied: 3, UpdatesExpected: 4, UpdatesLost: 1, ClocksRedone: 2,
-			Saving: &words.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
+			Saving: &protocol.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
 			Members: []MemberProgress{{
 				Role: RoleServer, Index: 1, Process: "server:1#2", PID: 4711, Incarnation: 2, State: "alive", Clock: 61,
 				Problem: "disk full",
-				Worker:  &perdure.WorkerCounters{UpdatesSent: 1}, Interval: words.Interval{From: 30, Until: 90},
+				Worker:  &perdure.WorkerCounters{UpdatesSent: 1}, Interval: protocol.Interval{From: 30, Until: 90},
 				Awaited: true,
 			}},
 		}),
@@ -279,37 +279,51 @@ func controlSamples() []sample {
 // statusSamples are statuses of servers and workers for the coordinator.
 func statusSamples() []sample {
 	return []sample{
-		control("status-server", KindStatus, words.ServerDelta{
+		control("status-server", KindStatus, protocol.ServerDelta{
 			Number: 2, Revision: 9, Draining: true, NoticeMs: 25_000, WaitReason: "it is full",
-			Unreachable: []string{"10.0.0.7:9"}, Hold: words.LockHold{Shard: -1, Ms: 1200, LongestMs: 2500},
-			Resources: words.Resources{Goroutines: 17, HeapBytes: 4096},
-			Shards: []words.ShardDelta{{Unfenced: []perdure.Slot{3, 5}, ShardStatus: words.ShardStatus{
+			Unreachable: []string{"10.0.0.7:9"}, Hold: protocol.LockHold{Shard: -1, Ms: 1200, LongestMs: 2500},
+			Resources: protocol.Resources{Goroutines: 17, HeapBytes: 4096},
+			Shards: []protocol.ShardDelta{{Unfenced: []perdure.Slot{3, 5}, ShardStatus: protocol.ShardStatus{
 				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, Named: 70,
 				Missed: true, ResendComplete: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62},
 				Bytes: 1 << 30, Problem: "disk full",
-				Fences: []words.Fence{{
+				Fences: []protocol.Fence{{
 					Slot: 2, Incarnation: 4,
-					Counts: words.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true,
+					Counts: protocol.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true,
 				}},
-				Segments: []words.Segment{{
-					Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180,
-					Base:   []words.SegmentFile{{File: "b.segment", Bytes: 8192, CRC: 7}},
-					States: []words.SegmentFile{{File: "state-s00001-g000001-i000002-n000000000003", Bytes: 9, CRC: 8}},
-				}},
+				Segments: []protocol.Segment{
+					{
+						Cut:   60,
+						File:  "a.segment",
+						Bytes: 4096,
+						CRC:   0xdeadbeef,
+						Seq:   180,
+						Base:  []protocol.SegmentFile{{File: "b.segment", Bytes: 8192, CRC: 7}},
+						States: []protocol.SegmentFile{
+							{File: "state-s00001-g000001-i000002-n000000000003", Bytes: 9, CRC: 8},
+						},
+					},
+				},
 				States: []string{"state-s00001-g000001-i000002-n000000000004"}, PendingStates: []string{"a"},
 				Yielded: true, SaveSeconds: 0.5, SaveBytes: 4096, Unread: ptr(int64(11)),
-			}}, {ShardStatus: words.ShardStatus{Shard: 3, Generation: 3, Epoch: 1}}},
+			}}, {ShardStatus: protocol.ShardStatus{Shard: 3, Generation: 3, Epoch: 1}}},
 			Gone: []perdure.ShardID{2},
 		}),
-		control("status-server-same", KindStatus,
-			words.ServerDelta{Number: 3, Revision: 9, Resources: words.Resources{Goroutines: 17, HeapBytes: 4096}}),
+		control(
+			"status-server-same",
+			KindStatus,
+			protocol.ServerDelta{
+				Number: 3, Revision: 9,
+				Resources: protocol.Resources{Goroutines: 17, HeapBytes: 4096},
+			},
+		),
 		control("status-worker", KindWorkerStatus,
-			words.WorkerDelta{
+			protocol.WorkerDelta{
 				Number: 1, HasAcked: true, HasOutage: true, HasCounters: true,
-				WorkerStatus: words.WorkerStatus{
+				WorkerStatus: protocol.WorkerStatus{
 					Unreachable: []string{"10.0.0.6:9", "10.0.0.7:9"},
 					WaitReason:  "it is full", Revision: 9, Generation: 3, Clock: 64, Finished: true, NeedsCut: true,
-					Acked:     []words.AckedClock{{Shard: 1, Epoch: 5, Applied: 61}},
+					Acked:     []protocol.AckedClock{{Shard: 1, Epoch: 5, Applied: 61}},
 					KeptBytes: 4096, Outage: &perdure.WorkerOutage{
 						Shards: []perdure.ShardID{1, 4}, Seconds: 2.5,
 						Bytes: 512,
@@ -318,7 +332,7 @@ func statusSamples() []sample {
 						UpdatesSent: 1, BytesPushed: 3, BytesPulled: 4, Samples: 5,
 						ClockDifferential: map[int64]int64{-1: 10, 0: 2}, ReadLag: map[int64]int64{0: 12},
 					},
-					Resources: words.Resources{Goroutines: 18, HeapBytes: 8192},
+					Resources: protocol.Resources{Goroutines: 18, HeapBytes: 8192},
 				},
 			}),
 	}
@@ -339,7 +353,7 @@ func parseIDs(f *Frame) any {
 }
 
 func dataSamples() []sample {
-	counts := words.Counts{Staged: 1236, Ticked: 1235, Applied: 1234, Seen: 1233}
+	counts := protocol.Counts{Staged: 1236, Ticked: 1235, Applied: 1234, Seen: 1233}
 	run := Rows{Table: 1, First: 100, Count: 2}
 	list := Rows{Table: 2, Count: 3, IDs: []perdure.RowID{7, 3, 1 << 40}}
 	values := []float32{1, -2.5, 3e-10, 4e10}
@@ -396,8 +410,8 @@ func dataSamples() []sample {
 		data("cut", KindCut, 0, nil, "", raw),
 		data("base", KindBase, 0, AppendState(nil, &state), Answer{State: state}, parseAnswer),
 		entry("add-table", KindAddTable, sampleTable),
-		entry("roster", KindMembership, []words.Interval{{}, {From: 30, Until: 90}}),
-		entry("pass-cut", KindPassCut, words.Segment{
+		entry("roster", KindMembership, []protocol.Interval{{}, {From: 30, Until: 90}}),
+		entry("pass-cut", KindPassCut, protocol.Segment{
 			Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef,
 			Seq: 180,
 		}),

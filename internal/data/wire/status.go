@@ -5,16 +5,16 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
-func (c *coder) resources(r *words.Resources) {
+func (c *coder) resources(r *protocol.Resources) {
 	number(c, &r.Goroutines)
 	number(c, &r.HeapBytes)
 }
 
-func (c *coder) serverDelta(d *words.ServerDelta) {
-	held := d.Hold != words.LockHold{}
+func (c *coder) serverDelta(d *protocol.ServerDelta) {
+	held := d.Hold != protocol.LockHold{}
 	count(c, &d.Number)
 	c.flags(&d.Draining, &held)
 	if d.Draining {
@@ -33,7 +33,7 @@ func (c *coder) serverDelta(d *words.ServerDelta) {
 	list(c, &d.Gone, (*coder).shard)
 }
 
-func (c *coder) shardDelta(d *words.ShardDelta) {
+func (c *coder) shardDelta(d *protocol.ShardDelta) {
 	saved, unread, kept := d.SaveBytes != 0 || d.SaveSeconds != 0, d.Unread != nil, len(d.SavedRows) > 0
 	c.flags(&d.Ready, &d.Joined, &d.Yielded, &d.Missed, &d.ShardStatus.ResendComplete, &saved, &unread, &kept)
 	c.shard(&d.Shard)
@@ -63,7 +63,7 @@ func (c *coder) shardDelta(d *words.ShardDelta) {
 	list(c, &d.States, (*coder).text)
 	list(c, &d.PendingStates, (*coder).text)
 	if kept {
-		list(c, &d.SavedRows, func(c *coder, k *words.SavedRows) {
+		list(c, &d.SavedRows, func(c *coder, k *protocol.SavedRows) {
 			number(c, &k.Cut)
 			count(c, &k.Seq)
 			number(c, &k.Rows)
@@ -71,7 +71,7 @@ func (c *coder) shardDelta(d *words.ShardDelta) {
 	}
 }
 
-func (c *coder) fence(f *words.Fence) {
+func (c *coder) fence(f *protocol.Fence) {
 	c.flags(&f.Carried)
 	c.slot(&f.Slot)
 	count(c, &f.Incarnation)
@@ -80,7 +80,7 @@ func (c *coder) fence(f *words.Fence) {
 	number(c, &f.Counts.Applied)
 }
 
-func (c *coder) segment(s *words.Segment) {
+func (c *coder) segment(s *protocol.Segment) {
 	number(c, &s.Cut)
 	c.text(&s.File)
 	number(c, &s.Bytes)
@@ -90,13 +90,13 @@ func (c *coder) segment(s *words.Segment) {
 	list(c, &s.States, (*coder).file)
 }
 
-func (c *coder) file(f *words.SegmentFile) {
+func (c *coder) file(f *protocol.SegmentFile) {
 	c.text(&f.File)
 	number(c, &f.Bytes)
 	count(c, &f.CRC)
 }
 
-func (c *coder) workerDelta(d *words.WorkerDelta) {
+func (c *coder) workerDelta(d *protocol.WorkerDelta) {
 	count(c, &d.Number)
 	c.flags(&d.Finished, &d.NeedsCut, &d.HasAcked, &d.HasOutage, &d.HasCounters)
 	count(c, &d.Revision)
@@ -107,7 +107,7 @@ func (c *coder) workerDelta(d *words.WorkerDelta) {
 	list(c, &d.Unreachable, (*coder).text)
 	c.resources(&d.Resources)
 	if d.HasAcked {
-		list(c, &d.Acked, func(c *coder, a *words.AckedClock) {
+		list(c, &d.Acked, func(c *coder, a *protocol.AckedClock) {
 			c.shard(&a.Shard)
 			count(c, &a.Epoch)
 			number(c, &a.Applied)

@@ -7,20 +7,24 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // told sends a server's delta over the wire and applies it.
-func told(t rapid.TB, d *words.ServerDelta, to *words.ObservedServer) (bytes int, heard map[perdure.ShardID]bool) {
+func told(
+	t rapid.TB,
+	d *protocol.ServerDelta,
+	to *protocol.ObservedServer,
+) (bytes int, heard map[perdure.ShardID]bool) {
 	t.Helper()
 	f := wire.Control(wire.KindStatus, d)
-	var got words.ServerDelta
+	var got protocol.ServerDelta
 	if err := wire.ParseControl(&f, &got); err != nil {
 		t.Fatal(err)
 	}
 	heard = map[perdure.ShardID]bool{}
-	to.Apply(&got, func(s perdure.ShardID, before *words.ObservedShard, now *words.ShardDelta) {
+	to.Apply(&got, func(s perdure.ShardID, before *protocol.ObservedShard, now *protocol.ShardDelta) {
 		if heard[s] = true; before == nil && now == nil {
 			t.Fatalf("unknown shard %d was removed", s)
 		}
@@ -29,18 +33,18 @@ func told(t rapid.TB, d *words.ServerDelta, to *words.ObservedServer) (bytes int
 }
 
 // busy returns a status of some replicas, each with a fence for every slot.
-func busy(replicas, slots int, clock perdure.Clock) *words.ServerStatus {
-	st := &words.ServerStatus{Revision: 9, Resources: words.Resources{Goroutines: 100, HeapBytes: 100_000_000}}
+func busy(replicas, slots int, clock perdure.Clock) *protocol.ServerStatus {
+	st := &protocol.ServerStatus{Revision: 9, Resources: protocol.Resources{Goroutines: 100, HeapBytes: 100_000_000}}
 	for i := range replicas {
-		sh := words.ShardStatus{
+		sh := protocol.ShardStatus{
 			Shard: perdure.ShardID(i), Generation: 1, Epoch: 1, Since: 2, Ready: true,
 			MinClock: clock, Seq: uint64(clock),
 		}
 		for slot := range slots {
 			sh.Fences = append(sh.Fences,
-				words.Fence{
+				protocol.Fence{
 					Slot: perdure.Slot(slot), Incarnation: 1,
-					Counts: words.Counts{Staged: 7, Ticked: 7, Applied: 7},
+					Counts: protocol.Counts{Staged: 7, Ticked: 7, Applied: 7},
 				})
 		}
 		st.Shards = append(st.Shards, sh)
@@ -53,11 +57,11 @@ func busy(replicas, slots int, clock perdure.Clock) *words.ServerStatus {
 func TestHeartbeatBytes(t *testing.T) {
 	var same, one []int
 	for _, job := range []struct{ replicas, slots int }{{1, 1}, {24, 48}, {60, 500}} {
-		var speaker words.ServerDeltaEncoder
-		var word words.ObservedServer
-		say := func(st *words.ServerStatus, counts bool) (bytes int) {
+		var speaker protocol.ServerDeltaEncoder
+		var word protocol.ObservedServer
+		say := func(st *protocol.ServerStatus, counts bool) (bytes int) {
 			for more := true; more; {
-				var d words.ServerDelta
+				var d protocol.ServerDelta
 				d, more = speaker.Delta(st, 1000, counts)
 				n, _ := told(t, &d, &word)
 				bytes += n
@@ -99,17 +103,17 @@ func TestHeartbeatBytes(t *testing.T) {
 // a new connection the whole status is sent again.
 func TestStatusDeltas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var speaker words.ServerDeltaEncoder
-		var word words.ObservedServer
+		var speaker protocol.ServerDeltaEncoder
+		var word protocol.ObservedServer
 		for range rapid.IntRange(1, 8).Draw(t, "words") {
 			if rapid.IntRange(0, 4).Draw(t, "again") == 0 {
-				speaker = words.ServerDeltaEncoder{}
+				speaker = protocol.ServerDeltaEncoder{}
 			}
 			st := statuses().Draw(t, "status")
 			before := word.Status()
 			heard := map[perdure.ShardID]bool{}
 			for more := true; more; {
-				var d words.ServerDelta
+				var d protocol.ServerDelta
 				d, more = speaker.Delta(&st, 5, rapid.Bool().Draw(t, "counts"))
 				_, h := told(t, &d, &word)
 				for s := range h {
@@ -137,9 +141,9 @@ func TestStatusDeltas(t *testing.T) {
 	})
 }
 
-func statuses() *rapid.Generator[words.ServerStatus] {
-	return rapid.Custom(func(t *rapid.T) words.ServerStatus {
-		st := words.ServerStatus{
+func statuses() *rapid.Generator[protocol.ServerStatus] {
+	return rapid.Custom(func(t *rapid.T) protocol.ServerStatus {
+		st := protocol.ServerStatus{
 			Revision: rapid.Uint64().Draw(t, "revision"),
 			Draining: rapid.Bool().Draw(t, "draining"),
 		}
@@ -147,7 +151,7 @@ func statuses() *rapid.Generator[words.ServerStatus] {
 			if rapid.IntRange(0, 3).Draw(t, "held") == 0 {
 				continue
 			}
-			sh := words.ShardStatus{
+			sh := protocol.ShardStatus{
 				Shard: perdure.ShardID(s), Epoch: perdure.Epoch(rapid.IntRange(1, 2).Draw(t, "epoch")),
 				Ready:    rapid.Bool().Draw(t, "ready"),
 				MinClock: perdure.Clock(rapid.IntRange(-1, 6).Draw(t, "clock")),
@@ -164,11 +168,11 @@ func statuses() *rapid.Generator[words.ServerStatus] {
 			for slot := range perdure.Slot(5) {
 				if rapid.Bool().Draw(t, "fenced") {
 					sh.Fences = append(sh.Fences,
-						words.Fence{Slot: slot, Incarnation: 1, Carried: rapid.Bool().Draw(t, "carried")})
+						protocol.Fence{Slot: slot, Incarnation: 1, Carried: rapid.Bool().Draw(t, "carried")})
 				}
 			}
 			if rapid.IntRange(0, 3).Draw(t, "saved") == 0 {
-				sh.Segments = []words.Segment{{Cut: 3, File: "a.segment", Bytes: 9, CRC: 5, Seq: 7}}
+				sh.Segments = []protocol.Segment{{Cut: 3, File: "a.segment", Bytes: 9, CRC: 5, Seq: 7}}
 				sh.SaveSeconds, sh.SaveBytes = 0.5, 100
 			}
 			st.Shards = append(st.Shards, sh)
@@ -180,19 +184,19 @@ func statuses() *rapid.Generator[words.ServerStatus] {
 // TestWorkerDeltas: a worker's delta yields its status, whatever was sent before on the connection.
 func TestWorkerDeltas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var speaker words.WorkerDeltaEncoder
-		var got words.WorkerStatus
+		var speaker protocol.WorkerDeltaEncoder
+		var got protocol.WorkerStatus
 		for range rapid.IntRange(1, 8).Draw(t, "words") {
 			if rapid.IntRange(0, 4).Draw(t, "again") == 0 {
-				speaker = words.WorkerDeltaEncoder{}
+				speaker = protocol.WorkerDeltaEncoder{}
 			}
-			st := words.WorkerStatus{
+			st := protocol.WorkerStatus{
 				Generation: 1, Clock: perdure.Clock(rapid.IntRange(-1, 99).Draw(t, "clock")),
 				Finished: rapid.Bool().Draw(t, "finished"),
 				Counters: perdure.WorkerCounters{Samples: rapid.Int64Range(0, 2).Draw(t, "samples")},
 			}
 			if rapid.Bool().Draw(t, "acked") {
-				st.Acked = []words.AckedClock{{
+				st.Acked = []protocol.AckedClock{{
 					Shard: 1, Epoch: 2,
 					Applied: perdure.Clock(rapid.IntRange(0, 1).Draw(t, "applied")),
 				}}
@@ -207,7 +211,7 @@ func TestWorkerDeltas(t *testing.T) {
 			counts := rapid.Bool().Draw(t, "counts")
 			d := speaker.Delta(&st, counts)
 			f := wire.Control(wire.KindWorkerStatus, &d)
-			var heard words.WorkerDelta
+			var heard protocol.WorkerDelta
 			if err := wire.ParseControl(&f, &heard); err != nil {
 				t.Fatal(err)
 			}
@@ -222,7 +226,7 @@ func TestWorkerDeltas(t *testing.T) {
 				t.Fatalf("received\n%+v, but the sender has\n%+v", got, st)
 			}
 			if !counts {
-				got.Counters, speaker = perdure.WorkerCounters{}, words.WorkerDeltaEncoder{}
+				got.Counters, speaker = perdure.WorkerCounters{}, protocol.WorkerDeltaEncoder{}
 			}
 		}
 	})

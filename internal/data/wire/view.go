@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
-func (c *coder) view(v *words.View) {
+func (c *coder) view(v *protocol.View) {
 	count(c, &v.Revision)
 	c.jobFields(&v.Generation, &v.Cut, &v.End, &v.Durable, &v.Named, &v.Pause, &v.Done, &v.Tentative)
 	list(c, &v.Tables, (*coder).table)
@@ -16,16 +16,16 @@ func (c *coder) view(v *words.View) {
 	count(c, &v.Roster)
 }
 
-func (c *coder) viewDelta(d *words.ViewDelta) {
+func (c *coder) viewDelta(d *protocol.ViewDelta) {
 	count(c, &d.Base)
 	count(c, &d.Revision)
 	c.jobFields(&d.Generation, &d.Cut, &d.End, &d.Durable, &d.Named, &d.Pause, &d.Done, &d.Tentative)
 	list(c, &d.Tables, (*coder).table)
-	list(c, &d.Shards, func(c *coder, s *words.ShardChange) {
+	list(c, &d.Shards, func(c *coder, s *protocol.ShardChange) {
 		c.shard(&s.Shard)
 		c.shardView(&s.ShardView)
 	})
-	list(c, &d.Slots, func(c *coder, s *words.SlotChange) {
+	list(c, &d.Slots, func(c *coder, s *protocol.SlotChange) {
 		c.slot(&s.Slot)
 		c.slotView(&s.SlotView)
 	})
@@ -59,14 +59,14 @@ func (c *coder) table(t *perdure.TableSpec) {
 	}
 }
 
-func (c *coder) holder(h *words.Holder) {
+func (c *coder) holder(h *protocol.Holder) {
 	number(c, &h.Server)
 	count(c, &h.Incarnation)
 	c.text(&h.Addr)
 	count(c, &h.Since)
 }
 
-func (c *coder) shardView(s *words.ShardView) {
+func (c *coder) shardView(s *protocol.ShardView) {
 	joined, saved := s.Joining != nil, len(s.Saved) > 0
 	c.flags(&s.Lost, &s.Restored, &s.Yields, &joined, &saved)
 	c.holder(&s.Holder)
@@ -74,7 +74,7 @@ func (c *coder) shardView(s *words.ShardView) {
 	list(c, &s.Followers, (*coder).holder)
 	if joined {
 		if c.reading {
-			s.Joining = &words.Holder{}
+			s.Joining = &protocol.Holder{}
 		}
 		c.holder(s.Joining)
 	}
@@ -84,7 +84,7 @@ func (c *coder) shardView(s *words.ShardView) {
 	}
 }
 
-func (c *coder) slotView(s *words.SlotView) {
+func (c *coder) slotView(s *protocol.SlotView) {
 	c.flags(&s.Decided, &s.Settled, &s.Left)
 	count(c, &s.Incarnation)
 	number(c, &s.Start)

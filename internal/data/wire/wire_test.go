@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 func drawHeader(t *rapid.T) Header {
@@ -156,7 +156,7 @@ func TestAnswersAndCountsRoundTrip(t *testing.T) {
 			!sameFloats(got.Values, sent.Values) {
 			t.Fatalf("%+v, %v; want %+v", got, err, sent)
 		}
-		c := words.Counts{
+		c := protocol.Counts{
 			Staged: perdure.Clock(rapid.Int64().Draw(t, "s")),
 			Ticked: perdure.Clock(rapid.Int64().Draw(t, "t")), Applied: perdure.Clock(rapid.Int64().Draw(t, "a")),
 			Seen: perdure.Clock(rapid.Int64().Draw(t, "n")),

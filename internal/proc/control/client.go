@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	controlv1 "github.com/perdure/perdure/internal/proc/control/v1"
 	"github.com/perdure/perdure/internal/proc/keys"
 )
@@ -76,12 +76,12 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 }
 
 // View implements Backend.
-func (c *Client) View(ctx context.Context) (words.View, error) {
+func (c *Client) View(ctx context.Context) (protocol.View, error) {
 	r, err := c.rpc.View(ctx, &controlv1.ViewRequest{})
 	if err != nil {
-		return words.View{}, c.failed(ctx, err)
+		return protocol.View{}, c.failed(ctx, err)
 	}
-	return convert[words.View](r)
+	return convert[protocol.View](r)
 }
 
 // Fault implements Backend.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // Backend is a job that can be observed and controlled. Its methods may be called concurrently. They return soon and do
@@ -24,7 +24,7 @@ type Backend interface {
 	// Status returns the state of the job.
 	Status(ctx context.Context) (Status, error)
 	// View returns the job's current view.
-	View(ctx context.Context) (words.View, error)
+	View(ctx context.Context) (protocol.View, error)
 	// Fault adds a fault, KIND:TARGET@WHEN[+FOR], and returns a description of what will happen. It returns
 	// perdure.ErrUsage if spec is invalid or its target does not exist in this job.
 	Fault(ctx context.Context, spec string) (accepted string, err error)
@@ -102,7 +102,7 @@ type Status struct {
 	NoReplace       bool   // dead servers are not replaced
 	Coordinator     string // the address at which processes join the job
 	// Saving is the checkpoint interval if the job chooses it; nil: the job does not choose it.
-	Saving *words.Saving
+	Saving *protocol.Saving
 	// RegistryAway is set while the coordinator waits for its registry. Then the status shows the processes as last
 	// known and the decisions as last recorded.
 	RegistryAway *RegistryWait
@@ -135,8 +135,8 @@ type Process struct {
 	// Drained is the newest incarnation of the server whose replicas other servers have all taken over.
 	Drained perdure.Incarnation
 
-	words.Resources // zero: unknown
-	words.Interval  // of a slot: its membership interval
+	protocol.Resources // zero: unknown
+	protocol.Interval  // of a slot: its membership interval
 }
 
 // ProcessState is the state of a process, as known to the coordinator.

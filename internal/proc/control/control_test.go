@@ -15,13 +15,13 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // fakeJob is a Backend whose answers a test sets.
 type fakeJob struct {
 	status Status
-	view   words.View
+	view   protocol.View
 	err    error
 	faults []string
 	stops  int
@@ -30,8 +30,8 @@ type fakeJob struct {
 	ends   DrainResult
 }
 
-func (f *fakeJob) Status(context.Context) (Status, error)   { return f.status, f.err }
-func (f *fakeJob) View(context.Context) (words.View, error) { return f.view, f.err }
+func (f *fakeJob) Status(context.Context) (Status, error)      { return f.status, f.err }
+func (f *fakeJob) View(context.Context) (protocol.View, error) { return f.view, f.err }
 
 func (f *fakeJob) Fault(_ context.Context, spec string) (string, error) {
 	f.faults = append(f.faults, spec)
@@ -128,7 +128,7 @@ func TestEveryFieldArrives(t *testing.T) {
 // TestTableAsJSON checks the field names that other programs see. Two settings swapped in both directions would pass
 // the round-trip test.
 func TestTableAsJSON(t *testing.T) {
-	job := fakeJob{view: words.View{Tables: []perdure.TableSpec{{
+	job := fakeJob{view: protocol.View{Tables: []perdure.TableSpec{{
 		Name: "w", Rows: 1, Sparse: true, Dim: 2, Evict: 3, NonFinite: perdure.AllowNonFinite,
 		Distance: perdure.DistanceTV, Whole: true, Shard: 18, Combine: perdure.CombineWeighted,
 		Rule: perdure.Rule{
@@ -165,7 +165,7 @@ func TestNothingArrivesAsNothing(t *testing.T) {
 		t.Errorf("status: got %+v, %v; want the zero Status, loss and accuracy nil", status, err)
 	}
 	view, err := c.View(t.Context())
-	if err != nil || !reflect.DeepEqual(view, words.View{}) {
+	if err != nil || !reflect.DeepEqual(view, protocol.View{}) {
 		t.Errorf("view: got %+v, %v; want the zero View", view, err)
 	}
 }
@@ -252,7 +252,7 @@ func TestCallEndsWithItsContext(t *testing.T) {
 }
 
 func TestUnknownConsistencyIsAnErrorNotAPanic(t *testing.T) {
-	job := fakeJob{view: words.View{Tables: []perdure.TableSpec{{
+	job := fakeJob{view: protocol.View{Tables: []perdure.TableSpec{{
 		Name:        "w",
 		Consistency: perdure.Consistency{Kind: "newer"},
 	}}}}

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // starved is a listener without file descriptors for a while.
@@ -32,7 +32,7 @@ func (l *starved) Accept() (transport.Conn, error) {
 // it ends with an error when it loses its listener.
 func TestAccept(t *testing.T) {
 	var l transport.Listener
-	inJob(t, rig.Job("bsp", "none", 1, 1, 1), func(t *testing.T, on *lone) {
+	inJob(t, testcluster.Job("bsp", "none", 1, 1, 1), func(t *testing.T, on *lone) {
 		var w wire.Welcome
 		await(t, peer(t, on.Net, wire.Hello{Role: wire.RoleObserver, Process: "observer"}), wire.KindWelcome, &w)
 		if w.Job.ID != "job-1" {

@@ -8,14 +8,14 @@ import (
 
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/proc/coordinator"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // TestSaysThatItIsBehind checks that an overloaded loop notifies the user after a while, not at every tick, and again
 // when it has caught up. The status shows the messages.
 func TestSaysThatItIsBehind(t *testing.T) {
 	var log strings.Builder // used only by the loop while it runs
-	inJob(t, rig.Job("bsp", "none", 1, 1, 1), func(t *testing.T, on *lone) {
+	inJob(t, testcluster.Job("bsp", "none", 1, 1, 1), func(t *testing.T, on *lone) {
 		const each = 25 * time.Millisecond
 		work := func(d time.Duration) {
 			for range d / each {
@@ -43,7 +43,7 @@ func TestSaysThatItIsBehind(t *testing.T) {
 		if text := latest(); !strings.Contains(text, "has caught up after 1m") {
 			t.Errorf("after catching up the message is %q", text)
 		}
-		on.Stop(rig.CoordinatorHost)
+		on.Stop(testcluster.CoordinatorHost)
 		// TestLag checks the exact times. Here the loop takes tasks in any order, and under this load a tick may be
 		// half a second late.
 		for text, want := range map[string]int{"has been overloaded for 1": 2, "has caught up after": 1} {

@@ -24,8 +24,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
@@ -105,13 +105,13 @@ type Coordinator struct {
 	sentMembership uint64 // the membership revision last sent to the supervisor
 	latest         Latest
 	began          time.Time
-	speed          words.Rate
+	speed          protocol.Rate
 }
 
 // Latest is the newest information about training and the update log that this coordinator has received.
 type Latest struct {
 	TrainLoss, TestAccuracy *float64 // nil: not received
-	ClocksPerSecond         float64  // over the last seconds; see words.Rate
+	ClocksPerSecond         float64  // over the last seconds; see protocol.Rate
 	Event                   string   // as text
 	// Log is the state of the job's own log process according to the supervisor; nil: not received.
 	Log *wire.MemberProgress
@@ -205,7 +205,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	c := &Coordinator{
 		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize),
 		admission: admission.Controller{Keys: cfg.Keys, Log: cfg.Log},
-		core:      membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)),
+		core:      membership.New(facts, int64(cfg.Patience/cfg.Tick), mutation.Of(ctx)),
 		records:   recordStore{lease: lease, revision: revision, text: bytes.Clone(doc), calls: make(inspections)},
 		shutdown:  shutdown{answered: map[string]struct{}{}}, problems: newProblems(cfg.MaxFailures),
 		members: newMemberSet(), progressed: -1, began: time.Now(),

@@ -5,21 +5,21 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // TestDeltas checks that connected members receive deltas and new ones the complete view, and that both know the same.
 // No member receives the complete view twice, or changes that do not concern it.
 func TestDeltas(t *testing.T) {
-	inJob(t, rig.Job("ssp:1", "chain:2", 1, 2, 8), func(t *testing.T, on *lone) {
+	inJob(t, testcluster.Job("ssp:1", "chain:2", 1, 2, 8), func(t *testing.T, on *lone) {
 		mem := on.Net
 		var err error
 
 		early := peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: "early"})
-		var known words.View
+		var known protocol.View
 		await(t, early, wire.KindView, &known)
 		var servers []transport.Conn
 		for i, name := range []string{"a", "b"} {
@@ -33,7 +33,7 @@ func TestDeltas(t *testing.T) {
 			Consistency: perdure.Consistency{Kind: perdure.ASP},
 		}
 		for known.Shards[7].Replicas() < 2 {
-			var d words.ViewDelta
+			var d protocol.ViewDelta
 			await(t, early, wire.KindViewDelta, &d)
 			if known, err = d.Apply(&known); err != nil {
 				t.Fatal(err)
@@ -45,15 +45,15 @@ func TestDeltas(t *testing.T) {
 		// When a worker asks for the slot, the servers are notified so that they reject its predecessors. Other members
 		// receive that change together with a later one that concerns them.
 		worker := peer(t, mem, wire.Hello{Role: wire.RoleWorker, Index: 0, Process: "w", PID: 9})
-		var d words.ViewDelta
+		var d protocol.ViewDelta
 		for len(d.Slots) == 0 {
-			d = words.ViewDelta{}
+			d = protocol.ViewDelta{}
 			await(t, servers[1], wire.KindViewDelta, &d)
 		}
 		if err := worker.Send(wire.Control(wire.KindTable, table)); err != nil {
 			t.Fatal(err)
 		}
-		d = words.ViewDelta{}
+		d = protocol.ViewDelta{}
 		if await(t, early, wire.KindViewDelta, &d); len(d.Tables) != 1 || len(d.Slots) != 1 ||
 			d.Base != known.Revision || d.Revision < d.Base+2 {
 			t.Errorf("the observer of revision %d received %+v", known.Revision, d)
@@ -61,7 +61,7 @@ func TestDeltas(t *testing.T) {
 		if known, err = d.Apply(&known); err != nil {
 			t.Fatal(err)
 		}
-		var late words.View
+		var late protocol.View
 		await(t, peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: "late"}), wire.KindView, &late)
 		if !reflect.DeepEqual(known, late) {
 			t.Errorf("an old member knows %+v, a new one received %+v", known, late)

@@ -6,13 +6,13 @@ import (
 
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // peer connects and sends a Hello to the coordinator.
 func peer(t *testing.T, mem *transport.Memory, h wire.Hello) transport.Conn {
 	t.Helper()
-	conn, err := mem.Host(h.Process).Dial(t.Context(), rig.CoordinatorAddr)
+	conn, err := mem.Host(h.Process).Dial(t.Context(), testcluster.CoordinatorAddr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func await(t *testing.T, conn transport.Conn, kind wire.Kind, v any) {
 // TestFailedJob checks that all members learn why the job failed when a chain's last servers have died, including
 // members that reconnect later, even to the next coordinator.
 func TestFailedJob(t *testing.T) {
-	job := rig.Job("ssp:1", "chain:2", 1, 2, 2)
+	job := testcluster.Job("ssp:1", "chain:2", 1, 2, 2)
 	inJob(t, job, func(t *testing.T, on *lone) {
 		mem := on.Net
 		observer := peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: "observer"})
@@ -74,7 +74,7 @@ func TestFailedJob(t *testing.T) {
 			}
 		}
 		said(supervisor, observer)
-		on.Stop(rig.CoordinatorHost)
+		on.Stop(testcluster.CoordinatorHost)
 		on.start(t, job)
 		said(peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"}),
 			peer(t, mem, wire.Hello{Role: wire.RoleWorker, Index: -1, Process: "w"}))

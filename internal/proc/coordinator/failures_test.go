@@ -8,11 +8,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // failing is a job with a supervisor and a host. Worker 0 is a process of the host or of the supervisor.
@@ -30,7 +30,7 @@ const (
 
 func inFailing(t *testing.T, most int, test func(f *failing)) {
 	t.Helper()
-	job := rig.Job("bsp", "resend:5", 2, 1, 1)
+	job := testcluster.Job("bsp", "resend:5", 2, 1, 1)
 	inJob(t, job, func(t *testing.T, on *lone) {
 		f := &failing{T: t, on: on}
 		f.supervisor = peer(t, on.Net, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
@@ -188,7 +188,8 @@ func (f *failing) reach(slot, pid int, clock perdure.Clock) {
 	name := wire.OfHost(hostName, pid) + "x"
 	if err := f.on.Ask(f.Context(), func(core *membership.Core, _ coordinator.Latest) {
 		core.Join(membership.Worker, slot, membership.Applicant{Process: name, PID: pid})
-		core.HandleWorkerStatus(slot, name, words.WorkerStatus{Generation: core.Record().View.Generation, Clock: clock})
+		core.HandleWorkerStatus(slot, name,
+			protocol.WorkerStatus{Generation: core.Record().View.Generation, Clock: clock})
 	}); err != nil {
 		f.Fatal(err)
 	}
@@ -207,7 +208,7 @@ func TestMissingIsTold(t *testing.T) {
 		"where it may leave": {"asp", true, []string{"8s: worker:1 (its process is dead", "perdure scale --leave 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inJob(t, rig.Job(c.model, "resend:5", 2, 1, 1), func(t *testing.T, on *lone) {
+			inJob(t, testcluster.Job(c.model, "resend:5", 2, 1, 1), func(t *testing.T, on *lone) {
 				f := &failing{T: t, on: on}
 				supervisor := peer(t, on.Net, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
 				if c.begins {

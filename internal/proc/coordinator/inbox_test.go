@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // lateRegistry takes a while to save, and records what it saved.
@@ -25,7 +25,7 @@ type lateRegistry struct {
 
 	mu    sync.Mutex
 	saves int
-	views map[uint64]words.View // saved views by revision
+	views map[uint64]protocol.View // saved views by revision
 }
 
 type lateLease struct {
@@ -55,8 +55,8 @@ func (l lateLease) Save(ctx context.Context, doc []byte, previous uint64) (uint6
 // do not wait for each other. An observer that asks for the view meanwhile receives only a saved one.
 func TestGathered(t *testing.T) {
 	const many, took = 100, 50 * time.Millisecond
-	r := &lateRegistry{took: took, views: map[uint64]words.View{}}
-	inJob(t, rig.Job("bsp", "none", 1, many, many), func(t *testing.T, on *lone) {
+	r := &lateRegistry{took: took, views: map[uint64]protocol.View{}}
+	inJob(t, testcluster.Job("bsp", "none", 1, many, many), func(t *testing.T, on *lone) {
 		mem := on.Net
 		began := time.Now()
 		var servers, observers []transport.Conn
@@ -73,7 +73,7 @@ func TestGathered(t *testing.T) {
 				peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: fmt.Sprint("observer-", i)}))
 		}
 		for _, conn := range observers {
-			var v words.View
+			var v protocol.View
 			await(t, conn, wire.KindView, &v)
 			r.mu.Lock()
 			if recorded, there := r.views[v.Revision]; !there || !reflect.DeepEqual(v, recorded) {

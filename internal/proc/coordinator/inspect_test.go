@@ -12,22 +12,22 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/proc/coordinator"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // TestLookAway checks that Look answers promptly while the registry is unavailable. It shows the current state, only
 // saved facts as facts, and how long and why the loop has been waiting. A caller that has given up sees nothing. When
 // the registry is back, everything is as before.
 func TestLookAway(t *testing.T) {
-	rig.RunVirtual(
+	testcluster.RunVirtual(
 		t,
 		time.Hour,
-		rig.Options{Ended: func(*rig.Process, error) {}},
+		testcluster.Options{Ended: func(*testcluster.Process, error) {}},
 		func(t *testing.T, ctx context.Context,
-			h *rig.Hosts,
+			h *testcluster.Hosts,
 		) {
 			var away atomic.Bool
-			begin := membership.NewJobRecord(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
+			begin := membership.NewJobRecord(testcluster.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
 			p := h.NewProcess("coordinator")
 			c, err := p.NewCoordinator(begin, func(cfg *coordinator.Config) {
 				cfg.Registry = absent{registry.NewMemory(), &away}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/rig/wall"
+	"github.com/perdure/perdure/internal/testcluster/wallclock"
 )
 
 // TestJumpedAttention checks that a jump of the wall clock is not mistaken for a late tick, so failure detection
@@ -15,7 +15,7 @@ func TestJumpedAttention(t *testing.T) {
 	a, l := loopMonitor{every: every}, lag{}
 	for n, shows := range []time.Duration{0, time.Hour, time.Hour, 0, -time.Hour, time.Hour, 0} {
 		for i := range 100 {
-			now := wall.Jump(start.Add(time.Duration(100*n+i)*every), shows)
+			now := wallclock.Jump(start.Add(time.Duration(100*n+i)*every), shows)
 			listened := a.keptUp(now, 0)
 			if !listened {
 				t.Errorf("the loop did not listen at tick %d of part %d", i, n)
@@ -29,7 +29,7 @@ func TestJumpedAttention(t *testing.T) {
 	for _, shows := range []time.Duration{0, -2 * time.Second} {
 		before := start.Add(time.Hour)
 		a.keptUp(before, 0)
-		if a.keptUp(wall.Jump(before.Add(2*time.Second), shows), 0) {
+		if a.keptUp(wallclock.Jump(before.Add(2*time.Second), shows), 0) {
 			t.Errorf("listened at a tick two seconds late, with a wall clock that moved by %v", shows)
 		}
 	}

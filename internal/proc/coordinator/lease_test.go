@@ -14,15 +14,15 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/proc/coordinator"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // TestLease checks that a second coordinator on one registry does not start and names the first one. A coordinator that
 // loses its lease ends and saves nothing afterwards, and then another one can continue.
 func TestLease(t *testing.T) {
-	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
-	begin := membership.NewJobRecord(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
-	life := func(host string, r registry.Registry) (*rig.Process, *coordinator.Coordinator, error) {
+	ctx, h := testcluster.NewForTest(t, time.Minute, testcluster.Options{Ended: func(*testcluster.Process, error) {}})
+	begin := membership.NewJobRecord(testcluster.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
+	life := func(host string, r registry.Registry) (*testcluster.Process, *coordinator.Coordinator, error) {
 		p := h.NewProcess(host)
 		c, err := p.NewCoordinator(begin, func(cfg *coordinator.Config) { cfg.Registry = r })
 		return p, c, err
@@ -99,12 +99,12 @@ func (a absentLease) Save(ctx context.Context, doc []byte, previous uint64) (uin
 // saves, and continues when the registry is back.
 func TestRegistryAway(t *testing.T) {
 	const while = time.Minute
-	rig.RunVirtual(
+	testcluster.RunVirtual(
 		t,
 		time.Hour,
-		rig.Options{Ended: func(*rig.Process, error) {}},
+		testcluster.Options{Ended: func(*testcluster.Process, error) {}},
 		func(t *testing.T, ctx context.Context,
-			h *rig.Hosts,
+			h *testcluster.Hosts,
 		) {
 			var away atomic.Bool
 			leave := func() (back func()) {
@@ -119,7 +119,7 @@ func TestRegistryAway(t *testing.T) {
 			}
 			back := leave()
 			p := h.NewProcess("coordinator")
-			begin := membership.NewJobRecord(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
+			begin := membership.NewJobRecord(testcluster.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
 			c, err := p.NewCoordinator(begin, func(cfg *coordinator.Config) {
 				cfg.Registry = absent{registry.NewMemory(), &away}
 			})

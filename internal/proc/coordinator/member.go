@@ -9,8 +9,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -309,7 +309,7 @@ func (c *Coordinator) removeMember(m *member, err error) {
 func (c *Coordinator) parse(m *member, f *wire.Frame) (act func() error, err error) {
 	switch f.Kind {
 	case wire.KindStatus:
-		var d words.ServerDelta
+		var d protocol.ServerDelta
 		if err := m.parseStatus(f, &d, &d.Number); err != nil {
 			return nil, err
 		}
@@ -318,7 +318,7 @@ func (c *Coordinator) parse(m *member, f *wire.Frame) (act func() error, err err
 			return nil
 		}
 	case wire.KindWorkerStatus:
-		var d words.WorkerDelta
+		var d protocol.WorkerDelta
 		if err := m.parseStatus(f, &d, &d.Number); err != nil {
 			return nil, err
 		}

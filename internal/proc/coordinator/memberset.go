@@ -2,7 +2,7 @@ package coordinator
 
 import (
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -51,7 +51,7 @@ func (c *memberSet) markWelcomed(m *member) {
 }
 
 // view returns the encoded complete view. It is encoded once per revision.
-func (c *memberSet) view(v *words.View) wire.Frame {
+func (c *memberSet) view(v *protocol.View) wire.Frame {
 	if c.encodedView.Payload == nil || c.encodedRevision != v.Revision {
 		c.encodedView, c.encodedRevision = wire.Control(wire.KindView, v), v.Revision
 	}
@@ -91,7 +91,7 @@ func (c *memberSet) current(m *member, role wire.Role) bool {
 }
 
 // broadcast sends a view delta to some of the welcomed members. Waiting members receive the complete view later.
-func (c *memberSet) broadcast(d *words.ViewDelta, whom map[*member]struct{}) {
+func (c *memberSet) broadcast(d *protocol.ViewDelta, whom map[*member]struct{}) {
 	if d == nil {
 		return
 	}

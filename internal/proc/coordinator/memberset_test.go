@@ -3,7 +3,7 @@ package coordinator
 import (
 	"testing"
 
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -24,12 +24,12 @@ func (h *heard) Close() error { return nil }
 // TestCrewEncodesOnce checks that a complete view is encoded once per revision, and a delta once for all its receivers.
 // Members that are waiting, have gone, or have another role receive no delta.
 func TestCrewEncodesOnce(t *testing.T) {
-	v := &words.View{Revision: 7, Shards: make([]words.ShardView, 3), Slots: make([]words.SlotView, 2)}
+	v := &protocol.View{Revision: 7, Shards: make([]protocol.ShardView, 3), Slots: make([]protocol.SlotView, 2)}
 	c := newMemberSet()
 	first, again := c.view(v), c.view(v)
 	v.Revision, v.Shards[1].Epoch = 8, 9
 	next := c.view(v)
-	var known words.View
+	var known protocol.View
 	switch err := wire.ParseControl(&next, &known); {
 	case &first.Payload[0] != &again.Payload[0]:
 		t.Error("one view is encoded twice")
@@ -56,7 +56,7 @@ func TestCrewEncodesOnce(t *testing.T) {
 	join("back", wire.RoleWorker, 1, true)
 	conns["before"] = conns["back"]
 	join("back", wire.RoleWorker, 1, true) // its former connection is dropped
-	d := &words.ViewDelta{Base: 7, Revision: 8}
+	d := &protocol.ViewDelta{Base: 7, Revision: 8}
 	c.broadcast(d, c.servers)
 	c.broadcast(nil, c.servers)
 	c.broadcast(d, c.readers)

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/proc/coordinator"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // heldStore delays the first manifest that is put into it until release is closed.
@@ -38,16 +38,16 @@ func (s *heldStore) Put(name string, write func(io.Writer) error) error {
 func TestOvertakenManifest(t *testing.T) {
 	for when, ended := range map[string]bool{"while the loop runs": false, "after the loop has ended": true} {
 		t.Run(when, func(t *testing.T) {
-			rig.RunVirtual(t, time.Hour, rig.Options{Ended: func(*rig.Process, error) {}},
-				func(t *testing.T, ctx context.Context, h *rig.Hosts) { overtake(t, ctx, h, ended) })
+			testcluster.RunVirtual(t, time.Hour, testcluster.Options{Ended: func(*testcluster.Process, error) {}},
+				func(t *testing.T, ctx context.Context, h *testcluster.Hosts) { overtake(t, ctx, h, ended) })
 		})
 	}
 }
 
 // overtake runs a job that rolls back while its first manifest is held, and releases the manifest before or after the
 // coordinator's loop ends.
-func overtake(t *testing.T, ctx context.Context, h *rig.Hosts, ended bool) {
-	job := rig.Job("bsp", "checkpoint:2", 1, 1, 1)
+func overtake(t *testing.T, ctx context.Context, h *testcluster.Hosts, ended bool) {
+	job := testcluster.Job("bsp", "checkpoint:2", 1, 1, 1)
 	job.Clocks = 6
 	var s *heldStore
 	leader, err := h.StartCoordinator(job, func(cfg *coordinator.Config) {

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
-var chains = rig.Job("bsp", "chain:2", 2, 2, 2)
+var chains = testcluster.Job("bsp", "chain:2", 2, 2, 2)
 
 // TestProgressTellsNews checks that a supervisor receives the state of all servers and slots once and only changes
 // afterwards. Another supervisor receives all again.
@@ -63,9 +63,9 @@ func TestStatusGap(t *testing.T) {
 			return conn
 		}
 		say := func(conn transport.Conn, number uint64, clock perdure.Clock) {
-			d := words.ServerDelta{
+			d := protocol.ServerDelta{
 				Number: number,
-				Shards: []words.ShardDelta{{ShardStatus: words.ShardStatus{Shard: 1, MinClock: clock}}},
+				Shards: []protocol.ShardDelta{{ShardStatus: protocol.ShardStatus{Shard: 1, MinClock: clock}}},
 			}
 			_ = conn.Send(wire.Control(wire.KindStatus, &d)) // the connection may be closed
 		}
@@ -160,8 +160,8 @@ func TestManySlots(t *testing.T) {
 // fakeServer reports every shard that the view assigns to it as serving, with all fences and decisions of the view
 // carried out.
 func fakeServer(t *testing.T, index int, conn transport.Conn) {
-	var view words.View
-	var speaker words.ServerDeltaEncoder
+	var view protocol.View
+	var speaker protocol.ServerDeltaEncoder
 	frames := make(chan wire.Frame)
 	defer func() {
 		conn.Close()
@@ -188,7 +188,7 @@ func fakeServer(t *testing.T, index int, conn transport.Conn) {
 			}
 		case <-time.After(100 * time.Millisecond):
 		}
-		var d words.ViewDelta
+		var d protocol.ViewDelta
 		switch {
 		case f.Kind == wire.KindView && wire.ParseControl(&f, &view) == nil:
 		case f.Kind == wire.KindViewDelta && wire.ParseControl(&f, &d) == nil:
@@ -199,7 +199,7 @@ func fakeServer(t *testing.T, index int, conn transport.Conn) {
 			}
 			view = next
 		}
-		st := words.ServerStatus{Revision: view.Revision}
+		st := protocol.ServerStatus{Revision: view.Revision}
 		for s := range view.Shards {
 			sv := &view.Shards[s]
 			for r := range sv.Replicas() {
@@ -216,12 +216,12 @@ func fakeServer(t *testing.T, index int, conn transport.Conn) {
 }
 
 // well returns the status of a replica that has done everything that the view requires.
-func well(view *words.View, s perdure.ShardID, h words.Holder) words.ShardStatus {
-	st := words.ShardStatus{Shard: s, Generation: 1, Epoch: view.Shards[s].Epoch, Since: h.Since, Ready: true}
+func well(view *protocol.View, s perdure.ShardID, h protocol.Holder) protocol.ShardStatus {
+	st := protocol.ShardStatus{Shard: s, Generation: 1, Epoch: view.Shards[s].Epoch, Since: h.Since, Ready: true}
 	for slot, sl := range view.Slots {
 		if !sl.Settled && sl.Incarnation > 0 {
 			st.Fences = append(st.Fences,
-				words.Fence{Slot: perdure.Slot(slot), Incarnation: sl.Incarnation, Carried: sl.Decided})
+				protocol.Fence{Slot: perdure.Slot(slot), Incarnation: sl.Incarnation, Carried: sl.Decided})
 		}
 	}
 	return st
@@ -235,9 +235,9 @@ func fakeWorker(conn transport.Conn) {
 			return
 		}
 	}
-	var speaker words.WorkerDeltaEncoder
+	var speaker protocol.WorkerDeltaEncoder
 	for {
-		d := speaker.Delta(&words.WorkerStatus{Generation: 1}, true)
+		d := speaker.Delta(&protocol.WorkerStatus{Generation: 1}, true)
 		if conn.Send(wire.Control(wire.KindWorkerStatus, &d)) != nil {
 			return
 		}

@@ -7,22 +7,22 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/coordinator"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // lone is a coordinator without other processes. The test connects its peers.
 type lone struct {
 	*coordinator.Coordinator
-	*rig.Hosts
-	process *rig.Process
+	*testcluster.Hosts
+	process *testcluster.Process
 }
 
 // inJob runs a test in virtual time with the coordinator of a new job. change may modify its configuration. The
 // coordinator may end by itself.
 func inJob(t *testing.T, job perdure.JobSpec, test func(t *testing.T, on *lone), change ...func(*coordinator.Config)) {
 	t.Helper()
-	o := rig.Options{Seed: 1, Ended: func(*rig.Process, error) {}}
-	rig.RunVirtual(t, time.Hour, o, func(t *testing.T, _ context.Context, h *rig.Hosts) {
+	o := testcluster.Options{Seed: 1, Ended: func(*testcluster.Process, error) {}}
+	testcluster.RunVirtual(t, time.Hour, o, func(t *testing.T, _ context.Context, h *testcluster.Hosts) {
 		on := &lone{Hosts: h}
 		on.start(t, job, change...)
 		test(t, on)

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // as returns a Hello in a role.
@@ -33,12 +33,12 @@ func as(role wire.Role) wire.Hello {
 func asItShouldBe(kind wire.Kind, role wire.Role) wire.Frame {
 	switch kind {
 	case wire.KindStatus:
-		var told words.ServerDeltaEncoder
-		d, _ := told.Delta(&words.ServerStatus{Revision: 1}, 0, false)
+		var told protocol.ServerDeltaEncoder
+		d, _ := told.Delta(&protocol.ServerStatus{Revision: 1}, 0, false)
 		return wire.Control(kind, d)
 	case wire.KindWorkerStatus:
-		var told words.WorkerDeltaEncoder
-		return wire.Control(kind, told.Delta(&words.WorkerStatus{Generation: 1}, true))
+		var told protocol.WorkerDeltaEncoder
+		return wire.Control(kind, told.Delta(&protocol.WorkerStatus{Generation: 1}, true))
 	case wire.KindTable:
 		return wire.Control(kind, perdure.TableSpec{
 			Name: "t", Rows: 4, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd},
@@ -94,7 +94,7 @@ func untilEnd(conn transport.Conn) (reason string) {
 // TestRightsAtCoordinator sends a coordinator every kind of message in every role. docs/design/security.md lists what
 // each role may send. Any other message closes the connection with an explanation.
 func TestRightsAtCoordinator(t *testing.T) {
-	rights, err := rig.ParseSenders("../../..")
+	rights, err := testcluster.ParseSenders("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}

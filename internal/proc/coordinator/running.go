@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 )
 
@@ -40,7 +40,7 @@ func runningManifest(f *membership.JobRecord, p *membership.Publish) checkpoint.
 func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, m checkpoint.Running) {
 	m.SavedAt = time.Now().UTC()
 	for i := range m.Shards {
-		if s := &m.Shards[i]; weaken.Of(ctx).FileRetention && len(s.Files) > 1 {
+		if s := &m.Shards[i]; mutation.Of(ctx).FileRetention && len(s.Files) > 1 {
 			s.Files = s.Files[len(s.Files)-1:]
 		}
 	}

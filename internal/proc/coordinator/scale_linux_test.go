@@ -15,7 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/store"
@@ -95,10 +95,10 @@ type crowd struct {
 	spent    parts
 	came     int // number of processes so far
 	seats    map[memberID]*member
-	servers  map[int]*words.ServerDeltaEncoder
-	said     map[int]words.ServerStatus
-	workers  map[int]*words.WorkerDeltaEncoder
-	clocks   map[int]words.WorkerStatus
+	servers  map[int]*protocol.ServerDeltaEncoder
+	said     map[int]protocol.ServerStatus
+	workers  map[int]*protocol.WorkerDeltaEncoder
+	clocks   map[int]protocol.WorkerStatus
 	now      time.Time // at the last tick
 }
 
@@ -116,7 +116,7 @@ func begun(t testing.TB, recovery string, workers, servers, shards int) membersh
 			Process: fmt.Sprintf("worker-%d-0123456789abcdef", i), PID: i + 1,
 			Incarnation: 1,
 		}
-		f.View.Slots[i] = words.SlotView{Incarnation: 1, Decided: true, Settled: true}
+		f.View.Slots[i] = protocol.SlotView{Incarnation: 1, Decided: true, Settled: true}
 	}
 	return f
 }
@@ -144,8 +144,8 @@ func gathering(t testing.TB, f membership.JobRecord) *crowd {
 	file.Poll = time.Hour
 	c := &crowd{
 		TB: t, registry: metered{Registry: file}, seats: map[memberID]*member{},
-		servers: map[int]*words.ServerDeltaEncoder{}, said: map[int]words.ServerStatus{},
-		workers: map[int]*words.WorkerDeltaEncoder{}, clocks: map[int]words.WorkerStatus{},
+		servers: map[int]*protocol.ServerDeltaEncoder{}, said: map[int]protocol.ServerStatus{},
+		workers: map[int]*protocol.WorkerDeltaEncoder{}, clocks: map[int]protocol.WorkerStatus{},
 	}
 	t.Cleanup(func() { _ = file.Close() })
 	c.Coordinator, err = New(t.Context(), Config{
@@ -224,9 +224,9 @@ func (c *crowd) comes(k membership.Kind, index int) {
 	})
 	c.seats[m.id()] = m
 	if k == membership.Server {
-		c.servers[m.index], c.said[m.index] = &words.ServerDeltaEncoder{}, words.ServerStatus{}
+		c.servers[m.index], c.said[m.index] = &protocol.ServerDeltaEncoder{}, protocol.ServerStatus{}
 	} else {
-		c.workers[m.index], c.clocks[m.index] = &words.WorkerDeltaEncoder{}, words.WorkerStatus{}
+		c.workers[m.index], c.clocks[m.index] = &protocol.WorkerDeltaEncoder{}, protocol.WorkerStatus{}
 	}
 }
 
@@ -253,7 +253,7 @@ func (c *crowd) settle() {
 			}
 			quiet, c.said[i] = false, st
 			for more := true; more; {
-				var d words.ServerDelta
+				var d protocol.ServerDelta
 				d, more = c.servers[i].Delta(&st, 0, true)
 				c.hear(m, wire.Control(wire.KindStatus, &d))
 			}
@@ -264,7 +264,7 @@ func (c *crowd) settle() {
 			if m == nil || !m.welcomed {
 				continue
 			}
-			st := words.WorkerStatus{Generation: c.core.Record().View.Generation, Acked: acked}
+			st := protocol.WorkerStatus{Generation: c.core.Record().View.Generation, Acked: acked}
 			if st.Generation == c.clocks[i].Generation && reflect.DeepEqual(st.Acked, c.clocks[i].Acked) {
 				continue
 			}
@@ -281,32 +281,32 @@ func (c *crowd) settle() {
 }
 
 // says lets a worker send its status.
-func (c *crowd) says(worker int, st words.WorkerStatus) {
+func (c *crowd) says(worker int, st protocol.WorkerStatus) {
 	c.clocks[worker] = st
 	d := c.workers[worker].Delta(&st, true)
 	c.hear(c.seats[memberID{membership.Worker, worker}], wire.Control(wire.KindWorkerStatus, &d))
 }
 
 // acked returns what each worker reports about lost shards.
-func (c *crowd) acked() (all []words.AckedClock) {
+func (c *crowd) acked() (all []protocol.AckedClock) {
 	for i := range c.core.Record().View.Shards {
 		if sv := &c.core.Record().View.Shards[i]; sv.Lost && sv.Base == nil {
-			all = append(all, words.AckedClock{Shard: perdure.ShardID(i), Epoch: sv.Epoch})
+			all = append(all, protocol.AckedClock{Shard: perdure.ShardID(i), Epoch: sv.Epoch})
 		}
 	}
 	return all
 }
 
 // statuses returns the statuses of servers that have done everything that the view requires.
-func (c *crowd) statuses() []words.ServerStatus {
+func (c *crowd) statuses() []protocol.ServerStatus {
 	v := &c.core.Record().View
-	all := make([]words.ServerStatus, len(c.core.Record().Servers))
+	all := make([]protocol.ServerStatus, len(c.core.Record().Servers))
 	copied := map[int]bool{} // servers that have copied a shard since their last status; each copies one at a time
-	var fences []words.Fence
+	var fences []protocol.Fence
 	for i := range v.Slots {
 		if sl := &v.Slots[i]; !sl.Settled && sl.Incarnation > 0 {
 			fences = append(fences,
-				words.Fence{Slot: perdure.Slot(i), Incarnation: sl.Incarnation, Carried: sl.Decided})
+				protocol.Fence{Slot: perdure.Slot(i), Incarnation: sl.Incarnation, Carried: sl.Decided})
 		}
 	}
 	for i := range v.Shards {
@@ -315,20 +315,20 @@ func (c *crowd) statuses() []words.ServerStatus {
 			continue
 		}
 		for _, h := range sv.Members() {
-			st := words.ShardStatus{
+			st := protocol.ShardStatus{
 				Shard: perdure.ShardID(i), Generation: v.Generation, Epoch: sv.Epoch, Since: h.Since, Ready: true,
 				Roster: v.Roster, Named: v.Named, ResendComplete: true, Fences: fences,
 			}
 			if sv.Lost && sv.Base == nil {
-				st = words.ShardStatus{
+				st = protocol.ShardStatus{
 					Shard: st.Shard, Generation: st.Generation, Epoch: st.Epoch, Since: st.Since,
-					Applied: make([]perdure.Clock, len(v.Slots)), SavedRows: []words.SavedRows{{Rows: 1}},
+					Applied: make([]perdure.Clock, len(v.Slots)), SavedRows: []protocol.SavedRows{{Rows: 1}},
 				}
 			}
 			all[h.Server].Shards = append(all[h.Server].Shards, st)
 		}
 		if j := sv.Joining; j != nil {
-			all[j.Server].Shards = append(all[j.Server].Shards, words.ShardStatus{
+			all[j.Server].Shards = append(all[j.Server].Shards, protocol.ShardStatus{
 				Shard: perdure.ShardID(i), Generation: v.Generation, Epoch: sv.Epoch, Since: j.Since,
 				Joined: !copied[j.Server],
 			})
@@ -503,9 +503,9 @@ func BenchmarkSecond(b *testing.B) {
 // work lets all workers report a clock.
 func (c *crowd) work(clock perdure.Clock, counts bool) {
 	for i := range c.core.Record().Slots {
-		st := words.WorkerStatus{
+		st := protocol.WorkerStatus{
 			Generation: c.core.Record().View.Generation, Revision: c.core.Record().View.Revision, Clock: clock,
-			Resources: words.Resources{Goroutines: 40, HeapBytes: 1 << 28},
+			Resources: protocol.Resources{Goroutines: 40, HeapBytes: 1 << 28},
 		}
 		n := int64(clock)
 		st.Counters = perdure.WorkerCounters{
@@ -609,15 +609,15 @@ func BenchmarkSockets(b *testing.B) {
 		}
 		return time.Duration(t.Nano())
 	}
-	d := &words.ViewDelta{Base: 7, Revision: 8, Generation: 1}
+	d := &protocol.ViewDelta{Base: 7, Revision: 8, Generation: 1}
 	for i := range 10 {
-		h := words.Holder{Server: 1, Incarnation: 1, Addr: "10.0.0.1:40123", Since: 2}
-		d.Shards = append(d.Shards, words.ShardChange{
-			Shard: perdure.ShardID(i), ShardView: words.ShardView{Holder: h, Epoch: 2},
+		h := protocol.Holder{Server: 1, Incarnation: 1, Addr: "10.0.0.1:40123", Since: 2}
+		d.Shards = append(d.Shards, protocol.ShardChange{
+			Shard: perdure.ShardID(i), ShardView: protocol.ShardView{Holder: h, Epoch: 2},
 		})
 	}
-	var w words.WorkerDeltaEncoder
-	word := w.Delta(&words.WorkerStatus{Generation: 1}, false)
+	var w protocol.WorkerDeltaEncoder
+	word := w.Delta(&protocol.WorkerStatus{Generation: 1}, false)
 	for _, n := range []int{200, 1200} {
 		b.Run(fmt.Sprintf("connections=%d", n), func(b *testing.B) {
 			all := connect(b, n)

@@ -8,14 +8,14 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // TestFarewell checks that all members are notified of the end of a job, including members that connect at that time.
 // The coordinator ends when all have disconnected, and does not wait long for one that does not.
 func TestFarewell(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
-		inJob(t, rig.Job("bsp", "none", 1, 2, 2), func(t *testing.T, on *lone) {
+		inJob(t, testcluster.Job("bsp", "none", 1, 2, 2), func(t *testing.T, on *lone) {
 			mem := on.Net
 			hear := func(conn transport.Conn) {
 				var r wire.Refusal

@@ -4,21 +4,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // TestSilentGuest checks that the connection of an unmanaged server is closed after it has been silent for too long.
 // Its machine may be gone, and other servers must take over without delay. If the server lives, it reconnects.
 func TestSilentGuest(t *testing.T) {
-	inJob(t, rig.Job("bsp", "resend:10", 1, 2, 2), func(t *testing.T, on *lone) {
+	inJob(t, testcluster.Job("bsp", "resend:10", 1, 2, 2), func(t *testing.T, on *lone) {
 		hello := wire.Hello{Role: wire.RoleServer, Index: -1, Process: "guest", PID: 1, Addr: "guest:1"}
 		c := peer(t, on.Net, hello)
 		await(t, c, wire.KindWelcome, &wire.Welcome{})
 		says := func(n uint64) {
 			t.Helper()
-			if err := c.Send(wire.Control(wire.KindStatus, &words.ServerDelta{Number: n})); err != nil {
+			if err := c.Send(wire.Control(wire.KindStatus, &protocol.ServerDelta{Number: n})); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -41,7 +41,7 @@ func TestSilentGuest(t *testing.T) {
 // TestUnreachedGuest checks that a server which other servers cannot reach is admitted again only once they can reach
 // it.
 func TestUnreachedGuest(t *testing.T) {
-	inJob(t, rig.Job("bsp", "resend:10", 1, 3, 3), func(t *testing.T, on *lone) {
+	inJob(t, testcluster.Job("bsp", "resend:10", 1, 3, 3), func(t *testing.T, on *lone) {
 		hello := wire.Hello{Role: wire.RoleServer, Index: -1, Process: "guest", PID: 1, Addr: "guest:1"}
 		another := wire.Hello{Role: wire.RoleServer, Index: -1, Process: "other", PID: 2, Addr: "other:1"}
 		other := peer(t, on.Net, another)
@@ -51,11 +51,11 @@ func TestUnreachedGuest(t *testing.T) {
 		n := uint64(0)
 		say := func(unreached ...string) {
 			n++
-			d := &words.ServerDelta{Number: n, Unreachable: unreached}
+			d := &protocol.ServerDelta{Number: n, Unreachable: unreached}
 			if err := other.Send(wire.Control(wire.KindStatus, d)); err != nil {
 				t.Fatal(err)
 			}
-			_ = guest.Send(wire.Control(wire.KindStatus, &words.ServerDelta{Number: n})) // closed at some time
+			_ = guest.Send(wire.Control(wire.KindStatus, &protocol.ServerDelta{Number: n})) // closed at some time
 			<-time.After(100 * time.Millisecond)
 		}
 		for range 80 {

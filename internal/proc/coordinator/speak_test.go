@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // keys are the secrets of a test run.
@@ -29,7 +29,7 @@ type guarded struct {
 // inGuarded runs a test with the coordinator of a job of two slots that ends at clock 100.
 func inGuarded(t *testing.T, test func(g *guarded), change ...func(*coordinator.Config)) {
 	t.Helper()
-	job := rig.Job("bsp", "none", 2, 2, 4)
+	job := testcluster.Job("bsp", "none", 2, 2, 4)
 	job.Clocks, job.FixedEnd = 100, true
 	guards := func(cfg *coordinator.Config) { cfg.Keys, cfg.TableBytes = keys, 1<<20 }
 	inJob(t, job, func(t *testing.T, on *lone) { test(&guarded{t, on}) },
@@ -94,7 +94,7 @@ func TestSecretIsAskedFor(t *testing.T) {
 
 // TestLies checks that a worker's invalid message closes its connection and does not change the job.
 func TestLies(t *testing.T) {
-	for what, f := range rig.ForgedToCoordinator() {
+	for what, f := range testcluster.ForgedToCoordinator() {
 		t.Run(what, func(t *testing.T) {
 			inGuarded(t, func(g *guarded) {
 				t := g.T

@@ -3,7 +3,7 @@ package coordinator
 import (
 	"errors"
 
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -11,7 +11,7 @@ import (
 // decoded there and not in the loop.
 type statusReader struct {
 	statuses uint64 // number of statuses received
-	worker   words.WorkerStatus
+	worker   protocol.WorkerStatus
 }
 
 // parseStatus decodes a status and checks that its number is the next one of the connection.
@@ -19,7 +19,7 @@ func (h *statusReader) parseStatus(f *wire.Frame, d any, number *uint64) error {
 	if err := wire.ParseControl(f, d); err != nil {
 		return err
 	}
-	if err := words.CheckSequence(h.statuses, *number); err != nil {
+	if err := protocol.CheckSequence(h.statuses, *number); err != nil {
 		return err
 	}
 	h.statuses++
@@ -28,7 +28,7 @@ func (h *statusReader) parseStatus(f *wire.Frame, d any, number *uint64) error {
 
 var errStatusGap = errors.New("its status does not continue its previous one")
 
-func (c *Coordinator) serverStatus(m *member, d *words.ServerDelta) {
+func (c *Coordinator) serverStatus(m *member, d *protocol.ServerDelta) {
 	if c.members.current(m, wire.RoleServer) && !c.core.HandleServerDelta(m.index, m.hello.Process, d) {
 		c.admission.Connections().Warn("closed a connection", "peer_role", m.hello.Role, "index", m.index, "err",
 			errStatusGap)
@@ -37,7 +37,7 @@ func (c *Coordinator) serverStatus(m *member, d *words.ServerDelta) {
 }
 
 // workerStatus records a worker's status. It returns an error if no correct worker would send it.
-func (c *Coordinator) workerStatus(m *member, st words.WorkerStatus) error {
+func (c *Coordinator) workerStatus(m *member, st protocol.WorkerStatus) error {
 	if err := st.Validate(&c.core.Record().Job, &c.core.Record().View); err != nil ||
 		!c.members.current(m, wire.RoleWorker) {
 		return err

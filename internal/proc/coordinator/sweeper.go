@@ -7,21 +7,21 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 )
 
 // Large slot states are stored in the store, one object per state. Workers write them. Only the coordinator deletes
-// them when they are not needed any more; package states defines when that is.
+// them when they are not needed any more; package slotstate defines when that is.
 
 // sweeper deletes states outside of the loop, which must not wait for a store. It runs one sweep at a time.
 type sweeper struct {
 	refs     fileRefs
 	busy     bool
-	swept    *states.LiveSet // the input of the last sweep; nil before the first
-	reported string          // the last reported error
+	swept    *slotstate.LiveSet // the input of the last sweep; nil before the first
+	reported string             // the last reported error
 }
 
 // sweep starts a sweep if there may be new garbage since the last one was started.
@@ -52,8 +52,8 @@ func (s *sweeper) sweep(ctx context.Context, c *Coordinator) {
 
 // deleteGarbage deletes the states that are not needed. The states in held may be named by later checkpoints, so held
 // must be taken before the checkpoints are read.
-func (s *sweeper) deleteGarbage(ctx context.Context, in store.Store, held *states.LiveSet) error {
-	there, err := in.List(states.Prefix)
+func (s *sweeper) deleteGarbage(ctx context.Context, in store.Store, held *slotstate.LiveSet) error {
+	there, err := in.List(slotstate.Prefix)
 	if err != nil {
 		return fmt.Errorf("list the states of slots: %w", err)
 	}
@@ -65,7 +65,7 @@ func (s *sweeper) deleteGarbage(ctx context.Context, in store.Store, held *state
 	if len(garbage) == 0 {
 		return nil
 	}
-	if !weaken.Of(ctx).States {
+	if !mutation.Of(ctx).States {
 		named, err := s.refs.list(in)
 		if err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -31,8 +31,8 @@ func TestUnread(t *testing.T) {
 			unread := transport.NewBudget(func() int64 { return 1 << 40 })
 			conn.Charge(unread)
 			other.Charge(unread)
-			var speaker, another words.WorkerDeltaEncoder
-			status := words.WorkerStatus{WaitReason: strings.Repeat("x", c.bytes)}
+			var speaker, another protocol.WorkerDeltaEncoder
+			status := protocol.WorkerStatus{WaitReason: strings.Repeat("x", c.bytes)}
 			size := 0
 			for range c.sent {
 				d := speaker.Delta(&status, false)
@@ -47,7 +47,7 @@ func TestUnread(t *testing.T) {
 				t.Errorf("of %d messages of %d bytes %d were read, want %d", c.sent, size, c.sent-onWay, c.most)
 			}
 			before := unread.Held()
-			d := another.Delta(&words.WorkerStatus{}, false)
+			d := another.Delta(&protocol.WorkerStatus{}, false)
 			if err := other.Send(wire.Control(wire.KindWorkerStatus, &d)); err != nil {
 				t.Fatal(err)
 			}

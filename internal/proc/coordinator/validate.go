@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // clockReport is a worker's report on its slot: its clock, or a request to end the job.
@@ -17,7 +17,7 @@ type clockReport struct {
 
 // validate rejects reports that no correct worker would send: for another slot than its own, of a clock outside of the
 // job, or an end that the job does not permit.
-func validate(job *perdure.JobSpec, v *words.View, worker perdure.Slot, r clockReport) error {
+func validate(job *perdure.JobSpec, v *protocol.View, worker perdure.Slot, r clockReport) error {
 	switch {
 	case r.Slot != worker:
 		return fmt.Errorf("worker:%d sent a report for slot %d", worker, r.Slot)

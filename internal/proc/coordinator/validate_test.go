@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // TestBelieve checks which reports of workers are accepted.
@@ -29,7 +29,7 @@ func TestBelieve(t *testing.T) {
 		"end fixed":      {says: clockReport{Slot: own, Generation: 4, Clock: 7}, end: 100, fixed: true},
 		"too large":      {says: clockReport{Slot: own, Generation: 4, Clock: 1 << 62}, refusal: "reported clock"},
 	} {
-		v := &words.View{Generation: 4, End: c.end}
+		v := &protocol.View{Generation: 4, End: c.end}
 		err := validate(&perdure.JobSpec{FixedEnd: c.fixed}, v, own, c.says)
 		if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
 			t.Errorf("%s: %v, want %q", name, err, c.refusal)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/proc/logkeys"
+	"github.com/perdure/perdure/internal/proc/logauth"
 )
 
 // isolated are the rights of roles that get an account of their own (see connGuard.isolatedAccount).
@@ -61,7 +61,7 @@ func NewGuard(ring *keys.Ring, ofRun bool) *Guard {
 			if err != nil {
 				return "", 0
 			}
-			return string(who.Role), logkeys.RightsOf(who.Role, ofRun)
+			return string(who.Role), logauth.RightsOf(who.Role, ofRun)
 		},
 		Revoked: ring.Revoked,
 	}

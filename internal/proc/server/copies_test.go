@@ -10,8 +10,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -33,9 +33,9 @@ func source(t *testing.T) *replica.Replica {
 	t.Helper()
 	spec := perdure.TableSpec{Name: "w", Dim: dim, Rows: rows, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
 	spec.Consistency.Kind = perdure.ASP
-	v := &words.View{
-		Revision: 1, Generation: 1, Tables: []perdure.TableSpec{spec}, Shards: make([]words.ShardView, 1),
-		Slots: []words.SlotView{{Incarnation: 1, Settled: true}},
+	v := &protocol.View{
+		Revision: 1, Generation: 1, Tables: []perdure.TableSpec{spec}, Shards: make([]protocol.ShardView, 1),
+		Slots: []protocol.SlotView{{Incarnation: 1, Settled: true}},
 	}
 	r := replica.New(replica.Settings{Job: *job()})
 	r.SetView(v, replica.Role{Head: true, Reads: true}, false)

@@ -2,8 +2,8 @@ package server
 
 import (
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Seize locks a shard, as work that never ends would.
@@ -50,7 +50,7 @@ func (e Monitor) Reads(id perdure.ShardID, slot perdure.Slot) bool {
 
 // Fill fills a shard with the content for a view and returns the revision of the view that the shard follows
 // afterwards.
-func (e Monitor) Fill(id perdure.ShardID, v words.View) (follows uint64) {
+func (e Monitor) Fill(id perdure.ShardID, v protocol.View) (follows uint64) {
 	e.s.mu.Lock()
 	sh := e.s.shards[id]
 	e.s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -18,7 +18,7 @@ func TestEveryLossHasItsBase(t *testing.T) {
 		f.chain(0, 1, 2)
 		f.table(dense())
 		for head := 1; head <= 2; head++ {
-			f.say(func(_ *words.View, sv *words.ShardView) {
+			f.say(func(_ *protocol.View, sv *protocol.ShardView) {
 				f.setChain(sv, []int{0, 1, 2}[head:]...)
 				sv.Lost, sv.Base = true, nil
 			})
@@ -26,12 +26,13 @@ func TestEveryLossHasItsBase(t *testing.T) {
 			if st := f.shard(head); st.Ready || st.Applied == nil {
 				t.Fatalf("the head of epoch %d is ready without its base: %+v", f.view.Shards[0].Epoch, st)
 			}
-			f.say(func(_ *words.View, sv *words.ShardView) { sv.Base = []perdure.Clock{perdure.Clock(10 * head)} })
+			f.say(
+				func(_ *protocol.View, sv *protocol.ShardView) { sv.Base = []perdure.Clock{perdure.Clock(10 * head)} })
 			f.pass(time.Second)
 			if st := f.shard(head); !st.Ready || st.MinClock != perdure.Clock(10*head) {
 				t.Fatalf("the head of epoch %d does not start from its base: %+v", f.view.Shards[0].Epoch, st)
 			}
-			f.say(func(_ *words.View, sv *words.ShardView) { // a change without loss
+			f.say(func(_ *protocol.View, sv *protocol.ShardView) { // a change without loss
 				f.setChain(sv, []int{0, 1, 2}[head:]...)
 				sv.Lost, sv.Base = false, nil
 			})
@@ -43,14 +44,14 @@ func TestEveryLossHasItsBase(t *testing.T) {
 // that, the base is not sent to later heads.
 func TestEveryMemberHasTheBase(t *testing.T) {
 	inFleet(t, "asp", "none", 1, 2, func(f *fleet) {
-		f.say(func(_ *words.View, sv *words.ShardView) {
+		f.say(func(_ *protocol.View, sv *protocol.ShardView) {
 			f.setChain(sv, 0, 1) // as while the shard is being moved
 			sv.Lost = true
 		})
 		f.table(dense())
 		f.pass(time.Second)
 		f.Net.Cut(host(1), host(0), true) // the head sends but receives nothing
-		f.say(func(_ *words.View, sv *words.ShardView) { sv.Base = []perdure.Clock{7} })
+		f.say(func(_ *protocol.View, sv *protocol.ShardView) { sv.Base = []perdure.Clock{7} })
 		f.pass(100 * time.Millisecond)
 		if st := f.shard(0); st.Ready {
 			t.Errorf("the head is ready before the other member has confirmed the base: %+v", st)
@@ -60,7 +61,7 @@ func TestEveryMemberHasTheBase(t *testing.T) {
 		if st := f.shard(0); !st.Ready || st.MinClock != 7 {
 			t.Fatalf("the head does not start from its base: %+v", st)
 		}
-		f.say(func(_ *words.View, sv *words.ShardView) {
+		f.say(func(_ *protocol.View, sv *protocol.ShardView) {
 			f.setChain(sv, 1)
 			sv.Lost, sv.Base = false, nil
 		})

@@ -13,28 +13,28 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // fleet is a job of one shard in virtual time. Its servers are real; the test plays the coordinator.
 type fleet struct {
 	*testing.T
-	*rig.Hosts
+	*testcluster.Hosts
 	ctx  context.Context
 	job  perdure.JobSpec
 	with []func(*server.Config)
-	view words.View // changed only by the test's goroutine, with mu held
+	view protocol.View // changed only by the test's goroutine, with mu held
 
 	mu     sync.Mutex // guards the fields below
 	told   map[int]transport.Conn
-	status map[int]words.ServerStatus
+	status map[int]protocol.ServerStatus
 	ended  map[int]*checkpoint.Segment
 	logs   map[int]*lines
 }
@@ -50,19 +50,22 @@ func inShards(t *testing.T, model, recovery string, slots, n, shards int, test f
 	with ...func(*server.Config),
 ) {
 	t.Helper()
-	o := rig.Options{Seed: 1, Ended: func(p *rig.Process, err error) { t.Logf("%s ended: %v", p.Name, err) }}
-	rig.RunVirtual(t, 10*time.Minute, o, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	o := testcluster.Options{
+		Seed:  1,
+		Ended: func(p *testcluster.Process, err error) { t.Logf("%s ended: %v", p.Name, err) },
+	}
+	testcluster.RunVirtual(t, 10*time.Minute, o, func(t *testing.T, ctx context.Context, h *testcluster.Hosts) {
 		f := &fleet{
-			T: t, Hosts: h, ctx: ctx, with: with, job: rig.Job(model, recovery, slots, n, shards),
-			told: map[int]transport.Conn{}, status: map[int]words.ServerStatus{},
+			T: t, Hosts: h, ctx: ctx, with: with, job: testcluster.Job(model, recovery, slots, n, shards),
+			told: map[int]transport.Conn{}, status: map[int]protocol.ServerStatus{},
 			ended: map[int]*checkpoint.Segment{}, logs: map[int]*lines{},
 		}
-		f.view = words.View{
+		f.view = protocol.View{
 			Revision: 1, Generation: 1,
-			Slots: slices.Repeat([]words.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots),
+			Slots: slices.Repeat([]protocol.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots),
 		}
-		f.view.Shards = slices.Repeat([]words.ShardView{{Holder: words.Holder{Server: -1}}}, shards)
-		f.Listen(rig.CoordinatorAddr, f.coordinate)
+		f.view.Shards = slices.Repeat([]protocol.ShardView{{Holder: protocol.Holder{Server: -1}}}, shards)
+		f.Listen(testcluster.CoordinatorAddr, f.coordinate)
 		for i := range n {
 			f.start(i)
 		}
@@ -80,15 +83,15 @@ func (f *fleet) coordinate(c transport.Conn, hello wire.Hello) {
 	}
 	f.told[key] = c
 	f.mu.Unlock()
-	var word words.ObservedServer
+	var word protocol.ObservedServer
 	for {
 		var got wire.Frame
-		var d words.ServerDelta
+		var d protocol.ServerDelta
 		if c.Recv(&got) != nil {
 			return
 		}
 		if got.Kind == wire.KindStatus && wire.ParseControl(&got, &d) == nil {
-			word.Apply(&d, func(perdure.ShardID, *words.ObservedShard, *words.ShardDelta) {})
+			word.Apply(&d, func(perdure.ShardID, *protocol.ObservedShard, *protocol.ShardDelta) {})
 			f.mu.Lock()
 			f.status[hello.Index] = word.Status()
 			f.mu.Unlock()
@@ -129,7 +132,7 @@ func (f *fleet) pass(d time.Duration) {
 }
 
 // say changes the view, sends it to the connected servers, and waits until they have processed it.
-func (f *fleet) say(change func(v *words.View, sv *words.ShardView)) {
+func (f *fleet) say(change func(v *protocol.View, sv *protocol.ShardView)) {
 	f.mu.Lock()
 	f.view.Revision++
 	f.view.Shards, f.view.Slots, f.view.Tables = slices.Clone(f.view.Shards), slices.Clone(f.view.Slots),
@@ -146,16 +149,16 @@ func (f *fleet) say(change func(v *words.View, sv *words.ShardView)) {
 	f.pass(50 * time.Millisecond)
 }
 
-func (f *fleet) holder(i int, since uint64) words.Holder {
-	return words.Holder{Server: i, Incarnation: 1, Addr: host(i) + "/1", Since: since}
+func (f *fleet) holder(i int, since uint64) protocol.Holder {
+	return protocol.Holder{Server: i, Incarnation: 1, Addr: host(i) + "/1", Since: since}
 }
 
 // chain starts the shard's next epoch with these members.
 func (f *fleet) chain(members ...int) {
-	f.say(func(_ *words.View, sv *words.ShardView) { f.setChain(sv, members...) })
+	f.say(func(_ *protocol.View, sv *protocol.ShardView) { f.setChain(sv, members...) })
 }
 
-func (f *fleet) setChain(sv *words.ShardView, members ...int) {
+func (f *fleet) setChain(sv *protocol.ShardView, members ...int) {
 	since := func(i int) uint64 {
 		if sv.Joining != nil && sv.Joining.Server == i {
 			return sv.Joining.Since
@@ -167,7 +170,7 @@ func (f *fleet) setChain(sv *words.ShardView, members ...int) {
 		}
 		return f.view.Revision
 	}
-	var all []words.Holder
+	var all []protocol.Holder
 	for _, i := range members {
 		all = append(all, f.holder(i, since(i)))
 	}
@@ -180,7 +183,7 @@ func (f *fleet) table(spec perdure.TableSpec) {
 	if spec.Consistency.Kind == "" {
 		spec.Consistency = f.job.Consistency
 	}
-	f.say(func(v *words.View, _ *words.ShardView) { v.Tables = append(v.Tables, spec) })
+	f.say(func(v *protocol.View, _ *protocol.ShardView) { v.Tables = append(v.Tables, spec) })
 }
 
 func dense() perdure.TableSpec {
@@ -191,7 +194,7 @@ func dense() perdure.TableSpec {
 }
 
 // shard returns a server's last status of the shard.
-func (f *fleet) shard(i int) (st words.ShardStatus) {
+func (f *fleet) shard(i int) (st protocol.ShardStatus) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if all := f.status[i].Shards; len(all) > 0 {
@@ -201,7 +204,7 @@ func (f *fleet) shard(i int) (st words.ShardStatus) {
 }
 
 // counted is like shard, after the server has reported new counts.
-func (f *fleet) counted(i int) words.ShardStatus {
+func (f *fleet) counted(i int) protocol.ShardStatus {
 	f.pass(1200 * time.Millisecond)
 	return f.shard(i)
 }
@@ -336,7 +339,7 @@ func (s *speaker) count(kind wire.Kind) (n int) {
 }
 
 // counts returns the counts that the slot received last.
-func (s *speaker) counts() words.Counts {
+func (s *speaker) counts() protocol.Counts {
 	s.f.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -349,7 +352,7 @@ func (s *speaker) counts() words.Counts {
 			return counts
 		}
 	}
-	return words.Counts{Applied: -1}
+	return protocol.Counts{Applied: -1}
 }
 
 // add returns an update that adds v to row 0 of table 0.

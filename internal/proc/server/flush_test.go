@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -20,7 +20,7 @@ type head struct {
 // playHead plays the head of chains whose tail is a real server, and adds a table to the shards.
 func (f *fleet) playHead(tail int, spec perdure.TableSpec) *head {
 	f.Helper()
-	f.say(func(v *words.View, _ *words.ShardView) {
+	f.say(func(v *protocol.View, _ *protocol.ShardView) {
 		for s := range v.Shards {
 			f.setChain(&v.Shards[s], 9, tail)
 		}

@@ -3,7 +3,7 @@ package server
 import (
 	"fmt"
 
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/packed"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -18,7 +18,7 @@ import (
 const lentBytes = 16 << 10
 
 // Counts fills f with a slot's counts.
-func (b *frameBuffers) Counts(f *wire.Frame, counts words.Counts) {
+func (b *frameBuffers) Counts(f *wire.Frame, counts protocol.Counts) {
 	a := b.Answer(0)
 	a.head = wire.AppendCounts(a.head[:0], counts)
 	f.Payload, f.Release = a.head, a

@@ -19,14 +19,14 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -93,7 +93,7 @@ type subject struct {
 	near  transport.Network // of the sender of garbage
 	addr  string            // the server's address
 	log   *lines
-	view  words.View // as known to its peers
+	view  protocol.View // as known to its peers
 	good  *worker.Client
 	table *worker.Table
 	clock perdure.Clock
@@ -105,13 +105,13 @@ const (
 )
 
 // inMemory and overSockets are the networks of a job.
-var inMemory, overSockets = rig.Options{Seed: 1}, rig.Options{Sockets: &transport.TCP{}}
+var inMemory, overSockets = testcluster.Options{Seed: 1}, testcluster.Options{Sockets: &transport.TCP{}}
 
 // start starts the job.
-func start(t *testing.T, over rig.Options, with ...func(*server.Config)) *subject {
-	ctx, h := rig.NewForTest(t, time.Minute, over)
+func start(t *testing.T, over testcluster.Options, with ...func(*server.Config)) *subject {
+	ctx, h := testcluster.NewForTest(t, time.Minute, over)
 	s := &subject{T: t, ctx: ctx, log: &lines{added: make(chan struct{}, 1)}, near: h.NewProcess("garbage").Net}
-	_, err := h.StartCoordinator(rig.Job("bsp", "none", 1, 1, 2))
+	_, err := h.StartCoordinator(testcluster.Job("bsp", "none", 1, 1, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -531,7 +531,7 @@ func TestSilentPeer(t *testing.T) {
 
 // TestEndsWithSilentPeer checks that a silent peer does not prevent a server from ending.
 func TestEndsWithSilentPeer(t *testing.T) {
-	rig.RunVirtual(t, time.Minute, inMemory, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	testcluster.RunVirtual(t, time.Minute, inMemory, func(t *testing.T, ctx context.Context, h *testcluster.Hosts) {
 		p := h.StartServer("server:0",
 			func(cfg *server.Config) { cfg.Listen = "server:0/1" }) // there is no coordinator
 		<-time.After(time.Second)

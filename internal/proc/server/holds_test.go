@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // TestHolds checks that a hold is measured from the holder's last progress. A late sample counts nearly like a punctual
@@ -14,11 +14,11 @@ func TestHolds(t *testing.T) {
 	now := time.Unix(1000, 0)
 	h := holdMonitor{every: every, sampled: now}
 	own, sh := &lock{}, &shard{id: 3}
-	sample := func(after time.Duration) words.LockHold {
+	sample := func(after time.Duration) protocol.LockHold {
 		now = now.Add(after)
 		return h.sample(now, own, []*shard{sh})
 	}
-	check := func(what string, got words.LockHold, shard int, ms, longest int64) {
+	check := func(what string, got protocol.LockHold, shard int, ms, longest int64) {
 		t.Helper()
 		if int(got.Shard) != shard || got.Ms != ms || got.LongestMs != longest {
 			t.Errorf("%s: %+v, want shard %d, %d ms and %d ms", what, got, shard, ms, longest)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -100,7 +100,7 @@ func TestSnapshotGarbage(t *testing.T) {
 	for name, c := range snapshotGarbage() {
 		t.Run(name, func(t *testing.T) {
 			inFleet(t, "bsp", "chain:2", 1, 1, func(f *fleet) {
-				f.say(func(v *words.View, sv *words.ShardView) { // from a process that does not exist
+				f.say(func(v *protocol.View, sv *protocol.ShardView) { // from a process that does not exist
 					h := f.holder(0, v.Revision)
 					sv.Holder, sv.Joining, sv.Epoch = f.holder(9, v.Revision), &h, 1
 				})

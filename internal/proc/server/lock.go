@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // lock is a mutex whose holder can be observed without waiting for it. The heartbeat reports how long each lock has
@@ -61,7 +61,7 @@ type holdMonitor struct {
 // sample inspects the locks of the server and its shards and returns the longest hold. Shards that are not in the list
 // are forgotten. A late sample counts at most two intervals: the whole process was stalled then, so no single lock
 // caused the delay.
-func (h *holdMonitor) sample(now time.Time, server *lock, shards []*shard) words.LockHold {
+func (h *holdMonitor) sample(now time.Time, server *lock, shards []*shard) protocol.LockHold {
 	passed := min(now.Sub(h.sampled), 2*h.every)
 	h.sampled = now
 	h.server = h.measure(h.server, server, passed)
@@ -80,7 +80,7 @@ func (h *holdMonitor) sample(now time.Time, server *lock, shards []*shard) words
 	if most == 0 {
 		of = 0 // no lock
 	}
-	return words.LockHold{Shard: of, Ms: most.Milliseconds(), LongestMs: h.longest.Milliseconds()}
+	return protocol.LockHold{Shard: of, Ms: most.Milliseconds(), LongestMs: h.longest.Milliseconds()}
 }
 
 // measure compares one lock with its last sample.

@@ -7,19 +7,19 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // TestBusyShard checks that a server with a busy shard reports in its heartbeats for how long, follows views with its
 // other shards, admits clients and accepts orders. Afterwards the busy shard follows the newest view.
 func TestBusyShard(t *testing.T) {
 	const heartbeat = 5 * time.Millisecond
-	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
-	job := rig.Job("bsp", "none", 1, 1, 2)
+	ctx, h := testcluster.NewForTest(t, time.Minute, testcluster.Options{Ended: func(*testcluster.Process, error) {}})
+	job := testcluster.Job("bsp", "none", 1, 1, 2)
 	to, statuses := coordinate(ctx, h, &job)
 	joined := make(chan server.Monitor, 1)
 	h.StartServer("server:0", func(c *server.Config) {
@@ -28,28 +28,28 @@ func TestBusyShard(t *testing.T) {
 	})
 	eye, coordinator := <-joined, <-to
 
-	v := words.View{
-		Revision: 1, Generation: 1, Slots: []words.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
-		Shards: make([]words.ShardView, 2),
+	v := protocol.View{
+		Revision: 1, Generation: 1, Slots: []protocol.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+		Shards: make([]protocol.ShardView, 2),
 	}
 	epoch := func(epochs ...perdure.Epoch) {
 		v.Revision++
-		v.Shards = append([]words.ShardView(nil), v.Shards...)
+		v.Shards = append([]protocol.ShardView(nil), v.Shards...)
 		for i, e := range epochs {
-			v.Shards[i] = words.ShardView{
-				Holder: words.Holder{Incarnation: 1, Addr: "server:0/1", Since: 2}, Epoch: e,
+			v.Shards[i] = protocol.ShardView{
+				Holder: protocol.Holder{Incarnation: 1, Addr: "server:0/1", Since: 2}, Epoch: e,
 			}
 		}
 		must(t, coordinator.Send(wire.Control(wire.KindView, v)))
 	}
-	until := func(what string, fits func(st *words.ServerStatus) bool, epochs ...perdure.Epoch) {
+	until := func(what string, fits func(st *protocol.ServerStatus) bool, epochs ...perdure.Epoch) {
 		t.Helper()
-		await(ctx, t, statuses, what, func(st *words.ServerStatus) bool {
-			serves := func(sh words.ShardStatus, epoch perdure.Epoch) bool { return sh.Epoch == epoch && sh.Ready }
+		await(ctx, t, statuses, what, func(st *protocol.ServerStatus) bool {
+			serves := func(sh protocol.ShardStatus, epoch perdure.Epoch) bool { return sh.Epoch == epoch && sh.Ready }
 			return st.Revision == v.Revision && fits(st) && slices.EqualFunc(st.Shards, epochs, serves)
 		})
 	}
-	any := func(*words.ServerStatus) bool { return true }
+	any := func(*protocol.ServerStatus) bool { return true }
 	epoch(1, 1)
 	until("both shards start", any, 1, 1)
 
@@ -58,7 +58,7 @@ func TestBusyShard(t *testing.T) {
 	until("shard 1 follows", any, 1, 2)
 	epoch(3, 3)
 	until("shard 1 follows again", any, 1, 3)
-	until("the hold is reported", func(st *words.ServerStatus) bool {
+	until("the hold is reported", func(st *protocol.ServerStatus) bool {
 		return st.Hold.Shard == 0 && st.Hold.Ms >= 10*heartbeat.Milliseconds()
 	}, 1, 3)
 	c, err := transport.DialServer(ctx, h.Net.Host("worker:0"), "server:0/1",
@@ -72,10 +72,10 @@ func TestBusyShard(t *testing.T) {
 		must(t, c.Recv(&f))
 	}
 	must(t, coordinator.Send(wire.Control(wire.KindOrder, wire.DrainOrder(0))))
-	until("the order to drain", func(st *words.ServerStatus) bool { return st.Draining }, 1, 3)
+	until("the order to drain", func(st *protocol.ServerStatus) bool { return st.Draining }, 1, 3)
 
 	release()
-	until("shard 0 follows the newest view", func(st *words.ServerStatus) bool {
+	until("shard 0 follows the newest view", func(st *protocol.ServerStatus) bool {
 		return st.Hold.Ms == 0 && st.Hold.LongestMs >= 10*heartbeat.Milliseconds()
 	}, 3, 3)
 }
@@ -84,8 +84,8 @@ func TestBusyShard(t *testing.T) {
 // that receives from a worker may wait for that lock forever, so the server must be replaced.
 func TestStuckRetiredShard(t *testing.T) {
 	const heartbeat = 5 * time.Millisecond
-	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
-	job := rig.Job("bsp", "none", 1, 1, 1)
+	ctx, h := testcluster.NewForTest(t, time.Minute, testcluster.Options{Ended: func(*testcluster.Process, error) {}})
+	job := testcluster.Job("bsp", "none", 1, 1, 1)
 	to, statuses := coordinate(ctx, h, &job)
 	joined := make(chan server.Monitor, 1)
 	h.StartServer("server:0", func(c *server.Config) {
@@ -94,14 +94,14 @@ func TestStuckRetiredShard(t *testing.T) {
 	})
 	eye, coordinator := <-joined, <-to
 	generation := func(g perdure.Generation) {
-		must(t, coordinator.Send(wire.Control(wire.KindView, words.View{
+		must(t, coordinator.Send(wire.Control(wire.KindView, protocol.View{
 			Revision: uint64(g), Generation: g,
-			Slots: []words.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
-			Shards: []words.ShardView{
-				{Holder: words.Holder{Incarnation: 1, Addr: "server:0/1", Since: uint64(g)}, Epoch: 1},
+			Slots: []protocol.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Shards: []protocol.ShardView{
+				{Holder: protocol.Holder{Incarnation: 1, Addr: "server:0/1", Since: uint64(g)}, Epoch: 1},
 			},
 		})))
-		await(ctx, t, statuses, "the shard starts", func(st *words.ServerStatus) bool {
+		await(ctx, t, statuses, "the shard starts", func(st *protocol.ServerStatus) bool {
 			return len(st.Shards) == 1 && st.Shards[0].Generation == g && st.Shards[0].Ready
 		})
 	}
@@ -110,7 +110,7 @@ func TestStuckRetiredShard(t *testing.T) {
 	defer release()
 	generation(2)
 	first := int64(0)
-	await(ctx, t, statuses, "the hold is reported, and grows", func(st *words.ServerStatus) bool {
+	await(ctx, t, statuses, "the hold is reported, and grows", func(st *protocol.ServerStatus) bool {
 		if first == 0 {
 			first = st.Hold.Ms
 		}
@@ -120,8 +120,8 @@ func TestStuckRetiredShard(t *testing.T) {
 
 // TestLateOpen checks that a delayed Open is ignored once its connection has ended or has opened the same epoch again.
 func TestLateOpen(t *testing.T) {
-	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
-	job := rig.Job("bsp", "none", 1, 1, 1)
+	ctx, h := testcluster.NewForTest(t, time.Minute, testcluster.Options{Ended: func(*testcluster.Process, error) {}})
+	job := testcluster.Job("bsp", "none", 1, 1, 1)
 	to, statuses := coordinate(ctx, h, &job)
 	joined := make(chan server.Monitor, 1)
 	h.StartServer("server:0", func(c *server.Config) {
@@ -129,14 +129,14 @@ func TestLateOpen(t *testing.T) {
 	})
 	eye, coordinator := <-joined, <-to
 	epoch := func(n perdure.Epoch) {
-		must(t, coordinator.Send(wire.Control(wire.KindView, words.View{
+		must(t, coordinator.Send(wire.Control(wire.KindView, protocol.View{
 			Revision: uint64(n), Generation: 1,
-			Slots: []words.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
-			Shards: []words.ShardView{
-				{Holder: words.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: n},
+			Slots: []protocol.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Shards: []protocol.ShardView{
+				{Holder: protocol.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: n},
 			},
 		})))
-		await(ctx, t, statuses, "the shard serves", func(st *words.ServerStatus) bool {
+		await(ctx, t, statuses, "the shard serves", func(st *protocol.ServerStatus) bool {
 			return len(st.Shards) == 1 && st.Shards[0].Epoch == n && st.Shards[0].Ready
 		})
 	}
@@ -192,26 +192,26 @@ func TestLateOpen(t *testing.T) {
 
 // TestFillLate checks that a shard whose rows belong to an older view than the newest one follows only the newest.
 func TestFillLate(t *testing.T) {
-	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
-	job := rig.Job("bsp", "none", 1, 1, 1)
+	ctx, h := testcluster.NewForTest(t, time.Minute, testcluster.Options{Ended: func(*testcluster.Process, error) {}})
+	job := testcluster.Job("bsp", "none", 1, 1, 1)
 	to, statuses := coordinate(ctx, h, &job)
 	joined := make(chan server.Monitor, 1)
 	h.StartServer("server:0", func(c *server.Config) {
 		c.Listen, c.OnJoined = "server:0/1", func(e server.Monitor, _ int) { joined <- e }
 	})
 	eye, coordinator := <-joined, <-to
-	view := func(revision uint64) words.View {
-		return words.View{
+	view := func(revision uint64) protocol.View {
+		return protocol.View{
 			Revision: revision, Generation: 1,
-			Slots: []words.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
-			Shards: []words.ShardView{
-				{Holder: words.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: perdure.Epoch(revision)},
+			Slots: []protocol.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Shards: []protocol.ShardView{
+				{Holder: protocol.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: perdure.Epoch(revision)},
 			},
 		}
 	}
 	for revision := uint64(1); revision <= 2; revision++ {
 		must(t, coordinator.Send(wire.Control(wire.KindView, view(revision))))
-		await(ctx, t, statuses, "the shard serves", func(st *words.ServerStatus) bool {
+		await(ctx, t, statuses, "the shard serves", func(st *protocol.ServerStatus) bool {
 			return len(st.Shards) == 1 && st.Shards[0].Epoch == perdure.Epoch(revision) && st.Shards[0].Ready
 		})
 	}
@@ -221,11 +221,11 @@ func TestFillLate(t *testing.T) {
 }
 
 // await waits for a status that matches.
-func await(ctx context.Context, t *testing.T, from <-chan words.ServerStatus, what string,
-	fits func(st *words.ServerStatus) bool,
+func await(ctx context.Context, t *testing.T, from <-chan protocol.ServerStatus, what string,
+	fits func(st *protocol.ServerStatus) bool,
 ) {
 	t.Helper()
-	for st := (words.ServerStatus{}); ; {
+	for st := (protocol.ServerStatus{}); ; {
 		select {
 		case st = <-from:
 		case <-ctx.Done():
@@ -238,24 +238,24 @@ func await(ctx context.Context, t *testing.T, from <-chan words.ServerStatus, wh
 }
 
 // coordinate accepts servers into a job, and returns the connection of the first one and its statuses.
-func coordinate(ctx context.Context, h *rig.Hosts, job *perdure.JobSpec) (
-	<-chan transport.Conn, <-chan words.ServerStatus,
+func coordinate(ctx context.Context, h *testcluster.Hosts, job *perdure.JobSpec) (
+	<-chan transport.Conn, <-chan protocol.ServerStatus,
 ) {
-	to, statuses := make(chan transport.Conn, 1), make(chan words.ServerStatus)
-	h.Listen(rig.CoordinatorAddr, func(c transport.Conn, hello wire.Hello) {
+	to, statuses := make(chan transport.Conn, 1), make(chan protocol.ServerStatus)
+	h.Listen(testcluster.CoordinatorAddr, func(c transport.Conn, hello wire.Hello) {
 		_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: *job, Index: hello.Index, Incarnation: 1}))
 		to <- c
-		var word words.ObservedServer
+		var word protocol.ObservedServer
 		for {
 			var f wire.Frame
-			var d words.ServerDelta
+			var d protocol.ServerDelta
 			if c.Recv(&f) != nil {
 				return
 			}
 			if f.Kind != wire.KindStatus || wire.ParseControl(&f, &d) != nil {
 				continue
 			}
-			word.Apply(&d, func(perdure.ShardID, *words.ObservedShard, *words.ShardDelta) {})
+			word.Apply(&d, func(perdure.ShardID, *protocol.ObservedShard, *protocol.ShardDelta) {})
 			select {
 			case statuses <- word.Status():
 			case <-ctx.Done():

@@ -11,8 +11,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -53,7 +53,7 @@ const rejectedPause = time.Second
 
 // connectPeerLocked returns the peer that holds a replica and starts to connect to it if necessary. It returns nil if h
 // is nil. The caller must hold s.mu.
-func (s *Server) connectPeerLocked(h *words.Holder) *peer {
+func (s *Server) connectPeerLocked(h *protocol.Holder) *peer {
 	if h == nil {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (all *peers) drop(used map[*peer]bool) {
 
 // chainPositionLocked returns this server's position in a shard's chain, and connects to the servers that receive
 // entries. held is false if the server is not in the chain. The caller must hold s.mu.
-func (s *Server) chainPositionLocked(v *words.View, id perdure.ShardID) (at chainPosition, held bool) {
+func (s *Server) chainPositionLocked(v *protocol.View, id perdure.ShardID) (at chainPosition, held bool) {
 	at.Role, held = chain.RoleOf(v, id, s.index, s.incarnation, &s.traits)
 	at.successor, at.joiner, at.nextSuccessor = s.connectPeerLocked(at.Succ), s.connectPeerLocked(
 		at.Join), s.connectPeerLocked(

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -210,7 +210,7 @@ func TestServerOfAnotherJob(t *testing.T) {
 				f.mu.Unlock()
 			}
 		})
-		f.say(func(v *words.View, sv *words.ShardView) {
+		f.say(func(v *protocol.View, sv *protocol.ShardView) {
 			h := f.holder(9, v.Revision)
 			sv.Joining = &h
 		})

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // says connects in a role, sends a frame, and returns why the connection was closed, or "" if it was not.
@@ -46,7 +46,7 @@ func (s *subject) says(role wire.Role, f wire.Frame) (reason string) {
 // docs/design/security.md lists what each role may send. Any other message closes the connection with an explanation
 // and changes nothing.
 func TestRightsAtServer(t *testing.T) {
-	rights, err := rig.ParseSenders("../../..")
+	rights, err := testcluster.ParseSenders("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/shardstore"
 )
@@ -61,7 +61,7 @@ func (sh *shard) startSaveLocked(sv *replica.Save) {
 }
 
 // appendPassCut informs the shard and its replicas that a cut is saved in a segment.
-func (sh *shard) appendPassCut(seg words.Segment) {
+func (sh *shard) appendPassCut(seg protocol.Segment) {
 	defer sh.s.notify()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/server"
 )
@@ -26,7 +26,7 @@ func TestNextHeadSaves(t *testing.T) {
 		for clock := range perdure.Clock(3) {
 			w.say(wire.KindUpdate, clock, add(1))
 		}
-		f.say(func(_ *words.View, sv *words.ShardView) {
+		f.say(func(_ *protocol.View, sv *protocol.ShardView) {
 			joining := f.holder(3, f.view.Revision)
 			sv.Joining = &joining
 		})
@@ -69,7 +69,7 @@ func TestNextHeadSaves(t *testing.T) {
 func TestRestoreIsTriedAgain(t *testing.T) {
 	inFleet(t, "asp", "chain:2,checkpoint:2", 1, 2, func(f *fleet) {
 		f.chain(0, 1)
-		f.say(func(v *words.View, _ *words.ShardView) { v.Generation, v.Cut, v.Durable = 2, 2, 2 })
+		f.say(func(v *protocol.View, _ *protocol.ShardView) { v.Generation, v.Cut, v.Durable = 2, 2, 2 })
 		f.pass(3 * time.Second)
 		for i := range 2 {
 			if st := f.shard(i); st.Ready || !strings.Contains(st.Problem, "no checkpoint") {

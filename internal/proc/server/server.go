@@ -24,9 +24,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/mutation"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/weaken"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -66,8 +66,8 @@ type Config struct {
 
 	// For tests only: Ended receives each replica that was serving when the server ended.
 	OnEnded func(*checkpoint.Segment)
-	Sparing bool       // background saves contain only the changed rows, even if that saves little
-	weak    weaken.Set // from Run's context: negative controls in simulations
+	Sparing bool         // background saves contain only the changed rows, even if that saves little
+	weak    mutation.Set // from Run's context: negative controls in simulations
 }
 
 const defaultHeartbeat = 100 * time.Millisecond
@@ -96,7 +96,7 @@ type Server struct {
 	traits      recovery.Traits // the job's recovery traits
 	index       int
 	incarnation perdure.Incarnation
-	view        *words.View // never nil
+	view        *protocol.View // never nil
 	shards      map[perdure.ShardID]*shard
 	conns       map[*conn]struct{}
 	peers       peers
@@ -110,7 +110,7 @@ type Server struct {
 
 // Run serves until ctx ends, the coordinator rejects this process, or a checkpoint fails permanently.
 func Run(ctx context.Context, cfg Config) error {
-	cfg.weak = weaken.Of(ctx)
+	cfg.weak = mutation.Of(ctx)
 	cfg.complete()
 	for _, in := range []store.Store{cfg.Store, cfg.Snapshots} {
 		if in == nil {
@@ -141,7 +141,7 @@ func Run(ctx context.Context, cfg Config) error {
 		shards:    map[perdure.ShardID]*shard{},
 		conns:     map[*conn]struct{}{},
 		peers:     peers{byAddr: map[string]*peer{}, contact: transport.NewReachability(cfg.Network)},
-		view:      &words.View{},
+		view:      &protocol.View{},
 	}
 	s.flush.init(s.flushAll)
 	s.drain.s = s
@@ -257,13 +257,13 @@ func (s *Server) down(c transport.Conn, err error) {
 func (s *Server) frame(_ transport.Conn, f *wire.Frame) error {
 	switch f.Kind {
 	case wire.KindView:
-		var v words.View
+		var v protocol.View
 		if err := wire.ParseControl(f, &v); err != nil {
 			return err
 		}
 		s.onView(v)
 	case wire.KindViewDelta:
-		var d words.ViewDelta
+		var d protocol.ViewDelta
 		if err := wire.ParseControl(f, &d); err != nil {
 			return err
 		}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/shardstore"
 )
@@ -19,7 +19,7 @@ import (
 type shard struct {
 	s      *Server
 	id     perdure.ShardID
-	since  uint64 // as in words.Holder
+	since  uint64 // as in protocol.Holder
 	job    perdure.JobSpec
 	traits recovery.Traits
 	slots  slotCount   // the number of slots that log entries may belong to
@@ -28,13 +28,13 @@ type shard struct {
 	publishedName atomic.Pointer[chain.Fence]
 
 	// Server.mu guards the fields below.
-	lastStatus *words.ShardStatus // the last status
+	lastStatus *protocol.ShardStatus // the last status
 	follower   viewFollower
 	opening    uint64 // number of calls of claimPendingOpens
 
 	mu                lock // guards the fields below
 	rep               *replica.Replica
-	view              *words.View
+	view              *protocol.View
 	position          chainPosition // according to view
 	neighbours        neighbours
 	link              chain.Link
@@ -130,7 +130,7 @@ func (sh *shard) isCurrentLocked(f *wire.Frame) bool {
 
 // setContentLocked sets the shard's state to the content restored for view v, and then follows the newest view. The
 // caller must hold sh.mu.
-func (sh *shard) setContentLocked(c replica.Content, v *words.View) {
+func (sh *shard) setContentLocked(c replica.Content, v *protocol.View) {
 	sh.saver.ClearProblemLocked()
 	sh.rep.SetContent(c, v)
 	sh.slots.grow(len(sh.rep.State.Applied()))
@@ -324,7 +324,7 @@ func (sh *shard) yieldLocked() {
 }
 
 // followLocked applies a view to the shard. The caller must hold sh.mu.
-func (sh *shard) followLocked(v *words.View, at *chainPosition) {
+func (sh *shard) followLocked(v *protocol.View, at *chainPosition) {
 	sh.view, sh.position = v, *at
 	n := chain.Fence{Shard: sh.id, Generation: v.Generation, Epoch: at.Epoch}
 	renew := n != sh.link.Fence()
@@ -364,7 +364,7 @@ func (sh *shard) removeConn(c *conn) {
 // statusLocked returns the shard's status for the coordinator. If the shard's lock is held, it returns the previous
 // status: that one was true at its time, and a silent server would be considered dead. behind means that the shard has
 // not followed view v yet. The caller must hold Server.mu.
-func (sh *shard) statusLocked(v *words.View, behind bool) (st words.ShardStatus, fresh bool) {
+func (sh *shard) statusLocked(v *protocol.View, behind bool) (st protocol.ShardStatus, fresh bool) {
 	if !behind && sh.mu.TryLock() {
 		defer sh.mu.Unlock()
 		// Updates that will still be applied to a lost shard are not lost, so its status waits for the goroutine that
@@ -380,13 +380,13 @@ func (sh *shard) statusLocked(v *words.View, behind bool) (st words.ShardStatus,
 		return *sh.lastStatus, false
 	}
 	n := sh.publishedName.Load()
-	return words.ShardStatus{Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since}, false
+	return protocol.ShardStatus{Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since}, false
 }
 
 // fullStatusLocked returns the current status. The caller must hold sh.mu.
-func (sh *shard) fullStatusLocked(v *words.View) words.ShardStatus {
+func (sh *shard) fullStatusLocked(v *protocol.View) protocol.ShardStatus {
 	n := sh.link.Fence()
-	st := words.ShardStatus{
+	st := protocol.ShardStatus{
 		Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since, Joined: sh.link.Joined(),
 	}
 	if sh.stream != nil { // a server that takes the shard over has read the whole log

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // joins adds a server to the shard's chain as a joiner, and waits until it has caught up.
 func (f *fleet) joins(i int) {
 	f.Helper()
-	f.say(func(v *words.View, sv *words.ShardView) {
+	f.say(func(v *protocol.View, sv *protocol.ShardView) {
 		h := f.holder(i, v.Revision)
 		sv.Joining = &h
 	})
@@ -132,25 +132,25 @@ func pendingCases() map[string]snapshotCase {
 			ws[1].say(wire.KindUpdate, 0, add(4))
 		}, func(_ *fleet, ws []*speaker) { tickAll(ws, 0) }, 1},
 		"the job's end": {func(f *fleet, ws []*speaker) {
-			f.say(func(v *words.View, _ *words.ShardView) { v.End = 1 })
+			f.say(func(v *protocol.View, _ *protocol.ShardView) { v.End = 1 })
 		}, clocks(0, 2, add(1)), 1},
 		"a lost update": {func(f *fleet, ws []*speaker) {
-			f.say(func(v *words.View, _ *words.ShardView) {
-				v.Slots[0] = words.SlotView{Incarnation: 2, Decided: true, Start: 2}
+			f.say(func(v *protocol.View, _ *protocol.ShardView) {
+				v.Slots[0] = protocol.SlotView{Incarnation: 2, Decided: true, Start: 2}
 			})
 		}, func(_ *fleet, ws []*speaker) {
 			ws[1].say(wire.KindUpdate, 0, add(4), ticked)
 			ws[1].say(wire.KindUpdate, 1, add(5), ticked)
 		}, 2},
 		"a decision carried out": {func(f *fleet, _ []*speaker) {
-			f.say(func(v *words.View, _ *words.ShardView) {
-				v.Slots[0] = words.SlotView{Incarnation: 2, Decided: true}
+			f.say(func(v *protocol.View, _ *protocol.ShardView) {
+				v.Slots[0] = protocol.SlotView{Incarnation: 2, Decided: true}
 			})
 			f.works(0, 0).say(wire.KindUpdate, 0, add(3)) // kept for the decision of the next epoch's head
 		}, func(*fleet, []*speaker) {}, 0},
 		"fences": {func(f *fleet, ws []*speaker) {
 			ws[0].say(wire.KindUpdate, 0, add(3))
-			f.say(func(v *words.View, _ *words.ShardView) { v.Slots[0] = words.SlotView{Incarnation: 3} })
+			f.say(func(v *protocol.View, _ *protocol.ShardView) { v.Slots[0] = protocol.SlotView{Incarnation: 3} })
 		}, func(*fleet, []*speaker) {}, 0},
 	}
 }
@@ -211,7 +211,7 @@ func TestMovedShardGoesOnAtItsCut(t *testing.T) {
 				for clock := range c.joins {
 					once(w, clock, add(1))
 				}
-				f.say(func(v *words.View, _ *words.ShardView) { v.End = 7 })
+				f.say(func(v *protocol.View, _ *protocol.ShardView) { v.End = 7 })
 				f.pass(time.Second)
 				f.joins(1)
 				for i := range c.with {

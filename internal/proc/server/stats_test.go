@@ -8,11 +8,11 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/server"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // watched starts a server and returns a channel that delivers its Monitor when it has joined.
-func watched(h *rig.Hosts, host string) <-chan server.Monitor {
+func watched(h *testcluster.Hosts, host string) <-chan server.Monitor {
 	joined := make(chan server.Monitor, 1)
 	h.StartServer(host, func(c *server.Config) { c.OnJoined = func(e server.Monitor, _ int) { joined <- e } })
 	return joined
@@ -20,8 +20,8 @@ func watched(h *rig.Hosts, host string) <-chan server.Monitor {
 
 // TestLook checks that a server counts its work, and keeps counting when a shard moves away.
 func TestLook(t *testing.T) {
-	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
-	_, err := h.StartCoordinator(rig.Job("bsp", "chain:2,checkpoint:2", 1, 3, 4))
+	ctx, h := testcluster.NewForTest(t, time.Minute, testcluster.Options{Ended: func(*testcluster.Process, error) {}})
+	_, err := h.StartCoordinator(testcluster.Job("bsp", "chain:2,checkpoint:2", 1, 3, 4))
 	must(t, err)
 	first, others := watched(h, "server:0"), [2]<-chan server.Monitor{watched(h, "server:1"), watched(h, "server:2")}
 	w, err := h.NewProcess("worker:0").Dial(ctx, 0)
@@ -80,8 +80,8 @@ func must(t *testing.T, err error) {
 
 // TestStuckShard checks that endless work on a shard is noticed, and so is its end.
 func TestStuckShard(t *testing.T) {
-	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
-	_, err := h.StartCoordinator(rig.Job("bsp", "none", 1, 1, 2))
+	ctx, h := testcluster.NewForTest(t, time.Minute, testcluster.Options{Ended: func(*testcluster.Process, error) {}})
+	_, err := h.StartCoordinator(testcluster.Job("bsp", "none", 1, 1, 2))
 	must(t, err)
 	joined := watched(h, "server:0")
 	w, err := h.NewProcess("worker:0").Dial(ctx, 0)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -20,11 +20,11 @@ const busyPause = 5 * time.Millisecond
 // belongs to the heartbeat goroutine.
 type statusSender struct {
 	to                  transport.Conn // nil while disconnected
-	sent                words.ServerDeltaEncoder
+	sent                protocol.ServerDeltaEncoder
 	beat                transport.Heartbeat
-	st                  words.ServerStatus // if a lock was held, the previous status
-	end                 perdure.Clock      // as of the view in st
-	heartbeatsPerStatus int                // heartbeats per status, as of the view
+	st                  protocol.ServerStatus // if a lock was held, the previous status
+	end                 perdure.Clock         // as of the view in st
+	heartbeatsPerStatus int                   // heartbeats per status, as of the view
 
 	holds holdMonitor
 	held  []*shard // the server's shards when its lock was last free, including retired ones whose lock is awaited
@@ -49,7 +49,7 @@ func (w *statusSender) send(s *Server) (fresh bool) {
 	fresh = s.mu.TryLock()
 	if fresh {
 		if w.to != s.coordinator {
-			w.to, w.sent = s.coordinator, words.ServerDeltaEncoder{}
+			w.to, w.sent = s.coordinator, protocol.ServerDeltaEncoder{}
 			w.beat.ForceCounts()
 		}
 		hold := w.st.Hold
@@ -57,7 +57,7 @@ func (w *statusSender) send(s *Server) (fresh bool) {
 		w.st.Hold = hold
 		w.end = s.view.End
 		if s.job != nil {
-			w.heartbeatsPerStatus = words.HeartbeatDivisor(s.view, s.job.Servers)
+			w.heartbeatsPerStatus = protocol.HeartbeatDivisor(s.view, s.job.Servers)
 		}
 		s.mu.Unlock()
 	}
@@ -68,7 +68,7 @@ func (w *statusSender) send(s *Server) (fresh bool) {
 	w.st.Resources = machine.ResourcesInUse()
 	counts := w.beat.CountsDue(time.Now(), false)
 	for more := true; more; {
-		var d words.ServerDelta
+		var d protocol.ServerDelta
 		d, more = w.sent.Delta(&w.st, w.end, counts)
 		if w.to.Send(wire.Control(wire.KindStatus, &d)) != nil {
 			return fresh // the broken link reports it
@@ -79,8 +79,8 @@ func (w *statusSender) send(s *Server) (fresh bool) {
 
 // statusLocked returns the server's status. fresh is false if a shard was busy or has not followed the view yet. The
 // caller must hold s.mu.
-func (s *Server) statusLocked() (st words.ServerStatus, fresh bool) {
-	st = words.ServerStatus{
+func (s *Server) statusLocked() (st protocol.ServerStatus, fresh bool) {
+	st = protocol.ServerStatus{
 		Revision: s.view.Revision, Draining: s.drain.draining, WaitReason: s.waits.Reason(),
 		Unreachable: s.peers.contact.Unreachable(),
 	}
@@ -90,6 +90,6 @@ func (s *Server) statusLocked() (st words.ServerStatus, fresh bool) {
 		st.Shards = append(st.Shards, says)
 		fresh = fresh && now
 	}
-	slices.SortFunc(st.Shards, func(a, b words.ShardStatus) int { return cmp.Compare(a.Shard, b.Shard) })
+	slices.SortFunc(st.Shards, func(a, b protocol.ShardStatus) int { return cmp.Compare(a.Shard, b.Shard) })
 	return st, fresh
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/shardstore"
@@ -31,7 +31,7 @@ func newReplay(s *Server, sh *shard) *replay {
 }
 
 // run replays until the shard is retired or the log cannot be read any further.
-func (r *replay) run(v *words.View) {
+func (r *replay) run(v *protocol.View) {
 	err := r.follow(v)
 	if err == nil || r.stopped() || errors.Is(err, updatelog.ErrTrimmed) && r.s.reopenTrimmed(r.sh) {
 		return
@@ -44,7 +44,7 @@ func (r *replay) stopped() bool { return r.sh.retired() || r.stream.Stopped() }
 
 func (r *replay) fail(err error) { r.s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, r.sh.id, err)) }
 
-func (r *replay) follow(v *words.View) error {
+func (r *replay) follow(v *protocol.View) error {
 	updates, err := r.s.updateLog()
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (r *replay) follow(v *words.View) error {
 
 // load sets the shard to its newest snapshot, or to its initial state if there is no snapshot. It returns the position
 // to read from.
-func (r *replay) load(v *words.View) (from updatelog.Position, err error) {
+func (r *replay) load(v *protocol.View) (from updatelog.Position, err error) {
 	var in *replica.IncomingSnapshot
 	err = r.sh.saver.RetryTemporary(
 		"cannot read a snapshot; training is paused until it can be read",

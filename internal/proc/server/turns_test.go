@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -20,17 +20,17 @@ func TestSmallCopies(t *testing.T) {
 		cfg.Network = l
 	}
 	inShards(t, "asp", "chain:2", 1, 2, shards, func(f *fleet) {
-		change := func(h func(sv *words.ShardView)) {
-			f.say(func(v *words.View, _ *words.ShardView) {
+		change := func(h func(sv *protocol.ShardView)) {
+			f.say(func(v *protocol.View, _ *protocol.ShardView) {
 				for i := range v.Shards {
 					h(&v.Shards[i])
 				}
 			})
 		}
-		change(func(sv *words.ShardView) { f.setChain(sv, 0) })
+		change(func(sv *protocol.ShardView) { f.setChain(sv, 0) })
 		f.pass(time.Second)
 		began := time.Now()
-		change(func(sv *words.ShardView) {
+		change(func(sv *protocol.ShardView) {
 			h := f.holder(1, f.view.Revision)
 			sv.Joining = &h
 		})
@@ -39,7 +39,7 @@ func TestSmallCopies(t *testing.T) {
 			defer f.mu.Unlock()
 			all := f.status[1].Shards
 			return len(all) == shards && !slices.ContainsFunc(all,
-				func(st words.ShardStatus) bool { return !st.Joined })
+				func(st protocol.ShardStatus) bool { return !st.Joined })
 		}
 		for !joined() {
 			if f.pass(delay); time.Since(began) > time.Minute {

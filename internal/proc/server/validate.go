@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -32,7 +32,7 @@ func (c *conn) checkFrame(f *wire.Frame, job *perdure.JobSpec) error {
 	}
 	switch f.Kind {
 	case wire.KindOpen, wire.KindUpdate, wire.KindTick, wire.KindSync, wire.KindLoad:
-		var v words.View // without an end in the view, which is never later than the job's
+		var v protocol.View // without an end in the view, which is never later than the job's
 		if latest := v.ClockLimit(job); f.Clock < 0 || f.Until() < 0 || f.Clock > latest {
 			return fmt.Errorf("invalid clock %d in a frame of kind %d: the job's clocks are 0 to %d", f.Clock, f.Kind,
 				latest)
@@ -60,7 +60,7 @@ func (c *slotCount) grow(n int) {
 
 // growForMembership raises the count for a membership list, in a job that started with min slots.
 func (c *slotCount) growForMembership(f *wire.Frame, least int) error {
-	var spans []words.Interval
+	var spans []protocol.Interval
 	if err := wire.ParseControl(f, &spans); err != nil {
 		return err
 	}

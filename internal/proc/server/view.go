@@ -5,14 +5,14 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // onView applies a complete view.
-func (s *Server) onView(v words.View) {
+func (s *Server) onView(v protocol.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.applyViewLocked(v)
@@ -20,7 +20,7 @@ func (s *Server) onView(v words.View) {
 
 // onDelta applies a delta to the current view. An error ends the connection: a server that has missed a delta receives
 // the whole view on its next connection.
-func (s *Server) onDelta(d *words.ViewDelta) error {
+func (s *Server) onDelta(d *protocol.ViewDelta) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.Revision <= s.view.Revision {
@@ -34,7 +34,7 @@ func (s *Server) onDelta(d *words.ViewDelta) error {
 }
 
 // applyViewLocked applies a view if it is newer than the current one. The caller must hold s.mu.
-func (s *Server) applyViewLocked(v words.View) {
+func (s *Server) applyViewLocked(v protocol.View) {
 	if v.Revision <= s.view.Revision && s.view.Revision != 0 {
 		return
 	}
@@ -91,9 +91,9 @@ func (s *Server) addShardLocked(id perdure.ShardID, at chainPosition) {
 
 // viewFollower lets a shard follow the newest view no matter how long its lock is held. Server.mu guards it.
 type viewFollower struct {
-	running bool          // a goroutine is about to follow view, or follows an older one
-	view    *words.View   // the newest view that the shard must follow; nil: none
-	at      chainPosition // the shard's place in that view
+	running bool           // a goroutine is about to follow view, or follows an older one
+	view    *protocol.View // the newest view that the shard must follow; nil: none
+	at      chainPosition  // the shard's place in that view
 }
 
 // pending reports whether the shard has yet to follow the newest view.
@@ -121,7 +121,7 @@ func (s *Server) followViewLocked(sh *shard, at chainPosition) {
 }
 
 // next returns the view that the shard must follow next, or nil. mu is Server.mu.
-func (f *viewFollower) next(mu *lock) (v *words.View, at chainPosition) {
+func (f *viewFollower) next(mu *lock) (v *protocol.View, at chainPosition) {
 	mu.Lock()
 	defer mu.Unlock()
 	v, at = f.view, f.at
@@ -148,7 +148,7 @@ func (s *Server) fenceConnsLocked() {
 // restore loads a shard's rows from the cut of its generation and then follows the newest view. It runs in its own
 // goroutine. If the shard was retired in the meantime, the result is ignored. A missing checkpoint may have been
 // deleted since the view was made: then other servers hold the shard, and a newer view is on its way.
-func (s *Server) restore(sh *shard, v *words.View) {
+func (s *Server) restore(sh *shard, v *protocol.View) {
 	var content replica.Content
 	err := sh.saver.Retry("cannot read a checkpoint; training is paused until it can be read", func() (err error) {
 		content, err = sh.saver.Load(v)

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -12,17 +12,17 @@ import (
 // reader with cached rows of the previous epoch. Updates are not seen by all until it has opened the shard. A process
 // that appears within an epoch has no cached rows yet.
 func TestProcessOfAnEarlierLife(t *testing.T) {
-	next := func(v *words.View) { v.Slots[1].Incarnation++ }
+	next := func(v *protocol.View) { v.Slots[1].Incarnation++ }
 	for name, tc := range map[string]struct {
 		seen perdure.Clock // before slot 1 has opened the shard
 		news func(f *fleet)
 	}{
 		"together": {0, func(f *fleet) {
-			f.say(func(v *words.View, sv *words.ShardView) { next(v); f.setChain(sv, 0) })
+			f.say(func(v *protocol.View, sv *protocol.ShardView) { next(v); f.setChain(sv, 0) })
 		}},
 		"after": {1, func(f *fleet) {
 			f.chain(0)
-			f.say(func(v *words.View, _ *words.ShardView) { next(v) })
+			f.say(func(v *protocol.View, _ *protocol.ShardView) { next(v) })
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 )
 
@@ -47,7 +47,7 @@ func (c *SegmentCut) Clock() perdure.Clock { return c.clock }
 
 // Write writes the cut and returns its description for the coordinator. If the shard is paused at the cut, Write
 // retries. Otherwise it tries once, because the next cut includes the changed rows.
-func (c *SegmentCut) Write() (seg words.Segment, err error) {
+func (c *SegmentCut) Write() (seg protocol.Segment, err error) {
 	if c.image != nil {
 		if seg, err = c.image.write(c.state); err != nil && !c.saver.Stopped() {
 			c.saver.Log.Error("cannot write a checkpoint segment; training continues to the next cut", "shard",

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/table"
 )
@@ -84,7 +84,7 @@ func (w *imageWriter) releaseRead() {
 }
 
 // write writes the segment and returns its description. After an error, its rows still count as changed.
-func (w *imageWriter) write(st *replica.State) (seg words.Segment, err error) {
+func (w *imageWriter) write(st *replica.State) (seg protocol.Segment, err error) {
 	ref, err := w.saver.write(w.seg, w.began)
 	w.releaseRead()
 	w.saver.Lock.Lock()
@@ -95,6 +95,6 @@ func (w *imageWriter) write(st *replica.State) (seg words.Segment, err error) {
 	}
 	seg = segmentOf(w.seg.Cut, ref)
 	seg.Base = w.image.Base
-	st.Written(w.image, words.SegmentFile(ref.Self()))
+	st.Written(w.image, protocol.SegmentFile(ref.Self()))
 	return seg, nil
 }

@@ -5,16 +5,16 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
 // Load reads the shard's content at the cut of a view from its checkpoint. At clock 0 without an initial model, the
 // content is empty.
-func (s *Saver) Load(v *words.View) (replica.Content, error) {
+func (s *Saver) Load(v *protocol.View) (replica.Content, error) {
 	switch rows := recovery.RoundsOf(s.Job.Recovery).Any(); {
 	case rows && !v.Shards[s.Shard].Lost && v.Cut > 0:
 		return s.loadFork(v)
@@ -25,7 +25,7 @@ func (s *Saver) Load(v *words.View) (replica.Content, error) {
 }
 
 // loadCut reads the shard's content at the cut of a view.
-func (s *Saver) loadCut(v *words.View) (replica.Content, error) {
+func (s *Saver) loadCut(v *protocol.View) (replica.Content, error) {
 	job, id := s.Job, s.Shard
 	c := replica.Content{States: make([][]byte, job.Slots), Applied: make([]perdure.Clock, job.Slots)}
 	at := v.RestoredAt(id)
@@ -71,7 +71,7 @@ func (s *Saver) loadCut(v *words.View) (replica.Content, error) {
 }
 
 // blankPart returns an empty part for a table's rows of a segment, after checking that they are the rows of this shard.
-func blankPart(job *perdure.JobSpec, v *words.View, id perdure.ShardID, t int, spec perdure.TableSpec, first,
+func blankPart(job *perdure.JobSpec, v *protocol.View, id perdure.ShardID, t int, spec perdure.TableSpec, first,
 	rows int64,
 ) (*table.Part, error) {
 	if t >= len(v.Tables) || v.Tables[t] != spec {

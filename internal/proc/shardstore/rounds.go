@@ -6,8 +6,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/table"
 )
@@ -74,7 +74,7 @@ const minSaveTime = 10 * time.Millisecond
 func (s *Saver) SaveTimeLocked() time.Duration { return max(s.saveTime, minSaveTime) }
 
 // loadRows reads the last saved version of each row from the files that a view names.
-func (s *Saver) loadRows(v *words.View) (replica.Content, error) {
+func (s *Saver) loadRows(v *protocol.View) (replica.Content, error) {
 	job, id := s.Job, s.Shard
 	saved := v.Shards[id].Saved
 	c := replica.Content{States: make([][]byte, len(v.Slots)), Applied: make([]perdure.Clock, len(v.Slots))}
@@ -96,7 +96,7 @@ func (s *Saver) loadRows(v *words.View) (replica.Content, error) {
 }
 
 // loadLayers returns the shard's rows as last saved.
-func (s *Saver) loadLayers(v *words.View) (parts []*table.Part, l *checkpoint.RowOrigins, err error) {
+func (s *Saver) loadLayers(v *protocol.View) (parts []*table.Part, l *checkpoint.RowOrigins, err error) {
 	job, id := s.Job, s.Shard
 	for t, spec := range v.Tables {
 		first, rows := placement.Range(&spec, job.Shards, id)
@@ -112,7 +112,7 @@ func (s *Saver) loadLayers(v *words.View) (parts []*table.Part, l *checkpoint.Ro
 }
 
 // loadFork reads the shard's content at the cut from which its job was forked, and the last saved version of each row.
-func (s *Saver) loadFork(v *words.View) (replica.Content, error) {
+func (s *Saver) loadFork(v *protocol.View) (replica.Content, error) {
 	c, err := s.loadCut(v)
 	if err != nil {
 		return c, err
@@ -126,7 +126,7 @@ func (s *Saver) loadFork(v *words.View) (replica.Content, error) {
 
 // initialRows counts the rows of a shard without saved rows: all rows of dense tables. The rows of sparse tables are
 // unknown.
-func initialRows(v *words.View, job *perdure.JobSpec, id perdure.ShardID) []words.SavedRows {
+func initialRows(v *protocol.View, job *perdure.JobSpec, id perdure.ShardID) []protocol.SavedRows {
 	rows := 0
 	for _, spec := range v.Tables {
 		_, n := placement.Range(&spec, job.Shards, id)
@@ -135,12 +135,12 @@ func initialRows(v *words.View, job *perdure.JobSpec, id perdure.ShardID) []word
 	if rows == 0 {
 		return nil // as at the start of the job
 	}
-	return []words.SavedRows{{Rows: int64(rows)}}
+	return []protocol.SavedRows{{Rows: int64(rows)}}
 }
 
 // rowsByFile counts rows by the file that they come from.
-func rowsByFile(l *checkpoint.RowOrigins) []words.SavedRows {
-	out := make([]words.SavedRows, 1+len(l.Segments)) // the initial rows come first
+func rowsByFile(l *checkpoint.RowOrigins) []protocol.SavedRows {
+	out := make([]protocol.SavedRows, 1+len(l.Segments)) // the initial rows come first
 	for i, s := range l.Segments {
 		out[1+i].Cut, out[1+i].Seq = s.Cut, s.Seq
 	}

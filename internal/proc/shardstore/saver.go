@@ -24,8 +24,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
@@ -149,7 +149,7 @@ func (s *Saver) ClearProblemLocked() (news bool) {
 }
 
 // AddStatusLocked adds the saver's state to a shard's status. The caller must hold the lock.
-func (s *Saver) AddStatusLocked(st *words.ShardStatus) {
+func (s *Saver) AddStatusLocked(st *protocol.ShardStatus) {
 	st.Problem, st.SaveSeconds, st.SaveBytes = s.problem, s.saveTime.Seconds(), s.bytes
 }
 
@@ -188,10 +188,10 @@ func (s *Saver) write(seg *checkpoint.Segment, began time.Time) (checkpoint.Segm
 }
 
 // segmentOf returns the description of a segment for the coordinator.
-func segmentOf(cut perdure.Clock, ref checkpoint.SegmentRef) words.Segment {
-	seg := words.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq}
+func segmentOf(cut perdure.Clock, ref checkpoint.SegmentRef) protocol.Segment {
+	seg := protocol.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq}
 	for _, f := range ref.States {
-		seg.States = append(seg.States, words.SegmentFile(f))
+		seg.States = append(seg.States, protocol.SegmentFile(f))
 	}
 	return seg
 }

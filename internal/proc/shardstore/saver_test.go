@@ -13,8 +13,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
@@ -60,7 +60,7 @@ func TestInsist(t *testing.T) {
 			if n := strings.Count(heard.String(), `msg="cannot do it" shard=3 try=`); n != c.said {
 				t.Errorf("%+v: the log has %d lines: %s", c, n, heard.String())
 			}
-			var st words.ShardStatus
+			var st protocol.ShardStatus
 			if s.AddStatusLocked(&st); (st.Problem == "broken") != (c.said > 0) {
 				t.Errorf("%+v: the status says %q", c, st.Problem)
 			}
@@ -83,7 +83,7 @@ func TestCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		job := &perdure.JobSpec{ID: "j", Slots: 2, Servers: 1, Shards: 4, Seed: 7, Recovery: recovery}
-		v := &words.View{Generation: 7, Shards: make([]words.ShardView, 4), Slots: make([]words.SlotView, 2)}
+		v := &protocol.View{Generation: 7, Shards: make([]protocol.ShardView, 4), Slots: make([]protocol.SlotView, 2)}
 		r := replica.New(replica.Settings{Shard: 3, Job: *job})
 		r.SetView(v, replica.Role{Head: true}, false)
 		r.SetContent(replica.Content{States: make([][]byte, 2), Applied: []perdure.Clock{5, 6}}, v)
@@ -101,7 +101,7 @@ func TestCut(t *testing.T) {
 		if err != nil || seg.Cut != 5 || seg.Bytes == 0 || seg.File == "" || heard.told != 0 {
 			t.Fatalf("%s: %+v, %v; %s", c.name, seg, err, heard)
 		}
-		var st words.ShardStatus
+		var st protocol.ShardStatus
 		if s.AddStatusLocked(&st); st.SaveBytes != seg.Bytes || st.Problem != "full" {
 			t.Errorf("%s: the status says %+v", c.name, st)
 		}
@@ -114,7 +114,7 @@ func TestCut(t *testing.T) {
 // TestNoSecondTry checks that a failed cut is tried only once, and reported, if the shard continues.
 func TestNoSecondTry(t *testing.T) {
 	job := &perdure.JobSpec{ID: "j", Slots: 1, Shards: 4}
-	v := &words.View{Generation: 7, Shards: make([]words.ShardView, 4), Slots: make([]words.SlotView, 1)}
+	v := &protocol.View{Generation: 7, Shards: make([]protocol.ShardView, 4), Slots: make([]protocol.SlotView, 1)}
 	r := replica.New(replica.Settings{Shard: 3, Job: *job})
 	r.SetContent(replica.Content{States: make([][]byte, 1), Applied: []perdure.Clock{5}}, v)
 	s, heard := saver(t, job)
@@ -129,7 +129,7 @@ func TestNoSecondTry(t *testing.T) {
 // TestLoad checks that a shard is empty at clock 0, and that at a cut its checkpoint must exist.
 func TestLoad(t *testing.T) {
 	job := &perdure.JobSpec{ID: "j", Slots: 2, Shards: 1}
-	v := &words.View{Generation: 1, Shards: make([]words.ShardView, 1)}
+	v := &protocol.View{Generation: 1, Shards: make([]protocol.ShardView, 1)}
 	s, _ := saver(t, job)
 	s.Shard = 0
 	c, err := s.Load(v)
@@ -146,7 +146,7 @@ func TestLoad(t *testing.T) {
 func TestBlankPart(t *testing.T) {
 	job := &perdure.JobSpec{ID: "j", Slots: 1, Shards: 2}
 	spec := perdure.TableSpec{Name: "w", Dim: 1, Rows: 4}
-	v := &words.View{Tables: []perdure.TableSpec{spec}}
+	v := &protocol.View{Tables: []perdure.TableSpec{spec}}
 	other := spec
 	other.Dim = 2
 	for _, c := range []struct {
@@ -196,8 +196,8 @@ func TestNothingSaved(t *testing.T) {
 	}
 	job := &perdure.JobSpec{ID: "j", Shards: 4, Slots: 1, Recovery: by}
 	s, _ := saver(t, job) // shard 3
-	v := &words.View{Slots: make([]words.SlotView, 1), Shards: make([]words.ShardView, 4)}
-	for _, want := range [][]words.SavedRows{nil, {{Rows: 2 + 5}}} {
+	v := &protocol.View{Slots: make([]protocol.SlotView, 1), Shards: make([]protocol.ShardView, 4)}
+	for _, want := range [][]protocol.SavedRows{nil, {{Rows: 2 + 5}}} {
 		c, err := s.Load(v)
 		if err != nil || !slices.Equal(c.Kept, want) || c.RowFiles != nil {
 			t.Errorf("%d tables: %+v, %v, want %+v", len(v.Tables), c, err, want)

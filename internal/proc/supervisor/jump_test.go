@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/rig/wall"
+	"github.com/perdure/perdure/internal/testcluster/wallclock"
 )
 
 // TestJumpedTimeline lets the wall clock jump between a failure and the reports about it. Durations then come from the
@@ -15,7 +15,7 @@ func TestJumpedTimeline(t *testing.T) {
 		var line timeline
 		at := time.Now()
 		line.died("worker:1", Exit{PID: 7, At: at}, time.Second, wire.Progress{})
-		told := func(after time.Duration) time.Time { return wall.Jump(at.Add(after), by) }
+		told := func(after time.Duration) time.Time { return wallclock.Jump(at.Add(after), by) }
 		line.detected("worker:1", time.Unix(0, told(time.Second).UnixNano()), told(1100*time.Millisecond))
 		serves := wire.Event{Target: "worker:1", UnixNs: told(2 * time.Second).UnixNano()}
 		line.serving(serves, told(2200*time.Millisecond))

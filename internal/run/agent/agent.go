@@ -27,7 +27,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/machine"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -255,7 +255,7 @@ func (a *Agent) hello(ctx context.Context, text []byte) reply {
 	}
 	w := helloReply{Version: a.Version, Slot: a.client.Slot(), Job: a.client.Job(), StateBytes: worker.MaxState}
 	if why := a.client.Snapshot().StateErr; why != nil && w.Slot >= 0 {
-		w.StateBytes, w.StateWhy = wire.PartBytes, plain.ErrorText(why)
+		w.StateBytes, w.StateWhy = wire.PartBytes, humanize.ErrorText(why)
 	}
 	return jsonReply(&w)
 }

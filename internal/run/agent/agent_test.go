@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -68,15 +68,15 @@ func start(ctx context.Context, t testing.TB, o Options) *program {
 // inJob runs a program in a job of one slot, in memory.
 func inJob(t *testing.T, test func(t *testing.T, p *program, kill func())) {
 	t.Helper()
-	ctx, h := rig.NewForTest(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
-	job := rig.Job("bsp", "none", 1, 1, 2)
+	ctx, h := testcluster.NewForTest(t, time.Minute, testcluster.Options{Ended: func(*testcluster.Process, error) {}})
+	job := testcluster.Job("bsp", "none", 1, 1, 2)
 	job.Clocks = 3
 	_, err := h.StartCoordinator(job)
 	must(t, err)
 	h.StartServer("server-0")
 	life, end := context.WithCancel(ctx)
 	dial := func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
-		return h.NewProcess("worker-0").Dial(ctx, cfg.Slot, func(c *rig.DialConfig) { c.Memory = cfg.Memory })
+		return h.NewProcess("worker-0").Dial(ctx, cfg.Slot, func(c *testcluster.DialConfig) { c.Memory = cfg.Memory })
 	}
 	p := start(life, t, Options{Version: "v", Dial: dial})
 	test(t, p, end)

@@ -20,7 +20,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -201,12 +201,12 @@ func (p *program) ends() {
 
 // live runs a program and its agent in a job until one of them ends. copies means that other processes hold copies of
 // its sockets, so that its death does not close them. It returns whether the program has died.
-func live(t *testing.T, h *rig.Hosts, d *death, copies bool, program func(p *program)) (dead bool) {
+func live(t *testing.T, h *testcluster.Hosts, d *death, copies bool, program func(p *program)) (dead bool) {
 	t.Helper()
 	ctx, kill := context.WithCancel(context.Background())
 	defer kill()
 	dial := func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
-		return h.NewProcess("worker-0").Dial(ctx, cfg.Slot, func(c *rig.DialConfig) {
+		return h.NewProcess("worker-0").Dial(ctx, cfg.Slot, func(c *testcluster.DialConfig) {
 			c.Memory, c.Heartbeat = cfg.Memory, tick
 		})
 	}
@@ -243,11 +243,11 @@ func live(t *testing.T, h *rig.Hosts, d *death, copies bool, program func(p *pro
 const silent = 3 * time.Second
 
 // shortJob starts a job of one slot, in memory.
-func shortJob(t *testing.T, clocks perdure.Clock) (h *rig.Hosts, end func()) {
+func shortJob(t *testing.T, clocks perdure.Clock) (h *testcluster.Hosts, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	h = rig.New(ctx, rig.Options{Ended: func(*rig.Process, error) {}})
-	job := rig.Job("bsp", "none", 1, 1, 2)
+	h = testcluster.New(ctx, testcluster.Options{Ended: func(*testcluster.Process, error) {}})
+	job := testcluster.Job("bsp", "none", 1, 1, 2)
 	job.Clocks = clocks
 	_, err := h.StartCoordinator(job, func(cfg *coordinator.Config) {
 		cfg.Patience, cfg.Tick, cfg.Linger = silent, tick, tick
@@ -356,7 +356,7 @@ func TestProgramDiesAsItJoins(t *testing.T) {
 	ctx, kill := context.WithCancel(t.Context())
 	defer kill()
 	p := start(ctx, t, Options{Dial: func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
-		return h.NewProcess("worker-0").Dial(ctx, cfg.Slot, func(c *rig.DialConfig) {
+		return h.NewProcess("worker-0").Dial(ctx, cfg.Slot, func(c *testcluster.DialConfig) {
 			c.Network = welcoming{c.Network, kill}
 		})
 	}})

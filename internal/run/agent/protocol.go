@@ -9,7 +9,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // Protocol is the version of the socket protocol. Every change increments it, including a new call. Programs with
@@ -142,7 +142,7 @@ var codes = []struct {
 
 // failed returns the reply to a call that ended with an error.
 func failed(err error) reply {
-	r := reply{code: codeOther, text: []byte(plain.ErrorText(err))}
+	r := reply{code: codeOther, text: []byte(humanize.ErrorText(err))}
 	for _, c := range codes {
 		if errors.Is(err, c.is) {
 			r.code = c.code

@@ -24,7 +24,7 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/machine"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // Median returns the middle value, or the upper one of two.
@@ -114,7 +114,7 @@ func checkWritable(path string) error {
 		err = os.Remove(f.Name())
 	}
 	if err != nil {
-		return fmt.Errorf("%w: --json %s: cannot write the file: %w", perdure.ErrUsage, path, plain.Cause(err))
+		return fmt.Errorf("%w: --json %s: cannot write the file: %w", perdure.ErrUsage, path, humanize.Cause(err))
 	}
 	return nil
 }

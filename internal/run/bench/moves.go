@@ -15,8 +15,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/keys/authority"
 	"github.com/perdure/perdure/internal/run/localrun"
-	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/terminal"
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
@@ -272,7 +272,7 @@ func startMovesJob(
 		Version: version, Job: job, Reach: reach,
 		Params: workload.Params{Seed: job.Seed, Slots: job.Slots},
 	}
-	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: out, View: screen.NopView{}})
+	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: out, View: terminal.NopView{}})
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/role"
 )
 
@@ -58,7 +58,7 @@ func process(name string, args []string) error {
 	case "coordinator":
 		return (&role.Coordinator{Folder: *run, Log: log}).Run(ctx)
 	case "server":
-		job := reach.Job{Run: *run, Coordinator: *at}
+		job := locate.Job{Run: *run, Coordinator: *at}
 		return (&role.Server{Job: job, Index: *index, Listen: *listen, Zone: *zone, Log: log}).Run(ctx, ctx)
 	}
 	return errors.New("no such process: " + name)

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/localrun"
@@ -58,13 +58,13 @@ var (
 	allFailures = []failure{
 		{
 			name: "kill:head", kind: supervisor.FaultKill, copies: 2,
-			of: func(s *words.ShardView) words.Holder { return s.Holder },
+			of: func(s *protocol.ShardView) protocol.Holder { return s.Holder },
 		},
 		{
 			name: "kill:middle", kind: supervisor.FaultKill, copies: 3,
-			of: func(s *words.ShardView) words.Holder { return s.Replica(1) },
+			of: func(s *protocol.ShardView) protocol.Holder { return s.Replica(1) },
 		},
-		{name: "kill:tail", kind: supervisor.FaultKill, copies: 2, of: (*words.ShardView).Tail},
+		{name: "kill:tail", kind: supervisor.FaultKill, copies: 2, of: (*protocol.ShardView).Tail},
 		{name: "kill:server", kind: supervisor.FaultKill},
 		{name: "freeze:server", kind: supervisor.FaultFreeze},
 		{name: "cut:server", kind: supervisor.FaultCut},
@@ -81,7 +81,7 @@ type failure struct {
 	role   wire.Role // a role with a single process; "": a server
 	copies int       // minimum number of replicas per chain
 	// of returns the replica that fails; nil: any server.
-	of func(*words.ShardView) words.Holder
+	of func(*protocol.ShardView) protocol.Holder
 }
 
 // applies reports whether a strategy has the process that fails.
@@ -101,7 +101,7 @@ func (f *failure) needs() string {
 // victim chooses the process that fails. draw(n) returns a number in [0, n). affected are the shards that have that
 // replica.
 func (f *failure) victim(
-	v *words.View, servers int, draw func(n int) int,
+	v *protocol.View, servers int, draw func(n int) int,
 ) (t supervisor.Target, affected []perdure.ShardID) {
 	if t.Role = f.role; f.role != "" {
 		for s := range v.Shards {

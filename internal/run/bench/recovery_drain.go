@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 )
 
 // drainCosts measures a server that hands over its shards: the MB it held, the seconds from the signal until others
@@ -76,7 +76,7 @@ func (j *recoveryJob) sendRaw(ctx context.Context, bytes int64) (mbPerS float64,
 
 // serverOf returns the status of a server.
 func serverOf(s *control.Status, t supervisor.Target) *control.Process {
-	p := reach.ProcessOf(s, t)
+	p := locate.ProcessOf(s, t)
 	return &p
 }
 

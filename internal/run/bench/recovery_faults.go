@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 )
 
 // RecoveryResult is one line of the results: a strategy and a failure. Times are in milliseconds since the failure.
@@ -193,7 +193,7 @@ func (j *recoveryJob) round(ctx context.Context, f *failure, draw func(n int) in
 	target, affected := f.victim(&view, j.Settings().Job.Servers, draw)
 	over, from := j.recoveredAfter(&status, target), time.Now()
 	j.Job().AddFault(supervisor.Fault{Kind: f.kind, Target: target}) // when the first clock begins, which is now
-	_, _, err = j.await(ctx, f.name, func(s *control.Status, v *words.View) bool {
+	_, _, err = j.await(ctx, f.name, func(s *control.Status, v *protocol.View) bool {
 		return over(s) && isRecovered(s, v)
 	})
 	if err == nil {
@@ -235,7 +235,7 @@ func (j *recoveryJob) round(ctx context.Context, f *failure, draw func(n int) in
 // process. The log does not appear in the status; for it the parent must report that it serves, and every slot must
 // then have finished another clock.
 func (j *recoveryJob) recoveredAfter(status *control.Status, target supervisor.Target) func(s *control.Status) bool {
-	before, failures, clock := reach.ProcessOf(status, target), len(j.Job().Timeline()), status.Clock
+	before, failures, clock := locate.ProcessOf(status, target), len(j.Job().Timeline()), status.Clock
 	if target.Role == supervisor.RoleLog {
 		return func(s *control.Status) bool {
 			told := j.Job().Timeline()
@@ -247,7 +247,7 @@ func (j *recoveryJob) recoveredAfter(status *control.Status, target supervisor.T
 		}
 	}
 	return func(s *control.Status) bool {
-		now := reach.ProcessOf(s, target)
+		now := locate.ProcessOf(s, target)
 		return now.PID != before.PID || now.Incarnation != before.Incarnation
 	}
 }

@@ -10,15 +10,15 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/run/localrun"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/role"
-	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/terminal"
 	"github.com/perdure/perdure/internal/run/workload"
 	"github.com/perdure/perdure/worker"
 )
@@ -92,13 +92,13 @@ func perSecond(laps []lap, from, to time.Time) float64 {
 
 // eventView stores a job's events.
 type eventView struct {
-	screen.NopView
+	terminal.NopView
 	mu     sync.Mutex // guards events
 	events []wire.Event
 }
 
-// Event implements screen.View.
-func (v *eventView) Event(_ *screen.State, e wire.Event) {
+// Event implements terminal.View.
+func (v *eventView) Event(_ *terminal.State, e wire.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.events = append(v.events, e)
@@ -171,7 +171,7 @@ func ballastTable(mb int) perdure.TableSpec {
 // train works in a slot until ctx ends, and continues after rollbacks.
 func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
 	c, err := worker.Dial(ctx, worker.Config{
-		Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Slot: slot.Exactly(), Process: reach.ProcessName(),
+		Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Slot: slot.Exactly(), Process: locate.ProcessName(),
 		JoinTimeout: patience,
 	})
 	if err != nil {
@@ -221,7 +221,7 @@ func (j *recoveryJob) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := reach.Observe(ctx, worker.Config{
+	c, err := locate.Observe(ctx, worker.Config{
 		Coordinator: j.Coordinator(), Secret: j.Secrets().Job, JoinTimeout: patience,
 	})
 	if err != nil {
@@ -258,8 +258,8 @@ const (
 
 // await polls the job until ok returns true.
 func (j *recoveryJob) await(
-	ctx context.Context, what string, ok func(*control.Status, *words.View) bool,
-) (v words.View, s control.Status, err error) {
+	ctx context.Context, what string, ok func(*control.Status, *protocol.View) bool,
+) (v protocol.View, s control.Status, err error) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for begin := time.Now(); ; {
@@ -268,7 +268,7 @@ func (j *recoveryJob) await(
 			return v, s, context.Cause(ctx)
 		case <-tick.C:
 		}
-		if s, v, err = reach.QueryState(ctx, j.api); err == nil && ok(&s, &v) {
+		if s, v, err = locate.QueryState(ctx, j.api); err == nil && ok(&s, &v) {
 			return v, s, nil
 		}
 		if time.Since(begin) > patience {
@@ -279,7 +279,7 @@ func (j *recoveryJob) await(
 }
 
 // isRecovered reports whether the job has recovered from all failures.
-func isRecovered(s *control.Status, v *words.View) bool {
+func isRecovered(s *control.Status, v *protocol.View) bool {
 	for _, p := range s.Processes {
 		if p.State != control.ProcessLive || p.Draining {
 			return false
@@ -289,8 +289,8 @@ func isRecovered(s *control.Status, v *words.View) bool {
 }
 
 // isFullyReplicated reports whether every shard has its full number of replicas, and no server is joining its chain.
-func isFullyReplicated(v *words.View, copies int) bool {
-	return len(v.Shards) > 0 && !slices.ContainsFunc(v.Shards, func(s words.ShardView) bool {
+func isFullyReplicated(v *protocol.View, copies int) bool {
+	return len(v.Shards) > 0 && !slices.ContainsFunc(v.Shards, func(s protocol.ShardView) bool {
 		return s.Replicas() != max(1, copies) || s.Joining != nil
 	})
 }

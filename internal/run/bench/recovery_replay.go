@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/shardstore"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/localrun"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/workload"
 	"github.com/perdure/perdure/worker"
@@ -172,7 +172,7 @@ func (j *recoveryJob) joinReplay(ctx context.Context) (p *replayer, err error) {
 		return p, err
 	}
 	p.pushed = tables[bed.TableOf(&bed.Lines[0])]
-	c, err := reach.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
+	c, err := locate.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
 	if err != nil {
 		return p, err
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
@@ -129,8 +129,8 @@ func (j *recoveryJob) pace(ctx context.Context, warm, window time.Duration) (p p
 }
 
 // savedRows returns the statistics of rows saved so far.
-func (j *recoveryJob) savedRows(ctx context.Context) (all words.RowSaving, err error) {
-	_, s, err := j.await(ctx, "training", func(s *control.Status, v *words.View) bool {
+func (j *recoveryJob) savedRows(ctx context.Context) (all protocol.RowSaving, err error) {
+	_, s, err := j.await(ctx, "training", func(s *control.Status, v *protocol.View) bool {
 		return s.Saving != nil && s.Saving.Rows != nil
 	})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -21,28 +21,28 @@ import (
 
 // TestWhole checks that a job is whole if every shard has its full number of replicas and no server is joining.
 func TestWhole(t *testing.T) {
-	chain := func(servers ...int) (s words.ShardView) {
+	chain := func(servers ...int) (s protocol.ShardView) {
 		s.Server = servers[0]
 		for _, n := range servers[1:] {
-			s.Followers = append(s.Followers, words.Holder{Server: n})
+			s.Followers = append(s.Followers, protocol.Holder{Server: n})
 		}
 		return s
 	}
 	joined := chain(2, 0)
-	joined.Joining = &words.Holder{Server: 3}
+	joined.Joining = &protocol.Holder{Server: 3}
 	for _, c := range []struct {
-		shards []words.ShardView
+		shards []protocol.ShardView
 		copies int
 		whole  bool
 	}{
 		{nil, 1, false},
-		{[]words.ShardView{chain(0), chain(1)}, 1, true},
-		{[]words.ShardView{chain(0), chain(-1)}, 1, false},
-		{[]words.ShardView{chain(0, 1), chain(1, 2)}, 2, true},
-		{[]words.ShardView{chain(0, 1), chain(1)}, 2, false},
-		{[]words.ShardView{chain(0, 1), joined}, 2, false},
+		{[]protocol.ShardView{chain(0), chain(1)}, 1, true},
+		{[]protocol.ShardView{chain(0), chain(-1)}, 1, false},
+		{[]protocol.ShardView{chain(0, 1), chain(1, 2)}, 2, true},
+		{[]protocol.ShardView{chain(0, 1), chain(1)}, 2, false},
+		{[]protocol.ShardView{chain(0, 1), joined}, 2, false},
 	} {
-		if got := isFullyReplicated(&words.View{Shards: c.shards}, c.copies); got != c.whole {
+		if got := isFullyReplicated(&protocol.View{Shards: c.shards}, c.copies); got != c.whole {
 			t.Errorf("%d copies of %+v are whole: %t", c.copies, c.shards, got)
 		}
 	}
@@ -133,11 +133,11 @@ func TestReplayPlan(t *testing.T) {
 // TestBenchVictims checks that a fault kills a server with the right position in a chain, and that the affected shards
 // are those in which it has that position.
 func TestBenchVictims(t *testing.T) {
-	var v words.View
+	var v protocol.View
 	for s := range 6 { // chains of 0 1 2, 1 2 0, 2 0 1, …
-		var sv words.ShardView
+		var sv protocol.ShardView
 		sv.Server = s % 3
-		sv.Followers = []words.Holder{{Server: (s + 1) % 3}, {Server: (s + 2) % 3}}
+		sv.Followers = []protocol.Holder{{Server: (s + 1) % 3}, {Server: (s + 2) % 3}}
 		v.Shards = append(v.Shards, sv)
 	}
 	v.Shards[5].Followers = v.Shards[5].Followers[:1] // one has only 2 0

@@ -21,8 +21,8 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/workload"
+	"github.com/perdure/perdure/internal/run/workload/api"
 	"github.com/perdure/perdure/internal/run/workload/cnn"
-	"github.com/perdure/perdure/internal/run/workload/contract"
 	"github.com/perdure/perdure/internal/run/workload/lda"
 	"github.com/perdure/perdure/internal/run/workload/logreg"
 	"github.com/perdure/perdure/internal/run/workload/mf"
@@ -328,7 +328,7 @@ func (b *WorkloadsOptions) quadratic() (*contender, error) {
 	bowl := workload.DefaultQuadratic
 	bowl.Rows, bowl.Dim = 1000, 100
 	const rate = 0.1 // stable with stale reads; the speed does not depend on it
-	p, err := workload.NewPlainQuadratic(contract.Params{Seed: 1, Slots: 1, Bowl: bowl, Rule: perdure.Rule{
+	p, err := workload.NewPlainQuadratic(api.Params{Seed: 1, Slots: 1, Bowl: bowl, Rule: perdure.Rule{
 		Kind: perdure.RuleSGD, Rate: rate,
 	}})
 	if err != nil {

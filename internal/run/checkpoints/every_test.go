@@ -12,7 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
@@ -38,7 +38,7 @@ func record(t *testing.T, f *Location, known membership.JobRecord) {
 // looseFiles adds files that no checkpoint names: a slot state that a job saved just before its end, and a claim.
 func looseFiles(t *testing.T, f *Location) {
 	t.Helper()
-	ref := store.NewStateRef(states.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
+	ref := store.NewStateRef(slotstate.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
 	must(t, store.PutState(f.Store, ref, []byte("state"), func() error { return nil }))
 	sealed, err := claimOf(&testJob)
 	must(t, err)

@@ -16,8 +16,8 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/modelfile"
-	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/workload"
 )
@@ -25,7 +25,7 @@ import (
 // Export writes the model of the checkpoint of f.Clock, or of the newest whole one, in the format of a run's model. It
 // replaces an existing file only if force is set.
 func (f *Location) Export(out io.Writer, to string, force, asJSON bool) error {
-	tell := plain.NewPrinter(out, asJSON)
+	tell := humanize.NewPrinter(out, asJSON)
 	if err := MayWrite(to, "model.safetensors", force); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (f *Location) Export(out io.Writer, to string, force, asJSON bool) error {
 
 // exportOne writes the model of the first candidate that is whole. meanwhile reports whether the job deleted a
 // checkpoint while it was read.
-func (f *Location) exportOne(tell *plain.Printer, to string) (meanwhile bool, err error) {
+func (f *Location) exportOne(tell *humanize.Printer, to string) (meanwhile bool, err error) {
 	found, err := f.selected()
 	if err != nil {
 		return false, err
@@ -51,7 +51,7 @@ func (f *Location) exportOne(tell *plain.Printer, to string) (meanwhile bool, er
 		case len(kept) == 1:
 			return false, fmt.Errorf("%w%s", err, f.reloadOlderHint(k))
 		}
-		tell.Note("clock %s is not whole: %s", clockText(k.Cut), plain.ErrorText(err))
+		tell.Note("clock %s is not whole: %s", clockText(k.Cut), humanize.ErrorText(err))
 	}
 	return false, fmt.Errorf("%s holds no whole checkpoint", f.Store)
 }
@@ -98,7 +98,7 @@ type exportResult struct {
 }
 
 // write writes a model and reports it.
-func (f *Location) write(tell *plain.Printer, k *checkpoint.Info, tensors []safetensors.Tensor, to string) error {
+func (f *Location) write(tell *humanize.Printer, k *checkpoint.Info, tensors []safetensors.Tensor, to string) error {
 	origin := safetensors.Origin{Job: &k.Manifest.Job, Clock: k.Cut}
 	f.finish(tell, &k.Manifest, tensors, &origin)
 	meta := safetensors.Metadata(origin)
@@ -117,7 +117,7 @@ func (f *Location) write(tell *plain.Printer, k *checkpoint.Info, tensors []safe
 // finish repairs the model if its workload needs that, and adds to its origin what the run and the workload know: the
 // version, the training data, and the constants needed for predictions.
 func (f *Location) finish(
-	t *plain.Printer,
+	t *humanize.Printer,
 	m *checkpoint.Manifest,
 	tensors []safetensors.Tensor,
 	o *safetensors.Origin,
@@ -128,7 +128,7 @@ func (f *Location) finish(
 	s, w, err := f.workload(m)
 	if err != nil {
 		t.Note("the file has no metadata for predictions: %s",
-			plain.ErrorText(err))
+			humanize.ErrorText(err))
 		return
 	}
 	modelfile.Repair(w, tensors)

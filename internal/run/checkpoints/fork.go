@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
@@ -84,7 +84,7 @@ func (f *Location) forkCut(m *checkpoint.Manifest, to *Location, job *perdure.Jo
 // copyStates copies slot states.
 func (f *Location) copyStates(to *Location, files []checkpoint.FileRef) error {
 	for _, file := range files {
-		if err := store.CopyState(f.Store, to.Store, words.SavedFile(file)); err != nil {
+		if err := store.CopyState(f.Store, to.Store, protocol.SavedFile(file)); err != nil {
 			return err
 		}
 	}
@@ -98,11 +98,11 @@ func (f *Location) forkRows(
 	job *perdure.JobSpec,
 ) (*settings.RunningCheckpoint, error) {
 	m := &k.Manifest
-	var all [][]words.SavedFile
+	var all [][]protocol.SavedFile
 	var states [][]checkpoint.FileRef
 	for shard := range perdure.ShardID(job.Shards) {
 		layers, err := f.layers(k, shard)
-		var files []words.SavedFile
+		var files []protocol.SavedFile
 		var refers []checkpoint.FileRef // of the newest segment
 		for i, s := range layers {
 			if err != nil {
@@ -111,7 +111,7 @@ func (f *Location) forkRows(
 			s.Job, s.Generation, s.Epoch, s.Number = job.ID, m.Generation, 1, uint64(i+1)
 			var ref checkpoint.SegmentRef
 			ref, err = checkpoint.WriteSegment(to.Store, s)
-			files, refers = append(files, words.SavedFile(ref.Self())), ref.States
+			files, refers = append(files, protocol.SavedFile(ref.Self())), ref.States
 		}
 		if err != nil {
 			return nil, err
@@ -123,7 +123,7 @@ func (f *Location) forkRows(
 
 // publish writes the manifest of a running checkpoint that consists of these files, by shard. A job starts from it.
 // publish also copies the slot states to which the newest files refer.
-func (f *Location) publish(m *checkpoint.Manifest, to *Location, job *perdure.JobSpec, files [][]words.SavedFile,
+func (f *Location) publish(m *checkpoint.Manifest, to *Location, job *perdure.JobSpec, files [][]protocol.SavedFile,
 	refers [][]checkpoint.FileRef,
 ) (*settings.RunningCheckpoint, error) {
 	fork := checkpoint.Running{

@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // line is the JSON form of a checkpoint in a list.
@@ -76,7 +76,7 @@ func (f *Location) List(out io.Writer, asJSON bool) error {
 		l.Loose = append(l.Loose, strayFile{file.File, file.Bytes})
 	}
 	if asJSON {
-		if err := plain.JSON(out, l); err != nil {
+		if err := humanize.JSON(out, l); err != nil {
 			return err
 		}
 		return damaged
@@ -146,7 +146,7 @@ func (l *list) print(out io.Writer, now time.Time) {
 		loose += file.Bytes
 	}
 	if n := len(l.Loose); n > 0 {
-		fmt.Fprintf(out, "%s of no checkpoint, %s: being written, or left over\n", plain.Count(n, "file"),
+		fmt.Fprintf(out, "%s of no checkpoint, %s: being written, or left over\n", humanize.Count(n, "file"),
 			size(loose))
 	}
 }
@@ -158,7 +158,7 @@ func (c *line) state() string {
 	case c.SavedAt == nil:
 		return "cannot be used"
 	case !c.Whole:
-		return fmt.Sprintf("lacks %d of %s", len(c.Defects), plain.Count(*c.Segments+*c.Follows, "file"))
+		return fmt.Sprintf("lacks %d of %s", len(c.Defects), humanize.Count(*c.Segments+*c.Follows, "file"))
 	}
 	return "whole"
 }

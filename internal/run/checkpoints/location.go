@@ -26,7 +26,7 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -153,7 +153,7 @@ func (f *Location) find() (found checkpoint.Listing, err error) {
 	case unread == nil && run.Job.Recovery.Kind != "" && !recovery.Of(run.Job.Recovery).Traits().SavesCuts():
 		why = fmt.Sprintf(": a run under %s writes none", run.Job.Recovery)
 	case len(found.Unreferenced) > 0:
-		why = fmt.Sprintf(", only %s of an incomplete one", plain.Count(len(found.Unreferenced), "file"))
+		why = fmt.Sprintf(", only %s of an incomplete one", humanize.Count(len(found.Unreferenced), "file"))
 	case f.Run == "" && len(found.Other) > 0:
 		why = fmt.Sprintf(", but other files such as %s; name a run's directory, or its directory of checkpoints",
 			found.Other[0])

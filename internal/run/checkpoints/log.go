@@ -13,9 +13,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/proc/logkeys"
+	"github.com/perdure/perdure/internal/proc/logauth"
 	"github.com/perdure/perdure/internal/proc/logserver"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -80,7 +80,7 @@ func (p *LogLocation) inspect(ctx context.Context) (*updatelog.Inspector, error)
 	o := updatelog.DialOptions{Credentials: p.Creds, CA: p.CA, Cert: p.Cert, Key: p.Key}
 	if updatelog.RequiresKeys(p.NATS) {
 		var err error
-		if o.Access, err = logkeys.Open(p.Keys, keys.Operator); err != nil {
+		if o.Access, err = logauth.Open(p.Keys, keys.Operator); err != nil {
 			return nil, err
 		}
 	}
@@ -94,7 +94,7 @@ func (p *LogLocation) accessTo(dir string) (*updatelog.Access, error) {
 		return nil, nil // opening the log reports the reason
 	}
 	if p.Keys != "" {
-		return logkeys.Open(p.Keys, keys.Operator)
+		return logauth.Open(p.Keys, keys.Operator)
 	}
 	s, err := settings.Read(filepath.Join(p.Dir, "run.json"))
 	if err != nil {
@@ -157,7 +157,7 @@ func VerifyLog(ctx context.Context, out io.Writer, p LogLocation, asJSON bool) e
 	if err != nil {
 		return err
 	}
-	tell := plain.NewPrinter(out, asJSON)
+	tell := humanize.NewPrinter(out, asJSON)
 	var damaged error
 	all := []logVerifyResult{}
 	for _, s := range streams {
@@ -170,7 +170,7 @@ func VerifyLog(ctx context.Context, out io.Writer, p LogLocation, asJSON bool) e
 			tell.Line("job %s shard %d: %d records, %d entries, %.1f MB: whole", s.Job, s.Shard, v.Records,
 				v.Entries, float64(v.Bytes)/1e6)
 		} else {
-			damaged, v.Damage = cmp.Or(damaged, err), plain.ErrorText(err)
+			damaged, v.Damage = cmp.Or(damaged, err), humanize.ErrorText(err)
 			tell.Line("job %s shard %d: whole for %d records", s.Job, s.Shard, v.Records)
 		}
 		all = append(all, v)

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // LogSelection selects the records that DumpLog shows, as flags of perdure log dump.
@@ -38,7 +38,7 @@ func DumpLog(ctx context.Context, out io.Writer, p LogLocation, part LogSelectio
 		err = fmt.Errorf("%w: %d jobs have a shard %d in this log; choose one with --job", perdure.ErrUsage,
 			len(streams), part.Shard)
 	default:
-		err = dumpStream(ctx, plain.NewPrinter(out, asJSON), i, streams[0], part)
+		err = dumpStream(ctx, humanize.NewPrinter(out, asJSON), i, streams[0], part)
 	}
 	return errors.Join(err, i.Close())
 }
@@ -65,7 +65,7 @@ type logEntry struct {
 
 // dumpStream shows a part of a stream. Records before a damaged one are shown in any case.
 func dumpStream(
-	ctx context.Context, tell *plain.Printer, i *updatelog.Inspector, s updatelog.Stream, part LogSelection,
+	ctx context.Context, tell *humanize.Printer, i *updatelog.Inspector, s updatelog.Stream, part LogSelection,
 ) error {
 	all := []logRecord{}
 	err := i.Records(ctx, s, func(r updatelog.Record) error {

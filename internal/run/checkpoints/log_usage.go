@@ -8,7 +8,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -69,7 +69,7 @@ func LogLine(ctx context.Context, run string) string {
 	defer cancel()
 	bytes, streams, where, err := logUsage(ctx, &s)
 	if err != nil {
-		return "update log: " + plain.ErrorText(err)
+		return "update log: " + humanize.ErrorText(err)
 	}
 	line := fmt.Sprintf("update log: %.1f MB of at most %.1f, in %d streams", float64(bytes)/1e6,
 		float64(s.LogBytes())/1e6, streams)

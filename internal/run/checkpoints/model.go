@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/safetensors"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -31,7 +31,7 @@ func ExportRun(out io.Writer, run, to string, force, asJSON bool) error {
 			if err := rejectUnnamed(model, run); err != nil {
 				return err
 			}
-			return copyModel(plain.NewPrinter(out, asJSON), model, &sum, run, to)
+			return copyModel(humanize.NewPrinter(out, asJSON), model, &sum, run, to)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -65,7 +65,7 @@ func rejectUnnamed(model *os.File, run string) error {
 }
 
 // copyModel copies the final model of a run.
-func copyModel(tell *plain.Printer, model io.Reader, sum *rundir.Summary, run, to string) error {
+func copyModel(tell *humanize.Printer, model io.Reader, sum *rundir.Summary, run, to string) error {
 	err := disk.WriteFile(disk.OS(), filepath.ToSlash(to), func(file io.Writer) error {
 		_, err := io.Copy(file, model)
 		return err

@@ -5,8 +5,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/scar"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
@@ -80,7 +80,7 @@ func (s *PartialCheckpoint) Save(parts []*table.Part, rounds int64, of *checkpoi
 	}
 	s.bytes += ref.Bytes
 	s.states = ref.States
-	s.ledger.Written(choice, words.SegmentFile(ref.Self()))
+	s.ledger.Written(choice, protocol.SegmentFile(ref.Self()))
 	return s.drop(ref.File)
 }
 
@@ -88,7 +88,7 @@ func (s *PartialCheckpoint) Save(parts []*table.Part, rounds int64, of *checkpoi
 func (s *PartialCheckpoint) drop(newest string) error {
 	var stay, gone []string
 	for _, name := range append(s.files, newest) {
-		if slices.ContainsFunc(s.ledger.Files(), func(f words.SegmentFile) bool { return f.File == name }) {
+		if slices.ContainsFunc(s.ledger.Files(), func(f protocol.SegmentFile) bool { return f.File == name }) {
 			stay = append(stay, name)
 		} else {
 			gone = append(gone, name)
@@ -99,7 +99,7 @@ func (s *PartialCheckpoint) drop(newest string) error {
 }
 
 // Files returns the files of the running checkpoint, oldest first.
-func (s *PartialCheckpoint) Files() []words.SegmentFile { return slices.Clone(s.ledger.Files()) }
+func (s *PartialCheckpoint) Files() []protocol.SegmentFile { return slices.Clone(s.ledger.Files()) }
 
 // States returns the slot states to which the newest file refers.
 func (s *PartialCheckpoint) States() []checkpoint.FileRef { return s.states }

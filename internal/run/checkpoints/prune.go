@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
@@ -26,7 +26,7 @@ type pruneResult struct {
 // files that belong to none. It first reads every byte of the checkpoints to keep. A dry run only reports what it would
 // delete.
 func (f *Location) Prune(out io.Writer, keep int, dry, asJSON bool) error {
-	tell := plain.NewPrinter(out, asJSON)
+	tell := humanize.NewPrinter(out, asJSON)
 	switch {
 	case keep < 0:
 		return fmt.Errorf("%w: --keep %d; choose 1 or more, or 0 to keep all", perdure.ErrUsage, keep)
@@ -65,8 +65,8 @@ func (f *Location) Prune(out io.Writer, keep int, dry, asJSON bool) error {
 			return err
 		}
 	}
-	tell.Line("%s %s, %s in all, %s", did, plain.Count(p.Checkpoints, "checkpoint"), plain.Count(len(p.Files), "file"),
-		size(p.Bytes))
+	tell.Line("%s %s, %s in all, %s", did, humanize.Count(p.Checkpoints, "checkpoint"),
+		humanize.Count(len(p.Files), "file"), size(p.Bytes))
 	return tell.End(p)
 }
 
@@ -110,7 +110,7 @@ func (f *Location) checkUnclaimed() error {
 // countToKeep returns how many of the newest checkpoints stay. It reads them completely until it has found keep whole
 // ones. If there are fewer, all stay.
 func (f *Location) countToKeep(
-	tell *plain.Printer,
+	tell *humanize.Printer,
 	found *checkpoint.Listing,
 	keep int,
 	p *pruneResult,

@@ -6,8 +6,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
@@ -85,7 +85,7 @@ func (f *Location) forkSelected(
 	if err := f.forkCut(&k.Manifest, to, job); err != nil {
 		return nil, err
 	}
-	var all [][]words.SavedFile
+	var all [][]protocol.SavedFile
 	var states [][]checkpoint.FileRef
 	for shard := range perdure.ShardID(job.Shards) {
 		r := newReplayedShard(f, &k.Manifest, to.Store, job, shard)

@@ -8,19 +8,19 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // showResult is the JSON output of Show.
 type showResult struct {
 	line
-	Job    perdure.JobSpec  `json:"job"`
-	Tables []shownTable     `json:"tables"`
-	Slots  []words.Interval `json:"slots"`
-	Shards []shownShard     `json:"shards"`
-	unread bool             // files exist but are damaged
+	Job    perdure.JobSpec     `json:"job"`
+	Tables []shownTable        `json:"tables"`
+	Slots  []protocol.Interval `json:"slots"`
+	Shards []shownShard        `json:"shards"`
+	unread bool                // files exist but are damaged
 }
 
 type shownTable struct {
@@ -71,7 +71,7 @@ func (f *Location) show(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 		return true, nil
 	}
 	if asJSON {
-		err = plain.JSON(out, s)
+		err = humanize.JSON(out, s)
 	} else {
 		s.print(out, f.Store.String(), f.Now)
 	}
@@ -88,7 +88,7 @@ func (f *Location) show(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 // describe describes a checkpoint. unread is the reason if some files cannot be read.
 func (f *Location) describe(k *checkpoint.Info, newest bool) (s *showResult, unread error) {
 	m := &k.Manifest
-	s = &showResult{line: lineOf(k, newest), Job: m.Job, Slots: []words.Interval{}, Tables: []shownTable{}}
+	s = &showResult{line: lineOf(k, newest), Job: m.Job, Slots: []protocol.Interval{}, Tables: []shownTable{}}
 	s.Slots = append(s.Slots, m.Slots...)
 	rows, err := checkpoint.Rows(f.Store, *m)
 	if k.Number > 0 {
@@ -156,7 +156,7 @@ func (s *showResult) print(out io.Writer, dir string, now time.Time) {
 	case s.Newest:
 		state = "whole, the newest"
 	case !s.Whole:
-		state = fmt.Sprintf("%s missing, or of the wrong length", plain.Count(len(s.Defects), "file"))
+		state = fmt.Sprintf("%s missing, or of the wrong length", humanize.Count(len(s.Defects), "file"))
 	}
 	j := &s.Job
 	what := "checkpoint"
@@ -168,13 +168,13 @@ func (s *showResult) print(out io.Writer, dir string, now time.Time) {
 	fmt.Fprintf(out, "  manifest  %s\n", s.Manifest)
 	fmt.Fprintf(out, "  saved     %s, %s ago\n", s.SavedAt.UTC().Format(time.RFC3339), age(now.Sub(*s.SavedAt)))
 	fmt.Fprintf(out, "  job       %s (%s), seed %d\n", j.ID, j.Workload, j.Seed)
-	fmt.Fprintf(out, "  started   %s, %s, %s\n", plain.Count(j.Slots, "worker"), plain.Count(j.Servers, "server"),
-		plain.Count(j.Shards, "shard"))
+	fmt.Fprintf(out, "  started   %s, %s, %s\n", humanize.Count(j.Slots, "worker"), humanize.Count(j.Servers, "server"),
+		humanize.Count(j.Shards, "shard"))
 	fmt.Fprintf(out, "  under     %s, %s\n", j.Models(), j.Recovery)
-	fmt.Fprintf(out, "  bytes     %s in %s\n", size(*s.Bytes), plain.Count(*s.Segments+*s.Follows, "segment"))
+	fmt.Fprintf(out, "  bytes     %s in %s\n", size(*s.Bytes), humanize.Count(*s.Segments+*s.Follows, "segment"))
 	s.printAges(out)
 	for i, span := range s.Slots {
-		if span != (words.Interval{}) {
+		if span != (protocol.Interval{}) {
 			fmt.Fprintf(out, "  slot %-4d %s\n", i, intervalText(span))
 		}
 	}
@@ -245,7 +245,7 @@ func (s *showResult) printShards(out io.Writer) {
 }
 
 // intervalText describes the membership interval of a slot.
-func intervalText(s words.Interval) string {
+func intervalText(s protocol.Interval) string {
 	if s.Until == 0 {
 		return fmt.Sprintf("from clock %d on", s.From)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/proc/shardstore"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -76,15 +76,15 @@ func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool)
 	}
 	took := time.Since(began).Seconds()
 	if asJSON {
-		if err := plain.JSON(out, all); err != nil {
+		if err := humanize.JSON(out, all); err != nil {
 			return err
 		}
 	} else {
-		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(bytes), plain.Count(len(all), "file"), took,
+		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(bytes), humanize.Count(len(all), "file"), took,
 			size(int64(float64(bytes)/max(took, 1e-9))))
 	}
 	if bad > 0 {
-		return fmt.Errorf("%s: %s, %d not whole", in, plain.Count(len(all), "file"), bad)
+		return fmt.Errorf("%s: %s, %d not whole", in, humanize.Count(len(all), "file"), bad)
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 )
@@ -15,7 +15,7 @@ func TestForkStates(t *testing.T) {
 	f, _ := kept(t, 1)
 	m, err := checkpoint.Latest(f.Store)
 	must(t, err)
-	ref := store.NewStateRef(states.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
+	ref := store.NewStateRef(slotstate.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
 	must(t, store.PutState(f.Store, ref, []byte("state"), func() error { return nil }))
 	next := m
 	next.Generation, next.Segments = m.Generation+1, nil

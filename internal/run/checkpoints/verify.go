@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // Verify reads every byte of the checkpoints, of the checkpoint of f.Clock, or of the snapshots of a run with an update
@@ -84,16 +84,16 @@ func (f *Location) verify(out io.Writer, asJSON bool) (meanwhile bool, err error
 	}
 	took := time.Since(begun).Seconds()
 	if asJSON {
-		if err := plain.JSON(out, all); err != nil {
+		if err := humanize.JSON(out, all); err != nil {
 			return false, err
 		}
 	} else {
-		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(audit.Bytes), plain.Count(audit.Files, "file"), took,
-			size(int64(float64(audit.Bytes)/max(took, 1e-9))))
+		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(audit.Bytes), humanize.Count(audit.Files, "file"),
+			took, size(int64(float64(audit.Bytes)/max(took, 1e-9))))
 	}
 	if bad > 0 || len(stray) > 0 {
-		return false, fmt.Errorf("%s: %s, %d not whole, %s%s", f.Store, plain.Count(read, "checkpoint"), bad,
-			plain.Count(wrong+len(stray), "defect"), offer)
+		return false, fmt.Errorf("%s: %s, %d not whole, %s%s", f.Store, humanize.Count(read, "checkpoint"), bad,
+			humanize.Count(wrong+len(stray), "defect"), offer)
 	}
 	return false, nil
 }
@@ -113,7 +113,7 @@ func strays(in store.Store, a *checkpoint.Audit, found *checkpoint.Listing) (def
 	all, err := in.List("") // without files in progress
 	for _, e := range all {
 		var wrong []checkpoint.Defect
-		switch _, state := states.ParseName(e.Name); {
+		switch _, state := slotstate.ParseName(e.Name); {
 		case loose[e.Name]:
 			wrong = a.Segment(e.Name)
 		case state && !named[e.Name]:
@@ -148,13 +148,13 @@ func (f *Location) audit(a *checkpoint.Audit, k *checkpoint.Info) (line string, 
 	case !whole:
 		return clock + ": not whole", wrong, false
 	case k.Number > 0:
-		return fmt.Sprintf("%s: whole: %s, %s of rows", clock, plain.Count(len(k.Running.Shards), "shard"),
-			plain.Count(len(k.Files()), "file")), nil, true
+		return fmt.Sprintf("%s: whole: %s, %s of rows", clock, humanize.Count(len(k.Running.Shards), "shard"),
+			humanize.Count(len(k.Files()), "file")), nil, true
 	}
 	all := int64(0)
 	for _, n := range rows {
 		all += n
 	}
-	return fmt.Sprintf("%s: whole: %s, %s, %d rows in %s", clock, plain.Count(len(k.Manifest.Segments), "shard"),
-		plain.Count(len(k.Files()), "segment"), all, plain.Count(len(rows), "table")), nil, true
+	return fmt.Sprintf("%s: whole: %s, %s, %d rows in %s", clock, humanize.Count(len(k.Manifest.Segments), "shard"),
+		humanize.Count(len(k.Files()), "segment"), all, humanize.Count(len(rows), "table")), nil, true
 }

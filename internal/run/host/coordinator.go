@@ -21,10 +21,10 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/metrics"
-	"github.com/perdure/perdure/internal/run/plain"
-	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -111,7 +111,7 @@ func (c *Coordinator) lead(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.debug.SetProbe(nil) // not ready yet
-	ring, err := reach.OpenWatchedRing(ctx, c.Reach.Keys, wire.RoleCoordinator, c.Log)
+	ring, err := locate.OpenWatchedRing(ctx, c.Reach.Keys, wire.RoleCoordinator, c.Log)
 	if err != nil {
 		return err
 	}
@@ -124,8 +124,8 @@ func (c *Coordinator) lead(ctx context.Context) error {
 	}
 	s, err := c.openJob(ctx)
 	if err == nil {
-		var kept *reach.Secrets
-		if kept, err = reach.ReadRunSecrets(c.Dir); err == nil {
+		var kept *locate.Secrets
+		if kept, err = locate.ReadRunSecrets(c.Dir); err == nil {
 			open.Keys, err = kept.Keys, kept.Close()
 		}
 	}
@@ -200,7 +200,7 @@ func cannotListen(flag, addr string, err error) error {
 			perdure.ErrUsage,
 			flag, addr)
 	}
-	return fmt.Errorf("cannot listen on %s: %w; choose another %s", addr, plain.Cause(err), flag)
+	return fmt.Errorf("cannot listen on %s: %w; choose another %s", addr, humanize.Cause(err), flag)
 }
 
 // openJob creates the job's directory, or loads the job in it. It returns an error if that is not the requested job.
@@ -251,7 +251,7 @@ func (c *Coordinator) openJob(ctx context.Context) (s settings.Run, err error) {
 
 func (c *Coordinator) saveRequest() error {
 	if err := os.WriteFile(filepath.Join(c.Dir, requestFile), c.Job.Text, 0o666); err != nil {
-		return fmt.Errorf("run directory: %w", plain.Cause(err))
+		return fmt.Errorf("run directory: %w", humanize.Cause(err))
 	}
 	return nil
 }
@@ -326,9 +326,9 @@ func (c *Coordinator) hideTarget() {
 
 // announce logs the coordinator's address and the command that hosts join with.
 func (c *Coordinator) announce(open *role.Resources, s *settings.Run) {
-	secret := filepath.Join(c.Dir, reach.SecretFile)
+	secret := filepath.Join(c.Dir, locate.SecretFile)
 	shows := fmt.Sprintf("--secret-file COPY, where COPY is a copy of %s with a copy of %s%s next to it", secret,
-		secret, reach.ServersExt)
+		secret, locate.ServersExt)
 	if open.Ring != nil {
 		shows = "--keys DIR, a directory with the directories server and worker of the job's keys"
 	}

@@ -32,9 +32,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/humanize"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/metrics"
-	"github.com/perdure/perdure/internal/run/plain"
-	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -154,7 +154,7 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 func (h *Host) endWithJob(ctx, atOnce context.Context, k *keeper, why error) error {
 	if errors.Is(why, perdure.ErrRefused) {
 		// the other processes may not be servers
-		h.handOver(ctx, atOnce, k, plain.ErrorText(why), cmp.Or(h.Notice.For, programGrace))
+		h.handOver(ctx, atOnce, k, humanize.ErrorText(why), cmp.Or(h.Notice.For, programGrace))
 		return why
 	}
 	k.stopReplacing()
@@ -203,7 +203,7 @@ func (h *Host) check() (err error) {
 	}
 	if len(h.Command) > 0 {
 		if _, err := exec.LookPath(h.Command[0]); err != nil {
-			return fmt.Errorf("%w: cannot run %s: %w", perdure.ErrUsage, h.Command[0], plain.Cause(err))
+			return fmt.Errorf("%w: cannot run %s: %w", perdure.ErrUsage, h.Command[0], humanize.Cause(err))
 		}
 	}
 	return nil
@@ -215,12 +215,12 @@ func (h *Host) loadCredentials(ctx context.Context) (err error) {
 	if h.Servers > 0 {
 		needs = wire.RoleServer
 		if h.Workers > 0 && h.KeysDir != "" {
-			if _, err := reach.OpenRing(h.KeysDir, wire.RoleWorker); err != nil {
+			if _, err := locate.OpenRing(h.KeysDir, wire.RoleWorker); err != nil {
 				return err
 			}
 		}
 	}
-	if h.ring, err = reach.OpenWatchedRing(ctx, h.KeysDir, needs, h.Log); err != nil {
+	if h.ring, err = locate.OpenWatchedRing(ctx, h.KeysDir, needs, h.Log); err != nil {
 		return err
 	}
 	from := h.SecretFile
@@ -228,12 +228,12 @@ func (h *Host) loadCredentials(ctx context.Context) (err error) {
 		from = h.ring.SecretFile()
 	}
 	if from == "" {
-		from = filepath.Join(h.Dir, reach.SecretFile)
+		from = filepath.Join(h.Dir, locate.SecretFile)
 	}
 	if h.secret = from; h.ring != nil && h.SecretFile == "" {
 		h.secret = "" // its processes find theirs next to their keys
 	}
-	h.keys, err = reach.ReadSecrets(from, "", needs)
+	h.keys, err = locate.ReadSecrets(from, "", needs)
 	return err
 }
 
@@ -242,7 +242,7 @@ func (h *Host) loadCredentials(ctx context.Context) (err error) {
 func (h *Host) lockDir() (release func(), err error) {
 	if err := os.MkdirAll(filepath.Join(h.Dir, logsDir), 0o777); err != nil {
 		return nil, fmt.Errorf("%w: cannot write to %s: %w; choose another --dir", perdure.ErrUsage, h.Dir,
-			plain.Cause(err))
+			humanize.Cause(err))
 	}
 	locker, ok := disk.OS().(disk.Locker)
 	if !ok {
@@ -304,7 +304,7 @@ func (h *Host) checkSameJob(id string) error {
 		return nil
 	}
 	if err := os.WriteFile(path, []byte(id+"\n"), 0o666); err != nil {
-		return fmt.Errorf("cannot write %s: %w", path, plain.Cause(err))
+		return fmt.Errorf("cannot write %s: %w", path, humanize.Cause(err))
 	}
 	return nil
 }
@@ -318,7 +318,7 @@ func (h *Host) logResult(err error) error {
 	case errors.Is(err, perdure.ErrFailed):
 		return err
 	case errors.Is(err, perdure.ErrStopped):
-		h.Log.Warn("the job is over", "why", plain.ErrorText(err))
+		h.Log.Warn("the job is over", "why", humanize.ErrorText(err))
 		return nil
 	case errors.Is(err, context.Canceled):
 		return nil
@@ -376,7 +376,7 @@ func (l *jobConn) run(ctx context.Context) error {
 	link := transport.Link{
 		Network: transport.TCP{Keys: l.h.ring}, Addr: l.h.Join, PeerRole: keys.Coordinator,
 		Hello: func() wire.Hello {
-			hello := reach.QueryHello(l.h.keys.Job)
+			hello := locate.QueryHello(l.h.keys.Job)
 			hello.Job, hello.Process, hello.DisplayName = l.job, l.h.name, l.h.Called
 			return hello
 		},

@@ -12,9 +12,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/metrics"
-	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/watch"
 	"github.com/perdure/perdure/worker"
 )
@@ -143,7 +143,7 @@ func (h *Host) listens(index int) (string, error) {
 func checkFree(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return fmt.Errorf("cannot listen on %s: %w; choose another --listen", addr, plain.Cause(err))
+		return fmt.Errorf("cannot listen on %s: %w; choose another --listen", addr, humanize.Cause(err))
 	}
 	return l.Close()
 }

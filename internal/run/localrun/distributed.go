@@ -14,10 +14,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/terminal"
 )
 
 // This file runs a job on several hosts. The coordinator is in this process, and the hosts start the servers and
@@ -30,8 +30,8 @@ type DistributedOptions struct {
 	Folder   string
 	// Coordinator and Control are the addresses of the coordinator and of its control API for this process.
 	Coordinator, Control string
-	Ring                 *keys.Ring  // credentials of this process; nil: the job has no keys
-	View                 screen.View // nil: the run is not shown
+	Ring                 *keys.Ring    // credentials of this process; nil: the job has no keys
+	View                 terminal.View // nil: the run is not shown
 }
 
 // CheckDistributed returns an error for settings that a job on several hosts cannot have.
@@ -67,7 +67,7 @@ func CreateDistributed(ctx context.Context, s *settings.Run, folder string, shar
 	if err != nil {
 		return err
 	}
-	drawn, err := reach.WriteSecrets(folder, known)
+	drawn, err := locate.WriteSecrets(folder, known)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func StartDistributed(ctx context.Context, o DistributedOptions) (_ *Distributed
 		stats: newStats(&o.Settings, time.Now()),
 	}
 	if r.view == nil {
-		r.view = screen.NopView{}
+		r.view = terminal.NopView{}
 	}
 	defer func() {
 		if err != nil {
@@ -106,7 +106,7 @@ func StartDistributed(ctx context.Context, o DistributedOptions) (_ *Distributed
 	if r.dir, err = rundir.Reopen(o.Folder); err != nil {
 		return nil, err
 	}
-	if r.secrets, err = reach.ReadRunSecrets(o.Folder); err != nil {
+	if r.secrets, err = locate.ReadRunSecrets(o.Folder); err != nil {
 		return nil, err
 	}
 	r.closers = append(r.closers, r.secrets)

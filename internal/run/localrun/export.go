@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/hooks"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/modelfile"
-	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/workload"
@@ -42,7 +42,7 @@ func (r *Run) export(ctx context.Context) (*finalModel, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := reach.Observe(hooks.NewContext(ctx, hooks.Worker{Network: network}), worker.Config{
+	c, err := locate.Observe(hooks.NewContext(ctx, hooks.Worker{Network: network}), worker.Config{
 		Coordinator: r.coordinatorAddr, Secret: r.secrets.Job, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/terminal"
 	"github.com/perdure/perdure/internal/run/workload"
 	"github.com/perdure/perdure/internal/run/workload/logreg"
 )
@@ -56,7 +56,7 @@ func small(t *testing.T, recovery string) settings.Run {
 
 // record is a view that records its calls.
 type record struct {
-	screen.NopView
+	terminal.NopView
 	mu     sync.Mutex // guards the fields below
 	events []wire.Event
 	began  string
@@ -67,7 +67,7 @@ type record struct {
 func (v *record) Start(_ *settings.Run, folder string) { v.began = folder }
 func (v *record) Close()                               { v.closed = true }
 
-func (v *record) Event(_ *screen.State, e wire.Event) {
+func (v *record) Event(_ *terminal.State, e wire.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.events = append(v.events, e)

@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/checkpoints"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -35,7 +35,7 @@ func (r *Run) removeLogStreams() {
 		r.showLine("the updates of this run stay in its log, and use space there, until you remove them: " + rm)
 	} else if err := checkpoints.RemoveLogOf(&r.s); err != nil {
 		r.showLine(fmt.Sprintf("cannot remove the updates of this run from its log (%s); try again later: %s",
-			plain.ErrorText(err), rm))
+			humanize.ErrorText(err), rm))
 	}
 }
 
@@ -91,7 +91,7 @@ func chooseLogAddr(
 	}
 	addr, hold, err := transport.Reserve(host)
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s: %w; choose another --listen", host, plain.Cause(err))
+		return nil, fmt.Errorf("cannot listen on %s: %w; choose another --listen", host, humanize.Cause(err))
 	}
 	u := url.URL{Scheme: "nats", Host: addr}
 	if s.Reach.Keys != "" {

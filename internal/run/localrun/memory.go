@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/proc/machine"
-	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/terminal"
 )
 
 // Memory of one process of a job, as measured with the three workloads: a fixed amount, plus a multiple of the data it
@@ -62,7 +62,7 @@ func checkMemory(s *settings.Run, workers bool) (says string, err error) {
 }
 
 // checkAndShowMemory returns an error if the job does not fit into memory, and shows the memory needed by a large job.
-func checkAndShowMemory(s *settings.Run, workers bool, v screen.View) error {
+func checkAndShowMemory(s *settings.Run, workers bool, v terminal.View) error {
 	says, err := checkMemory(s, workers)
 	if says != "" {
 		v.Message(says)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/role"
 )
 
@@ -48,7 +48,7 @@ func process(name string, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	ctx, job, log := context.Background(), reach.Job{Run: *run, Coordinator: *at},
+	ctx, job, log := context.Background(), locate.Job{Run: *run, Coordinator: *at},
 		slog.New(slog.NewTextHandler(os.Stdout, nil))
 	switch wire.Role(name) {
 	case wire.RoleCoordinator:

@@ -32,10 +32,10 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/terminal"
 )
 
 // ErrExported ends a run that is finished: its model is exported.
@@ -51,7 +51,7 @@ type Options struct {
 	Exec     string // shell command line that starts the user's program in each slot; "": the user starts it
 	// View shows the run; nil: the run is not shown. The run owns the view and closes it: in Start if that fails,
 	// otherwise in Close.
-	View    screen.View
+	View    terminal.View
 	Watched Observability
 	Warn    func(string) // shows warnings even if the user asked for no output; nil: they are dropped
 }
@@ -67,8 +67,8 @@ type Run struct {
 	controlAddr     string // the control API's
 	watched         Observability
 	targets         *targets // nil: the processes have no metrics addresses
-	view            screen.View
-	secrets         *reach.Secrets
+	view            terminal.View
+	secrets         *locate.Secrets
 	ring            *keys.Ring  // of an operator; nil: the job has no keys
 	closers         []io.Closer // addresses that outlive the processes that listen there
 	stats           *jobStats
@@ -92,7 +92,7 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 		s: o.Settings, workers: o.Workers, view: o.View, watched: o.Watched, complete: make(chan struct{}),
 	}
 	if r.view == nil {
-		r.view = screen.NopView{}
+		r.view = terminal.NopView{}
 	}
 	if left := leftoverLogLine(&r.s); o.Warn != nil && left != "" {
 		o.Warn(left)
@@ -182,11 +182,11 @@ func openKeys(ctx context.Context, dir string) (*keys.Ring, error) {
 		return nil, nil
 	}
 	for _, role := range []wire.Role{wire.RoleCoordinator, wire.RoleServer, wire.RoleWorker} {
-		if _, err := reach.OpenRing(dir, role); err != nil {
+		if _, err := locate.OpenRing(dir, role); err != nil {
 			return nil, err
 		}
 	}
-	return reach.OpenWatchedRing(ctx, dir, wire.Role(keys.Operator), slog.New(slog.DiscardHandler))
+	return locate.OpenWatchedRing(ctx, dir, wire.Role(keys.Operator), slog.New(slog.DiscardHandler))
 }
 
 // ExposureWarning returns a warning if other machines can reach an address, or "". It returns an error if they must
@@ -206,13 +206,13 @@ func ExposureWarning(addr string, of *settings.Reach) (text string, err error) {
 // secretsOf returns a new run's secrets: those stored with its keys if there are any, or new ones.
 func secretsOf(of *settings.Reach) (wire.Keys, error) {
 	if of.Keys == "" {
-		return reach.NewKeys(), nil
+		return locate.NewKeys(), nil
 	}
-	beside := filepath.Join(keys.RoleDir(of.Keys, keys.Coordinator), reach.SecretFile)
+	beside := filepath.Join(keys.RoleDir(of.Keys, keys.Coordinator), locate.SecretFile)
 	if _, err := os.Stat(beside); err != nil {
-		return reach.NewKeys(), nil
+		return locate.NewKeys(), nil
 	}
-	return reach.ReadSecrets(beside, "", wire.RoleServer)
+	return locate.ReadSecrets(beside, "", wire.RoleServer)
 }
 
 // prepare creates the run's directory with all files that the processes need.
@@ -227,7 +227,7 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.secrets, err = reach.WriteSecrets(folder, known); err != nil {
+	if r.secrets, err = locate.WriteSecrets(folder, known); err != nil {
 		return err
 	}
 	r.closers = append(r.closers, r.secrets)
@@ -368,7 +368,7 @@ func (r *Run) Settings() *settings.Run { return &r.s }
 func (r *Run) Dir() *rundir.Dir { return r.dir }
 
 // Secrets returns the run's secrets, and the file in which workers find theirs.
-func (r *Run) Secrets() *reach.Secrets { return r.secrets }
+func (r *Run) Secrets() *locate.Secrets { return r.secrets }
 
 // Coordinator returns the coordinator's address.
 func (r *Run) Coordinator() string { return r.coordinatorAddr }

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // socket is a listening socket that outlives the process that serves it.
@@ -30,7 +30,7 @@ func listen(addr string) (s socket, err error) {
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return s, fmt.Errorf("cannot listen on %s: %w; choose another --listen", addr, plain.Cause(err))
+		return s, fmt.Errorf("cannot listen on %s: %w; choose another --listen", addr, humanize.Cause(err))
 	}
 	defer l.Close()
 	s.addr = l.Addr().String()

@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/watch"
 	"github.com/perdure/perdure/worker"
 )
@@ -115,7 +115,7 @@ func findProgram(command string) error {
 	}
 	if _, err := exec.LookPath(words[0]); err != nil {
 		return fmt.Errorf("%w: --exec %s: %w; name a program that this machine can start", perdure.ErrUsage, words[0],
-			plain.Cause(errors.Unwrap(err)))
+			humanize.Cause(errors.Unwrap(err)))
 	}
 	return nil
 }

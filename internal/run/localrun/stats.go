@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/terminal"
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
@@ -38,7 +38,7 @@ type jobStats struct {
 	peak      map[wire.Role]int64 // resident bytes at the highest sample
 	lastEvent string
 	untrained map[perdure.Slot]string // data that slots have not trained on
-	speed     words.Rate
+	speed     protocol.Rate
 	mbRate    float64
 }
 
@@ -174,10 +174,10 @@ func (t *jobStats) LastEvent() string {
 }
 
 // State returns the job's current state for the display; since is the time since the first clock started.
-func (t *jobStats) State(since time.Duration, now time.Time) screen.State {
+func (t *jobStats) State(since time.Duration, now time.Time) terminal.State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := screen.State{
+	n := terminal.State{
 		Since: since, Progress: t.progress, Clocks: t.run.Job.Clocks, LastEvent: t.lastEvent,
 		TrainLoss: t.train.loss, TrainRMSE: t.train.rmse, TestAccuracy: t.test.accuracy, TestRMSE: t.test.rmse,
 		ClocksPerSecond: t.clocksPerSecond(now), MBPerSecond: t.mbRate,

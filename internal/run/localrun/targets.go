@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/metrics"
-	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -112,7 +112,8 @@ func (t *targets) try(p member) error {
 	if t.port == 0 {
 		addr, hold, err := transport.Reserve(t.host)
 		if err != nil {
-			return fmt.Errorf("cannot listen on %s for metrics: %w; choose another --metrics", t.host, plain.Cause(err))
+			return fmt.Errorf("cannot listen on %s for metrics: %w; choose another --metrics", t.host,
+				humanize.Cause(err))
 		}
 		t.addrs[p], t.held = addr, append(t.held, hold)
 		return nil
@@ -120,7 +121,7 @@ func (t *targets) try(p member) error {
 	l, err := net.Listen("tcp", t.fixed(p))
 	if err != nil {
 		return fmt.Errorf("cannot listen on %s for the metrics of %s: %w; choose another --metrics", t.fixed(p), p,
-			plain.Cause(err))
+			humanize.Cause(err))
 	}
 	return l.Close()
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/hooks"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/workload"
@@ -147,7 +147,7 @@ func (o *observer) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.c, err = reach.Observe(hooks.NewContext(ctx, hooks.Worker{Network: network}), worker.Config{
+	if o.c, err = locate.Observe(hooks.NewContext(ctx, hooks.Worker{Network: network}), worker.Config{
 		Coordinator: o.r.coordinatorAddr, Secret: o.r.secrets.Job, Log: slog.New(slog.DiscardHandler),
 	}); err != nil {
 		o.c = nil

@@ -11,13 +11,13 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/screen"
+	"github.com/perdure/perdure/internal/run/terminal"
 )
 
 // The supervisor's events and reports go to the tally, to the run's directory and to the view.
 
 // displayState returns the current state of the run for the view.
-func (r *Run) displayState() *screen.State {
+func (r *Run) displayState() *terminal.State {
 	stands := r.stats.State(r.job.Since(), time.Now())
 	return &stands
 }

@@ -23,9 +23,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/server"
-	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/testcluster"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -71,12 +71,12 @@ type job struct {
 	t    *worker.Table
 }
 
-func begin(t *testing.T, ctx context.Context, h *rig.Hosts) *job {
+func begin(t *testing.T, ctx context.Context, h *testcluster.Hosts) *job {
 	t.Helper()
 	j := &job{sick: &sick{fails: make(chan bool, 1)}}
 	j.sick.fails <- false
 	var counted *registry.SaveCounter
-	_, err := h.StartCoordinator(rig.Job("bsp", "checkpoint:2", 1, 1, 4), func(c *coordinator.Config) {
+	_, err := h.StartCoordinator(testcluster.Job("bsp", "checkpoint:2", 1, 1, 4), func(c *coordinator.Config) {
 		j.sick.Registry = c.Registry
 		counted = registry.CountSaves(j.sick)
 		c.Registry = counted
@@ -121,12 +121,12 @@ func gatherer(p *httpdebug.Probe) prometheus.Gatherer {
 }
 
 // ended ignores the ends of processes.
-var ended = rig.Options{Ended: func(*rig.Process, error) {}}
+var ended = testcluster.Options{Ended: func(*testcluster.Process, error) {}}
 
 // TestExported checks that each role exports the metrics of All, except those that depend on the job, and no others,
 // and that Prometheus's linter finds no problem.
 func TestExported(t *testing.T) {
-	rig.RunVirtual(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	testcluster.RunVirtual(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *testcluster.Hosts) {
 		j := begin(t, ctx, h)
 		defer j.end(t)
 		for range 5 {
@@ -163,7 +163,7 @@ func TestExported(t *testing.T) {
 
 // TestStuckLoop checks that a coordinator whose loop is stuck is unhealthy until the loop continues.
 func TestStuckLoop(t *testing.T) {
-	rig.RunVirtual(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	testcluster.RunVirtual(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *testcluster.Hosts) {
 		j := begin(t, ctx, h)
 		defer j.end(t)
 		if seen := j.coordinator.Ask(ctx); seen.Err != nil || seen.Activity != "it leads job job-1, at clock 0" {
@@ -188,7 +188,7 @@ func TestStuckLoop(t *testing.T) {
 // TestSickRegistry checks that a coordinator that cannot save the job record is healthy but not ready, and reports the
 // reason.
 func TestSickRegistry(t *testing.T) {
-	rig.RunVirtual(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	testcluster.RunVirtual(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *testcluster.Hosts) {
 		j := begin(t, ctx, h)
 		defer j.end(t)
 		j.sick.set(true)
@@ -221,7 +221,7 @@ func TestSickRegistry(t *testing.T) {
 
 // TestEndedWorker checks that a client that has ended is not ready.
 func TestEndedWorker(t *testing.T) {
-	rig.RunVirtual(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+	testcluster.RunVirtual(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *testcluster.Hosts) {
 		j := begin(t, ctx, h)
 		if seen := j.worker.Ask(ctx); seen.NotReady != "" || seen.Activity != "it is worker:0, at clock 0" {
 			t.Errorf("%+v", seen)

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
@@ -23,5 +23,5 @@ func NewTarget(job, role, id, addr string) Target {
 // WriteTargets writes the metrics addresses of processes to a directory, replacing the previous ones.
 func WriteTargets(folder string, all []Target) error {
 	path := filepath.ToSlash(filepath.Join(folder, rundir.TargetsFile))
-	return disk.WriteFile(disk.OS(), path, func(out io.Writer) error { return plain.JSON(out, all) })
+	return disk.WriteFile(disk.OS(), path, func(out io.Writer) error { return humanize.JSON(out, all) })
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure/internal/proc/httpdebug"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -58,7 +58,7 @@ func Worker(client *worker.Client, who Identity) *httpdebug.Probe {
 			l.Activity = "it observes its job"
 		}
 		if at.Err != nil {
-			l.NotReady = "it has ended: " + plain.ErrorText(at.Err)
+			l.NotReady = "it has ended: " + humanize.ErrorText(at.Err)
 		}
 		n := &at.Counters
 		out := 0

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/safetensors"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // Name is the file name of a run's model.
@@ -36,7 +36,7 @@ func Open(path string) (*Model, error) {
 	}
 	f, err := disk.OpenRegular(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: cannot read the model %s: %w", perdure.ErrUsage, path, plain.Cause(err))
+		return nil, fmt.Errorf("%w: cannot read the model %s: %w", perdure.ErrUsage, path, humanize.Cause(err))
 	}
 	defer func() { _ = f.Close() }() // only read
 	if info, err = f.Stat(); err != nil {

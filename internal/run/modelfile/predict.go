@@ -15,7 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/workload"
 	"github.com/perdure/perdure/internal/run/workload/cnn"
 	"github.com/perdure/perdure/internal/run/workload/logreg"
@@ -256,7 +256,7 @@ func (w *writer) end(mistake error) error {
 	case w.keys == nil || mistake != nil:
 		return nil
 	case w.json:
-		return plain.JSON(w.out, w.list)
+		return humanize.JSON(w.out, w.list)
 	}
 	w.csv.Flush()
 	return errors.Join(w.csv.Error(), w.buffer.Flush())

@@ -5,8 +5,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/data/store"
@@ -17,7 +17,7 @@ import (
 // checkpoint or, if the strategy saves rows separately, the first running checkpoint, whose files are returned by
 // shard. The state of update rules is initial: see [table.NewFromRows]. The model must fit the tables.
 func (m *Model) Write(to store.Store, job *perdure.JobSpec, specs []perdure.TableSpec, now time.Time,
-) (saved [][]words.SavedFile, err error) {
+) (saved [][]protocol.SavedFile, err error) {
 	if err := to.Prepare(); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (m *Model) Write(to store.Store, job *perdure.JobSpec, specs []perdure.Tabl
 		cut.Segments = append(cut.Segments, ref)
 		files := []checkpoint.FileRef{ref.Self()}
 		rows.Shards = append(rows.Shards, checkpoint.RunningShard{Shard: shard, Files: files})
-		saved = append(saved, []words.SavedFile{words.SavedFile(ref.Self())})
+		saved = append(saved, []protocol.SavedFile{protocol.SavedFile(ref.Self())})
 	}
 	if byRow {
 		return saved, checkpoint.PublishRunning(to, rows)

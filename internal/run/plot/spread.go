@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // Spread is the median, the minimum and the maximum over several seeds. A seed that diverged counts as +Inf.
@@ -28,7 +28,7 @@ func SpreadOf(values []float64) Spread {
 }
 
 // String returns the median, and the range if it has more than one value.
-func (s Spread) String() string { return s.Text(plain.Short) }
+func (s Spread) String() string { return s.Text(humanize.Short) }
 
 // Text is like String with values formatted by write.
 func (s Spread) Text(write func(float64) string) string {

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 func TestSpread(t *testing.T) {
@@ -25,7 +25,7 @@ func TestSpread(t *testing.T) {
 			t.Errorf("%v: %+v, written %q; want %+v, %q", c.values, got, got, c.want, c.text)
 		}
 	}
-	if got := SpreadOf([]float64{.1234, .2}).Text(plain.Percent0); got != "16% (12% to 20%)" {
+	if got := SpreadOf([]float64{.1234, .2}).Text(humanize.Percent0); got != "16% (12% to 20%)" {
 		t.Errorf("in percents: %q", got)
 	}
 	if none := SpreadOf(nil); !math.IsNaN(none.Mid) || none.String() != "–" {

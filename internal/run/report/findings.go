@@ -4,7 +4,7 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // findings are the sentences that summarize a page. They are in a template, so that they can be
@@ -23,7 +23,7 @@ type findings struct{ t *template.Template }
 // parseFindings parses a template of findings. It panics on errors, because the template is part of the program.
 func parseFindings(text string) findings {
 	t := template.New("findings").Option("missingkey=error").Funcs(template.FuncMap{
-		"list": func(v []string) string { return strings.Join(v, ", ") }, "names": plain.Join,
+		"list": func(v []string) string { return strings.Join(v, ", ") }, "names": humanize.Join,
 	})
 	return findings{template.Must(t.Parse(text))}
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
@@ -261,7 +261,7 @@ func plural(n float64, noun string) string {
 func counted(n float64) string {
 	s := fmt.Sprintf("%.0f", math.Abs(n))
 	if n != math.Trunc(n) {
-		return plain.Short(n)
+		return humanize.Short(n)
 	}
 	for at := len(s) - 3; at > 0; at -= 3 {
 		s = s[:at] + "," + s[at:]

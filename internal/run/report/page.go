@@ -11,7 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -68,8 +68,11 @@ func New(all []*runs.Run, o Options) (*Page, error) {
 	for _, r := range all {
 		t, problem := read(r)
 		if problem != nil {
-			p.Problems = append(p.Problems, fmt.Sprintf("%s: %s", r.Folder, strings.TrimPrefix(plain.ErrorText(problem),
-				r.Folder+": ")))
+			p.Problems = append(
+				p.Problems,
+				fmt.Sprintf("%s: %s", r.Folder, strings.TrimPrefix(humanize.ErrorText(problem),
+					r.Folder+": ")),
+			)
 		}
 		if t != nil {
 			trials = append(trials, t)
@@ -93,7 +96,7 @@ func New(all []*runs.Run, o Options) (*Page, error) {
 	}
 	if len(keys) > 1 {
 		p.Notes = append(p.Notes, fmt.Sprintf("These runs train %s. Results of different workloads "+
-			"cannot be compared, so each workload has its own section.", plain.Join(keys)))
+			"cannot be compared, so each workload has its own section.", humanize.Join(keys)))
 	}
 	p.Notes = append(p.Notes, unfinished(trials)...)
 	p.head(trials, o)
@@ -189,7 +192,7 @@ func (p *Page) head(trials []*trial, o Options) {
 		}
 		when += " UTC"
 	}
-	p.Facts = append(p.Facts, runs+when, "run with Perdure "+plain.Join(versions),
+	p.Facts = append(p.Facts, runs+when, "run with Perdure "+humanize.Join(versions),
 		fmt.Sprintf("page made by Perdure %s at %s UTC", o.Version, o.Made.UTC().Format("2006-01-02 15:04")))
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
@@ -206,7 +206,7 @@ func newComparison(s *section) comparison {
 	if len(names) > 5 {
 		names = append(names[:4:4], fmt.Sprintf("%d more settings", len(names)-4))
 	}
-	c.Differ = plain.Join(names)
+	c.Differ = humanize.Join(names)
 	least, most := math.MaxInt, 0
 	var total, away float64
 	for _, g := range s.groups {

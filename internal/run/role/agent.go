@@ -7,8 +7,8 @@ import (
 
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/agent"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/metrics"
-	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -34,7 +34,7 @@ func (c *Agent) Run(ctx context.Context) error {
 	}
 	defer eye.Close()
 	dial := func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
-		cfg.Log = plain.NewErrorLog(os.Stderr) // standard error is the program's
+		cfg.Log = humanize.NewErrorLog(os.Stderr) // standard error is the program's
 		client, err := worker.Dial(ctx, cfg)
 		if err == nil {
 			eye.SetProbe(metrics.Worker(client, c.Watch.Identity(client.Job().ID, wire.RoleWorker, int(client.Slot()))))

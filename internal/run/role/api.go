@@ -10,8 +10,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/coordinator"
@@ -179,7 +179,7 @@ func processState(s string) control.ProcessState {
 	return control.ProcessStarting
 }
 
-func (b *backend) View(ctx context.Context) (v words.View, err error) {
+func (b *backend) View(ctx context.Context) (v protocol.View, err error) {
 	err = b.co.Inspect(ctx, func(s *coordinator.Snapshot) { v = s.Facts.View.Clone() })
 	return v, err
 }

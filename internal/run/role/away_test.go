@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/coordinator"
-	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/testcluster"
 )
 
 // absent is a registry that saves nothing while it is unavailable.
@@ -41,15 +41,15 @@ func (a absentLease) Save(ctx context.Context, doc []byte, previous uint64) (uin
 // TestStatusAway checks that status and view arrive within one second together while the registry is unavailable. They
 // show since when it is, and nothing that is not recorded. Changes wait.
 func TestStatusAway(t *testing.T) {
-	rig.RunVirtual(
+	testcluster.RunVirtual(
 		t,
 		time.Hour,
-		rig.Options{Ended: func(*rig.Process, error) {}},
+		testcluster.Options{Ended: func(*testcluster.Process, error) {}},
 		func(t *testing.T, ctx context.Context,
-			h *rig.Hosts,
+			h *testcluster.Hosts,
 		) {
 			var away atomic.Bool
-			job := rig.Job("bsp", "none", 2, 1, 1)
+			job := testcluster.Job("bsp", "none", 2, 1, 1)
 			p := h.NewProcess("coordinator")
 			co, err := p.NewCoordinator(membership.NewJobRecord(job, 1, 0, nil), func(cfg *coordinator.Config) {
 				cfg.Registry = absent{registry.NewMemory(), &away}
@@ -59,7 +59,7 @@ func TestStatusAway(t *testing.T) {
 			}
 			p.Go(co.Run)
 			b := &backend{co: co, began: time.Now()}
-			look := func() (control.Status, words.View) {
+			look := func() (control.Status, protocol.View) {
 				t.Helper()
 				began := time.Now()
 				s, err := b.Status(ctx)

@@ -22,8 +22,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/metrics"
-	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -32,7 +32,7 @@ import (
 const (
 	framesFD  = 3
 	controlFD = 4
-	secretsFD = 5 // for other roles reach.FirstFD
+	secretsFD = 5 // for other roles locate.FirstFD
 )
 
 // Coordinator is the process of a job's coordinator.
@@ -107,10 +107,10 @@ func (o *Resources) inherit(ctx context.Context, c *Coordinator) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: inherited control socket: %w", errNoParent, err)
 	}
-	if o.Keys, err = reach.InheritedSecrets(wire.RoleCoordinator, secretsFD); err != nil {
+	if o.Keys, err = locate.InheritedSecrets(wire.RoleCoordinator, secretsFD); err != nil {
 		return errors.Join(err, o.ControlListener.Close())
 	}
-	if o.Ring, err = reach.OpenWatchedRing(ctx, c.Keys, wire.RoleCoordinator, c.Log); err != nil {
+	if o.Ring, err = locate.OpenWatchedRing(ctx, c.Keys, wire.RoleCoordinator, c.Log); err != nil {
 		return errors.Join(err, o.ControlListener.Close())
 	}
 	return nil

@@ -13,13 +13,13 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/proc/logkeys"
+	"github.com/perdure/perdure/internal/proc/logauth"
 	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/metrics"
-	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -52,7 +52,7 @@ func (c *Log) Run(ctx context.Context) error {
 	defer eye.Close()
 	var own wire.Keys
 	if c.Inherits {
-		if own, err = reach.InheritedSecrets(wire.RoleWorker, reach.FirstFD); err != nil {
+		if own, err = locate.InheritedSecrets(wire.RoleWorker, locate.FirstFD); err != nil {
 			return err
 		}
 	}
@@ -80,7 +80,7 @@ func (c *Log) Run(ctx context.Context) error {
 // --insecure. The parent of a run has already checked that for the run's own log.
 func (c *Log) ring(ctx context.Context) (*keys.Ring, error) {
 	if c.Keys != "" {
-		return reach.OpenWatchedRing(ctx, c.Keys, wire.Role(logkeys.ServerRole), c.Log)
+		return locate.OpenWatchedRing(ctx, c.Keys, wire.Role(logauth.ServerRole), c.Log)
 	}
 	at := c.Listen
 	if a, err := net.ResolveTCPAddr("tcp", at); err == nil { // otherwise Serve reports the error

@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/role"
 )
 
@@ -84,7 +84,7 @@ func TestMistakes(t *testing.T) {
 		t.Errorf("negative --lost-after: %v", err)
 	}
 	run := t.TempDir()
-	drawn, err := reach.WriteSecrets(run, reach.NewKeys())
+	drawn, err := locate.WriteSecrets(run, locate.NewKeys())
 	if err == nil {
 		err = drawn.Close()
 	}
@@ -97,7 +97,7 @@ func TestMistakes(t *testing.T) {
 	}
 	_ = nobody.Close() // it never answered
 	work := func() error {
-		w := role.Worker{Job: reach.Job{Run: run, Join: nobody.Addr().String()}, Out: &out}
+		w := role.Worker{Job: locate.Job{Run: run, Join: nobody.Addr().String()}, Out: &out}
 		return w.Run(t.Context())
 	}
 	if err := work(); err == nil || !strings.Contains(err.Error(), "no job answers") || out.Len() > 0 {

@@ -17,16 +17,16 @@ import (
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/metrics"
-	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // Server is the process of a server.
 type Server struct {
-	Job    reach.Job `embed:""`
-	Index  int       `hidden:"" help:"The server's index." default:"-1"` // below 0: the job chooses one
-	Beside int       `hidden:"" help:"The number of servers on this machine."`
+	Job    locate.Job `embed:""`
+	Index  int        `hidden:"" help:"The server's index." default:"-1"` // below 0: the job chooses one
+	Beside int        `hidden:"" help:"The number of servers on this machine."`
 	// Listen is the listen address for workers, and Advertise the address that is published; "": that of Listen.
 	Listen    string        `help:"@server_listen (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
 	Zone      string        `help:"@server_zone" placeholder:"NAME"`
@@ -89,7 +89,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	}
 	return ignoreSignal(server.Run(atOnce, server.Config{
 		Index:         c.Index,
-		Process:       reach.ProcessName(),
+		Process:       locate.ProcessName(),
 		PID:           os.Getpid(),
 		Network:       faults,
 		Listen:        c.Listen,

@@ -17,8 +17,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/machine"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/metrics"
-	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/workload"
 	"github.com/perdure/perdure/worker"
@@ -33,9 +33,9 @@ func printLeft(out io.Writer, w *worker.Client) {
 
 // Worker is the process of a worker that trains one of the workloads.
 type Worker struct {
-	Job    reach.Job `embed:""`
-	Slot   int       `hidden:"" help:"The slot to take." default:"-1"` // below 0: the job chooses one
-	Beside int       `hidden:"" help:"The number of workers on this machine."`
+	Job    locate.Job `embed:""`
+	Slot   int        `hidden:"" help:"The slot to take." default:"-1"` // below 0: the job chooses one
+	Beside int        `hidden:"" help:"The number of workers on this machine."`
 	// LostAfter is how long the worker may receive nothing from any process of the job; 0: unlimited.
 	LostAfter time.Duration `help:"@worker_lost_after (default ${default})." default:"1m" placeholder:"TIME"`
 	// OutageMB limits the updates that it queues for unavailable shards; 0: the job's limit.
@@ -95,7 +95,7 @@ func (c *Worker) Run(ctx context.Context) error {
 		fmt.Fprintf(c.Out, "worker:%d joins the job; it takes part from clock %d on\n", client.Slot(), client.Now())
 	}
 	observer := func(ctx context.Context) (*worker.Client, error) {
-		return reach.Observe(hooks.NewContext(ctx, hooks.Worker{Network: faults}), worker.Config{
+		return locate.Observe(hooks.NewContext(ctx, hooks.Worker{Network: faults}), worker.Config{
 			Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job, Log: c.Log,
 		})
 	}
@@ -136,7 +136,7 @@ func (c *Worker) config(s *settings.Run) worker.Config {
 	}
 	return worker.Config{
 		Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job, Slot: perdure.Slot(c.Slot).Exactly(),
-		Process: reach.ProcessName(), PID: os.Getpid(), Log: c.Log,
+		Process: locate.ProcessName(), PID: os.Getpid(), Log: c.Log,
 		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20,
 		JoinTimeout: patience, LostAfter: cmp.Or(c.LostAfter, worker.NeverLost), Grow: !waits,
 	}

@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
@@ -76,7 +76,7 @@ func full(t *testing.T, d *Dir) {
 		StaleScale: perdure.ScaleInverse,
 		Outage:     &Outage{Clocks: 12, StaleRows: 120, QueuedBytes: 3_500_000, WaitedS: 0.25},
 		Goal:       &Goal{Metric: "accuracy", Value: 0.9, Clock: 98, Seconds: 11.5, Met: new(0.91), Final: new(0.9)},
-		Saving:     &words.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
+		Saving:     &protocol.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
 		Seed:       7, Clocks: 100, WallSeconds: 12.5,
 		TableConsistency: map[string]perdure.Consistency{
 			"b": {Kind: perdure.BSP},

@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // Summary is the result of a run. Every field is always present in summary.json; unknown values are nil and written as
@@ -63,7 +63,7 @@ type Summary struct {
 
 	// Saving is the last interval between checkpoints, or statistics of the saved rows; nil: the strategy
 	// determines it.
-	Saving *words.Saving `json:"saving"`
+	Saving *protocol.Saving `json:"saving"`
 
 	Failures    []Failure `json:"failures"` // sorted by time; may be empty
 	ModelSHA256 *string   `json:"model_sha256"`

@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // Row is a named value of several runs; "" if a run lacks it or it is unknown.
@@ -43,7 +43,7 @@ func Compare(out io.Writer, all []*Run, every, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		return plain.JSON(out, c)
+		return humanize.JSON(out, c)
 	}
 	return c.print(out, every)
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
@@ -42,7 +42,7 @@ type writtenFile struct {
 
 // exporter exports runs and reports the files that it has written.
 type exporter struct {
-	*plain.Printer
+	*humanize.Printer
 	files []writtenFile
 }
 
@@ -60,7 +60,7 @@ func Export(out io.Writer, all []*Run, to Exports, asJSON bool) error {
 	if err := to.check(); err != nil { // write nothing if one of the files cannot be written
 		return err
 	}
-	e := &exporter{Printer: plain.NewPrinter(out, asJSON), files: []writtenFile{}}
+	e := &exporter{Printer: humanize.NewPrinter(out, asJSON), files: []writtenFile{}}
 	if to.CSV != "" {
 		rows, err := csvRows(all)
 		if err == nil {

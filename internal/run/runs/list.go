@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // Line is a run in a list. Unknown values are nil or empty.
@@ -46,7 +46,7 @@ func (r *Run) Line() Line {
 		l.Began = &at
 	}
 	if r.Problem != nil {
-		l.Problem = plain.ErrorText(r.Problem)
+		l.Problem = humanize.ErrorText(r.Problem)
 	}
 	if job.ID == "" {
 		return l // its settings cannot be read
@@ -123,7 +123,7 @@ func List(out io.Writer, all []*Run, order string, asJSON bool) error {
 		slices.SortStableFunc(lines, func(a, b pricedLine) int { return compare(&a.Line, &b.Line) })
 	}
 	if asJSON {
-		return plain.JSON(out, lines)
+		return humanize.JSON(out, lines)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	heads := []string{

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
@@ -24,7 +24,7 @@ type removeResult struct {
 // Remove deletes runs that have ended, one after another until one cannot be deleted. It keeps files of others in their
 // directories, and data in an external store, and reports both.
 func Remove(out io.Writer, folders []string, dry, asJSON bool) error {
-	tell := plain.NewPrinter(out, asJSON)
+	tell := humanize.NewPrinter(out, asJSON)
 	all := []removeResult{}
 	for _, folder := range folders {
 		r, err := One(folder)
@@ -59,7 +59,7 @@ func (r *Run) checkWritten() error {
 		rundir.RunFile, why)
 }
 
-func (r *Run) remove(tell *plain.Printer, dry bool) (what removeResult, err error) {
+func (r *Run) remove(tell *humanize.Printer, dry bool) (what removeResult, err error) {
 	what = removeResult{Folder: r.Folder, State: r.State, Bytes: rundir.Bytes(r.Folder), Left: []string{}}
 	what.Store = r.Settings.Checkpoints.Store
 	if dry {

@@ -8,10 +8,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/terminal"
 )
 
 // showResult is a run for programs: its line, its settings and its result.
@@ -28,10 +28,10 @@ func (r *Run) Show(out io.Writer, asJSON bool) error {
 		return fmt.Errorf("%s: %w", r.Folder, r.Problem)
 	}
 	if asJSON {
-		return plain.JSON(out, showResult{pricedLine{r.Line(), r.Cost(r.Prices)}, r.Last, &r.Settings, r.Summary})
+		return humanize.JSON(out, showResult{pricedLine{r.Line(), r.Cost(r.Prices)}, r.Last, &r.Settings, r.Summary})
 	}
 	if r.Summary != nil {
-		screen.PrintResult(out, r.Folder, r.Summary)
+		terminal.PrintResult(out, r.Folder, r.Summary)
 	} else {
 		job := &r.Settings.Job
 		fmt.Fprintf(out, "%s %s: %s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d\n", r.Folder,
@@ -144,7 +144,7 @@ func (r *Run) curves() (lines []string) {
 		if len(values) < 2 {
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("%-16s %.4g %s %.4g", c.name, values[0], screen.Curve(values, curveWidth),
+		lines = append(lines, fmt.Sprintf("%-16s %.4g %s %.4g", c.name, values[0], terminal.Curve(values, curveWidth),
 			values[len(values)-1]))
 	}
 	return lines

@@ -12,9 +12,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -34,7 +34,7 @@ type EndedRun struct {
 	Job perdure.JobSpec
 	// View is the view that the run started with: its generation and, if the run was itself resumed from a checkpoint,
 	// the cut, tables and slots of that checkpoint.
-	View words.View
+	View protocol.View
 
 	Checkpoints, Snapshots store.Store
 	Log                    EndedLog
@@ -54,8 +54,8 @@ type EndedState struct {
 	Cut        perdure.Clock // all shards have all updates of clocks below it
 	Furthest   perdure.Clock // the largest number of clocks that any shard has of any slot
 	Tables     []perdure.TableSpec
-	Slots      []words.Interval // nil: all slots take part throughout
-	PastClocks int64            // clocks that slots did in earlier membership intervals
+	Slots      []protocol.Interval // nil: all slots take part throughout
+	PastClocks int64               // clocks that slots did in earlier membership intervals
 
 	shards []*endedShard
 }
@@ -144,7 +144,7 @@ func (st *EndedState) past() int64 {
 	for _, sh := range st.shards {
 		n := int64(sh.rep.State.Seq())
 		for slot, applied := range sh.rep.State.Applied() {
-			var span words.Interval
+			var span protocol.Interval
 			if slot < len(st.Slots) {
 				span = st.Slots[slot]
 			}
@@ -171,9 +171,9 @@ func (st *EndedState) agree() error {
 
 // decide decides the clocks that a slot had started: see [membership.DecideStart].
 func (st *EndedState) decide(slot perdure.Slot) error {
-	fences := make([]words.Fence, len(st.shards))
+	fences := make([]protocol.Fence, len(st.shards))
 	for i, sh := range st.shards {
-		fences[i] = words.Fence{Slot: slot, Counts: sh.rep.State.Counts(slot)}
+		fences[i] = protocol.Fence{Slot: slot, Counts: sh.rep.State.Counts(slot)}
 	}
 	start, torn := membership.DecideStart(fences, st.Job.TwoStep(st.Tables), 0, nil)
 	if torn {
@@ -192,9 +192,9 @@ func (st *EndedState) Write(ctx context.Context, to store.Store, job *perdure.Jo
 	if err := to.Prepare(); err != nil {
 		return err
 	}
-	v := words.View{
-		Generation: st.Generation + 1, Cut: st.Cut, Tables: st.Tables, Shards: make([]words.ShardView, job.Shards),
-		Slots: make([]words.SlotView, len(st.shards[0].rep.State.Applied())),
+	v := protocol.View{
+		Generation: st.Generation + 1, Cut: st.Cut, Tables: st.Tables, Shards: make([]protocol.ShardView, job.Shards),
+		Slots: make([]protocol.SlotView, len(st.shards[0].rep.State.Applied())),
 	}
 	for _, sh := range st.shards {
 		if err := sh.write(ctx, to, job, &v); err != nil {
@@ -210,9 +210,9 @@ func (st *EndedState) Applied(shard perdure.ShardID) []perdure.Clock {
 }
 
 // States returns the saved slot states in the earlier run's store. The shards only refer to them.
-func (st *EndedState) States() (files []words.SavedFile) {
+func (st *EndedState) States() (files []protocol.SavedFile) {
 	for _, sh := range st.shards {
-		files = append(files, states.Files(sh.rep.State.States())...)
+		files = append(files, slotstate.Files(sh.rep.State.States())...)
 	}
 	return files
 }
@@ -322,7 +322,7 @@ func (sh *endedShard) appendHeadEntry(kind wire.Kind, slot perdure.Slot, clock p
 }
 
 // write writes the shard as a snapshot of another job, which starts with the view v.
-func (sh *endedShard) write(ctx context.Context, to store.Store, job *perdure.JobSpec, v *words.View) error {
+func (sh *endedShard) write(ctx context.Context, to store.Store, job *perdure.JobSpec, v *protocol.View) error {
 	was := &sh.rep.State
 	rep := replica.New(replica.Settings{Shard: sh.id, Job: *job})
 	rep.SetView(v, replica.Role{}, false)

@@ -20,7 +20,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/proc/logkeys"
+	"github.com/perdure/perdure/internal/proc/logauth"
 	"github.com/perdure/perdure/internal/proc/logserver"
 )
 
@@ -169,7 +169,7 @@ func (s *Run) OpenLog(ring *keys.Ring, appends bool) func(context.Context, strin
 	updatelog.Log, error,
 ) {
 	return func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
-		d := s.LogOptions(o, logkeys.NewAccess(ring))
+		d := s.LogOptions(o, logauth.NewAccess(ring))
 		d.ReadOnly = appends
 		return updatelog.Dial(ctx, addr, d)
 	}
@@ -192,7 +192,7 @@ func (s *Run) LogAccess(role keys.Role) (*updatelog.Access, error) {
 	if !updatelog.RequiresKeys(s.Job.Log) {
 		return nil, nil
 	}
-	return logkeys.Open(s.Reach.Keys, role)
+	return logauth.Open(s.Reach.Keys, role)
 }
 
 // readEnded reads the state that the job left in its update log, which is in the run's directory or elsewhere.

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/workload"
@@ -104,7 +104,7 @@ func (s *Run) ParseFaults() (faults []supervisor.Fault, err error) {
 	for _, text := range s.Faults {
 		f, err := supervisor.ParseFault(text)
 		if err == nil {
-			err = f.Validate(s.Job.Servers, slots, s.HasOwnLog(), (&words.View{}).ClockLimit(&s.Job))
+			err = f.Validate(s.Job.Servers, slots, s.HasOwnLog(), (&protocol.View{}).ClockLimit(&s.Job))
 		}
 		if err != nil {
 			return nil, err

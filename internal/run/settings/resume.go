@@ -9,7 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 )
 
@@ -237,7 +237,7 @@ func ChangeWorkers(s *Run, workers int, m *checkpoint.Manifest) (err error) {
 	}
 	saved := m.Slots
 	if len(saved) == 0 { // all slots take part throughout
-		saved = make([]words.Interval, s.Job.Slots)
+		saved = make([]protocol.Interval, s.Job.Slots)
 	}
 	s.Checkpoints.Workers = workers
 	if m.Slots, err = membership.RescaledIntervals(saved, s.Checkpoints.Workers, at); err != nil {

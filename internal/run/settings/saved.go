@@ -4,18 +4,18 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 )
 
 // RunningCheckpoint is the running checkpoint that a run resumes from. It contains the last saved value of each row.
 type RunningCheckpoint struct {
-	Number uint64              `json:"number"` // of its manifest
-	Files  [][]words.SavedFile `json:"files"`  // by shard, oldest first
+	Number uint64                 `json:"number"` // of its manifest
+	Files  [][]protocol.SavedFile `json:"files"`  // by shard, oldest first
 	// States are the saved slot states that the newest files refer to; nil if the files contain them all.
-	States [][]words.SavedFile `json:"states,omitempty"`
+	States [][]protocol.SavedFile `json:"states,omitempty"`
 	// Current means that the run starts with all rows at its cut, from a separate checkpoint. The files of this one are
 	// used only to restore lost shards.
 	Current bool `json:"current,omitempty"`
@@ -35,9 +35,9 @@ func ReadRunningCheckpoint(from store.Store, s *Run) (m checkpoint.Manifest, err
 		return m, err
 	}
 	for _, shard := range r.Shards {
-		var files []words.SavedFile
+		var files []protocol.SavedFile
 		for _, f := range shard.Files {
-			files = append(files, words.SavedFile(f))
+			files = append(files, protocol.SavedFile(f))
 		}
 		s.Saved.Files = append(s.Saved.Files, files)
 		s.Saved.ReferToStates(len(s.Saved.Files)-1, len(r.Shards), shard.States)
@@ -65,9 +65,9 @@ func skippedNote(from store.Store, manifest string, at perdure.Clock, passed []c
 func (sv *RunningCheckpoint) ReferToStates(shard, shards int, states []checkpoint.FileRef) {
 	for _, f := range states {
 		if sv.States == nil {
-			sv.States = make([][]words.SavedFile, shards)
+			sv.States = make([][]protocol.SavedFile, shards)
 		}
-		sv.States[shard] = append(sv.States[shard], words.SavedFile(f))
+		sv.States[shard] = append(sv.States[shard], protocol.SavedFile(f))
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/workload"
@@ -58,7 +58,7 @@ type Run struct {
 	Generation perdure.Generation  `json:"generation"`
 	Cut        perdure.Clock       `json:"cut"`
 	Tables     []perdure.TableSpec `json:"tables,omitempty"`
-	Slots      []words.Interval    `json:"slots,omitempty"` // when each takes part; empty: all throughout
+	Slots      []protocol.Interval `json:"slots,omitempty"` // when each takes part; empty: all throughout
 	Saved      *RunningCheckpoint  `json:"saved,omitempty"` // nil: the checkpoint is of one clock
 }
 

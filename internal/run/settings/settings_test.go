@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/workload"
@@ -21,9 +21,9 @@ import (
 // TestHeaderOfResumed checks that a resumed run reports the number of its current workers.
 func TestHeaderOfResumed(t *testing.T) {
 	for _, c := range []struct {
-		spans []words.Interval
+		spans []protocol.Interval
 		want  int
-	}{{nil, 3}, {[]words.Interval{{}, {Until: 5}, {From: 3}, {From: 9}}, 2}} {
+	}{{nil, 3}, {[]protocol.Interval{{}, {Until: 5}, {From: 3}, {From: 9}}, 2}} {
 		s := Run{Job: perdure.JobSpec{Slots: 3}, Cut: 5, Slots: c.spans}
 		if got := s.InitialWorkers(); got != c.want {
 			t.Errorf("%v at clock 5: %d workers, want %d", c.spans, got, c.want)

@@ -8,8 +8,8 @@ import (
 	"strconv"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
@@ -127,7 +127,7 @@ func (s *Run) validateResumed() error {
 			return fmt.Errorf("tables: %w", err)
 		}
 	}
-	odd := func(span words.Interval) bool {
+	odd := func(span protocol.Interval) bool {
 		return span.From < 0 || span.Until < 0 || span.Until > 0 && span.Until < span.From
 	}
 	if i := slices.IndexFunc(s.Slots, odd); i >= 0 || len(s.Slots) > perdure.MaxSlots {

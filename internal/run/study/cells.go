@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/runs"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -68,9 +68,9 @@ func (f File) Check() (*Study, error) {
 			switch {
 			case err != nil && !f.LeaveOut:
 				return nil, fmt.Errorf("%w: cell %s cannot run: %s (set impossible: leave-out in the study's file "+
-					"to skip such cells)", perdure.ErrUsage, c.Name, plain.ErrorText(err))
+					"to skip such cells)", perdure.ErrUsage, c.Name, humanize.ErrorText(err))
 			case err != nil:
-				s.LeftOut = append(s.LeftOut, SkippedCell{c.Name, plain.ErrorText(err)})
+				s.LeftOut = append(s.LeftOut, SkippedCell{c.Name, humanize.ErrorText(err)})
 				continue
 			}
 			for _, note := range notes {

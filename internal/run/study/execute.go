@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
@@ -248,7 +248,7 @@ func (c *executor) record(r *run, d *runRecord) {
 	t := Trial{Seed: r.seed, Folder: r.folder, Build: d.Build}
 	if d.Why == "" {
 		if err := c.read(&t); err != nil {
-			d.Why = plain.ErrorText(err)
+			d.Why = humanize.ErrorText(err)
 		}
 	}
 	c.mu.Lock()
@@ -307,7 +307,7 @@ func (c *executor) printRun(r *run) {
 			seconds += f.done.Seconds
 		}
 		seconds *= float64(len(c.runs)-n) / float64(n*max(1, c.Parallel))
-		left = "; " + plain.Roughly(time.Duration(seconds*float64(time.Second))) + " left"
+		left = "; " + humanize.Roughly(time.Duration(seconds*float64(time.Second))) + " left"
 	}
 	fmt.Fprintf(c.Screen, "%4d/%d  %s seed %d: %s%s\n", len(finished), len(c.runs), r.cell.Name, r.seed, what, left)
 }

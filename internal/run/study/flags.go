@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // Flags holds the flags of perdure study.
@@ -53,7 +53,7 @@ func (s *Study) Run(ctx context.Context, a *Flags, path, version string, out, sc
 		return errors.Join(err, err2)
 	}
 	if a.JSON {
-		return errors.Join(err, plain.JSON(out, results))
+		return errors.Join(err, humanize.JSON(out, results))
 	}
 	if err2 := results.Print(out); err2 != nil || err != nil {
 		return errors.Join(err, err2)

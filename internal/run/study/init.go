@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // example is the study that Init writes.
@@ -24,7 +24,7 @@ func Init(path string) error {
 		return fmt.Errorf("%w: %s already exists; choose another name: perdure study init other.yaml",
 			perdure.ErrUsage, path)
 	case err != nil:
-		return fmt.Errorf("%w: cannot write %s: %w", perdure.ErrUsage, path, plain.Cause(err))
+		return fmt.Errorf("%w: cannot write %s: %w", perdure.ErrUsage, path, humanize.Cause(err))
 	}
 	if _, err := f.Write(example); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(path))

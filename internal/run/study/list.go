@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // List prints what would be run: each cell with the command of its first run, the cells left out, and the notes on
@@ -28,7 +28,7 @@ func (s *Study) List(out io.Writer) error {
 	}
 	text := fmt.Sprintf("%d cells, %d seeds: %d runs", len(s.Cells), len(s.Seeds), len(s.Cells)*len(s.Seeds))
 	if t := s.time(); t > 0 {
-		text += ", of " + plain.Roughly(t) + " of training, one at a time"
+		text += ", of " + humanize.Roughly(t) + " of training, one at a time"
 	}
 	_, err := fmt.Fprintln(out, text)
 	return err

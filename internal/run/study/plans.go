@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -43,7 +43,7 @@ func faults(v settings.Node) (given []string, err error) {
 	}
 	for _, text := range given {
 		if _, err := (&faultPlan{Given: []string{text}}).Of(faultJob{}); err != nil {
-			return nil, v.Errorf("%s", plain.ErrorText(err))
+			return nil, v.Errorf("%s", humanize.ErrorText(err))
 		}
 	}
 	return given, nil
@@ -96,10 +96,10 @@ func (r *faultReplay) readTrace(v settings.Node) error {
 	}
 	b, err := disk.ReadRegular(path, maxTraceBytes)
 	if err != nil {
-		return v.Errorf("cannot read %s: %w", path, plain.Cause(err))
+		return v.Errorf("cannot read %s: %w", path, humanize.Cause(err))
 	}
 	if r.Trace, err = readMachineTrace(b); err != nil {
-		return v.Errorf("%s: %s", path, strings.ReplaceAll(plain.ErrorText(err), "\n", "; "))
+		return v.Errorf("%s: %s", path, strings.ReplaceAll(humanize.ErrorText(err), "\n", "; "))
 	}
 	r.Name = filepath.Base(path)
 	return nil

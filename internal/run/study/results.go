@@ -16,7 +16,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/proc/machine"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
@@ -198,7 +198,7 @@ func (r *Results) WriteRuns(folder string) error {
 			for _, name := range Figures {
 				cell := ""
 				if v, ok := t.Figures[name]; ok {
-					cell = plain.Format(v)
+					cell = humanize.Format(v)
 				}
 				row = append(row, cell)
 			}
@@ -214,7 +214,7 @@ func (r *Results) WriteRuns(folder string) error {
 			rows = append(rows, append(row, "", "", relativeDir(f.Folder), f.Why))
 		}
 	}
-	return plain.WriteCSV(filepath.Join(folder, "runs.csv"), rows)
+	return humanize.WriteCSV(filepath.Join(folder, "runs.csv"), rows)
 }
 
 // writeSeries writes series.csv. It has all lines of the runs' series.csv, with the cell and the seed of each run.
@@ -286,16 +286,16 @@ type column struct {
 
 // columns of the table; a column is shown if some cell has the figure.
 var columns = []column{
-	{"accuracy", "ACCURACY", plain.Percent1},
-	{"rmse", "RMSE", plain.Short},
-	{"loss", "LOSS", plain.Short},
-	{"seconds", "SECONDS", plain.Short},
-	{"goal-seconds", "TO GOAL", plain.Short},
-	{"clocks", "CLOCKS", plain.Short},
-	{"faults", "FAULTS", plain.Short},
-	{"lost", "LOST", plain.Short},
-	{"redone", "REDONE", plain.Short},
-	{"away", "AWAY s", plain.Short},
+	{"accuracy", "ACCURACY", humanize.Percent1},
+	{"rmse", "RMSE", humanize.Short},
+	{"loss", "LOSS", humanize.Short},
+	{"seconds", "SECONDS", humanize.Short},
+	{"goal-seconds", "TO GOAL", humanize.Short},
+	{"clocks", "CLOCKS", humanize.Short},
+	{"faults", "FAULTS", humanize.Short},
+	{"lost", "LOST", humanize.Short},
+	{"redone", "REDONE", humanize.Short},
+	{"away", "AWAY s", humanize.Short},
 	{"cost", "ON DEMAND", dollars},
 	{"cost-spot", "SPOT", dollars},
 	{"cost-month", "MONTH", dollars},

@@ -13,7 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // runRecord is stored next to a run's directory when the run has ended. It records the arguments, the build and the
@@ -40,7 +40,7 @@ func readRunRecord(folder string) (*runRecord, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", folder+recordExt, plain.Cause(err))
+		return nil, fmt.Errorf("cannot read %s: %w", folder+recordExt, humanize.Cause(err))
 	}
 	var d runRecord
 	if err := json.Unmarshal(b, &d); err != nil {
@@ -55,7 +55,7 @@ func (d *runRecord) began() time.Time {
 
 // writeJSON writes a file atomically.
 func writeJSON(path string, v any) error {
-	return disk.WriteFile(disk.OS(), filepath.ToSlash(path), func(w io.Writer) error { return plain.JSON(w, v) })
+	return disk.WriteFile(disk.OS(), filepath.ToSlash(path), func(w io.Writer) error { return humanize.JSON(w, v) })
 }
 
 // Program is the executable file that runs.
@@ -96,7 +96,7 @@ const lockName = "lock"
 // hold locks a study's directory against other processes.
 func hold(folder string) (io.Closer, error) {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
-		return nil, fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
+		return nil, fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, folder, humanize.Cause(err))
 	}
 	locker, ok := disk.OS().(disk.Locker)
 	if !ok {
@@ -110,7 +110,7 @@ func hold(folder string) (io.Closer, error) {
 			"with --out", perdure.ErrUsage, folder, locked.Holder)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
+		return nil, fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, folder, humanize.Cause(err))
 	}
 	return lock, nil
 }

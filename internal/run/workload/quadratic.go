@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // Names of the workload and of its only table.
@@ -18,7 +18,7 @@ const (
 )
 
 // DefaultQuadratic holds the default choices.
-var DefaultQuadratic = contract.Quadratic{Rows: 1000, Dim: 4, Condition: 100}
+var DefaultQuadratic = api.Quadratic{Rows: 1000, Dim: 4, Condition: 100}
 
 // Limits, far above practical values.
 const (
@@ -37,8 +37,8 @@ const (
 // A worker's gradient is exact, divided by the number of workers. With Noise, normal noise of that standard deviation
 // is added to each value.
 type quadratic struct {
-	contract.Quadratic
-	params    contract.Params
+	api.Quadratic
+	params    api.Params
 	curvature []float32 // λ, by value
 	best      []float32 // x*
 	x         []float32 // as read by Get
@@ -46,7 +46,7 @@ type quadratic struct {
 }
 
 // openQuadratic creates the workload.
-func openQuadratic(p contract.Params) (contract.Workload, error) {
+func openQuadratic(p api.Params) (api.Workload, error) {
 	chosen := p.Rule.Rate == 0 && p.Rule.Kind == perdure.RuleSGD
 	if chosen {
 		p.Rule.Rate = 2 / (1 + 1/p.Bowl.Condition)
@@ -58,7 +58,7 @@ func openQuadratic(p contract.Params) (contract.Workload, error) {
 			p.Batch)
 	case p.Data != "":
 		return nil, fmt.Errorf("%w: quadratic: data %s; it has none, leave that out", perdure.ErrUsage, p.Data)
-	case p.Factors != contract.Factors{}, p.Topics != contract.TopicModel{}, p.FinalReLU, p.ByLayer:
+	case p.Factors != api.Factors{}, p.Topics != api.TopicModel{}, p.FinalReLU, p.ByLayer:
 		return nil, fmt.Errorf("%w: quadratic has no factors, topics or layers; leave out what is for those",
 			perdure.ErrUsage)
 	case b.Rows < 1 || b.Dim < 1 || b.Dim > perdure.MaxDim || b.Rows > maxValues/b.Dim:
@@ -82,12 +82,12 @@ func openQuadratic(p contract.Params) (contract.Workload, error) {
 		Quadratic: b, params: p, curvature: make([]float32, n), best: make([]float32, n), x: make([]float32, n),
 		gradient: make([]float32, n),
 	}
-	r := rand.New(rand.NewPCG(contract.Mix(p.Seed), 1))
+	r := rand.New(rand.NewPCG(api.Mix(p.Seed), 1))
 	for i := range n {
 		w.curvature[i] = float32(math.Pow(b.Condition, -float64(i)/math.Max(float64(n-1), 1)))
 		w.best[i] = float32(r.NormFloat64())
 	}
-	contract.Shuffle(w.curvature, contract.Mix(p.Seed+1))
+	api.Shuffle(w.curvature, api.Mix(p.Seed+1))
 	return w, nil
 }
 
@@ -97,20 +97,20 @@ func (p *quadratic) Contraction(rate float64) float64 {
 	return max(math.Abs(1-rate), math.Abs(1-rate/p.Condition))
 }
 
-// Describe implements contract.Workload.
-func (p *quadratic) Describe() contract.Description {
-	return contract.Description{
+// Describe implements api.Workload.
+func (p *quadratic) Describe() api.Description {
+	return api.Description{
 		Name: QuadraticName, Data: fmt.Sprintf("a bowl of condition %g", p.Condition), Train: len(p.x), Test: len(p.x),
 		Parameters: len(p.x), DataBytes: int64(8 * len(p.x)), Rate: p.params.Rule.Rate,
 	}
 }
 
-// Digest implements contract.Workload.
+// Digest implements api.Workload.
 func (p *quadratic) Digest() string {
 	return fmt.Sprintf("quadratic %d %d %g %g", p.Rows, p.Dim, p.Condition, p.Noise)
 }
 
-// Constants implements contract.Workload. They identify the function.
+// Constants implements api.Workload. They identify the function.
 func (p *quadratic) Constants() map[string]string {
 	return map[string]string{
 		"condition": strconv.FormatFloat(p.Condition, 'g', -1, 64), "noise": strconv.FormatFloat(p.Noise, 'g', -1, 64),
@@ -118,7 +118,7 @@ func (p *quadratic) Constants() map[string]string {
 	}
 }
 
-// Tables implements contract.Workload.
+// Tables implements api.Workload.
 func (p *quadratic) Tables() []perdure.TableSpec {
 	spec := perdure.TableSpec{Name: quadraticTable, Rows: int64(p.Rows), Dim: p.Dim, Rule: p.params.Rule}
 	if p.params.Sparse {
@@ -127,29 +127,29 @@ func (p *quadratic) Tables() []perdure.TableSpec {
 	return []perdure.TableSpec{spec}
 }
 
-// Step implements contract.Workload.
+// Step implements api.Workload.
 func (p *quadratic) Step(
-	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
-) (contract.Metrics, error) {
+	ctx context.Context, t api.Tables, share api.Share, clock perdure.Clock,
+) (api.Metrics, error) {
 	if err := share.Validate(clock); err != nil {
-		return contract.Metrics{}, fmt.Errorf("quadratic: %w", err)
+		return api.Metrics{}, fmt.Errorf("quadratic: %w", err)
 	}
 	if err := t.Get(ctx, quadraticTable, 0, p.x); err != nil {
-		return contract.Metrics{}, err
+		return api.Metrics{}, err
 	}
 	part := 1 / float32(share.Of)
 	p.descend(part)
 	if p.Noise > 0 {
-		r := rand.New(rand.NewPCG(contract.PassState(p.params.Seed, perdure.Slot(share.Rank), int64(clock)), 2))
+		r := rand.New(rand.NewPCG(api.PassState(p.params.Seed, perdure.Slot(share.Rank), int64(clock)), 2))
 		for i := range p.gradient {
 			p.gradient[i] += part * float32(p.Noise*r.NormFloat64())
 		}
 	}
 	loss, off := p.evaluate()
 	if err := t.Inc(ctx, quadraticTable, 0, p.gradient); err != nil {
-		return contract.Metrics{}, err
+		return api.Metrics{}, err
 	}
-	return contract.Metrics{TrainLoss: loss, TrainRMSE: off, Samples: len(p.x)}, nil
+	return api.Metrics{TrainLoss: loss, TrainRMSE: off, Samples: len(p.x)}, nil
 }
 
 // descend computes part of the gradient.
@@ -170,17 +170,17 @@ func (p *quadratic) evaluate() (loss, off float64) {
 	return loss, math.Sqrt(squares / float64(len(p.x)))
 }
 
-// Evaluate implements contract.Workload. The loss is f(x), and the RMSE is that of xᵢ − x*ᵢ.
-func (p *quadratic) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+// Evaluate implements api.Workload. The loss is f(x), and the RMSE is that of xᵢ − x*ᵢ.
+func (p *quadratic) Evaluate(ctx context.Context, t api.Tables) (api.Eval, error) {
 	if err := t.Get(ctx, quadraticTable, 0, p.x); err != nil {
-		return contract.Eval{}, err
+		return api.Eval{}, err
 	}
 	loss, off := p.evaluate()
-	return contract.Eval{Loss: loss, RMSE: off, Accuracy: math.NaN()}, nil
+	return api.Eval{Loss: loss, RMSE: off, Accuracy: math.NaN()}, nil
 }
 
-// Findings implements contract.FindingsReporter. It reports the distance of x to x* and the expected contraction.
-func (p *quadratic) Findings(ctx context.Context, t contract.Tables) ([]string, error) {
+// Findings implements api.FindingsReporter. It reports the distance of x to x* and the expected contraction.
+func (p *quadratic) Findings(ctx context.Context, t api.Tables) ([]string, error) {
 	e, err := p.Evaluate(ctx, t)
 	if err != nil {
 		return nil, err

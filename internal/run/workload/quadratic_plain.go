@@ -1,6 +1,6 @@
 package workload
 
-import "github.com/perdure/perdure/internal/run/workload/contract"
+import "github.com/perdure/perdure/internal/run/workload/api"
 
 // PlainQuadratic descends into a bowl on one thread without tables: the reference for speed. A job of one worker under
 // bsp gives the same bits. It is not for concurrent use.
@@ -10,7 +10,7 @@ type PlainQuadratic struct {
 }
 
 // NewPlainQuadratic returns a descent at clock 0, by plain gradient descent.
-func NewPlainQuadratic(p contract.Params) (*PlainQuadratic, error) {
+func NewPlainQuadratic(p api.Params) (*PlainQuadratic, error) {
 	w, err := openQuadratic(p)
 	if err != nil {
 		return nil, err

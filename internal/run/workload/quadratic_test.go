@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // quadraticMemory is a table of one thread.
@@ -37,9 +37,9 @@ func (m quadraticMemory) IncRows(context.Context, string, []perdure.RowID, []flo
 
 const quadraticRate = 1.5
 
-func quadraticParams() contract.Params {
-	return contract.Params{
-		Seed: 3, Slots: 1, Bowl: contract.Quadratic{Rows: 50, Dim: 3, Condition: 20},
+func quadraticParams() api.Params {
+	return api.Params{
+		Seed: 3, Slots: 1, Bowl: api.Quadratic{Rows: 50, Dim: 3, Condition: 20},
 		Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: quadraticRate},
 	}
 }
@@ -66,7 +66,7 @@ func TestQuadraticContracts(t *testing.T) {
 		} else if bound := first * math.Pow(c, float64(clock)); e.RMSE > bound*(1+1e-5) {
 			t.Fatalf("clock %d: %v from x*, the bound is %v", clock, e.RMSE, bound)
 		}
-		got, err := w.Step(t.Context(), m, contract.Share{Of: 1}, clock)
+		got, err := w.Step(t.Context(), m, api.Share{Of: 1}, clock)
 		if err != nil || got.TrainLoss != e.Loss || got.TrainRMSE != e.RMSE {
 			t.Fatalf("clock %d: %+v, %v; judged %+v", clock, got, err, e)
 		}
@@ -90,7 +90,7 @@ func TestQuadraticPlain(t *testing.T) {
 	}
 	x := make(quadraticMemory, len(plain.x))
 	for clock := range perdure.Clock(20) {
-		m, err := w.Step(t.Context(), x, contract.Share{Of: 1}, clock)
+		m, err := w.Step(t.Context(), x, api.Share{Of: 1}, clock)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,27 +135,27 @@ func TestQuadraticNoise(t *testing.T) {
 }
 
 // quadraticStep returns a slot's gradient at zeros, of two slots.
-func quadraticStep(t *testing.T, w contract.Workload, rank int, clock perdure.Clock) []float32 {
+func quadraticStep(t *testing.T, w api.Workload, rank int, clock perdure.Clock) []float32 {
 	t.Helper()
 	x := make(quadraticMemory, len(w.(*quadratic).x))
-	if _, err := w.Step(t.Context(), x, contract.Share{Rank: rank, Of: 2}, clock); err != nil {
+	if _, err := w.Step(t.Context(), x, api.Share{Rank: rank, Of: 2}, clock); err != nil {
 		t.Fatal(err)
 	}
 	return slices.Clone(w.(*quadratic).gradient)
 }
 
 func TestQuadraticRefuses(t *testing.T) {
-	for want, change := range map[string]func(*contract.Params){
-		"0 workers":       func(p *contract.Params) { p.Slots = 0 },
-		"batch of 3":      func(p *contract.Params) { p.Batch = 3 },
-		"data here":       func(p *contract.Params) { p.Data = "here" },
-		"no factors":      func(p *contract.Params) { p.ByLayer = true },
-		"0 rows":          func(p *contract.Params) { p.Bowl.Rows = 0 },
-		"values in total": func(p *contract.Params) { p.Bowl.Rows = 1 << 30 },
-		"condition 0.5":   func(p *contract.Params) { p.Bowl.Condition = 0.5 },
-		"condition NaN":   func(p *contract.Params) { p.Bowl.Condition = math.NaN() },
-		"noise -1":        func(p *contract.Params) { p.Bowl.Noise = -1 },
-		"rule add":        func(p *contract.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
+	for want, change := range map[string]func(*api.Params){
+		"0 workers":       func(p *api.Params) { p.Slots = 0 },
+		"batch of 3":      func(p *api.Params) { p.Batch = 3 },
+		"data here":       func(p *api.Params) { p.Data = "here" },
+		"no factors":      func(p *api.Params) { p.ByLayer = true },
+		"0 rows":          func(p *api.Params) { p.Bowl.Rows = 0 },
+		"values in total": func(p *api.Params) { p.Bowl.Rows = 1 << 30 },
+		"condition 0.5":   func(p *api.Params) { p.Bowl.Condition = 0.5 },
+		"condition NaN":   func(p *api.Params) { p.Bowl.Condition = math.NaN() },
+		"noise -1":        func(p *api.Params) { p.Bowl.Noise = -1 },
+		"rule add":        func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
 	} {
 		p := quadraticParams()
 		change(&p)

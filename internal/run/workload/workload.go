@@ -1,7 +1,7 @@
 // Package workload lists the training programs and opens them by name. The list is fixed; nothing registers itself. The
 // package also implements the smallest workload, quadratic.
 //
-// Package contract defines the interface of a workload. Its types are aliased here, so that users of workloads import
+// Package api defines the interface of a workload. Its types are aliased here, so that users of workloads import
 // only this package.
 package workload
 
@@ -10,50 +10,50 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/workload/api"
 	"github.com/perdure/perdure/internal/run/workload/cnn"
-	"github.com/perdure/perdure/internal/run/workload/contract"
 	"github.com/perdure/perdure/internal/run/workload/lda"
 	"github.com/perdure/perdure/internal/run/workload/logreg"
 	"github.com/perdure/perdure/internal/run/workload/mf"
 )
 
-// The types of package contract.
+// The types of package api.
 type (
 	// Params holds the user's choices for a training program.
-	Params = contract.Params
+	Params = api.Params
 	// Factors holds the user's choices for a matrix factorisation.
-	Factors = contract.Factors
+	Factors = api.Factors
 	// TopicModel holds the user's choices for a topic model.
-	TopicModel = contract.TopicModel
+	TopicModel = api.TopicModel
 	// SoftmaxParams holds the user's choices that give the problem stronger theoretical guarantees.
-	SoftmaxParams = contract.SoftmaxParams
+	SoftmaxParams = api.SoftmaxParams
 	// Quadratic holds the user's choices for a quadratic function.
-	Quadratic = contract.Quadratic
+	Quadratic = api.Quadratic
 	// Tables is a workload's access to the model.
-	Tables = contract.Tables
+	Tables = api.Tables
 	// Share identifies a slot's part of the data in a clock.
-	Share = contract.Share
+	Share = api.Share
 	// Metrics holds one slot's training results of one clock.
-	Metrics = contract.Metrics
+	Metrics = api.Metrics
 	// Eval holds a model's results on held-out examples.
-	Eval = contract.Eval
+	Eval = api.Eval
 	// Description describes a workload and its data.
-	Description = contract.Description
+	Description = api.Description
 	// FindingsReporter is a workload that can describe a model in addition to evaluating it.
-	FindingsReporter = contract.FindingsReporter
+	FindingsReporter = api.FindingsReporter
 	// Repairer is a workload whose tables can hold values that no valid model has.
-	Repairer = contract.Repairer
+	Repairer = api.Repairer
 	// Classifier is a workload that classifies examples.
-	Classifier = contract.Classifier
+	Classifier = api.Classifier
 	// SampledEvaluator is a workload that can evaluate on a subset of its test examples.
-	SampledEvaluator = contract.SampledEvaluator
+	SampledEvaluator = api.SampledEvaluator
 	// Stateful is a workload whose processes use their own earlier samples in addition to the rows.
-	Stateful = contract.Stateful
+	Stateful = api.Stateful
 	// WarmStartChecker is a workload with additional requirements, beyond table sizes, for a model that training starts
 	// from.
-	WarmStartChecker = contract.WarmStartChecker
+	WarmStartChecker = api.WarmStartChecker
 	// Workload is a training program.
-	Workload = contract.Workload
+	Workload = api.Workload
 )
 
 // Info describes a workload before it is opened.

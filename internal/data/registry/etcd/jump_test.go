@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/registry/registrytest"
-	"github.com/perdure/perdure/internal/rig/wall"
+	"github.com/perdure/perdure/internal/testcluster/wallclock"
 )
 
 // TestJumpedLease checks that jumps of the wall clock, an hour forward and back, do not end a lease while the registry
@@ -18,7 +18,7 @@ func TestJumpedLease(t *testing.T) {
 		t.patience = 0
 		t.now = func() time.Time {
 			shows := time.Duration(looks.Add(1)%3-1) * time.Hour
-			return wall.Jump(time.Now().Add(time.Duration(passed.Load())), shows)
+			return wallclock.Jump(time.Now().Add(time.Duration(passed.Load())), shows)
 		}
 	})
 	l := acquire(t, r)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // resultName is the file with the complete result.
@@ -24,16 +24,16 @@ const maxResultBytes = 256 << 20
 // Write writes the result to a directory: costs.json, trials.csv, costs.md with tables, and costs.svg with a plot.
 func (r *Result) Write(folder string) error {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
-		return fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
+		return fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, folder, humanize.Cause(err))
 	}
 	f, err := os.Create(filepath.Join(folder, resultName))
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(plain.JSON(f, r), f.Close()); err != nil {
+	if err := errors.Join(humanize.JSON(f, r), f.Close()); err != nil {
 		return err
 	}
-	return errors.Join(plain.WriteCSV(filepath.Join(folder, "trials.csv"), r.Rows()),
+	return errors.Join(humanize.WriteCSV(filepath.Join(folder, "trials.csv"), r.Rows()),
 		os.WriteFile(filepath.Join(folder, "costs.md"), []byte(r.tables()), 0o666),
 		os.WriteFile(filepath.Join(folder, "costs.svg"), r.Picture().SVG(true), 0o666))
 }
@@ -60,13 +60,13 @@ func (r *Result) Rows() [][]string {
 			clocks = append(clocks, fmt.Sprint(f.Clock))
 			servers = append(servers, strings.Trim(fmt.Sprint(f.Servers), "[]"))
 			shards = append(shards, strings.Trim(fmt.Sprint(f.Shards), "[]"))
-			norms = append(norms, plain.Format(f.Norm))
+			norms = append(norms, humanize.Format(f.Norm))
 		}
 		bound := math.NaN()
 		if t.Bound != nil {
 			bound = float64(*t.Bound)
 		}
-		rows = append(rows, plain.Record(t.Strategy, t.Lost, t.Seed, strings.Join(clocks, ";"),
+		rows = append(rows, humanize.Record(t.Strategy, t.Lost, t.Seed, strings.Join(clocks, ";"),
 			strings.Join(servers, ";"), strings.Join(shards, ";"), strings.Join(norms, ";"), t.Cost, t.Censored,
 			bound, t.SimpleBound))
 	}
@@ -82,7 +82,7 @@ func Read(folder string) (*Result, error) {
 			resultName)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", path, plain.Cause(err))
+		return nil, fmt.Errorf("cannot read %s: %w", path, humanize.Cause(err))
 	}
 	r := &Result{}
 	if err := json.Unmarshal(b, r); err != nil {

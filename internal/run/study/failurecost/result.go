@@ -11,7 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/itercost"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // Schema is the version of costs.json.
@@ -225,21 +225,21 @@ func (r *Result) Print(out io.Writer) error {
 	for _, c := range r.Cells {
 		mean, within, fewer, between := "-", "-", "-", "-"
 		if c.Mean != nil {
-			mean, within = plain.Short(*c.Mean), c.MeanInterval.text(" to ", plain.Short)
+			mean, within = humanize.Short(*c.Mean), c.MeanInterval.text(" to ", humanize.Short)
 		}
 		if c.Saving != nil {
-			fewer = plain.Percent0(*c.Saving)
-			between = c.SavingInterval.text(" to ", plain.Percent0)
+			fewer = humanize.Percent0(*c.Saving)
+			between = c.SavingInterval.text(" to ", humanize.Percent0)
 		}
-		median := plain.Short(c.Median[0])
+		median := humanize.Short(c.Median[0])
 		if c.Median[1] < 0 {
 			median += " or more"
 		} else if c.Median[1] > c.Median[0] {
-			median += " to " + plain.Short(c.Median[1])
+			median += " to " + humanize.Short(c.Median[1])
 		}
 		lost := "-"
 		if c.Lost > 0 {
-			lost = plain.Short(c.Lost)
+			lost = humanize.Short(c.Lost)
 		}
 		fmt.Fprintln(w, strings.Join([]string{
 			c.Strategy, lost, fmt.Sprint(c.Trials), mean, within, median, fmt.Sprint(c.Censored), fewer,
@@ -251,9 +251,19 @@ func (r *Result) Print(out io.Writer) error {
 	}
 	for i := range r.Cells {
 		if c := &r.Cells[i]; c.Bounds != nil {
-			fmt.Fprintf(out, "%s, %s lost: %d of %d trials cost no more than their bounds, on average %s clocks; %d "+
-				"of %d no more than the neat form, %s\n", c.Strategy, partText(c.Lost), c.Bounds.Below, c.Bounds.Known,
-				plain.Short(c.Bounds.Mean), c.Bounds.BelowSimple, c.Bounds.NumSimple, plain.Short(c.Bounds.MeanSimple))
+			fmt.Fprintf(
+				out,
+				"%s, %s lost: %d of %d trials cost no more than their bounds, on average %s clocks; %d "+
+					"of %d no more than the neat form, %s\n",
+				c.Strategy,
+				partText(c.Lost),
+				c.Bounds.Below,
+				c.Bounds.Known,
+				humanize.Short(c.Bounds.Mean),
+				c.Bounds.BelowSimple,
+				c.Bounds.NumSimple,
+				humanize.Short(c.Bounds.MeanSimple),
+			)
 		}
 	}
 	if n, same, once := r.Repeated(); n > 0 {

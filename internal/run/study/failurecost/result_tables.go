@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/plot"
 )
 
@@ -63,7 +63,7 @@ func (r *Result) BoundsTable() string {
 			lost = partText(c.Lost)
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %.1f | %d of %d | %.1f | %d of %d |\n", c.Strategy, lost,
-			plain.Short(c.Bounds.Norm), c.cost(), c.Bounds.Mean, c.Bounds.Below, c.Bounds.Known, c.Bounds.MeanSimple,
+			humanize.Short(c.Bounds.Norm), c.cost(), c.Bounds.Mean, c.Bounds.Below, c.Bounds.Known, c.Bounds.MeanSimple,
 			c.Bounds.BelowSimple, c.Bounds.NumSimple)
 	}
 	if b.Len() == 0 {
@@ -107,7 +107,7 @@ func partText(part float64) string {
 			return text
 		}
 	}
-	return plain.Percent0(part)
+	return humanize.Percent0(part)
 }
 
 // cost formats the mean with its interval, and how many trials are censored.
@@ -129,7 +129,7 @@ func (c *Cell) SavingText() string {
 	if c.Saving == nil {
 		return "–"
 	}
-	return fmt.Sprintf("%s [%s]", plain.Percent0(*c.Saving), c.SavingInterval.text(", ", plain.Percent0))
+	return fmt.Sprintf("%s [%s]", humanize.Percent0(*c.Saving), c.SavingInterval.text(", ", humanize.Percent0))
 }
 
 // Family is the cost and the MB written of a strategy with each of its checkpoint intervals, in ascending order of

@@ -28,7 +28,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 	"github.com/perdure/perdure/internal/run/workload/gemm"
 	"github.com/perdure/perdure/internal/run/workload/logreg"
 )
@@ -65,7 +65,7 @@ type Parameters [tables][]float32
 type Model struct {
 	data    *dataset.Examples
 	options Options
-	order   *contract.Order
+	order   *api.Order
 	pixel   [256]float32 // value of each grey level
 
 	conv1, conv2 conv
@@ -109,7 +109,7 @@ func newModel(data *dataset.Examples, o Options, s shape) (*Model, error) {
 			perdure.ErrUsage, data.Name)
 	}
 	m := &Model{
-		data: data, options: o, order: contract.NewOrder(o.Seed, train.N, o.Batch), // SetSlots makes the slots
+		data: data, options: o, order: api.NewOrder(o.Seed, train.N, o.Batch), // SetSlots makes the slots
 		conv1: conv{1, s.first, s.side}, conv2: conv{s.first, s.second, s.side / 2},
 		flat: s.second * s.side / 4 * s.side / 4, hidden: s.hidden, classes: train.Classes,
 	}
@@ -140,7 +140,7 @@ func (m *Model) SetSlots(slots int) error {
 
 // masks is where a slot's clock draws from what dropout drops.
 func (m *Model) masks(slot perdure.Slot, clock perdure.Clock) dropout {
-	return dropout(contract.PassState(m.options.Seed^maskSeed, slot, int64(clock)))
+	return dropout(api.PassState(m.options.Seed^maskSeed, slot, int64(clock)))
 }
 
 // maskSeed parts what dropout draws from what the order of pictures does.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // small is a network of which every value can be looked at.
@@ -289,7 +289,7 @@ func TestMasks(t *testing.T) {
 
 // TestSparse: sparse tables may be had, too.
 func TestSparse(t *testing.T) {
-	w, err := Open(contract.Params{
+	w, err := Open(api.Params{
 		Slots: 1, Batch: 1, Sparse: true,
 		Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: DefaultRate},
 	})
@@ -339,19 +339,19 @@ func TestRefuses(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		change func(*contract.Params)
+		change func(*api.Params)
 		want   string
 	}{
-		{func(p *contract.Params) { p.Slots = 0 }, "0 workers"},
-		{func(p *contract.Params) { p.Batch = 0 }, "batch of 0"},
-		{func(p *contract.Params) { p.Factors.Rank = 3 }, "no rows of users"},
-		{func(p *contract.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} }, "choose one that follows them"},
+		{func(p *api.Params) { p.Slots = 0 }, "0 workers"},
+		{func(p *api.Params) { p.Batch = 0 }, "batch of 0"},
+		{func(p *api.Params) { p.Factors.Rank = 3 }, "no rows of users"},
+		{func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} }, "choose one that follows them"},
 		{
-			func(p *contract.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleFTRL, Rate: 1, Beta: 1} },
+			func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleFTRL, Rate: 1, Beta: 1} },
 			"begins at zeros",
 		},
 	} {
-		p := contract.Params{Slots: 1, Batch: 1, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: DefaultRate}}
+		p := api.Params{Slots: 1, Batch: 1, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: DefaultRate}}
 		c.change(&p)
 		if _, err := Open(p); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)

@@ -3,7 +3,7 @@ package cnn
 import (
 	"math"
 
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 	"github.com/perdure/perdure/internal/run/workload/gemm"
 )
 
@@ -198,7 +198,7 @@ func (d dropout) relu(units []float32, i int) {
 	state := uint64(d) + uint64(i*words)*golden
 	for ; len(units) > 0; units = units[min(perWord, len(units)):] {
 		state += golden
-		bits := contract.Mix(state)
+		bits := api.Mix(state)
 		for j, v := range units[:min(perWord, len(units))] {
 			if bits&anyUnit == dropped {
 				v = 0

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/table"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // Name of the workload.
@@ -68,14 +68,14 @@ func (m *Model) specs(rule perdure.Rule) []perdure.TableSpec {
 // program is a Model as a workload.
 type program struct {
 	model    *Model
-	params   contract.Params
+	params   api.Params
 	specs    []perdure.TableSpec
 	values   Parameters // of Get
 	gradient Parameters // for Inc
 }
 
 // Open loads the data and returns the workload.
-func Open(p contract.Params) (contract.Workload, error) {
+func Open(p api.Params) (api.Workload, error) {
 	switch p.Rule.Kind {
 	case perdure.RuleAdd, perdure.RuleSet:
 		return nil, fmt.Errorf("%w: cnn: rule %s puts gradients into the model; choose one that follows them, "+
@@ -90,7 +90,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 	if err := p.ValidateBatch(); err != nil {
 		return nil, err
 	}
-	if p.Factors != (contract.Factors{}) {
+	if p.Factors != (api.Factors{}) {
 		return nil, fmt.Errorf("%w: cnn has no rows of users and items; leave out rank, l2, clock fraction and "+
 			"whole users", perdure.ErrUsage)
 	}
@@ -128,56 +128,56 @@ func blank(specs []perdure.TableSpec) (p Parameters) {
 	return p
 }
 
-// Describe implements contract.Workload.
-func (w *program) Describe() contract.Description {
+// Describe implements api.Workload.
+func (w *program) Describe() api.Description {
 	values := 0
 	for _, v := range w.values {
 		values += len(v)
 	}
 	data := w.model.data
-	return contract.Description{
+	return api.Description{
 		Name: Name, Data: data.Name, Train: data.Train.N, Test: data.Test.N, Parameters: values,
 		DataBytes: data.Bytes(), Rate: w.params.Rule.Rate,
 	}
 }
 
-// Digest implements contract.Workload.
+// Digest implements api.Workload.
 func (w *program) Digest() string { return w.model.data.Digest() }
 
 // FinalReLUKey names the constant that says whether scores below 0 are 0.
 const FinalReLUKey = "final_relu"
 
-// Constants implements contract.Workload: what the tables do not say of the scores.
+// Constants implements api.Workload: what the tables do not say of the scores.
 func (w *program) Constants() map[string]string {
 	return map[string]string{FinalReLUKey: strconv.FormatBool(w.params.FinalReLU)}
 }
 
-// Tables implements contract.Workload.
+// Tables implements api.Workload.
 func (w *program) Tables() []perdure.TableSpec { return slices.Clone(w.specs) }
 
-// Step implements contract.Workload.
+// Step implements api.Workload.
 func (w *program) Step(
-	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
-) (contract.Metrics, error) {
+	ctx context.Context, t api.Tables, share api.Share, clock perdure.Clock,
+) (api.Metrics, error) {
 	if err := share.Validate(clock); err != nil {
-		return contract.Metrics{}, fmt.Errorf("cnn: %w", err)
+		return api.Metrics{}, fmt.Errorf("cnn: %w", err)
 	}
 	if err := w.model.SetSlots(share.Of); err != nil {
-		return contract.Metrics{}, err
+		return api.Metrics{}, err
 	}
 	if err := w.get(ctx, t); err != nil {
-		return contract.Metrics{}, err
+		return api.Metrics{}, err
 	}
 	loss := w.model.Gradient(&w.values, perdure.Slot(share.Rank), clock, &w.gradient)
 	for i, s := range w.specs {
 		if err := t.Inc(ctx, s.Name, 0, w.gradient[i]); err != nil {
-			return contract.Metrics{}, err
+			return api.Metrics{}, err
 		}
 	}
-	return contract.Metrics{TrainLoss: loss, TrainRMSE: math.NaN(), Samples: w.params.Batch}, nil
+	return api.Metrics{TrainLoss: loss, TrainRMSE: math.NaN(), Samples: w.params.Batch}, nil
 }
 
-func (w *program) get(ctx context.Context, t contract.Tables) error {
+func (w *program) get(ctx context.Context, t api.Tables) error {
 	for i, s := range w.specs {
 		if err := t.Get(ctx, s.Name, 0, w.values[i]); err != nil {
 			return err
@@ -186,24 +186,24 @@ func (w *program) get(ctx context.Context, t contract.Tables) error {
 	return nil
 }
 
-// Sample implements contract.SampledEvaluator.
+// Sample implements api.SampledEvaluator.
 func (w *program) Sample(n int) {
 	data := *w.model.data // others may have it, too
 	data.Test = data.Test.Sample(n)
 	w.model.data = &data
 }
 
-// Evaluate implements contract.Workload, on the test pictures.
-func (w *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+// Evaluate implements api.Workload, on the test pictures.
+func (w *program) Evaluate(ctx context.Context, t api.Tables) (api.Eval, error) {
 	if err := w.get(ctx, t); err != nil {
-		return contract.Eval{}, err
+		return api.Eval{}, err
 	}
 	loss, accuracy := w.model.Evaluate(&w.values, &w.model.data.Test)
-	return contract.Eval{Loss: loss, Accuracy: accuracy, RMSE: math.NaN()}, nil
+	return api.Eval{Loss: loss, Accuracy: accuracy, RMSE: math.NaN()}, nil
 }
 
-// Classify implements contract.Classifier.
-func (w *program) Classify(ctx context.Context, t contract.Tables, each func(scores []float32, label uint8)) error {
+// Classify implements api.Classifier.
+func (w *program) Classify(ctx context.Context, t api.Tables, each func(scores []float32, label uint8)) error {
 	if err := w.get(ctx, t); err != nil {
 		return err
 	}

@@ -7,15 +7,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // topWords is of how many words a topic is told by.
 const topWords = 10
 
-// Findings implements contract.FindingsReporter: the perplexity, and the topics, the largest first, each by its most
+// Findings implements api.FindingsReporter: the perplexity, and the topics, the largest first, each by its most
 // frequent words.
-func (p *program) Findings(ctx context.Context, t contract.Tables) ([]string, error) {
+func (p *program) Findings(ctx context.Context, t api.Tables) ([]string, error) {
 	e, err := p.Evaluate(ctx, t)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // maxHeldOutTokens is how many tokens of held-out documents a model is judged by, at most: enough for a perplexity to
@@ -48,7 +48,7 @@ func newHeldOut(d *dataset.Documents, size int) *heldOut {
 	for i, doc := range docs {
 		var half splitDocument
 		for at, w := range doc {
-			if to := &half.first; contract.Mix(uint64(i)<<32+uint64(at))&1 == 0 && at > 0 || at == len(doc)-1 {
+			if to := &half.first; api.Mix(uint64(i)<<32+uint64(at))&1 == 0 && at > 0 || at == len(doc)-1 {
 				half.second = append(half.second, place[w])
 			} else {
 				*to = append(*to, place[w])

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/table"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 func options(topics int, fraction float64) Options {
@@ -88,7 +88,7 @@ func checkCounts(t *testing.T, p *Plain) {
 	}
 }
 
-var _ contract.Workload = (*program)(nil)
+var _ api.Workload = (*program)(nil)
 
 // memory is tables of one process, whose updates are seen when the clock ends.
 type memory struct {
@@ -148,9 +148,9 @@ func (m *memory) IncRows(_ context.Context, name string, rows []perdure.RowID, d
 	return nil
 }
 
-func open(t testing.TB, slots int, change func(*contract.Params)) *program {
+func open(t testing.TB, slots int, change func(*api.Params)) *program {
 	t.Helper()
-	p := contract.Params{
+	p := api.Params{
 		Seed: 1, Slots: slots, Data: "synthetic:300", Rule: perdure.Rule{Kind: perdure.RuleSGD},
 		Topics: options(20, 0.5).TopicModel,
 	}
@@ -164,7 +164,7 @@ func open(t testing.TB, slots int, change func(*contract.Params)) *program {
 	return w.(*program)
 }
 
-func step(t testing.TB, w contract.Workload, m *memory, share contract.Share, clock perdure.Clock) contract.Metrics {
+func step(t testing.TB, w api.Workload, m *memory, share api.Share, clock perdure.Clock) api.Metrics {
 	t.Helper()
 	metrics, err := w.Step(t.Context(), m, share, clock)
 	if err != nil {
@@ -207,7 +207,7 @@ func TestOneSlot(t *testing.T) {
 	p := newPlain(t, w.data, w.Options)
 	p.Sorted = true
 	for clock := range perdure.Clock(7) {
-		got := step(t, w, m, contract.Share{Of: 1}, clock)
+		got := step(t, w, m, api.Share{Of: 1}, clock)
 		m.tick()
 		tokens, loss := p.Run(1)
 		if got.Samples != tokens || got.TrainLoss != loss {
@@ -235,7 +235,7 @@ func TestAnyProcess(t *testing.T) {
 			of = 7 - of
 		}
 		for rank := range of {
-			share := contract.Share{Rank: rank, Of: of}
+			share := api.Share{Rank: rank, Of: of}
 			step(t, open(t, 3, nil), calm, share, clock)
 			if random.IntN(3) == 0 { // done, and not kept
 				n := len(stormy.pending)
@@ -258,12 +258,12 @@ func TestAnyProcess(t *testing.T) {
 // TestSentAssignments: rows of assignments are sent in which a token has changed; all of them, where they may be lost.
 func TestSentAssignments(t *testing.T) {
 	for _, lossy := range []bool{false, true} {
-		w := open(t, 1, func(p *contract.Params) { p.Lossy = lossy })
+		w := open(t, 1, func(p *api.Params) { p.Lossy = lossy })
 		m := newMemory(w.Tables())
 		all := w.rows[len(w.rows)-1]
 		for clock := range perdure.Clock(40) { // 20 passes
 			before, sent := slices.Clone(m.rows[Assignments]), m.sent[Assignments]
-			step(t, w, m, contract.Share{Of: 1}, clock)
+			step(t, w, m, api.Share{Of: 1}, clock)
 			m.tick()
 			changed := 0
 			for i := range all {
@@ -316,7 +316,7 @@ func FuzzSampler(f *testing.F) {
 		s.wordCounts = newWordCounts(room)
 		words, assigned := make([]int32, int(tokens)+1), unassigned(int(tokens)+1)
 		for i := range words {
-			words[i] = int32(contract.Mix(seed+uint64(i)) % 50)
+			words[i] = int32(api.Mix(seed+uint64(i)) % 50)
 		}
 		for pass := range uint64(4) {
 			s.start()
@@ -366,7 +366,7 @@ func TestWeights(t *testing.T) {
 		for _, c := range cells {
 			sum += s.factor[c.topic] * float64(c.count)
 		}
-		x := float64(contract.Mix(i+1)>>11) / (1 << 53) * (sum + s.local + s.smooth)
+		x := float64(api.Mix(i+1)>>11) / (1 << 53) * (sum + s.local + s.smooth)
 		counts[int16(s.draw(1, cells, x, sum, s.local))]++
 	}
 	own, word, total := []float64{2, 2, 1, 0}, []float64{0, 1, 0, 0}, []float64{2, 2, 1, 0}
@@ -384,19 +384,19 @@ func TestWeights(t *testing.T) {
 
 // BenchmarkStep is BenchmarkPlain over tables in memory: what reading, counting and writing rows takes beside.
 func BenchmarkStep(b *testing.B) {
-	w := open(b, 1, func(p *contract.Params) {
+	w := open(b, 1, func(p *api.Params) {
 		p.Data, p.Topics = "synthetic:20000", options(100, 0.5).TopicModel
 	})
 	m := newMemory(w.Tables())
 	clock := perdure.Clock(0)
 	for range 20 {
-		step(b, w, m, contract.Share{Of: 1}, clock)
+		step(b, w, m, api.Share{Of: 1}, clock)
 		m.tick()
 		clock++
 	}
 	tokens := 0
 	for b.Loop() {
-		tokens += step(b, w, m, contract.Share{Of: 1}, clock).Samples
+		tokens += step(b, w, m, api.Share{Of: 1}, clock).Samples
 		b.StopTimer()
 		m.tick()
 		clock++
@@ -407,7 +407,7 @@ func BenchmarkStep(b *testing.B) {
 
 // TestTell: topics are told by their most frequent words, the largest first.
 func TestTell(t *testing.T) {
-	w := open(t, 1, func(p *contract.Params) { p.Topics.Topics = 3 })
+	w := open(t, 1, func(p *api.Params) { p.Topics.Topics = 3 })
 	m := newMemory(w.Tables())
 	counts := m.rows[WordTopic]
 	for word, n := range map[int]float32{7: 5, 2: 9, 30: 5, 1: -4} {

@@ -8,20 +8,20 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // TestLostRows: whatever is lost, training goes on, and with Rebuild counts that began again have what they had.
 func TestLostRows(t *testing.T) {
 	for _, rebuild := range []bool{false, true} {
-		change := func(p *contract.Params) { p.Lossy, p.Topics.Rebuild = true, rebuild }
+		change := func(p *api.Params) { p.Lossy, p.Topics.Rebuild = true, rebuild }
 		slots := []*program{open(t, 2, change), open(t, 2, change)}
 		m := newMemory(slots[0].Tables())
 		clock := perdure.Clock(0)
 		clocks := func(n int) {
 			for range n {
 				for rank, w := range slots {
-					got := step(t, w, m, contract.Share{Rank: rank, Of: 2}, clock)
+					got := step(t, w, m, api.Share{Rank: rank, Of: 2}, clock)
 					if !(got.TrainLoss > 0 && got.TrainLoss < 20) {
 						t.Fatalf("a loss of %v", got.TrainLoss)
 					}
@@ -97,7 +97,7 @@ func newLossy(t *testing.T, slots int, rebuild bool) *lossy {
 }
 
 func (j *lossy) open(t *testing.T, slots int, rebuild bool) *program {
-	return open(t, slots, func(p *contract.Params) {
+	return open(t, slots, func(p *api.Params) {
 		p.Data, p.Lossy, p.Steps, p.Topics.Rebuild = "synthetic:60", true, true, rebuild
 	})
 }
@@ -105,7 +105,7 @@ func (j *lossy) open(t *testing.T, slots int, rebuild bool) *program {
 // run does a clock, and calls within after the first slot's part of it, if it is not nil.
 func (j *lossy) run(t *testing.T, within func()) {
 	for rank, w := range j.slots {
-		step(t, w, j.memory, contract.Share{Rank: rank, Of: len(j.slots)}, j.clock)
+		step(t, w, j.memory, api.Share{Rank: rank, Of: len(j.slots)}, j.clock)
 		if rank == 0 && within != nil {
 			within()
 		}
@@ -214,14 +214,14 @@ func (j *lossy) keeps(t *testing.T, before []float32) {
 // loses is lost, and its counts are those of what came back.
 func TestOnTable(t *testing.T) {
 	for _, fraction := range []float64{1, 0.25} {
-		table := func(p *contract.Params) {
+		table := func(p *api.Params) {
 			p.Data, p.Lossy, p.Steps, p.Topics.Rebuild, p.Topics.OnTable = "synthetic:60", true, true, true, true
 			p.Topics.ClockFraction = fraction
 		}
 		j, with := &lossy{}, &lossy{}
 		for range 2 {
 			j.slots = append(j.slots, open(t, 2, table))
-			with.slots = append(with.slots, open(t, 2, func(p *contract.Params) {
+			with.slots = append(with.slots, open(t, 2, func(p *api.Params) {
 				table(p)
 				p.Topics.OnTable = false
 			}))

@@ -36,17 +36,17 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // Options configures a model.
 type Options struct {
 	Seed uint64 // of the document order and of all draws
-	contract.TopicModel
+	api.TopicModel
 }
 
 // Defaults are the default options.
-var Defaults = contract.TopicModel{Topics: 100, Alpha: 0.1, Beta: 0.01, ClockFraction: 1}
+var Defaults = api.TopicModel{Topics: 100, Alpha: 0.1, Beta: 0.01, ClockFraction: 1}
 
 // MaxTopics is the max number of topics: far above practical numbers, and small enough for 16 bits.
 const MaxTopics = 8192
@@ -92,7 +92,7 @@ func (m *model) passOf(clock perdure.Clock) (pass int64, part int) {
 
 // stateOf returns the random state for the topics of a document in a pass.
 func (m *model) stateOf(doc int32, pass int64) uint64 {
-	return contract.PassState(m.Seed, perdure.Slot(doc), pass)
+	return api.PassState(m.Seed, perdure.Slot(doc), pass)
 }
 
 // unassigned returns topics of tokens that have none yet.

@@ -5,7 +5,7 @@ import (
 	"sort"
 
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // rowTokens is how many tokens' topics a row of the table of assignments has. A document begins with a row of its own,
@@ -26,7 +26,7 @@ func newOrder(d *dataset.Documents, seed uint64, clocks int) *order {
 		all[i] = int32(i)
 		o.rows[i+1] = o.rows[i] + (len(d.Document(i))+rowTokens-1)/rowTokens
 	}
-	contract.Shuffle(all, contract.Mix(seed))
+	api.Shuffle(all, api.Mix(seed))
 	for p := range o.parts {
 		for i := p; i < len(all); i += clocks {
 			o.parts[p] = append(o.parts[p], all[i])
@@ -43,7 +43,7 @@ func newOrder(d *dataset.Documents, seed uint64, clocks int) *order {
 
 // documents returns a share's documents of a clock of a pass: of about as many tokens as any other's. Each document
 // is in one share, however many there are, and in one clock of a pass, whatever the shares are in it.
-func (o *order) documents(part int, share contract.Share) []int32 {
+func (o *order) documents(part int, share api.Share) []int32 {
 	ends := o.ends[part]
 	if len(ends) == 0 {
 		return nil

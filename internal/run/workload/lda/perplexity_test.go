@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 var (
@@ -24,7 +24,7 @@ func TestPerplexity(t *testing.T) {
 	for _, slots := range []int{1, 4} {
 		all := make([]*program, slots)
 		for rank := range all {
-			all[rank] = open(t, slots, func(p *contract.Params) {
+			all[rank] = open(t, slots, func(p *api.Params) {
 				p.Data, p.Topics = data, options(*topicsOf, 1).TopicModel
 			})
 		}
@@ -37,7 +37,7 @@ func TestPerplexity(t *testing.T) {
 		m := newMemory(all[0].Tables())
 		for clock := range perdure.Clock(*passesOf) {
 			for rank, w := range all {
-				step(t, w, m, contract.Share{Rank: rank, Of: slots}, clock)
+				step(t, w, m, api.Share{Rank: rank, Of: slots}, clock)
 			}
 			m.tick()
 		}

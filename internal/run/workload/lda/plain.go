@@ -5,7 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // Plain trains on one thread without tables, with the data, the order and the sampler of a workload with one slot: the
@@ -50,7 +50,7 @@ func (p *Plain) Run(clocks perdure.Clock) (tokens int, loss float64) {
 		}
 		p.s.start()
 		pass, part := p.passOf(p.now)
-		for _, doc := range p.documents(part, contract.Share{Of: 1}) {
+		for _, doc := range p.documents(part, api.Share{Of: 1}) {
 			words := p.data.Train.Document(int(doc))
 			p.s.document(words, p.topics[doc], p.stateOf(doc, pass))
 			tokens += len(words)

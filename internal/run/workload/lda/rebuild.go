@@ -5,14 +5,14 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // rebuild adds to rows that were lost what this slot's own documents had in them. A row cannot have fewer tokens of a
 // topic than the documents of one slot have; where it has, the difference is added. It is for the models under which
 // slots read rows of different times; under bsp there is recount. Of rows that came back as they were once, what each
 // slot lacks there is added, which may be less than what is gone, and what they had too much they keep.
-func (p *program) rebuild(ctx context.Context, t contract.Tables) error {
+func (p *program) rebuild(ctx context.Context, t api.Tables) error {
 	p.own = slices.Grow(p.own[:0], len(p.got))[:len(p.got)]
 	clear(p.own)
 	var mine []int32
@@ -60,7 +60,7 @@ func (p *program) rebuild(ctx context.Context, t contract.Tables) error {
 // is not above 0 no slot takes anything away in that clock, as none sees a token there: under bsp it is 0 or more after
 // it. Each pass repairs a token that was counted too few, and nothing makes more of those but a loss. So there is an
 // end.
-func (p *program) clampNegatives(ctx context.Context, t contract.Tables) error {
+func (p *program) clampNegatives(ctx context.Context, t api.Tables) error {
 	var rows []perdure.RowID
 	var deltas []float32
 	was := slices.Clone(p.total)
@@ -112,7 +112,7 @@ func (m bitset) clampedBy(values []float32, from, end int) (by []float32) {
 	return by
 }
 
-// Repair implements contract.Repairer: no count is below 0, and where rows may be lost n(k) is counted by the words.
+// Repair implements api.Repairer: no count is below 0, and where rows may be lost n(k) is counted by the words.
 func (p *program) Repair(tables map[string][]float32) {
 	clampedBy(tables[WordTopic])
 	clampedBy(tables[Totals])

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // recounts reports whether every clock recomputes the counts from the assignments.
@@ -21,7 +21,7 @@ func (p *program) recounts() bool { return p.Rebuild && p.params.Steps }
 // The result depends only on the rows that were read, not on earlier repairs, so nothing is added twice. If a server
 // dies within a clock, slots may read different rows, and the counts may be wrong at its end. The next clock detects
 // that.
-func (p *program) recount(ctx context.Context, t contract.Tables, part int) error {
+func (p *program) recount(ctx context.Context, t api.Tables, part int) error {
 	n := p.rows[len(p.rows)-1] * rowTokens
 	p.all = slices.Grow(p.all[:0], n)[:n]
 	if err := t.Get(ctx, Assignments, 0, p.all); err != nil {
@@ -92,7 +92,7 @@ func (p *program) countDifferences() (lack []float32) {
 
 // remember learns the topics of this slot's documents, or compares the table with the known topics. It does not write
 // rows of the clock's own documents: all of these are written after sampling.
-func (p *program) remember(ctx context.Context, t contract.Tables, part int, lack []float32) error {
+func (p *program) remember(ctx context.Context, t api.Tables, part int, lack []float32) error {
 	count := func(w int32, k int16, by float32) {
 		if k >= 0 {
 			at := int(p.place[w])*p.Topics + int(k)

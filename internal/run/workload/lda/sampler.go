@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // cell is the number of a word's tokens that have a topic.
@@ -199,7 +199,7 @@ func (s *sampler) document(tokens []int32, topics []int16, state uint64) {
 		whole := sum + local + smooth
 		s.logs.add(whole / (rest + float64(known)))
 		state += 0x9e3779b97f4a7c15
-		k := s.draw(word, cells, float64(contract.Mix(state)>>11)*(1.0/(1<<53))*whole, sum, local)
+		k := s.draw(word, cells, float64(api.Mix(state)>>11)*(1.0/(1<<53))*whole, sum, local)
 		s.count(k, 1)
 		if k != old {
 			topics[i], s.changed[word] = int16(k), true

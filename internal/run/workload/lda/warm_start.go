@@ -5,12 +5,12 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// CheckWarmStart implements contract.WarmStartChecker: the assignments must be of these documents, and the counts those
+// CheckWarmStart implements api.WarmStartChecker: the assignments must be of these documents, and the counts those
 // of the assignments, or each pass would take away tokens that no count has.
-func (p *program) CheckWarmStart(ctx context.Context, t contract.Tables, _ map[string]string) error {
+func (p *program) CheckWarmStart(ctx context.Context, t api.Tables, _ map[string]string) error {
 	rows := make([]float32, p.rows[len(p.rows)-1]*rowTokens)
 	if err := t.Get(ctx, Assignments, 0, rows); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (p *program) CheckWarmStart(ctx context.Context, t contract.Tables, _ map[s
 }
 
 // sameCounts says which count of a model is not that of its assignments.
-func (p *program) sameCounts(ctx context.Context, t contract.Tables, counts, total []float32) error {
+func (p *program) sameCounts(ctx context.Context, t api.Tables, counts, total []float32) error {
 	for _, of := range []struct {
 		table string
 		want  []float32

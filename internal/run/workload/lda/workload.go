@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // Names of the workload and of its tables.
@@ -27,14 +27,14 @@ const DefaultData = dataset.DefaultCorpus
 // program implements a workload for a model.
 type program struct {
 	*model
-	params contract.Params
+	params api.Params
 	s      *sampler
 
 	topics            [][]int16 // by document: topics of its tokens that this process has drawn or read; nil: none
 	known             []int     // by document: the value of stay at that time
 	assignmentVersion int       // incremented when known topics may have become wrong
 	next              perdure.Clock
-	share             contract.Share
+	share             api.Share
 
 	*neededWords                      // of the clock
 	kept         map[int]*neededWords // by clock of a pass: those of earlier ones
@@ -58,7 +58,7 @@ type docRows struct {
 }
 
 // Open loads the data and returns the workload.
-func Open(p contract.Params) (contract.Workload, error) {
+func Open(p api.Params) (api.Workload, error) {
 	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Rate != 0 || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 ||
 		r.Schedule != "" && r.Schedule != perdure.ScheduleConst {
 		return nil, fmt.Errorf("%w: lda counts, and has no update rule or learning rate to choose; leave those out",
@@ -68,7 +68,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 	case p.Batch != 0:
 		return nil, fmt.Errorf("%w: lda: batch of %d; a clock is a fraction of the data here, choose a clock fraction "+
 			"instead", perdure.ErrUsage, p.Batch)
-	case p.FinalReLU, p.ByLayer, p.Factors != contract.Factors{}:
+	case p.FinalReLU, p.ByLayer, p.Factors != api.Factors{}:
 		return nil, fmt.Errorf("%w: lda has no layers and no rows of users and items; leave out what is for those",
 			perdure.ErrUsage)
 	case p.Slots < 1 || p.Slots > perdure.MaxSlots:
@@ -93,18 +93,18 @@ func Open(p contract.Params) (contract.Workload, error) {
 	return w, nil
 }
 
-// Describe implements contract.Workload.
-func (p *program) Describe() contract.Description {
-	return contract.Description{
+// Describe implements api.Workload.
+func (p *program) Describe() api.Description {
+	return api.Description{
 		Name: Name, Data: p.data.Name, Train: len(p.data.Train.Tokens), Test: p.held.n,
 		Parameters: (p.data.Size+1)*p.Topics + p.rows[len(p.rows)-1]*rowTokens, DataBytes: p.data.Bytes(),
 	}
 }
 
-// Digest implements contract.Workload.
+// Digest implements api.Workload.
 func (p *program) Digest() string { return p.data.Digest() }
 
-// Constants implements contract.Workload: a word's share in a topic is (n(w,k) + beta) / (n(k) + words·beta). If the
+// Constants implements api.Workload: a word's share in a topic is (n(w,k) + beta) / (n(k) + words·beta). If the
 // vocabulary is known, line i of word_topic.names is the word of row i of word_topic.
 func (p *program) Constants() map[string]string {
 	text := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
@@ -122,7 +122,7 @@ func (p *program) Constants() map[string]string {
 	return c
 }
 
-// Tables implements contract.Workload.
+// Tables implements api.Workload.
 func (p *program) Tables() []perdure.TableSpec {
 	add := perdure.Rule{Kind: perdure.RuleAdd}
 	counts, topics := perdure.DistanceTV, perdure.DistanceNone // processes remember their documents' topics
@@ -147,7 +147,7 @@ func (p *program) Tables() []perdure.TableSpec {
 	return specs
 }
 
-// Memory implements contract.Stateful: within one pass a process draws the topics of all its documents.
+// Memory implements api.Stateful: within one pass a process draws the topics of all its documents.
 func (p *program) Memory() perdure.Clock {
 	if p.OnTable {
 		return 0
@@ -155,12 +155,12 @@ func (p *program) Memory() perdure.Clock {
 	return perdure.Clock(len(p.parts))
 }
 
-// Step implements contract.Workload.
+// Step implements api.Workload.
 func (p *program) Step(
-	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
-) (contract.Metrics, error) {
+	ctx context.Context, t api.Tables, share api.Share, clock perdure.Clock,
+) (api.Metrics, error) {
 	if err := share.Validate(clock); err != nil {
-		return contract.Metrics{}, fmt.Errorf("lda: %w", err)
+		return api.Metrics{}, fmt.Errorf("lda: %w", err)
 	}
 	if clock != p.next || share != p.share || p.OnTable {
 		p.assignmentVersion++
@@ -173,11 +173,11 @@ func (p *program) Step(
 		var err error
 		p.neededWords = p.wordsOf(part, docs)
 		if tokens, err = p.clock(ctx, t, docs, clock); err != nil {
-			return contract.Metrics{}, err
+			return api.Metrics{}, err
 		}
 	}
 	p.next = clock + 1
-	m := contract.Metrics{TrainLoss: math.NaN(), TrainRMSE: math.NaN(), Samples: tokens}
+	m := api.Metrics{TrainLoss: math.NaN(), TrainRMSE: math.NaN(), Samples: tokens}
 	if tokens > 0 {
 		m.TrainLoss = -p.s.logs.value() / float64(tokens)
 	}
@@ -186,7 +186,7 @@ func (p *program) Step(
 
 // clock resamples the topics of some documents.
 func (p *program) clock(
-	ctx context.Context, t contract.Tables, docs []int32, clock perdure.Clock,
+	ctx context.Context, t api.Tables, docs []int32, clock perdure.Clock,
 ) (tokens int, err error) {
 	pass, part := p.passOf(clock)
 	if err := p.prepare(ctx, t, docs, part); err != nil {
@@ -213,7 +213,7 @@ func (p *program) clock(
 }
 
 // prepare reads the rows that a clock needs and repairs them if rows were lost.
-func (p *program) prepare(ctx context.Context, t contract.Tables, docs []int32, part int) error {
+func (p *program) prepare(ctx context.Context, t api.Tables, docs []int32, part int) error {
 	if p.recounts() {
 		if err := p.read(ctx, t); err != nil {
 			return err
@@ -240,7 +240,7 @@ func (p *program) prepare(ctx context.Context, t contract.Tables, docs []int32, 
 }
 
 // learn reads the topics of documents that this process does not know.
-func (p *program) learn(ctx context.Context, t contract.Tables, docs []int32) error {
+func (p *program) learn(ctx context.Context, t api.Tables, docs []int32) error {
 	p.docs.list = p.docs.list[:0]
 	for _, doc := range docs {
 		if p.known[doc] != p.assignmentVersion || p.topics[doc] == nil {
@@ -301,7 +301,7 @@ func (d *docRows) note(m *model, doc int32, was, now []int16, all bool) {
 }
 
 // write writes the listed rows and clears the list.
-func (d *docRows) write(ctx context.Context, t contract.Tables) error {
+func (d *docRows) write(ctx context.Context, t api.Tables) error {
 	if len(d.list) == 0 {
 		return nil
 	}
@@ -310,12 +310,12 @@ func (d *docRows) write(ctx context.Context, t contract.Tables) error {
 	return err
 }
 
-func (d *docRows) get(ctx context.Context, t contract.Tables) error {
+func (d *docRows) get(ctx context.Context, t api.Tables) error {
 	return t.GetRows(ctx, Assignments, d.list, d.values)
 }
 
 // read reads the counts that the clock needs.
-func (p *program) read(ctx context.Context, t contract.Tables) error {
+func (p *program) read(ctx context.Context, t api.Tables) error {
 	n := len(p.list) * p.Topics
 	p.got = slices.Grow(p.got[:0], n)[:n]
 	if err := p.getWords(ctx, t); err != nil {
@@ -365,7 +365,7 @@ func (p *program) fillWords() (below bool) {
 
 // neededWords holds the words of some documents.
 type neededWords struct {
-	share  contract.Share
+	share  api.Share
 	list   []perdure.RowID // increasing
 	place  []int32         // by word: its index in list, if it is in list
 	tokens []int32         // by index: number of the word's tokens in these documents
@@ -398,7 +398,7 @@ func (p *program) wordsOf(part int, docs []int32) *neededWords {
 }
 
 // getWords reads the rows of the words, as one run if they are consecutive.
-func (p *program) getWords(ctx context.Context, t contract.Tables) error {
+func (p *program) getWords(ctx context.Context, t api.Tables) error {
 	if n := len(p.list); p.list[n-1]-p.list[0] == perdure.RowID(n-1) {
 		return t.Get(ctx, WordTopic, p.list[0], p.got)
 	}
@@ -469,7 +469,7 @@ func byTokens(a, b cell) int {
 }
 
 // write adds the changes to the tables.
-func (p *program) write(ctx context.Context, t contract.Tables) error {
+func (p *program) write(ctx context.Context, t api.Tables) error {
 	if err := p.writeWords(ctx, t); err != nil {
 		return err
 	}
@@ -487,7 +487,7 @@ func (p *program) write(ctx context.Context, t contract.Tables) error {
 const writeBytes = 128 << 10
 
 // writeWords adds the changes of the words' counts, a batch of rows at a time.
-func (p *program) writeWords(ctx context.Context, t contract.Tables) error {
+func (p *program) writeWords(ctx context.Context, t api.Tables) error {
 	missing := p.s.missing
 	for _, m := range missing {
 		p.s.changed[m.word] = true // a lost token that keeps its topic is counted again
@@ -534,21 +534,21 @@ func (p *program) change(i int, word int32) (deltas []float32) {
 	return deltas
 }
 
-// Evaluate implements contract.Workload, on held-out documents.
-func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+// Evaluate implements api.Workload, on held-out documents.
+func (p *program) Evaluate(ctx context.Context, t api.Tables) (api.Eval, error) {
 	rows, total := make([]float32, len(p.held.list)*p.Topics), make([]float32, p.Topics)
 	if err := t.GetRows(ctx, WordTopic, p.held.list, rows); err != nil {
-		return contract.Eval{}, err
+		return api.Eval{}, err
 	}
 	if err := t.Get(ctx, Totals, 0, total); err != nil {
-		return contract.Eval{}, err
+		return api.Eval{}, err
 	}
 	if p.params.Lossy {
 		all := make([]float32, p.data.Size*p.Topics)
 		if err := t.Get(ctx, WordTopic, 0, all); err != nil {
-			return contract.Eval{}, err
+			return api.Eval{}, err
 		}
 		sumRows(total, all)
 	}
-	return contract.Eval{Loss: p.held.loss(p.model, rows, total), Accuracy: math.NaN(), RMSE: math.NaN()}, nil
+	return api.Eval{Loss: p.held.loss(p.model, rows, total), Accuracy: math.NaN(), RMSE: math.NaN()}, nil
 }

@@ -21,13 +21,13 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // model computes losses and gradients. It owns scratch memory.
 type model struct {
 	data     *dataset.SparseSet
-	order    *contract.Order
+	order    *api.Order
 	dim      int // weights of a feature
 	batch    int
 	need     neededRows
@@ -40,7 +40,7 @@ type model struct {
 const bias = 0
 
 func newModel(data *dataset.SparseSet, seed uint64, slots, size int) (*model, error) {
-	m := &model{data: data, batch: size, order: contract.NewOrder(seed, data.Train.Len(), size), dim: len(data.Classes)}
+	m := &model{data: data, batch: size, order: api.NewOrder(seed, data.Train.Len(), size), dim: len(data.Classes)}
 	if m.dim == 2 {
 		m.dim = 1
 	}

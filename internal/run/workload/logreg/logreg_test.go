@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/table"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 func must(t testing.TB, err error) {
@@ -114,8 +114,8 @@ func (s *server) IncRows(_ context.Context, _ string, rows []perdure.RowID, delt
 	return s.part.ApplyRows(0, rows, len(rows), delta, s.now)
 }
 
-func params() contract.Params {
-	return contract.Params{
+func params() api.Params {
+	return api.Params{
 		Seed: 3, Slots: 1, Batch: 64, Data: "synthetic:3000",
 		Rule: perdure.Rule{Kind: perdure.RuleFTRL, Rate: 0.1}.WithDefaults(),
 	}
@@ -133,7 +133,7 @@ func TestWorkloadIsPlain(t *testing.T) {
 	s := &server{part: table.New(w.Tables()[0], 0, p.Seed, 0, 0)}
 	first, last := 0.0, 0.0
 	for s.now = range perdure.Clock(120) {
-		m, err := w.Step(t.Context(), s, contract.Share{Of: 1}, s.now)
+		m, err := w.Step(t.Context(), s, api.Share{Of: 1}, s.now)
 		must(t, err)
 		_, loss, err := plain.Run(1)
 		must(t, err)
@@ -150,7 +150,7 @@ func TestWorkloadIsPlain(t *testing.T) {
 	if !(last < 0.8*first) || !(e.Loss < math.Ln2) || !(e.Accuracy > 0.7) {
 		t.Errorf("loss %v, then %v; test %+v", first, last, e)
 	}
-	told, err := w.(contract.FindingsReporter).Findings(t.Context(), s)
+	told, err := w.(api.FindingsReporter).Findings(t.Context(), s)
 	must(t, err)
 	if len(told) != 3 || !strings.HasPrefix(told[0], "AUC 0.") || !strings.Contains(told[2], "class 1: ") {
 		t.Errorf("it tells %q", told)
@@ -215,7 +215,7 @@ func TestMemory(t *testing.T) {
 	must(t, err)
 	s := &server{part: table.New(w.Tables()[0], 0, p.Seed, 0, 0)}
 	for s.now = range perdure.Clock(30) {
-		_, err := w.Step(t.Context(), s, contract.Share{Of: 1}, s.now)
+		_, err := w.Step(t.Context(), s, api.Share{Of: 1}, s.now)
 		must(t, err)
 	}
 	e, err := w.Evaluate(t.Context(), s)
@@ -261,14 +261,14 @@ func TestNeeds(t *testing.T) {
 }
 
 func TestRefuses(t *testing.T) {
-	for want, change := range map[string]func(*contract.Params){
-		"0 workers":           func(p *contract.Params) { p.Slots = 0 },
-		"batch of 0":          func(p *contract.Params) { p.Batch = 0 },
-		"no factors":          func(p *contract.Params) { p.ByLayer = true },
-		"puts gradients into": func(p *contract.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
-		"4000 workers for":    func(p *contract.Params) { p.Slots = 4000 },
-		"write synthetic:N":   func(p *contract.Params) { p.Data = "synthetic:x" },
-		"learning rate -1 ":   func(p *contract.Params) { p.Rule.Rate = -1 },
+	for want, change := range map[string]func(*api.Params){
+		"0 workers":           func(p *api.Params) { p.Slots = 0 },
+		"batch of 0":          func(p *api.Params) { p.Batch = 0 },
+		"no factors":          func(p *api.Params) { p.ByLayer = true },
+		"puts gradients into": func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
+		"4000 workers for":    func(p *api.Params) { p.Slots = 4000 },
+		"write synthetic:N":   func(p *api.Params) { p.Data = "synthetic:x" },
+		"learning rate -1 ":   func(p *api.Params) { p.Rule.Rate = -1 },
 	} {
 		p := params()
 		change(&p)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 const (
@@ -57,7 +57,7 @@ type Softmax struct {
 	data         *dataset.Examples
 	options      SoftmaxOptions
 	dim, classes int
-	order        *contract.Order
+	order        *api.Order
 	pixel        [256]float32 // standardised value of each grey level
 
 	// Scratch, all row-major. Weights and gradient are transposed to classes ×
@@ -87,7 +87,7 @@ func NewSoftmax(data *dataset.Examples, o SoftmaxOptions) (*Softmax, error) {
 	dim, classes := data.Train.Dim, data.Train.Classes
 	m := &Softmax{
 		data: data, options: o, dim: dim, classes: classes,
-		order:    contract.NewOrder(o.Seed, data.Train.N, o.Batch), // SetSlots makes the slots
+		order:    api.NewOrder(o.Seed, data.Train.N, o.Batch), // SetSlots makes the slots
 		x:        make([]float32, chunkRows*dim),
 		p:        make([]float32, chunkRows*classes),
 		weights:  make([]float32, classes*dim),

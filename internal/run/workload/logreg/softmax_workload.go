@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // SoftmaxName is the name of the workload. Its one table is [Table].
@@ -30,13 +30,13 @@ var SoftmaxRates = map[perdure.RuleKind]float64{
 // softmaxProgram is a Softmax as a workload.
 type softmaxProgram struct {
 	model    *Softmax
-	params   contract.Params
+	params   api.Params
 	weights  []float32 // of Get
 	gradient []float32 // for Inc
 }
 
 // OpenSoftmax loads the data and returns the workload.
-func OpenSoftmax(p contract.Params) (contract.Workload, error) {
+func OpenSoftmax(p api.Params) (api.Workload, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func OpenSoftmax(p contract.Params) (contract.Workload, error) {
 			return nil, err
 		}
 	}
-	if p.Factors != (contract.Factors{}) {
+	if p.Factors != (api.Factors{}) {
 		return nil, fmt.Errorf("%w: softmax has no rows of users and items; leave out rank, l2, clock fraction and "+
 			"whole users", perdure.ErrUsage)
 	}
@@ -86,9 +86,9 @@ func OpenSoftmax(p contract.Params) (contract.Workload, error) {
 	}, nil
 }
 
-// Describe implements contract.Workload.
-func (p *softmaxProgram) Describe() contract.Description {
-	return contract.Description{
+// Describe implements api.Workload.
+func (p *softmaxProgram) Describe() api.Description {
+	return api.Description{
 		Name:       SoftmaxName,
 		Data:       p.model.data.Name,
 		Train:      p.model.data.Train.N,
@@ -99,15 +99,15 @@ func (p *softmaxProgram) Describe() contract.Description {
 	}
 }
 
-// Digest implements contract.Workload.
+// Digest implements api.Workload.
 func (p *softmaxProgram) Digest() string { return p.model.data.Digest() }
 
-// Constants implements contract.Workload: by what the features of rows of numbers were scaled; of pictures the tables
+// Constants implements api.Workload: by what the features of rows of numbers were scaled; of pictures the tables
 // say all.
 func (p *softmaxProgram) Constants() map[string]string { return p.model.data.Scaling.Constants() }
 
 // openSoftmaxData reads the data: to be judged by a model whose file says how features are scaled, they are so, too.
-func openSoftmaxData(p *contract.Params) (*dataset.Examples, error) {
+func openSoftmaxData(p *api.Params) (*dataset.Examples, error) {
 	scaling, err := dataset.ScalingOf(p.Trained)
 	switch {
 	case err != nil:
@@ -118,7 +118,7 @@ func openSoftmaxData(p *contract.Params) (*dataset.Examples, error) {
 	return dataset.OpenScaled(p.Data, scaling)
 }
 
-// Tables implements contract.Workload: one table, from zeros. The problem is
+// Tables implements api.Workload: one table, from zeros. The problem is
 // convex, so that the start does not matter to where training ends.
 func (p *softmaxProgram) Tables() []perdure.TableSpec {
 	spec := perdure.TableSpec{
@@ -136,46 +136,46 @@ func (p *softmaxProgram) Tables() []perdure.TableSpec {
 	return []perdure.TableSpec{spec}
 }
 
-// Step implements contract.Workload.
+// Step implements api.Workload.
 func (p *softmaxProgram) Step(
-	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
-) (contract.Metrics, error) {
+	ctx context.Context, t api.Tables, share api.Share, clock perdure.Clock,
+) (api.Metrics, error) {
 	if err := share.Validate(clock); err != nil {
-		return contract.Metrics{}, fmt.Errorf("softmax: %w", err)
+		return api.Metrics{}, fmt.Errorf("softmax: %w", err)
 	}
 	if err := p.model.SetSlots(share.Of); err != nil {
-		return contract.Metrics{}, err
+		return api.Metrics{}, err
 	}
 	if err := t.Get(ctx, Table, 0, p.weights); err != nil {
-		return contract.Metrics{}, err
+		return api.Metrics{}, err
 	}
 	loss := p.model.Gradient(p.weights, perdure.Slot(share.Rank), clock, p.gradient)
 	if err := t.Inc(ctx, Table, 0, p.gradient); err != nil {
-		return contract.Metrics{}, err
+		return api.Metrics{}, err
 	}
 	n := len(p.model.Batch(perdure.Slot(share.Rank), clock))
-	return contract.Metrics{TrainLoss: loss, TrainRMSE: math.NaN(), Samples: n}, nil
+	return api.Metrics{TrainLoss: loss, TrainRMSE: math.NaN(), Samples: n}, nil
 }
 
-// Sample implements contract.SampledEvaluator.
+// Sample implements api.SampledEvaluator.
 func (p *softmaxProgram) Sample(n int) {
 	data := *p.model.data // others may have it, too
 	data.Test = data.Test.Sample(n)
 	p.model.data = &data
 }
 
-// Evaluate implements contract.Workload, on the test examples.
-func (p *softmaxProgram) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+// Evaluate implements api.Workload, on the test examples.
+func (p *softmaxProgram) Evaluate(ctx context.Context, t api.Tables) (api.Eval, error) {
 	if err := t.Get(ctx, Table, 0, p.weights); err != nil {
-		return contract.Eval{}, err
+		return api.Eval{}, err
 	}
 	loss, accuracy := p.model.Evaluate(p.weights, &p.model.data.Test)
-	return contract.Eval{Loss: loss, Accuracy: accuracy, RMSE: math.NaN()}, nil
+	return api.Eval{Loss: loss, Accuracy: accuracy, RMSE: math.NaN()}, nil
 }
 
-// Classify implements contract.Classifier.
+// Classify implements api.Classifier.
 func (p *softmaxProgram) Classify(
-	ctx context.Context, t contract.Tables, each func(scores []float32, label uint8),
+	ctx context.Context, t api.Tables, each func(scores []float32, label uint8),
 ) error {
 	if err := t.Get(ctx, Table, 0, p.weights); err != nil {
 		return err

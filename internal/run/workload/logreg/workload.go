@@ -11,7 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // The name of the workload, and of its one table.
@@ -36,13 +36,13 @@ var Rates = map[perdure.RuleKind]float64{
 // program is a model as a workload.
 type program struct {
 	*model
-	params  contract.Params
+	params  api.Params
 	weights []float32
 	tests   []int32 // all of the test examples
 }
 
 // Open loads the data and returns the workload.
-func Open(p contract.Params) (contract.Workload, error) {
+func Open(p api.Params) (api.Workload, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 		return nil, err
 	}
 	switch {
-	case p.Factors != contract.Factors{}, p.Topics != contract.TopicModel{}, p.FinalReLU, p.ByLayer:
+	case p.Factors != api.Factors{}, p.Topics != api.TopicModel{}, p.FinalReLU, p.ByLayer:
 		return nil, fmt.Errorf("%w: logreg has no factors, topics or layers; leave out what is for those",
 			perdure.ErrUsage)
 	case p.Rule.Kind == perdure.RuleAdd || p.Rule.Kind == perdure.RuleSet:
@@ -72,7 +72,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 	return w, nil
 }
 
-func openData(p *contract.Params) (*dataset.SparseSet, error) {
+func openData(p *api.Params) (*dataset.SparseSet, error) {
 	scaling, err := dataset.ScalingOf(p.Trained)
 	switch {
 	case err != nil:
@@ -94,16 +94,16 @@ func openData(p *contract.Params) (*dataset.SparseSet, error) {
 	return dataset.OpenSparse(p.Data)
 }
 
-// Describe implements contract.Workload. Parameters are those that there may be; a row is stored from its first update.
-func (p *program) Describe() contract.Description {
-	return contract.Description{
+// Describe implements api.Workload. Parameters are those that there may be; a row is stored from its first update.
+func (p *program) Describe() api.Description {
+	return api.Description{
 		Name: Name, Data: p.data.Name, Train: p.data.Train.Len(), Test: p.data.Test.Len(),
 		Parameters: (p.data.Features + 1) * p.dim, DataBytes: p.data.Bytes(), Rate: p.params.Rule.Rate,
 		Marked: p.data.MarkedSynthetic,
 	}
 }
 
-// Digest implements contract.Workload.
+// Digest implements api.Workload.
 func (p *program) Digest() string { return p.data.Digest() }
 
 // The names of the constants.
@@ -112,7 +112,7 @@ const (
 	HashedKey  = "hashed"  // whether features are names, which were hashed to numbers
 )
 
-// Constants implements contract.Workload: also by what rows of numbers were scaled. Row 0 of the table is the bias,
+// Constants implements api.Workload: also by what rows of numbers were scaled. Row 0 of the table is the bias,
 // feature f has row f + 1.
 func (p *program) Constants() map[string]string {
 	c := map[string]string{
@@ -122,9 +122,9 @@ func (p *program) Constants() map[string]string {
 	return c
 }
 
-// CheckWarmStart implements contract.WarmStartChecker: a value of a row is of the class of its place, and a row of the
+// CheckWarmStart implements api.WarmStartChecker: a value of a row is of the class of its place, and a row of the
 // feature that its number says, or of one whose name was hashed to that.
-func (p *program) CheckWarmStart(_ context.Context, _ contract.Tables, constants map[string]string) error {
+func (p *program) CheckWarmStart(_ context.Context, _ api.Tables, constants map[string]string) error {
 	if was, is := constants["classes"], strings.Join(p.data.Classes, "\n"); was != is {
 		return fmt.Errorf("it is of the classes %s, and the data are of %s", oneLine(was), oneLine(is))
 	}
@@ -144,44 +144,44 @@ func oneLine(names string) string {
 	return fmt.Sprintf("%.80q", strings.ReplaceAll(names, "\n", ", "))
 }
 
-// Tables implements contract.Workload: one table, sparse whatever was asked for, from zeros.
+// Tables implements api.Workload: one table, sparse whatever was asked for, from zeros.
 func (p *program) Tables() []perdure.TableSpec {
 	return []perdure.TableSpec{{Name: Table, Sparse: true, Dim: p.dim, Rule: p.params.Rule}}
 }
 
-// Step implements contract.Workload.
+// Step implements api.Workload.
 func (p *program) Step(
-	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
-) (contract.Metrics, error) {
+	ctx context.Context, t api.Tables, share api.Share, clock perdure.Clock,
+) (api.Metrics, error) {
 	if err := share.Validate(clock); err != nil {
-		return contract.Metrics{}, fmt.Errorf("logreg: %w", err)
+		return api.Metrics{}, fmt.Errorf("logreg: %w", err)
 	}
 	if err := p.setSlots(share.Of); err != nil {
-		return contract.Metrics{}, err
+		return api.Metrics{}, err
 	}
 	examples := p.order.Batch(perdure.Slot(share.Rank), clock)
 	if err := p.get(ctx, t, &p.data.Train, examples); err != nil {
-		return contract.Metrics{}, err
+		return api.Metrics{}, err
 	}
 	p.gradient = slices.Grow(p.gradient[:0], len(p.weights))[:len(p.weights)]
 	loss, _ := p.losses(p.weights, &p.data.Train, examples)
 	if err := t.IncRows(ctx, Table, p.need.list, p.gradient); err != nil {
-		return contract.Metrics{}, err
+		return api.Metrics{}, err
 	}
 	n := len(examples)
-	return contract.Metrics{TrainLoss: loss / float64(n), TrainRMSE: math.NaN(), Samples: n}, nil
+	return api.Metrics{TrainLoss: loss / float64(n), TrainRMSE: math.NaN(), Samples: n}, nil
 }
 
 // get reads the rows that examples need.
-func (p *program) get(ctx context.Context, t contract.Tables, s *dataset.SparseSplit, examples []int32) error {
+func (p *program) get(ctx context.Context, t api.Tables, s *dataset.SparseSplit, examples []int32) error {
 	p.need.of(s, examples)
 	n := len(p.need.list) * p.dim
 	p.weights = slices.Grow(p.weights[:0], n)[:n]
 	return t.GetRows(ctx, Table, p.need.list, p.weights)
 }
 
-// Classify implements contract.Classifier.
-func (p *program) Classify(ctx context.Context, t contract.Tables, each func(scores []float32, label uint8)) error {
+// Classify implements api.Classifier.
+func (p *program) Classify(ctx context.Context, t api.Tables, each func(scores []float32, label uint8)) error {
 	test := &p.data.Test
 	if err := p.get(ctx, t, test, p.tests); err != nil {
 		return err
@@ -196,8 +196,8 @@ func (p *program) Classify(ctx context.Context, t contract.Tables, each func(sco
 	return nil
 }
 
-// Evaluate implements contract.Workload, on the test examples.
-func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+// Evaluate implements api.Workload, on the test examples.
+func (p *program) Evaluate(ctx context.Context, t api.Tables) (api.Eval, error) {
 	right, loss := 0, 0.0
 	err := p.Classify(ctx, t, func(scores []float32, label uint8) {
 		if slices.Index(scores, slices.Max(scores)) == int(label) {
@@ -206,12 +206,12 @@ func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eva
 		loss += p.softmax(int(label))
 	})
 	n := float64(len(p.tests))
-	return contract.Eval{Loss: loss / n, Accuracy: float64(right) / n, RMSE: math.NaN()}, err
+	return api.Eval{Loss: loss / n, Accuracy: float64(right) / n, RMSE: math.NaN()}, err
 }
 
-// Findings implements contract.FindingsReporter: how well probabilities rank the examples, and whether they are what
+// Findings implements api.FindingsReporter: how well probabilities rank the examples, and whether they are what
 // they say.
-func (p *program) Findings(ctx context.Context, t contract.Tables) ([]string, error) {
+func (p *program) Findings(ctx context.Context, t api.Tables) ([]string, error) {
 	var all predictions
 	err := p.Classify(ctx, t, func(scores []float32, label uint8) {
 		class := slices.Index(scores, slices.Max(scores))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // alternating trains by alternating least squares: with the items' rows as they are, each user's row has one best
@@ -36,7 +36,7 @@ type side struct {
 }
 
 // openAlternating is Open for the solver als.
-func openAlternating(p contract.Params) (contract.Workload, error) {
+func openAlternating(p api.Params) (api.Workload, error) {
 	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Rate != 0 || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 ||
 		r.Schedule != "" && r.Schedule != perdure.ScheduleConst {
 		return nil, fmt.Errorf("%w: mf: the solver als finds rows at once, and has no update rule or learning rate to "+
@@ -128,10 +128,10 @@ func (a *alternating) sideOf(clock perdure.Clock) (s *side, part, of int) {
 	return a.sides[part/of], part % of, of
 }
 
-// Describe implements contract.Workload.
-func (a *alternating) Describe() contract.Description { return a.describe() }
+// Describe implements api.Workload.
+func (a *alternating) Describe() api.Description { return a.describe() }
 
-// Tables implements contract.Workload. Users begin as zeros, since nothing reads them before they are solved.
+// Tables implements api.Workload. Users begin as zeros, since nothing reads them before they are solved.
 func (a *alternating) Tables() []perdure.TableSpec {
 	specs := a.tables()
 	for i := range specs {
@@ -141,7 +141,7 @@ func (a *alternating) Tables() []perdure.TableSpec {
 	return specs
 }
 
-// Constants implements contract.Workload: where ratings are implicit, u·v is how much an item is wanted, about 0 to 1.
+// Constants implements api.Workload: where ratings are implicit, u·v is how much an item is wanted, about 0 to 1.
 func (a *alternating) Constants() map[string]string {
 	c := a.factors.Constants()
 	if a.options.Implicit > 0 {
@@ -150,38 +150,38 @@ func (a *alternating) Constants() map[string]string {
 	return c
 }
 
-// Step implements contract.Workload. The loss is that of the rows just solved, with those that they were solved from.
+// Step implements api.Workload. The loss is that of the rows just solved, with those that they were solved from.
 func (a *alternating) Step(
-	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
-) (contract.Metrics, error) {
+	ctx context.Context, t api.Tables, share api.Share, clock perdure.Clock,
+) (api.Metrics, error) {
 	if err := share.Validate(clock); err != nil {
-		return contract.Metrics{}, fmt.Errorf("mf: %w", err)
+		return api.Metrics{}, fmt.Errorf("mf: %w", err)
 	}
 	s, part, parts := a.sideOf(clock)
 	first, end := s.cut(part*share.Of+share.Rank, parts*share.Of), s.cut(part*share.Of+share.Rank+1, parts*share.Of)
 	if first == end {
-		return contract.Metrics{TrainLoss: math.NaN(), TrainRMSE: math.NaN()}, nil
+		return api.Metrics{TrainLoss: math.NaN(), TrainRMSE: math.NaN()}, nil
 	}
 	if err := a.read(ctx, t, s, first, end); err != nil {
-		return contract.Metrics{}, err
+		return api.Metrics{}, err
 	}
 	squares, err := a.solveRows(s, first, end, a.given)
 	if err != nil {
-		return contract.Metrics{}, fmt.Errorf("mf: clock %d: %w", clock, err)
+		return api.Metrics{}, fmt.Errorf("mf: clock %d: %w", clock, err)
 	}
 	if err := t.Inc(ctx, s.table, perdure.RowID(first), a.own); err != nil {
 		if errors.Is(err, perdure.ErrNonFinite) {
 			err = fmt.Errorf("mf: rows grew beyond all numbers in clock %d; choose a larger l2: %w", clock, err)
 		}
-		return contract.Metrics{}, err
+		return api.Metrics{}, err
 	}
 	n := s.starts[end] - s.starts[first]
 	loss := a.loss(squares, n)
-	return contract.Metrics{TrainLoss: loss, TrainRMSE: math.Sqrt(loss), Samples: n}, nil
+	return api.Metrics{TrainLoss: loss, TrainRMSE: math.Sqrt(loss), Samples: n}, nil
 }
 
 // read reads the other side's rows that the range [first, end) of a side is solved from.
-func (a *alternating) read(ctx context.Context, t contract.Tables, s *side, first, end int) error {
+func (a *alternating) read(ctx context.Context, t api.Tables, s *side, first, end int) error {
 	g, last := a.given, a.data.Items-1
 	if s.from == Users {
 		last = a.data.Users - 1
@@ -265,12 +265,12 @@ func inner(u, v []float32) (sum float32) {
 	return sum
 }
 
-// Evaluate implements contract.Workload, on the held-out ratings: how far off predictions are, or where ratings are
+// Evaluate implements api.Workload, on the held-out ratings: how far off predictions are, or where ratings are
 // implicit how far down a user's list the items stand that were seen.
-func (a *alternating) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+func (a *alternating) Evaluate(ctx context.Context, t api.Tables) (api.Eval, error) {
 	if a.options.Implicit == 0 {
 		return a.errorOf(ctx, t, &a.eval[0], &a.eval[1])
 	}
 	rank, err := a.percentileRank(ctx, t)
-	return contract.Eval{Loss: rank, Accuracy: math.NaN(), RMSE: math.NaN()}, err
+	return api.Eval{Loss: rank, Accuracy: math.NaN(), RMSE: math.NaN()}, err
 }

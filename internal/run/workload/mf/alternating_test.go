@@ -13,7 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 func newPlainAlternating(t testing.TB, d *dataset.Ratings, o Options) *PlainAlternating {
@@ -148,7 +148,7 @@ func TestAlternatingIsPlain(t *testing.T) {
 	for _, implicit := range []float64{0, 20} {
 		params := goodParams()
 		params.Rule.Rate, params.Rule.Schedule = 0, ""
-		params.Factors = contract.Factors{
+		params.Factors = api.Factors{
 			Rank: 12, L2: 0.05, ClockFraction: 1, Solver: SolverALS, Implicit: implicit,
 		}
 		d, err := dataset.OpenRatings(params.Data)
@@ -166,7 +166,7 @@ func TestAlternatingIsPlain(t *testing.T) {
 			s := newServer(w, params.Seed)
 			for clock := range perdure.Clock(6 * math.Round(1/c.fraction)) {
 				for rank := range c.slots {
-					m, err := w.Step(t.Context(), s, contract.Share{Rank: rank, Of: c.slots}, clock)
+					m, err := w.Step(t.Context(), s, api.Share{Rank: rank, Of: c.slots}, clock)
 					must(t, err)
 					if m.Samples == 0 || !(m.TrainLoss < 10) {
 						t.Errorf("clock %d: %+v", clock, m)
@@ -265,7 +265,7 @@ func TestCut(t *testing.T) {
 }
 
 func TestAlternatingRefuses(t *testing.T) {
-	good := func() contract.Params {
+	good := func() api.Params {
 		p := goodParams()
 		p.Rule.Rate, p.Rule.Schedule = 0, ""
 		p.Factors.Solver = SolverALS
@@ -274,16 +274,16 @@ func TestAlternatingRefuses(t *testing.T) {
 	if _, err := Open(good()); err != nil {
 		t.Fatal(err)
 	}
-	for want, change := range map[string]func(*contract.Params){
-		`solver "sdg"`:          func(p *contract.Params) { p.Factors.Solver = "sdg" },
-		"no update rule":        func(p *contract.Params) { p.Rule.Rate = 0.1 },
-		"0 workers":             func(p *contract.Params) { p.Slots = 0 },
-		"l2 0;":                 func(p *contract.Params) { p.Factors.L2 = 0 },
-		"leave whole users out": func(p *contract.Params) { p.Factors.WholeUsers = true },
-		"implicit -1":           func(p *contract.Params) { p.Factors.Implicit = -1 },
-		"implicit NaN":          func(p *contract.Params) { p.Factors.Implicit = math.NaN() },
-		"rank 0":                func(p *contract.Params) { p.Factors.Rank = 0 },
-		"the solver als alone":  func(p *contract.Params) { p.Factors.Solver, p.Factors.Implicit = "", 1 },
+	for want, change := range map[string]func(*api.Params){
+		`solver "sdg"`:          func(p *api.Params) { p.Factors.Solver = "sdg" },
+		"no update rule":        func(p *api.Params) { p.Rule.Rate = 0.1 },
+		"0 workers":             func(p *api.Params) { p.Slots = 0 },
+		"l2 0;":                 func(p *api.Params) { p.Factors.L2 = 0 },
+		"leave whole users out": func(p *api.Params) { p.Factors.WholeUsers = true },
+		"implicit -1":           func(p *api.Params) { p.Factors.Implicit = -1 },
+		"implicit NaN":          func(p *api.Params) { p.Factors.Implicit = math.NaN() },
+		"rank 0":                func(p *api.Params) { p.Factors.Rank = 0 },
+		"the solver als alone":  func(p *api.Params) { p.Factors.Solver, p.Factors.Implicit = "", 1 },
 	} {
 		p := good()
 		change(&p)

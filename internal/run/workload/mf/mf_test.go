@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/table"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // jesterLike are ratings from -10 to 10 of 100 items by taste in five things,
@@ -223,7 +223,7 @@ type server struct {
 	clock   perdure.Clock
 }
 
-func newServer(w contract.Workload, seed uint64) *server {
+func newServer(w api.Workload, seed uint64) *server {
 	s := &server{parts: map[string]*table.Part{}, calls: map[string]int{}}
 	for i, spec := range w.Tables() {
 		s.parts[spec.Name] = table.New(spec, perdure.TableID(i), seed, 0, int(spec.Rows))
@@ -271,11 +271,11 @@ func (s *server) tick(t *testing.T) {
 	clear(s.calls)
 }
 
-func goodParams() contract.Params {
-	return contract.Params{
+func goodParams() api.Params {
+	return api.Params{
 		Seed: 3, Slots: 1, Data: "synthetic:0.0005",
 		Rule:    perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.02, Schedule: perdure.ScheduleSqrt},
-		Factors: contract.Factors{Rank: 12, L2: 0.05, ClockFraction: 0.2},
+		Factors: api.Factors{Rank: 12, L2: 0.05, ClockFraction: 0.2},
 	}
 }
 
@@ -303,7 +303,7 @@ func TestWorkloadIsPlain(t *testing.T) {
 		}
 		s := newServer(w, params.Seed)
 		for clock := range perdure.Clock(12) {
-			m, err := w.Step(t.Context(), s, contract.Share{Of: 1}, clock)
+			m, err := w.Step(t.Context(), s, api.Share{Of: 1}, clock)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -354,7 +354,7 @@ func TestWholeUsersReadOnce(t *testing.T) {
 	times := map[perdure.RowID]int{}
 	for slot := range perdure.Slot(3) {
 		for clock := range perdure.Clock(5) {
-			if _, err := w.Step(t.Context(), s, contract.Share{Rank: int(slot), Of: params.Slots}, clock); err != nil {
+			if _, err := w.Step(t.Context(), s, api.Share{Rank: int(slot), Of: params.Slots}, clock); err != nil {
 				t.Fatal(err)
 			}
 			for _, row := range w.(*program).users.list {
@@ -373,15 +373,15 @@ func TestWholeUsersReadOnce(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	for want, change := range map[string]func(*contract.Params){
-		"rule adam; workers take the steps": func(p *contract.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdam} },
-		"use l2 for decay":                  func(p *contract.Params) { p.Rule.Decay = 0.1 },
-		"by sgd without settings":           func(p *contract.Params) { p.Rule.ClipNorm = 1 },
-		"learning rate -1":                  func(p *contract.Params) { p.Rule.Rate = -1 },
-		"batch of 64":                       func(p *contract.Params) { p.Batch = 64 },
-		"0 workers":                         func(p *contract.Params) { p.Slots = 0 },
-		"choose 0.0001 to 1":                func(p *contract.Params) { p.Data = "synthetic:2" },
-		"rank 0":                            func(p *contract.Params) { p.Factors.Rank = 0 },
+	for want, change := range map[string]func(*api.Params){
+		"rule adam; workers take the steps": func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdam} },
+		"use l2 for decay":                  func(p *api.Params) { p.Rule.Decay = 0.1 },
+		"by sgd without settings":           func(p *api.Params) { p.Rule.ClipNorm = 1 },
+		"learning rate -1":                  func(p *api.Params) { p.Rule.Rate = -1 },
+		"batch of 64":                       func(p *api.Params) { p.Batch = 64 },
+		"0 workers":                         func(p *api.Params) { p.Slots = 0 },
+		"choose 0.0001 to 1":                func(p *api.Params) { p.Data = "synthetic:2" },
+		"rank 0":                            func(p *api.Params) { p.Factors.Rank = 0 },
 	} {
 		p := goodParams()
 		change(&p)
@@ -401,7 +401,7 @@ func TestDivergenceIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newServer(w, 1)
-	_, err = w.Step(t.Context(), s, contract.Share{Of: 1}, 0)
+	_, err = w.Step(t.Context(), s, api.Share{Of: 1}, 0)
 	if !errors.Is(err, perdure.ErrNonFinite) || !strings.Contains(err.Error(), "choose a rate below 1000") {
 		t.Errorf("error %v", err)
 	}
@@ -416,7 +416,7 @@ func TestClocksAllocateNothing(t *testing.T) {
 	s := &still{}
 	clock := perdure.Clock(0)
 	next := func() {
-		if _, err := w.Step(t.Context(), s, contract.Share{Of: 1}, clock); err != nil {
+		if _, err := w.Step(t.Context(), s, api.Share{Of: 1}, clock); err != nil {
 			t.Fatal(err)
 		}
 		clock++

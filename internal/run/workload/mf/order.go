@@ -3,7 +3,7 @@ package mf
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // order decides which ratings a slot goes through in a clock, as a pure function
@@ -76,7 +76,7 @@ func (o *order) clock(split *dataset.RatingSplit, slot perdure.Slot, clock perdu
 		s.ends = make([]int32, o.clocks)
 	}
 	if s.pass != pass {
-		state := contract.PassState(o.seed, slot, pass)
+		state := api.PassState(o.seed, slot, pass)
 		if o.wholeUsers {
 			o.cutUsers(split, s, state)
 		} else {
@@ -135,7 +135,7 @@ func (s *slotOrder) deal(begin, end int, ends []int32, state uint64) {
 		}
 		ends[c] = int32(begin + from)
 	}
-	contract.Shuffle(parts, state)
+	api.Shuffle(parts, state)
 	for i, c := range parts {
 		s.list[ends[c]] = int32(s.first + begin + i)
 		ends[c]++

@@ -4,7 +4,7 @@ import (
 	"context"
 	"math"
 
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // maxRankedUsers is how many users' lists are made at most to judge a model: those with held-out items, from all over
@@ -13,7 +13,7 @@ const maxRankedUsers = 2000
 
 // percentileRank is where, in a user's list of all items that it has not been trained on, the held-out ones stand in
 // the mean: 0 is first, 1 last, and 0.5 what chance gives (Hu, Koren, Volinsky 2008, weighted by the counts).
-func (a *alternating) percentileRank(ctx context.Context, t contract.Tables) (float64, error) {
+func (a *alternating) percentileRank(ctx context.Context, t api.Tables) (float64, error) {
 	items, users := &a.eval[1], &a.eval[0]
 	if err := items.all(ctx, t, a.factors, 0, a.data.Items); err != nil {
 		return 0, err

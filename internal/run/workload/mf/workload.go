@@ -11,7 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // The names of the workload and of its tables.
@@ -33,8 +33,8 @@ const DefaultData = dataset.DefaultRatings
 
 // Defaults are good choices where the user makes none, and AlternatingDefaults those for the solver als.
 var (
-	Defaults            = contract.Factors{Rank: 100, L2: 0.07, ClockFraction: 0.1}
-	AlternatingDefaults = contract.Factors{Rank: 32, L2: 0.1, ClockFraction: 1, Solver: SolverALS}
+	Defaults            = api.Factors{Rank: 100, L2: 0.07, ClockFraction: 0.1}
+	AlternatingDefaults = api.Factors{Rank: 32, L2: 0.1, ClockFraction: 1, Solver: SolverALS}
 )
 
 // AlternatingClocks is how long als is trained where the user says nothing: 15 times through users and items.
@@ -46,7 +46,7 @@ const initScale = 0.1
 // program is a model as a workload.
 type program struct {
 	*model
-	params       contract.Params
+	params       api.Params
 	samples      []sample
 	users, items rows
 }
@@ -61,7 +61,7 @@ type rows struct {
 }
 
 // Open loads the data and returns the workload.
-func Open(p contract.Params) (contract.Workload, error) {
+func Open(p api.Params) (api.Workload, error) {
 	switch {
 	case p.FinalReLU:
 		return nil, fmt.Errorf("%w: mf has no final ReLU; leave it out", perdure.ErrUsage)
@@ -84,7 +84,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 }
 
 // options are those of a model.
-func options(p contract.Params) Options {
+func options(p api.Params) Options {
 	f := p.Factors
 	return Options{
 		Seed: p.Seed, Slots: p.Slots, Rank: f.Rank, L2: f.L2, ClockFraction: f.ClockFraction, WholeUsers: f.WholeUsers,
@@ -92,7 +92,7 @@ func options(p contract.Params) Options {
 	}
 }
 
-func openDescent(p contract.Params) (contract.Workload, error) {
+func openDescent(p api.Params) (api.Workload, error) {
 	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 {
 		return nil, fmt.Errorf("%w: mf: rule %s; workers take the steps themselves here, by sgd without settings; "+
 			"use l2 for decay", perdure.ErrUsage, p.Rule.Kind)
@@ -122,24 +122,24 @@ func openDescent(p contract.Params) (contract.Workload, error) {
 	}, nil
 }
 
-// Describe implements contract.Workload.
-func (p *program) Describe() contract.Description {
+// Describe implements api.Workload.
+func (p *program) Describe() api.Description {
 	d := p.describe()
 	d.Rate = p.params.Rule.Rate
 	return d
 }
 
-func (f *factors) describe() contract.Description {
-	return contract.Description{
+func (f *factors) describe() api.Description {
+	return api.Description{
 		Name: Name, Data: f.data.Name, Train: f.data.Train.Len(), Test: f.data.Test.Len(),
 		Parameters: (f.data.Users + f.data.Items) * f.options.Rank, DataBytes: f.data.Bytes(),
 	}
 }
 
-// Digest is part of contract.Workload.
+// Digest is part of api.Workload.
 func (f *factors) Digest() string { return f.data.Digest() }
 
-// Constants is part of contract.Workload: a rating is mean + deviation·(u·v). Where users or items have names, these
+// Constants is part of api.Workload: a rating is mean + deviation·(u·v). Where users or items have names, these
 // are here, too: that of row i is line i.
 func (f *factors) Constants() map[string]string {
 	text := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
@@ -152,9 +152,9 @@ func (f *factors) Constants() map[string]string {
 	return c
 }
 
-// CheckWarmStart implements contract.WarmStartChecker: a row is of a user, or of an item, of whom the file says the
+// CheckWarmStart implements api.WarmStartChecker: a row is of a user, or of an item, of whom the file says the
 // name where the data have names. The ratings' mean and deviation may be others.
-func (f *factors) CheckWarmStart(_ context.Context, _ contract.Tables, constants map[string]string) error {
+func (f *factors) CheckWarmStart(_ context.Context, _ api.Tables, constants map[string]string) error {
 	was, has := constants["implicit"]
 	if implicit := f.options.Implicit > 0; has != implicit {
 		return fmt.Errorf("it is of %s, and this run is of %s", meaning(has), meaning(implicit))
@@ -216,7 +216,7 @@ func (m *model) goodRate() float64 {
 	return rate
 }
 
-// Tables implements contract.Workload.
+// Tables implements api.Workload.
 func (p *program) Tables() []perdure.TableSpec {
 	specs := p.tables()
 	for i := range specs {
@@ -239,25 +239,25 @@ func (f *factors) tables() []perdure.TableSpec {
 	return []perdure.TableSpec{users, items}
 }
 
-// Step implements contract.Workload.
+// Step implements api.Workload.
 func (p *program) Step(
-	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
-) (contract.Metrics, error) {
+	ctx context.Context, t api.Tables, share api.Share, clock perdure.Clock,
+) (api.Metrics, error) {
 	if err := share.Validate(clock); err != nil {
-		return contract.Metrics{}, fmt.Errorf("mf: %w", err)
+		return api.Metrics{}, fmt.Errorf("mf: %w", err)
 	}
 	if err := p.setSlots(share.Of); err != nil {
-		return contract.Metrics{}, err
+		return api.Metrics{}, err
 	}
 	slot := perdure.Slot(share.Rank)
 	ratings := p.clock(&p.data.Train, slot, clock)
 	if len(ratings) == 0 {
-		return contract.Metrics{TrainLoss: math.NaN(), TrainRMSE: math.NaN()}, nil
+		return api.Metrics{TrainLoss: math.NaN(), TrainRMSE: math.NaN()}, nil
 	}
 	p.gather(slot, ratings)
 	for _, r := range []*rows{&p.users, &p.items} {
 		if err := r.get(ctx, t, p.factors); err != nil {
-			return contract.Metrics{}, err
+			return api.Metrics{}, err
 		}
 	}
 	squares := p.train(p.samples, p.users.wide, p.items.wide, p.params.Rule.RateAt(clock))
@@ -268,11 +268,11 @@ func (p *program) Step(
 				p.params.Rule.Rate, err)
 		}
 		if err != nil {
-			return contract.Metrics{}, err
+			return api.Metrics{}, err
 		}
 	}
 	loss := p.loss(squares, len(ratings))
-	return contract.Metrics{TrainLoss: loss, TrainRMSE: math.Sqrt(loss), Samples: len(ratings)}, nil
+	return api.Metrics{TrainLoss: loss, TrainRMSE: math.Sqrt(loss), Samples: len(ratings)}, nil
 }
 
 // gather lists the rows that ratings need, and the ratings by the rows' places
@@ -344,7 +344,7 @@ func (r *rows) isRun() bool {
 }
 
 // get reads the rows, by one call, and widens them.
-func (r *rows) get(ctx context.Context, t contract.Tables, f *factors) error {
+func (r *rows) get(ctx context.Context, t api.Tables, f *factors) error {
 	if err := r.fetch(ctx, t, f.options.Rank); err != nil {
 		return err
 	}
@@ -355,7 +355,7 @@ func (r *rows) get(ctx context.Context, t contract.Tables, f *factors) error {
 }
 
 // fetch reads the rows, by one call.
-func (r *rows) fetch(ctx context.Context, t contract.Tables, rank int) error {
+func (r *rows) fetch(ctx context.Context, t api.Tables, rank int) error {
 	n := len(r.list) * rank
 	r.got = slices.Grow(r.got[:0], n)[:n]
 	if r.isRun() {
@@ -365,7 +365,7 @@ func (r *rows) fetch(ctx context.Context, t contract.Tables, rank int) error {
 }
 
 // inc adds what has changed, by one call.
-func (r *rows) inc(ctx context.Context, t contract.Tables, f *factors) error {
+func (r *rows) inc(ctx context.Context, t api.Tables, f *factors) error {
 	for i := range r.list {
 		old := r.got[i*f.options.Rank:][:f.options.Rank]
 		for j, v := range r.wide[i*f.stride:][:len(old)] {
@@ -382,31 +382,31 @@ func (r *rows) inc(ctx context.Context, t contract.Tables, f *factors) error {
 // rank 100.
 const evalUsers = 1 << 14
 
-// Evaluate implements contract.Workload, on the held-out ratings.
-func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+// Evaluate implements api.Workload, on the held-out ratings.
+func (p *program) Evaluate(ctx context.Context, t api.Tables) (api.Eval, error) {
 	return p.errorOf(ctx, t, &p.users, &p.items)
 }
 
 // errorOf judges predictions of the held-out ratings.
-func (f *factors) errorOf(ctx context.Context, t contract.Tables, users, items *rows) (contract.Eval, error) {
+func (f *factors) errorOf(ctx context.Context, t api.Tables, users, items *rows) (api.Eval, error) {
 	if err := items.all(ctx, t, f, 0, f.data.Items); err != nil {
-		return contract.Eval{}, err
+		return api.Eval{}, err
 	}
 	squares, at := 0.0, 0
 	test := &f.data.Test
 	for first := 0; first < f.data.Users && at < test.Len(); first += evalUsers {
 		end := min(first+evalUsers, f.data.Users)
 		if err := users.all(ctx, t, f, first, end); err != nil {
-			return contract.Eval{}, err
+			return api.Eval{}, err
 		}
 		squares, at = f.squaredErrors(squares, test, at, int32(first), int32(end), users.wide, items.wide)
 	}
 	loss := f.loss(squares, test.Len())
-	return contract.Eval{Loss: loss, Accuracy: math.NaN(), RMSE: math.Sqrt(loss)}, nil
+	return api.Eval{Loss: loss, Accuracy: math.NaN(), RMSE: math.Sqrt(loss)}, nil
 }
 
 // all reads a run of a table's rows.
-func (r *rows) all(ctx context.Context, t contract.Tables, f *factors, first, end int) error {
+func (r *rows) all(ctx context.Context, t api.Tables, f *factors, first, end int) error {
 	r.list = r.list[:0]
 	for i := first; i < end; i++ {
 		r.list = append(r.list, perdure.RowID(i))

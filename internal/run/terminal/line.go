@@ -1,0 +1,61 @@
+package terminal
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/humanize"
+	"github.com/perdure/perdure/internal/run/rundir"
+)
+
+// LineView is a view that shows only how a run has ended, in one line.
+type LineView struct {
+	NopView
+	Out io.Writer
+}
+
+// End implements View.
+func (v LineView) End(s *rundir.Summary, folder string, missed []supervisor.Fault) {
+	fmt.Fprintln(v.Out, line(s, folder, missed))
+}
+
+// line returns a run's result, its duration, and the cost of failures.
+func line(s *rundir.Summary, folder string, missed []supervisor.Fault) string {
+	parts := []string{fmt.Sprintf("%d clocks in %.1f s", s.Clocks, s.WallSeconds)}
+	switch {
+	case s.TestRMSE != nil:
+		parts = append(parts, fmt.Sprintf("test rmse %.4f", *s.TestRMSE))
+	case s.TestAccuracy != nil:
+		parts = append(parts, fmt.Sprintf("test accuracy %.4f", *s.TestAccuracy))
+	case s.TestLoss != nil: // topic models and observed values have no other measure
+		parts = append(parts, fmt.Sprintf("test loss %.4f", *s.TestLoss))
+	}
+	if n := len(s.Failures); n > 0 {
+		parts = append(parts, humanize.Count(n, "fault"), orUnknown(s.UpdatesLost, count)+" updates lost")
+		if part := missingUpdatesNote(s.Saving); part != "" {
+			parts = append(parts, part)
+		}
+		parts = append(parts, orUnknown(s.ClocksRedone, count)+" clocks redone")
+	}
+	for _, f := range missed {
+		parts = append(parts, fmt.Sprintf("did not happen: %s", f))
+	}
+	return "done: " + strings.Join(append(parts, folder), ", ")
+}
+
+// JSONView is a view that prints only the result of a run, as a document for programs.
+type JSONView struct {
+	NopView
+	Out  io.Writer
+	Warn func(line string) // reports to people what the document lacks
+}
+
+// End implements View.
+func (v JSONView) End(s *rundir.Summary, _ string, missed []supervisor.Fault) {
+	for _, f := range missed {
+		v.Warn(fmt.Sprintf("did not happen: %s: the job had ended before", f))
+	}
+	_ = humanize.JSON(v.Out, s) // Out keeps the error
+}

@@ -1,0 +1,105 @@
+package terminal
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/humanize"
+	"github.com/perdure/perdure/internal/run/rundir"
+)
+
+// resultLine returns a run's result as one line.
+func resultLine(s *rundir.Summary) string {
+	var parts []string
+	add := func(format string, v *float64) {
+		if v != nil {
+			parts = append(parts, fmt.Sprintf(format, *v))
+		}
+	}
+	add("test accuracy %.4f", s.TestAccuracy)
+	add("test rmse %.4f", s.TestRMSE)
+	add("test loss %.4f", s.TestLoss)
+	line := fmt.Sprintf("%d clocks in %.1f s", s.Clocks, s.WallSeconds)
+	if dataset.IsSynthetic(s.Data) {
+		line += " on synthetic data"
+	}
+	if len(parts) > 0 {
+		line = strings.Join(parts, ", ") + " after " + line
+	}
+	return line
+}
+
+// failureLine returns a run's failures and their cost as one line.
+func failureLine(s *rundir.Summary) string {
+	parts := []string{failureCounts(s.Failures)}
+	for _, cost := range []struct {
+		n    *int64
+		what string
+		of   string
+	}{{s.UpdatesLost, "update", "lost"}, {s.ClocksRedone, "clock", "redone"}} {
+		if cost.n == nil {
+			parts = append(parts, fmt.Sprintf("%ss %s not known", cost.what, cost.of))
+			continue
+		}
+		parts = append(parts, humanize.Count(int(*cost.n), cost.what)+" "+cost.of)
+		if part := missingUpdatesNote(s.Saving); cost.n == s.UpdatesLost && part != "" {
+			parts = append(parts, part)
+		}
+	}
+	switch away := outageSeconds(s.Failures); {
+	case away >= 1:
+		parts = append(parts, fmt.Sprintf("%.1f s until all served again", away))
+	case away > 0:
+		parts = append(parts, fmt.Sprintf("%.0f ms until all served again", 1000*away))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// missingUpdatesNote returns how many updates are missing from some of the restored rows, or "" if none are.
+func missingUpdatesNote(all *protocol.Saving) string {
+	if all == nil || all.Rows == nil || all.Rows.PartlyLost == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d lost in part", all.Rows.PartlyLost)
+}
+
+// failureCounts counts faults and deaths by kind.
+func failureCounts(failures []rundir.Failure) string {
+	if len(failures) == 0 {
+		return "no faults"
+	}
+	var kinds []string
+	counts := map[string]int{}
+	for _, f := range failures {
+		kind, _, _ := strings.Cut(f.Kind, "*") // slow*2: without the factor
+		if counts[kind]++; counts[kind] == 1 {
+			kinds = append(kinds, kind)
+		}
+	}
+	for i, kind := range kinds {
+		kinds[i] = humanize.Count(counts[kind], kind)
+	}
+	return strings.Join(kinds, ", ")
+}
+
+// outageSeconds returns the total time without full service in seconds. Overlapping failures count once.
+func outageSeconds(failures []rundir.Failure) (seconds float64) {
+	sorted := slices.SortedFunc(slices.Values(failures), func(a, b rundir.Failure) int {
+		return cmp.Compare(a.AtSeconds, b.AtSeconds)
+	})
+	until := 0.0
+	for _, f := range sorted {
+		if f.ServingAgainAfterMs == nil {
+			continue
+		}
+		from, to := max(f.AtSeconds, until), f.AtSeconds+*f.ServingAgainAfterMs/1000
+		if to > from {
+			seconds, until = seconds+to-from, to
+		}
+	}
+	return seconds
+}

@@ -1,0 +1,62 @@
+package terminal
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/proc/control"
+)
+
+// TestDrainedLine checks the states of a draining server. It is draining while it hands over, drained when other
+// servers have all its replicas, and gone when it has ended, however often the coordinator has restarted since. Its
+// successor has a state of its own. A server that ended before the others had everything is dead.
+func TestDrainedLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		state                control.ProcessState
+		draining             bool
+		drained, incarnation perdure.Incarnation
+		word                 string
+		gone                 bool
+	}{
+		"it works":               {control.ProcessLive, false, 0, 2, "live", false},
+		"it never came":          {control.ProcessStarting, false, 0, 0, "starting", false},
+		"it hands over":          {control.ProcessLive, true, 0, 2, "draining", false},
+		"one before was drained": {control.ProcessLive, true, 1, 2, "draining", false},
+		"others have all":        {control.ProcessLive, true, 2, 2, "drained", false},
+		"it has ended":           {control.ProcessDead, true, 2, 2, "drained", true},
+		"the coordinator is new": {control.ProcessStarting, false, 2, 2, "drained", true},
+		"another has its place":  {control.ProcessLive, false, 2, 3, "live", false},
+		"another is to have it":  {control.ProcessStarting, false, 2, 3, "starting", false},
+		"it ended before":        {control.ProcessDead, true, 1, 2, "dead", false},
+	} {
+		line := processLine(&control.Process{
+			Role: "server", Index: 1, State: c.state, Draining: c.draining, Drained: c.drained,
+			Incarnation: c.incarnation, Shards: 3, Bytes: 2e6,
+		})
+		if word := strings.Fields(line)[5]; word != c.word || strings.HasSuffix(line, ", gone") != c.gone ||
+			strings.Contains(line, "left") != (c.word == "draining") {
+			t.Errorf("%s: %s", name, line)
+		}
+	}
+}
+
+// TestAwayLine checks that a status reports since when and why the registry is unavailable, and only then.
+func TestAwayLine(t *testing.T) {
+	now := time.Date(2026, time.November, 26, 7, 0, 5, 0, time.UTC)
+	want := "the registry has been unavailable since 06:59:50, for 15 s: nothing is decided until it answers; " +
+		"training continues, and this is the state at that time; no answer"
+	if got := registryWaitLine(&control.RegistryWait{Seconds: 15, Why: "no answer"}, now); got != want {
+		t.Errorf("%q; want %q", got, want)
+	}
+	for _, away := range []*control.RegistryWait{nil, {Seconds: 3}} {
+		var out bytes.Buffer
+		PrintStatus(&out, &control.Status{RegistryAway: away}, &protocol.View{}, "")
+		if got := strings.Contains(out.String(), "the registry has been unavailable since"); got != (away != nil) {
+			t.Errorf("away %v: %s", away, &out)
+		}
+	}
+}
