@@ -144,7 +144,7 @@ func (sh *shard) install(in *incomingCopy) error {
 	sh.rep.InstallSnapshot(in.IncomingSnapshot)
 	sh.slots.grow(len(sh.rep.State.Applied()))
 	sh.link.Restored(in.Pos)
-	sh.advance()
+	sh.advanceLocked()
 	sh.s.notify()
 	return nil
 }

@@ -138,8 +138,9 @@ func (sh *shard) setContentLocked(c replica.Content, v *protocol.View) {
 	sh.followLocked(sh.view, &sh.position)
 }
 
-// advance takes entries from the log and carries out the effects until there are none left. The caller must hold sh.mu.
-func (sh *shard) advance() {
+// advanceLocked takes entries from the log and carries out the effects until there are none left. The caller must hold
+// sh.mu.
+func (sh *shard) advanceLocked() {
 	for again := true; again; {
 		large := sh.processLogLocked()
 		if !sh.rep.State.HasRows() {
@@ -296,7 +297,7 @@ func (sh *shard) applyScheduledLocked() {
 	if sh.applyScheduled && !sh.retired() {
 		sh.applyScheduled = false
 		sh.rep.MarkDirty()
-		sh.advance()
+		sh.advanceLocked()
 	}
 }
 
@@ -305,7 +306,7 @@ func (sh *shard) applyScheduledLocked() {
 func (sh *shard) endResendWaitLocked() {
 	if sh.rep.AwaitsResend() {
 		sh.rep.MarkDirty()
-		sh.advance()
+		sh.advanceLocked()
 	}
 }
 
@@ -319,7 +320,7 @@ func (sh *shard) yieldLocked() {
 		sh.s.notify()
 	} else if sh.link.Role().Periodic {
 		sh.link.Sync()
-		sh.advance()
+		sh.advanceLocked()
 	}
 }
 
@@ -340,7 +341,7 @@ func (sh *shard) followLocked(v *protocol.View, at *chainPosition) {
 		return // the shard is still being restored
 	}
 	sh.rep.ApplyView()
-	sh.advance()
+	sh.advanceLocked()
 	sh.rep.ReportSeen() // the shard stops waiting for what departed slots see
 	sh.applyEffectsLocked()
 	sh.yieldLocked()

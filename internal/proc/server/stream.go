@@ -243,7 +243,7 @@ func (r *replay) handleEntry(e updatelog.Entry) error {
 			"start the job again", e.Position, updatelog.StreamName(sh.job.ID, int(sh.id)), err)
 	}
 	r.stream.AppliedLocked(&e)
-	sh.advance()
+	sh.advanceLocked()
 	sh.saveSnapshotLocked()
 	return nil
 }

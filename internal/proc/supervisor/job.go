@@ -419,8 +419,8 @@ func (j *Job) emit(kind, target string, at time.Time, text string) {
 	j.cfg.Watch.Event(e)
 }
 
-// replace carries out the consequences of an exit. It returns when the next process starts, and whether the position stays
-// empty although the job continues.
+// replace carries out the consequences of an exit. It returns when the next process starts, and whether the position
+// stays empty although the job continues.
 func (j *Job) replace(e Exit) (again Restart, empty bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
