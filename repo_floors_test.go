@@ -237,7 +237,7 @@ func TestLightClient(t *testing.T) {
 }
 
 // reaches returns the folder by which what is not a test of a folder comes to an import that begins so; "": by none.
-func reaches(files []source, from, begin string) (by string) {
+func reaches(files []source, from, start string) (by string) {
 	imports := map[string][]string{} // by folder
 	for _, s := range files {
 		if s.file == nil || s.isTest() {
@@ -255,7 +255,7 @@ func reaches(files []source, from, begin string) (by string) {
 		for _, p := range imports[dir] {
 			to, ours := strings.CutPrefix(p, module+"/")
 			switch {
-			case strings.HasPrefix(p, begin):
+			case strings.HasPrefix(p, start):
 				return dir
 			case p == module:
 				to, ours = ".", true

@@ -444,18 +444,18 @@ func checkPageCommands(files []source) (found []string) {
 		if !strings.HasSuffix(s.path, ".md") {
 			continue
 		}
-		info, open, told := "", false, false
+		info, open, sent := "", false, false
 		for i, line := range strings.Split(string(s.text), "\n") {
 			if rest, fence := strings.CutPrefix(strings.TrimSpace(line), "```"); fence {
-				info, open, told = rest, !open, false
+				info, open, sent = rest, !open, false
 				continue
 			}
-			if !open || told || !pageCommand.MatchString(line) {
+			if !open || sent || !pageCommand.MatchString(line) {
 				continue
 			}
 			language, mark, _ := strings.Cut(info, " ")
 			marked := (language == "sh" || language == "console") && (mark == "run" || mark == "parse")
-			if told = !marked && info != "text" && info != "go"; told {
+			if sent = !marked && info != "text" && info != "go"; sent {
 				found = append(found,
 					fmt.Sprintf("%s:%d: a block with commands begins with sh or console, and then run or parse; or "+
 						"text, if it shows none", s.path, i+1))

@@ -200,8 +200,8 @@ func (f *failurePage) comparison() string {
 
 // row formats a row of the comparison: the claim, the paper's text and size, the size found here and its text, the rule
 // for the direction, and its verdict.
-func (f *failurePage) row(what, text string, paper, found float64, here, rule, verdict string) string {
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |\n", what, text, here, times(paper, found), rule, verdict,
+func (f *failurePage) row(what, text string, paper, found float64, here, rule, decision string) string {
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |\n", what, text, here, times(paper, found), rule, decision,
 		within(paper, found))
 }
 
@@ -218,12 +218,12 @@ func (f *failurePage) changes(all []strategy) (text string) {
 		{"stateless, workers go on, likewise", "0.281 → 0.426 (+0.145)", 0.145},
 	} {
 		v := all[i].killed.spread(atFirstKill)
-		rule, verdict := "every trial rises", rises(v)
+		rule, decision := "every trial rises", rises(v)
 		if s.paper < 0 {
 			rule = "every trial falls, and further than any without failures"
-			verdict = falls(v, all[i].calm.spread(atFirstKill))
+			decision = falls(v, all[i].calm.spread(atFirstKill))
 		}
-		text += f.row(s.what, s.text, s.paper, v.Mid, show(v, "%+.3f"), rule, verdict)
+		text += f.row(s.what, s.text, s.paper, v.Mid, show(v, "%+.3f"), rule, decision)
 	}
 	return text
 }

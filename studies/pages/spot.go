@@ -143,7 +143,7 @@ func (p spotPage) verdict() string {
 	cheapest, _ := ends(p.asp, perUpdate)
 	patient, _ := ends(p.where(labelSet{"consistency": "bsp", "failures": "p3"}), perUpdate)
 	goes, waits := p.nameOf(cheapest, "recovery"), p.nameOf(patient, "recovery")
-	switch verdict := above(patient.spread(perUpdate), cheapest.spread(perUpdate)); verdict {
+	switch decision := above(patient.spread(perUpdate), cheapest.spread(perUpdate)); decision {
 	case reproduced:
 		return fmt.Sprintf("**The claim holds here**: where idle time is paid anyway, the cheapest strategy that "+
 			"goes on (`%s`) has more for the same money than the cheapest that waits (`%s`), and the ranges of "+
@@ -156,6 +156,6 @@ func (p spotPage) verdict() string {
 	case incomparable:
 		return "Whether the claim holds is not known: runs are still to be done, or there are no prices."
 	default:
-		return fmt.Sprintf("The claim is %s, which says nothing of chance.", verdict)
+		return fmt.Sprintf("The claim is %s, which says nothing of chance.", decision)
 	}
 }

@@ -315,13 +315,13 @@ func (e *explored) deliver(w *world, at int) error {
 	m := l.way[0]
 	l.way = slices.Delete(l.way, 0, 1)
 	in := w.shards[l.shard]
-	verdict := Fenced
+	decision := Fenced
 	if m.tick {
-		verdict = in.Tick(m.part.Slot, m.part.Incarnation, m.part.Clock)
+		decision = in.Tick(m.part.Slot, m.part.Incarnation, m.part.Clock)
 	} else {
-		verdict = in.Offer(m.part)
+		decision = in.Offer(m.part)
 	}
-	if verdict == Gap && !l.broken {
+	if decision == Gap && !l.broken {
 		return errors.New("gap on a connection that lost nothing")
 	}
 	return e.pump(w, l.shard)
@@ -416,11 +416,11 @@ func (e explored) explore() (states int, err error) {
 		return nil
 	}
 	if err := visit(w); err != nil {
-		var told strings.Builder
+		var sent strings.Builder
 		for _, s := range course {
-			fmt.Fprintf(&told, "\n  "+s.format, s.args...)
+			fmt.Fprintf(&sent, "\n  "+s.format, s.args...)
 		}
-		return len(visited), fmt.Errorf("%w, after:%s", err, told.String())
+		return len(visited), fmt.Errorf("%w, after:%s", err, sent.String())
 	}
 	return len(visited), nil
 }

@@ -89,10 +89,10 @@ type slotQueue struct {
 // NewSequencer returns the intake of a shard with the given applied vector, which it copies. With twoStep, a clock is
 // first staged, and applied in slot order once all slots have ticked it. Otherwise an update is applied as soon as it
 // is complete.
-func NewSequencer(twoStep bool, applied []perdure.Clock, weak mutation.Set) *Sequencer {
+func NewSequencer(twoStep bool, applied []perdure.Clock, mutations mutation.Set) *Sequencer {
 	return &Sequencer{
-		twoStep:   twoStep && !weak.Staging,
-		weak:      weak,
+		twoStep:   twoStep && !mutations.Staging,
+		weak:      mutations,
 		applied:   slices.Clone(applied),
 		intervals: make([]protocol.Interval, len(applied)),
 		slots:     make([]slotQueue, len(applied)),
@@ -188,17 +188,17 @@ func (in *Sequencer) Offer(p UpdatePart) Outcome {
 	if in.tears(&p) && !in.weak.Atomicity {
 		return Torn
 	}
-	u, verdict := in.find(s, &p)
+	u, decision := in.find(s, &p)
 	if u == nil {
-		return verdict
+		return decision
 	}
 	before := u.bytes
-	verdict = in.put(u, p)
+	decision = in.put(u, p)
 	s.bytes += u.bytes - before
 	if !in.twoStep {
 		in.order.addCandidate(int(p.Slot))
 	}
-	return verdict
+	return decision
 }
 
 func (p *UpdatePart) until() perdure.Clock { return p.Clock + perdure.Clock(max(1, p.Clocks)) }
@@ -293,7 +293,7 @@ func (in *Sequencer) put(u *Update, p UpdatePart) Outcome {
 		u.Parts = append(u.Parts, nil)
 	}
 	u.tick = u.tick || p.Ticked
-	verdict := Duplicate
+	decision := Duplicate
 	if before := u.Parts[p.Index]; before == nil || !bytes.Equal(before, p.Payload) {
 		if before != nil {
 			u.drop(p.Index)
@@ -304,10 +304,10 @@ func (in *Sequencer) put(u *Update, p UpdatePart) Outcome {
 		u.Parts[p.Index] = p.Payload
 		u.bytes += PartCost + int64(len(p.Payload))
 		u.received++
-		verdict = Kept
+		decision = Kept
 	}
 	u.ticked = u.complete() && (u.tick || !in.twoStep)
-	return verdict
+	return decision
 }
 
 // drop removes the parts starting at index from. The sender, which sends parts in order, has restarted the clock,

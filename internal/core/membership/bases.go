@@ -129,11 +129,11 @@ func (b *bases) highestApplied(slot int) (most perdure.Clock, known bool) {
 		if b.queue.AwaitingBase.Has(i) {
 			return true // this shard has no rows of its own
 		}
-		f, told := b.job.fence(i, slot)
-		if told {
+		f, sent := b.job.fence(i, slot)
+		if sent {
 			most = max(most, f.Counts.Applied)
 		}
-		return told
+		return sent
 	})
 	return most, known
 }

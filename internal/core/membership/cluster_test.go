@@ -373,8 +373,8 @@ func (c *cluster) follow(k Kind, index int) {
 		return // it has received the whole view since
 	}
 	if v.Generation > w.view.Generation {
-		begin := v.StartClock(perdure.Slot(index))
-		w.first, w.clock, w.sent, w.ticked = begin, begin, begin, begin
+		start := v.StartClock(perdure.Slot(index))
+		w.first, w.clock, w.sent, w.ticked = start, start, start, start
 		w.acked = make([]perdure.Clock, c.job.Shards)
 		w.ending = false // it will reach that clock again
 	}

@@ -131,7 +131,7 @@ type world struct {
 
 const testRows = 24
 
-func newWorld(t *testing.T, seed uint64, model, how string, weak mutation.Set) *world {
+func newWorld(t *testing.T, seed uint64, model, how string, mutations mutation.Set) *world {
 	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 0)), did: map[string]int{}}
 	var err error
 	if w.model, err = perdure.ParseConsistency(model); err != nil {
@@ -154,7 +154,7 @@ func newWorld(t *testing.T, seed uint64, model, how string, weak mutation.Set) *
 			{Name: "sparse", Sparse: true, Dim: testDim, Rule: second, Consistency: w.model},
 		},
 	}
-	w.weak = weak
+	w.weak = mutations
 	w.begin()
 	for s := range w.job.Shards {
 		w.servers = append(w.servers, &server{s: w.b.Shard(perdure.ShardID(s)), rows: change{}})

@@ -128,7 +128,7 @@ func (b *Outbox) SetView(v protocol.View, rolled bool) {
 
 // roll drops everything of the old generation. The new one starts at the view's cut.
 func (b *Outbox) roll() {
-	begin := b.jobView.begin()
+	start := b.jobView.begin()
 	if b.jobView.slot >= 0 {
 		b.step(roll)
 	}
@@ -138,7 +138,7 @@ func (b *Outbox) roll() {
 			outbox: b, id: s.id, maxKept: s.maxKept, free: s.free, unavailable: s.unavailable,
 			sentBelow: s.sentBelow, inherited: s.inherited,
 			stream: s.stream, holding: s.holding,
-			counts: protocol.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin},
+			counts: protocol.Counts{Staged: start, Ticked: start, Applied: start, Seen: start},
 		}
 	}
 	b.unacked, b.retained, b.cutWanted = 0, 0, false

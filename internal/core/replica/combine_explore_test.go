@@ -83,8 +83,8 @@ func newCourse(t *testing.T, c combineCase) *course {
 		Header:  wire.Header{Kind: wire.KindMembership, Slot: perdure.NoSlot, Clock: 1},
 		Payload: wire.JSON(c.spans),
 	})
-	for i, span := range c.spans {
-		s.slots[i] = courseSlot{incarnation: 1, clock: span.From}
+	for i, interval := range c.spans {
+		s.slots[i] = courseSlot{incarnation: 1, clock: interval.From}
 	}
 	return s
 }
@@ -210,17 +210,17 @@ func (s *course) check() error {
 	var w, v [courseRows]float32
 	for clock := range s.r.State.MinClock() {
 		n, weights := 0, 0.0
-		for i, span := range s.spans {
-			if span.Has(clock) && !s.lost[i][clock] {
+		for i, interval := range s.spans {
+			if interval.Has(clock) && !s.lost[i][clock] {
 				n++
 				weights += weighs(i, clock)
 			}
 		}
 		for row := range w {
 			sum, touched := float32(0), false
-			for i, span := range s.spans {
+			for i, interval := range s.spans {
 				g := touches(i, row, clock)
-				if g == 0 || !span.Has(clock) || s.lost[i][clock] {
+				if g == 0 || !interval.Has(clock) || s.lost[i][clock] {
 					continue
 				}
 				switch s.how {

@@ -201,11 +201,11 @@ func (r *Replica) Step(e *Entry, body []byte) (large bool) {
 	r.dirty = true
 	switch f.Kind {
 	case wire.KindUpdate:
-		verdict := r.State.offer(f, body, &r.Readers)
+		decision := r.State.offer(f, body, &r.Readers)
 		if s := &r.Readers.slots[f.Slot]; f.Flags&wire.FlagAckNow != 0 {
 			s.prompt = max(s.prompt, f.Until())
 		}
-		return r.handleOutcome(e, verdict) && isNextLarge(r.State.intake, f.Slot)
+		return r.handleOutcome(e, decision) && isNextLarge(r.State.intake, f.Slot)
 	case wire.KindTick:
 		r.handleOutcome(e, r.State.intake.Tick(f.Slot, f.Incarnation, f.Clock))
 		return false
@@ -223,9 +223,9 @@ func (r *Replica) Step(e *Entry, body []byte) (large bool) {
 func (r *Replica) fail(err error) { r.Effects().fail("shard %d: %w", r.shard, err) }
 
 // handleOutcome acts on the intake's verdict about an entry, and reports whether the entry changed anything.
-func (r *Replica) handleOutcome(e *Entry, verdict consistency.Outcome) bool {
+func (r *Replica) handleOutcome(e *Entry, decision consistency.Outcome) bool {
 	f, fx := &e.Frame, r.Effects()
-	switch verdict {
+	switch decision {
 	case consistency.Gap:
 		if e.From != nil {
 			fx.Reopen = append(fx.Reopen, e.From) // it opens the shard again and resends from the count it receives
@@ -374,7 +374,7 @@ func (r *Replica) AnswerOpens(pos uint64) {
 
 // Membership returns the newest membership in the log: its number, and the membership interval of each slot. The caller
 // must not modify the slice.
-func (r *Replica) Membership() (number uint64, spans []protocol.Interval) {
+func (r *Replica) Membership() (number uint64, intervals []protocol.Interval) {
 	return r.State.intake.MembershipVersion(), r.State.intake.Intervals()
 }
 

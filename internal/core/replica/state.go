@@ -73,15 +73,15 @@ func (st *State) updateTableSettings() {
 // offer takes in a part of an update. The state keeps the body.
 func (st *State) offer(f *wire.Frame, body []byte, to *ReaderSet) consistency.Outcome {
 	st.keepOrder(f.Slot, f.Clock, to)
-	verdict := st.intake.Offer(consistency.UpdatePart{
+	decision := st.intake.Offer(consistency.UpdatePart{
 		Slot: f.Slot, Clock: f.Clock, Clocks: int(f.Clocks), Incarnation: f.Incarnation,
 		Index: int(f.Part), Of: int(f.Parts), Payload: body,
 		Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagDuplicateRows != 0,
 	})
-	if verdict != consistency.Kept {
+	if decision != consistency.Kept {
 		to.fx.FreeBodies = append(to.fx.FreeBodies, body)
 	}
-	return verdict
+	return decision
 }
 
 // keepOrder applies what may be applied before a slot's next update is taken. Without ticks, updates that become
@@ -322,19 +322,19 @@ func (st *State) raise(f *wire.Frame) error {
 
 // setMembership applies a new membership: the membership interval of each slot.
 func (st *State) setMembership(f *wire.Frame) error {
-	var spans []protocol.Interval
-	if err := wire.ParseControl(f, &spans); err != nil {
+	var intervals []protocol.Interval
+	if err := wire.ParseControl(f, &intervals); err != nil {
 		return err
 	}
-	if n := len(st.intake.Applied()); len(spans) < n || len(spans) > perdure.MaxSlots {
-		return fmt.Errorf("%w: a membership of %d slots in a job of %d", wire.ErrPayload, len(spans), n)
+	if n := len(st.intake.Applied()); len(intervals) < n || len(intervals) > perdure.MaxSlots {
+		return fmt.Errorf("%w: a membership of %d slots in a job of %d", wire.ErrPayload, len(intervals), n)
 	}
 	for slot, n := range st.intake.Applied() {
-		if spans[slot].From > n {
+		if intervals[slot].From > n {
 			st.rows.states[slot] = nil // belonged to another worker
 		}
 	}
-	st.intake.SetMembership(uint64(f.Clock), spans)
+	st.intake.SetMembership(uint64(f.Clock), intervals)
 	slots := len(st.intake.Applied())
 	st.rows.states = append(st.rows.states, make([][]byte, max(0, slots-len(st.rows.states)))...)
 	return nil

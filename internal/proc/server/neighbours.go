@@ -55,8 +55,8 @@ func (n *neighbours) conn(to chain.Neighbor) *conn {
 }
 
 // appendFactLocked appends a fact to the log of a shard whose head is this server. The caller must hold sh.mu.
-func (sh *shard) appendFactLocked(fact *replica.ControlEntry) {
-	f := sh.link.FactFrame(fact)
+func (sh *shard) appendFactLocked(entry *replica.ControlEntry) {
+	f := sh.link.FactFrame(entry)
 	if sh.stream != nil {
 		sh.stream.AddLocked(f, sh.link.Fence().Epoch)
 		return

@@ -273,13 +273,13 @@ func (j *Job) frame(_ transport.Conn, f *wire.Frame) error {
 }
 
 func (j *Job) event(e wire.Event) {
-	at, heard := time.Unix(0, e.UnixNs), time.Now()
+	at, received := time.Unix(0, e.UnixNs), time.Now()
 	j.mu.Lock()
 	switch e.Kind {
 	case "detected", "suspected":
-		j.timeline.detected(e.Target, at, heard)
+		j.timeline.detected(e.Target, at, received)
 	case "serving":
-		j.timeline.serving(e, heard)
+		j.timeline.serving(e, received)
 	case "trouble":
 		j.trouble[e.Target] = e.Text
 	case "left":

@@ -31,9 +31,9 @@ func must(t testing.TB, err error) {
 }
 
 // fake creates a run's directory. If accuracy is negative, it has no summary.
-func fake(t testing.TB, folder string, seed uint64, accuracy float64, events ...rundir.Event) {
+func fake(t testing.TB, dir string, seed uint64, accuracy float64, events ...rundir.Event) {
 	t.Helper()
-	d, err := rundir.Create(folder)
+	d, err := rundir.Create(dir)
 	must(t, err)
 	job := perdure.JobSpec{
 		ID: fmt.Sprint("job", seed), Workload: "softmax", Seed: seed, Slots: 4, Servers: 2, Shards: 16, Clocks: 100,
