@@ -108,7 +108,7 @@ func newClient(cfg Config, s session) *Client {
 // have to wait until the coordinator has given up the slot's previous process. Close releases the client. The error
 // wraps perdure.ErrUsage for an invalid Config; otherwise it says why this process cannot join.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
-	cfg.hooks, cfg.weak = hooks.FromContext(ctx), mutation.Of(ctx)
+	cfg.hooks, cfg.mutations = hooks.FromContext(ctx), mutation.Of(ctx)
 	if err := cfg.checkAddress(); err != nil {
 		return nil, err
 	}

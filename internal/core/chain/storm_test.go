@@ -98,7 +98,7 @@ type stormRun struct {
 
 // run runs a storm, and then lets the cluster come to rest.
 func (s storm) run(mutations mutation.Set, trace func(string, ...any)) error {
-	c := newCluster(settings{eager: s.Eager, periodic: s.Periodic, window: s.Window, weak: mutations}, s.Servers,
+	c := newCluster(settings{eager: s.Eager, periodic: s.Periodic, window: s.Window, mutations: mutations}, s.Servers,
 		s.Members)
 	c.trace = trace
 	r := &stormRun{cluster: c}

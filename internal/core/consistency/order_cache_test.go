@@ -96,7 +96,7 @@ func TestTurn(t *testing.T) {
 			case 13:
 				st := in.State()
 				gaps := in.gaps
-				in = Restore(&st, in.weak)
+				in = Restore(&st, in.mutations)
 				in.gaps = gaps
 			}
 			giveSome(t, in)

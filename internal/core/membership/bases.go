@@ -69,7 +69,7 @@ func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 		open[i] = b.open(i)
 	}
 	clockBase(base, has, b.record.View.Slots, open, b.record.View.Cut, b.record.TwoStep())
-	if b.job.weak.BaseVector {
+	if b.job.mutations.BaseVector {
 		copy(base, has)
 	}
 	return base, true

@@ -158,7 +158,7 @@ func (cu *cuts) workerDied(slot int) (rollBack string) {
 	switch {
 	case action.Kind == recovery.Fail:
 		cu.rec.fail("%s", action.Why)
-	case action.Kind == recovery.RollBack && !cu.job.weak.RollBack:
+	case action.Kind == recovery.RollBack && !cu.job.mutations.RollBack:
 		return action.Why
 	}
 	return ""

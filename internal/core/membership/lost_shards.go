@@ -74,7 +74,7 @@ func (ch *chains) reassignLostShards() recovery.Action {
 			next.Saved = ch.record.Running.Files[i]
 		}
 		ch.rec.changeShard(i, next)
-		if delete(ch.job.dropped, perdure.ShardID(i)); ch.job.traits.Partial && !ch.job.weak.Counting {
+		if delete(ch.job.dropped, perdure.ShardID(i)); ch.job.traits.Partial && !ch.job.mutations.Counting {
 			ch.countLosses(i)
 		}
 	}
@@ -117,7 +117,7 @@ func (ch *chains) lossAction(shards int) recovery.Action {
 		Shards: shards, UnretainedSlot: ch.job.unretainedSlot(), Durable: ch.record.View.Durable,
 		Publishing: ch.job.publishing >= 0,
 	})
-	if action.Kind == recovery.RollBack && ch.job.weak.RollBack {
+	if action.Kind == recovery.RollBack && ch.job.mutations.RollBack {
 		action.Kind = restoreOnly
 	}
 	return action

@@ -131,7 +131,7 @@ func New(facts JobRecord, patience int64, mutations mutation.Set) *Core {
 		recovering: map[Kind]*numberSet{Server: {}, Worker: {}},
 		publishing: -1,
 		pausedAt:   f.View.Revision,
-		weak:       mutations,
+		mutations:  mutations,
 		seconds:    usualTick,
 	}
 	a := newDirtySet(n)

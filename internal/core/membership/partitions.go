@@ -37,7 +37,7 @@ func (r *recorder) checkPartitions(w *failuredetector.Partitions) {
 	news := w.Update(&all, said, addrs, j.tick, complaintPatience*j.detector.Patience(),
 		func(n int) string { return target(owner(n)) })
 	for i := range j.servers {
-		j.servers[i].excluded = all.Live[i] && w.IsExcluded(addrs[i]) && !j.weak.Partitions
+		j.servers[i].excluded = all.Live[i] && w.IsExcluded(addrs[i]) && !j.mutations.Partitions
 	}
 	for _, is := range news {
 		kind := "unreached"

@@ -77,7 +77,7 @@ func (fa *slotRecovery) countLost(slot int, start perdure.Clock, fences []protoc
 	ledger := &fa.record.lostUpdates
 	if fa.job.traits.Partial {
 		fa.record.Slots[slot].RecordStart(start)
-		if !fa.job.weak.Counting {
+		if !fa.job.mutations.Counting {
 			fa.rec.lost(slot, ledger.CountDecided(slot, start, fences))
 		}
 	} else if fa.record.TwoStep() {

@@ -50,7 +50,7 @@ func newShardSide(p *plan, shard int) shardSide {
 	for range p.slots {
 		v.Slots = append(v.Slots, protocol.SlotView{Incarnation: 1, Settled: true})
 	}
-	sh := shardSide{rep: New(Settings{Shard: perdure.ShardID(shard), Job: job, Weak: p.off.Set})}
+	sh := shardSide{rep: New(Settings{Shard: perdure.ShardID(shard), Job: job, Mutations: p.off.Set})}
 	sh.rep.SetView(v, Role{Head: true, Reads: true}, false)
 	sh.rep.SetContent(Content{States: make([][]byte, p.slots), Applied: make([]perdure.Clock, p.slots)}, v)
 	sh.rep.ApplyView()

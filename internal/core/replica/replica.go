@@ -47,7 +47,7 @@ type Settings struct {
 	// one that hangs. It may be nil.
 	Progress    func()
 	MaxUnstored int          // for tests: replaces MaxUnstored
-	Weak        mutation.Set // for negative controls
+	Mutations   mutation.Set // for negative controls
 }
 
 // MaxUnstored limits a slot's subscription to one table: it may contain at most this many rows more than are stored
@@ -79,7 +79,7 @@ type Replica struct {
 	shard     perdure.ShardID
 	job       *perdure.JobSpec
 	traits    recovery.Traits
-	weak      mutation.Set
+	mutations mutation.Set
 	view      *protocol.View
 	role      Role
 	ready     bool // serves in this epoch
@@ -99,7 +99,7 @@ func New(s Settings) *Replica {
 	}
 	traits := recovery.Of(job.Recovery).Traits()
 	r := &Replica{
-		State: newState(&s, job, traits), shard: s.Shard, job: job, traits: traits, weak: s.Weak,
+		State: newState(&s, job, traits), shard: s.Shard, job: job, traits: traits, mutations: s.Mutations,
 		dirty: true,
 	}
 	r.Readers.unstored = cmp.Or(s.MaxUnstored, MaxUnstored)
@@ -337,7 +337,7 @@ func (r *Replica) checkResent() {
 func (r *Replica) AwaitsResend() bool { return r.ready && r.resend.isIncomplete() }
 
 // withholdsRows reports whether the shard still withholds its rows from all readers.
-func (r *Replica) withholdsRows() bool { return r.resend.isIncomplete() && !r.weak.RestoreBarrier }
+func (r *Replica) withholdsRows() bool { return r.resend.isIncomplete() && !r.mutations.RestoreBarrier }
 
 // IsBehind reports whether some process has ended clocks that the shard has not applied.
 func (r *Replica) IsBehind() bool { return r.queued.beyond(r.view, r.State.Applied()) }

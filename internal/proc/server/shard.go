@@ -56,10 +56,10 @@ func newShard(s *Server, id perdure.ShardID, n chain.Fence, since uint64) *shard
 		job:    *s.job,
 		traits: s.traits,
 		link: chain.NewLink(
-			chain.LinkOptions{Fence: n, Job: s.job, Solo: s.traits.UsesLog(), AcceptAll: s.cfg.weak.Generations}),
+			chain.LinkOptions{Fence: n, Job: s.job, Solo: s.traits.UsesLog(), AcceptAll: s.cfg.mutations.Generations}),
 	}
 	sh.rep = replica.New(replica.Settings{
-		Shard: id, Job: *s.job, SaveChangedOnly: s.cfg.Sparing, Weak: s.cfg.weak,
+		Shard: id, Job: *s.job, SaveChangedOnly: s.cfg.Sparing, Mutations: s.cfg.mutations,
 		Elapsed: func() float64 { return time.Since(began).Seconds() }, Progress: sh.mu.Progress,
 	})
 	sh.publishedName.Store(&n)
@@ -125,7 +125,7 @@ func (sh *shard) retireLocked() {
 // ignored, and their senders open the shard again once they know the newer view. The caller must hold sh.mu, because
 // the epoch may have changed while the frame waited for that lock.
 func (sh *shard) isCurrentLocked(f *wire.Frame) bool {
-	return sh.link.Fence() == chain.FenceOf(&f.Header) || sh.s.cfg.weak.Generations
+	return sh.link.Fence() == chain.FenceOf(&f.Header) || sh.s.cfg.mutations.Generations
 }
 
 // setContentLocked sets the shard's state to the content restored for view v, and then follows the newest view. The

@@ -252,7 +252,7 @@ func (r *replay) handleEntry(e updatelog.Entry) error {
 func (r *replay) appendRecordLocked(record []byte) error {
 	sh, buffers := r.sh, &r.s.buffers
 	e, counts, err := r.stream.EntryLocked(record, &sh.link, &sh.rep.State, len(sh.view.Tables),
-		r.s.cfg.weak.Generations)
+		r.s.cfg.mutations.Generations)
 	if err != nil || !counts {
 		return err
 	}
