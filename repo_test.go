@@ -465,15 +465,18 @@ func checkPageCommands(files []source) (found []string) {
 	return found
 }
 
-// pageLink is a link from a page to a place of this repository.
-var pageLink = regexp.MustCompile(`\]\(([^():# ]+)(#[^() ]*)?\)`)
+// pageLink matches a link to a file of this repository, to an anchor of a page, or to both.
+var pageLink = regexp.MustCompile(`\]\(([^():# ]*)(#[^() ]+)?\)`)
 
-// checkPageLinks asks that what a page links to is there.
+// checkPageLinks rejects links to missing files and anchors.
 func checkPageLinks(files []source) (found []string) {
-	there := map[string]bool{}
+	exists, anchors := map[string]bool{}, map[string]map[string]bool{}
 	for _, s := range files {
 		for p := s.path; p != "."; p = path.Dir(p) {
-			there[p] = true
+			exists[p] = true
+		}
+		if strings.HasSuffix(s.path, ".md") {
+			anchors[s.path] = anchorsOf(string(s.text))
 		}
 	}
 	for _, s := range files {
@@ -482,13 +485,52 @@ func checkPageLinks(files []source) (found []string) {
 		}
 		for i, line := range strings.Split(string(s.text), "\n") {
 			for _, m := range pageLink.FindAllStringSubmatch(line, -1) {
-				if to := path.Join(path.Dir(s.path), m[1]); to != "." && !there[to] {
+				to := s.path
+				if m[1] != "" {
+					to = path.Join(path.Dir(s.path), m[1])
+				}
+				switch {
+				case to != "." && !exists[to]:
 					found = append(found, fmt.Sprintf("%s:%d: there is no %s", s.path, i+1, to))
+				case m[2] != "" && anchors[to] != nil && !anchors[to][m[2][1:]]:
+					found = append(found, fmt.Sprintf("%s:%d: %s has no heading for %s", s.path, i+1, to, m[2]))
 				}
 			}
 		}
 	}
 	return found
+}
+
+var (
+	anchorTag  = regexp.MustCompile(`<a (?:id|name)="([^"]+)"`)
+	headingRef = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`) // a link in a heading
+	notInSlug  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchorsOf returns the anchors of a page, as code hosts and the documentation site make them from headings.
+func anchorsOf(text string) map[string]bool {
+	of, block := map[string]bool{}, false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			block = !block
+		}
+		for _, m := range anchorTag.FindAllStringSubmatch(line, -1) {
+			of[m[1]] = true
+		}
+		if block || !strings.HasPrefix(line, "#") {
+			continue
+		}
+		title := headingRef.ReplaceAllString(strings.TrimSpace(strings.TrimLeft(line, "#")), "$1")
+		slug := strings.ReplaceAll(notInSlug.ReplaceAllString(strings.ToLower(title), ""), " ", "-")
+		for n, s := 1, slug; ; n++ {
+			if !of[s] {
+				of[s] = true
+				break
+			}
+			s = fmt.Sprintf("%s-%d", slug, n)
+		}
+	}
+	return of
 }
 
 // unbreakable is what a page cannot break: links, and code of some length.
@@ -617,7 +659,12 @@ var ruleCases = map[string][]ruleCase{
 	"page links": {
 		{"docs/a.md", "see [it](b.md)", "docs/a.md:1: there is no docs/b.md"},
 		{"docs/a.md", "x\n![it](../c/d.svg#part)", "docs/a.md:2: there is no c/d.svg"},
-		{"docs/a.md", "see [it](a.md#here), [here](#there), [that](https://x.org/b.md), [all](.)", ""},
+		{
+			"docs/a.md", "# Here\n<a id=\"there\"></a>\n# `Here`, too\nsee [it](a.md#here), [here](#there), [2](#here-too), " +
+				"[that](https://x.org/b.md), [all](.)", "",
+		},
+		{"docs/a.md", "# Here\nsee [it](a.md#there)", "docs/a.md:2: docs/a.md has no heading for #there"},
+		{"docs/a.md", "```sh\n# Here\n```\nsee [it](#here)", "docs/a.md:4: docs/a.md has no heading for #here"},
 	},
 	"types":   typeCases,
 	"columns": columnCases,
