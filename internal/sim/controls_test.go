@@ -123,7 +123,7 @@ const (
 	noResend   = "workers resend nothing"
 	noUndo     = "no rollback"
 	noneLost   = "this count exists under resend, partial only"
-	waits      = "a shard that rolls back alone lacks updates that every later read of it waits for: the job hangs"
+	waits      = "a shard that rolls back alone lacks updates that its later reads wait for: the job hangs"
 	noOutage   = "workers do not continue while a shard is unavailable"
 	noAcross   = "there is no checkpoint that an update could span"
 	keptNot    = "a worker that detects a missing update in its outbox ends the job before any read"
@@ -133,7 +133,7 @@ const (
 	noNames    = "no checkpoint names slot states"
 	namedTwice = "the registry also names the objects that its files refer to"
 	allThere   = "no update of a combined clock is lost"
-	noTwin     = "updates may be lost, so no twin predicts the rule's results; the explorer of package replica covers it"
+	noTwin     = "updates may be lost: no twin predicts the rule's results; the explorer of package replica covers it"
 	tornNot    = "a shard rejects an update of which it may have a part"
 )
 
