@@ -125,7 +125,7 @@ const (
 	noneLost   = "this count exists under resend, partial only"
 	waits      = "a shard that rolls back alone lacks updates that its later reads wait for: the job hangs"
 	noOutage   = "workers do not continue while a shard is unavailable"
-	noAcross   = "there is no checkpoint that an update could span"
+	noAcross   = "no checkpoint exists that an update could span"
 	keptNot    = "a worker that detects a missing update in its outbox ends the job before any read"
 	keptAll    = "no acknowledged update is lost, or all lost ones are resent"
 	headTells  = "the next head reports its own state, which may exceed the acknowledged one"
@@ -134,7 +134,7 @@ const (
 	namedTwice = "the registry also names the objects that its files refer to"
 	allThere   = "no update of a combined clock is lost"
 	noTwin     = "updates may be lost: no twin predicts the rule's results; the explorer of package replica covers it"
-	tornNot    = "a shard rejects an update of which it may have a part"
+	tornNot    = "a shard rejects an update that it may have in part"
 )
 
 // controls is the table of TestControls: each mechanism under each strategy. docs/design/tests.md shows it.
