@@ -660,8 +660,8 @@ var ruleCases = map[string][]ruleCase{
 		{"docs/a.md", "see [it](b.md)", "docs/a.md:1: there is no docs/b.md"},
 		{"docs/a.md", "x\n![it](../c/d.svg#part)", "docs/a.md:2: there is no c/d.svg"},
 		{
-			"docs/a.md", "# Here\n<a id=\"there\"></a>\n# `Here`, too\nsee [it](a.md#here), [here](#there), [2](#here-too), " +
-				"[that](https://x.org/b.md), [all](.)", "",
+			"docs/a.md", "# Here\n<a id=\"there\"></a>\n# `Here`, too\nsee [it](a.md#here), [here](#there), " +
+				"[2](#here-too), [that](https://x.org/b.md), [all](.)", "",
 		},
 		{"docs/a.md", "# Here\nsee [it](a.md#there)", "docs/a.md:2: docs/a.md has no heading for #there"},
 		{"docs/a.md", "```sh\n# Here\n```\nsee [it](#here)", "docs/a.md:4: docs/a.md has no heading for #here"},
