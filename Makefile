@@ -93,7 +93,7 @@ wheels: $(VENV)/ready $(LICENCES) ## build Python packages with the program insi
 	@rm $(WHEELS_IN)/perdure && ls -sh $(WHEELS_IN)
 
 .PHONY: check
-check: check-fmt check-vet check-static check-test check-python check-part ## everything a change must pass, in 8 minutes on 2 cores: format, vet, staticcheck, tests, what has concurrency with the race detector, and the part of check-all of the day, or PART=3
+check: check-fmt check-vet check-static check-test check-python check-docs check-part ## everything a change must pass, in 8 minutes on 2 cores: format, vet, staticcheck, tests, what has concurrency with the race detector, and the part of check-all of the day, or PART=3
 	@echo "skipped: the other parts of make check-all, pages in a browser (make check-browser looks at them), PyTorch and the wheel (make check-torch), real servers of etcd (make check-etcd), the chart for Kubernetes (make check-kubernetes), many storms on hosts that are apart (make check-hosts)"
 
 # check leaves slow tests and cases to check-all, which runs them in parts of a minute each. tools/check/parts lists
@@ -104,7 +104,7 @@ PART ?=
 check-part: $(TOOLS)/gotestsum ## the part of check-all of the day, or PART=3, with seeds of the day, or of DAY=20000
 	@tools/check/part $(PART)
 
-check-all: check-fmt check-vet check-static check-test check-python $(TOOLS)/gotestsum ## check, and all parts of what it leaves out: some 20 minutes
+check-all: check-fmt check-vet check-static check-test check-python check-docs $(TOOLS)/gotestsum ## check, and all parts of what it leaves out: some 20 minutes
 	@tools/check/part $$(grep -v '^#' tools/check/parts | cut -d' ' -f1 | uniq)
 
 .PHONY: check-fmt
@@ -160,6 +160,22 @@ check-python: build ## format, types and tests of the Python package, with real 
 	$(MAKE) --no-print-directory $(VENV)/ready; cd python; export PYTHONPATH=src; \
 	for check in 'ruff check --quiet --no-cache .' 'ruff format --quiet --no-cache --check .' 'mypy --no-incremental src' \
 		'pytest --quiet --ignore tests/torch'; do ../$(VENV)/bin/$$check; done
+
+SITE := bin/venv-site
+$(SITE)/ready: tools/site/requirements.txt
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/pip install --quiet --disable-pip-version-check --requirement tools/site/requirements.txt
+	@touch $@
+
+.PHONY: docs
+docs: $(SITE)/ready ## build the documentation site into bin/site; a broken link or a page outside the navigation is an error
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --strict
+	@echo 'to read it: $(PYTHON) -m http.server --directory bin/site, then open http://localhost:8000'
+
+.PHONY: check-docs
+check-docs: ## build the site, if there is a Python
+	@command -v $(PYTHON) > /dev/null || { echo "skipped: the documentation site; there is no $(PYTHON)"; exit 0; }; \
+	$(MAKE) --no-print-directory docs > /dev/null
 
 TORCH := bin/venv-torch
 $(TORCH)/ready: python/requirements.txt python/requirements-torch.txt

@@ -64,7 +64,7 @@ func TestPublicNames(t *testing.T) {
 	for line := range strings.Lines(string(out)) { // a package comes after those that it imports
 		f := append(strings.Fields(line), "")
 		exports[f[0]] = f[2]
-		if room, ours := importedRoom(f[0]); !ours || f[1] == "main" || topLevel(room) == "internal" {
+		if pkg, ours := importedPackage(f[0]); !ours || f[1] == "main" || topLevel(pkg) == "internal" {
 			continue
 		}
 		pkg, err := from.Import(f[0])

@@ -25,10 +25,10 @@ import (
 
 const module = "github.com/perdure/perdure"
 
-// layers is the map of the repository: a room imports only rooms of strictly lower layers.
-// A room is a folder of the top level, or one of a floor of internal; folders below it
+// importRanks orders the packages: a package imports only packages of strictly lower rank.
+// A package is a folder of the top level, or one of a layer of internal; folders below it
 // belong to it. docs/architecture.md describes the layers.
-var layers = map[string]int{
+var importRanks = map[string]int{
 	".": 0, // the vocabulary
 
 	"internal/core/protocol": 1, // what processes tell each other, in the vocabulary
@@ -109,7 +109,7 @@ var layers = map[string]int{
 	"internal/proc/logserver": 3,
 }
 
-// forbidden lists imports that no layer may allow, with the reason.
+// forbidden lists imports that no rank may allow, with the reason.
 var forbidden = map[[2]string]string{
 	{"worker", "internal/proc/server"}:                   "the client must not pull the server into every program",
 	{"worker", "internal/data/registry"}:                 "nor etcd's client, which no program that trains needs",
@@ -121,7 +121,7 @@ var forbidden = map[[2]string]string{
 // pure packages take time, randomness and messages as arguments, and start no
 // goroutine: a script can exercise them, and every run replays.
 var (
-	pureFloors   = []string{"internal/core/"}
+	pureLayers   = []string{"internal/core/"}
 	purePackages = []string{".", "internal/data/packed", "internal/data/table", "internal/data/wire"}
 )
 
@@ -161,17 +161,17 @@ func (s source) line(p token.Pos) int {
 	return s.fset.Position(p).Line
 }
 
-// room is the room that the file belongs to; "." is the root.
-func (s source) room() string { return roomOf(path.Dir(s.path)) }
+// pkg returns the directory of the file's package; "." is the root.
+func (s source) pkg() string { return packageOf(path.Dir(s.path)) }
 
 func topLevel(dir string) string {
 	top, _, _ := strings.Cut(dir, "/")
 	return top
 }
 
-// roomOf returns the room that a folder belongs to. Of internal it is FLOOR/ROOM, or
-// testcluster or sim, which are floors of their own.
-func roomOf(dir string) string {
+// packageOf returns the package that a folder belongs to. Of internal it is LAYER/PACKAGE, or
+// testcluster or sim, which are layers of their own.
+func packageOf(dir string) string {
 	parts := strings.Split(dir, "/")
 	switch {
 	case parts[0] != "internal":
@@ -182,19 +182,19 @@ func roomOf(dir string) string {
 	return strings.Join(parts[:min(3, len(parts))], "/")
 }
 
-// pure reports whether a room is one that the world is kept out of.
-func pure(room string) bool {
-	return slices.Contains(purePackages, room) ||
-		slices.ContainsFunc(pureFloors, func(floor string) bool { return strings.HasPrefix(room, floor) })
+// pure reports whether a package is one that the world is kept out of.
+func pure(pkg string) bool {
+	return slices.Contains(purePackages, pkg) ||
+		slices.ContainsFunc(pureLayers, func(layer string) bool { return strings.HasPrefix(pkg, layer) })
 }
 
-// importedRoom returns the room of this module that an import path leads to.
-func importedRoom(importPath string) (room string, ours bool) {
+// importedPackage returns the package of this module that an import path leads to.
+func importedPackage(importPath string) (pkg string, ours bool) {
 	if importPath == module {
 		return ".", true
 	}
 	rest, ours := strings.CutPrefix(importPath, module+"/")
-	return roomOf(rest), ours
+	return packageOf(rest), ours
 }
 
 // imports yields the file's import paths with their positions.
@@ -243,8 +243,8 @@ type rule func(files []source) []string
 
 // rules are the rules by name.
 var rules = map[string]rule{
+	"import ranks":    checkImportRanks,
 	"layers":          checkLayers,
-	"floors":          checkFloors,
 	"purity":          checkPurity,
 	"exits":           eachGo(checkExits),
 	"wall clocks":     checkWallClocks,
@@ -276,21 +276,21 @@ func eachGo(check func(s source) []string) rule {
 	}
 }
 
-// checkLayers holds the imports of product files to the table. Test files may
+// checkImportRanks holds the imports of product files to the table. Test files may
 // import anything but sim; testcluster is for them, and for sim.
-func checkLayers(files []source) (found []string) {
+func checkImportRanks(files []source) (found []string) {
 	for _, s := range files {
 		if s.file == nil {
 			continue
 		}
-		from := s.room()
-		layer, known := layers[from]
+		from := s.pkg()
+		rank, known := importRanks[from]
 		if !known {
-			found = append(found, fmt.Sprintf("%s: room %s is not in the layer table", s.path, from))
+			found = append(found, fmt.Sprintf("%s: package %s is not in the table of import ranks", s.path, from))
 			continue
 		}
 		for p, line := range s.imports {
-			to, ours := importedRoom(p)
+			to, ours := importedPackage(p)
 			if !ours || to == from {
 				continue
 			}
@@ -303,10 +303,10 @@ func checkLayers(files []source) (found []string) {
 			case s.isTest():
 			case banned:
 				found = append(found, fmt.Sprintf("%s:%d: %s must not import %s: %s", s.path, line, from, to, reason))
-			case layers[to] >= layer:
+			case importRanks[to] >= rank:
 				found = append(found,
-					fmt.Sprintf("%s:%d: %s (layer %d) must not import %s (layer %d)", s.path, line, from, layer, to,
-						layers[to]))
+					fmt.Sprintf("%s:%d: %s (rank %d) must not import %s (rank %d)", s.path, line, from, rank, to,
+						importRanks[to]))
 			}
 		}
 	}
@@ -421,7 +421,7 @@ func checkPrivatePaths(files []source) (found []string) {
 
 // checkStdout has commands print through what notices that their words are lost.
 func checkStdout(s source) (found []string) {
-	if s.room() != "cmd" || s.isTest() || path.Base(s.path) == "stdout.go" {
+	if s.pkg() != "cmd" || s.isTest() || path.Base(s.path) == "stdout.go" {
 		return nil
 	}
 	for n := range ast.Preorder(s.file) {
@@ -444,18 +444,18 @@ func checkPageCommands(files []source) (found []string) {
 		if !strings.HasSuffix(s.path, ".md") {
 			continue
 		}
-		info, open, told := "", false, false
+		info, open, sent := "", false, false
 		for i, line := range strings.Split(string(s.text), "\n") {
 			if rest, fence := strings.CutPrefix(strings.TrimSpace(line), "```"); fence {
-				info, open, told = rest, !open, false
+				info, open, sent = rest, !open, false
 				continue
 			}
-			if !open || told || !pageCommand.MatchString(line) {
+			if !open || sent || !pageCommand.MatchString(line) {
 				continue
 			}
 			language, mark, _ := strings.Cut(info, " ")
 			marked := (language == "sh" || language == "console") && (mark == "run" || mark == "parse")
-			if told = !marked && info != "text" && info != "go"; told {
+			if sent = !marked && info != "text" && info != "go"; sent {
 				found = append(found,
 					fmt.Sprintf("%s:%d: a block with commands begins with sh or console, and then run or parse; or "+
 						"text, if it shows none", s.path, i+1))
@@ -465,15 +465,18 @@ func checkPageCommands(files []source) (found []string) {
 	return found
 }
 
-// pageLink is a link from a page to a place of this repository.
-var pageLink = regexp.MustCompile(`\]\(([^():# ]+)(#[^() ]*)?\)`)
+// pageLink matches a link to a file of this repository, to an anchor of a page, or to both.
+var pageLink = regexp.MustCompile(`\]\(([^():# ]*)(#[^() ]+)?\)`)
 
-// checkPageLinks asks that what a page links to is there.
+// checkPageLinks rejects links to missing files and anchors.
 func checkPageLinks(files []source) (found []string) {
-	there := map[string]bool{}
+	exists, anchors := map[string]bool{}, map[string]map[string]bool{}
 	for _, s := range files {
 		for p := s.path; p != "."; p = path.Dir(p) {
-			there[p] = true
+			exists[p] = true
+		}
+		if strings.HasSuffix(s.path, ".md") {
+			anchors[s.path] = anchorsOf(string(s.text))
 		}
 	}
 	for _, s := range files {
@@ -482,13 +485,52 @@ func checkPageLinks(files []source) (found []string) {
 		}
 		for i, line := range strings.Split(string(s.text), "\n") {
 			for _, m := range pageLink.FindAllStringSubmatch(line, -1) {
-				if to := path.Join(path.Dir(s.path), m[1]); to != "." && !there[to] {
+				to := s.path
+				if m[1] != "" {
+					to = path.Join(path.Dir(s.path), m[1])
+				}
+				switch {
+				case to != "." && !exists[to]:
 					found = append(found, fmt.Sprintf("%s:%d: there is no %s", s.path, i+1, to))
+				case m[2] != "" && anchors[to] != nil && !anchors[to][m[2][1:]]:
+					found = append(found, fmt.Sprintf("%s:%d: %s has no heading for %s", s.path, i+1, to, m[2]))
 				}
 			}
 		}
 	}
 	return found
+}
+
+var (
+	anchorTag  = regexp.MustCompile(`<a (?:id|name)="([^"]+)"`)
+	headingRef = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`) // a link in a heading
+	notInSlug  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchorsOf returns the anchors of a page, as code hosts and the documentation site make them from headings.
+func anchorsOf(text string) map[string]bool {
+	of, block := map[string]bool{}, false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			block = !block
+		}
+		for _, m := range anchorTag.FindAllStringSubmatch(line, -1) {
+			of[m[1]] = true
+		}
+		if block || !strings.HasPrefix(line, "#") {
+			continue
+		}
+		title := headingRef.ReplaceAllString(strings.TrimSpace(strings.TrimLeft(line, "#")), "$1")
+		slug := strings.ReplaceAll(notInSlug.ReplaceAllString(strings.ToLower(title), ""), " ", "-")
+		for n, s := 1, slug; ; n++ {
+			if !of[s] {
+				of[s] = true
+				break
+			}
+			s = fmt.Sprintf("%s-%d", slug, n)
+		}
+	}
+	return of
 }
 
 // unbreakable is what a page cannot break: links, and code of some length.
@@ -617,7 +659,12 @@ var ruleCases = map[string][]ruleCase{
 	"page links": {
 		{"docs/a.md", "see [it](b.md)", "docs/a.md:1: there is no docs/b.md"},
 		{"docs/a.md", "x\n![it](../c/d.svg#part)", "docs/a.md:2: there is no c/d.svg"},
-		{"docs/a.md", "see [it](a.md#here), [here](#there), [that](https://x.org/b.md), [all](.)", ""},
+		{
+			"docs/a.md", "# Here\n<a id=\"there\"></a>\n# `Here`, too\nsee [it](a.md#here), [here](#there), " +
+				"[2](#here-too), [that](https://x.org/b.md), [all](.)", "",
+		},
+		{"docs/a.md", "# Here\nsee [it](a.md#there)", "docs/a.md:2: docs/a.md has no heading for #there"},
+		{"docs/a.md", "```sh\n# Here\n```\nsee [it](#here)", "docs/a.md:4: docs/a.md has no heading for #here"},
 	},
 	"types":   typeCases,
 	"columns": columnCases,
@@ -652,7 +699,7 @@ var ruleCases = map[string][]ruleCase{
 		{"worker/a.go", "package a\n\nvar x = y.Sub(z)\n", ""},
 		{"worker/a_test.go", "package a\n\nvar x = y.UnixNano()\n", ""},
 	},
-	"layers": {
+	"import ranks": {
 		{"internal/proc/server/a.go", importing(module + "/internal/data/wire"), ""},
 		{"internal/proc/control/a.go", importing(module + "/internal/proc/control/v1"), ""},
 		{"internal/core/membership/a.go", importing(module + "/internal/core/placement"), ""},
@@ -665,7 +712,7 @@ var ruleCases = map[string][]ruleCase{
 			"internal/core/placement/a.go", importing(module + "/internal/core/membership"),
 			"must not import internal/core/membership",
 		},
-		{"a.go", importing(module + "/internal/data/wire"), ". (layer 0) must not import internal/data/wire"},
+		{"a.go", importing(module + "/internal/data/wire"), ". (rank 0) must not import internal/data/wire"},
 		{
 			"internal/data/wire/v2/a.go", importing(module + "/internal/proc/server/x"),
 			"must not import internal/proc/server",
@@ -680,12 +727,12 @@ var ruleCases = map[string][]ruleCase{
 		{"cmd/perdure/a.go", importing(module + "/internal/testcluster"), "only tests and sim import testcluster"},
 		{"worker/a_test.go", importing(module + "/internal/testcluster"), ""},
 		{"internal/sim/a.go", importing(module + "/internal/testcluster"), ""},
-		{"attic/a.go", importing("bytes"), "attic is not in the layer table"},
-		{"internal/attic/a.go", importing("bytes"), "internal/attic is not in the layer table"},
+		{"attic/a.go", importing("bytes"), "attic is not in the table of import ranks"},
+		{"internal/attic/a.go", importing("bytes"), "internal/attic is not in the table of import ranks"},
 	},
 	"purity":     purityCases,
 	"page names": pageNameCases,
-	"floors":     floorCases,
+	"layers":     layerCases,
 	"exits": {
 		{"server/a.go", "package x\nimport \"os\"\nfunc f() { os.Exit(1) }", "server/a.go:3: only a command"},
 		{"server/a.go", "package x\nimport \"log\"\nfunc f() { log.Fatalf(\"\") }", "only a command"},

@@ -66,7 +66,7 @@ func Open(addr string, log *slog.Logger) (*Watch, error) {
 	if given {
 		return &Watch{httpdebug.OpenRetrying(context.Background(), full, log)}, nil // Close ends it
 	}
-	eye, err := httpdebug.Open(full, log)
+	monitor, err := httpdebug.Open(full, log)
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		err = errno
@@ -74,7 +74,7 @@ func Open(addr string, log *slog.Logger) (*Watch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch: cannot listen on %s: %w; choose another address", full, err)
 	}
-	return &Watch{eye}, nil
+	return &Watch{monitor}, nil
 }
 
 // Show sets the client, of a worker or an observer, whose metrics are served from now on. A process shows one client at

@@ -10,10 +10,10 @@ import (
 
 // sendBounded sends this clock's updates once vap allows it.
 func (l *locked) sendBounded(ctx context.Context) error {
-	begin := time.Now()
+	start := time.Now()
 	defer func() {
-		l.outages.waited(begin)
-		l.time.AddBoundWait(time.Since(begin))
+		l.outages.waited(start)
+		l.time.AddBoundWait(time.Since(start))
 	}()
 	looked := perdure.Clock(-1)
 	err := l.waits.Until(ctx, func() (bool, error) {

@@ -108,7 +108,7 @@ func newClient(cfg Config, s session) *Client {
 // have to wait until the coordinator has given up the slot's previous process. Close releases the client. The error
 // wraps perdure.ErrUsage for an invalid Config; otherwise it says why this process cannot join.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
-	cfg.hooks, cfg.weak = hooks.FromContext(ctx), mutation.Of(ctx)
+	cfg.hooks, cfg.mutations = hooks.FromContext(ctx), mutation.Of(ctx)
 	if err := cfg.checkAddress(); err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	c := newClient(cfg, session)
 	c.run, c.cancel = run, cancel
 	away := joinWatch{Log: cfg.Log, Addr: cfg.Coordinator}
-	heard := time.Now() // last frame from the coordinator; used only by the link's goroutine
+	received := time.Now() // last frame from the coordinator; used only by the link's goroutine
 	link := transport.Link{
 		Network: cfg.hooks.Network, Addr: cfg.Coordinator, PeerRole: keys.Coordinator,
 		Hello: c.hello, Up: func(conn transport.Conn, f *wire.Frame) { away.Up(); c.up(conn, f) }, Frame: c.frame,
@@ -139,12 +139,12 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 			l.session.down(conn)
 			cfg.Log.Warn("lost the coordinator; continuing with the current view", "err", err)
 		},
-		OnHelloReceived: func() { heard = time.Now(); c.liveness.RecordMessage() },
+		OnHelloReceived: func() { received = time.Now(); c.liveness.RecordMessage() },
 		ShouldRetry: func(_ int, err error) bool {
 			away.AttemptFailed(err)
 			l := c.lock()
 			defer c.mu.Unlock()
-			return l.session.welcomed || time.Since(heard) < cfg.JoinTimeout
+			return l.session.welcomed || time.Since(received) < cfg.JoinTimeout
 		},
 	}
 	c.done.Go(func() { c.fail(link.Run(run)) })

@@ -37,14 +37,14 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	if l.out.Phase().IsOver() {
 		return l.resetClock(), nil
 	}
-	begin := time.Now()
+	start := time.Now()
 	stale := l.time.Stale()
-	defer func() { l.time.AddClockTime(time.Since(begin), stale) }()
+	defer func() { l.time.AddClockTime(time.Since(start), stale) }()
 	err := l.waits.Until(ctx, func() (bool, error) {
 		return l.out.Phase().IsOver() ||
 			!l.view.Pause && l.out.WithinLimits() && l.out.CanRetain() && l.saving.Ready(), nil
 	})
-	l.outages.waited(begin)
+	l.outages.waited(start)
 	if err != nil {
 		return l.out.Clock(), err
 	}

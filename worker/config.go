@@ -66,8 +66,8 @@ type Config struct {
 	// which is also the upper limit.
 	StateBytes int
 
-	hooks hooks.Worker // from Dial's context
-	weak  mutation.Set // from Dial's context: negative controls in simulations
+	hooks     hooks.Worker // from Dial's context
+	mutations mutation.Set // from Dial's context: negative controls in simulations
 }
 
 const (
@@ -89,7 +89,7 @@ const NeverLost time.Duration = -1
 func (cfg *Config) limits() outbox.Limits {
 	return outbox.Limits{
 		Window: cfg.WindowBytes, Retain: cfg.RetainBytes, Outage: cfg.OutageBytes, Spare: maxSpare,
-		Memory: cfg.Memory, Weak: cfg.weak,
+		Memory: cfg.Memory, Mutations: cfg.mutations,
 	}
 }
 

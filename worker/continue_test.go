@@ -99,7 +99,7 @@ func (c *chained) goOn(shown perdure.OutageRows) {
 		c.step(w, table, 1) // it will not be acknowledged
 		<-time.After(time.Second)
 	}
-	begin, first := time.Now(), float32(0)
+	start, first := time.Now(), float32(0)
 	for clock := w.Now(); clock <= last; clock = w.Now() {
 		out, there := c.all(table)
 		if first == 0 {
@@ -112,7 +112,7 @@ func (c *chained) goOn(shown perdure.OutageRows) {
 		}
 		c.step(w, table, 1)
 	}
-	if took := time.Since(begin); took > time.Second {
+	if took := time.Since(start); took > time.Second {
 		c.Errorf("it went on after %v", took)
 	}
 	waits := go1(func() error { return table.Get(c.ctx, 0, make([]float32, dim)) })

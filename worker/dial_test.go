@@ -19,7 +19,7 @@ import (
 // again for a coordinator that dies over it; without a word it gives up in time.
 func TestDialIsHeard(t *testing.T) {
 	const patience, waits = 10 * time.Second, 2 * time.Minute
-	for _, told := range []bool{true, false} {
+	for _, sent := range []bool{true, false} {
 		testcluster.RunVirtual(
 			t,
 			time.Hour,
@@ -28,13 +28,13 @@ func TestDialIsHeard(t *testing.T) {
 				var lives atomic.Int32
 				h.Listen(coordinatorAddr, func(c transport.Conn, _ wire.Hello) {
 					switch {
-					case !told:
+					case !sent:
 						var f wire.Frame
 						_ = c.Recv(&f) // until it gives up
 					case lives.Add(1) == 1:
-						heard, end := context.WithTimeout(ctx, waits)
+						received, end := context.WithTimeout(ctx, waits)
 						defer end()
-						transport.ConfirmHello(heard, c) // and it dies
+						transport.ConfirmHello(received, c) // and it dies
 					default:
 						_ = transport.Refuse(c, wire.Refusal{Reason: "enough"}) // which it hears
 						var f wire.Frame
@@ -45,11 +45,11 @@ func TestDialIsHeard(t *testing.T) {
 				setTimeout := func(cfg *testcluster.DialConfig) { cfg.JoinTimeout = patience }
 				_, err := h.NewProcess("worker").Dial(ctx, perdure.NoSlot, setTimeout)
 				took := time.Since(began)
-				if told && (!errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "enough") ||
+				if sent && (!errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "enough") ||
 					took < waits) {
 					t.Errorf("told that it was heard, it ends after %v: %v", took, err)
 				}
-				if !told && (err == nil || took < patience || took > 2*patience) {
+				if !sent && (err == nil || took < patience || took > 2*patience) {
 					t.Errorf("told nothing, it ends after %v: %v", took, err)
 				}
 			},

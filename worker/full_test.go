@@ -30,9 +30,9 @@ func TestFrozenCoordinator(t *testing.T) {
 			return err
 		})
 		c.pass(time.Millisecond)
-		begin := time.Now()
-		if c.get(table); time.Since(begin) > 0 {
-			t.Errorf("a row that is cached was read after %v", time.Since(begin))
+		start := time.Now()
+		if c.get(table); time.Since(start) > 0 {
+			t.Errorf("a row that is cached was read after %v", time.Since(start))
 		}
 		c.Net.Heal("worker:0", testcluster.CoordinatorHost)
 		if err := <-made; err != nil {

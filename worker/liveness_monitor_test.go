@@ -10,9 +10,9 @@ func TestHearingCountsLooks(t *testing.T) {
 	const every = time.Second
 	now := time.Unix(0, 0)
 	var h livenessMonitor
-	look := func(after time.Duration, heard bool, want int) {
+	look := func(after time.Duration, received bool, want int) {
 		t.Helper()
-		if now = now.Add(after); heard {
+		if now = now.Add(after); received {
 			h.RecordMessage()
 		}
 		if got := h.Check(now, every); got != want {
@@ -20,13 +20,13 @@ func TestHearingCountsLooks(t *testing.T) {
 		}
 	}
 	look(every, false, 0) // the first: it only begins
-	begin := now
+	start := now
 	for i := range maxSilentChecks - 1 {
 		look(every, false, i+1)
 	}
 	look(time.Hour, false, maxSilentChecks-1) // it was frozen: what came meanwhile is read only now
-	if !h.Since().Equal(begin) {
-		t.Errorf("heard last at %v, want %v", h.Since(), begin)
+	if !h.Since().Equal(start) {
+		t.Errorf("heard last at %v, want %v", h.Since(), start)
 	}
 	look(every, true, 0)
 	look(every, false, 1)

@@ -123,11 +123,11 @@ func TestHeardIsNotLost(t *testing.T) {
 		if c.pass(3 * patience); len(waits) > 0 {
 			t.Fatalf("the coordinator is there, and a call ended: %v", <-waits)
 		}
-		begin := time.Now()
+		start := time.Now()
 		cancel()
 		l.Close()
-		if err := <-waits; !errors.Is(err, perdure.ErrLost) || time.Since(begin) > patience*5/4 {
-			t.Errorf("after %v: %v", time.Since(begin), err)
+		if err := <-waits; !errors.Is(err, perdure.ErrLost) || time.Since(start) > patience*5/4 {
+			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 	})
 }

@@ -379,9 +379,9 @@ func TestHoldsNobodyUp(t *testing.T) {
 		run(3)
 		c.Net.Cut("worker:0", "server:0", false)
 		run(1)
-		begin := time.Now()
+		start := time.Now()
 		run(60)
-		if took := time.Since(begin); took > 20*time.Second {
+		if took := time.Since(start); took > 20*time.Second {
 			t.Errorf("60 clocks took %v", took)
 		}
 		c.Net.Heal("worker:0", "server:0")

@@ -22,7 +22,7 @@ type outages struct {
 func (o *outages) at(t time.Time) outageTime { return outageTime(t.Sub(o.began)) + 1 }
 
 // waited counts the part of a call's wait since begin in which some shard was unavailable.
-func (o *outages) waited(begin time.Time) { o.CountWait(o.at(begin), o.at(time.Now())) }
+func (o *outages) waited(start time.Time) { o.CountWait(o.at(start), o.at(time.Now())) }
 
 // now describes the present outage; nil: there is none. queued is the number of bytes queued for unavailable shards.
 func (o *outages) now(shards links, queued int64) *perdure.WorkerOutage {

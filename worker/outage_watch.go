@@ -126,12 +126,12 @@ func (w *outageWatch) Outage(now outageTime) (lasts int64, out bool) {
 }
 
 // CountWait counts the part of a call's wait since begin in which some shard was unavailable.
-func (w *outageWatch) CountWait(begin, now outageTime) {
+func (w *outageWatch) CountWait(start, now outageTime) {
 	until := now
 	if w.shards == 0 {
 		until = w.end
 	}
-	w.Waited += max(0, int64(until-max(begin, w.begin)))
+	w.Waited += max(0, int64(until-max(start, w.begin)))
 }
 
 // CountClock counts a clock that has ended, if some shard is unavailable. queued is the number of bytes queued for

@@ -311,9 +311,9 @@ func TestWaitForPush(t *testing.T) {
 		c.reads(ts[0], false, 0, 1, 2)
 		c.clock(ws[0], 1)
 		for range 2 {
-			begin := time.Now()
+			start := time.Now()
 			err := ts[0].GetRows(c.within(time.Second), []perdure.RowID{1, 2}, make([]float32, 2*dim))
-			if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took != time.Second {
+			if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != time.Second {
 				t.Fatalf("Get of rows that wait for a push: %v after %v", err, took)
 			}
 		}
@@ -330,9 +330,9 @@ func TestWaitForPush(t *testing.T) {
 		if err := ws[1].EndJob(c.ctx); err != nil || ws[1].End() != 1 {
 			t.Fatalf("EndJob: %v; the end is %d", err, ws[1].End())
 		}
-		begin := time.Now()
-		if err := <-got; err != nil || time.Since(begin) > 100*time.Millisecond {
-			t.Errorf("a Get that waited for a push when the job was ended: %v after %v", err, time.Since(begin))
+		start := time.Now()
+		if err := <-got; err != nil || time.Since(start) > 100*time.Millisecond {
+			t.Errorf("a Get that waited for a push when the job was ended: %v after %v", err, time.Since(start))
 		}
 	})
 }

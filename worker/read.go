@@ -72,12 +72,12 @@ func (l *locked) await(ctx context.Context, call *reads.Call, check func() error
 		return nil
 	}
 	l.carryOut()
-	begin := time.Now()
+	start := time.Now()
 	defer func() {
 		held, pushed, late := call.Waited()
 		const us = time.Microsecond
-		l.time.Blocked(time.Since(begin), time.Duration(held)*us, pushed, time.Duration(late)*us)
-		l.outages.waited(begin)
+		l.time.Blocked(time.Since(start), time.Duration(held)*us, pushed, time.Duration(late)*us)
+		l.outages.waited(start)
 	}()
 	err := l.waits.Until(ctx, func() (bool, error) {
 		if err := check(); err != nil {

@@ -233,9 +233,9 @@ func TestReaderLags(t *testing.T) {
 			}
 			s.lags = false
 		})
-		begin := time.Now()
-		if err := <-settled; err != nil || time.Since(begin) > 2*time.Millisecond {
-			t.Errorf("Settle returned %v after %v", err, time.Since(begin))
+		start := time.Now()
+		if err := <-settled; err != nil || time.Since(start) > 2*time.Millisecond {
+			t.Errorf("Settle returned %v after %v", err, time.Since(start))
 		}
 		c.read(table, 4)
 		if n := c.got(1, wire.KindUpdate); n != 0 {
@@ -257,9 +257,9 @@ func TestSettleAcrossReaders(t *testing.T) {
 		c.rechain(0, 2)
 		<-time.After(time.Second)
 		c.with(2, func(s *chainServer) { s.holds = false })
-		begin := time.Now()
-		if err := <-settled; err != nil || time.Since(begin) > 3*time.Millisecond {
-			t.Errorf("Settle returned %v after %v", err, time.Since(begin))
+		start := time.Now()
+		if err := <-settled; err != nil || time.Since(start) > 3*time.Millisecond {
+			t.Errorf("Settle returned %v after %v", err, time.Since(start))
 		}
 	})
 }

@@ -50,7 +50,7 @@ type Step func(ctx context.Context, clock perdure.Clock) error
 // job from the environment, as FromEnv does.
 //
 // A program that must do work between clocks, or outside of them, calls Dial, Clock and Finish itself.
-func Run(ctx context.Context, cfg Config, begin func(ctx context.Context, c *Client) (Step, error)) (err error) {
+func Run(ctx context.Context, cfg Config, start func(ctx context.Context, c *Client) (Step, error)) (err error) {
 	if cfg.Coordinator == "" {
 		if cfg, err = cfg.FromEnv(); err != nil {
 			return err
@@ -68,7 +68,7 @@ func Run(ctx context.Context, cfg Config, begin func(ctx context.Context, c *Cli
 	for clock := c.Now(); ; {
 		switch {
 		case step == nil: // initially, and again if a rollback interrupted begin
-			if step, err = begin(ctx, c); err == nil && step == nil {
+			if step, err = start(ctx, c); err == nil && step == nil {
 				return fmt.Errorf("%w: begin returned no step; return a Step or an error", perdure.ErrUsage)
 			}
 			if err == nil {

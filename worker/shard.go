@@ -175,7 +175,7 @@ func (l *locked) fromServer(p *peer, f *wire.Frame) error {
 	}
 	sh := l.shards[f.Shard]
 	isHead, isReader := p == sh.head, p == sh.reader
-	if l.cfg.weak.Generations {
+	if l.cfg.mutations.Generations {
 		isHead, isReader = true, true
 	} else if sh.as.Generation != f.Generation || sh.as.Epoch != f.Epoch {
 		return nil // from another epoch or generation of the shard

@@ -25,17 +25,17 @@ func TestSaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := store.NewDir(disk.NewMemory(), "c")
 		var fails atomic.Pointer[error]
-		var told atomic.Int64
+		var sent atomic.Int64
 		failing := func(err error) { fails.Store(&err) }
 		failing(nil)
 		s := &stateStore{
-			Log: slog.New(slog.DiscardHandler), OnChange: func() { told.Add(1) },
+			Log: slog.New(slog.DiscardHandler), OnChange: func() { sent.Add(1) },
 			Open: func(context.Context, string) (store.Store, error) {
 				return in, errors.Join(*fails.Load(), in.Prepare())
 			},
 		}
 		key := slotstate.Key{Slot: 3, Generation: 1, Incarnation: 2}
-		begin := func() *stateSave {
+		start := func() *stateSave {
 			sv, err := s.Begin(t.Context(), key, store.NewStateRef(key, []byte("a")), []byte("a"), func() {})
 			if err != nil {
 				t.Fatal(err)
@@ -50,13 +50,13 @@ func TestSaves(t *testing.T) {
 		}
 		s.At("c", false)
 		failing(store.WithKind(store.ErrUnavailable, errors.New("away")))
-		dropped, sv := begin(), begin()
+		dropped, sv := start(), start()
 		dropped.Drop()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		ended, _ := sv.Ended()
-		if ended || told.Load() == 0 || !strings.Contains(s.WaitReason(), "cannot save the state of slot 3: away") {
-			t.Errorf("ended %t, told %d times why: %q", ended, told.Load(), s.WaitReason())
+		if ended || sent.Load() == 0 || !strings.Contains(s.WaitReason(), "cannot save the state of slot 3: away") {
+			t.Errorf("ended %t, told %d times why: %q", ended, sent.Load(), s.WaitReason())
 		}
 		failing(nil)
 		time.Sleep(time.Second)

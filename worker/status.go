@@ -72,7 +72,7 @@ func (l *locked) status() protocol.WorkerStatus {
 	for i := range l.view.Shards {
 		if sv := &l.view.Shards[i]; sv.Lost && sv.Base == nil {
 			applied := l.shards[i].out.Counts().Applied
-			if l.cfg.weak.AckTracking {
+			if l.cfg.mutations.AckTracking {
 				applied = max(applied, l.out.Clock())
 			}
 			st.Acked = append(st.Acked,

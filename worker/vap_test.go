@@ -36,9 +36,9 @@ func inVAP(t *testing.T, test func(v *vapped)) {
 func (v *vapped) goes(delta float32, clock perdure.Clock) {
 	v.Helper()
 	v.incRows(v.ts[0], delta, 1)
-	begin := time.Now()
-	if v.clock(v.ws[0], clock); time.Since(begin) != 0 {
-		v.Fatalf("Clock to %d waited %v", clock, time.Since(begin))
+	start := time.Now()
+	if v.clock(v.ws[0], clock); time.Since(start) != 0 {
+		v.Fatalf("Clock to %d waited %v", clock, time.Since(start))
 	}
 	v.pass(10 * time.Millisecond)
 }
@@ -58,9 +58,9 @@ func (v *vapped) waits(delta float32, ctx context.Context) chan error {
 // ends wants a Clock that waited to end within a time.
 func (v *vapped) ends(done chan error, within time.Duration, why string) {
 	v.Helper()
-	begin := time.Now()
-	if err := <-done; err != nil || time.Since(begin) > within {
-		v.Fatalf("%s: Clock: %v after %v", why, err, time.Since(begin))
+	start := time.Now()
+	if err := <-done; err != nil || time.Since(start) > within {
+		v.Fatalf("%s: Clock: %v after %v", why, err, time.Since(start))
 	}
 }
 

@@ -149,7 +149,7 @@ func leftStays(ctx context.Context, t *testing.T, h *testcluster.Hosts, left boo
 		t.Fatal(err)
 	}
 	defer l.Close()
-	dialed, told, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	dialed, sent, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	h.Start("worker:0", func(ctx context.Context, p *testcluster.Process) error {
 		w, err := p.Dial(ctx, 0)
 		if err != nil {
@@ -157,7 +157,7 @@ func leftStays(ctx context.Context, t *testing.T, h *testcluster.Hosts, left boo
 		}
 		defer w.Close()
 		close(dialed)
-		<-told
+		<-sent
 		within, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		err = w.Finish(within)
@@ -186,7 +186,7 @@ func leftStays(ctx context.Context, t *testing.T, h *testcluster.Hosts, left boo
 		v.Slots[0] = protocol.SlotView{Incarnation: 2, Interval: protocol.Interval{From: 5}}
 	}
 	c.follows(v.Revision)
-	close(told)
+	close(sent)
 	if err := <-ended; (err == nil) != left {
 		t.Errorf("it was told that it has left: %v; it ends with %v", left, err)
 	}

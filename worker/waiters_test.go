@@ -14,7 +14,7 @@ func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		w := waiters{Mu: &mu}
-		begin := func(ctx context.Context, ready *bool) chan error {
+		start := func(ctx context.Context, ready *bool) chan error {
 			done := make(chan error, 1)
 			go func() {
 				mu.Lock()
@@ -27,7 +27,7 @@ func TestWaits(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var now, never bool
-		first, second, third := begin(t.Context(), &now), begin(short, &never), begin(t.Context(), &never)
+		first, second, third := start(t.Context(), &now), start(short, &never), start(t.Context(), &never)
 		mu.Lock()
 		now = true
 		w.Wake()

@@ -214,8 +214,8 @@ func (b *begun) startEtcd() {
 	}
 	health := b.page.lines(members, 3, 1)[0]
 	b.five.shows(health, `"health":"true"`)
-	nobody := b.five.types(regexp.MustCompile(`--cert \S+ --key \S+`).ReplaceAllString(health, ""))
-	if code, out, _ := nobody.Wait(); code == 0 {
+	none := b.five.types(regexp.MustCompile(`--cert \S+ --key \S+`).ReplaceAllString(health, ""))
+	if code, out, _ := none.Wait(); code == 0 {
 		b.all.Errorf("etcd answers a client without a certificate: %s", out)
 	}
 }

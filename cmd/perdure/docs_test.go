@@ -480,7 +480,7 @@ func runBlock(t *testing.T, exe string, b *docBlock) {
 // TestDocsVersions: the pages about formats and the comment on a frame's layout name the versions that the code writes.
 func TestDocsVersions(t *testing.T) {
 	files, messages := "../../docs/formats/files.md", "../../docs/formats/messages.md"
-	facts := "../../docs/formats/registry.md"
+	record := "../../docs/formats/registry.md"
 	frame := "../../internal/data/wire/frame.go"
 	for _, c := range []struct{ file, want string }{
 		{messages, fmt.Sprintf("\n## Wire frames (version %d)\n", wire.Version)},
@@ -490,8 +490,8 @@ func TestDocsVersions(t *testing.T) {
 		{files, fmt.Sprintf("\n## Checkpoint manifest (version %d)\n", checkpoint.ManifestVersion)},
 		{files, fmt.Sprintf("\n## Running checkpoint's manifest (version %d)\n", checkpoint.RunningVersion)},
 		{files, fmt.Sprintf("\n## Shard snapshot (version %d)\n", shardstore.SnapshotVersion)},
-		{facts, fmt.Sprintf("\n## Registry file (version %d)\n", registry.FileVersion)},
-		{facts, fmt.Sprintf("\n## Registry in etcd (version %d)\n", etcd.Version)},
+		{record, fmt.Sprintf("\n## Registry file (version %d)\n", registry.FileVersion)},
+		{record, fmt.Sprintf("\n## Registry in etcd (version %d)\n", etcd.Version)},
 		{files, fmt.Sprintf("\n## Update log record (version %d)\n", updatelog.Version)},
 	} {
 		b, err := os.ReadFile(c.file)

@@ -386,9 +386,9 @@ func TestHostsIPv6(t *testing.T) {
 	must(t, err)
 	h.leader = start(t, "coordinator", "--job", h.file, "--dir", h.dir, "--listen", "[::]:"+port, "--advertise",
 		"localhost", "--control", "[::1]:0", "--insecure")
-	told := h.leader.Says(`address=(\S+)`)[1]
-	if told != "localhost:"+port {
-		t.Errorf("other processes receive the address %s", told)
+	sent := h.leader.Says(`address=(\S+)`)[1]
+	if sent != "localhost:"+port {
+		t.Errorf("other processes receive the address %s", sent)
 	}
 	p := h.host(newFolder(t), "--servers", "1", "--workers", "1", "--listen", "[::]:0", "--advertise", "::1")
 	s := h.done()

@@ -143,7 +143,7 @@ func checkPods(t *testing.T, text []byte) {
 	t.Helper()
 	all, err := readManifests(text)
 	must(t, err)
-	asked, joins, told := "", map[string]bool{}, []string{}
+	asked, joins, sent := "", map[string]bool{}, []string{}
 	count := map[string]int{}
 	for _, m := range all {
 		if job := m.Data["job.yaml"]; job != "" {
@@ -169,7 +169,7 @@ func checkPods(t *testing.T, text []byte) {
 				at := fmt.Sprintf("%s-%s-%d-0.%s:", m.Metadata.Name, r.Name, i, m.Metadata.Name)
 				switch tells := flagOf(args, "--advertise"); {
 				case name == "coordinator":
-					told = append(told, tells)
+					sent = append(sent, tells)
 				case name != "host":
 					t.Errorf("%s runs %s", r.Name, name)
 				case flagOf(args, "--servers") == "1":
@@ -190,8 +190,8 @@ func checkPods(t *testing.T, text []byte) {
 			}
 		}
 	}
-	if len(joins) != 1 || !joins[strings.Join(told, ",")] {
-		t.Errorf("coordinators advertise %v, but pods join %v", told, joins)
+	if len(joins) != 1 || !joins[strings.Join(sent, ",")] {
+		t.Errorf("coordinators advertise %v, but pods join %v", sent, joins)
 	}
 	file := filepath.Join(t.TempDir(), "job.yaml")
 	must(t, os.WriteFile(file, []byte(asked), 0o666))

@@ -29,8 +29,8 @@ type leaks struct {
 func leaksOf(t testing.TB, folders ...string) *leaks {
 	t.Helper()
 	l := &leaks{t: t, needles: map[string][]byte{}, searched: map[string]int{}}
-	for _, folder := range folders {
-		l.walk(folder, func(path string, text []byte) {
+	for _, dir := range folders {
+		l.walk(dir, func(path string, text []byte) {
 			if isSecret(path) {
 				l.secret(path, strings.TrimSpace(string(text)))
 			}
@@ -88,9 +88,9 @@ func (l *leaks) in(kind, what string, text []byte) {
 
 // inFolder searches all files and their names, except files that are meant to contain a secret. Only the owner may be
 // able to read those.
-func (l *leaks) inFolder(folder string) {
+func (l *leaks) inFolder(dir string) {
 	l.t.Helper()
-	l.walk(folder, func(path string, text []byte) {
+	l.walk(dir, func(path string, text []byte) {
 		l.in("the name", "of "+path, []byte(path))
 		if !isSecret(path) {
 			l.in("file", path, l.trim(text))
@@ -111,9 +111,9 @@ func (l *leaks) trim(text []byte) []byte {
 }
 
 // walk reads all files in a directory. Files may disappear meanwhile.
-func (l *leaks) walk(folder string, read func(path string, text []byte)) {
+func (l *leaks) walk(dir string, read func(path string, text []byte)) {
 	l.t.Helper()
-	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return ignoreGone(err)
 		}

@@ -135,10 +135,10 @@ func newParser(ctx context.Context, c *cli) *kong.Kong {
 
 // reportError prints an error as one line and returns its exit code.
 func reportError(ctx context.Context, err error) int {
-	told := signalError{}
+	sent := signalError{}
 	switch {
-	case errors.As(err, &told):
-		return told.code
+	case errors.As(err, &sent):
+		return sent.code
 	case errors.Is(err, localrun.ErrInterrupted) || errors.Is(err, localrun.ErrStopped):
 		fmt.Fprintf(os.Stderr, "%sperdure: %v\n", terminal.Overwrite(os.Stderr), err)
 		return exitSignal

@@ -57,18 +57,18 @@ func TestPredictScales(t *testing.T) {
 	}
 	other := forest(t, 1000) // data in which all features are higher
 	for _, path := range []string{other, filepath.Join(other, "covtest.csv")} {
-		if _, told := predicted(t, run, "--data", path); !strings.Contains(told, "accuracy 0.5000: 20 of 40") {
-			t.Errorf("%s: the examples are scaled by the data next to them: %s", path, told)
+		if _, sent := predicted(t, run, "--data", path); !strings.Contains(sent, "accuracy 0.5000: 20 of 40") {
+			t.Errorf("%s: the examples are scaled by the data next to them: %s", path, sent)
 		}
 	}
-	if _, told := predicted(t, run, "--data", data); told != "accuracy 1.0000: 40 of 40 examples are classified "+
+	if _, sent := predicted(t, run, "--data", data); sent != "accuracy 1.0000: 40 of 40 examples are classified "+
 		"correctly\n" {
-		t.Errorf("%s", told)
+		t.Errorf("%s", sent)
 	}
 	old := bareModel(t, run, "features.means", "features.deviations")
-	if _, told := predicted(t, old, "--data", other); !strings.Contains(told, "accuracy 1.0000") ||
-		!strings.Contains(told, "lacks features.means") {
-		t.Errorf("for a model without this metadata: %s", told)
+	if _, sent := predicted(t, old, "--data", other); !strings.Contains(sent, "accuracy 1.0000") ||
+		!strings.Contains(sent, "lacks features.means") {
+		t.Errorf("for a model without this metadata: %s", sent)
 	}
 	wantRefused(t, exitError, "line 1: 3 columns", "predict", run, "--data", write(t, t.TempDir(), "x.csv", "1,2,3\n"))
 }
@@ -87,9 +87,9 @@ func TestForestOfLogreg(t *testing.T) {
 		higher: "0.5000: 20 of 40", filepath.Join(higher, "covtest.csv"): "0.5000: 20 of 40",
 		same: "1.0000: 40 of 40", filepath.Join(same, "covtest.csv"): "1.0000: 40 of 40",
 	} {
-		lines, told := predicted(t, run, "--data", path)
-		if !strings.Contains(told, "accuracy "+want) || lines[1][3] != "1" || lines[2][3] != "2" {
-			t.Errorf("%s: %s, labels %q and %q", path, told, lines[1][3], lines[2][3])
+		lines, sent := predicted(t, run, "--data", path)
+		if !strings.Contains(sent, "accuracy "+want) || lines[1][3] != "1" || lines[2][3] != "2" {
+			t.Errorf("%s: %s, labels %q and %q", path, sent, lines[1][3], lines[2][3])
 		}
 	}
 	wantRefused(t, exitError, "line 1: 2 columns", "predict", run, "--data", write(t, t.TempDir(), "x", "1,2\n"))
@@ -100,10 +100,10 @@ func TestPredictFinalReLU(t *testing.T) {
 	t.Parallel()
 	_, run := trained(t, "train", "cnn", "--quiet", "--data", pictures, "--clocks", "3", "--workers", "1", "--shards",
 		"4", "--batch", "4", "--eval-every", "0", "--final-relu")
-	with, told := predicted(t, run, "--data", pictures)
+	with, sent := predicted(t, run, "--data", pictures)
 	without, toldOld := predicted(t, bareModel(t, run, "final_relu"), "--data", pictures)
-	if strings.Contains(told, "lacks") || !strings.Contains(toldOld, "lacks final_relu") {
-		t.Errorf("the output is %q, and %q for a model without this metadata", told, toldOld)
+	if strings.Contains(sent, "lacks") || !strings.Contains(toldOld, "lacks final_relu") {
+		t.Errorf("the output is %q, and %q for a model without this metadata", sent, toldOld)
 	}
 	if fmt.Sprint(with) == fmt.Sprint(without) {
 		t.Error("scores below 0 are not clipped")
@@ -118,13 +118,13 @@ func TestPredictNames(t *testing.T) {
 	flags := []string{"train", "logreg", "--quiet", "--clocks", "30", "--batch", "16", "--shards", "4", "--data"}
 	_, run := trained(t, append(flags, data)...)
 	numbers := write(t, dir, "new", "a 7\nb 8\n")
-	lines, told := predicted(t, run, "--data", numbers)
-	if !strings.Contains(told, "accuracy 1.0000") || len(lines) != 3 || lines[1][2] == lines[2][2] {
-		t.Errorf("%q; %s", lines, told)
+	lines, sent := predicted(t, run, "--data", numbers)
+	if !strings.Contains(sent, "accuracy 1.0000") || len(lines) != 3 || lines[1][2] == lines[2][2] {
+		t.Errorf("%q; %s", lines, sent)
 	}
-	lines, told = predicted(t, bareModel(t, run, "hashed"), "--data", numbers)
-	if !strings.Contains(told, "lacks hashed") || lines[1][2] != lines[2][2] {
-		t.Errorf("for a model without this metadata and features 7 and 8, which no example had: %q; %s", lines, told)
+	lines, sent = predicted(t, bareModel(t, run, "hashed"), "--data", numbers)
+	if !strings.Contains(sent, "lacks hashed") || lines[1][2] != lines[2][2] {
+		t.Errorf("for a model without this metadata and features 7 and 8, which no example had: %q; %s", lines, sent)
 	}
 	data = write(t, dir, "numbers", strings.Repeat("a 1 7\nb 2 8\n", 100))
 	_, run = trained(t, append(flags, data)...)

@@ -14,7 +14,7 @@ import (
 )
 
 // predicted runs perdure predict and returns its standard output as rows, and its standard error.
-func predicted(t *testing.T, args ...string) (out [][]string, told string) {
+func predicted(t *testing.T, args ...string) (out [][]string, sent string) {
 	t.Helper()
 	code, stdout, stderr := invoke(t, append([]string{"predict"}, args...)...)
 	if code != 0 {
@@ -94,7 +94,7 @@ func TestPredictClasses(t *testing.T) {
 	sum, run := trained(t, small()...)
 	args := []string{run}
 	args = append(args, "--data", pictures)
-	lines, told := predicted(t, args...)
+	lines, sent := predicted(t, args...)
 	right := 0
 	for _, l := range lines[1:] {
 		p, err := strconv.ParseFloat(l[2], 64)
@@ -107,8 +107,8 @@ func TestPredictClasses(t *testing.T) {
 		}
 	}
 	if got := float64(right) / float64(len(lines)-1); math.Abs(got-*sum.TestAccuracy) > 1e-9 ||
-		!strings.Contains(told, fmt.Sprintf("accuracy %.4f", got)) {
-		t.Errorf("accuracy %v, but the run reports %v; the output is %q", got, *sum.TestAccuracy, told)
+		!strings.Contains(sent, fmt.Sprintf("accuracy %.4f", got)) {
+		t.Errorf("accuracy %v, but the run reports %v; the output is %q", got, *sum.TestAccuracy, sent)
 	}
 	_, stdout, _ := invoke(t, append([]string{"predict", "--json"}, args...)...)
 	var list []map[string]any

@@ -98,10 +98,10 @@ func work(ctx context.Context, p program) error {
 
 // clockLoop runs the job's clocks and repeats clocks after a rollback.
 func clockLoop(ctx context.Context, c *worker.Client, s stepper) error {
-	clock, begun := c.Now(), false
+	clock, started := c.Now(), false
 	for {
 		var err error
-		if !begun {
+		if !started {
 			err = s.resume(ctx)
 		}
 		switch end := c.End(); {
@@ -120,7 +120,7 @@ func clockLoop(ctx context.Context, c *worker.Client, s stepper) error {
 		if err != nil {
 			return err
 		}
-		begun = now == clock+1
+		started = now == clock+1
 		clock = now
 	}
 }

@@ -108,13 +108,13 @@ func TestLostLease(t *testing.T) {
 func TestUnusableRegistry(t *testing.T) {
 	dir := runFolder(t)
 	folder := filepath.Join(dir, "registry")
-	facts := filepath.Join(folder, "facts")
+	record := filepath.Join(folder, "facts")
 	c := coordinate(t, dir)
 	c.serves(t)
 	c.Kill()
-	good, err := os.ReadFile(facts)
+	good, err := os.ReadFile(record)
 	must(t, err)
-	at := regexp.QuoteMeta(facts) + ": "
+	at := regexp.QuoteMeta(record) + ": "
 	for what, bad := range map[string]struct {
 		content []byte
 		want    string
@@ -129,9 +129,9 @@ func TestUnusableRegistry(t *testing.T) {
 		"strange": {disk.Seal("REGISTRY", 1, []byte("revision 1\nwords")), "facts in the registry: "},
 	} {
 		t.Run(what, func(t *testing.T) {
-			must(t, os.WriteFile(facts, bad.content, 0o666))
+			must(t, os.WriteFile(record, bad.content, 0o666))
 			coordinate(t, dir).refused(exitError, bad.want)
-			if b, err := os.ReadFile(facts); err != nil || !bytes.Equal(b, bad.content) {
+			if b, err := os.ReadFile(record); err != nil || !bytes.Equal(b, bad.content) {
 				t.Errorf("the file is now %q (%v)", b, err)
 			}
 		})
@@ -147,6 +147,6 @@ func TestUnusableRegistry(t *testing.T) {
 		}
 		must(t, os.RemoveAll(folder))
 		must(t, os.Mkdir(folder, 0o555))
-		coordinate(t, dir).refused(exitError, regexp.QuoteMeta(facts)+`\.lock: permission denied`)
+		coordinate(t, dir).refused(exitError, regexp.QuoteMeta(record)+`\.lock: permission denied`)
 	})
 }

@@ -134,16 +134,16 @@ func resumedLoosely(t *testing.T, dir, strategy string, workers int) {
 	begins, err := asked.Resume(dir)
 	must(t, err)
 	var at perdurelib.Clock // where the new workers start, or the surplus ones end
-	for _, span := range begins.Slots {
-		at = max(at, span.From, span.Until)
+	for _, interval := range begins.Slots {
+		at = max(at, interval.From, interval.Until)
 	}
 	if at < begins.Cut || at < 1 {
 		t.Fatalf("%d workers from clock %d on; the run was stopped at clock %d", workers, at, begins.Cut)
 	}
 	end, due := at+20, int64(0)
-	for _, span := range begins.Slots {
-		due += 6 * int64(span.Clocks(end))
-		if span.Has(end - 1) {
+	for _, interval := range begins.Slots {
+		due += 6 * int64(interval.Clocks(end))
+		if interval.Has(end - 1) {
 			workers--
 		}
 	}

@@ -47,8 +47,8 @@ func lifeOf(t *testing.T, j *localrun.Run, v *protocol.View, shard perdure.Shard
 		first, rows := placement.Range(&spec, len(v.Shards), shard)
 		l.parts = append(l.parts, table.NewUninitialized(spec, perdure.TableID(i), j.Settings().Job.Seed, first, rows))
 	}
-	folder := store.NewDir(disk.OS(), filepath.ToSlash(filepath.Join(j.Dir().Path(), "checkpoint")))
-	layers, err := checkpoint.RestoreRows(folder, j.Settings().Job.ID, shard, files, l.parts)
+	dir := store.NewDir(disk.OS(), filepath.ToSlash(filepath.Join(j.Dir().Path(), "checkpoint")))
+	layers, err := checkpoint.RestoreRows(dir, j.Settings().Job.ID, shard, files, l.parts)
 	must(t, err)
 	l.seq = layers.Segments[len(layers.Segments)-1].Seq
 	return l
@@ -81,14 +81,16 @@ func (l *setLife) judge(name string, id perdure.RowID, row []float32, twoStep bo
 			want[3*slot+1+int(clock/clocksInValue)] += float32(int(1) << (clock % clocksInValue))
 		}
 	}
-	lacks := make([]float32, setDim)
-	for i := range lacks {
-		lacks[i] = want[i] - row[i]
+	missing := make([]float32, setDim)
+	for i := range missing {
+		missing[i] = want[i] - row[i]
 	}
 	if !l.judged {
-		l.torn, l.judged = lacks, true
+		l.torn, l.judged = missing, true
 	}
-	if whole := slices.Max(lacks) == 0 && slices.Min(lacks) == 0; !whole && !twoStep || !slices.Equal(lacks, l.torn) {
+	if whole := slices.Max(missing) == 0 &&
+		slices.Min(missing) == 0; !whole && !twoStep ||
+		!slices.Equal(missing, l.torn) {
 		return fmt.Errorf("the row is %v; restored and with all updates since clocks %v it is %v; another row lacks %v",
 			row, l.base, want, l.torn)
 	}
@@ -158,8 +160,8 @@ func TestSetLife(t *testing.T) {
 		}
 		return row
 	}
-	lacks := full(5)
-	lacks[0], lacks[1] = lacks[0]-1, lacks[1]-1<<7
+	missing := full(5)
+	missing[0], missing[1] = missing[0]-1, missing[1]-1<<7
 	for i, c := range []struct {
 		rows    [][]float32
 		twoStep bool
@@ -169,9 +171,9 @@ func TestSetLife(t *testing.T) {
 		{[][]float32{full(5), full(5)}, false, true, 5 * sumsSlots},
 		{[][]float32{full(4)}, false, false, 0},
 		{[][]float32{full(6)}, false, false, 0},
-		{[][]float32{full(5), lacks}, false, false, 0},
-		{[][]float32{full(5), lacks}, true, false, 0},
-		{[][]float32{lacks, lacks}, true, true, 5*sumsSlots + 1},
+		{[][]float32{full(5), missing}, false, false, 0},
+		{[][]float32{full(5), missing}, true, false, 0},
+		{[][]float32{missing, missing}, true, true, 5*sumsSlots + 1},
 	} {
 		l, good := &setLife{base: base}, true
 		for _, row := range c.rows {

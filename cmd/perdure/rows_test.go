@@ -98,8 +98,8 @@ func (w *setsWorker) step(ctx context.Context, clock perdure.Clock) error {
 }
 
 // setLacks returns how many updates a row lacks. It fails if the row contains one twice, or one that was never sent.
-func setLacks(row []float32) (lacks int, err error) {
-	lacks = sumsSlots * sumsClocks
+func setLacks(row []float32) (missing int, err error) {
+	missing = sumsSlots * sumsClocks
 	for own := range slices.Chunk(row, 3) {
 		has := 0
 		for _, v := range own[1:] {
@@ -112,9 +112,9 @@ func setLacks(row []float32) (lacks int, err error) {
 		if own[0] != float32(has) {
 			return 0, fmt.Errorf("%v updates were added, but the set has %d clocks", own[0], has)
 		}
-		lacks -= has
+		missing -= has
 	}
-	return lacks, nil
+	return missing, nil
 }
 
 // TestStormRows: in the storms of TestStorm, under strategies that lose acknowledged updates, no row contains an update
@@ -175,13 +175,13 @@ func compareSets(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64
 		least[s] = sumsSlots * sumsClocks
 	}
 	note := func(what string, shard perdure.ShardID, row []float32, sparse bool) {
-		lacks, err := setLacks(row)
+		missing, err := setLacks(row)
 		if err != nil {
 			t.Fatalf("%s of shard %d: %v: %v", what, shard, err, row)
 		}
-		least[shard] = min(least[shard], lacks)
+		least[shard] = min(least[shard], missing)
 		if !sparse {
-			most[shard] = max(most[shard], lacks)
+			most[shard] = max(most[shard], missing)
 		}
 	}
 	for i := range clockSets {

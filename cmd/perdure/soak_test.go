@@ -263,19 +263,19 @@ func soakReport(t *testing.T, uses map[string][]use, last control.Status) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		verdict := "flat"
+		decision := "flat"
 		switch err := judge(uses[name]); {
 		case len(uses[name]) < soakSamples:
-			verdict = "too short to judge"
+			decision = "too short to judge"
 		case err != nil:
-			verdict = "GROWS"
+			decision = "GROWS"
 			t.Errorf("%s: %v", name, err)
 			fallthrough
 		default:
 			judged++
 		}
 		line := fmt.Sprintf("%-14s %4d samples, %s; by fifths, resident/heap MB (goroutines):", name, len(uses[name]),
-			verdict)
+			decision)
 		for _, u := range fifths(uses[name]) {
 			line += fmt.Sprintf(" %.1f/%.1f (%d)", mb(u.rss), mb(u.heap), u.goroutines)
 		}

@@ -290,17 +290,17 @@ func TestLogOfRunLooked(t *testing.T) {
 			dir := t.TempDir()
 			must(t, os.CopyFS(dir, os.DirFS(whole)))
 			must(t, c.damage(dir))
-			code, verdict := 1, []string{
+			code, decision := 1, []string{
 				"perdure: " + c.want + "its records cannot be replayed: restore a copy of the log, or start the job " +
 					"again\n",
 			}
 			if c.want == "" {
-				code, verdict = 0, soundStreams
+				code, decision = 0, soundStreams
 			}
 			before := t.TempDir()
 			must(t, os.CopyFS(before, os.DirFS(dir)))
 			for range 2 {
-				wantOut(t, code, []string{"log", "verify", dir}, verdict...)
+				wantOut(t, code, []string{"log", "verify", dir}, decision...)
 			}
 			sameFiles(t, before, dir)
 		})

@@ -343,8 +343,8 @@ func compareSums(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64
 	must(t, err)
 	done := make([]float32, 2*sumsSlots)
 	must(t, counts.GetRun(ctx, 0, done))
-	if told := j.Progress(); told.UpdatesLost > 0 {
-		comparePartial(t, told, done[:sumsSlots])
+	if sent := j.Progress(); sent.UpdatesLost > 0 {
+		comparePartial(t, sent, done[:sumsSlots])
 		return
 	}
 	if want := slices.Repeat([]float32{sumsClocks}, sumsSlots); !slices.Equal(done[:sumsSlots], want) {
@@ -369,14 +369,14 @@ func compareSums(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64
 
 // comparePartial checks a job that may lose updates under its strategy: every update that is not counted as lost must
 // be in the rows.
-func comparePartial(t *testing.T, told wire.Progress, done []float32) {
-	t.Logf("%d updates lost", told.UpdatesLost)
+func comparePartial(t *testing.T, sent wire.Progress, done []float32) {
+	t.Logf("%d updates lost", sent.UpdatesLost)
 	missing := int64(0)
 	for _, n := range done {
 		missing += sumsClocks - int64(n) // on one of ten shards
 	}
-	if lost := told.UpdatesExpected - told.UpdatesApplied; lost != told.UpdatesLost || missing < 0 || missing > lost {
+	if lost := sent.UpdatesExpected - sent.UpdatesApplied; lost != sent.UpdatesLost || missing < 0 || missing > lost {
 		t.Errorf("the rows lack %d updates, but %d are counted as lost; the slots have finished %v clocks", lost,
-			told.UpdatesLost, done)
+			sent.UpdatesLost, done)
 	}
 }

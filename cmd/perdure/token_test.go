@@ -14,14 +14,14 @@ import (
 )
 
 // tokenOf writes a token into a directory and returns the token and its number.
-func tokenOf(t *testing.T, ring, folder, role, name string, mode os.FileMode) (text, number string) {
+func tokenOf(t *testing.T, ring, dir, role, name string, mode os.FileMode) (text, number string) {
 	t.Helper()
 	code, out, errs := invoke(t, "keys", "token", ring, "--role", role, "--for", "24h", "--name", name)
 	words := strings.Fields(errs)
 	if code != 0 || strings.Count(out, "\n") != 1 || !strings.Contains(errs, role+"/"+name+" is valid until") {
 		t.Fatalf("keys token ended with code %d: %s", code, errs)
 	}
-	must(t, os.WriteFile(filepath.Join(folder, name), []byte(out), mode))
+	must(t, os.WriteFile(filepath.Join(dir, name), []byte(out), mode))
 	return strings.TrimSpace(out), words[len(words)-1]
 }
 

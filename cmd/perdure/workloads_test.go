@@ -42,13 +42,13 @@ func TestOwnExamples(t *testing.T) {
 	if *s.TestAccuracy != 1 || len(s.Findings) != 3 || !strings.HasPrefix(s.Findings[0], "AUC 1.0000") {
 		t.Errorf("accuracy %v; %q", *s.TestAccuracy, s.Findings)
 	}
-	lines, told := predicted(t, run, "--data", data)
-	if len(lines) != 401 || !strings.Contains(told, "accuracy 1.0000: 400 of 400") || lines[1][1] != "spam" {
-		t.Errorf("%d lines; %s", len(lines), told)
+	lines, sent := predicted(t, run, "--data", data)
+	if len(lines) != 401 || !strings.Contains(sent, "accuracy 1.0000: 400 of 400") || lines[1][1] != "spam" {
+		t.Errorf("%d lines; %s", len(lines), sent)
 	}
-	lines, told = predicted(t, run, "--data", write(t, dir, "new", "? lunch with you\n? win win money\n"))
-	if len(lines) != 3 || lines[1][1] != "ham" || lines[2][1] != "spam" || lines[1][3] != "" || told != "" {
-		t.Errorf("%q; %s", lines, told)
+	lines, sent = predicted(t, run, "--data", write(t, dir, "new", "? lunch with you\n? win win money\n"))
+	if len(lines) != 3 || lines[1][1] != "ham" || lines[2][1] != "spam" || lines[1][3] != "" || sent != "" {
+		t.Errorf("%q; %s", lines, sent)
 	}
 	made := filepath.Join(dir, "clicks.libsvm")
 	wantOut(t, 0, []string{"data", "make", "ctr", "-o", made, "--lines", "500"}, "500 synthetic clicks")
@@ -76,8 +76,8 @@ func wantMadeUp(t *testing.T, data string) {
 	if !strings.Contains(string(text), "synthetic data in "+filepath.Base(data)) {
 		t.Errorf("the report does not mark the data as synthetic:\n%s", text)
 	}
-	if _, told := predicted(t, run, "--data", data); !strings.Contains(told, "of 500 synthetic examples") {
-		t.Errorf("the output of predict is %q", told)
+	if _, sent := predicted(t, run, "--data", data); !strings.Contains(sent, "of 500 synthetic examples") {
+		t.Errorf("the output of predict is %q", sent)
 	}
 	meta := metadata(t, filepath.Join(run, "model.safetensors"))
 	if meta["data"] != "synthetic data in "+filepath.Base(data) {

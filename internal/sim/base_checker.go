@@ -64,7 +64,7 @@ func (b *baseChecker) restored(shard perdure.ShardID, applied []perdure.Clock) {
 
 // checkView checks the bases in a view that was just recorded. died holds the slots that have lost a process. begun
 // returns the clock after the last one that a slot has begun.
-func (b *baseChecker) checkView(v *protocol.View, died map[perdure.Slot]bool, begun func(slot int) perdure.Clock) {
+func (b *baseChecker) checkView(v *protocol.View, died map[perdure.Slot]bool, started func(slot int) perdure.Clock) {
 	if b == nil {
 		return
 	}
@@ -75,7 +75,7 @@ func (b *baseChecker) checkView(v *protocol.View, died map[perdure.Slot]bool, be
 		if !sv.Lost || sv.Base == nil || s.epoch == sv.Epoch || b.firstErr != nil {
 			continue
 		}
-		if b.firstErr = b.checkBase(v, i, died, begun); b.firstErr == nil {
+		if b.firstErr = b.checkBase(v, i, died, started); b.firstErr == nil {
 			s.epoch, s.base = sv.Epoch, sv.Base
 		}
 	}
@@ -83,7 +83,7 @@ func (b *baseChecker) checkView(v *protocol.View, died map[perdure.Slot]bool, be
 
 // checkBase checks the base of one shard.
 func (b *baseChecker) checkBase(
-	v *protocol.View, shard int, died map[perdure.Slot]bool, begun func(slot int) perdure.Clock,
+	v *protocol.View, shard int, died map[perdure.Slot]bool, started func(slot int) perdure.Clock,
 ) error {
 	s, base := &b.shards[shard], v.Shards[shard].Base
 	unknown := b.twoStep && len(died) > 0
@@ -101,7 +101,7 @@ func (b *baseChecker) checkBase(
 		might := most[p]
 		switch {
 		case unknown:
-			might = max(might, begun(p))
+			might = max(might, started(p))
 		case b.twoStep:
 			might = slices.Max(most)
 		}

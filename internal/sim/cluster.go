@@ -230,8 +230,8 @@ func (c *Cluster) handleExit(p *process, err error) {
 
 // isCurrent reports whether the registry names this process as the one that speaks for its slot.
 func (c *Cluster) isCurrent(p *process) bool {
-	facts, err := c.JobRecord()
-	return err != nil || facts.Slots[p.index].Process == p.Name
+	record, err := c.JobRecord()
+	return err != nil || record.Slots[p.index].Process == p.Name
 }
 
 // program returns the function that a process runs.

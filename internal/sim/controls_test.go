@@ -117,25 +117,24 @@ func crossed(draw drawing) drawing {
 
 // Reasons why a control does not apply, or why the product detects the fault itself.
 const (
-	noRollBack = "nobody rolls back; what epochs are for the explorer of package chain finds, here it is too rare"
-	ownControl = "TestLateFactsWeakened is its control"
-	noCuts     = "no checkpoint is written while training goes on"
-	noResend   = "workers send nothing again"
-	noUndo     = "nobody rolls back"
-	noneLost   = "what only counts is of resend, partial alone"
-	waits      = "a shard that goes back alone lacks what every later read of it waits for: the job waits for ever, " +
-		"and nobody reads it"
-	noOutage   = "workers do not go on while a shard is out"
-	noAcross   = "there is no checkpoint that an update could be across"
-	keptNot    = "a worker that sees what it has not kept ends the job before anybody reads it"
-	keptAll    = "nothing is lost that was acknowledged, or all that is lost is sent again"
-	headTells  = "the next head tells what it has, and that may be more than was acknowledged"
-	noRows     = "no rows are saved by themselves"
-	noNames    = "no checkpoint names what slots save"
-	namedTwice = "the registry names what its files refer to, too"
-	allThere   = "no update is lost that others of its clock are combined with"
-	noTwin     = "where updates may be lost nobody says what rules make of them; the explorer of package replica does"
-	tornNot    = "a shard takes none of an update of which it may have a part"
+	noRollBack = "no rollback; epochs matter too rarely here, and the explorer of package chain covers them"
+	ownControl = "TestLateFactsWeakened covers it"
+	noCuts     = "no checkpoint is written during training"
+	noResend   = "workers resend nothing"
+	noUndo     = "no rollback"
+	noneLost   = "this count exists under resend, partial only"
+	waits      = "a shard that rolls back alone lacks updates that its later reads wait for: the job hangs"
+	noOutage   = "workers do not continue while a shard is unavailable"
+	noAcross   = "no checkpoint exists that an update could span"
+	keptNot    = "a worker that detects a missing update in its outbox ends the job before any read"
+	keptAll    = "no acknowledged update is lost, or all lost ones are resent"
+	headTells  = "the next head reports its own state, which may exceed the acknowledged one"
+	noRows     = "rows are not saved individually"
+	noNames    = "no checkpoint names slot states"
+	namedTwice = "the registry also names the objects that its files refer to"
+	allThere   = "no update of a combined clock is lost"
+	noTwin     = "updates may be lost: no twin predicts the rule's results; the explorer of package replica covers it"
+	tornNot    = "a shard rejects an update that it may have in part"
 )
 
 // controls is the table of TestControls: each mechanism under each strategy. docs/design/tests.md shows it.
@@ -197,7 +196,7 @@ var controls = []control{
 	}},
 	{
 		"merging, taken in part", weak(mutation.Set{Merging: true, Atomicity: true}), drawOutages,
-		only(at(12, 20), at(12, 20), "as merging"),
+		only(at(12, 20), at(12, 20), "as for merging"),
 	},
 	{"acknowledgements", weak(mutation.Set{AckTracking: true}), nil, []cell{
 		at(3, 4, 6), no(keptAll), no(keptAll), no(keptAll), no(keptAll), no(keptAll), no(headTells), no(headTells),

@@ -31,20 +31,20 @@ func (c *Cluster) fault(format string, args ...any) {
 }
 
 // JobRecord returns the job record from the registry.
-func (c *Cluster) JobRecord() (facts membership.JobRecord, err error) {
+func (c *Cluster) JobRecord() (record membership.JobRecord, err error) {
 	r, err := registry.OpenFile(withoutLocks{c.hosts.Disk}, "registry/facts")
 	if err != nil {
-		return facts, err
+		return record, err
 	}
 	defer r.Close()
 	doc, revision, err := r.Load(context.WithoutCancel(c.ctx))
 	if err != nil {
-		return facts, err
+		return record, err
 	}
 	if revision == 0 {
-		return facts, errors.New("sim: the registry is empty")
+		return record, errors.New("sim: the registry is empty")
 	}
-	return facts, json.Unmarshal(doc, &facts)
+	return record, json.Unmarshal(doc, &record)
 }
 
 // withoutLocks is a disk without file locks, for reading only.
@@ -54,28 +54,28 @@ type withoutLocks struct{ disk.FS }
 // alive, not cut off, and the process that the registry names. Surplus replicas after a move do not count: they may be
 // leaving.
 func (c *Cluster) KeepsReplicas(hosts ...string) bool {
-	facts, err := c.JobRecord()
+	record, err := c.JobRecord()
 	if err != nil {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	lives := func(h protocol.Holder) bool {
-		place := &facts.Servers[h.Server]
+		place := &record.Servers[h.Server]
 		return h.Incarnation == place.Incarnation && slices.ContainsFunc(c.names, func(host string) bool {
 			p := c.processes[host]
 			return p != nil && p.Name == place.Process && c.unavailable[host] == 0 && !slices.Contains(hosts, host)
 		})
 	}
-	for i := range facts.View.Shards {
-		sv := &facts.View.Shards[i]
+	for i := range record.View.Shards {
+		sv := &record.View.Shards[i]
 		left := 0
 		for j := range sv.Replicas() {
 			if lives(sv.Replica(j)) {
 				left++
 			}
 		}
-		if left <= max(0, sv.Replicas()-recovery.Of(facts.Job.Recovery).Traits().Copies) {
+		if left <= max(0, sv.Replicas()-recovery.Of(record.Job.Recovery).Traits().Copies) {
 			return false
 		}
 	}

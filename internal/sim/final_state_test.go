@@ -36,12 +36,12 @@ type FinalState struct {
 
 // FinalStateOf returns the state that a finished run of a cluster has left.
 func FinalStateOf(c *Cluster) (*FinalState, error) {
-	facts, err := c.JobRecord()
+	record, err := c.JobRecord()
 	if err != nil {
 		return nil, err
 	}
 	l := &FinalState{
-		Job: c.o.Job, JobRecord: facts, Disk: c.hosts.Disk, Log: c.hosts.Logs(),
+		Job: c.o.Job, JobRecord: record, Disk: c.hosts.Disk, Log: c.hosts.Logs(),
 		firstView: c.o.initialRecord().View,
 	}
 	names, err := l.Disk.List("checkpoint")

@@ -90,13 +90,13 @@ func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *His
 		h.spec.Rows = int64(h.rows)
 	}
 	h.ids = rowIDs(h.spec, job.Seed, h.rows)
-	spans := PlannedMembership(job, plan)
-	if job.Consistency.Kind == perdure.BSP && !loses && slots == len(spans) {
-		h.aux.reference = NewReferenceTable(job, spans)
+	intervals := PlannedMembership(job, plan)
+	if job.Consistency.Kind == perdure.BSP && !loses && slots == len(intervals) {
+		h.aux.reference = NewReferenceTable(job, intervals)
 	}
 	h.finished, h.terms = make([]progress, slots), make([][]protocol.Interval, slots)
-	for slot, span := range spans {
-		h.terms[slot] = append(h.terms[slot], span)
+	for slot, interval := range intervals {
+		h.terms[slot] = append(h.terms[slot], interval)
 	}
 	for range h.rows {
 		h.missing = append(h.missing, make([]uint64, slots))

@@ -23,13 +23,13 @@ type Planned struct {
 
 // initialRecord returns the initial job record.
 func initialRecord(job perdure.JobSpec, plan []Planned) membership.JobRecord {
-	facts := membership.NewJobRecord(job, 1, 0, nil)
+	record := membership.NewJobRecord(job, 1, 0, nil)
 	for _, p := range plan {
-		if err := facts.Plan(p.Workers, p.At); err != nil {
+		if err := record.Plan(p.Workers, p.At); err != nil {
 			panic(fmt.Sprintf("sim: invalid plan: %v", err))
 		}
 	}
-	return facts
+	return record
 }
 
 // initialRecord returns the job record that the cluster starts with.
@@ -42,8 +42,8 @@ func (o *Options) initialRecord() membership.JobRecord {
 
 // PlannedMembership returns the planned membership interval of each slot.
 func PlannedMembership(job perdure.JobSpec, plan []Planned) []protocol.Interval {
-	facts := initialRecord(job, plan)
-	return facts.View.Intervals()
+	record := initialRecord(job, plan)
+	return record.View.Intervals()
 }
 
 // Scale asks the coordinator for a change, computed from the current job record. It does nothing if the coordinator
@@ -82,9 +82,9 @@ type observedLease struct {
 
 func (t observedLease) Save(ctx context.Context, doc []byte, previous uint64) (uint64, error) {
 	revision, err := t.Lease.Save(ctx, doc, previous)
-	var facts membership.JobRecord
-	if err == nil && json.Unmarshal(doc, &facts) == nil {
-		t.saved(&facts)
+	var record membership.JobRecord
+	if err == nil && json.Unmarshal(doc, &record) == nil {
+		t.saved(&record)
 	}
 	return revision, err
 }
@@ -112,17 +112,17 @@ func (o *Options) initialMembers() (terms []term, workers []string) {
 }
 
 // recordSaved reports a saved job record and starts the workers of slots that have joined.
-func (c *Cluster) recordSaved(facts *membership.JobRecord) {
-	if facts.View.Done {
+func (c *Cluster) recordSaved(record *membership.JobRecord) {
+	if record.View.Done {
 		c.jobEndedAt.CompareAndSwap(0, time.Now().UnixNano())
 	}
 	if c.o.Events != nil {
 		c.mu.Lock()
 		died := maps.Clone(c.restartedSlots)
 		c.mu.Unlock()
-		c.o.Events.Saved(facts, c.hosts.Disk, died)
+		c.o.Events.Saved(record, c.hosts.Disk, died)
 	}
-	if slices.ContainsFunc(facts.Servers, func(p membership.Member) bool {
+	if slices.ContainsFunc(record.Servers, func(p membership.Member) bool {
 		return p.Left && !p.Draining &&
 			!p.AnyIndex
 	}) {
@@ -130,7 +130,7 @@ func (c *Cluster) recordSaved(facts *membership.JobRecord) {
 	}
 	var hosts []string
 	c.mu.Lock()
-	for i, s := range facts.View.Slots {
+	for i, s := range record.View.Slots {
 		t := term{i, s.From}
 		if s.From == 0 || slices.Contains(c.terms, t) {
 			continue

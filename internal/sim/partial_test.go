@@ -65,22 +65,22 @@ func (f *faults) planJointDeaths(rng *rand.Rand) {
 // finalSaved checks the rows of a job's last checkpoint. If lost updates are only counted, there was no rollback and
 // exactly the counted updates are missing.
 func finalSaved(
-	facts *membership.JobRecord, h *sim.History, m *checkpoint.Manifest, tables map[string]sim.Contents,
+	record *membership.JobRecord, h *sim.History, m *checkpoint.Manifest, tables map[string]sim.Contents,
 ) error {
-	if !recovery.Of(facts.Job.Recovery).Traits().Partial {
+	if !recovery.Of(record.Job.Recovery).Traits().Partial {
 		return h.Final(tables, nil)
 	}
-	if facts.View.Generation > 1 {
-		return &sim.Violation{Text: fmt.Sprintf("unexpected rollback to clock %d", facts.View.Cut)}
+	if record.View.Generation > 1 {
+		return &sim.Violation{Text: fmt.Sprintf("unexpected rollback to clock %d", record.View.Cut)}
 	}
-	if sum := total(facts.ShardLost); sum != facts.UpdatesLost {
-		return &sim.Violation{Text: fmt.Sprintf("%d updates are counted as lost, %d by shard", facts.UpdatesLost, sum)}
+	if sum := total(record.ShardLost); sum != record.UpdatesLost {
+		return &sim.Violation{Text: fmt.Sprintf("%d updates are counted as lost, %d by shard", record.UpdatesLost, sum)}
 	}
 	for i, seg := range m.Segments {
-		if missing := facts.SlotClocks(m.Cut) - int64(seg.Seq); missing != facts.ShardLost[i] {
+		if missing := record.SlotClocks(m.Cut) - int64(seg.Seq); missing != record.ShardLost[i] {
 			return &sim.Violation{Text: fmt.Sprintf("shard %d reports %d lost updates, but the registry %d", i,
-				missing, facts.ShardLost[i])}
+				missing, record.ShardLost[i])}
 		}
 	}
-	return h.Final(tables, facts.ShardLost)
+	return h.Final(tables, record.ShardLost)
 }

@@ -74,9 +74,9 @@ var referenceCombines = []perdure.Combine{
 }
 
 // NewReferenceTable draws the table from the job's seed and computes its expected contents.
-func NewReferenceTable(job perdure.JobSpec, spans []protocol.Interval) *ReferenceTable {
+func NewReferenceTable(job perdure.JobSpec, intervals []protocol.Interval) *ReferenceTable {
 	rng := rand.New(rand.NewPCG(job.Seed, 5))
-	w := &ReferenceTable{seed: job.Seed, spans: spans, Spec: perdure.TableSpec{
+	w := &ReferenceTable{seed: job.Seed, spans: intervals, Spec: perdure.TableSpec{
 		Name: "twin", Dim: 1 + rng.IntN(5), Sparse: rng.IntN(2) == 0, Consistency: job.Consistency,
 		Init: perdure.Init{Kind: perdure.InitUniform, Scale: 0.5},
 	}}
@@ -128,15 +128,15 @@ func (w *ReferenceTable) computeExpected(clocks perdure.Clock) {
 // inputs returns the inputs of the rule in a clock, in order: each slot's update, or the combination of all.
 func (w *ReferenceTable) inputs(clock perdure.Clock) (all []slotDeltas) {
 	n, weights := 0, 0.0
-	for slot, span := range w.spans {
-		if span.Has(clock) {
+	for slot, interval := range w.spans {
+		if interval.Has(clock) {
 			n++
 			weights += updateWeight(slot, clock)
 		}
 	}
 	var combined slotDeltas
-	for slot, span := range w.spans {
-		if !span.Has(clock) {
+	for slot, interval := range w.spans {
+		if !interval.Has(clock) {
 			continue
 		}
 		ids, values := w.deltas(slot, clock).sums(w.Spec.Dim)

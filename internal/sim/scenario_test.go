@@ -474,8 +474,8 @@ func (f *faults) wait() error {
 
 // hangs reports the state of a job that does not end.
 func (f *faults) hangs() {
-	facts, err := f.c.JobRecord()
-	b, _ := json.MarshalIndent(facts, "", "  ") // facts that were parsed can be encoded
+	record, err := f.c.JobRecord()
+	b, _ := json.MarshalIndent(record, "", "  ") // facts that were parsed can be encoded
 	fmt.Fprintf(os.Stderr, "HANGS: %v %s\n", err, b)
 	_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1) // best effort
 }
@@ -650,17 +650,17 @@ func (f *faults) planMembershipChanges(rng *rand.Rand, slots int) {
 			leaver = -1
 		}
 		f.at(span(rng, clocks*(4*time.Millisecond+f.s.pace)), func() {
-			f.c.Scale(func(facts *membership.JobRecord) (membership.Change, error) {
+			f.c.Scale(func(record *membership.JobRecord) (membership.Change, error) {
 				if leaver >= 0 && mayLeave {
 					return membership.Change{Leave: []perdure.Slot{leaver}}, nil
 				}
-				ch, err := facts.Scaled(workers, 0)
+				ch, err := record.Scaled(workers, 0)
 				if !mayLeave {
 					ch.Leave = nil
 				}
 				// numbers are reused, though not always in this run
-				if n := len(facts.View.Slots) + ch.Add; err == nil && n > slots {
-					ch.Add = max(0, slots-len(facts.View.Slots))
+				if n := len(record.View.Slots) + ch.Add; err == nil && n > slots {
+					ch.Add = max(0, slots-len(record.View.Slots))
 				}
 				return ch, err
 			})
@@ -701,8 +701,8 @@ func (f *faults) spares(hosts ...string) bool {
 	}
 	// no process replaces a server whose index was never held
 	if (t.RetainsUpdates() || t.SaveMode == recovery.SaveRows) && f.s.job.NoReplace {
-		facts, err := f.c.JobRecord()
-		return err == nil && facts.View.Shards[0].Server >= 0
+		record, err := f.c.JobRecord()
+		return err == nil && record.View.Shards[0].Server >= 0
 	}
 	return f.s.job.Recovery.Kind != perdure.RecoverChain || t.SavesCuts() ||
 		!slices.ContainsFunc(hosts, sim.IsServer) || f.c.KeepsReplicas(hosts...)
@@ -720,30 +720,30 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 			tables[t.Spec.Name].Add(t.Image, t.First)
 		}
 	}
-	facts, err := c.JobRecord()
+	record, err := c.JobRecord()
 	if err != nil {
 		return err
 	}
-	if s.onlyServers && s.freezes+s.parts == 0 && facts.View.Generation > 1 {
+	if s.onlyServers && s.freezes+s.parts == 0 && record.View.Generation > 1 {
 		return &sim.Violation{Text: fmt.Sprintf("unexpected rollback to clock %d: no worker has died",
-			facts.View.Cut)}
+			record.View.Cut)}
 	}
-	if job.Clocks, err = endOf(&facts, h, s); err != nil {
+	if job.Clocks, err = endOf(&record, h, s); err != nil {
 		return err
 	}
 	if !recovery.Of(job.Recovery).Traits().SavesCuts() {
-		if sum := total(facts.ShardLost); sum != facts.UpdatesLost {
-			return &sim.Violation{Text: fmt.Sprintf("%d updates are counted as lost, %d by shard", facts.UpdatesLost,
+		if sum := total(record.ShardLost); sum != record.UpdatesLost {
+			return &sim.Violation{Text: fmt.Sprintf("%d updates are counted as lost, %d by shard", record.UpdatesLost,
 				sum)}
 		}
-		if s.lossless && facts.UpdatesLost > 0 {
-			return &sim.Violation{Text: fmt.Sprintf("%d updates are lost although no process died", facts.UpdatesLost)}
+		if s.lossless && record.UpdatesLost > 0 {
+			return &sim.Violation{Text: fmt.Sprintf("%d updates are lost although no process died", record.UpdatesLost)}
 		}
 		whole, err := sameReplicas(c.FinalSegments(), job, add)
 		if err != nil {
 			return err
 		}
-		lost, quiet := facts.ShardLost, s.quiet()
+		lost, quiet := record.ShardLost, s.quiet()
 		for shard := range lost {
 			switch {
 			case whole[perdure.ShardID(shard)]:
@@ -777,15 +777,15 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 		}
 		add(seg)
 	}
-	return finalSaved(&facts, h, &m, tables)
+	return finalSaved(&record, h, &m, tables)
 }
 
 // endOf checks and returns the clock at which a job ended.
-func endOf(facts *membership.JobRecord, h *sim.History, s scenario) (perdure.Clock, error) {
-	end := facts.View.End
+func endOf(record *membership.JobRecord, h *sim.History, s scenario) (perdure.Clock, error) {
+	end := record.View.End
 	switch {
-	case facts.Failed != "":
-		return end, fmt.Errorf("the job has failed: %s", facts.Failed)
+	case record.Failed != "":
+		return end, fmt.Errorf("the job has failed: %s", record.Failed)
 	case s.goal == 0 && end != s.job.Clocks:
 		return end, &sim.Violation{Text: fmt.Sprintf("the job ended at clock %d", end)}
 	case s.goal > 0 && end < s.goal:

@@ -65,9 +65,9 @@ func (f *faults) judge() error {
 		return final(f.c, f.h, f.s)
 	}
 	if f.stop.HasShutDown() && recovery.RoundsOf(f.s.job.Recovery).Any() {
-		facts, err := f.c.JobRecord()
+		record, err := f.c.JobRecord()
 		if err == nil {
-			err = f.h.CheckStopped(&facts, f.c.Disk(), f.s.lossless)
+			err = f.h.CheckStopped(&record, f.c.Disk(), f.s.lossless)
 		}
 		if err != nil {
 			return err

@@ -15,8 +15,8 @@ func ForgedToCoordinator() map[string]wire.Frame {
 		return wire.Control(wire.KindReport, wire.Report{Slot: slot, Generation: 1, Clock: clock, EndAfter: true})
 	}
 	status := func(st protocol.WorkerStatus) wire.Frame {
-		var told protocol.WorkerDeltaEncoder
-		return wire.Control(wire.KindWorkerStatus, told.Delta(&st, true))
+		var sent protocol.WorkerDeltaEncoder
+		return wire.Control(wire.KindWorkerStatus, sent.Delta(&st, true))
 	}
 	table := perdure.TableSpec{
 		Name: "w", Rows: 1 << 58, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd},

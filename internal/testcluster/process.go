@@ -165,7 +165,7 @@ func (h *Hosts) coordinatorAddr() string {
 
 // NewCoordinator creates a coordinator; the process must call Run with Go. It already listens. On the in-memory network
 // it uses port 1 of its host, where processes that start later look for it.
-func (p *Process) NewCoordinator(begin membership.JobRecord, change ...func(*coordinator.Config)) (
+func (p *Process) NewCoordinator(start membership.JobRecord, change ...func(*coordinator.Config)) (
 	co *coordinator.Coordinator, err error,
 ) {
 	addr := p.Host + "/1"
@@ -182,7 +182,7 @@ func (p *Process) NewCoordinator(begin membership.JobRecord, change ...func(*coo
 	}
 	p.cleanup = func() { r.Close() }
 	cfg := coordinator.Config{
-		Listener: l, Registry: r, NewJob: &begin, Store: p.store(), StoreAddr: "checkpoint", Keep: 1, Log: p.Log,
+		Listener: l, Registry: r, NewJob: &start, Store: p.store(), StoreAddr: "checkpoint", Keep: 1, Log: p.Log,
 		Keys: p.hosts.Keys,
 	}
 	for _, f := range change {

@@ -126,9 +126,9 @@ func TestDeadWritesNothing(t *testing.T) {
 // Ended is called for processes that end by themselves, but not for stopped or killed ones.
 func TestEnded(t *testing.T) {
 	enough := errors.New("enough")
-	var told []string
+	var sent []string
 	o := testcluster.Options{
-		Ended: func(p *testcluster.Process, err error) { told = append(told, p.Host+": "+err.Error()) },
+		Ended: func(p *testcluster.Process, err error) { sent = append(sent, p.Host+": "+err.Error()) },
 	}
 	testcluster.RunVirtual(t, time.Minute, o, func(t *testing.T, _ context.Context, h *testcluster.Hosts) {
 		waits := func(ctx context.Context, _ *testcluster.Process) error { <-ctx.Done(); return ctx.Err() }
@@ -141,8 +141,8 @@ func TestEnded(t *testing.T) {
 			t.Errorf("process ended with %v", err)
 		}
 		synctest.Wait()
-		if len(told) != 1 || told[0] != "c: enough" {
-			t.Errorf("Ended calls: %q", told)
+		if len(sent) != 1 || sent[0] != "c: enough" {
+			t.Errorf("Ended calls: %q", sent)
 		}
 	})
 }

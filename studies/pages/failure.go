@@ -200,8 +200,8 @@ func (f *failurePage) comparison() string {
 
 // row formats a row of the comparison: the claim, the paper's text and size, the size found here and its text, the rule
 // for the direction, and its verdict.
-func (f *failurePage) row(what, text string, paper, found float64, here, rule, verdict string) string {
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |\n", what, text, here, times(paper, found), rule, verdict,
+func (f *failurePage) row(what, text string, paper, found float64, here, rule, decision string) string {
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |\n", what, text, here, times(paper, found), rule, decision,
 		within(paper, found))
 }
 
@@ -219,11 +219,11 @@ func (f *failurePage) changes(all []strategy) (text string) {
 	} {
 		v := all[i].killed.spread(atFirstKill)
 		calm := all[i].calm.spread(atFirstKill)
-		rule, verdict := "every trial rises, more than any without kills", rises(v, calm)
+		rule, decision := "every trial rises, more than any without kills", rises(v, calm)
 		if s.paper < 0 {
-			rule, verdict = "every trial falls, more than any without kills", falls(v, calm)
+			rule, decision = "every trial falls, more than any without kills", falls(v, calm)
 		}
-		text += f.row(s.what, s.text, s.paper, v.Mid, show(v, "%+.3f"), rule, verdict)
+		text += f.row(s.what, s.text, s.paper, v.Mid, show(v, "%+.3f"), rule, decision)
 	}
 	return text
 }

@@ -38,12 +38,12 @@ func main() {
 }
 
 // run reads the study in folder and writes its page to the directory to.
-func run(folder, to string) error {
-	results, err := readResults(folder)
+func run(dir, to string) error {
+	results, err := readResults(dir)
 	if err != nil {
 		return err
 	}
-	s, err := open(folder, results)
+	s, err := open(dir, results)
 	if err != nil {
 		return err
 	}

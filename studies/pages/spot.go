@@ -144,7 +144,7 @@ func (p spotPage) verdict() string {
 	cheapest, _ := ends(p.asp, perUpdate)
 	patient, _ := ends(p.where(labelSet{"consistency": "bsp", "failures": "p3"}), perUpdate)
 	goes, waits := p.nameOf(cheapest, "recovery"), p.nameOf(patient, "recovery")
-	switch verdict := above(patient.spread(perUpdate), cheapest.spread(perUpdate)); verdict {
+	switch decision := above(patient.spread(perUpdate), cheapest.spread(perUpdate)); decision {
 	case reproduced:
 		return fmt.Sprintf("**The claim holds here.** With monthly billing, the cheapest strategy that continues "+
 			"(`%s`) applies more updates for the same money than the cheapest that waits (`%s`), and the ranges of "+
@@ -156,6 +156,6 @@ func (p spotPage) verdict() string {
 	case incomparable:
 		return "Whether the claim holds is unknown: runs or prices are missing."
 	default:
-		return fmt.Sprintf("For the cheapest strategies the verdict is *%s*, which says nothing about chance.", verdict)
+		return fmt.Sprintf("For the cheapest strategies the verdict is *%s*, which says nothing about chance.", decision)
 	}
 }

@@ -48,21 +48,21 @@ type trial struct {
 // maxResultsBytes limits the size of study.json, in bytes.
 const maxResultsBytes = 256 << 20
 
-func readResults(folder string) (*study.Results, error) {
-	b, err := disk.ReadRegular(filepath.Join(folder, "study.json"), maxResultsBytes)
+func readResults(dir string) (*study.Results, error) {
+	b, err := disk.ReadRegular(filepath.Join(dir, "study.json"), maxResultsBytes)
 	if err != nil {
 		return nil, err
 	}
 	r := &study.Results{}
 	if err := json.Unmarshal(b, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(folder, "study.json"), err)
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "study.json"), err)
 	}
 	return r, nil
 }
 
 // open reads the runs in a study's directory.
-func open(folder string, r *study.Results) (*outcome, error) {
-	s := &outcome{Results: *r, folder: folder}
+func open(dir string, r *study.Results) (*outcome, error) {
+	s := &outcome{Results: *r, folder: dir}
 	shorten(&s.Results)
 	for i := range s.Results.Cells {
 		if err := s.open(&s.Results.Cells[i]); err != nil {

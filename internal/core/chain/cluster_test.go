@@ -73,7 +73,7 @@ type packet struct {
 type settings struct {
 	eager, periodic bool
 	window          int
-	weak            mutation.Set
+	mutations       mutation.Set
 }
 
 // cluster is a chain with its coordinator and its network. Packets between two servers keep their order while their
@@ -176,7 +176,7 @@ func (c *cluster) follow(i, index int) {
 		if first {
 			p.r = New(0, size, c.window)
 		}
-		p.r.mutations, p.owned = c.weak, 0
+		p.r.mutations, p.owned = c.mutations, 0
 	}
 	cfg := Config{
 		Epoch: v.epoch, Head: at == 0, Tail: at == len(v.chain)-1, Joining: at == len(v.chain),

@@ -380,15 +380,15 @@ func TestExplorerNoticesWeakening(t *testing.T) {
 	for name, e := range map[string]explored{
 		"the epochs": {
 			servers: 3, members: 2, shards: 1, clients: 1, joins: 1, drops: 1, crashes: 1,
-			settings: settings{weak: mutation.Set{Chain: mutation.Chain{Epochs: true}}},
+			settings: settings{mutations: mutation.Set{Chain: mutation.Chain{Epochs: true}}},
 		},
 		"the positions": {
 			servers: 2, members: 2, shards: 1, clients: 2, breaks: 1,
-			settings: settings{weak: mutation.Set{Chain: mutation.Chain{Positions: true}}},
+			settings: settings{mutations: mutation.Set{Chain: mutation.Chain{Positions: true}}},
 		},
 		"the levels": {
 			servers: 2, members: 1, shards: 1, clients: 1, joins: 1,
-			settings: settings{weak: mutation.Set{Chain: mutation.Chain{Levels: true}}},
+			settings: settings{mutations: mutation.Set{Chain: mutation.Chain{Levels: true}}},
 		},
 	} {
 		e.window = 100

@@ -163,13 +163,13 @@ func (l *Link) Append(e replica.Entry) {
 
 // FactFrame returns the frame of a fact that the head must append. Its epoch and number are filled in when it is
 // forwarded.
-func (l *Link) FactFrame(fact *replica.ControlEntry) wire.Frame {
+func (l *Link) FactFrame(entry *replica.ControlEntry) wire.Frame {
 	return wire.Frame{
 		Header: wire.Header{
-			Kind: fact.Kind, Generation: l.fence.Generation, Shard: l.fence.Shard,
-			Slot: fact.Slot, Incarnation: fact.Incarnation, Clock: fact.Clock,
+			Kind: entry.Kind, Generation: l.fence.Generation, Shard: l.fence.Shard,
+			Slot: entry.Slot, Incarnation: entry.Incarnation, Clock: entry.Clock,
 		},
-		Payload: fact.Payload,
+		Payload: entry.Payload,
 	}
 }
 

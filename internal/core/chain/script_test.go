@@ -36,13 +36,13 @@ func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var c *cluster
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			var told strings.Builder
+			var sent strings.Builder
 			if d.Cmd == "new" {
 				c = scriptCluster(t, d)
-			} else if err := scriptCommand(t, d, c, &told); err != nil {
+			} else if err := scriptCommand(t, d, c, &sent); err != nil {
 				d.Fatalf(t, "%v", err)
 			}
-			c.trace = func(format string, args ...any) { fmt.Fprintf(&told, format+"\n", args...) }
+			c.trace = func(format string, args ...any) { fmt.Fprintf(&sent, format+"\n", args...) }
 			var err error
 			for i := range c.servers {
 				if c.servers[i].r != nil {
@@ -58,7 +58,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				d.Fatalf(t, "%v", err)
 			}
-			return told.String()
+			return sent.String()
 		})
 	})
 }
@@ -86,8 +86,8 @@ func (c *cluster) drain() error {
 	return fmt.Errorf("messages never stop")
 }
 
-func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster, told *strings.Builder) error {
-	c.trace = func(format string, args ...any) { fmt.Fprintf(told, format+"\n", args...) }
+func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster, sent *strings.Builder) error {
+	c.trace = func(format string, args ...any) { fmt.Fprintf(sent, format+"\n", args...) }
 	server, from, to, n, ops := 0, 0, 0, 1, ""
 	if arg, ok := d.Arg("server"); ok && len(arg.Vals) == 1 {
 		d.ScanArgs(t, "server", &server)
@@ -115,15 +115,15 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster, told *strin
 		if !c.drop(server) {
 			return errNoMember
 		}
-		told.WriteString(c.view().String())
+		sent.WriteString(c.view().String())
 	case "join":
 		c.join(server)
-		told.WriteString(c.view().String())
+		sent.WriteString(c.view().String())
 	case "promote":
 		if !c.hear(c.report(c.view().joiner.server)) {
-			told.WriteString("not joined\n")
+			sent.WriteString("not joined\n")
 		}
-		told.WriteString(c.view().String())
+		sent.WriteString(c.view().String())
 	case "follow":
 		c.scriptFollow(t, d)
 	case "tick":
@@ -131,7 +131,7 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster, told *strin
 	case "sync":
 		c.servers[server].r.Sync()
 	case "show":
-		told.WriteString(c.String())
+		sent.WriteString(c.String())
 	default:
 		return c.scriptNetwork(d.Cmd, from, to, n)
 	}
@@ -248,12 +248,12 @@ func (p *process) String() string {
 	case r.cfg.Tail:
 		role = "tail"
 	}
-	told := fmt.Sprintf("%s, end %d, committed %d, applied %v", role, r.End(), r.Committed(), p.applied)
+	sent := fmt.Sprintf("%s, end %d, committed %d, applied %v", role, r.End(), r.Committed(), p.applied)
 	if r.first <= r.end {
-		told += fmt.Sprintf(", keeps %d-%d", r.first, r.end)
+		sent += fmt.Sprintf(", keeps %d-%d", r.first, r.end)
 	}
 	if r.Serving() {
-		told += ", serving"
+		sent += ", serving"
 	}
-	return told
+	return sent
 }

@@ -97,8 +97,9 @@ type stormRun struct {
 }
 
 // run runs a storm, and then lets the cluster come to rest.
-func (s storm) run(weak mutation.Set, trace func(string, ...any)) error {
-	c := newCluster(settings{eager: s.Eager, periodic: s.Periodic, window: s.Window, weak: weak}, s.Servers, s.Members)
+func (s storm) run(mutations mutation.Set, trace func(string, ...any)) error {
+	c := newCluster(settings{eager: s.Eager, periodic: s.Periodic, window: s.Window, mutations: mutations}, s.Servers,
+		s.Members)
 	c.trace = trace
 	r := &stormRun{cluster: c}
 	for i := range s.Members {

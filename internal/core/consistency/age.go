@@ -44,8 +44,8 @@ func Scale(how perdure.StaleScale, o Origin, now perdure.Clock, slots int) float
 }
 
 // NumParticipants returns how many of the slots with these membership intervals participate in a clock.
-func NumParticipants(spans []protocol.Interval, clock perdure.Clock) (n int) {
-	for _, s := range spans {
+func NumParticipants(intervals []protocol.Interval, clock perdure.Clock) (n int) {
+	for _, s := range intervals {
 		if s.Has(clock) {
 			n++
 		}

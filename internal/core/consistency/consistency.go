@@ -89,10 +89,11 @@ func ShouldUnsubscribe(unread perdure.Clock, pushes int) bool {
 // among those that are known to exist: each slot's clocks < known. It is at most MissingBound (ESSP paper, lemma 4:
 // with the slowest slot at c - s and none beyond c + s, each has at most 2s + 1 clocks in doubt). Only the slots that
 // participate in clock c count, from the start of their membership intervals.
-func MissingUpdates(applied, known []perdure.Clock, spans []protocol.Interval, s, c perdure.Clock) (n int64) {
-	for p, span := range spans {
-		if p < len(known) && span.Has(c) {
-			n += max(0, int64(span.Clamp(min(known[p], c+s+1))-span.Clamp(AppliedCount(applied, perdure.Slot(p)))))
+func MissingUpdates(applied, known []perdure.Clock, intervals []protocol.Interval, s, c perdure.Clock) (n int64) {
+	for p, interval := range intervals {
+		if p < len(known) && interval.Has(c) {
+			n += max(0,
+				int64(interval.Clamp(min(known[p], c+s+1))-interval.Clamp(AppliedCount(applied, perdure.Slot(p)))))
 		}
 	}
 	return n

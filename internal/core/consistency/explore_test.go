@@ -22,12 +22,12 @@ const (
 
 // explored is one case: the events that may happen in it, and the mechanisms that are disabled.
 type explored struct {
-	twoStep bool
-	clocks  perdure.Clock
-	parts   int // parts per update
-	deaths  int // maximum number of deaths in one course
-	breaks  int // maximum number of broken connections in one course
-	weak    mutation.Set
+	twoStep   bool
+	clocks    perdure.Clock
+	parts     int // parts per update
+	deaths    int // maximum number of deaths in one course
+	breaks    int // maximum number of broken connections in one course
+	mutations mutation.Set
 }
 
 // world is one complete state. Its fields are values or are cloned.
@@ -315,13 +315,13 @@ func (e *explored) deliver(w *world, at int) error {
 	m := l.way[0]
 	l.way = slices.Delete(l.way, 0, 1)
 	in := w.shards[l.shard]
-	verdict := Fenced
+	decision := Fenced
 	if m.tick {
-		verdict = in.Tick(m.part.Slot, m.part.Incarnation, m.part.Clock)
+		decision = in.Tick(m.part.Slot, m.part.Incarnation, m.part.Clock)
 	} else {
-		verdict = in.Offer(m.part)
+		decision = in.Offer(m.part)
 	}
-	if verdict == Gap && !l.broken {
+	if decision == Gap && !l.broken {
 		return errors.New("gap on a connection that lost nothing")
 	}
 	return e.pump(w, l.shard)
@@ -333,10 +333,10 @@ func (e *explored) pump(w *world, shard int) error {
 	for u := in.Next(); u != nil; u = in.Next() {
 		mine := &w.applied[shard][u.Slot]
 		together := 1
-		if e.twoStep && e.weak == (mutation.Set{}) { // those of the round that Next has not returned yet
+		if e.twoStep && e.mutations == (mutation.Set{}) { // those of the round that Next has not returned yet
 			together = exploreSlots - int(u.Slot)
 		}
-		if n := len(slices.Collect(in.Round(u))); n != together && e.weak == (mutation.Set{}) {
+		if n := len(slices.Collect(in.Round(u))); n != together && e.mutations == (mutation.Set{}) {
 			return fmt.Errorf("shard %d returns slot %d's clock %d in a round of %d", shard, u.Slot, u.Clock, n)
 		}
 		switch at := applications(w.applied[shard][:]); {
@@ -385,7 +385,7 @@ func (e *explored) finished(w *world) error {
 func (e explored) explore() (states int, err error) {
 	w := &world{deaths: e.deaths, breaks: e.breaks}
 	for s := range w.shards {
-		w.shards[s] = NewSequencer(e.twoStep, make([]perdure.Clock, exploreSlots), e.weak)
+		w.shards[s] = NewSequencer(e.twoStep, make([]perdure.Clock, exploreSlots), e.mutations)
 	}
 	for i := range w.slots {
 		w.slots[i].incarnation = 1
@@ -416,11 +416,11 @@ func (e explored) explore() (states int, err error) {
 		return nil
 	}
 	if err := visit(w); err != nil {
-		var told strings.Builder
+		var sent strings.Builder
 		for _, s := range course {
-			fmt.Fprintf(&told, "\n  "+s.format, s.args...)
+			fmt.Fprintf(&sent, "\n  "+s.format, s.args...)
 		}
-		return len(visited), fmt.Errorf("%w, after:%s", err, told.String())
+		return len(visited), fmt.Errorf("%w, after:%s", err, sent.String())
 	}
 	return len(visited), nil
 }
@@ -454,10 +454,10 @@ func TestExploreAll(t *testing.T) {
 // The explorer detects each disabled safety mechanism.
 func TestExplorerNoticesWeakening(t *testing.T) {
 	for _, e := range []explored{
-		{twoStep: true, clocks: 2, parts: 1, deaths: 1, weak: mutation.Set{Staging: true}},
-		{twoStep: true, clocks: 2, parts: 1, breaks: 1, weak: mutation.Set{ExactlyOnce: true}},
-		{twoStep: false, clocks: 2, parts: 1, deaths: 1, weak: mutation.Set{ExactlyOnce: true}},
-		{twoStep: true, clocks: 2, parts: 1, deaths: 1, weak: mutation.Set{Fencing: true}},
+		{twoStep: true, clocks: 2, parts: 1, deaths: 1, mutations: mutation.Set{Staging: true}},
+		{twoStep: true, clocks: 2, parts: 1, breaks: 1, mutations: mutation.Set{ExactlyOnce: true}},
+		{twoStep: false, clocks: 2, parts: 1, deaths: 1, mutations: mutation.Set{ExactlyOnce: true}},
+		{twoStep: true, clocks: 2, parts: 1, deaths: 1, mutations: mutation.Set{Fencing: true}},
 	} {
 		_, err := e.explore()
 		if err == nil {

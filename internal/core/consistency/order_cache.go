@@ -53,7 +53,7 @@ func (in *Sequencer) refreshOrder() *orderCache {
 
 // counts reports whether MinClock includes a slot.
 func (in *Sequencer) counts(slot int) bool {
-	return !in.hasLeft(slot) && !(in.weak.Joins && in.intervals[slot].From > 0)
+	return !in.hasLeft(slot) && !(in.mutations.Joins && in.intervals[slot].From > 0)
 }
 
 // addCandidate records that the next update of a slot may have become ready. It is used without ticks only.

@@ -55,7 +55,7 @@ func TestTurn(t *testing.T) {
 		at := func(what string) perdure.Clock { // a clock near the slots' counts, or none
 			return max(0, in.leastOf()+perdure.Clock(rapid.IntRange(-1, 3).Draw(t, what)))
 		}
-		roster := uint64(0)
+		membershipVersion := uint64(0)
 		for range rapid.IntRange(10, 60).Draw(t, "deeds") {
 			slot := perdure.Slot(rapid.IntRange(0, len(in.slots)-1).Draw(t, "slot"))
 			next, by := in.Counts(slot), in.Incarnation(slot)
@@ -85,18 +85,18 @@ func TestTurn(t *testing.T) {
 				}
 				in.Raise(base)
 			case 11:
-				roster++
-				spans := make([]protocol.Interval, len(in.slots)+rapid.IntRange(0, 1).Draw(t, "more"))
-				for i := range spans {
-					spans[i] = protocol.Interval{From: at("from"), Until: at("until")}
+				membershipVersion++
+				intervals := make([]protocol.Interval, len(in.slots)+rapid.IntRange(0, 1).Draw(t, "more"))
+				for i := range intervals {
+					intervals[i] = protocol.Interval{From: at("from"), Until: at("until")}
 				}
-				in.SetMembership(roster, spans)
+				in.SetMembership(membershipVersion, intervals)
 			case 12:
 				in.SetTwoStep(rapid.Bool().Draw(t, "twoStep"))
 			case 13:
 				st := in.State()
 				gaps := in.gaps
-				in = Restore(&st, in.weak)
+				in = Restore(&st, in.mutations)
 				in.gaps = gaps
 			}
 			giveSome(t, in)

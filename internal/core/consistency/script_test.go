@@ -90,14 +90,14 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Sequencer) string {
 		var n int
 		d.ScanArgs(t, "n", &n)
 		arg, _ := d.Arg("spans")
-		spans := make([]protocol.Interval, len(arg.Vals)/2)
-		for i := range spans {
+		intervals := make([]protocol.Interval, len(arg.Vals)/2)
+		for i := range intervals {
 			var from, until int
 			arg.Scan(t, 2*i, &from)
 			arg.Scan(t, 2*i+1, &until)
-			spans[i] = protocol.Interval{From: perdure.Clock(from), Until: perdure.Clock(until)}
+			intervals[i] = protocol.Interval{From: perdure.Clock(from), Until: perdure.Clock(until)}
 		}
-		in.SetMembership(uint64(n), spans)
+		in.SetMembership(uint64(n), intervals)
 	case "show":
 		return describe(in)
 	default:

@@ -67,7 +67,7 @@ const (
 type Sequencer struct {
 	twoStep           bool
 	gaps              bool // under any model: clocks missing below a decision's start count as lost
-	weak              mutation.Set
+	mutations         mutation.Set
 	cut               perdure.Clock // the next cut; ≤ 0: none
 	end               perdure.Clock // no update of a clock ≥ end counts; 0: no end
 	applied           []perdure.Clock
@@ -89,10 +89,10 @@ type slotQueue struct {
 // NewSequencer returns the intake of a shard with the given applied vector, which it copies. With twoStep, a clock is
 // first staged, and applied in slot order once all slots have ticked it. Otherwise an update is applied as soon as it
 // is complete.
-func NewSequencer(twoStep bool, applied []perdure.Clock, weak mutation.Set) *Sequencer {
+func NewSequencer(twoStep bool, applied []perdure.Clock, mutations mutation.Set) *Sequencer {
 	return &Sequencer{
-		twoStep:   twoStep && !weak.Staging,
-		weak:      weak,
+		twoStep:   twoStep && !mutations.Staging,
+		mutations: mutations,
 		applied:   slices.Clone(applied),
 		intervals: make([]protocol.Interval, len(applied)),
 		slots:     make([]slotQueue, len(applied)),
@@ -137,7 +137,7 @@ func (in *Sequencer) hasLeft(slot int) bool {
 // SetTwoStep sets whether clocks are staged before they are ticked. It must be called before the first update.
 func (in *Sequencer) SetTwoStep(twoStep bool) {
 	in.order.forget()
-	in.twoStep = twoStep && !in.weak.Staging
+	in.twoStep = twoStep && !in.mutations.Staging
 }
 
 // CountMissingAsLost declares that clocks missing below a decision's start will never be sent, so they count as lost.
@@ -169,14 +169,14 @@ func (in *Sequencer) AtCut() bool { return in.cut > 0 && in.MinClock() == in.cut
 // Offer takes in one part of an update.
 func (in *Sequencer) Offer(p UpdatePart) Outcome {
 	s := &in.slots[p.Slot]
-	if p.Incarnation < s.incarnation && !in.weak.Fencing {
+	if p.Incarnation < s.incarnation && !in.mutations.Fencing {
 		return Fenced
 	}
 	if in.isPastEnd(p.Slot, p.Clock) {
 		return Duplicate
 	}
 	if p.until() <= in.applied[p.Slot] {
-		if in.weak.ExactlyOnce && p.Of == 1 {
+		if in.mutations.ExactlyOnce && p.Of == 1 {
 			in.again = append(in.again, &Update{
 				Slot: p.Slot, Clock: p.Clock, Clocks: p.until() - p.Clock,
 				Parts: [][]byte{p.Payload},
@@ -185,20 +185,20 @@ func (in *Sequencer) Offer(p UpdatePart) Outcome {
 		}
 		return Duplicate
 	}
-	if in.tears(&p) && !in.weak.Atomicity {
+	if in.tears(&p) && !in.mutations.Atomicity {
 		return Torn
 	}
-	u, verdict := in.find(s, &p)
+	u, decision := in.find(s, &p)
 	if u == nil {
-		return verdict
+		return decision
 	}
 	before := u.bytes
-	verdict = in.put(u, p)
+	decision = in.put(u, p)
 	s.bytes += u.bytes - before
 	if !in.twoStep {
 		in.order.addCandidate(int(p.Slot))
 	}
-	return verdict
+	return decision
 }
 
 func (p *UpdatePart) until() perdure.Clock { return p.Clock + perdure.Clock(max(1, p.Clocks)) }
@@ -293,7 +293,7 @@ func (in *Sequencer) put(u *Update, p UpdatePart) Outcome {
 		u.Parts = append(u.Parts, nil)
 	}
 	u.tick = u.tick || p.Ticked
-	verdict := Duplicate
+	decision := Duplicate
 	if before := u.Parts[p.Index]; before == nil || !bytes.Equal(before, p.Payload) {
 		if before != nil {
 			u.drop(p.Index)
@@ -304,10 +304,10 @@ func (in *Sequencer) put(u *Update, p UpdatePart) Outcome {
 		u.Parts[p.Index] = p.Payload
 		u.bytes += PartCost + int64(len(p.Payload))
 		u.received++
-		verdict = Kept
+		decision = Kept
 	}
 	u.ticked = u.complete() && (u.tick || !in.twoStep)
-	return verdict
+	return decision
 }
 
 // drop removes the parts starting at index from. The sender, which sends parts in order, has restarted the clock,
@@ -346,7 +346,7 @@ func (in *Sequencer) Tick(slot perdure.Slot, incarnation perdure.Incarnation, cl
 	s := &in.slots[slot]
 	at := int(clock - in.applied[slot])
 	switch {
-	case incarnation < s.incarnation && !in.weak.Fencing:
+	case incarnation < s.incarnation && !in.mutations.Fencing:
 		return Fenced
 	case at < 0 || in.isPastEnd(slot, clock):
 		return Duplicate

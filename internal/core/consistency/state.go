@@ -74,8 +74,8 @@ func (in *Sequencer) State() State {
 }
 
 // Restore returns an intake with the given state. It keeps the state's payloads.
-func Restore(st *State, weak mutation.Set) *Sequencer {
-	in := NewSequencer(st.TwoStep, st.Applied, weak)
+func Restore(st *State, mutations mutation.Set) *Sequencer {
+	in := NewSequencer(st.TwoStep, st.Applied, mutations)
 	in.cut, in.end = st.Cut, st.End
 	in.membershipVersion, in.intervals = st.MembershipVersion, slices.Clone(st.Intervals)
 	for i := range st.Slots {

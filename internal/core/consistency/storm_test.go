@@ -101,8 +101,8 @@ type course struct {
 }
 
 // run plays a storm, then lets it calm down, and returns the first error.
-func (s storm) run(weak mutation.Set) error {
-	c := &course{storm: s, in: NewSequencer(s.TwoStep, make([]perdure.Clock, s.Slots), weak)}
+func (s storm) run(mutations mutation.Set) error {
+	c := &course{storm: s, in: NewSequencer(s.TwoStep, make([]perdure.Clock, s.Slots), mutations)}
 	c.naive = naive{twoStep: s.TwoStep, parts: s.Parts, cut: s.Every, counts: make([]perdure.Clock, s.Slots)}
 	c.in.SetCut(s.Every)
 	c.procs = make([]process, s.Slots)
@@ -377,16 +377,16 @@ func TestIntakeLikeNaive(t *testing.T) {
 
 // The storms detect each disabled safety mechanism.
 func TestStormsNoticeWeakening(t *testing.T) {
-	for _, weak := range []mutation.Set{{ExactlyOnce: true}, {Staging: true}} {
+	for _, mutations := range []mutation.Set{{ExactlyOnce: true}, {Staging: true}} {
 		noticed := 0
 		for seed := range 50 {
-			if storms(1).Example(seed).run(weak) != nil {
+			if storms(1).Example(seed).run(mutations) != nil {
 				noticed++
 			}
 		}
-		t.Logf("%+v: %d of 50 storms fail", weak, noticed)
+		t.Logf("%+v: %d of 50 storms fail", mutations, noticed)
 		if noticed == 0 {
-			t.Errorf("%+v: no storm fails", weak)
+			t.Errorf("%+v: no storm fails", mutations)
 		}
 	}
 }

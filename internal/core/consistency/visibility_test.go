@@ -301,14 +301,14 @@ func TestMissing(t *testing.T) {
 		{[]perdure.Clock{1, 1}, []perdure.Clock{4, 4}, 2, 3, 3, 5, []protocol.Interval{{}}},
 	} {
 		name := fmt.Sprintf("applied %v known %v s %d c %d", tc.applied, tc.known, tc.s, tc.c)
-		spans := tc.spans
-		if spans == nil {
-			spans = make([]protocol.Interval, len(tc.applied))
+		intervals := tc.spans
+		if intervals == nil {
+			intervals = make([]protocol.Interval, len(tc.applied))
 		}
-		if got := MissingUpdates(tc.applied, tc.known, spans, tc.s, tc.c); got != tc.want {
+		if got := MissingUpdates(tc.applied, tc.known, intervals, tc.s, tc.c); got != tc.want {
 			t.Errorf("%s: %d missing, want %d", name, got, tc.want)
 		}
-		if got := MissingBound(len(spans), tc.s); got != tc.bound {
+		if got := MissingBound(len(intervals), tc.s); got != tc.bound {
 			t.Errorf("%s: at most %d, want %d", name, got, tc.bound)
 		}
 	}

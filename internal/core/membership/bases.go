@@ -69,7 +69,7 @@ func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 		open[i] = b.open(i)
 	}
 	clockBase(base, has, b.record.View.Slots, open, b.record.View.Cut, b.record.TwoStep())
-	if b.job.weak.BaseVector {
+	if b.job.mutations.BaseVector {
 		copy(base, has)
 	}
 	return base, true
@@ -129,11 +129,11 @@ func (b *bases) highestApplied(slot int) (most perdure.Clock, known bool) {
 		if b.queue.AwaitingBase.Has(i) {
 			return true // this shard has no rows of its own
 		}
-		f, told := b.job.fence(i, slot)
-		if told {
+		f, sent := b.job.fence(i, slot)
+		if sent {
 			most = max(most, f.Counts.Applied)
 		}
-		return told
+		return sent
 	})
 	return most, known
 }

@@ -119,8 +119,8 @@ func (ch *chains) reportDeaths(d *deaths) {
 	if len(d.lostShards) == 0 {
 		return
 	}
-	fate := ch.lossAction(len(d.lostShards))
-	if fate.Kind != recovery.Fail {
+	action := ch.lossAction(len(d.lostShards))
+	if action.Kind != recovery.Fail {
 		return
 	}
 	slices.Sort(d.lastServers)
@@ -129,7 +129,7 @@ func (ch *chains) reportDeaths(d *deaths) {
 		names = append(names, target(Server, server))
 	}
 	ch.rec.fail("the rows of %s are lost: the last to hold them (%s) died, and %s", shards(d.lostShards),
-		strings.Join(names, ", "), fate.Why)
+		strings.Join(names, ", "), action.Why)
 }
 
 // startEpoch starts a shard's next epoch with another chain. Where updates are acknowledged before all replicas have

@@ -180,7 +180,7 @@ func (c *cluster) checkFailure(f *JobRecord) {
 // processes are fenced everywhere, and that no decision is revoked.
 func (c *cluster) checkSlot(i int, before, after *JobRecord) {
 	bv, av := &before.View, &after.View
-	partial, begun := traitsOf(c.job.Recovery).Partial, before.Slots[i].LatestStart // under a partial strategy
+	partial, started := traitsOf(c.job.Recovery).Partial, before.Slots[i].LatestStart // under a partial strategy
 	b, a, slot := &bv.Slots[i], &av.Slots[i], perdure.Slot(i)
 	if a.Settled && !a.Decided {
 		c.fail("slot %d is settled and not decided", i)
@@ -193,8 +193,8 @@ func (c *cluster) checkSlot(i int, before, after *JobRecord) {
 		c.fail("slot %d, incarnation %d: %+v after %+v", i, a.Incarnation, *a, *b)
 	}
 	anew := a.From != b.From || b.Left && !a.Left // it may get the same first clock again
-	if now := after.Slots[i].LatestStart; now < begun && !anew {
-		c.fail("slot %d: a process starts at clock %d after one that started at %d", i, now, begun)
+	if now := after.Slots[i].LatestStart; now < started && !anew {
+		c.fail("slot %d: a process starts at clock %d after one that started at %d", i, now, started)
 	}
 	decided, settled := a.Decided && !(same && b.Decided), a.Settled && !(same && b.Settled)
 	if !decided && !settled {
@@ -224,7 +224,7 @@ func (c *cluster) checkSlot(i int, before, after *JobRecord) {
 		}
 		n := sh.in.Counts(slot)
 		most = max(most, n.Ticked)
-		excused := partial && (sv.Restored || a.Start == begun) // missing updates count as lost
+		excused := partial && (sv.Restored || a.Start == started) // missing updates count as lost
 		if decided && !c.job.Consistency.TwoStep() && a.Start > n.Applied && !excused {
 			c.fail("slot %d starts at clock %d; shard %d has applied %d", i, a.Start, j, n.Applied)
 		}
@@ -232,7 +232,7 @@ func (c *cluster) checkSlot(i int, before, after *JobRecord) {
 			c.fail("slot %d starts at clock %d; shard %d has ticked %d", i, a.Start, j, n.Ticked)
 		}
 	}
-	if decided && c.job.Consistency.TwoStep() && most >= 0 && a.Start > max(most, begun) && c.allServe(av) {
+	if decided && c.job.Consistency.TwoStep() && most >= 0 && a.Start > max(most, started) && c.allServe(av) {
 		c.fail("slot %d starts at clock %d; no shard has ticked more than %d", i, a.Start, most)
 	}
 }

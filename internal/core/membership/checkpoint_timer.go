@@ -66,7 +66,7 @@ func (t *checkpointTimer) Named(tick int64) { t.namedAt = tick }
 // Failed records that a failure made the job restore rows from a checkpoint, and chooses a new interval. told is the
 // message for users, or "" if the interval stays the same. mtbf is the mean time between failures configured by the
 // user; 0: none.
-func (t *checkpointTimer) Failed(s protocol.Saving, at progress, mtbf float64) (next protocol.Saving, told string) {
+func (t *checkpointTimer) Failed(s protocol.Saving, at progress, mtbf float64) (next protocol.Saving, sent string) {
 	s.Failures++
 	t.paceAt = 0 // clocks are done again
 	return t.choose(s, at, mtbf)
@@ -78,7 +78,7 @@ func (t *checkpointTimer) Saved(
 	s protocol.Saving,
 	at progress,
 	mtbf, took float64,
-) (next protocol.Saving, told string) {
+) (next protocol.Saving, sent string) {
 	save := max(minSaveSeconds, took)
 	if t.save > 0 {
 		save = (save + t.save) / 2
@@ -89,7 +89,7 @@ func (t *checkpointTimer) Saved(
 
 // choose chooses the interval, and returns a message if it changes by much. Time without a timer does not count as time
 // in which the job ran.
-func (t *checkpointTimer) choose(s protocol.Saving, at progress, mtbf float64) (next protocol.Saving, told string) {
+func (t *checkpointTimer) choose(s protocol.Saving, at progress, mtbf float64) (next protocol.Saving, sent string) {
 	s.Ran, t.ranAt = s.Ran+float64(at.Tick-t.ranAt)*t.tickSeconds, at.Tick
 	if t.save == 0 {
 		return s, "" // nothing has been measured yet

@@ -38,28 +38,28 @@ func TestDue(t *testing.T) {
 func TestChoice(t *testing.T) {
 	timer, s := newCheckpointTimer(0.1), protocol.Saving{}
 	at := func(tick int64, working perdure.Clock) progress { return progress{Tick: tick, Working: working} }
-	step := func(what string, next protocol.Saving, told, want string) {
+	step := func(what string, next protocol.Saving, sent, want string) {
 		t.Helper()
-		if s = next; (told == "") != (want == "") || !strings.Contains(told, want) {
-			t.Errorf("%s: told %q, want %q", what, told, want)
+		if s = next; (sent == "") != (want == "") || !strings.Contains(sent, want) {
+			t.Errorf("%s: told %q, want %q", what, sent, want)
 		}
 	}
-	next, told := timer.Failed(s, at(10, 1), 0)
-	step("a failure before the first save", next, told, "")
+	next, sent := timer.Failed(s, at(10, 1), 0)
+	step("a failure before the first save", next, sent, "")
 	if s.Failures != 1 || s.Ran != 1 || s.Interval != 0 {
 		t.Errorf("%+v", s)
 	}
 	timer.Due(s, at(20, 1))
-	next, told = timer.Saved(s, at(30, 11), 800, 1)
-	step("the first save", next, told,
+	next, sent = timer.Saved(s, at(30, 11), 800, 1)
+	step("the first save", next, sent,
 		"checkpoints every 40 s, now about 400 clocks; "+
 			"Young: a save takes 1 s, and something fails every 800 s (given)")
-	next, told = timer.Saved(s, at(40, 12), 800, 1.2)
-	step("a save that takes about as long", next, told, "")
-	next, told = timer.Saved(s, at(50, 13), 800, 9)
-	step("one that takes far longer", next, told, "at most a 20th of the time is for saving: a save takes 5.05 s")
-	next, told = timer.Failed(s, at(60, 13), 1e6)
-	step("a failure, though they are rare", next, told, "something fails every 1000000 s (given)")
+	next, sent = timer.Saved(s, at(40, 12), 800, 1.2)
+	step("a save that takes about as long", next, sent, "")
+	next, sent = timer.Saved(s, at(50, 13), 800, 9)
+	step("one that takes far longer", next, sent, "at most a 20th of the time is for saving: a save takes 5.05 s")
+	next, sent = timer.Failed(s, at(60, 13), 1e6)
+	step("a failure, though they are rare", next, sent, "something fails every 1000000 s (given)")
 	if s.Failures != 2 || s.Ran != 6 {
 		t.Errorf("%+v", s)
 	}
@@ -81,10 +81,10 @@ func TestMuchOff(t *testing.T) {
 		{20, 100, 20},
 	} {
 		var timer checkpointTimer
-		next, told := timer.Saved(protocol.Saving{Interval: c.interval}, progress{}, c.mtbf, 1)
-		if next.Interval != c.want || (told != "") != (c.want != c.interval) {
+		next, sent := timer.Saved(protocol.Saving{Interval: c.interval}, progress{}, c.mtbf, 1)
+		if next.Interval != c.want || (sent != "") != (c.want != c.interval) {
 			t.Errorf("%v s, the best being by %v s between failures: %v s, told %q, want %v s", c.interval, c.mtbf,
-				next.Interval, told, c.want)
+				next.Interval, sent, c.want)
 		}
 	}
 }
@@ -95,20 +95,20 @@ func TestPace(t *testing.T) {
 	for _, at := range []progress{{10, 1, 1}, {40, 3, 1}, {60, 23, 1}} {
 		timer.Due(protocol.Saving{}, at)
 	}
-	_, told := timer.Saved(protocol.Saving{}, progress{80, 23, 1}, 800, 1) // 20 clocks in 4 s
-	if !strings.Contains(told, "checkpoints every 40 s, now about 200 clocks; ") {
-		t.Errorf("told %q", told)
+	_, sent := timer.Saved(protocol.Saving{}, progress{80, 23, 1}, 800, 1) // 20 clocks in 4 s
+	if !strings.Contains(sent, "checkpoints every 40 s, now about 200 clocks; ") {
+		t.Errorf("told %q", sent)
 	}
 	// Clocks that are redone after a failure do not count.
-	_, told = timer.Failed(protocol.Saving{}, progress{90, 5, 1}, 800)
-	if !strings.Contains(told, "checkpoints every 40 s; ") {
-		t.Errorf("after a failure, told %q", told)
+	_, sent = timer.Failed(protocol.Saving{}, progress{90, 5, 1}, 800)
+	if !strings.Contains(sent, "checkpoints every 40 s; ") {
+		t.Errorf("after a failure, told %q", sent)
 	}
 	timer.Due(protocol.Saving{}, progress{100, 5, 1})
 	timer.Failed(protocol.Saving{}, progress{110, 9, 1}, 800)
 	timer.Due(protocol.Saving{}, progress{120, 9, 1})
-	_, told = timer.Saved(protocol.Saving{}, progress{140, 19, 1}, 800, 1)
-	if !strings.Contains(told, "about 200 clocks") {
-		t.Errorf("after another, told %q", told) // 10 clocks in 2 s
+	_, sent = timer.Saved(protocol.Saving{}, progress{140, 19, 1}, 800, 1)
+	if !strings.Contains(sent, "about 200 clocks") {
+		t.Errorf("after another, told %q", sent) // 10 clocks in 2 s
 	}
 }

@@ -37,7 +37,7 @@ type cluster struct {
 	careful     bool         // no more servers die at the same time than the job tolerates
 	sparing     bool         // servers report their counts less often
 	bytes       []int64      // size of the shards' rows, in turn; empty: unknown
-	weak        mutation.Set // negative controls
+	mutations   mutation.Set // negative controls
 	excused     map[int]bool // shards that were dropped by order
 
 	forServers, forWorkers audience // the deltas sent so far
@@ -119,7 +119,7 @@ func newCluster(job perdure.JobSpec, patience int64) *cluster {
 
 // begin starts a coordinator from the registry.
 func (c *cluster) begin() {
-	c.core = New(c.saved.Clone(), c.patience, c.weak)
+	c.core = New(c.saved.Clone(), c.patience, c.mutations)
 	c.core.SetGiveUpTicks(c.job.SuspendMs/100, c.job.TakeOverMs/100)
 	c.forServers, c.forWorkers = newAudience(&c.saved.View), newAudience(&c.saved.View)
 	c.core.ViewSent()
@@ -373,8 +373,8 @@ func (c *cluster) follow(k Kind, index int) {
 		return // it has received the whole view since
 	}
 	if v.Generation > w.view.Generation {
-		begin := v.StartClock(perdure.Slot(index))
-		w.first, w.clock, w.sent, w.ticked = begin, begin, begin, begin
+		start := v.StartClock(perdure.Slot(index))
+		w.first, w.clock, w.sent, w.ticked = start, start, start, start
 		w.acked = make([]perdure.Clock, c.job.Shards)
 		w.ending = false // it will reach that clock again
 	}

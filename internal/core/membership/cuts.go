@@ -60,16 +60,16 @@ func (cu *cuts) progress() progress {
 // recordFailure records that a failure made the job restore rows from a checkpoint.
 func (cu *cuts) recordFailure() {
 	if cu.job.traits.Timed {
-		s, told := cu.timer.Failed(cu.record.Saving, cu.progress(), cu.record.Job.MTBF)
-		cu.setInterval(s, told)
+		s, sent := cu.timer.Failed(cu.record.Saving, cu.progress(), cu.record.Job.MTBF)
+		cu.setInterval(s, sent)
 	}
 }
 
 // setInterval records the chosen interval, and reports it to users if it has changed.
-func (cu *cuts) setInterval(s protocol.Saving, told string) {
+func (cu *cuts) setInterval(s protocol.Saving, sent string) {
 	set(cu.rec, &cu.record.Saving, s)
-	if told != "" {
-		cu.rec.event("interval", "", "%s", told)
+	if sent != "" {
+		cu.rec.event("interval", "", "%s", sent)
 	}
 }
 
@@ -84,8 +84,8 @@ func (cu *cuts) measureSave() {
 			took = max(took, st.SaveSeconds)
 		}
 	}
-	s, told := cu.timer.Saved(cu.record.Saving, cu.progress(), cu.record.Job.MTBF, took)
-	cu.setInterval(s, told)
+	s, sent := cu.timer.Saved(cu.record.Saving, cu.progress(), cu.record.Job.MTBF, took)
+	cu.setInterval(s, sent)
 }
 
 // pauseForCut makes the slots pause so that a cut can be named, if one is requested.
@@ -153,12 +153,13 @@ func (cu *cuts) workerDied(slot int) (rollBack string) {
 			cu.record.Slots[slot].MarkUnknown(s)
 		}
 	}
-	fate := cu.job.strategy.OnWorkerDeath(recovery.Death{Slot: slot, Needed: needed, Repeats: cu.record.IsRepeatable()})
+	action := cu.job.strategy.OnWorkerDeath(
+		recovery.Death{Slot: slot, Needed: needed, Repeats: cu.record.IsRepeatable()})
 	switch {
-	case fate.Kind == recovery.Fail:
-		cu.rec.fail("%s", fate.Why)
-	case fate.Kind == recovery.RollBack && !cu.job.weak.RollBack:
-		return fate.Why
+	case action.Kind == recovery.Fail:
+		cu.rec.fail("%s", action.Why)
+	case action.Kind == recovery.RollBack && !cu.job.mutations.RollBack:
+		return action.Why
 	}
 	return ""
 }

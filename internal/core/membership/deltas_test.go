@@ -51,10 +51,10 @@ func TestWhoHears(t *testing.T) {
 			Slots: []protocol.SlotView{settled, settled},
 		}
 		before := v.Clone()
-		teller := newDeltaTracker(v)
-		c.change(v, &teller)
+		encoder := newDeltaTracker(v)
+		c.change(v, &encoder)
 		v.Revision++
-		servers, workers := teller.Deltas(v)
+		servers, workers := encoder.Deltas(v)
 		if (servers != nil) != c.servers || (workers != nil) != c.workers {
 			t.Errorf("%s: servers receive %+v, workers %+v", name, servers, workers)
 		}
@@ -66,7 +66,7 @@ func TestWhoHears(t *testing.T) {
 				t.Errorf("%s: the delta makes %+v, want %+v (error: %v)", name, got, *v, err)
 			}
 		}
-		if again, more := teller.Deltas(v); again != nil || more != nil {
+		if again, more := encoder.Deltas(v); again != nil || more != nil {
 			t.Errorf("%s: it is sent twice", name)
 		}
 	}
@@ -77,18 +77,18 @@ func TestWhoHears(t *testing.T) {
 func TestVacancies(t *testing.T) {
 	vacant, settled := protocol.SlotView{Incarnation: 1}, protocol.SlotView{Incarnation: 1, Settled: true}
 	v := &protocol.View{Revision: 1, Slots: []protocol.SlotView{vacant, vacant}}
-	teller := newDeltaTracker(v)
-	teller.ViewSent()
-	var told []bool
+	encoder := newDeltaTracker(v)
+	encoder.ViewSent()
+	var sent []bool
 	for i := range v.Slots {
-		teller.Slot(i, &v.Slots[i], &settled, false)
+		encoder.Slot(i, &v.Slots[i], &settled, false)
 		v.Slots[i] = settled
 		v.Revision++
-		_, workers := teller.Deltas(v)
-		told = append(told, workers != nil)
+		_, workers := encoder.Deltas(v)
+		sent = append(sent, workers != nil)
 	}
-	if !slices.Equal(told, []bool{false, true}) {
-		t.Errorf("workers are notified %v as slots are settled, want only of the last", told)
+	if !slices.Equal(sent, []bool{false, true}) {
+		t.Errorf("workers are notified %v as slots are settled, want only of the last", sent)
 	}
 }
 
@@ -99,17 +99,17 @@ func TestLeft(t *testing.T) {
 	left, anew := there, protocol.SlotView{Incarnation: 2, Interval: protocol.Interval{From: 5}}
 	left.Left = true
 	v := &protocol.View{Revision: 1, Slots: []protocol.SlotView{there, there}}
-	teller := newDeltaTracker(v)
+	encoder := newDeltaTracker(v)
 	change := func(slot int, next protocol.SlotView) bool {
-		teller.Slot(slot, &v.Slots[slot], &next, true)
+		encoder.Slot(slot, &v.Slots[slot], &next, true)
 		v.Slots[slot] = next
-		return teller.Left()
+		return encoder.Left()
 	}
-	untold := []bool{teller.Left(), change(0, left), change(1, protocol.SlotView{Incarnation: 2}), change(0, anew)}
+	unsent := []bool{encoder.Left(), change(0, left), change(1, protocol.SlotView{Incarnation: 2}), change(0, anew)}
 	v.Revision++
-	teller.Deltas(v)
-	untold = append(untold, teller.Left(), change(0, protocol.SlotView{Incarnation: 3}))
-	if want := []bool{false, true, true, true, false, false}; !slices.Equal(untold, want) {
-		t.Errorf("a departure was not sent: %v, want %v", untold, want)
+	encoder.Deltas(v)
+	unsent = append(unsent, encoder.Left(), change(0, protocol.SlotView{Incarnation: 3}))
+	if want := []bool{false, true, true, true, false, false}; !slices.Equal(unsent, want) {
+		t.Errorf("a departure was not sent: %v, want %v", unsent, want)
 	}
 }

@@ -22,7 +22,7 @@ func (ch *chains) startDrainCopies() {
 		}
 		all = append(all, t)
 	}
-	if now := all; !ch.job.weak.Chain.DrainOrder {
+	if now := all; !ch.job.mutations.Chain.DrainOrder {
 		all = nextToDrain(now, ch.copiesInProgress)
 	}
 	for _, t := range all {
@@ -60,7 +60,7 @@ func (j *jobState) bytes(shard int) int64 {
 // mustLeaveNow reports whether the time of a draining server is nearly over.
 func (j *jobState) mustLeaveNow(server int) bool {
 	return j.servers[server].drain.NearlyOver(j.tick) && j.record.Servers[server].Draining &&
-		!j.weak.Chain.DrainDeadline
+		!j.mutations.Chain.DrainDeadline
 }
 
 // markUrgentDrains makes draining servers whose time is nearly over leave the chains that have other members. It

@@ -9,13 +9,13 @@ import (
 )
 
 // leavers returns a running job with a number of shards.
-func leavers(t *testing.T, strategy perdure.Recovery, servers, shards int, weak mutation.Set) *cluster {
+func leavers(t *testing.T, strategy perdure.Recovery, servers, shards int, mutations mutation.Set) *cluster {
 	t.Helper()
 	c := newCluster(perdure.JobSpec{
 		Slots: 1, Servers: servers, Shards: shards, Consistency: perdure.Consistency{Kind: perdure.BSP},
 		Recovery: strategy,
 	}, 100)
-	c.weak, c.bytes = weak, make([]int64, shards)
+	c.mutations, c.bytes = mutations, make([]int64, shards)
 	c.begin()
 	for i := range c.bytes { // the first shards are the largest
 		c.bytes[i] = int64(shards-i) * 100 << 20
@@ -215,7 +215,7 @@ func TestHurry(t *testing.T) {
 			if left != of.leaves {
 				t.Errorf("it leaves after %d ticks, want %d", left, of.leaves)
 			}
-			c.weak = mutation.Set{}
+			c.mutations = mutation.Set{}
 			if c.runHealthy(20); c.wrong != nil {
 				t.Error(c.wrong)
 			}

@@ -120,13 +120,13 @@ func (j *jobState) joined(shard int, joiner *protocol.Holder) bool {
 }
 
 // fence returns a shard's fence for a slot's newest incarnation, if the shard serves and has fenced the older ones.
-func (j *jobState) fence(shard, slot int) (f protocol.Fence, told bool) {
+func (j *jobState) fence(shard, slot int) (f protocol.Fence, sent bool) {
 	st := j.shardStatus(shard)
 	if st == nil || !st.Ready {
 		return f, false
 	}
-	f, told = st.Fence(perdure.Slot(slot))
-	return f, told && f.Incarnation == j.record.View.Slots[slot].Incarnation
+	f, sent = st.Fence(perdure.Slot(slot))
+	return f, sent && f.Incarnation == j.record.View.Slots[slot].Incarnation
 }
 
 // missed reports whether the cut that was named last will get no checkpoint: a shard has advanced past it, and the

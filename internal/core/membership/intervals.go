@@ -120,8 +120,8 @@ func intervalUpTo(from, until perdure.Clock) protocol.Interval {
 }
 
 // checkCovered returns an error if there is a clock, from the given one on, in which no slot would participate.
-func checkCovered(spans []protocol.Interval, at perdure.Clock) error {
-	sorted := slices.SortedFunc(slices.Values(spans),
+func checkCovered(intervals []protocol.Interval, at perdure.Clock) error {
+	sorted := slices.SortedFunc(slices.Values(intervals),
 		func(a, b protocol.Interval) int { return cmp.Compare(a.From, b.From) })
 	until := at // some slot works at each clock below it
 	for _, s := range sorted {

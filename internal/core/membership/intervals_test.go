@@ -12,7 +12,7 @@ import (
 
 // TestApply checks which slots participate after a change at clock 5, and which changes are rejected.
 func TestApply(t *testing.T) {
-	span := func(from, until perdure.Clock) protocol.SlotView {
+	iv := func(from, until perdure.Clock) protocol.SlotView {
 		return protocol.SlotView{Incarnation: 1, Interval: protocol.Interval{From: from, Until: until}, Left: until > 0}
 	}
 	for name, c := range map[string]struct {
@@ -22,24 +22,24 @@ func TestApply(t *testing.T) {
 		past    int64
 		refusal string
 	}{
-		"one more":         {Change{Add: 1}, []protocol.SlotView{span(0, 0)}, []int{1}, 0, ""},
-		"in a vacant slot": {Change{Add: 2}, []protocol.SlotView{span(0, 0), span(0, 3)}, []int{1, 2}, 3, ""},
+		"one more":         {Change{Add: 1}, []protocol.SlotView{iv(0, 0)}, []int{1}, 0, ""},
+		"in a vacant slot": {Change{Add: 2}, []protocol.SlotView{iv(0, 0), iv(0, 3)}, []int{1, 2}, 3, ""},
 		"in the slot of the returning one": {
 			Change{Rejoin: []perdure.Slot{2, 0}},
-			[]protocol.SlotView{span(0, 0), span(0, 3), span(1, 3)},
+			[]protocol.SlotView{iv(0, 0), iv(0, 3), iv(1, 3)},
 			[]int{2},
 			2, "",
 		},
 		"one leaves": {
 			Change{Leave: []perdure.Slot{0}},
-			[]protocol.SlotView{span(0, 0), span(0, 0)},
+			[]protocol.SlotView{iv(0, 0), iv(0, 0)},
 			nil, 0, "",
 		},
-		"no slot is left":   {Change{Leave: []perdure.Slot{0}}, []protocol.SlotView{span(0, 0)}, nil, 0, "no worker"},
-		"it does not exist": {Change{Leave: []perdure.Slot{1}}, []protocol.SlotView{span(0, 0)}, nil, 0, "no slot 1"},
-		"it left before":    {Change{Leave: []perdure.Slot{0}}, []protocol.SlotView{span(0, 3)}, nil, 0, "slot 0 left"},
-		"it leaves twice":   {Change{Leave: []perdure.Slot{0, 0}}, []protocol.SlotView{span(0, 0)}, nil, 0, "already"},
-		"before it joined":  {Change{Leave: []perdure.Slot{0}}, []protocol.SlotView{span(5, 0)}, nil, 0, "at clock 5"},
+		"no slot is left":   {Change{Leave: []perdure.Slot{0}}, []protocol.SlotView{iv(0, 0)}, nil, 0, "no worker"},
+		"it does not exist": {Change{Leave: []perdure.Slot{1}}, []protocol.SlotView{iv(0, 0)}, nil, 0, "no slot 1"},
+		"it left before":    {Change{Leave: []perdure.Slot{0}}, []protocol.SlotView{iv(0, 3)}, nil, 0, "slot 0 left"},
+		"it leaves twice":   {Change{Leave: []perdure.Slot{0, 0}}, []protocol.SlotView{iv(0, 0)}, nil, 0, "already"},
+		"before it joined":  {Change{Leave: []perdure.Slot{0}}, []protocol.SlotView{iv(5, 0)}, nil, 0, "at clock 5"},
 	} {
 		before := slices.Clone(c.slots)
 		next, joined, past, err := c.change.Apply(c.slots, 5)
@@ -91,19 +91,19 @@ func TestEarly(t *testing.T) {
 func TestSomeoneWorks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
-		spans := make([]protocol.Interval, rng.IntN(5))
-		for i := range spans {
-			spans[i].From = perdure.Clock(rng.IntN(8))
+		intervals := make([]protocol.Interval, rng.IntN(5))
+		for i := range intervals {
+			intervals[i].From = perdure.Clock(rng.IntN(8))
 			if rng.IntN(3) > 0 {
-				spans[i].Until = max(1, spans[i].From+perdure.Clock(rng.IntN(5)))
+				intervals[i].Until = max(1, intervals[i].From+perdure.Clock(rng.IntN(5)))
 			}
 		}
 		at, want := perdure.Clock(rng.IntN(8)), true
 		for c := at; c < 20; c++ {
-			want = want && slices.ContainsFunc(spans, func(s protocol.Interval) bool { return s.Has(c) })
+			want = want && slices.ContainsFunc(intervals, func(s protocol.Interval) bool { return s.Has(c) })
 		}
-		if err := checkCovered(spans, at); (err == nil) != want {
-			t.Fatalf("%+v from clock %d on: %v", spans, at, err)
+		if err := checkCovered(intervals, at); (err == nil) != want {
+			t.Fatalf("%+v from clock %d on: %v", intervals, at, err)
 		}
 	}
 }

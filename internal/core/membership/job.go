@@ -51,7 +51,7 @@ type jobState struct {
 	publishedStates []string                 // the slot states that the latest published checkpoint refers to
 	complete        bool
 	pausedAt        uint64 // the first revision that asks for a pause
-	weak            mutation.Set
+	mutations       mutation.Set
 
 	visits visits
 }
@@ -278,7 +278,7 @@ func (j *jobState) intervalDone(slot int) bool {
 // unretainedSlot returns a slot that has updates which are neither in a checkpoint nor kept by any process; -1: none.
 // It is only relevant for strategies under which workers keep updates.
 func (j *jobState) unretainedSlot() int {
-	if !j.traits.RetainsUpdates() || j.weak.RollBack {
+	if !j.traits.RetainsUpdates() || j.mutations.RollBack {
 		return -1
 	}
 	for i := range j.record.Slots {

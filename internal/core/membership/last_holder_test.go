@@ -22,16 +22,16 @@ func threeServers(t *testing.T, recovery perdure.Recovery) JobRecord {
 	for i := range job.Servers {
 		come(t, c, i, process(i), Granted)
 	}
-	facts := c.Ready().Record
-	if facts == nil {
+	record := c.Ready().Record
+	if record == nil {
 		t.Fatal("three servers have joined, but no facts are to be saved")
 	}
-	for i := range facts.View.Shards {
-		if sv := &facts.View.Shards[i]; sv.Replicas() != 2 {
+	for i := range record.View.Shards {
+		if sv := &record.View.Shards[i]; sv.Replicas() != 2 {
 			t.Fatalf("shard %d has %d replicas", i, sv.Replicas())
 		}
 	}
-	return *facts
+	return *record
 }
 
 var (
@@ -59,9 +59,9 @@ func TestEndsWhenDone(t *testing.T) {
 		c.Ready()
 		c.ProcessDied(Worker, 0, 0, "ended with code 0")
 		c.ProcessDied(Server, 0, 0, "ended with code 0")
-		told := slices.ContainsFunc(c.Ready().Events, func(e Event) bool { return e.Kind == "detected" })
-		if told == done {
-			t.Errorf("processes end, job done: %v; reported as dead: %v", done, told)
+		sent := slices.ContainsFunc(c.Ready().Events, func(e Event) bool { return e.Kind == "detected" })
+		if sent == done {
+			t.Errorf("processes end, job done: %v; reported as dead: %v", done, sent)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func TestLogWaits(t *testing.T) {
 		Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1},
 		Recovery:    perdure.Recovery{Kind: perdure.RecoverStateless},
 	}, patience)
-	var told []string
+	var sent []string
 	pass := func(ticks int, waiting ...int) {
 		for range ticks {
 			for i := range c.core.job.slots {
@@ -32,15 +32,15 @@ func TestLogWaits(t *testing.T) {
 		}
 		for _, e := range c.core.rec.pending.Events {
 			if e.Target == "log" {
-				told = append(told, e.Kind+" "+e.Text)
+				sent = append(sent, e.Kind+" "+e.Text)
 			}
 		}
 		c.core.rec.pending.Events = nil
 	}
 	want := func(texts ...string) {
 		t.Helper()
-		if !slices.Equal(told, texts) {
-			t.Fatalf("told %q; want %q", told, texts)
+		if !slices.Equal(sent, texts) {
+			t.Fatalf("told %q; want %q", sent, texts)
 		}
 	}
 	c.core.job.tick = 1
@@ -52,11 +52,11 @@ func TestLogWaits(t *testing.T) {
 	pass(logPatience, 0, 1)
 	want()
 	pass(1, 0, 1)
-	begun := "trouble updates wait and will continue automatically: it is full"
-	want(begun)
+	started := "trouble updates wait and will continue automatically: it is full"
+	want(started)
 	pass(logPatience, 1)
-	want(begun)
+	want(started)
 	c.core.job.slots[1].connected = false
 	pass(5, 1)
-	want(begun, "serving updates go to the log again")
+	want(started, "serving updates go to the log again")
 }

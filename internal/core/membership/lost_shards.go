@@ -58,27 +58,27 @@ func (ch *chains) reassignLostShards() recovery.Action {
 		}
 		return recovery.Action{} // the draining servers have left, and others will join
 	}
-	fate := ch.lossAction(len(orphans))
-	switch fate.Kind {
+	action := ch.lossAction(len(orphans))
+	switch action.Kind {
 	case recovery.Wait:
 		return recovery.Action{}
 	case recovery.Fail:
-		ch.rec.fail("%s", fate.Why)
+		ch.rec.fail("%s", action.Why)
 		return recovery.Action{}
 	}
 	for _, i := range orphans {
 		next := onChain(protocol.ShardView{Epoch: v.Shards[i].Epoch + 1}, ch.freshChain(i))
-		next.Lost = fate.Kind == recovery.Reinitialize || fate.Kind == recovery.RestoreRows
-		next.Restored = fate.Kind == recovery.Restore || fate.Kind == recovery.RestorePartial
-		if fate.Kind == recovery.RestoreRows {
+		next.Lost = action.Kind == recovery.Reinitialize || action.Kind == recovery.RestoreRows
+		next.Restored = action.Kind == recovery.Restore || action.Kind == recovery.RestorePartial
+		if action.Kind == recovery.RestoreRows {
 			next.Saved = ch.record.Running.Files[i]
 		}
 		ch.rec.changeShard(i, next)
-		if delete(ch.job.dropped, perdure.ShardID(i)); ch.job.traits.Partial && !ch.job.weak.Counting {
+		if delete(ch.job.dropped, perdure.ShardID(i)); ch.job.traits.Partial && !ch.job.mutations.Counting {
 			ch.countLosses(i)
 		}
 	}
-	switch fate.Kind {
+	switch action.Kind {
 	case recovery.Reinitialize:
 		ch.rec.event("lost", "", "%d shards start again from their initial rows", len(orphans))
 	case recovery.RestoreRows:
@@ -93,9 +93,9 @@ func (ch *chains) reassignLostShards() recovery.Action {
 		ch.rec.event("restored", "", "%d shards are restored from clock %d; no other shard rolls back", len(orphans),
 			v.Cut)
 	default:
-		ch.rec.fail("internal error: %d shards were lost, unknown recovery action %d", len(orphans), fate.Kind)
+		ch.rec.fail("internal error: %d shards were lost, unknown recovery action %d", len(orphans), action.Kind)
 	}
-	return fate
+	return action
 }
 
 // countLosses counts the updates that a restored shard lacks permanently.
@@ -113,14 +113,14 @@ const restoreOnly recovery.ActionKind = -1
 
 // lossAction returns the recovery action for a number of shards whose rows no live server has.
 func (ch *chains) lossAction(shards int) recovery.Action {
-	fate := ch.job.strategy.OnLostShards(recovery.Loss{
+	action := ch.job.strategy.OnLostShards(recovery.Loss{
 		Shards: shards, UnretainedSlot: ch.job.unretainedSlot(), Durable: ch.record.View.Durable,
 		Publishing: ch.job.publishing >= 0,
 	})
-	if fate.Kind == recovery.RollBack && ch.job.weak.RollBack {
-		fate.Kind = restoreOnly
+	if action.Kind == recovery.RollBack && ch.job.mutations.RollBack {
+		action.Kind = restoreOnly
 	}
-	return fate
+	return action
 }
 
 // freshChain returns the chain of a shard that restarts: on the servers that held it, where processes have replaced

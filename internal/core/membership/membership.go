@@ -117,15 +117,22 @@ const usualTick = 0.1
 
 // New returns a core for a job record. A process that is silent for about patience ticks is suspected to be frozen or
 // cut off: see package failuredetector. weak is for negative controls in tests.
-func New(facts JobRecord, patience int64, weak mutation.Set) *Core {
+func New(facts JobRecord, patience int64, mutations mutation.Set) *Core {
 	f, strategy := &facts, recovery.Of(facts.Job.Recovery)
 	n := len(f.View.Shards)
 	j := &jobState{
-		record: f, strategy: strategy, traits: strategy.Traits(), slots: make([]observed, len(f.Slots)),
-		detector: failuredetector.NewDetector(patience), replicas: placement.NewReplicaMap(n),
+		record:     f,
+		strategy:   strategy,
+		traits:     strategy.Traits(),
+		slots:      make([]observed, len(f.Slots)),
+		detector:   failuredetector.NewDetector(patience),
+		replicas:   placement.NewReplicaMap(n),
 		dropped:    map[perdure.ShardID]bool{},
-		recovering: map[Kind]*numberSet{Server: {}, Worker: {}}, publishing: -1, pausedAt: f.View.Revision, weak: weak,
-		seconds: usualTick,
+		recovering: map[Kind]*numberSet{Server: {}, Worker: {}},
+		publishing: -1,
+		pausedAt:   f.View.Revision,
+		mutations:  mutations,
+		seconds:    usualTick,
 	}
 	a := newDirtySet(n)
 	r := &recorder{record: f, job: j, queue: a, deltas: newDeltaTracker(&f.View)}
@@ -241,7 +248,7 @@ func (c *Core) vacate(slot int) {
 	}
 	set(c.rec, &p.Incarnation, p.Incarnation+1)
 	c.rec.changeSlot(slot, protocol.SlotView{Incarnation: p.Incarnation, Interval: sl.Interval})
-	if lacks := p.AtCuts && !c.job.complete && !c.record.View.Done; lacks {
+	if missing := p.AtCuts && !c.job.complete && !c.record.View.Done; missing {
 		set(c.rec, &p.AtCuts, false) // the next process reports it again
 		c.rollBack(fmt.Sprintf("worker:%d saved its state only at checkpoints", slot))
 	} else if spoke {

@@ -15,14 +15,14 @@ func (r *recorder) checkPartitions(w *failuredetector.Partitions) {
 	}
 	all := failuredetector.Processes{Servers: len(j.servers), Live: make([]bool, len(j.servers)+len(j.slots))}
 	addrs, said := make([]string, len(j.servers)), []failuredetector.Complaint(nil)
-	whose := func(n int) (Kind, int) {
+	owner := func(n int) (Kind, int) {
 		if n < len(j.servers) {
 			return Server, n
 		}
 		return Worker, n - len(j.servers)
 	}
 	for n := range all.Live {
-		k, index := whose(n)
+		k, index := owner(n)
 		p, o := j.member(k, index)
 		if k == Server {
 			addrs[n] = p.Addr
@@ -35,9 +35,9 @@ func (r *recorder) checkPartitions(w *failuredetector.Partitions) {
 		}
 	}
 	news := w.Update(&all, said, addrs, j.tick, complaintPatience*j.detector.Patience(),
-		func(n int) string { return target(whose(n)) })
+		func(n int) string { return target(owner(n)) })
 	for i := range j.servers {
-		j.servers[i].excluded = all.Live[i] && w.IsExcluded(addrs[i]) && !j.weak.Partitions
+		j.servers[i].excluded = all.Live[i] && w.IsExcluded(addrs[i]) && !j.mutations.Partitions
 	}
 	for _, is := range news {
 		kind := "unreached"

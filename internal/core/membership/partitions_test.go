@@ -50,14 +50,14 @@ func kinds(all []Event, which ...string) (list []string) {
 func TestRift(t *testing.T) {
 	c, says := partitionedJob(t)
 	at := c.core.Record().Servers[1].Addr
-	var told []string
+	var sent []string
 	ticks := 0
-	for ; len(told) < 2 && ticks < 100; ticks++ {
-		told = append(told, kinds(says(at), "unreached", "reached", "suspected")...)
+	for ; len(sent) < 2 && ticks < 100; ticks++ {
+		sent = append(sent, kinds(says(at), "unreached", "reached", "suspected")...)
 	}
-	if want := []string{"unreached server:1", "suspected server:1"}; !slices.Equal(told, want) || ticks < 2*patience ||
+	if want := []string{"unreached server:1", "suspected server:1"}; !slices.Equal(sent, want) || ticks < 2*patience ||
 		ticks > 4*patience {
-		t.Fatalf("after %d ticks: %v, want %v", ticks, told, want)
+		t.Fatalf("after %d ticks: %v, want %v", ticks, sent, want)
 	}
 	for i := range c.core.Record().View.Shards {
 		sv := &c.core.Record().View.Shards[i]
@@ -73,9 +73,9 @@ func TestRift(t *testing.T) {
 			t.Fatalf("reported again: %v", more)
 		}
 	}
-	if told := kinds(says(), "reached"); !slices.Equal(told, []string{"reached server:1"}) ||
+	if sent := kinds(says(), "reached"); !slices.Equal(sent, []string{"reached server:1"}) ||
 		c.core.partitions.IsExcluded(at) {
-		t.Fatalf("when it can be reached again: %v", told)
+		t.Fatalf("when it can be reached again: %v", sent)
 	}
 	for range 3 {
 		says()
@@ -95,8 +95,8 @@ func TestShortRift(t *testing.T) {
 		if n%(2*patience) != 0 {
 			unreached = []string{at, "nobody's"}
 		}
-		if told := kinds(says(unreached...), "unreached", "suspected"); len(told) > 0 {
-			t.Fatalf("tick %d: %v", n, told)
+		if sent := kinds(says(unreached...), "unreached", "suspected"); len(sent) > 0 {
+			t.Fatalf("tick %d: %v", n, sent)
 		}
 	}
 }
@@ -109,15 +109,15 @@ func TestWorkerCutOff(t *testing.T) {
 	for _, p := range c.core.Record().Servers {
 		all = append(all, p.Addr)
 	}
-	var told []Event
+	var sent []Event
 	for range 10 * patience {
-		told = append(told, says(all...)...)
+		sent = append(sent, says(all...)...)
 	}
-	if len(kinds(told, "suspected")) > 0 || len(kinds(told, "unreached")) != 1 {
-		t.Fatalf("told %+v", told)
+	if len(kinds(sent, "suspected")) > 0 || len(kinds(sent, "unreached")) != 1 {
+		t.Fatalf("told %+v", sent)
 	}
-	i := slices.IndexFunc(told, func(e Event) bool { return e.Kind == "unreached" })
-	if e := told[i]; e.Target != "worker:0" || !strings.Contains(e.Text, "server:0, server:1 and server:2") {
+	i := slices.IndexFunc(sent, func(e Event) bool { return e.Kind == "unreached" })
+	if e := sent[i]; e.Target != "worker:0" || !strings.Contains(e.Text, "server:0, server:1 and server:2") {
 		t.Errorf("told %+v", e)
 	}
 	if c.core.partitions.IsExcluded(all[0]) {

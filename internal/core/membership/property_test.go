@@ -185,8 +185,8 @@ func (c *cluster) goOn(e *earlier) {
 	for len(c.workers) < len(slots) {
 		c.workers = append(c.workers, &fakeWorker{})
 	}
-	for _, span := range slots {
-		c.before += uint64(span.Clocks(e.Cut))
+	for _, interval := range slots {
+		c.before += uint64(interval.Clocks(e.Cut))
 	}
 	c.begin()
 }

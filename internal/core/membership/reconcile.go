@@ -42,9 +42,9 @@ func (c *Core) stepChains() {
 	}
 	whole := !c.chains.missing()
 	if whole && len(c.queue.LostShards.All()) > 0 {
-		switch fate := c.chains.reassignLostShards(); fate.Kind {
+		switch action := c.chains.reassignLostShards(); action.Kind {
 		case recovery.RollBack:
-			c.rollBack(fate.Why)
+			c.rollBack(action.Why)
 		case recovery.Restore, recovery.RestorePartial:
 			c.cuts.recordFailure()
 		}

@@ -21,7 +21,7 @@ type recorder struct {
 
 // set changes a fact other than the view of a shard or slot, for which there are changeShard and changeSlot. Nothing
 // may act on the change before it is durable.
-func set[T any](r *recorder, fact *T, to T) { *fact, r.dirty = to, true }
+func set[T any](r *recorder, entry *T, to T) { *entry, r.dirty = to, true }
 
 // updateReplicas records which servers hold a shard, and which one starts to.
 func (r *recorder) updateReplicas(shard int) {
@@ -91,7 +91,7 @@ func (r *recorder) recordDeath(k Kind, index int, how string) {
 		return
 	}
 	o.gone, o.connected = true, false
-	if told := p.Left && p.Draining; r.record.View.Done || k == Server && told ||
+	if sent := p.Left && p.Draining; r.record.View.Done || k == Server && sent ||
 		k == Worker && r.record.View.Slots[index].Left {
 		return // it had been released
 	}

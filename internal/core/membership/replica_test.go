@@ -76,7 +76,7 @@ func (sh *fakeShard) intake(twoStep bool, origin []perdure.Clock) *consistency.S
 }
 
 // feedEntry feeds one entry to an intake. For a base it reports that all entries must be fed again.
-func feedEntry(in *consistency.Sequencer, e entry) (verdict consistency.Outcome) {
+func feedEntry(in *consistency.Sequencer, e entry) (decision consistency.Outcome) {
 	switch e.kind {
 	case "part":
 		return in.Offer(consistency.UpdatePart{
@@ -94,7 +94,7 @@ func feedEntry(in *consistency.Sequencer, e entry) (verdict consistency.Outcome)
 	case "roster":
 		in.SetMembership(uint64(e.clock), e.spans[:e.slots])
 	}
-	return verdict
+	return decision
 }
 
 // feed lets a replica apply the committed entries.
@@ -338,9 +338,9 @@ func (c *cluster) restore(sh *fakeShard, v *protocol.View, shard int) {
 // complete reports whether a restored shard has everything that all slots had sent before.
 func (sh *fakeShard) complete(v *protocol.View) bool {
 	for i, sl := range v.Slots {
-		told, has := sh.told[perdure.Slot(i)]
+		sent, has := sh.told[perdure.Slot(i)]
 		if sl.Settled && !sl.Left && sl.Incarnation > 0 &&
-			(!has || i >= len(sh.in.Applied()) || sh.in.Counts(perdure.Slot(i)).Staged < told) {
+			(!has || i >= len(sh.in.Applied()) || sh.in.Counts(perdure.Slot(i)).Staged < sent) {
 			return false
 		}
 	}

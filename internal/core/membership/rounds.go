@@ -25,7 +25,7 @@ func (ro *rounds) recordSaves() {
 		return // the last one is complete, and a newer one would not be
 	}
 	next, news := ro.record.Running.Next(ro.job.shardStatus)
-	if !news && ro.job.weak.Holders {
+	if !news && ro.job.mutations.Holders {
 		next, news = ro.record.Running.Next(ro.job.otherStatus)
 	}
 	clock, all := ro.job.minClock(), closes && ro.saved(last.Cut)

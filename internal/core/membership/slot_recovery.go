@@ -48,11 +48,11 @@ func (fa *slotRecovery) decideSlot(slot int) (rollBack string, goesOn bool) {
 	start, torn := DecideStart(fences, fa.record.TwoStep(), p.LatestStart, p.UnknownShards)
 	if torn {
 		why := "slot %d died during clock %d, and a shard lost its part of that clock"
-		switch fate := fa.job.strategy.OnTornClock(); fate.Kind {
+		switch action := fa.job.strategy.OnTornClock(); action.Kind {
 		case recovery.RollBack:
 			return fmt.Sprintf(why, slot, start-1), false
 		case recovery.Fail:
-			fa.rec.fail(why+": %s", slot, start-1, fate.Why)
+			fa.rec.fail(why+": %s", slot, start-1, action.Why)
 			return "", false
 		}
 	}
@@ -77,7 +77,7 @@ func (fa *slotRecovery) countLost(slot int, start perdure.Clock, fences []protoc
 	ledger := &fa.record.lostUpdates
 	if fa.job.traits.Partial {
 		fa.record.Slots[slot].RecordStart(start)
-		if !fa.job.weak.Counting {
+		if !fa.job.mutations.Counting {
 			fa.rec.lost(slot, ledger.CountDecided(slot, start, fences))
 		}
 	} else if fa.record.TwoStep() {
@@ -111,9 +111,9 @@ func (fa *slotRecovery) fences(slot int, good func(f *protocol.Fence) bool) []pr
 	}
 	fa.queue.Fencing[*at%cursor(n)].Remove(slot)
 	if !at.All(n, func(i int) bool {
-		f, told := fa.job.fence(i, slot)
+		f, sent := fa.job.fence(i, slot)
 		fa.fenceBuf[i] = f
-		return told && good(&f)
+		return sent && good(&f)
 	}) {
 		fa.queue.Fencing[*at].Add(slot)
 		return nil

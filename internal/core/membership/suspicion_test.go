@@ -153,8 +153,8 @@ func TestInquiry(t *testing.T) {
 		t.Fatal("it is given up without asking its supervisor")
 	}
 	answer := func(pid int, number int64, runs bool) { c.core.RecordAnswer(Inquiry{Server, 1, pid, number}, runs) }
-	ear := &c.core.job.servers[1].liveness
-	early := ear.AskedAt()
+	listener := &c.core.job.servers[1].liveness
+	early := listener.AskedAt()
 	answer(pid+1000, early, false)
 	c.servers[1].silent = false
 	c.runHealthy(5)
@@ -162,12 +162,12 @@ func TestInquiry(t *testing.T) {
 	if !asked {
 		t.Fatal("after another sign of life it is given up without asking its supervisor again")
 	}
-	if answer(pid, early, false); ear.IsSuspect() {
+	if answer(pid, early, false); listener.IsSuspect() {
 		t.Fatal("suspected because of an answer about an earlier silence")
 	}
 	all := first
 	for asked {
-		if answer(pid, ear.AskedAt(), true); ear.IsSuspect() {
+		if answer(pid, listener.AskedAt(), true); listener.IsSuspect() {
 			t.Fatalf("suspected after %d ticks, although it is runnable", all)
 		}
 		var more int
@@ -183,11 +183,11 @@ func TestInquiry(t *testing.T) {
 		t.Fatal("its replacement is given up without asking its supervisor")
 	}
 	c.core.record.View.Done = true
-	if answer(c.servers[1].pid, ear.AskedAt(), false); ear.IsSuspect() {
+	if answer(c.servers[1].pid, listener.AskedAt(), false); listener.IsSuspect() {
 		t.Error("suspected at the end of the job")
 	}
 	c.core.record.View.Done = false
-	answer(c.servers[1].pid, ear.AskedAt(), false)
+	answer(c.servers[1].pid, listener.AskedAt(), false)
 	if r := c.core.Ready(); len(r.Kills) != 1 {
 		t.Errorf("it is reported as idle, but not given up at the same tick: %+v", r.Kills)
 	}

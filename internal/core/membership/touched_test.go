@@ -18,7 +18,7 @@ func (c *cluster) checkTouched() {
 	if k.record.View.Pause {
 		k.reconcile() // a pause without any worker ends with the first event after the view that contains it
 	}
-	whole := New(k.record.Clone(), k.job.detector.Patience(), k.job.weak)
+	whole := New(k.record.Clone(), k.job.detector.Patience(), k.job.mutations)
 	whole.slotMembership.grace = k.slotMembership.grace
 	j := whole.job
 	j.servers, j.slots = slices.Clone(k.job.servers), slices.Clone(k.job.slots)

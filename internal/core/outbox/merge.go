@@ -30,7 +30,7 @@ const (
 // mayMerge reports whether updates of the current clock and later ones that wait for the shard may be merged.
 func (s *Shard) mayMerge() bool {
 	b := s.outbox
-	return s.unavailable && (b.limits.Weak.Merging || s.inheritedKnown && b.clock >= s.ownFrom()) && b.jobView.adds
+	return s.unavailable && (b.limits.Mutations.Merging || s.inheritedKnown && b.clock >= s.ownFrom()) && b.jobView.adds
 }
 
 // waits reports whether an update is complete and no part of it has ever been sent.
@@ -45,7 +45,7 @@ func (s *Shard) merge() {
 	}
 	into, u := s.kept[n-2], s.kept[n-1]
 	before := into.bytes
-	own := s.outbox.limits.Weak.Merging || into.clock >= s.ownFrom()
+	own := s.outbox.limits.Mutations.Merging || into.clock >= s.ownFrom()
 	if !into.waits() || !u.waits() || !own || !s.outbox.tryMerge(into, u) {
 		return
 	}
@@ -84,7 +84,7 @@ func (s *Shard) mergeRetained() {
 // sending.
 func (s *Shard) mergeIntoPrevious(into, u *Update) bool {
 	before := into.bytes
-	own := s.outbox.limits.Weak.Merging || into.clock >= s.inherited
+	own := s.outbox.limits.Mutations.Merging || into.clock >= s.inherited
 	if into.again || u.again || into.clocks > u.clocks || !own || !s.outbox.tryMerge(into, u) {
 		return false
 	}
@@ -111,7 +111,7 @@ func (b *Outbox) tryMerge(into, u *Update) bool {
 	if into.repeats || u.repeats || into.clocks+u.clocks > maxMergedClocks {
 		return false
 	}
-	if b.jobView.cuts.Has(u.clock) && !b.limits.Weak.Merging {
+	if b.jobView.cuts.Has(u.clock) && !b.limits.Mutations.Merging {
 		return false
 	}
 	s := b.newSum(into, u)

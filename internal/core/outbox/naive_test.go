@@ -115,23 +115,23 @@ func needed(model, recovery string) []string {
 }
 
 type world struct {
-	t       *testing.T
-	rand    *rand.Rand
-	job     perdure.JobSpec
-	model   perdure.Consistency
-	view    protocol.View
-	b       *Outbox
-	tables  []*Table
-	servers []*server
-	open    []change // by shard: Incs of the current clock
-	loans   []func() // to be filled before the clock ends, or before a flush
-	did     map[string]int
-	weak    mutation.Set
+	t         *testing.T
+	rand      *rand.Rand
+	job       perdure.JobSpec
+	model     perdure.Consistency
+	view      protocol.View
+	b         *Outbox
+	tables    []*Table
+	servers   []*server
+	open      []change // by shard: Incs of the current clock
+	loans     []func() // to be filled before the clock ends, or before a flush
+	did       map[string]int
+	mutations mutation.Set
 }
 
 const testRows = 24
 
-func newWorld(t *testing.T, seed uint64, model, how string, weak mutation.Set) *world {
+func newWorld(t *testing.T, seed uint64, model, how string, mutations mutation.Set) *world {
 	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 0)), did: map[string]int{}}
 	var err error
 	if w.model, err = perdure.ParseConsistency(model); err != nil {
@@ -154,7 +154,7 @@ func newWorld(t *testing.T, seed uint64, model, how string, weak mutation.Set) *
 			{Name: "sparse", Sparse: true, Dim: testDim, Rule: second, Consistency: w.model},
 		},
 	}
-	w.weak = weak
+	w.mutations = mutations
 	w.begin()
 	for s := range w.job.Shards {
 		w.servers = append(w.servers, &server{s: w.b.Shard(perdure.ShardID(s)), rows: change{}})
@@ -168,7 +168,7 @@ func newWorld(t *testing.T, seed uint64, model, how string, weak mutation.Set) *
 func (w *world) begin() {
 	w.b = New(Limits{
 		Window: 1 << (7 + w.rand.IntN(10)), Retain: 1 << (10 + w.rand.IntN(10)), Outage: 1 << 16,
-		Spare: 1 << (8 + w.rand.IntN(8)), Weak: w.weak,
+		Spare: 1 << (8 + w.rand.IntN(8)), Mutations: w.mutations,
 	})
 	w.b.Join(&w.job, 0)
 	w.b.SetView(w.view, false)

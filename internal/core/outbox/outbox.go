@@ -40,7 +40,7 @@ type Limits struct {
 	Memory Memory // holds lent memory; nil: Go's heap
 
 	// For negative controls in tests only.
-	Weak mutation.Set
+	Mutations mutation.Set
 }
 
 // maxLoggedBytes is how many bytes of updates may be in the update log but not yet applied before Clock blocks. For
@@ -128,7 +128,7 @@ func (b *Outbox) SetView(v protocol.View, rolled bool) {
 
 // roll drops everything of the old generation. The new one starts at the view's cut.
 func (b *Outbox) roll() {
-	begin := b.jobView.begin()
+	start := b.jobView.begin()
 	if b.jobView.slot >= 0 {
 		b.step(roll)
 	}
@@ -138,7 +138,7 @@ func (b *Outbox) roll() {
 			outbox: b, id: s.id, maxKept: s.maxKept, free: s.free, unavailable: s.unavailable,
 			sentBelow: s.sentBelow, inherited: s.inherited,
 			stream: s.stream, holding: s.holding,
-			counts: protocol.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin},
+			counts: protocol.Counts{Staged: start, Ticked: start, Applied: start, Seen: start},
 		}
 	}
 	b.unacked, b.retained, b.cutWanted = 0, 0, false
@@ -156,7 +156,9 @@ func (b *Outbox) Intervals() []protocol.Interval { return b.jobView.intervals }
 func (b *Outbox) SaveDue() bool { return b.jobView.cuts.Has(b.clock + 1) }
 
 // retains reports whether updates are kept until they are in a checkpoint.
-func (b *Outbox) retains() bool { return b.jobView.traits.RetainsUpdates() && !b.limits.Weak.Retention }
+func (b *Outbox) retains() bool {
+	return b.jobView.traits.RetainsUpdates() && !b.limits.Mutations.Retention
+}
 
 // TwoStep reports whether a clock is first staged on all shards and then applied.
 func (b *Outbox) TwoStep() bool { return b.jobView.twoStep }

@@ -227,7 +227,7 @@ func (s *Shard) Resend(has protocol.Counts, as wire.Header, frames []wire.Frame)
 		}
 		u.sent = 0
 	}
-	if b.limits.Weak.Resending {
+	if b.limits.Mutations.Resending {
 		s.blank(has.Staged)
 	}
 	for _, u := range s.kept.from(has.Ticked) {

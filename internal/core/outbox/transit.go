@@ -25,7 +25,7 @@ func (b *Outbox) SeenTotal() (sum perdure.Clock) {
 
 // MaySend reports whether vap allows sending the current clock's updates, which must be Built.
 func (b *Outbox) MaySend() bool {
-	if b.limits.Weak.Bound {
+	if b.limits.Mutations.Bound {
 		return true
 	}
 	alone := true

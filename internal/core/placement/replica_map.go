@@ -142,12 +142,12 @@ func (s *ReplicaMap) IsBalanced() bool {
 // NextMoves returns the next few moves that improve the layout: see Layout.NextMove. Shards that are being copied do
 // not move.
 func (s *ReplicaMap) NextMoves(most int) (moves []Move) {
-	begun := map[int]bool{}
+	started := map[int]bool{}
 	layout := Layout{
 		Servers: slices.Clone(s.servers), MoveHeads: true,
 		Shards: func(server int) []int {
 			return slices.DeleteFunc(slices.Sorted(s.Shards(server)), func(shard int) bool {
-				return s.shards[shard].joiner >= 0 || begun[shard]
+				return s.shards[shard].joiner >= 0 || started[shard]
 			})
 		},
 		Chain: func(shard int) []int { return s.shards[shard].chain },
@@ -157,7 +157,7 @@ func (s *ReplicaMap) NextMoves(most int) (moves []Move) {
 		if !ok {
 			break
 		}
-		moves, begun[m.Shard] = append(moves, m), true
+		moves, started[m.Shard] = append(moves, m), true
 		layout.Servers[m.From].Replicas--
 		layout.Servers[m.To].Replicas++
 	}

@@ -43,8 +43,8 @@ func TestWhatIsTold(t *testing.T) {
 			next := ShardStatus{Shard: 2, MinClock: 3}
 			c.change(&next)
 			d, more := s.Delta(&ServerStatus{Shards: []ShardStatus{next}}, end, counts)
-			if told := len(d.Shards) > 0; told != (c.at || counts && c.all) || more || d.Number != 2 {
-				t.Errorf("%s (counts: %v): told %v, in word %d", name, counts, told, d.Number)
+			if sent := len(d.Shards) > 0; sent != (c.at || counts && c.all) || more || d.Number != 2 {
+				t.Errorf("%s (counts: %v): told %v, in word %d", name, counts, sent, d.Number)
 			}
 		}
 	}
@@ -90,16 +90,16 @@ func shard(s perdure.ShardID, clock perdure.Clock, problem string) ShardStatus {
 func TestHeard(t *testing.T) {
 	var speaker ServerDeltaEncoder
 	var word ObservedServer
-	say := func(st ServerStatus) (heard map[perdure.ShardID][2]bool) {
-		heard = map[perdure.ShardID][2]bool{}
+	say := func(st ServerStatus) (received map[perdure.ShardID][2]bool) {
+		received = map[perdure.ShardID][2]bool{}
 		d, _ := speaker.Delta(&st, 0, true)
 		word.Apply(&d, func(s perdure.ShardID, before *ObservedShard, now *ShardDelta) {
-			heard[s] = [2]bool{before != nil, now != nil}
+			received[s] = [2]bool{before != nil, now != nil}
 		})
 		if got := word.Status(); !reflect.DeepEqual(got, st) {
 			t.Fatalf("it is known to be\n%+v, and says\n%+v", got, st)
 		}
-		return heard
+		return received
 	}
 	for i, c := range []struct {
 		again   bool // on a new connection
@@ -144,14 +144,14 @@ func TestHeard(t *testing.T) {
 		if c.again {
 			speaker = ServerDeltaEncoder{}
 		}
-		heard := say(ServerStatus{Revision: uint64(i), Shards: c.shards})
+		received := say(ServerStatus{Revision: uint64(i), Shards: c.shards})
 		unread := int64(-1)
 		if n := word.Unread(); n != nil {
 			unread = *n
 		}
-		if !reflect.DeepEqual(heard, c.heard) || word.Problem() != c.problem || word.MinClock() != c.clock ||
+		if !reflect.DeepEqual(received, c.heard) || word.Problem() != c.problem || word.MinClock() != c.clock ||
 			unread != c.unread {
-			t.Errorf("word %d: heard of %v; problem %q, clock %d, %d unread; want %+v", i, heard, word.Problem(),
+			t.Errorf("word %d: heard of %v; problem %q, clock %d, %d unread; want %+v", i, received, word.Problem(),
 				word.MinClock(), unread, c)
 		}
 	}

@@ -27,9 +27,9 @@ type ObservedShard struct {
 }
 
 // Fence returns the shard's fence of a slot; told reports whether there is one.
-func (w *ObservedShard) Fence(slot perdure.Slot) (f Fence, told bool) {
-	f, told = w.fences[slot]
-	return f, told
+func (w *ObservedShard) Fence(slot perdure.Slot) (f Fence, sent bool) {
+	f, sent = w.fences[slot]
+	return f, sent
 }
 
 // NeededStates returns the names of the states that a replica needs in addition to those of its rows.
@@ -53,7 +53,10 @@ func StateNames(files []SegmentFile) (names []string) {
 // status (nil: none) and the new one (nil: the server no longer holds the shard). The first delta of a connection
 // replaces the whole status. The cost depends on the size of the delta only, except for the first delta of a
 // connection.
-func (w *ObservedServer) Apply(d *ServerDelta, heard func(s perdure.ShardID, before *ObservedShard, now *ShardDelta)) {
+func (w *ObservedServer) Apply(
+	d *ServerDelta,
+	received func(s perdure.ShardID, before *ObservedShard, now *ShardDelta),
+) {
 	w.Revision, w.Draining, w.NoticeMs, w.WaitReason = d.Revision, d.Draining, d.NoticeMs, d.WaitReason
 	w.Unreachable, w.Hold, w.Resources = d.Unreachable, d.Hold, d.Resources
 	known := w.Shards
@@ -64,7 +67,7 @@ func (w *ObservedServer) Apply(d *ServerDelta, heard func(s perdure.ShardID, bef
 	for i := range d.Shards {
 		now := &d.Shards[i]
 		before := known[now.Shard]
-		heard(now.Shard, before, now)
+		received(now.Shard, before, now)
 		sh := w.Shards[now.Shard]
 		if sh == nil {
 			sh = &ObservedShard{}
@@ -77,7 +80,7 @@ func (w *ObservedServer) Apply(d *ServerDelta, heard func(s perdure.ShardID, bef
 	}
 	for _, s := range d.Gone {
 		if before := w.Shards[s]; before != nil {
-			heard(s, before, nil)
+			received(s, before, nil)
 			delete(w.Shards, s)
 			delete(w.stuckShards, s)
 		}
@@ -85,7 +88,7 @@ func (w *ObservedServer) Apply(d *ServerDelta, heard func(s perdure.ShardID, bef
 	if d.Number == 1 {
 		for s, before := range known {
 			if w.Shards[s] == nil {
-				heard(s, before, nil)
+				received(s, before, nil)
 			}
 		}
 	}

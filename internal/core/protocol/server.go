@@ -159,7 +159,7 @@ func (t *ServerDeltaEncoder) Delta(st *ServerStatus, end perdure.Clock, counts b
 	if t.sent == nil {
 		t.sent = map[perdure.ShardID]*ShardStatus{}
 	}
-	held, facts := 0, 0
+	held, record := 0, 0
 	for i := range st.Shards {
 		now := &st.Shards[i]
 		before := t.sent[now.Shard]
@@ -169,7 +169,7 @@ func (t *ServerDeltaEncoder) Delta(st *ServerStatus, end perdure.Clock, counts b
 				continue
 			}
 		}
-		if more = facts > maxDeltaItems; more {
+		if more = record > maxDeltaItems; more {
 			return d, true
 		}
 		if before == nil {
@@ -179,7 +179,7 @@ func (t *ServerDeltaEncoder) Delta(st *ServerStatus, end perdure.Clock, counts b
 		t.sent[now.Shard] = now
 		c := ShardDelta{ShardStatus: *now}
 		c.Fences, c.Unfenced = changedFences(before.Fences, now.Fences)
-		facts += 1 + len(c.Fences) + len(c.Unfenced) + len(c.Applied) + len(c.Segments)
+		record += 1 + len(c.Fences) + len(c.Unfenced) + len(c.Applied) + len(c.Segments)
 		d.Shards = append(d.Shards, c)
 	}
 	if held < len(t.sent) {

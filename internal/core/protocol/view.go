@@ -160,11 +160,11 @@ type Counts struct {
 
 // Intervals returns the membership interval of each slot.
 func (v *View) Intervals() []Interval {
-	spans := make([]Interval, len(v.Slots))
+	intervals := make([]Interval, len(v.Slots))
 	for i := range v.Slots {
-		spans[i] = v.Slots[i].Interval
+		intervals[i] = v.Slots[i].Interval
 	}
-	return spans
+	return intervals
 }
 
 // Rank returns how many slots participate in clock c, and how many of them precede the given one. It depends only on

@@ -11,14 +11,14 @@ type WaitTracker struct {
 // Observe records at a tick why a process waits ("": none does), and returns the event to record, or empty strings. It
 // reports a wait only after patience ticks.
 func (w *WaitTracker) Observe(tick, patience int64, why string) (kind, target, text string) {
-	told := w.reported
+	sent := w.reported
 	switch {
 	case why == "":
 		*w = WaitTracker{}
 	case w.since == 0:
 		w.since = tick
 		return "", "", ""
-	case told != "" || tick-w.since < patience:
+	case sent != "" || tick-w.since < patience:
 		return "", "", ""
 	}
 	text, stores := strings.CutPrefix(why, StoreWaitPrefix)
@@ -29,10 +29,10 @@ func (w *WaitTracker) Observe(tick, patience int64, why string) (kind, target, t
 	case why != "":
 		w.reported = "log"
 		return "trouble", w.reported, "updates wait and will continue automatically: " + why
-	case told == "log":
-		return "serving", told, "updates go to the log again"
-	case told == "store":
-		return "serving", told, "no worker waits for the store any longer"
+	case sent == "log":
+		return "serving", sent, "updates go to the log again"
+	case sent == "store":
+		return "serving", sent, "no worker waits for the store any longer"
 	}
 	return "", "", ""
 }

@@ -113,8 +113,8 @@ func TestManyUnwantedAreTold(t *testing.T) {
 		if err := r.HandlePush(s, pushOf(1, 2, 2), nothing{}); err != nil {
 			t.Fatal(err)
 		}
-		if told := len(r.TakeActions().Frames) > 0; told != (n+1 >= maxUnsubscribing) {
-			t.Errorf("%d unwanted rows: shard notified: %v", n+1, told)
+		if sent := len(r.TakeActions().Frames) > 0; sent != (n+1 >= maxUnsubscribing) {
+			t.Errorf("%d unwanted rows: shard notified: %v", n+1, sent)
 		}
 	}
 }

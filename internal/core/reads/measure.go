@@ -80,9 +80,9 @@ func (t *Table) measure(seen []readRecord, clock perdure.Clock) error {
 		t.reads(s)
 		missing := int64(0)
 		for i := range r.now.Intervals {
-			slot, span := perdure.Slot(i), &r.now.Intervals[i]
-			if slot != r.cfg.Slot && span.Has(r.now.Clock) {
-				clocks := span.Clamp(consistency.AppliedCount(s.c.applied, slot))
+			slot, interval := perdure.Slot(i), &r.now.Intervals[i]
+			if slot != r.cfg.Slot && interval.Has(r.now.Clock) {
+				clocks := interval.Clamp(consistency.AppliedCount(s.c.applied, slot))
 				r.stats.Differential.add(clocks-1-r.now.Clock, int64(s.n))
 				missing += max(0, int64(consistency.AppliedCount(r.known, slot)-clocks))
 			}

@@ -161,7 +161,7 @@ func (t *Table) has(p *tableShard, rows *wire.Rows) bool {
 
 // takePush stores pushed rows in the cache, and applies own updates that they lack.
 func (t *Table) takePush(p *tableShard, c *contents, in *wire.Rows, values []float32, own OwnUpdates) {
-	cc, dim, lacks := &p.cache, t.spec.Dim, t.isOwnMissing(p, c, own)
+	cc, dim, missing := &p.cache, t.spec.Dim, t.isOwnMissing(p, c, own)
 	cc.uniform = false
 	var found [lookups]int
 	for i := 0; i < in.Count; {
@@ -185,7 +185,7 @@ func (t *Table) takePush(p *tableShard, c *contents, in *wire.Rows, values []flo
 		if old := cc.contents(at); old.known() && !old.newer(c) {
 			to := cc.values[at*dim : (at+n)*dim]
 			copy(to, values[i*dim:])
-			if lacks {
+			if missing {
 				t.applyOwn(to, p, row, n, c, own)
 			}
 			for j := range n {

@@ -12,13 +12,14 @@ import (
 // page shows users what each strategy promises.
 const page = "../../../docs/guide/recovery.md"
 
-// rowsOf returns the rows of a page's first table, cell by cell.
-func rowsOf(text string) (rows [][]string) {
+// rowsOf returns the rows of the first table after a heading, cell by cell, without the header.
+func rowsOf(text, heading string) (rows [][]string) {
+	_, text, _ = strings.Cut(text, "\n## "+heading+"\n")
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		switch {
 		case !strings.HasPrefix(line, "|") && rows != nil:
-			return rows
+			return rows[min(2, len(rows)):]
 		case strings.HasPrefix(line, "|"):
 			cells := strings.Split(strings.Trim(line, "|"), "|")
 			for i := range cells {
@@ -111,26 +112,32 @@ func afterBoth(s recovery.Strategy) string {
 	return "as when a server dies"
 }
 
-// TestPage checks that the guide's table agrees with each strategy's answers. It cannot check the promise and the cost,
+// TestPage checks that the guide's tables agree with each strategy's answers. It cannot check the promise and the cost,
 // which no answer contains.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := rowsOf(string(text))
+	promises, costs := rowsOf(string(text), "What each promises"), rowsOf(string(text), "What each costs")
+	if len(promises) != len(costs) {
+		t.Fatalf("%s: %d rows of promises, %d of costs", page, len(promises), len(costs))
+	}
 	var names []string
-	for _, row := range rows[min(2, len(rows)):] {
-		if len(row) != 8 {
-			t.Fatalf("%s: %d cells: %q", page, len(row), row)
+	for i, row := range promises {
+		if len(row) != 4 || len(costs[i]) != 4 || costs[i][0] != row[0] {
+			t.Fatalf("%s: want four cells in the rows of one strategy: %q and %q", page, row, costs[i])
 		}
 		name := strings.Trim(row[0], "`")
 		names = append(names, name)
 		numbers := strings.NewReplacer("C", "20", "N", "2", "K", "5", "R,SELECTOR", "1/8,used")
 		s := recovery.Of(parse(t, numbers.Replace(name)))
-		want := []string{kept(s.Traits()), saved(s.Traits()), afterServer(s), afterWorker(s), afterBoth(s)}
-		if got := row[2:7]; !slices.Equal(got, want) {
+		want := []string{afterServer(s), afterBoth(s), kept(s.Traits()), saved(s.Traits())}
+		if got := []string{row[2], row[3], costs[i][1], costs[i][2]}; !slices.Equal(got, want) {
 			t.Errorf("%s: %s has\n%q, want\n%q", page, name, got, want)
+		}
+		if got, want := afterWorker(s), workerDies(name); got != want {
+			t.Errorf("%s says of the death of a worker under %s: %q, want %q", page, name, want, got)
 		}
 	}
 	if want := []string{
@@ -140,4 +147,12 @@ func TestPage(t *testing.T) {
 	}; !slices.Equal(names, want) {
 		t.Errorf("%s has %q, want %q", page, names, want)
 	}
+}
+
+// workerDies returns the page's sentence about the death of a worker, which is outside of the tables, for one strategy.
+func workerDies(name string) string {
+	if strings.HasPrefix(name, "resend") {
+		return "a replacement continues; a checkpoint is made immediately"
+	}
+	return "a replacement continues"
 }

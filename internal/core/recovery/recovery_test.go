@@ -22,14 +22,14 @@ func parse(t *testing.T, s string) perdure.Recovery {
 // happens when a server, a worker, or both die.
 func TestPromises(t *testing.T) {
 	const (
-		goOn, anew, restored, replay = recovery.Continue, recovery.Reinitialize, recovery.Restore, recovery.Replay
-		back, fail                   = recovery.RollBack, recovery.Fail
-		acked, logged, saved         = recovery.Acknowledged, recovery.Logged, recovery.Saved
-		count                        = recovery.RestorePartial
-		nothing, standing, behind    = recovery.SaveNothing, recovery.SavePaused, recovery.SaveInBackground
-		whole, initial, head         = recovery.Everything, recovery.InitialRows, recovery.HeadRows
+		resume, anew, restored, replay = recovery.Continue, recovery.Reinitialize, recovery.Restore, recovery.Replay
+		back, fail                     = recovery.RollBack, recovery.Fail
+		acked, logged, saved           = recovery.Acknowledged, recovery.Logged, recovery.Saved
+		count                          = recovery.RestorePartial
+		nothing, standing, behind      = recovery.SaveNothing, recovery.SavePaused, recovery.SaveInBackground
+		whole, initial, head           = recovery.Everything, recovery.InitialRows, recovery.HeadRows
 	)
-	repeated := map[bool]recovery.ActionKind{false: goOn, true: count} // a replacement process redoes the same work
+	repeated := map[bool]recovery.ActionKind{false: resume, true: count} // a replacement process redoes the same work
 	for _, c := range []struct {
 		name     string
 		copies   int
@@ -43,20 +43,20 @@ func TestPromises(t *testing.T) {
 		outlived recovery.ActionKind // for a worker that dies before it has resent everything to a restored shard
 		on       bool                // workers may continue while a shard is unavailable
 	}{
-		{"none", 1, acked, nothing, initial, 0, anew, anew, goOn, goOn, false},
-		{"checkpoint:20", 1, acked, standing, whole, 0, back, back, back, goOn, false},
-		{"checkpoint:20,async", 1, acked, behind, whole, 0, back, back, back, goOn, false},
-		{"checkpoint:auto", 1, acked, standing, whole, 0, back, back, back, goOn, false},
+		{"none", 1, acked, nothing, initial, 0, anew, anew, resume, resume, false},
+		{"checkpoint:20", 1, acked, standing, whole, 0, back, back, back, resume, false},
+		{"checkpoint:20,async", 1, acked, behind, whole, 0, back, back, back, resume, false},
+		{"checkpoint:auto", 1, acked, standing, whole, 0, back, back, back, resume, false},
 		{"resend:20", 1, saved, behind, whole, 0, restored, back, back, back, true},
 		{"resend", 1, saved, behind, whole, 0, restored, back, back, back, true},
 		{"resend:20,partial", 1, saved, behind, whole, 0, restored, count, count, count, true},
 		{"resend:auto,partial", 1, saved, behind, whole, 0, restored, count, count, count, true},
-		{"chain:2", 2, acked, nothing, whole, 0, fail, fail, fail, goOn, true},
-		{"chain:3,async", 3, acked, nothing, head, 0, fail, fail, goOn, goOn, true},
-		{"chain:3,every:5", 3, acked, nothing, head, 5, fail, fail, goOn, goOn, true},
-		{"chain:2,checkpoint:20", 2, acked, standing, whole, 0, back, back, back, goOn, true},
-		{"chain:2,checkpoint:auto,async", 2, acked, behind, whole, 0, back, back, back, goOn, true},
-		{"stateless", 1, logged, nothing, whole, 0, replay, replay, fail, goOn, true},
+		{"chain:2", 2, acked, nothing, whole, 0, fail, fail, fail, resume, true},
+		{"chain:3,async", 3, acked, nothing, head, 0, fail, fail, resume, resume, true},
+		{"chain:3,every:5", 3, acked, nothing, head, 5, fail, fail, resume, resume, true},
+		{"chain:2,checkpoint:20", 2, acked, standing, whole, 0, back, back, back, resume, true},
+		{"chain:2,checkpoint:auto,async", 2, acked, behind, whole, 0, back, back, back, resume, true},
+		{"stateless", 1, logged, nothing, whole, 0, replay, replay, fail, resume, true},
 	} {
 		s := recovery.Of(parse(t, c.name))
 		want := recovery.Traits{
@@ -78,7 +78,7 @@ func TestPromises(t *testing.T) {
 			"halved":   {s.OnTornClock(), c.halved},
 			"outlived": {s.OnWorkerDeath(recovery.Death{Slot: 1, Needed: true}), c.outlived},
 			"repeated": {s.OnWorkerDeath(recovery.Death{Slot: 1, Needed: true, Repeats: true}), repeated[want.Partial]},
-			"unneeded": {s.OnWorkerDeath(recovery.Death{Slot: 1}), goOn},
+			"unneeded": {s.OnWorkerDeath(recovery.Death{Slot: 1}), resume},
 		} {
 			if f.got.Kind != f.want || f.want == fail && f.got.Why == "" || strings.Contains(f.got.Why, "%!") {
 				t.Errorf("%s, %s: %+v, want kind %d", c.name, what, f.got, f.want)

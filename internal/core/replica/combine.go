@@ -19,12 +19,12 @@ import (
 //   - The divisor is known before the first update is added. It counts the slots whose updates of the clock are
 //     released and not lost, including updates that do not touch the row, or any row.
 type combining struct {
-	tables []*combined // by table; nil: its rule runs for each update
-	any    bool        // some table combines
-	open   bool        // an update of the current clock has been added
-	slots  int         // number of slots whose updates are not lost
-	block  wire.Block  // scratch: the block passed to apply
-	weak   mutation.Combine
+	tables    []*combined // by table; nil: its rule runs for each update
+	any       bool        // some table combines
+	open      bool        // an update of the current clock has been added
+	slots     int         // number of slots whose updates are not lost
+	block     wire.Block  // scratch: the block passed to apply
+	mutations mutation.Combine
 }
 
 // combined is the sum of a clock's updates to one table.
@@ -59,7 +59,7 @@ func (c *combining) begin(u *consistency.Update, in *consistency.Sequencer) {
 			}
 		}
 		for each := range in.Round(u) {
-			if each.Lost && !c.weak.Divisor {
+			if each.Lost && !c.mutations.Divisor {
 				continue
 			}
 			c.slots++

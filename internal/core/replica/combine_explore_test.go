@@ -24,14 +24,14 @@ const (
 
 // combineCase is one case: the events that may happen in it, and the safety mechanisms that are disabled.
 type combineCase struct {
-	how    perdure.Combine
-	spans  []protocol.Interval
-	deaths int // process deaths
-	losses int // clocks that count as lost because they were not staged when their slot was decided
-	again  int // updates that are sent twice
-	copies int // replacements of the replica by a copy of its snapshot
-	jumps  int // rises of a slot's count above what the rows have, as in a lost shard
-	weak   mutation.Set
+	how       perdure.Combine
+	spans     []protocol.Interval
+	deaths    int // process deaths
+	losses    int // clocks that count as lost because they were not staged when their slot was decided
+	again     int // updates that are sent twice
+	copies    int // replacements of the replica by a copy of its snapshot
+	jumps     int // rises of a slot's count above what the rows have, as in a lost shard
+	mutations mutation.Set
 }
 
 // course is one complete state.
@@ -70,7 +70,7 @@ func newCourse(t *testing.T, c combineCase) *course {
 	t.Helper()
 	b := newBench(t, "bsp", "none", len(c.spans))
 	job := *b.job
-	s := &course{combineCase: c, t: t, r: New(Settings{Job: job, Weak: c.weak})}
+	s := &course{combineCase: c, t: t, r: New(Settings{Job: job, Mutations: c.mutations})}
 	s.r.SetView(&b.view, Role{Head: true}, false)
 	n := len(c.spans)
 	s.r.SetContent(Content{States: make([][]byte, n), Applied: make([]perdure.Clock, n)}, &b.view)
@@ -83,8 +83,8 @@ func newCourse(t *testing.T, c combineCase) *course {
 		Header:  wire.Header{Kind: wire.KindMembership, Slot: perdure.NoSlot, Clock: 1},
 		Payload: wire.JSON(c.spans),
 	})
-	for i, span := range c.spans {
-		s.slots[i] = courseSlot{incarnation: 1, clock: span.From}
+	for i, interval := range c.spans {
+		s.slots[i] = courseSlot{incarnation: 1, clock: interval.From}
 	}
 	return s
 }
@@ -201,7 +201,7 @@ func (s *course) jump(slot int) {
 func copied(t testing.TB, r *Replica) *Replica {
 	b := &bench{Replica: r, t: t, view: *r.view}
 	n := b.copyOf().Replica
-	n.weak, n.State.weak = r.weak, r.State.weak
+	n.mutations, n.State.mutations = r.mutations, r.State.mutations
 	return n
 }
 
@@ -210,17 +210,17 @@ func (s *course) check() error {
 	var w, v [courseRows]float32
 	for clock := range s.r.State.MinClock() {
 		n, weights := 0, 0.0
-		for i, span := range s.spans {
-			if span.Has(clock) && !s.lost[i][clock] {
+		for i, interval := range s.spans {
+			if interval.Has(clock) && !s.lost[i][clock] {
 				n++
 				weights += weighs(i, clock)
 			}
 		}
 		for row := range w {
 			sum, touched := float32(0), false
-			for i, span := range s.spans {
+			for i, interval := range s.spans {
 				g := touches(i, row, clock)
-				if g == 0 || !span.Has(clock) || s.lost[i][clock] {
+				if g == 0 || !interval.Has(clock) || s.lost[i][clock] {
 					continue
 				}
 				switch s.how {
@@ -246,7 +246,7 @@ func (s *course) check() error {
 			}
 		}
 	}
-	if s.r.State.sums.open && !s.weak.ExactlyOnce {
+	if s.r.State.sums.open && !s.mutations.ExactlyOnce {
 		return fmt.Errorf("a clock is half applied while the state is visible")
 	}
 	return nil
@@ -341,19 +341,19 @@ func TestExploreCombinedMissesWhatIsOff(t *testing.T) {
 	divisor := mutation.Set{Combine: mutation.Combine{Divisor: true}}
 	once := mutation.Set{Combine: mutation.Combine{Once: true}}
 	for _, c := range []combineCase{
-		{how: perdure.CombineSum, spans: all, again: 1, weak: mutation.Set{ExactlyOnce: true}},
-		{how: perdure.CombineMean, spans: all, again: 1, weak: mutation.Set{ExactlyOnce: true}},
-		{how: perdure.CombineMean, spans: all, deaths: 1, losses: 1, weak: divisor},
-		{how: perdure.CombineWeighted, spans: all, deaths: 1, losses: 1, weak: divisor},
-		{how: perdure.CombineSum, spans: all, weak: once},
-		{how: perdure.CombineMean, spans: changing, weak: once},
+		{how: perdure.CombineSum, spans: all, again: 1, mutations: mutation.Set{ExactlyOnce: true}},
+		{how: perdure.CombineMean, spans: all, again: 1, mutations: mutation.Set{ExactlyOnce: true}},
+		{how: perdure.CombineMean, spans: all, deaths: 1, losses: 1, mutations: divisor},
+		{how: perdure.CombineWeighted, spans: all, deaths: 1, losses: 1, mutations: divisor},
+		{how: perdure.CombineSum, spans: all, mutations: once},
+		{how: perdure.CombineMean, spans: changing, mutations: once},
 	} {
 		_, err := c.explore(t)
 		if err == nil {
-			t.Errorf("%s, %+v: no course failed", c.how, c.weak)
+			t.Errorf("%s, %+v: no course failed", c.how, c.mutations)
 			continue
 		}
 		what, _, _ := strings.Cut(err.Error(), "\n")
-		t.Logf("%s, exactly once off %v, %+v: %s", c.how, c.weak.ExactlyOnce, c.weak.Combine, what)
+		t.Logf("%s, exactly once off %v, %+v: %s", c.how, c.mutations.ExactlyOnce, c.mutations.Combine, what)
 	}
 }

@@ -66,8 +66,8 @@ func TestNewestProcessSpeaks(t *testing.T) {
 		for _, w := range c.words {
 			p.record(&Reader{Slot: 0, Incarnation: w.incarnation}, w.ended)
 		}
-		if got, told := p.of(0, &protocol.View{Slots: []protocol.SlotView{{Incarnation: 2}}}); got != c.want || !told {
-			t.Errorf("%s: %d clocks, reported: %v; want %d", c.name, got, told, c.want)
+		if got, sent := p.of(0, &protocol.View{Slots: []protocol.SlotView{{Incarnation: 2}}}); got != c.want || !sent {
+			t.Errorf("%s: %d clocks, reported: %v; want %d", c.name, got, sent, c.want)
 		}
 	}
 	var p endedReports

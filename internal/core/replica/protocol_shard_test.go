@@ -50,7 +50,7 @@ func newShardSide(p *plan, shard int) shardSide {
 	for range p.slots {
 		v.Slots = append(v.Slots, protocol.SlotView{Incarnation: 1, Settled: true})
 	}
-	sh := shardSide{rep: New(Settings{Shard: perdure.ShardID(shard), Job: job, Weak: p.off.Set})}
+	sh := shardSide{rep: New(Settings{Shard: perdure.ShardID(shard), Job: job, Mutations: p.off.Set})}
 	sh.rep.SetView(v, Role{Head: true, Reads: true}, false)
 	sh.rep.SetContent(Content{States: make([][]byte, p.slots), Applied: make([]perdure.Clock, p.slots)}, v)
 	sh.rep.ApplyView()
@@ -61,9 +61,9 @@ func newShardSide(p *plan, shard int) shardSide {
 // propose immediately applies the facts that the view requires.
 func (sh *shardSide) propose() {
 	for sh.rep.Propose() {
-		facts := slices.Clone(sh.rep.Effects().ControlEntries)
+		record := slices.Clone(sh.rep.Effects().ControlEntries)
 		sh.rep.Effects().ControlEntries = nil
-		for _, f := range facts {
+		for _, f := range record {
 			h := wire.Header{Kind: f.Kind, Slot: f.Slot, Incarnation: f.Incarnation, Clock: f.Clock}
 			sh.step(nil, wire.Frame{Header: h, Payload: f.Payload})
 		}
@@ -289,9 +289,9 @@ func (s *system) carryOut(shard int) error {
 // eventually, and change nothing.)
 func (s *system) ack(shard int, c *Reader) {
 	sh := &s.shards[shard]
-	n, told := sh.rep.Counts(c), &sh.told[c.Slot]
-	if s.model.TwoStep() && n.Staged > told.Staged || s.model.Kind == perdure.VAP && n.Seen > told.Seen {
-		*told = n
+	n, sent := sh.rep.Counts(c), &sh.told[c.Slot]
+	if s.model.TwoStep() && n.Staged > sent.Staged || s.model.Kind == perdure.VAP && n.Seen > sent.Seen {
+		*sent = n
 		s.toSlot(shard, c, frame{kind: ackFrame, counts: n})
 	}
 }
@@ -313,9 +313,9 @@ func (s *system) push(slot, shard int) {
 	if s.off.advance {
 		to.pushes.seq = st.Seq()
 	}
-	begun := to.StartRound(p, st)
+	started := to.StartRound(p, st)
 	to.pushes.seq = seq
-	if begun && s.off.order {
+	if started && s.off.order {
 		s.toSlot(shard, c, frame{kind: pushFrame, label: labelOf(&to.pushes.rounds[slot]), last: true})
 	}
 	var frames []frame
@@ -342,7 +342,7 @@ func (s *system) push(slot, shard int) {
 	}
 	switch n := len(frames); {
 	case !done || s.off.order:
-	case n > 0 && begun:
+	case n > 0 && started:
 		frames[n-1].last = true
 	default:
 		frames = append(frames, frame{kind: pushFrame, label: end, last: true})

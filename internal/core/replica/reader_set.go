@@ -306,7 +306,7 @@ func (a *ReaderSet) Flow(slot perdure.Slot) (*Reader, uint64) {
 }
 
 // StartRound resumes a slot's round, or starts one if none is in progress, and reports whether it started one.
-func (a *ReaderSet) StartRound(slot perdure.Slot, st *State) (begun bool) {
+func (a *ReaderSet) StartRound(slot perdure.Slot, st *State) (started bool) {
 	o, to := &a.pushes, &a.pushes.rounds[slot]
 	o.from = 0
 	if to.begun {

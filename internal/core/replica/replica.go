@@ -47,7 +47,7 @@ type Settings struct {
 	// one that hangs. It may be nil.
 	Progress    func()
 	MaxUnstored int          // for tests: replaces MaxUnstored
-	Weak        mutation.Set // for negative controls
+	Mutations   mutation.Set // for negative controls
 }
 
 // MaxUnstored limits a slot's subscription to one table: it may contain at most this many rows more than are stored
@@ -79,7 +79,7 @@ type Replica struct {
 	shard     perdure.ShardID
 	job       *perdure.JobSpec
 	traits    recovery.Traits
-	weak      mutation.Set
+	mutations mutation.Set
 	view      *protocol.View
 	role      Role
 	ready     bool // serves in this epoch
@@ -99,7 +99,7 @@ func New(s Settings) *Replica {
 	}
 	traits := recovery.Of(job.Recovery).Traits()
 	r := &Replica{
-		State: newState(&s, job, traits), shard: s.Shard, job: job, traits: traits, weak: s.Weak,
+		State: newState(&s, job, traits), shard: s.Shard, job: job, traits: traits, mutations: s.Mutations,
 		dirty: true,
 	}
 	r.Readers.unstored = cmp.Or(s.MaxUnstored, MaxUnstored)
@@ -201,11 +201,11 @@ func (r *Replica) Step(e *Entry, body []byte) (large bool) {
 	r.dirty = true
 	switch f.Kind {
 	case wire.KindUpdate:
-		verdict := r.State.offer(f, body, &r.Readers)
+		decision := r.State.offer(f, body, &r.Readers)
 		if s := &r.Readers.slots[f.Slot]; f.Flags&wire.FlagAckNow != 0 {
 			s.prompt = max(s.prompt, f.Until())
 		}
-		return r.handleOutcome(e, verdict) && isNextLarge(r.State.intake, f.Slot)
+		return r.handleOutcome(e, decision) && isNextLarge(r.State.intake, f.Slot)
 	case wire.KindTick:
 		r.handleOutcome(e, r.State.intake.Tick(f.Slot, f.Incarnation, f.Clock))
 		return false
@@ -223,9 +223,9 @@ func (r *Replica) Step(e *Entry, body []byte) (large bool) {
 func (r *Replica) fail(err error) { r.Effects().fail("shard %d: %w", r.shard, err) }
 
 // handleOutcome acts on the intake's verdict about an entry, and reports whether the entry changed anything.
-func (r *Replica) handleOutcome(e *Entry, verdict consistency.Outcome) bool {
+func (r *Replica) handleOutcome(e *Entry, decision consistency.Outcome) bool {
 	f, fx := &e.Frame, r.Effects()
-	switch verdict {
+	switch decision {
 	case consistency.Gap:
 		if e.From != nil {
 			fx.Reopen = append(fx.Reopen, e.From) // it opens the shard again and resends from the count it receives
@@ -337,7 +337,7 @@ func (r *Replica) checkResent() {
 func (r *Replica) AwaitsResend() bool { return r.ready && r.resend.isIncomplete() }
 
 // withholdsRows reports whether the shard still withholds its rows from all readers.
-func (r *Replica) withholdsRows() bool { return r.resend.isIncomplete() && !r.weak.RestoreBarrier }
+func (r *Replica) withholdsRows() bool { return r.resend.isIncomplete() && !r.mutations.RestoreBarrier }
 
 // IsBehind reports whether some process has ended clocks that the shard has not applied.
 func (r *Replica) IsBehind() bool { return r.queued.beyond(r.view, r.State.Applied()) }
@@ -374,7 +374,7 @@ func (r *Replica) AnswerOpens(pos uint64) {
 
 // Membership returns the newest membership in the log: its number, and the membership interval of each slot. The caller
 // must not modify the slice.
-func (r *Replica) Membership() (number uint64, spans []protocol.Interval) {
+func (r *Replica) Membership() (number uint64, intervals []protocol.Interval) {
 	return r.State.intake.MembershipVersion(), r.State.intake.Intervals()
 }
 

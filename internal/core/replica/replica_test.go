@@ -61,9 +61,9 @@ func newBench(t testing.TB, model string, recovery string, slots int, change ...
 // turn proposes and steps until nothing is left to append, then settles.
 func (b *bench) turn() {
 	for b.Propose() {
-		facts := slices.Clone(b.Effects().ControlEntries)
+		record := slices.Clone(b.Effects().ControlEntries)
 		b.Effects().ControlEntries = nil
-		for _, f := range facts {
+		for _, f := range record {
 			b.step(wire.Frame{Header: wire.Header{
 				Kind: f.Kind, Slot: f.Slot, Incarnation: f.Incarnation,
 				Clock: f.Clock,

@@ -34,13 +34,13 @@ func (p *endedReports) record(r *Reader, ended perdure.Clock) {
 }
 
 // of returns the report of a slot's newest process, capped at the job's end, and whether there is a report.
-func (p endedReports) of(slot perdure.Slot, v *protocol.View) (ended perdure.Clock, told bool) {
-	said, told := p[slot]
+func (p endedReports) of(slot perdure.Slot, v *protocol.View) (ended perdure.Clock, sent bool) {
+	said, sent := p[slot]
 	ended = said.ended
 	if end := v.EndClock(slot); end > 0 {
 		ended = min(ended, end)
 	}
-	return ended, told
+	return ended, sent
 }
 
 // resendProgress tracks how far the workers have resent the updates of a restored shard. The shard starts with the rows
@@ -62,8 +62,8 @@ func (m *resendProgress) complete(v *protocol.View, in *consistency.Sequencer) b
 			continue // no process speaks for it: its updates are in the cut
 		}
 		slot := perdure.Slot(i)
-		ended, told := m.reported.of(slot, v)
-		if !told || i >= len(in.Applied()) || in.Counts(slot).Ticked < ended {
+		ended, sent := m.reported.of(slot, v)
+		if !sent || i >= len(in.Applied()) || in.Counts(slot).Ticked < ended {
 			return false
 		}
 	}

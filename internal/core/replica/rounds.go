@@ -36,10 +36,10 @@ type rounds struct {
 func newRounds(s *Settings) rounds {
 	r := s.Job.Recovery
 	return rounds{
-		Rounds: recovery.RoundsOf(r), allowed: true, elapsed: s.Elapsed, ignoreMoves: s.Weak.Eviction.Moves,
+		Rounds: recovery.RoundsOf(r), allowed: true, elapsed: s.Elapsed, ignoreMoves: s.Mutations.Eviction.Moves,
 		settings: scar.Settings{
 			Selector: r.Selector, Share: r.Share, Seed: s.Job.Seed, Shard: s.Shard,
-			Torn: s.Weak.Units,
+			Torn: s.Mutations.Units,
 		},
 	}
 }
@@ -122,7 +122,7 @@ func (ro *rounds) missed(named, min perdure.Clock) bool {
 // saveRows makes the head save some of the current rows if a round is due.
 func (st *State) saveRows(to *ReaderSet) {
 	ro, min := &st.rounds, st.intake.MinClock()
-	if st.weak.Cuts {
+	if st.mutations.Cuts {
 		min-- // negative control: the save of a clock contains updates of that clock
 	}
 	n := ro.due(min)

@@ -235,16 +235,16 @@ func TestRoundOfTheLastClock(t *testing.T) {
 	b := newBench(t, "asp", "scar:4,1/4,round", 1) // at 1, 2, 3
 	some := b.clock(0)
 	b.State.RecordRowsWritten(some, protocol.Segment{Cut: some.Cut, File: "some", Bytes: 100})
-	told := func() []protocol.Segment {
+	sent := func() []protocol.Segment {
 		var st protocol.ShardStatus
 		b.Status(&b.view, &st)
 		return st.Segments
 	}
-	if got := told(); len(got) != 1 || got[0].Cut != 1 {
+	if got := sent(); len(got) != 1 || got[0].Cut != 1 {
 		t.Fatalf("before a clock is named it reports %+v", got)
 	}
 	b.State.cuts.setNamed(1, b.State.intake)
-	if got := told(); got != nil {
+	if got := sent(); got != nil {
 		t.Errorf("after a partial round at the named clock it reports %+v", got)
 	}
 	b.ApplyAll()
@@ -253,7 +253,7 @@ func TestRoundOfTheLastClock(t *testing.T) {
 		t.Fatalf("at the named clock it saves %+v", saves)
 	}
 	b.State.RecordRowsWritten(&saves[0], protocol.Segment{Cut: 1, File: "all", Bytes: 400})
-	if got := told(); len(got) != 1 || got[0].File != "all" {
+	if got := sent(); len(got) != 1 || got[0].File != "all" {
 		t.Errorf("after the final round it reports %+v", got)
 	}
 }

@@ -124,8 +124,8 @@ var stepCases = []stand{
 	}, "shard 0: wire: malformed payload: a base of 2 slots in a job of 1"},
 	{"a slot that starts later has no saved state, others keep theirs", "asp", "none", 2, func(b *bench) any {
 		b.State.rows.states = [][]byte{[]byte("a"), []byte("b")}
-		spans := []protocol.Interval{{From: 0}, {From: 5}, {From: 7}}
-		b.fact(wire.KindMembership, perdure.NoSlot, 0, 2, wire.JSON(spans))
+		intervals := []protocol.Interval{{From: 0}, {From: 5}, {From: 7}}
+		b.fact(wire.KindMembership, perdure.NoSlot, 0, 2, wire.JSON(intervals))
 		return fmt.Sprintf("%q", b.State.rows.states)
 	}, `["a" "" ""]`},
 	{"an update is heavy from its size on", "ssp:9", "none", 1, func(b *bench) any {
@@ -235,17 +235,17 @@ var readerCases = []stand{
 	}, "[false true 1 0]"},
 	{"the clocks that a slot has ended are awaited until the next epoch", "ssp:9", "none", 1, func(b *bench) any {
 		b.opens(0, 5)
-		lacks := []bool{b.IsBehind()}
+		missing := []bool{b.IsBehind()}
 		b.SetView(&b.view, b.role, true)
-		return append(lacks, b.IsBehind())
+		return append(missing, b.IsBehind())
 	}, "[true false]"},
 	{"and until another process takes the slot", "ssp:9", "none", 1, func(b *bench) any {
 		b.opens(0, 5)
 		b.ApplyView()
-		lacks := []bool{b.IsBehind()}
+		missing := []bool{b.IsBehind()}
 		b.view.Slots[0].Incarnation++
 		b.ApplyView()
-		return append(lacks, b.IsBehind())
+		return append(missing, b.IsBehind())
 	}, "[true false]"},
 	{"a replica that does not serve answers no Open", "ssp:9", "none", 1, func(b *bench) any {
 		b.SetView(&b.view, b.role, true)

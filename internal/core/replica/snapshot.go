@@ -281,7 +281,7 @@ func (in *IncomingSnapshot) Finish() error {
 func (st *State) installSnapshot(in *IncomingSnapshot) {
 	c, h, sv := &in.content, &in.header, &st.cuts
 	st.rows.parts, st.rows.states, st.rows.seq = c.Parts, c.States, c.Seq
-	st.intake = consistency.Restore(&h.Intake, st.weak)
+	st.intake = consistency.Restore(&h.Intake, st.mutations)
 	st.updateTableSettings()
 	sv.left, sv.unsaved, sv.schedule.End, sv.schedule.Named, sv.segments = h.Cut, h.Writing, h.End, h.Named, h.Segments
 }

@@ -16,15 +16,15 @@ import (
 // State is what the log makes of a shard: rows, counts and cuts. These depend only on the entries and their order.
 // State also tracks how far this replica has written its cuts, which no other replica needs to know; see cuts.
 type State struct {
-	weak    mutation.Set
-	intake  *consistency.Sequencer // nil: there are no rows yet
-	rows    rows
-	cuts    cuts
-	rounds  rounds
-	taken   perdure.Slot  // the slot whose update was taken last
-	sums    combining     // sums for the clock whose updates are being applied
-	tail    bool          // clients read at the tail: see perdure.JobSpec.TailReads
-	evicted perdure.Clock // the MinClock of the last eviction
+	mutations mutation.Set
+	intake    *consistency.Sequencer // nil: there are no rows yet
+	rows      rows
+	cuts      cuts
+	rounds    rounds
+	taken     perdure.Slot  // the slot whose update was taken last
+	sums      combining     // sums for the clock whose updates are being applied
+	tail      bool          // clients read at the tail: see perdure.JobSpec.TailReads
+	evicted   perdure.Clock // the MinClock of the last eviction
 
 	progress func() // as in Settings; never nil
 	// The stored states that the newest snapshots refer to. Only snapshots taken next to an update log are listed.
@@ -35,14 +35,14 @@ type State struct {
 
 func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
 	return State{
-		weak: s.Weak, rows: rows{shard: s.Shard, job: job},
+		mutations: s.Mutations, rows: rows{shard: s.Shard, job: job},
 		cuts: cuts{
 			background: traits.SavesInBackground(), saves: traits.SavesCuts(), sparing: s.SaveChangedOnly,
 			rows:     traits.SaveMode == recovery.SaveRows,
 			schedule: recovery.ScheduleOf(job.Recovery),
 		},
 		rounds: newRounds(s),
-		sums:   combining{weak: s.Weak.Combine},
+		sums:   combining{mutations: s.Mutations.Combine},
 
 		progress: s.Progress,
 	}
@@ -51,7 +51,7 @@ func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
 // fill sets the initial content, restored from a cut.
 func (st *State) fill(c Content, cut perdure.Clock) {
 	st.rows.parts, st.rows.states, st.rows.seq = c.Parts, c.States, c.Seq
-	st.intake = consistency.NewSequencer(false, c.Applied, st.weak)
+	st.intake = consistency.NewSequencer(false, c.Applied, st.mutations)
 	st.updateTableSettings()
 	st.cuts.left = cut
 	st.intake.SetCut(st.cuts.schedule.After(cut))
@@ -73,15 +73,15 @@ func (st *State) updateTableSettings() {
 // offer takes in a part of an update. The state keeps the body.
 func (st *State) offer(f *wire.Frame, body []byte, to *ReaderSet) consistency.Outcome {
 	st.keepOrder(f.Slot, f.Clock, to)
-	verdict := st.intake.Offer(consistency.UpdatePart{
+	decision := st.intake.Offer(consistency.UpdatePart{
 		Slot: f.Slot, Clock: f.Clock, Clocks: int(f.Clocks), Incarnation: f.Incarnation,
 		Index: int(f.Part), Of: int(f.Parts), Payload: body,
 		Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagDuplicateRows != 0,
 	})
-	if verdict != consistency.Kept {
+	if decision != consistency.Kept {
 		to.fx.FreeBodies = append(to.fx.FreeBodies, body)
 	}
-	return verdict
+	return decision
 }
 
 // keepOrder applies what may be applied before a slot's next update is taken. Without ticks, updates that become
@@ -124,7 +124,7 @@ func (st *State) applyToCut(to *ReaderSet) {
 		st.sums.begin(u, st.intake)
 		st.apply(u, to)
 		now := st.intake.MinClock()
-		if st.sums.any && (now > least || st.sums.weak.Once) {
+		if st.sums.any && (now > least || st.sums.mutations.Once) {
 			st.sums.end(now > least, func(b *wire.Block) { // as of the clock that has just ended
 				st.progress()
 				if err := st.change(b, least, perdure.NoSlot, to); err != nil {
@@ -154,7 +154,7 @@ func (st *State) leaveCut(to *ReaderSet) bool {
 	}
 	st.cuts.unsaved = cut
 	st.cuts.leave(cut, st.intake)
-	if st.weak.Cuts {
+	if st.mutations.Cuts {
 		st.applyToCut(to)
 	}
 	if st.cuts.head {
@@ -230,7 +230,7 @@ func (st *State) change(b *wire.Block, clock perdure.Clock, by perdure.Slot, to 
 		return err
 	}
 	st.rounds.changed(b, st.rows.parts[b.Table])
-	if st.weak.Pushes {
+	if st.mutations.Pushes {
 		return nil
 	}
 	if !st.rows.parts[b.Table].Spec.Rule.Adds() {
@@ -253,7 +253,7 @@ func (st *State) evict(least perdure.Clock, to *ReaderSet) {
 		if p.Spec.Evict == 0 {
 			continue
 		}
-		if st.weak.Eviction.Evicting {
+		if st.mutations.Eviction.Evicting {
 			least += p.Spec.Evict
 		}
 		forgets := st.rounds.evicting(perdure.TableID(id), p)
@@ -322,19 +322,19 @@ func (st *State) raise(f *wire.Frame) error {
 
 // setMembership applies a new membership: the membership interval of each slot.
 func (st *State) setMembership(f *wire.Frame) error {
-	var spans []protocol.Interval
-	if err := wire.ParseControl(f, &spans); err != nil {
+	var intervals []protocol.Interval
+	if err := wire.ParseControl(f, &intervals); err != nil {
 		return err
 	}
-	if n := len(st.intake.Applied()); len(spans) < n || len(spans) > perdure.MaxSlots {
-		return fmt.Errorf("%w: a membership of %d slots in a job of %d", wire.ErrPayload, len(spans), n)
+	if n := len(st.intake.Applied()); len(intervals) < n || len(intervals) > perdure.MaxSlots {
+		return fmt.Errorf("%w: a membership of %d slots in a job of %d", wire.ErrPayload, len(intervals), n)
 	}
 	for slot, n := range st.intake.Applied() {
-		if spans[slot].From > n {
+		if intervals[slot].From > n {
 			st.rows.states[slot] = nil // belonged to another worker
 		}
 	}
-	st.intake.SetMembership(uint64(f.Clock), spans)
+	st.intake.SetMembership(uint64(f.Clock), intervals)
 	slots := len(st.intake.Applied())
 	st.rows.states = append(st.rows.states, make([][]byte, max(0, slots-len(st.rows.states)))...)
 	return nil

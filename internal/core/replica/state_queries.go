@@ -50,7 +50,7 @@ func (st *State) CheckUpdate(payload []byte, tables int) error {
 
 // AlreadyApplied reports whether all clocks of an update below until are applied, so that the update will be ignored.
 func (st *State) AlreadyApplied(slot perdure.Slot, until perdure.Clock) bool {
-	return until <= consistency.AppliedCount(st.intake.Applied(), slot) && !st.weak.ExactlyOnce
+	return until <= consistency.AppliedCount(st.intake.Applied(), slot) && !st.mutations.ExactlyOnce
 }
 
 // Image captures the current rows, to be written as a cut at which the shard is paused.

@@ -53,12 +53,12 @@ func MaxAge(home Saved, others [][]byte, now perdure.Clock) (older perdure.Clock
 	}
 	known := false
 	for _, b := range others {
-		heard := Saved{Clock: Unknown}
+		received := Saved{Clock: Unknown}
 		if b != nil {
-			heard, _ = Unpack(b)
+			received, _ = Unpack(b)
 		}
-		if heard.Gap <= heard.Clock+1 && heard.Clock < home.Gap {
-			known, older = true, max(older, heard.Clock-home.Clock)
+		if received.Gap <= received.Clock+1 && received.Clock < home.Gap {
+			known, older = true, max(older, received.Clock-home.Clock)
 		}
 	}
 	if !known {

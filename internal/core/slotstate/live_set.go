@@ -84,8 +84,8 @@ func (h *LiveSet) Same(other *LiveSet) bool {
 func (h *LiveSet) Garbage(names []string) (garbage []string) {
 	for _, name := range names {
 		k, ok := ParseName(name)
-		t, heard := h.slots[k.Slot]
-		if _, held := h.names[name]; !ok || held || !heard {
+		t, received := h.slots[k.Slot]
+		if _, held := h.names[name]; !ok || held || !received {
 			continue
 		}
 		if k.Generation < h.generation || !t.none && t.oldest.After(k) {

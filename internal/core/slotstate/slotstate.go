@@ -1,4 +1,5 @@
-// Package slotstate manages saved slot states that are too large to be sent with an update. They are stored as objects
+// Package slotstate manages the states that training programs save with their updates and that are too large to be sent
+// with them. They are stored as objects
 // in the job's store, and a [Ref] is sent in their place. The package also decides when such an object is garbage: see
 // [LiveSet].
 //

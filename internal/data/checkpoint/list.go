@@ -196,8 +196,8 @@ func listAll(in store.Store) ([]store.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	begun, err := in.Unfinished()
-	return append(begun, there...), err
+	started, err := in.Unfinished()
+	return append(started, there...), err
 }
 
 // classifyEntries reads the manifests whose names of accepts, and sorts the other entries by kind.

@@ -24,9 +24,9 @@ func TestLook(t *testing.T) {
 	cut := published(t, fsys, 1, 40).Segments[1].File
 	published(t, fsys, 2, 30)
 	odd := key{1, 10}.manifest()
-	begun := "." + key{2, 50}.manifest() + ".7-1.tmp"
+	started := "." + key{2, 50}.manifest() + ".7-1.tmp"
 	loose := key{2, 30}.segment(0, 9)
-	for _, name := range []string{cut, odd, begun, loose, "notes"} {
+	for _, name := range []string{cut, odd, started, loose, "notes"} {
 		overwrite(t, fsys, "ckpt/"+name, []byte("x"))
 	}
 	found, err := List(ckpt(fsys))
@@ -51,7 +51,7 @@ func TestLook(t *testing.T) {
 		!strings.HasPrefix(wrong[1], odd+": it does not begin with ") {
 		t.Errorf("defects %q", wrong)
 	}
-	if len(found.Unreferenced) != 2 || found.Unreferenced[0].File != begun || found.Unreferenced[1].File != loose ||
+	if len(found.Unreferenced) != 2 || found.Unreferenced[0].File != started || found.Unreferenced[1].File != loose ||
 		found.Unreferenced[1].Bytes != 1 || !slices.Equal(found.Other, []string{"notes"}) {
 		t.Errorf("loose files %v, other files %v", found.Unreferenced, found.Other)
 	}
@@ -66,8 +66,8 @@ func TestLookRunning(t *testing.T) {
 	publishedRunning(t, fsys, 1, 4) // names files 3 and 4
 	publishedRunning(t, fsys, 1, 7)
 	file := func(number uint64) string { return rowsKey{1, 1, number}.segment(1) }
-	begun := "." + file(8) + ".7-1.tmp"
-	for _, name := range []string{file(3), RunningFile(7), begun, file(9)} {
+	started := "." + file(8) + ".7-1.tmp"
+	for _, name := range []string{file(3), RunningFile(7), started, file(9)} {
 		overwrite(t, fsys, "ckpt/"+name, []byte("x"))
 	}
 	found, err := List(ckpt(fsys))
@@ -95,11 +95,11 @@ func TestLookRunning(t *testing.T) {
 		newer     bool
 		stay, not []string
 	}{
-		{0, false, nil, []string{file(1), file(7), begun, file(9)}},
-		{1, false, []string{file(1), file(3), file(4), file(7), file(9)}, []string{begun}},
-		{2, false, []string{file(3), file(4), file(7), file(9)}, []string{file(2), begun}},
-		{2, true, []string{file(3), file(4), file(7), file(9), begun}, []string{file(2)}},
-		{4, true, []string{file(1), file(2), file(6), begun}, nil},
+		{0, false, nil, []string{file(1), file(7), started, file(9)}},
+		{1, false, []string{file(1), file(3), file(4), file(7), file(9)}, []string{started}},
+		{2, false, []string{file(3), file(4), file(7), file(9)}, []string{file(2), started}},
+		{2, true, []string{file(3), file(4), file(7), file(9), started}, []string{file(2)}},
+		{4, true, []string{file(1), file(2), file(6), started}, nil},
 	} {
 		r := found.PlanRemoval(c.n, c.newer)
 		for _, name := range c.stay {

@@ -154,16 +154,16 @@ func (s *retention) mayNeed(name string) bool {
 	if isState(name) {
 		return s.keepStates
 	}
-	_, begun := store.ParseUnfinished(name)
+	_, started := store.ParseUnfinished(name)
 	cut, rows, number, _ := parseSegmentFile(name)
 	switch {
 	case number > 0:
 		return s.keepNewer && number >= s.newestNumber
 	case rows != nil:
-		return (s.keepNewer || s.keepRows && !begun) && (s.oldestReadable == nil || s.oldestReadable.predates(rows))
+		return (s.keepNewer || s.keepRows && !started) && (s.oldestReadable == nil || s.oldestReadable.predates(rows))
 	}
 	newer := cut.compare(s.newest)
-	return !begun && cut.compare(s.newestUnreadable) <= 0 || s.keepNewer && (newer > 0 || begun && newer == 0)
+	return !started && cut.compare(s.newestUnreadable) <= 0 || s.keepNewer && (newer > 0 || started && newer == 0)
 }
 
 // isState reports whether a file is a slot state, complete or temporary. States that no manifest names are not handled

@@ -52,8 +52,8 @@ func wantWhole(t *testing.T, fsys disk.FS, n int) {
 	t.Helper()
 	found, err := List(ckpt(fsys))
 	must(t, err)
-	lacks := slices.ContainsFunc(found.Checkpoints, func(k Info) bool { return k.Err != nil || len(k.Missing) > 0 })
-	if len(found.Checkpoints) != n || lacks {
+	missing := slices.ContainsFunc(found.Checkpoints, func(k Info) bool { return k.Err != nil || len(k.Missing) > 0 })
+	if len(found.Checkpoints) != n || missing {
 		t.Errorf("found %d checkpoints, or one is incomplete: %+v", len(found.Checkpoints), found.Checkpoints)
 	}
 }

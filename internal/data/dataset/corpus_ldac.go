@@ -66,7 +66,7 @@ func (c *Corpus) read(path string, which func(i int) *Documents) error {
 
 // document parses one line.
 func (c *Corpus) document(line []byte, to *Documents) error {
-	begin := len(to.Tokens)
+	start := len(to.Tokens)
 	first, rest, _ := bytes.Cut(line, []byte(" "))
 	words, err := strconv.ParseUint(string(first), 10, 31)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *Corpus) document(line []byte, to *Documents) error {
 			if found != words {
 				return fmt.Errorf("it announces %d words but has %d", words, found)
 			}
-			slices.Sort(to.Tokens[begin:])
+			slices.Sort(to.Tokens[start:])
 			to.endDocument()
 			return nil
 		}

@@ -32,7 +32,7 @@ func SyntheticCorpus(documents int) *Corpus {
 		for k := range topics {
 			topics[k] = draw(syntheticTopics)
 		}
-		begin := len(to.Tokens)
+		start := len(to.Tokens)
 		for range 40 + draw(121) {
 			if draw(8) == 0 {
 				to.Tokens = append(to.Tokens, int32(draw(syntheticWords)))
@@ -42,7 +42,7 @@ func SyntheticCorpus(documents int) *Corpus {
 			rank := int(float64(float64(x*x)*x) * (syntheticWords / syntheticTopics))
 			to.Tokens = append(to.Tokens, int32(rank*syntheticTopics+topics[draw(len(topics))]))
 		}
-		slices.Sort(to.Tokens[begin:])
+		slices.Sort(to.Tokens[start:])
 		to.endDocument()
 	}
 	return c

@@ -26,20 +26,20 @@ const (
 const maxTextBytes = 64 << 20
 
 // loadTexts reads a directory of texts, in the order of their paths.
-func loadTexts(folder string) (*Corpus, error) {
+func loadTexts(dir string) (*Corpus, error) {
 	var paths []string
-	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() && (endsWith(path, ".txt") || endsWith(path, ".json")) {
 			paths = append(paths, path)
 		}
 		return err
 	})
 	if err != nil {
-		return nil, &FileError{Path: folder, Problem: "cannot be read: " + err.Error(), Kind: err}
+		return nil, &FileError{Path: dir, Problem: "cannot be read: " + err.Error(), Kind: err}
 	}
 	if len(paths) == 0 {
 		return nil, &FileError{
-			Path: folder, Problem: "has no train.ldac, and no files whose names end with .txt or .json",
+			Path: dir, Problem: "has no train.ldac, and no files whose names end with .txt or .json",
 			Kind: ErrMissing,
 		}
 	}
@@ -60,20 +60,20 @@ func loadTexts(folder string) (*Corpus, error) {
 	least, most := max(minDocumentsPerWord, len(texts)/1000), max(float64(minDocumentsPerWord),
 		maxDocumentShare*float64(len(texts)))
 	maps.DeleteFunc(in, func(_ string, n int) bool { return n < least || float64(n) > most })
-	c := &Corpus{Name: folder, Words: slices.Sorted(maps.Keys(in)), Size: len(in)}
+	c := &Corpus{Name: dir, Words: slices.Sorted(maps.Keys(in)), Size: len(in)}
 	number := make(map[string]int32, len(in))
 	for i, word := range c.Words {
 		number[word] = int32(i)
 	}
 	for i, text := range texts {
 		to := partOf(i, &c.Train, &c.Test)
-		begin := len(to.Tokens)
+		start := len(to.Tokens)
 		for _, word := range text {
 			if n, ok := number[word]; ok {
 				to.Tokens = append(to.Tokens, n)
 			}
 		}
-		slices.Sort(to.Tokens[begin:])
+		slices.Sort(to.Tokens[start:])
 		to.endDocument()
 	}
 	return c, nil

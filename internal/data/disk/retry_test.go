@@ -33,7 +33,7 @@ func TestRetry(t *testing.T) {
 				MaxAttempts: 3, Pause: time.Second,
 				Permanent: func(err error) bool { return errors.Is(err, gone) },
 			}
-			begin := time.Now()
+			start := time.Now()
 			err := r.Do(t.Context(), func() error {
 				if tried++; tried <= len(c.errs) {
 					return c.errs[tried-1]
@@ -43,7 +43,7 @@ func TestRetry(t *testing.T) {
 			if !errors.Is(err, c.want) || tried != c.tries {
 				t.Errorf("%s: %v after %d tries; want %v after %d", name, err, tried, c.want, c.tries)
 			}
-			if took := time.Since(begin); took != time.Duration(c.tries-1)*r.Pause {
+			if took := time.Since(start); took != time.Duration(c.tries-1)*r.Pause {
 				t.Errorf("%s: %d tries took %v", name, tried, took)
 			}
 		})
@@ -62,8 +62,8 @@ func TestRetryEnds(t *testing.T) {
 			t.Errorf("%v after %d tries in 2.5 s; want 3 tries", err, tried)
 		}
 		tried = 0
-		begin := time.Now()
-		over := func(error) bool { return time.Since(begin) >= 1500*time.Millisecond }
+		start := time.Now()
+		over := func(error) bool { return time.Since(start) >= 1500*time.Millisecond }
 		err = Retry{Pause: time.Second, Permanent: over}.Do(t.Context(), func() error { tried++; return full })
 		if tried != 2 || !IsFull(err) {
 			t.Errorf("%v after %d tries, although it was over after 1.5 s; want 2 tries", err, tried)

@@ -25,7 +25,7 @@ const acquirePause = 100 * time.Millisecond
 // holder. AcquireWait calls waiting with the reason of the wait, and again whenever the reason changes; it may be nil.
 func AcquireWait(ctx context.Context, r Registry, holder Holder, waiting func(error)) (Lease, error) {
 	var held time.Time // start of the wait for the holder; zero: the lease was not held at the last attempt
-	told := ""
+	sent := ""
 	again := time.NewTicker(acquirePause)
 	defer again.Stop()
 	for {
@@ -46,8 +46,8 @@ func AcquireWait(ctx context.Context, r Registry, holder Holder, waiting func(er
 		default:
 			return nil, err
 		}
-		if waiting != nil && err.Error() != told {
-			told = err.Error()
+		if waiting != nil && err.Error() != sent {
+			sent = err.Error()
 			waiting(err)
 		}
 		select {

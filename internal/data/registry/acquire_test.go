@@ -68,9 +68,9 @@ func TestTake(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 				defer cancel()
 				r := moody{registry.NewMemory(), func() error { return c.why(time.Since(began)) }}
-				var told []string
+				var sent []string
 				l, err := registry.AcquireWait(ctx, r, registry.Self(), func(err error) {
-					told = append(told, map[bool]string{true: "held", false: "away"}[errors.Is(err, registry.ErrHeld)])
+					sent = append(sent, map[bool]string{true: "held", false: "away"}[errors.Is(err, registry.ErrHeld)])
 				})
 				if !errors.Is(err, c.want) || (err == nil) != (l != nil) {
 					t.Errorf("got lease %v, error %v", l, err)
@@ -78,7 +78,7 @@ func TestTake(t *testing.T) {
 				if took := time.Since(began); took < c.after || took > c.after+200*time.Millisecond {
 					t.Errorf("took %v, want %v", took, c.after)
 				}
-				if got := strings.Join(told, " "); got != c.told {
+				if got := strings.Join(sent, " "); got != c.told {
 					t.Errorf("waiting was called with %q, want %q", got, c.told)
 				}
 			})

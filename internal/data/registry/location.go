@@ -35,8 +35,8 @@ var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
 // ParseLocation parses a location. The error is a one-line perdure.ErrUsage without secrets.
 func ParseLocation(text string) (Location, error) {
-	begin, _, _ := strings.Cut(text, "://")
-	switch d, has := drivers[begin]; {
+	start, _, _ := strings.Cut(text, "://")
+	switch d, has := drivers[start]; {
 	case has && scheme.MatchString(text):
 		shown, identity, err := d.Parse(text)
 		return Location{text: text, display: shown, identity: identity}, err
@@ -66,8 +66,8 @@ func (l Location) Identity() string { return l.identity }
 // Open opens the registry. It does not contact etcd yet, so etcd may be unavailable.
 func (l Location) Open(ctx context.Context) (Registry, error) {
 	if !l.isFile {
-		begin, _, _ := strings.Cut(l.text, "://")
-		return drivers[begin].Open(ctx, l.text)
+		start, _, _ := strings.Cut(l.text, "://")
+		return drivers[start].Open(ctx, l.text)
 	}
 	r, err := OpenFile(disk.OS(), l.text)
 	if err != nil {

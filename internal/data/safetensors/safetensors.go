@@ -145,7 +145,7 @@ func encodeHeader(tensors []Tensor, meta map[string]string) ([]byte, error) {
 		}
 	}
 	seen := map[string]bool{metadataKey: true}
-	var begin int64
+	var start int64
 	for _, t := range tensors {
 		n, ok := elements(t.Shape)
 		dtype, values := t.dtype()
@@ -159,11 +159,11 @@ func encodeHeader(tensors []Tensor, meta map[string]string) ([]byte, error) {
 		}
 		seen[t.Name] = true
 		shape := append([]int64{}, t.Shape...) // [], never null
-		end := begin + width(dtype)*n
-		if err := field(t.Name, entry{dtype, shape, [2]int64{begin, end}}); err != nil {
+		end := start + width(dtype)*n
+		if err := field(t.Name, entry{dtype, shape, [2]int64{start, end}}); err != nil {
 			return nil, err
 		}
-		begin = end
+		start = end
 	}
 	b = append(b, '}')
 	for len(b)%8 != 0 {

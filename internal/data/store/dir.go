@@ -64,11 +64,11 @@ func (f dirStore) Open(name string) (Object, error) {
 }
 
 func (f dirStore) List(prefix string) ([]Entry, error) {
-	return f.list(func(name string, begun bool) bool { return !begun && strings.HasPrefix(name, prefix) })
+	return f.list(func(name string, started bool) bool { return !started && strings.HasPrefix(name, prefix) })
 }
 
 func (f dirStore) Unfinished() ([]Entry, error) {
-	return f.list(func(_ string, begun bool) bool { return begun })
+	return f.list(func(_ string, started bool) bool { return started })
 }
 
 // maxListAttempts is the max number of attempts to list a directory while files are being deleted.
@@ -76,7 +76,7 @@ const maxListAttempts = 10
 
 // list returns the files that wanted accepts. If one disappears before its size is read, another may have replaced it,
 // so list starts again.
-func (f dirStore) list(wanted func(name string, begun bool) bool) (all []Entry, err error) {
+func (f dirStore) list(wanted func(name string, started bool) bool) (all []Entry, err error) {
 	for range maxListAttempts {
 		var gone bool
 		if all, gone, err = f.listOnce(wanted); err != nil || !gone {
@@ -86,14 +86,14 @@ func (f dirStore) list(wanted func(name string, begun bool) bool) (all []Entry, 
 	return all, err
 }
 
-func (f dirStore) listOnce(wanted func(name string, begun bool) bool) (all []Entry, gone bool, err error) {
+func (f dirStore) listOnce(wanted func(name string, started bool) bool) (all []Entry, gone bool, err error) {
 	names, err := f.fsys.List(f.dir)
 	if err != nil {
 		return nil, false, classifyDiskError(err)
 	}
 	for _, name := range names {
-		_, begun := disk.ParseTemporary(name)
-		if !wanted(name, begun) {
+		_, started := disk.ParseTemporary(name)
+		if !wanted(name, started) {
 			continue
 		}
 		n, err := disk.Size(f.fsys, f.path(name))

@@ -59,11 +59,11 @@ func TestFolderCrash(t *testing.T) {
 		if !slices.ContainsFunc(all, func(e store.Entry) bool { return e.Name == "o" }) {
 			t.Errorf("step %d: the object is gone", step)
 		}
-		begun, err := s.Unfinished()
+		started, err := s.Unfinished()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range begun {
+		for _, e := range started {
 			if of, ok := store.ParseUnfinished(e.Name); !ok || of != "o" {
 				t.Errorf("step %d: unfinished write %+v", step, e)
 			}

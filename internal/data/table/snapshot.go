@@ -317,11 +317,11 @@ func (s *Snapshot) saveBlock(block int) {
 		s.arena = newArena(size)
 		s.arenas = append(s.arenas, s.arena)
 	}
-	begin := len(s.arena)
+	start := len(s.arena)
 	for i := range s.columns {
 		s.arena = append(s.arena, s.columns[i].memory(first, rows)...)
 	}
-	s.savedBlocks[block] = s.arena[begin:]
+	s.savedBlocks[block] = s.arena[start:]
 }
 
 // beforeChange must be called before rows in one piece are changed.

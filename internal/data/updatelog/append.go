@@ -182,12 +182,12 @@ func (l *log) storeGroup(shard int, n *shardQueue, group []pending) (Position, e
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		n.group++
 		records := encode(Header{Job: l.Job, Shard: shard, Producer: l.producer, Group: n.group}, entries)
-		begun := time.Now()
+		started := time.Now()
 		answered := l.reportSlow(shard)
 		at, err := l.store.publish(l.ctx, shard, records)
 		waiting = answered() || waiting
 		// Readers may have discarded the group as too slow.
-		if took := time.Since(begun); err == nil && took > MaxSpan/2 {
+		if took := time.Since(started); err == nil && took > MaxSpan/2 {
 			err = fmt.Errorf("%w in time: storing %d records took %v", ErrAway, len(records), took.Round(time.Second))
 		}
 		if err == nil {
@@ -228,11 +228,11 @@ func (n *shardQueue) acknowledged(job string, shard int, at Position) error {
 // request ends; it reports whether Status was called.
 func (l *log) reportSlow(shard int) (answered func() bool) {
 	var mu sync.Mutex
-	told, over := false, false
+	sent, over := false, false
 	t := time.AfterFunc(slowReply, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if told = !over; told {
+		if sent = !over; sent {
 			l.Status(shard, fmt.Errorf("%w: no response in %v", ErrAway, slowReply))
 		}
 	})
@@ -241,7 +241,7 @@ func (l *log) reportSlow(shard int) (answered func() bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		over = true
-		return told
+		return sent
 	}
 }
 

@@ -48,9 +48,9 @@ func TestDialRefuses(t *testing.T) {
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	nobody := l.Addr().String()
+	none := l.Addr().String()
 	must(t, l.Close())
-	wantError(t, "nobody there", dial("nats://"+nobody, DialOptions{}), ErrAway, nobody)
+	wantError(t, "nobody there", dial("nats://"+none, DialOptions{}), ErrAway, none)
 
 	plain := runPlain(t, &server.Options{})
 	wantError(t, "no JetStream", dial(plain, DialOptions{}), ErrRefused, "without JetStream")

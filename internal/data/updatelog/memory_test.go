@@ -28,11 +28,11 @@ func TestDelay(t *testing.T) {
 		w := memoryBackend{NewMemory()}
 		w.SetDelay(func(int) time.Duration { return time.Second })
 		l, other := open1(t, w), open1(t, w)
-		begun := time.Now()
+		started := time.Now()
 		p, q := start(t, l, pattern(1, 2*MaxRecord)), start(t, other, pattern(2, 2*MaxRecord))
 		must(t, (<-p).err)
 		must(t, (<-q).err)
-		if took := time.Since(begun); took != 3*time.Second {
+		if took := time.Since(started); took != 3*time.Second {
 			t.Fatalf("three records at one second each take %v", took)
 		}
 		entries, _, err := read(t, l, Oldest)
@@ -81,12 +81,12 @@ func TestDeadGroup(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() { _ = l.Read(ctx, 1, Oldest, func(Entry) error { return nil }, func(p Position) { up <- p }) }()
-		begun := time.Now()
+		started := time.Now()
 		if p := <-up; p != 2 {
 			t.Errorf("caught up with resume position %d, want 2, where a group is open", p)
 		}
-		if p := <-up; p != 4 || time.Since(begun) != MaxSpan {
-			t.Errorf("after %v: resume position %d, want 4 after %v", time.Since(begun), p, MaxSpan)
+		if p := <-up; p != 4 || time.Since(started) != MaxSpan {
+			t.Errorf("after %v: resume position %d, want 4 after %v", time.Since(started), p, MaxSpan)
 		}
 		w.put(t, 1, dead[1])
 		w.put(t, 1, dead[2])
@@ -173,12 +173,12 @@ func TestWaits(t *testing.T) {
 func TestLateAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
-		var told []string
+		var sent []string
 		var mu sync.Mutex
 		l, err := m.Open(Options{Job: job, Shards: 2, Status: func(shard int, why error) {
 			mu.Lock()
 			defer mu.Unlock()
-			told = append(told, fmt.Sprint(shard, " ", why))
+			sent = append(sent, fmt.Sprint(shard, " ", why))
 		}})
 		must(t, err)
 		defer l.Close()
@@ -188,7 +188,7 @@ func TestLateAnswer(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if got := strings.Join(told, "; "); got != "1 "+ErrAway.Error()+": no response in 1s; 1 <nil>" {
+		if got := strings.Join(sent, "; "); got != "1 "+ErrAway.Error()+": no response in 1s; 1 <nil>" {
 			t.Errorf("notifications %q", got)
 		}
 	})

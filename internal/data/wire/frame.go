@@ -1,5 +1,5 @@
-// Package wire encodes and decodes the messages between the processes of a job. It is a codec only: no I/O, no
-// state, safe for concurrent use.
+// Package wire encodes and decodes the messages between the processes of a job, and defines which role may send which
+// message. It is a codec only: no I/O, no state, safe for concurrent use.
 //
 // A message is one frame: a fixed header of 64 bytes, little-endian, and then the payload. Every header contains the
 // generation, the epoch and the incarnation, so that a receiver can reject messages of an earlier generation or of a

@@ -16,20 +16,20 @@ func told(
 	t rapid.TB,
 	d *protocol.ServerDelta,
 	to *protocol.ObservedServer,
-) (bytes int, heard map[perdure.ShardID]bool) {
+) (bytes int, received map[perdure.ShardID]bool) {
 	t.Helper()
 	f := wire.Control(wire.KindStatus, d)
 	var got protocol.ServerDelta
 	if err := wire.ParseControl(&f, &got); err != nil {
 		t.Fatal(err)
 	}
-	heard = map[perdure.ShardID]bool{}
+	received = map[perdure.ShardID]bool{}
 	to.Apply(&got, func(s perdure.ShardID, before *protocol.ObservedShard, now *protocol.ShardDelta) {
-		if heard[s] = true; before == nil && now == nil {
+		if received[s] = true; before == nil && now == nil {
 			t.Fatalf("unknown shard %d was removed", s)
 		}
 	})
-	return wire.HeaderBytes + f.PayloadBytes(), heard
+	return wire.HeaderBytes + f.PayloadBytes(), received
 }
 
 // busy returns a status of some replicas, each with a fence for every slot.
@@ -111,17 +111,17 @@ func TestStatusDeltas(t *testing.T) {
 			}
 			st := statuses().Draw(t, "status")
 			before := word.Status()
-			heard := map[perdure.ShardID]bool{}
+			received := map[perdure.ShardID]bool{}
 			for more := true; more; {
 				var d protocol.ServerDelta
 				d, more = speaker.Delta(&st, 5, rapid.Bool().Draw(t, "counts"))
 				_, h := told(t, &d, &word)
 				for s := range h {
-					heard[s] = true
+					received[s] = true
 				}
 			}
 			for _, sh := range before.Shards {
-				if now := word.Shards[sh.Shard]; !heard[sh.Shard] &&
+				if now := word.Shards[sh.Shard]; !received[sh.Shard] &&
 					(now == nil || !reflect.DeepEqual(now.ShardStatus.Applied, sh.Applied) || now.Ready != sh.Ready) {
 					t.Fatalf("shard %d changed without notice: %+v after %+v", sh.Shard, now, sh)
 				}
@@ -211,11 +211,11 @@ func TestWorkerDeltas(t *testing.T) {
 			counts := rapid.Bool().Draw(t, "counts")
 			d := speaker.Delta(&st, counts)
 			f := wire.Control(wire.KindWorkerStatus, &d)
-			var heard protocol.WorkerDelta
-			if err := wire.ParseControl(&f, &heard); err != nil {
+			var received protocol.WorkerDelta
+			if err := wire.ParseControl(&f, &received); err != nil {
 				t.Fatal(err)
 			}
-			got.Apply(&heard)
+			got.Apply(&received)
 			if !counts {
 				got.Counters = st.Counters // the received counters may be older
 				if st.Outage != nil && got.Outage != nil {

@@ -16,14 +16,14 @@ func TestSum(t *testing.T) {
 	for i := range room {
 		room[i] = byte(rng.Uint32())
 	}
-	check := func(begin uint32, b []byte) {
+	check := func(start uint32, b []byte) {
 		t.Helper()
-		want := crc32.Update(begin, castagnoli, b)
-		if got := add(begin, b); got != want {
-			t.Fatalf("seed %d: add of %d bytes to %08x gives %08x, want %08x", seed, len(b), begin, got, want)
+		want := crc32.Update(start, castagnoli, b)
+		if got := add(start, b); got != want {
+			t.Fatalf("seed %d: add of %d bytes to %08x gives %08x, want %08x", seed, len(b), start, got, want)
 		}
-		if got := addCold(begin, b); got != want {
-			t.Fatalf("seed %d: addCold of %d bytes to %08x gives %08x, want %08x", seed, len(b), begin, got, want)
+		if got := addCold(start, b); got != want {
+			t.Fatalf("seed %d: addCold of %d bytes to %08x gives %08x, want %08x", seed, len(b), start, got, want)
 		}
 	}
 	for n := range 5000 {

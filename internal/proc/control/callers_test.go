@@ -71,9 +71,9 @@ func newCrossing(t *testing.T) *crossing {
 	return c
 }
 
-func (c *crossing) ring(folder string) *keys.Ring {
+func (c *crossing) ring(dir string) *keys.Ring {
 	c.Helper()
-	r, err := keys.Open(folder)
+	r, err := keys.Open(dir)
 	must(c.T, err)
 	return r
 }

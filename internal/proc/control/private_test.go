@@ -38,9 +38,9 @@ func privateJob(t *testing.T) (dir string, own *keys.Ring, addr string) {
 	return dir, own, l.Addr().String()
 }
 
-func ringIn(t *testing.T, folder string) *keys.Ring {
+func ringIn(t *testing.T, dir string) *keys.Ring {
 	t.Helper()
-	r, err := keys.Open(folder)
+	r, err := keys.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

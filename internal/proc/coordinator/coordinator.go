@@ -184,28 +184,28 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
-	var facts membership.JobRecord
+	var record membership.JobRecord
 	switch {
 	case revision > 0:
-		if err := json.Unmarshal(doc, &facts); err != nil {
+		if err := json.Unmarshal(doc, &record); err != nil {
 			return nil, fmt.Errorf("coordinator: invalid facts in the registry: %w", err)
 		}
-		if cfg.NewJob != nil && facts.Job.ID != cfg.NewJob.Job.ID {
+		if cfg.NewJob != nil && record.Job.ID != cfg.NewJob.Job.ID {
 			return nil, fmt.Errorf("%w: the registry belongs to job %s, not to job %s: choose another "+
-				"registry", perdure.ErrUsage, facts.Job.ID, cfg.NewJob.Job.ID)
+				"registry", perdure.ErrUsage, record.Job.ID, cfg.NewJob.Job.ID)
 		}
 	case cfg.NewJob != nil:
-		facts = *cfg.NewJob
+		record = *cfg.NewJob
 	default:
 		return nil, fmt.Errorf("coordinator: the registry is empty and no job is configured")
 	}
 	if cfg.CancelEarlyEnd {
-		facts.Final = nil
+		record.Final = nil
 	}
 	c := &Coordinator{
-		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize),
+		cfg: cfg, job: &record.Job, inbox: make(inbox, inboxSize),
 		admission: admission.Controller{Keys: cfg.Keys, Log: cfg.Log},
-		core:      membership.New(facts, int64(cfg.Patience/cfg.Tick), mutation.Of(ctx)),
+		core:      membership.New(record, int64(cfg.Patience/cfg.Tick), mutation.Of(ctx)),
 		records:   recordStore{lease: lease, revision: revision, text: bytes.Clone(doc), calls: make(inspections)},
 		shutdown:  shutdown{answered: map[string]struct{}{}}, problems: newProblems(cfg.MaxFailures),
 		members: newMemberSet(), progressed: -1, began: time.Now(),
@@ -213,17 +213,17 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	}
 	c.pruner.prune, c.latest.Host, c.latest.Drain = c.cfg.prune, c.members.hostOf, c.members.drain
 	c.latest.Refused = c.admission.Refused
-	c.admission.SetMembers(len(facts.Servers) + len(facts.Slots))
+	c.admission.SetMembers(len(record.Servers) + len(record.Slots))
 	ticks := func(ms int64) int64 { return int64(time.Duration(ms) * time.Millisecond / cfg.Tick) }
-	c.core.SetGiveUpTicks(ticks(facts.Job.SuspendMs), ticks(facts.Job.TakeOverMs))
+	c.core.SetGiveUpTicks(ticks(record.Job.SuspendMs), ticks(record.Job.TakeOverMs))
 	c.core.SetTickSeconds(cfg.Tick.Seconds())
 	if revision == 0 {
-		if err := c.save(ctx, &facts); err != nil {
+		if err := c.save(ctx, &record); err != nil {
 			return nil, err
 		}
 	}
-	if facts.Failed != "" {
-		c.emit(membership.Event{Kind: "failed", Text: facts.Failed})
+	if record.Failed != "" {
+		c.emit(membership.Event{Kind: "failed", Text: record.Failed})
 	}
 	return c, nil
 }
@@ -369,15 +369,15 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		}
 	}
 	if r.Publish != nil && r.Publish.Running != nil {
-		p, facts := *r.Publish, c.core.Record()
-		m := runningManifest(facts, &p)
+		p, record := *r.Publish, c.core.Record()
+		m := runningManifest(record, &p)
 		c.wg.Go(func() { c.publishRunning(ctx, p, m) })
 	} else if r.Publish != nil {
 		p := *r.Publish
-		facts := c.core.Record()
-		m := checkpoint.Manifest{Job: facts.Job, Generation: p.Generation, Cut: p.Cut, Tables: facts.View.Tables}
-		if facts.View.Roster > 0 {
-			m.Slots, m.PastClocks = facts.View.Intervals(), facts.PastClocks
+		record := c.core.Record()
+		m := checkpoint.Manifest{Job: record.Job, Generation: p.Generation, Cut: p.Cut, Tables: record.View.Tables}
+		if record.View.Roster > 0 {
+			m.Slots, m.PastClocks = record.View.Intervals(), record.PastClocks
 		}
 		c.wg.Go(func() { c.publish(ctx, p, m) })
 	}
@@ -390,10 +390,10 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 func (c *Coordinator) save(ctx context.Context, f *membership.JobRecord) error {
 	c.onDisk.Store(true)
 	defer c.onDisk.Store(false)
-	told := false
+	sent := false
 	return c.records.save(ctx, f, func(err error) {
-		if !told {
-			told = true
+		if !sent {
+			sent = true
 			c.emit(membership.Event{
 				Kind: "trouble", Target: string(wire.RoleCoordinator),
 				Text: fmt.Sprintf("the coordinator cannot go on, and tries again: %v", err),

@@ -40,14 +40,14 @@ func (r *lateRegistry) Acquire(ctx context.Context, holder registry.Holder) (reg
 
 func (l lateLease) Save(ctx context.Context, doc []byte, previous uint64) (uint64, error) {
 	<-time.After(l.r.took) // virtual time
-	var facts membership.JobRecord
-	if err := json.Unmarshal(doc, &facts); err != nil {
+	var record membership.JobRecord
+	if err := json.Unmarshal(doc, &record); err != nil {
 		return 0, err
 	}
 	l.r.mu.Lock()
 	defer l.r.mu.Unlock()
 	l.r.saves++
-	l.r.views[facts.View.Revision] = facts.View
+	l.r.views[record.View.Revision] = record.View
 	return l.Lease.Save(ctx, doc, previous)
 }
 

@@ -27,9 +27,9 @@ func TestLookAway(t *testing.T) {
 			h *testcluster.Hosts,
 		) {
 			var away atomic.Bool
-			begin := membership.NewJobRecord(testcluster.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
+			start := membership.NewJobRecord(testcluster.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
 			p := h.NewProcess("coordinator")
-			c, err := p.NewCoordinator(begin, func(cfg *coordinator.Config) {
+			c, err := p.NewCoordinator(start, func(cfg *coordinator.Config) {
 				cfg.Registry = absent{registry.NewMemory(), &away}
 			})
 			if err != nil {

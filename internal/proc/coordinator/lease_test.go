@@ -21,10 +21,10 @@ import (
 // loses its lease ends and saves nothing afterwards, and then another one can continue.
 func TestLease(t *testing.T) {
 	ctx, h := testcluster.NewForTest(t, time.Minute, testcluster.Options{Ended: func(*testcluster.Process, error) {}})
-	begin := membership.NewJobRecord(testcluster.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
+	start := membership.NewJobRecord(testcluster.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
 	life := func(host string, r registry.Registry) (*testcluster.Process, *coordinator.Coordinator, error) {
 		p := h.NewProcess(host)
-		c, err := p.NewCoordinator(begin, func(cfg *coordinator.Config) { cfg.Registry = r })
+		c, err := p.NewCoordinator(start, func(cfg *coordinator.Config) { cfg.Registry = r })
 		return p, c, err
 	}
 	first := registry.NewMemory()
@@ -50,7 +50,7 @@ func TestLease(t *testing.T) {
 		t.Errorf("saving without the lease returned %v", err)
 	}
 
-	other := begin
+	other := start
 	other.Job.ID += "-other"
 	third := second.NewClient()
 	_, err = h.NewProcess("third").NewCoordinator(other, func(cfg *coordinator.Config) { cfg.Registry = third })
@@ -119,8 +119,8 @@ func TestRegistryAway(t *testing.T) {
 			}
 			back := leave()
 			p := h.NewProcess("coordinator")
-			begin := membership.NewJobRecord(testcluster.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
-			c, err := p.NewCoordinator(begin, func(cfg *coordinator.Config) {
+			start := membership.NewJobRecord(testcluster.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
+			c, err := p.NewCoordinator(start, func(cfg *coordinator.Config) {
 				cfg.Registry = absent{registry.NewMemory(), &away}
 			})
 			if err != nil {

@@ -136,17 +136,17 @@ func (c *Coordinator) saveAndRefuse(ctx context.Context, m *member, r wire.Refus
 
 // decide accepts a new connection or returns why it is refused.
 func (c *Coordinator) decide(m *member) *wire.Refusal {
-	facts := c.core.Record()
+	record := c.core.Record()
 	c.shutdown.answered[m.hello.Process] = struct{}{}
-	if m.hello.Job != "" && m.hello.Job != facts.Job.ID {
-		return &wire.Refusal{Reason: fmt.Sprintf("wrong job: this is job %s, the peer belongs to job %s", facts.Job.ID,
+	if m.hello.Job != "" && m.hello.Job != record.Job.ID {
+		return &wire.Refusal{Reason: fmt.Sprintf("wrong job: this is job %s, the peer belongs to job %s", record.Job.ID,
 			m.hello.Job)}
 	}
 	if c.shutdown.refusal != nil && m.hello.Role != wire.RoleSupervisor {
 		return c.shutdown.refusal
 	}
-	if facts.Failed != "" && m.hello.Role != wire.RoleSupervisor {
-		r := failedRefusal(facts.Failed)
+	if record.Failed != "" && m.hello.Role != wire.RoleSupervisor {
+		r := failedRefusal(record.Failed)
 		return &r
 	}
 	switch m.hello.Role {
@@ -176,16 +176,16 @@ func (c *Coordinator) decide(m *member) *wire.Refusal {
 
 // join asks the core for a server index or worker slot.
 func (c *Coordinator) join(m *member) *wire.Refusal {
-	facts := c.core.Record()
+	record := c.core.Record()
 	k := m.kind()
-	if i := m.hello.Index; m.hello.Incarnation > 0 && i >= 0 && superseded(facts, k, i, m.hello) {
+	if i := m.hello.Index; m.hello.Incarnation > 0 && i >= 0 && superseded(record, k, i, m.hello) {
 		return &wire.Refusal{Fenced: true, Reason: fmt.Sprintf("%s:%d has been given to a newer process", k, i)}
 	}
 	// Without this check, any process that knows a worker's name could use it.
 	if k == membership.Worker && c.cfg.Keys.Job != "" && m.hello.Nonce == "" {
 		return &wire.Refusal{Reason: "the worker's hello has no nonce"}
 	}
-	if job := &facts.Job; m.hello.SavesAtCuts && !recovery.Of(job.Recovery).Traits().SavesCuts() {
+	if job := &record.Job; m.hello.SavesAtCuts && !recovery.Of(job.Recovery).Traits().SavesCuts() {
 		return &wire.Refusal{Reason: fmt.Sprintf(
 			"the program saves its state for checkpoints only, but recovery %s keeps none, so its progress would "+
 				"be lost with its process; use checkpoint:C or chain:N,checkpoint:C, or call SaveState in "+
@@ -221,11 +221,11 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	case membership.NoFreeSlot:
 		return &wire.Refusal{Reason: fmt.Sprintf(
 			"all worker slots are taken, and this job does not grow by itself; add one "+
-				"with perdure scale %d", workers(facts)+1)}
+				"with perdure scale %d", workers(record)+1)}
 	case membership.Refused:
-		most := len(facts.Slots)
+		most := len(record.Slots)
 		if k == membership.Server {
-			most = len(facts.Servers)
+			most = len(record.Servers)
 		}
 		return &wire.Refusal{Reason: fmt.Sprintf("there is no %s:%d in a job of %d", k, index, most)}
 	}
@@ -243,10 +243,10 @@ func workers(f *membership.JobRecord) (n int) {
 }
 
 // superseded reports whether a newer process holds the server index or slot that h claims.
-func superseded(facts *membership.JobRecord, k membership.Kind, index int, h wire.Hello) bool {
-	places := facts.Servers
+func superseded(record *membership.JobRecord, k membership.Kind, index int, h wire.Hello) bool {
+	places := record.Servers
 	if k == membership.Worker {
-		places = facts.Slots
+		places = record.Slots
 	}
 	return index < len(places) && places[index].Process != h.Process && places[index].Incarnation >= h.Incarnation
 }
@@ -259,11 +259,11 @@ func (c *Coordinator) refuse(m *member, r wire.Refusal) {
 
 // welcome sends a process its welcome and the complete view.
 func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
-	facts := c.core.Record()
+	record := c.core.Record()
 	c.members.markWelcomed(m)
-	w := wire.Welcome{Job: facts.Job, Index: m.index, Incarnation: incarnation}
+	w := wire.Welcome{Job: record.Job, Index: m.index, Incarnation: incarnation}
 	if m.hello.Role == wire.RoleWorker {
-		w.Ticket = c.cfg.Keys.Ticket(facts.Job.ID, perdure.Slot(m.index), incarnation, m.hello.Process)
+		w.Ticket = c.cfg.Keys.Ticket(record.Job.ID, perdure.Slot(m.index), incarnation, m.hello.Process)
 		w.Store, w.StoreIsLocal = c.cfg.StoreAddr, c.cfg.StoreLocal
 	}
 	if m.hello.Role == wire.RoleObserver && m.hello.WantsSettings {
@@ -271,7 +271,7 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	}
 	m.stopConfirming()
 	m.send(wire.Control(wire.KindWelcome, w))
-	m.send(c.members.view(&facts.View))
+	m.send(c.members.view(&record.View))
 	if m.readsServers() {
 		c.core.ViewSent()
 	}
@@ -279,11 +279,11 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 
 // welcomeAssigned welcomes the waiting members whose assignment is saved and whose slots are settled.
 func (c *Coordinator) welcomeAssigned() {
-	facts := c.core.Record()
+	record := c.core.Record()
 	for m := range c.members.waiting {
-		places, settled := facts.Servers, true
+		places, settled := record.Servers, true
 		if m.hello.Role == wire.RoleWorker {
-			places, settled = facts.Slots, facts.View.Slots[m.index].Settled
+			places, settled = record.Slots, record.View.Slots[m.index].Settled
 		}
 		if p := &places[m.index]; settled && p.Process == m.hello.Process {
 			c.welcome(m, p.Incarnation)

@@ -146,7 +146,7 @@ func withoutServers(f *membership.JobRecord) string {
 
 // withoutWorkers tells the user how a job continues without some workers. Under bsp it cannot, and it cannot continue
 // without a slot that never started, since no other slot does its share of the first clock.
-func withoutWorkers(f *membership.JobRecord, folder string, missing []memberID) string {
+func withoutWorkers(f *membership.JobRecord, dir string, missing []memberID) string {
 	leave, all := "", true
 	for i := range f.Slots {
 		switch at := (memberID{membership.Worker, i}); {
@@ -164,8 +164,8 @@ func withoutWorkers(f *membership.JobRecord, folder string, missing []memberID) 
 		return "start a worker for each slot, or restart the job with fewer --workers"
 	}
 	command := "perdure scale"
-	if folder != "" {
-		command += " --run " + folder
+	if dir != "" {
+		command += " --run " + dir
 	}
 	return "to continue without them, run " + command + leave
 }

@@ -24,14 +24,14 @@ func TestMissing(t *testing.T) {
 		"it is replaced":       {{0, "0", ""}, {7, "", ""}, {8, "0", ""}, {15, "0", ""}, {16, "0", "0"}},
 		"all come, one leaves": {{0, "01", ""}, {8, "01", "01"}, {9, "", ""}, {10, "0", ""}, {18, "0", "0"}},
 	} {
-		m, begin := newMissingMembers(), time.Unix(1000, 0)
+		m, start := newMissingMembers(), time.Unix(1000, 0)
 		for _, c := range c {
 			var places []memberID
 			for _, digit := range c.workers {
 				places = append(places, memberID{membership.Worker, int(digit - '0')})
 			}
 			got := ""
-			for _, s := range m.dueForNotice(begin.Add(time.Duration(c.seconds)*time.Second), places) {
+			for _, s := range m.dueForNotice(start.Add(time.Duration(c.seconds)*time.Second), places) {
 				got += fmt.Sprint(s.index)
 			}
 			if got != c.want {

@@ -12,17 +12,17 @@ func (c *Coordinator) sendProgress(always bool) {
 	if c.supervisor == nil {
 		return
 	}
-	facts := c.core.Record()
+	record := c.core.Record()
 	p := wire.Progress{
-		Revision: facts.View.Revision, Generation: facts.View.Generation, Clock: c.core.MinClock(),
-		End: facts.End(), Durable: facts.View.Durable, Complete: c.core.Complete(), Done: facts.View.Done,
+		Revision: record.View.Revision, Generation: record.View.Generation, Clock: c.core.MinClock(),
+		End: record.End(), Durable: record.View.Durable, Complete: c.core.Complete(), Done: record.View.Done,
 		Closed: c.core.FinalCheckpointDone(), Serving: c.core.Serving(),
-		UpdatesApplied: c.core.NumUpdates(), UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
-		UpdatesExpected: facts.SlotClocks(facts.End()) * int64(facts.Job.Shards),
+		UpdatesApplied: c.core.NumUpdates(), UpdatesLost: record.UpdatesLost, ClocksRedone: record.ClocksRedone,
+		UpdatesExpected: record.SlotClocks(record.End()) * int64(record.Job.Shards),
 	}
-	p.Saving = recovery.Saving(facts.Job.Recovery, facts.Saving, facts.Running.Saving)
+	p.Saving = recovery.Saving(record.Job.Recovery, record.Saving, record.Running.Saving)
 	if always || p.Complete {
-		p.Members = c.changedMembers(facts)
+		p.Members = c.changedMembers(record)
 	}
 	c.supervisor.send(wire.Control(wire.KindProgress, p))
 }
@@ -38,22 +38,22 @@ func (r *memberReports) appendChanged(p wire.MemberProgress, news []wire.MemberP
 	for len(*r) <= p.Index {
 		*r = append(*r, wire.MemberProgress{})
 	}
-	if told := &(*r)[p.Index]; told.Role == "" || !sameProgress(told, &p) {
-		*told = p
+	if sent := &(*r)[p.Index]; sent.Role == "" || !sameProgress(sent, &p) {
+		*sent = p
 		news = append(news, p)
 	}
 	return news
 }
 
 // changedMembers returns reports for the servers and slots that have changed.
-func (c *Coordinator) changedMembers(facts *membership.JobRecord) (news []wire.MemberProgress) {
-	for i := range facts.Servers {
+func (c *Coordinator) changedMembers(record *membership.JobRecord) (news []wire.MemberProgress) {
+	for i := range record.Servers {
 		p := memberProgress(wire.RoleServer, i, c.core.MemberStatus(membership.Server, i))
 		news = c.reported.servers.appendChanged(p, news)
 	}
-	for i := range facts.Slots {
+	for i := range record.Slots {
 		w := memberProgress(wire.RoleWorker, i, c.core.MemberStatus(membership.Worker, i))
-		w.Interval, w.Awaited = facts.View.Slots[i].Interval, c.core.NeedsProcess(i)
+		w.Interval, w.Awaited = record.View.Slots[i].Interval, c.core.NeedsProcess(i)
 		news = c.reported.workers.appendChanged(w, news)
 	}
 	return news

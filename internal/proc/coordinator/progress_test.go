@@ -38,9 +38,9 @@ func TestProgressTellsNews(t *testing.T) {
 		server := peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: 1, Process: "b", PID: 7})
 		var w wire.Welcome
 		await(t, server, wire.KindWelcome, &w)
-		for told := 0; told == 0; {
+		for sent := 0; sent == 0; {
 			p := next(supervisor)
-			if told = len(p.Members); told > 0 && (told != 1 || p.Members[0].Process != "b") {
+			if sent = len(p.Members); sent > 0 && (sent != 1 || p.Members[0].Process != "b") {
 				t.Fatalf("server:1 has joined, and it received %+v", p.Members)
 			}
 		}

@@ -16,7 +16,7 @@ func TestPruner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wg sync.WaitGroup
 		var done []perdure.Clock
-		goes, begun := make(chan struct{}), 0
+		goes, started := make(chan struct{}), 0
 		p := &pruner{prune: func(m checkpoint.Manifest) {
 			<-goes
 			done = append(done, m.Cut)
@@ -24,21 +24,21 @@ func TestPruner(t *testing.T) {
 		publish := func(cuts ...perdure.Clock) {
 			for _, cut := range cuts {
 				p.schedule(checkpoint.Manifest{Cut: cut}, func(work func()) {
-					begun++
+					started++
 					wg.Go(work)
 				})
 				synctest.Wait()
 			}
 		}
 		publish(1, 2, 3, 4)
-		if begun != 1 {
-			t.Errorf("%d goroutines", begun)
+		if started != 1 {
+			t.Errorf("%d goroutines", started)
 		}
 		close(goes)
 		wg.Wait()
 		publish(5)
-		if wg.Wait(); !slices.Equal(done, []perdure.Clock{1, 4, 5}) || begun != 2 {
-			t.Errorf("pruned %v with %d goroutines", done, begun)
+		if wg.Wait(); !slices.Equal(done, []perdure.Clock{1, 4, 5}) || started != 2 {
+			t.Errorf("pruned %v with %d goroutines", done, started)
 		}
 	})
 }

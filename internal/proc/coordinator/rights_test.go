@@ -33,12 +33,12 @@ func as(role wire.Role) wire.Hello {
 func asItShouldBe(kind wire.Kind, role wire.Role) wire.Frame {
 	switch kind {
 	case wire.KindStatus:
-		var told protocol.ServerDeltaEncoder
-		d, _ := told.Delta(&protocol.ServerStatus{Revision: 1}, 0, false)
+		var sent protocol.ServerDeltaEncoder
+		d, _ := sent.Delta(&protocol.ServerStatus{Revision: 1}, 0, false)
 		return wire.Control(kind, d)
 	case wire.KindWorkerStatus:
-		var told protocol.WorkerDeltaEncoder
-		return wire.Control(kind, told.Delta(&protocol.WorkerStatus{Generation: 1}, true))
+		var sent protocol.WorkerDeltaEncoder
+		return wire.Control(kind, sent.Delta(&protocol.WorkerStatus{Generation: 1}, true))
 	case wire.KindTable:
 		return wire.Control(kind, perdure.TableSpec{
 			Name: "t", Rows: 4, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd},
@@ -67,10 +67,10 @@ func (g *guarded) says(role wire.Role, f wire.Frame) (reason string) {
 	if err := conn.Send(f); err != nil {
 		g.Fatal(err)
 	}
-	heard := make(chan string, 1)
-	go func() { heard <- untilEnd(conn) }()
+	received := make(chan string, 1)
+	go func() { received <- untilEnd(conn) }()
 	select {
-	case reason = <-heard:
+	case reason = <-received:
 		if reason == "" {
 			reason = "without a reason"
 		}

@@ -623,7 +623,7 @@ func BenchmarkSockets(b *testing.B) {
 			all := connect(b, n)
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			var tells, hears time.Duration
+			var tells, receives time.Duration
 			times := 0
 			for ; b.Loop(); times++ {
 				at := mine()
@@ -637,11 +637,11 @@ func BenchmarkSockets(b *testing.B) {
 				}
 				at = mine()
 				hear(b, all.conns)
-				hears += mine() - at
+				receives += mine() - at
 			}
 			each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / float64(times*n) / 1e3 }
 			b.ReportMetric(each(tells), "tell-us")
-			b.ReportMetric(each(hears), "hear-us")
+			b.ReportMetric(each(receives), "hear-us")
 		})
 	}
 }

@@ -40,8 +40,8 @@ func (c *Coordinator) allGone() bool {
 			return false
 		}
 	}
-	facts := c.core.Record()
-	return c.answeredAll(membership.Server, facts.Servers) && c.answeredAll(membership.Worker, facts.Slots)
+	record := c.core.Record()
+	return c.answeredAll(membership.Server, record.Servers) && c.answeredAll(membership.Worker, record.Slots)
 }
 
 // answeredAll reports whether this coordinator has answered all processes in places, except dead ones.

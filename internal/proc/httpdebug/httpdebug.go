@@ -61,7 +61,7 @@ func OpenRetrying(ctx context.Context, addr string, log *slog.Logger) *Endpoint 
 	e := prepare(addr, log)
 	e.cancel = stop
 	go func() {
-		for told := false; ; {
+		for sent := false; ; {
 			l, err := net.Listen("tcp", addr)
 			if err == nil {
 				if ctx.Err() != nil {
@@ -71,8 +71,8 @@ func OpenRetrying(ctx context.Context, addr string, log *slog.Logger) *Endpoint 
 				e.serve(l)
 				return
 			}
-			if !told {
-				told = true
+			if !sent {
+				sent = true
 				log.Warn("cannot serve metrics; retrying every second", "err", inUse(addr, err))
 			}
 			select {

@@ -201,10 +201,10 @@ func TestInUse(t *testing.T) {
 		!strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "; choose another --metrics") {
 		t.Errorf("unexpected error for a port in use: %v", err)
 	}
-	told := make(lineWriter, 1)
-	e := OpenRetrying(t.Context(), addr, slog.New(slog.NewTextHandler(told, nil)))
+	sent := make(lineWriter, 1)
+	e := OpenRetrying(t.Context(), addr, slog.New(slog.NewTextHandler(sent, nil)))
 	defer e.Close()
-	if line := <-told; !strings.Contains(line, "address already in use") {
+	if line := <-sent; !strings.Contains(line, "address already in use") {
 		t.Errorf("unexpected log line: %s", line)
 	}
 	if err := l.Close(); err != nil {

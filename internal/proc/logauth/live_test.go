@@ -161,10 +161,10 @@ func TestPlain(t *testing.T) {
 		must(t, c.SetDeadline(time.Now().Add(time.Minute)))
 		_, err = c.Write([]byte(says))
 		must(t, err)
-		heard, _ := io.ReadAll(c) // until the log closes the connection, in whatever way
+		received, _ := io.ReadAll(c) // until the log closes the connection, in whatever way
 		// A TLS server answers plain text with an unencrypted alert of 7 bytes.
-		if len(heard) > 7 || strings.Contains(string(heard), "INFO") {
-			t.Errorf("the log answers %q with %q", says, heard)
+		if len(received) > 7 || strings.Contains(string(received), "INFO") {
+			t.Errorf("the log answers %q with %q", says, received)
 		}
 		_ = c.Close()
 	}

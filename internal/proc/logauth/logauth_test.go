@@ -231,12 +231,12 @@ func TestRights(t *testing.T) {
 				}
 			}
 			others := "_INBOX." + string(other(role)) + ".>"
-			for _, hears := range []string{">", "_INBOX.>", "perdure.>", "$JS.>", others} {
+			for _, receives := range []string{">", "_INBOX.>", "perdure.>", "$JS.>", others} {
 				nc, err := w.bare(w.access(role)) // a fresh connection has no earlier error
 				must(t, err)
-				_, err = nc.SubscribeSync(hears)
+				_, err = nc.SubscribeSync(receives)
 				if err = errors.Join(err, nc.Flush(), nc.LastError()); !errors.Is(err, nats.ErrPermissionViolation) {
-					t.Errorf("a %s may subscribe to %s: %v", role, hears, err)
+					t.Errorf("a %s may subscribe to %s: %v", role, receives, err)
 				}
 				nc.Close()
 			}
@@ -344,8 +344,8 @@ func TestRefused(t *testing.T) {
 		}
 		return err
 	}
-	nobody := w.access(keys.Worker)
-	nobody.TLS = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}
+	none := w.access(keys.Worker)
+	none.TLS = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}
 	old := w.access(keys.Worker)
 	old.TLS.MinVersion, old.TLS.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
 	others := func(name string) *updatelog.Access {
@@ -358,7 +358,7 @@ func TestRefused(t *testing.T) {
 	}{
 		"its own":             {w.access(keys.Worker), nil, ""},
 		"no keys":             {nil, updatelog.ErrRefused, "requires the job's keys; name their directory with --keys"},
-		"no certificate":      {nobody, updatelog.ErrRefused, "does not accept our certificate"},
+		"no certificate":      {none, updatelog.ErrRefused, "does not accept our certificate"},
 		"an older TLS":        {old, updatelog.ErrRefused, "does not accept our certificate"},
 		"another job's":       {others("other"), updatelog.ErrRefused, "another job's keys"},
 		"another authority's": {others("mine"), updatelog.ErrRefused, "another job's keys"},

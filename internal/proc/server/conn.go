@@ -267,7 +267,7 @@ func (s *Server) shard(f *wire.Frame) *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sh := s.shards[f.Shard]
-	if sh == nil || (*sh.publishedName.Load() != chain.FenceOf(&f.Header) && !s.cfg.weak.Generations) {
+	if sh == nil || (*sh.publishedName.Load() != chain.FenceOf(&f.Header) && !s.cfg.mutations.Generations) {
 		return nil
 	}
 	return sh

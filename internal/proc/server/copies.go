@@ -20,7 +20,7 @@ var errNotWanted = errors.New("server: the snapshot is not wanted")
 
 // sendCopy waits for its turn, connects to the peer, and sends the copy that begin starts once the connection is
 // established. Copies are sent in the order of the requests; otherwise small ones could overtake a large one forever.
-func (p *peer) sendCopy(room int64, begin func() (*shardCopy, error)) (bytes int64, err error) {
+func (p *peer) sendCopy(room int64, start func() (*shardCopy, error)) (bytes int64, err error) {
 	if err = p.copySem.Acquire(p.s.ctx, room); err != nil {
 		return 0, err
 	}
@@ -31,7 +31,7 @@ func (p *peer) sendCopy(room int64, begin func() (*shardCopy, error)) (bytes int
 	}
 	defer tc.Close()
 	defer context.AfterFunc(p.ctx, func() { tc.Close() })()
-	c, err := begin()
+	c, err := start()
 	if err != nil {
 		return 0, err
 	}
@@ -43,15 +43,15 @@ func (p *peer) sendCopy(room int64, begin func() (*shardCopy, error)) (bytes int
 func (sh *shard) startCopyToLocked(p *peer) {
 	s, name, room := sh.s, sh.link.Fence(), copyShareOf(sh.rep.State.Bytes())
 	s.wg.Go(func() {
-		var begun time.Time
+		var started time.Time
 		bytes, err := p.sendCopy(room, func() (*shardCopy, error) {
-			begun = time.Now()
+			started = time.Now()
 			return sh.startCopy(name)
 		})
 		switch {
 		case err == nil:
 			s.cfg.Log.Info("sent a snapshot", "shard", sh.id, "to", p.addr, "bytes", bytes, "seconds",
-				time.Since(begun).Seconds())
+				time.Since(started).Seconds())
 			return
 		case errors.Is(err, errMoved), s.ctx.Err() != nil:
 			return
@@ -144,7 +144,7 @@ func (sh *shard) install(in *incomingCopy) error {
 	sh.rep.InstallSnapshot(in.IncomingSnapshot)
 	sh.slots.grow(len(sh.rep.State.Applied()))
 	sh.link.Restored(in.Pos)
-	sh.advance()
+	sh.advanceLocked()
 	sh.s.notify()
 	return nil
 }

@@ -42,9 +42,9 @@ func source(t *testing.T) *replica.Replica {
 	r.SetContent(replica.Content{States: make([][]byte, 1), Applied: make([]perdure.Clock, 1)}, v)
 	r.ApplyView()
 	for r.Propose() {
-		facts := slices.Clone(r.Effects().ControlEntries)
+		record := slices.Clone(r.Effects().ControlEntries)
 		r.Effects().ControlEntries = nil
-		for _, f := range facts {
+		for _, f := range record {
 			r.Step(&replica.Entry{Frame: wire.Frame{
 				Header:  wire.Header{Kind: f.Kind, Slot: f.Slot, Incarnation: f.Incarnation, Clock: f.Clock},
 				Payload: f.Payload,

@@ -138,12 +138,12 @@ func (f *fleet) say(change func(v *protocol.View, sv *protocol.ShardView)) {
 	f.view.Shards, f.view.Slots, f.view.Tables = slices.Clone(f.view.Shards), slices.Clone(f.view.Slots),
 		slices.Clone(f.view.Tables)
 	change(&f.view, &f.view.Shards[0])
-	told := []transport.Conn{}
+	sent := []transport.Conn{}
 	for _, c := range f.told {
-		told = append(told, c)
+		sent = append(sent, c)
 	}
 	f.mu.Unlock()
-	for _, c := range told {
+	for _, c := range sent {
 		_ = c.Send(wire.Control(wire.KindView, f.view)) // some servers have gone
 	}
 	f.pass(50 * time.Millisecond)

@@ -586,7 +586,7 @@ func TestGarbageBytes(t *testing.T) {
 		{"half a header", greeting[:10], "EOF"},
 		{"nothing", nil, ""}, // an immediate close is not logged
 	} {
-		before, told := s.log.total(), s.log.about("")
+		before, sent := s.log.total(), s.log.about("")
 		conn, err := net.Dial("tcp", s.addr)
 		if err != nil {
 			t.Fatal(err)
@@ -602,8 +602,8 @@ func TestGarbageBytes(t *testing.T) {
 		}
 		conn.Close()
 		s.log.wait(s.ctx, before)
-		if n := s.log.about("") - told; (n == 1) != (c.says != "") || n > 1 || s.log.about(c.says) == 0 {
-			t.Errorf("%s: %d lines in the log, want one with %q: %q", c.name, n, c.says, s.log.all[told:])
+		if n := s.log.about("") - sent; (n == 1) != (c.says != "") || n > 1 || s.log.about(c.says) == 0 {
+			t.Errorf("%s: %d lines in the log, want one with %q: %q", c.name, n, c.says, s.log.all[sent:])
 		}
 		s.goesOn(c.name)
 	}

@@ -26,7 +26,7 @@ func TestBusyShard(t *testing.T) {
 		c.Heartbeat, c.Listen = heartbeat, "server:0/1"
 		c.OnJoined = func(e server.Monitor, _ int) { joined <- e }
 	})
-	eye, coordinator := <-joined, <-to
+	monitor, coordinator := <-joined, <-to
 
 	v := protocol.View{
 		Revision: 1, Generation: 1, Slots: []protocol.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
@@ -53,7 +53,7 @@ func TestBusyShard(t *testing.T) {
 	epoch(1, 1)
 	until("both shards start", any, 1, 1)
 
-	release := eye.Seize(0)
+	release := monitor.Seize(0)
 	epoch(2, 2)
 	until("shard 1 follows", any, 1, 2)
 	epoch(3, 3)
@@ -92,7 +92,7 @@ func TestStuckRetiredShard(t *testing.T) {
 		c.Heartbeat, c.Listen = heartbeat, "server:0/1"
 		c.OnJoined = func(e server.Monitor, _ int) { joined <- e }
 	})
-	eye, coordinator := <-joined, <-to
+	monitor, coordinator := <-joined, <-to
 	generation := func(g perdure.Generation) {
 		must(t, coordinator.Send(wire.Control(wire.KindView, protocol.View{
 			Revision: uint64(g), Generation: g,
@@ -106,7 +106,7 @@ func TestStuckRetiredShard(t *testing.T) {
 		})
 	}
 	generation(1)
-	release := eye.Seize(0)
+	release := monitor.Seize(0)
 	defer release()
 	generation(2)
 	first := int64(0)
@@ -127,7 +127,7 @@ func TestLateOpen(t *testing.T) {
 	h.StartServer("server:0", func(c *server.Config) {
 		c.Listen, c.OnJoined = "server:0/1", func(e server.Monitor, _ int) { joined <- e }
 	})
-	eye, coordinator := <-joined, <-to
+	monitor, coordinator := <-joined, <-to
 	epoch := func(n perdure.Epoch) {
 		must(t, coordinator.Send(wire.Control(wire.KindView, protocol.View{
 			Revision: uint64(n), Generation: 1,
@@ -161,7 +161,7 @@ func TestLateOpen(t *testing.T) {
 		if got := opened(c); got != 0 {
 			t.Fatal("the shard was opened before its epoch started")
 		}
-		bring, opens := eye.Delay(0)
+		bring, opens := monitor.Delay(0)
 		if epoch(n); opens != 1 {
 			t.Fatalf("%d Opens wait, want 1", opens)
 		}
@@ -180,12 +180,12 @@ func TestLateOpen(t *testing.T) {
 
 	c, bring = late(3)
 	c.Close()
-	for eye.Stats().Connections > 0 {
+	for monitor.Stats().Connections > 0 {
 		if ctx.Err() != nil {
 			t.Fatal("the server does not notice that a connection has ended")
 		}
 	}
-	if bring(); eye.Reads(0, 0) {
+	if bring(); monitor.Reads(0, 0) {
 		t.Error("a slot reads on a connection that has ended")
 	}
 }
@@ -199,7 +199,7 @@ func TestFillLate(t *testing.T) {
 	h.StartServer("server:0", func(c *server.Config) {
 		c.Listen, c.OnJoined = "server:0/1", func(e server.Monitor, _ int) { joined <- e }
 	})
-	eye, coordinator := <-joined, <-to
+	monitor, coordinator := <-joined, <-to
 	view := func(revision uint64) protocol.View {
 		return protocol.View{
 			Revision: revision, Generation: 1,
@@ -215,7 +215,7 @@ func TestFillLate(t *testing.T) {
 			return len(st.Shards) == 1 && st.Shards[0].Epoch == perdure.Epoch(revision) && st.Shards[0].Ready
 		})
 	}
-	if follows := eye.Fill(0, view(1)); follows != 2 {
+	if follows := monitor.Fill(0, view(1)); follows != 2 {
 		t.Errorf("a shard with late rows follows view %d, want 2", follows)
 	}
 }

@@ -55,8 +55,8 @@ func (n *neighbours) conn(to chain.Neighbor) *conn {
 }
 
 // appendFactLocked appends a fact to the log of a shard whose head is this server. The caller must hold sh.mu.
-func (sh *shard) appendFactLocked(fact *replica.ControlEntry) {
-	f := sh.link.FactFrame(fact)
+func (sh *shard) appendFactLocked(entry *replica.ControlEntry) {
+	f := sh.link.FactFrame(entry)
 	if sh.stream != nil {
 		sh.stream.AddLocked(f, sh.link.Fence().Epoch)
 		return
@@ -99,7 +99,7 @@ func (sh *shard) fromPredecessorLocked(c *conn, f *wire.Frame, to *batch) (taken
 	if kept := sh.link.FromPredecessor(f); kept {
 		f.Body = nil
 	}
-	sh.advance()
+	sh.advanceLocked()
 	if sh.link.Joined() != joined {
 		sh.s.notify()
 	}
@@ -118,7 +118,7 @@ func (sh *shard) fromSuccessor(p *peer, f *wire.Frame) {
 	if as, ok := sh.neighbours.roleOf(p); ok {
 		sh.link.FromSuccessor(as, f)
 	}
-	sh.advance()
+	sh.advanceLocked()
 	if sh.link.MayRetire(sh.view) {
 		sh.s.notify()
 	}
@@ -133,7 +133,7 @@ func (sh *shard) relink(p *peer) {
 		return
 	}
 	sh.link.Reconnected(as)
-	sh.advance()
+	sh.advanceLocked()
 }
 
 // tickChain advances the chain's time.
@@ -144,7 +144,7 @@ func (sh *shard) tickChain() {
 	defer sh.mu.Unlock()
 	if sh.link.Started() && !sh.retired() {
 		sh.link.AdvanceTime()
-		sh.advance()
+		sh.advanceLocked()
 		sh.yieldLocked()
 	}
 }

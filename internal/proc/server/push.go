@@ -71,10 +71,10 @@ func (sv *service) push(slot perdure.Slot) {
 			return // resume continues it
 		}
 	}
-	begun := audience.StartRound(slot, st)
+	started := audience.StartRound(slot, st)
 	pushed, done := out.gather(slot, sv.rep, sv.link.Fence(), sv.buffers)
 	state, minClock, more := audience.EndRound(slot, done)
-	if n := len(pushed); done && n > 0 && begun {
+	if n := len(pushed); done && n > 0 && started {
 		pushed[n-1].Flags |= wire.FlagLast
 	} else if done {
 		state.WaitedMicros = out.sinceReached()

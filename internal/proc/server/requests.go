@@ -37,7 +37,7 @@ func (sh *shard) handleUpdate(c *conn, f *wire.Frame) (err error) {
 	}
 	sh.sender.batch = &c.batch
 	sh.link.Append(e)
-	sh.advance()
+	sh.advanceLocked()
 	sh.sender.batch = nil
 	f.Body = nil // the log owns it now
 	return nil

@@ -20,7 +20,7 @@ func (s *subject) says(role wire.Role, f wire.Frame) (reason string) {
 	if err := c.Send(f); err != nil {
 		s.Fatal(err)
 	}
-	heard := make(chan string, 1)
+	received := make(chan string, 1)
 	go func() {
 		var why string
 		var f wire.Frame
@@ -30,10 +30,10 @@ func (s *subject) says(role wire.Role, f wire.Frame) (reason string) {
 				why = r.Reason
 			}
 		}
-		heard <- why
+		received <- why
 	}()
 	select {
-	case reason = <-heard:
+	case reason = <-received:
 		if reason == "" {
 			reason = "without a reason"
 		}

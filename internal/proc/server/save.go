@@ -24,7 +24,7 @@ func (sh *shard) startRoundLocked(sv *replica.Save) {
 		}
 		sh.mu.Lock()
 		sh.rep.MarkDirty() // the shard may be paused until this round is written or the next one is due
-		sh.advance()
+		sh.advanceLocked()
 		sh.mu.Unlock()
 		sh.s.notify()
 		if sh.rep.State.RoundsTimed() {
@@ -72,7 +72,7 @@ func (sh *shard) appendPassCut(seg protocol.Segment) {
 	sh.appendFactLocked(&replica.ControlEntry{
 		Kind: wire.KindPassCut, Slot: perdure.NoSlot, Clock: seg.Cut, Payload: wire.JSON(seg),
 	})
-	sh.advance()
+	sh.advanceLocked()
 }
 
 // giveUpSaving informs the shard that a cut it has passed was not saved. Saving continues with the next cut.
@@ -84,5 +84,5 @@ func (sh *shard) giveUpSaving() {
 		return
 	}
 	sh.rep.AbandonSave() // the shard may already be paused at the next cut
-	sh.advance()
+	sh.advanceLocked()
 }

@@ -65,9 +65,9 @@ type Config struct {
 	PendingBytes  int64              // max bytes of one slot's unapplied updates to one shard; 0: wire.MaxUpdateBytes
 
 	// For tests only: Ended receives each replica that was serving when the server ended.
-	OnEnded func(*checkpoint.Segment)
-	Sparing bool         // background saves contain only the changed rows, even if that saves little
-	weak    mutation.Set // from Run's context: negative controls in simulations
+	OnEnded   func(*checkpoint.Segment)
+	Sparing   bool         // background saves contain only the changed rows, even if that saves little
+	mutations mutation.Set // from Run's context: negative controls in simulations
 }
 
 const defaultHeartbeat = 100 * time.Millisecond
@@ -110,7 +110,7 @@ type Server struct {
 
 // Run serves until ctx ends, the coordinator rejects this process, or a checkpoint fails permanently.
 func Run(ctx context.Context, cfg Config) error {
-	cfg.weak = mutation.Of(ctx)
+	cfg.mutations = mutation.Of(ctx)
 	cfg.complete()
 	for _, in := range []store.Store{cfg.Store, cfg.Snapshots} {
 		if in == nil {

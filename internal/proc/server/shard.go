@@ -56,10 +56,10 @@ func newShard(s *Server, id perdure.ShardID, n chain.Fence, since uint64) *shard
 		job:    *s.job,
 		traits: s.traits,
 		link: chain.NewLink(
-			chain.LinkOptions{Fence: n, Job: s.job, Solo: s.traits.UsesLog(), AcceptAll: s.cfg.weak.Generations}),
+			chain.LinkOptions{Fence: n, Job: s.job, Solo: s.traits.UsesLog(), AcceptAll: s.cfg.mutations.Generations}),
 	}
 	sh.rep = replica.New(replica.Settings{
-		Shard: id, Job: *s.job, SaveChangedOnly: s.cfg.Sparing, Weak: s.cfg.weak,
+		Shard: id, Job: *s.job, SaveChangedOnly: s.cfg.Sparing, Mutations: s.cfg.mutations,
 		Elapsed: func() float64 { return time.Since(began).Seconds() }, Progress: sh.mu.Progress,
 	})
 	sh.publishedName.Store(&n)
@@ -125,7 +125,7 @@ func (sh *shard) retireLocked() {
 // ignored, and their senders open the shard again once they know the newer view. The caller must hold sh.mu, because
 // the epoch may have changed while the frame waited for that lock.
 func (sh *shard) isCurrentLocked(f *wire.Frame) bool {
-	return sh.link.Fence() == chain.FenceOf(&f.Header) || sh.s.cfg.weak.Generations
+	return sh.link.Fence() == chain.FenceOf(&f.Header) || sh.s.cfg.mutations.Generations
 }
 
 // setContentLocked sets the shard's state to the content restored for view v, and then follows the newest view. The
@@ -138,8 +138,9 @@ func (sh *shard) setContentLocked(c replica.Content, v *protocol.View) {
 	sh.followLocked(sh.view, &sh.position)
 }
 
-// advance takes entries from the log and carries out the effects until there are none left. The caller must hold sh.mu.
-func (sh *shard) advance() {
+// advanceLocked takes entries from the log and carries out the effects until there are none left. The caller must hold
+// sh.mu.
+func (sh *shard) advanceLocked() {
 	for again := true; again; {
 		large := sh.processLogLocked()
 		if !sh.rep.State.HasRows() {
@@ -296,7 +297,7 @@ func (sh *shard) applyScheduledLocked() {
 	if sh.applyScheduled && !sh.retired() {
 		sh.applyScheduled = false
 		sh.rep.MarkDirty()
-		sh.advance()
+		sh.advanceLocked()
 	}
 }
 
@@ -305,7 +306,7 @@ func (sh *shard) applyScheduledLocked() {
 func (sh *shard) endResendWaitLocked() {
 	if sh.rep.AwaitsResend() {
 		sh.rep.MarkDirty()
-		sh.advance()
+		sh.advanceLocked()
 	}
 }
 
@@ -319,7 +320,7 @@ func (sh *shard) yieldLocked() {
 		sh.s.notify()
 	} else if sh.link.Role().Periodic {
 		sh.link.Sync()
-		sh.advance()
+		sh.advanceLocked()
 	}
 }
 
@@ -340,7 +341,7 @@ func (sh *shard) followLocked(v *protocol.View, at *chainPosition) {
 		return // the shard is still being restored
 	}
 	sh.rep.ApplyView()
-	sh.advance()
+	sh.advanceLocked()
 	sh.rep.ReportSeen() // the shard stops waiting for what departed slots see
 	sh.applyEffectsLocked()
 	sh.yieldLocked()

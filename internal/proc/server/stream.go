@@ -243,7 +243,7 @@ func (r *replay) handleEntry(e updatelog.Entry) error {
 			"start the job again", e.Position, updatelog.StreamName(sh.job.ID, int(sh.id)), err)
 	}
 	r.stream.AppliedLocked(&e)
-	sh.advance()
+	sh.advanceLocked()
 	sh.saveSnapshotLocked()
 	return nil
 }
@@ -252,7 +252,7 @@ func (r *replay) handleEntry(e updatelog.Entry) error {
 func (r *replay) appendRecordLocked(record []byte) error {
 	sh, buffers := r.sh, &r.s.buffers
 	e, counts, err := r.stream.EntryLocked(record, &sh.link, &sh.rep.State, len(sh.view.Tables),
-		r.s.cfg.weak.Generations)
+		r.s.cfg.mutations.Generations)
 	if err != nil || !counts {
 		return err
 	}

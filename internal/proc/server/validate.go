@@ -60,13 +60,13 @@ func (c *slotCount) grow(n int) {
 
 // growForMembership raises the count for a membership list, in a job that started with min slots.
 func (c *slotCount) growForMembership(f *wire.Frame, least int) error {
-	var spans []protocol.Interval
-	if err := wire.ParseControl(f, &spans); err != nil {
+	var intervals []protocol.Interval
+	if err := wire.ParseControl(f, &intervals); err != nil {
 		return err
 	}
-	if n := len(spans); n < least || n > perdure.MaxSlots {
+	if n := len(intervals); n < least || n > perdure.MaxSlots {
 		return fmt.Errorf("%w: a membership list of %d slots; the job has at least %d", wire.ErrPayload, n, least)
 	}
-	c.grow(len(spans))
+	c.grow(len(intervals))
 	return nil
 }

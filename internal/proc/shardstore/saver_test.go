@@ -43,7 +43,7 @@ func TestInsist(t *testing.T) {
 		for _, c := range []struct{ failures, retiredAt, want, said int }{
 			{0, 0, 1, 0}, {3, 0, 4, 3}, {99, 0, tries, tries}, {99, 2, 2, 1},
 		} {
-			s, heard := saver(t, nil)
+			s, received := saver(t, nil)
 			tried := 0
 			err := s.Retry("cannot do it", func() error {
 				if tried++; tried == c.retiredAt {
@@ -54,11 +54,11 @@ func TestInsist(t *testing.T) {
 				}
 				return nil
 			})
-			if tried != c.want || heard.told != c.said || (err == nil) != (c.want > c.failures) {
-				t.Errorf("%+v: tried %d times, reported %d times, %v", c, tried, heard.told, err)
+			if tried != c.want || received.told != c.said || (err == nil) != (c.want > c.failures) {
+				t.Errorf("%+v: tried %d times, reported %d times, %v", c, tried, received.told, err)
 			}
-			if n := strings.Count(heard.String(), `msg="cannot do it" shard=3 try=`); n != c.said {
-				t.Errorf("%+v: the log has %d lines: %s", c, n, heard.String())
+			if n := strings.Count(received.String(), `msg="cannot do it" shard=3 try=`); n != c.said {
+				t.Errorf("%+v: the log has %d lines: %s", c, n, received.String())
 			}
 			var st protocol.ShardStatus
 			if s.AddStatusLocked(&st); (st.Problem == "broken") != (c.said > 0) {
@@ -87,7 +87,7 @@ func TestCut(t *testing.T) {
 		r := replica.New(replica.Settings{Shard: 3, Job: *job})
 		r.SetView(v, replica.Role{Head: true}, false)
 		r.SetContent(replica.Content{States: make([][]byte, 2), Applied: []perdure.Clock{5, 6}}, v)
-		s, heard := saver(t, job)
+		s, received := saver(t, job)
 		save := &replica.Save{Cut: 5}
 		if !c.stands {
 			save.Image = r.State.Image(5)
@@ -98,8 +98,8 @@ func TestCut(t *testing.T) {
 		}
 		s.problem = "full"
 		seg, err := cut.Write()
-		if err != nil || seg.Cut != 5 || seg.Bytes == 0 || seg.File == "" || heard.told != 0 {
-			t.Fatalf("%s: %+v, %v; %s", c.name, seg, err, heard)
+		if err != nil || seg.Cut != 5 || seg.Bytes == 0 || seg.File == "" || received.told != 0 {
+			t.Fatalf("%s: %+v, %v; %s", c.name, seg, err, received)
 		}
 		var st protocol.ShardStatus
 		if s.AddStatusLocked(&st); st.SaveBytes != seg.Bytes || st.Problem != "full" {
@@ -117,12 +117,12 @@ func TestNoSecondTry(t *testing.T) {
 	v := &protocol.View{Generation: 7, Shards: make([]protocol.ShardView, 4), Slots: make([]protocol.SlotView, 1)}
 	r := replica.New(replica.Settings{Shard: 3, Job: *job})
 	r.SetContent(replica.Content{States: make([][]byte, 1), Applied: []perdure.Clock{5}}, v)
-	s, heard := saver(t, job)
+	s, received := saver(t, job)
 	s.Store = store.NewDir(disk.OS(), t.TempDir()+"/none")
 	cut := s.CutLocked(chain.Fence{Shard: 3}, &replica.Save{Image: r.State.Image(5)}, &r.State, true)
-	if _, err := cut.Write(); err == nil || heard.told != 1 || s.problem == "" ||
-		strings.Count(heard.String(), "next cut") != 1 {
-		t.Errorf("%v; reported %d times: %s", err, heard.told, heard)
+	if _, err := cut.Write(); err == nil || received.told != 1 || s.problem == "" ||
+		strings.Count(received.String(), "next cut") != 1 {
+		t.Errorf("%v; reported %d times: %s", err, received.told, received)
 	}
 }
 

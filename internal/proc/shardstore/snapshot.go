@@ -164,12 +164,12 @@ func PruneSnapshots(in store.Store, shard perdure.ShardID, before uint64) error 
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
-	begun, err := in.Unfinished()
+	started, err := in.Unfinished()
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	var old []string
-	for _, e := range append(all, begun...) {
+	for _, e := range append(all, started...) {
 		final, ok := store.ParseUnfinished(e.Name)
 		if !ok {
 			final = e.Name

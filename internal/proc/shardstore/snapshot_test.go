@@ -121,8 +121,8 @@ func TestListAndPrune(t *testing.T) {
 	other := snapshotOf
 	other.Shard, other.Position = 4, 1
 	writeSnapshot(t, fsys, other)
-	begun, _ := fsys.Create("." + want[2] + ".7-1.tmp")
-	_ = begun.Close()
+	started, _ := fsys.Create("." + want[2] + ".7-1.tmp")
+	_ = started.Close()
 	names := func() (names []string) {
 		files, err := ListSnapshots(store.NewDir(fsys, ""), 3)
 		if err != nil {

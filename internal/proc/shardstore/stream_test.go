@@ -12,7 +12,7 @@ import (
 
 // TestFactsThatCount checks that only facts of the newest Life count, each once and in order.
 func TestFactsThatCount(t *testing.T) {
-	fact := func(kind wire.Kind, epoch perdure.Epoch, number uint64) *wire.Frame {
+	entry := func(kind wire.Kind, epoch perdure.Epoch, number uint64) *wire.Frame {
 		return &wire.Frame{Header: wire.Header{Kind: kind, Epoch: epoch, Request: number}}
 	}
 	var q factQueue
@@ -20,17 +20,17 @@ func TestFactsThatCount(t *testing.T) {
 		fact *wire.Frame
 		want bool
 	}{
-		{fact(wire.KindFence, 1, 1), false}, // before any Life
-		{fact(wire.KindLife, 1, 0), false},
-		{fact(wire.KindFence, 1, 1), true},
-		{fact(wire.KindFence, 1, 1), false}, // appended twice
-		{fact(wire.KindDecide, 1, 2), true},
-		{fact(wire.KindLife, 1, 0), false}, // appended twice: the epoch does not restart
-		{fact(wire.KindFence, 1, 2), false},
-		{fact(wire.KindEnd, 2, 1), false}, // of an epoch without a Life
-		{fact(wire.KindLife, 2, 0), false},
-		{fact(wire.KindEnd, 1, 3), false}, // of a superseded head
-		{fact(wire.KindEnd, 2, 1), true},
+		{entry(wire.KindFence, 1, 1), false}, // before any Life
+		{entry(wire.KindLife, 1, 0), false},
+		{entry(wire.KindFence, 1, 1), true},
+		{entry(wire.KindFence, 1, 1), false}, // appended twice
+		{entry(wire.KindDecide, 1, 2), true},
+		{entry(wire.KindLife, 1, 0), false}, // appended twice: the epoch does not restart
+		{entry(wire.KindFence, 1, 2), false},
+		{entry(wire.KindEnd, 2, 1), false}, // of an epoch without a Life
+		{entry(wire.KindLife, 2, 0), false},
+		{entry(wire.KindEnd, 1, 3), false}, // of a superseded head
+		{entry(wire.KindEnd, 2, 1), true},
 	} {
 		if got := q.Accept(c.fact, false); got != c.want {
 			t.Errorf("fact %d of epoch %d, number %d: Take returned %v", i, c.fact.Epoch, c.fact.Request, got)
@@ -39,7 +39,7 @@ func TestFactsThatCount(t *testing.T) {
 	if got, want := q.Life(), (replica.LogProgress{Epoch: 2, ControlEntries: 1}); got != want {
 		t.Errorf("Life is %+v, want %+v", got, want)
 	}
-	if !q.Accept(fact(wire.KindEnd, 1, 9), true) {
+	if !q.Accept(entry(wire.KindEnd, 1, 9), true) {
 		t.Error("Take rejects a fact of an old epoch although all is set")
 	}
 }

@@ -162,24 +162,24 @@ func (t *timeline) died(target string, e Exit, since time.Duration, p wire.Progr
 // elapsed returns how long after the failure an event occurred. at is the wall-clock time that another process
 // reported, and heard is when this process received the report. The wall clock may have jumped since the failure. If at
 // is impossible, took uses heard instead.
-func (f *Failure) elapsed(at, heard time.Time) *time.Duration {
-	took, most := at.Sub(f.at), heard.Sub(f.at)
+func (f *Failure) elapsed(at, received time.Time) *time.Duration {
+	took, most := at.Sub(f.at), received.Sub(f.at)
 	if took < 0 || took > most {
 		took = most
 	}
 	return &took
 }
 
-func (t *timeline) detected(target string, at, heard time.Time) {
+func (t *timeline) detected(target string, at, received time.Time) {
 	if f := t.find(target, func(f *Failure) bool { return f.Detected == nil }); f != nil {
-		f.Detected = f.elapsed(at, heard)
+		f.Detected = f.elapsed(at, received)
 	}
 }
 
 // serving records that a target works again, and what its failure cost.
-func (t *timeline) serving(e wire.Event, heard time.Time) {
+func (t *timeline) serving(e wire.Event, received time.Time) {
 	if f := t.find(e.Target, func(f *Failure) bool { return f.Serving == nil && f.Detected != nil }); f != nil {
-		f.Serving = f.elapsed(time.Unix(0, e.UnixNs), heard)
+		f.Serving = f.elapsed(time.Unix(0, e.UnixNs), received)
 		f.UpdatesLost, f.ClocksRedone = e.UpdatesLost-f.before.UpdatesLost, e.ClocksRedone-f.before.ClocksRedone
 	}
 }

@@ -273,13 +273,13 @@ func (j *Job) frame(_ transport.Conn, f *wire.Frame) error {
 }
 
 func (j *Job) event(e wire.Event) {
-	at, heard := time.Unix(0, e.UnixNs), time.Now()
+	at, received := time.Unix(0, e.UnixNs), time.Now()
 	j.mu.Lock()
 	switch e.Kind {
 	case "detected", "suspected":
-		j.timeline.detected(e.Target, at, heard)
+		j.timeline.detected(e.Target, at, received)
 	case "serving":
-		j.timeline.serving(e, heard)
+		j.timeline.serving(e, received)
 	case "trouble":
 		j.trouble[e.Target] = e.Text
 	case "left":
@@ -389,12 +389,12 @@ var ErrFailed = errors.New("supervisor: the job cannot continue")
 // ErrStopAsked is returned by Run if the job was stopped on request.
 var ErrStopAsked = errors.New("supervisor: stopped on request")
 
-// onExit handles the exit of a process, and decides about its successor.
+// onExit handles the exit of a process, and decides when it is replaced.
 func (j *Job) onExit(e Exit) Restart {
-	again, left := j.successor(e)
+	again, empty := j.replace(e)
 	target := targetName(memberID{e.Role, e.Index})
 	switch {
-	case left:
+	case empty:
 		j.emit("left", target, e.At, fmt.Sprintf("%s %s, and is not replaced", target, e.Description))
 	case e.Role == RoleLog && again != Never:
 		j.emit("detected", target, e.At,
@@ -419,62 +419,44 @@ func (j *Job) emit(kind, target string, at time.Time, text string) {
 	j.cfg.Watch.Event(e)
 }
 
-// leaveDelay delays the replacement of a process whose slot may just have left, until the coordinator has reported it.
-const leaveDelay = 250 * time.Millisecond
-
-// successor returns when the next process takes the place of one that ended. left reports whether the place stays empty
-// because the job does not replace servers.
-func (j *Job) successor(e Exit) (again Restart, left bool) {
+// replace carries out the consequences of an exit. It returns when the next process starts, and whether the position
+// stays empty although the job continues.
+func (j *Job) replace(e Exit) (again Restart, empty bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	p := memberID{e.Role, e.Index}
-	pause, planned := j.plannedPause[p]
-	delete(j.plannedPause, p)
+	id := memberID{e.Role, e.Index}
+	pause, planned := j.plannedPause[id]
+	delete(j.plannedPause, id)
 	if !planned {
-		pause = j.backoffLocked(p, e)
+		pause = j.backoffLocked(id, e)
 	}
-	target := targetName(p)
-	if e.Code == 0 && (j.left[p] || j.until[p] > 0) {
-		if pause = max(pause, leaveDelay); j.left[p] {
-			return Never, false // the slot has done all its work
-		}
+	c := exitContext{
+		own: e.Role == wire.RoleWorker && j.cfg.OwnWorkers, planned: planned,
+		slotLeft: j.left[id], leaving: j.until[id] > 0,
+		finished: j.lastProgress.End > 0 && j.lastProgress.Clock >= j.lastProgress.End,
+		jobDone:  j.done, stopping: j.ctx.Err() != nil, noReplace: j.cfg.NoReplace,
 	}
-	if j.cfg.OwnWorkers && e.Role == wire.RoleWorker && e.Code == 0 && j.lastProgress.End > 0 &&
-		j.lastProgress.Clock >= j.lastProgress.End {
-		// All its work is done, but the end of the job is not known here yet.
-		return Restart(max(pause, leaveDelay)), false
-	}
-	drained := e.Role == wire.RoleServer && e.Code == ExitDrained
-	if !j.done && !drained {
+	target := targetName(id)
+	actions := c.decide(&e)
+	if actions.record {
 		j.timeline.died(target, e, j.sinceLocked(e.At), j.lastProgress)
 		if e.Role == wire.RoleCoordinator || e.Role == RoleLog {
 			j.timeline.detected(target, e.At, e.At)
 		}
 	}
-	own := e.Role == wire.RoleWorker && j.cfg.OwnWorkers
-	if e.Role != RoleLog {
-		told := wire.Exited{Role: e.Role, Index: e.Index, PID: e.PID, How: e.Description}
-		if own && !planned && !j.done {
-			told = e.WorkerReport(true)
-		}
-		if told.Failed {
-			pause = max(pause, leaveDelay) // the coordinator may report that this failure was the last one allowed
-		}
-		j.coordinator.send(wire.Control(wire.KindExited, told))
+	if actions.report != nil {
+		j.coordinator.send(wire.Control(wire.KindExited, *actions.report))
 	}
-	switch {
-	case j.done || j.ctx.Err() != nil:
-		return Never, false
-	case own && e.PID != 0: // the coordinator counts the failures
-	case drained:
-		return Never, true
-	case e.PID == 0 || e.Code > 0 && e.Code != exitFenced && e.Code != exitSignal:
+	if actions.delay {
+		pause = max(pause, leaveDelay)
+	}
+	switch actions.restart {
+	case restartAfter:
+		return Restart(pause), false
+	case restartFail:
 		j.endLocked(fmt.Errorf("%w: %s: %s", ErrChild, target, j.exitReasonLocked(target, e)))
-		return Never, false
-	case j.cfg.NoReplace && e.Role == wire.RoleServer:
-		return Never, true
 	}
-	return Restart(pause), false
+	return Never, actions.restart == restartOff
 }
 
 // backoffLocked returns how long a place stays empty after an unplanned exit. The caller must hold j.mu.

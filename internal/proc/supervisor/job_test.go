@@ -128,18 +128,18 @@ func (j *testJob) awaitEmpty(index int) error {
 // later ones after growing pauses.
 func TestFailingStarts(t *testing.T) {
 	j := newTestJob(t, JobConfig{})
-	begun := time.Now()
+	started := time.Now()
 	must(t, j.group.Start(Spec{
 		Role: wire.RoleServer, Command: []string{os.Args[0]}, Env: []string{childEnv + "=end"},
 		Files: []*os.File{os.Stdout},
 	}))
 	server := memberID{wire.RoleServer, 0}
 	for _, n := j.group.pidAndStarts(server); n < 4; _, n = j.group.pidAndStarts(server) {
-		if time.Since(begun) > patience {
+		if time.Since(started) > patience {
 			t.Fatalf("only %d processes started", n)
 		}
 	}
-	if took := time.Since(begun); took < 3*minPause { // 0, 100 and 200 ms
+	if took := time.Since(started); took < 3*minPause { // 0, 100 and 200 ms
 		t.Errorf("four processes started within %v", took)
 	}
 }
@@ -206,8 +206,8 @@ func TestLogSilent(t *testing.T) {
 		Files: []*os.File{os.Stdout},
 	}))
 	first := j.group.PID(RoleLog, 0)
-	told := ordersConn{orders: make(chan wire.Order, 64)}
-	j.up(told, nil)
+	sent := ordersConn{orders: make(chan wire.Order, 64)}
+	j.up(sent, nil)
 	watched := make(chan struct{})
 	go func() { defer close(watched); j.probeLoop(j.probeTargets()[0]) }()
 	for _, want := range []wire.Event{
@@ -223,9 +223,9 @@ func TestLogSilent(t *testing.T) {
 			t.Errorf("got event %+v, want %+v", got, want)
 		}
 	}
-	begun, silent, second := told.await(t, "waiting 1"), told.await(t, "silent 1"), told.await(t, "alive 2")
-	if begun != first || silent != first || second == first || second == 0 {
-		t.Errorf("process %d is silent; the coordinator received reports of %d, %d and %d", first, begun, silent,
+	started, silent, second := sent.await(t, "waiting 1"), sent.await(t, "silent 1"), sent.await(t, "alive 2")
+	if started != first || silent != first || second == first || second == 0 {
+		t.Errorf("process %d is silent; the coordinator received reports of %d, %d and %d", first, started, silent,
 			second)
 	}
 	j.cancel(nil)

@@ -15,10 +15,10 @@ func TestJumpedTimeline(t *testing.T) {
 		var line timeline
 		at := time.Now()
 		line.died("worker:1", Exit{PID: 7, At: at}, time.Second, wire.Progress{})
-		told := func(after time.Duration) time.Time { return wallclock.Jump(at.Add(after), by) }
-		line.detected("worker:1", time.Unix(0, told(time.Second).UnixNano()), told(1100*time.Millisecond))
-		serves := wire.Event{Target: "worker:1", UnixNs: told(2 * time.Second).UnixNano()}
-		line.serving(serves, told(2200*time.Millisecond))
+		sent := func(after time.Duration) time.Time { return wallclock.Jump(at.Add(after), by) }
+		line.detected("worker:1", time.Unix(0, sent(time.Second).UnixNano()), sent(1100*time.Millisecond))
+		serves := wire.Event{Target: "worker:1", UnixNs: sent(2 * time.Second).UnixNano()}
+		line.serving(serves, sent(2200*time.Millisecond))
 		f := line.list()[0]
 		detected, serving := time.Second, 2*time.Second
 		if by != 0 { // only the time of receipt is known

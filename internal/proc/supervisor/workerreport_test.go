@@ -58,8 +58,8 @@ func TestFailedByItself(t *testing.T) {
 // and that a planned exit is not a failure.
 func TestFailureIsReported(t *testing.T) {
 	j := newTestJob(t, JobConfig{OwnWorkers: true})
-	told := &exitedConn{}
-	j.up(told, nil)
+	sent := &exitedConn{}
+	j.up(sent, nil)
 	exit := Exit{
 		Role: wire.RoleWorker, Index: 1, PID: 7, Code: 1, Description: "ended with code 1", LastLine: "why",
 		Tail: "a\nwhy",
@@ -69,8 +69,8 @@ func TestFailureIsReported(t *testing.T) {
 	}
 	j.plannedPause[memberID{wire.RoleWorker, 1}] = 0
 	j.onExit(exit)
-	if len(told.all) != 2 || !told.all[0].Failed || told.all[0].Output != "a\nwhy" || told.all[1].Failed {
-		t.Errorf("told %+v", told.all)
+	if len(sent.all) != 2 || !sent.all[0].Failed || sent.all[0].Output != "a\nwhy" || sent.all[1].Failed {
+		t.Errorf("told %+v", sent.all)
 	}
 }
 

@@ -81,9 +81,9 @@ func PublishedAddress(listen, at, advertise string) (string, error) {
 		}
 		return at, nil
 	}
-	told, toldPort, err := net.SplitHostPort(advertise)
+	sent, toldPort, err := net.SplitHostPort(advertise)
 	if err != nil { // advertise has no port
-		told, toldPort = strings.Trim(advertise, "[]"), port
+		sent, toldPort = strings.Trim(advertise, "[]"), port
 	}
 	if toldPort == "0" {
 		toldPort = port
@@ -92,7 +92,7 @@ func PublishedAddress(listen, at, advertise string) (string, error) {
 		return "", fmt.Errorf("%w: --advertise %s: a process has one address; write HOST:PORT", perdure.ErrUsage,
 			advertise)
 	}
-	all := net.JoinHostPort(told, toldPort)
+	all := net.JoinHostPort(sent, toldPort)
 	return all, CheckAddress("--advertise", all)
 }
 
@@ -117,14 +117,14 @@ func ReachableAddress(at, other string) string {
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {
 		return at
 	}
-	told, _, err := net.SplitHostPort(other)
+	sent, _, err := net.SplitHostPort(other)
 	if err != nil { // other has no port
-		told = strings.Trim(other, "[]")
+		sent = strings.Trim(other, "[]")
 	}
-	if told == "" {
+	if sent == "" {
 		return at
 	}
-	return net.JoinHostPort(told, port)
+	return net.JoinHostPort(sent, port)
 }
 
 // SourceAddress returns this machine's source address for connections to another address, or "" if it is unknown.

@@ -31,7 +31,7 @@ type subject struct {
 	name   string
 	bubble bool // in virtual time
 	// make returns the networks of both sides, an address to listen on, and an address without a listener.
-	make func() (near, far Network, addr, nobody string)
+	make func() (near, far Network, addr, none string)
 }
 
 func subjects(t *testing.T) []subject {
@@ -50,14 +50,14 @@ func subjects(t *testing.T) []subject {
 		mem := NewMemory(1, MemoryOptions{MaxQueued: maxQueued})
 		return mem.Host("worker:0"), mem.Host("server:0"), "server:0/0", "server:0/1"
 	}
-	type makes = func() (near, far Network, addr, nobody string)
+	type makes = func() (near, far Network, addr, none string)
 	faulty := func(inner makes, fault func(*FaultLayer)) makes {
 		return func() (Network, Network, string, string) {
-			near, far, addr, nobody := inner()
+			near, far, addr, none := inner()
 			n, f := NewFaultLayer(near), NewFaultLayer(far)
 			fault(n)
 			fault(f)
-			return n, f, addr, nobody
+			return n, f, addr, none
 		}
 	}
 	calm := func(*FaultLayer) {}
@@ -458,8 +458,8 @@ func testBroken(t *testing.T, s subject) {
 }
 
 func testRefused(t *testing.T, s subject) {
-	from, to, addr, nobody := s.make()
-	_, err := from.Dial(context.Background(), nobody)
+	from, to, addr, none := s.make()
+	_, err := from.Dial(context.Background(), none)
 	mustBe(t, err, syscall.ECONNREFUSED)
 	l, err := to.Listen(addr)
 	must(t, err)
@@ -471,10 +471,10 @@ func testRefused(t *testing.T, s subject) {
 }
 
 func testDialContext(t *testing.T, s subject) {
-	from, _, _, nobody := s.make()
+	from, _, _, none := s.make()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err := from.Dial(ctx, nobody)
+	_, err := from.Dial(ctx, none)
 	mustBe(t, err, context.Canceled)
 }
 

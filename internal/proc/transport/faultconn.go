@@ -150,7 +150,7 @@ func (c *faultConn) takeDue(batch []wire.Frame) []wire.Frame {
 }
 
 // batchSent records the result of sending a batch and reports whether pass continues.
-func (c *faultConn) batchSent(bytes int, err error) (goOn bool) {
+func (c *faultConn) batchSent(bytes int, err error) (resume bool) {
 	c.mu.Lock()
 	c.handing = false
 	c.gate.Leave(bytes)

@@ -153,15 +153,15 @@ func DialServer(ctx context.Context, network Network, addr string, hello wire.He
 }
 
 // handshake sends a Hello and waits for the answer, as long as the peer confirms that it has received the Hello.
-func handshake(c Conn, hello wire.Hello, f *wire.Frame, heard func()) error {
-	err := withTimeout(c, linkHandshake, func(goOn func()) error {
+func handshake(c Conn, hello wire.Hello, f *wire.Frame, received func()) error {
+	err := withTimeout(c, linkHandshake, func(resume func()) error {
 		err := c.Send(wire.Control(wire.KindHello, hello))
 		for err == nil {
 			if err = c.Recv(f); err != nil || f.Kind != wire.KindEcho {
 				break
 			}
-			if goOn(); heard != nil {
-				heard()
+			if resume(); received != nil {
+				received()
 			}
 		}
 		return err
@@ -178,7 +178,7 @@ func handshake(c Conn, hello wire.Hello, f *wire.Frame, heard func()) error {
 }
 
 // withTimeout runs talk and closes the connection if talk takes longer than patience. talk may restart that time.
-func withTimeout(c Conn, patience time.Duration, talk func(goOn func()) error) error {
+func withTimeout(c Conn, patience time.Duration, talk func(resume func()) error) error {
 	timer := time.AfterFunc(patience, func() { c.Close() })
 	err := talk(func() { timer.Reset(patience) })
 	if !timer.Stop() && errors.Is(err, ErrClosed) {

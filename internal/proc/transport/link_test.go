@@ -434,8 +434,8 @@ func TestGreet(t *testing.T) {
 // that it dials again without a confirmation.
 func TestLinkIsHeard(t *testing.T) {
 	const waits = 20 * linkHandshake
-	for told, want := range map[bool]int{true: 1, false: 20} {
-		lives, heard := 0, 0
+	for sent, want := range map[bool]int{true: 1, false: 20} {
+		lives, received := 0, 0
 		serve := func(c Conn) {
 			lives++
 			if _, err := ReceiveHello(c, time.Second, wire.Keys{}); err != nil {
@@ -443,22 +443,22 @@ func TestLinkIsHeard(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), waits)
 			defer cancel()
-			if told {
+			if sent {
 				ConfirmHello(ctx, c)
 				_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{})) // the test checks whether it arrives
 			}
 			hang(c)
 		}
-		change := func(l *linked) { l.link.OnHelloReceived = func() { heard++ } }
+		change := func(l *linked) { l.link.OnHelloReceived = func() { received++ } }
 		runLink(t, serve, change, func(l *linked) {
 			<-time.After(waits + time.Second)
 			if err := l.end(); !errors.Is(err, context.Canceled) {
 				t.Errorf("Run returned %v", err)
 			}
-			if up := slices.Contains(l.events, "up"); up != told || lives < want || told && lives > want ||
-				(heard > 0) != told {
+			if up := slices.Contains(l.events, "up"); up != sent || lives < want || sent && lives > want ||
+				(received > 0) != sent {
 				t.Errorf("confirmed: %v; received %d confirmations, welcomed: %v, after %d connections",
-					told, heard, up, lives)
+					sent, received, up, lives)
 			}
 		})
 	}

@@ -133,7 +133,7 @@ func TestPrivate(t *testing.T) {
 }
 
 // greet connects two processes, where the caller claims a role, and returns the errors of both sides.
-func greet(t *testing.T, near, far TCP, wants keys.Role, role wire.Role) (said, heard error) {
+func greet(t *testing.T, near, far TCP, wants keys.Role, role wire.Role) (said, received error) {
 	t.Helper()
 	l, err := far.Listen("127.0.0.1:0")
 	if err != nil {
@@ -185,11 +185,11 @@ func TestMayBe(t *testing.T) {
 			wire.RoleCoordinator, wire.RoleServer, wire.RoleWorker, wire.RoleObserver, wire.RoleSupervisor,
 		} {
 			want := slices.Contains(strings.Fields(may[has]), string(says))
-			said, heard := greet(t, near, far, keys.Coordinator, says)
-			if (said == nil) != want || (heard == nil) != want {
+			said, received := greet(t, near, far, keys.Coordinator, says)
+			if (said == nil) != want || (received == nil) != want {
 				t.Errorf("a caller with the certificate of a %s claims to be a %s: %v, %v; want it admitted: %v",
 					has, says, said,
-					heard, want)
+					received, want)
 			}
 			if !want && (!errors.Is(said, perdure.ErrRefused) || !strings.Contains(said.Error(),
 				"does not let its holder be")) {
@@ -226,10 +226,10 @@ func TestStrangers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			said, heard := greet(t, c.near, c.far, c.wants, wire.RoleWorker)
-			if said == nil || heard == nil || !strings.Contains(said.Error(), c.want) ||
+			said, received := greet(t, c.near, c.far, c.wants, wire.RoleWorker)
+			if said == nil || received == nil || !strings.Contains(said.Error(), c.want) ||
 				strings.Contains(said.Error(), "\n") {
-				t.Errorf("the caller reports %v, want one line with %q; the other side %v", said, c.want, heard)
+				t.Errorf("the caller reports %v, want one line with %q; the other side %v", said, c.want, received)
 			}
 			if errors.Is(said, perdure.ErrRefused) == c.again {
 				t.Errorf("%v must be permanent: %v", said, !c.again)
@@ -286,12 +286,12 @@ func TestRevoked(t *testing.T) {
 	if err := c.Recv(new(wire.Frame)); err == nil {
 		t.Error("the worker's side still works")
 	}
-	said, heard := greet(t, near, far, keys.Server, wire.RoleWorker)
+	said, received := greet(t, near, far, keys.Server, wire.RoleWorker)
 	if !errors.Is(said, perdure.ErrRefused) || !strings.Contains(said.Error(), "does not take our certificate") {
 		t.Errorf("the worker reports %v", said)
 	}
-	if heard == nil || !strings.Contains(heard.Error(), "is revoked") {
-		t.Errorf("the server reports %v", heard)
+	if received == nil || !strings.Contains(received.Error(), "is revoked") {
+		t.Errorf("the server reports %v", received)
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package bench implements the benchmarks of perdure bench:
+// Package bench measures the speed of data movement, of recovery and of whole training programs, for perdure bench:
 //
 //	moves      pushes and pulls, compared with a raw exchange of the same bytes
 //	recovery   what recovery strategies cost, and how long readers and workers feel a failure

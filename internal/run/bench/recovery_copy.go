@@ -22,11 +22,11 @@ type catchUp struct {
 }
 
 // newCatchUp pairs the events "joining" and "joined" of each shard. The events of a round start with the failure.
-func newCatchUp(told []wire.Event, shardBytes float64, gets, clocks []lap, struck time.Time) (c catchUp) {
+func newCatchUp(sent []wire.Event, shardBytes float64, gets, clocks []lap, struck time.Time) (c catchUp) {
 	began := map[string]time.Time{}
 	var first, last time.Time
 	copied := 0.0
-	for _, e := range told {
+	for _, e := range sent {
 		at := time.Unix(0, e.UnixNs)
 		switch from := began[e.Target]; {
 		case e.Kind == "joining":

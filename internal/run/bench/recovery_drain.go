@@ -36,12 +36,12 @@ type drainSample struct {
 }
 
 // measureDrain measures a server that has handed over its shards since struck. before is its status before that.
-func (j *recoveryJob) measureDrain(ctx context.Context, before *control.Process, told []wire.Event, struck time.Time) (
+func (j *recoveryJob) measureDrain(ctx context.Context, before *control.Process, sent []wire.Event, struck time.Time) (
 	d *drainSample, err error,
 ) {
 	d = &drainSample{mb: float64(before.Bytes) / 1e6}
 	target := supervisor.Target{Role: wire.RoleServer, Index: before.Index}.String()
-	for _, e := range told {
+	for _, e := range sent {
 		if e.Kind == "drained" && e.Target == target {
 			d.seconds = time.Unix(0, e.UnixNs).Sub(struck).Seconds()
 		}

@@ -202,26 +202,26 @@ func (j *recoveryJob) round(ctx context.Context, f *failure, draw func(n int) in
 	if err != nil {
 		return o, err
 	}
-	told := j.watch.since(from)
-	at := slices.IndexFunc(told, func(e wire.Event) bool { return e.Kind == "fault" })
+	sent := j.watch.since(from)
+	at := slices.IndexFunc(sent, func(e wire.Event) bool { return e.Kind == "fault" })
 	if at < 0 {
 		return o, fmt.Errorf("bench: the failure %s of %s was not injected", f.name, target)
 	}
-	struck := time.Unix(0, told[at].UnixNs)
+	struck := time.Unix(0, sent[at].UnixNs)
 	gets, clocks := j.gets.takeLaps(), j.clocks.takeLaps()
 	o = outage{
-		detected: j.detected(told[at:], target, struck),
+		detected: j.detected(sent[at:], target, struck),
 		get: longest(gets, struck, func(shard int) bool {
 			return slices.Contains(affected, perdure.ShardID(shard))
 		}),
 		clock:   longest(clocks, struck, func(int) bool { return true }),
-		catchUp: newCatchUp(told[at:], j.shardBytes(), gets, clocks, struck),
+		catchUp: newCatchUp(sent[at:], j.shardBytes(), gets, clocks, struck),
 	}
 	if j.rawDir == "" {
 		return o, nil
 	}
 	if f.kind == supervisor.FaultTerm {
-		if o.drained, err = j.measureDrain(ctx, serverOf(&status, target), told[at:], struck); err != nil {
+		if o.drained, err = j.measureDrain(ctx, serverOf(&status, target), sent[at:], struck); err != nil {
 			return o, err
 		}
 	}
@@ -238,8 +238,8 @@ func (j *recoveryJob) recoveredAfter(status *control.Status, target supervisor.T
 	before, failures, clock := locate.ProcessOf(status, target), len(j.Job().Timeline()), status.Clock
 	if target.Role == supervisor.RoleLog {
 		return func(s *control.Status) bool {
-			told := j.Job().Timeline()
-			if len(told) == failures || told[len(told)-1].Serving == nil {
+			sent := j.Job().Timeline()
+			if len(sent) == failures || sent[len(sent)-1].Serving == nil {
 				clock = s.Clock
 				return false
 			}
@@ -262,7 +262,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // detected returns the time until the failure was detected, or -1 if no event reports it.
-func (j *recoveryJob) detected(told []wire.Event, t supervisor.Target, struck time.Time) time.Duration {
+func (j *recoveryJob) detected(sent []wire.Event, t supervisor.Target, struck time.Time) time.Duration {
 	if t.Role == wire.RoleCoordinator || t.Role == supervisor.RoleLog {
 		failures := j.Job().Timeline() // its parent detects it
 		if last := failures[len(failures)-1]; last.Detected != nil {
@@ -270,7 +270,7 @@ func (j *recoveryJob) detected(told []wire.Event, t supervisor.Target, struck ti
 		}
 		return -1
 	}
-	for _, e := range told {
+	for _, e := range sent {
 		if e.Target == t.String() && (e.Kind == "detected" || e.Kind == "suspected") {
 			return time.Unix(0, e.UnixNs).Sub(struck)
 		}

@@ -105,15 +105,15 @@ func (v *eventView) Event(_ *terminal.State, e wire.Event) {
 }
 
 // since returns the events from a time on.
-func (v *eventView) since(at time.Time) (told []wire.Event) {
+func (v *eventView) since(at time.Time) (sent []wire.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, e := range v.events {
 		if e.UnixNs >= at.UnixNano() {
-			told = append(told, e)
+			sent = append(sent, e)
 		}
 	}
-	return told
+	return sent
 }
 
 // openRecoveryJob starts a job without workers. If the job ends by itself, it calls cancel with the reason.
@@ -262,7 +262,7 @@ func (j *recoveryJob) await(
 ) (v protocol.View, s control.Status, err error) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	for begin := time.Now(); ; {
+	for start := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return v, s, context.Cause(ctx)
@@ -271,7 +271,7 @@ func (j *recoveryJob) await(
 		if s, v, err = locate.QueryState(ctx, j.api); err == nil && ok(&s, &v) {
 			return v, s, nil
 		}
-		if time.Since(begin) > patience {
+		if time.Since(start) > patience {
 			return v, s, fmt.Errorf("bench: %s under %s: the job has not recovered after %v; last event: %s", what,
 				j.Settings().Job.Recovery, patience, j.LastEvent())
 		}

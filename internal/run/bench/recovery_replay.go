@@ -85,16 +85,16 @@ func (b *RecoveryOptions) replaySettings() (s settings.Run, err error) {
 }
 
 // checkReplay returns an error if the directory has too little space for the log.
-func (b *RecoveryOptions) checkReplay(folder string) error {
+func (b *RecoveryOptions) checkReplay(dir string) error {
 	s, err := b.replaySettings()
 	if err != nil {
 		return err
 	}
-	if bytes, known := disk.FreeBytes(folder); known && int64(s.Log.MB) > bytes>>20 {
+	if bytes, known := disk.FreeBytes(dir); known && int64(s.Log.MB) > bytes>>20 {
 		return fmt.Errorf("%w: --measure replay of %d MB and %d shards needs an update log of up to %d MiB, but "+
 			"only %d "+
 			"are free in %s; choose a smaller --mb, fewer --shards or another TMPDIR",
-			perdure.ErrUsage, b.replaySize(), b.Shards, s.Log.MB, bytes>>20, folder)
+			perdure.ErrUsage, b.replaySize(), b.Shards, s.Log.MB, bytes>>20, dir)
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *re
 	var bytes atomic.Int64
 	errs := make([]error, len(shards))
 	var readers sync.WaitGroup
-	begin := time.Now()
+	start := time.Now()
 	for i, s := range shards {
 		readers.Go(func() {
 			ctx, enough := context.WithCancel(ctx)
@@ -332,7 +332,7 @@ func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *re
 		})
 	}
 	readers.Wait()
-	m.bare, m.bytes = time.Since(begin), bytes.Load()
+	m.bare, m.bytes = time.Since(start), bytes.Load()
 	return errors.Join(errs...)
 }
 

@@ -116,7 +116,7 @@ func (j *recoveryJob) pace(ctx context.Context, warm, window time.Duration) (p p
 		return p, err
 	}
 	j.clocks.takeLaps()
-	begin := time.Now()
+	start := time.Now()
 	var laps []lap
 	for len(laps) == 0 {
 		if err := pause(ctx, window); err != nil {
@@ -125,7 +125,7 @@ func (j *recoveryJob) pace(ctx context.Context, warm, window time.Duration) (p p
 		laps = j.clocks.takeLaps()
 	}
 	end := time.Now()
-	return pace{perSecond(laps, begin, end), longest(laps, begin, func(int) bool { return true })}, nil
+	return pace{perSecond(laps, start, end), longest(laps, start, func(int) bool { return true })}, nil
 }
 
 // savedRows returns the statistics of rows saved so far.

@@ -192,8 +192,8 @@ func (j *recoveryJob) measureSave(
 
 // longestBegun returns the longest lap that began before to and ended after from. The part before from does not count.
 func longestBegun(laps []lap, from, to time.Time) time.Duration {
-	begun := slices.DeleteFunc(slices.Clone(laps), func(l lap) bool { return l.from.After(to) })
-	return longest(begun, from, func(int) bool { return true })
+	started := slices.DeleteFunc(slices.Clone(laps), func(l lap) bool { return l.from.After(to) })
+	return longest(started, from, func(int) bool { return true })
 }
 
 // longestEnded returns the longest lap that ended between two times. The part before from does not count.
@@ -224,7 +224,7 @@ func writeRaw(file string, mb int) (mbPerS float64, err error) {
 	defer os.Remove(file)
 	defer f.Close()
 	piece := slices.Repeat([]byte{1, 2, 3, 4}, rawChunkBytes/4)
-	begin := time.Now()
+	start := time.Now()
 	for left := mb * 1e6; left > 0 && err == nil; left -= len(piece) {
 		_, err = f.Write(piece[:min(left, len(piece))])
 	}
@@ -234,15 +234,15 @@ func writeRaw(file string, mb int) (mbPerS float64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("bench: %w", err)
 	}
-	return float64(mb) / time.Since(begin).Seconds(), nil
+	return float64(mb) / time.Since(start).Seconds(), nil
 }
 
 // copyTime returns the time to copy that many MB in memory that is already mapped.
 func copyTime(mb int) time.Duration {
 	from, to := slices.Repeat([]byte{1}, mb*1e6), slices.Repeat([]byte{2}, mb*1e6)
-	begin := time.Now()
+	start := time.Now()
 	copy(to, from)
-	return time.Since(begin)
+	return time.Since(start)
 }
 
 // saveResult summarizes the rounds.

@@ -75,11 +75,11 @@ func TestReplayed(t *testing.T) {
 
 // TestReplayReadsWhole checks that results of a shard with a snapshot are rejected.
 func TestReplayReadsWhole(t *testing.T) {
-	folder := filepath.Join(t.TempDir(), "snapshots")
+	dir := filepath.Join(t.TempDir(), "snapshots")
 	shards := []perdure.ShardID{0, 3}
-	in := store.NewDir(disk.OS(), folder)
+	in := store.NewDir(disk.OS(), dir)
 	must(t, checkNoSnapshots(in, shards))
-	must(t, os.Mkdir(folder, 0o777))
+	must(t, os.Mkdir(dir, 0o777))
 	for _, shard := range []perdure.ShardID{1, 3} {
 		about := &shardstore.SnapshotHeader{Job: "job", Shard: shard, Epoch: 1, Position: 7}
 		_, err := shardstore.WriteSnapshot(in, about, func(io.Writer) error { return nil })
@@ -119,13 +119,13 @@ func TestReplayPlan(t *testing.T) {
 			t.Errorf("a log of %d bytes, snapshots after %d: too small for %d", s.LogBytes(), s.SnapshotBytes(), read)
 		}
 	}
-	folder := t.TempDir()
-	free, known := disk.FreeBytes(folder)
+	dir := t.TempDir()
+	free, known := disk.FreeBytes(dir)
 	if !known || free>>20/settings.MinLogMB > 30_000 {
 		t.Skip("the disk has room for any log")
 	}
 	b.Shards = int(free>>20/settings.MinLogMB) + 1000
-	if err := b.checkReplay(folder); err == nil || !strings.Contains(err.Error(), "are free in "+folder) {
+	if err := b.checkReplay(dir); err == nil || !strings.Contains(err.Error(), "are free in "+dir) {
 		t.Errorf("a log that is too large for the disk is accepted: %v", err)
 	}
 }
@@ -227,7 +227,7 @@ func TestCatchUp(t *testing.T) {
 	event := func(kind, target string, ms int) wire.Event {
 		return wire.Event{Kind: kind, Target: target, UnixNs: at(ms).UnixNano()}
 	}
-	told := []wire.Event{
+	sent := []wire.Event{
 		event("fault", "server:1", 0), event("joining", "shard:0", 500), event("joining", "shard:3", 500),
 		event("joined", "shard:0", 600),
 		event("joining", "shard:1", 600), event("joined", "shard:3", 800), event("joined", "shard:9", 900),
@@ -239,12 +239,12 @@ func TestCatchUp(t *testing.T) {
 			clocks = append(clocks, lap{to: at(ms)})
 		}
 	}
-	c := newCatchUp(told, 50e6, reads, clocks, struck)
+	c := newCatchUp(sent, 50e6, reads, clocks, struck)
 	near := func(got, want float64) bool { return math.Abs(got-want) < 0.01*want }
 	if !near(c.gbPerS, 1.0/3) || !near(c.readRatio, 1) || !near(c.clockRatio, 0.5) {
 		t.Errorf("got %+v, want 0.333 GB/s, 1 and 0.5 of before", c)
 	}
-	if c := newCatchUp(told[:2], 50e6, reads, clocks, struck); c != (catchUp{}) {
+	if c := newCatchUp(sent[:2], 50e6, reads, clocks, struck); c != (catchUp{}) {
 		t.Errorf("%+v without a server that joined", c)
 	}
 	r := &recoveryRun{RecoveryOptions: RecoveryOptions{Snapshot: true}}
@@ -261,8 +261,8 @@ func TestCatchUp(t *testing.T) {
 
 // TestPauses checks that a clock in progress at the cut counts as a pause after the cut, and not before it.
 func TestPauses(t *testing.T) {
-	begin := time.Unix(1000, 0)
-	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
+	start := time.Unix(1000, 0)
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	laps := []lap{{0, at(0), at(7)}, {1, at(7), at(10)}, {0, at(8), at(90)}, {1, at(10), at(12)}, {1, at(60), at(65)}}
 	for what, c := range map[string]struct{ got, want time.Duration }{
 		"before the cut":               {longestEnded(laps, at(1), at(10)), 6 * time.Millisecond},

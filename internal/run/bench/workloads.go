@@ -350,9 +350,9 @@ func (b *WorkloadsOptions) measure(
 ) (r WorkloadsResult, err error) {
 	var rates, plain, ratios []float64
 	for i := range b.Rounds {
-		begin := time.Now()
+		start := time.Now()
 		n := c.plain(perdure.Clock(c.clocks))
-		plain = append(plain, float64(n)/time.Since(begin).Seconds())
+		plain = append(plain, float64(n)/time.Since(start).Seconds())
 		out := filepath.Join(dir, fmt.Sprintf("%s-%d-%d", c.name, workers, i))
 		seconds, err := b.job(ctx, c, workers, out)
 		if err != nil {

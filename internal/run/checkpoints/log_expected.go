@@ -70,7 +70,7 @@ func (k *expectedLog) check(found []updatelog.Stream) ([]updatelog.Stream, error
 	if err != nil {
 		return nil, err
 	}
-	begun := slices.ContainsFunc(found, func(s updatelog.Stream) bool { return s.Job == k.job && s.Next > 1 })
+	started := slices.ContainsFunc(found, func(s updatelog.Stream) bool { return s.Job == k.job && s.Next > 1 })
 	for shard := range k.shards {
 		i := slices.IndexFunc(found, func(s updatelog.Stream) bool { return s.Job == k.job && s.Shard == shard })
 		if i < 0 {
@@ -78,7 +78,7 @@ func (k *expectedLog) check(found []updatelog.Stream) ([]updatelog.Stream, error
 			continue
 		}
 		if s := &found[i]; s.Damage == nil {
-			s.Damage = missingRecords(s, k.before[shard], after[shard], begun)
+			s.Damage = missingRecords(s, k.before[shard], after[shard], started)
 		}
 	}
 	slices.SortStableFunc(found, func(a, b updatelog.Stream) int {
@@ -88,7 +88,7 @@ func (k *expectedLog) check(found []updatelog.Stream) ([]updatelog.Stream, error
 }
 
 // missingRecords returns the damage of a stream that lacks records needed after its shard's snapshots, or nil.
-func missingRecords(s *updatelog.Stream, before, after shardstore.SnapshotFile, begun bool) error {
+func missingRecords(s *updatelog.Stream, before, after shardstore.SnapshotFile, started bool) error {
 	switch {
 	case before.Name != "" && uint64(s.Next) < before.Position:
 		return updatelog.Damaged(s.Name, "snapshot %s contains all updates before record %d, but the stream ends "+
@@ -102,7 +102,7 @@ func missingRecords(s *updatelog.Stream, before, after shardstore.SnapshotFile, 
 	case after.Name == "" && s.First > 1:
 		return updatelog.Damaged(s.Name, "it begins with record %d, but no snapshot contains the updates before it",
 			s.First)
-	case begun && s.Next == 1: // a server writes a record when it starts to serve a shard
+	case started && s.Next == 1: // a server writes a record when it starts to serve a shard
 		return updatelog.Damaged(s.Name, "it is empty, but streams of other shards are not")
 	}
 	return nil

@@ -108,9 +108,9 @@ func TestPruneLoose(t *testing.T) {
 		if !inRun {
 			f.Run = ""
 		}
-		newer, begun, older := segmentName(30, 0), "."+segmentName(30, 1)+".7-1.tmp", "."+manifestName(10)+".7-2.tmp"
+		newer, started, older := segmentName(30, 0), "."+segmentName(30, 1)+".7-1.tmp", "."+manifestName(10)+".7-2.tmp"
 		left := "g000001-c0000000010-s00000-e000002.segment" // written by a holder that was fenced
-		for _, name := range []string{newer, begun, older, left, "notes.txt"} {
+		for _, name := range []string{newer, started, older, left, "notes.txt"} {
 			write(t, fsys, name, []byte("x"))
 		}
 		var out bytes.Buffer
@@ -121,7 +121,7 @@ func TestPruneLoose(t *testing.T) {
 		must(t, f.Prune(&bytes.Buffer{}, 0, false, false))
 		want := append(holds([]string{"10", "20"}), "notes.txt")
 		if !inRun {
-			want = append(want, newer, begun)
+			want = append(want, newer, started)
 		}
 		slices.Sort(want)
 		if got := held(t, fsys); !slices.Equal(got, want) {

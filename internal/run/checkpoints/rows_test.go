@@ -43,8 +43,8 @@ func rowsJob() perdure.JobSpec {
 
 // part returns the rows of the dense table in a shard, and the row that its n-th file contains.
 func part(shard perdure.ShardID, n int) (first, rows, at int) {
-	begin, rows := placement.Range(&perdure.TableSpec{Rows: 9}, 2, shard)
-	return int(begin), rows, (n - 1) % 4
+	start, rows := placement.Range(&perdure.TableSpec{Rows: 9}, 2, shard)
+	return int(start), rows, (n - 1) % 4
 }
 
 func rowsSegment(shard perdure.ShardID, n int) *checkpoint.Segment {

@@ -173,9 +173,9 @@ func (s *showResult) print(out io.Writer, dir string, now time.Time) {
 	fmt.Fprintf(out, "  under     %s, %s\n", j.Models(), j.Recovery)
 	fmt.Fprintf(out, "  bytes     %s in %s\n", size(*s.Bytes), humanize.Count(*s.Segments+*s.Follows, "segment"))
 	s.printAges(out)
-	for i, span := range s.Slots {
-		if span != (protocol.Interval{}) {
-			fmt.Fprintf(out, "  slot %-4d %s\n", i, intervalText(span))
+	for i, interval := range s.Slots {
+		if interval != (protocol.Interval{}) {
+			fmt.Fprintf(out, "  slot %-4d %s\n", i, intervalText(interval))
 		}
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -20,14 +20,14 @@ import (
 
 // snapshotsOf returns the store of a run's snapshots and their names. There are none if the run keeps checkpoints, or
 // has no snapshot yet. Without a run's directory it looks in the store that the user named.
-func snapshotsOf(folder string, named store.Store) (in store.Store, names []string, err error) {
+func snapshotsOf(dir string, named store.Store) (in store.Store, names []string, err error) {
 	in = named
-	if folder != "" {
-		run, err := settings.Read(filepath.Join(folder, "run.json"))
+	if dir != "" {
+		run, err := settings.Read(filepath.Join(dir, "run.json"))
 		if err != nil || !recovery.Of(run.Job.Recovery).Traits().UsesLog() {
 			return nil, nil, nil // a run that has just started has no settings; the caller reads its checkpoints
 		}
-		if in, err = run.OpenSnapshots(context.Background(), folder); err != nil {
+		if in, err = run.OpenSnapshots(context.Background(), dir); err != nil {
 			return nil, nil, err
 		}
 	}

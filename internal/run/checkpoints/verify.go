@@ -46,7 +46,7 @@ func (f *Location) verify(out io.Writer, asJSON bool) (meanwhile bool, err error
 		return false, err
 	}
 	kept := found.Checkpoints
-	begun := time.Now()
+	started := time.Now()
 	audit := checkpoint.NewAudit(f.Store)
 	read, bad, wrong, offer := 0, 0, 0, ""
 	all := []verifyResult{}
@@ -82,7 +82,7 @@ func (f *Location) verify(out io.Writer, asJSON bool) (meanwhile bool, err error
 			fmt.Fprintln(out, strings.Join(append([]string{"files of no checkpoint: damaged"}, v.Defects...), "\n  "))
 		}
 	}
-	took := time.Since(begun).Seconds()
+	took := time.Since(started).Seconds()
 	if asJSON {
 		if err := humanize.JSON(out, all); err != nil {
 			return false, err

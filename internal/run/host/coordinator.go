@@ -205,11 +205,11 @@ func cannotListen(flag, addr string, err error) error {
 
 // openJob creates the job's directory, or loads the job in it. It returns an error if that is not the requested job.
 func (c *Coordinator) openJob(ctx context.Context) (s settings.Run, err error) {
-	begun, err := rundir.RemoveIncomplete(c.Dir)
+	started, err := rundir.RemoveIncomplete(c.Dir)
 	if err != nil {
 		return s, err
 	}
-	if !begun {
+	if !started {
 		if s, err = c.Job.Check(); err != nil {
 			return s, err
 		}
@@ -336,11 +336,11 @@ func (c *Coordinator) announce(open *role.Resources, s *settings.Run) {
 		open.Addr, open.Addr, shows),
 		"address", open.Addr, "control", open.ControlListener.Addr().String(), "folder", c.Dir)
 	at, err := netip.ParseAddrPort(open.Addr)
-	if lacks := missingStoreWarning(
+	if missing := missingStoreWarning(
 		s,
-	); lacks != "" &&
+	); missing != "" &&
 		(err != nil || !at.Addr().IsLoopback()) { // other machines may reach it
-		c.Log.Warn(lacks)
+		c.Log.Warn(missing)
 	}
 }
 

@@ -101,11 +101,11 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 		return err
 	}
 	defer k.stop()
-	eye, err := h.Watch.Open(atOnce, h.Log)
+	monitor, err := h.Watch.Open(atOnce, h.Log)
 	if err != nil {
 		return err
 	}
-	defer eye.Close()
+	defer monitor.Close()
 	looks, cancel := context.WithCancel(atOnce)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -116,7 +116,7 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 		if err := h.startProcesses(k, &w); err != nil {
 			return err
 		}
-		eye.SetProbe(metrics.Host(k.state, h.Watch.Identity(w.Job.ID, hostRole, -1)))
+		monitor.SetProbe(metrics.Host(k.state, h.Watch.Identity(w.Job.ID, hostRole, -1)))
 	case err := <-ended:
 		return h.logResult(err)
 	case <-ctx.Done():

@@ -152,8 +152,8 @@ func TestShifted(t *testing.T) {
 // request ends the host, and a user's program does not. Once the job is over, no process is replaced.
 func TestExits(t *testing.T) {
 	h := &Host{Servers: 1, Workers: 1, Command: []string{"x"}, Log: quiet()}
-	var told []wire.Exited
-	k, err := newKeeper(h, func(e wire.Exited) { told = append(told, e) })
+	var sent []wire.Exited
+	k, err := newKeeper(h, func(e wire.Exited) { sent = append(sent, e) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,8 +190,8 @@ func TestExits(t *testing.T) {
 	if k.onExit(program) != supervisor.Never {
 		t.Error("a process is replaced after the job is over")
 	}
-	if len(told) != 1 || told[0] != (wire.Exited{Role: wire.RoleWorker, PID: 7, How: program.Description}) {
-		t.Errorf("reports to the coordinator: %+v, want one of the process that ran", told)
+	if len(sent) != 1 || sent[0] != (wire.Exited{Role: wire.RoleWorker, PID: 7, How: program.Description}) {
+		t.Errorf("reports to the coordinator: %+v, want one of the process that ran", sent)
 	}
 }
 

@@ -70,9 +70,9 @@ func name(role wire.Role, index int) string { return fmt.Sprintf("%s-%d", role, 
 func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	told := k.exited(&e)
+	sent := k.exited(&e)
 	if e.PID != 0 {
-		k.report(told)
+		k.report(sent)
 	}
 	who := name(e.Role, e.Index)
 	log := k.log.With("process", who, "pid", e.PID, "code", e.Code)
@@ -103,7 +103,7 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 		k.backoffs[at] = &supervisor.Backoff{}
 	}
 	pause := k.backoffs[at].Next(e.Uptime)
-	if e.Code == 0 || told.Failed {
+	if e.Code == 0 || sent.Failed {
 		pause = max(pause, minRestartPause)
 	}
 	k.restarts[e.Role]++

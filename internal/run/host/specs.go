@@ -52,11 +52,11 @@ func (h *Host) server(index int) (s supervisor.Spec, err error) {
 	}
 	args := []string{"--listen", listen}
 	if h.Advertise != "" {
-		told, err := offsetAddress("--advertise", h.Advertise, index)
+		sent, err := offsetAddress("--advertise", h.Advertise, index)
 		if err != nil {
 			return s, err
 		}
-		args = append(args, "--advertise", told)
+		args = append(args, "--advertise", sent)
 	}
 	if h.Zone != "" {
 		args = append(args, "--zone", h.Zone)

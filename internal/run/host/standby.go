@@ -60,26 +60,26 @@ func (c *Coordinator) standBy(ctx context.Context, tried *role.Resources, job st
 	if err := errors.Join(tried.FrameListener.Close(), tried.ControlListener.Close()); err != nil {
 		return nil, err
 	}
-	facts, err := registry.OpenLocation(ctx, c.Registry)
+	record, err := registry.OpenLocation(ctx, c.Registry)
 	if err != nil {
 		return nil, err
 	}
-	lease, err := c.awaitLease(ctx, facts, job)
+	lease, err := c.awaitLease(ctx, record, job)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = nil
 		}
-		return nil, errors.Join(err, facts.Close())
+		return nil, errors.Join(err, record.Close())
 	}
-	over, err := c.isOver(ctx, facts)
+	over, err := c.isOver(ctx, record)
 	if err != nil || over {
-		return nil, errors.Join(err, facts.Close())
+		return nil, errors.Join(err, record.Close())
 	}
 	open, err := c.listen(ring)
 	if err != nil {
-		return nil, errors.Join(err, facts.Close())
+		return nil, errors.Join(err, record.Close())
 	}
-	open.Keys, open.OpenRegistry, open.Lease = known, facts, lease
+	open.Keys, open.OpenRegistry, open.Lease = known, record, lease
 	return open, nil
 }
 
@@ -110,40 +110,40 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 }
 
 // awaitLease waits for the lease of a shared registry, with metrics and health endpoints.
-func (c *Coordinator) awaitLease(ctx context.Context, facts registry.Registry, job string) (registry.Lease, error) {
+func (c *Coordinator) awaitLease(ctx context.Context, record registry.Registry, job string) (registry.Lease, error) {
 	stands := newStandbyState()
 	c.debug.SetProbe(metrics.Standby(stands.state, c.Watch.Identity(job, wire.RoleCoordinator, 0)))
 	defer c.debug.SetProbe(nil) // the leader is not ready yet
-	return c.acquireLease(ctx, facts, stands)
+	return c.acquireLease(ctx, record, stands)
 }
 
 // acquireLease waits for the lease.
 func (c *Coordinator) acquireLease(
 	ctx context.Context,
-	facts registry.Registry,
+	record registry.Registry,
 	stands *standbyState,
 ) (registry.Lease, error) {
 	defer close(stands.ended)
 	tick := time.NewTicker(leasePause)
 	defer tick.Stop()
-	told := ""
+	sent := ""
 	for {
 		stands.startRequest()
-		lease, err := facts.Acquire(ctx, registry.Self())
+		lease, err := record.Acquire(ctx, registry.Self())
 		stands.endRequest()
 		switch {
 		case err == nil:
 			return lease, nil
 		case !errors.Is(err, registry.ErrHeld) && !errors.Is(err, registry.ErrUnavailable):
 			return nil, err
-		case err.Error() != told:
-			told = err.Error()
+		case err.Error() != sent:
+			sent = err.Error()
 			c.Log.Info("the coordinator stands by", "why", err)
 		}
 		for waits := true; waits; {
 			select {
 			case why := <-stands.queries:
-				why <- told
+				why <- sent
 			case <-tick.C:
 				waits = false
 			case <-ctx.Done():

@@ -23,14 +23,14 @@ func (s errorHandler) Enabled(_ context.Context, level slog.Level) bool {
 }
 
 func (s errorHandler) Handle(_ context.Context, r slog.Record) error {
-	facts := s.attrs
+	record := s.attrs
 	r.Attrs(func(a slog.Attr) bool {
-		facts += attrText(a)
+		record += attrText(a)
 		return true
 	})
 	line := r.Message
-	if facts != "" {
-		line += " (" + strings.TrimPrefix(facts, ", ") + ")"
+	if record != "" {
+		line += " (" + strings.TrimPrefix(record, ", ") + ")"
 	}
 	_, err := fmt.Fprintln(s.out, "perdure: "+strings.ReplaceAll(line, "\n", " "))
 	return err

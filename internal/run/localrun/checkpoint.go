@@ -24,9 +24,9 @@ type runStore struct {
 
 // openRunStore opens and claims the run's store, and copies the checkpoint there that the run resumes from. shared
 // means that another coordinator of the same job may have claimed it.
-func openRunStore(ctx context.Context, s *settings.Run, folder string, shared bool) (k runStore, err error) {
+func openRunStore(ctx context.Context, s *settings.Run, dir string, shared bool) (k runStore, err error) {
 	ctx = context.WithoutCancel(ctx) // the store is still read when the run is ending
-	in, err := s.OpenStore(ctx, folder)
+	in, err := s.OpenStore(ctx, dir)
 	if err != nil {
 		return k, fmt.Errorf("--store: %w", err)
 	}
@@ -41,7 +41,7 @@ func openRunStore(ctx context.Context, s *settings.Run, folder string, shared bo
 		}
 	}
 	k = runStore{Store: in, s: s, claimed: own}
-	if k.snapshots, err = s.OpenSnapshots(ctx, folder); err != nil {
+	if k.snapshots, err = s.OpenSnapshots(ctx, dir); err != nil {
 		return k, errors.Join(err, k.release())
 	}
 	if s.Checkpoints.Init != nil && s.Checkpoints.Init.Model != nil {

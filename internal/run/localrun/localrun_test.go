@@ -64,8 +64,8 @@ type record struct {
 	closed bool
 }
 
-func (v *record) Start(_ *settings.Run, folder string) { v.began = folder }
-func (v *record) Close()                               { v.closed = true }
+func (v *record) Start(_ *settings.Run, dir string) { v.began = dir }
+func (v *record) Close()                            { v.closed = true }
 
 func (v *record) Event(_ *terminal.State, e wire.Event) {
 	v.mu.Lock()
@@ -199,12 +199,12 @@ func TestStartRefuses(t *testing.T) {
 // only a shell can resolve are not checked.
 func TestProgramNotThere(t *testing.T) {
 	for _, command := range []string{"./nothere", "nothere --flag", filepath.Join(t.TempDir(), "nothere") + " x"} {
-		folder := filepath.Join(t.TempDir(), "run")
-		_, err := Start(t.Context(), Options{Settings: small(t, "none"), Folder: folder, Exec: command})
+		dir := filepath.Join(t.TempDir(), "run")
+		_, err := Start(t.Context(), Options{Settings: small(t, "none"), Folder: dir, Exec: command})
 		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "nothere") {
 			t.Errorf("%s: %v", command, err)
 		}
-		if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: run directory: %v", command, err)
 		}
 	}
@@ -222,10 +222,10 @@ func TestStartLetsGo(t *testing.T) {
 	must(t, err)
 	s.Reach.Listen = free.addr
 	must(t, free.file.Close())
-	folder := t.TempDir() // the directory is not empty
-	must(t, os.WriteFile(filepath.Join(folder, "mine"), nil, 0o600))
+	dir := t.TempDir() // the directory is not empty
+	must(t, os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600))
 	for range 2 {
-		o := Options{Settings: s, Folder: folder, Workers: true} // without a view
+		o := Options{Settings: s, Folder: dir, Workers: true} // without a view
 		if _, err := Start(t.Context(), o); err == nil || strings.Contains(err.Error(), "cannot listen") {
 			t.Fatalf("a run in a directory that is in use: %v", err)
 		}

@@ -223,9 +223,9 @@ func (t *targets) writeLocked(all []metrics.Target) error {
 }
 
 // setDir sets the directory of the file.
-func (t *targets) setDir(folder string) {
+func (t *targets) setDir(dir string) {
 	if t != nil {
-		t.folder = folder
+		t.folder = dir
 	}
 }
 

@@ -23,9 +23,9 @@ func runOf(servers, workers int) *settings.Run {
 }
 
 // listed returns the addresses and seats in a run's directory, without the job, which is the same for all.
-func listed(t *testing.T, folder string) (addrs, places []string) {
+func listed(t *testing.T, dir string) (addrs, places []string) {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(folder, rundir.TargetsFile))
+	b, err := os.ReadFile(filepath.Join(dir, rundir.TargetsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,31 +45,31 @@ func listed(t *testing.T, folder string) (addrs, places []string) {
 // TestTargets checks that the address of a seat never changes. The file follows processes that join and leave, and is
 // empty at the end.
 func TestTargets(t *testing.T) {
-	folder := t.TempDir()
+	dir := t.TempDir()
 	r, err := newTargets(&Observability{Metrics: ":0"}, runOf(1, 2), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.setDir(folder)
+	r.setDir(dir)
 	tell := func(text string) { t.Error(text) }
 	first := r.addrOf(wire.RoleCoordinator, 0)
 	r.addrOf(wire.RoleServer, 0)
 	r.addrOf(wire.RoleWorker, 0)
 	r.update(nil, tell)
-	if addrs, places := listed(t, folder); !slices.Equal(places, []string{"coordinator:0", "server:0", "worker:0"}) ||
+	if addrs, places := listed(t, dir); !slices.Equal(places, []string{"coordinator:0", "server:0", "worker:0"}) ||
 		addrs[0] != first || first != r.addrOf(wire.RoleCoordinator, 0) || !strings.HasPrefix(first, "127.0.0.1:") {
 		t.Errorf("at the start: %v at %v", places, addrs)
 	}
 	r.addrOf(wire.RoleWorker, 7) // it joins without having been planned
 	left := []wire.MemberProgress{{Role: wire.RoleWorker, State: "left"}, {Role: wire.RoleServer, State: "dead"}}
 	r.update(left, tell)
-	if addrs, places := listed(t, folder); !slices.Equal(places, []string{"coordinator:0", "server:0", "worker:7"}) {
+	if addrs, places := listed(t, dir); !slices.Equal(places, []string{"coordinator:0", "server:0", "worker:7"}) {
 		t.Errorf("later: %v at %v", places, addrs)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, places := listed(t, folder); len(places) > 0 {
+	if _, places := listed(t, dir); len(places) > 0 {
 		t.Errorf("at the end: %v", places)
 	}
 	var none *targets

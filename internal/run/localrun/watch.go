@@ -88,11 +88,11 @@ const retryWritePause = time.Second
 // retryWrite writes to the run's directory or its store. While the disk is full or the store is unavailable, it
 // notifies the user once and tries again.
 func (r *Run) retryWrite(ctx context.Context, what string, write func() error) error {
-	told := false
+	sent := false
 	return disk.Retry{Pause: retryWritePause, Retryable: store.Retryable}.Do(ctx, func() error {
 		err := write()
-		if store.Retryable(err) && !told {
-			told = true
+		if store.Retryable(err) && !sent {
+			sent = true
 			until := "there is space"
 			if errors.Is(err, store.ErrUnavailable) {
 				until = "it answers"

@@ -80,18 +80,18 @@ const (
 func AwaitDrained(ctx context.Context, client control.Backend, d *control.DrainResult, notice time.Duration,
 	tell func(*Remaining),
 ) error {
-	began, heard := time.Now(), time.Now()
+	began, received := time.Now(), time.Now()
 	var last Remaining
 	for {
 		s, err := client.Status(ctx)
 		switch {
-		case errors.Is(err, control.ErrUnreachable) && time.Since(heard) < coordinatorTimeout:
+		case errors.Is(err, control.ErrUnreachable) && time.Since(received) < coordinatorTimeout:
 		case err != nil:
 			return err
 		case s.RegistryAway != nil: // an end during this time is neither recorded nor decided
-			heard = time.Now()
+			received = time.Now()
 		default:
-			heard = time.Now()
+			received = time.Now()
 			r := RemainingDrain(&s, d)
 			if r.Done() {
 				return r.end(&last, &s)

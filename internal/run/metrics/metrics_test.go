@@ -169,16 +169,16 @@ func TestStuckLoop(t *testing.T) {
 		if seen := j.coordinator.Ask(ctx); seen.Err != nil || seen.Activity != "it leads job job-1, at clock 0" {
 			t.Fatalf("%+v", seen)
 		}
-		at, goOn := make(chan struct{}), make(chan struct{})
+		at, resume := make(chan struct{}), make(chan struct{})
 		h.Go(func() {
 			// does not wait for an end
-			_ = j.lead.Ask(ctx, func(*membership.Core, coordinator.Latest) { close(at); <-goOn })
+			_ = j.lead.Ask(ctx, func(*membership.Core, coordinator.Latest) { close(at); <-resume })
 		})
 		<-at
 		if seen := j.coordinator.Ask(ctx); seen.Err == nil || seen.Took != metrics.StuckTimeout {
 			t.Errorf("%+v", seen)
 		}
-		close(goOn)
+		close(resume)
 		if seen := j.coordinator.Ask(ctx); seen.Err != nil {
 			t.Error(seen.Err)
 		}

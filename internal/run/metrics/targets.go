@@ -21,7 +21,7 @@ func NewTarget(job, role, id, addr string) Target {
 }
 
 // WriteTargets writes the metrics addresses of processes to a directory, replacing the previous ones.
-func WriteTargets(folder string, all []Target) error {
-	path := filepath.ToSlash(filepath.Join(folder, rundir.TargetsFile))
+func WriteTargets(dir string, all []Target) error {
+	path := filepath.ToSlash(filepath.Join(dir, rundir.TargetsFile))
 	return disk.WriteFile(disk.OS(), path, func(out io.Writer) error { return humanize.JSON(out, all) })
 }

@@ -37,7 +37,7 @@ type Prediction struct {
 const defaultBest = 10
 
 // Predict writes predictions to out. It writes the accuracy to told if the correct answers are known.
-func Predict(ctx context.Context, out, told io.Writer, a Prediction) error {
+func Predict(ctx context.Context, out, sent io.Writer, a Prediction) error {
 	m, err := Open(a.Model)
 	if err != nil {
 		return fmt.Errorf("predict: %w", err)
@@ -62,7 +62,7 @@ func Predict(ctx context.Context, out, told io.Writer, a Prediction) error {
 	case !classifies(name):
 		return fmt.Errorf("%w: predict: a model of %.40q cannot make predictions", perdure.ErrUsage, name)
 	default:
-		err = classes(ctx, w, told, m, &a)
+		err = classes(ctx, w, sent, m, &a)
 	}
 	return errors.Join(err, w.end(err))
 }
@@ -131,7 +131,7 @@ func ratings(w *writer, m *Model, a *Prediction) error {
 }
 
 // classes predicts the classes of examples.
-func classes(ctx context.Context, w *writer, told io.Writer, m *Model, a *Prediction) error {
+func classes(ctx context.Context, w *writer, sent io.Writer, m *Model, a *Prediction) error {
 	name := m.Meta["workload"]
 	var labels []string
 	if m.Meta["classes"] != "" {
@@ -152,7 +152,7 @@ func classes(ctx context.Context, w *writer, told io.Writer, m *Model, a *Predic
 	constants := opened.Constants()
 	for _, key := range slices.Sorted(maps.Keys(constants)) {
 		if m.Meta[key] == "" && constants[key] != "" {
-			fmt.Fprintf(told, "%s lacks %s, like any export without its run: %s\n", a.Model, key,
+			fmt.Fprintf(sent, "%s lacks %s, like any export without its run: %s\n", a.Model, key,
 				withoutKey[key])
 		}
 	}
@@ -176,7 +176,7 @@ func classes(ctx context.Context, w *writer, told io.Writer, m *Model, a *Predic
 		if opened.Describe().Marked || dataset.IsSynthetic(a.Data) {
 			examples = "synthetic examples"
 		}
-		fmt.Fprintf(told, "accuracy %.4f: %d of %d %s are classified correctly\n",
+		fmt.Fprintf(sent, "accuracy %.4f: %d of %d %s are classified correctly\n",
 			float64(right)/float64(known), right, known, examples)
 	}
 	return nil

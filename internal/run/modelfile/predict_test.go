@@ -60,8 +60,8 @@ func TestPredictRefused(t *testing.T) {
 		f, err := os.Create(model)
 		must(t, err)
 		must(t, errors.Join(safetensors.Write(f, c.tensors, c.meta), f.Close()))
-		var out, told bytes.Buffer
-		err = Predict(t.Context(), &out, &told, Prediction{Model: model, Data: examples})
+		var out, sent bytes.Buffer
+		err = Predict(t.Context(), &out, &sent, Prediction{Model: model, Data: examples})
 		switch {
 		case c.want == "" && (err != nil || strings.Count(out.String(), "\n") != 3):
 			t.Errorf("%s: %v, %q", c.name, err, &out)

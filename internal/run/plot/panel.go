@@ -67,15 +67,15 @@ func (a *Axis) set(to *plot.Axis, is [2]float64, n int) {
 	low, high := a.Low, a.High
 	if !(high > low) {
 		low, high = is[0], is[1]
-		if span := high - low; span > 0 && !math.IsInf(span, 0) {
+		if interval := high - low; interval > 0 && !math.IsInf(interval, 0) {
 			if low != 0 {
-				low -= span * .04
+				low -= interval * .04
 			}
 			if a.FromZero && is[0] >= 0 {
 				low = 0
 			}
 			if high != 0 {
-				high += span * .05
+				high += interval * .05
 			}
 			if is[0] >= 0 {
 				low = max(0, low)

@@ -29,9 +29,9 @@ func parseFindings(text string) findings {
 }
 
 // render returns the findings of a kind for the given facts.
-func (f findings) render(kind string, facts any) (found []string, err error) {
+func (f findings) render(kind string, record any) (found []string, err error) {
 	var text strings.Builder
-	if err := f.t.ExecuteTemplate(&text, kind, facts); err != nil {
+	if err := f.t.ExecuteTemplate(&text, kind, record); err != nil {
 		return nil, err
 	}
 	for paragraph := range strings.SplitSeq(text.String(), "\n\n") {

@@ -200,17 +200,17 @@ func newSection(trials []*trial) (s *section, err error) {
 	s = &section{trials: trials}
 	s.measure = measureOf(trials)
 	s.groups, s.differ = groupsOf(trials)
-	kind, facts := "one", any(nil)
+	kind, record := "one", any(nil)
 	switch {
 	case len(trials) == 1:
-		facts = newRunFacts(trials[0], s.measure)
+		record = newRunFacts(trials[0], s.measure)
 		s.Figures = figuresOf(trials[0], s.measure)
 	case len(s.groups) == 1:
-		kind, facts = "trials", trialsOf(s)
+		kind, record = "trials", trialsOf(s)
 	default:
-		kind, facts = "groups", newComparison(s)
+		kind, record = "groups", newComparison(s)
 	}
-	if s.Answer, err = sentences.render(kind, facts); err != nil {
+	if s.Answer, err = sentences.render(kind, record); err != nil {
 		return nil, err
 	}
 	for i, line := range s.Answer {
@@ -247,16 +247,16 @@ func measureOf(trials []*trial) measure {
 func trialsOf(s *section) map[string]any {
 	g := s.groups[0]
 	l, r := g.spread(lost), g.spread(redone)
-	facts := map[string]any{
+	record := map[string]any{
 		"Runs": len(s.trials), "Done": len(g.done()), "Title": s.measure.Title(),
 		"Value": g.spread(result).Text(s.measure.text), "Wall": g.spread(wall).Text(seconds),
 		"Counted": !math.IsNaN(l.Mid + r.Mid), "Nothing": l.High == 0 && r.High == 0,
 		"Lost": l.Text(counted), "Redone": r.Text(counted), "Faults": "",
 	}
 	if c := newComparison(s); c.Faults != "" {
-		facts["Faults"] = c.Faults
+		record["Faults"] = c.Faults
 	}
-	return facts
+	return record
 }
 
 // figuresOf returns the key numbers of a run.

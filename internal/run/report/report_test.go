@@ -41,12 +41,12 @@ type spec struct {
 }
 
 // fake creates a run's directory. It does not sync files as a real run does, because there are hundreds.
-func fake(t testing.TB, folder string, s spec) {
+func fake(t testing.TB, dir string, s spec) {
 	t.Helper()
 	recovery, err := perdure.ParseRecovery(s.recovery)
 	must(t, err)
 	job := perdure.JobSpec{
-		ID: folder, Workload: s.workload, Seed: s.seed, Slots: 4, Servers: 2, Shards: 16, Clocks: 100,
+		ID: dir, Workload: s.workload, Seed: s.seed, Slots: 4, Servers: 2, Shards: 16, Clocks: 100,
 		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: recovery,
 	}
 	write := func(name string, v any) {
@@ -56,9 +56,9 @@ func fake(t testing.TB, folder string, s spec) {
 			must(t, err)
 			text = string(b)
 		}
-		must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o666))
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666))
 	}
-	must(t, os.MkdirAll(folder, 0o777))
+	must(t, os.MkdirAll(dir, 0o777))
 	params := workload.Params{Seed: s.seed, Batch: 64}
 	run, err := rundir.EncodeRun(settings.Run{Version: "v1", Job: job, Params: params})
 	must(t, err)
@@ -170,9 +170,9 @@ func TestNames(t *testing.T) {
 
 // TestOne checks the answer for a single run.
 func TestOne(t *testing.T) {
-	folder := filepath.Join(house(t), "none0")
-	s := pageOf(t, folder).Sections[0]
-	want := folder + " trained softmax for 100 clocks in 9.00 s, and ended with a test accuracy of 70.00%.\n" +
+	dir := filepath.Join(house(t), "none0")
+	s := pageOf(t, dir).Sections[0]
+	want := dir + " trained softmax for 100 clocks in 9.00 s, and ended with a test accuracy of 70.00%.\n" +
 		"There was one fault: server:0 killed at clock 50. Recovery took 0.25 s in total.\n" +
 		"600 updates were lost, and no clock was repeated, under recovery none."
 	if is := strings.Join(s.Answer, "\n"); is != want {
@@ -228,9 +228,9 @@ func TestStudy(t *testing.T) {
 	root := t.TempDir()
 	for _, plan := range []string{"calm", "drawn"} {
 		for seed := range uint64(3) {
-			folder := filepath.Join(root, "chain_"+plan, fmt.Sprint("seed-", seed))
-			fake(t, folder, spec{"softmax", seed, "chain:2", .8, 0, 10, "x", false, 0})
-			file := filepath.Join(folder, "run.json")
+			dir := filepath.Join(root, "chain_"+plan, fmt.Sprint("seed-", seed))
+			fake(t, dir, spec{"softmax", seed, "chain:2", .8, 0, 10, "x", false, 0})
+			file := filepath.Join(dir, "run.json")
 			b, err := os.ReadFile(file)
 			must(t, err)
 			if plan == "drawn" {
@@ -260,15 +260,15 @@ func TestStudy(t *testing.T) {
 
 // TestGoesOn checks the answer for a run that is still running.
 func TestGoesOn(t *testing.T) {
-	folder := filepath.Join(t.TempDir(), "a")
-	d, err := rundir.Create(folder)
+	dir := filepath.Join(t.TempDir(), "a")
+	d, err := rundir.Create(dir)
 	must(t, err)
 	defer d.Close()
 	must(t, d.WriteRun(settings.Run{Job: perdure.JobSpec{
 		ID: "a", Workload: "softmax", Clocks: 100, Consistency: perdure.Consistency{Kind: perdure.BSP},
 		Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
 	}}))
-	p := pageOf(t, folder)
+	p := pageOf(t, dir)
 	is := strings.Join(p.Sections[0].Answer, "\n")
 	if !strings.Contains(is, "is still running, at clock 0 of 100") {
 		t.Errorf("answer: %s", is)
@@ -297,9 +297,9 @@ func TestSelfContained(t *testing.T) {
 
 // TestSecrets checks that names and passwords in addresses do not appear on a page.
 func TestSecrets(t *testing.T) {
-	folder := filepath.Join(t.TempDir(), "a")
-	fake(t, folder, spec{"softmax", 1, "stateless", .8, 0, 10, "x", false, 0})
-	file := filepath.Join(folder, "run.json")
+	dir := filepath.Join(t.TempDir(), "a")
+	fake(t, dir, spec{"softmax", 1, "stateless", .8, 0, 10, "x", false, 0})
+	file := filepath.Join(dir, "run.json")
 	b, err := os.ReadFile(file)
 	must(t, err)
 	for from, to := range map[string]string{
@@ -314,7 +314,7 @@ func TestSecrets(t *testing.T) {
 		b = bytes.Replace(b, []byte(from), []byte(to), 1)
 	}
 	must(t, os.WriteFile(file, b, 0o666))
-	p := pageOf(t, folder)
+	p := pageOf(t, dir)
 	markdown, _, err := p.Markdown("a")
 	must(t, err)
 	for _, text := range []string{htmlOf(t, p), string(markdown)} {

@@ -40,21 +40,21 @@ func studiesOf(trials []*trial) (found []*studyInfo, problems []string) {
 	read := map[string]*studyInfo{} // by directory; nil if there is none
 	for _, t := range trials {
 		cell := filepath.Dir(t.Folder)
-		folder := filepath.Dir(cell)
-		s, known := read[folder]
+		dir := filepath.Dir(cell)
+		s, known := read[dir]
 		if !known {
-			b, err := disk.ReadRegular(filepath.Join(folder, studyFile), maxStudyBytes)
+			b, err := disk.ReadRegular(filepath.Join(dir, studyFile), maxStudyBytes)
 			if err == nil {
 				s = &studyInfo{}
 				if err := json.Unmarshal(b, s); err != nil {
 					s = nil
 					problems = append(problems, fmt.Sprintf("%s: %v; its runs are grouped by their own settings",
-						filepath.Join(folder, studyFile), err))
+						filepath.Join(dir, studyFile), err))
 				} else {
 					found = append(found, s)
 				}
 			}
-			read[folder] = s
+			read[dir] = s
 		}
 		if s == nil {
 			continue

@@ -28,16 +28,17 @@ func (c *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	eye, err := c.Watch.Open(ctx, slog.New(slog.DiscardHandler)) // standard error is the program's
+	monitor, err := c.Watch.Open(ctx, slog.New(slog.DiscardHandler)) // standard error is the program's
 	if err != nil {
 		return err
 	}
-	defer eye.Close()
+	defer monitor.Close()
 	dial := func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
 		cfg.Log = humanize.NewErrorLog(os.Stderr) // standard error is the program's
 		client, err := worker.Dial(ctx, cfg)
 		if err == nil {
-			eye.SetProbe(metrics.Worker(client, c.Watch.Identity(client.Job().ID, wire.RoleWorker, int(client.Slot()))))
+			monitor.SetProbe(
+				metrics.Worker(client, c.Watch.Identity(client.Job().ID, wire.RoleWorker, int(client.Slot()))))
 		}
 		return client, err
 	}

@@ -140,9 +140,11 @@ func (b *backend) settle(ctx context.Context) {
 	defer cancel()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
-	for heard := false; ; {
-		if b.co.Ask(ctx,
-			func(core *membership.Core, _ coordinator.Latest) { heard = core.AllWorkersReported() }) != nil || heard {
+	for received := false; ; {
+		if b.co.Ask(
+			ctx,
+			func(core *membership.Core, _ coordinator.Latest) { received = core.AllWorkersReported() },
+		) != nil || received {
 			return
 		}
 		select {
@@ -195,8 +197,8 @@ func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
 	}
 	var refused error
 	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
-		facts := core.Record()
-		refused = f.Validate(len(facts.Servers), len(facts.Slots), b.log, facts.View.ClockLimit(&facts.Job))
+		record := core.Record()
+		refused = f.Validate(len(record.Servers), len(record.Slots), b.log, record.View.ClockLimit(&record.Job))
 	})
 	if err = errors.Join(err, refused); err != nil {
 		return "", err

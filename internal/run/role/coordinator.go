@@ -94,7 +94,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 }
 
 // RegistryOf returns the location of the registry in a run's directory.
-func RegistryOf(folder string) string { return filepath.Join(folder, "registry", "facts") }
+func RegistryOf(dir string) string { return filepath.Join(dir, "registry", "facts") }
 
 // errNoParent is the error of a coordinator that was started by hand with the flags of a run's parent.
 var errNoParent = errors.New("a run's coordinator is started and restarted by perdure train or perdure up, " +
@@ -132,12 +132,12 @@ func (o *Resources) listen() (err error) {
 
 // coordinate runs the coordinator. It may block on the disk.
 func (c *Coordinator) coordinate(ctx context.Context, api *deferredAPI, open *Resources) error {
-	eye, err := open.Debug, error(nil)
-	if eye == nil {
-		if eye, err = c.Watch.Open(ctx, c.Log); err != nil {
+	monitor, err := open.Debug, error(nil)
+	if monitor == nil {
+		if monitor, err = c.Watch.Open(ctx, c.Log); err != nil {
 			return err
 		}
-		defer eye.Close()
+		defer monitor.Close()
 	}
 	s, err := settings.Read(filepath.Join(c.Folder, "run.json"))
 	if err != nil {
@@ -151,15 +151,15 @@ func (c *Coordinator) coordinate(ctx context.Context, api *deferredAPI, open *Re
 	if err := open.listen(); err != nil {
 		return err
 	}
-	facts := open.OpenRegistry
-	if facts == nil {
-		if facts, err = registry.OpenLocation(ctx, open.Registry); err != nil {
+	record := open.OpenRegistry
+	if record == nil {
+		if record, err = registry.OpenLocation(ctx, open.Registry); err != nil {
 			return err
 		}
 	}
-	reg := registry.CountSaves(facts)
+	reg := registry.CountSaves(record)
 	defer reg.Close()
-	begin, err := s.InitialState()
+	start, err := s.InitialState()
 	if err != nil {
 		return err
 	}
@@ -176,14 +176,14 @@ func (c *Coordinator) coordinate(ctx context.Context, api *deferredAPI, open *Re
 			return err
 		}
 	}
-	told, err := settings.Encode(s)
+	sent, err := settings.Encode(s)
 	if err != nil {
 		return err
 	}
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: faults.Wrap(open.FrameListener), Registry: reg,
-		Lease: open.Lease, NewJob: &begin, Store: in, StoreAddr: at, StoreLocal: s.Checkpoints.Store == "",
-		Keep: s.Checkpoints.Keep, MaxFailures: s.Checkpoints.MaxFailures, Settings: told, Dir: c.Folder,
+		Lease: open.Lease, NewJob: &start, Store: in, StoreAddr: at, StoreLocal: s.Checkpoints.Store == "",
+		Keep: s.Checkpoints.Keep, MaxFailures: s.Checkpoints.MaxFailures, Settings: sent, Dir: c.Folder,
 		CancelEarlyEnd: c.Resources != nil, Linger: open.Linger, Log: c.Log, Keys: open.Keys,
 		TableBytes: machine.Memory(),
 		OnOrder:    func(o wire.Order) { ApplyFault(o, faults, nil, s.SeedOf(wire.RoleCoordinator, 0)) },
@@ -195,7 +195,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *deferredAPI, open *Re
 		co: co, run: c.Folder, log: s.HasOwnLog(), addr: open.Addr, unsupervised: c.Resources != nil,
 		began: time.Now(),
 	}))
-	eye.SetProbe(metrics.Coordinator(ctx, co, reg, c.Watch.Identity(s.Job.ID, wire.RoleCoordinator, 0)))
+	monitor.SetProbe(metrics.Coordinator(ctx, co, reg, c.Watch.Identity(s.Job.ID, wire.RoleCoordinator, 0)))
 	return ignoreSignal(co.Run(ctx))
 }
 

@@ -45,11 +45,11 @@ func (c *Log) Run(ctx context.Context) error {
 	}
 	httpdebug.SetIdentity(c.Log, "", string(supervisor.RoleLog), 0)
 	machine.LimitGarbage(1)
-	eye, err := c.Watch.Open(ctx, c.Log)
+	monitor, err := c.Watch.Open(ctx, c.Log)
 	if err != nil {
 		return err
 	}
-	defer eye.Close()
+	defer monitor.Close()
 	var own wire.Keys
 	if c.Inherits {
 		if own, err = locate.InheritedSecrets(wire.RoleWorker, locate.FirstFD); err != nil {
@@ -72,7 +72,7 @@ func (c *Log) Run(ctx context.Context) error {
 	} else {
 		fmt.Fprintf(c.Out, "the log listens; its URL, which is secret, is in %s\n", filepath.Join(c.Dir, "url"))
 	}
-	eye.SetProbe(metrics.Log(ctx, s.State, c.Watch.Identity("", wire.Role(supervisor.RoleLog), 0)))
+	monitor.SetProbe(metrics.Log(ctx, s.State, c.Watch.Identity("", wire.Role(supervisor.RoleLog), 0)))
 	return s.Run(ctx)
 }
 

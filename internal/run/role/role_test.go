@@ -91,13 +91,13 @@ func TestMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	none, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = nobody.Close() // it never answered
+	_ = none.Close() // it never answered
 	work := func() error {
-		w := role.Worker{Job: locate.Job{Run: run, Join: nobody.Addr().String()}, Out: &out}
+		w := role.Worker{Job: locate.Job{Run: run, Join: none.Addr().String()}, Out: &out}
 		return w.Run(t.Context())
 	}
 	if err := work(); err == nil || !strings.Contains(err.Error(), "no job answers") || out.Len() > 0 {

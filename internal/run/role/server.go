@@ -50,11 +50,11 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 		}
 	}
 	httpdebug.SetIdentity(c.Log, "", string(wire.RoleServer), c.Index)
-	eye, err := c.Watch.Open(atOnce, c.Log)
+	monitor, err := c.Watch.Open(atOnce, c.Log)
 	if err != nil {
 		return err
 	}
-	defer eye.Close()
+	defer monitor.Close()
 	s, err := c.Job.Find(ctx, wire.RoleServer)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 		SnapshotBytes: s.SnapshotBytes(),
 		OnJoined: func(sv server.Monitor, index int) {
 			httpdebug.SetIdentity(c.Log, s.Job.ID, string(wire.RoleServer), index)
-			eye.SetProbe(metrics.Server(sv, c.Watch.Identity(s.Job.ID, wire.RoleServer, index)))
+			monitor.SetProbe(metrics.Server(sv, c.Watch.Identity(s.Job.ID, wire.RoleServer, index)))
 		},
 		Keys:    c.Job.Keys,
 		OnOrder: func(o wire.Order) { ApplyFault(o, faults, nil, s.SeedOf(wire.RoleServer, c.Index)) },

@@ -97,7 +97,7 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 		// Other workers are ahead: all stop at the clock of the first of them. Or the model of this clock misses the
 		// goal.
 	}
-	begin := time.Now()
+	start := time.Now()
 	tr.t.waited = 0
 	rank, of := tr.c.Share()
 	m, err := tr.w.Step(ctx, tr.t, workload.Share{Rank: rank, Of: of}, clock)
@@ -115,7 +115,7 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 			TrainRMSE: rundir.FiniteOrNil(m.TrainRMSE),
 		})
 	}
-	return tr.p.wait(ctx, time.Since(begin)-tr.t.waited)
+	return tr.p.wait(ctx, time.Since(start)-tr.t.waited)
 }
 
 // end ends the job if the resulting model reaches the goal. With two-step clocks the job ends at this clock, whose

@@ -42,9 +42,9 @@ func TestPacer(t *testing.T) {
 						p.Set(c.kind, c.factor, 0, seed)
 					}
 					for i := range all {
-						begin := time.Now()
+						start := time.Now()
 						must(t, p.wait(t.Context(), c.took))
-						all[i] = c.took + time.Since(begin)
+						all[i] = c.took + time.Since(start)
 						if all[i] < c.shortest || all[i] > c.longest {
 							t.Errorf("a clock of %v took %v, want %v to %v", c.took, all[i], c.shortest, c.longest)
 						}

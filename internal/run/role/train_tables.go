@@ -34,8 +34,8 @@ func (t *Tables) Table(name string) *worker.Table { return t.tables[name] }
 
 // Get implements workload.Tables.
 func (t *Tables) Get(ctx context.Context, table string, first perdure.RowID, dst []float32) error {
-	begin := time.Now()
-	defer func() { t.waited += time.Since(begin) }()
+	start := time.Now()
+	defer func() { t.waited += time.Since(start) }()
 	to := t.tables[table]
 	if spec := to.Spec(); spec.Sparse {
 		return to.GetRows(ctx, t.rows(first, len(dst)/spec.Dim), dst)
@@ -52,8 +52,8 @@ func (t *Tables) Inc(_ context.Context, table string, first perdure.RowID, delta
 }
 
 func (t *Tables) GetRows(ctx context.Context, table string, rows []perdure.RowID, dst []float32) error {
-	begin := time.Now()
-	defer func() { t.waited += time.Since(begin) }()
+	start := time.Now()
+	defer func() { t.waited += time.Since(start) }()
 	return t.tables[table].GetRows(ctx, rows, dst)
 }
 

@@ -53,11 +53,11 @@ func (c *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("%w: invalid --lost-after %v; choose a time, or 0s for never", perdure.ErrUsage, c.LostAfter)
 	}
 	httpdebug.SetIdentity(c.Log, "", string(wire.RoleWorker), c.Slot)
-	eye, err := c.Watch.Open(ctx, c.Log)
+	monitor, err := c.Watch.Open(ctx, c.Log)
 	if err != nil {
 		return err
 	}
-	defer eye.Close()
+	defer monitor.Close()
 	s, err := c.Job.Find(ctx, wire.RoleWorker)
 	if err != nil {
 		return c.unlessDone(err)
@@ -87,7 +87,7 @@ func (c *Worker) Run(ctx context.Context) error {
 	}
 	defer client.Close()
 	httpdebug.SetIdentity(c.Log, s.Job.ID, string(wire.RoleWorker), int(client.Slot()))
-	eye.SetProbe(metrics.Worker(client, c.Watch.Identity(s.Job.ID, wire.RoleWorker, int(client.Slot()))))
+	monitor.SetProbe(metrics.Worker(client, c.Watch.Identity(s.Job.ID, wire.RoleWorker, int(client.Slot()))))
 	if err := s.CheckSameJob(filepath.Join(c.Job.Run, "run.json"), w, client.Job()); err != nil {
 		return err
 	}

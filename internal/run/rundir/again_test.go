@@ -41,8 +41,8 @@ func TestClear(t *testing.T) {
 	d := create1(t)
 	must(t, d.Close())
 	must(t, os.WriteFile(filepath.Join(d.Path(), "secret"), nil, 0o600))
-	if begun, err := RemoveIncomplete(d.Path()); begun || err != nil {
-		t.Errorf("begun %t, %v", begun, err)
+	if started, err := RemoveIncomplete(d.Path()); started || err != nil {
+		t.Errorf("begun %t, %v", started, err)
 	}
 	d, err := Create(d.Path())
 	must(t, err)
@@ -52,21 +52,21 @@ func TestClear(t *testing.T) {
 	must(t, d.Close())
 	mine := filepath.Join(d.Path(), "mine")
 	must(t, os.WriteFile(mine, nil, 0o600))
-	if begun, err := RemoveIncomplete(d.Path()); begun || err != nil {
-		t.Errorf("begun %t, %v", begun, err)
+	if started, err := RemoveIncomplete(d.Path()); started || err != nil {
+		t.Errorf("begun %t, %v", started, err)
 	}
 	if _, err := os.Stat(mine); err != nil {
 		t.Error(err)
 	}
 	must(t, os.Remove(mine))
 	must(t, os.WriteFile(filepath.Join(d.Path(), RunFile), nil, 0o600))
-	if begun, err := RemoveIncomplete(d.Path()); !begun || err != nil {
-		t.Errorf("begun %t, %v", begun, err)
+	if started, err := RemoveIncomplete(d.Path()); !started || err != nil {
+		t.Errorf("begun %t, %v", started, err)
 	}
 	if _, err := os.Stat(filepath.Join(d.Path(), eventsFile)); err != nil {
 		t.Error(err)
 	}
-	if begun, err := RemoveIncomplete(filepath.Join(d.Path(), "nothing")); begun || err != nil {
-		t.Errorf("missing directory: begun %t, %v", begun, err)
+	if started, err := RemoveIncomplete(filepath.Join(d.Path(), "nothing")); started || err != nil {
+		t.Errorf("missing directory: begun %t, %v", started, err)
 	}
 }

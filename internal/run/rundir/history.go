@@ -26,22 +26,22 @@ const lastEvents = 16 << 10
 
 // StartTime returns when the run in a directory started, according to its lock or else to its settings file. It returns
 // the zero time if both are missing.
-func StartTime(folder string) time.Time {
-	if b, err := disk.ReadRegular(filepath.Join(folder, lockName), 1<<10); err == nil {
+func StartTime(dir string) time.Time {
+	if b, err := disk.ReadRegular(filepath.Join(dir, lockName), 1<<10); err == nil {
 		_, since, _ := strings.Cut(strings.TrimSpace(string(b)), " since ")
 		if at, err := time.Parse(time.RFC3339, since); err == nil {
 			return at
 		}
 	}
-	if info, err := os.Stat(filepath.Join(folder, RunFile)); err == nil {
+	if info, err := os.Stat(filepath.Join(dir, RunFile)); err == nil {
 		return info.ModTime()
 	}
 	return time.Time{}
 }
 
 // LastEvents returns the newest events of a run, about a hundred.
-func LastEvents(folder string) ([]Event, error) {
-	f, err := disk.OpenRegular(filepath.Join(folder, eventsFile))
+func LastEvents(dir string) ([]Event, error) {
+	f, err := disk.OpenRegular(filepath.Join(dir, eventsFile))
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +63,8 @@ func LastEvents(folder string) ([]Event, error) {
 }
 
 // Events returns all events of a run.
-func Events(folder string) ([]Event, error) {
-	b, err := disk.ReadRegular(filepath.Join(folder, eventsFile), maxHistory)
+func Events(dir string) ([]Event, error) {
+	b, err := disk.ReadRegular(filepath.Join(dir, eventsFile), maxHistory)
 	return events(b), err
 }
 
@@ -86,8 +86,8 @@ type Series struct {
 }
 
 // ReadSeries reads the series.csv of a run. It skips incomplete rows.
-func ReadSeries(folder string) (s Series, err error) {
-	path := filepath.Join(folder, seriesFile)
+func ReadSeries(dir string) (s Series, err error) {
+	path := filepath.Join(dir, seriesFile)
 	b, err := disk.ReadRegular(path, maxHistory)
 	if err != nil {
 		return s, err
@@ -138,8 +138,8 @@ const ModelFile = "model.safetensors"
 var DataDirs = []string{checkpointDir, "log", "snapshots"}
 
 // Bytes returns the total size of the files in a directory tree. Files that disappear while it counts are ignored.
-func Bytes(folder string) (bytes int64) {
-	_ = filepath.WalkDir(folder, func(_ string, e fs.DirEntry, err error) error {
+func Bytes(dir string) (bytes int64) {
+	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return nil
 		}
@@ -153,15 +153,15 @@ func Bytes(folder string) (bytes int64) {
 
 // HasLock reports whether a directory has a run's lock file, which is the first file that a run creates. The run may be
 // alive or not.
-func HasLock(folder string) bool {
-	_, err := os.Stat(filepath.Join(folder, lockName))
+func HasLock(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, lockName))
 	return err == nil
 }
 
 // Remove deletes a run that has ended: all its files and, if nothing else is in it, its directory. left names the other
 // files. If the run is alive, Remove returns ErrRunning and a description of the process that runs it.
-func Remove(folder string) (left []string, holder string, err error) {
-	hold, holder, err := LockEnded(folder)
+func Remove(dir string) (left []string, holder string, err error) {
+	hold, holder, err := LockEnded(dir)
 	if err != nil {
 		return nil, holder, err
 	}
@@ -170,14 +170,14 @@ func Remove(folder string) (left []string, holder string, err error) {
 		if name == RunFile {
 			continue // last, so that a partially deleted run is still recognised as a run
 		}
-		if err := os.RemoveAll(filepath.Join(folder, name)); err != nil {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 			return nil, "", fmt.Errorf("rundir: %w", err)
 		}
 	}
-	if err := os.Remove(filepath.Join(folder, RunFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(filepath.Join(dir, RunFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, "", fmt.Errorf("rundir: %w", err)
 	}
-	entries, err := os.ReadDir(folder)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, "", fmt.Errorf("rundir: %w", err)
 	}
@@ -185,7 +185,7 @@ func Remove(folder string) (left []string, holder string, err error) {
 		left = append(left, e.Name())
 	}
 	if len(left) == 0 {
-		err = os.Remove(folder)
+		err = os.Remove(dir)
 	}
 	return left, "", err
 }

@@ -96,7 +96,7 @@ var initialEntries = []string{
 
 // RemoveIncomplete removes the remains of an interrupted Create. They lack run.json, which is written last. begun
 // reports whether the directory contains a run. RemoveIncomplete leaves a directory with any other entry unchanged.
-func RemoveIncomplete(path string) (begun bool, err error) {
+func RemoveIncomplete(path string) (started bool, err error) {
 	if _, err := os.Stat(filepath.Join(path, RunFile)); err == nil {
 		return true, nil
 	}

@@ -35,9 +35,9 @@ func Find(names []string) (all []*Run, err error) {
 			return nil, fmt.Errorf("%w: there is no run in %s: a run's directory has a %s", perdure.ErrUsage, name,
 				rundir.RunFile)
 		}
-		for _, folder := range found {
-			if !slices.ContainsFunc(all, func(r *Run) bool { return r.Folder == folder }) {
-				all = append(all, Read(folder))
+		for _, dir := range found {
+			if !slices.ContainsFunc(all, func(r *Run) bool { return r.Folder == dir }) {
+				all = append(all, Read(dir))
 			}
 		}
 	}
@@ -45,31 +45,31 @@ func Find(names []string) (all []*Run, err error) {
 }
 
 // One reads the run in a directory.
-func One(folder string) (*Run, error) {
-	if _, err := os.Stat(filepath.Join(folder, rundir.RunFile)); err != nil {
+func One(dir string) (*Run, error) {
+	if _, err := os.Stat(filepath.Join(dir, rundir.RunFile)); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w: %s is not a run's directory: it has no %s", perdure.ErrUsage, folder,
+			return nil, fmt.Errorf("%w: %s is not a run's directory: it has no %s", perdure.ErrUsage, dir,
 				rundir.RunFile)
 		}
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
-	return Read(filepath.Clean(folder)), nil
+	return Read(filepath.Clean(dir)), nil
 }
 
 // runDirsIn returns the run directories in a directory, or the directory itself. It does not descend into runs.
-func runDirsIn(folder string, deep int) (found []string, err error) {
-	entries, err := os.ReadDir(folder)
+func runDirsIn(dir string, deep int) (found []string, err error) {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	if slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == rundir.RunFile && !e.IsDir() }) {
-		return []string{filepath.Clean(folder)}, nil
+		return []string{filepath.Clean(dir)}, nil
 	}
 	for _, e := range entries {
 		if !e.IsDir() || deep == 0 {
 			continue
 		}
-		below, err := runDirsIn(filepath.Join(folder, e.Name()), deep-1)
+		below, err := runDirsIn(filepath.Join(dir, e.Name()), deep-1)
 		if err != nil {
 			return nil, err
 		}

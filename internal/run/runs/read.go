@@ -40,13 +40,13 @@ type Run struct {
 }
 
 // Read reads the run in a directory.
-func Read(folder string) *Run {
-	r := &Run{Folder: folder, Began: rundir.StartTime(folder)}
-	if r.Settings, r.Problem = settings.Read(filepath.Join(folder, rundir.RunFile)); r.Problem != nil {
+func Read(dir string) *Run {
+	r := &Run{Folder: dir, Began: rundir.StartTime(dir)}
+	if r.Settings, r.Problem = settings.Read(filepath.Join(dir, rundir.RunFile)); r.Problem != nil {
 		r.State = Damaged
 		return r
 	}
-	s, err := rundir.ReadSummary(folder)
+	s, err := rundir.ReadSummary(dir)
 	switch {
 	case err == nil:
 		r.Summary, r.Clock, r.State = &s, s.Clocks, Done
@@ -54,7 +54,7 @@ func Read(folder string) *Run {
 		r.State, r.Problem = Damaged, fmt.Errorf("cannot read its summary: %w", cause(err))
 	}
 	r.readLast()
-	if _, err := rundir.CheckEnded(folder); errors.Is(err, rundir.ErrRunning) {
+	if _, err := rundir.CheckEnded(dir); errors.Is(err, rundir.ErrRunning) {
 		r.State = Running // a resumed run has a directory of its own
 	}
 	return r

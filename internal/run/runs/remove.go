@@ -26,8 +26,8 @@ type removeResult struct {
 func Remove(out io.Writer, folders []string, dry, asJSON bool) error {
 	tell := humanize.NewPrinter(out, asJSON)
 	all := []removeResult{}
-	for _, folder := range folders {
-		r, err := One(folder)
+	for _, dir := range folders {
+		r, err := One(dir)
 		if err == nil {
 			err = r.checkWritten()
 		}
@@ -91,10 +91,10 @@ func (r *Run) remove(tell *humanize.Printer, dry bool) (what removeResult, err e
 	return what, nil
 }
 
-func stillRunningError(folder, where string) error {
+func stillRunningError(dir, where string) error {
 	return fmt.Errorf("%w: the run in %s is still running%s; stop it first: perdure stop --run %s", perdure.ErrUsage,
-		folder,
-		where, folder)
+		dir,
+		where, dir)
 }
 
 func sizeText(n int64) string {

@@ -31,9 +31,9 @@ func must(t testing.TB, err error) {
 }
 
 // fake creates a run's directory. If accuracy is negative, it has no summary.
-func fake(t testing.TB, folder string, seed uint64, accuracy float64, events ...rundir.Event) {
+func fake(t testing.TB, dir string, seed uint64, accuracy float64, events ...rundir.Event) {
 	t.Helper()
-	d, err := rundir.Create(folder)
+	d, err := rundir.Create(dir)
 	must(t, err)
 	job := perdure.JobSpec{
 		ID: fmt.Sprint("job", seed), Workload: "softmax", Seed: seed, Slots: 4, Servers: 2, Shards: 16, Clocks: 100,
@@ -151,7 +151,7 @@ func TestShow(t *testing.T) {
 		"a": {"has ended", "test accuracy    0.8000", "server:0", "train loss"},
 		"c": {"was ended early, at clock 40 of 100", "perdure train --resume"},
 		"f": {"failed at clock 50", "it cannot continue"},
-		"k": {"was killed with all its processes at clock 60"},
+		"k": {"ended without a result at clock 60"},
 		"x": {"is damaged", "cannot read its summary"},
 	} {
 		r, err := One(filepath.Join(root, name))

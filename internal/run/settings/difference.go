@@ -12,8 +12,8 @@ import (
 // FirstDifference returns the first key of run.json in which a requested run differs from the one that was started,
 // with both values. It returns "" if they are equal. Values that every run takes from its command line, and values that
 // are completed when a run starts, are not compared.
-func FirstDifference(begun, asked Run) string {
-	was, is := asTree(begun), asTree(asked)
+func FirstDifference(started, asked Run) string {
+	was, is := asTree(started), asTree(asked)
 	key, a, b := differs("", was, is)
 	if key == "" {
 		return ""

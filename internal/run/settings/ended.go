@@ -97,24 +97,25 @@ func (st *EndedState) Manifest() checkpoint.Manifest {
 
 // settle brings all shards to the same membership and tables, and decides the clocks that workers had started.
 func (st *EndedState) settle() error {
-	roster, spans := st.shards[0].rep.Membership()
+	membershipVersion, intervals := st.shards[0].rep.Membership()
 	for _, sh := range st.shards {
-		if n, s := sh.rep.Membership(); n > roster {
-			roster, spans = n, s
+		if n, s := sh.rep.Membership(); n > membershipVersion {
+			membershipVersion, intervals = n, s
 		}
 	}
 	for _, sh := range st.shards {
-		if n, _ := sh.rep.Membership(); n < roster {
-			sh.appendHeadEntry(wire.KindMembership, perdure.NoSlot, perdure.Clock(roster), wire.JSON(spans))
+		if n, _ := sh.rep.Membership(); n < membershipVersion {
+			sh.appendHeadEntry(wire.KindMembership, perdure.NoSlot, perdure.Clock(membershipVersion),
+				wire.JSON(intervals))
 		}
 	}
-	if roster > 0 {
-		st.Slots = slices.Clone(spans)
+	if membershipVersion > 0 {
+		st.Slots = slices.Clone(intervals)
 	}
 	if err := st.agree(); err != nil {
 		return err
 	}
-	for slot := range perdure.Slot(len(spans)) {
+	for slot := range perdure.Slot(len(intervals)) {
 		if err := st.decide(slot); err != nil {
 			return err
 		}
@@ -144,11 +145,11 @@ func (st *EndedState) past() int64 {
 	for _, sh := range st.shards {
 		n := int64(sh.rep.State.Seq())
 		for slot, applied := range sh.rep.State.Applied() {
-			var span protocol.Interval
+			var interval protocol.Interval
 			if slot < len(st.Slots) {
-				span = st.Slots[slot]
+				interval = st.Slots[slot]
 			}
-			n -= int64(span.Clocks(applied))
+			n -= int64(interval.Clocks(applied))
 		}
 		least = min(least, n)
 	}

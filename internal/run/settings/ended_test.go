@@ -80,9 +80,9 @@ func (l *endedTestLog) read(job perdure.JobSpec) (*EndedState, error) {
 	looks, err := updatelog.Inspect(l.Context(), l.serves.URL(), updatelog.DialOptions{})
 	must(l, err)
 	defer func() { must(l, looks.Close()) }()
-	begin := membership.NewJobRecord(job, 1, 0, nil)
+	start := membership.NewJobRecord(job, 1, 0, nil)
 	none := store.NewDir(disk.NewMemory(), "")
-	return ReadEnded(l.Context(), &EndedRun{Job: job, View: begin.View, Checkpoints: none, Snapshots: none, Log: looks})
+	return ReadEnded(l.Context(), &EndedRun{Job: job, View: start.View, Checkpoints: none, Snapshots: none, Log: looks})
 }
 
 // TestReadEnded checks which clocks of an ended run count. With two-step clocks a clock counts on all shards or on

@@ -14,8 +14,8 @@ func (s *Run) InitialWorkers() (workers int) {
 	if len(s.Slots) == 0 {
 		return s.Job.Slots
 	}
-	for _, span := range s.Slots {
-		if span.Has(s.Cut) {
+	for _, interval := range s.Slots {
+		if interval.Has(s.Cut) {
 			workers++
 		}
 	}

@@ -126,11 +126,11 @@ func (l *Log) check(job *perdure.JobSpec) error {
 
 // Fit checks that the disk of the job's own log has space for the largest size of the log. If the user did not choose a
 // size, Fit reduces it to three quarters of the free space where that is less.
-func (l *Log) Fit(job *perdure.JobSpec, folder string) error {
+func (l *Log) Fit(job *perdure.JobSpec, dir string) error {
 	if err := l.check(job); err != nil {
 		return err
 	}
-	bytes, known := disk.FreeBytes(folder)
+	bytes, known := disk.FreeBytes(dir)
 	free := int(bytes >> 20)
 	if !known || l.NATS != "" || l.MB <= free {
 		return nil
@@ -141,7 +141,7 @@ func (l *Log) Fit(job *perdure.JobSpec, folder string) error {
 	}
 	return fmt.Errorf("%w: the update log may grow to %d MiB, but only %d MiB are free for %s; free some space, "+
 		"choose another --out, or set a smaller log with mb in --log (at least %d)",
-		perdure.ErrUsage, l.MB, free, folder, l.minMB(job))
+		perdure.ErrUsage, l.MB, free, dir, l.minMB(job))
 }
 
 // bytes returns the size of the log of one shard. A run.json that was edited by hand may have 0 shards.
@@ -196,19 +196,19 @@ func (s *Run) LogAccess(role keys.Role) (*updatelog.Access, error) {
 }
 
 // readEnded reads the state that the job left in its update log, which is in the run's directory or elsewhere.
-func (s *Run) readEnded(ctx context.Context, folder string) (st *EndedState, err error) {
-	begin, err := s.InitialState()
+func (s *Run) readEnded(ctx context.Context, dir string) (st *EndedState, err error) {
+	start, err := s.InitialState()
 	if err != nil {
 		return nil, err
 	}
-	r := EndedRun{Job: s.Job, View: begin.View}
-	if f := lastRecord(ctx, folder); f != nil {
+	r := EndedRun{Job: s.Job, View: start.View}
+	if f := lastRecord(ctx, dir); f != nil {
 		r.Job = f.Job
 	}
-	if r.Checkpoints, err = s.OpenStore(ctx, folder); err != nil {
+	if r.Checkpoints, err = s.OpenStore(ctx, dir); err != nil {
 		return nil, err
 	}
-	if r.Snapshots, err = s.OpenSnapshots(ctx, folder); err != nil {
+	if r.Snapshots, err = s.OpenSnapshots(ctx, dir); err != nil {
 		return nil, err
 	}
 	access, err := s.LogAccess(keys.Coordinator)
@@ -218,7 +218,7 @@ func (s *Run) readEnded(ctx context.Context, folder string) (st *EndedState, err
 	var log *updatelog.Inspector
 	looks := s.LogOptions(updatelog.Options{Shards: s.Job.Shards}, access)
 	if s.HasOwnLog() {
-		log, err = logserver.InspectDir(ctx, LogFolder(folder), logTimeout, looks)
+		log, err = logserver.InspectDir(ctx, LogFolder(dir), logTimeout, looks)
 	} else {
 		soon, cancel := context.WithTimeout(ctx, logTimeout)
 		defer cancel()
@@ -245,9 +245,9 @@ func ResumeFromLog(st *EndedState, s *Run) checkpoint.Manifest {
 
 // lastRecord returns the last record of a run's coordinator: the job, with the seal of its initial settings, and the
 // membership. It returns nil if the record cannot be read; then the job of the settings applies.
-func lastRecord(ctx context.Context, folder string) *membership.JobRecord {
+func lastRecord(ctx context.Context, dir string) *membership.JobRecord {
 	f := new(membership.JobRecord)
-	file := filepath.Join(folder, "registry", "facts")
+	file := filepath.Join(dir, "registry", "facts")
 	if _, err := os.Stat(file); err != nil { // opening it would create its directory
 		return nil
 	}
@@ -269,14 +269,14 @@ func LogFolder(run string) string { return filepath.Join(run, "log") }
 
 // OpenSnapshots opens the store of the job's snapshots if it has any. They are stored with the checkpoints, or in a
 // directory of their own in the run's directory.
-func (s *Run) OpenSnapshots(ctx context.Context, folder string) (store.Store, error) {
+func (s *Run) OpenSnapshots(ctx context.Context, dir string) (store.Store, error) {
 	switch {
 	case !recovery.Of(s.Job.Recovery).Traits().UsesLog():
 		return nil, nil
 	case s.Checkpoints.Store != "":
-		return s.OpenStore(ctx, folder)
+		return s.OpenStore(ctx, dir)
 	}
-	return store.NewDir(disk.OS(), filepath.ToSlash(SnapshotFolder(folder))), nil
+	return store.NewDir(disk.OS(), filepath.ToSlash(SnapshotFolder(dir))), nil
 }
 
 func SnapshotFolder(run string) string { return filepath.Join(run, "snapshots") }

@@ -90,8 +90,8 @@ func (c *Checkpoints) noteLost(
 // lacks its manifest. It returns nil if the manifest exists or nothing is recorded. found holds the checkpoints that
 // the store lists. A listing may lack the newest checkpoint, so MissingCheckpoint also looks it up by name. A live job
 // may still be about to write it.
-func MissingCheckpoint(ctx context.Context, folder string, in store.Store, found []checkpoint.Info) *checkpoint.Info {
-	known := lastRecord(ctx, folder)
+func MissingCheckpoint(ctx context.Context, dir string, in store.Store, found []checkpoint.Info) *checkpoint.Info {
+	known := lastRecord(ctx, dir)
 	return missingCheckpoint(known, func(k *checkpoint.Info) bool {
 		if slices.ContainsFunc(found, func(f checkpoint.Info) bool {
 			return f.Number == k.Number && (k.Number > 0 || f.Cut == k.Cut)

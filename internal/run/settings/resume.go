@@ -107,19 +107,19 @@ func (a *Flags) Repeat(file string) (s Run, err error) {
 }
 
 // Resume makes the settings of a run that resumes the run in a directory from its checkpoint.
-func (a *Flags) Resume(folder string) (s Run, err error) {
+func (a *Flags) Resume(dir string) (s Run, err error) {
 	if err := a.CheckEffective("--resume"); err != nil {
 		return s, err
 	}
-	s, m, err := readEarlier(folder, a.isOwnWorkload())
+	s, m, err := readEarlier(dir, a.isOwnWorkload())
 	if err != nil {
 		return s, err
 	}
-	if err := a.checkSameWorkload(&s, "--resume", folder); err != nil {
+	if err := a.checkSameWorkload(&s, "--resume", dir); err != nil {
 		return s, err
 	}
 	was := s.Job.Recovery
-	if err := a.applyStore(&s, filepath.Join(folder, "run.json")); err != nil {
+	if err := a.applyStore(&s, filepath.Join(dir, "run.json")); err != nil {
 		return s, err
 	}
 	if err := a.applyTo(&s); err != nil {
@@ -132,7 +132,7 @@ func (a *Flags) Resume(folder string) (s Run, err error) {
 	if err := a.changeWorkers(&s, &m); err != nil {
 		return s, err
 	}
-	if err := s.startFrom(folder, &m); err != nil {
+	if err := s.startFrom(dir, &m); err != nil {
 		return s, err
 	}
 	if s.Checkpoints.Ended != nil { // its streams belong to the earlier job
@@ -152,17 +152,17 @@ func (a *Flags) Resume(folder string) (s Run, err error) {
 
 // Fork makes the settings of a new job that starts from a checkpoint of the run in a directory. The earlier run is not
 // changed and may still be running.
-func (a *Flags) Fork(folder string, k *checkpoint.Info) (s Run, err error) {
+func (a *Flags) Fork(dir string, k *checkpoint.Info) (s Run, err error) {
 	if err := a.CheckEffective("--fork"); err != nil {
 		return s, err
 	}
-	if s, err = ReadForNewRun(filepath.Join(folder, "run.json")); err != nil {
+	if s, err = ReadForNewRun(filepath.Join(dir, "run.json")); err != nil {
 		return s, err
 	}
-	if err := a.checkSameWorkload(&s, "--fork", folder); err != nil {
+	if err := a.checkSameWorkload(&s, "--fork", dir); err != nil {
 		return s, err
 	}
-	if err := a.applyStore(&s, filepath.Join(folder, "run.json")); err != nil {
+	if err := a.applyStore(&s, filepath.Join(dir, "run.json")); err != nil {
 		return s, err
 	}
 	if err := a.applyTo(&s); err != nil {
@@ -175,7 +175,7 @@ func (a *Flags) Fork(folder string, k *checkpoint.Info) (s Run, err error) {
 	}
 	s.Saved, s.Checkpoints.Fork, s.Checkpoints.Forked = nil, k, true
 	if k.Number > 0 {
-		from, err := openStore(context.Background(), s.Checkpoints.Earlier, folder)
+		from, err := openStore(context.Background(), s.Checkpoints.Earlier, dir)
 		if err == nil {
 			s.Checkpoints.furthest, err = checkpoint.MaxClock(from, &k.Running)
 		}
@@ -187,7 +187,7 @@ func (a *Flags) Fork(folder string, k *checkpoint.Info) (s Run, err error) {
 	if err := a.changeWorkers(&s, &k.Manifest); err != nil {
 		return s, err
 	}
-	if err := s.startFrom(folder, &k.Manifest); err != nil {
+	if err := s.startFrom(dir, &k.Manifest); err != nil {
 		return s, err
 	}
 	s.Job.ID = NewJobID()
@@ -195,24 +195,24 @@ func (a *Flags) Fork(folder string, k *checkpoint.Info) (s Run, err error) {
 }
 
 // StartFrom makes a run start from a checkpoint of the run in a directory, or from an equivalent state.
-func StartFrom(s *Run, folder string, m *checkpoint.Manifest) error {
+func StartFrom(s *Run, dir string, m *checkpoint.Manifest) error {
 	if at := max(m.Cut, s.Checkpoints.furthest-1); s.Job.Clocks > 0 && s.Job.Clocks <= at {
-		return fmt.Errorf("%w: %s is already at clock %d; set a larger --clocks", perdure.ErrUsage, folder, at)
+		return fmt.Errorf("%w: %s is already at clock %d; set a larger --clocks", perdure.ErrUsage, dir, at)
 	}
-	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = folder, m.Generation, m.Cut, m.Tables, m.Slots
+	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = dir, m.Generation, m.Cut, m.Tables, m.Slots
 	s.Checkpoints.PastClocks = m.PastClocks
 	return nil
 }
 
 // startFrom completes the settings of a run that starts from a checkpoint of the run in a directory.
-func (s *Run) startFrom(folder string, m *checkpoint.Manifest) error {
-	if err := StartFrom(s, folder, m); err != nil {
+func (s *Run) startFrom(dir string, m *checkpoint.Manifest) error {
+	if err := StartFrom(s, dir, m); err != nil {
 		return err
 	}
 	if err := s.checkFlags(); err != nil {
 		return err
 	}
-	file := filepath.Join(folder, "run.json")
+	file := filepath.Join(dir, "run.json")
 	if err := s.openNamed(file); err != nil {
 		return err
 	}

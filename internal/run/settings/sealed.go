@@ -79,32 +79,32 @@ func sameSeal(path string, now *perdure.Seal, since string, was *perdure.Seal) e
 // readEarlier reads what the run in a directory resumes from: its settings and its newest checkpoint, or the state in
 // its update log. It returns an error if that run is alive or if its settings are invalid. checkSeal compares the
 // settings with the checkpoint's once they are complete.
-func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err error) {
-	if err := checkEnded(folder); err != nil {
+func readEarlier(dir string, own bool) (s Run, m checkpoint.Manifest, err error) {
+	if err := checkEnded(dir); err != nil {
 		return s, m, err
 	}
-	if s, err = ReadForNewRun(filepath.Join(folder, "run.json")); err != nil {
+	if s, err = ReadForNewRun(filepath.Join(dir, "run.json")); err != nil {
 		return s, m, err
 	}
-	if err := s.otherCommand(own, "--resume", folder); err != nil {
+	if err := s.otherCommand(own, "--resume", dir); err != nil {
 		return s, m, err
 	}
 	if err := recovery.Of(s.Job.Recovery).CheckResume(); err != nil {
-		return s, m, fmt.Errorf("%w: %s: %w; start over with --from %s", perdure.ErrUsage, folder, err,
-			filepath.Join(folder, "run.json"))
+		return s, m, fmt.Errorf("%w: %s: %w; start over with --from %s", perdure.ErrUsage, dir, err,
+			filepath.Join(dir, "run.json"))
 	}
 	if recovery.Of(s.Job.Recovery).Traits().UsesLog() {
-		st, err := s.readEnded(context.Background(), folder)
+		st, err := s.readEnded(context.Background(), dir)
 		if err != nil {
-			return s, m, fmt.Errorf("%s: its update log: %w", folder, err)
+			return s, m, fmt.Errorf("%s: its update log: %w", dir, err)
 		}
 		return s, ResumeFromLog(st, &s), nil
 	}
-	from, err := s.OpenStore(context.Background(), folder)
+	from, err := s.OpenStore(context.Background(), dir)
 	if err != nil {
 		return s, m, err
 	}
-	known := lastRecord(context.Background(), folder)
+	known := lastRecord(context.Background(), dir)
 	if s.Saved = nil; recovery.RoundsOf(s.Job.Recovery).Any() {
 		m, err = ReadRunningCheckpoint(withRecordedManifests(from, known), &s)
 	} else {
@@ -139,11 +139,11 @@ func ReadSealed(path string, m *checkpoint.Manifest) (s Run, err error) {
 }
 
 // checkEnded returns an error if the run in a directory is still running. The error names the process that runs it.
-func checkEnded(folder string) error {
-	holder, err := rundir.CheckEnded(folder)
+func checkEnded(dir string) error {
+	holder, err := rundir.CheckEnded(dir)
 	if errors.Is(err, rundir.ErrRunning) {
 		return fmt.Errorf("%w: the run in %s is still running, in %s; stop it first with perdure stop --run %s",
-			perdure.ErrUsage, folder, holder, folder)
+			perdure.ErrUsage, dir, holder, dir)
 	}
 	return err
 }

@@ -12,8 +12,8 @@ import (
 
 // OpenStore opens the store of a run's checkpoints, given the run's directory. All operations on the store end with
 // ctx.
-func (s *Run) OpenStore(ctx context.Context, folder string) (store.Store, error) {
-	return openStore(ctx, s.Checkpoints.Store, folder)
+func (s *Run) OpenStore(ctx context.Context, dir string) (store.Store, error) {
+	return openStore(ctx, s.Checkpoints.Store, dir)
 }
 
 // StoreAt returns the location of the store, without secrets, for a process that does not know the run's directory.
@@ -33,9 +33,9 @@ func (s *Run) OpenEarlier(ctx context.Context) (store.Store, error) {
 	return openStore(ctx, s.Checkpoints.Earlier, s.Resumed)
 }
 
-func openStore(ctx context.Context, text, folder string) (store.Store, error) {
+func openStore(ctx context.Context, text, dir string) (store.Store, error) {
 	if text == "" {
-		return store.NewDir(disk.OS(), filepath.ToSlash(filepath.Join(folder, "checkpoint"))), nil
+		return store.NewDir(disk.OS(), filepath.ToSlash(filepath.Join(dir, "checkpoint"))), nil
 	}
 	l, err := store.ParseLocation(text)
 	if err != nil {

@@ -127,8 +127,8 @@ func (s *Run) validateResumed() error {
 			return fmt.Errorf("tables: %w", err)
 		}
 	}
-	odd := func(span protocol.Interval) bool {
-		return span.From < 0 || span.Until < 0 || span.Until > 0 && span.Until < span.From
+	odd := func(interval protocol.Interval) bool {
+		return interval.From < 0 || interval.Until < 0 || interval.Until > 0 && interval.Until < interval.From
 	}
 	if i := slices.IndexFunc(s.Slots, odd); i >= 0 || len(s.Slots) > perdure.MaxSlots {
 		return fmt.Errorf("slots: there are %d, and number %d has the invalid interval from clock %d to %d",

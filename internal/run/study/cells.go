@@ -177,10 +177,10 @@ func (c *Cell) faults(seed uint64) (faultList, error) {
 }
 
 // line returns the arguments of the kind's command, with the run's directory unless folder is "".
-func (c *Cell) line(train []string, folder string) []string {
+func (c *Cell) line(train []string, dir string) []string {
 	var to []string
-	if folder != "" {
-		to = []string{"--out", folder}
+	if dir != "" {
+		to = []string{"--out", dir}
 	}
 	if c.kind.Own == nil {
 		return slices.Concat(train, to)

@@ -89,13 +89,13 @@ func (s *Study) Execute(ctx context.Context, how ExecuteOptions) (*Results, erro
 }
 
 // Collect returns the results of the finished runs of any build, without running anything. The study may be running.
-func (s *Study) Collect(folder string) (*Results, error) {
-	c, err := s.newExecutor(ExecuteOptions{Folder: folder, Mixed: true})
+func (s *Study) Collect(dir string) (*Results, error) {
+	c, err := s.newExecutor(ExecuteOptions{Folder: dir, Mixed: true})
 	if err != nil {
 		return nil, err
 	}
 	if len(c.finished()) == 0 {
-		return nil, fmt.Errorf("%w: no run of the study has finished in %s", perdure.ErrUsage, folder)
+		return nil, fmt.Errorf("%w: no run of the study has finished in %s", perdure.ErrUsage, dir)
 	}
 	return c.results()
 }
@@ -223,16 +223,16 @@ func (c *executor) do(ctx context.Context, r *run, program Program) error {
 
 // found reports whether a run that returned an error has a result nevertheless. A study of losses returns an error if
 // trials repeated with real servers ended differently. That is a result, which the table shows.
-func (c *executor) found(folder string) bool {
+func (c *executor) found(dir string) bool {
 	if c.Kind.Name != KindLosses {
 		return false
 	}
-	_, err := failurecost.Read(folder)
+	_, err := failurecost.Read(dir)
 	return err == nil
 }
 
 // commandLine returns the arguments of a run. It omits the last checkpoint, because interrupted runs start again.
-func (c *Cell) commandLine(seed uint64, folder string) ([]string, error) {
+func (c *Cell) commandLine(seed uint64, dir string) ([]string, error) {
 	args, err := c.trainArgs(seed)
 	if c.kind.Name == KindTrain {
 		if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--grace=") }) {
@@ -240,7 +240,7 @@ func (c *Cell) commandLine(seed uint64, folder string) ([]string, error) {
 		}
 		args = append(args, "--quiet")
 	}
-	return slices.Concat(c.kind.Command, c.line(args, folder)), err
+	return slices.Concat(c.kind.Command, c.line(args, dir)), err
 }
 
 // record records how a run ended, and reads its results.
@@ -273,8 +273,8 @@ func (c *executor) read(t *Trial) error {
 }
 
 // price adds the costs of a run to its figures, if there are prices.
-func (c *executor) price(folder string, figures map[string]float64) {
-	bill := runs.Read(folder).Cost(c.prices)
+func (c *executor) price(dir string, figures map[string]float64) {
+	bill := runs.Read(dir).Cost(c.prices)
 	if bill == nil {
 		return
 	}

@@ -36,8 +36,8 @@ type machineEvent struct {
 // Errors name the line. If a machine is removed without having been added, the record is rejected as incomplete.
 func readMachineTrace(b []byte) (*machineTrace, error) {
 	r, err := &machineTrace{}, error(nil)
-	if begin := bytes.TrimSpace(b); len(begin) > 0 && begin[0] == '{' {
-		err = r.readCounts(begin)
+	if start := bytes.TrimSpace(b); len(start) > 0 && start[0] == '{' {
+		err = r.readCounts(start)
 	} else {
 		err = r.readLines(b)
 	}

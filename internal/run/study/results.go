@@ -165,17 +165,17 @@ func (r *CellResult) pool() (err error) {
 }
 
 // Write writes study.json, runs.csv and, if the runs are jobs, series.csv to the study's directory.
-func (r *Results) Write(folder string) error {
-	if err := os.MkdirAll(folder, 0o777); err != nil {
+func (r *Results) Write(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	if err := writeJSON(filepath.Join(folder, "study.json"), r); err != nil {
+	if err := writeJSON(filepath.Join(dir, "study.json"), r); err != nil {
 		return err
 	}
-	if err := r.WriteRuns(folder); err != nil || r.Kind == KindLosses {
+	if err := r.WriteRuns(dir); err != nil || r.Kind == KindLosses {
 		return err
 	}
-	return r.writeSeries(folder)
+	return r.writeSeries(dir)
 }
 
 // files returns the names of the files that Write writes.
@@ -187,14 +187,14 @@ func (r *Results) files() string {
 }
 
 // WriteRuns writes runs.csv with a line for each run.
-func (r *Results) WriteRuns(folder string) error {
+func (r *Results) WriteRuns(dir string) error {
 	rows := [][]string{slices.Concat([]string{"cell"}, r.Axes, []string{"failures", "seed", "state"}, Figures,
 		[]string{"model_sha256", "build", "folder", "why"})}
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		begin := slices.Concat([]string{c.Name}, c.Choices, []string{c.Failures})
+		start := slices.Concat([]string{c.Name}, c.Choices, []string{c.Failures})
 		for _, t := range c.Trials {
-			row := append(slices.Clone(begin), strconv.FormatUint(t.Seed, 10), "done")
+			row := append(slices.Clone(start), strconv.FormatUint(t.Seed, 10), "done")
 			for _, name := range Figures {
 				cell := ""
 				if v, ok := t.Figures[name]; ok {
@@ -209,17 +209,17 @@ func (r *Results) WriteRuns(folder string) error {
 			rows = append(rows, append(row, model, t.Build, relativeDir(t.Folder), ""))
 		}
 		for _, f := range c.Failed {
-			row := append(slices.Clone(begin), strconv.FormatUint(f.Seed, 10), "failed")
+			row := append(slices.Clone(start), strconv.FormatUint(f.Seed, 10), "failed")
 			row = append(row, make([]string, len(Figures))...)
 			rows = append(rows, append(row, "", "", relativeDir(f.Folder), f.Why))
 		}
 	}
-	return humanize.WriteCSV(filepath.Join(folder, "runs.csv"), rows)
+	return humanize.WriteCSV(filepath.Join(dir, "runs.csv"), rows)
 }
 
 // writeSeries writes series.csv. It has all lines of the runs' series.csv, with the cell and the seed of each run.
 // Columns that a run lacks are empty.
-func (r *Results) writeSeries(folder string) error {
+func (r *Results) writeSeries(dir string) error {
 	var columns []string
 	err := r.eachSeries(func(_ []string, s *rundir.Series) error {
 		for _, c := range s.Columns {
@@ -232,7 +232,7 @@ func (r *Results) writeSeries(folder string) error {
 	if err != nil {
 		return err
 	}
-	return disk.WriteFile(disk.OS(), filepath.ToSlash(filepath.Join(folder, "series.csv")), func(to io.Writer) error {
+	return disk.WriteFile(disk.OS(), filepath.ToSlash(filepath.Join(dir, "series.csv")), func(to io.Writer) error {
 		w := csv.NewWriter(to)
 		head := slices.Concat([]string{"cell"}, r.Axes, []string{"failures", "seed"})
 		if err := w.Write(slices.Concat(head, columns)); err != nil {
@@ -274,8 +274,8 @@ func (r *Results) eachSeries(use func(of []string, s *rundir.Series) error) erro
 }
 
 // relativeDir returns a run's directory relative to the study's, to leave out where the study was stored.
-func relativeDir(folder string) string {
-	return filepath.ToSlash(filepath.Join(filepath.Base(filepath.Dir(folder)), filepath.Base(folder)))
+func relativeDir(dir string) string {
+	return filepath.ToSlash(filepath.Join(filepath.Base(filepath.Dir(dir)), filepath.Base(dir)))
 }
 
 // column is a figure in the table.

@@ -31,16 +31,16 @@ type runRecord struct {
 const recordExt = ".json" // appended to the name of the run's directory
 
 // readRunRecord reads the record of a run. It returns nil if there is none that can be used.
-func readRunRecord(folder string) (*runRecord, error) {
-	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+func readRunRecord(dir string) (*runRecord, error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // the user deleted the run to repeat it
 	}
-	b, err := disk.ReadRegular(folder+recordExt, 1<<20)
+	b, err := disk.ReadRegular(dir+recordExt, 1<<20)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", folder+recordExt, humanize.Cause(err))
+		return nil, fmt.Errorf("cannot read %s: %w", dir+recordExt, humanize.Cause(err))
 	}
 	var d runRecord
 	if err := json.Unmarshal(b, &d); err != nil {
@@ -94,23 +94,23 @@ func (p *Program) changed() bool {
 const lockName = "lock"
 
 // hold locks a study's directory against other processes.
-func hold(folder string) (io.Closer, error) {
-	if err := os.MkdirAll(folder, 0o777); err != nil {
-		return nil, fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, folder, humanize.Cause(err))
+func hold(dir string) (io.Closer, error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, dir, humanize.Cause(err))
 	}
 	locker, ok := disk.OS().(disk.Locker)
 	if !ok {
 		return io.NopCloser(nil), nil
 	}
 	who := fmt.Sprintf("pid %d", os.Getpid())
-	lock, err := locker.Lock(filepath.ToSlash(filepath.Join(folder, lockName)), who)
+	lock, err := locker.Lock(filepath.ToSlash(filepath.Join(dir, lockName)), who)
 	if locked := (*disk.LockedError)(nil); errors.As(err, &locked) {
 		return nil, fmt.Errorf("%w: another study is running in %s (%s); wait until it has ended, or choose "+
 			"another directory "+
-			"with --out", perdure.ErrUsage, folder, locked.Holder)
+			"with --out", perdure.ErrUsage, dir, locked.Holder)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, folder, humanize.Cause(err))
+		return nil, fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, dir, humanize.Cause(err))
 	}
 	return lock, nil
 }

@@ -35,13 +35,13 @@ func TestMain(m *testing.M) {
 		_, _ = io.WriteString(os.Stderr, "perdure: no server has shard 3\n")
 		os.Exit(1)
 	}
-	folder := os.Args[slices.Index(os.Args, "--out")+1]
+	dir := os.Args[slices.Index(os.Args, "--out")+1]
 	seed := 0.0
 	for _, a := range os.Args {
 		_, _ = fmt.Sscanf(a, "--seed=%g", &seed)
 	}
 	if os.Args[1] == "study" {
-		if strings.Contains(args, "--trials=0") || twinOf(uint64(seed)).Write(folder) != nil {
+		if strings.Contains(args, "--trials=0") || twinOf(uint64(seed)).Write(dir) != nil {
 			os.Exit(1)
 		}
 		if strings.Contains(args, "--trials=7") { // as if repeated trials had ended differently
@@ -55,9 +55,9 @@ func TestMain(m *testing.M) {
 	if seed == 2 { // of another version
 		series = "seconds,test_accuracy\n2,0.2\n"
 	}
-	if os.MkdirAll(folder, 0o777) != nil ||
-		os.WriteFile(filepath.Join(folder, "summary.json"), []byte(text), 0o666) != nil ||
-		os.WriteFile(filepath.Join(folder, "series.csv"), []byte(series), 0o666) != nil {
+	if os.MkdirAll(dir, 0o777) != nil ||
+		os.WriteFile(filepath.Join(dir, "summary.json"), []byte(text), 0o666) != nil ||
+		os.WriteFile(filepath.Join(dir, "series.csv"), []byte(series), 0o666) != nil {
 		os.Exit(1)
 	}
 }
@@ -322,9 +322,9 @@ func program(t *testing.T, build string) Program {
 // are not mixed.
 func TestConduct(t *testing.T) {
 	s := checked(t, "vary: {recovery: [none, bad]}\nseeds: 2", false)
-	folder := t.TempDir()
+	dir := t.TempDir()
 	var screen strings.Builder
-	how := ExecuteOptions{Program: program(t, "one"), Folder: folder, Screen: &screen}
+	how := ExecuteOptions{Program: program(t, "one"), Folder: dir, Screen: &screen}
 
 	_, err := s.Execute(t.Context(), how)
 	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "no server has shard 3") {
@@ -348,18 +348,18 @@ func TestConduct(t *testing.T) {
 	done := screen.Len()
 	again := how
 	again.Screen = io.Discard
-	again.Program.Path = filepath.Join(folder, "none")
+	again.Program.Path = filepath.Join(dir, "none")
 	if r2, err := s.Execute(t.Context(), again); err != nil || screen.Len() != done || !equal(t, r, r2) {
 		t.Errorf("again: %v, %q", err, screen.String()[done:])
 	}
-	if r2, err := s.Collect(folder); err != nil || !equal(t, r, r2) {
+	if r2, err := s.Collect(dir); err != nil || !equal(t, r, r2) {
 		t.Errorf("collected: %v", err)
 	}
 	_, err = s.Collect(t.TempDir())
 	isUsage(t, "a folder without runs", err, "no run of the study has finished in ")
 	again.Program.Build = "two"
 	_, err = s.Execute(t.Context(), again)
-	isUsage(t, "another build", err, "4 of the runs in "+folder+" were made by a different build of perdure (test "+
+	isUsage(t, "another build", err, "4 of the runs in "+dir+" were made by a different build of perdure (test "+
 		"one; this is test two)")
 	again.Mixed = true
 	if _, err := s.Execute(t.Context(), again); err != nil {
@@ -371,7 +371,7 @@ func TestConduct(t *testing.T) {
 		t.Errorf("other settings: %v, %q", err, screen.String()[done:])
 	}
 	done = screen.Len()
-	must(t, os.RemoveAll(filepath.Join(folder, "none_none", "seed-2")))
+	must(t, os.RemoveAll(filepath.Join(dir, "none_none", "seed-2")))
 	_, err = other.Execute(t.Context(), how)
 	if err != nil || strings.Count(screen.String()[done:], "none_none seed 2") != 1 {
 		t.Errorf("deleted directory: %v, %q", err, screen.String()[done:])
@@ -380,18 +380,18 @@ func TestConduct(t *testing.T) {
 
 // TestWrite checks that the files of a study contain every run, including failed ones, and all series.
 func TestWrite(t *testing.T) {
-	s, folder := checked(t, "vary: {recovery: [none, bad]}\nseeds: 2", false), t.TempDir()
-	how := ExecuteOptions{Program: program(t, "one"), Folder: folder, Screen: io.Discard, KeepGoing: true}
+	s, dir := checked(t, "vary: {recovery: [none, bad]}\nseeds: 2", false), t.TempDir()
+	how := ExecuteOptions{Program: program(t, "one"), Folder: dir, Screen: io.Discard, KeepGoing: true}
 	r, err := s.Execute(t.Context(), how)
 	must(t, err)
-	must(t, r.Write(folder))
-	csv, err := os.ReadFile(filepath.Join(folder, "runs.csv"))
+	must(t, r.Write(dir))
+	csv, err := os.ReadFile(filepath.Join(dir, "runs.csv"))
 	if err != nil || strings.Count(string(csv), "\n") != 5 {
 		t.Errorf("%s, %v", csv, err)
 	}
 	want := "cell,recovery,failures,seed,seconds,clock,test_accuracy\n" +
 		"none_none,none,none,1,1,5,\nnone_none,none,none,1,2,10,\nnone_none,none,none,2,2,,0.2\n"
-	if csv, err = os.ReadFile(filepath.Join(folder, "series.csv")); err != nil || string(csv) != want {
+	if csv, err = os.ReadFile(filepath.Join(dir, "series.csv")); err != nil || string(csv) != want {
 		t.Errorf("%s, %v", csv, err)
 	}
 	var table strings.Builder
@@ -403,11 +403,11 @@ func TestWrite(t *testing.T) {
 
 // TestHold checks that only one process conducts a study in a directory.
 func TestHold(t *testing.T) {
-	s, folder := checked(t, "seeds: 1", false), t.TempDir()
-	held, err := hold(folder)
+	s, dir := checked(t, "seeds: 1", false), t.TempDir()
+	held, err := hold(dir)
 	must(t, err)
-	_, err = s.Execute(t.Context(), ExecuteOptions{Folder: folder, Screen: io.Discard})
-	isUsage(t, "a study beside it", err, "another study is running in "+folder+" (pid ")
+	_, err = s.Execute(t.Context(), ExecuteOptions{Folder: dir, Screen: io.Discard})
+	isUsage(t, "a study beside it", err, "another study is running in "+dir+" (pid ")
 	must(t, held.Close())
 }
 

@@ -32,13 +32,13 @@ func lanes(places []wire.MemberProgress, width, most int) (lines []string) {
 	}
 	byClock := func(a, b wire.MemberProgress) int { return int(a.Clock - b.Clock) }
 	low := slices.MinFunc(workers, byClock).Clock
-	span := max(slices.MaxFunc(workers, byClock).Clock-low, laneClocks)
+	interval := max(slices.MaxFunc(workers, byClock).Clock-low, laneClocks)
 	alone := workers
 	if len(workers) > most {
 		alone = workers[:most-1]
 	}
 	for _, w := range alone {
-		lines = append(lines, lane(&w, low, span, track))
+		lines = append(lines, lane(&w, low, interval, track))
 	}
 	if rest := workers[len(alone):]; len(rest) > 0 {
 		lines = append(lines, summaryLane(rest, byClock))
@@ -47,8 +47,8 @@ func lanes(places []wire.MemberProgress, width, most int) (lines []string) {
 }
 
 // lane draws the line of a worker; low is the clock at its start.
-func lane(w *wire.MemberProgress, low, span perdure.Clock, track int) string {
-	at := int(int64(track-1) * int64(w.Clock-low) / int64(span))
+func lane(w *wire.MemberProgress, low, interval perdure.Clock, track int) string {
+	at := int(int64(track-1) * int64(w.Clock-low) / int64(interval))
 	figure := fmt.Sprintf("clock %d", w.Clock)
 	if ahead := w.Clock - low; ahead > 0 {
 		figure += fmt.Sprintf(" +%d", ahead)

@@ -17,12 +17,12 @@ type LineView struct {
 }
 
 // End implements View.
-func (v LineView) End(s *rundir.Summary, folder string, missed []supervisor.Fault) {
-	fmt.Fprintln(v.Out, line(s, folder, missed))
+func (v LineView) End(s *rundir.Summary, dir string, missed []supervisor.Fault) {
+	fmt.Fprintln(v.Out, line(s, dir, missed))
 }
 
 // line returns a run's result, its duration, and the cost of failures.
-func line(s *rundir.Summary, folder string, missed []supervisor.Fault) string {
+func line(s *rundir.Summary, dir string, missed []supervisor.Fault) string {
 	parts := []string{fmt.Sprintf("%d clocks in %.1f s", s.Clocks, s.WallSeconds)}
 	switch {
 	case s.TestRMSE != nil:
@@ -42,7 +42,7 @@ func line(s *rundir.Summary, folder string, missed []supervisor.Fault) string {
 	for _, f := range missed {
 		parts = append(parts, fmt.Sprintf("did not happen: %s", f))
 	}
-	return "done: " + strings.Join(append(parts, folder), ", ")
+	return "done: " + strings.Join(append(parts, dir), ", ")
 }
 
 // JSONView is a view that prints only the result of a run, as a document for programs.

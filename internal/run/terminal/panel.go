@@ -57,11 +57,11 @@ func (v *panel) Progress(now *State) {
 	v.draw(now)
 }
 
-func (v *panel) End(s *rundir.Summary, folder string, missed []supervisor.Fault) {
+func (v *panel) End(s *rundir.Summary, dir string, missed []supervisor.Fault) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.erase()
-	v.plainView.End(s, folder, missed)
+	v.plainView.End(s, dir, missed)
 }
 
 func (v *panel) Close() {

@@ -75,9 +75,9 @@ func TestHeldAndSaved(t *testing.T) {
 
 // TestChanges checks the lines about workers that join and leave.
 func TestChanges(t *testing.T) {
-	slots := func(spans ...protocol.Interval) (s []protocol.SlotView) {
-		for _, span := range spans {
-			s = append(s, protocol.SlotView{Interval: span})
+	slots := func(intervals ...protocol.Interval) (s []protocol.SlotView) {
+		for _, interval := range intervals {
+			s = append(s, protocol.SlotView{Interval: interval})
 		}
 		return s
 	}

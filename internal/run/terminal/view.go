@@ -38,12 +38,12 @@ type State struct {
 // View shows a running run. Until Start returns, it must be used by one goroutine; afterwards it is safe for concurrent
 // use.
 type View interface {
-	Message(line string)                  // shows a line before the run begins
-	Start(s *settings.Run, folder string) // the processes have been started
-	Event(now *State, e wire.Event)       // shows an event
-	Progress(now *State)                  // shows progress
+	Message(line string)               // shows a line before the run begins
+	Start(s *settings.Run, dir string) // the processes have been started
+	Event(now *State, e wire.Event)    // shows an event
+	Progress(now *State)               // shows progress
 	// the model is complete; missed holds planned faults for which the run ended too early
-	End(s *rundir.Summary, folder string, missed []supervisor.Fault)
+	End(s *rundir.Summary, dir string, missed []supervisor.Fault)
 	Close() // nothing more is shown
 }
 
@@ -81,14 +81,14 @@ func (v *plainView) Message(line string) {
 	fmt.Fprintln(v.out, line)
 }
 
-func (v *plainView) Start(s *settings.Run, folder string) {
+func (v *plainView) Start(s *settings.Run, dir string) {
 	job := &s.Job
 	what := job.Workload
 	if s.Params.Data != "" {
 		what += " on " + s.Params.DataName()
 	}
 	fmt.Fprintf(v.out, "%s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d; folder %s\n",
-		what, job.Models(), job.Recovery, s.InitialWorkers(), job.Servers, job.Shards, job.Seed, folder)
+		what, job.Models(), job.Recovery, s.InitialWorkers(), job.Servers, job.Shards, job.Seed, dir)
 }
 
 // shownEvents lists the kinds of events that are shown as they happen.

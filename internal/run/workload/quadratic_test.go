@@ -71,9 +71,9 @@ func TestQuadraticContracts(t *testing.T) {
 			t.Fatalf("clock %d: %+v, %v; judged %+v", clock, got, err, e)
 		}
 	}
-	told, err := w.Findings(t.Context(), m)
-	if err != nil || len(told) != 2 || !strings.Contains(told[1], "0.925") {
-		t.Errorf("it tells %q, %v", told, err)
+	sent, err := w.Findings(t.Context(), m)
+	if err != nil || len(sent) != 2 || !strings.Contains(sent[1], "0.925") {
+		t.Errorf("it tells %q, %v", sent, err)
 	}
 }
 

@@ -106,7 +106,7 @@ func (r *Registry) revoke(id clientv3.LeaseID) error {
 // off alone must not lead forever while a successor waits, so it gives up after timing.renewDeadline.
 func (l *lease) renew() {
 	defer l.end()
-	heard := l.r.t.now()
+	received := l.r.t.now()
 	tick := time.NewTicker(l.r.t.renew)
 	defer tick.Stop()
 	for {
@@ -124,8 +124,8 @@ func (l *lease) renew() {
 		case err == nil && !there:
 			return
 		case err == nil:
-			heard = l.r.t.now()
-		case l.r.t.now().Sub(heard) > l.r.t.renewDeadline:
+			received = l.r.t.now()
+		case l.r.t.now().Sub(received) > l.r.t.renewDeadline:
 			return
 		}
 	}

@@ -96,8 +96,8 @@ func (f *EtcdServer) InjectFaults(strike func(call string) Fault) {
 func (f *EtcdServer) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
 ) (any, error) {
-	fate := f.nextFault(info.FullMethod)
-	switch fate {
+	action := f.nextFault(info.FullMethod)
+	switch action {
 	case RequestLost:
 		return nil, status.Error(codes.Unavailable, "the request was lost")
 	case Delayed:
@@ -105,7 +105,7 @@ func (f *EtcdServer) unary(
 		defer close(f.DelayedDone)
 	}
 	resp, err := handle(ctx, req)
-	if fate == ReplyLost {
+	if action == ReplyLost {
 		return nil, status.Error(codes.Unavailable, "the reply was lost")
 	}
 	return resp, err

@@ -305,7 +305,7 @@ func (s *Store) Delete(names ...string) error {
 	for _, name := range names {
 		all.Go(func() error {
 			err := s.do("delete", name, func(ctx context.Context) error {
-				if of, upload, begun := strings.Cut(name, uploadMark); begun {
+				if of, upload, started := strings.Cut(name, uploadMark); started {
 					return s.client.AbortMultipartUpload(ctx, s.addr.Bucket, s.key(of), upload)
 				}
 				return s.client.RemoveObject(ctx, s.addr.Bucket, s.key(name), minio.RemoveObjectOptions{})

@@ -316,23 +316,23 @@ func TestBegun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begun, err := s.Unfinished()
-	if err != nil || len(begun) != 1 || !strings.HasSuffix(begun[0].Name, upload) {
-		t.Fatalf("%v, %v", begun, err)
+	started, err := s.Unfinished()
+	if err != nil || len(started) != 1 || !strings.HasSuffix(started[0].Name, upload) {
+		t.Fatalf("%v, %v", started, err)
 	}
-	if of, ok := store.ParseUnfinished(begun[0].Name); !ok || of != "o" {
-		t.Errorf("%s would become %q", begun[0].Name, of)
+	if of, ok := store.ParseUnfinished(started[0].Name); !ok || of != "o" {
+		t.Errorf("%s would become %q", started[0].Name, of)
 	}
 	if all, err := s.List(""); err != nil || len(all) != 0 {
 		t.Errorf("%v, %v", all, err)
 	}
 	for range 2 {
-		if err := s.Delete(begun[0].Name); err != nil {
+		if err := s.Delete(started[0].Name); err != nil {
 			t.Error(err)
 		}
 	}
-	if begun, err := s.Unfinished(); err != nil || len(begun) != 0 {
-		t.Errorf("%v, %v", begun, err)
+	if started, err := s.Unfinished(); err != nil || len(started) != 0 {
+		t.Errorf("%v, %v", started, err)
 	}
 }
 

@@ -46,8 +46,8 @@ func Run(t *testing.T, empty func(t *testing.T) store.Store) {
 				}
 			}
 			c.test(t, s)
-			if begun, err := s.Unfinished(); err != nil || len(begun) != 0 {
-				t.Errorf("unfinished writes remain: %v, %v", begun, err)
+			if started, err := s.Unfinished(); err != nil || len(started) != 0 {
+				t.Errorf("unfinished writes remain: %v, %v", started, err)
 			}
 			if err := s.Sync(); err != nil {
 				t.Error(err)

@@ -74,15 +74,15 @@ func (a *Authority) resolve(r *record, all []Holder, name string) (ends []Holder
 	if ok && len(name) >= minDigits {
 		return a.resolveSerial(r, all, n)
 	}
-	whose := map[string]bool{name: true} // a copied directory may have another name
+	owner := map[string]bool{name: true} // a copied directory may have another name
 	for _, h := range all {
 		if filepath.Base(h.Dir) == name {
-			ends, whose[dirName(h.Identity)] = append(ends, h), true
+			ends, owner[dirName(h.Identity)] = append(ends, h), true
 		}
 	}
 	for i := range r.Issued {
 		h := a.holder(&r.Issued[i], nil)
-		if whose[dirName(h.Identity)] && !holds(ends, h.Serial) {
+		if owner[dirName(h.Identity)] && !holds(ends, h.Serial) {
 			ends = append(ends, h)
 		}
 	}

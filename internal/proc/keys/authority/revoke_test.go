@@ -33,9 +33,9 @@ func newAuthority(t *testing.T, at *time.Time) (a *authority.Authority, dir stri
 }
 
 // revokedBy returns the serial numbers in the revocation list in a directory.
-func revokedBy(t *testing.T, folder string) (serials []string) {
+func revokedBy(t *testing.T, dir string) (serials []string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(folder, keys.RevokedFile))
+	text, err := os.ReadFile(filepath.Join(dir, keys.RevokedFile))
 	must(t, err)
 	block, _ := pem.Decode(text)
 	list, err := x509.ParseRevocationList(block.Bytes)

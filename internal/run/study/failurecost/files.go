@@ -22,20 +22,20 @@ const resultName = "costs.json"
 const maxResultBytes = 256 << 20
 
 // Write writes the result to a directory: costs.json, trials.csv, costs.md with tables, and costs.svg with a plot.
-func (r *Result) Write(folder string) error {
-	if err := os.MkdirAll(folder, 0o777); err != nil {
-		return fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, folder, humanize.Cause(err))
+func (r *Result) Write(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, dir, humanize.Cause(err))
 	}
-	f, err := os.Create(filepath.Join(folder, resultName))
+	f, err := os.Create(filepath.Join(dir, resultName))
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(humanize.JSON(f, r), f.Close()); err != nil {
 		return err
 	}
-	return errors.Join(humanize.WriteCSV(filepath.Join(folder, "trials.csv"), r.Rows()),
-		os.WriteFile(filepath.Join(folder, "costs.md"), []byte(r.tables()), 0o666),
-		os.WriteFile(filepath.Join(folder, "costs.svg"), r.Picture().SVG(true), 0o666))
+	return errors.Join(humanize.WriteCSV(filepath.Join(dir, "trials.csv"), r.Rows()),
+		os.WriteFile(filepath.Join(dir, "costs.md"), []byte(r.tables()), 0o666),
+		os.WriteFile(filepath.Join(dir, "costs.svg"), r.Picture().SVG(true), 0o666))
 }
 
 // tables returns all tables that are not empty.
@@ -74,11 +74,11 @@ func (r *Result) Rows() [][]string {
 }
 
 // Read reads a result that Write wrote.
-func Read(folder string) (*Result, error) {
-	path := filepath.Join(folder, resultName)
+func Read(dir string) (*Result, error) {
+	path := filepath.Join(dir, resultName)
 	b, err := disk.ReadRegular(path, maxResultBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s has no %s; perdure study losses --out writes it", perdure.ErrUsage, folder,
+		return nil, fmt.Errorf("%w: %s has no %s; perdure study losses --out writes it", perdure.ErrUsage, dir,
 			resultName)
 	}
 	if err != nil {

@@ -107,12 +107,12 @@ func (a *Flags) Execute(ctx context.Context, screen io.Writer) (*Result, error) 
 	if err != nil {
 		return nil, err
 	}
-	folder, err := os.MkdirTemp("", "perdure-losses-")
+	dir, err := os.MkdirTemp("", "perdure-losses-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(folder) // leftovers are in the system's temporary directory
-	return r, p.Repeat(ctx, r, &RealRuns{Program: program, Args: a.Args, Folder: folder, Count: a.Repeat}, screen)
+	defer os.RemoveAll(dir) // leftovers are in the system's temporary directory
+	return r, p.Repeat(ctx, r, &RealRuns{Program: program, Args: a.Args, Folder: dir, Count: a.Repeat}, screen)
 }
 
 // setOrigin records the version and the arguments that produced the result.

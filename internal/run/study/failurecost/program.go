@@ -13,12 +13,12 @@ import (
 // earlier attempt left in folder. After timeout it asks the program to end and returns late. err is an error of the
 // program or the system.
 func RunProgram(
-	ctx context.Context, program string, args []string, folder string, timeout time.Duration,
+	ctx context.Context, program string, args []string, dir string, timeout time.Duration,
 ) (output string, late bool, err error) {
-	if err := os.RemoveAll(folder); err != nil {
+	if err := os.RemoveAll(dir); err != nil {
 		return "", false, err
 	}
-	if err := os.MkdirAll(filepath.Dir(folder), 0o777); err != nil {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {
 		return "", false, err
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)

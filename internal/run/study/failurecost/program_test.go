@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 		<-context.Background().Done()
 	}
 	_, _ = io.WriteString(os.Stdout, strings.Join(os.Args[1:3], " "))
-	folder := os.Args[len(os.Args)-1]
-	if os.Mkdir(folder, 0o777) != nil || os.WriteFile(filepath.Join(folder, "run.json"),
+	dir := os.Args[len(os.Args)-1]
+	if os.Mkdir(dir, 0o777) != nil || os.WriteFile(filepath.Join(dir, "run.json"),
 		[]byte(`{"version": "of a test"}`), 0o666) != nil {
 		os.Exit(1)
 	}
@@ -38,16 +38,16 @@ func TestRunProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := filepath.Join(t.TempDir(), "runs", "first")
-	args := []string{"train", "softmax", folder}
-	if err := os.MkdirAll(filepath.Join(folder, "left"), 0o777); err != nil {
+	dir := filepath.Join(t.TempDir(), "runs", "first")
+	args := []string{"train", "softmax", dir}
+	if err := os.MkdirAll(filepath.Join(dir, "left"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	output, late, err := RunProgram(context.Background(), self, args, folder, time.Minute)
+	output, late, err := RunProgram(context.Background(), self, args, dir, time.Minute)
 	if err != nil || late || output != "train softmax" {
 		t.Errorf("%q, late %v, %v", output, late, err)
 	}
-	if _, late, err := RunProgram(context.Background(), self, []string{"hang"}, folder, time.Millisecond); !late ||
+	if _, late, err := RunProgram(context.Background(), self, []string{"hang"}, dir, time.Millisecond); !late ||
 		err == nil {
 		t.Errorf("hanging program: late %v, %v", late, err)
 	}

@@ -115,18 +115,18 @@ func (c *executor) model(ctx context.Context, tr *Trial) (string, error) {
 
 // run runs a trial with real processes. It reports whether the model is the same and, if not, the reason.
 func (real *RealRuns) run(ctx context.Context, t *Trial, ms int, want string) (same bool, why string, err error) {
-	folder := filepath.Join(real.Folder, fmt.Sprintf("real-%d", time.Now().UnixNano()))
-	defer os.RemoveAll(folder)
+	dir := filepath.Join(real.Folder, fmt.Sprintf("real-%d", time.Now().UnixNano()))
+	defer os.RemoveAll(dir)
 	args := append([]string{"train"}, real.Args...)
 	args = append(args, fmt.Sprintf("--seed=%d", t.Seed), "--recovery="+t.Strategy,
 		fmt.Sprintf("--clocks=%d", t.last()+afterwards), fmt.Sprintf("--compute-ms=%d", ms),
-		"--eval-every=1000000", "--quiet", "--out="+folder)
+		"--eval-every=1000000", "--quiet", "--out="+dir)
 	for _, f := range t.Failures {
 		for _, server := range f.Servers {
 			args = append(args, fmt.Sprintf("--fault=kill:server:%d@clock:%d,%dms", server, f.Clock, ms/2))
 		}
 	}
-	text, late, err := RunProgram(ctx, real.Program, args, folder, patience)
+	text, late, err := RunProgram(ctx, real.Program, args, dir, patience)
 	switch {
 	case ctx.Err() != nil:
 		return false, "", context.Cause(ctx)
@@ -136,7 +136,7 @@ func (real *RealRuns) run(ctx context.Context, t *Trial, ms int, want string) (s
 		lines := strings.Split(strings.TrimSpace(text), "\n")
 		return false, lines[len(lines)-1], nil
 	}
-	sum, err := rundir.ReadSummary(folder)
+	sum, err := rundir.ReadSummary(dir)
 	if err != nil || sum.ModelSHA256 == nil {
 		return false, "the run has no model", err
 	}

@@ -208,7 +208,7 @@ func TestLearns(t *testing.T) {
 	}
 	few := *data
 	few.Test.N = 300
-	begin := func() *Plain {
+	start := func() *Plain {
 		p, err := NewPlain(mustModel(t, &few, Options{Seed: 5, Slots: 2, Batch: DefaultBatch}, paper),
 			perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.03})
 		if err != nil {
@@ -216,7 +216,7 @@ func TestLearns(t *testing.T) {
 		}
 		return p
 	}
-	p := begin()
+	p := start()
 	before, _ := p.HeldOut()
 	p.Run(12)
 	after, accuracy := p.HeldOut()
@@ -224,7 +224,7 @@ func TestLearns(t *testing.T) {
 		t.Errorf("held-out loss %v before, %v after, accuracy %v", before, after, accuracy)
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3 - min(2, runtime.GOMAXPROCS(0))))
-	again := begin()
+	again := start()
 	for clock := range perdure.Clock(12) {
 		again.model.Gradient(&again.values, 1, 1000+clock, &again.grads[0])
 		again.Run(1)

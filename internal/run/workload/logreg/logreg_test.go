@@ -150,10 +150,10 @@ func TestWorkloadIsPlain(t *testing.T) {
 	if !(last < 0.8*first) || !(e.Loss < math.Ln2) || !(e.Accuracy > 0.7) {
 		t.Errorf("loss %v, then %v; test %+v", first, last, e)
 	}
-	told, err := w.(api.FindingsReporter).Findings(t.Context(), s)
+	sent, err := w.(api.FindingsReporter).Findings(t.Context(), s)
 	must(t, err)
-	if len(told) != 3 || !strings.HasPrefix(told[0], "AUC 0.") || !strings.Contains(told[2], "class 1: ") {
-		t.Errorf("it tells %q", told)
+	if len(sent) != 3 || !strings.HasPrefix(sent[0], "AUC 0.") || !strings.Contains(sent[2], "class 1: ") {
+		t.Errorf("it tells %q", sent)
 	}
 	s.err = perdure.ErrRolledBack
 	if _, err := w.Evaluate(t.Context(), s); !errors.Is(err, perdure.ErrRolledBack) {

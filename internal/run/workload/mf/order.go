@@ -111,12 +111,12 @@ const rounds = 8
 // cutUsers shares a slot's ratings out to clocks of whole users, in their order,
 // as evenly as that goes: a clock may come out empty beside a user with very many.
 func (o *order) cutUsers(split *dataset.RatingSplit, s *slotOrder, state uint64) {
-	begin := 0
+	start := 0
 	for c := range s.ends {
 		end := min(o.userEnd(split, s.first+len(s.list)*(c+1)/o.clocks), s.end) - s.first
 		var ends [rounds]int32
-		s.deal(begin, end, ends[:], state+uint64(c))
-		s.ends[c], begin = int32(end), end
+		s.deal(start, end, ends[:], state+uint64(c))
+		s.ends[c], start = int32(end), end
 	}
 }
 
@@ -124,20 +124,20 @@ func (o *order) cutUsers(split *dataset.RatingSplit, s *slotOrder, state uint64)
 // as many parts as there are ends, at random and the same number to each, give or
 // take one. It lists them part by part, in a part from the lowest on, and sets
 // where each part ends.
-func (s *slotOrder) deal(begin, end int, ends []int32, state uint64) {
+func (s *slotOrder) deal(start, end int, ends []int32, state uint64) {
 	// Shuffling the parts' numbers, not the ratings, leaves each part's ratings in
 	// order when they are dealt out, without sorting.
-	n, k, parts := end-begin, len(ends), s.parts[begin:end]
+	n, k, parts := end-start, len(ends), s.parts[start:end]
 	for c := range ends {
 		from, to := n*c/k, n*(c+1)/k
 		for i := from; i < to; i++ {
 			parts[i] = uint16(c)
 		}
-		ends[c] = int32(begin + from)
+		ends[c] = int32(start + from)
 	}
 	api.Shuffle(parts, state)
 	for i, c := range parts {
-		s.list[ends[c]] = int32(s.first + begin + i)
+		s.list[ends[c]] = int32(s.first + start + i)
 		ends[c]++
 	}
 }

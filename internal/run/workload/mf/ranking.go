@@ -19,29 +19,29 @@ func (a *alternating) percentileRank(ctx context.Context, t api.Tables) (float64
 		return 0, err
 	}
 	test := &a.data.Test
-	var spans [][2]int // of the held-out items of each user
+	var intervals [][2]int // of the held-out items of each user
 	for at := 0; at < test.Len(); {
 		end := at + 1
 		for end < test.Len() && test.User[end] == test.User[at] {
 			end++
 		}
-		spans, at = append(spans, [2]int{at, end}), end
+		intervals, at = append(intervals, [2]int{at, end}), end
 	}
-	if n := len(spans); n > maxRankedUsers {
+	if n := len(intervals); n > maxRankedUsers {
 		for i := range maxRankedUsers {
-			spans[i] = spans[i*n/maxRankedUsers]
+			intervals[i] = intervals[i*n/maxRankedUsers]
 		}
-		spans = spans[:maxRankedUsers]
+		intervals = intervals[:maxRankedUsers]
 	}
 	sum, weights := 0.0, 0.0
 	scores := make([]float32, a.data.Items)
-	for _, span := range spans {
-		user := int(test.User[span[0]])
+	for _, interval := range intervals {
+		user := int(test.User[interval[0]])
 		if err := users.all(ctx, t, a.factors, user, user+1); err != nil {
 			return 0, err
 		}
 		a.scores(scores, user, users, items)
-		for i := span[0]; i < span[1]; i++ {
+		for i := interval[0]; i < interval[1]; i++ {
 			w := float64(test.Value[i])
 			sum += float64(w * rankOf(scores, int(test.Item[i])))
 			weights += w

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// floors are those of docs/architecture.md, the lowest first, each with its packages;
-// what ends in a slash stands for all rooms below it.
-var floors = []struct {
-	name  string
-	rooms []string
+// layers lists the layers of docs/architecture.md from the lowest to the highest, each with its packages. A name that
+// ends in a slash stands for all packages below it.
+var layers = []struct {
+	name     string
+	packages []string
 }{
 	{"vocabulary", []string{"."}},
 	{"cores", []string{"internal/core/"}},
@@ -25,11 +25,11 @@ var floors = []struct {
 	{"tests", []string{"internal/testcluster", "internal/sim"}},
 }
 
-// floorOf returns the number of the floor that a room is on; -1: it is on none.
-func floorOf(room string) int {
-	for i, f := range floors {
-		for _, r := range f.rooms {
-			if room == r || strings.HasSuffix(r, "/") && strings.HasPrefix(room, r) {
+// layerOf returns the number of a package's layer, or -1 if it has none.
+func layerOf(pkg string) int {
+	for i, f := range layers {
+		for _, r := range f.packages {
+			if pkg == r || strings.HasSuffix(r, "/") && strings.HasPrefix(pkg, r) {
 				return i
 			}
 		}
@@ -37,7 +37,7 @@ func floorOf(room string) int {
 	return -1
 }
 
-// upward lists the imports of a room of a higher floor that are wanted, with the reason.
+// upward lists the accepted imports from a higher layer, with the reason.
 var upward = map[[2]string]string{
 	{"internal/core/reads", "internal/data/table"}:   "rows are what it is about; table is pure",
 	{"internal/core/reads", "internal/data/wire"}:    "an answer is read where it lies; wire is pure",
@@ -49,24 +49,24 @@ var upward = map[[2]string]string{
 	{"internal/core/chain", "internal/data/wire"}:    "it makes the frames of a chain; wire is pure",
 }
 
-// checkFloors keeps a room from leaning on one of a higher floor. The numbers of layers order
-// the rooms, and alone would let a low one of a high floor be imported from below.
-func checkFloors(files []source) (found []string) {
+// checkLayers rejects imports from a higher layer. Import ranks alone would accept an import of a low-ranked package of
+// a high layer.
+func checkLayers(files []source) (found []string) {
 	for _, s := range files {
 		if s.file == nil || s.isTest() {
 			continue
 		}
-		from := s.room()
-		floor := floorOf(from)
-		if floor < 0 {
-			found = append(found, fmt.Sprintf("%s: room %s is on no floor", s.path, from))
+		from := s.pkg()
+		layer := layerOf(from)
+		if layer < 0 {
+			found = append(found, fmt.Sprintf("%s: package %s has no layer", s.path, from))
 			continue
 		}
 		for p, line := range s.imports {
-			to, ours := importedRoom(p)
-			if at := floorOf(to); ours && at > floor && upward[[2]string{from, to}] == "" {
-				found = append(found, fmt.Sprintf("%s:%d: %s (floor of %s) must not import %s (floor of %s)", s.path,
-					line, from, floors[floor].name, to, floors[at].name))
+			to, ours := importedPackage(p)
+			if at := layerOf(to); ours && at > layer && upward[[2]string{from, to}] == "" {
+				found = append(found, fmt.Sprintf("%s:%d: %s (layer of %s) must not import %s (layer of %s)", s.path,
+					line, from, layers[layer].name, to, layers[at].name))
 			}
 		}
 	}
@@ -96,7 +96,7 @@ var goroutines = map[string]string{
 // of the root.
 func checkPurity(files []source) (found []string) {
 	for _, s := range files {
-		if s.file == nil || s.isTest() || !pure(s.room()) {
+		if s.file == nil || s.isTest() || !pure(s.pkg()) {
 			continue
 		}
 		for p, line := range s.imports {
@@ -106,7 +106,7 @@ func checkPurity(files []source) (found []string) {
 			if impure {
 				found = append(found, fmt.Sprintf("%s:%d: a pure package must not import %s", s.path, line, p))
 			}
-			if s.room() == "." && strings.Contains(topLevel(p), ".") {
+			if s.pkg() == "." && strings.Contains(topLevel(p), ".") {
 				found = append(found,
 					fmt.Sprintf("%s:%d: the root imports the standard library only, not %s", s.path, line, p))
 			}
@@ -157,23 +157,23 @@ func (s source) acts(n ast.Node) string {
 	return ""
 }
 
-var floorCases = []ruleCase{
+var layerCases = []ruleCase{
 	{"worker/a.go", importing(module + "/internal/data/wire"), ""},
 	{"worker/a.go", importing(module + "/internal/proc/server"), ""},
-	{"worker/a.go", importing(module + "/internal/run/rundir"), "(floor of shells) must not import internal/run"},
+	{"worker/a.go", importing(module + "/internal/run/rundir"), "(layer of shells) must not import internal/run"},
 	{"internal/core/membership/a.go", importing(module + "/internal/data/wire"), "must not import internal/data/wire"},
 	{"internal/core/chain/a.go", importing(module + "/internal/data/wire"), ""},
 	{"internal/core/chain/a.go", importing(module + "/internal/data/disk"), "must not import internal/data/disk"},
 	{"internal/data/table/a.go", importing(module + "/internal/proc/server"), "must not import internal/proc/server"},
 	{
 		"internal/run/workload/mf/a.go", importing(module + "/cmd/perdure/x"),
-		"internal/run/workload (floor of runs) must not import cmd",
+		"internal/run/workload (layer of runs) must not import cmd",
 	},
 	{"internal/run/workload/mf/a_test.go", importing(module + "/cmd/perdure/x"), ""},
-	{"a.go", importing(module + "/internal/core/mutation"), ". (floor of vocabulary) must not import"},
-	{"attic/a.go", importing("bytes"), "attic is on no floor"},
+	{"a.go", importing(module + "/internal/core/mutation"), ". (layer of vocabulary) must not import"},
+	{"attic/a.go", importing("bytes"), "attic has no layer"},
 	{"internal/sim/a.go", importing(module + "/internal/testcluster"), ""},
-	{"internal/simple/a.go", importing("bytes"), "internal/simple is on no floor"},
+	{"internal/simple/a.go", importing("bytes"), "internal/simple has no layer"},
 }
 
 var purityCases = []ruleCase{
@@ -237,7 +237,7 @@ func TestLightClient(t *testing.T) {
 }
 
 // reaches returns the folder by which what is not a test of a folder comes to an import that begins so; "": by none.
-func reaches(files []source, from, begin string) (by string) {
+func reaches(files []source, from, start string) (by string) {
 	imports := map[string][]string{} // by folder
 	for _, s := range files {
 		if s.file == nil || s.isTest() {
@@ -255,7 +255,7 @@ func reaches(files []source, from, begin string) (by string) {
 		for _, p := range imports[dir] {
 			to, ours := strings.CutPrefix(p, module+"/")
 			switch {
-			case strings.HasPrefix(p, begin):
+			case strings.HasPrefix(p, start):
 				return dir
 			case p == module:
 				to, ours = ".", true
@@ -293,8 +293,8 @@ func checkExceptions(files []source) (found []string) {
 			continue
 		}
 		for p := range s.imports {
-			if to, ours := importedRoom(p); ours {
-				imports[[2]string{s.room(), to}] = true
+			if to, ours := importedPackage(p); ours {
+				imports[[2]string{s.pkg(), to}] = true
 			}
 		}
 	}
