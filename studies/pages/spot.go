@@ -156,6 +156,7 @@ func (p spotPage) verdict() string {
 	case incomparable:
 		return "Whether the claim holds is unknown: runs or prices are missing."
 	default:
-		return fmt.Sprintf("For the cheapest strategies the verdict is *%s*, which says nothing about chance.", decision)
+		return fmt.Sprintf("For the cheapest strategies the verdict is *%s*, which says nothing about chance.",
+			decision)
 	}
 }
