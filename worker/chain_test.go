@@ -84,7 +84,7 @@ type replica struct {
 	parts  []*table.Part
 	seq    uint64
 	gets   []chainGet
-	prompt []perdure.Clock // by slot: clocks up to which it wants an immediate acknowledgement
+	prompt []perdure.Clock // by slot: up to this clock, acknowledge immediately
 	owed   []time.Time     // by slot: when to acknowledge; zero: nothing is pending
 }
 

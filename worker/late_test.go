@@ -34,7 +34,7 @@ func readAgain(c *cluster, model string, again int) {
 	other := c.dial("worker:1", 1)
 	reader, writer := c.table(w, sparsely), c.table(other, sparsely)
 	for clock := range perdure.Clock(6) {
-		c.pass(time.Second) // under vap, too, all updates are applied and pushed by now
+		c.pass(time.Second) // all updates are applied and pushed by now, even under vap
 		read := []perdure.RowID{ids[again]}
 		switch clock {
 		case 0:

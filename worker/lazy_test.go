@@ -60,7 +60,7 @@ type lazyConn struct {
 	once   sync.Once
 	done   sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	queue []lazyFrame
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // TestOutAgain checks that reads of a shard do not block if it becomes unavailable again before its rows were read
-// anew. They return the rows from before the first outage.
+// again. They return the rows from before the first outage.
 func TestOutAgain(t *testing.T) {
 	job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 100}, OutageRows: perdure.RowsFrozen}
 	goesOn(t, "asp", 1, job, func(c *chained) {

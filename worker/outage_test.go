@@ -106,8 +106,8 @@ func (n *lazyHead) Dial(ctx context.Context, addr string) (transport.Conn, error
 }
 
 // TestMemoryOfOldClocks checks that the memory of updates still queued for the head is not reused too early. The
-// replica that serves reads may already have applied these clocks, received from the slot's earlier process; its
-// acknowledgement is no reason to reuse the memory.
+// replica that serves reads may already have applied these clocks, received from the slot's earlier process. Its
+// acknowledgement does not permit reusing the memory.
 func TestMemoryOfOldClocks(t *testing.T) {
 	inChain(t, "asp", "chain:3", 2, 3, 2, transport.MemoryOptions{}, func(c *chained) {
 		save := func(w *worker.Client, says string) {
@@ -194,7 +194,7 @@ func chainStorm(t *testing.T, model string, seed uint64) {
 	})
 }
 
-// iterate runs clocks, in each of which a slot adds 1 to its column of all rows.
+// iterate runs clocks. In each clock a slot adds 1 to its column of all rows.
 func (c *chained) iterate(w *worker.Client, table *worker.Table, slot int, clocks perdure.Clock, rng *rand.Rand) error {
 	delta, got, seen := make([]float32, rows*dim), make([]float32, rows*dim), make([]float32, rows*dim)
 	for i := slot; i < len(delta); i += dim {

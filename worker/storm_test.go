@@ -105,7 +105,7 @@ type stormSlot struct {
 	slot    int
 	rng     *rand.Rand
 	clock   perdure.Clock
-	flushed int // number of rows to which this clock's 1 was added
+	flushed int // number of rows that have this clock's 1
 	seen    map[perdure.RowID]stormRow
 }
 

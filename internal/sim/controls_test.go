@@ -45,7 +45,7 @@ type control struct {
 
 // cell is a control under one strategy.
 type cell struct {
-	// seeds with each of which the checker must find a violation; with refused, the job must end with that error
+	// the checker must find a violation with each of these seeds; with refused, the job must end with that error
 	// instead
 	seeds   []uint64
 	refused string

@@ -250,7 +250,7 @@ func TestOutages(t *testing.T) {
 	})
 }
 
-// TestResendOutages checks the same while workers resend what a shard has lost.
+// TestResendOutages checks the same while workers resend a shard's lost updates.
 func TestResendOutages(t *testing.T) { runOutages(t, drawResend) }
 
 // TestEagerOutages checks the same for chains whose heads do not wait.
@@ -275,7 +275,7 @@ func runOutages(t *testing.T, draw drawing) {
 // seeds sends one.
 const enoughToMerge = 200
 
-// runMerging runs jobs, some of which send updates of several clocks, and counts relaxed reads.
+// runMerging runs jobs that may send updates of several clocks, and counts relaxed reads.
 func runMerging(t *testing.T, draw drawing, relaxed *int) {
 	merged := int64(0)
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestStates checks slot states in the store, of which the coordinator deletes old ones while servers, workers and the
+// TestStates keeps slot states in the store. The coordinator deletes old ones while servers, workers and the
 // coordinator die. Every replacement must find the state that it needs.
 func TestStates(t *testing.T) { runSeeds(t, drawStates) }
 

@@ -1,5 +1,5 @@
-// Package workload lists the built-in training programs and opens them by name. The list is fixed; there is no
-// registration. The package also implements the smallest program, quadratic.
+// Package workload lists the built-in training programs and opens them by name. The list is fixed: programs cannot
+// register others. The package also implements the smallest program, quadratic.
 //
 // Package api defines the interface of a workload. This package aliases its types, so that users of workloads import
 // only one package.

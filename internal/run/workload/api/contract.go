@@ -29,7 +29,7 @@ type Params struct {
 	Rule    perdure.Rule    `json:"Rule"`             // with its learning rate; mf chooses one if it is 0
 	Sparse  bool            `json:"Sparse"`           // the tables are sparse, if the workload supports that
 	Combine perdure.Combine `json:"Combine,omitzero"` // how softmax and cnn combine the slots' updates of a clock
-	Data    string          `json:"Data"`             // directory or file of the data; "" selects the workload's default
+	Data    string          `json:"Data"`             // directory or file of the data; "": the default data
 	Factors Factors         `json:"Factors,omitzero"` // for workload mf
 	Topics  TopicModel      `json:"Topics,omitzero"`  // for workload lda
 	Bowl    Quadratic       `json:"Bowl,omitzero"`    // for workload quadratic

@@ -45,7 +45,7 @@ func OpenSoftmax(p api.Params) (api.Workload, error) {
 		return nil, fmt.Errorf("%w: softmax: batch of %d, and full batches; leave one of them out", perdure.ErrUsage,
 			size)
 	case c.FullBatch:
-		size = 1 // in place of a batch size
+		size = 1 // used like a batch size below
 	default:
 		if err := p.ValidateBatch(); err != nil {
 			return nil, err

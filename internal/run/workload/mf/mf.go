@@ -58,7 +58,7 @@ type factors struct {
 	stride  int // values per row in memory: Rank, padded with zeros to a multiple of 8
 
 	ratingMean, ratingDeviation float64 // of the ratings
-	mean, scale                 float32 // ratingMean and the inverse of ratingDeviation: targets are (rating - mean)·scale
+	mean, scale                 float32 // ratingMean and 1/ratingDeviation: targets are (rating - mean)·scale
 }
 
 func newFactors(data *dataset.Ratings, o Options) (*factors, error) {
