@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// wallReaders are what takes the wall clock's part out of a moment, or reads one that another process has written.
-// Whoever measures how long something takes needs none of them: the difference of two moments of one process goes by
-// the monotonic clock, which does not jump.
+// wallReaders are the methods and fields that read the wall clock of a time.Time, or a time that another process has
+// written. Measuring a duration needs none of them: the difference between two times of one process uses the monotonic
+// clock, which does not jump.
 var wallReaders = []string{"Unix", "UnixNano", "UnixMilli", "UnixMicro", "ModTime", "NotAfter", "NotBefore"}
 
-// wallClocks are the files that read the wall clock, and what for. Nothing there decides by it who is silent, who
-// has a lease, or when a job ends (docs/design/hosts.md, Clocks that jump).
+// wallClocks lists the files that read the wall clock, with the purpose. None of them uses it to decide which process
+// is unreachable, which process has a lease, or when a job ends (docs/design/hosts.md, Clocks that jump).
 var wallClocks = map[string]string{
 	"internal/proc/keys/authority/authority.go": "from when and until when certificates are good",
 	"internal/proc/keys/ring.go":                "until when a certificate is good, and whether a file has changed",
@@ -36,7 +36,7 @@ var wallClocks = map[string]string{
 	"internal/run/study/run_record.go":         "whether a file has changed, and when a run ended, for people",
 }
 
-// checkWallClocks keeps the wall clock where it does no harm.
+// checkWallClocks rejects reads of the wall clock in other files.
 func checkWallClocks(files []source) (found []string) {
 	used := map[string]bool{}
 	for _, s := range files {

@@ -19,8 +19,8 @@ import (
 	"testing"
 )
 
-// sinks are the functions that write or read JSON, with the number of the parameter that they hand to it. Functions of
-// ours that pass on a parameter of type any are found on the way.
+// sinks returns the functions that write or read JSON, with the index of the parameter that they encode or decode. It
+// also finds functions of this module that pass on a parameter of type any.
 func (c checked) sinks() map[string]int {
 	all := map[string]int{
 		"encoding/json.Marshal":           0,
@@ -51,7 +51,7 @@ func (c checked) sinks() map[string]int {
 	return all
 }
 
-// calls calls use for each call of a sink, with the function around it and the argument that becomes JSON.
+// calls invokes use for each call of a sink, with the enclosing function and the argument that is converted to JSON.
 func (c checked) calls(sinks map[string]int, use func(p *typed, in *ast.FuncDecl, arg ast.Expr)) {
 	for _, p := range c.packages {
 		for _, file := range p.files {
@@ -72,8 +72,8 @@ func (c checked) calls(sinks map[string]int, use func(p *typed, in *ast.FuncDecl
 	}
 }
 
-// TestSerialisedNames: each exported field of a struct that reaches encoding/json has a name of its own there, so that
-// renaming a field changes no byte of a file or of a message.
+// TestSerialisedNames checks that each exported field of a struct that reaches encoding/json has an explicit JSON name.
+// Renaming a field then changes no byte of a file or message.
 func TestSerialisedNames(t *testing.T) {
 	c := loadTypes(t)
 	found := map[string]bool{}
@@ -98,7 +98,7 @@ func isAny(t types.Type) bool {
 
 const ours = "github.com/perdure/perdure"
 
-// untagged reports the exported fields without a name in JSON of all structs of ours that a type reaches.
+// untagged reports the exported fields without a JSON name in all of this module's structs that a type reaches.
 func untagged(t types.Type, seen map[types.Type]bool, report func(string)) {
 	if seen[t] || marshals(t) {
 		return
@@ -136,7 +136,7 @@ func untagged(t types.Type, seen map[types.Type]bool, report func(string)) {
 	}
 }
 
-// marshals reports whether a type writes itself.
+// marshals reports whether a type has its own marshalling methods.
 func marshals(t types.Type) bool {
 	for _, of := range []types.Type{t, types.NewPointer(t)} {
 		set := types.NewMethodSet(of)
@@ -156,10 +156,10 @@ type typed struct {
 	info  *types.Info
 }
 
-// callee returns the function or method that is called, if it has a name.
+// callee returns the called function or method, if it has a name.
 func (p *typed) callee(call *ast.CallExpr) *types.Func {
 	fun := ast.Unparen(call.Fun)
-	switch of := fun.(type) { // of a generic function
+	switch of := fun.(type) { // an instantiated generic function
 	case *ast.IndexExpr:
 		fun = of.X
 	case *ast.IndexListExpr:
@@ -182,7 +182,7 @@ func (p *typed) callee(call *ast.CallExpr) *types.Func {
 
 type checked struct{ packages []*typed }
 
-// loadTypes reads all packages from their sources, and what they import from what the compiler left of it.
+// loadTypes type-checks all packages from source, with the compiler's export data for their imports.
 func loadTypes(t *testing.T) checked {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-export", "-deps", "-f",

@@ -73,27 +73,24 @@ func checkLayers(files []source) (found []string) {
 	return found
 }
 
-// impureImports bring the world in: time, chance, other goroutines, files, sockets, and what
-// the process is.
+// impureImports lists imports that give access to time, randomness, other goroutines, files, sockets or properties of
+// the process.
 var impureImports = []string{
 	"os", "net", "context", "log", "sync", "math/rand", "crypto/rand", "time", "runtime", "syscall",
 	"io/fs", "io/ioutil", "path/filepath", "embed", "expvar", "plugin", "testing", "unique", "weak",
 	"golang.org/x/sys/unix", "golang.org/x/sys/windows", "golang.org/x/sync",
 }
 
-// spoken are functions of packages that a pure package may import otherwise, which print, or
-// which wait for somebody to type.
+// spoken lists functions that print or wait for input, in packages that a pure package may otherwise import.
 var spoken = map[string][]string{"fmt": {"Print*", "Scan", "Scanf", "Scanln"}}
 
-// goroutines lists the files of pure packages that may know of other goroutines, with the
-// reason.
+// goroutines lists the files of pure packages that may use synchronisation between goroutines, with the reason.
 var goroutines = map[string]string{
 	"internal/data/table/snapshot.go": "a list of free memory that a process has once, for whoever takes " +
 		"snapshots: which piece one gets decides nothing",
 }
 
-// checkPurity keeps the world out of the pure packages, and other modules out
-// of the root.
+// checkPurity rejects impure imports and operations in pure packages, and third-party modules in the root package.
 func checkPurity(files []source) (found []string) {
 	for _, s := range files {
 		if s.file == nil || s.isTest() || !pure(s.pkg()) {
@@ -120,7 +117,7 @@ func checkPurity(files []source) (found []string) {
 	return found
 }
 
-// acts says what a node of a pure package does that such a package must not; "": nothing.
+// acts describes the forbidden operation of a node in a pure package, or returns "".
 func (s source) acts(n ast.Node) string {
 	for p, names := range spoken {
 		if s.refersTo(n, p, names...) {
@@ -203,8 +200,9 @@ var purityCases = []ruleCase{
 	{"internal/core/chain/a.go", "package x\nimport \"fmt\"\nfunc f() { fmt.Sprint(fmt.Sscanf) }", ""},
 }
 
-// TestLightClient: what users' programs import, and what runs as WebAssembly, has no client of etcd in it, no server of
-// NATS, no client of S3 and no JSON Web Tokens. A program that nobody watches has no client of Prometheus either.
+// TestLightClient checks that packages for users' programs, and those compiled to WebAssembly, do not depend on clients
+// of etcd or S3, on the NATS server, or on JSON Web Tokens. Programs without package watch do not depend on the
+// Prometheus client either.
 func TestLightClient(t *testing.T) {
 	files, err := repository()
 	if err != nil {
@@ -213,7 +211,7 @@ func TestLightClient(t *testing.T) {
 	for _, c := range []struct {
 		heavy string
 		light []string
-		has   string // who has it
+		has   string // a package that does depend on it
 	}{
 		{
 			"go.etcd.io/",
@@ -236,9 +234,10 @@ func TestLightClient(t *testing.T) {
 	}
 }
 
-// reaches returns the folder by which what is not a test of a folder comes to an import that begins so; "": by none.
+// reaches returns the directory through which the non-test files of the package in from import a path with the prefix
+// start, or "".
 func reaches(files []source, from, start string) (by string) {
-	imports := map[string][]string{} // by folder
+	imports := map[string][]string{} // by directory
 	for _, s := range files {
 		if s.file == nil || s.isTest() {
 			continue
@@ -269,7 +268,7 @@ func reaches(files []source, from, start string) (by string) {
 	return ""
 }
 
-// TestExceptions: every exception is needed, and where there is nothing none is.
+// TestExceptions checks that every exception is needed, and that without any files none is.
 func TestExceptions(t *testing.T) {
 	files, err := repository()
 	if err != nil {
@@ -283,8 +282,7 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
-// checkExceptions asks that what is allowed to some is needed by them: an exception that nobody needs
-// hides the next mistake.
+// checkExceptions reports exceptions that are not needed: an unused exception would hide the next mistake.
 func checkExceptions(files []source) (found []string) {
 	imports, there := map[[2]string]bool{}, map[string]bool{}
 	for _, s := range files {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// namingPages are the pages that say where things are: what they name is to be there.
+// namingPages lists the pages that describe where things are. The names on them must exist.
 var namingPages = []string{"docs/architecture.md", "docs/DESIGN.md", "CONTRIBUTING.md", "docs/design/"}
 
-// planned are names that pages give to what is not built, with what it will be.
+// planned lists names on these pages for features that do not exist yet, with a description.
 var planned = map[string]string{"LastSaved": "a fate, if rows are saved by bytes"}
 
 var (
@@ -66,9 +66,9 @@ func namesThings(page string) bool {
 	return false
 }
 
-// missing returns the part of a text in backquotes that is not there; "": all is.
+// missing returns the part of a text in backquotes that does not exist, or "".
 func missing(text string, there, declared map[string]bool) string {
-	text, _, _ = strings.Cut(text, "(") // of a call only the name
+	text, _, _ = strings.Cut(text, "(") // only the name of a call
 	switch {
 	case planned[text] != "", noName.MatchString(text):
 	case goFile.MatchString(text), pathOfCode.MatchString(text):
@@ -85,7 +85,7 @@ func missing(text string, there, declared map[string]bool) string {
 	return ""
 }
 
-// declare adds the names that a file declares, its package's among them.
+// declare adds the names that a file declares, including its package name.
 func declare(f *ast.File, names map[string]bool) {
 	names[f.Name.Name] = true
 	for n := range ast.Preorder(f) {
@@ -115,11 +115,11 @@ var pageNameCases = []ruleCase{
 	{"docs/guide/start.md", "`Nowhere`", ""},
 }
 
-// measured are pages that are written once, by a program or of one day: they are as long as what was
-// measured. That of the commands is written by the program, too, and is as long as its help.
+// measured matches pages without a length limit: results written by a program or on a single day, and the reference of
+// the commands, which is generated from their help.
 var measured = regexp.MustCompile(`^docs/(studies/|bench/\d{4}-\d\d-\d\d\.md$|guide/commands\.md$)`)
 
-// checkPageLines bounds pages: a longer one answers several questions.
+// checkPageLines limits the length of pages: a longer page answers several questions.
 func checkPageLines(files []source) (found []string) {
 	for _, s := range files {
 		n := strings.Count(string(s.text), "\n")

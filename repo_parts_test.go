@@ -12,20 +12,21 @@ import (
 	"testing"
 )
 
-// maxParts is how many parts make check-all may have: make check runs one a day, so all of them run in two weeks.
+// maxParts is the max number of parts of make check-all. make check runs one part a day, so all of them run within two
+// weeks.
 const maxParts = 14
 
-// ranPart is one line of tools/check/parts.
+// ranPart is a line of tools/check/parts.
 type ranPart struct {
 	number int
 	dir    string
 	tests  *regexp.Regexp
-	names  []string // the alternatives of the expression
+	names  []string // alternatives of the expression
 }
 
-// TestParts checks what the Makefile and tools/check/parts say about tests: packages that run without the race detector
-// start no goroutines, every test that looks at testing.Short is in a part of make check-all, and every name and
-// expression means a test.
+// TestParts checks the lists of tests in the Makefile and tools/check/parts. Packages that run without the race
+// detector start no goroutines, every test that uses testing.Short is in a part of make check-all, and every name and
+// expression matches a test.
 func TestParts(t *testing.T) {
 	files, err := repository()
 	if err != nil {
@@ -81,7 +82,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// makeVariable is the regular expression that a variable of the Makefile is.
+// makeVariable returns the regular expression in a variable of the Makefile.
 func makeVariable(t *testing.T, name string) *regexp.Regexp {
 	t.Helper()
 	text, err := os.ReadFile("Makefile")
@@ -111,7 +112,7 @@ func (s source) started() (lines []int) {
 	return lines
 }
 
-// tests yields the tests of a file, and whether each looks at testing.Short itself.
+// tests yields the tests of a file, and whether each of them uses testing.Short itself.
 func (s source) tests(yield func(name string, short bool) bool) {
 	if !s.isTest() {
 		return

@@ -16,10 +16,11 @@ import (
 
 var updateProse = flag.Bool("prose.update", false, "lower the numbers in "+proseFile)
 
-// proseFile has the phrasings that each directory may still contain. Its numbers only fall.
+// proseFile holds the number of phrasings that each directory may still contain. The numbers may only decrease.
 const proseFile = "repo_prose.txt"
 
-// phrasings are what a native technical writer would not use, each with what to write. A match of the group is right.
+// phrasings lists expressions that a native technical writer would not use, each with a replacement. A match of the
+// group is correct usage.
 var phrasings = []struct{ write, find string }{
 	{"name the process or the user", `\b[Ww]ho(?:ever)?\b( wrote| maintains)?`},
 	{"use the noun", `\b[Ww]hat (?:is|are|was|were|has|had|have|of|comes?|came|it|they|he|there|each|all|others|` +
@@ -97,7 +98,7 @@ func proseOf(s source) (lines []string) {
 	return lines
 }
 
-// checkProse counts odd phrasings by directory, and reports the directories whose number is not that of proseFile.
+// checkProse counts the phrasings in each directory, and reports directories whose number differs from proseFile.
 func checkProse(files []source) (found []string) {
 	counts, examples := map[string]int{}, map[string][]string{}
 	for _, s := range files {
@@ -158,7 +159,7 @@ func readProse() map[string]int {
 	return allowed
 }
 
-// writeProse lowers the allowed numbers to those that there are; it raises none.
+// writeProse lowers the allowed numbers to the actual ones. It raises none.
 func writeProse(counts, allowed map[string]int) []string {
 	var b strings.Builder
 	for _, dir := range slices.Sorted(maps.Keys(counts)) {
@@ -186,10 +187,10 @@ var proseCases = []ruleCase{
 	{"a/a.py", "\"\"\"Nobody\n\nwaits.\"\"\"\nx = 'nobody'", "a/a.py:1"},
 }
 
-// tabColumns is how wide a tab counts.
+// tabColumns is the width of a tab.
 const tabColumns = 4
 
-// checkColumns bounds the lines of code that is written by hand.
+// checkColumns limits the line length of code that is not generated.
 func checkColumns(s source) (found []string) {
 	for i, line := range strings.Split(string(s.text), "\n") {
 		n := utf8.RuneCountInString(line) + strings.Count(line, "\t")*(tabColumns-1)

@@ -42,7 +42,7 @@ func internalTypes(pkg *types.Package) (found []string) {
 				}
 			}
 		}
-		for m := range types.NewMethodSet(types.NewPointer(o.Type())).Methods() { // promoted ones as well
+		for m := range types.NewMethodSet(types.NewPointer(o.Type())).Methods() { // including promoted methods
 			if m.Obj().Exported() {
 				check(name+"."+m.Obj().Name(), m.Type())
 			}
@@ -51,8 +51,8 @@ func internalTypes(pkg *types.Package) (found []string) {
 	return found
 }
 
-// TestPublicNames: exported identifiers of public packages name no internal type. A program of another module cannot
-// name it either.
+// TestPublicNames checks that exported identifiers of public packages use no internal type, because programs in other
+// modules cannot name it.
 func TestPublicNames(t *testing.T) {
 	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Name}} {{.Export}}", "./...")
 	out, err := list.Output()

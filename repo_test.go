@@ -19,21 +19,20 @@ import (
 	"unicode/utf8"
 )
 
-// This file holds the rules that the repository keeps about itself. Each rule
-// is a pure function over parsed files; TestRules shows for each that it
-// catches what it forbids.
+// The rules of the repository. Each rule is a pure function of parsed files. TestRules checks that each rule finds its
+// violations.
 
 const module = "github.com/perdure/perdure"
 
-// importRanks orders the packages: a package imports only packages of strictly lower rank.
-// A package is a folder of the top level, or one of a layer of internal; folders below it
-// belong to it. docs/architecture.md describes the layers.
+// importRanks orders the packages: a package imports only packages of strictly lower rank. A package is a top-level
+// directory or a directory of a layer of internal, including its subdirectories. docs/architecture.md describes the
+// layers.
 var importRanks = map[string]int{
 	".": 0, // the vocabulary
 
-	"internal/core/protocol": 1, // what processes tell each other, in the vocabulary
+	"internal/core/protocol": 1, // protocol messages
 
-	"internal/data/packed": 0, // values without those that are 0, for messages and for programs
+	"internal/data/packed": 0, // packs rows without their zeros, for messages and programs
 
 	// Pure cores.
 	"internal/core/consistency":     2,
@@ -63,7 +62,7 @@ var importRanks = map[string]int{
 	"internal/data/dataset":     1,
 	"internal/data/store":       3,
 
-	// Shells, which own time, sockets, goroutines and disks.
+	// Shells: the packages that use time, sockets, goroutines and disks.
 	"internal/proc/transport":   3,
 	"internal/proc/server":      6,
 	"internal/proc/coordinator": 5,
@@ -78,7 +77,7 @@ var importRanks = map[string]int{
 	"internal/proc/logauth":     2,
 	"internal/proc/hooks":       4,
 
-	// What commands are made of, and commands.
+	// Building blocks of commands, and the commands.
 	"internal/run/rundir":      2,
 	"internal/run/workload":    2,
 	"internal/run/humanize":    5,
@@ -103,13 +102,13 @@ var importRanks = map[string]int{
 	"examples":                 20,
 	"studies":                  20,
 
-	// What only tests import: processes in memory, and the whole cluster of them in virtual time.
+	// Used only by tests: processes in memory, and whole clusters in virtual time.
 	"internal/testcluster":    7,
 	"internal/sim":            8,
 	"internal/proc/logserver": 3,
 }
 
-// forbidden lists imports that no rank may allow, with the reason.
+// forbidden lists imports that are forbidden regardless of rank, with the reason.
 var forbidden = map[[2]string]string{
 	{"worker", "internal/proc/server"}:                   "the client must not pull the server into every program",
 	{"worker", "internal/data/registry"}:                 "nor etcd's client, which no program that trains needs",
@@ -118,21 +117,21 @@ var forbidden = map[[2]string]string{
 	{"internal/proc/control", "internal/proc/transport"}: "the control plane is HTTP; frames are for data",
 }
 
-// pure packages take time, randomness and messages as arguments, and start no
-// goroutine: a script can exercise them, and every run replays.
+// Pure packages take time, randomness and messages as arguments and start no goroutines. A script can test them, and
+// every run can be replayed.
 var (
 	pureLayers   = []string{"internal/core/"}
 	purePackages = []string{".", "internal/data/packed", "internal/data/table", "internal/data/wire"}
 )
 
-// vagueNames say nothing of what a package is for.
+// vagueNames lists package names that do not describe a purpose.
 var vagueNames = []string{"util", "utils", "common", "helpers", "types", "manager"}
 
-// privatePaths exist on one developer's machine only. They are put together
-// here so that this file does not contain them.
+// privatePaths exist only on one developer's machine. They are concatenated here so that this file does not contain
+// them.
 var privatePaths = []string{"/" + "work/", "/" + "root/"}
 
-// Limits on sizes, in lines. What is longer can be cut where a decision ends.
+// Size limits, in lines. A longer function or file can be split where a decision ends.
 const (
 	maxFuncLines     = 70
 	maxFileLines     = 600
@@ -141,18 +140,18 @@ const (
 	maxPageLines     = 400
 )
 
-// ignoredFolders hold what builds and runs leave behind, or no code of ours: those of the
-// top by path, others wherever they are.
+// ignoredFolders lists names of directories, at any depth, that contain build products or no code of this project.
+// ignoredPaths lists such directories by path.
 var ignoredFolders = []string{".git", ".venv", "testdata", "node_modules", "target"}
 
 var ignoredPaths = []string{"bin", "runs", "data"}
 
 // source is one file of the repository.
 type source struct {
-	path string // from the repository's root, with forward slashes
+	path string // relative to the repository's root, with forward slashes
 	text []byte
 	fset *token.FileSet
-	file *ast.File // nil: not Go, or of another module
+	file *ast.File // nil: not Go, or another module
 }
 
 func (s source) isTest() bool      { return strings.HasSuffix(s.path, "_test.go") }
@@ -169,8 +168,8 @@ func topLevel(dir string) string {
 	return top
 }
 
-// packageOf returns the package that a folder belongs to. Of internal it is LAYER/PACKAGE, or
-// testcluster or sim, which are layers of their own.
+// packageOf returns the package that a directory belongs to. Below internal it is LAYER/PACKAGE, or testcluster or sim,
+// which are layers of their own.
 func packageOf(dir string) string {
 	parts := strings.Split(dir, "/")
 	switch {
@@ -182,13 +181,13 @@ func packageOf(dir string) string {
 	return strings.Join(parts[:min(3, len(parts))], "/")
 }
 
-// pure reports whether a package is one that the world is kept out of.
+// pure reports whether a package must be pure.
 func pure(pkg string) bool {
 	return slices.Contains(purePackages, pkg) ||
 		slices.ContainsFunc(pureLayers, func(layer string) bool { return strings.HasPrefix(pkg, layer) })
 }
 
-// importedPackage returns the package of this module that an import path leads to.
+// importedPackage returns this module's package for an import path.
 func importedPackage(importPath string) (pkg string, ours bool) {
 	if importPath == module {
 		return ".", true
@@ -207,8 +206,8 @@ func (s source) imports(yield func(importPath string, line int) bool) {
 	}
 }
 
-// localName returns the name by which the file calls an imported package of the
-// standard library; "" when it does not import it.
+// localName returns the name by which the file refers to an imported package of the standard library, or "" if the file
+// does not import it.
 func (s source) localName(importPath string) string {
 	for _, i := range s.file.Imports {
 		if i.Path.Value == strconv.Quote(importPath) {
@@ -221,8 +220,7 @@ func (s source) localName(importPath string) string {
 	return ""
 }
 
-// refersTo reports whether n is importPath.name, for one of the names; a name
-// that ends in "*" stands for all that begin so.
+// refersTo reports whether n is importPath.name for one of the names. A name that ends in "*" is a prefix.
 func (s source) refersTo(n ast.Node, importPath string, names ...string) bool {
 	sel, ok := n.(*ast.SelectorExpr)
 	if !ok {
@@ -238,7 +236,7 @@ func (s source) refersTo(n ast.Node, importPath string, names ...string) bool {
 	})
 }
 
-// A rule returns what is wrong, one line a finding.
+// A rule returns its findings, one line each.
 type rule func(files []source) []string
 
 // rules are the rules by name.
@@ -264,7 +262,7 @@ var rules = map[string]rule{
 	"standard output": eachGo(checkStdout),
 }
 
-// eachGo makes a rule of a check on one Go file that a person wrote.
+// eachGo converts a check of a single Go file into a rule for all files that are not generated.
 func eachGo(check func(s source) []string) rule {
 	return func(files []source) (found []string) {
 		for _, s := range files {
@@ -276,8 +274,8 @@ func eachGo(check func(s source) []string) rule {
 	}
 }
 
-// checkImportRanks holds the imports of product files to the table. Test files may
-// import anything but sim; testcluster is for them, and for sim.
+// checkImportRanks compares imports with the table of ranks. Test files may import any package except sim. Only tests
+// and sim may import testcluster.
 func checkImportRanks(files []source) (found []string) {
 	for _, s := range files {
 		if s.file == nil {
@@ -313,7 +311,7 @@ func checkImportRanks(files []source) (found []string) {
 	return found
 }
 
-// checkExits lets only commands end the process: a library returns an error.
+// checkExits allows only commands to end the process: a library returns an error.
 func checkExits(s source) (found []string) {
 	if s.file.Name.Name == "main" || s.isTest() {
 		return nil
@@ -327,10 +325,9 @@ func checkExits(s source) (found []string) {
 	return found
 }
 
-// checkPackageComments asks every package to say what it is for, in a file that
-// is not a test where it has one.
+// checkPackageComments requires every package to have a comment, in a file that is not a test unless it has only tests.
 func checkPackageComments(files []source) (found []string) {
-	commented := map[string]bool{} // by folder
+	commented := map[string]bool{} // by directory
 	product := map[string]bool{}
 	for _, s := range files {
 		if s.file != nil && !s.isTest() {
@@ -354,7 +351,7 @@ func checkPackageComments(files []source) (found []string) {
 	return found
 }
 
-// checkPackageName refuses names that fit any content.
+// checkPackageName rejects names that fit any content.
 func checkPackageName(s source) (found []string) {
 	name := strings.TrimSuffix(s.file.Name.Name, "_test")
 	if slices.Contains(vagueNames, name) || slices.Contains(vagueNames, path.Base(path.Dir(s.path))) {
@@ -363,8 +360,8 @@ func checkPackageName(s source) (found []string) {
 	return found
 }
 
-// checkSleep keeps real waiting out of tests. Written directly inside
-// synctest.Test, a Sleep steps virtual time and costs nothing.
+// checkSleep rejects sleeping in real time in tests. A Sleep directly inside synctest.Test advances virtual time and
+// costs nothing.
 func checkSleep(s source) (found []string) {
 	if !s.isTest() {
 		return nil
@@ -382,7 +379,7 @@ func checkSleep(s source) (found []string) {
 	return found
 }
 
-// checkSize bounds functions and files.
+// checkSize limits the length of functions and files.
 func checkSize(s source) (found []string) {
 	most := maxFileLines
 	if s.isTest() {
@@ -405,7 +402,7 @@ func checkSize(s source) (found []string) {
 	return found
 }
 
-// checkPrivatePaths looks into every text file, of whatever language.
+// checkPrivatePaths checks every text file, in any language.
 func checkPrivatePaths(files []source) (found []string) {
 	for _, s := range files {
 		for i, line := range strings.Split(string(s.text), "\n") {
@@ -419,7 +416,7 @@ func checkPrivatePaths(files []source) (found []string) {
 	return found
 }
 
-// checkStdout has commands print through what notices that their words are lost.
+// checkStdout requires commands to print through a writer that detects write errors.
 func checkStdout(s source) (found []string) {
 	if s.pkg() != "cmd" || s.isTest() || path.Base(s.path) == "stdout.go" {
 		return nil
@@ -433,12 +430,11 @@ func checkStdout(s source) (found []string) {
 	return found
 }
 
-// pageCommand is a line of a page's block that shows a command of ours.
+// pageCommand matches a line of a code block that shows one of our commands.
 var pageCommand = regexp.MustCompile(`^\s*(\$ |((bin/)?perdure|make|curl|go run) [a-z$-])`)
 
-// checkPageCommands asks every block of a page that shows commands to say, by the second
-// word behind its fence, whether a test runs them or parses them; "text" is for what only
-// looks like one.
+// checkPageCommands requires every code block of a page that shows commands to declare, by the second word after its
+// fence, whether a test runs or parses them. "text" marks blocks that only look like commands.
 func checkPageCommands(files []source) (found []string) {
 	for _, s := range files {
 		if !strings.HasSuffix(s.path, ".md") {
@@ -533,7 +529,7 @@ func anchorsOf(text string) map[string]bool {
 	return of
 }
 
-// unbreakable is what a page cannot break: links, and code of some length.
+// unbreakable matches text that cannot be wrapped: links and long code.
 var unbreakable = regexp.MustCompile("`[^`]{60,}`|\\]\\([^)]*\\)")
 
 // checkPageColumns bounds lines of pages that are written by hand, but for tables, blocks
@@ -559,16 +555,16 @@ func checkPageColumns(files []source) (found []string) {
 	return found
 }
 
-// repository reads this one, once.
+// repository reads this repository, once.
 var repository = sync.OnceValues(func() ([]source, error) { return readRepository(os.DirFS(".")) })
 
-// TestRepository holds the repository to its rules.
+// TestRepository applies all rules to the repository.
 func TestRepository(t *testing.T) {
 	files, err := repository()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A walk that finds nothing would keep every rule.
+	// A walk that finds no files would satisfy every rule.
 	for _, must := range []string{
 		"doc.go", "internal/proc/transport/transport.go", "internal/data/wire/frame.go",
 		"repo_test.go",
@@ -584,8 +580,7 @@ func TestRepository(t *testing.T) {
 	}
 }
 
-// readRepository reads every text file below the root, and parses the Go files
-// of this module.
+// readRepository reads every text file below the root and parses the Go files of this module.
 func readRepository(root fs.FS) (files []source, err error) {
 	fset := token.NewFileSet()
 	err = fs.WalkDir(root, ".", func(p string, d fs.DirEntry, err error) error {
@@ -594,7 +589,7 @@ func readRepository(root fs.FS) (files []source, err error) {
 			return err
 		case d.IsDir() && p != "." && (slices.Contains(ignoredFolders, d.Name()) || slices.Contains(ignoredPaths, p)):
 			return fs.SkipDir
-		case !d.Type().IsRegular() || p == ".git": // in a second working tree it is a file
+		case !d.Type().IsRegular() || p == ".git": // .git is a file in a linked worktree
 			return nil
 		}
 		text, err := fs.ReadFile(root, p)
@@ -611,7 +606,7 @@ func readRepository(root fs.FS) (files []source, err error) {
 	return files, err
 }
 
-// TestRules shows for each rule what it catches and what it lets pass.
+// TestRules checks, for each rule, what it reports and what it accepts.
 func TestRules(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(ruleCases)) {
 		for i, c := range ruleCases[name] {
@@ -638,7 +633,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// ruleCase is one file and the one thing a rule finds in it; "": nothing.
+// ruleCase is one file and the expected finding; "": none.
 type ruleCase struct{ path, text, want string }
 
 func importing(importPath string) string { return "package x\nimport _ " + strconv.Quote(importPath) }

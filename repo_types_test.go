@@ -9,33 +9,33 @@ import (
 	"strings"
 )
 
-// Limits on types and folders. What is larger has several ideas under one name.
+// Limits on types and directories. A larger one combines several ideas under one name.
 const (
-	maxMethods     = 40   // of a type; functions that take a pointer to it first count
-	maxFields      = 25   // of a struct, those of embedded structs counted
-	maxFolderLines = 4500 // of a folder, without tests
+	maxMethods     = 40   // of a type, including functions whose first parameter is a pointer to it
+	maxFields      = 25   // of a struct, including those of embedded structs
+	maxFolderLines = 4500 // of a directory, without tests
 )
 
-// ceilings are what is larger, and how large it may be at most: it may only shrink. Most of
-// it must be split: see docs/architecture.md.
+// ceilings lists the exceptions and their current sizes, which may only decrease. Most of them must be split: see
+// docs/architecture.md.
 var ceilings = map[string]int{
-	"lines internal/core/membership":           5111, // who is there, who is not, and all that follows from it
-	"fields ..JobSpec":                         26,   // what a job is, as JSON
+	"lines internal/core/membership":           5111, // members, their failures, and the resulting decisions
+	"fields ..JobSpec":                         26,   // the JSON form of a job
 	"fields cmd/perdure.cli":                   25,   // commands
 	"fields internal/run/bench.RecoveryResult": 43,   // a line of a table, as JSON
-	"methods internal/core/membership.Core":    44,   // what a coordinator is told, one method each
-	"methods worker.Client":                    43,   // what a program may ask, one method each
+	"methods internal/core/membership.Core":    44,   // one method per kind of message to the coordinator
+	"methods worker.Client":                    43,   // one method per operation of a program
 	"fields internal/run/rundir.Summary":       40,   // a file, as JSON
 }
 
-// shape is what is counted of one folder.
+// shape holds the sizes of one directory.
 type shape struct {
 	lines   int
 	methods map[string]int // by type
 	structs map[string]*ast.StructType
 }
 
-// checkTypes bounds types and folders.
+// checkTypes limits the sizes of types and directories.
 func checkTypes(files []source) (found []string) {
 	for dir, s := range shapes(files) {
 		sizes := map[string]int{"lines " + dir: s.lines}
@@ -62,7 +62,7 @@ func checkTypes(files []source) (found []string) {
 	return found
 }
 
-// shapes counts, by folder.
+// shapes computes the sizes by directory.
 func shapes(files []source) map[string]*shape {
 	all := map[string]*shape{}
 	for _, s := range files {
@@ -96,7 +96,7 @@ func shapes(files []source) map[string]*shape {
 	return all
 }
 
-// methodOf returns the type that a function is a method of, or takes a pointer to first.
+// methodOf returns the type that a function is a method of, or that its first parameter points to.
 func methodOf(d *ast.FuncDecl) string {
 	var t ast.Expr
 	switch {
@@ -110,8 +110,7 @@ func methodOf(d *ast.FuncDecl) string {
 	return typeName(t)
 }
 
-// typeName returns the name of a type of the same package, or of what it points to; "": it
-// is none.
+// typeName returns the name of a type, or of its pointer target, in the same package; "" if it has none.
 func typeName(t ast.Expr) string {
 	switch t := t.(type) {
 	case *ast.StarExpr:
@@ -124,11 +123,11 @@ func typeName(t ast.Expr) string {
 	return ""
 }
 
-// fields counts a struct's fields, those of embedded structs of its package too.
+// fields counts a struct's fields, including those of embedded structs of its package.
 func (s *shape) fields(name string) (n int) {
 	for _, f := range s.structs[name].Fields.List {
 		embedded := ""
-		if i, ok := f.Type.(*ast.Ident); ok { // what it points to is a place of its own
+		if i, ok := f.Type.(*ast.Ident); ok { // an embedded pointer counts as one field
 			embedded = i.Name
 		}
 		switch {
@@ -143,7 +142,7 @@ func (s *shape) fields(name string) (n int) {
 	return n
 }
 
-// many writes a number of something, each with its number.
+// many repeats a format n times, with the numbers from 0.
 func many(n int, what string) string {
 	var b strings.Builder
 	for i := range n {

@@ -1,7 +1,6 @@
 //go:build !race
 
-// Under the race detector the compiler and sync.Pool allocate what they
-// otherwise do not.
+// The race detector makes the compiler and sync.Pool allocate more.
 
 package worker_test
 
@@ -15,8 +14,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// In steady state nothing is allocated for reads, answers, updates and their
-// acknowledgements, on either side, but for what is named here.
+// TestAllocations checks that in steady state, reads, answers, updates and their acknowledgements allocate nothing on
+// either side, except for what most accounts for below.
 func TestAllocations(t *testing.T) {
 	const dim = 64
 	for model, sock := range map[string]transport.TCP{
@@ -33,7 +32,7 @@ func TestAllocations(t *testing.T) {
 			{"sparse small", true, 16},
 			{"sparse large", true, 2048},
 		} {
-			ctx, w := overSockets(t, model, sock, time.Minute, nil) // the coordinator is told nothing meanwhile
+			ctx, w := overSockets(t, model, sock, time.Minute, nil) // the coordinator receives no reports meanwhile
 			spec := perdure.TableSpec{Name: "t", Rows: 8192, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
 			if c.sparse {
 				sparsely(&spec)
@@ -74,12 +73,12 @@ func measureAllocations(ctx context.Context, t *testing.T, name string, w *worke
 		fresh()
 	}
 	cached, pulled, pushed := 0.0, fewest(fresh), fewest(push)
-	if spec := table.Spec(); !spec.Sparse || spec.Consistency.Kind == perdure.SSP { // others are not kept
+	if spec := table.Spec(); !spec.Sparse || spec.Consistency.Kind == perdure.SSP { // other tables do not cache the row
 		cached = fewest(pull)
 	}
 	t.Logf("%s: cached %v, pull %v, push %v", name, cached, pulled, pushed)
-	// What remains of 512 KiB: where the socket takes not all at once, the goroutine
-	// that writes the rest, and queues that it finds longer than before.
+	// The rest of 512 KiB: if the socket does not accept everything, a goroutine writes the remainder, and queues may
+	// grow beyond their earlier length.
 	most := 0.0
 	if len(values) > 100_000 {
 		most = 3
@@ -90,8 +89,7 @@ func measureAllocations(ctx context.Context, t *testing.T, name string, w *worke
 	}
 }
 
-// fewest returns how often f allocates, in the whole process; others may do so
-// at times.
+// fewest returns the min number of allocations of f in the whole process, because others may allocate at any time.
 func fewest(f func()) float64 {
 	return min(testing.AllocsPerRun(50, f), testing.AllocsPerRun(50, f), testing.AllocsPerRun(50, f))
 }

@@ -13,11 +13,10 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// models are all that there are. Under vap the bound is never reached.
+// models lists all consistency models. Under vap the bound is never reached.
 var models = []string{"bsp", "ssp:0", "ssp:2", "essp:0", "essp:2", "asp", "vap:1e9"}
 
-// bounded are the tables that a bounded cache is tried with: of all but the last
-// more rows than it holds.
+// bounded returns the tables for tests of a bounded cache. All but the last have more rows than the cache can hold.
 func bounded() map[string]func(*perdure.TableSpec) {
 	return map[string]func(*perdure.TableSpec){
 		"dense":  func(s *perdure.TableSpec) { s.Rows = 400 },
@@ -29,9 +28,8 @@ func bounded() map[string]func(*perdure.TableSpec) {
 	}
 }
 
-// Whatever is read, Inc'd or asked for ahead, of a table that is smaller or larger
-// than the cache, cached rows take CacheBytes at most, and what is read is what a
-// map of all that was Inc'd has.
+// TestBoundedCache checks that cached rows use at most CacheBytes for any sequence of reads, Incs and prefetches, with
+// tables smaller or larger than the cache. Reads must return the same as a map of all deltas.
 func TestBoundedCache(t *testing.T) {
 	for _, model := range models {
 		for name, change := range bounded() {
@@ -42,7 +40,7 @@ func TestBoundedCache(t *testing.T) {
 	}
 }
 
-// boundedSlot is the program of the only slot: what it Inc'd to a row is in want.
+// boundedSlot is the program of the only slot. want holds the sum of its deltas by row.
 type boundedSlot struct {
 	*cluster
 	w     *worker.Client
@@ -85,7 +83,7 @@ func boundedCache(c *cluster, change func(*perdure.TableSpec)) {
 	}
 }
 
-// some returns rows that are near each other, so that clocks read the same again.
+// some returns rows close to each other, so that clocks read the same rows again.
 func (s *boundedSlot) some() (list []perdure.RowID) {
 	from := s.rng.IntN(len(s.ids))
 	for range 1 + s.rng.IntN(30) {
@@ -94,7 +92,7 @@ func (s *boundedSlot) some() (list []perdure.RowID) {
 	return list
 }
 
-// run returns consecutive rows, or one of a sparse table.
+// run returns consecutive rows, or a single row of a sparse table.
 func (s *boundedSlot) run() []perdure.RowID {
 	from, n := s.rng.IntN(len(s.ids)), 1
 	if !s.t.Spec().Sparse {
@@ -103,7 +101,7 @@ func (s *boundedSlot) run() []perdure.RowID {
 	return s.ids[from:min(from+n, len(s.ids))]
 }
 
-// step reads, Incs or asks for rows ahead.
+// step reads, Incs or prefetches rows.
 func (s *boundedSlot) step() error {
 	list, run, v := s.some(), s.run(), float32(1+s.rng.IntN(9))
 	got := make([]float32, 60*dim)
@@ -144,7 +142,7 @@ func (s *boundedSlot) check(list []perdure.RowID, got []float32) error {
 	return nil
 }
 
-// onShard returns n rows of a sparse table that are on one shard.
+// onShard returns n rows of a sparse table that belong to one shard.
 func onShard(shard perdure.ShardID, shards, n int) (ids []perdure.RowID) {
 	for row := perdure.RowID(1); len(ids) < n; row++ {
 		if placement.ShardOf(&perdure.TableSpec{Sparse: true}, shards, row) == shard {
@@ -154,8 +152,8 @@ func onShard(shard perdure.ShardID, shards, n int) (ids []perdure.RowID) {
 	return ids
 }
 
-// A row makes room for others when it was read neither in this clock nor in the one
-// before; what has no room is read all the same.
+// TestEviction checks that a row can be evicted if neither the current nor the previous clock read it. Reads of rows
+// that do not fit into the cache must succeed.
 func TestEviction(t *testing.T) {
 	for _, model := range []string{"ssp:20", "essp:20", "vap:1e9"} {
 		for _, sparse := range []bool{true, false} {
@@ -193,7 +191,7 @@ func eviction(c *cluster, sparse bool) {
 			}
 		}
 	}
-	get := func(ids []perdure.RowID) { // they may be of different ages
+	get := func(ids []perdure.RowID) { // answers may differ in age
 		if err := table.GetRows(c.ctx, ids, make([]float32, len(ids)*dim)); err != nil {
 			c.Fatal(err)
 		}
@@ -216,7 +214,7 @@ func eviction(c *cluster, sparse bool) {
 	get(a[:5])
 	cached(true, b)
 	cached(true, more)
-	next() // what has no place is said not to be wanted
+	next() // the reader unsubscribes from rows that do not fit
 	tp.takePushed()
 	next()
 	if pushed := tp.takePushed(); table.Spec().Consistency.Pushed() != (len(pushed) > 0) {
@@ -234,8 +232,8 @@ func eviction(c *cluster, sparse bool) {
 	}
 }
 
-// Of a dense table that is larger than the cache rows that are named one by one are
-// cached, runs are not, and neither hides what the other has shown.
+// TestRunsBeyondTheCache uses a dense table larger than the cache. Rows read by number are cached, runs are not, and
+// neither hides values that the other has returned.
 func TestRunsBeyondTheCache(t *testing.T) {
 	for _, model := range []string{"ssp:3", "essp:3"} {
 		inCluster(t, model, "none", 2, 0, func(c *cluster) {

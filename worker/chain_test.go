@@ -21,40 +21,39 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// chained is a job whose coordinator says what a test wants, and whose servers hold
-// the shards as chains, as simply as can be: a member's log is copied hop by hop,
-// and what the tail has is committed and applied. They refuse to be spoken to
-// otherwise than a chain is.
+// chained is a job in which the test controls the coordinator's views. Its simplified servers hold the shards as
+// chains: a member's log is copied hop by hop, and whatever reaches the tail is committed and applied. The servers
+// reject messages that violate the protocol of chains.
 type chained struct {
 	*testing.T
 	*testcluster.Hosts
 	ctx context.Context
 	job perdure.JobSpec
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	view    protocol.View
 	told    []transport.Conn // the clients' connections to the coordinator
 	status  map[perdure.Slot]protocol.WorkerStatus
 	servers []*chainServer
 }
 
-// chainServer is one server. A frozen one does not hear of views.
+// chainServer is one server.
 type chainServer struct {
 	c        *chained
 	index    int
 	dead     bool
 	view     protocol.View
-	frozen   bool // it hears of no views
-	holds    bool // nothing reaches it from its predecessor, or goes from it to its successor
-	lags     bool // it does not apply what is committed
+	frozen   bool // it does not receive views
+	holds    bool // it neither receives from its predecessor nor sends to its successor
+	lags     bool // it does not apply committed entries
 	moves    bool // it answers the next update with Moved
-	unready  bool // it answers no Open
+	unready  bool // it does not answer Open
 	replicas []*replica
 	conns    []*chainConn
 	got      map[wire.Kind]int
-	clocks   []perdure.Clock // of the updates that came, in order
-	synced   []perdure.Clock // of the Syncs that came
-	again    int             // updates that it had already
+	clocks   []perdure.Clock // clocks of the received updates, in order
+	synced   []perdure.Clock // clocks of the received Syncs, in order
+	again    int             // number of duplicate updates
 	onTick   func()
 }
 
@@ -64,7 +63,7 @@ type chainConn struct {
 	opens map[perdure.ShardID]*chainOpen
 }
 
-// chainOpen is an Open, and how much of the log it waits for.
+// chainOpen is an Open and the log length that it waits for.
 type chainOpen struct {
 	wire.Header
 	need   int
@@ -77,16 +76,16 @@ type chainGet struct {
 	rows wire.Rows
 }
 
-// replica is what a server has of one shard.
+// replica is a server's copy of one shard.
 type replica struct {
 	log    []wire.Frame // entries
-	done   int          // of them are applied
+	done   int          // number of entries applied
 	intake *consistency.Sequencer
 	parts  []*table.Part
 	seq    uint64
 	gets   []chainGet
-	prompt []perdure.Clock // by slot: the clocks up to which it is told at once
-	owed   []time.Time     // by slot: when to acknowledge; zero: nothing is owed
+	prompt []perdure.Clock // by slot: up to this clock, acknowledge immediately
+	owed   []time.Time     // by slot: when to acknowledge; zero: nothing is pending
 }
 
 const (
@@ -94,8 +93,8 @@ const (
 	chainAck = 5 * time.Millisecond
 )
 
-// inChain runs a test in a job of some servers and shards: every shard is a chain of
-// all servers, the first the head.
+// inChain runs a test in a job with the given numbers of servers and shards. Each shard's chain consists of all
+// servers, and the first one is the head.
 func inChain(
 	t *testing.T, model, recovery string, slots, servers, shards int, like transport.MemoryOptions,
 	test func(c *chained),
@@ -201,7 +200,7 @@ func (c *chained) coordinate(conn *chainConn) {
 	}
 }
 
-// setView changes the view and sends it to all processes.
+// setView changes the view and sends it to all clients.
 func (c *chained) setView(change func(v *protocol.View)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,11 +214,11 @@ func (c *chained) setView(change func(v *protocol.View)) {
 		}
 	}
 	for _, conn := range c.told {
-		_ = conn.Send(wire.Control(wire.KindView, c.view)) // some are gone
+		_ = conn.Send(wire.Control(wire.KindView, c.view)) // some clients may have ended
 	}
 }
 
-// rechain gives shards new chains, in a new epoch.
+// rechain assigns new chains to shards, in a new epoch.
 func (c *chained) rechain(chain ...int) {
 	c.setView(func(v *protocol.View) {
 		for i := range v.Shards {
@@ -229,7 +228,7 @@ func (c *chained) rechain(chain ...int) {
 	})
 }
 
-// kill ends a server; what it has still sent does not arrive.
+// kill ends a server. Messages that it sent are dropped.
 func (c *chained) kill(i int) {
 	c.Net.Kill(fmt.Sprintf("server:%d", i))
 	c.mu.Lock()
@@ -237,14 +236,14 @@ func (c *chained) kill(i int) {
 	c.servers[i].dead = true
 }
 
-// with does something to a server.
+// with runs f on a server under its lock.
 func (c *chained) with(i int, f func(s *chainServer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f(c.servers[i])
 }
 
-// got returns how many frames of a kind have come to a server.
+// got returns the number of frames of a kind that a server has received.
 func (c *chained) got(i int, kind wire.Kind) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -288,7 +287,7 @@ func (c *chained) step(w *worker.Client, t *worker.Table, v float32) {
 	}
 }
 
-// read reads all values, which must be want.
+// read reads all values and expects want.
 func (c *chained) read(t *worker.Table, want float32) {
 	c.Helper()
 	t.Forget()
@@ -303,7 +302,7 @@ func (c *chained) read(t *worker.Table, want float32) {
 	}
 }
 
-// pass lets logs be copied, and what is committed be applied, as time passes.
+// pass copies logs and applies committed entries as time passes.
 func (c *chained) pass() {
 	tick := time.NewTicker(chainHop)
 	defer tick.Stop()
@@ -391,7 +390,7 @@ func (r *replica) apply(s *chainServer, end int) {
 	}
 }
 
-// staged returns how many of a slot's clocks are in the log whole.
+// staged returns the number of a slot's clocks that are completely in the log.
 func (r *replica) staged(slot perdure.Slot) perdure.Clock {
 	n := r.intake.Applied()[slot]
 	for i := range r.log {
@@ -402,7 +401,7 @@ func (r *replica) staged(slot perdure.Slot) perdure.Clock {
 	return n
 }
 
-// frame is a frame about a shard as a server sees it.
+// frame returns a frame about a shard with the header fields as this server knows them.
 func (s *chainServer) frame(kind wire.Kind, shard perdure.ShardID) wire.Frame {
 	return wire.Frame{Header: wire.Header{
 		Kind: kind, Generation: s.view.Generation, Epoch: s.view.Shards[shard].Epoch, Shard: shard,
@@ -422,7 +421,7 @@ func (s *chainServer) counts(kind wire.Kind, shard perdure.ShardID, conn *chainC
 	return f
 }
 
-// answer answers what can be answered.
+// answer answers all requests that can be answered.
 func (s *chainServer) answer() {
 	for shard, r := range s.replicas {
 		id := perdure.ShardID(shard)
@@ -513,7 +512,7 @@ func (s *chainServer) handle(conn *chainConn, f *wire.Frame) {
 				s.c.Error(err)
 			}
 			r.gets = append(r.gets, g)
-		case wire.KindLoad: // what a slot saves is none of this server's
+		case wire.KindLoad: // servers do not store slot states
 			state := s.frame(wire.KindState, f.Shard)
 			state.Request, state.Slot, state.Flags = f.Request, f.Slot, wire.FlagNone
 			_ = conn.Send(state)
@@ -525,7 +524,7 @@ func (s *chainServer) handle(conn *chainConn, f *wire.Frame) {
 	}
 }
 
-// write takes an update or a tick into the log.
+// write appends an update or a tick to the log.
 func (s *chainServer) write(conn *chainConn, f *wire.Frame) {
 	r := s.replicas[f.Shard]
 	switch {

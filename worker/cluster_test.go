@@ -35,12 +35,12 @@ type cluster struct {
 	*testcluster.Hosts
 	ctx  context.Context
 	job  perdure.JobSpec
-	slow func(updatelog.Log) updatelog.Log // what servers read the log through; nil: nothing
-	// servers create no file before it is closed; nil: they may
+	slow func(updatelog.Log) updatelog.Log // wraps the log from which servers read; nil: unchanged
+	// servers create no file until it is closed; nil: no restriction
 	unwritten chan struct{}
-	// how long a server takes to write what it pushes, in nanoseconds
+	// time that a server takes to write a push, in nanoseconds
 	landing atomic.Int64
-	around  func(host string, n transport.Network) transport.Network // what a server speaks over; nil: the network
+	around  func(host string, n transport.Network) transport.Network // wraps a server's network; nil: unchanged
 }
 
 // inCluster runs a test in a cluster of 2 servers and 4 shards.
@@ -49,8 +49,7 @@ func inCluster(t *testing.T, model, recovery string, slots int, clocks perdure.C
 	inClusterOf(t, transport.MemoryOptions{}, nil, model, recovery, slots, clocks, test)
 }
 
-// inClusterOf is inCluster over another network: around is what a server puts
-// around its own.
+// inClusterOf is inCluster with network options. around wraps a server's network.
 func inClusterOf(
 	t *testing.T, like transport.MemoryOptions, around func(string, transport.Network) transport.Network, model,
 	recovery string, slots int, clocks perdure.Clock, test func(c *cluster),
@@ -59,14 +58,14 @@ func inClusterOf(
 	inJob(t, like, around, jobOf(model, recovery, slots, clocks), test)
 }
 
-// jobOf is a job of 2 servers and 4 shards.
+// jobOf returns a job with 2 servers and 4 shards.
 func jobOf(model, recovery string, slots int, clocks perdure.Clock) perdure.JobSpec {
 	job := testcluster.Job(model, recovery, slots, 2, 4)
 	job.Seed, job.Clocks = *seed, clocks
 	return job
 }
 
-// hosts are what the hosts of a test are like.
+// hosts returns the options of the hosts in tests.
 func hosts(like transport.MemoryOptions) testcluster.Options {
 	o := testcluster.Options{Seed: *seed, Network: like}
 	if *showLog {
@@ -75,7 +74,7 @@ func hosts(like transport.MemoryOptions) testcluster.Options {
 	return o
 }
 
-// inJob is inClusterOf for a job as it is given.
+// inJob is inClusterOf for a given job.
 func inJob(
 	t *testing.T, like transport.MemoryOptions, around func(string, transport.Network) transport.Network,
 	job perdure.JobSpec, test func(c *cluster),
@@ -104,7 +103,7 @@ func (c *cluster) start(host string) {
 		}
 		return
 	}
-	unwritten := c.unwritten // as it is now: the test may change it
+	unwritten := c.unwritten // a copy, because the test may change it
 	c.StartServer(host, func(cfg *server.Config) {
 		if c.around != nil {
 			cfg.Network = c.around(host, cfg.Network)
@@ -123,7 +122,7 @@ func (c *cluster) start(host string) {
 	})
 }
 
-// lateStore is a store into which nothing is put before a channel is closed, if there is one.
+// lateStore is a store whose Put waits until a channel is closed, if there is one.
 type lateStore struct {
 	store.Store
 	from <-chan struct{}
@@ -136,7 +135,7 @@ func (s lateStore) Put(name string, write func(io.Writer) error) error {
 	return s.Store.Put(name, write)
 }
 
-// dial joins as a worker, from a host of its own.
+// dial joins as a worker from the given host.
 func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*testcluster.DialConfig)) *worker.Client {
 	c.Helper()
 	w, err := c.tryDial(host, slot, with...)
@@ -173,7 +172,7 @@ const (
 	dim  = 3
 )
 
-// table opens the table that the tests use.
+// table opens the table used by the tests.
 func (c *cluster) table(w *worker.Client, change ...func(*perdure.TableSpec)) *worker.Table {
 	c.Helper()
 	spec := perdure.TableSpec{Name: "t", Rows: rows, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
@@ -196,7 +195,7 @@ func (c *cluster) tables(ws []*worker.Client) []*worker.Table {
 	return ts
 }
 
-// clock ends a clock and checks which one is next.
+// clock ends a clock and checks the next one.
 func (c *cluster) clock(w *worker.Client, want perdure.Clock) {
 	c.Helper()
 	if got, err := w.Clock(c.ctx); err != nil || got != want {
@@ -216,7 +215,7 @@ func (c *cluster) inc(t *worker.Table, v float32) {
 	}
 }
 
-// get reads all rows, all values of which must be the same.
+// get reads all rows, whose values must all be equal.
 func (c *cluster) get(t *worker.Table) float32 {
 	c.Helper()
 	got := make([]float32, rows*dim)
@@ -231,7 +230,7 @@ func (c *cluster) get(t *worker.Table) float32 {
 	return got[0]
 }
 
-// within returns a context that ends after a while.
+// within returns a context with a timeout.
 func (c *cluster) within(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(c.ctx, d)
 	c.Cleanup(cancel)
@@ -241,14 +240,14 @@ func (c *cluster) within(d time.Duration) context.Context {
 // pass lets virtual time pass.
 func (c *cluster) pass(d time.Duration) { <-time.After(d) }
 
-// go1 runs f beside the test and returns where its result comes.
+// go1 runs f concurrently and returns a channel for its result.
 func go1[T any](f func() T) chan T {
 	out := make(chan T, 1)
 	go func() { out <- f() }()
 	return out
 }
 
-// both runs f for each slot at once and waits for all.
+// both runs f for all slots concurrently and waits for them.
 func both(n int, f func(slot int)) {
 	var wg sync.WaitGroup
 	for i := range n {

@@ -19,8 +19,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// goesOn is inChain for a job that goes on while a shard is out. Shard 0 is on both
-// servers, shard 1 on server 1 only.
+// goesOn is inChain for a job that continues while a shard is unavailable. Shard 0 is on both servers, shard 1 only on
+// server 1.
 func goesOn(t *testing.T, model string, slots int, job perdure.JobSpec, test func(c *chained)) {
 	t.Helper()
 	inChain(t, model, "chain:2", slots, 2, 2, transport.MemoryOptions{MaxQueued: 1000}, func(c *chained) {
@@ -33,20 +33,20 @@ func goesOn(t *testing.T, model string, slots int, job perdure.JobSpec, test fun
 	})
 }
 
-// counters returns what a slot's process says of itself, once it has said it anew.
+// counters returns the counters of a slot's process from its next report.
 func (c *chained) counters(slot perdure.Slot) perdure.WorkerCounters {
 	<-time.After(2 * time.Second)
 	return c.said(slot).Counters
 }
 
-// said returns a worker's newest status.
+// said returns a worker's last reported status.
 func (c *chained) said(slot perdure.Slot) protocol.WorkerStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.status[slot]
 }
 
-// all reads all rows, of which each shard's must have one value.
+// all reads all rows. The rows of each shard must have the same value.
 func (c *chained) all(t *worker.Table) (shard0, shard1 float32) {
 	c.Helper()
 	got := make([]float32, rows*dim)
@@ -63,9 +63,9 @@ func (c *chained) all(t *worker.Table) (shard0, shard1 float32) {
 	return got[0], got[mid]
 }
 
-// While a shard is out its rows are read as they are in the cache, up to the bound
-// and no further, and clocks go on; other shards' rows are as fresh as ever. When it
-// is back it gets all, in order and once, and reads are within their bounds.
+// TestGoesOn checks reads while a shard is unavailable. Its rows are read from the cache up to the bound, clocks
+// continue, and rows of other shards are as fresh as before. When the shard is available again, it receives all updates
+// once and in order, and reads are within their bounds.
 func TestGoesOn(t *testing.T) {
 	for _, model := range []string{"asp", "ssp:2"} {
 		for _, shown := range []perdure.OutageRows{"", perdure.RowsApply} {
@@ -147,8 +147,8 @@ func (c *chained) goOn(shown perdure.OutageRows) {
 	})
 }
 
-// Whoever has queued as much as it may, as the job says or its own Config, waits, and
-// goes on when the shard is back.
+// TestQueueIsBounded checks that a worker whose queue has reached the limit, from the job or from its own Config, waits
+// until the shard is available again.
 func TestQueueIsBounded(t *testing.T) {
 	queueIsBounded(t, 20_000, 0)
 	queueIsBounded(t, 1<<30, 20_000)
@@ -192,14 +192,14 @@ func queueIsBounded(t *testing.T, ofJob, own int64) {
 	})
 }
 
-// What is in the update log, and kept to be shown, is queued, too: as much of it as of
-// anything else.
+// TestLoggedIsQueued checks that updates in the update log that are kept for reads count towards the queue limit, like
+// all other updates.
 func TestLoggedIsQueued(t *testing.T) {
 	job := jobOf("asp", "stateless", 1, 1000)
 	job.OnOutage, job.OutageBytes = perdure.OnOutage{Continue: true, Clocks: 1000}, 200_000
 	inJob(t, transport.MemoryOptions{}, nil, job, func(c *cluster) {
 		w := c.dial("worker:0", 0)
-		table := c.table(w, func(spec *perdure.TableSpec) { // whose updates are not merged
+		table := c.table(w, func(spec *perdure.TableSpec) { // its updates are not merged
 			spec.Dim, spec.Rule = 300, perdure.Rule{Kind: perdure.RuleSGD, Rate: 1, Schedule: perdure.ScheduleSqrt}
 		})
 		step := func() error {
@@ -225,8 +225,8 @@ func TestLoggedIsQueued(t *testing.T) {
 	})
 }
 
-// Rows that were never read are waited for, and so is a shard that is there and
-// whose slots are not: only what is out is relaxed.
+// TestOnlyWhatIsOut checks that only rows of unavailable shards are relaxed. Reads wait for rows that were never read,
+// and for an available shard that lacks updates of other slots.
 func TestOnlyWhatIsOut(t *testing.T) {
 	job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 100}, OutageRows: perdure.RowsApply}
 	goesOn(t, "ssp:2", 2, job, func(c *chained) {
@@ -240,7 +240,7 @@ func TestOnlyWhatIsOut(t *testing.T) {
 		get := func(row perdure.RowID) <-chan error {
 			return go1(func() error { return table.Get(c.ctx, row, make([]float32, dim)) })
 		}
-		if err := <-get(0); err != nil { // which was read when the table was created
+		if err := <-get(0); err != nil { // it was read when the table was created
 			t.Fatal(err)
 		}
 		never, bounded := get(1), get(rows-1)
@@ -263,7 +263,7 @@ func TestOnlyWhatIsOut(t *testing.T) {
 	})
 }
 
-// A slow shard is not out, nor is one that waits for other slots.
+// TestSlowIsNotOut checks that a slow shard is not unavailable, nor is a shard that waits for other slots.
 func TestSlowIsNotOut(t *testing.T) {
 	job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 100}}
 	goesOn(t, "ssp:1", 2, job, func(c *chained) {
@@ -287,7 +287,7 @@ func TestSlowIsNotOut(t *testing.T) {
 	})
 }
 
-// A job that goes on refuses a table that cannot.
+// TestNoStrictTable checks that a job that continues during outages rejects a table whose model does not allow that.
 func TestNoStrictTable(t *testing.T) {
 	job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 100}}
 	goesOn(t, "asp", 1, job, func(c *chained) {
@@ -299,9 +299,9 @@ func TestNoStrictTable(t *testing.T) {
 	})
 }
 
-// Slots that go on without whatever is out for two milliseconds, while replicas die,
-// lag and come back, lose nothing, and nothing counts twice. They read their own
-// writes, unless these are not to show, and never less than before.
+// TestContinueStorm runs slots that continue without any shard that is unavailable for two milliseconds, while replicas
+// die, lag and return. Nothing is lost or counted twice. Slots read their own writes, unless the job hides them, and
+// values never decrease.
 func TestContinueStorm(t *testing.T) {
 	stale := int64(0)
 	for _, model := range []string{"ssp:2", "asp"} {
@@ -351,8 +351,9 @@ func continueStorm(t *testing.T, model string, shown perdure.OutageRows, seed ui
 	return stale
 }
 
-// Each update says the least MinClock of what the program read before, of whatever
-// shard; where it read nothing in the clock, as before; and nothing if it never did.
+// TestSaysWhatItRead checks the basis that each update carries: the smallest MinClock, over all shards, of the rows
+// that the program read before it. If the program read nothing in the clock, the basis stays the same. It is absent if
+// the program never read.
 func TestSaysWhatItRead(t *testing.T) {
 	for _, how := range []perdure.StaleScale{perdure.ScaleInverse, perdure.ScaleNone} {
 		job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 100}, StaleScale: how}
@@ -368,9 +369,9 @@ func TestSaysWhatItRead(t *testing.T) {
 			c.step(w, table, 1) // nothing read
 			settle()
 			c.all(table)
-			c.step(w, table, 1) // of MinClock 1
+			c.step(w, table, 1) // read at MinClock 1
 			settle()
-			c.step(w, table, 1) // as before
+			c.step(w, table, 1) // unchanged
 			settle()
 			c.all(table)
 			c.Net.Cut("worker:0", "server:0", false)
@@ -383,7 +384,7 @@ func TestSaysWhatItRead(t *testing.T) {
 			c.Net.Heal("worker:0", "server:0")
 			settle()
 			c.all(table)
-			c.step(w, table, 1) // of MinClock 6
+			c.step(w, table, 1) // read at MinClock 6
 			settle()
 			none := basis{wire.NoBasis, 0}
 			want := []basis{none, {1, 0}, {1, 1}, {3, 0}, {3, 0}, {3, 1}, {6, 0}}
@@ -399,10 +400,10 @@ func TestSaysWhatItRead(t *testing.T) {
 	}
 }
 
-// basis is MinClock of what was read, and how many own clocks did not show in it.
+// basis is the MinClock of the rows read, and the number of own clocks that they did not contain.
 type basis struct{ minClock, lag perdure.Clock }
 
-// bases returns what a slot's updates to a shard say that they were computed from.
+// bases returns the basis of each of a slot's updates to a shard.
 func (c *chained) bases(shard int) (all []basis) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// TestDialIsHeard: a worker that is told to wait does so beyond its patience, and looks as long
-// again for a coordinator that dies over it; without a word it gives up in time.
+// TestDialIsHeard checks that a worker that the coordinator asks to wait does so beyond its patience. If that
+// coordinator dies, the worker looks for another for as long again. Without any answer it gives up in time.
 func TestDialIsHeard(t *testing.T) {
 	const patience, waits = 10 * time.Second, 2 * time.Minute
 	for _, sent := range []bool{true, false} {
@@ -30,13 +30,13 @@ func TestDialIsHeard(t *testing.T) {
 					switch {
 					case !sent:
 						var f wire.Frame
-						_ = c.Recv(&f) // until it gives up
+						_ = c.Recv(&f) // until the worker gives up
 					case lives.Add(1) == 1:
 						received, end := context.WithTimeout(ctx, waits)
 						defer end()
-						transport.ConfirmHello(received, c) // and it dies
+						transport.ConfirmHello(received, c) // the coordinator dies
 					default:
-						_ = transport.Refuse(c, wire.Refusal{Reason: "enough"}) // which it hears
+						_ = transport.Refuse(c, wire.Refusal{Reason: "enough"}) // the worker receives it
 						var f wire.Frame
 						_ = c.Recv(&f)
 					}
@@ -57,8 +57,8 @@ func TestDialIsHeard(t *testing.T) {
 	}
 }
 
-// TestAnyFreeSlot: programs that name no slot share the slots of a job. One that names a slot gets that one, also where
-// it is 0, or is refused.
+// TestAnyFreeSlot checks that programs without a slot number share the slots of a job. A program with a slot number,
+// even 0, gets that slot or is rejected.
 func TestAnyFreeSlot(t *testing.T) {
 	inCluster(t, "bsp", "none", 3, 1, func(c *cluster) {
 		dial := func(slot perdure.Slot) (perdure.Slot, error) {

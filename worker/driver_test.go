@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A program that joins a job whose store it has no driver for is refused at once, by the store's name and that of
-// the package to import. (No test of this package imports the driver of S3.)
+// TestNoDriver checks that a program without a driver for the job's store is rejected immediately. The error names the
+// store and the package to import. (No test of this package imports the S3 driver.)
 func TestNoDriver(t *testing.T) {
 	n := transport.NewMemory(1, transport.MemoryOptions{}).Host("coordinator")
 	l, err := n.Listen("coordinator/1")

@@ -11,8 +11,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A program joins the job whose coordinator it was given the address of, and
-// takes any slot that is free.
+// A program joins the job at the coordinator's address and takes any free slot.
 func ExampleDial() {
 	ctx := context.Background()
 	w, err := worker.Dial(ctx, worker.Config{
@@ -29,9 +28,8 @@ func ExampleDial() {
 	fmt.Printf("slot %d begins at clock %d of %d\n", w.Slot(), w.Now(), w.End())
 }
 
-// The training loop. After a roll-back every call but Clock returns
-// ErrRolledBack, and Clock returns the earlier clock to work on: so the loop
-// needs to know nothing else about failures.
+// The training loop. After a rollback every call except Clock returns ErrRolledBack, and Clock returns the earlier
+// clock to continue from. The loop needs no other failure handling.
 func ExampleClient_Clock() {
 	train := func(ctx context.Context, w *worker.Client, model *worker.Table) error {
 		row, gradient := make([]float32, 8), make([]float32, 8)
@@ -39,7 +37,7 @@ func ExampleClient_Clock() {
 			if err := model.Get(ctx, 0, row); err != nil {
 				return err
 			}
-			for i, x := range row { // of ½‖row - 1‖², whatever the clock
+			for i, x := range row { // gradient of ½‖row - 1‖², for any clock
 				gradient[i] = x - 1
 			}
 			return model.Inc(0, gradient)
@@ -57,7 +55,7 @@ func ExampleClient_Clock() {
 			if err := w.Finish(ctx); !errors.Is(err, perdure.ErrRolledBack) {
 				return err
 			}
-			if _, err := w.Clock(ctx); err != nil { // rolled back while others finished
+			if _, err := w.Clock(ctx); err != nil { // rolled back while other slots finished
 				return err
 			}
 		}
@@ -65,8 +63,8 @@ func ExampleClient_Clock() {
 	_ = train
 }
 
-// What a program must not forget travels with its updates: whoever has the slot
-// next, and everybody after a roll-back, gets what belongs to the clock.
+// A program saves state with its updates. A replacement process, and all processes after a rollback, load the state
+// that belongs to the clock.
 func ExampleClient_LoadState() {
 	type position struct{ Epoch, Sample int }
 	save := func(w *worker.Client, p position) error { // before each Clock
@@ -76,10 +74,10 @@ func ExampleClient_LoadState() {
 		}
 		return w.SaveState(b)
 	}
-	// at the start, and when Clock went back
+	// at the start, and after Clock returned an earlier clock
 	load := func(ctx context.Context, w *worker.Client) (p position, err error) {
 		b, err := w.LoadState(ctx)
-		if err != nil || b == nil { // nil: nobody has saved anything yet
+		if err != nil || b == nil { // nil: no state has been saved
 			return p, err
 		}
 		return p, json.Unmarshal(b, &p)

@@ -2,16 +2,14 @@ package worker
 
 import "github.com/perdure/perdure"
 
-// CacheLeft returns how many bytes the client may still cache, and how many its
-// cached rows take as they are counted.
+// CacheLeft returns the number of bytes that the client may still cache, and the number that its cached rows use.
 func (c *Client) CacheLeft() (left, taken int) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	return l.reads.Cached()
 }
 
-// Cached reports whether a row has a place in the cache, and whether it is taken
-// for one that is pushed.
+// Cached reports whether a row is cached, and whether the client expects pushes of it.
 func (t *Table) Cached(row perdure.RowID) (cached, pushed bool) {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
@@ -19,23 +17,22 @@ func (t *Table) Cached(row perdure.RowID) (cached, pushed bool) {
 	return l.Known, l.Pushed
 }
 
-// Counters returns what the client's next status would say.
+// Counters returns the counters of the client's next report.
 func (c *Client) Counters() perdure.WorkerCounters {
 	l := c.lock()
 	defer c.mu.Unlock()
 	return l.status().Counters
 }
 
-// Held returns the bytes that the client counts of updates that are not acknowledged, of
-// those that are and are retained, and of those that are in the log and shown; and what
-// they are by what it keeps.
+// Held returns the client's byte counts of updates that are not acknowledged, of acknowledged ones that are retained,
+// and of those in the update log that are kept for reads. kept holds the same sums computed from the stored updates.
 func (c *Client) Held() (counted, kept [3]int64) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	return l.out.ByteCounts()
 }
 
-// Keeps returns how many updates the client keeps.
+// Keeps returns the number of updates that the client stores.
 func (c *Client) Keeps() (n int) {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -43,7 +40,7 @@ func (c *Client) Keeps() (n int) {
 	return n
 }
 
-// Named returns the cut that was named last, 0 if none was.
+// Named returns the last named cut, or 0 if there was none.
 func (c *Client) Named() perdure.Clock {
 	l := c.lock()
 	defer c.mu.Unlock()

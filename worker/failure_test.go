@@ -26,8 +26,7 @@ func (c *cluster) healServers(host string) {
 	}
 }
 
-// A call whose ctx ends returns ctx's error, leaves nothing half done, and can
-// be made again.
+// TestContexts checks that a call whose ctx ends returns ctx's error, has no partial effect, and can be repeated.
 func TestContexts(t *testing.T) {
 	inCluster(t, "bsp", "none", 2, 0, func(c *cluster) {
 		ws := c.workers()
@@ -67,7 +66,7 @@ func TestContexts(t *testing.T) {
 	})
 }
 
-// A program may have WindowBytes unacknowledged; then Clock waits.
+// TestWindow checks that a program may have WindowBytes of unacknowledged updates, and that Clock then waits.
 func TestWindow(t *testing.T) {
 	inCluster(t, "asp", "none", 1, 0, func(c *cluster) {
 		w := c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.WindowBytes = 2000 })
@@ -85,7 +84,7 @@ func TestWindow(t *testing.T) {
 			}
 			clock = next
 		}
-		// 4 updates of a header, a block's header and 2 or 3 rows each: about 600 bytes a clock.
+		// 4 updates with an update header, a block header and 2 or 3 rows each: about 600 bytes per clock.
 		if clock < 2 || clock > 8 {
 			t.Errorf("%d clocks went into a window of 2000 bytes", clock)
 		}
@@ -105,7 +104,7 @@ func TestWindow(t *testing.T) {
 	})
 }
 
-// observer reads the table as it is when every slot has done a clock.
+// observer reads the table at a clock that every slot has finished.
 func (c *cluster) observer(at perdure.Clock) float32 {
 	c.Helper()
 	w := c.dial("observer", perdure.NoSlot, func(cfg *testcluster.DialConfig) { cfg.Observer = true })
@@ -115,8 +114,8 @@ func (c *cluster) observer(at perdure.Clock) float32 {
 	return c.get(t)
 }
 
-// An observer reads exactly at the clock it sets, whatever the table's model,
-// and can change nothing.
+// TestObserver checks that an observer reads exactly at the clock that it sets, under every consistency model, and that
+// it cannot change anything.
 func TestObserver(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:5", "asp"} {
 		t.Run(model, func(t *testing.T) {
@@ -135,7 +134,7 @@ func TestObserver(t *testing.T) {
 				if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "perdure stop") {
 					t.Errorf("an observer's EndJob: %v", err)
 				}
-				o.Report(worker.Report{Clock: 0}) // which would end its connection to the coordinator
+				o.Report(worker.Report{Clock: 0}) // a report would end its connection to the coordinator
 				o.SetReadClock(2)
 				got := go1(func() float32 { return c.get(table) })
 				for clock := range perdure.Clock(2) {
@@ -156,7 +155,7 @@ func TestObserver(t *testing.T) {
 	}
 }
 
-// After a roll-back pending and later calls say so at once, Clock gives the
+// TestRollBack checks that after a rollback pending and later calls return ErrRolledBack immediately, Clock returns the
 // cut, and rows and saved states are those of the cut.
 func TestRollBack(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:0"} {
@@ -213,7 +212,7 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
-// rolledBack checks that every call but Clock says so, without waiting.
+// rolledBack checks that every call except Clock returns ErrRolledBack without waiting.
 func (c *cluster) rolledBack(w *worker.Client, t *worker.Table) {
 	c.Helper()
 	start := time.Now()
@@ -234,9 +233,8 @@ func (c *cluster) rolledBack(w *worker.Client, t *worker.Table) {
 	}
 }
 
-// Under bsp the next process of a slot begins exactly where its predecessor
-// ended its last clock, with the state saved then; what was begun is as if it had
-// never been.
+// TestSuccessor checks that under bsp a slot's replacement process starts exactly after the last clock that its
+// predecessor finished, with the state saved then. Effects of an unfinished clock must not be visible.
 func TestSuccessor(t *testing.T) {
 	inCluster(t, "bsp", "none", 2, 0, func(c *cluster) {
 		ws := c.workers()
@@ -247,7 +245,7 @@ func TestSuccessor(t *testing.T) {
 		for clock := range perdure.Clock(3) {
 			both(2, func(slot int) {
 				c.inc(ts[slot], 1)
-				if slot == 0 && clock != 2 { // what is saved stays saved
+				if slot == 0 && clock != 2 { // saved state persists
 					if err := ws[0].SaveState(fmt.Appendf(nil, "after clock %d", clock)); err != nil {
 						t.Error(err)
 					}
@@ -280,15 +278,15 @@ func TestSuccessor(t *testing.T) {
 	})
 }
 
-// A process that was cut off while its slot was given to another learns it from
-// the servers, and can do nothing any more.
+// TestFenced checks that a process which was partitioned while its slot was reassigned is notified by the servers, and
+// can no longer act.
 func TestFenced(t *testing.T) {
 	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
 		old := c.dial("old", 0)
 		ts := c.table(old)
 		c.inc(ts, 1)
 		c.clock(old, 1)
-		// The next coordinator does not hear of the old process.
+		// The next coordinator does not receive messages from the old process.
 		c.Net.Cut("old", "coordinator", false)
 		c.Kill("coordinator")
 		c.start("coordinator")
@@ -314,7 +312,7 @@ func TestFenced(t *testing.T) {
 	})
 }
 
-// A killed coordinator is missed by nobody while nothing else happens.
+// TestCoordinatorAway checks that no process needs a killed coordinator as long as nothing else happens.
 func TestCoordinatorAway(t *testing.T) {
 	inCluster(t, "bsp", "checkpoint:3", 2, 10, func(c *cluster) {
 		ws := c.workers()
@@ -341,8 +339,8 @@ func TestCoordinatorAway(t *testing.T) {
 	})
 }
 
-// At the job's last clock Clock stands still and Finish returns when all have
-// come so far; a process that comes later is told that it is over.
+// TestFinish checks that at the job's last clock Clock no longer advances, and that Finish returns when all slots have
+// reached it. A process that joins later is notified that the job has ended.
 func TestFinish(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:3", "asp"} {
 		t.Run(model, func(t *testing.T) {
@@ -357,7 +355,7 @@ func TestFinish(t *testing.T) {
 						c.inc(ts[slot], 1)
 						c.clock(ws[slot], clock+1)
 					}
-					c.inc(ts[slot], 1000) // beyond the end: never counts
+					c.inc(ts[slot], 1000) // beyond the end, so it never counts
 					c.clock(ws[slot], 4)
 				})
 				first := go1(func() error { return ws[0].Finish(c.ctx) })
@@ -383,8 +381,8 @@ func TestFinish(t *testing.T) {
 	}
 }
 
-// EndJob ends a job without a planned end, or earlier than planned, at one clock
-// for all. A slot that was ahead then does not wait for what will not come.
+// TestEndJob checks that EndJob ends a job without a planned end, or earlier than planned, at the same clock for all
+// slots. A slot that was ahead must not wait for updates that will never exist.
 func TestEndJob(t *testing.T) {
 	for _, recovery := range []string{"none", "checkpoint:3"} {
 		for model, clocks := range map[string]perdure.Clock{"bsp": 100, "ssp:2": 0, "asp": 100} {
@@ -406,8 +404,8 @@ func TestEndJob(t *testing.T) {
 	}
 }
 
-// ProposeEnd stops every slot at one clock, with all updates of earlier clocks and no other. Training continues from
-// there until an end is confirmed.
+// TestProposeEnd checks that ProposeEnd stops every slot at the same clock, with exactly the updates of earlier clocks.
+// Training continues from there until an end is confirmed.
 func TestProposeEnd(t *testing.T) {
 	for model, clocks := range map[string]perdure.Clock{"ssp:2": 0, "asp": 100} {
 		inCluster(t, model, "checkpoint:3", 3, clocks, func(c *cluster) {
@@ -443,8 +441,8 @@ func TestProposeEnd(t *testing.T) {
 	}
 }
 
-// A goal that is reached when another has done the last clock already ends the job no earlier: EndJob says so, and the
-// slot goes on to the end that was planned.
+// TestEndJobTooLate checks that EndJob cannot shorten a job in which another slot has already done the last clock. It
+// reports this, and the slot continues to the planned end.
 func TestEndJobTooLate(t *testing.T) {
 	for _, model := range []string{"asp", "ssp:3"} {
 		inCluster(t, model, "none", 2, 6, func(c *cluster) {
@@ -458,7 +456,7 @@ func TestEndJobTooLate(t *testing.T) {
 	}
 }
 
-// untilEnd trains as a program does; slot 0 has enough at a clock.
+// untilEnd trains as a program does; slot 0 requests the end at clock enough.
 func (c *cluster) untilEnd(w *worker.Client, t *worker.Table, enough perdure.Clock) {
 	c.untilStop(w, t, func(clock perdure.Clock) bool { return w.Slot() == 0 && clock == enough }, w.EndJob)
 	if err := w.Finish(c.ctx); err != nil {
@@ -466,13 +464,13 @@ func (c *cluster) untilEnd(w *worker.Client, t *worker.Table, enough perdure.Clo
 	}
 }
 
-// untilStop trains until the job's end, for which it asks where enough says so.
+// untilStop trains until the job's end, which it requests when enough returns true.
 func (c *cluster) untilStop(
 	w *worker.Client, t *worker.Table, enough func(perdure.Clock) bool, end func(context.Context) error,
 ) {
 	for clock := w.Now(); w.End() == 0 || clock < w.End(); {
 		if enough(clock) {
-			c.pass(20 * time.Millisecond) // judging the model takes time; the others go on
+			c.pass(20 * time.Millisecond) // evaluating the model takes time; the other slots continue
 			if err := end(c.ctx); err != nil {
 				c.Error(err)
 				return
@@ -494,10 +492,10 @@ func (c *cluster) untilStop(
 	}
 }
 
-// A process that cannot join says why in one line.
+// TestDialRefused checks that a process that cannot join returns an error of one line with the reason.
 func TestDialRefused(t *testing.T) {
 	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
-		c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.Process = "" }) // needs no name
+		c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.Process = "" }) // an observer needs no name
 		patience := func(cfg *testcluster.DialConfig) { cfg.JoinTimeout = time.Second }
 		for what, try := range map[string]struct {
 			slot perdure.Slot
@@ -522,7 +520,7 @@ func TestDialRefused(t *testing.T) {
 	})
 }
 
-// After Close every call says so, and Close may be called again.
+// TestClosed checks that every call after Close returns ErrClosed, and that Close may be called again.
 func TestClosed(t *testing.T) {
 	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
 		w := c.dial("worker:0", 0)
@@ -541,12 +539,13 @@ func TestClosed(t *testing.T) {
 				t.Errorf("%s after Close: %v", what, err)
 			}
 		}
-		w.Report(worker.Report{}) // goes nowhere
+		w.Report(worker.Report{}) // it is discarded
 	})
 }
 
-// A read says of which clocks its rows are: of one, where all shards have answered at the same clock, and of the clocks
-// of the oldest and the newest answer else. A clock that only some slots have ended shows under asp, and not under bsp.
+// TestClocksOfReads checks the clocks that a read reports for its rows: a single clock if all shards answered at the
+// same clock, and otherwise those of the oldest and the newest answer. A clock that only some slots have finished is
+// visible under asp but not under bsp.
 func TestClocksOfReads(t *testing.T) {
 	for model, ahead := range map[string]perdure.Clock{"bsp": 0, "asp": 1} {
 		t.Run(model, func(t *testing.T) {
@@ -571,7 +570,7 @@ func TestClocksOfReads(t *testing.T) {
 				}
 				o.SetReadClock(2)
 				says(2, 2)
-				done := go1(func() error { // of bsp it waits for the other slot
+				done := go1(func() error { // under bsp it waits for the other slot
 					c.inc(ts[0], 1)
 					_, err := ws[0].Clock(c.ctx)
 					return err

@@ -28,7 +28,7 @@ func manyIDs(n int) []perdure.RowID {
 	return ids
 }
 
-// all returns n rows of a value.
+// all returns n rows filled with v.
 func all(n int, v float32) []float32 {
 	values := make([]float32, n*dim)
 	for i := range values {
@@ -37,7 +37,7 @@ func all(n int, v float32) []float32 {
 	return values
 }
 
-// read reads rows that must all have the same value, and returns that value and the waiting time.
+// read reads rows whose values must all be equal, and returns that value and the waiting time.
 func (c *cluster) read(t *worker.Table, ids []perdure.RowID) (float32, time.Duration) {
 	c.Helper()
 	got, before := make([]float32, len(ids)*dim), time.Now()
@@ -52,8 +52,8 @@ func (c *cluster) read(t *worker.Table, ids []perdure.RowID) (float32, time.Dura
 	return got[0], time.Since(before)
 }
 
-// Rows that were asked for ahead are read without waiting, under every model,
-// dense or sparse; those that were not, wait.
+// TestPrefetch checks that prefetched rows are read without waiting, under every consistency model, dense or sparse.
+// Reads of other rows wait.
 func TestPrefetch(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:0", "ssp:2", "asp"} {
 		for _, sparse := range []bool{false, true} {
@@ -66,7 +66,7 @@ func TestPrefetch(t *testing.T) {
 					}
 					for clock := range perdure.Clock(6) {
 						table.Forget()
-						if clock == 3 { // what is not asked for ahead is waited for
+						if clock == 3 { // rows that are not prefetched are waited for
 							if _, waited := c.read(table, ids); waited == 0 {
 								t.Error("rows that were not there were read at once")
 							}
@@ -97,8 +97,8 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
-// Rows that were asked for ahead when the job is rolled back are read as the next
-// generation has them.
+// TestPrefetchAndRollBack checks that rows whose prefetch is pending during a rollback are read as of the next
+// generation.
 func TestPrefetchAndRollBack(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:1"} {
 		inCluster(t, model, "checkpoint:2", 1, 0, func(c *cluster) {
@@ -138,10 +138,10 @@ func TestPrefetchAndRollBack(t *testing.T) {
 	}
 }
 
-// What is kept of sparse tables' rows stays within CacheBytes, whatever is
-// prefetched or read, and what has no room is read all the same.
+// TestCacheBytes checks that cached rows of sparse tables stay within CacheBytes for any prefetches and reads. Reads of
+// rows that do not fit must succeed.
 func TestCacheBytes(t *testing.T) {
-	const room = 100 // rows, as a cache counts them
+	const room = 100 // rows, by the cache's accounting
 	for _, model := range []string{"bsp", "ssp:3", "asp"} {
 		inCluster(t, model, "none", 1, 0, func(c *cluster) {
 			w := c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) { cfg.CacheBytes = room * (4*dim + 40) })
@@ -170,7 +170,7 @@ func TestCacheBytes(t *testing.T) {
 	}
 }
 
-// Forget has reads come from the servers, as new as they have the rows.
+// TestForget checks that reads after Forget come from the servers and are as new as the servers' rows.
 func TestForget(t *testing.T) {
 	inCluster(t, "ssp:100", "none", 2, 0, func(c *cluster) {
 		ws := c.workers()
@@ -194,8 +194,8 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// Settle returns when all shards have applied what was ended, at once where they
-// have, and with ErrRolledBack where it will never be.
+// TestSettle checks that Settle returns when all shards have applied all finished clocks. It returns immediately if
+// they already have, and returns ErrRolledBack if they never will.
 func TestSettle(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:1", "asp"} {
 		t.Run(model, func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestSettle(t *testing.T) {
 					t.Fatal(err)
 				}
 				if model == "bsp" {
-					return // nothing that is ended is not applied
+					return // all finished clocks are applied
 				}
 				settled = go1(func() error { return ws[0].Settle(c.ctx) })
 				c.pass(time.Second)
@@ -240,8 +240,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// Settle of a slot that was ahead of the job's early end waits for no more than
-// there will be.
+// TestSettleAtTheEnd checks that Settle, in a slot that was ahead of the job's early end, waits only for updates that
+// will be applied.
 func TestSettleAtTheEnd(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:2", "asp"} {
 		inCluster(t, model, "none", 2, 100, func(c *cluster) {
@@ -272,8 +272,7 @@ func TestSettleAtTheEnd(t *testing.T) {
 	}
 }
 
-// StoredRows names what was updated, in order, and nothing else; of a dense table
-// it is refused.
+// TestStoredRows checks that StoredRows lists exactly the updated rows, in order, and rejects a dense table.
 func TestStoredRows(t *testing.T) {
 	inCluster(t, "ssp:1", "none", 2, 0, func(c *cluster) {
 		ws := c.workers()
@@ -281,7 +280,7 @@ func TestStoredRows(t *testing.T) {
 		if ids, err := ts[0].StoredRows(c.ctx); err != nil || len(ids) != 0 {
 			t.Fatalf("of an empty table: %v, %v", ids, err)
 		}
-		ids := manyIDs(3 << 17 / 2) // of one shard alone not more than in one answer
+		ids := manyIDs(3 << 17 / 2) // a single shard has more than one answer can list
 		both(2, func(slot int) {
 			mine := ids[slot*1000:]
 			if err := ts[slot].IncRows(mine, all(len(mine), 1)); err != nil {
@@ -307,8 +306,8 @@ func TestStoredRows(t *testing.T) {
 	})
 }
 
-// NaN and Inf are refused before anything of a delta is taken, or, where a table
-// allows them, let through.
+// TestNonFinite checks that NaN and Inf are rejected before any part of a delta is accepted, unless the table allows
+// them.
 func TestNonFinite(t *testing.T) {
 	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
 		w := c.dial("worker:0", 0)
@@ -348,8 +347,8 @@ func TestNonFinite(t *testing.T) {
 
 func says(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
 
-// Under a rule that keeps state own writes show when a server's answer contains
-// them, not before: under bsp at the next clock.
+// TestStatefulRules checks that, under a rule that keeps state, a slot's own writes become visible when a server's
+// answer contains them and not before: under bsp at the next clock.
 func TestStatefulRules(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:0"} {
 		for _, sparse := range []bool{false, true} {
@@ -391,7 +390,7 @@ func TestStatefulRules(t *testing.T) {
 	}
 }
 
-// counting counts the bytes of updates that are sent.
+// counting counts the bytes of the updates sent.
 type counting struct {
 	transport.Network
 	mu    sync.Mutex
@@ -414,7 +413,7 @@ func (c *countingConn) Send(frames ...wire.Frame) error {
 }
 
 func (c *countingConn) TrySend(frames ...wire.Frame) error {
-	c.count(frames) // these tests fill no queue
+	c.count(frames) // the queue never fills up in these tests
 	return c.Conn.TrySend(frames...)
 }
 
@@ -434,8 +433,8 @@ func (n *counting) sent() int {
 	return n.bytes
 }
 
-// Flush sends what was Inc'd before Clock does, once, and nothing of it is
-// applied before Clock. Rows that were flushed can be Inc'd again.
+// TestFlush checks that Flush sends pending deltas before Clock, exactly once, and that servers apply nothing before
+// Clock. Flushed rows can be Inc'd again.
 func TestFlush(t *testing.T) {
 	for _, model := range []string{"bsp", "asp"} {
 		for _, sparse := range []bool{false, true} {
@@ -458,7 +457,7 @@ func TestFlush(t *testing.T) {
 					if least := 8 * dim * 4; left < least {
 						t.Errorf("%d bytes left before Clock, want %d at least", left, least)
 					}
-					for _, again := range [][]perdure.RowID{{3}, {9, 7}} { // rows that have left, among them
+					for _, again := range [][]perdure.RowID{{3}, {9, 7}} { // including rows that were sent
 						n := len(again)
 						if err := errors.Join(table.IncRows(again, all(n, 100)),
 							table.IncRows(again, all(n, -100))); err != nil {
@@ -477,7 +476,7 @@ func TestFlush(t *testing.T) {
 						t.Errorf("own rows, in part flushed, are %v at clock %d", v, clock)
 					}
 					if clock == 2 {
-						if err := table.Flush(); err != nil { // all has left when Clock is called
+						if err := table.Flush(); err != nil { // nothing is left for Clock to send
 							t.Fatal(err)
 						}
 					}
@@ -497,7 +496,7 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// observerOf reads rows of a table as they are when every slot has done a clock.
+// observerOf reads rows of a table at a clock that every slot has finished.
 func (c *cluster) observerOf(at perdure.Clock, change func(*perdure.TableSpec)) float32 {
 	c.Helper()
 	w := c.dial("observer", perdure.NoSlot, func(cfg *testcluster.DialConfig) { cfg.Observer = true })
@@ -508,8 +507,8 @@ func (c *cluster) observerOf(at perdure.Clock, change func(*perdure.TableSpec)) 
 	return v
 }
 
-// What was flushed when the job is rolled back is dropped like all of its clock,
-// and its rows can be Inc'd again.
+// TestFlushAndRollBack checks that a rollback drops flushed deltas together with the rest of the clock, and that their
+// rows can be Inc'd again.
 func TestFlushAndRollBack(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:1"} {
 		inCluster(t, model, "checkpoint:2", 1, 0, func(c *cluster) {
@@ -547,8 +546,8 @@ func TestFlushAndRollBack(t *testing.T) {
 	}
 }
 
-// An update of more parts than can be counted is refused by a line that says so,
-// again and again, and others are served meanwhile.
+// TestTooManyParts checks that an update with too many parts is rejected each time, with a message that says so, and
+// that other updates still work.
 func TestTooManyParts(t *testing.T) {
 	inCluster(t, "asp", "none", 1, 0, func(c *cluster) {
 		w := c.dial("worker:0", 0)

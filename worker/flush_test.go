@@ -7,12 +7,11 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Whenever parts of an update leave, what was Inc'd to a row is added up in the
-// program's order, to the last bit: a process that does a clock again may send it
-// in other parts, and a bsp job must not tell the difference. In float32
-// (1 + 1e8) - 1e8 is 0, and 1 + (1e8 - 1e8) is 1.
+// TestPartsKeepTheSum checks that deltas to a row are added in the program's order, bit for bit, no matter when parts
+// of an update are sent. A process that repeats a clock may send different parts, and a bsp job must produce the same
+// bits. In float32 (1 + 1e8) - 1e8 is 0, and 1 + (1e8 - 1e8) is 1.
 func TestPartsKeepTheSum(t *testing.T) {
-	small, large := dim, 1<<17 // two large rows fill a part, which then leaves by itself
+	small, large := dim, 1<<17 // two large rows fill a part, which is then sent without a Flush
 	for _, sparse := range []bool{false, true} {
 		for _, dim := range []int{small, large} {
 			for flushes := range 8 {
@@ -27,7 +26,7 @@ func TestPartsKeepTheSum(t *testing.T) {
 	}
 }
 
-// sumInParts Incs all rows three times, with a Flush behind each that has a bit.
+// sumInParts Incs all rows three times, with a Flush after each Inc whose bit in flushes is set.
 func sumInParts(c *cluster, sparse bool, dim, flushes int) {
 	w := c.dial("worker:0", perdure.NoSlot)
 	const count = 16

@@ -10,12 +10,12 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A coordinator that is frozen takes nothing, until no more may be queued for it. Nobody waits
-// for it then: whatever a program has to say to it, its cached rows are read at once. When it
-// goes on, it is told on a new connection what it was not told. (Who waited for it with the
-// client's lock would keep time from passing here, and the test from ending.)
+// TestFrozenCoordinator freezes a coordinator, so that it accepts nothing and its send queue fills up. No call may wait
+// for it: cached rows are read immediately, whatever else the program has to report. When the coordinator resumes, it
+// receives the missing reports on a new connection. (A wait under the client's lock would stop virtual time, and the
+// test would hang.)
 func TestFrozenCoordinator(t *testing.T) {
-	const few = 8 << 10 // bytes that may be queued: some forty reports
+	const few = 8 << 10 // max queued bytes: about forty reports
 	inClusterOf(t, transport.MemoryOptions{MaxQueued: few}, nil, "ssp:2", "none", 1, 0, func(c *cluster) {
 		w := c.dial("worker:0", 0)
 		table := c.table(w)

@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// BenchmarkCachedGet reads one row of 64 values that the cache may answer, again
-// and again: under essp it is pushed, under ssp it is fresh enough.
+// BenchmarkCachedGet repeatedly reads one row of 64 values from the cache: under essp the row is pushed, under ssp it
+// is fresh enough.
 func BenchmarkCachedGet(b *testing.B) {
 	for _, model := range []string{"ssp:2", "essp:2"} {
 		b.Run(model, func(b *testing.B) {

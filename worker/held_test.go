@@ -8,11 +8,11 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// What is counted of the updates that are kept is what they are, whatever becomes of a
-// server; and nothing is kept once all is applied and, where that matters, in a checkpoint.
+// TestHeld checks that the byte counts of stored updates match the stored updates, even after servers die. Nothing is
+// stored once all updates are applied and, where required, in a checkpoint.
 func TestHeld(t *testing.T) {
 	for _, test := range []struct{ model, recovery string }{
-		{"ssp:1", "checkpoint:4"}, // all roll back
+		{"ssp:1", "checkpoint:4"}, // all processes roll back
 		{"ssp:1", "resend:4"},     // a shard is restored
 		{"bsp", "resend:4"},
 		{"vap:60", "resend:4"},

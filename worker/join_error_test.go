@@ -22,7 +22,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// TestWhy: each cause has its advice, behind the cause itself, and what a coordinator has said stays as it is.
+// TestWhy checks that advice for each cause follows the cause itself, and that messages from a coordinator are
+// unchanged.
 func TestWhy(t *testing.T) {
 	dial := func(err error) error {
 		return fmt.Errorf("transport: %w", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", err)})
@@ -76,19 +77,19 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestWatch: people are told when a coordinator stays away, each minute, and when it is there again; and nothing of one
-// that is replaced within seconds.
+// TestWatch checks that a log entry each minute reports an unreachable coordinator, and another one its return. A
+// coordinator that is replaced within seconds is not reported.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		w := joinWatch{Log: slog.New(slog.NewTextHandler(&out, nil)), Addr: "a:1"}
 		try := func(d time.Duration) {
 			for range d / time.Second {
-				time.Sleep(time.Second) // of the bubble
+				time.Sleep(time.Second) // virtual time
 				w.AttemptFailed(syscall.ECONNREFUSED)
 			}
 		}
-		try(time.Minute) // while it was never there
+		try(time.Minute) // no coordinator was ever reachable
 		w.Up()
 		for range 2 {
 			w.Down()

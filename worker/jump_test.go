@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/testcluster/wallclock"
 )
 
-// TestJumpedOutage: when the wall clock jumps no shard is out before its time, and none later.
+// TestJumpedOutage checks that a jump of the wall clock neither hastens nor delays the detection of an outage.
 func TestJumpedOutage(t *testing.T) {
 	for _, by := range []time.Duration{0, time.Hour, -time.Hour} {
 		now := time.Now()

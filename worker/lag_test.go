@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// lateLog is a log of which a reader takes its time for each record.
+// lateLog is a log whose readers take some time for each record.
 type lateLog struct {
 	updatelog.Log
 	each *atomic.Int64 // nanoseconds
@@ -32,7 +32,7 @@ func (l *lateLog) Read(
 	}, caughtUp)
 }
 
-// onlooker is an observer, and what it last saw: the least and the greatest of all values.
+// onlooker creates an observer. look returns the smallest and the largest of all values.
 func (c *cluster) onlooker(name string) (look func() (least, most float32), w *worker.Client) {
 	c.Helper()
 	w = c.dial(name, perdure.NoSlot, func(cfg *testcluster.DialConfig) { cfg.Observer = true })
@@ -48,8 +48,8 @@ func (c *cluster) onlooker(name string) (look func() (least, most float32), w *w
 	}, w
 }
 
-// inOutage is a job in which a server goes away, the workers go on, and it comes back; then
-// comes the test. The sum of all is what every value is to be.
+// inOutage runs a job in which a server is unavailable for a while and workers continue. It calls test after the server
+// has returned; all is the expected final value.
 func inOutage(t *testing.T, recovery string, test func(c *cluster, each *atomic.Int64, all float32)) {
 	t.Helper()
 	job := jobOf("asp", recovery, 3, 1000)
@@ -89,8 +89,8 @@ func inOutage(t *testing.T, recovery string, test func(c *cluster, each *atomic.
 	})
 }
 
-// A program that judges a model after an outage waits until the shard that was away has applied what
-// came meanwhile: before, shards are of different moments. It does not wait for long.
+// TestAtRest checks that a program that evaluates a model after an outage waits until the unavailable shard has applied
+// the updates sent meanwhile. Before that, shards are at different clocks. The wait is bounded.
 func TestAtRest(t *testing.T) {
 	for _, recovery := range []string{"stateless", "resend:1000"} {
 		t.Run(recovery, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestAtRest(t *testing.T) {
 	t.Run("long", func(t *testing.T) {
 		inOutage(t, "stateless", func(c *cluster, each *atomic.Int64, all float32) {
 			patient, o := c.onlooker("patient")
-			_, _ = patient() // once, so that all shards are there
+			_, _ = patient() // once, so that all shards are open
 			each.Store(int64(2 * time.Second))
 			begin := time.Now()
 			rest, err := o.AwaitCaughtUp(c.ctx, 2*time.Second)

@@ -13,18 +13,18 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A row that the cache loses and takes in again within one clock stays subscribed
-// to: it is not dropped at the end of the clock, and taken for pushed after that.
+// TestReadAgainBeforeDrop checks that a row that is evicted and cached again within one clock stays subscribed. The
+// client must not unsubscribe at the end of the clock and then expect pushes of the row.
 func TestReadAgainBeforeDrop(t *testing.T) {
 	for _, model := range []string{"essp:0", "vap:100"} {
-		for again := range 2 { // whichever the cache loses
+		for again := range 2 { // either row may be the evicted one
 			inCluster(t, model, "none", 2, 0, func(c *cluster) { readAgain(c, model, again) })
 		}
 	}
 }
 
 func readAgain(c *cluster, model string, again int) {
-	var ids []perdure.RowID // of one shard
+	var ids []perdure.RowID // rows of one shard
 	for row := perdure.RowID(0); len(ids) < 3; row++ {
 		if placement.ShardOf(&perdure.TableSpec{Sparse: true}, c.job.Shards, row) == 1 {
 			ids = append(ids, row)
@@ -34,7 +34,7 @@ func readAgain(c *cluster, model string, again int) {
 	other := c.dial("worker:1", 1)
 	reader, writer := c.table(w, sparsely), c.table(other, sparsely)
 	for clock := range perdure.Clock(6) {
-		c.pass(time.Second) // under vap, too, all is applied and pushed by now
+		c.pass(time.Second) // all updates are applied and pushed by now, even under vap
 		read := []perdure.RowID{ids[again]}
 		switch clock {
 		case 0:
@@ -42,7 +42,7 @@ func readAgain(c *cluster, model string, again int) {
 		case 1:
 			read = nil
 		case 2:
-			read = []perdure.RowID{ids[2], ids[again]} // one makes room
+			read = []perdure.RowID{ids[2], ids[again]} // one row must be evicted
 		}
 		for _, id := range read {
 			if got, _ := c.read(reader, []perdure.RowID{id}); got != float32(clock) {
@@ -57,7 +57,7 @@ func readAgain(c *cluster, model string, again int) {
 	}
 }
 
-// slowWriter is a server's network that takes its time to write pushes.
+// slowWriter is a server's network that delays the end of each write of a push.
 type slowWriter struct {
 	transport.Network
 	landing *atomic.Int64 // nanoseconds
@@ -97,7 +97,7 @@ func (c slowConn) TrySend(frames ...wire.Frame) error {
 	return c.Conn.TrySend(frames...)
 }
 
-// lateRelease says only after a while that what was pushed is written.
+// lateRelease delays the release of a push's memory.
 type lateRelease struct {
 	wire.Releaser
 	by time.Duration
@@ -108,12 +108,11 @@ func (l lateRelease) Release() { time.AfterFunc(l.by, l.Releaser.Release) }
 // Keep implements wire.Keeper.
 func (l lateRelease) Keep(body []byte) []byte { return l.Releaser.(wire.Keeper).Keep(body) }
 
-// What changes while a round is pushed in several pieces is pushed once that round
-// is over, though nothing else changes that would be a reason to push again.
+// TestDueDuringRound checks that rows which change while a round is pushed in several pieces are pushed after that
+// round, even if no other change triggers a push.
 func TestDueDuringRound(t *testing.T) {
-	const rows, dim = 64 << 10, 80 // 5 MiB in each of 4 shards; 4 MiB go at once
-	// V/√t lets slot 0's first two updates of 1 go, and the third only when both are
-	// seen.
+	const rows, dim = 64 << 10, 80 // 5 MiB in each of 4 shards; a piece has 4 MiB
+	// V/√t allows slot 0's first two updates of 1 immediately, and the third only when both are seen.
 	inCluster(t, "vap:2.9", "none", 3, 0, func(c *cluster) {
 		c.landing.Store(int64(time.Second))
 		ws := c.workers()
@@ -133,7 +132,7 @@ func TestDueDuringRound(t *testing.T) {
 		}
 		c.clock(ws[2], 1)
 		for clock := range perdure.Clock(3) {
-			c.pass(100 * time.Millisecond) // slot 1 is being pushed slot 2's update
+			c.pass(100 * time.Millisecond) // slot 2's update is being pushed to slot 1
 			if err := ts[0].IncRun(0, values[:dim]); err != nil {
 				t.Fatal(err)
 			}
@@ -142,8 +141,8 @@ func TestDueDuringRound(t *testing.T) {
 	})
 }
 
-// What a read is said to contain is in it, also where a slow reader's round begins
-// when more is applied than was due by then.
+// TestLateRoundHoldsWhatItSays checks that a read contains everything that its clocks promise, even if a slow reader's
+// round starts after later updates were applied.
 func TestLateRoundHoldsWhatItSays(t *testing.T) {
 	inCluster(t, "essp:1", "none", 3, 0, func(c *cluster) {
 		c.landing.Store(int64(time.Second))
@@ -153,7 +152,7 @@ func TestLateRoundHoldsWhatItSays(t *testing.T) {
 		if read() != 0 || len(ws[1].Counters().ClockDifferential) != 1 {
 			t.Fatal("the rows do not begin at 0")
 		}
-		for clock := range perdure.Clock(2) { // each is pushed; the second is due while the first is written
+		for clock := range perdure.Clock(2) { // each is pushed; the second becomes due while the first is written
 			for i, w := range ws {
 				if err := ts[i].Inc(1, []float32{1, 1, 1}); err != nil {
 					t.Fatal(err)
@@ -170,7 +169,7 @@ func TestLateRoundHoldsWhatItSays(t *testing.T) {
 		c.pass(5 * time.Second)
 		before := ws[1].Counters().ClockDifferential[0]
 		value := read()
-		// at clock 2: clock 2 of slot 2, which alone has ended it
+		// At clock 2, a differential of 0 claims clock 2 of slot 2, which no other slot has finished.
 		says := ws[1].Counters().ClockDifferential[0] > before
 		if holds := value == 5; holds != says {
 			t.Errorf("row 0 is %v; that it contains slot 2's clock 2 is said: %v", value, says)

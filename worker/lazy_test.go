@@ -13,16 +13,15 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// lazyNetwork keeps what is sent for a while before it passes it on, as a full
-// socket does, and without copying it. It reports frames that were changed
+// lazyNetwork delays sent frames without copying them, as a full socket does. It reports frames that were modified
 // meanwhile. Its connections break at random.
 type lazyNetwork struct {
 	transport.Network
 	t      testing.TB
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	rng    *rand.Rand
-	breaks float64       // the chance that a connection breaks, for each frame
-	most   time.Duration // that a frame is kept
+	breaks float64       // probability, per frame, that a connection breaks
+	most   time.Duration // max delay of a frame
 	broken int
 }
 
@@ -36,7 +35,7 @@ func (n *lazyNetwork) Dial(ctx context.Context, addr string) (transport.Conn, er
 	return l, nil
 }
 
-// draw says how long a frame is kept, and whether the connection breaks then.
+// draw returns how long to delay a frame, and whether the connection breaks afterwards.
 func (n *lazyNetwork) draw() (time.Duration, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -61,11 +60,11 @@ type lazyConn struct {
 	once   sync.Once
 	done   sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	queue []lazyFrame
 }
 
-// lazyFrame is a frame that is kept, and what its payload was when it was sent.
+// lazyFrame is a delayed frame with its payload at the time it was sent.
 type lazyFrame struct {
 	wire.Frame
 	was []byte
@@ -93,7 +92,7 @@ func (c *lazyConn) Close() error {
 	return err
 }
 
-// pass passes frames on.
+// pass forwards frames.
 func (c *lazyConn) pass() {
 	for {
 		c.mu.Lock()

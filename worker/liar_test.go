@@ -18,19 +18,19 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// forger is a network that changes what comes from servers, and adds to it.
+// forger is a network that modifies frames from servers and injects others.
 type forger struct {
 	transport.Network
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	change func(f *wire.Frame)
-	forged func(like wire.Header) wire.Frame // comes once, before the next acknowledgement
+	forged func(like wire.Header) wire.Frame // injected once, before the next acknowledgement
 }
 
 type forgedConn struct {
 	transport.Conn
 	n    *forger
-	held *wire.Frame // comes next
+	held *wire.Frame // the next frame
 }
 
 func (n *forger) Dial(ctx context.Context, addr string) (transport.Conn, error) {
@@ -69,17 +69,17 @@ func (n *forger) lie(change func(f *wire.Frame)) {
 	n.change = change
 }
 
-// forges joins as slot 0 by way of a forger, and keeps what it logs.
+// forges joins as slot 0 through a forger and captures the log.
 func (c *cluster) forges() (*worker.Client, *forger, *bytes.Buffer) {
 	n, log := &forger{Network: c.Net.Host("worker:0")}, &bytes.Buffer{}
 	w := c.dial("worker:0", 0, func(cfg *testcluster.DialConfig) {
-		cfg.Network, cfg.Log = n, slog.New(slog.NewTextHandler(log, nil)) // it is written to under the client's lock
+		cfg.Network, cfg.Log = n, slog.New(slog.NewTextHandler(log, nil)) // written under the client's lock
 	})
 	return w, n, log
 }
 
-// At the address of a server that has died another process may listen, of another job even, and
-// turn away who comes. It has no say in this job: the worker tries again.
+// TestStranger checks that a process of another job, which listens at the address of a dead server and rejects
+// connections, does not affect this job: the worker tries again.
 func TestStranger(t *testing.T) {
 	inCluster(t, "ssp:0", "none", 1, 0, func(c *cluster) {
 		w, n, log := c.forges()
@@ -99,8 +99,8 @@ func TestStranger(t *testing.T) {
 	})
 }
 
-// A server that says of rows that they are fresh enough, and whose own words show
-// that they are not, is found out by the reader.
+// TestLyingServer checks that the reader detects a server that claims its rows are fresh enough although its own
+// messages show that they are not.
 func TestLyingServer(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:0", "essp:0"} {
 		inCluster(t, model, "none", 2, 0, func(c *cluster) {
@@ -110,7 +110,7 @@ func TestLyingServer(t *testing.T) {
 			for clock := range perdure.Clock(3) {
 				both(2, func(slot int) { c.clock([]*worker.Client{w, other}[slot], clock+1) })
 			}
-			c.get(ts[0]) // the client knows by now that every slot has done 3 clocks
+			c.get(ts[0]) // the client knows by now that every slot has finished 3 clocks
 			stale := func(minClock perdure.Clock) func(f *wire.Frame) {
 				return func(f *wire.Frame) {
 					var a wire.Answer
@@ -144,15 +144,13 @@ func TestLyingServer(t *testing.T) {
 	}
 }
 
-// forgedPush is a frame that no honest server sends, and what the log says of it; "": it is
-// ignored.
+// forgedPush is a frame that no correct server sends, with the expected log message; "": it is ignored.
 type forgedPush struct {
 	name, says string
 	frame      func(like wire.Header) wire.Frame
 }
 
-// forgedPushes are of a job with the tables t, which is pushed, s, which is sparse, and b, which
-// is bsp.
+// forgedPushes returns frames for a job with the tables t, which is pushed, s, which is sparse, and b, which is bsp.
 func forgedPushes() []forgedPush {
 	push := func(slots int, r wire.Rows, values int) func(like wire.Header) wire.Frame {
 		return func(like wire.Header) wire.Frame {
@@ -194,8 +192,8 @@ func forgedPushes() []forgedPush {
 	}
 }
 
-// What cannot be a push ends its connection, with one line that says why, or is
-// ignored; the client goes on over the next one.
+// TestForgedPushes checks that an invalid push either closes its connection, with a one-line reason, or is ignored. The
+// client continues on the next connection.
 func TestForgedPushes(t *testing.T) {
 	for _, f := range forgedPushes() {
 		inCluster(t, "essp:1,b=bsp", "none", 2, 0, func(c *cluster) {

@@ -21,18 +21,18 @@ import (
 
 var liesTold = flag.Int("worker.lies", 40, "how many frames a liar sends on each of its connections")
 
-// guardedJob is the id of a job that asks for secrets.
+// guardedJob is the ID of a job that requires secrets.
 const guardedJob = "guarded"
 
-// recorder is a network that keeps what goes out on each connection.
+// recorder is a network that records the frames sent on each connection.
 type recorder struct {
 	transport.Network
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	calls []*call
 }
 
-// call is what went out on a connection.
+// call holds the frames sent on one connection.
 type call struct {
 	addr   string
 	frames []wire.Frame
@@ -76,7 +76,7 @@ func (c *recordedConn) keep(frames []wire.Frame) {
 	}
 }
 
-// heard returns what has gone out so far.
+// heard returns everything recorded so far.
 func (r *recorder) heard() (calls []call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,26 +86,26 @@ func (r *recorder) heard() (calls []call) {
 	return calls
 }
 
-// liar says what nobody may, or says again what others have said.
+// liar sends invalid messages and replays recorded ones.
 type liar struct {
 	*cluster
 	rng *rand.Rand
-	n   int // connections so far
+	n   int // number of connections so far
 }
 
 // pick returns one of several values.
 func pick[T any](l *liar, values ...T) T { return values[l.rng.IntN(len(values))] }
 
-// talk connects, says a hello and the frames, and waits a moment.
+// talk connects, sends a hello and frames, and waits a moment.
 func (l *liar) talk(addr string, hello *wire.Frame, frames []wire.Frame) {
 	l.n++
 	conn, err := l.Net.Host(fmt.Sprintf("liar:%d", l.n)).Dial(l.within(time.Second), addr)
 	if err != nil {
-		return // a process that has just ended
+		return // the process has just ended
 	}
 	defer conn.Close()
 	if hello != nil {
-		_ = conn.Send(*hello) // it may be turned away at any time
+		_ = conn.Send(*hello) // the receiver may reject it at any time
 		l.pass(2 * time.Millisecond)
 	}
 	for _, f := range frames {
@@ -116,7 +116,7 @@ func (l *liar) talk(addr string, hello *wire.Frame, frames []wire.Frame) {
 	l.pass(5 * time.Millisecond)
 }
 
-// hello is one that no honest process would say, though it knows the job's secret.
+// hello returns a hello that no correct process sends, signed with the job's secret.
 func (l *liar) hello() *wire.Frame {
 	h := wire.Hello{
 		Role: pick(l, wire.RoleWorker, wire.RoleObserver, wire.RoleObserver, wire.RoleServer, wire.RoleSupervisor,
@@ -132,7 +132,7 @@ func (l *liar) hello() *wire.Frame {
 	return &f
 }
 
-// frame is of any kind, with values from the ends of what can be said.
+// frame returns a frame of any kind with boundary values in its fields.
 func (l *liar) frame() wire.Frame {
 	far := []perdure.Clock{math.MinInt64, -1, 1 << 41, 1 << 62, math.MaxInt64}
 	f := wire.Frame{Header: wire.Header{
@@ -153,7 +153,7 @@ func (l *liar) frame() wire.Frame {
 	return f
 }
 
-// payloads are such as some kinds of frames have, with extreme values.
+// payloads returns payloads of several kinds of frames, with extreme values.
 func (l *liar) payloads() [][]byte {
 	noise := make([]byte, l.rng.IntN(200))
 	for i := range noise {
@@ -194,7 +194,7 @@ func (l *liar) payloads() [][]byte {
 	return all
 }
 
-// lie tells some lies to everybody, and says again what a worker has said.
+// lie sends some invalid messages to all processes and replays messages of a worker.
 func (l *liar) lie(r *recorder) {
 	for _, addr := range []string{coordinatorAddr, "server:0/1", "server:1/1"} {
 		hello := l.hello()
@@ -203,24 +203,24 @@ func (l *liar) lie(r *recorder) {
 			frames = append(frames, l.frame())
 		}
 		l.talk(addr, hello, frames)
-		for range 3 { // each alone: most end the connection
+		for range 3 { // each on its own connection, because most close it
 			l.talk(addr, l.hello(), []wire.Frame{l.frame()})
 		}
 	}
 	l.talk(coordinatorAddr, nil, []wire.Frame{l.frame()})
 	calls := r.heard()
 	for _, c := range calls {
-		if c.addr != coordinatorAddr { // a whole connection, as it was
+		if c.addr != coordinatorAddr { // replay a complete connection
 			l.talk(c.addr, nil, c.frames)
 		}
 	}
-	c := calls[l.rng.IntN(len(calls))] // and one to somebody else, in another order
+	c := calls[l.rng.IntN(len(calls))] // send recorded frames to another process, in a different order
 	l.rng.Shuffle(len(c.frames), func(i, j int) { c.frames[i], c.frames[j] = c.frames[j], c.frames[i] })
 	l.talk(pick(l, coordinatorAddr, "server:0/1", "server:1/1"), l.hello(), c.frames)
 }
 
-// TestLiesAndReplays: whatever a process that knows the job's secret says, and says again of
-// what a worker has said, the job ends, at its end, with everything in it once.
+// TestLiesAndReplays checks that a process with the job's secret cannot corrupt the job, whatever it sends or replays.
+// The job ends at its planned end and contains every update once.
 func TestLiesAndReplays(t *testing.T) {
 	const clocks = 8
 	for _, model := range []string{"bsp", "asp"} {
@@ -229,7 +229,7 @@ func TestLiesAndReplays(t *testing.T) {
 				job := jobOf(model, recovery, 2, clocks)
 				job.ID, job.FixedEnd = guardedJob, true
 				if !job.TwoStep(nil) {
-					job.SuspendMs = 2000 // of a guest that has gone
+					job.SuspendMs = 2000 // for joiners that have ended
 				}
 				inJob(t, transport.MemoryOptions{}, nil, job, func(c *cluster) { survive(c, clocks) })
 			})
@@ -237,7 +237,7 @@ func TestLiesAndReplays(t *testing.T) {
 	}
 }
 
-// survive trains among lies.
+// survive trains while the liar interferes.
 func survive(c *cluster, clocks perdure.Clock) {
 	l := &liar{cluster: c, rng: rand.New(rand.NewPCG(*seed, 7))}
 	r := &recorder{Network: c.Net.Host("worker:0")}

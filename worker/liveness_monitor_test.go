@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A look counts silence while the process runs, and nothing of what it slept through.
+// TestHearingCountsLooks checks that a check counts silence only while this process runs, not while it is frozen.
 func TestHearingCountsLooks(t *testing.T) {
 	const every = time.Second
 	now := time.Unix(0, 0)
@@ -19,17 +19,17 @@ func TestHearingCountsLooks(t *testing.T) {
 			t.Fatalf("after %v: silent for %d looks, want %d", after, got, want)
 		}
 	}
-	look(every, false, 0) // the first: it only begins
+	look(every, false, 0) // the first check only starts the count
 	start := now
 	for i := range maxSilentChecks - 1 {
 		look(every, false, i+1)
 	}
-	look(time.Hour, false, maxSilentChecks-1) // it was frozen: what came meanwhile is read only now
+	look(time.Hour, false, maxSilentChecks-1) // it was frozen: messages that arrived meanwhile are read only now
 	if !h.Since().Equal(start) {
 		t.Errorf("heard last at %v, want %v", h.Since(), start)
 	}
 	look(every, true, 0)
 	look(every, false, 1)
-	look(2*every, false, 2) // a little late is not frozen
+	look(2*every, false, 2) // slightly late, but not frozen
 	look(every, false, 3)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Deltas that are computed in place count as Inc'd at Clock, or at Flush, over all
-// shards, beside others, and again and again in the same memory.
+// TestDeltasInPlace checks that deltas computed in place count as Inc'd at Clock or Flush. It covers all shards, other
+// deltas in the same clock, and repeated use of the same memory.
 func TestDeltasInPlace(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:1", "asp"} {
 		t.Run(model, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestDeltasInPlace(t *testing.T) {
 						if err := table.Flush(); err != nil {
 							t.Fatal(err)
 						}
-						if err := table.Inc(first, []float32{5, 5, 5}); err != nil { // once more, after it has left
+						if err := table.Inc(first, []float32{5, 5, 5}); err != nil { // again, after it was sent
 							t.Fatal(err)
 						}
 						for i := range 3 {
@@ -49,7 +49,7 @@ func TestDeltasInPlace(t *testing.T) {
 					}
 					c.clock(w, clock+1)
 					if clock%5 == 0 {
-						c.pass(10 * time.Millisecond) // the update is safe, and its memory free
+						c.pass(10 * time.Millisecond) // the update is safe and its memory is free
 					}
 					if err := table.GetRun(c.ctx, 0, got); err != nil || !slices.Equal(got, want) {
 						t.Fatalf("at clock %d: %v, %v; want %v", clock+1, got, err, want)
@@ -60,7 +60,7 @@ func TestDeltasInPlace(t *testing.T) {
 	}
 }
 
-// What would make two of one row's deltas, or none, is refused, and can be mended.
+// TestDeltasRefusals checks that invalid uses, such as two deltas of the same row, are rejected and can be corrected.
 func TestDeltasRefusals(t *testing.T) {
 	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
 		w := c.dial("worker:0", 0)
@@ -118,8 +118,8 @@ func TestDeltasRefusals(t *testing.T) {
 	})
 }
 
-// Deltas that are finite each and add up to what is not are refused before any of
-// the update is complete.
+// TestSumsThatOverflow checks that finite deltas with a non-finite sum are rejected before any part of the update is
+// complete.
 func TestSumsThatOverflow(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		inCluster(t, "asp", "none", 1, 0, func(c *cluster) {
@@ -146,8 +146,8 @@ func TestSumsThatOverflow(t *testing.T) {
 	}
 }
 
-// A slot whose job ends while it Incs reads the model as it ended, without what
-// was dropped.
+// TestEndDropsWhatWasIncd checks that a slot whose job ends while it Incs reads the final model without the dropped
+// deltas.
 func TestEndDropsWhatWasIncd(t *testing.T) {
 	inCluster(t, "asp", "none", 2, 0, func(c *cluster) {
 		ws := c.workers()
@@ -167,7 +167,7 @@ func TestEndDropsWhatWasIncd(t *testing.T) {
 		if got := read(); got != 2 {
 			t.Fatalf("read %v, want 2", got)
 		}
-		c.inc(ts[0], 100) // of clock 1, which the job will not have
+		c.inc(ts[0], 100) // of clock 1, which is after the job's end
 		if got := read(); got != 102 {
 			t.Fatalf("read %v, want its own writes: 102", got)
 		}
@@ -186,19 +186,19 @@ func TestEndDropsWhatWasIncd(t *testing.T) {
 		if got := read(); got != 2 {
 			t.Errorf("read %v at the end, want 2", got)
 		}
-		if err := ts[0].Inc(0, row); err != nil { // a row that had left: in vain, and harmless
+		if err := ts[0].Inc(0, row); err != nil { // the row was sent before; the Inc has no effect
 			t.Error(err)
 		}
 	})
 }
 
-// Under bsp what a program reads of its own writes does not depend on when a row
-// came that it had asked for ahead: before, between or after its Incs.
+// TestPrefetchedRowsAreExact checks that under bsp a slot's reads do not depend on when a prefetched row arrives:
+// before, between or after its own Incs.
 func TestPrefetchedRowsAreExact(t *testing.T) {
-	const big, small = 1 << 24, 1 // added one by one to big, small is lost each time
+	const big, small = 1 << 24, 1 // small is lost in rounding each time it is added to big
 	for _, sparse := range []bool{false, true} {
 		var seen [][]float32
-		for _, when := range []int{0, 1, 2, 3} { // after how many Incs; 3: never
+		for _, when := range []int{0, 1, 2, 3} { // number of Incs before the row arrives; 3: it never does
 			inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
 				w := c.dial("worker:0", 0)
 				table := c.table(w, func(s *perdure.TableSpec) {
@@ -213,7 +213,7 @@ func TestPrefetchedRowsAreExact(t *testing.T) {
 				c.pass(time.Second)
 				for i := range 3 {
 					if i == when {
-						c.cutServers("worker:0") // it is asked for now, and comes when the cut ends
+						c.cutServers("worker:0") // the row is requested now and arrives when the partition ends
 						if err := table.Prefetch([]perdure.RowID{5}); err != nil {
 							t.Fatal(err)
 						}

@@ -17,8 +17,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A worker that hears no process of its job for long gives up, whatever it waits for; it
-// does not while one of them is there, idle though all may be.
+// TestLostSightOfTheJob checks that every call of a worker fails if no process of its job was reachable for long. It
+// must not fail while any of them is reachable, even if all are idle.
 func TestLostSightOfTheJob(t *testing.T) {
 	const patience = 6 * time.Second
 	for _, model := range []string{"bsp", "asp"} {
@@ -26,13 +26,13 @@ func TestLostSightOfTheJob(t *testing.T) {
 			inCluster(t, model, "none", 2, 2, func(c *cluster) {
 				short := func(cfg *testcluster.DialConfig) { cfg.LostAfter = patience }
 				w := c.dial("worker:0", 0, short)
-				late := c.dial("worker:1", 1, short) // works on nothing: the other waits for it
+				late := c.dial("worker:1", 1, short) // it does nothing: the other worker waits for it
 				never := c.dial("observer", perdure.NoSlot, func(cfg *testcluster.DialConfig) {
 					cfg.Observer, cfg.LostAfter = true, worker.NeverLost
 				})
 				table, others := c.table(w), c.table(late)
 				c.clock(w, 1)
-				waits := go1(func() error { // under bsp already in Get
+				waits := go1(func() error { // under bsp, Get already waits
 					if err := table.GetRun(c.ctx, 0, make([]float32, rows*dim)); err != nil {
 						return err
 					}
@@ -99,7 +99,8 @@ func (c *cluster) allLost(w *worker.Client, table *worker.Table) {
 	}
 }
 
-// A coordinator that has heard a worker's hello, and cannot answer it yet, is there.
+// TestHeardIsNotLost checks that a coordinator which has received a worker's hello and cannot answer yet counts as
+// reachable.
 func TestHeardIsNotLost(t *testing.T) {
 	const patience = 6 * time.Second
 	inCluster(t, "asp", "none", 1, 1, func(c *cluster) {
@@ -132,7 +133,8 @@ func TestHeardIsNotLost(t *testing.T) {
 	})
 }
 
-// TestCoordinatorStaysAway: whoever works is told in its log, while nothing else shows it, and when it is over.
+// TestCoordinatorStaysAway checks that the log reports an unreachable coordinator while training continues, and reports
+// its return.
 func TestCoordinatorStaysAway(t *testing.T) {
 	inCluster(t, "bsp", "none", 1, 1, func(c *cluster) {
 		var log bytes.Buffer

@@ -19,11 +19,10 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// piece is what an update was of: clocks from ≤ clock < until.
+// piece is the range of clocks of an update: from ≤ clock < until.
 type piece struct{ from, until perdure.Clock }
 
-// pieces returns of which clocks the updates were that came to shard 0 from an
-// incarnation of slot 0, in order.
+// pieces returns the clocks of the updates that shard 0 received from an incarnation of slot 0, in order.
 func (c *chained) pieces(incarnation perdure.Incarnation) (all []piece) {
 	c.with(0, func(s *chainServer) {
 		for _, f := range s.replicas[0].log {
@@ -35,8 +34,8 @@ func (c *chained) pieces(incarnation perdure.Incarnation) (all []piece) {
 	return all
 }
 
-// merging is goesOn under a strategy, with a table of a rule that is added to for slot 0;
-// test gets what takes shard 0 out, so that nothing leaves for it, and what brings it back.
+// merging is goesOn with a strategy and a table whose rule is additive for slot 0. test receives a function that makes
+// shard 0 unavailable, so that nothing is sent to it, and one that makes it available again.
 func merging(
 	t *testing.T, recovery string, test func(c *chained, w *worker.Client, table *worker.Table, out, back func()),
 	change ...func(*perdure.TableSpec),
@@ -50,7 +49,7 @@ func merging(
 		})
 		w := c.dial(0)
 		out := func() {
-			<-time.After(time.Second) // what was sent is acknowledged
+			<-time.After(time.Second) // sent updates are acknowledged
 			c.with(0, func(s *chainServer) { s.unready = true })
 			c.setView(func(v *protocol.View) { v.Shards[0].Epoch++ })
 			<-time.After(time.Second)
@@ -65,8 +64,8 @@ func merging(
 	})
 }
 
-// What waits for a shard that is out is one update: it takes no more memory than one, shows
-// like one, and counts as all of its clocks when the shard is back.
+// TestMerges checks that pending updates for an unavailable shard are merged into one. It uses the memory of one
+// update, reads see it once, and it counts for all of its clocks when the shard is available again.
 func TestMerges(t *testing.T) {
 	merging(t, "chain:2", func(c *chained, w *worker.Client, table *worker.Table, out, back func()) {
 		for range 2 {
@@ -101,7 +100,8 @@ func TestMerges(t *testing.T) {
 	})
 }
 
-// No update has clocks on both sides of a cut, whether of the strategy's interval or named.
+// TestMergesUpToCuts checks that no update has clocks on both sides of a cut, whether the strategy's interval or a
+// named cut determines it.
 func TestMergesUpToCuts(t *testing.T) {
 	merging(t, "chain:2,checkpoint:10", func(c *chained, w *worker.Client, table *worker.Table, out, back func()) {
 		c.all(table)
@@ -125,8 +125,8 @@ func TestMergesUpToCuts(t *testing.T) {
 	})
 }
 
-// Clocks that an earlier process of the slot has done on a shard are each sent alone: the
-// shard has them, and not what follows.
+// TestMergesItsOwnOnly checks that clocks which an earlier process of the slot has done on a shard are sent unmerged,
+// because the shard may have only some of them.
 func TestMergesItsOwnOnly(t *testing.T) {
 	merging(t, "chain:2", func(c *chained, first *worker.Client, table *worker.Table, out, _ func()) {
 		for range 6 {
@@ -137,7 +137,7 @@ func TestMergesItsOwnOnly(t *testing.T) {
 		}
 		first.Close()
 		c.setView(func(v *protocol.View) {
-			// of what it has heard of other shards
+			// learned from other shards
 			v.Slots[0] = protocol.SlotView{Incarnation: 2, Decided: true, Settled: true, Start: 2}
 		})
 		w := c.dial(0)
@@ -160,8 +160,8 @@ func TestMergesItsOwnOnly(t *testing.T) {
 	})
 }
 
-// Updates of rules that do not just add, of rows that are given up, or that saves little,
-// or whose sum is no number, stay alone.
+// TestDoesNotMerge checks that updates are not merged if their rules are not additive, if their rows are abandoned, if
+// merging saves little, or if the sum is not finite.
 func TestDoesNotMerge(t *testing.T) {
 	every := func(c *chained, table *worker.Table, _ perdure.Clock) error {
 		return table.IncRun(0, slices.Repeat([]float32{1}, rows*dim))
@@ -225,7 +225,7 @@ func TestDoesNotMerge(t *testing.T) {
 	}
 }
 
-// tappedLog notes what is appended.
+// tappedLog records the updates appended to a log.
 type tappedLog struct {
 	updatelog.Log
 	mu      sync.Mutex
@@ -244,14 +244,14 @@ func (l *tappedLog) Append(
 	return l.Log.Append(ctx, shard, payload, done)
 }
 
-// of returns what was appended to a shard's stream.
+// of returns the updates appended to a shard's stream.
 func (l *tappedLog) of(shard int) []piece {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.updates[shard])
 }
 
-// loggedOutage runs a test of slots whose job's updates go to an update log.
+// loggedOutage runs a test with slots whose job has an update log.
 func loggedOutage(
 	t *testing.T, model string, slots int, change func(job *perdure.JobSpec),
 	test func(c *cluster, logs []*tappedLog, ws []*worker.Client),
@@ -282,7 +282,7 @@ func loggedOutage(
 	})
 }
 
-// killAll ends both servers, and waits until that is noticed.
+// killAll kills both servers and waits until the workers detect it.
 func (c *cluster) killAll() {
 	c.Kill("server:0")
 	c.Kill("server:1")
@@ -294,8 +294,8 @@ func (c *cluster) startAll() {
 	c.start("server:1")
 }
 
-// What goes to the update log while a shard is out goes there 16 clocks at a time, large
-// updates in many parts too, and the rest when somebody waits for it, or it takes long.
+// TestLogsMerged checks that during an outage, updates are appended to the update log 16 clocks at a time, with large
+// updates in several parts. The rest is appended when a call waits for it, or after some time.
 func TestLogsMerged(t *testing.T) {
 	const wide = 120_000
 	for _, flushed := range []bool{false, true} {
@@ -353,8 +353,8 @@ func TestLogsMerged(t *testing.T) {
 	}
 }
 
-// A worker that holds clocks back that others wait for, and waits for them in turn, does not hold
-// them back for long.
+// TestHoldsNobodyUp checks that a worker does not withhold clocks for long if other slots wait for them while it waits
+// for those slots.
 func TestHoldsNobodyUp(t *testing.T) {
 	loggedOutage(t, "ssp:0", 2, func(*perdure.JobSpec) {}, func(c *cluster, _ []*tappedLog, ws []*worker.Client) {
 		ts := c.tables(ws)
@@ -399,8 +399,8 @@ func TestHoldsNobodyUp(t *testing.T) {
 
 func newNaiveMap() *naiveMap { return &naiveMap{values: map[perdure.RowID][dim]float32{}, scale: 1} }
 
-// Whatever rows the updates are of, dense or sparse, their sum is what they were, also as
-// their own worker reads it.
+// TestMergedRows checks that a merged update is the sum of its updates, for any rows, dense or sparse, and that the
+// slot's own reads include it.
 func TestMergedRows(t *testing.T) {
 	for round := range uint64(20) {
 		change := func(job *perdure.JobSpec) { job.OutageRows = perdure.RowsApply }
@@ -470,8 +470,8 @@ func TestMergedRows(t *testing.T) {
 	}
 }
 
-// Updates that servers weaken differently, since each repeats the steps before it, are
-// merged so that they are weakened as each would be alone.
+// TestMergesWeakened checks updates that servers scale down by different factors, because each repeats earlier steps. A
+// merged update must have the same effect as the separate ones.
 func TestMergesWeakened(t *testing.T) {
 	loggedOutage(t, "asp", 1, func(job *perdure.JobSpec) {
 		job.StaleScale = perdure.ScaleAverage

@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A shard that was back, and is out again before its rows were read anew, is no reason to
-// stand still: they are read as they were when it went out first.
+// TestOutAgain checks that reads of a shard do not block if it becomes unavailable again before its rows were read
+// again. They return the rows from before the first outage.
 func TestOutAgain(t *testing.T) {
 	job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 100}, OutageRows: perdure.RowsFrozen}
 	goesOn(t, "asp", 1, job, func(c *chained) {
@@ -32,7 +32,7 @@ func TestOutAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		goesOut() // with two clocks of which the rows of shard 0 have what the second Incs, too
+		goesOut() // two clocks are pending, and rows of shard 0 include the deltas of the second
 		for clock := range 5 {
 			if out, there := c.all(table); out != 2 || there != float32(2+clock) {
 				t.Fatalf("rows of the shard that is out are %v, and others %v", out, there)
@@ -40,7 +40,7 @@ func TestOutAgain(t *testing.T) {
 			c.step(w, table, 1)
 		}
 		isBack()
-		goesOut() // its rows were not read, nor did what is Inc'd show in them
+		goesOut() // its rows were not read, and the deltas did not show in them
 		for clock := range 5 {
 			if out, there := c.all(table); out != 2 || there != float32(8+clock) {
 				t.Fatalf("when it is out again its rows are %v, and others %v", out, there)
@@ -55,8 +55,8 @@ func TestOutAgain(t *testing.T) {
 	})
 }
 
-// What was Inc'd while a shard was out shows as soon as it is back, also in rows that were
-// read in this very clock.
+// TestShowsAgain checks that deltas Inc'd during an outage are visible as soon as the shard is available, even in rows
+// already read in the same clock.
 func TestShowsAgain(t *testing.T) {
 	for _, model := range []string{"asp", "ssp:3"} {
 		job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 100}, OutageRows: perdure.RowsFrozen}
@@ -65,7 +65,7 @@ func TestShowsAgain(t *testing.T) {
 			table := c.table(w)
 			c.all(table)
 			c.Net.Cut("worker:0", "server:0", false)
-			c.setView(func(v *protocol.View) { v.Shards[0].Epoch++ }) // its new life does not answer
+			c.setView(func(v *protocol.View) { v.Shards[0].Epoch++ }) // its new incarnation does not answer
 			<-time.After(time.Second)
 			if err := table.IncRun(0, slices.Repeat([]float32{1}, rows*dim)); err != nil {
 				t.Fatal(err)
@@ -82,8 +82,8 @@ func TestShowsAgain(t *testing.T) {
 	}
 }
 
-// A shard whose connection is whole is not out for being silent as long as one is without
-// a connection, and the less the longer its answers took before.
+// TestBusyIsNotOut checks that a silent shard with an intact connection is given more time than one without a
+// connection, and more still if its earlier answers took long.
 func TestBusyIsNotOut(t *testing.T) {
 	job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 100}, OutageRows: perdure.RowsApply}
 	goesOn(t, "asp", 1, job, func(c *chained) {
@@ -108,8 +108,8 @@ func TestBusyIsNotOut(t *testing.T) {
 			}
 		}
 		silent(700*time.Millisecond, false)
-		silent(2*time.Second, false) // four times as long as the answer before
-		silent(12*time.Second, true) // nothing is that slow
+		silent(2*time.Second, false) // four times the duration of the last answer
+		silent(12*time.Second, true) // no answer takes this long
 		for range 100 {
 			c.all(table)
 			c.step(w, table, 1)
@@ -132,8 +132,8 @@ func TestBusyIsNotOut(t *testing.T) {
 	})
 }
 
-// What slots make of the same rows, each alone, counts as their mean, while sums stay
-// sums; and a slot reads of its own what servers will make of it.
+// TestAverage checks that the updates which disconnected slots compute from the same rows count as their mean, while
+// sums remain sums. Each slot's reads must include its own updates with the weight that servers will apply.
 func TestAverage(t *testing.T) {
 	for _, shown := range []perdure.OutageRows{perdure.RowsApply, perdure.RowsFrozen} {
 		t.Run(string(shown), func(t *testing.T) { averages(t, shown) })
@@ -179,7 +179,7 @@ func averages(t *testing.T, shown perdure.OutageRows) {
 		c.pass(time.Second)
 		const clocks = 7
 		seen := steps(clocks)
-		// The first step is from rows that were read before, and counts in full for each.
+		// The first step is based on rows read before the outage and counts in full for each slot.
 		all, last := float32(2+clocks-1), float32(clocks-1)
 		if shown == perdure.RowsFrozen {
 			all, last = 2, 0
@@ -206,7 +206,7 @@ func averages(t *testing.T, shown perdure.OutageRows) {
 	})
 }
 
-// first reads all rows, which may be of several clocks, and returns the first value.
+// first reads all rows, possibly of different clocks, and returns the first value.
 func (c *cluster) first(t *worker.Table) float32 {
 	c.Helper()
 	got := make([]float32, rows*dim)
@@ -216,7 +216,7 @@ func (c *cluster) first(t *worker.Table) float32 {
 	return got[0]
 }
 
-// settle waits until all that was done is applied.
+// settle waits until all finished clocks are applied.
 func (c *cluster) settle(ws []*worker.Client) {
 	c.Helper()
 	for _, w := range ws {
@@ -226,7 +226,7 @@ func (c *cluster) settle(ws []*worker.Client) {
 	}
 }
 
-// What nobody needs in an outage ends when one begins, and does not begin in one.
+// TestWhole checks that optional work ends when an outage begins, and does not start during an outage.
 func TestWhole(t *testing.T) {
 	job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 100}}
 	goesOn(t, "asp", 1, job, func(c *chained) {

@@ -17,14 +17,14 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A server that takes nothing holds up no talk to others, however much is
-// queued for it: other shards are read, what they are sent arrives, and a view that
-// drops it is taken. What it had not got goes to its successor.
+// TestUnreachableServer checks that a server that accepts nothing does not delay messages to others, however much is
+// queued for it. Other shards can be read and updated, and the client follows a view without that server. The successor
+// receives what the server had not received.
 func TestUnreachableServer(t *testing.T) {
 	inChain(t, "asp", "chain:2", 1, 2, 2, transport.MemoryOptions{MaxQueued: 1000}, func(c *chained) {
 		w := c.dial(0)
 		table := c.table(w)
-		c.setView(func(v *protocol.View) { // shard 1 is not on server 0
+		c.setView(func(v *protocol.View) { // shard 1 has no replica on server 0
 			c.setChain(&v.Shards[1], 1)
 			v.Shards[1].Epoch++
 		})
@@ -57,8 +57,7 @@ func TestUnreachableServer(t *testing.T) {
 	})
 }
 
-// A server that could not be reached for a while gets what was queued meanwhile, in
-// order and once.
+// TestReachedAgain checks that a server that was unreachable for a while receives the queued updates once and in order.
 func TestReachedAgain(t *testing.T) {
 	inChain(t, "asp", "chain:2", 1, 2, 2, transport.MemoryOptions{MaxQueued: 1000}, func(c *chained) {
 		w := c.dial(0)
@@ -85,12 +84,11 @@ func TestReachedAgain(t *testing.T) {
 	})
 }
 
-// lazyHead is a network on which what is sent to server 0 waits, and server 2 cannot
-// be reached at first.
+// lazyHead is a network that delays messages to server 0. At first, server 2 is unreachable.
 type lazyHead struct {
 	transport.Network
 	lazy *lazyNetwork
-	late chan struct{} // closed: it can
+	late chan struct{} // closed once server 2 is reachable
 }
 
 func (n *lazyHead) Dial(ctx context.Context, addr string) (transport.Conn, error) {
@@ -107,9 +105,9 @@ func (n *lazyHead) Dial(ctx context.Context, addr string) (transport.Conn, error
 	return n.Network.Dial(ctx, addr)
 }
 
-// What a slot's former process has done is applied by the replica that is read from
-// without the present one's doing: that it says so is no reason to use the memory
-// again that is still queued for the head.
+// TestMemoryOfOldClocks checks that the memory of updates still queued for the head is not reused too early. The
+// replica that serves reads may already have applied these clocks, received from the slot's earlier process. Its
+// acknowledgement does not permit reusing the memory.
 func TestMemoryOfOldClocks(t *testing.T) {
 	inChain(t, "asp", "chain:3", 2, 3, 2, transport.MemoryOptions{}, func(c *chained) {
 		save := func(w *worker.Client, says string) {
@@ -129,7 +127,7 @@ func TestMemoryOfOldClocks(t *testing.T) {
 		}
 		c.Net.Kill("worker:1")
 		old.Close()
-		// The next process begins at clock 0, as it would if another shard lacked all that.
+		// The next process starts at clock 0, as if another shard lacked all of these updates.
 		c.setView(func(v *protocol.View) { v.Slots[1].Incarnation = 2 })
 		net := &lazyHead{Network: c.Net.Host("worker:1"), late: make(chan struct{})}
 		net.lazy = &lazyNetwork{
@@ -137,12 +135,12 @@ func TestMemoryOfOldClocks(t *testing.T) {
 			most: 200 * time.Millisecond,
 		}
 		w := c.dial(1, func(cfg *testcluster.DialConfig) { cfg.Network = net })
-		<-time.After(time.Second) // the head is open
+		<-time.After(time.Second) // the shard is open at the head
 		for clock := range 5 {
 			save(w, fmt.Sprintf("clock %d", clock))
 		}
 		close(net.late)
-		<-time.After(5 * time.Millisecond) // server 2 has spoken
+		<-time.After(5 * time.Millisecond) // server 2 has answered
 		for clock := range 5 {
 			save(w, fmt.Sprintf("clock %d", 5+clock))
 		}
@@ -152,8 +150,8 @@ func TestMemoryOfOldClocks(t *testing.T) {
 	})
 }
 
-// A slot that reads from replicas that die, lag and come back reads its own writes
-// exactly, never less of the others' than before, and in the end all, once.
+// TestChainStorm checks a slot that reads from replicas that die, lag and return. It reads exactly its own writes,
+// never less of the other slots' than before, and at the end every update once.
 func TestChainStorm(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:2", "asp"} {
 		for round := range uint64(2) {
@@ -196,7 +194,7 @@ func chainStorm(t *testing.T, model string, seed uint64) {
 	})
 }
 
-// iterate does clocks, in each of which a slot adds 1 to its column of all rows.
+// iterate runs clocks. In each clock a slot adds 1 to its column of all rows.
 func (c *chained) iterate(w *worker.Client, table *worker.Table, slot int, clocks perdure.Clock, rng *rand.Rand) error {
 	delta, got, seen := make([]float32, rows*dim), make([]float32, rows*dim), make([]float32, rows*dim)
 	for i := slot; i < len(delta); i += dim {
@@ -237,7 +235,7 @@ func (c *chained) iterate(w *worker.Client, table *worker.Table, slot int, clock
 	return w.Settle(c.ctx)
 }
 
-// disturb changes the chains, and how late their members are, until it is over.
+// disturb changes the chains and the delays of their members until over is closed.
 func (c *chained) disturb(rng *rand.Rand, over chan struct{}) {
 	for {
 		select {
@@ -264,7 +262,7 @@ func (c *chained) disturb(rng *rand.Rand, over chan struct{}) {
 	}
 }
 
-// drop drops one member of a shard's chain, which forgets what it has.
+// drop removes one member of a shard's chain and its copy of the shard.
 func (c *chained) drop(rng *rand.Rand) {
 	c.setView(func(v *protocol.View) {
 		shard := rng.IntN(len(v.Shards))
@@ -286,8 +284,7 @@ func (c *chained) drop(rng *rand.Rand) {
 	})
 }
 
-// join gives each chain that is short the servers that it lacks: they have what its
-// tail has, at once.
+// join adds the missing servers to each chain. They receive the tail's copy immediately.
 func (c *chained) join() {
 	c.setView(func(v *protocol.View) {
 		for shard := range v.Shards {

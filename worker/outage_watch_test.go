@@ -4,13 +4,13 @@ import "testing"
 
 const after = 100e6 // nanoseconds
 
-// When a shard is out, and when it is back. A step lets time pass, and may have the shard
-// answer; the shard then behaves in some way.
+// TestJudge checks when a shard becomes unavailable and available. A step lets time pass and may record an answer; how
+// is the shard's health afterwards.
 func TestJudge(t *testing.T) {
 	whole := shardHealth{Connected: true}
 	owes := shardHealth{Connected: true, AnswerPending: true}
 	gone := shardHealth{AnswerPending: true}
-	busy := shardHealth{Connected: true, AnswerPending: true, Bytes: minApplyRate * 3 / 10} // three times after
+	busy := shardHealth{Connected: true, AnswerPending: true, Bytes: minApplyRate * 3 / 10} // takes 3·after to apply
 	type step struct {
 		pass    outageTime
 		answers bool
@@ -34,7 +34,7 @@ func TestJudge(t *testing.T) {
 			{0, false, owes, unchanged},
 			{after, true, owes, unchanged},
 			{4 * after, false, owes, unchanged},
-			{4 * after, false, owes, failed}, // it took after to answer
+			{4 * after, false, owes, failed}, // the last answer took after
 		},
 		"it is slow, and then faster": {
 			{0, false, owes, unchanged},
@@ -68,7 +68,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Who is out is not out again, and is back once.
+// TestOutOnce checks that an unavailable shard does not become unavailable again, and that it becomes available once.
 func TestOutOnce(t *testing.T) {
 	w, s := outageWatch{After: after}, shardOutage{}
 	w.Decide(&s, shardHealth{AnswerPending: true}, 1)
@@ -87,21 +87,21 @@ func TestOutOnce(t *testing.T) {
 	}
 }
 
-// What is counted: a call's wait as far as some shard was out, clocks that end meanwhile, and
-// the most that is queued.
+// TestCounts checks the counters: the part of a call's wait during which some shard was unavailable, the clocks
+// finished meanwhile, and the max number of queued bytes.
 func TestCounts(t *testing.T) {
 	var w outageWatch
 	var one, other shardOutage
 	w.CountClock(7)
 	w.MarkUnavailable(&one, 10)
 	w.MarkUnavailable(&other, 12)
-	w.CountWait(5, 13) // from 10 on
+	w.CountWait(5, 13) // counts from 10 on
 	w.CountClock(100)
 	w.CountClock(50)
 	w.MarkAvailable(&one, 20)
 	w.MarkAvailable(&other, 30)
-	w.CountWait(25, 40) // until 30
-	w.CountWait(35, 45) // none
+	w.CountWait(25, 40) // counts until 30
+	w.CountWait(35, 45) // counts nothing
 	if w.Waited != 8 || w.Clocks != 2 || w.Queued != 100 {
 		t.Errorf("%d of waiting, %d clocks, %d bytes", w.Waited, w.Clocks, w.Queued)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Calls of Clock that overlap end a clock once, whoever of them comes first, and none of them
+// TestClocksOverlap checks that concurrent calls of Clock end a clock only once, in any order, and that none of them
 // fails or hangs.
 func TestClocksOverlap(t *testing.T) {
 	for _, model := range []string{"asp", "bsp", "vap:3"} {

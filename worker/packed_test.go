@@ -13,22 +13,23 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// mostlyZeros are the tables of a job whose rows have few values that are not 0.
+// Tables of a job whose rows have few nonzero values.
 const (
 	zeroRows   = 40
 	zeroDim    = 128
 	zeroClocks = 6
 )
 
-// zeros is such a job: a table that adds, one that sets, and two programs that change a few values in each clock.
+// zeros is such a job: a table with the rule add, one with the rule set, and two programs that change a few values per
+// clock.
 type zeros struct {
 	*cluster
 	tables [2][]*worker.Table // by table, by slot
-	read   [2][][]uint32      // by slot: the bits of all rows, as it has read them in each clock
-	packed map[wire.Kind]int  // frames of slot 0
+	read   [2][][]uint32      // by slot: the bits of all rows read in each clock
+	packed map[wire.Kind]int  // number of slot 0's frames
 }
 
-// runZeros runs the job on a number of shards, and returns what was read in each clock and what was packed.
+// runZeros runs the job with the given number of shards, and returns the bits read in each clock and the packed frames.
 func runZeros(t *testing.T, model, recovery string, shards int) (z zeros) {
 	t.Helper()
 	job := jobOf(model, recovery, 2, 0)
@@ -82,7 +83,7 @@ func (z *zeros) look(slot int) {
 	}
 }
 
-// change changes some values: by numbers, and by what looks like 0 or like none. What is set is a slot's own rows.
+// change changes some values, including to ±0 and NaN. A slot sets only its own rows.
 func (z *zeros) change(slot int, clock perdure.Clock) {
 	delta := make([]float32, zeroRows*zeroDim)
 	for i := range 40 {
@@ -107,8 +108,9 @@ func (z *zeros) change(slot int, clock perdure.Clock) {
 	}
 }
 
-// TestPackedRows: rows of which most values are 0 go there and back packed, and come out as they do on more shards,
-// where each has too few to be packed: to the same bits in each clock under bsp, and at the end under essp.
+// TestPackedRows checks that rows with mostly zero values travel packed in both directions. They must equal the rows of
+// a job with more shards, where each shard has too few for packing: bit for bit in each clock under bsp, and at the end
+// under essp.
 func TestPackedRows(t *testing.T) {
 	const few, many = 4, 16
 	if n := zeroRows * zeroDim; n/few < packed.MinValues || n/many >= packed.MinValues {

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// twoTapped are two slots of an essp job and their tables.
+// twoTapped joins two slots of an essp job and opens their tables.
 func twoTapped(
 	c *cluster, change ...func(*perdure.TableSpec),
 ) (ws [2]*worker.Client, taps [2]*tap, ts [2]*worker.Table) {
@@ -35,7 +35,7 @@ func (c *cluster) incRows(t *worker.Table, v float32, ids ...perdure.RowID) {
 	}
 }
 
-// reads checks that rows are of a value, and whether that was known at once.
+// reads checks the value of rows, and whether they were available immediately.
 func (c *cluster) reads(t *worker.Table, atOnce bool, want float32, ids ...perdure.RowID) {
 	c.Helper()
 	if v, waited := c.read(t, ids); v != want || atOnce != (waited == 0) {
@@ -43,9 +43,8 @@ func (c *cluster) reads(t *worker.Table, atOnce bool, want float32, ids ...perdu
 	}
 }
 
-// Under essp the first Get of a row asks for it, and no later one: every new
-// MinClock brings the row as it then is, before it is asked for. What a slot Inc'd
-// itself shows at once.
+// TestPushedRows checks that under essp only the first Get of a row requests it. Every new MinClock pushes the row
+// without a request. A slot's own deltas are visible immediately.
 func TestPushedRows(t *testing.T) {
 	for _, model := range []string{"essp:0", "essp:1", "essp:3"} {
 		for _, sparse := range []bool{false, true} {
@@ -86,7 +85,7 @@ func pushedRows(c *cluster, sparse, sgd bool) {
 		}
 		c.clock(ws[0], clock+1)
 		c.pass(10 * time.Millisecond)
-		if c.job.Consistency.Staleness > 0 { // the other slot's clock is not over
+		if c.job.Consistency.Staleness > 0 { // the other slot's clock is not finished
 			c.reads(ts[0], true, sign*(11*float32(clock)+1), ids...)
 		}
 		c.clock(ws[1], clock+1)
@@ -105,8 +104,8 @@ func pushedRows(c *cluster, sparse, sgd bool) {
 	}
 }
 
-// A slot is pushed the rows that it has read and that have changed, no others, and
-// not for longer than it goes on to read them.
+// TestWhatIsPushed checks that a slot receives pushes of exactly those rows that it has read and that have changed, and
+// only while it continues to read them.
 func TestWhatIsPushed(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		inCluster(t, "essp:0", "none", 2, 0, func(c *cluster) {
@@ -117,7 +116,7 @@ func TestWhatIsPushed(t *testing.T) {
 			})
 			total := map[perdure.RowID]float32{}
 			clock := perdure.Clock(0)
-			step := func(change, pushed, again []perdure.RowID) { // both do a clock
+			step := func(change, pushed, again []perdure.RowID) { // both slots do a clock
 				c.Helper()
 				taps[0].takePushed()
 				c.incRows(ts[1], 1, change...)
@@ -142,8 +141,8 @@ func TestWhatIsPushed(t *testing.T) {
 			step(nil, nil, ids(1, 2, 10))
 			c.reads(ts[0], false, total[5], 5)
 			step(ids(1, 2, 4, 5, 7, 8, 10), ids(1, 2, 5, 10), ids(1))
-			last := clock // at which row 1 alone was read
-			for range 3 { // what is pushed in vain is given up sooner
+			last := clock // the last clock that read only row 1
+			for range 3 { // unused pushes end sooner
 				step(ids(1, 2, 5, 10), ids(1, 2, 5, 10), ids(1))
 			}
 			for drops := taps[0].sent(wire.KindUnsubscribe); taps[0].sent(wire.KindUnsubscribe) == drops; {
@@ -156,7 +155,7 @@ func TestWhatIsPushed(t *testing.T) {
 						clock)
 				}
 			}
-			for range 5 { // the next look, for those that were read a clock later
+			for range 5 { // the next check, for rows that were read one clock later
 				step(ids(1), ids(1), ids(1))
 			}
 			step(ids(1, 2, 4, 5, 10), ids(1), ids(1))
@@ -169,16 +168,16 @@ func TestWhatIsPushed(t *testing.T) {
 	}
 }
 
-// A row that is dropped and read again before that is said is pushed.
+// TestDroppedAndReadAgain checks that a row which is dropped and read again, before the server is notified, is pushed.
 func TestDroppedAndReadAgain(t *testing.T) {
 	inCluster(t, "essp:0", "none", 2, 0, func(c *cluster) {
 		ws, taps, ts := twoTapped(c, sparsely)
 		c.reads(ts[0], false, 0, 1, 2)
 		total := float32(0)
 		for clock := range perdure.Clock(8) {
-			ts[0].Forget() // the server goes on to push what is not wanted here
+			ts[0].Forget() // the server continues to push rows that this slot no longer wants
 			if clock%2 == 1 {
-				c.reads(ts[0], false, total, 1) // and is again, before it is told so
+				c.reads(ts[0], false, total, 1) // it wants the row again before the server is notified
 			}
 			c.incRows(ts[1], 1, 1, 2)
 			total++
@@ -198,9 +197,8 @@ func TestDroppedAndReadAgain(t *testing.T) {
 	})
 }
 
-// While a slot takes nothing of what is pushed to it, others go on, and what it
-// takes then is rows as they are in the end, however often they changed. What
-// is pushed to it meanwhile never hides what it Inc'd itself.
+// TestSlowReader checks that other slots continue while a slot accepts no pushes. When it accepts them again, it
+// receives each row in its latest state, however often it changed. Pushes never hide the slot's own deltas.
 func TestSlowReader(t *testing.T) {
 	slow := transport.NewFaultLayer(nil)
 	inClusterOf(t, transport.MemoryOptions{}, slowly("worker:1", slow), "essp:50", "none", 3, 0, func(c *cluster) {
@@ -263,7 +261,7 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// slowly has what servers send to a host go through a fault layer.
+// slowly routes messages from servers to a host through a fault layer.
 func slowly(host string, layer *transport.FaultLayer) func(string, transport.Network) transport.Network {
 	return func(_ string, n transport.Network) transport.Network { return hostNetwork{n, host, layer} }
 }
@@ -279,7 +277,7 @@ type hostListener struct {
 	to hostNetwork
 }
 
-// accepted is a listener with one connection.
+// accepted is a listener with a single connection.
 type accepted struct {
 	transport.Listener
 	conn transport.Conn
@@ -300,7 +298,7 @@ func (l hostListener) Accept() (transport.Conn, error) {
 	return l.to.layer.Wrap(accepted{l.Listener, conn}).Accept()
 }
 
-// A call that waits for a push is told when the job is ended, or its context is.
+// TestWaitForPush checks that a call that waits for a push returns when the job ends or its context ends.
 func TestWaitForPush(t *testing.T) {
 	inCluster(t, "essp:0,b=bsp", "none", 2, 100, func(c *cluster) {
 		ws, _, ts := twoTapped(c)
@@ -337,10 +335,10 @@ func TestWaitForPush(t *testing.T) {
 	})
 }
 
-// The same, for rows that were never pushed because they are as the job ends.
+// TestWaitAtTheEnd checks the same for rows that were never pushed because they already have their final values.
 func TestWaitAtTheEnd(t *testing.T) {
 	inCluster(t, "essp:0,b=bsp", "none", 2, 100, func(c *cluster) {
-		ws, _, ts := twoTapped(c, sparsely) // of a dense one Table itself has read rows
+		ws, _, ts := twoTapped(c, sparsely) // for a dense table, Table itself reads rows
 		both(2, func(slot int) { c.clock(ws[slot], 1) })
 		c.reads(ts[0], false, 0, 1, 2)
 		c.clock(ws[0], 2)

@@ -15,9 +15,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Updates go to the head, reads to the replica that the design says; where these are
-// one, one Open serves both. Slots spread over the replicas, unless the head is
-// ahead of them, or the tail knows first, or alone, what is wanted.
+// TestReplicaReadFrom checks that updates go to the head and reads to the replica that the design specifies, over a
+// single Open if both are the same. Slots spread over the replicas, unless the head is ahead of them, or the tail has
+// the required state first or exclusively.
 func TestReplicaReadFrom(t *testing.T) {
 	byNumber := func(slot, shard int) int { return (slot + shard) % 3 }
 	head := func(int, int) int { return 0 }
@@ -42,7 +42,7 @@ func TestReplicaReadFrom(t *testing.T) {
 				if slot != 0 {
 					table = c.table(c.dial(perdure.Slot(slot)))
 				}
-				for i := range c.servers { // of slot 0's first read
+				for i := range c.servers { // requests of slot 0's first read
 					c.with(i, func(s *chainServer) { clear(s.got) })
 				}
 				c.read(table, 0)
@@ -56,7 +56,7 @@ func TestReplicaReadFrom(t *testing.T) {
 				}; !slices.Equal(got, want) {
 					t.Errorf("%s, %s: slot %d asked the servers %v, want %v", tc.model, tc.recovery, slot, got, want)
 				}
-				for i, s := range c.servers { // slot s reads, and writes to server 0
+				for i, s := range c.servers { // slot s reads from server s and writes to server 0
 					c.mu.Lock()
 					for _, conn := range s.conns {
 						if conn.hello.Index != slot && slot >= 0 || conn.hello.Role != wire.RoleObserver && slot < 0 {
@@ -78,8 +78,8 @@ func TestReplicaReadFrom(t *testing.T) {
 	}
 }
 
-// A bounded table that is made when others are being read moves the readers to the
-// tail, in the same epoch.
+// TestReaderMovesToTail checks that creating a table with a bound while others are read moves readers to the tail in
+// the same epoch.
 func TestReaderMovesToTail(t *testing.T) {
 	inChain(t, "asp", "chain:2", 1, 2, 1, transport.MemoryOptions{}, func(c *chained) {
 		w := c.dial(0)
@@ -94,15 +94,15 @@ func TestReaderMovesToTail(t *testing.T) {
 			t.Errorf("the head was asked %d times, then %d", before, after)
 		}
 		c.step(w, bounded, 1)
-		if err := w.Settle(c.ctx); err != nil { // not the head, which lags, says so
+		if err := w.Settle(c.ctx); err != nil { // the head, which lags, does not acknowledge it
 			t.Fatal(err)
 		}
 		c.read(bounded, 1)
 	})
 }
 
-// When the head dies its successor is sent exactly what it has not got, and nothing
-// is lost.
+// TestHeadDies checks that when the head dies, its successor receives exactly the updates that it lacks and nothing is
+// lost.
 func TestHeadDies(t *testing.T) {
 	inChain(t, "asp", "chain:2", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
 		w := c.dial(0)
@@ -117,12 +117,12 @@ func TestHeadDies(t *testing.T) {
 		for range 3 {
 			c.step(w, table, 1)
 		}
-		<-time.After(10 * time.Millisecond) // the head has them
-		c.with(1, func(s *chainServer) {    // of one shard the successor got one of them
+		<-time.After(10 * time.Millisecond) // the head has the updates
+		c.with(1, func(s *chainServer) {    // of one shard, the successor has one of them
 			r := s.replicas[0]
 			r.log = append(r.log, c.servers[0].replicas[0].log[2])
 		})
-		c.read(table, 5) // own updates show, wherever they are
+		c.read(table, 5) // own updates are visible wherever they are
 		c.kill(0)
 		c.with(1, func(s *chainServer) { s.holds = false })
 		c.rechain(1)
@@ -140,8 +140,8 @@ func TestHeadDies(t *testing.T) {
 	})
 }
 
-// Under two-step clocks the new head of a chain whose head died between staging and
-// tick is sent the tick, and not the update.
+// TestHeadDiesBeforeTick checks two-step clocks when a head dies between staging and tick: the new head receives the
+// tick but not the update.
 func TestHeadDiesBeforeTick(t *testing.T) {
 	inChain(t, "bsp", "chain:2", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
 		w := c.dial(0)
@@ -169,8 +169,8 @@ func TestHeadDiesBeforeTick(t *testing.T) {
 	})
 }
 
-// When the replica that is read from dies, what it was asked for is asked of the
-// next. Updates stay where they are.
+// TestTailDies checks that when the replica used for reads dies, pending reads are sent to the next one. Updates are
+// not affected.
 func TestTailDies(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:0"} {
 		inChain(t, model, "chain:2", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
@@ -180,7 +180,7 @@ func TestTailDies(t *testing.T) {
 			c.read(table, 1)
 			stops := func() { c.servers[1].holds = true }
 			if model == "bsp" {
-				c.with(0, func(s *chainServer) { s.onTick = stops }) // it is staged by then
+				c.with(0, func(s *chainServer) { s.onTick = stops }) // the update is staged by then
 			} else {
 				c.with(0, func(*chainServer) { stops() })
 			}
@@ -207,9 +207,8 @@ func TestTailDies(t *testing.T) {
 	}
 }
 
-// While the replica that is read from is late, the program reads its own writes all
-// the same, what only the head has is not taken for safe, and Settle returns as soon
-// as it is.
+// TestReaderLags checks a lagging read replica. The program still reads its own writes, updates that only the head has
+// are not safe, and Settle returns as soon as they are.
 func TestReaderLags(t *testing.T) {
 	inChain(t, "asp", "chain:2", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
 		w := c.dial(0)
@@ -244,7 +243,7 @@ func TestReaderLags(t *testing.T) {
 	})
 }
 
-// The next replica to be read from is asked again to say at once what is applied.
+// TestSettleAcrossReaders checks that the next read replica is also asked to acknowledge immediately.
 func TestSettleAcrossReaders(t *testing.T) {
 	inChain(t, "asp", "chain:3", 1, 3, 2, transport.MemoryOptions{}, func(c *chained) {
 		w := c.dial(0)
@@ -264,18 +263,18 @@ func TestSettleAcrossReaders(t *testing.T) {
 	})
 }
 
-// What a new head is sent depends on what it has, and not on what the replica that is
-// read from has acknowledged.
+// TestNewHeadIsAhead checks that the updates sent to a new head depend on what it has, not on the acknowledgements of
+// the read replica.
 func TestNewHeadIsAhead(t *testing.T) {
 	inChain(t, "asp", "chain:3", 1, 3, 2, transport.MemoryOptions{}, func(c *chained) {
 		w := c.dial(0)
 		table := c.table(w)
-		c.Net.Cut("worker:0", "server:2", false) // which is read from next: the client hears nothing from it
+		c.Net.Cut("worker:0", "server:2", false) // the next read replica; the client receives nothing
 		c.with(1, func(s *chainServer) { s.lags = true })
 		for range 3 {
 			c.step(w, table, 1)
 		}
-		<-time.After(10 * time.Millisecond) // all servers have them, but the one that is read from does not say so
+		<-time.After(10 * time.Millisecond) // all servers have them, but no acknowledgement arrives
 		c.with(1, func(s *chainServer) { s.lags, s.holds = false, true })
 		c.step(w, table, 1)
 		<-time.After(10 * time.Millisecond)
@@ -297,8 +296,8 @@ func TestNewHeadIsAhead(t *testing.T) {
 	})
 }
 
-// A head that lacks something says Moved, and is opened anew and sent it; the replica
-// that is read from is not disturbed.
+// TestMovedFromHead checks that a head that lacks updates answers Moved, and that the client opens the shard again and
+// sends them. The read replica is not affected.
 func TestMovedFromHead(t *testing.T) {
 	inChain(t, "asp", "chain:2", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
 		w := c.dial(0)
@@ -321,9 +320,8 @@ func TestMovedFromHead(t *testing.T) {
 	})
 }
 
-// What a server says of a shard that is not read from it counts for nothing: neither
-// what the head says, nor what one says that was dropped and does not know it, even
-// in the right epoch.
+// TestWhoMaySpeak checks that the client ignores messages about a shard from servers that it does not read from. These
+// may come from the head, or from a server that is no longer a member and does not know it, even with the right epoch.
 func TestWhoMaySpeak(t *testing.T) {
 	inChain(t, "asp", "chain:3", 1, 3, 2, transport.MemoryOptions{}, func(c *chained) {
 		w := c.dial(0)
@@ -331,7 +329,7 @@ func TestWhoMaySpeak(t *testing.T) {
 		c.step(w, table, 1)
 		c.read(table, 1)
 		c.with(2, func(s *chainServer) { s.frozen = true })
-		c.setView(func(v *protocol.View) { // it is a member of shard 1 only, and read from for none
+		c.setView(func(v *protocol.View) { // server 2 is a member of shard 1 only, and serves no reads
 			c.setChain(&v.Shards[0], 0, 1)
 			v.Shards[0].Epoch++
 			c.setChain(&v.Shards[1], 2, 1)
@@ -377,8 +375,8 @@ func TestWhoMaySpeak(t *testing.T) {
 	})
 }
 
-// When the head of a chain that acknowledges early dies, the coordinator is told what
-// it had acknowledged, and the new one is sent what its base does not count.
+// TestEagerHeadDies checks that when the head of a chain with early acknowledgements dies, workers report to the
+// coordinator what it had acknowledged. The new head is sent what its base does not include.
 func TestEagerHeadDies(t *testing.T) {
 	inChain(t, "asp", "chain:2,async", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
 		w := c.dial(0)
@@ -433,8 +431,8 @@ func TestEagerHeadDies(t *testing.T) {
 	})
 }
 
-// A chain is rolled back like a shard with one holder. What a process has saved itself
-// it is told without asking, but for what is rolled back.
+// TestChainRollsBack checks that a chain rolls back like a shard with one replica. A process receives its own saved
+// state without a request, unless it was rolled back.
 func TestChainRollsBack(t *testing.T) {
 	inChain(t, "bsp", "checkpoint:100", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
 		w := c.dial(0)
@@ -449,7 +447,7 @@ func TestChainRollsBack(t *testing.T) {
 		if err := w.SaveState([]byte("mine")); err != nil {
 			t.Fatal(err)
 		}
-		saved("") // the clock is not over
+		saved("") // the clock is not finished
 		c.step(w, table, 1)
 		saved("mine")
 		c.with(1, func(s *chainServer) { s.lags = true })
@@ -479,8 +477,8 @@ func TestChainRollsBack(t *testing.T) {
 	})
 }
 
-// A server that joins a chain is connected to before it is needed, and asked for nothing. The
-// connection ends with the joining, or becomes that of the replica that is read from.
+// TestConnectsToWhoJoins checks that workers connect in advance to a server that joins a chain, and send it no
+// requests. The connection ends with the join, or becomes that of the read replica.
 func TestConnectsToWhoJoins(t *testing.T) {
 	for _, recovery := range []string{"chain:2", "chain:2,async"} {
 		inChain(t, "asp", recovery, 1, 3, 1, transport.MemoryOptions{}, func(c *chained) {
@@ -507,7 +505,7 @@ func TestConnectsToWhoJoins(t *testing.T) {
 			}
 			joins(1)
 			want := 1
-			if recovery == "chain:2,async" { // nobody ever reads from it
+			if recovery == "chain:2,async" { // no slot reads from it
 				want = 0
 			}
 			if n := conns(1); n != want {

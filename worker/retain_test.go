@@ -12,10 +12,9 @@ import (
 	"github.com/perdure/perdure/internal/testcluster"
 )
 
-// What is applied, and kept until it is in a checkpoint, is merged where that takes long: any
-// number of clocks take the memory of a few, no Clock waits, and a restored shard that gets
-// them again has each of them once. Where clocks are needed one by one, Clock waits for the
-// checkpoint.
+// TestCondenses checks that applied updates that wait for a slow checkpoint are merged. Any number of clocks then uses
+// the memory of a few, Clock never waits, and a restored shard that receives them again contains each once. If separate
+// clocks are required, Clock waits for the checkpoint.
 func TestCondenses(t *testing.T) {
 	const last, retain = 400, 20_000
 	for model, condensed := range map[string]bool{"asp": true, "essp:3": true, "bsp": false, "vap:9000": false} {
@@ -56,7 +55,7 @@ func TestCondenses(t *testing.T) {
 						n, last, w.Named())
 				}
 				c.unwritten = nil
-				for i := range c.job.Servers { // while none has written anything
+				for i := range c.job.Servers { // no server has written anything
 					c.Process(fmt.Sprint("server:", i)).Kill()
 				}
 				end()

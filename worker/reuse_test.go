@@ -10,13 +10,13 @@ import (
 	"github.com/perdure/perdure/internal/testcluster"
 )
 
-// A Get that is given up takes nobody else's request with it, though the memory
-// of those of its requests that were answered may serve another Get already.
+// TestGivenUpGetHarmsNoOther checks that a canceled Get does not cancel requests of other calls. The memory of its
+// answered requests may already serve another Get.
 func TestGivenUpGetHarmsNoOther(t *testing.T) {
 	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
 		w := c.dial("worker:0", 0)
 		table := c.table(w)
-		c.clock(w, 1) // what was read at clock 0 is no longer fresh enough
+		c.clock(w, 1) // rows read at clock 0 are no longer fresh enough
 		c.Net.Cut("worker:0", "server:1", false)
 		ctx, giveUp := context.WithCancel(c.ctx)
 		first := go1(func() error { return table.GetRun(ctx, 0, make([]float32, rows*dim)) })
@@ -39,10 +39,8 @@ func TestGivenUpGetHarmsNoOther(t *testing.T) {
 	})
 }
 
-// A slot's next process does clocks again that some shards have from its
-// predecessor. The memory of these updates is not used again while they may
-// An observer that reads while the job is rolled back reads what it asked for, of
-// the generation that the job is in then.
+// TestObserverAndRollBack checks that an observer whose read overlaps a rollback gets the requested rows of the job's
+// current generation.
 func TestObserverAndRollBack(t *testing.T) {
 	inCluster(t, "ssp:0", "checkpoint:2", 1, 0, func(c *cluster) {
 		w := c.dial("worker:0", 0)
@@ -93,8 +91,8 @@ func TestObserverAndRollBack(t *testing.T) {
 	})
 }
 
-// A Get that was waiting while the job was rolled back returns ErrRolledBack, also
-// if the program has called Clock before it could.
+// TestRollBackWhileOthersRead checks that a Get that was waiting during a rollback returns ErrRolledBack, even if the
+// program calls Clock before the Get could return.
 func TestRollBackWhileOthersRead(t *testing.T) {
 	inCluster(t, "ssp:0", "checkpoint:2", 2, 0, func(c *cluster) {
 		ws := c.workers()
@@ -107,7 +105,7 @@ func TestRollBackWhileOthersRead(t *testing.T) {
 		}
 		rolled := go1(func() error {
 			for {
-				// As soon as it is rolled back, Clock gives the cut.
+				// Immediately after the rollback, Clock returns the cut.
 				if err := ts[0].IncRows(nil, nil); err != nil {
 					_, err = ws[0].Clock(c.ctx)
 					return err
@@ -134,10 +132,8 @@ func TestRollBackWhileOthersRead(t *testing.T) {
 	})
 }
 
-// Flush while a call of Clock was interrupted sends nothing for the clock that is
-
-// Reads of a server's rows do not wait for another server; those that wait for
-// their turn get it when others give up.
+// TestReadsDoNotBlockOthers checks that reads from one server do not wait for another server. Reads that wait for their
+// turn proceed when others are canceled.
 func TestReadsDoNotBlockOthers(t *testing.T) {
 	inCluster(t, "asp", "none", 1, 0, func(c *cluster) {
 		const bigRows, bigDim = 80, 128 << 10 // 40 MiB, half of it on each server

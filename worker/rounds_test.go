@@ -14,9 +14,9 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A round that was put off until its reader had taken the one before has all that
-// the state contains which it ends with, also what changed since MinClock
-// advanced: a reader must not take a row for newer than it is.
+// TestPutOffRound checks that a round that was delayed until its reader had accepted the previous one contains the
+// whole state at its end. This includes changes since MinClock advanced, because a reader must not consider a row newer
+// than it is.
 func TestPutOffRound(t *testing.T) {
 	slow := transport.NewFaultLayer(nil)
 	inClusterOf(t, transport.MemoryOptions{}, slowly("worker:1", slow), "essp:9", "none", 2, 0, func(c *cluster) {
@@ -42,14 +42,14 @@ func TestPutOffRound(t *testing.T) {
 			t.Fatal(err)
 		}
 		after := ws[1].Counters().ClockDifferential
-		// At clock 2: 3 clocks of the other are 2 - 2, 2 are 1 - 2.
+		// At clock 2, with 3 clocks of the other slot the lag is 2 - 2; with 2 clocks it is 1 - 2.
 		if has, said := row[0] == 1, after[0] == before[0]+1; has != said {
 			t.Errorf("the row has what changed it: %v; said to: %v (%v, before that %v)", has, said, after, before)
 		}
 	})
 }
 
-// A round larger than what is handed to the transport at once ends, and brings all.
+// TestLargeRound checks that a round larger than one handover to the transport is complete.
 func TestLargeRound(t *testing.T) {
 	inCluster(t, "essp:0", "none", 2, 0, func(c *cluster) {
 		const n, wide = 4 * 6 << 10, 256 // 6 MiB of each shard
@@ -79,7 +79,7 @@ func TestLargeRound(t *testing.T) {
 	})
 }
 
-// A row that a server evicts is pushed as what it was in the beginning.
+// TestPushOfEvicted checks that a row which a server evicts is pushed with its initial value.
 func TestPushOfEvicted(t *testing.T) {
 	inCluster(t, "essp:0", "none", 2, 0, func(c *cluster) {
 		ws, taps, ts := twoTapped(c, func(s *perdure.TableSpec) { s.Sparse, s.Rows, s.Evict = true, 0, 3 })
@@ -102,7 +102,7 @@ func TestPushOfEvicted(t *testing.T) {
 	})
 }
 
-// Where the time of a slot went is counted to the message: links take 10 ms.
+// TestTimeSplit checks that a slot's time is accounted for exactly, with links of 10 ms.
 func TestTimeSplit(t *testing.T) {
 	const link = 10 * time.Millisecond
 	like := transport.MemoryOptions{MinLatency: link, MaxLatency: link}
@@ -138,7 +138,7 @@ func TestTimeSplit(t *testing.T) {
 				c.clock(ws[0], 1)
 				check("a clock that may go", 0, 0, 0)
 				c.inc(ts[0], 1)
-				c.clock(ws[0], 2) // update, push, word of it, acknowledgement
+				c.clock(ws[0], 2) // update, push, its notification, acknowledgement
 				check("a clock that must be seen", 4*link, 0, 0)
 				return
 			case "bsp":
@@ -153,11 +153,10 @@ func TestTimeSplit(t *testing.T) {
 			c.clock(ws[0], 1)
 			done := go1(func() bool { c.pass(50 * time.Millisecond); c.clock(ws[1], 1); return true })
 			if model == "ssp:0" {
-				c.get(ts[0]) // asked at 10 ms, held till the other's update comes at 60 ms
+				c.get(ts[0]) // requested at 10 ms, delayed by the server until the other slot's update arrives at 60 ms
 				check("a read that is held", 50*time.Millisecond, 2*link, 0)
 			} else {
-				// How long the push travels nobody can tell: its reader waits for the other
-				// slot until it is there.
+				// The travel time of the push is unknown: the reader counts it as waiting for the other slot.
 				c.get(ts[0])
 				check("a read that waits for a push", 50*time.Millisecond+2*link, 0, 0)
 			}
@@ -166,8 +165,8 @@ func TestTimeSplit(t *testing.T) {
 	}
 }
 
-// Goroutines that read, Inc, and ask ahead for the same rows in any order, while
-// another ends clocks, see no error, and in the end all that was Inc'd.
+// TestManyGoroutines checks goroutines that read, Inc and prefetch the same rows in any order while another goroutine
+// ends clocks. None sees an error, and the final rows contain all deltas.
 func TestManyGoroutines(t *testing.T) {
 	for _, model := range models {
 		for _, cache := range []int{0, 20 * (4*dim + 40)} {
@@ -225,8 +224,8 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
-// Tables of several models in one job, each as its model has it; a server that is
-// killed is gone for all of them, and slots go on.
+// TestModelsTogether checks tables with different consistency models in one job. Each follows its own model. A killed
+// server affects all of them, and slots continue.
 func TestModelsTogether(t *testing.T) {
 	for _, model := range []string{"essp:1,b=bsp", "asp,w=essp:1", "ssp:1,w=essp:2,v=vap:1e9"} {
 		for _, recovery := range []string{"none", "checkpoint:4"} {
@@ -272,7 +271,7 @@ func TestModelsTogether(t *testing.T) {
 							}
 						}
 						if recovery == "none" {
-							return // what the server had since is lost
+							return // updates on the server since then are lost
 						}
 						for _, table := range ts {
 							table.Forget()

@@ -14,20 +14,19 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// walker is a program whose updates depend on nothing but a state that it carries
-// from clock to clock.
+// walker is a program whose updates depend only on a state that it carries from clock to clock.
 type walker struct {
 	c     *cluster
 	slot  perdure.Slot
-	rare  bool // it saves the state for checkpoints only
-	says  bool // and says so
+	rare  bool // it saves the state only for checkpoints
+	says  bool // it declares that
 	kills *rand.Rand
-	left  int // of its processes are still to die
+	left  int // number of its processes that will still die
 }
 
 func walk(state uint64) uint64 { return state*6364136223846793005 + 1442695040888963407 }
 
-// process lives until it is killed, or all is done: the number of clocks.
+// process runs until it is killed or has done the given number of clocks.
 func (p *walker) process(clocks perdure.Clock) (done bool, err error) {
 	host := fmt.Sprintf("worker:%d", p.slot)
 	w, err := p.c.tryDial(host, p.slot, func(cfg *testcluster.DialConfig) { cfg.SavesAtCuts = p.says })
@@ -57,7 +56,7 @@ func (p *walker) process(clocks perdure.Clock) (done bool, err error) {
 	}
 }
 
-// iterate does one clock, and returns the next.
+// iterate does one clock and returns the next.
 func (p *walker) iterate(
 	w *worker.Client, table *worker.Table, clock perdure.Clock, state *uint64,
 ) (perdure.Clock, error) {
@@ -75,12 +74,12 @@ func (p *walker) iterate(
 	p.c.pass(time.Duration(p.kills.IntN(5)) * time.Millisecond)
 	next, err := w.Clock(p.c.ctx)
 	if err == nil && next != clock+1 {
-		*state, err = p.load(w) // all have rolled back
+		*state, err = p.load(w) // all slots have rolled back
 	}
 	return next, err
 }
 
-// load returns the state at the present clock.
+// load returns the state at the current clock.
 func (p *walker) load(w *worker.Client) (uint64, error) {
 	saved, err := w.LoadState(p.c.ctx)
 	if err != nil || saved == nil {
@@ -89,8 +88,7 @@ func (p *walker) load(w *worker.Client) (uint64, error) {
 	return binary.LittleEndian.Uint64(saved), nil
 }
 
-// walks runs a job of such programs, and reports whether its table holds at the end
-// what they add in a job without failures.
+// walks runs a job of such programs, and reports whether its final table equals that of a job without failures.
 func walks(t *testing.T, model, recovery string, rare, says bool, deaths int) (as bool) {
 	const clocks = 40
 	inCluster(t, model, recovery, 2, clocks, func(c *cluster) {
@@ -131,10 +129,10 @@ func walks(t *testing.T, model, recovery string, rare, says bool, deaths int) (a
 	return as
 }
 
-// A program that saves its state in each clock goes on from it wherever its process
-// dies; one that saves it for checkpoints only takes all back to the last, if it says
-// so. If it does not, the model is another: the test can tell. Strategies without
-// checkpoints have the former only.
+// TestProgramsState checks programs that resume from saved state. A program that saves its state in each clock
+// continues wherever its process dies. A program that saves it only for checkpoints causes a rollback to the last one
+// if it declares that; if it does not, the final model is wrong, which the test detects. Strategies without checkpoints
+// support only the former.
 func TestProgramsState(t *testing.T) {
 	for _, strategy := range []string{
 		"checkpoint:5", "chain:2,checkpoint:5", "checkpoint:5,async", "resend:5",
@@ -160,7 +158,7 @@ func TestProgramsState(t *testing.T) {
 	}
 }
 
-// Where there are no checkpoints, a program that saves its state for them is refused.
+// TestStateNeedsCheckpoints checks that a program that saves its state for checkpoints is rejected if there are none.
 func TestStateNeedsCheckpoints(t *testing.T) {
 	for _, recovery := range []string{"none", "chain:2"} {
 		inCluster(t, "asp", recovery, 1, 0, func(c *cluster) {

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// stuckConn takes a number of frames and no more, and must not be waited for.
+// stuckConn accepts a limited number of frames. Callers must not wait for more.
 type stuckConn struct {
 	transport.Conn
 	takes  int
@@ -32,8 +32,8 @@ func (c *stuckConn) Close() error {
 	return nil
 }
 
-// What a coordinator does not take is kept, and told on the next connection; the one that took
-// nothing is closed, once.
+// TestSessionGivesUpWhatIsFull checks that messages which a coordinator does not accept are kept and sent on the next
+// connection. The stuck connection is closed, once.
 func TestSessionGivesUpWhatIsFull(t *testing.T) {
 	var s session
 	first, second := newStuckConn(2), newStuckConn(10)

@@ -16,8 +16,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// overSockets starts a job of one slot, one server and one shard over real
-// sockets and joins it. through, unless nil, is the network that the worker uses.
+// overSockets starts a job with one slot, one server and one shard over real sockets and joins it. through, unless nil,
+// is the worker's network.
 func overSockets(
 	t testing.TB, model string, sock transport.TCP, heartbeat time.Duration,
 	through func(transport.Network) transport.Network,
@@ -40,17 +40,17 @@ func overSockets(
 	return ctx, w
 }
 
-// slowNetwork passes what servers send on through a relay that can stop in the
-// middle of a frame. What goes to the coordinator goes there directly.
+// slowNetwork routes frames from servers through a relay that can stop in the middle of a frame. Connections to the
+// coordinator are direct.
 type slowNetwork struct {
 	transport.Network
 	t      *testing.T
-	first  string // the first address that was dialled: the coordinator's
+	first  string // the first address dialled, which is the coordinator's
 	mu     sync.Mutex
-	budget int           // bytes that may still pass; < 0: all
+	budget int           // bytes that may still pass; < 0: unlimited
 	stops  chan struct{} // closed when the relay stops
-	goesOn chan struct{} // closed to let it go on
-	over   chan struct{} // closed when what it had held back is passed on, or cannot be
+	goesOn chan struct{} // closed to resume the relay
+	over   chan struct{} // closed when all delayed bytes are forwarded, or cannot be
 }
 
 func (n *slowNetwork) Dial(ctx context.Context, addr string) (transport.Conn, error) {
@@ -72,7 +72,7 @@ func (n *slowNetwork) Dial(ctx context.Context, addr string) (transport.Conn, er
 		if err != nil {
 			return
 		}
-		// What the kernel takes is not read yet: let it be little.
+		// The kernel buffers bytes that were not read yet, so keep its buffer small.
 		if err := near.(*net.TCPConn).SetWriteBuffer(4 << 10); err != nil {
 			n.t.Error(err)
 		}
@@ -88,7 +88,7 @@ func (n *slowNetwork) Dial(ctx context.Context, addr string) (transport.Conn, er
 	return transport.TCP{Socket: transport.SocketTCP}.Dial(ctx, l.Addr().String())
 }
 
-// stopAfter has the relay stop after some bytes.
+// stopAfter stops the relay after a number of bytes.
 func (n *slowNetwork) stopAfter(bytes int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -122,9 +122,8 @@ func (n *slowNetwork) relay(to, from net.Conn) {
 	}
 }
 
-// A Get that is given up while its answer is being received into the reader's
-// memory returns at once, and nothing is written there afterwards. The rows can be
-// read again.
+// TestGivenUpHalfReceived checks a Get that is canceled while its answer is received into the caller's memory. It
+// returns immediately and writes nothing there afterwards. The rows can be read again.
 func TestGivenUpHalfReceived(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		var slow *slowNetwork

@@ -12,11 +12,11 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// sparsely makes the tests' table sparse.
+// sparsely makes the test table sparse.
 func sparsely(s *perdure.TableSpec) { s.Sparse, s.Rows = true, 0 }
 
-// naiveMap is what one slot alone must read of a table of which any row may be
-// named, or of rows that begin at zero.
+// naiveMap is the expected content of a table that only one slot changes. Rows are initially zero, and any row may
+// exist.
 type naiveMap struct {
 	values  map[perdure.RowID][dim]float32
 	scale   float32
@@ -39,8 +39,8 @@ func (n *naiveMap) list(ids []perdure.RowID) (out []float32) {
 	return out
 }
 
-// drawIDs draws ids of few rows, so that they are named again and again, some
-// twice in one list. Those of a sparse table lie anywhere.
+// drawIDs draws IDs from a few rows, so that rows repeat, sometimes within one list. IDs of a sparse table are
+// arbitrary.
 func drawIDs(rng *rand.Rand, sparse bool) []perdure.RowID {
 	ids := make([]perdure.RowID, 1+rng.IntN(2*rows))
 	for i := range ids {
@@ -52,7 +52,7 @@ func drawIDs(rng *rand.Rand, sparse bool) []perdure.RowID {
 	return ids
 }
 
-// drawnListOp does one operation on the table and on the naive model.
+// drawnListOp performs one operation on both the table and the naive model.
 func drawnListOp(c *cluster, t *worker.Table, n *naiveMap, rng *rand.Rand) (what string, got, want []float32) {
 	ids := drawIDs(rng, t.Spec().Sparse)
 	delta := make([]float32, len(ids)*dim)
@@ -80,7 +80,7 @@ func drawnListOp(c *cluster, t *worker.Table, n *naiveMap, rng *rand.Rand) (what
 	case 7:
 		if rng.IntN(3) == 0 {
 			for id := range n.values {
-				n.flushed[id] = true // more than need be
+				n.flushed[id] = true // possibly more rows than necessary
 			}
 			err = t.Flush()
 		}
@@ -91,10 +91,9 @@ func drawnListOp(c *cluster, t *worker.Table, n *naiveMap, rng *rand.Rand) (what
 	return what, got, want
 }
 
-// A slot alone reads its own writes at once and for good: of a sparse table as of
-// a dense one, whether rows were flushed, prefetched or forgotten, over one
-// connection or several, and also where connections break and what is sent stays
-// queued for a while. All numbers are exact in float32.
+// TestReadYourWritesEverywhere checks that a single slot reads its own writes immediately and permanently, in sparse
+// and dense tables. It covers rows that were flushed, prefetched or forgotten, one or several connections, connections
+// that break, and delayed frames. All numbers are exact in float32.
 func TestReadYourWritesEverywhere(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:0", "ssp:2", "asp"} {
 		for _, sparse := range []bool{false, true} {

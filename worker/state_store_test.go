@@ -19,8 +19,8 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// A store that cannot be opened is tried again: for ever where that passes, else ten times; and why is told. What is
-// dropped meanwhile is not saved.
+// TestSaves checks that opening a store is retried without limit after a transient error and ten times otherwise, and
+// that the reason is reported. States that are dropped meanwhile are not saved.
 func TestSaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := store.NewDir(disk.NewMemory(), "c")
@@ -82,8 +82,8 @@ func TestSaves(t *testing.T) {
 	})
 }
 
-// A store in the run's folder is reached where that folder is. Elsewhere a state is refused at once, and not written
-// into a directory that only has the same name.
+// TestReach checks that a store in the run's directory is used where that directory exists. Elsewhere a state is
+// rejected immediately and not written to a directory that only has the same name.
 func TestReach(t *testing.T) {
 	run := t.TempDir()
 	opened := 0

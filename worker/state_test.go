@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/testcluster"
 )
 
-// moody is a store that fails as it is told to.
+// moody is a store that fails on demand.
 type moody struct {
 	store.Store
 	why *atomic.Pointer[error]
@@ -36,7 +36,7 @@ func (m moody) Open(name string) (store.Object, error) {
 	return m.Store.Open(name)
 }
 
-// saving has a worker keep what is larger than n bytes in a store that fails as why says.
+// saving makes a worker keep states larger than n bytes in a store that fails with the error in why.
 func saving(n int, why *atomic.Pointer[error]) func(*testcluster.DialConfig) {
 	return func(cfg *testcluster.DialConfig) {
 		open := cfg.OpenStore
@@ -48,14 +48,14 @@ func saving(n int, why *atomic.Pointer[error]) func(*testcluster.DialConfig) {
 	}
 }
 
-// A state that is too large to travel is there for the slot's next process, and so is one that looks like a
-// reference. A later one takes its place, and it is deleted.
+// TestLargeState checks that the slot's next process gets a state that is too large for a message, or that looks like a
+// reference. A later state replaces it, and it is deleted.
 func TestLargeState(t *testing.T) {
 	for _, strategy := range []string{"none", "chain:2", "checkpoint:3", "resend:3", "stateless"} {
 		t.Run(strategy, func(t *testing.T) {
 			inCluster(t, "bsp", strategy, 1, 0, func(c *cluster) {
 				large := bytes.Repeat([]byte("large"), 3<<18)
-				mark := slotstate.EmptyRef() // as it travels, it is a reference
+				mark := slotstate.EmptyRef() // in a message, it would be a reference
 				w := c.dial("worker:0", 0)
 				c.table(w)
 				for clock, state := range [][]byte{[]byte("a"), large, mark, append(large, 'b'), append(large, 'c')} {
@@ -67,7 +67,7 @@ func TestLargeState(t *testing.T) {
 					if err := w.Settle(c.ctx); err != nil {
 						t.Fatal(err)
 					}
-					for _, again := range []bool{false, true} { // its own process, and the next
+					for _, again := range []bool{false, true} { // its own process, then the next one
 						if again {
 							c.Net.Kill("worker:0")
 							w.Close()
@@ -89,8 +89,8 @@ func TestLargeState(t *testing.T) {
 	}
 }
 
-// A store that is away is waited for, and people are told; one that refuses ends the clock with one line, after
-// some tries, and the program may save again.
+// TestStateStoreFails checks that a worker waits for an unavailable store and reports it. A store that rejects a state
+// ends the clock with a one-line error after some attempts, and the program may save again.
 func TestStateStoreFails(t *testing.T) {
 	inCluster(t, "asp", "none", 1, 0, func(c *cluster) {
 		var why atomic.Pointer[error]

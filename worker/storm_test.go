@@ -13,13 +13,11 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// stormRow is what one slot knows of a row: how many of each slot's clocks it
-// contained when it was read last.
+// stormRow holds a row as one slot last read it: the number of each slot's clocks in it.
 type stormRow [dim]float32
 
-// Slots that prefetch, flush, forget and read rows of a sparse table in any order,
-// over connections that break, from servers that are killed, read within their
-// bound, their own writes, and never less than they have read before.
+// TestSparseStorm checks slots that prefetch, flush, forget and read rows of a sparse table in any order. Connections
+// break and servers are killed. Reads must be within their bound, include the slot's own writes, and never decrease.
 func TestSparseStorm(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:0", "ssp:2", "essp:0", "essp:2", "asp", "vap:30"} {
 		for _, cache := range []int{0, 20 * (4*dim + 40)} {
@@ -28,7 +26,7 @@ func TestSparseStorm(t *testing.T) {
 	}
 }
 
-// The same for a dense table that is larger than the cache, or not.
+// TestDenseStorm checks the same for dense tables larger and smaller than the cache.
 func TestDenseStorm(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:2", "essp:0", "essp:2", "asp", "vap:30"} {
 		for _, cache := range []int{0, 20 * (4*dim + 40)} {
@@ -78,11 +76,11 @@ func storm(t *testing.T, model string, cacheBytes int, sparse bool) {
 				for s.clock < clocks && err == nil && !t.Failed() {
 					err = s.iterate()
 				}
-				if err == nil { // others may still need this slot to do clocks again
+				if err == nil { // other slots may still need this one to repeat clocks
 					err = w.Finish(c.within(time.Second))
 				}
 				if errors.Is(err, context.DeadlineExceeded) && c.ctx.Err() == nil {
-					return // nobody does
+					return // no slot needs it
 				}
 				if !errors.Is(err, perdure.ErrRolledBack) {
 					t.Errorf("-worker.seed=%d: slot %d at clock %d: %v", *seed, slot, s.clock, err)
@@ -99,8 +97,7 @@ func storm(t *testing.T, model string, cacheBytes int, sparse bool) {
 	})
 }
 
-// stormSlot is one slot's program. In every clock it adds 1 to its own column of
-// all rows.
+// stormSlot is one slot's program. In every clock it adds 1 to its own column of all rows.
 type stormSlot struct {
 	c       *cluster
 	w       *worker.Client
@@ -108,7 +105,7 @@ type stormSlot struct {
 	slot    int
 	rng     *rand.Rand
 	clock   perdure.Clock
-	flushed int // rows that this clock's 1 was added to
+	flushed int // number of rows that have this clock's 1
 	seen    map[perdure.RowID]stormRow
 }
 

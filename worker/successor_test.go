@@ -7,9 +7,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// What a slot's dead process had ticked is applied after its successor has asked for the
-// rows, which nobody else changes, and has even got some of them, with the table: its
-// first read waits for that, and so shows what its slot did.
+// TestSuccessorReadsOldUpdates checks a replacement process that receives rows before its predecessor's ticked updates
+// are applied. Only this slot changes these rows. The replacement's first read must wait and include the predecessor's
+// updates.
 func TestSuccessorReadsOldUpdates(t *testing.T) {
 	for _, model := range []string{"e=essp:1,b=bsp", "e=vap:100,b=bsp"} {
 		inCluster(t, model, "none", 2, 0, func(c *cluster) {
@@ -23,7 +23,7 @@ func TestSuccessorReadsOldUpdates(t *testing.T) {
 			if err := table.IncRows([]perdure.RowID{3}, all(1, 1)); err != nil {
 				t.Fatal(err)
 			}
-			c.clock(first, 1) // ticked; slot 1 has not ended the clock yet
+			c.clock(first, 1) // ticked; slot 1 has not ended the clock
 			c.Net.Kill("worker:0")
 			first.Close()
 			c.pass(time.Second)

@@ -14,8 +14,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// naive is what one slot alone must read: rows to which all its deltas are
-// applied at once.
+// naive is the expected content of a table that only one slot changes: every delta is applied immediately.
 type naive struct {
 	values [rows * dim]float32
 	scale  float32
@@ -38,8 +37,8 @@ func (n *naive) list(ids []perdure.RowID) (out []float32) {
 	return out
 }
 
-// A slot alone reads its own writes at once and for good, however it names rows
-// and whenever answers come. All numbers are exact in float32.
+// TestReadYourWrites checks that a single slot reads its own writes immediately and permanently, however it names rows
+// and whenever answers arrive. All numbers are exact in float32.
 func TestReadYourWrites(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:0", "ssp:2", "asp"} {
 		for _, rule := range []perdure.Rule{{Kind: perdure.RuleAdd}, {Kind: perdure.RuleSGD, Rate: 0.5}} {
@@ -72,11 +71,11 @@ func TestReadYourWrites(t *testing.T) {
 	}
 }
 
-// drawnOp does one operation on the table and on the naive model.
+// drawnOp performs one operation on both the table and the naive model.
 func drawnOp(c *cluster, t *worker.Table, n *naive, rng *rand.Rand) (what string, got, want []float32) {
 	first := perdure.RowID(rng.IntN(rows))
 	count := 1 + rng.IntN(rows-int(first))
-	ids := make([]perdure.RowID, 1+rng.IntN(2*rows)) // some twice
+	ids := make([]perdure.RowID, 1+rng.IntN(2*rows)) // some rows occur twice
 	for i := range ids {
 		ids[i] = perdure.RowID(rng.IntN(rows))
 	}
@@ -114,8 +113,7 @@ func drawnOp(c *cluster, t *worker.Table, n *naive, rng *rand.Rand) (what string
 	return what, got, want
 }
 
-// What is Inc'd while the first answer for a row is on its way is in it when it
-// comes.
+// TestIncBeforeTheAnswer checks that a row includes deltas that were Inc'd while its first answer was in transit.
 func TestIncBeforeTheAnswer(t *testing.T) {
 	inCluster(t, "ssp:1", "none", 1, 0, func(c *cluster) {
 		w := c.dial("worker:0", 0)
@@ -141,8 +139,8 @@ func TestIncBeforeTheAnswer(t *testing.T) {
 	})
 }
 
-// Under bsp a read at clock c has exactly the clocks < c of everybody else, and
-// the reader's own on top.
+// TestBSPIsExact checks that under bsp a read at clock c contains exactly the clocks < c of the other slots, plus the
+// reader's own updates.
 func TestBSPIsExact(t *testing.T) {
 	inCluster(t, "bsp", "none", 3, 0, func(c *cluster) {
 		ws := c.workers()
@@ -163,8 +161,7 @@ func TestBSPIsExact(t *testing.T) {
 	})
 }
 
-// Under ssp:2 a slot may be two clocks ahead of the slowest, and waits at the
-// third until that has moved.
+// TestSSPBound checks that under ssp:2 a slot may be two clocks ahead of the slowest, and waits at the third.
 func TestSSPBound(t *testing.T) {
 	inCluster(t, "ssp:2", "none", 2, 0, func(c *cluster) {
 		ws := c.workers()
@@ -194,7 +191,7 @@ func TestSSPBound(t *testing.T) {
 	})
 }
 
-// Under asp nobody waits for anybody.
+// TestASPNeverWaits checks that under asp no slot waits for another.
 func TestASPNeverWaits(t *testing.T) {
 	inCluster(t, "asp", "none", 2, 0, func(c *cluster) {
 		ws := c.workers()
@@ -207,14 +204,14 @@ func TestASPNeverWaits(t *testing.T) {
 			c.clock(ws[0], clock+1)
 		}
 		c.pass(100 * time.Millisecond)
-		c.clock(ws[1], 1) // what was read at clock 0 may answer all of clock 0
+		c.clock(ws[1], 1) // rows read at clock 0 are valid throughout clock 0
 		if got := c.get(ts[1]); got != 20 {
 			t.Fatalf("the other slot, at clock 1, read %v, want all 20", got)
 		}
 	})
 }
 
-// waits returns how long each clock's read waited in a steady loop of two slots.
+// waits returns how long each clock's read waits in a steady loop of two slots.
 func waits(t *testing.T, model string, clocks int, ids func(clock int) []perdure.RowID) (waited []time.Duration) {
 	inCluster(t, model, "none", 2, 0, func(c *cluster) {
 		ws := c.workers()
@@ -233,14 +230,14 @@ func waits(t *testing.T, model string, clocks int, ids func(clock int) []perdure
 				}
 				// Every slot adds 1 to every row in every clock.
 				for i, v := range got {
-					least := clock + max(0, clock-int(c.job.Consistency.Staleness)) // own and the other's
+					least := clock + max(0, clock-int(c.job.Consistency.Staleness)) // own clocks and the other slot's
 					if most := 2*clock + int(c.job.Consistency.Staleness) + 1; int(v) < least || int(v) > most {
 						t.Errorf("slot %d at clock %d: row %d is %v, want %d to %d", slot, clock, list[i/dim], v, least,
 							most)
 						return
 					}
 				}
-				c.pass(10 * time.Millisecond) // it computes
+				c.pass(10 * time.Millisecond) // computation
 				c.inc(ts[slot], 1)
 				c.clock(ws[slot], perdure.Clock(clock+1))
 			}
@@ -257,10 +254,10 @@ func everyRow(int) []perdure.RowID {
 	return all
 }
 
-// Under ssp the rows are asked for again with the clock's updates, and the
-// answers come while the program computes: a steady loop soon waits no more.
+// TestRenewAhead checks that under ssp the rows are requested again together with the clock's updates, and that answers
+// arrive during computation. A steady loop soon stops waiting.
 func TestRenewAhead(t *testing.T) {
-	sparse := func(clock int) []perdure.RowID { // with one row twice, not in order
+	sparse := func(clock int) []perdure.RowID { // one row twice, not sorted
 		return []perdure.RowID{9, 2, perdure.RowID(4 + clock%2), 2, 0}
 	}
 	for name, ids := range map[string]func(int) []perdure.RowID{"all rows": everyRow, "sparse": sparse} {
@@ -273,8 +270,8 @@ func TestRenewAhead(t *testing.T) {
 			}
 		})
 	}
-	// With no staleness allowed there is nothing to renew ahead: each read waits,
-	// which also shows that waiting would be seen above.
+	// Without staleness nothing can be renewed ahead, so each read waits. This also shows that the test above would
+	// detect waiting.
 	for clock, d := range waits(t, "bsp", 5, everyRow)[1:] {
 		if d == 0 {
 			t.Errorf("under bsp the read at clock %d did not wait", clock+1)
@@ -282,8 +279,8 @@ func TestRenewAhead(t *testing.T) {
 	}
 }
 
-// Rows that change from clock to clock are read right, too, with renewals on the
-// way for other rows than are wanted next.
+// TestSparseAndChanging checks reads of rows that differ from clock to clock, while renewals of other rows are in
+// transit.
 func TestSparseAndChanging(t *testing.T) {
 	for _, model := range []string{"ssp:1", "ssp:3"} {
 		waits(t, model, 40, func(clock int) []perdure.RowID {
@@ -297,8 +294,7 @@ func TestSparseAndChanging(t *testing.T) {
 	}
 }
 
-// What cannot be asked for is refused in one line that says what is wrong, and
-// the client goes on.
+// TestWrongArguments checks that an invalid request is rejected with a one-line reason and that the client continues.
 func TestWrongArguments(t *testing.T) {
 	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
 		w := c.dial("worker:0", 0)

@@ -13,17 +13,16 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// tap is a network that counts a client's frames, and that can be shut: then what
-// comes from servers waits.
+// tap is a network that counts a client's frames. While it is shut, messages from servers are delayed.
 type tap struct {
 	transport.Network
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	out, in map[wire.Kind]int
-	packed  map[wire.Kind]int     // frames with values that are packed
-	pushed  map[perdure.RowID]int // how often a row came in a push
-	shut    chan struct{}         // nil: it is open
-	conns   []transport.Conn      // to servers
+	packed  map[wire.Kind]int     // number of frames with packed values
+	pushed  map[perdure.RowID]int // number of pushes of each row
+	shut    chan struct{}         // nil while it is open
+	conns   []transport.Conn      // connections to servers
 }
 
 type tappedConn struct {
@@ -31,7 +30,7 @@ type tappedConn struct {
 	tap *tap
 }
 
-// tapped joins as the worker of a slot, through a tap.
+// tapped joins as the worker of a slot through a tap.
 func (c *cluster) tapped(host string, slot perdure.Slot, with ...func(*testcluster.DialConfig)) (*worker.Client, *tap) {
 	c.Helper()
 	tp := &tap{
@@ -60,7 +59,7 @@ func (c *tappedConn) Send(frames ...wire.Frame) error {
 }
 
 func (c *tappedConn) TrySend(frames ...wire.Frame) error {
-	c.count(frames) // these tests fill no queue
+	c.count(frames) // the queue never fills up in these tests
 	return c.Conn.TrySend(frames...)
 }
 
@@ -110,7 +109,7 @@ func (n *tap) close() {
 	n.shut = make(chan struct{})
 }
 
-// open lets what has come in through, and all that follows.
+// open releases delayed frames and stops delaying.
 func (n *tap) open() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -131,14 +130,14 @@ func (n *tap) cut() {
 	}
 }
 
-// sent returns how many frames of a kind went to servers.
+// sent returns the number of frames of a kind sent to servers.
 func (n *tap) sent(kind wire.Kind) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.out[kind]
 }
 
-// takePushed returns how often each row came in a push since it was called last.
+// takePushed returns how often each row was pushed since the previous call.
 func (n *tap) takePushed() map[perdure.RowID]int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

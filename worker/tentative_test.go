@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A roll-back while the model of a tentative end is evaluated ends the evaluation, which would wait for updates that
-// its own slot must make again.
+// TestRollBackAtTentativeEnd checks that a rollback cancels the evaluation of the model at a tentative end. Otherwise
+// the evaluation would wait for updates that its own slot must repeat.
 func TestRollBackAtTentativeEnd(t *testing.T) {
 	inCluster(t, "ssp:2", "checkpoint:3", 2, 30, func(c *cluster) {
 		ws := c.workers()
@@ -30,7 +30,7 @@ func TestRollBackAtTentativeEnd(t *testing.T) {
 				at := w.Now()
 				err := w.SettleEnd(c.ctx, func(ctx context.Context) (bool, error) {
 					if evals++; evals == 1 {
-						c.pass(time.Second) // the other slot comes here, too
+						c.pass(time.Second) // the other slot reaches this clock, too
 						c.Kill("server:0")
 						c.start("server:0")
 						c.pass(5 * time.Second)
@@ -55,7 +55,8 @@ func TestRollBackAtTentativeEnd(t *testing.T) {
 	})
 }
 
-// What left early of a clock that a tentative end broke off is not in the update of that clock when it is done again.
+// TestTentativeEndInClock checks that deltas which were sent early, in a clock that a tentative end interrupted, are
+// not in the update of that clock when it is repeated.
 func TestTentativeEndInClock(t *testing.T) {
 	for _, recovery := range []string{"none", "chain:2", "checkpoint:3", "stateless"} {
 		inCluster(t, "asp", recovery, 2, 30, func(c *cluster) {
@@ -75,7 +76,7 @@ func TestTentativeEndInClock(t *testing.T) {
 					c.clock(ws[slot], clock+1)
 				}
 			}
-			step(0, 100) // leaves
+			step(0, 100) // large enough to be sent immediately
 			c.pass(time.Second)
 			if err := ws[1].ProposeEnd(c.ctx); err != nil {
 				t.Fatal(err)
@@ -97,7 +98,7 @@ func TestTentativeEndInClock(t *testing.T) {
 	}
 }
 
-// settleEnd has all slots settle a tentative end, whose model misses the goal. Then the job must end at the given
+// settleEnd makes all slots settle a tentative end whose model misses the goal. The job must then end at the given
 // clock.
 func (c *cluster) settleEnd(ws []*worker.Client, end perdure.Clock) {
 	both(len(ws), func(slot int) {
@@ -111,7 +112,8 @@ func (c *cluster) settleEnd(ws []*worker.Client, end perdure.Clock) {
 	})
 }
 
-// A slot that joins the job after the clock of a tentative end waits there, and trains if training continues.
+// TestJoinAtTentativeEnd checks that a slot which joins the job after the clock of a tentative end waits there, and
+// trains if training continues.
 func TestJoinAtTentativeEnd(t *testing.T) {
 	inCluster(t, "asp", "none", 2, 30, func(c *cluster) {
 		ws := c.workers()
@@ -142,7 +144,7 @@ func TestJoinAtTentativeEnd(t *testing.T) {
 	})
 }
 
-// EndJob is not satisfied with a tentative end, which may be taken back: it makes that end final.
+// TestEndJobAtTentativeEnd checks that EndJob at a tentative end, which may be revoked, makes that end final.
 func TestEndJobAtTentativeEnd(t *testing.T) {
 	inCluster(t, "asp", "none", 2, 30, func(c *cluster) {
 		ws := c.workers()

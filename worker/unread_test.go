@@ -13,8 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// slowLog is a log whose readers wait while somebody holds gate. They note in taken what
-// they have taken.
+// slowLog is a log whose readers wait while the test holds gate. They record in taken the positions they have read.
 type slowLog struct {
 	updatelog.Log
 	gate  chan struct{} // capacity 1
@@ -38,8 +37,8 @@ func (l *slowLog) Read(
 	}, caughtUp)
 }
 
-// says returns what the coordinator knows of how far the servers are behind the log,
-// together; nil where it does not know it of one.
+// says returns the number of log records that all servers together have not read, as reported to the coordinator. It
+// returns nil if any server has not reported it.
 func (c *cluster) says() (records *int64) {
 	must := func(err error) {
 		if err != nil {
@@ -61,8 +60,7 @@ func (c *cluster) says() (records *int64) {
 	return records
 }
 
-// TestUnread: servers say how many records they are behind the log, as long as the log
-// answers.
+// TestUnread checks that servers report how many log records they have not read, as long as the log answers.
 func TestUnread(t *testing.T) {
 	job := jobOf("asp", "stateless", 1, 1000)
 	inJob(t, transport.MemoryOptions{}, nil, job, func(c *cluster) {
@@ -80,7 +78,7 @@ func TestUnread(t *testing.T) {
 			}
 		}
 		step(3)
-		c.pass(1200 * time.Millisecond) // until it was looked, and told
+		c.pass(1200 * time.Millisecond) // time for a check and a report
 		if n := c.says(); n == nil || *n != 0 {
 			t.Errorf("servers that keep up are %v records behind", n)
 		}

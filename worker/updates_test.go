@@ -12,7 +12,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// still be on their way.
+// TestClocksThatWereDone checks that a slot's next process repeats clocks that some shards have from its predecessor.
+// The memory of these updates must not be reused while they may still be in transit.
 func TestClocksThatWereDone(t *testing.T) {
 	inCluster(t, "asp", "none", 1, 0, func(c *cluster) {
 		const bigRows, bigDim = 128, 16 << 10
@@ -63,7 +64,8 @@ func TestClocksThatWereDone(t *testing.T) {
 	})
 }
 
-// being ended.
+// TestFlushAfterInterruptedClock checks that Flush after an interrupted call of Clock sends nothing for the clock that
+// is being ended.
 func TestFlushAfterInterruptedClock(t *testing.T) {
 	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
 		w := c.dial("worker:0", 0)
@@ -89,7 +91,7 @@ func TestFlushAfterInterruptedClock(t *testing.T) {
 	})
 }
 
-// What an observer cannot do it is told, in one line; it waits for nothing.
+// TestObserverHasNoClocks checks that calls which an observer may not make return a one-line error without waiting.
 func TestObserverHasNoClocks(t *testing.T) {
 	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
 		w := c.dial("worker:0", 0)

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// vapped is a job of two slots under vap:1 of which slot 1 has read rows 1, 2 and 4.
+// vapped is a job with two slots under vap:1 in which slot 1 has read rows 1, 2 and 4.
 type vapped struct {
 	*cluster
 	ws   [2]*worker.Client
@@ -31,8 +31,7 @@ func inVAP(t *testing.T, test func(v *vapped)) {
 	})
 }
 
-// goes ends a clock of slot 0 in which it adds to row 1, and wants that to take
-// no time.
+// goes ends a clock of slot 0 in which it adds to row 1, and expects no wait.
 func (v *vapped) goes(delta float32, clock perdure.Clock) {
 	v.Helper()
 	v.incRows(v.ts[0], delta, 1)
@@ -43,7 +42,7 @@ func (v *vapped) goes(delta float32, clock perdure.Clock) {
 	v.pass(10 * time.Millisecond)
 }
 
-// waits is goes for a clock that does not end before something else happens.
+// waits is goes for a clock that must wait until something else happens.
 func (v *vapped) waits(delta float32, ctx context.Context) chan error {
 	v.Helper()
 	v.incRows(v.ts[0], delta, 1)
@@ -55,7 +54,7 @@ func (v *vapped) waits(delta float32, ctx context.Context) chan error {
 	return done
 }
 
-// ends wants a Clock that waited to end within a time.
+// ends expects a waiting Clock to return within a time.
 func (v *vapped) ends(done chan error, within time.Duration, why string) {
 	v.Helper()
 	start := time.Now()
@@ -64,20 +63,20 @@ func (v *vapped) ends(done chan error, within time.Duration, why string) {
 	}
 }
 
-// Under vap what a slot has in transit stays at or below V/√(c+1), all its updates
-// added up: Clock waits until the others have seen some of it.
+// TestInTransit checks that under vap the sum of a slot's updates in transit stays at or below V/√(c+1): Clock waits
+// until the other slots have seen some of them.
 func TestInTransit(t *testing.T) {
 	inVAP(t, func(v *vapped) {
 		v.goes(0.9, 1)
-		v.reads(v.ts[1], true, 0.9, 1) // it was pushed, and waits for nobody
+		v.reads(v.ts[1], true, 0.9, 1) // it was pushed, and the read waits for no other slot
 		v.goes(-0.6, 2)
 		v.goes(0.5, 3)
 		v.taps[1].close()
 		v.goes(0.25, 4)
 		v.goes(0.15, 5)
-		v.goes(-0.4, 6) // what cancels out is not in transit
+		v.goes(-0.4, 6) // values that cancel out are not in transit
 		v.goes(0.3, 7)
-		done := v.waits(0.1, v.ctx) // 0.4 in all, and 1/√8 is less
+		done := v.waits(0.1, v.ctx) // 0.4 in total, and 1/√8 is less
 		v.taps[1].open()
 		v.ends(done, 10*time.Millisecond, "when all was seen")
 		v.pass(10 * time.Millisecond)
@@ -92,7 +91,7 @@ func TestInTransit(t *testing.T) {
 	})
 }
 
-// An update that is beyond the bound itself goes alone, and is counted.
+// TestBeyondBound checks that an update which alone exceeds the bound is sent alone and counted.
 func TestBeyondBound(t *testing.T) {
 	inVAP(t, func(v *vapped) {
 		v.goes(5, 1)
@@ -110,14 +109,14 @@ func TestBeyondBound(t *testing.T) {
 		}
 		v.taps[1].close()
 		v.goes(9, 4)
-		done = v.waits(0, v.ctx) // nothing may go beside what is beyond the bound
+		done = v.waits(0, v.ctx) // no other update may be in transit with one that exceeds the bound
 		v.taps[1].open()
 		v.ends(done, 10*time.Millisecond, "when all was seen")
 	})
 }
 
-// Nothing of an update leaves before the gate: not by Flush, not because it is
-// large. Clock may be interrupted there and called again.
+// TestGate checks that no part of an update is sent before the gate, neither by Flush nor because it is large. Clock
+// may be interrupted there and called again.
 func TestGate(t *testing.T) {
 	inVAP(t, func(v *vapped) {
 		v.goes(0.1, 1)
@@ -135,7 +134,7 @@ func TestGate(t *testing.T) {
 			t.Fatalf("it is clock %d then", v.ws[0].Now())
 		}
 		done := go1(func() error { _, err := v.ws[0].Clock(v.ctx); return err })
-		v.taps[0].cut() // what is sent again is not what waits
+		v.taps[0].cut() // resent updates are not waiting updates
 		v.pass(time.Second)
 		if n := v.taps[0].sent(wire.KindUpdate) - updates; n > v.job.Shards || len(done) > 0 {
 			t.Fatalf("%d parts of updates left before they may; %d Clocks are over", n, len(done))
@@ -150,9 +149,8 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// Nobody waits for a slot's cache that is gone: it has dropped its rows, its
-// connection has begun anew, or its process is dead. For one that is frozen others
-// wait until it is replaced.
+// TestGateAndOthers checks that no slot waits for a reader's cache that no longer exists: the reader has dropped its
+// rows, has a new connection, or is dead. If the reader is frozen, others wait until it is replaced.
 func TestGateAndOthers(t *testing.T) {
 	inVAP(t, func(v *vapped) {
 		v.goes(0.1, 1)

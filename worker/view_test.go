@@ -12,14 +12,14 @@ import (
 	"github.com/perdure/perdure/internal/testcluster"
 )
 
-// puppet is a coordinator that says what a test tells it to, to one peer.
+// puppet is a coordinator for a single peer. The test determines its messages.
 type puppet struct {
 	*testing.T
 	listener transport.Listener
 	conn     transport.Conn
 }
 
-// welcome takes the peer's next connection and tells it the whole view.
+// welcome accepts the peer's next connection and sends the complete view.
 func (c *puppet) welcome(v protocol.View) {
 	c.Helper()
 	var err error
@@ -41,8 +41,7 @@ func (c *puppet) tell(frames ...wire.Frame) {
 	}
 }
 
-// follows waits until the peer acts on the view of a revision; it never acts on a
-// later one.
+// follows waits until the peer acts on the view of a revision. The peer must never act on a later one.
 func (c *puppet) follows(revision uint64) {
 	c.Helper()
 	for {
@@ -74,14 +73,13 @@ func (c *puppet) follows(revision uint64) {
 	}
 }
 
-// Servers and workers take what changed of a view as if it had been told whole. What
-// is told again changes nothing; a client that has missed something asks for the whole view by
-// coming back.
+// TestViewDeltas checks that servers and workers apply view deltas as if they had received the complete view. Repeated
+// deltas have no effect. A client that has missed a delta reconnects to get the complete view.
 func TestViewDeltas(t *testing.T) {
 	for host, run := range map[string]func(ctx context.Context, p *testcluster.Process) error{
 		"server:0": func(ctx context.Context, p *testcluster.Process) error { return p.RunServer(ctx) },
 		"worker:0": func(ctx context.Context, p *testcluster.Process) error {
-			_, err := p.Dial(ctx, 0) // it does not end: no shard is placed
+			_, err := p.Dial(ctx, 0) // it does not return, because no shard is placed
 			return err
 		},
 	} {
@@ -117,7 +115,7 @@ func viewDeltas(t *testing.T, h *testcluster.Hosts, start func()) {
 	c.follows(4)
 	c.tell(delta(4), delta(4), delta(5), delta(4), delta(5))
 	c.follows(6)
-	c.tell(delta(7)) // that of 6 is lost
+	c.tell(delta(7)) // the delta for revision 6 is lost
 	for n := 0; err == nil; n++ {
 		var f wire.Frame
 		if err = c.conn.Recv(&f); n == 100 {
@@ -130,12 +128,12 @@ func viewDeltas(t *testing.T, h *testcluster.Hosts, start func()) {
 	c.follows(9)
 	c.tell(wire.Control(wire.KindViewDelta,
 		protocol.ViewDelta{Base: 9, Revision: 10, Shards: []protocol.ShardChange{{Shard: 1}}}))
-	c.welcome(view(10)) // it came back
+	c.welcome(view(10)) // the peer has reconnected
 	c.follows(10)
 }
 
-// TestLeftStays: a process that was told that its slot has left ends in order, though the slot is another's when it
-// looks. One whose slot was given to another, and has not left, does not.
+// TestLeftStays checks that a process that was notified that its slot has left ends gracefully, even if the slot
+// belongs to another process by then. A process whose slot was reassigned without leaving does not.
 func TestLeftStays(t *testing.T) {
 	for _, left := range []bool{true, false} {
 		testcluster.RunVirtual(t, time.Minute, hosts(transport.MemoryOptions{}),
@@ -192,8 +190,8 @@ func leftStays(ctx context.Context, t *testing.T, h *testcluster.Hosts, left boo
 	}
 }
 
-// TestEndStays: who asks for the job's end is answered, where the planned one stays, by the end of a pause that began
-// since, and on the same connection; and by nothing else.
+// TestEndStays checks that a request to end the job, in a job that keeps its planned end, is answered only by the end
+// of a pause that began after the request, and on the same connection.
 func TestEndStays(t *testing.T) {
 	testcluster.RunVirtual(t, time.Minute, hosts(transport.MemoryOptions{}), endStays)
 }
@@ -235,9 +233,9 @@ func endStays(t *testing.T, _ context.Context, h *testcluster.Hosts) {
 			t.Fatalf("at revision %d, pause %v, it is answered: %v", v.Revision, pause, got)
 		}
 	}
-	tell(false, false) // this pause was there before
+	tell(false, false) // this pause had begun before
 	tell(true, false)
-	c.conn.Close() // so what was asked may never have come
+	c.conn.Close() // the request may never have arrived
 	v.Revision, v.Pause = v.Revision+1, false
 	c.welcome(v)
 	tell(true, false)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A call waits until what it asks for is so, until its context ends, or until an error ends all.
+// TestWaits checks that a call waits until its condition holds, its context ends, or an error ends all waits.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

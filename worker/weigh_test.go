@@ -10,8 +10,9 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A table that combines updates by their weights has their weighted mean, also where one slot touches nothing. What a
-// slot Incs it does not read in the same clock; a clock without a weight does not end, and goes on once it has one.
+// TestWeigh checks that a table that combines updates by weight contains their weighted mean, even if a slot changes
+// nothing. A slot does not read its own deltas in the same clock. A clock without a weight does not end until it has
+// one.
 func TestWeigh(t *testing.T) {
 	inCluster(t, "bsp", "none", 2, 0, func(c *cluster) {
 		ws := []*worker.Client{c.dial("worker:0", 0), c.dial("worker:1", 1)}
@@ -34,7 +35,7 @@ func TestWeigh(t *testing.T) {
 			}
 			for clock := range perdure.Clock(3) {
 				read(0, 5*float32(clock)) // (8·1 + 4·3)/4
-				read(1, 3*float32(clock)) // 4·3/4: slot 0 does not touch it
+				read(1, 3*float32(clock)) // 4·3/4: slot 0 does not change it
 				inc(0, []float32{8, 4}[slot])
 				if slot == 1 {
 					inc(1, 4)
@@ -55,7 +56,7 @@ func TestWeigh(t *testing.T) {
 	})
 }
 
-// A table that combines updates is refused under other models, by its own program.
+// TestCombineRefused checks that a table that combines updates is rejected under other models, in the program itself.
 func TestCombineRefused(t *testing.T) {
 	inCluster(t, "ssp:1", "none", 1, 0, func(c *cluster) {
 		w := c.dial("worker:0", 0)

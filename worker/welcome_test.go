@@ -12,8 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/testcluster"
 )
 
-// stage is a network on which whoever dials receives the given frames, one after the other,
-// and nothing more.
+// stage is a network on which every dialer receives the given frames in order and nothing else.
 type stage struct {
 	transport.Network
 	frames []wire.Frame
@@ -39,8 +38,7 @@ func (c *stageConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []b
 	return nil
 }
 
-// TestBadWelcome: a welcome that makes no sense ends Dial with an error that says so, whatever
-// has come behind it.
+// TestBadWelcome checks that an invalid welcome makes Dial return an error that says so, whatever follows it.
 func TestBadWelcome(t *testing.T) {
 	ctx, h := testcluster.NewForTest(t, time.Minute, testcluster.Options{})
 	h.Listen(coordinatorAddr, func(transport.Conn, wire.Hello) { <-ctx.Done() })

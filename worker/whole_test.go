@@ -9,13 +9,13 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// whole makes the tests' table a whole one, of a number of rows.
+// whole makes the test table a whole table with the given number of rows.
 func whole(name string, rows int64) func(*perdure.TableSpec) {
 	return func(s *perdure.TableSpec) { s.Name, s.Rows, s.Whole = name, rows, true }
 }
 
-// Under every model, whole tables are written, read and pushed beside one that all shards have a
-// part of: though most shards have nothing of them, and one of them has fewer rows than there are shards.
+// TestWholeTables checks, under every model, that whole tables are written, read and pushed next to a table spread over
+// all shards. Most shards have no rows of them, and one table has fewer rows than there are shards.
 func TestWholeTables(t *testing.T) {
 	for _, model := range models {
 		t.Run(model, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestWholeTables(t *testing.T) {
 						t.Fatalf("a table is %+v, and of another slot %+v", a, b)
 					}
 				}
-				if a, b := ts[0][0].Spec().Shard, ts[0][2].Spec().Shard; a != 0 || b != 2 { // of the other server
+				if a, b := ts[0][0].Spec().Shard, ts[0][2].Spec().Shard; a != 0 || b != 2 { // on the other server
 					t.Errorf("whole tables are on shards %d and %d", a, b)
 				}
 				const clocks = 6
@@ -57,8 +57,7 @@ func TestWholeTables(t *testing.T) {
 	}
 }
 
-// useWhole adds 1 to all rows of some tables in each of a number of clocks, as one of two slots, and reads
-// them all.
+// useWhole adds 1 to all rows of some tables in each of a number of clocks, as one of two slots, and reads all rows.
 func (c *cluster) useWhole(w *worker.Client, tables []*worker.Table, model string, clocks perdure.Clock) {
 	for clock := range clocks {
 		for _, table := range tables {
@@ -90,8 +89,8 @@ func (c *cluster) useWhole(w *worker.Client, tables []*worker.Table, model strin
 	}
 }
 
-// A program that asks for a whole table gets it wherever it is; one that asks for another kind of table,
-// or for one that cannot be, is told so in one line.
+// TestAskForWhole checks that a program that requests a whole table gets it from any shard. A request for a table of
+// another kind, or for an invalid one, returns a one-line error.
 func TestAskForWhole(t *testing.T) {
 	inCluster(t, "asp", "none", 1, 0, func(c *cluster) {
 		w := c.dial("worker:0", 0)

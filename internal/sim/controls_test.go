@@ -45,7 +45,7 @@ type control struct {
 
 // cell is a control under one strategy.
 type cell struct {
-	// seeds with each of which the checker must find a violation; with refused, the job must end with that error
+	// the checker must find a violation with each of these seeds; with refused, the job must end with that error
 	// instead
 	seeds   []uint64
 	refused string
@@ -247,7 +247,7 @@ func only(resend, partial cell, why string) []cell {
 
 func refuses(text, why string, seeds ...uint64) cell { return cell{seeds, text, why} }
 
-// forever is the error of a job that hangs: every process waits, so none reads the wrong values.
+// forever is the error of a job that hangs: every process waits, so no process reads wrong values.
 const forever = "context deadline exceeded"
 
 // hangs returns a cell for a mechanism without which the job never ends.
@@ -273,9 +273,9 @@ func (c cell) finds(err error) bool {
 // mostSeeds is the number of seeds to try if none of the known ones finds a violation.
 const mostSeeds = 300
 
-// With a safety mechanism disabled, the checker must find a violation, or the product must refuse to continue with the
-// error in the table. With the mechanism enabled, the same seed must pass. The table's seeds find the violation
-// immediately; make sim searches for new ones.
+// TestControls disables one safety mechanism at a time. The checker must find a violation, or the product must refuse
+// to continue with the error in the table. With the mechanism enabled, the same seed must pass. The table's seeds find
+// the violation immediately; make sim searches for new ones.
 func TestControls(t *testing.T) {
 	for _, c := range controls {
 		for i, s := range strategies {

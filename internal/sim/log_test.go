@@ -152,8 +152,8 @@ func (l lateLists) List(prefix string) ([]store.Entry, error) {
 	return l.Store.List(prefix)
 }
 
-// A server starts while the store does not yet list the snapshot up to which the log was truncated. It waits for the
-// snapshot, and then answers clients that have opened the shard meanwhile.
+// TestLateSnapshots starts a server while the store does not yet list the snapshot up to which the log was truncated.
+// The server waits for the snapshot, and then answers clients that have opened the shard meanwhile.
 func TestLateSnapshots(t *testing.T) {
 	var until atomic.Int64
 	err := logged(t, 1<<10, func(o *sim.Options) {
@@ -167,8 +167,8 @@ func TestLateSnapshots(t *testing.T) {
 	}
 }
 
-// A log fills up while a snapshot is written or cannot be written. It has capacity again after the snapshot, although
-// no later record triggers one.
+// TestFullLog fills a log while a snapshot is written or cannot be written. The log has capacity again after the
+// snapshot, although no later record triggers one.
 func TestFullLog(t *testing.T) {
 	for name, harm := range map[string]func(c *sim.Cluster){
 		"a slow disk": func(*sim.Cluster) {},
@@ -186,8 +186,8 @@ func TestFullLog(t *testing.T) {
 	}
 }
 
-// Workers continue while their only server is unavailable for long, and fill the log. They then wait and report it.
-// When a server is back, all pending updates are sent in order, and none is missing.
+// TestBacklog checks workers that continue while their only server is unavailable for long, and fill the log. They then
+// wait and report it. When a server returns, all pending updates are sent in order, and none is missing.
 func TestBacklog(t *testing.T) {
 	var said bytes.Buffer
 	err := logged(t, 1<<20, func(o *sim.Options) {
@@ -209,7 +209,8 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// After a server's return, its shards are still snapshotted and the log is truncated up to them.
+// TestSavesOn checks that after a server's return, its shards are still snapshotted and the log is truncated up to
+// them.
 func TestSavesOn(t *testing.T) {
 	err := logged(t, 1<<10, nil, func(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
 		l, err := c.Log().Open(updatelog.Options{Job: job.ID, Shards: job.Shards})
@@ -266,7 +267,7 @@ func put(ctx context.Context, c *sim.Cluster, job perdure.JobSpec, h wire.Header
 	<-done
 }
 
-// A head that was succeeded does no harm by what it appends.
+// TestLateFacts checks that records appended by a replaced head have no effect.
 func TestLateFacts(t *testing.T) {
 	for _, what := range []func(context.Context, *sim.Cluster, perdure.JobSpec){late, lateBase} {
 		if err := logged(t, 1<<20, nil, what); err != nil {
@@ -275,7 +276,7 @@ func TestLateFacts(t *testing.T) {
 	}
 }
 
-// The negative control: where epochs are not told apart, it does.
+// TestLateFactsWeakened is the negative control: if epochs are ignored, the records have an effect.
 func TestLateFactsWeakened(t *testing.T) {
 	err := logged(t, 1<<20, func(o *sim.Options) { o.Mutations.Generations = true }, lateBase)
 	var v *sim.Violation

@@ -16,10 +16,10 @@ import (
 // lacks is lost and never appears later. Exactly the counted updates are missing.
 func TestPartial(t *testing.T) { runSeeds(t, drawPartial) }
 
-// The same while workers join and leave.
+// TestPartialRosters is TestPartial while workers join and leave.
 func TestPartialRosters(t *testing.T) { runSeeds(t, drawScaled(drawPartial)) }
 
-// The same while workers continue during a shard's outage.
+// TestPartialOutages is TestPartial while workers continue during a shard's outage.
 func TestPartialOutages(t *testing.T) { runOutages(t, drawPartial) }
 
 // drawPartial draws jobs in which workers resend updates and lost updates cause no rollback. Workers and servers die,

@@ -10,11 +10,11 @@ import (
 	"github.com/perdure/perdure/internal/sim"
 )
 
-// A worker and a server, or two servers, lose contact permanently while both reach the coordinator. The job must still
-// end with all guarantees kept.
+// TestRifts partitions a worker and a server, or two servers, permanently while both reach the coordinator. The job
+// must still end with all guarantees kept.
 func TestRifts(t *testing.T) { runSeeds(t, drawLastingPartition) }
 
-// Unless the coordinator resolves partitions, jobs stall until their deadline.
+// TestRiftsControl checks that jobs stall until their deadline unless the coordinator resolves partitions.
 func TestRiftsControl(t *testing.T) {
 	stood := 0
 	const tries = 10

@@ -4,8 +4,8 @@ package sim_test
 
 import "runtime"
 
-// If two goroutines of one synctest bubble find a due timer at the same instant, they use one race detector context
-// concurrently, and the detector crashes (golang/go#78156). With one processor this cannot happen. Races are still
+// init limits the race detector to one processor. If two goroutines of one synctest bubble find a due timer at the same
+// instant, they use one race detector context concurrently, and the detector crashes (golang/go#78156). Races are still
 // found, because the detector checks happens-before order.
 func init() {
 	runtime.GOMAXPROCS(1)

@@ -25,21 +25,21 @@ type resumes struct {
 	done             *int // counts resumed runs
 }
 
-// All processes of a run under scar die simultaneously, and another run resumes, perhaps with other servers and
-// workers. Each row has its saved value and all later updates; missing ones are counted.
+// TestScarResumes kills all processes of a run under scar simultaneously. Another run resumes, perhaps with other
+// servers and workers. Each row has its saved value and all later updates; missing ones are counted.
 func TestScarResumes(t *testing.T) { runResumes(t, drawResumes(drawScar)) }
 
-// The same while workers join and leave.
+// TestScarRosterResumes is TestScarResumes while workers join and leave.
 func TestScarRosterResumes(t *testing.T) { runResumes(t, drawResumes(drawScaled(drawScar))) }
 
-// The same with an update log: every acknowledged update is applied exactly once.
+// TestStatelessResumes checks the same with an update log: every acknowledged update is applied exactly once.
 func TestStatelessResumes(t *testing.T) { runResumes(t, drawResumes(drawStateless)) }
 
-// The same while workers join and leave.
+// TestStatelessRosterResumes is TestStatelessResumes while workers join and leave.
 func TestStatelessRosterResumes(t *testing.T) { runResumes(t, drawResumes(drawScaled(drawStateless))) }
 
-// A gracefully ended run with an update log keeps all acknowledged updates, whichever processes die. Another run
-// resumes it.
+// TestStatelessStops checks that a gracefully ended run with an update log keeps all acknowledged updates, whichever
+// processes die. Another run resumes it.
 func TestStatelessStops(t *testing.T) {
 	runResumes(t, func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := drawResumes(drawStateless)(seed)
@@ -48,8 +48,8 @@ func TestStatelessStops(t *testing.T) {
 	})
 }
 
-// A job that ends early because its programs reached their goal ends gracefully: at one clock, with exactly the updates
-// of earlier clocks.
+// TestGoals checks a job that ends early because its programs reached their goal. It ends gracefully: at one clock,
+// with exactly the updates of earlier clocks.
 func TestGoals(t *testing.T) {
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := []drawing{drawStateless, drawScar, drawAny}[seed%3](seed)
@@ -58,8 +58,8 @@ func TestGoals(t *testing.T) {
 	})
 }
 
-// A job whose models miss the goal after an earlier evaluation reached it continues from each tentative end. No update
-// is lost, and it ends at a clock whose model reaches the goal, or as planned.
+// TestTentativeEnds checks a job whose models miss the goal after an earlier evaluation reached it. It continues from
+// each tentative end. No update is lost, and it ends at a clock whose model reaches the goal, or as planned.
 func TestTentativeEnds(t *testing.T) {
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := []drawing{drawStateless, drawScar, drawAny}[seed%3](seed)
@@ -139,8 +139,8 @@ func (f *faults) resume() error {
 	return g.wait()
 }
 
-// The same without earlier deaths, while numbers of slots that left are reused. Clocks of their earlier workers still
-// count.
+// TestScarReturnResumes has no earlier deaths and reuses the numbers of slots that left. Clocks of their earlier
+// workers still count.
 func TestScarReturnResumes(t *testing.T) { runResumes(t, drawResumes(drawReturns(drawScar))) }
 
 // TestStatelessReturnResumes is the same with an update log.
@@ -178,8 +178,8 @@ func alter(fs disk.FS, name string) {
 	}
 }
 
-// If the newest manifest is damaged, or a file that only it names, the run resumes from the previous one with the same
-// guarantees.
+// TestScarResumesDamaged checks that if the newest manifest is damaged, or a file that only it names, the run resumes
+// from the previous one with the same guarantees.
 func TestScarResumesDamaged(t *testing.T) {
 	runResumes(t, func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := drawResumes(drawScar)(seed)
@@ -203,7 +203,7 @@ func TestScarResumesDamaged(t *testing.T) {
 	})
 }
 
-// Losses and forgeries between two runs must be detected.
+// TestResumesWeakened checks that losses and forgeries between two runs are detected.
 func TestResumesWeakened(t *testing.T) {
 	removed := func(l *sim.FinalState) {
 		if m := l.Newest(); m != nil {

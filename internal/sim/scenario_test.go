@@ -38,8 +38,8 @@ type scenario struct {
 	fills int // number of times that the disk is full
 	sync  time.Duration
 	net   transport.MemoryOptions
-	// max time that a process is unavailable or two hosts are partitioned; the coordinator gives up processes that are
-	// silent for longer than its patience
+	// Max time that a process is unavailable or two hosts are partitioned. The coordinator abandons processes that are
+	// silent for longer than its patience.
 	pause, cut time.Duration
 
 	// The fields below are drawn from separate random numbers, so that old seeds keep their meaning.
@@ -475,7 +475,7 @@ func (f *faults) wait() error {
 // hangs reports the state of a job that does not end.
 func (f *faults) hangs() {
 	record, err := f.c.JobRecord()
-	b, _ := json.MarshalIndent(record, "", "  ") // facts that were parsed can be encoded
+	b, _ := json.MarshalIndent(record, "", "  ") // a parsed record can be encoded
 	fmt.Fprintf(os.Stderr, "HANGS: %v %s\n", err, b)
 	_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1) // best effort
 }
@@ -590,7 +590,7 @@ func (f *faults) planMore(rng *rand.Rand) {
 			b = "coordinator"
 		}
 		if rng.IntN(2) == 0 {
-			a, b = b, a // of a cut that is one way
+			a, b = b, a // reverse a one-way cut
 		}
 		later(func() {
 			if a != b && f.spares(a) && f.spares(b) {
@@ -658,7 +658,7 @@ func (f *faults) planMembershipChanges(rng *rand.Rand, slots int) {
 				if !mayLeave {
 					ch.Leave = nil
 				}
-				// numbers are reused, though not always in this run
+				// Numbers are reused, though not always in this run.
 				if n := len(record.View.Slots) + ch.Add; err == nil && n > slots {
 					ch.Add = max(0, slots-len(record.View.Slots))
 				}
@@ -699,7 +699,7 @@ func (f *faults) spares(hosts ...string) bool {
 	if (t.RestartsWith != recovery.Everything || t.UsesLog()) && f.h.IsFinished() {
 		return false // there may be no other copy of the rows to check
 	}
-	// no process replaces a server whose index was never held
+	// No process replaces a server whose index was never held.
 	if (t.RetainsUpdates() || t.SaveMode == recovery.SaveRows) && f.s.job.NoReplace {
 		record, err := f.c.JobRecord()
 		return err == nil && record.View.Shards[0].Server >= 0
@@ -750,8 +750,8 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 			case c.SinceServerDeath() < quiet && recovery.Of(job.Recovery).Traits().RestartsWith != recovery.Everything:
 				lost[shard] = -1 // its holder died when the job was done
 			case c.SinceServerDeath() < quiet:
-				// or a head died after reporting that it had the shard, and its successor does not serve yet: the rows
-				// cannot be checked
+				// Or a head died after reporting that it had the shard, and its successor does not serve yet: the rows
+				// cannot be checked.
 				return nil
 			default:
 				return &sim.Violation{Text: fmt.Sprintf("only %d of %d shards are whole", len(whole), job.Shards)}

@@ -22,18 +22,18 @@ var (
 // exactly once.
 func TestSeeds(t *testing.T) { runSeeds(t, draw) }
 
-// The same for replicated shards, while each keeps a replica. All replicas must be byte-identical.
+// TestChains checks the same for replicated shards, while each keeps a replica. All replicas must be byte-identical.
 func TestChains(t *testing.T) { runSeeds(t, drawChain) }
 
-// The same while workers resend the updates that a lost shard lacks. A rollback happens if and only if a process died
-// that had the only copy of a needed update.
+// TestResends checks the same while workers resend the updates that a lost shard lacks. A rollback happens if and only
+// if a process died that had the only copy of a needed update.
 func TestResends(t *testing.T) { runSeeds(t, drawResend) }
 
-// The same with checkpoints, whichever processes are killed.
+// TestSaved checks the same for replicated shards with checkpoints, whichever processes are killed.
 func TestSaved(t *testing.T) { runSeeds(t, drawSaved) }
 
-// The same with background checkpoints. Each contains exactly its cut, even if processes die during the write or the
-// disk is full.
+// TestBehind checks background checkpoints. Each contains exactly its cut, even if processes die during the write or
+// the disk is full.
 func TestBehind(t *testing.T) { runSeeds(t, drawBackground) }
 
 // drawBackground draws a scenario with background checkpoints, often slow ones.
@@ -54,22 +54,23 @@ func behind(draw drawing) drawing {
 	}
 }
 
-// With rows saved separately, a row contains its restored value and every later update. Missing updates are counted.
+// TestScars checks rows that are saved separately: a row contains its restored value and every later update. Missing
+// updates are counted.
 func TestScars(t *testing.T) { runSeeds(t, drawScar) }
 
-// The same while workers join and leave.
+// TestScarRosters is TestScars while workers join and leave.
 func TestScarRosters(t *testing.T) { runSeeds(t, drawScaled(drawScar)) }
 
-// If updates may be lost, none is applied twice, missing ones are counted, and replicas are equal.
+// TestLossy checks jobs that may lose updates: none is applied twice, missing ones are counted, and replicas are equal.
 func TestLossy(t *testing.T) { runSeeds(t, drawLossy) }
 
-// The same with an update log from which servers are rebuilt.
+// TestStateless checks the same for servers that are rebuilt from an update log.
 func TestStateless(t *testing.T) { runSeeds(t, drawStateless) }
 
-// The same while workers join and leave.
+// TestStatelessRosters is TestStateless while workers join and leave.
 func TestStatelessRosters(t *testing.T) { runSeeds(t, drawScaled(drawStateless)) }
 
-// All guarantees hold while workers join and leave.
+// TestRosters checks that all guarantees hold while workers join and leave.
 func TestRosters(t *testing.T) { runSeeds(t, drawScaled(drawAny)) }
 
 // drawAny draws a scenario of any strategy.
@@ -131,10 +132,11 @@ func averaging(draw drawing) drawing {
 	}
 }
 
-// Means count each participating slot once, whichever processes die, join or leave.
+// TestMeans checks that means count each participating slot once, whichever processes die, join or leave.
 func TestMeans(t *testing.T) { runSeeds(t, averaging(drawScaled(drawAny))) }
 
-// If each round saves all changed rows, the files contain all updates of a table with eviction.
+// TestScarEvicts checks that if each round saves all changed rows, the files contain all updates of a table with
+// eviction.
 func TestScarEvicts(t *testing.T) { runSeeds(t, saving(drawScar)) }
 
 // maxShortSeeds is the number of seeds that a test runs with -short. foundShort reports whether it first runs the seeds
@@ -149,30 +151,30 @@ var found = map[string][]uint64{
 	"TestRosters": {29, 63, 97, 111, 161, 238, 646, 80081, 231205},
 	"TestLossy":   {7, 474, 646, 1159, 1178, 2281, 3150, 4770, 31260, 640780},
 	"TestSplits":  {21783, 32308},
-	// a worker that is silent for long is given up, and the base has what others know of it
+	// a slot whose worker was silent for long is abandoned, and its base follows from reports of other processes
 	"TestScarRosters": {79},
 	"TestSaved":       {165, 207, 342},
-	// 400942: a worker that a restored shard waits for dies, and a table beside bsp is vap
+	// 400942: a worker that a restored shard waits for dies, and a vap table exists next to a bsp table
 	"TestResends": {111, 117, 133, 145, 442, 400942},
 	// sends a merged update, as about one in forty does
 	"TestRetains": {16},
-	// a process waited under vap for what the one before it had sent to a shard that was restored since
-	// 4205230: a process died after it had sent a reference to nothing, and before the later state
+	// under vap, a process waited for what its predecessor had sent to a shard that was restored later 4205230: a
+	// process died after it had sent a reference to a missing state, and before the later state
 	"TestPartial": {5248, 4205230},
-	// what is not recorded was taken for recorded, and states were deleted by it; a save that is done again was lost
-	// 5010, 5374: a round of some rows, taken before the last clock was named, was taken for the last save;
-	// 1819: what a lost shard had acknowledged is of a clock after that one; 5713: a shard was lost after its last save
+	// unrecorded data were considered recorded, and states were deleted because of it; a repeated save was lost 5010,
+	// 5374: a round of some rows, taken before the last clock was named, was considered the last save; 1819: an update
+	// acknowledged by a lost shard belongs to a later clock; 5713: a shard was lost after its last save
 	"TestScarStops": {5010, 5374, 5382, 52, 62, 78, 325, 1819},
-	// all clocks were acknowledged when a shard was lost, and rows that should have gone stayed
+	// all clocks were acknowledged when a shard was lost, and rows that should have been deleted remained
 	"TestScarEvicts": {1055},
 	"TestScars":      {4002329, 4005212, 4007482},
-	// a shard counted as lost what is sent again, since another shard's file has it
+	// a shard counted updates as lost that are resent, because another shard's file has them
 	"TestScarResumes": {10, 18},
-	// clocks of slots whose numbers were given anew did not count when the run went on
+	// clocks of slots whose numbers were reused did not count when the run was resumed
 	"TestScarReturnResumes": {17, 33},
 	"TestStateless":         {103, 160, 1453, 621413},
 	"TestStatelessRosters":  {400072, 600034},
-	// what one slot had ticked and lost counted as lost of another, too, which had not begun that clock
+	// updates that one slot had ticked and lost also counted as lost for another slot, which had not begun that clock
 	"TestMeans": {707430},
 }
 
@@ -198,7 +200,7 @@ func runSeeds(t *testing.T, draw drawing) {
 	failed := 0
 	for _, seed := range list {
 		s, rng := draw(seed)
-		// seeds that once found a bug keep their meaning
+		// Seeds that once found a bug keep their meaning.
 		known := slices.Contains(found[t.Name()], seed)
 		s.whole, s.ebbs = seed%4 == 3 && !known && !s.ebbs, seed%4 == 1 && !known || s.ebbs
 		s.means = seed%4 == 2 && !known || s.means
@@ -222,7 +224,8 @@ func drawSplit(draw drawing) drawing {
 	}
 }
 
-// The same if workers retain so many updates during slow checkpoints that they merge them, and shards are restored.
+// TestRetains checks workers that retain so many updates during slow checkpoints that they merge them, while shards are
+// restored.
 func TestRetains(t *testing.T) { runMerging(t, drawRetains, nil) }
 
 // drawRetains draws resend jobs that soon retain many updates.
@@ -239,25 +242,25 @@ func drawRetains(seed uint64) (scenario, *rand.Rand) {
 	return s, rng
 }
 
-// Workers that continue during a shard's outage lose nothing. Their reads are within the staleness limit and never
-// older than before.
+// TestOutages checks that workers that continue during a shard's outage lose nothing. Their reads are within the
+// staleness limit and never older than before.
 func TestOutages(t *testing.T) {
 	runOutages(t, func(seed uint64) (scenario, *rand.Rand) {
 		return drawSplit([]drawing{drawChain, drawSaved}[seed%2])(seed)
 	})
 }
 
-// The same while workers resend what a shard has lost.
+// TestResendOutages checks the same while workers resend a shard's lost updates.
 func TestResendOutages(t *testing.T) { runOutages(t, drawResend) }
 
-// The same for chains whose heads do not wait.
+// TestEagerOutages checks the same for chains whose heads do not wait.
 func TestEagerOutages(t *testing.T) {
 	runOutages(t, func(seed uint64) (scenario, *rand.Rand) {
 		return []drawing{drawEvery, drawEager}[seed%2](seed)
 	})
 }
 
-// The same with an update log.
+// TestStatelessOutages checks the same with an update log.
 func TestStatelessOutages(t *testing.T) { runOutages(t, drawStateless) }
 
 func runOutages(t *testing.T, draw drawing) {
@@ -272,7 +275,7 @@ func runOutages(t *testing.T, draw drawing) {
 // seeds sends one.
 const enoughToMerge = 200
 
-// runMerging runs jobs, some of which send updates of several clocks, and counts relaxed reads.
+// runMerging runs jobs that may send updates of several clocks, and counts relaxed reads.
 func runMerging(t *testing.T, draw drawing, relaxed *int) {
 	merged := int64(0)
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
@@ -303,8 +306,8 @@ func drawOutages(draw drawing) drawing {
 // TestSplits checks that members of earlier epochs do no harm.
 func TestSplits(t *testing.T) { runSeeds(t, drawSplit(drawChain)) }
 
-// A preemption notice that expires before the handover is complete has no worse effect than a death. A chain loses
-// nothing; a shard without another copy is restored and its updates are resent.
+// TestNotices checks that a preemption notice that expires before the handover is complete has no worse effect than a
+// death. A chain loses nothing; a shard without another copy is restored and its updates are resent.
 func TestNotices(t *testing.T) {
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
 		draw := drawChain
@@ -319,7 +322,7 @@ func TestNotices(t *testing.T) {
 	})
 }
 
-// If servers only join and drain, nothing is lost, whatever the strategy.
+// TestHandovers checks that nothing is lost under any strategy if servers only join and drain.
 func TestHandovers(t *testing.T) {
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := drawLossy(seed)

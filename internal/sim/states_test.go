@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Slot states are in the store, and the coordinator deletes old ones while servers, workers and the coordinator die.
-// Every replacement must find the state that it needs.
+// TestStates keeps slot states in the store. The coordinator deletes old ones while servers, workers and the
+// coordinator die. Every replacement must find the state that it needs.
 func TestStates(t *testing.T) { runSeeds(t, drawStates) }
 
 func drawStates(seed uint64) (scenario, *rand.Rand) {

@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/sim"
 )
 
-// A gracefully ended run under scar leaves all rows at one clock, whichever processes die, and its missing updates are
-// counted. Without deaths nothing is lost.
+// TestScarStops checks that a gracefully ended run under scar leaves all rows at one clock, whichever processes die,
+// and that its missing updates are counted. Without deaths nothing is lost.
 func TestScarStops(t *testing.T) { runSeeds(t, drawStop) }
 
 // drawStop draws a run that saves each row separately and ends early.
@@ -76,7 +76,7 @@ func (f *faults) judge() error {
 	return f.resume()
 }
 
-// A last save taken after the named clock must be detected.
+// TestScarStopsWeakened checks that a last save taken after the named clock is detected.
 func TestScarStopsWeakened(t *testing.T) {
 	for seed := uint64(1); seed <= mostSeeds; seed++ {
 		s, rng := drawStop(seed)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// If a server is unavailable for long, others take over from it. When it returns, it is assigned shards again. This
-// holds for every strategy.
+// TestLate checks that other servers take over from a server that is unavailable for long, and that it is assigned
+// shards again when it returns. This holds for every strategy.
 func TestLate(t *testing.T) {
 	taken := int64(0)
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {

@@ -52,7 +52,7 @@ type LAN struct {
 	done  chan struct{}
 	once  sync.Once
 
-	mu    sync.Mutex  // guards what follows
+	mu    sync.Mutex  // guards the fields below
 	links [][]LANLink // indexed by sender, then receiver
 	rng   *rand.Rand
 }

@@ -15,7 +15,7 @@ import (
 
 const (
 	calls  = 500 // of each part, as in testdata/path
-	looked = 6   // below this number of code blocks, a package is only asked something on the way
+	looked = 6   // a package with fewer executed code blocks does not take part in the path
 )
 
 // TestPath runs updates and reads with coverage counters, and compares the packages whose code runs for each call with

@@ -81,8 +81,8 @@ func New(ctx context.Context, o Options) *Hosts {
 	return h
 }
 
-// NewForTest returns Hosts for a test. Their processes end with the test or after most. The timeout itself is not an
-// error, unless the test then still waits for something.
+// NewForTest returns Hosts for a test. Their processes end with the test, or when the timeout most expires. The expiry
+// itself is not an error, unless the test then still waits for something.
 func NewForTest(t testing.TB, most time.Duration, o Options) (context.Context, *Hosts) {
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	if o.Ended == nil {
@@ -93,7 +93,7 @@ func NewForTest(t testing.TB, most time.Duration, o Options) (context.Context, *
 	return ctx, h
 }
 
-// RunVirtual runs a test in virtual time, with Hosts that end after most.
+// RunVirtual runs a test in virtual time with Hosts that end after the timeout most.
 func RunVirtual(t *testing.T, most time.Duration, o Options, test func(t *testing.T, ctx context.Context, h *Hosts)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -159,7 +159,7 @@ func (h *Hosts) Stop(host string) {
 func (h *Hosts) Listen(addr string, serve func(conn transport.Conn, hello wire.Hello)) transport.Listener {
 	l, err := h.network(hostOf(addr)).Listen(addr)
 	if err != nil {
-		panic(fmt.Sprintf("testcluster: %v", err)) // an error of the test itself
+		panic(fmt.Sprintf("testcluster: %v", err)) // a bug in the test itself
 	}
 	context.AfterFunc(h.ctx, func() { l.Close() })
 	h.Go(func() {
@@ -189,7 +189,7 @@ func Job(model, recovery string, slots, servers, shards int) perdure.JobSpec {
 		job.Recovery, err = perdure.ParseRecovery(recovery)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("testcluster: %v", err)) // an error of the test itself
+		panic(fmt.Sprintf("testcluster: %v", err)) // a bug in the test itself
 	}
 	return job
 }

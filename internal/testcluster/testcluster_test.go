@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/testcluster"
 )
 
-// train runs a job of one worker and two servers for some clocks, and calls between after each clock.
+// train runs a job with one worker and two servers for some clocks, and calls between after each clock.
 func train(
 	t *testing.T,
 	ctx context.Context,
@@ -52,7 +52,7 @@ func train(
 	}
 }
 
-// After a process is killed, the next process of its host continues.
+// TestLives checks that after a process is killed, the next process of its host continues the job.
 func TestLives(t *testing.T) {
 	for _, recovery := range []string{"chain:2", "stateless"} {
 		testcluster.RunVirtual(
@@ -85,13 +85,14 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// The same test over sockets.
+// TestSockets runs the same test over sockets.
 func TestSockets(t *testing.T) {
 	ctx, h := testcluster.NewForTest(t, time.Minute, testcluster.Options{Sockets: &transport.TCP{}})
 	train(t, ctx, h, "none", func(perdure.Clock) {})
 }
 
-// A dead process cannot write. The next one can, and a sync takes the configured time.
+// TestDeadWritesNothing checks that a dead process cannot write, that the next one can, and that a sync takes the
+// configured time.
 func TestDeadWritesNothing(t *testing.T) {
 	const long = 3 * time.Second
 	o := testcluster.Options{Sync: func() time.Duration { return long }}
@@ -123,7 +124,7 @@ func TestDeadWritesNothing(t *testing.T) {
 	})
 }
 
-// Ended is called for processes that end by themselves, but not for stopped or killed ones.
+// TestEnded checks that Ended is called for processes that end by themselves, but not for stopped or killed ones.
 func TestEnded(t *testing.T) {
 	enough := errors.New("enough")
 	var sent []string
@@ -147,14 +148,14 @@ func TestEnded(t *testing.T) {
 	})
 }
 
-// The test plays the coordinator. Processes authenticate with the secret of their role.
+// TestListen plays the coordinator. Processes authenticate with the secret of their role.
 func TestListen(t *testing.T) {
 	o := testcluster.Options{Keys: wire.Keys{Job: "the job's", Servers: "the servers'"}}
 	testcluster.RunVirtual(t, time.Minute, o, func(t *testing.T, ctx context.Context, h *testcluster.Hosts) {
 		came := make(chan wire.Hello, 2)
 		h.Listen(testcluster.CoordinatorAddr, func(conn transport.Conn, hello wire.Hello) {
 			came <- hello
-			_ = transport.Refuse(conn, wire.Refusal{Reason: "not now", JobEnded: true}) // it hears it, or is gone
+			_ = transport.Refuse(conn, wire.Refusal{Reason: "not now", JobEnded: true}) // the peer may have ended
 		})
 		if _, err := h.NewProcess("worker:0").
 			Dial(ctx, 0, func(cfg *testcluster.DialConfig) { cfg.Secret = "guess" }); err == nil ||

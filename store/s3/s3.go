@@ -1,9 +1,9 @@
-// Package s3 lets a program keep the states that its workers save, and read checkpoints, in S3 and in servers that
-// speak its protocol: import it for its effect, as a driver of package database/sql.
+// Package s3 stores worker states in, and reads checkpoints from, Amazon S3 and servers that implement its protocol.
+// Programs import it for its side effect, which registers the driver:
 //
 //	import _ "github.com/perdure/perdure/store/s3"
 //
-// The perdure command has it. Credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from
+// The perdure command includes it. Credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from
 // ~/.aws/credentials.
 package s3
 

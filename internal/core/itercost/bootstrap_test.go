@@ -14,7 +14,7 @@ func longTail(r *rand.Rand, n int) []Cost {
 	return costs
 }
 
-// TestCoverage counts how many of 200 intervals of 95% hold the truth.
+// TestCoverage counts how many of 200 intervals of 95% contain the true value.
 func TestCoverage(t *testing.T) {
 	// Costs are whole clocks: ⌊1000·Exp⌋ has the mean 1/(e^0.001 − 1).
 	mean, median := 1/math.Expm1(0.001), 1000*math.Ln2
@@ -45,7 +45,7 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-// TestSeed: a seed gives the same interval for ever, and another one another.
+// TestSeed checks that the same seed always gives the same interval, and that another seed gives another one.
 func TestSeed(t *testing.T) {
 	costs := longTail(rand.New(rand.NewPCG(7, 0)), 30)
 	one, err := Bootstrap{Seed: 1}.Mean(costs)
@@ -64,8 +64,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestTwins: a cost that is there three times against one undisturbed run tells no more than
-// once.
+// TestTwins checks that a cost that occurs three times for one undisturbed run counts as one observation.
 func TestTwins(t *testing.T) {
 	once := longTail(rand.New(rand.NewPCG(8, 0)), 25)
 	var thrice []Cost
@@ -87,7 +86,7 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// TestPairs: what the costs of a pair share says nothing of their difference.
+// TestPairs checks that the costs' common part within a pair does not widen the interval of their difference.
 func TestPairs(t *testing.T) {
 	var pairs []Pair
 	for _, c := range longTail(rand.New(rand.NewPCG(9, 0)), 40) {
@@ -109,8 +108,8 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestCensoredIntervals: censored runs open an interval to the side on which they leave the
-// statistic open, and no draw is left out because it says nothing.
+// TestCensoredIntervals checks that censored runs open an interval on the side on which they leave the statistic
+// undetermined, and that draws without a value are not discarded.
 func TestCensoredIntervals(t *testing.T) {
 	costs := []Cost{{1, false}, {2, false}, {3, false}, {50, true}, {60, true}}
 	i, err := Bootstrap{}.Median(costs)

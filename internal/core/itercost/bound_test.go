@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// quadratic is gradient descent with a constant step on a quadratic: x ← x − ηA(x − x*). Its
-// axes are mirrored, and along each the error is multiplied with a factor.
+// quadratic is gradient descent with a constant step on a quadratic: x ← x − ηA(x − x*). A reflection rotates its axes,
+// and each step multiplies the error along an axis by a factor.
 type quadratic struct {
 	factors, mirror, optimum []float64
 }
@@ -23,13 +23,13 @@ func vector(r *rand.Rand, dim int, norm float64) []float64 {
 	return v
 }
 
-// someQuadratic draws one that contracts at c, in one direction or in all of them.
+// someQuadratic draws a quadratic that contracts at c, in one direction or in all of them.
 func someQuadratic(r *rand.Rand, c float64, everywhere bool) quadratic {
 	q := quadratic{factors: make([]float64, 1+r.IntN(6))}
 	for i := range q.factors {
 		q.factors[i] = c
 		if i > 0 && !everywhere {
-			q.factors[i] *= 2*r.Float64() - 1 // below 0: the step is so long that it overshoots
+			q.factors[i] *= 2*r.Float64() - 1 // negative: the step is so long that it overshoots
 		}
 	}
 	q.mirror, q.optimum = vector(r, len(q.factors), 1), vector(r, len(q.factors), 3)
@@ -46,14 +46,14 @@ func (q quadratic) step(x []float64) {
 	floats.Add(x, q.optimum)
 }
 
-// shove is a perturbation's direction and length, at a clock.
+// shove is a perturbation at a clock.
 type shove struct {
 	clock int
 	by    func(x []float64) []float64
 }
 
-// run returns the distances to the optimum at each clock up to last. Those at a clock of a
-// perturbation are with it or without.
+// run returns the distances to the optimum at each clock up to last. with determines whether the distance at a clock of
+// a perturbation includes it.
 func (q quadratic) run(x []float64, last int, shoves []shove, with bool) (distances []float64) {
 	x = append([]float64{}, x...)
 	for clock := 0; clock <= last; clock++ {
@@ -81,8 +81,8 @@ type trial struct {
 	shoves            []shove
 }
 
-// someTrial draws a run with up to five perturbations. Where outward they point away from the
-// optimum, which is the worst that they can do.
+// someTrial draws a run with up to five perturbations. With outward, they point away from the optimum, which is the
+// worst case.
 func someTrial(r *rand.Rand, everywhere, outward bool) trial {
 	p := trial{c: 0.05 + 0.93*r.Float64(), start: math.Pow(10, 4*r.Float64()-2)}
 	p.quadratic = someQuadratic(r, p.c, everywhere)
@@ -103,14 +103,14 @@ func someTrial(r *rand.Rand, everywhere, outward bool) trial {
 				floats.Scale(norm/far, out)
 				return out
 			}
-			return by // from the optimum itself, every way is outward
+			return by // from the optimum itself, every direction is outward
 		}})
 	}
 	return p
 }
 
-// kappas are κ of the disturbed run and of its twin. Both run until it is sure that they do
-// not come out again.
+// kappas returns κ of the disturbed and of the undisturbed run. Both runs are long enough that they cannot exceed ε
+// again.
 func (p trial) kappas(t *testing.T, last int, with bool) (disturbed, undisturbed Reach) {
 	t.Helper()
 	disturbed, err := Kappa(EachClock(p.run(p.x, last, p.shoves, with)), p.epsilon)
@@ -137,11 +137,11 @@ func (p trial) bound(t *testing.T) (Bound, int) {
 	return b, kappa
 }
 
-// slack is what rounding may add to a clock.
+// slack is the max effect of rounding on a clock.
 const slack = 1
 
-// TestKappaBound: the bound of κ, and that of ι which follows from it, hold for quadratics of
-// any shape, whether distances are taken before a perturbation or after it.
+// TestKappaBound checks that the bound of κ, and the bound of ι derived from it, hold for quadratics of any shape. It
+// takes distances both before and after a perturbation.
 func TestKappaBound(t *testing.T) {
 	for seed := range uint64(1000) {
 		p := someTrial(rand.New(rand.NewPCG(seed, 0)), false, seed%2 == 1)
@@ -163,9 +163,9 @@ func TestKappaBound(t *testing.T) {
 	}
 }
 
-// TestBoundsAreMet: under f(x) = c·x + b, perturbations that point away from the optimum make
-// both bounds true to a clock, as long as the last of them comes before the bound, and
-// distances are taken after it. So nothing smaller is a bound.
+// TestBoundsAreMet checks that both bounds are tight to a clock for f(x) = c·x + b with perturbations that point away
+// from the optimum. The last perturbation must come before the bound, and distances are taken after it. So no smaller
+// value is a bound.
 func TestBoundsAreMet(t *testing.T) {
 	met := 0
 	for seed := range uint64(1000) {
@@ -196,8 +196,8 @@ func TestBoundsAreMet(t *testing.T) {
 	}
 }
 
-// TestNeatCost: where the undisturbed run contracts at c exactly, log(1 + Δ_T/‖x₀ − x*‖) /
-// log(1/c), rounded up, bounds ι, wherever perturbations point.
+// TestNeatCost checks that log(1 + Δ_T/‖x₀ − x*‖) / log(1/c), rounded up, bounds ι if the undisturbed run contracts at
+// exactly c, for perturbations in any direction.
 func TestNeatCost(t *testing.T) {
 	for seed := range uint64(1000) {
 		p := someTrial(rand.New(rand.NewPCG(seed, 2)), true, seed%2 == 1)
@@ -212,8 +212,8 @@ func TestNeatCost(t *testing.T) {
 	}
 }
 
-// TestNeatCostIsNoBound is the counterexample: the undisturbed run is in the direction that
-// contracts fast, and the perturbation throws it into the slow one.
+// TestNeatCostIsNoBound is the counterexample: the undisturbed run moves in the direction that contracts fast, and the
+// perturbation moves it into the slow direction.
 func TestNeatCostIsNoBound(t *testing.T) {
 	for _, c := range []struct {
 		epsilon float64
@@ -240,8 +240,8 @@ func TestNeatCostIsNoBound(t *testing.T) {
 	}
 }
 
-// TestWorstOfBoth: the twin's worst rate is none of the disturbed run's. The larger of the two
-// makes a bound.
+// TestWorstOfBoth checks that the worst rate of the undisturbed run does not bound the disturbed run. The larger of the
+// two worst rates does.
 func TestWorstOfBoth(t *testing.T) {
 	q := quadratic{[]float64{0.1, 0.9}, []float64{0, 0}, []float64{0, 0}}
 	aside := []shove{{0, func([]float64) []float64 { return []float64{0, 1} }}}
@@ -270,8 +270,8 @@ func TestWorstOfBoth(t *testing.T) {
 	}
 }
 
-// TestBoundByHand: c = 1/2 from a distance of 8, with perturbations that make it as if it had
-// been 8 + 2·2 + 4·1 = 16.
+// TestBoundByHand uses c = 1/2 and a distance of 8. The perturbations have the effect of a distance of 8 + 2·2 + 4·1 =
+// 16.
 func TestBoundByHand(t *testing.T) {
 	b, err := NewBound(0.5, 8, []Perturbation{{2, 1}, {1, 2}})
 	if err != nil {
@@ -288,7 +288,7 @@ func TestBoundByHand(t *testing.T) {
 	if got, err := b.Cost(0.99, Reach{3, false}); err != nil || got != 2 {
 		t.Errorf("ι ≤ %d, %v, want 2", got, err)
 	}
-	far, err := NewBound(0.5, 1, []Perturbation{{100_000, 1}}) // 2¹⁰⁰⁰⁰⁰ is no float64
+	far, err := NewBound(0.5, 1, []Perturbation{{100_000, 1}}) // 2¹⁰⁰⁰⁰⁰ exceeds float64
 	if got, err2 := far.Kappa(0.75); err != nil || err2 != nil || got != 100_001 {
 		t.Errorf("κ ≤ %d after a perturbation at clock 100000, %v, %v", got, err, err2)
 	}

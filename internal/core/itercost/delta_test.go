@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// someDelta is the perturbation between random rows of two tables, and the number of all rows.
+// someDelta returns the perturbation between random rows of two tables.
 func someDelta(t *testing.T, r *rand.Rand, rows int) Delta {
 	t.Helper()
 	table := func(name string, rows, dim int) Table[float64] {
@@ -25,7 +25,7 @@ func someDelta(t *testing.T, r *rand.Rand, rows int) Delta {
 	return d
 }
 
-// square is ‖δ'‖² if the rows whose bits are set are lost.
+// square returns ‖δ'‖² if lost selects the lost rows.
 func square(d Delta, lost func(row int) bool) float64 {
 	norm := d.Partial(func(table string, row int) bool {
 		if table == "items" {
@@ -60,8 +60,8 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// TestPartialIsSmaller: restoring only what was lost never makes a larger perturbation than
-// restoring all from the same saved values. With other saved values it may.
+// TestPartialIsSmaller checks that restoring only the lost rows never causes a larger perturbation than restoring all
+// rows from the same saved values. With other saved values it may.
 func TestPartialIsSmaller(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 0))
 	for range 1000 {
@@ -83,8 +83,8 @@ func TestPartialIsSmaller(t *testing.T) {
 	}
 }
 
-// TestExpectedSquareExactly goes through all sets of rows that can be lost, with their
-// probabilities: rows by themselves, shards of them, and exactly m rows of n.
+// TestExpectedSquareExactly enumerates all sets of rows that can be lost, with their probabilities: independent rows,
+// shards of rows, and exactly m rows of n.
 func TestExpectedSquareExactly(t *testing.T) {
 	const rows, shards = 8, 3
 	r := rand.New(rand.NewPCG(4, 0))
@@ -123,8 +123,8 @@ func TestExpectedSquareExactly(t *testing.T) {
 	}
 }
 
-// TestExpectedSquareByChance draws which of 200 rows are lost. The mean of 5,000 draws is
-// within four of its standard errors, which are 0.2% to 0.07% of it.
+// TestExpectedSquareByChance draws which of 200 rows are lost. The mean of 5,000 draws must be within four standard
+// errors, which are 0.07% to 0.2% of it.
 func TestExpectedSquareByChance(t *testing.T) {
 	const rows, draws = 200, 5000
 	r := rand.New(rand.NewPCG(5, 0))

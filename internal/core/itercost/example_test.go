@@ -7,15 +7,15 @@ import (
 	"github.com/perdure/perdure/internal/core/itercost"
 )
 
-// Each clock of a training takes its two rows nearer to the optimum, which is 0, by the factor
-// c. A server dies at clock 30 with row 0, and all rows were saved at clock 20.
+// Each clock of a training moves its two rows closer to the optimum, 0, by the factor c. A server dies at clock 30 with
+// row 0. All rows were saved at clock 20.
 func Example() {
 	const c, epsilon = 0.9, 0.01
 	row := func(start float64, clock int) float64 { return start * math.Pow(c, float64(clock)) }
 	truth := []float64{row(8, 30), row(6, 30)}
 	saved := []float64{row(8, 20), row(6, 20)}
 
-	// train returns the distances of a run whose rows at clock 30 are those.
+	// train returns the distances of a run that continues from the given rows at clock 30.
 	train := func(restored []float64) (distances itercost.Series) {
 		for clock := range 30 {
 			distances = append(distances, itercost.Point{Clock: clock, Value: row(10, clock)})
@@ -57,7 +57,7 @@ func Example() {
 		fmt.Printf("‖δ‖ is %.3f: it costs %v clocks, at most %d\n", delta.Norm(), cost, most)
 		return nil
 	}
-	for _, restored := range [][]float64{saved, {saved[0], truth[1]}} { // all rows go back; the lost one does
+	for _, restored := range [][]float64{saved, {saved[0], truth[1]}} { // all rows roll back; only the lost row does
 		if err := judge(restored); err != nil {
 			fmt.Println(err)
 		}
@@ -67,8 +67,7 @@ func Example() {
 	// ‖δ‖ is 0.633: it costs 8 clocks, at most 9
 }
 
-// Two strategies went through the same five failures. One run under the first had not come
-// back when it ended.
+// Two strategies were exposed to the same five failures. One run under the first had not recovered when it ended.
 func ExampleCompare() {
 	known := func(clocks int) itercost.Cost { return itercost.Cost{Clocks: clocks} }
 	pairs := []itercost.Pair{

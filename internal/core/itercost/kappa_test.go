@@ -29,8 +29,7 @@ func TestKappa(t *testing.T) {
 	}
 }
 
-// TestKappaDefinition compares with the definition: the first clock from which on no value
-// is above ε.
+// TestKappaDefinition compares with the definition: the first clock from which on no value exceeds ε.
 func TestKappaDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0))
 	for range 1000 {
@@ -71,7 +70,7 @@ func TestIota(t *testing.T) {
 	}
 }
 
-// TestErrors asks that each mistake is told in one line that names it.
+// TestErrors checks that each mistake returns a one-line error that names it.
 func TestErrors(t *testing.T) {
 	good := []Cost{{3, false}}
 	table := func(name string, dim int, values ...float32) []Table[float32] {
@@ -93,7 +92,7 @@ func TestErrors(t *testing.T) {
 	_, noTwin := half.Cost(0.1, Reach{7, true})
 	for _, c := range []struct {
 		err  error
-		is   error // nil: no error of its own
+		is   error // nil: no sentinel error
 		says string
 	}{
 		{kappa(nil, 1), ErrSeries, "it is empty"},

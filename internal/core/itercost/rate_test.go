@@ -19,17 +19,17 @@ func TestRateOfALine(t *testing.T) {
 	}
 }
 
-// TestWorst: with Worst, and with nothing less, the series meets the hypothesis of Bound.
+// TestWorst checks that Worst is the smallest rate for which the series satisfies the hypothesis of Bound.
 func TestWorst(t *testing.T) {
-	s := Series{{0, 100}, {1, 50}, {2, 40}, {4, 10}, {5, 7}} // by 0.5, 0.8, twice 0.5, 0.7
+	s := Series{{0, 100}, {1, 50}, {2, 40}, {4, 10}, {5, 7}} // factors of 0.5, 0.8, twice 0.5, 0.7
 	r, err := Bootstrap{}.Rate(s)
 	if err != nil || !near(r.Worst, 0.8, 1e-12) || !(r.C < r.Worst && 0.5 < r.C) || !(r.Low <= r.C && r.C <= r.High) {
 		t.Errorf("%+v, %v; want 0.8 as the worst", r, err)
 	}
 }
 
-// TestRateCoverage counts how many of 300 intervals of 95% hold the c of series of 100 clocks
-// whose noise hangs together from clock to clock.
+// TestRateCoverage counts how many of 300 intervals of 95% contain the true c, for series of 100 clocks whose noise is
+// correlated between clocks.
 func TestRateCoverage(t *testing.T) {
 	for _, c := range []struct{ hold, least, most float64 }{{0, 0.88, 0.98}, {0.5, 0.78, 0.95}} {
 		r, held := rand.New(rand.NewPCG(10, 0)), 0

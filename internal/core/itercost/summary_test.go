@@ -36,7 +36,7 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
-// complete gives a censored cost a value that it may have had.
+// complete replaces a censored cost by a possible value.
 func complete(r *rand.Rand, c Cost) float64 {
 	v := float64(c.Clocks)
 	if c.Censored {
@@ -52,8 +52,8 @@ func complete(r *rand.Rand, c Cost) float64 {
 
 func someCost(r *rand.Rand) Cost { return Cost{r.IntN(6) - 1, r.IntN(3) == 0} }
 
-// TestRangesHoldWhatMayBe completes censored costs at random: what the completed costs have
-// is always in the range, and both of its ends are met.
+// TestRangesHoldWhatMayBe completes censored costs at random: the statistic of the completed costs must always be in
+// the range, and must reach both of its ends.
 func TestRangesHoldWhatMayBe(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 0))
 	for range 200 {
@@ -75,7 +75,7 @@ func TestRangesHoldWhatMayBe(t *testing.T) {
 					below++
 				case a == b && !math.IsInf(a, 1):
 					below += 0.5
-				case math.IsInf(a, 1) && math.IsInf(b, 1): // which is the larger is not said
+				case math.IsInf(a, 1) && math.IsInf(b, 1): // it is unknown which one is larger
 					below += []float64{0, 0.5, 1}[r.IntN(3)]
 				}
 			}
@@ -90,7 +90,7 @@ func TestRangesHoldWhatMayBe(t *testing.T) {
 	}
 }
 
-// unseen is the Range of no number.
+// unseen returns an empty Range.
 func unseen() Range { return Range{math.Inf(1), math.Inf(-1)} }
 
 func (r Range) with(v float64) Range { return Range{min(r.Low, v), max(r.High, v)} }
@@ -106,7 +106,7 @@ func TestCompare(t *testing.T) {
 	c, err := Compare(pairs)
 	want := Comparison{
 		Pairs: 5, Censored: 3, Difference: -4, Ratio: 6.0 / 14,
-		MedianDifference: Range{-8, 0}, // −8, at most −17, 0, at least 1, and one that may be anything
+		MedianDifference: Range{-8, 0}, // −8, at most −17, 0, at least 1, and one that can have any value
 		Less:             Range{2.5 / 5, 3.5 / 5},
 	}
 	if err != nil || c != want {

@@ -51,8 +51,7 @@ func drawSlot(t *rapid.T) protocol.SlotView {
 	}
 }
 
-// drawView draws a view of 5 shards and 4 slots or more that some earlier view may have
-// become.
+// drawView draws a view of 5 shards and 4 or more slots that can follow an earlier view.
 func drawView(t *rapid.T, before *protocol.View) protocol.View {
 	v := protocol.View{
 		Revision:   before.Revision + rapid.Uint64Range(1, 3).Draw(t, "revisions"),
@@ -84,7 +83,7 @@ func drawView(t *rapid.T, before *protocol.View) protocol.View {
 	return v
 }
 
-// changed returns the numbers of what differs between two lists.
+// changed returns the indexes at which two lists differ.
 func changed[N ~int32, T any](older, newer []T) (list []N) {
 	for i := range newer {
 		if i >= len(older) || !reflect.DeepEqual(older[i], newer[i]) {
@@ -100,8 +99,8 @@ func merged[N ~int32](a, b []N) []N {
 	return slices.Compact(all)
 }
 
-// What changed after a view makes the newest one of it and of every view in between, and
-// fits no other.
+// TestViewDelta checks that a delta turns the view that it starts from, and every view in between, into the newest one,
+// and that no other view accepts it.
 func TestViewDelta(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		views := []protocol.View{drawView(t,
@@ -146,7 +145,7 @@ func TestViewDelta(t *testing.T) {
 	})
 }
 
-// A delta of another job's shape, or of other tables, changes nothing.
+// TestViewDeltaOfAnotherShape checks that a delta for a job of another shape, or with other tables, has no effect.
 func TestViewDeltaOfAnotherShape(t *testing.T) {
 	v := smallView()
 	for _, d := range []protocol.ViewDelta{
@@ -171,7 +170,8 @@ func smallView() protocol.View {
 	}
 }
 
-// Whatever bytes come, a view is refused or stays one of its job, and only grows newer.
+// FuzzViewDelta checks that for any input a view either rejects the delta, or stays a valid view of its job with a
+// higher revision.
 func FuzzViewDelta(f *testing.F) {
 	f.Add([]byte(`{"base":7,"revision":8,"shards":[{"shard":1,"server":2,"epoch":3}],` +
 		`"slots":[{"slot":0,"settled":true}],"tables":[{"name":"w"}]}`))

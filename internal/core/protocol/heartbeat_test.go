@@ -2,8 +2,8 @@ package protocol
 
 import "testing"
 
-// In small jobs a word is said at every heartbeat; in large ones less often, but often
-// enough for silence to be judged.
+// TestBeats checks that small jobs report at every heartbeat. Large jobs report less often, but often enough for the
+// failure detector.
 func TestBeats(t *testing.T) {
 	for _, c := range []struct{ slots, servers, want int }{
 		{0, 1, 1}, {2, 2, 1}, {48, 12, 1}, {64, 16, 2}, {100, 20, 3}, {500, 100, 4},

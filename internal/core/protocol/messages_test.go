@@ -9,14 +9,14 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// What may decide anything is told at once; counts are told when they are asked for, when
-// the shard comes to the job's end, and with all else of the shard.
+// TestWhatIsTold checks that changes that may trigger a decision are sent immediately. Counts are sent on request, when
+// the shard reaches the job's end, and together with other changes of the shard.
 func TestWhatIsTold(t *testing.T) {
 	const end = 9
 	one := int64(1)
 	for name, c := range map[string]struct {
 		change  func(sh *ShardStatus)
-		at, all bool // told at once; told where counts are
+		at, all bool // sent immediately; sent with counts
 	}{
 		"nothing":              {func(*ShardStatus) {}, false, false},
 		"a clock":              {func(sh *ShardStatus) { sh.MinClock++ }, false, true},
@@ -50,7 +50,7 @@ func TestWhatIsTold(t *testing.T) {
 	}
 }
 
-// Of a shard's fences those are told that changed or are new, and those that it has no more.
+// TestFencesThatChanged checks that a delta contains the changed, new and removed fences of a shard.
 func TestFencesThatChanged(t *testing.T) {
 	f := func(slots ...perdure.Slot) (list []Fence) {
 		for _, s := range slots {
@@ -85,8 +85,8 @@ func shard(s perdure.ShardID, clock perdure.Clock, problem string) ShardStatus {
 	return ShardStatus{Shard: s, MinClock: clock, Problem: problem, Unread: &n}
 }
 
-// Who hears knows what was said, and is told of each shard that it concerns: with what was
-// known of it before that counts. The first word of a connection replaces all.
+// TestHeard checks that the receiver reconstructs the sent status. Its callback receives each affected shard with its
+// previous state. The first message of a connection replaces the whole state.
 func TestHeard(t *testing.T) {
 	var speaker ServerDeltaEncoder
 	var word ObservedServer
@@ -107,7 +107,7 @@ func TestHeard(t *testing.T) {
 		heard   map[perdure.ShardID][2]bool
 		problem string
 		clock   perdure.Clock
-		unread  int64 // -1: not known
+		unread  int64 // -1: unknown
 	}{
 		{false, nil, map[perdure.ShardID][2]bool{}, "", -1, -1},
 		{
@@ -157,7 +157,7 @@ func TestHeard(t *testing.T) {
 	}
 }
 
-// More facts than fit one word are told in several, and then all is known.
+// TestManyFacts checks that a status too large for one message is sent in several and then known completely.
 func TestManyFacts(t *testing.T) {
 	st := ServerStatus{}
 	for s := range perdure.ShardID(5) {
@@ -179,8 +179,8 @@ func TestManyFacts(t *testing.T) {
 	}
 }
 
-// A worker's counters, and how long an outage has lasted, wait for the counts; that there
-// is an outage, and of which shards, does not.
+// TestWorkerSpeaker checks that a worker's counters and the duration of an outage are sent only with counts. The start
+// of an outage and its shards are sent immediately.
 func TestWorkerSpeaker(t *testing.T) {
 	var speaker WorkerDeltaEncoder
 	var known WorkerStatus
@@ -212,7 +212,7 @@ func TestWorkerSpeaker(t *testing.T) {
 	}
 }
 
-// A word that was missed is noticed by the number of the next.
+// TestFollows checks that the number of the next message reveals a lost message.
 func TestFollows(t *testing.T) {
 	for _, c := range []struct {
 		last, number uint64

@@ -16,7 +16,7 @@ func nearRate(t *testing.T, r *Rate, at, want float64) {
 
 func TestRate(t *testing.T) {
 	t.Run("whoever looks", func(t *testing.T) {
-		// 250 clocks a second, and every 50th is evaluated: it is looked at twice, and held up.
+		// 250 clocks per second. Every 50th clock, an evaluation reads the rate twice and delays the job.
 		var r Rate
 		at := 0.0
 		for clock := range perdure.Clock(1000) {
@@ -39,7 +39,7 @@ func TestRate(t *testing.T) {
 		}
 		nearRate(t, &r, 20, 0.2)
 		nearRate(t, &r, 24.9, 0.2)
-		nearRate(t, &r, 40, 0.05) // it takes longer now
+		nearRate(t, &r, 40, 0.05) // the current clock takes longer
 	})
 	t.Run("standing still", func(t *testing.T) {
 		var r Rate

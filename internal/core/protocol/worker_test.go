@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/protocol"
 )
 
-// TestFits: a worker says of as many servers and shards as there can be, and of no more.
+// TestFits checks that a worker's status may list all servers and shards of the job and no others.
 func TestFits(t *testing.T) {
 	job := &perdure.JobSpec{Shards: 3}
 	of := func(servers, acked, out int) *protocol.WorkerStatus {

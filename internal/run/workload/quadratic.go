@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// Names of the workload and of its only table.
+// Names of the workload and its only table.
 const (
 	QuadraticName  = "quadratic"
 	quadraticTable = "x"
@@ -20,28 +20,28 @@ const (
 // DefaultQuadratic holds the default choices.
 var DefaultQuadratic = api.Quadratic{Rows: 1000, Dim: 4, Condition: 100}
 
-// Limits, far above practical values.
+// Upper limits, far above practical values.
 const (
 	maxValues    = 1 << 28
 	maxCondition = 1e9
 )
 
-// quadratic minimises a quadratic function with a known solution: f(x) = ½ Σ λᵢ (xᵢ − x*ᵢ)², starting from zeros. It is
-// for theory and teaching: the distance from x to x* shows the cost of a failure, a stale read or a lost row.
+// quadratic minimises a quadratic function with a known solution: f(x) = ½ Σ λᵢ (xᵢ − x*ᵢ)², starting from zeros. It
+// serves theory and teaching: the distance from x to x* shows the cost of a failure, a stale read or a lost row.
 //
-// The curvatures λ range from 1/K to 1, with evenly spaced logarithms, where K is the condition. x* is drawn from a
-// normal distribution by the seed, and each curvature occurs in rows across the table. A step of gradient descent
-// multiplies the distance of xᵢ to x*ᵢ by 1 − ηλᵢ, and that of x by at most c = max |1 − ηλ|. c is smallest for η =
-// 2/(1 + 1/K), where it is (K−1)/(K+1).
+// The curvatures λ range from 1/K to 1, with evenly spaced logarithms, where K is the condition number. The seed
+// determines x*, which is normally distributed. Rows across the whole table have each curvature. A step of gradient
+// descent multiplies the distance from xᵢ to x*ᵢ by 1 − ηλᵢ, and the distance from x to x* by at most c = max |1 − ηλ|.
+// c is smallest for η = 2/(1 + 1/K), where it is (K−1)/(K+1).
 //
-// A worker's gradient is exact, divided by the number of workers. With Noise, normal noise of that standard deviation
-// is added to each value.
+// A worker's gradient is exact, divided by the number of workers. If Noise is set, each value has additional normal
+// noise with that standard deviation.
 type quadratic struct {
 	api.Quadratic
 	params    api.Params
 	curvature []float32 // λ, by value
 	best      []float32 // x*
-	x         []float32 // as read by Get
+	x         []float32 // as returned by Get
 	gradient  []float32
 }
 
@@ -91,8 +91,8 @@ func openQuadratic(p api.Params) (api.Workload, error) {
 	return w, nil
 }
 
-// Contraction returns c for a learning rate: each step of plain gradient descent multiplies the distance to x* by at
-// most c.
+// Contraction returns c for a learning rate: each step of plain gradient descent multiplies the distance from x to x*
+// by at most c.
 func (p *quadratic) Contraction(rate float64) float64 {
 	return max(math.Abs(1-rate), math.Abs(1-rate/p.Condition))
 }
@@ -170,7 +170,7 @@ func (p *quadratic) evaluate() (loss, off float64) {
 	return loss, math.Sqrt(squares / float64(len(p.x)))
 }
 
-// Evaluate implements api.Workload. The loss is f(x), and the RMSE is that of xᵢ − x*ᵢ.
+// Evaluate implements api.Workload. The loss is f(x), and the RMSE is the root mean square of xᵢ − x*ᵢ.
 func (p *quadratic) Evaluate(ctx context.Context, t api.Tables) (api.Eval, error) {
 	if err := t.Get(ctx, quadraticTable, 0, p.x); err != nil {
 		return api.Eval{}, err
@@ -179,7 +179,7 @@ func (p *quadratic) Evaluate(ctx context.Context, t api.Tables) (api.Eval, error
 	return api.Eval{Loss: loss, RMSE: off, Accuracy: math.NaN()}, nil
 }
 
-// Findings implements api.FindingsReporter. It reports the distance of x to x* and the expected contraction.
+// Findings implements api.FindingsReporter. It reports the distance from x to x* and the expected contraction.
 func (p *quadratic) Findings(ctx context.Context, t api.Tables) ([]string, error) {
 	e, err := p.Evaluate(ctx, t)
 	if err != nil {

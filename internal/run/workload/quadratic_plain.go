@@ -2,14 +2,14 @@ package workload
 
 import "github.com/perdure/perdure/internal/run/workload/api"
 
-// PlainQuadratic descends into a bowl on one thread without tables: the reference for speed. A job of one worker under
-// bsp gives the same bits. It is not for concurrent use.
+// PlainQuadratic minimises a quadratic on one thread without tables. It is the baseline for speed. A bsp job with one
+// worker computes the same bits. It is not safe for concurrent use.
 type PlainQuadratic struct {
 	*quadratic
 	rate float32
 }
 
-// NewPlainQuadratic returns a descent at clock 0, by plain gradient descent.
+// NewPlainQuadratic returns a trainer at clock 0 that uses plain gradient descent.
 func NewPlainQuadratic(p api.Params) (*PlainQuadratic, error) {
 	w, err := openQuadratic(p)
 	if err != nil {
@@ -19,8 +19,8 @@ func NewPlainQuadratic(p api.Params) (*PlainQuadratic, error) {
 	return &PlainQuadratic{quadratic: opened, rate: opened.params.Rule.RateAt(0)}, nil
 }
 
-// Run descends for a number of clocks. It returns how many values they had, and how far a value was from its best one
-// before the last of them.
+// Run trains for a number of clocks. It returns the number of values computed and the root mean square of xᵢ − x*ᵢ
+// before the last clock.
 func (p *PlainQuadratic) Run(clocks int64) (values int, off float64) {
 	for range clocks {
 		p.descend(1)

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// quadraticMemory is a table of one thread.
+// quadraticMemory is a table for a single thread.
 type quadraticMemory []float32
 
 func (m quadraticMemory) Get(_ context.Context, _ string, first perdure.RowID, dst []float32) error {
@@ -44,7 +44,8 @@ func quadraticParams() api.Params {
 	}
 }
 
-// TestQuadraticContracts: each clock brings x nearer to x* by the factor that is told, and none by less than it must.
+// TestQuadraticContracts checks that each clock reduces the distance from x to x* by at least the reported contraction,
+// and that Step reports the loss that Evaluate measured before it.
 func TestQuadraticContracts(t *testing.T) {
 	opened, err := openQuadratic(quadraticParams())
 	if err != nil {
@@ -77,8 +78,7 @@ func TestQuadraticContracts(t *testing.T) {
 	}
 }
 
-// TestQuadraticNoise: a clock's noise is a function of seed, slot and clock, and of mean 0.
-// TestQuadraticPlain: the plain loop does what a job of one worker does.
+// TestQuadraticPlain checks that the plain loop computes what a job with one worker computes.
 func TestQuadraticPlain(t *testing.T) {
 	plain, err := NewPlainQuadratic(quadraticParams())
 	if err != nil {
@@ -100,6 +100,7 @@ func TestQuadraticPlain(t *testing.T) {
 	}
 }
 
+// TestQuadraticNoise checks that a clock's noise depends only on seed, slot and clock, and that its mean is 0.
 func TestQuadraticNoise(t *testing.T) {
 	p := quadraticParams()
 	p.Bowl.Noise, p.Bowl.Rows = 2, 4000
@@ -124,7 +125,7 @@ func TestQuadraticNoise(t *testing.T) {
 	}
 	sum, squares := 0.0, 0.0
 	for i, g := range first {
-		d := float64(g-exact[i]) * 2 // of two slots, each has half
+		d := float64(g-exact[i]) * 2 // with two slots, each computes half
 		sum += d
 		squares += d * d
 	}
@@ -134,7 +135,7 @@ func TestQuadraticNoise(t *testing.T) {
 	}
 }
 
-// quadraticStep returns a slot's gradient at zeros, of two slots.
+// quadraticStep returns the gradient at zeros of one of two slots.
 func quadraticStep(t *testing.T, w api.Workload, rank int, clock perdure.Clock) []float32 {
 	t.Helper()
 	x := make(quadraticMemory, len(w.(*quadratic).x))

@@ -1,8 +1,8 @@
-// Package workload lists the training programs and opens them by name. The list is fixed; nothing registers itself. The
-// package also implements the smallest workload, quadratic.
+// Package workload lists the built-in training programs and opens them by name. The list is fixed: programs cannot
+// register others. The package also implements the smallest program, quadratic.
 //
-// Package api defines the interface of a workload. Its types are aliased here, so that users of workloads import
-// only this package.
+// Package api defines the interface of a workload. This package aliases its types, so that users of workloads import
+// only one package.
 package workload
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/mf"
 )
 
-// The types of package api.
+// Types of package api.
 type (
 	// Params holds the user's choices for a training program.
 	Params = api.Params
@@ -25,7 +25,7 @@ type (
 	Factors = api.Factors
 	// TopicModel holds the user's choices for a topic model.
 	TopicModel = api.TopicModel
-	// SoftmaxParams holds the user's choices that give the problem stronger theoretical guarantees.
+	// SoftmaxParams holds optional changes to softmax's problem that give it stronger theoretical guarantees.
 	SoftmaxParams = api.SoftmaxParams
 	// Quadratic holds the user's choices for a quadratic function.
 	Quadratic = api.Quadratic
@@ -65,12 +65,13 @@ type Info struct {
 	Clocks  int64 // to train for
 	Batch   int
 	Rates   map[perdure.RuleKind]float64
-	Rule    perdure.RuleKind // "": sgd
+	Rule    perdure.RuleKind // "" means sgd
 	Factors Factors
 	Topics  TopicModel
 	Bowl    Quadratic
 	Data    string
-	// Combines reports whether the slots' updates of a clock may be combined: each is the mean over its examples.
+	// Combines reports whether the servers may combine the slots' updates of a clock: each is the mean over its
+	// examples.
 	Combines bool
 	// Measures are the results of an evaluation: some of accuracy, loss and rmse.
 	Measures []string
@@ -197,14 +198,14 @@ func List() []Info {
 	return list
 }
 
-// Find returns the workload of that name.
+// Find returns the workload with the given name.
 func Find(name string) (Info, error) {
 	e, err := find(name)
 	return e.Info, err
 }
 
-// New opens a workload: it checks the parameters and loads the data. User errors are one line. They wrap
-// perdure.ErrUsage or are errors of package dataset.
+// New opens a workload: it checks the parameters and loads the data. Error messages for users are a single line. They
+// wrap perdure.ErrUsage or come from package dataset.
 func New(name string, p Params) (Workload, error) {
 	e, err := find(name)
 	if err != nil {

@@ -25,7 +25,7 @@ func goodParams(name string) workload.Params {
 		panic(err)
 	}
 	if info.Factors.Rank > 0 {
-		info.Factors.Rank = 16 // quick
+		info.Factors.Rank = 16 // for speed
 	}
 	switch {
 	case info.Topics.Topics > 0:
@@ -36,7 +36,7 @@ func goodParams(name string) workload.Params {
 		info.Data = ""
 	}
 	if info.Bowl != (workload.Quadratic{}) {
-		info.Bowl.Noise = 0.01 // else all slots learn the same
+		info.Bowl.Noise = 0.01 // without noise, all slots compute the same
 	}
 	return workload.Params{
 		Seed: 3, Slots: 2, Batch: min(info.Batch, 8), Factors: info.Factors, Topics: info.Topics,
@@ -106,24 +106,23 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// memory is a parameter server of one thread: Incs wait until tick, which
-// applies them in order.
+// memory is a parameter server for a single thread. Incs wait until tick, which applies them in order.
 type memory struct {
 	t       *testing.T
 	specs   []perdure.TableSpec
 	rows    [][]float32
 	pending []inc
-	err     error // of all calls
+	err     error // first error of any call
 }
 
 // inc is an Inc that waits for its tick.
 type inc struct {
 	spec  perdure.TableSpec
-	rows  []float32 // that it changes
+	rows  []float32 // rows to change
 	delta []float32
 }
 
-// rowsOf names the rows of a list as runs of one.
+// rowsOf calls each for every row of a list, as runs of length one.
 func rowsOf(rows []perdure.RowID, values []float32, each func(row perdure.RowID, values []float32) error) error {
 	dim := len(values) / len(rows)
 	for i, row := range rows {
@@ -137,11 +136,11 @@ func rowsOf(rows []perdure.RowID, values []float32, each func(row perdure.RowID,
 func newMemory(t *testing.T, specs []perdure.TableSpec) *memory {
 	m := &memory{t: t, specs: specs}
 	for i, s := range specs {
-		s.Consistency = perdure.Consistency{Kind: perdure.BSP} // of the job
+		s.Consistency = perdure.Consistency{Kind: perdure.BSP} // the job's model
 		if err := s.Validate(1); err != nil {
 			t.Error(err)
 		}
-		if s.Sparse { // all rows that there may be
+		if s.Sparse { // every row that can exist
 			s.Sparse, s.Rows = false, dataset.HashedFeatures+1
 		}
 		rows, err := table.New(s, perdure.TableID(i), 1, 0, int(s.Rows)).Run(0, int(s.Rows))
@@ -192,7 +191,7 @@ func (m *memory) tick(c perdure.Clock) {
 	m.pending = nil
 }
 
-// digest is the same for the same pending Incs, by bits.
+// digest returns a hash of the bits of the pending Incs.
 func (m *memory) digest() uint64 {
 	h := fnv.New64a()
 	for _, i := range m.pending {
@@ -204,8 +203,8 @@ func (m *memory) digest() uint64 {
 	return h.Sum64()
 }
 
-// TestAllLearn trains every workload and redoes each clock of slot 0 in another
-// instance, as after a failure: the deltas must be the same.
+// TestAllLearn trains every workload. It repeats each clock of slot 0 in another instance, as after a failure, and
+// expects the same deltas.
 func TestAllLearn(t *testing.T) {
 	for _, info := range workload.List() {
 		t.Run(info.Name, func(t *testing.T) {
@@ -246,7 +245,7 @@ func TestAllLearn(t *testing.T) {
 			}
 			after := evaluate(t, w, m)
 			better := after.Accuracy > before.Accuracy || after.RMSE < before.RMSE ||
-				slices.Equal(info.Measures, []string{"loss"}) || info.Name == "logreg" // most are of one class
+				slices.Equal(info.Measures, []string{"loss"}) || info.Name == "logreg" // one class dominates
 			if !(after.Loss < 0.96*before.Loss) || !better {
 				t.Errorf("before training %+v, after %+v", before, after)
 			}
@@ -275,8 +274,7 @@ func step(t *testing.T, w workload.Workload, m *memory, share workload.Share, cl
 	return metrics
 }
 
-// TestSharesChange: what a clock computes depends on its share, not on the shares of
-// the clocks before.
+// TestSharesChange checks that a clock's result depends on its share and not on the shares of earlier clocks.
 func TestSharesChange(t *testing.T) {
 	for _, info := range workload.List() {
 		open := func() (workload.Workload, *memory) {
@@ -306,8 +304,7 @@ func TestSharesChange(t *testing.T) {
 	}
 }
 
-// TestSoftmaxIsThePlainLoop: under bsp, tables with the servers' own rule give
-// the bits of the baseline.
+// TestSoftmaxIsThePlainLoop checks that a bsp job whose servers apply their own rule computes the bits of the baseline.
 func TestSoftmaxIsThePlainLoop(t *testing.T) {
 	params := goodParams("softmax")
 	params.Slots, params.Rule.Schedule = 3, perdure.ScheduleSqrt
@@ -370,5 +367,5 @@ func ExampleNew() {
 	d := w.Describe()
 	fmt.Printf("%s on %s: %d examples, %d values, rate %v\n", d.Name, d.Data, d.Train, d.Parameters, d.Rate)
 	// Output:
-	// softmax on embedded Fashion-MNIST: 10000 examples, 7850 values, rate 0.05
+	// Softmax on the embedded Fashion-MNIST: 10000 examples, 7850 values, rate 0.05.
 }

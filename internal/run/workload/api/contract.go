@@ -29,11 +29,11 @@ type Params struct {
 	Rule    perdure.Rule    `json:"Rule"`             // with its learning rate; mf chooses one if it is 0
 	Sparse  bool            `json:"Sparse"`           // the tables are sparse, if the workload supports that
 	Combine perdure.Combine `json:"Combine,omitzero"` // how softmax and cnn combine the slots' updates of a clock
-	Data    string          `json:"Data"`             // directory or file of the data; "" is the workload's own
-	Factors Factors         `json:"Factors,omitzero"` // of workload mf
-	Topics  TopicModel      `json:"Topics,omitzero"`  // of workload lda
-	Bowl    Quadratic       `json:"Bowl,omitzero"`    // of workload quadratic
-	Convex  SoftmaxParams   `json:"Convex,omitzero"`  // of workload softmax
+	Data    string          `json:"Data"`             // directory or file of the data; "": the default data
+	Factors Factors         `json:"Factors,omitzero"` // for workload mf
+	Topics  TopicModel      `json:"Topics,omitzero"`  // for workload lda
+	Bowl    Quadratic       `json:"Bowl,omitzero"`    // for workload quadratic
+	Convex  SoftmaxParams   `json:"Convex,omitzero"`  // for workload softmax
 
 	// Marked reports whether the data file declares itself synthetic. It is set when the data are opened.
 	Marked bool `json:"Marked,omitzero"`
@@ -41,7 +41,7 @@ type Params struct {
 	// Lossy reports whether a process death may lose rows, or updates that others depend on. The job determines it.
 	Lossy bool `json:"-"`
 
-	// Steps reports whether all slots read the same rows in a clock, as under bsp, except after a loss within the
+	// Steps reports whether all slots read the same rows in a clock, as under bsp, unless rows are lost within the
 	// clock. The job determines it.
 	Steps bool `json:"-"`
 
@@ -49,8 +49,8 @@ type Params struct {
 	// unknown. It includes the Constants of the workload that made the model. nil: the data are for training.
 	Trained map[string]string `json:"-"`
 
-	FinalReLU bool `json:"FinalReLU,omitzero"` // of workload cnn: scores below 0 are 0
-	ByLayer   bool `json:"ByLayer,omitzero"`   // of workload cnn: each table is whole
+	FinalReLU bool `json:"FinalReLU,omitzero"` // for workload cnn: scores below 0 become 0
+	ByLayer   bool `json:"ByLayer,omitzero"`   // for workload cnn: each table is on one shard
 }
 
 // Factors holds the user's choices for a matrix factorisation.
@@ -59,7 +59,7 @@ type Factors struct {
 	L2            float64 `json:"L2"`               // regularization of the rows, per rating
 	ClockFraction float64 `json:"ClockFraction"`    // fraction of a slot's ratings that one clock processes
 	WholeUsers    bool    `json:"WholeUsers"`       // a clock processes all ratings of consecutive users
-	Solver        string  `json:"Solver,omitempty"` // how rows are found: "" is sgd
+	Solver        string  `json:"Solver,omitempty"` // how rows are computed: "" means sgd
 	// Implicit is for als: values are counts of observations, with confidence 1 + Implicit·value.
 	Implicit float64 `json:"Implicit,omitempty"`
 }
@@ -84,7 +84,7 @@ type Quadratic struct {
 	Noise     float64 `json:"Noise"`     // standard deviation of the noise in each gradient value
 }
 
-// SoftmaxParams holds the user's choices that give the problem stronger theoretical guarantees.
+// SoftmaxParams holds optional changes to softmax's problem that give it stronger theoretical guarantees.
 type SoftmaxParams struct {
 	L2        float64 `json:"L2"`        // the loss includes L2/2 times the sum of squared weights, without the bias
 	FullBatch bool    `json:"FullBatch"` // a clock processes all examples of a slot; Batch is 0
@@ -224,7 +224,7 @@ type Workload interface {
 	Describe() Description
 	// Digest identifies the data set, to distinguish it from other data of the same name.
 	Digest() string
-	// Constants returns the values that predictions require in addition to the tables, by name; nil: none.
+	// Constants returns the values that predictions need in addition to the tables, by name. It may be nil.
 	Constants() map[string]string
 	// Tables lists the tables that the job must have. The job sets their consistency model.
 	Tables() []perdure.TableSpec

@@ -6,27 +6,27 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Order decides which examples a slot sees in a clock, as a pure function of
-// (seed, slot, clock). One permutation by the seed shares the examples out: each
-// slot has a contiguous part of it, its data range. A slot goes through its range
-// epoch by epoch, every example once in each, in an order shuffled anew by (seed,
-// slot, epoch); batches follow each other without gaps, also across the end of an
-// epoch. What is kept here is only what can be computed again: each slot's order
-// of its present epoch. It is not for concurrent use.
+// Order determines the examples that a slot uses in a clock, as a pure function of (seed, slot, clock).
+//
+// A permutation, determined by the seed, is split into one contiguous range per slot. A slot processes its range epoch
+// by epoch and uses every example once per epoch. (seed, slot, epoch) determines the order within the epoch. Batches
+// follow each other without gaps, even across the end of an epoch.
+//
+// An Order stores only what it can recompute: each slot's order for its current epoch. It is not safe for concurrent
+// use.
 type Order struct {
 	seed   uint64
 	ranges []int32 // the permutation of all examples
 	slots  []slotOrder
-	next   []int32 // the batch that was asked for last
+	next   []int32 // the last batch returned
 }
 
 type slotOrder struct {
 	epoch    int64
-	examples []int32 // nil until the slot is first asked for
+	examples []int32 // nil until the slot's first batch
 }
 
-// NewOrder returns an order of that many examples, in batches of size each. It has
-// no slots until SetSlots.
+// NewOrder returns an order for the given number of examples, in batches of size. It has no slots until SetSlots.
 func NewOrder(seed uint64, examples, size int) *Order {
 	o := &Order{seed: seed, ranges: make([]int32, examples), next: make([]int32, size)}
 	for i := range o.ranges {
@@ -36,9 +36,8 @@ func NewOrder(seed uint64, examples, size int) *Order {
 	return o
 }
 
-// SetSlots shares the examples out among the slots that there are from now on. It does
-// nothing if they are already. Fewer slots than one, or more than examples, are a
-// perdure.ErrUsage.
+// SetSlots distributes the examples among the given number of slots. It does nothing if the number is unchanged. Fewer
+// than one slot, or more slots than examples, return perdure.ErrUsage.
 func (o *Order) SetSlots(slots int) error {
 	switch {
 	case slots < 1:
@@ -52,15 +51,14 @@ func (o *Order) SetSlots(slots int) error {
 	return nil
 }
 
-// Range returns the examples of a slot: its part of all, in an order that the seed says. The slice is not to be
-// changed.
+// Range returns a slot's examples, in the order of the seed's permutation. The caller must not modify the slice.
 func (o *Order) Range(slot perdure.Slot) []int32 {
 	n, slots := len(o.ranges), len(o.slots)
 	return o.ranges[int(slot)*n/slots : (int(slot)+1)*n/slots]
 }
 
-// Batch returns the examples of a slot's clock. The slice is valid until the next
-// call. The slot must be one of those shared out to, and the clock not below 0.
+// Batch returns the examples of a slot's clock. The slice is valid until the next call. slot must be below the number
+// of slots, and clock must not be negative.
 func (o *Order) Batch(slot perdure.Slot, clock perdure.Clock) []int32 {
 	own := o.Range(slot)
 	s := &o.slots[slot]

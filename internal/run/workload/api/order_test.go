@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// shared is an order that is shared out.
+// shared returns an order that has slots.
 func shared(t interface{ Fatal(...any) }, seed uint64, examples, slots, size int) *Order {
 	o := NewOrder(seed, examples, size)
 	if err := o.SetSlots(slots); err != nil {
@@ -18,8 +18,8 @@ func shared(t interface{ Fatal(...any) }, seed uint64, examples, slots, size int
 	return o
 }
 
-// TestEpochs: in every epoch a slot sees each example of its range once, in
-// another order each time, and the ranges part all examples.
+// TestEpochs checks that a slot uses each example of its range once per epoch, in a different order each time, and that
+// the ranges partition all examples.
 func TestEpochs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		examples := rapid.IntRange(1, 100).Draw(t, "examples")
@@ -53,7 +53,7 @@ func TestEpochs(t *testing.T) {
 	})
 }
 
-// TestBatchIsPure: a batch does not depend on what was asked for before.
+// TestBatchIsPure checks that a batch does not depend on earlier calls.
 func TestBatchIsPure(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		examples := rapid.IntRange(1, 60).Draw(t, "examples")
@@ -72,8 +72,7 @@ func TestBatchIsPure(t *testing.T) {
 	})
 }
 
-// TestBatchGolden: a seed means the same order for good. Were it to change, old
-// runs could not be replayed.
+// TestBatchGolden fixes the order that a seed determines. If it changed, old runs could not be replayed.
 func TestBatchGolden(t *testing.T) {
 	for _, c := range []struct {
 		seed  uint64

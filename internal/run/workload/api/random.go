@@ -6,9 +6,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Shuffle permutes by Fisher and Yates, as the state says. It and its random
-// numbers are written out because a seed must mean the same order with every
-// version of Go.
+// Shuffle permutes list by the Fisher–Yates algorithm; state determines the permutation. It does not use math/rand,
+// because a seed must give the same order with every version of Go.
 func Shuffle[T any](list []T, state uint64) {
 	for i := len(list) - 1; i > 0; i-- {
 		state += 0x9e3779b97f4a7c15
@@ -25,7 +24,7 @@ func Mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// PassState is the state that a slot's order of its data in a pass is drawn from.
+// PassState returns the random state for a slot's order of its data in a pass.
 func PassState(seed uint64, slot perdure.Slot, pass int64) uint64 {
 	return Mix(Mix(Mix(seed)+uint64(slot)+1) + uint64(pass) + 1)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/data/dataset"
 )
 
-// BenchmarkTrainPlain is what a job is compared with: the same training on one
-// thread, without a parameter server.
+// BenchmarkTrainPlain measures the baseline that jobs are compared with: the same training on one thread, without a
+// parameter server.
 func BenchmarkTrainPlain(b *testing.B) {
 	data, err := dataset.Embedded()
 	if err != nil {

@@ -1,26 +1,23 @@
-// Package cnn trains a small convolutional network on pictures: that of Cao, Luo,
-// Gan and Jinesh, "Training Through Failure" (2024), the least network here that
-// computes for longer than it communicates, and that is not convex.
+// Package cnn trains a small convolutional network on pictures. The network is that of Cao, Luo, Gan and Jinesh,
+// "Training Through Failure" (2024). It is the smallest network here that computes for longer than it communicates, and
+// it is not convex.
 //
 // The layers, for pictures of 28 × 28 values in [-1, 1]:
 //
 //	conv 1→16, 3 × 3, zero border of 1   ReLU   max pool 2
-//	conv 16→32, likewise                 ReLU   max pool 2
+//	conv 16→32, 3 × 3, zero border of 1  ReLU   max pool 2
 //	full 1568→512                        ReLU   dropout 0.25
 //	full 512→classes                     softmax, cross-entropy
 //
-// With 10 classes these are 812,330 values, all but 1% of them of the first full
-// layer. FinalReLU puts one more ReLU before the softmax, as the authors' code has
-// it, which the usual network has not.
+// With 10 classes the network has 812,330 values, and all but 1% of them belong to the first fully connected layer.
+// FinalReLU adds a ReLU before the softmax. The authors' code has it; networks usually do not.
 //
-// A slot's gradient is that of the mean loss over its batch, and the servers add
-// up all slots' gradients, as in that paper. So, unlike workload softmax's, the
-// rate means more the more workers there are.
+// A slot computes the gradient of the mean loss over its batch, and the servers add up all slots' gradients, as in that
+// paper. Unlike in workload softmax, the effective rate therefore grows with the number of workers.
 //
-// Everything is a function of its arguments: batches and the units that dropout
-// drops of (seed, slot, clock), results of the parameters and the batch, each sum
-// in one order (see package gemm) and on one thread. A slot's work keeps no state
-// from one clock to the next, so that there is nothing of it to save.
+// All results are functions of their arguments. (seed, slot, clock) determines batches and the units that dropout
+// drops. The parameters and the batch determine gradients: each sum has a fixed order (see package gemm) and runs on
+// one thread. A slot keeps no state between clocks, so there is none to save.
 package cnn
 
 import (
@@ -33,35 +30,34 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/logreg"
 )
 
-// Options of a Model.
+// Options configures a Model.
 type Options struct {
-	Seed      uint64 // of the order of the pictures, and of what dropout drops
+	Seed      uint64 // determines the order of the pictures and the dropout masks
 	Slots     int    // at least 1
 	Batch     int    // pictures per slot and clock, at least 1
-	FinalReLU bool   // scores below 0 are 0
+	FinalReLU bool   // scores below 0 become 0
 }
 
-// shape is the network's size.
+// shape holds the network's dimensions.
 type shape struct {
-	side          int // of pictures, a multiple of 4
+	side          int // side of the pictures, a multiple of 4
 	first, second int // channels of the convolutions
 	hidden        int // units of the first full layer
 }
 
-// paper is the shape in use; tests have smaller ones.
+// paper is the shape from the paper; tests use smaller ones.
 var paper = shape{side: 28, first: 16, second: 32, hidden: 512}
 
-// chunk is how many pictures go through the network at once: enough that packing
-// the 3 MB of the full layer's weights is nothing beside multiplying by them.
-// Scratch memory is 50 kB for each.
+// chunk is the number of pictures that pass through the network together. It is large enough that packing the 3 MB of
+// weights of the first fully connected layer costs little compared with multiplying by them. Scratch memory is 50 kB
+// per picture.
 const chunk = 128
 
-// Parameters are the values of the tables (see the constants Conv1 to Bias), each
-// row by row.
+// Parameters holds the values of the tables (see the constants Conv1 to Bias), each row-major.
 type Parameters [tables][]float32
 
-// Model computes losses and gradients. It owns scratch memory and is not for
-// concurrent use; its data set is only read and may be shared.
+// Model computes losses and gradients. It owns scratch memory and is not safe for concurrent use. It only reads its
+// data set, which may be shared.
 type Model struct {
 	data    *dataset.Examples
 	options Options
@@ -69,28 +65,28 @@ type Model struct {
 	pixel   [256]float32 // value of each grey level
 
 	conv1, conv2 conv
-	flat, hidden int // values that the first full layer reads, and makes
+	flat, hidden int // inputs and outputs of the first fully connected layer
 	classes      int
 
 	mul gemm.Multiplier
-	// Scratch for a chunk of pictures, by picture.
+	// Scratch memory for a chunk of pictures, by picture.
 	input    []float32 // bordered
 	pooled1  []float32 // bordered
-	at1, at2 []uint8   // which values were the largest
-	pooled2  []float32 // then its gradient
-	units    []float32 // of the full layer, after ReLU and dropout
-	scores   []float32 // then their gradient
+	at1, at2 []uint8   // positions of the maxima
+	pooled2  []float32 // later its gradient
+	units    []float32 // outputs of the first fully connected layer, after ReLU and dropout
+	scores   []float32 // later their gradient
 	dPooled2 []float32
 	dUnits   []float32
-	// Scratch for one picture.
+	// Scratch memory for one picture.
 	cols     []float32
-	made     []float32 // by a convolution, then its gradient
+	made     []float32 // output of a convolution, later its gradient
 	dPooled1 []float32 // bordered
 	raw      []float32 // scores
 	exps     []float64
 }
 
-// New returns a model for pictures of 28 × 28.
+// New returns a model for pictures of 28 × 28 values.
 func New(data *dataset.Examples, o Options) (*Model, error) { return newModel(data, o, paper) }
 
 func newModel(data *dataset.Examples, o Options, s shape) (*Model, error) {
@@ -109,7 +105,7 @@ func newModel(data *dataset.Examples, o Options, s shape) (*Model, error) {
 			perdure.ErrUsage, data.Name)
 	}
 	m := &Model{
-		data: data, options: o, order: api.NewOrder(o.Seed, train.N, o.Batch), // SetSlots makes the slots
+		data: data, options: o, order: api.NewOrder(o.Seed, train.N, o.Batch), // SetSlots adds the slots
 		conv1: conv{1, s.first, s.side}, conv2: conv{s.first, s.second, s.side / 2},
 		flat: s.second * s.side / 4 * s.side / 4, hidden: s.hidden, classes: train.Classes,
 	}
@@ -129,8 +125,7 @@ func newModel(data *dataset.Examples, o Options, s shape) (*Model, error) {
 	return m, m.SetSlots(o.Slots)
 }
 
-// SetSlots shares the pictures out among the slots that there are from now on. It does nothing
-// if they are already.
+// SetSlots distributes the pictures among the given number of slots. It does nothing if the number is unchanged.
 func (m *Model) SetSlots(slots int) error {
 	if err := m.order.SetSlots(slots); err != nil {
 		return fmt.Errorf("cnn: %w", err)
@@ -138,17 +133,17 @@ func (m *Model) SetSlots(slots int) error {
 	return nil
 }
 
-// masks is where a slot's clock draws from what dropout drops.
+// masks returns the source of a slot's dropout masks for a clock.
 func (m *Model) masks(slot perdure.Slot, clock perdure.Clock) dropout {
 	return dropout(api.PassState(m.options.Seed^maskSeed, slot, int64(clock)))
 }
 
-// maskSeed parts what dropout draws from what the order of pictures does.
+// maskSeed separates the random numbers of dropout from those of the picture order.
 const maskSeed = 0x6d61736b // "mask"
 
-// Gradient computes a slot's clock at the parameters p: into grad, of p's lengths,
-// the gradient of the batch's mean loss, and as result that loss. It allocates
-// nothing, but for the slot's order on the slot's first clock.
+// Gradient computes a slot's clock at the parameters p. It writes the gradient of the batch's mean loss to grad, whose
+// lengths are those of p, and returns the loss. It allocates nothing, except the slot's order on the slot's first
+// clock.
 func (m *Model) Gradient(p *Parameters, slot perdure.Slot, clock perdure.Clock, grad *Parameters) (loss float64) {
 	for _, g := range grad {
 		clear(g)
@@ -177,9 +172,8 @@ func (m *Model) Gradient(p *Parameters, slot perdure.Slot, clock perdure.Clock, 
 	return loss / float64(len(pictures))
 }
 
-// Evaluate returns the mean loss and the fraction of the pictures whose highest
-// score is that of their class (of equal scores, the first counts), all units
-// taking part. The split must be of the model's data set.
+// Evaluate returns the mean loss and the fraction of the pictures whose true class has the highest score. The first of
+// equal scores counts as the highest. Dropout is off. The split must belong to the model's data set.
 func (m *Model) Evaluate(p *Parameters, split *dataset.Split) (loss, accuracy float64) {
 	right := 0
 	m.Score(p, split, func(scores []float32, label uint8, itsLoss float64) {
@@ -191,8 +185,8 @@ func (m *Model) Evaluate(p *Parameters, split *dataset.Split) (loss, accuracy fl
 	return loss / float64(split.N), float64(right) / float64(split.N)
 }
 
-// Score gives each picture's scores, one for each class, its label and its loss, in order, all units taking part. The
-// split must be of the model's data set; the slice is valid until each returns.
+// Score calls each for every picture, in order, with its scores (one per class), its label and its loss. Dropout is
+// off. The split must belong to the model's data set. The slice is valid until each returns.
 func (m *Model) Score(p *Parameters, split *dataset.Split, each func(scores []float32, label uint8, loss float64)) {
 	for first := 0; first < split.N; first += chunk {
 		n := min(chunk, split.N-first)
@@ -210,7 +204,7 @@ func (m *Model) Score(p *Parameters, split *dataset.Split, each func(scores []fl
 	}
 }
 
-// loadPicture makes a picture the chunk's i-th.
+// loadPicture copies a picture to index i of the chunk.
 func (m *Model) loadPicture(i int, split *dataset.Split, picture int) {
 	side, row := m.conv1.side, m.conv1.bordered()
 	to := m.input[i*m.conv1.inputSize():][:m.conv1.inputSize()]
@@ -222,7 +216,7 @@ func (m *Model) loadPicture(i int, split *dataset.Split, picture int) {
 	}
 }
 
-// forward computes the units of the chunk's n pictures, before ReLU.
+// forward computes the hidden units of the chunk's n pictures, before ReLU.
 func (m *Model) forward(p *Parameters, n int) {
 	bias := m.biases(p)
 	for i := range n {
@@ -245,8 +239,8 @@ func (m *Model) score(p *Parameters, n int) {
 	m.mul.Add(scores, gemm.Of(m.units, n, m.hidden), gemm.Of(p[Full2], m.hidden, m.classes))
 }
 
-// lossAndGradient returns the loss of the chunk's i-th picture, and replaces its scores by
-// their gradient times scale; the scores themselves are then in raw.
+// lossAndGradient returns the loss of the chunk's i-th picture and replaces its scores by their gradient times scale.
+// It leaves the scores in raw.
 func (m *Model) lossAndGradient(i int, label uint8, scale float32) (loss float64) {
 	scores := m.scores[i*m.classes:][:m.classes]
 	if m.options.FinalReLU {
@@ -260,8 +254,7 @@ func (m *Model) lossAndGradient(i int, label uint8, scale float32) (loss float64
 	return loss
 }
 
-// backwardFull goes back through the full layers, from the gradient of the chunk's
-// scores to that of the pooled values.
+// backwardFull propagates the gradient of the chunk's scores through the fully connected layers to the pooled values.
 func (m *Model) backwardFull(p, grad *Parameters, n int) {
 	bias := m.biases(grad)
 	scores, units := gemm.Of(m.scores, n, m.classes), gemm.Of(m.units, n, m.hidden)
@@ -275,7 +268,7 @@ func (m *Model) backwardFull(p, grad *Parameters, n int) {
 	m.mul.Set(gemm.Of(m.dPooled2, n, m.flat), dUnits, gemm.Of(p[Full1], m.hidden, m.flat))
 }
 
-// backwardConv goes back through the convolutions with the chunk's i-th picture.
+// backwardConv propagates the gradient of the chunk's i-th picture through the convolutions.
 func (m *Model) backwardConv(p, grad *Parameters, i int) {
 	bias := m.biases(grad)
 	made := m.made[:m.conv2.outputSize()]
@@ -289,12 +282,12 @@ func (m *Model) backwardConv(p, grad *Parameters, i int) {
 	m.conv1.weights(&m.mul, grad[Conv1], made, m.cols)
 }
 
-// The chunk's i-th picture in scratch memory.
+// Scratch memory of the chunk's i-th picture.
 func (m *Model) inputOf(i int) []float32   { n := m.conv1.inputSize(); return m.input[i*n:][:n] }
 func (m *Model) pooled1Of(i int) []float32 { n := m.conv2.inputSize(); return m.pooled1[i*n:][:n] }
 func (m *Model) at1Of(i int) []uint8       { n := m.conv1.outputSize() / 4; return m.at1[i*n:][:n] }
 
-// biases returns the parts of the biases' table: those of each layer.
+// biases returns the parts of the bias table, one for each layer.
 func (m *Model) biases(p *Parameters) (parts [4][]float32) {
 	all := p[Bias]
 	for i, n := range [4]int{m.conv1.out, m.conv2.out, m.hidden, m.classes} {

@@ -14,10 +14,10 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// small is a network of which every value can be looked at.
+// small is a network small enough to check every value.
 var small = shape{side: 8, first: 2, second: 3, hidden: 35}
 
-// noise is a set with pictures of noise.
+// noise returns a data set of random pictures.
 func noise(r *rand.Rand, n, side, classes int) *dataset.Examples {
 	split := dataset.Split{
 		N: n, Dim: side * side, Classes: classes, Pixels: make([]uint8, n*side*side),
@@ -32,7 +32,7 @@ func noise(r *rand.Rand, n, side, classes int) *dataset.Examples {
 	return &dataset.Examples{Name: "noise", Train: split, Test: split}
 }
 
-// randomParameters are of the scale of those in training, biases too.
+// randomParameters returns parameters and biases of the same scale as in training.
 func randomParameters(r *rand.Rand, m *Model) Parameters {
 	p := blank(m.specs(perdure.Rule{}))
 	for i, s := range m.specs(perdure.Rule{}) {
@@ -52,8 +52,8 @@ func mustModel(t testing.TB, data *dataset.Examples, o Options, s shape) *Model 
 	return m
 }
 
-// naive is the deliberately dumb twin of the network, in float64: the mean loss of
-// pictures, and their scores. masks, by picture, weigh the units.
+// naive is a simple reference implementation of the network in float64. It returns the mean loss of pictures and their
+// scores. masks holds the weight of each unit, by picture.
 func naive(
 	m *Model, p [tables][]float64, split *dataset.Split, pictures []int32, masks [][]float32,
 ) (loss float64, scores [][]float64) {
@@ -93,7 +93,7 @@ func allWide(p *Parameters) (w [tables][]float64) {
 	return w
 }
 
-// masksOf is how a slot's clock weighs the units.
+// masksOf returns the weights of the units in a slot's clock.
 func masksOf(m *Model, slot perdure.Slot, clock perdure.Clock) [][]float32 {
 	d := m.masks(slot, clock)
 	masks := make([][]float32, m.options.Batch)
@@ -105,10 +105,9 @@ func masksOf(m *Model, slot perdure.Slot, clock perdure.Clock) [][]float32 {
 	return masks
 }
 
-// TestGradientIsTheSlopeOfTheLoss, of every parameter of a small network, by
-// central differences of the twin, also across the end of a chunk. Within a step
-// of 1e-5 hardly any ReLU or maximum changes over; the seeds are such that none
-// does.
+// TestGradientIsTheSlopeOfTheLoss checks every parameter of a small network against central differences of the
+// reference implementation, including across the end of a chunk. Within a step of 1e-5 a ReLU or maximum rarely
+// switches; with these seeds none does.
 func TestGradientIsTheSlopeOfTheLoss(t *testing.T) {
 	for _, o := range []Options{
 		{Seed: 1, Slots: 2, Batch: 3},
@@ -118,7 +117,7 @@ func TestGradientIsTheSlopeOfTheLoss(t *testing.T) {
 		r := rand.New(rand.NewPCG(o.Seed, 1))
 		m := mustModel(t, noise(r, 200, small.side, 4), o, small)
 		slot, clock := perdure.Slot(o.Slots-1), perdure.Clock(5)
-		p, grad := randomParameters(r, m), randomParameters(r, m) // what was there is overwritten
+		p, grad := randomParameters(r, m), randomParameters(r, m) // previous values are overwritten
 		loss := m.Gradient(&p, slot, clock, &grad)
 		pictures, masks, w := slices.Clone(m.order.Batch(slot, clock)), masksOf(m, slot, clock), allWide(&p)
 		f := func() float64 { loss, _ := naive(m, w, &m.data.Train, pictures, masks); return loss }
@@ -126,15 +125,15 @@ func TestGradientIsTheSlopeOfTheLoss(t *testing.T) {
 			t.Errorf("%+v: loss %v, want %v", o, loss, want)
 		}
 		for i, s := range m.specs(perdure.Rule{}) {
-			if values, of := w[i], grad[i]; o.Batch <= 4 || len(values) < 50 { // else it takes long
+			if values, of := w[i], grad[i]; o.Batch <= 4 || len(values) < 50 { // larger tables would take too long
 				slopes(t, s.Name, values, of, f)
 			}
 		}
 	}
 }
 
-// TestGradientOfTheNetwork: the same of the real shape, where each table's gradient
-// is held against the slope of the loss along a random direction.
+// TestGradientOfTheNetwork checks the network of the paper. It compares each table's gradient with the slope of the
+// loss along a random direction.
 func TestGradientOfTheNetwork(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	data, err := dataset.Embedded()
@@ -198,9 +197,8 @@ func TestEvaluateIsTheNaiveOne(t *testing.T) {
 	}
 }
 
-// TestLearns, by the paper's settings but for the rate, in a fraction of a second; a
-// second trainer, with another number of processors and other batches in between,
-// has the same bits.
+// TestLearns trains with the paper's settings, except for the rate, in a fraction of a second. A second trainer with a
+// different number of processors, and with other batches in between, must compute the same bits.
 func TestLearns(t *testing.T) {
 	data, err := dataset.Embedded()
 	if err != nil {
@@ -236,8 +234,8 @@ func TestLearns(t *testing.T) {
 	}
 }
 
-// TestClockIsPure: a clock has the same bits whatever the model did before, and
-// slots, clocks and seeds have others.
+// TestClockIsPure checks that a clock's bits do not depend on earlier computations, and that slots, clocks and seeds
+// differ.
 func TestClockIsPure(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	data := noise(r, 100, small.side, 4)
@@ -270,7 +268,7 @@ func TestClockIsPure(t *testing.T) {
 	}
 }
 
-// TestMasks: slots, clocks and seeds have masks of their own.
+// TestMasks checks that different slots, clocks and seeds have different masks.
 func TestMasks(t *testing.T) {
 	data := noise(rand.New(rand.NewPCG(6, 6)), 10, small.side, 4)
 	seen := map[dropout]bool{}
@@ -287,7 +285,7 @@ func TestMasks(t *testing.T) {
 	}
 }
 
-// TestSparse: sparse tables may be had, too.
+// TestSparse checks that the workload supports sparse tables.
 func TestSparse(t *testing.T) {
 	w, err := Open(api.Params{
 		Slots: 1, Batch: 1, Sparse: true,

@@ -7,12 +7,11 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/gemm"
 )
 
-// Pictures between layers are channels of side × side values, one after the other.
-// What a convolution reads has a border of one zero around each channel, so that
-// its rows are side+2 long: then taking a window never asks where it ends.
+// Between layers, a picture is stored channel by channel, each with side × side values. The input of a convolution has
+// a border of one zero around each channel, so its rows have length side+2 and windows need no bounds checks.
 
-// conv is a convolution with 3 × 3 windows and a zero border: as many values as
-// there were. Its weights are out rows of in·3·3 values.
+// conv is a convolution with 3 × 3 windows and a zero border, so the output has the size of the input. The weights are
+// out rows of in·3·3 values.
 type conv struct {
 	in, out int // channels
 	side    int
@@ -20,15 +19,15 @@ type conv struct {
 
 const window = 3
 
-func (c conv) bordered() int   { return c.side + 2 }                      // side of a channel that it reads
+func (c conv) bordered() int   { return c.side + 2 }                      // side of an input channel
 func (c conv) inputSize() int  { b := c.bordered(); return c.in * b * b } // values
 func (c conv) area() int       { return c.side * c.side }
 func (c conv) taps() int       { return c.in * window * window }
 func (c conv) outputSize() int { return c.out * c.area() }    // values
 func (c conv) columns() int    { return c.taps() * c.area() } // values of unfold
 
-// unfold makes a row of each tap: the values that it meets, one for each place, so
-// that the convolution is weights · cols. x is bordered.
+// unfold writes one row per tap: the values that the tap multiplies, one for each position. The convolution is then
+// weights · cols. x is bordered.
 func (c conv) unfold(cols, x []float32) {
 	b := c.bordered()
 	for ch := range c.in {
@@ -45,8 +44,7 @@ func (c conv) unfold(cols, x []float32) {
 	}
 }
 
-// fold adds each tap's row to the values that the tap met: the transpose of
-// unfold. x is bordered.
+// fold adds each tap's row to the values that the tap multiplies. It is the transpose of unfold. x is bordered.
 func (c conv) fold(x, cols []float32) {
 	b := c.bordered()
 	for ch := range c.in {
@@ -72,27 +70,26 @@ func (c conv) forward(mul *gemm.Multiplier, y, cols, w, bias []float32) {
 	mul.Add(gemm.Of(y, c.out, c.area()), gemm.Of(w, c.out, c.taps()), gemm.Of(cols, c.taps(), c.area()))
 }
 
-// weights adds to dw the gradient that dy makes of the weights. cols are what
-// forward was given. (That of the bias falls to unpool.)
+// weights adds the gradient of the weights, given the gradient dy of the output, to dw. cols is the argument of
+// forward. unpool computes the gradient of the bias.
 func (c conv) weights(mul *gemm.Multiplier, dw, dy, cols []float32) {
 	mul.Add(gemm.Of(dw, c.out, c.taps()), gemm.Of(dy, c.out, c.area()), gemm.Of(cols, c.taps(), c.area()).T())
 }
 
-// values computes dx, bordered, the gradient that dy makes of what the layer read.
-// In the border is what the zeros there would have got. cols is scratch.
+// values computes dx, the bordered gradient of the input, from the gradient dy of the output. The border holds the
+// gradient of the zeros there. cols is scratch memory.
 func (c conv) values(mul *gemm.Multiplier, dx, dy, w, cols []float32) {
 	mul.Set(gemm.Of(cols, c.taps(), c.area()), gemm.Of(w, c.out, c.taps()).T(), gemm.Of(dy, c.out, c.area()))
 	clear(dx)
 	c.fold(dx, cols)
 }
 
-// none says that of four values none is positive.
+// none marks a window of four values without a positive one.
 const none = 4
 
-// pool takes of each 2 × 2 values the largest, and 0 where none is positive (the
-// maximum of what ReLU lets through), and notes in at which it was: of equal ones
-// the first. x are channels of side × side values, y likewise of half that side,
-// with a border of that many values, which it leaves alone.
+// pool writes the maximum of each 2 × 2 window, or 0 if no value is positive (the maximum after ReLU). It records the
+// position of the maximum in at; the first of equal values counts. x holds channels of side × side values. y holds
+// channels of half that side, with a border of the given width, which pool does not write.
 func pool(y []float32, border int, at []uint8, x []float32, side int) {
 	half := side / 2
 	row := half + 2*border
@@ -102,8 +99,8 @@ func pool(y []float32, border int, at []uint8, x []float32, side int) {
 			to := y[(ch*row+border+i)*row+border:][:half]
 			which := at[:half]
 			for j := range to {
-				// Positive floats are in the order of their bits, and negative ones
-				// are negative integers: so the loop has no branch to mispredict.
+				// The bits of positive floats are ordered as the floats are, and those of negative floats are negative
+				// integers. The loop therefore has no branch to mispredict.
 				best, k := int32(0), uint8(none)
 				if v := int32(math.Float32bits(upper[2*j])); v > best {
 					best, k = v, 0
@@ -125,9 +122,8 @@ func pool(y []float32, border int, at []uint8, x []float32, side int) {
 	}
 }
 
-// unpool gives each gradient to the value that pool took, and 0 to the others. It
-// adds up each channel's in bias: the gradient of what was added to all values of
-// the channel.
+// unpool assigns each gradient to the value that pool selected, and 0 to the other values. It sums the gradient of each
+// channel in bias, which is the gradient of the channel's bias.
 func unpool(dx []float32, side int, dy []float32, border int, at []uint8, bias []float32) {
 	clear(dx)
 	half := side / 2
@@ -157,14 +153,14 @@ func fill(to []float32, v float32) {
 	}
 }
 
-// rows sets n rows, each to the bias.
+// rows sets each of n rows to the bias.
 func rows(y []float32, n int, bias []float32) {
 	for i := range n {
 		copy(y[i*len(bias):], bias)
 	}
 }
 
-// sumRows adds rows to sum, one after the other.
+// sumRows adds rows to sum in order.
 func sumRows(sum, rows []float32) {
 	for ; len(rows) > 0; rows = rows[len(sum):] {
 		for j, v := range rows[:len(sum)] {
@@ -173,26 +169,23 @@ func sumRows(sum, rows []float32) {
 	}
 }
 
-// A dropout lets a unit through with a chance of keep, and then weighs it by
-// 1/keep, so that the mean is the same without it.
+// Dropout keeps a unit with probability keep and multiplies it by 1/keep, so the mean does not change.
 const (
 	keepProbability = 0.75
 	keepScale       = float32(1 / keepProbability)
-	maskBits        = 2               // of random bits for each unit, of which 1 in 4 drops it
-	perWord         = 64 / maskBits   // units
-	dropped         = 0               // what the bits then are
-	anyUnit         = 1<<maskBits - 1 // masks a unit's bits
+	maskBits        = 2               // random bits per unit: 1 of 4 values drops it
+	perWord         = 64 / maskBits   // units per word
+	dropped         = 0               // value of the bits that drops a unit
+	anyUnit         = 1<<maskBits - 1 // mask for a unit's bits
 )
 
-// dropout is where the masks of one slot's clock are drawn from: the state of a
-// SplitMix64.
+// dropout generates the masks of one slot's clock. It is the state of a SplitMix64.
 type dropout uint64
 
 // golden is 2^64 divided by the golden ratio, the increment of SplitMix64.
 const golden = 0x9e3779b97f4a7c15
 
-// relu replaces the units of the batch's i-th example by what ReLU and dropout let
-// through.
+// relu applies ReLU and dropout to the units of the batch's i-th example.
 func (d dropout) relu(units []float32, i int) {
 	words := (len(units) + perWord - 1) / perWord
 	state := uint64(d) + uint64(i*words)*golden
@@ -209,15 +202,14 @@ func (d dropout) relu(units []float32, i int) {
 	}
 }
 
-// relu replaces values by what ReLU lets through.
+// relu applies ReLU to values.
 func relu(values []float32) {
 	for i, v := range values {
 		values[i] = max(v, 0)
 	}
 }
 
-// gate leaves of the gradient what belongs to units that were let through, times
-// weight.
+// gate multiplies the gradients of the units that were kept by weight and sets the others to 0.
 func gate(gradient, units []float32, weight float32) {
 	for i, v := range units[:len(gradient)] {
 		if v > 0 {

@@ -19,7 +19,7 @@ func random(r *rand.Rand, n int) []float32 {
 	return v
 }
 
-// border puts channels of side × side values into a border of zeros.
+// border adds a border of zeros around channels of side × side values.
 func border(x []float32, side int) []float32 {
 	b := side + 2
 	to := make([]float32, len(x)/(side*side)*b*b)
@@ -29,7 +29,7 @@ func border(x []float32, side int) []float32 {
 	return to
 }
 
-// inside is what border was given.
+// inside removes the border.
 func inside(x []float32, side int) (to []float32) {
 	b := side + 2
 	for i, v := range x {
@@ -55,7 +55,7 @@ func dot(x, y []float64) (sum float64) {
 	return sum
 }
 
-// naiveConv is the deliberately dumb twin of conv, in float64.
+// naiveConv is a simple reference implementation of conv in float64.
 func naiveConv(c conv, x, w, bias []float64) []float64 {
 	y := make([]float64, c.outputSize())
 	for i := range y {
@@ -71,9 +71,8 @@ func naiveConv(c conv, x, w, bias []float64) []float64 {
 	return y
 }
 
-// slopes checks a gradient of f at x, by central differences. f is linear in each
-// value of x, or has its bends elsewhere: the differences are exact but for
-// rounding in float64, and the tolerance is for the gradient's own float32.
+// slopes compares a gradient of f at x with central differences. f is linear in each value of x, or its bends are
+// elsewhere. The differences are then exact except for float64 rounding; the tolerance covers the float32 of gradient.
 func slopes(t interface{ Fatalf(string, ...any) }, what string, x []float64, gradient []float32, f func() float64) {
 	const step, tolerance = 1e-5, 2e-5
 	for i, v := range x {
@@ -88,8 +87,8 @@ func slopes(t interface{ Fatalf(string, ...any) }, what string, x []float64, gra
 	}
 }
 
-// TestConv: values as the naive twin's, and gradients of r·y, for a random r, as
-// the slopes of the twin's.
+// TestConv compares values with the reference implementation, and gradients of r·y for a random r with slopes of the
+// reference implementation.
 func TestConv(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := conv{
@@ -120,7 +119,7 @@ func TestConv(t *testing.T) {
 	})
 }
 
-// naivePool is the twin of pool: ReLU, then the largest of 2 × 2.
+// naivePool is the reference implementation of pool: ReLU, then the maximum of 2 × 2.
 func naivePool(x []float64, side int) []float64 {
 	half := side / 2
 	y := make([]float64, len(x)/4)
@@ -137,7 +136,7 @@ func TestPool(t *testing.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		bordered := rapid.IntRange(0, 1).Draw(t, "border")
 		x := make([]float32, channels*side*side)
-		for i, v := range r.Perm(len(x)) { // no two within a step of each other or of 0
+		for i, v := range r.Perm(len(x)) { // no two values are within a step of each other or of 0
 			x[i] = (float32(v-len(x)/2) + 0.5) / 8
 		}
 		n := len(x) / 4
@@ -172,7 +171,7 @@ func TestPool(t *testing.T) {
 	})
 }
 
-// TestPoolTies: of equal values the first is taken; where none is positive, none.
+// TestPoolTies checks that pool selects the first of equal values, and none if no value is positive.
 func TestPoolTies(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	for _, c := range []struct {
@@ -195,8 +194,8 @@ func TestPoolTies(t *testing.T) {
 	}
 }
 
-// TestDropout: 3 of 4 units are kept, as a function of (seed, slot, clock) and the
-// place in the batch alone, with another mask for each; gate lets the same through.
+// TestDropout checks that dropout keeps 3 of 4 units, that the mask depends only on (seed, slot, clock) and the index
+// in the batch, and that each has a different mask. gate must keep the same units.
 func TestDropout(t *testing.T) {
 	const units, examples = 512, 200
 	masks := map[string]bool{}
@@ -229,7 +228,7 @@ func TestDropout(t *testing.T) {
 	if len(masks) != 2*examples {
 		t.Errorf("%d masks are alike", 2*examples-len(masks))
 	}
-	// 204,800 draws: the standard deviation of their share is 0.001.
+	// With 204,800 draws the standard deviation of the fraction is 0.001.
 	if share := float64(kept) / (2 * examples * units); math.Abs(share-keepProbability) > 0.004 {
 		t.Errorf("%v of the units were kept", share)
 	}
@@ -239,7 +238,7 @@ func TestDropout(t *testing.T) {
 	}
 }
 
-// TestMaskGolden: a seed means the same masks for good.
+// TestMaskGolden fixes the masks that a seed determines.
 func TestMaskGolden(t *testing.T) {
 	x := make([]float32, 40)
 	fill(x, 1)

@@ -16,11 +16,10 @@ import (
 // Name of the workload.
 const Name = "cnn"
 
-// The tables, in their order. Each is a tensor of the model. The convolutions'
-// rows are output channels of in·3·3 values, and Full1's are output units, as
-// elsewhere; Full2's are input units of as many values as there are classes, and
-// the biases of all layers share one table with a row for each: so every table has
-// at least 16 rows, and can be split into as many shards.
+// The tables, in order. Each is a tensor of the model. Rows of Conv1 and Conv2 are output channels of in·3·3 values.
+// Rows of Full1 are output units, as is common. Rows of Full2 are input units with one value per class. The biases of
+// all layers share one table with one value per row. Every table thus has at least 16 rows and can be split into 16
+// shards.
 const (
 	Conv1 = iota // 16 × 9
 	Conv2        // 32 × 144
@@ -30,23 +29,21 @@ const (
 	tables
 )
 
-// Good choices where the user makes none: those of the paper.
+// Default values, from the paper.
 const (
 	DefaultBatch = 32
 	DefaultRate  = 0.01
 )
 
-// Rates are good learning rates for the rules that follow gradients. On the full
-// Fashion-MNIST with one worker and batches of 32, they reach a test accuracy of
-// 0.78 to 0.84 after 300 clocks.
+// Rates holds good learning rates for the gradient rules. On the full Fashion-MNIST with one worker and batches of 32,
+// they reach a test accuracy of 0.78 to 0.84 after 300 clocks.
 var Rates = map[perdure.RuleKind]float64{
 	perdure.RuleSGD: DefaultRate, perdure.RuleMomentum: 0.003, perdure.RuleNesterov: 0.003,
 	perdure.RuleAdagrad: 0.01, perdure.RuleRowwiseAdagrad: 0.01, perdure.RuleAdam: 0.001,
 }
 
-// specs lists the tables. Weights begin uniform with the variance 2/n of He et al.
-// 2015, where n values come together in a sum that goes through a ReLU; biases
-// begin at 0.
+// specs lists the tables. Initial weights are uniform with the variance 2/n of He et al. 2015, where n is the number of
+// inputs of a unit with a ReLU. Biases are initially 0.
 func (m *Model) specs(rule perdure.Rule) []perdure.TableSpec {
 	spec := func(name string, rows, dim, n int) perdure.TableSpec {
 		return perdure.TableSpec{
@@ -65,12 +62,12 @@ func (m *Model) specs(rule perdure.Rule) []perdure.TableSpec {
 	}
 }
 
-// program is a Model as a workload.
+// program implements a workload for a Model.
 type program struct {
 	model    *Model
 	params   api.Params
 	specs    []perdure.TableSpec
-	values   Parameters // of Get
+	values   Parameters // as returned by Get
 	gradient Parameters // for Inc
 }
 
@@ -120,7 +117,7 @@ func Open(p api.Params) (api.Workload, error) {
 	return w, nil
 }
 
-// blank makes room for the values of all tables.
+// blank allocates the values of all tables.
 func blank(specs []perdure.TableSpec) (p Parameters) {
 	for i, s := range specs {
 		p[i] = make([]float32, s.Rows*int64(s.Dim))
@@ -144,10 +141,10 @@ func (w *program) Describe() api.Description {
 // Digest implements api.Workload.
 func (w *program) Digest() string { return w.model.data.Digest() }
 
-// FinalReLUKey names the constant that says whether scores below 0 are 0.
+// FinalReLUKey is the name of the constant that records FinalReLU.
 const FinalReLUKey = "final_relu"
 
-// Constants implements api.Workload: what the tables do not say of the scores.
+// Constants implements api.Workload. The tables alone do not determine whether scores below 0 become 0.
 func (w *program) Constants() map[string]string {
 	return map[string]string{FinalReLUKey: strconv.FormatBool(w.params.FinalReLU)}
 }
@@ -188,7 +185,7 @@ func (w *program) get(ctx context.Context, t api.Tables) error {
 
 // Sample implements api.SampledEvaluator.
 func (w *program) Sample(n int) {
-	data := *w.model.data // others may have it, too
+	data := *w.model.data // the data may be shared
 	data.Test = data.Test.Sample(n)
 	w.model.data = &data
 }
@@ -211,8 +208,8 @@ func (w *program) Classify(ctx context.Context, t api.Tables, each func(scores [
 	return nil
 }
 
-// Plain trains without a parameter server: what a job of the same options does
-// under bsp, on one thread. It is not for concurrent use.
+// Plain trains on one thread without a parameter server. It computes what a bsp job with the same options computes. It
+// is not safe for concurrent use.
 type Plain struct {
 	model  *Model
 	rule   perdure.Rule
@@ -222,8 +219,8 @@ type Plain struct {
 	now    perdure.Clock
 }
 
-// NewPlain returns a trainer at clock 0, its parameters as the tables of a job of
-// the model's seed begin. The rule must be one without state: sgd.
+// NewPlain returns a trainer at clock 0. Its initial parameters are those of a job with the same seed. The rule must
+// have no state: sgd.
 func NewPlain(m *Model, rule perdure.Rule) (*Plain, error) {
 	p := &Plain{model: m, rule: rule, specs: m.specs(rule), grads: make([]Parameters, m.options.Slots)}
 	for i, s := range p.specs {
@@ -239,9 +236,8 @@ func NewPlain(m *Model, rule perdure.Rule) (*Plain, error) {
 	return p, nil
 }
 
-// Run trains for a number of clocks: in each all slots compute at the same parameters,
-// then their updates are applied in slot order. It returns the mean loss over the
-// last clock's pictures.
+// Run trains for a number of clocks. In each clock all slots compute gradients at the same parameters, and then their
+// updates are applied in slot order. It returns the mean loss over the last clock's pictures.
 func (p *Plain) Run(clocks perdure.Clock) (loss float64) {
 	for range clocks {
 		loss = 0

@@ -18,7 +18,7 @@ func random(r *rand.Rand, n int) []float32 {
 	return v
 }
 
-// view is a matrix inside a larger one, perhaps transposed.
+// view returns a matrix inside a larger one, possibly transposed.
 func view(t *rapid.T, r *rand.Rand, rows, cols int, name string) Matrix {
 	if rapid.Bool().Draw(t, name+" transposed") {
 		return view(t, r, cols, rows, name+" again").T()
@@ -27,7 +27,7 @@ func view(t *rapid.T, r *rand.Rand, rows, cols int, name string) Matrix {
 	return Matrix{random(r, rows*step), rows, cols, step, 1}
 }
 
-// product is what Add must compute, element by element.
+// product computes the expected result of Add, element by element.
 func product(c, a, b Matrix) []float32 {
 	want := slices.Clone(c.Data)
 	for i := range c.Rows {
@@ -40,8 +40,8 @@ func product(c, a, b Matrix) []float32 {
 	return want
 }
 
-// TestAdd holds products of all shapes, with either kernel, to the bits of three
-// plain loops; what lies between the rows of C is left alone.
+// TestAdd compares products of all shapes, with both kernels, to the bits of three plain loops. Values between the rows
+// of C must not change.
 func TestAdd(t *testing.T) {
 	kernels := []bool{false}
 	if vectors {
@@ -82,8 +82,7 @@ func TestAdd(t *testing.T) {
 	})
 }
 
-// TestNaN: what is not a number comes through, and does not spread beyond its row
-// and column.
+// TestNaN checks that a NaN appears in the result and does not spread beyond its row and column.
 func TestNaN(t *testing.T) {
 	var m Multiplier
 	a, b, c := Of(make([]float32, 10*7), 10, 7), Of(make([]float32, 7*20), 7, 20), Of(make([]float32, 200), 10, 20)

@@ -2,8 +2,7 @@ package gemm
 
 import "golang.org/x/sys/cpu"
 
-// vectors says that this machine has AVX2 and that its operating system saves
-// the registers.
+// vectors reports whether this machine has AVX2 and its operating system saves the registers.
 var vectors = cpu.X86.HasAVX2
 
 func tile(depth int, a, b, c []float32, step int) {
@@ -15,7 +14,7 @@ func tile(depth int, a, b, c []float32, step int) {
 	tileAVX2(depth, &a[0], &b[0], &c[0], step)
 }
 
-// tileAVX2 takes a depth of at least 1.
+// tileAVX2 requires a depth of at least 1.
 //
 //go:noescape
 func tileAVX2(depth int, a, b, c *float32, step int)

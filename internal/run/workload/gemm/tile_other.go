@@ -2,7 +2,7 @@
 
 package gemm
 
-// vectors: this architecture has the plain loops only.
+// vectors is false: this architecture has only the plain loops.
 var vectors bool
 
 func tile(depth int, a, b, c []float32, step int) { tilePlain(depth, a, b, c, step) }

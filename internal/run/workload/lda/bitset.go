@@ -7,18 +7,17 @@ import (
 	"github.com/perdure/perdure/internal/data/packed"
 )
 
-// bitset are bits, one for each of some values: it is on where the value is not 0. Most counts are 0, so that whoever
-// goes through them goes from mark to mark.
+// bitset marks the nonzero values of a slice. Most counts are 0, so iterating over marks is faster than over values.
 type bitset []uint64
 
-// setNonzero marks values.
+// setNonzero marks the nonzero values.
 func (m *bitset) setNonzero(values []float32) {
 	n := packed.MaskWords(len(values))
 	*m = slices.Grow((*m)[:0], n)[:n]
 	packed.SetMask(*m, values)
 }
 
-// next returns the first marked place from ≤ i < end; end: there is none.
+// next returns the first marked index i with from ≤ i < end, or end if there is none.
 func (m bitset) next(from, end int) int {
 	if from >= end {
 		return end
@@ -34,7 +33,7 @@ func (m bitset) next(from, end int) int {
 	return min(at*64+bits.TrailingZeros64(word), end)
 }
 
-// sum adds up the values above 0 of rows, column by column.
+// sum adds the positive values of rows, column by column.
 func (m bitset) sum(total, rows []float32) {
 	clear(total)
 	for row := 0; row < len(rows); row += len(total) {

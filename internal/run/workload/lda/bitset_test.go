@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// From mark to mark one comes to the values that are not 0, and to no other: within any bounds, and in any row.
+// TestMarks checks that iterating over marks visits all nonzero values and no others, for any bounds and any row.
 func TestMarks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		width := rapid.IntRange(2, 150).Draw(t, "topics")

@@ -10,10 +10,10 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// topWords is of how many words a topic is told by.
+// topWords is the number of words that describe a topic.
 const topWords = 10
 
-// Findings implements api.FindingsReporter: the perplexity, and the topics, the largest first, each by its most
+// Findings implements api.FindingsReporter. It reports the perplexity, and the topics, largest first, with their most
 // frequent words.
 func (p *program) Findings(ctx context.Context, t api.Tables) ([]string, error) {
 	e, err := p.Evaluate(ctx, t)
@@ -40,7 +40,7 @@ func (p *program) Findings(ctx context.Context, t api.Tables) ([]string, error) 
 	return lines, nil
 }
 
-// top lists the words that a topic has most of.
+// top lists the most frequent words of a topic.
 func (p *program) top(rows []float32, topic int) string {
 	count := func(w int) float32 { return rows[w*p.Topics+topic] }
 	var most []int
@@ -49,7 +49,7 @@ func (p *program) top(rows []float32, topic int) string {
 			continue
 		}
 		at, _ := slices.BinarySearchFunc(most, w, func(a, b int) int {
-			return cmp.Or(cmp.Compare(count(b), count(a)), -1) // behind those of the same number
+			return cmp.Or(cmp.Compare(count(b), count(a)), -1) // after words with the same count
 		})
 		most = slices.Insert(most, at, w)
 		most = most[:min(len(most), topWords)]

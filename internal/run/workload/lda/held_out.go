@@ -8,24 +8,24 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// maxHeldOutTokens is how many tokens of held-out documents a model is judged by, at most: enough for a perplexity to
-// three digits, and few enough for a tenth of a second.
+// maxHeldOutTokens is the max number of tokens of held-out documents used to evaluate a model. It gives a perplexity
+// accurate to three digits within a tenth of a second.
 const maxHeldOutTokens = 50_000
 
-// foldInRounds is how often the mixture of a document is computed anew from its first half.
+// foldInRounds is the number of iterations that compute a document's mixture from its first half.
 const foldInRounds = 20
 
-// heldOut are documents that a model is judged by. Each token's word is a place in the list.
+// heldOut holds documents to evaluate a model on. A token's word is an index in list.
 type heldOut struct {
-	list []perdure.RowID // the words, rising
+	list []perdure.RowID // the words, increasing
 	docs []splitDocument
-	n    int // tokens of the second halves
+	n    int // number of tokens in the second halves
 }
 
-// splitDocument are a document's tokens: those that its mixture is found by, and those that are then predicted.
+// splitDocument holds the tokens that determine a document's mixture, and the tokens that are then predicted.
 type splitDocument struct{ first, second []int32 }
 
-// newHeldOut chooses documents from all over the split.
+// newHeldOut selects documents evenly from the split.
 func newHeldOut(d *dataset.Documents, size int) *heldOut {
 	step := max(1, len(d.Tokens)/maxHeldOutTokens)
 	place := make([]int32, size)
@@ -60,12 +60,12 @@ func newHeldOut(d *dataset.Documents, size int) *heldOut {
 	return h
 }
 
-// loss is the mean of -log p(token) of the second halves, each under the mixture that the first half of its document
-// makes likeliest: document completion (Wallach et al., "Evaluation methods for topic models", 2009). rows are the
-// counts of the words in the list, total those of the topics.
+// loss returns the mean of -log p(token) over the second halves, each under the most likely mixture given the first
+// half of its document. This is document completion (Wallach et al., "Evaluation methods for topic models", 2009). rows
+// holds the counts of the listed words, and total the counts of the topics.
 func (h *heldOut) loss(m *model, rows, total []float32) float64 {
 	k := m.Topics
-	share := make([]float64, len(rows)) // of a word in a topic
+	share := make([]float64, len(rows)) // of a word within a topic
 	for i := range rows {
 		share[i] = (m.Beta + math.Max(float64(rows[i]), 0)) /
 			(float64(m.Beta*float64(m.data.Size)) + math.Max(float64(total[i%k]), 0))

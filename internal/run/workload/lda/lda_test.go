@@ -30,7 +30,7 @@ func newPlain(t testing.TB, c *dataset.Corpus, o Options) *Plain {
 	return p
 }
 
-// BenchmarkPlain: tokens in a second.
+// BenchmarkPlain measures tokens per second.
 func BenchmarkPlain(b *testing.B) {
 	c := dataset.SyntheticCorpus(2000)
 	p := newPlain(b, c, options(100, 1))
@@ -90,12 +90,12 @@ func checkCounts(t *testing.T, p *Plain) {
 
 var _ api.Workload = (*program)(nil)
 
-// memory is tables of one process, whose updates are seen when the clock ends.
+// memory holds tables of a single process. Updates become visible at the end of the clock.
 type memory struct {
 	specs   map[string]perdure.TableSpec
 	rows    map[string][]float32
 	pending []func()
-	sent    map[string]int // rows, by table
+	sent    map[string]int // number of rows sent, by table
 }
 
 func newMemory(specs []perdure.TableSpec) *memory {
@@ -173,7 +173,7 @@ func step(t testing.TB, w api.Workload, m *memory, share api.Share, clock perdur
 	return metrics
 }
 
-// consistent compares the counts in tables with their assignments.
+// consistent checks that the counts in tables match their assignments.
 func consistent(t testing.TB, p *program, m *memory) {
 	t.Helper()
 	if name := unfit(p, m); name != "" {
@@ -181,7 +181,7 @@ func consistent(t testing.TB, p *program, m *memory) {
 	}
 }
 
-// unfit is the table whose counts are not those of the assignments; "": none is.
+// unfit returns the table whose counts do not match the assignments, or "".
 func unfit(p *program, m *memory) string {
 	want := newMemory(p.Tables())
 	for doc := range p.data.Train.Len() {
@@ -200,7 +200,7 @@ func unfit(p *program, m *memory) string {
 	return ""
 }
 
-// TestOneSlot: a job of one slot does what the plain loop does.
+// TestOneSlot checks that a job with one slot computes the same as the plain loop.
 func TestOneSlot(t *testing.T) {
 	w := open(t, 1, nil)
 	m := newMemory(w.Tables())
@@ -222,8 +222,8 @@ func TestOneSlot(t *testing.T) {
 	}
 }
 
-// TestAnyProcess: whoever does a slot's clock does the same, whether it has done those before, others do part of the
-// work meanwhile, or it is done again.
+// TestAnyProcess checks that a slot's clock has the same result in every process. It does not matter whether the
+// process computed earlier clocks, whether others did part of the work meanwhile, or whether the clock is repeated.
 func TestAnyProcess(t *testing.T) {
 	w := open(t, 3, nil)
 	calm, stormy := newMemory(w.Tables()), newMemory(w.Tables())
@@ -237,7 +237,7 @@ func TestAnyProcess(t *testing.T) {
 		for rank := range of {
 			share := api.Share{Rank: rank, Of: of}
 			step(t, open(t, 3, nil), calm, share, clock)
-			if random.IntN(3) == 0 { // done, and not kept
+			if random.IntN(3) == 0 { // computed, then discarded
 				n := len(stormy.pending)
 				step(t, all[random.IntN(3)], stormy, share, clock)
 				stormy.pending = stormy.pending[:n]
@@ -255,7 +255,8 @@ func TestAnyProcess(t *testing.T) {
 	}
 }
 
-// TestSentAssignments: rows of assignments are sent in which a token has changed; all of them, where they may be lost.
+// TestSentAssignments checks that only rows of assignments with a changed token are sent, or all rows if they may be
+// lost.
 func TestSentAssignments(t *testing.T) {
 	for _, lossy := range []bool{false, true} {
 		w := open(t, 1, func(p *api.Params) { p.Lossy = lossy })
@@ -303,7 +304,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// FuzzSampler holds the sampler's counts and sums to what they are of.
+// FuzzSampler checks the sampler's counts and sums against their definitions.
 func FuzzSampler(f *testing.F) {
 	f.Add(uint64(1), uint8(5), uint8(40))
 	f.Fuzz(func(t *testing.T, seed uint64, topics, tokens uint8) {
@@ -341,7 +342,7 @@ func FuzzSampler(f *testing.F) {
 	})
 }
 
-// TestWeights holds the draws to the weights of the formula, by counting.
+// TestWeights compares the frequencies of draws with the weights of the formula.
 func TestWeights(t *testing.T) {
 	o := options(4, 1)
 	o.Alpha, o.Beta = 0.3, 0.2
@@ -382,7 +383,7 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// BenchmarkStep is BenchmarkPlain over tables in memory: what reading, counting and writing rows takes beside.
+// BenchmarkStep is BenchmarkPlain with tables in memory: it adds the cost of reading, counting and writing rows.
 func BenchmarkStep(b *testing.B) {
 	w := open(b, 1, func(p *api.Params) {
 		p.Data, p.Topics = "synthetic:20000", options(100, 0.5).TopicModel
@@ -405,7 +406,7 @@ func BenchmarkStep(b *testing.B) {
 	b.ReportMetric(float64(tokens)/b.Elapsed().Seconds(), "tokens/s")
 }
 
-// TestTell: topics are told by their most frequent words, the largest first.
+// TestTell checks that findings list topics by their most frequent words, largest topic first.
 func TestTell(t *testing.T) {
 	w := open(t, 1, func(p *api.Params) { p.Topics.Topics = 3 })
 	m := newMemory(w.Tables())
@@ -445,5 +446,5 @@ func (p *Plain) HeldOut() float64 {
 	return p.held.loss(p.model, rows, total)
 }
 
-// ClocksPerPass returns how many clocks go once through all documents.
+// ClocksPerPass returns the number of clocks that process all documents once.
 func (p *Plain) ClocksPerPass() perdure.Clock { return perdure.Clock(len(p.parts)) }

@@ -11,7 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// TestLostRows: whatever is lost, training goes on, and with Rebuild counts that began again have what they had.
+// TestLostRows checks that training continues after any loss. With Rebuild, counts that were reset to their initial
+// values must be restored.
 func TestLostRows(t *testing.T) {
 	for _, rebuild := range []bool{false, true} {
 		change := func(p *api.Params) { p.Lossy, p.Topics.Rebuild = true, rebuild }
@@ -54,7 +55,7 @@ func TestLostRows(t *testing.T) {
 		if err != nil || !(e.Loss > 0 && e.Loss < 20) {
 			t.Errorf("judged as %v, %v", e.Loss, err)
 		}
-		m.rows[WordTopic][3]-- // the last clock may leave such a count
+		m.rows[WordTopic][3]-- // the last clock may leave a negative count
 		w := slots[0]
 		w.Repair(m.rows)
 		for name, rows := range m.rows {
@@ -79,7 +80,7 @@ func sums(rows []float32, topics int) []float32 {
 	return total
 }
 
-// lossy is a job under bsp whose rows may be lost, in memory.
+// lossy is a bsp job in memory whose rows may be lost.
 type lossy struct {
 	*memory
 	slots []*program
@@ -102,7 +103,7 @@ func (j *lossy) open(t *testing.T, slots int, rebuild bool) *program {
 	})
 }
 
-// run does a clock, and calls within after the first slot's part of it, if it is not nil.
+// run runs one clock. It calls within, if not nil, after the first slot's step.
 func (j *lossy) run(t *testing.T, within func()) {
 	for rank, w := range j.slots {
 		step(t, w, j.memory, api.Share{Rank: rank, Of: len(j.slots)}, j.clock)
@@ -121,7 +122,7 @@ func (j *lossy) save() {
 	}
 }
 
-// lose has some rows of tables be what they were when they were saved, or 0.
+// lose resets some rows of tables to their saved values, or to 0.
 func (j *lossy) lose(random *rand.Rand, saved bool, tables ...string) {
 	for _, name := range tables {
 		dim := j.specs[name].Dim
@@ -137,7 +138,7 @@ func (j *lossy) lose(random *rand.Rand, saved bool, tables ...string) {
 	}
 }
 
-// loss is what happens to a job in memory.
+// loss is a failure of a job in memory.
 type loss struct {
 	slots, restarts int
 	saved, within   bool
@@ -158,9 +159,9 @@ func losses() (list []loss) {
 	return list
 }
 
-// TestRecount: with Rebuild under bsp the counts are those of the assignments a clock after a loss, whatever was lost,
-// whether it begins again or comes back as it was, and whoever has died with it; and two clocks after one that the
-// slots saw in different clocks. What living processes know is back, too.
+// TestRecount checks Rebuild under bsp: the counts match the assignments one clock after a loss. It does not matter
+// which tables were lost, whether rows return to initial or saved values, or which processes died. If the loss occurred
+// between the slots' reads of a clock, it takes two clocks. Assignments that surviving processes know must be restored.
 func TestRecount(t *testing.T) {
 	for i, l := range losses() {
 		t.Run(fmt.Sprintf("%+v", l), func(t *testing.T) {
@@ -195,7 +196,7 @@ func TestRecount(t *testing.T) {
 	}
 }
 
-// keeps checks that the tokens which the last clock did not draw have the topics that they had.
+// keeps checks that tokens which the last clock did not resample have kept their topics.
 func (j *lossy) keeps(t *testing.T, before []float32) {
 	t.Helper()
 	w := j.slots[0]
@@ -210,8 +211,8 @@ func (j *lossy) keeps(t *testing.T, before []float32) {
 	}
 }
 
-// TestOnTable: where nothing is lost, a job whose processes remember nothing has the model of one whose do. What it
-// loses is lost, and its counts are those of what came back.
+// TestOnTable checks that, without losses, a job whose processes remember nothing computes the same model as a job
+// whose processes remember topics. After a loss, its counts must match the rows that came back.
 func TestOnTable(t *testing.T) {
 	for _, fraction := range []float64{1, 0.25} {
 		table := func(p *api.Params) {
@@ -249,8 +250,8 @@ func TestOnTable(t *testing.T) {
 	}
 }
 
-// TestRecountOnlyLosses: where nothing is lost, a job that recounts ends with the model of one that does not; slots
-// without documents in a clock are no exception.
+// TestRecountOnlyLosses checks that without losses a job with recounting ends with the same model as one without, even
+// if slots have no documents in a clock.
 func TestRecountOnlyLosses(t *testing.T) {
 	for _, slots := range []int{1, 3, 40} {
 		with, without := newLossy(t, slots, true), newLossy(t, slots, false)
@@ -270,7 +271,7 @@ func TestRecountOnlyLosses(t *testing.T) {
 	}
 }
 
-// TestRecountShares: the same while slots join and leave.
+// TestRecountShares checks the same while slots join and leave.
 func TestRecountShares(t *testing.T) {
 	j := newLossy(t, 2, true)
 	random := rand.New(rand.NewPCG(1, 1))
@@ -288,7 +289,7 @@ func TestRecountShares(t *testing.T) {
 	}
 }
 
-// TestNoRecount: without Rebuild the same losses leave counts that are not those of the assignments.
+// TestNoRecount checks that without Rebuild the same losses leave counts that do not match the assignments.
 func TestNoRecount(t *testing.T) {
 	for _, saved := range []bool{false, true} {
 		j := newLossy(t, 2, false)

@@ -1,6 +1,6 @@
-// Package lda finds the topics of documents by latent Dirichlet allocation (Blei, Ng, Jordan 2003). Each document is a
-// mixture of topics, and each topic is a distribution over words. Every token of every document has a topic, which each
-// pass resamples by collapsed Gibbs sampling (Griffiths, Steyvers 2004); see sampler.
+// Package lda trains topic models of documents by latent Dirichlet allocation (Blei, Ng, Jordan 2003). Each document is
+// a mixture of topics, and each topic is a distribution over words. Every token of every document has a topic, which
+// each pass resamples by collapsed Gibbs sampling (Griffiths, Steyvers 2004); see sampler.
 //
 // A slot processes the documents of its share pass by pass; a clock does 1/round(1/ClockFraction) of a pass. In the
 // first pass tokens have no topic yet: a token's topic is drawn from the weights of the tokens before it.
@@ -9,7 +9,7 @@
 //
 //	word_topic   a row for each word: how many of its tokens have each topic
 //	topics       one row: how many tokens in all have each topic
-//	assignments  the topic of each token, + 1; 0: none yet. Rule set: a row is one slot's
+//	assignments  the topic of each token, + 1; 0: none yet. Rule set: only one slot writes a row
 //
 // A process remembers the topics of the tokens that it has drawn. It reads rows of assignments only if it does not know
 // them: after it starts, after a rollback, or after its share of the documents changes. A slot's results are therefore

@@ -8,15 +8,15 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// rowTokens is how many tokens' topics a row of the table of assignments has. A document begins with a row of its own,
-// so that a row is one slot's: on 20 Newsgroups 6% of the values are of no token.
+// rowTokens is the number of tokens per row of the table of assignments. Each document starts a new row, so that only
+// one slot writes a row. On 20 Newsgroups, 6% of the values are unused.
 const rowTokens = 32
 
-// order says which documents a slot goes through in a clock, and where their tokens' topics are.
+// order determines the documents that a slot processes in a clock, and the rows of their tokens' topics.
 type order struct {
-	parts [][]int32 // by clock of a pass: its documents, rising
-	ends  [][]int   // by clock of a pass: how many tokens its documents have up to the i-th one, that included
-	rows  []int     // by document: its first row; and how many rows there are
+	parts [][]int32 // by clock of a pass: its documents, increasing
+	ends  [][]int   // by clock of a pass: number of tokens in its documents up to and including the i-th
+	rows  []int     // by document: its first row; the last entry is the number of rows
 }
 
 func newOrder(d *dataset.Documents, seed uint64, clocks int) *order {
@@ -41,8 +41,9 @@ func newOrder(d *dataset.Documents, seed uint64, clocks int) *order {
 	return o
 }
 
-// documents returns a share's documents of a clock of a pass: of about as many tokens as any other's. Each document
-// is in one share, however many there are, and in one clock of a pass, whatever the shares are in it.
+// documents returns a share's documents in a clock of a pass. Shares have about the same number of tokens. For any
+// number of shares, each document belongs to exactly one share. It belongs to one clock of a pass even if the shares
+// change during the pass.
 func (o *order) documents(part int, share api.Share) []int32 {
 	ends := o.ends[part]
 	if len(ends) == 0 {

@@ -15,9 +15,9 @@ var (
 	topicsOf = flag.Int("lda.topics", 20, "how many topics")
 )
 
-// TestPerplexity: slots that see each other's counts of the clock before find as good a model in as many passes as one
-// process does which sees every token's at once. On 20 Newsgroups: go test ./internal/run/workload/lda -run
-// TestPerplexity -v -lda.data FOLDER -lda.topics 100 -lda.passes 100.
+// TestPerplexity checks that slots that see each other's counts one clock late find as good a model, in the same number
+// of passes, as a single process that sees every token immediately. On 20 Newsgroups: go test
+// ./internal/run/workload/lda -run TestPerplexity -v -lda.data FOLDER -lda.topics 100 -lda.passes 100.
 func TestPerplexity(t *testing.T) {
 	data := cmp.Or(*corpusOf, "synthetic:600")
 	var plain float64

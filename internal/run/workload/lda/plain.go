@@ -8,11 +8,11 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// Plain trains on one thread without tables, with the data, the order and the sampler of a workload with one slot: the
-// reference for speed and for what can be reached. It is not for concurrent use.
+// Plain trains on one thread without tables. Data, order and sampler are those of a workload with one slot. It is the
+// baseline for speed and for the reachable loss, and is not safe for concurrent use.
 type Plain struct {
-	// Sorted makes each clock begin with a word's topics in the order in which rows give them: then a job of one slot
-	// has the same bits.
+	// Sorted makes each clock start with a word's topics in the order that rows give. A job with one slot then computes
+	// the same bits.
 	Sorted bool
 
 	*model
@@ -39,7 +39,7 @@ func NewPlain(data *dataset.Corpus, o Options) (*Plain, error) {
 	return p, nil
 }
 
-// Run trains for a number of clocks. It returns how many tokens they had, and the mean loss of them.
+// Run trains for a number of clocks. It returns the number of tokens processed and their mean loss.
 func (p *Plain) Run(clocks perdure.Clock) (tokens int, loss float64) {
 	sum := 0.0
 	for range clocks {
@@ -61,5 +61,5 @@ func (p *Plain) Run(clocks perdure.Clock) (tokens int, loss float64) {
 	return tokens, sum / float64(max(tokens, 1))
 }
 
-// Perplexity converts a loss per word: the number of equally likely words that would be as hard to predict.
+// Perplexity converts a loss per word to the number of equally likely words that would be as hard to predict.
 func Perplexity(loss float64) float64 { return math.Exp(loss) }

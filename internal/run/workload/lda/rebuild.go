@@ -8,10 +8,10 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// rebuild adds to rows that were lost what this slot's own documents had in them. A row cannot have fewer tokens of a
-// topic than the documents of one slot have; where it has, the difference is added. It is for the models under which
-// slots read rows of different times; under bsp there is recount. Of rows that came back as they were once, what each
-// slot lacks there is added, which may be less than what is gone, and what they had too much they keep.
+// rebuild restores this slot's contribution to lost rows. A row cannot have fewer tokens of a topic than the documents
+// of one slot have. If it does, the slot adds the difference. rebuild is for consistency models in which slots read
+// rows of different times; recount is for bsp. If rows return with earlier values, each slot adds only what is missing
+// for its own documents. This may be less than what was lost, and it does not remove surplus counts.
 func (p *program) rebuild(ctx context.Context, t api.Tables) error {
 	p.own = slices.Grow(p.own[:0], len(p.got))[:len(p.got)]
 	clear(p.own)
@@ -45,7 +45,7 @@ func (p *program) rebuild(ctx context.Context, t api.Tables) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	// The rows that are read from now on have what is added: of this slot's, as it reads its own writes.
+	// Rows read from now on include the added values for this slot, because it reads its own writes.
 	for i := range p.got {
 		p.got[i] += p.own[i]
 	}
@@ -54,12 +54,13 @@ func (p *program) rebuild(ctx context.Context, t api.Tables) error {
 	return t.IncRows(ctx, WordTopic, rows, deltas)
 }
 
-// clampNegatives makes 0 of what is below 0 in the rows that were read: slots took tokens away that a row had lost. A
-// row is lifted by one slot only, that whose rank is the row's number modulo the number of slots: all read all rows,
-// and it reads what it has added itself, so that nothing is lifted twice while the shares are the same. In a count that
-// is not above 0 no slot takes anything away in that clock, as none sees a token there: under bsp it is 0 or more after
-// it. Each pass repairs a token that was counted too few, and nothing makes more of those but a loss. So there is an
-// end.
+// clampNegatives sets negative counts in the rows that were read to 0. Counts become negative when slots remove tokens
+// that a row has lost. Only one slot changes a row: the slot whose rank is the row's number modulo the number of slots.
+// All slots read all rows, and a slot reads its own writes, so nothing is added twice while the shares are the same.
+//
+// In a clock, no slot removes tokens from a count that is 0 or negative, because none sees a token there. Under bsp the
+// count is therefore 0 or more after the clock. Each pass repairs one token that was counted too few, and only losses
+// create more of them, so the repair terminates.
 func (p *program) clampNegatives(ctx context.Context, t api.Tables) error {
 	var rows []perdure.RowID
 	var deltas []float32
@@ -76,7 +77,7 @@ func (p *program) clampNegatives(ctx context.Context, t api.Tables) error {
 	if by := clampedBy(
 		was,
 	); by != nil &&
-		p.share.Rank == 0 { // the totals are one row, number 0: they become those counted
+		p.share.Rank == 0 { // the totals are a single row, number 0; it is set to the sums of the words' counts
 		for k := range by {
 			if by[k] > 0 {
 				by[k] += p.total[k]
@@ -92,14 +93,14 @@ func (p *program) clampNegatives(ctx context.Context, t api.Tables) error {
 	return t.IncRows(ctx, WordTopic, rows, deltas)
 }
 
-// clampedBy makes 0 of values below 0, and returns what that adds; nil: nothing.
+// clampedBy sets negative values to 0 and returns the differences, or nil if there are none.
 func clampedBy(values []float32) (by []float32) {
 	var m bitset
 	m.setNonzero(values)
 	return m.clampedBy(values, 0, len(values))
 }
 
-// clampedBy is that of the values from ≤ i < end.
+// clampedBy is the same for the values with indexes from ≤ i < end.
 func (m bitset) clampedBy(values []float32, from, end int) (by []float32) {
 	for at := m.next(from, end); at < end; at = m.next(at+1, end) {
 		if v := values[at]; v < 0 {
@@ -112,7 +113,8 @@ func (m bitset) clampedBy(values []float32, from, end int) (by []float32) {
 	return by
 }
 
-// Repair implements api.Repairer: no count is below 0, and where rows may be lost n(k) is counted by the words.
+// Repair implements api.Repairer. It sets negative counts to 0. If rows may be lost, it recomputes n(k) from the words'
+// counts.
 func (p *program) Repair(tables map[string][]float32) {
 	clampedBy(tables[WordTopic])
 	clampedBy(tables[Totals])

@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// CheckWarmStart implements api.WarmStartChecker: the assignments must be of these documents, and the counts those
-// of the assignments, or each pass would take away tokens that no count has.
+// CheckWarmStart implements api.WarmStartChecker. The assignments must belong to these documents, and the counts must
+// match the assignments. Otherwise each pass would remove tokens that no count includes.
 func (p *program) CheckWarmStart(ctx context.Context, t api.Tables, _ map[string]string) error {
 	rows := make([]float32, p.rows[len(p.rows)-1]*rowTokens)
 	if err := t.Get(ctx, Assignments, 0, rows); err != nil {
@@ -33,7 +33,7 @@ func (p *program) CheckWarmStart(ctx context.Context, t api.Tables, _ map[string
 	return p.sameCounts(ctx, t, counts, total)
 }
 
-// sameCounts says which count of a model is not that of its assignments.
+// sameCounts returns an error that names a count that does not match the model's assignments.
 func (p *program) sameCounts(ctx context.Context, t api.Tables, counts, total []float32) error {
 	for _, of := range []struct {
 		table string

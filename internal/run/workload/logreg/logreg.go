@@ -1,16 +1,16 @@
-// Package logreg has logistic regression, as two workloads: softmax on dense examples ([Softmax]), and logreg on sparse
-// ones, which is the rest of this page.
+// Package logreg trains logistic regression, as two workloads: softmax for dense examples (see [Softmax]) and logreg
+// for sparse examples. The rest of this comment describes logreg.
 //
-// Workload logreg says of which class an example of sparse features is: the score of class k is
-// b(k) + Σ x(f)·w(f,k) over the features f that the example has, and its probability the softmax of the scores. Of two
-// classes the first one's score is 0, and a feature has one weight.
+// Workload logreg predicts the class of an example with sparse features. The score of class k is b(k) + Σ x(f)·w(f,k)
+// over the example's features f. The softmax of the scores gives the probabilities. With two classes, the score of the
+// first one is 0 and each feature has a single weight.
 //
-// A clock has a batch of examples. It reads the rows of the features that they have, and of the bias, and sends for
-// each the gradient of the sum of the batch's losses. So what a clock costs depends on what its examples have, and not
-// on how many features there are; the table is sparse, and a feature that no example has takes no room.
+// A clock processes a batch of examples. It reads the rows of their features and of the bias, and sends each row's
+// gradient of the sum of the batch's losses. The cost of a clock therefore depends on the features present in its
+// examples, not on the number of possible features. The table is sparse: a feature that no example has uses no memory.
 //
-// [Plain] is the same computation without tables' servers, on one thread: the reference for speed. Both give the same
-// bits on every run.
+// [Plain] is the same computation on one thread without servers: the baseline for speed. Both compute the same bits on
+// every run.
 package logreg
 
 import (
@@ -28,7 +28,7 @@ import (
 type model struct {
 	data     *dataset.SparseSet
 	order    *api.Order
-	dim      int // weights of a feature
+	dim      int // weights per feature
 	batch    int
 	need     neededRows
 	scores   []float32
@@ -36,7 +36,7 @@ type model struct {
 	gradient []float32 // of the rows needed
 }
 
-// bias is the row that every example has; feature f has row f + 1.
+// bias is the row that every example uses; feature f has row f + 1.
 const bias = 0
 
 func newModel(data *dataset.SparseSet, seed uint64, slots, size int) (*model, error) {
@@ -48,21 +48,21 @@ func newModel(data *dataset.SparseSet, seed uint64, slots, size int) (*model, er
 	return m, m.order.SetSlots(slots)
 }
 
-// neededRows are the rows that some examples need. What they take follows from how many features the examples have, and
-// not from how many there are.
+// neededRows lists the rows that some examples need. Its memory depends on the number of features in the examples, not
+// on the number of possible features.
 type neededRows struct {
 	list  []perdure.RowID
-	at    []int32 // of each feature of the examples, in order: its row's place in the list
-	slots []int32 // an open-addressed table of the list: 1 + a place; 0: free
+	at    []int32 // by feature of the examples, in order: the index of its row in the list
+	slots []int32 // open-addressed hash table of the list: 1 + an index; 0: free
 }
 
-// of lists the rows of examples, as they come.
+// of lists the rows of the examples, in order of first use.
 func (n *neededRows) of(s *dataset.SparseSplit, examples []int32) {
 	nonzeros := 0
 	for _, e := range examples {
 		nonzeros += int(s.Starts[e+1] - s.Starts[e])
 	}
-	width := bits.Len(uint(2*nonzeros + 1)) // at most half of the slots are taken
+	width := bits.Len(uint(2*nonzeros + 1)) // at most half of the slots are used
 	n.slots = slices.Grow(n.slots[:0], 1<<width)[:1<<width]
 	clear(n.slots)
 	n.list, n.at = append(n.list[:0], bias), slices.Grow(n.at[:0], nonzeros)
@@ -74,9 +74,9 @@ func (n *neededRows) of(s *dataset.SparseSplit, examples []int32) {
 	}
 }
 
-// indexOf returns the place of a row in the list, where it is now if it was not.
+// indexOf returns the index of a row in the list, and appends the row if it is missing.
 func (n *neededRows) indexOf(row perdure.RowID, width int) int32 {
-	const golden = 0x9e3779b97f4a7c15 // spreads rows that are beside each other
+	const golden = 0x9e3779b97f4a7c15 // spreads adjacent rows
 	last := uint64(len(n.slots) - 1)
 	for i := uint64(row) * golden >> (64 - width); ; i = (i + 1) & last {
 		switch at := n.slots[i]; {
@@ -90,13 +90,13 @@ func (n *neededRows) indexOf(row perdure.RowID, width int) int32 {
 	}
 }
 
-// row returns the values of the row at a place, among those of the rows needed.
+// row returns the values of the needed row with index at.
 func (m *model) row(values []float32, at int32) []float32 {
 	from := int(at) * m.dim
 	return values[from : from+m.dim : from+m.dim]
 }
 
-// score computes the scores of an example, of weights of the rows needed; at: where its features' are.
+// score computes an example's scores from the weights of the needed rows. at holds the indexes of its features' rows.
 func (m *model) score(weights []float32, at []int32, values []float32) {
 	if m.dim == 1 {
 		sum := weights[0]
@@ -115,7 +115,7 @@ func (m *model) score(weights []float32, at []int32, values []float32) {
 	}
 }
 
-// losses computes the sum of the losses of the examples whose rows are needed, and its gradient.
+// losses computes the sum of the losses of the examples whose rows are listed, and its gradient.
 func (m *model) losses(weights []float32, s *dataset.SparseSplit, examples []int32) (loss float64, nonzeros int) {
 	g := m.gradient[:len(weights)]
 	clear(g)
@@ -124,7 +124,7 @@ func (m *model) losses(weights []float32, s *dataset.SparseSplit, examples []int
 		at := m.need.at[nonzeros : nonzeros+len(values)]
 		m.score(weights, at, values)
 		loss += m.softmax(int(s.Label[e]))
-		d := m.scores // now what the loss changes by with each
+		d := m.scores // now the derivatives of the loss by the scores
 		if m.dim == 1 {
 			d = d[1:]
 		}
@@ -149,7 +149,7 @@ func (m *model) losses(weights []float32, s *dataset.SparseSplit, examples []int
 	return loss, nonzeros
 }
 
-// softmax returns the loss of an example of a class, and makes of the scores what the loss changes by with each.
+// softmax returns the loss of an example with the given class and replaces the scores by the derivatives of the loss.
 func (m *model) softmax(label int) (loss float64) {
 	most := m.scores[0]
 	for _, s := range m.scores[1:] {
@@ -168,7 +168,7 @@ func (m *model) softmax(label int) (loss float64) {
 	return loss
 }
 
-// setSlots shares the examples out among the slots that there are from now on.
+// setSlots distributes the examples among the given number of slots.
 func (m *model) setSlots(slots int) error {
 	if err := m.order.SetSlots(slots); err != nil {
 		return fmt.Errorf("logreg: %w", err)

@@ -28,7 +28,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// made is a set of examples at random: those of class k have feature k more often.
+// made returns random examples in which feature k is more frequent for class k.
 func made(seed uint64, classes, features, examples int) *dataset.SparseSet {
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := &dataset.SparseSet{Name: "made", Features: features}
@@ -57,7 +57,7 @@ func made(seed uint64, classes, features, examples int) *dataset.SparseSet {
 	return s
 }
 
-// TestGradient holds the gradient to differences of the loss.
+// TestGradient compares the gradient with finite differences of the loss.
 func TestGradient(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		classes := rapid.IntRange(2, 5).Draw(t, "classes")
@@ -91,7 +91,7 @@ func TestGradient(t *testing.T) {
 	})
 }
 
-// server is a sparse table of one thread, which applies what is Inc'd at once.
+// server is a sparse table for a single thread. It applies every Inc immediately.
 type server struct {
 	part *table.Part
 	now  perdure.Clock
@@ -121,7 +121,7 @@ func params() api.Params {
 	}
 }
 
-// TestWorkloadIsPlain: a sparse table gives the bits of the plain loop, and what is learned is better than chance.
+// TestWorkloadIsPlain checks that a sparse table gives the bits of the plain loop, and that the model beats chance.
 func TestWorkloadIsPlain(t *testing.T) {
 	p := params()
 	w, err := Open(p)
@@ -201,7 +201,8 @@ func TestJudged(t *testing.T) {
 	}
 }
 
-// TestMemory: what a clock takes follows from what its examples have, and not from how high a feature's number is.
+// TestMemory checks that a clock's memory depends on the features in its examples and not on the largest feature
+// number.
 func TestMemory(t *testing.T) {
 	const most = 1<<30 - 1
 	data := filepath.Join(t.TempDir(), "high.libsvm")
@@ -226,7 +227,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestNeeds: a row is listed once, where it comes first, and each feature finds it.
+// TestNeeds checks that each row is listed once, at its first use, and that each feature finds its row.
 func TestNeeds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := rapid.SliceOfN(rapid.Uint32Range(0, 1<<30-1), 1, 20).Draw(t, "numbers")
@@ -278,12 +279,13 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestInherits: a model of other classes, or of features that are named otherwise, does not begin a run.
+// TestInherits checks that a run rejects an initial model with other classes, or with features that are named
+// differently.
 func TestInherits(t *testing.T) {
 	p := &program{model: &model{data: made(1, 2, 6, 20)}}
 	for _, c := range []struct{ classes, hashed, want string }{
 		{"a\nb", "false", ""},
-		{"a\nb", "", ""}, // of an export without its run
+		{"a\nb", "", ""}, // the model file does not record hashing
 		{"a\nb", "true", "its metadata say hashed"},
 		{"b\na", "false", "it is of the classes"},
 		{"", "false", "it is of the classes that it does not name"},

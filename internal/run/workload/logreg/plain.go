@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Plain trains on one thread with a table of its own, with the data, the order and the gradient of a workload with one
-// slot: the reference for speed. It is not for concurrent use.
+// Plain trains on one thread with its own table. Data, order and gradient are those of a workload with one slot. It is
+// the baseline for speed, and is not safe for concurrent use.
 type Plain struct {
 	*model
 	part *table.Part
@@ -27,7 +27,7 @@ func NewPlain(data *dataset.SparseSet, seed uint64, size int, rule perdure.Rule)
 	return &Plain{model: m, part: table.New(spec, 0, seed, 0, int(spec.Rows))}, nil
 }
 
-// Run trains for a number of clocks. It returns how many features of examples they had, and the mean loss.
+// Run trains for a number of clocks. It returns the total number of features in the examples, and the mean loss.
 func (p *Plain) Run(clocks perdure.Clock) (nonzeros int, loss float64, err error) {
 	examples := 0
 	for range clocks {

@@ -7,17 +7,17 @@ import (
 	"slices"
 )
 
-// prediction is the probability that a model gave to something, and whether it was so.
+// prediction is the probability that a model gave to an outcome, and whether the outcome was true.
 type prediction struct {
 	probability float64
 	correct     bool
 }
 
-// predictions are judgements: of two classes, that an example is of the second one; else, that it is of the class that
-// is predicted.
+// predictions are predicted probabilities. With two classes, the outcome is that an example belongs to the second one.
+// Otherwise it is that the example belongs to the predicted class.
 type predictions []prediction
 
-// lines says, to people, what they come to.
+// lines summarises the predictions as text for people.
 func (j predictions) lines(classes []string) []string {
 	slices.SortFunc(j, func(a, b prediction) int { return cmp.Compare(a.probability, b.probability) })
 	mean, found := 0.0, 0.0
@@ -43,8 +43,8 @@ func (j predictions) lines(classes []string) []string {
 	}
 }
 
-// auc is how often what is so has a higher probability than what is not: with equal ones, one half. It needs them
-// sorted; NaN: all are alike.
+// auc returns how often a true outcome has a higher probability than a false one, where a tie counts one half. The
+// predictions must be sorted. It returns NaN if all outcomes are equal.
 func (j predictions) auc() float64 {
 	positives, negatives, below := 0.0, 0.0, 0.0
 	for at := 0; at < len(j); {
@@ -66,7 +66,8 @@ func (j predictions) auc() float64 {
 	return below / (positives * negatives)
 }
 
-// calibrationError is by how much the mean probability of each tenth of the sorted examples is off what was so.
+// calibrationError returns the mean difference between the predicted probability and the observed frequency over tenths
+// of the sorted examples.
 func (j predictions) calibrationError() (sum float64) {
 	for k := range 10 {
 		part := j[len(j)*k/10 : len(j)*(k+1)/10]

@@ -13,46 +13,39 @@ import (
 )
 
 const (
-	// chunkRows is how many examples are multiplied at once: 64 × 784 float32 are
-	// 200 kB, which stay in the second-level cache from the forward to the
-	// backward product. It also bounds the scratch memory for any batch.
+	// chunkRows is the number of examples per matrix product. 64 × 784 float32 take 200 kB, which stay in the L2 cache
+	// from the forward to the backward product. It also bounds the scratch memory for any batch size.
 	chunkRows = 64
-	// chunkCols is how many columns of the gradient are computed at once. Up to
-	// 192 gonum stays on the calling goroutine (from 4 blocks of 64 on it starts
-	// more, which costs allocations), and the accumulators stay in the
-	// first-level cache: 55 µs for 64 pictures, against 85 µs in one piece.
+	// chunkCols is the number of gradient columns computed per product. Up to 192 columns, gonum stays on the calling
+	// goroutine (from 4 blocks of 64 on, it starts more, which costs allocations), and the accumulators stay in the L1
+	// cache. 64 pictures take 55 µs, compared with 85 µs in one product.
 	chunkCols = 192
 )
 
-// SoftmaxOptions are those of a Softmax.
+// SoftmaxOptions configures a Softmax.
 type SoftmaxOptions struct {
-	Seed  uint64  // of the order of the examples
+	Seed  uint64  // determines the order of the examples
 	Slots int     // at least 1
 	Batch int     // examples per slot and clock, at least 1
 	L2    float64 // weight decay: L2/2·‖W‖² is added to the loss; the bias is left out
-	Full  bool    // a clock has all examples of a slot; Batch is 1
-	Mean  bool    // slots' gradients are averaged, and not added up: each is that of its own examples
+	Full  bool    // a clock processes all examples of a slot; Batch is 1
+	Mean  bool    // slots' gradients are averaged, not summed: each is the mean over the slot's own examples
 }
 
-// Softmax trains multinomial logistic regression on labelled examples, pictures or
-// rows of numbers: the smallest real workload, convex, so that every healthy run
-// ends near the same loss.
+// Softmax trains multinomial logistic regression on labelled examples, which are pictures or rows of numbers. It is the
+// smallest realistic workload. It is convex, so every correct run ends near the same loss.
 //
-// It is the computation, which knows nothing of parameter servers; OpenSoftmax
-// makes it a workload. The model is one table of features+1 rows by classes
-// columns, the bias in the last row; an example's scores are x·W + bias with
-// pixels standardised to about zero mean (see scalePixel), as package dataset
-// has standardised rows of numbers. Each slot computes
-// the gradient over its own batch and divides it by the number of slots, so
-// that the sum over the slots is a mean over all their batches and the learning
-// rate means the same for any number of workers.
+// Softmax is only the computation and does not use parameter servers; OpenSoftmax makes it a workload. The model is one
+// table with features+1 rows and one column per class; the bias is the last row. An example's scores are x·W + bias.
+// Pixels are standardised to about zero mean (see scalePixel); package dataset has standardised rows of numbers. Each
+// slot computes the gradient over its own batch and divides it by the number of slots. The sum over the slots is then
+// the mean over all batches, so the learning rate does not depend on the number of workers.
 //
-// Everything is a function of its arguments: batches of (seed, slot, clock),
-// results of the weights and the batch, in fixed orders of reduction and on one
-// thread, so that the same machine architecture gives the same bits each time
-// whatever GOMAXPROCS is.
+// All results are functions of their arguments: batches depend on (seed, slot, clock), gradients on the weights and the
+// batch. Reductions have a fixed order and run on one thread. The same machine architecture therefore gives the same
+// bits on every run, whatever GOMAXPROCS is.
 //
-// A Softmax owns scratch memory and is not for concurrent use; its data set is only read and may be shared.
+// A Softmax owns scratch memory and is not safe for concurrent use. It only reads its data set, which may be shared.
 type Softmax struct {
 	data         *dataset.Examples
 	options      SoftmaxOptions
@@ -60,10 +53,9 @@ type Softmax struct {
 	order        *api.Order
 	pixel        [256]float32 // standardised value of each grey level
 
-	// Scratch, all row-major. Weights and gradient are transposed to classes ×
-	// dim, so that both products run along the pixels: with the table's own
-	// layout the forward product of 64 pictures takes 262 µs instead of 49, the
-	// backward one 197 instead of 55; transposing takes 6.
+	// Scratch memory, all row-major. Weights and gradient are transposed to classes × dim, so that both products run
+	// along the pixels. With the table's layout, the forward product of 64 pictures takes 262 µs instead of 49 and the
+	// backward product 197 instead of 55. Transposing takes 6.
 	x        []float32 // chunkRows × dim: standardised pixels or features
 	p        []float32 // chunkRows × classes: scores, then their gradient
 	weights  []float32 // classes × dim
@@ -87,7 +79,7 @@ func NewSoftmax(data *dataset.Examples, o SoftmaxOptions) (*Softmax, error) {
 	dim, classes := data.Train.Dim, data.Train.Classes
 	m := &Softmax{
 		data: data, options: o, dim: dim, classes: classes,
-		order:    api.NewOrder(o.Seed, data.Train.N, o.Batch), // SetSlots makes the slots
+		order:    api.NewOrder(o.Seed, data.Train.N, o.Batch), // SetSlots adds the slots
 		x:        make([]float32, chunkRows*dim),
 		p:        make([]float32, chunkRows*classes),
 		weights:  make([]float32, classes*dim),
@@ -102,8 +94,7 @@ func NewSoftmax(data *dataset.Examples, o SoftmaxOptions) (*Softmax, error) {
 	return m, m.SetSlots(o.Slots)
 }
 
-// SetSlots shares the examples out among the slots that there are from now on. It does nothing
-// if they are already.
+// SetSlots distributes the examples among the given number of slots. It does nothing if the number is unchanged.
 func (m *Softmax) SetSlots(slots int) error {
 	if err := m.order.SetSlots(slots); err != nil {
 		return fmt.Errorf("softmax: %w", err)
@@ -112,11 +103,9 @@ func (m *Softmax) SetSlots(slots int) error {
 	return nil
 }
 
-// scalePixel standardises a grey level: 0 to 255 becomes -1 to 1. On the full
-// Fashion-MNIST, 4 slots × 64 pictures, const schedule, the best of a few rates
-// after 1,000 clocks gives a test accuracy of 0.830 so, 0.822 with pixels in
-// [0, 1], and 0.834 with the set's own mean and deviation, which is not worth a
-// constant for each set.
+// scalePixel standardises a grey level: 0 to 255 becomes -1 to 1. On the full Fashion-MNIST, with a constant rate and
+// the best of a few rates, the test accuracy after 1,000 clocks is 0.830. It is 0.822 with pixels in [0, 1] and 0.834
+// with the data set's own mean and deviation, a gain too small to justify constants for each data set.
 func scalePixel(level uint8) float32 { return (float32(level)/255 - 0.5) / 0.5 }
 
 // Rows returns the number of rows of the model: pixels + 1.
@@ -125,9 +114,8 @@ func (m *Softmax) Rows() int { return m.dim + 1 }
 // Classes returns the number of columns of the model.
 func (m *Softmax) Classes() int { return m.classes }
 
-// Batch returns the training examples of a slot's clock: a pure function of
-// (seed, slot, clock). The slice is valid until the next call. Slot must be in
-// [0, Slots) and clock not below 0.
+// Batch returns the training examples of a slot's clock, a pure function of (seed, slot, clock). The slice is valid
+// until the next call. slot must be in [0, Slots), and clock must not be negative.
 func (m *Softmax) Batch(slot perdure.Slot, clock perdure.Clock) []int32 {
 	if m.options.Full {
 		return m.order.Range(slot)
@@ -135,18 +123,18 @@ func (m *Softmax) Batch(slot perdure.Slot, clock perdure.Clock) []int32 {
 	return m.order.Batch(slot, clock)
 }
 
-// Gradient computes a slot's clock at the weights w: into grad, of w's length
-// Rows × Classes, the gradient of the batch's mean loss divided by Slots (where
-// batches are full, so that all slots' add up to that of all examples; where they
-// are averaged, undivided), and as result the batch's mean loss itself, weight
-// decay included. It allocates nothing, but for the slot's order on the slot's
+// Gradient computes a slot's clock at the weights w. It writes to grad, whose length is that of w (Rows × Classes), the
+// gradient of the batch's mean loss divided by Slots. With Full, parts are weighted so that the slots' gradients sum to
+// the gradient over all examples. With Mean, the gradient is not divided.
+//
+// It returns the batch's mean loss, including weight decay. It allocates nothing, except the slot's order on the slot's
 // first clock.
 func (m *Softmax) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, grad []float32) (loss float64) {
 	m.load(w)
 	clear(m.biasGrad)
 	examples := m.Batch(slot, clock)
 	scale := float32(1 / (float64(len(examples)) * m.slots()))
-	if m.options.Full && !m.options.Mean { // slots' parts may differ by one
+	if m.options.Full && !m.options.Mean { // slots' parts may differ by one example
 		scale = float32(1 / float64(m.data.Train.N))
 	}
 	for first := 0; first < len(examples); first += chunkRows {
@@ -172,7 +160,7 @@ func (m *Softmax) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, 
 	return loss
 }
 
-// slots is how many slots' gradients add up to a mean.
+// slots returns the number of gradients that add up to a mean.
 func (m *Softmax) slots() float64 {
 	if m.options.Mean {
 		return 1
@@ -180,9 +168,8 @@ func (m *Softmax) slots() float64 {
 	return float64(m.options.Slots)
 }
 
-// Evaluate returns the mean loss, without weight decay, and the fraction of the
-// examples whose highest score is that of their class (of equal scores, the
-// first counts). The split must be of the model's data set.
+// Evaluate returns the mean loss, without weight decay, and the fraction of the examples whose true class has the
+// highest score. The first of equal scores counts as the highest. The split must belong to the model's data set.
 func (m *Softmax) Evaluate(w []float32, split *dataset.Split) (loss, accuracy float64) {
 	right := 0
 	m.Score(w, split, func(scores []float32, label uint8) {
@@ -194,8 +181,8 @@ func (m *Softmax) Evaluate(w []float32, split *dataset.Split) (loss, accuracy fl
 	return loss / float64(split.N), float64(right) / float64(split.N)
 }
 
-// Score gives each example's scores, one for each class, and its label, in order. The split must be of the model's data
-// set, and each may change the slice, which is valid until it returns.
+// Score calls each for every example, in order, with its scores (one per class) and its label. The split must belong to
+// the model's data set. each may modify the slice, which is valid until it returns.
 func (m *Softmax) Score(w []float32, split *dataset.Split, each func(scores []float32, label uint8)) {
 	m.load(w)
 	for first := 0; first < split.N; first += chunkRows {
@@ -210,7 +197,7 @@ func (m *Softmax) Score(w []float32, split *dataset.Split, each func(scores []fl
 	}
 }
 
-// load transposes the weights into the scratch.
+// load transposes the weights into scratch memory.
 func (m *Softmax) load(w []float32) {
 	for f := range m.dim {
 		for k, v := range w[f*m.classes : (f+1)*m.classes] {
@@ -220,7 +207,7 @@ func (m *Softmax) load(w []float32) {
 	copy(m.bias, w[m.dim*m.classes:])
 }
 
-// store transposes the gradient out of the scratch.
+// store transposes the gradient out of scratch memory.
 func (m *Softmax) store(grad []float32) {
 	for f := range m.dim {
 		row := grad[f*m.classes : (f+1)*m.classes]
@@ -231,7 +218,7 @@ func (m *Softmax) store(grad []float32) {
 	copy(grad[m.dim*m.classes:], m.biasGrad)
 }
 
-// loadExample makes an example row i of the chunk.
+// loadExample copies an example to row i of the chunk.
 func (m *Softmax) loadExample(i int, split *dataset.Split, example int) {
 	row := m.x[i*m.dim : (i+1)*m.dim]
 	if split.Features != nil {
@@ -248,7 +235,7 @@ func (m *Softmax) forward(n int) {
 	for i := range n {
 		copy(m.p[i*m.classes:], m.bias)
 	}
-	// Chunks of classes, for the reason of chunkCols.
+	// Classes are processed in blocks for the same reason as chunkCols.
 	for first := 0; first < m.classes; first += chunkCols {
 		blas32.Gemm(blas.NoTrans, blas.Trans, 1,
 			blasMatrix(m.x, n, m.dim, 0, m.dim),
@@ -260,14 +247,13 @@ func (m *Softmax) forward(n int) {
 	}
 }
 
-// backward adds the chunk's part to the gradient, or starts it.
+// backward adds the chunk's contribution to the gradient, or sets the gradient if add is false.
 func (m *Softmax) backward(n int, add bool) {
 	beta := float32(0)
 	if add {
 		beta = 1
 	}
-	// A block of 64 classes at a time, so that gonum stays on this goroutine
-	// however many classes there are.
+	// Blocks of 64 classes keep gonum on this goroutine for any number of classes.
 	for k := 0; k < m.classes; k += 64 {
 		kEnd := min(k+64, m.classes)
 		for first := 0; first < m.dim; first += chunkCols {
@@ -280,14 +266,13 @@ func (m *Softmax) backward(n int, add bool) {
 	}
 }
 
-// blasMatrix is columns first to end of a row-major matrix of rows × stride.
+// blasMatrix returns columns [first, end) of a row-major matrix with rows of length stride.
 func blasMatrix(data []float32, rows, stride, first, end int) blas32.General {
 	return blas32.General{Rows: rows, Cols: end - first, Stride: stride, Data: data[first : (rows-1)*stride+end]}
 }
 
-// CrossEntropy returns the cross-entropy loss of one example's scores, after
-// softmax, and replaces them by its gradient times scale. exps is scratch, at least
-// as long as the scores.
+// CrossEntropy returns the cross-entropy loss of one example's scores after softmax, and replaces the scores by the
+// gradient times scale. exps is scratch memory, at least as long as scores.
 func CrossEntropy(scores []float32, label uint8, scale float32, exps []float64) (loss float64) {
 	highest := float64(scores[0])
 	for _, s := range scores[1:] {
@@ -309,12 +294,12 @@ func CrossEntropy(scores []float32, label uint8, scale float32, exps []float64) 
 	return math.Log(sum) + highest - own
 }
 
-// decay adds the gradient of the weight decay and returns its part of the loss.
+// decay adds the gradient of the weight decay and returns its contribution to the loss.
 func (m *Softmax) decay(w, grad []float32) float64 {
 	perSlot := float32(m.options.L2 / m.slots())
 	squares := 0.0
 	for i, v := range w[:m.dim*m.classes] {
-		// The conversions keep compilers from fusing multiply and add.
+		// The conversions prevent compilers from fusing multiply and add.
 		grad[i] += float32(perSlot * v)
 		squares += float64(float64(v) * float64(v))
 	}
@@ -332,10 +317,9 @@ func Argmax(scores []float32) int {
 	return best
 }
 
-// TrainPlainSoftmax trains from zeros without a parameter server and returns the
-// weights: what a job of the same options does under bsp, on one thread. Each
-// clock, all slots compute at the same weights, then their updates are applied
-// in slot order, w -= rate(clock)·gradient.
+// TrainPlainSoftmax trains from zeros on one thread without a parameter server and returns the weights. It computes
+// what a bsp job with the same options computes. In each clock all slots compute gradients at the same weights, and
+// then their updates are applied in slot order: w -= rate(clock)·gradient.
 func TrainPlainSoftmax(m *Softmax, clocks perdure.Clock, rate func(perdure.Clock) float32) []float32 {
 	w := make([]float32, m.Rows()*m.Classes())
 	grads := make([]float32, m.options.Slots*len(w))

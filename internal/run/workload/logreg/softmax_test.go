@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/data/dataset"
 )
 
-// randomData is a set with pictures of noise.
+// randomData returns a data set of random pictures.
 func randomData(r *rand.Rand, n, dim, classes int) *dataset.Examples {
 	split := dataset.Split{N: n, Dim: dim, Classes: classes, Pixels: make([]uint8, n*dim), Labels: make([]uint8, n)}
 	for i := range split.Pixels {
@@ -54,7 +54,7 @@ func embedded(t testing.TB) *dataset.Examples {
 	return data
 }
 
-// naive is the deliberately dumb twin of Gradient, in float64, pixel by pixel.
+// naive is a simple reference implementation of Gradient in float64, pixel by pixel.
 func naive(data *dataset.Split, batch []int32, w []float32, o SoftmaxOptions) (loss float64, grad []float64) {
 	classes := data.Classes
 	grad = make([]float64, len(w))
@@ -101,7 +101,7 @@ func naive(data *dataset.Split, batch []int32, w []float32, o SoftmaxOptions) (l
 	return loss, grad
 }
 
-// TestSoftmaxGradientIsTheNaiveOne, on pictures and on rows of numbers, also reaches
+// TestSoftmaxGradientIsTheNaiveOne compares with the reference implementation, on pictures and on rows of numbers, with
 // sizes beyond one chunk of examples, columns and classes.
 func TestSoftmaxGradientIsTheNaiveOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -127,7 +127,7 @@ func TestSoftmaxGradientIsTheNaiveOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := randomWeights(r, m.Rows()*m.Classes())
-		grad := randomWeights(r, len(w)) // what was there is overwritten
+		grad := randomWeights(r, len(w)) // previous values are overwritten
 		loss := m.Gradient(w, slot, clock, grad)
 		wantLoss, want := naive(&data.Train, m.Batch(slot, clock), w, o)
 		if math.Abs(loss-wantLoss) > 1e-5*(1+wantLoss) {
@@ -141,8 +141,8 @@ func TestSoftmaxGradientIsTheNaiveOne(t *testing.T) {
 	})
 }
 
-// TestSoftmaxGradientIsTheSlopeOfTheLoss needs no second formula: it compares with
-// differences of the loss.
+// TestSoftmaxGradientIsTheSlopeOfTheLoss needs no second formula: it compares the gradient with finite differences of
+// the loss.
 func TestSoftmaxGradientIsTheSlopeOfTheLoss(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	o := SoftmaxOptions{Seed: 3, Slots: 2, Batch: 9, L2: 0.2}
@@ -173,7 +173,7 @@ func TestSoftmaxEvaluateIsTheNaiveOne(t *testing.T) {
 	right := 0
 	for i := range all {
 		all[i] = int32(i)
-		// The class of the highest score is the one with the least loss as label.
+		// The class with the highest score has the smallest loss as label.
 		least, class := math.Inf(1), 0
 		for k := range data.Test.Classes {
 			as := data.Test
@@ -193,8 +193,7 @@ func TestSoftmaxEvaluateIsTheNaiveOne(t *testing.T) {
 	}
 }
 
-// TestSoftmaxSameBits also trains twice, so that nothing may
-// depend on what the model computed before.
+// TestSoftmaxSameBits also trains twice, so that a dependence on earlier computations would show.
 func TestSoftmaxSameBits(t *testing.T) {
 	train := func(procs int) []float32 {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
@@ -216,7 +215,7 @@ func TestSoftmaxDoesNotAllocate(t *testing.T) {
 	w := make([]float32, m.Rows()*m.Classes())
 	grad := make([]float32, len(w))
 	clock := perdure.Clock(0)
-	// 20 clocks of 100 of 1,250 pictures go across the end of an epoch.
+	// 20 clocks with 100 of 1,250 pictures cross the end of an epoch.
 	allocs := testing.AllocsPerRun(20, func() {
 		m.Gradient(w, 3, clock, grad)
 		clock++
@@ -263,8 +262,8 @@ func TestSoftmaxRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkSoftmaxTrainPlain is what a job is compared with: the same training on one
-// thread, without a parameter server.
+// BenchmarkSoftmaxTrainPlain measures the baseline that jobs are compared with: the same training on one thread,
+// without a parameter server.
 func BenchmarkSoftmaxTrainPlain(b *testing.B) {
 	for _, batch := range []int{1, 64, 256} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
@@ -286,7 +285,7 @@ func BenchmarkSoftmaxEvaluate(b *testing.B) {
 	b.ReportMetric(float64(b.N)*float64(data.Test.N)/b.Elapsed().Seconds(), "samples/s")
 }
 
-// TestSoftmaxFullBatch: the gradients of all slots add up to that of all examples, for any number of them.
+// TestSoftmaxFullBatch checks that the slots' gradients sum to the gradient over all examples, for any number of them.
 func TestSoftmaxFullBatch(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	data := randomData(r, 101, 12, 5)
@@ -316,8 +315,9 @@ func TestSoftmaxFullBatch(t *testing.T) {
 	}
 }
 
-// TestSoftmaxMean: where slots' gradients are averaged, each is that of its own examples, weight decay included: their
-// mean, weighted by the examples where they have unequal parts, is the gradient of all.
+// TestSoftmaxMean checks gradients that are averaged over slots: each is the gradient over the slot's own examples,
+// including weight decay. Their mean, weighted by the number of examples if slots have different numbers, is the
+// gradient over all examples.
 func TestSoftmaxMean(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	data := randomData(r, 101, 12, 5)

@@ -10,28 +10,27 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// SoftmaxName is the name of the workload. Its one table is [Table].
+// SoftmaxName is the name of the workload. Its only table is [Table].
 const SoftmaxName = "softmax"
 
-// Good choices where the user makes none. With 4 slots and seed 1 they reach a
-// test accuracy of 0.830 on the full Fashion-MNIST after 1,000 clocks and 0.837
-// after 3,000; twice the rate is quicker for 300 clocks and then does worse.
+// Default values. With 4 slots and seed 1 they reach a test accuracy of 0.830 on the full Fashion-MNIST after 1,000
+// clocks and 0.837 after 3,000. Twice the rate learns faster for 300 clocks and then does worse.
 const (
 	SoftmaxBatch = 64
 	SoftmaxRate  = 0.05
 )
 
-// SoftmaxRates are good learning rates for the rules that follow gradients.
+// SoftmaxRates holds good learning rates for the gradient rules.
 var SoftmaxRates = map[perdure.RuleKind]float64{
 	perdure.RuleSGD: SoftmaxRate, perdure.RuleMomentum: SoftmaxRate / 10, perdure.RuleNesterov: SoftmaxRate / 10,
 	perdure.RuleAdagrad: 0.01, perdure.RuleRowwiseAdagrad: 0.01, perdure.RuleAdam: 0.001, perdure.RuleFTRL: 0.05,
 }
 
-// softmaxProgram is a Softmax as a workload.
+// softmaxProgram implements a workload for a Softmax.
 type softmaxProgram struct {
 	model    *Softmax
 	params   api.Params
-	weights  []float32 // of Get
+	weights  []float32 // as returned by Get
 	gradient []float32 // for Inc
 }
 
@@ -46,7 +45,7 @@ func OpenSoftmax(p api.Params) (api.Workload, error) {
 		return nil, fmt.Errorf("%w: softmax: batch of %d, and full batches; leave one of them out", perdure.ErrUsage,
 			size)
 	case c.FullBatch:
-		size = 1 // of what a batch would have
+		size = 1 // used like a batch size below
 	default:
 		if err := p.ValidateBatch(); err != nil {
 			return nil, err
@@ -102,11 +101,11 @@ func (p *softmaxProgram) Describe() api.Description {
 // Digest implements api.Workload.
 func (p *softmaxProgram) Digest() string { return p.model.data.Digest() }
 
-// Constants implements api.Workload: by what the features of rows of numbers were scaled; of pictures the tables
-// say all.
+// Constants implements api.Workload. It returns the scaling of rows of numbers. Pictures need no constants.
 func (p *softmaxProgram) Constants() map[string]string { return p.model.data.Scaling.Constants() }
 
-// openSoftmaxData reads the data: to be judged by a model whose file says how features are scaled, they are so, too.
+// openSoftmaxData reads the data. If a trained model is evaluated whose file records how features are scaled, it scales
+// the data in the same way.
 func openSoftmaxData(p *api.Params) (*dataset.Examples, error) {
 	scaling, err := dataset.ScalingOf(p.Trained)
 	switch {
@@ -118,8 +117,8 @@ func openSoftmaxData(p *api.Params) (*dataset.Examples, error) {
 	return dataset.OpenScaled(p.Data, scaling)
 }
 
-// Tables implements api.Workload: one table, from zeros. The problem is
-// convex, so that the start does not matter to where training ends.
+// Tables implements api.Workload: one table, initially zeros. The problem is convex, so the start does not affect where
+// training ends.
 func (p *softmaxProgram) Tables() []perdure.TableSpec {
 	spec := perdure.TableSpec{
 		Name: Table,
@@ -159,7 +158,7 @@ func (p *softmaxProgram) Step(
 
 // Sample implements api.SampledEvaluator.
 func (p *softmaxProgram) Sample(n int) {
-	data := *p.model.data // others may have it, too
+	data := *p.model.data // the data may be shared
 	data.Test = data.Test.Sample(n)
 	p.model.data = &data
 }

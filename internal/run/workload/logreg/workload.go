@@ -14,31 +14,31 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// The name of the workload, and of its one table.
+// Names of the workload and its only table.
 const (
 	Name  = "logreg"
 	Table = "w"
 )
 
-// Good choices where the user makes none.
+// Default values.
 const (
 	DefaultBatch = 256
 	DefaultData  = dataset.DefaultSparse
 	DefaultRule  = perdure.RuleFTRL
 )
 
-// Rates are good learning rates for the rules.
+// Rates holds good learning rates for the rules.
 var Rates = map[perdure.RuleKind]float64{
 	perdure.RuleSGD: 0.0005, perdure.RuleMomentum: 0.00005, perdure.RuleNesterov: 0.00005, perdure.RuleAdagrad: 0.1,
 	perdure.RuleRowwiseAdagrad: 0.02, perdure.RuleAdam: 0.003, perdure.RuleFTRL: 0.05,
 }
 
-// program is a model as a workload.
+// program implements a workload for a model.
 type program struct {
 	*model
 	params  api.Params
 	weights []float32
-	tests   []int32 // all of the test examples
+	tests   []int32 // all test examples
 }
 
 // Open loads the data and returns the workload.
@@ -94,7 +94,8 @@ func openData(p *api.Params) (*dataset.SparseSet, error) {
 	return dataset.OpenSparse(p.Data)
 }
 
-// Describe implements api.Workload. Parameters are those that there may be; a row is stored from its first update.
+// Describe implements api.Workload. Parameters counts all possible parameters; a row is stored from its first update
+// on.
 func (p *program) Describe() api.Description {
 	return api.Description{
 		Name: Name, Data: p.data.Name, Train: p.data.Train.Len(), Test: p.data.Test.Len(),
@@ -106,14 +107,14 @@ func (p *program) Describe() api.Description {
 // Digest implements api.Workload.
 func (p *program) Digest() string { return p.data.Digest() }
 
-// The names of the constants.
+// Names of the constants.
 const (
-	ClassesKey = "classes" // the classes' labels, a line each
-	HashedKey  = "hashed"  // whether features are names, which were hashed to numbers
+	ClassesKey = "classes" // labels of the classes, one per line
+	HashedKey  = "hashed"  // whether feature names were hashed to numbers
 )
 
-// Constants implements api.Workload: also by what rows of numbers were scaled. Row 0 of the table is the bias,
-// feature f has row f + 1.
+// Constants implements api.Workload. The constants include the scaling of rows of numbers. Row 0 of the table is the
+// bias, and feature f has row f + 1.
 func (p *program) Constants() map[string]string {
 	c := map[string]string{
 		ClassesKey: strings.Join(p.data.Classes, "\n"), HashedKey: strconv.FormatBool(p.data.Hashed),
@@ -122,8 +123,8 @@ func (p *program) Constants() map[string]string {
 	return c
 }
 
-// CheckWarmStart implements api.WarmStartChecker: a value of a row is of the class of its place, and a row of the
-// feature that its number says, or of one whose name was hashed to that.
+// CheckWarmStart implements api.WarmStartChecker. The classes must have the same order, and the features the same
+// numbers or names hashed in the same way.
 func (p *program) CheckWarmStart(_ context.Context, _ api.Tables, constants map[string]string) error {
 	if was, is := constants["classes"], strings.Join(p.data.Classes, "\n"); was != is {
 		return fmt.Errorf("it is of the classes %s, and the data are of %s", oneLine(was), oneLine(is))
@@ -136,7 +137,7 @@ func (p *program) CheckWarmStart(_ context.Context, _ api.Tables, constants map[
 	return nil
 }
 
-// oneLine writes names for people that are a line each.
+// oneLine formats names, which are one per line, for people.
 func oneLine(names string) string {
 	if names == "" {
 		return "that it does not name"
@@ -144,7 +145,7 @@ func oneLine(names string) string {
 	return fmt.Sprintf("%.80q", strings.ReplaceAll(names, "\n", ", "))
 }
 
-// Tables implements api.Workload: one table, sparse whatever was asked for, from zeros.
+// Tables implements api.Workload: one table, initially zeros. It is sparse regardless of the parameters.
 func (p *program) Tables() []perdure.TableSpec {
 	return []perdure.TableSpec{{Name: Table, Sparse: true, Dim: p.dim, Rule: p.params.Rule}}
 }
@@ -209,15 +210,15 @@ func (p *program) Evaluate(ctx context.Context, t api.Tables) (api.Eval, error) 
 	return api.Eval{Loss: loss / n, Accuracy: float64(right) / n, RMSE: math.NaN()}, err
 }
 
-// Findings implements api.FindingsReporter: how well probabilities rank the examples, and whether they are what
-// they say.
+// Findings implements api.FindingsReporter. It reports how well probabilities rank the examples, and how well
+// calibrated they are.
 func (p *program) Findings(ctx context.Context, t api.Tables) ([]string, error) {
 	var all predictions
 	err := p.Classify(ctx, t, func(scores []float32, label uint8) {
 		class := slices.Index(scores, slices.Max(scores))
-		p.softmax(class) // now p(k), but for the class's less 1
+		p.softmax(class) // now p(k), minus 1 for the true class
 		probability, is := float64(scores[class])+1, class == int(label)
-		if p.dim == 1 && class == 0 { // of two classes, that of the second one
+		if p.dim == 1 && class == 0 { // with two classes, the score of the second one
 			probability, is = 1-probability, !is
 		}
 		all = append(all, prediction{probability, is})

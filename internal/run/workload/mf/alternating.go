@@ -13,29 +13,29 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// alternating trains by alternating least squares: with the items' rows as they are, each user's row has one best
-// value, and then each item's has with the users'. A pass is 1/ClockFraction clocks of users, and as many of items. A
-// slot owns the rows that it solves in a clock and writes them whole, under the rule set: what it wrote before does not
-// matter, and neither does how many slots there are. So under bsp the model is the same for any number of workers.
+// alternating trains by alternating least squares. With fixed item rows, each user's row has a unique optimum, and vice
+// versa. A pass takes 1/ClockFraction clocks for users, and as many for items. A slot owns the rows that it solves in a
+// clock and overwrites them completely, under the rule set. Neither earlier values of the rows nor the number of slots
+// affects the result, so under bsp any number of workers computes the same model.
 type alternating struct {
 	*factors
-	sides [2]*side // users, and items
+	sides [2]*side // users, then items
 	solve *normalEquations
-	given *rows // of the other side, as read
+	given *rows // the other side, as read
 	own   []float32
-	eval  [2]rows // users, and items
+	eval  [2]rows // users, then items
 }
 
-// side is one of the two tables, by what its rows are solved from.
+// side is one of the two tables, with the ratings that its rows are solved from.
 type side struct {
 	table, from string
-	starts      []int   // by row, and one more: where its ratings begin
+	starts      []int   // by row, with one more entry: the index of its first rating
 	other       []int32 // by rating: the row of the other table
 	value       []float32
-	weight      []int // by row, and one more: what the rows before it cost
+	weight      []int // by row, with one more entry: the cost of the rows before it
 }
 
-// openAlternating is Open for the solver als.
+// openAlternating opens the workload with the solver als.
 func openAlternating(p api.Params) (api.Workload, error) {
 	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Rate != 0 || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 ||
 		r.Schedule != "" && r.Schedule != perdure.ScheduleConst {
@@ -85,10 +85,10 @@ func newAlternating(data *dataset.Ratings, o Options) (*alternating, error) {
 	return a, nil
 }
 
-// maxImplicit bounds how sure a count makes: far beyond use.
+// maxImplicit bounds the confidence in a count. It is far above practical values.
 const maxImplicit = 1e6
 
-// newSide sorts the ratings by the rows of a table, of each row in the order of the data.
+// newSide groups the ratings by row of a table. Ratings of the same row stay in the order of the data.
 func (a *alternating) newSide(table, from string, rows int, own, other []int32) *side {
 	s := &side{
 		table: table, from: from, starts: make([]int, rows+1), other: make([]int32, len(own)),
@@ -98,7 +98,7 @@ func (a *alternating) newSide(table, from string, rows int, own, other []int32) 
 		s.starts[row+1]++
 	}
 	for i, n := range s.starts[1:] {
-		// To solve costs as a rank's third of ratings does.
+		// Solving for a row costs as much as adding Rank/3 ratings.
 		s.weight[i+1] = s.weight[i] + 1 + n
 		if n > 0 {
 			s.weight[i+1] += a.options.Rank / 3
@@ -114,14 +114,14 @@ func (a *alternating) newSide(table, from string, rows int, own, other []int32) 
 	return s
 }
 
-// cut is the first row of the k-th of n parts of about equal cost.
+// cut returns the first row of the k-th of n parts that cost about the same.
 func (s *side) cut(k, n int) int {
 	total := s.weight[len(s.weight)-1]
 	row, _ := slices.BinarySearch(s.weight, total/n*k+total%n*k/n)
 	return row
 }
 
-// sideOf returns the side that a clock solves, and which part of how many.
+// sideOf returns the side that a clock solves, the index of the clock's part, and the number of parts.
 func (a *alternating) sideOf(clock perdure.Clock) (s *side, part, of int) {
 	of = a.clocksPerSide()
 	part = int(int64(clock) % int64(2*of))
@@ -131,7 +131,7 @@ func (a *alternating) sideOf(clock perdure.Clock) (s *side, part, of int) {
 // Describe implements api.Workload.
 func (a *alternating) Describe() api.Description { return a.describe() }
 
-// Tables implements api.Workload. Users begin as zeros, since nothing reads them before they are solved.
+// Tables implements api.Workload. Users are initially zeros, because no clock reads them before they are solved.
 func (a *alternating) Tables() []perdure.TableSpec {
 	specs := a.tables()
 	for i := range specs {
@@ -141,7 +141,7 @@ func (a *alternating) Tables() []perdure.TableSpec {
 	return specs
 }
 
-// Constants implements api.Workload: where ratings are implicit, u·v is how much an item is wanted, about 0 to 1.
+// Constants implements api.Workload. With implicit ratings, u·v predicts the preference for an item, from about 0 to 1.
 func (a *alternating) Constants() map[string]string {
 	c := a.factors.Constants()
 	if a.options.Implicit > 0 {
@@ -150,7 +150,7 @@ func (a *alternating) Constants() map[string]string {
 	return c
 }
 
-// Step implements api.Workload. The loss is that of the rows just solved, with those that they were solved from.
+// Step implements api.Workload. It computes the loss from the rows just solved and the rows that they were solved from.
 func (a *alternating) Step(
 	ctx context.Context, t api.Tables, share api.Share, clock perdure.Clock,
 ) (api.Metrics, error) {
@@ -180,14 +180,14 @@ func (a *alternating) Step(
 	return api.Metrics{TrainLoss: loss, TrainRMSE: math.Sqrt(loss), Samples: n}, nil
 }
 
-// read reads the other side's rows that the range [first, end) of a side is solved from.
+// read reads the rows of the other side that are needed to solve the rows [first, end) of a side.
 func (a *alternating) read(ctx context.Context, t api.Tables, s *side, first, end int) error {
 	g, last := a.given, a.data.Items-1
 	if s.from == Users {
 		last = a.data.Users - 1
 	}
 	g.table = s.from
-	if a.options.Implicit > 0 { // what was not seen counts, too
+	if a.options.Implicit > 0 { // unobserved items also count
 		g.take(0, int32(last), true)
 	} else {
 		g.needRows(s.other[s.starts[first]:s.starts[end]], int32(last))
@@ -198,7 +198,7 @@ func (a *alternating) read(ctx context.Context, t api.Tables, s *side, first, en
 	return g.fetch(ctx, t, a.options.Rank)
 }
 
-// solveRows finds a run of rows anew, from rows at hand, and returns the sum of their ratings' squared errors.
+// solveRows solves a run of rows from given rows, and returns the sum of the squared errors of their ratings.
 func (a *alternating) solveRows(s *side, first, end int, given *rows) (squares float64, err error) {
 	rank := a.options.Rank
 	a.own = slices.Grow(a.own[:0], (end-first)*rank)[:(end-first)*rank]
@@ -209,7 +209,7 @@ func (a *alternating) solveRows(s *side, first, end int, given *rows) (squares f
 		to := a.own[(row-first)*rank:][:rank]
 		at, until := s.starts[row], s.starts[row+1]
 		if at == until {
-			clear(to) // nothing is known: what is predicted is the mean
+			clear(to) // no ratings: predict the mean
 			continue
 		}
 		e, err := a.solveRow(to, given, s.other[at:until], s.value[at:until])
@@ -221,13 +221,13 @@ func (a *alternating) solveRows(s *side, first, end int, given *rows) (squares f
 	return squares, nil
 }
 
-// solveRow finds one row.
+// solveRow solves one row.
 func (a *alternating) solveRow(to []float32, given *rows, other []int32, value []float32) (squares float64, err error) {
 	n, implicit := a.solve, float32(a.options.Implicit)
 	n.start(implicit > 0)
 	for i, o := range other {
 		v := given.got[int(given.place[o])*len(to):][:len(to)]
-		if implicit > 0 { // Hu, Koren, Volinsky 2008: it was seen, and that is so sure
+		if implicit > 0 { // Hu, Koren, Volinsky 2008: the item was observed, with this confidence
 			more := float32(implicit * value[i])
 			n.add(v, more, 1+more)
 		} else {
@@ -253,7 +253,7 @@ func (a *alternating) solveRow(to []float32, given *rows, other []int32, value [
 	return squares, nil
 }
 
-// inner is the product of two rows of any length.
+// inner returns the inner product of two rows of any length.
 func inner(u, v []float32) (sum float32) {
 	whole := len(u) &^ 7
 	if whole > 0 {
@@ -265,8 +265,8 @@ func inner(u, v []float32) (sum float32) {
 	return sum
 }
 
-// Evaluate implements api.Workload, on the held-out ratings: how far off predictions are, or where ratings are
-// implicit how far down a user's list the items stand that were seen.
+// Evaluate implements api.Workload on the held-out ratings. It reports the prediction error or, for implicit ratings,
+// the rank of the observed items in each user's list.
 func (a *alternating) Evaluate(ctx context.Context, t api.Tables) (api.Eval, error) {
 	if a.options.Implicit == 0 {
 		return a.errorOf(ctx, t, &a.eval[0], &a.eval[1])

@@ -8,15 +8,15 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// PlainAlternating trains by alternating least squares on one thread without tables: the reference for speed. A job
-// gives the same bits, with any number of workers under bsp. It is not for concurrent use.
+// PlainAlternating trains by alternating least squares on one thread without tables. It is the baseline for speed. A
+// bsp job computes the same bits with any number of workers. It is not safe for concurrent use.
 type PlainAlternating struct {
 	a            *alternating
 	now          perdure.Clock
 	users, items []float32 // rows of Rank values
 }
 
-// NewPlainAlternating returns a trainer at clock 0, its rows as the tables of a job of the options' seed begin.
+// NewPlainAlternating returns a trainer at clock 0. Its initial rows are those of a job with the same seed.
 func NewPlainAlternating(data *dataset.Ratings, o Options) (*PlainAlternating, error) {
 	a, err := newAlternating(data, o)
 	if err != nil {
@@ -36,7 +36,8 @@ func NewPlainAlternating(data *dataset.Ratings, o Options) (*PlainAlternating, e
 	return p, nil
 }
 
-// Run trains for a number of clocks. It returns how many ratings they had, and the root of their mean squared error.
+// Run trains for a number of clocks. It returns the number of ratings processed and the root of their mean squared
+// error.
 func (p *PlainAlternating) Run(clocks perdure.Clock) (ratings int, trainRMSE float64, err error) {
 	squares := 0.0
 	for range clocks {

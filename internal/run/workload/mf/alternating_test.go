@@ -37,7 +37,7 @@ func runAlternating(t testing.TB, p *PlainAlternating, clocks perdure.Clock) (ra
 	return ratings, rmse
 }
 
-// objective is what als descends, without the constant factor ½, in float64.
+// objective returns the function that als minimises, without the constant factor ½, in float64.
 func (p *PlainAlternating) objective() (sum float64) {
 	o, rank := &p.a.options, p.a.options.Rank
 	squares := func(row []float32) (sum float64) {
@@ -58,8 +58,8 @@ func (p *PlainAlternating) objective() (sum float64) {
 	return sum
 }
 
-// TestAlternatingDescends: no half of a pass makes the loss worse, and what is held out is predicted better than by
-// the mean alone.
+// TestAlternatingDescends checks that no half pass increases the loss, and that held-out predictions are better than
+// the mean.
 func TestAlternatingDescends(t *testing.T) {
 	d := jesterLike(1000)
 	squares := 0.0
@@ -84,7 +84,7 @@ func TestAlternatingDescends(t *testing.T) {
 	}
 }
 
-// TestSolved holds a row to the solution of its equations by another way, in float64.
+// TestSolved compares a solved row with the solution of its equations by another method in float64.
 func TestSolved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
@@ -143,7 +143,8 @@ func TestSingular(t *testing.T) {
 	}
 }
 
-// TestAlternatingIsPlain: tables give the bits of the plain loop, for any number of slots and of clocks in a pass.
+// TestAlternatingIsPlain checks that tables give the bits of the plain loop for any number of slots and of clocks per
+// pass.
 func TestAlternatingIsPlain(t *testing.T) {
 	for _, implicit := range []float64{0, 20} {
 		params := goodParams()
@@ -190,7 +191,7 @@ func TestAlternatingIsPlain(t *testing.T) {
 	}
 }
 
-// TestImplicit: things that are seen by people of one taste are predicted for others of it.
+// TestImplicit checks that items observed by users with some taste are predicted for other users with that taste.
 func TestImplicit(t *testing.T) {
 	const users, items, tastes = 300, 200, 4
 	r := rand.New(rand.NewPCG(5, 5))
@@ -239,7 +240,7 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// TestCut: parts have every row once, and cost about the same.
+// TestCut checks that the parts contain every row once and cost about the same.
 func TestCut(t *testing.T) {
 	d := jesterLike(400)
 	a, err := newAlternating(d, Options{Seed: 1, Slots: 1, Rank: 9, L2: 1, ClockFraction: 1})
@@ -292,7 +293,7 @@ func TestAlternatingRefuses(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", p.Factors, err, want)
 		}
 	}
-	below := jesterLike(50) // whose ratings are from -10 to 10
+	below := jesterLike(50) // ratings from -10 to 10
 	if _, err := newAlternating(below, Options{Rank: 4, L2: 1, ClockFraction: 1, Implicit: 1}); !errors.Is(err,
 		perdure.ErrUsage) || !strings.Contains(err.Error(), "implicit counts are at least 0") {
 		t.Errorf("counts below 0: %v", err)
@@ -313,7 +314,7 @@ func BenchmarkAlternating(b *testing.B) {
 	}
 }
 
-// HeldOut returns the root of the mean squared error on the held-out ratings.
+// HeldOut returns the root mean squared error on the held-out ratings.
 func (p *PlainAlternating) HeldOut() float64 {
 	a, test := p.a, &p.a.data.Test
 	wide := func(rows []float32) []float32 {

@@ -1,10 +1,9 @@
 package mf
 
-// The operations of one rating, on rows of equal length, a multiple of 8. Their
-// order is fixed, and none is fused, so that every machine computes the same
-// bits.
+// Operations for one rating, on rows of equal length, a multiple of 8. Their order is fixed and none is fused, so every
+// machine computes the same bits.
 
-// stepPlain trains both rows on one rating and returns its error before that.
+// stepPlain trains both rows on one rating and returns the rating's error before the step.
 func stepPlain(u, v []float32, target, rate, keep float32) (e float32) {
 	e = target - dotPlain(u, v)
 	b := float32(rate * e)
@@ -17,8 +16,8 @@ func stepPlain(u, v []float32, target, rate, keep float32) (e float32) {
 	return e
 }
 
-// dotPlain has eight sums. Of each 32 values, four products are added up before
-// they go to their sum, so that the wait for a sum comes once in 32 values.
+// dotPlain uses eight sums. For each block of 32 values, it adds four products before it adds them to a sum. The
+// latency of a sum is thus paid once per 32 values.
 func dotPlain(u, v []float32) float32 {
 	var s0, s1, s2, s3, s4, s5, s6, s7 float32
 	v = v[:len(u)]

@@ -2,9 +2,8 @@ package mf
 
 import "golang.org/x/sys/cpu"
 
-// vectors says that this machine has AVX2 and that its operating system saves
-// the registers. The vector kernels are in kernel_amd64.s: the operations of the
-// plain loops, in their order, and their bits.
+// vectors reports whether this machine has AVX2 and its operating system saves the registers. The vector kernels in
+// kernel_amd64.s perform the operations of the plain loops in the same order and compute the same bits.
 var vectors = cpu.X86.HasAVX2
 
 func step(u, v []float32, target, rate, keep float32) (e float32) {

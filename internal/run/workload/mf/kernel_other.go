@@ -2,7 +2,7 @@
 
 package mf
 
-// vectors: this architecture has the plain loops only.
+// vectors is false: this architecture has only the plain loops.
 var vectors bool
 
 func step(u, v []float32, target, rate, keep float32) (e float32) {

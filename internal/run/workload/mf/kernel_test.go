@@ -17,7 +17,7 @@ func randomRow(r *rand.Rand, n int) []float32 {
 	return row
 }
 
-// TestKernels holds the vector kernels to the bits of the plain loops.
+// TestKernels compares the bits of the vector kernels with those of the plain loops.
 func TestKernels(t *testing.T) {
 	if !vectors {
 		t.Skip("no vector kernels here")
@@ -25,7 +25,7 @@ func TestKernels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		n := 8 * rapid.IntRange(1, 40).Draw(t, "eights")
-		shift := rapid.IntRange(0, 7).Draw(t, "shift") // rows need no alignment
+		shift := rapid.IntRange(0, 7).Draw(t, "shift") // rows need not be aligned
 		u, v := randomRow(r, n+16)[shift:], randomRow(r, n+16)[shift:]
 		pu, pv := slices.Clone(u), slices.Clone(v)
 		target, rate, keep := float32(r.NormFloat64()), float32(0.1*r.Float64()), float32(r.Float64())
@@ -41,7 +41,7 @@ func TestKernels(t *testing.T) {
 	})
 }
 
-// lossOf is what a step descends, in float64.
+// lossOf returns the function that a step descends, in float64.
 func lossOf(u, v []float64, target, l2 float64) float64 {
 	e, squares := target, 0.0
 	for i := range u {
@@ -51,8 +51,8 @@ func lossOf(u, v []float64, target, l2 float64) float64 {
 	return e*e/2 + l2*squares/2
 }
 
-// TestGradient: what a step at rate 1 takes from the rows is the loss's gradient,
-// by central differences.
+// TestGradient checks that a step at rate 1 subtracts the loss's gradient from the rows. It computes the gradient by
+// central differences.
 func TestGradient(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	for _, l2 := range []float64{0, 0.25} {

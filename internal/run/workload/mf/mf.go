@@ -1,35 +1,29 @@
-// Package mf predicts ratings by matrix factorisation: a user's rating of an item
-// is m + s·(u·v), with the mean m and the standard deviation s of the training
-// ratings, and a row of Rank values for each user and for each item, trained by
-// stochastic gradient descent. Through s, rates and L2 mean the same whatever
-// the ratings' scale is.
+// Package mf trains matrix factorisations that predict ratings. The predicted rating of an item by a user is m +
+// s·(u·v): m and s are the mean and the standard deviation of the training ratings, and u and v are rows of Rank values
+// for the user and the item. Stochastic gradient descent trains the rows. Because of s, rates and L2 have the same
+// meaning for every scale of ratings.
 //
-// The loss of one rating r is ½e² + ½·L2·(|u|² + |v|²) with the error
-// e = (r - m)/s - u·v, and its step at the rate η, both rows at once,
+// The loss of one rating r is ½e² + ½·L2·(|u|² + |v|²) with the error e = (r - m)/s - u·v. A step at the rate η changes
+// both rows simultaneously:
 //
 //	u ← (1 - η·L2)·u + η·e·v
 //	v ← (1 - η·L2)·v + η·e·u
 //
-// so that rows are the more held back the more ratings they have. What is shown
-// as a loss is the mean of (s·e)² alone, and as RMSE its root: both are in the
-// ratings' own units.
+// Rows with more ratings are therefore regularised more. The reported loss is only the mean of (s·e)², and the RMSE is
+// its root: both are in units of the ratings.
 //
-// A slot has the training ratings of a run of users, all slots about equally
-// many. It goes through them pass by pass, every rating once in each; a clock
-// does 1/round(1/ClockFraction) of a pass. The ratings of a clock are drawn
-// anew in each pass by (seed, slot, pass), and gone through in order of users,
-// which keeps a user's row in the first-level cache. With WholeUsers a clock has
-// all ratings of the next users and goes through these in rounds, each with a
-// part of the ratings that is drawn likewise.
+// A slot processes the training ratings of consecutive users; all slots have about the same number of ratings. In each
+// pass it uses every rating once, and a clock does 1/round(1/ClockFraction) of a pass. (seed, slot, pass) determines
+// which ratings a clock draws. Within the clock they are in order of users, which keeps a user's row in the L1 cache.
+// With WholeUsers, a clock has all ratings of the next users. It processes them in rounds, each with a random part of
+// the ratings.
 //
-// The solver als minimises the same loss by alternating least squares, of each row
-// at once: see alternating.go.
+// The solver als minimises the same loss by alternating least squares, one complete row at a time: see alternating.go.
 //
-// [Open] makes it a workload over two tables: a clock reads the rows that its
-// ratings need, trains copies of them rating by rating, and adds what changed.
-// [Plain] is the same computation without tables, on one thread: the reference
-// for speed and for what can be reached. Each gives the same bits on every run; the two
-// differ in the last ones, unless Plain.Rounded is set.
+// [Open] returns a workload with two tables. A clock reads the rows that its ratings need, trains copies of them rating
+// by rating, and adds the changes. [Plain] is the same computation on one thread without tables: the baseline for speed
+// and for the reachable loss. Each gives the same bits on every run. The two differ in the last bits, unless
+// Plain.Rounded is set.
 package mf
 
 import (
@@ -40,31 +34,31 @@ import (
 	"github.com/perdure/perdure/internal/data/dataset"
 )
 
-// Options of a model.
+// Options configures a model.
 type Options struct {
-	Seed          uint64  // of the order of the ratings
+	Seed          uint64  // determines the order of the ratings
 	Slots         int     // at least 1
 	Rank          int     // values in a row, 1 to MaxRank
 	L2            float64 // at least 0
 	ClockFraction float64 // above 0, at most 1
 	WholeUsers    bool
-	Implicit      float64 // of als: 0, or what makes values counts of what was seen
+	Implicit      float64 // for als: 0, or the confidence factor if values are counts of observations
 }
 
-// MaxRank bounds the rank: far beyond use.
+// MaxRank is the max rank. It is far above practical values.
 const MaxRank = 4096
 
-// maxClocksPerPass is what the least ClockFraction comes to.
+// maxClocksPerPass is the number of clocks per pass at the smallest ClockFraction.
 const maxClocksPerPass = 50_000
 
-// factors are the data, and what a prediction is.
+// factors holds the data and the scale of predictions.
 type factors struct {
 	data    *dataset.Ratings
 	options Options
-	stride  int // values that a row takes here: Rank, made up to a multiple of 8 by zeros
+	stride  int // values per row in memory: Rank, padded with zeros to a multiple of 8
 
-	ratingMean, ratingDeviation float64 // of ratings
-	mean, scale                 float32 // a rating's target is (rating - mean)·scale: the same, and its inverse
+	ratingMean, ratingDeviation float64 // of the ratings
+	mean, scale                 float32 // ratingMean and 1/ratingDeviation: targets are (rating - mean)·scale
 }
 
 func newFactors(data *dataset.Ratings, o Options) (*factors, error) {
@@ -82,15 +76,15 @@ func newFactors(data *dataset.Ratings, o Options) (*factors, error) {
 	return f, nil
 }
 
-// setScale says what a prediction of 0 means, and one of 1.
+// setScale sets the ratings that predictions of 0 and 1 stand for.
 func (f *factors) setScale(mean, deviation float64) {
 	f.ratingMean, f.ratingDeviation, f.mean, f.scale = mean, deviation, float32(mean), float32(1/deviation)
 }
 
-// clocksPerSide is how many clocks go through the data once.
+// clocksPerSide returns the number of clocks that process the data once.
 func (f *factors) clocksPerSide() int { return int(math.Round(1 / f.options.ClockFraction)) }
 
-// model is also the order in which slots go through the data, and the step of SGD.
+// model adds the order in which slots process the data, and the step of SGD.
 type model struct {
 	*factors
 	*order
@@ -105,8 +99,7 @@ func newModel(data *dataset.Ratings, o Options) (*model, error) {
 	return m, m.setSlots(o.Slots)
 }
 
-// setSlots shares the ratings out among the slots that there are from now on. It does nothing if
-// they are already.
+// setSlots distributes the ratings among the given number of slots. It does nothing if the number is unchanged.
 func (m *model) setSlots(slots int) error {
 	switch {
 	case m.order != nil && slots == len(m.slots):
@@ -127,15 +120,14 @@ func (m *model) setSlots(slots int) error {
 	return nil
 }
 
-// sample is one rating to train on: the places of its rows among those at hand, and
-// what u·v should be.
+// sample is one rating to train on: the indexes of its rows among the rows read, and the target of u·v.
 type sample struct {
 	user, item int32
 	target     float32
 }
 
-// train does the steps of a clock, in order, on rows of stride values, and
-// returns the sum of the squared errors, each before its step.
+// train performs the steps of a clock, in order, on rows of stride values. It returns the sum of the squared errors,
+// each before its step.
 func (m *model) train(jobs []sample, users, items []float32, rate float32) (squares float64) {
 	keep := 1 - float32(rate*float32(m.options.L2))
 	for i := range jobs {
@@ -148,9 +140,8 @@ func (m *model) train(jobs []sample, users, items []float32, rate float32) (squa
 	return squares
 }
 
-// squaredErrors adds the squared errors of a split's ratings from the at-th on by
-// users below end, and returns where the next user's begin. Row 0 of users is
-// that of the user first.
+// squaredErrors adds the squared errors of a split's ratings, starting at index at, by users below end. It returns the
+// index of the next user's first rating. Row 0 of users belongs to the user first.
 func (f *factors) squaredErrors(
 	squares float64, s *dataset.RatingSplit, at int, first, end int32, users, items []float32,
 ) (float64, int) {
@@ -163,17 +154,15 @@ func (f *factors) squaredErrors(
 	return squares, at
 }
 
-// target is what u·v should be for a rating.
+// target returns the value that u·v should have for a rating.
 func (f *factors) target(rating float32) float32 { return float32(rating-f.mean) * f.scale }
 
-// loss is the mean squared error, in squares of the ratings' units, of as many
-// ratings as the squares were summed of.
+// loss converts a sum of squared errors over a number of ratings to the mean, in squares of the ratings' units.
 func (f *factors) loss(squares float64, ratings int) float64 {
 	return f.ratingDeviation * f.ratingDeviation * squares / float64(ratings)
 }
 
-// widen copies rows of Rank values to rows of stride values, whose other values
-// stay zeros.
+// widen copies rows of Rank values to rows of stride values. The padding stays zero.
 func (f *factors) widen(wide, rows []float32) {
 	rank := f.options.Rank
 	for at, i := 0, 0; i < len(rows); at, i = at+f.stride, i+rank {

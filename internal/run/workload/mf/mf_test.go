@@ -17,8 +17,8 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// jesterLike are ratings from -10 to 10 of 100 items by taste in five things,
-// of standard deviation about 3, and noise of 2.
+// jesterLike returns ratings of 100 items from -10 to 10. They follow five random tastes, with a standard deviation of
+// about 3, plus noise of 2.
 func jesterLike(users int) *dataset.Ratings {
 	const items, tastes = 100, 5
 	r := rand.New(rand.NewPCG(7, 7))
@@ -117,8 +117,8 @@ func TestPlainIsDeterministic(t *testing.T) {
 	}
 }
 
-// TestOrder: in each pass every rating comes once, each user's in one slot, and
-// each clock's are a function of the arguments alone.
+// TestOrder checks that in each pass every rating occurs once, that each user's ratings are in one slot, and that each
+// clock's ratings depend only on the arguments.
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s dataset.RatingSplit
@@ -153,7 +153,7 @@ func TestOrder(t *testing.T) {
 						}
 						slotOf[u], clockOf[u] = slot+1, part+1
 					}
-					// Asked for again later, out of order.
+					// Repeated later, out of order.
 					again.clock(&s, perdure.Slot(slot), perdure.Clock(9*clocks))
 					if !slices.Equal(again.clock(&s, perdure.Slot(slot), clock), list) {
 						t.Fatalf("slot %d, clock %d, asked again, is another", slot, clock)
@@ -169,7 +169,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestOrderIsEven: slots have about equally many ratings, and passes differ.
+// TestOrderIsEven checks that slots have about the same number of ratings and that passes differ.
 func TestOrderIsEven(t *testing.T) {
 	d := jesterLike(400)
 	o := newOrder(&d.Train, d.Users, 1, 4, 10, false)
@@ -215,7 +215,7 @@ func TestOptionsRefused(t *testing.T) {
 	}
 }
 
-// server is a parameter server of one thread, under bsp: Incs wait until tick.
+// server is a parameter server for a single thread under bsp: Incs wait until tick.
 type server struct {
 	parts   map[string]*table.Part
 	pending []func() error
@@ -279,8 +279,8 @@ func goodParams() api.Params {
 	}
 }
 
-// TestWorkloadIsPlain: with one slot, tables give the bits of the plain loop that
-// rounds as they do, and nearly those of the plain one; by one call a table.
+// TestWorkloadIsPlain checks that one slot with tables computes the bits of the plain loop with the same rounding, and
+// nearly those of the plain loop without it, and that it makes one call per table.
 func TestWorkloadIsPlain(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		params := goodParams()
@@ -342,7 +342,7 @@ func TestWorkloadIsPlain(t *testing.T) {
 	}
 }
 
-// TestWholeUsersReadOnce: every user's row is read in one clock of a pass only.
+// TestWholeUsersReadOnce checks that only one clock of a pass reads a user's row.
 func TestWholeUsersReadOnce(t *testing.T) {
 	params := goodParams()
 	params.Factors.WholeUsers, params.Slots = true, 3
@@ -392,7 +392,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestDivergenceIsTold in one line that says what to do.
+// TestDivergenceIsTold checks that divergence is reported in one line that says what to do.
 func TestDivergenceIsTold(t *testing.T) {
 	params := goodParams()
 	params.Rule.Rate = 1000
@@ -407,7 +407,7 @@ func TestDivergenceIsTold(t *testing.T) {
 	}
 }
 
-// TestClocksAllocateNothing, once the lists and rows have grown.
+// TestClocksAllocateNothing holds after the lists and rows have reached their full size.
 func TestClocksAllocateNothing(t *testing.T) {
 	w, err := Open(goodParams())
 	if err != nil {
@@ -424,12 +424,12 @@ func TestClocksAllocateNothing(t *testing.T) {
 	for range 30 {
 		next()
 	}
-	if n := testing.AllocsPerRun(10, next); n > 1 { // t.Context
+	if n := testing.AllocsPerRun(10, next); n > 1 { // one for t.Context
 		t.Errorf("%v allocations in a clock", n)
 	}
 }
 
-// still is tables of zeros that take nothing in.
+// still is tables of zeros that ignore updates.
 type still struct{}
 
 func (still) Get(context.Context, string, perdure.RowID, []float32) error       { return nil }
@@ -437,12 +437,12 @@ func (still) GetRows(context.Context, string, []perdure.RowID, []float32) error 
 func (still) Inc(context.Context, string, perdure.RowID, []float32) error       { return nil }
 func (still) IncRows(context.Context, string, []perdure.RowID, []float32) error { return nil }
 
-// HeldOut returns the root of the mean squared error on the held-out ratings.
+// HeldOut returns the root mean squared error on the held-out ratings.
 func (p *Plain) HeldOut() float64 {
 	test := &p.m.data.Test
 	squares, _ := p.m.squaredErrors(0, test, 0, 0, math.MaxInt32, p.users, p.items)
 	return math.Sqrt(p.m.loss(squares, test.Len()))
 }
 
-// ClocksPerPass returns how many clocks go once through all ratings.
+// ClocksPerPass returns the number of clocks that process all ratings once.
 func (p *Plain) ClocksPerPass() perdure.Clock { return perdure.Clock(p.m.clocks) }

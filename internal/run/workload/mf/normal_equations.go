@@ -10,25 +10,25 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/gemm"
 )
 
-// normalEquations solves the normal equations (Σ w·v·vᵀ + hold·1)·u = Σ t·v of one row u after the other. Products are
-// summed in float32, a block of rows at a time, and blocks in float64. It owns scratch memory.
+// normalEquations solves the normal equations (Σ w·v·vᵀ + hold·1)·u = Σ t·v for one row u at a time. It sums products
+// in float32 for a block of rows, and blocks in float64. It owns scratch memory.
 type normalEquations struct {
 	rank     int
 	multiply gemm.Multiplier
-	left     []float32 // rows w·v of a block
-	right    []float32 // rows v of it
-	block    []float32 // its rank × rank sums
-	count    int       // rows in it
-	matrix   []float64 // rank × rank sums; then the factor
-	vector   []float64 // Σ t·v; then u
-	all      []float64 // Σ v·vᵀ of all rows, where each counts for everybody
+	left     []float32 // rows w·v of the current block
+	right    []float32 // rows v of the current block
+	block    []float32 // rank × rank sums of the block
+	count    int       // rows in the block
+	matrix   []float64 // rank × rank sums; later the Cholesky factor
+	vector   []float64 // Σ t·v; later u
+	all      []float64 // Σ v·vᵀ of all rows, if every row contributes to every equation
 }
 
-// blockRows is how many rows are summed in float32: few enough to lose nothing that matters, and enough that to add up
-// the sums costs little.
+// blockRows is the number of rows summed in float32. It is small enough that rounding does not matter, and large enough
+// that adding up the blocks costs little.
 const blockRows = 512
 
-// errSingular is told where rows are too large, or what holds them back is too small, for float64.
+// errSingular is returned if rows are too large, or the regularisation is too small, for float64.
 var errSingular = errors.New("its equations have no solution in these numbers; choose a larger l2")
 
 func newNormalEquations(rank int) *normalEquations {
@@ -38,7 +38,7 @@ func newNormalEquations(rank int) *normalEquations {
 	}
 }
 
-// start begins the equations of a row; with those that all rows count in, if so wanted, see sumAll.
+// start begins the equations of a row. With withAll they include the contributions of all rows, see sumAll.
 func (n *normalEquations) start(withAll bool) {
 	clear(n.vector)
 	if withAll {
@@ -48,7 +48,7 @@ func (n *normalEquations) start(withAll bool) {
 	}
 }
 
-// sumAll sums v·vᵀ of all rows.
+// sumAll computes the sum of v·vᵀ over all rows.
 func (n *normalEquations) sumAll(rows []float32) {
 	n.start(false)
 	for ; len(rows) > 0; rows = rows[n.rank:] {
@@ -88,7 +88,7 @@ func (n *normalEquations) flush() {
 	n.count = 0
 }
 
-// solve writes the row, by Cholesky's factor.
+// solve writes the solved row, using the Cholesky decomposition.
 func (n *normalEquations) solve(to []float32, hold float64) error {
 	n.flush()
 	for i := 0; i < len(n.matrix); i += n.rank + 1 {

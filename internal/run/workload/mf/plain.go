@@ -8,11 +8,11 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Plain trains on one thread without tables, with the data, the order and the
-// step of a workload with one slot. It is not for concurrent use.
+// Plain trains on one thread without tables. Data, order and step are those of a workload with one slot. It is not safe
+// for concurrent use.
 type Plain struct {
-	// Rounded makes each clock's end round as tables do, which hold old + (new -
-	// old) where the plain loop has new: then a job of one slot has the same bits.
+	// Rounded makes the end of each clock round as tables do: they store old + (new - old), where the plain loop stores
+	// new. A job with one slot then computes the same bits.
 	Rounded bool
 
 	m            *model
@@ -20,11 +20,10 @@ type Plain struct {
 	now          perdure.Clock
 	users, items []float32 // rows of stride values
 	samples      []sample
-	before       []float32 // Rounded: the rows at the clock's beginning
+	before       []float32 // if Rounded: the rows at the start of the clock
 }
 
-// NewPlain returns a trainer at clock 0, its rows as the tables of a job of the
-// options' seed begin. Slots must be 1.
+// NewPlain returns a trainer at clock 0. Its initial rows are those of a job with the same seed. Slots must be 1.
 func NewPlain(data *dataset.Ratings, o Options, rate func(perdure.Clock) float32) (*Plain, error) {
 	m, err := newModel(data, o)
 	if err != nil {
@@ -44,8 +43,8 @@ func NewPlain(data *dataset.Ratings, o Options, rate func(perdure.Clock) float32
 	return p, nil
 }
 
-// Run trains for a number of clocks. It returns how many ratings they had, and the
-// root of their mean squared error, each before its step.
+// Run trains for a number of clocks. It returns the number of ratings processed and the root of their mean squared
+// error, each measured before its step.
 func (p *Plain) Run(clocks perdure.Clock) (ratings int, trainRMSE float64) {
 	squares := 0.0
 	for range clocks {

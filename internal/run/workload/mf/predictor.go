@@ -12,25 +12,27 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
-// namesSuffix follows a table's name in the metadata of a model's file: the names of its rows, a line each.
+// namesSuffix follows a table's name in the metadata of a model file. The value holds the names of its rows, one per
+// line.
 const namesSuffix = ".names"
 
-// Predictor predicts ratings by the file of a model alone. It is safe for concurrent use.
+// Predictor predicts ratings from a model file alone. It is safe for concurrent use.
 type Predictor struct {
 	mean, deviation float64
 	rank            int
 	users, items    namedRows
 }
 
-// namedRows are the rows of one table, by what people call them.
+// namedRows holds the rows of one table and their names.
 type namedRows struct {
 	kind   string // "user" or "item"
 	values []float32
-	at     map[string]int // by name, or number: its place among the rows
-	names  []string       // by place
+	at     map[string]int // by name or number: its index among the rows
+	names  []string       // by index
 }
 
-// NewPredictor takes a model's tensors and metadata, or says what they lack.
+// NewPredictor creates a predictor from a model's tensors and metadata. It returns an error that names anything
+// missing.
 func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predictor, error) {
 	p := &Predictor{users: namedRows{kind: "user"}, items: namedRows{kind: "item"}}
 	for name, to := range map[string]*float64{"mean": &p.mean, "deviation": &p.deviation} {
@@ -54,7 +56,7 @@ func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predic
 	return p, nil
 }
 
-// read reads a table, dense or sparse, and the names of its rows.
+// read reads a dense or sparse table and the names of its rows.
 func (v *namedRows) read(table string, tensors []safetensors.Tensor, names string) (rank int, err error) {
 	find := func(name string) *safetensors.Tensor {
 		if i := slices.IndexFunc(tensors, func(t safetensors.Tensor) bool { return t.Name == name }); i >= 0 {
@@ -76,8 +78,8 @@ func (v *namedRows) read(table string, tensors []safetensors.Tensor, names strin
 	return int(t.Shape[1]), v.name(table, rows, ids, names)
 }
 
-// name calls each row by its name, or by its number where there are no names. Nobody could tell two rows of one name
-// apart.
+// name assigns each row its name, or its number if there are no names. Names must be unique, because rows with the same
+// name could not be distinguished.
 func (v *namedRows) name(table string, rows int, ids *safetensors.Tensor, names string) error {
 	var known []string
 	if names != "" {
@@ -113,7 +115,7 @@ func (v *namedRows) row(name string, rank int) ([]float32, error) {
 	return v.values[at*rank:][:rank], nil
 }
 
-// Rating predicts what a user thinks of an item. Both must be in the model.
+// Rating predicts a user's rating of an item. Both must be in the model.
 func (p *Predictor) Rating(user, item string) (float64, error) {
 	u, err := p.users.row(user, p.rank)
 	if err != nil {
@@ -128,13 +130,13 @@ func (p *Predictor) Rating(user, item string) (float64, error) {
 
 func (p *Predictor) rating(u, v []float32) float64 { return p.mean + p.deviation*float64(inner(u, v)) }
 
-// Recommendation is an item that is predicted for a user.
+// Recommendation is an item that a user is predicted to like.
 type Recommendation struct {
 	Item   string
 	Rating float64
 }
 
-// Best returns up to n items that a user is predicted to like the most, the best first, but for those to be left out.
+// Best returns up to n items with the highest predicted ratings for a user, best first, except items to leave out.
 func (p *Predictor) Best(user string, n int, leaveOut func(item string) bool) ([]Recommendation, error) {
 	u, err := p.users.row(user, p.rank)
 	if err != nil {
@@ -162,7 +164,7 @@ func (p *Predictor) Best(user string, n int, leaveOut func(item string) bool) ([
 	return best, nil
 }
 
-// recommendationHeap are a heap, the worst first.
+// recommendationHeap is a heap with the worst recommendation first.
 type recommendationHeap []Recommendation
 
 func (p recommendationHeap) Len() int           { return len(p) }

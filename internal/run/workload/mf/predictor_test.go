@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
-// TestPredictorRefuses: a file that does not say of whom and of what its rows are is refused, whatever it has.
+// TestPredictorRefuses checks that a file is rejected if it does not identify its rows' users and items.
 func TestPredictorRefuses(t *testing.T) {
 	file := func(ids ...int64) []safetensors.Tensor {
 		values := []float32{1, 2}
@@ -24,7 +24,7 @@ func TestPredictorRefuses(t *testing.T) {
 		ids  []int64
 		key  string
 		to   string
-		want string // "": it is whole
+		want string // "": the file is complete
 	}{
 		{[]int64{0, 1}, names, "a\nb", ""},
 		{[]int64{0, 7}, names, "", ""},

@@ -7,19 +7,20 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// maxRankedUsers is how many users' lists are made at most to judge a model: those with held-out items, from all over
-// the set, always the same.
+// maxRankedUsers is the max number of users whose lists are ranked to evaluate a model. These are users with held-out
+// items, spread over the whole data set, and always the same.
 const maxRankedUsers = 2000
 
-// percentileRank is where, in a user's list of all items that it has not been trained on, the held-out ones stand in
-// the mean: 0 is first, 1 last, and 0.5 what chance gives (Hu, Koren, Volinsky 2008, weighted by the counts).
+// percentileRank returns the mean position of held-out items in their user's list of all items that the user's training
+// ratings do not include: 0 is first, 1 is last, and 0.5 is the result of chance (Hu, Koren, Volinsky 2008, weighted by
+// the counts).
 func (a *alternating) percentileRank(ctx context.Context, t api.Tables) (float64, error) {
 	items, users := &a.eval[1], &a.eval[0]
 	if err := items.all(ctx, t, a.factors, 0, a.data.Items); err != nil {
 		return 0, err
 	}
 	test := &a.data.Test
-	var intervals [][2]int // of the held-out items of each user
+	var intervals [][2]int // held-out items of each user
 	for at := 0; at < test.Len(); {
 		end := at + 1
 		for end < test.Len() && test.User[end] == test.User[at] {
@@ -53,7 +54,7 @@ func (a *alternating) percentileRank(ctx context.Context, t api.Tables) (float64
 	return sum / weights, nil
 }
 
-// scores writes what the model thinks of each item for a user, -Inf of those that it was trained on.
+// scores writes the model's score of each item for a user. Items that the user was trained on get -Inf.
 func (a *alternating) scores(scores []float32, user int, users, items *rows) {
 	for i := range scores {
 		scores[i] = dot(users.wide, items.wide[i*a.stride:][:a.stride])
@@ -64,7 +65,7 @@ func (a *alternating) scores(scores []float32, user int, users, items *rows) {
 	}
 }
 
-// rankOf is how far down a list an item is: those of the same score stand beside it.
+// rankOf returns the relative position of an item in a list. Items with equal scores share their positions.
 func rankOf(scores []float32, item int) float64 {
 	before, same, all := 0, 0, 0
 	own := scores[item]

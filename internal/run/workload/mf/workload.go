@@ -14,36 +14,35 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
-// The names of the workload and of its tables.
+// Names of the workload and its tables.
 const (
 	Name  = "mf"
 	Users = "users"
 	Items = "items"
 )
 
-// The ways to train it.
+// Solvers.
 const (
 	SolverSGD = "sgd" // the default
 	SolverALS = "als"
 )
 
-// DefaultData and Defaults are good choices where the user makes none. The rate
-// then depends on the data, see goodRate.
+// Default values. The default rate depends on the data, see goodRate.
 const DefaultData = dataset.DefaultRatings
 
-// Defaults are good choices where the user makes none, and AlternatingDefaults those for the solver als.
+// Defaults are the default options for the solver sgd, and AlternatingDefaults those for als.
 var (
 	Defaults            = api.Factors{Rank: 100, L2: 0.07, ClockFraction: 0.1}
 	AlternatingDefaults = api.Factors{Rank: 32, L2: 0.1, ClockFraction: 1, Solver: SolverALS}
 )
 
-// AlternatingClocks is how long als is trained where the user says nothing: 15 times through users and items.
+// AlternatingClocks is the default number of clocks for als: 15 passes over users and items.
 const AlternatingClocks = 30
 
-// initScale is the standard deviation of the values that rows begin with.
+// initScale is the standard deviation of the initial values of rows.
 const initScale = 0.1
 
-// program is a model as a workload.
+// program implements a workload for a model.
 type program struct {
 	*model
 	params       api.Params
@@ -51,13 +50,13 @@ type program struct {
 	users, items rows
 }
 
-// rows are the rows of one table that a clock works on.
+// rows holds the rows of one table that a clock uses.
 type rows struct {
 	table string
-	list  []perdure.RowID // rising
-	got   []float32       // rows of Rank values, as Get gave them; then the deltas
+	list  []perdure.RowID // increasing
+	got   []float32       // rows of Rank values, as returned by Get; later the deltas
 	wide  []float32       // rows of stride values, which are trained
-	place []int32         // by row of the table: its place in the list, where it has one
+	place []int32         // by row of the table: its index in list, if it is listed
 }
 
 // Open loads the data and returns the workload.
@@ -83,7 +82,7 @@ func Open(p api.Params) (api.Workload, error) {
 	return openDescent(p)
 }
 
-// options are those of a model.
+// options returns the options of a model.
 func options(p api.Params) Options {
 	f := p.Factors
 	return Options{
@@ -99,7 +98,7 @@ func openDescent(p api.Params) (api.Workload, error) {
 	}
 	chosen := p.Rule.Rate == 0
 	if chosen {
-		p.Rule.Rate = maxRate // to be checked with the rest
+		p.Rule.Rate = maxRate // so that it is validated with the other options
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -136,11 +135,11 @@ func (f *factors) describe() api.Description {
 	}
 }
 
-// Digest is part of api.Workload.
+// Digest implements api.Workload.
 func (f *factors) Digest() string { return f.data.Digest() }
 
-// Constants is part of api.Workload: a rating is mean + deviation·(u·v). Where users or items have names, these
-// are here, too: that of row i is line i.
+// Constants implements api.Workload. A rating is mean + deviation·(u·v). If users or items have names, the constants
+// include them: line i is the name of row i.
 func (f *factors) Constants() map[string]string {
 	text := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	c := map[string]string{"mean": text(f.ratingMean), "deviation": text(f.ratingDeviation)}
@@ -152,8 +151,8 @@ func (f *factors) Constants() map[string]string {
 	return c
 }
 
-// CheckWarmStart implements api.WarmStartChecker: a row is of a user, or of an item, of whom the file says the
-// name where the data have names. The ratings' mean and deviation may be others.
+// CheckWarmStart implements api.WarmStartChecker. Where the data have names, the model file must assign the same names
+// to the rows. The mean and deviation of the ratings may differ.
 func (f *factors) CheckWarmStart(_ context.Context, _ api.Tables, constants map[string]string) error {
 	was, has := constants["implicit"]
 	if implicit := f.options.Implicit > 0; has != implicit {
@@ -180,7 +179,7 @@ func (f *factors) CheckWarmStart(_ context.Context, _ api.Tables, constants map[
 	return nil
 }
 
-// meaning is what the values of ratings are.
+// meaning describes the values of the ratings.
 func meaning(implicit bool) string {
 	if implicit {
 		return "counts (--implicit)"
@@ -188,15 +187,13 @@ func meaning(implicit bool) string {
 	return "ratings"
 }
 
-// maxRate is a good rate for one worker, on all sets that were tried.
+// maxRate is a good rate for one worker on all data sets that were tried.
 const maxRate = 0.05
 
-// goodRate is a rate that is stable under bsp. Steps of other slots on the same
-// item in the same clock do not see each other, and their sum overshoots if they
-// are too many or too large. On Jester with rank 100 and 4 workers, the rate
-// times the number of such steps on an item was at most 6.9 where bsp was stable
-// with a tenth of the data a clock, and 3.5 with a hundredth; it diverged at 12
-// and 5.6. Here it is at most 3.
+// goodRate returns a rate that is stable under bsp. Steps of other slots on the same item in the same clock do not see
+// each other. Their sum overshoots if they are too many or too large. On Jester with rank 100 and 4 workers, let x be
+// the rate times the number of such steps on an item. bsp was stable for x up to 6.9 with a tenth of the data per
+// clock, and up to 3.5 with a hundredth. It diverged at 12 and 5.6. goodRate keeps x at or below 3.
 func (m *model) goodRate() float64 {
 	perItem := make([]float64, m.data.Items)
 	for _, i := range m.data.Train.Item {
@@ -211,7 +208,7 @@ func (m *model) goodRate() float64 {
 	if others*maxRate <= 3 {
 		return maxRate
 	}
-	// Two digits: it is shown to people, who may want to give it again.
+	// Two digits, because users see the rate and may want to repeat it.
 	rate, _ := strconv.ParseFloat(strconv.FormatFloat(3/others, 'g', 2, 64), 64)
 	return rate
 }
@@ -227,7 +224,7 @@ func (p *program) Tables() []perdure.TableSpec {
 	return specs
 }
 
-// tables lists the two tables. Workers take the steps, so servers only add.
+// tables lists the two tables. Workers perform the steps, so servers only add.
 func (f *factors) tables() []perdure.TableSpec {
 	spec := perdure.TableSpec{
 		Dim: f.options.Rank, Rule: perdure.Rule{Kind: perdure.RuleAdd},
@@ -275,8 +272,7 @@ func (p *program) Step(
 	return api.Metrics{TrainLoss: loss, TrainRMSE: math.Sqrt(loss), Samples: len(ratings)}, nil
 }
 
-// gather lists the rows that ratings need, and the ratings by the rows' places
-// in the lists.
+// gather lists the rows that ratings need, and the ratings with the indexes of their rows.
 func (p *program) gather(slot perdure.Slot, ratings []int32) {
 	s := &p.data.Train
 	first, last := p.userSpan(s, slot, ratings)
@@ -289,13 +285,12 @@ func (p *program) gather(slot perdure.Slot, ratings []int32) {
 	}
 }
 
-// denseThreshold is how many ratings there are for each row between the first and the
-// last that they need, at least, where all these are read: hardly one is not
-// needed, and looking for it costs more than reading it.
+// denseThreshold is the number of ratings per row in the range of needed rows from which all rows of the range are
+// read. Then almost every row is needed, and looking for exceptions costs more than reading them.
 const denseThreshold = 8
 
-// need lists the rows between first and last that ratings need, which are by
-// place in the split.
+// need lists the rows in [first, last] that ratings need. ratings are indexes in the split, and all holds the row of
+// each rating.
 func (r *rows) need(all, ratings []int32, first, last int32) {
 	wanted := int(last-first+1)*denseThreshold <= len(ratings)
 	if !wanted {
@@ -307,7 +302,7 @@ func (r *rows) need(all, ratings []int32, first, last int32) {
 	r.take(first, last, wanted)
 }
 
-// needRows is need for rows that are named themselves, as often as there are ratings of them.
+// needRows is need for a list of rows, in which each row occurs once per rating.
 func (r *rows) needRows(rows []int32, last int32) {
 	wanted := int(last+1)*denseThreshold <= len(rows)
 	if !wanted {
@@ -326,7 +321,7 @@ func (r *rows) forget(first, last int32) {
 	}
 }
 
-// take lists the rows that are marked as needed, or all of them.
+// take lists the rows that are marked as needed, or all rows.
 func (r *rows) take(first, last int32, all bool) {
 	r.list = r.list[:0]
 	place := r.place[first : last+1]
@@ -338,12 +333,12 @@ func (r *rows) take(first, last int32, all bool) {
 	}
 }
 
-// isRun reports whether the rows have no gaps, so that they need no list.
+// isRun reports whether the rows are consecutive, so that they need no list.
 func (r *rows) isRun() bool {
 	return int(r.list[len(r.list)-1]-r.list[0]) == len(r.list)-1
 }
 
-// get reads the rows, by one call, and widens them.
+// get reads the rows in one call and widens them.
 func (r *rows) get(ctx context.Context, t api.Tables, f *factors) error {
 	if err := r.fetch(ctx, t, f.options.Rank); err != nil {
 		return err
@@ -354,7 +349,7 @@ func (r *rows) get(ctx context.Context, t api.Tables, f *factors) error {
 	return nil
 }
 
-// fetch reads the rows, by one call.
+// fetch reads the rows in one call.
 func (r *rows) fetch(ctx context.Context, t api.Tables, rank int) error {
 	n := len(r.list) * rank
 	r.got = slices.Grow(r.got[:0], n)[:n]
@@ -364,7 +359,7 @@ func (r *rows) fetch(ctx context.Context, t api.Tables, rank int) error {
 	return t.GetRows(ctx, r.table, r.list, r.got)
 }
 
-// inc adds what has changed, by one call.
+// inc adds the changes in one call.
 func (r *rows) inc(ctx context.Context, t api.Tables, f *factors) error {
 	for i := range r.list {
 		old := r.got[i*f.options.Rank:][:f.options.Rank]
@@ -378,16 +373,15 @@ func (r *rows) inc(ctx context.Context, t api.Tables, f *factors) error {
 	return t.IncRows(ctx, r.table, r.list, r.got)
 }
 
-// evalUsers is how many users' rows are read at once to be judged: 6.5 MB of
-// rank 100.
+// evalUsers is the number of users' rows per read during evaluation: 6.5 MB at rank 100.
 const evalUsers = 1 << 14
 
-// Evaluate implements api.Workload, on the held-out ratings.
+// Evaluate implements api.Workload on the held-out ratings.
 func (p *program) Evaluate(ctx context.Context, t api.Tables) (api.Eval, error) {
 	return p.errorOf(ctx, t, &p.users, &p.items)
 }
 
-// errorOf judges predictions of the held-out ratings.
+// errorOf computes the error of predictions of the held-out ratings.
 func (f *factors) errorOf(ctx context.Context, t api.Tables, users, items *rows) (api.Eval, error) {
 	if err := items.all(ctx, t, f, 0, f.data.Items); err != nil {
 		return api.Eval{}, err
@@ -405,7 +399,7 @@ func (f *factors) errorOf(ctx context.Context, t api.Tables, users, items *rows)
 	return api.Eval{Loss: loss, Accuracy: math.NaN(), RMSE: math.Sqrt(loss)}, nil
 }
 
-// all reads a run of a table's rows.
+// all reads consecutive rows of a table.
 func (r *rows) all(ctx context.Context, t api.Tables, f *factors, first, end int) error {
 	r.list = r.list[:0]
 	for i := first; i < end; i++ {
