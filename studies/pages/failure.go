@@ -44,13 +44,13 @@ func failure(p *page) {
 	}
 	worst, best := ends(f.killed, accuracy)
 	ended := func(c *cell) func() end {
-		return func() end { return end{f.nameOf(c, f.axes...), c.show(accuracy, percent)} }
+		return func() end { return end{f.nameOf(c, f.axes...), c.median(accuracy, percent)} }
 	}
 	bsp := func(m measure, format string) func(string) string {
 		return func(recovery string) string {
 			return f.cell(labelSet{
 				"consistency": "bsp", "recovery": recovery, "on-outage": "wait", "failures": "killed",
-			}).show(m, format)
+			}).median(m, format)
 		}
 	}
 	p.fill("failure", template.FuncMap{
@@ -79,21 +79,21 @@ func failure(p *page) {
 func (f *failurePage) distinguishability(best, worst *cell) string {
 	switch {
 	case f.hasSingleTrials():
-		return "; that is one trial each, which says nothing of chance"
+		return "With one trial each, this ranking says nothing about chance."
 	case distinguishable(best, worst, accuracy):
-		return "; the ranges of their trials do not meet"
+		return "The ranges of their trials do not overlap."
 	}
-	return "; the ranges of their trials meet, so that is no clear difference"
+	return "The ranges of their trials overlap, so the difference is not clear."
 }
 
 func (f *failurePage) accuracies() string {
 	return f.table(f.killed, f.axes,
-		col("at the end", accuracy, percent),
-		column{"without failures", accuracy, percent, "none"},
+		col("final accuracy", accuracy, percent),
+		column{"no kill", accuracy, percent, "none"},
 		col("s to 70%", timeToReach("test_accuracy", 0.7), "%.0f"),
-		column{"without", timeToReach("test_accuracy", 0.7), "%.0f", "none"},
+		column{"no kill", timeToReach("test_accuracy", 0.7), "%.0f", "none"},
 		col("s to 80%", timeToReach("test_accuracy", 0.8), "%.0f"),
-		column{"without", timeToReach("test_accuracy", 0.8), "%.0f", "none"})
+		column{"no kill", timeToReach("test_accuracy", 0.8), "%.0f", "none"})
 }
 
 func (f *failurePage) atKills() string {
@@ -105,38 +105,38 @@ func (f *failurePage) atKills() string {
 			col("before", before("test_accuracy", firstKill), "%.3f"),
 			col("next", next("test_accuracy", firstKill), "%.3f"),
 			col("change", atFirstKill, "%+.3f"),
-			column{"without failures", atFirstKill, "%+.3f", "none"},
+			column{"no kill", atFirstKill, "%+.3f", "none"},
 			col("second kill: change", atSecondKill, "%+.3f"),
-			col("s without an evaluation", firstGap, "%.0f"),
+			col("s between evaluations", firstGap, "%.0f"),
 			col("second kill", gap("test_accuracy", secondKill), "%.0f"))
 }
 
 func (f *failurePage) work() string {
-	return f.dots("costs.svg", "What it costs while nothing fails", f.calm, f.axes, styleAxes{colour: "recovery"},
+	return f.dots("costs.svg", "Cost without failures", f.calm, f.axes, styleAxes{colour: "recovery"},
 		col("processor s, all", cpuSeconds, "%.0f"),
 		col("memory of servers and log, MB", serverMB, "%.0f"),
 		col("stored, MB", mbStored, "%.0f")) +
 		f.table(f.killed, f.axes,
 			col("gradients in the model", clocks, "%.0f"),
-			column{"without failures", clocks, "%.0f", "none"},
+			column{"no kill", clocks, "%.0f", "none"},
 			col("updates lost", lost, "%.0f"),
 			col("clocks redone", redone, "%.0f"),
-			column{"memory of servers, MB", serverMB, "%.0f", "none"},
-			column{"of the log, MB", logMB, "%.0f", "none"},
+			column{"server memory, MB", serverMB, "%.0f", "none"},
+			column{"log memory, MB", logMB, "%.0f", "none"},
 			column{"stored, MB", mbStored, "%.0f", "none"},
-			column{"processor s", cpuSeconds, "%.0f", "none"},
-			col("with kills", cpuSeconds, "%.0f"))
+			column{"CPU s", cpuSeconds, "%.0f", "none"},
+			col("CPU s, with kills", cpuSeconds, "%.0f"))
 }
 
 func (f *failurePage) dollars() string {
 	return f.table(f.killed, f.axes,
 		col("on demand, $", cost, "%.4f"),
-		column{"without failures", cost, "%.4f", "none"},
-		col("by the month, $", costMonth, "%.4f"),
-		col("$ a clock", ratio(cost, clocks), "%.7f"),
-		column{"without", ratio(cost, clocks), "%.7f", "none"},
+		column{"no kill", cost, "%.4f", "none"},
+		col("monthly, $", costMonth, "%.4f"),
+		col("$ per clock", ratio(cost, clocks), "%.7f"),
+		column{"no kill", ratio(cost, clocks), "%.7f", "none"},
 		col("$ to 80%", costTo(cost, "test_accuracy", 0.8), "%.4f"),
-		column{"without", costTo(cost, "test_accuracy", 0.8), "%.4f", "none"})
+		column{"no kill", costTo(cost, "test_accuracy", 0.8), "%.4f", "none"})
 }
 
 // strategy is one of the paper's five, with its cells with and without kills.
@@ -166,30 +166,30 @@ func (f *failurePage) strategies() (all []strategy) {
 
 // comparison compares the results with the paper's.
 func (f *failurePage) comparison() string {
-	text := "| | the paper | here | of the paper's | direction: reproduced if | direction | size |\n" +
+	text := "| claim | paper | here | ratio | rule for the direction | direction | size |\n" +
 		"|---|--:|--:|--:|---|---|---|\n"
 	all := f.strategies()
 	stateless := all[4].killed
 	text += f.changes(all)
 	for _, s := range all[:4] {
 		a, b := stateless.spread(accuracy), s.killed.spread(accuracy)
-		rule := "its median is higher, and the ranges do not meet"
+		rule := "higher median, disjoint ranges"
 		if f.hasSingleTrials() {
-			rule = "its median is higher"
+			rule = "higher median"
 		}
 		text += f.row("stateless ends more accurate than "+s.what, "by up to 0.10", 0.1, a.Mid-b.Mid,
-			fmt.Sprintf("%s (%s beside %s)", shown(a.Mid-b.Mid, "%+.3f"), show(a, "%.3f"), show(b, "%.3f")), rule,
+			fmt.Sprintf("%s (%s against %s)", shown(a.Mid-b.Mid, "%+.3f"), show(a, "%.3f"), show(b, "%.3f")), rule,
 			above(a, b))
 	}
 	for i, s := range []struct {
 		what  string
 		paper float64
 	}{
-		{"sync checkpointing: s without an evaluation at the first kill", 23},
-		{"async checkpointing, likewise", 23},
-		{"sync chain replication, likewise", 12},
-		{"async chain replication, likewise", 11},
-		{"stateless, likewise", 26},
+		{"sync checkpointing, first kill: seconds between evaluations", 23},
+		{"async checkpointing, the same", 23},
+		{"sync chain replication, the same", 12},
+		{"async chain replication, the same", 11},
+		{"stateless, the same", 26},
 	} {
 		v := all[i].killed.spread(firstGap)
 		text += f.row(s.what, fmt.Sprintf("%v s", s.paper), s.paper, v.Mid, show(v, "%.1f s"), "–", "–")
@@ -212,16 +212,16 @@ func (f *failurePage) changes(all []strategy) (text string) {
 		paper      float64
 	}{
 		{"sync checkpointing, first kill: accuracy", "0.529 → 0.473 (−0.056)", -0.056},
-		{"async checkpointing, likewise", "0.361 → 0.294 (−0.067)", -0.067},
-		{"sync chain replication, every 100, likewise", "0.442 → 0.352 (−0.090)", -0.09},
-		{"async chain replication, every 100, likewise", "0.362 → 0.376 (+0.014)", 0.014},
-		{"stateless, workers go on, likewise", "0.281 → 0.426 (+0.145)", 0.145},
+		{"async checkpointing, the same", "0.361 → 0.294 (−0.067)", -0.067},
+		{"sync chain replication, every 100, the same", "0.442 → 0.352 (−0.090)", -0.09},
+		{"async chain replication, every 100, the same", "0.362 → 0.376 (+0.014)", 0.014},
+		{"stateless, workers continue, the same", "0.281 → 0.426 (+0.145)", 0.145},
 	} {
 		v := all[i].killed.spread(atFirstKill)
-		rule, decision := "every trial rises", rises(v)
+		calm := all[i].calm.spread(atFirstKill)
+		rule, decision := "every trial rises, more than any without kills", rises(v, calm)
 		if s.paper < 0 {
-			rule = "every trial falls, and further than any without failures"
-			decision = falls(v, all[i].calm.spread(atFirstKill))
+			rule, decision = "every trial falls, more than any without kills", falls(v, calm)
 		}
 		text += f.row(s.what, s.text, s.paper, v.Mid, show(v, "%+.3f"), rule, decision)
 	}
@@ -242,14 +242,14 @@ func (f *failurePage) ratios(stateless, checkpoints *cell) (text string) {
 		paper float64
 		found float64
 	}{
-		{"gradients, stateless to async checkpointing", 4.9, stateless.mid(clocks) / checkpoints.mid(clocks)},
-		{"processor time, likewise", 4.2, stateless.mid(cpuSeconds) / checkpoints.mid(cpuSeconds)},
-		{"memory of who holds the model, likewise", 8.5, stateless.mid(serversAndLog) / checkpoints.mid(serverMB)},
+		{"gradients, stateless / async checkpointing", 4.9, stateless.mid(clocks) / checkpoints.mid(clocks)},
+		{"CPU time, the same", 4.2, stateless.mid(cpuSeconds) / checkpoints.mid(cpuSeconds)},
+		{"memory for the model, the same", 8.5, stateless.mid(serversAndLog) / checkpoints.mid(serverMB)},
 	} {
-		text += f.row(r.what, fmt.Sprintf("%v times", r.paper), r.paper, r.found, shown(r.found, "")+" times", "more",
+		text += f.row(r.what, fmt.Sprintf("%v times", r.paper), r.paper, r.found, shown(r.found, "")+" times", "higher",
 			judged(r.found, r.found > 1))
 	}
 	money := stateless.mid(cost) / checkpoints.mid(cost)
-	return text + fmt.Sprintf("| money, likewise | similar, in words | %s times | – | within a tenth | %s | – |\n",
+	return text + fmt.Sprintf("| money, the same | similar, in words | %s times | – | within 10%% | %s | – |\n",
 		shown(money, ""), judged(money, money >= 0.9 && money <= 1.1))
 }

@@ -13,17 +13,17 @@ func grid(p *page) {
 	axes, look := []string{"consistency", "recovery"}, styleAxes{colour: "recovery"}
 	p.fill("grid", template.FuncMap{
 		"most":       func() string { return p.nameOf(best, axes...) },
-		"mostClocks": func() string { return best.show(clocks, "%.0f") },
+		"mostClocks": func() string { return best.median(clocks, "%.0f") },
 		"least":      func() string { return p.nameOf(worst, axes...) },
 		"leastClocks": func() string {
-			return worst.show(clocks, "%.0f")
+			return worst.median(clocks, "%.0f")
 		},
 		"count": func(axis string) int { return len(p.labelsOf(axis)) },
 		"chains": func() string {
 			var all []string
 			for _, model := range p.labelsOf("consistency") {
 				c := p.cell(labelSet{"consistency": model, "recovery": "chain:2", "failures": "two"})
-				all = append(all, fmt.Sprintf("%s s (`%s`)", c.show(away, "%.2f"), model))
+				all = append(all, fmt.Sprintf("%s s (`%s`)", c.median(away, "%.2f"), model))
 			}
 			return strings.Join(all, ", ")
 		},
@@ -34,13 +34,13 @@ func grid(p *page) {
 				col("clocks redone", redone, "%.0f")) +
 				p.table(two, axes,
 					col("clocks", clocks, "%.0f"),
-					column{"of those without failures", clocks, "%.0f", "none"},
-					column{"with one kill", clocks, "%.0f", "one"},
+					column{"clocks, no kill", clocks, "%.0f", "none"},
+					column{"clocks, one kill", clocks, "%.0f", "one"},
 					col("accuracy", accuracy, percent),
-					column{"without", accuracy, percent, "none"},
+					column{"accuracy, no kill", accuracy, percent, "none"},
 					col("lost", lost, "%.0f"),
 					col("redone", redone, "%.0f"),
-					col("away, s", away, "%.2f"))
+					col("unavailable, s", away, "%.2f"))
 		},
 		"calm": func() string {
 			return p.dots("none.svg", "20 s in which nothing fails", calm, axes, look,
@@ -51,8 +51,8 @@ func grid(p *page) {
 					col("clocks", clocks, "%.0f"),
 					col("accuracy", accuracy, percent),
 					col("waiting", waiting, percent),
-					col("moving", moving, percent),
-					col("processor s", cpuSeconds, "%.1f"),
+					col("moving rows", moving, percent),
+					col("CPU s", cpuSeconds, "%.1f"),
 					col("stored, MB", mbStored, "%.1f"))
 		},
 		"dollars": func() string {

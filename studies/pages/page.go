@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"math"
@@ -26,9 +27,9 @@ var texts embed.FS
 // fill executes the template NAME.md.tmpl. The template may call the functions that all pages share, and those in own.
 func (p *page) fill(name string, own template.FuncMap) {
 	t := template.New(name + ".md.tmpl").Funcs(template.FuncMap{
-		"atATime": p.atATime, "facts": p.facts,
+		"atATime": p.atATime, "banner": p.banner,
 		"command": func() string { return "```sh parse\nperdure study studies/" + p.Name + ".yaml\n```" },
-		"runs":    func() string { return "[runs.csv](runs.csv) has a line for each run." },
+		"runs":    func() string { return "[runs.csv](runs.csv) has one line per run." },
 	}).Funcs(own)
 	t = template.Must(t.ParseFS(texts, name+".md.tmpl"))
 	if err := t.Execute(&p.text, p.Results); err != nil { // the template does not match its functions
@@ -36,21 +37,28 @@ func (p *page) fill(name string, own template.FuncMap) {
 	}
 }
 
-// facts returns a table with the machine, how the study ran on it, the program's version, and the number of trials.
-func (p *page) facts(how string) string {
-	trials, runs, quick, rest := "trials", "runs ", "", ""
-	if p.Kind == study.KindLosses {
-		trials, runs = "twins", ""
+// banner returns a block quote with the date, the program's version, the machine, how the study ran on it, the number
+// of trials, and the limits of the results.
+func (p *page) banner(how, limits string) string {
+	n := "n = " + p.trialCount() + "** trials per cell"
+	cells := "Cells show the median and, in parentheses, the minimum and maximum of the trials; the text gives medians."
+	switch {
+	case p.Kind == study.KindLosses:
+		n = "n = " + p.trialCount() + "** twins per problem, with 5 failures each"
+		cells = "Brackets hold 95% confidence intervals, by bootstrap."
+	case p.hasSingleTrials():
+		n, cells = "n = 1** trial per cell", "A single trial says nothing about chance."
 	}
+	state := ""
 	if p.Quick {
-		quick = "; **tried out with --quick: no figure here means anything**"
+		state += " **Made with --quick: the figures mean nothing.**"
 	}
 	if p.Missing > 0 {
-		rest = fmt.Sprintf("; **%d of %d %sare still to be done**", p.Missing, p.Runs, runs)
+		state += fmt.Sprintf(" **%d of %d runs are missing.**", p.Missing, p.Runs)
 	}
-	return fmt.Sprintf("| | |\n|---|---|\n| machine | %d cores, %s; %s |\n| program | perdure %s, %s%s |\n"+
-		"| %s | %s of each%s |\n", p.Machine.Cores, p.Machine.CPU, how, p.Version, p.date, quick, trials,
-		p.trialCount(), rest)
+	when := fmt.Sprintf("> **Measured %s** with perdure %s on %d cores (%s), %s. **%s.%s", cmp.Or(p.date, "never"),
+		p.Version, p.Machine.Cores, p.Machine.CPU, how, n, state)
+	return wrap(when, "> ") + "\n>\n" + wrap("> "+cells+" **Limits:** "+limits, "> ")
 }
 
 // percent is the format of shares. Other formats are those of fmt; "" prints four digits.
@@ -104,6 +112,14 @@ func show(v plot.Spread, format string) string {
 // show formats the median and the range of a measure over the trials of a cell.
 func (c *cell) show(of measure, format string) string { return show(c.spread(of), format) }
 
+// median formats the median of a measure over the trials of a cell. Sentences use it; tables show the range as well.
+func (c *cell) median(of measure, format string) string {
+	if v := c.mid(of); !math.IsNaN(v) {
+		return shown(v, format)
+	}
+	return "–"
+}
+
 func shown(x float64, format string) string {
 	switch {
 	case format == "" || math.IsNaN(x) || math.IsInf(x, 0):
@@ -150,12 +166,12 @@ func falls(found, calm plot.Spread) string {
 	return verdict(found.High < 0 && found.High < calm.Low, found.N == 1 || calm.N == 1)
 }
 
-// rises returns the verdict about a rise: every trial rises.
-func rises(found plot.Spread) string {
-	if !known(found) {
+// rises returns the verdict about a rise: every trial rises, and by more than every trial without failures.
+func rises(found, calm plot.Spread) string {
+	if !known(found) || !known(calm) {
 		return incomparable
 	}
-	return verdict(found.Low > 0, found.N == 1)
+	return verdict(found.Low > 0 && found.Low > calm.High, found.N == 1 || calm.N == 1)
 }
 
 // above returns the verdict about being higher: the median is higher, and the ranges of the trials do not overlap.
@@ -185,7 +201,7 @@ func times(paper, found float64) string {
 	case math.IsNaN(ratio) || math.IsInf(ratio, 0):
 		return "–"
 	case ratio < 0:
-		return "the other way"
+		return "opposite"
 	}
 	return fmt.Sprintf("%.2f times", ratio)
 }
@@ -193,8 +209,8 @@ func times(paper, found float64) string {
 // lineColumns is the maximum length of a line of text.
 const lineColumns = 118
 
-// tidy wraps paragraphs and list items. Blocks are separated by empty lines. Tables, headings, pictures and code are
-// left unchanged.
+// tidy wraps paragraphs and list items. Blocks are separated by empty lines. Tables, headings, pictures, quotes and
+// code are left unchanged.
 func tidy(text string) string {
 	var blocks []string
 	for block := range strings.SplitSeq(text, "\n\n") {
@@ -202,7 +218,7 @@ func tidy(text string) string {
 		switch {
 		case block == "":
 			continue
-		case !strings.ContainsAny(block[:1], "|#!") && !strings.HasPrefix(block, "```"):
+		case !strings.ContainsAny(block[:1], "|#!>") && !strings.HasPrefix(block, "```"):
 			var lines []string
 			for i, part := range strings.Split("\n"+block, "\n- ") {
 				if i > 0 {

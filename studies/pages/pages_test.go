@@ -183,7 +183,7 @@ func TestParts(t *testing.T) {
 			p.nameOf(best, "recovery"), best.show(accuracy, percent),
 			distinguishable(worst, best, atEnd("test_accuracy")), distinguishable(worst, best, accuracy),
 			failedRuns(p.cells))
-		p.text.WriteString(p.facts(p.atATime()) + "\n" +
+		p.text.WriteString(p.banner(p.atATime(), "few") + "\n\n" +
 			p.table(p.where(labelSet{"failures": "killed"}), []string{"recovery"},
 				col("end", atEnd("test_accuracy"), "%.3f"), column{"without", atEnd("test_accuracy"), "", "none"},
 				col("unknown", redone, "")) +
@@ -200,7 +200,10 @@ func TestParts(t *testing.T) {
 	must(t, err)
 	for _, want := range []string{
 		"# tried\n\nLate is `slow`, with 50.5% (50.0% to 51.0%), apart true and false, 0 of 8 runs.\n",
-		"--quick: no figure here means anything** |\n| trials | 2 of each; **2 of 8 runs are still to be done** |\n",
+		"one run at a time. **n = 2** trials per cell. **Made with",
+		"the figures mean nothing.** **2 of 8 runs are missing.**",
+		"> Cells show the median and, in parentheses, the minimum and maximum of the trials; the text gives " +
+			"medians.\n> **Limits:** few",
 		"| | end | without | unknown |\n|---|--:|--:|--:|\n" +
 			"| `fast` | 0.505 (0.500 to 0.510) | 0.505 (0.500 to 0.510) | – |\n",
 		"\n![Over time](a.svg)\n\n![At the end](b.svg)\n\n- an item that is long and ", "and\n  and and",
@@ -245,9 +248,10 @@ func TestVerdicts(t *testing.T) {
 	for i, c := range []struct{ got, want string }{
 		{falls(of(-.3, -.2), of(-.1, .1)), reproduced},
 		{falls(of(-.3, -.05), of(-.1, .1)), notReproduced},
-		{rises(of(0.1, 0.2)), reproduced},
-		{rises(of(-.1, .2)), notReproduced},
-		{rises(plot.SpreadOf(nil)), incomparable},
+		{rises(of(0.1, 0.2), of(-.1, 0)), reproduced},
+		{rises(of(0.1, 0.2), of(0, .15)), notReproduced},
+		{rises(of(-.1, .2), of(-.3, -.2)), notReproduced},
+		{rises(plot.SpreadOf(nil), of(0, 1)), incomparable},
 		{within(4.9, 3), reproduced},
 		{within(4.9, 1), notReproduced},
 		{within(4.9, math.NaN()), incomparable},
@@ -256,7 +260,7 @@ func TestVerdicts(t *testing.T) {
 		{within(-0.056, 0.056), notReproduced},
 		{within(0, 1), incomparable},
 		{times(-0.1, -0.01), "0.10 times"},
-		{times(-0.1, 0.01), "the other way"},
+		{times(-0.1, 0.01), "opposite"},
 		{times(23, math.NaN()), "–"},
 		{above(of(.8, .9), of(.6, .7)), reproduced},
 		{above(of(.8, .9), of(.6, .82)), notReproduced},
@@ -264,8 +268,8 @@ func TestVerdicts(t *testing.T) {
 		{above(one(.7), of(.8, .9)), falseInOneTrial},
 		{above(of(.8, .9), one(.7)), trueInOneTrial},
 		{falls(one(-.3), one(.1)), trueInOneTrial},
-		{rises(one(.1)), trueInOneTrial},
-		{rises(one(-.1)), falseInOneTrial},
+		{rises(one(.1), one(0)), trueInOneTrial},
+		{rises(one(-.1), one(0)), falseInOneTrial},
 	} {
 		if c.got != c.want {
 			t.Errorf("%d: %s, want %s", i, c.got, c.want)

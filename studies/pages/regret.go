@@ -15,7 +15,7 @@ func regret(p *page) {
 	p.fill("regret", template.FuncMap{
 		"leastLoss": func() float64 { return minLoss },
 		"byRoot": func(model, clocks string) string {
-			return p.cell(labelSet{"consistency": model, "clocks": clocks}).show(byRoot, "%.2f")
+			return p.cell(labelSet{"consistency": model, "clocks": clocks}).median(byRoot, "%.2f")
 		},
 		"regrets": func() string {
 			return p.dots("regret.svg", "Regret divided by √T", p.cells, axes, styleAxes{colour: "consistency"},
@@ -24,8 +24,8 @@ func regret(p *page) {
 				p.table(p.cells, axes,
 					col("regret", sum, "%.1f"),
 					col("regret / √T", byRoot, "%.2f"),
-					col("loss at the end", loss, "%.4f"),
-					col("most missing updates", missing(highest), "%.0f"),
+					col("final loss", loss, "%.4f"),
+					col("max missing updates", missing(highest), "%.0f"),
 					col("bound, P(2s + 1)", missingBound, "%.0f"))
 		},
 	})

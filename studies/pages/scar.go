@@ -34,7 +34,7 @@ var summarized = []struct{ name, problem string }{
 	{"lda on 20 Newsgroups, document–topic", "lda-20news-documents"},
 	{"lda on Reuters, word–topic", "lda-reuters"},
 	{"lda on 20 Newsgroups, word–topic", "lda-20news"},
-	{"lda on Reuters, workers remember and `--rebuild`", "lda-reuters-rebuild"},
+	{"lda on Reuters, word–topic with `--rebuild`", "lda-reuters-rebuild"},
 	{"cnn on MNIST, by row", "cnn-row"},
 	{"cnn on MNIST, by layer", "cnn-layer"},
 }
@@ -62,8 +62,8 @@ func scar(of *page) {
 			return savings(better(all, saves[save]), saves[save], lost)
 		},
 		"problems": func() string {
-			text := "| problem | only the lost rows, from full saves (`scar:16,1`) | and saved by priority " +
-				"(`scar:16,1/8,priority`) | the paper's 78% to 95% |\n|---|--:|--:|---|\n"
+			text := "| problem | partial recovery (`scar:16,1`) | with priority (`scar:16,1/8,priority`) | " +
+				"paper: 78% to 95% |\n|---|--:|--:|---|\n"
 			for i, c := range all {
 				text += fmt.Sprintf("| %s | %s | %s | %s |\n", summarized[i].name, c.fewer(fullSaves),
 					c.fewer(eighthSaves), c.claim(eighthSaves, 0.78))
@@ -75,9 +75,13 @@ func scar(of *page) {
 		"ran": func(problems ...string) bool {
 			return !slices.ContainsFunc(problems, func(name string) bool { return p.problem(name).losses == nil })
 		},
-		"drawn":  func(problem, about string) string { return p.costs(problem, about, true) },
-		"costly": func(problem, about string) string { return p.costs(problem, about, false) },
-		"bytes":  p.bytesDrawn,
+		"drawn":    func(problem, about string) string { return p.costs(problem, about, true) },
+		"costly":   func(problem, about string) string { return p.costs(problem, about, false) },
+		"bytes":    p.bytesDrawn,
+		"overhead": func() string { return overhead(all) },
+		"dominated": func(problems ...string) string {
+			return p.dominated("scar:C,1/8,priority", "scar:C,1,priority", problems)
+		},
 		"bounded": func(problem string) string {
 			losses := p.problem(problem).losses
 			return losses.BoundsTable() + "\n" + losses.PerturbationTable() + "\n" + p.forks(problem, losses)
@@ -90,13 +94,13 @@ func scar(of *page) {
 func (p scarPage) costs(problem, about string, drawn bool) string {
 	losses := p.problem(problem).losses
 	if losses == nil {
-		return "It is not run yet."
+		return "Not run yet."
 	}
 	var all []string
 	for _, t := range losses.Twins {
 		all = append(all, fmt.Sprintf("%.4g", t.Epsilon))
 	}
-	text := fmt.Sprintf("%s ε is %s, one for each twin. The model is judged by %s.\n\n%s\n", about, humanize.Join(all),
+	text := fmt.Sprintf("%s ε of the twins: %s. Measure: %s.\n\n%s\n", about, humanize.Join(all),
 		judged(losses), losses.Table())
 	if drawn {
 		text += p.picture(problem+".svg", losses.Picture())
@@ -107,13 +111,12 @@ func (p scarPage) costs(problem, about string, drawn bool) string {
 // judged describes how the quality of a model is measured.
 func judged(r *failurecost.Result) string {
 	by := map[string]string{
-		failurecost.MeasureTrain: "the loss on what it is trained on",
-		failurecost.MeasureTest:  "the loss on test examples",
-		failurecost.MeasureDistance: "its distance to x*, which is what the twin comes to when it trains for ten " +
-			"times as long",
+		failurecost.MeasureTrain:    "the training loss",
+		failurecost.MeasureTest:     "the test loss",
+		failurecost.MeasureDistance: "the distance to x*, the model of the twin after ten times as many clocks",
 	}[r.Measure]
 	if r.Smooth > 1 {
-		return fmt.Sprintf("the mean of %d clocks of %s", r.Smooth, by)
+		return fmt.Sprintf("the mean over %d clocks of %s", r.Smooth, by)
 	}
 	return by
 }
@@ -130,7 +133,7 @@ func (p scarPage) forks(problem string, losses *failurecost.Result) string {
 // with a curve over the intervals for each strategy.
 func (p scarPage) bytesDrawn(problems ...string) string {
 	f := &plot.Figure{
-		Name:  "What a failure costs in clocks, against MB written: the mean, and its 95% interval",
+		Name:  "Cost of a failure in clocks against MB written: the mean, and its 95% interval",
 		Width: width, Columns: 3, PanelHeight: 230,
 	}
 	seen := map[string]plot.Style{}
@@ -162,6 +165,47 @@ func (p scarPage) bytesDrawn(problems ...string) string {
 	return p.picture("bytes.svg", f)
 }
 
+// overhead returns how many times as many bytes saves of an eighth write as full saves, from the least to the most.
+func overhead(cells []*cell) string {
+	var all []float64
+	for _, c := range cells {
+		if c.losses != nil && c.losses.Bytes[fullSaves] > 0 {
+			all = append(all, float64(c.losses.Bytes[eighthSaves])/float64(c.losses.Bytes[fullSaves]))
+		}
+	}
+	if len(all) == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f to %.1f times", slices.Min(all), slices.Max(all))
+}
+
+// dominated returns how many of a family's points have a point of another family that writes no more bytes and costs
+// fewer clocks, by the means.
+func (p scarPage) dominated(family, by string, problems []string) string {
+	n, all := 0, 0
+	for _, problem := range problems {
+		c := p.problem(problem)
+		if c.losses == nil {
+			continue
+		}
+		points := map[string]*failurecost.Family{family: {}, by: {}}
+		for _, of := range c.losses.Families(0.5) {
+			points[of.Name] = of
+		}
+		one, other := points[family], points[by]
+		for i := range one.MB {
+			all++
+			for k := range other.MB {
+				if other.MB[k] <= one.MB[i] && other.Mean[k] < one.Mean[i] {
+					n++
+					break
+				}
+			}
+		}
+	}
+	return fmt.Sprintf("%d of %d", n, all)
+}
+
 // of returns the summary of a strategy's trials that lose the part lost of the servers.
 func (c *cell) of(strategy string, lost float64) *failurecost.Cell {
 	if c.losses == nil {
@@ -187,12 +231,32 @@ func (c *cell) saved(strategy string, lost float64) plot.Spread {
 	return v
 }
 
-// fewer formats the saving of a strategy when half of the servers are lost, with the interval in brackets, or the
-// reason why it is not known.
+// maxSaving returns an upper bound of the saving of a strategy when half of the servers are lost: the cost of a
+// censored trial counts with its lower bound.
+func (c *cell) maxSaving(strategy string) float64 {
+	cost, base := 0.0, 0.0
+	for _, t := range c.losses.Trials {
+		switch {
+		case t.Lost != 0.5:
+		case t.Strategy == strategy:
+			cost += float64(t.Cost)
+		case t.Strategy == c.losses.Trials[0].Strategy:
+			base += float64(t.Cost)
+		}
+	}
+	return 1 - cost/base
+}
+
+// fewer formats the saving of a strategy when half of the servers are lost, with the interval in brackets. If trials
+// are censored, it formats the upper bound of the saving instead, or that the saving is unknown.
 func (c *cell) fewer(strategy string) string {
 	of := c.of(strategy, 0.5)
 	if 2*of.Censored > of.Trials {
-		return fmt.Sprintf("–, %d of %d never come to ε", of.Censored, of.Trials)
+		return fmt.Sprintf("–, %d of %d never reach ε", of.Censored, of.Trials)
+	}
+	if of.Censored > 0 {
+		return fmt.Sprintf("at most %s (%d of %d reach ε)", humanize.Percent0(c.maxSaving(strategy)),
+			of.Trials-of.Censored, of.Trials)
 	}
 	return of.SavingText()
 }
@@ -206,17 +270,20 @@ func (c *cell) claim(strategy string, part float64) string {
 		return incomparable
 	case !known(v): // most runs never reach ε
 		return notReproduced
-	case v.Mid >= part:
+	case v.Mid >= part && c.of(strategy, 0.5).Censored == 0:
 		return reproduced
 	case v.High < part:
 		return notReproduced
 	}
-	return "not shown: the interval reaches it"
+	return "inconclusive"
 }
 
-// better returns the cells in which a strategy costs significantly less than the first one.
+// better returns the cells in which a strategy costs significantly less than the first one, and in which every trial
+// reaches ε. A mean without the censored trials says nothing about a saving.
 func better(cells []*cell, strategy string) []*cell {
-	return plot.Where(cells, func(c *cell) bool { return c.saved(strategy, 0.5).Low > 0 })
+	return plot.Where(cells, func(c *cell) bool {
+		return c.of(strategy, 0.5).Censored == 0 && c.saved(strategy, 0.5).Low > 0
+	})
 }
 
 // savings formats the lowest and the highest saving of a strategy over some cells.
@@ -249,6 +316,6 @@ func repeated(cells []*cell) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d trials were repeated with servers that were really killed, amid a clock: %d ended with the "+
-		"model of the trial to the last bit, %d of them at the first try.", n, same, once)
+	return fmt.Sprintf("%d trials were repeated with real servers, killed in the middle of a clock: %d ended with the "+
+		"trial's model to the last bit, %d of them at the first attempt.", n, same, once)
 }

@@ -58,16 +58,16 @@ func TestScar(t *testing.T) {
 	must(t, err)
 	page := strings.Join(strings.Fields(string(b)), " ")
 	for _, want := range []string{
-		"an eighth at a time, 65% fewer on 1. On",
+		"is 65% on 1.",
 		"| quadratic | – | 65% [60%, 70%] | not reproduced |",
-		"| softmax on MNIST | – | –, 3 of 4 never come to ε | not reproduced |",
+		"| softmax on MNIST | – | –, 3 of 4 never reach ε | not reproduced |",
 		"| als on Jester | – | – | not comparable |",
-		"6 trials were repeated with servers that were really killed, amid a clock: 6 ended with the model of the " +
-			"trial to the last bit, 3 of them at the first try.",
-		"ε is 0.25 and 1.25, one for each twin. The model is judged by the loss on what it is trained on.",
+		"6 trials were repeated with real servers, killed in the middle of a clock: 6 ended with the trial's model " +
+			"to the last bit, 3 of them at the first attempt.",
+		"ε of the twins: 0.25 and 1.25. Measure: the training loss.",
 		"| `scar:16,1/8,priority` | 4.00 | 3.5 [3.0, 4.0] | 65% [60%, 70%] |",
 		"| `scar:16,1/8,priority` | 4.00 | 2.0 [−∞, ∞], 3 of 4 censored |",
-		"## als on Jester It is not run yet. ## lda", "](quadratic.svg) [All trials](quadratic.csv).", "](bytes.svg)",
+		"## als on Jester Not run yet. ## lda", "](quadratic.svg) [All trials](quadratic.csv).", "](bytes.svg)",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q:\n%s", want, b)
@@ -86,7 +86,7 @@ func TestScar(t *testing.T) {
 	}
 	c := s.cell(labelSet{"problem": "quadratic"})
 	for part, want := range map[float64]string{
-		0.65: reproduced, 0.7: "not shown: the interval reaches it", 0.71: notReproduced,
+		0.65: reproduced, 0.7: "inconclusive", 0.71: notReproduced,
 	} {
 		if got := c.claim(eighthSaves, part); got != want {
 			t.Errorf("a claim of %v: %s, want %s", part, got, want)

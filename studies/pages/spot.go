@@ -5,6 +5,9 @@ import (
 	"text/template"
 )
 
+// thousand returns a thousand times a measure.
+func thousand(of measure) measure { return func(t *trial) float64 { return 1000 * of(t) } }
+
 // perUpdate is the monthly cost divided by the applied updates: idle machines are paid for as well.
 var perUpdate = ratio(costMonth, applied)
 
@@ -25,21 +28,20 @@ func spot(of *page) {
 	}
 	asp := func(m measure) func(string) string {
 		return func(recovery string) string {
-			return p.cell(labelSet{"consistency": "asp", "failures": "p3", "recovery": recovery}).show(m, "%.0f")
+			return p.cell(labelSet{"consistency": "asp", "failures": "p3", "recovery": recovery}).median(m, "%.0f")
 		}
-	}
-	highest := func(cells []*cell) func() string {
-		_, most := ends(cells, clocks)
-		return func() string { return most.show(clocks, "%.0f") }
 	}
 	p.fill("spot", template.FuncMap{
 		// taken adds the setting with which other servers take over from one that is unavailable.
-		"taken": func(recovery string) string { return recovery + " take-over-after=1s" },
-		"left":  p.clocksShare, "lost": asp(lost), "redone": asp(redone),
+		"taken":  func(recovery string) string { return recovery + " take-over-after=1s" },
+		"clocks": asp(clocks), "lost": asp(lost), "redone": asp(redone),
 		"failed": func(recovery string) string {
 			return failedRuns(p.where(labelSet{"failures": "p3", "recovery": recovery}))
 		},
-		"mostBSP": highest(p.where(labelSet{"consistency": "bsp", "failures": "p3"})), "most": highest(p.taken),
+		"mostBSP": func() string {
+			_, most := ends(p.where(labelSet{"consistency": "bsp", "failures": "p3"}), clocks)
+			return most.median(clocks, "%.0f")
+		},
 		"rest": p.remarks, "lefts": p.clocksShares, "dollars": p.dollars, "money": p.costClaim, "updates": p.updates,
 		"verdict": p.verdict,
 	})
@@ -52,7 +54,7 @@ func (p spotPage) clocksShare(model, recovery string) string {
 	return shown(100*(p3.mid(clocks)/calm.mid(clocks)), "%.0f%%")
 }
 
-// remarks describes the results of the runs, and lists the runs that did not end.
+// remarks describes the results of the runs, and lists the failed runs.
 func (p spotPage) remarks() string {
 	axes, taken := p.axes, p.taken
 	text := p.curves("accuracy.svg", "Accuracy over time", "test_accuracy", "test accuracy", taken,
@@ -70,10 +72,10 @@ func (p spotPage) remarks() string {
 			col("faults", faults, "%.0f"),
 			col("lost", lost, "%.0f"),
 			col("redone", redone, "%.0f"),
-			col("away, s", away, "%.1f"))
+			col("unavailable, s", away, "%.1f"))
 	for _, c := range taken {
 		for _, f := range c.failed {
-			text += fmt.Sprintf("- `%s`, seed %d, did not end: %s\n", p.nameOf(c, axes...), f.Seed, f.Why)
+			text += fmt.Sprintf("- `%s`, seed %d, failed: %s\n", p.nameOf(c, axes...), f.Seed, f.Why)
 		}
 	}
 	return text
@@ -98,8 +100,8 @@ func (p spotPage) dollars() string {
 		col("spot, $", costSpot, "%.4f"),
 		col("by the month, $", costMonth, "%.4f"),
 		column{"on demand, undisturbed, $", cost, "%.4f", "calm"},
-		col("$ a thousand clocks, spot", ratio(costSpot, clocks), "%.6f"),
-		column{"undisturbed, on demand", ratio(cost, clocks), "%.6f", "calm"},
+		col("$ per 1,000 clocks, spot", thousand(ratio(costSpot, clocks)), "%.3f"),
+		column{"undisturbed, on demand", thousand(ratio(cost, clocks)), "%.3f", "calm"},
 		col("$ to 80%, spot", costTo(costSpot, "test_accuracy", 0.8), "%.4f"),
 		column{"undisturbed, on demand", costTo(cost, "test_accuracy", 0.8), "%.4f", "calm"})
 }
@@ -107,27 +109,26 @@ func (p spotPage) dollars() string {
 // costClaim judges the paper's claim that costs are similar.
 func (p spotPage) costClaim() string {
 	cells := p.asp
-	perClock, perMonth := ratio(cost, clocks), ratio(costMonth, clocks)
+	perClock, perMonth := thousand(ratio(cost, clocks)), thousand(ratio(costMonth, clocks))
 	cheap, dear := ends(cells, cost)
-	similar := "That is more than a tenth apart: the claim does not hold here."
+	similar := "These differ by more than 10%: the claim does not hold here."
 	if dear.mid(cost) < 1.1*cheap.mid(cost) {
-		similar = "That is within a tenth: the costs are similar. The claim holds, as it must for runs of the same " +
-			"time."
+		similar = "These are within 10% of each other. The claim holds, as it must for runs of equal length."
 	}
 	low, high := ends(cells, perClock)
 	lowMonth, highMonth := ends(cells, perMonth)
-	return fmt.Sprintf("- Machines are paid by the second that they are there, trained or not: under `asp` runs "+
-		"cost from $%s (`%s`) to $%s (`%s`). %s\n- What differs is what is had for it: a clock costs from $%s (`%s`) "+
-		"to $%s (`%s`), on demand; with a fixed term, where a machine that stands idle is paid as one that works, "+
-		"from $%s to $%s.", cheap.show(cost, "%.4f"), p.nameOf(cheap, "recovery"), dear.show(cost, "%.4f"),
-		p.nameOf(dear, "recovery"), similar, low.show(perClock, "%.6f"), p.nameOf(low, "recovery"),
-		high.show(perClock, "%.6f"), p.nameOf(high, "recovery"), lowMonth.show(perMonth, "%.6f"),
-		highMonth.show(perMonth, "%.6f"))
+	return fmt.Sprintf("- Machines are billed per second of presence, whether they train or not. Under `asp` runs "+
+		"cost from $%s (`%s`) to $%s (`%s`). %s\n- The work done for that money differs: 1,000 clocks cost from $%s "+
+		"(`%s`) to $%s (`%s`) on demand. With monthly billing, where idle machines cost as much as busy ones, they "+
+		"cost from $%s to $%s.", cheap.median(cost, "%.4f"), p.nameOf(cheap, "recovery"), dear.median(cost, "%.4f"),
+		p.nameOf(dear, "recovery"), similar, low.median(perClock, "%.3f"), p.nameOf(low, "recovery"),
+		high.median(perClock, "%.3f"), p.nameOf(high, "recovery"), lowMonth.median(perMonth, "%.3f"),
+		highMonth.median(perMonth, "%.3f"))
 }
 
 func (p spotPage) updates() string {
-	text := "| recovery | `asp`, $ a million updates by the month | `bsp` | going on is cheaper, and the ranges do " +
-		"not meet |\n|---|--:|--:|---|\n"
+	text := "| recovery | `asp`, $ per million updates, monthly | `bsp` | continuing is cheaper, ranges " +
+		"disjoint |\n|---|--:|--:|---|\n"
 	for _, recovery := range p.labelsOf("recovery") {
 		labels := labelSet{"recovery": recovery, "failures": "p3"}
 		goes, waits := p.cell(labels.and("consistency", "asp")), p.cell(labels.and("consistency", "bsp"))
@@ -145,17 +146,17 @@ func (p spotPage) verdict() string {
 	goes, waits := p.nameOf(cheapest, "recovery"), p.nameOf(patient, "recovery")
 	switch decision := above(patient.spread(perUpdate), cheapest.spread(perUpdate)); decision {
 	case reproduced:
-		return fmt.Sprintf("**The claim holds here**: where idle time is paid anyway, the cheapest strategy that "+
-			"goes on (`%s`) has more for the same money than the cheapest that waits (`%s`), and the ranges of "+
-			"their trials do not meet.", goes, waits)
+		return fmt.Sprintf("**The claim holds here.** With monthly billing, the cheapest strategy that continues "+
+			"(`%s`) applies more updates for the same money than the cheapest that waits (`%s`), and the ranges of "+
+			"their trials do not overlap.", goes, waits)
 	case notReproduced:
-		return fmt.Sprintf("**The claim does not hold here**: where idle time is paid anyway, the trials do not "+
-			"show that the cheapest strategy that goes on (`%s`) has more for the same money than the cheapest that "+
-			"waits (`%s`).",
-			goes, waits)
+		return fmt.Sprintf("**The claim does not hold here.** With monthly billing, the trials do not show that the "+
+			"cheapest strategy that continues (`%s`) applies more updates for the same money than the cheapest that "+
+			"waits (`%s`).", goes, waits)
 	case incomparable:
-		return "Whether the claim holds is not known: runs are still to be done, or there are no prices."
+		return "Whether the claim holds is unknown: runs or prices are missing."
 	default:
-		return fmt.Sprintf("The claim is %s, which says nothing of chance.", decision)
+		return fmt.Sprintf("For the cheapest strategies the verdict is *%s*, which says nothing about chance.",
+			decision)
 	}
 }

@@ -5,11 +5,14 @@ import "text/template"
 // topics writes the page of topics.yaml.
 func topics(p *page) {
 	of := func(m measure) func(string) string {
-		return func(model string) string { return p.cell(labelSet{"consistency": model}).show(m, percent) }
+		return func(model string) string { return p.cell(labelSet{"consistency": model}).median(m, percent) }
 	}
 	axes, look := []string{"consistency"}, styleAxes{colour: "consistency"}
 	p.fill("topics", template.FuncMap{
 		"moved": of(moving), "waited": of(waiting),
+		"seconds": func(model string) string {
+			return p.cell(labelSet{"consistency": model}).median(seconds, "%.1f")
+		},
 		"time": func() string {
 			return p.dots("time.svg", "What the workers' time goes to", p.cells, axes, look,
 				col("waiting for rows or the bound", waiting, percent),
@@ -21,7 +24,7 @@ func topics(p *page) {
 					col("waiting", waiting, percent),
 					col("moving rows", moving, percent),
 					col("clock differential", differential(mean), "%.2f"),
-					col("loss at the end", loss, "%.4f"))
+					col("final loss", loss, "%.4f"))
 		},
 		"losses": func() string {
 			return p.curves("loss.svg", "Loss on held-out documents", "test_loss", "test loss",

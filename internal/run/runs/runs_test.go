@@ -151,7 +151,7 @@ func TestShow(t *testing.T) {
 		"a": {"has ended", "test accuracy    0.8000", "server:0", "train loss"},
 		"c": {"was ended early, at clock 40 of 100", "perdure train --resume"},
 		"f": {"failed at clock 50", "it cannot continue"},
-		"k": {"was killed with all its processes at clock 60"},
+		"k": {"ended without a result at clock 60"},
 		"x": {"is damaged", "cannot read its summary"},
 	} {
 		r, err := One(filepath.Join(root, name))

@@ -72,7 +72,7 @@ func (r *Run) outcomeText() string {
 	case Failed:
 		return "failed " + at
 	case Killed:
-		return "was killed with all its processes " + at
+		return "ended without a result " + at + ": its coordinator was killed"
 	}
 	return "is damaged"
 }

@@ -172,7 +172,7 @@ func (r *Result) Families(lost float64) (all []*Family) {
 // Picture plots the costs: a panel for each lost part of the servers, with a row for each strategy.
 func (r *Result) Picture() *plot.Figure {
 	strategies, lost := r.axes()
-	f := &plot.Figure{Name: "What a failure costs, in clocks: the mean, and its 95% interval", Width: 880, Columns: 3}
+	f := &plot.Figure{Name: "Cost of a failure in clocks: the mean, and its 95% interval", Width: 880, Columns: 3}
 	for _, part := range lost {
 		p := plot.Panel{Title: partText(part) + " of the servers lost", X: plot.Axis{Name: "clocks", FromZero: true}}
 		for i, s := range strategies {
