@@ -33,7 +33,7 @@ func TestPagesApart(t *testing.T) {
 const (
 	statusJob = "perdure status job"
 	typeFirst = "What to type"
-	survives  = "A coordinator that survives its machine"
+	survives  = "Start the coordinators"
 	notice    = "When a machine gets notice"
 )
 
@@ -64,11 +64,12 @@ func (m *seat) pid(status, place string) int {
 	return pid
 }
 
-// begun is the job of hosts.md, started like in the page's first part.
+// begun is the job of hosts.md, started like in the page's first part. standby.md and spot.md extend it.
 type begun struct {
 	all              *machines
 	five, six, seven *seat
 	page             *guide
+	standby, spot    *guide
 	leader           *typed
 	host             string // the command line of each machine
 	hosts            map[*seat]*typed
@@ -78,7 +79,10 @@ type begun struct {
 // where the page leaves it to the reader.
 func begin(t *testing.T, change ...string) *begun {
 	t.Helper()
-	b := &begun{page: openGuide(t, "hosts.md"), hosts: map[*seat]*typed{}}
+	b := &begun{
+		page: openGuide(t, "hosts.md"), standby: openGuide(t, "standby.md"), spot: openGuide(t, "spot.md"),
+		hosts: map[*seat]*typed{},
+	}
 	b.all, b.five, b.six, b.seven = newMachines(t)
 	b.five.write("job.yaml", strings.NewReplacer(change...).Replace(b.page.file(typeFirst, 0)), 0o666)
 	lines := b.page.lines(typeFirst, 1, 2)
@@ -115,7 +119,7 @@ func (b *begun) done() {
 	}
 }
 
-// pageHosts follows hosts.md: the job of the first part, deaths, and preemption notices.
+// pageHosts follows hosts.md and spot.md: the job of the first part, deaths, and preemption notices.
 func pageHosts(t *testing.T) {
 	b := begin(t, fewer...)
 	five, six, seven := b.five, b.six, b.seven
@@ -140,14 +144,14 @@ func pageHosts(t *testing.T) {
 		dies()
 		five.moves(status)
 	}
-	drain := strings.TrimPrefix(b.page.block(notice, 1).lines[0], "$ ")
+	drain := strings.TrimPrefix(b.spot.block(notice, 1).lines[0], "$ ")
 	if out := five.does(strings.ReplaceAll(drain, "rack-a-7", "machine-7")); !strings.Contains(out,
 		"machine-7 is drained") {
 		t.Errorf("the output of %s is %s", drain, out)
 	}
 	b.hosts[seven].ends()
 	seven.write("taken", "#!/bin/sh\ntest -e is-taken\n", 0o755) // stands in for the page's scripts, which query clouds
-	b.hosts[seven] = seven.types(b.page.lines(notice, 0, 1)[0])
+	b.hosts[seven] = seven.types(b.spot.lines(notice, 0, 1)[0])
 	five.moves(status)
 	seven.write("is-taken", "", 0o666)
 	b.hosts[seven].ends()
@@ -199,20 +203,20 @@ func pageAddresses(t *testing.T) {
 	b.done()
 }
 
-// startEtcd starts three members of etcd as in hosts.md.
+// startEtcd starts three members of etcd as in standby.md.
 func (b *begun) startEtcd() {
 	b.all.Helper()
 	const members = "Three members of etcd"
-	b.five.does(b.page.lines(members, 0, 4)...)
-	for _, line := range b.page.lines(members, 1, 2) {
+	b.five.does(b.standby.lines(members, 0, 4)...)
+	for _, line := range b.standby.lines(members, 1, 2) {
 		b.five.does(line, strings.ReplaceAll(line, b.six.addr, b.seven.addr))
 	}
-	lines := b.page.lines(members, 2, 2)
+	lines := b.standby.lines(members, 2, 2)
 	for _, m := range []*seat{b.five, b.six, b.seven} {
 		m.exports(strings.ReplaceAll(lines[0], b.five.addr, m.addr))
 		m.types(lines[1])
 	}
-	health := b.page.lines(members, 3, 1)[0]
+	health := b.standby.lines(members, 3, 1)[0]
 	b.five.shows(health, `"health":"true"`)
 	none := b.five.types(regexp.MustCompile(`--cert \S+ --key \S+`).ReplaceAllString(health, ""))
 	if code, out, _ := none.Wait(); code == 0 {
@@ -220,17 +224,17 @@ func (b *begun) startEtcd() {
 	}
 }
 
-// pageStandby follows the part of hosts.md on a coordinator that survives its machine.
+// pageStandby follows standby.md: a coordinator that survives its machine.
 func pageStandby(t *testing.T) {
 	b := begin(t)
 	b.leader.dies() // this part replaces the first one
 	must(t, os.RemoveAll(filepath.Join(b.five.dir, "job")))
 	b.startEtcd()
 	for _, m := range []*seat{b.five, b.six} {
-		m.exports(b.page.lines(survives, 0, 1)[0])
+		m.exports(b.standby.lines(survives, 0, 1)[0])
 	}
-	b.five.does(b.page.lines(survives, 1, 2)...)
-	lines := b.page.lines(survives, 2, 3)
+	b.five.does(b.standby.lines(survives, 1, 2)...)
+	lines := b.standby.lines(survives, 2, 3)
 	b.five.types(lines[0]).Says("the coordinator of job ")
 	b.leader = b.six.types(lines[1])
 	b.leader.Says("stands by")

@@ -96,11 +96,11 @@ func (b *begun) gives(to *seat, line, folder string) *typed {
 	return said
 }
 
-// drains follows hosts.md on preemption notices by HTTP.
+// drains follows spot.md on preemption notices by HTTP.
 func (b *begun) drains() {
 	b.all.Helper()
-	b.gives(b.six, b.page.lines(notice, 2, 1)[0], "cloud")
-	calls := strings.ReplaceAll(b.page.file(notice, 3), "rack-a-7", "machine-7")
+	b.gives(b.six, b.spot.lines(notice, 2, 1)[0], "cloud")
+	calls := strings.ReplaceAll(b.spot.file(notice, 3), "rack-a-7", "machine-7")
 	var answer struct{ Places []struct{ Role string } }
 	asked := b.six.types(calls)
 	asked.ends()

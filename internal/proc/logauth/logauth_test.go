@@ -167,7 +167,7 @@ var order = []string{
 	"copy a stream", "speak of other work", "speak for the log", "acknowledge as a log", "ask the whole server",
 }
 
-// may is the table in docs/design/security.md: the rights of each role at any log, and the additional ones at the log
+// may is the table in docs/design/logauth.md: the rights of each role at any log, and the additional ones at the log
 // of a single run.
 var may = map[keys.Role][2][]string{
 	keys.Coordinator: {{
