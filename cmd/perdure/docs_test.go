@@ -406,7 +406,8 @@ var takers = []string{
 	"log verify a", "checkpoint ls a", "checkpoint prune a --keep 1", "checkpoint export a --to b",
 	"runs ls", "runs compare a b", "runs export a", "study a", "study losses", "report a", "predict a",
 	"bench", "bench workloads", "bench recovery", "server", "worker", "scale", "status", "demo", "data fetch mnist",
-	"data make ctr --to a", "version", "init", "coordinator", "host", "keys renew a", "drain a",
+	"data convert jester a", "data make ctr --to a",
+	"version", "init", "coordinator", "host", "keys renew a", "drain a",
 }
 
 var incomplete = regexp.MustCompile(`^missing flags|value but got "EOL"|: missing value|^expected "<|^expected one ` +

