@@ -1,14 +1,20 @@
-"""Puts the program of PERDURE_PROGRAM into a wheel, which is then for the platform of PERDURE_PLATFORM only.
+"""Put the perdure program into a wheel.
 
-With it go the licences of all that is in the program, of PERDURE_LICENCES.
-The wheel's version is made of PERDURE_VERSION, what `perdure version` says, and of PERDURE_COMMITS, how many commits
-there are: a newer wheel has a higher one.
+`make wheels` names the program (PERDURE_PROGRAM), its licences (PERDURE_LICENCES) and the wheel's platform
+(PERDURE_PLATFORM). Otherwise, in a checkout and with Go installed, the program is built for this machine. Without
+either, the wheel is pure, and the package uses the program in PATH. The wheel's version is derived from
+PERDURE_VERSION, the output of `git describe`, and PERDURE_COMMITS, the number of commits. A newer wheel has a higher
+version.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -45,16 +51,43 @@ def of_environment() -> str:
 
 
 class ProgramHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Without the program the wheel is pure, and takes the one in PATH."""
+    """Add the program to the wheel, if there is one."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         program, platform = os.environ.get("PERDURE_PROGRAM"), os.environ.get("PERDURE_PLATFORM")
-        if not program or not platform:
-            return
         licences = os.environ.get("PERDURE_LICENCES")
-        if not licences:
-            raise SystemExit("PERDURE_LICENCES is to name the file that make licences writes: it goes with the program")
+        if program and platform:
+            if not licences:
+                raise SystemExit("PERDURE_LICENCES must name the file that make licences writes")
+        elif version == "editable" or not (built := self._build()):
+            return
+        else:
+            program, platform = built, sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            licences = str(Path(self.root).parent / "docs" / "licences.md")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
         build_data["force_include"][program] = "perdure/bin/perdure"
         build_data["force_include"][licences] = "perdure/bin/licences.txt"
+
+    def _build(self) -> str | None:
+        """Build the program from the checkout; None without a checkout or Go."""
+        root = Path(self.root).parent
+        go = shutil.which("go")
+        if go is None or not (root / "cmd" / "perdure").is_dir():
+            return None
+        said = os.environ.get("PERDURE_VERSION") or _describe(root)
+        program = str(Path(self.directory) / "perdure")
+        flags = ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w -X main.version={said}"]
+        command = [go, "build", *flags, "-o", program, "./cmd/perdure"]
+        if subprocess.run(command, cwd=root, env=os.environ | {"CGO_ENABLED": "0"}).returncode:
+            raise SystemExit("cannot build the perdure program; see Go's error above")
+        return program
+
+
+def _describe(root: Path) -> str:
+    """Return the output of `git describe` in the checkout, as make uses it."""
+    command = ["git", "describe", "--tags", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unversioned"

@@ -80,3 +80,14 @@ def test_as_a_new_user(tmp_path: Path) -> None:
     files = list((tmp_path / "venv").glob("lib/python*/site-packages/perdure-*.dist-info/licenses/LICENSE"))
     assert [file.read_text() for file in files] == [(ROOT / "LICENSE").read_text()]
     assert "perdure launch --nproc 4" in run("perdure", "launch", "--help")
+
+
+@pytest.mark.skipif("PERDURE_WHEEL" not in os.environ, reason="make check-wheel installs the checkout")
+def test_from_a_checkout(tmp_path: Path) -> None:
+    """`pip install` of the checkout builds the program."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PERDURE", "VIRTUAL_ENV", "PYTHON"))}
+    pip = [str(tmp_path / "venv" / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, str(ROOT / "python")], env=environment, check=True)
+    done = subprocess.run([str(tmp_path / "venv" / "bin" / "perdure"), "version"], env=environment, check=True)
+    assert done.returncode == 0
