@@ -36,9 +36,14 @@ func (v *initialView) checkView(h *wire.Hello) error {
 	if h.Revision <= v.revision {
 		return nil
 	}
-	return fmt.Errorf("%w: the job record is an older copy: %s:%d acts on revision %d of the view, and this record "+
+	return fmt.Errorf("the job record is an older copy: %s:%d acts on revision %d of the view, and this record "+
 		"has revision %d; restore the newest record, or end all servers and workers before you start a coordinator "+
-		"with this one", perdure.ErrUsage, h.Role, h.Index, h.Revision, v.revision)
+		"with this one", h.Role, h.Index, h.Revision, v.revision)
+}
+
+// olderRecordError returns the error of a coordinator with an older record. Starting it again does not help.
+func olderRecordError(why error) error {
+	return fmt.Errorf("coordinator: %w: %w", perdure.ErrUsage, why)
 }
 
 // checkHello refuses a process that acts on a newer view. If it is a server, the coordinator ends without any further
@@ -53,7 +58,7 @@ func (v *initialView) checkHello(m *member, c *Coordinator) *wire.Refusal {
 		return nil
 	}
 	if m.hello.Role == wire.RoleServer {
-		c.endErr = fmt.Errorf("coordinator: %w", err)
+		c.endErr = olderRecordError(err)
 	}
 	return &wire.Refusal{Temporary: true, Reason: err.Error()}
 }
@@ -89,8 +94,8 @@ func (s *storedCheckpoints) check(f *membership.JobRecord) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: the job record is older than the job's checkpoints: %s; restore a newer record, or restore "+
-		"the checkpoints of the same backup as well", perdure.ErrUsage, found)
+	return fmt.Errorf("the job record is older than the job's checkpoints: %s; restore a newer record, or restore "+
+		"the checkpoints of the same backup as well", found)
 }
 
 // readStored reads which checkpoints a store has.
@@ -132,7 +137,7 @@ func (v *initialView) checkStored(ctx context.Context, c *Coordinator) {
 	c.inbox.doSaved(ctx, func() {
 		// If the record has advanced since the store was read, it has also led to these checkpoints.
 		if err := stored.check(c.core.Record()); err != nil && c.endErr == nil {
-			c.endErr = fmt.Errorf("coordinator: %w", err)
+			c.endErr = olderRecordError(err)
 		}
 	})
 }
