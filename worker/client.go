@@ -238,7 +238,9 @@ func (c *Client) fail(err error) {
 func (c *Client) hello() wire.Hello {
 	l := c.lock()
 	defer c.mu.Unlock()
-	return l.session.hello(l.cfg, l.slot, l.job.ID)
+	h := l.session.hello(l.cfg, l.slot, l.job.ID)
+	h.Revision = l.view.Revision
+	return h
 }
 
 func (c *Client) up(conn transport.Conn, f *wire.Frame) {

@@ -32,8 +32,10 @@ type Hello struct {
 	Addr    string `json:"addr,omitempty"` // where a server listens for workers
 	// Incarnation is what the coordinator granted earlier, on a reconnect.
 	Incarnation perdure.Incarnation `json:"incarnation,omitempty"`
-	Zone        string              `json:"zone,omitempty"`    // a server's failure domain
-	SavesAtCuts bool                `json:"at_cuts,omitempty"` // of a worker: it saves its state only for checkpoints
+	// Revision is that of the view on which the process acts; 0: it has none.
+	Revision    uint64 `json:"revision,omitempty"`
+	Zone        string `json:"zone,omitempty"`    // a server's failure domain
+	SavesAtCuts bool   `json:"at_cuts,omitempty"` // of a worker: it saves its state only for checkpoints
 	// Grow is set by a worker that asks for an additional slot if none is free.
 	Grow          bool           `json:"grow,omitempty"`
 	DisplayName   string         `json:"called,omitempty"` // of an observer that is a host: its display name

@@ -211,6 +211,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		members: newMemberSet(), progressed: -1, began: time.Now(),
 		monitor: loopMonitor{every: cfg.Tick}, latest: Latest{Counts: newEventCounts()},
 	}
+	c.records.initial = newInitialView(&record.View)
 	c.pruner.prune, c.latest.Host, c.latest.Drain = c.cfg.prune, c.members.hostOf, c.members.drain
 	c.latest.Refused = c.admission.Refused
 	c.admission.SetMembers(len(record.Servers) + len(record.Slots))
@@ -242,6 +243,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		}
 	}()
 	c.wg.Go(func() { c.accept(ctx) })
+	c.wg.Go(func() { c.records.initial.checkStored(ctx, c) })
 	tick := time.NewTicker(c.cfg.Tick)
 	defer tick.Stop()
 	for {
@@ -254,6 +256,9 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		case d := <-c.inbox:
 			if err := c.read(ctx, d); err != nil {
 				return err
+			}
+			if c.endErr != nil {
+				return c.endErr
 			}
 		case <-c.shutdown.deadline:
 			c.finishShutdown(true)

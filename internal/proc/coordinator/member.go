@@ -137,11 +137,14 @@ func (c *Coordinator) saveAndRefuse(ctx context.Context, m *member, r wire.Refus
 // decide accepts a new connection or returns why it is refused.
 func (c *Coordinator) decide(m *member) *wire.Refusal {
 	record := c.core.Record()
-	c.shutdown.answered[m.hello.Process] = struct{}{}
 	if m.hello.Job != "" && m.hello.Job != record.Job.ID {
 		return &wire.Refusal{Reason: fmt.Sprintf("wrong job: this is job %s, the peer belongs to job %s", record.Job.ID,
 			m.hello.Job)}
 	}
+	if r := c.records.initial.checkHello(m, c); r != nil {
+		return r
+	}
+	c.shutdown.answered[m.hello.Process] = struct{}{}
 	if c.shutdown.refusal != nil && m.hello.Role != wire.RoleSupervisor {
 		return c.shutdown.refusal
 	}

@@ -16,7 +16,8 @@ import (
 // recordStore saves the loop's facts to the registry.
 type recordStore struct {
 	lease    registry.Lease
-	revision uint64 // of the registry's document
+	initial  initialView // immutable
+	revision uint64      // of the registry's document
 	document membership.Document
 	text     []byte // the registry's document
 	calls    inspections

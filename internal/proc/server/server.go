@@ -216,7 +216,8 @@ func (s *Server) hello() wire.Hello {
 	defer s.mu.Unlock()
 	h := wire.Hello{
 		Role: wire.RoleServer, Index: s.index, Process: s.cfg.Process, PID: s.cfg.PID,
-		Addr: s.addr, Incarnation: s.incarnation, Zone: s.cfg.Zone, Secret: s.cfg.Keys.Servers,
+		Addr: s.addr, Incarnation: s.incarnation, Revision: s.view.Revision, Zone: s.cfg.Zone,
+		Secret: s.cfg.Keys.Servers,
 	}
 	if s.job != nil {
 		h.Job = s.job.ID
