@@ -19,7 +19,7 @@ func (c *Client) Leave() error {
 	}
 	l.flushHeld(everyShard)
 	return l.session.send(wire.Control(wire.KindExited, wire.Exited{
-		Role: wire.RoleWorker, Index: int(l.slot), PID: l.cfg.PID, How: "it left",
+		Role: wire.RoleWorker, Index: int(l.slot), PID: l.cfg.PID, How: "its process ended or gave up the slot",
 	}))
 }
 

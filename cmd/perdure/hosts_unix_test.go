@@ -267,7 +267,8 @@ func TestHostDrains(t *testing.T) {
 	}
 	events := eventsOf(t, h.dir)
 	// The worker's last message and the host's report of its exit may arrive in either order.
-	left := strings.Contains(events, "it left") || strings.Contains(events, "worker:0 is dead: ended with code 0")
+	left := strings.Contains(events, "gave up the slot") ||
+		strings.Contains(events, "worker:0 is dead: ended with code 0")
 	if !strings.Contains(events, " has handed over all its shards") || !left {
 		t.Errorf("no event reports which server took over: %s", events)
 	}

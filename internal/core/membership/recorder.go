@@ -104,7 +104,7 @@ func (r *recorder) recordDeath(k Kind, index int, how string) {
 
 func (r *recorder) endAt(clock perdure.Clock) {
 	set(r, &r.record.View.End, clock)
-	r.event("end", "", "the goal is reached; the job ends at clock %d", clock)
+	r.event("end", "", "the job ends at clock %d", clock)
 }
 
 // stopAt names the clock at which every slot stops: with the job, or, if the end is tentative, to evaluate the model.
