@@ -384,9 +384,7 @@ class Job:
             scale: The bound of ``uniform``, or the standard deviation of ``normal``.
             combine: ``each`` applies the rule to every slot's update. ``sum``, ``mean`` and ``weighted`` apply it once
                 per clock to the combined update; they need ``bsp``.
-            settings: Further fields of TableSpec: evict, non_finite, whole, distance. For example, ``whole=True`` keeps
-                a dense table on one shard, and ``evict=10000`` drops rows of a sparse table that were not updated for
-                10,000 clocks. See docs/TABLES.md for all values.
+            settings: More fields, see docs/TABLES.md: ``evict=10000``, ``whole=True``, ``non_finite``, ``distance``.
 
         Returns:
             The table.
