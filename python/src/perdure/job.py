@@ -384,7 +384,7 @@ class Job:
             scale: The bound of ``uniform``, or the standard deviation of ``normal``.
             combine: ``each`` applies the rule to every slot's update. ``sum``, ``mean`` and ``weighted`` apply it once
                 per clock to the combined update; they need ``bsp``.
-            settings: Further fields of TableSpec, in the form of run.json: evict, non_finite, whole, distance.
+            settings: More fields, see docs/TABLES.md: ``evict=10000``, ``whole=True``, ``non_finite``, ``distance``.
 
         Returns:
             The table.
