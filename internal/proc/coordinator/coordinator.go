@@ -101,6 +101,7 @@ type Coordinator struct {
 	endErr         error // why the loop ends; nil while it runs
 	shutdown       shutdown
 	problems       problems
+	standbys       standbys
 	completed      bool
 	sentMembership uint64 // the membership revision last sent to the supervisor
 	latest         Latest
@@ -131,6 +132,7 @@ type member struct {
 	hello          wire.Hello
 	index          int
 	welcomed       bool
+	standby        bool   // it was refused because no slot or server index is free
 	stopConfirming func() // stops the keep-alive that is sent until the Hello is answered
 	statusReader
 	unread       *unreadLimit

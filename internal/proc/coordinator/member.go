@@ -209,6 +209,7 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 		}
 		taken := fmt.Sprintf("%s:%d is taken", k, m.hello.Index)
 		if m.hello.Index < 0 {
+			m.standby = true
 			taken = fmt.Sprintf("all %ss of the job are connected", k)
 		}
 		return &wire.Refusal{Temporary: true, Reason: taken}
@@ -252,8 +253,16 @@ func superseded(record *membership.JobRecord, k membership.Kind, index int, h wi
 }
 
 func (c *Coordinator) refuse(m *member, r wire.Refusal) {
-	c.admission.Connections().Warn("rejected a connection", "peer", m.conn.Peer(), "peer_role", m.hello.Role, "reason",
-		r.Reason)
+	if m.standby {
+		// A standby process asks about once a second until it gets a slot, which is no reason to warn.
+		if c.standbys.isNew(m.hello.Process) {
+			c.admission.Connections().Info("a process is on standby", "peer", m.conn.Peer(), "peer_role",
+				m.hello.Role, "reason", r.Reason)
+		}
+	} else {
+		c.admission.Connections().Warn("rejected a connection", "peer", m.conn.Peer(), "peer_role", m.hello.Role,
+			"reason", r.Reason)
+	}
 	_ = transport.Refuse(m.conn, r) // the connection is closed anyway
 }
 
