@@ -101,7 +101,6 @@ type Coordinator struct {
 	endErr         error // why the loop ends; nil while it runs
 	shutdown       shutdown
 	problems       problems
-	standbys       standbys
 	completed      bool
 	sentMembership uint64 // the membership revision last sent to the supervisor
 	latest         Latest

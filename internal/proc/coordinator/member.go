@@ -254,8 +254,8 @@ func superseded(record *membership.JobRecord, k membership.Kind, index int, h wi
 
 func (c *Coordinator) refuse(m *member, r wire.Refusal) {
 	if m.standby {
-		// A standby process asks about once a second until it gets a slot, which is no reason to warn.
-		if c.standbys.isNew(m.hello.Process) {
+		// A standby process is normal, and asks about once a second until it gets a slot.
+		if c.members.standbys.isNew(m.hello.Process) {
 			c.admission.Connections().Info("a process is on standby", "peer", m.conn.Peer(), "peer_role",
 				m.hello.Role, "reason", r.Reason)
 		}

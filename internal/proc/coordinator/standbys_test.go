@@ -17,7 +17,9 @@ func TestStandbyIsLoggedOnce(t *testing.T) {
 	var log strings.Builder // used only by the loop while it runs
 	inJob(t, testcluster.Job("bsp", "none", 1, 1, 1), func(t *testing.T, on *lone) {
 		ask := func(process string, slot int) {
-			conn := peer(t, on.Net, wire.Hello{Role: wire.RoleWorker, Index: slot, Process: process, PID: 1, Nonce: "drawn"})
+			conn := peer(t, on.Net, wire.Hello{
+				Role: wire.RoleWorker, Index: slot, Process: process, PID: 1, Nonce: "drawn",
+			})
 			var r wire.Refusal
 			if await(t, conn, wire.KindRefuse, &r); !r.Temporary {
 				t.Errorf("%s is refused permanently: %s", process, r.Reason)
