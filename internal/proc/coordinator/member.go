@@ -138,6 +138,9 @@ func (c *Coordinator) saveAndRefuse(ctx context.Context, m *member, r wire.Refus
 func (c *Coordinator) decide(m *member) *wire.Refusal {
 	record := c.core.Record()
 	c.shutdown.answered[m.hello.Process] = struct{}{}
+	if c.shutdown.refusal != nil {
+		c.members.standbys.remove(m.hello.Process)
+	}
 	if m.hello.Job != "" && m.hello.Job != record.Job.ID {
 		return &wire.Refusal{Reason: fmt.Sprintf("wrong job: this is job %s, the peer belongs to job %s", record.Job.ID,
 			m.hello.Job)}
@@ -202,6 +205,7 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 			c.problems.noteArrival(index, m.hello.Process, c.core.MemberStatus(k, index).Clock)
 		}
 		c.members.add(m)
+		c.members.standbys.remove(m.hello.Process)
 		c.grantsPending = true
 	case membership.Taken:
 		if r := c.problems.checkClaim(m, c, time.Now()); r != nil {
@@ -255,7 +259,7 @@ func superseded(record *membership.JobRecord, k membership.Kind, index int, h wi
 func (c *Coordinator) refuse(m *member, r wire.Refusal) {
 	if m.standby {
 		// A standby process is normal, and asks about once a second until it gets a slot.
-		if c.members.standbys.isNew(m.hello.Process) {
+		if c.members.standbys.add(m.hello.Process, time.Now()) {
 			c.admission.Connections().Info("a process is on standby", "peer", m.conn.Peer(), "peer_role",
 				m.hello.Role, "reason", r.Reason)
 		}

@@ -1,22 +1,39 @@
 package coordinator
 
-// maxStandbys limits how many standby processes are remembered. Their names come from the peers, so the number could
-// otherwise grow without bound.
-const maxStandbys = 4096
+import "time"
 
-// standbys remembers the processes that wait for a free slot or server index, so that each is logged once. The zero
-// value is empty.
-type standbys struct{ seen map[string]struct{} }
+const (
+	// maxStandbys limits how many standby processes are remembered. Their names come from the peers, so the number
+	// could otherwise grow without bound.
+	maxStandbys = 4096
+	// standbyTimeout is how long after its last request a standby process counts as alive. It asks about once a second.
+	standbyTimeout = 3 * time.Second
+)
 
-// isNew reports whether a process is on standby for the first time. Beyond maxStandbys processes, all are forgotten and
-// count as new again.
-func (s *standbys) isNew(process string) bool {
-	if _, ok := s.seen[process]; ok {
-		return false
+// standbys remembers the processes that wait for a free slot or server index, with the time of their last request. Each
+// is logged once, and receives the end of the job. The zero value is empty.
+type standbys struct{ asked map[string]time.Time }
+
+// add records a request. It reports whether it is the first one of the process. Beyond maxStandbys processes, all are
+// forgotten and count as new again.
+func (s *standbys) add(process string, now time.Time) (isNew bool) {
+	_, known := s.asked[process]
+	if s.asked == nil || !known && len(s.asked) >= maxStandbys {
+		s.asked = map[string]time.Time{}
 	}
-	if s.seen == nil || len(s.seen) >= maxStandbys {
-		s.seen = map[string]struct{}{}
+	s.asked[process] = now
+	return !known
+}
+
+// remove forgets a process that has received the end of the job or has a slot.
+func (s *standbys) remove(process string) { delete(s.asked, process) }
+
+// anyAlive reports whether a standby process has asked recently.
+func (s *standbys) anyAlive(now time.Time) bool {
+	for _, t := range s.asked {
+		if now.Sub(t) < standbyTimeout {
+			return true
+		}
 	}
-	s.seen[process] = struct{}{}
-	return true
+	return false
 }
