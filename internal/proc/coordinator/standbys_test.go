@@ -67,7 +67,7 @@ func TestStandbyReceivesEnd(t *testing.T) {
 		})
 		<-time.After(10 * time.Millisecond) // it has the slot
 		if r := ask(); !r.Temporary {
-			t.Fatalf("a standby is told %+v", r)
+			t.Fatalf("a standby receives %+v", r)
 		}
 		if err := supervisor.Send(wire.Control(wire.KindOrder, wire.Order{Kind: "end", Spec: "enough"})); err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestStandbyReceivesEnd(t *testing.T) {
 		_ = holder.Close()
 		<-time.After(time.Second)
 		if r := ask(); !r.JobEnded {
-			t.Errorf("after the end, a standby is told %+v", r)
+			t.Errorf("after the end, a standby receives %+v", r)
 		}
 		ended := time.Now()
 		if err := on.process.Wait(); !errors.Is(err, perdure.ErrStopped) || time.Since(ended) > time.Second {
