@@ -509,7 +509,10 @@ func TestHostMistakes(t *testing.T) {
 		{exitUsage, `--join nowhere: invalid address "nowhere"; write HOST:PORT`, at("nowhere", secret)},
 		{exitUsage, `--join .*: invalid address ""`, at(h.addr+",", secret)},
 		{exitUsage, `--join 0.0.0.0:7000: 0.0.0.0 stands for every address`, at("0.0.0.0:7000", secret)},
-		{exitUsage, `the run's secret: .*no such file`, []string{"host", "--join", h.addr, "--dir", newFolder(t)}},
+		{
+			exitUsage, `the run's secret: .*no such file or directory; if the job has keys, name .* with --keys`,
+			[]string{"host", "--join", h.addr, "--dir", newFolder(t)},
+		},
 		{exitError, `the secret of a observer is not this run's`, at(h.addr, wrong)},
 		{exitUsage, `has nothing to do; write --servers N`, at(h.addr, secret, "--servers", "0")},
 		{exitUsage, `--servers -1; choose 0 to`, at(h.addr, secret, "--servers=-1")},

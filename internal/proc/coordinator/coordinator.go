@@ -131,6 +131,7 @@ type member struct {
 	hello          wire.Hello
 	index          int
 	welcomed       bool
+	standby        bool   // it was refused because no slot or server index is free
 	stopConfirming func() // stops the keep-alive that is sent until the Hello is answered
 	statusReader
 	unread       *unreadLimit

@@ -137,6 +137,9 @@ func (c *Coordinator) saveAndRefuse(ctx context.Context, m *member, r wire.Refus
 // decide accepts a new connection or returns why it is refused.
 func (c *Coordinator) decide(m *member) *wire.Refusal {
 	record := c.core.Record()
+	if c.shutdown.refusal != nil {
+		c.members.standbys.remove(m.hello.Process)
+	}
 	if m.hello.Job != "" && m.hello.Job != record.Job.ID {
 		return &wire.Refusal{Reason: fmt.Sprintf("wrong job: this is job %s, the peer belongs to job %s", record.Job.ID,
 			m.hello.Job)}
@@ -205,6 +208,7 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 			c.problems.noteArrival(index, m.hello.Process, c.core.MemberStatus(k, index).Clock)
 		}
 		c.members.add(m)
+		c.members.standbys.remove(m.hello.Process)
 		c.grantsPending = true
 	case membership.Taken:
 		if r := c.problems.checkClaim(m, c, time.Now()); r != nil {
@@ -212,6 +216,7 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 		}
 		taken := fmt.Sprintf("%s:%d is taken", k, m.hello.Index)
 		if m.hello.Index < 0 {
+			m.standby = true
 			taken = fmt.Sprintf("all %ss of the job are connected", k)
 		}
 		return &wire.Refusal{Temporary: true, Reason: taken}
@@ -255,8 +260,16 @@ func superseded(record *membership.JobRecord, k membership.Kind, index int, h wi
 }
 
 func (c *Coordinator) refuse(m *member, r wire.Refusal) {
-	c.admission.Connections().Warn("rejected a connection", "peer", m.conn.Peer(), "peer_role", m.hello.Role, "reason",
-		r.Reason)
+	if m.standby {
+		// A standby process is normal, and asks about once a second until it gets a slot.
+		if c.members.standbys.add(m.hello.Process, time.Now()) {
+			c.admission.Connections().Info("a process is on standby", "peer", m.conn.Peer(), "peer_role",
+				m.hello.Role, "reason", r.Reason)
+		}
+	} else {
+		c.admission.Connections().Warn("rejected a connection", "peer", m.conn.Peer(), "peer_role", m.hello.Role,
+			"reason", r.Reason)
+	}
 	_ = transport.Refuse(m.conn, r) // the connection is closed anyway
 }
 

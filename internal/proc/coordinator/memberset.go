@@ -20,6 +20,7 @@ type memberSet struct {
 	waiting         map[*member]struct{} // the waiting members
 	servers         map[*member]struct{} // the welcomed servers
 	readers         map[*member]struct{} // the welcomed clients of servers
+	standbys        standbys             // the processes that wait for a free slot or server index
 	encodedView     wire.Frame           // the last encoded complete view; its payload is nil before the first
 	encodedRevision uint64               // the revision of that view
 }

@@ -40,6 +40,9 @@ func (c *Coordinator) allGone() bool {
 			return false
 		}
 	}
+	if c.members.standbys.anyAlive(time.Now()) { // its next request is answered with the end of the job
+		return false
+	}
 	record := c.core.Record()
 	return c.answeredAll(membership.Server, record.Servers) && c.answeredAll(membership.Worker, record.Slots)
 }

@@ -18,6 +18,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -234,6 +235,9 @@ func (h *Host) loadCredentials(ctx context.Context) (err error) {
 		h.secret = "" // its processes find theirs next to their keys
 	}
 	h.keys, err = locate.ReadSecrets(from, "", needs)
+	if h.ring == nil && h.SecretFile == "" && errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w; if the job has keys, name their directory with --keys", err)
+	}
 	return err
 }
 

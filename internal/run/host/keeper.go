@@ -117,6 +117,7 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	level := slog.LevelWarn
 	if e.Code == 0 {
 		level = slog.LevelInfo
+		text += ", unless the job is over" // workers are often notified before their host
 	}
 	log.Log(context.Background(), level, text)
 	return supervisor.Restart(pause)

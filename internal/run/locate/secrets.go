@@ -124,7 +124,7 @@ func ReadSecrets(file, run string, role wire.Role) (k wire.Keys, err error) {
 	}
 	if path == "" {
 		return k, fmt.Errorf("%w: the run requires its secret; name the file, which is secret in the run's "+
-			"directory, with --secret-file or PERDURE_SECRET_FILE", perdure.ErrUsage)
+			"directory, with --secret-file or PERDURE_SECRET_FILE, or the job's keys with --keys", perdure.ErrUsage)
 	}
 	if k.Job, err = keys.ReadSecret(path); err == nil && role == wire.RoleServer {
 		if k.Servers, err = keys.ReadSecret(path + ServersExt); err != nil {

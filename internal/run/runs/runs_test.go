@@ -176,6 +176,31 @@ func TestShow(t *testing.T) {
 	}
 }
 
+// TestShowFailedProcesses checks that a run whose summary has no failures shows those of its events, as a job on
+// several hosts has them.
+func TestShowFailedProcesses(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a")
+	fake(t, dir, 1, 0.8, rundir.Event{Kind: "suspected", Target: "server:1"},
+		rundir.Event{Kind: "detected", Target: "server:1"}, rundir.Event{Kind: "detected", Target: "worker:2"},
+		rundir.Event{Kind: "detected", Target: "shards"}, rundir.Event{Kind: "serving", Target: "worker:0"})
+	r, err := One(dir)
+	must(t, err)
+	for _, c := range []struct {
+		failures []rundir.Failure
+		want     string
+	}{
+		{r.Summary.Failures, "1 kill, "},
+		{nil, "failed processes: 2 (see events.jsonl), "},
+	} {
+		r.Summary.Failures = c.failures
+		var out bytes.Buffer
+		must(t, r.Show(&out, false))
+		if !strings.Contains(out.String(), "\n"+c.want) {
+			t.Errorf("the run lacks %q:\n%s", c.want, out.String())
+		}
+	}
+}
+
 func TestCompare(t *testing.T) {
 	root := house(t)
 	all := found(t, filepath.Join(root, "a"), filepath.Join(root, "deep"))

@@ -31,7 +31,7 @@ func (r *Run) Show(out io.Writer, asJSON bool) error {
 		return humanize.JSON(out, showResult{pricedLine{r.Line(), r.Cost(r.Prices)}, r.Last, &r.Settings, r.Summary})
 	}
 	if r.Summary != nil {
-		terminal.PrintResult(out, r.Folder, r.Summary)
+		terminal.PrintResult(out, r.Folder, r.Summary, r.failedProcesses())
 	} else {
 		job := &r.Settings.Job
 		fmt.Fprintf(out, "%s %s: %s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d\n", r.Folder,
@@ -105,6 +105,22 @@ func (r *Run) settingRows() (rows [][2]string) {
 		row("last", r.Last)
 	}
 	return rows
+}
+
+// failedProcesses returns how many processes died or were silent for too long according to the run's events. If these
+// cannot be read, it returns 0.
+func (r *Run) failedProcesses() int {
+	events, err := rundir.Events(r.Folder)
+	if err != nil {
+		return 0
+	}
+	targets := map[string]struct{}{}
+	for _, e := range events {
+		if (e.Kind == "detected" || e.Kind == "suspected") && e.Target != "shards" {
+			targets[e.Target] = struct{}{}
+		}
+	}
+	return len(targets)
 }
 
 func (r *Run) printFailures(out io.Writer) error {

@@ -33,9 +33,13 @@ func resultLine(s *rundir.Summary) string {
 	return line
 }
 
-// failureLine returns a run's failures and their cost as one line.
-func failureLine(s *rundir.Summary) string {
+// failureLine returns a run's failures and their cost as one line. died is the number of processes that failed, for a
+// summary without failures.
+func failureLine(s *rundir.Summary, died int) string {
 	parts := []string{failureCounts(s.Failures)}
+	if len(s.Failures) == 0 && died > 0 {
+		parts[0] = fmt.Sprintf("failed processes: %d (see events.jsonl)", died)
+	}
 	for _, cost := range []struct {
 		n    *int64
 		what string

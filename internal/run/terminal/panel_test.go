@@ -152,7 +152,7 @@ func TestFirstLines(t *testing.T) {
 			Saving:   &protocol.Saving{Rows: &protocol.RowSaving{PartlyLost: 27}},
 		},
 	} {
-		if got := fmt.Sprintf("%s\n%s", resultLine(&s), failureLine(&s)); got != want {
+		if got := fmt.Sprintf("%s\n%s", resultLine(&s), failureLine(&s, 0)); got != want {
 			t.Errorf("%s\nand not\n%s", got, want)
 		}
 	}

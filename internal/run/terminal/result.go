@@ -16,10 +16,11 @@ type result struct {
 	rundir.Summary
 	dir    string
 	missed []supervisor.Fault // planned faults for which the run ended too early
+	died   int                // processes that failed, if the summary has no failures
 }
 
 func (r result) print(out io.Writer) {
-	fmt.Fprintf(out, "done: %s\n%s\n", resultLine(&r.Summary), failureLine(&r.Summary))
+	fmt.Fprintf(out, "done: %s\n%s\n", resultLine(&r.Summary), failureLine(&r.Summary, r.died))
 	for _, row := range r.rows() {
 		fmt.Fprintf(out, "  %-16s %s\n", row[0], row[1])
 	}
@@ -124,11 +125,12 @@ func (r *result) rows() [][2]string {
 	return rows
 }
 
-// PrintResult prints the result of the run in a directory.
-func PrintResult(out io.Writer, folder string, s *rundir.Summary) {
+// PrintResult prints the result of the run in a directory. died is the number of processes that failed according to the
+// run's events. It is printed if the summary has no failures: the summary of a job on several hosts never has any.
+func PrintResult(out io.Writer, folder string, s *rundir.Summary, died int) {
 	fmt.Fprintf(out, "%s has ended: %s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d\n",
 		folder, s.Workload, s.Consistency, s.Recovery, s.Workers, s.Servers, s.Shards, s.Seed)
-	result{Summary: *s, dir: folder}.print(out)
+	result{Summary: *s, dir: folder, died: died}.print(out)
 }
 
 // numbers converts a histogram's keys from JSON texts to numbers.

@@ -367,5 +367,5 @@ func ExampleNew() {
 	d := w.Describe()
 	fmt.Printf("%s on %s: %d examples, %d values, rate %v\n", d.Name, d.Data, d.Train, d.Parameters, d.Rate)
 	// Output:
-	// Softmax on the embedded Fashion-MNIST: 10000 examples, 7850 values, rate 0.05.
+	// softmax on embedded Fashion-MNIST: 10000 examples, 7850 values, rate 0.05
 }

@@ -40,7 +40,7 @@ class _Nothing(Exception):
 
 
 class DiLoCoCallback(TrainerCallback):  # type: ignore[misc]
-    """Makes ``transformers.Trainer`` train by DiLoCo, so that any process may die.
+    """Trains with DiLoCo in ``transformers.Trainer``. Training survives the death of any process.
 
     Call ``train`` instead of the trainer's method: it makes the trainer continue where an earlier process of the slot
     stopped. The states of the optimizer, its scheduler, the float16 scaler, the trainer with its callbacks, and the

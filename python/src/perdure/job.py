@@ -515,7 +515,7 @@ class Job:
     def save_state(self, state: bytes) -> None:
         """Save program state, such as a position in the data, with the slot's next update.
 
-        A replacement process of the slot gets it from ``load_state``.
+        If another process takes over the slot, its ``load_state`` returns this state.
 
         Args:
             state: Up to 1 GiB, or 1 MiB if this machine cannot reach the job's store.

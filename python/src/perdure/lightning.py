@@ -21,7 +21,9 @@ from .torch import Stateful
 
 
 class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
-    """Makes ``lightning.Trainer`` train by DiLoCo, so that any process may die. Pass it in the trainer's ``callbacks``.
+    """Trains with DiLoCo in ``lightning.Trainer``. Training survives the death of any process.
+
+    Pass it in the trainer's ``callbacks``.
 
     The states of the optimizer, the schedulers, the float16 scaler, the trainer's loops and other callbacks, and the
     random number generators are always saved. Batches whose steps count are not trained again. A loader with

@@ -24,7 +24,7 @@ func main() {
 	os.Args = os.Args[:1]
 	all := func(string, string) (bool, error) { return true, nil }
 	test := func(t *testing.T) {
-		testcluster.In(t, time.Hour, testcluster.Options{Seed: 1}, func(t *testing.T, ctx context.Context, h *testcluster.Hosts) {
+		testcluster.RunVirtual(t, time.Hour, testcluster.Options{Seed: 1}, func(t *testing.T, ctx context.Context, h *testcluster.Hosts) {
 			if err := run(ctx, h, out); err != nil {
 				t.Fatal(err)
 			}
@@ -34,13 +34,13 @@ func main() {
 }
 
 func run(ctx context.Context, h *testcluster.Hosts, out string) error {
-	if _, err := h.Lead(testcluster.Job("bsp", "chain:2", 1, 2, 1)); err != nil {
+	if _, err := h.StartCoordinator(testcluster.Job("bsp", "chain:2", 1, 2, 1)); err != nil {
 		return err
 	}
 	for i := range 2 {
-		h.Serve(fmt.Sprintf("server:%d", i))
+		h.StartServer(fmt.Sprintf("server:%d", i))
 	}
-	w, err := h.Life("worker:0").Dial(ctx, 0)
+	w, err := h.NewProcess("worker:0").Dial(ctx, 0)
 	if err != nil {
 		return err
 	}
