@@ -111,7 +111,7 @@ func TestAskForWhole(t *testing.T) {
 			t.Errorf("a rule is not completed: %+v", rule)
 		}
 		for says, change := range map[string]func(*perdure.TableSpec){
-			"exists already":  func(s *perdure.TableSpec) { s.Rows = 4 },
+			"already exists":  func(s *perdure.TableSpec) { s.Rows = 4 },
 			"cannot be whole": func(s *perdure.TableSpec) { whole("s", 0)(s); s.Sparse = true },
 		} {
 			spec := table.Spec()

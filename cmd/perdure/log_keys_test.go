@@ -82,11 +82,11 @@ func TestLogServed(t *testing.T) {
 func TestLogExposed(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "log")
-	wantRefused(t, exitUsage, "others can reach a log at 0.0.0.0:0, and nothing is encrypted: make keys",
+	wantRefused(t, exitUsage, "other machines can reach a log at 0.0.0.0:0, and nothing is encrypted: make keys",
 		"log", "--dir", dir, "--listen", "0.0.0.0:0")
 	if _, err := os.Stat(dir); err == nil {
 		t.Error("a rejected log leaves a directory")
 	}
-	start(t, "log", "--dir", dir, "--listen", "0.0.0.0:0", "--insecure").Says("INSECURE: others can reach the log")
+	start(t, "log", "--dir", dir, "--listen", "0.0.0.0:0", "--insecure").Says("INSECURE: .* can reach the log")
 	start(t, "log", "--dir", filepath.Join(t.TempDir(), "log"), "--listen", "localhost:0").Says("the log listens")
 }

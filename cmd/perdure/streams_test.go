@@ -319,7 +319,7 @@ func TestLogDumpMost(t *testing.T) {
 	}
 	must(t, os.WriteFile(filepath.Join(whole, "run.json"), []byte("{"), 0o666))
 	wantOut(t, 2, []string{"log", "verify", whole}, "run.json is not a run's settings file: ",
-		"; to inspect the log without it, name the directory "+settings.LogFolder(whole)+"\n")
+		"; to inspect the log without it, specify the directory "+settings.LogFolder(whole)+"\n")
 	wantOut(t, 0, []string{"log", "verify", settings.LogFolder(whole)}, soundStreams...)
 }
 

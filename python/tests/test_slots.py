@@ -91,7 +91,7 @@ def test_nothing_comes_back() -> None:
 @pytest.mark.parametrize("where", ["host", "host:", "host:port", ":7000", "0.0.0.0:7000"])
 def test_no_address(where: str) -> None:
     """An invalid address is rejected without waiting."""
-    with pytest.raises(perdure.UsageError, match=r"write HOST:PORT|stands for every address") as raised:
+    with pytest.raises(perdure.UsageError, match=r"write HOST:PORT|means every address") as raised:
         perdure.join(where, patience=600)
     assert "\n" not in str(raised.value)
 
@@ -110,8 +110,8 @@ def test_other_secret(cluster: Cluster, tmp_path: Path) -> None:
             perdure.Refused,
             "the secret of a worker is not this run's; it is in the file that PERDURE_SECRET",
         ),
-        ("", perdure.Refused, "the secret of a worker is missing; it is in the file that PERDURE_SECRET_FILE names"),
-        (str(words), perdure.UsageError, "has no run's secret, which is a line of 64 hexadecimal digits"),
+        ("", perdure.Refused, "the secret of this worker is missing; set PERDURE_SECRET_FILE"),
+        (str(words), perdure.UsageError, "does not contain a run's secret, a line of 64 hexadecimal digits"),
         (str(tmp_path / "none"), perdure.UsageError, "the run's secret: .*none: no such file"),
     ):
         with pytest.raises(kind, match=said) as raised:

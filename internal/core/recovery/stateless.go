@@ -20,7 +20,7 @@ func (s stateless) Traits() Traits { return Traits{Copies: 1, Safe: Logged} }
 func (s stateless) OnLostShards(Loss) Action { return Action{Kind: Replay} }
 
 func (s stateless) OnTornClock() Action {
-	return fail("the update log has lost some updates, or is a different one; restore a copy of it, or begin the job " +
+	return fail("the update log has lost some updates, or is a different one; restore a copy of it, or start the job " +
 		"again")
 }
 

@@ -103,7 +103,7 @@ func TestLoadImagesRefuses(t *testing.T) {
 		{"labels as images", labels, idxBytes(pixels, 3, 2, 2), ErrCorrupt, "3 dimensions where 1"},
 		{"header cut", images, idxBytes(pixels, 3, 2, 2)[:11], ErrCorrupt, "ends within the dimensions"},
 		{"no elements", images, idxBytes(nil, 3, 0, 2), ErrCorrupt, "no elements"},
-		{"huge", images, idxBytes(pixels, 1<<31, 1<<31, 1<<31), ErrCorrupt, "more than the 2147483648 bytes"},
+		{"huge", images, idxBytes(pixels, 1<<31, 1<<31, 1<<31), ErrCorrupt, "limit of 2147483648 bytes"},
 		{
 			"large lie", images, idxBytes(pixels, 1<<10, 1<<10, 1<<10), ErrCorrupt,
 			"header says 1073741824 bytes of elements, but only 12 are present",
@@ -128,11 +128,11 @@ func TestLoadImagesRefuses(t *testing.T) {
 		},
 		{
 			"pixel counts", testImages, gz(t, idxBytes(pixels, 2, 3, 2)), ErrCorrupt,
-			"training pictures have 4 pixels, test pictures 6",
+			"training images have 4 pixels, but test images have 6",
 		},
 		{
 			"test class", testLabels, gz(t, idxBytes([]byte{0, 3}, 2)), ErrCorrupt,
-			"test label is class 3; the training labels end at 2",
+			"test label is class 3, but the largest training label is 2",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestOpenRefusesWhatIsNoFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		file:                            "is a file; give the folder",
+		file:                            "is a file; choose the directory",
 		filepath.Join(file, "below"):    "not a directory",
 		filepath.Join(file+"x", "none"): "no such folder",
 	} {

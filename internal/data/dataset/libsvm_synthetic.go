@@ -36,7 +36,7 @@ func WriteSyntheticSparse(to io.Writer, clicks int) error {
 		return fmt.Errorf("%w: %d clicks; choose %d to %d", perdure.ErrUsage, clicks, minClicks, maxClicks)
 	}
 	out := bufio.NewWriterSize(to, 1<<16)
-	line := fmt.Appendf(nil, "%s: %d clicks that are made up, of the shape of Criteo's\n", syntheticMark, clicks)
+	line := fmt.Appendf(nil, "%s: %d synthetic clicks, with the shape of Criteo's\n", syntheticMark, clicks)
 	if _, err := out.Write(line); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func clickWeight(feature uint64) float64 {
 func openSyntheticSparse(n string) (*SparseSet, error) {
 	clicks, err := strconv.Atoi(n)
 	if err != nil || clicks < minClicks || clicks > maxClicksInMemory {
-		return nil, fmt.Errorf("%w: %s%s; write %sN for N clicks that are made up, %d to %d", perdure.ErrUsage,
+		return nil, fmt.Errorf("%w: %s%s; write %sN for N synthetic clicks, where N is %d to %d", perdure.ErrUsage,
 			SyntheticPrefix, n, SyntheticPrefix, minClicks, maxClicksInMemory)
 	}
 	r := newSparseReader(fmt.Sprintf("synthetic clicks, %d", clicks))

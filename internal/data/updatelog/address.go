@@ -74,7 +74,8 @@ func WithToken(addr, token string) string {
 // NoAddressError returns the error for a log whose URL file has no valid address. The error omits the contents, which
 // may be secret.
 func NoAddressError(dir string) error {
-	return fmt.Errorf("%w: %s has no valid address of a log; write a line such as nats://SECRET@127.0.0.1:4222 to it "+
-		"(run.json has the address of a run's log; to inspect a log that is not served, any address will do)",
+	return fmt.Errorf("%w: %s does not contain a valid log address; write a line such as "+
+		"nats://SECRET@127.0.0.1:4222 to it (run.json has the address of a run's log; to inspect a log that is not "+
+		"served, any address will do)",
 		ErrRefused, filepath.Join(dir, URLFile))
 }

@@ -22,16 +22,16 @@ func TestKeys(t *testing.T) {
 		{RoleObserver, "job", ""},
 		{RoleServer, "servers", ""},
 		{RoleSupervisor, "servers", ""},
-		{RoleWorker, "", "the secret of a worker is missing; it is in the file that PERDURE_SECRET_FILE names"},
-		{RoleWorker, "jo", "not this run's"},
-		{RoleWorker, "job2", "not this run's"},
-		{RoleWorker, "servers", "not this run's"},
+		{RoleWorker, "", "the secret of this worker is missing; set PERDURE_SECRET_FILE"},
+		{RoleWorker, "jo", "another run"},
+		{RoleWorker, "job2", "another run"},
+		{RoleWorker, "servers", "another run"},
 		{RoleObserver, "", "missing"},
-		{RoleServer, "job", "the secret of a server is not this run's; it is in secret.servers"},
-		{RoleSupervisor, "job", "the secret of a supervisor is not this run's"},
+		{RoleServer, "job", "the secret of this server belongs to another run; it is in the file secret.servers"},
+		{RoleSupervisor, "job", "the secret of this supervisor belongs to another run"},
 		{RoleSupervisor, "", "missing"},
 		{RoleCoordinator, "job", "not this run's"},
-		{"king\n", "job", "the secret of a process of an unknown role is not"},
+		{"king\n", "job", "the secret of this process of an unknown role belongs"},
 	} {
 		err := k.Check(&Hello{Role: c.role, Secret: c.secret})
 		if (err == nil) != (c.says == "") || err != nil &&

@@ -173,7 +173,7 @@ func TestGrowth(t *testing.T) {
 		if r := g.refused(g.joins(wire.Hello{
 			Role: wire.RoleWorker, Index: 0, Process: "a",
 			Nonce: "guess",
-		})); !r.Temporary || !strings.Contains(r.Reason, "is taken") {
+		})); !r.Temporary || !strings.Contains(r.Reason, "already runs") {
 			t.Errorf("a worker with the name of another received %+v", r)
 		}
 		name := (&wire.Hello{Process: "a", Nonce: "a"}).Name()

@@ -106,7 +106,7 @@ func TestEntriesThatNoHeadSends(t *testing.T) {
 		"a base of other slots": {
 			wire.KindBase,
 			wire.AppendState(nil, &wire.State{Applied: make([]perdure.Clock, 2)}), slot(-1), "",
-			"a base of 2 slots in a job of 1",
+			"the base has 2 slots",
 		},
 		"an invalid base":      {wire.KindBase, []byte("{}"), slot(-1), "", "malformed payload"},
 		"a table without rows": {wire.KindAddTable, []byte(`{"name":"x","dim":-1}`), slot(-1), "", "dim of -1"},

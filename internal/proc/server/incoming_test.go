@@ -85,11 +85,11 @@ func snapshotGarbage() map[string]garbage {
 			[]wire.Frame{headOf(snapshotOf(good, "-1", "")), rowsOf(20)},
 			"4 extra bytes of rows",
 		},
-		"rows first":     {[]wire.Frame{rowsOf(16)}, "not wanted"},
-		"the head twice": {[]wire.Frame{headOf(snapshotOf("", "-1", "")), headOf(nil)}, "not wanted"},
+		"rows first":     {[]wire.Frame{rowsOf(16)}, "unexpected snapshot"},
+		"the head twice": {[]wire.Frame{headOf(snapshotOf("", "-1", "")), headOf(nil)}, "unexpected snapshot"},
 		"a piece left out": {
 			[]wire.Frame{headOf(snapshotOf(good, "-1", "")), {Header: wire.Header{Part: 2}}},
-			"not wanted",
+			"unexpected snapshot",
 		},
 	}
 }

@@ -329,8 +329,8 @@ func TestMistakes(t *testing.T) {
 	inJob(t, func(t *testing.T, p *program, _ func()) {
 		p.refused(codeUsage, "first call must be the hello", opNow, 0, "")
 		p.refused(codeUsage, "cannot read", opHello, 0, "{")
-		p.refused(codeRefused, "install both of one version", opHello, 0, `{"protocol":1}`)
-		p.refused(codeRefused, "install both of one version", opHello, 0, `{"protocol":9}`)
+		p.refused(codeRefused, "install the same version of both", opHello, 0, `{"protocol":1}`)
+		p.refused(codeRefused, "install the same version of both", opHello, 0, `{"protocol":9}`)
 		p.hello()
 		p.call(opTable, 0, `{"name":"w","rows":8,"dim":4,"rule":{"kind":"add"}}`)
 		at, values := p.share(16)

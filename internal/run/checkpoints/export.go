@@ -53,7 +53,7 @@ func (f *Location) exportOne(tell *humanize.Printer, to string) (meanwhile bool,
 		}
 		tell.Note("clock %s is not whole: %s", clockText(k.Cut), humanize.ErrorText(err))
 	}
-	return false, fmt.Errorf("%s holds no whole checkpoint", f.Store)
+	return false, fmt.Errorf("%s holds no complete checkpoint", f.Store)
 }
 
 // reloadOlderHint returns a hint to the next older whole checkpoint.

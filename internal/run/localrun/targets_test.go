@@ -115,7 +115,7 @@ func TestFixedPorts(t *testing.T) {
 	}
 	warned := ""
 	r, err = newTargets(&Observability{Metrics: "0.0.0.0:0"}, runOf(1, 1), func(line string) { warned = line })
-	if err != nil || !strings.Contains(warned, "others can reach") {
+	if err != nil || !strings.Contains(warned, "machines can reach") {
 		t.Errorf("on an address that others can reach: %q, %v ", warned, err)
 	} else if err := r.Close(); err != nil {
 		t.Error(err)

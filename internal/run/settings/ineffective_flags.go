@@ -34,14 +34,14 @@ var flagConditions = []struct {
 		func(job *perdure.JobSpec) bool {
 			return job.OnOutage.Continue || job.StaleScale != perdure.ScaleAverage
 		},
-		"average applies only if workers continue while a shard is unavailable, and those of this job wait; " +
-			"leave it out, or add --on-outage continue",
+		"average applies only if workers continue while a shard is unavailable, but this job's workers wait; leave " +
+			"it out, or add --on-outage continue",
 	},
 	{
 		[]string{"retain-mb"},
 		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().RetainsUpdates() },
-		"limits the updates that workers keep for resending, as only --recovery resend:C makes them do; leave " +
-			"it out, or choose that strategy",
+		"limits the updates that workers keep for resending, which they do only with --recovery resend:C; leave it " +
+			"out, or choose that strategy",
 	},
 	{
 		[]string{"mtbf"},
@@ -67,7 +67,7 @@ var flagConditions = []struct {
 	{
 		[]string{"log"},
 		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().UsesLog() },
-		"configures the update log, which only --recovery stateless has; leave it out, or choose that strategy",
+		"configures the update log, which only --recovery stateless uses; leave it out, or choose that strategy",
 	},
 }
 

@@ -262,13 +262,13 @@ func TestNeeds(t *testing.T) {
 
 func TestRefuses(t *testing.T) {
 	for want, change := range map[string]func(*api.Params){
-		"0 workers":           func(p *api.Params) { p.Slots = 0 },
-		"batch of 0":          func(p *api.Params) { p.Batch = 0 },
-		"no factors":          func(p *api.Params) { p.ByLayer = true },
-		"puts gradients into": func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
-		"4000 workers for":    func(p *api.Params) { p.Slots = 4000 },
-		"write synthetic:N":   func(p *api.Params) { p.Data = "synthetic:x" },
-		"learning rate -1 ":   func(p *api.Params) { p.Rule.Rate = -1 },
+		"0 workers":                        func(p *api.Params) { p.Slots = 0 },
+		"batch of 0":                       func(p *api.Params) { p.Batch = 0 },
+		"no factors":                       func(p *api.Params) { p.ByLayer = true },
+		"does not descend along gradients": func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
+		"4000 workers for":                 func(p *api.Params) { p.Slots = 4000 },
+		"write synthetic:N":                func(p *api.Params) { p.Data = "synthetic:x" },
+		"learning rate -1 ":                func(p *api.Params) { p.Rule.Rate = -1 },
 	} {
 		p := params()
 		change(&p)
@@ -284,9 +284,9 @@ func TestInherits(t *testing.T) {
 	for _, c := range []struct{ classes, hashed, want string }{
 		{"a\nb", "false", ""},
 		{"a\nb", "", ""}, // of an export without its run
-		{"a\nb", "true", "its metadata say hashed"},
+		{"a\nb", "true", "its metadata says hashed"},
 		{"b\na", "false", "it is of the classes"},
-		{"", "false", "it is of the classes that it does not name"},
+		{"", "false", "its classes are that it does not name"},
 	} {
 		err := p.CheckWarmStart(t.Context(), nil, map[string]string{ClassesKey: c.classes, HashedKey: c.hashed})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
