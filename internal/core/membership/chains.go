@@ -219,7 +219,7 @@ func (ch *chains) join(shard, server int) {
 	h := ch.record.Holder(server)
 	next.Joining = &h
 	ch.rec.changeShard(shard, next)
-	ch.rec.event("joining", shardTarget(shard), "server:%d starts to copy shard %d", server, shard)
+	ch.rec.event("joining", shardTarget(shard), "server:%d begins to copy shard %d", server, shard)
 }
 
 // promote makes the joining replica the new tail of its shard. It has everything that was committed: since it caught

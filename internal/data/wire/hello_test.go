@@ -30,7 +30,7 @@ func TestKeys(t *testing.T) {
 		{RoleServer, "job", "the secret of this server belongs to another run; it is in the file secret.servers"},
 		{RoleSupervisor, "job", "the secret of this supervisor belongs to another run"},
 		{RoleSupervisor, "", "missing"},
-		{RoleCoordinator, "job", "not this run's"},
+		{RoleCoordinator, "job", "another run"},
 		{"king\n", "job", "the secret of this process of an unknown role belongs"},
 	} {
 		err := k.Check(&Hello{Role: c.role, Secret: c.secret})

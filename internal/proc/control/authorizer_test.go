@@ -102,7 +102,7 @@ func TestGuard(t *testing.T) {
 	}
 	for _, secret := range []perdure.Secret{"", "guess"} {
 		_, err := NewClient(addr, secret, nil).Status(t.Context())
-		if !errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "the secret is") {
+		if !errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "the secret ") {
 			t.Errorf("a client without the secret: %v", err)
 		}
 	}

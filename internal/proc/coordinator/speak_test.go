@@ -81,7 +81,7 @@ func TestSecretIsAskedFor(t *testing.T) {
 			{Role: wire.RoleSupervisor, Secret: keys.Job},
 		} {
 			h.Process = "stranger"
-			if r := g.refused(peer(t, g.Net, h)); r.Temporary || !strings.Contains(r.Reason, "the secret of a ") ||
+			if r := g.refused(peer(t, g.Net, h)); r.Temporary || !strings.Contains(r.Reason, "the secret of this ") ||
 				strings.ContainsAny(r.Reason, "\n'") && strings.Contains(r.Reason, "the job's") {
 				t.Errorf("a %s received %+v", h.Role, r)
 			}

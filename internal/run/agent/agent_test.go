@@ -349,7 +349,7 @@ func TestMistakes(t *testing.T) {
 			{opGetRun, "not in shared memory", "", []int64{-1, 0, 1}},
 			{opGetRun, "20 values", "", []int64{at, 0, 5}},
 			{opGetRun, "4 values", "", []int64{at + 52, 0, 1}},
-			{opGetRun, "multiple", "", []int64{at + 2, 0, 1}},
+			{opGetRun, "aligned", "", []int64{at + 2, 0, 1}},
 			{opGetRun, "number of rows: -1", "", []int64{at, 0, -1}},
 			{opGetRun, "rows", "", []int64{at, 0, 1 << 62}},
 			{opGetRun, "it has rows 0 to 7", "", []int64{at, 7, 2}},

@@ -224,7 +224,7 @@ func TestOddFolders(t *testing.T) {
 		"none":                  "/none/checkpoint holds no checkpoint: a run under none writes none",
 		"odd":                   "/odd/checkpoint: not a directory",
 		"a@b":                   "/a@b holds no checkpoint",
-		"foreign/notes.txt@700": "is a file; name",
+		"foreign/notes.txt@700": "is a file; specify",
 	} {
 		f, err := Open(join(filepath.FromSlash(name)))
 		if err == nil {

@@ -99,7 +99,7 @@ func TestFixedPorts(t *testing.T) {
 	}
 	defer l.Close()
 	want := "cannot listen on " + l.Addr().String() + " for the metrics of coordinator: address already in use; " +
-		"choose another --metrics"
+		"choose another address for --metrics"
 	if _, err := newTargets(
 		&Observability{Metrics: l.Addr().String()},
 		runOf(1, 1),

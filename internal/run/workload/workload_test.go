@@ -86,7 +86,7 @@ func TestNewRefuses(t *testing.T) {
 		},
 		{
 			"softmax", change(func(p *workload.Params) { p.Data = nowhere }), dataset.ErrMissing,
-			nowhere + ": no such folder",
+			nowhere + ": no such directory",
 		},
 		{"softmax", change(func(p *workload.Params) { p.Factors.Rank = 3 }), perdure.ErrUsage, "no user or item rows"},
 		{"softmax", change(func(p *workload.Params) { p.FinalReLU = true }), perdure.ErrUsage, "no final ReLU"},

@@ -327,7 +327,7 @@ func TestRefuses(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{good, Options{Slots: 1}, "batch of 0 pictures"},
+		{good, Options{Slots: 1}, "batch of 0 images"},
 		{good, Options{Batch: 1}, "0 workers"},
 		{good, Options{Batch: 1, Slots: 11}, "11 workers for 10 training examples"},
 		{noise(r, 10, 8, 4), Options{Batch: 1, Slots: 1}, "images of 64 pixels; use images of 28 × 28"},
@@ -348,7 +348,7 @@ func TestRefuses(t *testing.T) {
 		{func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} }, "choose a rule that does"},
 		{
 			func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleFTRL, Rate: 1, Beta: 1} },
-			"begins at zeros",
+			"starts from zeros",
 		},
 	} {
 		p := api.Params{Slots: 1, Batch: 1, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: DefaultRate}}

@@ -196,7 +196,7 @@ func TestJudged(t *testing.T) {
 	if got := off.calibrationError(); math.Abs(got-0.25) > 0.01 {
 		t.Errorf("calibration error %v, want 0.25", got)
 	}
-	if lines := off.lines([]string{"a", "b", "c"}); len(lines) != 2 || !strings.Contains(lines[1], "50.0 % are") {
+	if lines := off.lines([]string{"a", "b", "c"}); len(lines) != 2 || !strings.Contains(lines[1], "actually right: 50.0 %") {
 		t.Errorf("%q", lines)
 	}
 }
@@ -285,7 +285,7 @@ func TestInherits(t *testing.T) {
 		{"a\nb", "false", ""},
 		{"a\nb", "", ""}, // of an export without its run
 		{"a\nb", "true", "its metadata says hashed"},
-		{"b\na", "false", "it is of the classes"},
+		{"b\na", "false", "its classes are"},
 		{"", "false", "its classes are that it does not name"},
 	} {
 		err := p.CheckWarmStart(t.Context(), nil, map[string]string{ClassesKey: c.classes, HashedKey: c.hashed})

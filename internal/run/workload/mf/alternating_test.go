@@ -283,7 +283,7 @@ func TestAlternatingRefuses(t *testing.T) {
 		"implicit -1":            func(p *api.Params) { p.Factors.Implicit = -1 },
 		"implicit NaN":           func(p *api.Params) { p.Factors.Implicit = math.NaN() },
 		"rank 0":                 func(p *api.Params) { p.Factors.Rank = 0 },
-		"the solver als alone":   func(p *api.Params) { p.Factors.Solver, p.Factors.Implicit = "", 1 },
+		"only the solver als":    func(p *api.Params) { p.Factors.Solver, p.Factors.Implicit = "", 1 },
 	} {
 		p := good()
 		change(&p)
