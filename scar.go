@@ -52,8 +52,8 @@ func parseScar(s string) (Recovery, error) {
 		return Recovery{}, fmt.Errorf("%w: invalid recovery strategy %q; write %s", ErrUsage, s, scarForm)
 	}
 	if err := r.parseInterval(parts[0]); err != nil {
-		return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write, for example, scar:20, or "+
-			"scar:auto", ErrUsage, parts[0], s)
+		return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write, for example, scar:20, "+
+			"or scar:auto", ErrUsage, parts[0], s)
 	}
 	if len(parts) > 1 {
 		share, ok := parseShare(parts[1])

@@ -254,8 +254,8 @@ func parseWhen(s string) (When, error) {
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {
-		return When{}, fmt.Errorf("%q is neither a time since the first clock started nor a clock; write, for example, "+
-			"@12.5s or @clock:100", s)
+		return When{}, fmt.Errorf("%q is neither a time since the first clock started nor a clock; write, for "+
+			"example, @12.5s or @clock:100", s)
 	}
 	return When{Since: d}, nil
 }
@@ -263,7 +263,8 @@ func parseWhen(s string) (When, error) {
 // check returns an error if the fault is invalid in every job.
 func (f Fault) check() error {
 	if f.Target.Role == RoleShards && f.Kind != FaultKill {
-		return fmt.Errorf("shards can only be killed; write, for example, kill:shards:0.5@12.5s, or %s a server", f.Kind)
+		return fmt.Errorf("shards can only be killed; write, for example, kill:shards:0.5@12.5s, or %s a server",
+			f.Kind)
 	}
 	return nil
 }

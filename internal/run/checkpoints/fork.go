@@ -16,7 +16,7 @@ import (
 // their content is verified only when they are copied.
 func (f *Location) Choose() (*checkpoint.Info, error) {
 	if f.Run == "" {
-		return nil, fmt.Errorf("%w: %s is not in a run's directory, so there are no settings to continue with; "+
+		return nil, fmt.Errorf("%w: %s is not in a run's directory and has no settings to continue with; "+
 			"specify a run's directory", perdure.ErrUsage, f.Store)
 	}
 	found, err := f.find()

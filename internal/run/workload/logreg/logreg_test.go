@@ -196,7 +196,7 @@ func TestJudged(t *testing.T) {
 	if got := off.calibrationError(); math.Abs(got-0.25) > 0.01 {
 		t.Errorf("calibration error %v, want 0.25", got)
 	}
-	if lines := off.lines([]string{"a", "b", "c"}); len(lines) != 2 || !strings.Contains(lines[1], "actually right: 50.0 %") {
+	if lines := off.lines([]string{"a", "b", "c"}); len(lines) != 2 || !strings.Contains(lines[1], "right: 50.0 %") {
 		t.Errorf("%q", lines)
 	}
 }
