@@ -19,7 +19,7 @@ def test_two_programs_in_a_slot(cluster: Cluster) -> None:
     first = cluster.join(0)
     table = first.table("w", rows=4, dim=2, rule=perdure.Add())
     where = (cluster.owner.coordinator, cluster.owner.secret_file)
-    with pytest.raises(perdure.PerdureError, match=r"worker:0 is taken$") as raised:
+    with pytest.raises(perdure.PerdureError, match=r"runs as worker:0$") as raised:
         perdure.join(*where, slot=0, patience=0.5)
     assert "\n" not in str(raised.value)
     table.inc([1], [[5, 5]])
@@ -108,7 +108,7 @@ def test_other_secret(cluster: Cluster, tmp_path: Path) -> None:
         (
             str(other),
             perdure.Refused,
-            "the secret of a worker is not this run's; it is in the file that PERDURE_SECRET",
+            "belongs to another run",
         ),
         ("", perdure.Refused, "the secret of this worker is missing; set PERDURE_SECRET_FILE"),
         (str(words), perdure.UsageError, "does not contain a run's secret, a line of 64 hexadecimal digits"),

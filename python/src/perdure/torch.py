@@ -401,8 +401,8 @@ class _Model:
                 self._handed_table: Table = job.table("frozen", self._handed.rows, dim=_DIM, rule=Set())
         except (UsageError, Refused) as error:
             raise UsageError(
-                f"another slot started with a model of a different size or with a different rule ({error}); all slots must "
-                "use the same model and rule for the whole job"
+                f"another slot started with a model of a different size or with a different rule ({error}); all slots "
+                "must use the same model and rule for the whole job"
             ) from None
         if self._buffers is not None:
             self._buffer_values = job.empty((self._buffers.rows, _DIM))

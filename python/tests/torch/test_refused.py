@@ -155,7 +155,7 @@ def test_more_parameters(cluster: Cluster) -> None:
 
 def test_larger_model(cluster: Cluster) -> None:
     said = second(cluster, nn.Linear(2, 3), nn.Linear(200, 30))
-    assert said.startswith("another slot started with a model of different size")
+    assert said.startswith("another slot started with a model of a different size")
 
 
 def test_state_without_a_store(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
