@@ -36,7 +36,7 @@ func WriteSyntheticSparse(to io.Writer, clicks int) error {
 		return fmt.Errorf("%w: %d clicks; choose %d to %d", perdure.ErrUsage, clicks, minClicks, maxClicks)
 	}
 	out := bufio.NewWriterSize(to, 1<<16)
-	line := fmt.Appendf(nil, "%s: %d synthetic clicks, with the shape of Criteo's\n", syntheticMark, clicks)
+	line := fmt.Appendf(nil, "%s: %d clicks that are made up, of the shape of Criteo's\n", syntheticMark, clicks)
 	if _, err := out.Write(line); err != nil {
 		return err
 	}

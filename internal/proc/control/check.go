@@ -76,4 +76,4 @@ func (strictJSON) Unmarshal(text []byte, m any) error {
 	return protojson.Unmarshal(text, p)
 }
 
-var errNoMessage = errors.New("not a message in the control API's schema")
+var errNoMessage = errors.New("the message does not match the control API's schema")

@@ -246,8 +246,8 @@ func parseWhen(s string) (When, error) {
 		}
 		w := When{ByClock: true, Clock: perdure.Clock(n)}
 		if w.After, err = time.ParseDuration(late); isLate && (err != nil || w.After <= 0) {
-			return When{}, fmt.Errorf("%q is not a valid delay after the clock; it must be above 0; write for "+
-				"example @clock:100,250ms",
+			return When{}, fmt.Errorf("%q is not a valid delay after the clock; it must be above 0; write, "+
+				"for example, @clock:100,250ms",
 				late)
 		}
 		return w, nil

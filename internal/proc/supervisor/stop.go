@@ -26,7 +26,7 @@ type closing struct {
 func (j *Job) Stop(err error) {
 	if j.startClosing(err) {
 		j.emit("closing", "", time.Now(),
-			fmt.Sprintf("writing a final checkpoint before ending the job, for at most %v (stop it again to end "+
+			fmt.Sprintf("ending the job after a final checkpoint, which may take up to %v (stop it again to end "+
 				"immediately)",
 				j.cfg.LastCheckpoint))
 	}
