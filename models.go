@@ -69,8 +69,8 @@ func ParseConsistency(s string) (Consistency, error) {
 	case VAP:
 		if !hasArg {
 			return Consistency{}, fmt.Errorf(
-				"%w: vap needs a bound in the units of the table's values, and has no default; write for "+
-					"example vap:0.5", ErrUsage)
+				"%w: vap needs a bound in the units of the table's values, and has no default; write, for example, "+
+					"vap:0.5", ErrUsage)
 		}
 		v, err := strconv.ParseFloat(arg, 64)
 		if err != nil || !(v > 0) || math.IsInf(v, 0) {
@@ -273,8 +273,8 @@ func parseChain(s, replicas, rest string, more bool) (Recovery, error) {
 	n, err := strconv.ParseInt(replicas, 10, 32)
 	if err != nil || n < 2 {
 		return Recovery{}, fmt.Errorf(
-			"%w: %q has an invalid number of replicas %q; a chain needs 2 or more, each on its own server; write "+
-				"for example chain:2", ErrUsage, s, replicas)
+			"%w: %q has an invalid number of replicas %q; a chain needs 2 or more, each on its own server; write, "+
+				"for example, chain:2", ErrUsage, s, replicas)
 	}
 	r.Replicas = int(n)
 	option, word, every, periodic := rest, "", "", false

@@ -58,8 +58,8 @@ func parseScar(s string) (Recovery, error) {
 	if len(parts) > 1 {
 		share, ok := parseShare(parts[1])
 		if !ok {
-			return Recovery{}, fmt.Errorf("%w: share %q in %q is not a number > 0 and ≤ 1; write for "+
-				"example scar:20,1/8", ErrUsage, parts[1], s)
+			return Recovery{}, fmt.Errorf("%w: share %q in %q is not a number > 0 and ≤ 1; write, for example, "+
+				"scar:20,1/8", ErrUsage, parts[1], s)
 		}
 		r.Share = share
 	}

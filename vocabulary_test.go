@@ -124,7 +124,7 @@ func TestRecovery(t *testing.T) {
 var badRecoveries = map[string]string{
 	"": "choose none, checkpoint:C, resend:C, chain:N", "None": "choose", "none:": "choose", "none:1": "choose",
 	"none,async": "choose",
-	"chain":      "for example chain:2", "chain:": "for example chain:2", "chain:0": "2 or more",
+	"chain":      "for example, chain:2", "chain:": "for example, chain:2", "chain:0": "2 or more",
 	"chain:1": "2 or more", "chain:-2": "2 or more", "chain:x": "2 or more",
 	"chain:2,": "async, every:K", "chain:2,sync": "async, every:K", "chain:2,every": "async, every:K",
 	"chain:2,every:0": "chain:2,every:100",

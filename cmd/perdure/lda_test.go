@@ -242,7 +242,7 @@ func TestTopicsOfTexts(t *testing.T) {
 	if !(*s.TestLoss > 0 && *s.TestLoss < 5) {
 		t.Errorf("the loss is %v after rows were lost", *s.TestLoss)
 	}
-	wantRefused(t, exitUsage, "without an update rule", "train", "lda", "--lr", "0.1")
+	wantRefused(t, exitUsage, "no update rule", "train", "lda", "--lr", "0.1")
 	wantRefused(t, exitUsage, "choose 2 to 8192", "train", "lda", "--topics", "1")
 	wantRefused(t, exitUsage, "clock fraction", "train", "lda", "--batch", "4")
 }

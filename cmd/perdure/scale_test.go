@@ -122,8 +122,8 @@ func TestScaleMistakes(t *testing.T) {
 		"--scale 4@clock:9 --scale 2@clock:9":             `list changes in order of clock`,
 		"--scale 5000@clock:9":                            `a job has at most 4096`,
 		"--scale 4000@clock:9":                            `4000 workers for \d+ training examples`,
-		"--fault kill:worker:3@clock:5":                   `this job's 3 workers`,
-		"--scale 4@clock:9 --fault kill:worker:4@clock:5": `this job's 4 workers`,
+		"--fault kill:worker:3@clock:5":                   `this job has 3 workers`,
+		"--scale 4@clock:9 --fault kill:worker:4@clock:5": `this job has 4 workers`,
 	} {
 		wantRefused(t, exitUsage, want, small(append(strings.Fields(args), "--out", newFolder(t))...)...)
 	}

@@ -41,7 +41,7 @@ const (
 func ReadURL(dir string) (string, error) {
 	b, err := disk.ReadRegular(filepath.Join(dir, URLFile), maxURLBytes)
 	if at, bad := os.Stat(dir); bad == nil && !at.IsDir() {
-		return "", fmt.Errorf("%w: %s is a file; name the directory of a log, or of a run that has one", ErrRefused,
+		return "", fmt.Errorf("%w: %s is a file; specify the directory of a log, or of a run with a log", ErrRefused,
 			dir)
 	}
 	if errors.Is(err, fs.ErrNotExist) {

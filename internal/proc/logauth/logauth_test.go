@@ -357,7 +357,7 @@ func TestRefused(t *testing.T) {
 		says   string
 	}{
 		"its own":             {w.access(keys.Worker), nil, ""},
-		"no keys":             {nil, updatelog.ErrRefused, "requires the job's keys; name their directory with --keys"},
+		"no keys":             {nil, updatelog.ErrRefused, "requires the job's keys"},
 		"no certificate":      {none, updatelog.ErrRefused, "rejects our certificate"},
 		"an older TLS":        {old, updatelog.ErrRefused, "rejects our certificate"},
 		"another job's":       {others("other"), updatelog.ErrRefused, "another job's keys"},

@@ -296,8 +296,7 @@ func (c *Coordinator) runJob(ctx context.Context, open *role.Resources, s *setti
 	case job := <-saw:
 		if ctx.Err() != nil {
 			<-coordinated
-			c.Log.Info("the coordinator is exiting, and the job continues without it; start it again with the same " +
-				"--dir")
+			c.Log.Info("the coordinator is exiting, and the job continues without it; restart it with the same --dir")
 			return nil
 		}
 		err := <-coordinated // after all processes were notified

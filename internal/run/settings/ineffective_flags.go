@@ -46,14 +46,14 @@ var flagConditions = []struct {
 	{
 		[]string{"mtbf"},
 		func(job *perdure.JobSpec) bool { return job.Recovery.Auto },
-		"determines the interval between checkpoints, which only --recovery checkpoint:auto, resend:auto " +
-			"and chain:N,checkpoint:auto choose; leave it out, or choose one of them",
+		"determines the automatic checkpoint interval, which only --recovery checkpoint:auto, resend:auto and " +
+			"chain:N,checkpoint:auto use; leave it out, or choose one of them",
 	},
 	{
 		[]string{"keep-checkpoints"},
 		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().SavesAny() },
-		"applies to checkpoints, and a job with this recovery strategy makes none; leave it out, or choose " +
-			"another strategy, for example --recovery resend:auto",
+		"applies to checkpoints, but a job with this recovery strategy makes none; leave it out, or choose another " +
+			"strategy, for example --recovery resend:auto",
 	},
 	{
 		[]string{"store"},
@@ -61,8 +61,8 @@ var flagConditions = []struct {
 			t := recovery.Of(job.Recovery).Traits()
 			return t.SavesAny() || t.UsesLog()
 		},
-		"applies to checkpoints and snapshots, and a job with this recovery strategy makes none; leave it out, " +
-			"or choose another strategy, for example --recovery resend:auto",
+		"applies to checkpoints and snapshots, but a job with this recovery strategy makes none; leave it out, or " +
+			"choose another strategy, for example --recovery resend:auto",
 	},
 	{
 		[]string{"log"},
